@@ -1,0 +1,34 @@
+// The text and the code of the error that a call throws.
+#pragma once
+
+#include <string>
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad::test {
+
+// what() of the bitgrad::Error that `call` throws, "" when it throws nothing. Other exceptions pass through.
+template <typename Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The exit code of the bitgrad::Error that `call` throws, 0 when it throws nothing.
+template <typename Call>
+int error_code_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace bitgrad::test

@@ -1,0 +1,63 @@
+// Gradient check: the gradients of a function of fp64 tensors against central differences.
+//
+//   d/dx_i sum_j s_j y_j(x)  ~  (f(x_i + h) - f(x_i - h)) / 2h,  h = 1e-6,
+// for fixed drawn weights s. docs/numerics.md section 8: relative 1e-6 (absolute below 1).
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bitgrad/autograd/tape.h"
+#include "support/numbers.h"
+
+namespace bitgrad::test {
+
+using CheckedFunction = std::function<Var(const std::vector<Var>&)>;
+
+inline double weighted_value(const CheckedFunction& fn, const std::vector<Tensor>& inputs, const Tensor& weights) {
+  const NoGrad off;
+  const std::vector<double> y = fn({inputs.begin(), inputs.end()}).value().numbers(), s = weights.numbers();
+  double total = 0;
+  for (size_t i = 0; i < y.size(); ++i) total += y[i] * s[i];
+  return total;
+}
+
+// "" when all gradients agree, else the first that does not. `inputs` are fp64 and dense; fn must be a pure function of them.
+inline std::string gradcheck(const CheckedFunction& fn, const std::vector<Tensor>& inputs, double tolerance = 1e-6) {
+  constexpr double kStep = 1e-6;
+  std::vector<AccumulateSink> sinks(inputs.size());
+  Tensor weights;
+  {
+    Tape tape;
+    std::vector<Var> leaves;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].dtype() != dtypes::fp64) return concat("input ", i, " is ", inputs[i], ", expected fp64");
+      leaves.push_back(tape.leaf(inputs[i].clone(MemoryKind::kActivation), &sinks[i], dtypes::fp64));
+    }
+    const Var y = fn(leaves);
+    weights = random_tensor(y.shape(), dtypes::fp64, 77, 0.5, 1.5);
+    tape.backward({y}, {weights});
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].numel() == 0) continue;
+    if (!sinks[i].filled()) return concat("input ", i, " got no gradient");
+    for (int64_t e = 0; e < inputs[i].numel(); ++e) {
+      std::vector<Tensor> moved = inputs;
+      moved[i] = inputs[i].clone(MemoryKind::kActivation);
+      double& x = moved[i].as<double>()[e];
+      const double at = x;
+      x = at + kStep;
+      const double above = weighted_value(fn, moved, weights);
+      x = at - kStep;
+      const double below = weighted_value(fn, moved, weights);
+      const double expected = (above - below) / (2 * kStep), got = sinks[i].grad().as<double>()[e];
+      if (!(std::fabs(got - expected) <= tolerance * std::max({1.0, std::fabs(got), std::fabs(expected)})))
+        return concat("input ", i, " element ", e, ": gradient ", got, ", central difference ", expected);
+    }
+  }
+  return "";
+}
+
+}  // namespace bitgrad::test
