@@ -1,0 +1,40 @@
+// What this CPU can do, and the cap that BITGRAD_ISA or a test puts on it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace bitgrad {
+
+// A set of instruction groups. A kernel row names the set that it needs.
+using IsaMask = uint32_t;
+namespace isa {
+inline constexpr IsaMask kScalar = 0;
+inline constexpr IsaMask kAvx2 = 1u << 0;    // AVX2 + FMA + F16C + BMI2
+inline constexpr IsaMask kAvx512 = 1u << 1;  // F + BW + DQ + VL
+inline constexpr IsaMask kAvx512Vnni = 1u << 2;
+inline constexpr IsaMask kAvx512Popcnt = 1u << 3;  // VPOPCNTDQ
+inline constexpr IsaMask kAvx512Bf16 = 1u << 4;
+inline constexpr IsaMask kAmx = 1u << 5;  // TILE + INT8 + BF16, granted by the system
+}  // namespace isa
+
+// The four caps, lowest first: a cap keeps all groups of its level and below.
+enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmx };
+
+// Groups that kernels may use now: what the CPU and the system grant, under the cap. The first call reads BITGRAD_ISA
+// (scalar | avx2 | avx512 | amx; anything else is an Error) and caps oneDNN too.
+IsaMask cpu_isa();
+// Replaces the cap (tests, benchmarks). Kernel look-ups made before are forgotten.
+void set_isa_cap(IsaLevel level);
+IsaLevel isa_cap();
+// Grows with each set_isa_cap, so that caches of choices know that they are stale.
+uint64_t isa_generation();
+// Parses a level name; throws Error that lists the four.
+IsaLevel parse_isa_level(std::string_view name);
+// "avx2 avx512 vnni popcnt bf16", "scalar" for none.
+std::string isa_names(IsaMask mask);
+// The CPU's own name.
+std::string cpu_model_name();
+
+}  // namespace bitgrad

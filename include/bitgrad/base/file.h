@@ -1,0 +1,74 @@
+// The one seam for all file calls: read, atomic write, list, remove. Tests put a failing implementation behind it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bitgrad {
+
+// A file being written. Errors throw Error(kMemory) when the disk is full, else Error(kData), and name the path and the
+// reason.
+class OutputFile {
+ public:
+  virtual ~OutputFile() = default;
+  virtual void write(const void* data, size_t bytes) = 0;
+  virtual void flush_to_disk() = 0;  // fsync
+  virtual void close() = 0;
+};
+
+// File calls. The default is POSIX.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual std::unique_ptr<OutputFile> create(const std::string& path) = 0;  // truncates
+  virtual std::unique_ptr<OutputFile> open_append(const std::string& path) = 0;
+  virtual std::vector<uint8_t> read(const std::string& path) = 0;  // whole file; Error(kData) names the path
+  virtual bool exists(const std::string& path) = 0;
+  virtual bool is_directory(const std::string& path) = 0;
+  virtual std::vector<std::string> list(const std::string& directory) = 0;  // names, sorted
+  virtual void make_directories(const std::string& path) = 0;
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  virtual void remove(const std::string& path) = 0;  // absent is fine
+  virtual void sync_directory(const std::string& path) = 0;
+};
+
+FileSystem& file_system();
+// Replaces the implementation and returns the old one (tests). nullptr: back to POSIX.
+FileSystem* set_file_system(FileSystem* replacement);
+
+// Writes path + ".tmp-<pid>", fsyncs, renames over `path`, fsyncs the directory. On any error the old file stays whole
+// and the temporary one is removed; only when the very last step fails (the directory's fsync) is the new file, whole,
+// already in its place. `writer` gets the open file.
+template <std::invocable<OutputFile&> Writer>
+void write_file_atomically(const std::string& path, Writer&& writer);
+void write_file_atomically(const std::string& path, std::string_view bytes);
+
+namespace detail {
+std::string temporary_name(const std::string& path);
+void commit_file(const std::string& temporary, const std::string& path);
+}  // namespace detail
+
+template <std::invocable<OutputFile&> Writer>
+void write_file_atomically(const std::string& path, Writer&& writer) {
+  const std::string temporary = detail::temporary_name(path);
+  try {
+    std::unique_ptr<OutputFile> file = file_system().create(temporary);
+    writer(*file);
+    file->flush_to_disk();
+    file->close();
+    detail::commit_file(temporary, path);
+  } catch (...) {
+    try {
+      file_system().remove(temporary);
+    } catch (...) {
+    }
+    throw;
+  }
+}
+
+}  // namespace bitgrad

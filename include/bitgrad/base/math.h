@@ -1,0 +1,128 @@
+// Our own elementary functions: the same bits on every compiler, C library and ISA.
+//
+// All are evaluated in double by polynomials in IEEE arithmetic without contraction (compile with -ffp-contract=off)
+// and rounded to fp32 once, so they are within 0.51 ulp of the exact value (promised: 2 ulp; base/math_test.cpp samples
+// the whole range). They are defined here so that vector loops can inline them; exp has no branch.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace bitgrad::math {
+
+namespace detail {
+// e^x in double for |x| <= 700, NaN for NaN: x = n ln2 + r, |r| <= ln2 / 2, Taylor polynomial of degree 10 in r. The
+// remainder r^11/11! and the rounding of n ln2 stay below 1e-12 relative for |x| <= 110.
+inline double exp_double(double x) {
+  const double shifted =
+      x * 1.4426950408889634 + 0x1.8p52;  // rint in the default mode; n is in the low bits of the word
+  const double n = shifted - 0x1.8p52;
+  const double r = (x - n * 0x1.62e42fefa39efp-1) - n * 0x1.abc9e3b39803fp-56;
+  double p = 1.0 / 3628800.0;
+  p = p * r + 1.0 / 362880.0;
+  p = p * r + 1.0 / 40320.0;
+  p = p * r + 1.0 / 5040.0;
+  p = p * r + 1.0 / 720.0;
+  p = p * r + 1.0 / 120.0;
+  p = p * r + 1.0 / 24.0;
+  p = p * r + 1.0 / 6.0;
+  p = p * r + 0.5;
+  p = p * r + 1.0;
+  p = p * r + 1.0;
+  return p * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023u) << 52);
+}
+}  // namespace detail
+
+// e^x. Overflow gives Inf, underflow goes through the subnormals to 0, NaN stays NaN.
+inline float exp(float x) {
+  const double clamped = x > 89.0f ? 89.0 : (x < -104.0f ? -104.0 : static_cast<double>(x));  // NaN passes through
+  return static_cast<float>(detail::exp_double(clamped));
+}
+
+// Natural logarithm. log(+-0) = -Inf, log(negative) = NaN. x = 2^e m, log m = 2 atanh((m - 1) / (m + 1)).
+inline float log(float x) {
+  if (!(x > 0.0f)) return x == 0.0f ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  if (x == std::numeric_limits<float>::infinity()) return x;
+  const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(x));
+  int64_t e = static_cast<int64_t>(bits >> 52) - 1023;
+  double m = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFull) | 0x3FF0000000000000ull);  // [1, 2)
+  if (m > 1.4142135623730951) {
+    m *= 0.5;
+    e += 1;
+  }
+  const double s = (m - 1.0) / (m + 1.0);  // |s| <= 0.1716
+  const double z = s * s;
+  double p = 1.0 / 15.0;
+  p = p * z + 1.0 / 13.0;
+  p = p * z + 1.0 / 11.0;
+  p = p * z + 1.0 / 9.0;
+  p = p * z + 1.0 / 7.0;
+  p = p * z + 1.0 / 5.0;
+  p = p * z + 1.0 / 3.0;
+  p = p * z + 1.0;
+  return static_cast<float>(2.0 * s * p + static_cast<double>(e) * 0x1.62e42fefa39efp-1);
+}
+
+// Hyperbolic tangent: near 0 its Taylor polynomial of degree 9, else 1 - 2 / (e^2x + 1). Keeps -0 and NaN.
+inline float tanh(float x) {
+  const float a = x < 0.0f ? -x : x;
+  if (a < 0.0625f) {
+    const double z = static_cast<double>(x) * static_cast<double>(x);
+    double p = 62.0 / 2835.0;
+    p = p * z - 17.0 / 315.0;
+    p = p * z + 2.0 / 15.0;
+    p = p * z - 1.0 / 3.0;
+    p = p * z + 1.0;
+    return a == 0.0f ? x : static_cast<float>(static_cast<double>(x) * p);
+  }
+  if (a > 10.0f) return x > 0.0f ? 1.0f : -1.0f;
+  if (!(a == a)) return x;
+  const double t = 1.0 - 2.0 / (detail::exp_double(2.0 * static_cast<double>(a)) + 1.0);
+  return static_cast<float>(x < 0.0f ? -t : t);
+}
+
+// Error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x: rational Chebyshev approximations of Cody, "Rational
+// Chebyshev approximations for the error function", Math. Comp. 23 (1969), his three-piece form; +-1 beyond 4. Keeps -0
+// and NaN.
+inline float erf(float x) {
+  const double a = x < 0.0f ? -static_cast<double>(x) : static_cast<double>(x);
+  if (a <= 0.46875) {
+    const double z = a * a;
+    const double p = (((1.85777706184603153e-1 * z + 3.16112374387056560e0) * z + 1.13864154151050156e2) * z +
+                      3.77485237685302021e2) *
+                         z +
+                     3.20937758913846947e3;
+    const double q = (((z + 2.36012909523441209e1) * z + 2.44024637934444173e2) * z + 1.28261652607737228e3) * z +
+                     2.84423683343917062e3;
+    return a == 0.0 ? x : static_cast<float>(static_cast<double>(x) * (p / q));
+  }
+  if (a > 4.0) return x > 0.0f ? 1.0f : -1.0f;
+  if (!(a == a)) return x;
+  double p = 2.15311535474403846e-8;
+  p = p * a + 5.64188496988670089e-1;
+  p = p * a + 8.88314979438837594e0;
+  p = p * a + 6.61191906371416295e1;
+  p = p * a + 2.98635138197400131e2;
+  p = p * a + 8.81952221241769090e2;
+  p = p * a + 1.71204761263407058e3;
+  p = p * a + 2.05107837782607147e3;
+  p = p * a + 1.23033935479799725e3;
+  double q = a + 1.57449261107098347e1;
+  q = q * a + 1.17693950891312499e2;
+  q = q * a + 5.37181101862009858e2;
+  q = q * a + 1.62138957456669019e3;
+  q = q * a + 3.29079923573345963e3;
+  q = q * a + 4.36261909014324716e3;
+  q = q * a + 3.43936767414372164e3;
+  q = q * a + 1.23033935480374942e3;
+  const double t = 1.0 - detail::exp_double(-a * a) * (p / q);
+  return static_cast<float>(x < 0.0f ? -t : t);
+}
+
+// cos(2 pi u) and sin(2 pi u) for u in [0, 1), within 1e-15: the turns form that Box-Muller needs.
+double cos_turns(double u);
+double sin_turns(double u);
+
+}  // namespace bitgrad::math

@@ -1,0 +1,80 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). No state per thread; the same numbers on every
+// device.
+//
+// A draw is named, not produced in sequence: (seed, purpose, id of the site, step, element). docs/numerics.md
+// section 7.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace bitgrad {
+
+// What a stream of draws is used for: one line of purposes.inc each.
+enum class Purpose : uint8_t {
+#define BITGRAD_PURPOSE(symbol, value) symbol = value,
+#include "bitgrad/base/purposes.inc"
+#undef BITGRAD_PURPOSE
+};
+
+using PhiloxBlock = std::array<uint32_t, 4>;
+
+// One block of ten rounds. counter[0] is the word that runs fastest.
+constexpr PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * counter[0];
+    const uint64_t p1 = uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(p1),
+               static_cast<uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(p0)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// CRC32C (Castagnoli, reflected 0x82F63B78, initial and final xor of all ones). `crc` continues an earlier sum.
+uint32_t crc32c(const void* data, size_t bytes, uint32_t crc = 0);
+
+// The id of a parameter or random site: CRC32C of its full path.
+inline uint32_t site_id(std::string_view path) { return crc32c(path.data(), path.size()); }
+
+// A stream of draws. `step` = completed optimizer steps for weights, global microbatch for activations and gradients,
+// epoch for shuffles; `element` = row-major index in the unsharded tensor.
+struct RandomStream {
+  uint64_t seed = 0;
+  Purpose purpose = Purpose::kInit;
+  uint32_t id = 0;
+  uint32_t step = 0;
+
+  // counter = {block lo32, purpose << 24 | block hi24, id, step}, key = seed (lo, hi).
+  PhiloxBlock block(uint64_t index) const {
+    return philox4x32_10(
+        {static_cast<uint32_t>(index),
+         (static_cast<uint32_t>(purpose) << 24) | (static_cast<uint32_t>(index >> 32) & 0xFFFFFFu), id, step},
+        {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  }
+  // 16-bit draw of element e: block e/8, word (e%8)/2, low half first.
+  uint16_t bits16(uint64_t e) const {
+    const uint32_t word = block(e / 8)[(e % 8) / 2];
+    return static_cast<uint16_t>(e % 2 == 0 ? word : word >> 16);
+  }
+  // 32-bit draw of element e: block e/4, word e%4.
+  uint32_t bits32(uint64_t e) const { return block(e / 4)[e % 4]; }
+  // w0 | w1 << 32 of block e.
+  uint64_t bits64(uint64_t e) const {
+    const PhiloxBlock b = block(e);
+    return b[0] | (uint64_t{b[1]} << 32);
+  }
+  // [0, 1): (r >> 8) * 2^-24.
+  float uniform(uint64_t e) const { return static_cast<float>(bits32(e) >> 8) * 0x1p-24f; }
+  // Standard normal of element e by Box-Muller (Box and Muller, 1958). Words (w0, w1) of block e/4 give elements 0 and
+  // 1 of its four, (w2, w3) elements 2 and 3: u1 = ((w_a >> 8) + 1) * 2^-24, u2 = (w_b >> 8) * 2^-24, r = sqrt(-2 log
+  // u1) with math::log in fp32; r*cos(2 pi u2), r*sin(2 pi u2) in double, rounded once.
+  float normal(uint64_t e) const;
+  // Fills out[0..n) with the 16-bit draws of elements first .. first+n. Bit-equal to bits16, many blocks at once.
+  void fill_bits16(uint64_t first, int64_t n, uint16_t* out) const;
+};
+
+}  // namespace bitgrad

@@ -1,0 +1,219 @@
+// File calls on POSIX.
+#include "bitgrad/base/file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad {
+namespace {
+
+[[noreturn]] void fail_file(std::string_view what, const std::string& path, int number) {
+  const bool full = number == ENOSPC || number == EDQUOT || number == ENOMEM;
+  fail_with(full ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", path,
+            "': ", std::generic_category().message(number), '.');
+}
+
+// Calls until it is not interrupted by a signal.
+template <typename Call>
+auto uninterrupted(Call call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+// Owns a descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int take() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+int open_or_fail(const std::string& path, int flags, std::string_view what) {
+  const int fd = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  if (fd < 0) fail_file(what, path, errno);
+  return fd;
+}
+
+void sync_or_fail(int fd, const std::string& path) {
+  // Never repeated after an error: the system drops the pages, and a second call would lie. EINVAL: a pipe or a device
+  // that has nothing to sync.
+  if (::fsync(fd) != 0 && errno != EINVAL) fail_file("write to disk", path, errno);
+}
+
+class PosixOutputFile final : public OutputFile {
+ public:
+  PosixOutputFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+
+  void write(const void* data, size_t bytes) override {
+    require_open();
+    const char* from = static_cast<const char*>(data);
+    constexpr size_t kMostPerCall = size_t{1} << 30;  // Linux writes at most 2 GiB at once
+    while (bytes > 0) {
+      const size_t part = std::min(bytes, kMostPerCall);
+      const ssize_t written = uninterrupted([&] { return ::write(fd_.get(), from, part); });
+      if (written <= 0) fail_file("write", path_, written < 0 ? errno : EIO);
+      from += written;
+      bytes -= static_cast<size_t>(written);
+    }
+  }
+
+  void flush_to_disk() override {
+    require_open();
+    sync_or_fail(fd_.get(), path_);
+  }
+
+  void close() override {
+    if (fd_.get() < 0) return;
+    // After EINTR the descriptor is gone on Linux: not an error, and not to be repeated.
+    if (::close(fd_.take()) != 0 && errno != EINTR) fail_file("close", path_, errno);
+  }
+
+ private:
+  void require_open() const { ensure(fd_.get() >= 0, "file", "'", path_, "' is used after close."); }
+
+  Descriptor fd_;
+  std::string path_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  std::unique_ptr<OutputFile> create(const std::string& path) override {
+    return std::make_unique<PosixOutputFile>(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC, "create"), path);
+  }
+
+  std::unique_ptr<OutputFile> open_append(const std::string& path) override {
+    return std::make_unique<PosixOutputFile>(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND, "append to"), path);
+  }
+
+  std::vector<uint8_t> read(const std::string& path) override {
+    const Descriptor file(open_or_fail(path, O_RDONLY, "read"));
+    struct stat status = {};
+    if (::fstat(file.get(), &status) != 0) fail_file("read", path, errno);
+    if (S_ISDIR(status.st_mode)) fail_file("read", path, EISDIR);
+    std::vector<uint8_t> bytes;
+    size_t filled = 0;
+    try {
+      // One byte more than the size, so that the end is seen without growing. The size is only a hint (/proc says 0).
+      bytes.resize(static_cast<size_t>(std::max<off_t>(status.st_size, 0)) + 1);
+      for (;;) {
+        const ssize_t got =
+            uninterrupted([&] { return ::read(file.get(), bytes.data() + filled, bytes.size() - filled); });
+        if (got < 0) fail_file("read", path, errno);
+        if (got == 0) break;
+        filled += static_cast<size_t>(got);
+        if (filled == bytes.size()) bytes.resize(bytes.size() * 2 + 4096);
+      }
+    } catch (const std::bad_alloc&) {
+      fail_file("read", path, ENOMEM);
+    } catch (const std::length_error&) {
+      fail_file("read", path, ENOMEM);
+    }
+    bytes.resize(filled);
+    return bytes;
+  }
+
+  bool exists(const std::string& path) override {
+    struct stat status = {};
+    return ::stat(path.c_str(), &status) == 0;
+  }
+
+  bool is_directory(const std::string& path) override {
+    struct stat status = {};
+    return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  }
+
+  std::vector<std::string> list(const std::string& directory) override {
+    const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(directory.c_str()), ::closedir);
+    if (!open) fail_file("list", directory, errno);
+    std::vector<std::string> names;
+    for (;;) {
+      errno = 0;
+      const dirent* entry = ::readdir(open.get());
+      if (entry == nullptr) break;
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+    }
+    if (errno != 0) fail_file("list", directory, errno);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  void make_directories(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) fail_file("make the directory", path, error.value());
+    if (!is_directory(path)) fail_file("make the directory", path, EEXIST);
+  }
+
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail_file("rename '" + from + "' to", to, errno);
+  }
+
+  void remove(const std::string& path) override {
+    if (::remove(path.c_str()) != 0 && errno != ENOENT) fail_file("remove", path, errno);
+  }
+
+  void sync_directory(const std::string& path) override {
+    const Descriptor directory(open_or_fail(path, O_RDONLY | O_DIRECTORY, "open the directory"));
+    sync_or_fail(directory.get(), path);
+  }
+};
+
+std::atomic<FileSystem*> g_replacement{nullptr};
+
+FileSystem& posix() {
+  static PosixFileSystem* const instance = new PosixFileSystem;
+  return *instance;
+}
+
+}  // namespace
+
+FileSystem& file_system() {
+  FileSystem* replacement = g_replacement.load();
+  return replacement != nullptr ? *replacement : posix();
+}
+
+FileSystem* set_file_system(FileSystem* replacement) {
+  FileSystem* old = g_replacement.exchange(replacement == &posix() ? nullptr : replacement);
+  return old != nullptr ? old : &posix();
+}
+
+void write_file_atomically(const std::string& path, std::string_view bytes) {
+  write_file_atomically(path, [&](OutputFile& file) { file.write(bytes.data(), bytes.size()); });
+}
+
+namespace detail {
+
+std::string temporary_name(const std::string& path) { return concat(path, ".tmp-", ::getpid()); }
+
+void commit_file(const std::string& temporary, const std::string& path) {
+  file_system().rename(temporary, path);
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  file_system().sync_directory(parent.empty() ? "." : parent);
+}
+
+}  // namespace detail
+}  // namespace bitgrad

@@ -1,0 +1,39 @@
+#include "bitgrad/base/log.h"
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace bitgrad {
+namespace {
+
+struct SinkSlot {
+  std::mutex mutex;
+  std::shared_ptr<const LogSink> sink;
+};
+
+// Never destroyed: threads may log while static objects go away.
+SinkSlot& slot() {
+  static SinkSlot* const instance = new SinkSlot;
+  return *instance;
+}
+
+}  // namespace
+
+void set_log_sink(LogSink sink) {
+  auto next = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
+  const std::lock_guard lock(slot().mutex);
+  slot().sink.swap(next);
+}
+
+void log(LogLevel level, std::string_view line) {
+  std::shared_ptr<const LogSink> sink;
+  {
+    const std::lock_guard lock(slot().mutex);
+    sink = slot().sink;
+  }
+  // Called without the lock, so that a sink may log or replace itself.
+  if (sink) (*sink)(level, line);
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,160 @@
+// Parallel loops on OpenMP. Threads draw chunk numbers from one counter, so every chunk below a running one has
+// started.
+#include "bitgrad/base/parallel.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <atomic>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+std::atomic<int> g_threads{0};  // 0: not chosen yet
+thread_local bool t_inside = false;
+
+int threads_of_affinity() {
+  // The kernel refuses a mask shorter than its own, so try longer ones.
+  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(cpus);
+    const bool ok = sched_getaffinity(0, bytes, set) == 0;
+    const int count = ok ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (ok) return count < 1 ? 1 : (count > kMaxThreads ? kMaxThreads : count);
+  }
+  return 1;
+}
+
+// Rounding to nearest, no flush to zero, no denormals are zero, whatever the creator of this thread had (a program
+// linked with -ffast-math sets these for every thread made later). Restored at the end, so that the caller's choice is
+// its own.
+class DefaultFloatMode {
+ public:
+#if defined(__SSE2__)
+  DefaultFloatMode() : old_(_mm_getcsr()) {
+    if ((old_ & kModeBits) != 0) _mm_setcsr(old_ & ~kModeBits);
+  }
+  ~DefaultFloatMode() {
+    if ((old_ & kModeBits) != 0) _mm_setcsr(old_);
+  }
+
+ private:
+  static constexpr unsigned kModeBits = 0x8000u | 0x6000u | 0x0040u;  // FTZ, rounding, DAZ
+  unsigned old_;
+#else
+  DefaultFloatMode() = default;
+  ~DefaultFloatMode() {}
+#endif
+ public:
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
+};
+
+// Marks this thread as inside a loop, so that nested loops run inline.
+class InsideLoop {
+ public:
+  InsideLoop() : old_(t_inside) { t_inside = true; }
+  ~InsideLoop() { t_inside = old_; }
+  InsideLoop(const InsideLoop&) = delete;
+  InsideLoop& operator=(const InsideLoop&) = delete;
+
+ private:
+  bool old_;
+};
+
+// One loop that several threads work on.
+class Loop {
+ public:
+  Loop(int64_t chunks, void (*call)(void*, int64_t), void* context) : chunks_(chunks), call_(call), context_(context) {}
+
+  void work() noexcept {
+    const InsideLoop inside;
+    const DefaultFloatMode mode;
+    while (!stop_.load(std::memory_order_relaxed)) {
+      const int64_t chunk = next_.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= chunks_) return;
+      try {
+        call_(context_, chunk);
+      } catch (...) {
+        keep(chunk, std::current_exception());
+      }
+    }
+  }
+
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  // The error of the lowest chunk: the one that a serial loop would throw, for any number of threads. A chunk below the
+  // failed one has been drawn before it and is finished by its thread.
+  void keep(int64_t chunk, std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (chunk < error_chunk_) {
+      error_chunk_ = chunk;
+      error_ = std::move(error);
+    }
+    stop_.store(true, std::memory_order_relaxed);
+  }
+
+  const int64_t chunks_;
+  void (*const call_)(void*, int64_t);
+  void* const context_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  int64_t error_chunk_ = std::numeric_limits<int64_t>::max();
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+void set_num_threads(int n) {
+  require(n >= 1 && n <= kMaxThreads, "set_num_threads", "the number of threads is out of range: got ", n,
+          ", expected 1 .. ", kMaxThreads, '.');
+  g_threads.store(n, std::memory_order_relaxed);
+}
+
+int num_threads() {
+  int n = g_threads.load(std::memory_order_relaxed);
+  if (n == 0) {
+    const int wanted = threads_of_affinity();
+    // Another thread may have chosen meanwhile: its number stays.
+    n = g_threads.compare_exchange_strong(n, wanted, std::memory_order_relaxed) ? wanted : n;
+  }
+  return n;
+}
+
+namespace detail {
+
+void parallel_for_impl(int64_t chunks, void (*call)(void*, int64_t), void* context) {
+  if (chunks <= 0) return;
+  const int threads = chunks == 1 || t_inside || omp_in_parallel() ? 1 : num_threads();
+  if (threads == 1) {
+    // A single chunk at the top may still start loops of its own.
+    const DefaultFloatMode mode;
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) call(context, chunk);
+    return;
+  }
+  Loop loop(chunks, call, context);
+  // Always the full team: libgomp ends and remakes threads when the size of teams changes.
+#pragma omp parallel num_threads(threads)
+  loop.work();
+  loop.rethrow();
+}
+
+}  // namespace detail
+}  // namespace bitgrad

@@ -1,0 +1,172 @@
+#include "bitgrad/base/file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/faulty_file_system.h"
+#include "support/temp_dir.h"
+
+namespace bitgrad {
+namespace {
+
+using test::contains;
+using test::error_code_of;
+using test::error_of;
+using test::FaultyFileSystem;
+
+std::string text_of(const std::string& path) {
+  const std::vector<uint8_t> bytes = file_system().read(path);
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST_CASE("An atomic write makes a file, replaces it and leaves nothing else behind") {
+  const test::TempDir dir;
+  const std::string path = dir.file("a.txt");
+  write_file_atomically(path, "one");
+  CHECK(text_of(path) == "one");
+  write_file_atomically(path, std::string("second"));
+  CHECK(text_of(path) == "second");
+  write_file_atomically(path, [](OutputFile& file) {
+    file.write("ab", 2);
+    file.write(nullptr, 0);
+    file.write("cd", 2);
+  });
+  CHECK(text_of(path) == "abcd");
+  write_file_atomically(path, "");
+  CHECK(text_of(path).empty());
+  CHECK(file_system().list(dir.path()) == std::vector<std::string>{"a.txt"});
+}
+
+TEST_CASE("Whatever call of an atomic write fails, the file is old or new as a whole, and the error comes out") {
+  const test::TempDir dir;
+  const std::string path = dir.file("a.bin"), old(5000, 'o'), next(7000, 'n');
+  const auto save = [&] {
+    write_file_atomically(path, [&](OutputFile& file) {
+      file.write(next.data(), 3000);
+      file.write(next.data() + 3000, 4000);
+    });
+  };
+  write_file_atomically(path, old);
+  int calls = 0;
+  {
+    FaultyFileSystem counting(-1, FaultyFileSystem::When::kBefore, false);
+    save();
+    calls = counting.calls();
+    CHECK(counting.names() ==
+          std::vector<std::string>{"create", "write", "write", "flush_to_disk", "close", "rename", "sync_directory"});
+  }
+  using When = FaultyFileSystem::When;
+  for (When when : {When::kBefore, When::kAfter, When::kHalfWritten}) {
+    for (bool forever : {false, true}) {
+      for (int at = 0; at < calls; ++at) {
+        write_file_atomically(path, old);
+        std::string error, name;
+        {
+          FaultyFileSystem faulty(at, when, forever);
+          error = error_of(save);
+          name = faulty.names()[static_cast<size_t>(at)];
+        }
+        INFO(name << " fails, when " << static_cast<int>(when) << ", forever " << forever);
+        CHECK(contains(error, name + " was made to fail"));
+        const bool renamed = name == "sync_directory" || (name == "rename" && when == When::kAfter);
+        CHECK((text_of(path) == (renamed ? next : old)));
+        if (!forever) CHECK(file_system().list(dir.path()) == std::vector<std::string>{"a.bin"});
+        file_system().remove(path + ".tmp-" + std::to_string(::getpid()));
+      }
+    }
+  }
+}
+
+TEST_CASE("An exception of the writer leaves the old file and no temporary one") {
+  const test::TempDir dir;
+  const std::string path = dir.file("a.txt");
+  write_file_atomically(path, "old");
+  CHECK_THROWS_AS(write_file_atomically(path,
+                                        [](OutputFile& file) {
+                                          file.write("half", 4);
+                                          throw std::logic_error("writer");
+                                        }),
+                  std::logic_error);
+  CHECK(text_of(path) == "old");
+  CHECK(file_system().list(dir.path()) == std::vector<std::string>{"a.txt"});
+}
+
+TEST_CASE("A full disk is an error of code 4 that names the file and the reason") {
+  if (::access("/dev/full", W_OK) != 0) return;
+  const auto file = file_system().create("/dev/full");
+  const auto call = [&] { file->write("x", 1); };
+  CHECK(error_code_of(call) == 4);
+  CHECK(contains(error_of(call), "'/dev/full': No space left on device"));
+}
+
+TEST_CASE("Files that cannot be read are errors of code 3 that name path and reason") {
+  const test::TempDir dir;
+  FileSystem& files = file_system();
+  const std::string absent = dir.file("absent");
+  CHECK(contains(error_of([&] { files.read(absent); }), "cannot read '" + absent + "': No such file or directory"));
+  CHECK(error_code_of([&] { files.read(absent); }) == 3);
+  CHECK(contains(error_of([&] { files.read(dir.path()); }), "'" + dir.path() + "': Is a directory"));
+  CHECK(error_code_of([&] { files.read(dir.path()); }) == 3);
+  CHECK(contains(error_of([&] { files.list(absent); }), absent));
+  CHECK(contains(error_of([&] { files.create(dir.file("no/such")); }), "cannot create"));
+  CHECK(contains(error_of([&] { files.open_append(dir.path()); }), "Is a directory"));
+  CHECK(contains(error_of([&] { files.rename(absent, dir.file("b")); }), absent));
+  CHECK(contains(error_of([&] { files.sync_directory(absent); }), absent));
+  CHECK(contains(error_of([&] { write_file_atomically(dir.file("no/such"), "x"); }), "no/such"));
+}
+
+TEST_CASE("Reading follows files whose size is not known before") {
+  CHECK(!text_of("/proc/self/status").empty());
+  const test::TempDir dir;
+  const std::string big(3'000'001, 'b');
+  write_file_atomically(dir.file("big"), big);
+  CHECK((text_of(dir.file("big")) == big));
+}
+
+TEST_CASE("Append, list, exists, directories and remove do what their names say") {
+  const test::TempDir dir;
+  FileSystem& files = file_system();
+  for (const char* part : {"one\n", "two\n"}) {
+    const auto file = files.open_append(dir.file("log"));
+    file->write(part, 4);
+    file->flush_to_disk();
+    file->close();
+    file->close();
+    CHECK(contains(error_of([&] { file->write("x", 1); }), "after close"));
+  }
+  CHECK(text_of(dir.file("log")) == "one\ntwo\n");
+  files.make_directories(dir.file("x/y/z"));
+  files.make_directories(dir.file("x/y/z"));
+  CHECK(files.is_directory(dir.file("x/y/z")));
+  CHECK(!files.is_directory(dir.file("log")));
+  CHECK(files.exists(dir.file("log")));
+  CHECK(!files.exists(dir.file("nothing")));
+  CHECK(error_code_of([&] { files.make_directories(dir.file("log")); }) == 3);
+  CHECK(error_code_of([&] { files.make_directories(dir.file("log/sub")); }) == 3);
+  CHECK(files.list(dir.path()) == std::vector<std::string>{"log", "x"});
+  files.remove(dir.file("log"));
+  files.remove(dir.file("log"));
+  CHECK(!files.exists(dir.file("log")));
+  CHECK(contains(error_of([&] { files.remove(dir.file("x")); }), "cannot remove"));
+}
+
+TEST_CASE("A replaced file system is used until it is given back") {
+  FileSystem* const real = &file_system();
+  {
+    FaultyFileSystem faulty(0, FaultyFileSystem::When::kBefore, true);
+    CHECK(&file_system() == &faulty);
+    CHECK(error_code_of([] { file_system().read("/dev/null"); }) == 4);
+  }
+  CHECK(&file_system() == real);
+  CHECK(set_file_system(nullptr) == real);
+  CHECK(text_of("/dev/null").empty());
+}
+
+}  // namespace
+}  // namespace bitgrad
