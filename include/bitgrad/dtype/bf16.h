@@ -1,0 +1,26 @@
+// 16-bit floats as bit patterns. Conversions round to nearest even and keep NaN a NaN.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace bitgrad {
+
+inline uint16_t bf16_from_float(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  if ((u & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);  // quiet NaN, sign kept
+  return static_cast<uint16_t>((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
+}
+inline float bf16_to_float(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+
+// Stochastic: bits + r16, truncated; Inf and NaN untouched. docs/numerics.md section 7.
+inline uint16_t bf16_from_float_stochastic(float x, uint16_t r16) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  if ((u & 0x7F800000u) == 0x7F800000u) return bf16_from_float(x);
+  return static_cast<uint16_t>((u + r16) >> 16);
+}
+
+uint16_t fp16_from_float(float x);
+float fp16_to_float(uint16_t h);
+
+}  // namespace bitgrad

@@ -1,0 +1,80 @@
+// Dtypes as data: a one-byte handle into a registry of records. docs/numerics.md section 1.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bitgrad {
+
+enum class DTypeKind : uint8_t {
+  kFloat,     // IEEE or bfloat numbers
+  kInt,       // two's complement
+  kUint,      // unsigned
+  kSign,      // {-1, +1}: raw 0 is -1, raw 1 is +1
+  kCodebook,  // raw code -> level table
+};
+std::string_view kind_name(DTypeKind kind);
+std::optional<DTypeKind> find_kind(std::string_view name);
+
+// Everything that defines a dtype. Files hold this record, never the handle.
+struct DTypeInfo {
+  std::string name;
+  int bits = 0;                // of one element
+  DTypeKind kind = DTypeKind::kFloat;
+  int64_t qmin = 0, qmax = 0;  // code range (int, uint); -1, 1 for sign; 0, levels-1 for codebook; 0, 0 for float
+  std::vector<float> levels;   // codebook only: value of raw code i
+  friend bool operator==(const DTypeInfo&, const DTypeInfo&) = default;
+};
+
+class DType {
+ public:
+  constexpr DType() = default;  // fp64
+  constexpr explicit DType(uint8_t id) : id_(id) {}
+  constexpr uint8_t id() const { return id_; }
+  const DTypeInfo& info() const;
+  const std::string& name() const { return info().name; }
+  int bits() const { return info().bits; }
+  DTypeKind kind() const { return info().kind; }
+  bool is_float() const { return kind() == DTypeKind::kFloat; }
+  // Packed: at most 8 bits an element, read through a code (int1..8, uint2..8, ternary, bint1, codebooks).
+  bool is_code() const { return bits() <= 8; }
+  friend constexpr bool operator==(DType, DType) = default;
+
+ private:
+  uint8_t id_ = 0;
+};
+std::ostream& operator<<(std::ostream& out, DType dtype);
+
+// The built-in handles: dtypes::fp32, dtypes::int4, dtypes::bint1, dtypes::ternary, ...
+namespace dtypes {
+namespace detail {
+enum : uint8_t {
+#define BITGRAD_DTYPE(symbol, ...) k_##symbol,
+#define BITGRAD_DTYPE_CODEBOOK(symbol, ...) k_##symbol,
+#include "bitgrad/dtype/dtypes.inc"
+#undef BITGRAD_DTYPE
+#undef BITGRAD_DTYPE_CODEBOOK
+};
+}  // namespace detail
+#define BITGRAD_DTYPE(symbol, ...) inline constexpr DType symbol{detail::k_##symbol};
+#define BITGRAD_DTYPE_CODEBOOK(symbol, ...) inline constexpr DType symbol{detail::k_##symbol};
+#include "bitgrad/dtype/dtypes.inc"
+#undef BITGRAD_DTYPE
+#undef BITGRAD_DTYPE_CODEBOOK
+}  // namespace dtypes
+
+// Adds a dtype at run time. `info` of kind int or uint needs 1..8 bits and a code range that fits them; a codebook needs 2..8 bits
+// worth of finite levels, at least two, at most 2^bits (qmin and qmax are filled in). Registering an equal record again returns the same handle;
+// another record under a known name, an unusable record, or the 256th dtype throws Error.
+DType register_dtype(DTypeInfo info);
+std::optional<DType> find_dtype(std::string_view name);
+// As find_dtype, but an unknown name throws Error that lists the names and the nearest one.
+DType parse_dtype(std::string_view name);
+// All registered dtypes in order of registration.
+std::vector<DType> all_dtypes();
+
+}  // namespace bitgrad

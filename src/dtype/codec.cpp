@@ -1,0 +1,222 @@
+// Rows to numbers: sizes, decode, and the expanders that feed every reference and the panels of the products.
+//
+// A row of code dtype is read in groups of 8 codes, which always start on a byte: with 1, 2 and 4 bits a byte of the
+// row selects its numbers from a table; other widths are spread to 8 bytes in a register. No byte outside the row is
+// read.
+#include "bitgrad/dtype/codec.h"
+
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/dtype/bf16.h"
+#include "dtype/bit_tricks.h"
+#include "dtype/code_tables.h"
+
+namespace bitgrad {
+namespace {
+
+using detail::CodeTables;
+
+constexpr int64_t kChunk = 256;  // elements expanded at a time where a second type is needed
+
+// Calls one(j, raw) for single elements at both ends and group(j, word) for 8 codes in the low 8 B bits (more bits may
+// be set above).
+template <int B, typename One, typename Group>
+inline void for_codes(const void* row, int64_t first, int64_t n, One one, Group group) {
+  int64_t j = 0;
+  const int64_t head = std::min(n, (8 - (first & 7)) & 7);
+  for (; j < head; ++j) one(j, load_raw(row, first + j, B));
+  const uint8_t* p = static_cast<const uint8_t*>(row) + (first + j) / 8 * B;
+  const int64_t groups = (n - j) / 8;
+  int64_t g = 0;
+  if constexpr (B == 3 || B == 5 || B == 6 || B == 7) {
+    // An 8-byte window holds the group as long as 8 bytes of full groups are left.
+    for (const int64_t wide = groups * B >= 8 ? (groups * B - 8) / B + 1 : 0; g < wide; ++g, j += 8, p += B) {
+      uint64_t w;
+      std::memcpy(&w, p, 8);
+      group(j, w);
+    }
+  }
+  for (; g < groups; ++g, j += 8, p += B) {
+    uint64_t w = 0;
+    std::memcpy(&w, p, B);
+    group(j, w);
+  }
+  for (; j < n; ++j) one(j, load_raw(row, first + j, B));
+}
+
+template <int B, typename T>
+void expand(const void* row, int64_t first, int64_t n, const T* table, const T* groups, T* out) {
+  for_codes<B>(
+      row, first, n, [=](int64_t j, uint32_t raw) { out[j] = table[raw]; },
+      [=](int64_t j, uint64_t w) {
+        if constexpr (B == 1 || B == 2 || B == 4) {
+          constexpr int kPerByte = 8 / B;
+          for (int i = 0; i < B; ++i) {
+            std::memcpy(out + j + i * kPerByte, groups + ((w >> (8 * i)) & 0xFF) * kPerByte, kPerByte * sizeof(T));
+          }
+        } else {
+          const uint64_t bytes = detail::spread_codes<B>(w);
+          for (int i = 0; i < 8; ++i) out[j + i] = table[(bytes >> (8 * i)) & 0xFF];
+        }
+      });
+}
+
+template <typename T>
+void expand_any(int bits, const void* row, int64_t first, int64_t n, const T* table, const T* groups, T* out) {
+  detail::with_width(bits, [=](auto width) { expand<width()>(row, first, n, table, groups, out); });
+}
+
+// Raw codes as bytes, or with `sign` their two's complement numbers (B <= 7): per byte (raw ^ s) - s, s the weight of
+// the top bit, with 128 added before and flipped back after so that no byte borrows from the next.
+template <int B, bool sign>
+void expand_bytes(const void* row, int64_t first, int64_t n, uint8_t* out) {
+  constexpr uint64_t kBytes = 0x0101010101010101u, kTop = uint64_t{1} << (B - 1);
+  const auto extend = [](uint64_t bytes) {
+    return sign ? ((bytes ^ (kTop * kBytes)) + (128 - kTop) * kBytes) ^ (128 * kBytes) : bytes;
+  };
+  for_codes<B>(
+      row, first, n, [=](int64_t j, uint32_t raw) { out[j] = static_cast<uint8_t>(extend(raw)); },
+      [=](int64_t j, uint64_t w) {
+        const uint64_t bytes = extend(detail::spread_codes<B>(w));
+        std::memcpy(out + j, &bytes, 8);
+      });
+}
+
+// Rows of wide elements: From in memory, numbers out.
+template <typename From, typename To, typename Convert>
+void convert_row(const void* row, int64_t first, int64_t n, To* out, Convert convert) {
+  const char* p = static_cast<const char*>(row) + first * static_cast<int64_t>(sizeof(From));
+  for (int64_t j = 0; j < n; ++j) {
+    From x;
+    std::memcpy(&x, p + j * static_cast<int64_t>(sizeof(From)), sizeof(From));
+    out[j] = convert(x);
+  }
+}
+template <typename From, typename To>
+void cast_row(const void* row, int64_t first, int64_t n, To* out) {
+  convert_row<From>(row, first, n, out, [](From x) { return static_cast<To>(x); });
+}
+
+template <typename To>
+void unpack_wide(DType dtype, const void* row, int64_t first, int64_t n, To* out) {
+  switch (dtype.id()) {
+    case dtypes::fp64.id():
+      return cast_row<double>(row, first, n, out);
+    case dtypes::fp32.id():
+      return cast_row<float>(row, first, n, out);
+    case dtypes::int64.id():
+      return cast_row<int64_t>(row, first, n, out);
+    case dtypes::int32.id():
+      return cast_row<int32_t>(row, first, n, out);
+    case dtypes::bf16.id():
+      return convert_row<uint16_t>(row, first, n, out, [](uint16_t x) { return static_cast<To>(bf16_to_float(x)); });
+    case dtypes::fp16.id():
+      return convert_row<uint16_t>(row, first, n, out, [](uint16_t x) { return static_cast<To>(fp16_to_float(x)); });
+    default:
+      fail_with(ErrorCode::kBug, "unpack_row", "no reader for dtype: got ", dtype, ", expected a wide built-in.");
+  }
+}
+
+void require_integers(const DTypeInfo& info, const char* where) {
+  require(info.kind == DTypeKind::kInt || info.kind == DTypeKind::kUint || info.kind == DTypeKind::kSign, where,
+          "dtype: got ", info.name, " of kind ", kind_name(info.kind), ", expected kind int, uint or sign.");
+}
+
+}  // namespace
+
+int64_t row_bytes_memory(DType dtype, int64_t n) {
+  const int bits = dtype.bits();
+  return bits <= 8 ? (n * bits + 63) / 64 * 8 : n * (bits / 8);
+}
+
+int64_t row_bytes_file(DType dtype, int64_t n) { return (n * dtype.bits() + 7) / 8; }
+
+int64_t decode_int(const DTypeInfo& info, uint64_t raw) {
+  require_integers(info, "decode_int");
+  const int unused = 64 - info.bits;
+  if (info.kind == DTypeKind::kSign) return (raw & 1) != 0 ? 1 : -1;
+  if (info.kind == DTypeKind::kUint) return static_cast<int64_t>(raw << unused >> unused);
+  return static_cast<int64_t>(raw << unused) >> unused;
+}
+
+uint64_t encode_int(const DTypeInfo& info, int64_t number) {
+  require_integers(info, "encode_int");
+  if (info.kind == DTypeKind::kSign) return number >= 0 ? 1 : 0;
+  return static_cast<uint64_t>(number) & detail::low_mask(info.bits);
+}
+
+const float* code_values(DType dtype) { return detail::code_tables(dtype, "code_values").values; }
+
+const int8_t* code_values_s8(DType dtype, int* shift) {
+  const CodeTables& t = detail::code_tables(dtype, "code_values_s8");
+  if (!t.integer) require_integers(dtype.info(), "code_values_s8");
+  *shift = t.shift;
+  return t.s8;
+}
+
+void unpack_row(DType dtype, const void* row, int64_t first, int64_t n, float* out) {
+  if (n <= 0) return;
+  if (!dtype.is_code()) return unpack_wide(dtype, row, first, n, out);
+  const CodeTables& t = detail::code_tables(dtype, "unpack_row");
+  if (!t.integer || !t.value_groups.empty())
+    return expand_any(t.bits, row, first, n, t.values, t.value_groups.data(), out);
+  int8_t chunk[kChunk];
+  for (int64_t j = 0; j < n; j += kChunk) {
+    const int64_t m = std::min(kChunk, n - j);
+    unpack_row_s8(dtype, row, first + j, m, chunk);
+    for (int64_t i = 0; i < m; ++i) out[j + i] = static_cast<float>(chunk[i] + t.shift);
+  }
+}
+
+void unpack_row(DType dtype, const void* row, int64_t first, int64_t n, double* out) {
+  if (n <= 0) return;
+  if (!dtype.is_code()) return unpack_wide(dtype, row, first, n, out);
+  float chunk[kChunk];
+  for (int64_t j = 0; j < n; j += kChunk) {
+    const int64_t m = std::min(kChunk, n - j);
+    unpack_row(dtype, row, first + j, m, chunk);
+    std::copy(chunk, chunk + m, out + j);
+  }
+}
+
+void unpack_row(DType dtype, const void* row, int64_t first, int64_t n, int64_t* out) {
+  require_integers(dtype.info(), "unpack_row");
+  if (n <= 0) return;
+  if (dtype == dtypes::int64) return cast_row<int64_t>(row, first, n, out);
+  if (dtype == dtypes::int32) return cast_row<int32_t>(row, first, n, out);
+  int shift = 0;
+  code_values_s8(dtype, &shift);
+  int8_t chunk[kChunk];
+  for (int64_t j = 0; j < n; j += kChunk) {
+    const int64_t m = std::min(kChunk, n - j);
+    unpack_row_s8(dtype, row, first + j, m, chunk);
+    for (int64_t i = 0; i < m; ++i) out[j + i] = chunk[i] + shift;
+  }
+}
+
+void unpack_row_s8(DType dtype, const void* row, int64_t first, int64_t n, int8_t* out) {
+  const CodeTables& t = detail::code_tables(dtype, "unpack_row_s8");
+  if (!t.integer) require_integers(dtype.info(), "unpack_row_s8");
+  if (n <= 0) return;
+  if (!t.s8_groups.empty()) return expand_any(t.bits, row, first, n, t.s8, t.s8_groups.data(), out);
+  auto* bytes = reinterpret_cast<uint8_t*>(out);
+  if (t.shift != 0) {
+    // uint8 less 128 is the byte with its top bit flipped.
+    const auto* p = static_cast<const uint8_t*>(row) + first;
+    for (int64_t j = 0; j < n; ++j) bytes[j] = p[j] ^ 0x80;
+    return;
+  }
+  const bool sign = t.kind == DTypeKind::kInt;
+  detail::with_width(t.bits, [=](auto width) {
+    sign ? expand_bytes<width(), true>(row, first, n, bytes) : expand_bytes<width(), false>(row, first, n, bytes);
+  });
+}
+
+void unpack_row_raw(DType dtype, const void* row, int64_t first, int64_t n, uint8_t* out) {
+  const int bits = detail::code_tables(dtype, "unpack_row_raw").bits;
+  if (n <= 0) return;
+  detail::with_width(bits, [=](auto width) { expand_bytes<width(), false>(row, first, n, out); });
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,35 @@
+// The layout table, one record a line of layouts.inc.
+#include "bitgrad/dtype/layout.h"
+
+#include <iterator>
+#include <ostream>
+
+#include "bitgrad/base/error.h"
+#include "dtype/layouts/layouts.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr LayoutInfo kLayouts[] = {
+#define BITGRAD_LAYOUT(symbol, text, space) {text, space::supports, space::bytes, space::pack, space::unpack},
+#include "bitgrad/dtype/layouts.inc"
+#undef BITGRAD_LAYOUT
+};
+
+}  // namespace
+
+const LayoutInfo& Layout::info() const {
+  ensure(id_ < std::size(kLayouts), "layout", "handle: got ", int{id_}, ", expected one below ", std::size(kLayouts),
+         '.');
+  return kLayouts[id_];
+}
+
+std::ostream& operator<<(std::ostream& out, Layout layout) { return out << layout.name(); }
+
+std::vector<Layout> all_layouts() {
+  std::vector<Layout> all;
+  for (size_t i = 0; i < std::size(kLayouts); ++i) all.push_back(Layout(static_cast<uint8_t>(i)));
+  return all;
+}
+
+}  // namespace bitgrad
