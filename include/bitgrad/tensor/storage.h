@@ -1,0 +1,40 @@
+// Storage: reference-counted bytes on one device, counted under a memory kind. Knows no dtype.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/memory.h"
+
+namespace bitgrad {
+
+class Storage {
+ public:
+  Storage() = default;
+  Storage(int64_t bytes, MemoryKind kind, Device device = {});  // not initialised
+
+  bool defined() const { return block_ != nullptr; }
+  void* data() const { return block_ ? block_->data : nullptr; }
+  int64_t bytes() const { return block_ ? block_->bytes : 0; }
+  Device device() const { return block_ ? block_->device : Device{}; }
+  MemoryKind kind() const { return block_ ? block_->kind : MemoryKind::kActivation; }
+  // Moves the bytes to another column of the account (an activation that backward needs becomes `saved`).
+  void set_kind(MemoryKind kind) const;
+  friend bool operator==(const Storage& a, const Storage& b) { return a.block_ == b.block_; }
+
+ private:
+  struct Block {
+    Block(int64_t bytes, MemoryKind kind, Device device);
+    ~Block();
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    int64_t bytes;
+    MemoryKind kind;
+    Device device;
+    void* data;
+  };
+  std::shared_ptr<Block> block_;
+};
+
+}  // namespace bitgrad

@@ -1,0 +1,105 @@
+// Tensor: storage + offset + shape + dtype + layout (+ QuantParams). A value, cheap to copy; copies share the bytes.
+//
+// A matrix of codes has rows that start on 8 bytes; pad bits are zero. Wider dtypes (fp32, int32, ...) lie dense.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bitgrad/dtype/layout.h"
+#include "bitgrad/dtype/scale_map.h"
+#include "bitgrad/tensor/quant_params.h"
+#include "bitgrad/tensor/shape.h"
+#include "bitgrad/tensor/storage.h"
+
+namespace bitgrad {
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined
+  // Uninitialised numbers; pad bits of code dtypes are not set either, the writer sets whole rows.
+  static Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation, Device device = {});
+  static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation, Device device = {});
+  // Row-major numbers (not values: no scale is applied). Integers must be representable, floats are rounded to nearest even.
+  static Tensor from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind = MemoryKind::kActivation);
+  static Tensor full(const Shape& shape, DType dtype, double number, MemoryKind kind = MemoryKind::kActivation);
+  // One number, shape [].
+  static Tensor scalar(double number, DType dtype = dtypes::fp32) { return full(Shape{}, dtype, number); }
+  // Codes of [rows, cols] in a derived layout; filled by the pack family.
+  static Tensor empty_layout(const Shape& shape, DType dtype, Layout layout, MemoryKind kind, Device device = {});
+
+  bool defined() const { return storage_.defined(); }
+  const Shape& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  Layout layout() const { return layout_; }
+  Device device() const { return storage_.device(); }
+  int64_t rows() const { return shape_.rows(); }
+  int64_t cols() const { return shape_.cols(); }
+  int64_t numel() const { return shape_.numel(); }
+  int64_t stride() const { return stride_; }  // bytes between rows (canonical)
+  bool contiguous() const;                    // canonical rows with nothing between them
+  const Storage& storage() const { return storage_; }
+  MemoryKind kind() const { return storage_.kind(); }
+  // Bytes of the codes or numbers in this layout, without scales.
+  int64_t bytes() const;
+
+  void* data() const { return static_cast<uint8_t*>(storage_.data()) + offset_; }
+  // Typed pointer; throws Error when the dtype is not T's (float, double, int32_t, int64_t; uint16_t for bf16 and fp16; int8_t, uint8_t for 8-bit codes).
+  template <typename T>
+  T* as() const;
+
+  const std::shared_ptr<const QuantParams>& quant() const { return quant_; }
+  Tensor with_quant(std::shared_ptr<const QuantParams> quant) const;
+  // The same codes as bare numbers.
+  Tensor without_quant() const { return with_quant(nullptr); }
+  // Scales as kernels read them, in coordinates of the matrix.
+  ScaleMap scale_map() const;
+
+  // Views share the bytes. Row views are free; a column view of a code dtype starts and ends (unless at the edge) at multiples of
+  // lcm(group, 64). Scales follow. Both throw Error when out of range.
+  Tensor row_slice(int64_t begin, int64_t end) const;
+  Tensor column_slice(int64_t begin, int64_t end) const;
+  // Same bytes, other shape: numel equal, and the last axis too unless rows are dense.
+  Tensor reshape(const Shape& shape) const;
+
+  Tensor clone(MemoryKind kind) const;  // canonical, dense rows; scales are shared
+  // Copies numbers or codes of an equal shape and dtype.
+  void copy_from(const Tensor& other) const;
+  Tensor to_device(Device device, MemoryKind kind) const;
+
+  // Derived layouts that travel beside the canonical codes (written together by requantize).
+  void attach_layout(Tensor derived);
+  // This tensor in `layout`, undefined when it has none.
+  Tensor in_layout(Layout layout) const;
+  const std::vector<Tensor>& attached_layouts() const;
+
+  // Row-major numbers (codes' numbers without scales), and values (with them).
+  std::vector<double> numbers() const;
+  std::vector<double> values() const;
+  double item() const;  // the one value of a one-element tensor
+
+  // "Tensor [256,784] bint1, binary per tensor, canonical, 26,624 bytes + 4 of scales".
+  std::string describe() const;
+
+ private:
+  Storage storage_;
+  int64_t offset_ = 0;
+  Shape shape_{std::vector<int64_t>{0}};
+  DType dtype_ = dtypes::fp32;
+  Layout layout_;
+  int64_t stride_ = 0;
+  std::shared_ptr<const QuantParams> quant_;
+  std::shared_ptr<std::vector<Tensor>> derived_;
+};
+
+// Short form for errors: "[3,5] fp32", "[256,784] bint1".
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+// A new tensor [cols, rows] with the axis of the scales moved too.
+Tensor transpose(const Tensor& matrix, MemoryKind kind = MemoryKind::kActivation);
+
+}  // namespace bitgrad

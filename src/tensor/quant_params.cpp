@@ -1,0 +1,37 @@
+#include "bitgrad/tensor/quant_params.h"
+
+#include <ostream>
+
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad {
+
+std::ostream& operator<<(std::ostream& out, const Granularity& g) {
+  switch (g.kind) {
+    case Granularity::kTensor: return out << "tensor";
+    case Granularity::kChannel: return out << "channel(" << g.axis << ')';
+    case Granularity::kToken: return out << "token";
+    case Granularity::kGroup: return out << "group(" << g.axis << ',' << g.group << ')';
+  }
+  return out;
+}
+
+int64_t scale_count(const Granularity& g, int64_t rows, int64_t cols) {
+  switch (g.kind) {
+    case Granularity::kTensor: return 1;
+    case Granularity::kChannel: return g.axis == 0 ? rows : cols;
+    case Granularity::kToken: return rows;
+    case Granularity::kGroup:
+      require(g.group > 0, "Granularity", "group size must be at least 1: got ", g.group);
+      return g.axis == 0 ? (rows + g.group - 1) / g.group * cols : rows * ((cols + g.group - 1) / g.group);
+  }
+  return 0;
+}
+
+int64_t QuantParams::bytes() const {
+  int64_t total = 0;
+  for (const auto& t : {scale, zero, offset}) total += t ? t->bytes() : 0;
+  return total;
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,204 @@
+#include "bitgrad/tensor/tensor.h"
+
+#include <cstring>
+#include <ostream>
+
+#include "bitgrad/dtype/codec.h"
+
+namespace bitgrad {
+namespace {
+
+// What T may point at.
+template <typename T>
+bool holds(DType d);
+template <>
+bool holds<float>(DType d) { return d == dtypes::fp32; }
+template <>
+bool holds<double>(DType d) { return d == dtypes::fp64; }
+template <>
+bool holds<int32_t>(DType d) { return d == dtypes::int32; }
+template <>
+bool holds<int64_t>(DType d) { return d == dtypes::int64; }
+template <>
+bool holds<uint16_t>(DType d) { return d == dtypes::bf16 || d == dtypes::fp16; }
+template <>
+bool holds<int8_t>(DType d) { return d.bits() == 8; }
+template <>
+bool holds<uint8_t>(DType d) { return d.bits() == 8; }
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, MemoryKind kind, Device device) {
+  Tensor t;
+  t.shape_ = shape;
+  t.dtype_ = dtype;
+  t.stride_ = row_bytes_memory(dtype, shape.cols());
+  t.storage_ = Storage(t.stride_ * shape.rows(), kind, device);
+  return t;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, Device device) {
+  Tensor t = empty(shape, dtype, kind, device);
+  device_backend(device).fill_zero(t.data(), t.storage_.bytes());
+  return t;
+}
+
+Tensor Tensor::from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind) {
+  require(static_cast<int64_t>(numbers.size()) == shape.numel(), "Tensor::from_numbers", "shape ", shape, " needs ", shape.numel(),
+          " numbers, got ", numbers.size());
+  Tensor t = zeros(shape, dtype, kind);
+  for (int64_t r = 0; r < t.rows(); ++r)
+    pack_row(dtype, numbers.data() + r * t.cols(), t.cols(), static_cast<char*>(t.data()) + r * t.stride_);
+  return t;
+}
+
+Tensor Tensor::full(const Shape& shape, DType dtype, double number, MemoryKind kind) {
+  return from_numbers(shape, dtype, std::vector<double>(static_cast<size_t>(shape.numel()), number), kind);
+}
+
+Tensor Tensor::empty_layout(const Shape& shape, DType dtype, Layout layout, MemoryKind kind, Device device) {
+  if (layout == layouts::canonical) return empty(shape, dtype, kind, device);
+  require(layout.info().supports(dtype), "Tensor", "dtype ", dtype, " has no layout '", layout, "'");
+  Tensor t;
+  t.shape_ = shape;
+  t.dtype_ = dtype;
+  t.layout_ = layout;
+  t.storage_ = Storage(layout.info().bytes(dtype, shape.rows(), shape.cols()), kind, device);
+  return t;
+}
+
+bool Tensor::contiguous() const { return layout_ == layouts::canonical && stride_ == row_bytes_memory(dtype_, cols()); }
+
+int64_t Tensor::bytes() const {
+  if (!defined()) return 0;
+  return layout_ == layouts::canonical ? row_bytes_memory(dtype_, cols()) * rows() : storage_.bytes();
+}
+
+template <typename T>
+T* Tensor::as() const {
+  require(holds<T>(dtype_), "Tensor::as", "the tensor is ", *this, ", whose elements are not ", sizeof(T), "-byte numbers of that type");
+  return static_cast<T*>(data());
+}
+template float* Tensor::as<float>() const;
+template double* Tensor::as<double>() const;
+template int32_t* Tensor::as<int32_t>() const;
+template int64_t* Tensor::as<int64_t>() const;
+template uint16_t* Tensor::as<uint16_t>() const;
+template int8_t* Tensor::as<int8_t>() const;
+template uint8_t* Tensor::as<uint8_t>() const;
+
+Tensor Tensor::with_quant(std::shared_ptr<const QuantParams> quant) const {
+  if (quant) {
+    const int64_t count = scale_count(quant->granularity, rows(), cols());
+    for (const auto& part : {quant->scale, quant->zero, quant->offset})
+      require(!part || part->numel() == count, "Tensor::with_quant", "granularity ", quant->granularity, " of ", *this, " needs ", count,
+              " scales, got ", part ? part->numel() : 0);
+    require(!(quant->zero && quant->offset), "Tensor::with_quant", "a zero point and a real offset exclude each other");
+  }
+  Tensor t = *this;
+  t.quant_ = std::move(quant);
+  return t;
+}
+
+ScaleMap Tensor::scale_map() const {
+  ScaleMap map;
+  if (!quant_) return map;
+  if (quant_->scale) map.scale = quant_->scale->as<float>();
+  if (quant_->zero) map.zero = quant_->zero->as<int32_t>();
+  if (quant_->offset) map.offset = quant_->offset->as<float>();
+  const Granularity& g = quant_->granularity;
+  switch (g.kind) {
+    case Granularity::kTensor: break;
+    case Granularity::kToken: map.row_step = 1; break;
+    case Granularity::kChannel: (g.axis == 0 ? map.row_step : map.col_step) = 1; break;
+    case Granularity::kGroup:
+      if (g.axis == 0) {
+        map.row_group = g.group;
+        map.row_step = cols();
+        map.col_step = 1;
+      } else {
+        map.col_group = g.group;
+        map.col_step = 1;
+        map.row_step = (cols() + g.group - 1) / g.group;
+      }
+  }
+  return map;
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  require(layout_ == layouts::canonical, "reshape", "needs canonical codes, got layout ", layout_);
+  require(shape.numel() == numel(), "reshape", "shape ", shape, " has ", shape.numel(), " elements, the tensor ", *this, " has ", numel());
+  const bool dense_rows = contiguous() && stride_ * 8 == cols() * dtype_.bits();
+  require(shape.cols() == cols() || (dense_rows && row_bytes_memory(dtype_, shape.cols()) * 8 == shape.cols() * dtype_.bits()), "reshape",
+          "the packed last axis cannot change from ", cols(), " to ", shape.cols(), " for ", *this,
+          ", whose rows are padded to whole words. Unpack first.");
+  require(!quant_ || quant_->granularity.kind == Granularity::kTensor || shape.cols() == cols(), "reshape",
+          "the scales of ", *this, " are per ", quant_ ? quant_->granularity : Granularity{}, "; only per tensor scales allow another last axis");
+  Tensor t = *this;
+  t.shape_ = shape;
+  if (shape.cols() != cols()) t.stride_ = row_bytes_memory(dtype_, shape.cols());
+  t.derived_ = nullptr;
+  return t;
+}
+
+Tensor Tensor::clone(MemoryKind kind) const {
+  require(layout_ == layouts::canonical, "clone", "needs canonical codes, got layout ", layout_);
+  Tensor t = empty(shape_, dtype_, kind, device());
+  t.quant_ = quant_;
+  t.copy_from(*this);
+  return t;
+}
+
+void Tensor::copy_from(const Tensor& other) const {
+  require(shape_ == other.shape_ && dtype_ == other.dtype_, "copy_from", "shapes and dtypes differ: got ", other, ", expected ", *this);
+  require(layout_ == layouts::canonical && other.layout_ == layouts::canonical, "copy_from", "needs canonical operands, got ", layout_, " and ",
+          other.layout_);
+  require(device().kind == DeviceKind::kCpu && other.device().kind == DeviceKind::kCpu, "copy_from", "operands are on ", to_string(device()),
+          " and ", to_string(other.device()), ". Use to_device.");
+  const int64_t row = row_bytes_memory(dtype_, cols());
+  if (row == 0) return;
+  if (contiguous() && other.contiguous()) {
+    if (rows() > 0) std::memcpy(data(), other.data(), static_cast<size_t>(row * rows()));
+    return;
+  }
+  for (int64_t r = 0; r < rows(); ++r)
+    std::memcpy(static_cast<char*>(data()) + r * stride_, static_cast<const char*>(other.data()) + r * other.stride_, static_cast<size_t>(row));
+}
+
+Tensor Tensor::to_device(Device to, MemoryKind kind) const {
+  require(contiguous(), "to_device", "needs contiguous rows, got ", *this);
+  Tensor t = empty(shape_, dtype_, kind, to);
+  t.quant_ = quant_;
+  if (device().kind == DeviceKind::kCpu)
+    device_backend(to).copy_from_host(t.data(), data(), t.storage_.bytes());
+  else
+    device_backend(device()).copy_to_host(t.data(), data(), t.storage_.bytes());
+  return t;
+}
+
+void Tensor::attach_layout(Tensor derived) {
+  require(derived.dtype_ == dtype_ && derived.shape_ == shape_, "attach_layout", "a derived layout holds the same codes: got ", derived,
+          ", expected ", *this);
+  if (!derived_) derived_ = std::make_shared<std::vector<Tensor>>();
+  for (Tensor& t : *derived_)
+    if (t.layout_ == derived.layout_) {
+      t = std::move(derived);
+      return;
+    }
+  derived_->push_back(std::move(derived));
+}
+
+Tensor Tensor::in_layout(Layout layout) const {
+  if (layout == layout_) return *this;
+  if (derived_)
+    for (const Tensor& t : *derived_)
+      if (t.layout_ == layout) return t.with_quant(quant_);
+  return {};
+}
+
+const std::vector<Tensor>& Tensor::attached_layouts() const {
+  static const std::vector<Tensor> none;
+  return derived_ ? *derived_ : none;
+}
+
+}  // namespace bitgrad

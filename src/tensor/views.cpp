@@ -1,0 +1,175 @@
+// Row and column views, transposition, and reading numbers out of a tensor.
+#include <numeric>
+#include <ostream>
+
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad {
+namespace {
+
+// The flat tensor of scales cut to the rows (or columns) [begin, end) of a [rows, cols] matrix.
+std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& scales, const Granularity& g, int64_t rows, int64_t cols, bool along_rows,
+                                         int64_t begin, int64_t end) {
+  if (!scales || g.kind == Granularity::kTensor) return scales;
+  const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
+  const bool by_column = g.kind == Granularity::kChannel && g.axis != 0;
+  if ((by_row && !along_rows) || (by_column && along_rows)) return scales;
+  std::vector<double> out;
+  const std::vector<double> all = scales->numbers();
+  if (by_row || by_column) {
+    out.assign(all.begin() + begin, all.begin() + end);
+  } else {
+    const int64_t groups_down = g.axis == 0 ? (rows + g.group - 1) / g.group : rows;
+    const int64_t groups_across = g.axis == 0 ? cols : (cols + g.group - 1) / g.group;
+    int64_t r0 = 0, r1 = groups_down, c0 = 0, c1 = groups_across;
+    const int64_t unit = ((g.axis == 0) == along_rows) ? g.group : 1;
+    (along_rows ? r0 : c0) = begin / unit;
+    (along_rows ? r1 : c1) = (end + unit - 1) / unit;
+    for (int64_t r = r0; r < r1; ++r)
+      for (int64_t c = c0; c < c1; ++c) out.push_back(all[static_cast<size_t>(r * groups_across + c)]);
+  }
+  return std::make_shared<const Tensor>(
+      Tensor::from_numbers({static_cast<int64_t>(out.size())}, scales->dtype(), out, MemoryKind::kQuantState));
+}
+
+std::shared_ptr<const QuantParams> cut_params(const Tensor& t, bool along_rows, int64_t begin, int64_t end) {
+  if (!t.quant()) return nullptr;
+  QuantParams p = *t.quant();
+  const int64_t rows = t.rows(), cols = t.cols();
+  p.scale = cut_scales(p.scale, p.granularity, rows, cols, along_rows, begin, end);
+  p.zero = cut_scales(p.zero, p.granularity, rows, cols, along_rows, begin, end);
+  p.offset = cut_scales(p.offset, p.granularity, rows, cols, along_rows, begin, end);
+  return std::make_shared<const QuantParams>(std::move(p));
+}
+
+}  // namespace
+
+Tensor Tensor::row_slice(int64_t begin, int64_t end) const {
+  require(layout_ == layouts::canonical, "row_slice", "needs canonical codes, got layout ", layout_);
+  require(shape_.rank() >= 1 && begin >= 0 && begin <= end && end <= shape_[0], "row_slice", "rows [", begin, ", ", end, ") of ", *this);
+  std::vector<int64_t> dims = shape_.dims();
+  if (dims.size() == 1) return column_slice(begin, end);
+  const int64_t inner = dims[0] == 0 ? 0 : rows() / dims[0];
+  dims[0] = end - begin;
+  if (quant_ && quant_->granularity.kind == Granularity::kGroup && quant_->granularity.axis == 0)
+    require(begin * inner % quant_->granularity.group == 0 && (end * inner % quant_->granularity.group == 0 || end * inner == rows()), "row_slice",
+            "rows [", begin, ", ", end, ") cut a group of ", quant_->granularity.group, " rows of ", *this);
+  Tensor t = *this;
+  t.shape_ = Shape(dims);
+  t.offset_ += begin * inner * stride_;
+  t.quant_ = cut_params(*this, true, begin * inner, end * inner);
+  t.derived_ = nullptr;
+  return t;
+}
+
+Tensor Tensor::column_slice(int64_t begin, int64_t end) const {
+  require(layout_ == layouts::canonical, "column_slice", "needs canonical codes, got layout ", layout_);
+  require(shape_.rank() >= 1 && begin >= 0 && begin <= end && end <= cols(), "column_slice", "columns [", begin, ", ", end, ") of ", *this);
+  const bool grouped = quant_ && quant_->granularity.kind == Granularity::kGroup && quant_->granularity.axis != 0;
+  if (dtype_.is_code() || grouped) {
+    const int64_t unit = std::lcm(grouped ? quant_->granularity.group : int64_t{1}, int64_t{dtype_.is_code() ? 64 : 1});
+    require(begin % unit == 0 && (end % unit == 0 || end == cols()), "column_slice", "columns [", begin, ", ", end, ") of ", *this,
+            " must start and end at multiples of ", unit, " (or at the edge): the axis is packed");
+  }
+  std::vector<int64_t> dims = shape_.dims();
+  dims.back() = end - begin;
+  Tensor t = *this;
+  t.shape_ = Shape(dims);
+  t.offset_ += begin * dtype_.bits() / 8;
+  t.quant_ = cut_params(*this, false, begin, end);
+  t.derived_ = nullptr;
+  return t;
+}
+
+std::vector<double> Tensor::numbers() const {
+  if (!defined()) return {};
+  if (layout_ != layouts::canonical) {
+    Tensor t = empty(shape_, dtype_);
+    layout_.info().unpack(dtype_, rows(), cols(), data(), t.data(), t.stride());
+    return t.numbers();
+  }
+  std::vector<double> out(static_cast<size_t>(numel()));
+  for (int64_t r = 0; r < rows(); ++r)
+    unpack_row(dtype_, static_cast<const char*>(data()) + r * stride_, 0, cols(), out.data() + r * cols());
+  return out;
+}
+
+std::vector<double> Tensor::values() const {
+  std::vector<double> out = numbers();
+  if (!quant_) return out;
+  const ScaleMap map = scale_map();
+  for (int64_t r = 0; r < rows(); ++r)
+    for (int64_t c = 0; c < cols(); ++c) {
+      double& v = out[static_cast<size_t>(r * cols() + c)];
+      const int64_t i = map.index(r, c);
+      float f = static_cast<float>(v);
+      if (map.zero) f = f - static_cast<float>(map.zero[i]);
+      if (map.scale) f = f * map.scale[i];
+      if (map.offset) f = f + map.offset[i];
+      v = f;
+    }
+  return out;
+}
+
+double Tensor::item() const {
+  require(numel() == 1, "Tensor::item", "needs one element, got ", *this);
+  return values()[0];
+}
+
+namespace {
+
+// 26624 as 26,624.
+std::string grouped_digits(int64_t number) {
+  std::string text = std::to_string(number);
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+}  // namespace
+
+std::string Tensor::describe() const {
+  if (!defined()) return "Tensor undefined";
+  std::string out = concat("Tensor ", shape_, ' ', dtype_, ", ");
+  if (quant_) out += concat(quant_->scheme, " per ", quant_->granularity, ", ");
+  out += concat(layout_, ", ", grouped_digits(bytes()), " bytes");
+  if (quant_ && quant_->bytes() > 0) out += concat(" + ", grouped_digits(quant_->bytes()), " of scales");
+  for (const Tensor& t : attached_layouts()) out += concat(" + ", grouped_digits(t.bytes()), " as ", t.layout());
+  return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& t) {
+  if (!t.defined()) return out << "undefined";
+  return out << t.shape() << ' ' << t.dtype();
+}
+
+Tensor transpose(const Tensor& m, MemoryKind kind) {
+  require(m.shape().rank() == 2, "transpose", "needs a matrix, got ", m);
+  require(m.layout() == layouts::canonical, "transpose", "needs canonical codes, got layout ", m.layout());
+  Tensor t = Tensor::empty({m.cols(), m.rows()}, m.dtype(), kind, m.device());
+  std::vector<uint8_t> buffer(static_cast<size_t>(layouts::transposed.info().bytes(m.dtype(), m.rows(), m.cols())));
+  layouts::transposed.info().pack(m.dtype(), m.rows(), m.cols(), m.data(), m.stride(), buffer.data());
+  std::copy(buffer.begin(), buffer.begin() + t.bytes(), static_cast<uint8_t*>(t.data()));
+  if (!m.quant()) return t;
+  QuantParams p = *m.quant();
+  switch (p.granularity.kind) {
+    case Granularity::kTensor: break;
+    case Granularity::kToken: p.granularity = Granularity::channel(1); break;
+    case Granularity::kChannel: p.granularity.axis = p.granularity.axis == 0 ? 1 : 0; break;
+    case Granularity::kGroup: {
+      const auto turn = [&](const std::shared_ptr<const Tensor>& s) -> std::shared_ptr<const Tensor> {
+        if (!s) return s;
+        const int64_t down = p.granularity.axis == 0 ? (m.rows() + p.granularity.group - 1) / p.granularity.group : m.rows();
+        return std::make_shared<const Tensor>(
+            transpose(s->reshape({down, down ? s->numel() / down : 0}), MemoryKind::kQuantState).reshape({s->numel()}));
+      };
+      p.scale = turn(p.scale);
+      p.zero = turn(p.zero);
+      p.offset = turn(p.offset);
+      p.granularity.axis = p.granularity.axis == 0 ? 1 : 0;
+    }
+  }
+  return t.with_quant(std::make_shared<const QuantParams>(std::move(p)));
+}
+
+}  // namespace bitgrad
