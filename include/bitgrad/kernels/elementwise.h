@@ -1,0 +1,115 @@
+// Family elementwise: loops over contiguous numbers. Each is the same source compiled for scalar, AVX2 and AVX-512, without contraction, so
+// all three give the same bits. Work is cut every 16384 elements.
+#pragma once
+
+#include "bitgrad/base/rng.h"
+#include "bitgrad/kernels/row.h"
+
+namespace bitgrad {
+
+enum class UnaryOp : uint8_t {
+#define BITGRAD_UNARY(name, value, derivative) name,
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+  kCount
+};
+std::string_view unary_name(UnaryOp op);
+
+// y[i] = f(x[i]);  gx[i] = gy[i] * f'(x[i]) (one product). fp32 or fp64.
+void unary_forward(UnaryOp op, int64_t n, const float* x, float* y);
+void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
+void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx);
+void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx);
+
+// y = a + b, y = a * b; y may be an operand.
+void add(int64_t n, const float* a, const float* b, float* y);
+void mul(int64_t n, const float* a, const float* b, float* y);
+// y[i] = x[i] * s
+void scale(int64_t n, const float* x, float s, float* y);
+// x[i] = x[i] / divisor
+void divide(int64_t n, float* x, float divisor);
+void clamp(int64_t n, float lo, float hi, float* x);
+
+// gx[r,c] = mask bit ? (g[r,c] * s) : 0. mask rows of (cols+63)/64 words. s = 1 multiplies nothing.
+struct MaskArgs {
+  int64_t rows = 0, cols = 0;
+  const float* g = nullptr;
+  const uint64_t* mask = nullptr;
+  float s = 1.0f;
+  float* gx = nullptr;
+};
+void apply_mask(const MaskArgs& args);
+
+// Keep bits of dropout: element e = first + r*cols + c is kept where bits16(e) >= threshold (0 .. 65536). Rows of (cols+63)/64 words, pad zero.
+struct KeepMaskArgs {
+  int64_t rows = 0, cols = 0;
+  const RandomStream* stream = nullptr;
+  int64_t first_element = 0;
+  uint32_t threshold = 0;
+  uint64_t* mask = nullptr;
+};
+void keep_mask(const KeepMaskArgs& args);
+
+// Codes with dropped elements replaced by `zero_code` (a raw code of `to`): from == to, or bint1 -> ternary (raw 1 -> 01, raw 0 -> 11, dropped 00).
+struct DropCodesArgs {
+  int64_t rows = 0, cols = 0;
+  DType from = dtypes::int8, to = dtypes::int8;
+  const void* in = nullptr;  // canonical
+  int64_t in_stride = 0;
+  const uint64_t* mask = nullptr;
+  const int32_t* zero = nullptr;  // number that dropped elements get, by row if zero_step is 1 (nullptr: 0)
+  int64_t zero_step = 0;
+  void* out = nullptr;  // canonical, pad zeroed
+  int64_t out_stride = 0;
+};
+void drop_codes(const DropCodesArgs& args);
+
+// y[r,c] = ((x[r,c] - mean[c]) * inv[c]) * gamma[c] + beta[c], each operation rounded once. column_step 0: one mean, inv, gamma, beta for all.
+struct NormalizeArgs {
+  int64_t rows = 0, cols = 0;
+  const float* x = nullptr;
+  const float *mean = nullptr, *inv = nullptr, *gamma = nullptr, *beta = nullptr;
+  int64_t column_step = 1;
+  float* y = nullptr;
+  float* xhat = nullptr;  // optional (x - mean) * inv
+};
+void normalize(const NormalizeArgs& args);
+
+// gx = ((gy - sum_gy/n) - xhat * (sum_gy_xhat/n)) * (gamma * inv), xhat = (x - mean) * inv; means given as mean_gy[c], mean_gy_xhat[c].
+struct NormalizeBackwardArgs {
+  int64_t rows = 0, cols = 0;
+  const float *x = nullptr, *gy = nullptr;
+  const float *mean = nullptr, *inv = nullptr, *gamma = nullptr, *mean_gy = nullptr, *mean_gy_xhat = nullptr;
+  int64_t column_step = 1;
+  float* gx = nullptr;
+};
+void normalize_backward(const NormalizeBackwardArgs& args);
+
+// Optimizer updates (docs/numerics.md section 6): w, m, v and the momentum buffer are updated in place; g is the finished gradient (divided, clipped).
+struct SgdArgs {
+  int64_t n = 0;
+  float* w = nullptr;
+  const float* g = nullptr;
+  float* momentum_buffer = nullptr;  // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
+  float lr = 0, mu = 0, weight_decay = 0;  // g += weight_decay * w (coupled)
+  bool nesterov = false;
+};
+void sgd_update(const SgdArgs& args);
+
+// m = b1*m + (1-b1)*g; v = b2*v + ((1-b2)*g)*g; w -= lr*((m/c1)/(sqrt(v/c2)+eps)). decay: first w -= (lr*wd)*w (AdamW); coupled: g += wd*w (Adam).
+struct AdamArgs {
+  int64_t n = 0;
+  float *w = nullptr, *m = nullptr, *v = nullptr;
+  const float* g = nullptr;
+  float lr = 0, b1 = 0.9f, b2 = 0.999f, eps = 1e-8f, c1 = 1, c2 = 1, weight_decay = 0;
+  bool decoupled = false;
+};
+void adam_update(const AdamArgs& args);
+
+// Rounding of fp32 to bf16 (nearest even) and back.
+void to_bf16(int64_t n, const float* x, uint16_t* y);
+void from_bf16(int64_t n, const uint16_t* x, float* y);
+// y[i] = table[x[i]], 256 entries: pixels.
+void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y);
+
+}  // namespace bitgrad

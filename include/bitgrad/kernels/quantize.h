@@ -1,0 +1,57 @@
+// Family quantize: numbers -> codes by given scales, codes -> numbers, and the straight-through mask. docs/numerics.md sections 2, 3, 7.
+#pragma once
+
+#include "bitgrad/base/rng.h"
+#include "bitgrad/kernels/row.h"
+
+namespace bitgrad {
+
+// How a number becomes a code, before the clamp to [lo, hi]. rint is to nearest even, in fp32.
+enum class CodeRule : uint8_t {
+  kInverse,    // rint(x * (1/s)) + z             affine, symmetric, absmax
+  kDivide,     // rint(x / s) + z; no scale: rint(x)   ternary absmean
+  kOffset,     // rint((x - m) / s)               fixed, minmax_offset, LSQ
+  kSign,       // x >= 0 -> +1, else -1           binary (kind sign)
+  kPositive,   // x > 0 -> 1, else 0              step (int1)
+  kThreshold,  // sign of x where abs x > offset, else 0     TWN: the threshold lies in scale.offset
+  kCodebook,   // nearest level of x * (1/s), ties to the lower
+};
+
+// Straight-through rules (section 3). The mask has one bit an element: 1 = the gradient passes.
+enum class SteRule : uint8_t { kIdentity, kClip, kApproxSign, kNone };
+
+// Bits that kernels OR into a tensor's flag word.
+inline constexpr uint32_t kFlagNonFinite = 1u;
+
+struct QuantizeArgs {
+  int64_t rows = 0, cols = 0;
+  const float* x = nullptr;
+  int64_t ldx = 0;  // elements
+  DType dtype = dtypes::int8;
+  void* codes = nullptr;  // canonical rows, pad bits are zeroed
+  int64_t stride = 0;     // bytes
+  CodeRule rule = CodeRule::kInverse;
+  int64_t lo = 0, hi = 0;  // clamp of the code (absmax: -qmax, qmax); sign and codebook ignore it
+  ScaleMap scale;          // in coordinates of x
+  const RandomStream* sr = nullptr;  // stochastic rounding (int and uint kinds): v = clamp(u, lo-1, hi+1), i = floor(v * 65536), q = clamp((i + r16) >> 16); u = the rule's number before rint, z added
+  int64_t first_element = 0;         // element index of x[0][0] for the draws; row r starts at first_element + r * cols
+  SteRule ste = SteRule::kIdentity;
+  uint64_t* mask = nullptr;  // optional, [rows][(cols+63)/64] words; kClip: code before the clamp in [lo, hi] (kSign, kPositive: abs x <= 1); else ones; pad bits zero
+  uint32_t* flags = nullptr;  // OR of kFlagNonFinite where x is NaN or Inf; such x gets code 0 (the raw code of number 0, or raw 0)
+};
+std::span<const KernelRow<QuantizeArgs>> quantize_rows();
+void quantize(const QuantizeArgs& args);
+
+struct DequantizeArgs {
+  int64_t rows = 0, cols = 0;
+  DType dtype = dtypes::int8;
+  const void* codes = nullptr;  // canonical
+  int64_t stride = 0;
+  ScaleMap scale;
+  float* y = nullptr;
+  int64_t ldy = 0;
+};
+// y = s * (q - z), s * q or s * q + m; each operation rounded once.
+void dequantize(const DequantizeArgs& args);
+
+}  // namespace bitgrad

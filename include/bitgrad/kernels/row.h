@@ -1,0 +1,75 @@
+// What every kernel family shares: the row, the mode of the bits, and the choice by cost.
+//
+// A family is a list of rows over one argument struct (src/kernels/<family>/kernels.inc). A row is usable when the machine grants its
+// ISA (under the cap), its order of summation is legal in the current mode, and supports(args) says yes; the cheapest usable row runs.
+// The last rows of a family are its scalar references; together they support every legal argument.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/device.h"
+#include "bitgrad/dtype/dtype.h"
+#include "bitgrad/dtype/scale_map.h"
+
+namespace bitgrad {
+
+// The order in which a row adds floats (docs/numerics.md section 4).
+enum class SumOrder : uint8_t {
+  kExact,     // integers: any order gives the same number
+  kChain512,  // one fma chain over ascending k per panel of 512, panel sums added in order
+  kLanes,     // 16 lanes and chunks of 1024, section 8
+  kFp64,      // the double reference
+  kFree,      // the library's own
+};
+std::string_view order_name(SumOrder order);
+
+// fast: the same bits for any number of threads. strict: also on every ISA; rows of order kFree are no candidates.
+enum class BitsMode : uint8_t { kFast, kStrict };
+BitsMode bits_mode();
+void set_bits_mode(BitsMode mode);
+
+template <typename Args>
+struct KernelRow {
+  std::string_view name;
+  DeviceKind device;
+  IsaMask needs;
+  SumOrder order;
+  bool (*supports)(const Args&);
+  double (*cost)(const Args&);  // estimated nanoseconds on one thread; compares rows of one family only
+  void (*run)(const Args&);
+
+  bool usable(const Args& args) const {
+    return (needs & ~cpu_isa()) == 0 && !(order == SumOrder::kFree && bits_mode() == BitsMode::kStrict) && supports(args);
+  }
+};
+
+// The cheapest usable row, or nullptr. Ties go to the earlier row.
+template <typename Args>
+const KernelRow<Args>* cheapest(std::span<const KernelRow<Args>> rows, const Args& args) {
+  const KernelRow<Args>* best = nullptr;
+  double best_cost = 0;
+  for (const KernelRow<Args>& row : rows) {
+    if (!row.usable(args)) continue;
+    const double cost = row.cost(args);
+    if (best == nullptr || cost < best_cost) {
+      best = &row;
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// One line of `bitgrad kernels`.
+struct KernelInfo {
+  std::string_view family, name;
+  IsaMask needs;
+  SumOrder order;
+  bool available;
+};
+std::vector<KernelInfo> all_kernels();
+
+}  // namespace bitgrad

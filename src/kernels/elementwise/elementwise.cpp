@@ -1,0 +1,166 @@
+// Family elementwise: pointwise functions, sums, conversions and optimizer updates. Cuts the work and calls the loops of the granted ISA.
+#include "bitgrad/kernels/elementwise.h"
+
+#include <cmath>
+
+#include "bitgrad/base/parallel.h"
+#include "kernels/elementwise/loops.h"
+#include "kernels/elementwise/tiles.h"
+#include "kernels/families.h"
+
+namespace bitgrad {
+namespace {
+
+double tanh_of(double x) { return std::tanh(x); }
+double exp_of(double x) { return std::exp(x); }
+
+using Forward64 = void (*)(int64_t, const double*, double*);
+using Backward64 = void (*)(int64_t, const double*, const double*, double*);
+
+#define BITGRAD_UNARY(name, value, derivative)                                             \
+  void forward64_##name(int64_t n, const double* in, double* out) {                        \
+    using T = double;                                                                      \
+    for (int64_t i = 0; i < n; ++i) {                                                      \
+      const T x = in[i];                                                                   \
+      out[i] = (value);                                                                    \
+    }                                                                                      \
+  }                                                                                        \
+  void backward64_##name(int64_t n, const double* in, const double* gy, double* gx) {      \
+    using T = double;                                                                      \
+    for (int64_t i = 0; i < n; ++i) {                                                      \
+      const T x = in[i];                                                                   \
+      [[maybe_unused]] const T y = (value);                                                \
+      gx[i] = gy[i] * (derivative);                                                        \
+    }                                                                                      \
+  }
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+
+constexpr Forward64 kForward64[] = {
+#define BITGRAD_UNARY(name, value, derivative) forward64_##name,
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+};
+constexpr Backward64 kBackward64[] = {
+#define BITGRAD_UNARY(name, value, derivative) backward64_##name,
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+};
+constexpr std::string_view kUnaryNames[] = {
+#define BITGRAD_UNARY(name, value, derivative) #name,
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+};
+
+// Runs body(begin, end) for the cuts of n elements.
+template <typename Body>
+void cut(int64_t n, Body&& body) {
+  parallel_ranges(n, kTileElements, body);
+}
+
+}  // namespace
+
+std::string_view unary_name(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
+
+void unary_forward(UnaryOp op, int64_t n, const float* x, float* y) {
+  const auto loop = elementwise::loops().unary_forward[static_cast<int>(op)];
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
+}
+
+void unary_forward(UnaryOp op, int64_t n, const double* x, double* y) {
+  const auto loop = kForward64[static_cast<int>(op)];
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
+}
+
+void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx) {
+  const auto loop = elementwise::loops().unary_backward[static_cast<int>(op)];
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
+}
+
+void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx) {
+  const auto loop = kBackward64[static_cast<int>(op)];
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
+}
+
+void add(int64_t n, const float* a, const float* b, float* y) {
+  const auto loop = elementwise::loops().add;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, a + i, b + i, y + i); });
+}
+
+void mul(int64_t n, const float* a, const float* b, float* y) {
+  const auto loop = elementwise::loops().mul;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, a + i, b + i, y + i); });
+}
+
+void scale(int64_t n, const float* x, float s, float* y) {
+  const auto loop = elementwise::loops().scale;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, s, y + i); });
+}
+
+void divide(int64_t n, float* x, float divisor) {
+  const auto loop = elementwise::loops().divide;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, divisor); });
+}
+
+void clamp(int64_t n, float lo, float hi, float* x) {
+  const auto loop = elementwise::loops().clamp;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, lo, hi, x + i); });
+}
+
+void to_bf16(int64_t n, const float* x, uint16_t* y) {
+  const auto loop = elementwise::loops().to_bf16;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
+}
+
+void from_bf16(int64_t n, const uint16_t* x, float* y) {
+  const auto loop = elementwise::loops().from_bf16;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
+}
+
+void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y) {
+  const auto loop = elementwise::loops().lookup_u8;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, table, y + i); });
+}
+
+void sgd_update(const SgdArgs& args) {
+  const auto loop = elementwise::loops().sgd;
+  cut(args.n, [&](int64_t i, int64_t end) {
+    SgdArgs part = args;
+    part.n = end - i;
+    part.w += i;
+    part.g += i;
+    if (part.momentum_buffer != nullptr) part.momentum_buffer += i;
+    loop(part);
+  });
+}
+
+void adam_update(const AdamArgs& args) {
+  const auto loop = elementwise::loops().adam;
+  cut(args.n, [&](int64_t i, int64_t end) {
+    AdamArgs part = args;
+    part.n = end - i;
+    part.w += i;
+    part.m += i;
+    part.v += i;
+    part.g += i;
+    loop(part);
+  });
+}
+
+void append_elementwise_kernels(std::vector<KernelInfo>& out) {
+  const IsaMask granted = cpu_isa();
+#define BITGRAD_ELEMENTWISE_LOOP(name, parameters)                                                                        \
+  out.push_back({"elementwise", #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0});         \
+  out.push_back({"elementwise", #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0});               \
+  out.push_back({"elementwise", #name "_scalar", isa::kScalar, SumOrder::kExact, true});
+#include "kernels/elementwise/kernels.inc"
+#undef BITGRAD_ELEMENTWISE_LOOP
+#define BITGRAD_UNARY(name, value, derivative)                                                                            \
+  out.push_back({"elementwise", "unary_" #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0}); \
+  out.push_back({"elementwise", "unary_" #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0});       \
+  out.push_back({"elementwise", "unary_" #name "_scalar", isa::kScalar, SumOrder::kExact, true});
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,29 @@
+// The loops of family elementwise as a table of functions, one table per ISA. All tables give the same bits.
+#pragma once
+
+#include "bitgrad/kernels/elementwise.h"
+
+namespace bitgrad::elementwise {
+
+struct ElementwiseLoops {
+#define BITGRAD_ELEMENTWISE_LOOP(name, parameters) void(*name) parameters;
+#include "kernels/elementwise/kernels.inc"
+#undef BITGRAD_ELEMENTWISE_LOOP
+  using UnaryForward = void (*)(int64_t n, const float* x, float* y);
+  using UnaryBackward = void (*)(int64_t n, const float* x, const float* gy, float* gx);
+  UnaryForward unary_forward[static_cast<int>(UnaryOp::kCount)];
+  UnaryBackward unary_backward[static_cast<int>(UnaryOp::kCount)];
+};
+
+const ElementwiseLoops& loops_scalar();
+const ElementwiseLoops& loops_avx2();
+const ElementwiseLoops& loops_avx512();
+
+// The table of the best ISA that cpu_isa() grants now.
+inline const ElementwiseLoops& loops() {
+  const IsaMask granted = cpu_isa();
+  if (granted & isa::kAvx512) return loops_avx512();
+  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
+}
+
+}  // namespace bitgrad::elementwise

@@ -1,0 +1,28 @@
+// How matrix kernels of the families elementwise, quantize and pack cut their work: by shape only.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/base/parallel.h"
+
+namespace bitgrad {
+
+inline constexpr int64_t kTileElements = 16384;  // a multiple of 64, so that a cut never splits a word of packed codes
+
+// Calls body(r, c0, c1) for every row r and column range [c0, c1) of a [rows, cols] matrix; c0 is a multiple of kTileElements.
+// Rows of few columns share a task.
+template <typename Body>
+void for_row_tiles(int64_t rows, int64_t cols, Body&& body) {
+  if (rows <= 0) return;
+  const int64_t pieces = cols <= kTileElements ? 1 : (cols + kTileElements - 1) / kTileElements;
+  const int64_t width = pieces == 1 ? (cols > 0 ? cols : 1) : kTileElements;
+  parallel_ranges(rows * pieces, (kTileElements + width - 1) / width, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t c0 = (t % pieces) * kTileElements;
+      const int64_t c1 = c0 + kTileElements;
+      body(t / pieces, c0, c1 < cols ? c1 : cols);
+    }
+  });
+}
+
+}  // namespace bitgrad

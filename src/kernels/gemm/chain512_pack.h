@@ -1,0 +1,23 @@
+// Expanded strips of an operand: what the micro-kernels of chain512 read.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::gemm_detail {
+
+// A block of an operand: free indices [f0, f0 + nf), contracted [k0, k0 + kc), kc <= 512.
+struct StripBlock {
+  const GemmOperand& x;
+  bool bare;             // numbers in place of values
+  const float* k_scale;  // [kc]: every value is multiplied by the one of its k; nullptr: none
+  int64_t f0, nf, k0, kc;
+};
+
+// out[(f / width) * kc * width + k * width + f % width] for f in [0, nf); zeros up to a multiple of width. width <= 32.
+void pack_strips(const StripBlock& block, int64_t width, float* out);
+// Estimated nanoseconds for each expanded element.
+double pack_ns_per_element(const GemmOperand& x);
+
+}  // namespace bitgrad::gemm_detail

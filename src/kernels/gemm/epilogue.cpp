@@ -1,0 +1,148 @@
+// The last step of every product, in pieces of 64 columns. Formulas in epilogue.h.
+#include "kernels/gemm/epilogue.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "bitgrad/dtype/bf16.h"
+#include "kernels/gemm/common.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+constexpr int64_t kPiece = 64;
+
+template <typename T>
+T* c_at(const GemmArgs& args, int64_t i, int64_t j) {
+  return static_cast<T*>(args.c) + i * args.ldc + j;
+}
+
+template <typename Float>
+void add_bias(const GemmArgs& args, int64_t j0, int64_t count, Float* y) {
+  if (args.bias == nullptr) return;
+  const float* bias = args.bias + j0;
+  for (int64_t j = 0; j < count; ++j) y[j] = y[j] + static_cast<Float>(bias[j]);
+}
+
+void store_bf16(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const float* y, bool stochastic) {
+  uint16_t* c = c_at<uint16_t>(args, i, j0);
+  if (stochastic) {
+    uint16_t draws[kPiece];
+    args.sr->fill_bits16(static_cast<uint64_t>(i * args.n + j0), count, draws);
+    for (int64_t j = 0; j < count; ++j) c[j] = bf16_from_float_stochastic(y[j], draws[j]);
+    return;
+  }
+  for (int64_t j = 0; j < count; ++j) c[j] = bf16_from_float(y[j]);
+}
+
+// y is complete. At most kPiece of them.
+void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, float* y) {
+  if (args.c_dtype == dtypes::fp32) {
+    float* c = c_at<float>(args, i, j0);
+    if (args.accumulate) {
+      for (int64_t j = 0; j < count; ++j) c[j] = c[j] + y[j];
+    } else {
+      std::copy(y, y + count, c);
+    }
+  } else if (args.c_dtype == dtypes::bf16) {
+    if (args.accumulate) {
+      const uint16_t* c = c_at<uint16_t>(args, i, j0);
+      for (int64_t j = 0; j < count; ++j) y[j] = bf16_to_float(c[j]) + y[j];
+    }
+    store_bf16(args, i, j0, count, y, args.accumulate && args.sr != nullptr);
+  } else {
+    double* c = c_at<double>(args, i, j0);
+    for (int64_t j = 0; j < count; ++j) c[j] = args.accumulate ? c[j] + static_cast<double>(y[j]) : static_cast<double>(y[j]);
+  }
+}
+
+void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, double* y) {
+  if (args.c_dtype == dtypes::fp64) {
+    double* c = c_at<double>(args, i, j0);
+    for (int64_t j = 0; j < count; ++j) c[j] = args.accumulate ? c[j] + y[j] : y[j];
+  } else if (args.c_dtype == dtypes::fp32) {
+    float* c = c_at<float>(args, i, j0);
+    for (int64_t j = 0; j < count; ++j) c[j] = static_cast<float>(args.accumulate ? static_cast<double>(c[j]) + y[j] : y[j]);
+  } else {
+    const uint16_t* c = c_at<uint16_t>(args, i, j0);
+    float rounded[kPiece];
+    for (int64_t j = 0; j < count; ++j) {
+      rounded[j] = static_cast<float>(args.accumulate ? static_cast<double>(bf16_to_float(c[j])) + y[j] : y[j]);
+    }
+    store_bf16(args, i, j0, count, rounded, args.accumulate && args.sr != nullptr);
+  }
+}
+
+// y[j] = acc[j] * (sa * sb[j]) in Float.
+template <typename Float, typename Acc>
+void scale_sums(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Acc* acc, Float* y) {
+  const Float sa = static_cast<Float>(free_scale(args.a, i));
+  const float* sb = args.b.scale.scale;
+  if (sb == nullptr || args.b.scale.per_tensor()) {
+    const Float s = sa * static_cast<Float>(sb == nullptr ? 1.0f : *sb);
+    for (int64_t j = 0; j < count; ++j) y[j] = static_cast<Float>(acc[j]) * s;
+    return;
+  }
+  sb += j0;
+  for (int64_t j = 0; j < count; ++j) y[j] = static_cast<Float>(acc[j]) * (sa * static_cast<Float>(sb[j]));
+}
+
+template <typename To, typename Acc>
+void store_saturated(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Acc* acc) {
+  To* c = c_at<To>(args, i, j0);
+  for (int64_t j = 0; j < count; ++j) {
+    if constexpr (sizeof(To) >= sizeof(Acc)) {
+      c[j] = acc[j];
+    } else {
+      c[j] = static_cast<To>(std::clamp<Acc>(acc[j], std::numeric_limits<To>::min(), std::numeric_limits<To>::max()));
+    }
+  }
+}
+
+template <typename Acc>
+void finish_exact(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Acc* acc) {
+  if (args.c_dtype == dtypes::int32) return store_saturated<int32_t>(args, i, j0, count, acc);
+  if (args.c_dtype == dtypes::int64) return store_saturated<int64_t>(args, i, j0, count, acc);
+  for (int64_t j = 0; j < count; j += kPiece) {
+    const int64_t piece = std::min(kPiece, count - j);
+    if (args.c_dtype == dtypes::fp64) {
+      double y[kPiece];
+      scale_sums(args, i, j0 + j, piece, acc + j, y);
+      store(args, i, j0 + j, piece, y);
+    } else {
+      float y[kPiece];
+      scale_sums(args, i, j0 + j, piece, acc + j, y);
+      add_bias(args, j0 + j, piece, y);
+      store(args, i, j0 + j, piece, y);
+    }
+  }
+}
+
+template <typename Float>
+void finish_float(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Float* sum) {
+  for (int64_t j = 0; j < count; j += kPiece) {
+    const int64_t piece = std::min(kPiece, count - j);
+    Float y[kPiece];
+    std::copy(sum + j, sum + j + piece, y);
+    add_bias(args, j0 + j, piece, y);
+    store(args, i, j0 + j, piece, y);
+  }
+}
+
+}  // namespace
+
+void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const int32_t* acc) {
+  finish_exact(args, i, j0, count, acc);
+}
+void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const int64_t* acc) {
+  finish_exact(args, i, j0, count, acc);
+}
+void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const float* sum) {
+  finish_float(args, i, j0, count, sum);
+}
+void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const double* sum) {
+  finish_float(args, i, j0, count, sum);
+}
+
+}  // namespace bitgrad::gemm_detail

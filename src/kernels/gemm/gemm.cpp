@@ -1,0 +1,154 @@
+// Family gemm: the table of rows and the choice among them.
+//
+// The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null), of the machine
+// and of the mode. A small direct-mapped cache per thread remembers it.
+#include "bitgrad/kernels/gemm.h"
+
+#include <array>
+#include <string>
+
+#include "bitgrad/base/error.h"
+#include "kernels/families.h"
+#include "kernels/gemm/common.h"
+#include "kernels/gemm/rows.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr GemmRow kRows[] = {
+#define BITGRAD_GEMM_ROW(row, isa, order, a_layout, b_layout)                                                             \
+  {{#row, DeviceKind::kCpu, isa, SumOrder::order, &gemm_rows_detail::row##_supports, &gemm_rows_detail::row##_cost, \
+    &gemm_rows_detail::row},                                                                                         \
+   layouts::a_layout,                                                                                                \
+   layouts::b_layout},
+#include "kernels/gemm/kernels.inc"
+#undef BITGRAD_GEMM_ROW
+};
+
+// The cheapest usable row; `any_layout` leaves out the comparison of layouts.
+const GemmRow* choose(const GemmArgs& args, bool any_layout) {
+  const GemmRow* best = nullptr;
+  double best_cost = 0;
+  for (const GemmRow& row : kRows) {
+    if (!any_layout && (row.a_layout != args.a.layout || row.b_layout != args.b.layout)) continue;
+    if (!row.usable(args)) continue;
+    const double cost = row.cost(args);
+    if (best == nullptr || cost < best_cost) {
+      best = &row;
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+using Key = std::array<uint64_t, 18>;
+
+void put_operand(const GemmOperand& x, uint64_t* out) {
+  out[0] = x.dtype.id() | (uint64_t{x.layout.id()} << 8) | (uint64_t{x.k_major} << 16) |
+           (uint64_t{x.scale.scale != nullptr} << 17) | (uint64_t{x.scale.zero != nullptr} << 18) |
+           (uint64_t{x.scale.offset != nullptr} << 19);
+  out[1] = static_cast<uint64_t>(x.stride);
+  out[2] = static_cast<uint64_t>(x.scale.row_step);
+  out[3] = static_cast<uint64_t>(x.scale.col_step);
+  out[4] = static_cast<uint64_t>(x.scale.row_group);
+  out[5] = static_cast<uint64_t>(x.scale.col_group);
+}
+
+Key key_of(const GemmArgs& args) {
+  Key key{};
+  key[0] = static_cast<uint64_t>(args.m);
+  key[1] = static_cast<uint64_t>(args.n);
+  key[2] = static_cast<uint64_t>(args.k);
+  key[3] = static_cast<uint64_t>(args.ldc);
+  key[4] = args.c_dtype.id() | (uint64_t{args.bias != nullptr} << 8) | (uint64_t{args.fold_b_scale} << 9) |
+           (uint64_t{args.accumulate} << 10) | (uint64_t{args.sr != nullptr} << 11) |
+           (uint64_t{bits_mode() == BitsMode::kStrict} << 12);
+  key[5] = isa_generation();
+  put_operand(args.a, &key[6]);
+  put_operand(args.b, &key[12]);
+  return key;
+}
+
+// Multiply and xor (Steele and Vigna 2021, mixing by odd constants): enough for a cache of a few dozen shapes.
+uint64_t hash_of(const Key& key) {
+  uint64_t h = 0;
+  for (const uint64_t word : key) {
+    h = (h ^ word) * 0x9E3779B97F4A7C15u;
+    h ^= h >> 32;
+  }
+  return h;
+}
+
+struct CachedChoice {
+  Key key{};
+  const GemmRow* row = nullptr;
+};
+constexpr size_t kCacheSlots = 256;
+
+std::string describe_scale(const GemmOperand& x) {
+  if (x.scale.trivial()) return "no scale";
+  std::string text;
+  if (x.scale.per_tensor()) {
+    text = "scale per tensor";
+  } else if (gemm_detail::scaled_per_free_index(x)) {
+    text = "scale per free index";
+  } else {
+    text = "scale along k";
+  }
+  if (x.scale.zero != nullptr) text += " with zero points";
+  if (x.scale.offset != nullptr) text += " with offsets";
+  return text;
+}
+
+std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
+  const std::string shape = x.k_major ? concat('[', k, ',', free, ']') : concat('[', free, ',', k, ']');
+  return concat(x.dtype, shape, " in layout ", x.layout, ", ", describe_scale(x));
+}
+
+[[noreturn]] void fail_no_row(const GemmArgs& args, const char* where) {
+  std::string options;
+  if (args.bias != nullptr) options += ", bias";
+  if (args.fold_b_scale) options += ", fold_b_scale";
+  if (args.accumulate) options += ", accumulate";
+  fail(where, "no kernel for these operands: got A ", describe(args.a, args.m, args.k), "; B ",
+       describe(args.b, args.n, args.k), "; C ", args.c_dtype, '[', args.m, ',', args.n, ']', options,
+       ", expected operands in canonical layout or in the layouts of one row of `bitgrad kernels`, and for an integer C bare codes without "
+       "scales, bias or accumulate. Hint: pass the canonical codes, or ask plan_gemm for the layouts.");
+}
+
+}  // namespace
+
+std::span<const GemmRow> gemm_rows() { return kRows; }
+
+bool gemm_is_integer(const GemmArgs& args) {
+  const auto fits = [](const GemmOperand& x) {
+    return gemm_detail::has_integer_codes(x.dtype) && x.scale.offset == nullptr && gemm_detail::scaled_per_free_index(x);
+  };
+  return fits(args.a) && fits(args.b);
+}
+
+const GemmRow& select_gemm(const GemmArgs& args) {
+  thread_local std::array<CachedChoice, kCacheSlots> cache;
+  const Key key = key_of(args);
+  CachedChoice& slot = cache[hash_of(key) % kCacheSlots];
+  if (slot.row != nullptr && slot.key == key) return *slot.row;
+  const GemmRow* row = choose(args, false);
+  if (row == nullptr) fail_no_row(args, "gemm");
+  slot = {key, row};
+  return *row;
+}
+
+const GemmRow& plan_gemm(GemmArgs args) {
+  // Supports and cost speak of the operands as stored; a derived layout is made from canonical codes, so plans start there.
+  args.a.layout = layouts::canonical;
+  args.b.layout = layouts::canonical;
+  const GemmRow* row = choose(args, true);
+  if (row == nullptr) fail_no_row(args, "plan_gemm");
+  return *row;
+}
+
+void gemm(const GemmArgs& args) { select_gemm(args).run(args); }
+
+void append_gemm_kernels(std::vector<KernelInfo>& out) { detail::append_rows("gemm", gemm_rows(), out); }
+
+}  // namespace bitgrad

@@ -1,0 +1,61 @@
+// gemm_f32_onednn, gemm_bf16_onednn: plain fp32 and bf16 products by oneDNN, one thread for each block of C. The order of the sums is oneDNN's own.
+#include "bitgrad/base/cpu.h"
+#include "kernels/gemm/library_blocks.h"
+#include "kernels/gemm/onednn_adapter.h"
+#include "kernels/gemm/rows.h"
+
+namespace bitgrad::gemm_rows_detail {
+namespace {
+
+using namespace gemm_detail;
+
+// The bias is added by oneDNN before its rounding, the old C in fp32 after.
+bool plain_output(const GemmArgs& args) { return args.k > 0 && !(args.accumulate && args.bias != nullptr); }
+
+void run(const GemmArgs& args) {
+  if (args.m <= 0 || args.n <= 0) return;
+  const bool bf16_in = args.a.dtype == dtypes::bf16, bf16_out = args.c_dtype == dtypes::bf16;
+  const int64_t in_bytes = bf16_in ? 2 : 4, out_bytes = bf16_out ? 2 : 4;
+  const int64_t lda = args.a.stride / in_bytes, ldb = args.b.stride / in_bytes;
+  for_library_blocks(args, [&](int64_t i0, int64_t rows, int64_t j0, int64_t columns) {
+    const onednn::MatmulSpec spec{rows,
+                                  columns,
+                                  args.k,
+                                  args.a.k_major ? 1 : lda,
+                                  args.a.k_major ? lda : 1,
+                                  args.b.k_major ? ldb : 1,
+                                  args.b.k_major ? 1 : ldb,
+                                  args.ldc,
+                                  bf16_in,
+                                  bf16_out,
+                                  args.bias != nullptr,
+                                  args.accumulate};
+    onednn::matmul(spec, free_start(args.a, i0), free_start(args.b, j0), args.bias == nullptr ? nullptr : args.bias + j0,
+                   static_cast<char*>(args.c) + (i0 * args.ldc + j0) * out_bytes);
+  });
+}
+
+// Measured on a server core: its fixed cost, and multiply-adds per nanosecond by ISA.
+double cost(const GemmArgs& args, double speedup) {
+  const double rate = (cpu_isa() & isa::kAvx512) != 0 ? 60 : ((cpu_isa() & isa::kAvx2) != 0 ? 36 : 8);
+  const double operands = static_cast<double>(args.k) * static_cast<double>(args.m + args.n);
+  return 1500.0 + 0.15 * operands + multiply_adds(args) / (rate * speedup);
+}
+
+}  // namespace
+
+bool gemm_f32_onednn_supports(const GemmArgs& args) {
+  return plain_operands(args, dtypes::fp32) && args.c_dtype == dtypes::fp32 && plain_output(args);
+}
+double gemm_f32_onednn_cost(const GemmArgs& args) { return cost(args, 1); }
+void gemm_f32_onednn(const GemmArgs& args) { run(args); }
+
+bool gemm_bf16_onednn_supports(const GemmArgs& args) {
+  if (!plain_operands(args, dtypes::bf16) || !plain_output(args) || (cpu_isa() & isa::kAvx512) == 0) return false;
+  if (args.c_dtype == dtypes::bf16) return !args.accumulate && onednn::has_bf16();
+  return args.c_dtype == dtypes::fp32 && onednn::has_bf16();
+}
+double gemm_bf16_onednn_cost(const GemmArgs& args) { return cost(args, (cpu_isa() & isa::kAvx512Bf16) != 0 ? 1.6 : 0.5); }
+void gemm_bf16_onednn(const GemmArgs& args) { run(args); }
+
+}  // namespace bitgrad::gemm_rows_detail

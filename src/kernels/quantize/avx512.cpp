@@ -1,0 +1,20 @@
+// The loops of family quantize for AVX-512: the same source in a target region, without contraction, so the same bits.
+// The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+
+#include "kernels/quantize/loops.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")
+namespace bitgrad::quantize_loops::avx512 {
+#define BITGRAD_LOOPS_ISA 512
+#include "kernels/quantize/loops.inc"
+#undef BITGRAD_LOOPS_ISA
+}  // namespace bitgrad::quantize_loops::avx512
+#pragma GCC pop_options
+
+namespace bitgrad::quantize_loops {
+const QuantizeLoops& loops_avx512() { return avx512::kLoops; }
+}  // namespace bitgrad::quantize_loops

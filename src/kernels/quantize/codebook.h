@@ -1,0 +1,15 @@
+// The levels of a codebook dtype in ascending order, with the bounds between them.
+#pragma once
+
+#include "bitgrad/dtype/dtype.h"
+
+namespace bitgrad::quantize_loops {
+
+struct SortedLevels {
+  std::vector<float> bounds;   // bounds[i]: the largest float that is nearer to level i than to level i+1, or as near
+  std::vector<uint8_t> codes;  // raw code of level i; equal levels keep the lowest raw code
+  uint8_t zero = 0;            // raw code of the level nearest to 0
+};
+SortedLevels sort_levels(const DTypeInfo& info);
+
+}  // namespace bitgrad::quantize_loops

@@ -1,0 +1,157 @@
+// Family quantize: numbers -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of a row's ISA.
+#include "bitgrad/kernels/quantize.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/dtype/codec.h"
+#include "kernels/elementwise/tiles.h"
+#include "kernels/families.h"
+#include "kernels/quantize/chunk_params.h"
+#include "kernels/quantize/codebook.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace quantize_loops;
+
+void raise_flag(uint32_t* flags) {
+  if (flags != nullptr) std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed);
+}
+
+bool is_finite(float x) { return x - x == 0.0f; }
+
+int32_t safe(int64_t code) { return static_cast<int32_t>(std::clamp<int64_t>(code, -(1 << 30), 1 << 30)); }
+
+// What stays the same for all chunks of one call.
+struct Plan {
+  explicit Plan(const QuantizeArgs& a) : info(a.dtype.info()) {
+    ensure(a.dtype.is_code(), "quantize", "dtype ", a.dtype.name(), " has no codes");
+    ensure((a.rule == CodeRule::kCodebook) == (info.kind == DTypeKind::kCodebook), "quantize", "rule ", static_cast<int>(a.rule),
+           " does not fit dtype ", a.dtype.name());
+    range = {safe(a.lo), safe(a.hi), (1u << info.bits) - 1u, info.kind == DTypeKind::kSign};
+    if (info.kind == DTypeKind::kCodebook) levels = sort_levels(info);
+    rounds = a.rule == CodeRule::kInverse || a.rule == CodeRule::kDivide || a.rule == CodeRule::kOffset;
+    stochastic = a.sr != nullptr && rounds && !range.sign;
+    unit_mask = a.rule == CodeRule::kSign || a.rule == CodeRule::kPositive;
+    clip = a.mask != nullptr && a.ste == SteRule::kClip && info.kind != DTypeKind::kCodebook;
+  }
+  const DTypeInfo& info;
+  CodeRange range;
+  SortedLevels levels;
+  bool rounds, stochastic, unit_mask, clip;
+};
+
+// One chunk of a row: n <= kChunk elements from column c, a multiple of 64.
+class ChunkQuantizer {
+ public:
+  ChunkQuantizer(const QuantizeLoops& loops, const QuantizeArgs& args, const Plan& plan)
+      : loops_(loops), args_(args), plan_(plan), params_(args.scale) {}
+
+  void run(int64_t r, int64_t c, int64_t n) {
+    const float* x = args_.x + r * args_.ldx + c;
+    codes_of(r, c, n, x);
+    if (loops_.any_nonfinite(n, x)) replace_nonfinite(n, x);
+    const int64_t padded = (n + 63) / 64 * 64;
+    const int bits = plan_.info.bits;
+    std::memset(raw_ + n, 0, static_cast<size_t>(padded - n));
+    loops_.pack(bits, padded, raw_, packed_);
+    const int64_t bytes = c + n < args_.cols ? n / 8 * bits : row_bytes_memory(args_.dtype, args_.cols) - c / 8 * bits;
+    std::memcpy(static_cast<char*>(args_.codes) + r * args_.stride + c / 8 * bits, packed_, static_cast<size_t>(bytes));
+    if (args_.mask == nullptr) return;
+    if (!plan_.clip) std::memset(pass_, 1, static_cast<size_t>(n));
+    std::memset(pass_ + n, 0, static_cast<size_t>(padded - n));
+    loops_.pack(1, padded, pass_, packed_);
+    std::memcpy(args_.mask + r * ((args_.cols + 63) / 64) + c / 64, packed_, static_cast<size_t>(padded / 8));
+  }
+
+ private:
+  void codes_of(int64_t r, int64_t c, int64_t n, const float* x) {
+    ChunkParams p = params_.read(r, c, n);
+    loops_.number[static_cast<int>(args_.rule)](n, x, p, number_);
+    if (!plan_.levels.codes.empty()) {
+      const SortedLevels& levels = plan_.levels;
+      loops_.level(n, number_, static_cast<int64_t>(levels.bounds.size()), levels.bounds.data(), levels.codes.data(), raw_);
+      return;
+    }
+    if (plan_.stochastic) {
+      args_.sr->fill_bits16(static_cast<uint64_t>(args_.first_element + r * args_.cols + c), n, draws_);
+      loops_.stochastic(n, number_, p, plan_.range, draws_, raw_, pass_);
+    } else {
+      static constexpr int32_t kNoZero = 0;
+      if (!plan_.rounds) p = {false, p.scale, &kNoZero, p.offset};
+      loops_.nearest(n, number_, p, plan_.range, raw_, pass_);
+    }
+    if (plan_.clip && plan_.unit_mask) loops_.pass_unit(n, x, pass_);
+  }
+
+  void replace_nonfinite(int64_t n, const float* x) {
+    raise_flag(args_.flags);
+    for (int64_t i = 0; i < n; ++i) {
+      if (is_finite(x[i])) continue;
+      raw_[i] = plan_.levels.zero;
+      pass_[i] = 0;
+    }
+  }
+
+  const QuantizeLoops& loops_;
+  const QuantizeArgs& args_;
+  const Plan& plan_;
+  ChunkParamReader params_;
+  float number_[kChunk];
+  alignas(64) uint16_t draws_[kChunk];
+  alignas(64) uint8_t raw_[kChunk], pass_[kChunk];
+  alignas(64) uint8_t packed_[kChunk + 8];
+};
+
+void quantize_any(const QuantizeLoops& loops, const QuantizeArgs& args) {
+  const Plan plan(args);
+  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
+    ChunkQuantizer chunk(loops, args, plan);
+    for (int64_t c = c0; c < c1; c += kChunk) chunk.run(r, c, std::min(kChunk, c1 - c));
+  });
+}
+
+void quantize_sign(const QuantizeLoops& loops, const QuantizeArgs& args) {
+  const bool clip = args.ste == SteRule::kClip;
+  const int64_t words = (args.cols + 63) / 64;
+  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
+    uint64_t* mask = args.mask == nullptr ? nullptr : args.mask + r * words + c0 / 64;
+    uint8_t* codes = static_cast<uint8_t*>(args.codes) + r * args.stride + c0 / 8;
+    if (loops.sign_row(c1 - c0, args.x + r * args.ldx + c0, codes, mask, clip)) raise_flag(args.flags);
+  });
+}
+
+bool sign_supports(const QuantizeArgs& args) {
+  return args.rule == CodeRule::kSign && args.dtype.kind() == DTypeKind::kSign && args.dtype.bits() == 1;
+}
+bool any_supports(const QuantizeArgs&) { return true; }
+
+// A row's name tells its form: quantize_sign_<isa> or quantize_any_<isa>.
+constexpr bool is_sign_row(std::string_view name) { return name.starts_with("quantize_sign"); }
+
+#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                                \
+  double name##_cost(const QuantizeArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); }        \
+  void name(const QuantizeArgs& args) { is_sign_row(#name) ? quantize_sign(loops(), args) : quantize_any(loops(), args); }
+#include "kernels/quantize/kernels.inc"
+#undef BITGRAD_QUANTIZE_ROW
+
+constexpr KernelRow<QuantizeArgs> kRows[] = {
+#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                                \
+  {#name, DeviceKind::kCpu, needs, SumOrder::kExact, is_sign_row(#name) ? sign_supports : any_supports, name##_cost, name},
+#include "kernels/quantize/kernels.inc"
+#undef BITGRAD_QUANTIZE_ROW
+};
+
+}  // namespace
+
+std::span<const KernelRow<QuantizeArgs>> quantize_rows() { return kRows; }
+
+void quantize(const QuantizeArgs& args) { cheapest(quantize_rows(), args)->run(args); }
+
+void append_quantize_kernels(std::vector<KernelInfo>& out) {
+  detail::append_rows("quantize", quantize_rows(), out);
+}
+
+}  // namespace bitgrad

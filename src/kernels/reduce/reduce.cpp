@@ -1,0 +1,217 @@
+// Family reduce: cuts the blocks into chunks, calls the loops of a row's ISA and joins the chunks (docs/numerics.md section 8).
+#include "bitgrad/kernels/reduce.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/quantize.h"
+#include "kernels/families.h"
+#include "kernels/reduce/loops.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace reduce_loops;
+
+constexpr int64_t kTaskElements = 32768;  // a multiple of kChunk
+enum { kSumProduct = kRules - 1 };
+
+// Start and join of every rule.
+struct Rule {
+  float start;
+  float (*join)(float, float);
+};
+constexpr float zero = 0.0f, inf = std::numeric_limits<float>::infinity();
+constexpr Rule kRuleList[] = {
+#define BITGRAD_REDUCE_RULE(rule, start, map, join) {start, [](float a, float v) -> float { return join; }},
+#include "kernels/reduce/rules.inc"
+#undef BITGRAD_REDUCE_RULE
+};
+static_assert(std::size(kRuleList) == kRules);
+
+int rule_index(const ReduceArgs& args) { return args.times != nullptr ? int{kSumProduct} : static_cast<int>(args.rule); }
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+void raise_flag(uint32_t* flags) { std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed); }
+
+// Joins part[0], part[step], .. (count of them): 2i with 2i+1 level by level, an odd one moves up.
+float join_chunks(const Rule& rule, float* part, int64_t count, int64_t step) {
+  if (count == 0) return rule.start;
+  for (; count > 1; count = ceil_div(count, 2)) {
+    for (int64_t i = 0; i < count / 2; ++i) part[i * step] = rule.join(part[2 * i * step], part[(2 * i + 1) * step]);
+    if (count % 2 == 1) part[count / 2 * step] = part[(count - 1) * step];
+  }
+  return part[0];
+}
+
+class Reducer {
+ public:
+  Reducer(const ReduceLoops& loops, const ReduceArgs& args) : loops_(loops), args_(args), index_(rule_index(args)), rule_(kRuleList[index_]) {}
+
+  void all() const {
+    const int64_t n = args_.rows * args_.cols, chunks = ceil_div(n, kChunk);
+    Workspace space(chunks * static_cast<int64_t>(sizeof(float)));
+    float* part = space.as<float>();
+    parallel_ranges(chunks, kTaskElements / kChunk, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) part[k] = sequence_chunk(k * kChunk, std::min(kChunk, n - k * kChunk));
+    });
+    args_.out[0] = join_chunks(rule_, part, chunks, 1);
+  }
+
+  // `per_row` blocks of `group` columns of each row.
+  void groups(int64_t group, int64_t per_row) const {
+    const int64_t grain = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, std::min(group, args_.cols)));
+    parallel_ranges(args_.rows * per_row, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) {
+        const int64_t r = j / per_row, c = j % per_row * group;
+        args_.out[j] = run_of(r * args_.ldx + c, std::min(group, args_.cols - c), centre(j));
+      }
+    });
+  }
+
+  void columns() const {
+    const int64_t blocks = ceil_div(args_.cols, kColumnBlock);
+    const int64_t grain = std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::max<int64_t>(1, args_.rows)));
+    parallel_ranges(blocks, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) column_block(b * kColumnBlock, std::min(kColumnBlock, args_.cols - b * kColumnBlock));
+    });
+  }
+
+ private:
+  float centre(int64_t j) const { return args_.center == nullptr ? 0.0f : args_.center[j]; }
+
+  float chunk(const float* x, const float* t, int64_t n, float c) const {
+    if (args_.flags != nullptr && loops_.any_nonfinite(n, x)) raise_flag(args_.flags);
+    return loops_.chunk[index_](n, x, t, c);
+  }
+
+  // Elements first .. first + n - 1 of the whole matrix in row-major order.
+  float sequence_chunk(int64_t first, int64_t n) const {
+    if (args_.ldx == args_.cols) return chunk(args_.x + first, args_.times == nullptr ? nullptr : args_.times + first, n, centre(0));
+    float x[kChunk], t[kChunk];
+    for (int64_t i = 0; i < n;) {
+      const int64_t r = (first + i) / args_.cols, c = (first + i) % args_.cols, count = std::min(n - i, args_.cols - c);
+      const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+      std::memcpy(x + i, args_.x + r * args_.ldx + c, bytes);
+      if (args_.times != nullptr) std::memcpy(t + i, args_.times + r * args_.ldx + c, bytes);
+      i += count;
+    }
+    return chunk(x, args_.times == nullptr ? nullptr : t, n, centre(0));
+  }
+
+  // n neighbours from x[at].
+  float run_of(int64_t at, int64_t n, float c) const {
+    const float* t = args_.times == nullptr ? nullptr : args_.times + at;
+    if (n <= kChunk) return chunk(args_.x + at, t, n, c);
+    const int64_t chunks = ceil_div(n, kChunk);
+    Workspace space(chunks * static_cast<int64_t>(sizeof(float)));
+    float* part = space.as<float>();
+    for (int64_t k = 0; k < chunks; ++k) {
+      const int64_t from = k * kChunk;
+      part[k] = chunk(args_.x + at + from, t == nullptr ? nullptr : t + from, std::min(kChunk, n - from), c);
+    }
+    return join_chunks(rule_, part, chunks, 1);
+  }
+
+  void column_block(int64_t c, int64_t n) const {
+    float no_centre[kColumnBlock] = {};
+    const float* centres = args_.center == nullptr ? no_centre : args_.center + c;
+    const int64_t chunks = std::max<int64_t>(1, ceil_div(args_.rows, kChunk));
+    Workspace space(chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
+    float* part = space.as<float>();
+    for (int64_t k = 0; k < chunks; ++k) {
+      const int64_t at = k * kChunk * args_.ldx + c;
+      const int64_t rows = std::min(kChunk, args_.rows - k * kChunk);
+      const float* t = args_.times == nullptr ? nullptr : args_.times + at;
+      loops_.columns[index_](rows, n, args_.x + at, t, args_.ldx, centres, part + k * kColumnBlock);
+      for (int64_t r = 0; args_.flags != nullptr && r < rows; ++r) {
+        if (loops_.any_nonfinite(n, args_.x + at + r * args_.ldx)) raise_flag(args_.flags);
+      }
+    }
+    for (int64_t j = 0; j < n; ++j) args_.out[c + j] = join_chunks(rule_, part + j, chunks, kColumnBlock);
+  }
+
+  const ReduceLoops& loops_;
+  const ReduceArgs& args_;
+  int index_;
+  const Rule& rule_;
+};
+
+void run_reduce(const ReduceLoops& loops, const ReduceArgs& args) {
+  const Reducer reducer(loops, args);
+  if (args.axis == ReduceAxis::kAll) return reducer.all();
+  if (args.axis == ReduceAxis::kColumns) return reducer.columns();
+  if (args.axis == ReduceAxis::kRows) return reducer.groups(args.cols, 1);
+  reducer.groups(args.group, ceil_div(args.cols, args.group));
+}
+
+bool supports_every(const ReduceArgs&) { return true; }
+
+#define BITGRAD_REDUCE_ROW(name, needs, relative, loops)                                                          \
+  double name##_cost(const ReduceArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
+  void name(const ReduceArgs& args) { run_reduce(loops(), args); }
+#include "kernels/reduce/kernels.inc"
+#undef BITGRAD_REDUCE_ROW
+
+constexpr KernelRow<ReduceArgs> kRows[] = {
+#define BITGRAD_REDUCE_ROW(name, needs, relative, loops) \
+  {#name, DeviceKind::kCpu, needs, SumOrder::kLanes, supports_every, name##_cost, name},
+#include "kernels/reduce/kernels.inc"
+#undef BITGRAD_REDUCE_ROW
+};
+
+ReduceArgs contiguous(ReduceRule rule, const float* x, int64_t n, float* out) {
+  ReduceArgs args;
+  args.rule = rule;
+  args.rows = 1;
+  args.cols = args.ldx = n;
+  args.x = x;
+  args.out = out;
+  return args;
+}
+
+}  // namespace
+
+std::span<const KernelRow<ReduceArgs>> reduce_rows() { return kRows; }
+
+void reduce(const ReduceArgs& args) { cheapest(reduce_rows(), args)->run(args); }
+
+int64_t reduce_outputs(const ReduceArgs& args) {
+  if (args.axis == ReduceAxis::kAll) return 1;
+  if (args.axis == ReduceAxis::kRows) return args.rows;
+  if (args.axis == ReduceAxis::kColumns) return args.cols;
+  return args.rows * ceil_div(args.cols, args.group);
+}
+
+float sum(const float* x, int64_t n) {
+  float out = 0;
+  reduce(contiguous(ReduceRule::kSum, x, n, &out));
+  return out;
+}
+
+float sum_squares(const float* x, int64_t n) {
+  float out = 0;
+  reduce(contiguous(ReduceRule::kSumSquares, x, n, &out));
+  return out;
+}
+
+bool all_finite(const float* x, int64_t n) {
+  std::atomic<bool> found{false};
+  const IsaMask granted = cpu_isa();
+  const ReduceLoops& loops = granted & isa::kAvx512 ? loops_avx512() : (granted & isa::kAvx2 ? loops_avx2() : loops_scalar());
+  parallel_ranges(n, kTaskElements, [&](int64_t begin, int64_t end) {
+    if (loops.any_nonfinite(end - begin, x + begin)) found.store(true, std::memory_order_relaxed);
+  });
+  return !found;
+}
+
+void append_reduce_kernels(std::vector<KernelInfo>& out) {
+  detail::append_rows("reduce", reduce_rows(), out);
+}
+
+}  // namespace bitgrad

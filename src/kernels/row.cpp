@@ -1,0 +1,37 @@
+// The mode of the bits, names of orders, and the list of all kernels.
+#include "bitgrad/kernels/row.h"
+
+#include <array>
+#include <atomic>
+
+#include "bitgrad/base/error.h"
+#include "kernels/families.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::array<std::string_view, 5> kOrderNames{"exact", "chain512", "lanes", "fp64", "free"};
+static_assert(kOrderNames.size() == static_cast<size_t>(SumOrder::kFree) + 1);
+
+std::atomic<BitsMode> g_bits_mode{BitsMode::kFast};
+
+}  // namespace
+
+std::string_view order_name(SumOrder order) {
+  const size_t i = static_cast<size_t>(order);
+  ensure(i < kOrderNames.size(), "order_name", "there is no order of summation ", i, '.');
+  return kOrderNames[i];
+}
+
+BitsMode bits_mode() { return g_bits_mode.load(std::memory_order_relaxed); }
+void set_bits_mode(BitsMode mode) { g_bits_mode.store(mode, std::memory_order_relaxed); }
+
+std::vector<KernelInfo> all_kernels() {
+  std::vector<KernelInfo> kernels;
+#define BITGRAD_FAMILY(name) append_##name##_kernels(kernels);
+#include "kernels/families.inc"
+#undef BITGRAD_FAMILY
+  return kernels;
+}
+
+}  // namespace bitgrad

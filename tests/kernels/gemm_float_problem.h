@@ -1,0 +1,232 @@
+// Random float products with every dtype, order of storage and granularity, and their sums by plain loops that share no code with the kernels.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::test {
+
+// A stored matrix whose rows have gaps, with its parameters.
+struct StoredMatrix {
+  int64_t rows = 0, cols = 0, stride = 0;
+  DType dtype = dtypes::fp32;
+  std::vector<uint8_t> bytes;
+  std::vector<float> scale, offset;
+  std::vector<int32_t> zero;
+  ScaleMap map;
+
+  StoredMatrix(DType type, int64_t r, int64_t c, std::mt19937& rng) : rows(r), cols(c), dtype(type) {
+    stride = row_bytes_memory(dtype, cols) + 8 * static_cast<int64_t>(rng() % 3);
+    bytes.assign(static_cast<size_t>(std::max<int64_t>(1, rows * stride)), 0xA5);
+    const DTypeInfo& info = dtype.info();
+    std::normal_distribution<double> normal;
+    std::vector<double> numbers(static_cast<size_t>(cols));
+    std::vector<uint8_t> raw(static_cast<size_t>(cols));
+    for (int64_t i = 0; i < rows; ++i) {
+      void* row = bytes.data() + i * stride;
+      for (size_t j = 0; j < raw.size(); ++j) {
+        const auto span = static_cast<uint64_t>(info.qmax - info.qmin);
+        const int64_t q = info.qmin + static_cast<int64_t>(dtype.bits() > 8 ? rng() % 2001 : rng() % (span + 1)) + (dtype.bits() > 8 ? -info.qmin - 1000 : 0);
+        if (info.kind == DTypeKind::kFloat) {
+          numbers[j] = normal(rng);
+        } else if (info.kind == DTypeKind::kCodebook) {
+          raw[j] = static_cast<uint8_t>(rng() % info.levels.size());
+        } else if (info.kind == DTypeKind::kSign) {
+          raw[j] = rng() & 1;
+        } else {
+          numbers[j] = static_cast<double>(q);
+          raw[j] = static_cast<uint8_t>(static_cast<uint64_t>(q) & ((1u << (dtype.bits() & 15)) - 1u));
+        }
+      }
+      if (dtype.is_code()) {
+        pack_row_raw(dtype, raw.data(), cols, row);
+      } else {
+        pack_row(dtype, numbers.data(), cols, row);
+      }
+    }
+  }
+
+  // kind: "scale", "zero" (scale and integer zero) or "offset" (scale and real offset). Steps and groups as in ScaleMap.
+  void add_parameters(const std::string& kind, int64_t row_group, int64_t row_step, int64_t col_group, int64_t col_step, std::mt19937& rng) {
+    const int64_t count = (rows / row_group + 1) * std::max<int64_t>(row_step, 0) + (cols / col_group + 1) * std::max<int64_t>(col_step, 0) + 1;
+    std::uniform_real_distribution<float> real(0.25f, 2.0f);
+    for (int64_t i = 0; i < count; ++i) {
+      scale.push_back(real(rng));
+      offset.push_back(real(rng) - 1.0f);
+      zero.push_back(static_cast<int32_t>(rng() % 15) - 7);
+    }
+    map = {scale.data(), kind == "zero" ? zero.data() : nullptr, kind == "offset" ? offset.data() : nullptr, row_step, col_step, row_group, col_group};
+  }
+
+  float number(int64_t r, int64_t c) const {
+    const uint8_t* row = bytes.data() + r * stride;
+    if (dtype.is_code()) return code_values(dtype)[load_raw(row, c, dtype.bits())];
+    if (dtype == dtypes::bf16 || dtype == dtypes::fp16) {
+      uint16_t word;
+      std::memcpy(&word, row + 2 * c, 2);
+      return dtype == dtypes::bf16 ? bf16_to_float(word) : fp16_to_float(word);
+    }
+    if (dtype == dtypes::int32) return static_cast<float>(read<int32_t>(row, c));
+    if (dtype == dtypes::int64) return static_cast<float>(read<int64_t>(row, c));
+    return dtype == dtypes::fp64 ? static_cast<float>(read<double>(row, c)) : read<float>(row, c);
+  }
+  float value(int64_t r, int64_t c) const {
+    float v = number(r, c);
+    if (map.trivial()) return v;
+    const int64_t i = map.index(r, c);
+    if (map.zero != nullptr) v = v - static_cast<float>(map.zero[i]);
+    if (map.scale != nullptr) v = v * map.scale[i];
+    if (map.offset != nullptr) v = v + map.offset[i];
+    return v;
+  }
+
+ private:
+  template <typename T>
+  static T read(const uint8_t* row, int64_t c) {
+    T x;
+    std::memcpy(&x, row + c * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    return x;
+  }
+};
+
+struct Problem {
+  int64_t m, n, k;
+  bool a_k_major, b_k_major;
+  StoredMatrix a, b;
+  std::vector<float> bias;
+  DType c_dtype = dtypes::fp32;
+  bool fold = false, accumulate = false;
+  const RandomStream* sr = nullptr;
+  int64_t gap = 3;                // elements between rows of C
+  std::vector<uint8_t> c_before;  // with the gaps
+
+  Problem(DType at, bool ak, DType bt, bool bk, int64_t m_, int64_t n_, int64_t k_, std::mt19937& rng)
+      : m(m_), n(n_), k(k_), a_k_major(ak), b_k_major(bk), a(at, ak ? k : m, ak ? m : k, rng), b(bt, bk ? k : n, bk ? n : k, rng) {
+    for (int64_t i = 0; i < m * (n + gap) * 8 + 64; ++i) c_before.push_back(static_cast<uint8_t>(0x30 + rng() % 16));  // finite, small numbers
+  }
+
+  void add_bias(std::mt19937& rng) {
+    std::normal_distribution<float> normal;
+    for (int64_t j = 0; j < n; ++j) bias.push_back(normal(rng));
+  }
+
+  GemmArgs args(void* c) const {
+    GemmArgs g;
+    g.m = m, g.n = n, g.k = k;
+    g.a = {a.bytes.data(), a.dtype, layouts::canonical, a.stride, a_k_major, a.map};
+    g.b = {b.bytes.data(), b.dtype, layouts::canonical, b.stride, b_k_major, b.map};
+    g.c = c, g.c_dtype = c_dtype, g.ldc = n + gap;
+    g.bias = bias.empty() ? nullptr : bias.data();
+    g.fold_b_scale = fold, g.accumulate = accumulate, g.sr = sr;
+    return g;
+  }
+
+  float a_at(int64_t i, int64_t t) const { return a_k_major ? a.value(t, i) : a.value(i, t); }
+  float b_at(int64_t j, int64_t t) const { return b_k_major ? b.value(t, j) : b.value(j, t); }
+  float b_number(int64_t j, int64_t t) const { return b_k_major ? b.number(t, j) : b.number(j, t); }
+  float b_scale(int64_t j, int64_t t) const { return b.map.scale[b_k_major ? b.map.index(t, j) : b.map.index(j, t)]; }
+  bool scale_by_n() const { return (b_k_major ? b.map.col_step : b.map.row_step) != 0; }
+
+  // C's bytes after the epilogue of sums [m, n].
+  std::vector<uint8_t> finished(const std::vector<float>& sums) const {
+    std::vector<uint8_t> out = c_before;
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        float y = sums[static_cast<size_t>(i * n + j)];
+        if (!bias.empty()) y = y + bias[static_cast<size_t>(j)];
+        const int64_t at = i * (n + gap) + j;
+        if (c_dtype == dtypes::fp32) {
+          float old;
+          std::memcpy(&old, &out[static_cast<size_t>(4 * at)], 4);
+          y = accumulate ? old + y : y;
+          std::memcpy(&out[static_cast<size_t>(4 * at)], &y, 4);
+        } else {
+          uint16_t word;
+          std::memcpy(&word, &out[static_cast<size_t>(2 * at)], 2);
+          y = accumulate ? bf16_to_float(word) + y : y;
+          word = accumulate && sr != nullptr ? bf16_from_float_stochastic(y, sr->bits16(static_cast<uint64_t>(i * n + j))) : bf16_from_float(y);
+          std::memcpy(&out[static_cast<size_t>(2 * at)], &word, 2);
+        }
+      }
+    }
+    return out;
+  }
+
+  // The definition of order chain512.
+  std::vector<float> chain_sums() const {
+    std::vector<float> sums;
+    std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(n * k));
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t t = 0; t < k; ++t) x[static_cast<size_t>(i * k + t)] = fold && !scale_by_n() ? a_at(i, t) * b_scale(0, t) : a_at(i, t);
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t t = 0; t < k; ++t) w[static_cast<size_t>(j * k + t)] = fold ? b_number(j, t) : b_at(j, t);
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        float sum = 0;
+        for (int64_t p = 0; p < k; p += 512) {
+          float chain = 0;
+          for (int64_t t = p; t < std::min(k, p + 512); ++t) chain = std::fma(x[static_cast<size_t>(i * k + t)], w[static_cast<size_t>(j * k + t)], chain);
+          sum = p == 0 ? chain : sum + chain;
+        }
+        sums.push_back(fold && scale_by_n() ? sum * b_scale(j, 0) : sum);
+      }
+    }
+    return sums;
+  }
+
+  // The sum in double, and the bound on what any order of fp32 additions may be off by: gamma of k plus a few roundings, times sum |a b|.
+  void exact(int64_t i, int64_t j, double* sum, double* bound) const {
+    double magnitude = 0;
+    *sum = 0;
+    for (int64_t t = 0; t < k; ++t) {
+      const double product = static_cast<double>(a_at(i, t)) * static_cast<double>(b_at(j, t));
+      *sum += product;
+      magnitude += std::fabs(product);
+    }
+    if (!bias.empty()) {
+      *sum += static_cast<double>(bias[static_cast<size_t>(j)]);
+      magnitude += std::fabs(static_cast<double>(bias[static_cast<size_t>(j)]));
+    }
+    if (accumulate) {
+      float old;
+      std::memcpy(&old, &c_before[static_cast<size_t>(4 * (i * (n + gap) + j))], 4);
+      *sum += static_cast<double>(old);
+      magnitude += std::fabs(static_cast<double>(old));
+    }
+    const double gamma = (static_cast<double>(k) + 4) * 0x1p-24;
+    *bound = gamma / (1 - gamma) * magnitude;
+  }
+};
+
+inline const GemmRow& gemm_row(const std::string& name) {
+  for (const GemmRow& row : gemm_rows())
+    if (row.name == name) return row;
+  throw Error("no gemm row " + name);
+}
+inline bool runs_here(const GemmRow& row) { return (row.needs & ~cpu_isa()) == 0; }
+
+// The rows of order chain512 that this machine and the cap allow.
+inline std::vector<const GemmRow*> chain_rows() {
+  std::vector<const GemmRow*> rows;
+  for (const GemmRow& row : gemm_rows())
+    if (row.order == SumOrder::kChain512 && runs_here(row)) rows.push_back(&row);
+  return rows;
+}
+
+// C's bytes after a row ran.
+inline std::vector<uint8_t> run_row(const GemmRow& row, const Problem& problem) {
+  std::vector<uint8_t> c = problem.c_before;
+  row.run(problem.args(c.data()));
+  return c;
+}
+
+}  // namespace bitgrad::test

@@ -1,0 +1,329 @@
+// The float rows of family gemm. Rows of order chain512 are compared bit for bit with the definition of the order, gaps of C included.
+#include <cstdint>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "kernels/gemm_float_problem.h"
+#include "support/catch.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+void check_chain_rows(const Problem& problem) {
+  const std::vector<uint8_t> expected = problem.finished(problem.chain_sums());
+  for (const GemmRow* row : chain_rows()) {
+    INFO(row->name << " " << problem.a.dtype << (problem.a_k_major ? " k-major" : "") << " x " << problem.b.dtype
+                   << (problem.b_k_major ? " k-major" : "") << " to " << problem.c_dtype << " m " << problem.m << " n " << problem.n << " k " << problem.k);
+    REQUIRE(row->supports(problem.args(nullptr)));
+    CHECK((run_row(*row, problem) == expected));
+  }
+}
+
+// Rows of any order against the sum in double.
+void check_within_bound(const GemmRow& row, const Problem& problem) {
+  INFO(row.name << " m " << problem.m << " n " << problem.n << " k " << problem.k);
+  const std::vector<uint8_t> c = run_row(row, problem);
+  int64_t bad = 0;
+  std::vector<uint8_t> rest = c;
+  for (int64_t i = 0; i < problem.m; ++i) {
+    for (int64_t j = 0; j < problem.n; ++j) {
+      const auto at = static_cast<size_t>(4 * (i * (problem.n + problem.gap) + j));
+      float y;
+      std::memcpy(&y, &c[at], 4);
+      std::memcpy(&rest[at], &problem.c_before[at], 4);
+      double sum = 0, bound = 0;
+      problem.exact(i, j, &sum, &bound);
+      bad += !(std::fabs(static_cast<double>(y) - sum) <= bound + 0x1p-149);
+    }
+  }
+  CHECK(bad == 0);
+  CHECK((rest == problem.c_before));  // nothing but C's elements was written
+}
+
+class Threads {
+ public:
+  explicit Threads(int n) : old_(num_threads()) { set_num_threads(n); }
+  ~Threads() { set_num_threads(old_); }
+
+ private:
+  int old_;
+};
+
+constexpr bool kOrders[][2] = {{false, false}, {false, true}, {true, false}, {true, true}};
+
+}  // namespace
+
+TEST_CASE("chain512 rows give the bits of the definition at every edge of their tiles and panels") {
+  std::mt19937 rng(1);
+  const int64_t sides[] = {0, 1, 3, 4, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49};
+  const int64_t depths[] = {0, 1, 2, 3, 5, 64, 511, 512, 513, 1024, 1030};
+  const DType types[] = {dtypes::fp32, dtypes::bint1, dtypes::int4, dtypes::bf16, dtypes::ternary, dtypes::int3};
+  size_t count = 0;
+  for (int64_t m : sides) {
+    for (int64_t n : sides) {
+      const bool* order = kOrders[count % 4];
+      Problem problem(dtypes::fp32, order[0], types[count % 6], order[1], m, n, depths[count % 11], rng);
+      problem.accumulate = count % 3 == 0;
+      if (count % 5 == 0) problem.add_bias(rng);
+      check_chain_rows(problem);
+      ++count;
+    }
+  }
+}
+
+TEST_CASE("chain512 rows read every dtype on both sides in both orders") {
+  std::mt19937 rng(2);
+  DTypeInfo info{"gemm_test_levels", 3, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.5f, 0.0f, 0.25f, 3.0f}};
+  const DType levels = register_dtype(info);
+  for (const DType dtype : all_dtypes()) {
+    if (dtype == dtypes::fp64) continue;
+    for (const bool* order : kOrders) {
+      check_chain_rows(Problem(dtypes::fp32, order[0], dtype, order[1], 13, 35, 520, rng));
+      check_chain_rows(Problem(dtype, order[0], levels, order[1], 7, 18, 70, rng));
+      check_chain_rows(Problem(dtype, order[0], dtypes::bf16, order[1], 3, 50, 9, rng));
+    }
+  }
+}
+
+TEST_CASE("chain512 rows apply scales, zero points and offsets of every granularity") {
+  std::mt19937 rng(3);
+  struct Granularity {
+    int64_t row_group, row_step, col_group, col_step;
+  };
+  const Granularity granularities[] = {{1, 0, 1, 0},  {1, 1, 1, 0},   {1, 0, 1, 1},  {1, 40, 16, 1}, {1, 9, 100, 1},
+                                       {5, 1, 1, 40}, {1, 0, 32, 1},  {7, 1, 1, 0},  {1, 600, 1, 1}};
+  for (const Granularity& g : granularities) {
+    for (const char* kind : {"scale", "zero", "offset"}) {
+      for (const bool* order : kOrders) {
+        Problem problem(dtypes::fp32, order[0], dtypes::int4, order[1], 9, 37, 531, rng);
+        problem.b.add_parameters(kind, g.row_group, g.row_step, g.col_group, g.col_step, rng);
+        check_chain_rows(problem);
+        for (const GemmRow* row : chain_rows()) check_within_bound(*row, problem);
+        check_within_bound(gemm_row("gemm_f64_scalar"), problem);
+        Problem both(dtypes::uint8, order[0], dtypes::nf4, order[1], 14, 17, 65, rng);
+        both.a.add_parameters(kind, g.row_group, g.row_step, g.col_group, g.col_step, rng);
+        both.b.add_parameters("scale", 1, 1, 1, 0, rng);
+        check_chain_rows(both);
+      }
+    }
+  }
+}
+
+TEST_CASE("fold_b_scale multiplies a scale along k into A and a scale along n onto the sum") {
+  std::mt19937 rng(4);
+  for (const bool* order : kOrders) {
+    for (int which = 0; which < 4; ++which) {
+      Problem problem(dtypes::fp32, order[0], dtypes::ternary, order[1], 13, 33, 1025, rng);
+      if (which == 0) problem.b.add_parameters("scale", 1, 0, 1, 0, rng);
+      if (which == 1) problem.b.add_parameters("scale", 1, 1, 1, 0, rng);
+      if (which == 2) problem.b.add_parameters("scale", 1, 0, 1, 1, rng);
+      problem.fold = which < 3;
+      check_chain_rows(problem);
+      problem.accumulate = true;
+      problem.add_bias(rng);
+      check_chain_rows(problem);
+      for (const GemmRow* row : chain_rows()) check_within_bound(*row, problem);
+      check_within_bound(gemm_row("gemm_f64_scalar"), problem);
+    }
+  }
+}
+
+TEST_CASE("a scale that cannot be folded, fp64 and products of integers are left to other rows") {
+  std::mt19937 rng(5);
+  Problem group(dtypes::fp32, false, dtypes::int4, false, 3, 4, 64, rng);
+  group.b.add_parameters("scale", 1, 4, 16, 1, rng);
+  Problem zero(dtypes::fp32, false, dtypes::int4, false, 3, 4, 64, rng);
+  zero.b.add_parameters("zero", 1, 0, 1, 0, rng);
+  const Problem integers(dtypes::bint1, false, dtypes::int8, false, 3, 4, 64, rng);
+  const Problem wide(dtypes::fp64, false, dtypes::int8, false, 3, 4, 64, rng);
+  std::vector<uint8_t> c(1024);
+  for (const GemmRow* row : chain_rows()) {
+    CHECK(row->supports(group.args(nullptr)));
+    CHECK(row->supports(zero.args(nullptr)));
+    CHECK_FALSE(row->supports(integers.args(nullptr)));
+    CHECK_FALSE(row->supports(wide.args(nullptr)));
+    for (Problem* p : {&group, &zero}) {
+      p->fold = true;
+      CHECK_FALSE(row->supports(p->args(nullptr)));
+      CHECK_THROWS_AS(gemm(p->args(c.data())), Error);
+      p->fold = false;
+    }
+  }
+  CHECK(select_gemm(wide.args(nullptr)).order == SumOrder::kFp64);
+}
+
+TEST_CASE("bf16 outputs are rounded once and stochastic rounding draws by element of C") {
+  std::mt19937 rng(6);
+  const RandomStream stream{77, Purpose::kGradAccumulate, 5, 9};
+  for (const int64_t k : {0, 100, 512, 513, 1100}) {
+    for (int way = 0; way < 5; ++way) {
+      Problem problem(dtypes::fp32, true, dtypes::bint1, true, 29, 300, k, rng);
+      problem.c_dtype = dtypes::bf16;
+      problem.accumulate = way >= 2;
+      if (way == 1 || way == 3) problem.add_bias(rng);
+      if (way >= 3) problem.sr = &stream;
+      check_chain_rows(problem);
+    }
+  }
+}
+
+TEST_CASE("chain512 rows keep infinities, NaN and subnormal numbers") {
+  std::mt19937 rng(7);
+  Problem problem(dtypes::fp32, false, dtypes::fp32, true, 5, 19, 40, rng);
+  auto* x = reinterpret_cast<float*>(problem.a.bytes.data());
+  x[3] = INFINITY;                                                       // row 0
+  reinterpret_cast<float*>(problem.a.bytes.data() + problem.a.stride)[5] = 1e-45f;  // row 1
+  for (int64_t t = 0; t < 40; ++t) reinterpret_cast<float*>(problem.a.bytes.data() + 2 * problem.a.stride)[t] = 1e-42f;
+  check_chain_rows(problem);
+  reinterpret_cast<float*>(problem.a.bytes.data() + 3 * problem.a.stride)[7] = NAN;
+  for (const GemmRow* row : chain_rows()) {
+    const std::vector<uint8_t> c = run_row(*row, problem);
+    for (int64_t j = 0; j < 19; ++j) {
+      float y[2];
+      std::memcpy(&y[0], &c[static_cast<size_t>(4 * (3 * 22 + j))], 4);
+      std::memcpy(&y[1], &c[static_cast<size_t>(4 * (2 * 22 + j))], 4);
+      CHECK(std::isnan(y[0]));
+      CHECK(std::isfinite(y[1]));
+    }
+  }
+}
+
+TEST_CASE("library rows stay within the rounding bound in every order") {
+  std::mt19937 rng(8);
+  const int64_t shapes[][3] = {{1, 1, 1}, {1, 40, 7}, {33, 1, 130}, {17, 65, 513}, {130, 300, 100}, {300, 130, 40}, {0, 5, 3}, {5, 0, 3}};
+  for (const GemmRow& row : gemm_rows()) {
+    if (row.order != SumOrder::kFree || !runs_here(row)) continue;
+    const DType in = row.name == "gemm_bf16_onednn" ? dtypes::bf16 : dtypes::fp32;
+    for (const auto& shape : shapes) {
+      for (const bool* order : kOrders) {
+        for (int way = 0; way < 3; ++way) {
+          Problem problem(in, order[0], in, order[1], shape[0], shape[1], shape[2], rng);
+          problem.accumulate = way == 1;
+          if (way == 2) problem.add_bias(rng);
+          if (!row.supports(problem.args(nullptr))) {
+            CHECK(in == dtypes::bf16);
+            continue;
+          }
+          check_within_bound(row, problem);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("oneDNN rounds bf16 outputs within one unit") {
+  std::mt19937 rng(9);
+  for (const GemmRow& row : gemm_rows()) {
+    if (row.name != "gemm_bf16_onednn" || !runs_here(row)) continue;
+    Problem problem(dtypes::bf16, false, dtypes::bf16, false, 20, 40, 64, rng);
+    problem.add_bias(rng);
+    problem.c_dtype = dtypes::bf16;
+    if (!row.supports(problem.args(nullptr))) continue;
+    const std::vector<uint8_t> c = run_row(row, problem);
+    for (int64_t i = 0; i < 20; ++i) {
+      for (int64_t j = 0; j < 40; ++j) {
+        double sum = 0, bound = 0;
+        problem.exact(i, j, &sum, &bound);
+        uint16_t word;
+        std::memcpy(&word, &c[static_cast<size_t>(2 * (i * 43 + j))], 2);
+        CHECK(std::fabs(static_cast<double>(bf16_to_float(word)) - sum) <= bound + std::fabs(sum) * 0x1p-8);
+      }
+    }
+  }
+}
+
+TEST_CASE("the double row is exact where doubles are, for fp64 and wide integers") {
+  std::mt19937 rng(10);
+  const GemmRow& row = gemm_row("gemm_f64_scalar");
+  for (const DType dtype : {dtypes::fp64, dtypes::int32, dtypes::int64, dtypes::fp32, dtypes::int5, dtypes::nf4}) {
+    for (const bool* order : kOrders) {
+      Problem problem(dtypes::fp64, order[0], dtype, order[1], 19, 67, 300, rng);
+      problem.c_dtype = dtypes::fp64;
+      std::vector<uint8_t> bytes = run_row(row, problem);
+      int64_t bad = 0;
+      for (int64_t i = 0; i < 19; ++i) {
+        for (int64_t j = 0; j < 67; ++j) {
+          double sum = 0, y;
+          for (int64_t t = 0; t < 300; ++t) {
+            const auto read = [&](const StoredMatrix& x, int64_t r, int64_t c) {
+              if (x.dtype != dtypes::fp64) return static_cast<double>(x.number(r, c));
+              double v;
+              std::memcpy(&v, x.bytes.data() + r * x.stride + 8 * c, 8);
+              return v;
+            };
+            sum = sum + (order[0] ? read(problem.a, t, i) : read(problem.a, i, t)) * (order[1] ? read(problem.b, t, j) : read(problem.b, j, t));
+          }
+          std::memcpy(&y, &bytes[static_cast<size_t>(8 * (i * 70 + j))], 8);
+          bad += y != sum;
+        }
+      }
+      CHECK(bad == 0);
+    }
+  }
+}
+
+TEST_CASE("float rows give the same bits for 1, 2 and 4 threads") {
+  std::mt19937 rng(11);
+  for (const int64_t k : {100, 520}) {
+    for (const bool accumulate : {false, true}) {
+      Problem problem(dtypes::fp32, true, dtypes::fp32, true, 130, 400, k, rng);
+      problem.accumulate = accumulate;
+      for (const GemmRow& row : gemm_rows()) {
+        if (!runs_here(row) || !row.supports(problem.args(nullptr))) continue;
+        INFO(row.name);
+        const Threads one(1);
+        const std::vector<uint8_t> expected = run_row(row, problem);
+        for (const int threads : {2, 4}) {
+          const Threads several(threads);
+          CHECK((run_row(row, problem) == expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the expanded operands of an optimized row take at most 1 MiB a thread") {
+  std::mt19937 rng(12);
+  for (const int threads : {1, 2}) {
+    const Threads use(threads);
+    for (const bool* order : kOrders) {
+      for (const bool bf16 : {false, true}) {
+        Problem problem(dtypes::fp32, order[0], dtypes::int4, order[1], 500, 800, 1100, rng);
+        problem.b.add_parameters("scale", 1, 0, 1, 0, rng);
+        problem.fold = true;
+        problem.accumulate = true;
+        if (bf16) problem.c_dtype = dtypes::bf16;
+        for (const GemmRow* row : chain_rows()) {
+          if (row->needs == isa::kScalar) continue;
+          INFO(row->name);
+          reset_memory_peaks();
+          const int64_t before = memory_now()[MemoryKind::kWorkspace];
+          run_row(*row, problem);
+          const int64_t peak = memory_peak_by_kind()[MemoryKind::kWorkspace] - before;
+          CHECK(peak > 0);
+          CHECK(peak <= threads * (int64_t{1} << 20));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("float products are always possible and go to a fast row where there is one") {
+  std::mt19937 rng(13);
+  for (const DType dtype : all_dtypes()) {
+    for (const DType c_dtype : {dtypes::fp32, dtypes::bf16, dtypes::fp64}) {
+      Problem problem(dtypes::fp32, false, dtype, true, 100, 64, 784, rng);
+      problem.c_dtype = c_dtype;
+      const GemmRow& row = select_gemm(problem.args(nullptr));
+      INFO(dtype << " " << row.name);
+      if (c_dtype == dtypes::fp64 || dtype == dtypes::fp64) {
+        CHECK(row.order == SumOrder::kFp64);
+      } else if ((cpu_isa() & isa::kAvx2) != 0) {
+        CHECK((row.order == SumOrder::kFree || row.needs != isa::kScalar));
+      }
+    }
+  }
+}

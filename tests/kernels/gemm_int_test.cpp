@@ -1,0 +1,345 @@
+// Every integer row of family gemm against sums of 128 bits, element by element, with ==. BITGRAD_TEST_SHAPES sets the number of random
+// shapes per kind of product (the rows of one kind share a shape).
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/layout.h"
+#include "support/catch.h"
+#include "support/gemm_reference.h"
+
+namespace bitgrad {
+namespace {
+
+using test::CodeMatrix;
+using test::Rng;
+using test::uniform_int;
+
+int shape_count(int fallback) {
+  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
+  if (text != nullptr) return std::max(1, std::atoi(text));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return fallback / 5;
+#else
+  return fallback;
+#endif
+}
+
+const GemmRow& row_named(const std::string& name) {
+  for (const GemmRow& row : gemm_rows())
+    if (row.name == name) return row;
+  FAIL("no row " << name);
+  return gemm_rows()[0];
+}
+
+struct Shape {
+  int64_t m, n, k;
+};
+// A third at the edges of tiles, words and blocks, or 0; the others log-uniform.
+Shape random_shape(Rng& rng) {
+  constexpr int64_t kSmall[] = {0, 1, 2, 3, 4, 5, 6, 7, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};
+  constexpr int64_t kDeep[] = {0,   1,   3,   4,   31,  32,   33,   63,   64,   65,   480,  481,  511, 512,
+                               513, 959, 960, 961, 991, 992, 993, 1023, 1024, 1025, 2047, 2048, 2049, 4097};
+  const auto edge = [&](const auto& list) { return list[uniform_int(rng, 0, static_cast<int64_t>(std::size(list)) - 1)]; };
+  if (uniform_int(rng, 0, 2) == 0) return {edge(kSmall), edge(kSmall), edge(kDeep)};
+  return {test::log_uniform(rng, 300), test::log_uniform(rng, 300), test::log_uniform(rng, 5000)};
+}
+
+// Indices of C to check: all of a small extent, else both ends and a random few.
+std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t most) {
+  std::vector<int64_t> picked;
+  if (extent <= most) {
+    for (int64_t i = 0; i < extent; ++i) picked.push_back(i);
+    return picked;
+  }
+  picked = {0, extent - 1, extent - extent % 16 - (extent % 16 == 0)};
+  while (static_cast<int64_t>(picked.size()) < most) picked.push_back(uniform_int(rng, 0, extent - 1));
+  return picked;
+}
+
+// One product with everything that it points to.
+struct Case {
+  GemmArgs args;
+  CodeMatrix a, b;
+  std::vector<float> scale_a, scale_b, bias;
+  std::vector<int32_t> zero_a, zero_b;
+  std::vector<uint64_t> derived_a, derived_b;  // canonical codes in another layout
+  RandomStream stream{7, Purpose::kGradAccumulate, 11, 3};
+  GemmOperand canonical_a, canonical_b;
+};
+
+void add_scale(Rng& rng, GemmOperand& x, int64_t free, bool zeros, std::vector<float>& scale, std::vector<int32_t>& zero) {
+  const bool per_tensor = uniform_int(rng, 0, 2) == 0;
+  const size_t count = static_cast<size_t>(per_tensor ? 1 : std::max<int64_t>(free, 1));
+  if (uniform_int(rng, 0, 4) != 0) {
+    for (size_t i = 0; i < count; ++i) scale.push_back(std::ldexp(static_cast<float>(uniform_int(rng, 1, 999)), -12));
+    x.scale.scale = scale.data();
+  }
+  if (zeros) {
+    for (size_t i = 0; i < count; ++i) zero.push_back(static_cast<int32_t>(uniform_int(rng, -300, 300)));
+    x.scale.zero = zero.data();
+  }
+  if (!per_tensor) (x.k_major ? x.scale.col_step : x.scale.row_step) = 1;
+}
+
+void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool general) {
+  const bool a_k_major = general && uniform_int(rng, 0, 2) == 0, b_k_major = general && uniform_int(rng, 0, 2) == 0;
+  t.args.m = shape.m;
+  t.args.n = shape.n;
+  t.args.k = shape.k;
+  t.a = a_k_major ? test::random_codes(rng, da, shape.k, shape.m) : test::random_codes(rng, da, shape.m, shape.k);
+  t.b = b_k_major ? test::random_codes(rng, db, shape.k, shape.n) : test::random_codes(rng, db, shape.n, shape.k);
+  t.args.a = t.a.operand(a_k_major);
+  t.args.b = t.b.operand(b_k_major);
+  constexpr DType kOut[] = {dtypes::fp32, dtypes::fp32, dtypes::bf16, dtypes::int32, dtypes::int64};
+  t.args.c_dtype = kOut[uniform_int(rng, 0, 4)];
+  t.args.ldc = shape.n + uniform_int(rng, 0, 5);
+  if (t.args.c_dtype == dtypes::fp32 || t.args.c_dtype == dtypes::bf16) {
+    add_scale(rng, t.args.a, shape.m, general && uniform_int(rng, 0, 1) == 0, t.scale_a, t.zero_a);
+    add_scale(rng, t.args.b, shape.n, general && uniform_int(rng, 0, 1) == 0, t.scale_b, t.zero_b);
+    t.args.accumulate = uniform_int(rng, 0, 2) == 0;
+    if (uniform_int(rng, 0, 1) == 0) {
+      for (int64_t j = 0; j < shape.n; ++j) t.bias.push_back(std::ldexp(static_cast<float>(uniform_int(rng, -999, 999)), -5));
+      t.bias.push_back(0);
+      t.args.bias = t.bias.data();
+    }
+    if (uniform_int(rng, 0, 1) == 0) t.args.sr = &t.stream;
+  }
+  t.canonical_a = t.args.a;
+  t.canonical_b = t.args.b;
+}
+
+// Puts an operand into a layout, then makes noise of the bits beyond its last code.
+void derive(Rng& rng, GemmOperand& x, Layout layout, int64_t free, int64_t k, std::vector<uint64_t>& out) {
+  if (layout == layouts::canonical) return;
+  const LayoutInfo& info = layout.info();
+  out.assign(static_cast<size_t>(info.bytes(x.dtype, free, k) / 8 + 1), 0);
+  info.pack(x.dtype, free, k, x.data, x.stride, out.data());
+  x.data = out.data();
+  x.layout = layout;
+  if (layout == layouts::planes && k % 64 != 0) {
+    const int64_t per_row = plane_words(k);
+    for (int64_t r = 0; r < x.dtype.bits() * free; ++r) out[static_cast<size_t>((r + 1) * per_row - 1)] |= rng() << (k % 64);
+  }
+  if (layout == layouts::panels16) {
+    auto* words = reinterpret_cast<uint32_t*>(out.data());
+    const int64_t per_panel = panel_words(k), panels = panel_count(free);
+    for (int64_t p = 0; p < x.dtype.bits() * panels; ++p) {
+      for (int64_t lane = 0; lane < kPanelRows; ++lane) {
+        uint32_t* column = words + p * per_panel * kPanelRows + lane;
+        if (k % 32 != 0) column[(per_panel - 1) * kPanelRows] |= static_cast<uint32_t>(rng()) << (k % 32);
+        if (p % panels * kPanelRows + lane >= free)
+          for (int64_t w = 0; w < per_panel; ++w) column[w * kPanelRows] = static_cast<uint32_t>(rng());
+      }
+    }
+  }
+}
+
+uint64_t element_bits(const std::vector<uint8_t>& c, DType dtype, int64_t at) {
+  uint64_t bits = 0;
+  const int64_t size = dtype.bits() / 8;
+  std::memcpy(&bits, c.data() + at * size, static_cast<size_t>(size));
+  return bits;
+}
+
+// C filled with finite numbers of its dtype.
+std::vector<uint8_t> old_c(Rng& rng, const GemmArgs& args) {
+  const int64_t size = args.c_dtype.bits() / 8;
+  std::vector<uint8_t> c(static_cast<size_t>((args.m * args.ldc + 1) * size));
+  for (int64_t i = 0; i < args.m * args.ldc + 1; ++i) {
+    const double number = static_cast<double>(uniform_int(rng, -2000, 2000));
+    pack_row(args.c_dtype, &number, 1, c.data() + i * size);
+  }
+  return c;
+}
+
+// Runs `row` on t and counts the wrong elements among those picked, and every touched element outside [m, n].
+int64_t wrong_elements(Rng& rng, const GemmRow& row, GemmArgs args, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  const std::vector<uint8_t> before = old_c(rng, args);
+  std::vector<uint8_t> c = before;
+  args.c = c.data();
+  row.run(args);
+  int64_t wrong = 0;
+  const int64_t most = args.m * args.n * args.k > 100000 ? 10 : 300;
+  for (const int64_t i : some_of(rng, args.m, most)) {
+    for (const int64_t j : some_of(rng, args.n, most)) {
+      const int64_t acc = test::reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k), at = i * args.ldc + j;
+      wrong += element_bits(c, args.c_dtype, at) !=
+               test::reference_element(args, i, j, acc, element_bits(before, args.c_dtype, at));
+    }
+  }
+  for (int64_t at = 0; at < args.m * args.ldc + 1; ++at) {
+    const bool outside = at == args.m * args.ldc || at % args.ldc >= args.n;
+    if (outside) wrong += element_bits(c, args.c_dtype, at) != element_bits(before, args.c_dtype, at);
+  }
+  return wrong;
+}
+
+// All rows of `names` that the machine has, on one random case.
+void check_case(Rng& rng, DType da, DType db, Shape shape, bool general, const std::vector<std::string>& names) {
+  Case t;
+  make_case(rng, t, da, db, shape, general);
+  const std::vector<int64_t> a = test::reference_codes(t.canonical_a, shape.m, shape.k);
+  const std::vector<int64_t> b = test::reference_codes(t.canonical_b, shape.n, shape.k);
+  for (const std::string& name : names) {
+    const GemmRow& row = row_named(name);
+    if ((row.needs & ~cpu_isa()) != 0) continue;
+    GemmArgs args = t.args;
+    derive(rng, args.a, row.a_layout, shape.m, shape.k, t.derived_a);
+    derive(rng, args.b, row.b_layout, shape.n, shape.k, t.derived_b);
+    const bool usable = row.usable(args);
+    const int64_t wrong = usable ? wrong_elements(rng, row, args, a, b) : -1;
+    if (wrong != 0) {
+      FAIL_CHECK(name << " on " << da << " x " << db << " m " << shape.m << " n " << shape.n << " k " << shape.k << " to " << args.c_dtype
+                      << ", k_major " << args.a.k_major << args.b.k_major << ": wrong elements " << wrong << " (-1: not usable)");
+    }
+  }
+}
+
+void check_random_shapes(uint64_t seed, int fallback, bool general, const std::vector<std::pair<DType, DType>>& dtypes,
+                         const std::vector<std::string>& names) {
+  Rng rng(seed);
+  const int count = shape_count(fallback);
+  for (int i = 0; i < count; ++i) {
+    const auto [da, db] = dtypes[static_cast<size_t>(i) % dtypes.size()];
+    check_case(rng, da, db, random_shape(rng), general, names);
+  }
+  CHECK(count > 0);
+}
+
+std::vector<std::string> popcount_rows(const std::string& kind) {
+  return {"gemm_" + kind + "_i32_popcount_scalar", "gemm_" + kind + "_i32_popcount_avx2", "gemm_" + kind + "_i32_popcount_avx512"};
+}
+const std::vector<std::string> kByteRows{"gemm_s8_s8_i32_vnni_avx512", "gemm_s8_s8_i32_madd_avx2", "gemm_int_scalar"};
+
+std::vector<DType> small_integer_dtypes() {
+  std::vector<DType> list;
+  for (const DType d : all_dtypes())
+    if (d.is_code() && d.kind() != DTypeKind::kCodebook) list.push_back(d);
+  return list;
+}
+std::vector<std::pair<DType, DType>> all_pairs(const std::vector<DType>& list) {
+  std::vector<std::pair<DType, DType>> pairs;
+  for (const DType a : list)
+    for (const DType b : list) pairs.emplace_back(a, b);
+  return pairs;
+}
+
+TEST_CASE("bint1 x bint1 rows equal the exact reference on random shapes") {
+  check_random_shapes(1, 1500, false, {{dtypes::bint1, dtypes::bint1}}, popcount_rows("b1_b1"));
+}
+TEST_CASE("ternary x bint1 rows equal the exact reference on random shapes") {
+  check_random_shapes(2, 1500, false, {{dtypes::ternary, dtypes::bint1}}, popcount_rows("t_b1"));
+}
+TEST_CASE("ternary x ternary rows equal the exact reference on random shapes") {
+  check_random_shapes(3, 1500, false, {{dtypes::ternary, dtypes::ternary}}, popcount_rows("t_t"));
+}
+TEST_CASE("byte rows and the scalar reference are exact for every pair of small integer dtypes, zeros and orders of storage") {
+  check_random_shapes(4, 1500, true, all_pairs(small_integer_dtypes()), kByteRows);
+}
+TEST_CASE("the scalar reference is exact for wide integers") {
+  check_random_shapes(5, 150, true,
+                      {{dtypes::int32, dtypes::int32}, {dtypes::int32, dtypes::int4}, {dtypes::bint1, dtypes::int64},
+                       {dtypes::int64, dtypes::int32}},
+                      {"gemm_int_scalar"});
+}
+
+TEST_CASE("the largest codes at every depth keep integer rows exact") {
+  // All codes at the end of their range: the largest sums that the bytes can make.
+  for (const auto& [da, db] : all_pairs({dtypes::int8, dtypes::uint8, dtypes::bint1})) {
+    for (const int64_t k : {int64_t{1024}, int64_t{1025}, int64_t{70001}}) {
+      for (const bool low : {false, true}) {
+        Rng rng(static_cast<uint64_t>(k));
+        Case t;
+        make_case(rng, t, da, db, {3, 17, k}, false);
+        const auto end = [&](const DTypeInfo& info) { return encode_int(info, low ? info.qmin : info.qmax); };
+        for (CodeMatrix* m : {&t.a, &t.b})
+          for (int64_t r = 0; r < m->rows; ++r)
+            for (int64_t c = 0; c < k; ++c)
+              store_raw(reinterpret_cast<uint8_t*>(m->words.data()) + r * m->stride, c, m->dtype.bits(), static_cast<uint32_t>(end(m->dtype.info())));
+        const std::vector<int64_t> a = test::reference_codes(t.args.a, 3, k), b = test::reference_codes(t.args.b, 17, k);
+        for (const std::string& name : kByteRows) {
+          const GemmRow& row = row_named(name);
+          if (row.usable(t.args)) CHECK(wrong_elements(rng, row, t.args, a, b) == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("zero points far outside the codes stay exact") {
+  for (const int32_t zero : {1 << 20, -(1 << 30), INT32_MIN}) {
+    Rng rng(9);
+    Case t;
+    make_case(rng, t, dtypes::uint4, dtypes::int8, {5, 19, 77}, false);
+    t.args.c_dtype = dtypes::fp32;
+    t.zero_a = {zero};
+    t.zero_b.assign(19, zero);
+    t.args.a.scale = {nullptr, t.zero_a.data(), nullptr, 0, 0, 1, 1};
+    t.args.b.scale = {nullptr, t.zero_b.data(), nullptr, 1, 0, 1, 1};
+    const std::vector<int64_t> a = test::reference_codes(t.args.a, 5, 77), b = test::reference_codes(t.args.b, 19, 77);
+    for (const std::string& name : kByteRows) {
+      const GemmRow& row = row_named(name);
+      if (row.usable(t.args)) CHECK(wrong_elements(rng, row, t.args, a, b) == 0);
+    }
+  }
+}
+
+TEST_CASE("an int32 output saturates and an fp64 output is not rounded to fp32") {
+  const int64_t big[2] = {int64_t{1} << 33, -(int64_t{1} << 33)};
+  const int8_t one[8] = {1};
+  GemmArgs args;
+  args.m = 2;
+  args.n = args.k = args.ldc = 1;
+  args.a.data = big;
+  args.a.dtype = dtypes::int64;
+  args.a.stride = 8;
+  args.b.data = one;
+  args.b.dtype = dtypes::int8;
+  args.b.stride = 8;
+  int32_t c[2] = {};
+  args.c = c;
+  args.c_dtype = dtypes::int32;
+  gemm(args);
+  CHECK(c[0] == INT32_MAX);
+  CHECK(c[1] == INT32_MIN);
+  const int64_t odd[2] = {(int64_t{1} << 30) + 1, -1};
+  double d[2] = {0.5, 0.5};
+  args.a.data = odd;
+  args.c = d;
+  args.c_dtype = dtypes::fp64;
+  args.accumulate = true;
+  gemm(args);
+  CHECK(d[0] == 1073741825.5);
+  CHECK(d[1] == -0.5);
+}
+
+TEST_CASE("integer products do not depend on the number of threads and keep their scratch below 1 MiB a thread") {
+  const int threads = num_threads();
+  Rng rng(12);
+  Case t;
+  make_case(rng, t, dtypes::int4, dtypes::uint8, {500, 530, 2100}, true);
+  t.args.c_dtype = dtypes::fp32;
+  t.args.accumulate = false;
+  for (const std::string& name : kByteRows) {
+    const GemmRow& row = row_named(name);
+    if (!row.usable(t.args)) continue;
+    std::vector<float> first(static_cast<size_t>(500 * t.args.ldc)), second = first;
+    set_num_threads(1);
+    t.args.c = first.data();
+    reset_memory_peaks();
+    row.run(t.args);
+    const int64_t bytes = memory_peak_by_kind()[MemoryKind::kWorkspace];
+    if (row.needs != isa::kScalar) CHECK(bytes <= int64_t{1} << 20);
+    set_num_threads(3);
+    t.args.c = second.data();
+    row.run(t.args);
+    CHECK(first == second);
+  }
+  set_num_threads(threads);
+}
+
+}  // namespace
+}  // namespace bitgrad

@@ -1,0 +1,174 @@
+// The choice of a gemm row: by machine, mode, layouts and cost; its errors; the list of all kernels.
+#include <set>
+#include <string>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/kernels/gemm.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace bitgrad {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+class IsaCap {
+ public:
+  explicit IsaCap(IsaLevel level) : old_(isa_cap()) { set_isa_cap(level < old_ ? level : old_); }
+  ~IsaCap() { set_isa_cap(old_); }
+
+ private:
+  IsaLevel old_;
+};
+
+GemmArgs product(DType a, DType b, int64_t m = 100, int64_t n = 128, int64_t k = 784) {
+  GemmArgs args;
+  args.m = m;
+  args.n = n;
+  args.k = k;
+  args.ldc = n;
+  args.a.dtype = a;
+  args.b.dtype = b;
+  return args;
+}
+
+std::string planned(const GemmArgs& args, IsaLevel level) {
+  const IsaCap cap(level);
+  return std::string(plan_gemm(args).name);
+}
+std::string selected(const GemmArgs& args, IsaLevel level) {
+  const IsaCap cap(level);
+  return std::string(select_gemm(args).name);
+}
+// Whether the machine grants the groups under a cap.
+bool granted(IsaMask needs, IsaLevel level) {
+  const IsaCap cap(level);
+  return (needs & ~cpu_isa()) == 0;
+}
+
+TEST_CASE("products of bits are planned on the popcount row of the machine") {
+  const std::pair<GemmArgs, std::string> kinds[] = {{product(dtypes::bint1, dtypes::bint1), "gemm_b1_b1_i32_popcount_"},
+                                                    {product(dtypes::ternary, dtypes::bint1), "gemm_t_b1_i32_popcount_"},
+                                                    {product(dtypes::ternary, dtypes::ternary), "gemm_t_t_i32_popcount_"}};
+  for (const auto& [args, stem] : kinds) {
+    CHECK(planned(args, IsaLevel::kScalar) == stem + "scalar");
+    if (granted(isa::kAvx2, IsaLevel::kAvx2)) CHECK(planned(args, IsaLevel::kAvx2) == stem + "avx2");
+    if (granted(isa::kAvx512 | isa::kAvx512Popcnt, IsaLevel::kAvx512)) CHECK(planned(args, IsaLevel::kAvx512) == stem + "avx512");
+  }
+}
+
+TEST_CASE("canonical codes always find a row, and never a popcount row that reads panels") {
+  for (const DType a : all_dtypes()) {
+    for (const DType b : all_dtypes()) {
+      if (a.kind() == DTypeKind::kFloat || b.kind() == DTypeKind::kFloat) continue;
+      if (a.kind() == DTypeKind::kCodebook || b.kind() == DTypeKind::kCodebook) continue;
+      const GemmArgs args = product(a, b, 10, 20, 300);
+      INFO(a << " x " << b);
+      CHECK(gemm_is_integer(args));
+      const bool small = a.is_code() && b.is_code();
+      CHECK(selected(args, IsaLevel::kScalar) == "gemm_int_scalar");
+      if (granted(isa::kAvx2, IsaLevel::kAvx2)) {
+        CHECK(selected(args, IsaLevel::kAvx2) == (small ? "gemm_s8_s8_i32_madd_avx2" : "gemm_int_scalar"));
+      }
+      if (granted(isa::kAvx512 | isa::kAvx512Vnni, IsaLevel::kAvx512)) {
+        CHECK(selected(args, IsaLevel::kAvx512) == (small ? "gemm_s8_s8_i32_vnni_avx512" : "gemm_int_scalar"));
+      }
+    }
+  }
+}
+
+TEST_CASE("a scalar row is never cheaper than one with vector instructions") {
+  for (const Layout layout : {layouts::canonical, layouts::panels16}) {
+    for (const int64_t extent : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{4096}}) {
+      GemmArgs args = product(dtypes::bint1, dtypes::bint1, extent, extent, extent);
+      args.b.layout = layout;
+      double scalar = 1e300, vector = 0;
+      for (const GemmRow& row : gemm_rows()) {
+        if (row.b_layout != layout || row.a_layout != args.a.layout || !row.usable(args)) continue;
+        (row.needs == isa::kScalar ? scalar : vector) =
+            row.needs == isa::kScalar ? std::min(scalar, row.cost(args)) : std::max(vector, row.cost(args));
+      }
+      CHECK(vector < scalar);
+    }
+  }
+}
+
+TEST_CASE("the cached choice follows the cap, the shape and the mode") {
+  GemmArgs args = product(dtypes::int8, dtypes::int8);
+  const std::string best(select_gemm(args).name);
+  CHECK(selected(args, IsaLevel::kScalar) == "gemm_int_scalar");
+  CHECK(std::string(select_gemm(args).name) == best);
+  // A scale along k leaves the exact rows.
+  static const float scales[8] = {};
+  args.b.scale.scale = scales;
+  args.b.scale.col_step = 1;
+  args.b.scale.col_group = 98;
+  args.b.scale.row_step = 8;
+  CHECK_FALSE(gemm_is_integer(args));
+  CHECK(select_gemm(args).order != SumOrder::kExact);
+  const BitsMode mode = bits_mode();
+  set_bits_mode(BitsMode::kStrict);
+  CHECK(select_gemm(args).order != SumOrder::kFree);
+  set_bits_mode(mode);
+}
+
+TEST_CASE("what counts as an integer product") {
+  static const float real[1] = {1};
+  static const int32_t zero[1] = {1};
+  GemmArgs args = product(dtypes::int4, dtypes::uint8);
+  CHECK(gemm_is_integer(args));
+  args.a.scale.zero = zero;
+  CHECK(gemm_is_integer(args));
+  args.a.scale.row_step = 1;
+  CHECK(gemm_is_integer(args));
+  args.a.k_major = true;  // the same map now runs along k
+  CHECK_FALSE(gemm_is_integer(args));
+  args.a.scale.row_step = 0;
+  args.a.scale.col_step = 1;
+  CHECK(gemm_is_integer(args));
+  args.a.scale.col_group = 2;
+  CHECK_FALSE(gemm_is_integer(args));
+  args.a.scale = {};
+  args.a.scale.offset = real;
+  CHECK_FALSE(gemm_is_integer(args));
+  CHECK_FALSE(gemm_is_integer(product(dtypes::fp32, dtypes::int4)));
+  CHECK_FALSE(gemm_is_integer(product(dtypes::int4, dtypes::nf4)));
+}
+
+TEST_CASE("a missing row is an error that names both operands and what to do") {
+  GemmArgs args = product(dtypes::bint1, dtypes::int4);
+  args.a.layout = layouts::planes;
+  args.b.k_major = true;
+  const std::string text = error_of([&] { select_gemm(args); });
+  CHECK(contains(text, "[gemm] no kernel for these operands: got A bint1[100,784] in layout planes, no scale; B int4[784,128] in layout "
+                       "canonical, no scale; C fp32[100,128], expected "));
+  CHECK(contains(text, "Hint: pass the canonical codes, or ask plan_gemm for the layouts."));
+  CHECK(error_of([&] { gemm(args); }) == text);
+
+  static const float scale[1] = {0.5f};
+  GemmArgs scaled = product(dtypes::int8, dtypes::int8);
+  scaled.c_dtype = dtypes::int32;
+  scaled.a.scale.scale = scale;
+  CHECK(contains(error_of([&] { plan_gemm(scaled); }), "[plan_gemm] no kernel for these operands: got A int8[100,784] in layout canonical, "
+                                                       "scale per tensor; B "));
+  scaled.a.scale = {};
+  scaled.accumulate = true;
+  CHECK(contains(error_of([&] { select_gemm(scaled); }), "C int32[100,128], accumulate, expected"));
+}
+
+TEST_CASE("every gemm row is listed once with its order") {
+  std::set<std::string> names;
+  for (const KernelInfo& kernel : all_kernels()) {
+    if (kernel.family != "gemm") continue;
+    CHECK(names.insert(std::string(kernel.name)).second);
+    CHECK_FALSE(order_name(kernel.order).empty());
+    if (kernel.needs == isa::kScalar && kernel.order != SumOrder::kFree) CHECK(kernel.available);
+  }
+  CHECK(names.size() == gemm_rows().size());
+  CHECK(names.count("gemm_b1_b1_i32_popcount_avx512") == 1);
+  CHECK(order_name(SumOrder::kChain512) == "chain512");
+}
+
+}  // namespace
+}  // namespace bitgrad

@@ -1,0 +1,424 @@
+// Family quantize against formulas spelled out here in doubles, for every dtype, rule, granularity, ISA and number of threads.
+#include "bitgrad/kernels/quantize.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/codec.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr uint8_t kGarbage = 0xA5;
+
+// Puts the ISA cap and the number of threads back.
+struct Restore {
+  IsaLevel level = isa_cap();
+  int threads = num_threads();
+  ~Restore() {
+    set_isa_cap(level);
+    set_num_threads(threads);
+  }
+};
+
+// A problem with its own memory: parameters by granularity, garbage in every output.
+struct Case {
+  int64_t rows, cols, ldx;
+  DType dtype;
+  QuantizeArgs args;
+  std::vector<float> x, scale, offset;
+  std::vector<int32_t> zero;
+  RandomStream stream{99, Purpose::kUser, 7, 3};
+  std::vector<uint8_t> codes;
+  std::vector<uint64_t> mask;
+  uint32_t flags = 0;
+
+  Case(int64_t r, int64_t c, DType d) : rows(r), cols(c), ldx(c + 3), dtype(d) {
+    args.rows = rows;
+    args.cols = cols;
+    args.ldx = ldx;
+    args.dtype = d;
+    args.stride = row_bytes_memory(d, cols) + 16;
+    args.ste = SteRule::kClip;
+    const DTypeInfo& info = d.info();
+    args.lo = info.qmin;
+    args.hi = info.qmax;
+    x.assign(static_cast<size_t>(rows * ldx + 1), 0.0f);
+  }
+  void run() {
+    codes.assign(static_cast<size_t>(rows * args.stride + 1), kGarbage);
+    mask.assign(static_cast<size_t>(rows * ((cols + 63) / 64) + 1), 0x5A5A5A5A5A5A5A5Aull);
+    flags = 8;
+    args.x = x.data();
+    args.codes = codes.data();
+    args.mask = mask.data();
+    args.flags = &flags;
+    args.scale.scale = scale.empty() ? nullptr : scale.data();
+    args.scale.zero = zero.empty() ? nullptr : zero.data();
+    args.scale.offset = offset.empty() ? nullptr : offset.data();
+    quantize(args);
+  }
+  uint32_t raw(int64_t r, int64_t c) const { return load_raw(codes.data() + r * args.stride, c, dtype.bits()); }
+  bool pass(int64_t r, int64_t c) const { return (mask[static_cast<size_t>(r * ((cols + 63) / 64) + c / 64)] >> (c % 64)) & 1; }
+};
+
+struct Expected {
+  uint32_t raw;
+  bool pass;
+};
+
+uint32_t nearest_level(const DTypeInfo& info, double u) {
+  u = std::min(std::max(u, -1e6), 1e6);  // far outside of all levels, where the differences below are still exact
+  uint32_t best = 0;
+  for (uint32_t i = 1; i < info.levels.size(); ++i) {
+    const double d = std::abs(u - info.levels[i]), e = std::abs(u - info.levels[best]);
+    if (d < e || (d == e && info.levels[i] < info.levels[best])) best = i;
+  }
+  return best;
+}
+
+// docs/numerics.md section 2 and 7, one element.
+Expected expect(const Case& c, int64_t row, int64_t col) {
+  const float x = c.x[static_cast<size_t>(row * c.ldx + col)];
+  const DTypeInfo& info = c.dtype.info();
+  const bool clip = c.args.ste == SteRule::kClip, codebook = info.kind == DTypeKind::kCodebook, sign = info.kind == DTypeKind::kSign;
+  if (!std::isfinite(x)) return {codebook ? nearest_level(info, 0.0) : 0u, !clip || codebook};
+  const size_t at = static_cast<size_t>(c.args.scale.index(row, col));
+  const float s = c.scale.empty() ? 1.0f : c.scale[at];
+  const double z = c.zero.empty() ? 0.0 : c.zero[at];
+  const float m = c.offset.empty() ? 0.0f : c.offset[at];
+  const float inverse = 1.0f / s;
+  if (codebook) return {nearest_level(info, static_cast<double>(x * inverse)), true};
+  double u = 0, q = 0;
+  bool rounds = true;
+  switch (c.args.rule) {
+    case CodeRule::kInverse: u = x * inverse; break;
+    case CodeRule::kDivide: u = x / s; break;
+    case CodeRule::kOffset: u = static_cast<float>(x - m) / s; break;
+    case CodeRule::kSign: q = x < 0 ? -1 : 1, rounds = false; break;
+    case CodeRule::kPositive: q = x > 0 ? 1 : 0, rounds = false; break;
+    default: q = std::abs(x) > m ? (x > 0 ? 1 : -1) : 0, rounds = false;
+  }
+  if (rounds && c.args.sr != nullptr && !sign) {
+    const float number = static_cast<float>(u) + static_cast<float>(z);
+    const double v = std::min<double>(std::max<double>(number, static_cast<double>(c.args.lo) - 1), static_cast<double>(c.args.hi) + 1);
+    const double r16 = c.args.sr->bits16(static_cast<uint64_t>(c.args.first_element + row * c.cols + col));
+    q = std::floor((std::floor(v * 65536.0) + r16) / 65536.0);
+  } else if (rounds) {
+    q = std::nearbyint(u) + z;
+  }
+  const double lo = static_cast<double>(c.args.lo), hi = static_cast<double>(c.args.hi);
+  bool pass = q >= lo && q <= hi;
+  if (c.args.rule == CodeRule::kSign || c.args.rule == CodeRule::kPositive) pass = std::abs(x) <= 1.0f;
+  if (sign) return {q >= 0 ? 1u : 0u, pass || !clip};
+  const int64_t code = static_cast<int64_t>(std::min(std::max(q, lo), hi));
+  return {static_cast<uint32_t>(code) & ((1u << info.bits) - 1u), pass || !clip};
+}
+
+// Counts what differs, so that a failure prints one line.
+void check_against_formula(const Case& c) {
+  int64_t wrong_codes = 0, wrong_masks = 0, dirty = 0;
+  bool bad = false;
+  const int64_t bits = c.dtype.bits(), used = row_bytes_memory(c.dtype, c.cols), words = (c.cols + 63) / 64;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    for (int64_t k = 0; k < c.cols; ++k) {
+      const Expected e = expect(c, r, k);
+      wrong_codes += c.raw(r, k) != e.raw;
+      wrong_masks += c.pass(r, k) != e.pass;
+      bad |= !std::isfinite(c.x[static_cast<size_t>(r * c.ldx + k)]);
+    }
+    const uint8_t* row = c.codes.data() + r * c.args.stride;
+    for (int64_t b = c.cols * bits; b < used * 8; ++b) dirty += (row[b / 8] >> (b % 8)) & 1;
+    for (int64_t b = used; b < c.args.stride; ++b) dirty += row[b] != kGarbage;
+    for (int64_t b = c.cols; b < words * 64; ++b) dirty += c.pass(r, b);
+  }
+  INFO("dtype " << c.dtype.name() << " rule " << static_cast<int>(c.args.rule) << " rows " << c.rows << " cols " << c.cols << " stochastic "
+                << (c.args.sr != nullptr));
+  CHECK(wrong_codes == 0);
+  CHECK(wrong_masks == 0);
+  CHECK(dirty == 0);
+  CHECK(c.flags == (bad ? 8u | kFlagNonFinite : 8u));
+  CHECK(c.codes.back() == kGarbage);
+  CHECK(c.mask.back() == 0x5A5A5A5A5A5A5A5Aull);
+}
+
+void fill_numbers(Case& c, std::mt19937& random, float typical, bool nonfinite) {
+  static constexpr float kSpecial[] = {0.0f, -0.0f, 1.0f, -1.0f, 1e-45f, -1e-40f, 3e38f, -3e38f, 0.5f, -0.5f, 1.5f, 1.0000001f, 8388609.0f};
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  for (float& v : c.x) {
+    const uint32_t kind = random() % 16;
+    v = normal(random) * typical;
+    if (kind == 0) v = kSpecial[random() % std::size(kSpecial)];
+    if (kind == 1) v = typical * (static_cast<float>(random() % 9) - 4.5f) * 0.5f;  // ties
+    if (kind == 2 && nonfinite) v = random() % 3 == 0 ? kNan : (random() % 2 == 0 ? kInf : -kInf);
+  }
+}
+
+enum Granularity { kNoScale, kTensor, kRow, kColumn, kGroup5, kGroup64, kBlocks };
+
+void set_scales(Case& c, std::mt19937& random, Granularity g) {
+  ScaleMap& map = c.args.scale;
+  const int64_t groups5 = (c.cols + 4) / 5, groups64 = (c.cols + 63) / 64;
+  int64_t count = g == kNoScale ? 0 : 1;
+  if (g == kRow) map.row_step = 1, count = c.rows;
+  if (g == kColumn) map.col_step = 1, count = c.cols;
+  if (g == kGroup5) map.row_step = groups5, map.col_step = 1, map.col_group = 5, count = c.rows * groups5;
+  if (g == kGroup64) map.row_step = groups64, map.col_step = 1, map.col_group = 64, count = c.rows * groups64;
+  if (g == kBlocks) map.row_step = 1, map.row_group = 2, map.col_step = (c.rows + 1) / 2, map.col_group = 7, count = (c.cols / 7 + 1) * ((c.rows + 1) / 2);
+  for (int64_t i = 0; i < count; ++i) {
+    c.scale.push_back(std::ldexp(1.0f + static_cast<float>(random() % 1000) * 1e-3f, -static_cast<int>(random() % 4)));
+    c.offset.push_back(static_cast<float>(random() % 17) * 0.1f - 0.8f);
+    c.zero.push_back(static_cast<int32_t>(random() % 9) - 4);
+  }
+  if (g == kTensor && random() % 2 == 0 && c.args.rule != CodeRule::kThreshold) c.scale[0] = 1.0f;
+}
+
+std::vector<CodeRule> rules_of(DType dtype) {
+  if (dtype.kind() == DTypeKind::kCodebook) return {CodeRule::kCodebook};
+  return {CodeRule::kInverse, CodeRule::kDivide, CodeRule::kOffset, CodeRule::kSign, CodeRule::kPositive, CodeRule::kThreshold};
+}
+
+const std::vector<IsaLevel> kLevels{IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512};
+
+}  // namespace
+
+TEST_CASE("quantize gives the codes and masks of the formulas for every dtype, rule and granularity on every ISA") {
+  Restore restore;
+  std::mt19937 random(1);
+  for (DType dtype : all_dtypes()) {
+    if (!dtype.is_code()) continue;
+    for (CodeRule rule : rules_of(dtype)) {
+      for (Granularity g : {kNoScale, kTensor, kRow, kColumn, kGroup5, kGroup64, kBlocks}) {
+        for (bool stochastic : {false, true}) {
+          static constexpr int64_t kCols[] = {1, 7, 8, 63, 64, 65, 130, 515};
+          Case c(static_cast<int64_t>(random() % 4), kCols[random() % std::size(kCols)], dtype);
+          c.args.rule = rule;
+          set_scales(c, random, g);
+          if (random() % 3 == 0) c.zero.clear();
+          if (stochastic) c.args.sr = &c.stream;
+          c.args.first_element = static_cast<int64_t>(random() % 1000);
+          if (dtype.kind() == DTypeKind::kInt && random() % 2 == 0) c.args.lo = -c.args.hi;
+          if (random() % 4 == 0) c.args.ste = SteRule::kIdentity;
+          fill_numbers(c, random, static_cast<float>(1 << (random() % dtype.bits())), random() % 2 == 0);
+          for (IsaLevel level : kLevels) {
+            set_isa_cap(level);
+            c.run();
+            check_against_formula(c);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("quantize to signs agrees with the formula at every row length around the words") {
+  Restore restore;
+  std::mt19937 random(2);
+  for (int64_t cols : {0, 1, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 130, 784}) {
+    Case c(3, cols, dtypes::bint1);
+    c.args.rule = CodeRule::kSign;
+    fill_numbers(c, random, 1.0f, cols % 2 == 0);
+    for (IsaLevel level : kLevels) {
+      set_isa_cap(level);
+      c.run();
+      check_against_formula(c);
+    }
+  }
+}
+
+TEST_CASE("minus zero is a plus for signs, and abs x = 1 still passes the clip") {
+  Restore restore;
+  for (IsaLevel level : kLevels) {
+    set_isa_cap(level);
+    Case c(1, 8, dtypes::bint1);
+    c.args.rule = CodeRule::kSign;
+    const float x[8] = {-0.0f, 0.0f, 1.0f, -1.0f, std::nextafter(1.0f, 2.0f), -1e-45f, kNan, -kInf};
+    std::copy(x, x + 8, c.x.begin());
+    c.run();
+    CHECK(c.codes[0] == 0b00010111);
+    CHECK(c.mask[0] == 0b00101111u);
+    CHECK(c.flags == (8u | kFlagNonFinite));
+    c.args.mask = nullptr;
+  }
+}
+
+TEST_CASE("rounding is to nearest even and numbers far outside the range clamp without a wild cast") {
+  Restore restore;
+  for (IsaLevel level : kLevels) {
+    set_isa_cap(level);
+    Case c(1, 12, dtypes::int4);
+    c.args.rule = CodeRule::kDivide;
+    const float x[12] = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 7.5f, -8.5f, 3e38f, -3e38f, 2147483648.0f, -9e9f};
+    const int expected[12] = {0, 2, 2, 0, -2, -2, 7, -8, 7, -8, 7, -8};
+    const bool passes[12] = {true, true, true, true, true, true, false, true, false, false, false, false};
+    std::copy(x, x + 12, c.x.begin());
+    c.run();
+    for (int64_t i = 0; i < 12; ++i) {
+      INFO("element " << i);
+      CHECK(decode_int(dtypes::int4.info(), c.raw(0, i)) == expected[i]);
+      CHECK(c.pass(0, i) == passes[i]);
+    }
+  }
+}
+
+TEST_CASE("a zero scale or an overflowing quotient gives a code, not a NaN cast") {
+  Restore restore;
+  for (IsaLevel level : kLevels) {
+    set_isa_cap(level);
+    Case c(1, 3, dtypes::int8);
+    c.args.rule = CodeRule::kInverse;
+    c.scale = {0.0f};
+    c.x[0] = 0.0f, c.x[1] = 1.0f, c.x[2] = -1.0f;
+    c.run();
+    CHECK(c.raw(0, 0) == 0);
+    CHECK(c.raw(0, 1) == 127);
+    CHECK(c.raw(0, 2) == 128);
+    CHECK(c.flags == 8);
+  }
+}
+
+TEST_CASE("stochastic rounding has the mean of the number within its bias") {
+  for (float x : {0.25f, -0.75f, 2.999f, -3.5f}) {
+    Case c(1, 60000, dtypes::int4);
+    c.args.rule = CodeRule::kDivide;
+    c.args.sr = &c.stream;
+    std::fill(c.x.begin(), c.x.end(), x);
+    c.run();
+    double sum = 0;
+    for (int64_t i = 0; i < c.cols; ++i) sum += static_cast<double>(decode_int(dtypes::int4.info(), c.raw(0, i)));
+    CHECK(std::abs(sum / 60000.0 - static_cast<double>(x)) < 4 * 0.5 / std::sqrt(60000.0) + 0x1p-16);
+  }
+}
+
+TEST_CASE("quantize gives the same bits for any number of threads, also when a row is cut") {
+  Restore restore;
+  std::mt19937 random(3);
+  for (DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int8, dtypes::nf4}) {
+    for (int64_t cols : {16384 + 70, 300}) {
+      Case c(cols > 1000 ? 3 : 200, cols, dtype);
+      c.args.rule = rules_of(dtype).back() == CodeRule::kCodebook ? CodeRule::kCodebook : (dtype == dtypes::bint1 ? CodeRule::kSign : CodeRule::kInverse);
+      c.args.sr = &c.stream;
+      fill_numbers(c, random, 2.0f, false);
+      set_num_threads(1);
+      c.run();
+      check_against_formula(c);
+      const std::vector<uint8_t> codes = c.codes;
+      const std::vector<uint64_t> mask = c.mask;
+      for (int threads : {2, 4}) {
+        set_num_threads(threads);
+        c.run();
+        CHECK(c.codes == codes);
+        CHECK(c.mask == mask);
+      }
+    }
+  }
+}
+
+TEST_CASE("every usable quantize row gives the bits of the scalar row, and the last row takes every argument") {
+  std::mt19937 random(4);
+  Case c(3, 130, dtypes::bint1);
+  c.args.rule = CodeRule::kSign;
+  fill_numbers(c, random, 1.0f, true);
+  c.run();
+  const std::vector<uint8_t> codes = c.codes;
+  const std::vector<uint64_t> mask = c.mask;
+  for (const auto& row : quantize_rows()) {
+    if (!row.usable(c.args)) continue;
+    INFO(row.name);
+    std::fill(c.codes.begin(), c.codes.end() - 1, uint8_t{0xFF});
+    row.run(c.args);
+    check_against_formula([&] {
+      Case copy = c;
+      for (int64_t r = 0; r < c.rows; ++r)  // the bytes between rows are the test's own
+        std::fill_n(copy.codes.begin() + r * c.args.stride + row_bytes_memory(c.dtype, c.cols), 16, kGarbage);
+      return copy;
+    }());
+    CHECK(c.mask == mask);
+  }
+  CHECK(quantize_rows().back().needs == isa::kScalar);
+  c.args.dtype = dtypes::nf4;
+  CHECK(quantize_rows().back().supports(c.args));
+}
+
+TEST_CASE("a dtype without codes or a rule of another kind is a bug report that names both") {
+  Case c(1, 4, dtypes::int8);
+  c.args.rule = CodeRule::kCodebook;
+  const std::string error = test::error_of([&] { c.run(); });
+  CHECK(test::contains(error, "[quantize]"));
+  CHECK(test::contains(error, "int8"));
+  c.args.dtype = dtypes::bf16;
+  c.args.rule = CodeRule::kInverse;
+  CHECK(test::contains(test::error_of([&] { c.run(); }), "bf16 has no codes"));
+}
+
+TEST_CASE("an unsorted codebook with equal levels takes the nearest level, ties to the lower, equals to the lower code") {
+  Restore restore;
+  const DType dtype = register_dtype({"quantize_test_levels", 3, DTypeKind::kCodebook, 0, 0, {4.0f, -1.0f, 0.0f, -0.0f, 1.0f, -4.0f, 4.0f}});
+  for (IsaLevel level : kLevels) {
+    set_isa_cap(level);
+    Case c(1, 10, dtype);
+    c.args.rule = CodeRule::kCodebook;
+    const float x[10] = {0.5f, -0.5f, 2.5f, std::nextafter(2.5f, 3.0f), 100.0f, -2.5f, -0.0f, 1e-30f, kNan, -3e38f};
+    const uint32_t expected[10] = {2, 1, 4, 0, 0, 5, 2, 2, 2, 5};
+    std::copy(x, x + 10, c.x.begin());
+    c.run();
+    for (int64_t i = 0; i < 10; ++i) {
+      INFO("element " << i);
+      CHECK(c.raw(0, i) == expected[i]);
+    }
+  }
+}
+
+TEST_CASE("dequantize is s*(q-z), s*q or s*q+m with each operation rounded once") {
+  Restore restore;
+  std::mt19937 random(5);
+  for (DType dtype : all_dtypes()) {
+    if (!dtype.is_code()) continue;
+    const float* values = code_values(dtype);
+    for (Granularity g : {kNoScale, kTensor, kRow, kColumn, kGroup5, kGroup64, kBlocks}) {
+      for (int form : {0, 1, 2}) {
+        Case c(3, g == kRow ? 515 : 67, dtype);
+        c.codes.assign(static_cast<size_t>(c.rows * c.args.stride), 0);
+        const uint32_t count = dtype == dtypes::ternary ? 2 : (1u << dtype.bits());
+        for (int64_t r = 0; r < c.rows; ++r) {
+          for (int64_t k = 0; k < c.cols; ++k) store_raw(c.codes.data() + r * c.args.stride, k, dtype.bits(), random() % count);
+        }
+        set_scales(c, random, g);
+        if (form != 1 || g == kNoScale) c.zero.clear();
+        if (form != 2 || g == kNoScale) c.offset.clear();
+        std::vector<float> y(static_cast<size_t>(c.rows * (c.cols + 2)), -7.0f);
+        DequantizeArgs d{c.rows, c.cols, dtype, c.codes.data(), c.args.stride, c.args.scale, y.data(), c.cols + 2};
+        d.scale.scale = c.scale.empty() ? nullptr : c.scale.data();
+        d.scale.zero = c.zero.empty() ? nullptr : c.zero.data();
+        d.scale.offset = c.offset.empty() ? nullptr : c.offset.data();
+        for (IsaLevel level : kLevels) {
+          set_isa_cap(level);
+          dequantize(d);
+          int64_t wrong = 0;
+          for (int64_t r = 0; r < c.rows; ++r) {
+            for (int64_t k = 0; k < c.cols; ++k) {
+              const size_t at = static_cast<size_t>(d.scale.index(r, k));
+              float v = values[c.raw(r, k)];
+              if (!c.zero.empty()) v = v - static_cast<float>(c.zero[at]);
+              if (!c.scale.empty()) v = c.scale[at] * v;
+              if (!c.offset.empty()) v = v + c.offset[at];
+              wrong += y[static_cast<size_t>(r * (c.cols + 2) + k)] != v;
+            }
+            wrong += y[static_cast<size_t>(r * (c.cols + 2) + c.cols)] != -7.0f;
+          }
+          INFO("dtype " << dtype.name() << " granularity " << g << " form " << form);
+          CHECK(wrong == 0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace bitgrad
