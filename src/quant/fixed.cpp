@@ -1,0 +1,48 @@
+// fixed(s, m): given constants, one for the whole tensor; code = clamp(rint((x - m) / s)); codebooks: the nearest level of x * (1/s).
+// On dtype ternary with s = 1 it is the 2-bit quantizer {-1, 0, 1} of FINN (Umuroglu et al. 2017, arXiv 1612.07119).
+// s = 1 and m = 0 are not stored: kernels then skip the product.
+#include <cmath>
+
+#include "quant/blocks.h"
+#include "quant/checks.h"
+
+namespace bitgrad::detail {
+namespace {
+
+std::shared_ptr<const Tensor> constant(float number) {
+  return std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, static_cast<double>(number), MemoryKind::kQuantState));
+}
+
+class Fixed final : public Quantizer {
+ public:
+  std::string_view name() const override { return "fixed"; }
+  void check(const QuantSpec& spec, bool) const override {
+    check_common(*this, spec);
+    require(spec.dtype.kind() != DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind sign, expected int, uint or codebook. Use scheme binary.");
+    require(std::isfinite(spec.scale) && spec.scale > 0.0f, name(), "scale: got ", spec.scale, ", expected a positive number.");
+    require(!spec.pow2 || std::isfinite(ceil_pow2(spec.scale)), name(), "scale: got ", spec.scale, ", expected at most 2^127 with pow2.");
+    require(std::isfinite(spec.offset), name(), "offset: got ", spec.offset, ", expected a finite number.");
+    require(spec.offset == 0.0f || spec.dtype.kind() != DTypeKind::kCodebook, name(), "offset of a codebook: got ", spec.offset, ", expected 0.");
+    require(spec.scale >= kSmallestNormal || spec.dtype.kind() != DTypeKind::kCodebook, name(), "scale of a codebook: got ", spec.scale,
+            ", expected at least 2^-126.");
+  }
+  CodeRange code_range(const QuantSpec& spec) const override {
+    const DTypeInfo& info = spec.dtype.info();
+    if (info.kind == DTypeKind::kCodebook) return {CodeRule::kCodebook, info.qmin, info.qmax};
+    return {spec.offset == 0.0f ? CodeRule::kDivide : CodeRule::kOffset, info.qmin, info.qmax};
+  }
+  QuantParams fit(const QuantSpec& spec, const Tensor&) const override {
+    const float s = spec.pow2 ? ceil_pow2(spec.scale) : spec.scale;
+    QuantParams params;
+    params.scheme = name();
+    if (s != 1.0f) params.scale = constant(s);
+    if (spec.offset != 0.0f) params.offset = constant(spec.offset);
+    return params;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Quantizer> make_Fixed() { return std::make_unique<Fixed>(); }
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,20 @@
+// Scales as the quantize kernel reads them.
+#pragma once
+
+#include "bitgrad/quant/quantizer.h"
+
+namespace bitgrad::detail {
+
+// Holds the tensors that its map points to, beside the params' own.
+class KernelScales {
+ public:
+  // params: of a [rows, cols] matrix, as attached to `codes_or_numbers`.
+  KernelScales(const CodeRange& range, const Tensor& codes_or_numbers);
+  const ScaleMap& map() const { return map_; }
+
+ private:
+  ScaleMap map_;
+  Tensor lowest_, zero_;
+};
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,112 @@
+// Tensors to codes and back: one pass of the kernels, with the checks that they do not make.
+#include "bitgrad/quant/quantizer.h"
+
+#include "bitgrad/base/error.h"
+#include "quant/kernel_scales.h"
+
+namespace bitgrad {
+namespace {
+
+void check_numbers(const Tensor& x) {
+  require(x.defined(), "quantize", "x is undefined.");
+  require(!x.quant(), "quantize", "x ", x, " is quantized already (scheme ", x.quant() ? x.quant()->scheme : "", "). Dequantize it first.");
+  require(x.dtype() == dtypes::fp32, "quantize", "dtype of x: got ", x, ", expected fp32.");
+  require(x.layout() == layouts::canonical, "quantize", "x is in layout ", x.layout(), ", expected canonical.");
+}
+
+Tensor target(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+  if (options.into == nullptr) return Tensor::empty(x.shape(), spec.dtype, options.kind);
+  const Tensor& into = *options.into;
+  require(into.shape() == x.shape() && into.dtype() == spec.dtype && into.layout() == layouts::canonical, "quantize", "the tensor to write into: got ",
+          into, " in layout ", into.layout(), ", expected ", x.shape(), ' ', spec.dtype, ", canonical.");
+  return into;
+}
+
+const RandomStream* draws(const QuantSpec& spec, const QuantizeOptions& options) {
+  if (spec.rounding == Rounding::kNearest) return nullptr;
+  require(options.sr != nullptr, "quantize", "stochastic rounding to ", spec.dtype, " needs a random stream: got none.");
+  return options.sr;
+}
+
+// Codebooks have no clamp, so nothing is clipped there.
+bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
+  return ste_rule(spec) == SteRule::kClip && range.rule != CodeRule::kCodebook;
+}
+
+}  // namespace
+
+SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_quantizer(spec.scheme).default_ste(); }
+
+Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params, const QuantizeOptions& options) {
+  const Quantizer& quantizer = find_quantizer(spec.scheme);
+  quantizer.check(spec, false);
+  check_numbers(x);
+  require(params != nullptr, "quantize", "no scales are given for x ", x, ". Fit them first, or use quantize_dynamic.");
+  const RandomStream* sr = draws(spec, options);
+  const Tensor codes = target(spec, x, options).with_quant(std::move(params));
+  const CodeRange range = quantizer.code_range(spec);
+  uint32_t flags = 0;
+  QuantizeArgs args;
+  args.rows = x.rows();
+  args.cols = x.cols();
+  args.x = x.as<float>();
+  args.ldx = x.stride() / static_cast<int64_t>(sizeof(float));
+  args.dtype = spec.dtype;
+  args.codes = codes.data();
+  args.stride = codes.stride();
+  args.rule = range.rule;
+  args.lo = range.lo;
+  args.hi = range.hi;
+  const detail::KernelScales scales(range, codes);
+  args.scale = scales.map();
+  args.sr = sr;
+  args.first_element = options.first_element;
+  args.flags = options.flags ? options.flags : &flags;
+  if (options.mask != nullptr) {
+    *options.mask = Tensor();
+    if (needs_mask(spec, range)) {
+      *options.mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
+      args.ste = SteRule::kClip;
+      args.mask = static_cast<uint64_t*>(options.mask->data());
+    }
+  }
+  if (x.numel() > 0) quantize(args);
+  if (flags != 0) fail_with(ErrorCode::kNonFinite, "quantize", "x ", x, " holds NaN or Inf: it has no codes of ", spec.dtype, " (scheme ", spec.scheme, ").");
+  return codes;
+}
+
+Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+  const Quantizer& quantizer = find_quantizer(spec.scheme);
+  quantizer.check(spec, false);
+  check_numbers(x);
+  QuantParams params;
+  try {
+    params = quantizer.fit(spec, x);
+  } catch (const Error& error) {
+    if (options.flags == nullptr || error.code() != ErrorCode::kNonFinite) throw;
+    // The caller reads the flag later and drops the step: until then any legal scales will do.
+    *options.flags |= kFlagNonFinite;
+    params = quantizer.fit(spec, Tensor::zeros(x.shape(), dtypes::fp32, MemoryKind::kWorkspace));
+  }
+  return quantize_tensor(spec, x, std::make_shared<const QuantParams>(std::move(params)), options);
+}
+
+Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
+  require(x.defined(), "dequantize", "x is undefined.");
+  require(x.dtype().is_code(), "dequantize", "dtype of x: got ", x, ", expected codes of at most 8 bits.");
+  require(x.layout() == layouts::canonical, "dequantize", "x is in layout ", x.layout(), ", expected canonical.");
+  const Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
+  DequantizeArgs args;
+  args.rows = x.rows();
+  args.cols = x.cols();
+  args.dtype = x.dtype();
+  args.codes = x.data();
+  args.stride = x.stride();
+  args.scale = x.scale_map();
+  args.y = y.as<float>();
+  args.ldy = x.cols();
+  if (x.numel() > 0) dequantize(args);
+  return y;
+}
+
+}  // namespace bitgrad

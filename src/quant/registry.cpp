@@ -1,0 +1,73 @@
+// Quantizers by name: the lines of quantizers.inc, then what programs register.
+#include <mutex>
+#include <string>
+
+#include "bitgrad/base/text.h"
+#include "bitgrad/quant/quantizer.h"
+
+namespace bitgrad {
+
+namespace detail {
+#define BITGRAD_QUANTIZER(class_name) std::unique_ptr<Quantizer> make_##class_name();
+#include "quant/quantizers.inc"
+#undef BITGRAD_QUANTIZER
+}  // namespace detail
+
+namespace {
+
+// Append-only, so that references stay good.
+class Registry {
+ public:
+  Registry() {
+#define BITGRAD_QUANTIZER(class_name) all_.push_back(detail::make_##class_name());
+#include "quant/quantizers.inc"
+#undef BITGRAD_QUANTIZER
+  }
+  const Quantizer* find(std::string_view name) const {
+    const std::lock_guard lock(mutex_);
+    return look_up(name);
+  }
+  std::vector<std::string_view> names() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string_view> out;
+    for (const auto& q : all_) out.push_back(q->name());
+    return out;
+  }
+  void add(std::unique_ptr<Quantizer> quantizer) {
+    const std::lock_guard lock(mutex_);
+    require(look_up(quantizer->name()) == nullptr, "register_quantizer", "scheme \"", quantizer->name(), "\" is registered already. Choose another name.");
+    all_.push_back(std::move(quantizer));
+  }
+
+ private:
+  const Quantizer* look_up(std::string_view name) const {
+    for (const auto& q : all_)
+      if (q->name() == name) return q.get();
+    return nullptr;
+  }
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<const Quantizer>> all_;
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+}  // namespace
+
+const Quantizer& find_quantizer(std::string_view name) {
+  if (const Quantizer* found = registry().find(name)) return *found;
+  const std::vector<std::string_view> names = registry().names();
+  fail("find_quantizer", unknown_name("scheme", name, {names.begin(), names.end()}));
+}
+
+std::vector<std::string_view> quantizer_names() { return registry().names(); }
+
+void register_quantizer(std::unique_ptr<Quantizer> quantizer) {
+  require(quantizer != nullptr, "register_quantizer", "the quantizer is a null pointer.");
+  require(!quantizer->name().empty(), "register_quantizer", "the scheme's name is empty.");
+  registry().add(std::move(quantizer));
+}
+
+}  // namespace bitgrad
