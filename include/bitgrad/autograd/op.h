@@ -1,0 +1,81 @@
+// How an op is written: one struct with its check, forward and backward, in the library and in users' programs alike.
+//
+//   struct Square {
+//     static constexpr std::string_view kName = "square";
+//     struct Saved { Tensor x; };
+//     static Tensor forward(Saved& s, std::span<const Tensor> in) { ...; s.x = in[0]; return y; }
+//     static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { if (g[0].wanted()) g[0].set(...); }
+//   };
+//   Var square(const Var& x) { return apply<Square>({x}); }
+//
+// forward may return Tensor or std::vector<Tensor>, and take further arguments after `in` (options). gy[i] is the gradient of output i in its
+// edge's dtype, undefined when nothing flowed to it. Tensors in Saved are kept by `keep(tensor)` so that the tape's hook and account see them.
+#pragma once
+
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "bitgrad/autograd/tape.h"
+
+namespace bitgrad {
+
+namespace detail {
+
+template <typename Op>
+class OpNode final : public Node {
+ public:
+  std::string_view name() const override { return Op::kName; }
+  void backward(const std::vector<Tensor>& gy, std::vector<GradSlot>& gx) override {
+    Op::backward(saved, std::span<const Tensor>(gy), std::span<GradSlot>(gx));
+  }
+  typename Op::Saved saved;
+};
+
+// The tape that the inputs live on; throws when they live on several.
+Tape* tape_of(std::string_view op, const std::vector<Var>& inputs);
+// Whether an op that runs now is recorded (keep() counts as saved only then).
+class Recording {
+ public:
+  explicit Recording(Tape* tape);
+  ~Recording();
+
+ private:
+  Tape* outer_;
+};
+Tape* recording();
+
+}  // namespace detail
+
+// Marks a tensor as kept for backward. Inside forward of an op that is not recorded it returns an undefined tensor, so nothing is kept alive.
+Tensor keep(const Tensor& tensor);
+// Whether backward of the op that runs now may be called: masks and the like need not be made otherwise.
+inline bool will_backward() { return detail::recording() != nullptr; }
+
+// Runs the op and records it if an input is tracked. The vector form serves ops with several outputs.
+template <typename Op, typename... Options>
+std::vector<Var> apply_multi(const std::vector<Var>& inputs, Options&&... options) {
+  Tape* tape = detail::tape_of(Op::kName, inputs);
+  std::vector<Tensor> in;
+  in.reserve(inputs.size());
+  for (const Var& v : inputs) in.push_back(v.value());
+  auto node = std::make_unique<detail::OpNode<Op>>();
+  std::vector<Tensor> out;
+  {
+    detail::Recording scope(tape);
+    auto result = Op::forward(node->saved, std::span<const Tensor>(in), std::forward<Options>(options)...);
+    if constexpr (std::is_same_v<decltype(result), Tensor>)
+      out.push_back(std::move(result));
+    else
+      out = std::move(result);
+  }
+  if (tape != nullptr) return tape->record(std::move(node), inputs, std::move(out));
+  return {out.begin(), out.end()};
+}
+
+template <typename Op, typename... Options>
+Var apply(const std::vector<Var>& inputs, Options&&... options) {
+  return std::move(apply_multi<Op>(inputs, std::forward<Options>(options)...).front());
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,161 @@
+// Tape: nodes in order of creation; backward is a reverse loop that frees what it used.
+//
+// While a Tape lives it is the current tape of its thread (tapes nest like scopes); ops on tracked Vars record a node on the Var's tape.
+// Edges carry gradients. Several contributions to one edge are summed in one buffer of fp32 (fp64 for fp64 values) and rounded once to the
+// edge's dtype when the producing node's turn comes. A leaf's gradient goes to the GradSink that was passed with it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/autograd/var.h"
+#include "bitgrad/base/rng.h"
+
+namespace bitgrad {
+
+// Where an op writes the gradient of one input: out = out + g if `accumulate`, else out = g (out is uninitialised).
+// `sr` is set when the sum is to be rounded to bf16 stochastically (element = row-major index).
+struct GradTarget {
+  Tensor out;
+  bool accumulate = false;
+  const RandomStream* sr = nullptr;
+};
+
+// Where a leaf's gradient goes.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  // The target of one contribution. Called once per read of the leaf on a tape, in the order of backward.
+  virtual GradTarget target(const Shape& shape, DType dtype) = 0;
+  // The contribution is complete.
+  virtual void done() {}
+};
+
+// Adds into one tensor: the default of parameters, and of leaves made by hand. The first contribution after clear() is written, later ones are added.
+class AccumulateSink final : public GradSink {
+ public:
+  GradTarget target(const Shape& shape, DType dtype) override;
+  void done() override { filled_ = true; }
+  const Tensor& grad() const { return grad_; }
+  // Forgets the sum; keeps the memory.
+  void clear() { filled_ = false; }
+  bool filled() const { return filled_; }
+  // Draws for sums in bf16; nullptr: nearest even.
+  void set_rounding(const RandomStream* sr) { sr_ = sr; }
+  void set_kind(MemoryKind kind) { kind_ = kind; }
+
+ private:
+  Tensor grad_;
+  bool filled_ = false;
+  const RandomStream* sr_ = nullptr;
+  MemoryKind kind_ = MemoryKind::kGrad;
+};
+
+// The gradient of one input, as an op's backward sees it.
+class GradSlot {
+ public:
+  bool wanted() const { return wanted_; }
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  // For ops that can write or add in place: the target, then commit(). At most one contribution per slot, and only to a wanted one: all four throw
+  // Error otherwise.
+  GradTarget target();
+  void commit();
+  // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides otherwise.
+  void set(const Tensor& gradient);
+  // As set, but from fp32 (or fp64) whatever the edge's dtype: rounded or added as the edge asks.
+  void set_rounded(const Tensor& gradient);
+
+ private:
+  friend class Tape;
+  void check_open() const;
+  Tape* tape_ = nullptr;
+  int64_t edge_ = -1;
+  bool wanted_ = false, given_ = false;
+  DType dtype_;
+  Shape shape_;
+  std::string_view op_;
+  int index_ = 0;
+  GradTarget pending_;
+};
+
+// What an op recorded; made by apply<Op> (op.h).
+class Node {
+ public:
+  virtual ~Node() = default;
+  virtual std::string_view name() const = 0;
+  virtual void backward(const std::vector<Tensor>& gy, std::vector<GradSlot>& gx) = 0;
+};
+
+// Called with each tensor that an op saves, before it is kept; what it returns is kept instead (offloading, checks).
+using SavedHook = std::function<Tensor(const Tensor&)>;
+
+class Tape {
+ public:
+  Tape();
+  ~Tape();
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  // The innermost living tape of this thread, or nullptr (also inside NoGrad).
+  static Tape* current();
+
+  // A leaf: gradients of `dtype` go to `sink`, which must outlive backward. Any dtype of value, integers too.
+  Var leaf(const Tensor& value, GradSink* sink, DType grad_dtype);
+
+  // Walks the nodes backwards from `outputs`, whose gradients are `seeds` (same shapes; the edges' dtypes). Once per tape.
+  void backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds);
+  // One output of one element, seed 1.
+  void backward(const Var& output);
+
+  void set_saved_hook(SavedHook hook) { saved_hook_ = std::move(hook); }
+  Tensor saved(const Tensor& tensor) const;  // through the hook, and counted as `saved`
+  int64_t nodes() const { return static_cast<int64_t>(nodes_.size()); }
+
+  // For apply<Op>: records a node that read `inputs`; gives the outputs as tracked Vars.
+  std::vector<Var> record(std::unique_ptr<Node> node, const std::vector<Var>& inputs, std::vector<Tensor> outputs);
+
+ private:
+  friend class GradSlot;
+  friend class Var;
+  struct Edge {
+    Shape shape;
+    DType dtype;             // of gradients
+    bool wide = false;       // value is fp64
+    GradSink* sink = nullptr;  // leaves only
+    int64_t readers = 0;     // contributions still possible
+    Tensor grad;             // sum so far (fp32 / fp64 buffer when readers > 1, else the edge's dtype)
+  };
+  struct Record {
+    std::unique_ptr<Node> node;
+    std::vector<int64_t> inputs;  // edge, or -1
+    std::vector<int64_t> outputs;
+  };
+  int64_t add_edge(const Tensor& value, DType dtype, GradSink* sink);
+  GradTarget edge_target(int64_t edge);
+  void run_node(Record& record);
+  Tensor finished(int64_t edge);
+
+  std::vector<Edge> edges_;
+  std::vector<Record> nodes_;
+  SavedHook saved_hook_;
+  bool done_ = false;
+  Tape* outer_ = nullptr;
+};
+
+// While it lives, no tape is current on this thread, and ops record nothing.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  Tape* outer_;
+};
+
+}  // namespace bitgrad

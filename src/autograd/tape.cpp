@@ -1,0 +1,286 @@
+#include "bitgrad/autograd/tape.h"
+
+#include <algorithm>
+
+#include "bitgrad/autograd/op.h"
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/kernels/elementwise.h"
+
+namespace bitgrad {
+namespace {
+
+thread_local Tape* t_current = nullptr;
+thread_local Tape* t_recording = nullptr;
+
+Tensor ones(const Shape& shape, DType dtype) { return Tensor::full(shape, dtype, 1.0); }
+
+// sum = sum + part, both fp32 (or both fp64) and dense.
+void add_into(const Tensor& sum, const Tensor& part) {
+  if (sum.dtype() == dtypes::fp64) {
+    double* s = sum.as<double>();
+    const double* p = part.as<double>();
+    for (int64_t i = 0; i < sum.numel(); ++i) s[i] += p[i];
+  } else {
+    add(sum.numel(), sum.as<float>(), part.as<float>(), sum.as<float>());
+  }
+}
+
+// target = or += gradient, where the gradient is fp32 (fp64) or already in the target's dtype.
+void deliver(const GradTarget& target, const Tensor& gradient) {
+  if (!target.accumulate && target.out.dtype() == gradient.dtype()) {
+    target.out.copy_from(gradient);
+    return;
+  }
+  if (target.out.dtype() != dtypes::bf16) {
+    if (gradient.dtype() == dtypes::bf16) {
+      Tensor wide = Tensor::empty(gradient.shape(), dtypes::fp32);
+      from_bf16(gradient.numel(), gradient.as<uint16_t>(), wide.as<float>());
+      deliver(target, wide);
+    } else {
+      add_into(target.out, gradient);
+    }
+    return;
+  }
+  uint16_t* out = target.out.as<uint16_t>();
+  if (!target.accumulate && target.sr == nullptr) {
+    to_bf16(gradient.numel(), gradient.as<float>(), out);
+    return;
+  }
+  const bool narrow = gradient.dtype() == dtypes::bf16;
+  for (int64_t i = 0; i < gradient.numel(); ++i) {
+    const float g = narrow ? bf16_to_float(gradient.as<uint16_t>()[i]) : gradient.as<float>()[i];
+    const float sum = target.accumulate ? bf16_to_float(out[i]) + g : g;
+    out[i] = target.sr ? bf16_from_float_stochastic(sum, target.sr->bits16(static_cast<uint64_t>(i))) : bf16_from_float(sum);
+  }
+}
+
+void check_grad_dtype(std::string_view where, DType dtype, const Tensor& value) {
+  const bool wide = value.dtype() == dtypes::fp64;
+  require(wide ? dtype == dtypes::fp64 : (dtype == dtypes::fp32 || dtype == dtypes::bf16), where, "gradients of ", value, " can be ",
+          wide ? "fp64" : "fp32 or bf16", ", got ", dtype);
+}
+
+}  // namespace
+
+// ---- Var ----------------------------------------------------------------------------------------------------------------------
+
+DType Var::grad_dtype() const {
+  if (tape_ == nullptr) return value_.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
+  return tape_->edges_[static_cast<size_t>(edge_)].dtype;
+}
+
+Var& Var::want_grad(DType dtype) {
+  require(tracked(), "want_grad", "the Var ", value_, " is a constant: no gradient flows to it");
+  check_grad_dtype("want_grad", dtype, value_);
+  Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
+  require(edge.readers == 0 || edge.dtype == dtype, "want_grad", "an op has read this Var already, with gradients in ", edge.dtype, ", now ",
+          dtype, " is asked for. Ask before the first op.");
+  edge.dtype = dtype;
+  return *this;
+}
+
+// ---- sinks --------------------------------------------------------------------------------------------------------------------
+
+GradTarget AccumulateSink::target(const Shape& shape, DType dtype) {
+  if (!grad_.defined()) grad_ = Tensor::empty(shape, dtype, kind_);
+  require(grad_.shape() == shape && grad_.dtype() == dtype, "AccumulateSink", "the gradient is ", shape, ' ', dtype, ", the sum so far is ", grad_);
+  return {grad_, filled_, dtype == dtypes::bf16 ? sr_ : nullptr};
+}
+
+// ---- GradSlot -----------------------------------------------------------------------------------------------------------------
+
+void GradSlot::check_open() const {
+  require(wanted_, op_, "gradient ", index_, " is not wanted: input ", index_, " is a constant. Ask wanted() first.");
+  require(!given_ && !pending_.out.defined(), op_, "gradient ", index_, " was given already: one contribution an input. Add them up first.");
+}
+
+GradTarget GradSlot::target() {
+  check_open();
+  pending_ = tape_->edge_target(edge_);
+  return pending_;
+}
+
+void GradSlot::commit() {
+  require(pending_.out.defined(), op_, "commit of gradient ", index_, " without target()");
+  given_ = true;
+  pending_ = {};
+  Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
+  if (edge.sink) edge.sink->done();
+}
+
+void GradSlot::set(const Tensor& gradient) {
+  check_open();
+  require(gradient.shape() == shape_ && gradient.dtype() == dtype_, op_, "gradient ", index_, " is ", gradient, " but the edge wants ", shape_, ' ',
+          dtype_);
+  set_rounded(gradient);
+}
+
+void GradSlot::set_rounded(const Tensor& gradient) {
+  check_open();
+  require(gradient.shape() == shape_, op_, "gradient ", index_, " is ", gradient, " but the edge wants ", shape_, ' ', dtype_);
+  require(gradient.dtype() == dtype_ || (gradient.dtype() == dtypes::fp32 && dtype_ == dtypes::bf16), op_, "gradient ", index_, " is ", gradient,
+          " but the edge wants ", shape_, ' ', dtype_);
+  Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
+  // The usual case, one reader of an inner edge: no copy.
+  if (edge.sink == nullptr && edge.readers == 1 && gradient.dtype() == dtype_ && gradient.contiguous()) {
+    edge.grad = gradient;
+    given_ = true;
+    return;
+  }
+  deliver(target(), gradient);
+  commit();
+}
+
+// ---- Tape ---------------------------------------------------------------------------------------------------------------------
+
+Tape::Tape() : outer_(t_current) { t_current = this; }
+Tape::~Tape() { t_current = outer_; }
+Tape* Tape::current() { return t_current; }
+
+NoGrad::NoGrad() : outer_(t_current) { t_current = nullptr; }
+NoGrad::~NoGrad() { t_current = outer_; }
+
+int64_t Tape::add_edge(const Tensor& value, DType dtype, GradSink* sink) {
+  Edge edge;
+  edge.shape = value.shape();
+  edge.dtype = dtype;
+  edge.wide = value.dtype() == dtypes::fp64;
+  edge.sink = sink;
+  edges_.push_back(std::move(edge));
+  return static_cast<int64_t>(edges_.size()) - 1;
+}
+
+Var Tape::leaf(const Tensor& value, GradSink* sink, DType grad_dtype) {
+  require(value.defined(), "Tape::leaf", "the tensor is undefined");
+  require(sink != nullptr, "Tape::leaf", "a leaf needs a GradSink; a constant is a plain Var");
+  require(!done_, "Tape::leaf", "this tape has run backward. Make a new one.");
+  check_grad_dtype("Tape::leaf", grad_dtype, value);
+  return Var(value, this, add_edge(value, grad_dtype, sink));
+}
+
+Tensor Tape::saved(const Tensor& tensor) const {
+  if (!tensor.defined()) return tensor;
+  if (tensor.kind() == MemoryKind::kActivation) tensor.storage().set_kind(MemoryKind::kSaved);
+  return saved_hook_ ? saved_hook_(tensor) : tensor;
+}
+
+std::vector<Var> Tape::record(std::unique_ptr<Node> node, const std::vector<Var>& inputs, std::vector<Tensor> outputs) {
+  require(!done_, node->name(), "an input belongs to a tape that has run backward");
+  Record record;
+  record.node = std::move(node);
+  for (const Var& v : inputs) {
+    record.inputs.push_back(v.tracked() ? v.edge() : -1);
+    if (v.tracked()) ++edges_[static_cast<size_t>(v.edge())].readers;
+  }
+  std::vector<Var> out;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    require(outputs[i].defined(), record.node->name(), "forward left output ", i, " undefined");
+  for (Tensor& value : outputs) {
+    const int64_t edge = add_edge(value, value.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32, nullptr);
+    record.outputs.push_back(edge);
+    out.push_back(Var(std::move(value), this, edge));
+  }
+  nodes_.push_back(std::move(record));
+  return out;
+}
+
+GradTarget Tape::edge_target(int64_t index) {
+  Edge& edge = edges_[static_cast<size_t>(index)];
+  if (edge.sink) return edge.sink->target(edge.shape, edge.dtype);
+  const bool first = !edge.grad.defined();
+  if (first) {
+    // Fan-out is summed wide and rounded once, when the node's turn comes.
+    const DType sum = edge.wide ? dtypes::fp64 : (edge.readers > 1 ? dtypes::fp32 : edge.dtype);
+    edge.grad = Tensor::empty(edge.shape, sum);
+  }
+  return {edge.grad, !first, nullptr};
+}
+
+Tensor Tape::finished(int64_t index) {
+  Edge& edge = edges_[static_cast<size_t>(index)];
+  Tensor grad = std::move(edge.grad);
+  edge.grad = Tensor();
+  if (!grad.defined() || grad.dtype() == edge.dtype) return grad;
+  Tensor rounded = Tensor::empty(edge.shape, edge.dtype);
+  to_bf16(grad.numel(), grad.as<float>(), rounded.as<uint16_t>());
+  return rounded;
+}
+
+void Tape::run_node(Record& record) {
+  std::vector<Tensor> gy;
+  bool reached = false;
+  for (const int64_t edge : record.outputs) {
+    gy.push_back(finished(edge));
+    reached = reached || gy.back().defined();
+  }
+  if (!reached) return;
+  std::vector<GradSlot> slots(record.inputs.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    GradSlot& slot = slots[i];
+    slot.tape_ = this;
+    slot.op_ = record.node->name();
+    slot.index_ = static_cast<int>(i);
+    slot.edge_ = record.inputs[i];
+    if (slot.edge_ < 0) continue;
+    const Edge& edge = edges_[static_cast<size_t>(slot.edge_)];
+    slot.wanted_ = true;
+    slot.dtype_ = edge.dtype;
+    slot.shape_ = edge.shape;
+  }
+  record.node->backward(gy, slots);
+  for (const GradSlot& slot : slots)
+    require(!slot.pending_.out.defined(), slot.op_, "gradient ", slot.index_, " has a target() but no commit()");
+}
+
+void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds) {
+  require(!done_, "backward", "this tape has run backward already: its saved tensors are freed. Run the forward pass again on a new tape.");
+  require(outputs.size() == seeds.size(), "backward", "got ", outputs.size(), " outputs and ", seeds.size(), " seeds");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    require(outputs[i].tape() == this, "backward", "output ", i, " (", outputs[i].value(), ") is not on this tape",
+            outputs[i].tracked() ? "" : ": it is a constant, no leaf was read on the way to it");
+    require(seeds[i].shape() == outputs[i].shape() && seeds[i].dtype() == outputs[i].grad_dtype(), "backward", "seed ", i, " is ", seeds[i],
+            " but output ", i, " wants ", outputs[i].shape(), ' ', outputs[i].grad_dtype());
+  }
+  done_ = true;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Edge& edge = edges_[static_cast<size_t>(outputs[i].edge())];
+    edge.readers += 2;  // the seed is a contribution of its own, never an alias of the caller's tensor
+    deliver(edge_target(outputs[i].edge()), seeds[i]);
+    if (edge.sink) edge.sink->done();
+  }
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    run_node(nodes_[i]);
+    nodes_[i].node.reset();
+  }
+  nodes_.clear();
+}
+
+void Tape::backward(const Var& output) {
+  require(output.value().numel() == 1, "backward", "an output without a seed has one element, got ", output.value(), ". Pass a seed.");
+  backward({output}, {ones(output.shape(), output.grad_dtype())});
+}
+
+// ---- op support ---------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+Tape* tape_of(std::string_view op, const std::vector<Var>& inputs) {
+  Tape* tape = nullptr;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    require(inputs[i].defined(), op, "input ", i, " is undefined");
+    if (!inputs[i].tracked()) continue;
+    require(tape == nullptr || tape == inputs[i].tape(), op, "inputs lie on two tapes");
+    tape = inputs[i].tape();
+  }
+  return t_current == nullptr ? nullptr : tape;
+}
+
+Recording::Recording(Tape* tape) : outer_(t_recording) { t_recording = tape; }
+Recording::~Recording() { t_recording = outer_; }
+Tape* recording() { return t_recording; }
+
+}  // namespace detail
+
+Tensor keep(const Tensor& tensor) { return t_recording ? t_recording->saved(tensor) : Tensor(); }
+
+}  // namespace bitgrad

@@ -1,0 +1,217 @@
+#include "ops/norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/reduce.h"
+#include "ops/common.h"
+
+namespace bitgrad {
+namespace {
+
+// One output per statistic: reduces x (times y, around a center) down the rows, or over all.
+Tensor statistic(ReduceRule rule, bool per_column, const Tensor& x, const Tensor& times = {}, const Tensor& center = {}) {
+  const int64_t groups = per_column ? x.cols() : 1;
+  Tensor out = Tensor::zeros({groups}, x.dtype());
+  if (x.dtype() == dtypes::fp64) {
+    const double* p = x.as<double>();
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const int64_t j = per_column ? i % x.cols() : 0;
+      const double d = center.defined() ? p[i] - center.as<double>()[j] : 0.0;
+      out.as<double>()[j] += rule == ReduceRule::kSumSquaredDiff ? d * d : p[i] * (times.defined() ? times.as<double>()[i] : 1.0);
+    }
+    return out;
+  }
+  ReduceArgs args;
+  args.rule = rule;
+  args.axis = per_column ? ReduceAxis::kColumns : ReduceAxis::kAll;
+  args.rows = x.rows();
+  args.cols = x.cols();
+  args.x = x.as<float>();
+  args.ldx = x.cols();
+  args.times = times.defined() ? times.as<float>() : nullptr;
+  args.center = center.defined() ? center.as<float>() : nullptr;
+  args.out = out.as<float>();
+  reduce(args);
+  return out;
+}
+
+template <typename T>
+void divide_all(const Tensor& t, T divisor) {
+  for (int64_t i = 0; i < t.numel(); ++i) t.as<T>()[i] = t.as<T>()[i] / divisor;
+}
+
+// out[j] = f(a[j]) in T.
+template <typename T, typename F>
+Tensor map(const Tensor& a, F f) {
+  Tensor out = Tensor::empty(a.shape(), a.dtype());
+  for (int64_t j = 0; j < a.numel(); ++j) out.as<T>()[j] = f(j, a.as<T>()[j]);
+  return out;
+}
+
+template <typename T>
+void update_running(const NormOptions& o, const Tensor& mean, const Tensor& squares, int64_t count) {
+  const float mom = o.momentum;
+  const float unbias = static_cast<float>(std::max<int64_t>(count - 1, 1));
+  for (int64_t j = 0; j < mean.numel(); ++j) {
+    float& rm = o.running_mean.as<float>()[j];
+    float& rv = o.running_var.as<float>()[j];
+    rm = (1.0f - mom) * rm + mom * static_cast<float>(mean.as<T>()[j]);
+    rv = (1.0f - mom) * rv + mom * (static_cast<float>(squares.as<T>()[j]) / unbias);
+  }
+}
+
+// Statistics in T: mean, and 1/sqrt(var + eps).
+template <typename T>
+void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& mean, Tensor& inv) {
+  const auto invert = [&](int64_t, T var) { return T(1) / std::sqrt(var + static_cast<T>(o.eps)); };
+  if (!o.training) {
+    const auto as_t = [](const Tensor& t) { return Tensor::from_numbers(t.shape(), sizeof(T) == 8 ? dtypes::fp64 : dtypes::fp32, t.numbers()); };
+    mean = as_t(o.running_mean);
+    inv = map<T>(as_t(o.running_var), invert);
+    return;
+  }
+  const int64_t count = per_column ? x.rows() : x.numel();
+  mean = statistic(ReduceRule::kSum, per_column, x);
+  divide_all<T>(mean, static_cast<T>(count));
+  const Tensor squares = statistic(ReduceRule::kSumSquaredDiff, per_column, x, {}, mean);
+  if (o.running_mean.defined()) update_running<T>(o, mean, squares, count);
+  inv = map<T>(squares, [&](int64_t j, T sq) { return invert(j, sq / static_cast<T>(count)); });
+}
+
+void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const Tensor& inv, const Tensor& gamma, const Tensor& beta, const Tensor& y) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const int64_t j = per_column ? i % x.cols() : 0;
+    const double xhat = (x.as<double>()[i] - mean.as<double>()[j]) * inv.as<double>()[j];
+    y.as<double>()[i] = xhat * gamma.as<double>()[j] + beta.as<double>()[j];
+  }
+}
+
+void check(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
+  const Tensor& x = in[0];
+  require_float(op, "x", x);
+  require(x.shape().rank() == 2, op, "x must be a matrix [n,f], got ", x);
+  require(x.numel() > 0 || !o.training, op, "x has no elements to take statistics of: got ", x);
+  const Shape want{per_column ? x.cols() : 1};
+  for (size_t i = 1; i < 3; ++i)
+    require(in[i].shape() == want && in[i].dtype() == x.dtype(), op, i == 1 ? "gamma" : "beta", " must be ", want, ' ', x.dtype(), ", got ", in[i]);
+  const bool running = o.running_mean.defined() || o.running_var.defined();
+  require(running || o.training, op, "evaluation needs running statistics");
+  if (running)
+    for (const Tensor* t : {&o.running_mean, &o.running_var})
+      require(t->defined() && t->shape() == want && t->dtype() == dtypes::fp32, op, "running statistics must be ", want, " fp32, got ", *t);
+}
+
+}  // namespace
+
+Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in, const NormOptions& options) {
+  check(op, per_column, in, options);
+  const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
+  Tensor mean, inv;
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  if (x.dtype() == dtypes::fp64) {
+    statistics<double>(per_column, x, options, mean, inv);
+    normalize_f64(per_column, x, mean, inv, gamma, beta, y);
+  } else {
+    statistics<float>(per_column, x, options, mean, inv);
+    NormalizeArgs args;
+    args.rows = x.rows();
+    args.cols = x.cols();
+    args.x = x.as<float>();
+    args.mean = mean.as<float>();
+    args.inv = inv.as<float>();
+    args.gamma = gamma.as<float>();
+    args.beta = beta.as<float>();
+    args.column_step = per_column ? 1 : 0;
+    args.y = y.as<float>();
+    normalize(args);
+  }
+  saved = {keep(x), keep(mean), keep(inv), keep(gamma), options.training};
+  return y;
+}
+
+namespace {
+
+// sum gy and sum gy*xhat = inv * (sum gy*x - mean * sum gy) would cancel: xhat is made once and multiplied.
+template <typename T>
+Tensor make_xhat(bool per_column, const NormSaved& s) {
+  const Tensor& x = s.x;
+  const Tensor zero = Tensor::zeros(s.mean.shape(), x.dtype()), one = Tensor::full(s.mean.shape(), x.dtype(), 1.0);
+  Tensor xhat = Tensor::empty(x.shape(), x.dtype());
+  if constexpr (sizeof(T) == 8) {
+    normalize_f64(per_column, x, s.mean, s.inv, one, zero, xhat);
+  } else {
+    NormalizeArgs args;
+    args.rows = x.rows();
+    args.cols = x.cols();
+    args.x = x.as<float>();
+    args.mean = s.mean.as<float>();
+    args.inv = s.inv.as<float>();
+    args.gamma = one.as<float>();
+    args.beta = zero.as<float>();
+    args.column_step = per_column ? 1 : 0;
+    args.y = xhat.as<float>();
+    normalize(args);
+  }
+  return xhat;
+}
+
+template <typename T>
+void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tensor mean_gy, Tensor mean_gy_xhat, const Tensor& gx) {
+  if (s.training) {
+    const T count = static_cast<T>(per_column ? gy.rows() : gy.numel());
+    divide_all<T>(mean_gy, count);
+    divide_all<T>(mean_gy_xhat, count);
+  } else {
+    mean_gy = Tensor::zeros(mean_gy.shape(), mean_gy.dtype());
+    mean_gy_xhat = mean_gy;
+  }
+  if constexpr (sizeof(T) == 8) {
+    for (int64_t i = 0; i < gy.numel(); ++i) {
+      const int64_t j = per_column ? i % gy.cols() : 0;
+      const double xhat = (s.x.as<double>()[i] - s.mean.as<double>()[j]) * s.inv.as<double>()[j];
+      gx.as<double>()[i] = ((gy.as<double>()[i] - mean_gy.as<double>()[j]) - xhat * mean_gy_xhat.as<double>()[j]) *
+                           (s.gamma.as<double>()[j] * s.inv.as<double>()[j]);
+    }
+  } else {
+    NormalizeBackwardArgs args;
+    args.rows = gy.rows();
+    args.cols = gy.cols();
+    args.x = s.x.as<float>();
+    args.gy = gy.as<float>();
+    args.mean = s.mean.as<float>();
+    args.inv = s.inv.as<float>();
+    args.gamma = s.gamma.as<float>();
+    args.mean_gy = mean_gy.as<float>();
+    args.mean_gy_xhat = mean_gy_xhat.as<float>();
+    args.column_step = per_column ? 1 : 0;
+    args.gx = gx.as<float>();
+    normalize_backward(args);
+  }
+}
+
+template <typename T>
+void backward_in(bool per_column, NormSaved& s, const Tensor& gy, std::span<GradSlot> g) {
+  const Tensor xhat = make_xhat<T>(per_column, s);
+  const Tensor sum_gy = statistic(ReduceRule::kSum, per_column, gy);
+  const Tensor sum_gy_xhat = statistic(ReduceRule::kSum, per_column, gy, xhat);
+  if (g[1].wanted()) g[1].set_rounded(sum_gy_xhat.clone(MemoryKind::kActivation));
+  if (g[2].wanted()) g[2].set_rounded(sum_gy.clone(MemoryKind::kActivation));
+  if (!g[0].wanted()) return;
+  Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
+  input_gradient<T>(per_column, s, gy, sum_gy, sum_gy_xhat, gx);
+  g[0].set_rounded(gx);
+}
+
+}  // namespace
+
+void norm_backward(bool per_column, NormSaved& saved, const Tensor& gy_edge, std::span<GradSlot> g) {
+  const Tensor gy = wide(gy_edge);
+  if (gy.dtype() == dtypes::fp64)
+    backward_in<double>(per_column, saved, gy, g);
+  else
+    backward_in<float>(per_column, saved, gy, g);
+}
+
+}  // namespace bitgrad
