@@ -1,0 +1,85 @@
+// Module: names parameters, buffers and children; forward(Var) -> Var. No backward, no device code, no config parsing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bitgrad/autograd/var.h"
+#include "bitgrad/nn/parameter.h"
+#include "bitgrad/nn/state.h"
+
+namespace bitgrad {
+
+// What flows between modules, known before any number does: [rows, features] of a dtype, and how it is scaled.
+struct TensorMeta {
+  int64_t rows = 0, features = 0;          // rows 0: only the form is asked for, no layout is planned
+  DType dtype = dtypes::fp32;
+  std::optional<Granularity> granularity;  // of its scales; none: no scales
+  bool zero_point = false;
+  bool training = true;                    // dropout changes dtypes in training only
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual Var forward(const Var& x) = 0;
+  // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights ask here for the layouts
+  // that their kernels read.
+  virtual TensorMeta plan(const TensorMeta& in) = 0;
+
+  // Depth-first, own before children.
+  std::vector<Parameter*> parameters();
+  struct Buffer {
+    std::string path;
+    Tensor tensor;
+  };
+  std::vector<Buffer> buffers();
+
+  // Names everything below `path`, draws the masters, makes the first values. Throws Error when two paths (of
+  // modules or parameters) are equal or collide in CRC32C.
+  void initialize(const std::string& path, StepState& state);
+  const std::string& path() const { return path_; }
+
+ protected:
+  Parameter& add_parameter(const std::string& name, Shape shape, ParameterSpec spec);
+  Tensor add_buffer(const std::string& name, const Shape& shape, double number);
+  void add_child(const std::string& name, std::shared_ptr<Module> child);
+  // The step that the model is in; set by initialize.
+  const StepState& state() const;
+  StepState& mutable_state() const;
+  // Called by initialize when the path is known.
+  virtual void on_initialize() {}
+
+ private:
+  void name_all(const std::string& path, StepState& state);
+  void collect_paths(std::vector<std::string>& out) const;  // own, parameters', children's
+  template <typename T>
+  struct Named {
+    std::string name;
+    T item;
+  };
+  std::string path_;
+  StepState* state_ = nullptr;
+  std::vector<Named<std::unique_ptr<Parameter>>> parameters_;
+  std::vector<Named<Tensor>> buffers_;
+  std::vector<Named<std::shared_ptr<Module>>> children_;
+};
+
+// Children one after the other, named 0, 1, 2 ...
+class Sequential : public Module {
+ public:
+  Sequential() = default;
+  explicit Sequential(const std::vector<std::shared_ptr<Module>>& modules);
+  void append(std::shared_ptr<Module> module);
+  Var forward(const Var& x) override;
+  TensorMeta plan(const TensorMeta& in) override;
+  size_t size() const { return modules_.size(); }
+  Module& operator[](size_t i) { return *modules_.at(i); }
+
+ private:
+  std::vector<std::shared_ptr<Module>> modules_;
+};
+
+}  // namespace bitgrad

@@ -1,0 +1,20 @@
+// When masters become codes: every N microbatches, N a multiple of the A microbatches of an optimizer step.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad {
+
+struct RequantPolicy {
+  int64_t accumulate = 1;  // A
+  int64_t every = 1;       // N
+};
+
+// Throws Error that names the nearest legal N.
+void check_requant(const RequantPolicy& policy);
+// After `microbatches` done in all (a multiple of A).
+inline bool requant_due(const RequantPolicy& policy, int64_t microbatches) { return microbatches % policy.every == 0; }
+
+}  // namespace bitgrad

@@ -1,0 +1,38 @@
+// Dropout on numbers and on codes; drawn by (seed, path, microbatch, element). Identity in evaluation.
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad {
+namespace {
+
+class Dropout final : public Module {
+ public:
+  explicit Dropout(double p) { options_.p = p; }
+
+  Var forward(const Var& x) override {
+    if (!state().training || options_.p == 0) return x;
+    options_.stream = {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)};
+    options_.first_row = state().first_row;
+    return dropout(x, options_);
+  }
+
+  TensorMeta plan(const TensorMeta& in) override {
+    if (options_.p == 0 || in.dtype.is_float() || !in.training) return in;
+    TensorMeta out = in;
+    if (in.dtype.kind() == DTypeKind::kSign) out.dtype = dtypes::ternary;
+    if (!out.granularity) out.granularity = Granularity::tensor();
+    return out;
+  }
+
+ private:
+  DropoutOptions options_;
+};
+
+}  // namespace
+
+std::shared_ptr<Module> make_dropout_layer(const LayerSpec& spec, int64_t) {
+  require(spec.p >= 0 && spec.p < 1, "dropout", "p must be in [0, 1): got ", spec.p);
+  return std::make_shared<Dropout>(spec.p);
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,96 @@
+#include "bitgrad/nn/module.h"
+
+#include <map>
+
+#include "bitgrad/base/rng.h"
+
+namespace bitgrad {
+
+std::vector<Parameter*> Module::parameters() {
+  std::vector<Parameter*> out;
+  for (auto& p : parameters_) out.push_back(p.item.get());
+  for (auto& c : children_)
+    for (Parameter* p : c.item->parameters()) out.push_back(p);
+  return out;
+}
+
+std::vector<Module::Buffer> Module::buffers() {
+  std::vector<Buffer> out;
+  for (auto& b : buffers_) out.push_back({path_ + '.' + b.name, b.item});
+  for (auto& c : children_)
+    for (Buffer& b : c.item->buffers()) out.push_back(std::move(b));
+  return out;
+}
+
+Parameter& Module::add_parameter(const std::string& name, Shape shape, ParameterSpec spec) {
+  parameters_.push_back({name, std::make_unique<Parameter>(std::move(shape), std::move(spec))});
+  return *parameters_.back().item;
+}
+
+Tensor Module::add_buffer(const std::string& name, const Shape& shape, double number) {
+  buffers_.push_back({name, Tensor::full(shape, dtypes::fp32, number, MemoryKind::kBuffer)});
+  return buffers_.back().item;
+}
+
+void Module::add_child(const std::string& name, std::shared_ptr<Module> child) { children_.push_back({name, std::move(child)}); }
+
+const StepState& Module::state() const { return mutable_state(); }
+StepState& Module::mutable_state() const {
+  ensure(state_ != nullptr, "Module", "forward before initialize");
+  return *state_;
+}
+
+void Module::name_all(const std::string& path, StepState& state) {
+  path_ = path;
+  state_ = &state;
+  for (auto& p : parameters_) p.item->initialize(path + '.' + p.name, state.seed);
+  on_initialize();
+  for (auto& c : children_) c.item->name_all(path + '.' + c.name, state);
+}
+
+void Module::initialize(const std::string& path, StepState& state) {
+  name_all(path, state);
+  std::vector<std::string> paths;
+  collect_paths(paths);
+  std::map<uint32_t, std::string> seen;
+  for (const std::string& p : paths) {
+    const auto [at, fresh] = seen.emplace(site_id(p), p);
+    require(fresh || at->second != p, "Module", "two modules or parameters have the path '", p, "'. Rename one.");
+    require(fresh, "Module", "the paths '", at->second, "' and '", p, "' have the same CRC32C, so their random draws would be equal. Rename one.");
+  }
+}
+
+void Module::collect_paths(std::vector<std::string>& out) const {
+  out.push_back(path_);
+  for (const auto& p : parameters_) out.push_back(p.item->path());
+  for (const auto& c : children_) c.item->collect_paths(out);
+}
+
+Sequential::Sequential(const std::vector<std::shared_ptr<Module>>& modules) {
+  for (const auto& m : modules) append(m);
+}
+
+void Sequential::append(std::shared_ptr<Module> module) {
+  add_child(std::to_string(modules_.size()), module);
+  modules_.push_back(std::move(module));
+}
+
+Var Sequential::forward(const Var& x) {
+  Var y = x;
+  for (const auto& m : modules_) y = m->forward(y);
+  return y;
+}
+
+TensorMeta Sequential::plan(const TensorMeta& in) {
+  TensorMeta meta = in;
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    try {
+      meta = modules_[i]->plan(meta);
+    } catch (const Error& e) {
+      throw Error(concat("layer ", i, ": ", e.what()), e.code());
+    }
+  }
+  return meta;
+}
+
+}  // namespace bitgrad
