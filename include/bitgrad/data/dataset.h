@@ -1,0 +1,102 @@
+// Data sets: numbered samples with one label each, and the list of formats that make them.
+//
+// A program may write its own Dataset, use it directly, or register its format under a name with register_dataset.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bitgrad/base/memory.h"
+
+namespace bitgrad {
+
+// Samples 0 .. size()-1. Const calls may come from several threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  // For messages, such as "digits (train)" or the path of a file.
+  virtual std::string name() const = 0;
+  virtual int64_t size() const = 0;
+  // Shape of one sample, without the batch axis, such as {28, 28}.
+  virtual std::vector<int64_t> sample_shape() const = 0;
+  // Labels are 0 .. classes()-1.
+  virtual int64_t classes() const = 0;
+  // Writes sample `index` to x [features()] and its label. Image formats write a*(p/255)+b for a pixel p in 0..255 and the
+  // affine [a, b] of their DatasetSpec; each operation is fp32 and rounded once. Throws Error for an index out of range.
+  virtual void sample(int64_t index, float* x, int32_t* label) const = 0;
+  // Bytes that the data set holds in memory.
+  virtual int64_t memory_bytes() const { return 0; }
+  // Numbers in one sample: the product of sample_shape().
+  int64_t features() const;
+};
+
+// What a format needs to make a data set. Formats read the fields they name in DatasetFormat and ignore the others.
+struct DatasetSpec {
+  std::string format;                       // a name of the list
+  std::string images;                       // path, absolute or under `root`
+  std::string labels;                       // path, absolute or under `root`
+  std::string root;                         // data.root; empty: the current folder
+  std::string split = "train";              // "train" or "test"
+  int64_t size = 0;                         // samples of a procedural format
+  int64_t classes = 0;                      // 0: the format's default
+  uint64_t seed = 1;                        // of a procedural format
+  std::array<float, 2> affine{1.0f, 0.0f};  // [a, b]
+  std::map<std::string, std::string> extra; // further keys of formats that programs register
+};
+
+using DatasetFactory = std::function<std::unique_ptr<Dataset>(const DatasetSpec&)>;
+
+// One format. `required` and `optional` are the keys of the configuration that it reads beside `format`.
+struct DatasetFormat {
+  std::string name;
+  std::vector<std::string> required;
+  std::vector<std::string> optional;
+  std::string summary;
+  DatasetFactory create;
+};
+
+// Adds a format from a program. Throws Error when the name is empty or taken, or `create` is empty.
+void register_dataset(DatasetFormat format);
+// The names of all formats, built-in ones first, then in order of registration.
+std::vector<std::string> dataset_formats();
+// The format of that name, or nullptr. The pointer stays valid until the program ends.
+const DatasetFormat* find_dataset_format(std::string_view name);
+// Makes the data set. Error(kUsage) for an unknown format or key, a required key that is missing or a bad value; Error(kData)
+// for a file that is missing or cannot be used; Error(kMemory) when it does not fit.
+std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec);
+
+// Memory of one owner in the account of `kind`: 64-byte aligned, not initialised.
+class TrackedBytes {
+ public:
+  TrackedBytes() = default;
+  TrackedBytes(int64_t bytes, MemoryKind kind) : data_(tracked_allocate(bytes, kind)), bytes_(bytes), kind_(kind) {}
+  ~TrackedBytes() {
+    if (data_ != nullptr) tracked_release(data_, bytes_, kind_);
+  }
+  TrackedBytes(TrackedBytes&& other) noexcept { swap(other); }
+  TrackedBytes& operator=(TrackedBytes&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void swap(TrackedBytes& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(kind_, other.kind_);
+  }
+  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
+  int64_t size() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::kDataset;
+};
+
+}  // namespace bitgrad

@@ -1,0 +1,113 @@
+#include "bitgrad/data/dataset.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <sstream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
+#include "data/formats.h"
+
+namespace bitgrad {
+namespace {
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> result;
+  for (std::string word; in >> word;) result.push_back(word);
+  return result;
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// A deque, because find_dataset_format promises that pointers stay valid.
+struct Registry {
+  std::mutex mutex;
+  std::deque<DatasetFormat> formats;
+
+  Registry() {
+#define BITGRAD_DATASET(name, factory, required, optional, summary) \
+  formats.push_back({#name, words(required), words(optional), summary, data::factory});
+#include "data/datasets.inc"
+#undef BITGRAD_DATASET
+  }
+  const DatasetFormat* find(std::string_view name) const {
+    for (const DatasetFormat& format : formats) {
+      if (format.name == name) return &format;
+    }
+    return nullptr;
+  }
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+bool is_set(const DatasetSpec& spec, const std::string& key) {
+  if (key == "images") return !spec.images.empty();
+  if (key == "labels") return !spec.labels.empty();
+  if (key == "size") return spec.size != 0;
+  if (key == "classes") return spec.classes != 0;
+  if (key == "seed" || key == "split" || key == "root" || key == "affine") return true;  // these have defaults
+  return spec.extra.contains(key);
+}
+
+void check_keys(const DatasetSpec& spec, const DatasetFormat& format) {
+  for (const std::string& key : format.required) {
+    require(is_set(spec, key), "data", "format ", format.name, ": got no key '", key, "', expected ", join(format.required), ".");
+  }
+  std::vector<std::string> known = format.required;
+  known.insert(known.end(), format.optional.begin(), format.optional.end());
+  for (const auto& [key, value] : spec.extra) {
+    require(std::find(known.begin(), known.end(), key) != known.end(), "data", "format ", format.name, ": ",
+            unknown_name("key", key, known));
+  }
+}
+
+}  // namespace
+
+int64_t Dataset::features() const {
+  int64_t product = 1;
+  for (const int64_t extent : sample_shape()) product *= extent;
+  return product;
+}
+
+void register_dataset(DatasetFormat format) {
+  require(!format.name.empty(), "data", "register_dataset: got an empty name.");
+  require(static_cast<bool>(format.create), "data", "register_dataset: format '", format.name, "' has no create function.");
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  require(r.find(format.name) == nullptr, "data", "register_dataset: format '", format.name, "' is registered already.");
+  r.formats.push_back(std::move(format));
+}
+
+std::vector<std::string> dataset_formats() {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  std::vector<std::string> names;
+  for (const DatasetFormat& format : r.formats) names.push_back(format.name);
+  return names;
+}
+
+const DatasetFormat* find_dataset_format(std::string_view name) {
+  Registry& r = registry();
+  const std::lock_guard<std::mutex> lock(r.mutex);
+  return r.find(name);
+}
+
+std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
+  const DatasetFormat* format = find_dataset_format(spec.format);
+  if (format == nullptr) fail("data", unknown_name("format", spec.format, dataset_formats()));
+  check_keys(spec, *format);
+  std::unique_ptr<Dataset> dataset = format->create(spec);
+  require(dataset != nullptr, "data", "format ", format->name, ": its create function returned nothing.");
+  return dataset;
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,35 @@
+#include "data/digits.h"
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/parallel.h"
+#include "data/formats.h"
+#include "data/image_dataset.h"
+
+namespace bitgrad::data {
+namespace {
+
+constexpr int64_t kMostImages = int64_t{1} << 31;
+constexpr int64_t kGrain = 64;  // images of a parallel chunk
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_digits_dataset(const DatasetSpec& spec) {
+  require(spec.size >= 1 && spec.size <= kMostImages, "data.digits", "size: got ", spec.size, ", expected 1 .. ", kMostImages,
+          ".");
+  require(spec.split == "train" || spec.split == "test", "data.digits", "split: got '", spec.split, "', expected train or test.");
+  require(spec.classes == 0 || spec.classes == kDigitClasses, "data.digits", "classes: got ", spec.classes, ", expected ",
+          kDigitClasses, ".");
+  check_affine(spec.affine);
+  const uint32_t split = spec.split == "train" ? 0 : 1;
+  TrackedBytes pixels(spec.size * kDigitPixels, MemoryKind::kDataset);
+  TrackedBytes labels(spec.size, MemoryKind::kDataset);
+  parallel_ranges(spec.size, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      labels.data()[i] = static_cast<uint8_t>(draw_digit(spec.seed, split, i, pixels.data() + i * kDigitPixels));
+    }
+  });
+  return std::make_unique<ImageDataset>(concat("digits (", spec.split, ")"), std::vector<int64_t>{kDigitSide, kDigitSide},
+                                        kDigitClasses, spec.affine, std::move(pixels), std::move(labels));
+}
+
+}  // namespace bitgrad::data

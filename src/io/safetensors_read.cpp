@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <numeric>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/rng.h"
+#include "bitgrad/io/safetensors.h"
+#include "io/safetensors_format.h"
+#include "io/safetensors_header.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace safetensors;
+
+template <typename... Parts>
+[[noreturn]] void fail_data(const std::string& path, const Parts&... parts) {
+  fail_with(ErrorCode::kData, "safetensors", "'", path, "': ", parts...);
+}
+
+// The length of the JSON text, checked against the file.
+size_t header_length(const std::vector<uint8_t>& bytes, const std::string& path) {
+  if (bytes.size() < kLengthBytes)
+    fail_data(path, "the file is too short: got ", bytes.size(), " bytes, expected at least ", kLengthBytes, '.');
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{bytes[i]} << (8 * i);
+  if (length > kMaxHeaderBytes)
+    fail_data(path, "the header is too long: bytes 0 to 7 say ", length, ", at most ", kMaxHeaderBytes,
+              " are allowed. The file is damaged or of another kind.");
+  if (length > bytes.size() - kLengthBytes)
+    fail_data(path, "the file ends inside the header: got ", bytes.size(), " bytes, expected at least ",
+              length + kLengthBytes, '.');
+  return static_cast<size_t>(length);
+}
+
+// The tensors must cover the data, one after the other. Sorts them so.
+void check_offsets(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, const std::string& path) {
+  std::stable_sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
+  });
+  int64_t end = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.offset != end)
+      fail_data(path, "the data has ", entry.offset > end ? "a hole before" : "an overlap at", " tensor '", entry.name,
+                "': it begins at ", entry.offset, ", expected ", end, '.');
+    end += entry.bytes;  // cannot overflow: offset + bytes was an int64 in the file
+  }
+  if (end != data_bytes)
+    fail_data(path, "the length of the file does not fit: the tensors need ", end, " bytes of data, the file has ",
+              data_bytes, '.');
+}
+
+// Returns whether the checksums are there; throws when they are wrong.
+bool check_checksums(const std::vector<uint8_t>& bytes, size_t json_bytes,
+                     const std::map<std::string, std::string>& metadata, const std::string& path) {
+  const auto data_crc = metadata.find(std::string(kDataCrcKey)), own_crc = metadata.find(std::string(kHeaderCrcKey));
+  if (data_crc == metadata.end() && own_crc == metadata.end()) return false;
+  constexpr std::string_view kHint =
+      " The file is damaged, or another program has changed it and kept our metadata (then remove both checksums).";
+  if (data_crc == metadata.end() || own_crc == metadata.end())
+    fail_data(path, "of the metadata ", kDataCrcKey, " and ", kHeaderCrcKey, " one is missing.", kHint);
+  const std::string_view front(reinterpret_cast<const char*>(bytes.data()), kLengthBytes + json_bytes);
+  const size_t place = header_crc_place(front.substr(kLengthBytes));
+  if (place == std::string_view::npos) fail_data(path, "the metadata ", kHeaderCrcKey, " is not in its form.", kHint);
+  const std::string header_now = header_crc(front, place);
+  if (header_now != own_crc->second)
+    fail_data(path, "the checksum of the header (bytes 0 to ", front.size(), ") is wrong: got ", header_now,
+              ", the file says ", own_crc->second, '.', kHint);
+  const std::string data_now = crc_text(crc32c(bytes.data() + front.size(), bytes.size() - front.size()));
+  if (data_now != data_crc->second)
+    fail_data(path, "the checksum of the data (from byte ", front.size(), ") is wrong: got ", data_now,
+              ", the file says ", data_crc->second, '.', kHint);
+  return true;
+}
+
+}  // namespace
+
+SafetensorsFile SafetensorsFile::read(const std::string& path) { return parse(file_system().read(path), path); }
+
+SafetensorsFile SafetensorsFile::parse(std::vector<uint8_t> bytes, const std::string& path) {
+  const size_t json_bytes = header_length(bytes, path);
+  const std::string_view json(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, json_bytes);
+  Header header = parse_header(json, path);
+  SafetensorsFile file;
+  file.data_begin_ = kLengthBytes + json_bytes;
+  check_offsets(header.entries, static_cast<int64_t>(bytes.size() - file.data_begin_), path);
+  file.has_checksums_ = check_checksums(bytes, json_bytes, header.metadata, path);
+  file.path_ = path;
+  file.bytes_ = std::move(bytes);
+  file.metadata_ = std::move(header.metadata);
+  file.entries_ = std::move(header.entries);
+  for (size_t i = 0; i < file.entries_.size(); ++i) file.index_.emplace(file.entries_[i].name, i);
+  return file;
+}
+
+const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) fail_data(path_, "there is no tensor '", name, "' in the file.");
+  return entries_[found->second];
+}
+
+const uint8_t* SafetensorsFile::data(std::string_view name) const {
+  return bytes_.data() + data_begin_ + entry(name).offset;
+}
+
+}  // namespace bitgrad

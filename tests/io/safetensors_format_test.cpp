@@ -1,0 +1,121 @@
+// What the reader takes from other programs, and what it refuses.
+#include <string>
+#include <vector>
+
+#include "bitgrad/io/safetensors.h"
+#include "io/safetensors_support.h"
+#include "support/catch.h"
+
+namespace bitgrad {
+namespace {
+
+using test::contains;
+using test::file_of;
+using test::refusal;
+
+TEST_CASE("Files of other programs load: any order of the text, white space, no metadata") {
+  const std::string json =
+      R"( {"b" : {"shape":[2],"data_offsets":[1,5],"dtype":"F16"}, "a":{"dtype":"U8","shape":[1,1],"data_offsets":[0,1]}}  )";
+  const SafetensorsFile file = SafetensorsFile::parse(file_of(json.substr(1), "\x01\x02\x03\x04\x05"), "p");
+  CHECK(!file.has_checksums());
+  CHECK(file.metadata().empty());
+  CHECK(file.entries()[0].name == "a");
+  CHECK(file.entries()[1].name == "b");
+  CHECK(*file.data("b") == 2);
+  CHECK(contains(refusal(json, "\x01\x02\x03\x04\x05"), "does not begin with '{'"));
+  CHECK(refusal("{}", "").empty());
+  CHECK(refusal(R"({"__metadata__":{"format":"pt"}})", "").empty());
+  CHECK(refusal(R"({"a":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3]}})", "abc").empty());
+}
+
+TEST_CASE("Headers that are not in the format are refused with what and where") {
+  struct Case {
+    const char* json;
+    const char* says;
+  };
+  const Case cases[] = {
+      {R"([])", "does not begin with '{'"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})", "not valid JSON near its byte"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}} x)", "not valid JSON near its byte"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},})", "not valid JSON"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]} /* c */})", "not valid JSON"},
+      {"{\"a\xFF\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "not valid JSON"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}})",
+       "at 'a': the name occurs twice"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}})",
+       "at 'a': the name occurs twice"},
+      {R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       "at 'a', key 'dtype': the key occurs twice"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1}})", "at 'a', key 'x': unknown key"},
+      {R"({"__metadata__":{"k":"1","k":"2"}})", "at '__metadata__', key 'k': the key occurs twice"},
+      {R"({"__metadata__":{},"__metadata__":{}})", "the name occurs twice"},
+      {R"({"__metadata__":{"k":1}})", "key 'k': a number stands where none is expected"},
+      {R"({"__metadata__":{"k":{"x":"y"}}})", "an object stands where"},
+      {R"({"__metadata__":{"k":["y"]}})", "a list stands where"},
+      {R"({"__metadata__":"text"})", "a text stands where"},
+      {R"({"a":null})", "null stands"},
+      {R"({"a":true})", "truth value"},
+      {R"({"a":[[[[1]]]]})", "a list stands where"},
+      {R"({"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}})", "a list stands where"},
+      {R"({"a":{"dtype":"U8","shape":[{}],"data_offsets":[0,1]}})", "an object stands where"},
+      {R"({"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}})", "a text stands where"},
+      {R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", "key 'dtype': a number stands where"},
+      {R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", "key 'shape': a number stands where"},
+      {R"({"a":{"dtype":"U8","shape":[1]}})", "missing"},
+      {R"({"a":{}})", "missing"},
+      {R"({"a":{"dtype":"INT3","shape":[1],"data_offsets":[0,1]}})", "unknown dtype: got 'INT3', expected one of BOOL"},
+      {R"({"a":{"dtype":"u8","shape":[1],"data_offsets":[0,1]}})", "unknown dtype: got 'u8'"},
+      {R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", "key 'shape': a number is negative"},
+      {R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", "not whole"},
+      {R"({"a":{"dtype":"U8","shape":[1e0],"data_offsets":[0,1]}})", "not whole"},
+      {R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", "a number is too large"},
+      {R"({"a":{"dtype":"U8","shape":[99999999999999999999999],"data_offsets":[0,1]}})", "not whole"},
+      {R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,1]}})", "too many elements"},
+      {R"({"a":{"dtype":"U8","shape":[4294967296,0,4294967296],"data_offsets":[0,0]}})", "too many elements"},
+      {R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", "whole bytes"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", "data_offsets: got 1 numbers, expected 2"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}})", "got 3 numbers"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", "the end lies before the begin"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,1]}})", "do not fit dtype and shape: got 1, expected 4"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "the tensors need 2 bytes of data, the file has 1"},
+      {R"({})", "the tensors need 0 bytes of data, the file has 1"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+       "a hole before tensor 'a': it begins at 1, expected 0"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       "an overlap at tensor 'b'"},
+      {R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[9,9]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       "a hole before tensor 'a'"},
+      {R"({"__metadata__":{"bitgrad.crc32c":"00000000"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       "one is missing"},
+      {R"({"__metadata__":{"bitgrad.header_crc32c":"00000000"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       "one is missing"},
+      {R"({"__metadata__":{"bitgrad.crc32c":"0","bitgrad.header_crc32c":"0"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       "not in its form"},
+      {R"({"__metadata__":{"bitgrad.crc32c":"00000000","bitgrad.header_crc32c":"00000000"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       "the checksum of the header"},
+  };
+  for (const Case& c : cases) {
+    const std::string text = refusal(c.json, "x");
+    INFO(c.json << " -> " << text);
+    CHECK(contains(text, c.says));
+    CHECK(!contains(text, "wrong form"));
+  }
+}
+
+TEST_CASE("Absurd lengths, depths and ranks are refused at once") {
+  std::vector<uint8_t> bytes(8, 0xFF);
+  CHECK(contains(refusal(bytes), "the header is too long"));
+  bytes = {0x01, 0xE1, 0xF5, 0x05, 0, 0, 0, 0};  // 100,000,001
+  CHECK(contains(refusal(bytes), "the header is too long"));
+  bytes[0] = 0;
+  CHECK(contains(refusal(bytes), "ends inside the header"));
+  CHECK(contains(refusal("{\"a\":" + std::string(1000000, '['), ""), "a list stands where"));
+  std::string shape = "1";
+  for (int i = 0; i < 40; ++i) shape += ",1";
+  CHECK(contains(refusal("{\"a\":{\"dtype\":\"U8\",\"shape\":[" + shape + "],\"data_offsets\":[0,1]}}", "x"),
+                 "longer than"));
+  CHECK(contains(refusal("", ""), "does not begin"));
+}
+
+}  // namespace
+}  // namespace bitgrad
