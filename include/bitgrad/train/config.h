@@ -1,0 +1,206 @@
+// The configuration of a run: read from YAML with a closed schema, checked as a whole, and written back.
+//
+// Every key has one line in src/train/config/keys.inc; docs/configuration.md is the reference made from it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/dtype/dtype.h"
+#include "bitgrad/tensor/quant_params.h"
+
+namespace bitgrad {
+
+// Where something was written: line and column count from 1 (columns in characters); argument 0 is the file, N the N-th override.
+// All marks compare equal: where a value was written is no part of what a configuration says.
+struct SourceMark {
+  int argument = 0, line = 1, col = 1;
+  friend bool operator==(SourceMark, SourceMark) { return true; }
+};
+
+// One finding of the reader, without its position.
+struct ConfigDiagnostic {
+  SourceMark mark;
+  std::string message;
+};
+
+// What a bad configuration throws (code kUsage). what() is the whole report, sorted by line, with source lines and carets.
+class ConfigError : public Error {
+ public:
+  ConfigError(const std::string& report, std::vector<ConfigDiagnostic> diagnostics)
+      : Error(report, ErrorCode::kUsage), diagnostics_(std::move(diagnostics)) {}
+  const std::vector<ConfigDiagnostic>& diagnostics() const noexcept { return diagnostics_; }
+
+ private:
+  std::vector<ConfigDiagnostic> diagnostics_;
+};
+
+// A length of training: "40 epochs", "500 steps" (optimizer steps).
+struct Quantity {
+  enum class Unit : uint8_t { kSteps, kEpochs };
+  int64_t value = 0;
+  Unit unit = Unit::kSteps;
+  friend bool operator==(const Quantity&, const Quantity&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Quantity& quantity);
+
+// First values of a parameter: "uniform(a,b)", "normal(mean,sd)", or a kind without numbers.
+struct InitConfig {
+  std::string kind = "glorot_uniform";
+  double a = 0.0, b = 0.0;
+  friend bool operator==(const InitConfig&, const InitConfig&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const InitConfig& init);
+
+// How weights or activations are held. A float dtype uses dtype, init, latent_clamp and grad only.
+struct QuantConfig {
+  DType dtype = dtypes::fp32;
+  std::string scheme;                  // empty for a float dtype
+  std::string alpha = "none";          // scheme binary: none (s = 1), tensor, channel (mean abs x)
+  Granularity granularity;             // tensor, or channel(0) for weights
+  std::string rounding = "nearest";
+  std::string ste;                     // empty for a float dtype
+  double scale = 1.0, offset = 0.0;    // scheme fixed
+  InitConfig init;                     // weights
+  std::optional<double> latent_clamp;  // weights: masters are kept in [-c, c]
+  DType grad = dtypes::fp32;           // dtype of the gradient
+  friend bool operator==(const QuantConfig&, const QuantConfig&) = default;
+};
+
+// One layer; fields that its kind does not have keep their defaults.
+struct LayerConfig {
+  std::string kind;           // a name of layer kinds: quantize, dropout, linear, ...
+  int64_t out = 0;            // linear
+  bool bias = true;           // linear
+  double p = 0.0;             // dropout
+  double eps = 0.0;           // batch_norm, tensor_norm
+  double momentum = 0.0;      // batch_norm, tensor_norm
+  QuantConfig quant;          // linear: its weights; quantize: its codes. Defaults of `quant:` and own keys are merged
+  SourceMark mark;            // of the kind
+  friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
+};
+
+struct DatasetConfig {
+  std::string format;            // idx, digits, or a registered one
+  std::string images, labels;    // idx: paths, absolute or under data.root
+  int64_t classes = 0;           // idx: 0 is the format's default
+  int64_t size = 0, seed = 1;    // digits
+  std::string split;             // train or test
+  SourceMark mark;
+  friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
+};
+
+struct RunSection {
+  std::string name, dir;
+  int64_t seed = 0;
+  std::string bits;  // fast | strict
+  friend bool operator==(const RunSection&, const RunSection&) = default;
+};
+
+struct DeviceSection {
+  std::string kind;
+  std::optional<int64_t> threads;  // none: auto
+  friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
+};
+
+struct DataSection {
+  // As resolved: the key, else $BITGRAD_DATA, else the folder of the config, always absolute; empty when no file is read.
+  std::string root;
+  DatasetConfig train;
+  std::optional<DatasetConfig> test;
+  std::array<double, 2> affine{1.0, 0.0};  // [a, b]: a * (pixel / 255) + b
+  friend bool operator==(const DataSection&, const DataSection&) = default;
+};
+
+struct QuantSection {
+  QuantConfig weights;                     // what a linear layer takes
+  std::optional<QuantConfig> activations;  // what a quantize layer takes
+  int64_t requantize_every = 1;            // N, microbatches; a multiple of A
+  friend bool operator==(const QuantSection&, const QuantSection&) = default;
+};
+
+struct BatchSection {
+  int64_t global = 0, micro = 0;
+  int64_t accumulate() const { return global / micro; }  // A
+  friend bool operator==(const BatchSection&, const BatchSection&) = default;
+};
+
+struct OptimConfig {
+  std::string name;
+  double lr = 0.0;
+  std::array<double, 2> betas{};                // adam, adamw
+  double eps = 0.0;                             // adam, adamw
+  double weight_decay = 0.0;                    // sgd, adamw: decoupled
+  double momentum = 0.0;                        // sgd
+  bool nesterov = false;                        // sgd
+  std::optional<double> clip_norm, clip_value;  // value first, then norm
+  friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
+};
+
+struct ScheduleConfig {
+  std::string name;
+  Quantity warmup;      // linear from 0; 0: none
+  Quantity every;       // step, exponential
+  double factor = 0.0;  // step: rate times this at each `every`
+  double gamma = 0.0;   // exponential: rate * gamma^(t / every)
+  double final = 0.0;   // cosine: the last rate as a part of the first
+  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
+};
+
+struct EvalSection {
+  Quantity every;
+  int64_t batch = 0;
+  friend bool operator==(const EvalSection&, const EvalSection&) = default;
+};
+
+struct TrainSection {
+  Quantity stop;
+  EvalSection eval;
+  friend bool operator==(const TrainSection&, const TrainSection&) = default;
+};
+
+// The text that a configuration was read from. All origins compare equal, as marks do.
+struct ConfigOrigin {
+  std::string name;                    // of the file, for messages
+  std::string text;                    // of the file, as it was
+  std::vector<std::string> overrides;  // as given
+  friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
+};
+
+struct RunConfig {
+  int64_t version = 1;
+  RunSection run;
+  DeviceSection device;
+  DataSection data;
+  std::vector<LayerConfig> layers;
+  QuantSection quant;
+  BatchSection batch;
+  std::string loss;
+  OptimConfig optim;
+  ScheduleConfig schedule;
+  TrainSection train;
+  Quantity checkpoint_every;
+  Quantity log_every;
+  ConfigOrigin origin;
+  friend bool operator==(const RunConfig&, const RunConfig&) = default;
+};
+
+// Reads and checks a file. Overrides are "a.b=value", "a.0.b=value" for items of lists, or "~a.b" (back to the default); they count
+// from 1 in messages, and the last one for a key holds. Throws ConfigError with everything that is wrong.
+RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+// The same for text; `name` stands for the file in messages, and its folder is where relative paths start.
+RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
+// The resolved configuration, complete: every key that applies, with defaults. Reads back to an equal RunConfig.
+std::string to_yaml(const RunConfig& config);
+// A finding of a later stage (a model that does not fit the data) in the form of the reader's own, at a mark of this config.
+ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message);
+// The tables of docs/configuration.md.
+std::string config_reference();
+
+}  // namespace bitgrad

@@ -1,0 +1,77 @@
+// Learner: model, optimizer, requantization policy and counters: everything that one step of training moves, and all that a checkpoint holds.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bitgrad/dist/communicator.h"
+#include "bitgrad/nn/module.h"
+#include "bitgrad/optim/optimizer.h"
+#include "bitgrad/optim/requant.h"
+
+namespace bitgrad {
+
+// A loss: sum over samples (docs/numerics.md section 6).
+using LossFunction = std::function<Var(const Var& logits, std::span<const int32_t> labels)>;
+std::vector<std::string> loss_names();
+// Throws Error for an unknown name.
+LossFunction find_loss(const std::string& name);
+
+struct StepResult {
+  double loss = 0;      // sum over the microbatch
+  int64_t correct = 0;  // rows whose largest logit is the label's
+  int64_t samples = 0;
+  bool stepped = false;  // the optimizer ran: a boundary where a checkpoint may lie
+};
+
+class Learner {
+ public:
+  // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an optimizer step.
+  // bf16 gradients are summed with stochastic rounding when policy.accumulate > 8.
+  Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
+          std::function<float(int64_t)> learning_rate, uint64_t seed);
+
+  // Layouts for these numbers of rows (0: none), and a check that the model takes [rows, features] fp32 and gives `classes` numbers.
+  void plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows);
+
+  // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are requantized when due.
+  // x [n, features] fp32. Throws Error(kNonFinite) that names the tensor when a value or gradient is not finite; nothing was updated then.
+  StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
+  // Steps with what the window holds so far (if anything), and requantizes: the end of a run.
+  void flush();
+  // Logits without a tape, in evaluation mode.
+  Tensor predict(const Tensor& x);
+  // Loss and hits of one batch in evaluation mode.
+  StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
+
+  Module& model() { return *model_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  StepState& state() { return state_; }
+  const RequantPolicy& policy() const { return policy_; }
+  float learning_rate() const { return learning_rate_(state_.step); }
+  // Samples in the open window: 0 on a step boundary.
+  int64_t window_samples() const { return window_samples_; }
+  // Forgets the open window's gradients.
+  void drop_window();
+
+ private:
+  void end_window();
+  void requantize();
+  void check_flags(const char* when);
+
+  StepState state_;
+  std::shared_ptr<Module> model_;
+  LossFunction loss_;
+  std::unique_ptr<Optimizer> optimizer_;
+  RequantPolicy policy_;
+  std::function<float(int64_t)> learning_rate_;
+  LocalCommunicator local_;
+  Communicator* comm_ = &local_;
+  std::vector<Parameter*> parameters_;
+  int64_t window_samples_ = 0;
+};
+
+}  // namespace bitgrad

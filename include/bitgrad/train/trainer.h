@@ -1,0 +1,90 @@
+// Trainer: the loop of a run over epochs, evaluations and checkpoints. Owns nothing numeric: that is the Learner's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/train/config.h"
+#include "bitgrad/train/learner.h"
+
+namespace bitgrad {
+
+// The learner of a configuration: model, loss, optimizer, schedule, layouts. `features`, `classes` and `train_size` come from the data.
+// Throws ConfigError at the layer that does not fit.
+std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size);
+// The data set of a section of the configuration ("train" or "test").
+std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section);
+
+// Mean loss, accuracy in percent.
+struct Evaluation {
+  double loss = 0, accuracy = 0;
+  int64_t samples = 0;
+};
+Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
+
+// What the trainer tells while it runs.
+struct TrainEvent {
+  int64_t step = 0, epoch = 0;
+  int64_t microbatch = 0, microbatches_total = 0;
+  double loss = 0, accuracy = 0;  // means since the last event of this kind
+  double lr = 0;
+  double samples_per_s = 0;
+  double seconds = 0, eta_seconds = 0;
+};
+struct EvalEvent {
+  std::string split;
+  int64_t epoch = 0, step = 0;
+  double loss = 0, accuracy = 0;
+  bool best = false;
+};
+enum class StopRequest { kNone, kInterrupt, kTerminate };
+struct TrainHooks {
+  std::function<void(const TrainEvent&)> on_progress;            // each log interval
+  std::function<void(const TrainEvent&)> on_tick;                // each optimizer step; for progress bars, must be cheap
+  std::function<void(const EvalEvent&)> on_eval;
+  std::function<void(const std::string& path)> on_checkpoint;
+  std::function<StopRequest()> stop_requested;                   // polled every microbatch; the open window is finished first
+};
+
+struct TrainOutcome {
+  StopRequest stopped = StopRequest::kNone;  // kNone: ran to the end
+  RunCounters counters;
+  std::string state_hash;
+  double seconds = 0;  // of the whole run, also before a resume
+  int64_t optimizer_steps = 0;
+};
+
+class Trainer {
+ public:
+  // Opens the data and builds the learner. Applies device.threads and run.bits to the process.
+  explicit Trainer(RunConfig config);
+  ~Trainer();
+
+  // Goes on from a checkpoint of the same configuration.
+  void resume(const std::string& checkpoint);
+  // Trains to train.stop. `folder`: an existing run folder, which gets metrics.jsonl, last.safetensors, best.safetensors and summary.json;
+  // empty: nothing is written.
+  TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
+  // data.test, or data.train when there is none.
+  Evaluation evaluate_test();
+
+  Learner& learner() { return *learner_; }
+  const RunConfig& config() const { return config_; }
+  const RunCounters& counters() const { return counters_; }
+  int64_t total_microbatches() const { return total_microbatches_; }
+
+ private:
+  class Loop;
+  RunConfig config_;
+  std::string config_yaml_;
+  std::unique_ptr<Dataset> train_data_, test_data_;
+  std::unique_ptr<Learner> learner_;
+  RunCounters counters_;
+  int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;
+};
+
+}  // namespace bitgrad

@@ -1,0 +1,131 @@
+// From a configuration to a learner: layers, quantizers, optimizer, schedule, data sets.
+#include <algorithm>
+#include <cmath>
+
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/optim/schedule.h"
+#include "bitgrad/quant/rounding.h"
+#include "bitgrad/train/trainer.h"
+
+namespace bitgrad {
+namespace {
+
+QuantSpec quant_spec(const QuantConfig& q) {
+  QuantSpec spec;
+  spec.dtype = q.dtype;
+  spec.scheme = q.scheme;
+  spec.granularity = q.alpha == "channel" ? Granularity::channel(0) : q.granularity;
+  spec.alpha = q.alpha != "none";
+  spec.rounding = parse_rounding(q.rounding);
+  spec.ste = parse_ste(q.ste);
+  spec.scale = static_cast<float>(q.scale);
+  spec.offset = static_cast<float>(q.offset);
+  return spec;
+}
+
+ParameterSpec parameter_spec(const QuantConfig& q) {
+  ParameterSpec spec;
+  if (!q.dtype.is_float()) spec.quant = quant_spec(q);
+  spec.grad = q.grad;
+  spec.init = {q.init.kind, q.init.a, q.init.b};
+  if (q.latent_clamp) spec.latent_clamp = static_cast<float>(*q.latent_clamp);
+  return spec;
+}
+
+LayerSpec layer_spec(const LayerConfig& c) {
+  LayerSpec spec;
+  spec.kind = c.kind;
+  spec.out = c.out;
+  spec.bias = c.bias;
+  spec.p = c.p;
+  spec.eps = static_cast<float>(c.eps);
+  spec.momentum = static_cast<float>(c.momentum);
+  if (c.kind == "linear") spec.weight = parameter_spec(c.quant);
+  if (c.kind == "quantize") spec.activation = quant_spec(c.quant);
+  return spec;
+}
+
+OptimizerSpec optimizer_spec(const OptimConfig& c) {
+  OptimizerSpec spec;
+  spec.name = c.name;
+  spec.momentum = static_cast<float>(c.momentum);
+  spec.nesterov = c.nesterov;
+  spec.beta1 = c.betas[0];
+  spec.beta2 = c.betas[1];
+  spec.eps = static_cast<float>(c.eps);
+  spec.weight_decay = static_cast<float>(c.weight_decay);
+  spec.clip_value = static_cast<float>(c.clip_value.value_or(0));
+  spec.clip_norm = static_cast<float>(c.clip_norm.value_or(0));
+  return spec;
+}
+
+// Optimizer steps of a length; epochs need not be whole steps when windows run across them.
+int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accumulate) {
+  if (q.unit == Quantity::Unit::kSteps) return q.value;
+  return std::llround(static_cast<double>(q.value) * static_cast<double>(microbatches_per_epoch) / static_cast<double>(accumulate));
+}
+
+ScheduleSpec schedule_spec(const RunConfig& config, int64_t microbatches_per_epoch) {
+  const ScheduleConfig& c = config.schedule;
+  const auto steps = [&](const Quantity& q) { return to_steps(q, microbatches_per_epoch, config.batch.accumulate()); };
+  ScheduleSpec spec;
+  spec.name = c.name;
+  spec.every = std::max<int64_t>(steps(c.every), 1);
+  spec.factor = c.factor > 0 ? c.factor : 1.0;
+  spec.gamma = c.gamma > 0 ? c.gamma : 1.0;
+  spec.final = c.final;
+  spec.warmup = steps(c.warmup);
+  spec.total = std::max<int64_t>(steps(config.train.stop), 1);
+  check_schedule(spec);
+  return spec;
+}
+
+std::shared_ptr<Sequential> build_model(const RunConfig& config, int64_t features) {
+  auto model = std::make_shared<Sequential>();
+  TensorMeta meta;
+  meta.features = features;
+  for (const LayerConfig& layer : config.layers) {
+    try {
+      auto module = make_layer(layer_spec(layer), meta.features);
+      meta = module->plan(meta);
+      model->append(std::move(module));
+    } catch (const Error& e) {
+      throw config_error_at(config, layer.mark, e.what());
+    }
+  }
+  return model;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section) {
+  DatasetSpec spec;
+  spec.format = section.format;
+  spec.images = section.images;
+  spec.labels = section.labels;
+  spec.root = config.data.root;
+  spec.split = section.split;
+  spec.size = section.size;
+  spec.classes = section.classes;
+  spec.seed = static_cast<uint64_t>(section.seed);
+  spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
+  return make_dataset(spec);
+}
+
+std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size) {
+  const int64_t per_epoch = (train_size + config.batch.micro - 1) / config.batch.micro;
+  const ScheduleSpec schedule = schedule_spec(config, per_epoch);
+  const double lr = config.optim.lr;
+  auto learner = std::make_unique<Learner>(build_model(config, features), find_loss(config.loss), optimizer_spec(config.optim),
+                                           RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
+                                           [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
+                                           static_cast<uint64_t>(config.run.seed));
+  try {
+    learner->plan(features, classes, config.batch.micro, config.train.eval.batch);
+  } catch (const Error& e) {
+    throw config_error_at(config, config.layers.back().mark, e.what());
+  }
+  return learner;
+}
+
+}  // namespace bitgrad

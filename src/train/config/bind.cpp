@@ -1,0 +1,135 @@
+#include "train/config/bind.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "train/config/fields.h"
+#include "train/config/numbers.h"
+#include "train/config/quantizer.h"
+
+namespace bitgrad::config {
+namespace {
+
+// Reads the keys of one map; nullptr: all defaults.
+class Reader {
+ public:
+  Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
+  template <typename T>
+  void operator()(std::string_view key, T& field) const {
+    const KeySpec* spec = find_key(group_, key);
+    ensure(spec != nullptr, "config", "no key ", group_, '.', key);
+    if (const Node* node = map_ ? map_->child(key) : nullptr)
+      assign(field, node->value);
+    else if (spec->has_default())
+      assign(field, default_value(*spec));
+  }
+
+ private:
+  std::string_view group_;
+  const Node* map_;
+};
+
+const Node* child(const Node* map, std::string_view key) { return map ? map->child(key) : nullptr; }
+
+void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
+  out.split = std::move(split);
+  if (!map) return;
+  out.mark = map->mark;
+  visit_dataset(Reader("dataset", map), out);
+  // Keys of other formats keep the field's own defaults, so that configs compare equal by what they say.
+  const DatasetConfig plain;
+  if (!find_key("dataset", "size")->applies(out.format)) out.split.clear(), out.seed = plain.seed, out.size = plain.size;
+}
+
+LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* quant, Report& report) {
+  LayerConfig layer;
+  layer.kind = entry.key;
+  layer.mark = entry.key_mark;
+  visit_layer(Reader(layer.kind, &entry.node), layer);
+  const auto base = [&](std::string_view key) { return child(quant, key); };
+  if (layer.kind == "quantize" && sound(quant, "activations"))
+    layer.quant = resolve_quantizer({&entry.node, base("activations"), concat(path, ".quantize"), entry.key_mark, false}, report);
+  if (layer.kind == "linear" && sound(quant, "weights")) {
+    const Entry* own = entry.node.find("weights");
+    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(path, ".linear.weights"), own ? own->key_mark : entry.key_mark, true}, report);
+  }
+  return layer;
+}
+
+void bind_layers(const Node& root, RunConfig& config, Report& report) {
+  const Node* layers = child(root.child("model"), "layers");
+  if (!layers || !sound(&root, "quant")) return;
+  for (size_t i = 0; i < layers->items.size(); ++i) {
+    const Node& item = layers->items[i];
+    if (!item.bad && item.suspects.empty() && !item.entries.empty())
+      config.layers.push_back(bind_layer(item.entries[0], concat("model.layers.", i), root.child("quant"), report));
+  }
+}
+
+void bind_quant(const Node& root, RunConfig& config, Report& report) {
+  const Node* quant = root.child("quant");
+  if (!sound(&root, "quant") && !quant) return;
+  if (const Entry* weights = quant ? quant->find("weights") : nullptr)
+    config.quant.weights = resolve_quantizer({&weights->node, nullptr, "quant.weights", weights->key_mark, true}, report);
+  if (const Entry* activations = quant ? quant->find("activations") : nullptr)
+    config.quant.activations = resolve_quantizer({&activations->node, nullptr, "quant.activations", activations->key_mark, false}, report);
+  Reader("quant", quant)("requantize_every", config.quant.requantize_every);
+}
+
+std::string absolute_text(const std::filesystem::path& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+
+// data.root, else $BITGRAD_DATA, else the config's folder. A relative root starts at the config's folder, on the command line at the current one.
+std::string data_root(const Node* data, const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(name).parent_path();
+  const Node* node = child(data, "root");
+  if (node && std::holds_alternative<std::string>(node->value)) {
+    const std::filesystem::path root = std::get<std::string>(node->value);
+    return absolute_text(node->mark.argument > 0 ? root : folder / root);
+  }
+  const char* environment = std::getenv("BITGRAD_DATA");
+  if (environment && *environment) return absolute_text(environment);
+  return absolute_text(folder.empty() ? "." : folder);
+}
+
+std::string name_of_file(const std::string& name) {
+  std::string stem = std::filesystem::path(name).stem().string().substr(0, 64);
+  for (char& c : stem)
+    if (!is_name(std::string(1, c)) && c != '.' && c != '-') c = '_';
+  return is_name(stem) ? stem : "run";
+}
+
+}  // namespace
+
+RunConfig bind(const Node& root, const std::string& name, Report& report) {
+  RunConfig config;
+  config.run.name = name_of_file(name);
+  Reader top("", &root);
+  top("version", config.version);
+  top("loss", config.loss);
+  visit_run(Reader("run", root.child("run")), config.run);
+  visit_device(Reader("device", root.child("device")), config.device);
+  const Node* data = root.child("data");
+  bind_dataset(child(data, "train"), "train", config.data.train);
+  if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
+  Reader("data", data)("affine", config.data.affine);
+  const bool files = !config.data.train.images.empty() || (config.data.test && !config.data.test->images.empty());
+  if (files) config.data.root = data_root(data, name);
+  visit_batch(Reader("batch", root.child("batch")), config.batch);
+  if (!child(root.child("batch"), "micro")) config.batch.micro = config.batch.global;
+  config.quant.requantize_every = config.batch.micro > 0 ? std::max<int64_t>(1, config.batch.accumulate()) : 1;
+  bind_quant(root, config, report);
+  bind_layers(root, config, report);
+  visit_optim(Reader("optim", root.child("optim")), config.optim);
+  visit_schedule(Reader("schedule", root.child("schedule")), config.schedule);
+  const Node* train = root.child("train");
+  Reader("train", train)("stop", config.train.stop);
+  config.train.eval.batch = config.batch.micro;
+  visit_eval(Reader("eval", child(train, "eval")), config.train.eval);
+  Reader("checkpoint", root.child("checkpoint"))("every", config.checkpoint_every);
+  Reader("log", root.child("log"))("every", config.log_every);
+  check_contradictions(root, config, report);
+  return config;
+}
+
+}  // namespace bitgrad::config

@@ -1,0 +1,20 @@
+// Checked tree -> RunConfig.
+#pragma once
+
+#include "train/config/validate.h"
+
+namespace bitgrad::config {
+
+// Puts a read value into a field; a value that is not there (monostate: reported before) leaves the field.
+template <typename T>
+void assign(T& field, const Value& value) {
+  if (const T* read = std::get_if<T>(&value)) field = *read;
+}
+
+// Reads every key, with defaults, and reports contradictions. `name`: of the file, for run.name and relative paths.
+RunConfig bind(const Node& root, const std::string& name, Report& report);
+
+// Contradictions between keys that are sound themselves. Called by bind.
+void check_contradictions(const Node& root, RunConfig& config, Report& report);
+
+}  // namespace bitgrad::config

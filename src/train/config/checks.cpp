@@ -1,0 +1,113 @@
+// Contradictions between keys. Each check is silent when one of its keys is wrong already or was probably meant by an unknown key.
+#include <algorithm>
+
+#include "train/config/bind.h"
+
+namespace bitgrad::config {
+namespace {
+
+class Checks {
+ public:
+  Checks(const Node& root, RunConfig& config, Report& report) : root_(root), config_(config), report_(report) {}
+
+  void run() {
+    batch();
+    requantize();
+    affine();
+    schedule();
+    momentum();
+    evaluation();
+    last_layer();
+  }
+
+ private:
+  // Whether the key at this path, and every map on the way, can be relied on (or is absent for certain).
+  bool sound_path(const std::string& path) const {
+    const Node* node = &root_;
+    for (const std::string& part : split(path, '.')) {
+      if (!sound(node, part)) return false;
+      node = node ? node->child(part) : nullptr;
+    }
+    return true;
+  }
+  const Node* find(const std::string& path) const {
+    const Node* node = &root_;
+    for (const std::string& part : split(path, '.'))
+      if (node) node = node->child(part);
+    return node;
+  }
+  // Reports at the value of the first path that is set (one of the command line goes first).
+  void contradiction(std::initializer_list<const char*> paths, const std::string& message) {
+    const Node* blamed = nullptr;
+    for (const char* path : paths) {
+      const Node* node = find(path);
+      if (node && (!blamed || (blamed->mark.argument == 0 && node->mark.argument > 0))) blamed = node;
+    }
+    report_.error(blamed ? blamed->mark : SourceMark{0, 1, 1}, message, blamed ? blamed->length() : 1);
+  }
+
+  // "300 or 400": multiples of `unit` next to x.
+  static std::string neighbours(int64_t x, int64_t unit) {
+    const int64_t below = x / unit * unit, above = below + unit;
+    return below > 0 ? concat(below, " or ", above) : concat(above);
+  }
+
+  bool batch_is_good() const {
+    return sound_path("batch.global") && sound_path("batch.micro") && config_.batch.micro > 0 && config_.batch.global % config_.batch.micro == 0;
+  }
+  void batch() {
+    if (!sound_path("batch.global") || !sound_path("batch.micro") || batch_is_good()) return;
+    const auto [global, micro] = config_.batch;
+    contradiction({"batch.global", "batch.micro"}, concat("batch.global (", global, ") is not a multiple of batch.micro (", micro, "); nearest: ", neighbours(global, micro)));
+  }
+  void requantize() {
+    if (!batch_is_good() || !sound_path("quant.requantize_every")) return;
+    const int64_t a = config_.batch.accumulate(), n = config_.quant.requantize_every;
+    if (n % a != 0)
+      contradiction({"quant.requantize_every", "batch.global"},
+                    concat("quant.requantize_every (", n, ") is not a multiple of A = batch.global / batch.micro = ", a, "; nearest: ", neighbours(n, a)));
+  }
+  void affine() {
+    if (sound_path("data.affine") && config_.data.affine[0] == 0.0) contradiction({"data.affine"}, "data.affine: a factor of 0 makes all pixels equal");
+  }
+
+  static bool at_least(const Quantity& a, const Quantity& b) { return a.unit == b.unit && a.value >= b.value; }
+  void schedule() {
+    if (!sound_path("schedule.warmup") || !sound_path("train.stop") || !find("train.stop")) return;
+    const Quantity &warmup = config_.schedule.warmup, &stop = config_.train.stop;
+    if (warmup.value > 0 && at_least(warmup, stop))
+      contradiction({"schedule.warmup", "train.stop"}, concat("schedule.warmup (", warmup, ") is not shorter than train.stop (", stop, ')'));
+  }
+  void momentum() {
+    if (config_.optim.nesterov && config_.optim.name == "sgd" && sound_path("optim.momentum") && config_.optim.momentum == 0.0)
+      contradiction({"optim.nesterov", "optim.momentum"}, "optim.nesterov needs optim.momentum above 0");
+  }
+  void evaluation() {
+    if (find("train.eval") && !find("train.eval")->entries.empty() && sound_path("data.test") && !find("data.test"))
+      contradiction({"train.eval"}, "train.eval needs data.test, which is not given");
+  }
+
+  // The output is a linear layer's, at most normalised: anything else would cut off or disturb the scores.
+  void last_layer() {
+    const Node* layers = find("model.layers");
+    if (!layers || !sound_path("model.layers") || config_.layers.size() != layers->items.size()) return;
+    const auto is_norm = [](const LayerConfig& layer) { return layer.kind == "batch_norm" || layer.kind == "tensor_norm"; };
+    const auto last = std::find_if_not(config_.layers.rbegin(), config_.layers.rend(), is_norm);
+    if (last == config_.layers.rend() || std::none_of(config_.layers.begin(), config_.layers.end(), [](const LayerConfig& l) { return l.kind == "linear"; })) {
+      contradiction({"model.layers"}, "model.layers: there is no linear layer; the last one makes the scores of the classes");
+      return;
+    }
+    if (last->kind != "linear")
+      report_.error(last->mark, concat("model.layers: the output must come from a linear layer, with nothing but norms after it; got ", last->kind, " after the last one"), last->kind.size());
+  }
+
+  const Node& root_;
+  RunConfig& config_;
+  Report& report_;
+};
+
+}  // namespace
+
+void check_contradictions(const Node& root, RunConfig& config, Report& report) { Checks(root, config, report).run(); }
+
+}  // namespace bitgrad::config

@@ -1,0 +1,51 @@
+// The steps of reading: bytes, YAML, overrides, schema, fields, contradictions; then one report of everything that is wrong.
+#include "bitgrad/train/config.h"
+
+#include "bitgrad/base/file.h"
+#include "train/config/bind.h"
+#include "train/config/overrides.h"
+#include "train/config/yaml.h"
+
+namespace bitgrad {
+
+RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+  using namespace config;
+  const SourceText source(text, 0);
+  Report report(name, source);
+  Node root;
+  if (!read_yaml(source, report, root)) report.throw_if_any();
+  apply_overrides(root, overrides, report);
+  validate(root, report);
+  RunConfig result;
+  if (root.kind == Node::Kind::kMap) result = bind(root, name, report);
+  report.throw_if_any();
+  result.origin = {name, std::string(text), overrides};
+  return result;
+}
+
+RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  std::vector<uint8_t> bytes;
+  try {
+    require(!file_system().is_directory(path), path, "is a folder, not a configuration file");
+    bytes = file_system().read(path);
+  } catch (const Error& error) {
+    throw ConfigError(concat(path, ": error: the configuration cannot be read: ", error.what()), {{{}, error.what()}});
+  }
+  return parse_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, overrides);
+}
+
+ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message) {
+  const config::SourceText source(config.origin.text, 0);
+  config::Report report(config.origin.name, source);
+  int number = 0;
+  for (const std::string& argument : config.origin.overrides) report.add_argument(config::SourceText(argument, ++number));
+  report.error(mark, message);
+  try {
+    report.throw_if_any();
+  } catch (const ConfigError& error) {
+    return error;
+  }
+  return ConfigError(message, {{mark, message}});
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,100 @@
+// Which field holds which key: one function per group of keys.inc, called with a reader or a writer as v(key, field). A test holds these names
+// and those of keys.inc together.
+#pragma once
+
+#include "bitgrad/train/config.h"
+
+namespace bitgrad::config {
+
+template <typename V, typename C>
+void visit_run(V&& v, C& c) {
+  v("name", c.name);
+  v("dir", c.dir);
+  v("seed", c.seed);
+  v("bits", c.bits);
+}
+
+template <typename V, typename C>
+void visit_device(V&& v, C& c) {
+  v("kind", c.kind);
+  v("threads", c.threads);
+}
+
+template <typename V, typename C>
+void visit_dataset(V&& v, C& c) {
+  v("format", c.format);
+  v("images", c.images);
+  v("labels", c.labels);
+  v("classes", c.classes);
+  v("size", c.size);
+  v("seed", c.seed);
+  v("split", c.split);
+}
+
+// The keys of one layer's map; `kind` decides which.
+template <typename V, typename C>
+void visit_layer(V&& v, C& c) {
+  if (c.kind == "dropout") v("p", c.p);
+  if (c.kind == "linear") {
+    v("out", c.out);
+    v("bias", c.bias);
+  }
+  if (c.kind == "batch_norm" || c.kind == "tensor_norm") {
+    v("eps", c.eps);
+    v("momentum", c.momentum);
+  }
+}
+
+template <typename V, typename C>
+void visit_quantizer(V&& v, C& c, bool weights) {
+  v("dtype", c.dtype);
+  v("scheme", c.scheme);
+  v("alpha", c.alpha);
+  v("granularity", c.granularity);
+  v("rounding", c.rounding);
+  v("ste", c.ste);
+  v("scale", c.scale);
+  v("offset", c.offset);
+  if (weights) {
+    v("init", c.init);
+    v("latent_clamp", c.latent_clamp);
+  }
+  v("grad", c.grad);
+}
+
+template <typename V, typename C>
+void visit_batch(V&& v, C& c) {
+  v("global", c.global);
+  v("micro", c.micro);
+}
+
+template <typename V, typename C>
+void visit_optim(V&& v, C& c) {
+  v("name", c.name);
+  v("lr", c.lr);
+  v("betas", c.betas);
+  v("eps", c.eps);
+  v("weight_decay", c.weight_decay);
+  v("momentum", c.momentum);
+  v("nesterov", c.nesterov);
+  v("clip_value", c.clip_value);
+  v("clip_norm", c.clip_norm);
+}
+
+template <typename V, typename C>
+void visit_schedule(V&& v, C& c) {
+  v("name", c.name);
+  v("warmup", c.warmup);
+  v("every", c.every);
+  v("factor", c.factor);
+  v("gamma", c.gamma);
+  v("final", c.final);
+}
+
+template <typename V, typename C>
+void visit_eval(V&& v, C& c) {
+  v("every", c.every);
+  v("batch", c.batch);
+}
+
+}  // namespace bitgrad::config

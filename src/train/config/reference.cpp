@@ -1,0 +1,53 @@
+// The reference of keys, made from the registry.
+#include <algorithm>
+#include <sstream>
+
+#include "train/config/choices.h"
+#include "train/config/schema.h"
+
+namespace bitgrad {
+namespace {
+
+using config::KeySpec;
+
+// Dtypes may be added at run time, so the page names the kind of list instead.
+std::string values_of(const KeySpec& spec) {
+  if (spec.type == &config::kMap) return concat("map: see `", spec.detail, '`');
+  if (spec.type == &config::kLayers) return "list of layers: see `layer`";
+  if (spec.type == &config::kDType && spec.key == "dtype") return spec.group == "weights" ? "a packed dtype, fp32 or bf16" : "a packed dtype";
+  return spec.type->expects(spec);
+}
+
+std::string standard_of(const KeySpec& spec) {
+  if (spec.required()) return "required";
+  if (spec.standard.empty() || spec.standard == "{}") return "-";
+  if (spec.computed()) return std::string(spec.standard.substr(1));
+  return concat('`', spec.standard, '`');
+}
+
+std::string escaped(std::string text) {
+  for (size_t i = text.find('|'); i != std::string::npos; i = text.find('|', i + 2)) text.insert(i, 1, '\\');
+  return text;
+}
+
+}  // namespace
+
+std::string config_reference() {
+  std::ostringstream out;
+  std::vector<std::string> groups;
+  for (const KeySpec& spec : config::all_keys())
+    if (std::find(groups.begin(), groups.end(), spec.group) == groups.end()) groups.emplace_back(spec.group);
+  for (const std::string& group : groups) {
+    out << "### " << (group.empty() ? "top level" : "`" + group + "`") << "\n\n| key | value | default | with | meaning |\n|---|---|---|---|---|\n";
+    for (const KeySpec& spec : config::all_keys()) {
+      if (spec.group != group) continue;
+      const std::string_view selector = config::selector_of(group);
+      const std::string with = spec.when.empty() ? "" : concat(selector.empty() ? "scheme" : selector, ' ', config::join(config::split(spec.when, ',')));
+      out << "| `" << spec.key << "` | " << escaped(values_of(spec)) << " | " << standard_of(spec) << " | " << with << " | " << escaped(std::string(spec.doc)) << " |\n";
+    }
+    out << '\n';
+  }
+  return out.str();
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,69 @@
+// The registry of keys: keys.inc as data, with look-up, hints and the types of values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/config/tree.h"
+
+namespace bitgrad::config {
+
+struct KeySpec;
+
+// A type of value: how it reads a node, and what messages call it.
+struct ValueType {
+  std::string_view name;
+  // What is expected: "a whole number in [1, 64]".
+  std::string (*expects)(const KeySpec& spec);
+  // Returns an empty text and sets `value`, or says what is wrong ("got ..., expected ..."). nullptr: a map or list of layers.
+  std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
+  // Values of the right type but out of range, and of the wrong type: YAML texts for the negative tests.
+  std::vector<std::string> (*out_of_range)(const KeySpec& spec);
+  std::string_view wrong_type;
+};
+#define BITGRAD_VALUE_TYPE(symbol, ...) extern const ValueType symbol;
+#include "train/config/value_types.inc"
+#undef BITGRAD_VALUE_TYPE
+
+// One key. `detail`: the range of a number, the units of a quantity, the group that a map opens.
+// `standard`: "!" required; "" optional, absent without a default; "=x" computed (x says how); else the default as YAML.
+// `when`: the values of the group's selector (format, name) under which the key exists, by comma; empty: always.
+struct KeySpec {
+  std::string_view group, key;
+  const ValueType* type;
+  std::string_view detail, standard, when;
+  std::vector<std::string> (*choices)();
+  std::string_view doc;
+
+  bool required() const { return standard == "!"; }
+  bool computed() const { return standard.starts_with('='); }
+  bool has_default() const { return !standard.empty() && !required() && !computed(); }
+  bool applies(std::string_view selected) const;
+};
+
+std::span<const KeySpec> all_keys();
+const KeySpec* find_key(std::string_view group, std::string_view key);
+std::vector<std::string> keys_of(std::string_view group);
+// The key of a group whose value decides which others exist ("optim" -> "name"), or empty.
+std::string_view selector_of(std::string_view group);
+// The default of a key, read by its type.
+Value default_value(const KeySpec& spec);
+
+struct Range {
+  double lo, hi;
+  bool open_lo, open_hi;
+  bool contains(double x) const { return (open_lo ? x > lo : x >= lo) && (open_hi ? x < hi : x <= hi); }
+};
+Range parse_range(std::string_view text);  // "(0, 1]"
+
+// The nearest of `names` by edit distance with transpositions, if it is near enough to be meant (at most a third of the word, at least 1); else "".
+std::string nearest(std::string_view word, const std::vector<std::string>& names);
+std::string join(const std::vector<std::string>& names, std::string_view separator = ", ");
+std::vector<std::string> split(std::string_view text, char separator);
+// "" or "group."
+std::string path_of(std::string_view group_path, std::string_view key);
+
+}  // namespace bitgrad::config

@@ -1,0 +1,111 @@
+// Lines, marks and byte checks of a text. CRLF is read as LF; a UTF-8 byte order mark is skipped; a lone CR is a control character.
+#include "train/config/source.h"
+
+#include <algorithm>
+
+namespace bitgrad::config {
+namespace {
+
+// Length of the well-formed UTF-8 sequence at `i`, 0 if there is none (RFC 3629: no overlong forms, no surrogates).
+size_t utf8_length(std::string_view s, size_t i) {
+  const auto byte = [&](size_t k) { return k < s.size() ? static_cast<uint8_t>(s[k]) : uint8_t{0}; };
+  const auto tail = [&](size_t k) { return (byte(k) & 0xC0u) == 0x80u; };
+  const uint8_t a = byte(i), b = byte(i + 1);
+  if (a < 0x80) return 1;
+  if (a >= 0xC2 && a <= 0xDF) return tail(i + 1) ? 2 : 0;
+  if (a >= 0xE0 && a <= 0xEF) {
+    const bool ok = tail(i + 1) && tail(i + 2) && !(a == 0xE0 && b < 0xA0) && !(a == 0xED && b > 0x9F);
+    return ok ? 3 : 0;
+  }
+  if (a >= 0xF0 && a <= 0xF4) {
+    const bool ok = tail(i + 1) && tail(i + 2) && tail(i + 3) && !(a == 0xF0 && b < 0x90) && !(a == 0xF4 && b > 0x8F);
+    return ok ? 4 : 0;
+  }
+  return 0;
+}
+
+bool starts_with_wide_bom(std::string_view s) {
+  using namespace std::string_view_literals;
+  return s.starts_with("\xFF\xFE"sv) || s.starts_with("\xFE\xFF"sv) || s.starts_with("\0\0\xFE\xFF"sv);
+}
+
+}  // namespace
+
+SourceText::SourceText(std::string_view text, int argument, size_t value_begin) : argument_(argument) {
+  if (text.size() > kMaxBytes) {
+    refusal_ = concat("the text has ", text.size(), " bytes; a configuration has at most ", kMaxBytes);
+    text = {};
+  } else if (starts_with_wide_bom(text)) {
+    refusal_ = "the file is UTF-16 or UTF-32; save it as UTF-8";
+    text = {};
+  }
+  if (argument == 0 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  text_.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (argument == 0 && text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
+    text_ += text[i];
+  }
+  line_starts_.push_back(0);
+  for (size_t i = 0; i < text_.size(); ++i)
+    if (text_[i] == '\n') line_starts_.push_back(i + 1);
+  prepared_ = text_;
+  std::fill_n(prepared_.begin(), std::min(value_begin, prepared_.size()), ' ');
+  protect_commas();
+}
+
+// name(number,number): only letters, digits, blanks, signs and dots may stand in the parentheses, so that no quote, comment or nested collection is
+// touched; a match inside quotes or a comment is undone when the value is read, or never seen.
+void SourceText::protect_commas() {
+  const auto inside = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::string_view("+-._ ,").find(c) != std::string_view::npos;
+  };
+  for (size_t open = prepared_.find('('); open != std::string::npos; open = prepared_.find('(', open + 1)) {
+    size_t close = open + 1;
+    while (close < prepared_.size() && inside(prepared_[close])) ++close;
+    if (close < prepared_.size() && prepared_[close] == ')')
+      std::replace(prepared_.begin() + static_cast<std::ptrdiff_t>(open), prepared_.begin() + static_cast<std::ptrdiff_t>(close), ',', kProtectedComma);
+    else
+      open = close - 1;
+  }
+}
+
+std::string_view SourceText::line(int number) const {
+  if (number < 0 || number >= line_count()) return {};
+  const size_t begin = line_starts_[number];
+  const size_t end = number + 1 < line_count() ? line_starts_[number + 1] - 1 : text_.size();
+  return std::string_view(text_).substr(begin, end - begin);
+}
+
+char SourceText::byte_at(int number, int byte_column) const {
+  const std::string_view s = line(number);
+  return byte_column >= 0 && static_cast<size_t>(byte_column) < s.size() ? s[byte_column] : '\0';
+}
+
+SourceMark SourceText::mark(int number, int byte_column) const {
+  number = std::clamp(number, 0, line_count() - 1);
+  const std::string_view s = line(number);
+  const size_t end = std::min(s.size(), static_cast<size_t>(std::max(byte_column, 0)));
+  const auto starts = std::count_if(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(end), [](char c) { return (c & 0xC0) != 0x80; });
+  return {argument_, number + 1, static_cast<int>(starts) + 1};
+}
+
+std::vector<ConfigDiagnostic> SourceText::bad_bytes() const {
+  if (!refusal_.empty()) return {{{argument_, 1, 1}, refusal_}};
+  for (int number = 0; number < line_count(); ++number) {
+    const std::string_view s = line(number);
+    bool indentation = true;
+    for (size_t i = 0; i < s.size();) {
+      const uint8_t c = static_cast<uint8_t>(s[i]);
+      const auto refuse = [&](std::string message) { return std::vector<ConfigDiagnostic>{{mark(number, static_cast<int>(i)), std::move(message)}}; };
+      if (c == '\t' && indentation) return refuse("a tab as indentation; YAML indents with spaces");
+      if (c != ' ') indentation = false;
+      if ((c < 0x20 && c != '\t') || c == 0x7F) return refuse(concat("control character with code ", static_cast<int>(c), "; use spaces and plain text"));
+      const size_t length = utf8_length(s, i);
+      if (length == 0) return refuse(concat("byte ", static_cast<int>(c), " is not valid UTF-8; save the file as UTF-8"));
+      i += length;
+    }
+  }
+  return {};
+}
+
+}  // namespace bitgrad::config

@@ -1,0 +1,72 @@
+// Texts that a configuration comes from (the file, the command line's arguments) and reports about places in them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/train/config.h"
+
+namespace bitgrad::config {
+
+inline constexpr size_t kMaxBytes = size_t{1} << 20;        // of a file or argument
+inline constexpr size_t kMaxScalarBytes = size_t{1} << 16;  // of one value or key
+inline constexpr int kMaxDepth = 32;
+inline constexpr int64_t kMaxNodes = 100'000;
+inline constexpr size_t kMaxReported = 200;                 // findings that a report prints; a last line counts the others
+
+// Stands for a comma inside parentheses, so that `init: uniform(-1,1)` is one value in {...} too. Control bytes are refused in
+// texts, so it cannot occur otherwise.
+inline constexpr char kProtectedComma = '\x01';
+
+// One text, as lines. Columns count characters (UTF-8 code points).
+class SourceText {
+ public:
+  // argument 0: a file of this name. N: the N-th argument, whose value starts at byte `value_begin`.
+  SourceText(std::string_view text, int argument, size_t value_begin = 0);
+
+  // The text for the YAML parser: no BOM, LF only, commas in parentheses protected, what precedes an argument's value blanked. Same positions.
+  const std::string& prepared() const { return prepared_; }
+  // 1-based mark of a byte column of a line, both from 0; past the end is clamped.
+  SourceMark mark(int line, int byte_column) const;
+  char byte_at(int line, int byte_column) const;  // 0 past the end
+  std::string_view line(int number) const;        // from 0, without its end
+  int line_count() const { return static_cast<int>(line_starts_.size()); }
+  // First byte that no configuration may hold: bad UTF-8, NUL and other control characters, a tab as indentation, too long.
+  // Empty when there is none.
+  std::vector<ConfigDiagnostic> bad_bytes() const;
+
+ private:
+  void protect_commas();
+  int argument_;
+  std::string text_;      // no BOM, LF only
+  std::string prepared_;
+  std::string refusal_;   // of the whole text
+  std::vector<size_t> line_starts_;
+};
+
+// Collects findings and renders them.
+class Report {
+ public:
+  Report(std::string name, const SourceText& file) : name_(std::move(name)), file_(&file) {}
+  void add_argument(SourceText text) { arguments_.push_back(std::move(text)); }
+  const SourceText& source(int argument) const { return argument == 0 ? *file_ : arguments_.at(argument - 1); }
+  void error(SourceMark mark, std::string message, size_t length = 1);
+  void add(const ConfigDiagnostic& diagnostic) { error(diagnostic.mark, diagnostic.message); }
+  bool empty() const { return findings_.empty(); }
+  // Throws ConfigError when there are findings, sorted: the file by line and column, then the command line.
+  void throw_if_any();
+
+ private:
+  struct Finding {
+    ConfigDiagnostic diagnostic;
+    size_t length;
+  };
+  std::string render(const Finding& finding) const;
+  std::string name_;
+  const SourceText* file_;
+  std::vector<SourceText> arguments_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace bitgrad::config

@@ -1,0 +1,165 @@
+#include "train/config/validate.h"
+
+#include <map>
+
+namespace bitgrad::config {
+namespace {
+
+// One map while it is checked.
+struct Place {
+  std::string_view group;
+  std::string path;     // "data.train", "model.layers.3.linear", "" at the top
+  SourceMark key_mark;  // of the key that holds the map: where missing keys are reported
+};
+
+class Validator {
+ public:
+  explicit Validator(Report& report) : report_(report) {}
+
+  void check_map(Node& node, const Place& place) {
+    if (node.kind == Node::Kind::kNull) node.kind = Node::Kind::kMap;  // `train:` with nothing below it
+    std::map<std::string_view, const Entry*> first;
+    for (Entry& entry : node.entries) {
+      const auto [other, is_new] = first.emplace(entry.key, &entry);
+      const KeySpec* spec = find_key(place.group, entry.key);
+      if (!spec) {
+        unknown(node, entry, place);
+      } else if (!is_new) {
+        const SourceMark at = other->second->key_mark;
+        report_.error(entry.key_mark, concat("duplicate key '", entry.key, "'; it is already set at ", at.line, ':', at.col), entry.key.size());
+      } else {
+        check_value(entry, *spec, path_of(place.path, entry.key));
+      }
+    }
+    const std::string selected = check_selector(node, place);
+    report_missing(&node, place, selected);
+  }
+
+ private:
+  void check_value(Entry& entry, const KeySpec& spec, const std::string& path) {
+    Node& node = entry.node;
+    if (spec.type == &kMap && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
+      check_map(node, {spec.detail, path, entry.key_mark});
+    } else if (spec.type == &kLayers && node.kind == Node::Kind::kList) {
+      check_layers(node, path);
+    } else if (spec.type->read) {
+      std::string wrong = spec.type->read(spec, node, node.value);
+      if (!wrong.empty()) bad(node, concat(path, ": ", wrong));
+    } else {
+      bad(node, concat(path, ": got ", describe(node), ", expected ", spec.type->expects(spec)));
+    }
+  }
+
+  void check_layers(Node& list, const std::string& path) {
+    if (list.items.empty()) bad(list, concat(path, ": the list is empty; a model has at least a linear layer"));
+    for (size_t i = 0; i < list.items.size(); ++i) {
+      Node& item = list.items[i];
+      const std::string item_path = concat(path, '.', i);
+      if (item.kind != Node::Kind::kMap || item.entries.empty()) {
+        bad(item, concat(item_path, ": got ", describe(item), ", expected a layer: {kind: {...}} with kind one of ", join(keys_of("layer"))));
+        list.bad = true;
+        continue;
+      }
+      const size_t before = errors_;
+      check_map(item, {"layer", item_path, item.mark});
+      if (item.entries.size() > 1 && item.entries[1].key != item.entries[0].key && item.suspects.empty())
+        bad(item, item.entries[1].key_mark, concat(item_path, ": a layer has one kind, got ", item.entries[0].key, " and ", item.entries[1].key), item.entries[1].key.size());
+      if (errors_ > before || !item.suspects.empty()) item.bad = list.bad = true;
+    }
+  }
+
+  void unknown(Node& node, const Entry& entry, const Place& place) {
+    const std::vector<std::string> known = keys_of(place.group);
+    // A misspelt key is mostly one that is not there yet.
+    std::vector<std::string> absent;
+    for (const std::string& key : known)
+      if (!node.find(key)) absent.push_back(key);
+    std::string hint = nearest(entry.key, absent);
+    if (hint.empty()) hint = nearest(entry.key, known);
+    const std::string shown = entry.key.size() > 60 ? entry.key.substr(0, 60) + "..." : entry.key;
+    std::string message = place.group == "layer" ? concat("unknown layer kind '", shown, '\'') : concat("unknown key '", shown, '\'');
+    if (!place.path.empty()) message += concat(" in '", place.path, '\'');
+    message += '.';
+    if (!hint.empty()) message += concat(" Did you mean '", hint, "'?");
+    if (hint.empty())
+      for (const KeySpec& spec : all_keys())
+        if (spec.key == entry.key && spec.group != "layer") {
+          message += concat(" '", spec.key, "' is a key of ", spec.group.empty() ? "the top level" : concat('\'', spec.group, '\''), '.');
+          break;
+        }
+    message += known.empty() ? " It takes no keys." : concat(" Known: ", join(known));
+    report_.error(entry.key_mark, message, entry.key.size());
+    node.suspects.insert(hint.empty() ? entry.key : hint);
+    ++errors_;
+  }
+
+  // Keys that exist only under other values of the selector. Returns the selected value, or "" when it is not known.
+  std::string check_selector(const Node& node, const Place& place) {
+    const std::string_view key = selector_of(place.group);
+    if (key.empty() || !sound(&node, key)) return {};
+    const KeySpec& selector = *find_key(place.group, key);
+    const Entry* entry = node.find(key);
+    if (!entry && !selector.has_default()) return {};
+    const std::string selected = std::get<std::string>(entry ? entry->node.value : default_value(selector));
+    for (const Entry& other : node.entries) {
+      const KeySpec* spec = find_key(place.group, other.key);
+      if (!spec || spec->applies(selected)) continue;
+      const SourceMark mark = blame({other.key_mark, entry ? entry->node.mark : other.key_mark});
+      report_.error(mark, concat(path_of(place.path, other.key), " goes with ", path_of(place.path, key), ' ', join(split(spec->when, ','), " or "), ", not with ", selected), other.key.size());
+      ++errors_;
+    }
+    return selected;
+  }
+
+  // `node` is nullptr for a map that is absent: its required keys are reported at the map around it.
+  void report_missing(const Node* node, const Place& place, const std::string& selected) {
+    for (const KeySpec& spec : all_keys()) {
+      if (spec.group != place.group || (node && node->find(spec.key)) || !sound(node, spec.key)) continue;
+      if (spec.required() && (spec.when.empty() || spec.applies(selected))) {
+        report_.error(place.key_mark, concat("missing required key '", path_of(place.path, spec.key), "': ", spec.type->expects(spec)));
+        ++errors_;
+      }
+      if (spec.type == &kMap && spec.standard == "{}") report_missing(nullptr, {spec.detail, path_of(place.path, spec.key), place.key_mark}, "");
+    }
+  }
+
+  void bad(Node& node, std::string message) { bad(node, node.mark, std::move(message), node.length()); }
+  void bad(Node& node, SourceMark mark, std::string message, size_t length) {
+    report_.error(mark, std::move(message), length);
+    node.bad = true;
+    ++errors_;
+  }
+
+  Report& report_;
+  size_t errors_ = 0;
+};
+
+}  // namespace
+
+bool sound(const Node* map, std::string_view key) {
+  if (!map) return true;
+  if (map->suspects.count(std::string(key)) > 0) return false;
+  const Node* node = map->child(key);
+  return !node || !node->bad;
+}
+
+SourceMark blame(std::initializer_list<SourceMark> marks) {
+  for (const SourceMark& mark : marks)
+    if (mark.argument > 0) return mark;
+  return *marks.begin();
+}
+
+void validate(Node& root, Report& report) {
+  const SourceMark top{0, 1, 1};
+  if (root.kind != Node::Kind::kMap && root.kind != Node::Kind::kNull) {
+    report.error(root.mark, concat("got ", describe(root), ", expected a map with keys ", join(keys_of(""))), root.length());
+    return;
+  }
+  if (root.kind == Node::Kind::kNull) {
+    report.error(top, "the configuration is empty; it needs at least version, data.train, model, optim.name, optim.lr and train.stop");
+    return;
+  }
+  Validator(report).check_map(root, {"", "", top});
+}
+
+}  // namespace bitgrad::config

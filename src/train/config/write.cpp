@@ -1,0 +1,141 @@
+// RunConfig -> YAML: every key that applies, with its value, in the order of fields.h.
+#include <sstream>
+
+#include "train/config/fields.h"
+#include "train/config/numbers.h"
+#include "train/config/schema.h"
+
+namespace bitgrad {
+namespace config {
+namespace {
+
+bool plain_word(std::string_view s) {
+  constexpr std::string_view kSafe = "_./+-";
+  const auto ok = [&](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || kSafe.find(c) != std::string_view::npos; };
+  if (s.empty() || s == "-" || s == "---" || s == "..." || s == "null" || s == "Null" || s == "NULL") return false;
+  for (char c : s)
+    if (!ok(c)) return false;
+  return true;
+}
+
+std::string text(const std::string& s) {
+  if (plain_word(s)) return s;
+  std::string out = "\"";
+  for (char c : s) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+std::string text(int64_t x) { return concat(x); }
+std::string text(double x) { return number_text(x); }
+std::string text(bool x) { return x ? "true" : "false"; }
+std::string text(DType dtype) { return text(dtype.name()); }
+std::string text(const Quantity& quantity) { return concat(quantity); }
+std::string text(const InitConfig& init) { return text(concat(init)); }
+std::string text(const Granularity& granularity) { return granularity.kind == Granularity::kChannel ? "channel" : "tensor"; }
+std::string text(const std::array<double, 2>& pair) { return concat('[', number_text(pair[0]), ", ", number_text(pair[1]), ']'); }
+std::string text(const std::optional<double>& x) { return x ? number_text(*x) : "none"; }
+std::string text(const std::optional<int64_t>& x) { return x ? concat(*x) : "auto"; }
+
+// Writes the keys of one map as {a: 1, b: 2}; keys that do not exist under the selected value are left out.
+class Writer {
+ public:
+  explicit Writer(std::string_view group, std::string selected = "") : group_(group), selected_(std::move(selected)) {}
+  template <typename T>
+  void operator()(std::string_view key, const T& field) {
+    const KeySpec* spec = find_key(group_, key);
+    ensure(spec != nullptr, "config", "no key ", group_, '.', key);
+    if (spec->applies(selected_)) add(key, text(field));
+  }
+  void add(std::string_view key, const std::string& value) { body_ += concat(body_.empty() ? "" : ", ", key, ": ", value); }
+  std::string map() const { return concat('{', body_, '}'); }
+
+ private:
+  std::string_view group_;
+  std::string selected_, body_;
+};
+
+// A float dtype has no codes.
+class QuantizerWriter {
+ public:
+  QuantizerWriter(Writer& writer, bool low_bit) : writer_(writer), low_bit_(low_bit) {}
+  template <typename T>
+  void operator()(std::string_view key, const T& field) {
+    if (low_bit_ || key == "dtype" || key == "init" || key == "latent_clamp" || key == "grad") writer_(key, field);
+  }
+
+ private:
+  Writer& writer_;
+  bool low_bit_;
+};
+
+std::string quantizer(const QuantConfig& c, bool weights) {
+  Writer writer(weights ? "weights" : "activations", c.scheme);
+  visit_quantizer(QuantizerWriter(writer, !c.dtype.is_float()), c, weights);
+  return writer.map();
+}
+
+std::string dataset(const DatasetConfig& c) {
+  Writer writer("dataset", c.format);
+  visit_dataset(writer, c);
+  return writer.map();
+}
+
+std::string layer(const LayerConfig& c, const QuantSection& quant) {
+  if (c.kind == "quantize") return concat("quantize: ", quant.activations == c.quant ? "{}" : quantizer(c.quant, false));
+  Writer writer(c.kind);
+  visit_layer(writer, c);
+  if (c.kind == "linear" && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, true));
+  return concat(c.kind, ": ", writer.map());
+}
+
+template <typename Visit>
+std::string map_of(std::string_view group, std::string selected, Visit visit) {
+  Writer writer(group, std::move(selected));
+  visit(writer);
+  return writer.map();
+}
+
+}  // namespace
+}  // namespace config
+
+std::ostream& operator<<(std::ostream& out, const Quantity& quantity) {
+  return out << quantity.value << (quantity.unit == Quantity::Unit::kSteps ? " steps" : " epochs");
+}
+
+std::ostream& operator<<(std::ostream& out, const InitConfig& init) {
+  out << init.kind;
+  // Only kinds with numbers have any.
+  if (init.kind == "uniform" || init.kind == "normal") out << '(' << config::number_text(init.a) << ',' << config::number_text(init.b) << ')';
+  return out;
+}
+
+std::string to_yaml(const RunConfig& c) {
+  using namespace config;
+  std::ostringstream out;
+  out << "version: " << c.version << '\n';
+  out << "run: " << map_of("run", "", [&](auto& w) { visit_run(w, c.run); }) << '\n';
+  out << "device: " << map_of("device", "", [&](auto& w) { visit_device(w, c.device); }) << '\n';
+  out << "data:\n";
+  if (!c.data.root.empty()) out << "  root: " << text(c.data.root) << '\n';
+  out << "  train: " << dataset(c.data.train) << '\n';
+  if (c.data.test) out << "  test: " << dataset(*c.data.test) << '\n';
+  out << "  affine: " << text(c.data.affine) << '\n';
+  out << "model:\n  layers:\n";
+  for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
+  out << "quant:\n  weights: " << quantizer(c.quant.weights, true) << '\n';
+  if (c.quant.activations) out << "  activations: " << quantizer(*c.quant.activations, false) << '\n';
+  out << "  requantize_every: " << c.quant.requantize_every << '\n';
+  out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
+  out << "loss: " << c.loss << '\n';
+  out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
+  out << "schedule: " << map_of("schedule", c.schedule.name, [&](auto& w) { visit_schedule(w, c.schedule); }) << '\n';
+  out << "train:\n  stop: " << c.train.stop << '\n';
+  if (c.data.test) out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
+  out << "checkpoint: {every: " << c.checkpoint_every << "}\n";
+  out << "log: {every: " << c.log_every << "}\n";
+  return out.str();
+}
+
+}  // namespace bitgrad

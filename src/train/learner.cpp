@@ -1,0 +1,138 @@
+#include "bitgrad/train/learner.h"
+
+#include "bitgrad/base/text.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad {
+namespace {
+
+struct NamedLoss {
+  const char* name;
+  Var (*loss)(const Var&, std::span<const int32_t>);
+};
+constexpr NamedLoss kLosses[] = {
+#define BITGRAD_LOSS(op) {#op, op},
+#include "train/losses.inc"
+#undef BITGRAD_LOSS
+};
+
+// Above this many microbatches a window, sums in bf16 would stall with nearest rounding.
+constexpr int64_t kStochasticSums = 8;
+
+}  // namespace
+
+std::vector<std::string> loss_names() {
+  std::vector<std::string> names;
+  for (const NamedLoss& l : kLosses) names.push_back(l.name);
+  return names;
+}
+
+LossFunction find_loss(const std::string& name) {
+  for (const NamedLoss& l : kLosses)
+    if (l.name == name) return l.loss;
+  fail("loss", unknown_name("loss", name, loss_names()));
+}
+
+Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
+                 std::function<float(int64_t)> learning_rate, uint64_t seed)
+    : model_(std::move(model)), loss_(std::move(loss)), optimizer_(make_optimizer(optimizer)), policy_(policy), learning_rate_(std::move(learning_rate)) {
+  check_requant(policy_);
+  state_.seed = seed;
+  model_->initialize("layers", state_);
+  parameters_ = model_->parameters();
+  optimizer_->attach(parameters_);
+}
+
+void Learner::plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows) {
+  for (const bool training : {true, false}) {
+    TensorMeta in;
+    in.rows = training ? train_rows : eval_rows;
+    in.features = features;
+    in.training = training;
+    const TensorMeta out = model_->plan(in);
+    require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype, ", the loss needs fp32. End with a linear or norm layer");
+    require(classes == 0 || out.features == classes, "model", "the last layer gives ", out.features, " numbers, the data has ", classes, " classes");
+  }
+}
+
+void Learner::check_flags(const char* when) {
+  const std::vector<std::string> raised = state_.flags.raised();
+  if (raised.empty()) return;
+  state_.flags.clear();
+  std::string names;
+  for (const std::string& n : raised) names += (names.empty() ? "" : ", ") + n;
+  fail_with(ErrorCode::kNonFinite, "non-finite", "NaN or Inf ", when, " at optimizer step ", state_.step, " in the input of: ", names);
+}
+
+StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+  state_.training = true;
+  for (Parameter* p : parameters_)
+    if (p->grad_dtype() == dtypes::bf16) p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);
+  StepResult result;
+  result.samples = x.rows();
+  {
+    Tape tape;
+    const Var logits = model_->forward(x);
+    const Var loss = loss_(logits, labels);
+    result.loss = loss.value().item();
+    result.correct = count_correct(logits.value(), labels);
+    tape.backward(loss);
+  }
+  ++state_.microbatch;
+  window_samples_ += result.samples;
+  if (state_.microbatch % policy_.accumulate == 0) {
+    end_window();
+    if (requant_due(policy_, state_.microbatch)) requantize();
+    result.stepped = true;
+  }
+  return result;
+}
+
+void Learner::end_window() {
+  check_flags("in a forward pass");
+  if (comm_->size() > 1)
+    for (Parameter* p : parameters_)
+      if (p->has_grad() && p->grad_dtype() == dtypes::fp32) comm_->all_reduce(p->grad().as<float>(), p->grad().numel());
+  optimizer_->step(learning_rate_(state_.step), window_samples_);
+  ++state_.step;
+  window_samples_ = 0;
+}
+
+void Learner::requantize() {
+  for (Parameter* p : parameters_) p->requantize(state_.seed, state_.step);
+}
+
+void Learner::flush() {
+  if (window_samples_ > 0) end_window();
+  requantize();
+}
+
+void Learner::drop_window() {
+  for (Parameter* p : parameters_) p->zero_grad();
+  window_samples_ = 0;
+}
+
+Tensor Learner::predict(const Tensor& x) {
+  NoGrad off;
+  struct EvaluationMode {
+    bool& training;
+    ~EvaluationMode() { training = true; }
+  };
+  state_.training = false;
+  const EvaluationMode mode{state_.training};
+  const Tensor logits = model_->forward(x).value();
+  check_flags("in an evaluation");
+  return logits;
+}
+
+StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
+  const Tensor logits = predict(x);
+  NoGrad off;
+  StepResult result;
+  result.samples = x.rows();
+  result.loss = loss_(logits, labels).value().item();
+  result.correct = count_correct(logits, labels);
+  return result;
+}
+
+}  // namespace bitgrad

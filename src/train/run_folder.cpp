@@ -1,0 +1,53 @@
+#include "bitgrad/train/run_folder.h"
+
+#include <cstdio>
+
+#include "bitgrad/base/file.h"
+
+namespace bitgrad {
+namespace {
+
+void require_run_folder(const std::string& folder) {
+  if (!file_system().exists(folder + "/config.yaml")) fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no config.yaml: it is not a run folder");
+}
+
+std::string next_free(const std::string& parent) {
+  for (int i = 1; i < 1000000; ++i) {
+    char number[16];
+    std::snprintf(number, sizeof number, "%04d", i);
+    const std::string path = parent + '/' + number;
+    if (!file_system().exists(path)) return path;
+  }
+  fail("run folder", "'", parent, "' has no free number left");
+}
+
+}  // namespace
+
+std::string create_run_folder(const RunConfig& config, const std::string& out) {
+  const std::string path = out.empty() ? next_free(config.run.dir + '/' + config.run.name) : out;
+  if (file_system().exists(path)) {
+    require(file_system().is_directory(path), "run folder", "'", path, "' is a file");
+    require(file_system().list(path).empty(), "run folder", "'", path, "' is not empty, and a run never overwrites one. Name another with --out, or go on with --resume ",
+            path);
+  }
+  file_system().make_directories(path);
+  write_file_atomically(path + "/config.yaml", to_yaml(config));
+  write_file_atomically(path + "/config.source.yaml", config.origin.text);
+  return path;
+}
+
+RunConfig run_folder_config(const std::string& folder) {
+  require_run_folder(folder);
+  return load_config(folder + "/config.yaml");
+}
+
+std::string run_folder_checkpoint(const std::string& folder) {
+  require_run_folder(folder);
+  const std::string path = folder + "/last.safetensors";
+  if (!file_system().exists(path))
+    fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ", folder,
+              "/config.yaml");
+  return path;
+}
+
+}  // namespace bitgrad
