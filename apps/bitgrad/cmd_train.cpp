@@ -1,0 +1,124 @@
+// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <iostream>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/base/version.h"
+#include "bitgrad/train/run_folder.h"
+#include "bitgrad/train/trainer.h"
+#include "command.h"
+#include "progress.h"
+#include "signals.h"
+
+namespace bitgrad::cli {
+namespace {
+
+struct TrainOptions {
+  std::string config, out, resume;
+  std::vector<std::string> overrides;
+  bool quiet = false;
+};
+
+spdlog::level::level_enum level_of(LogLevel level) {
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err};
+  return kLevels[static_cast<int>(level)];
+}
+
+// Log lines go to <folder>/train.log; warnings also to the screen.
+void open_log(const std::string& folder, Progress& progress) {
+  std::shared_ptr<spdlog::logger> logger;
+  try {
+    logger = spdlog::basic_logger_mt("train", folder + "/train.log");
+  } catch (const spdlog::spdlog_ex& e) {
+    fail_with(ErrorCode::kMemory, "train", "the log cannot be written: ", e.what());
+  }
+  logger->flush_on(spdlog::level::info);
+  set_log_sink([logger, &progress](LogLevel level, std::string_view text) {
+    logger->log(level_of(level), "{}", text);
+    if (level >= LogLevel::kWarning) progress.line("warning: " + std::string(text));
+  });
+}
+
+void print_memory(std::ostream& out) {
+  const MemoryAccount peak = memory_at_peak();
+  out << "memory at the peak of " << peak.total << " bytes:";
+  for (int i = 0; i < kMemoryKinds; ++i)
+    if (peak.bytes[static_cast<size_t>(i)] > 0) out << ' ' << memory_kind_name(static_cast<MemoryKind>(i)) << ' ' << peak.bytes[static_cast<size_t>(i)];
+  out << '\n';
+}
+
+// A checkpoint is written, so the run can go on: say how.
+void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
+  std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Go on with: bitgrad train --resume " << folder << '\n';
+}
+
+int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& folder) {
+  if (outcome.stopped != StopRequest::kNone) {
+    say_how_to_go_on(outcome, folder);
+    return exit_code(outcome.stopped);
+  }
+  const Evaluation e = trainer.evaluate_test();
+  std::cout << "accuracy on the packed weights: " << e.accuracy << " % of " << e.samples << (trainer.config().data.test ? " test" : " training")
+            << " samples";
+  if (outcome.counters.best_accuracy >= 0) std::cout << " (best " << outcome.counters.best_accuracy << " % at epoch " << outcome.counters.best_epoch << ')';
+  std::cout << '\n'
+            << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
+  print_memory(std::cout);
+  std::cout << "run folder: " << folder << '\n';
+  return 0;
+}
+
+int run_train(const TrainOptions& options) {
+  const bool resuming = !options.resume.empty();
+  require(resuming != !options.config.empty(), "train", resuming ? "--resume takes the configuration from the run folder; leave CONFIG away" :
+          "needs a configuration file, or --resume RUN_DIR");
+  require(!resuming || options.out.empty(), "train", "--out and --resume exclude each other: a resumed run goes on in its own folder");
+  install_signal_handlers();
+  // The checkpoint first: the configuration may name dtypes that it brings along.
+  const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
+  if (resuming) read_checkpoint_header(checkpoint);
+  const RunConfig config = resuming ? run_folder_config(options.resume) : load_config(options.config, options.overrides);
+  Progress progress(options.quiet);
+  Trainer trainer(config);
+  if (resuming) trainer.resume(checkpoint);
+  const std::string folder = resuming ? options.resume : create_run_folder(config, options.out);
+  open_log(folder, progress);
+  log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", cpu_model_name(), ", isa ", isa_names(cpu_isa()), ", threads ",
+                              num_threads(), ", bits ", config.run.bits, resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
+  progress.line(concat("training ", config.run.name, " with ", num_threads(), " threads (bits: ", config.run.bits, ") in ", folder));
+  TrainHooks hooks;
+  hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
+  hooks.on_eval = [&](const EvalEvent& e) {
+    progress.evaluated(e);
+    log(LogLevel::kInfo, concat("epoch ", e.epoch, " step ", e.step, ' ', e.split, " accuracy ", e.accuracy, " loss ", e.loss));
+  };
+  hooks.on_checkpoint = [](const std::string& path) { log(LogLevel::kInfo, "saved " + path); };
+  hooks.stop_requested = stop_request;
+  const TrainOutcome outcome = trainer.run(folder, hooks);
+  log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
+  return finish(trainer, outcome, folder);
+}
+
+}  // namespace
+
+Run setup_train(CLI::App& app) {
+  auto options = std::make_shared<TrainOptions>();
+  app.add_option("config", options->config, "YAML file (docs/configuration.md)");
+  app.add_option("overrides", options->overrides, "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1");
+  app.add_option("--out", options->out, "the exact run folder: absent or empty");
+  app.add_option("--resume", options->resume, "go on with this run folder");
+  app.add_flag("-q,--quiet", options->quiet, "no progress");
+  return [options] {
+    struct SinkGuard {
+      ~SinkGuard() { set_log_sink(nullptr); }
+    } guard;
+    return run_train(*options);
+  };
+}
+
+}  // namespace bitgrad::cli

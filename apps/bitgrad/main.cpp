@@ -1,0 +1,78 @@
+// bitgrad: the command line. Exit codes: docs/architecture.md.
+#include <exception>
+#include <iostream>
+#include <map>
+#include <new>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
+#include "command.h"
+
+namespace {
+
+using bitgrad::cli::Run;
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Run (*setup)(CLI::App&);
+};
+constexpr Command kCommands[] = {
+#define BITGRAD_COMMAND(name, summary) {#name, summary, bitgrad::cli::setup_##name},
+#include "commands.inc"
+#undef BITGRAD_COMMAND
+};
+
+int usage_error(const std::string& text) {
+  std::cerr << "error: " << text << '\n';
+  return static_cast<int>(bitgrad::ErrorCode::kUsage);
+}
+
+// A first word that is no command gets a hint; CLI11 would only say that a subcommand is required.
+bool unknown_command(int argc, char** argv, std::string& message) {
+  if (argc < 2 || argv[1][0] == '-') return false;
+  std::vector<std::string> names;
+  for (const Command& c : kCommands) {
+    if (std::string(c.name) == argv[1]) return false;
+    names.push_back(c.name);
+  }
+  message = bitgrad::unknown_name("command", argv[1], names);
+  return true;
+}
+
+int guarded(const Run& run) {
+  try {
+    return run();
+  } catch (const bitgrad::Error& e) {
+    std::cerr << "error: " << e.what() << '\n';
+    return static_cast<int>(e.code());
+  } catch (const std::bad_alloc&) {
+    std::cerr << "error: out of memory\n";
+    return static_cast<int>(bitgrad::ErrorCode::kMemory);
+  } catch (const std::exception& e) {
+    std::cerr << "error: this is a bug in bitgrad, please report it: " << e.what() << '\n';
+    return static_cast<int>(bitgrad::ErrorCode::kBug);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"bitgrad trains neural networks whose weights are the low-bit weights."};
+  app.require_subcommand(1);
+  std::map<const CLI::App*, Run> runs;
+  for (const Command& c : kCommands) {
+    CLI::App* sub = app.add_subcommand(c.name, c.summary);
+    runs[sub] = c.setup(*sub);
+  }
+  std::string message;
+  if (unknown_command(argc, argv, message)) return usage_error(message);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return usage_error(std::string(e.what()) + ". Try: bitgrad --help");
+  }
+  return guarded(runs.at(app.get_subcommands().front()));
+}

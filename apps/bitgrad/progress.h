@@ -1,0 +1,30 @@
+// What a person sees of a run: a bar on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "bitgrad/train/trainer.h"
+
+namespace bitgrad::cli {
+
+class Progress {
+ public:
+  explicit Progress(bool quiet);
+  ~Progress();
+  // Redraws the bar at most ten times a second; without a terminal, a line every ten seconds.
+  void tick(const TrainEvent& event);
+  void evaluated(const EvalEvent& event);
+  // A line of its own, above the bar.
+  void line(const std::string& text);
+
+ private:
+  void erase();
+  void draw(const TrainEvent& event);
+  std::string describe(const TrainEvent& event) const;
+  const bool quiet_, terminal_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace bitgrad::cli
