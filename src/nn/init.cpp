@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/rng.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad {
 namespace {
@@ -16,23 +17,19 @@ struct InitRule {
 
 float between(double lo, double hi, float u) { return static_cast<float>(lo) + static_cast<float>(hi - lo) * u; }
 double fan_in(const Shape& s) { return static_cast<double>(s.cols()); }
-double fan_out(const Shape& s) { return static_cast<double>(s.rows()); }
+double fans(const Shape& s) { return static_cast<double>(s.cols()) + static_cast<double>(s.rows()); }
+float symmetric(double bound, float u) { return between(-bound, bound, u); }
 
 constexpr InitRule kRules[] = {
     {"constant", [](const Init& i, const Shape&, const RandomStream&, uint64_t) { return static_cast<float>(i.a); }},
     {"uniform", [](const Init& i, const Shape&, const RandomStream& r, uint64_t e) { return between(i.a, i.b, r.uniform(e)); }},
     {"normal", [](const Init& i, const Shape&, const RandomStream& r,
                   uint64_t e) { return static_cast<float>(i.a) + static_cast<float>(i.b) * r.normal(e); }},
-    {"glorot_uniform",
-     [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) {
-       const double bound = std::sqrt(6.0 / (fan_in(s) + fan_out(s)));
-       return between(-bound, bound, r.uniform(e));
-     }},
-    {"kaiming_uniform",
-     [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) {
-       const double bound = std::sqrt(6.0 / fan_in(s));
-       return between(-bound, bound, r.uniform(e));
-     }},
+    {"glorot_uniform", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return symmetric(std::sqrt(6.0 / fans(s)), r.uniform(e)); }},
+    {"glorot_normal", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fans(s))) * r.normal(e); }},
+    {"he_uniform", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return symmetric(std::sqrt(6.0 / fan_in(s)), r.uniform(e)); }},
+    {"he_normal", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fan_in(s))) * r.normal(e); }},
+    {"zeros", [](const Init&, const Shape&, const RandomStream&, uint64_t) { return 0.0f; }},
 };
 
 }  // namespace
@@ -47,7 +44,10 @@ void initialize(const Init& init, uint64_t seed, std::string_view path, const Te
   const InitRule* rule = nullptr;
   for (const InitRule& r : kRules)
     if (r.name == init.name) rule = &r;
-  require(rule != nullptr, "init", "unknown rule '", init.name, "', known are constant, uniform, normal, glorot_uniform, kaiming_uniform");
+  if (rule == nullptr) {
+    const auto names = init_names();
+    fail("init", unknown_name("rule", init.name, {names.begin(), names.end()}));
+  }
   const RandomStream draws{seed, Purpose::kInit, site_id(path), 0};
   float* x = out.as<float>();
   parallel_ranges(out.numel(), 16384, [&](int64_t begin, int64_t end) {
