@@ -69,8 +69,8 @@ bool ContentReader::end_of_member() {
   const size_t at = static_cast<size_t>(consumed());
   if (at == file_.size()) return true;
   if (!is_gzip(file_, at)) {
-    fail_with(ErrorCode::kData, "data", path_, ": bytes after the gzip stream: got ", file_.size() - at, " at offset ", at,
-              " of the file, expected its end.");
+    fail_with(ErrorCode::kData, "data", path_, ": bytes after the gzip stream: got ", file_.size() - at, " at offset ",
+              at, " of the file, expected its end.");
   }
   inflateReset(&inflate_->stream);
   return false;
@@ -95,7 +95,8 @@ int64_t ContentReader::read_gzip(uint8_t* to, int64_t n) {
       fail_with(ErrorCode::kMemory, "data", path_, ": no memory to inflate it.");
     } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
       fail_with(ErrorCode::kData, "data", path_, ": damaged gzip stream at offset ", consumed(), " of the file: got '",
-                z.stream.msg == nullptr ? "a preset dictionary" : z.stream.msg, "', expected valid data. Fetch the file again.");
+                z.stream.msg == nullptr ? "a preset dictionary" : z.stream.msg,
+                "', expected valid data. Fetch the file again.");
     } else if (made == 0 && consumed() == static_cast<int64_t>(file_.size())) {
       fail_with(ErrorCode::kData, "data", path_, ": truncated gzip stream: got ", file_.size(),
                 " bytes, expected more (the content ends at offset ", offset_, "). Fetch the file again.");

@@ -1,6 +1,7 @@
 // The content of a file in memory, plain or gzip (RFC 1952), read from front to back.
 //
-// Which of the two it is follows from the first bytes (1f 8b), not from the name. Several gzip members in a row are one content.
+// Which of the two it is follows from the first bytes (1f 8b), not from the name. Several gzip members in a row are one
+// content.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class ContentReader {
   int64_t longest() const;
   // Content bytes read so far.
   int64_t offset() const { return offset_; }
-  // Reads `n` bytes, fewer only at the end of the content; `to` nullptr skips them. Error(kData) for a gzip stream that is cut
-  // off, damaged (checksum and length too), or followed by other bytes.
+  // Reads `n` bytes, fewer only at the end of the content; `to` nullptr skips them. Error(kData) for a gzip stream that
+  // is cut off, damaged (checksum and length too), or followed by other bytes.
   int64_t read(uint8_t* to, int64_t n);
 
  private:

@@ -60,7 +60,8 @@ bool is_set(const DatasetSpec& spec, const std::string& key) {
 
 void check_keys(const DatasetSpec& spec, const DatasetFormat& format) {
   for (const std::string& key : format.required) {
-    require(is_set(spec, key), "data", "format ", format.name, ": got no key '", key, "', expected ", join(format.required), ".");
+    require(is_set(spec, key), "data", "format ", format.name, ": got no key '", key, "', expected ",
+            join(format.required), ".");
   }
   std::vector<std::string> known = format.required;
   known.insert(known.end(), format.optional.begin(), format.optional.end());
@@ -80,10 +81,12 @@ int64_t Dataset::features() const {
 
 void register_dataset(DatasetFormat format) {
   require(!format.name.empty(), "data", "register_dataset: got an empty name.");
-  require(static_cast<bool>(format.create), "data", "register_dataset: format '", format.name, "' has no create function.");
+  require(static_cast<bool>(format.create), "data", "register_dataset: format '", format.name,
+          "' has no create function.");
   Registry& r = registry();
   const std::lock_guard<std::mutex> lock(r.mutex);
-  require(r.find(format.name) == nullptr, "data", "register_dataset: format '", format.name, "' is registered already.");
+  require(r.find(format.name) == nullptr, "data", "register_dataset: format '", format.name,
+          "' is registered already.");
   r.formats.push_back(std::move(format));
 }
 

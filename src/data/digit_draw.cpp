@@ -1,10 +1,11 @@
 // How a digit is drawn.
 //
-// A writer (a stream of its own; train and test writers come from different streams, and the test ones from wider ranges) fixes
-// slant, proportions, pen, habit (which glyph of a class) and a displacement of every control point. An image adds its own
-// displacement, rotation, size and place. The control points are joined by Catmull-Rom curves (Catmull and Rom, 1974), which are
-// bent by an elastic field (Simard et al., ICDAR 2003; here a coarse random grid, smoothly interpolated), and drawn as round pens
-// of varying radius by distance to the segment, with one pixel of antialiasing. Then ink gaps, blur, contrast, noise.
+// A writer (a stream of its own; train and test writers come from different streams, and the test ones from wider
+// ranges) fixes slant, proportions, pen, habit (which glyph of a class) and a displacement of every control point. An
+// image adds its own displacement, rotation, size and place. The control points are joined by Catmull-Rom curves
+// (Catmull and Rom, 1974), which are bent by an elastic field (Simard et al., ICDAR 2003; here a coarse random grid,
+// smoothly interpolated), and drawn as round pens of varying radius by distance to the segment, with one pixel of
+// antialiasing. Then ink gaps, blur, contrast, noise.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -59,12 +60,12 @@ struct SplitStyle {
 };
 constexpr std::array<SplitStyle, 2> kSplits{{{600, 0.20f, 0.024f, 0.85f, 1.50f}, {200, 0.22f, 0.026f, 0.80f, 1.55f}}};
 
-constexpr float kJitter = 0.017f;     // spread of an image's control points, in boxes
-constexpr float kRotation = 0.075f;   // spread of tan(angle / 2)
-constexpr float kElastic = 0.75f;     // spread of the field, in pixels
-constexpr float kShift = 2.25f;        // largest move of the middle, in pixels
-constexpr int kSteps = 6;             // segments between two control points
-constexpr int kGrid = 5;              // nodes of the field per side
+constexpr float kJitter = 0.017f;    // spread of an image's control points, in boxes
+constexpr float kRotation = 0.075f;  // spread of tan(angle / 2)
+constexpr float kElastic = 0.75f;    // spread of the field, in pixels
+constexpr float kShift = 2.25f;      // largest move of the middle, in pixels
+constexpr int kSteps = 6;            // segments between two control points
+constexpr int kGrid = 5;             // nodes of the field per side
 
 struct Writer {
   float slant, aspect, size, pen, pressure, jitter, ink;
@@ -208,7 +209,8 @@ void draw_segment(const Disc& a, const Disc& b, float* canvas) {
   }
 }
 
-void draw_line(const std::vector<Point>& line, const Writer& writer, const ElasticField& field, Draws& draws, float* canvas) {
+void draw_line(const std::vector<Point>& line, const Writer& writer, const ElasticField& field, Draws& draws,
+               float* canvas) {
   const float begin = draws.uniform(1.0f - writer.pressure, 1.0f);
   const float end = draws.uniform(1.0f - writer.pressure, 1.0f + 0.5f * writer.pressure);
   const int last = static_cast<int>(line.size()) - 1;

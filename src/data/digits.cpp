@@ -14,11 +14,12 @@ constexpr int64_t kGrain = 64;  // images of a parallel chunk
 }  // namespace
 
 std::unique_ptr<Dataset> make_digits_dataset(const DatasetSpec& spec) {
-  require(spec.size >= 1 && spec.size <= kMostImages, "data.digits", "size: got ", spec.size, ", expected 1 .. ", kMostImages,
-          ".");
-  require(spec.split == "train" || spec.split == "test", "data.digits", "split: got '", spec.split, "', expected train or test.");
-  require(spec.classes == 0 || spec.classes == kDigitClasses, "data.digits", "classes: got ", spec.classes, ", expected ",
-          kDigitClasses, ".");
+  require(spec.size >= 1 && spec.size <= kMostImages, "data.digits", "size: got ", spec.size, ", expected 1 .. ",
+          kMostImages, ".");
+  require(spec.split == "train" || spec.split == "test", "data.digits", "split: got '", spec.split,
+          "', expected train or test.");
+  require(spec.classes == 0 || spec.classes == kDigitClasses, "data.digits", "classes: got ", spec.classes,
+          ", expected ", kDigitClasses, ".");
   check_affine(spec.affine);
   const uint32_t split = spec.split == "train" ? 0 : 1;
   TrackedBytes pixels(spec.size * kDigitPixels, MemoryKind::kDataset);
@@ -28,8 +29,9 @@ std::unique_ptr<Dataset> make_digits_dataset(const DatasetSpec& spec) {
       labels.data()[i] = static_cast<uint8_t>(draw_digit(spec.seed, split, i, pixels.data() + i * kDigitPixels));
     }
   });
-  return std::make_unique<ImageDataset>(concat("digits (", spec.split, ")"), std::vector<int64_t>{kDigitSide, kDigitSide},
-                                        kDigitClasses, spec.affine, std::move(pixels), std::move(labels));
+  return std::make_unique<ImageDataset>(concat("digits (", spec.split, ")"),
+                                        std::vector<int64_t>{kDigitSide, kDigitSide}, kDigitClasses, spec.affine,
+                                        std::move(pixels), std::move(labels));
 }
 
 }  // namespace bitgrad::data

@@ -21,8 +21,8 @@ using Glyph = std::vector<Stroke>;
 // The glyphs of each class (digit_strokes.inc).
 const std::vector<Glyph>& digit_glyphs(int label);
 
-// Draws image `index` (0 .. 2^39-1) of `split` (0 train, 1 test) to pixels [28, 28] and returns its label 0..9. The same bytes on
-// every machine: only sums, products, quotients, square roots and comparisons.
+// Draws image `index` (0 .. 2^39-1) of `split` (0 train, 1 test) to pixels [28, 28] and returns its label 0..9. The
+// same bytes on every machine: only sums, products, quotients, square roots and comparisons.
 int draw_digit(uint64_t seed, uint32_t split, int64_t index, uint8_t* pixels);
 
 }  // namespace bitgrad::data

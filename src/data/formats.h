@@ -7,7 +7,8 @@
 
 namespace bitgrad::data {
 
-#define BITGRAD_DATASET(name, factory, required, optional, summary) std::unique_ptr<Dataset> factory(const DatasetSpec& spec);
+#define BITGRAD_DATASET(name, factory, required, optional, summary) \
+  std::unique_ptr<Dataset> factory(const DatasetSpec& spec);
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
 

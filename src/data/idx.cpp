@@ -1,8 +1,9 @@
-// idx files (LeCun's MNIST page, 1998): two zero bytes, the type of an element (08 = unsigned byte), the number of dimensions,
-// each dimension as a big-endian uint32, then the elements in row-major order. Images are idx3 [n, rows, columns], labels idx1 [n].
+// idx files (LeCun's MNIST page, 1998): two zero bytes, the type of an element (08 = unsigned byte), the number of
+// dimensions, each dimension as a big-endian uint32, then the elements in row-major order. Images are idx3 [n, rows,
+// columns], labels idx1 [n].
 //
-// Nothing that a header says is trusted: sizes are held against the file before memory is asked for, and a gzip stream whose own
-// length field disagrees is inflated once without storing anything.
+// Nothing that a header says is trusted: sizes are held against the file before memory is asked for, and a gzip stream
+// whose own length field disagrees is inflated once without storing anything.
 #include <array>
 #include <iomanip>
 #include <sstream>
@@ -53,12 +54,14 @@ std::string resolve(const std::string& root, const std::string& path) {
 std::vector<uint8_t> read_file(const DatasetSpec& spec, const std::string& key, const std::string& path) {
   const std::string full = resolve(spec.root, path);
   const std::string where = concat(key, " '", full, "'");
-  if (file_system().is_directory(full)) fail_with(ErrorCode::kData, "data.idx", where, ": got a folder, expected an idx file.");
+  if (file_system().is_directory(full))
+    fail_with(ErrorCode::kData, "data.idx", where, ": got a folder, expected an idx file.");
   if (!file_system().exists(full)) {
     const std::string twin = full.ends_with(".gz") ? full.substr(0, full.size() - 3) : full + ".gz";
     const std::string hint = file_system().exists(twin) ? concat(" There is '", twin, "'.") : std::string();
     fail_with(ErrorCode::kData, "data.idx", where, ": no such file. '", path, "' was looked for under data.root = '",
-              spec.root.empty() ? "." : spec.root, "'; set data.root or BITGRAD_DATA to the folder that holds it.", hint);
+              spec.root.empty() ? "." : spec.root, "'; set data.root or BITGRAD_DATA to the folder that holds it.",
+              hint);
   }
   return file_system().read(full);
 }
@@ -69,7 +72,8 @@ void read_header(ContentReader& reader, const std::string& path, int rank, const
   const int64_t expected = 4 + 4 * rank;
   const int64_t got = reader.read(head.data(), 4);
   if (got == 4 && (head[0] != 0 || head[1] != 0)) {
-    fail_idx(path, "magic at offset 0: got ", hex((uint32_t{head[0]} << 8) | head[1], 4), ", expected 0x0000. Not an idx file.");
+    fail_idx(path, "magic at offset 0: got ", hex((uint32_t{head[0]} << 8) | head[1], 4),
+             ", expected 0x0000. Not an idx file.");
   }
   if (got == 4 && head[2] != 0x08) {
     fail_idx(path, "element type at offset 2: got ", type_name(head[2]), ", expected 0x08 (uint8).");
@@ -85,7 +89,8 @@ void read_header(ContentReader& reader, const std::string& path, int rank, const
   for (int d = 0; d < rank; ++d) {
     const uint8_t* b = head.data() + 4 + 4 * d;
     const int64_t extent = (int64_t{b[0]} << 24) | (int64_t{b[1]} << 16) | (int64_t{b[2]} << 8) | int64_t{b[3]};
-    if (extent == 0) fail_idx(path, "dimension ", d, " at offset ", 4 + 4 * d, ": got 0, expected 1 or more. The set is empty.");
+    if (extent == 0)
+      fail_idx(path, "dimension ", d, " at offset ", 4 + 4 * d, ": got 0, expected 1 or more. The set is empty.");
     array.dims.push_back(extent);
   }
   array.header_bytes = expected;
@@ -103,8 +108,9 @@ int64_t check_size(const ContentReader& reader, const std::string& path, const I
     if (fits) total *= extent;
   }
   if (!fits) {
-    fail_idx(path, "elements: got ", shape, " in the header at offset 4, expected at most ", room, ", which is all that a file of ",
-             "this length ", reader.compressed() ? "can inflate to" : "holds after the header",
+    fail_idx(path, "elements: got ", shape, " in the header at offset 4, expected at most ", room,
+             ", which is all that a file of ", "this length ",
+             reader.compressed() ? "can inflate to" : "holds after the header",
              ". The header is damaged or the file truncated.");
   }
   return total;
@@ -149,8 +155,8 @@ void check_labels(const std::string& path, const IdxArray& labels, int64_t class
   const uint8_t* label = labels.elements.data();
   for (int64_t i = 0; i < labels.elements.size(); ++i) {
     if (label[i] >= classes) {
-      fail_idx(path, "label ", i, " at offset ", labels.header_bytes + i, ": got ", int{label[i]}, ", expected 0 .. ", classes - 1,
-               ".", classes < kMostClasses ? " Set classes if the set has more." : "");
+      fail_idx(path, "label ", i, " at offset ", labels.header_bytes + i, ": got ", int{label[i]}, ", expected 0 .. ",
+               classes - 1, ".", classes < kMostClasses ? " Set classes if the set has more." : "");
     }
   }
 }
@@ -159,7 +165,8 @@ void check_labels(const std::string& path, const IdxArray& labels, int64_t class
 
 std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   const int64_t classes = spec.classes == 0 ? kDefaultClasses : spec.classes;
-  require(classes >= 1 && classes <= kMostClasses, "data.idx", "classes: got ", classes, ", expected 1 .. ", kMostClasses, ".");
+  require(classes >= 1 && classes <= kMostClasses, "data.idx", "classes: got ", classes, ", expected 1 .. ",
+          kMostClasses, ".");
   check_affine(spec.affine);
   const std::string images_path = resolve(spec.root, spec.images);
   const std::string labels_path = resolve(spec.root, spec.labels);
@@ -168,11 +175,11 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   check_labels(labels_path, labels, classes);
   IdxArray images = read_idx(images_path, read_file(spec, "images", spec.images), 3, "images");
   if (images.dims[0] != labels.dims[0]) {
-    fail_idx(images_path, "images at offset 4: got ", images.dims[0], ", expected ", labels.dims[0], ", the number of labels in '",
-             labels_path, "' at offset 4.");
+    fail_idx(images_path, "images at offset 4: got ", images.dims[0], ", expected ", labels.dims[0],
+             ", the number of labels in '", labels_path, "' at offset 4.");
   }
-  return std::make_unique<ImageDataset>(images_path, std::vector<int64_t>{images.dims[1], images.dims[2]}, classes, spec.affine,
-                                        std::move(images.elements), std::move(labels.elements));
+  return std::make_unique<ImageDataset>(images_path, std::vector<int64_t>{images.dims[1], images.dims[2]}, classes,
+                                        spec.affine, std::move(images.elements), std::move(labels.elements));
 }
 
 }  // namespace bitgrad::data

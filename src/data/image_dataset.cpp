@@ -7,8 +7,9 @@
 namespace bitgrad::data {
 
 void check_affine(const std::array<float, 2>& affine) {
-  require(std::isfinite(affine[0]) && std::isfinite(affine[1]) && affine[0] != 0.0f, "data", "affine: got [", affine[0], ", ",
-          affine[1], "], expected two finite numbers, the first not 0. x = affine[0] * (pixel / 255) + affine[1].");
+  require(std::isfinite(affine[0]) && std::isfinite(affine[1]) && affine[0] != 0.0f, "data", "affine: got [", affine[0],
+          ", ", affine[1],
+          "], expected two finite numbers, the first not 0. x = affine[0] * (pixel / 255) + affine[1].");
 }
 
 ImageDataset::ImageDataset(std::string name, std::vector<int64_t> shape, int64_t classes, std::array<float, 2> affine,
@@ -30,7 +31,8 @@ ImageDataset::ImageDataset(std::string name, std::vector<int64_t> shape, int64_t
 }
 
 void ImageDataset::sample(int64_t index, float* x, int32_t* label) const {
-  require(index >= 0 && index < size(), "data", name_, ": sample index: got ", index, ", expected 0 .. ", size() - 1, ".");
+  require(index >= 0 && index < size(), "data", name_, ": sample index: got ", index, ", expected 0 .. ", size() - 1,
+          ".");
   const uint8_t* pixels = pixels_.data() + index * features_;
   for (int64_t i = 0; i < features_; ++i) x[i] = table_[pixels[i]];
   *label = labels_.data()[index];

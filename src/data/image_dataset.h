@@ -12,10 +12,10 @@ namespace bitgrad::data {
 
 class ImageDataset final : public Dataset {
  public:
-  // pixels: [size, shape...] row-major; labels: [size], each below `classes`. Error(kUsage) for an affine that is not finite or
-  // whose first number is 0.
-  ImageDataset(std::string name, std::vector<int64_t> shape, int64_t classes, std::array<float, 2> affine, TrackedBytes pixels,
-               TrackedBytes labels);
+  // pixels: [size, shape...] row-major; labels: [size], each below `classes`. Error(kUsage) for an affine that is not
+  // finite or whose first number is 0.
+  ImageDataset(std::string name, std::vector<int64_t> shape, int64_t classes, std::array<float, 2> affine,
+               TrackedBytes pixels, TrackedBytes labels);
 
   std::string name() const override { return name_; }
   int64_t size() const override { return labels_.size(); }

@@ -26,22 +26,22 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   const int64_t n = dataset.size();
   require(n >= 1, "data.loader", "samples in ", dataset.name(), ": got ", n, ", expected 1 or more.");
-  require(dataset.features() >= 1, "data.loader", "numbers in a sample of ", dataset.name(), ": got ", dataset.features(),
-          ", expected 1 or more.");
-  require(options.micro >= 1 && options.micro <= kMostMicro, "data.loader", "micro: got ", options.micro, ", expected 1 .. ",
-          kMostMicro, ".");
+  require(dataset.features() >= 1, "data.loader", "numbers in a sample of ", dataset.name(), ": got ",
+          dataset.features(), ", expected 1 or more.");
+  require(options.micro >= 1 && options.micro <= kMostMicro, "data.loader", "micro: got ", options.micro,
+          ", expected 1 .. ", kMostMicro, ".");
   require(options.prefetch >= 0 && options.prefetch <= kMostPrefetch, "data.loader", "prefetch: got ", options.prefetch,
           ", expected 0 .. ", kMostPrefetch, ".");
-  require(options.position >= 0 && options.position <= n, "data.loader", "position: got ", options.position, ", expected 0 .. ", n,
-          ", the number of samples. Was the run started on another data set?");
+  require(options.position >= 0 && options.position <= n, "data.loader", "position: got ", options.position,
+          ", expected 0 .. ", n, ", the number of samples. Was the run started on another data set?");
   if (options.position == n) {
     options.position = 0;
     ++options.epoch;
   }
-  require(options.epoch >= 0 && options.epoch < kMostEpochs, "data.loader", "epoch: got ", options.epoch, ", expected 0 .. ",
-          kMostEpochs - 1, ".");
-  require(options.end_epoch >= -1 && options.end_epoch <= kMostEpochs, "data.loader", "end_epoch: got ", options.end_epoch,
-          ", expected -1 .. ", kMostEpochs, ".");
+  require(options.epoch >= 0 && options.epoch < kMostEpochs, "data.loader", "epoch: got ", options.epoch,
+          ", expected 0 .. ", kMostEpochs - 1, ".");
+  require(options.end_epoch >= -1 && options.end_epoch <= kMostEpochs, "data.loader", "end_epoch: got ",
+          options.end_epoch, ", expected -1 .. ", kMostEpochs, ".");
   if (options.end_epoch == -1) options.end_epoch = kMostEpochs;
   options.micro = std::min(options.micro, n);
   return options;
@@ -103,8 +103,8 @@ class BatchMaker {
   }
   void check_label(int64_t id, int32_t label) const {
     if (label >= 0 && label < classes_) return;
-    fail_with(ErrorCode::kData, "data.loader", dataset_.name(), ": label of sample ", id, ": got ", label, ", expected 0 .. ",
-              classes_ - 1, ".");
+    fail_with(ErrorCode::kData, "data.loader", dataset_.name(), ": label of sample ", id, ": got ", label,
+              ", expected 0 .. ", classes_ - 1, ".");
   }
 
   const Dataset& dataset_;
@@ -154,7 +154,8 @@ void Batch::resize(int64_t samples, int64_t numbers) {
 }
 
 void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order) {
-  require(epoch >= 0 && epoch < kMostEpochs, "data.loader", "epoch: got ", epoch, ", expected 0 .. ", kMostEpochs - 1, ".");
+  require(epoch >= 0 && epoch < kMostEpochs, "data.loader", "epoch: got ", epoch, ", expected 0 .. ", kMostEpochs - 1,
+          ".");
   const RandomStream stream{seed, Purpose::kShuffle, site_id("data.train"), static_cast<uint32_t>(epoch)};
   std::iota(order, order + n, int64_t{0});
   for (int64_t i = n - 1; i >= 1; --i) {
@@ -164,8 +165,8 @@ void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order) {
   }
 }
 
-// A ring of `prefetch` batches. The thread fills free slots; next() swaps the oldest full one with the caller's batch, whose old
-// buffer is then the free slot's.
+// A ring of `prefetch` batches. The thread fills free slots; next() swaps the oldest full one with the caller's batch,
+// whose old buffer is then the free slot's.
 class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)

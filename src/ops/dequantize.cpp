@@ -1,4 +1,5 @@
-// Values of a quantized tensor as fp32: y = s * (q - z), or s * q + m. Backward: gx = gy, as gradients are taken with respect to the value.
+// Values of a quantized tensor as fp32: y = s * (q - z), or s * q + m. Backward: gx = gy, as gradients are taken with
+// respect to the value.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 

@@ -1,6 +1,7 @@
-// Dropout: y = x * keep / (1 - p) (Srivastava et al. 2014). Numbers: dropped ones are 0. Codes: dropped ones get the code of value 0 and the scale is
-// multiplied by 1/(1-p); bint1, which has no 0, becomes ternary. Backward: gx = keep ? gy / (1 - p) : 0, with respect to the value.
-// Keep where bits16(element) >= rint(p * 65536). The factor 1/(1-p) is computed in double and cast once. Kept: the keep bits.
+// Dropout: y = x * keep / (1 - p) (Srivastava et al. 2014). Numbers: dropped ones are 0. Codes: dropped ones get the
+// code of value 0 and the scale is multiplied by 1/(1-p); bint1, which has no 0, becomes ternary. Backward: gx = keep ?
+// gy / (1 - p) : 0, with respect to the value. Keep where bits16(element) >= rint(p * 65536). The factor 1/(1-p) is
+// computed in double and cast once. Kept: the keep bits.
 #include <algorithm>
 #include <cmath>
 
@@ -56,24 +57,31 @@ void check_zero_code(const Tensor& x) {
   const DTypeInfo& info = x.dtype().info();
   const QuantParams* params = x.quant().get();
   require(x.layout() == layouts::canonical, kWhere, "x ", x, " is in layout ", x.layout(), ", expected canonical.");
-  require(params == nullptr || !params->offset, kWhere, "dtype ", x.dtype(), " with a real offset has no exact code for value 0.", kHint);
+  require(params == nullptr || !params->offset, kWhere, "dtype ", x.dtype(),
+          " with a real offset has no exact code for value 0.", kHint);
   if (info.kind == DTypeKind::kSign) {
-    require(x.dtype() == dtypes::bint1, kWhere, "dtype ", x.dtype(), ": of kind sign only bint1 has a form with 0, ternary.", kHint);
+    require(x.dtype() == dtypes::bint1, kWhere, "dtype ", x.dtype(),
+            ": of kind sign only bint1 has a form with 0, ternary.", kHint);
   } else if (info.kind == DTypeKind::kCodebook) {
-    require(std::find(info.levels.begin(), info.levels.end(), 0.0f) != info.levels.end(), kWhere, "codebook ", x.dtype(),
-            " has no exact code for value 0.", kHint);
+    require(std::find(info.levels.begin(), info.levels.end(), 0.0f) != info.levels.end(), kWhere, "codebook ",
+            x.dtype(), " has no exact code for value 0.", kHint);
   }
   if (params == nullptr || !params->zero) {
-    const bool has_zero = info.kind == DTypeKind::kSign || info.kind == DTypeKind::kCodebook || (info.qmin <= 0 && info.qmax >= 0);
-    require(has_zero, kWhere, "dtype ", x.dtype(), " has no exact code for value 0: its codes are ", info.qmin, " to ", info.qmax, '.', kHint);
+    const bool has_zero =
+        info.kind == DTypeKind::kSign || info.kind == DTypeKind::kCodebook || (info.qmin <= 0 && info.qmax >= 0);
+    require(has_zero, kWhere, "dtype ", x.dtype(), " has no exact code for value 0: its codes are ", info.qmin, " to ",
+            info.qmax, '.', kHint);
     return;
   }
-  require(info.kind == DTypeKind::kInt || info.kind == DTypeKind::kUint, kWhere, "dtype ", x.dtype(), " with a zero point: expected kind int or uint.");
+  require(info.kind == DTypeKind::kInt || info.kind == DTypeKind::kUint, kWhere, "dtype ", x.dtype(),
+          " with a zero point: expected kind int or uint.");
   const ScaleMap map = x.scale_map();
-  require(map.per_tensor() || map.per_row(), kWhere, "zero points of ", x, " per ", params->granularity, ": expected per tensor or per row.", kHint);
+  require(map.per_tensor() || map.per_row(), kWhere, "zero points of ", x, " per ", params->granularity,
+          ": expected per tensor or per row.", kHint);
   const int32_t* z = map.zero;
-  require(std::all_of(z, z + params->zero->numel(), [&](int32_t v) { return v >= info.qmin && v <= info.qmax; }), kWhere, "dtype ", x.dtype(),
-          " has no exact code for value 0: a zero point lies outside its codes ", info.qmin, " to ", info.qmax, '.', kHint);
+  require(std::all_of(z, z + params->zero->numel(), [&](int32_t v) { return v >= info.qmin && v <= info.qmax; }),
+          kWhere, "dtype ", x.dtype(), " has no exact code for value 0: a zero point lies outside its codes ",
+          info.qmin, " to ", info.qmax, '.', kHint);
 }
 
 std::shared_ptr<const QuantParams> scaled(const Tensor& x, float factor) {
@@ -82,7 +90,8 @@ std::shared_ptr<const QuantParams> scaled(const Tensor& x, float factor) {
     params = *x.quant();
   else
     params.scheme = "fixed";
-  const Tensor scale = Tensor::empty({scale_count(params.granularity, x.rows(), x.cols())}, dtypes::fp32, MemoryKind::kQuantState);
+  const Tensor scale =
+      Tensor::empty({scale_count(params.granularity, x.rows(), x.cols())}, dtypes::fp32, MemoryKind::kQuantState);
   float* s = scale.as<float>();
   for (int64_t j = 0; j < scale.numel(); ++j) s[j] = params.scale ? params.scale->as<float>()[j] * factor : factor;
   params.scale = std::make_shared<const Tensor>(scale);

@@ -1,5 +1,6 @@
-// Codes of activations: y = codes of x by a scheme whose scales are found from x. Backward: the scheme's straight-through rule.
-// One pass of the kernel makes codes and mask; kept are the mask (rule clip), x (approx_sign) or nothing.
+// Codes of activations: y = codes of x by a scheme whose scales are found from x. Backward: the scheme's
+// straight-through rule. One pass of the kernel makes codes and mask; kept are the mask (rule clip), x (approx_sign) or
+// nothing.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "quant/straight_through.h"
@@ -17,8 +18,10 @@ struct Quantize {
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const QuantSpec& spec, const QuantizeOpOptions& options) {
     const Tensor& x = in[0];
-    require(!x.quant() && x.dtype().is_float(), kName, "x is quantized already, or integer: got ", x, ", expected fp32 numbers. Dequantize it first.");
-    require(x.dtype() == dtypes::fp32, kName, "dtype of x: got ", x, ", expected fp32. Straight-through rules have no ", x.dtype(), " form.");
+    require(!x.quant() && x.dtype().is_float(), kName, "x is quantized already, or integer: got ", x,
+            ", expected fp32 numbers. Dequantize it first.");
+    require(x.dtype() == dtypes::fp32, kName, "dtype of x: got ", x, ", expected fp32. Straight-through rules have no ",
+            x.dtype(), " form.");
     const SteRule rule = ste_rule(spec);
     QuantizeOptions how;
     how.sr = options.sr;
@@ -50,6 +53,8 @@ struct Quantize {
 
 }  // namespace
 
-Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& options) { return apply<Quantize>({x}, spec, options); }
+Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& options) {
+  return apply<Quantize>({x}, spec, options);
+}
 
 }  // namespace bitgrad

@@ -14,7 +14,8 @@ class Absmax final : public Quantizer {
     check_common(*this, spec);
     require_integer(name(), spec.dtype);
     refuse_int1_weight(name(), spec.dtype, weight);
-    require(spec.dtype.info().qmax > 0, name(), "dtype ", spec.dtype, ": its largest code is ", spec.dtype.info().qmax, ", expected a positive one.");
+    require(spec.dtype.info().qmax > 0, name(), "dtype ", spec.dtype, ": its largest code is ", spec.dtype.info().qmax,
+            ", expected a positive one.");
   }
   CodeRange code_range(const QuantSpec& spec) const override {
     const DTypeInfo& info = spec.dtype.info();
@@ -24,7 +25,8 @@ class Absmax final : public Quantizer {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal), qmax = static_cast<float>(spec.dtype.info().qmax);
     const std::vector<float> a = blocks.statistic(ReduceRule::kAbsMax);
-    return {std::string(name()), spec.granularity, make_scales(spec, blocks, eps, [&](size_t j) { return std::max(a[j] / qmax, eps); }), nullptr, nullptr};
+    return {std::string(name()), spec.granularity,
+            make_scales(spec, blocks, eps, [&](size_t j) { return std::max(a[j] / qmax, eps); }), nullptr, nullptr};
   }
 };
 

@@ -1,6 +1,6 @@
-// affine: s = max((hi - lo) / (qmax - qmin), eps), lo = min(0, min x), hi = max(0, max x); z = clamp(qmin - rint(lo / s), qmin, qmax);
-// code = clamp(rint(x * (1/s)) + z). Equals torchao 0.18, choose_qparams_affine with MappingType ASYMMETRIC, in fp32.
-// A tensor without elements has s = eps, z = 0.
+// affine: s = max((hi - lo) / (qmax - qmin), eps), lo = min(0, min x), hi = max(0, max x); z = clamp(qmin - rint(lo /
+// s), qmin, qmax); code = clamp(rint(x * (1/s)) + z). Equals torchao 0.18, choose_qparams_affine with MappingType
+// ASYMMETRIC, in fp32. A tensor without elements has s = eps, z = 0.
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +28,8 @@ class Affine final : public Quantizer {
     std::vector<float> low = blocks.statistic(ReduceRule::kMin), high = blocks.statistic(ReduceRule::kMax);
     for (float& l : low) l = std::min(0.0f, l);
     for (float& h : high) h = std::max(0.0f, h);
-    const auto scale = make_scales(spec, blocks, eps, [&](size_t j) { return std::max((high[j] - low[j]) / (qmax - qmin), eps); });
+    const auto scale =
+        make_scales(spec, blocks, eps, [&](size_t j) { return std::max((high[j] - low[j]) / (qmax - qmin), eps); });
     const Tensor zero = Tensor::zeros({blocks.count()}, dtypes::int32, MemoryKind::kQuantState);
     if (!blocks.empty()) {
       for (int64_t j = 0; j < blocks.count(); ++j) {

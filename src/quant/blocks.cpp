@@ -11,10 +11,14 @@ bool down_the_rows(const Granularity& g) { return g.kind == Granularity::kGroup 
 
 ReduceAxis axis_of(const Granularity& g) {
   switch (g.kind) {
-    case Granularity::kTensor: return ReduceAxis::kAll;
-    case Granularity::kToken: return ReduceAxis::kRows;
-    case Granularity::kChannel: return g.axis == 0 ? ReduceAxis::kRows : ReduceAxis::kColumns;
-    case Granularity::kGroup: break;
+    case Granularity::kTensor:
+      return ReduceAxis::kAll;
+    case Granularity::kToken:
+      return ReduceAxis::kRows;
+    case Granularity::kChannel:
+      return g.axis == 0 ? ReduceAxis::kRows : ReduceAxis::kColumns;
+    case Granularity::kGroup:
+      break;
   }
   return g.axis == 0 ? ReduceAxis::kColumns : ReduceAxis::kGroups;
 }
@@ -24,10 +28,12 @@ int64_t run_length(int64_t n, int64_t group, int64_t index) { return std::min(gr
 
 }  // namespace
 
-Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x) : scheme_(scheme), granularity_(granularity), x_(x) {
+Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x)
+    : scheme_(scheme), granularity_(granularity), x_(x) {
   require(x.defined() && x.dtype() == dtypes::fp32 && !x.quant(), scheme, "scales are fitted to fp32 numbers: got ", x,
           x.quant() ? ", which is quantized already" : "", '.');
-  require(x.layout() == layouts::canonical, scheme, "scales are fitted to canonical numbers: got layout ", x.layout(), '.');
+  require(x.layout() == layouts::canonical, scheme, "scales are fitted to canonical numbers: got layout ", x.layout(),
+          '.');
   count_ = scale_count(granularity, x.rows(), x.cols());
 }
 
@@ -35,12 +41,18 @@ float Blocks::size(int64_t block) const {
   const int64_t rows = x_.rows(), cols = x_.cols();
   int64_t n = x_.numel();
   switch (granularity_.kind) {
-    case Granularity::kTensor: break;
-    case Granularity::kToken: n = cols; break;
-    case Granularity::kChannel: n = granularity_.axis == 0 ? cols : rows; break;
+    case Granularity::kTensor:
+      break;
+    case Granularity::kToken:
+      n = cols;
+      break;
+    case Granularity::kChannel:
+      n = granularity_.axis == 0 ? cols : rows;
+      break;
     case Granularity::kGroup:
-      n = down_the_rows(granularity_) ? run_length(rows, granularity_.group, block / cols)
-                                      : run_length(cols, granularity_.group, block % ((cols + granularity_.group - 1) / granularity_.group));
+      n = down_the_rows(granularity_)
+              ? run_length(rows, granularity_.group, block / cols)
+              : run_length(cols, granularity_.group, block % ((cols + granularity_.group - 1) / granularity_.group));
   }
   return static_cast<float>(n);
 }
@@ -79,15 +91,15 @@ float ceil_pow2(float s) {
 float finish_scale(const QuantSpec& spec, const Blocks& blocks, int64_t block, float scale) {
   const float s = spec.pow2 ? ceil_pow2(scale) : scale;
   if (!std::isfinite(s))
-    fail_with(ErrorCode::kNonFinite, blocks.scheme(), "the numbers of x ", blocks.tensor(), " are too large: the scale of block ", block, " is ", s,
-              " in fp32.");
+    fail_with(ErrorCode::kNonFinite, blocks.scheme(), "the numbers of x ", blocks.tensor(),
+              " are too large: the scale of block ", block, " is ", s, " in fp32.");
   return s;
 }
 
 float finish_offset(const Blocks& blocks, int64_t block, float offset) {
   if (!std::isfinite(offset))
-    fail_with(ErrorCode::kNonFinite, blocks.scheme(), "the numbers of x ", blocks.tensor(), " are too large: the offset of block ", block, " is ", offset,
-              " in fp32.");
+    fail_with(ErrorCode::kNonFinite, blocks.scheme(), "the numbers of x ", blocks.tensor(),
+              " are too large: the offset of block ", block, " is ", offset, " in fp32.");
   return offset;
 }
 

@@ -1,4 +1,5 @@
-// Statistics of the blocks that share a scale, and scales made from them. Shared by the schemes; docs/numerics.md section 2.
+// Statistics of the blocks that share a scale, and scales made from them. Shared by the schemes; docs/numerics.md
+// section 2.
 #pragma once
 
 #include <string_view>
@@ -37,7 +38,8 @@ class Blocks {
 // 2^ceil(log2 s) by the exponent bits, s > 0. Inf past 2^127.
 float ceil_pow2(float s);
 
-// One scale after the modifier pow2. Throws Error(kNonFinite) that names the block when the scale is not finite (hi - lo = Inf and the like).
+// One scale after the modifier pow2. Throws Error(kNonFinite) that names the block when the scale is not finite (hi -
+// lo = Inf and the like).
 float finish_scale(const QuantSpec& spec, const Blocks& blocks, int64_t block, float scale);
 // One real offset: the same check, no modifier.
 float finish_offset(const Blocks& blocks, int64_t block, float offset);
@@ -47,7 +49,8 @@ template <typename ScaleOf>
 std::shared_ptr<const Tensor> make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, ScaleOf&& scale_of) {
   const Tensor out = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
   float* s = out.as<float>();
-  for (int64_t j = 0; j < blocks.count(); ++j) s[j] = finish_scale(spec, blocks, j, blocks.empty() ? eps : scale_of(static_cast<size_t>(j)));
+  for (int64_t j = 0; j < blocks.count(); ++j)
+    s[j] = finish_scale(spec, blocks, j, blocks.empty() ? eps : scale_of(static_cast<size_t>(j)));
   return std::make_shared<const Tensor>(out);
 }
 

@@ -7,7 +7,8 @@
 
 namespace bitgrad::detail {
 
-// A code dtype, a legal granularity, eps and rounding, and no option of another scheme (alpha: binary; scale, offset: fixed).
+// A code dtype, a legal granularity, eps and rounding, and no option of another scheme (alpha: binary; scale, offset:
+// fixed).
 void check_common(const Quantizer& quantizer, const QuantSpec& spec);
 // Kind int or uint, else an error that names the scheme for the kind.
 void require_integer(std::string_view scheme, DType dtype);

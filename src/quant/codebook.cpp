@@ -1,5 +1,5 @@
-// codebook: s = max(a / max abs level, eps) per block, a = max abs x; code = the nearest level of x * (1/s), ties to the lower level.
-// With NF4 and groups of 64 it is the 4-bit form of QLoRA (Dettmers et al. 2023, arXiv 2305.14314).
+// codebook: s = max(a / max abs level, eps) per block, a = max abs x; code = the nearest level of x * (1/s), ties to
+// the lower level. With NF4 and groups of 64 it is the 4-bit form of QLoRA (Dettmers et al. 2023, arXiv 2305.14314).
 #include <algorithm>
 #include <cmath>
 
@@ -32,8 +32,8 @@ class Codebook final : public Quantizer {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal), largest = largest_level(spec.dtype.info());
     const std::vector<float> a = blocks.statistic(ReduceRule::kAbsMax);
-    return {std::string(name()), spec.granularity, make_scales(spec, blocks, eps, [&](size_t j) { return std::max(a[j] / largest, eps); }), nullptr,
-            nullptr};
+    return {std::string(name()), spec.granularity,
+            make_scales(spec, blocks, eps, [&](size_t j) { return std::max(a[j] / largest, eps); }), nullptr, nullptr};
   }
 };
 

@@ -1,6 +1,6 @@
-// fixed(s, m): given constants, one for the whole tensor; code = clamp(rint((x - m) / s)); codebooks: the nearest level of x * (1/s).
-// On dtype ternary with s = 1 it is the 2-bit quantizer {-1, 0, 1} of FINN (Umuroglu et al. 2017, arXiv 1612.07119).
-// s = 1 and m = 0 are not stored: kernels then skip the product.
+// fixed(s, m): given constants, one for the whole tensor; code = clamp(rint((x - m) / s)); codebooks: the nearest level
+// of x * (1/s). On dtype ternary with s = 1 it is the 2-bit quantizer {-1, 0, 1} of FINN (Umuroglu et al. 2017, arXiv
+// 1612.07119). s = 1 and m = 0 are not stored: kernels then skip the product.
 #include <cmath>
 
 #include "quant/blocks.h"
@@ -10,7 +10,8 @@ namespace bitgrad::detail {
 namespace {
 
 std::shared_ptr<const Tensor> constant(float number) {
-  return std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, static_cast<double>(number), MemoryKind::kQuantState));
+  return std::make_shared<const Tensor>(
+      Tensor::full({1}, dtypes::fp32, static_cast<double>(number), MemoryKind::kQuantState));
 }
 
 class Fixed final : public Quantizer {
@@ -18,13 +19,17 @@ class Fixed final : public Quantizer {
   std::string_view name() const override { return "fixed"; }
   void check(const QuantSpec& spec, bool) const override {
     check_common(*this, spec);
-    require(spec.dtype.kind() != DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind sign, expected int, uint or codebook. Use scheme binary.");
-    require(std::isfinite(spec.scale) && spec.scale > 0.0f, name(), "scale: got ", spec.scale, ", expected a positive number.");
-    require(!spec.pow2 || std::isfinite(ceil_pow2(spec.scale)), name(), "scale: got ", spec.scale, ", expected at most 2^127 with pow2.");
+    require(spec.dtype.kind() != DTypeKind::kSign, name(), "dtype ", spec.dtype,
+            ": got kind sign, expected int, uint or codebook. Use scheme binary.");
+    require(std::isfinite(spec.scale) && spec.scale > 0.0f, name(), "scale: got ", spec.scale,
+            ", expected a positive number.");
+    require(!spec.pow2 || std::isfinite(ceil_pow2(spec.scale)), name(), "scale: got ", spec.scale,
+            ", expected at most 2^127 with pow2.");
     require(std::isfinite(spec.offset), name(), "offset: got ", spec.offset, ", expected a finite number.");
-    require(spec.offset == 0.0f || spec.dtype.kind() != DTypeKind::kCodebook, name(), "offset of a codebook: got ", spec.offset, ", expected 0.");
-    require(spec.scale >= kSmallestNormal || spec.dtype.kind() != DTypeKind::kCodebook, name(), "scale of a codebook: got ", spec.scale,
-            ", expected at least 2^-126.");
+    require(spec.offset == 0.0f || spec.dtype.kind() != DTypeKind::kCodebook, name(), "offset of a codebook: got ",
+            spec.offset, ", expected 0.");
+    require(spec.scale >= kSmallestNormal || spec.dtype.kind() != DTypeKind::kCodebook, name(),
+            "scale of a codebook: got ", spec.scale, ", expected at least 2^-126.");
   }
   CodeRange code_range(const QuantSpec& spec) const override {
     const DTypeInfo& info = spec.dtype.info();

@@ -2,9 +2,11 @@
 
 namespace bitgrad::detail {
 
-KernelScales::KernelScales(const CodeRange& range, const Tensor& codes_or_numbers) : map_(codes_or_numbers.scale_map()) {
+KernelScales::KernelScales(const CodeRange& range, const Tensor& codes_or_numbers)
+    : map_(codes_or_numbers.scale_map()) {
   if (!range.from_lowest) return;
-  ensure(map_.scale != nullptr && map_.offset != nullptr, "quantize", "scheme ", codes_or_numbers.quant()->scheme, " has a scale and an offset");
+  ensure(map_.scale != nullptr && map_.offset != nullptr, "quantize", "scheme ", codes_or_numbers.quant()->scheme,
+         " has a scale and an offset");
   const int64_t count = codes_or_numbers.quant()->scale->numel();
   lowest_ = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
   zero_ = Tensor::empty({count}, dtypes::int32, MemoryKind::kWorkspace);

@@ -1,7 +1,7 @@
-// minmax_offset: l = min x, h = max x (not stretched to 0); s = max(h - l, eps) / (qmax - qmin), eps 1e-6; m = l - s * qmin;
-// code = clamp(rint((x - l) / s), 0, qmax - qmin) + qmin. The 4-bit form of torchao's tinygemm (Int4 weight only), codes shifted by qmin.
-// Codes always come from s and m alone, with l = m + s * qmin, so that those of a fresh fit and of scales read from a file agree.
-// A tensor without elements has s = eps, m = 0.
+// minmax_offset: l = min x, h = max x (not stretched to 0); s = max(h - l, eps) / (qmax - qmin), eps 1e-6; m = l - s *
+// qmin; code = clamp(rint((x - l) / s), 0, qmax - qmin) + qmin. The 4-bit form of torchao's tinygemm (Int4 weight
+// only), codes shifted by qmin. Codes always come from s and m alone, with l = m + s * qmin, so that those of a fresh
+// fit and of scales read from a file agree. A tensor without elements has s = eps, m = 0.
 #include <algorithm>
 
 #include "quant/blocks.h"
@@ -25,7 +25,8 @@ class MinmaxOffset final : public Quantizer {
     const float eps = spec.eps.value_or(1e-6f);
     const float qmin = static_cast<float>(spec.dtype.info().qmin), qmax = static_cast<float>(spec.dtype.info().qmax);
     const std::vector<float> low = blocks.statistic(ReduceRule::kMin), high = blocks.statistic(ReduceRule::kMax);
-    const auto scale = make_scales(spec, blocks, eps, [&](size_t j) { return std::max(high[j] - low[j], eps) / (qmax - qmin); });
+    const auto scale =
+        make_scales(spec, blocks, eps, [&](size_t j) { return std::max(high[j] - low[j], eps) / (qmax - qmin); });
     const Tensor offset = Tensor::zeros({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
     if (!blocks.empty()) {
       for (int64_t j = 0; j < blocks.count(); ++j) {

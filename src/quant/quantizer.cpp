@@ -9,7 +9,8 @@ namespace {
 
 void check_numbers(const Tensor& x) {
   require(x.defined(), "quantize", "x is undefined.");
-  require(!x.quant(), "quantize", "x ", x, " is quantized already (scheme ", x.quant() ? x.quant()->scheme : "", "). Dequantize it first.");
+  require(!x.quant(), "quantize", "x ", x, " is quantized already (scheme ", x.quant() ? x.quant()->scheme : "",
+          "). Dequantize it first.");
   require(x.dtype() == dtypes::fp32, "quantize", "dtype of x: got ", x, ", expected fp32.");
   require(x.layout() == layouts::canonical, "quantize", "x is in layout ", x.layout(), ", expected canonical.");
 }
@@ -17,14 +18,16 @@ void check_numbers(const Tensor& x) {
 Tensor target(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
   if (options.into == nullptr) return Tensor::empty(x.shape(), spec.dtype, options.kind);
   const Tensor& into = *options.into;
-  require(into.shape() == x.shape() && into.dtype() == spec.dtype && into.layout() == layouts::canonical, "quantize", "the tensor to write into: got ",
-          into, " in layout ", into.layout(), ", expected ", x.shape(), ' ', spec.dtype, ", canonical.");
+  require(into.shape() == x.shape() && into.dtype() == spec.dtype && into.layout() == layouts::canonical, "quantize",
+          "the tensor to write into: got ", into, " in layout ", into.layout(), ", expected ", x.shape(), ' ',
+          spec.dtype, ", canonical.");
   return into;
 }
 
 const RandomStream* draws(const QuantSpec& spec, const QuantizeOptions& options) {
   if (spec.rounding == Rounding::kNearest) return nullptr;
-  require(options.sr != nullptr, "quantize", "stochastic rounding to ", spec.dtype, " needs a random stream: got none.");
+  require(options.sr != nullptr, "quantize", "stochastic rounding to ", spec.dtype,
+          " needs a random stream: got none.");
   return options.sr;
 }
 
@@ -37,7 +40,8 @@ bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
 
 SteRule ste_rule(const QuantSpec& spec) { return spec.ste ? *spec.ste : find_quantizer(spec.scheme).default_ste(); }
 
-Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params, const QuantizeOptions& options) {
+Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                       const QuantizeOptions& options) {
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   quantizer.check(spec, false);
   check_numbers(x);
@@ -71,7 +75,9 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
     }
   }
   if (x.numel() > 0) quantize(args);
-  if (flags != 0) fail_with(ErrorCode::kNonFinite, "quantize", "x ", x, " holds NaN or Inf: it has no codes of ", spec.dtype, " (scheme ", spec.scheme, ").");
+  if (flags != 0)
+    fail_with(ErrorCode::kNonFinite, "quantize", "x ", x, " holds NaN or Inf: it has no codes of ", spec.dtype,
+              " (scheme ", spec.scheme, ").");
   return codes;
 }
 

@@ -35,7 +35,8 @@ class Registry {
   }
   void add(std::unique_ptr<Quantizer> quantizer) {
     const std::lock_guard lock(mutex_);
-    require(look_up(quantizer->name()) == nullptr, "register_quantizer", "scheme \"", quantizer->name(), "\" is registered already. Choose another name.");
+    require(look_up(quantizer->name()) == nullptr, "register_quantizer", "scheme \"", quantizer->name(),
+            "\" is registered already. Choose another name.");
     all_.push_back(std::move(quantizer));
   }
 

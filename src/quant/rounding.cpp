@@ -13,8 +13,10 @@ struct Named {
   std::string_view name;
 };
 constexpr Named<Rounding> kRoundings[] = {{Rounding::kNearest, "nearest"}, {Rounding::kStochastic, "stochastic"}};
-constexpr Named<SteRule> kRules[] = {
-    {SteRule::kIdentity, "identity"}, {SteRule::kClip, "clip"}, {SteRule::kApproxSign, "approx_sign"}, {SteRule::kNone, "none"}};
+constexpr Named<SteRule> kRules[] = {{SteRule::kIdentity, "identity"},
+                                     {SteRule::kClip, "clip"},
+                                     {SteRule::kApproxSign, "approx_sign"},
+                                     {SteRule::kNone, "none"}};
 
 template <typename T>
 std::string_view name_of(std::span<const Named<T>> all, T value, std::string_view where) {
@@ -43,7 +45,9 @@ std::vector<std::string_view> names(std::span<const Named<T>> all) {
 }  // namespace
 
 std::string_view rounding_name(Rounding rounding) { return name_of<Rounding>(kRoundings, rounding, "rounding_name"); }
-Rounding parse_rounding(std::string_view name) { return parse<Rounding>(kRoundings, name, "parse_rounding", "rounding"); }
+Rounding parse_rounding(std::string_view name) {
+  return parse<Rounding>(kRoundings, name, "parse_rounding", "rounding");
+}
 std::vector<std::string_view> rounding_names() { return names<Rounding>(kRoundings); }
 
 std::string_view ste_name(SteRule rule) { return name_of<SteRule>(kRules, rule, "ste_name"); }

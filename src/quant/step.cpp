@@ -13,13 +13,15 @@ class Step final : public Quantizer {
   void check(const QuantSpec& spec, bool) const override {
     check_common(*this, spec);
     const DTypeInfo& info = spec.dtype.info();
-    require(info.kind == DTypeKind::kUint && info.qmin == 0 && info.qmax == 1, name(), "dtype: got ", spec.dtype, ", expected int1 = {0, 1}.");
+    require(info.kind == DTypeKind::kUint && info.qmin == 0 && info.qmax == 1, name(), "dtype: got ", spec.dtype,
+            ", expected int1 = {0, 1}.");
   }
   CodeRange code_range(const QuantSpec&) const override { return {CodeRule::kPositive, 0, 1}; }
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const std::vector<float> sum = blocks.statistic(ReduceRule::kSumPositive), count = blocks.statistic(ReduceRule::kCountPositive);
+    const std::vector<float> sum = blocks.statistic(ReduceRule::kSumPositive),
+                             count = blocks.statistic(ReduceRule::kCountPositive);
     const auto scale_of = [&](size_t j) { return count[j] > 0.0f ? std::max(sum[j] / count[j], eps) : eps; };
     return {std::string(name()), spec.granularity, make_scales(spec, blocks, eps, scale_of), nullptr, nullptr};
   }

@@ -1,6 +1,7 @@
 // The straight-through rules: docs/numerics.md section 3.
-//   identity: gx = g.  clip: gx = g where the code before its clamp lies in the range (binary, step: abs x <= 1), else 0.
-//   approx_sign: gx = g * max(0, 2 - 2 abs x) (Bi-Real Net: Liu et al. 2018, arXiv 1808.00278, eq. 7).  none: gx = 0.
+//   identity: gx = g.  clip: gx = g where the code before its clamp lies in the range (binary, step: abs x <= 1), else
+//   0. approx_sign: gx = g * max(0, 2 - 2 abs x) (Bi-Real Net: Liu et al. 2018, arXiv 1808.00278, eq. 7).  none: gx =
+//   0.
 // binary with alpha: value = alpha * sign(x), so g is multiplied by alpha first.
 #include "quant/straight_through.h"
 
@@ -16,12 +17,12 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kGrain = 16384;          // elements of one piece of work
+constexpr int64_t kGrain = 16384;           // elements of one piece of work
 constexpr int64_t kScratchBytes = 1 << 20;  // codes and masks of leaf_backward at a time
 
 void require_gradient(std::string_view where, const Tensor& g, const Shape& shape, std::string_view what) {
-  require(g.defined() && g.dtype() == dtypes::fp32 && g.shape() == shape && g.contiguous(), where, what, ": got ", g, ", expected ", shape,
-          " fp32, dense.");
+  require(g.defined() && g.dtype() == dtypes::fp32 && g.shape() == shape && g.contiguous(), where, what, ": got ", g,
+          ", expected ", shape, " fp32, dense.");
 }
 
 void approx_sign(const float* x, const float* g, int64_t n, float* gx) {
@@ -39,7 +40,8 @@ ScaleMap from_row(ScaleMap map, int64_t row) {
 }
 
 // gx = g where the clip rule passes. The quantize kernel makes the mask, a few rows at a time; its codes are dropped.
-void clip(const QuantSpec& spec, const CodeRange& range, const ScaleMap& scales, const Tensor& x, const float* g, float* gx) {
+void clip(const QuantSpec& spec, const CodeRange& range, const ScaleMap& scales, const Tensor& x, const float* g,
+          float* gx) {
   const int64_t cols = x.cols(), mask_words = (cols + 63) / 64, code_bytes = row_bytes_memory(spec.dtype, cols);
   const int64_t row_bytes = code_bytes + mask_words * 8, unit = scales.row_group;
   const int64_t step = std::min(x.rows(), std::max(int64_t{1}, kScratchBytes / (row_bytes * unit)) * unit);
@@ -86,8 +88,8 @@ void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out) 
 
 }  // namespace detail
 
-void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& master, const Tensor& g_value,
-                              const Tensor& g_master) const {
+void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& master,
+                              const Tensor& g_value, const Tensor& g_master) const {
   require_gradient(name(), master, master.shape(), "the master");
   require_gradient(name(), g_value, master.shape(), "the gradient of the value");
   require_gradient(name(), g_master, master.shape(), "the gradient of the master");
@@ -124,8 +126,9 @@ Tensor straight_through(const QuantSpec& spec, const Tensor& g, const Tensor& ma
     approx_sign(x_if_needed.as<float>(), g.as<float>(), g.numel(), gx.as<float>());
     return gx;
   }
-  require(mask.dtype() == dtypes::bint1 && mask.rows() == g.rows() && mask.cols() == g.cols() && mask.contiguous(), "straight_through",
-          "the mask: got ", mask, ", expected bits of [", g.rows(), ',', g.cols(), "] for ", g, '.');
+  require(mask.dtype() == dtypes::bint1 && mask.rows() == g.rows() && mask.cols() == g.cols() && mask.contiguous(),
+          "straight_through", "the mask: got ", mask, ", expected bits of [", g.rows(), ',', g.cols(), "] for ", g,
+          '.');
   apply_mask({g.rows(), g.cols(), g.as<float>(), static_cast<const uint64_t*>(mask.data()), 1.0f, gx.as<float>()});
   return gx;
 }

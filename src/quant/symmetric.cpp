@@ -1,5 +1,5 @@
-// symmetric: s = max(max(-lo, hi) / ((qmax - qmin) / 2), eps), lo = min(0, min x), hi = max(0, max x); code = clamp(rint(x * (1/s))).
-// symmetric_no_clip: s = max(max(lo / qmin, hi / qmax), eps), so that no number is clipped.
+// symmetric: s = max(max(-lo, hi) / ((qmax - qmin) / 2), eps), lo = min(0, min x), hi = max(0, max x); code =
+// clamp(rint(x * (1/s))). symmetric_no_clip: s = max(max(lo / qmin, hi / qmax), eps), so that no number is clipped.
 // Both equal torchao 0.18, choose_qparams_affine with MappingType SYMMETRIC and SYMMETRIC_NO_CLIPPING_ERR, in fp32.
 #include <algorithm>
 
@@ -24,7 +24,9 @@ class Symmetric : public Quantizer {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
     const std::vector<float> low = blocks.statistic(ReduceRule::kMin), high = blocks.statistic(ReduceRule::kMax);
-    const auto scale_of = [&](size_t j) { return std::max(scale(spec.dtype.info(), std::min(0.0f, low[j]), std::max(0.0f, high[j])), eps); };
+    const auto scale_of = [&](size_t j) {
+      return std::max(scale(spec.dtype.info(), std::min(0.0f, low[j]), std::max(0.0f, high[j])), eps);
+    };
     return {std::string(name()), spec.granularity, make_scales(spec, blocks, eps, scale_of), nullptr, nullptr};
   }
 

@@ -28,8 +28,9 @@ class Dataset {
   virtual std::vector<int64_t> sample_shape() const = 0;
   // Labels are 0 .. classes()-1.
   virtual int64_t classes() const = 0;
-  // Writes sample `index` to x [features()] and its label. Image formats write a*(p/255)+b for a pixel p in 0..255 and the
-  // affine [a, b] of their DatasetSpec; each operation is fp32 and rounded once. Throws Error for an index out of range.
+  // Writes sample `index` to x [features()] and its label. Image formats write a*(p/255)+b for a pixel p in 0..255 and
+  // the affine [a, b] of their DatasetSpec; each operation is fp32 and rounded once. Throws Error for an index out of
+  // range.
   virtual void sample(int64_t index, float* x, int32_t* label) const = 0;
   // Bytes that the data set holds in memory.
   virtual int64_t memory_bytes() const { return 0; }
@@ -39,16 +40,16 @@ class Dataset {
 
 // What a format needs to make a data set. Formats read the fields they name in DatasetFormat and ignore the others.
 struct DatasetSpec {
-  std::string format;                       // a name of the list
-  std::string images;                       // path, absolute or under `root`
-  std::string labels;                       // path, absolute or under `root`
-  std::string root;                         // data.root; empty: the current folder
-  std::string split = "train";              // "train" or "test"
-  int64_t size = 0;                         // samples of a procedural format
-  int64_t classes = 0;                      // 0: the format's default
-  uint64_t seed = 1;                        // of a procedural format
-  std::array<float, 2> affine{1.0f, 0.0f};  // [a, b]
-  std::map<std::string, std::string> extra; // further keys of formats that programs register
+  std::string format;                        // a name of the list
+  std::string images;                        // path, absolute or under `root`
+  std::string labels;                        // path, absolute or under `root`
+  std::string root;                          // data.root; empty: the current folder
+  std::string split = "train";               // "train" or "test"
+  int64_t size = 0;                          // samples of a procedural format
+  int64_t classes = 0;                       // 0: the format's default
+  uint64_t seed = 1;                         // of a procedural format
+  std::array<float, 2> affine{1.0f, 0.0f};   // [a, b]
+  std::map<std::string, std::string> extra;  // further keys of formats that programs register
 };
 
 using DatasetFactory = std::function<std::unique_ptr<Dataset>(const DatasetSpec&)>;
@@ -68,8 +69,8 @@ void register_dataset(DatasetFormat format);
 std::vector<std::string> dataset_formats();
 // The format of that name, or nullptr. The pointer stays valid until the program ends.
 const DatasetFormat* find_dataset_format(std::string_view name);
-// Makes the data set. Error(kUsage) for an unknown format or key, a required key that is missing or a bad value; Error(kData)
-// for a file that is missing or cannot be used; Error(kMemory) when it does not fit.
+// Makes the data set. Error(kUsage) for an unknown format or key, a required key that is missing or a bad value;
+// Error(kData) for a file that is missing or cannot be used; Error(kMemory) when it does not fit.
 std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec);
 
 // Memory of one owner in the account of `kind`: 64-byte aligned, not initialised.

@@ -10,9 +10,9 @@ namespace bitgrad {
 
 // Samples `position` .. `position + size - 1` of an epoch's order. Owns its memory (account: batch); move-only.
 struct Batch {
-  float* x = nullptr;          // [size, features]
-  int32_t* labels = nullptr;   // [size]
-  int64_t* ids = nullptr;      // [size] index of each sample in the data set
+  float* x = nullptr;         // [size, features]
+  int32_t* labels = nullptr;  // [size]
+  int64_t* ids = nullptr;     // [size] index of each sample in the data set
   int64_t size = 0;
   int64_t features = 0;
   int64_t epoch = 0;
@@ -26,8 +26,8 @@ struct Batch {
     return *this;
   }
   void swap(Batch& other) noexcept;
-  // Makes room for `samples` of `features` numbers and sets size and features. Allocates only when the room is too small, and
-  // forgets the content then.
+  // Makes room for `samples` of `features` numbers and sets size and features. Allocates only when the room is too
+  // small, and forgets the content then.
   void resize(int64_t samples, int64_t features);
   int64_t memory_bytes() const { return memory_.size(); }
 
@@ -36,17 +36,18 @@ struct Batch {
 };
 
 struct LoaderOptions {
-  int64_t micro = 1;       // samples of a batch; the last one of an epoch may be smaller, and is never dropped
-  bool shuffle = true;     // false: samples 0 .. n-1 in every epoch
-  uint64_t seed = 0;       // of the shuffle
-  int64_t epoch = 0;       // where to start; position n is position 0 of the next epoch
+  int64_t micro = 1;    // samples of a batch; the last one of an epoch may be smaller, and is never dropped
+  bool shuffle = true;  // false: samples 0 .. n-1 in every epoch
+  uint64_t seed = 0;    // of the shuffle
+  int64_t epoch = 0;    // where to start; position n is position 0 of the next epoch
   int64_t position = 0;
   int64_t end_epoch = -1;  // the first epoch that is not read; -1: never ends
   int prefetch = 2;        // batches made ahead on a thread; 0: made inside next()
 };
 
-// Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle for i = n-1 .. 1 that swaps i with the high 64 bits of
-// r64(i) * (i+1); stream {seed, Purpose::kShuffle, site_id("data.train"), step = epoch} (docs/numerics.md section 7).
+// Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle for i = n-1 .. 1 that swaps i with the high 64
+// bits of r64(i) * (i+1); stream {seed, Purpose::kShuffle, site_id("data.train"), step = epoch} (docs/numerics.md
+// section 7).
 void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order);
 
 // Reads batch after batch. One thread may call it; the data set must outlive it.
@@ -58,9 +59,10 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Gives the next batch and takes the old content of `batch` back for reuse, so that after the first prefetch + 1 calls with
-  // one Batch nothing is allocated. Returns false, and leaves `batch` alone, when end_epoch is reached. What the data set
-  // throws comes out of the call for the batch that it concerns, and of every later one. Error(kData) for a label out of range.
+  // Gives the next batch and takes the old content of `batch` back for reuse, so that after the first prefetch + 1
+  // calls with one Batch nothing is allocated. Returns false, and leaves `batch` alone, when end_epoch is reached. What
+  // the data set throws comes out of the call for the batch that it concerns, and of every later one. Error(kData) for
+  // a label out of range.
   bool next(Batch& batch);
   // Where the batch that next() gives next starts: what a checkpoint stores.
   int64_t epoch() const;

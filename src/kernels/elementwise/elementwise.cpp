@@ -1,4 +1,5 @@
-// Family elementwise: pointwise functions, sums, conversions and optimizer updates. Cuts the work and calls the loops of the granted ISA.
+// Family elementwise: pointwise functions, sums, conversions and optimizer updates. Cuts the work and calls the loops
+// of the granted ISA.
 #include "bitgrad/kernels/elementwise.h"
 
 #include <cmath>
@@ -17,21 +18,21 @@ double exp_of(double x) { return std::exp(x); }
 using Forward64 = void (*)(int64_t, const double*, double*);
 using Backward64 = void (*)(int64_t, const double*, const double*, double*);
 
-#define BITGRAD_UNARY(name, value, derivative)                                             \
-  void forward64_##name(int64_t n, const double* in, double* out) {                        \
-    using T = double;                                                                      \
-    for (int64_t i = 0; i < n; ++i) {                                                      \
-      const T x = in[i];                                                                   \
-      out[i] = (value);                                                                    \
-    }                                                                                      \
-  }                                                                                        \
-  void backward64_##name(int64_t n, const double* in, const double* gy, double* gx) {      \
-    using T = double;                                                                      \
-    for (int64_t i = 0; i < n; ++i) {                                                      \
-      const T x = in[i];                                                                   \
-      [[maybe_unused]] const T y = (value);                                                \
-      gx[i] = gy[i] * (derivative);                                                        \
-    }                                                                                      \
+#define BITGRAD_UNARY(name, value, derivative)                                        \
+  void forward64_##name(int64_t n, const double* in, double* out) {                   \
+    using T = double;                                                                 \
+    for (int64_t i = 0; i < n; ++i) {                                                 \
+      const T x = in[i];                                                              \
+      out[i] = (value);                                                               \
+    }                                                                                 \
+  }                                                                                   \
+  void backward64_##name(int64_t n, const double* in, const double* gy, double* gx) { \
+    using T = double;                                                                 \
+    for (int64_t i = 0; i < n; ++i) {                                                 \
+      const T x = in[i];                                                              \
+      [[maybe_unused]] const T y = (value);                                           \
+      gx[i] = gy[i] * (derivative);                                                   \
+    }                                                                                 \
   }
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
@@ -149,15 +150,16 @@ void adam_update(const AdamArgs& args) {
 
 void append_elementwise_kernels(std::vector<KernelInfo>& out) {
   const IsaMask granted = cpu_isa();
-#define BITGRAD_ELEMENTWISE_LOOP(name, parameters)                                                                        \
-  out.push_back({"elementwise", #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0});         \
-  out.push_back({"elementwise", #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0});               \
+#define BITGRAD_ELEMENTWISE_LOOP(name, parameters)                                                                \
+  out.push_back({"elementwise", #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0}); \
+  out.push_back({"elementwise", #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0});       \
   out.push_back({"elementwise", #name "_scalar", isa::kScalar, SumOrder::kExact, true});
 #include "kernels/elementwise/kernels.inc"
 #undef BITGRAD_ELEMENTWISE_LOOP
-#define BITGRAD_UNARY(name, value, derivative)                                                                            \
-  out.push_back({"elementwise", "unary_" #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0}); \
-  out.push_back({"elementwise", "unary_" #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0});       \
+#define BITGRAD_UNARY(name, value, derivative)                                                                       \
+  out.push_back(                                                                                                     \
+      {"elementwise", "unary_" #name "_avx512", isa::kAvx512, SumOrder::kExact, (granted & isa::kAvx512) != 0});     \
+  out.push_back({"elementwise", "unary_" #name "_avx2", isa::kAvx2, SumOrder::kExact, (granted & isa::kAvx2) != 0}); \
   out.push_back({"elementwise", "unary_" #name "_scalar", isa::kScalar, SumOrder::kExact, true});
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY

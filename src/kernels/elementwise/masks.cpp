@@ -29,7 +29,8 @@ uint64_t repeat(uint64_t raw, int bits) {
 }
 
 // Codes of 3, 5, 6 or 7 bits: by way of bytes.
-void drop_by_bytes(DType dtype, int64_t n, const void* in, const uint64_t* mask, uint8_t zero, bool row_ends, void* out) {
+void drop_by_bytes(DType dtype, int64_t n, const void* in, const uint64_t* mask, uint8_t zero, bool row_ends,
+                   void* out) {
   uint8_t raw[kChunk];
   const int bits = dtype.bits();
   for (int64_t c = 0; c < n; c += kChunk) {
@@ -69,7 +70,8 @@ void keep_mask(const KeepMaskArgs& args) {
 
 void drop_codes(const DropCodesArgs& args) {
   const bool to_ternary = args.from == dtypes::bint1 && args.to == dtypes::ternary;
-  ensure(args.to.is_code() && (args.from == args.to || to_ternary), "drop_codes", "no rule from ", args.from.name(), " to ", args.to.name());
+  ensure(args.to.is_code() && (args.from == args.to || to_ternary), "drop_codes", "no rule from ", args.from.name(),
+         " to ", args.to.name());
   const auto& loops = elementwise::loops();
   const int bits = args.to.bits(), in_bits = args.from.bits();
   const int64_t words = (args.cols + 63) / 64;

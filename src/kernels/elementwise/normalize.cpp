@@ -1,4 +1,5 @@
-// Family elementwise: the normalisation of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv 1502.03167, section 3).
+// Family elementwise: the normalisation of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv
+// 1502.03167, section 3).
 #include "bitgrad/kernels/elementwise.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"

@@ -9,8 +9,8 @@ namespace bitgrad {
 
 inline constexpr int64_t kTileElements = 16384;  // a multiple of 64, so that a cut never splits a word of packed codes
 
-// Calls body(r, c0, c1) for every row r and column range [c0, c1) of a [rows, cols] matrix; c0 is a multiple of kTileElements.
-// Rows of few columns share a task.
+// Calls body(r, c0, c1) for every row r and column range [c0, c1) of a [rows, cols] matrix; c0 is a multiple of
+// kTileElements. Rows of few columns share a task.
 template <typename Body>
 void for_row_tiles(int64_t rows, int64_t cols, Body&& body) {
   if (rows <= 0) return;

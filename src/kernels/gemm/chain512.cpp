@@ -12,10 +12,12 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-// Sizes in floats: B 384 x 512 or, beside sums of 384 x 256, 256 x 512; A 12 x 512. Each sum is below 1 MiB a thread.
+// Sizes in floats: B 384 x 512, or 256 x 512 beside sums of 384 x 256; A 48 x 512. Either sum is below 1 MiB, which is
+// what a thread may use.
 constexpr int64_t kMaxBlockN = 384, kMaxBlockNBesideSums = 256, kMaxBlockMBesideSums = 384;
-constexpr int64_t kMinBlockN = 64, kMinBlockM = 48, kMaxTasks = 12;
-constexpr double kTaskNs = 50000;  // shorter tasks are not worth a thread
+constexpr int64_t kGroupRows = 48;  // rows of A expanded at a time, a multiple of every mr
+constexpr int64_t kMinBlockN = 128, kMinBlockM = 96, kMaxTasks = 8;
+constexpr double kTaskNs = 75000;  // shorter tasks are not worth a thread
 
 // How a product is cut, by its shape and dtypes alone.
 struct Plan {
@@ -35,8 +37,10 @@ Plan make_plan(const ChainKernel& kernel, const GemmArgs& args) {
   plan.direct = args.c_dtype == dtypes::fp32 && (!args.accumulate || (plan.panels == 1 && !finishes(args, plan.fold)));
   const bool sums = !plan.direct && plan.panels > 1;
   int64_t n = std::min(round_up(args.n, kernel.nr), sums ? kMaxBlockNBesideSums : kMaxBlockN);
-  int64_t m = std::min(round_up(args.m, kernel.mr), sums ? kMaxBlockMBesideSums / kernel.mr * kernel.mr : round_up(args.m, kernel.mr));
-  const double ns = multiply_adds(args) * kernel.ns_per_mac + static_cast<double>(args.n * args.k) * pack_ns_per_element(args.b);
+  int64_t m = std::min(round_up(args.m, kernel.mr),
+                       sums ? kMaxBlockMBesideSums / kernel.mr * kernel.mr : round_up(args.m, kernel.mr));
+  const double ns =
+      multiply_adds(args) * kernel.ns_per_mac + static_cast<double>(args.n * args.k) * pack_ns_per_element(args.b);
   const auto wanted = static_cast<int64_t>(std::clamp(ns / kTaskNs, 1.0, static_cast<double>(kMaxTasks)));
   while (ceil_div(args.m, m) * ceil_div(args.n, n) < wanted) {
     const bool can_m = m >= 2 * kMinBlockM, can_n = n >= 2 * kMinBlockN;
@@ -81,18 +85,21 @@ class Block {
       const int64_t k0 = panel * kChainPanel, kc = std::min(kChainPanel, args_.k - k0);
       const float* k_scale = fold_scales(k0, kc);
       pack_strips({args_.b, plan_.fold != Fold::kNone, nullptr, n0_, n_, k0, kc}, kernel_.nr, b_);
-      for (int64_t i = 0; i < m_; i += kernel_.mr) {
-        const int64_t rows = std::min(kernel_.mr, m_ - i);
-        pack_strips({args_.a, false, k_scale, m0_ + i, rows, k0, kc}, kernel_.mr, a_);
-        multiply(i, rows, kc, panel > 0 || (plan_.direct && args_.accumulate));
-        if (panel + 1 == plan_.panels) finish(i, rows);
+      for (int64_t group = 0; group < m_; group += kGroupRows) {
+        const int64_t end = std::min(group + kGroupRows, m_);
+        pack_strips({args_.a, false, k_scale, m0_ + group, end - group, k0, kc}, kernel_.mr, a_);
+        for (int64_t i = group; i < end; i += kernel_.mr) {
+          const int64_t rows = std::min(kernel_.mr, end - i);
+          multiply(i, rows, kc, a_ + (i - group) * kc, panel > 0 || (plan_.direct && args_.accumulate));
+          if (panel + 1 == plan_.panels) finish(i, rows);
+        }
       }
     }
   }
 
  private:
   int64_t b_floats() const { return round_up(n_, kernel_.nr) * kc_; }
-  int64_t a_floats() const { return kernel_.mr * kc_; }
+  int64_t a_floats() const { return std::min(kGroupRows, round_up(m_, kernel_.mr)) * kc_; }
   int64_t scale_floats() const { return plan_.fold == Fold::kIntoA ? kc_ : 0; }
   int64_t sum_floats() const { return plan_.direct ? 0 : (plan_.panels == 1 ? kernel_.mr : m_) * n_; }
 
@@ -108,11 +115,11 @@ class Block {
     return scales_;
   }
 
-  void multiply(int64_t i, int64_t rows, int64_t kc, bool add) {
+  void multiply(int64_t i, int64_t rows, int64_t kc, const float* a, bool add) {
     float* to = sum_row(i);
     const int64_t ld = plan_.direct ? args_.ldc : n_;
     for (int64_t j = 0; j < n_; j += kernel_.nr) {
-      kernel_.run(kc, rows, std::min(kernel_.nr, n_ - j), a_, b_ + j * kc, to + j, ld, add);
+      kernel_.run(kc, rows, std::min(kernel_.nr, n_ - j), a, b_ + j * kc, to + j, ld, add);
     }
   }
 
@@ -138,12 +145,14 @@ class Block {
 
 bool chain512_supports(const GemmArgs& args) {
   const bool output = args.c_dtype == dtypes::fp32 || args.c_dtype == dtypes::bf16;
-  return output && args.a.dtype != dtypes::fp64 && args.b.dtype != dtypes::fp64 && fold_is_legal(args) && !gemm_is_integer(args);
+  return output && args.a.dtype != dtypes::fp64 && args.b.dtype != dtypes::fp64 && fold_is_legal(args) &&
+         !gemm_is_integer(args);
 }
 
 double chain512_cost(const ChainKernel& kernel, const GemmArgs& args) {
+  if (args.m <= 0 || args.n <= 0) return 400.0;
   const Plan plan = make_plan(kernel, args);
-  const double fixed = 400.0 + 150.0 * static_cast<double>(plan.blocks_m * plan.blocks_n);
+  const double fixed = 150.0 + 100.0 * static_cast<double>(plan.blocks_m * plan.blocks_n);
   const double a = static_cast<double>(args.m * args.k * plan.blocks_n) * pack_ns_per_element(args.a);
   const double b = static_cast<double>(round_up(args.n, 16) * args.k * plan.blocks_m) * pack_ns_per_element(args.b);
   const double tiles = static_cast<double>(args.m * args.n * plan.panels) * 0.05;

@@ -6,8 +6,9 @@
 // With a scale folded per n: sum * s[n]. Then the epilogue (epilogue.h). a and b are values of float_operand.h.
 // Nothing of this depends on the ISA, the blocking, M, N or the threads, so all rows of this order give the same bits.
 //
-// Blocking (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008): a task is a block of C; for each
-// k panel it expands B once into strips [k][nr], then for each mr rows of C expands A into one strip [k][mr] and runs the micro-kernel.
+// Blocking (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008): a task
+// is a block of C; for each k panel it expands B once into strips [k][nr], then A, a few rows at a time, into strips
+// [k][mr], and runs the micro-kernel on each pair of strips.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,12 @@
 namespace bitgrad::gemm_detail {
 
 inline constexpr int64_t kChainPanel = 512;
-inline constexpr int64_t kMaxMr = 12, kMaxNr = 32;
 
-// The only part that knows an ISA. mr <= kMaxMr, nr <= kMaxNr.
+// The only part that knows an ISA. mr and nr are widths that chain512_pack.cpp lists.
 struct ChainKernel {
   int64_t mr, nr;
-  // c[i * ldc + j] = P (add: c + P), i < rows <= mr, j < cols <= nr, with P the fma chain over kc indices. a: [kc][mr], b: [kc][nr], both whole.
+  // c[i * ldc + j] = P (add: c + P), i < rows <= mr, j < cols <= nr, with P the fma chain over kc indices. a: [kc][mr],
+  // b: [kc][nr], both whole.
   void (*run)(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b, float* c, int64_t ldc, bool add);
   double ns_per_mac;
 };

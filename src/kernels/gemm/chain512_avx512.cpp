@@ -49,7 +49,8 @@ void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, 
 }
 
 using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, __mmask16, bool);
-#define BITGRAD_TILE_ROW(R) {tile_rv<R, 1>, tile_rv<R, 2>}
+#define BITGRAD_TILE_ROW(R) \
+  { tile_rv<R, 1>, tile_rv<R, 2> }
 constexpr Tile kTiles[kMr][2] = {BITGRAD_TILE_ROW(1), BITGRAD_TILE_ROW(2),  BITGRAD_TILE_ROW(3),  BITGRAD_TILE_ROW(4),
                                  BITGRAD_TILE_ROW(5), BITGRAD_TILE_ROW(6),  BITGRAD_TILE_ROW(7),  BITGRAD_TILE_ROW(8),
                                  BITGRAD_TILE_ROW(9), BITGRAD_TILE_ROW(10), BITGRAD_TILE_ROW(11), BITGRAD_TILE_ROW(12)};
@@ -66,7 +67,7 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
 void tile(int64_t, int64_t, int64_t, const float*, const float*, float*, int64_t, bool) {}
 #endif
 
-constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 65};
+constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95};
 
 }  // namespace
 

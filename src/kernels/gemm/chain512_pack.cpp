@@ -10,6 +10,8 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
+constexpr int64_t kPiece = 256;  // contracted indices packed at a time: a strip's share stays in the first cache
+
 typedef float Float4 __attribute__((vector_size(16), aligned(4), may_alias));
 
 inline Float4 load4(const float* p) { return *reinterpret_cast<const Float4*>(p); }
@@ -25,8 +27,10 @@ void transpose4(const float* const* rows, int64_t kc, int64_t width, float* out)
   int64_t k = 0;
   for (; k + 4 <= kc; k += 4) {
     const Float4 a = load4(rows[0] + k), b = load4(rows[1] + k), c = load4(rows[2] + k), d = load4(rows[3] + k);
-    const Float4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const Float4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const Float4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+                 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Float4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+                 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
     store4(out + (k + 0) * width, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
     store4(out + (k + 1) * width, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
     store4(out + (k + 2) * width, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
@@ -36,76 +40,106 @@ void transpose4(const float* const* rows, int64_t kc, int64_t width, float* out)
     for (int i = 0; i < 4; ++i) out[k * width + i] = rows[i][k];
 }
 
-// Stored [free, k]: four rows at a time.
-void pack_free_major(const StripBlock& block, int64_t width, float* out) {
-  static constexpr float kZeros[kChainPanel] = {};
-  const int64_t kc = block.kc;
-  float values[4][kChainPanel];
-  for (int64_t s = 0; s < block.nf; s += width, out += width * kc) {
-    for (int64_t j = 0; j < width; j += 4) {
-      const float* rows[4];
-      for (int64_t i = 0; i < 4; ++i) {
-        const int64_t f = s + j + i;
-        if (j + i >= width || f >= block.nf) {
-          rows[i] = kZeros;
-        } else if (in_place(block)) {
-          rows[i] = reinterpret_cast<const float*>(stored_row(block.x, block.f0 + f)) + block.k0;
-        } else {
-          read_values(block.x, block.f0 + f, block.k0, kc, block.bare, values[i]);
-          if (block.k_scale != nullptr)
-            for (int64_t k = 0; k < kc; ++k) values[i][k] *= block.k_scale[k];
-          rows[i] = values[i];
-        }
-      }
-      if (j + 4 <= width) {
-        transpose4(rows, kc, width, out + j);
+// One strip of `width` rows from f, contracted [k, k + count) of the block, four rows at a time.
+void pack_rows(const StripBlock& block, bool direct, int64_t width, int64_t f, int64_t k, int64_t count, float* out) {
+  static constexpr float kZeros[kPiece] = {};
+  float values[4][kPiece];
+  for (int64_t j = 0; j < width; j += 4) {
+    const float* rows[4];
+    for (int64_t i = 0; i < 4; ++i) {
+      const int64_t row = f + j + i;
+      if (j + i >= width || row >= block.nf) {
+        rows[i] = kZeros;
+      } else if (direct) {
+        rows[i] = reinterpret_cast<const float*>(stored_row(block.x, block.f0 + row)) + block.k0 + k;
       } else {
-        for (int64_t k = 0; k < kc; ++k)
-          for (int64_t i = 0; j + i < width; ++i) out[k * width + j + i] = rows[i][k];
+        read_values(block.x, block.f0 + row, block.k0 + k, count, block.bare, values[i]);
+        if (block.k_scale != nullptr)
+          for (int64_t t = 0; t < count; ++t) values[i][t] *= block.k_scale[k + t];
+        rows[i] = values[i];
       }
+    }
+    if (j + 4 <= width) {
+      transpose4(rows, count, width, out + j);
+    } else {
+      for (int64_t t = 0; t < count; ++t)
+        for (int64_t i = 0; j + i < width; ++i) out[t * width + j + i] = rows[i][t];
+    }
+  }
+}
+
+// Stored [free, k].
+void pack_free_major(const StripBlock& block, int64_t width, float* out) {
+  const bool direct = in_place(block);
+  for (int64_t f = 0; f < block.nf; f += width, out += width * block.kc)
+    for (int64_t k = 0; k < block.kc; k += kPiece)
+      pack_rows(block, direct, width, f, k, std::min(kPiece, block.kc - k), out + k * width);
+}
+
+// Row k of every strip from `count` values. W: the width, known so that whole strips are copied without a loop.
+template <int64_t W>
+void copy_to_strips(const float* row, int64_t count, int64_t kc, float* out) {
+  for (int64_t s = 0; s < count; s += W, out += W * kc) {
+    const int64_t w = std::min(W, count - s);
+    if (w == W) {
+#pragma GCC unroll 8
+      for (int64_t j = 0; j + 4 <= W; j += 4) store4(out + j, load4(row + s + j));
+#pragma GCC unroll 4
+      for (int64_t j = W / 4 * 4; j < W; ++j) out[j] = row[s + j];
+    } else {
+      int64_t j = 0;
+      for (; j + 4 <= w; j += 4) store4(out + j, load4(row + s + j));
+      for (; j < w; ++j) out[j] = row[s + j];
+      for (; j < W && j % 4 != 0; ++j) out[j] = 0.0f;
+      for (; j + 4 <= W; j += 4) store4(out + j, Float4{});
+      for (; j < W; ++j) out[j] = 0.0f;
     }
   }
 }
 
 // Stored [k, free]: one row of the store is one row of every strip.
-void pack_k_major(const StripBlock& block, int64_t width, float* out) {
-  constexpr int64_t kPiece = 1536;  // elements read at a time: whole strips
-  float values[kPiece];
-  const int64_t piece = kPiece / width * width;
-  for (int64_t f = 0; f < block.nf; f += piece) {
-    const int64_t count = std::min(piece, block.nf - f);
+template <int64_t W>
+void pack_k_major(const StripBlock& block, float* out) {
+  constexpr int64_t kWhole = 1536 / W * W;  // values read at a time: whole strips
+  const bool direct = in_place(block);
+  float values[kWhole];
+  for (int64_t f = 0; f < block.nf; f += kWhole) {
+    const int64_t count = std::min(kWhole, block.nf - f);
     for (int64_t k = 0; k < block.kc; ++k) {
       const float* row = values;
-      if (in_place(block)) {
+      if (direct) {
         row = reinterpret_cast<const float*>(stored_row(block.x, block.k0 + k)) + block.f0 + f;
       } else {
         read_values(block.x, block.k0 + k, block.f0 + f, count, block.bare, values);
         if (block.k_scale != nullptr)
           for (int64_t j = 0; j < count; ++j) values[j] *= block.k_scale[k];
       }
-      for (int64_t s = 0; s < count; s += width) {
-        float* to = out + (f + s) * block.kc + k * width;
-        const int64_t w = std::min(width, count - s);
-        int64_t j = 0;
-        for (; j + 4 <= w; j += 4) store4(to + j, load4(row + s + j));
-        for (; j < w; ++j) to[j] = row[s + j];
-        for (; j < width; ++j) to[j] = 0.0f;
-      }
+      copy_to_strips<W>(row, count, block.kc, out + f * block.kc + k * W);
     }
   }
 }
 
+// Every width that a micro-kernel has.
+struct KMajorPacker {
+  int64_t width;
+  void (*pack)(const StripBlock&, float*);
+};
+constexpr KMajorPacker kKMajorPackers[] = {{4, pack_k_major<4>},   {6, pack_k_major<6>},   {8, pack_k_major<8>},
+                                           {12, pack_k_major<12>}, {16, pack_k_major<16>}, {32, pack_k_major<32>}};
+
 }  // namespace
 
 void pack_strips(const StripBlock& block, int64_t width, float* out) {
-  ensure(block.kc <= kChainPanel && width <= kMaxNr, "pack_strips", "block too large: got kc ", block.kc, ", width ", width, '.');
-  block.x.k_major ? pack_k_major(block, width, out) : pack_free_major(block, width, out);
+  if (!block.x.k_major) return pack_free_major(block, width, out);
+  for (const KMajorPacker& packer : kKMajorPackers)
+    if (packer.width == width) return packer.pack(block, out);
+  fail_with(ErrorCode::kBug, "pack_strips", "no packer for strips of width ", width, '.');
 }
 
 double pack_ns_per_element(const GemmOperand& x) {
-  const double transpose = x.k_major ? 0.12 : 0.25;
-  const double scales = x.scale.trivial() ? 0.0 : 0.15;
-  const double expand = x.dtype == dtypes::fp32 ? 0.0 : (x.dtype.is_code() && x.dtype.bits() <= 2 ? 0.15 : 0.4);
+  const double transpose = x.k_major ? 0.12 : 0.2;
+  const double scales = x.scale.trivial() ? 0.0 : 0.1;
+  const double expand = x.dtype == dtypes::fp32 ? 0.0 : (x.dtype.bits() <= 2 ? 0.06 : 0.25);
   return transpose + scales + expand;
 }
 

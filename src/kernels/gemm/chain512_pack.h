@@ -15,7 +15,8 @@ struct StripBlock {
   int64_t f0, nf, k0, kc;
 };
 
-// out[(f / width) * kc * width + k * width + f % width] for f in [0, nf); zeros up to a multiple of width. width <= 32.
+// out[(f / width) * kc * width + k * width + f % width] for f in [0, nf); zeros up to a multiple of width.
+// width: one of the list in chain512_pack.cpp.
 void pack_strips(const StripBlock& block, int64_t width, float* out);
 // Estimated nanoseconds for each expanded element.
 double pack_ns_per_element(const GemmOperand& x);

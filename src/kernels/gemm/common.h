@@ -22,7 +22,9 @@ inline bool scaled_per_free_index(const GemmOperand& x) {
 }
 
 // Where the parameters of free index f lie. Only if scaled_per_free_index.
-inline int64_t free_param(const GemmOperand& x, int64_t f) { return x.k_major ? x.scale.index(0, f) : x.scale.index(f, 0); }
+inline int64_t free_param(const GemmOperand& x, int64_t f) {
+  return x.k_major ? x.scale.index(0, f) : x.scale.index(f, 0);
+}
 // 1 and 0 when there is none.
 inline float free_scale(const GemmOperand& x, int64_t f) {
   return x.scale.scale == nullptr ? 1.0f : x.scale.scale[free_param(x, f)];
@@ -36,13 +38,15 @@ inline const uint8_t* stored_row(const GemmOperand& x, int64_t r) {
   return static_cast<const uint8_t*>(x.data) + r * x.stride;
 }
 
-// Whether an exact sum can be written as the caller asks: integers are bare codes; bias belongs to fp32 and bf16, accumulation to floats.
+// Whether an exact sum can be written as the caller asks: integers are bare codes; bias belongs to fp32 and bf16,
+// accumulation to floats.
 inline bool integer_output_supported(const GemmArgs& args) {
   const DType c = args.c_dtype;
   if (c == dtypes::fp32 || c == dtypes::bf16) return true;
   if (args.bias != nullptr) return false;
   if (c == dtypes::fp64) return true;
-  return (c == dtypes::int32 || c == dtypes::int64) && !args.accumulate && args.a.scale.trivial() && args.b.scale.trivial();
+  return (c == dtypes::int32 || c == dtypes::int64) && !args.accumulate && args.a.scale.trivial() &&
+         args.b.scale.trivial();
 }
 
 inline double multiply_adds(const GemmArgs& args) {

@@ -42,10 +42,13 @@ void multiply_by_b(const GemmArgs& args, const A& a, int64_t j0, int64_t columns
 }  // namespace
 
 bool gemm_f32_eigen_supports(const GemmArgs& args) {
-  return plain_operands(args, dtypes::fp32) && args.c_dtype == dtypes::fp32 && !(args.accumulate && args.bias != nullptr);
+  return plain_operands(args, dtypes::fp32) && args.c_dtype == dtypes::fp32 &&
+         !(args.accumulate && args.bias != nullptr);
 }
 
-double gemm_f32_eigen_cost(const GemmArgs& args) { return 1000.0 + multiply_adds(args) / 11; }
+double gemm_f32_eigen_cost(const GemmArgs& args) {
+  return 100.0 + 0.08 * static_cast<double>(args.k) * static_cast<double>(args.m + args.n) + multiply_adds(args) / 13.5;
+}
 
 void gemm_f32_eigen(const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;

@@ -53,7 +53,8 @@ void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, float* y)
     store_bf16(args, i, j0, count, y, args.accumulate && args.sr != nullptr);
   } else {
     double* c = c_at<double>(args, i, j0);
-    for (int64_t j = 0; j < count; ++j) c[j] = args.accumulate ? c[j] + static_cast<double>(y[j]) : static_cast<double>(y[j]);
+    for (int64_t j = 0; j < count; ++j)
+      c[j] = args.accumulate ? c[j] + static_cast<double>(y[j]) : static_cast<double>(y[j]);
   }
 }
 
@@ -63,7 +64,8 @@ void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, double* y
     for (int64_t j = 0; j < count; ++j) c[j] = args.accumulate ? c[j] + y[j] : y[j];
   } else if (args.c_dtype == dtypes::fp32) {
     float* c = c_at<float>(args, i, j0);
-    for (int64_t j = 0; j < count; ++j) c[j] = static_cast<float>(args.accumulate ? static_cast<double>(c[j]) + y[j] : y[j]);
+    for (int64_t j = 0; j < count; ++j)
+      c[j] = static_cast<float>(args.accumulate ? static_cast<double>(c[j]) + y[j] : y[j]);
   } else {
     const uint16_t* c = c_at<uint16_t>(args, i, j0);
     float rounded[kPiece];

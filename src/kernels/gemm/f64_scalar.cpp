@@ -1,7 +1,8 @@
 // gemm_f64_scalar: the reference in double, for any dtypes, scales and orders of storage.
 //
-// sum = +0, then sum = sum + a[k] * b[k] over ascending k, two roundings each, on the values of float_operand.h; times a scale folded per n;
-// then the epilogue in double (epilogue.h). A scale folded per k is multiplied into A's values in double.
+// sum = +0, then sum = sum + a[k] * b[k] over ascending k, two roundings each, on the values of float_operand.h; times
+// a scale folded per n; then the epilogue in double (epilogue.h). A scale folded per k is multiplied into A's values in
+// double.
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"

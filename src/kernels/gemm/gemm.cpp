@@ -1,7 +1,7 @@
 // Family gemm: the table of rows and the choice among them.
 //
-// The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null), of the machine
-// and of the mode. A small direct-mapped cache per thread remembers it.
+// The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null),
+// of the machine and of the mode. A small direct-mapped cache per thread remembers it.
 #include "bitgrad/kernels/gemm.h"
 
 #include <array>
@@ -16,10 +16,10 @@ namespace bitgrad {
 namespace {
 
 constexpr GemmRow kRows[] = {
-#define BITGRAD_GEMM_ROW(row, isa, order, a_layout, b_layout)                                                             \
+#define BITGRAD_GEMM_ROW(row, isa, order, a_layout, b_layout)                                                       \
   {{#row, DeviceKind::kCpu, isa, SumOrder::order, &gemm_rows_detail::row##_supports, &gemm_rows_detail::row##_cost, \
-    &gemm_rows_detail::row},                                                                                         \
-   layouts::a_layout,                                                                                                \
+    &gemm_rows_detail::row},                                                                                        \
+   layouts::a_layout,                                                                                               \
    layouts::b_layout},
 #include "kernels/gemm/kernels.inc"
 #undef BITGRAD_GEMM_ROW
@@ -112,7 +112,8 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
   if (args.accumulate) options += ", accumulate";
   fail(where, "no kernel for these operands: got A ", describe(args.a, args.m, args.k), "; B ",
        describe(args.b, args.n, args.k), "; C ", args.c_dtype, '[', args.m, ',', args.n, ']', options,
-       ", expected operands in canonical layout or in the layouts of one row of `bitgrad kernels`, and for an integer C bare codes without "
+       ", expected operands in canonical layout or in the layouts of one row of `bitgrad kernels`, and for an integer "
+       "C bare codes without "
        "scales, bias or accumulate. Hint: pass the canonical codes, or ask plan_gemm for the layouts.");
 }
 
@@ -122,7 +123,8 @@ std::span<const GemmRow> gemm_rows() { return kRows; }
 
 bool gemm_is_integer(const GemmArgs& args) {
   const auto fits = [](const GemmOperand& x) {
-    return gemm_detail::has_integer_codes(x.dtype) && x.scale.offset == nullptr && gemm_detail::scaled_per_free_index(x);
+    return gemm_detail::has_integer_codes(x.dtype) && x.scale.offset == nullptr &&
+           gemm_detail::scaled_per_free_index(x);
   };
   return fits(args.a) && fits(args.b);
 }
@@ -139,7 +141,8 @@ const GemmRow& select_gemm(const GemmArgs& args) {
 }
 
 const GemmRow& plan_gemm(GemmArgs args) {
-  // Supports and cost speak of the operands as stored; a derived layout is made from canonical codes, so plans start there.
+  // Supports and cost speak of the operands as stored; a derived layout is made from canonical codes, so plans start
+  // there.
   args.a.layout = layouts::canonical;
   args.b.layout = layouts::canonical;
   const GemmRow* row = choose(args, true);

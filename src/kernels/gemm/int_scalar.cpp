@@ -1,5 +1,6 @@
-// The total reference of integer products: acc = sum_k (qa - za) (qb - zb), exact, for any codes of kind int, uint or sign, any zero points, either
-// order of storage. Codes of at most 8 bits are summed in int32 over a block of k, then int64; wider ones in 128 bits, saturated to int64.
+// The total reference of integer products: acc = sum_k (qa - za) (qb - zb), exact, for any codes of kind int, uint or
+// sign, any zero points, either order of storage. Codes of at most 8 bits are summed in int32 over a block of k, then
+// int64; wider ones in 128 bits, saturated to int64.
 #include <algorithm>
 #include <limits>
 
@@ -12,8 +13,8 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kBlock = 64;    // rows and columns of C in a chunk
-constexpr int64_t kDepth = 512;   // k in a block
+constexpr int64_t kBlock = 64;     // rows and columns of C in a chunk
+constexpr int64_t kDepth = 512;    // k in a block
 constexpr int32_t kMaxZero = 512;  // (255 + 512)^2 * kDepth < 2^31
 
 __extension__ using Int128 = __int128;
@@ -51,7 +52,8 @@ void expand(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t
 }
 
 int64_t saturate(Int128 x) {
-  return static_cast<int64_t>(std::clamp<Int128>(x, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
+  return static_cast<int64_t>(
+      std::clamp<Int128>(x, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
 }
 int64_t saturate(int64_t x) { return x; }
 
@@ -101,7 +103,7 @@ using namespace gemm_detail;
 
 bool gemm_int_scalar_supports(const GemmArgs& args) { return gemm_is_integer(args) && integer_output_supported(args); }
 
-double gemm_int_scalar_cost(const GemmArgs& args) { return 1.1 * kReferenceCost + 2000 + multiply_adds(args) / 4; }
+double gemm_int_scalar_cost(const GemmArgs& args) { return 1.1 * kReferenceCost + 2000 + multiply_adds(args) / 18; }
 
 void gemm_int_scalar(const GemmArgs& args) {
   const int64_t row_blocks = ceil_div(args.m, kBlock), column_blocks = ceil_div(args.n, kBlock);

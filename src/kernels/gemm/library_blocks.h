@@ -1,4 +1,5 @@
-// How products that another library computes are cut into tasks: by shape alone, so that the bits are those of any number of threads.
+// How products that another library computes are cut into tasks: by shape alone, so that the bits are those of any
+// number of threads.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 
 namespace bitgrad::gemm_detail {
 
-// Calls body(i0, rows, j0, columns) for the blocks of C, in parallel. The longer side is cut into at most 8 blocks of at least 128 and of at
-// least 4 M multiply-adds.
+// Calls body(i0, rows, j0, columns) for the blocks of C, in parallel. The longer side is cut into at most 8 blocks of
+// at least 128 and of at least 4 M multiply-adds.
 template <typename Body>
 void for_library_blocks(const GemmArgs& args, Body&& body) {
   const bool cut_m = args.m > args.n;

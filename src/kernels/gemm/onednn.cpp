@@ -1,4 +1,5 @@
-// gemm_f32_onednn, gemm_bf16_onednn: plain fp32 and bf16 products by oneDNN, one thread for each block of C. The order of the sums is oneDNN's own.
+// gemm_f32_onednn, gemm_bf16_onednn: plain fp32 and bf16 products by oneDNN, one thread for each block of C. The order
+// of the sums is oneDNN's own.
 #include "bitgrad/base/cpu.h"
 #include "kernels/gemm/library_blocks.h"
 #include "kernels/gemm/onednn_adapter.h"
@@ -30,16 +31,21 @@ void run(const GemmArgs& args) {
                                   bf16_out,
                                   args.bias != nullptr,
                                   args.accumulate};
-    onednn::matmul(spec, free_start(args.a, i0), free_start(args.b, j0), args.bias == nullptr ? nullptr : args.bias + j0,
+    onednn::matmul(spec, free_start(args.a, i0), free_start(args.b, j0),
+                   args.bias == nullptr ? nullptr : args.bias + j0,
                    static_cast<char*>(args.c) + (i0 * args.ldc + j0) * out_bytes);
   });
 }
 
-// Measured on a server core: its fixed cost, and multiply-adds per nanosecond by ISA.
-double cost(const GemmArgs& args, double speedup) {
-  const double rate = (cpu_isa() & isa::kAvx512) != 0 ? 60 : ((cpu_isa() & isa::kAvx2) != 0 ? 36 : 8);
-  const double operands = static_cast<double>(args.k) * static_cast<double>(args.m + args.n);
-  return 1500.0 + 0.15 * operands + multiply_adds(args) / (rate * speedup);
+// Measured on a Sapphire Rapids core with oneDNN 2.6.3: a fixed part, the operands, and `rate` multiply-adds a
+// nanosecond.
+double cost(const GemmArgs& args, double rate) {
+  return 1200.0 + 0.12 * static_cast<double>(args.k) * static_cast<double>(args.m + args.n) +
+         multiply_adds(args) / rate;
+}
+// The rate under the current cap.
+double by_isa(double avx512, double avx2, double scalar) {
+  return (cpu_isa() & isa::kAvx512) != 0 ? avx512 : ((cpu_isa() & isa::kAvx2) != 0 ? avx2 : scalar);
 }
 
 }  // namespace
@@ -47,7 +53,7 @@ double cost(const GemmArgs& args, double speedup) {
 bool gemm_f32_onednn_supports(const GemmArgs& args) {
   return plain_operands(args, dtypes::fp32) && args.c_dtype == dtypes::fp32 && plain_output(args);
 }
-double gemm_f32_onednn_cost(const GemmArgs& args) { return cost(args, 1); }
+double gemm_f32_onednn_cost(const GemmArgs& args) { return cost(args, by_isa(85, 42, 15)); }
 void gemm_f32_onednn(const GemmArgs& args) { run(args); }
 
 bool gemm_bf16_onednn_supports(const GemmArgs& args) {
@@ -55,7 +61,7 @@ bool gemm_bf16_onednn_supports(const GemmArgs& args) {
   if (args.c_dtype == dtypes::bf16) return !args.accumulate && onednn::has_bf16();
   return args.c_dtype == dtypes::fp32 && onednn::has_bf16();
 }
-double gemm_bf16_onednn_cost(const GemmArgs& args) { return cost(args, (cpu_isa() & isa::kAvx512Bf16) != 0 ? 1.6 : 0.5); }
+double gemm_bf16_onednn_cost(const GemmArgs& args) { return cost(args, by_isa(51, 1, 1)); }
 void gemm_bf16_onednn(const GemmArgs& args) { run(args); }
 
 }  // namespace bitgrad::gemm_rows_detail

@@ -12,7 +12,8 @@
 
 namespace bitgrad::onednn {
 
-// oneDNN takes as many threads as OpenMP would; here it gets one, and the caller's number comes back at the end of the scope.
+// oneDNN takes as many threads as OpenMP would; here it gets one, and the caller's number comes back at the end of the
+// scope.
 class OneThread {
  public:
   OneThread() : old_(omp_get_max_threads()) {
@@ -47,8 +48,9 @@ inline const dnnl::engine& cpu_engine() {
   return *engine;
 }
 
-inline dnnl::matmul::primitive_desc matmul_desc(const dnnl::memory::desc& a, const dnnl::memory::desc& b, const dnnl::memory::desc* bias,
-                                                const dnnl::memory::desc& c, const dnnl::primitive_attr& attr) {
+inline dnnl::matmul::primitive_desc matmul_desc(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                                                const dnnl::memory::desc* bias, const dnnl::memory::desc& c,
+                                                const dnnl::primitive_attr& attr) {
 #if DNNL_VERSION_MAJOR >= 3
   if (bias != nullptr) return {cpu_engine(), a, b, *bias, c, attr};
   return {cpu_engine(), a, b, c, attr};
@@ -76,15 +78,20 @@ class Matmul {
 
   void run(const void* a, const void* b, const float* bias, void* c) const {
     static thread_local dnnl::stream stream(cpu_engine());
-    std::unordered_map<int, dnnl::memory> operands{{DNNL_ARG_SRC, at(a_desc_, a)}, {DNNL_ARG_WEIGHTS, at(b_desc_, b)}, {DNNL_ARG_DST, at(c_desc_, c)}};
+    std::unordered_map<int, dnnl::memory> operands{
+        {DNNL_ARG_SRC, at(a_desc_, a)}, {DNNL_ARG_WEIGHTS, at(b_desc_, b)}, {DNNL_ARG_DST, at(c_desc_, c)}};
     if (bias != nullptr) operands.emplace(DNNL_ARG_BIAS, at(bias_desc_, bias));
     product_.execute(stream, operands);
     stream.wait();
   }
 
  private:
-  static dnnl::memory::data_type type(bool bf16) { return bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32; }
-  static dnnl::memory at(const dnnl::memory::desc& desc, const void* data) { return {desc, cpu_engine(), const_cast<void*>(data)}; }
+  static dnnl::memory::data_type type(bool bf16) {
+    return bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  }
+  static dnnl::memory at(const dnnl::memory::desc& desc, const void* data) {
+    return {desc, cpu_engine(), const_cast<void*>(data)};
+  }
 
   dnnl::memory::desc a_desc_, b_desc_, c_desc_, bias_desc_;
   dnnl::matmul product_;
@@ -125,8 +132,8 @@ inline void matmul(const MatmulSpec& spec, const void* a, const void* b, const f
     }
     it->second.run(a, b, bias, c);
   } catch (const dnnl::error& error) {
-    fail_with(error.status == dnnl_out_of_memory ? ErrorCode::kMemory : ErrorCode::kBug, "gemm", "oneDNN failed on a product of m ", spec.m,
-              ", n ", spec.n, ", k ", spec.k, ": ", error.what(), '.');
+    fail_with(error.status == dnnl_out_of_memory ? ErrorCode::kMemory : ErrorCode::kBug, "gemm",
+              "oneDNN failed on a product of m ", spec.m, ", n ", spec.n, ", k ", spec.k, ": ", error.what(), '.');
   }
 }
 

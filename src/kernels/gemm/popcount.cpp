@@ -1,4 +1,5 @@
-// The loops of the popcount products. B's panels of a column group stay in L1 while rows of A stream past; a block of rows stays in L2.
+// The loops of the popcount products. B's panels of a column group stay in L1 while rows of A stream past; a block of
+// rows stays in L2.
 #include "kernels/gemm/popcount.h"
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kMaxK = int64_t{1} << 29;                 // sums and 2 * counts stay in int32
-constexpr int64_t kRowBlockBits = int64_t{1} << 21;         // of one plane of A: 256 KiB, half of a small L2 with two planes
-constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;    // some 20 us: hides the cost of a parallel loop
+constexpr int64_t kMaxK = int64_t{1} << 29;          // sums and 2 * counts stay in int32
+constexpr int64_t kRowBlockBits = int64_t{1} << 21;  // of one plane of A: 256 KiB, half of a small L2 with two planes
+constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;  // some 20 us: hides the cost of a parallel loop
 constexpr int64_t kMinChunkRows = 16;
 
 bool is_ternary(DType dtype) {
@@ -22,21 +23,24 @@ bool is_ternary(DType dtype) {
 
 bool common_supports(const GemmArgs& args) {
   return gemm_is_integer(args) && !args.a.k_major && !args.b.k_major && args.a.scale.zero == nullptr &&
-         args.b.scale.zero == nullptr && args.k <= kMaxK && args.c_dtype != dtypes::fp64 && integer_output_supported(args);
+         args.b.scale.zero == nullptr && args.k <= kMaxK && args.c_dtype != dtypes::fp64 &&
+         integer_output_supported(args);
 }
 
 // The cut of C into chunks.
 struct Cut {
-  int64_t rows, groups;             // of a chunk; a group is one tile wide
+  int64_t rows, groups;  // of a chunk; a group is one tile wide
   int64_t row_chunks, group_chunks;
 };
 
 Cut cut_by_shape(const GemmArgs& args, const BitKernel& kernel) {
   const int64_t k = std::max<int64_t>(args.k, 1), width = kernel.panels * kPanelRows, groups = ceil_div(args.n, width);
   Cut cut;
-  cut.rows = std::clamp(kRowBlockBits / k / kMaxTileRows * kMaxTileRows, kMinChunkRows, std::max(args.m, kMinChunkRows));
+  cut.rows =
+      std::clamp(kRowBlockBits / k / kMaxTileRows * kMaxTileRows, kMinChunkRows, std::max(args.m, kMinChunkRows));
   // Rows are cut further only if columns alone do not give work of the wanted size.
-  cut.rows = std::min(cut.rows, std::max(kMinChunkRows, round_up(ceil_div(kChunkMultiplyAdds, width * k), kMaxTileRows)));
+  cut.rows =
+      std::min(cut.rows, std::max(kMinChunkRows, round_up(ceil_div(kChunkMultiplyAdds, width * k), kMaxTileRows)));
   cut.groups = std::clamp<int64_t>(ceil_div(kChunkMultiplyAdds, cut.rows * width * k), 1, groups);
   cut.row_chunks = ceil_div(args.m, cut.rows);
   cut.group_chunks = ceil_div(groups, cut.groups);
@@ -86,7 +90,8 @@ struct Product {
         base[i - s0] = base_of_row(i);
         sa[i - s0] = free_scale(args.a, i);
       }
-      for (int64_t p = first; p < last; p += kernel.panels) run_group(s0, s1, p, std::min<int64_t>(kernel.panels, last - p), base, sa);
+      for (int64_t p = first; p < last; p += kernel.panels)
+        run_group(s0, s1, p, std::min<int64_t>(kernel.panels, last - p), base, sa);
     }
   }
 

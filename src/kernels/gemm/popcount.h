@@ -3,9 +3,9 @@
 //   b1 x b1:  dot = K - 2 popc(a ^ w)
 //   t x b1:   dot = 2 popc(p0 & (p1 ^ w)) - popc(p0)
 //   t x t:    dot = popc(k) - 2 popc(k & (a1 ^ b1)), k = a0 & b0
-// p0 = not zero, p1 = negative. A lies in rows (of planes), B in panels of 16 rows, so that columns of C lie across lanes and no sum over lanes
-// is ever taken. An instruction set brings a tile function per kind of dot; the loops around it are shared (popcount.cpp).
-// Bits beyond k are ignored on both sides.
+// p0 = not zero, p1 = negative. A lies in rows (of planes), B in panels of 16 rows, so that columns of C lie across
+// lanes and no sum over lanes is ever taken. An instruction set brings a tile function per kind of dot; the loops
+// around it are shared (popcount.cpp). Bits beyond k are ignored on both sides.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace bitgrad::gemm_detail {
 
-// The kinds of dot: dot = base[row] + kFactor * count, base = K, -popc(p0) or 0. Of t x t the count is popc(k) - 2 popc(k & (a1 ^ b1)).
+// The kinds of dot: dot = base[row] + kFactor * count, base = K, -popc(p0) or 0. Of t x t the count is popc(k) - 2
+// popc(k & (a1 ^ b1)).
 struct DotB1B1 {
   static constexpr int kPlanesA = 1, kPlanesB = 1, kFactor = -2;
 };
@@ -44,10 +45,10 @@ struct BitTile {
   bool direct;
   float* c;
   int64_t ldc;
-  int64_t columns;     // true columns of the tile
-  const float* sa;     // [row]
-  const float* sb;     // [kMaxTileColumns]
-  const float* bias;   // [kMaxTileColumns] or null
+  int64_t columns;    // true columns of the tile
+  const float* sa;    // [row]
+  const float* sb;    // [kMaxTileColumns]
+  const float* bias;  // [kMaxTileColumns] or null
 };
 
 // What an instruction set brings for one kind of dot.
@@ -55,7 +56,7 @@ struct BitKernel {
   int rows, panels;  // the largest tile, at most 4 x 4
   void (*tile)(int rows, int panels, const BitTile& tile);
   int32_t (*count_row)(const uint32_t* row, int64_t words, uint32_t tail);  // popc of a row of A's plane 0
-  bool direct;  // whether tile() can write fp32 itself
+  bool direct;                                                              // whether tile() can write fp32 itself
 };
 
 // Whether the codes, scales and output are those of a product of bits.

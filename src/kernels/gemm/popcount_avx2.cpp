@@ -1,5 +1,5 @@
-// Popcount products with AVX2: bits of nibbles by VPSHUFB (Mula, Kurz and Lemire 2018, "Faster population counts using AVX2 instructions",
-// arXiv 1611.07612, figure 10), summed in bytes and widened to int32 before a byte is full.
+// Popcount products with AVX2: bits of nibbles by VPSHUFB (Mula, Kurz and Lemire 2018, "Faster population counts using
+// AVX2 instructions", arXiv 1611.07612, figure 10), summed in bytes and widened to int32 before a byte is full.
 #include <immintrin.h>
 
 #include "kernels/gemm/common.h"
@@ -17,7 +17,8 @@ namespace {
 constexpr int kHalves = 2;  // registers of 8 columns in a panel
 
 inline __m256i byte_counts(__m256i x) {
-  const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+  const __m256i table =
+      _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
   const __m256i low = _mm256_set1_epi8(0x0F);
   return _mm256_add_epi8(_mm256_shuffle_epi8(table, _mm256_and_si256(x, low)),
                          _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi32(x, 4), low)));
@@ -149,7 +150,8 @@ int32_t count_row_avx2(const uint32_t* row, int64_t words, uint32_t tail) {
 
 using TileFunction = void (*)(const BitTile&);
 template <typename Dot>
-constexpr TileFunction kTiles[2][2] = {{&tile_avx2<Dot, 1, 1>, &tile_avx2<Dot, 1, 2>}, {&tile_avx2<Dot, 2, 1>, &tile_avx2<Dot, 2, 2>}};
+constexpr TileFunction kTiles[2][2] = {{&tile_avx2<Dot, 1, 1>, &tile_avx2<Dot, 1, 2>},
+                                       {&tile_avx2<Dot, 2, 1>, &tile_avx2<Dot, 2, 2>}};
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail
@@ -177,9 +179,9 @@ bool gemm_b1_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcou
 bool gemm_t_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
 bool gemm_t_t_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
 
-double gemm_b1_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 300); }
-double gemm_t_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 260); }
-double gemm_t_t_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 140); }
+double gemm_b1_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 255); }
+double gemm_t_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 215); }
+double gemm_t_t_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 125); }
 
 void gemm_b1_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }

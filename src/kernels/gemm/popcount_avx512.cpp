@@ -1,5 +1,5 @@
-// Popcount products with VPOPCNTDQ: one register holds one word of 16 columns. XOR, VPOPCNTD, VPADDD for 512 products of bits; limits 341
-// multiply-adds a cycle where two ports take them.
+// Popcount products with VPOPCNTDQ: one register holds one word of 16 columns. XOR, VPOPCNTD, VPADDD for 512 products
+// of bits; limits 341 multiply-adds a cycle where two ports take them.
 #include <immintrin.h>
 
 #include "kernels/gemm/common.h"
@@ -29,19 +29,22 @@ constexpr int kTa = 0xF0, kTb = 0xCC, kTc = 0xAA;
 
 template <bool tail>
 inline void add_word(Sum<DotB1B1>& s, const Words<DotB1B1>& a, const Words<DotB1B1>& b, __m512i keep) {
-  const __m512i x = tail ? _mm512_ternarylogic_epi32(keep, a.p0, b.p0, kTa & (kTb ^ kTc)) : _mm512_xor_si512(a.p0, b.p0);
+  const __m512i x =
+      tail ? _mm512_ternarylogic_epi32(keep, a.p0, b.p0, kTa & (kTb ^ kTc)) : _mm512_xor_si512(a.p0, b.p0);
   s.plus = _mm512_add_epi32(s.plus, _mm512_popcnt_epi32(x));
 }
 // Of t x b1 and t x t the words of A are cut to k when they are read.
 template <bool tail>
 inline void add_word(Sum<DotTB1>& s, const Words<DotTB1>& a, const Words<DotTB1>& b, __m512i) {
-  s.plus = _mm512_add_epi32(s.plus, _mm512_popcnt_epi32(_mm512_ternarylogic_epi32(a.p0, a.p1, b.p0, kTa & (kTb ^ kTc))));
+  s.plus =
+      _mm512_add_epi32(s.plus, _mm512_popcnt_epi32(_mm512_ternarylogic_epi32(a.p0, a.p1, b.p0, kTa & (kTb ^ kTc))));
 }
 template <bool tail>
 inline void add_word(Sum<DotTT>& s, const Words<DotTT>& a, const Words<DotTT>& b, __m512i) {
   const __m512i both = _mm512_and_si512(a.p0, b.p0);
   s.plus = _mm512_add_epi32(s.plus, _mm512_popcnt_epi32(both));
-  s.minus = _mm512_add_epi32(s.minus, _mm512_popcnt_epi32(_mm512_ternarylogic_epi32(both, a.p1, b.p1, kTa & (kTb ^ kTc))));
+  s.minus =
+      _mm512_add_epi32(s.minus, _mm512_popcnt_epi32(_mm512_ternarylogic_epi32(both, a.p1, b.p1, kTa & (kTb ^ kTc))));
 }
 
 template <typename Dot>
@@ -161,9 +164,9 @@ bool gemm_b1_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popc
 bool gemm_t_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
 bool gemm_t_t_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
 
-double gemm_b1_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 1000); }
-double gemm_t_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 950); }
-double gemm_t_t_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 500); }
+double gemm_b1_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 1050); }
+double gemm_t_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 1000); }
+double gemm_t_t_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 540); }
 
 void gemm_b1_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }

@@ -1,4 +1,5 @@
-// Popcount products in plain C++: bits are summed inside bytes (Warren, "Hacker's Delight", 2nd ed., chapter 5), bytes once in 31 words.
+// Popcount products in plain C++: bits are summed inside bytes (Warren, "Hacker's Delight", 2nd ed., chapter 5), bytes
+// once in 31 words.
 #include <bit>
 
 #include "kernels/gemm/common.h"
@@ -36,8 +37,8 @@ Words words_of(DotTT, uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1, uint32
 }
 
 template <typename Dot>
-void count_words(const uint32_t* a0, const uint32_t* a1, const uint32_t* b0, const uint32_t* b1, int64_t words, uint32_t keep,
-                 int32_t* counts) {
+void count_words(const uint32_t* a0, const uint32_t* a1, const uint32_t* b0, const uint32_t* b1, int64_t words,
+                 uint32_t keep, int32_t* counts) {
   uint32_t plus[kLanes] = {}, minus[kLanes] = {};
   for (int64_t w = 0; w < words; ++w) {
     const uint32_t x1 = Dot::kPlanesA == 2 ? a1[w] : 0;
@@ -84,9 +85,9 @@ bool gemm_b1_b1_i32_popcount_scalar_supports(const GemmArgs& args) { return popc
 bool gemm_t_b1_i32_popcount_scalar_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
 bool gemm_t_t_i32_popcount_scalar_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
 
-double gemm_b1_b1_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 24); }
-double gemm_t_b1_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 23); }
-double gemm_t_t_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 12); }
+double gemm_b1_b1_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 90); }
+double gemm_t_b1_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 55); }
+double gemm_t_t_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 45); }
 
 void gemm_b1_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }

@@ -1,5 +1,6 @@
-// The loops of the small-integer products. A chunk is a block of C of at most 192 x 256; k is walked in blocks, so that what is expanded of
-// both operands stays below 512 KiB a thread. Sums over blocks of k are int32 where they cannot overflow, else int64: there is no limit on K.
+// The loops of the small-integer products. A chunk is a block of C of at most 384 x 256; k is walked in blocks, so that
+// what is expanded of both operands, with the sums kept between blocks, stays below 1 MiB a thread. Sums are int32
+// where they cannot overflow, else int64: there is no limit on K.
 #include "kernels/gemm/s8.h"
 
 #include <algorithm>
@@ -14,9 +15,10 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kBlockRows = 192, kBlockColumns = 256;
-constexpr int64_t kDepthBytes = 1024;  // of a block of k
-constexpr int64_t kStrip = 64;         // free indices expanded at a time
+constexpr int64_t kBlockRows = 384, kBlockColumns = 256;
+constexpr int64_t kBlockRowsWithSums = 192;  // where k needs several blocks, so that sums are kept between them
+constexpr int64_t kDepthBytes = 1024;        // of a block of k
+constexpr int64_t kStrip = 64;               // free indices expanded at a time
 
 // Range and shift of the bytes of a dtype: number = byte + shift.
 struct ByteRange {
@@ -32,7 +34,8 @@ ByteRange byte_range(DType dtype) {
   return {-(int64_t{1} << (info.bits - 1)), (int64_t{1} << (info.bits - 1)) - 1, 0};
 }
 
-// Bytes of an 8 x 8 block: byte i of row r to byte r of row i (Warren, "Hacker's Delight", 2nd ed., section 7-3, on bytes).
+// Bytes of an 8 x 8 block: byte i of row r to byte r of row i (Warren, "Hacker's Delight", 2nd ed., section 7-3, on
+// bytes).
 void transpose_8x8(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_step, int64_t out_rows) {
   uint64_t row[8];
   for (int r = 0; r < 8; ++r) std::memcpy(&row[r], in + r * in_step, 8);
@@ -50,8 +53,10 @@ void transpose_8x8(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_s
   for (int r = 0; r < out_rows; ++r) std::memcpy(out + r * out_step, &row[r], 8);
 }
 
-// out[f][step]: bytes of free indices f0 .. f0+count (at most kStrip) and k0 .. k0+depth, zero up to `step`, a multiple of 8.
-void expand_strip(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth, int8_t* out, int64_t step) {
+// out[f][step]: bytes of free indices f0 .. f0+count (at most kStrip) and k0 .. k0+depth, zero up to `step`, a multiple
+// of 8.
+void expand_strip(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth, int8_t* out,
+                  int64_t step) {
   if (!x.k_major) {
     for (int64_t f = 0; f < count; ++f) {
       unpack_row_s8(x.dtype, stored_row(x, f0 + f), k0, depth, out + f * step);
@@ -85,11 +90,14 @@ void widen(const int8_t* codes, int64_t depth, int64_t step, int32_t shift, int1
   std::fill(out + depth, out + step, static_cast<int16_t>(0));
 }
 
-// Lane `lane` of a panel: 32-bit units of a row, 16 units apart.
-void put_lane(const void* row, int64_t units, int64_t lane, void* panel) {
-  const auto* from = static_cast<const char*>(row);
-  char* to = static_cast<char*>(panel) + 4 * lane;
-  for (int64_t u = 0; u < units; ++u) std::memcpy(to + u * 4 * kS8Lanes, from + 4 * u, 4);
+// One panel: 32-bit units of 16 rows, `step` bytes apart, side by side.
+void put_panel(const void* rows, int64_t step, int64_t units, void* panel) {
+  const auto* from = static_cast<const char*>(rows);
+  auto* to = static_cast<char*>(panel);
+  for (int64_t u = 0; u < units; ++u) {
+    for (int64_t lane = 0; lane < kS8Lanes; ++lane)
+      std::memcpy(to + (u * kS8Lanes + lane) * 4, from + lane * step + u * 4, 4);
+  }
 }
 
 // Everything about the call that does not depend on the chunk.
@@ -107,7 +115,7 @@ struct Plan {
     element = kernel.words ? 2 : 1;
     depth = std::min(args.k, kDepthBytes / element);
     step = round_up(depth, 8);
-    rows = std::min(args.m, kBlockRows);
+    rows = std::min(args.m, several_blocks() ? kBlockRowsWithSums : kBlockRows);
     columns = round_up(std::min(args.n, kBlockColumns), kS8Lanes);
     zeros = args.a.scale.zero != nullptr || args.b.scale.zero != nullptr;
     const auto bound_of = [&](const ByteRange& range, const GemmOperand& x, int64_t free) {
@@ -144,7 +152,8 @@ class Chunk {
     a_ = take(plan.rows * plan.step * plan.element);
     b_ = take(plan.columns * plan.step * plan.element);
     strip_ = reinterpret_cast<int8_t*>(take(kStrip * plan.step));
-    if (plan.several_blocks()) sums_ = reinterpret_cast<Sum*>(take(plan.rows * plan.columns * static_cast<int64_t>(sizeof(Sum))));
+    if (plan.several_blocks())
+      sums_ = reinterpret_cast<Sum*>(take(plan.rows * plan.columns * static_cast<int64_t>(sizeof(Sum))));
   }
 
   void run() {
@@ -185,43 +194,40 @@ class Chunk {
   }
 
   void load_b(int64_t k0, int64_t depth) {
-    const int64_t step = round_up(depth, 8), units = step * plan_.element / 4;
-    int16_t words[kDepthBytes / 2];
+    const int64_t step = round_up(depth, 8);
     for (int64_t s = 0; s < columns_; s += kStrip) {
-      const int64_t count = std::min(kStrip, columns_ - s);
+      const int64_t count = std::min(kStrip, columns_ - s), lanes = round_up(count, kS8Lanes);
       expand_strip(args_.b, j0_ + s, count, k0, depth, strip_, step);
-      for (int64_t f = 0; f < count; ++f) {
-        int8_t* codes = strip_ + f * step;
-        const int64_t j = s + f;
-        const int32_t sum = sum_of(codes, depth) + static_cast<int32_t>(depth * plan_.b.shift);
-        column_start_[j] = kernel().words ? 0 : static_cast<int32_t>(plan_.a.shift) * sum;
-        add(column_sums_[j], sum, k0);
-        const void* lane = codes;
-        if (kernel().words) {
-          widen(codes, depth, step, static_cast<int32_t>(plan_.b.shift), words);
-          lane = words;
-        } else {
-          make_unsigned(codes, step);
-        }
-        put_lane(lane, units, j % kS8Lanes, b_ + j / kS8Lanes * panel_bytes());
+      // Lanes beyond the last column: their sums are not stored, but they must be defined.
+      std::memset(strip_ + count * step, 0, static_cast<size_t>((lanes - count) * step));
+      for (int64_t f = 0; f < lanes; ++f) {
+        const int32_t sum = sum_of(strip_ + f * step, depth) + static_cast<int32_t>(depth * plan_.b.shift);
+        column_start_[s + f] = kernel().words ? 0 : static_cast<int32_t>(plan_.a.shift) * sum;
+        add(column_sums_[s + f], sum, k0);
+      }
+      for (int64_t f = 0; f < lanes; f += kS8Lanes) {
+        put_lanes(strip_ + f * step, depth, step, b_ + (s + f) / kS8Lanes * panel_bytes());
       }
     }
-    clear_pad_lanes(units);
+  }
+
+  // 16 expanded rows of B, as bytes of at least 0 or as words, into a panel.
+  void put_lanes(int8_t* codes, int64_t depth, int64_t step, char* panel) const {
+    if (!kernel().words) {
+      make_unsigned(codes, kS8Lanes * step);
+      return put_panel(codes, step, step / 4, panel);
+    }
+    int16_t words[kS8Lanes * kDepthBytes / 2];
+    for (int64_t lane = 0; lane < kS8Lanes; ++lane) {
+      widen(codes + lane * step, depth, step, static_cast<int32_t>(plan_.b.shift), words + lane * step);
+    }
+    put_panel(words, 2 * step, step / 2, panel);
   }
 
   // b = qb - shift_b + offset: 0 or more. With a shift (uint8), qb itself.
-  void make_unsigned(int8_t* codes, int64_t step) const {
+  void make_unsigned(int8_t* codes, int64_t count) const {
     const uint8_t offset = static_cast<uint8_t>(plan_.offset_b());
-    for (int64_t k = 0; k < step; ++k) codes[k] = static_cast<int8_t>(static_cast<uint8_t>(codes[k]) + offset);
-  }
-
-  // Lanes beyond the last column: their sums are not stored, but reading them must be defined.
-  void clear_pad_lanes(int64_t units) {
-    static constexpr char kZeros[4 * kDepthBytes] = {};
-    for (int64_t j = columns_; j % kS8Lanes != 0; ++j) {
-      column_start_[j] = 0;
-      put_lane(kZeros, units, j % kS8Lanes, b_ + j / kS8Lanes * panel_bytes());
-    }
+    for (int64_t k = 0; k < count; ++k) codes[k] = static_cast<int8_t>(static_cast<uint8_t>(codes[k]) + offset);
   }
 
   void multiply(int64_t depth, bool first, bool last) {
@@ -303,7 +309,8 @@ double s8_cost(const GemmArgs& args, double gmacs, double expand) {
   const double k = static_cast<double>(round_up(args.k, 8)), columns = static_cast<double>(round_up(args.n, kS8Lanes));
   const double m = static_cast<double>(args.m), n = static_cast<double>(args.n);
   // Each block of C expands its rows of A and B anew.
-  const double expanded = k * (m * static_cast<double>(ceil_div(args.n, kBlockColumns)) + n * static_cast<double>(ceil_div(args.m, kBlockRows)));
+  const double expanded = k * (m * static_cast<double>(ceil_div(args.n, kBlockColumns)) +
+                               n * static_cast<double>(ceil_div(args.m, kBlockRows)));
   return kCall + expand * expanded + kOutput * m * n + m * columns * k / gmacs;
 }
 

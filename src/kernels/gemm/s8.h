@@ -1,9 +1,10 @@
-// Products of small integers: codes of at most 8 bits of kind int, uint or sign are expanded to bytes or 16-bit words, block by block, and
-// multiplied exactly. docs/numerics.md section 4.
+// Products of small integers: codes of at most 8 bits of kind int, uint or sign are expanded to bytes or 16-bit words,
+// block by block, and multiplied exactly. docs/numerics.md section 4.
 //
 //   sum (qa - za) (qb - zb) = sum qa qb - za sum qb - zb sum qa + K za zb
 // An instruction set brings the tile function; expansion, sums, zero points and the loops are shared (s8.cpp).
-// A tile in bytes multiplies a = qa - shift_a (signed) with b = qb + off >= 0: sum qa qb = sum a b - off sum a + shift_a sum qb.
+// A tile in bytes multiplies a = qa - shift_a (signed) with b = qb + off >= 0: sum qa qb = sum a b - off sum a +
+// shift_a sum qb.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,20 @@
 
 namespace bitgrad::gemm_detail {
 
-inline constexpr int kS8Lanes = 16;       // columns of a panel
+inline constexpr int kS8Lanes = 16;        // columns of a panel
 inline constexpr int kS8TileColumns = 64;  // of the widest tile
 
-// out[r][j] = row_start[r] + column_start[j] + sum over units. A unit is what one 32-bit lane holds: 4 bytes or 2 words along k.
+// out[r][j] = row_start[r] + column_start[j] + sum over units. A unit is what one 32-bit lane holds: 4 bytes or 2 words
+// along k.
 struct S8Tile {
-  const void* a;             // [row][unit], rows a_step bytes apart
+  const void* a;  // [row][unit], rows a_step bytes apart
   int64_t a_step;
-  const void* b;             // [panel][unit][16 columns], panels b_step bytes apart
+  const void* b;  // [panel][unit][16 columns], panels b_step bytes apart
   int64_t b_step;
   int64_t units;
   const int32_t* row_start;
   const int32_t* column_start;
-  int32_t* out;              // [row][kS8TileColumns]
+  int32_t* out;  // [row][kS8TileColumns]
 };
 
 struct S8Kernel {

@@ -1,5 +1,5 @@
-// Small integers in 16-bit words by VPMADDWD (two products a lane, exact for these ranges): 16 multiply-adds an instruction. VPMADDUBSW would
-// saturate.
+// Small integers in 16-bit words by VPMADDWD (two products a lane, exact for these ranges): 16 multiply-adds an
+// instruction. VPMADDUBSW would saturate.
 #include <immintrin.h>
 
 #include "kernels/gemm/rows.h"
@@ -29,7 +29,8 @@ void tile_madd(const S8Tile& t) {
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-    for (int h = 0; h < kH; ++h) sums[r][h] = _mm256_add_epi32(_mm256_set1_epi32(t.row_start[r]), load(t.column_start + 8 * h));
+    for (int h = 0; h < kH; ++h)
+      sums[r][h] = _mm256_add_epi32(_mm256_set1_epi32(t.row_start[r]), load(t.column_start + 8 * h));
   }
   for (int64_t u = 0; u < t.units; ++u) {
     const __m256i y[kH] = {load(b + u * 64), load(b + u * 64 + 32)};
@@ -71,7 +72,7 @@ namespace bitgrad::gemm_rows_detail {
 using namespace gemm_detail;
 
 bool gemm_s8_s8_i32_madd_avx2_supports(const GemmArgs& args) { return s8_supports(args); }
-double gemm_s8_s8_i32_madd_avx2_cost(const GemmArgs& args) { return s8_cost(args, 80, 0.3); }
+double gemm_s8_s8_i32_madd_avx2_cost(const GemmArgs& args) { return s8_cost(args, 60, 0.25); }
 void gemm_s8_s8_i32_madd_avx2(const GemmArgs& args) { s8_gemm(args, kKernel); }
 
 }  // namespace bitgrad::gemm_rows_detail

@@ -1,4 +1,5 @@
-// Small integers in bytes by VPDPBUSD (unsigned B times signed A, four products a lane, no saturation): 64 multiply-adds an instruction.
+// Small integers in bytes by VPDPBUSD (unsigned B times signed A, four products a lane, no saturation): 64
+// multiply-adds an instruction.
 #include <immintrin.h>
 
 #include "kernels/gemm/rows.h"
@@ -71,7 +72,7 @@ namespace bitgrad::gemm_rows_detail {
 using namespace gemm_detail;
 
 bool gemm_s8_s8_i32_vnni_avx512_supports(const GemmArgs& args) { return s8_supports(args); }
-double gemm_s8_s8_i32_vnni_avx512_cost(const GemmArgs& args) { return s8_cost(args, 280, 0.3); }
+double gemm_s8_s8_i32_vnni_avx512_cost(const GemmArgs& args) { return s8_cost(args, 380, 0.25); }
 void gemm_s8_s8_i32_vnni_avx512(const GemmArgs& args) { s8_gemm(args, kKernel); }
 
 }  // namespace bitgrad::gemm_rows_detail

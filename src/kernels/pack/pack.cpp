@@ -13,7 +13,8 @@ void pack_layout_scalar(const PackArgs& args) {
 }
 
 constexpr KernelRow<PackArgs> kRows[] = {
-#define BITGRAD_PACK_ROW(name, needs) {#name, DeviceKind::kCpu, needs, SumOrder::kExact, name##_supports, name##_cost, name},
+#define BITGRAD_PACK_ROW(name, needs) \
+  {#name, DeviceKind::kCpu, needs, SumOrder::kExact, name##_supports, name##_cost, name},
 #include "kernels/pack/kernels.inc"
 #undef BITGRAD_PACK_ROW
 };
@@ -24,8 +25,6 @@ std::span<const KernelRow<PackArgs>> pack_rows() { return kRows; }
 
 void pack(const PackArgs& args) { cheapest(pack_rows(), args)->run(args); }
 
-void append_pack_kernels(std::vector<KernelInfo>& out) {
-  detail::append_rows("pack", pack_rows(), out);
-}
+void append_pack_kernels(std::vector<KernelInfo>& out) { detail::append_rows("pack", pack_rows(), out); }
 
 }  // namespace bitgrad

@@ -9,7 +9,8 @@ namespace bitgrad {
 void dequantize(const DequantizeArgs& args) {
   using namespace quantize_loops;
   const IsaMask granted = cpu_isa();
-  const QuantizeLoops& loops = granted & isa::kAvx512 ? loops_avx512() : (granted & isa::kAvx2 ? loops_avx2() : loops_scalar());
+  const QuantizeLoops& loops =
+      granted & isa::kAvx512 ? loops_avx512() : (granted & isa::kAvx2 ? loops_avx2() : loops_scalar());
   for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
     const char* row = static_cast<const char*>(args.codes) + r * args.stride;
     float* y = args.y + r * args.ldy;

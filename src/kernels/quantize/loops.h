@@ -1,7 +1,7 @@
 // The loops of family quantize as a table of functions, one table per ISA. All tables give the same bits.
 //
-// A chunk of a row goes number -> code -> bits: `number` makes u, what the rule rounds, `nearest`, `stochastic` or `level` makes raw codes (one byte
-// each) and pass bytes (0 or 1), `pack` makes bits. The driver is quantize.cpp.
+// A chunk of a row goes number -> code -> bits: `number` makes u, what the rule rounds, `nearest`, `stochastic` or
+// `level` makes raw codes (one byte each) and pass bytes (0 or 1), `pack` makes bits. The driver is quantize.cpp.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,16 @@ struct CodeRange {
 struct QuantizeLoops {
   void (*number[kRules])(int64_t n, const float* x, const ChunkParams& p, float* u);
   void (*nearest)(int64_t n, const float* u, const ChunkParams& p, const CodeRange& range, uint8_t* raw, uint8_t* pass);
-  void (*stochastic)(int64_t n, const float* u, const ChunkParams& p, const CodeRange& range, const uint16_t* draws, uint8_t* raw, uint8_t* pass);
+  void (*stochastic)(int64_t n, const float* u, const ChunkParams& p, const CodeRange& range, const uint16_t* draws,
+                     uint8_t* raw, uint8_t* pass);
   // raw[i] = codes[number of bounds below u[i]]
   void (*level)(int64_t n, const float* u, int64_t bounds, const float* bound, const uint8_t* codes, uint8_t* raw);
   void (*pass_unit)(int64_t n, const float* x, uint8_t* pass);  // abs x <= 1
   bool (*any_nonfinite)(int64_t n, const float* x);
   // Groups of 8 bytes (each < 2^bits) -> `bits` bytes each; writes up to 8 bytes behind.
   void (*pack)(int bits, int64_t n, const uint8_t* raw, uint8_t* out);
-  // One row: bits of x >= 0 and, unless null, of abs x <= 1, in (n+63)/64 words; returns whether an x is NaN or Inf (then bit 0, pass 0).
+  // One row: bits of x >= 0 and, unless null, of abs x <= 1, in (n+63)/64 words; returns whether an x is NaN or Inf
+  // (then bit 0, pass 0).
   bool (*sign_row)(int64_t n, const float* x, uint8_t* codes, uint64_t* mask, bool clip);
   // y = s * (q - z) if zeros, else s * q + m if offsets, else s * q; q may be y
   void (*value)(int64_t n, const float* q, const ChunkParams& p, bool zeros, bool offsets, float* y);

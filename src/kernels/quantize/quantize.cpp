@@ -1,4 +1,5 @@
-// Family quantize: numbers -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of a row's ISA.
+// Family quantize: numbers -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of
+// a row's ISA.
 #include "bitgrad/kernels/quantize.h"
 
 #include <atomic>
@@ -28,8 +29,8 @@ int32_t safe(int64_t code) { return static_cast<int32_t>(std::clamp<int64_t>(cod
 struct Plan {
   explicit Plan(const QuantizeArgs& a) : info(a.dtype.info()) {
     ensure(a.dtype.is_code(), "quantize", "dtype ", a.dtype.name(), " has no codes");
-    ensure((a.rule == CodeRule::kCodebook) == (info.kind == DTypeKind::kCodebook), "quantize", "rule ", static_cast<int>(a.rule),
-           " does not fit dtype ", a.dtype.name());
+    ensure((a.rule == CodeRule::kCodebook) == (info.kind == DTypeKind::kCodebook), "quantize", "rule ",
+           static_cast<int>(a.rule), " does not fit dtype ", a.dtype.name());
     range = {safe(a.lo), safe(a.hi), (1u << info.bits) - 1u, info.kind == DTypeKind::kSign};
     if (info.kind == DTypeKind::kCodebook) levels = sort_levels(info);
     rounds = a.rule == CodeRule::kInverse || a.rule == CodeRule::kDivide || a.rule == CodeRule::kOffset;
@@ -72,7 +73,8 @@ class ChunkQuantizer {
     loops_.number[static_cast<int>(args_.rule)](n, x, p, number_);
     if (!plan_.levels.codes.empty()) {
       const SortedLevels& levels = plan_.levels;
-      loops_.level(n, number_, static_cast<int64_t>(levels.bounds.size()), levels.bounds.data(), levels.codes.data(), raw_);
+      loops_.level(n, number_, static_cast<int64_t>(levels.bounds.size()), levels.bounds.data(), levels.codes.data(),
+                   raw_);
       return;
     }
     if (plan_.stochastic) {
@@ -131,15 +133,18 @@ bool any_supports(const QuantizeArgs&) { return true; }
 // A row's name tells its form: quantize_sign_<isa> or quantize_any_<isa>.
 constexpr bool is_sign_row(std::string_view name) { return name.starts_with("quantize_sign"); }
 
-#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                                \
-  double name##_cost(const QuantizeArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); }        \
-  void name(const QuantizeArgs& args) { is_sign_row(#name) ? quantize_sign(loops(), args) : quantize_any(loops(), args); }
+#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                         \
+  double name##_cost(const QuantizeArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
+  void name(const QuantizeArgs& args) {                                                                            \
+    is_sign_row(#name) ? quantize_sign(loops(), args) : quantize_any(loops(), args);                               \
+  }
 #include "kernels/quantize/kernels.inc"
 #undef BITGRAD_QUANTIZE_ROW
 
 constexpr KernelRow<QuantizeArgs> kRows[] = {
-#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                                \
-  {#name, DeviceKind::kCpu, needs, SumOrder::kExact, is_sign_row(#name) ? sign_supports : any_supports, name##_cost, name},
+#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                           \
+  {#name, DeviceKind::kCpu, needs, SumOrder::kExact, is_sign_row(#name) ? sign_supports : any_supports, name##_cost, \
+   name},
 #include "kernels/quantize/kernels.inc"
 #undef BITGRAD_QUANTIZE_ROW
 };
@@ -150,8 +155,6 @@ std::span<const KernelRow<QuantizeArgs>> quantize_rows() { return kRows; }
 
 void quantize(const QuantizeArgs& args) { cheapest(quantize_rows(), args)->run(args); }
 
-void append_quantize_kernels(std::vector<KernelInfo>& out) {
-  detail::append_rows("quantize", quantize_rows(), out);
-}
+void append_quantize_kernels(std::vector<KernelInfo>& out) { detail::append_rows("quantize", quantize_rows(), out); }
 
 }  // namespace bitgrad

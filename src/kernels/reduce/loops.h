@@ -16,7 +16,8 @@ struct ReduceLoops {
   // One chunk, n <= kChunk elements in a row. t is read by kSumProduct only, c by kSumSquaredDiff only.
   float (*chunk[kRules])(int64_t n, const float* x, const float* t, float c);
   // One chunk down the rows, rows <= kChunk, for n <= kColumnBlock columns. out[n].
-  void (*columns[kRules])(int64_t rows, int64_t n, const float* x, const float* t, int64_t ld, const float* c, float* out);
+  void (*columns[kRules])(int64_t rows, int64_t n, const float* x, const float* t, int64_t ld, const float* c,
+                          float* out);
   bool (*any_nonfinite)(int64_t n, const float* x);
 };
 

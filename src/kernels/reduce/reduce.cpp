@@ -1,4 +1,5 @@
-// Family reduce: cuts the blocks into chunks, calls the loops of a row's ISA and joins the chunks (docs/numerics.md section 8).
+// Family reduce: cuts the blocks into chunks, calls the loops of a row's ISA and joins the chunks (docs/numerics.md
+// section 8).
 #include "bitgrad/kernels/reduce.h"
 
 #include <algorithm>
@@ -33,11 +34,15 @@ constexpr Rule kRuleList[] = {
 };
 static_assert(std::size(kRuleList) == kRules);
 
-int rule_index(const ReduceArgs& args) { return args.times != nullptr ? int{kSumProduct} : static_cast<int>(args.rule); }
+int rule_index(const ReduceArgs& args) {
+  return args.times != nullptr ? int{kSumProduct} : static_cast<int>(args.rule);
+}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-void raise_flag(uint32_t* flags) { std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed); }
+void raise_flag(uint32_t* flags) {
+  std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed);
+}
 
 // Joins part[0], part[step], .. (count of them): 2i with 2i+1 level by level, an odd one moves up.
 float join_chunks(const Rule& rule, float* part, int64_t count, int64_t step) {
@@ -51,7 +56,8 @@ float join_chunks(const Rule& rule, float* part, int64_t count, int64_t step) {
 
 class Reducer {
  public:
-  Reducer(const ReduceLoops& loops, const ReduceArgs& args) : loops_(loops), args_(args), index_(rule_index(args)), rule_(kRuleList[index_]) {}
+  Reducer(const ReduceLoops& loops, const ReduceArgs& args)
+      : loops_(loops), args_(args), index_(rule_index(args)), rule_(kRuleList[index_]) {}
 
   void all() const {
     const int64_t n = args_.rows * args_.cols, chunks = ceil_div(n, kChunk);
@@ -78,7 +84,8 @@ class Reducer {
     const int64_t blocks = ceil_div(args_.cols, kColumnBlock);
     const int64_t grain = std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::max<int64_t>(1, args_.rows)));
     parallel_ranges(blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) column_block(b * kColumnBlock, std::min(kColumnBlock, args_.cols - b * kColumnBlock));
+      for (int64_t b = begin; b < end; ++b)
+        column_block(b * kColumnBlock, std::min(kColumnBlock, args_.cols - b * kColumnBlock));
     });
   }
 
@@ -92,7 +99,8 @@ class Reducer {
 
   // Elements first .. first + n - 1 of the whole matrix in row-major order.
   float sequence_chunk(int64_t first, int64_t n) const {
-    if (args_.ldx == args_.cols) return chunk(args_.x + first, args_.times == nullptr ? nullptr : args_.times + first, n, centre(0));
+    if (args_.ldx == args_.cols)
+      return chunk(args_.x + first, args_.times == nullptr ? nullptr : args_.times + first, n, centre(0));
     float x[kChunk], t[kChunk];
     for (int64_t i = 0; i < n;) {
       const int64_t r = (first + i) / args_.cols, c = (first + i) % args_.cols, count = std::min(n - i, args_.cols - c);
@@ -152,7 +160,7 @@ void run_reduce(const ReduceLoops& loops, const ReduceArgs& args) {
 
 bool supports_every(const ReduceArgs&) { return true; }
 
-#define BITGRAD_REDUCE_ROW(name, needs, relative, loops)                                                          \
+#define BITGRAD_REDUCE_ROW(name, needs, relative, loops)                                                         \
   double name##_cost(const ReduceArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
   void name(const ReduceArgs& args) { run_reduce(loops(), args); }
 #include "kernels/reduce/kernels.inc"
@@ -203,15 +211,14 @@ float sum_squares(const float* x, int64_t n) {
 bool all_finite(const float* x, int64_t n) {
   std::atomic<bool> found{false};
   const IsaMask granted = cpu_isa();
-  const ReduceLoops& loops = granted & isa::kAvx512 ? loops_avx512() : (granted & isa::kAvx2 ? loops_avx2() : loops_scalar());
+  const ReduceLoops& loops =
+      granted & isa::kAvx512 ? loops_avx512() : (granted & isa::kAvx2 ? loops_avx2() : loops_scalar());
   parallel_ranges(n, kTaskElements, [&](int64_t begin, int64_t end) {
     if (loops.any_nonfinite(end - begin, x + begin)) found.store(true, std::memory_order_relaxed);
   });
   return !found;
 }
 
-void append_reduce_kernels(std::vector<KernelInfo>& out) {
-  detail::append_rows("reduce", reduce_rows(), out);
-}
+void append_reduce_kernels(std::vector<KernelInfo>& out) { detail::append_rows("reduce", reduce_rows(), out); }
 
 }  // namespace bitgrad
