@@ -1,4 +1,4 @@
-// bitgrad eval RUN_DIR_OR_CHECKPOINT [--json]: a fresh process reads the packed weights and the test data.
+// bitgrad eval RUN_DIR_OR_CHECKPOINT [--json]: a fresh process reads the packed weights and data.test (data.train when there is none).
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -19,10 +19,13 @@ struct EvalOptions {
 int run_eval(const EvalOptions& options) {
   const bool folder = file_system().is_directory(options.target);
   const std::string checkpoint = folder ? run_folder_checkpoint(options.target) : options.target;
-  RunConfig config = parse_config(read_checkpoint_header(checkpoint).config, checkpoint, options.overrides);
-  Trainer trainer(std::move(config));
-  load_checkpoint(checkpoint, trainer.learner());
-  const Evaluation e = trainer.evaluate_test();
+  const RunConfig config = parse_config(read_checkpoint_header(checkpoint).config, checkpoint, options.overrides);
+  apply_run_settings(config);
+  // Training data are not needed, unless there are no others.
+  const auto data = open_dataset(config, config.data.test ? *config.data.test : config.data.train);
+  const auto learner = build_learner(config, data->features(), data->classes(), data->size());
+  load_checkpoint(checkpoint, *learner);
+  const Evaluation e = evaluate(*learner, *data, config.train.eval.batch);
   if (options.json) {
     std::cout << nlohmann::ordered_json{{"accuracy", e.accuracy}, {"loss", e.loss}, {"samples", e.samples}}.dump() << '\n';
   } else {

@@ -40,7 +40,7 @@ void open_log(const std::string& folder, Progress& progress) {
   logger->flush_on(spdlog::level::info);
   set_log_sink([logger, &progress](LogLevel level, std::string_view text) {
     logger->log(level_of(level), "{}", text);
-    if (level >= LogLevel::kWarning) progress.line("warning: " + std::string(text));
+    if (level == LogLevel::kWarning) progress.warn(std::string(text));
   });
 }
 
@@ -84,10 +84,11 @@ int run_train(const TrainOptions& options) {
   if (resuming) read_checkpoint_header(checkpoint);
   const RunConfig config = resuming ? run_folder_config(options.resume) : load_config(options.config, options.overrides);
   Progress progress(options.quiet);
+  if (resuming) open_log(options.resume, progress);  // so that what resume warns of is seen
   Trainer trainer(config);
   if (resuming) trainer.resume(checkpoint);
   const std::string folder = resuming ? options.resume : create_run_folder(config, options.out);
-  open_log(folder, progress);
+  if (!resuming) open_log(folder, progress);
   log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", cpu_model_name(), ", isa ", isa_names(cpu_isa()), ", threads ",
                               num_threads(), ", bits ", config.run.bits, resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
   progress.line(concat("training ", config.run.name, " with ", num_threads(), " threads (bits: ", config.run.bits, ") in ", folder));

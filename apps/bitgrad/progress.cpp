@@ -69,6 +69,11 @@ void Progress::evaluated(const EvalEvent& e) {
   line(text);
 }
 
+void Progress::warn(const std::string& text) {
+  erase();
+  std::fprintf(stderr, "warning: %s\n", text.c_str());
+}
+
 void Progress::line(const std::string& text) {
   if (quiet_) return;
   erase();

@@ -15,6 +15,8 @@ class Progress {
   // Redraws the bar at most ten times a second; without a terminal, a line every ten seconds.
   void tick(const TrainEvent& event);
   void evaluated(const EvalEvent& event);
+  // Printed even when quiet.
+  void warn(const std::string& text);
   // A line of its own, above the bar.
   void line(const std::string& text);
 

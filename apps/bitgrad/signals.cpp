@@ -1,7 +1,5 @@
 #include "signals.h"
 
-#include <unistd.h>
-
 #include <csignal>
 
 namespace bitgrad::cli {
@@ -9,9 +7,13 @@ namespace {
 
 volatile std::sig_atomic_t g_request = 0;
 
-// Only sets a flag (CERT SIG30-C); a second signal leaves at once, without saving.
+// Only sets a flag (CERT SIG30-C). A second signal ends the process as if it had not been caught, so that no exit code says "saved".
 void on_signal(int signal) {
-  if (g_request != 0) _exit(signal == SIGINT ? 130 : 143);
+  if (g_request != 0) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+    return;
+  }
   g_request = signal == SIGINT ? 1 : 2;
 }
 

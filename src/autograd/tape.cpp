@@ -50,19 +50,21 @@ void deliver(const GradTarget& target, const Tensor& gradient) {
   for (int64_t i = 0; i < gradient.numel(); ++i) {
     const float g = narrow ? bf16_to_float(gradient.as<uint16_t>()[i]) : gradient.as<float>()[i];
     const float sum = target.accumulate ? bf16_to_float(out[i]) + g : g;
-    out[i] = target.sr ? bf16_from_float_stochastic(sum, target.sr->bits16(static_cast<uint64_t>(i))) : bf16_from_float(sum);
+    out[i] =
+        target.sr ? bf16_from_float_stochastic(sum, target.sr->bits16(static_cast<uint64_t>(i))) : bf16_from_float(sum);
   }
 }
 
 void check_grad_dtype(std::string_view where, DType dtype, const Tensor& value) {
   const bool wide = value.dtype() == dtypes::fp64;
-  require(wide ? dtype == dtypes::fp64 : (dtype == dtypes::fp32 || dtype == dtypes::bf16), where, "gradients of ", value, " can be ",
-          wide ? "fp64" : "fp32 or bf16", ", got ", dtype);
+  require(wide ? dtype == dtypes::fp64 : (dtype == dtypes::fp32 || dtype == dtypes::bf16), where, "gradients of ",
+          value, " can be ", wide ? "fp64" : "fp32 or bf16", ", got ", dtype);
 }
 
 }  // namespace
 
-// ---- Var ----------------------------------------------------------------------------------------------------------------------
+// ---- Var
+// ----------------------------------------------------------------------------------------------------------------------
 
 DType Var::grad_dtype() const {
   if (tape_ == nullptr) return value_.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
@@ -73,25 +75,29 @@ Var& Var::want_grad(DType dtype) {
   require(tracked(), "want_grad", "the Var ", value_, " is a constant: no gradient flows to it");
   check_grad_dtype("want_grad", dtype, value_);
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
-  require(edge.readers == 0 || edge.dtype == dtype, "want_grad", "an op has read this Var already, with gradients in ", edge.dtype, ", now ",
-          dtype, " is asked for. Ask before the first op.");
+  require(edge.readers == 0 || edge.dtype == dtype, "want_grad", "an op has read this Var already, with gradients in ",
+          edge.dtype, ", now ", dtype, " is asked for. Ask before the first op.");
   edge.dtype = dtype;
   return *this;
 }
 
-// ---- sinks --------------------------------------------------------------------------------------------------------------------
+// ---- sinks
+// --------------------------------------------------------------------------------------------------------------------
 
 GradTarget AccumulateSink::target(const Shape& shape, DType dtype) {
   if (!grad_.defined()) grad_ = Tensor::empty(shape, dtype, kind_);
-  require(grad_.shape() == shape && grad_.dtype() == dtype, "AccumulateSink", "the gradient is ", shape, ' ', dtype, ", the sum so far is ", grad_);
+  require(grad_.shape() == shape && grad_.dtype() == dtype, "AccumulateSink", "the gradient is ", shape, ' ', dtype,
+          ", the sum so far is ", grad_);
   return {grad_, filled_, dtype == dtypes::bf16 ? sr_ : nullptr};
 }
 
-// ---- GradSlot -----------------------------------------------------------------------------------------------------------------
+// ---- GradSlot
+// -----------------------------------------------------------------------------------------------------------------
 
 void GradSlot::check_open() const {
   require(wanted_, op_, "gradient ", index_, " is not wanted: input ", index_, " is a constant. Ask wanted() first.");
-  require(!given_ && !pending_.out.defined(), op_, "gradient ", index_, " was given already: one contribution an input. Add them up first.");
+  require(!given_ && !pending_.out.defined(), op_, "gradient ", index_,
+          " was given already: one contribution an input. Add them up first.");
 }
 
 GradTarget GradSlot::target() {
@@ -110,16 +116,17 @@ void GradSlot::commit() {
 
 void GradSlot::set(const Tensor& gradient) {
   check_open();
-  require(gradient.shape() == shape_ && gradient.dtype() == dtype_, op_, "gradient ", index_, " is ", gradient, " but the edge wants ", shape_, ' ',
-          dtype_);
+  require(gradient.shape() == shape_ && gradient.dtype() == dtype_, op_, "gradient ", index_, " is ", gradient,
+          " but the edge wants ", shape_, ' ', dtype_);
   set_rounded(gradient);
 }
 
 void GradSlot::set_rounded(const Tensor& gradient) {
   check_open();
-  require(gradient.shape() == shape_, op_, "gradient ", index_, " is ", gradient, " but the edge wants ", shape_, ' ', dtype_);
-  require(gradient.dtype() == dtype_ || (gradient.dtype() == dtypes::fp32 && dtype_ == dtypes::bf16), op_, "gradient ", index_, " is ", gradient,
-          " but the edge wants ", shape_, ' ', dtype_);
+  require(gradient.shape() == shape_, op_, "gradient ", index_, " is ", gradient, " but the edge wants ", shape_, ' ',
+          dtype_);
+  require(gradient.dtype() == dtype_ || (gradient.dtype() == dtypes::fp32 && dtype_ == dtypes::bf16), op_, "gradient ",
+          index_, " is ", gradient, " but the edge wants ", shape_, ' ', dtype_);
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
   // The usual case, one reader of an inner edge: no copy.
   if (edge.sink == nullptr && edge.readers == 1 && gradient.dtype() == dtype_ && gradient.contiguous()) {
@@ -131,7 +138,8 @@ void GradSlot::set_rounded(const Tensor& gradient) {
   commit();
 }
 
-// ---- Tape ---------------------------------------------------------------------------------------------------------------------
+// ---- Tape
+// ---------------------------------------------------------------------------------------------------------------------
 
 Tape::Tape() : outer_(t_current) { t_current = this; }
 Tape::~Tape() { t_current = outer_; }
@@ -233,13 +241,14 @@ void Tape::run_node(Record& record) {
 }
 
 void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds) {
-  require(!done_, "backward", "this tape has run backward already: its saved tensors are freed. Run the forward pass again on a new tape.");
+  require(!done_, "backward",
+          "this tape has run backward already: its saved tensors are freed. Run the forward pass again on a new tape.");
   require(outputs.size() == seeds.size(), "backward", "got ", outputs.size(), " outputs and ", seeds.size(), " seeds");
   for (size_t i = 0; i < outputs.size(); ++i) {
     require(outputs[i].tape() == this, "backward", "output ", i, " (", outputs[i].value(), ") is not on this tape",
             outputs[i].tracked() ? "" : ": it is a constant, no leaf was read on the way to it");
-    require(seeds[i].shape() == outputs[i].shape() && seeds[i].dtype() == outputs[i].grad_dtype(), "backward", "seed ", i, " is ", seeds[i],
-            " but output ", i, " wants ", outputs[i].shape(), ' ', outputs[i].grad_dtype());
+    require(seeds[i].shape() == outputs[i].shape() && seeds[i].dtype() == outputs[i].grad_dtype(), "backward", "seed ",
+            i, " is ", seeds[i], " but output ", i, " wants ", outputs[i].shape(), ' ', outputs[i].grad_dtype());
   }
   done_ = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -256,11 +265,13 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
 }
 
 void Tape::backward(const Var& output) {
-  require(output.value().numel() == 1, "backward", "an output without a seed has one element, got ", output.value(), ". Pass a seed.");
+  require(output.value().numel() == 1, "backward", "an output without a seed has one element, got ", output.value(),
+          ". Pass a seed.");
   backward({output}, {ones(output.shape(), output.grad_dtype())});
 }
 
-// ---- op support ---------------------------------------------------------------------------------------------------------------
+// ---- op support
+// ---------------------------------------------------------------------------------------------------------------
 
 namespace detail {
 

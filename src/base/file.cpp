@@ -168,6 +168,12 @@ class PosixFileSystem final : public FileSystem {
     if (!is_directory(path)) fail_file("make the directory", path, EEXIST);
   }
 
+  bool make_directory(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0777) == 0) return true;
+    if (errno != EEXIST) fail_file("make the directory", path, errno);
+    return false;
+  }
+
   void rename(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) fail_file("rename '" + from + "' to", to, errno);
   }

@@ -1,4 +1,6 @@
 // Dropout on numbers and on codes; drawn by (seed, path, microbatch, element). Identity in evaluation.
+#include <algorithm>
+
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 
@@ -18,6 +20,10 @@ class Dropout final : public Module {
 
   TensorMeta plan(const TensorMeta& in) override {
     if (options_.p == 0 || in.dtype.is_float() || !in.training) return in;
+    const std::vector<float>& levels = in.dtype.info().levels;
+    require(!in.offset && (levels.empty() || std::find(levels.begin(), levels.end(), 0.0f) != levels.end()), "dropout",
+            in.dtype, in.offset ? " with a real offset" : "",
+            " has no exact code for value 0. Put dropout before the quantizer");
     TensorMeta out = in;
     if (in.dtype.kind() == DTypeKind::kSign) out.dtype = dtypes::ternary;
     if (!out.granularity) out.granularity = Granularity::tensor();

@@ -22,13 +22,18 @@ float symmetric(double bound, float u) { return between(-bound, bound, u); }
 
 constexpr InitRule kRules[] = {
     {"constant", [](const Init& i, const Shape&, const RandomStream&, uint64_t) { return static_cast<float>(i.a); }},
-    {"uniform", [](const Init& i, const Shape&, const RandomStream& r, uint64_t e) { return between(i.a, i.b, r.uniform(e)); }},
+    {"uniform",
+     [](const Init& i, const Shape&, const RandomStream& r, uint64_t e) { return between(i.a, i.b, r.uniform(e)); }},
     {"normal", [](const Init& i, const Shape&, const RandomStream& r,
                   uint64_t e) { return static_cast<float>(i.a) + static_cast<float>(i.b) * r.normal(e); }},
-    {"glorot_uniform", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return symmetric(std::sqrt(6.0 / fans(s)), r.uniform(e)); }},
-    {"glorot_normal", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fans(s))) * r.normal(e); }},
-    {"he_uniform", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return symmetric(std::sqrt(6.0 / fan_in(s)), r.uniform(e)); }},
-    {"he_normal", [](const Init&, const Shape& s, const RandomStream& r, uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fan_in(s))) * r.normal(e); }},
+    {"glorot_uniform", [](const Init&, const Shape& s, const RandomStream& r,
+                          uint64_t e) { return symmetric(std::sqrt(6.0 / fans(s)), r.uniform(e)); }},
+    {"glorot_normal", [](const Init&, const Shape& s, const RandomStream& r,
+                         uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fans(s))) * r.normal(e); }},
+    {"he_uniform", [](const Init&, const Shape& s, const RandomStream& r,
+                      uint64_t e) { return symmetric(std::sqrt(6.0 / fan_in(s)), r.uniform(e)); }},
+    {"he_normal", [](const Init&, const Shape& s, const RandomStream& r,
+                     uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fan_in(s))) * r.normal(e); }},
     {"zeros", [](const Init&, const Shape&, const RandomStream&, uint64_t) { return 0.0f; }},
 };
 

@@ -44,7 +44,8 @@ std::vector<std::string> layer_names() {
 
 void register_layer(const std::string& name, LayerFactory factory) {
   const std::lock_guard lock(g_mutex);
-  require(registry().emplace(name, std::move(factory)).second, "register_layer", "a layer kind '", name, "' exists already");
+  require(registry().emplace(name, std::move(factory)).second, "register_layer", "a layer kind '", name,
+          "' exists already");
 }
 
 std::shared_ptr<Module> make_layer(const LayerSpec& spec, int64_t in_features) {
@@ -60,7 +61,8 @@ std::shared_ptr<Module> make_layer(const LayerSpec& spec, int64_t in_features) {
 
 std::shared_ptr<Sequential> make_sequential(const std::vector<LayerSpec>& specs, int64_t in_features) {
   auto model = std::make_shared<Sequential>();
-  TensorMeta meta{0, in_features, dtypes::fp32, std::nullopt, false, true};
+  TensorMeta meta;
+  meta.features = in_features;
   for (size_t i = 0; i < specs.size(); ++i) {
     try {
       auto layer = make_layer(specs[i], meta.features);

@@ -8,7 +8,8 @@ namespace {
 
 class Linear final : public Module {
  public:
-  Linear(int64_t in, int64_t out, const ParameterSpec& weight, bool bias) : weight_(add_parameter("weight", {out, in}, weight)) {
+  Linear(int64_t in, int64_t out, const ParameterSpec& weight, bool bias)
+      : weight_(add_parameter("weight", {out, in}, weight)) {
     if (bias) bias_ = &add_parameter("bias", {out}, ParameterSpec{});
   }
 
@@ -17,7 +18,8 @@ class Linear final : public Module {
   TensorMeta plan(const TensorMeta& in) override {
     const int64_t out = weight_.shape().rows(), features = weight_.shape().cols();
     require(in.features == features, "linear", "x has ", in.features, " features, w expects ", features);
-    // The product of this shape, with pointers that nobody reads: which row would run, and in which layout would it read the weight?
+    // The product of this shape, with pointers that nobody reads: which row would run, and in which layout would it
+    // read the weight?
     static const float kScale = 1.0f;
     static const int32_t kZero = 0;
     GemmArgs args;
@@ -32,7 +34,8 @@ class Linear final : public Module {
     if (in.granularity) {
       args.a.scale.scale = &kScale;
       args.a.scale.row_step = in.granularity->kind == Granularity::kToken ? 1 : 0;
-      if (in.granularity->kind == Granularity::kChannel) (in.granularity->axis == 0 ? args.a.scale.row_step : args.a.scale.col_step) = 1;
+      if (in.granularity->kind == Granularity::kChannel)
+        (in.granularity->axis == 0 ? args.a.scale.row_step : args.a.scale.col_step) = 1;
       if (in.granularity->kind == Granularity::kGroup) {
         args.a.scale.row_step = args.a.scale.col_step = 1;
         args.a.scale.col_group = in.granularity->group;
@@ -40,7 +43,11 @@ class Linear final : public Module {
     }
     if (in.zero_point) args.a.scale.zero = &kZero;
     if (in.rows > 0) weight_.add_layout(plan_gemm(args).b_layout);
-    return {in.rows, out, dtypes::fp32, std::nullopt, false, in.training};
+    TensorMeta y;
+    y.rows = in.rows;
+    y.features = out;
+    y.training = in.training;
+    return y;
   }
 
  private:

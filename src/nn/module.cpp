@@ -32,7 +32,9 @@ Tensor Module::add_buffer(const std::string& name, const Shape& shape, double nu
   return buffers_.back().item;
 }
 
-void Module::add_child(const std::string& name, std::shared_ptr<Module> child) { children_.push_back({name, std::move(child)}); }
+void Module::add_child(const std::string& name, std::shared_ptr<Module> child) {
+  children_.push_back({name, std::move(child)});
+}
 
 const StepState& Module::state() const { return mutable_state(); }
 StepState& Module::mutable_state() const {
@@ -56,7 +58,8 @@ void Module::initialize(const std::string& path, StepState& state) {
   for (const std::string& p : paths) {
     const auto [at, fresh] = seen.emplace(site_id(p), p);
     require(fresh || at->second != p, "Module", "two modules or parameters have the path '", p, "'. Rename one.");
-    require(fresh, "Module", "the paths '", at->second, "' and '", p, "' have the same CRC32C, so their random draws would be equal. Rename one.");
+    require(fresh, "Module", "the paths '", at->second, "' and '", p,
+            "' have the same CRC32C, so their random draws would be equal. Rename one.");
   }
 }
 

@@ -1,4 +1,5 @@
-// Batch norm (a statistic per feature) and tensor norm (one in all): parameters gamma (1) and beta (0), buffers running_mean and running_var.
+// Batch norm (a statistic per feature) and tensor norm (one in all): parameters gamma (1) and beta (0), buffers
+// running_mean and running_var.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 
@@ -10,7 +11,10 @@ using NormOp = Var (*)(const Var&, const Var&, const Var&, const NormOptions&);
 class Norm final : public Module {
  public:
   Norm(std::string_view name, NormOp op, int64_t statistics, float eps, float momentum)
-      : name_(name), op_(op), gamma_(add_parameter("gamma", {statistics}, constant(1))), beta_(add_parameter("beta", {statistics}, constant(0))) {
+      : name_(name),
+        op_(op),
+        gamma_(add_parameter("gamma", {statistics}, constant(1))),
+        beta_(add_parameter("beta", {statistics}, constant(0))) {
     require(eps > 0, name, "eps must be above 0: got ", eps);
     require(momentum >= 0 && momentum <= 1, name, "momentum must be in [0, 1]: got ", momentum);
     options_.eps = eps;

@@ -5,7 +5,8 @@
 namespace bitgrad {
 
 Parameter::Parameter(Shape shape, ParameterSpec spec) : shape_(std::move(shape)), spec_(std::move(spec)) {
-  require(spec_.grad == dtypes::fp32 || spec_.grad == dtypes::bf16, "Parameter", "gradients can be fp32 or bf16, got ", spec_.grad);
+  require(spec_.grad == dtypes::fp32 || spec_.grad == dtypes::bf16, "Parameter", "gradients can be fp32 or bf16, got ",
+          spec_.grad);
   if (!low_bit()) {
     value_ = Tensor::zeros(shape_, dtypes::fp32, MemoryKind::kMaster);
     return;
@@ -17,7 +18,8 @@ Parameter::Parameter(Shape shape, ParameterSpec spec) : shape_(std::move(shape))
 }
 
 Var Parameter::read() {
-  require(!low_bit() || value_.quant(), "Parameter", "the value of ", value_, " was never made from its master. Call initialize first.");
+  require(!low_bit() || value_.quant(), "Parameter", "the value of ", value_,
+          " was never made from its master. Call initialize first.");
   Tape* tape = Tape::current();
   return tape ? tape->leaf(value_, &sink_, spec_.grad) : Var(value_);
 }
@@ -40,7 +42,8 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
     value_ = quantize_tensor(*spec_.quant, master_, params, options).with_quant(params);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kNonFinite) throw;
-    fail_with(ErrorCode::kNonFinite, "requantize", "the master of '", path_, "' (", master_, ") holds NaN or Inf at optimizer step ", step);
+    fail_with(ErrorCode::kNonFinite, "requantize", "the master of '", path_, "' (", master_,
+              ") holds NaN or Inf at optimizer step ", step);
   }
   write_layouts();
 }
@@ -68,10 +71,13 @@ void Parameter::set_gradient_rounding(bool stochastic, uint64_t seed, int64_t mi
 }
 
 void Parameter::restore(const Tensor& master, const Tensor& value) {
-  require(master.shape() == shape_ && master.dtype() == dtypes::fp32, "restore", "the master of '", path_, "' is ", this->master(), ", got ", master);
+  require(master.shape() == shape_ && master.dtype() == dtypes::fp32, "restore", "the master of '", path_, "' is ",
+          this->master(), ", got ", master);
   if (low_bit()) {
-    require(value.shape() == shape_ && value.dtype() == value_.dtype(), "restore", "parameter '", path_, "' is ", value_, ", got ", value);
-    require(value.quant() != nullptr, "restore", "the codes of '", path_, "' come without their quantization parameters");
+    require(value.shape() == shape_ && value.dtype() == value_.dtype(), "restore", "parameter '", path_, "' is ",
+            value_, ", got ", value);
+    require(value.quant() != nullptr, "restore", "the codes of '", path_,
+            "' come without their quantization parameters");
   }
   this->master().copy_from(master);
   if (!low_bit()) return;

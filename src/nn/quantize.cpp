@@ -7,15 +7,20 @@ namespace {
 
 class QuantizeLayer final : public Module {
  public:
-  explicit QuantizeLayer(const QuantSpec& spec) : spec_(spec) { find_quantizer(spec.scheme).check(spec, /*weight=*/false); }
+  explicit QuantizeLayer(const QuantSpec& spec) : spec_(spec) {
+    find_quantizer(spec.scheme).check(spec, /*weight=*/false);
+  }
 
   Var forward(const Var& x) override {
-    const RandomStream draws{state().seed, Purpose::kActivation, site_id(path()), static_cast<uint32_t>(state().microbatch)};
+    const RandomStream draws{state().seed, Purpose::kActivation, site_id(path()),
+                             static_cast<uint32_t>(state().microbatch)};
     QuantizeOpOptions options;
+    QuantSpec spec = spec_;
+    if (!state().training) spec.rounding = Rounding::kNearest;  // so that accuracy depends on no draw and no batch size
     options.sr = &draws;
     options.first_element = state().first_row * x.value().cols();
     options.flag = mutable_state().flags.word(path());
-    return quantize(x, spec_, options);
+    return quantize(x, spec, options);
   }
 
   TensorMeta plan(const TensorMeta& in) override {
@@ -26,6 +31,7 @@ class QuantizeLayer final : public Module {
     const QuantParams probe = find_quantizer(spec_.scheme).fit(spec_, Tensor::full({1, 1}, dtypes::fp32, 0.5));
     if (probe.scale) out.granularity = probe.granularity;
     out.zero_point = probe.zero != nullptr;
+    out.offset = probe.offset != nullptr;
     return out;
   }
 

@@ -7,12 +7,18 @@ namespace {
 struct BatchNorm {
   static constexpr std::string_view kName = "batch_norm";
   using Saved = NormSaved;
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options) { return norm_forward(kName, true, s, in, options); }
-  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { norm_backward(true, s, gy[0], g); }
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options) {
+    return norm_forward(kName, true, s, in, options);
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    norm_backward(true, s, gy[0], g);
+  }
 };
 
 }  // namespace
 
-Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options) { return apply<BatchNorm>({x, gamma, beta}, options); }
+Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options) {
+  return apply<BatchNorm>({x, gamma, beta}, options);
+}
 
 }  // namespace bitgrad

@@ -13,8 +13,8 @@ Tensor wide(const Tensor& gradient) {
 }
 
 void require_float(std::string_view op, std::string_view what, const Tensor& x) {
-  require((x.dtype() == dtypes::fp32 || x.dtype() == dtypes::fp64) && !x.quant(), op, what, " must be fp32 (or fp64), got ", x,
-          x.dtype().is_float() ? "" : ". Dequantize it first");
+  require((x.dtype() == dtypes::fp32 || x.dtype() == dtypes::fp64) && !x.quant(), op, what,
+          " must be fp32 (or fp64), got ", x, x.dtype().is_float() ? "" : ". Dequantize it first");
   require(x.contiguous(), op, what, " must be dense, got a view of ", x);
 }
 

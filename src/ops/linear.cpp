@@ -1,4 +1,5 @@
-// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]);  gx = gy W;  gW = gy^T X;  gbias = column sums of gy. docs/numerics.md sections 4 and 5.
+// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]);  gx = gy W;  gW = gy^T X;  gbias = column sums of gy. docs/numerics.md
+// sections 4 and 5.
 //
 // Both backward products read the saved codes in canonical order; no float copy of an operand is made.
 #include "bitgrad/kernels/gemm.h"
@@ -21,7 +22,8 @@ GemmOperand operand(const Tensor& t, bool k_major) {
   return o;
 }
 
-// The scale of a contracted index is folded into the other operand: one scale for all, or one per stored row; no zero point.
+// The scale of a contracted index is folded into the other operand: one scale for all, or one per stored row; no zero
+// point.
 bool folds(const Tensor& t) {
   const ScaleMap s = t.scale_map();
   return s.scale != nullptr && s.zero == nullptr && s.offset == nullptr && (s.per_tensor() || s.per_row());
@@ -37,14 +39,15 @@ struct Linear {
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
     const Tensor &x = in[0], &w = in[1];
     require(x.shape().rank() == 2 && w.shape().rank() == 2, kName, "x and w must be matrices: got x ", x, ", w ", w);
-    require(x.cols() == w.cols(), kName, "x has ", x.cols(), " features, w expects ", w.cols(), " (x ", x, ", w ", w, ")");
+    require(x.cols() == w.cols(), kName, "x has ", x.cols(), " features, w expects ", w.cols(), " (x ", x, ", w ", w,
+            ")");
     const bool f64 = x.dtype() == dtypes::fp64;
     require(f64 == (w.dtype() == dtypes::fp64), kName, "x and w must both be fp64, or neither: got x ", x, ", w ", w);
     Tensor bias;
     if (in.size() > 2) {
       bias = in[2];
-      require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), kName, "bias must be [", w.rows(), "] ",
-              f64 ? "fp64" : "fp32", ", got ", bias);
+      require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), kName,
+              "bias must be [", w.rows(), "] ", f64 ? "fp64" : "fp32", ", got ", bias);
     }
     Tensor y = Tensor::empty({x.rows(), w.rows()}, f64 ? dtypes::fp64 : dtypes::fp32);
     product(x, w, f64 ? Tensor() : bias, y);
@@ -67,22 +70,19 @@ struct Linear {
     args.c_dtype = y.dtype();
     args.ldc = y.cols();
     args.bias = bias.defined() ? bias.as<float>() : nullptr;
-    const GemmRow& best = plan_gemm(args);
-    const Tensor w_there = w.in_layout(best.b_layout);
+    std::vector<Layout> w_layouts{w.layout()};
+    for (const Tensor& t : w.attached_layouts()) w_layouts.push_back(t.layout());
+    const GemmRow& best = plan_gemm(args, w_layouts);
     Tensor x_there = x.in_layout(best.a_layout);
-    if (w_there.defined()) {
-      if (!x_there.defined()) {
-        x_there = Tensor::empty_layout(x.shape(), x.dtype(), best.a_layout, MemoryKind::kActivation);
-        pack({x.dtype(), x.rows(), x.cols(), x.data(), x.stride(), best.a_layout, x_there.data()});
-      }
-      args.a.data = x_there.data();
-      args.a.layout = best.a_layout;
-      args.b.data = w_there.data();
-      args.b.layout = best.b_layout;
-      best.run(args);
-      return;
+    if (!x_there.defined()) {
+      x_there = Tensor::empty_layout(x.shape(), x.dtype(), best.a_layout, MemoryKind::kActivation);
+      pack({x.dtype(), x.rows(), x.cols(), x.data(), x.stride(), best.a_layout, x_there.data()});
     }
-    gemm(args);
+    args.a.data = x_there.data();
+    args.a.layout = best.a_layout;
+    args.b.data = w.in_layout(best.b_layout).data();
+    args.b.layout = best.b_layout;
+    best.run(args);
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {

@@ -11,7 +11,8 @@ namespace bitgrad {
 namespace {
 
 // One output per statistic: reduces x (times y, around a center) down the rows, or over all.
-Tensor statistic(ReduceRule rule, bool per_column, const Tensor& x, const Tensor& times = {}, const Tensor& center = {}) {
+Tensor statistic(ReduceRule rule, bool per_column, const Tensor& x, const Tensor& times = {},
+                 const Tensor& center = {}) {
   const int64_t groups = per_column ? x.cols() : 1;
   Tensor out = Tensor::zeros({groups}, x.dtype());
   if (x.dtype() == dtypes::fp64) {
@@ -19,7 +20,8 @@ Tensor statistic(ReduceRule rule, bool per_column, const Tensor& x, const Tensor
     for (int64_t i = 0; i < x.numel(); ++i) {
       const int64_t j = per_column ? i % x.cols() : 0;
       const double d = center.defined() ? p[i] - center.as<double>()[j] : 0.0;
-      out.as<double>()[j] += rule == ReduceRule::kSumSquaredDiff ? d * d : p[i] * (times.defined() ? times.as<double>()[i] : 1.0);
+      out.as<double>()[j] +=
+          rule == ReduceRule::kSumSquaredDiff ? d * d : p[i] * (times.defined() ? times.as<double>()[i] : 1.0);
     }
     return out;
   }
@@ -67,7 +69,9 @@ template <typename T>
 void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& mean, Tensor& inv) {
   const auto invert = [&](int64_t, T var) { return T(1) / std::sqrt(var + static_cast<T>(o.eps)); };
   if (!o.training) {
-    const auto as_t = [](const Tensor& t) { return Tensor::from_numbers(t.shape(), sizeof(T) == 8 ? dtypes::fp64 : dtypes::fp32, t.numbers()); };
+    const auto as_t = [](const Tensor& t) {
+      return Tensor::from_numbers(t.shape(), sizeof(T) == 8 ? dtypes::fp64 : dtypes::fp32, t.numbers());
+    };
     mean = as_t(o.running_mean);
     inv = map<T>(as_t(o.running_var), invert);
     return;
@@ -80,7 +84,8 @@ void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& 
   inv = map<T>(squares, [&](int64_t j, T sq) { return invert(j, sq / static_cast<T>(count)); });
 }
 
-void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const Tensor& inv, const Tensor& gamma, const Tensor& beta, const Tensor& y) {
+void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const Tensor& inv, const Tensor& gamma,
+                   const Tensor& beta, const Tensor& y) {
   for (int64_t i = 0; i < x.numel(); ++i) {
     const int64_t j = per_column ? i % x.cols() : 0;
     const double xhat = (x.as<double>()[i] - mean.as<double>()[j]) * inv.as<double>()[j];
@@ -95,17 +100,20 @@ void check(std::string_view op, bool per_column, std::span<const Tensor> in, con
   require(x.numel() > 0 || !o.training, op, "x has no elements to take statistics of: got ", x);
   const Shape want{per_column ? x.cols() : 1};
   for (size_t i = 1; i < 3; ++i)
-    require(in[i].shape() == want && in[i].dtype() == x.dtype(), op, i == 1 ? "gamma" : "beta", " must be ", want, ' ', x.dtype(), ", got ", in[i]);
+    require(in[i].shape() == want && in[i].dtype() == x.dtype(), op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',
+            x.dtype(), ", got ", in[i]);
   const bool running = o.running_mean.defined() || o.running_var.defined();
   require(running || o.training, op, "evaluation needs running statistics");
   if (running)
     for (const Tensor* t : {&o.running_mean, &o.running_var})
-      require(t->defined() && t->shape() == want && t->dtype() == dtypes::fp32, op, "running statistics must be ", want, " fp32, got ", *t);
+      require(t->defined() && t->shape() == want && t->dtype() == dtypes::fp32, op, "running statistics must be ", want,
+              " fp32, got ", *t);
 }
 
 }  // namespace
 
-Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in, const NormOptions& options) {
+Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
+                    const NormOptions& options) {
   check(op, per_column, in, options);
   const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
   Tensor mean, inv;
@@ -158,7 +166,8 @@ Tensor make_xhat(bool per_column, const NormSaved& s) {
 }
 
 template <typename T>
-void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tensor mean_gy, Tensor mean_gy_xhat, const Tensor& gx) {
+void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tensor mean_gy, Tensor mean_gy_xhat,
+                    const Tensor& gx) {
   if (s.training) {
     const T count = static_cast<T>(per_column ? gy.rows() : gy.numel());
     divide_all<T>(mean_gy, count);

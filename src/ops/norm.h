@@ -1,6 +1,7 @@
 // Normalisation over the rows (batch norm, one statistic per column) or over all elements (tensor norm, one in all).
 //   mu, var: two passes, biased;  y = ((x - mu) * (1/sqrt(var + eps))) * gamma + beta
-//   gx = ((gy - mean gy) - xhat * mean(gy xhat)) * (gamma * inv);  evaluation: gx = gy * (gamma * inv).   docs/numerics.md section 6.
+//   gx = ((gy - mean gy) - xhat * mean(gy xhat)) * (gamma * inv);  evaluation: gx = gy * (gamma * inv).
+//   docs/numerics.md section 6.
 #pragma once
 
 #include "bitgrad/ops/ops.h"
@@ -13,7 +14,8 @@ struct NormSaved {
 };
 
 // per_column: batch norm; else tensor norm.
-Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in, const NormOptions& options);
+Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
+                    const NormOptions& options);
 void norm_backward(bool per_column, NormSaved& saved, const Tensor& gy, std::span<GradSlot> g);
 
 }  // namespace bitgrad

@@ -58,6 +58,8 @@ struct SoftmaxCrossEntropy {
 
 }  // namespace
 
-Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels) { return apply<SoftmaxCrossEntropy>({logits}, labels); }
+Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels) {
+  return apply<SoftmaxCrossEntropy>({logits}, labels);
+}
 
 }  // namespace bitgrad

@@ -42,7 +42,8 @@ struct SquaredHinge {
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
     const double seed = gy[0].item();
-    g[0].set_rounded(s.margin.dtype() == dtypes::fp64 ? gradient<double>(s, seed) : gradient<float>(s, static_cast<float>(seed)));
+    g[0].set_rounded(s.margin.dtype() == dtypes::fp64 ? gradient<double>(s, seed)
+                                                      : gradient<float>(s, static_cast<float>(seed)));
   }
 };
 

@@ -7,12 +7,18 @@ namespace {
 struct TensorNorm {
   static constexpr std::string_view kName = "tensor_norm";
   using Saved = NormSaved;
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options) { return norm_forward(kName, false, s, in, options); }
-  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { norm_backward(false, s, gy[0], g); }
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options) {
+    return norm_forward(kName, false, s, in, options);
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    norm_backward(false, s, gy[0], g);
+  }
 };
 
 }  // namespace
 
-Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options) { return apply<TensorNorm>({x, gamma, beta}, options); }
+Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options) {
+  return apply<TensorNorm>({x, gamma, beta}, options);
+}
 
 }  // namespace bitgrad

@@ -1,4 +1,5 @@
-// Adam (Kingma and Ba 2015, arXiv 1412.6980, algorithm 1) and AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101, algorithm 2).
+// Adam (Kingma and Ba 2015, arXiv 1412.6980, algorithm 1) and AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101,
+// algorithm 2).
 //   m = b1*m + (1-b1)*g;  v = b2*v + ((1-b2)*g)*g;  w -= lr*((m/c1)/(sqrt(v/c2)+eps)),  c = 1 - b^t
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/optimizer.h"

@@ -36,12 +36,14 @@ int64_t rows_at_a_time(const Parameter& p) {
   const int64_t rows = p.shape().rows();
   if (p.grad_dtype() != dtypes::bf16) return rows;
   int64_t unit = 1;
-  if (p.low_bit() && p.spec().quant->granularity.kind == Granularity::kGroup && p.spec().quant->granularity.axis == 0) unit = p.spec().quant->granularity.group;
+  if (p.low_bit() && p.spec().quant->granularity.kind == Granularity::kGroup && p.spec().quant->granularity.axis == 0)
+    unit = p.spec().quant->granularity.group;
   const int64_t wanted = kBlock / std::max<int64_t>(p.shape().cols(), 1);
   return std::max(wanted / unit, int64_t{1}) * unit;
 }
 
-// Rows [begin, end) of the master's gradient: divided, through the straight-through rule, value clipped. fp32 gradients in place.
+// Rows [begin, end) of the master's gradient: divided, through the straight-through rule, value clipped. fp32 gradients
+// in place.
 Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, int64_t end) {
   Tensor g = as_matrix(p.grad()).row_slice(begin, end);
   if (g.dtype() == dtypes::bf16) {
@@ -55,7 +57,8 @@ Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samp
   if (p.low_bit()) {
     const QuantSpec& quant = *p.spec().quant;
     const Tensor value = as_matrix(p.value()).row_slice(begin, end);
-    find_quantizer(quant.scheme).leaf_backward(quant, *value.quant(), as_matrix(p.master()).row_slice(begin, end), g, g);
+    find_quantizer(quant.scheme)
+        .leaf_backward(quant, *value.quant(), as_matrix(p.master()).row_slice(begin, end), g, g);
   }
   if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, x);
   return g;
@@ -67,7 +70,8 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
   slots_.clear();
   for (Parameter* p : parameters) {
     Slot slot{p, {}};
-    for (size_t i = 0; i < parts().size(); ++i) slot.state.push_back(Tensor::zeros(p->shape(), dtypes::fp32, MemoryKind::kOptimizer));
+    for (size_t i = 0; i < parts().size(); ++i)
+      slot.state.push_back(Tensor::zeros(p->shape(), dtypes::fp32, MemoryKind::kOptimizer));
     slots_.push_back(std::move(slot));
   }
 }
@@ -77,7 +81,8 @@ std::vector<Optimizer::StateTensor> Optimizer::state() const {
   const auto names = parts();
   const std::string_view family = spec_.name == "adamw" ? "adam" : std::string_view(spec_.name);
   for (const Slot& s : slots_)
-    for (size_t i = 0; i < names.size(); ++i) out.push_back({concat(s.parameter->path(), '.', family, '.', names[i]), s.state[i]});
+    for (size_t i = 0; i < names.size(); ++i)
+      out.push_back({concat(s.parameter->path(), '.', family, '.', names[i]), s.state[i]});
   return out;
 }
 
@@ -91,19 +96,27 @@ void Optimizer::check_finite() const {
     else
       for (int64_t i = 0; i < g.numel() && finite; ++i) finite = (g.as<uint16_t>()[i] & 0x7F80u) != 0x7F80u;
     if (!finite)
-      fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", s.parameter->path(), "' (", g, ") holds NaN or Inf at optimizer step ", steps_,
+      fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", s.parameter->path(), "' (", g,
+                ") holds NaN or Inf at optimizer step ", steps_,
                 ". Nothing was updated. A smaller learning rate, or optim.clip_norm, may help.");
   }
 }
 
 float Optimizer::global_norm(int64_t samples) {
-  float total = 0;
+  double total = 0;
   for (const Slot& s : slots_) {
     if (!s.parameter->has_grad()) continue;
-    const Tensor g = finished_rows(*s.parameter, spec_, samples, 0, s.parameter->shape().rows());
-    total = total + sum_squares(g.as<float>(), g.numel());
+    const int64_t rows = s.parameter->shape().rows(), block = rows_at_a_time(*s.parameter);
+    for (int64_t begin = 0; begin < rows; begin += block) {
+      const Tensor g = finished_rows(*s.parameter, spec_, samples, begin, std::min(begin + block, rows));
+      total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
+    }
   }
-  return std::sqrt(total);
+  const float norm = static_cast<float>(std::sqrt(total));
+  if (!std::isfinite(norm))
+    fail_with(ErrorCode::kNonFinite, "optimizer", "the global norm of the gradients overflows fp32 at optimizer step ", steps_,
+              ". Nothing was updated. A smaller learning rate may help.");
+  return norm;
 }
 
 void Optimizer::step(float lr, int64_t samples) {
@@ -125,13 +138,15 @@ void Optimizer::step(float lr, int64_t samples) {
     for (int64_t begin = 0; begin < rows; begin += block) {
       const int64_t end = std::min(begin + block, rows);
       // With clip_norm, gradients in fp32 were finished in place by the norm's pass; those in bf16 are finished again.
-      const Tensor g = by_norm && !narrow ? as_matrix(p.grad()).row_slice(begin, end) : finished_rows(p, spec_, samples, begin, end);
+      const Tensor g =
+          by_norm && !narrow ? as_matrix(p.grad()).row_slice(begin, end) : finished_rows(p, spec_, samples, begin, end);
       if (factor != 1) scale(g.numel(), g.as<float>(), factor, g.as<float>());
       std::vector<Tensor> state;
       for (const Tensor& t : s.state) state.push_back(as_matrix(t).row_slice(begin, end));
       const Tensor master = as_matrix(p.master()).row_slice(begin, end);
       update(master, g, state, lr);
-      if (p.spec().latent_clamp) clamp(master.numel(), -*p.spec().latent_clamp, *p.spec().latent_clamp, master.as<float>());
+      if (p.spec().latent_clamp)
+        clamp(master.numel(), -*p.spec().latent_clamp, *p.spec().latent_clamp, master.as<float>());
     }
     p.zero_grad();
   }
@@ -151,9 +166,13 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
     require(value >= 0 && value < 1, "optimizer", what, " must be in [0, 1), got ", value);
   require(spec.momentum >= 0 && spec.momentum < 1, "optimizer", "momentum must be in [0, 1), got ", spec.momentum);
   require(!spec.nesterov || spec.momentum > 0, "optimizer", "nesterov needs a momentum above 0");
-  for (const auto& [what, value] : {std::pair{"eps", spec.eps}, {"weight_decay", spec.weight_decay}, {"clip_value", spec.clip_value}, {"clip_norm", spec.clip_norm}})
+  for (const auto& [what, value] : {std::pair{"eps", spec.eps},
+                                    {"weight_decay", spec.weight_decay},
+                                    {"clip_value", spec.clip_value},
+                                    {"clip_norm", spec.clip_norm}})
     require(value >= 0 && std::isfinite(value), "optimizer", what, " must be at least 0, got ", value);
-  require(spec.eps > 0, "optimizer", "eps must be above 0, got ", spec.eps, ": an element whose gradients were all 0 would become NaN");
+  require(spec.eps > 0, "optimizer", "eps must be above 0, got ", spec.eps,
+          ": an element whose gradients were all 0 would become NaN");
   return found->second(spec);
 }
 

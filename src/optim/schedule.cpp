@@ -32,7 +32,9 @@ constexpr Rule kRules[] = {
     {"constant", [](const ScheduleSpec&, int64_t) { return 1.0; }},
     {"step", [](const ScheduleSpec& s, int64_t step) { return power(s.factor, step / s.every); }},
     {"cosine",
-     [](const ScheduleSpec& s, int64_t step) { return s.final + (1 - s.final) * 0.5 * (1 + math::cos_turns(part_done(s, step) * 0.5)); }},
+     [](const ScheduleSpec& s, int64_t step) {
+       return s.final + (1 - s.final) * 0.5 * (1 + math::cos_turns(part_done(s, step) * 0.5));
+     }},
     {"exponential", [](const ScheduleSpec& s, int64_t step) { return power(s.gamma, (step - s.warmup) / s.every); }},
 };
 

@@ -8,19 +8,26 @@ namespace bitgrad {
 
 std::ostream& operator<<(std::ostream& out, const Granularity& g) {
   switch (g.kind) {
-    case Granularity::kTensor: return out << "tensor";
-    case Granularity::kChannel: return out << "channel(" << g.axis << ')';
-    case Granularity::kToken: return out << "token";
-    case Granularity::kGroup: return out << "group(" << g.axis << ',' << g.group << ')';
+    case Granularity::kTensor:
+      return out << "tensor";
+    case Granularity::kChannel:
+      return out << "channel(" << g.axis << ')';
+    case Granularity::kToken:
+      return out << "token";
+    case Granularity::kGroup:
+      return out << "group(" << g.axis << ',' << g.group << ')';
   }
   return out;
 }
 
 int64_t scale_count(const Granularity& g, int64_t rows, int64_t cols) {
   switch (g.kind) {
-    case Granularity::kTensor: return 1;
-    case Granularity::kChannel: return g.axis == 0 ? rows : cols;
-    case Granularity::kToken: return rows;
+    case Granularity::kTensor:
+      return 1;
+    case Granularity::kChannel:
+      return g.axis == 0 ? rows : cols;
+    case Granularity::kToken:
+      return rows;
     case Granularity::kGroup:
       require(g.group > 0, "Granularity", "group size must be at least 1: got ", g.group);
       return g.axis == 0 ? (rows + g.group - 1) / g.group * cols : rows * ((cols + g.group - 1) / g.group);

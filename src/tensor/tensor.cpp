@@ -12,19 +12,33 @@ namespace {
 template <typename T>
 bool holds(DType d);
 template <>
-bool holds<float>(DType d) { return d == dtypes::fp32; }
+bool holds<float>(DType d) {
+  return d == dtypes::fp32;
+}
 template <>
-bool holds<double>(DType d) { return d == dtypes::fp64; }
+bool holds<double>(DType d) {
+  return d == dtypes::fp64;
+}
 template <>
-bool holds<int32_t>(DType d) { return d == dtypes::int32; }
+bool holds<int32_t>(DType d) {
+  return d == dtypes::int32;
+}
 template <>
-bool holds<int64_t>(DType d) { return d == dtypes::int64; }
+bool holds<int64_t>(DType d) {
+  return d == dtypes::int64;
+}
 template <>
-bool holds<uint16_t>(DType d) { return d == dtypes::bf16 || d == dtypes::fp16; }
+bool holds<uint16_t>(DType d) {
+  return d == dtypes::bf16 || d == dtypes::fp16;
+}
 template <>
-bool holds<int8_t>(DType d) { return d.bits() == 8; }
+bool holds<int8_t>(DType d) {
+  return d.bits() == 8;
+}
 template <>
-bool holds<uint8_t>(DType d) { return d.bits() == 8; }
+bool holds<uint8_t>(DType d) {
+  return d.bits() == 8;
+}
 
 }  // namespace
 
@@ -44,8 +58,8 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, Device de
 }
 
 Tensor Tensor::from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind) {
-  require(static_cast<int64_t>(numbers.size()) == shape.numel(), "Tensor::from_numbers", "shape ", shape, " needs ", shape.numel(),
-          " numbers, got ", numbers.size());
+  require(static_cast<int64_t>(numbers.size()) == shape.numel(), "Tensor::from_numbers", "shape ", shape, " needs ",
+          shape.numel(), " numbers, got ", numbers.size());
   Tensor t = zeros(shape, dtype, kind);
   for (int64_t r = 0; r < t.rows(); ++r)
     pack_row(dtype, numbers.data() + r * t.cols(), t.cols(), static_cast<char*>(t.data()) + r * t.stride_);
@@ -76,7 +90,8 @@ int64_t Tensor::bytes() const {
 
 template <typename T>
 T* Tensor::as() const {
-  require(holds<T>(dtype_), "Tensor::as", "the tensor is ", *this, ", whose elements are not ", sizeof(T), "-byte numbers of that type");
+  require(holds<T>(dtype_), "Tensor::as", "the tensor is ", *this, ", whose elements are not ", sizeof(T),
+          "-byte numbers of that type");
   return static_cast<T*>(data());
 }
 template float* Tensor::as<float>() const;
@@ -91,8 +106,8 @@ Tensor Tensor::with_quant(std::shared_ptr<const QuantParams> quant) const {
   if (quant) {
     const int64_t count = scale_count(quant->granularity, rows(), cols());
     for (const auto& part : {quant->scale, quant->zero, quant->offset})
-      require(!part || part->numel() == count, "Tensor::with_quant", "granularity ", quant->granularity, " of ", *this, " needs ", count,
-              " scales, got ", part ? part->numel() : 0);
+      require(!part || part->numel() == count, "Tensor::with_quant", "granularity ", quant->granularity, " of ", *this,
+              " needs ", count, " scales, got ", part ? part->numel() : 0);
     require(!(quant->zero && quant->offset), "Tensor::with_quant", "a zero point and a real offset exclude each other");
   }
   Tensor t = *this;
@@ -108,9 +123,14 @@ ScaleMap Tensor::scale_map() const {
   if (quant_->offset) map.offset = quant_->offset->as<float>();
   const Granularity& g = quant_->granularity;
   switch (g.kind) {
-    case Granularity::kTensor: break;
-    case Granularity::kToken: map.row_step = 1; break;
-    case Granularity::kChannel: (g.axis == 0 ? map.row_step : map.col_step) = 1; break;
+    case Granularity::kTensor:
+      break;
+    case Granularity::kToken:
+      map.row_step = 1;
+      break;
+    case Granularity::kChannel:
+      (g.axis == 0 ? map.row_step : map.col_step) = 1;
+      break;
     case Granularity::kGroup:
       if (g.axis == 0) {
         map.row_group = g.group;
@@ -127,13 +147,16 @@ ScaleMap Tensor::scale_map() const {
 
 Tensor Tensor::reshape(const Shape& shape) const {
   require(layout_ == layouts::canonical, "reshape", "needs canonical codes, got layout ", layout_);
-  require(shape.numel() == numel(), "reshape", "shape ", shape, " has ", shape.numel(), " elements, the tensor ", *this, " has ", numel());
+  require(shape.numel() == numel(), "reshape", "shape ", shape, " has ", shape.numel(), " elements, the tensor ", *this,
+          " has ", numel());
   const bool dense_rows = contiguous() && stride_ * 8 == cols() * dtype_.bits();
-  require(shape.cols() == cols() || (dense_rows && row_bytes_memory(dtype_, shape.cols()) * 8 == shape.cols() * dtype_.bits()), "reshape",
-          "the packed last axis cannot change from ", cols(), " to ", shape.cols(), " for ", *this,
+  require(shape.cols() == cols() ||
+              (dense_rows && row_bytes_memory(dtype_, shape.cols()) * 8 == shape.cols() * dtype_.bits()),
+          "reshape", "the packed last axis cannot change from ", cols(), " to ", shape.cols(), " for ", *this,
           ", whose rows are padded to whole words. Unpack first.");
   require(!quant_ || quant_->granularity.kind == Granularity::kTensor || shape.cols() == cols(), "reshape",
-          "the scales of ", *this, " are per ", quant_ ? quant_->granularity : Granularity{}, "; only per tensor scales allow another last axis");
+          "the scales of ", *this, " are per ", quant_ ? quant_->granularity : Granularity{},
+          "; only per tensor scales allow another last axis");
   Tensor t = *this;
   t.shape_ = shape;
   if (shape.cols() != cols()) t.stride_ = row_bytes_memory(dtype_, shape.cols());
@@ -150,11 +173,12 @@ Tensor Tensor::clone(MemoryKind kind) const {
 }
 
 void Tensor::copy_from(const Tensor& other) const {
-  require(shape_ == other.shape_ && dtype_ == other.dtype_, "copy_from", "shapes and dtypes differ: got ", other, ", expected ", *this);
-  require(layout_ == layouts::canonical && other.layout_ == layouts::canonical, "copy_from", "needs canonical operands, got ", layout_, " and ",
-          other.layout_);
-  require(device().kind == DeviceKind::kCpu && other.device().kind == DeviceKind::kCpu, "copy_from", "operands are on ", to_string(device()),
-          " and ", to_string(other.device()), ". Use to_device.");
+  require(shape_ == other.shape_ && dtype_ == other.dtype_, "copy_from", "shapes and dtypes differ: got ", other,
+          ", expected ", *this);
+  require(layout_ == layouts::canonical && other.layout_ == layouts::canonical, "copy_from",
+          "needs canonical operands, got ", layout_, " and ", other.layout_);
+  require(device().kind == DeviceKind::kCpu && other.device().kind == DeviceKind::kCpu, "copy_from", "operands are on ",
+          to_string(device()), " and ", to_string(other.device()), ". Use to_device.");
   const int64_t row = row_bytes_memory(dtype_, cols());
   if (row == 0) return;
   if (contiguous() && other.contiguous()) {
@@ -162,7 +186,8 @@ void Tensor::copy_from(const Tensor& other) const {
     return;
   }
   for (int64_t r = 0; r < rows(); ++r)
-    std::memcpy(static_cast<char*>(data()) + r * stride_, static_cast<const char*>(other.data()) + r * other.stride_, static_cast<size_t>(row));
+    std::memcpy(static_cast<char*>(data()) + r * stride_, static_cast<const char*>(other.data()) + r * other.stride_,
+                static_cast<size_t>(row));
 }
 
 Tensor Tensor::to_device(Device to, MemoryKind kind) const {
@@ -177,8 +202,8 @@ Tensor Tensor::to_device(Device to, MemoryKind kind) const {
 }
 
 void Tensor::attach_layout(Tensor derived) {
-  require(derived.dtype_ == dtype_ && derived.shape_ == shape_, "attach_layout", "a derived layout holds the same codes: got ", derived,
-          ", expected ", *this);
+  require(derived.dtype_ == dtype_ && derived.shape_ == shape_, "attach_layout",
+          "a derived layout holds the same codes: got ", derived, ", expected ", *this);
   if (!derived_) derived_ = std::make_shared<std::vector<Tensor>>();
   for (Tensor& t : *derived_)
     if (t.layout_ == derived.layout_) {

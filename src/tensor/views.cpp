@@ -9,8 +9,8 @@ namespace bitgrad {
 namespace {
 
 // The flat tensor of scales cut to the rows (or columns) [begin, end) of a [rows, cols] matrix.
-std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& scales, const Granularity& g, int64_t rows, int64_t cols, bool along_rows,
-                                         int64_t begin, int64_t end) {
+std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& scales, const Granularity& g,
+                                         int64_t rows, int64_t cols, bool along_rows, int64_t begin, int64_t end) {
   if (!scales || g.kind == Granularity::kTensor) return scales;
   const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
   const bool by_column = g.kind == Granularity::kChannel && g.axis != 0;
@@ -25,7 +25,7 @@ std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& sc
     int64_t r0 = 0, r1 = groups_down, c0 = 0, c1 = groups_across;
     const int64_t unit = ((g.axis == 0) == along_rows) ? g.group : 1;
     (along_rows ? r0 : c0) = begin / unit;
-    (along_rows ? r1 : c1) = (end + unit - 1) / unit;
+    (along_rows ? r1 : c1) = begin == end ? begin / unit : (end + unit - 1) / unit;
     for (int64_t r = r0; r < r1; ++r)
       for (int64_t c = c0; c < c1; ++c) out.push_back(all[static_cast<size_t>(r * groups_across + c)]);
   }
@@ -47,14 +47,17 @@ std::shared_ptr<const QuantParams> cut_params(const Tensor& t, bool along_rows, 
 
 Tensor Tensor::row_slice(int64_t begin, int64_t end) const {
   require(layout_ == layouts::canonical, "row_slice", "needs canonical codes, got layout ", layout_);
-  require(shape_.rank() >= 1 && begin >= 0 && begin <= end && end <= shape_[0], "row_slice", "rows [", begin, ", ", end, ") of ", *this);
+  require(shape_.rank() >= 1 && begin >= 0 && begin <= end && end <= shape_[0], "row_slice", "rows [", begin, ", ", end,
+          ") of ", *this);
   std::vector<int64_t> dims = shape_.dims();
   if (dims.size() == 1) return column_slice(begin, end);
   const int64_t inner = dims[0] == 0 ? 0 : rows() / dims[0];
   dims[0] = end - begin;
   if (quant_ && quant_->granularity.kind == Granularity::kGroup && quant_->granularity.axis == 0)
-    require(begin * inner % quant_->granularity.group == 0 && (end * inner % quant_->granularity.group == 0 || end * inner == rows()), "row_slice",
-            "rows [", begin, ", ", end, ") cut a group of ", quant_->granularity.group, " rows of ", *this);
+    require(begin == end || (begin * inner % quant_->granularity.group == 0 &&
+                             (end * inner % quant_->granularity.group == 0 || end * inner == rows())),
+            "row_slice", "rows [", begin, ", ", end, ") cut a group of ", quant_->granularity.group, " rows of ",
+            *this);
   Tensor t = *this;
   t.shape_ = Shape(dims);
   t.offset_ += begin * inner * stride_;
@@ -65,12 +68,14 @@ Tensor Tensor::row_slice(int64_t begin, int64_t end) const {
 
 Tensor Tensor::column_slice(int64_t begin, int64_t end) const {
   require(layout_ == layouts::canonical, "column_slice", "needs canonical codes, got layout ", layout_);
-  require(shape_.rank() >= 1 && begin >= 0 && begin <= end && end <= cols(), "column_slice", "columns [", begin, ", ", end, ") of ", *this);
+  require(shape_.rank() >= 1 && begin >= 0 && begin <= end && end <= cols(), "column_slice", "columns [", begin, ", ",
+          end, ") of ", *this);
   const bool grouped = quant_ && quant_->granularity.kind == Granularity::kGroup && quant_->granularity.axis != 0;
   if (dtype_.is_code() || grouped) {
     const int64_t unit = std::lcm(grouped ? quant_->granularity.group : int64_t{1}, int64_t{dtype_.is_code() ? 64 : 1});
-    require(begin % unit == 0 && (end % unit == 0 || end == cols()), "column_slice", "columns [", begin, ", ", end, ") of ", *this,
-            " must start and end at multiples of ", unit, " (or at the edge): the axis is packed");
+    require(begin == end || (begin % unit == 0 && (end % unit == 0 || end == cols())), "column_slice", "columns [",
+            begin, ", ", end, ") of ", *this, " must start and end at multiples of ", unit,
+            " (or at the edge): the axis is packed");
   }
   std::vector<int64_t> dims = shape_.dims();
   dims.back() = end - begin;
@@ -121,8 +126,12 @@ namespace {
 
 // 26624 as 26,624.
 std::string grouped_digits(int64_t number) {
-  std::string text = std::to_string(number);
-  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
+  const std::string digits = std::to_string(number);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
   return text;
 }
 
@@ -153,13 +162,19 @@ Tensor transpose(const Tensor& m, MemoryKind kind) {
   if (!m.quant()) return t;
   QuantParams p = *m.quant();
   switch (p.granularity.kind) {
-    case Granularity::kTensor: break;
-    case Granularity::kToken: p.granularity = Granularity::channel(1); break;
-    case Granularity::kChannel: p.granularity.axis = p.granularity.axis == 0 ? 1 : 0; break;
+    case Granularity::kTensor:
+      break;
+    case Granularity::kToken:
+      p.granularity = Granularity::channel(1);
+      break;
+    case Granularity::kChannel:
+      p.granularity.axis = p.granularity.axis == 0 ? 1 : 0;
+      break;
     case Granularity::kGroup: {
       const auto turn = [&](const std::shared_ptr<const Tensor>& s) -> std::shared_ptr<const Tensor> {
         if (!s) return s;
-        const int64_t down = p.granularity.axis == 0 ? (m.rows() + p.granularity.group - 1) / p.granularity.group : m.rows();
+        const int64_t down =
+            p.granularity.axis == 0 ? (m.rows() + p.granularity.group - 1) / p.granularity.group : m.rows();
         return std::make_shared<const Tensor>(
             transpose(s->reshape({down, down ? s->numel() / down : 0}), MemoryKind::kQuantState).reshape({s->numel()}));
       };

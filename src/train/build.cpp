@@ -90,6 +90,7 @@ std::shared_ptr<Sequential> build_model(const RunConfig& config, int64_t feature
       meta = module->plan(meta);
       model->append(std::move(module));
     } catch (const Error& e) {
+      if (e.code() != ErrorCode::kUsage) throw;
       throw config_error_at(config, layer.mark, e.what());
     }
   }
@@ -123,6 +124,7 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features
   try {
     learner->plan(features, classes, config.batch.micro, config.train.eval.batch);
   } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUsage) throw;
     throw config_error_at(config, config.layers.back().mark, e.what());
   }
   return learner;

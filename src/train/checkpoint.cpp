@@ -10,6 +10,8 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/io/sha256.h"
+#include "bitgrad/kernels/gemm.h"
+#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/kernels/row.h"
 
 namespace bitgrad {
@@ -94,6 +96,7 @@ Json state_record(Learner& learner, const RunCounters& c) {
   return {{"format_version", kCheckpointFormat},
           {"step", learner.state().step},
           {"microbatch", learner.state().microbatch},
+          {"since_requantize", learner.since_requantize()},
           {"epoch", c.epoch},
           {"position", c.position},
           {"seed", learner.state().seed},
@@ -224,6 +227,7 @@ CheckpointHeader header_of(const SafetensorsFile& file) {
     CheckpointHeader h;
     h.step = state.at("step").get<int64_t>();
     h.microbatch = state.at("microbatch").get<int64_t>();
+    h.since_requantize = state.at("since_requantize").get<int64_t>();
     h.seed = state.at("seed").get<uint64_t>();
     h.counters.epoch = state.at("epoch").get<int64_t>();
     h.counters.position = state.at("position").get<int64_t>();
@@ -248,6 +252,10 @@ CheckpointHeader header_of(const SafetensorsFile& file) {
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters, const std::string& config_yaml) {
   ensure(learner.window_samples() == 0, "checkpoint", "saved inside a window of accumulation");
   const Pieces pieces = collect(learner);
+  for (const Piece& p : pieces.list)
+    if (p.dtype == "F32" && !all_finite(static_cast<const float*>(p.data), p.bytes / 4))
+      fail_with(ErrorCode::kNonFinite, "checkpoint", "'", p.name, "' holds NaN or Inf at optimizer step ", learner.state().step, ". Nothing was saved; ", path,
+                " is as it was.");
   std::vector<SafetensorsItem> items;
   for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
   Json records = Json::object();
@@ -271,7 +279,8 @@ CheckpointHeader read_checkpoint_header(const std::string& path) {
   const SafetensorsFile file = SafetensorsFile::read(path);
   CheckpointHeader header = header_of(file);
   reading(path, [&] {
-    for (const auto& [name, record] : metadata_json(file, "bitgrad.tensors").items()) dtype_of(record.at("dtype"));
+    const Json records = metadata_json(file, "bitgrad.tensors");
+    for (const Json& record : records) dtype_of(record.at("dtype"));
     return 0;
   });
   return header;
@@ -286,10 +295,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
     for (const auto& s : learner.optimizer().state()) restorer.into(s.name, s.tensor);
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);
     restorer.done();
-    learner.state().step = h.step;
-    learner.state().microbatch = h.microbatch;
-    learner.optimizer().set_steps(h.step);
-    learner.drop_window();
+    learner.set_counters(h.step, h.microbatch, h.since_requantize);
     return 0;
   });
 }
@@ -310,6 +316,14 @@ std::string kernel_table_hash() {
   Sha256 hash;
   for (const KernelInfo& k : all_kernels())
     if (k.available) hash.update(concat(k.family, ' ', k.name, '\n'));
+  // The costs by which float products choose their order, at a small, a middle and a large shape.
+  for (const int64_t size : {16, 256, 2048}) {
+    GemmArgs probe;
+    probe.m = probe.n = probe.k = probe.ldc = size;
+    probe.a.stride = probe.b.stride = size * 4;
+    for (const GemmRow& row : gemm_rows())
+      if (row.usable(probe)) hash.update(concat(row.name, ' ', row.cost(probe), '\n'));
+  }
   return hash.hex();
 }
 

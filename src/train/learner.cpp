@@ -79,10 +79,12 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels)
     tape.backward(loss);
   }
   ++state_.microbatch;
+  ++since_requantize_;
+  ++window_microbatches_;
   window_samples_ += result.samples;
-  if (state_.microbatch % policy_.accumulate == 0) {
+  if (window_microbatches_ == policy_.accumulate) {
     end_window();
-    if (requant_due(policy_, state_.microbatch)) requantize();
+    if (requant_due(policy_, since_requantize_)) requantize();
     result.stepped = true;
   }
   return result;
@@ -90,26 +92,32 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels)
 
 void Learner::end_window() {
   check_flags("in a forward pass");
-  if (comm_->size() > 1)
-    for (Parameter* p : parameters_)
-      if (p->has_grad() && p->grad_dtype() == dtypes::fp32) comm_->all_reduce(p->grad().as<float>(), p->grad().numel());
   optimizer_->step(learning_rate_(state_.step), window_samples_);
   ++state_.step;
-  window_samples_ = 0;
+  window_microbatches_ = window_samples_ = 0;
 }
 
 void Learner::requantize() {
   for (Parameter* p : parameters_) p->requantize(state_.seed, state_.step);
+  since_requantize_ = 0;
 }
 
 void Learner::flush() {
   if (window_samples_ > 0) end_window();
-  requantize();
+  if (since_requantize_ > 0) requantize();
 }
 
 void Learner::drop_window() {
   for (Parameter* p : parameters_) p->zero_grad();
-  window_samples_ = 0;
+  window_microbatches_ = window_samples_ = 0;
+}
+
+void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requantize) {
+  drop_window();
+  state_.step = step;
+  state_.microbatch = microbatch;
+  since_requantize_ = since_requantize;
+  optimizer_->set_steps(step);
 }
 
 Tensor Learner::predict(const Tensor& x) {

@@ -56,12 +56,12 @@ void MetricsLog::write(const EvalEvent& e) {
 
 void MetricsLog::flush() { file_->flush_to_disk(); }
 
-void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status) {
+void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status, const std::string& error) {
   const MemoryAccount peak = memory_at_peak();
   Json memory = Json::object();
   for (int i = 0; i < kMemoryKinds; ++i) memory[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
   memory["total_peak"] = peak.total;
-  const Json summary{{"status", status},
+  Json summary{{"status", status},
                      {"best_accuracy", percent(outcome.counters.best_accuracy)},
                      {"last_accuracy", percent(outcome.counters.last_accuracy)},
                      {"best_epoch", outcome.counters.best_epoch},
@@ -70,6 +70,7 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                      {"seconds", number(outcome.seconds)},
                      {"state_hash", outcome.state_hash},
                      {"memory", memory}};
+  if (!error.empty()) summary["error"] = error;
   write_file_atomically(folder + "/summary.json", summary.dump(2) + '\n');
 }
 

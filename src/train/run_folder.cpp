@@ -11,12 +11,14 @@ void require_run_folder(const std::string& folder) {
   if (!file_system().exists(folder + "/config.yaml")) fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no config.yaml: it is not a run folder");
 }
 
-std::string next_free(const std::string& parent) {
+// Makes the next free <parent>/NNNN.
+std::string make_numbered(const std::string& parent) {
+  file_system().make_directories(parent);
   for (int i = 1; i < 1000000; ++i) {
     char number[16];
     std::snprintf(number, sizeof number, "%04d", i);
     const std::string path = parent + '/' + number;
-    if (!file_system().exists(path)) return path;
+    if (file_system().make_directory(path)) return path;
   }
   fail("run folder", "'", parent, "' has no free number left");
 }
@@ -24,7 +26,7 @@ std::string next_free(const std::string& parent) {
 }  // namespace
 
 std::string create_run_folder(const RunConfig& config, const std::string& out) {
-  const std::string path = out.empty() ? next_free(config.run.dir + '/' + config.run.name) : out;
+  const std::string path = out.empty() ? make_numbered(config.run.dir + '/' + config.run.name) : out;
   if (file_system().exists(path)) {
     require(file_system().is_directory(path), "run folder", "'", path, "' is a file");
     require(file_system().list(path).empty(), "run folder", "'", path, "' is not empty, and a run never overwrites one. Name another with --out, or go on with --resume ",

@@ -25,7 +25,7 @@ void to_tensor(const Batch& batch, Tensor& x) {
 std::span<const int32_t> labels_of(const Batch& batch) { return {batch.labels, static_cast<size_t>(batch.size)}; }
 
 // Sums of steps since the last report.
-struct Window {
+struct Interval {
   double loss = 0;
   int64_t correct = 0, samples = 0;
   Clock::time_point start = Clock::now();
@@ -67,14 +67,21 @@ Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch_size) {
   return e;
 }
 
+void apply_run_settings(const RunConfig& config) {
+  if (config.device.threads) set_num_threads(static_cast<int>(*config.device.threads));
+  set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
+}
+
 Trainer::Trainer(RunConfig config) : config_(std::move(config)), config_yaml_(to_yaml(config_)) {
-  if (config_.device.threads) set_num_threads(static_cast<int>(*config_.device.threads));
-  set_bits_mode(config_.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
+  apply_run_settings(config_);
   train_data_ = open_dataset(config_, config_.data.train);
   if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
   if (test_data_)
     require(test_data_->features() == train_data_->features(), "data", "data.train has samples of ", train_data_->features(), " numbers, data.test of ",
             test_data_->features());
+  if (test_data_)
+    require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(), " classes, data.train ",
+            train_data_->classes());
   learner_ = build_learner(config_, train_data_->features(), train_data_->classes(), train_data_->size());
   microbatches_per_epoch_ = (train_data_->size() + config_.batch.micro - 1) / config_.batch.micro;
   const Quantity& stop = config_.train.stop;
@@ -117,17 +124,32 @@ class Trainer::Loop {
       to_tensor(batch, x);
       StepResult r = learner().microbatch(x, labels_of(batch));
       const bool last = learner().state().microbatch >= t_.total_microbatches_;
-      if (last && (!r.stepped || learner().state().microbatch % learner().policy().every != 0)) {
+      if (last) {
         learner().flush();
         r.stepped = true;
       }
       t_.counters_.epoch = loader.epoch();
       t_.counters_.position = loader.position();
-      window_.add(r);
+      interval_.add(r);
       if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
       if (r.stepped) boundary(last);
     }
     return finish();
+  }
+
+  // What a run that ended with an error leaves in its folder, if the folder still takes it.
+  void failed(const Error& error) {
+    if (folder_.empty()) return;
+    try {
+      metrics_->flush();
+      TrainOutcome outcome;
+      outcome.seconds = seconds_since(start_);
+      outcome.counters = t_.counters_;
+      outcome.optimizer_steps = learner().state().step;
+      write_summary(folder_, outcome, "failed", error.what());
+    } catch (const Error& second) {
+      log(LogLevel::kError, second.what());
+    }
   }
 
  private:
@@ -171,7 +193,7 @@ class Trainer::Loop {
     if (metrics_) metrics_->write(e);
     if (e.best && !folder_.empty()) save(folder_ + "/best.safetensors");
     if (hooks_.on_eval) hooks_.on_eval(e);
-    window_.start += Clock::now() - before;  // samples/s are those of training
+    interval_.start += Clock::now() - before;  // samples/s are those of training
   }
 
   void save(const std::string& path) {
@@ -191,7 +213,7 @@ class Trainer::Loop {
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);
     e.eta_seconds = done > 0 ? e.seconds / done * static_cast<double>(t_.total_microbatches_ - e.microbatch) : 0;
-    window_.report(e);
+    interval_.report(e);
     return e;
   }
 
@@ -199,7 +221,7 @@ class Trainer::Loop {
     const TrainEvent e = event();
     if (metrics_) metrics_->write(e);
     if (hooks_.on_progress) hooks_.on_progress(e);
-    window_ = Window();
+    interval_ = Interval();
   }
 
   TrainOutcome finish() {
@@ -217,7 +239,7 @@ class Trainer::Loop {
   const std::string folder_;
   const TrainHooks& hooks_;
   std::unique_ptr<MetricsLog> metrics_;
-  Window window_;
+  Interval interval_;
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.learner_->state().microbatch;
   int64_t saved_step_ = -1;
@@ -226,6 +248,15 @@ class Trainer::Loop {
   StopRequest stop_ = StopRequest::kNone;
 };
 
-TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& hooks) { return Loop(*this, folder, hooks).run(); }
+TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& hooks) {
+  Loop loop(*this, folder, hooks);
+  try {
+    return loop.run();
+  } catch (const Error& e) {
+    log(LogLevel::kError, e.what());
+    loop.failed(e);
+    throw;
+  }
+}
 
 }  // namespace bitgrad

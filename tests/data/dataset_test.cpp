@@ -102,7 +102,8 @@ TEST_CASE("A program registers a format of its own, which gets its keys and keep
   }
   const DatasetFormat* before = find_dataset_format("squares");
   for (int i = 0; i < 100; ++i) {
-    register_dataset({"many_" + std::to_string(i), {}, {}, "", [](const DatasetSpec&) { return std::make_unique<Squares>(1); }});
+    register_dataset(
+        {"many_" + std::to_string(i), {}, {}, "", [](const DatasetSpec&) { return std::make_unique<Squares>(1); }});
   }
   CHECK(find_dataset_format("squares") == before);
   DatasetSpec spec;
@@ -114,8 +115,14 @@ TEST_CASE("A program registers a format of its own, which gets its keys and keep
   CHECK(made->size() == 7);
   CHECK(made->features() == 24);
   CHECK(made->memory_bytes() == 0);
-  CHECK(contains(error_of([&] { register_dataset({"squares", {}, {}, "", before->create}); }), "'squares' is registered already"));
-  CHECK(contains(error_of([&] { register_dataset({"idx", {}, {}, "", before->create}); }), "'idx' is registered already"));
+  CHECK(contains(error_of([&] {
+                   register_dataset({"squares", {}, {}, "", before->create});
+                 }),
+                 "'squares' is registered already"));
+  CHECK(contains(error_of([&] {
+                   register_dataset({"idx", {}, {}, "", before->create});
+                 }),
+                 "'idx' is registered already"));
   CHECK(contains(error_of([&] { register_dataset({"", {}, {}, "", before->create}); }), "empty name"));
   CHECK(contains(error_of([&] { register_dataset({"none", {}, {}, "", nullptr}); }), "no create function"));
   CHECK(find_dataset_format("none") == nullptr);
@@ -126,7 +133,8 @@ TEST_CASE("A program registers a format of its own, which gets its keys and keep
 }
 
 TEST_CASE("A pixel p becomes a*(p/255)+b with each operation rounded to fp32 once") {
-  constexpr std::array<std::array<float, 2>, 4> kAffines{{{1.0f, 0.0f}, {2.0f, -1.0f}, {1.0f / 0.3081f, -0.1307f / 0.3081f}, {-0.7f, 3.3f}}};
+  constexpr std::array<std::array<float, 2>, 4> kAffines{
+      {{1.0f, 0.0f}, {2.0f, -1.0f}, {1.0f / 0.3081f, -0.1307f / 0.3081f}, {-0.7f, 3.3f}}};
   for (const std::array<float, 2>& affine : kAffines) {
     const auto set = all_pixel_values(affine);
     std::vector<float> x(256);
@@ -158,8 +166,9 @@ TEST_CASE("A sample index out of range and an affine that cannot be used are err
   DatasetSpec spec;
   spec.format = "digits";
   spec.size = 1;
-  for (const std::array<float, 2>& affine : {std::array<float, 2>{0.0f, 1.0f}, std::array<float, 2>{1.0f, std::nanf("")},
-                                             std::array<float, 2>{std::numeric_limits<float>::infinity(), 0.0f}}) {
+  for (const std::array<float, 2>& affine :
+       {std::array<float, 2>{0.0f, 1.0f}, std::array<float, 2>{1.0f, std::nanf("")},
+        std::array<float, 2>{std::numeric_limits<float>::infinity(), 0.0f}}) {
     spec.affine = affine;
     CHECK(error_code_of([&] { make_dataset(spec); }) == kUsage);
     CHECK(contains(error_of([&] { make_dataset(spec); }), "affine"));

@@ -137,7 +137,8 @@ TEST_CASE("Nearest class means separate digits somewhat, not fully") {
   for (int64_t i = 0; i < train->size(); ++i) {
     train->sample(i, x.data(), &label);
     counts[static_cast<size_t>(label)] += 1.0;
-    for (size_t k = 0; k < x.size(); ++k) means[static_cast<size_t>(label) * kDigitPixels + k] += static_cast<double>(x[k]);
+    for (size_t k = 0; k < x.size(); ++k)
+      means[static_cast<size_t>(label) * kDigitPixels + k] += static_cast<double>(x[k]);
   }
   int hits = 0;
   for (int64_t i = 0; i < test_set->size(); ++i) {

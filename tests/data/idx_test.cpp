@@ -158,7 +158,8 @@ TEST_CASE("Paths are taken under data.root, absolute ones as they are") {
 TEST_CASE("A gzip file of several members is one content") {
   const Bytes images = good_images();
   Bytes joined;
-  for (const auto& [begin, end] : std::vector<std::pair<int, int>>{{0, 3}, {3, 3}, {3, 20}, {20, static_cast<int>(images.size())}}) {
+  for (const auto& [begin, end] :
+       std::vector<std::pair<int, int>>{{0, 3}, {3, 3}, {3, 20}, {20, static_cast<int>(images.size())}}) {
     const Bytes member = gzip(Bytes(images.begin() + begin, images.begin() + end));
     joined.insert(joined.end(), member.begin(), member.end());
   }
@@ -204,8 +205,10 @@ TEST_CASE("Each field of the header that is wrong is named with path, offset, va
 }
 
 TEST_CASE("Counts that differ and labels that are too large are named") {
-  CHECK(contains(message(good_images(), idx({2}, {1, 2})), "images at offset 4: got 3, expected 2, the number of labels in 'root/l'"));
-  CHECK(contains(message(good_images(), idx({3}, {1, 2, 10})), "root/l: label 2 at offset 10: got 10, expected 0 .. 9"));
+  CHECK(contains(message(good_images(), idx({2}, {1, 2})),
+                 "images at offset 4: got 3, expected 2, the number of labels in 'root/l'"));
+  CHECK(
+      contains(message(good_images(), idx({3}, {1, 2, 10})), "root/l: label 2 at offset 10: got 10, expected 0 .. 9"));
   MemoryFiles disk;
   disk.files = {{"root/i", good_images()}, {"root/l", idx({3}, {255, 0, 4})}};
   DatasetSpec spec = spec_of();
@@ -240,7 +243,8 @@ TEST_CASE("Sizes that the file cannot hold are refused before memory is asked fo
   // Possible for deflate, but not what the stream holds.
   reset_memory_peaks();
   const int64_t before = memory_now().total;
-  CHECK(contains(message(gzip(idx({3, 100, 100}, pixels)), good_labels()), "root/i: truncated: content ends at offset 40"));
+  CHECK(contains(message(gzip(idx({3, 100, 100}, pixels)), good_labels()),
+                 "root/i: truncated: content ends at offset 40"));
   CHECK(memory_at_peak().total - before <= 64);
 }
 

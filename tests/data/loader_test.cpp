@@ -144,8 +144,8 @@ TEST_CASE("An epoch has floor(n / micro) full batches and one partial one") {
         const int64_t position = static_cast<int64_t>(k) % per_epoch * micro;
         const int64_t size = std::min(micro, n - position);
         shuffled_order(42, epoch, n, order.data());
-        const Seen expected{epoch, position, size, position + size == n,
-                            {order.begin() + position, order.begin() + position + size}};
+        const Seen expected{
+            epoch, position, size, position + size == n, {order.begin() + position, order.begin() + position + size}};
         REQUIRE(all[k] == expected);
       }
     }
@@ -282,6 +282,12 @@ TEST_CASE("A batch outlives its loader and moves with its memory") {
   CHECK(batch.size == 0);
   other.resize(2, 2);
   CHECK(other.size == 2);
+  Batch large;
+  large.resize(100, 10);
+  const int64_t bytes = large.memory_bytes();
+  large.resize(1, 1);
+  large.resize(50, 20);
+  CHECK(large.memory_bytes() == bytes);  // room is kept
   CHECK(contains(error_of([&] { other.resize(int64_t{1} << 40, int64_t{1} << 40); }), "2^58"));
   CHECK(other.size == 2);
 }

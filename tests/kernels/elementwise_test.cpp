@@ -1,4 +1,5 @@
-// Family elementwise against formulas spelled out here, with == where the order is defined; every ISA, any number of threads.
+// Family elementwise against formulas spelled out here, with == where the order is defined; every ISA, any number of
+// threads.
 #include "bitgrad/kernels/elementwise.h"
 
 #include <bit>
@@ -77,7 +78,7 @@ void check_pointwise(int64_t n, const std::vector<float>& y, Formula&& formula) 
 
 }  // namespace
 
-TEST_CASE("add, mul, scale and clamp are one rounded operation an element, also in place") {
+TEST_CASE("add, mul, scale, divide and clamp are one rounded operation an element, also in place") {
   everywhere([] {
     for (int64_t n : kSizes) {
       const std::vector<float> a = numbers(n, 1, true), b = numbers(n, 2, true);
@@ -92,8 +93,13 @@ TEST_CASE("add, mul, scale and clamp are one rounded operation an element, also 
       scale(n, a.data(), 0.3f, y.data());
       check_pointwise(n, y, [&](size_t i) { return a[i] * 0.3f; });
       y = a;
+      divide(n, y.data(), 3.0f);
+      check_pointwise(n, y, [&](size_t i) { return a[i] / 3.0f; });
+      y = a;
       clamp(n, -1.0f, 0.5f, y.data());
-      check_pointwise(n, y, [&](size_t i) { return std::isnan(a[i]) ? kNan : a[i] < -1.0f ? -1.0f : a[i] > 0.5f ? 0.5f : a[i]; });
+      check_pointwise(n, y, [&](size_t i) {
+        return std::isnan(a[i]) ? kNan : a[i] < -1.0f ? -1.0f : a[i] > 0.5f ? 0.5f : a[i];
+      });
     }
   });
 }
@@ -102,7 +108,8 @@ TEST_CASE("conversions to and from bf16 are those of dtype, and lookup reads the
   everywhere([] {
     for (int64_t n : kSizes) {
       std::vector<float> x = numbers(n, 3, true), back(static_cast<size_t>(n));
-      for (size_t i = 0; i < x.size(); i += 5) x[i] = std::bit_cast<float>(static_cast<uint32_t>(0x3F808000u + i * 0x10000u));  // ties
+      for (size_t i = 0; i < x.size(); i += 5)
+        x[i] = std::bit_cast<float>(static_cast<uint32_t>(0x3F808000u + i * 0x10000u));  // ties
       std::vector<uint16_t> y(static_cast<size_t>(n)), expected;
       to_bf16(n, x.data(), y.data());
       for (float v : x) expected.push_back(bf16_from_float(v));
@@ -204,7 +211,8 @@ TEST_CASE("keep_mask keeps where the 16-bit draw reaches the threshold, with zer
     for (int64_t cols : kSizes) {
       for (uint32_t threshold : {0u, 1u, 13107u, 32768u, 65535u, 65536u}) {
         const int64_t rows = cols > 1000 ? 1 : 3, words = (cols + 63) / 64, first = 1000003;
-        std::vector<uint64_t> mask(static_cast<size_t>(rows * words + 1), 0x7777777777777777ull), expected(mask.size(), 0);
+        std::vector<uint64_t> mask(static_cast<size_t>(rows * words + 1), 0x7777777777777777ull),
+            expected(mask.size(), 0);
         keep_mask({rows, cols, &stream, first, threshold, mask.data()});
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t c = 0; c < cols; ++c) {
@@ -230,14 +238,17 @@ TEST_CASE("drop_codes puts the zero code where the mask drops, for every dtype, 
           const DType to = ternary ? dtypes::ternary : from;
           const DTypeInfo& info = to.info();
           std::mt19937_64 random(static_cast<uint64_t>(cols) + from.id());
-          const int64_t rows = 3, in_stride = row_bytes_memory(from, cols), out_stride = row_bytes_memory(to, cols) + 8, words = (cols + 63) / 64;
-          std::vector<uint8_t> in(static_cast<size_t>(rows * in_stride)), out(static_cast<size_t>(rows * out_stride + 1), 0xA5);
+          const int64_t rows = 3, in_stride = row_bytes_memory(from, cols), out_stride = row_bytes_memory(to, cols) + 8,
+                        words = (cols + 63) / 64;
+          std::vector<uint8_t> in(static_cast<size_t>(rows * in_stride)),
+              out(static_cast<size_t>(rows * out_stride + 1), 0xA5);
           for (auto& b : in) b = static_cast<uint8_t>(random());  // pads too
           std::vector<uint64_t> mask(static_cast<size_t>(rows * words));
           for (auto& w : mask) w = random();
           const bool numbered = info.kind != DTypeKind::kCodebook && !ternary && info.kind != DTypeKind::kSign;
           const int32_t zeros[3] = {1, 0, static_cast<int32_t>(info.qmax)};
-          drop_codes({rows, cols, from, to, in.data(), in_stride, mask.data(), numbered ? zeros : nullptr, 1, out.data(), out_stride});
+          drop_codes({rows, cols, from, to, in.data(), in_stride, mask.data(), numbered ? zeros : nullptr, 1,
+                      out.data(), out_stride});
           int64_t wrong = 0;
           for (int64_t r = 0; r < rows; ++r) {
             const uint8_t *from_row = in.data() + r * in_stride, *row = out.data() + r * out_stride;
@@ -250,7 +261,8 @@ TEST_CASE("drop_codes puts the zero code where the mask drops, for every dtype, 
               const uint32_t kept = ternary ? (code == 1 ? 1u : 3u) : code;
               wrong += load_raw(row, c, to.bits()) != (keep ? kept : zero);
             }
-            for (int64_t b = cols * to.bits(); b < row_bytes_memory(to, cols) * 8; ++b) wrong += (row[b / 8] >> (b % 8)) & 1;
+            for (int64_t b = cols * to.bits(); b < row_bytes_memory(to, cols) * 8; ++b)
+              wrong += (row[b / 8] >> (b % 8)) & 1;
             for (int64_t b = row_bytes_memory(to, cols); b < out_stride; ++b) wrong += row[b] != 0xA5;
           }
           INFO(from.name() << " to " << to.name() << " cols " << cols);
@@ -260,7 +272,9 @@ TEST_CASE("drop_codes puts the zero code where the mask drops, for every dtype, 
       }
     }
   });
-  const std::string error = test::error_of([] { drop_codes({1, 8, dtypes::int4, dtypes::int8, nullptr, 8, nullptr, nullptr, 0, nullptr, 8}); });
+  const std::string error = test::error_of([] {
+    drop_codes({1, 8, dtypes::int4, dtypes::int8, nullptr, 8, nullptr, nullptr, 0, nullptr, 8});
+  });
   CHECK(test::contains(error, "int4"));
   CHECK(test::contains(error, "int8"));
 }
@@ -270,19 +284,21 @@ TEST_CASE("normalize and its backward round every operation once, by column and 
     for (int64_t cols : kSizes) {
       const int64_t rows = cols > 1000 ? 2 : 3;
       const std::vector<float> x = numbers(rows * cols, 8), gy = numbers(rows * cols, 9);
-      const std::vector<float> mean = numbers(cols + 1, 10), inv = numbers(cols + 1, 11), gamma = numbers(cols + 1, 12), beta = numbers(cols + 1, 13),
-                               mg = numbers(cols + 1, 14), mgx = numbers(cols + 1, 15);
+      const std::vector<float> mean = numbers(cols + 1, 10), inv = numbers(cols + 1, 11), gamma = numbers(cols + 1, 12),
+                               beta = numbers(cols + 1, 13), mg = numbers(cols + 1, 14), mgx = numbers(cols + 1, 15);
       for (int64_t step : {1, 0}) {
         const auto at = [&](size_t i) { return static_cast<size_t>(step * (static_cast<int64_t>(i) % cols)); };
         std::vector<float> y(x.size()), xhat(x.size()), gx(x.size());
         const auto hat = [&](size_t i) { return (x[i] - mean[at(i)]) * inv[at(i)]; };
         for (bool keep : {true, false}) {
           std::fill(y.begin(), y.end(), -1.0f);
-          normalize({rows, cols, x.data(), mean.data(), inv.data(), gamma.data(), beta.data(), step, y.data(), keep ? xhat.data() : nullptr});
+          normalize({rows, cols, x.data(), mean.data(), inv.data(), gamma.data(), beta.data(), step, y.data(),
+                     keep ? xhat.data() : nullptr});
           check_pointwise(rows * cols, y, [&](size_t i) { return hat(i) * gamma[at(i)] + beta[at(i)]; });
         }
         check_pointwise(rows * cols, xhat, hat);
-        normalize_backward({rows, cols, x.data(), gy.data(), mean.data(), inv.data(), gamma.data(), mg.data(), mgx.data(), step, gx.data()});
+        normalize_backward({rows, cols, x.data(), gy.data(), mean.data(), inv.data(), gamma.data(), mg.data(),
+                            mgx.data(), step, gx.data()});
         check_pointwise(rows * cols, gx, [&](size_t i) {
           const float product = hat(i) * mgx[at(i)], factor = gamma[at(i)] * inv[at(i)];
           return ((gy[i] - mg[at(i)]) - product) * factor;
@@ -346,10 +362,12 @@ TEST_CASE("adam follows its written order for plain, coupled and decoupled decay
           float weight = w[i], grad = g[i];
           if (form / 4 == 1) grad = grad + 0.1f * weight;
           if (form / 4 == 2) weight = weight - shrink * weight;
-          const float old_m = 0.9f * m[i], new_m = one_b1 * grad, old_v = 0.999f * v[i], g_scaled = one_b2 * grad, new_v = g_scaled * grad;
+          const float old_m = 0.9f * m[i], new_m = one_b1 * grad, old_v = 0.999f * v[i], g_scaled = one_b2 * grad,
+                      new_v = g_scaled * grad;
           em.push_back(old_m + new_m);
           ev.push_back(old_v + new_v);
-          const float corrected = em.back() / args.c1, spread = std::sqrt(ev.back() / args.c2), ratio = corrected / (spread + 1e-8f);
+          const float corrected = em.back() / args.c1, spread = std::sqrt(ev.back() / args.c2),
+                      ratio = corrected / (spread + 1e-8f);
           const float move = 0.02f * ratio;
           return weight - move;
         });

@@ -1,4 +1,5 @@
-// Random float products with every dtype, order of storage and granularity, and their sums by plain loops that share no code with the kernels.
+// Random float products with every dtype, order of storage and granularity, and their sums by plain loops that share no
+// code with the kernels.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
@@ -35,7 +37,8 @@ struct StoredMatrix {
       void* row = bytes.data() + i * stride;
       for (size_t j = 0; j < raw.size(); ++j) {
         const auto span = static_cast<uint64_t>(info.qmax - info.qmin);
-        const int64_t q = info.qmin + static_cast<int64_t>(dtype.bits() > 8 ? rng() % 2001 : rng() % (span + 1)) + (dtype.bits() > 8 ? -info.qmin - 1000 : 0);
+        const int64_t q = info.qmin + static_cast<int64_t>(dtype.bits() > 8 ? rng() % 2001 : rng() % (span + 1)) +
+                          (dtype.bits() > 8 ? -info.qmin - 1000 : 0);
         if (info.kind == DTypeKind::kFloat) {
           numbers[j] = normal(rng);
         } else if (info.kind == DTypeKind::kCodebook) {
@@ -55,16 +58,25 @@ struct StoredMatrix {
     }
   }
 
-  // kind: "scale", "zero" (scale and integer zero) or "offset" (scale and real offset). Steps and groups as in ScaleMap.
-  void add_parameters(const std::string& kind, int64_t row_group, int64_t row_step, int64_t col_group, int64_t col_step, std::mt19937& rng) {
-    const int64_t count = (rows / row_group + 1) * std::max<int64_t>(row_step, 0) + (cols / col_group + 1) * std::max<int64_t>(col_step, 0) + 1;
+  // kind: "scale", "zero" (scale and integer zero) or "offset" (scale and real offset). Steps and groups as in
+  // ScaleMap.
+  void add_parameters(const std::string& kind, int64_t row_group, int64_t row_step, int64_t col_group, int64_t col_step,
+                      std::mt19937& rng) {
+    const int64_t count = (rows / row_group + 1) * std::max<int64_t>(row_step, 0) +
+                          (cols / col_group + 1) * std::max<int64_t>(col_step, 0) + 1;
     std::uniform_real_distribution<float> real(0.25f, 2.0f);
     for (int64_t i = 0; i < count; ++i) {
       scale.push_back(real(rng));
       offset.push_back(real(rng) - 1.0f);
       zero.push_back(static_cast<int32_t>(rng() % 15) - 7);
     }
-    map = {scale.data(), kind == "zero" ? zero.data() : nullptr, kind == "offset" ? offset.data() : nullptr, row_step, col_step, row_group, col_group};
+    map = {scale.data(),
+           kind == "zero" ? zero.data() : nullptr,
+           kind == "offset" ? offset.data() : nullptr,
+           row_step,
+           col_step,
+           row_group,
+           col_group};
   }
 
   float number(int64_t r, int64_t c) const {
@@ -110,8 +122,20 @@ struct Problem {
   std::vector<uint8_t> c_before;  // with the gaps
 
   Problem(DType at, bool ak, DType bt, bool bk, int64_t m_, int64_t n_, int64_t k_, std::mt19937& rng)
-      : m(m_), n(n_), k(k_), a_k_major(ak), b_k_major(bk), a(at, ak ? k : m, ak ? m : k, rng), b(bt, bk ? k : n, bk ? n : k, rng) {
-    for (int64_t i = 0; i < m * (n + gap) * 8 + 64; ++i) c_before.push_back(static_cast<uint8_t>(0x30 + rng() % 16));  // finite, small numbers
+      : m(m_),
+        n(n_),
+        k(k_),
+        a_k_major(ak),
+        b_k_major(bk),
+        a(at, ak ? k : m, ak ? m : k, rng),
+        b(bt, bk ? k : n, bk ? n : k, rng) {
+    // Finite, small numbers in every float dtype.
+    c_before.resize(static_cast<size_t>(m * (n + gap) * 8 + 64));
+    uint32_t word = static_cast<uint32_t>(rng());
+    for (uint8_t& byte : c_before) {
+      word = word * 1664525u + 1013904223u;
+      byte = static_cast<uint8_t>(0x30 + (word >> 28));
+    }
   }
 
   void add_bias(std::mt19937& rng) {
@@ -153,7 +177,9 @@ struct Problem {
           uint16_t word;
           std::memcpy(&word, &out[static_cast<size_t>(2 * at)], 2);
           y = accumulate ? bf16_to_float(word) + y : y;
-          word = accumulate && sr != nullptr ? bf16_from_float_stochastic(y, sr->bits16(static_cast<uint64_t>(i * n + j))) : bf16_from_float(y);
+          word = accumulate && sr != nullptr
+                     ? bf16_from_float_stochastic(y, sr->bits16(static_cast<uint64_t>(i * n + j)))
+                     : bf16_from_float(y);
           std::memcpy(&out[static_cast<size_t>(2 * at)], &word, 2);
         }
       }
@@ -161,20 +187,31 @@ struct Problem {
     return out;
   }
 
+  // Values as fp32: A [m, k] and B [n, k]. `folded`: B's scale as fold_b_scale puts it.
+  std::vector<float> a_values(bool folded) const {
+    std::vector<float> x;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t t = 0; t < k; ++t) x.push_back(folded && !scale_by_n() ? a_at(i, t) * b_scale(0, t) : a_at(i, t));
+    return x;
+  }
+  std::vector<float> b_values(bool folded) const {
+    std::vector<float> w;
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t t = 0; t < k; ++t) w.push_back(folded ? b_number(j, t) : b_at(j, t));
+    return w;
+  }
+
   // The definition of order chain512.
   std::vector<float> chain_sums() const {
+    const std::vector<float> x = a_values(fold), w = b_values(fold);
     std::vector<float> sums;
-    std::vector<float> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(n * k));
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t t = 0; t < k; ++t) x[static_cast<size_t>(i * k + t)] = fold && !scale_by_n() ? a_at(i, t) * b_scale(0, t) : a_at(i, t);
-    for (int64_t j = 0; j < n; ++j)
-      for (int64_t t = 0; t < k; ++t) w[static_cast<size_t>(j * k + t)] = fold ? b_number(j, t) : b_at(j, t);
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n; ++j) {
+        const float *row = x.data() + i * k, *column = w.data() + j * k;
         float sum = 0;
         for (int64_t p = 0; p < k; p += 512) {
           float chain = 0;
-          for (int64_t t = p; t < std::min(k, p + 512); ++t) chain = std::fma(x[static_cast<size_t>(i * k + t)], w[static_cast<size_t>(j * k + t)], chain);
+          for (int64_t t = p; t < std::min(k, p + 512); ++t) chain = std::fma(row[t], column[t], chain);
           sum = p == 0 ? chain : sum + chain;
         }
         sums.push_back(fold && scale_by_n() ? sum * b_scale(j, 0) : sum);
@@ -183,27 +220,34 @@ struct Problem {
     return sums;
   }
 
-  // The sum in double, and the bound on what any order of fp32 additions may be off by: gamma of k plus a few roundings, times sum |a b|.
-  void exact(int64_t i, int64_t j, double* sum, double* bound) const {
-    double magnitude = 0;
-    *sum = 0;
-    for (int64_t t = 0; t < k; ++t) {
-      const double product = static_cast<double>(a_at(i, t)) * static_cast<double>(b_at(j, t));
-      *sum += product;
-      magnitude += std::fabs(product);
+  // For every element of C the result in double, and the bound on what any order of fp32 additions may be off by: gamma
+  // of k plus a few roundings, times the sum of magnitudes. fp32 outputs.
+  struct Exact {
+    double sum, bound;
+  };
+  std::vector<Exact> exact() const {
+    const std::vector<float> x = a_values(false), w = b_values(false);
+    std::vector<Exact> all;
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0, magnitude = 0;
+        const auto add = [&](double term) {
+          sum += term;
+          magnitude += std::fabs(term);
+        };
+        for (int64_t t = 0; t < k; ++t) {
+          add(static_cast<double>(x[static_cast<size_t>(i * k + t)]) *
+              static_cast<double>(w[static_cast<size_t>(j * k + t)]));
+        }
+        if (!bias.empty()) add(static_cast<double>(bias[static_cast<size_t>(j)]));
+        float old = 0;
+        if (accumulate) std::memcpy(&old, &c_before[static_cast<size_t>(4 * (i * (n + gap) + j))], 4);
+        add(static_cast<double>(old));
+        const double gamma = (static_cast<double>(k) + 4) * 0x1p-24;
+        all.push_back({sum, gamma / (1 - gamma) * magnitude});
+      }
     }
-    if (!bias.empty()) {
-      *sum += static_cast<double>(bias[static_cast<size_t>(j)]);
-      magnitude += std::fabs(static_cast<double>(bias[static_cast<size_t>(j)]));
-    }
-    if (accumulate) {
-      float old;
-      std::memcpy(&old, &c_before[static_cast<size_t>(4 * (i * (n + gap) + j))], 4);
-      *sum += static_cast<double>(old);
-      magnitude += std::fabs(static_cast<double>(old));
-    }
-    const double gamma = (static_cast<double>(k) + 4) * 0x1p-24;
-    *bound = gamma / (1 - gamma) * magnitude;
+    return all;
   }
 };
 

@@ -1,5 +1,5 @@
-// Every integer row of family gemm against sums of 128 bits, element by element, with ==. BITGRAD_TEST_SHAPES sets the number of random
-// shapes per kind of product (the rows of one kind share a shape).
+// Every integer row of family gemm against sums of 128 bits, element by element, with ==. BITGRAD_TEST_SHAPES sets the
+// number of random shapes per kind of product (the rows of one kind share a shape).
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -39,10 +39,13 @@ struct Shape {
 };
 // A third at the edges of tiles, words and blocks, or 0; the others log-uniform.
 Shape random_shape(Rng& rng) {
-  constexpr int64_t kSmall[] = {0, 1, 2, 3, 4, 5, 6, 7, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};
-  constexpr int64_t kDeep[] = {0,   1,   3,   4,   31,  32,   33,   63,   64,   65,   480,  481,  511, 512,
+  constexpr int64_t kSmall[] = {0,  1,  2,  3,  4,  5,   6,   7,   15,  16,  17,  31,  32,  33,
+                                48, 49, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};
+  constexpr int64_t kDeep[] = {0,   1,   3,   4,   31,  32,  33,  63,   64,   65,   480,  481,  511,  512,
                                513, 959, 960, 961, 991, 992, 993, 1023, 1024, 1025, 2047, 2048, 2049, 4097};
-  const auto edge = [&](const auto& list) { return list[uniform_int(rng, 0, static_cast<int64_t>(std::size(list)) - 1)]; };
+  const auto edge = [&](const auto& list) {
+    return list[uniform_int(rng, 0, static_cast<int64_t>(std::size(list)) - 1)];
+  };
   if (uniform_int(rng, 0, 2) == 0) return {edge(kSmall), edge(kSmall), edge(kDeep)};
   return {test::log_uniform(rng, 300), test::log_uniform(rng, 300), test::log_uniform(rng, 5000)};
 }
@@ -70,7 +73,8 @@ struct Case {
   GemmOperand canonical_a, canonical_b;
 };
 
-void add_scale(Rng& rng, GemmOperand& x, int64_t free, bool zeros, std::vector<float>& scale, std::vector<int32_t>& zero) {
+void add_scale(Rng& rng, GemmOperand& x, int64_t free, bool zeros, std::vector<float>& scale,
+               std::vector<int32_t>& zero) {
   const bool per_tensor = uniform_int(rng, 0, 2) == 0;
   const size_t count = static_cast<size_t>(per_tensor ? 1 : std::max<int64_t>(free, 1));
   if (uniform_int(rng, 0, 4) != 0) {
@@ -101,7 +105,8 @@ void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool general)
     add_scale(rng, t.args.b, shape.n, general && uniform_int(rng, 0, 1) == 0, t.scale_b, t.zero_b);
     t.args.accumulate = uniform_int(rng, 0, 2) == 0;
     if (uniform_int(rng, 0, 1) == 0) {
-      for (int64_t j = 0; j < shape.n; ++j) t.bias.push_back(std::ldexp(static_cast<float>(uniform_int(rng, -999, 999)), -5));
+      for (int64_t j = 0; j < shape.n; ++j)
+        t.bias.push_back(std::ldexp(static_cast<float>(uniform_int(rng, -999, 999)), -5));
       t.bias.push_back(0);
       t.args.bias = t.bias.data();
     }
@@ -121,7 +126,8 @@ void derive(Rng& rng, GemmOperand& x, Layout layout, int64_t free, int64_t k, st
   x.layout = layout;
   if (layout == layouts::planes && k % 64 != 0) {
     const int64_t per_row = plane_words(k);
-    for (int64_t r = 0; r < x.dtype.bits() * free; ++r) out[static_cast<size_t>((r + 1) * per_row - 1)] |= rng() << (k % 64);
+    for (int64_t r = 0; r < x.dtype.bits() * free; ++r)
+      out[static_cast<size_t>((r + 1) * per_row - 1)] |= rng() << (k % 64);
   }
   if (layout == layouts::panels16) {
     auto* words = reinterpret_cast<uint32_t*>(out.data());
@@ -146,17 +152,21 @@ uint64_t element_bits(const std::vector<uint8_t>& c, DType dtype, int64_t at) {
 
 // C filled with finite numbers of its dtype.
 std::vector<uint8_t> old_c(Rng& rng, const GemmArgs& args) {
-  const int64_t size = args.c_dtype.bits() / 8;
-  std::vector<uint8_t> c(static_cast<size_t>((args.m * args.ldc + 1) * size));
-  for (int64_t i = 0; i < args.m * args.ldc + 1; ++i) {
-    const double number = static_cast<double>(uniform_int(rng, -2000, 2000));
-    pack_row(args.c_dtype, &number, 1, c.data() + i * size);
-  }
+  constexpr size_t kNumbers = 61;
+  double numbers[kNumbers];
+  for (double& number : numbers) number = static_cast<double>(uniform_int(rng, -2000, 2000));
+  const size_t size = static_cast<size_t>(args.c_dtype.bits() / 8),
+               total = static_cast<size_t>(args.m * args.ldc + 1) * size;
+  std::vector<uint8_t> c((total / (kNumbers * size) + 1) * kNumbers * size);
+  pack_row(args.c_dtype, numbers, kNumbers, c.data());
+  for (size_t at = kNumbers * size; at < total; at += kNumbers * size)
+    std::memcpy(c.data() + at, c.data(), kNumbers * size);
   return c;
 }
 
 // Runs `row` on t and counts the wrong elements among those picked, and every touched element outside [m, n].
-int64_t wrong_elements(Rng& rng, const GemmRow& row, GemmArgs args, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+int64_t wrong_elements(Rng& rng, const GemmRow& row, GemmArgs args, const std::vector<int64_t>& a,
+                       const std::vector<int64_t>& b) {
   const std::vector<uint8_t> before = old_c(rng, args);
   std::vector<uint8_t> c = before;
   args.c = c.data();
@@ -165,7 +175,8 @@ int64_t wrong_elements(Rng& rng, const GemmRow& row, GemmArgs args, const std::v
   const int64_t most = args.m * args.n * args.k > 100000 ? 10 : 300;
   for (const int64_t i : some_of(rng, args.m, most)) {
     for (const int64_t j : some_of(rng, args.n, most)) {
-      const int64_t acc = test::reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k), at = i * args.ldc + j;
+      const int64_t acc = test::reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k),
+                    at = i * args.ldc + j;
       wrong += element_bits(c, args.c_dtype, at) !=
                test::reference_element(args, i, j, acc, element_bits(before, args.c_dtype, at));
     }
@@ -192,8 +203,9 @@ void check_case(Rng& rng, DType da, DType db, Shape shape, bool general, const s
     const bool usable = row.usable(args);
     const int64_t wrong = usable ? wrong_elements(rng, row, args, a, b) : -1;
     if (wrong != 0) {
-      FAIL_CHECK(name << " on " << da << " x " << db << " m " << shape.m << " n " << shape.n << " k " << shape.k << " to " << args.c_dtype
-                      << ", k_major " << args.a.k_major << args.b.k_major << ": wrong elements " << wrong << " (-1: not usable)");
+      FAIL_CHECK(name << " on " << da << " x " << db << " m " << shape.m << " n " << shape.n << " k " << shape.k
+                      << " to " << args.c_dtype << ", k_major " << args.a.k_major << args.b.k_major
+                      << ": wrong elements " << wrong << " (-1: not usable)");
     }
   }
 }
@@ -201,16 +213,20 @@ void check_case(Rng& rng, DType da, DType db, Shape shape, bool general, const s
 void check_random_shapes(uint64_t seed, int fallback, bool general, const std::vector<std::pair<DType, DType>>& dtypes,
                          const std::vector<std::string>& names) {
   Rng rng(seed);
-  const int count = shape_count(fallback);
+  const int count = shape_count(fallback), threads = num_threads();
   for (int i = 0; i < count; ++i) {
+    // Threads that wait for the next small product burn more time than the products.
+    set_num_threads(i % 16 == 0 ? 2 : 1);
     const auto [da, db] = dtypes[static_cast<size_t>(i) % dtypes.size()];
     check_case(rng, da, db, random_shape(rng), general, names);
   }
+  set_num_threads(threads);
   CHECK(count > 0);
 }
 
 std::vector<std::string> popcount_rows(const std::string& kind) {
-  return {"gemm_" + kind + "_i32_popcount_scalar", "gemm_" + kind + "_i32_popcount_avx2", "gemm_" + kind + "_i32_popcount_avx512"};
+  return {"gemm_" + kind + "_i32_popcount_scalar", "gemm_" + kind + "_i32_popcount_avx2",
+          "gemm_" + kind + "_i32_popcount_avx512"};
 }
 const std::vector<std::string> kByteRows{"gemm_s8_s8_i32_vnni_avx512", "gemm_s8_s8_i32_madd_avx2", "gemm_int_scalar"};
 
@@ -236,36 +252,62 @@ TEST_CASE("ternary x bint1 rows equal the exact reference on random shapes") {
 TEST_CASE("ternary x ternary rows equal the exact reference on random shapes") {
   check_random_shapes(3, 1500, false, {{dtypes::ternary, dtypes::ternary}}, popcount_rows("t_t"));
 }
-TEST_CASE("byte rows and the scalar reference are exact for every pair of small integer dtypes, zeros and orders of storage") {
+TEST_CASE(
+    "byte rows and the scalar reference are exact for every pair of small integer dtypes, zeros and orders of "
+    "storage") {
   check_random_shapes(4, 1500, true, all_pairs(small_integer_dtypes()), kByteRows);
 }
 TEST_CASE("the scalar reference is exact for wide integers") {
   check_random_shapes(5, 150, true,
-                      {{dtypes::int32, dtypes::int32}, {dtypes::int32, dtypes::int4}, {dtypes::bint1, dtypes::int64},
+                      {{dtypes::int32, dtypes::int32},
+                       {dtypes::int32, dtypes::int4},
+                       {dtypes::bint1, dtypes::int64},
                        {dtypes::int64, dtypes::int32}},
                       {"gemm_int_scalar"});
 }
 
-TEST_CASE("the largest codes at every depth keep integer rows exact") {
-  // All codes at the end of their range: the largest sums that the bytes can make.
-  for (const auto& [da, db] : all_pairs({dtypes::int8, dtypes::uint8, dtypes::bint1})) {
-    for (const int64_t k : {int64_t{1024}, int64_t{1025}, int64_t{70001}}) {
-      for (const bool low : {false, true}) {
-        Rng rng(static_cast<uint64_t>(k));
-        Case t;
-        make_case(rng, t, da, db, {3, 17, k}, false);
-        const auto end = [&](const DTypeInfo& info) { return encode_int(info, low ? info.qmin : info.qmax); };
-        for (CodeMatrix* m : {&t.a, &t.b})
-          for (int64_t r = 0; r < m->rows; ++r)
-            for (int64_t c = 0; c < k; ++c)
-              store_raw(reinterpret_cast<uint8_t*>(m->words.data()) + r * m->stride, c, m->dtype.bits(), static_cast<uint32_t>(end(m->dtype.info())));
-        const std::vector<int64_t> a = test::reference_codes(t.args.a, 3, k), b = test::reference_codes(t.args.b, 17, k);
-        for (const std::string& name : kByteRows) {
-          const GemmRow& row = row_named(name);
-          if (row.usable(t.args)) CHECK(wrong_elements(rng, row, t.args, a, b) == 0);
-        }
+// Every code of m is the lowest or the highest of its dtype.
+void fill(CodeMatrix& m, bool low) {
+  const DTypeInfo& info = m.dtype.info();
+  const uint32_t raw = static_cast<uint32_t>(encode_int(info, low ? info.qmin : info.qmax));
+  for (int64_t r = 0; r < m.rows; ++r) {
+    uint8_t* row = reinterpret_cast<uint8_t*>(m.words.data()) + r * m.stride;
+    for (int64_t c = 0; c < m.cols; ++c) store_raw(row, c, info.bits, raw);
+  }
+}
+
+// The largest sums that the codes can make, of either sign: byte counters and accumulators at their limits.
+void check_ends(DType da, DType db, int64_t k, const std::vector<std::string>& names) {
+  for (const bool low_a : {false, true}) {
+    for (const bool low_b : {false, true}) {
+      Rng rng(static_cast<uint64_t>(k));
+      Case t;
+      make_case(rng, t, da, db, {3, 35, k}, false);
+      fill(t.a, low_a);
+      fill(t.b, low_b);
+      const std::vector<int64_t> a = test::reference_codes(t.canonical_a, 3, k);
+      const std::vector<int64_t> b = test::reference_codes(t.canonical_b, 35, k);
+      for (const std::string& name : names) {
+        const GemmRow& row = row_named(name);
+        GemmArgs args = t.args;
+        derive(rng, args.a, row.a_layout, 3, k, t.derived_a);
+        derive(rng, args.b, row.b_layout, 35, k, t.derived_b);
+        INFO(name << " on " << da << " x " << db << ", k " << k);
+        if (row.usable(args)) CHECK(wrong_elements(rng, row, args, a, b) == 0);
       }
     }
+  }
+}
+
+TEST_CASE("codes at the ends of their range keep every integer row exact at every depth") {
+  for (const int64_t k : {int64_t{480}, int64_t{992}, int64_t{1024}, int64_t{1056}, int64_t{4099}}) {
+    check_ends(dtypes::bint1, dtypes::bint1, k, popcount_rows("b1_b1"));
+    check_ends(dtypes::ternary, dtypes::bint1, k, popcount_rows("t_b1"));
+    check_ends(dtypes::ternary, dtypes::ternary, k, popcount_rows("t_t"));
+  }
+  for (const auto& [da, db] : all_pairs({dtypes::int8, dtypes::uint8, dtypes::bint1})) {
+    check_ends(da, db, 1025, kByteRows);
+    check_ends(da, db, 70001, kByteRows);  // beyond the limits of int32
   }
 }
 

@@ -48,13 +48,15 @@ bool granted(IsaMask needs, IsaLevel level) {
 }
 
 TEST_CASE("products of bits are planned on the popcount row of the machine") {
-  const std::pair<GemmArgs, std::string> kinds[] = {{product(dtypes::bint1, dtypes::bint1), "gemm_b1_b1_i32_popcount_"},
-                                                    {product(dtypes::ternary, dtypes::bint1), "gemm_t_b1_i32_popcount_"},
-                                                    {product(dtypes::ternary, dtypes::ternary), "gemm_t_t_i32_popcount_"}};
+  const std::pair<GemmArgs, std::string> kinds[] = {
+      {product(dtypes::bint1, dtypes::bint1), "gemm_b1_b1_i32_popcount_"},
+      {product(dtypes::ternary, dtypes::bint1), "gemm_t_b1_i32_popcount_"},
+      {product(dtypes::ternary, dtypes::ternary), "gemm_t_t_i32_popcount_"}};
   for (const auto& [args, stem] : kinds) {
     CHECK(planned(args, IsaLevel::kScalar) == stem + "scalar");
     if (granted(isa::kAvx2, IsaLevel::kAvx2)) CHECK(planned(args, IsaLevel::kAvx2) == stem + "avx2");
-    if (granted(isa::kAvx512 | isa::kAvx512Popcnt, IsaLevel::kAvx512)) CHECK(planned(args, IsaLevel::kAvx512) == stem + "avx512");
+    if (granted(isa::kAvx512 | isa::kAvx512Popcnt, IsaLevel::kAvx512))
+      CHECK(planned(args, IsaLevel::kAvx512) == stem + "avx512");
   }
 }
 
@@ -141,8 +143,10 @@ TEST_CASE("a missing row is an error that names both operands and what to do") {
   args.a.layout = layouts::planes;
   args.b.k_major = true;
   const std::string text = error_of([&] { select_gemm(args); });
-  CHECK(contains(text, "[gemm] no kernel for these operands: got A bint1[100,784] in layout planes, no scale; B int4[784,128] in layout "
-                       "canonical, no scale; C fp32[100,128], expected "));
+  CHECK(contains(
+      text,
+      "[gemm] no kernel for these operands: got A bint1[100,784] in layout planes, no scale; B int4[784,128] in layout "
+      "canonical, no scale; C fp32[100,128], expected "));
   CHECK(contains(text, "Hint: pass the canonical codes, or ask plan_gemm for the layouts."));
   CHECK(error_of([&] { gemm(args); }) == text);
 
@@ -150,8 +154,9 @@ TEST_CASE("a missing row is an error that names both operands and what to do") {
   GemmArgs scaled = product(dtypes::int8, dtypes::int8);
   scaled.c_dtype = dtypes::int32;
   scaled.a.scale.scale = scale;
-  CHECK(contains(error_of([&] { plan_gemm(scaled); }), "[plan_gemm] no kernel for these operands: got A int8[100,784] in layout canonical, "
-                                                       "scale per tensor; B "));
+  CHECK(contains(error_of([&] { plan_gemm(scaled); }),
+                 "[plan_gemm] no kernel for these operands: got A int8[100,784] in layout canonical, "
+                 "scale per tensor; B "));
   scaled.a.scale = {};
   scaled.accumulate = true;
   CHECK(contains(error_of([&] { select_gemm(scaled); }), "C int32[100,128], accumulate, expected"));

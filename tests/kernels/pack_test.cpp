@@ -34,7 +34,8 @@ TEST_CASE("every pack row writes what unpack of the layout undoes, for every dty
             std::vector<uint8_t> out(bytes + 1, 0x11), back(codes.size(), 0xA5);
             args.out = out.data();
             row.run(args);
-            INFO(row.name << " dtype " << dtype.name() << " layout " << layout.name() << " rows " << rows << " cols " << cols);
+            INFO(row.name << " dtype " << dtype.name() << " layout " << layout.name() << " rows " << rows << " cols "
+                          << cols);
             CHECK(out == expected);
             CHECK(out.back() == 0x11);
             layout.info().unpack(dtype, rows, cols, out.data(), back.data(), stride);
@@ -55,7 +56,9 @@ TEST_CASE("the last pack row is scalar and takes every argument") {
   CHECK(pack_rows().back().supports(PackArgs{}));
 }
 
-TEST_CASE("the list of kernels names pack, quantize, reduce and elementwise, each with an available scalar row, each name once") {
+TEST_CASE(
+    "the list of kernels names pack, quantize, reduce and elementwise, each with an available scalar row, each name "
+    "once") {
   std::set<std::string> families, names;
   for (const KernelInfo& kernel : all_kernels()) {
     if (kernel.needs == isa::kScalar && kernel.available) families.insert(std::string(kernel.family));

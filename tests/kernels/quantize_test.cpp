@@ -1,4 +1,5 @@
-// Family quantize against formulas spelled out here in doubles, for every dtype, rule, granularity, ISA and number of threads.
+// Family quantize against formulas spelled out here in doubles, for every dtype, rule, granularity, ISA and number of
+// threads.
 #include "bitgrad/kernels/quantize.h"
 
 #include <cmath>
@@ -66,7 +67,9 @@ struct Case {
     quantize(args);
   }
   uint32_t raw(int64_t r, int64_t c) const { return load_raw(codes.data() + r * args.stride, c, dtype.bits()); }
-  bool pass(int64_t r, int64_t c) const { return (mask[static_cast<size_t>(r * ((cols + 63) / 64) + c / 64)] >> (c % 64)) & 1; }
+  bool pass(int64_t r, int64_t c) const {
+    return (mask[static_cast<size_t>(r * ((cols + 63) / 64) + c / 64)] >> (c % 64)) & 1;
+  }
 };
 
 struct Expected {
@@ -88,7 +91,8 @@ uint32_t nearest_level(const DTypeInfo& info, double u) {
 Expected expect(const Case& c, int64_t row, int64_t col) {
   const float x = c.x[static_cast<size_t>(row * c.ldx + col)];
   const DTypeInfo& info = c.dtype.info();
-  const bool clip = c.args.ste == SteRule::kClip, codebook = info.kind == DTypeKind::kCodebook, sign = info.kind == DTypeKind::kSign;
+  const bool clip = c.args.ste == SteRule::kClip, codebook = info.kind == DTypeKind::kCodebook,
+             sign = info.kind == DTypeKind::kSign;
   if (!std::isfinite(x)) return {codebook ? nearest_level(info, 0.0) : 0u, !clip || codebook};
   const size_t at = static_cast<size_t>(c.args.scale.index(row, col));
   const float s = c.scale.empty() ? 1.0f : c.scale[at];
@@ -99,16 +103,28 @@ Expected expect(const Case& c, int64_t row, int64_t col) {
   double u = 0, q = 0;
   bool rounds = true;
   switch (c.args.rule) {
-    case CodeRule::kInverse: u = x * inverse; break;
-    case CodeRule::kDivide: u = x / s; break;
-    case CodeRule::kOffset: u = static_cast<float>(x - m) / s; break;
-    case CodeRule::kSign: q = x < 0 ? -1 : 1, rounds = false; break;
-    case CodeRule::kPositive: q = x > 0 ? 1 : 0, rounds = false; break;
-    default: q = std::abs(x) > m ? (x > 0 ? 1 : -1) : 0, rounds = false;
+    case CodeRule::kInverse:
+      u = x * inverse;
+      break;
+    case CodeRule::kDivide:
+      u = x / s;
+      break;
+    case CodeRule::kOffset:
+      u = static_cast<float>(x - m) / s;
+      break;
+    case CodeRule::kSign:
+      q = x < 0 ? -1 : 1, rounds = false;
+      break;
+    case CodeRule::kPositive:
+      q = x > 0 ? 1 : 0, rounds = false;
+      break;
+    default:
+      q = std::abs(x) > m ? (x > 0 ? 1 : -1) : 0, rounds = false;
   }
   if (rounds && c.args.sr != nullptr && !sign) {
     const float number = static_cast<float>(u) + static_cast<float>(z);
-    const double v = std::min<double>(std::max<double>(number, static_cast<double>(c.args.lo) - 1), static_cast<double>(c.args.hi) + 1);
+    const double v = std::min<double>(std::max<double>(number, static_cast<double>(c.args.lo) - 1),
+                                      static_cast<double>(c.args.hi) + 1);
     const double r16 = c.args.sr->bits16(static_cast<uint64_t>(c.args.first_element + row * c.cols + col));
     q = std::floor((std::floor(v * 65536.0) + r16) / 65536.0);
   } else if (rounds) {
@@ -139,8 +155,8 @@ void check_against_formula(const Case& c) {
     for (int64_t b = used; b < c.args.stride; ++b) dirty += row[b] != kGarbage;
     for (int64_t b = c.cols; b < words * 64; ++b) dirty += c.pass(r, b);
   }
-  INFO("dtype " << c.dtype.name() << " rule " << static_cast<int>(c.args.rule) << " rows " << c.rows << " cols " << c.cols << " stochastic "
-                << (c.args.sr != nullptr));
+  INFO("dtype " << c.dtype.name() << " rule " << static_cast<int>(c.args.rule) << " rows " << c.rows << " cols "
+                << c.cols << " stochastic " << (c.args.sr != nullptr));
   CHECK(wrong_codes == 0);
   CHECK(wrong_masks == 0);
   CHECK(dirty == 0);
@@ -150,7 +166,8 @@ void check_against_formula(const Case& c) {
 }
 
 void fill_numbers(Case& c, std::mt19937& random, float typical, bool nonfinite) {
-  static constexpr float kSpecial[] = {0.0f, -0.0f, 1.0f, -1.0f, 1e-45f, -1e-40f, 3e38f, -3e38f, 0.5f, -0.5f, 1.5f, 1.0000001f, 8388609.0f};
+  static constexpr float kSpecial[] = {0.0f,   -0.0f, 1.0f,  -1.0f, 1e-45f,     -1e-40f,   3e38f,
+                                       -3e38f, 0.5f,  -0.5f, 1.5f,  1.0000001f, 8388609.0f};
   std::normal_distribution<float> normal(0.0f, 1.0f);
   for (float& v : c.x) {
     const uint32_t kind = random() % 16;
@@ -171,7 +188,9 @@ void set_scales(Case& c, std::mt19937& random, Granularity g) {
   if (g == kColumn) map.col_step = 1, count = c.cols;
   if (g == kGroup5) map.row_step = groups5, map.col_step = 1, map.col_group = 5, count = c.rows * groups5;
   if (g == kGroup64) map.row_step = groups64, map.col_step = 1, map.col_group = 64, count = c.rows * groups64;
-  if (g == kBlocks) map.row_step = 1, map.row_group = 2, map.col_step = (c.rows + 1) / 2, map.col_group = 7, count = (c.cols / 7 + 1) * ((c.rows + 1) / 2);
+  if (g == kBlocks)
+    map.row_step = 1, map.row_group = 2, map.col_step = (c.rows + 1) / 2, map.col_group = 7,
+    count = (c.cols / 7 + 1) * ((c.rows + 1) / 2);
   for (int64_t i = 0; i < count; ++i) {
     c.scale.push_back(std::ldexp(1.0f + static_cast<float>(random() % 1000) * 1e-3f, -static_cast<int>(random() % 4)));
     c.offset.push_back(static_cast<float>(random() % 17) * 0.1f - 0.8f);
@@ -182,7 +201,8 @@ void set_scales(Case& c, std::mt19937& random, Granularity g) {
 
 std::vector<CodeRule> rules_of(DType dtype) {
   if (dtype.kind() == DTypeKind::kCodebook) return {CodeRule::kCodebook};
-  return {CodeRule::kInverse, CodeRule::kDivide, CodeRule::kOffset, CodeRule::kSign, CodeRule::kPositive, CodeRule::kThreshold};
+  return {CodeRule::kInverse, CodeRule::kDivide,   CodeRule::kOffset,
+          CodeRule::kSign,    CodeRule::kPositive, CodeRule::kThreshold};
 }
 
 const std::vector<IsaLevel> kLevels{IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512};
@@ -272,15 +292,46 @@ TEST_CASE("a zero scale or an overflowing quotient gives a code, not a NaN cast"
   Restore restore;
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
-    Case c(1, 3, dtypes::int8);
+    Case c(1, 45, dtypes::int8);
     c.args.rule = CodeRule::kInverse;
     c.scale = {0.0f};
-    c.x[0] = 0.0f, c.x[1] = 1.0f, c.x[2] = -1.0f;
-    c.run();
-    CHECK(c.raw(0, 0) == 0);
-    CHECK(c.raw(0, 1) == 127);
-    CHECK(c.raw(0, 2) == 128);
-    CHECK(c.flags == 8);
+    for (size_t i = 0; i < 45; ++i) c.x[i] = static_cast<float>(i % 3) - 1.0f;
+    for (bool stochastic : {false, true}) {
+      c.args.sr = stochastic ? &c.stream : nullptr;
+      c.run();
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < 45; ++i) wrong += c.raw(0, i) != (i % 3 == 0 ? 128u : (i % 3 == 1 ? 0u : 127u));
+      CHECK(wrong == 0);
+      CHECK(c.flags == 8);
+    }
+  }
+}
+
+TEST_CASE("kInverse multiplies by 1/s and kDivide divides where the two give other codes") {
+  Restore restore;
+  std::mt19937 random(6);
+  Case c(1, 300, dtypes::int8);
+  c.args.scale.col_step = 1;
+  while (static_cast<int64_t>(c.scale.size()) < c.cols) {
+    const float s = 0.01f + static_cast<float>(random() % 100000) * 1e-6f,
+                x = (static_cast<float>(random() % 100) + 0.5f) * s;
+    if (std::nearbyint(x * (1.0f / s)) == std::nearbyint(x / s)) continue;
+    c.x[c.scale.size()] = x;
+    c.scale.push_back(s);
+  }
+  for (IsaLevel level : kLevels) {
+    set_isa_cap(level);
+    for (CodeRule rule : {CodeRule::kInverse, CodeRule::kDivide, CodeRule::kOffset}) {
+      c.args.rule = rule;
+      c.run();
+      check_against_formula(c);
+      Case one(1, 20, dtypes::int8);  // one scale for all
+      one.args.rule = rule;
+      one.scale = {c.scale[0]};
+      std::fill(one.x.begin(), one.x.end(), c.x[0]);
+      one.run();
+      check_against_formula(one);
+    }
   }
 }
 
@@ -303,7 +354,9 @@ TEST_CASE("quantize gives the same bits for any number of threads, also when a r
   for (DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int8, dtypes::nf4}) {
     for (int64_t cols : {16384 + 70, 300}) {
       Case c(cols > 1000 ? 3 : 200, cols, dtype);
-      c.args.rule = rules_of(dtype).back() == CodeRule::kCodebook ? CodeRule::kCodebook : (dtype == dtypes::bint1 ? CodeRule::kSign : CodeRule::kInverse);
+      c.args.rule = rules_of(dtype).back() == CodeRule::kCodebook
+                        ? CodeRule::kCodebook
+                        : (dtype == dtypes::bint1 ? CodeRule::kSign : CodeRule::kInverse);
       c.args.sr = &c.stream;
       fill_numbers(c, random, 2.0f, false);
       set_num_threads(1);
@@ -358,9 +411,11 @@ TEST_CASE("a dtype without codes or a rule of another kind is a bug report that 
   CHECK(test::contains(test::error_of([&] { c.run(); }), "bf16 has no codes"));
 }
 
-TEST_CASE("an unsorted codebook with equal levels takes the nearest level, ties to the lower, equals to the lower code") {
+TEST_CASE(
+    "an unsorted codebook with equal levels takes the nearest level, ties to the lower, equals to the lower code") {
   Restore restore;
-  const DType dtype = register_dtype({"quantize_test_levels", 3, DTypeKind::kCodebook, 0, 0, {4.0f, -1.0f, 0.0f, -0.0f, 1.0f, -4.0f, 4.0f}});
+  const DType dtype = register_dtype(
+      {"quantize_test_levels", 3, DTypeKind::kCodebook, 0, 0, {4.0f, -1.0f, 0.0f, -0.0f, 1.0f, -4.0f, 4.0f}});
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
     Case c(1, 10, dtype);
@@ -376,6 +431,21 @@ TEST_CASE("an unsorted codebook with equal levels takes the nearest level, ties 
   }
 }
 
+TEST_CASE("levels that are neighbouring floats take their own numbers") {
+  const float base = 1.0f + 0x1p-23f, step = 0x1p-23f;
+  const DType dtype = register_dtype({"quantize_test_neighbours",
+                                      2,
+                                      DTypeKind::kCodebook,
+                                      0,
+                                      0,
+                                      {base, base + step, base + 2 * step, base + 3 * step}});
+  Case c(1, 4, dtype);
+  c.args.rule = CodeRule::kCodebook;
+  for (size_t i = 0; i < 4; ++i) c.x[i] = base + static_cast<float>(i) * step;
+  c.run();
+  for (int64_t i = 0; i < 4; ++i) CHECK(c.raw(0, i) == static_cast<uint32_t>(i));
+}
+
 TEST_CASE("dequantize is s*(q-z), s*q or s*q+m with each operation rounded once") {
   Restore restore;
   std::mt19937 random(5);
@@ -388,7 +458,8 @@ TEST_CASE("dequantize is s*(q-z), s*q or s*q+m with each operation rounded once"
         c.codes.assign(static_cast<size_t>(c.rows * c.args.stride), 0);
         const uint32_t count = dtype == dtypes::ternary ? 2 : (1u << dtype.bits());
         for (int64_t r = 0; r < c.rows; ++r) {
-          for (int64_t k = 0; k < c.cols; ++k) store_raw(c.codes.data() + r * c.args.stride, k, dtype.bits(), random() % count);
+          for (int64_t k = 0; k < c.cols; ++k)
+            store_raw(c.codes.data() + r * c.args.stride, k, dtype.bits(), random() % count);
         }
         set_scales(c, random, g);
         if (form != 1 || g == kNoScale) c.zero.clear();

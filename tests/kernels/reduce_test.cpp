@@ -54,12 +54,23 @@ float expected_of(ReduceRule rule, const std::vector<float>& x, const std::vecto
       magnitude = std::max(magnitude, std::abs(a));
     }
     switch (rule) {
-      case ReduceRule::kSum: v.push_back(times.empty() ? a : a * times[i]); break;
-      case ReduceRule::kSumSquares: v.push_back(a * a); break;
-      case ReduceRule::kSumAbs: v.push_back(std::abs(a)); break;
-      case ReduceRule::kSumPositive: v.push_back(a > 0 ? a : 0.0f); break;
-      case ReduceRule::kCountPositive: v.push_back(a > 0 ? 1.0f : 0.0f); break;
-      default: v.push_back((a - centre) * (a - centre));
+      case ReduceRule::kSum:
+        v.push_back(times.empty() ? a : a * times[i]);
+        break;
+      case ReduceRule::kSumSquares:
+        v.push_back(a * a);
+        break;
+      case ReduceRule::kSumAbs:
+        v.push_back(std::abs(a));
+        break;
+      case ReduceRule::kSumPositive:
+        v.push_back(a > 0 ? a : 0.0f);
+        break;
+      case ReduceRule::kCountPositive:
+        v.push_back(a > 0 ? 1.0f : 0.0f);
+        break;
+      default:
+        v.push_back((a - centre) * (a - centre));
     }
   }
   if (rule == ReduceRule::kMin) return lowest;
@@ -123,7 +134,8 @@ void check_axis(const Matrix& m, ReduceAxis axis, int64_t group) {
     args.times = product ? m.times.data() : nullptr;
     args.center = args.rule == ReduceRule::kSumSquaredDiff ? centres.data() : nullptr;
     std::vector<float> expected;
-    for (size_t j = 0; j < outputs; ++j) expected.push_back(expected_of(args.rule, blocks[j], product ? times[j] : std::vector<float>(), centres[j]));
+    for (size_t j = 0; j < outputs; ++j)
+      expected.push_back(expected_of(args.rule, blocks[j], product ? times[j] : std::vector<float>(), centres[j]));
     expected.push_back(-77.0f);  // behind the outputs
     for (IsaLevel level : kLevels) {
       set_isa_cap(level);
@@ -131,7 +143,8 @@ void check_axis(const Matrix& m, ReduceAxis axis, int64_t group) {
       uint32_t flags = 4;
       args.flags = &flags;
       reduce(args);
-      INFO("rule " << rule << " axis " << static_cast<int>(axis) << " rows " << m.rows << " cols " << m.cols << " isa " << static_cast<int>(level));
+      INFO("rule " << rule << " axis " << static_cast<int>(axis) << " rows " << m.rows << " cols " << m.cols << " isa "
+                   << static_cast<int>(level));
       CHECK(out == expected);
       CHECK(flags == 4);
     }
@@ -143,8 +156,8 @@ void check_axis(const Matrix& m, ReduceAxis axis, int64_t group) {
 TEST_CASE("every rule of reduce follows the one order for rows, columns, groups and all on every ISA") {
   Restore restore;
   std::mt19937 random(1);
-  static constexpr int64_t kShapes[][2] = {{1, 1},  {3, 7},   {5, 15},  {17, 16}, {16, 64},  {33, 65}, {2, 1024}, {2, 1025},
-                                           {1, 5000}, {1025, 3}, {3100, 2}, {0, 5},  {4, 0},    {0, 0}};
+  static constexpr int64_t kShapes[][2] = {{1, 1},    {3, 7},    {5, 15},   {17, 16},  {16, 64}, {33, 65}, {2, 1024},
+                                           {2, 1025}, {1, 5000}, {1025, 3}, {3100, 2}, {0, 5},   {4, 0},   {0, 0}};
   for (const auto& shape : kShapes) {
     for (int64_t pad : {0, 3}) {
       const Matrix m(shape[0], shape[1], pad, random);
@@ -189,10 +202,12 @@ TEST_CASE("NaN and Inf raise the flag, and NaN is skipped by min, max and absmax
   for (IsaLevel level : kLevels) {
     set_isa_cap(level);
     for (ReduceAxis axis : {ReduceAxis::kAll, ReduceAxis::kRows, ReduceAxis::kColumns, ReduceAxis::kGroups}) {
-      for (float bad : {kNan, kInf, -kInf}) {
+      for (int trial = 0; trial < 9; ++trial) {
+        const float bad = trial % 3 == 0 ? kNan : (trial % 3 == 1 ? kInf : -kInf);
+        const size_t where = trial / 3 == 0 ? 10 * 21 + 20 : (trial / 3 == 1 ? 440 : 15);
         std::vector<float> x(21 * 21, -2.0f), out(21 * 21);
-        x[10 * 21 + 20] = bad;
-        x[10 * 21 + 19] = 3.0f;
+        x[where] = bad;
+        x[where - 1] = 3.0f;
         uint32_t flags = 0;
         ReduceArgs args;
         args.axis = axis;
@@ -205,11 +220,16 @@ TEST_CASE("NaN and Inf raise the flag, and NaN is skipped by min, max and absmax
         reduce(args);
         CHECK(flags == kFlagNonFinite);
         if (!std::isnan(bad)) continue;
+        const auto smallest = [&] { return *std::min_element(out.begin(), out.begin() + reduce_outputs(args)); };
         const auto largest = [&] { return *std::max_element(out.begin(), out.begin() + reduce_outputs(args)); };
         CHECK(largest() == 3.0f);
         args.rule = ReduceRule::kAbsMax;
         reduce(args);
         CHECK(largest() == 3.0f);
+        args.rule = ReduceRule::kMin;
+        reduce(args);
+        CHECK(smallest() == -2.0f);
+        CHECK(std::none_of(out.begin(), out.begin() + reduce_outputs(args), [](float v) { return std::isnan(v); }));
         args.flags = nullptr;
         reduce(args);
       }

@@ -24,7 +24,8 @@ inline double weighted_value(const CheckedFunction& fn, const std::vector<Tensor
   return total;
 }
 
-// "" when all gradients agree, else the first that does not. `inputs` are fp64 and dense; fn must be a pure function of them.
+// "" when all gradients agree, else the first that does not. `inputs` are fp64 and dense; fn must be a pure function of
+// them.
 inline std::string gradcheck(const CheckedFunction& fn, const std::vector<Tensor>& inputs, double tolerance = 1e-6) {
   constexpr double kStep = 1e-6;
   std::vector<AccumulateSink> sinks(inputs.size());

@@ -40,7 +40,8 @@ inline Tensor random_tensor(const Shape& shape, DType dtype, uint64_t seed, doub
 enum class ZeroKind { kNone, kInteger, kReal };
 
 // Codes of the whole range with scales in [0.25, 1.25), and zero points in [-3, 3] or offsets in [-1, 1).
-inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed, const Granularity& granularity = {}, ZeroKind zero = ZeroKind::kNone) {
+inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed, const Granularity& granularity = {},
+                           ZeroKind zero = ZeroKind::kNone) {
   const Tensor codes = random_tensor(shape, dtype, seed);
   const int64_t count = scale_count(granularity, shape.rows(), shape.cols());
   const auto shared = [](Tensor t) { return std::make_shared<const Tensor>(std::move(t)); };

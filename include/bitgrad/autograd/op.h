@@ -4,12 +4,14 @@
 //     static constexpr std::string_view kName = "square";
 //     struct Saved { Tensor x; };
 //     static Tensor forward(Saved& s, std::span<const Tensor> in) { ...; s.x = in[0]; return y; }
-//     static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { if (g[0].wanted()) g[0].set(...); }
+//     static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { if (g[0].wanted())
+//     g[0].set(...); }
 //   };
 //   Var square(const Var& x) { return apply<Square>({x}); }
 //
-// forward may return Tensor or std::vector<Tensor>, and take further arguments after `in` (options). gy[i] is the gradient of output i in its
-// edge's dtype, undefined when nothing flowed to it. Tensors in Saved are kept by `keep(tensor)` so that the tape's hook and account see them.
+// forward may return Tensor or std::vector<Tensor>, and take further arguments after `in` (options). gy[i] is the
+// gradient of output i in its edge's dtype, undefined when nothing flowed to it. Tensors in Saved are kept by
+// `keep(tensor)` so that the tape's hook and account see them.
 #pragma once
 
 #include <span>
@@ -47,7 +49,8 @@ Tape* recording();
 
 }  // namespace detail
 
-// Marks a tensor as kept for backward. Inside forward of an op that is not recorded it returns an undefined tensor, so nothing is kept alive.
+// Marks a tensor as kept for backward. Inside forward of an op that is not recorded it returns an undefined tensor, so
+// nothing is kept alive.
 Tensor keep(const Tensor& tensor);
 // Whether backward of the op that runs now may be called: masks and the like need not be made otherwise.
 inline bool will_backward() { return detail::recording() != nullptr; }

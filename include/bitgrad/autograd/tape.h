@@ -1,8 +1,9 @@
 // Tape: nodes in order of creation; backward is a reverse loop that frees what it used.
 //
-// While a Tape lives it is the current tape of its thread (tapes nest like scopes); ops on tracked Vars record a node on the Var's tape.
-// Edges carry gradients. Several contributions to one edge are summed in one buffer of fp32 (fp64 for fp64 values) and rounded once to the
-// edge's dtype when the producing node's turn comes. A leaf's gradient goes to the GradSink that was passed with it.
+// While a Tape lives it is the current tape of its thread (tapes nest like scopes); ops on tracked Vars record a node
+// on the Var's tape. Edges carry gradients. Several contributions to one edge are summed in one buffer of fp32 (fp64
+// for fp64 values) and rounded once to the edge's dtype when the producing node's turn comes. A leaf's gradient goes to
+// the GradSink that was passed with it.
 #pragma once
 
 #include <functional>
@@ -34,7 +35,8 @@ class GradSink {
   virtual void done() {}
 };
 
-// Adds into one tensor: the default of parameters, and of leaves made by hand. The first contribution after clear() is written, later ones are added.
+// Adds into one tensor: the default of parameters, and of leaves made by hand. The first contribution after clear() is
+// written, later ones are added.
 class AccumulateSink final : public GradSink {
  public:
   GradTarget target(const Shape& shape, DType dtype) override;
@@ -60,11 +62,12 @@ class GradSlot {
   bool wanted() const { return wanted_; }
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
-  // For ops that can write or add in place: the target, then commit(). At most one contribution per slot, and only to a wanted one: all four throw
-  // Error otherwise.
+  // For ops that can write or add in place: the target, then commit(). At most one contribution per slot, and only to a
+  // wanted one: all four throw Error otherwise.
   GradTarget target();
   void commit();
-  // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides otherwise.
+  // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides
+  // otherwise.
   void set(const Tensor& gradient);
   // As set, but from fp32 (or fp64) whatever the edge's dtype: rounded or added as the edge asks.
   void set_rounded(const Tensor& gradient);
@@ -106,7 +109,8 @@ class Tape {
   // A leaf: gradients of `dtype` go to `sink`, which must outlive backward. Any dtype of value, integers too.
   Var leaf(const Tensor& value, GradSink* sink, DType grad_dtype);
 
-  // Walks the nodes backwards from `outputs`, whose gradients are `seeds` (same shapes; the edges' dtypes). Once per tape.
+  // Walks the nodes backwards from `outputs`, whose gradients are `seeds` (same shapes; the edges' dtypes). Once per
+  // tape.
   void backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds);
   // One output of one element, seed 1.
   void backward(const Var& output);
@@ -123,11 +127,11 @@ class Tape {
   friend class Var;
   struct Edge {
     Shape shape;
-    DType dtype;             // of gradients
-    bool wide = false;       // value is fp64
+    DType dtype;               // of gradients
+    bool wide = false;         // value is fp64
     GradSink* sink = nullptr;  // leaves only
-    int64_t readers = 0;     // contributions still possible
-    Tensor grad;             // sum so far (fp32 / fp64 buffer when readers > 1, else the edge's dtype)
+    int64_t readers = 0;       // contributions still possible
+    Tensor grad;               // sum so far (fp32 / fp64 buffer when readers > 1, else the edge's dtype)
   };
   struct Record {
     std::unique_ptr<Node> node;

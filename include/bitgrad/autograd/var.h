@@ -24,7 +24,8 @@ class Var {
   int64_t edge() const { return edge_; }
   // Dtype of the gradient on this edge: fp32 unless asked otherwise (fp64 for an fp64 value).
   DType grad_dtype() const;
-  // Asks for gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call it before an op reads the Var.
+  // Asks for gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call it before an op reads the
+  // Var.
   Var& want_grad(DType dtype);
   // The same value off the tape.
   Var detach() const { return Var(value_); }

@@ -32,6 +32,12 @@ class FileSystem {
   virtual bool is_directory(const std::string& path) = 0;
   virtual std::vector<std::string> list(const std::string& directory) = 0;  // names, sorted
   virtual void make_directories(const std::string& path) = 0;
+  // One directory below an existing one. False when the name is taken; of two processes only one gets true.
+  virtual bool make_directory(const std::string& path) {
+    if (exists(path)) return false;
+    make_directories(path);
+    return true;
+  }
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void remove(const std::string& path) = 0;  // absent is fine
   virtual void sync_directory(const std::string& path) = 0;

@@ -33,7 +33,7 @@ struct GemmArgs {
   const float* bias = nullptr;   // [n], fp32 and bf16 outputs
   bool fold_b_scale = false;
   bool accumulate = false;       // C = round(float(C) + y), fp32, bf16 and fp64; y itself is not rounded before
-  const RandomStream* sr = nullptr;  // accumulate into bf16: stochastic rounding, element m * n_total + n with n_total = n
+  const RandomStream* sr = nullptr;  // bf16 output: stochastic rounding, element row * n + column
 };
 
 // A row plus the layouts in which it reads its operands.
@@ -47,7 +47,9 @@ std::span<const GemmRow> gemm_rows();
 const GemmRow& select_gemm(const GemmArgs& args);
 // The cheapest usable row if each operand could be had in any layout: what a parameter's derived layouts are planned from.
 // Data pointers of `args` may be null.
-const GemmRow& plan_gemm(GemmArgs args);
+const GemmRow& plan_gemm(const GemmArgs& args);
+// The same when B lies only in `b_layouts` (A may be packed into any): what an op asks whose weight has these layouts.
+const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);
 // Selects and runs. No checks of pointers or strides.
 void gemm(const GemmArgs& args);
 

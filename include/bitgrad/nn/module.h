@@ -14,19 +14,20 @@ namespace bitgrad {
 
 // What flows between modules, known before any number does: [rows, features] of a dtype, and how it is scaled.
 struct TensorMeta {
-  int64_t rows = 0, features = 0;          // rows 0: only the form is asked for, no layout is planned
+  int64_t rows = 0, features = 0;  // rows 0: only the form is asked for, no layout is planned
   DType dtype = dtypes::fp32;
   std::optional<Granularity> granularity;  // of its scales; none: no scales
   bool zero_point = false;
-  bool training = true;                    // dropout changes dtypes in training only
+  bool offset = false;                     // a real offset
+  bool training = true;  // dropout changes dtypes in training only
 };
 
 class Module {
  public:
   virtual ~Module() = default;
   virtual Var forward(const Var& x) = 0;
-  // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights ask here for the layouts
-  // that their kernels read.
+  // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights ask
+  // here for the layouts that their kernels read.
   virtual TensorMeta plan(const TensorMeta& in) = 0;
 
   // Depth-first, own before children.

@@ -1,5 +1,6 @@
-// Parameter: what trains. A low-bit parameter has a float master, the low-bit value that forward and backward read, a gradient with a dtype of
-// its own, and a quantizer that makes the value from the master. A float parameter has a value only: it is its own master.
+// Parameter: what trains. A low-bit parameter has a float master, the low-bit value that forward and backward read, a
+// gradient with a dtype of its own, and a quantizer that makes the value from the master. A float parameter has a value
+// only: it is its own master.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,8 @@
 namespace bitgrad {
 
 struct ParameterSpec {
-  std::optional<QuantSpec> quant;     // none: fp32
-  DType grad = dtypes::fp32;          // fp32 or bf16
+  std::optional<QuantSpec> quant;  // none: fp32
+  DType grad = dtypes::fp32;       // fp32 or bf16
   Init init;
   std::optional<float> latent_clamp;  // masters are clamped to [-c, c] after each update
 };
@@ -46,8 +47,8 @@ class Parameter {
 
   // Draws the master and makes the first value. Called once by the owner of the model, when paths are known.
   void initialize(const std::string& path, uint64_t seed);
-  // value = quantizer(master), scales fitted anew, all planned layouts written. `step` keys stochastic rounding. Throws Error(kNonFinite) that
-  // names the parameter when the master holds NaN or Inf. Nothing to do for a float parameter.
+  // value = quantizer(master), scales fitted anew, all planned layouts written. `step` keys stochastic rounding. Throws
+  // Error(kNonFinite) that names the parameter when the master holds NaN or Inf. Nothing to do for a float parameter.
   void requantize(uint64_t seed, int64_t step);
   // A further layout of the value that the chosen kernels read; written now and by every requantize.
   void add_layout(Layout layout);

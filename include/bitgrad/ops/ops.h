@@ -1,5 +1,6 @@
-// Every op: one declaration. An op checks shapes, asks its kernel family for a row, keeps the least that backward needs, and owns its backward.
-// Numbers: docs/numerics.md. Shapes: n = samples (rows), f = features, o = outputs. All throw Error on a wrong shape or dtype.
+// Every op: one declaration. An op checks shapes, asks its kernel family for a row, keeps the least that backward
+// needs, and owns its backward. Numbers: docs/numerics.md. Shapes: n = samples (rows), f = features, o = outputs. All
+// throw Error on a wrong shape or dtype.
 #pragma once
 
 #include <span>
@@ -11,12 +12,14 @@
 
 namespace bitgrad {
 
-// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), fp32 (fp64 when x and w are). x and w may be of any dtype, quantized or not; the product reads
-// codes packed, forward and backward. Edges of integer operands carry the gradient of the *value*.
+// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), fp32 (fp64 when x and w are). x and w may be of any dtype, quantized or
+// not; the product reads codes packed, forward and backward. Edges of integer operands carry the gradient of the
+// *value*.
 Var linear(const Var& x, const Var& w, const Var& bias = {});
 
-// Codes of x[n,f] (fp32) by the scheme, scales found from x. Backward: the scheme's straight-through rule, one bit an element.
-// `sr`: needed for stochastic rounding. `flag` (optional) gets non-finite bits; without it a non-finite x throws.
+// Codes of x[n,f] (fp32) by the scheme, scales found from x. Backward: the scheme's straight-through rule, one bit an
+// element. `sr`: needed for stochastic rounding. `flag` (optional) gets non-finite bits; without it a non-finite x
+// throws.
 struct QuantizeOpOptions {
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;
@@ -26,8 +29,9 @@ Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& optio
 // Values of a quantized x as fp32. Backward: the gradient passes as it is (it is taken with respect to the value).
 Var dequantize(const Var& x);
 
-// Dropout with probability p of dropping. Numbers: y = x * keep / (1-p). Codes: dropped elements get the code of value 0 (bint1 becomes
-// ternary), the scale is multiplied by 1/(1-p). Keep where bits16 >= round(p * 65536). x[n,f], element = (first_row + row) * f + column.
+// Dropout with probability p of dropping. Numbers: y = x * keep / (1-p). Codes: dropped elements get the code of value
+// 0 (bint1 becomes ternary), the scale is multiplied by 1/(1-p). Keep where bits16 >= round(p * 65536). x[n,f], element
+// = (first_row + row) * f + column.
 struct DropoutOptions {
   double p = 0.5;
   RandomStream stream;  // purpose kDropout, id of the site's path, step = global microbatch
@@ -35,9 +39,9 @@ struct DropoutOptions {
 };
 Var dropout(const Var& x, const DropoutOptions& options);
 
-// Batch norm of x[n,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). Training: statistics of x, and
-// running = (1-mom)*running + mom*new (variance unbiased with max(count-1, 1)) is written into running_mean / running_var (fp32, [f] or [1]).
-// Evaluation: the running statistics are used.
+// Batch norm of x[n,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). Training:
+// statistics of x, and running = (1-mom)*running + mom*new (variance unbiased with max(count-1, 1)) is written into
+// running_mean / running_var (fp32, [f] or [1]). Evaluation: the running statistics are used.
 struct NormOptions {
   float eps = 1e-5f;
   float momentum = 0.1f;

@@ -1,5 +1,6 @@
 // Optimizers: move the masters from the gradients. docs/numerics.md section 6, in this order:
-//   divide by the samples of the window; quantizer backward (straight-through); value clip; global-norm clip; decay; update; latent clamp.
+//   divide by the samples of the window; quantizer backward (straight-through); value clip; global-norm clip; decay;
+//   update; latent clamp.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +14,14 @@
 namespace bitgrad {
 
 struct OptimizerSpec {
-  std::string name = "sgd";    // a line of optimizers.inc, or a name given to register_optimizer
-  float momentum = 0;          // sgd
-  bool nesterov = false;       // sgd
+  std::string name = "sgd";           // a line of optimizers.inc, or a name given to register_optimizer
+  float momentum = 0;                 // sgd
+  bool nesterov = false;              // sgd
   double beta1 = 0.9, beta2 = 0.999;  // adam, adamw
-  float eps = 1e-8f;                   // adam, adamw
-  float weight_decay = 0;      // sgd, adam: added to the gradient; adamw: decoupled
-  float clip_value = 0;        // 0: off. Gradients are clamped to [-clip_value, clip_value]
-  float clip_norm = 0;         // 0: off. All gradients are scaled by clip_norm / norm when norm > clip_norm
+  float eps = 1e-8f;                  // adam, adamw
+  float weight_decay = 0;             // sgd, adam: added to the gradient; adamw: decoupled
+  float clip_value = 0;               // 0: off. Gradients are clamped to [-clip_value, clip_value]
+  float clip_norm = 0;                // 0: off. All gradients are scaled by clip_norm / norm when norm > clip_norm
 };
 
 class Optimizer {
@@ -30,8 +31,9 @@ class Optimizer {
 
   // Makes the state of these parameters; they must outlive the optimizer.
   void attach(const std::vector<Parameter*>& parameters);
-  // One step at rate lr; gradients are sums over `samples` samples. Parameters without a gradient are left alone. Gradients become zero.
-  // Throws Error(kNonFinite) that names the parameter when a gradient holds NaN or Inf; nothing has moved then.
+  // One step at rate lr; gradients are sums over `samples` samples. Parameters without a gradient are left alone.
+  // Gradients become zero. Throws Error(kNonFinite) that names the parameter when a gradient holds NaN or Inf; nothing
+  // has moved then.
   void step(float lr, int64_t samples);
 
   const OptimizerSpec& spec() const { return spec_; }

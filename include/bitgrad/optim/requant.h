@@ -14,7 +14,7 @@ struct RequantPolicy {
 
 // Throws Error that names the nearest legal N.
 void check_requant(const RequantPolicy& policy);
-// After `microbatches` done in all (a multiple of A).
-inline bool requant_due(const RequantPolicy& policy, int64_t microbatches) { return microbatches % policy.every == 0; }
+// `microbatches` since the last time, on a step boundary.
+inline bool requant_due(const RequantPolicy& policy, int64_t microbatches) { return microbatches >= policy.every; }
 
 }  // namespace bitgrad

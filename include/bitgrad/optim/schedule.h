@@ -10,17 +10,17 @@ namespace bitgrad {
 // With t = step - warmup and T = total - warmup (both at least 0, in optimizer steps):
 //   constant:     lr
 //   step:         lr * factor^floor(step / every)
-//   cosine:       lr * (final + (1 - final) * (1 + cos(pi t / T)) / 2)     Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5
-//   exponential:  lr * gamma^floor(t / every)
+//   cosine:       lr * (final + (1 - final) * (1 + cos(pi t / T)) / 2)     Loshchilov and Hutter 2017, arXiv
+//   1608.03983, eq. 5 exponential:  lr * gamma^floor(t / every)
 // Warm-up: step s < warmup has lr * (s + 1) / warmup.
 struct ScheduleSpec {
   std::string name = "constant";
-  int64_t every = 1;     // optimizer steps
-  double factor = 0.5;   // step
-  double gamma = 1.0;    // exponential
-  double final = 0.0;    // cosine: last rate as a part of lr
-  int64_t warmup = 0;    // optimizer steps
-  int64_t total = 1;     // optimizer steps of the whole run
+  int64_t every = 1;    // optimizer steps
+  double factor = 0.5;  // step
+  double gamma = 1.0;   // exponential
+  double final = 0.0;   // cosine: last rate as a part of lr
+  int64_t warmup = 0;   // optimizer steps
+  int64_t total = 1;    // optimizer steps of the whole run
 };
 
 std::vector<std::string> schedule_names();

@@ -29,16 +29,17 @@ struct Granularity {
   static Granularity token() { return {kToken, 0, 0}; }
   static Granularity groups(int64_t size, int64_t axis = -1) { return {kGroup, axis, size}; }
 };
-std::ostream& operator<<(std::ostream& out, const Granularity& granularity);  // tensor | channel(0) | token | group(1,32)
+std::ostream& operator<<(std::ostream& out,
+                         const Granularity& granularity);  // tensor | channel(0) | token | group(1,32)
 // Number of scales of a [rows, cols] matrix.
 int64_t scale_count(const Granularity& granularity, int64_t rows, int64_t cols);
 
 struct QuantParams {
-  std::string scheme;                      // its name, as in numerics.md
+  std::string scheme;  // its name, as in numerics.md
   Granularity granularity;
-  std::shared_ptr<const Tensor> scale;     // fp32, flat; null: all 1
-  std::shared_ptr<const Tensor> zero;      // int32, flat, indexed as scale; null: none
-  std::shared_ptr<const Tensor> offset;    // fp32 real offsets; null: none. Not together with zero
+  std::shared_ptr<const Tensor> scale;   // fp32, flat; null: all 1
+  std::shared_ptr<const Tensor> zero;    // int32, flat, indexed as scale; null: none
+  std::shared_ptr<const Tensor> offset;  // fp32 real offsets; null: none. Not together with zero
   int64_t bytes() const;
 };
 

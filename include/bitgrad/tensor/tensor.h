@@ -24,8 +24,10 @@ class Tensor {
   // Uninitialised numbers; pad bits of code dtypes are not set either, the writer sets whole rows.
   static Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation, Device device = {});
-  // Row-major numbers (not values: no scale is applied). Integers must be representable, floats are rounded to nearest even.
-  static Tensor from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind = MemoryKind::kActivation);
+  // Row-major numbers (not values: no scale is applied). Integers must be representable, floats are rounded to nearest
+  // even.
+  static Tensor from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers,
+                             MemoryKind kind = MemoryKind::kActivation);
   static Tensor full(const Shape& shape, DType dtype, double number, MemoryKind kind = MemoryKind::kActivation);
   // One number, shape [].
   static Tensor scalar(double number, DType dtype = dtypes::fp32) { return full(Shape{}, dtype, number); }
@@ -48,7 +50,8 @@ class Tensor {
   int64_t bytes() const;
 
   void* data() const { return static_cast<uint8_t*>(storage_.data()) + offset_; }
-  // Typed pointer; throws Error when the dtype is not T's (float, double, int32_t, int64_t; uint16_t for bf16 and fp16; int8_t, uint8_t for 8-bit codes).
+  // Typed pointer; throws Error when the dtype is not T's (float, double, int32_t, int64_t; uint16_t for bf16 and fp16;
+  // int8_t, uint8_t for 8-bit codes).
   template <typename T>
   T* as() const;
 
@@ -59,8 +62,8 @@ class Tensor {
   // Scales as kernels read them, in coordinates of the matrix.
   ScaleMap scale_map() const;
 
-  // Views share the bytes. Row views are free; a column view of a code dtype starts and ends (unless at the edge) at multiples of
-  // lcm(group, 64). Scales follow. Both throw Error when out of range.
+  // Views share the bytes. Row views are free; a column view of a code dtype starts and ends (unless at the edge) at
+  // multiples of lcm(group, 64). Scales follow. Both throw Error when out of range.
   Tensor row_slice(int64_t begin, int64_t end) const;
   Tensor column_slice(int64_t begin, int64_t end) const;
   // Same bytes, other shape: numel equal, and the last axis too unless rows are dense.

@@ -9,7 +9,8 @@ namespace bitgrad {
 template <typename T>
 class TensorView {
  public:
-  explicit TensorView(const Tensor& t) : data_(reinterpret_cast<char*>(t.as<T>())), stride_(t.stride()), rows_(t.rows()), cols_(t.cols()) {}
+  explicit TensorView(const Tensor& t)
+      : data_(reinterpret_cast<char*>(t.as<T>())), stride_(t.stride()), rows_(t.rows()), cols_(t.cols()) {}
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
   T* row(int64_t r) const { return reinterpret_cast<T*>(data_ + r * stride_); }
@@ -24,8 +25,13 @@ class CodeView {
  public:
   // Throws Error unless the tensor holds canonical codes.
   explicit CodeView(const Tensor& t)
-      : data_(static_cast<char*>(t.data())), stride_(t.stride()), rows_(t.rows()), cols_(t.cols()), info_(&t.dtype().info()) {
-    require(t.dtype().is_code() && t.layout() == layouts::canonical, "CodeView", "needs canonical codes, got ", t, " in layout ", t.layout());
+      : data_(static_cast<char*>(t.data())),
+        stride_(t.stride()),
+        rows_(t.rows()),
+        cols_(t.cols()),
+        info_(&t.dtype().info()) {
+    require(t.dtype().is_code() && t.layout() == layouts::canonical, "CodeView", "needs canonical codes, got ", t,
+            " in layout ", t.layout());
   }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }

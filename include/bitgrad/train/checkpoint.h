@@ -28,7 +28,7 @@ struct RunCounters {
 
 struct CheckpointHeader {
   RunCounters counters;
-  int64_t step = 0, microbatch = 0;
+  int64_t step = 0, microbatch = 0, since_requantize = 0;
   uint64_t seed = 0;
   std::string config;       // YAML
   std::string kernel_hash;  // of the table of kernel rows of the run that saved

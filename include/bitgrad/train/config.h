@@ -17,8 +17,8 @@
 
 namespace bitgrad {
 
-// Where something was written: line and column count from 1 (columns in characters); argument 0 is the file, N the N-th override.
-// All marks compare equal: where a value was written is no part of what a configuration says.
+// Where something was written: line and column count from 1 (columns in characters); argument 0 is the file, N the N-th
+// override. All marks compare equal: where a value was written is no part of what a configuration says.
 struct SourceMark {
   int argument = 0, line = 1, col = 1;
   friend bool operator==(SourceMark, SourceMark) { return true; }
@@ -30,7 +30,8 @@ struct ConfigDiagnostic {
   std::string message;
 };
 
-// What a bad configuration throws (code kUsage). what() is the whole report, sorted by line, with source lines and carets.
+// What a bad configuration throws (code kUsage). what() is the whole report, sorted by line, with source lines and
+// carets.
 class ConfigError : public Error {
  public:
   ConfigError(const std::string& report, std::vector<ConfigDiagnostic> diagnostics)
@@ -50,7 +51,7 @@ struct Quantity {
 };
 std::ostream& operator<<(std::ostream& out, const Quantity& quantity);
 
-// First values of a parameter: "uniform(a,b)", "normal(mean,sd)", or a kind without numbers.
+// First values of a parameter: "uniform(a,b)", "normal(mean,sd)", "constant(a)", or a kind without numbers.
 struct InitConfig {
   std::string kind = "glorot_uniform";
   double a = 0.0, b = 0.0;
@@ -61,9 +62,9 @@ std::ostream& operator<<(std::ostream& out, const InitConfig& init);
 // How weights or activations are held. A float dtype uses dtype, init, latent_clamp and grad only.
 struct QuantConfig {
   DType dtype = dtypes::fp32;
-  std::string scheme;                  // empty for a float dtype
-  std::string alpha = "none";          // scheme binary: none (s = 1), tensor, channel (mean abs x)
-  Granularity granularity;             // tensor, or channel(0) for weights
+  std::string scheme;          // empty for a float dtype
+  std::string alpha = "none";  // scheme binary: none (s = 1), tensor, channel (mean abs x)
+  Granularity granularity;     // tensor, or channel(0) for weights
   std::string rounding = "nearest";
   std::string ste;                     // empty for a float dtype
   double scale = 1.0, offset = 0.0;    // scheme fixed
@@ -75,23 +76,23 @@ struct QuantConfig {
 
 // One layer; fields that its kind does not have keep their defaults.
 struct LayerConfig {
-  std::string kind;           // a name of layer kinds: quantize, dropout, linear, ...
-  int64_t out = 0;            // linear
-  bool bias = true;           // linear
-  double p = 0.0;             // dropout
-  double eps = 0.0;           // batch_norm, tensor_norm
-  double momentum = 0.0;      // batch_norm, tensor_norm
-  QuantConfig quant;          // linear: its weights; quantize: its codes. Defaults of `quant:` and own keys are merged
-  SourceMark mark;            // of the kind
+  std::string kind;       // a name of layer kinds: quantize, dropout, linear, ...
+  int64_t out = 0;        // linear
+  bool bias = true;       // linear
+  double p = 0.0;         // dropout
+  double eps = 0.0;       // batch_norm, tensor_norm
+  double momentum = 0.0;  // batch_norm, tensor_norm
+  QuantConfig quant;      // linear: its weights; quantize: its codes. Defaults of `quant:` and own keys are merged
+  SourceMark mark;        // of the kind
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
 struct DatasetConfig {
-  std::string format;            // idx, digits, or a registered one
-  std::string images, labels;    // idx: paths, absolute or under data.root
-  int64_t classes = 0;           // idx: 0 is the format's default
-  int64_t size = 0, seed = 1;    // digits
-  std::string split;             // train or test
+  std::string format;          // idx, digits, or a registered one
+  std::string images, labels;  // idx: paths, absolute or under data.root
+  int64_t classes = 0;         // idx: 0 is the format's default
+  int64_t size = 0, seed = 1;  // digits
+  std::string split;           // train or test
   SourceMark mark;
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
 };
@@ -110,7 +111,8 @@ struct DeviceSection {
 };
 
 struct DataSection {
-  // As resolved: the key, else $BITGRAD_DATA, else the folder of the config, always absolute; empty when no file is read.
+  // As resolved: the key, else $BITGRAD_DATA, else the folder of the config, always absolute; empty when no file is
+  // read.
   std::string root;
   DatasetConfig train;
   std::optional<DatasetConfig> test;
@@ -136,7 +138,7 @@ struct OptimConfig {
   double lr = 0.0;
   std::array<double, 2> betas{};                // adam, adamw
   double eps = 0.0;                             // adam, adamw
-  double weight_decay = 0.0;                    // sgd, adamw: decoupled
+  double weight_decay = 0.0;                    // sgd: in the gradient; adamw: decoupled
   double momentum = 0.0;                        // sgd
   bool nesterov = false;                        // sgd
   std::optional<double> clip_norm, clip_value;  // value first, then norm
@@ -148,7 +150,7 @@ struct ScheduleConfig {
   Quantity warmup;      // linear from 0; 0: none
   Quantity every;       // step, exponential
   double factor = 0.0;  // step: rate times this at each `every`
-  double gamma = 0.0;   // exponential: rate * gamma^(t / every)
+  double gamma = 0.0;   // exponential: rate * gamma^floor(t / every)
   double final = 0.0;   // cosine: the last rate as a part of the first
   friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
 };
@@ -191,14 +193,16 @@ struct RunConfig {
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 
-// Reads and checks a file. Overrides are "a.b=value", "a.0.b=value" for items of lists, or "~a.b" (back to the default); they count
-// from 1 in messages, and the last one for a key holds. Throws ConfigError with everything that is wrong.
+// Reads and checks a file. Overrides are "a.b=value", "a.0.b=value" for items of lists, or "~a.b" (back to the
+// default); they count from 1 in messages, and the last one for a key holds. Throws ConfigError with everything that is
+// wrong.
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 // The same for text; `name` stands for the file in messages, and its folder is where relative paths start.
 RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
 // The resolved configuration, complete: every key that applies, with defaults. Reads back to an equal RunConfig.
 std::string to_yaml(const RunConfig& config);
-// A finding of a later stage (a model that does not fit the data) in the form of the reader's own, at a mark of this config.
+// A finding of a later stage (a model that does not fit the data) in the form of the reader's own, at a mark of this
+// config.
 ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message);
 // The tables of docs/configuration.md.
 std::string config_reference();

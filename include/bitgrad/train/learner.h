@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/dist/communicator.h"
 #include "bitgrad/nn/module.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"
@@ -34,6 +33,10 @@ class Learner {
   Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
           std::function<float(int64_t)> learning_rate, uint64_t seed);
 
+  // Modules point at the learner's step state.
+  Learner(const Learner&) = delete;
+  Learner& operator=(const Learner&) = delete;
+
   // Layouts for these numbers of rows (0: none), and a check that the model takes [rows, features] fp32 and gives `classes` numbers.
   void plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows);
 
@@ -54,8 +57,12 @@ class Learner {
   float learning_rate() const { return learning_rate_(state_.step); }
   // Samples in the open window: 0 on a step boundary.
   int64_t window_samples() const { return window_samples_; }
+  // Microbatches since the masters became codes: part of a checkpoint.
+  int64_t since_requantize() const { return since_requantize_; }
   // Forgets the open window's gradients.
   void drop_window();
+  // Goes on at a step boundary of another run.
+  void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
  private:
   void end_window();
@@ -68,10 +75,9 @@ class Learner {
   std::unique_ptr<Optimizer> optimizer_;
   RequantPolicy policy_;
   std::function<float(int64_t)> learning_rate_;
-  LocalCommunicator local_;
-  Communicator* comm_ = &local_;
   std::vector<Parameter*> parameters_;
-  int64_t window_samples_ = 0;
+  int64_t window_microbatches_ = 0, window_samples_ = 0;
+  int64_t since_requantize_ = 0;
 };
 
 }  // namespace bitgrad

@@ -25,8 +25,8 @@ class MetricsLog {
   std::unique_ptr<OutputFile> file_;
 };
 
-// summary.json: best_accuracy, last_accuracy (percent), best_epoch, epochs, seconds, state_hash, status, memory (bytes by kind at the total peak,
+// summary.json: best_accuracy, last_accuracy (percent), best_epoch, epochs, seconds, state_hash, status (finished, interrupted, failed), error, memory (bytes by kind at the total peak,
 // and total_peak).
-void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status);
+void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status, const std::string& error = {});
 
 }  // namespace bitgrad

@@ -19,6 +19,9 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features
 // The data set of a section of the configuration ("train" or "test").
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section);
 
+// Applies device.threads and run.bits to the process.
+void apply_run_settings(const RunConfig& config);
+
 // Mean loss, accuracy in percent.
 struct Evaluation {
   double loss = 0, accuracy = 0;

@@ -150,13 +150,15 @@ bool chain512_supports(const GemmArgs& args) {
 }
 
 double chain512_cost(const ChainKernel& kernel, const GemmArgs& args) {
-  if (args.m <= 0 || args.n <= 0) return 400.0;
   const Plan plan = make_plan(kernel, args);
   const double fixed = 150.0 + 100.0 * static_cast<double>(plan.blocks_m * plan.blocks_n);
   const double a = static_cast<double>(args.m * args.k * plan.blocks_n) * pack_ns_per_element(args.a);
   const double b = static_cast<double>(round_up(args.n, 16) * args.k * plan.blocks_m) * pack_ns_per_element(args.b);
   const double tiles = static_cast<double>(args.m * args.n * plan.panels) * 0.05;
-  return fixed + a + b + tiles + static_cast<double>(args.m * round_up(args.n, 16) * args.k) * kernel.ns_per_mac;
+  // A strip of few rows waits for each fma as long as one of four.
+  const int64_t rest = args.m % kernel.mr;
+  const int64_t rows = args.m - rest + (rest == 0 ? 0 : std::max<int64_t>(rest, 4));
+  return fixed + a + b + tiles + static_cast<double>(rows * round_up(args.n, 16) * args.k) * kernel.ns_per_mac;
 }
 
 void run_chain512(const ChainKernel& kernel, const GemmArgs& args) {

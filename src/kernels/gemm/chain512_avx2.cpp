@@ -46,6 +46,7 @@ void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, 
       const __m256 old = add ? _mm256_maskload_ps(to, mask) : _mm256_setzero_ps();
       _mm256_maskstore_ps(to, mask, add ? _mm256_add_ps(old, sum[i][v]) : sum[i][v]);
     }
+  _mm256_zeroupper();  // the compiler's own, without which SSE code crawls, is missing below -O2
 }
 
 using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, int, bool);

@@ -46,6 +46,7 @@ void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, 
       const __m512 old = add ? _mm512_maskz_loadu_ps(mask, to) : _mm512_setzero_ps();
       _mm512_mask_storeu_ps(to, mask, add ? _mm512_add_ps(old, sum[i][v]) : sum[i][v]);
     }
+  _mm256_zeroupper();  // the compiler's own, without which SSE code crawls, is missing below -O2
 }
 
 using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, __mmask16, bool);

@@ -137,7 +137,7 @@ void pack_strips(const StripBlock& block, int64_t width, float* out) {
 }
 
 double pack_ns_per_element(const GemmOperand& x) {
-  const double transpose = x.k_major ? 0.12 : 0.2;
+  const double transpose = x.k_major ? 0.15 : 0.2;
   const double scales = x.scale.trivial() ? 0.0 : 0.1;
   const double expand = x.dtype == dtypes::fp32 ? 0.0 : (x.dtype.bits() <= 2 ? 0.06 : 0.25);
   return transpose + scales + expand;

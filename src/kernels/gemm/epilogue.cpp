@@ -50,7 +50,7 @@ void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, float* y)
       const uint16_t* c = c_at<uint16_t>(args, i, j0);
       for (int64_t j = 0; j < count; ++j) y[j] = bf16_to_float(c[j]) + y[j];
     }
-    store_bf16(args, i, j0, count, y, args.accumulate && args.sr != nullptr);
+    store_bf16(args, i, j0, count, y, args.sr != nullptr);
   } else {
     double* c = c_at<double>(args, i, j0);
     for (int64_t j = 0; j < count; ++j)
@@ -72,7 +72,7 @@ void store(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, double* y
     for (int64_t j = 0; j < count; ++j) {
       rounded[j] = static_cast<float>(args.accumulate ? static_cast<double>(bf16_to_float(c[j])) + y[j] : y[j]);
     }
-    store_bf16(args, i, j0, count, rounded, args.accumulate && args.sr != nullptr);
+    store_bf16(args, i, j0, count, rounded, args.sr != nullptr);
   }
 }
 

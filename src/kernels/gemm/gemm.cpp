@@ -25,12 +25,17 @@ constexpr GemmRow kRows[] = {
 #undef BITGRAD_GEMM_ROW
 };
 
-// The cheapest usable row; `any_layout` leaves out the comparison of layouts.
-const GemmRow* choose(const GemmArgs& args, bool any_layout) {
+// Sets of layouts, one bit each.
+using LayoutSet = uint64_t;
+constexpr LayoutSet kAnyLayout = ~LayoutSet{0};
+constexpr LayoutSet only(Layout layout) { return LayoutSet{1} << layout.id(); }
+
+// The cheapest usable row whose operands may lie in one of these layouts.
+const GemmRow* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   const GemmRow* best = nullptr;
   double best_cost = 0;
   for (const GemmRow& row : kRows) {
-    if (!any_layout && (row.a_layout != args.a.layout || row.b_layout != args.b.layout)) continue;
+    if ((only(row.a_layout) & a_layouts) == 0 || (only(row.b_layout) & b_layouts) == 0) continue;
     if (!row.usable(args)) continue;
     const double cost = row.cost(args);
     if (best == nullptr || cost < best_cost) {
@@ -41,7 +46,7 @@ const GemmRow* choose(const GemmArgs& args, bool any_layout) {
   return best;
 }
 
-using Key = std::array<uint64_t, 18>;
+using Key = std::array<uint64_t, 20>;
 
 void put_operand(const GemmOperand& x, uint64_t* out) {
   out[0] = x.dtype.id() | (uint64_t{x.layout.id()} << 8) | (uint64_t{x.k_major} << 16) |
@@ -54,8 +59,10 @@ void put_operand(const GemmOperand& x, uint64_t* out) {
   out[5] = static_cast<uint64_t>(x.scale.col_group);
 }
 
-Key key_of(const GemmArgs& args) {
+Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   Key key{};
+  key[18] = a_layouts;
+  key[19] = b_layouts;
   key[0] = static_cast<uint64_t>(args.m);
   key[1] = static_cast<uint64_t>(args.n);
   key[2] = static_cast<uint64_t>(args.k);
@@ -129,25 +136,41 @@ bool gemm_is_integer(const GemmArgs& args) {
   return fits(args.a) && fits(args.b);
 }
 
-const GemmRow& select_gemm(const GemmArgs& args) {
+namespace {
+
+const GemmRow& cached_choice(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts, const char* where) {
   thread_local std::array<CachedChoice, kCacheSlots> cache;
-  const Key key = key_of(args);
+  const Key key = key_of(args, a_layouts, b_layouts);
   CachedChoice& slot = cache[hash_of(key) % kCacheSlots];
   if (slot.row != nullptr && slot.key == key) return *slot.row;
-  const GemmRow* row = choose(args, false);
-  if (row == nullptr) fail_no_row(args, "gemm");
+  const GemmRow* row = choose(args, a_layouts, b_layouts);
+  if (row == nullptr) fail_no_row(args, where);
   slot = {key, row};
   return *row;
 }
 
-const GemmRow& plan_gemm(GemmArgs args) {
-  // Supports and cost speak of the operands as stored; a derived layout is made from canonical codes, so plans start
-  // there.
+// Supports and cost speak of the operands as stored; a derived layout is made from canonical codes, so plans start
+// there.
+GemmArgs as_canonical(GemmArgs args) {
   args.a.layout = layouts::canonical;
   args.b.layout = layouts::canonical;
-  const GemmRow* row = choose(args, true);
-  if (row == nullptr) fail_no_row(args, "plan_gemm");
-  return *row;
+  return args;
+}
+
+}  // namespace
+
+const GemmRow& select_gemm(const GemmArgs& args) {
+  return cached_choice(args, only(args.a.layout), only(args.b.layout), "gemm");
+}
+
+const GemmRow& plan_gemm(const GemmArgs& args) {
+  return cached_choice(as_canonical(args), kAnyLayout, kAnyLayout, "plan_gemm");
+}
+
+const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts) {
+  LayoutSet set = 0;
+  for (const Layout layout : b_layouts) set |= only(layout);
+  return cached_choice(as_canonical(args), kAnyLayout, set, "plan_gemm");
 }
 
 void gemm(const GemmArgs& args) { select_gemm(args).run(args); }

@@ -39,7 +39,8 @@ void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   visit_dataset(Reader("dataset", map), out);
   // Keys of other formats keep the field's own defaults, so that configs compare equal by what they say.
   const DatasetConfig plain;
-  if (!find_key("dataset", "size")->applies(out.format)) out.split.clear(), out.seed = plain.seed, out.size = plain.size;
+  if (!find_key("dataset", "size")->applies(out.format))
+    out.split.clear(), out.seed = plain.seed, out.size = plain.size;
 }
 
 LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* quant, Report& report) {
@@ -49,10 +50,13 @@ LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* 
   visit_layer(Reader(layer.kind, &entry.node), layer);
   const auto base = [&](std::string_view key) { return child(quant, key); };
   if (layer.kind == "quantize" && sound(quant, "activations"))
-    layer.quant = resolve_quantizer({&entry.node, base("activations"), concat(path, ".quantize"), entry.key_mark, false}, report);
+    layer.quant =
+        resolve_quantizer({&entry.node, base("activations"), concat(path, ".quantize"), entry.key_mark, false}, report);
   if (layer.kind == "linear" && sound(quant, "weights")) {
     const Entry* own = entry.node.find("weights");
-    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(path, ".linear.weights"), own ? own->key_mark : entry.key_mark, true}, report);
+    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(path, ".linear.weights"),
+                                     own ? own->key_mark : entry.key_mark, true},
+                                    report);
   }
   return layer;
 }
@@ -70,16 +74,25 @@ void bind_layers(const Node& root, RunConfig& config, Report& report) {
 void bind_quant(const Node& root, RunConfig& config, Report& report) {
   const Node* quant = root.child("quant");
   if (!sound(&root, "quant") && !quant) return;
-  if (const Entry* weights = quant ? quant->find("weights") : nullptr)
-    config.quant.weights = resolve_quantizer({&weights->node, nullptr, "quant.weights", weights->key_mark, true}, report);
-  if (const Entry* activations = quant ? quant->find("activations") : nullptr)
-    config.quant.activations = resolve_quantizer({&activations->node, nullptr, "quant.activations", activations->key_mark, false}, report);
+  const auto given = [&](std::string_view key) {
+    const Entry* entry = quant ? quant->find(key) : nullptr;
+    return entry && !entry->node.bad ? entry : nullptr;
+  };
+  if (const Entry* weights = given("weights"))
+    config.quant.weights =
+        resolve_quantizer({&weights->node, nullptr, "quant.weights", weights->key_mark, true}, report);
+  if (const Entry* activations = given("activations"))
+    config.quant.activations =
+        resolve_quantizer({&activations->node, nullptr, "quant.activations", activations->key_mark, false}, report);
   Reader("quant", quant)("requantize_every", config.quant.requantize_every);
 }
 
-std::string absolute_text(const std::filesystem::path& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+std::string absolute_text(const std::filesystem::path& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
 
-// data.root, else $BITGRAD_DATA, else the config's folder. A relative root starts at the config's folder, on the command line at the current one.
+// data.root, else $BITGRAD_DATA, else the config's folder. A relative root starts at the config's folder, on the
+// command line at the current one.
 std::string data_root(const Node* data, const std::string& name) {
   const std::filesystem::path folder = std::filesystem::path(name).parent_path();
   const Node* node = child(data, "root");

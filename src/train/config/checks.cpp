@@ -1,4 +1,5 @@
-// Contradictions between keys. Each check is silent when one of its keys is wrong already or was probably meant by an unknown key.
+// Contradictions between keys. Each check is silent when one of its keys is wrong already or was probably meant by an
+// unknown key.
 #include <algorithm>
 
 #include "train/config/bind.h"
@@ -53,22 +54,27 @@ class Checks {
   }
 
   bool batch_is_good() const {
-    return sound_path("batch.global") && sound_path("batch.micro") && config_.batch.micro > 0 && config_.batch.global % config_.batch.micro == 0;
+    return sound_path("batch.global") && sound_path("batch.micro") && config_.batch.micro > 0 &&
+           config_.batch.global % config_.batch.micro == 0;
   }
   void batch() {
     if (!sound_path("batch.global") || !sound_path("batch.micro") || batch_is_good()) return;
     const auto [global, micro] = config_.batch;
-    contradiction({"batch.global", "batch.micro"}, concat("batch.global (", global, ") is not a multiple of batch.micro (", micro, "); nearest: ", neighbours(global, micro)));
+    contradiction({"batch.global", "batch.micro"},
+                  concat("batch.global (", global, ") is not a multiple of batch.micro (", micro,
+                         "); nearest: ", neighbours(global, micro)));
   }
   void requantize() {
     if (!batch_is_good() || !sound_path("quant.requantize_every")) return;
     const int64_t a = config_.batch.accumulate(), n = config_.quant.requantize_every;
     if (n % a != 0)
       contradiction({"quant.requantize_every", "batch.global"},
-                    concat("quant.requantize_every (", n, ") is not a multiple of A = batch.global / batch.micro = ", a, "; nearest: ", neighbours(n, a)));
+                    concat("quant.requantize_every (", n, ") is not a multiple of A = batch.global / batch.micro = ", a,
+                           "; nearest: ", neighbours(n, a)));
   }
   void affine() {
-    if (sound_path("data.affine") && config_.data.affine[0] == 0.0) contradiction({"data.affine"}, "data.affine: a factor of 0 makes all pixels equal");
+    if (sound_path("data.affine") && config_.data.affine[0] == 0.0)
+      contradiction({"data.affine"}, "data.affine: a factor of 0 makes all pixels equal");
   }
 
   static bool at_least(const Quantity& a, const Quantity& b) { return a.unit == b.unit && a.value >= b.value; }
@@ -76,10 +82,12 @@ class Checks {
     if (!sound_path("schedule.warmup") || !sound_path("train.stop") || !find("train.stop")) return;
     const Quantity &warmup = config_.schedule.warmup, &stop = config_.train.stop;
     if (warmup.value > 0 && at_least(warmup, stop))
-      contradiction({"schedule.warmup", "train.stop"}, concat("schedule.warmup (", warmup, ") is not shorter than train.stop (", stop, ')'));
+      contradiction({"schedule.warmup", "train.stop"},
+                    concat("schedule.warmup (", warmup, ") is not shorter than train.stop (", stop, ')'));
   }
   void momentum() {
-    if (config_.optim.nesterov && config_.optim.name == "sgd" && sound_path("optim.momentum") && config_.optim.momentum == 0.0)
+    if (config_.optim.nesterov && config_.optim.name == "sgd" && sound_path("optim.momentum") &&
+        config_.optim.momentum == 0.0)
       contradiction({"optim.nesterov", "optim.momentum"}, "optim.nesterov needs optim.momentum above 0");
   }
   void evaluation() {
@@ -91,14 +99,22 @@ class Checks {
   void last_layer() {
     const Node* layers = find("model.layers");
     if (!layers || !sound_path("model.layers") || config_.layers.size() != layers->items.size()) return;
-    const auto is_norm = [](const LayerConfig& layer) { return layer.kind == "batch_norm" || layer.kind == "tensor_norm"; };
+    const auto is_norm = [](const LayerConfig& layer) {
+      return layer.kind == "batch_norm" || layer.kind == "tensor_norm";
+    };
     const auto last = std::find_if_not(config_.layers.rbegin(), config_.layers.rend(), is_norm);
-    if (last == config_.layers.rend() || std::none_of(config_.layers.begin(), config_.layers.end(), [](const LayerConfig& l) { return l.kind == "linear"; })) {
-      contradiction({"model.layers"}, "model.layers: there is no linear layer; the last one makes the scores of the classes");
+    if (last == config_.layers.rend() || std::none_of(config_.layers.begin(), config_.layers.end(),
+                                                      [](const LayerConfig& l) { return l.kind == "linear"; })) {
+      contradiction({"model.layers"},
+                    "model.layers: there is no linear layer; the last one makes the scores of the classes");
       return;
     }
     if (last->kind != "linear")
-      report_.error(last->mark, concat("model.layers: the output must come from a linear layer, with nothing but norms after it; got ", last->kind, " after the last one"), last->kind.size());
+      report_.error(
+          last->mark,
+          concat("model.layers: the output must come from a linear layer, with nothing but norms after it; got ",
+                 last->kind, " after the last one"),
+          last->kind.size());
   }
 
   const Node& root_;

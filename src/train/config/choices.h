@@ -1,4 +1,5 @@
-// Allowed values that come from lists elsewhere, one function each: the only place where the configuration meets those lists.
+// Allowed values that come from lists elsewhere, one function each: the only place where the configuration meets those
+// lists.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace bitgrad::config::choices {
 
 using Names = std::vector<std::string>;
 
-Names weight_dtypes();      // what a weight may be held in: all packed dtypes, fp32, bf16
+Names weight_dtypes();      // what a weight may be held in: all packed dtypes, fp32
 Names activation_dtypes();  // what activations may be quantized to: all packed dtypes
 Names gradient_dtypes();
 Names schemes();

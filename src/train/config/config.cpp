@@ -1,4 +1,5 @@
-// The steps of reading: bytes, YAML, overrides, schema, fields, contradictions; then one report of everything that is wrong.
+// The steps of reading: bytes, YAML, overrides, schema, fields, contradictions; then one report of everything that is
+// wrong.
 #include "bitgrad/train/config.h"
 
 #include "bitgrad/base/file.h"
@@ -38,7 +39,8 @@ ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std:
   const config::SourceText source(config.origin.text, 0);
   config::Report report(config.origin.name, source);
   int number = 0;
-  for (const std::string& argument : config.origin.overrides) report.add_argument(config::SourceText(argument, ++number));
+  for (const std::string& argument : config.origin.overrides)
+    report.add_argument(config::SourceText(argument, ++number));
   report.error(mark, message);
   try {
     report.throw_if_any();

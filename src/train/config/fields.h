@@ -1,5 +1,5 @@
-// Which field holds which key: one function per group of keys.inc, called with a reader or a writer as v(key, field). A test holds these names
-// and those of keys.inc together.
+// Which field holds which key: one function per group of keys.inc, called with a reader or a writer as v(key, field). A
+// test holds these names and those of keys.inc together.
 #pragma once
 
 #include "bitgrad/train/config.h"

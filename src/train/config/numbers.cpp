@@ -50,13 +50,15 @@ NumberResult parse_whole(std::string_view text, int64_t& value) {
   skip_sign(s);
   if (leading_zero(s) || skip_digits(s) == 0 || !s.empty()) return NumberResult::kNotANumber;
   text = without_plus(text);
-  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc() ? NumberResult::kOk : NumberResult::kTooLarge;
+  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc() ? NumberResult::kOk
+                                                                                          : NumberResult::kTooLarge;
 }
 
 NumberResult parse_decimal(std::string_view text, double& value) {
   if (!is_decimal(text)) return NumberResult::kNotANumber;
   text = without_plus(text);
-  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc() ? NumberResult::kOk : NumberResult::kTooLarge;
+  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc() ? NumberResult::kOk
+                                                                                          : NumberResult::kTooLarge;
 }
 
 std::string number_text(double value) {
@@ -72,8 +74,11 @@ std::string_view trimmed(std::string_view text) {
 }
 
 bool is_name(std::string_view text) {
-  const auto ok = [](char c) { return digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '-'; };
-  return !text.empty() && text.size() <= 64 && text[0] != '.' && text[0] != '-' && std::all_of(text.begin(), text.end(), ok);
+  const auto ok = [](char c) {
+    return digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '-';
+  };
+  return !text.empty() && text.size() <= 64 && text[0] != '.' && text[0] != '-' &&
+         std::all_of(text.begin(), text.end(), ok);
 }
 
 }  // namespace bitgrad::config

@@ -13,8 +13,8 @@ enum class NumberResult : uint8_t { kOk, kNotANumber, kTooLarge };
 
 // [+-] digits, no leading zeros.
 NumberResult parse_whole(std::string_view text, int64_t& value);
-// [+-] digits [. digits] [e [+-] digits], digits on at least one side of the point, no leading zeros. kTooLarge: not a finite double, or
-// so small that it would become 0.
+// [+-] digits [. digits] [e [+-] digits], digits on at least one side of the point, no leading zeros. kTooLarge: not a
+// finite double, or so small that it would become 0.
 NumberResult parse_decimal(std::string_view text, double& value);
 // The shortest text that reads back to the same double.
 std::string number_text(double value);

@@ -9,7 +9,8 @@
 namespace bitgrad::config {
 namespace {
 
-// Nodes under a value that an argument set have marks of that argument already (read_yaml); what leads to it gets them here.
+// Nodes under a value that an argument set have marks of that argument already (read_yaml); what leads to it gets them
+// here.
 class Override {
  public:
   Override(int argument, std::string_view path, size_t path_begin, const SourceText& text, Report& report)
@@ -31,7 +32,8 @@ class Override {
       if (!entry) return error(concat("'", path_, "' is not set in the file, so there is nothing to take back"));
       node = &entry->node;
     }
-    if (!node->find(parts_.back())) return error(concat("'", path_, "' is not set in the file, so there is nothing to take back"));
+    if (!node->find(parts_.back()))
+      return error(concat("'", path_, "' is not set in the file, so there is nothing to take back"));
     const KeySpec* spec = spec_of_path();
     if (spec && spec->required()) return error(concat("'", path_, "' is required and has no default"));
     std::erase_if(node->entries, [&](const Entry& entry) { return entry.key == parts_.back(); });
@@ -65,7 +67,10 @@ class Override {
       int64_t index = 0;
       const bool whole = parse_whole(part, index) == NumberResult::kOk;
       if (whole && index >= 0 && index < static_cast<int64_t>(node.items.size())) return &node.items[index];
-      report_.error(mark(i), concat("'", prefix(i), "' is a list of ", node.items.size(), " items, numbered from 0; got item '", part, "'"), part.size());
+      report_.error(mark(i),
+                    concat("'", prefix(i), "' is a list of ", node.items.size(), " items, numbered from 0; got item '",
+                           part, "'"),
+                    part.size());
       return nullptr;
     }
     if (node.kind == Node::Kind::kNull) {
@@ -73,7 +78,9 @@ class Override {
       node.mark = mark(i);
     }
     if (node.kind == Node::Kind::kScalar) {
-      report_.error(mark(i), concat("'", prefix(i), "' is ", describe(node), ", which has no keys; got key '", part, "'"), part.size());
+      report_.error(mark(i),
+                    concat("'", prefix(i), "' is ", describe(node), ", which has no keys; got key '", part, "'"),
+                    part.size());
       return nullptr;
     }
     Entry* entry = node.find(part);
@@ -97,7 +104,8 @@ class Override {
 
 // A path that goes deeper than a file may would make a tree that nothing else bounds.
 bool good_path(std::string_view path) {
-  return path.size() <= 256 && std::count(path.begin(), path.end(), '.') < kMaxDepth && !path.empty() && path.front() != '.' && path.back() != '.' && path.find("..") == std::string_view::npos;
+  return path.size() <= 256 && std::count(path.begin(), path.end(), '.') < kMaxDepth && !path.empty() &&
+         path.front() != '.' && path.back() != '.' && path.find("..") == std::string_view::npos;
 }
 
 void apply_one(Node& root, const std::string& argument, int number, Report& report) {
@@ -110,8 +118,11 @@ void apply_one(Node& root, const std::string& argument, int number, Report& repo
   const std::vector<ConfigDiagnostic> bad = text.bad_bytes();
   if (!bad.empty()) return report.add(bad.front());
   if (argument.find('\n') != std::string::npos) return fail_at("the argument holds a line end");
-  const std::string_view path = std::string_view(argument).substr(path_begin, equals == std::string::npos ? std::string::npos : equals);
-  if ((!back && equals == std::string::npos) || !good_path(path)) return fail_at("expected key=value or ~key, such as optim.lr=0.01, model.layers.0.dropout.p=0.1 or data.affine=[2,-1]");
+  const std::string_view path =
+      std::string_view(argument).substr(path_begin, equals == std::string::npos ? std::string::npos : equals);
+  if ((!back && equals == std::string::npos) || !good_path(path))
+    return fail_at(
+        "expected key=value or ~key, such as optim.lr=0.01, model.layers.0.dropout.p=0.1 or data.affine=[2,-1]");
   Override change(number, path, path_begin, text, report);
   if (back) return change.remove(root);
   Node value;

@@ -8,11 +8,14 @@
 namespace bitgrad::config {
 namespace {
 
-bool contains(const std::vector<std::string>& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 class Resolver {
  public:
-  Resolver(const QuantizerKeys& keys, Report& report) : keys_(keys), report_(report), group_(keys.weights ? "weights" : "activations") {}
+  Resolver(const QuantizerKeys& keys, Report& report)
+      : keys_(keys), report_(report), group_(keys.weights ? "weights" : "activations") {}
 
   QuantConfig run() {
     QuantConfig c;
@@ -20,7 +23,9 @@ class Resolver {
     const Node* dtype = pick("dtype");
     if (!dtype && !keys_.weights) {
       const bool scheme_only = own("scheme") != nullptr;
-      error(scheme_only ? own("scheme")->mark : keys_.key_mark, concat(keys_.path, scheme_only ? ".scheme needs a dtype beside it" : " needs a dtype, its own or that of quant.activations"));
+      error(scheme_only ? own("scheme")->mark : keys_.key_mark,
+            concat(keys_.path, scheme_only ? ".scheme needs a dtype beside it"
+                                           : " needs a dtype, its own or that of quant.activations"));
       return c;
     }
     if (dtype) c.dtype = std::get<DType>(dtype->value);
@@ -42,20 +47,24 @@ class Resolver {
   }
   bool known(std::string_view key) const { return sound(keys_.own, key) && (own(key) || sound(keys_.base, key)); }
 
-  void error(SourceMark mark, std::string message, const Node* node = nullptr) { report_.error(mark, std::move(message), node ? node->length() : 1); }
+  void error(SourceMark mark, std::string message, const Node* node = nullptr) {
+    report_.error(mark, std::move(message), node ? node->length() : 1);
+  }
   // Blames the first node that stands in `own`; silent when none does.
   void contradiction(std::initializer_list<const Node*> nodes, const std::string& message) {
     std::vector<const Node*> mine;
     for (const Node* node : nodes)
       if (node && is_own(node)) mine.push_back(node);
     if (mine.empty()) return;
-    const auto argument = std::find_if(mine.begin(), mine.end(), [](const Node* node) { return node->mark.argument > 0; });
+    const auto argument =
+        std::find_if(mine.begin(), mine.end(), [](const Node* node) { return node->mark.argument > 0; });
     const Node* node = argument == mine.end() ? mine.front() : *argument;
     error(node->mark, concat(keys_.path, ": ", message), node);
   }
   bool is_own(const Node* node) const {
     if (!keys_.own) return false;
-    return std::any_of(keys_.own->entries.begin(), keys_.own->entries.end(), [&](const Entry& e) { return &e.node == node; });
+    return std::any_of(keys_.own->entries.begin(), keys_.own->entries.end(),
+                       [&](const Entry& e) { return &e.node == node; });
   }
   template <typename T>
   void set(T& field, std::string_view key) const {
@@ -76,7 +85,8 @@ class Resolver {
   void refuse_low_bit_keys(const QuantConfig& c) {
     for (const char* key : {"scheme", "alpha", "granularity", "rounding", "ste", "scale", "offset"}) {
       const bool given = own("dtype") || inherited("dtype");
-      contradiction({own(key)}, concat(key, " is for low-bit dtypes, ", given ? "" : "no dtype is given, so it is ", given ? "dtype is " : "", c.dtype.name()));
+      contradiction({own(key)}, concat(key, " is for low-bit dtypes, ", given ? "" : "no dtype is given, so it is ",
+                                       given ? "dtype is " : "", c.dtype.name()));
     }
   }
 
@@ -104,12 +114,16 @@ class Resolver {
 
   std::string misfit(const std::string& scheme, DType dtype, const std::vector<std::string>& fitting) const {
     const DTypeInfo& info = dtype.info();
-    if (keys_.weights && info.kind == DTypeKind::kUint && info.bits == 1 && (scheme == "symmetric" || scheme == "symmetric_no_clip" || scheme == "absmax" || scheme == "affine"))
-      return concat("scheme ", scheme, " on ", info.name, " weights loses them (every code would be the same); use scheme step or minmax_offset, or dtype bint1 with scheme binary");
+    if (keys_.weights && info.kind == DTypeKind::kUint && info.bits == 1 &&
+        (scheme == "symmetric" || scheme == "symmetric_no_clip" || scheme == "absmax" || scheme == "affine"))
+      return concat("scheme ", scheme, " on ", info.name,
+                    " weights loses them (every code would be the same); use scheme step or minmax_offset, or dtype "
+                    "bint1 with scheme binary");
     std::vector<std::string> dtypes;
     for (DType other : all_dtypes())
       if (contains(choices::schemes_for(other, keys_.weights), scheme)) dtypes.push_back(other.name());
-    return concat("scheme ", scheme, " needs dtype ", join(dtypes, " or "), ", got ", info.name, "; ", info.name, " goes with ", join(fitting, " or "));
+    return concat("scheme ", scheme, " needs dtype ", join(dtypes, " or "), ", got ", info.name, "; ", info.name,
+                  " goes with ", join(fitting, " or "));
   }
 
   void pick_ste(QuantConfig& c) {
@@ -117,7 +131,12 @@ class Resolver {
     c.ste = node ? std::get<std::string>(node->value) : choices::default_ste(c.scheme);
     const std::vector<std::string> fitting = choices::schemes_of_ste(c.ste);
     if (fitting.empty() || contains(fitting, c.scheme)) return;
-    contradiction({own("ste"), own("scheme"), own("dtype")}, concat("ste ", c.ste, " goes with scheme ", join(fitting, " or "), ", not with ", c.scheme));
+    if (!own("ste")) {  // that of quant does not fit the layer's own scheme
+      c.ste = choices::default_ste(c.scheme);
+      return;
+    }
+    contradiction({own("ste")},
+                  concat("ste ", c.ste, " goes with scheme ", join(fitting, " or "), ", not with ", c.scheme));
   }
 
   // alpha is the scale of scheme binary and says its granularity.
@@ -127,14 +146,19 @@ class Resolver {
     const std::string wanted = alpha ? std::get<std::string>(alpha->value) : "none";
     if (granularity) c.granularity = std::get<Granularity>(granularity->value);
     if (c.scheme != "binary") {
-      if (wanted != "none") contradiction({own("alpha")}, concat("alpha is the scale of scheme binary, the scheme is ", c.scheme));
+      if (wanted != "none")
+        contradiction({own("alpha")}, concat("alpha is the scale of scheme binary, the scheme is ", c.scheme));
       return;
     }
     c.alpha = wanted;
     const bool channel = wanted == "channel";
-    if (channel && !keys_.weights) contradiction({own("alpha")}, "alpha channel is for weights; activations take none or tensor");
+    if (channel && !keys_.weights)
+      contradiction({own("alpha")}, "alpha channel is for weights; activations take none or tensor");
     const bool clash = granularity && (c.granularity.kind == Granularity::kChannel) != channel;
-    if (clash && own("granularity")) contradiction({own("alpha"), own("granularity")}, concat("alpha ", wanted, " and granularity ", channel ? "tensor" : "channel", " contradict each other; leave granularity out or write the same"));
+    if (clash && own("granularity"))
+      contradiction({own("alpha"), own("granularity")},
+                    concat("alpha ", wanted, " and granularity ", channel ? "tensor" : "channel",
+                           " contradict each other; leave granularity out or write the same"));
     c.granularity = channel ? Granularity::channel(0) : Granularity::tensor();
   }
 
@@ -147,7 +171,8 @@ class Resolver {
       set(c.offset, "offset");
       return;
     }
-    for (const char* key : {"scale", "offset"}) contradiction({own(key)}, concat(key, " goes with scheme fixed, the scheme is ", c.scheme));
+    for (const char* key : {"scale", "offset"})
+      contradiction({own(key)}, concat(key, " goes with scheme fixed, the scheme is ", c.scheme));
   }
 
   const QuantizerKeys& keys_;

@@ -1,4 +1,5 @@
-// Merges the keys of a quantizer: a layer's own over those of `quant:` over the defaults, and checks that they go together.
+// Merges the keys of a quantizer: a layer's own over those of `quant:` over the defaults, and checks that they go
+// together.
 #pragma once
 
 #include "train/config/validate.h"
@@ -14,8 +15,8 @@ struct QuantizerKeys {
   bool weights = true;
 };
 
-// The resolved quantizer. Contradictions are reported where a key of `own` takes part; those within `base` alone are reported when base is
-// resolved itself. Says nothing about keys that are wrong already.
+// The resolved quantizer. Contradictions are reported where a key of `own` takes part; those within `base` alone are
+// reported when base is resolved itself. Says nothing about keys that are wrong already.
 QuantConfig resolve_quantizer(const QuantizerKeys& keys, Report& report);
 
 }  // namespace bitgrad::config

@@ -14,7 +14,8 @@ using config::KeySpec;
 std::string values_of(const KeySpec& spec) {
   if (spec.type == &config::kMap) return concat("map: see `", spec.detail, '`');
   if (spec.type == &config::kLayers) return "list of layers: see `layer`";
-  if (spec.type == &config::kDType && spec.key == "dtype") return spec.group == "weights" ? "a packed dtype, fp32 or bf16" : "a packed dtype";
+  if (spec.type == &config::kDType && spec.key == "dtype")
+    return spec.group == "weights" ? "a packed dtype or fp32" : "a packed dtype";
   return spec.type->expects(spec);
 }
 
@@ -38,12 +39,16 @@ std::string config_reference() {
   for (const KeySpec& spec : config::all_keys())
     if (std::find(groups.begin(), groups.end(), spec.group) == groups.end()) groups.emplace_back(spec.group);
   for (const std::string& group : groups) {
-    out << "### " << (group.empty() ? "top level" : "`" + group + "`") << "\n\n| key | value | default | with | meaning |\n|---|---|---|---|---|\n";
+    out << "### " << (group.empty() ? "top level" : "`" + group + "`")
+        << "\n\n| key | value | default | with | meaning |\n|---|---|---|---|---|\n";
     for (const KeySpec& spec : config::all_keys()) {
       if (spec.group != group) continue;
       const std::string_view selector = config::selector_of(group);
-      const std::string with = spec.when.empty() ? "" : concat(selector.empty() ? "scheme" : selector, ' ', config::join(config::split(spec.when, ',')));
-      out << "| `" << spec.key << "` | " << escaped(values_of(spec)) << " | " << standard_of(spec) << " | " << with << " | " << escaped(std::string(spec.doc)) << " |\n";
+      const std::string with = spec.when.empty() ? ""
+                                                 : concat(selector.empty() ? "scheme" : selector, ' ',
+                                                          config::join(config::split(spec.when, ',')));
+      out << "| `" << spec.key << "` | " << escaped(values_of(spec)) << " | " << standard_of(spec) << " | " << with
+          << " | " << escaped(std::string(spec.doc)) << " |\n";
     }
     out << '\n';
   }

@@ -8,36 +8,34 @@
 namespace bitgrad::config {
 namespace {
 
-constexpr size_t kWindow = 150;  // characters of a source line that a report shows
+constexpr size_t kWindow = 150;  // bytes of a source line that a report shows
 
-std::vector<std::string_view> characters(std::string_view s) {
-  std::vector<std::string_view> out;
-  for (size_t i = 0; i < s.size();) {
-    size_t end = i + 1;
-    while (end < s.size() && (s[end] & 0xC0) == 0x80) ++end;
-    out.push_back(s.substr(i, end - i));
-    i = end;
+bool starts_character(char c) { return (c & 0xC0) != 0x80; }
+
+// Appends the characters of `s` with control bytes made visible; returns how many characters there are.
+size_t append_printable(std::string_view s, std::string& out) {
+  size_t count = 0;
+  for (char c : s) {
+    const uint8_t byte = static_cast<uint8_t>(c);
+    out += c == '\t' ? ' ' : (byte < 0x20 || byte == 0x7F ? '?' : c);
+    if (starts_character(c)) ++count;
   }
-  return out;
+  return count;
 }
 
-// The part of a line around column `col` (from 1), and the caret line below it.
-std::pair<std::string, std::string> excerpt(std::string_view line, int col, size_t length) {
-  const std::vector<std::string_view> all = characters(line);
-  const size_t at = std::min(static_cast<size_t>(col - 1), all.size());
-  const size_t begin = all.size() <= kWindow || at < kWindow / 2 ? 0 : at - kWindow / 2;
-  const size_t end = std::min(all.size(), begin + kWindow);
-  std::string text = begin > 0 ? "..." : "", carets = begin > 0 ? "   " : "";
-  for (size_t i = begin; i < end; ++i) {
-    const uint8_t c = static_cast<uint8_t>(all[i][0]);
-    const bool printable = c >= 0x20 && c != 0x7F && (c < 0x80 || all[i].size() > 1);
-    text += printable ? all[i] : (c == '\t' ? " " : "?");
-    if (i < at) carets += ' ';
-  }
-  if (end < all.size()) text += "...";
-  const size_t room = end > at ? end - at : 1;
-  carets += '^' + std::string(std::min(std::max<size_t>(length, 1), room) - 1, '~');
-  return {text, carets};
+// The part of a line around byte `at`, and the caret line below it. Long lines are cut at both ends.
+std::pair<std::string, std::string> excerpt(std::string_view line, size_t at, size_t length) {
+  at = std::min(at, line.size());
+  size_t begin = line.size() <= kWindow || at < kWindow / 2 ? 0 : at - kWindow / 2;
+  size_t end = std::min(line.size(), begin + kWindow);
+  while (begin < at && !starts_character(line[begin])) ++begin;
+  while (end > at && end < line.size() && !starts_character(line[end])) --end;
+  std::string text = begin > 0 ? "..." : "";
+  const size_t before = text.size() + append_printable(line.substr(begin, at - begin), text);
+  const size_t after = append_printable(line.substr(at, end - at), text);
+  if (end < line.size()) text += "...";
+  return {text, std::string(before, ' ') + '^' +
+                    std::string(std::clamp<size_t>(length, 1, std::max<size_t>(after, 1)) - 1, '~')};
 }
 
 }  // namespace
@@ -48,7 +46,8 @@ void Report::error(SourceMark mark, std::string message, size_t length) {
 
 std::string Report::render(const Finding& finding) const {
   const SourceMark& mark = finding.diagnostic.mark;
-  const auto [text, carets] = excerpt(source(mark.argument).line(mark.line - 1), mark.col, finding.length);
+  const SourceText& text_of = source(mark.argument);
+  const auto [text, carets] = excerpt(text_of.line(mark.line - 1), text_of.byte_column(mark), finding.length);
   std::ostringstream out;
   std::string margin;
   if (mark.argument == 0) {

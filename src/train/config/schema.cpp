@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "bitgrad/base/text.h"
 #include "train/config/choices.h"
@@ -11,7 +12,8 @@ namespace bitgrad::config {
 namespace {
 
 const KeySpec kKeys[] = {
-#define BITGRAD_CONFIG_KEY(group, key, type, detail, standard, when, choices, doc) {group, key, &type, detail, standard, when, choices, doc},
+#define BITGRAD_CONFIG_KEY(group, key, type, detail, standard, when, choices, doc) \
+  {group, key, &type, detail, standard, when, choices, doc},
 #include "train/config/keys.inc"
 #undef BITGRAD_CONFIG_KEY
 };
@@ -33,9 +35,13 @@ bool KeySpec::applies(std::string_view selected) const {
 std::span<const KeySpec> all_keys() { return kKeys; }
 
 const KeySpec* find_key(std::string_view group, std::string_view key) {
-  for (const KeySpec& spec : kKeys)
-    if (spec.group == group && spec.key == key) return &spec;
-  return nullptr;
+  static const auto index = [] {
+    std::map<std::pair<std::string_view, std::string_view>, const KeySpec*> map;
+    for (const KeySpec& spec : kKeys) map.emplace(std::pair(spec.group, spec.key), &spec);
+    return map;
+  }();
+  const auto found = index.find({group, key});
+  return found == index.end() ? nullptr : found->second;
 }
 
 std::vector<std::string> keys_of(std::string_view group) {
@@ -51,16 +57,29 @@ std::string_view selector_of(std::string_view group) {
   return {};
 }
 
-Value default_value(const KeySpec& spec) {
-  ensure(spec.has_default() && spec.type->read, "config", "no default for ", spec.group, '.', spec.key);
+namespace {
+
+Value read_default(const KeySpec& spec) {
+  if (!spec.has_default() || !spec.type->read) return {};
   const SourceText text(spec.standard, 0);
   Report report("default", text);
   Node node;
   Value value;
   ensure(read_yaml(text, report, node), "config", "bad default '", spec.standard, '\'');
   const std::string wrong = spec.type->read(spec, node, value);
-  ensure(wrong.empty(), "config", spec.group, '.', spec.key, ": ", wrong);
+  ensure(wrong.empty(), "config", "default of ", spec.group, '.', spec.key, ": ", wrong);
   return value;
+}
+
+}  // namespace
+
+const Value& default_value(const KeySpec& spec) {
+  static const std::vector<Value> defaults = [] {
+    std::vector<Value> values;
+    for (const KeySpec& s : kKeys) values.push_back(read_default(s));
+    return values;
+  }();
+  return defaults[static_cast<size_t>(&spec - kKeys)];
 }
 
 Range parse_range(std::string_view text) {
@@ -108,6 +127,8 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-std::string path_of(std::string_view group_path, std::string_view key) { return group_path.empty() ? std::string(key) : concat(group_path, '.', key); }
+std::string path_of(std::string_view group_path, std::string_view key) {
+  return group_path.empty() ? std::string(key) : concat(group_path, '.', key);
+}
 
 }  // namespace bitgrad::config

@@ -18,7 +18,8 @@ struct ValueType {
   std::string_view name;
   // What is expected: "a whole number in [1, 64]".
   std::string (*expects)(const KeySpec& spec);
-  // Returns an empty text and sets `value`, or says what is wrong ("got ..., expected ..."). nullptr: a map or list of layers.
+  // Returns an empty text and sets `value`, or says what is wrong ("got ..., expected ..."). nullptr: a map or list of
+  // layers.
   std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
   // Values of the right type but out of range, and of the wrong type: YAML texts for the negative tests.
   std::vector<std::string> (*out_of_range)(const KeySpec& spec);
@@ -29,8 +30,8 @@ struct ValueType {
 #undef BITGRAD_VALUE_TYPE
 
 // One key. `detail`: the range of a number, the units of a quantity, the group that a map opens.
-// `standard`: "!" required; "" optional, absent without a default; "=x" computed (x says how); else the default as YAML.
-// `when`: the values of the group's selector (format, name) under which the key exists, by comma; empty: always.
+// `standard`: "!" required; "" optional, absent without a default; "=x" computed (x says how); else the default as
+// YAML. `when`: the values of the group's selector (format, name) under which the key exists, by comma; empty: always.
 struct KeySpec {
   std::string_view group, key;
   const ValueType* type;
@@ -49,8 +50,8 @@ const KeySpec* find_key(std::string_view group, std::string_view key);
 std::vector<std::string> keys_of(std::string_view group);
 // The key of a group whose value decides which others exist ("optim" -> "name"), or empty.
 std::string_view selector_of(std::string_view group);
-// The default of a key, read by its type.
-Value default_value(const KeySpec& spec);
+// The default of a key, read by its type; monostate when it has none. `spec` is one of all_keys().
+const Value& default_value(const KeySpec& spec);
 
 struct Range {
   double lo, hi;
@@ -59,7 +60,8 @@ struct Range {
 };
 Range parse_range(std::string_view text);  // "(0, 1]"
 
-// The nearest of `names` by edit distance with transpositions, if it is near enough to be meant (at most a third of the word, at least 1); else "".
+// The nearest of `names` by edit distance with transpositions, if it is near enough to be meant (at most a third of the
+// word, at least 1); else "".
 std::string nearest(std::string_view word, const std::vector<std::string>& names);
 std::string join(const std::vector<std::string>& names, std::string_view separator = ", ");
 std::vector<std::string> split(std::string_view text, char separator);

@@ -13,10 +13,10 @@ inline constexpr size_t kMaxBytes = size_t{1} << 20;        // of a file or argu
 inline constexpr size_t kMaxScalarBytes = size_t{1} << 16;  // of one value or key
 inline constexpr int kMaxDepth = 32;
 inline constexpr int64_t kMaxNodes = 100'000;
-inline constexpr size_t kMaxReported = 200;                 // findings that a report prints; a last line counts the others
+inline constexpr size_t kMaxReported = 200;  // findings that a report prints; a last line counts the others
 
-// Stands for a comma inside parentheses, so that `init: uniform(-1,1)` is one value in {...} too. Control bytes are refused in
-// texts, so it cannot occur otherwise.
+// Stands for a comma inside parentheses, so that `init: uniform(-1,1)` is one value in {...} too. Control bytes are
+// refused in texts, so it cannot occur otherwise.
 inline constexpr char kProtectedComma = '\x01';
 
 // One text, as lines. Columns count characters (UTF-8 code points).
@@ -25,24 +25,32 @@ class SourceText {
   // argument 0: a file of this name. N: the N-th argument, whose value starts at byte `value_begin`.
   SourceText(std::string_view text, int argument, size_t value_begin = 0);
 
-  // The text for the YAML parser: no BOM, LF only, commas in parentheses protected, what precedes an argument's value blanked. Same positions.
+  // The text for the YAML parser: no BOM, LF only, commas in parentheses protected, what precedes an argument's value
+  // blanked. Same positions.
   const std::string& prepared() const { return prepared_; }
   // 1-based mark of a byte column of a line, both from 0; past the end is clamped.
   SourceMark mark(int line, int byte_column) const;
+  // Byte column of a mark's column, from 0.
+  size_t byte_column(SourceMark mark) const;
   char byte_at(int line, int byte_column) const;  // 0 past the end
-  std::string_view line(int number) const;        // from 0, without its end
+  // For a quote at this place: whether the text closes it.
+  bool quote_is_closed(int line, int byte_column) const;
+  // Whether nothing but blanks and line ends follows.
+  bool ends_after(int line, int byte_column) const;
+  std::string_view line(int number) const;  // from 0, without its end
   int line_count() const { return static_cast<int>(line_starts_.size()); }
-  // First byte that no configuration may hold: bad UTF-8, NUL and other control characters, a tab as indentation, too long.
-  // Empty when there is none.
+  // First byte that no configuration may hold: bad UTF-8, NUL and other control characters, a tab as indentation, too
+  // long. Empty when there is none.
   std::vector<ConfigDiagnostic> bad_bytes() const;
 
  private:
   void protect_commas();
   int argument_;
-  std::string text_;      // no BOM, LF only
+  std::string text_;  // no BOM, LF only
   std::string prepared_;
-  std::string refusal_;   // of the whole text
+  std::string refusal_;  // of the whole text
   std::vector<size_t> line_starts_;
+  std::vector<uint32_t> characters_before_;  // per byte and for the end: characters of the text that start before it
 };
 
 // Collects findings and renders them.

@@ -1,4 +1,5 @@
-// A configuration as a tree with a mark for each key and each value. Made by yaml.cpp, changed by overrides, filled in by validate.
+// A configuration as a tree with a mark for each key and each value. Made by yaml.cpp, changed by overrides, filled in
+// by validate.
 #pragma once
 
 #include <array>
@@ -14,8 +15,8 @@
 namespace bitgrad::config {
 
 // A scalar (or pair) as its key's type reads it; monostate: not read, or wrong.
-using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>, InitConfig, Granularity, DType,
-                           std::optional<double>, std::optional<int64_t>>;
+using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>,
+                           InitConfig, Granularity, DType, std::optional<double>, std::optional<int64_t>>;
 
 struct Entry;
 

@@ -19,14 +19,17 @@ class Validator {
   void check_map(Node& node, const Place& place) {
     if (node.kind == Node::Kind::kNull) node.kind = Node::Kind::kMap;  // `train:` with nothing below it
     std::map<std::string_view, const Entry*> first;
+    const std::vector<std::string> absent = absent_keys(node, place.group);
     for (Entry& entry : node.entries) {
       const auto [other, is_new] = first.emplace(entry.key, &entry);
       const KeySpec* spec = find_key(place.group, entry.key);
       if (!spec) {
-        unknown(node, entry, place);
+        unknown(node, entry, place, absent);
       } else if (!is_new) {
         const SourceMark at = other->second->key_mark;
-        report_.error(entry.key_mark, concat("duplicate key '", entry.key, "'; it is already set at ", at.line, ':', at.col), entry.key.size());
+        report_.error(entry.key_mark,
+                      concat("duplicate key '", entry.key, "'; it is already set at ", at.line, ':', at.col),
+                      entry.key.size());
       } else {
         check_value(entry, *spec, path_of(place.path, entry.key));
       }
@@ -44,7 +47,10 @@ class Validator {
       check_layers(node, path);
     } else if (spec.type->read) {
       std::string wrong = spec.type->read(spec, node, node.value);
-      if (!wrong.empty()) bad(node, concat(path, ": ", wrong));
+      if (!wrong.empty()) {
+        node.value = {};  // a reader may have left part of it
+        bad(node, concat(path, ": ", wrong));
+      }
     } else {
       bad(node, concat(path, ": got ", describe(node), ", expected ", spec.type->expects(spec)));
     }
@@ -56,41 +62,52 @@ class Validator {
       Node& item = list.items[i];
       const std::string item_path = concat(path, '.', i);
       if (item.kind != Node::Kind::kMap || item.entries.empty()) {
-        bad(item, concat(item_path, ": got ", describe(item), ", expected a layer: {kind: {...}} with kind one of ", join(keys_of("layer"))));
+        bad(item, concat(item_path, ": got ", describe(item), ", expected a layer: {kind: {...}} with kind one of ",
+                         join(keys_of("layer"))));
         list.bad = true;
         continue;
       }
       const size_t before = errors_;
       check_map(item, {"layer", item_path, item.mark});
       if (item.entries.size() > 1 && item.entries[1].key != item.entries[0].key && item.suspects.empty())
-        bad(item, item.entries[1].key_mark, concat(item_path, ": a layer has one kind, got ", item.entries[0].key, " and ", item.entries[1].key), item.entries[1].key.size());
+        bad(item, item.entries[1].key_mark,
+            concat(item_path, ": a layer has one kind, got ", item.entries[0].key, " and ", item.entries[1].key),
+            item.entries[1].key.size());
       if (errors_ > before || !item.suspects.empty()) item.bad = list.bad = true;
     }
   }
 
-  void unknown(Node& node, const Entry& entry, const Place& place) {
-    const std::vector<std::string> known = keys_of(place.group);
-    // A misspelt key is mostly one that is not there yet.
-    std::vector<std::string> absent;
-    for (const std::string& key : known)
-      if (!node.find(key)) absent.push_back(key);
-    std::string hint = nearest(entry.key, absent);
-    if (hint.empty()) hint = nearest(entry.key, known);
+  static std::vector<std::string> absent_keys(const Node& node, std::string_view group) {
+    std::vector<std::string> keys = keys_of(group);
+    std::erase_if(keys, [&](const std::string& key) { return node.find(key) != nullptr; });
+    return keys;
+  }
+
+  void unknown(Node& node, const Entry& entry, const Place& place, const std::vector<std::string>& absent) {
     const std::string shown = entry.key.size() > 60 ? entry.key.substr(0, 60) + "..." : entry.key;
-    std::string message = place.group == "layer" ? concat("unknown layer kind '", shown, '\'') : concat("unknown key '", shown, '\'');
+    std::string message = concat("unknown ", place.group == "layer" ? "layer kind '" : "key '", shown, '\'');
     if (!place.path.empty()) message += concat(" in '", place.path, '\'');
-    message += '.';
-    if (!hint.empty()) message += concat(" Did you mean '", hint, "'?");
-    if (hint.empty())
-      for (const KeySpec& spec : all_keys())
-        if (spec.key == entry.key && spec.group != "layer") {
-          message += concat(" '", spec.key, "' is a key of ", spec.group.empty() ? "the top level" : concat('\'', spec.group, '\''), '.');
-          break;
-        }
-    message += known.empty() ? " It takes no keys." : concat(" Known: ", join(known));
+    std::string hint;
+    if (errors_ < kMaxReported) {  // further ones are counted, not shown
+      const std::vector<std::string> known = keys_of(place.group);
+      // A misspelt key is mostly one that is not there yet.
+      hint = nearest(entry.key, absent);
+      if (hint.empty()) hint = nearest(entry.key, known);
+      message += hint.empty() ? concat('.', other_home(entry.key)) : concat(". Did you mean '", hint, "'?");
+      message += known.empty() ? " It takes no keys." : concat(" Known: ", join(known));
+    }
     report_.error(entry.key_mark, message, entry.key.size());
     node.suspects.insert(hint.empty() ? entry.key : hint);
     ++errors_;
+  }
+
+  // " 'lr' is a key of 'optim'." for a key that stands in the wrong map.
+  static std::string other_home(std::string_view key) {
+    for (const KeySpec& spec : all_keys())
+      if (spec.key == key && spec.group != "layer")
+        return concat(" '", key, "' is a key of ",
+                      spec.group.empty() ? "the top level" : concat('\'', spec.group, '\''), '.');
+    return {};
   }
 
   // Keys that exist only under other values of the selector. Returns the selected value, or "" when it is not known.
@@ -105,7 +122,10 @@ class Validator {
       const KeySpec* spec = find_key(place.group, other.key);
       if (!spec || spec->applies(selected)) continue;
       const SourceMark mark = blame({other.key_mark, entry ? entry->node.mark : other.key_mark});
-      report_.error(mark, concat(path_of(place.path, other.key), " goes with ", path_of(place.path, key), ' ', join(split(spec->when, ','), " or "), ", not with ", selected), other.key.size());
+      report_.error(mark,
+                    concat(path_of(place.path, other.key), " goes with ", path_of(place.path, key), ' ',
+                           join(split(spec->when, ','), " or "), ", not with ", selected),
+                    other.key.size());
       ++errors_;
     }
     return selected;
@@ -116,10 +136,12 @@ class Validator {
     for (const KeySpec& spec : all_keys()) {
       if (spec.group != place.group || (node && node->find(spec.key)) || !sound(node, spec.key)) continue;
       if (spec.required() && (spec.when.empty() || spec.applies(selected))) {
-        report_.error(place.key_mark, concat("missing required key '", path_of(place.path, spec.key), "': ", spec.type->expects(spec)));
+        report_.error(place.key_mark,
+                      concat("missing required key '", path_of(place.path, spec.key), "': ", spec.type->expects(spec)));
         ++errors_;
       }
-      if (spec.type == &kMap && spec.standard == "{}") report_missing(nullptr, {spec.detail, path_of(place.path, spec.key), place.key_mark}, "");
+      if (spec.type == &kMap && spec.standard == "{}")
+        report_missing(nullptr, {spec.detail, path_of(place.path, spec.key), place.key_mark}, "");
     }
   }
 
@@ -152,11 +174,14 @@ SourceMark blame(std::initializer_list<SourceMark> marks) {
 void validate(Node& root, Report& report) {
   const SourceMark top{0, 1, 1};
   if (root.kind != Node::Kind::kMap && root.kind != Node::Kind::kNull) {
-    report.error(root.mark, concat("got ", describe(root), ", expected a map with keys ", join(keys_of(""))), root.length());
+    report.error(root.mark, concat("got ", describe(root), ", expected a map with keys ", join(keys_of(""))),
+                 root.length());
     return;
   }
   if (root.kind == Node::Kind::kNull) {
-    report.error(top, "the configuration is empty; it needs at least version, data.train, model, optim.name, optim.lr and train.stop");
+    report.error(top,
+                 "the configuration is empty; it needs at least version, data.train, model, optim.name, optim.lr and "
+                 "train.stop");
     return;
   }
   Validator(report).check_map(root, {"", "", top});

@@ -1,4 +1,5 @@
-// Checks a tree against the registry: unknown, duplicate, missing, mistyped and out-of-range keys, and keys that do not go with their selector.
+// Checks a tree against the registry: unknown, duplicate, missing, mistyped and out-of-range keys, and keys that do not
+// go with their selector.
 #pragma once
 
 #include "train/config/schema.h"
@@ -8,7 +9,8 @@ namespace bitgrad::config {
 // Sets Node::value, bad and suspects all over the tree, and reports what is wrong.
 void validate(Node& root, Report& report);
 
-// Whether what stands at `key` of `map` (nullptr: an absent map), or its absence, can be relied on: neither wrong itself nor probably meant by an unknown key.
+// Whether what stands at `key` of `map` (nullptr: an absent map), or its absence, can be relied on: neither wrong
+// itself nor probably meant by an unknown key.
 bool sound(const Node* map, std::string_view key);
 // The mark to blame: the first on the command line, else the first.
 SourceMark blame(std::initializer_list<SourceMark> marks);

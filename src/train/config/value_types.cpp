@@ -1,12 +1,12 @@
-// The types of values: how each reads a scalar, and texts that each must refuse. Numbers are decimal; infinities, NaN, hexadecimal, octal and
-// digits with separators are refused, and a quoted scalar is text.
+// The types of values: how each reads a scalar, and texts that each must refuse. Numbers are decimal; infinities, NaN,
+// hexadecimal, octal and digits with separators are refused, and a quoted scalar is text.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "train/config/choices.h"
-#include "train/config/schema.h"
 #include "train/config/numbers.h"
+#include "train/config/schema.h"
 
 namespace bitgrad::config {
 namespace {
@@ -14,7 +14,9 @@ namespace {
 using Texts = std::vector<std::string>;
 
 std::string expects_map(const KeySpec& spec) { return concat("a map with keys ", join(keys_of(spec.detail))); }
-std::string expects_layers(const KeySpec&) { return concat("a list of layers, each {kind: {...}} with kind one of ", join(choices::layer_kinds())); }
+std::string expects_layers(const KeySpec&) {
+  return concat("a list of layers, each {kind: {...}} with kind one of ", join(choices::layer_kinds()));
+}
 std::string expects_int(const KeySpec& spec) { return concat("a whole number in ", spec.detail); }
 std::string expects_number(const KeySpec& spec) { return concat("a number in ", spec.detail); }
 std::string expects_number_or_none(const KeySpec& spec) { return concat("a number in ", spec.detail, " or none"); }
@@ -22,30 +24,42 @@ std::string expects_int_or_auto(const KeySpec& spec) { return concat("a whole nu
 std::string expects_pair(const KeySpec& spec) { return concat("a list of two numbers in ", spec.detail); }
 std::string expects_bool(const KeySpec&) { return "true or false"; }
 std::string expects_text(const KeySpec&) { return "a text"; }
-std::string expects_name(const KeySpec&) { return "a name of 1 to 64 letters, digits, '_', '-' or '.', not starting with '.' or '-'"; }
+std::string expects_name(const KeySpec&) {
+  return "a name of 1 to 64 letters, digits, '_', '-' or '.', not starting with '.' or '-'";
+}
 std::string expects_choice(const KeySpec& spec) { return concat("one of ", join(spec.choices())); }
 std::string expects_granularity(const KeySpec& spec) { return concat("one of ", spec.detail); }
 std::string expects_init(const KeySpec&) {
   Texts kinds;
-  for (const choices::InitKind& kind : choices::init_kinds()) kinds.push_back(concat(kind.name, kind.numbers == 2 ? "(a,b)" : ""));
+  for (const choices::InitKind& kind : choices::init_kinds())
+    kinds.push_back(concat(kind.name, kind.numbers == 2 ? "(a,b)" : kind.numbers == 1 ? "(a)" : ""));
   return concat("one of ", join(kinds));
 }
 // detail: "steps, epochs" or "steps, epochs; from 0".
-Texts units_of(const KeySpec& spec) { return split(spec.detail.starts_with("steps, epochs") ? "steps,epochs" : "steps", ','); }
+Texts units_of(const KeySpec& spec) {
+  return split(spec.detail.starts_with("steps, epochs") ? "steps,epochs" : "steps", ',');
+}
 int64_t least_of(const KeySpec& spec) { return spec.detail.ends_with("from 0") ? 0 : 1; }
 std::string expects_quantity(const KeySpec& spec) {
-  return concat("a whole number from ", least_of(spec), " and a unit (", join(units_of(spec), " or "), "), such as '40 ", units_of(spec).back(), '\'');
+  return concat("a whole number from ", least_of(spec), " and a unit (", join(units_of(spec), " or "),
+                "), such as '40 ", units_of(spec).back(), '\'');
 }
 
-std::string got(const KeySpec& spec, const Node& node) { return concat("got ", describe(node), ", expected ", spec.type->expects(spec)); }
-std::string out_of(const KeySpec& spec, std::string_view text) { return concat(text, " is out of range ", spec.detail); }
+std::string got(const KeySpec& spec, const Node& node) {
+  return concat("got ", describe(node), ", expected ", spec.type->expects(spec));
+}
+std::string out_of(const KeySpec& spec, std::string_view text) {
+  return concat(text, " is out of range ", spec.detail);
+}
 bool plain(const Node& node) { return node.kind == Node::Kind::kScalar && !node.quoted; }
 
 std::string read_int_value(const KeySpec& spec, const Node& node, int64_t& value) {
   if (!plain(node)) return got(spec, node);
   const NumberResult result = parse_whole(node.text, value);
   if (result == NumberResult::kNotANumber) return got(spec, node);
-  return result == NumberResult::kOk && parse_range(spec.detail).contains(static_cast<double>(value)) ? "" : out_of(spec, node.text);
+  return result == NumberResult::kOk && parse_range(spec.detail).contains(static_cast<double>(value))
+             ? ""
+             : out_of(spec, node.text);
 }
 std::string read_number_value(const KeySpec& spec, const Node& node, double& value) {
   if (!plain(node)) return got(spec, node);
@@ -54,8 +68,12 @@ std::string read_number_value(const KeySpec& spec, const Node& node, double& val
   return result == NumberResult::kOk && parse_range(spec.detail).contains(value) ? "" : out_of(spec, node.text);
 }
 
-std::string read_int(const KeySpec& spec, const Node& node, Value& value) { return read_int_value(spec, node, value.emplace<int64_t>()); }
-std::string read_number(const KeySpec& spec, const Node& node, Value& value) { return read_number_value(spec, node, value.emplace<double>()); }
+std::string read_int(const KeySpec& spec, const Node& node, Value& value) {
+  return read_int_value(spec, node, value.emplace<int64_t>());
+}
+std::string read_number(const KeySpec& spec, const Node& node, Value& value) {
+  return read_number_value(spec, node, value.emplace<double>());
+}
 std::string read_number_or_none(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::optional<double>>();
   return plain(node) && node.text == "none" ? "" : read_number_value(spec, node, out.emplace());
@@ -67,7 +85,8 @@ std::string read_int_or_auto(const KeySpec& spec, const Node& node, Value& value
 std::string read_pair(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::array<double, 2>>();
   if (node.kind != Node::Kind::kList) return got(spec, node);
-  if (node.items.size() != 2) return concat("got a list of ", node.items.size(), ", expected ", spec.type->expects(spec));
+  if (node.items.size() != 2)
+    return concat("got a list of ", node.items.size(), ", expected ", spec.type->expects(spec));
   for (size_t i = 0; i < 2; ++i) {
     std::string wrong = read_number_value(spec, node.items[i], out[i]);
     if (!wrong.empty()) return wrong;
@@ -82,7 +101,8 @@ std::string read_bool(const KeySpec& spec, const Node& node, Value& value) {
 std::string read_text(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar) return got(spec, node);
   if (node.text.empty()) return "the text is empty";
-  const bool control = std::any_of(node.text.begin(), node.text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7F; });
+  const bool control = std::any_of(node.text.begin(), node.text.end(),
+                                   [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7F; });
   if (control) return "the text holds a control character or a line end";
   value = node.text;
   return "";
@@ -97,7 +117,9 @@ std::string read_choice(const KeySpec& spec, const Node& node, Value& value) {
   const Texts names = spec.choices();
   if (std::find(names.begin(), names.end(), node.text) == names.end()) {
     const std::string hint = nearest(node.text, names);
-    return concat("got ", describe(node), hint.empty() ? ", expected " : concat(", did you mean '", hint, "'? Expected "), spec.type->expects(spec));
+    return concat("got ", describe(node),
+                  hint.empty() ? ", expected " : concat(", did you mean '", hint, "'? Expected "),
+                  spec.type->expects(spec));
   }
   value = node.text;
   return "";
@@ -125,10 +147,10 @@ std::string read_quantity(const KeySpec& spec, const Node& node, Value& value) {
 }
 std::string read_granularity(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar) return got(spec, node);
-  const Texts now = split(spec.detail, ',');
   const bool per_channel = spec.detail.find("channel") != std::string_view::npos;
   int64_t size = 0;
-  const bool group = node.text.starts_with("group:") && parse_whole(node.text.substr(6), size) == NumberResult::kOk && size > 0;
+  const bool group =
+      node.text.starts_with("group:") && parse_whole(node.text.substr(6), size) == NumberResult::kOk && size > 0;
   if (node.text == "token" || group || (node.text == "channel" && !per_channel))
     return concat('\'', node.text, "' is not available in training yet; expected ", spec.type->expects(spec));
   if (node.text != "tensor" && node.text != "channel") return got(spec, node);
@@ -140,16 +162,21 @@ std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
   const size_t open = node.text.find('(');
   InitConfig init{node.text.substr(0, open)};
   const std::vector<choices::InitKind> kinds = choices::init_kinds();
-  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const choices::InitKind& k) { return k.name == init.kind; });
+  const auto kind =
+      std::find_if(kinds.begin(), kinds.end(), [&](const choices::InitKind& k) { return k.name == init.kind; });
   if (kind == kinds.end() || (kind->numbers == 0) != (open == std::string::npos)) return got(spec, node);
-  if (kind->numbers == 2) {
+  if (kind->numbers > 0) {
     if (node.text.back() != ')') return got(spec, node);
     const Texts numbers = split(node.text.substr(open + 1, node.text.size() - open - 2), ',');
-    if (numbers.size() != 2) return concat(init.kind, " takes 2 numbers, got ", numbers.size(), " in ", describe(node));
-    if (parse_decimal(trimmed(numbers[0]), init.a) != NumberResult::kOk || parse_decimal(trimmed(numbers[1]), init.b) != NumberResult::kOk) return got(spec, node);
+    if (numbers.size() != static_cast<size_t>(kind->numbers))
+      return concat(init.kind, " takes ", kind->numbers, " numbers, got ", numbers.size(), " in ", describe(node));
+    if (parse_decimal(trimmed(numbers.front()), init.a) != NumberResult::kOk) return got(spec, node);
+    if (kind->numbers == 2 && parse_decimal(trimmed(numbers.back()), init.b) != NumberResult::kOk)
+      return got(spec, node);
     if (init.kind == "uniform" && init.a > init.b) return concat("uniform(a,b) needs a <= b, got ", node.text);
     if (init.kind == "normal" && init.b < 0) return concat("normal(mean,sd) needs sd >= 0, got ", node.text);
-    if (std::max(std::fabs(init.a), std::fabs(init.b)) > 1e30) return concat("numbers of ", node.text, " are out of range [-1e30, 1e30]");
+    if (std::max(std::fabs(init.a), std::fabs(init.b)) > 1e30)
+      return concat("numbers of ", node.text, " are out of range [-1e30, 1e30]");
   }
   value = init;
   return "";
@@ -175,16 +202,20 @@ Texts pair_beyond_range(const KeySpec& spec) {
   const Range range = parse_range(spec.detail);
   const std::string ok = number_text(range.lo);
   const std::string over = number_text(range.open_hi ? range.hi : std::nextafter(range.hi, INFINITY));
-  return {concat('[', ok, ", ", over, ']'), concat('[', over, ", ", ok, ']'), concat('[', ok, ']'), concat('[', ok, ", ", ok, ", ", ok, ']')};
+  return {concat('[', ok, ", ", over, ']'), concat('[', over, ", ", ok, ']'), concat('[', ok, ']'),
+          concat('[', ok, ", ", ok, ", ", ok, ']')};
 }
 Texts quantity_beyond_range(const KeySpec& spec) {
-  return {concat(least_of(spec) - 1, ' ', units_of(spec).front()), concat(kMostOfAQuantity + 1, ' ', units_of(spec).front())};
+  return {concat(least_of(spec) - 1, ' ', units_of(spec).front()),
+          concat(kMostOfAQuantity + 1, ' ', units_of(spec).front())};
 }
 Texts empty_text(const KeySpec&) { return {"\"\""}; }
 Texts bad_names(const KeySpec&) { return {"a/b", "..", std::string(65, 'a'), "\"\""}; }
 Texts unknown_word(const KeySpec&) { return {"zzz"}; }
 Texts later_granularity(const KeySpec&) { return {"token", "group:32", "zzz"}; }
-Texts bad_inits(const KeySpec&) { return {"uniform(1)", "uniform(1,-1)", "normal(0,-1)", "zzz"}; }
+Texts bad_inits(const KeySpec&) {
+  return {"uniform(1)", "constant(1,2)", "constant", "uniform(1,-1)", "normal(0,-1)", "zzz"};
+}
 
 }  // namespace
 

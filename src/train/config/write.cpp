@@ -1,6 +1,7 @@
 // RunConfig -> YAML: every key that applies, with its value, in the order of fields.h.
 #include <sstream>
 
+#include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/numbers.h"
 #include "train/config/schema.h"
@@ -11,7 +12,10 @@ namespace {
 
 bool plain_word(std::string_view s) {
   constexpr std::string_view kSafe = "_./+-";
-  const auto ok = [&](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || kSafe.find(c) != std::string_view::npos; };
+  const auto ok = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           kSafe.find(c) != std::string_view::npos;
+  };
   if (s.empty() || s == "-" || s == "---" || s == "..." || s == "null" || s == "Null" || s == "NULL") return false;
   for (char c : s)
     if (!ok(c)) return false;
@@ -33,8 +37,12 @@ std::string text(bool x) { return x ? "true" : "false"; }
 std::string text(DType dtype) { return text(dtype.name()); }
 std::string text(const Quantity& quantity) { return concat(quantity); }
 std::string text(const InitConfig& init) { return text(concat(init)); }
-std::string text(const Granularity& granularity) { return granularity.kind == Granularity::kChannel ? "channel" : "tensor"; }
-std::string text(const std::array<double, 2>& pair) { return concat('[', number_text(pair[0]), ", ", number_text(pair[1]), ']'); }
+std::string text(const Granularity& granularity) {
+  return granularity.kind == Granularity::kChannel ? "channel" : "tensor";
+}
+std::string text(const std::array<double, 2>& pair) {
+  return concat('[', number_text(pair[0]), ", ", number_text(pair[1]), ']');
+}
 std::string text(const std::optional<double>& x) { return x ? number_text(*x) : "none"; }
 std::string text(const std::optional<int64_t>& x) { return x ? concat(*x) : "auto"; }
 
@@ -48,7 +56,9 @@ class Writer {
     ensure(spec != nullptr, "config", "no key ", group_, '.', key);
     if (spec->applies(selected_)) add(key, text(field));
   }
-  void add(std::string_view key, const std::string& value) { body_ += concat(body_.empty() ? "" : ", ", key, ": ", value); }
+  void add(std::string_view key, const std::string& value) {
+    body_ += concat(body_.empty() ? "" : ", ", key, ": ", value);
+  }
   std::string map() const { return concat('{', body_, '}'); }
 
  private:
@@ -83,7 +93,8 @@ std::string dataset(const DatasetConfig& c) {
 }
 
 std::string layer(const LayerConfig& c, const QuantSection& quant) {
-  if (c.kind == "quantize") return concat("quantize: ", quant.activations == c.quant ? "{}" : quantizer(c.quant, false));
+  if (c.kind == "quantize")
+    return concat("quantize: ", quant.activations == c.quant ? "{}" : quantizer(c.quant, false));
   Writer writer(c.kind);
   visit_layer(writer, c);
   if (c.kind == "linear" && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, true));
@@ -106,8 +117,12 @@ std::ostream& operator<<(std::ostream& out, const Quantity& quantity) {
 
 std::ostream& operator<<(std::ostream& out, const InitConfig& init) {
   out << init.kind;
-  // Only kinds with numbers have any.
-  if (init.kind == "uniform" || init.kind == "normal") out << '(' << config::number_text(init.a) << ',' << config::number_text(init.b) << ')';
+  for (const config::choices::InitKind& kind : config::choices::init_kinds()) {
+    if (kind.name != init.kind || kind.numbers == 0) continue;
+    out << '(' << config::number_text(init.a);
+    if (kind.numbers == 2) out << ',' << config::number_text(init.b);
+    out << ')';
+  }
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Builds the tree from yaml-cpp's events, not from its nodes: those drop duplicate keys, anchors, tags and the marks of keys.
+// Builds the tree from yaml-cpp's events, not from its nodes: those drop duplicate keys, anchors, tags and the marks of
+// keys.
 #include "train/config/yaml.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -23,10 +24,15 @@ class TreeBuilder : public YAML::EventHandler {
   const SourceMark* open() const { return stack_.empty() ? nullptr : &stack_.back().node->mark; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ > 1) abandon(at(mark), "text after the end of the document; a configuration is one document, and its top-level keys start in one column");
+    if (++documents_ > 1)
+      abandon(at(mark),
+              "text after the end of the document; a configuration is one document, and its top-level keys start in "
+              "one column");
   }
   void OnDocumentEnd() override {}
-  void OnAnchor(const YAML::Mark& mark, const std::string& name) override { refuse(at(mark), concat("anchor '&", name, "': anchors are not used here; write the value out")); }
+  void OnAnchor(const YAML::Mark& mark, const std::string& name) override {
+    refuse(at(mark), concat("anchor '&", name, "': anchors are not used here; write the value out"));
+  }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     refuse(at(mark), "alias '*': aliases are not used here; write the value out");
     place(Node::Kind::kNull, mark);
@@ -40,7 +46,9 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, const std::string& text) override {
     check_tag(mark, tag);
-    if (text.size() > kMaxScalarBytes) abandon(at(mark), concat("a value of ", text.size(), " bytes; at most ", kMaxScalarBytes, " are read"));
+    check_quote(mark);
+    if (text.size() > kMaxScalarBytes)
+      abandon(at(mark), concat("a value of ", text.size(), " bytes; at most ", kMaxScalarBytes, " are read"));
     std::string value = text;
     std::replace(value.begin(), value.end(), kProtectedComma, ',');
     if (wants_key()) {
@@ -51,7 +59,8 @@ class TreeBuilder : public YAML::EventHandler {
     node->text = std::move(value);
     node->quoted = tag == "!";
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
     push(mark, tag, Node::Kind::kList);
   }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
@@ -78,7 +87,14 @@ class TreeBuilder : public YAML::EventHandler {
   void check_tag(const YAML::Mark& mark, const std::string& tag) {
     // Quoted text has the tag "!" as well, so the source decides.
     const char c = source_.byte_at(mark.line, mark.column);
-    if (c == '!' || (!tag.empty() && tag != "?" && tag != "!")) refuse(at(mark), "tag '!': tags are not used here; the schema knows the type of each key");
+    if (c == '!' || (!tag.empty() && tag != "?" && tag != "!"))
+      refuse(at(mark), "tag '!': tags are not used here; the schema knows the type of each key");
+  }
+  // yaml-cpp 0.7 takes a quote that is never closed as closed by the end of the text.
+  void check_quote(const YAML::Mark& mark) {
+    const char c = source_.byte_at(mark.line, mark.column);
+    if ((c == '"' || c == '\'') && !source_.quote_is_closed(mark.line, mark.column))
+      abandon(at(mark), "broken YAML: this quote is not closed");
   }
   bool wants_key() const { return !stack_.empty() && stack_.back().wants_key; }
 
@@ -94,7 +110,8 @@ class TreeBuilder : public YAML::EventHandler {
   // Where the next value goes. A value in the place of a key is refused.
   Node* place(Node::Kind kind, const YAML::Mark& mark) {
     if (++nodes_ > kMaxNodes) abandon(at(mark), concat("more than ", kMaxNodes, " values"));
-    if (wants_key()) abandon(at(mark), "a key must be a word, got a list, a map or nothing (or a bracket is not closed)");
+    if (wants_key())
+      abandon(at(mark), "a key must be a word, got a list, a map or nothing (or a bracket is not closed)");
     Node* node = &root_;
     if (!stack_.empty()) {
       Frame& frame = stack_.back();
@@ -113,7 +130,8 @@ class TreeBuilder : public YAML::EventHandler {
   void push(const YAML::Mark& mark, const std::string& tag, Node::Kind kind) {
     check_tag(mark, tag);
     Node* node = place(kind, mark);
-    if (static_cast<int>(stack_.size()) >= kMaxDepth) abandon(at(mark), concat("more than ", kMaxDepth, " collections inside one another"));
+    if (static_cast<int>(stack_.size()) >= kMaxDepth)
+      abandon(at(mark), concat("more than ", kMaxDepth, " collections inside one another"));
     stack_.push_back({node, kind == Node::Kind::kMap});
     has_key_mark_ = false;
   }
@@ -129,16 +147,21 @@ class TreeBuilder : public YAML::EventHandler {
   int64_t nodes_ = 0;
 };
 
-// yaml-cpp's own messages are short and sometimes at the wrong place; the opening bracket is the better one for what is never closed.
-void report_syntax_error(const YAML::Exception& error, const TreeBuilder& builder, const SourceText& source, Report& report) {
+// yaml-cpp's own messages are short and sometimes at the wrong place; the opening bracket is the better one for what is
+// never closed.
+void report_syntax_error(const YAML::Exception& error, const TreeBuilder& builder, const SourceText& source,
+                         Report& report) {
   const bool unclosed = error.msg.find("flow not found") != std::string::npos;
-  SourceMark mark = error.mark.is_null() ? source.mark(source.line_count() - 1, 1 << 30) : source.mark(error.mark.line, error.mark.column);
+  SourceMark mark = error.mark.is_null() ? source.mark(source.line_count() - 1, 1 << 30)
+                                         : source.mark(error.mark.line, error.mark.column);
   if (unclosed && builder.open()) {
     const SourceMark open = *builder.open();
     const bool map = error.msg.find("map") != std::string::npos;
-    // At the end of the text the parser says 1:1.
-    if (error.mark.line == 0 && error.mark.column == 0) mark = open;
-    report.error(mark, concat("broken YAML: the ", map ? "'{'" : "'['", " of line ", open.line, ", column ", open.col, " is not closed, or a comma before this is missing"));
+    // At the end of the text the parser says its last line, or 1:1.
+    if ((error.mark.line == 0 && error.mark.column == 0) || source.ends_after(error.mark.line, error.mark.column))
+      mark = open;
+    report.error(mark, concat("broken YAML: the ", map ? "'{'" : "'['", " of line ", open.line, ", column ", open.col,
+                              " is not closed, or a comma before this is missing"));
     return;
   }
   if (error.msg.find("anchor is not defined") != std::string::npos)
@@ -152,10 +175,14 @@ void report_syntax_error(const YAML::Exception& error, const TreeBuilder& builde
 std::string describe(const Node& node) {
   constexpr size_t kShown = 60;
   switch (node.kind) {
-    case Node::Kind::kNull: return "nothing";
-    case Node::Kind::kList: return "a list";
-    case Node::Kind::kMap: return "a map";
-    case Node::Kind::kScalar: break;
+    case Node::Kind::kNull:
+      return "nothing";
+    case Node::Kind::kList:
+      return "a list";
+    case Node::Kind::kMap:
+      return "a map";
+    case Node::Kind::kScalar:
+      break;
   }
   const std::string text = node.text.size() > kShown ? node.text.substr(0, kShown) + "..." : node.text;
   return node.quoted ? concat("the text \"", text, '"') : concat('\'', text, '\'');

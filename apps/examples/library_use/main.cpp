@@ -1,0 +1,108 @@
+// A model, a data set and an op of one's own, with bitgrad as a library.
+#include <cmath>
+#include <cstdio>
+
+#include "bitgrad/data/loader.h"
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+#include "bitgrad/train/learner.h"
+
+using namespace bitgrad;
+
+namespace {
+
+// Points of two rings around the origin; the label is the ring.
+class Rings final : public Dataset {
+ public:
+  explicit Rings(int64_t size, uint64_t seed) : size_(size), seed_(seed) {}
+  std::string name() const override { return "rings"; }
+  int64_t size() const override { return size_; }
+  std::vector<int64_t> sample_shape() const override { return {2}; }
+  int64_t classes() const override { return 2; }
+  void sample(int64_t index, float* x, int32_t* label) const override {
+    const RandomStream draws{seed_, Purpose::kUser, site_id("rings"), 0};
+    const auto i = static_cast<uint64_t>(2 * index);
+    const double angle = 6.283185307179586 * static_cast<double>(draws.uniform(i));
+    *label = static_cast<int32_t>(index % 2);
+    const double radius = 0.4 + 0.5 * *label + 0.2 * static_cast<double>(draws.uniform(i + 1));
+    x[0] = static_cast<float>(radius * std::cos(angle));
+    x[1] = static_cast<float>(radius * std::sin(angle));
+  }
+
+ private:
+  int64_t size_;
+  uint64_t seed_;
+};
+
+// y = x^2, with its own backward: gx = 2 x gy.
+struct Square {
+  static constexpr std::string_view kName = "square";
+  struct Saved {
+    Tensor x;
+  };
+  static Tensor forward(Saved& saved, std::span<const Tensor> in) {
+    const Tensor& x = in[0];
+    require(x.dtype() == dtypes::fp32, kName, "x is ", x, ", expected fp32");
+    Tensor y = Tensor::empty(x.shape(), dtypes::fp32);
+    for (int64_t i = 0; i < x.numel(); ++i) y.as<float>()[i] = x.as<float>()[i] * x.as<float>()[i];
+    saved.x = keep(x);
+    return y;
+  }
+  static void backward(Saved& saved, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
+    Tensor gx = Tensor::empty(saved.x.shape(), dtypes::fp32);
+    for (int64_t i = 0; i < gx.numel(); ++i) gx.as<float>()[i] = 2.0f * saved.x.as<float>()[i] * gy[0].as<float>()[i];
+    g[0].set(gx);
+  }
+};
+Var square(const Var& x) { return apply<Square>({x}); }
+
+// classes(square(W x)): W and the last layer have int4 weights.
+class RingNet final : public Module {
+ public:
+  RingNet() : hidden_(make_linear(2, 16, int4())), out_(make_linear(16, 2, int4(), /*bias=*/true)) {
+    add_child("hidden", hidden_);
+    add_child("out", out_);
+  }
+  Var forward(const Var& x) override { return out_->forward(square(hidden_->forward(x))); }
+  TensorMeta plan(const TensorMeta& in) override { return out_->plan(hidden_->plan(in)); }
+
+ private:
+  static ParameterSpec int4() {
+    ParameterSpec spec;
+    spec.quant.emplace();
+    spec.quant->dtype = dtypes::int4;
+    spec.quant->scheme = "symmetric";
+    spec.quant->granularity = Granularity::channel(0);
+    spec.init = {"glorot_uniform"};
+    return spec;
+  }
+  std::shared_ptr<Module> hidden_, out_;
+};
+
+Tensor to_tensor(const Batch& batch) {
+  Tensor x = Tensor::empty({batch.size, batch.features}, dtypes::fp32, MemoryKind::kBatch);
+  std::copy(batch.x, batch.x + x.numel(), x.as<float>());
+  return x;
+}
+
+}  // namespace
+
+int main() {
+  const Rings data(2000, 1), test(500, 2);
+  OptimizerSpec adam;
+  adam.name = "adam";
+  Learner learner(std::make_shared<RingNet>(), find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1},
+                  [](int64_t) { return 0.02f; }, /*seed=*/1);
+  learner.plan(data.features(), data.classes(), 50, 250);
+
+  Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 10});
+  for (Batch batch; loader.next(batch);) learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+
+  Loader reader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
+  int64_t correct = 0;
+  for (Batch batch; reader.next(batch);) correct += learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)}).correct;
+  const double percent = 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
+  std::printf("%s\naccuracy %.1f %%\n", learner.model().parameters()[0]->value().describe().c_str(), percent);
+  return percent > 90 ? 0 : 1;
+}

@@ -1,0 +1,282 @@
+// The program as its users run it: arguments in, exit code, text and files out.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/subprocess.h"
+
+using namespace bitgrad::test;
+using Json = nlohmann::json;
+
+namespace {
+
+const std::string kProgram = BITGRAD_BINARY_DIR "/bin/bitgrad";
+const std::string kDigits = BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml";
+
+ProcessResult cli(std::vector<std::string> arguments, const Process::Environment& environment = {}) {
+  arguments.insert(arguments.begin(), kProgram);
+  return run_program(arguments, environment);
+}
+
+// A few steps of the default configuration: 20 a epoch.
+std::vector<std::string> small_train(const std::string& out, std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments{"train", kDigits, "data.train.size=200", "data.test.size=90", "batch.global=10", "batch.micro=10", "model.layers.1.linear.out=32",
+                                     "model.layers.4.linear.out=32", "train.stop=2 epochs", "checkpoint.every=1 epochs", "log.every=10 steps", "--out", out};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+Json json_file(const std::string& path) { return Json::parse(slurp(path)); }
+std::vector<Json> json_lines(const std::string& path) {
+  std::vector<Json> lines;
+  std::istringstream in(slurp(path));
+  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+std::string hash_in(const std::string& folder) { return json_file(folder + "/summary.json").at("state_hash"); }
+
+// Runs long enough to be stopped: 400 steps with a checkpoint each tenth.
+std::vector<std::string> long_train(const std::string& out) {
+  return small_train(out, {"train.stop=400 steps", "checkpoint.every=10 steps", "log.every=1 steps"});
+}
+
+}  // namespace
+
+TEST_CASE("train writes a whole run folder, and eval reads the packed weights back") {
+  TempDir temp;
+  const std::string folder = temp.file("run");
+  const ProcessResult r = cli(small_train(folder));
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "accuracy on the packed weights"));
+  CHECK(contains(r.out, "memory at the peak"));
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{"best.safetensors", "config.source.yaml", "config.yaml", "last.safetensors", "metrics.jsonl", "summary.json",
+                                          "train.log"});
+
+  const Json summary = json_file(folder + "/summary.json");
+  CHECK(summary.at("status") == "finished");
+  CHECK(summary.at("epochs") == 2);
+  CHECK(summary.at("steps") == 40);
+  CHECK(summary.at("memory").at("total_peak") > 0);
+  int64_t evals = 0, trains = 0;
+  for (const Json& line : json_lines(folder + "/metrics.jsonl")) ++(line.at("event") == "eval" ? evals : trains);
+  CHECK(evals == 2);
+  CHECK(trains == 4);
+
+  for (const std::string& target : {folder, folder + "/last.safetensors"}) {
+    const ProcessResult e = cli({"eval", target, "--json"});
+    INFO(e.err);
+    REQUIRE(e.code == 0);
+    const Json j = Json::parse(e.out);
+    CHECK(j.size() == 3);
+    CHECK(j.at("accuracy") == summary.at("last_accuracy"));
+    CHECK(j.at("samples") == 90);
+    CHECK(j.at("loss") > 0);
+  }
+  const ProcessResult best = cli({"eval", folder + "/best.safetensors", "--json"});
+  CHECK(Json::parse(best.out).at("accuracy") == summary.at("best_accuracy"));
+  const ProcessResult text = cli({"eval", folder});
+  CHECK(text.code == 0);
+  CHECK(contains(text.out, "samples 90"));
+  const ProcessResult fewer = cli({"eval", folder, "--json", "data.test.size=50"});
+  CHECK(Json::parse(fewer.out).at("samples") == 50);
+}
+
+TEST_CASE("a run is never overwritten") {
+  TempDir temp;
+  std::ofstream(temp.file("precious.txt")) << "mine";
+  const ProcessResult r = cli(small_train(temp.path()));
+  CHECK(r.code == 2);
+  CHECK(contains(r.err, "not empty"));
+  CHECK(slurp(temp.file("precious.txt")) == "mine");
+  CHECK(std::distance(std::filesystem::directory_iterator(temp.path()), {}) == 1);
+}
+
+TEST_CASE("wrong words on the command line are usage errors that say what is right") {
+  const auto check = [](const std::vector<std::string>& arguments, const std::string& text) {
+    const ProcessResult r = cli(arguments);
+    INFO(r.err);
+    CHECK(r.code == 2);
+    CHECK(r.out.empty());
+    CHECK(contains(r.err, text));
+    CHECK(contains(r.err, "error: "));
+  };
+  check({"trian"}, "train");
+  check({"trian", kDigits}, "trian");
+  check({}, "--help");
+  check({"train"}, "configuration");
+  check({"eval"}, "target");
+  check({"train", kDigits, "--outt", "x"}, "--outt");
+  check({"train", kDigits, "--resume", "x"}, "--resume");
+  check({"train", "--resume", "x", "--out", "y"}, "--out");
+  check({"version", "extra"}, "extra");
+}
+
+TEST_CASE("a bad override is named by its place on the command line and starts nothing") {
+  TempDir temp;
+  const std::string folder = temp.file("run");
+  const auto check = [&](std::vector<std::string> arguments, const std::string& place) {
+    const ProcessResult r = cli(arguments);
+    INFO(r.err);
+    CHECK(r.code == 2);
+    CHECK(contains(r.err, "command line, argument " + place));
+    CHECK_FALSE(std::filesystem::exists(folder));
+  };
+  check({"train", kDigits, "optim.lrr=0.1", "--out", folder}, "1");
+  check({"train", kDigits, "--out", folder, "optim.lr=0.1", "run.seed=-1"}, "2");
+  check({"train", kDigits, "optim.lr=fast", "--out", folder}, "1");
+}
+
+TEST_CASE("a configuration that cannot be read is a usage error") {
+  TempDir temp;
+  CHECK(cli({"train", temp.file("absent.yaml")}).code == 2);
+  std::ofstream(temp.file("bad.yaml")) << "version: 1\nrum: {name: x}\n";
+  const ProcessResult r = cli({"train", temp.file("bad.yaml"), "--out", temp.file("run")});
+  CHECK(r.code == 2);
+  CHECK(contains(r.err, "bad.yaml:2:1"));
+  CHECK(contains(r.err, "run"));
+  CHECK_FALSE(std::filesystem::exists(temp.file("run")));
+}
+
+TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") {
+  TempDir temp;
+  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml", "data.root=" + temp.path(), "--out", temp.file("run")});
+  INFO(r.err);
+  CHECK(r.code == 3);
+  CHECK(contains(r.err, "data.root"));
+  CHECK(contains(r.err, "mnist/train-"));
+  CHECK_FALSE(std::filesystem::exists(temp.file("run")));
+}
+
+TEST_CASE("interrupted, terminated and killed runs go on to the state of the calm run") {
+  TempDir temp;
+  const ProcessResult calm = cli(long_train(temp.file("calm")));
+  REQUIRE(calm.code == 0);
+  const std::string hash = hash_in(temp.file("calm"));
+  const auto stopped = [&](const std::string& name, int signal, int expected, const std::string& after) {
+    const std::string folder = temp.file(name);
+    std::vector<std::string> arguments = long_train(folder);
+    arguments.insert(arguments.begin(), kProgram);
+    Process process(arguments);
+    REQUIRE(process.wait_for(folder + "/metrics.jsonl", after));
+    process.signal(signal);
+    const ProcessResult r = process.wait();
+    INFO(name << ": " << r.out << r.err);
+    REQUIRE(r.code == expected);
+    if (signal != SIGKILL) {
+      CHECK(contains(r.out, "bitgrad train --resume " + folder));
+      CHECK(json_file(folder + "/summary.json").at("status") == "interrupted");
+      CHECK(hash_in(folder) != hash);
+    }
+    const ProcessResult again = cli({"train", "--resume", folder});
+    INFO(again.out << again.err);
+    REQUIRE(again.code == 0);
+    CHECK(hash_in(folder) == hash);
+    std::vector<int64_t> steps;
+    for (const Json& line : json_lines(folder + "/metrics.jsonl"))
+      if (line.at("event") == "train") steps.push_back(line.at("step"));
+    REQUIRE(steps.size() == 400);
+    for (size_t i = 0; i < steps.size(); ++i) REQUIRE(steps[i] == static_cast<int64_t>(i) + 1);
+    CHECK(json_file(folder + "/summary.json").at("best_accuracy") == json_file(temp.file("calm/summary.json")).at("best_accuracy"));
+  };
+  stopped("int", SIGINT, 130, "\"step\":15,");
+  stopped("term", SIGTERM, 75, "\"step\":31,");
+  stopped("hup", SIGHUP, 75, "\"step\":20,");
+  stopped("kill", SIGKILL, 128 + SIGKILL, "\"step\":57,");
+}
+
+TEST_CASE("resume names what is wrong with a folder") {
+  TempDir temp;
+  const ProcessResult none = cli({"train", "--resume", temp.file("absent")});
+  CHECK(none.code == 3);
+  CHECK(contains(none.err, "not a run folder"));
+  REQUIRE(cli(small_train(temp.file("run"))).code == 0);
+  std::filesystem::remove(temp.file("run/last.safetensors"));
+  const ProcessResult gone = cli({"train", "--resume", temp.file("run")});
+  CHECK(gone.code == 3);
+  CHECK(contains(gone.err, "last.safetensors"));
+}
+
+TEST_CASE("a damaged checkpoint is one clear error with exit code 3") {
+  TempDir temp;
+  const std::string folder = temp.file("run"), path = folder + "/last.safetensors";
+  REQUIRE(cli(small_train(folder)).code == 0);
+  const std::string whole = slurp(path);
+  const auto put = [&](const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; };
+  std::string flipped = whole;
+  flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 4);
+  for (const std::string& bytes : {whole.substr(0, whole.size() / 2), whole.substr(0, 4), std::string(), flipped, std::string("PK\3\4 not a checkpoint")}) {
+    put(bytes);
+    for (const auto& arguments : {std::vector<std::string>{"eval", folder}, {"eval", path, "--json"}, {"train", "--resume", folder}}) {
+      const ProcessResult r = cli(arguments);
+      INFO(bytes.size() << " bytes: " << r.err);
+      CHECK(r.code == 3);
+      CHECK(contains(r.err, path));
+      CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+      CHECK(r.out.empty());
+    }
+  }
+  put(whole);
+  CHECK(cli({"eval", folder}).code == 0);
+  CHECK(cli({"eval", temp.file("absent.safetensors")}).code == 3);
+}
+
+TEST_CASE("kernels, version and help tell what they are asked") {
+  const ProcessResult kernels = cli({"kernels"});
+  CHECK(kernels.code == 0);
+  for (const char* family : {"gemm", "quantize", "pack", "reduce", "elementwise"}) CHECK(contains(kernels.out, family));
+  const ProcessResult all = cli({"kernels", "--all"}), scalar = cli({"kernels"}, {{"BITGRAD_ISA", "scalar"}});
+  CHECK(all.out.size() >= kernels.out.size());
+  CHECK(scalar.code == 0);
+  CHECK_FALSE(contains(scalar.out, "avx"));
+  CHECK(contains(all.out, "avx512"));
+  const ProcessResult version = cli({"version"});
+  CHECK(version.code == 0);
+  CHECK(contains(version.out, "bitgrad 0.1.0"));
+  const ProcessResult help = cli({"--help"});
+  CHECK(help.code == 0);
+  for (const char* command : {"train", "eval", "kernels", "version"}) CHECK(contains(help.out, command));
+  CHECK(cli({"train", "--help"}).code == 0);
+}
+
+TEST_CASE("a wrong BITGRAD_ISA is a usage error that lists the levels") {
+  TempDir temp;
+  for (const auto& arguments : {std::vector<std::string>{"kernels"}, {"version"}, small_train(temp.file("run"))}) {
+    const ProcessResult r = cli(arguments, {{"BITGRAD_ISA", "bogus"}});
+    INFO(r.err);
+    CHECK(r.code == 2);
+    CHECK(contains(r.err, "avx2"));
+  }
+  CHECK_FALSE(std::filesystem::exists(temp.file("run")));
+}
+
+TEST_CASE("BITGRAD_ISA and threads change no bit of a strict run") {
+  TempDir temp;
+  const auto hash = [&](const std::string& isa, const std::string& threads) {
+    const std::string folder = temp.file(isa + threads);
+    const ProcessResult r = cli(small_train(folder, {"run.bits=strict", "device.threads=" + threads, "train.stop=20 steps"}), {{"BITGRAD_ISA", isa}});
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return hash_in(folder);
+  };
+  const std::string scalar = hash("scalar", "1");
+  CHECK(hash("avx2", "2") == scalar);
+  CHECK(hash("avx512", "3") == scalar);
+}
+
+TEST_CASE("a number that is not finite ends the run with exit code 5, names a tensor and saves nothing") {
+  TempDir temp;
+  // Each step multiplies the error by about lr * |x|^2, so the numbers overflow within a few steps.
+  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/digits_linear_fp32.yaml", "data.train.size=100", "data.test.size=10",
+                                   "batch.global=10", "batch.micro=10", "loss=squared_hinge", "schedule={name: constant}", "optim={name: sgd, lr: 1000}",
+                                   "data.affine=[1000,0]", "train.stop=50 epochs", "checkpoint.every=50 epochs", "--out", temp.file("run")});
+  INFO(r.out << r.err);
+  CHECK(r.code == 5);
+  CHECK(contains(r.err, "layers.0"));
+  CHECK_FALSE(std::filesystem::exists(temp.file("run/last.safetensors")));
+}

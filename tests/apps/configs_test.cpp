@@ -1,0 +1,91 @@
+// Every shipped configuration runs for a few steps, and gives a checkpoint that eval reads.
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/subprocess.h"
+
+using namespace bitgrad::test;
+
+namespace {
+
+const std::string kProgram = BITGRAD_BINARY_DIR "/bin/bitgrad";
+
+std::string data_root() {
+  if (const char* root = std::getenv("BITGRAD_DATA")) return root;
+  return BITGRAD_SOURCE_DIR "/../shared/data";
+}
+bool have_mnist() { return std::filesystem::exists(data_root() + "/mnist/train-images-idx3-ubyte.gz"); }
+
+std::vector<std::filesystem::path> shipped() {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(BITGRAD_SOURCE_DIR "/configs"))
+    if (entry.path().extension() == ".yaml") paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+// Overrides that put drawn digits, of the same shape, in the place of MNIST.
+std::vector<std::string> digits_instead(const std::string& train, const std::string& test) {
+  return {"data.train={format: digits, size: " + train + "}", "data.test={format: digits, size: " + test + "}"};
+}
+
+}  // namespace
+
+TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
+  REQUIRE(shipped().size() >= 11);
+  TempDir temp;
+  for (const auto& path : shipped()) {
+    const std::string name = path.stem(), folder = temp.file(name);
+    const bool mnist = name.rfind("mnist", 0) == 0;
+    if (mnist && !have_mnist()) {
+      WARN(name << " skipped: no MNIST in " << data_root() << " (set BITGRAD_DATA)");
+      continue;
+    }
+    std::vector<std::string> arguments{kProgram, "train", path, "train.eval.every=3 steps", "--out", folder};
+    std::vector<std::string> smaller{"train.stop=3 steps"};
+    if (mnist)
+      smaller.push_back("data.root=" + data_root());
+    else
+      smaller.insert(smaller.end(), {"data.train.size=400", "data.test.size=200"});
+    if (name == "digits_linear_fp32") smaller.push_back("schedule.warmup=1 steps");
+    arguments.insert(arguments.end(), smaller.begin(), smaller.end());
+    const ProcessResult r = run_program(arguments);
+    INFO(name << ": " << r.out << r.err);
+    REQUIRE(r.code == 0);
+    CHECK(contains(r.out, "3 optimizer steps"));
+    if (name != "mnist_tfc_w1a1" && mnist) continue;  // reading MNIST again for each would only take time
+    const ProcessResult e = run_program({kProgram, "eval", folder, "--json"});
+    CHECK(nlohmann::json::parse(e.out).at("samples") == (mnist ? 10000 : 200));
+  }
+}
+
+TEST_CASE("configurations of MNIST also run on drawn digits of the same shape") {
+  TempDir temp;
+  std::vector<std::string> arguments{kProgram, "train", BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w2a2.yaml", "train.stop=3 steps", "--out", temp.file("run")};
+  for (const std::string& o : digits_instead("300", "100")) arguments.push_back(o);
+  const ProcessResult r = run_program(arguments);
+  INFO(r.err);
+  CHECK(r.code == 0);
+}
+
+TEST_CASE("strict TFC and SFC: scalar, AVX2 and AVX-512 give one state after 200 steps", "[slow]") {
+  TempDir temp;
+  for (const std::string net : {"tfc", "sfc"}) {
+    std::string first;
+    for (const std::string isa : {"scalar", "avx2", "avx512"}) {
+      const std::string folder = temp.file(net + isa);
+      std::vector<std::string> arguments{kProgram, "train", BITGRAD_SOURCE_DIR "/configs/mnist_" + net + "_w1a1.yaml", "run.bits=strict",
+                                         "train.stop=200 steps", "train.eval.every=200 steps", "--out", folder};
+      for (const std::string& o : digits_instead("2000", "200")) arguments.push_back(o);
+      const ProcessResult r = run_program(arguments, {{"BITGRAD_ISA", isa}});
+      INFO(net << ' ' << isa << ": " << r.err);
+      REQUIRE(r.code == 0);
+      const std::string hash = nlohmann::json::parse(slurp(folder + "/summary.json")).at("state_hash");
+      if (first.empty()) first = hash;
+      CHECK(hash == first);
+    }
+  }
+}

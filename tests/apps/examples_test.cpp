@@ -1,0 +1,65 @@
+// The examples are programs that a reader will copy: each is built with everything else and run here.
+#include <cstdlib>
+#include <filesystem>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/subprocess.h"
+
+using namespace bitgrad::test;
+
+namespace {
+
+const std::string kBin = BITGRAD_BINARY_DIR "/bin/";
+
+}  // namespace
+
+TEST_CASE("requantize_loop shows the dtypes, the bytes and a falling loss") {
+  const ProcessResult r = run_program({kBin + "requantize_loop"});
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "weight   int4"));
+  CHECK(contains(r.out, "gradient bf16"));
+  CHECK(contains(r.out, "master   fp32"));
+  CHECK(contains(r.out, "Tensor [16,64] int4, symmetric per channel(0)"));
+  CHECK(contains(r.out, "codes    512 bytes, scales 64 bytes"));
+  CHECK(contains(r.out, "gradient 2048 bytes"));
+  CHECK(contains(r.out, "master   4096 bytes"));
+  CHECK(contains(r.out, "step 200"));
+}
+
+TEST_CASE("custom_dtype trains with dtypes that the library does not have") {
+  const ProcessResult r = run_program({kBin + "custom_dtype"});
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  for (const char* name : {"my_nf4", "my_ternary", "int4"}) CHECK(contains(r.out, std::string("Tensor [64,784] ") + name));
+}
+
+#ifndef __SANITIZE_ADDRESS__
+TEST_CASE("a project of its own builds against an installed bitgrad, also from a moved prefix", "[slow]") {
+  TempDir temp;
+  const auto run = [](const std::vector<std::string>& arguments) {
+    const ProcessResult r = run_program(arguments);
+    INFO(r.out << r.err);
+    REQUIRE(r.code == 0);
+    return r.out;
+  };
+  run({"cmake", "--install", BITGRAD_BINARY_DIR, "--prefix", temp.file("first")});
+  std::filesystem::rename(temp.file("first"), temp.file("moved"));
+  CHECK(contains(run({temp.file("moved/bin/bitgrad"), "version"}), "bitgrad 0.1.0"));
+  run({"cmake", "-S", BITGRAD_SOURCE_DIR "/apps/examples/library_use", "-B", temp.file("build"), "-DCMAKE_PREFIX_PATH=" + temp.file("moved"),
+       "-DCMAKE_BUILD_TYPE=Release"});
+  run({"cmake", "--build", temp.file("build")});
+  const std::string out = run({temp.file("build/library_use")});
+  CHECK(contains(out, "int4, symmetric per channel(0)"));
+  CHECK(contains(out, "accuracy"));
+  // Nothing of the installed files points back to the source or to the first prefix.
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(temp.file("moved/lib"))) {
+    if (entry.path().extension() != ".cmake") continue;
+    const std::string text = slurp(entry.path());
+    INFO(entry.path().string());
+    CHECK_FALSE(contains(text, BITGRAD_SOURCE_DIR));
+    CHECK_FALSE(contains(text, temp.file("first")));
+  }
+}
+#endif

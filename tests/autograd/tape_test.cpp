@@ -1,0 +1,227 @@
+// The tape: which gradients flow where, how they are summed and rounded, and what it refuses.
+#include <cmath>
+
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/ops/ops.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/gradcheck.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+Tensor row(const std::vector<double>& numbers, DType dtype = dtypes::fp32) {
+  return Tensor::from_numbers({static_cast<int64_t>(numbers.size())}, dtype, numbers);
+}
+using Numbers = std::vector<double>;
+
+}  // namespace
+
+TEST_CASE("a leaf that is read twice adds both gradients, and two leaves on one sink do too") {
+  AccumulateSink sink;
+  {
+    Tape tape;
+    const Var x = tape.leaf(row({2, -3}), &sink, dtypes::fp32);
+    tape.backward(sum(add(mul(x, x), x)));
+    CHECK(sink.grad().numbers() == Numbers{5, -5});
+  }
+  sink.clear();
+  Tape tape;
+  const Var a = tape.leaf(row({2, -3}), &sink, dtypes::fp32), b = tape.leaf(row({2, -3}), &sink, dtypes::fp32);
+  tape.backward(sum(mul(a, b)));
+  CHECK(sink.grad().numbers() == Numbers{4, -6});
+}
+
+TEST_CASE("gradients add up over tapes until the sink is cleared, in the same memory") {
+  AccumulateSink sink;
+  const auto run = [&] {
+    Tape tape;
+    tape.backward(sum(mul(tape.leaf(row({1, 1}), &sink, dtypes::fp32), Var(row({3, 4})))));
+  };
+  run();
+  const void* memory = sink.grad().data();
+  run();
+  CHECK(sink.grad().numbers() == Numbers{6, 8});
+  sink.clear();
+  CHECK_FALSE(sink.filled());
+  run();
+  CHECK(sink.grad().numbers() == Numbers{3, 4});
+  CHECK(sink.grad().data() == memory);
+  CHECK(sink.grad().kind() == MemoryKind::kGrad);
+}
+
+TEST_CASE("an edge without a wish has fp32 gradients, fp64 values have fp64 ones") {
+  AccumulateSink s1, s2;
+  Tape tape;
+  CHECK(tape.leaf(row({1}), &s1, dtypes::bf16).grad_dtype() == dtypes::bf16);
+  const Var x = tape.leaf(row({1}), &s1, dtypes::fp32), d = tape.leaf(row({1}, dtypes::fp64), &s2, dtypes::fp64);
+  CHECK(add(x, x).grad_dtype() == dtypes::fp32);
+  CHECK(add(d, d).grad_dtype() == dtypes::fp64);
+  CHECK(Var(row({1}, dtypes::fp64)).grad_dtype() == dtypes::fp64);
+}
+
+TEST_CASE("a bf16 edge rounds its gradient once, also after fan-out") {
+  // 1 + 2^-9 + 2^-9 = 1 + 2^-8 rounds to even: 1. Rounded one by one each 2^-9 would be lost or the sum differ; 1 + 3 *
+  // 2^-9 rounds up.
+  const double tiny = std::ldexp(1.0, -9);
+  for (const int readers : {1, 2, 3, 4}) {
+    AccumulateSink sink;
+    Tape tape;
+    Var y = mul(tape.leaf(row({1}), &sink, dtypes::fp32), Var(row({1})));
+    y.want_grad(dtypes::bf16);
+    CHECK(y.grad_dtype() == dtypes::bf16);
+    // The last reader gives the first contribution: the 1, to which each tiny one would be lost if it were rounded at
+    // once.
+    Var total = Var(row({0}));
+    for (int r = 1; r < readers; ++r) total = add(total, mul(y, Var(row({tiny}))));
+    tape.backward(sum(add(total, mul(y, Var(row({1}))))));
+    const float exact = static_cast<float>(1 + (readers - 1) * tiny);
+    CHECK(sink.grad().item() == static_cast<double>(bf16_to_float(bf16_from_float(exact))));
+    if (readers == 4) CHECK(sink.grad().item() == 1.0 + std::ldexp(1.0, -7));
+  }
+}
+
+TEST_CASE("a bf16 wish must come before the first reader, and must be a dtype that gradients can have") {
+  AccumulateSink sink;
+  Tape tape;
+  Var x = tape.leaf(row({1, 2}), &sink, dtypes::fp32);
+  Var y = add(x, x);
+  CHECK(error_of([&] { y.want_grad(dtypes::int8); }) ==
+        "[want_grad] gradients of [2] fp32 can be fp32 or bf16, got int8");
+  CHECK(contains(error_of([&] { x.want_grad(dtypes::bf16); }),
+                 "an op has read this Var already, with gradients in fp32, now bf16 is asked for"));
+  CHECK_NOTHROW(x.want_grad(dtypes::fp32));
+  Var constant = row({1});
+  CHECK(contains(error_of([&] { constant.want_grad(dtypes::bf16); }), "the Var [1] fp32 is a constant"));
+  CHECK(contains(error_of([&] { tape.leaf(row({1}, dtypes::fp64), &sink, dtypes::bf16); }),
+                 "gradients of [1] fp64 can be fp64, got bf16"));
+  CHECK(contains(error_of([&] { tape.leaf(row({1}), &sink, dtypes::fp64); }), "can be fp32 or bf16, got fp64"));
+  CHECK(contains(error_of([&] { tape.leaf(row({1}), nullptr, dtypes::fp32); }), "a leaf needs a GradSink"));
+  CHECK(contains(error_of([&] { tape.leaf(Tensor(), &sink, dtypes::fp32); }), "the tensor is undefined"));
+}
+
+TEST_CASE("integer leaves get gradients of their values") {
+  for (const DType d : code_dtypes()) {
+    AccumulateSink sink;
+    Tape tape;
+    const Var codes = tape.leaf(random_codes({2, 5}, d, 7), &sink, dtypes::bf16);
+    tape.backward(sum(dequantize(codes)));
+    CHECK(sink.grad().dtype() == dtypes::bf16);
+    CHECK(sink.grad().numbers() == Numbers(10, 1.0));
+  }
+}
+
+TEST_CASE("several outputs with their own seeds, one of them a leaf or read by another") {
+  AccumulateSink sink;
+  Tape tape;
+  const Var x = tape.leaf(row({1, 2}), &sink, dtypes::fp32);
+  const Var y = mul(x, Var(row({10, 10}))), z = mul(y, Var(row({2, 3})));
+  const Tensor seed = row({1, 1});
+  tape.backward({z, y, x, y}, {seed, seed, seed, seed});
+  CHECK(sink.grad().numbers() == Numbers{2 * 10 + 20 + 1, 3 * 10 + 20 + 1});
+  CHECK(seed.numbers() == Numbers{1, 1});
+}
+
+TEST_CASE("branches that do not reach the output cost nothing and give nothing") {
+  AccumulateSink used, unused;
+  Tape tape;
+  const Var x = tape.leaf(row({2}), &used, dtypes::fp32), u = tape.leaf(row({3}), &unused, dtypes::fp32);
+  const Var dead = mul(u, u);
+  tape.backward(sum(mul(x, x)));
+  CHECK(used.grad().item() == 4);
+  CHECK_FALSE(unused.filled());
+  CHECK(dead.value().item() == 9);
+}
+
+TEST_CASE("constants and detached Vars stop gradients") {
+  AccumulateSink sink;
+  Tape tape;
+  const Var x = tape.leaf(row({3}), &sink, dtypes::fp32);
+  CHECK_FALSE(add(Var(row({1})), Var(row({2}))).tracked());
+  CHECK(tape.nodes() == 0);
+  tape.backward(sum(mul(x, mul(x, x).detach())));
+  CHECK(sink.grad().item() == 9);
+}
+
+TEST_CASE("NoGrad records nothing and ends with its scope") {
+  AccumulateSink sink;
+  Tape tape;
+  const Var x = tape.leaf(row({3}), &sink, dtypes::fp32);
+  {
+    const NoGrad off;
+    CHECK(Tape::current() == nullptr);
+    CHECK_FALSE(mul(x, x).tracked());
+    {
+      Tape inner;
+      CHECK(Tape::current() == &inner);
+      CHECK(mul(x, x).tracked());
+    }
+    CHECK(Tape::current() == nullptr);
+  }
+  CHECK(Tape::current() == &tape);
+  CHECK(tape.nodes() == 1);
+}
+
+TEST_CASE("tapes nest like scopes, and inputs on two tapes are refused") {
+  CHECK(Tape::current() == nullptr);
+  AccumulateSink outer_sink, inner_sink;
+  Tape outer;
+  const Var x = outer.leaf(row({2}), &outer_sink, dtypes::fp32);
+  {
+    Tape inner;
+    CHECK(Tape::current() == &inner);
+    const Var y = inner.leaf(x.value(), &inner_sink, dtypes::fp32);
+    CHECK(error_of([&] { add(x, y); }) == "[add] inputs lie on two tapes");
+    inner.backward(sum(mul(y, y)));
+  }
+  CHECK(Tape::current() == &outer);
+  CHECK(inner_sink.grad().item() == 4);
+  outer.backward(sum(mul(x, Var(row({5})))));
+  CHECK(outer_sink.grad().item() == 5);
+}
+
+TEST_CASE("backward runs once, from outputs of this tape, with seeds that fit") {
+  AccumulateSink sink;
+  Tape tape;
+  const Var x = tape.leaf(row({1, 2}), &sink, dtypes::fp32), y = mul(x, x);
+  CHECK(contains(error_of([&] { tape.backward(y); }), "an output without a seed has one element, got [2] fp32"));
+  CHECK(error_of([&] {
+          tape.backward({y}, {row({1, 2, 3})});
+        }) == "[backward] seed 0 is [3] fp32 but output 0 wants [2] fp32");
+  CHECK(error_of([&] {
+          tape.backward({y}, {row({1, 2}, dtypes::bf16)});
+        }) == "[backward] seed 0 is [2] bf16 but output 0 wants [2] fp32");
+  CHECK(contains(error_of([&] { tape.backward({y}, {}); }), "got 1 outputs and 0 seeds"));
+  CHECK(
+      contains(error_of([&] { tape.backward(Var(row({1}))); }), "it is a constant, no leaf was read on the way to it"));
+  {
+    Tape other;
+    CHECK(contains(error_of([&] { other.backward({y}, {row({1, 1})}); }), "output 0 ([2] fp32) is not on this tape"));
+  }
+  tape.backward({y}, {row({1, 1})});
+  CHECK(sink.grad().numbers() == Numbers{2, 4});
+  CHECK(contains(error_of([&] {
+                   tape.backward({y}, {row({1, 1})});
+                 }),
+                 "this tape has run backward already: its saved tensors are freed"));
+  CHECK(contains(error_of([&] { mul(x, x); }), "[mul] an input belongs to a tape that has run backward"));
+  CHECK(contains(error_of([&] { tape.leaf(row({1}), &sink, dtypes::fp32); }), "this tape has run backward"));
+  CHECK(sink.grad().numbers() == Numbers{2, 4});
+}
+
+TEST_CASE("a sink keeps one shape and dtype") {
+  AccumulateSink sink;
+  const auto run = [&](const Tensor& value, DType grad) {
+    Tape tape;
+    tape.backward(sum(tape.leaf(value, &sink, grad)));
+  };
+  run(row({1, 2}), dtypes::fp32);
+  CHECK(error_of([&] {
+          run(row({1, 2, 3}), dtypes::fp32);
+        }) == "[AccumulateSink] the gradient is [3] fp32, the sum so far is [2] fp32");
+  CHECK(error_of([&] {
+          run(row({1, 2}), dtypes::bf16);
+        }) == "[AccumulateSink] the gradient is [2] bf16, the sum so far is [2] fp32");
+}

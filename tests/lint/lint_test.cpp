@@ -1,0 +1,186 @@
+// Rules of the house that text can check. docs/architecture.md.
+#include <map>
+#include <regex>
+#include <set>
+
+#include "lint/source_tree.h"
+#include "support/catch.h"
+
+using namespace bitgrad::lint;
+
+namespace {
+
+// Which layers a layer may include directly; what those may include comes along.
+const std::map<std::string, std::set<std::string>> kBelow = {
+    {"base", {}},
+    {"dtype", {"base"}},
+    {"kernels", {"dtype", "base"}},
+    {"tensor", {"dtype", "base"}},
+    {"quant", {"tensor", "kernels"}},
+    {"autograd", {"tensor", "kernels"}},
+    {"ops", {"autograd", "quant", "kernels"}},
+    {"nn", {"ops"}},
+    {"io", {"tensor"}},
+    {"data", {"tensor"}},
+    {"dist", {"tensor"}},
+    {"optim", {"nn", "dist"}},
+    {"train", {"optim", "nn", "io", "data", "dist"}},
+    {"apps", {"train"}},
+};
+
+std::set<std::string> closure(const std::string& layer) {
+  std::set<std::string> all{layer};
+  for (const std::string& below : kBelow.at(layer)) all.merge(closure(below));
+  return all;
+}
+
+// src/<layer>/..., include/bitgrad/<layer>/..., apps/...
+std::string layer_of(const std::string& path) {
+  std::smatch m;
+  if (std::regex_search(path, m, std::regex("^(?:src|include/bitgrad)/([a-z]+)/"))) return m[1];
+  return path.rfind("apps/", 0) == 0 ? "apps" : "";
+}
+// The layer that an #include of ours points to; "" for others.
+std::string included_layer(const Include& include) {
+  if (include.angled) return "";
+  std::smatch m;
+  if (!std::regex_search(include.target, m, std::regex("^(?:bitgrad/)?([a-z]+)/"))) return "";
+  return kBelow.count(m[1]) ? std::string(m[1]) : "";
+}
+
+std::string at(const SourceFile& file, int line, const std::string& what) { return file.path + ":" + std::to_string(line) + ": " + what + "\n"; }
+
+// Lines of code that match, outside the files that `allowed` accepts.
+template <typename Allowed>
+std::string uses(const std::vector<std::string>& folders, const std::string& pattern, Allowed allowed) {
+  const std::regex expression(pattern);
+  std::string found;
+  for (const SourceFile& file : source_files(folders)) {
+    if (allowed(file)) continue;
+    for (const Line& line : file.lines)
+      if (std::regex_search(line.code, expression)) found += at(file, line.number, line.text);
+  }
+  return found;
+}
+template <typename Allowed>
+std::string includes_matching(const std::string& pattern, Allowed allowed) {
+  const std::regex expression(pattern);
+  std::string found;
+  for (const SourceFile& file : source_files({"include", "src", "apps"})) {
+    if (allowed(file)) continue;
+    for (const Include& include : includes_of(file))
+      if (std::regex_search(include.target, expression)) found += at(file, include.line, include.target);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("includes point down only") {
+  std::string upward;
+  std::set<std::string> layers;
+  for (const SourceFile& file : source_files({"include", "src", "apps"})) {
+    const std::string layer = layer_of(file.path);
+    INFO(file.path);
+    REQUIRE(kBelow.count(layer) == 1);
+    layers.insert(layer);
+    const std::set<std::string> allowed = closure(layer);
+    for (const Include& include : includes_of(file)) {
+      const std::string target = included_layer(include);
+      if (!target.empty() && !allowed.count(target)) upward += at(file, include.line, include.target);
+    }
+  }
+  INFO(upward);
+  CHECK(upward.empty());
+  CHECK(layers.size() == kBelow.size());
+}
+
+TEST_CASE("public headers include other public headers and the standard library only") {
+  std::string found;
+  for (const SourceFile& file : source_files({"include"}))
+    for (const Include& include : includes_of(file)) {
+      const bool ours = !include.angled && include.target.rfind("bitgrad/", 0) == 0;
+      const bool standard = include.angled && std::regex_match(include.target, std::regex("[a-z_]+"));
+      if (!ours && !standard) found += at(file, include.line, include.target);
+    }
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("programs and examples use public headers and their own files only") {
+  std::string found;
+  for (const SourceFile& file : source_files({"apps"}))
+    for (const Include& include : includes_of(file))
+      if (!include.angled && include.target.rfind("bitgrad/", 0) != 0 && include.target.find('/') != std::string::npos)
+        found += at(file, include.line, include.target);
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("each third party is known to one place") {
+  const auto check = [](const std::string& pattern, auto allowed) {
+    const std::string found = includes_matching(pattern, allowed);
+    INFO(found);
+    CHECK(found.empty());
+  };
+  const auto app = [](const SourceFile& f) { return f.starts_with("apps/"); };
+  check("^(spdlog|CLI)/", app);
+  check("^benchmark/", app);
+  check("^yaml-cpp/", [](const SourceFile& f) { return f.starts_with("src/train/config/"); });
+  check("^(dnnl|oneapi/dnnl)", [&](const SourceFile& f) { return f.path.find("onednn") != std::string::npos || f.starts_with("apps/bench/"); });
+  check("^Eigen/", [](const SourceFile& f) { return f.ends_with("/eigen.cpp"); });
+  check("^nlohmann/", [](const SourceFile& f) { return f.ends_with(".cpp"); });
+  check("^zlib", [](const SourceFile& f) { return f.starts_with("src/data/"); });
+}
+
+TEST_CASE("the library never prints, aborts or exits") {
+  const auto nowhere = [](const SourceFile&) { return false; };
+  const std::string found = uses({"include", "src"},
+                                 R"((\bstd::(cout|cerr|clog|abort|exit|quick_exit|terminate)\b)|((^|[^\w.>])(printf|fprintf|puts|fputs|putchar|abort|_exit|exit) *\())", nowhere);
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("dtypes are chosen by data, not by switches") {
+  const std::string found = uses({"include", "src", "apps"}, R"(switch *\(.*(dtype|DTypeKind|info\(\)\.kind))", [](const SourceFile& f) { return layer_of(f.path) == "dtype"; });
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("files call the file system through its seam") {
+  const std::string found = uses({"include", "src"}, R"(\bstd::(o|i)?fstream\b|\bfopen *\(|std::filesystem::(?!path\b|absolute\b))", [](const SourceFile& f) { return f.path == "src/base/file.cpp"; });
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("no file has more than 500 lines") {
+  std::string found;
+  for (const SourceFile& file : source_files({"include", "src", "apps", "tests"}))
+    if (file.lines.size() > 500) found += file.path + " has " + std::to_string(file.lines.size()) + " lines\n";
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("headers have #pragma once, and nothing is left for later") {
+  std::string found;
+  for (const SourceFile& file : source_files({"include", "src", "apps", "tests"})) {
+    bool once = !file.ends_with(".h");
+    for (const Line& line : file.lines) {
+      once = once || line.text == "#pragma once";
+      if (!file.starts_with("tests/lint/") && std::regex_search(line.text, std::regex(R"(\b(TODO|FIXME|XXX|HACK)\b)"))) found += at(file, line.number, line.text);
+    }
+    if (!once) found += file.path + " has no #pragma once\n";
+  }
+  INFO(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("the lint rules see what they forbid") {
+  CHECK(code_of("a = \"// exit(1)\"; // std::cout") == "a = \"; ");
+  CHECK(closure("quant") == std::set<std::string>{"quant", "tensor", "kernels", "dtype", "base"});
+  CHECK(closure("train").count("apps") == 0);
+  CHECK(included_layer({1, "bitgrad/nn/module.h", false}) == "nn");
+  CHECK(included_layer({1, "kernels/gemm/rows.h", false}) == "kernels");
+  CHECK(included_layer({1, "vector", true}).empty());
+  CHECK(layer_of("include/bitgrad/io/sha256.h") == "io");
+}

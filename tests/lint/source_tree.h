@@ -1,0 +1,81 @@
+// The source tree as text, for lint tests: files, lines without comments, #include lines.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace bitgrad::lint {
+
+struct Line {
+  int number;
+  std::string text;  // as it is
+  std::string code;  // without a // comment and without the content of "strings"
+};
+
+struct SourceFile {
+  std::string path;  // from the root of the project: src/base/cpu.cpp
+  std::vector<Line> lines;
+  bool starts_with(const std::string& prefix) const { return path.rfind(prefix, 0) == 0; }
+  bool ends_with(const std::string& end) const { return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0; }
+};
+
+struct Include {
+  int line;
+  std::string target;
+  bool angled;
+};
+
+inline std::string code_of(const std::string& text) {
+  std::string code;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') {
+      ++i;
+      continue;
+    }
+    if (text[i] == '"' && !(i > 0 && text[i - 1] == '\'')) quoted = !quoted;
+    if (!quoted && text[i] == '/' && i + 1 < text.size() && text[i + 1] == '/') break;
+    if (!quoted) code.push_back(text[i]);
+  }
+  return code;
+}
+
+// Sources below these folders, sorted by path.
+inline std::vector<SourceFile> source_files(const std::vector<std::string>& folders) {
+  namespace fs = std::filesystem;
+  const fs::path root = BITGRAD_SOURCE_DIR;
+  std::vector<SourceFile> files;
+  for (const std::string& folder : folders) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string extension = entry.path().extension();
+      if (extension != ".h" && extension != ".cpp" && extension != ".inc") continue;
+      SourceFile file{fs::relative(entry.path(), root).string(), {}};
+      std::ifstream in(entry.path());
+      int number = 0;
+      for (std::string text; std::getline(in, text);) file.lines.push_back({++number, text, code_of(text)});
+      files.push_back(std::move(file));
+    }
+  }
+  std::sort(files.begin(), files.end(), [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
+  return files;
+}
+
+inline std::vector<Include> includes_of(const SourceFile& file) {
+  std::vector<Include> includes;
+  for (const Line& line : file.lines) {
+    const size_t start = line.text.find_first_not_of(" \t");
+    if (start == std::string::npos || line.text.compare(start, 8, "#include") != 0) continue;
+    const size_t open = line.text.find_first_of("<\"", start + 8);
+    if (open == std::string::npos) continue;
+    const bool angled = line.text[open] == '<';
+    const size_t close = line.text.find(angled ? '>' : '"', open + 1);
+    includes.push_back({line.number, line.text.substr(open + 1, close - open - 1), angled});
+  }
+  return includes;
+}
+
+}  // namespace bitgrad::lint

@@ -1,0 +1,268 @@
+// Modules: paths, parameters, buffers; every layer by name; plans and their errors.
+#include "bitgrad/nn/module.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/ops/ops.h"
+#include "nn/nn_support.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+LayerSpec layer(const std::string& kind) {
+  LayerSpec spec;
+  spec.kind = kind;
+  return spec;
+}
+LayerSpec linear_spec(int64_t out, const QuantSpec& quant, bool bias = false) {
+  LayerSpec spec = layer("linear");
+  spec.out = out;
+  spec.bias = bias;
+  spec.weight = weight_spec(quant);
+  return spec;
+}
+LayerSpec quantize_spec(const QuantSpec& quant) {
+  LayerSpec spec = layer("quantize");
+  spec.activation = quant;
+  return spec;
+}
+const QuantSpec kBinary = quant_spec(dtypes::bint1, "binary");
+
+std::vector<std::string> names(Module& m) {
+  std::vector<std::string> out;
+  for (const Parameter* p : m.parameters()) out.push_back(p->path());
+  return out;
+}
+
+class Passing final : public Module {
+ public:
+  Var forward(const Var& x) override { return x; }
+  TensorMeta plan(const TensorMeta& in) override { return in; }
+};
+
+// Two parameters of one name, if asked; or two whose paths collide.
+class Named final : public Module {
+ public:
+  explicit Named(const std::vector<std::string>& parameters) {
+    for (const std::string& n : parameters) add_parameter(n, {1}, {});
+  }
+  Var forward(const Var& x) override { return x; }
+  TensorMeta plan(const TensorMeta& in) override { return in; }
+};
+
+}  // namespace
+
+TEST_CASE("a model names parameters and buffers by path, own before children") {
+  LayerSpec norm = layer("batch_norm");
+  auto model = make_sequential({quantize_spec(kBinary), linear_spec(8, kBinary, true), norm, quantize_spec(kBinary),
+                                linear_spec(3, kBinary), layer("tensor_norm")},
+                               12);
+  StepState state;
+  model->initialize("layers", state);
+  CHECK(names(*model) == std::vector<std::string>{"layers.1.weight", "layers.1.bias", "layers.2.gamma", "layers.2.beta",
+                                                  "layers.4.weight", "layers.5.gamma", "layers.5.beta"});
+  std::vector<std::string> buffers;
+  for (const auto& b : model->buffers()) buffers.push_back(concat(b.path, ' ', b.tensor));
+  CHECK(buffers == std::vector<std::string>{"layers.2.running_mean [8] fp32", "layers.2.running_var [8] fp32",
+                                            "layers.5.running_mean [1] fp32", "layers.5.running_var [1] fp32"});
+  CHECK(model->path() == "layers");
+  CHECK(model->size() == 6);
+  CHECK((*model)[4].path() == "layers.4");
+  CHECK(model->parameters()[0]->shape() == Shape{8, 12});
+  CHECK(model->parameters()[2]->value().numbers() == std::vector<double>(8, 1.0));
+}
+
+TEST_CASE("every layer of the list is made by its name and gives what it plans") {
+  for (const std::string& name : layer_names()) {
+    INFO(name);
+    LayerSpec spec = layer(name);
+    spec.out = 5;
+    spec.weight = weight_spec(quant_spec(dtypes::int4, "symmetric"));
+    spec.activation = quant_spec(dtypes::int8, "symmetric");
+    const auto module = make_layer(spec, 7);
+    StepState state;
+    module->initialize("m", state);
+    TensorMeta in;
+    in.rows = 4;
+    in.features = 7;
+    const TensorMeta out = module->plan(in);
+    const Tensor x = random_tensor({4, 7}, dtypes::fp32, 1);
+    const Tensor y = module->forward(Var(x)).value();
+    CHECK(y.shape() == Shape{4, out.features});
+    CHECK(y.dtype() == out.dtype);
+    CHECK(bool(y.quant() && y.quant()->scale) == out.granularity.has_value());
+    CHECK(bool(y.quant() && y.quant()->zero) == out.zero_point);
+  }
+  for (int i = 0; i < static_cast<int>(UnaryOp::kCount); ++i)
+    CHECK_NOTHROW(make_layer(layer(std::string(unary_name(static_cast<UnaryOp>(i)))), 3));
+}
+
+TEST_CASE("unknown layers and wrong specs are errors that say where and what is known") {
+  CHECK(contains(error_of([] { make_layer(layer("linaer"), 3); }),
+                 "unknown layer 'linaer'. Did you mean 'linear'? Known: batch_norm, dropout, "));
+  CHECK(error_of([] {
+          make_sequential({linear_spec(4, kBinary), layer("nothing_like_it")}, 3);
+        }).rfind("layer 1 (nothing_like_it): [layer] unknown layer", 0) == 0);
+  CHECK(contains(error_of([] { make_layer(linear_spec(0, kBinary), 3); }),
+                 "in and out must be at least 1: got in 3, out 0"));
+  CHECK(contains(error_of([] { make_layer(layer("quantize"), 3); }), "needs a quantization of activations"));
+  LayerSpec norm = layer("batch_norm");
+  norm.eps = 0;
+  CHECK(contains(error_of([&] { make_layer(norm, 3); }), "eps must be above 0: got 0"));
+  norm.eps = 1e-5f;
+  norm.momentum = 2;
+  CHECK(contains(error_of([&] { make_layer(norm, 3); }), "momentum must be in [0, 1]: got 2"));
+  LayerSpec drop = layer("dropout");
+  drop.p = 1;
+  CHECK(contains(error_of([&] { make_layer(drop, 3); }), "p must be in [0, 1): got 1"));
+}
+
+TEST_CASE("plans refuse what does not fit, with the layer's place") {
+  CHECK(error_of([] {
+          make_sequential({linear_spec(4, kBinary), quantize_spec(kBinary), layer("batch_norm")}, 3);
+        }) == "layer 2 (batch_norm): [batch_norm] needs fp32 input, got bint1. Put it before the quantizer");
+  CHECK(contains(error_of([] {
+                   make_sequential({quantize_spec(kBinary), quantize_spec(kBinary)}, 3);
+                 }),
+                 "layer 1 (quantize): [quantize] needs fp32 input, got bint1"));
+  CHECK(contains(error_of([] {
+                   make_sequential({quantize_spec(kBinary), layer("relu")}, 3);
+                 }),
+                 "layer 1 (relu): [relu] needs fp32 input, got bint1"));
+  auto model = make_sequential({linear_spec(4, kBinary), linear_spec(2, kBinary)}, 3);
+  StepState state;
+  model->initialize("layers", state);
+  TensorMeta in;
+  in.features = 5;
+  CHECK(error_of([&] { model->plan(in); }) == "layer 0: [linear] x has 5 features, w expects 3");
+}
+
+TEST_CASE("a program's own layer is made by name, once") {
+  register_layer("nn_test_passing", [](const LayerSpec&, int64_t) { return std::make_shared<Passing>(); });
+  CHECK(error_of([] { register_layer("nn_test_passing", {}); }) ==
+        "[register_layer] a layer kind 'nn_test_passing' exists already");
+  CHECK(contains(error_of([] { register_layer("linear", {}); }), "'linear' exists already"));
+  const auto known = layer_names();
+  CHECK(std::find(known.begin(), known.end(), "nn_test_passing") != known.end());
+  auto model = make_sequential({layer("nn_test_passing"), linear_spec(2, kBinary)}, 3);
+  StepState state;
+  model->initialize("m", state);
+  CHECK(model->forward(Var(random_tensor({1, 3}, dtypes::fp32, 1))).shape() == Shape{1, 2});
+}
+
+TEST_CASE("linear plans the layouts that its kernels read, and the plan changes no bit") {
+  auto model = make_sequential({quantize_spec(kBinary), linear_spec(64, kBinary)}, 256),
+       plain = make_sequential({quantize_spec(kBinary), linear_spec(64, kBinary)}, 256);
+  StepState state, other;
+  model->initialize("layers", state);
+  plain->initialize("layers", other);
+  TensorMeta in;
+  in.features = 256;
+  model->plan(in);
+  CHECK(model->parameters()[0]->value().attached_layouts().empty());  // rows 0: the form only
+  in.rows = 100;
+  const TensorMeta out = model->plan(in);
+  CHECK(out.features == 64);
+  CHECK(out.dtype == dtypes::fp32);
+  const Tensor x = random_tensor({100, 256}, dtypes::fp32, 4);
+  CHECK(bits_of(model->forward(Var(x)).value()) == bits_of(plain->forward(Var(x)).value()));
+}
+
+TEST_CASE("dropout is the identity in evaluation, and drawn by path, microbatch and row in training") {
+  LayerSpec spec = layer("dropout");
+  spec.p = 0.5;
+  auto model = make_sequential({spec, spec}, 64);
+  StepState state;
+  model->initialize("layers", state);
+  const Var x = random_tensor({8, 64}, dtypes::fp32, 5, 1, 2);
+  state.training = false;
+  CHECK(model->forward(x).value().data() == x.value().data());
+  state.training = true;
+  const auto first = (*model)[0].forward(x).value().numbers();
+  CHECK(first != x.value().numbers());
+  CHECK((*model)[0].forward(x).value().numbers() == first);
+  CHECK((*model)[1].forward(x).value().numbers() != first);
+  state.microbatch = 1;
+  CHECK((*model)[0].forward(x).value().numbers() != first);
+  state.microbatch = 0;
+  state.first_row = 3;
+  const auto later = (*model)[0].forward(Var(x.value().row_slice(3, 8))).value().numbers();
+  CHECK(later == std::vector<double>(first.begin() + 3 * 64, first.end()));
+  TensorMeta in;
+  in.features = 64;
+  in.dtype = dtypes::bint1;
+  CHECK((*model)[0].plan(in).dtype == dtypes::ternary);
+  in.training = false;
+  CHECK((*model)[0].plan(in).dtype == dtypes::bint1);
+}
+
+TEST_CASE("norm layers write their running statistics in training only") {
+  for (const char* kind : {"batch_norm", "tensor_norm"}) {
+    auto model = make_sequential({layer(kind)}, 6);
+    StepState state;
+    model->initialize("layers", state);
+    const Var x = random_tensor({10, 6}, dtypes::fp32, 6, 2, 4);
+    state.training = false;
+    model->forward(x);
+    CHECK(model->buffers()[0].tensor.numbers() == std::vector<double>(kind[0] == 'b' ? 6 : 1, 0.0));
+    CHECK(model->buffers()[1].tensor.numbers() == std::vector<double>(kind[0] == 'b' ? 6 : 1, 1.0));
+    state.training = true;
+    model->forward(x);
+    for (const double mean : model->buffers()[0].tensor.numbers()) CHECK((mean > 0.2 && mean < 0.4));  // 0.1 of about 3
+    for (const double var : model->buffers()[1].tensor.numbers())
+      CHECK((var > 0.9 && var < 1));  // 0.9 + 0.1 of about 1/3
+  }
+}
+
+TEST_CASE("a quantizer layer raises the flag of its path for NaN, and draws by path and microbatch") {
+  auto model = make_sequential({quantize_spec(quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic))}, 40);
+  StepState state;
+  model->initialize("layers", state);
+  const Tensor x = random_tensor({5, 40}, dtypes::fp32, 7);
+  const auto a = model->forward(Var(x)).value().numbers();
+  CHECK(model->forward(Var(x)).value().numbers() == a);
+  state.microbatch = 1;
+  CHECK(model->forward(Var(x)).value().numbers() != a);
+  CHECK(state.flags.raised().empty());
+  x.as<float>()[3] = NAN;
+  CHECK_NOTHROW(model->forward(Var(x)));
+  CHECK(state.flags.raised() == std::vector<std::string>{"layers.0"});
+  state.flags.clear();
+  CHECK(state.flags.raised().empty());
+}
+
+TEST_CASE("equal and colliding paths are errors when the model is built") {
+  StepState state;
+  Named twice({"a", "a"});
+  CHECK(error_of([&] { twice.initialize("m", state); }) ==
+        "[Module] two modules or parameters have the path 'm.a'. Rename one.");
+  // Search a pair of short names with one CRC32C: by the birthday paradox about 2^16 names do.
+  std::map<uint32_t, std::string> seen;
+  std::string first, second;
+  for (int64_t i = 0; i < 2000000 && second.empty(); ++i) {
+    const std::string name = concat("w", i * 7919);
+    const auto [at, fresh] = seen.emplace(site_id("m." + name), name);
+    if (!fresh) {
+      first = at->second;
+      second = name;
+    }
+  }
+  REQUIRE_FALSE(second.empty());
+  Named colliding({first, second});
+  CHECK(contains(error_of([&] { colliding.initialize("m", state); }),
+                 "have the same CRC32C, so their random draws would be equal"));
+}
+
+TEST_CASE("a module that was not initialized says so") {
+  CHECK(contains(error_of([] {
+                   make_layer(layer("batch_norm"), 3)->forward(Var(Tensor::zeros({2, 3}, dtypes::fp32)));
+                 }),
+                 "forward before initialize"));
+}

@@ -1,0 +1,218 @@
+// Parameter: master, value, gradient, requantization, layouts, resume.
+#include "bitgrad/nn/parameter.h"
+
+#include <cmath>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/ops/ops.h"
+#include "nn/nn_support.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+TEST_CASE("the value of a parameter is its quantizer's answer to its master, for every dtype") {
+  for (const DType d : code_dtypes()) {
+    const QuantSpec spec = usual_weight_spec(d);
+    Parameter p({6, 70}, weight_spec(spec));
+    p.initialize("layers.0.weight", 42);
+    INFO(p.value().describe());
+    CHECK(p.path() == "layers.0.weight");
+    CHECK(p.low_bit());
+    CHECK(p.master().dtype() == dtypes::fp32);
+    CHECK(p.value().dtype() == d);
+    CHECK(p.value().kind() == MemoryKind::kValue);
+    CHECK(p.master().kind() == MemoryKind::kMaster);
+    const Tensor expected = quantize_dynamic(spec, p.master());
+    CHECK(p.value().numbers() == expected.numbers());
+    CHECK(p.value().values() == expected.values());
+  }
+}
+
+TEST_CASE("a float parameter is its own master and requantizing it changes nothing") {
+  ParameterSpec spec;
+  spec.init = {"normal", 0, 1};
+  Parameter p({3, 5}, spec);
+  p.initialize("bias", 1);
+  CHECK_FALSE(p.low_bit());
+  CHECK(p.master().data() == p.value().data());
+  CHECK(p.value().kind() == MemoryKind::kMaster);
+  const auto before = p.value().numbers();
+  p.requantize(1, 5);
+  p.add_layout(layouts::planes);
+  CHECK(p.value().numbers() == before);
+  CHECK(p.value().attached_layouts().empty());
+}
+
+TEST_CASE("masters are drawn by seed and path, not by the order of creation") {
+  const auto draw = [](const char* path, uint64_t seed) {
+    Parameter p({4, 4}, weight_spec(quant_spec(dtypes::int4, "symmetric")));
+    p.initialize(path, seed);
+    return p.master().numbers();
+  };
+  CHECK(draw("a", 1) == draw("a", 1));
+  CHECK(draw("a", 1) != draw("b", 1));
+  CHECK(draw("a", 1) != draw("a", 2));
+}
+
+TEST_CASE("stochastic codes depend on the step, and only on it") {
+  const QuantSpec spec = quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic);
+  Parameter p({20, 33}, weight_spec(spec));
+  p.initialize("w", 3);
+  const auto first = p.value().numbers();
+  p.requantize(3, 1);
+  const auto second = p.value().numbers();
+  CHECK(first != second);
+  p.requantize(3, 0);
+  CHECK(p.value().numbers() == first);
+  const RandomStream draws{3, Purpose::kRequantize, site_id("w"), 1};
+  QuantizeOptions options;
+  options.sr = &draws;
+  CHECK(quantize_dynamic(spec, p.master(), options).numbers() == second);
+}
+
+TEST_CASE("all planned layouts are written by every requantization, in place") {
+  for (const DType d : {dtypes::bint1, dtypes::ternary, dtypes::int4}) {
+    Parameter p({19, 100}, weight_spec(usual_weight_spec(d)));
+    p.initialize("w", 3);
+    std::vector<const void*> places;
+    for (const Layout layout : all_layouts())
+      if (layout.info().supports(d)) p.add_layout(layout);
+    p.add_layout(layouts::planes);
+    for (const Tensor& t : p.value().attached_layouts()) {
+      CHECK(t.kind() == MemoryKind::kDerived);
+      places.push_back(t.data());
+    }
+    CHECK(places.size() >= 2);
+    const int64_t bytes = memory_now().total;
+    for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= i % 3 == 0 ? -0.3f : 1.0f;
+    const auto codes_before = p.value().numbers();
+    const Tensor held = p.value();
+    p.requantize(3, 1);
+    CHECK(p.value().numbers() != codes_before);
+    CHECK(memory_now().total - bytes <= 64);  // the old scales may live on with `held`
+    CHECK(p.value().data() == held.data());
+    size_t i = 0;
+    for (const Tensor& t : p.value().attached_layouts()) {
+      CHECK(t.data() == places[i++]);
+      CHECK(p.value().in_layout(t.layout()).values() == p.value().values());
+    }
+    CHECK(i == places.size());
+  }
+}
+
+TEST_CASE("reading a parameter gives a leaf on the current tape, with the parameter's gradient dtype") {
+  Parameter p({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric"), dtypes::bf16));
+  CHECK(error_of([&] { p.read(); }) ==
+        "[Parameter] the value of [3,8] int4 was never made from its master. Call initialize first.");
+  p.initialize("w", 1);
+  CHECK_FALSE(p.read().tracked());
+  CHECK_FALSE(p.has_grad());
+  CHECK_FALSE(p.grad().defined());
+  const Tensor x = random_tensor({2, 8}, dtypes::fp32, 2), gy = random_tensor({2, 3}, dtypes::fp32, 3);
+  Tensor once;
+  for (const int reads : {1, 2}) {
+    Tape tape;
+    Var y = linear(Var(x), p.read());
+    std::vector<Var> outputs = {y};
+    std::vector<Tensor> seeds = {gy};
+    if (reads == 2) {
+      outputs.push_back(linear(Var(x), p.read()));  // a second leaf on the same sink
+      seeds.push_back(gy);
+    }
+    tape.backward(outputs, seeds);
+    CHECK(p.grad().dtype() == dtypes::bf16);
+    CHECK(p.grad().kind() == MemoryKind::kGrad);
+    CHECK(p.has_grad());
+    if (reads == 1) once = p.grad().clone(MemoryKind::kGrad);
+    if (reads == 2)
+      for (int64_t i = 0; i < 24; ++i)
+        CHECK(p.grad().numbers()[static_cast<size_t>(i)] == 2 * once.numbers()[static_cast<size_t>(i)]);
+    p.zero_grad();
+    CHECK_FALSE(p.has_grad());
+  }
+}
+
+TEST_CASE("a master with NaN or Inf is an error that names the parameter") {
+  for (const DType d : {dtypes::int4, dtypes::bint1, dtypes::ternary, dtypes::uint4, dtypes::nf4}) {
+    Parameter p({2, 3}, weight_spec(usual_weight_spec(d)));
+    p.initialize("layers.3.weight", 1);
+    for (const float bad : {NAN, INFINITY}) {
+      p.master().as<float>()[4] = bad;
+      CHECK(error_of([&] { p.requantize(1, 17); }) ==
+            "[requantize] the master of 'layers.3.weight' ([2,3] fp32) holds NaN or Inf at optimizer step 17");
+      CHECK(error_code_of([&] { p.requantize(1, 17); }) == 5);
+    }
+  }
+}
+
+TEST_CASE("restore brings codes and scales back byte for byte, though the master has moved on") {
+  Parameter p({5, 70}, weight_spec(quant_spec(dtypes::int3, "affine")));
+  p.initialize("w", 8);
+  p.add_layout(layouts::planes);
+  const Tensor value = p.value().clone(MemoryKind::kValue);
+  Tensor master = p.master().clone(MemoryKind::kMaster);
+  for (int64_t i = 0; i < master.numel(); ++i) master.as<float>()[i] *= 1.5f;
+  Parameter q({5, 70}, weight_spec(quant_spec(dtypes::int3, "affine")));
+  q.initialize("w", 9);
+  q.add_layout(layouts::planes);
+  q.restore(master, value);
+  CHECK(q.value().values() == value.values());
+  CHECK(q.value().in_layout(layouts::planes).values() == value.values());
+  CHECK(q.master().numbers() == master.numbers());
+  CHECK(contains(error_of([&] {
+                   q.restore(Tensor::zeros({5, 71}, dtypes::fp32), value);
+                 }),
+                 "the master of 'w' is [5,70] fp32, got [5,71] fp32"));
+  CHECK(error_of([&] {
+          q.restore(master, Tensor::zeros({5, 70}, dtypes::int4));
+        }) == "[restore] parameter 'w' is [5,70] int3, got [5,70] int4");
+  CHECK(contains(error_of([&] {
+                   q.restore(Tensor::zeros({5, 70}, dtypes::fp32), value.without_quant());
+                 }),
+                 "come without their quantization parameters"));
+  CHECK(q.master().numbers() == master.numbers());
+}
+
+TEST_CASE("a spec that cannot be is refused when the parameter is made") {
+  CHECK(error_of([] { Parameter({2}, weight_spec(quant_spec(dtypes::int4, "symmetric"), dtypes::int8)); }) ==
+        "[Parameter] gradients can be fp32 or bf16, got int8");
+  CHECK(contains(error_of([] { Parameter({2}, weight_spec(quant_spec(dtypes::int4, "symetric"))); }), "symmetric"));
+  CHECK(contains(error_of([] { Parameter({2}, weight_spec(quant_spec(dtypes::bint1, "symmetric"))); }), "bint1"));
+  CHECK(contains(error_of([] { Parameter({2}, weight_spec(quant_spec(dtypes::int1, "absmax"))); }), "step"));
+}
+
+TEST_CASE("initial numbers follow their rule") {
+  const auto draw = [](const Init& init, const Shape& shape) {
+    const Tensor t = Tensor::zeros(shape, dtypes::fp32);
+    initialize(init, 5, "some.path", t);
+    return t.numbers();
+  };
+  const RandomStream draws{5, Purpose::kInit, site_id("some.path"), 0};
+  const auto rule = [&](const char* name) { return draw({name, 0, 0}, {10, 14}); };
+  const auto uniform = draw({"uniform", -2, 3}, {10, 14}), normal = draw({"normal", 1, 0.5}, {10, 14});
+  const auto glorot_u = rule("glorot_uniform"), glorot_n = rule("glorot_normal"), he_u = rule("he_uniform"),
+             he_n = rule("he_normal");
+  const auto symmetric = [&](double bound, uint64_t e) {
+    return static_cast<double>(static_cast<float>(-bound) + static_cast<float>(2 * bound) * draws.uniform(e));
+  };
+  const auto scaled = [&](double sd, uint64_t e) {
+    return static_cast<double>(static_cast<float>(sd) * draws.normal(e));
+  };
+  for (uint64_t e = 0; e < 140; ++e) {
+    CHECK(uniform[e] == static_cast<double>(-2.0f + 5.0f * draws.uniform(e)));
+    CHECK(normal[e] == static_cast<double>(1.0f + 0.5f * draws.normal(e)));
+    CHECK(glorot_u[e] == symmetric(std::sqrt(6.0 / 24), e));
+    CHECK(glorot_n[e] == scaled(std::sqrt(2.0 / 24), e));
+    CHECK(he_u[e] == symmetric(std::sqrt(6.0 / 14), e));
+    CHECK(he_n[e] == scaled(std::sqrt(2.0 / 14), e));
+  }
+  CHECK(rule("zeros") == std::vector<double>(140, 0.0));
+  CHECK(draw({"constant", 0.25, 0}, {3}) == std::vector<double>(3, 0.25));
+  CHECK(contains(error_of([&] {
+                   draw({"he_normla", 0, 1}, {3});
+                 }),
+                 "[init] unknown rule 'he_normla'. Did you mean 'he_normal'? Known: constant, uniform, normal"));
+  for (const std::string_view name : init_names()) CHECK_NOTHROW(draw({std::string(name), 0, 0}, {2, 2}));
+}

@@ -1,0 +1,131 @@
+// Gradients of linear: their dtypes, sums over microbatches, bias, and the memory that they take.
+#include <algorithm>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/kernels/gemm.h"
+#include "ops/linear_support.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+TEST_CASE("a gradient in bf16 is the fp32 sum rounded once, for every weight dtype") {
+  const StrictBits strict;
+  for (const DType dw : code_dtypes()) {
+    const Tensor x = random_tensor({9, 600}, dtypes::int8, 91), w = random_tensor({7, 600}, dw, 92),
+                 gy = random_tensor({9, 7}, dtypes::fp32, 93);
+    const LinearRun wide = run_linear(x, w, gy), narrow = run_linear(x, w, gy, dtypes::bf16, dtypes::bf16);
+    CHECK(narrow.gw.dtype() == dtypes::bf16);
+    bool equal = true;
+    for (int64_t i = 0; i < wide.gw.numel(); ++i)
+      equal = equal && narrow.gw.as<uint16_t>()[i] == bf16_from_float(wide.gw.as<float>()[i]);
+    for (int64_t i = 0; i < wide.gx.numel(); ++i)
+      equal = equal && narrow.gx.as<uint16_t>()[i] == bf16_from_float(wide.gx.as<float>()[i]);
+    if (!equal) FAIL_CHECK("weights " << w);
+  }
+}
+
+TEST_CASE("sums over microbatches add the unrounded gradient: grad = round(float(grad) + g)") {
+  const StrictBits strict;
+  const Tensor w = random_codes({6, 70}, dtypes::int4, 94, Granularity::channel(0));
+  for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
+    AccumulateSink sum;
+    const RandomStream draws{5, Purpose::kGradAccumulate, 7, 3};
+    std::vector<float> expected(static_cast<size_t>(w.numel()), 0.0f);
+    for (int microbatch = 0; microbatch < 6; ++microbatch) {
+      const bool stochastic = grad == dtypes::bf16 && microbatch >= 3;
+      const Tensor x = random_tensor({5, 70}, dtypes::fp32, 95 + static_cast<uint64_t>(microbatch)),
+                   gy = random_tensor({5, 6}, dtypes::fp32, 195 + static_cast<uint64_t>(microbatch));
+      sum.set_rounding(stochastic ? &draws : nullptr);
+      {
+        Tape tape;
+        tape.backward({linear(Var(x), tape.leaf(w, &sum, grad))}, {gy});
+      }
+      const Tensor g = run_linear(x, w, gy).gw;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const float total = microbatch == 0 ? g.as<float>()[i] : expected[i] + g.as<float>()[i];
+        if (grad == dtypes::fp32)
+          expected[i] = total;
+        else
+          expected[i] =
+              bf16_to_float(stochastic ? bf16_from_float_stochastic(total, draws.bits16(i)) : bf16_from_float(total));
+      }
+      CHECK(sum.grad().numbers() == std::vector<double>(expected.begin(), expected.end()));
+    }
+    CHECK(sum.grad().dtype() == grad);
+  }
+}
+
+TEST_CASE("the gradient of the bias is the column sum, also from a bf16 edge") {
+  const Tensor x = random_tensor({40, 3}, dtypes::fp32, 101), w = random_tensor({4, 3}, dtypes::ternary, 102),
+               bias = random_tensor({4}, dtypes::fp32, 103);
+  const Tensor gy = random_tensor({40, 4}, dtypes::bf16, 104);
+  AccumulateSink sb;
+  Tape tape;
+  Var y = linear(Var(x), Var(w), tape.leaf(bias, &sb, dtypes::fp32));
+  y.want_grad(dtypes::bf16);
+  tape.backward({y}, {gy});
+  for (int64_t c = 0; c < 4; ++c) {
+    double expected = 0;
+    for (int64_t r = 0; r < 40; ++r) expected += bf16_to_float(gy.as<uint16_t>()[r * 4 + c]);
+    CHECK(std::fabs(sb.grad().as<float>()[c] - expected) <= 1e-5);
+  }
+}
+
+TEST_CASE("a bf16 edge between two linears carries the rounded gradient") {
+  const StrictBits strict;
+  const Tensor x = random_tensor({8, 20}, dtypes::fp32, 105), w1 = random_tensor({16, 20}, dtypes::bint1, 106),
+               w2 = random_tensor({4, 16}, dtypes::int2, 107);
+  const Tensor gy = random_tensor({8, 4}, dtypes::fp32, 108);
+  AccumulateSink g1;
+  Tape tape;
+  Var hidden = linear(Var(x), tape.leaf(w1, &g1, dtypes::fp32));
+  hidden.want_grad(dtypes::bf16);
+  tape.backward({linear(hidden, Var(w2))}, {gy});
+  const Tensor gh = run_linear(hidden.value(), w2, gy).gx;
+  const Tensor rounded = Tensor::from_numbers(gh.shape(), dtypes::bf16, gh.numbers());
+  const Tensor widened = Tensor::from_numbers(gh.shape(), dtypes::fp32, rounded.numbers());
+  CHECK(bits_of(g1.grad()) == bits_of(run_linear(x, w1, widened).gw));
+}
+
+TEST_CASE("nothing is computed for operands that want no gradient") {
+  const Tensor x = random_tensor({2, 5}, dtypes::fp32, 109), w = random_tensor({3, 5}, dtypes::int4, 110);
+  CHECK_FALSE(linear(Var(x), Var(w)).tracked());
+  AccumulateSink sink;
+  Tape tape;
+  tape.backward({linear(Var(x), tape.leaf(w, &sink, dtypes::fp32))}, {Tensor::full({2, 3}, dtypes::fp32, 1)});
+  CHECK(sink.filled());
+}
+
+TEST_CASE("optimized rows expand at most 1 MiB of an operand per thread, and nothing keeps a float copy") {
+  if ((cpu_isa() & isa::kAvx2) == 0) return;  // the scalar references are exempt
+  const int threads = num_threads();
+  set_num_threads(2);
+  const int64_t n = 512, f = 1024, o = 1024, mib = 1 << 20;
+  const struct {
+    DType x, w;
+  } pairs[] = {{dtypes::bint1, dtypes::bint1},
+               {dtypes::ternary, dtypes::bint1},
+               {dtypes::uint8, dtypes::int4},
+               {dtypes::fp32, dtypes::bint1},
+               {dtypes::int4, dtypes::nf4}};
+  for (const auto& p : pairs) {
+    const Tensor x = random_codes({n, f}, p.x, 111), w = random_codes({o, f}, p.w, 112, Granularity::channel(0)),
+                 gy = random_tensor({n, o}, dtypes::fp32, 113);
+    const Tensor x_here = p.x == dtypes::fp32 ? x.without_quant() : x;
+    const int64_t before = memory_now().total;
+    reset_memory_peaks();
+    const LinearRun run = run_linear(x_here, w, gy);
+    const MemoryAccount peak = memory_peak_by_kind();
+    INFO("x " << p.x << ", w " << p.w << ", workspace " << peak[MemoryKind::kWorkspace]);
+    CHECK(peak[MemoryKind::kWorkspace] <= 2 * mib);
+    // Results: y, gx, gW; beside them the seed's copy on its edge, x packed anew, and the workspace.
+    const int64_t results = 4 * (n * o + n * f + o * f), seed = 4 * n * o;
+    CHECK(peak.total - before <= results + seed + x_here.bytes() + 2 * mib + 4096);
+  }
+  set_num_threads(threads);
+}

@@ -1,0 +1,208 @@
+// Ops quantize and dequantize: codes, kept memory, and gradients that equal the straight-through rule of
+// docs/numerics.md section 3.
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/ops/ops.h"
+#include "bitgrad/quant/rounding.h"
+#include "quant/reference.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace bitgrad {
+namespace {
+
+using test::contains;
+using test::error_of;
+
+struct Result {
+  Tensor codes, gradient;
+  bool reached;
+};
+
+// quantize on a leaf, the seed on its output. y_edge: the dtype of the gradient that comes in, x_edge: of the one that
+// leaves.
+Result run(const Tensor& x, const QuantSpec& spec, const std::vector<float>& seed, DType y_edge, DType x_edge,
+           const QuantizeOpOptions& options = {}) {
+  AccumulateSink sink;
+  Tape tape;
+  Var y = quantize(tape.leaf(x, &sink, x_edge), spec, options);
+  y.want_grad(y_edge);
+  tape.backward({y}, {Tensor::from_numbers(x.shape(), y_edge, std::vector<double>(seed.begin(), seed.end()))});
+  return {y.value(), sink.grad(), sink.filled()};
+}
+
+// Elements where the gradient is not that of the rule.
+int wrong_gradients(const QuantSpec& spec, const Shape& shape, DType y_edge, DType x_edge) {
+  const std::vector<float> x = test::numbers_for_test(shape.numel(), 1.6f, 31);
+  std::vector<float> g = test::numbers_for_test(shape.numel(), 3, 32);
+  if (y_edge == dtypes::bf16)
+    for (float& v : g) v = bf16_to_float(bf16_from_float(v));
+  const Result got = run(test::tensor_of(shape, x), spec, g, y_edge, x_edge);
+  const SteRule rule = ste_rule(spec);
+  if (rule == SteRule::kNone) return got.reached ? 1 : 0;
+  const std::vector<test::BlockParams> blocks = test::fit_blocks(spec, x, shape.rows(), shape.cols());
+  const std::vector<double> gradient = got.gradient.numbers();
+  int wrong = got.gradient.dtype() != x_edge;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int64_t e = static_cast<int64_t>(i);
+    const test::BlockParams& p = blocks[static_cast<size_t>(
+        test::block_of(spec.granularity, shape.rows(), shape.cols(), e / shape.cols(), e % shape.cols()))];
+    float want = spec.alpha ? g[i] * p.s : g[i];
+    if (rule == SteRule::kClip && !test::code_of(spec, p, x[i]).passes) want = 0;
+    if (rule == SteRule::kApproxSign) want = want * std::max(0.0f, 2 - 2 * std::fabs(x[i]));
+    if (x_edge == dtypes::bf16) want = bf16_to_float(bf16_from_float(want));
+    wrong += gradient[i] != static_cast<double>(want);
+  }
+  return wrong;
+}
+
+TEST_CASE("the gradient of quantize equals the straight-through rule for every scheme, dtype, rule and edge dtype") {
+  const std::vector<std::optional<SteRule>> rules = {std::nullopt, SteRule::kIdentity, SteRule::kClip,
+                                                     SteRule::kApproxSign, SteRule::kNone};
+  for (const QuantSpec& base : test::all_specs())
+    for (const auto& rule : rules)
+      for (const Granularity& granularity : {Granularity::tensor(), Granularity::token(), Granularity::groups(32)}) {
+        QuantSpec spec = base;
+        spec.ste = rule;
+        spec.granularity = granularity;
+        spec.alpha = spec.scheme == "binary" && granularity.kind != Granularity::kTensor;
+        INFO(spec.scheme << ' ' << spec.dtype << ' ' << ste_name(ste_rule(spec)) << " per " << granularity);
+        for (const DType y_edge : {dtypes::fp32, dtypes::bf16})
+          for (const DType x_edge : {dtypes::fp32, dtypes::bf16})
+            CHECK(wrong_gradients(spec, {3, 67}, y_edge, x_edge) == 0);
+      }
+}
+
+TEST_CASE("quantize gives the codes of quantize_dynamic, on and off a tape, for stochastic rounding too") {
+  const RandomStream stream{4, Purpose::kActivation, 2, 9};
+  const Tensor x = test::tensor_of({4, 70}, test::numbers_for_test(280, 2, 8));
+  for (QuantSpec spec : test::all_specs()) {
+    QuantizeOptions how;
+    QuantizeOpOptions options;
+    if (spec.dtype.kind() == DTypeKind::kInt) {
+      spec.rounding = Rounding::kStochastic;
+      how.sr = options.sr = &stream;
+      how.first_element = options.first_element = 560;
+    }
+    const std::vector<double> want = quantize_dynamic(spec, x, how).values();
+    CHECK(quantize(x, spec, options).value().values() == want);
+    CHECK(run(x, spec, std::vector<float>(280, 1), dtypes::fp32, dtypes::fp32, options).codes.values() == want);
+  }
+}
+
+TEST_CASE("the clip mask of stochastic codes is that of the very codes") {
+  const RandomStream stream{4, Purpose::kActivation, 2, 9};
+  QuantSpec spec;
+  spec.scheme = "fixed";
+  spec.dtype = dtypes::int2;
+  spec.rounding = Rounding::kStochastic;
+  QuantizeOpOptions options;
+  options.sr = &stream;
+  const int64_t n = 2000;
+  const Result got = run(test::tensor_of({n}, std::vector<float>(n, 1.5f)), spec, std::vector<float>(n, 1),
+                         dtypes::fp32, dtypes::fp32, options);
+  int wrong = 0, kept = 0;
+  for (int64_t e = 0; e < n; ++e) {
+    const bool up = stream.bits16(static_cast<uint64_t>(e)) >= 32768;  // 1.5 goes to 2, which is clipped to 1
+    wrong += got.gradient.as<float>()[e] != (up ? 0.0f : 1.0f);
+    kept += !up;
+  }
+  CHECK(wrong == 0);
+  CHECK(kept > 800);
+  CHECK(kept < 1200);
+}
+
+TEST_CASE("quantize keeps one bit an element for clip, x for approx_sign, nothing for identity and off the tape") {
+  const auto saved = [] { return memory_now()[MemoryKind::kSaved]; };
+  const Tensor x = test::tensor_of({8, 128}, test::numbers_for_test(1024, 2, 8));
+  QuantSpec spec;
+  spec.scheme = "binary";
+  spec.dtype = dtypes::bint1;
+  const int64_t before = saved();
+  AccumulateSink sink;
+  {
+    Tape tape;
+    const Var leaf = tape.leaf(x, &sink, dtypes::fp32);
+    const Var clipped = quantize(leaf, spec);
+    CHECK(saved() - before == 8 * 128 / 8);
+    CHECK(clipped.value().kind() == MemoryKind::kActivation);
+    spec.ste = SteRule::kIdentity;
+    const Var passed = quantize(leaf, spec);
+    CHECK(saved() - before == 8 * 128 / 8);
+    {
+      const NoGrad off;
+      spec.ste = SteRule::kClip;
+      quantize(leaf, spec);
+      CHECK(saved() - before == 8 * 128 / 8);
+    }
+    spec.ste = SteRule::kApproxSign;
+    const Var sloped = quantize(leaf, spec);
+    CHECK(saved() - before == 8 * 128 / 8 + 8 * 128 * 4);
+    CHECK(x.kind() == MemoryKind::kSaved);
+  }
+}
+
+TEST_CASE("quantize refuses what is no fp32 number, and names it") {
+  QuantSpec spec;
+  const Tensor x = test::tensor_of({2}, {1, 2});
+  CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::int8), spec); }),
+                 "[quantize] x is quantized already, or integer: got [2] int8"));
+  CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::int32), spec); }), "got [2] int32, expected fp32"));
+  CHECK(contains(error_of([&] { quantize(quantize_dynamic(spec, x), spec); }), "got [2] int8, expected fp32"));
+  CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::fp64), spec); }),
+                 "[quantize] dtype of x: got [2] fp64, expected fp32"));
+  CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::bf16), spec); }), "got [2] bf16, expected fp32"));
+  spec.scheme = "binary";
+  CHECK(contains(error_of([&] { quantize(x, spec); }), "[binary] dtype int8: got kind int, expected kind sign"));
+  spec.scheme = "none";
+  CHECK(contains(error_of([&] { quantize(x, spec); }), "unknown scheme 'none'"));
+}
+
+TEST_CASE("a non-finite x throws, or raises the flag of the op and passes no gradient there") {
+  const Tensor x = test::tensor_of({3}, {0.5f, std::numeric_limits<float>::quiet_NaN(), -0.5f});
+  QuantSpec spec;
+  spec.scheme = "binary";
+  spec.dtype = dtypes::bint1;
+  CHECK(test::error_code_of([&] { quantize(x, spec); }) == static_cast<int>(ErrorCode::kNonFinite));
+  uint32_t flag = 0;
+  QuantizeOpOptions options;
+  options.flag = &flag;
+  CHECK(run(x, spec, {1, 1, 1}, dtypes::fp32, dtypes::fp32, options).gradient.numbers() ==
+        std::vector<double>{1, 0, 1});
+  CHECK(flag == kFlagNonFinite);
+}
+
+TEST_CASE("dequantize gives values and passes the gradient as it is, for every scheme and dtype") {
+  const Tensor x = test::tensor_of({3, 33}, test::numbers_for_test(99, 2, 8));
+  for (const QuantSpec& spec : test::all_specs())
+    for (const DType y_edge : {dtypes::fp32, dtypes::bf16})
+      for (const DType x_edge : {dtypes::fp32, dtypes::bf16}) {
+        const Tensor codes = quantize_dynamic(spec, x);
+        AccumulateSink sink;
+        Tape tape;
+        Var y = dequantize(tape.leaf(codes, &sink, x_edge));
+        CHECK(y.dtype() == dtypes::fp32);
+        CHECK(y.value().numbers() == codes.values());
+        y.want_grad(y_edge);
+        const Tensor seed = Tensor::full(x.shape(), y_edge, 0.75);
+        tape.backward({y}, {seed});
+        CHECK(sink.grad().dtype() == x_edge);
+        CHECK(sink.grad().numbers() == seed.numbers());
+      }
+  CHECK(contains(error_of([&] { dequantize(x); }), "[dequantize] dtype of x: got [3,33] fp32, expected codes"));
+}
+
+TEST_CASE("a chain quantize, dequantize is the rule of quantize") {
+  QuantSpec spec;
+  spec.scheme = "fixed";
+  spec.dtype = dtypes::int2;
+  AccumulateSink sink;
+  Tape tape;
+  const Var x = tape.leaf(test::tensor_of({4}, {-3, -2.5f, 0.2f, 1.6f}), &sink, dtypes::fp32);
+  const Var y = dequantize(quantize(x, spec));
+  CHECK(y.value().numbers() == std::vector<double>{-2, -2, 0, 1});
+  tape.backward({y}, {test::tensor_of({4}, {1, 2, 3, 4})});
+  CHECK(sink.grad().numbers() == std::vector<double>{0, 2, 3, 0});
+}
+
+}  // namespace
+}  // namespace bitgrad

@@ -1,0 +1,75 @@
+#include "bitgrad/base/math.h"
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/ops/ops.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/gradcheck.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+std::vector<UnaryOp> all_ops() {
+  std::vector<UnaryOp> out;
+  for (int i = 0; i < static_cast<int>(UnaryOp::kCount); ++i) out.push_back(static_cast<UnaryOp>(i));
+  return out;
+}
+
+// Gradient of sum of f at x, in the edge's dtype.
+double slope(UnaryOp op, double x) {
+  AccumulateSink sink;
+  Tape tape;
+  tape.backward(sum(unary(op, tape.leaf(Tensor::full({1}, dtypes::fp32, x), &sink, dtypes::fp32))));
+  return sink.grad().item();
+}
+double value(UnaryOp op, double x) { return unary(op, Var(Tensor::full({1}, dtypes::fp32, x))).value().item(); }
+
+}  // namespace
+
+TEST_CASE("every pointwise function passes the gradient check") {
+  for (const UnaryOp op : all_ops()) {
+    INFO(unary_name(op));
+    for (const Shape& shape : {Shape{}, Shape{1, 1}, Shape{5, 7}, Shape{2, 3, 2}}) {
+      Tensor x = random_tensor(shape, dtypes::fp64, 11, -3, 3);
+      // Not on a kink, where there is no derivative to compare with.
+      for (int64_t i = 0; i < x.numel(); ++i)
+        for (const double kink : {-1.0, 0.0, 1.0})
+          if (std::fabs(x.as<double>()[i] - kink) < 1e-3) x.as<double>()[i] += 0.01;
+      CHECK(gradcheck([&](const auto& v) { return unary(op, v[0]); }, {x}) == "");
+    }
+  }
+}
+
+TEST_CASE("fp32 functions are our own, and slopes at kinks are as the list says") {
+  CHECK(value(UnaryOp::tanh, 0.7) == static_cast<double>(math::tanh(0.7f)));
+  CHECK(value(UnaryOp::sigmoid, -1.5) == static_cast<double>(1.0f / (1.0f + math::exp(1.5f))));
+  CHECK(value(UnaryOp::relu, -2) == 0);
+  CHECK(value(UnaryOp::hardtanh, -2) == -1);
+  CHECK(slope(UnaryOp::relu, 0) == 0);
+  CHECK(slope(UnaryOp::hardtanh, 1) == 1);
+  CHECK(slope(UnaryOp::hardtanh, -1) == 1);
+  CHECK(slope(UnaryOp::hardtanh, 1.0000001) == 0);
+  const float t = math::tanh(0.7f);
+  CHECK(slope(UnaryOp::tanh, 0.7) == static_cast<double>(1.0f - t * t));
+}
+
+TEST_CASE("a gradient in bf16 is the fp32 one rounded once") {
+  const Tensor x = random_tensor({3, 9}, dtypes::fp32, 12), seed = random_tensor({3, 9}, dtypes::fp32, 13);
+  AccumulateSink wide, narrow;
+  Tape tape;
+  const Var a = tape.leaf(x, &wide, dtypes::fp32), b = tape.leaf(x, &narrow, dtypes::bf16);
+  tape.backward({tanh(a), tanh(b)}, {seed, seed});
+  for (int64_t i = 0; i < x.numel(); ++i)
+    CHECK(narrow.grad().as<uint16_t>()[i] == bf16_from_float(wide.grad().as<float>()[i]));
+}
+
+TEST_CASE("codes and views are refused by name") {
+  CHECK(error_of([] {
+          relu(Var(Tensor::zeros({2, 2}, dtypes::uint4)));
+        }) == "[relu] x must be fp32 (or fp64), got [2,2] uint4. Dequantize it first");
+  CHECK(contains(error_of([] {
+                   sigmoid(Var(Tensor::zeros({2, 4}, dtypes::fp32).column_slice(1, 3)));
+                 }),
+                 "[sigmoid] x must be dense"));
+}

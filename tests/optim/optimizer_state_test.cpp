@@ -1,0 +1,75 @@
+// What an optimizer keeps, how it is resumed, and what it refuses.
+#include <cmath>
+
+#include "bitgrad/optim/optimizer.h"
+#include "optim/optim_support.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+TEST_CASE("state is named for checkpoints, and a resumed optimizer goes on bit for bit") {
+  const auto gradient = [](int step) { return random_tensor({3, 3}, dtypes::fp32, 20 + static_cast<uint64_t>(step)); };
+  auto a = float_parameter("w", {3, 3}), b = float_parameter("w", {3, 3});
+  auto first = make_optimizer(named("adamw"));
+  first->attach({a.get()});
+  for (int step = 0; step < 3; ++step) {
+    give(*a, gradient(step));
+    first->step(0.1f, 1);
+  }
+  const auto state = first->state();
+  REQUIRE(state.size() == 2);
+  CHECK(state[0].name == "w.adam.m");
+  CHECK(state[1].name == "w.adam.v");
+  CHECK(state[0].tensor.kind() == MemoryKind::kOptimizer);
+  auto second = make_optimizer(named("adamw"));
+  second->attach({b.get()});
+  b->master().copy_from(a->master());
+  for (size_t i = 0; i < 2; ++i) second->state()[i].tensor.copy_from(state[i].tensor);
+  second->set_steps(3);
+  give(*a, gradient(3));
+  give(*b, gradient(3));
+  first->step(0.1f, 1);
+  second->step(0.1f, 1);
+  CHECK(floats(a->master()) == floats(b->master()));
+  OptimizerSpec momentum = named("sgd");
+  momentum.momentum = 0.5f;
+  auto sgd = make_optimizer(momentum);
+  sgd->attach({a.get()});
+  CHECK(sgd->state()[0].name == "w.sgd.momentum");
+  CHECK(make_optimizer(named("sgd"))->state().empty());
+}
+
+TEST_CASE("optimizers are made by name, and values out of range are refused") {
+  CHECK(contains(error_of([] { make_optimizer(named("adan")); }),
+                 "unknown optimizer 'adan'. Did you mean 'adam'? Known: adam, adamw, sgd"));
+  const auto refused = [](auto change) {
+    OptimizerSpec spec = named("adam");
+    change(spec);
+    return error_of([&] { make_optimizer(spec); });
+  };
+  CHECK(refused([](OptimizerSpec& s) { s.beta1 = 1; }) == "[optimizer] beta1 must be in [0, 1), got 1");
+  CHECK(refused([](OptimizerSpec& s) { s.beta2 = -0.5; }) == "[optimizer] beta2 must be in [0, 1), got -0.5");
+  CHECK(contains(refused([](OptimizerSpec& s) { s.beta2 = NAN; }), "beta2 must be in [0, 1)"));
+  CHECK(contains(refused([](OptimizerSpec& s) { s.eps = 0; }), "eps must be above 0, got 0"));
+  CHECK(contains(refused([](OptimizerSpec& s) { s.weight_decay = -1; }), "weight_decay must be at least 0, got -1"));
+  CHECK(contains(refused([](OptimizerSpec& s) { s.clip_norm = INFINITY; }), "clip_norm must be at least 0, got inf"));
+  CHECK(contains(refused([](OptimizerSpec& s) { s.momentum = 1; }), "momentum must be in [0, 1), got 1"));
+  CHECK(contains(refused([](OptimizerSpec& s) { s.nesterov = true; }), "nesterov needs a momentum above 0"));
+  auto p = float_parameter("w", {2});
+  auto optimizer = make_optimizer(named("sgd"));
+  optimizer->attach({p.get()});
+  CHECK(contains(error_of([&] { optimizer->step(0.1f, 0); }), "a step needs at least one sample, got 0"));
+  CHECK(contains(error_of([&] { optimizer->step(NAN, 1); }), "the learning rate must be finite and at least 0"));
+  register_optimizer("optim_test_own", [](const OptimizerSpec& s) {
+    return make_optimizer([&] {
+      auto t = s;
+      t.name = "sgd";
+      return t;
+    }());
+  });
+  CHECK_NOTHROW(make_optimizer(named("optim_test_own")));
+  CHECK(error_of([] { register_optimizer("sgd", nullptr); }) ==
+        "[register_optimizer] an optimizer 'sgd' exists already");
+}

@@ -1,0 +1,112 @@
+// Stochastic rounding: the exact rule of docs/numerics.md section 7, its mean, and the names of the rules.
+#include "bitgrad/quant/rounding.h"
+
+#include "bitgrad/tensor/view.h"
+#include "quant/reference.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace bitgrad {
+namespace {
+
+TEST_CASE("stochastic codes follow the draw of their element, for every integer scheme and dtype") {
+  const RandomStream stream{11, Purpose::kRequantize, 5, 3};
+  const Shape shape{5, 70};
+  const std::vector<float> x = test::numbers_for_test(shape.numel(), 2, 9);
+  int tried = 0;
+  for (QuantSpec spec : test::all_specs()) {
+    spec.rounding = Rounding::kStochastic;
+    spec.granularity = Granularity::groups(32);
+    if (!test::error_of([&] { find_quantizer(spec.scheme).check(spec, false); }).empty()) continue;
+    ++tried;
+    Tensor mask;
+    QuantizeOptions options;
+    options.sr = &stream;
+    options.first_element = 12345;
+    options.mask = &mask;
+    const Tensor t = quantize_dynamic(spec, test::tensor_of(shape, x), options);
+    const std::vector<test::BlockParams> blocks = test::fit_blocks(spec, x, shape.rows(), shape.cols());
+    const std::vector<double> codes = t.numbers();
+    int wrong = 0;
+    for (int64_t e = 0; e < shape.numel(); ++e) {
+      const int64_t block = test::block_of(spec.granularity, shape.rows(), shape.cols(), e / 70, e % 70);
+      const uint16_t draw = stream.bits16(static_cast<uint64_t>(12345 + e));
+      const test::CodePass want =
+          test::code_of(spec, blocks[static_cast<size_t>(block)], x[static_cast<size_t>(e)], &draw);
+      wrong += codes[static_cast<size_t>(e)] != want.number;
+      if (mask.defined()) wrong += (CodeView(mask).raw(e / 70, e % 70) == 1) != want.passes;
+    }
+    INFO(spec.scheme << ' ' << spec.dtype);
+    CHECK(wrong == 0);
+  }
+  CHECK(tried > 60);
+}
+
+TEST_CASE("the mean of stochastic codes is the number, and codes at the ends stay inside") {
+  const RandomStream stream{1, Purpose::kRequantize, 5, 3};
+  QuantSpec spec;
+  spec.scheme = "fixed";
+  spec.rounding = Rounding::kStochastic;
+  QuantizeOptions options;
+  options.sr = &stream;
+  const int64_t n = 40000;
+  for (const DType dtype : {dtypes::int2, dtypes::int8, dtypes::ternary})
+    for (const float x : {0.3f, -0.3f, 0.5f, -0.9f, 0.0f, 0.999f}) {
+      spec.dtype = dtype;
+      const std::vector<double> codes =
+          quantize_dynamic(spec, test::tensor_of({4, n / 4}, std::vector<float>(static_cast<size_t>(n), x)), options)
+              .numbers();
+      double sum = 0;
+      int far = 0;
+      for (const double code : codes) {
+        sum += code;
+        far += std::fabs(code - static_cast<double>(x)) >= 1.0;
+      }
+      CHECK(far == 0);
+      // Five deviations of the mean of n draws, and the bias of 2^-16.
+      const double fraction = static_cast<double>(x) - std::floor(static_cast<double>(x));
+      const double bound = 5 * std::sqrt(fraction * (1 - fraction) / static_cast<double>(n)) + 1.0 / 65536;
+      CHECK(std::fabs(sum / static_cast<double>(n) - static_cast<double>(x)) <= bound);
+    }
+  spec.dtype = dtypes::int2;
+  for (const double code :
+       quantize_dynamic(spec, test::tensor_of({500}, std::vector<float>(500, 1.7f)), options).numbers())
+    CHECK(code == 1);
+  for (const double code :
+       quantize_dynamic(spec, test::tensor_of({500}, std::vector<float>(500, -1e30f)), options).numbers())
+    CHECK(code == -2);
+}
+
+TEST_CASE("stochastic rounding without a stream, or of signs, is an error") {
+  const Tensor x = test::tensor_of({2}, {1, -2});
+  QuantSpec spec;
+  spec.rounding = Rounding::kStochastic;
+  CHECK(test::contains(test::error_of([&] { quantize_dynamic(spec, x); }),
+                       "stochastic rounding to int8 needs a random stream"));
+  spec.dtype = dtypes::bint1;
+  spec.scheme = "binary";
+  CHECK(test::contains(test::error_of([&] { quantize_dynamic(spec, x); }),
+                       "[binary] rounding of dtype bint1: got stochastic, expected nearest"));
+  spec.dtype = dtypes::int1;
+  spec.scheme = "step";
+  CHECK(test::contains(test::error_of([&] { quantize_dynamic(spec, x); }),
+                       "[step] rounding of dtype int1: got stochastic, expected nearest"));
+  spec.dtype = dtypes::nf4;
+  spec.scheme = "codebook";
+  CHECK(test::contains(test::error_of([&] { quantize_dynamic(spec, x); }),
+                       "[codebook] rounding of dtype nf4: got stochastic, expected nearest"));
+}
+
+TEST_CASE("names of rounding and of straight-through rules go both ways") {
+  for (const std::string_view name : rounding_names()) CHECK(rounding_name(parse_rounding(name)) == name);
+  for (const std::string_view name : ste_names()) CHECK(ste_name(parse_ste(name)) == name);
+  CHECK(rounding_names() == std::vector<std::string_view>{"nearest", "stochastic"});
+  CHECK(ste_names() == std::vector<std::string_view>{"identity", "clip", "approx_sign", "none"});
+  CHECK(test::error_of([] { parse_rounding("up"); }) ==
+        "[parse_rounding] unknown rounding: got \"up\", expected one of nearest, stochastic.");
+  CHECK(test::error_of([] { parse_ste("Clip"); }) ==
+        "[parse_ste] unknown straight-through rule: got \"Clip\", expected one of identity, clip, approx_sign, none.");
+}
+
+}  // namespace
+}  // namespace bitgrad

@@ -1,0 +1,167 @@
+#include "bitgrad/train/learner.h"
+
+#include <limits>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "train/small_learner.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+std::vector<std::vector<uint32_t>> masters_of(Learner& learner) {
+  std::vector<std::vector<uint32_t>> all;
+  for (Parameter* p : learner.model().parameters()) all.push_back(bits_of(p->master()));
+  return all;
+}
+std::vector<std::vector<double>> codes_of(Learner& learner) {
+  std::vector<std::vector<double>> all;
+  for (Parameter* p : learner.model().parameters()) all.push_back(p->value().numbers());
+  return all;
+}
+
+// One linear layer of one int4 weight row set, whose gradient is easy to follow.
+std::unique_ptr<Learner> quantized_input_learner() {
+  LayerSpec quantize = plain_spec("quantize");
+  quantize.activation.emplace();
+  quantize.activation->dtype = dtypes::int8;
+  quantize.activation->scheme = "absmax";
+  OptimizerSpec sgd;
+  return std::make_unique<Learner>(make_sequential({quantize, linear_spec(3, dtypes::int4, "symmetric")}, kFeatures), find_loss("squared_hinge"), sgd,
+                                   RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
+}
+
+}  // namespace
+
+TEST_CASE("every named loss can be found, and an unknown one lists them") {
+  for (const std::string& name : loss_names()) CHECK(find_loss(name));
+  const std::string text = error_of([] { find_loss("squared_hing"); });
+  CHECK(contains(text, "squared_hinge"));
+}
+
+TEST_CASE("masters move at every A microbatches and codes at every N") {
+  const auto learner = small_learner(dtypes::bint1, "binary", 3, 2, 4);
+  auto masters = masters_of(*learner);
+  auto codes = codes_of(*learner);
+  for (int i = 1; i <= 8; ++i) {
+    INFO("microbatch " << i);
+    train_some(*learner, 1);
+    CHECK((learner->window_samples() == 0) == (i % 2 == 0));
+    CHECK(learner->state().step == i / 2);
+    CHECK((masters_of(*learner) != masters) == (i % 2 == 0));
+    masters = masters_of(*learner);
+    // Biases and norms are floats: their value is the master.
+    const auto now = codes_of(*learner);
+    for (size_t p = 0; p < now.size(); ++p) {
+      if (!learner->model().parameters()[p]->low_bit()) continue;
+      if (i % 4 != 0) CHECK(now[p] == codes[p]);
+    }
+    if (i % 4 == 0) CHECK(now != codes);
+    codes = now;
+  }
+}
+
+TEST_CASE("codes and masters after N = A microbatches equal those of a twin that requantizes before every microbatch") {
+  for (const int64_t a : {2, 4, 8}) {
+    const auto learner = small_learner(dtypes::int4, "symmetric", 3, a, a), twin = small_learner(dtypes::int4, "symmetric", 3, a, a);
+    for (int i = 0; i < 24; ++i) {
+      for (Parameter* p : twin->model().parameters()) p->requantize(twin->state().seed, twin->state().step);
+      train_some(*learner, 1);
+      train_some(*twin, 1);
+      REQUIRE(masters_of(*learner) == masters_of(*twin));
+      REQUIRE(codes_of(*learner) == codes_of(*twin));
+    }
+  }
+}
+
+TEST_CASE("flush steps with what the window holds and requantizes") {
+  const auto learner = small_learner(dtypes::int4, "symmetric", 3, 4, 4);
+  train_some(*learner, 3);
+  CHECK(learner->window_samples() == 18);
+  const auto codes = codes_of(*learner);
+  learner->flush();
+  CHECK(learner->window_samples() == 0);
+  CHECK(learner->state().step == 1);
+  CHECK(codes_of(*learner) != codes);
+  // Nothing in the window: the masters stay.
+  const auto masters = masters_of(*learner);
+  learner->flush();
+  CHECK(learner->state().step == 1);
+  CHECK(masters_of(*learner) == masters);
+}
+
+TEST_CASE("a dropped window leaves no trace in the gradients") {
+  const auto learner = small_learner(dtypes::int4, "symmetric", 3, 2, 2), clean = small_learner(dtypes::int4, "symmetric", 3, 2, 2);
+  train_some(*learner, 1);
+  CHECK(learner->window_samples() == 6);
+  learner->drop_window();
+  CHECK(learner->window_samples() == 0);
+  for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->has_grad());
+}
+
+TEST_CASE("a number that is not finite ends the step, names the tensor and moves nothing") {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const float poison : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
+    const auto learner = quantized_input_learner();
+    learner->plan(kFeatures, 3, 2, 2);
+    Tensor x = Tensor::full({2, kFeatures}, dtypes::fp32, 0.5);
+    x.as<float>()[7] = poison;
+    const auto masters = masters_of(*learner);
+    const std::vector<int32_t> labels{0, 1};
+    const auto step = [&] { learner->microbatch(x, labels); };
+    const std::string text = error_of(step);
+    INFO(text);
+    CHECK(contains(text, "layers.0"));
+    CHECK(contains(text, "optimizer step 0"));
+    CHECK(masters_of(*learner) == masters);
+    CHECK(learner->state().step == 0);
+    CHECK(error_code_of([&] { learner->predict(x); }) == 5);
+    CHECK(learner->state().training);
+    // The next clean batch works: no flag stays raised.
+    learner->drop_window();
+    learner->microbatch(Tensor::full({2, kFeatures}, dtypes::fp32, 0.5), labels);
+    CHECK(learner->state().step == 1);
+  }
+}
+
+TEST_CASE("without a quantizer the gradient names the parameter that is not finite") {
+  const auto learner = small_learner();
+  Tensor x = Tensor::full({2, kFeatures}, dtypes::fp32, 0.5);
+  x.as<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<int32_t> labels{0, 1};
+  const auto masters = masters_of(*learner);
+  const auto step = [&] { learner->microbatch(x, labels); };
+  CHECK(contains(error_of(step), "'layers."));
+  learner->drop_window();
+  CHECK(error_code_of(step) == 5);
+  CHECK(masters_of(*learner) == masters);
+}
+
+TEST_CASE("evaluation changes no state") {
+  const auto learner = small_learner(), twin = small_learner();
+  const std::vector<int32_t> labels{0, 1, 2, 0, 1, 2};
+  for (int i = 0; i < 3; ++i) {
+    train_some(*learner, 1);
+    train_some(*twin, 1);
+    const StepResult r = learner->evaluate(random_tensor({6, kFeatures}, dtypes::fp32, 7), labels);
+    CHECK(r.samples == 6);
+    CHECK_FALSE(r.stepped);
+  }
+  CHECK(masters_of(*learner) == masters_of(*twin));
+  for (size_t i = 0; i < learner->model().buffers().size(); ++i)
+    CHECK(bits_of(learner->model().buffers()[i].tensor) == bits_of(twin->model().buffers()[i].tensor));
+}
+
+TEST_CASE("plan refuses a model that does not give one number a class") {
+  const auto learner = small_learner();
+  CHECK_NOTHROW(learner->plan(kFeatures, 3, 6, 6));
+  CHECK(contains(error_of([&] { learner->plan(kFeatures, 4, 6, 6); }), "4 classes"));
+  CHECK(contains(error_of([&] { learner->plan(kFeatures + 1, 3, 6, 6); }), "expects 5"));
+}
+
+TEST_CASE("N must be a multiple of A") {
+  CHECK(contains(error_of([] { small_learner(dtypes::bint1, "binary", 3, 4, 6); }), "4"));
+  CHECK(contains(error_of([] { small_learner(dtypes::bint1, "binary", 3, 0, 0); }), "["));
+}
