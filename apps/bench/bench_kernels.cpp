@@ -1,5 +1,6 @@
-// bench_kernels: the kernels of a training step beside the products (quantize, pack, dropout, norms, reductions, updates), by Google Benchmark.
-// BITGRAD_ISA caps the ISA, so two runs compare rows:  BITGRAD_ISA=avx2 bench_kernels --benchmark_filter=quantize
+// bench_kernels: the kernels of a training step beside the products (quantize, pack, dropout, norms, reductions,
+// updates), by Google Benchmark. BITGRAD_ISA caps the ISA, so two runs compare rows:  BITGRAD_ISA=avx2 bench_kernels
+// --benchmark_filter=quantize
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -55,7 +56,8 @@ BENCHMARK_CAPTURE(quantize_to, int4, dtypes::int4, CodeRule::kInverse);
 BENCHMARK_CAPTURE(quantize_to, int8, dtypes::int8, CodeRule::kInverse);
 
 void dropout_codes(benchmark::State& state) {
-  const Tensor in = Tensor::zeros({kRows, kCols}, dtypes::bint1), out = Tensor::zeros({kRows, kCols}, dtypes::ternary), bits = mask(kRows, kCols);
+  const Tensor in = Tensor::zeros({kRows, kCols}, dtypes::bint1), out = Tensor::zeros({kRows, kCols}, dtypes::ternary),
+               bits = mask(kRows, kCols);
   auto* words = static_cast<uint64_t*>(bits.data());
   for (auto _ : state) {
     keep_mask({kRows, kCols, &kDraws, 0, 13107, words});
@@ -100,7 +102,8 @@ BENCHMARK(column_sums);
 
 void adam(benchmark::State& state) {
   const int64_t n = state.range(0);
-  const Tensor w = uniform(1, n), g = uniform(1, n), m = Tensor::zeros({n}, dtypes::fp32), v = Tensor::zeros({n}, dtypes::fp32);
+  const Tensor w = uniform(1, n), g = uniform(1, n), m = Tensor::zeros({n}, dtypes::fp32),
+               v = Tensor::zeros({n}, dtypes::fp32);
   AdamArgs args;
   args.n = n;
   args.w = w.as<float>();

@@ -1,7 +1,9 @@
-// bench_step: one training step of the FINN nets (TFC, SFC, LFC) and of a 3 x 4096 MLP, part by part, with the memory account beside the
-// resident memory of the process. Parts: forward, backward, update (optimizer without requantize), requantize (codes and derived layouts).
+// bench_step: one training step of the FINN nets (TFC, SFC, LFC) and of a 3 x 4096 MLP, part by part, with the memory
+// account beside the resident memory of the process. Parts: forward, backward, update (optimizer without requantize),
+// requantize (codes and derived layouts).
 //
-//   bench_step [--net tfc,sfc,lfc,mlp4096] [--batch 100] [--weights bint1] [--activations bint1] [--threads 1] [--repeat 50] [--json FILE]
+//   bench_step [--net tfc,sfc,lfc,mlp4096] [--batch 100] [--weights bint1] [--activations bint1] [--threads 1]
+//   [--repeat 50] [--json FILE]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -41,11 +43,13 @@ struct Options {
 QuantSpec quant(const std::string& dtype) {
   QuantSpec spec;
   spec.dtype = parse_dtype(dtype);
-  spec.scheme = spec.dtype == dtypes::ternary ? "fixed" : (spec.dtype.kind() == DTypeKind::kSign ? "binary" : "symmetric");
+  spec.scheme =
+      spec.dtype == dtypes::ternary ? "fixed" : (spec.dtype.kind() == DTypeKind::kSign ? "binary" : "symmetric");
   return spec;
 }
 
-// The layers of accuracy.md's FINN nets: quantize, dropout, three times [linear, batch norm, quantize, dropout], linear, tensor norm.
+// The layers of accuracy.md's FINN nets: quantize, dropout, three times [linear, batch norm, quantize, dropout],
+// linear, tensor norm.
 std::vector<LayerSpec> layers(int64_t width, const Options& options) {
   std::vector<LayerSpec> list;
   const auto add = [&](const char* kind) -> LayerSpec& {
@@ -99,7 +103,8 @@ void timed(std::vector<double>& list, F&& f) {
   list.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
 }
 
-void one_step(Module& model, Optimizer& optimizer, StepState& state, const Tensor& x, std::span<const int32_t> labels, Times& t) {
+void one_step(Module& model, Optimizer& optimizer, StepState& state, const Tensor& x, std::span<const int32_t> labels,
+              Times& t) {
   {
     Tape tape;
     Var loss;
@@ -138,13 +143,21 @@ Json run(const Net& net, const Options& options) {
   for (int i = 0; i < 3; ++i) one_step(*model, *optimizer, state, x, labels, warm);
   for (int64_t i = 0; i < options.repeat; ++i) one_step(*model, *optimizer, state, x, labels, t);
   const MemoryAccount peak = memory_at_peak();
-  Json row{{"net", net.name}, {"batch", options.batch}, {"weights", options.weights}, {"activations", options.activations}, {"threads", options.threads},
-           {"forward_ms", median(t.forward)}, {"backward_ms", median(t.backward)}, {"update_ms", median(t.update)},
+  Json row{{"net", net.name},
+           {"batch", options.batch},
+           {"weights", options.weights},
+           {"activations", options.activations},
+           {"threads", options.threads},
+           {"forward_ms", median(t.forward)},
+           {"backward_ms", median(t.backward)},
+           {"update_ms", median(t.update)},
            {"requantize_ms", median(t.requantize)}};
-  row["step_ms"] = row["forward_ms"].get<double>() + row["backward_ms"].get<double>() + row["update_ms"].get<double>() + row["requantize_ms"].get<double>();
+  row["step_ms"] = row["forward_ms"].get<double>() + row["backward_ms"].get<double>() + row["update_ms"].get<double>() +
+                   row["requantize_ms"].get<double>();
   Json memory = Json::object();
   for (int i = 0; i < kMemoryKinds; ++i)
-    if (peak.bytes[static_cast<size_t>(i)] > 0) memory[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
+    if (peak.bytes[static_cast<size_t>(i)] > 0)
+      memory[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
   memory["total_peak"] = peak.total;
   row["memory"] = memory;
   row["rss_growth"] = status_bytes("VmHWM") - rss_before;
@@ -152,8 +165,10 @@ Json run(const Net& net, const Options& options) {
 }
 
 void print(const Json& row) {
-  std::cout << std::left << std::setw(9) << row["net"].get<std::string>() << std::right << std::fixed << std::setprecision(3);
-  for (const char* part : {"forward_ms", "backward_ms", "update_ms", "requantize_ms", "step_ms"}) std::cout << std::setw(12) << row[part].get<double>();
+  std::cout << std::left << std::setw(9) << row["net"].get<std::string>() << std::right << std::fixed
+            << std::setprecision(3);
+  for (const char* part : {"forward_ms", "backward_ms", "update_ms", "requantize_ms", "step_ms"})
+    std::cout << std::setw(12) << row[part].get<double>();
   std::cout << "\n         bytes:";
   for (const auto& [kind, bytes] : row["memory"].items()) std::cout << ' ' << kind << ' ' << bytes;
   std::cout << " | resident growth " << row["rss_growth"] << '\n';
@@ -161,8 +176,9 @@ void print(const Json& row) {
 
 int run_all(const Options& options) {
   set_num_threads(options.threads);
-  std::cout << "batch " << options.batch << ", weights " << options.weights << ", activations " << options.activations << ", threads " << options.threads
-            << ", isa " << isa_names(cpu_isa()) << ", medians of " << options.repeat << " steps, ms\n"
+  std::cout << "batch " << options.batch << ", weights " << options.weights << ", activations " << options.activations
+            << ", threads " << options.threads << ", isa " << isa_names(cpu_isa()) << ", medians of " << options.repeat
+            << " steps, ms\n"
             << "net           forward    backward      update  requantize        step\n";
   Json rows = Json::array();
   for (const std::string& name : options.nets) {
@@ -171,7 +187,8 @@ int run_all(const Options& options) {
     rows.push_back(run(*net, options));
     print(rows.back());
   }
-  if (!options.json.empty()) std::ofstream(options.json) << Json{{"machine", cpu_model_name()}, {"rows", rows}}.dump(2) << '\n';
+  if (!options.json.empty())
+    std::ofstream(options.json) << Json{{"machine", cpu_model_name()}, {"rows", rows}}.dump(2) << '\n';
   return 0;
 }
 

@@ -1,4 +1,5 @@
-// bitgrad eval RUN_DIR_OR_CHECKPOINT [--json]: a fresh process reads the packed weights and data.test (data.train when there is none).
+// bitgrad eval RUN_DIR_OR_CHECKPOINT [--json]: a fresh process reads the packed weights and data.test (data.train when
+// there is none).
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -27,9 +28,11 @@ int run_eval(const EvalOptions& options) {
   load_checkpoint(checkpoint, *learner);
   const Evaluation e = evaluate(*learner, *data, config.train.eval.batch);
   if (options.json) {
-    std::cout << nlohmann::ordered_json{{"accuracy", e.accuracy}, {"loss", e.loss}, {"samples", e.samples}}.dump() << '\n';
+    std::cout << nlohmann::ordered_json{{"accuracy", e.accuracy}, {"loss", e.loss}, {"samples", e.samples}}.dump()
+              << '\n';
   } else {
-    std::cout << "accuracy " << e.accuracy << " %  loss " << e.loss << "  samples " << e.samples << "  (" << checkpoint << ")\n";
+    std::cout << "accuracy " << e.accuracy << " %  loss " << e.loss << "  samples " << e.samples << "  (" << checkpoint
+              << ")\n";
   }
   return 0;
 }

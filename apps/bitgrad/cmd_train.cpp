@@ -25,7 +25,8 @@ struct TrainOptions {
 };
 
 spdlog::level::level_enum level_of(LogLevel level) {
-  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err};
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                                   spdlog::level::err};
   return kLevels[static_cast<int>(level)];
 }
 
@@ -48,13 +49,15 @@ void print_memory(std::ostream& out) {
   const MemoryAccount peak = memory_at_peak();
   out << "memory at the peak of " << peak.total << " bytes:";
   for (int i = 0; i < kMemoryKinds; ++i)
-    if (peak.bytes[static_cast<size_t>(i)] > 0) out << ' ' << memory_kind_name(static_cast<MemoryKind>(i)) << ' ' << peak.bytes[static_cast<size_t>(i)];
+    if (peak.bytes[static_cast<size_t>(i)] > 0)
+      out << ' ' << memory_kind_name(static_cast<MemoryKind>(i)) << ' ' << peak.bytes[static_cast<size_t>(i)];
   out << '\n';
 }
 
 // A checkpoint is written, so the run can go on: say how.
 void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
-  std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Go on with: bitgrad train --resume " << folder << '\n';
+  std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Go on with: bitgrad train --resume "
+            << folder << '\n';
 }
 
 int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& folder) {
@@ -63,11 +66,11 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
     return exit_code(outcome.stopped);
   }
   const Evaluation e = trainer.evaluate_test();
-  std::cout << "accuracy on the packed weights: " << e.accuracy << " % of " << e.samples << (trainer.config().data.test ? " test" : " training")
-            << " samples";
-  if (outcome.counters.best_accuracy >= 0) std::cout << " (best " << outcome.counters.best_accuracy << " % at epoch " << outcome.counters.best_epoch << ')';
-  std::cout << '\n'
-            << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
+  std::cout << "accuracy on the packed weights: " << e.accuracy << " % of " << e.samples
+            << (trainer.config().data.test ? " test" : " training") << " samples";
+  if (outcome.counters.best_accuracy >= 0)
+    std::cout << " (best " << outcome.counters.best_accuracy << " % at epoch " << outcome.counters.best_epoch << ')';
+  std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout);
   std::cout << "run folder: " << folder << '\n';
   return 0;
@@ -75,28 +78,34 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
 
 int run_train(const TrainOptions& options) {
   const bool resuming = !options.resume.empty();
-  require(resuming != !options.config.empty(), "train", resuming ? "--resume takes the configuration from the run folder; leave CONFIG away" :
-          "needs a configuration file, or --resume RUN_DIR");
-  require(!resuming || options.out.empty(), "train", "--out and --resume exclude each other: a resumed run goes on in its own folder");
+  require(resuming != !options.config.empty(), "train",
+          resuming ? "--resume takes the configuration from the run folder; leave CONFIG away"
+                   : "needs a configuration file, or --resume RUN_DIR");
+  require(!resuming || options.out.empty(), "train",
+          "--out and --resume exclude each other: a resumed run goes on in its own folder");
   install_signal_handlers();
   // The checkpoint first: the configuration may name dtypes that it brings along.
   const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
   if (resuming) read_checkpoint_header(checkpoint);
-  const RunConfig config = resuming ? run_folder_config(options.resume) : load_config(options.config, options.overrides);
+  const RunConfig config =
+      resuming ? run_folder_config(options.resume) : load_config(options.config, options.overrides);
   Progress progress(options.quiet);
   if (resuming) open_log(options.resume, progress);  // so that what resume warns of is seen
   Trainer trainer(config);
   if (resuming) trainer.resume(checkpoint);
   const std::string folder = resuming ? options.resume : create_run_folder(config, options.out);
   if (!resuming) open_log(folder, progress);
-  log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", cpu_model_name(), ", isa ", isa_names(cpu_isa()), ", threads ",
-                              num_threads(), ", bits ", config.run.bits, resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
-  progress.line(concat("training ", config.run.name, " with ", num_threads(), " threads (bits: ", config.run.bits, ") in ", folder));
+  log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", cpu_model_name(), ", isa ",
+                              isa_names(cpu_isa()), ", threads ", num_threads(), ", bits ", config.run.bits,
+                              resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
+  progress.line(concat("training ", config.run.name, " with ", num_threads(), " threads (bits: ", config.run.bits,
+                       ") in ", folder));
   TrainHooks hooks;
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
   hooks.on_eval = [&](const EvalEvent& e) {
     progress.evaluated(e);
-    log(LogLevel::kInfo, concat("epoch ", e.epoch, " step ", e.step, ' ', e.split, " accuracy ", e.accuracy, " loss ", e.loss));
+    log(LogLevel::kInfo,
+        concat("epoch ", e.epoch, " step ", e.step, ' ', e.split, " accuracy ", e.accuracy, " loss ", e.loss));
   };
   hooks.on_checkpoint = [](const std::string& path) { log(LogLevel::kInfo, "saved " + path); };
   hooks.stop_requested = stop_request;

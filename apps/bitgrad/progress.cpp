@@ -15,7 +15,8 @@ std::string duration(double seconds) {
   const int64_t s = static_cast<int64_t>(seconds + 0.5);
   char text[32];
   if (s >= 3600)
-    std::snprintf(text, sizeof text, "%lldh%02lldm", static_cast<long long>(s / 3600), static_cast<long long>(s % 3600 / 60));
+    std::snprintf(text, sizeof text, "%lldh%02lldm", static_cast<long long>(s / 3600),
+                  static_cast<long long>(s % 3600 / 60));
   else
     std::snprintf(text, sizeof text, "%lldm%02llds", static_cast<long long>(s / 60), static_cast<long long>(s % 60));
   return text;
@@ -33,8 +34,9 @@ Progress::~Progress() { erase(); }
 
 std::string Progress::describe(const TrainEvent& e) const {
   char text[160];
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  acc %.2f %%  lr %.3g  %.0f samples/s  ETA %s", static_cast<long long>(e.epoch),
-                static_cast<long long>(e.step), e.loss, e.accuracy, e.lr, e.samples_per_s, duration(e.eta_seconds).c_str());
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  acc %.2f %%  lr %.3g  %.0f samples/s  ETA %s",
+                static_cast<long long>(e.epoch), static_cast<long long>(e.step), e.loss, e.accuracy, e.lr,
+                e.samples_per_s, duration(e.eta_seconds).c_str());
   return text;
 }
 
@@ -44,7 +46,8 @@ void Progress::erase() {
 }
 
 void Progress::draw(const TrainEvent& e) {
-  const double part = static_cast<double>(e.microbatch) / static_cast<double>(std::max<int64_t>(e.microbatches_total, 1));
+  const double part =
+      static_cast<double>(e.microbatch) / static_cast<double>(std::max<int64_t>(e.microbatches_total, 1));
   std::string bar(static_cast<size_t>(kBarWidth), '.');
   std::fill_n(bar.begin(), std::min(kBarWidth, static_cast<int>(part * kBarWidth)), '#');
   std::fprintf(stderr, "\r\033[K[%s] %3d %%  %s", bar.c_str(), static_cast<int>(100 * part), describe(e).c_str());
@@ -64,8 +67,8 @@ void Progress::tick(const TrainEvent& e) {
 
 void Progress::evaluated(const EvalEvent& e) {
   char text[160];
-  std::snprintf(text, sizeof text, "epoch %lld  %s accuracy %.2f %%  loss %.4f%s", static_cast<long long>(e.epoch), e.split.c_str(), e.accuracy, e.loss,
-                e.best ? "  (best so far)" : "");
+  std::snprintf(text, sizeof text, "epoch %lld  %s accuracy %.2f %%  loss %.4f%s", static_cast<long long>(e.epoch),
+                e.split.c_str(), e.accuracy, e.loss, e.best ? "  (best so far)" : "");
   line(text);
 }
 

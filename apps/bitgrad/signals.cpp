@@ -7,7 +7,8 @@ namespace {
 
 volatile std::sig_atomic_t g_request = 0;
 
-// Only sets a flag (CERT SIG30-C). A second signal ends the process as if it had not been caught, so that no exit code says "saved".
+// Only sets a flag (CERT SIG30-C). A second signal ends the process as if it had not been caught, so that no exit code
+// says "saved".
 void on_signal(int signal) {
   if (g_request != 0) {
     std::signal(signal, SIG_DFL);
@@ -27,8 +28,12 @@ void install_signal_handlers() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
 }
 
-StopRequest stop_request() { return g_request == 0 ? StopRequest::kNone : (g_request == 1 ? StopRequest::kInterrupt : StopRequest::kTerminate); }
+StopRequest stop_request() {
+  return g_request == 0 ? StopRequest::kNone : (g_request == 1 ? StopRequest::kInterrupt : StopRequest::kTerminate);
+}
 
-int exit_code(StopRequest request) { return request == StopRequest::kNone ? 0 : (request == StopRequest::kInterrupt ? 130 : 75); }
+int exit_code(StopRequest request) {
+  return request == StopRequest::kNone ? 0 : (request == StopRequest::kInterrupt ? 130 : 75);
+}
 
 }  // namespace bitgrad::cli

@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM (and SIGHUP, as SIGTERM): the first asks the run to finish its optimizer step, save and end; a second ends it at once, unsaved.
+// SIGINT and SIGTERM (and SIGHUP, as SIGTERM): the first asks the run to finish its optimizer step, save and end; a
+// second ends it at once, unsaved.
 #pragma once
 
 #include "bitgrad/train/trainer.h"

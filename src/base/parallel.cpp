@@ -1,6 +1,7 @@
-// Parallel loops on a pool of threads. Threads draw chunk numbers from one counter, so every chunk below a running one has
-// started. The caller works too, and at the end waits only for chunks that a worker has begun: a worker that the system has
-// not scheduled costs nothing. (An OpenMP region ends when the whole team has arrived: on a busy machine 14 ms a loop.)
+// Parallel loops on a pool of threads. Threads draw chunk numbers from one counter, so every chunk below a running one
+// has started. The caller works too, and at the end waits only for chunks that a worker has begun: a worker that the
+// system has not scheduled costs nothing. (An OpenMP region ends when the whole team has arrived: on a busy machine 14
+// ms a loop.)
 #include "bitgrad/base/parallel.h"
 
 #include <sched.h>

@@ -7,7 +7,7 @@ namespace {
 
 class QuantizeLayer final : public Module {
  public:
-  explicit QuantizeLayer(const QuantSpec& spec) : spec_(spec) {
+  QuantizeLayer(const QuantSpec& spec, DType grad) : spec_(spec), grad_(grad) {
     find_quantizer(spec.scheme).check(spec, /*weight=*/false);
   }
 
@@ -20,7 +20,9 @@ class QuantizeLayer final : public Module {
     options.sr = &draws;
     options.first_element = state().first_row * x.value().cols();
     options.flag = mutable_state().flags.word(path());
-    return quantize(x, spec, options);
+    Var input = x;
+    if (input.tracked() && grad_ != input.grad_dtype()) input.want_grad(grad_);
+    return quantize(input, spec, options);
   }
 
   TensorMeta plan(const TensorMeta& in) override {
@@ -37,13 +39,14 @@ class QuantizeLayer final : public Module {
 
  private:
   QuantSpec spec_;
+  DType grad_;
 };
 
 }  // namespace
 
 std::shared_ptr<Module> make_quantize_layer(const LayerSpec& spec, int64_t) {
   require(spec.activation.has_value(), "quantize", "needs a quantization of activations (dtype, scheme)");
-  return std::make_shared<QuantizeLayer>(*spec.activation);
+  return std::make_shared<QuantizeLayer>(*spec.activation, spec.activation_grad);
 }
 
 }  // namespace bitgrad

@@ -114,8 +114,8 @@ float Optimizer::global_norm(int64_t samples) {
   }
   const float norm = static_cast<float>(std::sqrt(total));
   if (!std::isfinite(norm))
-    fail_with(ErrorCode::kNonFinite, "optimizer", "the global norm of the gradients overflows fp32 at optimizer step ", steps_,
-              ". Nothing was updated. A smaller learning rate may help.");
+    fail_with(ErrorCode::kNonFinite, "optimizer", "the global norm of the gradients overflows fp32 at optimizer step ",
+              steps_, ". Nothing was updated. A smaller learning rate may help.");
   return norm;
 }
 

@@ -41,7 +41,10 @@ LayerSpec layer_spec(const LayerConfig& c) {
   spec.eps = static_cast<float>(c.eps);
   spec.momentum = static_cast<float>(c.momentum);
   if (c.kind == "linear") spec.weight = parameter_spec(c.quant);
-  if (c.kind == "quantize") spec.activation = quant_spec(c.quant);
+  if (c.kind == "quantize") {
+    spec.activation = quant_spec(c.quant);
+    spec.activation_grad = c.quant.grad;
+  }
   return spec;
 }
 
@@ -62,7 +65,8 @@ OptimizerSpec optimizer_spec(const OptimConfig& c) {
 // Optimizer steps of a length; epochs need not be whole steps when windows run across them.
 int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accumulate) {
   if (q.unit == Quantity::Unit::kSteps) return q.value;
-  return std::llround(static_cast<double>(q.value) * static_cast<double>(microbatches_per_epoch) / static_cast<double>(accumulate));
+  return std::llround(static_cast<double>(q.value) * static_cast<double>(microbatches_per_epoch) /
+                      static_cast<double>(accumulate));
 }
 
 ScheduleSpec schedule_spec(const RunConfig& config, int64_t microbatches_per_epoch) {
@@ -117,10 +121,11 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features
   const int64_t per_epoch = (train_size + config.batch.micro - 1) / config.batch.micro;
   const ScheduleSpec schedule = schedule_spec(config, per_epoch);
   const double lr = config.optim.lr;
-  auto learner = std::make_unique<Learner>(build_model(config, features), find_loss(config.loss), optimizer_spec(config.optim),
-                                           RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
-                                           [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
-                                           static_cast<uint64_t>(config.run.seed));
+  auto learner = std::make_unique<Learner>(
+      build_model(config, features), find_loss(config.loss), optimizer_spec(config.optim),
+      RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
+      [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
+      static_cast<uint64_t>(config.run.seed));
   try {
     learner->plan(features, classes, config.batch.micro, config.train.eval.batch);
   } catch (const Error& e) {

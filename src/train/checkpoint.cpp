@@ -33,14 +33,16 @@ struct Pieces {
   std::deque<std::vector<uint8_t>> owned;
 
   void add_dense(const std::string& name, const Tensor& t) {
-    ensure(t.contiguous() && (t.dtype() == dtypes::fp32 || t.dtype() == dtypes::int32), "checkpoint", "tensor '", name, "' is ", t);
+    ensure(t.contiguous() && (t.dtype() == dtypes::fp32 || t.dtype() == dtypes::int32), "checkpoint", "tensor '", name,
+           "' is ", t);
     list.push_back({name, t.dtype() == dtypes::fp32 ? "F32" : "I32", t.shape().dims(), t.data(), t.bytes()});
   }
   void add_codes(const std::string& name, const Tensor& t) {
     const int64_t row = row_bytes_file(t.dtype(), t.cols());
     std::vector<uint8_t>& bytes = owned.emplace_back(static_cast<size_t>(row * t.rows()));
     for (int64_t r = 0; r < t.rows(); ++r)
-      std::memcpy(bytes.data() + r * row, static_cast<const char*>(t.data()) + r * t.stride(), static_cast<size_t>(row));
+      std::memcpy(bytes.data() + r * row, static_cast<const char*>(t.data()) + r * t.stride(),
+                  static_cast<size_t>(row));
     list.push_back({name, "U8", {t.rows(), row}, bytes.data(), row * t.rows()});
   }
 };
@@ -68,7 +70,8 @@ Json dtype_record(DType dtype) {
   return record;
 }
 
-// The dtype of a file's record: known, or registered now. Another record under a known name is an error of register_dtype.
+// The dtype of a file's record: known, or registered now. Another record under a known name is an error of
+// register_dtype.
 DType dtype_of(const Json& record) {
   DTypeInfo info;
   info.name = record.at("name").get<std::string>();
@@ -104,11 +107,14 @@ Json state_record(Learner& learner, const RunCounters& c) {
           {"last_accuracy", c.last_accuracy}};
 }
 
-[[noreturn]] void bad(const std::string& path, const std::string& what) { fail_with(ErrorCode::kData, "checkpoint", path, ": ", what); }
+[[noreturn]] void bad(const std::string& path, const std::string& what) {
+  fail_with(ErrorCode::kData, "checkpoint", path, ": ", what);
+}
 
 Json metadata_json(const SafetensorsFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
-  if (found == file.metadata().end()) bad(file.path(), "has no '" + key + "' in its metadata: it is not a bitgrad checkpoint");
+  if (found == file.metadata().end())
+    bad(file.path(), "has no '" + key + "' in its metadata: it is not a bitgrad checkpoint");
   try {
     return Json::parse(found->second);
   } catch (const nlohmann::json::exception& e) {
@@ -131,8 +137,10 @@ auto reading(const std::string& path, F&& read) {
 
 class Restorer {
  public:
-  explicit Restorer(const std::string& path) : file_(SafetensorsFile::read(path)), tensors_(metadata_json(file_, "bitgrad.tensors")) {
-    if (!file_.has_checksums()) bad(path, "has no checksums: it was not written by bitgrad, or another program rewrote it");
+  explicit Restorer(const std::string& path)
+      : file_(SafetensorsFile::read(path)), tensors_(metadata_json(file_, "bitgrad.tensors")) {
+    if (!file_.has_checksums())
+      bad(path, "has no checksums: it was not written by bitgrad, or another program rewrote it");
   }
   const SafetensorsFile& file() const { return file_; }
 
@@ -143,7 +151,9 @@ class Restorer {
     if (e.bytes > 0) std::memcpy(t.data(), file_.data(name), static_cast<size_t>(e.bytes));
     return t;
   }
-  void into(const std::string& name, const Tensor& t) { t.copy_from(dense(name, t.dtype(), t.shape(), MemoryKind::kBatch)); }
+  void into(const std::string& name, const Tensor& t) {
+    t.copy_from(dense(name, t.dtype(), t.shape(), MemoryKind::kBatch));
+  }
 
   void parameter(Parameter& p) {
     const Tensor master = dense(p.path() + ".master", dtypes::fp32, p.shape(), MemoryKind::kBatch);
@@ -160,7 +170,8 @@ class Restorer {
     if (!file_.contains(name)) bad(file_.path(), "tensor '" + name + "' is missing");
     const SafetensorsEntry& e = file_.entry(name);
     if (e.dtype != dtype || Shape(e.shape) != shape)
-      bad(file_.path(), concat("tensor '", name, "' is ", Shape(e.shape), ' ', e.dtype, ", expected ", shape, ' ', dtype));
+      bad(file_.path(),
+          concat("tensor '", name, "' is ", Shape(e.shape), ' ', e.dtype, ", expected ", shape, ' ', dtype));
     used_.insert(name);
     return e;
   }
@@ -185,12 +196,14 @@ class Restorer {
     params->scheme = record.at("scheme").get<std::string>();
     params->granularity = granularity_of(record.at("granularity"));
     if (params->scheme != model.scheme || params->granularity != model.granularity)
-      bad(file_.path(), concat("parameter '", p.path(), "' is quantized as ", params->scheme, ", ", params->granularity, ", the model has ", model.scheme,
-                               ", ", model.granularity));
+      bad(file_.path(), concat("parameter '", p.path(), "' is quantized as ", params->scheme, ", ", params->granularity,
+                               ", the model has ", model.scheme, ", ", model.granularity));
     // The file holds the parts that the model has: one that is missing would count as 1 or 0.
-    const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) -> std::shared_ptr<const Tensor> {
+    const auto part = [&](const char* suffix,
+                          const std::shared_ptr<const Tensor>& like) -> std::shared_ptr<const Tensor> {
       if (!like) return nullptr;
-      return std::make_shared<const Tensor>(dense(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState));
+      return std::make_shared<const Tensor>(
+          dense(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState));
     };
     params->scale = part(".scale", model.scale);
     params->zero = part(".zero", model.zero);
@@ -207,10 +220,12 @@ class Restorer {
       unpack_row_raw(t.dtype(), row, 0, t.cols(), raw.data());
       for (const uint8_t code : raw) {
         const int64_t number = info.kind == DTypeKind::kCodebook ? code : decode_int(info, code);
-        if (number < info.qmin || number > info.qmax) bad(file_.path(), concat("tensor '", name, "', row ", r, ": ", number, " is no code of ", t.dtype()));
+        if (number < info.qmin || number > info.qmax)
+          bad(file_.path(), concat("tensor '", name, "', row ", r, ": ", number, " is no code of ", t.dtype()));
       }
       pack_row_raw(t.dtype(), raw.data(), t.cols(), packed.data());
-      if (std::memcmp(packed.data(), row, packed.size()) != 0) bad(file_.path(), concat("tensor '", name, "', row ", r, ": bits after the last code are set"));
+      if (std::memcmp(packed.data(), row, packed.size()) != 0)
+        bad(file_.path(), concat("tensor '", name, "', row ", r, ": bits after the last code are set"));
     }
   }
 
@@ -223,7 +238,8 @@ CheckpointHeader header_of(const SafetensorsFile& file) {
   return reading(file.path(), [&] {
     const Json state = metadata_json(file, "bitgrad.state");
     const int version = state.at("format_version").get<int>();
-    if (version != kCheckpointFormat) bad(file.path(), concat("format version ", version, ", this program reads ", kCheckpointFormat));
+    if (version != kCheckpointFormat)
+      bad(file.path(), concat("format version ", version, ", this program reads ", kCheckpointFormat));
     CheckpointHeader h;
     h.step = state.at("step").get<int64_t>();
     h.microbatch = state.at("microbatch").get<int64_t>();
@@ -235,7 +251,8 @@ CheckpointHeader header_of(const SafetensorsFile& file) {
     h.counters.best_epoch = state.at("best").at("epoch").get<int64_t>();
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
-    if (h.step < 0 || h.microbatch < 0 || h.counters.epoch < 0 || h.counters.position < 0) bad(file.path(), "a counter is negative");
+    if (h.step < 0 || h.microbatch < 0 || h.counters.epoch < 0 || h.counters.position < 0)
+      bad(file.path(), "a counter is negative");
     const auto text = [&](const char* key) {
       const auto found = file.metadata().find(key);
       if (found == file.metadata().end()) bad(file.path(), std::string("has no '") + key + "' in its metadata");
@@ -249,13 +266,14 @@ CheckpointHeader header_of(const SafetensorsFile& file) {
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters, const std::string& config_yaml) {
+void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
+                     const std::string& config_yaml) {
   ensure(learner.window_samples() == 0, "checkpoint", "saved inside a window of accumulation");
   const Pieces pieces = collect(learner);
   for (const Piece& p : pieces.list)
     if (p.dtype == "F32" && !all_finite(static_cast<const float*>(p.data), p.bytes / 4))
-      fail_with(ErrorCode::kNonFinite, "checkpoint", "'", p.name, "' holds NaN or Inf at optimizer step ", learner.state().step, ". Nothing was saved; ", path,
-                " is as it was.");
+      fail_with(ErrorCode::kNonFinite, "checkpoint", "'", p.name, "' holds NaN or Inf at optimizer step ",
+                learner.state().step, ". Nothing was saved; ", path, " is as it was.");
   std::vector<SafetensorsItem> items;
   for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
   Json records = Json::object();
@@ -290,7 +308,8 @@ void load_checkpoint(const std::string& path, Learner& learner) {
   reading(path, [&] {
     Restorer restorer(path);
     const CheckpointHeader h = header_of(restorer.file());
-    if (h.seed != learner.state().seed) bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
+    if (h.seed != learner.state().seed)
+      bad(path, concat("was trained with seed ", h.seed, ", the configuration has ", learner.state().seed));
     for (Parameter* p : learner.model().parameters()) restorer.parameter(*p);
     for (const auto& s : learner.optimizer().state()) restorer.into(s.name, s.tensor);
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);

@@ -33,9 +33,13 @@ LossFunction find_loss(const std::string& name) {
   fail("loss", unknown_name("loss", name, loss_names()));
 }
 
-Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
-                 std::function<float(int64_t)> learning_rate, uint64_t seed)
-    : model_(std::move(model)), loss_(std::move(loss)), optimizer_(make_optimizer(optimizer)), policy_(policy), learning_rate_(std::move(learning_rate)) {
+Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
+                 const RequantPolicy& policy, std::function<float(int64_t)> learning_rate, uint64_t seed)
+    : model_(std::move(model)),
+      loss_(std::move(loss)),
+      optimizer_(make_optimizer(optimizer)),
+      policy_(policy),
+      learning_rate_(std::move(learning_rate)) {
   check_requant(policy_);
   state_.seed = seed;
   model_->initialize("layers", state_);
@@ -50,8 +54,10 @@ void Learner::plan(int64_t features, int64_t classes, int64_t train_rows, int64_
     in.features = features;
     in.training = training;
     const TensorMeta out = model_->plan(in);
-    require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype, ", the loss needs fp32. End with a linear or norm layer");
-    require(classes == 0 || out.features == classes, "model", "the last layer gives ", out.features, " numbers, the data has ", classes, " classes");
+    require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype,
+            ", the loss needs fp32. End with a linear or norm layer");
+    require(classes == 0 || out.features == classes, "model", "the last layer gives ", out.features,
+            " numbers, the data has ", classes, " classes");
   }
 }
 
@@ -61,13 +67,15 @@ void Learner::check_flags(const char* when) {
   state_.flags.clear();
   std::string names;
   for (const std::string& n : raised) names += (names.empty() ? "" : ", ") + n;
-  fail_with(ErrorCode::kNonFinite, "non-finite", "NaN or Inf ", when, " at optimizer step ", state_.step, " in the input of: ", names);
+  fail_with(ErrorCode::kNonFinite, "non-finite", "NaN or Inf ", when, " at optimizer step ", state_.step,
+            " in the input of: ", names);
 }
 
 StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
   state_.training = true;
   for (Parameter* p : parameters_)
-    if (p->grad_dtype() == dtypes::bf16) p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);
+    if (p->grad_dtype() == dtypes::bf16)
+      p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);
   StepResult result;
   result.samples = x.rows();
   {

@@ -8,7 +8,8 @@ namespace bitgrad {
 namespace {
 
 void require_run_folder(const std::string& folder) {
-  if (!file_system().exists(folder + "/config.yaml")) fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no config.yaml: it is not a run folder");
+  if (!file_system().exists(folder + "/config.yaml"))
+    fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no config.yaml: it is not a run folder");
 }
 
 // Makes the next free <parent>/NNNN.
@@ -29,8 +30,8 @@ std::string create_run_folder(const RunConfig& config, const std::string& out) {
   const std::string path = out.empty() ? make_numbered(config.run.dir + '/' + config.run.name) : out;
   if (file_system().exists(path)) {
     require(file_system().is_directory(path), "run folder", "'", path, "' is a file");
-    require(file_system().list(path).empty(), "run folder", "'", path, "' is not empty, and a run never overwrites one. Name another with --out, or go on with --resume ",
-            path);
+    require(file_system().list(path).empty(), "run folder", "'", path,
+            "' is not empty, and a run never overwrites one. Name another with --out, or go on with --resume ", path);
   }
   file_system().make_directories(path);
   write_file_atomically(path + "/config.yaml", to_yaml(config));
@@ -47,8 +48,9 @@ std::string run_folder_checkpoint(const std::string& folder) {
   require_run_folder(folder);
   const std::string path = folder + "/last.safetensors";
   if (!file_system().exists(path))
-    fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ", folder,
-              "/config.yaml");
+    fail_with(ErrorCode::kData, "run folder", "'", folder,
+              "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ",
+              folder, "/config.yaml");
   return path;
 }
 

@@ -77,15 +77,16 @@ Trainer::Trainer(RunConfig config) : config_(std::move(config)), config_yaml_(to
   train_data_ = open_dataset(config_, config_.data.train);
   if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
   if (test_data_)
-    require(test_data_->features() == train_data_->features(), "data", "data.train has samples of ", train_data_->features(), " numbers, data.test of ",
-            test_data_->features());
+    require(test_data_->features() == train_data_->features(), "data", "data.train has samples of ",
+            train_data_->features(), " numbers, data.test of ", test_data_->features());
   if (test_data_)
-    require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(), " classes, data.train ",
-            train_data_->classes());
+    require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(),
+            " classes, data.train ", train_data_->classes());
   learner_ = build_learner(config_, train_data_->features(), train_data_->classes(), train_data_->size());
   microbatches_per_epoch_ = (train_data_->size() + config_.batch.micro - 1) / config_.batch.micro;
   const Quantity& stop = config_.train.stop;
-  total_microbatches_ = stop.unit == Quantity::Unit::kEpochs ? stop.value * microbatches_per_epoch_ : stop.value * config_.batch.accumulate();
+  total_microbatches_ = stop.unit == Quantity::Unit::kEpochs ? stop.value * microbatches_per_epoch_
+                                                             : stop.value * config_.batch.accumulate();
 }
 
 Trainer::~Trainer() = default;
@@ -94,12 +95,17 @@ void Trainer::resume(const std::string& checkpoint) {
   const CheckpointHeader header = read_checkpoint_header(checkpoint);
   load_checkpoint(checkpoint, *learner_);
   counters_ = header.counters;
-  if (header.config != config_yaml_) log(LogLevel::kWarning, "resumed with another configuration than the run that saved had: not bit for bit");
+  if (header.config != config_yaml_)
+    log(LogLevel::kWarning, "resumed with another configuration than the run that saved had: not bit for bit");
   if (header.kernel_hash != kernel_table_hash() && bits_mode() == BitsMode::kFast)
-    log(LogLevel::kWarning, "resumed with other kernels than the run that saved had: not bit for bit (run.bits: strict does not depend on the machine)");
+    log(LogLevel::kWarning,
+        "resumed with other kernels than the run that saved had: not bit for bit (run.bits: strict does not depend on "
+        "the machine)");
 }
 
-Evaluation Trainer::evaluate_test() { return evaluate(*learner_, test_data_ ? *test_data_ : *train_data_, config_.train.eval.batch); }
+Evaluation Trainer::evaluate_test() {
+  return evaluate(*learner_, test_data_ ? *test_data_ : *train_data_, config_.train.eval.batch);
+}
 
 // The loop of one run.
 class Trainer::Loop {
@@ -119,7 +125,8 @@ class Trainer::Loop {
     Batch batch;
     Tensor x;
     // A request to stop still finishes the open window, so that the state is one that a checkpoint can hold.
-    while (learner().state().microbatch < t_.total_microbatches_ && (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
+    while (learner().state().microbatch < t_.total_microbatches_ &&
+           (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
       loader.next(batch);
       to_tensor(batch, x);
       StepResult r = learner().microbatch(x, labels_of(batch));
@@ -231,7 +238,8 @@ class Trainer::Loop {
     outcome.counters = t_.counters_;
     outcome.optimizer_steps = learner().state().step;
     outcome.state_hash = state_hash(learner(), t_.counters_);
-    if (!folder_.empty()) write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
+    if (!folder_.empty())
+      write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
     return outcome;
   }
 

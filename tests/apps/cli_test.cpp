@@ -278,5 +278,7 @@ TEST_CASE("a number that is not finite ends the run with exit code 5, names a te
   INFO(r.out << r.err);
   CHECK(r.code == 5);
   CHECK(contains(r.err, "layers.0"));
+  CHECK(json_file(temp.file("run/summary.json")).at("status") == "failed");
+  CHECK(contains(json_file(temp.file("run/summary.json")).at("error"), "layers.0"));
   CHECK_FALSE(std::filesystem::exists(temp.file("run/last.safetensors")));
 }

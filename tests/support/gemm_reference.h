@@ -149,7 +149,7 @@ inline uint64_t reference_element(const GemmArgs& args, int64_t i, int64_t j, in
     return std::bit_cast<uint32_t>(y);
   }
   if (args.accumulate) y = bf16_to_float(static_cast<uint16_t>(old)) + y;
-  if (!args.accumulate || args.sr == nullptr) return bf16_from_float(y);
+  if (args.sr == nullptr) return bf16_from_float(y);
   return bf16_from_float_stochastic(y, args.sr->bits16(static_cast<uint64_t>(i * args.n + j)));
 }
 

@@ -92,6 +92,21 @@ TEST_CASE("flush steps with what the window holds and requantizes") {
   CHECK(masters_of(*learner) == masters);
 }
 
+TEST_CASE("after a flush windows and requantizations are counted anew") {
+  const auto learner = small_learner(dtypes::int4, "symmetric", 3, 2, 4);
+  train_some(*learner, 3);
+  learner->flush();
+  const auto codes = codes_of(*learner);
+  train_some(*learner, 1);
+  CHECK(learner->window_samples() == 6);
+  train_some(*learner, 2);
+  CHECK(learner->state().step == 3);
+  CHECK(codes_of(*learner)[0] == codes[0]);
+  train_some(*learner, 1);
+  CHECK(learner->state().step == 4);
+  CHECK(codes_of(*learner)[0] != codes[0]);
+}
+
 TEST_CASE("a dropped window leaves no trace in the gradients") {
   const auto learner = small_learner(dtypes::int4, "symmetric", 3, 2, 2), clean = small_learner(dtypes::int4, "symmetric", 3, 2, 2);
   train_some(*learner, 1);

@@ -7,9 +7,11 @@
 
 namespace bitgrad {
 
-// Number of single-letter insertions, deletions, replacements and swaps of neighbours between two words (Damerau-Levenshtein, restricted).
+// Number of single-letter insertions, deletions, replacements and swaps of neighbours between two words
+// (Damerau-Levenshtein, restricted).
 int edit_distance(std::string_view a, std::string_view b);
-// The known name nearest to `name`, or "" when none is near enough to be meant (distance at most 1 + a third of the length).
+// The known name nearest to `name`, or "" when none is near enough to be meant (distance at most 1 + a third of the
+// length).
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 // "unknown layer 'linaer'. Did you mean 'linear'? Known: ..."
 std::string unknown_name(std::string_view what, std::string_view name, const std::vector<std::string>& known);

@@ -23,7 +23,7 @@ std::optional<DTypeKind> find_kind(std::string_view name);
 // Everything that defines a dtype. Files hold this record, never the handle.
 struct DTypeInfo {
   std::string name;
-  int bits = 0;                // of one element
+  int bits = 0;  // of one element
   DTypeKind kind = DTypeKind::kFloat;
   int64_t qmin = 0, qmax = 0;  // code range (int, uint); -1, 1 for sign; 0, levels-1 for codebook; 0, 0 for float
   std::vector<float> levels;   // codebook only: value of raw code i
@@ -67,9 +67,10 @@ enum : uint8_t {
 #undef BITGRAD_DTYPE_CODEBOOK
 }  // namespace dtypes
 
-// Adds a dtype at run time. `info` of kind int or uint needs 1..8 bits and a code range that fits them; a codebook needs 2..8 bits
-// worth of finite levels, at least two, at most 2^bits (qmin and qmax are filled in). Registering an equal record again returns the same handle;
-// another record under a known name, an unusable record, or the 256th dtype throws Error.
+// Adds a dtype at run time. `info` of kind int or uint needs 1..8 bits and a code range that fits them; a codebook
+// needs 2..8 bits worth of finite levels, at least two, at most 2^bits (qmin and qmax are filled in). Registering an
+// equal record again returns the same handle; another record under a known name, an unusable record, or the 256th dtype
+// throws Error.
 DType register_dtype(DTypeInfo info);
 std::optional<DType> find_dtype(std::string_view name);
 // As find_dtype, but an unknown name throws Error that lists the names and the nearest one.

@@ -1,6 +1,7 @@
 // Layouts as data: how the codes of a [rows, cols] matrix lie in memory. docs/architecture.md, "Layout".
 //
-// Canonical is what files hold and the reference reads. All others are derived: made from canonical by `pack`, undone by `unpack`.
+// Canonical is what files hold and the reference reads. All others are derived: made from canonical by `pack`, undone
+// by `unpack`.
 #pragma once
 
 #include <cstdint>

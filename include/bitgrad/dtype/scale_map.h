@@ -5,12 +5,12 @@
 
 namespace bitgrad {
 
-// How numbers of a quantized [rows, cols] matrix relate to its codes: value = s * (q - z), or s * q + m; all null: value = q.
-// The parameters of element (r, c) lie at index (r / row_group) * row_step + (c / col_group) * col_step.
+// How numbers of a quantized [rows, cols] matrix relate to its codes: value = s * (q - z), or s * q + m; all null:
+// value = q. The parameters of element (r, c) lie at index (r / row_group) * row_step + (c / col_group) * col_step.
 struct ScaleMap {
   const float* scale = nullptr;
-  const int32_t* zero = nullptr;   // integer zero points, indexed as scale
-  const float* offset = nullptr;   // real offsets, indexed as scale
+  const int32_t* zero = nullptr;  // integer zero points, indexed as scale
+  const float* offset = nullptr;  // real offsets, indexed as scale
   int64_t row_step = 0, col_step = 0;
   int64_t row_group = 1, col_group = 1;
 

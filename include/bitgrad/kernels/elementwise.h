@@ -1,5 +1,5 @@
-// Family elementwise: loops over contiguous numbers. Each is the same source compiled for scalar, AVX2 and AVX-512, without contraction, so
-// all three give the same bits. Work is cut every 16384 elements.
+// Family elementwise: loops over contiguous numbers. Each is the same source compiled for scalar, AVX2 and AVX-512,
+// without contraction, so all three give the same bits. Work is cut every 16384 elements.
 #pragma once
 
 #include "bitgrad/base/rng.h"
@@ -40,7 +40,8 @@ struct MaskArgs {
 };
 void apply_mask(const MaskArgs& args);
 
-// Keep bits of dropout: element e = first + r*cols + c is kept where bits16(e) >= threshold (0 .. 65536). Rows of (cols+63)/64 words, pad zero.
+// Keep bits of dropout: element e = first + r*cols + c is kept where bits16(e) >= threshold (0 .. 65536). Rows of
+// (cols+63)/64 words, pad zero.
 struct KeepMaskArgs {
   int64_t rows = 0, cols = 0;
   const RandomStream* stream = nullptr;
@@ -50,7 +51,8 @@ struct KeepMaskArgs {
 };
 void keep_mask(const KeepMaskArgs& args);
 
-// Codes with dropped elements replaced by `zero_code` (a raw code of `to`): from == to, or bint1 -> ternary (raw 1 -> 01, raw 0 -> 11, dropped 00).
+// Codes with dropped elements replaced by `zero_code` (a raw code of `to`): from == to, or bint1 -> ternary (raw 1 ->
+// 01, raw 0 -> 11, dropped 00).
 struct DropCodesArgs {
   int64_t rows = 0, cols = 0;
   DType from = dtypes::int8, to = dtypes::int8;
@@ -64,7 +66,8 @@ struct DropCodesArgs {
 };
 void drop_codes(const DropCodesArgs& args);
 
-// y[r,c] = ((x[r,c] - mean[c]) * inv[c]) * gamma[c] + beta[c], each operation rounded once. column_step 0: one mean, inv, gamma, beta for all.
+// y[r,c] = ((x[r,c] - mean[c]) * inv[c]) * gamma[c] + beta[c], each operation rounded once. column_step 0: one mean,
+// inv, gamma, beta for all.
 struct NormalizeArgs {
   int64_t rows = 0, cols = 0;
   const float* x = nullptr;
@@ -75,7 +78,8 @@ struct NormalizeArgs {
 };
 void normalize(const NormalizeArgs& args);
 
-// gx = ((gy - sum_gy/n) - xhat * (sum_gy_xhat/n)) * (gamma * inv), xhat = (x - mean) * inv; means given as mean_gy[c], mean_gy_xhat[c].
+// gx = ((gy - sum_gy/n) - xhat * (sum_gy_xhat/n)) * (gamma * inv), xhat = (x - mean) * inv; means given as mean_gy[c],
+// mean_gy_xhat[c].
 struct NormalizeBackwardArgs {
   int64_t rows = 0, cols = 0;
   const float *x = nullptr, *gy = nullptr;
@@ -85,18 +89,20 @@ struct NormalizeBackwardArgs {
 };
 void normalize_backward(const NormalizeBackwardArgs& args);
 
-// Optimizer updates (docs/numerics.md section 6): w, m, v and the momentum buffer are updated in place; g is the finished gradient (divided, clipped).
+// Optimizer updates (docs/numerics.md section 6): w, m, v and the momentum buffer are updated in place; g is the
+// finished gradient (divided, clipped).
 struct SgdArgs {
   int64_t n = 0;
   float* w = nullptr;
   const float* g = nullptr;
-  float* momentum_buffer = nullptr;  // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
+  float* momentum_buffer = nullptr;        // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
   float lr = 0, mu = 0, weight_decay = 0;  // g += weight_decay * w (coupled)
   bool nesterov = false;
 };
 void sgd_update(const SgdArgs& args);
 
-// m = b1*m + (1-b1)*g; v = b2*v + ((1-b2)*g)*g; w -= lr*((m/c1)/(sqrt(v/c2)+eps)). decay: first w -= (lr*wd)*w (AdamW); coupled: g += wd*w (Adam).
+// m = b1*m + (1-b1)*g; v = b2*v + ((1-b2)*g)*g; w -= lr*((m/c1)/(sqrt(v/c2)+eps)). decay: first w -= (lr*wd)*w (AdamW);
+// coupled: g += wd*w (Adam).
 struct AdamArgs {
   int64_t n = 0;
   float *w = nullptr, *m = nullptr, *v = nullptr;

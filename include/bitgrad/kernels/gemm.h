@@ -1,12 +1,16 @@
-// Family gemm: C[m,n] = sum_k A[m,k] * B[n,k], on the *values* of quantized operands (docs/numerics.md sections 4 and 5).
+// Family gemm: C[m,n] = sum_k A[m,k] * B[n,k], on the *values* of quantized operands (docs/numerics.md sections 4 and
+// 5).
 //
-// Both operands codes of kind int, uint or sign, scales per tensor or per free index (row m of A, row n of B), zero points integer or none:
+// Both operands codes of kind int, uint or sign, scales per tensor or per free index (row m of A, row n of B), zero
+// points integer or none:
 //   acc = sum (qa - za) (qb - zb), exact;  y = float(acc) * (sa * sb)  (+ bias[n]).  Without any scale y = float(acc).
-// Otherwise (a float, a codebook, a scale along k, a group, a real offset on either side) the operands are expanded to fp32 on the fly:
-//   value = s * (q - z), s * q or s * q + m, each operation rounded once, then the float product in the row's order  (+ bias[n]).
-//   With fold_b_scale, B's scale (per tensor, or one per k, no zero) is multiplied into A's numbers instead, and B's bare numbers are multiplied;
-//   a B whose scale is per n then gets it on the finished sum: y = sum * s[n].
-// fp64 operands: both sides in double, order kFp64. Integer outputs (int32, int64): bare codes, no scales, saturated to the output's range.
+// Otherwise (a float, a codebook, a scale along k, a group, a real offset on either side) the operands are expanded to
+// fp32 on the fly:
+//   value = s * (q - z), s * q or s * q + m, each operation rounded once, then the float product in the row's order  (+
+//   bias[n]). With fold_b_scale, B's scale (per tensor, or one per k, no zero) is multiplied into A's numbers instead,
+//   and B's bare numbers are multiplied; a B whose scale is per n then gets it on the finished sum: y = sum * s[n].
+// fp64 operands: both sides in double, order kFp64. Integer outputs (int32, int64): bare codes, no scales, saturated to
+// the output's range.
 #pragma once
 
 #include "bitgrad/base/rng.h"
@@ -19,7 +23,8 @@ struct GemmOperand {
   const void* data = nullptr;
   DType dtype = dtypes::fp32;
   Layout layout = layouts::canonical;
-  int64_t stride = 0;    // bytes between rows of the stored matrix (canonical only; derived layouts know their own geometry)
+  int64_t stride =
+      0;  // bytes between rows of the stored matrix (canonical only; derived layouts know their own geometry)
   bool k_major = false;  // false: stored [free, k]; true: stored [k, free] (canonical only)
   ScaleMap scale;        // in coordinates of the stored matrix
 };
@@ -32,7 +37,7 @@ struct GemmArgs {
   int64_t ldc = 0;               // elements between rows of C, >= n
   const float* bias = nullptr;   // [n], fp32 and bf16 outputs
   bool fold_b_scale = false;
-  bool accumulate = false;       // C = round(float(C) + y), fp32, bf16 and fp64; y itself is not rounded before
+  bool accumulate = false;           // C = round(float(C) + y), fp32, bf16 and fp64; y itself is not rounded before
   const RandomStream* sr = nullptr;  // bf16 output: stochastic rounding, element row * n + column
 };
 
@@ -42,11 +47,11 @@ struct GemmRow : KernelRow<GemmArgs> {
 };
 
 std::span<const GemmRow> gemm_rows();
-// The cheapest usable row whose layouts are those of the operands. Throws Error that names both operands when there is none
-// (it cannot happen for canonical operands). Looked up per call; costs a few dozen nanoseconds.
+// The cheapest usable row whose layouts are those of the operands. Throws Error that names both operands when there is
+// none (it cannot happen for canonical operands). Looked up per call; costs a few dozen nanoseconds.
 const GemmRow& select_gemm(const GemmArgs& args);
-// The cheapest usable row if each operand could be had in any layout: what a parameter's derived layouts are planned from.
-// Data pointers of `args` may be null.
+// The cheapest usable row if each operand could be had in any layout: what a parameter's derived layouts are planned
+// from. Data pointers of `args` may be null.
 const GemmRow& plan_gemm(const GemmArgs& args);
 // The same when B lies only in `b_layouts` (A may be packed into any): what an op asks whose weight has these layouts.
 const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);

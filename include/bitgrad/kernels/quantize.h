@@ -1,4 +1,5 @@
-// Family quantize: numbers -> codes by given scales, codes -> numbers, and the straight-through mask. docs/numerics.md sections 2, 3, 7.
+// Family quantize: numbers -> codes by given scales, codes -> numbers, and the straight-through mask. docs/numerics.md
+// sections 2, 3, 7.
 #pragma once
 
 #include "bitgrad/base/rng.h"
@@ -31,13 +32,16 @@ struct QuantizeArgs {
   void* codes = nullptr;  // canonical rows, pad bits are zeroed
   int64_t stride = 0;     // bytes
   CodeRule rule = CodeRule::kInverse;
-  int64_t lo = 0, hi = 0;  // clamp of the code (absmax: -qmax, qmax); sign and codebook ignore it
-  ScaleMap scale;          // in coordinates of x
-  const RandomStream* sr = nullptr;  // stochastic rounding (int and uint kinds): v = clamp(u, lo-1, hi+1), i = floor(v * 65536), q = clamp((i + r16) >> 16); u = the rule's number before rint, z added
+  int64_t lo = 0, hi = 0;            // clamp of the code (absmax: -qmax, qmax); sign and codebook ignore it
+  ScaleMap scale;                    // in coordinates of x
+  const RandomStream* sr = nullptr;  // stochastic rounding (int and uint kinds): v = clamp(u, lo-1, hi+1), i = floor(v
+                                     // * 65536), q = clamp((i + r16) >> 16); u = the rule's number before rint, z added
   int64_t first_element = 0;         // element index of x[0][0] for the draws; row r starts at first_element + r * cols
   SteRule ste = SteRule::kIdentity;
-  uint64_t* mask = nullptr;  // optional, [rows][(cols+63)/64] words; kClip: code before the clamp in [lo, hi] (kSign, kPositive: abs x <= 1); else ones; pad bits zero
-  uint32_t* flags = nullptr;  // OR of kFlagNonFinite where x is NaN or Inf; such x gets code 0 (the raw code of number 0, or raw 0)
+  uint64_t* mask = nullptr;  // optional, [rows][(cols+63)/64] words; kClip: code before the clamp in [lo, hi] (kSign,
+                             // kPositive: abs x <= 1); else ones; pad bits zero
+  uint32_t* flags =
+      nullptr;  // OR of kFlagNonFinite where x is NaN or Inf; such x gets code 0 (the raw code of number 0, or raw 0)
 };
 std::span<const KernelRow<QuantizeArgs>> quantize_rows();
 void quantize(const QuantizeArgs& args);

@@ -1,7 +1,8 @@
 // Family reduce: sums in the one order of docs/numerics.md section 8, and statistics of blocks.
 //
-// Order of a sum of n floats: chunks of 1024; 16 lanes, lane l adds x[l], x[l+16] .. from +0; lanes join (l,l+8), (l,l+4), (l,l+2), (l,l+1);
-// chunks join 2i with 2i+1 level by level, an odd one moves up. The same bits on every ISA and any number of threads.
+// Order of a sum of n floats: chunks of 1024; 16 lanes, lane l adds x[l], x[l+16] .. from +0; lanes join (l,l+8),
+// (l,l+4), (l,l+2), (l,l+1); chunks join 2i with 2i+1 level by level, an odd one moves up. The same bits on every ISA
+// and any number of threads.
 #pragma once
 
 #include "bitgrad/kernels/row.h"
@@ -9,18 +10,20 @@
 namespace bitgrad {
 
 enum class ReduceRule : uint8_t {
-  kSum,          // sum x
-  kSumSquares,   // sum x*x, each product rounded once
-  kSumAbs,       // sum abs x
-  kMin, kMax,    // of x; empty: +Inf, -Inf
-  kAbsMax,       // max abs x; empty: 0
-  kSumPositive,  // sum of x over x > 0 (the other elements add +0)
-  kCountPositive,  // number of x > 0, as float
-  kSumSquaredDiff, // sum (x - c)^2, c per output (args.center)
+  kSum,         // sum x
+  kSumSquares,  // sum x*x, each product rounded once
+  kSumAbs,      // sum abs x
+  kMin,
+  kMax,             // of x; empty: +Inf, -Inf
+  kAbsMax,          // max abs x; empty: 0
+  kSumPositive,     // sum of x over x > 0 (the other elements add +0)
+  kCountPositive,   // number of x > 0, as float
+  kSumSquaredDiff,  // sum (x - c)^2, c per output (args.center)
 };
 
 // out[j] = reduction over the elements of block j. Blocks of a row-major [rows, cols] fp32 matrix:
-//   kAll: one;  kRows: one per row;  kColumns: one per column (order of the sum: down the rows);  kGroups: per row, runs of `group` columns, ragged last.
+//   kAll: one;  kRows: one per row;  kColumns: one per column (order of the sum: down the rows);  kGroups: per row,
+//   runs of `group` columns, ragged last.
 // The order within a block is its row-major order.
 enum class ReduceAxis : uint8_t { kAll, kRows, kColumns, kGroups };
 
@@ -30,10 +33,12 @@ struct ReduceArgs {
   int64_t rows = 0, cols = 0, group = 0;
   const float* x = nullptr;
   int64_t ldx = 0;
-  const float* times = nullptr;   // optional second operand, same shape and ldx: reduces x*times (each product rounded once); kSum only
+  const float* times =
+      nullptr;  // optional second operand, same shape and ldx: reduces x*times (each product rounded once); kSum only
   const float* center = nullptr;  // kSumSquaredDiff: one per output
   float* out = nullptr;
-  uint32_t* flags = nullptr;      // OR of kFlagNonFinite (quantize.h) if an x is NaN or Inf; NaN in min / max / absmax rules is skipped
+  uint32_t* flags =
+      nullptr;  // OR of kFlagNonFinite (quantize.h) if an x is NaN or Inf; NaN in min / max / absmax rules is skipped
 };
 std::span<const KernelRow<ReduceArgs>> reduce_rows();
 void reduce(const ReduceArgs& args);

@@ -1,8 +1,9 @@
 // What every kernel family shares: the row, the mode of the bits, and the choice by cost.
 //
-// A family is a list of rows over one argument struct (src/kernels/<family>/kernels.inc). A row is usable when the machine grants its
-// ISA (under the cap), its order of summation is legal in the current mode, and supports(args) says yes; the cheapest usable row runs.
-// The last rows of a family are its scalar references; together they support every legal argument.
+// A family is a list of rows over one argument struct (src/kernels/<family>/kernels.inc). A row is usable when the
+// machine grants its ISA (under the cap), its order of summation is legal in the current mode, and supports(args) says
+// yes; the cheapest usable row runs. The last rows of a family are its scalar references; together they support every
+// legal argument.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,8 @@ struct KernelRow {
   void (*run)(const Args&);
 
   bool usable(const Args& args) const {
-    return (needs & ~cpu_isa()) == 0 && !(order == SumOrder::kFree && bits_mode() == BitsMode::kStrict) && supports(args);
+    return (needs & ~cpu_isa()) == 0 && !(order == SumOrder::kFree && bits_mode() == BitsMode::kStrict) &&
+           supports(args);
   }
 };
 

@@ -13,13 +13,14 @@ namespace bitgrad {
 
 // Plain data that describes one layer; each layer reads the fields that it knows.
 struct LayerSpec {
-  std::string kind;                     // a line of layers.inc, or a name given to register_layer
-  int64_t out = 0;                      // linear
-  bool bias = false;                    // linear
-  ParameterSpec weight;                 // linear
-  std::optional<QuantSpec> activation;  // quantize
-  double p = 0.5;                       // dropout
-  float eps = 1e-5f, momentum = 0.1f;   // norms
+  std::string kind;                      // a line of layers.inc, or a name given to register_layer
+  int64_t out = 0;                       // linear
+  bool bias = false;                     // linear
+  ParameterSpec weight;                  // linear
+  std::optional<QuantSpec> activation;   // quantize
+  DType activation_grad = dtypes::fp32;  // quantize: dtype of the gradient that leaves the quantizer, fp32 or bf16
+  double p = 0.5;                        // dropout
+  float eps = 1e-5f, momentum = 0.1f;    // norms
 };
 
 using LayerFactory = std::function<std::shared_ptr<Module>(const LayerSpec& spec, int64_t in_features)>;

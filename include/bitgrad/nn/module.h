@@ -18,7 +18,7 @@ struct TensorMeta {
   DType dtype = dtypes::fp32;
   std::optional<Granularity> granularity;  // of its scales; none: no scales
   bool zero_point = false;
-  bool offset = false;                     // a real offset
+  bool offset = false;   // a real offset
   bool training = true;  // dropout changes dtypes in training only
 };
 

@@ -1,6 +1,8 @@
-// Quantizers: code without state. What a scheme learns or observes are tensors owned by nn. docs/numerics.md sections 2 and 3.
+// Quantizers: code without state. What a scheme learns or observes are tensors owned by nn. docs/numerics.md sections 2
+// and 3.
 //
-// A quantizer fits scales to numbers, turns numbers into codes by them, and knows the straight-through rule of its backward; each exists once.
+// A quantizer fits scales to numbers, turns numbers into codes by them, and knows the straight-through rule of its
+// backward; each exists once.
 #pragma once
 
 #include <memory>
@@ -18,22 +20,25 @@ namespace bitgrad {
 struct CodeRange {
   CodeRule rule;
   int64_t lo, hi;
-  bool from_lowest = false;  // minmax_offset: the kernel counts from l = m + s * lo (two roundings) and adds lo, as a zero point
+  bool from_lowest =
+      false;  // minmax_offset: the kernel counts from l = m + s * lo (two roundings) and adds lo, as a zero point
 };
 
 class Quantizer {
  public:
   virtual ~Quantizer() = default;
   virtual std::string_view name() const = 0;
-  // Whether the scheme can produce this dtype (and granularity, options); throws Error that says what to use instead. `weight`: as a weight scheme.
+  // Whether the scheme can produce this dtype (and granularity, options); throws Error that says what to use instead.
+  // `weight`: as a weight scheme.
   virtual void check(const QuantSpec& spec, bool weight) const = 0;
   virtual SteRule default_ste() const { return SteRule::kClip; }
   virtual CodeRange code_range(const QuantSpec& spec) const = 0;
   // Scales for x (fp32, canonical, dense). x must be finite (the caller looks at flags or finite()).
   virtual QuantParams fit(const QuantSpec& spec, const Tensor& x) const = 0;
-  // Gradient of the master from the gradient of the value (both fp32, same shape; may be one tensor). Applies the straight-through rule to
-  // the master that the codes came from. params: the scales of the last requantization.
-  virtual void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& master, const Tensor& g_value, const Tensor& g_master) const;
+  // Gradient of the master from the gradient of the value (both fp32, same shape; may be one tensor). Applies the
+  // straight-through rule to the master that the codes came from. params: the scales of the last requantization.
+  virtual void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& master,
+                             const Tensor& g_value, const Tensor& g_master) const;
 };
 
 // Built-in and registered quantizers by name. find_quantizer throws Error that lists the names and the nearest.
@@ -46,13 +51,15 @@ void register_quantizer(std::unique_ptr<Quantizer> quantizer);
 struct QuantizeOptions {
   const RandomStream* sr = nullptr;  // needed when spec.rounding is stochastic
   int64_t first_element = 0;
-  Tensor* mask = nullptr;            // gets the straight-through bits: bint1 [rows, cols] (raw 1 = passes); left undefined when all pass
-  uint32_t* flags = nullptr;         // non-finite bits; nullptr: non-finite numbers throw Error(kNonFinite)
+  Tensor* mask =
+      nullptr;  // gets the straight-through bits: bint1 [rows, cols] (raw 1 = passes); left undefined when all pass
+  uint32_t* flags = nullptr;  // non-finite bits; nullptr: non-finite numbers throw Error(kNonFinite)
   MemoryKind kind = MemoryKind::kActivation;
-  Tensor* into = nullptr;            // codes are written here (same shape and dtype) instead of a new tensor
+  Tensor* into = nullptr;  // codes are written here (same shape and dtype) instead of a new tensor
 };
 // Codes of x (fp32) by given scales, with the params attached.
-Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params, const QuantizeOptions& options = {});
+Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,
+                       const QuantizeOptions& options = {});
 // fit, then quantize_tensor. Empty x is legal.
 Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options = {});
 // Values of a quantized tensor as fp32 (a full copy; for users and tests, never in a training step).

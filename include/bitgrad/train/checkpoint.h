@@ -1,7 +1,8 @@
 // Checkpoints: safetensors files with everything that a run needs to go on bit for bit, or to be evaluated.
 //
-// Tensors, for each parameter <path>: <path>.codes (U8 [rows, row_bytes], canonical codes, rows on a byte), .scale and .zero (quantizer state),
-// .master (F32), <path>.<optimizer>.<part> (F32), and running statistics under their own paths. Metadata:
+// Tensors, for each parameter <path>: <path>.codes (U8 [rows, row_bytes], canonical codes, rows on a byte), .scale and
+// .zero (quantizer state), .master (F32), <path>.<optimizer>.<part> (F32), and running statistics under their own
+// paths. Metadata:
 //   bitgrad.tensors  JSON, for each .codes {dtype: the whole record, shape, scheme, granularity}
 //   bitgrad.state    JSON {step, microbatch, epoch, position, seed, format_version, best, ...}
 //   bitgrad.config   the resolved configuration
@@ -18,12 +19,12 @@ inline constexpr int kCheckpointFormat = 1;
 
 // Counters of a run beside those of the learner.
 struct RunCounters {
-  int64_t epoch = 0;        // epochs completed by the loader
-  int64_t position = 0;     // samples of the current epoch done
+  int64_t epoch = 0;          // epochs completed by the loader
+  int64_t position = 0;       // samples of the current epoch done
   double best_accuracy = -1;  // percent; -1: not evaluated yet
   int64_t best_epoch = 0;
   double last_accuracy = -1;
-  double train_seconds = 0;   // wall time, not part of the state hash
+  double train_seconds = 0;  // wall time, not part of the state hash
 };
 
 struct CheckpointHeader {
@@ -35,16 +36,17 @@ struct CheckpointHeader {
 };
 
 // Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary.
-void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters, const std::string& config_yaml);
-// Reads what is needed before a learner can be built, and registers the dtypes that the file brings along: its configuration may name them.
-// Throws Error(kData).
+void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
+                     const std::string& config_yaml);
+// Reads what is needed before a learner can be built, and registers the dtypes that the file brings along: its
+// configuration may name them. Throws Error(kData).
 CheckpointHeader read_checkpoint_header(const std::string& path);
-// Restores parameters, optimizer, statistics and counters of a learner of the same configuration. Throws Error(kData) that names the tensor
-// when anything is missing, unknown or of another form; the learner is then unusable.
+// Restores parameters, optimizer, statistics and counters of a learner of the same configuration. Throws Error(kData)
+// that names the tensor when anything is missing, unknown or of another form; the learner is then unusable.
 void load_checkpoint(const std::string& path, Learner& learner);
 
-// SHA-256 over the sorted (name, dtype, shape, canonical bytes) of masters, codes, scales, optimizer state, running statistics and counters.
-// No time, path or number of threads.
+// SHA-256 over the sorted (name, dtype, shape, canonical bytes) of masters, codes, scales, optimizer state, running
+// statistics and counters. No time, path or number of threads.
 std::string state_hash(Learner& learner, const RunCounters& counters);
 // Identifies the kernel rows that this machine chooses from, under the cap: part of "the same bits" in fast mode.
 std::string kernel_table_hash();

@@ -1,4 +1,5 @@
-// Learner: model, optimizer, requantization policy and counters: everything that one step of training moves, and all that a checkpoint holds.
+// Learner: model, optimizer, requantization policy and counters: everything that one step of training moves, and all
+// that a checkpoint holds.
 #pragma once
 
 #include <functional>
@@ -28,8 +29,8 @@ struct StepResult {
 
 class Learner {
  public:
-  // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an optimizer step.
-  // bf16 gradients are summed with stochastic rounding when policy.accumulate > 8.
+  // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an
+  // optimizer step. bf16 gradients are summed with stochastic rounding when policy.accumulate > 8.
   Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
           std::function<float(int64_t)> learning_rate, uint64_t seed);
 
@@ -37,11 +38,13 @@ class Learner {
   Learner(const Learner&) = delete;
   Learner& operator=(const Learner&) = delete;
 
-  // Layouts for these numbers of rows (0: none), and a check that the model takes [rows, features] fp32 and gives `classes` numbers.
+  // Layouts for these numbers of rows (0: none), and a check that the model takes [rows, features] fp32 and gives
+  // `classes` numbers.
   void plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows);
 
-  // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are requantized when due.
-  // x [n, features] fp32. Throws Error(kNonFinite) that names the tensor when a value or gradient is not finite; nothing was updated then.
+  // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
+  // requantized when due. x [n, features] fp32. Throws Error(kNonFinite) that names the tensor when a value or gradient
+  // is not finite; nothing was updated then.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
   // Steps with what the window holds so far (if anything), and requantizes: the end of a run.
   void flush();

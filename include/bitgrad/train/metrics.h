@@ -10,11 +10,12 @@
 namespace bitgrad {
 
 // metrics.jsonl: one JSON object a line.
-//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s"} and {"event":"eval","split","epoch","step","loss","accuracy"}.
+//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s"} and
+//   {"event":"eval","split","epoch","step","loss","accuracy"}.
 class MetricsLog {
  public:
-  // Opens <folder>/metrics.jsonl for appending. Lines past `keep_steps` are dropped first (a resumed run writes them again), and so is a
-  // last line without its end.
+  // Opens <folder>/metrics.jsonl for appending. Lines past `keep_steps` are dropped first (a resumed run writes them
+  // again), and so is a last line without its end.
   MetricsLog(const std::string& folder, int64_t keep_steps);
   void write(const TrainEvent& event);
   void write(const EvalEvent& event);
@@ -25,8 +26,9 @@ class MetricsLog {
   std::unique_ptr<OutputFile> file_;
 };
 
-// summary.json: best_accuracy, last_accuracy (percent), best_epoch, epochs, seconds, state_hash, status (finished, interrupted, failed), error, memory (bytes by kind at the total peak,
-// and total_peak).
-void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status, const std::string& error = {});
+// summary.json: best_accuracy, last_accuracy (percent), best_epoch, epochs, seconds, state_hash, status (finished,
+// interrupted, failed), error, memory (bytes by kind at the total peak, and total_peak).
+void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status,
+                   const std::string& error = {});
 
 }  // namespace bitgrad

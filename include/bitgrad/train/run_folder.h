@@ -1,4 +1,5 @@
-// Run folders: never overwritten. config.yaml (resolved), metrics.jsonl, summary.json, train.log, last.safetensors, best.safetensors.
+// Run folders: never overwritten. config.yaml (resolved), metrics.jsonl, summary.json, train.log, last.safetensors,
+// best.safetensors.
 #pragma once
 
 #include <string>
@@ -7,8 +8,9 @@
 
 namespace bitgrad {
 
-// `out` names the exact folder, which must be absent or empty; empty: the next free <run.dir>/<run.name>/NNNN. Creates it, writes config.yaml
-// and the configuration as given (config.source.yaml), returns its path. Throws Error when `out` holds anything.
+// `out` names the exact folder, which must be absent or empty; empty: the next free <run.dir>/<run.name>/NNNN. Creates
+// it, writes config.yaml and the configuration as given (config.source.yaml), returns its path. Throws Error when `out`
+// holds anything.
 std::string create_run_folder(const RunConfig& config, const std::string& out);
 // Of a folder that a run made: its configuration and its last checkpoint. Throw Error(kData) when they are not there.
 RunConfig run_folder_config(const std::string& folder);

@@ -13,8 +13,8 @@
 
 namespace bitgrad {
 
-// The learner of a configuration: model, loss, optimizer, schedule, layouts. `features`, `classes` and `train_size` come from the data.
-// Throws ConfigError at the layer that does not fit.
+// The learner of a configuration: model, loss, optimizer, schedule, layouts. `features`, `classes` and `train_size`
+// come from the data. Throws ConfigError at the layer that does not fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size);
 // The data set of a section of the configuration ("train" or "test").
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section);
@@ -46,11 +46,11 @@ struct EvalEvent {
 };
 enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
-  std::function<void(const TrainEvent&)> on_progress;            // each log interval
-  std::function<void(const TrainEvent&)> on_tick;                // each optimizer step; for progress bars, must be cheap
+  std::function<void(const TrainEvent&)> on_progress;  // each log interval
+  std::function<void(const TrainEvent&)> on_tick;      // each optimizer step; for progress bars, must be cheap
   std::function<void(const EvalEvent&)> on_eval;
   std::function<void(const std::string& path)> on_checkpoint;
-  std::function<StopRequest()> stop_requested;                   // polled every microbatch; the open window is finished first
+  std::function<StopRequest()> stop_requested;  // polled every microbatch; the open window is finished first
 };
 
 struct TrainOutcome {
@@ -69,8 +69,8 @@ class Trainer {
 
   // Goes on from a checkpoint of the same configuration.
   void resume(const std::string& checkpoint);
-  // Trains to train.stop. `folder`: an existing run folder, which gets metrics.jsonl, last.safetensors, best.safetensors and summary.json;
-  // empty: nothing is written.
+  // Trains to train.stop. `folder`: an existing run folder, which gets metrics.jsonl, last.safetensors,
+  // best.safetensors and summary.json; empty: nothing is written.
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
   // data.test, or data.train when there is none.
   Evaluation evaluate_test();

@@ -150,6 +150,7 @@ bool chain512_supports(const GemmArgs& args) {
 }
 
 double chain512_cost(const ChainKernel& kernel, const GemmArgs& args) {
+  if (args.m <= 0 || args.n <= 0) return 400.0;  // nothing to cut
   const Plan plan = make_plan(kernel, args);
   const double fixed = 150.0 + 100.0 * static_cast<double>(plan.blocks_m * plan.blocks_n);
   const double a = static_cast<double>(args.m * args.k * plan.blocks_n) * pack_ns_per_element(args.a);

@@ -1,0 +1,2 @@
+// Gives the precompiled header a source to be built for.
+#include "support/catch.h"
