@@ -1,5 +1,5 @@
-// Dtypes of one's own: registered in a few lines, with no rebuild of the library, and trained with at once. Each trains the same small network on
-// drawn digits; the weights live packed in the dtype, forward and backward read them so.
+// Dtypes of one's own: registered in a few lines, with no rebuild of the library, and trained with at once. Each trains
+// the same small network on drawn digits; the weights live packed in the dtype, forward and backward read them so.
 //
 //   build/release/bin/custom_dtype
 #include <cstdio>
@@ -25,7 +25,8 @@ DType register_my_nf4() {
 }
 
 DType register_my_ternary() {
-  return register_dtype({.name = "my_ternary", .bits = 2, .kind = DTypeKind::kInt, .qmin = -1, .qmax = 1, .levels = {}});
+  return register_dtype(
+      {.name = "my_ternary", .bits = 2, .kind = DTypeKind::kInt, .qmin = -1, .qmax = 1, .levels = {}});
 }
 
 std::shared_ptr<Sequential> make_model(DType dtype, const std::string& scheme, int64_t features, int64_t classes) {
@@ -61,7 +62,8 @@ Tensor to_tensor(const Batch& batch) {
 double accuracy(Learner& learner, const Dataset& test) {
   Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   int64_t correct = 0;
-  for (Batch batch; loader.next(batch);) correct += learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)}).correct;
+  for (Batch batch; loader.next(batch);)
+    correct += learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)}).correct;
   return 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
 }
 
@@ -69,10 +71,13 @@ bool train(DType dtype, const std::string& scheme, const Dataset& data, const Da
   OptimizerSpec adam;
   adam.name = "adam";
   const auto model = make_model(dtype, scheme, data.features(), data.classes());
-  Learner learner(model, find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1}, [](int64_t) { return 5e-3f; }, /*seed=*/1);
+  Learner learner(
+      model, find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1}, [](int64_t) { return 5e-3f; },
+      /*seed=*/1);
   learner.plan(data.features(), data.classes(), 50, 250);
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 6});
-  for (Batch batch; loader.next(batch);) learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+  for (Batch batch; loader.next(batch);)
+    learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
   const double percent = accuracy(learner, test);
   std::cout << learner.model().parameters()[0]->value().describe() << '\n';
   std::printf("%-10s accuracy %.1f %%\n", dtype.name().c_str(), percent);

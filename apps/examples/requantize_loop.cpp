@@ -1,5 +1,6 @@
-// The loop of low-bit training, written out: an int4 weight with a bf16 gradient and an fp32 master; after every 2 microbatches Adam moves the
-// master and the master is quantized again. The task: find the matrix T of y = T x from noisy samples.
+// The loop of low-bit training, written out: an int4 weight with a bf16 gradient and an fp32 master; after every 2
+// microbatches Adam moves the master and the master is quantized again. The task: find the matrix T of y = T x from
+// noisy samples.
 //
 //   build/release/bin/requantize_loop
 #include <cstdio>
@@ -21,7 +22,8 @@ constexpr uint64_t kSeed = 7;
 Tensor draw(const Shape& shape, const char* name, uint32_t step, float r) {
   const RandomStream stream{kSeed, Purpose::kUser, site_id(name), step};
   Tensor t = Tensor::empty(shape, dtypes::fp32);
-  for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] = r * (2.0f * stream.uniform(static_cast<uint64_t>(i)) - 1.0f);
+  for (int64_t i = 0; i < t.numel(); ++i)
+    t.as<float>()[i] = r * (2.0f * stream.uniform(static_cast<uint64_t>(i)) - 1.0f);
   return t;
 }
 
@@ -76,16 +78,18 @@ int main() {
       std::cout << "weight   " << weight.value().dtype() << "\n"
                 << "gradient " << weight.grad().dtype() << "\n"
                 << "master   " << weight.master().dtype() << "\n";
-    optimizer->step(0.02f, samples);    // moves the master; the gradient becomes zero
-    weight.requantize(kSeed, ++step);   // codes and scales from the master
+    optimizer->step(0.02f, samples);   // moves the master; the gradient becomes zero
+    weight.requantize(kSeed, ++step);  // codes and scales from the master
     const double loss = sum_of_loss / static_cast<double>(samples);
     if (step == 1) first = loss;
     if (step == 1 || step % 25 == 0) std::printf("step %3d  loss per sample %.4f\n", static_cast<int>(step), loss);
     if (microbatch + 1 < kMicrobatches) sum_of_loss = 0, samples = 0;
   }
 
-  std::cout << "\n" << weight.value().describe() << "\n"
-            << "codes    " << weight.value().bytes() << " bytes, scales " << weight.value().quant()->bytes() << " bytes\n"
+  std::cout << "\n"
+            << weight.value().describe() << "\n"
+            << "codes    " << weight.value().bytes() << " bytes, scales " << weight.value().quant()->bytes()
+            << " bytes\n"
             << "gradient " << weight.grad().bytes() << " bytes\n"
             << "master   " << weight.master().bytes() << " bytes\n"
             << "codes of row 0:";

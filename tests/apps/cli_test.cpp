@@ -22,8 +22,19 @@ ProcessResult cli(std::vector<std::string> arguments, const Process::Environment
 
 // A few steps of the default configuration: 20 a epoch.
 std::vector<std::string> small_train(const std::string& out, std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments{"train", kDigits, "data.train.size=200", "data.test.size=90", "batch.global=10", "batch.micro=10", "model.layers.1.linear.out=32",
-                                     "model.layers.4.linear.out=32", "train.stop=2 epochs", "checkpoint.every=1 epochs", "log.every=10 steps", "--out", out};
+  std::vector<std::string> arguments{"train",
+                                     kDigits,
+                                     "data.train.size=200",
+                                     "data.test.size=90",
+                                     "batch.global=10",
+                                     "batch.micro=10",
+                                     "model.layers.1.linear.out=32",
+                                     "model.layers.4.linear.out=32",
+                                     "train.stop=2 epochs",
+                                     "checkpoint.every=1 epochs",
+                                     "log.every=10 steps",
+                                     "--out",
+                                     out};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -55,8 +66,8 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
-  CHECK(names == std::vector<std::string>{"best.safetensors", "config.source.yaml", "config.yaml", "last.safetensors", "metrics.jsonl", "summary.json",
-                                          "train.log"});
+  CHECK(names == std::vector<std::string>{"best.safetensors", "config.source.yaml", "config.yaml", "last.safetensors",
+                                          "metrics.jsonl", "summary.json", "train.log"});
 
   const Json summary = json_file(folder + "/summary.json");
   CHECK(summary.at("status") == "finished");
@@ -145,7 +156,8 @@ TEST_CASE("a configuration that cannot be read is a usage error") {
 
 TEST_CASE("a missing data file is exit 3, names data.root and makes no folder") {
   TempDir temp;
-  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml", "data.root=" + temp.path(), "--out", temp.file("run")});
+  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml", "data.root=" + temp.path(),
+                               "--out", temp.file("run")});
   INFO(r.err);
   CHECK(r.code == 3);
   CHECK(contains(r.err, "data.root"));
@@ -182,7 +194,8 @@ TEST_CASE("interrupted, terminated and killed runs go on to the state of the cal
       if (line.at("event") == "train") steps.push_back(line.at("step"));
     REQUIRE(steps.size() == 400);
     for (size_t i = 0; i < steps.size(); ++i) REQUIRE(steps[i] == static_cast<int64_t>(i) + 1);
-    CHECK(json_file(folder + "/summary.json").at("best_accuracy") == json_file(temp.file("calm/summary.json")).at("best_accuracy"));
+    CHECK(json_file(folder + "/summary.json").at("best_accuracy") ==
+          json_file(temp.file("calm/summary.json")).at("best_accuracy"));
   };
   stopped("int", SIGINT, 130, "\"step\":15,");
   stopped("term", SIGTERM, 75, "\"step\":31,");
@@ -210,9 +223,11 @@ TEST_CASE("a damaged checkpoint is one clear error with exit code 3") {
   const auto put = [&](const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; };
   std::string flipped = whole;
   flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 4);
-  for (const std::string& bytes : {whole.substr(0, whole.size() / 2), whole.substr(0, 4), std::string(), flipped, std::string("PK\3\4 not a checkpoint")}) {
+  for (const std::string& bytes : {whole.substr(0, whole.size() / 2), whole.substr(0, 4), std::string(), flipped,
+                                   std::string("PK\3\4 not a checkpoint")}) {
     put(bytes);
-    for (const auto& arguments : {std::vector<std::string>{"eval", folder}, {"eval", path, "--json"}, {"train", "--resume", folder}}) {
+    for (const auto& arguments :
+         {std::vector<std::string>{"eval", folder}, {"eval", path, "--json"}, {"train", "--resume", folder}}) {
       const ProcessResult r = cli(arguments);
       INFO(bytes.size() << " bytes: " << r.err);
       CHECK(r.code == 3);
@@ -259,7 +274,9 @@ TEST_CASE("BITGRAD_ISA and threads change no bit of a strict run") {
   TempDir temp;
   const auto hash = [&](const std::string& isa, const std::string& threads) {
     const std::string folder = temp.file(isa + threads);
-    const ProcessResult r = cli(small_train(folder, {"run.bits=strict", "device.threads=" + threads, "train.stop=20 steps"}), {{"BITGRAD_ISA", isa}});
+    const ProcessResult r =
+        cli(small_train(folder, {"run.bits=strict", "device.threads=" + threads, "train.stop=20 steps"}),
+            {{"BITGRAD_ISA", isa}});
     INFO(r.err);
     REQUIRE(r.code == 0);
     return hash_in(folder);
@@ -272,9 +289,10 @@ TEST_CASE("BITGRAD_ISA and threads change no bit of a strict run") {
 TEST_CASE("a number that is not finite ends the run with exit code 5, names a tensor and saves nothing") {
   TempDir temp;
   // Each step multiplies the error by about lr * |x|^2, so the numbers overflow within a few steps.
-  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/digits_linear_fp32.yaml", "data.train.size=100", "data.test.size=10",
-                                   "batch.global=10", "batch.micro=10", "loss=squared_hinge", "schedule={name: constant}", "optim={name: sgd, lr: 1000}",
-                                   "data.affine=[1000,0]", "train.stop=50 epochs", "checkpoint.every=50 epochs", "--out", temp.file("run")});
+  const ProcessResult r = cli({"train", BITGRAD_SOURCE_DIR "/configs/digits_linear_fp32.yaml", "data.train.size=100",
+                               "data.test.size=10", "batch.global=10", "batch.micro=10", "loss=squared_hinge",
+                               "schedule={name: constant}", "optim={name: sgd, lr: 1000}", "data.affine=[1000,0]",
+                               "train.stop=50 epochs", "checkpoint.every=50 epochs", "--out", temp.file("run")});
   INFO(r.out << r.err);
   CHECK(r.code == 5);
   CHECK(contains(r.err, "layers.0"));

@@ -64,7 +64,9 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
 
 TEST_CASE("configurations of MNIST also run on drawn digits of the same shape") {
   TempDir temp;
-  std::vector<std::string> arguments{kProgram, "train", BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w2a2.yaml", "train.stop=3 steps", "--out", temp.file("run")};
+  std::vector<std::string> arguments{
+      kProgram, "train",         BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w2a2.yaml", "train.stop=3 steps",
+      "--out",  temp.file("run")};
   for (const std::string& o : digits_instead("300", "100")) arguments.push_back(o);
   const ProcessResult r = run_program(arguments);
   INFO(r.err);
@@ -77,8 +79,14 @@ TEST_CASE("strict TFC and SFC: scalar, AVX2 and AVX-512 give one state after 200
     std::string first;
     for (const std::string isa : {"scalar", "avx2", "avx512"}) {
       const std::string folder = temp.file(net + isa);
-      std::vector<std::string> arguments{kProgram, "train", BITGRAD_SOURCE_DIR "/configs/mnist_" + net + "_w1a1.yaml", "run.bits=strict",
-                                         "train.stop=200 steps", "train.eval.every=200 steps", "--out", folder};
+      std::vector<std::string> arguments{kProgram,
+                                         "train",
+                                         BITGRAD_SOURCE_DIR "/configs/mnist_" + net + "_w1a1.yaml",
+                                         "run.bits=strict",
+                                         "train.stop=200 steps",
+                                         "train.eval.every=200 steps",
+                                         "--out",
+                                         folder};
       for (const std::string& o : digits_instead("2000", "200")) arguments.push_back(o);
       const ProcessResult r = run_program(arguments, {{"BITGRAD_ISA", isa}});
       INFO(net << ' ' << isa << ": " << r.err);

@@ -32,7 +32,8 @@ TEST_CASE("custom_dtype trains with dtypes that the library does not have") {
   const ProcessResult r = run_program({kBin + "custom_dtype"});
   INFO(r.out << r.err);
   CHECK(r.code == 0);
-  for (const char* name : {"my_nf4", "my_ternary", "int4"}) CHECK(contains(r.out, std::string("Tensor [64,784] ") + name));
+  for (const char* name : {"my_nf4", "my_ternary", "int4"})
+    CHECK(contains(r.out, std::string("Tensor [64,784] ") + name));
 }
 
 #ifndef __SANITIZE_ADDRESS__
@@ -47,8 +48,8 @@ TEST_CASE("a project of its own builds against an installed bitgrad, also from a
   run({"cmake", "--install", BITGRAD_BINARY_DIR, "--prefix", temp.file("first")});
   std::filesystem::rename(temp.file("first"), temp.file("moved"));
   CHECK(contains(run({temp.file("moved/bin/bitgrad"), "version"}), "bitgrad 0.1.0"));
-  run({"cmake", "-S", BITGRAD_SOURCE_DIR "/apps/examples/library_use", "-B", temp.file("build"), "-DCMAKE_PREFIX_PATH=" + temp.file("moved"),
-       "-DCMAKE_BUILD_TYPE=Release"});
+  run({"cmake", "-S", BITGRAD_SOURCE_DIR "/apps/examples/library_use", "-B", temp.file("build"),
+       "-DCMAKE_PREFIX_PATH=" + temp.file("moved"), "-DCMAKE_BUILD_TYPE=Release"});
   run({"cmake", "--build", temp.file("build")});
   const std::string out = run({temp.file("build/library_use")});
   CHECK(contains(out, "int4, symmetric per channel(0)"));

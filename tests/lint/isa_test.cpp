@@ -1,5 +1,5 @@
-// Code for one ISA must not leak into functions that the linker shares: a weak std:: function compiled with AVX-512 in one object may be the
-// copy that the whole program uses, also on a machine without AVX-512.
+// Code for one ISA must not leak into functions that the linker shares: a weak std:: function compiled with AVX-512 in
+// one object may be the copy that the whole program uses, also on a machine without AVX-512.
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -17,7 +17,8 @@ using bitgrad::test::run_program;
 namespace {
 
 // Lines between a target pragma and the pop of its options, with those of the .inc files that are included there.
-void collect_region(const SourceFile& file, const std::map<std::string, const SourceFile*>& all, bool whole, std::string& out) {
+void collect_region(const SourceFile& file, const std::map<std::string, const SourceFile*>& all, bool whole,
+                    std::string& out) {
   bool inside = whole;
   for (const Line& line : file.lines) {
     if (line.code.find("#pragma GCC target") != std::string::npos) inside = true;
@@ -79,7 +80,7 @@ TEST_CASE("no function that objects share holds AVX code") {
   const auto weak = weak_symbols(archive);
   REQUIRE_FALSE(weak.empty());
   std::istringstream in(run_program({"objdump", "-d", "--no-show-raw-insn", archive}).out);
-  const std::regex vector_register("%[yz]mm|%k[1-7]");
+  const std::regex avx_instruction("^ *[0-9a-f]+:\\s+v[a-z]");
   std::string object, function, found;
   bool shared = false, seen_zmm = false;
   for (std::string line; std::getline(in, line);) {
@@ -89,9 +90,9 @@ TEST_CASE("no function that objects share holds AVX code") {
       function = line.substr(line.find('<') + 1, line.size() - line.find('<') - 3);
       const auto of_object = weak.find(object);
       shared = of_object != weak.end() && of_object->second.count(function) > 0;
-    } else if (line.find("mm") != std::string::npos || line.find("%k") != std::string::npos) {
+    } else if (line.find("\tv") != std::string::npos) {
       seen_zmm = seen_zmm || line.find("%zmm") != std::string::npos;
-      if (shared && std::regex_search(line, vector_register)) {
+      if (shared && std::regex_search(line, avx_instruction)) {
         found += object + ": " + function + "\n";
         shared = false;  // once a function
       }

@@ -48,7 +48,9 @@ std::string included_layer(const Include& include) {
   return kBelow.count(m[1]) ? std::string(m[1]) : "";
 }
 
-std::string at(const SourceFile& file, int line, const std::string& what) { return file.path + ":" + std::to_string(line) + ": " + what + "\n"; }
+std::string at(const SourceFile& file, int line, const std::string& what) {
+  return file.path + ":" + std::to_string(line) + ": " + what + "\n";
+}
 
 // Lines of code that match, outside the files that `allowed` accepts.
 template <typename Allowed>
@@ -127,7 +129,9 @@ TEST_CASE("each third party is known to one place") {
   check("^(spdlog|CLI)/", app);
   check("^benchmark/", app);
   check("^yaml-cpp/", [](const SourceFile& f) { return f.starts_with("src/train/config/"); });
-  check("^(dnnl|oneapi/dnnl)", [&](const SourceFile& f) { return f.path.find("onednn") != std::string::npos || f.starts_with("apps/bench/"); });
+  check("^(dnnl|oneapi/dnnl)", [&](const SourceFile& f) {
+    return f.path.find("onednn") != std::string::npos || f.starts_with("apps/bench/");
+  });
   check("^Eigen/", [](const SourceFile& f) { return f.ends_with("/eigen.cpp"); });
   check("^nlohmann/", [](const SourceFile& f) { return f.ends_with(".cpp"); });
   check("^zlib", [](const SourceFile& f) { return f.starts_with("src/data/"); });
@@ -135,20 +139,25 @@ TEST_CASE("each third party is known to one place") {
 
 TEST_CASE("the library never prints, aborts or exits") {
   const auto nowhere = [](const SourceFile&) { return false; };
-  const std::string found = uses({"include", "src"},
-                                 R"((\bstd::(cout|cerr|clog|abort|exit|quick_exit|terminate)\b)|((^|[^\w.>])(printf|fprintf|puts|fputs|putchar|abort|_exit|exit) *\())", nowhere);
+  const std::string found = uses(
+      {"include", "src"},
+      R"((\bstd::(cout|cerr|clog|abort|exit|quick_exit|terminate)\b)|((^|[^\w.>])(printf|fprintf|puts|fputs|putchar|abort|_exit|exit) *\())",
+      nowhere);
   INFO(found);
   CHECK(found.empty());
 }
 
 TEST_CASE("dtypes are chosen by data, not by switches") {
-  const std::string found = uses({"include", "src", "apps"}, R"(switch *\(.*(dtype|DTypeKind|info\(\)\.kind))", [](const SourceFile& f) { return layer_of(f.path) == "dtype"; });
+  const std::string found = uses({"include", "src", "apps"}, R"(switch *\(.*(dtype|DTypeKind|info\(\)\.kind))",
+                                 [](const SourceFile& f) { return layer_of(f.path) == "dtype"; });
   INFO(found);
   CHECK(found.empty());
 }
 
 TEST_CASE("files call the file system through its seam") {
-  const std::string found = uses({"include", "src"}, R"(\bstd::(o|i)?fstream\b|\bfopen *\(|std::filesystem::(?!path\b|absolute\b))", [](const SourceFile& f) { return f.path == "src/base/file.cpp"; });
+  const std::string found =
+      uses({"include", "src"}, R"(\bstd::(o|i)?fstream\b|\bfopen *\(|std::filesystem::(?!path\b|absolute\b))",
+           [](const SourceFile& f) { return f.path == "src/base/file.cpp"; });
   INFO(found);
   CHECK(found.empty());
 }
@@ -167,7 +176,8 @@ TEST_CASE("headers have #pragma once, and nothing is left for later") {
     bool once = !file.ends_with(".h");
     for (const Line& line : file.lines) {
       once = once || line.text == "#pragma once";
-      if (!file.starts_with("tests/lint/") && std::regex_search(line.text, std::regex(R"(\b(TODO|FIXME|XXX|HACK)\b)"))) found += at(file, line.number, line.text);
+      if (!file.starts_with("tests/lint/") && std::regex_search(line.text, std::regex(R"(\b(TODO|FIXME|XXX|HACK)\b)")))
+        found += at(file, line.number, line.text);
     }
     if (!once) found += file.path + " has no #pragma once\n";
   }

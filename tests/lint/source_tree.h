@@ -19,7 +19,9 @@ struct SourceFile {
   std::string path;  // from the root of the project: src/base/cpu.cpp
   std::vector<Line> lines;
   bool starts_with(const std::string& prefix) const { return path.rfind(prefix, 0) == 0; }
-  bool ends_with(const std::string& end) const { return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0; }
+  bool ends_with(const std::string& end) const {
+    return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+  }
 };
 
 struct Include {

@@ -27,7 +27,7 @@ inline std::string slurp(const std::string& path) {
 }
 
 struct ProcessResult {
-  int code = -1;    // exit code; 128 + signal when a signal ended it
+  int code = -1;  // exit code; 128 + signal when a signal ended it
   std::string out, err;
 };
 
@@ -36,7 +36,8 @@ class Process {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
-  explicit Process(const std::vector<std::string>& arguments, const Environment& environment = {}, const std::string& directory = "") {
+  explicit Process(const std::vector<std::string>& arguments, const Environment& environment = {},
+                   const std::string& directory = "") {
     std::vector<char*> argv;
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
@@ -66,7 +67,8 @@ class Process {
     int status = 0;
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(temp_.file("out")), slurp(temp_.file("err"))};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(temp_.file("out")),
+            slurp(temp_.file("err"))};
   }
   // Whether it still runs.
   bool running() {
@@ -93,7 +95,8 @@ class Process {
   pid_t pid_ = -1;
 };
 
-inline ProcessResult run_program(const std::vector<std::string>& arguments, const Process::Environment& environment = {}, const std::string& directory = "") {
+inline ProcessResult run_program(const std::vector<std::string>& arguments,
+                                 const Process::Environment& environment = {}, const std::string& directory = "") {
   return Process(arguments, environment, directory).wait();
 }
 

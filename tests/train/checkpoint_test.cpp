@@ -50,7 +50,8 @@ struct Parts {
   }
 };
 
-// Saves a trained learner, changes the parts, and gives the error of loading them into a learner like it; "" when it loads.
+// Saves a trained learner, changes the parts, and gives the error of loading them into a learner like it; "" when it
+// loads.
 std::string error_after(const std::function<void(Parts&)>& change) {
   TempDir temp;
   const auto learner = small_learner();
@@ -130,7 +131,8 @@ TEST_CASE("codes in a file have no padding beyond the byte, and a 1-bit weight i
   TempDir temp;
   LayerSpec wide = linear_spec(32, dtypes::bint1, "binary");
   OptimizerSpec sgd;
-  Learner learner(make_sequential({wide}, 256), find_loss("squared_hinge"), sgd, RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
+  Learner learner(
+      make_sequential({wide}, 256), find_loss("squared_hinge"), sgd, RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
   save_checkpoint(temp.file("c"), learner, kCounters, "");
   const SafetensorsFile file = SafetensorsFile::read(temp.file("c"));
   CHECK(file.entry("layers.0.weight.codes").bytes * 32 == file.entry("layers.0.weight.master").bytes);
@@ -201,7 +203,9 @@ TEST_CASE("any flipped bit is one clear error") {
   }
 }
 
-TEST_CASE("a checkpoint that was rewritten without change loads") { CHECK(error_after([](Parts&) {}).empty()); }
+TEST_CASE("a checkpoint that was rewritten without change loads") {
+  CHECK(error_after([](Parts&) {}).empty());
+}
 
 TEST_CASE("every missing tensor is named") {
   TempDir temp;
@@ -230,8 +234,10 @@ TEST_CASE("a tensor that belongs nowhere, or has another form, is named") {
     p.bytes.emplace_back(4, 0);
   });
   CHECK(contains(extra, "'layers.9.weight.master' belongs to no part"));
-  for (const std::string name : {"layers.0.weight.master", "layers.0.weight.codes", "layers.0.weight.scale", "layers.0.weight.adam.m", "layers.1.running_mean"}) {
-    const std::string shape = error_after([&](Parts& p) { p.items[p.find(name)].shape.insert(p.items[p.find(name)].shape.begin(), 1); });
+  for (const std::string name : {"layers.0.weight.master", "layers.0.weight.codes", "layers.0.weight.scale",
+                                 "layers.0.weight.adam.m", "layers.1.running_mean"}) {
+    const std::string shape =
+        error_after([&](Parts& p) { p.items[p.find(name)].shape.insert(p.items[p.find(name)].shape.begin(), 1); });
     INFO(shape);
     CHECK(contains(shape, "'" + name + "'"));
     CHECK(contains(shape, "expected"));
@@ -247,7 +253,10 @@ TEST_CASE("records that do not fit the model are refused") {
     return error_after([&](Parts& p) { p.edit("bitgrad.tensors", [&](Json& j) { change(weight(j)); }); });
   };
   CHECK(contains(edited([](Json& r) { r["scheme"] = "symmetric"; }), "symmetric"));
-  CHECK(contains(edited([](Json& r) { r["granularity"] = {{"kind", 3}, {"axis", -1}, {"group", 0}, {"text", ""}}; }), "layers.0.weight"));
+  CHECK(contains(edited([](Json& r) {
+                   r["granularity"] = {{"kind", 3}, {"axis", -1}, {"group", 0}, {"text", ""}};
+                 }),
+                 "layers.0.weight"));
   CHECK(contains(edited([](Json& r) { r["granularity"]["kind"] = 9; }), "granularity"));
   CHECK(contains(edited([](Json& r) { r["shape"] = {5, 4}; }), "[5,4]"));
   CHECK_FALSE(edited([](Json& r) { r["shape"] = {-4, 5}; }).empty());
@@ -255,7 +264,9 @@ TEST_CASE("records that do not fit the model are refused") {
   CHECK(contains(edited([](Json& r) { r.erase("dtype"); }), "dtype"));
   CHECK(contains(edited([](Json& r) { r["dtype"]["qmax"] = 6; }), "int4"));
   CHECK_FALSE(edited([](Json& r) { r["dtype"]["kind"] = "imaginary"; }).empty());
-  CHECK(contains(error_after([](Parts& p) { p.edit("bitgrad.tensors", [](Json& j) { j.erase("layers.0.weight.codes"); }); }), "no record"));
+  CHECK(contains(
+      error_after([](Parts& p) { p.edit("bitgrad.tensors", [](Json& j) { j.erase("layers.0.weight.codes"); }); }),
+      "no record"));
 }
 
 TEST_CASE("counters that cannot be are refused") {
@@ -276,7 +287,8 @@ TEST_CASE("counters that cannot be are refused") {
 
 TEST_CASE("codes out of range and bits behind the last code are refused") {
   // 3 x 3 uint3: 9 bits a row in 2 bytes; 3 x 3 bint1: 3 bits a row.
-  CHECK(contains(error_after([](Parts& p) { p.bytes[p.find("layers.4.weight.codes")][0] |= 0x80; }), "after the last code"));
+  CHECK(contains(error_after([](Parts& p) { p.bytes[p.find("layers.4.weight.codes")][0] |= 0x80; }),
+                 "after the last code"));
   TempDir temp;
   const auto learner = small_learner(dtypes::ternary, "ternary");
   save_checkpoint(temp.file("a"), *learner, kCounters, "");
@@ -290,12 +302,14 @@ TEST_CASE("codes out of range and bits behind the last code are refused") {
 
 TEST_CASE("a dtype that only the file knows is registered when its header is read") {
   TempDir temp;
-  const DType made = register_dtype({.name = "checkpoint_test_a", .bits = 2, .kind = DTypeKind::kCodebook, .levels = {-1.5f, -0.5f, 0.5f, 1.5f}});
+  const DType made = register_dtype(
+      {.name = "checkpoint_test_a", .bits = 2, .kind = DTypeKind::kCodebook, .levels = {-1.5f, -0.5f, 0.5f, 1.5f}});
   const auto learner = small_learner(made, "codebook");
   train_some(*learner, 2);
   save_checkpoint(temp.file("a"), *learner, kCounters, "");
   Parts parts(temp.file("a"));
-  parts.edit("bitgrad.tensors", [](Json& j) { j.at("layers.4.weight.codes").at("dtype")["name"] = "checkpoint_test_b"; });
+  parts.edit("bitgrad.tensors",
+             [](Json& j) { j.at("layers.4.weight.codes").at("dtype")["name"] = "checkpoint_test_b"; });
   parts.write(temp.file("b"));
   REQUIRE_FALSE(find_dtype("checkpoint_test_b"));
   read_checkpoint_header(temp.file("b"));
@@ -342,7 +356,8 @@ TEST_CASE("whatever file call fails during a save, the old checkpoint or the new
   file_system().remove(temp.file("other"));
   REQUIRE(calls >= 5);
   for (int i = 0; i < calls; ++i)
-    for (const auto when : {FaultyFileSystem::When::kBefore, FaultyFileSystem::When::kAfter, FaultyFileSystem::When::kHalfWritten}) {
+    for (const auto when :
+         {FaultyFileSystem::When::kBefore, FaultyFileSystem::When::kAfter, FaultyFileSystem::When::kHalfWritten}) {
       INFO("call " << i << ", way " << static_cast<int>(when));
       put(path, old);
       {

@@ -29,8 +29,9 @@ std::unique_ptr<Learner> quantized_input_learner() {
   quantize.activation->dtype = dtypes::int8;
   quantize.activation->scheme = "absmax";
   OptimizerSpec sgd;
-  return std::make_unique<Learner>(make_sequential({quantize, linear_spec(3, dtypes::int4, "symmetric")}, kFeatures), find_loss("squared_hinge"), sgd,
-                                   RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
+  return std::make_unique<Learner>(
+      make_sequential({quantize, linear_spec(3, dtypes::int4, "symmetric")}, kFeatures), find_loss("squared_hinge"),
+      sgd, RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
 }
 
 }  // namespace
@@ -65,7 +66,8 @@ TEST_CASE("masters move at every A microbatches and codes at every N") {
 
 TEST_CASE("codes and masters after N = A microbatches equal those of a twin that requantizes before every microbatch") {
   for (const int64_t a : {2, 4, 8}) {
-    const auto learner = small_learner(dtypes::int4, "symmetric", 3, a, a), twin = small_learner(dtypes::int4, "symmetric", 3, a, a);
+    const auto learner = small_learner(dtypes::int4, "symmetric", 3, a, a),
+               twin = small_learner(dtypes::int4, "symmetric", 3, a, a);
     for (int i = 0; i < 24; ++i) {
       for (Parameter* p : twin->model().parameters()) p->requantize(twin->state().seed, twin->state().step);
       train_some(*learner, 1);
@@ -108,7 +110,8 @@ TEST_CASE("after a flush windows and requantizations are counted anew") {
 }
 
 TEST_CASE("a dropped window leaves no trace in the gradients") {
-  const auto learner = small_learner(dtypes::int4, "symmetric", 3, 2, 2), clean = small_learner(dtypes::int4, "symmetric", 3, 2, 2);
+  const auto learner = small_learner(dtypes::int4, "symmetric", 3, 2, 2),
+             clean = small_learner(dtypes::int4, "symmetric", 3, 2, 2);
   train_some(*learner, 1);
   CHECK(learner->window_samples() == 6);
   learner->drop_window();

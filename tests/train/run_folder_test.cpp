@@ -45,7 +45,9 @@ TEST_CASE("without a name the folder gets the next free number") {
 TEST_CASE("a folder without a run, and a run without a checkpoint, are told apart") {
   TempDir temp;
   for (const bool checkpoint : {false, true}) {
-    const auto look = [&] { checkpoint ? (void)run_folder_checkpoint(temp.path()) : (void)run_folder_config(temp.path()); };
+    const auto look = [&] {
+      checkpoint ? (void)run_folder_checkpoint(temp.path()) : (void)run_folder_config(temp.path());
+    };
     CHECK(contains(error_of(look), "not a run folder"));
     CHECK(error_code_of(look) == 3);
   }
@@ -58,7 +60,9 @@ TEST_CASE("lines of the metrics after the checkpoint are dropped, and so is a ha
   TempDir temp;
   const std::string kept = "{\"event\":\"train\",\"step\":2}\n{\"event\":\"eval\",\"step\":4}\n";
   const std::string path = temp.file("metrics.jsonl");
-  write_file_atomically(path, kept + "{\"event\":\"train\",\"step\":5}\nnot json\n{\"step\":\"3\"}\n[1]\n{\"event\":\"train\",\"step\":3");
+  write_file_atomically(
+      path,
+      kept + "{\"event\":\"train\",\"step\":5}\nnot json\n{\"step\":\"3\"}\n[1]\n{\"event\":\"train\",\"step\":3");
   { MetricsLog log(temp.path(), 4); }
   CHECK(text_of(path) == kept);
   { MetricsLog log(temp.path(), 1); }
@@ -115,7 +119,8 @@ TEST_CASE("the summary states accuracies, epochs, the state and the memory by ki
   CHECK(outcome.state_hash.size() == 64);
   const Json memory = summary.at("memory");
   int64_t total = 0;
-  for (int i = 0; i < kMemoryKinds; ++i) total += memory.at(std::string(memory_kind_name(static_cast<MemoryKind>(i)))).get<int64_t>();
+  for (int i = 0; i < kMemoryKinds; ++i)
+    total += memory.at(std::string(memory_kind_name(static_cast<MemoryKind>(i)))).get<int64_t>();
   CHECK(memory.size() == static_cast<size_t>(kMemoryKinds) + 1);
   CHECK(memory.at("total_peak") == total);
   // Masters of 784 x 12 + 12 x 10 weights, two batch norm and two tensor norm parameters; two moments each.

@@ -31,21 +31,26 @@ inline LayerSpec plain_spec(const std::string& kind) {
 
 inline constexpr int64_t kFeatures = 5;
 
-// 5 -> 4 (int4 affine per channel: scales and integer zeros) -> batch norm -> 3 (uint3 minmax_offset: real offsets) -> 3 (`last`).
-inline std::unique_ptr<Learner> small_learner(DType last = dtypes::bint1, const std::string& scheme = "binary", uint64_t seed = 3, int64_t accumulate = 1,
-                                              int64_t every = 1) {
+// 5 -> 4 (int4 affine per channel: scales and integer zeros) -> batch norm -> 3 (uint3 minmax_offset: real offsets) ->
+// 3 (`last`).
+inline std::unique_ptr<Learner> small_learner(DType last = dtypes::bint1, const std::string& scheme = "binary",
+                                              uint64_t seed = 3, int64_t accumulate = 1, int64_t every = 1) {
   OptimizerSpec adam;
   adam.name = "adam";
-  const auto model = make_sequential({linear_spec(4, dtypes::int4, "affine", Granularity::channel(0)), plain_spec("batch_norm"), plain_spec("relu"),
-                                      linear_spec(3, dtypes::uint3, "minmax_offset"), linear_spec(3, last, scheme)},
-                                     kFeatures);
-  return std::make_unique<Learner>(model, find_loss("softmax_cross_entropy"), adam, RequantPolicy{accumulate, every}, [](int64_t) { return 0.05f; }, seed);
+  const auto model = make_sequential(
+      {linear_spec(4, dtypes::int4, "affine", Granularity::channel(0)), plain_spec("batch_norm"), plain_spec("relu"),
+       linear_spec(3, dtypes::uint3, "minmax_offset"), linear_spec(3, last, scheme)},
+      kFeatures);
+  return std::make_unique<Learner>(
+      model, find_loss("softmax_cross_entropy"), adam, RequantPolicy{accumulate, every}, [](int64_t) { return 0.05f; },
+      seed);
 }
 
 inline void train_some(Learner& learner, int64_t microbatches) {
   const std::vector<int32_t> labels{0, 1, 2, 0, 1, 2};
   for (int64_t i = 0; i < microbatches; ++i)
-    learner.microbatch(random_tensor({6, kFeatures}, dtypes::fp32, static_cast<uint64_t>(100 + learner.state().microbatch)), labels);
+    learner.microbatch(
+        random_tensor({6, kFeatures}, dtypes::fp32, static_cast<uint64_t>(100 + learner.state().microbatch)), labels);
 }
 
 }  // namespace bitgrad::test

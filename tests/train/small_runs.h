@@ -90,10 +90,13 @@ inline RunConfig small_config(const std::vector<std::string>& overrides = {}, co
 }
 
 // Runs a configuration to its end; the folder may be empty (nothing is written).
-inline TrainOutcome run_all(const RunConfig& config, const std::string& folder = "") { return Trainer(config).run(folder); }
+inline TrainOutcome run_all(const RunConfig& config, const std::string& folder = "") {
+  return Trainer(config).run(folder);
+}
 
 // Runs until `microbatches` were done and the open window is finished.
-inline TrainOutcome run_part(const RunConfig& config, const std::string& folder, int64_t microbatches, StopRequest how = StopRequest::kTerminate) {
+inline TrainOutcome run_part(const RunConfig& config, const std::string& folder, int64_t microbatches,
+                             StopRequest how = StopRequest::kTerminate) {
   TrainHooks hooks;
   int64_t polls = 0;
   hooks.stop_requested = [&] { return ++polls >= microbatches ? how : StopRequest::kNone; };

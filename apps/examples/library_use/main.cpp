@@ -92,16 +92,19 @@ int main() {
   const Rings data(2000, 1), test(500, 2);
   OptimizerSpec adam;
   adam.name = "adam";
-  Learner learner(std::make_shared<RingNet>(), find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1},
-                  [](int64_t) { return 0.02f; }, /*seed=*/1);
+  Learner learner(
+      std::make_shared<RingNet>(), find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1},
+      [](int64_t) { return 0.02f; }, /*seed=*/1);
   learner.plan(data.features(), data.classes(), 50, 250);
 
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 10});
-  for (Batch batch; loader.next(batch);) learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+  for (Batch batch; loader.next(batch);)
+    learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
 
   Loader reader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   int64_t correct = 0;
-  for (Batch batch; reader.next(batch);) correct += learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)}).correct;
+  for (Batch batch; reader.next(batch);)
+    correct += learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)}).correct;
   const double percent = 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
   std::printf("%s\naccuracy %.1f %%\n", learner.model().parameters()[0]->value().describe().c_str(), percent);
   return percent > 90 ? 0 : 1;
