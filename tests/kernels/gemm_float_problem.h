@@ -177,9 +177,8 @@ struct Problem {
           uint16_t word;
           std::memcpy(&word, &out[static_cast<size_t>(2 * at)], 2);
           y = accumulate ? bf16_to_float(word) + y : y;
-          word = sr != nullptr
-                     ? bf16_from_float_stochastic(y, sr->bits16(static_cast<uint64_t>(i * n + j)))
-                     : bf16_from_float(y);
+          word = sr != nullptr ? bf16_from_float_stochastic(y, sr->bits16(static_cast<uint64_t>(i * n + j)))
+                               : bf16_from_float(y);
           std::memcpy(&out[static_cast<size_t>(2 * at)], &word, 2);
         }
       }
