@@ -89,6 +89,10 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
     CHECK(j.at("samples") == 90);
     CHECK(j.at("loss") > 0);
   }
+  // Evaluation needs no training data.
+  const ProcessResult elsewhere = cli({"eval", folder, "--json", "data.train={format: idx, images: no, labels: none}"});
+  INFO(elsewhere.err);
+  CHECK(elsewhere.code == 0);
   const ProcessResult best = cli({"eval", folder + "/best.safetensors", "--json"});
   CHECK(Json::parse(best.out).at("accuracy") == summary.at("best_accuracy"));
   const ProcessResult text = cli({"eval", folder});

@@ -142,6 +142,8 @@ TEST_CASE("Append, list, exists, directories and remove do what their names say"
   }
   CHECK(text_of(dir.file("log")) == "one\ntwo\n");
   files.make_directories(dir.file("x/y/z"));
+  CHECK(files.make_directory(dir.file("x/once")));
+  CHECK_FALSE(files.make_directory(dir.file("x/once")));
   files.make_directories(dir.file("x/y/z"));
   CHECK(files.is_directory(dir.file("x/y/z")));
   CHECK(!files.is_directory(dir.file("log")));

@@ -139,7 +139,8 @@ TEST_CASE("clip_norm scales all gradients by one factor, only when the norm is l
   Floats da = floats(ga), db = floats(gb);
   for (float& x : da) x = x / 2.0f;
   for (float& x : db) x = x / 2.0f;
-  const float norm = std::sqrt(sum_squares(da.data(), 20) + sum_squares(db.data(), 7));
+  const float norm = static_cast<float>(
+      std::sqrt(static_cast<double>(sum_squares(da.data(), 20)) + static_cast<double>(sum_squares(db.data(), 7))));
   for (const float limit : {0.5f * norm, 2.0f * norm}) {
     const Floats wa = floats(a->master()), wb = floats(b->master());
     OptimizerSpec spec = named("sgd");
@@ -157,6 +158,19 @@ TEST_CASE("clip_norm scales all gradients by one factor, only when the norm is l
     for (size_t i = 0; i < wb.size(); ++i)
       CHECK(b->master().as<float>()[i] == wb[i] - 0.25f * (clips ? db[i] * factor : db[i]));
   }
+}
+
+TEST_CASE("a global norm beyond fp32 is an error, not a step of zeros") {
+  auto p = float_parameter("w", {2, 3});
+  OptimizerSpec spec = named("sgd");
+  spec.clip_norm = 1.0f;
+  auto optimizer = make_optimizer(spec);
+  optimizer->attach({p.get()});
+  give(*p, Tensor::full({2, 3}, dtypes::fp32, 1e30));
+  const Floats before = floats(p->master());
+  const std::string text = error_of([&] { optimizer->step(0.1f, 1); });
+  CHECK(contains(text, "the global norm of the gradients overflows fp32 at optimizer step 0"));
+  CHECK(floats(p->master()) == before);
 }
 
 TEST_CASE("bf16 gradients are taken in blocks and equal the whole") {

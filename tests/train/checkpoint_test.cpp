@@ -1,5 +1,6 @@
 #include "bitgrad/train/checkpoint.h"
 
+#include <limits>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -369,6 +370,18 @@ TEST_CASE("whatever file call fails during a save, the old checkpoint or the new
       if (i + 2 < calls) CHECK(now == old);
       CHECK(file_system().list(temp.path()) == std::vector<std::string>{"last.safetensors"});
     }
+}
+
+TEST_CASE("a state that is not finite is not saved, and the file before it stays") {
+  TempDir temp;
+  const auto learner = small_learner();
+  train_some(*learner, 2);
+  save_checkpoint(temp.file("c"), *learner, kCounters, "the: config");
+  for (const auto& buffer : learner->model().buffers())
+    buffer.tensor.as<float>()[0] = std::numeric_limits<float>::infinity();
+  const std::string text = error_of([&] { save_checkpoint(temp.file("c"), *learner, kCounters, "the: config"); });
+  CHECK(contains(text, "'layers.1.running_mean' holds NaN or Inf at optimizer step 2. Nothing was saved"));
+  CHECK(read_checkpoint_header(temp.file("c")).step == 2);
 }
 
 TEST_CASE("a checkpoint inside a window is refused") {

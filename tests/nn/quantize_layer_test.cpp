@@ -1,0 +1,76 @@
+// The activation quantizer as a layer: rounding in training and evaluation, and the dtype of its gradient.
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/numbers.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+LayerSpec stochastic_int4(DType grad = dtypes::fp32) {
+  LayerSpec spec;
+  spec.kind = "quantize";
+  spec.activation.emplace();
+  spec.activation->dtype = dtypes::int4;
+  spec.activation->scheme = "symmetric";
+  spec.activation->rounding = Rounding::kStochastic;
+  spec.activation_grad = grad;
+  return spec;
+}
+
+std::vector<double> codes(Module& layer, const Tensor& x) {
+  NoGrad off;
+  return layer.forward(x).value().numbers();
+}
+
+}  // namespace
+
+TEST_CASE("stochastic activations draw anew each microbatch in training, and round to nearest in evaluation") {
+  const auto layer = make_layer(stochastic_int4(), 50);
+  StepState state;
+  layer->initialize("layers.0", state);
+  const Tensor x = random_tensor({8, 50}, dtypes::fp32, 1);
+  const auto first = codes(*layer, x);
+  CHECK(codes(*layer, x) == first);
+  state.microbatch = 1;
+  CHECK(codes(*layer, x) != first);
+  state.training = false;
+  const auto nearest = codes(*layer, x);
+  QuantSpec plain = *stochastic_int4().activation;
+  plain.rounding = Rounding::kNearest;
+  CHECK(nearest == quantize_dynamic(plain, x).numbers());
+  state.microbatch = 2;
+  CHECK(codes(*layer, x) == nearest);
+}
+
+TEST_CASE("the gradient that leaves an activation quantizer has the dtype that was asked for") {
+  for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
+    const auto layer = make_layer(stochastic_int4(grad), 6);
+    StepState state;
+    layer->initialize("layers.0", state);
+    Tape tape;
+    AccumulateSink sink;
+    const Var leaf = tape.leaf(random_tensor({3, 6}, dtypes::fp32, 2), &sink, dtypes::fp32);
+    const Var inner = hardtanh(leaf);
+    CHECK(inner.grad_dtype() == dtypes::fp32);
+    layer->forward(inner);
+    CHECK(inner.grad_dtype() == grad);
+  }
+}
+
+TEST_CASE("a plan refuses dropout behind codes that have no 0") {
+  LayerSpec quantize;
+  quantize.kind = "quantize";
+  quantize.activation.emplace();
+  quantize.activation->dtype = dtypes::uint4;
+  quantize.activation->scheme = "minmax_offset";
+  LayerSpec dropout;
+  dropout.kind = "dropout";
+  CHECK(contains(error_of([&] {
+                   make_sequential({quantize, dropout}, 5);
+                 }),
+                 "uint4 with a real offset has no exact code for value 0. Put dropout before the quantizer"));
+}
