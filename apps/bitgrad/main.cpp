@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/train/config.h"
 #include "command.h"
 
 namespace {
@@ -43,6 +44,9 @@ bool unknown_command(int argc, char** argv, std::string& message) {
 int guarded(const Run& run) {
   try {
     return run();
+  } catch (const bitgrad::ConfigError& e) {
+    std::cerr << e.what() << '\n';  // a report of its own: every line names file:line:col
+    return static_cast<int>(e.code());
   } catch (const bitgrad::Error& e) {
     std::cerr << "error: " << e.what() << '\n';
     return static_cast<int>(e.code());
