@@ -86,6 +86,8 @@ int run_train(const TrainOptions& options) {
   install_signal_handlers();
   // The checkpoint first: the configuration may name dtypes that it brings along.
   const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
+  std::unique_ptr<FileLock> lock;
+  if (resuming) lock = lock_run_folder(options.resume);
   if (resuming) read_checkpoint_header(checkpoint);
   const RunConfig config =
       resuming ? run_folder_config(options.resume) : load_config(options.config, options.overrides);
@@ -94,6 +96,7 @@ int run_train(const TrainOptions& options) {
   Trainer trainer(config);
   if (resuming) trainer.resume(checkpoint);
   const std::string folder = resuming ? options.resume : create_run_folder(config, options.out);
+  if (!resuming) lock = lock_run_folder(folder);
   if (!resuming) open_log(folder, progress);
   log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", cpu_model_name(), ", isa ",
                               isa_names(cpu_isa()), ", threads ", num_threads(), ", bits ", config.run.bits,

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -188,6 +189,15 @@ class PosixFileSystem final : public FileSystem {
   }
 };
 
+// flock belongs to the open file, so it ends with the descriptor.
+class PosixFileLock final : public FileLock {
+ public:
+  explicit PosixFileLock(int fd) : fd_(fd) {}
+
+ private:
+  Descriptor fd_;
+};
+
 std::atomic<FileSystem*> g_replacement{nullptr};
 
 FileSystem& posix() {
@@ -196,6 +206,13 @@ FileSystem& posix() {
 }
 
 }  // namespace
+
+std::unique_ptr<FileLock> FileSystem::lock_directory(const std::string& path) {
+  Descriptor directory(open_or_fail(path, O_RDONLY | O_DIRECTORY, "open the directory"));
+  const bool locked = uninterrupted([&] { return ::flock(directory.get(), LOCK_EX | LOCK_NB); }) == 0;
+  if (!locked && errno == EWOULDBLOCK) return nullptr;  // any other error: no locks here, such as on some networks
+  return std::make_unique<PosixFileLock>(directory.take());
+}
 
 FileSystem& file_system() {
   FileSystem* replacement = g_replacement.load();

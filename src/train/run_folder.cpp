@@ -39,6 +39,13 @@ std::string create_run_folder(const RunConfig& config, const std::string& out) {
   return path;
 }
 
+std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
+  auto lock = file_system().lock_directory(folder);
+  require(lock != nullptr, "run folder", "another process trains in '", folder,
+          "'. Wait for its end, or stop it first");
+  return lock;
+}
+
 RunConfig run_folder_config(const std::string& folder) {
   require_run_folder(folder);
   return load_config(folder + "/config.yaml");

@@ -225,9 +225,7 @@ class Trainer::Loop {
   }
 
   void report() {
-    const TrainEvent e = event();
-    if (metrics_) metrics_->write(e);
-    if (hooks_.on_progress) hooks_.on_progress(e);
+    if (metrics_) metrics_->write(event());
     interval_ = Interval();
   }
 

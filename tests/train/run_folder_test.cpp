@@ -56,6 +56,15 @@ TEST_CASE("a folder without a run, and a run without a checkpoint, are told apar
   CHECK(error_code_of([&] { run_folder_checkpoint(folder); }) == 3);
 }
 
+TEST_CASE("a run folder is trained in by one process at a time") {
+  TempDir temp;
+  {
+    const auto lock = lock_run_folder(temp.path());
+    CHECK(contains(error_of([&] { lock_run_folder(temp.path()); }), "another process trains in '" + temp.path()));
+  }
+  CHECK(lock_run_folder(temp.path()) != nullptr);
+}
+
 TEST_CASE("lines of the metrics after the checkpoint are dropped, and so is a half one") {
   TempDir temp;
   const std::string kept = "{\"event\":\"train\",\"step\":2}\n{\"event\":\"eval\",\"step\":4}\n";

@@ -47,13 +47,11 @@ class AccumulateSink final : public GradSink {
   bool filled() const { return filled_; }
   // Draws for sums in bf16; nullptr: nearest even.
   void set_rounding(const RandomStream* sr) { sr_ = sr; }
-  void set_kind(MemoryKind kind) { kind_ = kind; }
 
  private:
   Tensor grad_;
   bool filled_ = false;
   const RandomStream* sr_ = nullptr;
-  MemoryKind kind_ = MemoryKind::kGrad;
 };
 
 // The gradient of one input, as an op's backward sees it.

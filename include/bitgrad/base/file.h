@@ -21,6 +21,12 @@ class OutputFile {
   virtual void close() = 0;
 };
 
+// Held while it lives; gone with the process, however that ends.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
 // File calls. The default is POSIX.
 class FileSystem {
  public:
@@ -41,6 +47,9 @@ class FileSystem {
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void remove(const std::string& path) = 0;  // absent is fine
   virtual void sync_directory(const std::string& path) = 0;
+  // Locks a directory against other processes and other locks of this one; nullptr when it is locked already. A file
+  // system without locks grants them all.
+  virtual std::unique_ptr<FileLock> lock_directory(const std::string& path);
 };
 
 FileSystem& file_system();

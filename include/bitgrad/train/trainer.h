@@ -46,8 +46,7 @@ struct EvalEvent {
 };
 enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
-  std::function<void(const TrainEvent&)> on_progress;  // each log interval
-  std::function<void(const TrainEvent&)> on_tick;      // each optimizer step; for progress bars, must be cheap
+  std::function<void(const TrainEvent&)> on_tick;  // each optimizer step; for progress bars, must be cheap
   std::function<void(const EvalEvent&)> on_eval;
   std::function<void(const std::string& path)> on_checkpoint;
   std::function<StopRequest()> stop_requested;  // polled every microbatch; the open window is finished first
