@@ -1,6 +1,5 @@
 // Every integer row of family gemm against sums of 128 bits, element by element, with ==. BITGRAD_TEST_SHAPES sets the
 // number of random shapes per kind of product (the rows of one kind share a shape).
-#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -15,17 +14,8 @@ namespace {
 
 using test::CodeMatrix;
 using test::Rng;
+using test::shape_count;
 using test::uniform_int;
-
-int shape_count(int fallback) {
-  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
-  if (text != nullptr) return std::max(1, std::atoi(text));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return fallback / 5;
-#else
-  return fallback;
-#endif
-}
 
 const GemmRow& row_named(const std::string& name) {
   for (const GemmRow& row : gemm_rows())
@@ -50,24 +40,13 @@ Shape random_shape(Rng& rng) {
   return {test::log_uniform(rng, 300), test::log_uniform(rng, 300), test::log_uniform(rng, 5000)};
 }
 
-// Indices of C to check: all of a small extent, else both ends and a random few.
-std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t most) {
-  std::vector<int64_t> picked;
-  if (extent <= most) {
-    for (int64_t i = 0; i < extent; ++i) picked.push_back(i);
-    return picked;
-  }
-  picked = {0, extent - 1, extent - extent % 16 - (extent % 16 == 0)};
-  while (static_cast<int64_t>(picked.size()) < most) picked.push_back(uniform_int(rng, 0, extent - 1));
-  return picked;
-}
-
 // One product with everything that it points to.
 struct Case {
   GemmArgs args;
   CodeMatrix a, b;
   std::vector<float> scale_a, scale_b, bias;
   std::vector<int32_t> zero_a, zero_b;
+  std::vector<int64_t> row_minus;
   std::vector<uint64_t> derived_a, derived_b;  // canonical codes in another layout
   RandomStream stream{7, Purpose::kGradAccumulate, 11, 3};
   GemmOperand canonical_a, canonical_b;
@@ -112,6 +91,12 @@ void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool general)
     }
     if (uniform_int(rng, 0, 1) == 0) t.args.sr = &t.stream;
   }
+  if (general && uniform_int(rng, 0, 3) == 0) {
+    // Small ones, and some that leave int32 behind.
+    const int64_t most = uniform_int(rng, 0, 2) == 0 ? int64_t{1} << uniform_int(rng, 30, 62) : 100000;
+    for (int64_t i = 0; i <= shape.m; ++i) t.row_minus.push_back(uniform_int(rng, -most, most));
+    t.args.row_minus = t.row_minus.data();
+  }
   t.canonical_a = t.args.a;
   t.canonical_b = t.args.b;
 }
@@ -143,49 +128,14 @@ void derive(Rng& rng, GemmOperand& x, Layout layout, int64_t free, int64_t k, st
   }
 }
 
-uint64_t element_bits(const std::vector<uint8_t>& c, DType dtype, int64_t at) {
-  uint64_t bits = 0;
-  const int64_t size = dtype.bits() / 8;
-  std::memcpy(&bits, c.data() + at * size, static_cast<size_t>(size));
-  return bits;
-}
-
-// C filled with finite numbers of its dtype.
-std::vector<uint8_t> old_c(Rng& rng, const GemmArgs& args) {
-  constexpr size_t kNumbers = 61;
-  double numbers[kNumbers];
-  for (double& number : numbers) number = static_cast<double>(uniform_int(rng, -2000, 2000));
-  const size_t size = static_cast<size_t>(args.c_dtype.bits() / 8),
-               total = static_cast<size_t>(args.m * args.ldc + 1) * size;
-  std::vector<uint8_t> c((total / (kNumbers * size) + 1) * kNumbers * size);
-  pack_row(args.c_dtype, numbers, kNumbers, c.data());
-  for (size_t at = kNumbers * size; at < total; at += kNumbers * size)
-    std::memcpy(c.data() + at, c.data(), kNumbers * size);
-  return c;
-}
-
-// Runs `row` on t and counts the wrong elements among those picked, and every touched element outside [m, n].
-int64_t wrong_elements(Rng& rng, const GemmRow& row, GemmArgs args, const std::vector<int64_t>& a,
+// The wrong elements of `row` on codes a [m, k] and b [n, k], zero points taken off.
+int64_t wrong_elements(Rng& rng, const GemmRow& row, const GemmArgs& args, const std::vector<int64_t>& a,
                        const std::vector<int64_t>& b) {
-  const std::vector<uint8_t> before = old_c(rng, args);
-  std::vector<uint8_t> c = before;
-  args.c = c.data();
-  row.run(args);
-  int64_t wrong = 0;
-  const int64_t most = args.m * args.n * args.k > 100000 ? 10 : 300;
-  for (const int64_t i : some_of(rng, args.m, most)) {
-    for (const int64_t j : some_of(rng, args.n, most)) {
-      const int64_t acc = test::reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k),
-                    at = i * args.ldc + j;
-      wrong += element_bits(c, args.c_dtype, at) !=
-               test::reference_element(args, i, j, acc, element_bits(before, args.c_dtype, at));
-    }
-  }
-  for (int64_t at = 0; at < args.m * args.ldc + 1; ++at) {
-    const bool outside = at == args.m * args.ldc || at % args.ldc >= args.n;
-    if (outside) wrong += element_bits(c, args.c_dtype, at) != element_bits(before, args.c_dtype, at);
-  }
-  return wrong;
+  return test::wrong_elements(rng, row, args, [&](int64_t i, int64_t j, uint64_t old) {
+    const int64_t minus = args.row_minus == nullptr ? 0 : args.row_minus[i];
+    const int64_t acc = test::reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k, minus);
+    return test::reference_element(args, i, j, acc, old);
+  });
 }
 
 // All rows of `names` that the machine has, on one random case.
@@ -257,13 +207,13 @@ TEST_CASE(
     "storage") {
   check_random_shapes(4, 1500, true, all_pairs(small_integer_dtypes()), kByteRows);
 }
-TEST_CASE("the scalar reference is exact for wide integers") {
-  check_random_shapes(5, 150, true,
-                      {{dtypes::int32, dtypes::int32},
-                       {dtypes::int32, dtypes::int4},
-                       {dtypes::bint1, dtypes::int64},
-                       {dtypes::int64, dtypes::int32}},
-                      {"gemm_int_scalar"});
+TEST_CASE("the scalar reference is exact for every pair with int32 or int64") {
+  std::vector<DType> all = small_integer_dtypes();
+  all.insert(all.end(), {dtypes::int32, dtypes::int64});
+  std::vector<std::pair<DType, DType>> wide;
+  for (const auto& [a, b] : all_pairs(all))
+    if (!a.is_code() || !b.is_code()) wide.emplace_back(a, b);
+  check_random_shapes(5, 150, true, wide, {"gemm_int_scalar"});
 }
 
 // Every code of m is the lowest or the highest of its dtype.
@@ -329,6 +279,37 @@ TEST_CASE("zero points far outside the codes stay exact") {
   }
 }
 
+TEST_CASE("row_minus is taken from the exact sums before they are scaled, and popcount rows leave it to others") {
+  Rng rng(10);
+  for (const int64_t minus : {int64_t{1} << 31, -(int64_t{1} << 40), INT64_MAX, INT64_MIN}) {
+    for (const DType c : {dtypes::fp32, dtypes::bf16, dtypes::fp64, dtypes::int32, dtypes::int64}) {
+      Case t;
+      make_case(rng, t, dtypes::int8, dtypes::bint1, {7, 21, 700}, false);
+      t.args.c_dtype = c;
+      t.args.a.scale = t.args.b.scale = {};
+      t.args.bias = nullptr;
+      t.args.accumulate = c != dtypes::int32 && c != dtypes::int64;
+      t.row_minus.assign(7, minus);
+      t.row_minus[3] = 0;
+      t.args.row_minus = t.row_minus.data();
+      const std::vector<int64_t> a = test::reference_codes(t.args.a, 7, 700),
+                                 b = test::reference_codes(t.args.b, 21, 700);
+      for (const std::string& name : kByteRows) {
+        const GemmRow& row = row_named(name);
+        if ((row.needs & ~cpu_isa()) != 0) continue;
+        INFO(name << " minus " << minus << " to " << c);
+        REQUIRE(row.supports(t.args));
+        CHECK(wrong_elements(rng, row, t.args, a, b) == 0);
+      }
+    }
+  }
+  Case bits;
+  make_case(rng, bits, dtypes::bint1, dtypes::bint1, {7, 21, 700}, false);
+  bits.row_minus.assign(7, 1);
+  bits.args.row_minus = bits.row_minus.data();
+  for (const std::string& name : popcount_rows("b1_b1")) CHECK_FALSE(row_named(name).supports(bits.args));
+}
+
 TEST_CASE("an int32 output saturates and an fp64 output is not rounded to fp32") {
   const int64_t big[2] = {int64_t{1} << 33, -(int64_t{1} << 33)};
   const int8_t one[8] = {1};
@@ -378,7 +359,7 @@ TEST_CASE("integer products do not depend on the number of threads and keep thei
     set_num_threads(3);
     t.args.c = second.data();
     row.run(t.args);
-    CHECK(first == second);
+    CHECK((first == second));
   }
   set_num_threads(threads);
 }

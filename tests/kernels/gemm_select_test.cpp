@@ -101,12 +101,12 @@ TEST_CASE("the cached choice follows the cap, the shape and the mode") {
   const std::string best(select_gemm(args).name);
   CHECK(selected(args, IsaLevel::kScalar) == "gemm_int_scalar");
   CHECK(std::string(select_gemm(args).name) == best);
-  // A scale along k leaves the exact rows.
+  // A scale of A along k leaves the exact rows.
   static const float scales[8] = {};
-  args.b.scale.scale = scales;
-  args.b.scale.col_step = 1;
-  args.b.scale.col_group = 98;
-  args.b.scale.row_step = 8;
+  args.a.scale.scale = scales;
+  args.a.scale.col_step = 1;
+  args.a.scale.col_group = 98;
+  args.a.scale.row_step = 8;
   CHECK_FALSE(gemm_is_integer(args));
   CHECK(select_gemm(args).order != SumOrder::kExact);
   const BitsMode mode = bits_mode();
@@ -133,9 +133,41 @@ TEST_CASE("what counts as an integer product") {
   CHECK_FALSE(gemm_is_integer(args));
   args.a.scale = {};
   args.a.scale.offset = real;
+  CHECK(gemm_is_integer(args));
+  // B [128, 784] in groups of 56 along k.
+  args.b.scale = {real, nullptr, nullptr, 14, 1, 1, 56};
+  CHECK_FALSE(gemm_is_integer(args));  // beside an offset of A
+  args.a.scale = {real, zero, nullptr, 0, 0, 1, 1};
+  CHECK(gemm_is_integer(args));
+  args.b.scale.zero = zero;
+  CHECK(gemm_is_integer(args));
+  args.b.scale.offset = real;  // both
   CHECK_FALSE(gemm_is_integer(args));
+  args.b.scale.zero = nullptr;
+  CHECK(gemm_is_integer(args));
+  args.fold_b_scale = true;
+  CHECK_FALSE(gemm_is_integer(args));
+  args.b.scale = {real, nullptr, nullptr, 0, 0, 1, 1};
+  CHECK(gemm_is_integer(args));
   CHECK_FALSE(gemm_is_integer(product(dtypes::fp32, dtypes::int4)));
   CHECK_FALSE(gemm_is_integer(product(dtypes::int4, dtypes::nf4)));
+}
+
+TEST_CASE("row_minus belongs to one exact sum") {
+  static const int64_t minus[100] = {};
+  static const float real[1792] = {};
+  GemmArgs args = product(dtypes::int8, dtypes::int4);
+  args.row_minus = minus;
+  CHECK(select_gemm(args).order == SumOrder::kExact);
+  args.b.scale = {real, nullptr, nullptr, 14, 1, 1, 56};
+  CHECK(contains(error_of([&] { select_gemm(args); }), "row_minus"));
+  args.b.scale = {real, nullptr, real, 0, 0, 1, 1};
+  CHECK(contains(error_of([&] { select_gemm(args); }), "row_minus"));
+  args.b.scale = {};
+  args.a.dtype = dtypes::fp32;
+  CHECK(contains(error_of([&] { plan_gemm(args); }), ", row_minus, expected"));
+  args.a.dtype = args.b.dtype = dtypes::fp32;
+  CHECK(contains(error_of([&] { plan_gemm(args); }), ", row_minus, expected"));
 }
 
 TEST_CASE("a missing row is an error that names both operands and what to do") {

@@ -69,6 +69,15 @@ float expected_of(ReduceRule rule, const std::vector<float>& x, const std::vecto
       case ReduceRule::kCountPositive:
         v.push_back(a > 0 ? 1.0f : 0.0f);
         break;
+      case ReduceRule::kSumAbsDiff:
+        v.push_back(std::abs(a - centre));
+        break;
+      case ReduceRule::kSumAbsAbove:
+        v.push_back(std::abs(a) > centre ? std::abs(a) : 0.0f);
+        break;
+      case ReduceRule::kCountAbsAbove:
+        v.push_back(std::abs(a) > centre ? 1.0f : 0.0f);
+        break;
       default:
         v.push_back((a - centre) * (a - centre));
     }
@@ -108,6 +117,7 @@ std::vector<float> block(const Matrix& m, const std::vector<float>& data, Reduce
   return out;
 }
 
+constexpr ReduceRule kLastRule = ReduceRule::kCountAbsAbove;
 const std::vector<IsaLevel> kLevels{IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512};
 
 // Every rule of one axis on every ISA.
@@ -128,11 +138,11 @@ void check_axis(const Matrix& m, ReduceAxis axis, int64_t group) {
     blocks.push_back(block(m, m.x, axis, group, static_cast<int64_t>(j)));
     times.push_back(block(m, m.times, axis, group, static_cast<int64_t>(j)));
   }
-  for (int rule = 0; rule <= static_cast<int>(ReduceRule::kSumSquaredDiff) + 1; ++rule) {
-    const bool product = rule > static_cast<int>(ReduceRule::kSumSquaredDiff);
+  for (int rule = 0; rule <= static_cast<int>(kLastRule) + 1; ++rule) {
+    const bool product = rule > static_cast<int>(kLastRule);
     args.rule = product ? ReduceRule::kSum : static_cast<ReduceRule>(rule);
     args.times = product ? m.times.data() : nullptr;
-    args.center = args.rule == ReduceRule::kSumSquaredDiff ? centres.data() : nullptr;
+    args.center = args.rule >= ReduceRule::kSumSquaredDiff ? centres.data() : nullptr;
     std::vector<float> expected;
     for (size_t j = 0; j < outputs; ++j)
       expected.push_back(expected_of(args.rule, blocks[j], product ? times[j] : std::vector<float>(), centres[j]));
@@ -185,8 +195,8 @@ TEST_CASE("empty blocks give zero sums, infinite minima and maxima and a zero ab
   args.rows = 2;
   float out[2];
   args.out = out;
-  const float expected[] = {0, 0, 0, kInf, -kInf, 0, 0, 0, 0};
-  for (int rule = 0; rule < 9; ++rule) {
+  const float expected[] = {0, 0, 0, kInf, -kInf, 0, 0, 0, 0, 0, 0, 0};
+  for (int rule = 0; rule < 12; ++rule) {
     args.rule = static_cast<ReduceRule>(rule);
     out[0] = out[1] = 5;
     reduce(args);

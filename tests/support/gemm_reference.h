@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -113,9 +114,9 @@ inline std::vector<double> reference_values(const GemmOperand& x, int64_t free, 
   return out;
 }
 
-// sum_k a[i][k] b[j][k], saturated to int64.
-inline int64_t reference_dot(const int64_t* a, const int64_t* b, int64_t k) {
-  __extension__ __int128 sum = 0;
+// sum_k a[i][k] b[j][k] - minus, saturated to int64.
+inline int64_t reference_dot(const int64_t* a, const int64_t* b, int64_t k, int64_t minus = 0) {
+  __extension__ __int128 sum = -static_cast<__int128>(minus);
   for (int64_t i = 0; i < k; ++i) sum += static_cast<__int128>(a[i]) * b[i];
   sum = std::clamp<__int128>(sum, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
   return static_cast<int64_t>(sum);
@@ -126,23 +127,8 @@ inline double reference_dot(const double* a, const double* b, int64_t k) {
   return sum;
 }
 
-// The bits that C[i, j] of an integer product must hold, given its exact sum and the bits that it held before.
-inline uint64_t reference_element(const GemmArgs& args, int64_t i, int64_t j, int64_t acc, uint64_t old) {
-  const auto scale_of = [](const GemmOperand& x, int64_t f) {
-    return x.scale.scale == nullptr ? 1.0f : x.scale.scale[x.k_major ? x.scale.index(0, f) : x.scale.index(f, 0)];
-  };
-  if (args.c_dtype == dtypes::int64) return static_cast<uint64_t>(acc);
-  if (args.c_dtype == dtypes::int32) {
-    return static_cast<uint32_t>(static_cast<int32_t>(std::clamp<int64_t>(acc, INT32_MIN, INT32_MAX)));
-  }
-  const float sa = scale_of(args.a, i), sb = scale_of(args.b, j);
-  if (args.c_dtype == dtypes::fp64) {
-    double y = static_cast<double>(acc) * (static_cast<double>(sa) * static_cast<double>(sb));
-    if (args.accumulate) y = std::bit_cast<double>(old) + y;
-    return std::bit_cast<uint64_t>(y);
-  }
-  const float s = sa * sb;
-  float y = static_cast<float>(acc) * s;
+// The bits that C[i, j] must hold when y is complete but for bias and accumulation, given the bits that it held before.
+inline uint64_t reference_store(const GemmArgs& args, int64_t i, int64_t j, float y, uint64_t old) {
   if (args.bias != nullptr) y = y + args.bias[j];
   if (args.c_dtype == dtypes::fp32) {
     if (args.accumulate) y = std::bit_cast<float>(static_cast<uint32_t>(old)) + y;
@@ -151,6 +137,153 @@ inline uint64_t reference_element(const GemmArgs& args, int64_t i, int64_t j, in
   if (args.accumulate) y = bf16_to_float(static_cast<uint16_t>(old)) + y;
   if (args.sr == nullptr) return bf16_from_float(y);
   return bf16_from_float_stochastic(y, args.sr->bits16(static_cast<uint64_t>(i * args.n + j)));
+}
+inline uint64_t reference_store(const GemmArgs& args, int64_t, int64_t, double y, uint64_t old) {
+  return std::bit_cast<uint64_t>(args.accumulate ? std::bit_cast<double>(old) + y : y);
+}
+
+// A parameter of the element at free index f and contracted index k; `none` where there is no array.
+template <typename T>
+T reference_param(const GemmOperand& x, const T* list, int64_t f, int64_t k, T none) {
+  return list == nullptr ? none : list[x.k_major ? x.scale.index(k, f) : x.scale.index(f, k)];
+}
+
+// The bits that C[i, j] of a plain integer product must hold, given its exact sum and the bits that it held before.
+inline uint64_t reference_element(const GemmArgs& args, int64_t i, int64_t j, int64_t acc, uint64_t old) {
+  if (args.c_dtype == dtypes::int64) return static_cast<uint64_t>(acc);
+  if (args.c_dtype == dtypes::int32) {
+    return static_cast<uint32_t>(static_cast<int32_t>(std::clamp<int64_t>(acc, INT32_MIN, INT32_MAX)));
+  }
+  const float sa = reference_param(args.a, args.a.scale.scale, i, 0, 1.0f);
+  const float sb = reference_param(args.b, args.b.scale.scale, j, 0, 1.0f);
+  if (args.c_dtype == dtypes::fp64) {
+    return reference_store(args, i, j, static_cast<double>(acc) * (static_cast<double>(sa) * static_cast<double>(sb)),
+                           old);
+  }
+  const float s = sa * sb;
+  return reference_store(args, i, j, static_cast<float>(acc) * s, old);
+}
+
+// The same for products with real offsets per tensor or per free index. a, b: rows of reference_codes.
+template <typename Float>
+uint64_t reference_offsets(const GemmArgs& args, int64_t i, int64_t j, const int64_t* a, const int64_t* b,
+                           uint64_t old) {
+  int64_t sum_ab = 0, sum_a = 0, sum_b = 0;
+  for (int64_t k = 0; k < args.k; ++k) {
+    sum_ab += a[k] * b[k];
+    sum_a += a[k];
+    sum_b += b[k];
+  }
+  const Float sa = reference_param(args.a, args.a.scale.scale, i, 0, 1.0f);
+  const Float sb = reference_param(args.b, args.b.scale.scale, j, 0, 1.0f);
+  const Float ma = reference_param(args.a, args.a.scale.offset, i, 0, 0.0f);
+  const Float mb = reference_param(args.b, args.b.scale.offset, j, 0, 0.0f);
+  const Float both = sa * sb, left = sa * mb, right = ma * sb, constant = ma * mb;
+  Float y = static_cast<Float>(sum_ab) * both;
+  if (args.b.scale.offset != nullptr) {
+    const Float term = static_cast<Float>(sum_a) * left;
+    y = y + term;
+  }
+  if (args.a.scale.offset != nullptr) {
+    const Float term = static_cast<Float>(sum_b) * right;
+    y = y + term;
+  }
+  if (args.a.scale.offset != nullptr && args.b.scale.offset != nullptr) {
+    const Float term = static_cast<Float>(args.k) * constant;
+    y = y + term;
+  }
+  return reference_store(args, i, j, y, old);
+}
+
+// The same for groups of `group` contracted indices of B.
+template <typename Float>
+uint64_t reference_groups(const GemmArgs& args, int64_t group, int64_t i, int64_t j, const int64_t* a, const int64_t* b,
+                          uint64_t old) {
+  Float t = 0;
+  for (int64_t first = 0; first < args.k; first += group) {
+    int64_t acc = 0, sum_a = 0;
+    for (int64_t k = first; k < std::min(args.k, first + group); ++k) {
+      acc += a[k] * b[k];
+      sum_a += a[k];
+    }
+    const Float s = reference_param(args.b, args.b.scale.scale, j, first, 1.0f);
+    Float term = static_cast<Float>(acc) * s;
+    if (args.b.scale.offset != nullptr) {
+      const Float m = args.b.scale.offset[args.b.k_major ? args.b.scale.index(first, j) : args.b.scale.index(j, first)];
+      const Float offset = static_cast<Float>(sum_a) * m;
+      term = term + offset;
+    }
+    t = t + term;
+  }
+  const Float sa = reference_param(args.a, args.a.scale.scale, i, 0, 1.0f);
+  return reference_store(args, i, j, t * sa, old);
+}
+
+// C filled with finite numbers of its dtype.
+inline std::vector<uint8_t> old_c(Rng& rng, const GemmArgs& args) {
+  constexpr size_t kNumbers = 61;
+  double numbers[kNumbers];
+  for (double& number : numbers) number = static_cast<double>(uniform_int(rng, -2000, 2000));
+  const size_t size = static_cast<size_t>(args.c_dtype.bits() / 8),
+               total = static_cast<size_t>(args.m * args.ldc + 1) * size;
+  std::vector<uint8_t> c((total / (kNumbers * size) + 1) * kNumbers * size);
+  pack_row(args.c_dtype, numbers, kNumbers, c.data());
+  for (size_t at = kNumbers * size; at < total; at += kNumbers * size)
+    std::memcpy(c.data() + at, c.data(), kNumbers * size);
+  return c;
+}
+
+inline uint64_t element_bits(const std::vector<uint8_t>& c, DType dtype, int64_t at) {
+  uint64_t bits = 0;
+  const int64_t size = dtype.bits() / 8;
+  std::memcpy(&bits, c.data() + at * size, static_cast<size_t>(size));
+  return bits;
+}
+
+// Indices of C to check: all of a small extent, else both ends and a random few.
+inline std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t most) {
+  std::vector<int64_t> picked;
+  if (extent <= most) {
+    for (int64_t i = 0; i < extent; ++i) picked.push_back(i);
+    return picked;
+  }
+  picked = {0, extent - 1, extent - extent % 16 - (extent % 16 == 0)};
+  while (static_cast<int64_t>(picked.size()) < most) picked.push_back(uniform_int(rng, 0, extent - 1));
+  return picked;
+}
+
+// Runs `row` and counts the wrong elements among some, and every touched element outside [m, n]. expected(i, j, old):
+// the bits that C[i, j] must hold.
+template <typename Expected>
+int64_t wrong_elements(Rng& rng, const GemmRow& row, GemmArgs args, Expected&& expected) {
+  const std::vector<uint8_t> before = old_c(rng, args);
+  std::vector<uint8_t> c = before;
+  args.c = c.data();
+  row.run(args);
+  int64_t wrong = 0;
+  const int64_t most = args.m * args.n * args.k > 100000 ? 10 : 300;
+  for (const int64_t i : some_of(rng, args.m, most)) {
+    for (const int64_t j : some_of(rng, args.n, most)) {
+      const int64_t at = i * args.ldc + j;
+      wrong += element_bits(c, args.c_dtype, at) != expected(i, j, element_bits(before, args.c_dtype, at));
+    }
+  }
+  for (int64_t at = 0; at < args.m * args.ldc + 1; ++at) {
+    const bool outside = at == args.m * args.ldc || at % args.ldc >= args.n;
+    if (outside) wrong += element_bits(c, args.c_dtype, at) != element_bits(before, args.c_dtype, at);
+  }
+  return wrong;
+}
+
+// Number of random shapes of a test: BITGRAD_TEST_SHAPES, else `fallback` (a fifth of it under a sanitizer).
+inline int shape_count(int fallback) {
+  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
+  if (text != nullptr) return std::max(1, std::atoi(text));
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return fallback / 5;
+#else
+  return fallback;
+#endif
 }
 
 }  // namespace bitgrad::test

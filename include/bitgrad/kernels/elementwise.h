@@ -112,9 +112,30 @@ struct AdamArgs {
 };
 void adam_update(const AdamArgs& args);
 
-// Rounding of fp32 to bf16 (nearest even) and back.
+// Bop: m = (1-gamma)*m + gamma*g; w = -w where abs m > threshold and sign m = sign w. Every w is -1 or +1.
+struct BopArgs {
+  int64_t n = 0;
+  float *w = nullptr, *m = nullptr;
+  const float* g = nullptr;
+  float gamma = 0, threshold = 0;
+};
+void bop_update(const BopArgs& args);
+
+// Rounding of fp32 to bf16 (nearest even, or by 16-bit draws: x[i] is element first + i) and back.
 void to_bf16(int64_t n, const float* x, uint16_t* y);
+void to_bf16(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y);
 void from_bf16(int64_t n, const uint16_t* x, float* y);
+
+// Moments of optimizers in 8 bits (docs/numerics.md section 6), in blocks of kMomentBlock elements, the last ragged:
+//   s = max(a / 127, 2^-126), a = max abs x of the block;          q = x * (1/s) stochastically, in [-127, 127]; x =
+//   s*q s = max(a / 255, 2^-126), a = max sqrt x of the block, x >= 0: q = sqrt x * (1/s) stochastically, in [0, 255],
+//   at least 1 where x > 0;                                           x = (s*q)*(s*q)
+// Draws as above.
+inline constexpr int64_t kMomentBlock = 256;
+void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q, float* scales);
+void moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x);
+void squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales);
+void squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x);
 // y[i] = table[x[i]], 256 entries: pixels.
 void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y);
 

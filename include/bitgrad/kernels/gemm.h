@@ -1,11 +1,21 @@
 // Family gemm: C[m,n] = sum_k A[m,k] * B[n,k], on the *values* of quantized operands (docs/numerics.md sections 4 and
 // 5).
 //
-// Both operands codes of kind int, uint or sign, scales per tensor or per free index (row m of A, row n of B), zero
-// points integer or none:
-//   acc = sum (qa - za) (qb - zb), exact;  y = float(acc) * (sa * sb)  (+ bias[n]).  Without any scale y = float(acc).
-// Otherwise (a float, a codebook, a scale along k, a group, a real offset on either side) the operands are expanded to
-// fp32 on the fly:
+// Integer products (gemm_is_integer): both operands codes of kind int, uint or sign, each with an integer zero point, a
+// real offset, or neither. A's scales lie per tensor or per free index (row m of A, row n of B). By B's scales:
+//   plain: B per tensor or per free index, no offset on either side. acc = sum (qa - za) (qb - zb), exact (-
+//   row_minus);
+//     y = float(acc) * (sa * sb)  (+ bias[n]).  Without any scale y = float(acc).
+//   real offsets m on either side, B per tensor or per free index: ((float(S_ab)*(sa*sb) + float(S_a)*(sa*mb)) +
+//     float(S_b)*(ma*sb)) + float(K)*(ma*mb), terms of an absent m left out (+ bias); S_ab, S_a, S_b the exact sums of
+//     (qa - za)(qb - zb), of qa - za and of qb - zb.
+//   groups of B along k, of any size, the last one ragged; scale s[n,g], zero or offset m[n,g] (their free side may be
+//     per tensor, per free index or per block of free indices); A without offset. t = +0; for each g ascending:
+//     t = t + float(acc_g) * s[n,g], with offsets t = t + (float(acc_g) * s[n,g] + float(S_a,g) * m[n,g]);  y = t * sa
+//     (+ bias). acc_g and S_a,g: the exact sums over the group.
+//   fold_b_scale has no effect on plain products and makes the other two float products. An fp64 C takes these formulas
+//   in double. Sums beyond int64 saturate.
+// Otherwise (a float, a codebook, a scale of A along k) the operands are expanded to fp32 on the fly:
 //   value = s * (q - z), s * q or s * q + m, each operation rounded once, then the float product in the row's order  (+
 //   bias[n]). With fold_b_scale, B's scale (per tensor, or one per k, no zero) is multiplied into A's numbers instead,
 //   and B's bare numbers are multiplied; a B whose scale is per n then gets it on the finished sum: y = sum * s[n].
@@ -36,6 +46,9 @@ struct GemmArgs {
   DType c_dtype = dtypes::fp32;  // fp32, bf16 (one rounding at the end), fp64, int32, int64
   int64_t ldc = 0;               // elements between rows of C, >= n
   const float* bias = nullptr;   // [n], fp32 and bf16 outputs
+  // [m], plain integer products only: taken from the exact sums of row i before they are scaled, for any output. It
+  // corrects a zero point of B that runs along k: sum_k qa[i,k] zb[k].
+  const int64_t* row_minus = nullptr;
   bool fold_b_scale = false;
   bool accumulate = false;           // C = round(float(C) + y), fp32, bf16 and fp64; y itself is not rounded before
   const RandomStream* sr = nullptr;  // bf16 output: stochastic rounding, element row * n + column
@@ -58,7 +71,7 @@ const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts
 // Selects and runs. No checks of pointers or strides.
 void gemm(const GemmArgs& args);
 
-// True if the product of these operands is taken on integer codes (first case above).
+// True if the product of these operands is taken on integer codes (the first three cases above).
 bool gemm_is_integer(const GemmArgs& args);
 
 }  // namespace bitgrad

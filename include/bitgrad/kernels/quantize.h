@@ -8,18 +8,28 @@
 namespace bitgrad {
 
 // How a number becomes a code, before the clamp to [lo, hi]. rint is to nearest even, in fp32.
+// s, m: QuantizeArgs::scale.scale and .offset.
 enum class CodeRule : uint8_t {
   kInverse,    // rint(x * (1/s)) + z             affine, symmetric, absmax
   kDivide,     // rint(x / s) + z; no scale: rint(x)   ternary absmean
-  kOffset,     // rint((x - m) / s)               fixed, minmax_offset, LSQ
+  kOffset,     // rint((x - m) / s)               fixed, minmax_offset, LSQ+, DoReFa gradients
+  kTimes,      // rint(x * s)                     DoReFa activations: s is the number of steps, 2^b - 1
+  kTanh,       // rint(s * (tanh x / (2m) + 1/2)) DoReFa weights: s the number of steps, m = max abs tanh x
   kSign,       // x >= 0 -> +1, else -1           binary (kind sign)
+  kAtLeast,    // x >= m -> +1, else -1           standardized_binary (kind sign): m the mean
   kPositive,   // x > 0 -> 1, else 0              step (int1)
-  kThreshold,  // sign of x where abs x > offset, else 0     TWN: the threshold lies in scale.offset
+  kThreshold,  // sign of x where abs x > m, else 0          TWN: m the threshold
   kCodebook,   // nearest level of x * (1/s), ties to the lower
 };
 
+// Whether a rule rounds to integers, so that it can do so stochastically.
+constexpr bool rounds(CodeRule rule) {
+  return rule == CodeRule::kInverse || rule == CodeRule::kDivide || rule == CodeRule::kOffset ||
+         rule == CodeRule::kTimes || rule == CodeRule::kTanh;
+}
+
 // Straight-through rules (section 3). The mask has one bit an element: 1 = the gradient passes.
-enum class SteRule : uint8_t { kIdentity, kClip, kApproxSign, kNone };
+enum class SteRule : uint8_t { kIdentity, kClip, kApproxSign, kTanh, kNone };
 
 // Bits that kernels OR into a tensor's flag word.
 inline constexpr uint32_t kFlagNonFinite = 1u;

@@ -19,6 +19,9 @@ enum class ReduceRule : uint8_t {
   kSumPositive,     // sum of x over x > 0 (the other elements add +0)
   kCountPositive,   // number of x > 0, as float
   kSumSquaredDiff,  // sum (x - c)^2, c per output (args.center)
+  kSumAbsDiff,      // sum abs(x - c)
+  kSumAbsAbove,     // sum of abs x over abs x > c (the other elements add +0)
+  kCountAbsAbove,   // number of abs x > c, as float
 };
 
 // out[j] = reduction over the elements of block j. Blocks of a row-major [rows, cols] fp32 matrix:
@@ -35,7 +38,7 @@ struct ReduceArgs {
   int64_t ldx = 0;
   const float* times =
       nullptr;  // optional second operand, same shape and ldx: reduces x*times (each product rounded once); kSum only
-  const float* center = nullptr;  // kSumSquaredDiff: one per output
+  const float* center = nullptr;  // c of the rules that read one: one per output
   float* out = nullptr;
   uint32_t* flags =
       nullptr;  // OR of kFlagNonFinite (quantize.h) if an x is NaN or Inf; NaN in min / max / absmax rules is skipped

@@ -1,5 +1,5 @@
-// Family elementwise: pointwise functions, sums, conversions and optimizer updates. Cuts the work and calls the loops
-// of the granted ISA.
+// Family elementwise: pointwise functions, sums and tables (conversions.cpp and updates.cpp hold the rest). Cuts the
+// work and calls the loops of the granted ISA.
 #include "bitgrad/kernels/elementwise.h"
 
 #include <cmath>
@@ -53,12 +53,6 @@ constexpr std::string_view kUnaryNames[] = {
 #undef BITGRAD_UNARY
 };
 
-// Runs body(begin, end) for the cuts of n elements.
-template <typename Body>
-void cut(int64_t n, Body&& body) {
-  parallel_ranges(n, kTileElements, body);
-}
-
 }  // namespace
 
 std::string_view unary_name(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
@@ -108,44 +102,9 @@ void clamp(int64_t n, float lo, float hi, float* x) {
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, lo, hi, x + i); });
 }
 
-void to_bf16(int64_t n, const float* x, uint16_t* y) {
-  const auto loop = elementwise::loops().to_bf16;
-  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
-}
-
-void from_bf16(int64_t n, const uint16_t* x, float* y) {
-  const auto loop = elementwise::loops().from_bf16;
-  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
-}
-
 void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y) {
   const auto loop = elementwise::loops().lookup_u8;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, table, y + i); });
-}
-
-void sgd_update(const SgdArgs& args) {
-  const auto loop = elementwise::loops().sgd;
-  cut(args.n, [&](int64_t i, int64_t end) {
-    SgdArgs part = args;
-    part.n = end - i;
-    part.w += i;
-    part.g += i;
-    if (part.momentum_buffer != nullptr) part.momentum_buffer += i;
-    loop(part);
-  });
-}
-
-void adam_update(const AdamArgs& args) {
-  const auto loop = elementwise::loops().adam;
-  cut(args.n, [&](int64_t i, int64_t end) {
-    AdamArgs part = args;
-    part.n = end - i;
-    part.w += i;
-    part.m += i;
-    part.v += i;
-    part.g += i;
-    loop(part);
-  });
 }
 
 void append_elementwise_kernels(std::vector<KernelInfo>& out) {

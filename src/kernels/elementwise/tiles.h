@@ -25,4 +25,10 @@ void for_row_tiles(int64_t rows, int64_t cols, Body&& body) {
   });
 }
 
+// Runs body(begin, end) for the cuts of n elements.
+template <typename Body>
+void cut(int64_t n, Body&& body) {
+  parallel_ranges(n, kTileElements, body);
+}
+
 }  // namespace bitgrad

@@ -146,7 +146,7 @@ class Block {
 bool chain512_supports(const GemmArgs& args) {
   const bool output = args.c_dtype == dtypes::fp32 || args.c_dtype == dtypes::bf16;
   return output && args.a.dtype != dtypes::fp64 && args.b.dtype != dtypes::fp64 && fold_is_legal(args) &&
-         !gemm_is_integer(args);
+         !gemm_is_integer(args) && args.row_minus == nullptr;
 }
 
 double chain512_cost(const ChainKernel& kernel, const GemmArgs& args) {

@@ -1,6 +1,8 @@
-// Helpers that the rows of family gemm share: what an operand is, and its scale and zero point by free index.
+// Helpers that the rows of family gemm share: what an operand is, what kind of integer product a pair makes, and scale
+// and zero point by free index.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "bitgrad/dtype/codec.h"
@@ -22,15 +24,68 @@ inline bool scaled_per_free_index(const GemmOperand& x) {
 }
 
 // Where the parameters of free index f lie. Only if scaled_per_free_index.
-inline int64_t free_param(const GemmOperand& x, int64_t f) {
-  return x.k_major ? x.scale.index(0, f) : x.scale.index(f, 0);
-}
+inline int64_t free_param(const GemmOperand& x, int64_t f) { return x.scale.per_tensor() ? 0 : f; }
 // 1 and 0 when there is none.
 inline float free_scale(const GemmOperand& x, int64_t f) {
   return x.scale.scale == nullptr ? 1.0f : x.scale.scale[free_param(x, f)];
 }
-inline int32_t free_zero(const GemmOperand& x, int64_t f) {
-  return x.scale.zero == nullptr ? 0 : x.scale.zero[free_param(x, f)];
+
+// Where the parameters of free index f at contracted index k lie. Any map.
+inline int64_t param_at(const GemmOperand& x, int64_t f, int64_t k) {
+  return x.k_major ? x.scale.index(k, f) : x.scale.index(f, k);
+}
+inline float scale_at(const GemmOperand& x, int64_t at) { return x.scale.scale == nullptr ? 1.0f : x.scale.scale[at]; }
+inline int32_t zero_at(const GemmOperand& x, int64_t at) { return x.scale.zero == nullptr ? 0 : x.scale.zero[at]; }
+inline float offset_at(const GemmOperand& x, int64_t at) {
+  return x.scale.offset == nullptr ? 0.0f : x.scale.offset[at];
+}
+
+// The kinds of integer products (contract in gemm.h).
+enum class IntegerProduct {
+  kNone,     // a product of floats
+  kPlain,    // one sum, one scale on either side
+  kOffsets,  // one sum and real offsets
+  kGroups    // sums by groups of B along k
+};
+inline bool has_groups_along_k(const GemmOperand& x) { return (x.k_major ? x.scale.row_step : x.scale.col_step) != 0; }
+inline IntegerProduct integer_product(const GemmArgs& args) {
+  const auto codes = [](const GemmOperand& x) {
+    return has_integer_codes(x.dtype) && (x.scale.zero == nullptr || x.scale.offset == nullptr);
+  };
+  if (!codes(args.a) || !codes(args.b) || !scaled_per_free_index(args.a)) return IntegerProduct::kNone;
+  const bool offset_a = args.a.scale.offset != nullptr, offset_b = args.b.scale.offset != nullptr;
+  if (scaled_per_free_index(args.b)) {
+    if (!offset_a && !offset_b) return IntegerProduct::kPlain;
+    return args.fold_b_scale ? IntegerProduct::kNone : IntegerProduct::kOffsets;
+  }
+  const bool groups = has_groups_along_k(args.b) && !offset_a && !args.fold_b_scale;
+  return groups ? IntegerProduct::kGroups : IntegerProduct::kNone;
+}
+
+// Contracted indices summed exactly before a scale is applied: a group, or all.
+inline int64_t exact_depth(const GemmArgs& args) {
+  if (integer_product(args) != IntegerProduct::kGroups) return args.k;
+  return std::min(args.k, args.b.k_major ? args.b.scale.row_group : args.b.scale.col_group);
+}
+
+// The smallest and largest zero point of an operand with `free` rows; 0 and 0 when it has none.
+struct ZeroRange {
+  int64_t low = 0, high = 0;
+};
+inline ZeroRange zero_range(const GemmOperand& x, int64_t free, int64_t k) {
+  ZeroRange range;
+  if (x.scale.zero == nullptr || free <= 0 || k <= 0) return range;
+  const int64_t group = x.k_major ? x.scale.row_group : x.scale.col_group;
+  const int64_t last_free = x.scale.per_tensor() ? 1 : free, step = has_groups_along_k(x) ? group : k;
+  range.low = range.high = x.scale.zero[param_at(x, 0, 0)];
+  for (int64_t f = 0; f < last_free; ++f) {
+    for (int64_t i = 0; i < k; i += step) {
+      const int64_t zero = x.scale.zero[param_at(x, f, i)];
+      range.low = std::min(range.low, zero);
+      range.high = std::max(range.high, zero);
+    }
+  }
+  return range;
 }
 
 // Row r of the stored matrix (canonical).
@@ -39,9 +94,10 @@ inline const uint8_t* stored_row(const GemmOperand& x, int64_t r) {
 }
 
 // Whether an exact sum can be written as the caller asks: integers are bare codes; bias belongs to fp32 and bf16,
-// accumulation to floats.
+// accumulation to floats, row_minus to one sum without offsets.
 inline bool integer_output_supported(const GemmArgs& args) {
   const DType c = args.c_dtype;
+  if (args.row_minus != nullptr && integer_product(args) != IntegerProduct::kPlain) return false;
   if (c == dtypes::fp32 || c == dtypes::bf16) return true;
   if (args.bias != nullptr) return false;
   if (c == dtypes::fp64) return true;

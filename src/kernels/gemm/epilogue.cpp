@@ -121,6 +121,27 @@ void finish_exact(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, co
   }
 }
 
+template <typename Float, typename Sum>
+void finish_offset_piece(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Sum* acc, Sum sum_a,
+                         const Sum* sum_b) {
+  const GemmOperand &a = args.a, &b = args.b;
+  const int64_t at_a = free_param(a, i);
+  const bool has_a = a.scale.offset != nullptr, has_b = b.scale.offset != nullptr;
+  const Float sa = scale_at(a, at_a), ma = offset_at(a, at_a), row_sum = static_cast<Float>(sum_a);
+  const Float depth = static_cast<Float>(args.k);
+  Float y[kPiece];
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t at_b = free_param(b, j0 + j);
+    const Float sb = scale_at(b, at_b), mb = offset_at(b, at_b);
+    y[j] = static_cast<Float>(acc[j]) * (sa * sb);
+    if (has_b) y[j] = y[j] + row_sum * (sa * mb);
+    if (has_a) y[j] = y[j] + static_cast<Float>(sum_b[j]) * (ma * sb);
+    if (has_a && has_b) y[j] = y[j] + depth * (ma * mb);
+  }
+  add_bias(args, j0, count, y);
+  store(args, i, j0, count, y);
+}
+
 template <typename Float>
 void finish_float(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Float* sum) {
   for (int64_t j = 0; j < count; j += kPiece) {
@@ -146,5 +167,46 @@ void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, cons
 void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const double* sum) {
   finish_float(args, i, j0, count, sum);
 }
+
+template <typename Sum>
+void finish_offsets(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Sum* acc, Sum sum_a,
+                    const Sum* sum_b) {
+  const auto piece =
+      args.c_dtype == dtypes::fp64 ? &finish_offset_piece<double, Sum> : &finish_offset_piece<float, Sum>;
+  for (int64_t j = 0; j < count; j += kPiece)
+    piece(args, i, j0 + j, std::min(kPiece, count - j), acc + j, sum_a, sum_b + j);
+}
+template void finish_offsets(const GemmArgs&, int64_t, int64_t, int64_t, const int32_t*, int32_t, const int32_t*);
+template void finish_offsets(const GemmArgs&, int64_t, int64_t, int64_t, const int64_t*, int64_t, const int64_t*);
+
+template <typename Sum, typename Float>
+void add_group(const GemmArgs& args, int64_t j0, int64_t count, int64_t k, const Sum* acc, Sum sum_a, Float* t) {
+  const GemmOperand& b = args.b;
+  const Float row_sum = static_cast<Float>(sum_a);
+  const int64_t first = param_at(b, j0, k);
+  const int64_t group = b.k_major ? b.scale.col_group : b.scale.row_group;
+  const int64_t step = b.k_major ? b.scale.col_step : b.scale.row_step;
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t at = group == 1 ? first + j * step : param_at(b, j0 + j, k);
+    const Float product = static_cast<Float>(acc[j]) * static_cast<Float>(scale_at(b, at));
+    if (b.scale.offset == nullptr) {
+      t[j] = t[j] + product;
+    } else {
+      t[j] = t[j] + (product + row_sum * static_cast<Float>(b.scale.offset[at]));
+    }
+  }
+}
+template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int32_t*, int32_t, float*);
+template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int64_t*, int64_t, float*);
+template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int64_t*, int64_t, double*);
+
+template <typename Float>
+void finish_groups(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, Float* t) {
+  const Float sa = static_cast<Float>(free_scale(args.a, i));
+  for (int64_t j = 0; j < count; ++j) t[j] = t[j] * sa;
+  finish_float(args, i, j0, count, t);
+}
+template void finish_groups(const GemmArgs&, int64_t, int64_t, int64_t, float*);
+template void finish_groups(const GemmArgs&, int64_t, int64_t, int64_t, double*);
 
 }  // namespace bitgrad::gemm_detail

@@ -16,6 +16,20 @@ namespace bitgrad::gemm_detail {
 void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const int32_t* acc);
 void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const int64_t* acc);
 
+// The same with real offsets. acc: S_ab, sum_a: S_a of row i, sum_b: S_b of the columns. c_dtype: fp32, bf16, fp64.
+// Sum: int32_t, int64_t.
+template <typename Sum>
+void finish_offsets(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const Sum* acc, Sum sum_a,
+                    const Sum* sum_b);
+
+// t[j] = t[j] + what the group of contracted index k adds to column j0 + j. Sum: int32_t, int64_t. Float: float,
+// double.
+template <typename Sum, typename Float>
+void add_group(const GemmArgs& args, int64_t j0, int64_t count, int64_t k, const Sum* acc, Sum sum_a, Float* t);
+// C[i, j0 .. j0+count) from finished t, which is scaled in place. Float: float (fp32, bf16), double (fp64).
+template <typename Float>
+void finish_groups(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, Float* t);
+
 // C[i, j0 .. j0+count) from sums of floats that hold their scales already; bias is added here. c_dtype: fp32, bf16,
 // fp64.
 void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const float* sum);

@@ -68,7 +68,7 @@ void run_chunk(const GemmArgs& args, Fold fold, int64_t i0, int64_t j0, Chunk& c
 
 bool gemm_f64_scalar_supports(const GemmArgs& args) {
   const bool output = args.c_dtype == dtypes::fp32 || args.c_dtype == dtypes::bf16 || args.c_dtype == dtypes::fp64;
-  return output && fold_is_legal(args) && !gemm_is_integer(args);
+  return output && fold_is_legal(args) && !gemm_is_integer(args) && args.row_minus == nullptr;
 }
 
 double gemm_f64_scalar_cost(const GemmArgs& args) { return 2 * kReferenceCost + 4.0 * multiply_adds(args); }

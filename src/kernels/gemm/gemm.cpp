@@ -69,7 +69,7 @@ Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   key[3] = static_cast<uint64_t>(args.ldc);
   key[4] = args.c_dtype.id() | (uint64_t{args.bias != nullptr} << 8) | (uint64_t{args.fold_b_scale} << 9) |
            (uint64_t{args.accumulate} << 10) | (uint64_t{args.sr != nullptr} << 11) |
-           (uint64_t{bits_mode() == BitsMode::kStrict} << 12);
+           (uint64_t{bits_mode() == BitsMode::kStrict} << 12) | (uint64_t{args.row_minus != nullptr} << 13);
   key[5] = isa_generation();
   put_operand(args.a, &key[6]);
   put_operand(args.b, &key[12]);
@@ -116,12 +116,13 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
   std::string options;
   if (args.bias != nullptr) options += ", bias";
   if (args.fold_b_scale) options += ", fold_b_scale";
+  if (args.row_minus != nullptr) options += ", row_minus";
   if (args.accumulate) options += ", accumulate";
   fail(where, "no kernel for these operands: got A ", describe(args.a, args.m, args.k), "; B ",
        describe(args.b, args.n, args.k), "; C ", args.c_dtype, '[', args.m, ',', args.n, ']', options,
        ", expected operands in canonical layout or in the layouts of one row of `bitgrad kernels`, and for an integer "
-       "C bare codes without "
-       "scales, bias or accumulate. Hint: pass the canonical codes, or ask plan_gemm for the layouts.");
+       "C bare codes without scales, bias or accumulate (row_minus: integer codes without groups or offsets). Hint: "
+       "pass the canonical codes, or ask plan_gemm for the layouts.");
 }
 
 }  // namespace
@@ -129,11 +130,7 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
 std::span<const GemmRow> gemm_rows() { return kRows; }
 
 bool gemm_is_integer(const GemmArgs& args) {
-  const auto fits = [](const GemmOperand& x) {
-    return gemm_detail::has_integer_codes(x.dtype) && x.scale.offset == nullptr &&
-           gemm_detail::scaled_per_free_index(x);
-  };
-  return fits(args.a) && fits(args.b);
+  return gemm_detail::integer_product(args) != gemm_detail::IntegerProduct::kNone;
 }
 
 namespace {

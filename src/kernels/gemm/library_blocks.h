@@ -29,9 +29,10 @@ inline const void* free_start(const GemmOperand& x, int64_t f) {
   return static_cast<const char*>(x.data) + f * (x.k_major ? x.dtype.bits() / 8 : x.stride);
 }
 
-// Both operands floats of one dtype, without parameters.
+// Both operands floats of one dtype, without parameters, and nothing that belongs to integer products.
 inline bool plain_operands(const GemmArgs& args, DType dtype) {
-  return args.a.dtype == dtype && args.b.dtype == dtype && args.a.scale.trivial() && args.b.scale.trivial();
+  return args.a.dtype == dtype && args.b.dtype == dtype && args.a.scale.trivial() && args.b.scale.trivial() &&
+         args.row_minus == nullptr;
 }
 
 }  // namespace bitgrad::gemm_detail

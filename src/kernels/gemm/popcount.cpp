@@ -22,9 +22,9 @@ bool is_ternary(DType dtype) {
 }
 
 bool common_supports(const GemmArgs& args) {
-  return gemm_is_integer(args) && !args.a.k_major && !args.b.k_major && args.a.scale.zero == nullptr &&
-         args.b.scale.zero == nullptr && args.k <= kMaxK && args.c_dtype != dtypes::fp64 &&
-         integer_output_supported(args);
+  return integer_product(args) == IntegerProduct::kPlain && args.row_minus == nullptr && !args.a.k_major &&
+         !args.b.k_major && args.a.scale.zero == nullptr && args.b.scale.zero == nullptr && args.k <= kMaxK &&
+         args.c_dtype != dtypes::fp64 && integer_output_supported(args);
 }
 
 // The cut of C into chunks.

@@ -2,9 +2,11 @@
 // block by block, and multiplied exactly. docs/numerics.md section 4.
 //
 //   sum (qa - za) (qb - zb) = sum qa qb - za sum qb - zb sum qa + K za zb
-// An instruction set brings the tile function; expansion, sums, zero points and the loops are shared (s8.cpp).
-// A tile in bytes multiplies a = qa - shift_a (signed) with b = qb + off >= 0: sum qa qb = sum a b - off sum a +
-// shift_a sum qb.
+// An instruction set brings the tile functions; expansion (s8_expand), the cut (s8_plan), sums, zero points and the
+// loops (s8_chunk: whole sums and large groups; s8_groups: small groups) are shared. A tile in bytes multiplies a = qa
+// - ca >= 0 with b = qb - cb (signed), ca and cb constants of the dtypes:
+//   sum qa qb = sum a b + ca sum b + cb sum qa.
+// Tiles in words have ca = cb = 0.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +31,48 @@ struct S8Tile {
   int32_t* out;  // [row][kS8TileColumns]
 };
 
+// What stands before the units of one group, of a row of A and of a panel of B. x and y are two 16-bit words in a lane.
+struct S8GroupOfA {
+  int16_t x[2];
+  float sum;  // of qa - za
+};
+struct S8GroupOfB {
+  int32_t start[kS8Lanes];
+  int16_t y[kS8Lanes][2];
+  float scale[kS8Lanes], offset[kS8Lanes];
+};
+// For g ascending: acc = start[j] + sum over units (+ x[0] y[j][0] + x[1] y[j][1] if corrected, modulo 2^32);
+//   t[r][j] = t[r][j] + float(acc) * scale[j], or t[r][j] + (float(acc) * scale[j] + sum[r] * offset[j]) if offsets.
+struct S8GroupTile {
+  const char* a;  // [row][group]{S8GroupOfA, units}, rows a_step bytes apart
+  int64_t a_step;
+  const char* b;  // [panel][group]{S8GroupOfB, units of 16 columns}, panels b_step bytes apart
+  int64_t b_step;
+  int64_t groups, units;
+  bool corrected, offsets;
+  float* t;  // [row], rows t_step floats apart
+  int64_t t_step;
+};
+
+// Nanoseconds: 1 / gmacs a multiply-add, group_ns to scale and add a group of one output, expand a code of either
+// operand.
+struct S8Rates {
+  double gmacs, group_ns, expand;
+};
+
 struct S8Kernel {
   int rows, panels;  // the largest tile: at most 6 x 4
   bool words;        // 16-bit words, else bytes
   void (*tile)(int rows, int panels, const S8Tile& tile);
+  int group_panels;  // the largest tile of groups: rows x this
+  void (*group_tile)(int rows, int panels, const S8GroupTile& tile);
+  // sums[j] = sum of the bytes (words) of column j of a panel.
+  void (*panel_sums)(const char* panel, int64_t units, int32_t* sums);
+  S8Rates rates;
 };
 
 bool s8_supports(const GemmArgs& args);
 void s8_gemm(const GemmArgs& args, const S8Kernel& kernel);
-// Nanoseconds at `gmacs` multiply-adds a nanosecond and `expand` nanoseconds for a code of either operand.
-double s8_cost(const GemmArgs& args, double gmacs, double expand);
+double s8_cost(const GemmArgs& args, const S8Kernel& kernel);
 
 }  // namespace bitgrad::gemm_detail

@@ -2,6 +2,8 @@
 // instruction. VPMADDUBSW would saturate.
 #include <immintrin.h>
 
+#include <cstddef>
+
 #include "kernels/gemm/rows.h"
 #include "kernels/gemm/s8.h"
 
@@ -50,6 +52,67 @@ void tile_madd(const S8Tile& t) {
   }
 }
 
+// Scaled sums of one group of R rows and one panel. They stay in memory: the exact sums fill the registers.
+template <int R>
+inline void add_group(const S8GroupTile& t, const char* a, const char* b, const __m256i (&acc)[R][2]) {
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(b + offsetof(S8GroupOfB, scale)) + 8 * h);
+    const __m256 offset = _mm256_loadu_ps(reinterpret_cast<const float*>(b + offsetof(S8GroupOfB, offset)) + 8 * h);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      __m256 term = _mm256_mul_ps(_mm256_cvtepi32_ps(acc[r][h]), scale);
+      if (t.offsets) {
+        float sum;
+        __builtin_memcpy(&sum, a + r * t.a_step + offsetof(S8GroupOfA, sum), 4);
+        term = _mm256_add_ps(term, _mm256_mul_ps(_mm256_set1_ps(sum), offset));
+      }
+      float* to = t.t + r * t.t_step + 8 * h;
+      _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), term));
+    }
+  }
+}
+
+template <int R>
+void tile_groups(const S8GroupTile& t) {
+  constexpr int64_t kHeadA = sizeof(S8GroupOfA), kHeadB = sizeof(S8GroupOfB);
+  const char *a = t.a, *b = t.b;
+  for (int64_t g = 0; g < t.groups; ++g, a += kHeadA + 4 * t.units, b += kHeadB + 64 * t.units) {
+    __m256i acc[R][2];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      acc[r][0] = load(b);
+      acc[r][1] = load(b + 32);
+    }
+    const auto add = [&](const char* x_at, const char* y_at) __attribute__((always_inline)) {
+      const __m256i low = load(y_at), high = load(y_at + 32);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const __m256i x = broadcast_unit(x_at + r * t.a_step);
+        acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(x, low));
+        acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(x, high));
+      }
+    };
+    for (int64_t u = 0; u < t.units; ++u) add(a + kHeadA + 4 * u, b + kHeadB + 64 * u);
+    if (t.corrected) add(a, b + offsetof(S8GroupOfB, y));
+    add_group<R>(t, a, b, acc);
+  }
+}
+
+void panel_sums(const char* panel, int64_t units, int32_t* sums) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i low = _mm256_setzero_si256(), high = low;
+  for (int64_t u = 0; u < units; ++u) {
+    low = _mm256_add_epi32(low, _mm256_madd_epi16(ones, load(panel + u * 64)));
+    high = _mm256_add_epi32(high, _mm256_madd_epi16(ones, load(panel + u * 64 + 32)));
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums), low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + 8), high);
+}
+
+using GroupTileFunction = void (*)(const S8GroupTile&);
+constexpr GroupTileFunction kGroupTiles[4] = {&tile_groups<1>, &tile_groups<2>, &tile_groups<3>, &tile_groups<4>};
+
 using TileFunction = void (*)(const S8Tile&);
 constexpr TileFunction kTiles[4] = {&tile_madd<1>, &tile_madd<2>, &tile_madd<3>, &tile_madd<4>};
 
@@ -62,7 +125,8 @@ namespace bitgrad::gemm_detail {
 namespace {
 
 void tile(int rows, int, const S8Tile& t) { kTiles[rows - 1](t); }
-constexpr S8Kernel kKernel{4, 1, true, &tile};
+void group_tile(int rows, int, const S8GroupTile& t) { kGroupTiles[rows - 1](t); }
+constexpr S8Kernel kKernel{4, 1, true, &tile, 1, &group_tile, &panel_sums, {60, 0.12, 0.25}};
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail
@@ -72,7 +136,7 @@ namespace bitgrad::gemm_rows_detail {
 using namespace gemm_detail;
 
 bool gemm_s8_s8_i32_madd_avx2_supports(const GemmArgs& args) { return s8_supports(args); }
-double gemm_s8_s8_i32_madd_avx2_cost(const GemmArgs& args) { return s8_cost(args, 60, 0.25); }
+double gemm_s8_s8_i32_madd_avx2_cost(const GemmArgs& args) { return s8_cost(args, kKernel); }
 void gemm_s8_s8_i32_madd_avx2(const GemmArgs& args) { s8_gemm(args, kKernel); }
 
 }  // namespace bitgrad::gemm_rows_detail

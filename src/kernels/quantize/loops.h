@@ -6,12 +6,13 @@
 
 #include <cstdint>
 
+#include "bitgrad/base/math.h"
 #include "bitgrad/kernels/quantize.h"
 
 namespace bitgrad::quantize_loops {
 
 inline constexpr int64_t kChunk = 512;  // elements of one chunk, a multiple of 64
-inline constexpr int kRules = 7;        // CodeRule
+inline constexpr int kRules = 10;       // CodeRule
 
 // The parameters of a chunk: one number each (`each` false) or one an element. Never null.
 struct ChunkParams {

@@ -33,7 +33,7 @@ struct Plan {
            static_cast<int>(a.rule), " does not fit dtype ", a.dtype.name());
     range = {safe(a.lo), safe(a.hi), (1u << info.bits) - 1u, info.kind == DTypeKind::kSign};
     if (info.kind == DTypeKind::kCodebook) levels = sort_levels(info);
-    rounds = a.rule == CodeRule::kInverse || a.rule == CodeRule::kDivide || a.rule == CodeRule::kOffset;
+    rounds = bitgrad::rounds(a.rule);
     stochastic = a.sr != nullptr && rounds && !range.sign;
     unit_mask = a.rule == CodeRule::kSign || a.rule == CodeRule::kPositive;
     clip = a.mask != nullptr && a.ste == SteRule::kClip && info.kind != DTypeKind::kCodebook;

@@ -1,0 +1,47 @@
+// Random operands of bench_gemm.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "bitgrad/dtype/layout.h"
+#include "bitgrad/dtype/scale_map.h"
+
+namespace bitgrad::bench {
+
+// 64-byte aligned, zeroed.
+class Bytes {
+ public:
+  explicit Bytes(int64_t bytes) : data_(static_cast<size_t>(bytes / 64 + 1)) {}
+  void* data() { return data_.data(); }
+  float* floats() { return reinterpret_cast<float*>(data_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    uint8_t bytes[64];
+  };
+  std::vector<Line> data_;
+};
+
+// A random [rows, cols] matrix in canonical layout.
+struct Matrix {
+  DType dtype;
+  int64_t rows, cols, stride;
+  Bytes bytes;
+  std::vector<float> scales, offsets;
+  std::vector<int32_t> zeros;
+  ScaleMap map;  // no parameters, until some are added
+
+  Matrix(DType type, int64_t r, int64_t c, std::mt19937& rng);
+  // Scales for groups of `group` along k (0: one for each free index), real offsets beside them if asked for.
+  void add_scales(bool k_major, int64_t group, bool with_offsets, std::mt19937& rng);
+  // A zero point for each free index.
+  void add_zeros(bool k_major, std::mt19937& rng);
+};
+
+// The same codes in the layout of a row; nothing when it cannot hold them.
+std::unique_ptr<Bytes> packed(Matrix& x, Layout layout);
+
+}  // namespace bitgrad::bench

@@ -1,0 +1,84 @@
+// Family elementwise: fp32 to bf16 and back, and moments of optimizers in 8 bits (block-wise scales: Dettmers et al.
+// 2022, arXiv 2110.02861, section 2; here with linear codes and stochastic rounding, docs/numerics.md section 6).
+#include <algorithm>
+
+#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise/loops.h"
+#include "kernels/elementwise/tiles.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr int64_t kDraws = 1024;  // draws that lie on the stack
+static_assert(kTileElements % kMomentBlock == 0 && kDraws % kMomentBlock == 0);
+
+// Calls body(begin, end, draws) for runs of at most kDraws elements of n.
+template <typename Body>
+void cut_with_draws(int64_t n, const RandomStream& draws, uint64_t first, Body&& body) {
+  cut(n, [&](int64_t begin, int64_t end) {
+    alignas(64) uint16_t bits[kDraws];
+    for (int64_t i = begin; i < end; i += kDraws) {
+      const int64_t stop = std::min(i + kDraws, end);
+      draws.fill_bits16(first + static_cast<uint64_t>(i), stop - i, bits);
+      body(i, stop, bits);
+    }
+  });
+}
+
+// Calls body(begin, count, block) for the blocks of elements [begin, end), begin a multiple of kMomentBlock.
+template <typename Body>
+void for_blocks(int64_t begin, int64_t end, Body&& body) {
+  for (int64_t i = begin; i < end; i += kMomentBlock) body(i, std::min(kMomentBlock, end - i), i / kMomentBlock);
+}
+
+}  // namespace
+
+void to_bf16(int64_t n, const float* x, uint16_t* y) {
+  const auto loop = elementwise::loops().to_bf16;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
+}
+
+void from_bf16(int64_t n, const uint16_t* x, float* y) {
+  const auto loop = elementwise::loops().from_bf16;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
+}
+
+void to_bf16(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y) {
+  const auto loop = elementwise::loops().to_bf16_stochastic;
+  cut_with_draws(n, draws, first,
+                 [&](int64_t i, int64_t end, const uint16_t* bits) { loop(end - i, x + i, bits, y + i); });
+}
+
+void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q, float* scales) {
+  const auto loop = elementwise::loops().moments_to_int8;
+  cut_with_draws(n, draws, first, [&](int64_t begin, int64_t end, const uint16_t* bits) {
+    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) {
+      loop(count, x + i, bits + (i - begin), q + i, scales + block);
+    });
+  });
+}
+
+void squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales) {
+  const auto loop = elementwise::loops().squares_to_uint8;
+  cut_with_draws(n, draws, first, [&](int64_t begin, int64_t end, const uint16_t* bits) {
+    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) {
+      loop(count, x + i, bits + (i - begin), q + i, scales + block);
+    });
+  });
+}
+
+void moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x) {
+  const auto loop = elementwise::loops().moments_from_int8;
+  cut(n, [&](int64_t begin, int64_t end) {
+    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) { loop(count, q + i, scales[block], x + i); });
+  });
+}
+
+void squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x) {
+  const auto loop = elementwise::loops().squares_from_uint8;
+  cut(n, [&](int64_t begin, int64_t end) {
+    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) { loop(count, q + i, scales[block], x + i); });
+  });
+}
+
+}  // namespace bitgrad

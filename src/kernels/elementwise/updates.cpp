@@ -1,0 +1,45 @@
+// Family elementwise: the loops of the update rules.
+#include "bitgrad/kernels/elementwise.h"
+#include "kernels/elementwise/loops.h"
+#include "kernels/elementwise/tiles.h"
+
+namespace bitgrad {
+
+void sgd_update(const SgdArgs& args) {
+  const auto loop = elementwise::loops().sgd;
+  cut(args.n, [&](int64_t i, int64_t end) {
+    SgdArgs part = args;
+    part.n = end - i;
+    part.w += i;
+    part.g += i;
+    if (part.momentum_buffer != nullptr) part.momentum_buffer += i;
+    loop(part);
+  });
+}
+
+void adam_update(const AdamArgs& args) {
+  const auto loop = elementwise::loops().adam;
+  cut(args.n, [&](int64_t i, int64_t end) {
+    AdamArgs part = args;
+    part.n = end - i;
+    part.w += i;
+    part.m += i;
+    part.v += i;
+    part.g += i;
+    loop(part);
+  });
+}
+
+void bop_update(const BopArgs& args) {
+  const auto loop = elementwise::loops().bop;
+  cut(args.n, [&](int64_t i, int64_t end) {
+    BopArgs part = args;
+    part.n = end - i;
+    part.w += i;
+    part.g += i;
+    part.m += i;
+    loop(part);
+  });
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,196 @@
+// Moments in 8 bits, stochastic bf16 and Bop: formulas spelled out here, on every ISA, for any number of threads.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/kernels/elementwise.h"
+#include "support/catch.h"
+
+using namespace bitgrad;
+
+namespace {
+
+const RandomStream kDraws{7, Purpose::kMoment, 0x1234, 5};
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Runs `body` on every ISA with 1 and 4 threads.
+template <typename Body>
+void everywhere(Body&& body) {
+  const IsaLevel cap = isa_cap();
+  const int threads = num_threads();
+  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512})
+    for (const int n : {1, 4}) {
+      set_isa_cap(level);
+      set_num_threads(n);
+      body();
+    }
+  set_isa_cap(cap);
+  set_num_threads(threads);
+}
+
+// Blocks of every kind: ordinary, all zero, one large, tiny, subnormal.
+std::vector<float> numbers(int64_t n, bool positive) {
+  const RandomStream draws{3, Purpose::kUser, 1, 0};
+  std::vector<float> x(static_cast<size_t>(n));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float u = draws.uniform(i) * 2 - 1;
+    const size_t block = i / 256 % 5;
+    x[i] = block == 0   ? u
+           : block == 1 ? 0.0f
+           : block == 2 ? (i % 256 == 17 ? 1e30f : u)
+           : block == 3 ? u * 1e-30f
+                        : u * 1e-42f;
+    if (positive) x[i] = std::fabs(x[i]);
+  }
+  return x;
+}
+
+int rounded(float u, float limit, uint64_t element, int lo, int hi) {
+  const double v = std::clamp(u, -limit, limit);
+  return std::clamp((static_cast<int>(std::floor(v * 65536)) + kDraws.bits16(element)) >> 16, lo, hi);
+}
+
+constexpr int64_t kSizes[] = {0, 1, 255, 256, 257, 1024, 1300, 40000};
+
+}  // namespace
+
+TEST_CASE("means in 8 bits have a scale a block and are rounded by the draws of their elements") {
+  everywhere([] {
+    for (const int64_t n : kSizes) {
+      const std::vector<float> x = numbers(n, false);
+      const uint64_t first = (uint64_t{1} << 40) + 512;
+      std::vector<int8_t> q(x.size(), 99);
+      std::vector<float> scales((x.size() + 255) / 256), back(x.size());
+      moments_to_int8(n, x.data(), kDraws, first, q.data(), scales.data());
+      moments_from_int8(n, q.data(), scales.data(), back.data());
+      int64_t wrong = 0;
+      for (size_t b = 0; b < scales.size(); ++b) {
+        float top = 0;
+        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) top = std::max(top, std::fabs(x[i]));
+        const float s = std::max(top / 127.0f, 0x1p-126f), inverse = 1.0f / s;
+        wrong += scales[b] != s;
+        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) {
+          wrong += q[i] != rounded(x[i] * inverse, 128, first + i, -127, 127);
+          wrong += back[i] != s * static_cast<float>(q[i]);
+        }
+      }
+      CHECK(wrong == 0);
+    }
+  });
+}
+
+TEST_CASE("squares in 8 bits hold the root, and keep a code of 1 where they are not 0") {
+  everywhere([] {
+    for (const int64_t n : kSizes) {
+      const std::vector<float> x = numbers(n, true);
+      std::vector<uint8_t> q(x.size(), 99);
+      std::vector<float> scales((x.size() + 255) / 256), back(x.size());
+      squares_to_uint8(n, x.data(), kDraws, 0, q.data(), scales.data());
+      squares_from_uint8(n, q.data(), scales.data(), back.data());
+      int64_t wrong = 0;
+      for (size_t b = 0; b < scales.size(); ++b) {
+        float top = 0;
+        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) top = std::max(top, std::sqrt(x[i]));
+        const float s = std::max(top / 255.0f, 0x1p-126f), inverse = 1.0f / s;
+        wrong += scales[b] != s;
+        for (size_t i = b * 256; i < std::min(b * 256 + 256, x.size()); ++i) {
+          wrong += q[i] != rounded(std::sqrt(x[i]) * inverse, 256, i, x[i] > 0 ? 1 : 0, 255);
+          const float root = s * static_cast<float>(q[i]);
+          wrong += back[i] != root * root;
+          wrong += (x[i] > 0) != (back[i] > 0) && s > 1e-19f;
+        }
+      }
+      CHECK(wrong == 0);
+    }
+  });
+}
+
+TEST_CASE("rounding moments to 8 bits is unbiased") {
+  std::vector<float> x(256, 0.3f);
+  x[0] = 127.0f;
+  std::vector<double> sum(256, 0.0);
+  for (uint32_t step = 0; step < 2000; ++step) {
+    int8_t q[256];
+    float scale;
+    moments_to_int8(256, x.data(), {7, Purpose::kMoment, 1, step}, 0, q, &scale);
+    for (int i = 0; i < 256; ++i) sum[static_cast<size_t>(i)] += scale * static_cast<float>(q[i]);
+  }
+  double mean = 0;
+  for (size_t i = 1; i < 256; ++i) mean += sum[i] / 2000 / 255;
+  CHECK(std::fabs(mean - 0.3) < 5 * std::sqrt(0.3 * 0.7 / (2000.0 * 255)));
+  CHECK(sum[0] == 127.0 * 2000);
+}
+
+TEST_CASE("NaN and Inf in moments stay seen and change no other block") {
+  everywhere([] {
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf}) {
+      std::vector<float> x = numbers(768, true);
+      std::vector<int8_t> q(768), clean(768);
+      std::vector<float> scales(3), clean_scales(3), back(768);
+      moments_to_int8(768, x.data(), kDraws, 0, clean.data(), clean_scales.data());
+      x[300] = bad;
+      moments_to_int8(768, x.data(), kDraws, 0, q.data(), scales.data());
+      moments_from_int8(768, q.data(), scales.data(), back.data());
+      CHECK_FALSE(std::isfinite(back[300]));
+      CHECK(scales[0] == clean_scales[0]);
+      CHECK(scales[2] == clean_scales[2]);
+      CHECK(std::equal(q.begin(), q.begin() + 256, clean.begin()));
+      CHECK(std::equal(q.begin() + 512, q.end(), clean.begin() + 512));
+    }
+  });
+}
+
+TEST_CASE("stochastic bf16 is bits plus draw, cut, and keeps NaN and Inf") {
+  everywhere([] {
+    for (const int64_t n : kSizes) {
+      std::vector<float> x = numbers(n, false);
+      if (n > 10) {
+        x[3] = kInf;
+        x[4] = -kInf;
+        x[5] = std::bit_cast<float>(0x7F800001u);
+        x[6] = -0.0f;
+        x[7] = std::bit_cast<float>(0x7F7FFFFFu);
+      }
+      std::vector<uint16_t> y(x.size());
+      to_bf16(n, x.data(), kDraws, 1001, y.data());
+      int64_t wrong = 0;
+      for (size_t i = 0; i < x.size(); ++i) wrong += y[i] != bf16_from_float_stochastic(x[i], kDraws.bits16(1001 + i));
+      CHECK(wrong == 0);
+    }
+  });
+}
+
+TEST_CASE("bop moves the average and flips signs that it has outgrown") {
+  everywhere([] {
+    for (const int64_t n : kSizes) {
+      const std::vector<float> g = numbers(n, false);
+      std::vector<float> m(g.size()), w(g.size()), m0, w0;
+      for (size_t i = 0; i < m.size(); ++i) {
+        m[i] = static_cast<float>(static_cast<int>(i % 9) - 4) * 0.01f;
+        w[i] = i % 3 == 0 ? 1.0f : -1.0f;
+      }
+      m0 = m;
+      w0 = w;
+      BopArgs args;
+      args.n = n;
+      args.w = w.data();
+      args.m = m.data();
+      args.g = g.data();
+      args.gamma = 0.125f;
+      args.threshold = 0.02f;
+      bop_update(args);
+      int64_t wrong = 0;
+      for (size_t i = 0; i < m.size(); ++i) {
+        const float kept = 0.875f * m0[i], added = 0.125f * g[i], mean = kept + added;
+        const bool flip = std::fabs(mean) > 0.02f && (mean > 0) == (w0[i] > 0);
+        wrong += m[i] != mean;
+        wrong += w[i] != (flip ? -w0[i] : w0[i]);
+      }
+      CHECK(wrong == 0);
+    }
+  });
+}
