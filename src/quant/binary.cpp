@@ -1,10 +1,13 @@
 // binary, for bint1 = {-1, +1}: code = x >= 0 (so -0.0 is +1). Without alpha s = 1, not stored (BinaryNet: Courbariaux
 // et al. 2016, arXiv 1602.02830); with alpha s = mean abs x per block (XNOR-Net: Rastegari et al. 2016, arXiv
-// 1603.05279, eq. 6).
+// 1603.05279, eq. 6). With alpha_grad the gradient flows through alpha too (section 3.1 of the same): gx = g * (1/n +
+// alpha * d), n = elements of the block (the params' statistic, so that rows can be taken apart), d = slope of the
+// rule.
 #include <algorithm>
 
 #include "quant/blocks.h"
 #include "quant/checks.h"
+#include "quant/straight_through.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -13,22 +16,36 @@ class Binary final : public Quantizer {
  public:
   std::string_view name() const override { return "binary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec);
+    check_common(*this, spec, {.pow2 = spec.alpha});
     require(spec.dtype.kind() == DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind ",
             kind_name(spec.dtype.kind()), ", expected kind sign, such as bint1.");
   }
   CodeRange code_range(const QuantSpec&) const override { return {CodeRule::kSign, -1, 1}; }
+  bool constant_params(const QuantSpec& spec) const override { return !spec.alpha; }
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     QuantParams params;
     params.scheme = name();
     if (!spec.alpha) return params;
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const std::vector<float> sum = blocks.statistic(ReduceRule::kSumAbs);
-    params.granularity = spec.granularity;
-    params.scale = make_scales(spec, blocks, eps,
-                               [&](size_t j) { return std::max(sum[j] / blocks.size(static_cast<int64_t>(j)), eps); });
+    const std::vector<float> mean = blocks.mean_abs();
+    params = scale_params(spec, blocks, eps, [&](size_t j) { return std::max(mean[j], eps); });
+    if (spec.alpha_grad) params.statistic = state_tensor(blocks.sizes());
     return params;
+  }
+  bool own_backward(const QuantSpec& spec) const override { return spec.alpha_grad; }
+  void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
+                     const Tensor& g_x, std::span<const Tensor> g_learned) const override {
+    if (!spec.alpha_grad) return Quantizer::leaf_backward(spec, params, x, g_value, g_x, g_learned);
+    check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
+    if (x.numel() == 0) return;
+    const SteRule rule = spec.ste.value_or(default_ste());
+    const BlockMap blocks(params, x);
+    const float *from = x.as<float>(), *g = g_value.as<float>(), *n = blocks.statistic();
+    float* to = g_x.as<float>();
+    for_elements(x.rows(), x.cols(), blocks.map(), [&](int64_t e, int64_t j) {
+      to[e] = g[e] * (1.0f / n[j] + blocks.scale()[j] * sign_slope(rule, spec.ste_t, from[e]));
+    });
   }
 };
 

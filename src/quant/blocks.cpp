@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace bitgrad::detail {
 namespace {
@@ -57,10 +58,8 @@ float Blocks::size(int64_t block) const {
   return static_cast<float>(n);
 }
 
-std::vector<float> Blocks::statistic(ReduceRule rule) const {
-  std::vector<float> out(static_cast<size_t>(count_), 0.0f);
-  if (empty()) return out;
-  uint32_t flags = 0;
+void Blocks::reduce_to(ReduceRule rule, std::span<const float> center, uint32_t* flags, float* out) const {
+  if (empty()) return;
   ReduceArgs args;
   args.rule = rule;
   args.axis = axis_of(granularity_);
@@ -69,16 +68,44 @@ std::vector<float> Blocks::statistic(ReduceRule rule) const {
   args.group = granularity_.group;
   args.x = x_.as<float>();
   args.ldx = x_.stride() / static_cast<int64_t>(sizeof(float));
-  args.out = out.data();
-  args.flags = &flags;
+  args.center = center.empty() ? nullptr : center.data();
+  args.out = out;
+  args.flags = flags;
   const int64_t step = down_the_rows(granularity_) ? granularity_.group : args.rows;
   for (int64_t r = 0; r < x_.rows(); r += step) {
     args.rows = std::min(step, x_.rows() - r);
     reduce(args);
     args.x += step * args.ldx;
     args.out += args.cols;
+    if (args.center != nullptr) args.center += args.cols;
   }
+}
+
+std::vector<float> Blocks::statistic(ReduceRule rule, std::span<const float> center) const {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float of_nothing = rule == ReduceRule::kMin ? kInf : (rule == ReduceRule::kMax ? -kInf : 0.0f);
+  std::vector<float> out(static_cast<size_t>(count_), of_nothing);
+  uint32_t flags = 0;
+  reduce_to(rule, center, &flags, out.data());
   if (flags != 0) fail_with(ErrorCode::kNonFinite, scheme_, "x ", x_, " holds NaN or Inf: no scale fits it.");
+  return out;
+}
+
+std::vector<float> Blocks::sums() const {
+  std::vector<float> out(static_cast<size_t>(count_), 0.0f);
+  reduce_to(ReduceRule::kSum, {}, nullptr, out.data());
+  return out;
+}
+
+std::vector<float> Blocks::sizes() const {
+  std::vector<float> out(static_cast<size_t>(count_), 0.0f);
+  for (int64_t j = 0; j < count_ && !empty(); ++j) out[static_cast<size_t>(j)] = size(j);
+  return out;
+}
+
+std::vector<float> Blocks::mean_abs() const {
+  std::vector<float> out = statistic(ReduceRule::kSumAbs);
+  for (int64_t j = 0; j < count_ && !empty(); ++j) out[static_cast<size_t>(j)] /= size(j);
   return out;
 }
 
@@ -88,19 +115,27 @@ float ceil_pow2(float s) {
   return std::bit_cast<float>((bits + 0x007FFFFFu) & 0xFF800000u);
 }
 
-float finish_scale(const QuantSpec& spec, const Blocks& blocks, int64_t block, float scale) {
+float finish_scale(const QuantSpec& spec, std::string_view scheme, const std::string& what, int64_t block,
+                   float scale) {
   const float s = spec.pow2 ? ceil_pow2(scale) : scale;
   if (!std::isfinite(s))
-    fail_with(ErrorCode::kNonFinite, blocks.scheme(), "the numbers of x ", blocks.tensor(),
-              " are too large: the scale of block ", block, " is ", s, " in fp32.");
+    fail_with(ErrorCode::kNonFinite, scheme, what, " are too large: the scale of block ", block, " is ", s,
+              " in fp32.");
   return s;
 }
 
-float finish_offset(const Blocks& blocks, int64_t block, float offset) {
-  if (!std::isfinite(offset))
-    fail_with(ErrorCode::kNonFinite, blocks.scheme(), "the numbers of x ", blocks.tensor(),
-              " are too large: the offset of block ", block, " is ", offset, " in fp32.");
-  return offset;
+float finish_offset(std::string_view scheme, const std::string& what, int64_t block, float number,
+                    std::string_view name) {
+  if (!std::isfinite(number))
+    fail_with(ErrorCode::kNonFinite, scheme, what, " are too large: the ", name, " of block ", block, " is ", number,
+              " in fp32.");
+  return number;
+}
+
+std::shared_ptr<const Tensor> state_tensor(std::span<const float> numbers) {
+  const Tensor out = Tensor::empty({static_cast<int64_t>(numbers.size())}, dtypes::fp32, MemoryKind::kQuantState);
+  std::copy(numbers.begin(), numbers.end(), out.as<float>());
+  return std::make_shared<const Tensor>(out);
 }
 
 }  // namespace bitgrad::detail

@@ -2,6 +2,8 @@
 // section 2.
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,13 +24,23 @@ class Blocks {
   bool empty() const { return x_.numel() == 0; }
   // Elements of a block, a ragged one's true number, as the divisor of a mean.
   float size(int64_t block) const;
-  // One statistic per block; zeros when empty(). Throws Error(kNonFinite) when x holds NaN or Inf.
-  std::vector<float> statistic(ReduceRule rule) const;
+  // One statistic per block; of a block without elements 0 (kMin +Inf, kMax -Inf). center: one number per block, for
+  // the rules that read it. Throws Error(kNonFinite) when x holds NaN or Inf.
+  std::vector<float> statistic(ReduceRule rule, std::span<const float> center = {}) const;
+  // kSum of numbers that need not be finite.
+  std::vector<float> sums() const;
+  // size of every block.
+  std::vector<float> sizes() const;
+  // mean abs x of each block.
+  std::vector<float> mean_abs() const;
 
   std::string_view scheme() const { return scheme_; }
-  const Tensor& tensor() const { return x_; }
+  // "the numbers of x [2,3] fp32", for errors.
+  std::string what() const { return concat("the numbers of x ", x_); }
 
  private:
+  void reduce_to(ReduceRule rule, std::span<const float> center, uint32_t* flags, float* out) const;
+
   std::string_view scheme_;
   Granularity granularity_;
   Tensor x_;
@@ -38,11 +50,15 @@ class Blocks {
 // 2^ceil(log2 s) by the exponent bits, s > 0. Inf past 2^127.
 float ceil_pow2(float s);
 
-// One scale after the modifier pow2. Throws Error(kNonFinite) that names the block when the scale is not finite (hi -
-// lo = Inf and the like).
-float finish_scale(const QuantSpec& spec, const Blocks& blocks, int64_t block, float scale);
-// One real offset: the same check, no modifier.
-float finish_offset(const Blocks& blocks, int64_t block, float offset);
+// One scale after the modifier pow2. Throws Error(kNonFinite) that names `what` (whose numbers are too large) and the
+// block when the scale is not finite (hi - lo = Inf and the like).
+float finish_scale(const QuantSpec& spec, std::string_view scheme, const std::string& what, int64_t block, float scale);
+// One real offset, or other number `name` of a block: the same check, no modifier.
+float finish_offset(std::string_view scheme, const std::string& what, int64_t block, float number,
+                    std::string_view name = "offset");
+
+// [numbers] as fp32 quantizer state.
+std::shared_ptr<const Tensor> state_tensor(std::span<const float> numbers);
 
 // Scales [count] from scale_of(block), which applies eps itself; empty blocks get eps.
 template <typename ScaleOf>
@@ -50,8 +66,18 @@ std::shared_ptr<const Tensor> make_scales(const QuantSpec& spec, const Blocks& b
   const Tensor out = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
   float* s = out.as<float>();
   for (int64_t j = 0; j < blocks.count(); ++j)
-    s[j] = finish_scale(spec, blocks, j, blocks.empty() ? eps : scale_of(static_cast<size_t>(j)));
+    s[j] =
+        finish_scale(spec, blocks.scheme(), blocks.what(), j, blocks.empty() ? eps : scale_of(static_cast<size_t>(j)));
   return std::make_shared<const Tensor>(out);
+}
+// Params of a scheme with scales only.
+template <typename ScaleOf>
+QuantParams scale_params(const QuantSpec& spec, const Blocks& blocks, float eps, ScaleOf&& scale_of) {
+  QuantParams params;
+  params.scheme = blocks.scheme();
+  params.granularity = spec.granularity;
+  params.scale = make_scales(spec, blocks, eps, scale_of);
+  return params;
 }
 
 }  // namespace bitgrad::detail

@@ -17,14 +17,37 @@ void check_granularity(std::string_view scheme, const Granularity& g) {
 
 void check_rounding(std::string_view scheme, const QuantSpec& spec, CodeRule rule) {
   if (spec.rounding != Rounding::kStochastic) return;
-  const bool rounds = rule == CodeRule::kInverse || rule == CodeRule::kDivide || rule == CodeRule::kOffset;
-  require(rounds, scheme, "rounding of dtype ", spec.dtype,
+  require(rounds(rule), scheme, "rounding of dtype ", spec.dtype,
           ": got stochastic, expected nearest. Only schemes that round to integers can be stochastic.");
+}
+
+void check_rule(std::string_view scheme, const QuantSpec& spec, SteRule rule) {
+  if (rule != SteRule::kTanh) return;
+  require(
+      !spec.ste || spec.dtype.kind() == DTypeKind::kSign, scheme, "straight-through rule of dtype ", spec.dtype,
+      ": got tanh, expected another one. Rule tanh follows the sign: it is for dtypes of kind sign, such as bint1.");
+  for (const float t : {spec.ste_t, spec.ste_t_first, spec.ste_t_last})
+    require(std::isfinite(t) && t > 0.0f, scheme, "sharpness t of rule tanh: got ", t, ", expected a positive number.");
+}
+
+void check_options(std::string_view scheme, const QuantSpec& spec, const Options& legal) {
+  require(legal.pow2 || !spec.pow2, scheme, "pow2 with dtype ", spec.dtype, ": got true, expected false. ",
+          "The scheme's scale is learned, constant or a power of two already.");
+  require(legal.div || !spec.div, scheme, "div with dtype ", spec.dtype, ": got true, expected false. ",
+          "The scheme divides by no scale.");
+  if (spec.reduce_range) {
+    require(legal.reduce_range, scheme, "reduce_range with dtype ", spec.dtype,
+            ": got true, expected false. It is an option of schemes affine, symmetric, symmetric_no_clip and absmax.");
+    require(spec.dtype.bits() == 8, scheme, "dtype with reduce_range: got ", spec.dtype,
+            ", expected one of 8 bits, such as int8.");
+  }
+  require(scheme == "pact" || spec.first_clip == QuantSpec().first_clip, scheme,
+          "first_clip is an option of scheme pact: got ", spec.first_clip, '.');
 }
 
 }  // namespace
 
-void check_common(const Quantizer& quantizer, const QuantSpec& spec) {
+void check_common(const Quantizer& quantizer, const QuantSpec& spec, const Options& legal) {
   const std::string_view scheme = quantizer.name();
   require(spec.dtype.is_code(), scheme, "dtype: got ", spec.dtype,
           ", expected one of at most 8 bits, such as int8, ternary or bint1.");
@@ -34,10 +57,14 @@ void check_common(const Quantizer& quantizer, const QuantSpec& spec) {
             ", expected at least 2^-126 = ", kSmallestNormal, '.');
   require(!spec.alpha || scheme == "binary", scheme, "alpha is an option of scheme binary: got alpha with dtype ",
           spec.dtype, ". The scheme finds its own scale.");
+  require(!spec.alpha_grad || spec.alpha, scheme, "alpha_grad with dtype ", spec.dtype,
+          ": got true without alpha, expected scheme binary with alpha.");
+  check_options(scheme, spec, legal);
   require(scheme == "fixed" || (spec.scale == 1.0f && spec.offset == 0.0f), scheme,
           "scale and offset are constants of scheme fixed: got scale ", spec.scale, ", offset ", spec.offset,
           ". The scheme finds its own scale.");
   check_rounding(scheme, spec, quantizer.code_range(spec).rule);
+  check_rule(scheme, spec, spec.ste.value_or(quantizer.default_ste()));
 }
 
 void require_integer(std::string_view scheme, DType dtype) {
@@ -46,6 +73,18 @@ void require_integer(std::string_view scheme, DType dtype) {
           ": got kind sign, expected int or uint. Use scheme binary.");
   require(kind != DTypeKind::kCodebook, scheme, "dtype ", dtype,
           ": got kind codebook, expected int or uint. Use scheme codebook.");
+}
+
+void require_ternary(std::string_view scheme, DType dtype) {
+  const DTypeInfo& info = dtype.info();
+  require(info.kind == DTypeKind::kInt && info.qmin == -1 && info.qmax == 1, scheme, "dtype: got ", dtype,
+          ", expected ternary, or a dtype of kind int with codes -1, 0 and 1.");
+}
+
+void require_uint(std::string_view scheme, DType dtype) {
+  const DTypeInfo& info = dtype.info();
+  require(info.kind == DTypeKind::kUint && info.qmin == 0 && info.qmax > 0, scheme, "dtype: got ", dtype,
+          ", expected kind uint, such as int1, uint2 or uint8.");
 }
 
 void refuse_int1_weight(std::string_view scheme, DType dtype, bool weight) {

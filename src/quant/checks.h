@@ -7,11 +7,21 @@
 
 namespace bitgrad::detail {
 
-// A code dtype, a legal granularity, eps and rounding, and no option of another scheme (alpha: binary; scale, offset:
-// fixed).
-void check_common(const Quantizer& quantizer, const QuantSpec& spec);
+// Options that have a meaning for a scheme.
+struct Options {
+  bool pow2 = false;
+  bool div = false;  // the scheme divides x by a scale, or can
+  bool reduce_range = false;
+};
+// A code dtype, a legal granularity, eps, rounding and straight-through rule, and no option of another scheme (alpha,
+// alpha_grad: binary; scale, offset: fixed; first_clip: pact).
+void check_common(const Quantizer& quantizer, const QuantSpec& spec, const Options& legal);
 // Kind int or uint, else an error that names the scheme for the kind.
 void require_integer(std::string_view scheme, DType dtype);
+// Codes -1, 0, 1 of kind int.
+void require_ternary(std::string_view scheme, DType dtype);
+// Kind uint, codes from 0: the b-bit schemes of DoReFa-Net and PACT.
+void require_uint(std::string_view scheme, DType dtype);
 // As weights, int1 = {0, 1} with a zero at code 0 loses every weight or all negative ones.
 void refuse_int1_weight(std::string_view scheme, DType dtype, bool weight);
 // Quotient of the scheme: x * (1/s), or x / s with the modifier div.

@@ -19,7 +19,7 @@ class Codebook final : public Quantizer {
  public:
   std::string_view name() const override { return "codebook"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec);
+    check_common(*this, spec, {.pow2 = true});
     const DTypeInfo& info = spec.dtype.info();
     require(info.kind == DTypeKind::kCodebook, name(), "dtype ", spec.dtype, ": got kind ", kind_name(info.kind),
             ", expected kind codebook, such as nf4 or fp4_e2m1.");
@@ -32,8 +32,7 @@ class Codebook final : public Quantizer {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal), largest = largest_level(spec.dtype.info());
     const std::vector<float> a = blocks.statistic(ReduceRule::kAbsMax);
-    return {std::string(name()), spec.granularity,
-            make_scales(spec, blocks, eps, [&](size_t j) { return std::max(a[j] / largest, eps); }), nullptr, nullptr};
+    return scale_params(spec, blocks, eps, [&](size_t j) { return std::max(a[j] / largest, eps); });
   }
 };
 

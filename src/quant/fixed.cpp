@@ -18,7 +18,7 @@ class Fixed final : public Quantizer {
  public:
   std::string_view name() const override { return "fixed"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec);
+    check_common(*this, spec, {.pow2 = true, .div = spec.dtype.kind() != DTypeKind::kCodebook});
     require(spec.dtype.kind() != DTypeKind::kSign, name(), "dtype ", spec.dtype,
             ": got kind sign, expected int, uint or codebook. Use scheme binary.");
     require(std::isfinite(spec.scale) && spec.scale > 0.0f, name(), "scale: got ", spec.scale,
@@ -36,6 +36,7 @@ class Fixed final : public Quantizer {
     if (info.kind == DTypeKind::kCodebook) return {CodeRule::kCodebook, info.qmin, info.qmax};
     return {spec.offset == 0.0f ? CodeRule::kDivide : CodeRule::kOffset, info.qmin, info.qmax};
   }
+  bool constant_params(const QuantSpec&) const override { return true; }
   QuantParams fit(const QuantSpec& spec, const Tensor&) const override {
     const float s = spec.pow2 ? ceil_pow2(spec.scale) : spec.scale;
     QuantParams params;

@@ -1,13 +1,33 @@
 #include "quant/kernel_scales.h"
 
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+
 namespace bitgrad::detail {
 
 KernelScales::KernelScales(const CodeRange& range, const Tensor& codes_or_numbers)
     : map_(codes_or_numbers.scale_map()) {
-  if (!range.from_lowest) return;
-  ensure(map_.scale != nullptr && map_.offset != nullptr, "quantize", "scheme ", codes_or_numbers.quant()->scheme,
+  if (range.from_lowest) from_lowest(range, *codes_or_numbers.quant());
+  if (range.from_statistic) {
+    const QuantParams& params = *codes_or_numbers.quant();
+    require(params.statistic != nullptr, params.scheme, "the params of ", codes_or_numbers,
+            " lack the scheme's statistic. Fit them to numbers.");
+    map_.offset = params.statistic->as<float>();
+  }
+  if (range.rule == CodeRule::kTimes || range.rule == CodeRule::kTanh) {
+    const int64_t count = map_.scale == nullptr ? 1 : codes_or_numbers.quant()->scale->numel();
+    steps_ = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
+    std::fill_n(steps_.as<float>(), count, static_cast<float>(range.hi));
+    map_.scale = steps_.as<float>();
+    if (!range.from_statistic) map_.offset = nullptr;
+  }
+}
+
+void KernelScales::from_lowest(const CodeRange& range, const QuantParams& params) {
+  ensure(map_.scale != nullptr && map_.offset != nullptr, "quantize", "scheme ", params.scheme,
          " has a scale and an offset");
-  const int64_t count = codes_or_numbers.quant()->scale->numel();
+  const int64_t count = params.scale->numel();
   lowest_ = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
   zero_ = Tensor::empty({count}, dtypes::int32, MemoryKind::kWorkspace);
   for (int64_t j = 0; j < count; ++j) {

@@ -13,8 +13,10 @@ class KernelScales {
   const ScaleMap& map() const { return map_; }
 
  private:
+  void from_lowest(const CodeRange& range, const QuantParams& params);
+
   ScaleMap map_;
-  Tensor lowest_, zero_;
+  Tensor lowest_, zero_, steps_;
 };
 
 }  // namespace bitgrad::detail

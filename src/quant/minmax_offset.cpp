@@ -4,36 +4,31 @@
 // fit and of scales read from a file agree. A tensor without elements has s = eps, m = 0.
 #include <algorithm>
 
-#include "quant/blocks.h"
 #include "quant/checks.h"
+#include "quant/range.h"
 
 namespace bitgrad::detail {
 namespace {
 
-class MinmaxOffset final : public Quantizer {
+class MinmaxOffset final : public RangeQuantizer {
  public:
   std::string_view name() const override { return "minmax_offset"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec);
+    check_common(*this, spec, {.pow2 = true, .div = true});
     require_integer(name(), spec.dtype);
   }
   CodeRange code_range(const QuantSpec& spec) const override {
     return {CodeRule::kOffset, spec.dtype.info().qmin, spec.dtype.info().qmax, true};
   }
-  QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
-    const Blocks blocks(name(), spec.granularity, x);
-    const float eps = spec.eps.value_or(1e-6f);
-    const float qmin = static_cast<float>(spec.dtype.info().qmin), qmax = static_cast<float>(spec.dtype.info().qmax);
-    const std::vector<float> low = blocks.statistic(ReduceRule::kMin), high = blocks.statistic(ReduceRule::kMax);
-    const auto scale =
-        make_scales(spec, blocks, eps, [&](size_t j) { return std::max(high[j] - low[j], eps) / (qmax - qmin); });
-    const Tensor offset = Tensor::zeros({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
-    if (!blocks.empty()) {
-      for (int64_t j = 0; j < blocks.count(); ++j) {
-        offset.as<float>()[j] = finish_offset(blocks, j, low[static_cast<size_t>(j)] - scale->as<float>()[j] * qmin);
-      }
-    }
-    return {std::string(name()), spec.granularity, scale, nullptr, std::make_shared<const Tensor>(offset)};
+
+ private:
+  float default_eps() const override { return 1e-6f; }
+  float scale(const CodeLimits& limits, float low, float high, float eps) const override {
+    return std::max(high - low, eps) / static_cast<float>(limits.hi - limits.lo);
+  }
+  Shift shift() const override { return Shift::kOffset; }
+  float shift_of(const CodeLimits& limits, float low, float scale) const override {
+    return low - scale * static_cast<float>(limits.lo);
   }
 };
 

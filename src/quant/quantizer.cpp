@@ -31,9 +31,9 @@ const RandomStream* draws(const QuantSpec& spec, const QuantizeOptions& options)
   return options.sr;
 }
 
-// Codebooks have no clamp, so nothing is clipped there.
+// Codebooks have no clamp, so nothing is clipped there; standardized numbers have their own backward.
 bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
-  return ste_rule(spec) == SteRule::kClip && range.rule != CodeRule::kCodebook;
+  return ste_rule(spec) == SteRule::kClip && range.rule != CodeRule::kCodebook && range.rule != CodeRule::kAtLeast;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ constexpr Named<Rounding> kRoundings[] = {{Rounding::kNearest, "nearest"}, {Roun
 constexpr Named<SteRule> kRules[] = {{SteRule::kIdentity, "identity"},
                                      {SteRule::kClip, "clip"},
                                      {SteRule::kApproxSign, "approx_sign"},
+                                     {SteRule::kTanh, "tanh"},
                                      {SteRule::kNone, "none"}};
 
 template <typename T>

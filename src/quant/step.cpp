@@ -11,7 +11,7 @@ class Step final : public Quantizer {
  public:
   std::string_view name() const override { return "step"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec);
+    check_common(*this, spec, {.pow2 = true});
     const DTypeInfo& info = spec.dtype.info();
     require(info.kind == DTypeKind::kUint && info.qmin == 0 && info.qmax == 1, name(), "dtype: got ", spec.dtype,
             ", expected int1 = {0, 1}.");
@@ -23,7 +23,7 @@ class Step final : public Quantizer {
     const std::vector<float> sum = blocks.statistic(ReduceRule::kSumPositive),
                              count = blocks.statistic(ReduceRule::kCountPositive);
     const auto scale_of = [&](size_t j) { return count[j] > 0.0f ? std::max(sum[j] / count[j], eps) : eps; };
-    return {std::string(name()), spec.granularity, make_scales(spec, blocks, eps, scale_of), nullptr, nullptr};
+    return scale_params(spec, blocks, eps, scale_of);
   }
 };
 

@@ -1,17 +1,13 @@
 // The straight-through rules: docs/numerics.md section 3.
 //   identity: gx = g.  clip: gx = g where the code before its clamp lies in the range (binary, step: abs x <= 1), else
-//   0. approx_sign: gx = g * max(0, 2 - 2 abs x) (Bi-Real Net: Liu et al. 2018, arXiv 1808.00278, eq. 7).  none: gx =
-//   0.
+//   0. approx_sign: gx = g * max(0, 2 - 2 abs x) (Bi-Real Net: Liu et al. 2018, arXiv 1808.00278, eq. 7).  tanh: gx =
+//   g * (max(1, t) * (1 - tanh^2(t x))) (IR-Net: Qin et al. 2020, arXiv 1909.10788, eq. 11).  none: gx = 0.
 // binary with alpha: value = alpha * sign(x), so g is multiplied by alpha first.
 #include "quant/straight_through.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/quant/quantizer.h"
+#include "bitgrad/quant/rounding.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {
@@ -25,26 +21,23 @@ void require_gradient(std::string_view where, const Tensor& g, const Shape& shap
           ", expected ", shape, " fp32, dense.");
 }
 
-void approx_sign(const float* x, const float* g, int64_t n, float* gx) {
+// gx = g * slope(x) for the rules that read x.
+void times_slope(const QuantSpec& spec, SteRule rule, const float* x, const float* g, int64_t n, float* gx) {
   parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * std::max(0.0f, 2.0f - 2.0f * std::fabs(x[i]));
+    if (rule == SteRule::kApproxSign) {
+      for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * detail::approx_sign_slope(x[i]);
+    } else {
+      for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * detail::tanh_slope(spec.ste_t, x[i]);
+    }
   });
-}
-
-ScaleMap from_row(ScaleMap map, int64_t row) {
-  const int64_t at = row / map.row_group * map.row_step;
-  if (map.scale) map.scale += at;
-  if (map.zero) map.zero += at;
-  if (map.offset) map.offset += at;
-  return map;
 }
 
 // gx = g where the clip rule passes. The quantize kernel makes the mask, a few rows at a time; its codes are dropped.
 void clip(const QuantSpec& spec, const CodeRange& range, const ScaleMap& scales, const Tensor& x, const float* g,
           float* gx) {
   const int64_t cols = x.cols(), mask_words = (cols + 63) / 64, code_bytes = row_bytes_memory(spec.dtype, cols);
-  const int64_t row_bytes = code_bytes + mask_words * 8, unit = scales.row_group;
-  const int64_t step = std::min(x.rows(), std::max(int64_t{1}, kScratchBytes / (row_bytes * unit)) * unit);
+  const int64_t row_bytes = code_bytes + mask_words * 8;
+  const int64_t step = std::min(x.rows(), std::max(int64_t{1}, kScratchBytes / row_bytes));
   const Workspace scratch(step * row_bytes);
   QuantizeArgs args;
   args.cols = cols;
@@ -57,13 +50,13 @@ void clip(const QuantSpec& spec, const CodeRange& range, const ScaleMap& scales,
   args.lo = range.lo;
   args.hi = range.hi;
   args.ste = SteRule::kClip;
-  for (int64_t r = 0; r < x.rows(); r += step) {
-    args.rows = std::min(step, x.rows() - r);
-    args.x = x.as<float>() + r * cols;
-    args.scale = from_row(scales, r);
+  detail::for_row_pieces(x.rows(), scales.row_group, step, [&](int64_t begin, int64_t end) {
+    args.rows = end - begin;
+    args.x = x.as<float>() + begin * cols;
+    args.scale = detail::from_row(scales, begin);
     quantize(args);
-    apply_mask({args.rows, cols, g + r * cols, args.mask, 1.0f, gx + r * cols});
-  }
+    apply_mask({args.rows, cols, g + begin * cols, args.mask, 1.0f, gx + begin * cols});
+  });
 }
 
 }  // namespace
@@ -71,46 +64,77 @@ void clip(const QuantSpec& spec, const CodeRange& range, const ScaleMap& scales,
 namespace detail {
 
 void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out) {
-  const ScaleMap map = g.with_quant(std::make_shared<const QuantParams>(params)).scale_map();
+  const BlockMap blocks(params, g);
+  const ScaleMap& map = blocks.map();
   if (map.scale == nullptr) {
     if (out.data() != g.data()) out.copy_from(g);
     return;
   }
-  const int64_t cols = g.cols();
   const float* from = g.as<float>();
   float* to = out.as<float>();
   if (map.per_tensor()) return scale(g.numel(), from, *map.scale, to);
-  parallel_ranges(g.rows(), std::max(int64_t{1}, kGrain / std::max(int64_t{1}, cols)), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      for (int64_t c = 0; c < cols; ++c) to[r * cols + c] = from[r * cols + c] * map.scale[map.index(r, c)];
-  });
+  for_elements(g.rows(), g.cols(), map, [&](int64_t e, int64_t j) { to[e] = from[e] * map.scale[j]; });
+}
+
+void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantParams& params, const Tensor& x,
+                const Tensor& g_value, const Tensor& g_x, std::span<const Tensor> g_learned) {
+  const std::string_view where = quantizer.name();
+  require_gradient(where, x, x.shape(), "the master");
+  require_gradient(where, g_value, x.shape(), "the gradient of the value");
+  require_gradient(where, g_x, x.shape(), "the gradient of the master");
+  if (g_learned.empty()) return;
+  const std::vector<LearnedPart> parts = quantizer.learned(spec);
+  require(g_learned.size() == parts.size(), where, "gradients of learned parts: got ", g_learned.size(), ", expected ",
+          parts.size(), '.');
+  const int64_t blocks = scale_count(params.granularity, x.rows(), x.cols());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Tensor& g = g_learned[i];  // may be a run of the numbers of all rows
+    require(g.defined() && g.dtype() == dtypes::fp32 && g.shape() == Shape{blocks} && g.layout() == layouts::canonical,
+            where, "the gradient of the learned ", parts[i].name, ": got ", g, ", expected [", blocks, "] fp32.");
+  }
+}
+
+BlockMap::BlockMap(const QuantParams& params, const Tensor& x)
+    : scaled_(x.with_quant(std::make_shared<const QuantParams>(params))), map_(scaled_.scale_map()) {}
+
+const float* BlockMap::statistic() const {
+  const QuantParams& params = *scaled_.quant();
+  require(params.statistic != nullptr, params.scheme, "the params of ", scaled_,
+          " lack the scheme's statistic. Fit them to numbers.");
+  return params.statistic->as<float>();
+}
+
+ScaleMap from_row(ScaleMap map, int64_t row) {
+  const int64_t at = row / map.row_group * map.row_step;
+  if (map.scale) map.scale += at;
+  if (map.zero) map.zero += at;
+  if (map.offset) map.offset += at;
+  return map;
 }
 
 }  // namespace detail
 
-void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& master,
-                              const Tensor& g_value, const Tensor& g_master) const {
-  require_gradient(name(), master, master.shape(), "the master");
-  require_gradient(name(), g_value, master.shape(), "the gradient of the value");
-  require_gradient(name(), g_master, master.shape(), "the gradient of the master");
-  if (master.numel() == 0) return;
+void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
+                              const Tensor& g_x, std::span<const Tensor> g_learned) const {
+  detail::check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
+  if (x.numel() == 0) return;
   const SteRule rule = spec.ste.value_or(default_ste());
-  float* out = g_master.as<float>();
+  float* out = g_x.as<float>();
   if (rule == SteRule::kNone) {
-    std::fill(out, out + g_master.numel(), 0.0f);
+    std::fill(out, out + g_x.numel(), 0.0f);
     return;
   }
-  const Tensor& g = spec.alpha ? g_master : g_value;
-  if (spec.alpha) detail::times_scale(params, g_value, g_master);
+  const Tensor& g = spec.alpha ? g_x : g_value;
+  if (spec.alpha) detail::times_scale(params, g_value, g_x);
   const CodeRange range = code_range(spec);
-  if (rule == SteRule::kApproxSign) {
-    approx_sign(master.as<float>(), g.as<float>(), master.numel(), out);
+  if (rule == SteRule::kApproxSign || rule == SteRule::kTanh) {
+    times_slope(spec, rule, x.as<float>(), g.as<float>(), x.numel(), out);
   } else if (rule == SteRule::kClip && range.rule != CodeRule::kCodebook) {
-    const Tensor scaled = master.with_quant(std::make_shared<const QuantParams>(params));
+    const Tensor scaled = x.with_quant(std::make_shared<const QuantParams>(params));
     const detail::KernelScales scales(range, scaled);
-    clip(spec, range, scales.map(), master, g.as<float>(), out);
-  } else if (g.data() != g_master.data()) {
-    g_master.copy_from(g);
+    clip(spec, range, scales.map(), x, g.as<float>(), out);
+  } else if (g.data() != g_x.data()) {
+    g_x.copy_from(g);
   }
 }
 
@@ -121,9 +145,9 @@ Tensor straight_through(const QuantSpec& spec, const Tensor& g, const Tensor& ma
   if (rule == SteRule::kIdentity || (rule == SteRule::kClip && !mask.defined())) return g;
   const Tensor gx = Tensor::empty(g.shape(), dtypes::fp32);
   if (g.numel() == 0) return gx;
-  if (rule == SteRule::kApproxSign) {
-    require_gradient("straight_through", x_if_needed, g.shape(), "x of rule approx_sign");
-    approx_sign(x_if_needed.as<float>(), g.as<float>(), g.numel(), gx.as<float>());
+  if (rule == SteRule::kApproxSign || rule == SteRule::kTanh) {
+    require_gradient("straight_through", x_if_needed, g.shape(), concat("x of rule ", ste_name(rule)));
+    times_slope(spec, rule, x_if_needed.as<float>(), g.as<float>(), g.numel(), gx.as<float>());
     return gx;
   }
   require(mask.dtype() == dtypes::bint1 && mask.rows() == g.rows() && mask.cols() == g.cols() && mask.contiguous(),

@@ -1,12 +1,84 @@
-// Parts of the straight-through rule that the op quantize and leaf_backward share.
+// Parts of the straight-through rules that quantizers and the op quantize share. docs/numerics.md section 3.
 #pragma once
 
-#include "bitgrad/tensor/tensor.h"
+#include <algorithm>
+#include <cmath>
+
+#include "bitgrad/base/math.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad::detail {
 
 // out[r,c] = g[r,c] * scale of (r,c), of `params` without a zero point or offset; a copy where the scales are all 1.
 // fp32, dense; out may be g.
 void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out);
+
+// What leaf_backward asks of its tensors: x, g_value and g_x fp32, dense, of one shape; g_learned empty or one fp32
+// tensor of `blocks` numbers per learned part.
+void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantParams& params, const Tensor& x,
+                const Tensor& g_value, const Tensor& g_x, std::span<const Tensor> g_learned);
+
+// max(0, 2 - 2 abs x)
+inline float approx_sign_slope(float x) { return std::max(0.0f, 2.0f - 2.0f * std::fabs(x)); }
+// max(1, t) * (1 - tanh^2(t x)): k t of IR-Net with k = max(1/t, 1)
+inline float tanh_slope(float t, float x) {
+  const float y = math::tanh(t * x);
+  return std::max(1.0f, t) * (1.0f - y * y);
+}
+// The factor of a rule for codes of kind sign.
+inline float sign_slope(SteRule rule, float t, float x) {
+  if (rule == SteRule::kNone) return 0.0f;
+  if (rule == SteRule::kClip) return std::fabs(x) <= 1.0f ? 1.0f : 0.0f;
+  if (rule == SteRule::kApproxSign) return approx_sign_slope(x);
+  return rule == SteRule::kTanh ? tanh_slope(t, x) : 1.0f;
+}
+
+// The params of x's elements: scale and statistic of element (r,c) lie at map().index(r, c).
+class BlockMap {
+ public:
+  BlockMap(const QuantParams& params, const Tensor& x);
+  const ScaleMap& map() const { return map_; }
+  const float* scale() const { return map_.scale; }
+  const float* offset() const { return map_.offset; }
+  // Throws Error when the params have none.
+  const float* statistic() const;
+
+ private:
+  Tensor scaled_;
+  ScaleMap map_;
+};
+
+// Calls body(e, j) for every element e = r * cols + c of [rows, cols] and the index j of its params.
+template <typename Body>
+void for_elements(int64_t rows, int64_t cols, const ScaleMap& map, Body&& body) {
+  constexpr int64_t kGrain = 16384;  // elements of one piece of work
+  parallel_ranges(rows, std::max(int64_t{1}, kGrain / std::max(int64_t{1}, cols)), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t row = r / map.row_group * map.row_step, width = map.col_step == 0 ? cols : map.col_group;
+      if (width == 1) {
+        for (int64_t c = 0; c < cols; ++c) body(r * cols + c, row + c * map.col_step);
+        continue;
+      }
+      for (int64_t c = 0, j = row; c < cols; j += map.col_step)
+        for (const int64_t stop = std::min(cols, c + width); c < stop; ++c) body(r * cols + c, j);
+    }
+  });
+}
+
+// Calls body(begin, end) for pieces of at most `wanted` rows (at least one), in order. Pieces start at whole groups of
+// `unit` rows, or lie within one group.
+template <typename Body>
+void for_row_pieces(int64_t rows, int64_t unit, int64_t wanted, Body&& body) {
+  wanted = std::max(int64_t{1}, wanted);
+  for (int64_t r = 0; r < rows;) {
+    const int64_t end = wanted >= unit ? r + wanted / unit * unit : std::min(r + wanted, (r / unit + 1) * unit);
+    body(r, std::min(end, rows));
+    r = end;
+  }
+}
+
+// The map of a piece that starts at `row` (for_row_pieces).
+ScaleMap from_row(ScaleMap map, int64_t row);
 
 }  // namespace bitgrad::detail

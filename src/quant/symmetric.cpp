@@ -3,52 +3,37 @@
 // Both equal torchao 0.18, choose_qparams_affine with MappingType SYMMETRIC and SYMMETRIC_NO_CLIPPING_ERR, in fp32.
 #include <algorithm>
 
-#include "quant/blocks.h"
 #include "quant/checks.h"
+#include "quant/range.h"
 
 namespace bitgrad::detail {
 namespace {
 
-class Symmetric : public Quantizer {
+class Symmetric final : public RangeQuantizer {
  public:
   std::string_view name() const override { return "symmetric"; }
-  void check(const QuantSpec& spec, bool weight) const override {
-    check_common(*this, spec);
-    require_integer(name(), spec.dtype);
-    refuse_int1_weight(name(), spec.dtype, weight);
-  }
-  CodeRange code_range(const QuantSpec& spec) const override {
-    return {quotient_rule(spec), spec.dtype.info().qmin, spec.dtype.info().qmax};
-  }
-  QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
-    const Blocks blocks(name(), spec.granularity, x);
-    const float eps = spec.eps.value_or(kSmallestNormal);
-    const std::vector<float> low = blocks.statistic(ReduceRule::kMin), high = blocks.statistic(ReduceRule::kMax);
-    const auto scale_of = [&](size_t j) {
-      return std::max(scale(spec.dtype.info(), std::min(0.0f, low[j]), std::max(0.0f, high[j])), eps);
-    };
-    return {std::string(name()), spec.granularity, make_scales(spec, blocks, eps, scale_of), nullptr, nullptr};
-  }
 
  private:
-  virtual float scale(const DTypeInfo& info, float lo, float hi) const {
-    return std::max(-lo, hi) / (static_cast<float>(info.qmax - info.qmin) / 2.0f);
+  float scale(const CodeLimits& limits, float low, float high, float eps) const override {
+    const float lo = std::min(0.0f, low), hi = std::max(0.0f, high);
+    return std::max(std::max(-lo, hi) / (static_cast<float>(limits.hi - limits.lo) / 2.0f), eps);
   }
 };
 
-class SymmetricNoClip final : public Symmetric {
+class SymmetricNoClip final : public RangeQuantizer {
  public:
   std::string_view name() const override { return "symmetric_no_clip"; }
   void check(const QuantSpec& spec, bool weight) const override {
-    Symmetric::check(spec, weight);
+    RangeQuantizer::check(spec, weight);
     const DTypeInfo& info = spec.dtype.info();
     require(info.qmin < 0 && info.qmax > 0, name(), "dtype ", spec.dtype, ": got codes ", info.qmin, " to ", info.qmax,
             ", expected codes of both signs. Use scheme symmetric or affine.");
   }
 
  private:
-  float scale(const DTypeInfo& info, float lo, float hi) const override {
-    return std::max(lo / static_cast<float>(info.qmin), hi / static_cast<float>(info.qmax));
+  float scale(const CodeLimits& limits, float low, float high, float eps) const override {
+    const float lo = std::min(0.0f, low), hi = std::max(0.0f, high);
+    return std::max(std::max(lo / static_cast<float>(limits.lo), hi / static_cast<float>(limits.hi)), eps);
   }
 };
 

@@ -13,19 +13,16 @@ class Ternary final : public Quantizer {
  public:
   std::string_view name() const override { return "ternary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec);
-    const DTypeInfo& info = spec.dtype.info();
-    require(info.kind == DTypeKind::kInt && info.qmin == -1 && info.qmax == 1, name(), "dtype: got ", spec.dtype,
-            ", expected ternary, or a dtype of kind int with codes -1, 0 and 1.");
+    check_common(*this, spec, {.pow2 = true, .div = true});
+    require_ternary(name(), spec.dtype);
   }
   SteRule default_ste() const override { return SteRule::kIdentity; }
   CodeRange code_range(const QuantSpec&) const override { return {CodeRule::kDivide, -1, 1}; }
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(1e-5f);
-    const std::vector<float> sum = blocks.statistic(ReduceRule::kSumAbs);
-    const auto scale_of = [&](size_t j) { return std::max(sum[j] / blocks.size(static_cast<int64_t>(j)), eps); };
-    return {std::string(name()), spec.granularity, make_scales(spec, blocks, eps, scale_of), nullptr, nullptr};
+    const std::vector<float> mean = blocks.mean_abs();
+    return scale_params(spec, blocks, eps, [&](size_t j) { return std::max(mean[j], eps); });
   }
 };
 

@@ -37,7 +37,7 @@ int64_t scale_count(const Granularity& g, int64_t rows, int64_t cols) {
 
 int64_t QuantParams::bytes() const {
   int64_t total = 0;
-  for (const auto& t : {scale, zero, offset}) total += t ? t->bytes() : 0;
+  for (const auto& t : {scale, zero, offset, statistic}) total += t ? t->bytes() : 0;
   return total;
 }
 

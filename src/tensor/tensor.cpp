@@ -105,7 +105,7 @@ template uint8_t* Tensor::as<uint8_t>() const;
 Tensor Tensor::with_quant(std::shared_ptr<const QuantParams> quant) const {
   if (quant) {
     const int64_t count = scale_count(quant->granularity, rows(), cols());
-    for (const auto& part : {quant->scale, quant->zero, quant->offset})
+    for (const auto& part : {quant->scale, quant->zero, quant->offset, quant->statistic})
       require(!part || part->numel() == count, "Tensor::with_quant", "granularity ", quant->granularity, " of ", *this,
               " needs ", count, " scales, got ", part ? part->numel() : 0);
     require(!(quant->zero && quant->offset), "Tensor::with_quant", "a zero point and a real offset exclude each other");

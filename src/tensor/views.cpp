@@ -38,6 +38,7 @@ std::shared_ptr<const QuantParams> cut_params(const Tensor& t, bool along_rows, 
   QuantParams p = *t.quant();
   const int64_t rows = t.rows(), cols = t.cols();
   p.scale = cut_scales(p.scale, p.granularity, rows, cols, along_rows, begin, end);
+  p.statistic = cut_scales(p.statistic, p.granularity, rows, cols, along_rows, begin, end);
   p.zero = cut_scales(p.zero, p.granularity, rows, cols, along_rows, begin, end);
   p.offset = cut_scales(p.offset, p.granularity, rows, cols, along_rows, begin, end);
   return std::make_shared<const QuantParams>(std::move(p));
@@ -181,6 +182,7 @@ Tensor transpose(const Tensor& m, MemoryKind kind) {
       p.scale = turn(p.scale);
       p.zero = turn(p.zero);
       p.offset = turn(p.offset);
+      p.statistic = turn(p.statistic);
       p.granularity.axis = p.granularity.axis == 0 ? 1 : 0;
     }
   }

@@ -148,7 +148,9 @@ TEST_CASE("x that is no fp32 number is an error") {
 }
 
 TEST_CASE("NaN and Inf in x throw exit code 5 naming x, or raise the flag") {
-  for (const QuantSpec& base : test::all_specs())
+  std::vector<QuantSpec> specs = test::all_specs();
+  for (const QuantSpec& spec : test::special_specs()) specs.push_back(spec);
+  for (const QuantSpec& base : specs)
     for (const float bad : {kNan, kInf, -kInf}) {
       std::vector<float> numbers = test::numbers_for_test(3 * 70, 1, 4);
       numbers[141] = bad;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/math.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/quant/quantizer.h"
 
@@ -43,6 +44,7 @@ inline float lane_sum(const std::vector<float>& x) {
 struct BlockParams {
   float s = 1, m = 0;
   int32_t z = 0;
+  float statistic = 0;
 };
 
 inline float pow2_up(float s) {
@@ -50,15 +52,62 @@ inline float pow2_up(float s) {
   return std::frexp(s, &e) == 0.5f ? s : std::ldexp(1.0f, e);
 }
 
+// Schemes whose params do not follow from ranges, means and maxima of plain numbers alone. x is not empty.
+inline bool fit_special(const QuantSpec& spec, const std::vector<float>& x, BlockParams& p) {
+  const std::string& k = spec.scheme;
+  const float qmax = static_cast<float>(spec.dtype.info().qmax), n = static_cast<float>(x.size());
+  const float eps = spec.eps.value_or(std::ldexp(1.0f, -126));
+  std::vector<float> size, away, squares, above;
+  float least = 0, largest = 0, tanh_largest = 0, count = 0;
+  for (const float v : x) {
+    size.push_back(std::fabs(v));
+    least = std::min(least, v);
+    largest = std::max(largest, std::fabs(v));
+    tanh_largest = std::max(tanh_largest, std::fabs(math::tanh(v)));
+  }
+  const float mean_size = x.empty() ? 0.0f : lane_sum(size) / n, mean = x.empty() ? 0.0f : lane_sum(x) / n;
+  if (k == "ternary_threshold") {
+    p.statistic = 0.7f * mean_size;
+    for (const float v : size) above.push_back(v > p.statistic ? v : 0.0f), count += v > p.statistic ? 1.0f : 0.0f;
+    p.s = count > 0 ? std::max(lane_sum(above) / count, eps) : eps;
+  } else if (k == "dorefa_weight") {
+    p = {2.0f / qmax, -1.0f, 0, std::max(tanh_largest, eps)};
+  } else if (k == "dorefa_activation") {
+    p.s = 1.0f / qmax;
+  } else if (k == "dorefa_gradient") {
+    p.s = std::max((largest + largest) / qmax, eps);
+    p.m = 0.0f - largest;
+  } else if (k == "pact") {
+    p = {spec.first_clip / qmax, 0, 0, spec.first_clip};
+  } else if (k == "lsq" || k == "lsq_plus") {
+    p.s = std::max(2 * mean_size / std::sqrt(qmax), std::ldexp(1.0f, -20));
+    if (k == "lsq_plus" && spec.dtype.info().qmin == 0) p.m = least;
+  } else if (k == "standardized_binary") {
+    for (const float v : x) away.push_back(std::fabs(v - mean)), squares.push_back((v - mean) * (v - mean));
+    const float sd = n > 1 ? std::max(std::sqrt(lane_sum(squares) / (n - 1)), eps) : 1.0f;
+    const float unit = x.empty() ? eps : std::max(lane_sum(away) / n / sd, eps);
+    p.s = static_cast<float>(std::exp2(std::floor(std::log2(static_cast<double>(unit)) + 0.5)));
+    p.statistic = mean;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 inline BlockParams fit_block(const QuantSpec& spec, const std::vector<float>& x) {
   const DTypeInfo& d = spec.dtype.info();
-  const float qmin = static_cast<float>(d.qmin), qmax = static_cast<float>(d.qmax);
+  const float half = spec.reduce_range ? 2.0f : 1.0f;
+  const float qmin = static_cast<float>(d.qmin) / half, qmax = std::floor(static_cast<float>(d.qmax) / half);
   const float tiny = std::ldexp(1.0f, -126), n = static_cast<float>(x.size());
   const std::string& k = spec.scheme;
   const float eps = spec.eps.value_or(k == "ternary" ? 1e-5f : (k == "minmax_offset" ? 1e-6f : tiny));
   BlockParams p;
   if (k == "fixed") return {spec.pow2 ? pow2_up(spec.scale) : spec.scale, spec.offset, 0};
   if (k == "binary" && !spec.alpha) return p;
+  if (fit_special(spec, x, p)) {
+    if (spec.pow2) p.s = pow2_up(p.s);
+    return p;
+  }
   if (x.empty()) return {spec.pow2 ? pow2_up(eps) : eps, 0, 0};
   float lo = 0, hi = 0, a = 0, l = x[0], h = x[0];
   std::vector<float> size, positive;
@@ -102,6 +151,8 @@ inline CodePass code_of(const QuantSpec& spec, const BlockParams& p, float x, co
   const std::string& k = spec.scheme;
   if (k == "binary") return {x >= 0 ? 1.0 : -1.0, std::fabs(x) <= 1};
   if (k == "step") return {x > 0 ? 1.0 : 0.0, std::fabs(x) <= 1};
+  if (k == "standardized_binary") return {x >= p.statistic ? 1.0 : -1.0, true};
+  if (k == "ternary_threshold") return {std::fabs(x) > p.statistic ? (x > 0 ? 1.0 : -1.0) : 0.0, true};
   if (d.kind == DTypeKind::kCodebook) {
     const double u = x * (1.0f / p.s);
     double best = d.levels[0];
@@ -112,11 +163,17 @@ inline CodePass code_of(const QuantSpec& spec, const BlockParams& p, float x, co
     }
     return {best, true};
   }
-  double lo = static_cast<double>(d.qmin), hi = static_cast<double>(d.qmax);
+  const double half = spec.reduce_range ? 2.0 : 1.0;
+  double lo = static_cast<double>(d.qmin) / half, hi = std::floor(static_cast<double>(d.qmax) / half);
   if (k == "absmax") lo = std::max(lo, -hi);
   float u;
   double z = p.z;
-  if (k == "fixed") {
+  if (k == "dorefa_weight") {
+    const float ratio = math::tanh(x) / (p.statistic + p.statistic);
+    u = static_cast<float>(hi) * (ratio + 0.5f);
+  } else if (k == "dorefa_activation") {
+    u = static_cast<float>(hi) * x;
+  } else if (k == "fixed" || k == "dorefa_gradient" || k == "lsq" || k == "lsq_plus") {
     u = (x - p.m) / p.s;
   } else if (k == "minmax_offset") {
     const float l = p.m + p.s * static_cast<float>(d.qmin);
@@ -167,23 +224,39 @@ inline std::vector<float> numbers_for_test(int64_t n, float size, uint64_t seed)
   return x;
 }
 
-// Every (scheme, dtype) that the scheme accepts, with the scheme's options.
-inline std::vector<QuantSpec> all_specs() {
+inline bool accepts(const QuantSpec& spec) {
+  try {
+    find_quantizer(spec.scheme).check(spec, false);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+// Every (scheme, dtype) that the scheme accepts at granularity channel(0).
+inline std::vector<QuantSpec> specs_of(const std::vector<std::string_view>& names) {
   std::vector<QuantSpec> out;
-  for (const std::string_view name : {"fixed", "absmax", "symmetric", "symmetric_no_clip", "affine", "minmax_offset",
-                                      "step", "binary", "ternary", "codebook"})
+  for (const std::string_view name : names)
     for (const DType dtype : all_dtypes()) {
       QuantSpec spec;
       spec.dtype = dtype;
       spec.scheme = name;
-      try {
-        find_quantizer(name).check(spec, false);
-      } catch (const Error&) {
-        continue;
-      }
-      out.push_back(spec);
+      spec.granularity = Granularity::channel(0);
+      if (accepts(spec)) out.push_back(spec);
     }
   return out;
+}
+// Schemes whose backward is the rule of section 3 alone.
+inline std::vector<QuantSpec> all_specs() {
+  std::vector<QuantSpec> out = specs_of({"fixed", "absmax", "symmetric", "symmetric_no_clip", "affine", "minmax_offset",
+                                         "step", "binary", "ternary", "codebook"});
+  for (QuantSpec& spec : out) spec.granularity = Granularity::tensor();
+  return out;
+}
+// The others.
+inline std::vector<QuantSpec> special_specs() {
+  return specs_of({"ternary_threshold", "dorefa_weight", "dorefa_activation", "dorefa_gradient", "pact", "lsq",
+                   "lsq_plus", "standardized_binary"});
 }
 
 }  // namespace bitgrad::test

@@ -14,10 +14,16 @@ TEST_CASE("stochastic codes follow the draw of their element, for every integer 
   const Shape shape{5, 70};
   const std::vector<float> x = test::numbers_for_test(shape.numel(), 2, 9);
   int tried = 0;
-  for (QuantSpec spec : test::all_specs()) {
+  std::vector<QuantSpec> specs = test::all_specs();
+  for (QuantSpec& spec : specs) spec.granularity = Granularity::groups(32);
+  for (QuantSpec spec : test::special_specs())
+    for (const Granularity& g : {Granularity::tensor(), Granularity::channel(1), Granularity::groups(32)}) {
+      spec.granularity = g;
+      specs.push_back(spec);
+    }
+  for (QuantSpec spec : specs) {
     spec.rounding = Rounding::kStochastic;
-    spec.granularity = Granularity::groups(32);
-    if (!test::error_of([&] { find_quantizer(spec.scheme).check(spec, false); }).empty()) continue;
+    if (!test::accepts(spec)) continue;
     ++tried;
     Tensor mask;
     QuantizeOptions options;
@@ -39,7 +45,7 @@ TEST_CASE("stochastic codes follow the draw of their element, for every integer 
     INFO(spec.scheme << ' ' << spec.dtype);
     CHECK(wrong == 0);
   }
-  CHECK(tried > 60);
+  CHECK(tried > 180);
 }
 
 TEST_CASE("the mean of stochastic codes is the number, and codes at the ends stay inside") {
@@ -77,6 +83,35 @@ TEST_CASE("the mean of stochastic codes is the number, and codes at the ends sta
     CHECK(code == -2);
 }
 
+TEST_CASE("gradients by dorefa_gradient have the right mean, and lie within a step") {
+  const RandomStream stream{3, Purpose::kGradient, 5, 3};
+  QuantSpec spec;
+  spec.scheme = "dorefa_gradient";
+  spec.rounding = Rounding::kStochastic;
+  spec.granularity = Granularity::token();
+  QuantizeOptions options;
+  options.sr = &stream;
+  const int64_t n = 20000;
+  for (const DType dtype : {dtypes::int1, dtypes::uint2, dtypes::uint4, dtypes::uint8}) {
+    spec.dtype = dtype;
+    std::vector<float> x(static_cast<size_t>(2 * n), 0.0f);
+    for (int64_t i = 0; i < n; ++i) x[static_cast<size_t>(i)] = i == 0 ? -3.0f : 0.4f;
+    const std::vector<double> values = quantize_dynamic(spec, test::tensor_of({2, n}, x), options).values();
+    const double s = 6.0 / static_cast<double>(dtype.info().qmax);
+    double sum = 0;
+    int far = 0;
+    for (int64_t i = 1; i < n; ++i) {
+      sum += values[static_cast<size_t>(i)];
+      far += std::fabs(values[static_cast<size_t>(i)] - 0.4) > s;
+      far += values[static_cast<size_t>(n + i)] != 0.0;  // the block of zeros
+    }
+    INFO(dtype);
+    CHECK(far == 0);
+    // Five deviations of a mean of draws that differ by s, and the bias of 2^-16 steps.
+    CHECK(std::fabs(sum / static_cast<double>(n - 1) - 0.4) <= s * (2.5 / std::sqrt(static_cast<double>(n)) + 0x1p-16));
+  }
+}
+
 TEST_CASE("stochastic rounding without a stream, or of signs, is an error") {
   const Tensor x = test::tensor_of({2}, {1, -2});
   QuantSpec spec;
@@ -101,11 +136,12 @@ TEST_CASE("names of rounding and of straight-through rules go both ways") {
   for (const std::string_view name : rounding_names()) CHECK(rounding_name(parse_rounding(name)) == name);
   for (const std::string_view name : ste_names()) CHECK(ste_name(parse_ste(name)) == name);
   CHECK(rounding_names() == std::vector<std::string_view>{"nearest", "stochastic"});
-  CHECK(ste_names() == std::vector<std::string_view>{"identity", "clip", "approx_sign", "none"});
+  CHECK(ste_names() == std::vector<std::string_view>{"identity", "clip", "approx_sign", "tanh", "none"});
   CHECK(test::error_of([] { parse_rounding("up"); }) ==
         "[parse_rounding] unknown rounding: got \"up\", expected one of nearest, stochastic.");
   CHECK(test::error_of([] { parse_ste("Clip"); }) ==
-        "[parse_ste] unknown straight-through rule: got \"Clip\", expected one of identity, clip, approx_sign, none.");
+        "[parse_ste] unknown straight-through rule: got \"Clip\", expected one of identity, clip, approx_sign, tanh, "
+        "none.");
 }
 
 }  // namespace

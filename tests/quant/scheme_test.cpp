@@ -36,12 +36,16 @@ std::string difference(const QuantSpec& spec, const Shape& shape, const std::vec
   if (t.dtype() != spec.dtype || !(t.shape() == shape) || !t.quant() || t.quant()->scheme != spec.scheme)
     return "wrong head";
   const QuantParams& params = *t.quant();
-  const bool constant = spec.scheme == "fixed" || (spec.scheme == "binary" && !spec.alpha);
+  const bool constant =
+      spec.scheme == "fixed" || spec.scheme == "dorefa_activation" || (spec.scheme == "binary" && !spec.alpha);
   for (size_t j = 0; j < blocks.size(); ++j) {
     const size_t at = constant ? 0 : j;
     const float s = params.scale ? params.scale->as<float>()[at] : 1.0f,
                 m = params.offset ? params.offset->as<float>()[at] : 0.0f;
     const int32_t z = params.zero ? params.zero->as<int32_t>()[at] : 0;
+    const float statistic = params.statistic ? params.statistic->as<float>()[at] : 0.0f;
+    if (statistic != blocks[j].statistic)
+      return concat("block ", j, ": got statistic ", statistic, ", expected ", blocks[j].statistic);
     if (s != blocks[j].s || m != blocks[j].m || z != blocks[j].z)
       return concat("block ", j, ": got s ", s, " m ", m, " z ", z, ", expected ", blocks[j].s, ' ', blocks[j].m, ' ',
                     blocks[j].z);
@@ -65,9 +69,19 @@ std::string difference(const QuantSpec& spec, const Shape& shape, const std::vec
   return "";
 }
 
-std::vector<std::vector<float>> cases(int64_t n) {
+// What sums of the scheme's blocks may hold.
+float largest_size(const QuantSpec& spec, int64_t n) {
+  if (spec.scheme == "standardized_binary") return n == 1 ? 1e38f : 1e15f;
+  if (spec.pow2) return 1e30f;
+  for (const char* scheme : {"step", "binary", "ternary", "ternary_threshold", "lsq", "lsq_plus"})
+    if (spec.scheme == scheme && n > 1) return 1e30f;
+  return 1e38f;
+}
+
+std::vector<std::vector<float>> cases(const QuantSpec& spec, int64_t n) {
   std::vector<std::vector<float>> all;
-  for (const float size : {1.0f, 3.0f, 1e30f, 1e-30f, 1e-40f}) all.push_back(test::numbers_for_test(n, size, 3));
+  for (const float size : {1.0f, 3.0f, largest_size(spec, n), 1e-30f, 1e-40f})
+    all.push_back(test::numbers_for_test(n, size, 3));
   all.push_back(std::vector<float>(static_cast<size_t>(n), 0.0f));
   std::vector<float> signs = all[0], positive = all[1];
   for (size_t i = 0; i < signs.size(); ++i) {
@@ -85,7 +99,8 @@ void check_all(const QuantSpec& base, const std::vector<Shape>& shapes) {
     for (const Granularity& g : granularities()) {
       QuantSpec spec = base;
       spec.granularity = g;
-      for (const std::vector<float>& x : cases(shape.numel())) {
+      if (!test::accepts(spec)) continue;
+      for (const std::vector<float>& x : cases(spec, shape.numel())) {
         const std::string found = difference(spec, shape, x);
         if (!found.empty()) FAIL_CHECK(describe(spec, shape) << ": " << found);
       }
@@ -96,6 +111,44 @@ TEST_CASE("every scheme makes the scales, codes, masks and values of its formula
   const std::vector<QuantSpec> specs = test::all_specs();
   CHECK(specs.size() > 80);
   for (const QuantSpec& spec : specs) check_all(spec, {{1, 1}, {3, 67}});
+  const std::vector<QuantSpec> special = test::special_specs();
+  CHECK(special.size() > 60);
+  for (const QuantSpec& spec : special) check_all(spec, {{1, 1}, {3, 67}});
+}
+
+TEST_CASE("the table tests meet every granularity that a scheme takes") {
+  for (const QuantSpec& base : test::special_specs()) {
+    size_t met = 0;
+    for (const Granularity& g : granularities()) {
+      QuantSpec spec = base;
+      spec.granularity = g;
+      met += test::accepts(spec);
+    }
+    const bool learned = !find_quantizer(base.scheme).learned(base).empty();
+    INFO(base.scheme);
+    CHECK(met == (learned ? 3u : (base.scheme == "standardized_binary" ? 6u : granularities().size())));
+  }
+}
+
+TEST_CASE("8-bit codes with reduce_range are those of 7 bits in their own place") {
+  for (const char* scheme : {"affine", "symmetric", "symmetric_no_clip", "absmax"})
+    for (const DType dtype : {dtypes::int8, dtypes::uint8}) {
+      QuantSpec spec;
+      spec.scheme = scheme;
+      spec.dtype = dtype;
+      spec.reduce_range = true;
+      if (!test::accepts(spec)) continue;
+      check_all(spec, {{1, 1}, {3, 67}});
+      const CodeLimits limits = code_limits(spec);
+      CHECK(limits.lo == (dtype == dtypes::int8 ? -64 : 0));
+      CHECK(limits.hi == (dtype == dtypes::int8 ? 63 : 127));
+      spec.granularity = Granularity::token();
+      for (const double q :
+           quantize_dynamic(spec, test::tensor_of({3, 67}, test::numbers_for_test(201, 9, 4))).numbers()) {
+        CHECK(q >= static_cast<double>(limits.lo));
+        CHECK(q <= static_cast<double>(limits.hi));
+      }
+    }
 }
 
 TEST_CASE("large and empty shapes keep to the formulas") {
@@ -113,6 +166,9 @@ TEST_CASE("large and empty shapes keep to the formulas") {
   spec.scheme = "binary";
   spec.alpha = true;
   check_all(spec, {{2, 1100}, {1100, 3}, {0, 4}, {3, 0}});
+  for (const QuantSpec& special : test::special_specs())
+    if (special.dtype == dtypes::uint2 || special.dtype == dtypes::ternary || special.dtype == dtypes::bint1)
+      check_all(special, {{2, 1100}, {0, 4}, {3, 0}, {7}, {2, 3, 5}, {}});
 }
 
 TEST_CASE("the modifiers pow2 and div, alpha, eps and constants keep to the formulas") {
@@ -121,10 +177,10 @@ TEST_CASE("the modifiers pow2 and div, alpha, eps and constants keep to the form
     QuantSpec spec = base;
     spec.pow2 = true;
     spec.alpha = spec.scheme == "binary";
-    check_all(spec, {{2, 67}});
+    if (test::accepts(spec)) check_all(spec, {{2, 67}});
     spec = base;
     spec.div = true;
-    check_all(spec, {{2, 67}});
+    if (test::accepts(spec)) check_all(spec, {{2, 67}});
     spec = base;
     spec.eps = 0.25f;
     check_all(spec, {{2, 67}});

@@ -26,7 +26,7 @@ std::shared_ptr<const Tensor> ints(const Numbers& n) {
 Tensor quantized(const Tensor& codes, const Granularity& g, std::shared_ptr<const Tensor> scale,
                  std::shared_ptr<const Tensor> zero = nullptr, std::shared_ptr<const Tensor> offset = nullptr) {
   return codes.with_quant(std::make_shared<const QuantParams>(
-      QuantParams{"affine", g, std::move(scale), std::move(zero), std::move(offset)}));
+      QuantParams{"affine", g, std::move(scale), std::move(zero), std::move(offset), nullptr}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -20,8 +21,17 @@ namespace bitgrad {
 struct CodeRange {
   CodeRule rule;
   int64_t lo, hi;
-  bool from_lowest =
-      false;  // minmax_offset: the kernel counts from l = m + s * lo (two roundings) and adds lo, as a zero point
+  // minmax_offset: the kernel counts from l = m + s * lo (two roundings) and adds lo, as a zero point
+  bool from_lowest = false;
+  // The kernel's offset is QuantParams::statistic (ternary_threshold, dorefa_weight, standardized_binary).
+  bool from_statistic = false;
+};
+
+// A learned part of a scheme: one number per block (LSQ's step, LSQ+'s offset, PACT's clip). A parameter of its own in
+// training, of shape [count of blocks].
+struct LearnedPart {
+  std::string_view name;       // "step", "offset", "clip": the end of the parameter's path
+  std::optional<float> floor;  // kept at or above this after each update
 };
 
 class Quantizer {
@@ -33,12 +43,36 @@ class Quantizer {
   virtual void check(const QuantSpec& spec, bool weight) const = 0;
   virtual SteRule default_ste() const { return SteRule::kClip; }
   virtual CodeRange code_range(const QuantSpec& spec) const = 0;
+  // Whether fit gives the same for every x (fixed; binary without alpha).
+  virtual bool constant_params(const QuantSpec&) const { return false; }
   // Scales for x (fp32, canonical, dense). x must be finite (the caller looks at flags or finite()).
   virtual QuantParams fit(const QuantSpec& spec, const Tensor& x) const = 0;
-  // Gradient of the master from the gradient of the value (both fp32, same shape; may be one tensor). Applies the
-  // straight-through rule to the master that the codes came from. params: the scales of the last requantization.
-  virtual void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& master,
-                             const Tensor& g_value, const Tensor& g_master) const;
+  // Gradient of the master (or of the activations) x from the gradient of the value (both fp32, same shape; may be one
+  // tensor). Applies the straight-through rule to the x that the codes came from. params: the scales that made them.
+  // g_learned: one fp32 tensor [blocks] per learned part, to which the sums over the elements of x are added, without
+  // the divisor learned_divisor; empty: not wanted.
+  virtual void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
+                             const Tensor& g_x, std::span<const Tensor> g_learned = {}) const;
+
+  // Whether leaf_backward is more than the rule of section 3 on x, so that no mask of bits replaces it: the exact
+  // derivatives of dorefa_weight and standardized_binary, alpha_grad, learned parts. A backward that knows codes only
+  // by such a scheme keeps x and calls leaf_backward.
+  virtual bool own_backward(const QuantSpec& spec) const { return !learned(spec).empty(); }
+
+  // Whether scales follow from the range [low, high] of each block alone (affine, symmetric, absmax, minmax_offset):
+  // what observers need. fit_range makes them; it throws Error for the other schemes. low > high: a block without
+  // elements.
+  virtual bool from_range() const { return false; }
+  virtual QuantParams fit_range(const QuantSpec& spec, std::span<const float> low, std::span<const float> high) const;
+
+  // Parts of the scheme that train (empty: none). A scheme with learned parts has params from them, not from x; its fit
+  // gives params from first_learned.
+  virtual std::vector<LearnedPart> learned(const QuantSpec&) const { return {}; }
+  // First values, from x (LSQ: 2 mean abs x / sqrt(Qp)): one tensor [blocks] per part.
+  virtual std::vector<Tensor> first_learned(const QuantSpec& spec, const Tensor& x) const;
+  virtual QuantParams params_of(const QuantSpec& spec, std::span<const Tensor> learned) const;
+  // What the sums of leaf_backward are divided by, n elements sharing one learned number (LSQ: sqrt(n * Qp)).
+  virtual float learned_divisor(const QuantSpec&, int64_t) const { return 1.0f; }
 };
 
 // Built-in and registered quantizers by name. find_quantizer throws Error that lists the names and the nearest.
@@ -65,7 +99,8 @@ Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOp
 // Values of a quantized tensor as fp32 (a full copy; for users and tests, never in a training step).
 Tensor dequantize_tensor(const Tensor& x, MemoryKind kind = MemoryKind::kActivation);
 
-// gx = gradient through a quantizer of activations: mask, or ApproxSign on x. g and the result fp32.
+// gx = gradient through a quantizer of activations: mask, or the rules approx_sign and tanh on x. g and the result
+// fp32. For schemes without own_backward.
 Tensor straight_through(const QuantSpec& spec, const Tensor& g, const Tensor& mask, const Tensor& x_if_needed);
 // The rule that holds for a spec: its own, or the scheme's default.
 SteRule ste_rule(const QuantSpec& spec);

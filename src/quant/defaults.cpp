@@ -1,0 +1,21 @@
+// What a quantizer without ranges and without learned parts answers.
+#include "bitgrad/base/error.h"
+#include "bitgrad/quant/quantizer.h"
+
+namespace bitgrad {
+
+QuantParams Quantizer::fit_range(const QuantSpec&, std::span<const float>, std::span<const float>) const {
+  fail(name(),
+       "its scales do not follow from a range alone. Use scheme affine, symmetric, symmetric_no_clip, absmax or "
+       "minmax_offset where an observer gives the range.");
+}
+
+std::vector<Tensor> Quantizer::first_learned(const QuantSpec&, const Tensor&) const {
+  fail(name(), "the scheme has no learned parts. Use scheme lsq, lsq_plus or pact.");
+}
+
+QuantParams Quantizer::params_of(const QuantSpec&, std::span<const Tensor>) const {
+  fail(name(), "the scheme has no learned parts. Use scheme lsq, lsq_plus or pact.");
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,35 @@
+// dorefa_activation, for kind uint of b bits: s = 1 / (2^b - 1), one for the whole tensor; code = clamp(rint((2^b - 1)
+// * x), 0, 2^b - 1), which is rint((2^b - 1) * clamp(x, 0, 1)). DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 11.
+// Rule clip is that of docs/numerics.md section 3: the code before its clamp decides, so numbers that round to 0 or 2^b
+// - 1 from outside [0, 1] pass too.
+#include "quant/blocks.h"
+#include "quant/checks.h"
+
+namespace bitgrad::detail {
+namespace {
+
+class DorefaActivation final : public Quantizer {
+ public:
+  std::string_view name() const override { return "dorefa_activation"; }
+  void check(const QuantSpec& spec, bool weight) const override {
+    check_common(*this, spec, {});
+    require_uint(name(), spec.dtype);
+    require(!weight, name(), "dtype of weights: got ", spec.dtype,
+            ", where weights below 0 would become 0. Use scheme dorefa_weight.");
+  }
+  CodeRange code_range(const QuantSpec& spec) const override { return {CodeRule::kTimes, 0, spec.dtype.info().qmax}; }
+  bool constant_params(const QuantSpec&) const override { return true; }
+  QuantParams fit(const QuantSpec& spec, const Tensor&) const override {
+    const float s = 1.0f / static_cast<float>(spec.dtype.info().qmax);
+    QuantParams params;
+    params.scheme = name();
+    params.scale = state_tensor({&s, 1});
+    return params;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Quantizer> make_DorefaActivation() { return std::make_unique<DorefaActivation>(); }
+
+}  // namespace bitgrad::detail

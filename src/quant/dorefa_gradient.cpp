@@ -1,0 +1,36 @@
+// dorefa_gradient, for kind uint of b bits: s = max(2a / (2^b - 1), eps), m = -a, a = max abs x of the block (per
+// token: of a sample); code = clamp(rint((x - m) / s), 0, 2^b - 1). A block of zeros has s = eps, m = 0, values 0.
+// DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 12, whose noise is stochastic rounding; nearest is legal too, but
+// 0 then gets a value of +-s/2, as no code has the value 0.
+#include <algorithm>
+
+#include "quant/blocks.h"
+#include "quant/checks.h"
+
+namespace bitgrad::detail {
+namespace {
+
+class DorefaGradient final : public Quantizer {
+ public:
+  std::string_view name() const override { return "dorefa_gradient"; }
+  void check(const QuantSpec& spec, bool) const override {
+    check_common(*this, spec, {.pow2 = true, .div = true});
+    require_uint(name(), spec.dtype);
+  }
+  CodeRange code_range(const QuantSpec& spec) const override { return {CodeRule::kOffset, 0, spec.dtype.info().qmax}; }
+  QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
+    const Blocks blocks(name(), spec.granularity, x);
+    const float eps = spec.eps.value_or(kSmallestNormal), qmax = static_cast<float>(spec.dtype.info().qmax);
+    std::vector<float> a = blocks.statistic(ReduceRule::kAbsMax);
+    QuantParams params = scale_params(spec, blocks, eps, [&](size_t j) { return std::max(2.0f * a[j] / qmax, eps); });
+    for (float& m : a) m = 0.0f - m;
+    params.offset = state_tensor(a);
+    return params;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Quantizer> make_DorefaGradient() { return std::make_unique<DorefaGradient>(); }
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,61 @@
+// dorefa_weight, for kind uint of b bits: s = 2 / (2^b - 1), m = -1; code = rint((2^b - 1) * (tanh x / (2M) + 1/2)), M
+// = max abs tanh x of the block, the params' statistic, at least eps (2^-126). So a block of zeros has codes rint((2^b
+// - 1) / 2), one of the two whose values lie nearest to 0. M is taken as tanh(max abs x). DoReFa-Net: Zhou et al. 2016,
+// arXiv 1606.06160, eqs. 8 and 9. The gradient passes through tanh and the division, M a constant: gx = g * ((1 -
+// tanh^2 x) / M).
+#include <algorithm>
+
+#include "bitgrad/quant/rounding.h"
+#include "quant/blocks.h"
+#include "quant/checks.h"
+#include "quant/straight_through.h"
+
+namespace bitgrad::detail {
+namespace {
+
+class DorefaWeight final : public Quantizer {
+ public:
+  std::string_view name() const override { return "dorefa_weight"; }
+  void check(const QuantSpec& spec, bool) const override {
+    check_common(*this, spec, {});
+    require_uint(name(), spec.dtype);
+    const SteRule rule = spec.ste.value_or(default_ste());
+    require(rule == SteRule::kIdentity || rule == SteRule::kNone, name(), "straight-through rule: got ", ste_name(rule),
+            ", expected identity or none. The scheme has its own derivative, and codes that are never clamped.");
+  }
+  SteRule default_ste() const override { return SteRule::kIdentity; }
+  CodeRange code_range(const QuantSpec& spec) const override {
+    return {CodeRule::kTanh, 0, spec.dtype.info().qmax, false, true};
+  }
+  QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
+    const Blocks blocks(name(), spec.granularity, x);
+    const float eps = spec.eps.value_or(kSmallestNormal);
+    std::vector<float> largest = blocks.statistic(ReduceRule::kAbsMax);
+    for (float& m : largest) m = std::max(math::tanh(m), eps);
+    const float s = 2.0f / static_cast<float>(spec.dtype.info().qmax);
+    QuantParams params = scale_params(spec, blocks, s, [&](size_t) { return s; });
+    params.offset = state_tensor(std::vector<float>(largest.size(), -1.0f));
+    params.statistic = state_tensor(largest);
+    return params;
+  }
+  bool own_backward(const QuantSpec&) const override { return true; }
+  void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
+                     const Tensor& g_x, std::span<const Tensor> g_learned) const override {
+    if (spec.ste == SteRule::kNone) return Quantizer::leaf_backward(spec, params, x, g_value, g_x, g_learned);
+    check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
+    if (x.numel() == 0) return;
+    const BlockMap blocks(params, x);
+    const float *from = x.as<float>(), *g = g_value.as<float>(), *largest = blocks.statistic();
+    float* to = g_x.as<float>();
+    for_elements(x.rows(), x.cols(), blocks.map(), [&](int64_t e, int64_t j) {
+      const float y = math::tanh(from[e]);
+      to[e] = g[e] * ((1.0f - y * y) / largest[j]);
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Quantizer> make_DorefaWeight() { return std::make_unique<DorefaWeight>(); }
+
+}  // namespace bitgrad::detail

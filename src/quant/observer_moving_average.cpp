@@ -1,0 +1,32 @@
+// moving_average: r = momentum * r + (1 - momentum) * new for low and high of each block, each operation rounded once
+// in fp32; the first batch sets (Jacob et al. 2018, arXiv 1712.05877, section 3.1).
+#include "quant/observer_base.h"
+
+namespace bitgrad::detail {
+namespace {
+
+class MovingAverage final : public ObserverBase {
+ public:
+  MovingAverage(const ObserverSpec& observer, const QuantSpec& spec, int64_t features)
+      : ObserverBase("moving_average", spec, features, true), momentum_(observer.momentum) {}
+
+ private:
+  void take(const Tensor&, std::span<const float> new_low, std::span<const float> new_high) override {
+    if (!ready()) return widen(new_low, new_high);
+    const float rest = 1.0f - momentum_;
+    for (size_t j = 0; j < new_low.size(); ++j) {
+      low()[j] = momentum_ * low()[j] + rest * new_low[j];
+      high()[j] = momentum_ * high()[j] + rest * new_high[j];
+    }
+  }
+  float momentum_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_MovingAverageObserver(const ObserverSpec& observer, const QuantSpec& spec,
+                                                     int64_t features) {
+  return std::make_unique<MovingAverage>(observer, spec, features);
+}
+
+}  // namespace bitgrad::detail

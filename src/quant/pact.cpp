@@ -1,0 +1,61 @@
+// pact, for kind uint of b bits: clip alpha learned, s = alpha / (2^b - 1); code = clamp(rint(x * (1/s)), 0, 2^b - 1),
+// which is rint(clamp(x, 0, alpha) * (1/s)). The params' statistic is alpha.
+// PACT: Choi et al. 2018, arXiv 1805.06085, eqs. 1 to 3: dalpha = sum of g where x >= alpha. alpha starts at first_clip
+// and is kept at or above 2^-20. gx by the rule clip of docs/numerics.md section 3: the code before its clamp decides.
+#include <cmath>
+
+#include "quant/blocks.h"
+#include "quant/learned.h"
+
+namespace bitgrad::detail {
+namespace {
+
+class Pact final : public LearnedQuantizer {
+ public:
+  std::string_view name() const override { return "pact"; }
+  void check(const QuantSpec& spec, bool weight) const override {
+    check_learned(spec, {.div = true});
+    require_uint(name(), spec.dtype);
+    require(!weight, name(), "dtype of weights: got ", spec.dtype,
+            ", where weights below 0 would become 0. Use scheme lsq or dorefa_weight.");
+    require(std::isfinite(spec.first_clip) && spec.first_clip >= kLearnedFloor, name(), "first_clip: got ",
+            spec.first_clip, ", expected at least 2^-20 = ", kLearnedFloor, '.');
+  }
+  CodeRange code_range(const QuantSpec& spec) const override {
+    return {quotient_rule(spec), 0, spec.dtype.info().qmax};
+  }
+  std::vector<LearnedPart> learned(const QuantSpec&) const override { return {{"clip", kLearnedFloor}}; }
+  std::vector<Tensor> first_learned(const QuantSpec& spec, const Tensor& x) const override {
+    const Blocks blocks(name(), spec.granularity, x);
+    return {learned_tensor(std::vector<float>(static_cast<size_t>(blocks.count()), spec.first_clip))};
+  }
+  QuantParams params_of(const QuantSpec& spec, std::span<const Tensor> learned) const override {
+    require_parts(spec, learned);
+    std::vector<float> clip(learned[0].as<float>(), learned[0].as<float>() + learned[0].numel());
+    for (float& alpha : clip) alpha = std::max(alpha, kLearnedFloor);
+    QuantParams params;
+    params.scheme = name();
+    params.granularity = spec.granularity;
+    params.statistic = state_tensor(clip);
+    for (float& alpha : clip) alpha = alpha / static_cast<float>(spec.dtype.info().qmax);
+    params.scale = state_tensor(clip);
+    return params;
+  }
+  void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
+                     const Tensor& g_x, std::span<const Tensor> g_learned) const override {
+    check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
+    if (!g_learned.empty() && x.numel() > 0) {
+      const BlockMap blocks(params, x);
+      const float *from = x.as<float>(), *g = g_value.as<float>(), *alpha = blocks.statistic();
+      add_sums(params, x, blocks.map(), g_learned[0],
+               [&](int64_t e, int64_t j) { return from[e] >= alpha[j] ? g[e] : 0.0f; });
+    }
+    Quantizer::leaf_backward(spec, params, x, g_value, g_x);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Quantizer> make_Pact() { return std::make_unique<Pact>(); }
+
+}  // namespace bitgrad::detail
