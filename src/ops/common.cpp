@@ -1,7 +1,11 @@
 #include "ops/common.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/reduce.h"
 
 namespace bitgrad {
 
@@ -20,6 +24,68 @@ void require_float(std::string_view op, std::string_view what, const Tensor& x) 
 
 void require_same(std::string_view op, const Tensor& a, const Tensor& b) {
   require(a.shape() == b.shape() && a.dtype() == b.dtype(), op, "operands differ: got ", a, " and ", b);
+}
+
+bool is_integer(DType dtype) {
+  const DTypeKind kind = dtype.kind();
+  return kind == DTypeKind::kInt || kind == DTypeKind::kUint || kind == DTypeKind::kSign;
+}
+
+double magnitude(DType dtype) {
+  const DTypeInfo& info = dtype.info();
+  return std::max(std::fabs(static_cast<double>(info.qmin)), std::fabs(static_cast<double>(info.qmax)));
+}
+
+GemmOperand gemm_operand(const Tensor& t, bool k_major) {
+  GemmOperand o;
+  o.data = t.data();
+  o.dtype = t.dtype();
+  o.layout = t.layout();
+  o.stride = t.stride();
+  o.k_major = k_major;
+  o.scale = t.scale_map();
+  return o;
+}
+
+void gemm_into(GemmArgs& args, GradSlot& slot) {
+  const GradTarget target = slot.target();
+  args.c = target.out.data();
+  args.c_dtype = target.out.dtype();
+  args.ldc = target.out.cols();
+  args.accumulate = target.accumulate;
+  args.sr = target.sr;
+  gemm(args);
+  slot.commit();
+}
+
+Tensor column_sums(const Tensor& g) {
+  Tensor out = Tensor::zeros({g.cols()}, g.dtype());
+  if (g.dtype() == dtypes::fp64) {
+    for (int64_t r = 0; r < g.rows(); ++r)
+      for (int64_t c = 0; c < g.cols(); ++c) out.as<double>()[c] += g.as<double>()[r * g.cols() + c];
+    return out;
+  }
+  ReduceArgs args;
+  args.axis = ReduceAxis::kColumns;
+  args.rows = g.rows();
+  args.cols = g.cols();
+  args.x = g.as<float>();
+  args.ldx = g.cols();
+  args.out = out.as<float>();
+  reduce(args);
+  return out;
+}
+
+Tensor masked(const Tensor& g, const Tensor& mask) {
+  Tensor out = Tensor::empty(g.shape(), dtypes::fp32);
+  MaskArgs args;
+  args.rows = g.rows();
+  args.cols = g.cols();
+  args.g = g.as<float>();
+  args.mask = static_cast<const uint64_t*>(mask.data());
+  args.gx = out.as<float>();
+  if (g.numel() > 0) apply_mask(args);
+  return out;
 }
 
 }  // namespace bitgrad

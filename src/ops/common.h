@@ -1,8 +1,11 @@
-// Shared by ops: checks, and gradients widened for computing.
+// Shared by ops: checks, gradients widened for computing, masks and sums.
 #pragma once
 
+#include <atomic>
 #include <string_view>
 
+#include "bitgrad/autograd/tape.h"
+#include "bitgrad/kernels/gemm.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
@@ -12,5 +15,25 @@ Tensor wide(const Tensor& gradient);
 // fp32 or fp64, canonical, dense, without scales; else Error.
 void require_float(std::string_view op, std::string_view what, const Tensor& x);
 void require_same(std::string_view op, const Tensor& a, const Tensor& b);
+
+// Kinds int, uint and sign: codes, int32 and int64.
+bool is_integer(DType dtype);
+// Largest absolute number of an integer dtype, as a double.
+double magnitude(DType dtype);
+
+// A tensor as an operand of family gemm, with its scales. k_major: stored [k, free].
+GemmOperand gemm_operand(const Tensor& t, bool k_major);
+// The product goes straight to where the gradient lives.
+void gemm_into(GemmArgs& args, GradSlot& slot);
+
+// Sums of the columns of g[n,o], fp32 or fp64.
+Tensor column_sums(const Tensor& g);
+// out = g (fp32, dense) where the bit is set, else 0. mask: bint1 of g's rows and columns.
+Tensor masked(const Tensor& g, const Tensor& mask);
+
+// ORs a bit into a flag word that threads share; nothing to do without one.
+inline void raise_flag(uint32_t* flag, uint32_t bit) {
+  if (flag != nullptr) std::atomic_ref<uint32_t>(*flag).fetch_or(bit, std::memory_order_relaxed);
+}
 
 }  // namespace bitgrad

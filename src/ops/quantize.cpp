@@ -1,6 +1,6 @@
-// Codes of activations: y = codes of x by a scheme whose scales are found from x. Backward: the scheme's
-// straight-through rule. One pass of the kernel makes codes and mask; kept are the mask (rule clip), x (approx_sign) or
-// nothing.
+// Codes of activations: y = codes of x by a scheme whose scales are found from x, or given. Backward: the scheme's
+// straight-through rule, or its own backward. One pass of the kernel makes codes and mask; kept are the mask (rule
+// clip), x (approx_sign, tanh, schemes with a backward of their own) or nothing.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "quant/straight_through.h"
@@ -13,7 +13,8 @@ struct Quantize {
   struct Saved {
     QuantSpec spec;
     Tensor mask, x;
-    std::shared_ptr<const QuantParams> alpha;  // binary with alpha only
+    std::shared_ptr<const QuantParams> params;  // binary with alpha, and schemes with a backward of their own
+    bool own = false;
   };
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const QuantSpec& spec, const QuantizeOpOptions& options) {
@@ -27,24 +28,33 @@ struct Quantize {
     how.sr = options.sr;
     how.first_element = options.first_element;
     how.flags = options.flag;
+    const bool own = find_quantizer(spec.scheme).own_backward(spec);
     Tensor mask;
-    if (will_backward() && rule == SteRule::kClip) how.mask = &mask;
-    Tensor y = quantize_dynamic(spec, x, how);
+    if (will_backward() && rule == SteRule::kClip && !own) how.mask = &mask;
+    Tensor y = options.params ? quantize_tensor(spec, x, options.params, how) : quantize_dynamic(spec, x, how);
     if (!will_backward()) return y;
     s.spec = spec;
     s.spec.ste = rule;
+    s.own = own;
     s.mask = keep(mask);
-    if (rule == SteRule::kApproxSign) s.x = keep(x.contiguous() ? x : x.clone(MemoryKind::kActivation));
-    if (spec.alpha) s.alpha = y.quant();
+    if (own || rule == SteRule::kApproxSign || rule == SteRule::kTanh)
+      s.x = keep(x.contiguous() ? x : x.clone(MemoryKind::kActivation));
+    if (own || spec.alpha) s.params = y.quant();
     return y;
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    if (!g[0].wanted() || s.spec.ste == SteRule::kNone) return;
+    if (!g[0].wanted()) return;
     Tensor gv = wide(gy[0]);
-    if (s.alpha && s.alpha->scale) {
+    if (s.own) {
+      const Tensor gx = Tensor::empty(gv.shape(), dtypes::fp32);
+      find_quantizer(s.spec.scheme).leaf_backward(s.spec, *s.params, s.x, gv, gx);
+      return g[0].set_rounded(gx);
+    }
+    if (s.spec.ste == SteRule::kNone) return;
+    if (s.params && s.params->scale) {
       const Tensor scaled = Tensor::empty(gv.shape(), dtypes::fp32);
-      detail::times_scale(*s.alpha, gv, scaled);
+      detail::times_scale(*s.params, gv, scaled);
       gv = scaled;
     }
     g[0].set_rounded(straight_through(s.spec, gv, s.mask, s.x));

@@ -111,6 +111,57 @@ TEST_CASE("the clip mask of stochastic codes is that of the very codes") {
   CHECK(kept < 1200);
 }
 
+TEST_CASE("given scales are used instead of those of x, for the codes and for the mask") {
+  const Tensor x = test::tensor_of({2, 70}, test::numbers_for_test(140, 2, 8));
+  QuantSpec spec;
+  spec.dtype = dtypes::int4;
+  QuantParams narrow;
+  narrow.scheme = "symmetric";
+  narrow.scale = std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, 0.125));  // codes -8 .. 7: -1 .. 0.875
+  QuantizeOpOptions options;
+  options.params = std::make_shared<const QuantParams>(narrow);
+  const Result got = run(x, spec, std::vector<float>(140, 1), dtypes::fp32, dtypes::fp32, options);
+  int wrong = 0, clipped = 0;
+  const std::vector<double> codes = got.codes.numbers();
+  for (int64_t i = 0; i < 140; ++i) {
+    const float u = std::nearbyint(x.as<float>()[i] * 8);
+    wrong += codes[static_cast<size_t>(i)] != static_cast<double>(std::clamp(u, -8.0f, 7.0f));
+    const bool passes = u >= -8 && u <= 7;
+    wrong += got.gradient.as<float>()[i] != (passes ? 1.0f : 0.0f);
+    clipped += !passes;
+  }
+  CHECK(wrong == 0);
+  CHECK(clipped > 20);
+  CHECK(got.codes.quant().get() == options.params.get());
+}
+
+TEST_CASE("alpha_grad sends the gradient through XNOR-Net's scale of each token too") {
+  const Tensor x = test::tensor_of({5, 33}, test::numbers_for_test(165, 1.6f, 8));
+  const std::vector<float> g = test::numbers_for_test(165, 3, 9);
+  QuantSpec spec;
+  spec.scheme = "binary";
+  spec.dtype = dtypes::bint1;
+  spec.granularity = Granularity::token();
+  spec.alpha = spec.alpha_grad = true;
+  for (const auto& rule : {SteRule::kClip, SteRule::kApproxSign}) {
+    spec.ste = rule;
+    const Result got = run(x, spec, g, dtypes::fp32, dtypes::fp32);
+    int wrong = 0;
+    for (int64_t r = 0; r < 5; ++r) {
+      double sum = 0;
+      for (int64_t c = 0; c < 33; ++c) sum += std::fabs(static_cast<double>(x.as<float>()[r * 33 + c]));
+      for (int64_t c = 0; c < 33; ++c) {
+        const int64_t i = r * 33 + c;
+        const double a = std::fabs(static_cast<double>(x.as<float>()[i]));
+        const double d = rule == SteRule::kClip ? (a <= 1 ? 1 : 0) : std::max(0.0, 2 - 2 * a);
+        const double want = static_cast<double>(g[static_cast<size_t>(i)]) * (1.0 / 33 + sum / 33 * d);
+        wrong += std::fabs(static_cast<double>(got.gradient.as<float>()[i]) - want) > 1e-5;
+      }
+    }
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("quantize keeps one bit an element for clip, x for approx_sign, nothing for identity and off the tape") {
   const auto saved = [] { return memory_now()[MemoryKind::kSaved]; };
   const Tensor x = test::tensor_of({8, 128}, test::numbers_for_test(1024, 2, 8));
@@ -188,7 +239,7 @@ TEST_CASE("dequantize gives values and passes the gradient as it is, for every s
         CHECK(sink.grad().dtype() == x_edge);
         CHECK(sink.grad().numbers() == seed.numbers());
       }
-  CHECK(contains(error_of([&] { dequantize(x); }), "[dequantize] dtype of x: got [3,33] fp32, expected codes"));
+  CHECK(contains(error_of([&] { dequantize(x); }), "[dequantize] x: got [3,33] fp32, expected codes"));
 }
 
 TEST_CASE("a chain quantize, dequantize is the rule of quantize") {

@@ -17,6 +17,70 @@ namespace bitgrad {
 // *value*.
 Var linear(const Var& x, const Var& w, const Var& bias = {});
 
+// In what a product of a backward (or forward) is taken. docs/numerics.md section 5.
+enum class ProductMode : uint8_t {
+  kFp32,  // fp32 times codes expanded on the fly
+  kBf16,  // the float operand rounded to bf16 (nearest even) first, after folding; sums in fp32
+  kInt8,  // the float operand quantized to int8 (absmax, one scale per row that is not contracted), an integer product
+};
+std::string_view mode_name(ProductMode mode);  // "fp32", "bf16", "int8"
+
+struct LinearModes {
+  ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
+  // int8: gradients are rounded by these draws (purpose kGradient, id of the layer's path, step = global microbatch;
+  // element = row-major index in gy, plus g times the elements of gy for group g of gx; gW's in a second stream with
+  // purpose kGradientWeight, which linear makes of this one); nullptr: to nearest. Copied when linear is called.
+  const RandomStream* sr = nullptr;
+  bool gx_per_group = false;  // int8 gx with weights per group along a row, groups of at least 64: one product a group
+};
+// As linear, with the products of the backward taken in these modes. int8 needs the other operand in codes of an
+// integer kind or sign without real offsets: gx needs w per tensor, channel or token (or groups of at least 64 along a
+// row, on request), gW needs x per tensor, channel or token, and takes any granularity of w; both take integer zero
+// points. A line of gy that holds a NaN or Inf gives NaN. Throws Error that says what to use instead, before any work,
+// and only for operands whose gradient is wanted.
+Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes);
+// The float simulation: both operands are dequantized to fp32 and multiplied (and kept) as floats. For comparisons.
+Var linear_fake(const Var& x, const Var& w, const Var& bias = {});
+
+// Linear layer whose input range is found at run time. x [n,i] fp32; w [o,i] packed codes (scales per tensor, channel
+// or group, integer zero or real offset), or fp32; bias [o] fp32 or undefined; y [n,o] fp32.
+struct DynamicLinearOptions {
+  // Of x, used by forward int8. Default: int8 affine per token, rule identity. With another forward gw cannot be int8,
+  // unless w wants no gradient.
+  QuantSpec activation;
+  ProductMode forward = ProductMode::kInt8, gx = ProductMode::kInt8, gw = ProductMode::kInt8;
+  const RandomStream* activation_sr = nullptr;  // when `activation` rounds stochastically
+  const RandomStream* gradient_sr = nullptr;    // as LinearModes::sr
+  bool gx_per_group = false;
+  DynamicLinearOptions();
+};
+Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias = {},
+                             const DynamicLinearOptions& options = {});
+
+// Products and sums of bare integers (no scales on an operand: an Error), computed exactly and written as `dtype`:
+// int32, int64, an int or uint dtype of at most 8 bits (saturated; `flag` gets kFlagSaturated), or fp32 (rounded once).
+// Operands: any int, uint or sign dtype, int32, int64; any shape, empty too. Backward: the op's own rule on the
+// numbers, in the dtype that the edge asks for.
+//   matmul: a [m,k], b [k,n];  linear: a [m,k], b [n,k];  mul, add: equal shapes.
+enum class IntegerOp : uint8_t { matmul, linear, mul, add };
+inline constexpr uint32_t kFlagSaturated = 2u;
+Var out_dtype(IntegerOp op, DType dtype, const Var& a, const Var& b, uint32_t* flag = nullptr);
+
+// Integer layers: what stays in integers from the first quantize to the last dequantize.
+// y [n,o] int32 with scale sx * sw: x [n,i] and w [o,i] of integer codes, x per tensor or token (no zero), w per tensor
+// or channel (0), no zero; not both per token and per channel, as int32 has no scale for each element. bias [o] fp32 is
+// rounded to int32 with that scale: rint(bias / (sx * sw)), x per tensor only. Sums that could leave int32 (K limits of
+// docs/numerics.md section 4) are an Error; sum and bias together are clamped. Backward: as linear in fp32 mode.
+Var integer_linear(const Var& x, const Var& w, const Var& bias = {});
+// max(q, 0) of int32 with a scale. Backward: passes where q > 0.
+Var integer_relu(const Var& x);
+// int32 with scale s_in (per tensor, token or channel) -> codes q = clamp(rint(float(acc) * M) + z), M = fp32(s_in /
+// s_out). `out`: params of the result, per tensor or token, integer zero or none. Backward (of the value): passes where
+// the code before its clamp lies in the range of `dtype`.
+Var requantize(const Var& x, DType dtype, std::shared_ptr<const QuantParams> out);
+// The shift form: q = clamp((acc + 2^(k-1) - 1 + ((acc>>k)&1)) >> k), 1 <= k <= 31, the scale times 2^k.
+Var requantize_shift(const Var& x, DType dtype, int k);
+
 // Codes of x[n,f] (fp32) by the scheme, scales found from x. Backward: the scheme's straight-through rule, one bit an
 // element. `sr`: needed for stochastic rounding. `flag` (optional) gets non-finite bits; without it a non-finite x
 // throws.
@@ -24,9 +88,19 @@ struct QuantizeOpOptions {
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;
   uint32_t* flag = nullptr;
+  std::shared_ptr<const QuantParams> params;  // scales to use (an observer's) instead of those found from x
 };
 Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& options = {});
-// Values of a quantized x as fp32. Backward: the gradient passes as it is (it is taken with respect to the value).
+// Codes of x by a scheme with learned parts (LSQ, LSQ+, PACT): learned[i] are fp32 [blocks]. Their gradients are the
+// sums of numerics.md section 3, divided by learned_divisor(n), n = elements that share a number without the batch
+// axis.
+Var quantize_learned(const Var& x, const QuantSpec& spec, const std::vector<Var>& learned,
+                     const QuantizeOpOptions& options = {});
+// y = x; the gradient that passes is quantized by `spec` (DoReFa's gradients: scheme dorefa_gradient, stochastic) and
+// dequantized. `sr` draws: purpose kGradient.
+Var quantize_gradient(const Var& x, const QuantSpec& spec, const RandomStream& sr);
+// Values of a quantized x as fp32; of int32 float(q) * s. Backward: the gradient passes as it is (it is taken with
+// respect to the value).
 Var dequantize(const Var& x);
 
 // Dropout with probability p of dropping. Numbers: y = x * keep / (1-p). Codes: dropped elements get the code of value

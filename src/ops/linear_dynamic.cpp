@@ -1,0 +1,71 @@
+// Linear layer whose input range is found at run time: x is quantized (int8), rounded (bf16) or taken as it is (fp32),
+// then linear. docs/numerics.md section 5. Gradients pass the rounding of x as they are (rule identity); those of the
+// products are taken in modes of their own.
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/ops/ops.h"
+#include "ops/common.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kName = "quantized_linear_dynamic";
+
+// y = x in bf16, to nearest even. gx = gy.
+struct RoundBf16 {
+  static constexpr std::string_view kName = "quantized_linear_dynamic";
+  struct Saved {};
+  static Tensor forward(Saved&, std::span<const Tensor> in) {
+    Tensor y = Tensor::empty(in[0].shape(), dtypes::bf16);
+    to_bf16(y.numel(), in[0].as<float>(), y.as<uint16_t>());
+    return y;
+  }
+  static void backward(Saved&, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (g[0].wanted()) g[0].set_rounded(gy[0].dtype() == g[0].dtype() ? gy[0] : wide(gy[0]));
+  }
+};
+
+Var as_fp32(const Var& x, const DynamicLinearOptions&) { return x; }
+Var as_bf16(const Var& x, const DynamicLinearOptions&) { return apply<RoundBf16>({x}); }
+Var as_int8(const Var& x, const DynamicLinearOptions& options) {
+  QuantizeOpOptions how;
+  how.sr = options.activation_sr;
+  return quantize(x, options.activation, how);
+}
+
+struct Forward {
+  ProductMode mode;
+  Var (*operand)(const Var& x, const DynamicLinearOptions& options);
+};
+constexpr Forward kForwards[] = {
+    {ProductMode::kFp32, as_fp32}, {ProductMode::kBf16, as_bf16}, {ProductMode::kInt8, as_int8}};
+
+}  // namespace
+
+DynamicLinearOptions::DynamicLinearOptions() {
+  activation.dtype = dtypes::int8;
+  activation.scheme = "affine";
+  activation.granularity = Granularity::token();
+  activation.ste = SteRule::kIdentity;
+}
+
+Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias, const DynamicLinearOptions& options) {
+  require(x.defined() && w.defined(), kName, "x and w must be defined: got x ", x.value(), ", w ", w.value());
+  require(x.dtype() == dtypes::fp32 && !x.value().quant() && x.shape().rank() == 2 && x.value().contiguous(), kName,
+          "x: got ", x.value().describe(), ", expected an fp32 matrix [n, features]. For codes use `linear`.");
+  require(w.dtype() != dtypes::fp64, kName, "w: got ", w.value(), ", expected codes, fp32 or bf16");
+  require(w.shape().rank() == 2 && w.value().cols() == x.value().cols(), kName, "x has ", x.value().cols(),
+          " features, w expects ", w.value().cols(), " (x ", x.value(), ", w ", w.value(), ")");
+  require(options.forward == ProductMode::kInt8 || options.gw != ProductMode::kInt8 || !w.tracked(), kName,
+          "gw int8 multiplies the codes of x, but forward is ", mode_name(options.forward),
+          ", which makes none. Set forward to int8, or gw to bf16 or fp32.");
+  LinearModes modes;
+  modes.gx = options.gx;
+  modes.gw = options.gw;
+  modes.sr = options.gradient_sr;
+  modes.gx_per_group = options.gx_per_group;
+  for (const Forward& f : kForwards)
+    if (f.mode == options.forward) return linear(f.operand(x, options), w, bias, modes);
+  fail_with(ErrorCode::kBug, kName, "internal error: unknown mode ", static_cast<int>(options.forward));
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,174 @@
+#include "ops/linear_fold.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/quantize.h"
+#include "bitgrad/kernels/reduce.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr int64_t kBlockElements = 1 << 16;
+constexpr int64_t kMaxChunks = 64;
+constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
+
+int64_t block_count(const FoldedGradient& g) {
+  return g.cols() == 0 ? 0 : (g.rows() + g.block_rows() - 1) / g.block_rows();
+}
+int64_t chunk_count(const FoldedGradient& g) { return std::min(block_count(g), kMaxChunks); }
+
+// Calls body(chunk, r0, count, numbers) for blocks of rows; a chunk's blocks run in order on one thread. Cut by shape.
+template <typename Body>
+void for_each_block(const FoldedGradient& g, Body&& body) {
+  const int64_t step = g.block_rows(), blocks = block_count(g), chunks = chunk_count(g);
+  parallel_for(chunks, [&](int64_t chunk) {
+    const Workspace scratch(step * g.cols() * static_cast<int64_t>(sizeof(float)));
+    for (int64_t b = blocks * chunk / chunks; b < blocks * (chunk + 1) / chunks; ++b) {
+      const int64_t r0 = b * step, count = std::min(step, g.rows() - r0);
+      body(chunk, r0, count, g.block(r0, count, scratch.as<float>()));
+    }
+  });
+}
+
+// Largest absolute number of each free index.
+std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
+  const int64_t free = g.free(), cols = g.cols(), chunks = std::max<int64_t>(1, chunk_count(g));
+  // turned: one line a chunk, joined at the end; max has no order.
+  std::vector<float> lines(static_cast<size_t>(g.turned() ? chunks * free : free), 0.0f);
+  for_each_block(g, [&](int64_t chunk, int64_t r0, int64_t count, const float* x) {
+    ReduceArgs args;
+    args.rule = ReduceRule::kAbsMax;
+    args.axis = g.turned() ? ReduceAxis::kColumns : ReduceAxis::kRows;
+    args.rows = count;
+    args.cols = cols;
+    args.x = x;
+    args.ldx = cols;
+    args.flags = flags;
+    if (!g.turned()) {
+      args.out = lines.data() + r0;
+      return reduce(args);
+    }
+    const Workspace block(free * static_cast<int64_t>(sizeof(float)));
+    args.out = block.as<float>();
+    reduce(args);
+    float* line = lines.data() + chunk * free;
+    for (int64_t f = 0; f < free; ++f) line[f] = std::max(line[f], args.out[f]);
+  });
+  if (g.turned())
+    for (int64_t chunk = 1; chunk < chunks; ++chunk)
+      for (int64_t f = 0; f < free; ++f)
+        lines[static_cast<size_t>(f)] =
+            std::max(lines[static_cast<size_t>(f)], lines[static_cast<size_t>(chunk * free + f)]);
+  lines.resize(static_cast<size_t>(free));
+  return lines;
+}
+
+// Free indices that hold a NaN or Inf. Runs only when there is one.
+std::vector<bool> broken(const FoldedGradient& g) {
+  std::vector<bool> out(static_cast<size_t>(g.free()), false);
+  const Workspace scratch(g.cols() * static_cast<int64_t>(sizeof(float)));
+  for (int64_t r = 0; r < g.rows(); ++r) {
+    const float* x = g.block(r, 1, scratch.as<float>());
+    for (int64_t c = 0; c < g.cols(); ++c)
+      if (!std::isfinite(x[c])) out[static_cast<size_t>(g.turned() ? c : r)] = true;
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t FoldedGradient::block_rows() const {
+  return std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, cols()));
+}
+
+const float* FoldedGradient::block(int64_t r0, int64_t count, float* scratch) const {
+  const int64_t width = cols();
+  const float* x = scratch;
+  if (gy_.dtype() == dtypes::bf16) {
+    from_bf16(count * width, gy_.as<uint16_t>() + r0 * width, scratch);
+  } else {
+    x = gy_.as<float>() + r0 * width;
+  }
+  if (fold_.empty()) return x;
+  for (int64_t r = 0; r < count; ++r) {
+    if (turned_) {
+      scale(width, x + r * width, fold_[static_cast<size_t>(r0 + r)], scratch + r * width);
+    } else {
+      mul(width, x + r * width, fold_.data(), scratch + r * width);
+    }
+  }
+  return scratch;
+}
+
+Tensor to_bf16_codes(const FoldedGradient& g) {
+  const Tensor out = Tensor::empty({g.rows(), g.cols()}, dtypes::bf16);
+  for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
+    to_bf16(count * g.cols(), x, out.as<uint16_t>() + r0 * g.cols());
+  });
+  return out;
+}
+
+Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
+  uint32_t flags = 0;
+  const std::vector<float> most = largest(g, &flags);
+  const std::vector<bool> bad = flags != 0 ? broken(g) : std::vector<bool>(most.size(), false);
+  const Tensor scales = Tensor::empty({g.free()}, dtypes::fp32);
+  float* s = scales.as<float>();
+  for (size_t f = 0; f < most.size(); ++f) s[f] = bad[f] ? 1.0f : std::max(most[f] / kQmax, kEps);
+  const Tensor codes = Tensor::empty({g.rows(), g.cols()}, dtypes::int8);
+  for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
+    uint32_t seen = 0;
+    QuantizeArgs args;
+    args.rows = count;
+    args.cols = g.cols();
+    args.x = x;
+    args.ldx = g.cols();
+    args.dtype = dtypes::int8;
+    args.codes = static_cast<char*>(codes.data()) + r0 * codes.stride();
+    args.stride = codes.stride();
+    args.lo = -static_cast<int64_t>(kQmax);
+    args.hi = static_cast<int64_t>(kQmax);
+    args.scale.scale = g.turned() ? s : s + r0;
+    (g.turned() ? args.scale.col_step : args.scale.row_step) = 1;
+    args.sr = sr ? &*sr : nullptr;
+    args.first_element = first_element + r0 * g.cols();
+    args.flags = &seen;
+    quantize(args);
+  });
+  for (size_t f = 0; f < bad.size(); ++f)
+    if (bad[f]) s[f] = std::numeric_limits<float>::quiet_NaN();
+  QuantParams params;
+  params.scheme = "absmax";
+  params.granularity = g.turned() ? Granularity::channel(1) : Granularity::token();
+  params.scale = std::make_shared<const Tensor>(scales);
+  return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+}
+
+std::vector<int64_t> sums_with_zeros(const Tensor& codes, bool turned, std::span<const int32_t> zero) {
+  constexpr int64_t kGrain = 64;
+  const int64_t rows = codes.rows(), cols = codes.cols(), stride = codes.stride();
+  const auto* q = static_cast<const int8_t*>(codes.data());
+  std::vector<int64_t> out(static_cast<size_t>(turned ? cols : rows), 0);
+  parallel_ranges(turned ? cols : rows, kGrain, [&](int64_t begin, int64_t end) {
+    if (!turned) {
+      for (int64_t r = begin; r < end; ++r) {
+        int64_t total = 0;
+        for (int64_t c = 0; c < cols; ++c) total += int64_t{q[r * stride + c]} * zero[static_cast<size_t>(c)];
+        out[static_cast<size_t>(r)] = total;
+      }
+      return;
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t z = zero[static_cast<size_t>(r)];
+      for (int64_t c = begin; c < end; ++c) out[static_cast<size_t>(c)] += q[r * stride + c] * z;
+    }
+  });
+  return out;
+}
+
+}  // namespace bitgrad::detail

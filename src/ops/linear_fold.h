@@ -1,0 +1,47 @@
+// The gradient gy of a linear layer as the left operand of a backward product: the scale of the contracted index folded
+// in, then rounded to bf16 or quantized to int8, block by block of rows, so that no fp32 copy of gy is made.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "bitgrad/base/rng.h"
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad::detail {
+
+// gy [rows, cols], fp32 or bf16, dense. turned: its rows are contracted (gW), else its columns (gx). fold: one number
+// per contracted index, multiplied in (rounded once); empty: none. Keeps references.
+class FoldedGradient {
+ public:
+  FoldedGradient(const Tensor& gy, bool turned, std::span<const float> fold) : gy_(gy), turned_(turned), fold_(fold) {}
+
+  int64_t rows() const { return gy_.rows(); }
+  int64_t cols() const { return gy_.cols(); }
+  bool turned() const { return turned_; }
+  // Indices that are not contracted.
+  int64_t free() const { return turned_ ? cols() : rows(); }
+  // Rows of one block: 65,536 elements, or one row.
+  int64_t block_rows() const;
+  // Rows [r0, r0 + count), dense: gy itself where nothing has to be done, else in `scratch` [count * cols].
+  const float* block(int64_t r0, int64_t count, float* scratch) const;
+
+ private:
+  const Tensor& gy_;
+  bool turned_;
+  std::span<const float> fold_;
+};
+
+// Rounded to nearest even, [rows, cols].
+Tensor to_bf16_codes(const FoldedGradient& g);
+
+// int8 by scheme absmax (narrow), one scale per index that is not contracted: token, or channel(1) when turned. An
+// index that holds a NaN or Inf gets scale NaN, so that its gradient is NaN as in fp32. sr: draws, element =
+// first_element + row-major index in gy; none: to nearest.
+Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element);
+
+// sum over the contracted index k of q[f,k] * zero[k], one per index f that is not contracted.
+std::vector<int64_t> sums_with_zeros(const Tensor& codes, bool turned, std::span<const int32_t> zero);
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,148 @@
+// Backward products in int8: gy is quantized (absmax narrow, one scale per index that is not contracted), multiplied on
+// the saved codes in integers, and scaled. docs/numerics.md section 5.
+//
+//   s[k], z[k] of the other operand along the contracted index k:  g'[f,k] = gy[f,k] * s[k];  q, t[f] = int8(g');
+//   C[f,n] = float(sum_k q[f,k] c[k,n] - sum_k q[f,k] z[k]) * t[f].
+// Scales and zero points per tensor or per index n stay with the codes: C = float(sum_k q (c - z)) * (t[f] * s[n]).
+// Groups of columns n: one such product a group, gy folded and quantized anew for each, with draws of its own.
+#include <algorithm>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/codec.h"
+#include "ops/common.h"
+#include "ops/linear_fold.h"
+#include "ops/linear_product.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr int64_t kSmallestGroup = 64;
+
+// Scales of the stored operand [k, n]; a single group is a row, or a column.
+ScaleMap simplest_map(const Tensor& t) {
+  ScaleMap map = t.scale_map();
+  if (map.trivial()) return {};
+  if (map.row_step != 0 && map.col_step != 0) {
+    if (map.col_group >= t.cols()) {
+      map.col_step = 0;
+      map.col_group = 1;
+    } else if (map.row_group >= t.rows()) {
+      map.row_step = 0;
+      map.row_group = 1;
+    }
+  }
+  return map;
+}
+bool is_grouped(const ScaleMap& map) { return map.row_step != 0 && map.col_step != 0; }
+
+// The parameters of columns [c0, c0 + n) along the contracted index, gathered.
+struct Along {
+  std::vector<float> scale;
+  std::vector<int32_t> zero;
+};
+Along along(const ScaleMap& map, int64_t k, int64_t c0) {
+  Along out;
+  for (int64_t i = 0; map.scale != nullptr && i < k; ++i) out.scale.push_back(map.scale[map.index(i, c0)]);
+  for (int64_t i = 0; map.zero != nullptr && i < k; ++i) out.zero.push_back(map.zero[map.index(i, c0)]);
+  return out;
+}
+
+// Runs args (C and B are set, B's scale too unless it is in `folded`) with gy quantized.
+void run(const GradientProduct& p, const Along& folded, int64_t first_element, GemmArgs& args) {
+  const Tensor codes = to_int8_codes(FoldedGradient(p.gy, p.turned, folded.scale), p.sr, first_element);
+  std::vector<int64_t> minus;
+  if (!folded.zero.empty()) {
+    minus = sums_with_zeros(codes, p.turned, folded.zero);
+    args.row_minus = minus.data();
+  }
+  args.a = gemm_operand(codes, p.turned);
+  gemm(args);
+}
+
+// Columns [c0, c0 + n) of codes, packed anew.
+Tensor columns(const Tensor& t, int64_t c0, int64_t n) {
+  const Tensor out = Tensor::empty({t.rows(), n}, t.dtype());
+  parallel_ranges(t.rows(), 64, [&](int64_t begin, int64_t end) {
+    const Workspace raw(n);
+    for (int64_t r = begin; r < end; ++r) {
+      unpack_row_raw(t.dtype(), static_cast<const char*>(t.data()) + r * t.stride(), c0, n, raw.as<uint8_t>());
+      pack_row_raw(t.dtype(), raw.as<uint8_t>(), n, static_cast<char*>(out.data()) + r * out.stride());
+    }
+  });
+  return out;
+}
+
+void run_groups(const GradientProduct& p, const ScaleMap& map, GemmArgs args) {
+  const int64_t cols = p.other.cols(), bits = p.other.dtype().bits(), elements = p.gy.numel();
+  char* const c = static_cast<char*>(args.c);
+  for (int64_t c0 = 0, group = 0; c0 < cols; c0 += map.col_group, ++group) {
+    args.n = std::min(map.col_group, cols - c0);
+    args.b = gemm_operand(p.other, true);
+    args.b.scale = {};
+    Tensor copy;
+    if (c0 * bits % 64 == 0) {
+      args.b.data = static_cast<const char*>(p.other.data()) + c0 * bits / 8;
+    } else {
+      copy = columns(p.other, c0, args.n);
+      args.b.data = copy.data();
+      args.b.stride = copy.stride();
+    }
+    args.c = c + c0 * static_cast<int64_t>(sizeof(float));
+    args.row_minus = nullptr;
+    run(p, along(map, args.k, c0), group * elements, args);
+  }
+}
+
+}  // namespace
+
+void check_int8(const GradientProduct& p) {
+  const Tensor& t = p.other;
+  require(is_integer(t.dtype()) && t.dtype().is_code(), "linear", p.name, " int8 multiplies codes: got ", p.other_name,
+          ' ', t, ", expected an int, uint or sign dtype of at most 8 bits. Apply `quantize` to ", p.other_name,
+          " first, or set ", p.name, " to bf16 or fp32.");
+  const ScaleMap map = simplest_map(t);
+  const auto granularity = [&] { return t.quant() ? t.quant()->granularity : Granularity{}; };
+  require(map.offset == nullptr, "linear", p.name, " int8 has no real offsets; use bf16: got ", p.other_name, ' ', t,
+          ", ", t.quant() ? t.quant()->scheme : "", " per ", granularity(),
+          ", expected integer zero points or none (affine, symmetric, absmax).");
+  if (!is_grouped(map)) return;
+  if (p.turned)
+    fail("linear", p.name, " int8 needs scales per tensor, channel or token; use bf16: got ", p.other_name, ' ', t,
+         " per ", granularity(), '.');
+  const bool served = p.per_group && map.row_group == 1 && map.col_group >= kSmallestGroup;
+  require(served, "linear", p.name, " int8 needs per-channel scales; use bf16: got ", p.other_name, ' ', t, " per ",
+          granularity(), ", expected scales per tensor or channel, or groups of at least ", kSmallestGroup,
+          " along a row with gx_per_group.");
+}
+
+void int8_product(const GradientProduct& p, GradSlot& slot) {
+  const ScaleMap map = simplest_map(p.other);
+  GemmArgs args;
+  args.m = p.turned ? p.gy.cols() : p.gy.rows();
+  args.k = p.turned ? p.gy.rows() : p.gy.cols();
+  const bool grouped = is_grouped(map);
+  // The draws of a bf16 sum are numbered by the whole row, a group's product knows its own columns only.
+  const bool in_place = !grouped || slot.dtype() == dtypes::fp32;
+  const GradTarget target =
+      in_place ? slot.target() : GradTarget{Tensor::empty(slot.shape(), dtypes::fp32), false, nullptr};
+  args.c = target.out.data();
+  args.c_dtype = target.out.dtype();
+  args.ldc = target.out.cols();
+  args.accumulate = target.accumulate;
+  args.sr = target.sr;
+  if (grouped) {
+    run_groups(p, map, args);
+  } else {
+    args.n = p.other.cols();
+    args.b = gemm_operand(p.other, true);
+    args.b.scale = map.row_step == 0 ? map : ScaleMap{};
+    run(p, map.row_step == 0 ? Along{} : along(map, args.k, 0), 0, args);
+  }
+  if (in_place)
+    slot.commit();
+  else
+    slot.set_rounded(target.out);
+}
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,19 @@
+// Exact products and sums of bare integers, written as an integer dtype (saturated) or fp32 (rounded once).
+// docs/numerics.md section 4, out_dtype.
+#pragma once
+
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad::detail {
+
+// Whether out_dtype writes it: int32, int64, int and uint codes, fp32.
+bool exact_output(DType dtype);
+
+// y[i,j] = sum_k a[i,k] * b[j,k]; b_k_major: b is stored [k,j]. flag (optional) gets kFlagSaturated.
+void exact_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tensor& y, uint32_t* flag);
+
+// y = a * b, or a + b. Equal shapes.
+void exact_mul(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag);
+void exact_add(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag);
+
+}  // namespace bitgrad::detail

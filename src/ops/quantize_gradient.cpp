@@ -1,0 +1,43 @@
+// y = x. Backward: gx = value of the codes of gy by a scheme, scales found from gy, stochastic (DoReFa-Net: Zhou et al.
+// 2016, arXiv 1606.06160, eq. 12).
+#include "bitgrad/ops/ops.h"
+#include "ops/common.h"
+
+namespace bitgrad {
+namespace {
+
+struct QuantizeGradient {
+  static constexpr std::string_view kName = "quantize_gradient";
+  struct Saved {
+    QuantSpec spec;
+    RandomStream draws;
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const QuantSpec& spec, const RandomStream& draws) {
+    require(in[0].dtype() != dtypes::fp64, kName, "x is ", in[0], ": gradients of fp64 have no quantized form.");
+    find_quantizer(spec.scheme).check(spec, /*weight=*/false);
+    s = {spec, draws};
+    return in[0];
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
+    const Tensor from = wide(gy[0]);
+    QuantizeOptions how;
+    how.sr = &s.draws;
+    how.kind = MemoryKind::kWorkspace;
+    uint32_t flags = 0;
+    how.flags = &flags;
+    const Tensor codes = quantize_dynamic(s.spec, from, how);
+    // NaN and Inf go on as they are: the optimizer's step finds them in the parameter's gradient, and names it.
+    g[0].set_rounded(flags != 0 ? from : dequantize_tensor(codes));
+  }
+};
+
+}  // namespace
+
+Var quantize_gradient(const Var& x, const QuantSpec& spec, const RandomStream& sr) {
+  return apply<QuantizeGradient>({x}, spec, sr);
+}
+
+}  // namespace bitgrad
