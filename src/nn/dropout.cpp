@@ -19,6 +19,8 @@ class Dropout final : public Module {
   }
 
   TensorMeta plan(const TensorMeta& in) override {
+    require(in.dtype == dtypes::fp32 || in.dtype.is_code(), "dropout", "needs fp32 input or codes, got ", in.dtype,
+            ". Put dequantize before it, or dropout behind a quantizer");
     if (options_.p == 0 || in.dtype.is_float() || !in.training) return in;
     const std::vector<float>& levels = in.dtype.info().levels;
     require(!in.offset && (levels.empty() || std::find(levels.begin(), levels.end(), 0.0f) != levels.end()), "dropout",

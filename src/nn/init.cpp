@@ -46,6 +46,11 @@ std::vector<std::string_view> init_names() {
 }
 
 void initialize(const Init& init, uint64_t seed, std::string_view path, const Tensor& out) {
+  initialize_part(init, seed, path, out.shape(), 0, out);
+}
+
+void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& whole, int64_t first,
+                     const Tensor& out) {
   const InitRule* rule = nullptr;
   for (const InitRule& r : kRules)
     if (r.name == init.name) rule = &r;
@@ -56,7 +61,7 @@ void initialize(const Init& init, uint64_t seed, std::string_view path, const Te
   const RandomStream draws{seed, Purpose::kInit, site_id(path), 0};
   float* x = out.as<float>();
   parallel_ranges(out.numel(), 16384, [&](int64_t begin, int64_t end) {
-    for (int64_t e = begin; e < end; ++e) x[e] = rule->draw(init, out.shape(), draws, static_cast<uint64_t>(e));
+    for (int64_t i = begin; i < end; ++i) x[i] = rule->draw(init, whole, draws, static_cast<uint64_t>(first + i));
   });
 }
 

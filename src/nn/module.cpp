@@ -8,7 +8,10 @@ namespace bitgrad {
 
 std::vector<Parameter*> Module::parameters() {
   std::vector<Parameter*> out;
-  for (auto& p : parameters_) out.push_back(p.item.get());
+  for (auto& p : parameters_) {
+    out.push_back(p.item.get());
+    for (const auto& part : p.item->learned()) out.push_back(part.get());
+  }
   for (auto& c : children_)
     for (Parameter* p : c.item->parameters()) out.push_back(p);
   return out;
@@ -28,7 +31,13 @@ Parameter& Module::add_parameter(const std::string& name, Shape shape, Parameter
 }
 
 Tensor Module::add_buffer(const std::string& name, const Shape& shape, double number) {
-  buffers_.push_back({name, Tensor::full(shape, dtypes::fp32, number, MemoryKind::kBuffer)});
+  return add_buffer(name, Tensor::full(shape, dtypes::fp32, number, MemoryKind::kBuffer));
+}
+
+Tensor Module::add_buffer(const std::string& name, const Tensor& tensor) {
+  require(tensor.defined() && tensor.contiguous() && !tensor.quant(), "Module", "buffer '", name,
+          "' must be dense, canonical and without scales, got ", tensor);
+  buffers_.push_back({name, tensor});
   return buffers_.back().item;
 }
 
@@ -65,7 +74,10 @@ void Module::initialize(const std::string& path, StepState& state) {
 
 void Module::collect_paths(std::vector<std::string>& out) const {
   out.push_back(path_);
-  for (const auto& p : parameters_) out.push_back(p.item->path());
+  for (const auto& p : parameters_) {
+    out.push_back(p.item->path());
+    for (const auto& part : p.item->learned()) out.push_back(part->path());
+  }
   for (const auto& c : children_) c.item->collect_paths(out);
 }
 

@@ -29,8 +29,11 @@ class Norm final : public Module {
   }
 
   TensorMeta plan(const TensorMeta& in) override {
-    require(in.dtype == dtypes::fp32, name_, "needs fp32 input, got ", in.dtype, ". Put it before the quantizer");
-    return in;
+    require(in.dtype == dtypes::fp32, name_, "needs fp32 input, got ", in.dtype,
+            in.dtype == dtypes::int32 ? ". Put dequantize before it" : ". Put it before the quantizer");
+    TensorMeta out = in;
+    out.grad = true;
+    return out;
   }
 
  private:

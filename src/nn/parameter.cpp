@@ -1,51 +1,143 @@
 #include "bitgrad/nn/parameter.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/pack.h"
 
 namespace bitgrad {
+namespace {
+
+struct MasterEntry {
+  MasterKind kind;
+  std::string_view name;
+};
+constexpr MasterEntry kMasters[] = {
+    {MasterKind::kFp32, "fp32"}, {MasterKind::kBf16, "bf16"}, {MasterKind::kNone, "none"}};
+struct MomentEntry {
+  MomentKind kind;
+  std::string_view name;
+};
+constexpr MomentEntry kMoments[] = {
+    {MomentKind::kFp32, "fp32"}, {MomentKind::kBf16, "bf16"}, {MomentKind::kInt8, "int8"}};
+
+void check_numbers(const ParameterSpec& spec) {
+  require(spec.grad == dtypes::fp32 || spec.grad == dtypes::bf16, "Parameter", "gradients can be fp32 or bf16, got ",
+          spec.grad);
+  for (const auto& [what, value] :
+       {std::pair{"lr_factor", spec.lr_factor}, {"learned_lr_factor", spec.learned_lr_factor}})
+    require(std::isfinite(value) && value >= 0, "Parameter", what, " must be at least 0, got ", value);
+  for (const auto& [what, value] :
+       {std::pair{"weight_decay", spec.weight_decay}, {"learned_weight_decay", spec.learned_weight_decay}})
+    require(!value || (std::isfinite(*value) && *value >= 0), "Parameter", what, " must be at least 0, got ",
+            value.value_or(0));
+  require(!spec.latent_clamp || *spec.latent_clamp >= 0, "Parameter", "latent_clamp must be at least 0, got ",
+          spec.latent_clamp.value_or(0));
+  require(!spec.floor || std::isfinite(*spec.floor), "Parameter", "floor must be finite, got ", spec.floor.value_or(0));
+  require(spec.quant || spec.master == MasterKind::kFp32, "Parameter",
+          "a parameter of dtype fp32 is its own master: got master ", master_name(spec.master),
+          ". Give it a low-bit dtype, or leave master at fp32");
+}
+
+}  // namespace
+
+std::string_view master_name(MasterKind kind) { return kMasters[static_cast<size_t>(kind)].name; }
+std::string_view moment_name(MomentKind kind) { return kMoments[static_cast<size_t>(kind)].name; }
 
 Parameter::Parameter(Shape shape, ParameterSpec spec) : shape_(std::move(shape)), spec_(std::move(spec)) {
-  require(spec_.grad == dtypes::fp32 || spec_.grad == dtypes::bf16, "Parameter", "gradients can be fp32 or bf16, got ",
-          spec_.grad);
+  check_numbers(spec_);
   if (!low_bit()) {
     value_ = Tensor::zeros(shape_, dtypes::fp32, MemoryKind::kMaster);
     return;
   }
-  quantizer_ = &find_quantizer(spec_.quant->scheme);
-  quantizer_->check(*spec_.quant, /*weight=*/true);
-  master_ = Tensor::zeros(shape_, dtypes::fp32, MemoryKind::kMaster);
-  value_ = Tensor::zeros(shape_, spec_.quant->dtype, MemoryKind::kValue);
+  const QuantSpec& quant = *spec_.quant;
+  quantizer_ = &find_quantizer(quant.scheme);
+  quantizer_->check(quant, /*weight=*/true);
+  if (spec_.master != MasterKind::kNone && !spec_.frozen)
+    master_ =
+        Tensor::zeros(shape_, spec_.master == MasterKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kMaster);
+  value_ = Tensor::zeros(shape_, quant.dtype, MemoryKind::kValue);
+  for (const LearnedPart& part : quantizer_->learned(quant)) {
+    ParameterSpec learned;
+    learned.moments = MomentKind::kFp32;
+    learned.optimizer = spec_.optimizer;
+    learned.lr_factor = spec_.learned_lr_factor;
+    learned.weight_decay = spec_.learned_weight_decay;
+    learned.floor = part.floor;
+    learned.frozen = spec_.frozen;
+    const int64_t blocks = scale_count(quant.granularity, shape_.rows(), shape_.cols());
+    learned_.push_back(std::make_unique<Parameter>(Shape{blocks}, std::move(learned)));
+  }
 }
 
 Var Parameter::read() {
   require(!low_bit() || value_.quant(), "Parameter", "the value of ", value_,
           " was never made from its master. Call initialize first.");
   Tape* tape = Tape::current();
-  return tape ? tape->leaf(value_, &sink_, spec_.grad) : Var(value_);
+  return tape && !spec_.frozen ? tape->leaf(value_, &sink_, spec_.grad) : Var(value_);
 }
 
 void Parameter::initialize(const std::string& path, uint64_t seed) {
   path_ = path;
-  bitgrad::initialize(spec_.init, seed, path_, master());
-  requantize(seed, 0);
+  seed_ = seed;
+  if (low_bit())
+    draw_values();
+  else
+    bitgrad::initialize(spec_.init, seed, path_, value_);
+}
+
+void Parameter::make_learned(const Tensor& x) {
+  if (learned_.empty()) return;
+  const std::vector<LearnedPart> parts = quantizer_->learned(*spec_.quant);
+  const std::vector<Tensor> first = quantizer_->first_learned(*spec_.quant, x);
+  ensure(first.size() == parts.size() && parts.size() == learned_.size(), "Parameter", "scheme ", spec_.quant->scheme,
+         " has ", parts.size(), " learned parts, and first values for ", first.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Parameter& learned = *learned_[i];
+    learned.initialize(concat(path_, '.', parts[i].name), seed_);
+    learned.value_.copy_from(first[i].reshape(learned.shape_));
+    if (const auto& floor = learned.spec_.floor)
+      clamp(learned.value_.numel(), *floor, INFINITY, learned.value_.as<float>());
+  }
+}
+
+// Copies: codes keep the numbers that made them while the learned parts move on.
+QuantParams Parameter::learned_params() const {
+  std::vector<Tensor> parts;
+  for (const auto& p : learned_) parts.push_back(p->value().clone(MemoryKind::kQuantState));
+  return quantizer_->params_of(*spec_.quant, parts);
 }
 
 void Parameter::requantize(uint64_t seed, int64_t step) {
-  if (!low_bit()) return;
+  if (!master_.defined()) return;
   const RandomStream draws{seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)};
-  QuantizeOptions options;
-  options.sr = &draws;
-  options.kind = MemoryKind::kValue;
-  options.into = &value_;
   try {
-    const auto params = std::make_shared<const QuantParams>(quantizer_->fit(*spec_.quant, master_));
-    value_ = quantize_tensor(*spec_.quant, master_, params, options).with_quant(params);
+    if (master_.dtype() == dtypes::fp32) {
+      QuantizeOptions options;
+      options.sr = &draws;
+      options.kind = MemoryKind::kValue;
+      options.into = &value_;
+      const auto params = std::make_shared<const QuantParams>(learned_.empty() ? quantizer_->fit(*spec_.quant, master_)
+                                                                               : learned_params());
+      value_ = quantize_tensor(*spec_.quant, master_, params, options).with_quant(params);
+    } else {
+      quantize_all(
+          [&](int64_t begin, const Tensor& x) {
+            from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_.cols(), x.as<float>());
+          },
+          draws);
+    }
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kNonFinite) throw;
     fail_with(ErrorCode::kNonFinite, "requantize", "the master of '", path_, "' (", master_,
               ") holds NaN or Inf at optimizer step ", step);
   }
   write_layouts();
+}
+
+void Parameter::set_progress(double progress) {
+  if (low_bit() && ste_rule(*spec_.quant) == SteRule::kTanh) spec_.quant->ste_t = annealed_t(*spec_.quant, progress);
 }
 
 void Parameter::add_layout(Layout layout) {
@@ -71,15 +163,18 @@ void Parameter::set_gradient_rounding(bool stochastic, uint64_t seed, int64_t mi
 }
 
 void Parameter::restore(const Tensor& master, const Tensor& value) {
-  require(master.shape() == shape_ && master.dtype() == dtypes::fp32, "restore", "the master of '", path_, "' is ",
-          this->master(), ", got ", master);
+  if (has_master())
+    require(master.defined() && master.shape() == shape_ && master.dtype() == this->master().dtype(), "restore",
+            "the master of '", path_, "' is ", this->master(), ", got ", master);
+  else
+    require(!master.defined(), "restore", "parameter '", path_, "' has no master, got ", master);
   if (low_bit()) {
     require(value.shape() == shape_ && value.dtype() == value_.dtype(), "restore", "parameter '", path_, "' is ",
             value_, ", got ", value);
     require(value.quant() != nullptr, "restore", "the codes of '", path_,
             "' come without their quantization parameters");
   }
-  this->master().copy_from(master);
+  if (has_master()) this->master().copy_from(master);
   if (!low_bit()) return;
   value_.copy_from(value);
   value_ = value_.with_quant(value.quant());

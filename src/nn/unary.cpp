@@ -1,4 +1,4 @@
-// Pointwise layers: one for each line of kernels/unary.inc.
+// Pointwise layers: one for each line of kernels/unary.inc. relu takes int32 sums with a scale too.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 
@@ -8,9 +8,14 @@ namespace {
 class UnaryLayer final : public Module {
  public:
   explicit UnaryLayer(UnaryOp op) : op_(op) {}
-  Var forward(const Var& x) override { return unary(op_, x); }
+  Var forward(const Var& x) override {
+    return op_ == UnaryOp::relu && x.dtype() == dtypes::int32 ? integer_relu(x) : unary(op_, x);
+  }
   TensorMeta plan(const TensorMeta& in) override {
-    require(in.dtype == dtypes::fp32, unary_name(op_), "needs fp32 input, got ", in.dtype);
+    const bool integers = in.dtype == dtypes::int32;
+    if (integers && op_ == UnaryOp::relu) return in;
+    require(in.dtype == dtypes::fp32, unary_name(op_), "needs fp32 input, got ", in.dtype,
+            integers ? ". Put dequantize before it" : ". Put it before the quantizer, or dequantize before it");
     return in;
   }
 

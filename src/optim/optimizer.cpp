@@ -1,183 +1,195 @@
-// The order of one optimizer step, and the list of optimizers. docs/numerics.md section 6.
+// The order of one optimizer step. docs/numerics.md section 6.
 #include "bitgrad/optim/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
-#include "bitgrad/base/text.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
+#include "optim/finish.h"
+#include "optim/moments.h"
+#include "optim/requirements.h"
 
 namespace bitgrad {
 
-#define BITGRAD_OPTIMIZER(name, factory) std::unique_ptr<Optimizer> factory(const OptimizerSpec& spec);
-#include "optim/optimizers.inc"
-#undef BITGRAD_OPTIMIZER
+using detail::as_matrix;
+using detail::finished_rows;
+using detail::number_rows;
 
-namespace {
+struct Optimizer::Slot {
+  Parameter* parameter;
+  UpdateRule* rule;
+  detail::Moments moments;
+  Slot* owner = nullptr;          // of a learned part: whose straight-through rule gives its gradient
+  std::vector<Tensor> learned{};  // gradients of the parameter's own learned parts
+  Tensor gradient{};              // of a learned part: one of the owner's `learned`
+  bool active = false;            // has a gradient in this step
+  bool finished = false;          // the gradient (fp32) was finished in place in this step
+};
 
-// Gradients in bf16 are widened in blocks of about this many elements, so that no full-size fp32 copy is made.
-constexpr int64_t kBlock = 65536;
+Optimizer::Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) { rules_[spec_.name] = make_rule(spec_); }
+Optimizer::~Optimizer() = default;
 
-std::map<std::string, OptimizerFactory>& registry() {
-  static std::map<std::string, OptimizerFactory> list{
-#define BITGRAD_OPTIMIZER(name, factory) {name, factory},
-#include "optim/optimizers.inc"
-#undef BITGRAD_OPTIMIZER
-  };
-  return list;
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) { return std::make_unique<Optimizer>(spec); }
+
+UpdateRule& Optimizer::rule_of(const Parameter& p) {
+  OptimizerSpec spec = spec_;
+  if (!p.spec().optimizer.empty()) spec.name = p.spec().optimizer;
+  std::unique_ptr<UpdateRule>& rule = rules_[spec.name];
+  if (!rule) rule = make_rule(spec);
+  return *rule;
 }
 
-Tensor as_matrix(const Tensor& t) { return t.shape().rank() == 2 ? t : t.reshape({t.rows(), t.cols()}); }
-
-// Rows that are finished at a time: whole groups of scales where groups run down the rows.
-int64_t rows_at_a_time(const Parameter& p) {
-  const int64_t rows = p.shape().rows();
-  if (p.grad_dtype() != dtypes::bf16) return rows;
-  int64_t unit = 1;
-  if (p.low_bit() && p.spec().quant->granularity.kind == Granularity::kGroup && p.spec().quant->granularity.axis == 0)
-    unit = p.spec().quant->granularity.group;
-  const int64_t wanted = kBlock / std::max<int64_t>(p.shape().cols(), 1);
-  return std::max(wanted / unit, int64_t{1}) * unit;
+void Optimizer::add_slot(Parameter* p) {
+  for (const auto& s : slots_)
+    if (s->parameter == p) return;
+  UpdateRule& rule = rule_of(*p);
+  detail::check_trainable(*p, p->spec().optimizer.empty() ? spec_.name : p->spec().optimizer, rule);
+  const MomentKind kind = p->spec().moments.value_or(spec_.moments);
+  slots_.push_back(std::make_unique<Slot>(Slot{p, &rule, detail::Moments(rule, kind, p->shape())}));
 }
-
-// Rows [begin, end) of the master's gradient: divided, through the straight-through rule, value clipped. fp32 gradients
-// in place.
-Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, int64_t end) {
-  Tensor g = as_matrix(p.grad()).row_slice(begin, end);
-  if (g.dtype() == dtypes::bf16) {
-    Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kGrad);
-    from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
-    g = wide;
-  }
-  float* x = g.as<float>();
-  const float divisor = static_cast<float>(samples);
-  divide(g.numel(), x, divisor);
-  if (p.low_bit()) {
-    const QuantSpec& quant = *p.spec().quant;
-    const Tensor value = as_matrix(p.value()).row_slice(begin, end);
-    find_quantizer(quant.scheme)
-        .leaf_backward(quant, *value.quant(), as_matrix(p.master()).row_slice(begin, end), g, g);
-  }
-  if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, x);
-  return g;
-}
-
-}  // namespace
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
   slots_.clear();
   for (Parameter* p : parameters) {
-    Slot slot{p, {}};
-    for (size_t i = 0; i < parts().size(); ++i)
-      slot.state.push_back(Tensor::zeros(p->shape(), dtypes::fp32, MemoryKind::kOptimizer));
-    slots_.push_back(std::move(slot));
+    if (p->spec().frozen) continue;
+    add_slot(p);
+    for (const auto& part : p->learned()) add_slot(part.get());
   }
+  for (const auto& owner : slots_)
+    for (const auto& part : owner->parameter->learned())
+      for (const auto& s : slots_) {
+        if (s->parameter != part.get()) continue;
+        s->owner = owner.get();
+        s->gradient = Tensor::zeros(part->shape(), dtypes::fp32, MemoryKind::kGrad);
+        owner->learned.push_back(s->gradient);
+      }
 }
 
 std::vector<Optimizer::StateTensor> Optimizer::state() const {
   std::vector<StateTensor> out;
-  const auto names = parts();
-  const std::string_view family = spec_.name == "adamw" ? "adam" : std::string_view(spec_.name);
-  for (const Slot& s : slots_)
-    for (size_t i = 0; i < names.size(); ++i)
-      out.push_back({concat(s.parameter->path(), '.', family, '.', names[i]), s.state[i]});
+  for (const auto& s : slots_) s->moments.list(concat(s->parameter->path(), '.', s->rule->family()), out);
   return out;
 }
 
+void Optimizer::set_steps(int64_t steps) {
+  steps_ = steps;
+  for (const auto& [name, rule] : rules_) {
+    rule->reset();
+    for (int64_t t = 0; t < steps; ++t) rule->begin_step(t);
+  }
+}
+
 void Optimizer::check_finite() const {
-  for (const Slot& s : slots_) {
-    if (!s.parameter->has_grad()) continue;
-    const Tensor& g = s.parameter->grad();
+  for (const auto& s : slots_) {
+    if (!s->parameter->has_grad()) continue;
+    const Tensor& g = s->parameter->grad();
     bool finite = true;
     if (g.dtype() == dtypes::fp32)
       finite = all_finite(g.as<float>(), g.numel());
     else
       for (int64_t i = 0; i < g.numel() && finite; ++i) finite = (g.as<uint16_t>()[i] & 0x7F80u) != 0x7F80u;
     if (!finite)
-      fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", s.parameter->path(), "' (", g,
+      fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", s->parameter->path(), "' (", g,
                 ") holds NaN or Inf at optimizer step ", steps_,
                 ". Nothing was updated. A smaller learning rate, or optim.clip_norm, may help.");
   }
 }
 
-float Optimizer::global_norm(int64_t samples) {
+// Gradients that must be known before the first update: all of them for the norm, and owners of learned parts. Those in
+// fp32 stay finished, those in bf16 are finished once more when their turn comes. Gives the sum of squares, in double.
+double Optimizer::finish_early(int64_t samples, bool all) {
   double total = 0;
-  for (const Slot& s : slots_) {
-    if (!s.parameter->has_grad()) continue;
-    const int64_t rows = s.parameter->shape().rows(), block = rows_at_a_time(*s.parameter);
-    for (int64_t begin = 0; begin < rows; begin += block) {
-      const Tensor g = finished_rows(*s.parameter, spec_, samples, begin, std::min(begin + block, rows));
-      total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
+  for (const auto& s : slots_) {
+    const Parameter& p = *s->parameter;
+    if (!s->active) continue;
+    if (s->owner != nullptr) {
+      if (all) total += static_cast<double>(sum_squares(s->gradient.as<float>(), s->gradient.numel()));
+      continue;
     }
+    if (!all && s->learned.empty()) continue;
+    for (const Tensor& t : s->learned) std::fill_n(t.as<float>(), t.numel(), 0.0f);
+    s->finished = p.grad_dtype() == dtypes::fp32;
+    const int64_t rows = p.shape().rows(), block = detail::rows_at_a_time(p);
+    for (int64_t begin = 0; begin < rows; begin += block) {
+      const int64_t end = std::min(begin + block, rows);
+      const Tensor x = p.has_master() ? number_rows(p, begin, end) : Tensor();
+      const Tensor g = finished_rows(p, spec_, samples, begin, end, x, s->learned);
+      if (all && !s->finished) total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
+    }
+    if (all && s->finished) total += static_cast<double>(sum_squares(p.grad().as<float>(), p.grad().numel()));
+    if (!s->learned.empty()) detail::finish_learned(p, spec_, s->learned);
   }
-  const float norm = static_cast<float>(std::sqrt(total));
-  if (!std::isfinite(norm))
+  return total;
+}
+
+float Optimizer::norm_factor(double sum_of_squares) {
+  last_norm_ = static_cast<float>(std::sqrt(sum_of_squares));
+  if (!std::isfinite(last_norm_))
     fail_with(ErrorCode::kNonFinite, "optimizer", "the global norm of the gradients overflows fp32 at optimizer step ",
               steps_, ". Nothing was updated. A smaller learning rate may help.");
-  return norm;
+  return last_norm_ > spec_.clip_norm ? spec_.clip_norm / last_norm_ : 1.0f;
+}
+
+void Optimizer::update_rows(Slot& s, const Tensor& g, const Tensor& x, int64_t first, float lr, float factor) {
+  Parameter& p = *s.parameter;
+  const ParameterSpec& spec = p.spec();
+  const uint32_t id = site_id(p.path()), step = static_cast<uint32_t>(steps_);
+  const RandomStream updates{p.seed(), Purpose::kUpdate, id, step}, moments{p.seed(), Purpose::kMoment, id, step};
+  const bool narrow = p.has_master() && p.master().dtype() == dtypes::bf16;
+  s.moments.for_pieces(first, first + x.numel(), moments, [&](int64_t begin, int64_t n, std::span<float* const> state) {
+    UpdatePiece piece;
+    piece.n = n;
+    piece.w = x.as<float>() + (begin - first);
+    piece.g = g.as<float>() + (begin - first);
+    piece.state = state;
+    piece.lr = lr * spec.lr_factor;
+    piece.weight_decay = spec.weight_decay.value_or(spec_.weight_decay);
+    if (factor != 1) scale(n, piece.g, factor, piece.g);
+    s.rule->update(piece);
+    if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, piece.w);
+    if (spec.floor) clamp(n, *spec.floor, INFINITY, piece.w);
+    if (narrow) to_bf16(n, piece.w, updates, static_cast<uint64_t>(begin), p.master().as<uint16_t>() + begin);
+  });
+  if (!p.has_master()) p.write_rows(first / std::max<int64_t>(p.shape().cols(), 1), x, updates);
+}
+
+void Optimizer::step_slot(Slot& s, float lr, int64_t samples, float factor) {
+  Parameter& p = *s.parameter;
+  const int64_t rows = p.shape().rows(), block = detail::rows_at_a_time(p);
+  for (int64_t begin = 0; begin < rows; begin += block) {
+    const int64_t end = std::min(begin + block, rows);
+    const Tensor x = number_rows(p, begin, end);
+    Tensor g;
+    if (s.owner != nullptr)
+      g = as_matrix(s.gradient).row_slice(begin, end);
+    else if (s.finished)
+      g = as_matrix(p.grad()).row_slice(begin, end);
+    else
+      g = finished_rows(p, spec_, samples, begin, end, x, {});
+    update_rows(s, g, x, begin * p.shape().cols(), lr, factor);
+  }
+  if (!p.has_master()) p.codes_changed();
 }
 
 void Optimizer::step(float lr, int64_t samples) {
   require(samples > 0, "optimizer", "a step needs at least one sample, got ", samples);
   require(std::isfinite(lr) && lr >= 0, "optimizer", "the learning rate must be finite and at least 0, got ", lr);
   check_finite();
-  float factor = 1;
-  const bool by_norm = spec_.clip_norm > 0;
-  if (by_norm) {
-    last_norm_ = global_norm(samples);
-    if (last_norm_ > spec_.clip_norm) factor = spec_.clip_norm / last_norm_;
+  for (const auto& s : slots_) {
+    s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
+    s->finished = false;
   }
-  begin_step();
-  for (Slot& s : slots_) {
-    Parameter& p = *s.parameter;
-    if (!p.has_grad()) continue;
-    const bool narrow = p.grad_dtype() == dtypes::bf16;
-    const int64_t rows = p.shape().rows(), block = rows_at_a_time(p);
-    for (int64_t begin = 0; begin < rows; begin += block) {
-      const int64_t end = std::min(begin + block, rows);
-      // With clip_norm, gradients in fp32 were finished in place by the norm's pass; those in bf16 are finished again.
-      const Tensor g =
-          by_norm && !narrow ? as_matrix(p.grad()).row_slice(begin, end) : finished_rows(p, spec_, samples, begin, end);
-      if (factor != 1) scale(g.numel(), g.as<float>(), factor, g.as<float>());
-      std::vector<Tensor> state;
-      for (const Tensor& t : s.state) state.push_back(as_matrix(t).row_slice(begin, end));
-      const Tensor master = as_matrix(p.master()).row_slice(begin, end);
-      update(master, g, state, lr);
-      if (p.spec().latent_clamp)
-        clamp(master.numel(), -*p.spec().latent_clamp, *p.spec().latent_clamp, master.as<float>());
-    }
-    p.zero_grad();
+  const bool by_norm = spec_.clip_norm > 0;
+  const double squares = finish_early(samples, by_norm);
+  const float factor = by_norm ? norm_factor(squares) : 1.0f;
+  for (const auto& [name, rule] : rules_) rule->begin_step(steps_);
+  for (const auto& s : slots_) {
+    if (!s->active) continue;
+    step_slot(*s, lr, samples, factor);
+    s->parameter->zero_grad();
   }
   ++steps_;
-}
-
-std::vector<std::string> optimizer_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, factory] : registry()) names.push_back(name);
-  return names;
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
-  const auto found = registry().find(spec.name);
-  if (found == registry().end()) fail("optimizer", unknown_name("optimizer", spec.name, optimizer_names()));
-  for (const auto& [what, value] : {std::pair{"beta1", spec.beta1}, {"beta2", spec.beta2}})
-    require(value >= 0 && value < 1, "optimizer", what, " must be in [0, 1), got ", value);
-  require(spec.momentum >= 0 && spec.momentum < 1, "optimizer", "momentum must be in [0, 1), got ", spec.momentum);
-  require(!spec.nesterov || spec.momentum > 0, "optimizer", "nesterov needs a momentum above 0");
-  for (const auto& [what, value] : {std::pair{"eps", spec.eps},
-                                    {"weight_decay", spec.weight_decay},
-                                    {"clip_value", spec.clip_value},
-                                    {"clip_norm", spec.clip_norm}})
-    require(value >= 0 && std::isfinite(value), "optimizer", what, " must be at least 0, got ", value);
-  require(spec.eps > 0, "optimizer", "eps must be above 0, got ", spec.eps,
-          ": an element whose gradients were all 0 would become NaN");
-  return found->second(spec);
-}
-
-void register_optimizer(const std::string& name, OptimizerFactory factory) {
-  require(registry().emplace(name, factory).second, "register_optimizer", "an optimizer '", name, "' exists already");
 }
 
 }  // namespace bitgrad

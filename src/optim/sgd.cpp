@@ -1,34 +1,37 @@
-// SGD with momentum: b = mu*b + g, w -= lr*b (Sutskever et al. 2013; nesterov: w -= lr*(g + mu*b)).
+// SGD with momentum: b = mu*b + g, w -= lr*b (Sutskever et al. 2013; nesterov: w -= lr*(g + mu*b)). Decay is added to
+// the gradient: g = g + weight_decay*w.
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/optim/optimizer.h"
+#include "bitgrad/optim/update_rule.h"
 
 namespace bitgrad {
 namespace {
 
-class Sgd final : public Optimizer {
+class Sgd final : public UpdateRule {
  public:
-  using Optimizer::Optimizer;
-
- private:
-  std::vector<std::string_view> parts() const override {
-    return spec_.momentum > 0 ? std::vector<std::string_view>{"momentum"} : std::vector<std::string_view>{};
+  explicit Sgd(const OptimizerSpec& spec) : spec_(spec) {}
+  std::string_view family() const override { return "sgd"; }
+  std::vector<Part> parts() const override {
+    return spec_.momentum > 0 ? std::vector<Part>{{"momentum"}} : std::vector<Part>{};
   }
-  void update(const Tensor& master, const Tensor& g, const std::vector<Tensor>& state, float lr) override {
+  void update(const UpdatePiece& piece) const override {
     SgdArgs args;
-    args.n = master.numel();
-    args.w = master.as<float>();
-    args.g = g.as<float>();
-    args.momentum_buffer = state.empty() ? nullptr : state[0].as<float>();
-    args.lr = lr;
+    args.n = piece.n;
+    args.w = piece.w;
+    args.g = piece.g;
+    args.momentum_buffer = piece.state.empty() ? nullptr : piece.state[0];
+    args.lr = piece.lr;
     args.mu = spec_.momentum;
-    args.weight_decay = spec_.weight_decay;
+    args.weight_decay = piece.weight_decay;
     args.nesterov = spec_.nesterov;
     sgd_update(args);
   }
+
+ private:
+  OptimizerSpec spec_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_sgd(const OptimizerSpec& spec) { return std::make_unique<Sgd>(spec); }
+std::unique_ptr<UpdateRule> make_sgd(const OptimizerSpec& spec) { return std::make_unique<Sgd>(spec); }
 
 }  // namespace bitgrad

@@ -1,66 +1,14 @@
-// From a configuration to a learner: layers, quantizers, optimizer, schedule, data sets.
+// From a configuration to a learner: layers, optimizer, schedule, data sets.
 #include <algorithm>
 #include <cmath>
 
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/optim/schedule.h"
-#include "bitgrad/quant/rounding.h"
 #include "bitgrad/train/trainer.h"
+#include "train/config/specs.h"
 
 namespace bitgrad {
 namespace {
-
-QuantSpec quant_spec(const QuantConfig& q) {
-  QuantSpec spec;
-  spec.dtype = q.dtype;
-  spec.scheme = q.scheme;
-  spec.granularity = q.alpha == "channel" ? Granularity::channel(0) : q.granularity;
-  spec.alpha = q.alpha != "none";
-  spec.rounding = parse_rounding(q.rounding);
-  spec.ste = parse_ste(q.ste);
-  spec.scale = static_cast<float>(q.scale);
-  spec.offset = static_cast<float>(q.offset);
-  return spec;
-}
-
-ParameterSpec parameter_spec(const QuantConfig& q) {
-  ParameterSpec spec;
-  if (!q.dtype.is_float()) spec.quant = quant_spec(q);
-  spec.grad = q.grad;
-  spec.init = {q.init.kind, q.init.a, q.init.b};
-  if (q.latent_clamp) spec.latent_clamp = static_cast<float>(*q.latent_clamp);
-  return spec;
-}
-
-LayerSpec layer_spec(const LayerConfig& c) {
-  LayerSpec spec;
-  spec.kind = c.kind;
-  spec.out = c.out;
-  spec.bias = c.bias;
-  spec.p = c.p;
-  spec.eps = static_cast<float>(c.eps);
-  spec.momentum = static_cast<float>(c.momentum);
-  if (c.kind == "linear") spec.weight = parameter_spec(c.quant);
-  if (c.kind == "quantize") {
-    spec.activation = quant_spec(c.quant);
-    spec.activation_grad = c.quant.grad;
-  }
-  return spec;
-}
-
-OptimizerSpec optimizer_spec(const OptimConfig& c) {
-  OptimizerSpec spec;
-  spec.name = c.name;
-  spec.momentum = static_cast<float>(c.momentum);
-  spec.nesterov = c.nesterov;
-  spec.beta1 = c.betas[0];
-  spec.beta2 = c.betas[1];
-  spec.eps = static_cast<float>(c.eps);
-  spec.weight_decay = static_cast<float>(c.weight_decay);
-  spec.clip_value = static_cast<float>(c.clip_value.value_or(0));
-  spec.clip_norm = static_cast<float>(c.clip_norm.value_or(0));
-  return spec;
-}
 
 // Optimizer steps of a length; epochs need not be whole steps when windows run across them.
 int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accumulate) {
@@ -90,7 +38,7 @@ std::shared_ptr<Sequential> build_model(const RunConfig& config, int64_t feature
   meta.features = features;
   for (const LayerConfig& layer : config.layers) {
     try {
-      auto module = make_layer(layer_spec(layer), meta.features);
+      auto module = make_layer(config::layer_spec(layer), meta.features);
       meta = module->plan(meta);
       model->append(std::move(module));
     } catch (const Error& e) {
@@ -122,10 +70,11 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features
   const ScheduleSpec schedule = schedule_spec(config, per_epoch);
   const double lr = config.optim.lr;
   auto learner = std::make_unique<Learner>(
-      build_model(config, features), find_loss(config.loss), optimizer_spec(config.optim),
+      build_model(config, features), find_loss(config.loss), config::optimizer_spec(config.optim),
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
       [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
       static_cast<uint64_t>(config.run.seed));
+  learner->set_total_steps(schedule.total);
   try {
     learner->plan(features, classes, config.batch.micro, config.train.eval.batch);
   } catch (const Error& e) {

@@ -1,5 +1,7 @@
 #include "bitgrad/train/learner.h"
 
+#include <algorithm>
+
 #include "bitgrad/base/text.h"
 #include "bitgrad/ops/ops.h"
 
@@ -18,6 +20,13 @@ constexpr NamedLoss kLosses[] = {
 
 // Above this many microbatches a window, sums in bf16 would stall with nearest rounding.
 constexpr int64_t kStochasticSums = 8;
+
+void check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
+  if (p.has_master() || p.spec().frozen || policy.every == policy.accumulate) return;
+  fail("requantize_every", "parameter '", p.path(), "' has no master, so its codes change at every optimizer step of ",
+       policy.accumulate, " microbatches: got requantize_every ", policy.every, ". Set it to ", policy.accumulate,
+       ", or give the parameter a master");
+}
 
 }  // namespace
 
@@ -44,6 +53,7 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
   state_.seed = seed;
   model_->initialize("layers", state_);
   parameters_ = model_->parameters();
+  for (const Parameter* p : parameters_) check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
 }
 
@@ -71,11 +81,24 @@ void Learner::check_flags(const char* when) {
             " in the input of: ", names);
 }
 
-StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+void Learner::set_total_steps(int64_t steps) {
+  require(steps >= 0, "Learner", "the steps of a run must be at least 0, got ", steps);
+  total_steps_ = steps;
+}
+
+void Learner::begin_microbatch() {
   state_.training = true;
-  for (Parameter* p : parameters_)
+  if (total_steps_ > 0)
+    state_.progress = std::min(static_cast<double>(state_.step) / static_cast<double>(total_steps_), 1.0);
+  for (Parameter* p : parameters_) {
+    p->set_progress(state_.progress);
     if (p->grad_dtype() == dtypes::bf16)
       p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);
+  }
+}
+
+StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+  begin_microbatch();
   StepResult result;
   result.samples = x.rows();
   {

@@ -156,7 +156,7 @@ const KeySpec* spec_of(const std::string& path) {
 std::vector<std::pair<std::string, std::string>> shipped() {
   std::vector<std::pair<std::string, std::string>> files;
   std::set<std::filesystem::path> paths;
-  for (const auto& file : std::filesystem::directory_iterator(std::string(BITGRAD_SOURCE_DIR) + "/configs"))
+  for (const auto& file : std::filesystem::directory_iterator(BITGRAD_SOURCE_DIR "/configs"))
     if (file.path().extension() == ".yaml") paths.insert(file.path());
   for (const auto& path : paths) {
     std::ifstream in(path);
@@ -300,6 +300,11 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"layer", "model.layers.0."},
                                                        {"dropout", "model.layers.1.dropout."},
                                                        {"linear", "model.layers.2.linear."},
+                                                       {"backward", "quant.backward."},
+                                                       {"quantize_gradient", "model.layers.0.quantize_gradient."},
+                                                       {"learned", "quant.activations.learned."},
+                                                       {"observer", "quant.activations.observer."},
+                                                       {"bop", "optim.bop."},
                                                        {"batch_norm", "model.layers.3.batch_norm."},
                                                        {"tensor_norm", "model.layers.15.tensor_norm."},
                                                        {"quant", "quant."},
@@ -312,7 +317,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"eval", "train.eval."},
                                                        {"checkpoint", "checkpoint."},
                                                        {"log", "log."}};
-  const std::string config = std::string(BITGRAD_SOURCE_DIR) + "/configs/mnist_tfc_w1a1.yaml";
+  const std::string config = BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml";
   for (const KeySpec& spec : config::all_keys()) {
     REQUIRE(places.count(spec.group) == 1);
     std::vector<std::string> values = spec.type->out_of_range(spec);

@@ -27,7 +27,7 @@ TEST_CASE("every shipped configuration loads, and its resolved form reads back t
     CHECK(config.origin.text.size() == std::filesystem::file_size(file.path()));
     ++files;
   }
-  CHECK(files >= 11);
+  CHECK(files >= 19);
 }
 
 TEST_CASE("the MNIST configurations hold the recipe of their papers") {
@@ -123,7 +123,7 @@ model:
   layers: [{quantize: {}}, {dropuot: {p: 0.2}}, {linear: {out: 6.4, bias: no}}, relu]
 quant:
   weights: {dtype: int1, scheme: symmetric, latent_clamp: 1, latent_clamp: 2}
-  activations: {dtype: bint1, scheme: binary, granularity: token}
+  activations: {dtype: bint1, scheme: binary, granularity: group(8)}
 batch: {global: 100, micro: 30}
 optim: {name: adam, lr: -0.1, momentum: 0.9}
 train: {stop: 1000}
@@ -136,7 +136,7 @@ train: {stop: 1000}
   CHECK(contains(report, "'fats', did you mean 'fast'? Expected one of fast, strict"));
   CHECK(contains(report, "missing required key 'data.train.labels'"));
   CHECK(contains(report, "use scheme step or minmax_offset, or dtype bint1 with scheme binary"));
-  CHECK(contains(report, "'token' is not available in training yet"));
+  CHECK(contains(report, "got 'group(8)', expected one of tensor, token, channel(1)"));
   CHECK(contains(report, "it is already set at 9:45"));
   CHECK(contains(report, "batch.global (100) is not a multiple of batch.micro (30); nearest: 90 or 120"));
   CHECK(contains(report, "optim.momentum goes with optim.name sgd, not with adam"));
@@ -172,15 +172,15 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
       {{"quant.weights={dtype: int4, scheme: absmax, alpha: tensor}"}, "alpha is the scale of scheme binary"},
       {{"quant.weights={dtype: bint1, alpha: channel, granularity: tensor}"},
        "alpha channel and granularity tensor contradict"},
-      {{"quant.weights={dtype: int4, ste: approx_sign}"}, "ste approx_sign goes with scheme binary or step"},
-      {{"quant.activations.alpha=channel"}, "alpha channel is for weights"},
-      {{"quant.weights.granularity=group:32"}, "'group:32' is not available in training yet"},
-      {{"quant.activations.granularity=channel"}, "'channel' is not available in training yet"},
+      {{"quant.weights={dtype: int4, ste: approx_sign}"}, "ste approx_sign goes with scheme binary or standardized_binary or step"},
+      {{"quant.activations.alpha=channel"}, "got 'channel', expected one of none, tensor, token"},
+      {{"quant.weights.granularity=group:32"}, "got 'group:32', expected one of tensor, channel, channel(1), token"},
+      {{"quant.activations.granularity=channel"}, "got 'channel', expected one of tensor, token, channel(1)"},
       {{"quant.activations.dtype=fp32"}, "got 'fp32', expected one of int1"},
       {{"~quant.activations"},
        "c.yaml:5:7: error: model.layers.0.quantize needs a dtype, its own or that of quant.activations"},
       {{"model.layers=[{relu: {}}]"}, "there is no linear layer"},
-      {{"model.layers=[{linear: {out: 3}}, {relu: {}}]"}, "nothing but norms after it; got relu"},
+      {{"model.layers=[{linear: {out: 3}}, {relu: {}}]"}, "nothing but norms or dequantize after it; got relu"},
       {{"data.test={format: digits, size: 5, labels: x}"},
        "data.test.labels goes with data.test.format idx, not with digits"},
       {{"~data.test", "train.eval.every=2 epochs"}, "train.eval needs data.test"},
@@ -304,8 +304,13 @@ TEST_CASE("fields and registry name the same keys") {
   config::visit_run(collect, c.run), same("run");
   config::visit_device(collect, c.device), same("device");
   config::visit_dataset(collect, c.data.train), same("dataset");
-  config::visit_quantizer(collect, c.quant.weights, true), same("weights");
-  config::visit_quantizer(collect, c.quant.weights, false), same("activations");
+  config::visit_quantizer(collect, c.quant.weights, config::Role::kWeights), same("weights");
+  config::visit_quantizer(collect, c.quant.weights, config::Role::kActivations), same("activations");
+  config::visit_quantizer(collect, c.quant.weights, config::Role::kGradients), same("quantize_gradient");
+  config::visit_learned(collect, c.quant.weights.learned), same("learned");
+  config::visit_observer(collect, c.quant.weights.observer), same("observer");
+  config::visit_backward(collect, c.quant.backward), same("backward");
+  config::visit_bop(collect, c.optim.bop), same("bop");
   config::visit_batch(collect, c.batch), same("batch");
   config::visit_optim(collect, c.optim), same("optim");
   config::visit_schedule(collect, c.schedule), same("schedule");
@@ -314,8 +319,8 @@ TEST_CASE("fields and registry name the same keys") {
     LayerConfig layer;
     layer.kind = kind;
     config::visit_layer(collect, layer);
-    if (kind == "linear") keys.emplace_back("weights");
-    if (kind != "quantize") same(kind);
+    if (kind == "linear") keys.insert(keys.end(), {"weights", "compute", "backward"});
+    if (kind != "quantize" && kind != "quantize_gradient") same(kind);
   }
 }
 
@@ -334,7 +339,7 @@ TEST_CASE("every line of the registry is complete and reads its own default") {
 TEST_CASE("every allowed value of every list is accepted somewhere") {
   for (const std::string& dtype : config::choices::weight_dtypes()) {
     const DType d = parse_dtype(dtype);
-    for (const std::string& scheme : config::choices::schemes_for(d, true)) {
+    for (const std::string& scheme : config::choices::schemes_for(d, config::Role::kWeights)) {
       INFO(dtype << ' ' << scheme);
       const RunConfig c = small(
           {concat("quant.weights={dtype: ", dtype, ", scheme: ", scheme, scheme == "fixed" ? ", scale: 0.5}" : "}")});

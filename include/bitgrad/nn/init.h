@@ -23,5 +23,8 @@ struct Init {
 std::vector<std::string_view> init_names();
 // Throws Error for an unknown name.
 void initialize(const Init& init, uint64_t seed, std::string_view path, const Tensor& out);
+// The same numbers of a part: `out` gets elements first, first + 1, .. of a tensor of shape `whole` (row-major).
+void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& whole, int64_t first,
+                     const Tensor& out);
 
 }  // namespace bitgrad

@@ -8,17 +8,43 @@
 #include <vector>
 
 #include "bitgrad/nn/module.h"
+#include "bitgrad/ops/ops.h"
+#include "bitgrad/quant/observer.h"
 
 namespace bitgrad {
 
+// How a linear layer computes its forward product. docs/numerics.md section 5.
+enum class Compute : uint8_t {
+  kInt,      // on the packed operands; fp32 out (the default)
+  kFake,     // the float simulation: operands are dequantized first
+  kInteger,  // as kInt, but the result stays int32 with its scale
+};
+std::string_view compute_name(Compute compute);  // "int", "fake", "integer"
+
 // Plain data that describes one layer; each layer reads the fields that it knows.
+//   linear      fp32 or codes -> fp32. compute fake: the same on dequantized operands; integer: codes -> int32 with a
+//               scale (input and weights without zero points or offsets). gx, gw other than fp32 need compute int.
+//   quantize    fp32 -> codes. A scheme with learned parts has parameters "step", "offset", "clip", [1] or [features],
+//               whose first values come from the first batch of training (step 0: not yet set); an observer has buffers
+//               "observer.<name>". int32 with a scale -> codes too: schemes of a range (symmetric, absmax, affine), or
+//               with a learned step or clip.
+//   dequantize  codes or int32 with a scale -> fp32; fp32 passes.
+//   quantize_gradient  identity; quantizes the gradient that passes.
+//   relu        fp32, or int32 with a scale. Other pointwise functions, norms: fp32. dropout: fp32 or codes.
 struct LayerSpec {
   std::string kind;                      // a line of layers.inc, or a name given to register_layer
   int64_t out = 0;                       // linear
   bool bias = false;                     // linear
   ParameterSpec weight;                  // linear
-  std::optional<QuantSpec> activation;   // quantize
+  Compute compute = Compute::kInt;       // linear
+  ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;  // linear: products of the backward
+  Rounding gradient_rounding = Rounding::kStochastic;            // linear: of the gradients of int8 products
+  bool gx_per_group = false;             // linear
+  std::optional<QuantSpec> activation;   // quantize: of the codes; quantize_gradient: of the gradient
   DType activation_grad = dtypes::fp32;  // quantize: dtype of the gradient that leaves the quantizer, fp32 or bf16
+  std::optional<ObserverSpec> observer;  // quantize: scales follow an observed range; none: found from each batch
+  float learned_lr_factor = 1.0f;        // quantize: learned steps, clips and offsets
+  std::optional<float> learned_weight_decay;
   double p = 0.5;                        // dropout
   float eps = 1e-5f, momentum = 0.1f;    // norms
 };
@@ -32,7 +58,8 @@ void register_layer(const std::string& name, LayerFactory factory);
 // The layers of `specs` one after the other; features flow from `in_features`.
 std::shared_ptr<Sequential> make_sequential(const std::vector<LayerSpec>& specs, int64_t in_features);
 
-// y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]); parameters weight [o,i] and bias [o].
+// y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]); parameters weight [o,i] and bias [o]. Other ways to compute, and modes of
+// the backward products: make_layer with kind "linear".
 std::shared_ptr<Module> make_linear(int64_t in, int64_t out, const ParameterSpec& weight, bool bias = false);
 
 }  // namespace bitgrad

@@ -20,6 +20,7 @@ struct TensorMeta {
   bool zero_point = false;
   bool offset = false;   // a real offset
   bool training = true;  // dropout changes dtypes in training only
+  bool grad = false;     // something before it trains, so that a gradient is wanted
 };
 
 class Module {
@@ -30,7 +31,7 @@ class Module {
   // here for the layouts that their kernels read.
   virtual TensorMeta plan(const TensorMeta& in) = 0;
 
-  // Depth-first, own before children.
+  // Depth-first, own before children; the learned parts of a parameter follow it.
   std::vector<Parameter*> parameters();
   struct Buffer {
     std::string path;
@@ -45,7 +46,10 @@ class Module {
 
  protected:
   Parameter& add_parameter(const std::string& name, Shape shape, ParameterSpec spec);
+  // State that is saved and resumed but not trained: fp32 filled with a number, or a tensor that the module made (any
+  // dtype that a checkpoint holds: fp32, bf16, int8, uint8, int32, int64). The bytes are shared.
   Tensor add_buffer(const std::string& name, const Shape& shape, double number);
+  Tensor add_buffer(const std::string& name, const Tensor& tensor);
   void add_child(const std::string& name, std::shared_ptr<Module> child);
   // The step that the model is in; set by initialize.
   const StepState& state() const;

@@ -3,8 +3,10 @@
 // only: it is its own master.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,11 +16,35 @@
 
 namespace bitgrad {
 
+// What a low-bit parameter keeps beside its codes. docs/numerics.md section 6.
+enum class MasterKind : uint8_t {
+  kFp32,
+  kBf16,  // the update is rounded stochastically to bf16
+  kNone,  // no master: the update is rounded stochastically into the codes, or (Bop) flips them
+};
+std::string_view master_name(MasterKind kind);  // "fp32", "bf16", "none"
+// How an optimizer keeps its moments.
+enum class MomentKind : uint8_t {
+  kFp32,
+  kBf16,  // m to nearest even, v stochastically
+  kInt8,  // blocks of 256 elements with an fp32 absmax scale; m int8, v uint8 of sqrt v; stochastic
+};
+std::string_view moment_name(MomentKind kind);  // "fp32", "bf16", "int8"
+
 struct ParameterSpec {
   std::optional<QuantSpec> quant;  // none: fp32
   DType grad = dtypes::fp32;       // fp32 or bf16
   Init init;
   std::optional<float> latent_clamp;  // masters are clamped to [-c, c] after each update
+  MasterKind master = MasterKind::kFp32;
+  std::optional<MomentKind> moments;  // none: those of the optimizer
+  std::string optimizer;              // empty: the run's; "bop": bint1 codes without a master
+  float lr_factor = 1.0f;             // of the run's learning rate
+  std::optional<float> weight_decay;  // none: that of the optimizer
+  std::optional<float> floor;         // numbers are kept at or above it after each update (learned steps and clips)
+  bool frozen = false;                // no gradient, no update
+  float learned_lr_factor = 1.0f;     // of learned steps, clips and offsets of `quant`
+  std::optional<float> learned_weight_decay;
 };
 
 class Parameter {
@@ -34,8 +60,16 @@ class Parameter {
   bool low_bit() const { return spec_.quant.has_value(); }
   // Low-bit: codes with scales and derived layouts. Float: the numbers.
   const Tensor& value() const { return value_; }
-  // fp32 [shape]; the value itself for a float parameter.
+  // fp32 or bf16 [shape]; the value itself for a float parameter; undefined for a low-bit parameter without a master.
   const Tensor& master() const { return low_bit() ? master_ : value_; }
+  // A frozen low-bit parameter has codes only.
+  bool has_master() const { return master().defined(); }
+  // Rows [begin, end) of the value as a matrix, with their scales: a view, nothing is copied. begin must not cut a
+  // group of rows.
+  Tensor value_rows(int64_t begin, int64_t end) const;
+  // Learned parts of the scheme, such as "<path>.step": float parameters whose gradient comes from this one's in the
+  // optimizer's step (docs/numerics.md section 6, 3). They follow their owner in Module::parameters().
+  std::span<const std::unique_ptr<Parameter>> learned() const { return learned_; }
   // The gradient summed over the microbatches of the window, in grad_dtype; undefined before the first backward.
   const Tensor& grad() const { return sink_.grad(); }
   bool has_grad() const { return sink_.filled(); }
@@ -45,27 +79,54 @@ class Parameter {
   Var read();
   void zero_grad() { sink_.clear(); }
 
-  // Draws the master and makes the first value. Called once by the owner of the model, when paths are known.
+  // Draws the master and makes the first value (without a master: draws numbers in blocks of rows and quantizes them
+  // once); learned parts get the path "<path>.<name>" and their first values. Called once by the owner of the model,
+  // when paths are known.
   void initialize(const std::string& path, uint64_t seed);
-  // value = quantizer(master), scales fitted anew, all planned layouts written. `step` keys stochastic rounding. Throws
-  // Error(kNonFinite) that names the parameter when the master holds NaN or Inf. Nothing to do for a float parameter.
+  // The seed of initialize: it keys the draws of updates too.
+  uint64_t seed() const { return seed_; }
+  // value = quantizer(master), scales fitted anew (or made of the learned parts as they are now), all planned layouts
+  // written. `step` keys stochastic rounding. Throws Error(kNonFinite) that names the parameter when the master holds
+  // NaN or Inf. Nothing to do for a float parameter or one without a master. A bf16 master is widened to fp32 in blocks
+  // of rows where scales lie within rows or do not depend on the numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
+  // Without a master: new codes and scales of `rows` from `begin` on, made of fp32 numbers `x` [rows, cols] by
+  // stochastic rounding (`draws`, element = row-major index in the parameter; kind sign: by the sign). Call
+  // codes_changed() after the last rows.
+  // Scales must lie within rows: granularity channel(0), token or groups along a row, or a scheme of constant scales.
+  // Throws Error(kNonFinite) that names the parameter when x holds NaN or Inf.
+  void write_rows(int64_t begin, const Tensor& x, const RandomStream& draws);
+  // The codes were written in place: all planned layouts are made anew.
+  void codes_changed() { write_layouts(); }
+  // Straight-through rule tanh: sharpness for this progress of the run, 0 to 1.
+  void set_progress(double progress);
   // A further layout of the value that the chosen kernels read; written now and by every requantize.
   void add_layout(Layout layout);
   // Sums in bf16 are rounded stochastically when on (drawn by path and microbatch).
   void set_gradient_rounding(bool stochastic, uint64_t seed, int64_t microbatch);
 
   // Resume: codes and scales byte for byte as they were (they come from the masters of the last requantization).
+  // `master` is undefined for a parameter without one.
   void restore(const Tensor& master, const Tensor& value);
 
  private:
+  using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
+
   void write_layouts();
+  void draw_values();
+  void make_learned(const Tensor& x);
+  bool rows_are_apart() const;
+  QuantParams learned_params() const;
+  void quantize_all(const Numbers& numbers, const RandomStream& draws);
+  void put_rows(const QuantSpec& spec, int64_t begin, const Tensor& x, const RandomStream& draws);
 
   std::string path_;
+  uint64_t seed_ = 0;
   Shape shape_;
   ParameterSpec spec_;
   const Quantizer* quantizer_ = nullptr;
   Tensor master_, value_;
+  std::vector<std::unique_ptr<Parameter>> learned_;
   std::vector<Layout> planned_;
   AccumulateSink sink_;
   RandomStream gradient_draws_;

@@ -1,35 +1,32 @@
-// Optimizers: move the masters from the gradients. docs/numerics.md section 6, in this order:
-//   divide by the samples of the window; quantizer backward (straight-through); value clip; global-norm clip; decay;
-//   update; latent clamp.
+// The optimizer: one step of all parameters from their gradients. docs/numerics.md section 6, in this order:
+//   divide by the samples of the window; quantizer backward (straight-through, gradients of learned parts); value clip;
+//   global-norm clip; decay; update; latent clamp and floor.
+// Masters of fewer bits and moments of fewer bits are widened and rounded again piece by piece; parameters without a
+// master are dequantized, moved and rounded into codes in blocks of rows.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bitgrad/nn/parameter.h"
+#include "bitgrad/optim/update_rule.h"
 
 namespace bitgrad {
 
-struct OptimizerSpec {
-  std::string name = "sgd";           // a line of optimizers.inc, or a name given to register_optimizer
-  float momentum = 0;                 // sgd
-  bool nesterov = false;              // sgd
-  double beta1 = 0.9, beta2 = 0.999;  // adam, adamw
-  float eps = 1e-8f;                  // adam, adamw
-  float weight_decay = 0;             // sgd, adam: added to the gradient; adamw: decoupled
-  float clip_value = 0;               // 0: off. Gradients are clamped to [-clip_value, clip_value]
-  float clip_norm = 0;                // 0: off. All gradients are scaled by clip_norm / norm when norm > clip_norm
-};
-
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
-  explicit Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) {}
+  // Throws Error for an unknown rule, or a value out of range.
+  explicit Optimizer(OptimizerSpec spec);
+  ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
-  // Makes the state of these parameters; they must outlive the optimizer.
+  // Makes the state of these parameters and of their learned parts; they must outlive the optimizer. Frozen ones are
+  // left out. Throws Error that names the parameter for a combination of rule, master, scheme and dtype that cannot
+  // train (docs/numerics.md section 6).
   void attach(const std::vector<Parameter*>& parameters);
   // One step at rate lr; gradients are sums over `samples` samples. Parameters without a gradient are left alone.
   // Gradients become zero. Throws Error(kNonFinite) that names the parameter when a gradient holds NaN or Inf; nothing
@@ -41,39 +38,34 @@ class Optimizer {
   // The global norm of the last step, before clipping (0 unless clip_norm is on).
   float last_norm() const { return last_norm_; }
 
-  // Everything that a checkpoint holds beside the step count: "<parameter path>.<name>.<part>".
+  // Everything that a checkpoint holds beside the step count, sharing the optimizer's bytes:
+  // "<parameter path>.<family>.<part>" fp32, bf16 [shape], or int8, uint8 [numel] with ".scale" fp32 [blocks of 256].
   struct StateTensor {
     std::string name;
     Tensor tensor;
   };
   std::vector<StateTensor> state() const;
-  virtual void set_steps(int64_t steps) { steps_ = steps; }
+  // Resume: `steps` were done.
+  void set_steps(int64_t steps);
 
- protected:
-  // Names of the fp32 state tensors of each parameter, such as {"m", "v"}.
-  virtual std::vector<std::string_view> parts() const = 0;
-  virtual void begin_step() {}
-  // Moves rows of one master. All tensors have the same shape; g is finished (divided, clipped) and may be overwritten.
-  virtual void update(const Tensor& master, const Tensor& g, const std::vector<Tensor>& state, float lr) = 0;
+ private:
+  struct Slot;
+  void add_slot(Parameter* parameter);
+  UpdateRule& rule_of(const Parameter& parameter);
+  void check_finite() const;
+  double finish_early(int64_t samples, bool all);
+  float norm_factor(double sum_of_squares);
+  void update_rows(Slot& slot, const Tensor& g, const Tensor& x, int64_t first, float lr, float factor);
+  void step_slot(Slot& slot, float lr, int64_t samples, float factor);
 
   OptimizerSpec spec_;
   int64_t steps_ = 0;
-
- private:
-  struct Slot {
-    Parameter* parameter;
-    std::vector<Tensor> state;
-  };
-  void check_finite() const;
-  float global_norm(int64_t samples);
-  std::vector<Slot> slots_;
   float last_norm_ = 0;
+  std::map<std::string, std::unique_ptr<UpdateRule>> rules_;  // by name: the run's, and those that parameters name
+  std::vector<std::unique_ptr<Slot>> slots_;
 };
 
-std::vector<std::string> optimizer_names();
-// Throws Error for an unknown name, or a value out of range.
+// As the constructor.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
-using OptimizerFactory = std::unique_ptr<Optimizer> (*)(const OptimizerSpec&);
-void register_optimizer(const std::string& name, OptimizerFactory factory);
 
 }  // namespace bitgrad

@@ -1,8 +1,9 @@
 // Checkpoints: safetensors files with everything that a run needs to go on bit for bit, or to be evaluated.
 //
-// Tensors, for each parameter <path>: <path>.codes (U8 [rows, row_bytes], canonical codes, rows on a byte), .scale and
-// .zero (quantizer state), .master (F32), <path>.<optimizer>.<part> (F32), and running statistics under their own
-// paths. Metadata:
+// Tensors, for each parameter <path> (learned parts are parameters too): <path>.codes (U8 [rows, row_bytes], canonical
+// codes, rows on a byte), .scale, .zero, .offset and .statistic (quantizer state), .master (F32 or BF16; absent without a
+// master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers under their
+// own paths (F32, BF16, I8, U8, I32, I64). Metadata:
 //   bitgrad.tensors  JSON, for each .codes {dtype: the whole record, shape, scheme, granularity}
 //   bitgrad.state    JSON {step, microbatch, epoch, position, seed, format_version, best, ...}
 //   bitgrad.config   the resolved configuration

@@ -59,19 +59,56 @@ struct InitConfig {
 };
 std::ostream& operator<<(std::ostream& out, const InitConfig& init);
 
-// How weights or activations are held. A float dtype uses dtype, init, latent_clamp and grad only.
+// How learned parts of a scheme (LSQ's step, PACT's clip) train.
+struct LearnedConfig {
+  double lr_factor = 1.0;              // of the run's learning rate
+  std::optional<double> weight_decay;  // none: that of the optimizer
+  friend bool operator==(const LearnedConfig&, const LearnedConfig&) = default;
+};
+
+// What finds the range of activations over many batches.
+struct ObserverConfig {
+  std::string name = "none";  // none: scales are found from each batch
+  double momentum = 0.99;     // moving_average
+  double percentile = 99.99;  // percentile
+  friend bool operator==(const ObserverConfig&, const ObserverConfig&) = default;
+};
+
+// How weights, activations or passing gradients are held. A float dtype uses dtype, init, latent_clamp, grad, moments,
+// lr_factor, weight_decay and frozen only.
 struct QuantConfig {
   DType dtype = dtypes::fp32;
   std::string scheme;          // empty for a float dtype
-  std::string alpha = "none";  // scheme binary: none (s = 1), tensor, channel (mean abs x)
-  Granularity granularity;     // tensor, or channel(0) for weights
+  std::string alpha = "none";  // scheme binary: none (s = 1), or whose mean abs x it is: tensor, channel, token
+  bool alpha_grad = false;     // the gradient flows through alpha too
+  Granularity granularity;     // with alpha: that of alpha
   std::string rounding = "nearest";
-  std::string ste;                     // empty for a float dtype
-  double scale = 1.0, offset = 0.0;    // scheme fixed
+  std::string ste;                         // empty for a float dtype
+  std::array<double, 2> ste_t{0.1, 10.0};  // rule tanh: first and last sharpness
+  double scale = 1.0, offset = 0.0;        // scheme fixed
+  double first_clip = 10.0;                // scheme pact
+  std::optional<double> eps;               // floor of scales; none: the scheme's own
+  bool pow2 = false, div = false, reduce_range = false;
+  LearnedConfig learned;               // schemes with learned parts
+  ObserverConfig observer;             // activations
   InitConfig init;                     // weights
   std::optional<double> latent_clamp;  // weights: masters are kept in [-c, c]
   DType grad = dtypes::fp32;           // dtype of the gradient
+  std::string master = "fp32";         // weights: fp32, bf16, none
+  std::string moments = "fp32";        // weights: fp32, bf16, int8
+  std::string optimizer = "default";   // weights: default (that of the run), bop
+  double lr_factor = 1.0;              // weights: of the run's learning rate
+  std::optional<double> weight_decay;  // weights; none: that of the optimizer
+  bool frozen = false;                 // weights
   friend bool operator==(const QuantConfig&, const QuantConfig&) = default;
+};
+
+// In what a linear layer takes the products of its backward.
+struct BackwardConfig {
+  std::string gx = "fp32", gw = "fp32";  // fp32, bf16, int8
+  std::string rounding = "stochastic";   // of gradients to int8
+  bool per_group = false;                // gx int8 with weights per group: one product a group
+  friend bool operator==(const BackwardConfig&, const BackwardConfig&) = default;
 };
 
 // One layer; fields that its kind does not have keep their defaults.
@@ -82,8 +119,12 @@ struct LayerConfig {
   double p = 0.0;         // dropout
   double eps = 0.0;       // batch_norm, tensor_norm
   double momentum = 0.0;  // batch_norm, tensor_norm
-  QuantConfig quant;      // linear: its weights; quantize: its codes. Defaults of `quant:` and own keys are merged
-  SourceMark mark;        // of the kind
+  // linear: its weights; quantize: its codes; quantize_gradient: those of the gradient. Own keys and those of `quant:`
+  // are merged.
+  QuantConfig quant;
+  std::string compute = "int";  // linear: int, fake, integer. Merged too
+  BackwardConfig backward;      // linear. Merged too
+  SourceMark mark;              // of the kind
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
@@ -123,6 +164,8 @@ struct DataSection {
 struct QuantSection {
   QuantConfig weights;                     // what a linear layer takes
   std::optional<QuantConfig> activations;  // what a quantize layer takes
+  std::string compute = "int";             // what a linear layer takes
+  BackwardConfig backward;                 // what a linear layer takes
   int64_t requantize_every = 1;            // N, microbatches; a multiple of A
   friend bool operator==(const QuantSection&, const QuantSection&) = default;
 };
@@ -133,6 +176,11 @@ struct BatchSection {
   friend bool operator==(const BatchSection&, const BatchSection&) = default;
 };
 
+struct BopConfig {
+  double gamma = 1e-4, threshold = 1e-8;
+  friend bool operator==(const BopConfig&, const BopConfig&) = default;
+};
+
 struct OptimConfig {
   std::string name;
   double lr = 0.0;
@@ -141,6 +189,8 @@ struct OptimConfig {
   double weight_decay = 0.0;                    // sgd: in the gradient; adamw: decoupled
   double momentum = 0.0;                        // sgd
   bool nesterov = false;                        // sgd
+  std::string moments = "fp32";                 // of parameters that do not say their own
+  BopConfig bop;                                // of weights with optimizer bop
   std::optional<double> clip_norm, clip_value;  // value first, then norm
   friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
 };

@@ -30,7 +30,8 @@ struct StepResult {
 class Learner {
  public:
   // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an
-  // optimizer step. bf16 gradients are summed with stochastic rounding when policy.accumulate > 8.
+  // optimizer step. bf16 gradients are summed with stochastic rounding when policy.accumulate > 8. A parameter without a
+  // master changes its codes at every optimizer step, so it needs policy.every == policy.accumulate; else Error.
   Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
           std::function<float(int64_t)> learning_rate, uint64_t seed);
 
@@ -58,6 +59,9 @@ class Learner {
   StepState& state() { return state_; }
   const RequantPolicy& policy() const { return policy_; }
   float learning_rate() const { return learning_rate_(state_.step); }
+  // Optimizer steps of the whole run, for what anneals along it (rule tanh): state().progress becomes step / steps before
+  // each microbatch, at most 1. 0: not known, progress stays 0.
+  void set_total_steps(int64_t steps);
   // Samples in the open window: 0 on a step boundary.
   int64_t window_samples() const { return window_samples_; }
   // Microbatches since the masters became codes: part of a checkpoint.
@@ -68,6 +72,7 @@ class Learner {
   void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
  private:
+  void begin_microbatch();
   void end_window();
   void requantize();
   void check_flags(const char* when);
@@ -81,6 +86,7 @@ class Learner {
   std::vector<Parameter*> parameters_;
   int64_t window_microbatches_ = 0, window_samples_ = 0;
   int64_t since_requantize_ = 0;
+  int64_t total_steps_ = 0;
 };
 
 }  // namespace bitgrad

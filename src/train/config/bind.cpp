@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "train/config/fields.h"
+#include "train/config/merge.h"
 #include "train/config/numbers.h"
 #include "train/config/quantizer.h"
 
@@ -15,6 +16,9 @@ namespace {
 class Reader {
  public:
   Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
+  void operator()(std::string_view key, BopConfig& field) const {
+    visit_bop(Reader("bop", map_ ? map_->child(key) : nullptr), field);
+  }
   template <typename T>
   void operator()(std::string_view key, T& field) const {
     const KeySpec* spec = find_key(group_, key);
@@ -43,21 +47,35 @@ void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
     out.split.clear(), out.seed = plain.seed, out.size = plain.size;
 }
 
-LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* quant, Report& report) {
+void bind_products(const Node* own, const Node* base, const std::string& path, std::string& compute,
+                   BackwardConfig& backward, Report& report) {
+  const Merged keys(own, base, path, "quant", report);
+  keys.set(compute, "compute");
+  visit_backward([inner = keys.inner("backward", "backward")](auto key, auto& field) { inner.set(field, key); },
+                 backward);
+}
+
+LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* quant, const std::string& moments,
+                       Report& report) {
   LayerConfig layer;
   layer.kind = entry.key;
   layer.mark = entry.key_mark;
+  const std::string here = concat(path, '.', layer.kind);
   visit_layer(Reader(layer.kind, &entry.node), layer);
   const auto base = [&](std::string_view key) { return child(quant, key); };
   if (layer.kind == "quantize" && sound(quant, "activations"))
-    layer.quant =
-        resolve_quantizer({&entry.node, base("activations"), concat(path, ".quantize"), entry.key_mark, false}, report);
-  if (layer.kind == "linear" && sound(quant, "weights")) {
+    layer.quant = resolve_quantizer(
+        {&entry.node, base("activations"), here, entry.key_mark, Role::kActivations, moments}, report);
+  if (layer.kind == "quantize_gradient")
+    layer.quant = resolve_quantizer({&entry.node, nullptr, here, entry.key_mark, Role::kGradients, moments}, report);
+  if (layer.kind != "linear") return layer;
+  if (sound(quant, "weights")) {
     const Entry* own = entry.node.find("weights");
-    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(path, ".linear.weights"),
-                                     own ? own->key_mark : entry.key_mark, true},
+    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(here, ".weights"),
+                                     own ? own->key_mark : entry.key_mark, Role::kWeights, moments},
                                     report);
   }
+  bind_products(&entry.node, quant, here, layer.compute, layer.backward, report);
   return layer;
 }
 
@@ -67,7 +85,8 @@ void bind_layers(const Node& root, RunConfig& config, Report& report) {
   for (size_t i = 0; i < layers->items.size(); ++i) {
     const Node& item = layers->items[i];
     if (!item.bad && item.suspects.empty() && !item.entries.empty())
-      config.layers.push_back(bind_layer(item.entries[0], concat("model.layers.", i), root.child("quant"), report));
+      config.layers.push_back(
+          bind_layer(item.entries[0], concat("model.layers.", i), root.child("quant"), config.optim.moments, report));
   }
 }
 
@@ -78,12 +97,15 @@ void bind_quant(const Node& root, RunConfig& config, Report& report) {
     const Entry* entry = quant ? quant->find(key) : nullptr;
     return entry && !entry->node.bad ? entry : nullptr;
   };
+  const std::string& moments = config.optim.moments;
+  config.quant.weights.moments = moments;
   if (const Entry* weights = given("weights"))
-    config.quant.weights =
-        resolve_quantizer({&weights->node, nullptr, "quant.weights", weights->key_mark, true}, report);
+    config.quant.weights = resolve_quantizer(
+        {&weights->node, nullptr, "quant.weights", weights->key_mark, Role::kWeights, moments}, report);
   if (const Entry* activations = given("activations"))
-    config.quant.activations =
-        resolve_quantizer({&activations->node, nullptr, "quant.activations", activations->key_mark, false}, report);
+    config.quant.activations = resolve_quantizer(
+        {&activations->node, nullptr, "quant.activations", activations->key_mark, Role::kActivations, moments}, report);
+  bind_products(quant, nullptr, "quant", config.quant.compute, config.quant.backward, report);
   Reader("quant", quant)("requantize_every", config.quant.requantize_every);
 }
 
@@ -131,9 +153,9 @@ RunConfig bind(const Node& root, const std::string& name, Report& report) {
   visit_batch(Reader("batch", root.child("batch")), config.batch);
   if (!child(root.child("batch"), "micro")) config.batch.micro = config.batch.global;
   config.quant.requantize_every = config.batch.micro > 0 ? std::max<int64_t>(1, config.batch.accumulate()) : 1;
+  visit_optim(Reader("optim", root.child("optim")), config.optim);
   bind_quant(root, config, report);
   bind_layers(root, config, report);
-  visit_optim(Reader("optim", root.child("optim")), config.optim);
   visit_schedule(Reader("schedule", root.child("schedule")), config.schedule);
   const Node* train = root.child("train");
   Reader("train", train)("stop", config.train.stop);

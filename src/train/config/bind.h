@@ -16,5 +16,8 @@ RunConfig bind(const Node& root, const std::string& name, Report& report);
 
 // Contradictions between keys that are sound themselves. Called by bind.
 void check_contradictions(const Node& root, RunConfig& config, Report& report);
+// Layers that do not fit together, in a configuration without other findings. Inherited keys that do not fit a layer's
+// own dtype go back to their defaults.
+void check_plan(const Node& root, RunConfig& config, Report& report);
 
 }  // namespace bitgrad::config

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "train/config/bind.h"
+#include "train/config/numbers.h"
 
 namespace bitgrad::config {
 namespace {
@@ -18,7 +19,10 @@ class Checks {
     schedule();
     momentum();
     evaluation();
+    moments();
+    masters();
     last_layer();
+    if (report_.empty()) check_plan(root_, config_, report_);
   }
 
  private:
@@ -33,14 +37,20 @@ class Checks {
   }
   const Node* find(const std::string& path) const {
     const Node* node = &root_;
-    for (const std::string& part : split(path, '.'))
-      if (node) node = node->child(part);
+    for (const std::string& part : split(path, '.')) {
+      if (!node) break;
+      int64_t item = 0;
+      if (node->kind == Node::Kind::kList && parse_whole(part, item) == NumberResult::kOk)
+        node = &node->items.at(static_cast<size_t>(item));
+      else
+        node = node->child(part);
+    }
     return node;
   }
   // Reports at the value of the first path that is set (one of the command line goes first).
-  void contradiction(std::initializer_list<const char*> paths, const std::string& message) {
+  void contradiction(const std::vector<std::string>& paths, const std::string& message) {
     const Node* blamed = nullptr;
-    for (const char* path : paths) {
+    for (const std::string& path : paths) {
       const Node* node = find(path);
       if (node && (!blamed || (blamed->mark.argument == 0 && node->mark.argument > 0))) blamed = node;
     }
@@ -95,14 +105,50 @@ class Checks {
       contradiction({"train.eval"}, "train.eval needs data.test, which is not given");
   }
 
-  // The output is a linear layer's, at most normalised: anything else would cut off or disturb the scores.
+  // Weights of linear layers, with the path of their own keys, where all that they come from is sound.
+  template <typename Use>
+  void each_weights(Use use) {
+    if (!sound_path("model.layers") || !sound_path("quant.weights")) return;
+    for (size_t i = 0; i < config_.layers.size(); ++i)
+      if (config_.layers[i].kind == "linear")
+        use(config_.layers[i].quant, concat("model.layers.", i, ".linear.weights"));
+  }
+  void moments() {
+    const OptimConfig& optim = config_.optim;
+    if (optim.name != "sgd" || optim.momentum != 0.0 || !sound_path("optim.name") || !sound_path("optim.momentum"))
+      return;
+    const std::string message = "optim.name sgd without momentum keeps no moments, got ";
+    if (optim.moments != "fp32" && sound_path("optim.moments"))
+      return contradiction({"optim.moments"}, concat("optim.moments: ", message, optim.moments));
+    bool reported = false;
+    each_weights([&](const QuantConfig& weights, const std::string& path) {
+      if (reported || weights.moments == "fp32" || weights.optimizer != "default") return;
+      contradiction({path + ".moments", "quant.weights.moments"}, concat(path, ".moments: ", message, weights.moments));
+      reported = true;
+    });
+  }
+  void masters() {
+    if (!batch_is_good() || !sound_path("quant.requantize_every")) return;
+    const int64_t a = config_.batch.accumulate(), n = config_.quant.requantize_every;
+    bool reported = n == a || n % a != 0;
+    each_weights([&](const QuantConfig& weights, const std::string& path) {
+      if (reported || weights.master != "none") return;
+      contradiction({"quant.requantize_every", path + ".master", "quant.weights.master"},
+                    concat("quant.requantize_every (", n, ") must be A = batch.global / batch.micro = ", a, ": ", path,
+                           " has master none, whose codes change in each optimizer step"));
+      reported = true;
+    });
+  }
+
+  // The output is a linear layer's, at most normalised and dequantized: anything else would cut off or disturb the
+  // scores.
   void last_layer() {
     const Node* layers = find("model.layers");
     if (!layers || !sound_path("model.layers") || config_.layers.size() != layers->items.size()) return;
-    const auto is_norm = [](const LayerConfig& layer) {
-      return layer.kind == "batch_norm" || layer.kind == "tensor_norm";
+    const auto may_follow = [](const LayerConfig& layer) {
+      return layer.kind == "batch_norm" || layer.kind == "tensor_norm" || layer.kind == "dequantize";
     };
-    const auto last = std::find_if_not(config_.layers.rbegin(), config_.layers.rend(), is_norm);
+    const auto last = std::find_if_not(config_.layers.rbegin(), config_.layers.rend(), may_follow);
     if (last == config_.layers.rend() || std::none_of(config_.layers.begin(), config_.layers.end(),
                                                       [](const LayerConfig& l) { return l.kind == "linear"; })) {
       contradiction({"model.layers"},
@@ -110,11 +156,11 @@ class Checks {
       return;
     }
     if (last->kind != "linear")
-      report_.error(
-          last->mark,
-          concat("model.layers: the output must come from a linear layer, with nothing but norms after it; got ",
-                 last->kind, " after the last one"),
-          last->kind.size());
+      report_.error(last->mark,
+                    concat("model.layers: the output must come from a linear layer, with nothing but norms or "
+                           "dequantize after it; got ",
+                           last->kind, " after the last one"),
+                    last->kind.size());
   }
 
   const Node& root_;

@@ -6,6 +6,7 @@
 #include "bitgrad/nn/init.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/schedule.h"
+#include "bitgrad/quant/observer.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/quant/rounding.h"
 #include "bitgrad/train/learner.h"
@@ -13,6 +14,13 @@
 
 namespace bitgrad::config::choices {
 namespace {
+
+bool learns(std::string_view scheme, DType dtype) {
+  QuantSpec spec;
+  spec.dtype = dtype;
+  spec.scheme = scheme;
+  return !find_quantizer(scheme).learned(spec).empty();
+}
 
 template <typename Keep>
 Names dtype_names(Keep keep) {
@@ -24,17 +32,33 @@ Names dtype_names(Keep keep) {
 
 Names names_of(const std::vector<std::string_view>& views) { return {views.begin(), views.end()}; }
 
-// Whether a quantizer takes this dtype with everything else at its default.
-bool takes(std::string_view scheme, DType dtype, bool weight) {
-  QuantSpec spec;
-  spec.dtype = dtype;
-  spec.scheme = scheme;
-  try {
-    find_quantizer(scheme).check(spec, weight);
-    return true;
-  } catch (const Error&) {
+// Rules that flip signs are for single parameters: others in the same model cannot train by them.
+Names rules(bool flips_signs) {
+  Names names = optimizer_names();
+  std::erase_if(names, [&](const std::string& name) {
+    OptimizerSpec spec;
+    spec.name = name;
+    return make_rule(spec)->flips_signs() != flips_signs;
+  });
+  return names;
+}
+
+constexpr std::string_view kGradientScheme = "dorefa_gradient";
+
+// Whether a quantizer takes this dtype in this role, at some granularity and with everything else at its default.
+bool takes(std::string_view scheme, DType dtype, Role role) {
+  if ((scheme == kGradientScheme && role != Role::kGradients) || (scheme == "fixed" && role == Role::kGradients))
     return false;
-  }
+  const std::optional<Granularity> granularity = default_granularity(dtype, scheme, role);
+  return granularity && (role != Role::kGradients || !learns(scheme, dtype));
+}
+
+template <typename Keep>
+Names schemes_where(Keep keep) {
+  Names names;
+  for (const std::string_view name : quantizer_names())
+    if (keep(find_quantizer(name))) names.emplace_back(name);
+  return names;
 }
 
 }  // namespace
@@ -49,8 +73,23 @@ Names gradient_dtypes() { return {"fp32", "bf16"}; }
 Names schemes() { return names_of(quantizer_names()); }
 Names ste_rules() { return names_of(ste_names()); }
 Names roundings() { return names_of(rounding_names()); }
-Names alphas() { return {"none", "tensor", "channel"}; }
-Names optimizers() { return optimizer_names(); }
+Names weight_alphas() { return {"none", "tensor", "channel"}; }
+Names activation_alphas() { return {"none", "tensor", "token"}; }
+Names masters() { return master_kinds().names(); }
+Names moments() { return moment_kinds().names(); }
+Names parameter_optimizers() {
+  Names names = rules(/*flips_signs=*/true);
+  names.insert(names.begin(), "default");
+  return names;
+}
+Names observers() {
+  Names names = names_of(observer_names());
+  names.insert(names.begin(), "none");
+  return names;
+}
+Names computes() { return compute_kinds().names(); }
+Names modes() { return product_modes().names(); }
+Names optimizers() { return rules(/*flips_signs=*/false); }
 Names schedules() { return schedule_names(); }
 Names losses() { return loss_names(); }
 Names dataset_formats() { return bitgrad::dataset_formats(); }
@@ -64,25 +103,92 @@ std::vector<InitKind> init_kinds() {
           {"glorot_normal", 0}, {"he_uniform", 0}, {"he_normal", 0}, {"zeros", 0}};
 }
 
+const Enumeration<MasterKind>& master_kinds() {
+  static const Enumeration<MasterKind> all{{MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}, master_name};
+  return all;
+}
+const Enumeration<MomentKind>& moment_kinds() {
+  static const Enumeration<MomentKind> all{{MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}, moment_name};
+  return all;
+}
+const Enumeration<Compute>& compute_kinds() {
+  static const Enumeration<Compute> all{{Compute::kInt, Compute::kFake, Compute::kInteger}, compute_name};
+  return all;
+}
+const Enumeration<ProductMode>& product_modes() {
+  static const Enumeration<ProductMode> all{{ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}, mode_name};
+  return all;
+}
+
+std::string granularity_text(const Granularity& g) {
+  if (g.kind == Granularity::kChannel) return g.axis == 0 ? "channel" : "channel(1)";
+  if (g.kind == Granularity::kToken) return "token";
+  if (g.kind == Granularity::kGroup)
+    return g.axis == 0 ? concat("group(0,", g.group, ')') : concat("group(", g.group, ')');
+  return "tensor";
+}
+
+std::string_view purpose_of(Role role) {
+  return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "gradients";
+}
+
+std::optional<Granularity> default_granularity(DType dtype, std::string_view scheme, Role role) {
+  QuantSpec spec;
+  spec.dtype = dtype;
+  spec.scheme = scheme;
+  for (const Granularity& granularity : {Granularity::tensor(), Granularity::channel(0), Granularity::token()}) {
+    if (role != Role::kWeights && granularity == Granularity::channel(0)) continue;
+    spec.granularity = granularity;
+    try {
+      find_quantizer(scheme).check(spec, role == Role::kWeights);
+      return granularity;
+    } catch (const Error&) {
+    }
+  }
+  return std::nullopt;
+}
+
 // What the quantizers take, those that suit the kind best first: the first one is the default. symmetric, absmax and
 // symmetric_no_clip give negative codes, so unsigned dtypes lack them; affine has no use for a weight of one bit.
-Names schemes_for(DType dtype, bool weight) {
+Names schemes_for(DType dtype, Role role) {
   if (!dtype.is_code()) return {};
-  const DTypeInfo& info = dtype.info();
-  const bool is_unsigned = info.kind == DTypeKind::kUint;
+  const bool is_unsigned = dtype.info().kind == DTypeKind::kUint;
+  Names first{"binary", "codebook", "step", "ternary", "symmetric", "affine"};
+  if (role == Role::kGradients) first = {std::string(kGradientScheme), "absmax", "binary", "ternary"};
+  const Names known = names_of(quantizer_names());
   Names names;
-  for (const char* first : {"binary", "codebook", "step", "ternary", "symmetric", "affine"})
-    if (!(is_unsigned && std::string_view(first) == "symmetric") && takes(first, dtype, weight)) names.push_back(first);
-  for (const std::string_view other : quantizer_names()) {
+  for (const std::string& name : first)
+    if (!(is_unsigned && name == "symmetric") && std::find(known.begin(), known.end(), name) != known.end() &&
+        takes(name, dtype, role))
+      names.push_back(name);
+  for (const std::string& other : known) {
     const bool negative = other == "symmetric" || other == "symmetric_no_clip" || other == "absmax";
-    const bool known = std::find(names.begin(), names.end(), other) != names.end();
-    if (!known && !(is_unsigned && negative) && takes(other, dtype, weight)) names.emplace_back(other);
+    const bool listed = std::find(names.begin(), names.end(), other) != names.end();
+    if (!listed && !(is_unsigned && negative) && takes(other, dtype, role)) names.push_back(other);
   }
   return names;
 }
 
-std::string default_ste(std::string_view scheme) { return scheme == "ternary" ? "identity" : "clip"; }
+Names learned_schemes() {
+  return schemes_where([](const Quantizer& q) { return !q.learned(QuantSpec{}).empty(); });
+}
+Names range_schemes() {
+  return schemes_where([](const Quantizer& q) { return q.from_range(); });
+}
+bool has_learned_parts(const QuantConfig& c) {
+  return !c.dtype.is_float() && !c.scheme.empty() && learns(c.scheme, c.dtype);
+}
 
-Names schemes_of_ste(std::string_view ste) { return ste == "approx_sign" ? Names{"binary", "step"} : Names{}; }
+bool for_float(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"dtype",   "init",      "latent_clamp", "grad",
+                                        "moments", "lr_factor", "weight_decay", "frozen"};
+  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
+}
+
+std::string default_ste(std::string_view scheme) { return std::string(ste_name(find_quantizer(scheme).default_ste())); }
+
+Names schemes_of_ste(std::string_view ste) {
+  return ste == "approx_sign" ? Names{"binary", "standardized_binary", "step"} : Names{};
+}
 
 }  // namespace bitgrad::config::choices

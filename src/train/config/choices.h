@@ -2,11 +2,14 @@
 // lists.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bitgrad/dtype/dtype.h"
+#include "bitgrad/nn/layers.h"
+#include "train/config/fields.h"
 
 namespace bitgrad::config::choices {
 
@@ -18,7 +21,14 @@ Names gradient_dtypes();
 Names schemes();
 Names ste_rules();
 Names roundings();
-Names alphas();
+Names weight_alphas();
+Names activation_alphas();
+Names masters();
+Names moments();
+Names parameter_optimizers();
+Names observers();
+Names computes();
+Names modes();
 Names optimizers();
 Names schedules();
 Names losses();
@@ -35,8 +45,44 @@ struct InitKind {
 };
 std::vector<InitKind> init_kinds();
 
+// Values of the library's enumerations that a configuration may name, each with the function that names it.
+template <typename T>
+struct Enumeration {
+  std::vector<T> values;
+  std::string_view (*name)(T);
+  Names names() const {
+    Names out;
+    for (const T value : values) out.emplace_back(name(value));
+    return out;
+  }
+  // `text` comes from a checked configuration.
+  T parse(std::string_view text) const {
+    for (const T value : values)
+      if (name(value) == text) return value;
+    fail_with(ErrorCode::kBug, "config", "internal error: no value is called ", text);
+  }
+};
+const Enumeration<MasterKind>& master_kinds();
+const Enumeration<MomentKind>& moment_kinds();
+const Enumeration<Compute>& compute_kinds();
+const Enumeration<ProductMode>& product_modes();
+
+// "tensor", "channel", "channel(1)", "token", "group(32)", "group(0,32)".
+std::string granularity_text(const Granularity& granularity);
+
+// "weights", "activations", "gradients".
+std::string_view purpose_of(Role role);
+// The granularity of a scheme that is given none: tensor, or what the scheme takes instead; none: it takes no such
+// dtype.
+std::optional<Granularity> default_granularity(DType dtype, std::string_view scheme, Role role);
 // Schemes that can make codes of this dtype, the default first; empty for a float dtype.
-Names schemes_for(DType dtype, bool weight);
+Names schemes_for(DType dtype, Role role);
+// Schemes with parts that train; schemes that follow from a range alone.
+Names learned_schemes();
+Names range_schemes();
+bool has_learned_parts(const QuantConfig& c);
+// Whether a key of weights has a meaning for a float dtype.
+bool for_float(std::string_view key);
 std::string default_ste(std::string_view scheme);
 // Schemes for which this rule has a meaning; empty: all.
 Names schemes_of_ste(std::string_view ste);

@@ -2,6 +2,8 @@
 // test holds these names and those of keys.inc together.
 #pragma once
 
+#include <string_view>
+
 #include "bitgrad/train/config.h"
 
 namespace bitgrad::config {
@@ -45,19 +47,72 @@ void visit_layer(V&& v, C& c) {
   }
 }
 
+// What a quantizer holds: the role decides which keys there are.
+enum class Role : uint8_t { kWeights, kActivations, kGradients };
+constexpr std::string_view group_of(Role role) {
+  return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "quantize_gradient";
+}
+
 template <typename V, typename C>
-void visit_quantizer(V&& v, C& c, bool weights) {
+void visit_learned(V&& v, C& c) {
+  v("lr_factor", c.lr_factor);
+  v("weight_decay", c.weight_decay);
+}
+
+template <typename V, typename C>
+void visit_observer(V&& v, C& c) {
+  v("name", c.name);
+  v("momentum", c.momentum);
+  v("percentile", c.percentile);
+}
+
+template <typename V, typename C>
+void visit_backward(V&& v, C& c) {
+  v("gx", c.gx);
+  v("gw", c.gw);
+  v("rounding", c.rounding);
+  v("per_group", c.per_group);
+}
+
+template <typename V, typename C>
+void visit_bop(V&& v, C& c) {
+  v("gamma", c.gamma);
+  v("threshold", c.threshold);
+}
+
+template <typename V, typename C>
+void visit_quantizer(V&& v, C& c, Role role) {
   v("dtype", c.dtype);
   v("scheme", c.scheme);
+  if (role == Role::kGradients) {
+    v("granularity", c.granularity);
+    v("rounding", c.rounding);
+    return;
+  }
   v("alpha", c.alpha);
+  v("alpha_grad", c.alpha_grad);
   v("granularity", c.granularity);
   v("rounding", c.rounding);
+  v("reduce_range", c.reduce_range);
+  v("eps", c.eps);
+  v("pow2", c.pow2);
+  v("div", c.div);
   v("ste", c.ste);
+  v("ste_t", c.ste_t);
   v("scale", c.scale);
   v("offset", c.offset);
-  if (weights) {
+  v("first_clip", c.first_clip);
+  v("learned", c.learned);
+  if (role == Role::kActivations) v("observer", c.observer);
+  if (role == Role::kWeights) {
     v("init", c.init);
     v("latent_clamp", c.latent_clamp);
+    v("master", c.master);
+    v("moments", c.moments);
+    v("optimizer", c.optimizer);
+    v("lr_factor", c.lr_factor);
+    v("weight_decay", c.weight_decay);
+    v("frozen", c.frozen);
   }
   v("grad", c.grad);
 }
@@ -79,6 +134,8 @@ void visit_optim(V&& v, C& c) {
   v("nesterov", c.nesterov);
   v("clip_value", c.clip_value);
   v("clip_norm", c.clip_norm);
+  v("moments", c.moments);
+  v("bop", c.bop);
 }
 
 template <typename V, typename C>

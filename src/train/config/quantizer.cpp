@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
-#include "train/config/bind.h"
+#include "bitgrad/quant/observer.h"
 #include "train/config/choices.h"
+#include "train/config/merge.h"
+#include "train/config/specs.h"
 
 namespace bitgrad::config {
 namespace {
@@ -15,172 +17,234 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
 class Resolver {
  public:
   Resolver(const QuantizerKeys& keys, Report& report)
-      : keys_(keys), report_(report), group_(keys.weights ? "weights" : "activations") {}
+      : keys_(keys), merged_(keys.own, keys.base, keys.path, group_of(keys.role), report) {}
 
   QuantConfig run() {
     QuantConfig c;
-    if (!known("dtype") || !known("scheme")) return c;
-    const Node* dtype = pick("dtype");
-    if (!dtype && !keys_.weights) {
-      const bool scheme_only = own("scheme") != nullptr;
-      error(scheme_only ? own("scheme")->mark : keys_.key_mark,
-            concat(keys_.path, scheme_only ? ".scheme needs a dtype beside it"
-                                           : " needs a dtype, its own or that of quant.activations"));
+    if (!merged_.known("dtype") || !merged_.known("scheme")) return c;
+    const Node* dtype = merged_.pick("dtype");
+    if (!dtype && keys_.role == Role::kGradients) return c;  // required: reported before
+    if (!dtype && !weights()) {
+      const Node* scheme = own("scheme");
+      merged_.error(scheme ? scheme->mark : keys_.key_mark,
+                    concat(keys_.path, scheme ? ".scheme needs a dtype beside it"
+                                              : " needs a dtype, its own or that of quant.activations"));
       return c;
     }
     if (dtype) c.dtype = std::get<DType>(dtype->value);
-    for_all(c);
+    if (keys_.role != Role::kGradients) merged_.set(c.grad, "grad");
     if (c.dtype.is_float())
       refuse_low_bit_keys(c);
     else
       low_bit(c);
+    if (weights() && (c.dtype.is_float() || !c.scheme.empty())) resolve_training(merged_, keys_.moments, c);
     return c;
   }
 
  private:
-  const Node* own(std::string_view key) const { return keys_.own ? keys_.own->child(key) : nullptr; }
-  const Node* inherited(std::string_view key) const { return keys_.base ? keys_.base->child(key) : nullptr; }
-  // The node that counts; nullptr when there is none or it is wrong.
-  const Node* pick(std::string_view key) const {
-    const Node* node = own(key) ? own(key) : inherited(key);
-    return node && !node->bad ? node : nullptr;
-  }
-  bool known(std::string_view key) const { return sound(keys_.own, key) && (own(key) || sound(keys_.base, key)); }
+  bool weights() const { return keys_.role == Role::kWeights; }
+  const Node* own(std::string_view key) const { return merged_.own(key); }
 
-  void error(SourceMark mark, std::string message, const Node* node = nullptr) {
-    report_.error(mark, std::move(message), node ? node->length() : 1);
-  }
-  // Blames the first node that stands in `own`; silent when none does.
-  void contradiction(std::initializer_list<const Node*> nodes, const std::string& message) {
-    std::vector<const Node*> mine;
-    for (const Node* node : nodes)
-      if (node && is_own(node)) mine.push_back(node);
-    if (mine.empty()) return;
-    const auto argument =
-        std::find_if(mine.begin(), mine.end(), [](const Node* node) { return node->mark.argument > 0; });
-    const Node* node = argument == mine.end() ? mine.front() : *argument;
-    error(node->mark, concat(keys_.path, ": ", message), node);
-  }
-  bool is_own(const Node* node) const {
-    if (!keys_.own) return false;
-    return std::any_of(keys_.own->entries.begin(), keys_.own->entries.end(),
-                       [&](const Entry& e) { return &e.node == node; });
-  }
-  template <typename T>
-  void set(T& field, std::string_view key) const {
-    const KeySpec& spec = *find_key(group_, key);
-    if (const Node* node = pick(key))
-      assign(field, node->value);
-    else if (spec.has_default())
-      assign(field, default_value(spec));
-  }
-
-  void for_all(QuantConfig& c) const {
-    set(c.grad, "grad");
-    if (!keys_.weights) return;
-    set(c.init, "init");
-    set(c.latent_clamp, "latent_clamp");
-  }
-
-  void refuse_low_bit_keys(const QuantConfig& c) {
-    for (const char* key : {"scheme", "alpha", "granularity", "rounding", "ste", "scale", "offset"}) {
-      const bool given = own("dtype") || inherited("dtype");
-      contradiction({own(key)}, concat(key, " is for low-bit dtypes, ", given ? "" : "no dtype is given, so it is ",
-                                       given ? "dtype is " : "", c.dtype.name()));
-    }
+  void refuse_low_bit_keys(const QuantConfig& c) const {
+    const bool given = own("dtype") || merged_.inherited("dtype");
+    for (const std::string& key : keys_of(group_of(keys_.role)))
+      if (!choices::for_float(key))
+        merged_.contradiction({key},
+                              concat(key, " is for low-bit dtypes, ", given ? "" : "no dtype is given, so it is ",
+                                     given ? "dtype is " : "", c.dtype.name()));
   }
 
   void low_bit(QuantConfig& c) {
     c.scheme = pick_scheme(c.dtype);
     if (c.scheme.empty()) return;
-    set(c.rounding, "rounding");
+    c.ste = choices::default_ste(c.scheme);
+    c.granularity = *choices::default_granularity(c.dtype, c.scheme, keys_.role);
+    if (keys_.role == Role::kGradients) {
+      option(c, &QuantConfig::granularity, "granularity");
+      option(c, &QuantConfig::rounding, "rounding");
+      return;
+    }
     pick_ste(c);
-    pick_scale(c);
+    pick_alpha(c);
     pick_constants(c);
+    if (c.scheme != "binary") option(c, &QuantConfig::granularity, "granularity");
+    option(c, &QuantConfig::rounding, "rounding");
+    option(c, &QuantConfig::reduce_range, "reduce_range");
+    option(c, &QuantConfig::eps, "eps");
+    option(c, &QuantConfig::pow2, "pow2");
+    option(c, &QuantConfig::div, "div");
+    pick_learned(c);
+    if (keys_.role == Role::kActivations) pick_observer(c);
+  }
+
+  // What the scheme itself says against this; empty: nothing.
+  std::string refusal(const QuantConfig& c) const {
+    try {
+      find_quantizer(c.scheme).check(quant_spec(c), weights());
+      return {};
+    } catch (const Error& error) {
+      return library_text(error);
+    }
+  }
+  // Takes a key over unless the scheme refuses it: an own one is reported, an inherited one left out.
+  template <typename T>
+  void option(QuantConfig& c, T QuantConfig::*field, std::string_view key) const {
+    const T before = c.*field;
+    merged_.set(c.*field, key);
+    if (c.*field == before) return;
+    const std::string wrong = refusal(c);
+    if (wrong.empty()) return;
+    c.*field = before;
+    merged_.contradiction({key}, wrong);
   }
 
   // Own, else the inherited one where it fits, else the dtype's first. Empty: reported.
-  std::string pick_scheme(DType dtype) {
-    const std::vector<std::string> fitting = choices::schemes_for(dtype, keys_.weights);
-    const Node* node = pick("scheme");
-    if (!node) return fitting.front();
+  std::string pick_scheme(DType dtype) const {
+    const std::vector<std::string> fitting = choices::schemes_for(dtype, keys_.role);
+    const Node* node = merged_.pick("scheme");
+    if (!node && fitting.empty()) merged_.contradiction({"dtype"}, concat("no scheme makes codes of ", dtype, " here"));
+    if (!node) return fitting.empty() ? "" : fitting.front();
     const std::string scheme = std::get<std::string>(node->value);
     if (contains(fitting, scheme)) return scheme;
     // A layer that changes the dtype alone takes that dtype's scheme.
-    if (!own("scheme") && own("dtype") && keys_.base) return fitting.front();
-    contradiction({own("scheme"), own("dtype")}, misfit(scheme, dtype, fitting));
+    if (!own("scheme") && own("dtype") && merged_.has_base()) return fitting.front();
+    merged_.contradiction({"scheme", "dtype"}, misfit(scheme, dtype, fitting));
     return {};
   }
 
   std::string misfit(const std::string& scheme, DType dtype, const std::vector<std::string>& fitting) const {
     const DTypeInfo& info = dtype.info();
-    if (keys_.weights && info.kind == DTypeKind::kUint && info.bits == 1 &&
+    if (weights() && info.kind == DTypeKind::kUint && info.bits == 1 &&
         (scheme == "symmetric" || scheme == "symmetric_no_clip" || scheme == "absmax" || scheme == "affine"))
       return concat("scheme ", scheme, " on ", info.name,
                     " weights loses them (every code would be the same); use scheme step or minmax_offset, or dtype "
                     "bint1 with scheme binary");
     std::vector<std::string> dtypes;
     for (DType other : all_dtypes())
-      if (contains(choices::schemes_for(other, keys_.weights), scheme)) dtypes.push_back(other.name());
+      if (contains(choices::schemes_for(other, keys_.role), scheme)) dtypes.push_back(other.name());
+    if (dtypes.empty()) return concat("scheme ", scheme, " is not for ", choices::purpose_of(keys_.role));
     return concat("scheme ", scheme, " needs dtype ", join(dtypes, " or "), ", got ", info.name, "; ", info.name,
                   " goes with ", join(fitting, " or "));
   }
 
-  void pick_ste(QuantConfig& c) {
-    const Node* node = pick("ste");
-    c.ste = node ? std::get<std::string>(node->value) : choices::default_ste(c.scheme);
+  void pick_ste(QuantConfig& c) const {
+    const std::string standard = c.ste;
+    merged_.set(c.ste, "ste");
     const std::vector<std::string> fitting = choices::schemes_of_ste(c.ste);
-    if (fitting.empty() || contains(fitting, c.scheme)) return;
-    if (!own("ste")) {  // that of quant does not fit the layer's own scheme
-      c.ste = choices::default_ste(c.scheme);
-      return;
+    if (!fitting.empty() && !contains(fitting, c.scheme)) {  // that of quant may not fit the layer's own scheme
+      merged_.contradiction(
+          {"ste"}, concat("ste ", c.ste, " goes with scheme ", join(fitting, " or "), ", not with ", c.scheme));
+      c.ste = standard;
+    } else if (const std::string wrong = refusal(c); !wrong.empty()) {
+      merged_.contradiction({"ste"}, wrong);
+      c.ste = standard;
     }
-    contradiction({own("ste")},
-                  concat("ste ", c.ste, " goes with scheme ", join(fitting, " or "), ", not with ", c.scheme));
+    if (c.ste == "tanh")
+      merged_.set(c.ste_t, "ste_t");
+    else if (merged_.known("ste"))
+      merged_.contradiction({"ste_t"}, concat("ste_t goes with ste tanh, the rule is ", c.ste));
   }
 
   // alpha is the scale of scheme binary and says its granularity.
-  void pick_scale(QuantConfig& c) {
-    const Node* alpha = pick("alpha");
-    const Node* granularity = pick("granularity");
-    const std::string wanted = alpha ? std::get<std::string>(alpha->value) : "none";
-    if (granularity) c.granularity = std::get<Granularity>(granularity->value);
+  void pick_alpha(QuantConfig& c) const {
+    std::string wanted = "none";
+    merged_.set(wanted, "alpha");
     if (c.scheme != "binary") {
       if (wanted != "none")
-        contradiction({own("alpha")}, concat("alpha is the scale of scheme binary, the scheme is ", c.scheme));
-      return;
+        merged_.contradiction({"alpha"}, concat("alpha is the scale of scheme binary, the scheme is ", c.scheme));
+      return pick_alpha_grad(c);
     }
     c.alpha = wanted;
-    const bool channel = wanted == "channel";
-    if (channel && !keys_.weights)
-      contradiction({own("alpha")}, "alpha channel is for weights; activations take none or tensor");
-    const bool clash = granularity && (c.granularity.kind == Granularity::kChannel) != channel;
-    if (clash && own("granularity"))
-      contradiction({own("alpha"), own("granularity")},
-                    concat("alpha ", wanted, " and granularity ", channel ? "tensor" : "channel",
-                           " contradict each other; leave granularity out or write the same"));
-    c.granularity = channel ? Granularity::channel(0) : Granularity::tensor();
+    if (wanted == "channel") c.granularity = Granularity::channel(0);
+    if (wanted == "token") c.granularity = Granularity::token();
+    Granularity given = c.granularity;
+    if (own("granularity") && merged_.pick("granularity")) merged_.set(given, "granularity");
+    if (!(given == c.granularity) && merged_.known("alpha"))
+      merged_.contradiction({"alpha", "granularity"},
+                            concat("alpha ", wanted, " and granularity ", choices::granularity_text(given),
+                                   " contradict each other; leave granularity out or write the same"));
+    pick_alpha_grad(c);
+  }
+  void pick_alpha_grad(QuantConfig& c) const {
+    bool wanted = false;
+    merged_.set(wanted, "alpha_grad");
+    if (wanted && !merged_.known("alpha")) return;
+    if (wanted && c.alpha == "none")
+      return merged_.contradiction({"alpha_grad"}, "alpha_grad needs scheme binary with alpha, alpha is none");
+    option(c, &QuantConfig::alpha_grad, "alpha_grad");
   }
 
-  void pick_constants(QuantConfig& c) {
+  void pick_constants(QuantConfig& c) const {
+    if (c.scheme == "pact")
+      option(c, &QuantConfig::first_clip, "first_clip");
+    else
+      merged_.contradiction({"first_clip"}, concat("first_clip goes with scheme pact, the scheme is ", c.scheme));
     if (c.scheme == "fixed") {
-      if (pick("scale"))
-        set(c.scale, "scale");
-      else if (known("scale"))
-        contradiction({own("scheme")}, "scheme fixed needs a scale, such as scale: 1");
-      set(c.offset, "offset");
+      if (merged_.pick("scale"))
+        option(c, &QuantConfig::scale, "scale");
+      else if (merged_.known("scale"))
+        merged_.contradiction({"scheme"}, "scheme fixed needs a scale, such as scale: 1");
+      option(c, &QuantConfig::offset, "offset");
       return;
     }
     for (const char* key : {"scale", "offset"})
-      contradiction({own(key)}, concat(key, " goes with scheme fixed, the scheme is ", c.scheme));
+      merged_.contradiction({key}, concat(key, " goes with scheme fixed, the scheme is ", c.scheme));
+  }
+
+  void pick_learned(QuantConfig& c) const {
+    if (!choices::has_learned_parts(c)) {
+      merged_.contradiction({"learned"}, concat("learned goes with schemes that have learned parts (",
+                                                join(choices::learned_schemes()), "), the scheme is ", c.scheme));
+      return;
+    }
+    visit_learned([inner = merged_.inner("learned", "learned")](auto key, auto& field) { inner.set(field, key); },
+                  c.learned);
+  }
+
+  void pick_observer(QuantConfig& c) const {
+    const Merged inner = merged_.inner("observer", "observer");
+    const ObserverConfig none;
+    visit_observer([&](auto key, auto& field) { inner.set(field, key); }, c.observer);
+    if (!inner.known("name")) return;
+    for (const char* key : {"momentum", "percentile"})
+      if (!find_key("observer", key)->applies(c.observer.name))
+        inner.contradiction({key}, concat(key, " goes with observer ", find_key("observer", key)->when,
+                                          ", the observer is ", c.observer.name));
+    if (c.observer.name != "moving_average") c.observer.momentum = none.momentum;
+    if (c.observer.name != "percentile") c.observer.percentile = none.percentile;
+    if (c.observer.name == "none") return;
+    const std::string wrong = observer_refusal(c);
+    if (wrong.empty()) return;
+    inner.contradiction({"name", "momentum", "percentile"}, wrong);
+    if (!own("observer") && !own("scheme") && !own("dtype")) merged_.contradiction({"granularity"}, wrong);
+    c.observer = none;
+  }
+  std::string observer_refusal(const QuantConfig& c) const {
+    if (!find_quantizer(c.scheme).from_range())
+      return concat("an observer finds a range, scheme ", c.scheme, " takes none; observers go with ",
+                    join(choices::range_schemes()));
+    try {
+      make_observer(
+          {c.observer.name, static_cast<float>(c.observer.momentum), static_cast<float>(c.observer.percentile)},
+          quant_spec(c), /*features=*/1);
+      return {};
+    } catch (const Error& error) {
+      return library_text(error);
+    }
   }
 
   const QuantizerKeys& keys_;
-  Report& report_;
-  std::string_view group_;
+  const Merged merged_;
 };
 
 }  // namespace
+
+std::string library_text(const Error& error) {
+  const std::string text = error.what();
+  const size_t end = text.find("] ");
+  if (!text.starts_with('[') || end == std::string::npos) return text;
+  return concat(text.substr(1, end - 1), ": ", text.substr(end + 2));
+}
 
 QuantConfig resolve_quantizer(const QuantizerKeys& keys, Report& report) { return Resolver(keys, report).run(); }
 

@@ -2,9 +2,12 @@
 // together.
 #pragma once
 
+#include "train/config/fields.h"
 #include "train/config/validate.h"
 
 namespace bitgrad::config {
+
+class Merged;
 
 // Where one quantizer's keys are. `own` and `base` are maps or nullptr.
 struct QuantizerKeys {
@@ -12,11 +15,14 @@ struct QuantizerKeys {
   const Node* base = nullptr;
   std::string path;     // of `own`, for messages
   SourceMark key_mark;  // of the key that holds `own` (or would)
-  bool weights = true;
+  Role role = Role::kWeights;
+  std::string moments = "fp32";  // of the optimizer: weights that name none take these
 };
 
 // The resolved quantizer. Contradictions are reported where a key of `own` takes part; those within `base` alone are
 // reported when base is resolved itself. Says nothing about keys that are wrong already.
 QuantConfig resolve_quantizer(const QuantizerKeys& keys, Report& report);
+// The keys of weights that say how they train: master, moments, optimizer and so on. The codes are resolved already.
+void resolve_training(const Merged& keys, const std::string& moments, QuantConfig& c);
 
 }  // namespace bitgrad::config

@@ -43,9 +43,8 @@ std::string config_reference() {
         << "\n\n| key | value | default | with | meaning |\n|---|---|---|---|---|\n";
     for (const KeySpec& spec : config::all_keys()) {
       if (spec.group != group) continue;
-      const std::string_view selector = config::selector_of(group);
       const std::string with = spec.when.empty() ? ""
-                                                 : concat(selector.empty() ? "scheme" : selector, ' ',
+                                                 : concat(config::selector_of(group, true), ' ',
                                                           config::join(config::split(spec.when, ',')));
       out << "| `" << spec.key << "` | " << escaped(values_of(spec)) << " | " << standard_of(spec) << " | " << with
           << " | " << escaped(std::string(spec.doc)) << " |\n";

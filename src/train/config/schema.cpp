@@ -21,8 +21,11 @@ const KeySpec kKeys[] = {
 // Groups whose keys depend on one of them.
 struct Selector {
   std::string_view group, key;
+  bool merged = false;  // the key may come from another map, so that it is known after merging only
 };
-constexpr Selector kSelectors[] = {{"dataset", "format"}, {"optim", "name"}, {"schedule", "name"}};
+constexpr Selector kSelectors[] = {
+    {"dataset", "format"},           {"optim", "name"},         {"schedule", "name"}, {"weights", "scheme", true},
+    {"activations", "scheme", true}, {"observer", "name", true}};
 
 }  // namespace
 
@@ -51,9 +54,9 @@ std::vector<std::string> keys_of(std::string_view group) {
   return keys;
 }
 
-std::string_view selector_of(std::string_view group) {
+std::string_view selector_of(std::string_view group, bool merged) {
   for (const Selector& selector : kSelectors)
-    if (selector.group == group) return selector.key;
+    if (selector.group == group && (merged || !selector.merged)) return selector.key;
   return {};
 }
 

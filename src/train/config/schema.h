@@ -48,8 +48,9 @@ struct KeySpec {
 std::span<const KeySpec> all_keys();
 const KeySpec* find_key(std::string_view group, std::string_view key);
 std::vector<std::string> keys_of(std::string_view group);
-// The key of a group whose value decides which others exist ("optim" -> "name"), or empty.
-std::string_view selector_of(std::string_view group);
+// The key of a group whose value decides which others exist ("optim" -> "name"), or empty. `merged`: also where that
+// value may come from another map.
+std::string_view selector_of(std::string_view group, bool merged = false);
 // The default of a key, read by its type; monostate when it has none. `spec` is one of all_keys().
 const Value& default_value(const KeySpec& spec);
 

@@ -145,17 +145,50 @@ std::string read_quantity(const KeySpec& spec, const Node& node, Value& value) {
   value = quantity;
   return "";
 }
+// "channel(1)", "group(32)", "group(0,32)"; axis 0 of channel and axis 1 of group are what the short form means.
+bool parse_granularity(std::string_view text, Granularity& g, std::string& form) {
+  constexpr int64_t kMostOfAGroup = 1'048'576;
+  const size_t open = text.find('(');
+  const std::string_view name = text.substr(0, open);
+  std::vector<int64_t> numbers;
+  if (open != std::string_view::npos) {
+    if (text.back() != ')') return false;
+    for (const std::string& part : split(text.substr(open + 1, text.size() - open - 2), ','))
+      if (parse_whole(trimmed(part), numbers.emplace_back()) != NumberResult::kOk || numbers.back() < 0) return false;
+  }
+  form = name;
+  if (name == "tensor" || name == "token") {
+    g = name == "token" ? Granularity::token() : Granularity::tensor();
+    return numbers.empty();
+  }
+  if (name == "channel") {
+    if (numbers.size() > 1 || (numbers.size() == 1 && numbers[0] > 1)) return false;
+    g = Granularity::channel(numbers.empty() ? 0 : numbers[0]);
+    if (g.axis == 1) form = "channel(1)";
+    return true;
+  }
+  if (name != "group" || numbers.empty() || numbers.size() > 2 || numbers.back() < 1 || numbers.back() > kMostOfAGroup)
+    return false;
+  const bool down = numbers.size() == 2 && numbers[0] == 0;
+  if (numbers.size() == 2 && numbers[0] > 1) return false;
+  g = down ? Granularity::groups(numbers.back(), 0) : Granularity::groups(numbers.back());
+  form = down ? "group(0,n)" : "group(n)";
+  return true;
+}
+// detail: the forms that the key knows, "tensor, channel, group(n)".
 std::string read_granularity(const KeySpec& spec, const Node& node, Value& value) {
-  if (node.kind != Node::Kind::kScalar) return got(spec, node);
-  const bool per_channel = spec.detail.find("channel") != std::string_view::npos;
-  int64_t size = 0;
-  const bool group =
-      node.text.starts_with("group:") && parse_whole(node.text.substr(6), size) == NumberResult::kOk && size > 0;
-  if (node.text == "token" || group || (node.text == "channel" && !per_channel))
-    return concat('\'', node.text, "' is not available in training yet; expected ", spec.type->expects(spec));
-  if (node.text != "tensor" && node.text != "channel") return got(spec, node);
-  value = node.text == "channel" ? Granularity::channel(0) : Granularity::tensor();
-  return "";
+  Granularity granularity;
+  std::string form;
+  if (!plain(node) || !parse_granularity(node.text, granularity, form)) return got(spec, node);
+  for (std::string_view rest = spec.detail; !rest.empty();) {
+    const size_t end = std::min(rest.find(", "), rest.size());
+    if (rest.substr(0, end) == form) {
+      value = granularity;
+      return "";
+    }
+    rest.remove_prefix(std::min(end + 2, rest.size()));
+  }
+  return got(spec, node);
 }
 std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar) return got(spec, node);
@@ -212,7 +245,10 @@ Texts quantity_beyond_range(const KeySpec& spec) {
 Texts empty_text(const KeySpec&) { return {"\"\""}; }
 Texts bad_names(const KeySpec&) { return {"a/b", "..", std::string(65, 'a'), "\"\""}; }
 Texts unknown_word(const KeySpec&) { return {"zzz"}; }
-Texts later_granularity(const KeySpec&) { return {"token", "group:32", "zzz"}; }
+Texts bad_granularities(const KeySpec&) {
+  return {"group",    "group(0)",   "group(2,32)", "group(1,2,3)", "group(1.5)", "group(32",
+          "group:32", "channel(2)", "channel(-1)", "tensor(1)",    "()",         "zzz"};
+}
 Texts bad_inits(const KeySpec&) {
   return {"uniform(1)", "constant(1,2)", "constant", "uniform(1,-1)", "normal(0,-1)", "zzz"};
 }

@@ -37,14 +37,17 @@ std::string text(bool x) { return x ? "true" : "false"; }
 std::string text(DType dtype) { return text(dtype.name()); }
 std::string text(const Quantity& quantity) { return concat(quantity); }
 std::string text(const InitConfig& init) { return text(concat(init)); }
-std::string text(const Granularity& granularity) {
-  return granularity.kind == Granularity::kChannel ? "channel" : "tensor";
-}
+std::string text(const Granularity& granularity) { return choices::granularity_text(granularity); }
 std::string text(const std::array<double, 2>& pair) {
   return concat('[', number_text(pair[0]), ", ", number_text(pair[1]), ']');
 }
 std::string text(const std::optional<double>& x) { return x ? number_text(*x) : "none"; }
 std::string text(const std::optional<int64_t>& x) { return x ? concat(*x) : "auto"; }
+
+std::string text(const LearnedConfig& c);
+std::string text(const ObserverConfig& c);
+std::string text(const BackwardConfig& c);
+std::string text(const BopConfig& c);
 
 // Writes the keys of one map as {a: 1, b: 2}; keys that do not exist under the selected value are left out.
 class Writer {
@@ -66,23 +69,46 @@ class Writer {
   std::string selected_, body_;
 };
 
-// A float dtype has no codes.
+template <typename Visit>
+std::string map_of(std::string_view group, std::string selected, Visit visit) {
+  Writer writer(group, std::move(selected));
+  visit(writer);
+  return writer.map();
+}
+
+std::string text(const LearnedConfig& c) {
+  return map_of("learned", "", [&](auto& w) { visit_learned(w, c); });
+}
+std::string text(const ObserverConfig& c) {
+  return map_of("observer", c.name, [&](auto& w) { visit_observer(w, c); });
+}
+std::string text(const BackwardConfig& c) {
+  return map_of("backward", "", [&](auto& w) { visit_backward(w, c); });
+}
+std::string text(const BopConfig& c) {
+  return map_of("bop", "", [&](auto& w) { visit_bop(w, c); });
+}
+
+// Leaves out keys that have no meaning beside the others.
 class QuantizerWriter {
  public:
-  QuantizerWriter(Writer& writer, bool low_bit) : writer_(writer), low_bit_(low_bit) {}
+  QuantizerWriter(Writer& writer, const QuantConfig& c) : writer_(writer), c_(c) {}
   template <typename T>
   void operator()(std::string_view key, const T& field) {
-    if (low_bit_ || key == "dtype" || key == "init" || key == "latent_clamp" || key == "grad") writer_(key, field);
+    if (c_.dtype.is_float() && !choices::for_float(key)) return;
+    if (key == "ste_t" && c_.ste != "tanh") return;
+    if (key == "learned" && !choices::has_learned_parts(c_)) return;
+    writer_(key, field);
   }
 
  private:
   Writer& writer_;
-  bool low_bit_;
+  const QuantConfig& c_;
 };
 
-std::string quantizer(const QuantConfig& c, bool weights) {
-  Writer writer(weights ? "weights" : "activations", c.scheme);
-  visit_quantizer(QuantizerWriter(writer, !c.dtype.is_float()), c, weights);
+std::string quantizer(const QuantConfig& c, Role role) {
+  Writer writer(group_of(role), c.scheme);
+  visit_quantizer(QuantizerWriter(writer, c), c, role);
   return writer.map();
 }
 
@@ -94,18 +120,16 @@ std::string dataset(const DatasetConfig& c) {
 
 std::string layer(const LayerConfig& c, const QuantSection& quant) {
   if (c.kind == "quantize")
-    return concat("quantize: ", quant.activations == c.quant ? "{}" : quantizer(c.quant, false));
+    return concat("quantize: ", quant.activations == c.quant ? "{}" : quantizer(c.quant, Role::kActivations));
+  if (c.kind == "quantize_gradient") return concat(c.kind, ": ", quantizer(c.quant, Role::kGradients));
   Writer writer(c.kind);
   visit_layer(writer, c);
-  if (c.kind == "linear" && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, true));
+  if (c.kind == "linear") {
+    if (!(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, Role::kWeights));
+    if (c.compute != quant.compute) writer.add("compute", text(c.compute));
+    if (!(c.backward == quant.backward)) writer.add("backward", text(c.backward));
+  }
   return concat(c.kind, ": ", writer.map());
-}
-
-template <typename Visit>
-std::string map_of(std::string_view group, std::string selected, Visit visit) {
-  Writer writer(group, std::move(selected));
-  visit(writer);
-  return writer.map();
 }
 
 }  // namespace
@@ -139,8 +163,9 @@ std::string to_yaml(const RunConfig& c) {
   out << "  affine: " << text(c.data.affine) << '\n';
   out << "model:\n  layers:\n";
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
-  out << "quant:\n  weights: " << quantizer(c.quant.weights, true) << '\n';
-  if (c.quant.activations) out << "  activations: " << quantizer(*c.quant.activations, false) << '\n';
+  out << "quant:\n  weights: " << quantizer(c.quant.weights, Role::kWeights) << '\n';
+  if (c.quant.activations) out << "  activations: " << quantizer(*c.quant.activations, Role::kActivations) << '\n';
+  out << "  compute: " << c.quant.compute << "\n  backward: " << text(c.quant.backward) << '\n';
   out << "  requantize_every: " << c.quant.requantize_every << '\n';
   out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
   out << "loss: " << c.loss << '\n';

@@ -1,0 +1,244 @@
+// bench_memory: bytes by kind of a training step of a square MLP under each choice of weights, masters and moments: the
+// account beside the growth of resident memory. What the account must say of weights, masters and moments is computed
+// from the shapes too; a difference ends the program with status 1. Each choice runs in a process of its own, so that
+// no peak hides another.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+#include "bitgrad/optim/optimizer.h"
+
+namespace {
+
+using namespace bitgrad;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  int64_t hidden = 4096, depth = 4, batch = 100, steps = 2;
+  int threads = 0;
+  std::vector<std::string> weights{"bint1", "int4", "int8"};
+  std::string activations = "int8", grad = "fp32", json;
+};
+
+struct Choice {
+  DType weights;
+  MasterKind master;
+  MomentKind moments;
+};
+
+constexpr MasterKind kMasters[] = {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone};
+constexpr MomentKind kMoments[] = {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8};
+
+QuantSpec quant(DType dtype, const Granularity& granularity) {
+  QuantSpec spec;
+  spec.dtype = dtype;
+  spec.scheme = dtype.kind() == DTypeKind::kSign ? "binary" : "absmax";
+  if (spec.scheme != "binary") spec.granularity = granularity;
+  return spec;
+}
+
+std::vector<LayerSpec> layers(const Choice& choice, const Options& options) {
+  std::vector<LayerSpec> list;
+  for (int64_t i = 0; i < options.depth; ++i) {
+    LayerSpec quantize, linear;
+    quantize.kind = "quantize";
+    quantize.activation = quant(parse_dtype(options.activations), Granularity::tensor());
+    linear.kind = "linear";
+    linear.out = options.hidden;
+    linear.weight.quant = quant(choice.weights, Granularity::channel(0));
+    linear.weight.quant->ste = SteRule::kIdentity;
+    linear.weight.grad = parse_dtype(options.grad);
+    linear.weight.init = {"glorot_uniform"};
+    linear.weight.master = choice.master;
+    if (choice.master == MasterKind::kNone && choice.weights.kind() == DTypeKind::kSign)
+      linear.weight.optimizer = "bop";
+    list.push_back(quantize);
+    list.push_back(linear);
+  }
+  return list;
+}
+
+// A line of /proc/self/status in bytes.
+int64_t status_bytes(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind(key + ':', 0) == 0) return std::stoll(line.substr(key.size() + 1)) * 1024;
+  return 0;
+}
+
+// What the shapes say, by kind.
+Json expected_bytes(const Choice& choice, const Options& options, Module& model) {
+  const int64_t n = options.hidden * options.hidden, blocks = (n + 255) / 256;
+  const bool signs = choice.weights.kind() == DTypeKind::kSign;
+  const int64_t moments = choice.master == MasterKind::kNone && signs ? 1 : 2;
+  const int64_t each = choice.moments == MomentKind::kFp32   ? 4 * n
+                       : choice.moments == MomentKind::kBf16 ? 2 * n
+                                                             : (n + 7) / 8 * 8 + 4 * blocks;
+  const int64_t master = choice.master == MasterKind::kFp32 ? 4 * n : choice.master == MasterKind::kBf16 ? 2 * n : 0;
+  int64_t derived = 0;
+  for (const Parameter* p : model.parameters())
+    for (const Tensor& t : p->value().attached_layouts())
+      derived += t.layout().info().bytes(t.dtype(), t.rows(), t.cols());
+  return {{"value", options.depth * options.hidden * row_bytes_memory(choice.weights, options.hidden)},
+          {"derived", derived},
+          {"quant_state", signs ? 0 : options.depth * options.hidden * 4},
+          {"master", options.depth * master},
+          {"optimizer", options.depth * moments * each}};
+}
+
+Json account(const MemoryAccount& memory) {
+  Json out = Json::object();
+  for (int i = 0; i < kMemoryKinds; ++i)
+    out[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = memory.bytes[static_cast<size_t>(i)];
+  out["total"] = memory.total;
+  return out;
+}
+
+Json run(const Choice& choice, const Options& options) {
+  if (options.threads > 0) set_num_threads(options.threads);
+  const int64_t rss_before = status_bytes("VmRSS");
+  StepState state;
+  state.seed = 1;
+  const auto model = make_sequential(layers(choice, options), options.hidden);
+  model->initialize("layers", state);
+  TensorMeta meta;
+  meta.rows = options.batch;
+  meta.features = options.hidden;
+  model->plan(meta);
+  OptimizerSpec adam;
+  adam.name = "adam";
+  adam.moments = choice.moments;
+  const auto optimizer = make_optimizer(adam);
+  optimizer->attach(model->parameters());
+  const Tensor x = Tensor::empty({options.batch, options.hidden}, dtypes::fp32, MemoryKind::kBatch);
+  const RandomStream draws{1, Purpose::kUser, site_id("bench_memory"), 0};
+  for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = draws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
+  std::vector<int32_t> labels(static_cast<size_t>(options.batch));
+  for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(static_cast<int64_t>(i) % options.hidden);
+  const Json standing = account(memory_now());
+  reset_memory_peaks();
+  for (int64_t step = 0; step < options.steps; ++step) {
+    {
+      Tape tape;
+      tape.backward(softmax_cross_entropy(model->forward(x), labels));
+    }
+    optimizer->step(1e-3f, options.batch);
+    ++state.step;
+    ++state.microbatch;
+    for (Parameter* p : model->parameters()) p->requantize(state.seed, state.step);
+  }
+  Json row{{"weights", choice.weights.name()},
+           {"masters", master_name(choice.master)},
+           {"moments", moment_name(choice.moments)},
+           {"standing", standing},
+           {"expected", expected_bytes(choice, options, *model)},
+           {"peak", account(memory_at_peak())},
+           {"peak_by_kind", account(memory_peak_by_kind())},
+           {"rss_growth", status_bytes("VmHWM") - rss_before}};
+  row["as_expected"] = true;
+  for (const auto& [kind, bytes] : row["expected"].items())
+    if (standing.at(kind) != bytes) row["as_expected"] = false;
+  return row;
+}
+
+// The row of a child process; an error of it as text.
+Json run_apart(const Choice& choice, const Options& options) {
+  int ends[2];
+  require(pipe(ends) == 0, "bench_memory", "no pipe to a child process");
+  const pid_t child = fork();
+  require(child >= 0, "bench_memory", "no child process");
+  if (child == 0) {
+    std::string text;
+    try {
+      text = run(choice, options).dump();
+    } catch (const std::exception& e) {
+      text = Json{{"error", e.what()}}.dump();
+    }
+    const bool sent = write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    _exit(sent ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  const Json row = status == 0 ? Json::parse(text) : Json{{"error", "the child process died"}};
+  require(!row.contains("error"), "bench_memory", choice.weights, ", masters ", master_name(choice.master),
+          ", moments ", moment_name(choice.moments), ": ", row.value("error", ""));
+  return row;
+}
+
+constexpr const char* kColumns[] = {"value", "derived", "quant_state", "master", "optimizer", "grad", "workspace"};
+
+void print(const Json& row) {
+  std::cout << std::left << std::setw(8) << row["weights"].get<std::string>() << std::setw(8)
+            << row["masters"].get<std::string>() << std::setw(8) << row["moments"].get<std::string>() << std::right;
+  for (const char* kind : kColumns) std::cout << std::setw(12) << row["peak_by_kind"][kind].get<int64_t>();
+  std::cout << std::setw(13) << row["peak"]["total"].get<int64_t>() << std::setw(13) << row["rss_growth"].get<int64_t>()
+            << (row["as_expected"].get<bool>() ? "" : "  not what the shapes say") << std::endl;
+}
+
+int run_all(const Options& options) {
+  std::cout << options.depth << " layers of " << options.hidden << " x " << options.hidden << ", batch "
+            << options.batch << ", activations " << options.activations << ", gradients " << options.grad
+            << ", bytes: the peak of each kind, of the total, and growth of resident memory\n"
+            << std::left << std::setw(8) << "weights" << std::setw(8) << "masters" << std::setw(8) << "moments"
+            << std::right;
+  for (const char* kind : kColumns) std::cout << std::setw(12) << kind;
+  std::cout << std::setw(13) << "total" << std::setw(13) << "resident" << '\n';
+  Json rows = Json::array();
+  bool good = true;
+  for (const std::string& weights : options.weights)
+    for (const MasterKind master : kMasters)
+      for (const MomentKind moments : kMoments) {
+        rows.push_back(run_apart({parse_dtype(weights), master, moments}, options));
+        print(rows.back());
+        good = good && rows.back()["as_expected"].get<bool>();
+      }
+  if (!options.json.empty())
+    std::ofstream(options.json) << Json{{"machine", cpu_model_name()},
+                                        {"hidden", options.hidden},
+                                        {"depth", options.depth},
+                                        {"batch", options.batch},
+                                        {"rows", rows}}
+                                       .dump(2)
+                                << '\n';
+  return good ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Memory of a training step under each choice of weights, masters and moments."};
+  Options options;
+  app.add_option("--hidden", options.hidden)->check(CLI::Range(1, 65536));
+  app.add_option("--depth", options.depth)->check(CLI::Range(1, 1000));
+  app.add_option("--batch", options.batch)->check(CLI::Range(1, 1000000));
+  app.add_option("--steps", options.steps)->check(CLI::Range(1, 1000));
+  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::Range(0, 1024));
+  app.add_option("--weights", options.weights, "dtypes of weights")->delimiter(',');
+  app.add_option("--activations", options.activations, "dtype of activations");
+  app.add_option("--grad", options.grad, "fp32 or bf16");
+  app.add_option("--json", options.json, "write the rows here");
+  try {
+    app.parse(argc, argv);
+    return run_all(options);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const Error& e) {
+    std::cerr << "error: " << e.what() << '\n';
+    return static_cast<int>(e.code());
+  }
+}

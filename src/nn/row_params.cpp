@@ -1,0 +1,26 @@
+#include "nn/row_params.h"
+
+namespace bitgrad::detail {
+
+bool scales_within_rows(const Granularity& g) {
+  return g.kind == Granularity::kToken || ((g.kind == Granularity::kChannel) && g.axis == 0) ||
+         (g.kind == Granularity::kGroup && g.axis != 0);
+}
+
+int64_t first_scale(const Granularity& g, int64_t cols, int64_t row) {
+  if (scales_within_rows(g)) return row * scale_count(g, 1, cols);
+  return g.kind == Granularity::kGroup ? row / g.group * cols : 0;
+}
+
+std::shared_ptr<const QuantParams> params_of_rows(const std::shared_ptr<const QuantParams>& params, int64_t cols,
+                                                  int64_t begin, int64_t end) {
+  if (!params) return nullptr;
+  QuantParams p = *params;
+  const int64_t first = first_scale(p.granularity, cols, begin), count = scale_count(p.granularity, end - begin, cols);
+  for (auto* part : {&p.scale, &p.zero, &p.offset, &p.statistic})
+    if (*part && (*part)->numel() != count)
+      *part = std::make_shared<const Tensor>((*part)->column_slice(first, first + count));
+  return std::make_shared<const QuantParams>(std::move(p));
+}
+
+}  // namespace bitgrad::detail

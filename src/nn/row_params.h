@@ -1,0 +1,18 @@
+// Scales of some rows of a matrix, as views of those of the whole.
+#pragma once
+
+#include <memory>
+
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad::detail {
+
+// Whether every scale belongs to one row: channel(0), token, or groups along a row.
+bool scales_within_rows(const Granularity& granularity);
+// The index of the first scale that `row` of a matrix with `cols` columns reads.
+int64_t first_scale(const Granularity& granularity, int64_t cols, int64_t row);
+// The params of rows [begin, end), sharing their bytes. begin must not cut a group of rows.
+std::shared_ptr<const QuantParams> params_of_rows(const std::shared_ptr<const QuantParams>& params, int64_t cols,
+                                                  int64_t begin, int64_t end);
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,46 @@
+// What Adam and AdamW share: their state and its correction.
+//   m = b1*m + (1-b1)*g;  v = b2*v + ((1-b2)*g)*g;  w -= lr*((m/c1)/(sqrt(v/c2)+eps)),  c = 1 - b^t
+#pragma once
+
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/optim/update_rule.h"
+
+namespace bitgrad::detail {
+
+class AdamFamily : public UpdateRule {
+ public:
+  // decoupled: w -= (lr*weight_decay)*w first; else weight_decay*w is added to the gradient.
+  AdamFamily(const OptimizerSpec& spec, bool decoupled) : spec_(spec), decoupled_(decoupled) {}
+  std::string_view family() const override { return "adam"; }
+  std::vector<Part> parts() const override { return {{"m"}, {.name = "v", .square = true, .stochastic = true}}; }
+  // b^t in double by repeated product.
+  void begin_step(int64_t) override {
+    power1_ *= spec_.beta1;
+    power2_ *= spec_.beta2;
+  }
+  void reset() override { power1_ = power2_ = 1; }
+  void update(const UpdatePiece& piece) const override {
+    AdamArgs args;
+    args.n = piece.n;
+    args.w = piece.w;
+    args.g = piece.g;
+    args.m = piece.state[0];
+    args.v = piece.state[1];
+    args.lr = piece.lr;
+    args.b1 = static_cast<float>(spec_.beta1);
+    args.b2 = static_cast<float>(spec_.beta2);
+    args.eps = spec_.eps;
+    args.c1 = static_cast<float>(1 - power1_);
+    args.c2 = static_cast<float>(1 - power2_);
+    args.weight_decay = piece.weight_decay;
+    args.decoupled = decoupled_;
+    adam_update(args);
+  }
+
+ private:
+  OptimizerSpec spec_;
+  bool decoupled_;
+  double power1_ = 1, power2_ = 1;
+};
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,40 @@
+// Bop, for weights that are signs and nothing else (Helwegen et al. 2019, arXiv 1906.02107, algorithm 1):
+//   m = (1-gamma)*m + gamma*g;  w = -w where abs m > threshold and sign m = sign w.
+// gamma follows the schedule of the learning rate: gamma = min(bop_gamma * (lr / base_lr), 1), in double, rounded once;
+// base_lr 0: it is constant.
+#include <algorithm>
+
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/optim/update_rule.h"
+
+namespace bitgrad {
+namespace {
+
+class Bop final : public UpdateRule {
+ public:
+  explicit Bop(const OptimizerSpec& spec) : spec_(spec) {}
+  std::string_view family() const override { return "bop"; }
+  // gamma is far below the steps of bf16, so nearest rounding would stall.
+  std::vector<Part> parts() const override { return {{.name = "m", .stochastic = true}}; }
+  bool flips_signs() const override { return true; }
+  void update(const UpdatePiece& piece) const override {
+    const double part = spec_.base_lr > 0 ? static_cast<double>(piece.lr) / spec_.base_lr : 1.0;
+    BopArgs args;
+    args.n = piece.n;
+    args.w = piece.w;
+    args.m = piece.state[0];
+    args.g = piece.g;
+    args.gamma = static_cast<float>(std::min(static_cast<double>(spec_.bop_gamma) * part, 1.0));
+    args.threshold = spec_.bop_threshold;
+    bop_update(args);
+  }
+
+ private:
+  OptimizerSpec spec_;
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_bop(const OptimizerSpec& spec) { return std::make_unique<Bop>(spec); }
+
+}  // namespace bitgrad

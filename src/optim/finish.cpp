@@ -1,0 +1,102 @@
+#include "optim/finish.h"
+
+#include <algorithm>
+
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/quantize.h"
+#include "nn/row_params.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr int64_t kBlock = 65536;
+
+// Elements that share scale `block`, a ragged group's true number.
+int64_t block_size(const Granularity& g, int64_t rows, int64_t cols, int64_t block) {
+  const auto run = [&](int64_t n, int64_t index) { return std::min(g.group, n - index * g.group); };
+  switch (g.kind) {
+    case Granularity::kTensor:
+      break;
+    case Granularity::kToken:
+      return cols;
+    case Granularity::kChannel:
+      return g.axis == 0 ? cols : rows;
+    case Granularity::kGroup:
+      return g.axis == 0 ? run(rows, block / cols) : run(cols, block % scale_count(g, 1, cols));
+  }
+  return rows * cols;
+}
+
+}  // namespace
+
+Tensor as_matrix(const Tensor& t) { return t.shape().rank() == 2 ? t : t.reshape({t.rows(), t.cols()}); }
+
+int64_t rows_at_a_time(const Parameter& p) {
+  const int64_t rows = p.shape().rows();
+  if (p.grad_dtype() == dtypes::fp32 && p.has_master() && p.master().dtype() == dtypes::fp32) return rows;
+  int64_t unit = 1;
+  if (p.low_bit() && p.spec().quant->granularity.kind == Granularity::kGroup && p.spec().quant->granularity.axis == 0)
+    unit = p.spec().quant->granularity.group;
+  const int64_t wanted = kBlock / std::max<int64_t>(p.shape().cols(), 1);
+  return std::max(wanted / unit, int64_t{1}) * unit;
+}
+
+Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
+  if (p.has_master() && p.master().dtype() == dtypes::fp32) return as_matrix(p.master()).row_slice(begin, end);
+  const Tensor x = Tensor::empty({end - begin, p.shape().cols()}, dtypes::fp32, MemoryKind::kWorkspace);
+  if (p.has_master()) {
+    from_bf16(x.numel(), as_matrix(p.master()).row_slice(begin, end).as<uint16_t>(), x.as<float>());
+    return x;
+  }
+  const Tensor value = p.value_rows(begin, end);
+  DequantizeArgs args;
+  args.rows = value.rows();
+  args.cols = args.ldy = value.cols();
+  args.dtype = value.dtype();
+  args.codes = value.data();
+  args.stride = value.stride();
+  args.scale = value.scale_map();
+  args.y = x.as<float>();
+  dequantize(args);
+  return x;
+}
+
+Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, int64_t end,
+                     const Tensor& x, std::span<const Tensor> learned) {
+  Tensor g = as_matrix(p.grad()).row_slice(begin, end);
+  if (g.dtype() == dtypes::bf16) {
+    Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kGrad);
+    from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
+    g = wide;
+  }
+  divide(g.numel(), g.as<float>(), static_cast<float>(samples));
+  // Without a master the numbers are values of codes, which every rule that such a parameter may have lets pass.
+  if (p.low_bit() && p.has_master()) {
+    const QuantSpec& quant = *p.spec().quant;
+    const int64_t cols = p.shape().cols();
+    std::vector<Tensor> sums;
+    for (const Tensor& t : learned) {
+      const int64_t first = first_scale(quant.granularity, cols, begin),
+                    count = scale_count(quant.granularity, end - begin, cols);
+      sums.push_back(t.numel() == count ? t : t.column_slice(first, first + count));
+    }
+    const auto params = params_of_rows(p.value().quant(), cols, begin, end);
+    find_quantizer(quant.scheme).leaf_backward(quant, *params, x, g, g, sums);
+  }
+  if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
+  return g;
+}
+
+void finish_learned(const Parameter& p, const OptimizerSpec& spec, std::span<const Tensor> learned) {
+  const QuantSpec& quant = *p.spec().quant;
+  const Quantizer& quantizer = find_quantizer(quant.scheme);
+  for (const Tensor& t : learned) {
+    float* g = t.as<float>();
+    for (int64_t j = 0; j < t.numel(); ++j)
+      g[j] =
+          g[j] / quantizer.learned_divisor(quant, block_size(quant.granularity, p.shape().rows(), p.shape().cols(), j));
+    if (spec.clip_value > 0) clamp(t.numel(), -spec.clip_value, spec.clip_value, g);
+  }
+}
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,108 @@
+#include "optim/moments.h"
+
+#include <algorithm>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/elementwise.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr int64_t kPiece = 16384;
+static_assert(kPiece % kMomentBlock == 0, "no two pieces of one call share a block");
+constexpr int kPartShift = 40;
+
+}  // namespace
+
+// Elements [begin, end), and what must be widened for them: [low, high), whole blocks with 8 bits. What is done with,
+// and can be narrowed: [low, done).
+struct Moments::Piece {
+  int64_t begin, end, low, high, done;
+  Piece(int64_t b, int64_t e, int64_t numel, bool blocks) : begin(b), end(e), low(b), high(e), done(e) {
+    if (!blocks) return;
+    low = b / kMomentBlock * kMomentBlock;
+    high = std::min((e + kMomentBlock - 1) / kMomentBlock * kMomentBlock, numel);
+    done = e == numel ? e : e / kMomentBlock * kMomentBlock;
+  }
+};
+
+Moments::Moments(const UpdateRule& rule, MomentKind kind, const Shape& shape) : kind_(kind), numel_(shape.numel()) {
+  for (const UpdateRule::Part& part : rule.parts()) {
+    Store& s = stores_.emplace_back();
+    s.part = part;
+    if (kind == MomentKind::kInt8) {
+      const int64_t blocks = (numel_ + kMomentBlock - 1) / kMomentBlock;
+      s.numbers = Tensor::zeros({numel_}, part.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
+      s.scale = Tensor::zeros({blocks}, dtypes::fp32, MemoryKind::kOptimizer);
+    } else {
+      s.numbers = Tensor::zeros(shape, kind == MomentKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kOptimizer);
+    }
+  }
+}
+
+void Moments::for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body) {
+  if (first >= last) return;
+  for (Store& s : stores_) s.to.clear();
+  const int64_t from = first / kPiece, to = (last + kPiece - 1) / kPiece;
+  parallel_for(to - from, [&](int64_t i) {
+    const int64_t at = (from + i) * kPiece;
+    run_piece(std::max(at, first), std::min(at + kPiece, last), draws, body);
+  });
+  for (Store& s : stores_) std::swap(s.from, s.to);
+}
+
+void Moments::run_piece(int64_t begin, int64_t end, const RandomStream& draws, const Body& body) {
+  std::vector<float*> state;
+  if (kind_ == MomentKind::kFp32) {
+    for (const Store& s : stores_) state.push_back(s.numbers.as<float>() + begin);
+    return body(begin, end - begin, state);
+  }
+  const Piece piece(begin, end, numel_, kind_ == MomentKind::kInt8);
+  const int64_t width = piece.high - piece.low;
+  const Workspace scratch(width * static_cast<int64_t>(stores_.size() * sizeof(float)));
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    float* wide = scratch.as<float>() + width * static_cast<int64_t>(i);
+    widen(stores_[i], piece, wide);
+    state.push_back(wide + (begin - piece.low));
+  }
+  body(begin, end - begin, state);
+  for (size_t i = 0; i < stores_.size(); ++i)
+    narrow(stores_[i], piece, draws, static_cast<uint64_t>(i) << kPartShift,
+           scratch.as<float>() + width * static_cast<int64_t>(i));
+}
+
+void Moments::widen(const Store& s, const Piece& p, float* out) const {
+  const int64_t n = p.high - p.low, block = p.low / kMomentBlock;
+  if (kind_ == MomentKind::kBf16) return from_bf16(n, s.numbers.as<uint16_t>() + p.low, out);
+  if (s.part.square)
+    squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block, out);
+  else
+    moments_from_int8(n, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block, out);
+  // Their new numbers came with the call before; the codes are still the old ones.
+  if (p.begin > p.low) std::copy_n(s.from.begin(), p.begin - p.low, out);
+}
+
+void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64_t base, const float* in) const {
+  const int64_t n = p.done - p.low, block = p.low / kMomentBlock;
+  const uint64_t first = base + static_cast<uint64_t>(p.low);
+  if (kind_ == MomentKind::kBf16) {
+    uint16_t* out = s.numbers.as<uint16_t>() + p.low;
+    return s.part.stochastic ? to_bf16(n, in, draws, first, out) : to_bf16(n, in, out);
+  }
+  if (s.part.square)
+    squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block);
+  else
+    moments_to_int8(n, in, draws, first, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block);
+  if (p.end > p.done) s.to.assign(in + n, in + (p.end - p.low));
+}
+
+void Moments::list(const std::string& prefix, std::vector<Optimizer::StateTensor>& out) const {
+  for (const Store& s : stores_) {
+    const std::string name = concat(prefix, '.', s.part.name);
+    out.push_back({name, s.numbers});
+    if (s.scale.defined()) out.push_back({name + ".scale", s.scale});
+  }
+}
+
+}  // namespace bitgrad::detail

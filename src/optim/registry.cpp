@@ -1,0 +1,85 @@
+// The list of update rules, and what all of them ask of a spec.
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "bitgrad/base/text.h"
+#include "bitgrad/optim/optimizer.h"
+
+namespace bitgrad {
+
+#define BITGRAD_OPTIMIZER(name, factory) std::unique_ptr<UpdateRule> factory(const OptimizerSpec& spec);
+#include "optim/optimizers.inc"
+#undef BITGRAD_OPTIMIZER
+
+namespace {
+
+class Registry {
+ public:
+  RuleFactory find(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = list_.find(name);
+    return found == list_.end() ? nullptr : found->second;
+  }
+  std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& [name, factory] : list_) names.push_back(name);
+    return names;
+  }
+  bool add(const std::string& name, RuleFactory factory) {
+    const std::lock_guard lock(mutex_);
+    return list_.emplace(name, std::move(factory)).second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, RuleFactory> list_{
+#define BITGRAD_OPTIMIZER(name, factory) {name, factory},
+#include "optim/optimizers.inc"
+#undef BITGRAD_OPTIMIZER
+  };
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+void check_values(const OptimizerSpec& spec) {
+  for (const auto& [what, value] : {std::pair{"beta1", spec.beta1}, {"beta2", spec.beta2}})
+    require(value >= 0 && value < 1, "optimizer", what, " must be in [0, 1), got ", value);
+  require(spec.momentum >= 0 && spec.momentum < 1, "optimizer", "momentum must be in [0, 1), got ", spec.momentum);
+  require(!spec.nesterov || spec.momentum > 0, "optimizer", "nesterov needs a momentum above 0");
+  for (const auto& [what, value] : {std::pair{"eps", spec.eps},
+                                    {"weight_decay", spec.weight_decay},
+                                    {"bop_threshold", spec.bop_threshold},
+                                    {"clip_value", spec.clip_value},
+                                    {"clip_norm", spec.clip_norm}})
+    require(value >= 0 && std::isfinite(value), "optimizer", what, " must be at least 0, got ", value);
+  require(spec.eps > 0, "optimizer", "eps must be above 0, got ", spec.eps,
+          ": an element whose gradients were all 0 would become NaN");
+  require(spec.bop_gamma > 0 && spec.bop_gamma <= 1, "optimizer", "bop_gamma must be in (0, 1], got ", spec.bop_gamma);
+  require(spec.base_lr >= 0 && std::isfinite(spec.base_lr), "optimizer", "base_lr must be at least 0, got ",
+          spec.base_lr);
+}
+
+}  // namespace
+
+std::vector<std::string> optimizer_names() { return registry().names(); }
+
+std::unique_ptr<UpdateRule> make_rule(const OptimizerSpec& spec) {
+  const RuleFactory factory = registry().find(spec.name);
+  if (!factory) fail("optimizer", unknown_name("optimizer", spec.name, optimizer_names()));
+  check_values(spec);
+  auto rule = factory(spec);
+  ensure(rule != nullptr, "optimizer", "the factory of '", spec.name, "' gave no rule");
+  return rule;
+}
+
+void register_optimizer(const std::string& name, RuleFactory factory) {
+  require(!name.empty(), "register_optimizer", "the name is empty");
+  require(registry().add(name, std::move(factory)), "register_optimizer", "an optimizer '", name, "' exists already");
+}
+
+}  // namespace bitgrad

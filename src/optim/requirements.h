@@ -1,0 +1,13 @@
+// Which combinations of rule, master, scheme and dtype can train. docs/numerics.md section 6.
+#pragma once
+
+#include <string_view>
+
+#include "bitgrad/optim/update_rule.h"
+
+namespace bitgrad::detail {
+
+// Throws Error that names the parameter and says what to use instead.
+void check_trainable(const Parameter& parameter, std::string_view rule_name, const UpdateRule& rule);
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,145 @@
+#include "train/checkpoint/records.h"
+
+#include <nlohmann/json.hpp>
+
+namespace bitgrad::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json dtype_record(DType dtype) {
+  const DTypeInfo& i = dtype.info();
+  Json record{{"name", i.name}, {"bits", i.bits}, {"kind", kind_name(i.kind)}, {"qmin", i.qmin}, {"qmax", i.qmax}};
+  if (!i.levels.empty()) record["levels"] = i.levels;
+  return record;
+}
+
+// The dtype of a file's record: known, or registered now. Another record under a known name is an error of
+// register_dtype.
+DType dtype_of(const Json& record) {
+  DTypeInfo info;
+  info.name = record.at("name").get<std::string>();
+  info.bits = record.at("bits").get<int>();
+  const auto kind = find_kind(record.at("kind").get<std::string>());
+  require(kind.has_value(), "checkpoint", "dtype '", info.name, "' has an unknown kind");
+  info.kind = *kind;
+  info.qmin = record.at("qmin").get<int64_t>();
+  info.qmax = record.at("qmax").get<int64_t>();
+  if (record.contains("levels")) info.levels = record.at("levels").get<std::vector<float>>();
+  const auto known = find_dtype(info.name);
+  return known && known->info() == info ? *known : register_dtype(info);
+}
+
+Json granularity_record(const Granularity& g) {
+  return {{"kind", static_cast<int>(g.kind)}, {"axis", g.axis}, {"group", g.group}, {"text", concat(g)}};
+}
+Granularity granularity_of(const Json& j) {
+  const int kind = j.at("kind").get<int>();
+  require(kind >= 0 && kind <= static_cast<int>(Granularity::kGroup), "checkpoint", "unknown granularity ", kind);
+  return {static_cast<Granularity::Kind>(kind), j.at("axis").get<int64_t>(), j.at("group").get<int64_t>()};
+}
+
+Json state_record(Learner& learner, const RunCounters& c) {
+  return {{"format_version", kCheckpointFormat},
+          {"step", learner.state().step},
+          {"microbatch", learner.state().microbatch},
+          {"since_requantize", learner.since_requantize()},
+          {"epoch", c.epoch},
+          {"position", c.position},
+          {"seed", learner.state().seed},
+          {"best", {{"accuracy", c.best_accuracy}, {"epoch", c.best_epoch}}},
+          {"last_accuracy", c.last_accuracy}};
+}
+
+Json metadata_json(const SafetensorsFile& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  if (found == file.metadata().end())
+    bad(file.path(), "has no '" + key + "' in its metadata: it is not a bitgrad checkpoint");
+  try {
+    return Json::parse(found->second);
+  } catch (const nlohmann::json::exception& e) {
+    bad(file.path(), "'" + key + "' is not JSON: " + e.what());
+  }
+}
+
+// As reading(), also for metadata of another form than expected.
+template <typename F>
+auto reading_json(const std::string& path, F&& read) {
+  return reading(path, [&] {
+    try {
+      return read();
+    } catch (const nlohmann::json::exception& e) {
+      bad(path, std::string("malformed metadata: ") + e.what());
+    }
+  });
+}
+
+}  // namespace
+
+void bad(const std::string& path, const std::string& what) {
+  fail_with(ErrorCode::kData, "checkpoint", path, ": ", what);
+}
+
+std::string tensors_text(Learner& learner) {
+  Json records = Json::object();
+  for (Parameter* p : learner.model().parameters())
+    if (p->low_bit())
+      records[p->path() + ".codes"] = {{"dtype", dtype_record(p->value().dtype())},
+                                       {"shape", p->shape().dims()},
+                                       {"scheme", p->value().quant()->scheme},
+                                       {"granularity", granularity_record(p->value().quant()->granularity)}};
+  return records.dump();
+}
+
+std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file) {
+  return reading_json(file.path(), [&] {
+    std::map<std::string, CodesRecord> out;
+    const Json records = metadata_json(file, "bitgrad.tensors");
+    for (const auto& [name, record] : records.items())
+      out[name] = {dtype_of(record.at("dtype")), Shape(record.at("shape").get<std::vector<int64_t>>()),
+                   record.at("scheme").get<std::string>(), granularity_of(record.at("granularity"))};
+    return out;
+  });
+}
+
+std::string counters_text(Learner& learner, const RunCounters& counters) {
+  return state_record(learner, counters).dump();
+}
+
+std::string state_text(Learner& learner, const RunCounters& counters) {
+  Json state = state_record(learner, counters);
+  state["train_seconds"] = counters.train_seconds;
+  return state.dump();
+}
+
+CheckpointHeader read_state(const SafetensorsFile& file) {
+  return reading_json(file.path(), [&] {
+    const Json state = metadata_json(file, "bitgrad.state");
+    const int version = state.at("format_version").get<int>();
+    if (version != kCheckpointFormat)
+      bad(file.path(), concat("format version ", version, ", this program reads ", kCheckpointFormat));
+    CheckpointHeader h;
+    h.step = state.at("step").get<int64_t>();
+    h.microbatch = state.at("microbatch").get<int64_t>();
+    h.since_requantize = state.at("since_requantize").get<int64_t>();
+    h.seed = state.at("seed").get<uint64_t>();
+    h.counters.epoch = state.at("epoch").get<int64_t>();
+    h.counters.position = state.at("position").get<int64_t>();
+    h.counters.best_accuracy = state.at("best").at("accuracy").get<double>();
+    h.counters.best_epoch = state.at("best").at("epoch").get<int64_t>();
+    h.counters.last_accuracy = state.at("last_accuracy").get<double>();
+    h.counters.train_seconds = state.at("train_seconds").get<double>();
+    if (h.step < 0 || h.microbatch < 0 || h.counters.epoch < 0 || h.counters.position < 0)
+      bad(file.path(), "a counter is negative");
+    const auto text = [&](const char* key) {
+      const auto found = file.metadata().find(key);
+      if (found == file.metadata().end()) bad(file.path(), std::string("has no '") + key + "' in its metadata");
+      return found->second;
+    };
+    h.config = text("bitgrad.config");
+    h.kernel_hash = text("bitgrad.kernels");
+    return h;
+  });
+}
+
+}  // namespace bitgrad::checkpoint

@@ -1,0 +1,45 @@
+// The metadata of a checkpoint, as texts and as plain data; records.cpp alone knows that they are JSON.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "bitgrad/io/safetensors.h"
+#include "bitgrad/train/checkpoint.h"
+
+namespace bitgrad::checkpoint {
+
+// Throws Error(kData) that names the file.
+[[noreturn]] void bad(const std::string& path, const std::string& what);
+
+// How the codes of one parameter are to be read.
+struct CodesRecord {
+  DType dtype;
+  Shape shape;
+  std::string scheme;
+  Granularity granularity;
+};
+
+// bitgrad.tensors: a record for each "<path>.codes".
+std::string tensors_text(Learner& learner);
+// Registers the dtypes that the file brings along; another record under a known name is an error. Throws Error(kData).
+std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file);
+
+// bitgrad.state without times: part of the state hash. And with them, for the file.
+std::string counters_text(Learner& learner, const RunCounters& counters);
+std::string state_text(Learner& learner, const RunCounters& counters);
+// Throws Error(kData).
+CheckpointHeader read_state(const SafetensorsFile& file);
+
+// Runs `read` and turns every Error into one of kind kData that names the file.
+template <typename F>
+auto reading(const std::string& path, F&& read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kData) throw;
+    bad(path, e.what());
+  }
+}
+
+}  // namespace bitgrad::checkpoint

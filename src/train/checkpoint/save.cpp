@@ -1,0 +1,72 @@
+// Writing checkpoints, and the hash of a state.
+#include <algorithm>
+
+#include "bitgrad/base/version.h"
+#include "bitgrad/io/sha256.h"
+#include "bitgrad/kernels/gemm.h"
+#include "bitgrad/kernels/reduce.h"
+#include "bitgrad/kernels/row.h"
+#include "train/checkpoint/pieces.h"
+#include "train/checkpoint/records.h"
+
+namespace bitgrad {
+
+using namespace checkpoint;
+
+namespace {
+
+bool is_finite(const Piece& p) {
+  if (p.dtype == "F32") return all_finite(static_cast<const float*>(p.data), p.bytes / 4);
+  if (p.dtype != "BF16") return true;
+  const auto* x = static_cast<const uint16_t*>(p.data);
+  return std::none_of(x, x + p.bytes / 2, [](uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u; });
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
+                     const std::string& config_yaml) {
+  ensure(learner.window_samples() == 0, "checkpoint", "saved inside a window of accumulation");
+  const Pieces pieces = collect(learner);
+  for (const Piece& p : pieces.list)
+    if (!is_finite(p))
+      fail_with(ErrorCode::kNonFinite, "checkpoint", "'", p.name, "' holds NaN or Inf at optimizer step ",
+                learner.state().step, ". Nothing was saved; ", path, " is as it was.");
+  std::vector<SafetensorsItem> items;
+  for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
+  write_safetensors(path, items,
+                    {{"bitgrad.tensors", tensors_text(learner)},
+                     {"bitgrad.state", state_text(learner, counters)},
+                     {"bitgrad.config", config_yaml},
+                     {"bitgrad.kernels", kernel_table_hash()},
+                     {"bitgrad.version", BITGRAD_VERSION}});
+}
+
+std::string state_hash(Learner& learner, const RunCounters& counters) {
+  Pieces pieces = collect(learner);
+  std::sort(pieces.list.begin(), pieces.list.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
+  Sha256 hash;
+  for (const Piece& p : pieces.list) {
+    hash.update(concat(p.name, ' ', p.dtype, ' ', Shape(p.shape), '\n'));
+    hash.update(p.data, static_cast<size_t>(p.bytes));
+  }
+  hash.update(counters_text(learner, counters));
+  return hash.hex();
+}
+
+std::string kernel_table_hash() {
+  Sha256 hash;
+  for (const KernelInfo& k : all_kernels())
+    if (k.available) hash.update(concat(k.family, ' ', k.name, '\n'));
+  // The costs by which float products choose their order, at a small, a middle and a large shape.
+  for (const int64_t size : {16, 256, 2048}) {
+    GemmArgs probe;
+    probe.m = probe.n = probe.k = probe.ldc = size;
+    probe.a.stride = probe.b.stride = size * 4;
+    for (const GemmRow& row : gemm_rows())
+      if (row.usable(probe)) hash.update(concat(row.name, ' ', row.cost(probe), '\n'));
+  }
+  return hash.hex();
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,102 @@
+// Whether the layers fit together: each is made small (two features, two outputs) and asked for its plan, so that the
+// layers' own checks speak. Sizes of the data are not known here; the model that is trained is planned again.
+#include <algorithm>
+
+#include "train/config/bind.h"
+#include "train/config/merge.h"
+#include "train/config/specs.h"
+
+namespace bitgrad::config {
+namespace {
+
+constexpr int64_t kFeatures = 2;
+
+TensorMeta plan_small(const LayerConfig& layer, const TensorMeta& in) {
+  LayerSpec spec = layer_spec(layer);
+  spec.out = std::min(spec.out, kFeatures);
+  StepState state;
+  const std::shared_ptr<Module> module = make_layer(spec, in.features);
+  module->initialize("layer", state);
+  return module->plan(in);
+}
+
+// What the layer says against itself; empty: nothing, and `out` is what it gives.
+std::string refusal(const LayerConfig& layer, const TensorMeta& in, TensorMeta& out) {
+  try {
+    out = plan_small(layer, in);
+    return {};
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kBug) throw;
+    return library_text(error);
+  }
+}
+
+// How a linear layer computes, key by key, so that the one that does not fit is found.
+class ProductKeys {
+ public:
+  ProductKeys(const Node& entry, const Node* quant, const std::string& path, Report& report)
+      : keys_(&entry, quant, path, "quant", report),
+        backward_(keys_.inner("backward", "backward")),
+        own_dtype_(entry.child("weights") && entry.child("weights")->child("dtype")) {}
+
+  // Takes the keys of `wanted` over into `layer`; false: one was reported. An inherited one that does not fit a layer
+  // with a dtype of its own is left out.
+  bool apply(const LayerConfig& wanted, LayerConfig& layer, const TensorMeta& in) const {
+    layer.backward.rounding = wanted.backward.rounding;
+    layer.backward.per_group = wanted.backward.per_group;
+    return try_key(keys_, "compute", layer.compute, wanted.compute, layer, in) &&
+           try_key(backward_, "gx", layer.backward.gx, wanted.backward.gx, layer, in) &&
+           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, layer, in);
+  }
+
+ private:
+  bool try_key(const Merged& keys, std::string_view key, std::string& field, const std::string& wanted,
+               const LayerConfig& layer, const TensorMeta& in) const {
+    const std::string before = field;
+    field = wanted;
+    TensorMeta out;
+    const std::string wrong = field == before ? "" : refusal(layer, in, out);
+    if (wrong.empty()) return true;
+    field = before;
+    if (!keys.own(key) && own_dtype_) return true;
+    // The key stands in the layer or in quant: it is no default.
+    const Node* node = keys.pick(key);
+    ensure(node != nullptr, "config", "no key ", key, " to blame");
+    keys.error(node->mark, concat(keys.path(), '.', key, ": ", wrong), node);
+    return false;
+  }
+
+  Merged keys_, backward_;
+  bool own_dtype_;
+};
+
+}  // namespace
+
+void check_plan(const Node& root, RunConfig& config, Report& report) {
+  const Node* layers = root.child("model")->child("layers");
+  TensorMeta meta;
+  meta.features = kFeatures;
+  meta.rows = 1;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    const Entry& entry = layers->items[i].entries[0];
+    const std::string path = concat("model.layers.", i, '.', layer.kind);
+    const LayerConfig wanted = layer;
+    layer.compute = "int";
+    layer.backward = {};
+    TensorMeta out;
+    std::string wrong = refusal(layer, meta, out);
+    if (!wrong.empty()) return report.error(layer.mark, concat(path, ": ", wrong), layer.kind.size());
+    if (layer.kind == "linear" &&
+        !ProductKeys(entry.node, root.child("quant"), path, report).apply(wanted, layer, meta))
+      return;
+    wrong = refusal(layer, meta, meta);
+    ensure(wrong.empty(), "config", "a layer was planned before: ", wrong);
+  }
+  if (meta.dtype != dtypes::fp32)
+    report.error(config.layers.back().mark,
+                 concat("model.layers: the scores must be fp32, got ", meta.dtype, "; put dequantize: {} at the end"),
+                 config.layers.back().kind.size());
+}
+
+}  // namespace bitgrad::config

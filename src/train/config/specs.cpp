@@ -1,0 +1,103 @@
+#include "train/config/specs.h"
+
+#include "bitgrad/quant/rounding.h"
+#include "train/config/choices.h"
+
+namespace bitgrad::config {
+namespace {
+
+std::optional<float> narrowed(const std::optional<double>& x) {
+  return x ? std::optional<float>(static_cast<float>(*x)) : std::nullopt;
+}
+
+ObserverSpec observer_spec(const ObserverConfig& c) {
+  return {c.name, static_cast<float>(c.momentum), static_cast<float>(c.percentile)};
+}
+
+}  // namespace
+
+QuantSpec quant_spec(const QuantConfig& c) {
+  QuantSpec spec;
+  spec.dtype = c.dtype;
+  spec.scheme = c.scheme;
+  spec.granularity = c.granularity;
+  spec.alpha = c.alpha != "none";
+  spec.alpha_grad = c.alpha_grad;
+  spec.reduce_range = c.reduce_range;
+  spec.rounding = parse_rounding(c.rounding);
+  if (!c.ste.empty()) spec.ste = parse_ste(c.ste);
+  spec.ste_t_first = static_cast<float>(c.ste_t[0]);
+  spec.ste_t_last = static_cast<float>(c.ste_t[1]);
+  spec.ste_t = spec.ste_t_first;
+  spec.first_clip = static_cast<float>(c.first_clip);
+  spec.scale = static_cast<float>(c.scale);
+  spec.offset = static_cast<float>(c.offset);
+  spec.eps = narrowed(c.eps);
+  spec.pow2 = c.pow2;
+  spec.div = c.div;
+  return spec;
+}
+
+ParameterSpec parameter_spec(const QuantConfig& c) {
+  ParameterSpec spec;
+  if (!c.dtype.is_float()) spec.quant = quant_spec(c);
+  spec.grad = c.grad;
+  spec.init = {c.init.kind, c.init.a, c.init.b};
+  spec.latent_clamp = narrowed(c.latent_clamp);
+  spec.master = choices::master_kinds().parse(c.master);
+  spec.moments = choices::moment_kinds().parse(c.moments);
+  if (c.optimizer != "default") spec.optimizer = c.optimizer;
+  spec.lr_factor = static_cast<float>(c.lr_factor);
+  spec.weight_decay = narrowed(c.weight_decay);
+  spec.frozen = c.frozen;
+  spec.learned_lr_factor = static_cast<float>(c.learned.lr_factor);
+  spec.learned_weight_decay = narrowed(c.learned.weight_decay);
+  return spec;
+}
+
+LayerSpec layer_spec(const LayerConfig& c) {
+  LayerSpec spec;
+  spec.kind = c.kind;
+  spec.out = c.out;
+  spec.bias = c.bias;
+  spec.p = c.p;
+  spec.eps = static_cast<float>(c.eps);
+  spec.momentum = static_cast<float>(c.momentum);
+  if (c.kind == "linear") {
+    spec.weight = parameter_spec(c.quant);
+    spec.compute = choices::compute_kinds().parse(c.compute);
+    spec.gx = choices::product_modes().parse(c.backward.gx);
+    spec.gw = choices::product_modes().parse(c.backward.gw);
+    spec.gradient_rounding = parse_rounding(c.backward.rounding);
+    spec.gx_per_group = c.backward.per_group;
+  }
+  if (c.kind == "quantize_gradient") spec.activation = quant_spec(c.quant);
+  if (c.kind == "quantize") {
+    spec.activation = quant_spec(c.quant);
+    spec.activation_grad = c.quant.grad;
+    if (c.quant.observer.name != "none") spec.observer = observer_spec(c.quant.observer);
+    spec.learned_lr_factor = static_cast<float>(c.quant.learned.lr_factor);
+    spec.learned_weight_decay = narrowed(c.quant.learned.weight_decay);
+  }
+  return spec;
+}
+
+OptimizerSpec optimizer_spec(const OptimConfig& c) {
+  OptimizerSpec spec;
+  spec.name = c.name;
+  spec.momentum = static_cast<float>(c.momentum);
+  spec.nesterov = c.nesterov;
+  spec.beta1 = c.betas[0];
+  spec.beta2 = c.betas[1];
+  spec.eps = static_cast<float>(c.eps);
+  spec.weight_decay = static_cast<float>(c.weight_decay);
+  spec.moments = choices::moment_kinds().parse(c.moments);
+  spec.base_lr = c.lr;
+  spec.bop_gamma = static_cast<float>(c.bop.gamma);
+  spec.bop_threshold = static_cast<float>(c.bop.threshold);
+  spec.clip_value = static_cast<float>(c.clip_value.value_or(0));
+  spec.clip_norm = static_cast<float>(c.clip_norm.value_or(0));
+  return spec;
+}
+
+}  // namespace bitgrad::config

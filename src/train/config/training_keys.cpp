@@ -1,0 +1,72 @@
+// How weights train: master, moments, update rule, rates. docs/numerics.md section 6.
+#include <algorithm>
+
+#include "train/config/choices.h"
+#include "train/config/merge.h"
+#include "train/config/quantizer.h"
+#include "train/config/specs.h"
+
+namespace bitgrad::config {
+namespace {
+
+// What the optimizer says against a small parameter of this kind; empty: nothing.
+std::string refusal(const QuantConfig& c, const std::string& path) {
+  try {
+    Parameter parameter({2, 2}, parameter_spec(c));
+    parameter.initialize(path, 0);
+    OptimizerSpec spec;
+    spec.name = "sgd";
+    Optimizer(spec).attach({&parameter});
+    return {};
+  } catch (const Error& error) {
+    const std::string text = library_text(error), head = concat("parameter '", path, "': ");
+    const size_t at = text.find(head);
+    return at == std::string::npos ? text : text.substr(at + head.size());
+  }
+}
+
+void check_frozen(const Merged& keys, QuantConfig& c) {
+  if (!c.frozen) return;
+  if (!(c.learned == LearnedConfig{}))
+    keys.contradiction({"learned"}, "frozen weights never change, nor do learned parts of their scheme");
+  c.learned = {};  // that of quant says nothing here
+  if (c.optimizer == "default") return;
+  keys.contradiction({"frozen", "optimizer"},
+                     concat("frozen weights never change, optimizer ", c.optimizer, " has nothing to do"));
+  c.optimizer = "default";
+}
+
+void check_master(const Merged& keys, QuantConfig& c) {
+  const std::vector<std::string_view> blamed{"optimizer", "master", "granularity",  "alpha",       "ste",
+                                             "scheme",    "dtype",  "latent_clamp", "weight_decay"};
+  if (c.master == "fp32" && c.optimizer == "default") return;
+  if (!std::all_of(blamed.begin(), blamed.end(), [&](std::string_view key) { return keys.known(key); })) return;
+  std::string wrong = refusal(c, keys.path());
+  if (!wrong.empty() && c.optimizer != "default" && !keys.own("optimizer")) {
+    c.optimizer = "default";  // that of quant does not fit
+    wrong = refusal(c, keys.path());
+  }
+  if (wrong.empty()) return;
+  keys.contradiction(blamed, wrong);
+  c.optimizer = "default";
+  c.master = "fp32";
+}
+
+}  // namespace
+
+void resolve_training(const Merged& keys, const std::string& moments, QuantConfig& c) {
+  keys.set(c.init, "init");
+  keys.set(c.latent_clamp, "latent_clamp");
+  keys.set(c.lr_factor, "lr_factor");
+  keys.set(c.weight_decay, "weight_decay");
+  keys.set(c.frozen, "frozen");
+  c.moments = moments;
+  keys.set(c.moments, "moments");
+  if (c.dtype.is_float()) return;
+  keys.set(c.master, "master");
+  keys.set(c.optimizer, "optimizer");
+  check_frozen(keys, c);
+  check_master(keys, c);
+}
+
+}  // namespace bitgrad::config

@@ -1,0 +1,168 @@
+// Learned steps of weights: their gradient by the formula of LSQ (docs/numerics.md section 3), written by hand, and
+// what the optimizer does with it.
+#include <algorithm>
+#include <cmath>
+
+#include "nn/nn_support.h"
+#include "optim/optim_support.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+struct Lsq {
+  std::unique_ptr<Parameter> p;
+  Parameter* step;
+};
+
+Lsq make(const Shape& shape, const Granularity& granularity, MasterKind master = MasterKind::kFp32,
+         DType grad = dtypes::fp32, float lr_factor = 1.0f) {
+  ParameterSpec spec = weight_spec(quant_spec(dtypes::int3, "lsq"), grad);
+  spec.quant->granularity = granularity;
+  spec.master = master;
+  spec.learned_lr_factor = lr_factor;
+  spec.learned_weight_decay = 0.0f;
+  spec.init = {"normal", 0, 1};  // some numbers lie outside the codes
+  auto p = std::make_unique<Parameter>(shape, spec);
+  p->initialize("w", 6);
+  Parameter* step = p->learned()[0].get();
+  return {std::move(p), step};
+}
+
+// Gradients of the steps, in double: sums / samples / sqrt(n * Qp).
+std::vector<double> by_hand(const Parameter& p, const std::vector<double>& g, double samples) {
+  const auto x = p.master().numbers();
+  const auto s = p.value().quant()->scale->numbers();
+  const size_t block = x.size() / s.size();
+  std::vector<double> out(s.size(), 0.0);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double u = x[i] / s[i / block];
+    const double term = u <= -4 ? -4 : (u >= 3 ? 3 : std::rint(u) - u);
+    out[i / block] += g[i] / samples * term;
+  }
+  for (double& sum : out) sum /= std::sqrt(static_cast<double>(block) * 3.0);
+  return out;
+}
+
+bool near(double a, double b, double scale) { return std::fabs(a - b) <= 2e-5 * scale; }
+
+}  // namespace
+
+TEST_CASE("a learned step is a parameter beside its weight, with its own path, rate, decay and floor") {
+  const Lsq w = make({6, 40}, Granularity::channel(0), MasterKind::kFp32, dtypes::fp32, 0.125f);
+  CHECK(w.p->learned().size() == 1);
+  CHECK(w.step->path() == "w.step");
+  CHECK(w.step->shape() == Shape{6});
+  CHECK_FALSE(w.step->low_bit());
+  CHECK(w.step->spec().lr_factor == 0.125f);
+  CHECK(w.step->spec().weight_decay == 0.0f);
+  CHECK(w.step->spec().floor == 0x1p-20f);
+  // The first steps are 2 mean abs x / sqrt Qp, and the first codes were made with them.
+  const auto x = w.p->master().numbers();
+  for (size_t r = 0; r < 6; ++r) {
+    double mean = 0;
+    for (size_t c = 0; c < 40; ++c) mean += std::fabs(x[r * 40 + c]) / 40;
+    CHECK(near(w.step->value().numbers()[r], 2 * mean / std::sqrt(3.0), 1.0));
+  }
+  CHECK(w.p->value().quant()->scale->numbers() == w.step->value().numbers());
+  CHECK(w.p->value().quant()->scale->data() != w.step->value().data());
+}
+
+TEST_CASE("the optimizer gives learned steps LSQ's gradient, for every form of master and gradient") {
+  for (const Granularity& granularity : {Granularity::tensor(), Granularity::channel(0)})
+    for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16})
+      for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
+        const Shape shape{230, 301};  // two blocks of rows where they are taken
+        const Lsq w = make(shape, granularity, master, grad, 0.5f);
+        INFO(granularity << ", master " << master_name(master) << ", gradients " << grad.name());
+        auto optimizer = make_optimizer(named("sgd"));
+        optimizer->attach({w.p.get()});
+        for (int step = 0; step < 2; ++step) {
+          const Tensor g = random_tensor(shape, grad, 30 + static_cast<uint64_t>(step), -1, 2);
+          const auto expected = by_hand(*w.p, g.numbers(), 4);
+          const auto before = w.step->value().numbers(), scale = w.p->value().quant()->scale->numbers();
+          give(*w.p, g);
+          optimizer->step(0.25f, 4);
+          CHECK_FALSE(w.p->has_grad());
+          for (size_t j = 0; j < expected.size(); ++j) {
+            const double moved = w.step->value().numbers()[j] - before[j];
+            CHECK(near(moved, -0.125 * expected[j], 1.0));
+            CHECK(moved != 0);
+          }
+          // The codes keep the steps that made them until they are made anew.
+          CHECK(w.p->value().quant()->scale->numbers() == scale);
+          w.p->requantize(6, step + 1);
+          CHECK(w.p->value().quant()->scale->numbers() == w.step->value().numbers());
+        }
+      }
+}
+
+TEST_CASE("the global norm and the value clip take learned steps into account") {
+  const Shape shape{8, 16};
+  const Tensor g = random_tensor(shape, dtypes::fp32, 40, 2, 3);
+  const Lsq free = make(shape, Granularity::tensor()), bound = make(shape, Granularity::tensor());
+  const double ds = by_hand(*free.p, g.numbers(), 1)[0];
+  double squares = ds * ds;
+  const auto u = free.p->master().numbers();
+  const double s = free.p->value().quant()->scale->numbers()[0];
+  for (size_t i = 0; i < u.size(); ++i) {
+    const double code = std::rint(u[i] / s);
+    if (code >= -4 && code <= 3) squares += g.numbers()[i] * g.numbers()[i];
+  }
+  OptimizerSpec spec = named("sgd");
+  spec.clip_norm = 0.5f;
+  auto optimizer = make_optimizer(spec);
+  optimizer->attach({free.p.get()});
+  const double before = free.step->value().numbers()[0];
+  give(*free.p, g);
+  optimizer->step(0.01f, 1);
+  CHECK(near(static_cast<double>(optimizer->last_norm()), std::sqrt(squares), std::sqrt(squares)));
+  CHECK(near(before - free.step->value().numbers()[0], 0.01 * ds * 0.5 / std::sqrt(squares), 0.1));
+  spec = named("sgd");
+  spec.clip_value = static_cast<float>(std::fabs(ds) / 2);
+  optimizer = make_optimizer(spec);
+  optimizer->attach({bound.p.get()});
+  give(*bound.p, g);
+  optimizer->step(0.01f, 1);
+  CHECK(near(std::fabs(before - bound.step->value().numbers()[0]), 0.01 * std::fabs(ds) / 2, 0.1));
+}
+
+TEST_CASE("a step stays at its floor, and a frozen weight has frozen steps") {
+  const Lsq w = make({4, 8}, Granularity::tensor(), MasterKind::kFp32, dtypes::fp32, 1e6f);
+  auto optimizer = make_optimizer(named("sgd"));
+  optimizer->attach({w.p.get()});
+  CHECK(optimizer->state().empty());
+  for (const double sign : {1.0, -1.0}) {
+    Tensor g = Tensor::empty({4, 8}, dtypes::fp32);
+    for (int64_t i = 0; i < 32; ++i) {
+      const double u = w.p->master().numbers()[static_cast<size_t>(i)] / w.step->value().numbers()[0];
+      g.as<float>()[i] = static_cast<float>(sign * (u < 0 ? 1 : -1) * (std::rint(u) - u));
+    }
+    give(*w.p, g);
+    optimizer->step(1.0f, 1);
+    CHECK(w.step->value().as<float>()[0] >= 0x1p-20f);
+  }
+  ParameterSpec spec = weight_spec(quant_spec(dtypes::int3, "lsq"));
+  spec.frozen = true;
+  Parameter frozen({4, 8}, spec);
+  frozen.initialize("w", 6);
+  auto adam = make_optimizer(named("adam"));
+  adam->attach({&frozen, frozen.learned()[0].get()});
+  CHECK(adam->state().empty());
+  Tape tape;
+  CHECK_FALSE(frozen.read().tracked());
+}
+
+TEST_CASE("a scheme with learned parts needs a master") {
+  ParameterSpec spec = weight_spec(quant_spec(dtypes::int4, "lsq"));
+  spec.quant->granularity = Granularity::channel(0);
+  spec.master = MasterKind::kNone;
+  Parameter p({4, 8}, spec);
+  p.initialize("w", 1);
+  CHECK(error_of([&] { make_optimizer(named("adam"))->attach({&p}); }) ==
+        "[optimizer] parameter 'w': scheme lsq learns from how its master lies between the codes. Use master fp32 or "
+        "bf16");
+}

@@ -1,0 +1,117 @@
+// The update rules of docs/numerics.md section 6 in plain code, with every choice of masters and moments: what the
+// tests compare the library with. Numbers are kept decoded, as floats.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "bitgrad/base/rng.h"
+#include "bitgrad/optim/optimizer.h"
+
+namespace bitgrad::test {
+
+struct Reference {
+  OptimizerSpec spec;
+  MomentKind moments = MomentKind::kFp32;
+  MasterKind master = MasterKind::kFp32;  // kNone: int8 absmax codes, one scale a row
+  int64_t rows = 0, cols = 0;
+  std::string path = "w";
+  uint64_t seed = 1;
+  std::vector<float> w{}, part0{}, part1{};
+  std::vector<int> codes{};
+  std::vector<float> scales{};
+  double power1 = 1, power2 = 1;
+  uint32_t steps = 0;
+
+  static int stochastic(float v, float limit, uint16_t draw, int lo, int hi) {
+    v = std::min(std::max(v, -limit), limit);
+    const int i = static_cast<int>(std::floor(static_cast<double>(v) * 65536.0));
+    return std::clamp((i + draw) >> 16, lo, hi);
+  }
+  static float bf16(float x, int draw) {  // draw < 0: nearest even
+    uint32_t u = std::bit_cast<uint32_t>(x);
+    u += draw < 0 ? 0x7FFFu + ((u >> 16) & 1u) : static_cast<uint32_t>(draw);
+    return std::bit_cast<float>(u & 0xFFFF0000u);
+  }
+
+  void keep(std::vector<float>& x, uint64_t part, bool square, bool sr) const {
+    if (moments == MomentKind::kFp32) return;
+    const RandomStream stream{seed, Purpose::kMoment, site_id(path), steps};
+    const auto draw = [&](size_t e) { return stream.bits16((part << 40) + e); };
+    if (moments == MomentKind::kBf16) {
+      for (size_t e = 0; e < x.size(); ++e) x[e] = bf16(x[e], sr ? draw(e) : -1);
+      return;
+    }
+    for (size_t b = 0; b < x.size(); b += 256) {
+      const size_t end = std::min(b + 256, x.size());
+      float top = 0;
+      for (size_t e = b; e < end; ++e) top = std::max(top, square ? std::sqrt(x[e]) : std::fabs(x[e]));
+      const float s = std::max(top / (square ? 255.0f : 127.0f), 0x1p-126f), inverse = 1.0f / s;
+      for (size_t e = b; e < end; ++e) {
+        if (square) {
+          const int q = stochastic(std::sqrt(x[e]) * inverse, 256, draw(e), x[e] > 0 ? 1 : 0, 255);
+          const float root = s * static_cast<float>(q);
+          x[e] = root * root;
+        } else {
+          x[e] = s * static_cast<float>(stochastic(x[e] * inverse, 128, draw(e), -127, 127));
+        }
+      }
+    }
+  }
+
+  float move(size_t e, float wi, float g, float lr, float wd) {
+    if (spec.name == "sgd") {
+      g = g + wd * wi;
+      if (spec.momentum == 0) return wi - lr * g;
+      part0[e] = spec.momentum * part0[e] + g;
+      return wi - lr * (spec.nesterov ? g + spec.momentum * part0[e] : part0[e]);
+    }
+    const float b1 = static_cast<float>(spec.beta1), b2 = static_cast<float>(spec.beta2);
+    const float c1 = static_cast<float>(1 - power1), c2 = static_cast<float>(1 - power2);
+    if (spec.name == "adamw")
+      wi = wi - (lr * wd) * wi;
+    else
+      g = g + wd * wi;
+    part0[e] = b1 * part0[e] + (1.0f - b1) * g;
+    part1[e] = b2 * part1[e] + ((1.0f - b2) * g) * g;
+    return wi - lr * ((part0[e] / c1) / (std::sqrt(part1[e] / c2) + spec.eps));
+  }
+
+  void keep_numbers() {
+    const RandomStream stream{seed, Purpose::kUpdate, site_id(path), steps};
+    if (master == MasterKind::kBf16)
+      for (size_t e = 0; e < w.size(); ++e) w[e] = bf16(w[e], stream.bits16(e));
+    if (master != MasterKind::kNone) return;
+    codes.resize(w.size());
+    scales.resize(static_cast<size_t>(rows));
+    for (int64_t r = 0; r < rows; ++r) {
+      float top = 0;
+      for (int64_t c = 0; c < cols; ++c) top = std::max(top, std::fabs(w[static_cast<size_t>(r * cols + c)]));
+      const float s = std::max(top / 127.0f, 0x1p-126f), inverse = 1.0f / s;
+      scales[static_cast<size_t>(r)] = s;
+      for (int64_t c = 0; c < cols; ++c) {
+        const size_t e = static_cast<size_t>(r * cols + c);
+        codes[e] = stochastic(w[e] * inverse, 128, stream.bits16(e), -127, 127);
+        w[e] = s * static_cast<float>(codes[e]);
+      }
+    }
+  }
+
+  // g: sums over `samples` samples.
+  void step(const std::vector<float>& g, float lr, float samples, float wd) {
+    part0.resize(w.size(), 0.0f);
+    part1.resize(w.size(), 0.0f);
+    power1 *= spec.beta1;
+    power2 *= spec.beta2;
+    for (size_t e = 0; e < w.size(); ++e) w[e] = move(e, w[e], g[e] / samples, lr, wd);
+    keep(part0, 0, false, false);
+    if (spec.name != "sgd") keep(part1, 1, true, true);
+    keep_numbers();
+    ++steps;
+  }
+};
+
+}  // namespace bitgrad::test

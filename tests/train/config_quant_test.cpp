@@ -1,0 +1,362 @@
+// Keys of quantization: what each says to the library, how layers inherit it, and what contradicts.
+#include <algorithm>
+
+#include "train/config/choices.h"
+#include "train/config/specs.h"
+#include "train/config_support.h"
+
+namespace bitgrad {
+
+using namespace test;
+
+namespace {
+
+bool round_trips(const RunConfig& c) { return parse_config(to_yaml(c), "r.yaml") == c; }
+
+// The one finding of a text or of overrides: "line:col: message" or "arg N: message".
+std::string finding(const Strings& overrides, const std::string& text = kSmall) {
+  try {
+    parse_config(text, "c.yaml", overrides);
+  } catch (const ConfigError& error) {
+    if (error.diagnostics().size() != 1) return error.what();
+    const ConfigDiagnostic& d = error.diagnostics()[0];
+    return concat(d.mark.argument ? concat("arg ", d.mark.argument) : concat(d.mark.line, ':', d.mark.col), ": ",
+                  d.message);
+  }
+  return "";
+}
+
+// "" when `found` starts with `wanted`, else `found`.
+std::string other_than(const std::string& wanted, const std::string& found) {
+  return found.starts_with(wanted) ? "" : found;
+}
+
+QuantConfig weights(const std::string& keys) {
+  const RunConfig c = small({"quant.weights={" + keys + "}"});
+  CHECK(round_trips(c));
+  return c.layers[1].quant;
+}
+QuantConfig activations(const std::string& keys) {
+  const RunConfig c = small({"quant.activations={" + keys + "}"});
+  CHECK(round_trips(c));
+  return c.layers[0].quant;
+}
+
+}  // namespace
+
+TEST_CASE("keys of weights reach the library, and read back") {
+  const QuantConfig c = weights(
+      "dtype: int8, scheme: symmetric, granularity: group(32), rounding: stochastic, reduce_range: true, eps: 1e-6, "
+      "pow2: "
+      "true, div: true, init: zeros, master: bf16, moments: int8, lr_factor: 0.5, weight_decay: 0.25, frozen: true");
+  const ParameterSpec p = config::parameter_spec(c);
+  CHECK((p.quant->granularity == Granularity::groups(32)));
+  CHECK(p.quant->rounding == Rounding::kStochastic);
+  CHECK(p.quant->reduce_range);
+  CHECK(p.quant->eps == 1e-6f);
+  CHECK(p.quant->pow2);
+  CHECK(p.quant->div);
+  CHECK(p.master == MasterKind::kBf16);
+  CHECK(p.moments == MomentKind::kInt8);
+  CHECK(p.optimizer.empty());
+  CHECK(p.lr_factor == 0.5f);
+  CHECK(p.weight_decay == 0.25f);
+  CHECK(p.frozen);
+  const ParameterSpec plain = config::parameter_spec(weights("dtype: int8"));
+  CHECK_FALSE(plain.quant->eps.has_value());
+  CHECK_FALSE(plain.weight_decay.has_value());
+  CHECK(plain.master == MasterKind::kFp32);
+  CHECK(plain.quant->scheme == "symmetric");
+}
+
+TEST_CASE("keys of learned, clipped and sign schemes reach the library") {
+  const ParameterSpec lsq = config::parameter_spec(
+      weights("dtype: int4, scheme: lsq, granularity: channel, learned: {lr_factor: 0.1, weight_decay: 0.5}"));
+  CHECK(lsq.learned_lr_factor == 0.1f);
+  CHECK(lsq.learned_weight_decay == 0.5f);
+  const ParameterSpec alpha = config::parameter_spec(weights("dtype: bint1, alpha: channel, alpha_grad: true"));
+  CHECK(alpha.quant->alpha);
+  CHECK(alpha.quant->alpha_grad);
+  CHECK((alpha.quant->granularity == Granularity::channel(0)));
+  const ParameterSpec tanh = config::parameter_spec(weights("dtype: bint1, ste: tanh, ste_t: [0.5, 20]"));
+  CHECK(tanh.quant->ste == SteRule::kTanh);
+  CHECK(tanh.quant->ste_t_first == 0.5f);
+  CHECK(tanh.quant->ste_t_last == 20.0f);
+  const ParameterSpec standardized = config::parameter_spec(weights("dtype: bint1, scheme: standardized_binary"));
+  CHECK((standardized.quant->granularity == Granularity::channel(0)));
+  CHECK(standardized.quant->ste == SteRule::kTanh);
+  const ParameterSpec bop =
+      config::parameter_spec(weights("dtype: bint1, scheme: binary, master: none, optimizer: bop"));
+  CHECK(bop.master == MasterKind::kNone);
+  CHECK(bop.optimizer == "bop");
+  const LayerSpec pact = config::layer_spec(
+      small({"quant.activations={dtype: uint4, scheme: pact, first_clip: 6, learned: {weight_decay: 0.1}}"}).layers[0]);
+  CHECK(pact.activation->first_clip == 6.0f);
+  CHECK(pact.learned_weight_decay == 0.1f);
+  CHECK(pact.learned_lr_factor == 1.0f);
+  CHECK_FALSE(pact.observer.has_value());
+  const QuantConfig token = activations("dtype: bint1, alpha: token");
+  CHECK((token.granularity == Granularity::token()));
+}
+
+TEST_CASE("observers, products of the backward and gradients reach the library") {
+  const QuantConfig c =
+      activations("dtype: int8, scheme: absmax, observer: {name: percentile, percentile: 99.5}, grad: bf16");
+  CHECK(c.observer == ObserverConfig{"percentile", 0.99, 99.5});
+  const RunConfig run =
+      small({"quant.weights={dtype: int8, granularity: group(64)}", "quant.activations={dtype: int8}",
+             "quant.backward={gx: int8, gw: bf16, rounding: nearest, per_group: true}",
+             "model.layers=[{linear: {out: 64}}, {quantize: {observer: {name: moving_average, momentum: "
+             "0.5}}}, {quantize_gradient: {dtype: uint8}}, {linear: {out: 4, backward: {gw: int8}}}]"});
+  CHECK(round_trips(run));
+  const LayerSpec first = config::layer_spec(run.layers[0]), last = config::layer_spec(run.layers[3]);
+  CHECK(first.gx == ProductMode::kInt8);
+  CHECK(first.gw == ProductMode::kBf16);
+  CHECK(first.gradient_rounding == Rounding::kNearest);
+  CHECK(first.gx_per_group);
+  CHECK(last.gx == ProductMode::kInt8);
+  CHECK(last.gw == ProductMode::kInt8);
+  CHECK(config::layer_spec(run.layers[1]).observer->momentum == 0.5f);
+  const LayerSpec gradient = config::layer_spec(run.layers[2]);
+  CHECK(gradient.activation->scheme == "dorefa_gradient");
+  CHECK((gradient.activation->granularity == Granularity::token()));
+  CHECK(gradient.activation->rounding == Rounding::kStochastic);
+  const RunConfig signed_codes =
+      small({"model.layers.0={quantize_gradient: {dtype: int8, granularity: tensor, rounding: nearest}}"});
+  CHECK(round_trips(signed_codes));
+  CHECK(signed_codes.layers[0].quant.scheme == "absmax");
+  CHECK((signed_codes.layers[0].quant.granularity == Granularity::tensor()));
+  CHECK(signed_codes.layers[0].quant.rounding == "nearest");
+}
+
+TEST_CASE("the optimizer's keys reach the library, and weights take its moments unless they say their own") {
+  const RunConfig c = small({"optim={name: adam, lr: 0.5, moments: bf16, bop: {gamma: 0.25, threshold: 0.125}}",
+                             "model.layers=[{linear: {out: 4, weights: {moments: int8}}}, {linear: {out: 4, weights: "
+                             "{dtype: fp32}}}, {linear: {out: 2}}]"});
+  CHECK(round_trips(c));
+  const OptimizerSpec o = config::optimizer_spec(c.optim);
+  CHECK(o.moments == MomentKind::kBf16);
+  CHECK(o.base_lr == 0.5);
+  CHECK(o.bop_gamma == 0.25f);
+  CHECK(o.bop_threshold == 0.125f);
+  CHECK(config::parameter_spec(c.layers[0].quant).moments == MomentKind::kInt8);
+  CHECK(config::parameter_spec(c.layers[1].quant).moments == MomentKind::kBf16);
+  CHECK(config::parameter_spec(c.layers[2].quant).moments == MomentKind::kBf16);
+}
+
+TEST_CASE("granularities have one form each") {
+  using Form = std::pair<const char*, Granularity>;
+  for (const auto& [text, wanted] :
+       {Form{"tensor", Granularity::tensor()}, Form{"channel", Granularity::channel(0)},
+        Form{"channel(0)", Granularity::channel(0)}, Form{"channel(1)", Granularity::channel(1)},
+        Form{"token", Granularity::token()}, Form{"group(32)", Granularity::groups(32)},
+        Form{"group(1,32)", Granularity::groups(32)}, Form{"group( 0, 7 )", Granularity::groups(7, 0)}}) {
+    INFO(text);
+    CHECK((weights(concat("dtype: int8, granularity: ", text)).granularity == wanted));
+  }
+  for (const char* text : {"group(1048577)", "group(9223372036854775808)", "group()", "group(,)", "channel()",
+                           "token(0)", "\"group(32)\"", "group(-1,32)", "Channel", "group(32) "}) {
+    INFO(text);
+    const std::string report = small_error({concat("quant.weights={dtype: int8, granularity: ", text, "}")});
+    CHECK((std::string(text) == "group(32) " ? report.empty() : contains(report, "quant.weights.granularity: got")));
+  }
+}
+
+TEST_CASE("keys of quant that do not fit a layer's own dtype or scheme are left out") {
+  const RunConfig c = small(
+      {"quant.weights={dtype: bint1, scheme: binary, master: none, optimizer: bop}",
+       "quant.activations={dtype: int8, scheme: absmax, observer: {name: mse}, reduce_range: true}",
+       "quant.backward={gx: int8, gw: int8}",
+       "model.layers=[{quantize: {}}, {linear: {out: 8, bias: false}}, {quantize: {dtype: int4}}, {linear: {out: 8, "
+       "weights: {dtype: int4, scheme: absmax, granularity: channel}}}, {quantize: {scheme: lsq}}, {linear: {out: 8, "
+       "weights: {dtype: fp32}}}, "
+       "{quantize: {observer: {name: none}}}, {linear: {out: 4, weights: {dtype: int8, master: fp32}}}]"});
+  CHECK(round_trips(c));
+  CHECK(c.layers[1].quant.optimizer == "bop");
+  CHECK(c.layers[1].backward.gw == "int8");
+  CHECK(c.layers[2].quant.observer.name == "mse");
+  CHECK_FALSE(c.layers[2].quant.reduce_range);
+  CHECK(c.layers[3].quant.optimizer == "default");
+  CHECK(c.layers[3].quant.master == "none");
+  CHECK(c.layers[3].quant.ste == "clip");
+  CHECK(c.layers[4].quant.observer.name == "none");
+  CHECK(c.layers[5].backward.gx == "fp32");
+  CHECK(c.layers[5].quant.master == "fp32");
+  CHECK(c.layers[6].quant.observer.name == "none");
+  CHECK(c.layers[6].quant.reduce_range);
+  CHECK(c.layers[7].quant.master == "fp32");
+}
+
+TEST_CASE("contradictions between keys of quantization are found at the key that causes them") {
+  struct Case {
+    Strings overrides;
+    std::string part;
+  };
+  const std::vector<Case> cases{
+      {{"quant.weights.optimizer=bop"},
+       "arg 1: quant.weights: bop moves no master, got master fp32. Set master to none"},
+      {{"quant.weights={dtype: int8, granularity: channel, master: none, optimizer: bop}"},
+       "quant.weights: bop flips weights that are -1 and +1, got"},
+      {{"quant.weights.master=none"},
+       "arg 1: quant.weights: updates are rounded into codes of kind int or uint, got bint1. Use optimizer bop"},
+      {{"quant.weights={dtype: int8, scheme: absmax, master: none}"},
+       "without a master scales are fitted row by row, got granularity tensor"},
+      {{"quant.weights={dtype: int8, scheme: absmax, master: none, granularity: channel(1)}"},
+       "got granularity channel(1)"},
+      {{"quant.weights={dtype: int8, scheme: absmax, master: none, granularity: group(0,32)}"},
+       "got granularity group"},
+      {{"quant.weights={dtype: int4, scheme: lsq, master: none, granularity: channel}"},
+       "scheme lsq learns from how its master lies between the codes"},
+      {{"quant.weights={dtype: bint1, master: none, optimizer: bop, latent_clamp: 1}"},
+       "bop has no numbers to clamp or decay"},
+      {{"quant.weights={dtype: bint1, master: none, optimizer: bop, ste: tanh}"},
+       "its straight-through rule must be identity or clip"},
+      {{"quant.weights={dtype: fp32, master: bf16}"}, "master is for low-bit dtypes, dtype is fp32"},
+      {{"batch.global=100", "batch.micro=50", "quant.requantize_every=4",
+        "quant.weights={dtype: int8, scheme: absmax, master: none, granularity: channel}"},
+       "arg 3: quant.requantize_every (4) must be A = batch.global / batch.micro = 2: model.layers.1.linear.weights "
+       "has master none"},
+      {{"optim={name: sgd, lr: 1, moments: bf16}"},
+       "arg 1: optim.moments: optim.name sgd without momentum keeps no moments, got bf16"},
+      {{"optim={name: sgd, lr: 1}", "quant.weights.moments=int8"},
+       "arg 2: model.layers.1.linear.weights.moments: optim.name sgd without momentum"},
+      {{"optim={name: sgd, lr: 1}", "model.layers.1.linear.weights.moments=int8"},
+       "arg 2: model.layers.1.linear.weights.moments: optim.name sgd"},
+      {{"quant.weights={dtype: bint1, master: none, optimizer: bop, frozen: true}"},
+       "frozen weights never change, optimizer bop has nothing to do"},
+      {{"quant.weights={dtype: bint1, master: none, optimizer: bop, weight_decay: 0.1}"},
+       "bop has no numbers to clamp or decay"},
+      {{"quant.weights={dtype: int4, scheme: lsq, frozen: true, learned: {lr_factor: 2}}"},
+       "frozen weights never change, nor do learned parts"},
+      {{"quant.weights.alpha_grad=true"},
+       "arg 1: quant.weights: alpha_grad needs scheme binary with alpha, alpha is none"},
+      {{"quant.weights={dtype: int8, alpha_grad: true}"}, "alpha_grad needs scheme binary with alpha"},
+      {{"quant.weights={dtype: bint1, alpha: tensor, granularity: token}"},
+       "alpha tensor and granularity token contradict each other"},
+      {{"quant.weights.ste_t=[1, 2]"}, "arg 1: quant.weights: ste_t goes with ste tanh, the rule is clip"},
+      {{"quant.weights={dtype: int8, ste: tanh}"}, "Rule tanh follows the sign"},
+      {{"quant.weights={dtype: int4, reduce_range: true}"}, "expected one of 8 bits"},
+      {{"quant.weights={dtype: bint1, pow2: true}"}, "pow2 with dtype bint1: got true, expected false"},
+      {{"quant.weights={dtype: bint1, rounding: stochastic}"}, "Only schemes that round to integers can be stochastic"},
+      {{"quant.weights={dtype: int8, first_clip: 3}"}, "first_clip goes with scheme pact, the scheme is symmetric"},
+      {{"quant.weights={dtype: int8, learned: {lr_factor: 2}}"}, "learned goes with schemes that have learned parts ("},
+      {{"quant.weights={dtype: int8, scheme: dorefa_gradient}"}, "scheme dorefa_gradient is not for weights"},
+      {{"quant.activations.scheme=dorefa_gradient"},
+       "arg 1: quant.activations: scheme dorefa_gradient is not for activations"},
+      {{"quant.activations={dtype: bint1, observer: {name: mse}}"}, "scheme binary takes none; observers go with"},
+      {{"quant.activations={dtype: int8, observer: {name: mse, momentum: 0.5}}"},
+       "momentum goes with observer moving_average, the observer is mse"},
+      {{"quant.activations={dtype: int8, observer: {percentile: 50}}"},
+       "percentile goes with observer percentile, the observer is none"},
+      {{"quant.activations={dtype: int8, granularity: channel(1), observer: {name: mse}}"},
+       "quant.activations.observer: "},
+      {{"quant.activations={dtype: int8, observer: mse}"},
+       "quant.activations.observer: got 'mse', expected a map with keys name"},
+      {{"quant.weights={dtype: int8, observer: {name: mse}}"},
+       "unknown key 'observer' in 'quant.weights'. 'observer' is a key of 'activations'"},
+      {{"quant.backward.gx=int4"}, "got 'int4', did you mean 'int8'? Expected one of fp32, bf16, int8"},
+      {{"model.layers.0={quantize_gradient: {}}"}, "missing required key 'model.layers.0.quantize_gradient.dtype'"},
+      {{"model.layers.0={quantize_gradient: {dtype: int8, scheme: lsq}}"}, "scheme lsq is not for gradients"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.overrides.back());
+    const std::string found = finding(c.overrides);
+    INFO(found);
+    CHECK(contains(found, c.part));
+    CHECK(found.starts_with("arg "));
+  }
+}
+
+TEST_CASE("layers that do not fit together are found at the key that does not fit") {
+  const std::string text = R"(version: 1
+data: {train: {format: digits, size: 100}}
+model:
+  layers:
+    - linear: {out: 16, backward: {gx: fp32}}
+    - relu: {}
+    - quantize: {dtype: int8}
+    - linear: {out: 10, weights: {granularity: channel}}
+quant:
+  weights: {dtype: int8}
+optim: {name: adam, lr: 0.01}
+train: {stop: 3 epochs}
+)";
+  CHECK(finding({}, text) == "");
+  CHECK(finding({"quant.backward.gx=int8"}, text) == "");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    return changed.replace(changed.find(from), from.size(), to);
+  };
+  // The first layer's input is no code.
+  CHECK(other_than("5:40: model.layers.0.linear.backward.gw: ", finding({}, with("{gx: fp32}", "{gw: int8}"))) == "");
+  CHECK(other_than("arg 1: model.layers.0.linear.backward.gw: ",
+                   finding({"quant.backward={gx: int8, gw: int8}"}, text)) == "");
+  CHECK(finding({}, with("granularity: channel}", "granularity: channel}, backward: {gw: int8}")) == "");
+  // Groups of weights.
+  const std::string groups = "granularity: group(32)}, backward: {gw: bf16, gx: int8}";
+  CHECK(other_than("8:91: model.layers.3.linear.backward.gx: gx int8 needs",
+                   finding({}, with("granularity: channel}", groups))) == "");
+  CHECK(other_than("8:81: model.layers.3.linear.backward.gx: ",
+                   finding({}, with("granularity: channel}", "granularity: group(64)}, backward: {gx: int8}"))) == "");
+  CHECK(finding({}, with("granularity: channel}", "granularity: group(64)}, backward: {gx: int8, per_group: true}")) ==
+        "");
+  // Other ways to compute.
+  CHECK(other_than("8:7: model.layers: the scores must be fp32, got int32; put dequantize",
+                   finding({}, with("granularity: channel}", "granularity: channel}, compute: integer"))) == "");
+  CHECK(other_than("5:56: model.layers.0.linear.compute: linear: compute: integer needs quantized input",
+                   finding({}, with("{gx: fp32}", "{gx: fp32}, compute: integer"))) == "");
+  CHECK(other_than("8:88: model.layers.3.linear.backward.gw: linear: compute: fake has backward products in fp32",
+                   finding({}, with("granularity: channel}",
+                                    "granularity: channel}, compute: fake, backward: {gw: int8}"))) == "");
+  CHECK(finding({}, with("quantize: {dtype: int8}", "quantize: {dtype: uint8}")) == "");
+  CHECK(other_than("arg 1: model.layers.3.linear.compute: linear: compute: integer needs input without zero points",
+                   finding({"model.layers.3.linear.compute=integer"},
+                           with("quantize: {dtype: int8}", "quantize: {dtype: uint8}"))) == "");
+  CHECK(other_than("7:7: model.layers.2.quantize: quantize: needs fp32 input, got int8",
+                   finding({}, with("    - relu: {}\n", "    - quantize: {dtype: int8}\n"))) == "");
+}
+
+TEST_CASE("a new scheme is never a dtype's default") {
+  for (const DType dtype : all_dtypes()) {
+    if (!dtype.is_code()) continue;
+    const DTypeKind kind = dtype.kind();
+    const bool ternary = dtype == dtypes::ternary, int1 = kind == DTypeKind::kUint && dtype.bits() == 1;
+    const std::string wanted = kind == DTypeKind::kSign       ? "binary"
+                               : kind == DTypeKind::kCodebook ? "codebook"
+                               : ternary                      ? "ternary"
+                               : int1                         ? "step"
+                               : kind == DTypeKind::kUint     ? "affine"
+                                                              : "symmetric";
+    INFO(dtype.name());
+    CHECK(config::choices::schemes_for(dtype, config::Role::kWeights).front() == wanted);
+    CHECK(config::choices::schemes_for(dtype, config::Role::kActivations).front() == wanted);
+  }
+}
+
+TEST_CASE("the twins of the MNIST perceptrons differ in what they say they differ in") {
+  const auto load = [](const std::string& name) {
+    return load_config(std::string(BITGRAD_SOURCE_DIR) + "/configs/mnist_mlp_" + name + ".yaml");
+  };
+  RunConfig twin = load("int8_int");
+  for (LayerConfig& layer : twin.layers)
+    if (layer.kind == "linear") layer.compute = "fake";
+  twin.quant.compute = "fake";
+  twin.run.name = "mnist_mlp_int8_fake";
+  CHECK((twin == load("int8_fake")));
+  const RunConfig fp32 = load("fp32");
+  for (const char* name :
+       {"int8_int", "int8_fake", "int8_backward", "int8_masterless", "lsq_w2a2", "lsq_w4a4", "bop_w1a8"}) {
+    INFO(name);
+    RunConfig same = load(name);
+    same.run.name = fp32.run.name;
+    same.layers = fp32.layers;
+    same.quant = fp32.quant;
+    same.optim.bop = fp32.optim.bop;
+    CHECK((same == fp32));
+  }
+  const RunConfig masterless = load("int8_masterless");
+  for (const LayerConfig& layer : masterless.layers)
+    if (layer.kind == "linear") CHECK(layer.quant.master == "none");
+}
+
+}  // namespace bitgrad
