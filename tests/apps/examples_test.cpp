@@ -1,4 +1,5 @@
 // The examples are programs that a reader will copy: each is built with everything else and run here.
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -34,6 +35,22 @@ TEST_CASE("custom_dtype trains with dtypes that the library does not have") {
   CHECK(r.code == 0);
   for (const char* name : {"my_nf4", "my_ternary", "int4"})
     CHECK(contains(r.out, std::string("Tensor [64,784] ") + name));
+}
+
+TEST_CASE("custom_quantizer trains by the name of a scheme that the library does not have") {
+  const ProcessResult r = run_program({kBin + "custom_quantizer"});
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  for (const char* scheme : {"quantile_clip", "absmax"}) {
+    CHECK(contains(r.out, std::string("Tensor [64,784] int2, ") + scheme + " per channel(0)"));
+    const size_t line = r.out.find(std::string("\n") + scheme);
+    REQUIRE(line != std::string::npos);
+    double before = 0, after = 0, percent = 0;
+    REQUIRE(std::sscanf(r.out.c_str() + line, "%*s loss %lf before, %lf after, accuracy %lf %%", &before, &after,
+                        &percent) == 3);
+    CHECK(after < 0.5 * before);
+    CHECK(percent > 60);
+  }
 }
 
 #ifndef __SANITIZE_ADDRESS__
