@@ -1,4 +1,5 @@
 // quantized_linear_dynamic: forward in fp32, bf16 and int8 against formulas, gradients against the dequantized layer.
+#include <algorithm>
 #include <cmath>
 
 #include "bitgrad/dtype/bf16.h"
@@ -146,6 +147,33 @@ TEST_CASE("fp32-mode gradients are those of the dequantized layer to 1e-6, contr
       CHECK(relative_distance(got.gx, multiply(c.n, c.f, c.o, g, c.o, 1, vw, 1, c.f)) <= 1e-6);
       CHECK(relative_distance(got.gw, multiply(c.o, c.f, c.n, g, 1, c.o, vx, 1, c.f)) <= 1e-6);
     }
+}
+
+TEST_CASE("with reduce_range x takes codes of 7 bits, and the product is that of those codes") {
+  const Tensor x = normal_tensor({9, 70}, 835), gy = normal_tensor({9, 12}, 836),
+               w = quantize_dynamic(spec_of("symmetric", dtypes::int8, Granularity::channel(0)),
+                                    normal_tensor({12, 70}, 837));
+  DynamicLinearOptions options = options_of(ProductMode::kInt8, ProductMode::kFp32, ProductMode::kFp32);
+  options.activation.reduce_range = true;
+  const LinearRun got = run(x, w, gy, options);
+  const std::vector<double> vw = w.values();
+  for (int64_t r = 0; r < 9; ++r) {
+    float lo = 0, hi = 0;
+    for (int64_t c = 0; c < 70; ++c) {
+      lo = std::min(lo, x.as<float>()[r * 70 + c]);
+      hi = std::max(hi, x.as<float>()[r * 70 + c]);
+    }
+    const float s = (hi - lo) / 127.0f, inverse = 1.0f / s;
+    const float z = std::clamp(-64.0f - std::rint(lo / s), -64.0f, 63.0f);
+    for (int64_t o = 0; o < 12; ++o) {
+      double sum = 0;
+      for (int64_t c = 0; c < 70; ++c) {
+        const float q = std::clamp(std::rint(x.as<float>()[r * 70 + c] * inverse) + z, -64.0f, 63.0f);
+        sum += static_cast<double>(q - z) * static_cast<double>(s) * vw[static_cast<size_t>(o * 70 + c)];
+      }
+      CHECK(std::fabs(got.y.numbers()[static_cast<size_t>(r * 12 + o)] - sum) <= 1e-4 + 1e-5 * std::fabs(sum));
+    }
+  }
 }
 
 TEST_CASE("each product of the backward has a mode of its own") {

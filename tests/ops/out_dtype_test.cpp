@@ -130,9 +130,9 @@ Int128 dot(const Integers& a, const Integers& b, int64_t i, int64_t j, int64_t k
   return sum;
 }
 
-std::string check_product(Rng& rng, DType da, DType db, DType dtype) {
+std::string check_product(Rng& rng, bool turned, DType da, DType db, DType dtype) {
   const int64_t m = draw_size(rng, 70), n = draw_size(rng, 150), k = draw_size(rng, 400);
-  const bool turned = draw(rng, 0, 1) == 0, tame = draw(rng, 0, 1) == 0 || (da == dtypes::int64 && db == dtypes::int64);
+  const bool tame = draw(rng, 0, 1) == 0 || (da == dtypes::int64 && db == dtypes::int64);
   const Integers a = random_integers(rng, {m, k}, da, tame),
                  b = random_integers(rng, turned ? Shape{k, n} : Shape{n, k}, db, tame);
   Expected expected;
@@ -169,22 +169,23 @@ std::string check_pointwise(Rng& rng, DType da, DType db, DType dtype) {
 TEST_CASE("matmul and linear of every pair of integer dtypes are exact, whatever the shape and the result's dtype") {
   Rng rng(2024);
   const std::vector<DType> all = integer_dtypes(), results = result_dtypes();
-  const int pairs = static_cast<int>(all.size() * all.size()), count = shape_count(pairs);
+  const int pairs = static_cast<int>(all.size() * all.size()), count = shape_count(2 * pairs);
   for (int i = 0; i < count; ++i) {
     const auto pair = static_cast<size_t>(i % pairs);
-    // int32 is what people ask for: every other time.
-    const DType dtype = i % 2 == 0
-                            ? dtypes::int32
-                            : results[static_cast<size_t>(draw(rng, 0, static_cast<int64_t>(results.size()) - 1))];
-    const std::string wrong = check_product(rng, all[pair / all.size()], all[pair % all.size()], dtype);
-    if (!wrong.empty()) FAIL_CHECK(wrong);
+    const DType any = results[static_cast<size_t>(draw(rng, 0, static_cast<int64_t>(results.size()) - 1))];
+    for (const bool turned : {false, true}) {
+      // int32 is what people ask for: every pair gives it at least once by linear and once by matmul.
+      const DType dtype = i / pairs % 2 == 0 ? dtypes::int32 : any;
+      const std::string wrong = check_product(rng, turned, all[pair / all.size()], all[pair % all.size()], dtype);
+      if (!wrong.empty()) FAIL_CHECK(wrong);
+    }
   }
 }
 
 TEST_CASE("mul and add of every pair of integer dtypes are exact, whatever the shape and the result's dtype") {
   Rng rng(2025);
   const std::vector<DType> all = integer_dtypes(), results = result_dtypes();
-  const int pairs = static_cast<int>(all.size() * all.size()), count = shape_count(pairs);
+  const int pairs = static_cast<int>(all.size() * all.size()), count = shape_count(2 * pairs);
   for (int i = 0; i < count; ++i) {
     const auto pair = static_cast<size_t>(i % pairs);
     const DType dtype = results[static_cast<size_t>(draw(rng, 0, static_cast<int64_t>(results.size()) - 1))];
@@ -291,23 +292,32 @@ TEST_CASE("gradients of products are those of the numbers, in the dtype that the
       }
 }
 
-TEST_CASE("gradients of products equal those of the double product, which passes the gradient check") {
-  const Tensor a = random_tensor({4, 6}, dtypes::int5, 1100), b = random_tensor({3, 6}, dtypes::uint4, 1101),
-               g = random_tensor({4, 3}, dtypes::fp32, 1102);
-  const Tensor a64 = Tensor::from_numbers({4, 6}, dtypes::fp64, a.numbers()),
-               b64 = Tensor::from_numbers({3, 6}, dtypes::fp64, b.numbers());
-  const CheckedFunction fn = [](const std::vector<Var>& v) { return linear(v[0], v[1]); };
-  CHECK(gradcheck(fn, {a64, b64}) == "");
-  const LinearRun expected =
-      run_linear(a64, b64, Tensor::from_numbers({4, 3}, dtypes::fp64, g.numbers()), dtypes::fp64, dtypes::fp64);
-  AccumulateSink sa, sb;
-  Tape tape;
-  tape.backward(
-      {out_dtype(IntegerOp::linear, dtypes::int32, tape.leaf(a, &sa, dtypes::fp32), tape.leaf(b, &sb, dtypes::fp32))},
-      {g});
-  for (const auto& [got, want] : {std::pair{sa.grad(), expected.gx}, std::pair{sb.grad(), expected.gw}})
-    for (size_t i = 0; i < static_cast<size_t>(got.numel()); ++i)
-      if (std::fabs(got.numbers()[i] - want.numbers()[i]) > 1e-4) FAIL("element " << i);
+TEST_CASE("gradients of all four ops equal those of the op in double, which passes the gradient check") {
+  for (const IntegerOp op : {IntegerOp::matmul, IntegerOp::linear, IntegerOp::mul, IntegerOp::add}) {
+    const bool is_product = op == IntegerOp::matmul || op == IntegerOp::linear, turned = op == IntegerOp::matmul;
+    const Tensor a = random_tensor({4, 6}, dtypes::int5, 1100),
+                 b = random_tensor(turned ? Shape{6, 3} : Shape{is_product ? 3 : 4, 6}, dtypes::uint4, 1101),
+                 g = random_tensor({4, is_product ? 3 : 6}, dtypes::fp32, 1102);
+    const auto in_double = [](const Tensor& t) { return Tensor::from_numbers(t.shape(), dtypes::fp64, t.numbers()); };
+    // The double product wants b as [n,k].
+    const Tensor a64 = in_double(a), b64 = in_double(turned ? transpose(b) : b);
+    const CheckedFunction fn = [&](const std::vector<Var>& v) {
+      return is_product ? linear(v[0], v[1]) : op == IntegerOp::mul ? mul(v[0], v[1]) : add(v[0], v[1]);
+    };
+    CHECK(gradcheck(fn, {a64, b64}) == "");
+    AccumulateSink sa, sb, da, db;
+    {
+      Tape tape;
+      tape.backward({fn({tape.leaf(a64, &da, dtypes::fp64), tape.leaf(b64, &db, dtypes::fp64)})}, {in_double(g)});
+    }
+    Tape tape;
+    tape.backward(
+        {out_dtype(op, dtypes::int32, tape.leaf(a, &sa, dtypes::fp32), tape.leaf(b, &sb, dtypes::fp32))}, {g});
+    const Tensor gb = turned ? transpose(db.grad()) : db.grad();
+    for (const auto& [got, want] : {std::pair{sa.grad(), da.grad()}, std::pair{sb.grad(), gb}})
+      for (size_t e = 0; e < static_cast<size_t>(got.numel()); ++e)
+        if (std::fabs(got.numbers()[e] - want.numbers()[e]) > 1e-4) FAIL("op " << static_cast<int>(op) << " element " << e);
+  }
 }
 
 TEST_CASE("gradients of mul and add: g times the other's numbers, and g") {
