@@ -40,8 +40,8 @@ GRANULARITIES = {
     "channel(0)": lambda shape: (1, shape[1]),
     "channel(1)": lambda shape: (shape[0], 1),
     "token": lambda shape: (1, shape[1]),
-    "group(-1,32)": lambda shape: (1, 32),
-    "group(-1,64)": lambda shape: (1, 64),
+    "group(32)": lambda shape: (1, 32),
+    "group(64)": lambda shape: (1, 64),
     "group(0,32)": lambda shape: (32, 1),
 }
 
@@ -123,13 +123,13 @@ def int4wo_cases(name, x):
         s, m = _choose_qparams_affine_tinygemm(x, MappingType.ASYMMETRIC, *args, 1e-6)
         q = _quantize_affine_tinygemm(x, args[0], s, m, *args[1:])
         v = _dequantize_affine_tinygemm(q, args[0], s, m, *args[1:])
-        yield case("int4wo", "int4", f"group(-1,{size})", name, q - 8, s, m, v, "<f4")
+        yield case("int4wo", "int4", f"group({size})", name, q - 8, s, m, v, "<f4")
 
 
 def cases_8da4w(name, x):
     """The weight class of Int8DynamicActivationIntxWeightConfig, and its quantizer of activations."""
     w = IntxUnpackedToInt8Tensor.from_hp(x, (1, 32), torch.int4, mapping_type=MappingType.SYMMETRIC)
-    yield case("8da4w_weight", "int4", "group(-1,32)", name, w.qdata, w.scale, w.zero_point, w.dequantize(), "<i4")
+    yield case("8da4w_weight", "int4", "group(32)", name, w.qdata, w.scale, w.zero_point, w.dequantize(), "<i4")
     block = (1, x.shape[1])
     s, z = choose_qparams_affine(x, MappingType.ASYMMETRIC, block, torch.int8, -128, 127, zero_point_dtype=torch.int8)
     q = quantize_affine(x, block, s, z, torch.int8, -128, 127)

@@ -24,7 +24,7 @@ int run_eval(const EvalOptions& options) {
   apply_run_settings(config);
   // Training data are not needed, unless there are no others.
   const auto data = open_dataset(config, config.data.test ? *config.data.test : config.data.train);
-  const auto learner = build_learner(config, data->features(), data->classes(), data->size());
+  const auto learner = build_evaluator(config, *data);
   load_checkpoint(checkpoint, *learner);
   const Evaluation e = evaluate(*learner, *data, config.train.eval.batch);
   if (options.json) {

@@ -65,7 +65,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
     say_how_to_go_on(outcome, folder);
     return exit_code(outcome.stopped);
   }
-  const Evaluation e = trainer.evaluate_test();
+  const Evaluation e = outcome.evaluation ? *outcome.evaluation : trainer.evaluate_test();
   std::cout << "accuracy on the packed weights: " << e.accuracy << " % of " << e.samples
             << (trainer.config().data.test ? " test" : " training") << " samples";
   if (outcome.counters.best_accuracy >= 0)

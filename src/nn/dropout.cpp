@@ -14,7 +14,6 @@ class Dropout final : public Module {
   Var forward(const Var& x) override {
     if (!state().training || options_.p == 0) return x;
     options_.stream = {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)};
-    options_.first_row = state().first_row;
     return dropout(x, options_);
   }
 
@@ -26,6 +25,10 @@ class Dropout final : public Module {
     require(!in.offset && (levels.empty() || std::find(levels.begin(), levels.end(), 0.0f) != levels.end()), "dropout",
             in.dtype, in.offset ? " with a real offset" : "",
             " has no exact code for value 0. Put dropout before the quantizer");
+    const bool by_row = !in.granularity || in.granularity->kind == Granularity::kTensor ||
+                        in.granularity->kind == Granularity::kToken;
+    require(!in.zero_point || by_row, "dropout", in.dtype, " with zero points per ", *in.granularity,
+            ": expected per tensor or token. Put dropout before the quantizer, or quantize symmetrically");
     TensorMeta out = in;
     if (in.dtype.kind() == DTypeKind::kSign) out.dtype = dtypes::ternary;
     if (!out.granularity) out.granularity = Granularity::tensor();

@@ -1,5 +1,4 @@
 // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), on packed operands, as a float simulation, or int32 with a scale.
-#include <limits>
 #include <string>
 
 #include "bitgrad/kernels/gemm.h"
@@ -80,7 +79,7 @@ class Linear final : public Module {
     // Before initialize the weights have no scales to check yet; the plan with rows comes after it.
     if (!in.training || (weight_.low_bit() && !weight_.value().quant())) return;
     if (in.grad) detail::check_product(modes_.gx, {"gx", "w", {}, false, weight_.value(), modes_.gx_per_group, {}});
-    if (!weight_.spec().frozen) detail::check_product(modes_.gw, {"gw", "x", {}, true, stand_in(in), false, {}});
+    if (!weight_.spec().frozen) detail::check_product(modes_.gw, {"gw", "x", {}, true, stand_in(in), false, {}, true});
   }
 
   // What integer_linear can do: docs/numerics.md section 4.
@@ -103,11 +102,9 @@ class Linear final : public Module {
     const Tensor& w = weight_.value();
     require(is_integer(w.dtype()), kName, "compute: integer needs weights of int, uint or sign codes: got ", w.dtype(),
             ". Use compute: int.");
-    const double most =
-        static_cast<double>(std::numeric_limits<int32_t>::max()) / (magnitude(in.dtype) * magnitude(w.dtype()));
-    require(static_cast<double>(in.features) <= most, kName, "compute: integer sums ", in.dtype, " times ", w.dtype(),
-            " in int32: got ", in.features, " features, expected at most ", static_cast<int64_t>(most),
-            ". Use compute: int, which sums in int64.");
+    const int64_t most = most_products_in_int32(in.dtype, w.dtype());
+    require(in.features <= most, kName, "compute: integer sums ", in.dtype, " times ", w.dtype(), " in int32: got ",
+            in.features, " features, expected at most ", most, ". Use compute: int, which sums in int64.");
     if (!w.quant()) return;
     const QuantParams& params = *w.quant();
     require(!params.zero && !params.offset, kName,

@@ -1,6 +1,7 @@
 #include "bitgrad/nn/module.h"
 
 #include <map>
+#include <typeinfo>
 
 #include "bitgrad/base/rng.h"
 
@@ -55,7 +56,6 @@ void Module::name_all(const std::string& path, StepState& state) {
   path_ = path;
   state_ = &state;
   for (auto& p : parameters_) p.item->initialize(path + '.' + p.name, state.seed);
-  on_initialize();
   for (auto& c : children_) c.item->name_all(path + '.' + c.name, state);
 }
 
@@ -81,6 +81,21 @@ void Module::collect_paths(std::vector<std::string>& out) const {
   for (const auto& c : children_) c.item->collect_paths(out);
 }
 
+namespace {
+
+// The layer's place before what its errors say. A type of error of a program's own passes as it is.
+template <typename F>
+auto in_layer(size_t i, F&& run) {
+  try {
+    return run();
+  } catch (const Error& e) {
+    if (typeid(e) != typeid(Error)) throw;
+    throw Error(concat("layer ", i, ": ", e.what()), e.code());
+  }
+}
+
+}  // namespace
+
 Sequential::Sequential(const std::vector<std::shared_ptr<Module>>& modules) {
   for (const auto& m : modules) append(m);
 }
@@ -92,19 +107,13 @@ void Sequential::append(std::shared_ptr<Module> module) {
 
 Var Sequential::forward(const Var& x) {
   Var y = x;
-  for (const auto& m : modules_) y = m->forward(y);
+  for (size_t i = 0; i < modules_.size(); ++i) y = in_layer(i, [&] { return modules_[i]->forward(y); });
   return y;
 }
 
 TensorMeta Sequential::plan(const TensorMeta& in) {
   TensorMeta meta = in;
-  for (size_t i = 0; i < modules_.size(); ++i) {
-    try {
-      meta = modules_[i]->plan(meta);
-    } catch (const Error& e) {
-      throw Error(concat("layer ", i, ": ", e.what()), e.code());
-    }
-  }
+  for (size_t i = 0; i < modules_.size(); ++i) meta = in_layer(i, [&] { return modules_[i]->plan(meta); });
   return meta;
 }
 

@@ -102,15 +102,25 @@ void Parameter::make_learned(const Tensor& x) {
   }
 }
 
-// Copies: codes keep the numbers that made them while the learned parts move on.
-QuantParams Parameter::learned_params() const {
+// Copies: codes keep the numbers that made them while the learned parts move on. Null where nothing is learned.
+std::shared_ptr<const QuantParams> Parameter::learned_params(int64_t step) const {
+  if (learned_.empty()) return nullptr;
   std::vector<Tensor> parts;
   for (const auto& p : learned_) parts.push_back(p->value().clone(MemoryKind::kQuantState));
-  return quantizer_->params_of(*spec_.quant, parts);
+  try {
+    return std::make_shared<const QuantParams>(quantizer_->params_of(*spec_.quant, parts));
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kNonFinite) throw;
+    fail_with(ErrorCode::kNonFinite, "requantize", "learned parts of '", path_, "' at optimizer step ", step, ": ",
+              e.what());
+  }
 }
 
 void Parameter::requantize(uint64_t seed, int64_t step) {
   if (!master_.defined()) return;
+  require(seed == seed_, "requantize", "the seed of '", path_, "': got ", seed, ", expected that of initialize, ",
+          seed_);
+  const auto learned = learned_params(step);
   const RandomStream draws{seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)};
   try {
     if (master_.dtype() == dtypes::fp32) {
@@ -118,15 +128,15 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
       options.sr = &draws;
       options.kind = MemoryKind::kValue;
       options.into = &value_;
-      const auto params = std::make_shared<const QuantParams>(learned_.empty() ? quantizer_->fit(*spec_.quant, master_)
-                                                                               : learned_params());
+      const auto params =
+          learned ? learned : std::make_shared<const QuantParams>(quantizer_->fit(*spec_.quant, master_));
       value_ = quantize_tensor(*spec_.quant, master_, params, options).with_quant(params);
     } else {
       quantize_all(
           [&](int64_t begin, const Tensor& x) {
             from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_.cols(), x.as<float>());
           },
-          draws);
+          draws, learned);
     }
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kNonFinite) throw;

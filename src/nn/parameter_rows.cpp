@@ -8,11 +8,12 @@
 #include "nn/row_params.h"
 
 namespace bitgrad {
+
+using detail::as_matrix;
+
 namespace {
 
 constexpr int64_t kBlock = 65536;  // numbers that are widened at a time, at least one row
-
-Tensor as_matrix(const Tensor& t) { return t.shape().rank() == 2 ? t : t.reshape({t.rows(), t.cols()}); }
 
 // The scales of a block of rows become those of the whole. Parts that the whole lacks are made.
 void put_params(const QuantParams& part, QuantParams& whole, int64_t rows, int64_t cols, int64_t begin) {
@@ -63,10 +64,11 @@ void Parameter::put_rows(const QuantSpec& spec, int64_t begin, const Tensor& x, 
   quantize_tensor(spec, x, params, options);
 }
 
-void Parameter::quantize_all(const Numbers& numbers, const RandomStream& draws) {
+void Parameter::quantize_all(const Numbers& numbers, const RandomStream& draws,
+                             std::shared_ptr<const QuantParams> learned) {
   const int64_t rows = shape_.rows(), cols = shape_.cols();
   // Tensors that hold the old codes keep the old scales.
-  value_ = value_.with_quant(learned_.empty() ? nullptr : std::make_shared<const QuantParams>(learned_params()));
+  value_ = value_.with_quant(std::move(learned));
   const int64_t step = rows_are_apart() ? std::max(kBlock / std::max<int64_t>(cols, 1), int64_t{1}) : rows;
   for (int64_t begin = 0; begin == 0 || begin < rows; begin += step) {
     const Tensor x = Tensor::empty({std::min(step, rows - begin), cols}, dtypes::fp32, MemoryKind::kWorkspace);
@@ -107,7 +109,7 @@ void Parameter::draw_values() {
     make_learned(x);
   }
   if (master_.defined()) return requantize(seed_, 0);
-  quantize_all(drawn, {seed_, Purpose::kRequantize, site_id(path_), 0});
+  quantize_all(drawn, {seed_, Purpose::kRequantize, site_id(path_), 0}, learned_params(0));
   write_layouts();
 }
 

@@ -40,7 +40,6 @@ class QuantizeLayer final : public Module {
                              static_cast<uint32_t>(state().microbatch)};
     QuantizeOpOptions options;
     options.sr = &draws;
-    options.first_element = state().first_row * x.value().cols();
     options.flag = mutable_state().flags.word(path());
     Var input = x;
     if (input.tracked() && grad_ != input.grad_dtype()) input.want_grad(grad_);
@@ -76,6 +75,7 @@ class QuantizeLayer final : public Module {
     for (const LearnedPart& part : parts) {
       const bool known = part.name == "clip";
       ParameterSpec p;
+      p.moments = MomentKind::kFp32;
       p.init = {"constant", known ? static_cast<double>(spec_.first_clip) : 0.0, 0};
       p.floor = part.floor;
       p.lr_factor = layer.learned_lr_factor;

@@ -2,6 +2,8 @@
 
 namespace bitgrad::detail {
 
+Tensor as_matrix(const Tensor& t) { return t.shape().rank() == 2 ? t : t.reshape({t.rows(), t.cols()}); }
+
 bool scales_within_rows(const Granularity& g) {
   return g.kind == Granularity::kToken || ((g.kind == Granularity::kChannel) && g.axis == 0) ||
          (g.kind == Granularity::kGroup && g.axis != 0);

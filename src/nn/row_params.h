@@ -1,4 +1,4 @@
-// Scales of some rows of a matrix, as views of those of the whole.
+// Rows of a parameter and their scales, as views of the whole.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,8 @@
 
 namespace bitgrad::detail {
 
+// A tensor of any shape as [rows, cols], sharing its bytes.
+Tensor as_matrix(const Tensor& t);
 // Whether every scale belongs to one row: channel(0), token, or groups along a row.
 bool scales_within_rows(const Granularity& granularity);
 // The index of the first scale that `row` of a matrix with `cols` columns reads.

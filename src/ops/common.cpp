@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/elementwise.h"
@@ -34,6 +35,10 @@ bool is_integer(DType dtype) {
 double magnitude(DType dtype) {
   const DTypeInfo& info = dtype.info();
   return std::max(std::fabs(static_cast<double>(info.qmin)), std::fabs(static_cast<double>(info.qmax)));
+}
+
+int64_t most_products_in_int32(DType a, DType b) {
+  return static_cast<int64_t>(static_cast<double>(std::numeric_limits<int32_t>::max()) / (magnitude(a) * magnitude(b)));
 }
 
 GemmOperand gemm_operand(const Tensor& t, bool k_major) {

@@ -20,6 +20,8 @@ void require_same(std::string_view op, const Tensor& a, const Tensor& b);
 bool is_integer(DType dtype);
 // Largest absolute number of an integer dtype, as a double.
 double magnitude(DType dtype);
+// How many products of two numbers of these integer dtypes an int32 sum holds, whatever they are.
+int64_t most_products_in_int32(DType a, DType b);
 
 // A tensor as an operand of family gemm, with its scales. k_major: stored [k, free].
 GemmOperand gemm_operand(const Tensor& t, bool k_major);

@@ -1,5 +1,6 @@
 // y = X W^T (+ b) of integer codes, kept as int32 with a scale. docs/numerics.md section 4.
-//   acc = sum_i qx qw, exact;  y = acc + rint(b / (sx * sw)), clamped to int32;  scale of y: sx * sw (rounded once).
+//   acc = sum_i qx qw, exact;  y = acc + rint(b / (sx * sw)), bias and sum clamped to int32
+//   scale of y: sx * sw (rounded once)
 // Backward: that of linear on the values, in fp32; gbias = column sums of gy (the rounding of the bias passes it).
 #include <algorithm>
 #include <cmath>
@@ -14,7 +15,6 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kWhere = "integer_linear";
-constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
 
 void check_codes(std::string_view name, const Tensor& t, std::string_view granularities, bool fits) {
   require(t.shape().rank() == 2, kWhere, name, ": got ", t, ", expected a matrix");
@@ -51,18 +51,19 @@ std::shared_ptr<const QuantParams> product_params(const Tensor& x, const Tensor&
   return std::make_shared<const QuantParams>(std::move(params));
 }
 
-// rint(bias / scale), each in fp32.
+// rint(bias / scale), each in fp32, clamped to int32. A layer whose input is all zeros has sx = 2^-126: its bias is
+// past int32 then, and training goes on.
 std::vector<int32_t> rounded_bias(const Tensor& bias, const QuantParams& params) {
   std::vector<int32_t> out;
   const float* scale = params.scale->as<float>();
   for (int64_t j = 0; j < bias.numel(); ++j) {
     const float s = scale[params.scale->numel() == 1 ? 0 : j], b = bias.as<float>()[j];
-    const float q = std::rint(b / s);
     if (!std::isfinite(b))
       fail_with(ErrorCode::kNonFinite, kWhere, "bias[", j, "] is ", b, ", expected a finite number");
-    require(std::fabs(q) < 0x1p31f, kWhere, "bias[", j, "] = ", b, " at scale ", s, " is ", q,
-            ", outside int32. The scale is too small for this bias.");
-    out.push_back(static_cast<int32_t>(q));
+    const float q = b == 0 ? 0.0f : std::rint(b / s);  // s may have underflown to 0
+    out.push_back(std::fabs(q) < 0x1p31f ? static_cast<int32_t>(q)
+                  : q < 0                ? std::numeric_limits<int32_t>::min()
+                                         : std::numeric_limits<int32_t>::max());
   }
   return out;
 }
@@ -97,9 +98,9 @@ struct IntegerLinear {
         sx.per_tensor() || sw.per_tensor(), kName,
         "x has scales per token and w per channel: int32 has no scale for each element. Use one scale per tensor on "
         "one side.");
-    const double product = magnitude(x.dtype()) * magnitude(w.dtype()), most = std::floor(kInt32Max / product);
-    require(static_cast<double>(x.cols()) <= most, kName, "sums of ", x.cols(), " products of ", x.dtype(), " and ",
-            w.dtype(), " leave int32: got ", x.cols(), " features, expected at most ", static_cast<int64_t>(most),
+    const int64_t most = most_products_in_int32(x.dtype(), w.dtype());
+    require(x.cols() <= most, kName, "sums of ", x.cols(), " products of ", x.dtype(), " and ", w.dtype(),
+            " leave int32: got ", x.cols(), " features, expected at most ", most,
             ". Use `linear`, which sums in int64.");
     if (!bias.defined()) return;
     require(bias.shape() == Shape{w.rows()} && bias.dtype() == dtypes::fp32, kName, "bias must be [", w.rows(),

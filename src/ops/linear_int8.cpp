@@ -94,26 +94,36 @@ void run_groups(const GradientProduct& p, const ScaleMap& map, GemmArgs args) {
   }
 }
 
+// The other operand in errors.
+struct Operand {
+  const GradientProduct& p;
+  friend std::ostream& operator<<(std::ostream& out, const Operand& o) {
+    out << o.p.other_name << ' ';
+    return o.p.form_only ? out << o.p.other.dtype() : out << o.p.other;
+  }
+};
+
 }  // namespace
 
 void check_int8(const GradientProduct& p) {
   const Tensor& t = p.other;
-  require(is_integer(t.dtype()) && t.dtype().is_code(), "linear", p.name, " int8 multiplies codes: got ", p.other_name,
-          ' ', t, ", expected an int, uint or sign dtype of at most 8 bits. Apply `quantize` to ", p.other_name,
+  const Operand other{p};
+  require(is_integer(t.dtype()) && t.dtype().is_code(), "linear", p.name, " int8 multiplies codes: got ", other,
+          ", expected an int, uint or sign dtype of at most 8 bits. Apply `quantize` to ", p.other_name,
           " first, or set ", p.name, " to bf16 or fp32.");
   const ScaleMap map = simplest_map(t);
   const auto granularity = [&] { return t.quant() ? t.quant()->granularity : Granularity{}; };
-  require(map.offset == nullptr, "linear", p.name, " int8 has no real offsets; use bf16: got ", p.other_name, ' ', t,
-          ", ", t.quant() ? t.quant()->scheme : "", " per ", granularity(),
+  require(map.offset == nullptr, "linear", p.name, " int8 has no real offsets; use bf16: got ", other,
+          p.form_only || !t.quant() ? "" : ", " + t.quant()->scheme, " per ", granularity(),
           ", expected integer zero points or none (affine, symmetric, absmax).");
   if (!is_grouped(map)) return;
   if (p.turned)
-    fail("linear", p.name, " int8 needs scales per tensor, channel or token; use bf16: got ", p.other_name, ' ', t,
-         " per ", granularity(), '.');
+    fail("linear", p.name, " int8 needs scales per tensor, channel or token; use bf16: got ", other, " per ",
+         granularity(), '.');
   const bool served = p.per_group && map.row_group == 1 && map.col_group >= kSmallestGroup;
-  require(served, "linear", p.name, " int8 needs per-channel scales; use bf16: got ", p.other_name, ' ', t, " per ",
-          granularity(), ", expected scales per tensor or channel, or groups of at least ", kSmallestGroup,
-          " along a row with gx_per_group.");
+  require(served, "linear", p.name, " int8 needs per-channel scales; use bf16: got ", other, " per ", granularity(),
+          ", expected scales per tensor or channel, or groups of at least ", kSmallestGroup,
+          " along a row with gx_per_group (backward.per_group).");
 }
 
 void int8_product(const GradientProduct& p, GradSlot& slot) {

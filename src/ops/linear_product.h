@@ -22,6 +22,7 @@ struct GradientProduct {
   Tensor other;
   bool per_group = false;          // int8: one product a group of columns of `other`
   std::optional<RandomStream> sr;  // int8: rounding of gy; none: nearest
+  bool form_only = false;          // `other` stands for tensors of its form: errors leave out its shape
 };
 
 // Throws Error unless the product can be taken in this mode; gy is not read. Called before the forward.

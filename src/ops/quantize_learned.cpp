@@ -70,7 +70,7 @@ struct QuantizeLearned {
     if (!learns && !g[0].wanted()) return;
     const Tensor gv = wide(gy[0]);
     const Tensor x = s.x.dtype() == dtypes::int32 ? values_of(kName, s.x, MemoryKind::kWorkspace) : s.x;
-    const Tensor gx = Tensor::empty(gv.shape(), dtypes::fp32);
+    const Tensor gx = g[0].wanted() ? Tensor::empty(gv.shape(), dtypes::fp32) : Tensor();
     std::vector<Tensor> sums;
     if (learns)
       for (size_t i = 1; i < g.size(); ++i) sums.push_back(Tensor::zeros(g[i].shape(), dtypes::fp32));

@@ -1,9 +1,11 @@
 // int32 with a scale -> codes of at most 8 bits. docs/numerics.md section 4.
-//   requantize:        u = rint(float(acc) * M) + float(z), M = fp32(s_in / s_out);   q = clamp(u), all in fp32
+//   requantize:        u = rint(float(acc) * M) + float(z);  q = clamp(u), all in fp32
+//                      M = min(fp32(s_in / s_out), largest fp32): an s_out of eps saturates all sums but 0
 //   requantize_shift:  u = (acc + 2^(k-1) - 1 + ((acc >> k) & 1)) >> k (to nearest even), exact;   s = s_in * 2^k
 // Backward (of the value): passes where u lies in the range of the codes; one bit an element is kept.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
@@ -92,10 +94,8 @@ struct Requantize {
       for (int64_t c = 0; c < cols; ++c) {
         const float s_in = in.scale == nullptr ? 1.0f : in.scale[in.index(r, c)];
         const float s_out = out.scale == nullptr ? 1.0f : out.scale->as<float>()[by_token ? r : 0];
-        const float m = s_in / s_out;
-        require(std::isfinite(m), kName, "scale of x ", s_in, " over that of the result ", s_out, " is ", m,
-                ", expected a finite factor");
-        f.m.push_back(m);
+        require(std::isfinite(s_in), kName, "scale of x: got ", s_in, ", expected a finite number");
+        f.m.push_back(std::min(s_in / s_out, std::numeric_limits<float>::max()));
       }
     return f;
   }

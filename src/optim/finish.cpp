@@ -5,31 +5,14 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "nn/row_params.h"
+#include "quant/blocks.h"
 
 namespace bitgrad::detail {
 namespace {
 
 constexpr int64_t kBlock = 65536;
 
-// Elements that share scale `block`, a ragged group's true number.
-int64_t block_size(const Granularity& g, int64_t rows, int64_t cols, int64_t block) {
-  const auto run = [&](int64_t n, int64_t index) { return std::min(g.group, n - index * g.group); };
-  switch (g.kind) {
-    case Granularity::kTensor:
-      break;
-    case Granularity::kToken:
-      return cols;
-    case Granularity::kChannel:
-      return g.axis == 0 ? cols : rows;
-    case Granularity::kGroup:
-      return g.axis == 0 ? run(rows, block / cols) : run(cols, block % scale_count(g, 1, cols));
-  }
-  return rows * cols;
-}
-
 }  // namespace
-
-Tensor as_matrix(const Tensor& t) { return t.shape().rank() == 2 ? t : t.reshape({t.rows(), t.cols()}); }
 
 int64_t rows_at_a_time(const Parameter& p) {
   const int64_t rows = p.shape().rows();
@@ -65,7 +48,7 @@ Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samp
                      const Tensor& x, std::span<const Tensor> learned) {
   Tensor g = as_matrix(p.grad()).row_slice(begin, end);
   if (g.dtype() == dtypes::bf16) {
-    Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kGrad);
+    Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kWorkspace);
     from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
     g = wide;
   }

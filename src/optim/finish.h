@@ -9,9 +9,6 @@
 
 namespace bitgrad::detail {
 
-// A tensor of any shape as [rows, cols], sharing its bytes.
-Tensor as_matrix(const Tensor& t);
-
 // Rows that are finished and moved at a time: all where gradient and master are fp32, else about 65536 numbers, whole
 // groups where scales belong to groups of rows.
 int64_t rows_at_a_time(const Parameter& p);

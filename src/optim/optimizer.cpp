@@ -6,6 +6,7 @@
 
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
+#include "nn/row_params.h"
 #include "optim/finish.h"
 #include "optim/moments.h"
 #include "optim/requirements.h"
@@ -89,11 +90,14 @@ void Optimizer::check_finite() const {
       finite = all_finite(g.as<float>(), g.numel());
     else
       for (int64_t i = 0; i < g.numel() && finite; ++i) finite = (g.as<uint16_t>()[i] & 0x7F80u) != 0x7F80u;
-    if (!finite)
-      fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", s->parameter->path(), "' (", g,
-                ") holds NaN or Inf at optimizer step ", steps_,
-                ". Nothing was updated. A smaller learning rate, or optim.clip_norm, may help.");
+    if (!finite) refuse(*s->parameter, g);
   }
+}
+
+void Optimizer::refuse(const Parameter& p, const Tensor& g) const {
+  fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", g,
+            ") holds NaN or Inf at optimizer step ", steps_,
+            ". Nothing was updated. A smaller learning rate, or optim.clip_norm, may help.");
 }
 
 // Gradients that must be known before the first update: all of them for the norm, and owners of learned parts. Those in
@@ -118,6 +122,9 @@ double Optimizer::finish_early(int64_t samples, bool all) {
       if (all && !s->finished) total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
     }
     if (all && s->finished) total += static_cast<double>(sum_squares(p.grad().as<float>(), p.grad().numel()));
+    // Before the value clip, which would hide an overflow.
+    for (size_t i = 0; i < s->learned.size(); ++i)
+      if (!all_finite(s->learned[i].as<float>(), s->learned[i].numel())) refuse(*p.learned()[i], s->learned[i]);
     if (!s->learned.empty()) detail::finish_learned(p, spec_, s->learned);
   }
   return total;

@@ -29,6 +29,21 @@ int64_t run_length(int64_t n, int64_t group, int64_t index) { return std::min(gr
 
 }  // namespace
 
+int64_t block_size(const Granularity& g, int64_t rows, int64_t cols, int64_t block) {
+  switch (g.kind) {
+    case Granularity::kTensor:
+      break;
+    case Granularity::kToken:
+      return cols;
+    case Granularity::kChannel:
+      return g.axis == 0 ? cols : rows;
+    case Granularity::kGroup:
+      return down_the_rows(g) ? run_length(rows, g.group, block / cols)
+                              : run_length(cols, g.group, block % scale_count(g, 1, cols));
+  }
+  return rows * cols;
+}
+
 Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x)
     : scheme_(scheme), granularity_(granularity), x_(x) {
   require(x.defined() && x.dtype() == dtypes::fp32 && !x.quant(), scheme, "scales are fitted to fp32 numbers: got ", x,
@@ -39,23 +54,7 @@ Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Te
 }
 
 float Blocks::size(int64_t block) const {
-  const int64_t rows = x_.rows(), cols = x_.cols();
-  int64_t n = x_.numel();
-  switch (granularity_.kind) {
-    case Granularity::kTensor:
-      break;
-    case Granularity::kToken:
-      n = cols;
-      break;
-    case Granularity::kChannel:
-      n = granularity_.axis == 0 ? cols : rows;
-      break;
-    case Granularity::kGroup:
-      n = down_the_rows(granularity_)
-              ? run_length(rows, granularity_.group, block / cols)
-              : run_length(cols, granularity_.group, block % ((cols + granularity_.group - 1) / granularity_.group));
-  }
-  return static_cast<float>(n);
+  return static_cast<float>(block_size(granularity_, x_.rows(), x_.cols(), block));
 }
 
 void Blocks::reduce_to(ReduceRule rule, std::span<const float> center, uint32_t* flags, float* out) const {

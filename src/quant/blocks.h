@@ -14,6 +14,9 @@ namespace bitgrad::detail {
 
 inline constexpr float kSmallestNormal = 0x1p-126f;
 
+// Elements of block `block` of a [rows, cols] matrix, a ragged one's true number.
+int64_t block_size(const Granularity& granularity, int64_t rows, int64_t cols, int64_t block);
+
 // The blocks of x by a granularity, in the order of their scales. A tensor without elements has empty blocks only.
 class Blocks {
  public:
@@ -22,7 +25,7 @@ class Blocks {
 
   int64_t count() const { return count_; }
   bool empty() const { return x_.numel() == 0; }
-  // Elements of a block, a ragged one's true number, as the divisor of a mean.
+  // block_size as the divisor of a mean.
   float size(int64_t block) const;
   // One statistic per block; of a block without elements 0 (kMin +Inf, kMax -Inf). center: one number per block, for
   // the rules that read it. Throws Error(kNonFinite) when x holds NaN or Inf.

@@ -93,7 +93,7 @@ void Lsq::leaf_backward(const QuantSpec& spec, const QuantParams& params, const 
         return u > qmin && u < qmax ? 0.0f : g[e];
       });
   }
-  Quantizer::leaf_backward(spec, params, x, g_value, g_x);
+  if (g_x.defined()) Quantizer::leaf_backward(spec, params, x, g_value, g_x);
 }
 
 class LsqPlus final : public Lsq {

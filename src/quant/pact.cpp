@@ -50,7 +50,7 @@ class Pact final : public LearnedQuantizer {
       add_sums(params, x, blocks.map(), g_learned[0],
                [&](int64_t e, int64_t j) { return from[e] >= alpha[j] ? g[e] : 0.0f; });
     }
-    Quantizer::leaf_backward(spec, params, x, g_value, g_x);
+    if (g_x.defined()) Quantizer::leaf_backward(spec, params, x, g_value, g_x);
   }
 };
 

@@ -4,10 +4,9 @@
 // statistic is the mean. The fraction of a number with log2 halfway between integers is sqrt 2, which fp32 does not
 // have, so there are no ties.
 //
-// Gradient: h = g * s * slope(u) by the rule (tanh by default), then through the standardisation, s a constant: gx =
-// ((h
-// - mean h) - u * (sum h u / (n - 1))) / sd, each sum in the order of section 8. mean and sd are those of x. A sd that
-// is eps or 1 by definition is a constant: the term with u is left out.
+// Gradient: h = g * s * slope(u) by the rule (tanh by default), then through the standardisation, s a constant:
+//   gx = ((h - mean h) - u * (sum h u / (n - 1))) / sd, each sum in the order of section 8.
+// mean and sd are those of x. A sd that is eps or 1 by definition is a constant: the term with u is left out.
 //
 // Blocks lie in a row, so that rows can be taken apart.
 #include <algorithm>

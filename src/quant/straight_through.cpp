@@ -1,7 +1,11 @@
 // The straight-through rules: docs/numerics.md section 3.
-//   identity: gx = g.  clip: gx = g where the code before its clamp lies in the range (binary, step: abs x <= 1), else
-//   0. approx_sign: gx = g * max(0, 2 - 2 abs x) (Bi-Real Net: Liu et al. 2018, arXiv 1808.00278, eq. 7).  tanh: gx =
-//   g * (max(1, t) * (1 - tanh^2(t x))) (IR-Net: Qin et al. 2020, arXiv 1909.10788, eq. 11).  none: gx = 0.
+//   identity:     gx = g
+//   clip:         gx = g where the code before its clamp lies in the range (binary, step: abs x <= 1), else 0
+//   approx_sign:  gx = g * max(0, 2 - 2 abs x)
+//                 Bi-Real Net: Liu et al. 2018, arXiv 1808.00278, eq. 7
+//   tanh:         gx = g * (max(1, t) * (1 - tanh^2(t x)))
+//                 IR-Net: Qin et al. 2020, arXiv 1909.10788, eq. 11
+//   none:         gx = 0
 // binary with alpha: value = alpha * sign(x), so g is multiplied by alpha first.
 #include "quant/straight_through.h"
 
@@ -81,7 +85,7 @@ void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantPa
   const std::string_view where = quantizer.name();
   require_gradient(where, x, x.shape(), "the master");
   require_gradient(where, g_value, x.shape(), "the gradient of the value");
-  require_gradient(where, g_x, x.shape(), "the gradient of the master");
+  if (g_x.defined() || g_learned.empty()) require_gradient(where, g_x, x.shape(), "the gradient of the master");
   if (g_learned.empty()) return;
   const std::vector<LearnedPart> parts = quantizer.learned(spec);
   require(g_learned.size() == parts.size(), where, "gradients of learned parts: got ", g_learned.size(), ", expected ",
@@ -117,7 +121,7 @@ ScaleMap from_row(ScaleMap map, int64_t row) {
 void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
                               const Tensor& g_x, std::span<const Tensor> g_learned) const {
   detail::check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
-  if (x.numel() == 0) return;
+  if (x.numel() == 0 || !g_x.defined()) return;
   const SteRule rule = spec.ste.value_or(default_ste());
   float* out = g_x.as<float>();
   if (rule == SteRule::kNone) {

@@ -15,7 +15,8 @@ std::ostream& operator<<(std::ostream& out, const Granularity& g) {
     case Granularity::kToken:
       return out << "token";
     case Granularity::kGroup:
-      return out << "group(" << g.axis << ',' << g.group << ')';
+      if (g.axis == 0) return out << "group(0," << g.group << ')';
+      return out << "group(" << g.group << ')';
   }
   return out;
 }

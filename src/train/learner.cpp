@@ -58,6 +58,8 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
 }
 
 void Learner::plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows) {
+  require(std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter* p) { return !p->spec().frozen; }),
+          "model", "nothing trains: ", parameters_.empty() ? "no layer has parameters" : "all parameters are frozen");
   for (const bool training : {true, false}) {
     TensorMeta in;
     in.rows = training ? train_rows : eval_rows;
@@ -65,7 +67,7 @@ void Learner::plan(int64_t features, int64_t classes, int64_t train_rows, int64_
     in.training = training;
     const TensorMeta out = model_->plan(in);
     require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype,
-            ", the loss needs fp32. End with a linear or norm layer");
+            ", the loss needs fp32. End with a linear, norm or dequantize layer");
     require(classes == 0 || out.features == classes, "model", "the last layer gives ", out.features,
             " numbers, the data has ", classes, " classes");
   }

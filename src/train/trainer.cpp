@@ -93,6 +93,10 @@ Trainer::~Trainer() = default;
 
 void Trainer::resume(const std::string& checkpoint) {
   const CheckpointHeader header = read_checkpoint_header(checkpoint);
+  const int64_t samples = train_data_->size();
+  if (header.counters.position > samples)
+    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": position ", header.counters.position,
+              " of an epoch lies beyond the ", samples, " samples of data.train. Was the run started on other data?");
   load_checkpoint(checkpoint, *learner_);
   counters_ = header.counters;
   if (header.config != config_yaml_)
@@ -145,16 +149,16 @@ class Trainer::Loop {
   }
 
   // What a run that ended with an error leaves in its folder, if the folder still takes it.
-  void failed(const Error& error) {
+  void failed(const std::exception& error) {
     if (folder_.empty()) return;
     try {
       metrics_->flush();
       TrainOutcome outcome;
-      outcome.seconds = seconds_since(start_);
+      outcome.seconds = seconds_before_ + seconds_since(start_);
       outcome.counters = t_.counters_;
       outcome.optimizer_steps = learner().state().step;
       write_summary(folder_, outcome, "failed", error.what());
-    } catch (const Error& second) {
+    } catch (const std::exception& second) {
       log(LogLevel::kError, second.what());
     }
   }
@@ -184,6 +188,8 @@ class Trainer::Loop {
   void evaluate_test() {
     const Clock::time_point before = Clock::now();
     const Evaluation result = t_.evaluate_test();
+    evaluation_ = result;
+    evaluated_step_ = learner().state().step;
     RunCounters& c = t_.counters_;
     EvalEvent e;
     e.split = "test";
@@ -216,7 +222,7 @@ class Trainer::Loop {
     e.epoch = t_.counters_.epoch;
     e.microbatch = learner().state().microbatch;
     e.microbatches_total = t_.total_microbatches_;
-    e.lr = static_cast<double>(learner().learning_rate());
+    e.lr = static_cast<double>(learner().learning_rate(std::max<int64_t>(e.step - 1, 0)));
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);
     e.eta_seconds = done > 0 ? e.seconds / done * static_cast<double>(t_.total_microbatches_ - e.microbatch) : 0;
@@ -236,6 +242,7 @@ class Trainer::Loop {
     outcome.counters = t_.counters_;
     outcome.optimizer_steps = learner().state().step;
     outcome.state_hash = state_hash(learner(), t_.counters_);
+    if (evaluated_step_ == outcome.optimizer_steps) outcome.evaluation = evaluation_;
     if (!folder_.empty())
       write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
     return outcome;
@@ -248,7 +255,8 @@ class Trainer::Loop {
   Interval interval_;
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.learner_->state().microbatch;
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1, evaluated_step_ = -1;
+  Evaluation evaluation_;                        // of that step
   int64_t boundary_epoch_ = t_.counters_.epoch;  // at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
   StopRequest stop_ = StopRequest::kNone;
@@ -258,7 +266,7 @@ TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& hooks) {
   Loop loop(*this, folder, hooks);
   try {
     return loop.run();
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     log(LogLevel::kError, e.what());
     loop.failed(e);
     throw;

@@ -1,6 +1,7 @@
 // The program as its users run it: arguments in, exit code, text and files out.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
@@ -100,6 +101,30 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
   CHECK(contains(text.out, "samples 90"));
   const ProcessResult fewer = cli({"eval", folder, "--json", "data.test.size=50"});
   CHECK(Json::parse(fewer.out).at("samples") == 50);
+}
+
+TEST_CASE("a test set of fewer classes than the training set is trained with and evaluated") {
+  TempDir temp;
+  const auto big = [](uint32_t x) {
+    return std::string{static_cast<char>(x >> 24), static_cast<char>(x >> 16), static_cast<char>(x >> 8),
+                       static_cast<char>(x)};
+  };
+  std::string labels = big(0x801) + big(20);
+  for (int i = 0; i < 20; ++i) labels += static_cast<char>(i % 5);
+  std::ofstream(temp.file("images"), std::ios::binary)
+      << big(0x803) + big(20) + big(28) + big(28) + std::string(20 * 784, '\x40');
+  std::ofstream(temp.file("labels"), std::ios::binary) << labels;
+  const std::string test =
+      "data.test={format: idx, images: " + temp.file("images") + ", labels: " + temp.file("labels") + ", classes: 5}";
+  std::vector<std::string> arguments = small_train(temp.file("run"), {test, "train.stop=2 steps"});
+  arguments.erase(std::find(arguments.begin(), arguments.end(), "data.test.size=90"));
+  const ProcessResult trained = cli(arguments);
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  const ProcessResult evaluated = cli({"eval", temp.file("run"), "--json"});
+  INFO(evaluated.err);
+  REQUIRE(evaluated.code == 0);
+  CHECK(Json::parse(evaluated.out).at("samples") == 20);
 }
 
 TEST_CASE("a run is never overwritten") {

@@ -169,6 +169,24 @@ TEST_CASE("an integer network and its fake twin have close gradients, and both l
   }
 }
 
+TEST_CASE("a batch of zeros, or a dead layer, ends no run of an integer network") {
+  const std::vector<int32_t> labels(kRows, 1);
+  for (const Between how : {Between::kDynamic, Between::kAbsmax, Between::kLsq, Between::kPact}) {
+    Net net(Compute::kInteger, how);
+    Parameter* bias = net.model->parameters()[1];
+    REQUIRE(bias->path() == "layers.1.bias");
+    for (const float b : {0.5f, -0.5f}) {  // -0.5: every output of the relu is 0
+      INFO(static_cast<int>(how) << ", bias " << b);
+      for (int64_t i = 0; i < bias->master().numel(); ++i) bias->master().as<float>()[i] = b;
+      for (Parameter* p : net.model->parameters()) p->zero_grad();
+      CHECK(std::isfinite(net.backward(Tensor::zeros({kRows, kIn}, dtypes::fp32), labels)));
+      for (const double g : bias->grad().numbers()) CHECK(std::isfinite(g));
+    }
+    for (Parameter* p : net.model->parameters()) p->zero_grad();
+    CHECK(std::isfinite(net.backward(data(), labels)));
+  }
+}
+
 TEST_CASE("no fp32 activation lies between the first quantize and the last dequantize, in the plan and in the run") {
   for (const Between how : kAll) {
     Net net(Compute::kInteger, how);

@@ -147,6 +147,27 @@ TEST_CASE("a master with NaN or Inf is an error that names the parameter") {
   }
 }
 
+TEST_CASE("a learned step with NaN or Inf is an error that names the part, not the master") {
+  for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16}) {
+    ParameterSpec spec = weight_spec(quant_spec(dtypes::int4, "lsq"));
+    spec.master = master;
+    Parameter p({2, 3}, spec);
+    p.initialize("layers.3.weight", 1);
+    p.learned()[0]->value().as<float>()[0] = INFINITY;
+    CHECK(
+        error_of([&] { p.requantize(1, 17); }) ==
+        "[requantize] learned parts of 'layers.3.weight' at optimizer step 17: [lsq] learned step of block 0: got inf, "
+        "expected a finite number.");
+    CHECK(error_code_of([&] { p.requantize(1, 17); }) == 5);
+  }
+}
+
+TEST_CASE("a parameter is requantized with the seed that it was drawn with") {
+  Parameter p({2, 3}, weight_spec(quant_spec(dtypes::int4, "symmetric")));
+  p.initialize("w", 3);
+  CHECK(error_of([&] { p.requantize(4, 1); }) == "[requantize] the seed of 'w': got 4, expected that of initialize, 3");
+}
+
 TEST_CASE("restore brings codes and scales back byte for byte, though the master has moved on") {
   Parameter p({5, 70}, weight_spec(quant_spec(dtypes::int3, "affine")));
   p.initialize("w", 8);

@@ -74,3 +74,22 @@ TEST_CASE("a plan refuses dropout behind codes that have no 0") {
                  }),
                  "uint4 with a real offset has no exact code for value 0. Put dropout before the quantizer"));
 }
+
+TEST_CASE("a plan refuses dropout behind zero points of columns, whose dropped elements have no one code") {
+  LayerSpec quantize;
+  quantize.kind = "quantize";
+  quantize.activation.emplace();
+  quantize.activation->dtype = dtypes::uint8;
+  quantize.activation->scheme = "affine";
+  LayerSpec dropout;
+  dropout.kind = "dropout";
+  for (const Granularity& g : {Granularity::tensor(), Granularity::token()}) {
+    quantize.activation->granularity = g;
+    CHECK_NOTHROW(make_sequential({quantize, dropout}, 5));
+  }
+  quantize.activation->granularity = Granularity::channel(1);
+  CHECK(contains(error_of([&] {
+                   make_sequential({quantize, dropout}, 5);
+                 }),
+                 "uint8 with zero points per channel(1): expected per tensor or token"));
+}

@@ -107,6 +107,9 @@ TEST_CASE("rate, decay and floor of learned numbers come from the layer and the 
   CHECK(plus.layer->parameters()[0]->spec().floor == std::ldexp(1.0f, -20));
   CHECK_FALSE(plus.layer->parameters()[1]->spec().floor.has_value());
   CHECK_FALSE(plus.layer->parameters()[0]->spec().weight_decay.has_value());
+  // They are few and move slowly: an optimizer keeps their moments in fp32, whatever those of the run are.
+  for (Fixture* f : {&pact, &plus})
+    for (const Parameter* p : f->layer->parameters()) CHECK(p->spec().moments == MomentKind::kFp32);
 }
 
 TEST_CASE("a step is set by the first batch of training, once, and kept") {

@@ -296,7 +296,7 @@ TEST_CASE("int8 mode says what to use instead, before the forward") {
                offset = random_codes({3, 128}, dtypes::int4, 744, Granularity::channel(0), ZeroKind::kReal);
   CHECK(error(x, w, gx) ==
         "[linear] gx int8 needs per-channel scales; use bf16: got w [3,128] int4 per group(32), expected scales per "
-        "tensor or channel, or groups of at least 64 along a row with gx_per_group.");
+        "tensor or channel, or groups of at least 64 along a row with gx_per_group (backward.per_group).");
   CHECK(contains(error(x, w, asked), "gx int8 needs per-channel scales; use bf16"));
   CHECK(contains(error(x, w64, gx), "gx int8 needs per-channel scales; use bf16"));
   CHECK(error(x, w64, asked) == "");

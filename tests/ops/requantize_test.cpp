@@ -114,6 +114,17 @@ TEST_CASE("requantize at exact ties and at both clamps") {
   CHECK(got.gx.dtype() == dtypes::bf16);
 }
 
+TEST_CASE("an output scale so small that M leaves fp32 saturates every sum but 0") {
+  const Tensor q = Tensor::from_numbers({1, 5}, dtypes::int32, std::vector<double>{0, 1, -1, kMax, kMin}),
+               g = Tensor::full({1, 5}, dtypes::fp32, 1);
+  for (const double s_in : {4.0, 1e30}) {
+    const Run got = run(q.with_quant(params_of({}, {s_in})), g, dtypes::fp32,
+                        [](const Var& v) { return requantize(v, dtypes::int8, params_of({}, {0x1p-126}, {3})); });
+    CHECK(got.y.numbers() == std::vector<double>{3, 127, -128, 127, -128});
+    CHECK(got.gx.numbers() == std::vector<double>{1, 0, 0, 0, 0});
+  }
+}
+
 TEST_CASE("requantize_shift is division by 2^k to nearest even, for k = 1 to 31") {
   for (int k = 1; k <= 31; ++k) {
     const Tensor x = int32_tensor({5, 67}, static_cast<uint64_t>(k)).with_quant(params_of({}, {0.375})),
@@ -173,8 +184,8 @@ TEST_CASE("requantize says what it cannot take") {
   CHECK(contains(error(x, dtypes::int8, params_of(Granularity::token(), {1})), "got 1 scales per token, expected 2"));
   CHECK(contains(error(x, dtypes::int8, params_of({}, {0})), "scale 0 of the result is 0, expected a positive number"));
   CHECK(contains(error(x, dtypes::int8, params_of({}, {-1})), "expected a positive number"));
-  CHECK(contains(error(x.with_quant(params_of({}, {1e30})), dtypes::int8, params_of({}, {1e-30})),
-                 "expected a finite factor"));
+  CHECK(contains(error(x.with_quant(params_of({}, {INFINITY})), dtypes::int8, params_of({}, {1})),
+                 "scale of x: got inf, expected a finite number"));
   CHECK(contains(error(x.with_quant(params_of({}, {1}, {5})), dtypes::int8, params_of({}, {1})), "has a zero point"));
   QuantParams offset = *params_of({}, {1});
   offset.offset = offset.scale;

@@ -130,6 +130,49 @@ TEST_CASE("the global norm and the value clip take learned steps into account") 
   CHECK(near(std::fabs(before - bound.step->value().numbers()[0]), 0.01 * std::fabs(ds) / 2, 0.1));
 }
 
+TEST_CASE("a gradient of a learned step that overflows is an error before anything moves") {
+  for (const DType grad : {dtypes::fp32, dtypes::bf16})
+    for (const float clip_value : {0.0f, 1.0f})
+      for (const float clip_norm : {0.0f, 1.0f}) {
+        const Shape shape{8, 16};
+        const Lsq w = make(shape, Granularity::tensor(), MasterKind::kFp32, grad);
+        const auto plain = float_parameter("plain", {4});
+        OptimizerSpec spec = named("sgd");
+        spec.clip_value = clip_value;
+        spec.clip_norm = clip_norm;
+        auto optimizer = make_optimizer(spec);
+        optimizer->attach({plain.get(), w.p.get()});
+        const auto x = w.p->master().numbers();
+        const double s = w.step->value().numbers()[0];
+        std::vector<double> numbers;  // finite; their terms all have one sign and add up past fp32
+        for (const double v : x) {
+          const double u = v / s, term = u <= -4 ? -4 : (u >= 3 ? 3 : std::rint(u) - u);
+          numbers.push_back(term < 0 ? -0x1p127 : 0x1p127);
+        }
+        const Tensor g = Tensor::from_numbers(shape, grad, numbers);
+        const auto step = w.step->value().numbers(), other = plain->value().numbers();
+        give(*w.p, g);
+        give(*plain, Tensor::full({4}, dtypes::fp32, 1));
+        CHECK(contains(error_of([&] { optimizer->step(0.1f, 1); }),
+                       "[optimizer] the gradient of 'w.step' ([1] fp32) holds NaN or Inf at optimizer step 0"));
+        CHECK(w.p->master().numbers() == x);
+        CHECK(w.step->value().numbers() == step);
+        CHECK(plain->value().numbers() == other);
+        CHECK(optimizer->steps() == 0);
+      }
+}
+
+TEST_CASE("gradients in bf16 are widened in workspace memory") {
+  const auto p = float_parameter("w", {512, 256}, dtypes::bf16);
+  auto optimizer = make_optimizer(named("sgd"));
+  optimizer->attach({p.get()});
+  give(*p, random_tensor({512, 256}, dtypes::bf16, 50));
+  reset_memory_peaks();
+  const int64_t before = memory_now()[MemoryKind::kGrad];
+  optimizer->step(0.1f, 1);
+  CHECK(memory_peak_by_kind()[MemoryKind::kGrad] == before);
+}
+
 TEST_CASE("a step stays at its floor, and a frozen weight has frozen steps") {
   const Lsq w = make({4, 8}, Granularity::tensor(), MasterKind::kFp32, dtypes::fp32, 1e6f);
   auto optimizer = make_optimizer(named("sgd"));

@@ -131,6 +131,26 @@ TEST_CASE("hand-computed gradients at the edges: qmin and qmax are outside, x = 
   }
 }
 
+TEST_CASE("sums of learned parts are the same when the gradient of x is not wanted") {
+  for (const char* scheme : {"lsq", "lsq_plus", "pact"}) {
+    const QuantSpec spec = spec_of(scheme, dtypes::uint3);
+    const Quantizer& q = find_quantizer(scheme);
+    const Tensor x = test::tensor_of({5, 7}, test::numbers_for_test(35, 3, 61)),
+                 g = test::tensor_of({5, 7}, test::numbers_for_test(35, 3, 62)),
+                 gx = Tensor::zeros({5, 7}, dtypes::fp32);
+    const QuantParams params = q.fit(spec, x);
+    std::vector<Tensor> with, without;
+    for (size_t i = 0; i < q.learned(spec).size(); ++i) {
+      with.push_back(Tensor::zeros({1}, dtypes::fp32));
+      without.push_back(Tensor::zeros({1}, dtypes::fp32));
+    }
+    q.leaf_backward(spec, params, x, g, gx, with);
+    q.leaf_backward(spec, params, x, g, Tensor(), without);
+    for (size_t i = 0; i < with.size(); ++i) CHECK(with[i].numbers() == without[i].numbers());
+    CHECK(contains(error_of([&] { q.leaf_backward(spec, params, x, g, Tensor()); }), "the gradient of the master"));
+  }
+}
+
 TEST_CASE("first values: mean for steps, the lowest number for offsets of unsigned codes, the floor for zeros") {
   const Tensor x = test::tensor_of({2, 4}, {1, -3, 2, 2, 0, 0, 0, 0});
   const auto first = [&](const char* scheme, DType dtype, size_t part) {

@@ -154,7 +154,7 @@ TEST_CASE("scales must be as many as the granularity asks, and one kind of zero"
           quantized(q, Granularity::channel(0), floats({1, 2, 3}));
         }) == "[Tensor::with_quant] granularity channel(0) of [2,6] int4 needs 2 scales, got 3");
   CHECK(contains(error_of([&] { quantized(q, Granularity::groups(4), floats({1})); }),
-                 "granularity group(-1,4) of [2,6] int4 needs 4 scales, got 1"));
+                 "granularity group(4) of [2,6] int4 needs 4 scales, got 1"));
   CHECK(contains(error_of([&] { quantized(q, Granularity::tensor(), floats({1}), ints({1}), floats({1})); }),
                  "exclude each other"));
   CHECK(contains(error_of([&] { quantized(q, Granularity::groups(0), floats({1})); }),
@@ -245,7 +245,7 @@ TEST_CASE("a tensor describes itself with shape, dtype, scheme, layout and bytes
   CHECK(Tensor::zeros({2, 3}, dtypes::fp32).describe() == "Tensor [2,3] fp32, canonical, 24 bytes");
   CHECK(Tensor::zeros({1000, 250}, dtypes::fp32).describe() == "Tensor [1000,250] fp32, canonical, 1,000,000 bytes");
   CHECK(random_codes({4, 64}, dtypes::int4, 1, Granularity::groups(32, 1), ZeroKind::kInteger).describe() ==
-        "Tensor [4,64] int4, made per group(1,32), canonical, 128 bytes + 64 of scales");
+        "Tensor [4,64] int4, made per group(32), canonical, 128 bytes + 64 of scales");
   CHECK(Tensor().describe() == "Tensor undefined");
   CHECK(concat(Tensor(), ' ', Tensor::scalar(1)) == "undefined [] fp32");
 }

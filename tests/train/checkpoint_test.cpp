@@ -274,9 +274,11 @@ TEST_CASE("counters that cannot be are refused") {
   const auto edited = [](const std::function<void(Json&)>& change) {
     return error_after([&](Parts& p) { p.edit("bitgrad.state", change); });
   };
-  CHECK(contains(edited([](Json& s) { s["format_version"] = 2; }), "format version 2"));
+  CHECK(contains(edited([](Json& s) { s["format_version"] = 1; }), "format version 1, this program reads 2"));
   CHECK(contains(edited([](Json& s) { s["seed"] = 4; }), "seed 4"));
-  CHECK(contains(edited([](Json& s) { s["step"] = -1; }), "negative"));
+  for (const char* key : {"step", "microbatch", "since_requantize", "epoch", "position"})
+    CHECK(contains(edited([&](Json& s) { s[key] = -1; }), "negative"));
+  CHECK(contains(edited([](Json& s) { s["best"]["epoch"] = -1; }), "negative"));
   CHECK(contains(edited([](Json& s) { s["step"] = "many"; }), "malformed"));
   for (const char* key : {"format_version", "step", "microbatch", "epoch", "position", "seed", "best", "last_accuracy"})
     CHECK(contains(edited([&](Json& s) { s.erase(key); }), key));

@@ -28,7 +28,7 @@ std::string finding(const Strings& overrides, const std::string& text = kSmall) 
 
 // "" when `found` starts with `wanted`, else `found`.
 std::string other_than(const std::string& wanted, const std::string& found) {
-  return found.starts_with(wanted) ? "" : found;
+  return found.starts_with(wanted) ? "" : "found: " + found;
 }
 
 QuantConfig weights(const std::string& keys) {
@@ -132,7 +132,8 @@ TEST_CASE("observers, products of the backward and gradients reach the library")
 TEST_CASE("the optimizer's keys reach the library, and weights take its moments unless they say their own") {
   const RunConfig c = small({"optim={name: adam, lr: 0.5, moments: bf16, bop: {gamma: 0.25, threshold: 0.125}}",
                              "model.layers=[{linear: {out: 4, weights: {moments: int8}}}, {linear: {out: 4, weights: "
-                             "{dtype: fp32}}}, {linear: {out: 2}}]"});
+                             "{dtype: fp32}}}, {linear: {out: 2}}, {linear: {out: 2, weights: {master: none, "
+                             "optimizer: bop}}}]"});
   CHECK(round_trips(c));
   const OptimizerSpec o = config::optimizer_spec(c.optim);
   CHECK(o.moments == MomentKind::kBf16);
@@ -155,7 +156,7 @@ TEST_CASE("granularities have one form each") {
     CHECK((weights(concat("dtype: int8, granularity: ", text)).granularity == wanted));
   }
   for (const char* text : {"group(1048577)", "group(9223372036854775808)", "group()", "group(,)", "channel()",
-                           "token(0)", "\"group(32)\"", "group(-1,32)", "Channel", "group(32) "}) {
+                           "token(0)", "group(-1,32)", "Channel", "group(32) "}) {
     INFO(text);
     const std::string report = small_error({concat("quant.weights={dtype: int8, granularity: ", text, "}")});
     CHECK((std::string(text) == "group(32) " ? report.empty() : contains(report, "quant.weights.granularity: got")));
@@ -254,6 +255,19 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
        "quant.activations.observer: got 'mse', expected a map with keys name"},
       {{"quant.weights={dtype: int8, observer: {name: mse}}"},
        "unknown key 'observer' in 'quant.weights'. 'observer' is a key of 'activations'"},
+      {{"optim.bop.gamma=0.5"}, "arg 1: optim.bop goes with weights of optimizer bop, there are none"},
+      {{"quant.weights={dtype: bint1, master: none, optimizr: bop}", "optim.bop.gamma=0.5",
+        "quant.weights.master=fp32"},
+       "arg 1: unknown key 'optimizr' in 'quant.weights'. Did you mean 'optimizer'?"},
+      {{"quant.backward.rounding=nearest"}, "arg 1: quant.backward: rounding goes with gx or gw int8"},
+      {{"quant.backward={gx: bf16, per_group: true}"}, "arg 1: quant.backward: per_group goes with gx int8"},
+      {{"model.layers.1.linear.backward={rounding: nearest}"},
+       "arg 1: model.layers.1.linear.backward: rounding goes with gx or gw int8"},
+      {{"model.layers.1.linear.backward={gw: int8, per_group: true}"},
+       "arg 1: model.layers.1.linear.backward: per_group goes with gx int8"},
+      {{"quant.weights={dtype:bint1}"},
+       "arg 1: unknown key 'dtype:bint1' in 'quant.weights'. A blank is missing after ':' of 'dtype:'"},
+      {{"optim={name: adam, lr:0.1}"}, "arg 1: unknown key 'lr:0.1' in 'optim'. A blank is missing after ':' of 'lr:'"},
       {{"quant.backward.gx=int4"}, "got 'int4', did you mean 'int8'? Expected one of fp32, bf16, int8"},
       {{"model.layers.0={quantize_gradient: {}}"}, "missing required key 'model.layers.0.quantize_gradient.dtype'"},
       {{"model.layers.0={quantize_gradient: {dtype: int8, scheme: lsq}}"}, "scheme lsq is not for gradients"},
@@ -265,6 +279,41 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
     CHECK(contains(found, c.part));
     CHECK(found.starts_with("arg "));
   }
+}
+
+TEST_CASE("keys of the backward and of bop are taken where something uses them, and are read back") {
+  const RunConfig c =
+      small({"model.layers=[{quantize: {}}, {linear: {out: 8, backward: {gw: int8}}}, {linear: {out: 10}}]",
+             "quant.backward.rounding=nearest"});
+  CHECK(round_trips(c));
+  CHECK(c.layers[1].backward.rounding == "nearest");
+  CHECK(c.layers[2].backward.rounding == "stochastic");  // without int8 there is nothing to round
+  const RunConfig first =
+      small({"model.layers=[{linear: {out: 8, weights: {dtype: fp32}, backward: {gx: fp32}}}, "
+             "{quantize: {}}, {linear: {out: 10}}]",
+             "quant.backward={gx: int8, gw: int8, rounding: nearest, per_group: true}"});
+  CHECK(round_trips(first));
+  CHECK(first.layers[2].backward.gw == "int8");
+  CHECK(round_trips(small({"quant.weights={dtype: bint1, master: none, optimizer: bop}", "optim.bop.gamma=0.5"})));
+  CHECK(round_trips(small({"quant.backward.rounding=stochastic", "optim.bop={}"})));
+  CHECK(config::optimizer_spec(small({"optim={name: adam, lr: 1, weight_decay: 0.25}"}).optim).weight_decay == 0.25f);
+}
+
+TEST_CASE("the reference lists the schemes that a role takes") {
+  const std::string page = config_reference();
+  const auto row = [&](const std::string& group) {
+    const size_t begin = page.find("| `scheme` |", page.find("### `" + group + "`\n"));
+    return page.substr(begin, page.find('\n', begin) - begin);
+  };
+  CHECK(contains(row("weights"), "dorefa_weight"));
+  CHECK_FALSE(contains(row("weights"), "dorefa_gradient"));
+  CHECK_FALSE(contains(row("weights"), "dorefa_activation"));
+  CHECK_FALSE(contains(row("weights"), "pact"));
+  CHECK(contains(row("activations"), "pact"));
+  CHECK_FALSE(contains(row("activations"), "dorefa_gradient"));
+  CHECK(contains(row("quantize_gradient"), "one of "));
+  CHECK(contains(row("quantize_gradient"), "dorefa_gradient"));
+  CHECK_FALSE(contains(row("quantize_gradient"), "lsq"));
 }
 
 TEST_CASE("layers that do not fit together are found at the key that does not fit") {
@@ -293,11 +342,11 @@ train: {stop: 3 epochs}
                    finding({"quant.backward={gx: int8, gw: int8}"}, text)) == "");
   CHECK(finding({}, with("granularity: channel}", "granularity: channel}, backward: {gw: int8}")) == "");
   // Groups of weights.
-  const std::string groups = "granularity: group(32)}, backward: {gw: bf16, gx: int8}";
-  CHECK(other_than("8:91: model.layers.3.linear.backward.gx: gx int8 needs",
+  const std::string groups = "granularity: group(1)}, backward: {gw: bf16, gx: int8}";
+  CHECK(other_than("8:84: model.layers.3.linear.backward.gx: linear: gx int8 needs per-channel scales",
                    finding({}, with("granularity: channel}", groups))) == "");
-  CHECK(other_than("8:81: model.layers.3.linear.backward.gx: ",
-                   finding({}, with("granularity: channel}", "granularity: group(64)}, backward: {gx: int8}"))) == "");
+  // Longer groups depend on the number of features, which the data decide: those are found when the run is built.
+  CHECK(finding({}, with("granularity: channel}", "granularity: group(64)}, backward: {gx: int8}")) == "");
   CHECK(finding({}, with("granularity: channel}", "granularity: group(64)}, backward: {gx: int8, per_group: true}")) ==
         "");
   // Other ways to compute.
@@ -331,6 +380,11 @@ TEST_CASE("a new scheme is never a dtype's default") {
     CHECK(config::choices::schemes_for(dtype, config::Role::kWeights).front() == wanted);
     CHECK(config::choices::schemes_for(dtype, config::Role::kActivations).front() == wanted);
   }
+}
+
+TEST_CASE("quotes round a granularity change nothing, as other YAML readers want them") {
+  CHECK((weights("dtype: int4, granularity: \"group(0,3)\"").granularity == Granularity::groups(3, 0)));
+  CHECK((weights("dtype: int4, granularity: 'group(16)'").granularity == Granularity::groups(16)));
 }
 
 TEST_CASE("the twins of the MNIST perceptrons differ in what they say they differ in") {

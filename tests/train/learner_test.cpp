@@ -183,3 +183,30 @@ TEST_CASE("N must be a multiple of A") {
   CHECK(contains(error_of([] { small_learner(dtypes::bint1, "binary", 3, 4, 6); }), "4"));
   CHECK(contains(error_of([] { small_learner(dtypes::bint1, "binary", 3, 0, 0); }), "["));
 }
+
+TEST_CASE("a model in which nothing trains is refused before the first step") {
+  LayerSpec frozen = linear_spec(3, dtypes::int4, "symmetric");
+  frozen.bias = false;
+  frozen.weight.frozen = true;
+  const auto plan_of = [](const std::vector<LayerSpec>& layers) {
+    Learner learner(make_sequential(layers, kFeatures), find_loss("softmax_cross_entropy"), OptimizerSpec{},
+                    RequantPolicy{1, 1}, [](int64_t) { return 0.05f; }, 1);
+    learner.plan(kFeatures, 0, 6, 6);
+  };
+  CHECK(contains(error_of([&] { plan_of({frozen}); }), "nothing trains: all parameters are frozen"));
+  CHECK(contains(error_of([&] { plan_of({plain_spec("relu")}); }), "nothing trains: no layer has parameters"));
+  frozen.bias = true;
+  CHECK_NOTHROW(plan_of({frozen}));
+}
+
+TEST_CASE("a model that ends in codes is told which layers give numbers") {
+  LayerSpec last = plain_spec("quantize");
+  last.activation.emplace();
+  last.activation->dtype = dtypes::int8;
+  last.activation->scheme = "absmax";
+  Learner learner(make_sequential({linear_spec(3, dtypes::int4, "symmetric"), last}, kFeatures),
+                  find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.05f; },
+                  1);
+  CHECK(error_of([&] { learner.plan(kFeatures, 3, 6, 6); }) ==
+        "[model] the last layer gives int8, the loss needs fp32. End with a linear, norm or dequantize layer");
+}

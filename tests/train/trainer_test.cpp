@@ -1,6 +1,9 @@
 #include "bitgrad/train/trainer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
 
 #include "bitgrad/base/log.h"
 #include "support/catch.h"
@@ -51,6 +54,29 @@ void check_resume_everywhere(const RunConfig& config) {
     CHECK(evaluations(folder) == evaluations(calm_folder));
     CHECK(text_of(folder + "/config.yaml") == text_of(calm_folder + "/config.yaml"));
   }
+}
+
+// Digits that say they are of so many classes.
+class FewDigits final : public Dataset {
+ public:
+  explicit FewDigits(int64_t classes) : classes_(classes) {}
+  std::string name() const override { return "few digits"; }
+  int64_t size() const override { return 4; }
+  std::vector<int64_t> sample_shape() const override { return {28, 28}; }
+  int64_t classes() const override { return classes_; }
+  void sample(int64_t index, float* x, int32_t* label) const override {
+    std::fill(x, x + 784, 0.5f);
+    *label = static_cast<int32_t>(index % classes_);
+  }
+
+ private:
+  int64_t classes_;
+};
+
+// kSmallTfc with 9 outputs, in the file itself.
+std::string without_last_score() {
+  std::string text = kSmallTfc;
+  return text.replace(text.find("out: 10"), 7, "out: 9");
 }
 
 }  // namespace
@@ -228,7 +254,97 @@ TEST_CASE("a model that does not fit the data is refused at its layer") {
   const std::string text = error_of([] { Trainer(small_config({"model.layers.6.linear.out=7"})); });
   CHECK(contains(text, "7"));
   CHECK(contains(text, "10"));
-  CHECK(contains(text, "small.yaml:"));
+  CHECK(contains(text, "command line, argument 1"));
+  CHECK(contains(text, "   | model.layers.6.linear.out=7\n   |                           ^\n"));
+  CHECK(
+      contains(error_of([] { Trainer(small_config({}, without_last_score().c_str())); }), "small.yaml:15:21: error: "));
+  // 100 outputs are two groups; the two features that a configuration is checked with are one.
+  const std::string groups = error_of([] {
+    Trainer(
+        small_config({"model.layers=[{linear: {out: 100}}, {quantize: {dtype: int8}}, {linear: {out: 20, weights: "
+                      "{granularity: group(64)}, backward: {gx: int8}}}, {relu: {}}, {linear: {out: 10}}]",
+                      "quant.weights={dtype: int8}"}));
+  });
+  CHECK(contains(groups, "gx int8 needs per-channel scales"));
+  CHECK(contains(groups, "[20,100] int8 per group(64)"));
+  const size_t caret = groups.find("| model.layers=");
+  REQUIRE(caret != std::string::npos);
+  const size_t under = groups.find("| ", groups.find('\n', caret));
+  CHECK(groups.substr(caret + groups.find('^') - under, 17) == "linear: {out: 20,");
+}
+
+TEST_CASE("a network is evaluated on data of fewer classes than it tells apart, not of more") {
+  const KeepModes keep;
+  const RunConfig config = small_config({});
+  CHECK(build_evaluator(config, FewDigits(5)) != nullptr);
+  CHECK(build_evaluator(config, FewDigits(10)) != nullptr);
+  CHECK(contains(error_of([&] { build_evaluator(config, FewDigits(11)); }),
+                 "the last layer gives 10 numbers, the data has 11 classes"));
+}
+
+TEST_CASE("the rate that is told is that of the step just done") {
+  const KeepModes keep;
+  TempDir temp;
+  const RunConfig config = small_config({"train.stop=2 epochs", "log.every=1 steps"});
+  const std::string folder = create_run_folder(config, temp.file("run"));
+  std::vector<double> rates;
+  TrainHooks hooks;
+  hooks.on_tick = [&](const TrainEvent& e) { rates.push_back(e.lr); };
+  Trainer(config).run(folder, hooks);
+  // 5 steps an epoch; the rate is halved after the first.
+  REQUIRE(rates.size() == 10);
+  for (size_t i = 0; i < rates.size(); ++i) CHECK(rates[i] == static_cast<double>(i < 5 ? 0.02f : 0.01f));
+  std::istringstream in(text_of(folder + "/metrics.jsonl"));
+  std::vector<double> logged;
+  for (std::string line; std::getline(in, line);)
+    if (const Json j = Json::parse(line); j.at("event") == "train") logged.push_back(j.at("lr"));
+  REQUIRE(logged.size() == 10);
+  for (size_t i = 0; i < logged.size(); ++i) CHECK(static_cast<float>(logged[i]) == static_cast<float>(rates[i]));
+}
+
+TEST_CASE("the evaluation of the last step is handed out, so that nobody takes it twice") {
+  const KeepModes keep;
+  Trainer trainer(small_config({"train.stop=1 epochs"}));
+  const TrainOutcome outcome = trainer.run("");
+  REQUIRE(outcome.evaluation.has_value());
+  const Evaluation again = trainer.evaluate_test();
+  CHECK(outcome.evaluation->accuracy == again.accuracy);
+  CHECK(outcome.evaluation->loss == again.loss);
+  CHECK(outcome.evaluation->samples == 30);
+  // Stopped two steps after an evaluation: that one is old.
+  CHECK_FALSE(run_part(small_config({}), "", 7).evaluation.has_value());
+  CHECK_FALSE(run_all(small_config({"~data.test", "train.stop=1 epochs"})).evaluation.has_value());
+}
+
+TEST_CASE("whatever ends a run, its summary says so, with the seconds of the whole run") {
+  const KeepModes keep;
+  TempDir temp;
+  const RunConfig config = small_config({});
+  const std::string folder = create_run_folder(config, temp.file("run"));
+  run_part(config, folder, 7);
+  const double before = read_checkpoint_header(folder + "/last.safetensors").counters.train_seconds;
+  REQUIRE(before > 0);
+  Trainer trainer(config);
+  trainer.resume(folder + "/last.safetensors");
+  TrainHooks hooks;
+  hooks.on_tick = [](const TrainEvent&) { throw std::runtime_error("the display is gone"); };
+  CHECK_THROWS_AS(trainer.run(folder, hooks), std::runtime_error);
+  const Json summary = Json::parse(text_of(folder + "/summary.json"));
+  CHECK(summary.at("status") == "failed");
+  CHECK(summary.at("error") == "the display is gone");
+  CHECK(summary.at("steps") == 8);
+  CHECK(summary.at("seconds") > before);
+}
+
+TEST_CASE("a checkpoint whose place lies beyond the data is refused") {
+  const KeepModes keep;
+  TempDir temp;
+  const RunConfig config = small_config({});
+  const std::string folder = create_run_folder(config, temp.file("run"));
+  run_part(config, folder, 4);
+  const auto resume = [&] { Trainer(small_config({"data.train.size=39"})).resume(folder + "/last.safetensors"); };
+  CHECK(contains(error_of(resume), "position 40 of an epoch lies beyond the 39 samples of data.train"));
+  CHECK(error_code_of(resume) == 3);
 }
 
 TEST_CASE("resuming with another configuration or seed is told") {

@@ -4,8 +4,9 @@
 //     static constexpr std::string_view kName = "square";
 //     struct Saved { Tensor x; };
 //     static Tensor forward(Saved& s, std::span<const Tensor> in) { ...; s.x = in[0]; return y; }
-//     static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { if (g[0].wanted())
-//     g[0].set(...); }
+//     static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+//       if (g[0].wanted()) g[0].set(...);
+//     }
 //   };
 //   Var square(const Var& x) { return apply<Square>({x}); }
 //

@@ -101,8 +101,8 @@ struct SgdArgs {
 };
 void sgd_update(const SgdArgs& args);
 
-// m = b1*m + (1-b1)*g; v = b2*v + ((1-b2)*g)*g; w -= lr*((m/c1)/(sqrt(v/c2)+eps)). decay: first w -= (lr*wd)*w (AdamW);
-// coupled: g += wd*w (Adam).
+// m = b1*m + (1-b1)*g;  v = b2*v + ((1-b2)*g)*g;  w -= lr*((m/c1)/(sqrt(v/c2)+eps)).
+// decoupled: first w -= (lr*wd)*w (AdamW);  else first g += wd*w (Adam).
 struct AdamArgs {
   int64_t n = 0;
   float *w = nullptr, *m = nullptr, *v = nullptr;
@@ -127,9 +127,10 @@ void to_bf16(int64_t n, const float* x, const RandomStream& draws, uint64_t firs
 void from_bf16(int64_t n, const uint16_t* x, float* y);
 
 // Moments of optimizers in 8 bits (docs/numerics.md section 6), in blocks of kMomentBlock elements, the last ragged:
-//   s = max(a / 127, 2^-126), a = max abs x of the block;          q = x * (1/s) stochastically, in [-127, 127]; x =
-//   s*q s = max(a / 255, 2^-126), a = max sqrt x of the block, x >= 0: q = sqrt x * (1/s) stochastically, in [0, 255],
-//   at least 1 where x > 0;                                           x = (s*q)*(s*q)
+//   int8:   s = max(a / 127, 2^-126), a = max abs x of the block
+//           q = x * (1/s) stochastically, in [-127, 127];  x = s*q
+//   uint8:  s = max(a / 255, 2^-126), a = max sqrt x of the block, x >= 0
+//           q = sqrt x * (1/s) stochastically, in [0, 255], at least 1 where x > 0;  x = (s*q)*(s*q)
 // Draws as above.
 inline constexpr int64_t kMomentBlock = 256;
 void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q, float* scales);

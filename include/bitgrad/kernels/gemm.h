@@ -3,12 +3,12 @@
 //
 // Integer products (gemm_is_integer): both operands codes of kind int, uint or sign, each with an integer zero point, a
 // real offset, or neither. A's scales lie per tensor or per free index (row m of A, row n of B). By B's scales:
-//   plain: B per tensor or per free index, no offset on either side. acc = sum (qa - za) (qb - zb), exact (-
-//   row_minus);
+//   plain: B per tensor or per free index, no offset on either side.
+//     acc = sum (qa - za) (qb - zb), exact (- row_minus);
 //     y = float(acc) * (sa * sb)  (+ bias[n]).  Without any scale y = float(acc).
-//   real offsets m on either side, B per tensor or per free index: ((float(S_ab)*(sa*sb) + float(S_a)*(sa*mb)) +
-//     float(S_b)*(ma*sb)) + float(K)*(ma*mb), terms of an absent m left out (+ bias); S_ab, S_a, S_b the exact sums of
-//     (qa - za)(qb - zb), of qa - za and of qb - zb.
+//   real offsets m on either side, B per tensor or per free index:
+//     y = ((float(S_ab)*(sa*sb) + float(S_a)*(sa*mb)) + float(S_b)*(ma*sb)) + float(K)*(ma*mb)  (+ bias[n]),
+//     terms of an absent m left out; S_ab, S_a, S_b the exact sums of (qa - za)(qb - zb), of qa - za and of qb - zb.
 //   groups of B along k, of any size, the last one ragged; scale s[n,g], zero or offset m[n,g] (their free side may be
 //     per tensor, per free index or per block of free indices); A without offset. t = +0; for each g ascending:
 //     t = t + float(acc_g) * s[n,g], with offsets t = t + (float(acc_g) * s[n,g] + float(S_a,g) * m[n,g]);  y = t * sa

@@ -11,9 +11,12 @@ namespace bitgrad {
 
 // One of these rules; a and b are the arguments of those that have them. fan_in = columns, fan_out = rows.
 //   constant(c), uniform(a,b), normal(mean,sd), zeros
-//   glorot_uniform: U(-r, r), r = sqrt(6 / (fan_in + fan_out));  glorot_normal: sd = sqrt(2 / (fan_in + fan_out))
-//   Glorot and Bengio 2010, eq. 16 he_uniform:     U(-r, r), r = sqrt(6 / fan_in);              he_normal:     sd =
-//   sqrt(2 / fan_in)               He et al. 2015, arXiv 1502.01852
+// Glorot and Bengio 2010, eq. 16:
+//   glorot_uniform:  U(-r, r), r = sqrt(6 / (fan_in + fan_out))
+//   glorot_normal:   sd = sqrt(2 / (fan_in + fan_out))
+// He et al. 2015, arXiv 1502.01852:
+//   he_uniform:      U(-r, r), r = sqrt(6 / fan_in)
+//   he_normal:       sd = sqrt(2 / fan_in)
 struct Init {
   std::string name = "constant";
   double a = 0, b = 0;

@@ -54,8 +54,6 @@ class Module {
   // The step that the model is in; set by initialize.
   const StepState& state() const;
   StepState& mutable_state() const;
-  // Called by initialize when the path is known.
-  virtual void on_initialize() {}
 
  private:
   void name_all(const std::string& path, StepState& state);
@@ -72,7 +70,7 @@ class Module {
   std::vector<Named<std::shared_ptr<Module>>> children_;
 };
 
-// Children one after the other, named 0, 1, 2 ...
+// Children one after the other, named 0, 1, 2 ... Errors of forward and plan start with "layer <index>: ".
 class Sequential : public Module {
  public:
   Sequential() = default;

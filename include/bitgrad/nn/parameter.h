@@ -86,9 +86,10 @@ class Parameter {
   // The seed of initialize: it keys the draws of updates too.
   uint64_t seed() const { return seed_; }
   // value = quantizer(master), scales fitted anew (or made of the learned parts as they are now), all planned layouts
-  // written. `step` keys stochastic rounding. Throws Error(kNonFinite) that names the parameter when the master holds
-  // NaN or Inf. Nothing to do for a float parameter or one without a master. A bf16 master is widened to fp32 in blocks
-  // of rows where scales lie within rows or do not depend on the numbers, else as a whole, in workspace memory.
+  // written. `seed` (that of initialize, else Error) and `step` key stochastic rounding. Throws Error(kNonFinite) that
+  // names the parameter when the master or a learned part holds NaN or Inf. Nothing to do for a float parameter or one
+  // without a master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend
+  // on the numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
   // Without a master: new codes and scales of `rows` from `begin` on, made of fp32 numbers `x` [rows, cols] by
   // stochastic rounding (`draws`, element = row-major index in the parameter; kind sign: by the sign). Call
@@ -116,8 +117,8 @@ class Parameter {
   void draw_values();
   void make_learned(const Tensor& x);
   bool rows_are_apart() const;
-  QuantParams learned_params() const;
-  void quantize_all(const Numbers& numbers, const RandomStream& draws);
+  std::shared_ptr<const QuantParams> learned_params(int64_t step) const;
+  void quantize_all(const Numbers& numbers, const RandomStream& draws, std::shared_ptr<const QuantParams> learned);
   void put_rows(const QuantSpec& spec, int64_t begin, const Tensor& x, const RandomStream& draws);
 
   std::string path_;

@@ -29,9 +29,8 @@ struct StepState {
   uint64_t seed = 0;
   int64_t step = 0;        // completed optimizer steps
   int64_t microbatch = 0;  // global microbatches done
-  int64_t first_row = 0;   // of the microbatch in its batch order; 0: draws are per microbatch
   bool training = true;
-  double progress = 0;     // steps done / steps of the run, 0 to 1; 0 where the length is not known
+  double progress = 0;  // steps done / steps of the run, 0 to 1; 0 where the length is not known
   FlagBoard flags;
 };
 

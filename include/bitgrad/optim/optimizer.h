@@ -29,8 +29,9 @@ class Optimizer {
   // train (docs/numerics.md section 6).
   void attach(const std::vector<Parameter*>& parameters);
   // One step at rate lr; gradients are sums over `samples` samples. Parameters without a gradient are left alone.
-  // Gradients become zero. Throws Error(kNonFinite) that names the parameter when a gradient holds NaN or Inf; nothing
-  // has moved then.
+  // Gradients become zero. Throws Error(kNonFinite) that names the parameter when a gradient, or the sum for a learned
+  // part, holds NaN or Inf, or their norm overflows; no parameter and no state has moved then, and the window's
+  // gradients are of no further use.
   void step(float lr, int64_t samples);
 
   const OptimizerSpec& spec() const { return spec_; }
@@ -53,6 +54,7 @@ class Optimizer {
   void add_slot(Parameter* parameter);
   UpdateRule& rule_of(const Parameter& parameter);
   void check_finite() const;
+  [[noreturn]] void refuse(const Parameter& parameter, const Tensor& g) const;
   double finish_early(int64_t samples, bool all);
   float norm_factor(double sum_of_squares);
   void update_rows(Slot& slot, const Tensor& g, const Tensor& x, int64_t first, float lr, float factor);

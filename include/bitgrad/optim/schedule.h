@@ -10,8 +10,9 @@ namespace bitgrad {
 // With t = step - warmup and T = total - warmup (both at least 0, in optimizer steps):
 //   constant:     lr
 //   step:         lr * factor^floor(step / every)
-//   cosine:       lr * (final + (1 - final) * (1 + cos(pi t / T)) / 2)     Loshchilov and Hutter 2017, arXiv
-//   1608.03983, eq. 5 exponential:  lr * gamma^floor(t / every)
+//   cosine:       lr * (final + (1 - final) * (1 + cos(pi t / T)) / 2)
+//                 Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5
+//   exponential:  lr * gamma^floor(t / every)
 // Warm-up: step s < warmup has lr * (s + 1) / warmup.
 struct ScheduleSpec {
   std::string name = "constant";

@@ -50,7 +50,8 @@ class Quantizer {
   // Gradient of the master (or of the activations) x from the gradient of the value (both fp32, same shape; may be one
   // tensor). Applies the straight-through rule to the x that the codes came from. params: the scales that made them.
   // g_learned: one fp32 tensor [blocks] per learned part, to which the sums over the elements of x are added, without
-  // the divisor learned_divisor; empty: not wanted.
+  // the divisor learned_divisor; empty: not wanted. With g_learned, g_x may be undefined: not wanted (learned steps of
+  // activations that are data).
   virtual void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
                              const Tensor& g_x, std::span<const Tensor> g_learned = {}) const;
 

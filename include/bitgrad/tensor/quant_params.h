@@ -29,8 +29,8 @@ struct Granularity {
   static Granularity token() { return {kToken, 0, 0}; }
   static Granularity groups(int64_t size, int64_t axis = -1) { return {kGroup, axis, size}; }
 };
-std::ostream& operator<<(std::ostream& out,
-                         const Granularity& granularity);  // tensor | channel(0) | token | group(1,32)
+// As configurations write it: tensor, channel(0), channel(1), token, group(32) along a row, group(0,32) along axis 0.
+std::ostream& operator<<(std::ostream& out, const Granularity& granularity);
 // Number of scales of a [rows, cols] matrix.
 int64_t scale_count(const Granularity& granularity, int64_t rows, int64_t cols);
 
@@ -40,8 +40,8 @@ struct QuantParams {
   std::shared_ptr<const Tensor> scale;   // fp32, flat; null: all 1
   std::shared_ptr<const Tensor> zero;    // int32, flat, indexed as scale; null: none
   std::shared_ptr<const Tensor> offset;  // fp32 real offsets; null: none. Not together with zero
-  // fp32, flat, indexed as scale: what coding and backward need beside the value (the threshold of ternary_threshold, max
-  // abs tanh x of dorefa_weight); null: none.
+  // fp32, flat, indexed as scale: what coding and backward need beside the value (the threshold of ternary_threshold,
+  // max abs tanh x of dorefa_weight); null: none.
   std::shared_ptr<const Tensor> statistic;
   int64_t bytes() const;
 };

@@ -1,12 +1,14 @@
 // Checkpoints: safetensors files with everything that a run needs to go on bit for bit, or to be evaluated.
 //
 // Tensors, for each parameter <path> (learned parts are parameters too): <path>.codes (U8 [rows, row_bytes], canonical
-// codes, rows on a byte), .scale, .zero, .offset and .statistic (quantizer state), .master (F32 or BF16; absent without a
-// master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers under their
-// own paths (F32, BF16, I8, U8, I32, I64). Metadata:
+// codes, rows on a byte), .scale, .zero, .offset and .statistic (quantizer state), .master (F32 or BF16; absent without
+// a master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers under
+// their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
 //   bitgrad.tensors  JSON, for each .codes {dtype: the whole record, shape, scheme, granularity}
 //   bitgrad.state    JSON {step, microbatch, epoch, position, seed, format_version, best, ...}
 //   bitgrad.config   the resolved configuration
+//   bitgrad.kernels  kernel_table_hash() of the run that saved
+//   bitgrad.version  of the program that saved; not read
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,7 @@
 
 namespace bitgrad {
 
-inline constexpr int kCheckpointFormat = 1;
+inline constexpr int kCheckpointFormat = 2;
 
 // Counters of a run beside those of the learner.
 struct RunCounters {

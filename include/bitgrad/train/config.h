@@ -125,6 +125,7 @@ struct LayerConfig {
   std::string compute = "int";  // linear: int, fake, integer. Merged too
   BackwardConfig backward;      // linear. Merged too
   SourceMark mark;              // of the kind
+  SourceMark out_mark;          // linear: of the value of `out`
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
@@ -186,7 +187,7 @@ struct OptimConfig {
   double lr = 0.0;
   std::array<double, 2> betas{};                // adam, adamw
   double eps = 0.0;                             // adam, adamw
-  double weight_decay = 0.0;                    // sgd: in the gradient; adamw: decoupled
+  double weight_decay = 0.0;                    // sgd, adam: in the gradient; adamw: decoupled
   double momentum = 0.0;                        // sgd
   bool nesterov = false;                        // sgd
   std::string moments = "fp32";                 // of parameters that do not say their own

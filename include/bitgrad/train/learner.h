@@ -30,8 +30,8 @@ struct StepResult {
 class Learner {
  public:
   // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an
-  // optimizer step. bf16 gradients are summed with stochastic rounding when policy.accumulate > 8. A parameter without a
-  // master changes its codes at every optimizer step, so it needs policy.every == policy.accumulate; else Error.
+  // optimizer step. bf16 gradients are summed with stochastic rounding when policy.accumulate > 8. A parameter without
+  // a master changes its codes at every optimizer step, so it needs policy.every == policy.accumulate; else Error.
   Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
           std::function<float(int64_t)> learning_rate, uint64_t seed);
 
@@ -58,9 +58,10 @@ class Learner {
   Optimizer& optimizer() { return *optimizer_; }
   StepState& state() { return state_; }
   const RequantPolicy& policy() const { return policy_; }
-  float learning_rate() const { return learning_rate_(state_.step); }
-  // Optimizer steps of the whole run, for what anneals along it (rule tanh): state().progress becomes step / steps before
-  // each microbatch, at most 1. 0: not known, progress stays 0.
+  // Of an optimizer step, counted from 0; state().step is the next one.
+  float learning_rate(int64_t step) const { return learning_rate_(step); }
+  // Optimizer steps of the whole run, for what anneals along it (rule tanh): state().progress becomes step / steps
+  // before each microbatch, at most 1. 0: not known, progress stays 0.
   void set_total_steps(int64_t steps);
   // Samples in the open window: 0 on a step boundary.
   int64_t window_samples() const { return window_samples_; }

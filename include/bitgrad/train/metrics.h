@@ -26,8 +26,8 @@ class MetricsLog {
   std::unique_ptr<OutputFile> file_;
 };
 
-// summary.json: best_accuracy, last_accuracy (percent), best_epoch, epochs, seconds, state_hash, status (finished,
-// interrupted, failed), error, memory (bytes by kind at the total peak, and total_peak).
+// summary.json: best_accuracy, last_accuracy (percent), best_epoch, epochs, steps, seconds, state_hash, status
+// (finished, interrupted, failed), error, memory (bytes by kind at the total peak, and total_peak).
 void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status,
                    const std::string& error = {});
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace bitgrad {
 // The learner of a configuration: model, loss, optimizer, schedule, layouts. `features`, `classes` and `train_size`
 // come from the data. Throws ConfigError at the layer that does not fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size);
+// The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.
+std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data);
 // The data set of a section of the configuration ("train" or "test").
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section);
 
@@ -34,7 +37,7 @@ struct TrainEvent {
   int64_t step = 0, epoch = 0;
   int64_t microbatch = 0, microbatches_total = 0;
   double loss = 0, accuracy = 0;  // means since the last event of this kind
-  double lr = 0;
+  double lr = 0;                  // of the optimizer step just done
   double samples_per_s = 0;
   double seconds = 0, eta_seconds = 0;
 };
@@ -58,6 +61,7 @@ struct TrainOutcome {
   std::string state_hash;
   double seconds = 0;  // of the whole run, also before a resume
   int64_t optimizer_steps = 0;
+  std::optional<Evaluation> evaluation;  // on data.test at the last step, if that step was evaluated
 };
 
 class Trainer {

@@ -129,8 +129,9 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.best_epoch = state.at("best").at("epoch").get<int64_t>();
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
-    if (h.step < 0 || h.microbatch < 0 || h.counters.epoch < 0 || h.counters.position < 0)
-      bad(file.path(), "a counter is negative");
+    for (const int64_t counter :
+         {h.step, h.microbatch, h.since_requantize, h.counters.epoch, h.counters.position, h.counters.best_epoch})
+      if (counter < 0) bad(file.path(), "a counter is negative");
     const auto text = [&](const char* key) {
       const auto found = file.metadata().find(key);
       if (found == file.metadata().end()) bad(file.path(), std::string("has no '") + key + "' in its metadata");

@@ -28,12 +28,12 @@ class Restorer {
     return t;
   }
   void into(const std::string& name, const Tensor& t) {
-    t.copy_from(plain(name, t.dtype(), t.shape(), MemoryKind::kBatch));
+    t.copy_from(plain(name, t.dtype(), t.shape(), MemoryKind::kWorkspace));
   }
 
   void parameter(Parameter& p) {
     Tensor master;
-    if (p.has_master()) master = plain(p.path() + ".master", p.master().dtype(), p.shape(), MemoryKind::kBatch);
+    if (p.has_master()) master = plain(p.path() + ".master", p.master().dtype(), p.shape(), MemoryKind::kWorkspace);
     p.restore(master, p.low_bit() ? codes(p) : Tensor());
   }
 
@@ -62,7 +62,7 @@ class Restorer {
       bad(file_.path(), concat("parameter '", p.path(), "' is ", shape, ' ', dtype, ", the model has ", p.value()));
     const int64_t row = row_bytes_file(dtype, shape.cols());
     entry(name, "U8", Shape{shape.rows(), row});
-    Tensor t = Tensor::zeros(shape, dtype, MemoryKind::kBatch);
+    Tensor t = Tensor::zeros(shape, dtype, MemoryKind::kWorkspace);
     fill_rows(t, file_.data(name));
     check_codes(name, t);
     const QuantParams& model = *p.value().quant();

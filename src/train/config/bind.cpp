@@ -69,6 +69,7 @@ LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* 
   if (layer.kind == "quantize_gradient")
     layer.quant = resolve_quantizer({&entry.node, nullptr, here, entry.key_mark, Role::kGradients, moments}, report);
   if (layer.kind != "linear") return layer;
+  if (const Node* out = entry.node.child("out")) layer.out_mark = out->mark;
   if (sound(quant, "weights")) {
     const Entry* own = entry.node.find("weights");
     layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(here, ".weights"),

@@ -21,6 +21,7 @@ class Checks {
     evaluation();
     moments();
     masters();
+    bop();
     last_layer();
     if (report_.empty()) check_plan(root_, config_, report_);
   }
@@ -138,6 +139,15 @@ class Checks {
                            " has master none, whose codes change in each optimizer step"));
       reported = true;
     });
+  }
+
+  void bop() {
+    for (const char* path : {"optim.bop", "model.layers", "quant.weights.optimizer"})
+      if (!sound_path(path)) return;
+    if (config_.optim.bop == BopConfig{}) return;
+    bool used = config_.quant.weights.optimizer == "bop";
+    each_weights([&](const QuantConfig& weights, const std::string&) { used = used || weights.optimizer == "bop"; });
+    if (!used) contradiction({"optim.bop"}, "optim.bop goes with weights of optimizer bop, there are none");
   }
 
   // The output is a linear layer's, at most normalised and dequantized: anything else would cut off or disturb the

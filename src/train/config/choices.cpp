@@ -120,14 +120,6 @@ const Enumeration<ProductMode>& product_modes() {
   return all;
 }
 
-std::string granularity_text(const Granularity& g) {
-  if (g.kind == Granularity::kChannel) return g.axis == 0 ? "channel" : "channel(1)";
-  if (g.kind == Granularity::kToken) return "token";
-  if (g.kind == Granularity::kGroup)
-    return g.axis == 0 ? concat("group(0,", g.group, ')') : concat("group(", g.group, ')');
-  return "tensor";
-}
-
 std::string_view purpose_of(Role role) {
   return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "gradients";
 }
@@ -167,6 +159,16 @@ Names schemes_for(DType dtype, Role role) {
     if (!listed && !(is_unsigned && negative) && takes(other, dtype, role)) names.push_back(other);
   }
   return names;
+}
+
+Names schemes_of(Role role) {
+  return schemes_where([role](const Quantizer& q) {
+    const std::vector<DType> dtypes = all_dtypes();
+    return std::any_of(dtypes.begin(), dtypes.end(), [&](DType dtype) {
+      const Names fitting = schemes_for(dtype, role);
+      return std::find(fitting.begin(), fitting.end(), q.name()) != fitting.end();
+    });
+  });
 }
 
 Names learned_schemes() {

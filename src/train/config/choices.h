@@ -67,9 +67,6 @@ const Enumeration<MomentKind>& moment_kinds();
 const Enumeration<Compute>& compute_kinds();
 const Enumeration<ProductMode>& product_modes();
 
-// "tensor", "channel", "channel(1)", "token", "group(32)", "group(0,32)".
-std::string granularity_text(const Granularity& granularity);
-
 // "weights", "activations", "gradients".
 std::string_view purpose_of(Role role);
 // The granularity of a scheme that is given none: tensor, or what the scheme takes instead; none: it takes no such
@@ -77,6 +74,8 @@ std::string_view purpose_of(Role role);
 std::optional<Granularity> default_granularity(DType dtype, std::string_view scheme, Role role);
 // Schemes that can make codes of this dtype, the default first; empty for a float dtype.
 Names schemes_for(DType dtype, Role role);
+// Schemes that make codes of any dtype in this role, in the order of the quantizers' list.
+Names schemes_of(Role role);
 // Schemes with parts that train; schemes that follow from a range alone.
 Names learned_schemes();
 Names range_schemes();

@@ -31,6 +31,27 @@ std::string refusal(const LayerConfig& layer, const TensorMeta& in, TensorMeta& 
   }
 }
 
+constexpr std::string_view kInt8 = "int8";
+constexpr std::string_view kRoundingUse = "gx or gw int8", kPerGroupUse = "gx int8";
+bool has_int8(const BackwardConfig& c) { return c.gx == kInt8 || c.gw == kInt8; }
+void report_idle(const Merged& keys, std::string_view key, std::string_view use) {
+  keys.contradiction({key}, concat(key, " goes with ", use));
+}
+
+// Keys of quant.backward that no layer has a use for.
+void check_idle(const Node* quant, const RunConfig& config, Report& report) {
+  if (!quant || !quant->child("backward")) return;
+  const Merged keys(quant->child("backward"), nullptr, "quant.backward", "backward", report);
+  const BackwardConfig standard, &c = config.quant.backward;
+  const auto any = [&](auto uses) {
+    return std::any_of(config.layers.begin(), config.layers.end(),
+                       [&](const LayerConfig& layer) { return uses(layer.backward); });
+  };
+  if (c.rounding != standard.rounding && !has_int8(c) && !any(has_int8)) report_idle(keys, "rounding", kRoundingUse);
+  const auto gx = [](const BackwardConfig& b) { return b.gx == kInt8; };
+  if (c.per_group && !gx(c) && !any(gx)) report_idle(keys, "per_group", kPerGroupUse);
+}
+
 // How a linear layer computes, key by key, so that the one that does not fit is found.
 class ProductKeys {
  public:
@@ -46,7 +67,7 @@ class ProductKeys {
     layer.backward.per_group = wanted.backward.per_group;
     return try_key(keys_, "compute", layer.compute, wanted.compute, layer, in) &&
            try_key(backward_, "gx", layer.backward.gx, wanted.backward.gx, layer, in) &&
-           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, layer, in);
+           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, layer, in) && drop_idle(layer.backward);
   }
 
  private:
@@ -64,6 +85,20 @@ class ProductKeys {
     ensure(node != nullptr, "config", "no key ", key, " to blame");
     keys.error(node->mark, concat(keys.path(), '.', key, ": ", wrong), node);
     return false;
+  }
+
+  // What says how int8 products are taken means nothing without them: own keys are reported (false), inherited ones go.
+  bool drop_idle(BackwardConfig& c) const {
+    const BackwardConfig standard;
+    if (c.rounding != standard.rounding && !has_int8(c)) {
+      if (backward_.own("rounding")) return report_idle(backward_, "rounding", kRoundingUse), false;
+      c.rounding = standard.rounding;
+    }
+    if (c.per_group && c.gx != kInt8) {
+      if (backward_.own("per_group")) return report_idle(backward_, "per_group", kPerGroupUse), false;
+      c.per_group = false;
+    }
+    return true;
   }
 
   Merged keys_, backward_;
@@ -93,6 +128,7 @@ void check_plan(const Node& root, RunConfig& config, Report& report) {
     wrong = refusal(layer, meta, meta);
     ensure(wrong.empty(), "config", "a layer was planned before: ", wrong);
   }
+  check_idle(root.child("quant"), config, report);
   if (meta.dtype != dtypes::fp32)
     report.error(config.layers.back().mark,
                  concat("model.layers: the scores must be fp32, got ", meta.dtype, "; put dequantize: {} at the end"),

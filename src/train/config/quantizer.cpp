@@ -161,7 +161,7 @@ class Resolver {
     if (own("granularity") && merged_.pick("granularity")) merged_.set(given, "granularity");
     if (!(given == c.granularity) && merged_.known("alpha"))
       merged_.contradiction({"alpha", "granularity"},
-                            concat("alpha ", wanted, " and granularity ", choices::granularity_text(given),
+                            concat("alpha ", wanted, " and granularity ", given,
                                    " contradict each other; leave granularity out or write the same"));
     pick_alpha_grad(c);
   }

@@ -16,6 +16,11 @@ std::string values_of(const KeySpec& spec) {
   if (spec.type == &config::kLayers) return "list of layers: see `layer`";
   if (spec.type == &config::kDType && spec.key == "dtype")
     return spec.group == "weights" ? "a packed dtype or fp32" : "a packed dtype";
+  // A scheme that a role always refuses is a better message at its key than a value that is not there.
+  if (spec.key == "scheme")
+    for (const config::Role role : {config::Role::kWeights, config::Role::kActivations, config::Role::kGradients})
+      if (spec.group == config::group_of(role))
+        return concat("one of ", config::join(config::choices::schemes_of(role)));
   return spec.type->expects(spec);
 }
 

@@ -87,8 +87,12 @@ class Validator {
     const std::string shown = entry.key.size() > 60 ? entry.key.substr(0, 60) + "..." : entry.key;
     std::string message = concat("unknown ", place.group == "layer" ? "layer kind '" : "key '", shown, '\'');
     if (!place.path.empty()) message += concat(" in '", place.path, '\'');
-    std::string hint;
-    if (errors_ < kMaxReported) {  // further ones are counted, not shown
+    // {dtype:bint1} is one word in YAML.
+    const std::string word = entry.key.substr(0, entry.key.find(':'));
+    std::string hint = word != entry.key && find_key(place.group, word) ? word : "";
+    if (!hint.empty()) {
+      message += concat(". A blank is missing after ':' of '", word, ":'");
+    } else if (errors_ < kMaxReported) {  // further ones are counted, not shown
       const std::vector<std::string> known = keys_of(place.group);
       // A misspelt key is mostly one that is not there yet.
       hint = nearest(entry.key, absent);

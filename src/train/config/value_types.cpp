@@ -179,7 +179,7 @@ bool parse_granularity(std::string_view text, Granularity& g, std::string& form)
 std::string read_granularity(const KeySpec& spec, const Node& node, Value& value) {
   Granularity granularity;
   std::string form;
-  if (!plain(node) || !parse_granularity(node.text, granularity, form)) return got(spec, node);
+  if (node.kind != Node::Kind::kScalar || !parse_granularity(node.text, granularity, form)) return got(spec, node);
   for (std::string_view rest = spec.detail; !rest.empty();) {
     const size_t end = std::min(rest.find(", "), rest.size());
     if (rest.substr(0, end) == form) {

@@ -37,7 +37,7 @@ std::string text(bool x) { return x ? "true" : "false"; }
 std::string text(DType dtype) { return text(dtype.name()); }
 std::string text(const Quantity& quantity) { return concat(quantity); }
 std::string text(const InitConfig& init) { return text(concat(init)); }
-std::string text(const Granularity& granularity) { return choices::granularity_text(granularity); }
+std::string text(const Granularity& granularity) { return concat(granularity); }
 std::string text(const std::array<double, 2>& pair) {
   return concat('[', number_text(pair[0]), ", ", number_text(pair[1]), ']');
 }
