@@ -165,6 +165,7 @@ class QuantizeLayer final : public Module {
     require(spec_.rounding == Rounding::kNearest && !spec_.reduce_range, kName,
             "of int32 rounds to nearest, to all codes", " of ", spec_.dtype, ": got ",
             spec_.reduce_range ? "reduce_range" : "stochastic", '.', kDequantize);
+    require(!spec_.div, kName, "of int32 multiplies by s_in / s_out and divides by no scale: got div.", kDequantize);
     require(!learned_.empty() || ste_rule(spec_) == SteRule::kClip, kName,
             "of int32 has the straight-through rule clip", ": got another.", kDequantize);
     require(!observer_ || observer_->name() == "min_max" || observer_->name() == "moving_average", kName,

@@ -285,6 +285,9 @@ TEST_CASE("layers that cannot take int32 name dequantize") {
       "binary. Put dequantize before it."));
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::uint4, "minmax_offset"))), "of int32 has no real offset"));
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::uint4, "lsq_plus"))), "of int32 has no real offset"));
+  LayerSpec divides = quantize_layer(quant_spec(dtypes::int8, "absmax"));
+  divides.activation->div = true;
+  CHECK(contains(behind(divides), "of int32 multiplies by s_in / s_out and divides by no scale: got div"));
   LayerSpec channel = quantize_layer(quant_spec(dtypes::int8, "lsq"));
   channel.activation->granularity = Granularity::channel(1);
   CHECK(

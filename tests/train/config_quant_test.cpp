@@ -382,6 +382,12 @@ TEST_CASE("a new scheme is never a dtype's default") {
   }
 }
 
+TEST_CASE("Bop keeps a moment whatever the run's rule keeps") {
+  const RunConfig c = small({"optim={name: sgd, lr: 1, moments: int8}",
+                             "quant.weights={dtype: bint1, master: none, optimizer: bop}"});
+  CHECK(c.layers[1].quant.moments == "int8");
+}
+
 TEST_CASE("quotes round a granularity change nothing, as other YAML readers want them") {
   CHECK((weights("dtype: int4, granularity: \"group(0,3)\"").granularity == Granularity::groups(3, 0)));
   CHECK((weights("dtype: int4, granularity: 'group(16)'").granularity == Granularity::groups(16)));

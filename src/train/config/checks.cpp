@@ -119,7 +119,9 @@ class Checks {
     if (optim.name != "sgd" || optim.momentum != 0.0 || !sound_path("optim.name") || !sound_path("optim.momentum"))
       return;
     const std::string message = "optim.name sgd without momentum keeps no moments, got ";
-    if (optim.moments != "fp32" && sound_path("optim.moments"))
+    bool flips = false;  // Bop keeps a moment of its own
+    each_weights([&](const QuantConfig& weights, const std::string&) { flips |= weights.optimizer == "bop"; });
+    if (optim.moments != "fp32" && !flips && sound_path("optim.moments"))
       return contradiction({"optim.moments"}, concat("optim.moments: ", message, optim.moments));
     bool reported = false;
     each_weights([&](const QuantConfig& weights, const std::string& path) {
