@@ -114,12 +114,14 @@ inline std::vector<double> reference_values(const GemmOperand& x, int64_t free, 
   return out;
 }
 
-// sum_k a[i][k] b[j][k] - minus, saturated to int64.
+// sum_k a[i][k] b[j][k] - minus modulo 2^128, saturated to int64.
 inline int64_t reference_dot(const int64_t* a, const int64_t* b, int64_t k, int64_t minus = 0) {
-  __extension__ __int128 sum = -static_cast<__int128>(minus);
-  for (int64_t i = 0; i < k; ++i) sum += static_cast<__int128>(a[i]) * b[i];
-  sum = std::clamp<__int128>(sum, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
-  return static_cast<int64_t>(sum);
+  __extension__ using Wide = __int128;
+  __extension__ using Modular = unsigned __int128;
+  Modular sum = -static_cast<Modular>(minus);
+  for (int64_t i = 0; i < k; ++i) sum += static_cast<Modular>(static_cast<Wide>(a[i]) * b[i]);
+  return static_cast<int64_t>(std::clamp<Wide>(static_cast<Wide>(sum), std::numeric_limits<int64_t>::min(),
+                                               std::numeric_limits<int64_t>::max()));
 }
 inline double reference_dot(const double* a, const double* b, int64_t k) {
   double sum = 0;

@@ -1,6 +1,6 @@
 // The total reference of integer products: acc = sum_k (qa - za) (qb - zb), exact, for any codes of kind int, uint or
 // sign, any zero points, real offsets and groups, either order of storage. Codes of at most 8 bits are summed in int32
-// over a block of k, then int64; wider ones in 128 bits, saturated to int64.
+// over a block of k, then int64; wider ones in 128 bits (modulo 2^128), saturated to int64.
 #include <algorithm>
 #include <limits>
 
@@ -18,17 +18,20 @@ constexpr int64_t kDepth = 512;    // k in a block
 constexpr int64_t kMaxZero = 512;  // (255 + 512)^2 * kDepth < 2^31
 
 __extension__ using Int128 = __int128;
+__extension__ using UInt128 = unsigned __int128;
 
-// Number, sum over a block of k, sum over k.
+// Number, product of two, sum over a block of k, sum over k. Wide sums are taken modulo 2^128.
 struct Narrow {
   using Number = int16_t;
+  using Product = int32_t;
   using Partial = int32_t;
   using Sum = int64_t;
 };
 struct Wide {
   using Number = int64_t;
-  using Partial = Int128;
-  using Sum = Int128;
+  using Product = Int128;
+  using Partial = UInt128;
+  using Sum = UInt128;
 };
 
 // out[f][kDepth] = q - z of free indices f0 .. f0+count and k0 .. k0+depth, which lie in one group. At the ends of
@@ -53,7 +56,9 @@ void expand(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t
   }
 }
 
-int64_t saturate(Int128 x) {
+template <typename Sum>
+int64_t saturate(Sum sum) {
+  const Int128 x = static_cast<Int128>(sum);
   return static_cast<int64_t>(
       std::clamp<Int128>(x, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
 }
@@ -124,18 +129,19 @@ class Block {
 
   static Sum dot(const Number* x, const Number* y, int64_t depth) {
     typename T::Partial sum = 0;
-    for (int64_t k = 0; k < depth; ++k) sum += static_cast<typename T::Partial>(x[k]) * y[k];
-    return sum;
+    for (int64_t k = 0; k < depth; ++k)
+      sum += static_cast<typename T::Partial>(static_cast<typename T::Product>(x[k]) * y[k]);
+    return static_cast<Sum>(sum);
   }
   static Sum total(const Number* x, int64_t depth) {
     Sum sum = 0;
-    for (int64_t k = 0; k < depth; ++k) sum += x[k];
+    for (int64_t k = 0; k < depth; ++k) sum += static_cast<Sum>(x[k]);
     return sum;
   }
 
   // The sums of row i less `minus`, in line_.
   const int64_t* line(int64_t i, int64_t minus) {
-    for (int64_t j = 0; j < columns_; ++j) line_[j] = saturate(static_cast<Int128>(sums_[i * kBlock + j]) - minus);
+    for (int64_t j = 0; j < columns_; ++j) line_[j] = saturate(static_cast<UInt128>(sums_[i * kBlock + j]) - static_cast<UInt128>(minus));
     return line_;
   }
 
