@@ -1,6 +1,7 @@
 // bench_gemm: every usable row of family gemm beside oneDNN's fp32 product, on one thread, measured in turns in the
 // same run; medians of the thread's processor time. A is packed outside, B is prepacked in the layout that each side
-// asks for. G = 1e9 multiply-adds a second; x oneDNN fp32 = its time / the row's time.
+// asks for. G = 1e9 multiply-adds a second; x oneDNN fp32 = its time / the row's time; the share (peak_fraction) is of
+// the fastest unit for the pair, measured once at the start (bench_gemm_units.cpp).
 //
 //   bench_gemm [--shape M,N,K ...] [--dtypes A,B ...] [--product forward|gx|gw] [--kernel SUBSTRING] [--repeat R]
 //              [--group G] [--offset] [--a-zero] [--json FILE]
@@ -19,6 +20,7 @@
 #include "bench_gemm_operands.h"
 #include "bench_gemm_options.h"
 #include "bench_gemm_rival.h"
+#include "bench_gemm_units.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
@@ -63,7 +65,7 @@ std::string parameters_text(const Options& options) {
   return text;
 }
 
-void bench_product(const Options& options, const Shape& s, DType a_type, DType b_type, Json& rows) {
+void bench_product(const Options& options, const Shape& s, DType a_type, DType b_type, const Units& units, Json& rows) {
   std::mt19937 rng(1);
   const bool ak = options.a_k_major(), bk = options.b_k_major();
   Matrix a(a_type, ak ? s.k : s.m, ak ? s.m : s.k, rng), b(b_type, bk ? s.k : s.n, bk ? s.n : s.k, rng);
@@ -81,6 +83,8 @@ void bench_product(const Options& options, const Shape& s, DType a_type, DType b
   std::cout << "\n"
             << a_type << " x " << b_type << ", m " << s.m << ", n " << s.n << ", k " << s.k << ", " << options.product
             << parameters_text(options) << '\n';
+  const UnitPeak* peak = units.fastest(a_type, b_type);
+  if (peak != nullptr) std::cout << "  unit: " << peak->name << ", " << peak->gmacs << " GMAC/s\n";
   const double macs = static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   const auto faster = [&](const Contestant& x) { return all[0].median() / x.median(); };
   for (size_t i = 0; i < all.size(); ++i) {
@@ -89,6 +93,7 @@ void bench_product(const Options& options, const Shape& s, DType a_type, DType b
     std::cout << "  " << std::left << std::setw(36) << x.name << std::right << std::fixed << std::setprecision(2)
               << std::setw(12) << x.median() / 1000 << " us" << std::setw(11) << gmacs << " GMAC/s";
     if (rivals != 0) std::cout << std::setw(9) << faster(x) << " x oneDNN fp32";
+    if (peak != nullptr && i >= rivals) std::cout << std::setw(9) << 100 * gmacs / peak->gmacs << " % of the unit";
     std::cout << '\n';
     if (i < rivals) continue;
     rows.push_back({{"a", a_type.name()},
@@ -102,7 +107,8 @@ void bench_product(const Options& options, const Shape& s, DType a_type, DType b
                     {"kernel", x.name},
                     {"gmacs", gmacs},
                     {"x_onednn_f32", rivals != 0 ? Json(faster(x)) : Json(nullptr)},
-                    {"peak_fraction", nullptr}});
+                    {"peak_fraction", peak != nullptr ? Json(gmacs / peak->gmacs) : Json(nullptr)},
+                    {"unit", peak != nullptr ? Json(peak->name) : Json(nullptr)}});
   }
 }
 
@@ -116,8 +122,9 @@ int main(int argc, char** argv) {
     Json report{{"machine", cpu_model_name() + " (" + isa_names(cpu_isa()) + ")"}, {"rows", Json::array()}};
     std::cout << "machine: " << report["machine"].get<std::string>() << ", one thread, median of " << options.repeat
               << '\n';
+    const Units units(options.repeat);
     for (const Shape& shape : options.shapes)
-      for (const auto& [a, b] : options.dtypes) bench_product(options, shape, a, b, report["rows"]);
+      for (const auto& [a, b] : options.dtypes) bench_product(options, shape, a, b, units, report["rows"]);
     if (!options.json.empty()) write_file_atomically(options.json, report.dump(2) + "\n");
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -1,5 +1,5 @@
-// The loops of the popcount products. B's panels of a column group stay in L1 while rows of A stream past; a block of
-// rows stays in L2.
+// The loops of the popcount products. B's panels of a column group stay in L1 while a block of rows of A passes; the
+// block stays in L1 for the next group, so that few pages of C are written at a time.
 #include "kernels/gemm/popcount.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kMaxK = int64_t{1} << 29;          // sums and 2 * counts stay in int32
-constexpr int64_t kRowBlockBits = int64_t{1} << 21;  // of one plane of A: 256 KiB, half of a small L2 with two planes
+constexpr int64_t kMaxK = int64_t{1} << 29;               // sums and 2 * counts stay in int32
+constexpr int64_t kRowBlockBits = int64_t{1} << 17;       // of one plane of A: 16 KiB, beside a group of B in L1
 constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;  // some 20 us: hides the cost of a parallel loop
 constexpr int64_t kMinChunkRows = 16;
 
@@ -97,6 +97,17 @@ struct Product {
 
  private:
   static constexpr int64_t kStrip = 1024;
+  static constexpr int64_t kAhead = 2;  // tiles
+
+  // Lines of C that a tile to come will write: a store that misses L2 costs as much as a third of a tile of k = 1024.
+  void fetch_output(int64_t i, int64_t end, int64_t j0, int64_t columns) const {
+    constexpr int64_t kLineFloats = 16;
+    const int64_t last = std::min(end, i + kernel.rows);
+    for (; i < last; ++i) {
+      const float* row = static_cast<const float*>(args.c) + i * args.ldc + j0;
+      for (int64_t j = 0; j < columns; j += kLineFloats) __builtin_prefetch(row + j, 1);
+    }
+  }
 
   // Rows [i0, i1) of C times `panels` panels from `panel` on.
   void run_group(int64_t i0, int64_t i1, int64_t panel, int64_t panels, const int32_t* base, const float* sa) const {
@@ -126,7 +137,10 @@ struct Product {
       for (int p = 0; p < Dot::kPlanesA; ++p) tile.a[p] = a[p] + i * a_step;
       tile.base = base + (i - i0);
       tile.sa = sa + (i - i0);
-      if (direct) tile.c = static_cast<float*>(args.c) + i * args.ldc + j0;
+      if (direct) {
+        tile.c = static_cast<float*>(args.c) + i * args.ldc + j0;
+        fetch_output(i + kAhead * kernel.rows, i1, j0, columns);
+      }
       kernel.tile(static_cast<int>(rows), static_cast<int>(panels), tile);
       if (direct) continue;
       for (int64_t r = 0; r < rows; ++r) finish_row(args, i + r, j0, columns, dots + r * kMaxTileColumns);
