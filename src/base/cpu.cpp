@@ -24,7 +24,8 @@ struct LevelRecord {
   IsaMask keeps;
   const char* onednn;  // its name of the cap; nullptr: none needed
 };
-constexpr IsaMask kAvx512All = isa::kAvx512 | isa::kAvx512Vnni | isa::kAvx512Popcnt | isa::kAvx512Bf16;
+constexpr IsaMask kAvx512All =
+    isa::kAvx512 | isa::kAvx512Vnni | isa::kAvx512Popcnt | isa::kAvx512Bf16 | isa::kAvx512Vbmi;
 constexpr std::array<LevelRecord, 4> kLevels{{
     {IsaLevel::kScalar, "scalar", isa::kScalar, "SSE41"},
     {IsaLevel::kAvx2, "avx2", isa::kAvx2, "AVX2"},
@@ -56,6 +57,7 @@ IsaMask detect_vectors() {
     mask |= isa::kAvx512;
     if (all_set(leaf7_c, bit_AVX512VNNI)) mask |= isa::kAvx512Vnni;
     if (all_set(leaf7_c, bit_AVX512VPOPCNTDQ)) mask |= isa::kAvx512Popcnt;
+    if (all_set(leaf7_c, bit_AVX512VBMI)) mask |= isa::kAvx512Vbmi;
     if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && all_set(a, 1u << 5)) mask |= isa::kAvx512Bf16;
   }
   return mask;
@@ -188,7 +190,7 @@ IsaLevel parse_isa_level(std::string_view name) {
 }
 
 std::string isa_names(IsaMask mask) {
-  constexpr std::array<std::string_view, 6> kNames{"avx2", "avx512", "vnni", "popcnt", "bf16", "amx"};
+  constexpr std::array<std::string_view, 7> kNames{"avx2", "avx512", "vnni", "popcnt", "bf16", "amx", "vbmi"};
   std::string text;
   for (size_t i = 0; i < kNames.size(); ++i)
     if ((mask >> i) & 1u) text.append(text.empty() ? "" : " ").append(kNames[i]);

@@ -1,8 +1,6 @@
 // Numbers of raw codes, as tables for one code and for the codes of one byte.
 #include "dtype/code_tables.h"
 
-#include <array>
-#include <atomic>
 #include <memory>
 
 #include "bitgrad/base/error.h"
@@ -44,15 +42,19 @@ std::unique_ptr<CodeTables> build(const DTypeInfo& info) {
   }
   t->value_groups = byte_groups(info.bits, t->values);
   if (t->integer) t->s8_groups = byte_groups(info.bits, t->s8);
+  t->s8_rule = {t->s8, static_cast<uint8_t>(info.kind == DTypeKind::kInt ? 1 << (info.bits - 1) : 0)};
+  t->value_rule = {t->values, info.kind == DTypeKind::kInt    ? FloatSource::kInt
+                              : info.kind == DTypeKind::kUint ? FloatSource::kUint
+                                                              : FloatSource::kTable};
   return t;
 }
 
 }  // namespace
 
-const CodeTables& code_tables(DType dtype, const char* where) {
-  static std::array<std::atomic<const CodeTables*>, 256> tables{};
-  std::atomic<const CodeTables*>& slot = tables[dtype.id()];
-  if (const CodeTables* known = slot.load(std::memory_order_acquire)) return *known;
+constinit std::atomic<const CodeTables*> known_code_tables[256] = {};
+
+const CodeTables& build_code_tables(DType dtype, const char* where) {
+  std::atomic<const CodeTables*>& slot = known_code_tables[dtype.id()];
   const DTypeInfo& info = dtype.info();
   require(info.bits <= 8, where, "dtype: got ", dtype, " of ", info.bits, " bits, expected one of at most 8 bits.");
   std::unique_ptr<CodeTables> made = build(info);

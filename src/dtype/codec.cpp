@@ -6,11 +6,14 @@
 #include "bitgrad/dtype/codec.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "dtype/bit_tricks.h"
 #include "dtype/code_tables.h"
+#include "dtype/unpack_loops.h"
 
 namespace bitgrad {
 namespace {
@@ -81,6 +84,87 @@ void expand_bytes(const void* row, int64_t first, int64_t n, uint8_t* out) {
         const uint64_t bytes = extend(detail::spread_codes<B>(w));
         std::memcpy(out + j, &bytes, 8);
       });
+}
+
+// Codes of 8 bits; with `flip` uint8 less 128, which is the byte with its top bit flipped.
+void copy_bytes(const uint8_t* p, int64_t n, bool flip, uint8_t* out) {
+  if (!flip) {
+    std::memcpy(out, p, static_cast<size_t>(n));
+    return;
+  }
+  for (int64_t j = 0; j < n; ++j) out[j] = p[j] ^ 0x80;
+}
+
+// The scalar forms are kept out of their callers, whose usual path is the vector form.
+[[gnu::noinline]] void scalar_s8(const CodeTables& t, const void* row, int64_t first, int64_t n, int8_t* out) {
+  if (!t.s8_groups.empty()) return expand_any(t.bits, row, first, n, t.s8, t.s8_groups.data(), out);
+  auto* bytes = reinterpret_cast<uint8_t*>(out);
+  if (t.bits == 8) return copy_bytes(static_cast<const uint8_t*>(row) + first, n, t.shift != 0, bytes);
+  const bool sign = t.kind == DTypeKind::kInt;
+  detail::with_width(t.bits, [=](auto width) {
+    sign ? expand_bytes<width(), true>(row, first, n, bytes) : expand_bytes<width(), false>(row, first, n, bytes);
+  });
+}
+
+[[gnu::noinline]] void scalar_floats(const CodeTables& t, const void* row, int64_t first, int64_t n, float* out) {
+  if (!t.integer || !t.value_groups.empty())
+    return expand_any(t.bits, row, first, n, t.values, t.value_groups.data(), out);
+  int8_t chunk[kChunk];
+  for (int64_t j = 0; j < n; j += kChunk) {
+    const int64_t m = std::min(kChunk, n - j);
+    scalar_s8(t, row, first + j, m, chunk);
+    for (int64_t i = 0; i < m; ++i) out[j + i] = static_cast<float>(chunk[i] + t.shift);
+  }
+}
+
+[[gnu::noinline]] void scalar_raw(int bits, const void* row, int64_t first, int64_t n, uint8_t* out) {
+  detail::with_width(bits, [=](auto width) { expand_bytes<width(), false>(row, first, n, out); });
+}
+
+// The vector forms. False: nothing is done, because the CPU has none or the scalar form is as fast: for short runs, and
+// with AVX2 for longer ones too where that form has tables of whole bytes.
+constexpr int64_t kVectorLeast = 16, kAvx2LeastBits = 128, kAvx2LeastFloats = 128;
+bool has_byte_table(int bits) { return bits == 1 || bits == 2 || bits == 4; }
+
+detail::CodeRun run_of(const void* row, int bits, int64_t first, int64_t n) {
+  const int64_t bit = first * bits;
+  return {static_cast<const uint8_t*>(row) + (bit >> 3), static_cast<int>(bit & 7), bits, n};
+}
+
+bool vector_bytes([[maybe_unused]] const detail::CodeRun& run, [[maybe_unused]] const detail::ByteRule& rule,
+                  [[maybe_unused]] uint8_t* out) {
+#if defined(__x86_64__)
+  const IsaMask granted = run.n < kVectorLeast ? isa::kScalar : cpu_isa();
+  if ((granted & isa::kAvx512Vbmi) != 0) {
+    unpack_bytes_vbmi(run, rule, out);
+    return true;
+  }
+  const bool worth =
+      !has_byte_table(run.bits) || (run.n * run.bits >= kAvx2LeastBits && (run.bits > 1 || run.bit == 0));
+  if ((granted & isa::kAvx2) != 0 && worth) {
+    unpack_bytes_avx2(run, rule, out);
+    return true;
+  }
+#endif
+  return false;
+}
+
+bool vector_floats([[maybe_unused]] const detail::CodeRun& run, [[maybe_unused]] const detail::FloatRule& rule,
+                   [[maybe_unused]] float* out) {
+#if defined(__x86_64__)
+  const IsaMask granted = run.n < kVectorLeast ? isa::kScalar : cpu_isa();
+  const bool convert = rule.source != detail::FloatSource::kTable;
+  if ((granted & isa::kAvx512) != 0 && (convert || run.bits <= 4)) {
+    unpack_floats_avx512(run, rule, out);
+    return true;
+  }
+  const bool worth = convert && run.bits > 2 && (run.bits != 4 || run.n >= kAvx2LeastFloats);
+  if ((granted & isa::kAvx2) != 0 && worth) {
+    unpack_floats_avx2(run, rule, out);
+    return true;
+  }
+#endif
+  return false;
 }
 
 // Rows of wide elements: From in memory, numbers out.
@@ -157,16 +241,11 @@ const int8_t* code_values_s8(DType dtype, int* shift) {
 
 void unpack_row(DType dtype, const void* row, int64_t first, int64_t n, float* out) {
   if (n <= 0) return;
-  if (!dtype.is_code()) return unpack_wide(dtype, row, first, n, out);
-  const CodeTables& t = detail::code_tables(dtype, "unpack_row");
-  if (!t.integer || !t.value_groups.empty())
-    return expand_any(t.bits, row, first, n, t.values, t.value_groups.data(), out);
-  int8_t chunk[kChunk];
-  for (int64_t j = 0; j < n; j += kChunk) {
-    const int64_t m = std::min(kChunk, n - j);
-    unpack_row_s8(dtype, row, first + j, m, chunk);
-    for (int64_t i = 0; i < m; ++i) out[j + i] = static_cast<float>(chunk[i] + t.shift);
-  }
+  // A dtype that has tables is a code: no look-up of its record.
+  const CodeTables* known = detail::known_code_tables[dtype.id()].load(std::memory_order_acquire);
+  if (known == nullptr && !dtype.is_code()) return unpack_wide(dtype, row, first, n, out);
+  const CodeTables& t = known != nullptr ? *known : detail::code_tables(dtype, "unpack_row");
+  if (!vector_floats(run_of(row, t.bits, first, n), t.value_rule, out)) scalar_floats(t, row, first, n, out);
 }
 
 void unpack_row(DType dtype, const void* row, int64_t first, int64_t n, double* out) {
@@ -199,24 +278,16 @@ void unpack_row_s8(DType dtype, const void* row, int64_t first, int64_t n, int8_
   const CodeTables& t = detail::code_tables(dtype, "unpack_row_s8");
   if (!t.integer) require_integers(dtype.info(), "unpack_row_s8");
   if (n <= 0) return;
-  if (!t.s8_groups.empty()) return expand_any(t.bits, row, first, n, t.s8, t.s8_groups.data(), out);
   auto* bytes = reinterpret_cast<uint8_t*>(out);
-  if (t.shift != 0) {
-    // uint8 less 128 is the byte with its top bit flipped.
-    const auto* p = static_cast<const uint8_t*>(row) + first;
-    for (int64_t j = 0; j < n; ++j) bytes[j] = p[j] ^ 0x80;
-    return;
-  }
-  const bool sign = t.kind == DTypeKind::kInt;
-  detail::with_width(t.bits, [=](auto width) {
-    sign ? expand_bytes<width(), true>(row, first, n, bytes) : expand_bytes<width(), false>(row, first, n, bytes);
-  });
+  if (t.bits == 8) return copy_bytes(static_cast<const uint8_t*>(row) + first, n, t.shift != 0, bytes);
+  if (!vector_bytes(run_of(row, t.bits, first, n), t.s8_rule, bytes)) scalar_s8(t, row, first, n, out);
 }
 
 void unpack_row_raw(DType dtype, const void* row, int64_t first, int64_t n, uint8_t* out) {
   const int bits = detail::code_tables(dtype, "unpack_row_raw").bits;
   if (n <= 0) return;
-  detail::with_width(bits, [=](auto width) { expand_bytes<width(), false>(row, first, n, out); });
+  if (bits == 8) return copy_bytes(static_cast<const uint8_t*>(row) + first, n, false, out);
+  if (!vector_bytes(run_of(row, bits, first, n), {nullptr, 0}, out)) scalar_raw(bits, row, first, n, out);
 }
 
 }  // namespace bitgrad

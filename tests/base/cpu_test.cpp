@@ -55,7 +55,7 @@ TEST_CASE("Higher groups never come without the lower ones") {
   set_isa_cap(IsaLevel::kAmx);
   const IsaMask all = cpu_isa();
   if ((all & isa::kAvx512) != 0) CHECK((all & isa::kAvx2) != 0);
-  if ((all & (isa::kAvx512Vnni | isa::kAvx512Popcnt | isa::kAvx512Bf16 | isa::kAmx)) != 0)
+  if ((all & (isa::kAvx512Vnni | isa::kAvx512Popcnt | isa::kAvx512Bf16 | isa::kAvx512Vbmi | isa::kAmx)) != 0)
     CHECK((all & isa::kAvx512) != 0);
 }
 
@@ -82,6 +82,7 @@ TEST_CASE("Names of groups are listed lowest first") {
   CHECK(isa_names(isa::kAvx2) == "avx2");
   CHECK(isa_names(isa::kAvx2 | isa::kAvx512 | isa::kAvx512Vnni | isa::kAvx512Popcnt | isa::kAvx512Bf16 | isa::kAmx) ==
         "avx2 avx512 vnni popcnt bf16 amx");
+  CHECK(isa_names(isa::kAvx512Vbmi) == "vbmi");
   CHECK(!cpu_model_name().empty());
   CHECK(cpu_model_name().find('\0') == std::string::npos);
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/dtype/bf16.h"
 #include "dtype_fixtures.h"
 #include "support/catch.h"
@@ -48,6 +49,36 @@ int wrong_elements(DType dtype, const ExactBytes& row, int64_t first, int64_t n)
     if (is_integer(dtype))
       ok = ok && static_cast<double>(l[k]) == number && static_cast<double>(s[k] + shift) == number;
     wrong += ok ? 0 : 1;
+  }
+  return wrong;
+}
+
+// What the expanders write under one cap, with a guard at each end.
+struct Expanded {
+  std::vector<int8_t> s8;
+  std::vector<uint8_t> raw;
+  std::vector<float> floats;
+};
+Expanded expand_under(IsaLevel level, DType dtype, const uint8_t* row, int64_t first, int64_t n) {
+  set_isa_cap(level);
+  const size_t size = static_cast<size_t>(n) + 2;
+  Expanded out{std::vector<int8_t>(size, 99), std::vector<uint8_t>(size, 99), std::vector<float>(size, 99.0f)};
+  if (is_integer(dtype)) unpack_row_s8(dtype, row, first, n, out.s8.data() + 1);
+  unpack_row_raw(dtype, row, first, n, out.raw.data() + 1);
+  unpack_row(dtype, row, first, n, out.floats.data() + 1);
+  return out;
+}
+
+// Counts the caps whose expanders do not give the bits of the scalar ones.
+int differs_by_isa(DType dtype, const uint8_t* row, int64_t first, int64_t n) {
+  const Expanded scalar = expand_under(IsaLevel::kScalar, dtype, row, first, n);
+  int wrong = 0;
+  for (const IsaLevel level : {IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+    const Expanded got = expand_under(level, dtype, row, first, n);
+    const size_t bytes = got.floats.size() * sizeof(float);
+    const bool same = got.s8 == scalar.s8 && got.raw == scalar.raw &&
+                      std::memcmp(got.floats.data(), scalar.floats.data(), bytes) == 0;
+    wrong += same ? 0 : 1;
   }
   return wrong;
 }
@@ -118,6 +149,32 @@ TEST_CASE("expanders give every element of every dtype for any first and n, read
       CHECK(wrong == 0);
     }
   }
+}
+
+TEST_CASE("every ISA expands to the bits of the scalar forms, from no byte but those that hold an element") {
+  const IsaLevel old = isa_cap();
+  std::vector<DType> dtypes = code_dtypes();
+  dtypes.push_back(register_dtype({"levels2", 2, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.0f, 0.25f}}));
+  dtypes.push_back(register_dtype({"levels3", 3, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.0f, 0.25f, 7.0f, 9.0f}}));
+  dtypes.push_back(register_dtype({"levels6", 6, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.0f, 0.25f}}));
+  Random random(11);
+  for (const DType dtype : dtypes) {
+    INFO(dtype.name());
+    const int64_t bits = dtype.bits();
+    int wrong = 0;
+    for (int64_t n :
+         {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 72, 96, 127, 128, 129, 136, 191, 200, 255, 256, 257, 700}) {
+      for (int64_t first = 0; first < 9; ++first) {
+        // The allocation holds the bytes of the run and no other; the row pretends to start before it.
+        const int64_t skipped = first * bits / 8;
+        ExactBytes bytes(((first + n) * bits + 7) / 8 - skipped);
+        for (int64_t i = 0; i < bytes.size(); ++i) bytes.get()[i] = static_cast<uint8_t>(random.next());
+        wrong += differs_by_isa(dtype, bytes.get() - skipped, first, n);
+      }
+    }
+    CHECK(wrong == 0);
+  }
+  set_isa_cap(old);
 }
 
 TEST_CASE("expanders do not read before the first byte that holds an element") {
