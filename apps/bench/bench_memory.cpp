@@ -11,6 +11,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "bench_common.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
@@ -68,14 +69,6 @@ std::vector<LayerSpec> layers(const Choice& choice, const Options& options) {
   return list;
 }
 
-// A line of /proc/self/status in bytes.
-int64_t status_bytes(const std::string& key) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind(key + ':', 0) == 0) return std::stoll(line.substr(key.size() + 1)) * 1024;
-  return 0;
-}
-
 // What the shapes say, by kind.
 Json expected_bytes(const Choice& choice, const Options& options, Module& model) {
   const int64_t n = options.hidden * options.hidden, blocks = (n + 255) / 256;
@@ -106,7 +99,7 @@ Json account(const MemoryAccount& memory) {
 
 Json run(const Choice& choice, const Options& options) {
   if (options.threads > 0) set_num_threads(options.threads);
-  const int64_t rss_before = status_bytes("VmRSS");
+  const int64_t rss_before = bench::status_bytes("VmRSS");
   StepState state;
   state.seed = 1;
   const auto model = make_sequential(layers(choice, options), options.hidden);
@@ -144,7 +137,7 @@ Json run(const Choice& choice, const Options& options) {
            {"expected", expected_bytes(choice, options, *model)},
            {"peak", account(memory_at_peak())},
            {"peak_by_kind", account(memory_peak_by_kind())},
-           {"rss_growth", status_bytes("VmHWM") - rss_before}};
+           {"rss_growth", bench::status_bytes("VmHWM") - rss_before}};
   row["as_expected"] = true;
   for (const auto& [kind, bytes] : row["expected"].items())
     if (standing.at(kind) != bytes) row["as_expected"] = false;
@@ -232,13 +225,5 @@ int main(int argc, char** argv) {
   app.add_option("--activations", options.activations, "dtype of activations");
   app.add_option("--grad", options.grad, "fp32 or bf16");
   app.add_option("--json", options.json, "write the rows here");
-  try {
-    app.parse(argc, argv);
-    return run_all(options);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  } catch (const Error& e) {
-    std::cerr << "error: " << e.what() << '\n';
-    return static_cast<int>(e.code());
-  }
+  return bench::run_app(app, argc, argv, [&] { return run_all(options); });
 }

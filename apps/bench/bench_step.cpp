@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bench_common.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/layers.h"
@@ -79,14 +80,6 @@ std::vector<LayerSpec> layers(int64_t width, const Options& options) {
   return list;
 }
 
-// A line of /proc/self/status in bytes.
-int64_t status_bytes(const std::string& key) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind(key + ':', 0) == 0) return std::stoll(line.substr(key.size() + 1)) * 1024;
-  return 0;
-}
-
 double median(std::vector<double> x) {
   std::nth_element(x.begin(), x.begin() + static_cast<int64_t>(x.size() / 2), x.end());
   return x[x.size() / 2];
@@ -120,7 +113,7 @@ void one_step(Module& model, Optimizer& optimizer, StepState& state, const Tenso
 }
 
 Json run(const Net& net, const Options& options) {
-  const int64_t rss_before = status_bytes("VmRSS");
+  const int64_t rss_before = bench::status_bytes("VmRSS");
   reset_memory_peaks();
   StepState state;
   state.seed = 1;
@@ -160,7 +153,7 @@ Json run(const Net& net, const Options& options) {
       memory[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
   memory["total_peak"] = peak.total;
   row["memory"] = memory;
-  row["rss_growth"] = status_bytes("VmHWM") - rss_before;
+  row["rss_growth"] = bench::status_bytes("VmHWM") - rss_before;
   return row;
 }
 
@@ -204,13 +197,5 @@ int main(int argc, char** argv) {
   app.add_option("--weights", options.weights, "dtype of weights");
   app.add_option("--activations", options.activations, "dtype of activations");
   app.add_option("--json", options.json, "write the rows here");
-  try {
-    app.parse(argc, argv);
-    return run_all(options);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  } catch (const Error& e) {
-    std::cerr << "error: " << e.what() << '\n';
-    return static_cast<int>(e.code());
-  }
+  return bench::run_app(app, argc, argv, [&] { return run_all(options); });
 }

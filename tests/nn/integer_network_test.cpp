@@ -124,16 +124,6 @@ std::vector<int32_t> labels_of(const Tensor& x) {
   return out;
 }
 
-double distance(const Tensor& a, const Tensor& b) {
-  double d = 0, n = 0;
-  const std::vector<double> x = a.numbers(), y = b.numbers();
-  for (size_t i = 0; i < x.size(); ++i) {
-    d += (x[i] - y[i]) * (x[i] - y[i]);
-    n += y[i] * y[i];
-  }
-  return std::sqrt(d / n);
-}
-
 const Between kAll[] = {Between::kDynamic, Between::kAbsmax, Between::kObserved,
                         Between::kLsq,     Between::kPact,   Between::kToken};
 

@@ -47,16 +47,6 @@ Gradients pass(Module& model, const Tensor& x, const Tensor& g) {
   return out;
 }
 
-double distance(const Tensor& a, const Tensor& b) {
-  double d = 0, n = 0;
-  const std::vector<double> x = a.numbers(), y = b.numbers();
-  for (size_t i = 0; i < x.size(); ++i) {
-    d += (x[i] - y[i]) * (x[i] - y[i]);
-    n += y[i] * y[i];
-  }
-  return std::sqrt(d / n);
-}
-
 std::string plan_error(const std::vector<LayerSpec>& specs, int64_t features = 64) {
   return error_of([&] {
     auto model = make_sequential(specs, features);

@@ -1,6 +1,7 @@
 // Specs that the tests of nn, optim and the promise share.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,17 @@ inline QuantSpec usual_weight_spec(DType dtype) {
 // Whether the scheme rounds to integers, so that it can round stochastically.
 inline bool can_round_stochastically(const QuantSpec& spec) {
   return spec.scheme != "binary" && spec.scheme != "codebook" && spec.scheme != "step";
+}
+
+// Relative Frobenius distance: |a - b| / |b|.
+inline double distance(const Tensor& a, const Tensor& b) {
+  double d = 0, n = 0;
+  const std::vector<double> x = a.numbers(), y = b.numbers();
+  for (size_t i = 0; i < x.size(); ++i) {
+    d += (x[i] - y[i]) * (x[i] - y[i]);
+    n += y[i] * y[i];
+  }
+  return std::sqrt(d / n);
 }
 
 inline ParameterSpec weight_spec(const QuantSpec& quant, DType grad = dtypes::fp32) {
