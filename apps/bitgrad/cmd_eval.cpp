@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
@@ -18,6 +19,7 @@ struct EvalOptions {
 };
 
 int run_eval(const EvalOptions& options) {
+  load_gemm_costs(gemm_costs_path());
   const bool folder = file_system().is_directory(options.target);
   const std::string checkpoint = folder ? run_folder_checkpoint(options.target) : options.target;
   const RunConfig config = parse_config(read_checkpoint_header(checkpoint).config, checkpoint, options.overrides);

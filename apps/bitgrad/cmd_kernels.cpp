@@ -1,26 +1,131 @@
 // bitgrad kernels [--all]: which rows each family has, and which of them this machine (under BITGRAD_ISA) may run.
+// bitgrad kernels --shape M,N,K --dtypes A,B: which gemm row would run a product, at what expected cost, and why the
+// others would not. bitgrad kernels --calibrate: measures those costs on this machine and keeps them for later runs.
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 
+#include "bitgrad/base/error.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/row.h"
 #include "command.h"
 
 namespace bitgrad::cli {
+namespace {
+
+struct Options {
+  bool all = false, calibrate = false, strict = false, a_k_major = false, b_k_major = false;
+  std::vector<int64_t> shape;
+  std::vector<std::string> dtypes;
+  std::string out = "fp32", costs;
+};
+
+int list(bool all) {
+  std::cout << std::left << std::setw(13) << "family" << std::setw(44) << "kernel" << std::setw(26) << "needs"
+            << std::setw(10) << "order"
+            << "available\n";
+  for (const KernelInfo& k : all_kernels()) {
+    if (!k.available && !all) continue;
+    std::cout << std::left << std::setw(13) << k.family << std::setw(44) << k.name << std::setw(26)
+              << isa_names(k.needs) << std::setw(10) << order_name(k.order) << (k.available ? "yes" : "no") << '\n';
+  }
+  return 0;
+}
+
+// Scales and numbers that nobody reads: only their form matters to the choice.
+int explain(const Options& options) {
+  GemmArgs args;
+  args.m = options.shape[0];
+  args.n = args.ldc = options.shape[1];
+  args.k = options.shape[2];
+  for (const int64_t n : options.shape)
+    require(n >= 0, "kernels", "--shape: got ", n, ", expected M,N,K of at least 0");
+  args.a.dtype = parse_dtype(options.dtypes[0]);
+  args.b.dtype = parse_dtype(options.dtypes[1]);
+  args.a.k_major = options.a_k_major;
+  args.b.k_major = options.b_k_major;
+  args.c_dtype = parse_dtype(options.out);
+  set_bits_mode(options.strict ? BitsMode::kStrict : BitsMode::kFast);
+  std::vector<GemmCandidate> rows = explain_gemm(args);
+  std::stable_sort(rows.begin(), rows.end(), [](const GemmCandidate& x, const GemmCandidate& y) {
+    return x.verdict != y.verdict ? x.verdict < y.verdict : x.ns < y.ns;
+  });
+  std::cout << args.a.dtype << (args.a.k_major ? " [k,m]" : " [m,k]") << " x " << args.b.dtype
+            << (args.b.k_major ? " [k,n]" : " [n,k]") << " -> " << args.c_dtype << ", m " << args.m << ", n " << args.n
+            << ", k " << args.k << ", " << (options.strict ? "strict" : "fast") << ", costs "
+            << (gemm_costs().empty() ? "as shipped" : "measured on this machine") << ", " << isa_names(cpu_isa())
+            << '\n'
+            << std::left << std::setw(44) << "kernel" << std::right << std::setw(12) << "expected us" << std::setw(9)
+            << "times"
+            << "  reads A, B in layouts     verdict\n";
+  const double best = rows.front().ns;
+  for (const GemmCandidate& c : rows) {
+    const bool usable = c.verdict == GemmVerdict::kChosen || c.verdict == GemmVerdict::kDearer;
+    if (!usable && c.verdict == GemmVerdict::kUnsupported && !options.all) continue;
+    std::cout << std::left << std::setw(44) << c.row->name << std::right << std::fixed;
+    if (usable && c.row->needs == isa::kScalar && c.row->order != SumOrder::kFree)
+      std::cout << std::setw(12) << "reference" << std::setw(9) << '-';
+    else if (usable)
+      std::cout << std::setw(12) << std::setprecision(1) << c.ns / 1000 << std::setw(9) << std::setprecision(2)
+                << c.ns / std::max(best, 1e-9);
+    else
+      std::cout << std::setw(12) << '-' << std::setw(9) << '-';
+    std::cout << "  " << std::left << std::setw(26) << concat(c.row->a_layout, ", ", c.row->b_layout)
+              << verdict_name(c.verdict);
+    if (c.verdict == GemmVerdict::kNeedsIsa) std::cout << ": " << isa_names(c.row->needs & ~cpu_isa());
+    if (c.verdict == GemmVerdict::kOrder) std::cout << ": " << order_name(c.row->order);
+    std::cout << '\n';
+  }
+  return 0;
+}
+
+int calibrate(const std::string& path) {
+  require(!path.empty(), "kernels",
+          "--calibrate needs a place for its table: set HOME or BITGRAD_GEMM_COSTS, or give "
+          "--costs FILE");
+  set_gemm_costs({});
+  const std::vector<GemmCostFactors> factors =
+      calibrate_gemm([](std::string_view row) { std::cout << "measuring " << row << '\n'
+                                                          << std::flush; });
+  save_gemm_costs(path, factors);
+  std::cout << "measured / shipped cost, by rows of A:\n" << std::left << std::setw(44) << "kernel" << std::right;
+  for (const char* m : {"1", "2-16", "17-128", ">128"}) std::cout << std::setw(9) << m;
+  std::cout << '\n';
+  for (const GemmCostFactors& row : factors) {
+    std::cout << std::left << std::setw(44) << row.row << std::right << std::fixed << std::setprecision(2);
+    for (const double f : row.factor) std::cout << std::setw(9) << f;
+    std::cout << '\n';
+  }
+  std::cout << "kept in " << path << "; train and eval on this machine choose by it from now on.\n";
+  return 0;
+}
+
+int run(const Options& options) {
+  const std::string path = options.costs.empty() ? gemm_costs_path() : options.costs;
+  if (options.calibrate) return calibrate(path);
+  if (options.shape.empty()) return list(options.all);
+  require(options.dtypes.size() == 2, "kernels", "--shape needs --dtypes A,B, such as --dtypes int8,int4");
+  load_gemm_costs(path);
+  return explain(options);
+}
+
+}  // namespace
 
 Run setup_kernels(CLI::App& app) {
-  auto all = std::make_shared<bool>(false);
-  app.add_flag("--all", *all, "also rows that this machine cannot run");
-  return [all] {
-    std::cout << std::left << std::setw(13) << "family" << std::setw(44) << "kernel" << std::setw(26) << "needs"
-              << std::setw(10) << "order"
-              << "available\n";
-    for (const KernelInfo& k : all_kernels()) {
-      if (!k.available && !*all) continue;
-      std::cout << std::left << std::setw(13) << k.family << std::setw(44) << k.name << std::setw(26)
-                << isa_names(k.needs) << std::setw(10) << order_name(k.order) << (k.available ? "yes" : "no") << '\n';
-    }
-    return 0;
-  };
+  auto o = std::make_shared<Options>();
+  app.add_flag("--all", o->all, "also rows that this machine cannot run, or that do not take these operands");
+  CLI::Option* shape =
+      app.add_option("--shape", o->shape, "M,N,K: C[M,N] = A[M,K] B[N,K]^T")->delimiter(',')->expected(3);
+  app.add_option("--dtypes", o->dtypes, "A,B")->delimiter(',')->expected(2)->needs(shape);
+  app.add_option("--out", o->out, "dtype of C: fp32, bf16, int32")->needs(shape);
+  app.add_flag("--a-k-major", o->a_k_major, "A is stored [K,M]")->needs(shape);
+  app.add_flag("--b-k-major", o->b_k_major, "B is stored [K,N], as in backward products")->needs(shape);
+  app.add_flag("--strict", o->strict, "choose as run.bits: strict does")->needs(shape);
+  app.add_flag("--calibrate", o->calibrate, "measure the costs of the rows here (about ten seconds) and keep them")
+      ->excludes(shape);
+  app.add_option("--costs", o->costs,
+                 "the table of costs, in place of $BITGRAD_GEMM_COSTS or ~/.cache/bitgrad/gemm_costs.txt");
+  return [o] { return run(*o); };
 }
 
 }  // namespace bitgrad::cli

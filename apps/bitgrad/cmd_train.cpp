@@ -9,6 +9,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/base/version.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
@@ -84,6 +85,7 @@ int run_train(const TrainOptions& options) {
   require(!resuming || options.out.empty(), "train",
           "--out and --resume exclude each other: a resumed run goes on in its own folder");
   install_signal_handlers();
+  const bool measured = load_gemm_costs(gemm_costs_path());
   // The checkpoint first: the configuration may name dtypes that it brings along.
   const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
   std::unique_ptr<FileLock> lock;
@@ -99,8 +101,9 @@ int run_train(const TrainOptions& options) {
   if (!resuming) lock = lock_run_folder(folder);
   if (!resuming) open_log(folder, progress);
   log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", cpu_model_name(), ", isa ",
-                              isa_names(cpu_isa()), ", threads ", num_threads(), ", bits ", config.run.bits,
-                              resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
+                              isa_names(cpu_isa()), ", threads ", num_threads(), ", bits ", config.run.bits, ", costs ",
+                              measured ? gemm_costs_path() : "as shipped", resuming ? ", resumed" : "", " at step ",
+                              trainer.learner().state().step));
   progress.line(concat("training ", config.run.name, " with ", num_threads(), " threads (bits: ", config.run.bits,
                        ") in ", folder));
   TrainHooks hooks;

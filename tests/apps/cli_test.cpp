@@ -288,6 +288,56 @@ TEST_CASE("kernels, version and help tell what they are asked") {
   CHECK(cli({"train", "--help"}).code == 0);
 }
 
+TEST_CASE("kernels explains a product row by row") {
+  const ProcessResult r = cli({"kernels", "--shape", "64,256,512", "--dtypes", "int8,int4", "--all"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "int8 [m,k] x int4 [n,k] -> fp32, m 64, n 256, k 512, fast, costs as shipped"));
+  CHECK(contains(r.out, "chosen"));
+  CHECK(contains(r.out, "not for these operands"));
+  const ProcessResult strict =
+      cli({"kernels", "--shape", "64,256,512", "--dtypes", "fp32,fp32", "--b-k-major", "--strict"});
+  CHECK(contains(strict.out, "fp32 [k,n]"));
+  CHECK(contains(strict.out, "another order than strict asks for: free"));
+  const ProcessResult scalar =
+      cli({"kernels", "--shape", "64,256,512", "--dtypes", "bint1,bint1"}, {{"BITGRAD_ISA", "scalar"}});
+  CHECK(contains(scalar.out, "needs instructions that are not granted: avx2"));
+  for (const auto& bad : {std::vector<std::string>{"kernels", "--shape", "64,256", "--dtypes", "int8,int4"},
+                          {"kernels", "--shape", "64,256,512"},
+                          {"kernels", "--dtypes", "int8,int4"},
+                          {"kernels", "--shape", "1,-2,3", "--dtypes", "int8,int4"},
+                          {"kernels", "--shape", "1,2,3", "--dtypes", "int8,int9"},
+                          {"kernels", "--shape", "1,2,3", "--dtypes", "int8,int8", "--calibrate"}}) {
+    const ProcessResult refused = cli(bad);
+    INFO(refused.err);
+    CHECK(refused.code == 2);
+    CHECK(refused.err.size() > 10);
+  }
+}
+
+TEST_CASE("measured costs are kept in a file, used, and refused when damaged") {
+  TempDir temp;
+  const std::string path = temp.file("cache/costs.txt");
+  const Process::Environment environment{{"BITGRAD_GEMM_COSTS", path}, {"BITGRAD_ISA", "scalar"}};
+  const ProcessResult r = cli({"kernels", "--calibrate"}, environment);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "kept in " + path));
+  CHECK(contains(cli({"kernels", "--shape", "8,8,8", "--dtypes", "fp32,fp32"}, environment).out,
+                 "measured on this machine"));
+  std::ofstream(path) << "bitgrad gemm costs 1\n";
+  std::ofstream(path, std::ios::app) << "cpu of another machine\n";
+  CHECK(contains(cli({"kernels", "--shape", "8,8,8", "--dtypes", "fp32,fp32"}, environment).out, "as shipped"));
+  std::ofstream(path) << "junk\n";
+  for (const auto& arguments : {std::vector<std::string>{"kernels", "--shape", "8,8,8", "--dtypes", "fp32,fp32"},
+                                small_train(temp.file("run"))}) {
+    const ProcessResult refused = cli(arguments, environment);
+    INFO(refused.err);
+    CHECK(refused.code == 3);
+    CHECK(contains(refused.err, path + ":1"));
+  }
+}
+
 TEST_CASE("a wrong BITGRAD_ISA is a usage error that lists the levels") {
   TempDir temp;
   for (const auto& arguments : {std::vector<std::string>{"kernels"}, {"version"}, small_train(temp.file("run"))}) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/families.h"
 #include "kernels/gemm/common.h"
 #include "kernels/gemm/rows.h"
@@ -37,7 +38,7 @@ const GemmRow* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_lay
   for (const GemmRow& row : kRows) {
     if ((only(row.a_layout) & a_layouts) == 0 || (only(row.b_layout) & b_layouts) == 0) continue;
     if (!row.usable(args)) continue;
-    const double cost = row.cost(args);
+    const double cost = gemm_cost(row, args);
     if (best == nullptr || cost < best_cost) {
       best = &row;
       best_cost = cost;
@@ -70,7 +71,7 @@ Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   key[4] = args.c_dtype.id() | (uint64_t{args.bias != nullptr} << 8) | (uint64_t{args.fold_b_scale} << 9) |
            (uint64_t{args.accumulate} << 10) | (uint64_t{args.sr != nullptr} << 11) |
            (uint64_t{bits_mode() == BitsMode::kStrict} << 12) | (uint64_t{args.row_minus != nullptr} << 13);
-  key[5] = isa_generation();
+  key[5] = isa_generation() ^ (gemm_costs_generation() << 32);
   put_operand(args.a, &key[6]);
   put_operand(args.b, &key[12]);
   return key;

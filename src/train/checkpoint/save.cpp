@@ -4,6 +4,7 @@
 #include "bitgrad/base/version.h"
 #include "bitgrad/io/sha256.h"
 #include "bitgrad/kernels/gemm.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/reduce.h"
 #include "bitgrad/kernels/row.h"
 #include "train/checkpoint/pieces.h"
@@ -59,12 +60,16 @@ std::string kernel_table_hash() {
   for (const KernelInfo& k : all_kernels())
     if (k.available) hash.update(concat(k.family, ' ', k.name, '\n'));
   // The costs by which float products choose their order, at a small, a middle and a large shape.
-  for (const int64_t size : {16, 256, 2048}) {
-    GemmArgs probe;
-    probe.m = probe.n = probe.k = probe.ldc = size;
-    probe.a.stride = probe.b.stride = size * 4;
-    for (const GemmRow& row : gemm_rows())
-      if (row.usable(probe)) hash.update(concat(row.name, ' ', row.cost(probe), '\n'));
+  for (const DType b : {dtypes::fp32, dtypes::bint1, dtypes::ternary}) {
+    for (const int64_t size : {16, 256, 2048}) {
+      GemmArgs probe;
+      probe.m = probe.n = probe.k = probe.ldc = size;
+      probe.b.dtype = b;
+      probe.b.k_major = true;
+      probe.a.stride = probe.b.stride = size * 4;
+      for (const GemmRow& row : gemm_rows())
+        if (row.usable(probe)) hash.update(concat(row.name, ' ', gemm_cost(row, probe), '\n'));
+    }
   }
   return hash.hex();
 }
