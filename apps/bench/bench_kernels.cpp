@@ -12,6 +12,7 @@
 #include "bitgrad/kernels/pack.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
+#include "bitgrad/nn/parameter.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace {
@@ -100,10 +101,8 @@ void column_sums(benchmark::State& state) {
 }
 BENCHMARK(column_sums);
 
-void adam(benchmark::State& state) {
-  const int64_t n = state.range(0);
-  const Tensor w = uniform(1, n), g = uniform(1, n), m = Tensor::zeros({n}, dtypes::fp32),
-               v = Tensor::zeros({n}, dtypes::fp32);
+// Optimizers: items are elements. 4096 elements with their state lie in L2; 1 << 22 come from memory.
+AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v, int64_t n, bool late) {
   AdamArgs args;
   args.n = n;
   args.w = w.as<float>();
@@ -111,12 +110,87 @@ void adam(benchmark::State& state) {
   args.m = m.as<float>();
   args.v = v.as<float>();
   args.lr = 1e-3f;
-  args.c1 = 0.1f;
-  args.c2 = 0.001f;
+  args.c1 = late ? 1.0f : 0.1f;  // after some 160 steps m needs no correction
+  args.c2 = late ? 0.5f : 0.001f;
+  return args;
+}
+
+void adam(benchmark::State& state, bool late) {
+  const int64_t n = state.range(0);
+  const Tensor w = uniform(1, n), g = uniform(1, n), m = uniform(1, n), v = Tensor::zeros({n}, dtypes::fp32);
+  const AdamArgs args = adam_args(w, g, m, v, n, late);
   for (auto _ : state) adam_update(args);
   count(state, n);
 }
-BENCHMARK(adam)->Arg(1 << 16)->Arg(1 << 22);
+BENCHMARK_CAPTURE(adam, first_steps, false)->Arg(4096)->Arg(1 << 22);
+BENCHMARK_CAPTURE(adam, later_steps, true)->Arg(4096)->Arg(1 << 22);
+
+void sgd_momentum(benchmark::State& state) {
+  const int64_t n = state.range(0);
+  const Tensor w = uniform(1, n), g = uniform(1, n), b = Tensor::zeros({n}, dtypes::fp32);
+  for (auto _ : state) sgd_update({n, w.as<float>(), g.as<float>(), b.as<float>(), 1e-3f, 0.9f, 0.0f, false});
+  count(state, n);
+}
+BENCHMARK(sgd_momentum)->Arg(4096)->Arg(1 << 22);
+
+// Adam with narrow state: pieces are widened, moved and rounded again.
+void adam_narrow(benchmark::State& state, MomentKind kind) {
+  const int64_t n = state.range(0), piece = 2048;
+  const Tensor w = uniform(1, n), g = uniform(1, n), m = Tensor::zeros({piece}, dtypes::fp32),
+               v = Tensor::zeros({piece}, dtypes::fp32), m16 = Tensor::zeros({n}, dtypes::bf16),
+               v16 = Tensor::zeros({n}, dtypes::bf16), m8 = Tensor::zeros({n}, dtypes::int8),
+               v8 = Tensor::zeros({n}, dtypes::uint8), ms = Tensor::zeros({n / kMomentBlock}, dtypes::fp32),
+               vs = Tensor::zeros({n / kMomentBlock}, dtypes::fp32);
+  const uint64_t second = uint64_t{1} << 40;
+  AdamArgs args = adam_args(w, g, m, v, piece, true);
+  for (auto _ : state) {
+    for (int64_t i = 0; i < n; i += piece) {
+      const int64_t block = i / kMomentBlock;
+      const uint64_t e = static_cast<uint64_t>(i);
+      args.w = w.as<float>() + i;
+      args.g = g.as<float>() + i;
+      if (kind == MomentKind::kBf16) {
+        from_bf16(piece, m16.as<uint16_t>() + i, args.m);
+        from_bf16(piece, v16.as<uint16_t>() + i, args.v);
+        adam_update(args);
+        to_bf16(piece, args.m, m16.as<uint16_t>() + i);
+        to_bf16(piece, args.v, kDraws, second + e, v16.as<uint16_t>() + i);
+      } else {
+        moments_from_int8(piece, m8.as<int8_t>() + i, ms.as<float>() + block, args.m);
+        squares_from_uint8(piece, v8.as<uint8_t>() + i, vs.as<float>() + block, args.v);
+        adam_update(args);
+        moments_to_int8(piece, args.m, kDraws, e, m8.as<int8_t>() + i, ms.as<float>() + block);
+        squares_to_uint8(piece, args.v, kDraws, second + e, v8.as<uint8_t>() + i, vs.as<float>() + block);
+      }
+    }
+  }
+  count(state, n);
+}
+BENCHMARK_CAPTURE(adam_narrow, bf16, MomentKind::kBf16)->Arg(4096)->Arg(1 << 22);
+BENCHMARK_CAPTURE(adam_narrow, int8, MomentKind::kInt8)->Arg(4096)->Arg(1 << 22);
+
+void draws16(benchmark::State& state) {
+  std::vector<uint16_t> out(4096);
+  for (auto _ : state) kDraws.fill_bits16(0, 4096, out.data());
+  count(state, 4096);
+}
+BENCHMARK(draws16);
+
+void narrow(benchmark::State& state, int form) {
+  const Tensor x = uniform(1, 4096), y = Tensor::zeros({4096}, dtypes::bf16), s = Tensor::zeros({16}, dtypes::fp32);
+  for (int i = 0; i < 4096; ++i) x.as<float>()[i] = x.as<float>()[i] * x.as<float>()[i];
+  for (auto _ : state) {
+    if (form == 0) to_bf16(4096, x.as<float>(), y.as<uint16_t>());
+    if (form == 1) to_bf16(4096, x.as<float>(), kDraws, 0, y.as<uint16_t>());
+    if (form == 2) moments_to_int8(4096, x.as<float>(), kDraws, 0, static_cast<int8_t*>(y.data()), s.as<float>());
+    if (form == 3) squares_to_uint8(4096, x.as<float>(), kDraws, 0, static_cast<uint8_t*>(y.data()), s.as<float>());
+  }
+  count(state, 4096);
+}
+BENCHMARK_CAPTURE(narrow, bf16_nearest, 0);
+BENCHMARK_CAPTURE(narrow, bf16_by_draws, 1);
+BENCHMARK_CAPTURE(narrow, mean_int8, 2);
+BENCHMARK_CAPTURE(narrow, square_uint8, 3);
 
 }  // namespace
 

@@ -1,9 +1,27 @@
-// Family elementwise: the loops of the update rules.
+// Family elementwise: gradients of a window finished, and the loops of the update rules.
 #include "bitgrad/kernels/elementwise.h"
+
+#include <atomic>
+
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
 namespace bitgrad {
+
+bool finish_gradient(const FinishGradientArgs& args) {
+  const auto loop = elementwise::loops().finish_gradient;
+  std::atomic<bool> all{true};
+  cut(args.n, [&](int64_t i, int64_t end) {
+    FinishGradientArgs part = args;
+    part.n = end - i;
+    part.g += i;
+    if (part.w != nullptr) part.w += i;
+    bool finite = true;
+    loop(part, &finite);
+    if (!finite) all.store(false, std::memory_order_relaxed);
+  });
+  return all;
+}
 
 void sgd_update(const SgdArgs& args) {
   const auto loop = elementwise::loops().sgd;
