@@ -9,8 +9,9 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kPiece = 16384;
-static_assert(kPiece % kMomentBlock == 0, "no two pieces of one call share a block");
+constexpr int64_t kTask = 16384;  // elements of one piece of parallel work
+constexpr int64_t kPiece = 2048;  // whose numbers, gradients and two state tensors lie in L1
+static_assert(kTask % kPiece == 0 && kPiece % kMomentBlock == 0, "no two pieces of one call share a block");
 constexpr int kPartShift = 40;
 
 }  // namespace
@@ -43,33 +44,47 @@ Moments::Moments(const UpdateRule& rule, MomentKind kind, const Shape& shape) : 
 
 void Moments::for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body) {
   if (first >= last) return;
-  for (Store& s : stores_) s.to.clear();
-  const int64_t from = first / kPiece, to = (last + kPiece - 1) / kPiece;
+  const bool splits =
+      kind_ == MomentKind::kInt8 && (first % kMomentBlock != 0 || (last % kMomentBlock != 0 && last != numel_));
+  const int64_t from = first / kTask, to = (last + kTask - 1) / kTask;
   parallel_for(to - from, [&](int64_t i) {
-    const int64_t at = (from + i) * kPiece;
-    run_piece(std::max(at, first), std::min(at + kPiece, last), draws, body);
+    const int64_t at = (from + i) * kTask;
+    run_pieces(std::max(at, first), std::min(at + kTask, last), draws, body);
   });
-  for (Store& s : stores_) std::swap(s.from, s.to);
+  if (!splits) return;
+  for (Store& s : stores_) {
+    std::swap(s.from, s.to);
+    s.to.clear();
+  }
 }
 
-void Moments::run_piece(int64_t begin, int64_t end, const RandomStream& draws, const Body& body) {
-  std::vector<float*> state;
-  if (kind_ == MomentKind::kFp32) {
-    for (const Store& s : stores_) state.push_back(s.numbers.as<float>() + begin);
-    return body(begin, end - begin, state);
+void Moments::run_pieces(int64_t begin, int64_t end, const RandomStream& draws, const Body& body) {
+  const bool narrow = kind_ != MomentKind::kFp32;
+  const Workspace scratch(narrow ? kPiece * static_cast<int64_t>(stores_.size() * sizeof(float)) : 0);
+  std::vector<float*> state(stores_.size());
+  for (int64_t at = begin; at < end;) {
+    const int64_t stop = std::min((at / kPiece + 1) * kPiece, end);
+    if (narrow) {
+      run_piece(Piece(at, stop, numel_, kind_ == MomentKind::kInt8), scratch.as<float>(), draws, body, state);
+    } else {
+      for (size_t i = 0; i < state.size(); ++i) state[i] = stores_[i].numbers.as<float>() + at;
+      body(at, stop - at, state);
+    }
+    at = stop;
   }
-  const Piece piece(begin, end, numel_, kind_ == MomentKind::kInt8);
-  const int64_t width = piece.high - piece.low;
-  const Workspace scratch(width * static_cast<int64_t>(stores_.size() * sizeof(float)));
+}
+
+void Moments::run_piece(const Piece& piece, float* scratch, const RandomStream& draws, const Body& body,
+                        std::span<float*> state) {
   for (size_t i = 0; i < stores_.size(); ++i) {
-    float* wide = scratch.as<float>() + width * static_cast<int64_t>(i);
+    float* wide = scratch + kPiece * static_cast<int64_t>(i);
     widen(stores_[i], piece, wide);
-    state.push_back(wide + (begin - piece.low));
+    state[i] = wide + (piece.begin - piece.low);
   }
-  body(begin, end - begin, state);
+  body(piece.begin, piece.end - piece.begin, state);
   for (size_t i = 0; i < stores_.size(); ++i)
     narrow(stores_[i], piece, draws, static_cast<uint64_t>(i) << kPartShift,
-           scratch.as<float>() + width * static_cast<int64_t>(i));
+           scratch + kPiece * static_cast<int64_t>(i));
 }
 
 void Moments::widen(const Store& s, const Piece& p, float* out) const {

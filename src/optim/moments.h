@@ -15,9 +15,12 @@ class Moments {
  public:
   Moments(const UpdateRule& rule, MomentKind kind, const Shape& shape);
 
-  // Calls body(begin, n, state) for pieces of elements [first, last), on several threads: state[i] points to the n
-  // numbers of part i from element `begin` on, which the body moves. Within a step, calls go through the elements in
-  // order and without gaps. draws: for part i element e of the parameter is element i * 2^40 + e.
+  // Calls body(begin, n, state) for pieces of elements [first, last), on several threads, or on this one inside a
+  // parallel loop: state[i] points to the n <= 2048 numbers of part i from element `begin` on, which the body moves.
+  // draws: for part i element e of the parameter is element i * 2^40 + e.
+  // Ranges of one step may come in any order and from several threads, as long as they do not overlap, where the kind
+  // is fp32 or bf16, or where first and last are multiples of kMomentBlock (last: or the end of the parameter). Other
+  // ranges of kind int8 split blocks: then one thread goes through all elements of the step in order, without gaps.
   using Body = std::function<void(int64_t begin, int64_t n, std::span<float* const> state)>;
   void for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body);
 
@@ -32,7 +35,9 @@ class Moments {
     std::vector<float> from, to;  // moved numbers of a block of 256 that a call leaves open, for the next call
   };
   struct Piece;
-  void run_piece(int64_t begin, int64_t end, const RandomStream& draws, const Body& body);
+  void run_pieces(int64_t begin, int64_t end, const RandomStream& draws, const Body& body);
+  void run_piece(const Piece& piece, float* scratch, const RandomStream& draws, const Body& body,
+                 std::span<float*> state);
   void widen(const Store& store, const Piece& piece, float* out) const;
   void narrow(Store& store, const Piece& piece, const RandomStream& draws, uint64_t base, const float* in) const;
 
