@@ -31,32 +31,54 @@ void fill_scalar(const RandomStream& stream, uint64_t first, int64_t count, uint
 }
 
 #if defined(__x86_64__)
-// What a vector routine needs, in plain words.
+// What a vector routine needs: of its blocks only the first counter word differs, so of the first three rounds much is
+// the same for all. In round 0, c2 * m1 and so the new c0 and c1; in round 1, c0 * m0 and so the new c3.
 struct Words {
-  uint64_t first;
-  uint32_t purpose, id, step, key0, key1;
+  uint64_t first = 0;                     // low word of the first block; the blocks do not pass 2^32
+  uint64_t round0_c2 = 0;                 // xor to the high word of c0 * m0
+  uint64_t round1_c0 = 0;                 // to the high word of c2 * m1
+  uint64_t round1_c2 = 0;                 // to c3
+  uint64_t key0[kRounds], key1[kRounds];  // key1[2] holds the c3 of round 2 too
+
+  Words(const RandomStream& stream, uint64_t block) : first(block & 0xFFFFFFFFu) {
+    for (uint32_t r = 0; r < kRounds; ++r) {
+      key0[r] = static_cast<uint32_t>(static_cast<uint32_t>(stream.seed) + r * kWeyl0);
+      key1[r] = static_cast<uint32_t>(static_cast<uint32_t>(stream.seed >> 32) + r * kWeyl1);
+    }
+    const uint64_t c1 = (static_cast<uint64_t>(stream.purpose) << 24) | ((block >> 32) & 0xFFFFFFu);
+    const uint64_t p1 = uint64_t{kMultiplier1} * stream.id, p0 = uint64_t{kMultiplier0} * ((p1 >> 32) ^ c1 ^ key0[0]);
+    round0_c2 = stream.step ^ key1[0];
+    round1_c0 = (p1 & 0xFFFFFFFFu) ^ key0[1];
+    round1_c2 = (p0 >> 32) ^ key1[1];
+    key1[2] ^= p0 & 0xFFFFFFFFu;
+  }
 };
 
 #pragma GCC push_options
 #pragma GCC target("avx2")
+inline __attribute__((always_inline)) __m256i all4(uint64_t x) { return _mm256_set1_epi64x(static_cast<int64_t>(x)); }
+
 void fill_avx2(const Words& w, int64_t groups, uint16_t* out) {
   const __m256i m0 = _mm256_set1_epi64x(kMultiplier0), m1 = _mm256_set1_epi64x(kMultiplier1);
-  const __m256i purpose = _mm256_set1_epi64x(static_cast<int64_t>(uint64_t{w.purpose} << 24));
-  const __m256i low24 = _mm256_set1_epi64x(0xFFFFFF), low32 = _mm256_set1_epi64x(0xFFFFFFFF);
-  __m256i index = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<int64_t>(w.first)), _mm256_set_epi64x(3, 2, 1, 0));
+  __m256i index = _mm256_add_epi64(all4(w.first), _mm256_set_epi64x(3, 2, 1, 0));
   for (int64_t g = 0; g < groups; ++g, out += 32) {
-    __m256i c0 = index, c2 = _mm256_set1_epi64x(w.id), c3 = _mm256_set1_epi64x(w.step);
-    __m256i c1 = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi64(index, 32), low24), purpose);
-    uint32_t k0 = w.key0, k1 = w.key1;
-    for (int r = 0; r < kRounds; ++r, k0 += kWeyl0, k1 += kWeyl1) {
-      const __m256i p0 = _mm256_mul_epu32(c0, m0), p1 = _mm256_mul_epu32(c2, m1);
-      c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(k0));
-      c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(k1));
+    __m256i p0 = _mm256_mul_epu32(index, m0), c3 = p0;
+    __m256i c2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), all4(w.round0_c2));
+    __m256i p1 = _mm256_mul_epu32(c2, m1), c1 = p1;
+    __m256i c0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), all4(w.round1_c0));
+    c2 = _mm256_xor_si256(c3, all4(w.round1_c2));
+    c3 = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int r = 2; r < kRounds; ++r) {
+      p0 = _mm256_mul_epu32(c0, m0);
+      p1 = _mm256_mul_epu32(c2, m1);
+      c0 = _mm256_xor_si256(_mm256_shuffle_epi32(p1, 0xF5), _mm256_xor_si256(c1, all4(w.key0[r])));
+      c2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(c3, all4(w.key1[r])));
       c1 = p1;
       c3 = p0;
     }
-    const __m256i low = _mm256_or_si256(_mm256_and_si256(c0, low32), _mm256_slli_epi64(c1, 32));
-    const __m256i high = _mm256_or_si256(_mm256_and_si256(c2, low32), _mm256_slli_epi64(c3, 32));
+    const __m256i low = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xAA);
+    const __m256i high = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xAA);
     const __m256i even = _mm256_unpacklo_epi64(low, high), odd = _mm256_unpackhi_epi64(low, high);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16), _mm256_permute2x128_si256(even, odd, 0x31));
@@ -67,52 +89,67 @@ void fill_avx2(const Words& w, int64_t groups, uint16_t* out) {
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw")
+inline __attribute__((always_inline)) __m512i all8(uint64_t x) { return _mm512_set1_epi64(static_cast<int64_t>(x)); }
+
 void fill_avx512(const Words& w, int64_t groups, uint16_t* out) {
   const __m512i m0 = _mm512_set1_epi64(kMultiplier0), m1 = _mm512_set1_epi64(kMultiplier1);
-  const __m512i purpose = _mm512_set1_epi64(static_cast<int64_t>(uint64_t{w.purpose} << 24));
-  const __m512i low24 = _mm512_set1_epi64(0xFFFFFF), low32 = _mm512_set1_epi64(0xFFFFFFFF);
   const __m512i pick0 = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0),
                 pick1 = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
-  __m512i index =
-      _mm512_add_epi64(_mm512_set1_epi64(static_cast<int64_t>(w.first)), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+  __m512i index = _mm512_add_epi64(all8(w.first), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
   for (int64_t g = 0; g < groups; ++g, out += 64) {
-    __m512i c0 = index, c2 = _mm512_set1_epi64(w.id), c3 = _mm512_set1_epi64(w.step);
-    __m512i c1 = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi64(index, 32), low24), purpose);
-    uint32_t k0 = w.key0, k1 = w.key1;
-    for (int r = 0; r < kRounds; ++r, k0 += kWeyl0, k1 += kWeyl1) {
-      const __m512i p0 = _mm512_mul_epu32(c0, m0), p1 = _mm512_mul_epu32(c2, m1);
-      c0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), c1, _mm512_set1_epi64(k0), 0x96);
-      c2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c3, _mm512_set1_epi64(k1), 0x96);
+    __m512i p0 = _mm512_mul_epu32(index, m0), c3 = p0;
+    __m512i c2 = _mm512_xor_si512(_mm512_srli_epi64(p0, 32), all8(w.round0_c2));
+    __m512i p1 = _mm512_mul_epu32(c2, m1), c1 = p1;
+    __m512i c0 = _mm512_xor_si512(_mm512_srli_epi64(p1, 32), all8(w.round1_c0));
+    c2 = _mm512_xor_si512(c3, all8(w.round1_c2));
+    c3 = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int r = 2; r < kRounds; ++r) {
+      p0 = _mm512_mul_epu32(c0, m0);
+      p1 = _mm512_mul_epu32(c2, m1);
+      // A shift runs on port 0, a shuffle on port 5.
+      c0 = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(p1, _MM_PERM_DDBB), c1, all8(w.key0[r]), 0x96);
+      c2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c3, all8(w.key1[r]), 0x96);
       c1 = p1;
       c3 = p0;
     }
-    const __m512i low = _mm512_or_si512(_mm512_and_si512(c0, low32), _mm512_slli_epi64(c1, 32));
-    const __m512i high = _mm512_or_si512(_mm512_and_si512(c2, low32), _mm512_slli_epi64(c3, 32));
+    const __m512i low = _mm512_mask_shuffle_epi32(c0, 0xAAAA, c1, _MM_PERM_CCAA);
+    const __m512i high = _mm512_mask_shuffle_epi32(c2, 0xAAAA, c3, _MM_PERM_CCAA);
     _mm512_storeu_si512(out, _mm512_permutex2var_epi64(low, pick0, high));
     _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi64(low, pick1, high));
     index = _mm512_add_epi64(index, _mm512_set1_epi64(8));
   }
 }
 #pragma GCC pop_options
+
+// Blocks whose first word does not pass 2^32. Gives how many are done.
+int64_t fill_vectors(const RandomStream& stream, uint64_t first, int64_t count, uint16_t* out) {
+  const IsaMask mask = count >= 4 ? cpu_isa() : 0;
+  if ((mask & isa::kAvx512) != 0 && count >= 8) {
+    fill_avx512(Words(stream, first), count / 8, out);
+    return count / 8 * 8;
+  }
+  if ((mask & isa::kAvx2) == 0) return 0;
+  fill_avx2(Words(stream, first), count / 4, out);
+  return count / 4 * 4;
+}
 #endif
 
 }  // namespace
 
 void philox_fill(const RandomStream& stream, uint64_t first, int64_t count, uint16_t* out) {
-  int64_t done = 0;
+  while (count > 0) {
+    const uint64_t to_carry = (uint64_t{1} << 32) - (first & 0xFFFFFFFFu);
+    const int64_t run = to_carry < static_cast<uint64_t>(count) ? static_cast<int64_t>(to_carry) : count;
+    int64_t done = 0;
 #if defined(__x86_64__)
-  const IsaMask mask = count >= 4 ? cpu_isa() : 0;
-  const Words words{first,       static_cast<uint32_t>(stream.purpose), stream.id,
-                    stream.step, static_cast<uint32_t>(stream.seed),    static_cast<uint32_t>(stream.seed >> 32)};
-  if ((mask & isa::kAvx512) != 0 && count >= 8) {
-    done = count / 8 * 8;
-    fill_avx512(words, count / 8, out);
-  } else if ((mask & isa::kAvx2) != 0) {
-    done = count / 4 * 4;
-    fill_avx2(words, count / 4, out);
-  }
+    done = fill_vectors(stream, first, run, out);
 #endif
-  fill_scalar(stream, first + static_cast<uint64_t>(done), count - done, out + done * 8);
+    fill_scalar(stream, first + static_cast<uint64_t>(done), run - done, out + done * 8);
+    first += static_cast<uint64_t>(run);
+    count -= run;
+    out += run * 8;
+  }
 }
 
 }  // namespace bitgrad::detail
