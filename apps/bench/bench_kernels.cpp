@@ -184,6 +184,9 @@ void narrow(benchmark::State& state, int form) {
     if (form == 1) to_bf16(4096, x.as<float>(), kDraws, 0, y.as<uint16_t>());
     if (form == 2) moments_to_int8(4096, x.as<float>(), kDraws, 0, static_cast<int8_t*>(y.data()), s.as<float>());
     if (form == 3) squares_to_uint8(4096, x.as<float>(), kDraws, 0, static_cast<uint8_t*>(y.data()), s.as<float>());
+    if (form == 4) from_bf16(4096, y.as<uint16_t>(), x.as<float>());
+    if (form == 5) moments_from_int8(4096, static_cast<int8_t*>(y.data()), s.as<float>(), x.as<float>());
+    if (form == 6) squares_from_uint8(4096, static_cast<uint8_t*>(y.data()), s.as<float>(), x.as<float>());
   }
   count(state, 4096);
 }
@@ -191,6 +194,27 @@ BENCHMARK_CAPTURE(narrow, bf16_nearest, 0);
 BENCHMARK_CAPTURE(narrow, bf16_by_draws, 1);
 BENCHMARK_CAPTURE(narrow, mean_int8, 2);
 BENCHMARK_CAPTURE(narrow, square_uint8, 3);
+BENCHMARK_CAPTURE(narrow, from_bf16, 4);
+BENCHMARK_CAPTURE(narrow, from_mean_int8, 5);
+BENCHMARK_CAPTURE(narrow, from_square_uint8, 6);
+
+// Gradients of a window to those of a step: (mean, bounds of the binary rule, value clip).
+void finish(benchmark::State& state, float divisor, bool bounds, float clip) {
+  const Tensor g = uniform(1, 4096), w = uniform(1, 4096);
+  FinishGradientArgs args;
+  args.n = 4096;
+  args.g = g.as<float>();
+  args.divisor = divisor;
+  args.w = bounds ? w.as<float>() : nullptr;
+  args.clip_value = clip;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(finish_gradient(args));
+    args.g[0] = 1.0f;
+  }
+  count(state, 4096);
+}
+BENCHMARK_CAPTURE(finish, divide, 1.0f, false, 0.0f);
+BENCHMARK_CAPTURE(finish, divide_bounds_clip, 1.0f, true, 0.5f);
 
 }  // namespace
 
