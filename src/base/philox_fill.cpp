@@ -58,32 +58,42 @@ struct Words {
 #pragma GCC target("avx2")
 inline __attribute__((always_inline)) __m256i all4(uint64_t x) { return _mm256_set1_epi64x(static_cast<int64_t>(x)); }
 
-void fill_avx2(const Words& w, int64_t groups, uint16_t* out) {
-  const __m256i m0 = _mm256_set1_epi64x(kMultiplier0), m1 = _mm256_set1_epi64x(kMultiplier1);
-  __m256i index = _mm256_add_epi64(all4(w.first), _mm256_set_epi64x(3, 2, 1, 0));
-  for (int64_t g = 0; g < groups; ++g, out += 32) {
-    __m256i p0 = _mm256_mul_epu32(index, m0), c3 = p0;
-    __m256i c2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), all4(w.round0_c2));
-    __m256i p1 = _mm256_mul_epu32(c2, m1), c1 = p1;
-    __m256i c0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), all4(w.round1_c0));
-    c2 = _mm256_xor_si256(c3, all4(w.round1_c2));
-    c3 = _mm256_setzero_si256();
+// kGroups chains of products side by side: one alone waits for its own results.
+template <int kGroups>
+inline __attribute__((always_inline)) void groups_avx2(const Words& w, __m256i first, uint16_t* out) {
+  const __m256i m0 = all4(kMultiplier0), m1 = all4(kMultiplier1);
+  __m256i c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
+  for (int j = 0; j < kGroups; ++j) {
+    const __m256i p0 = _mm256_mul_epu32(_mm256_add_epi64(first, all4(static_cast<uint64_t>(4 * j))), m0);
+    c1[j] = _mm256_mul_epu32(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), all4(w.round0_c2)), m1);
+    c0[j] = _mm256_xor_si256(_mm256_srli_epi64(c1[j], 32), all4(w.round1_c0));
+    c2[j] = _mm256_xor_si256(p0, all4(w.round1_c2));
+    c3[j] = _mm256_setzero_si256();
+  }
 #pragma GCC unroll 8
-    for (int r = 2; r < kRounds; ++r) {
-      p0 = _mm256_mul_epu32(c0, m0);
-      p1 = _mm256_mul_epu32(c2, m1);
-      c0 = _mm256_xor_si256(_mm256_shuffle_epi32(p1, 0xF5), _mm256_xor_si256(c1, all4(w.key0[r])));
-      c2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(c3, all4(w.key1[r])));
-      c1 = p1;
-      c3 = p0;
+  for (int r = 2; r < kRounds; ++r) {
+    const __m256i k0 = all4(w.key0[r]), k1 = all4(w.key1[r]);
+    for (int j = 0; j < kGroups; ++j) {
+      const __m256i p0 = _mm256_mul_epu32(c0[j], m0), p1 = _mm256_mul_epu32(c2[j], m1);
+      c0[j] = _mm256_xor_si256(_mm256_shuffle_epi32(p1, 0xF5), _mm256_xor_si256(c1[j], k0));
+      c2[j] = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(c3[j], k1));
+      c1[j] = p1;
+      c3[j] = p0;
     }
-    const __m256i low = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xAA);
-    const __m256i high = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xAA);
+  }
+  for (int j = 0; j < kGroups; ++j, out += 32) {
+    const __m256i low = _mm256_blend_epi32(c0[j], _mm256_slli_epi64(c1[j], 32), 0xAA);
+    const __m256i high = _mm256_blend_epi32(c2[j], _mm256_slli_epi64(c3[j], 32), 0xAA);
     const __m256i even = _mm256_unpacklo_epi64(low, high), odd = _mm256_unpackhi_epi64(low, high);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16), _mm256_permute2x128_si256(even, odd, 0x31));
-    index = _mm256_add_epi64(index, _mm256_set1_epi64x(4));
   }
+}
+
+void fill_avx2(const Words& w, int64_t groups, uint16_t* out) {
+  __m256i index = _mm256_add_epi64(all4(w.first), _mm256_set_epi64x(3, 2, 1, 0));
+  for (; groups >= 2; groups -= 2, out += 64, index = _mm256_add_epi64(index, all4(8))) groups_avx2<2>(w, index, out);
+  if (groups > 0) groups_avx2<1>(w, index, out);
 }
 #pragma GCC pop_options
 
@@ -91,34 +101,43 @@ void fill_avx2(const Words& w, int64_t groups, uint16_t* out) {
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw")
 inline __attribute__((always_inline)) __m512i all8(uint64_t x) { return _mm512_set1_epi64(static_cast<int64_t>(x)); }
 
-void fill_avx512(const Words& w, int64_t groups, uint16_t* out) {
-  const __m512i m0 = _mm512_set1_epi64(kMultiplier0), m1 = _mm512_set1_epi64(kMultiplier1);
+template <int kGroups>
+inline __attribute__((always_inline)) void groups_avx512(const Words& w, __m512i first, uint16_t* out) {
+  const __m512i m0 = all8(kMultiplier0), m1 = all8(kMultiplier1);
   const __m512i pick0 = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0),
                 pick1 = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
-  __m512i index = _mm512_add_epi64(all8(w.first), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
-  for (int64_t g = 0; g < groups; ++g, out += 64) {
-    __m512i p0 = _mm512_mul_epu32(index, m0), c3 = p0;
-    __m512i c2 = _mm512_xor_si512(_mm512_srli_epi64(p0, 32), all8(w.round0_c2));
-    __m512i p1 = _mm512_mul_epu32(c2, m1), c1 = p1;
-    __m512i c0 = _mm512_xor_si512(_mm512_srli_epi64(p1, 32), all8(w.round1_c0));
-    c2 = _mm512_xor_si512(c3, all8(w.round1_c2));
-    c3 = _mm512_setzero_si512();
+  __m512i c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
+  for (int j = 0; j < kGroups; ++j) {
+    const __m512i p0 = _mm512_mul_epu32(_mm512_add_epi64(first, all8(static_cast<uint64_t>(8 * j))), m0);
+    c1[j] = _mm512_mul_epu32(_mm512_xor_si512(_mm512_srli_epi64(p0, 32), all8(w.round0_c2)), m1);
+    c0[j] = _mm512_xor_si512(_mm512_srli_epi64(c1[j], 32), all8(w.round1_c0));
+    c2[j] = _mm512_xor_si512(p0, all8(w.round1_c2));
+    c3[j] = _mm512_setzero_si512();
+  }
 #pragma GCC unroll 8
-    for (int r = 2; r < kRounds; ++r) {
-      p0 = _mm512_mul_epu32(c0, m0);
-      p1 = _mm512_mul_epu32(c2, m1);
+  for (int r = 2; r < kRounds; ++r) {
+    for (int j = 0; j < kGroups; ++j) {
+      const __m512i p0 = _mm512_mul_epu32(c0[j], m0), p1 = _mm512_mul_epu32(c2[j], m1);
       // A shift runs on port 0, a shuffle on port 5.
-      c0 = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(p1, _MM_PERM_DDBB), c1, all8(w.key0[r]), 0x96);
-      c2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c3, all8(w.key1[r]), 0x96);
-      c1 = p1;
-      c3 = p0;
+      c0[j] = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(p1, _MM_PERM_DDBB), c1[j], all8(w.key0[r]), 0x96);
+      c2[j] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c3[j], all8(w.key1[r]), 0x96);
+      c1[j] = p1;
+      c3[j] = p0;
     }
-    const __m512i low = _mm512_mask_shuffle_epi32(c0, 0xAAAA, c1, _MM_PERM_CCAA);
-    const __m512i high = _mm512_mask_shuffle_epi32(c2, 0xAAAA, c3, _MM_PERM_CCAA);
+  }
+  for (int j = 0; j < kGroups; ++j, out += 64) {
+    const __m512i low = _mm512_mask_shuffle_epi32(c0[j], 0xAAAA, c1[j], _MM_PERM_CCAA);
+    const __m512i high = _mm512_mask_shuffle_epi32(c2[j], 0xAAAA, c3[j], _MM_PERM_CCAA);
     _mm512_storeu_si512(out, _mm512_permutex2var_epi64(low, pick0, high));
     _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi64(low, pick1, high));
-    index = _mm512_add_epi64(index, _mm512_set1_epi64(8));
   }
+}
+
+void fill_avx512(const Words& w, int64_t groups, uint16_t* out) {
+  __m512i index = _mm512_add_epi64(all8(w.first), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+  for (; groups >= 4; groups -= 4, out += 256, index = _mm512_add_epi64(index, all8(32)))
+    groups_avx512<4>(w, index, out);
+  for (; groups > 0; --groups, out += 64, index = _mm512_add_epi64(index, all8(8))) groups_avx512<1>(w, index, out);
 }
 #pragma GCC pop_options
 

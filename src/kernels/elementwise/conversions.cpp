@@ -9,8 +9,8 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kDraws = 1024;  // draws that lie on the stack
-static_assert(kTileElements % kMomentBlock == 0 && kDraws % kMomentBlock == 0);
+constexpr int64_t kDraws = elementwise::kMomentRun * kMomentBlock;  // draws that lie on the stack
+static_assert(kTileElements % kDraws == 0);
 
 // Calls body(begin, end, draws) for runs of at most kDraws elements of n.
 template <typename Body>
@@ -51,19 +51,15 @@ void to_bf16(int64_t n, const float* x, const RandomStream& draws, uint64_t firs
 
 void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q, float* scales) {
   const auto loop = elementwise::loops().moments_to_int8;
-  cut_with_draws(n, draws, first, [&](int64_t begin, int64_t end, const uint16_t* bits) {
-    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) {
-      loop(count, x + i, bits + (i - begin), q + i, scales + block);
-    });
+  cut_with_draws(n, draws, first, [&](int64_t i, int64_t end, const uint16_t* bits) {
+    loop(end - i, x + i, bits, q + i, scales + i / kMomentBlock);
   });
 }
 
 void squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales) {
   const auto loop = elementwise::loops().squares_to_uint8;
-  cut_with_draws(n, draws, first, [&](int64_t begin, int64_t end, const uint16_t* bits) {
-    for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) {
-      loop(count, x + i, bits + (i - begin), q + i, scales + block);
-    });
+  cut_with_draws(n, draws, first, [&](int64_t i, int64_t end, const uint16_t* bits) {
+    loop(end - i, x + i, bits, q + i, scales + i / kMomentBlock);
   });
 }
 

@@ -5,6 +5,8 @@
 
 namespace bitgrad::elementwise {
 
+inline constexpr int64_t kMomentRun = 4;  // blocks of moments that a loop rounds at a time
+
 struct ElementwiseLoops {
 #define BITGRAD_ELEMENTWISE_LOOP(name, parameters) void(*name) parameters;
 #include "kernels/elementwise/kernels.inc"
