@@ -2,30 +2,25 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/block_cache.h"
 #include "bitgrad/base/error.h"
 
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kAlignment = 64;
 constexpr int64_t kMaxBytes = int64_t{1} << 46;  // beyond any address space: refused before the C library sees it
 
 class CpuBackend final : public DeviceBackend {
  public:
   void* allocate(int64_t bytes) override {
     ensure(bytes >= 0, "cpu", "allocate: got ", bytes, " bytes.");
-    void* data = nullptr;
-    if (bytes <= kMaxBytes) {
-      const int64_t rounded = bytes == 0 ? kAlignment : (bytes + kAlignment - 1) / kAlignment * kAlignment;
-      data = std::aligned_alloc(static_cast<size_t>(kAlignment), static_cast<size_t>(rounded));
-    }
+    void* const data = bytes <= kMaxBytes ? cache_.take(bytes) : nullptr;
     if (data == nullptr) fail_with(ErrorCode::kMemory, "cpu", "out of memory: ", bytes, " bytes were asked for.");
     return data;
   }
-  void release(void* data, int64_t) noexcept override { std::free(data); }
+  void release(void* data, int64_t bytes) noexcept override { cache_.give(data, bytes); }
   void copy_from_host(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
   void copy_to_host(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
   void fill_zero(void* data, int64_t bytes) override {
@@ -37,6 +32,8 @@ class CpuBackend final : public DeviceBackend {
   static void copy(void* to, const void* from, int64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
+
+  detail::BlockCache cache_;
 };
 
 struct KindRecord {

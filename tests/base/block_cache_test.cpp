@@ -1,0 +1,111 @@
+#include "base/block_cache.h"
+
+#include <cstdint>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "support/catch.h"
+
+namespace bitgrad::detail {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kKeeps = false;
+#else
+constexpr bool kKeeps = true;
+#endif
+
+bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % BlockCache::kAlignment == 0; }
+
+}  // namespace
+
+TEST_CASE("a size class holds the request, wastes at most an eighth and is a class of its own") {
+  CHECK(BlockCache::class_bytes(0) == 64);
+  CHECK(BlockCache::class_bytes(1) == 64);
+  CHECK(BlockCache::class_bytes(64) == 64);
+  CHECK(BlockCache::class_bytes(65) == 128);
+  CHECK(BlockCache::class_bytes(1024) == 1024);
+  CHECK(BlockCache::class_bytes(1025) == 1152);
+  for (int64_t bytes = 1; bytes < (int64_t{1} << 46); bytes += 1 + bytes / 37) {
+    const int64_t size = BlockCache::class_bytes(bytes);
+    CHECK(size >= bytes);
+    CHECK(size % 64 == 0);
+    CHECK((size - bytes < 64 || (size - bytes) * 8 <= size));
+    CHECK(BlockCache::class_bytes(size) == size);
+  }
+}
+
+TEST_CASE("a block that was given back serves the next request of its class") {
+  BlockCache cache;
+  for (const int64_t bytes :
+       {int64_t{0}, int64_t{7}, int64_t{1000}, int64_t{5000}, int64_t{3} << 20, int64_t{9} << 20}) {
+    void* const first = cache.take(bytes);
+    REQUIRE(first != nullptr);
+    CHECK(aligned(first));
+    std::memset(first, 0x5A, static_cast<size_t>(bytes));
+    void* const second = cache.take(bytes);
+    CHECK(first != second);
+    cache.give(first, bytes);
+    CHECK(cache.kept() == (kKeeps ? BlockCache::class_bytes(bytes) : 0));
+    void* const third = cache.take(BlockCache::class_bytes(bytes));
+    if (kKeeps) CHECK(third == first);
+    CHECK(cache.kept() == 0);
+    cache.give(second, bytes);
+    cache.give(third, bytes);
+    cache.trim();
+    CHECK(cache.kept() == 0);
+  }
+}
+
+TEST_CASE("what is kept and what is used stay below the largest use plus a slack") {
+  BlockCache cache;
+  const int64_t size = BlockCache::kSlack / 2;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 6; ++i) blocks.push_back(cache.take(size));
+  for (void* block : blocks) cache.give(block, size);
+  if (!kKeeps) return;
+  CHECK(cache.kept() == 6 * size);
+  // Another class: nothing fits, and keeping all of it beside the new block would outgrow 6 + 2 blocks.
+  void* const other = cache.take(size + size / 2);
+  CHECK(cache.kept() == 6 * size);
+  void* const large = cache.take(2 * size);
+  CHECK(cache.kept() == 0);
+  cache.give(other, size + size / 2);
+  cache.give(large, 2 * size);
+  CHECK(cache.kept() == 3 * size + size / 2);
+}
+
+TEST_CASE("a request that the system refuses gives nothing, and the bound stays") {
+  BlockCache cache;
+  CHECK(cache.take(int64_t{1} << 46) == nullptr);
+  void* const block = cache.take(2 * BlockCache::kSlack);
+  REQUIRE(block != nullptr);
+  void* const second = cache.take(BlockCache::kSlack);
+  cache.give(block, 2 * BlockCache::kSlack);
+  cache.give(second, BlockCache::kSlack);
+  CHECK(cache.kept() == (kKeeps ? 3 * BlockCache::kSlack : 0));
+  void* const third = cache.take(4 * BlockCache::kSlack);
+  CHECK(cache.kept() == 0);
+  cache.give(third, 4 * BlockCache::kSlack);
+}
+
+TEST_CASE("threads share a cache without sharing a block") {
+  BlockCache cache;
+  std::vector<std::thread> threads;
+  std::vector<int> faults(4, 0);
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 2000; ++i) {
+        const int64_t bytes = 64 + (i * 37 + t) % 4000;
+        auto* block = static_cast<unsigned char*>(cache.take(bytes));
+        std::memset(block, t, static_cast<size_t>(bytes));
+        for (int64_t k = 0; k < bytes; ++k) faults[static_cast<size_t>(t)] += block[k] != t;
+        cache.give(block, bytes);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(faults == std::vector<int>(4, 0));
+}
+
+}  // namespace bitgrad::detail
