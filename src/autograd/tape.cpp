@@ -96,7 +96,7 @@ GradTarget AccumulateSink::target(const Shape& shape, DType dtype) {
 
 void GradSlot::check_open() const {
   require(wanted_, op_, "gradient ", index_, " is not wanted: input ", index_, " is a constant. Ask wanted() first.");
-  require(!given_ && !pending_.out.defined(), op_, "gradient ", index_,
+  require(!given_ && !pending_.out.defined() && pending_rows_ == nullptr, op_, "gradient ", index_,
           " was given already: one contribution an input. Add them up first.");
 }
 
@@ -106,9 +106,21 @@ GradTarget GradSlot::target() {
   return pending_;
 }
 
+GradRows* GradSlot::rows() {
+  check_open();
+  pending_rows_ = tape_->edge_rows(edge_);
+  if (pending_rows_ != nullptr) pending_rows_->begin();
+  return pending_rows_;
+}
+
 void GradSlot::commit() {
-  require(pending_.out.defined(), op_, "commit of gradient ", index_, " without target()");
+  require(pending_.out.defined() || pending_rows_ != nullptr, op_, "commit of gradient ", index_, " without target()");
   given_ = true;
+  if (pending_rows_ != nullptr) {
+    pending_rows_->done();
+    pending_rows_ = nullptr;
+    return;
+  }
   pending_ = {};
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
   if (edge.sink) edge.sink->done();
@@ -204,6 +216,15 @@ GradTarget Tape::edge_target(int64_t index) {
   return {edge.grad, !first, nullptr};
 }
 
+// The leaves of one parameter share its sink, so reads of it are edges of that sink.
+GradRows* Tape::edge_rows(int64_t index) {
+  const Edge& edge = edges_[static_cast<size_t>(index)];
+  if (edge.sink == nullptr || edge.readers != 1 || edge.wide) return nullptr;
+  for (const Edge& other : edges_)
+    if (&other != &edge && other.sink == edge.sink && other.readers > 0) return nullptr;
+  return edge.sink->rows(edge.shape, edge.dtype);
+}
+
 Tensor Tape::finished(int64_t index) {
   Edge& edge = edges_[static_cast<size_t>(index)];
   Tensor grad = std::move(edge.grad);
@@ -237,7 +258,7 @@ void Tape::run_node(Record& record) {
   }
   record.node->backward(gy, slots);
   for (const GradSlot& slot : slots)
-    require(!slot.pending_.out.defined(), slot.op_, "gradient ", slot.index_, " has a target() but no commit()");
+    require(!slot.pending_.out.defined() && slot.pending_rows_ == nullptr, slot.op_, "gradient ", slot.index_, " has a target() but no commit()");
 }
 
 void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds) {

@@ -116,36 +116,6 @@ std::shared_ptr<const QuantParams> Parameter::learned_params(int64_t step) const
   }
 }
 
-void Parameter::requantize(uint64_t seed, int64_t step) {
-  if (!master_.defined()) return;
-  require(seed == seed_, "requantize", "the seed of '", path_, "': got ", seed, ", expected that of initialize, ",
-          seed_);
-  const auto learned = learned_params(step);
-  const RandomStream draws{seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)};
-  try {
-    if (master_.dtype() == dtypes::fp32) {
-      QuantizeOptions options;
-      options.sr = &draws;
-      options.kind = MemoryKind::kValue;
-      options.into = &value_;
-      const auto params =
-          learned ? learned : std::make_shared<const QuantParams>(quantizer_->fit(*spec_.quant, master_));
-      value_ = quantize_tensor(*spec_.quant, master_, params, options).with_quant(params);
-    } else {
-      quantize_all(
-          [&](int64_t begin, const Tensor& x) {
-            from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_.cols(), x.as<float>());
-          },
-          draws, learned);
-    }
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::kNonFinite) throw;
-    fail_with(ErrorCode::kNonFinite, "requantize", "the master of '", path_, "' (", master_,
-              ") holds NaN or Inf at optimizer step ", step);
-  }
-  write_layouts();
-}
-
 void Parameter::set_progress(double progress) {
   if (low_bit() && ste_rule(*spec_.quant) == SteRule::kTanh) spec_.quant->ste_t = annealed_t(*spec_.quant, progress);
 }

@@ -1,8 +1,10 @@
-// Parameters in blocks of rows: no master, or one that must be widened first. No fp32 copy of the whole is made where
-// the scales of a row follow from that row.
+// Codes of parameters in blocks of rows. No fp32 copy of a whole bf16 master is made where the scales of a row follow
+// from that row.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/nn/parameter.h"
 #include "nn/row_params.h"
@@ -13,7 +15,7 @@ using detail::as_matrix;
 
 namespace {
 
-constexpr int64_t kBlock = 65536;  // numbers that are widened at a time, at least one row
+constexpr int64_t kBlock = 32768;  // numbers that are coded at a time, at least one row
 
 // The scales of a block of rows become those of the whole. Parts that the whole lacks are made.
 void put_params(const QuantParams& part, QuantParams& whole, int64_t rows, int64_t cols, int64_t begin) {
@@ -40,42 +42,117 @@ Tensor Parameter::value_rows(int64_t begin, int64_t end) const {
   return codes.with_quant(detail::params_of_rows(value_.quant(), shape_.cols(), begin, end));
 }
 
+// Codes on their way: all rows by one spec and one stream of draws.
+struct Parameter::NewCodes {
+  QuantSpec spec;
+  RandomStream draws;
+  std::shared_ptr<const QuantParams> learned;  // given scales; else they are fitted to the rows
+  std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
+  std::mutex mutex;  // of params
+};
+
 bool Parameter::rows_are_apart() const {
   const QuantSpec& quant = *spec_.quant;
   return !learned_.empty() || quantizer_->constant_params(quant) || detail::scales_within_rows(quant.granularity);
 }
 
-void Parameter::put_rows(const QuantSpec& spec, int64_t begin, const Tensor& x, const RandomStream& draws) {
-  const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
-  std::shared_ptr<const QuantParams> params;
-  if (learned_.empty()) {
-    params = std::make_shared<const QuantParams>(quantizer_->fit(spec, x));
-    auto whole = std::make_shared<QuantParams>(value_.quant() ? *value_.quant() : QuantParams{});
-    put_params(*params, *whole, rows, cols, begin);
-    value_ = value_.with_quant(std::move(whole));
-  } else {
-    params = detail::params_of_rows(value_.quant(), cols, begin, end);
-  }
-  Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end);
-  QuantizeOptions options;
-  options.sr = &draws;
-  options.first_element = begin * cols;
-  options.into = &codes;
-  quantize_tensor(spec, x, params, options);
+int64_t Parameter::row_unit() const {
+  if (!low_bit()) return 1;
+  const Granularity& g = spec_.quant->granularity;
+  return g.kind == Granularity::kGroup && g.axis == 0 ? g.group : 1;
 }
 
-void Parameter::quantize_all(const Numbers& numbers, const RandomStream& draws,
-                             std::shared_ptr<const QuantParams> learned) {
-  const int64_t rows = shape_.rows(), cols = shape_.cols();
-  // Tensors that hold the old codes keep the old scales.
-  value_ = value_.with_quant(std::move(learned));
-  const int64_t step = rows_are_apart() ? std::max(kBlock / std::max<int64_t>(cols, 1), int64_t{1}) : rows;
-  for (int64_t begin = 0; begin == 0 || begin < rows; begin += step) {
-    const Tensor x = Tensor::empty({std::min(step, rows - begin), cols}, dtypes::fp32, MemoryKind::kWorkspace);
-    numbers(begin, x);
-    put_rows(*spec_.quant, begin, x, draws);
-    if (rows == 0) break;
+// Tensors that hold the old codes keep the old scales: the new ones get memory of their own.
+void Parameter::begin_codes(const QuantSpec& spec, const RandomStream& draws,
+                            std::shared_ptr<const QuantParams> learned) {
+  next_ = std::make_shared<NewCodes>();
+  next_->spec = spec;
+  next_->draws = draws;
+  next_->learned = std::move(learned);
+}
+
+void Parameter::begin_requantize(uint64_t seed, int64_t step) {
+  require(low_bit() && has_master(), "requantize", "parameter '", path_, "' ", value_, " is not made from a master");
+  require(seed == seed_, "requantize", "the seed of '", path_, "': got ", seed, ", expected that of initialize, ",
+          seed_);
+  begin_codes(*spec_.quant, {seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)},
+              learned_params(step));
+}
+
+void Parameter::begin_update(const RandomStream& draws) {
+  require(low_bit() && !has_master() && rows_are_apart(), "update", "parameter '", path_,
+          "' has a master, or scales that span rows: its codes are made by requantize");
+  QuantSpec spec = *spec_.quant;
+  if (spec.dtype.kind() != DTypeKind::kSign) spec.rounding = Rounding::kStochastic;
+  begin_codes(spec, draws, nullptr);
+}
+
+void Parameter::put_rows(int64_t begin, const Tensor& x) {
+  const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
+  require(next_ != nullptr && x.dtype() == dtypes::fp32 && x.cols() == cols && begin >= 0 && end <= rows, "put_rows",
+          "rows of '", path_, "' ", value_, " from ", begin, " on: got ", x, next_ ? "" : " without begin_requantize");
+  try {
+    std::shared_ptr<const QuantParams> params;
+    if (next_->learned) {
+      params = detail::params_of_rows(next_->learned, cols, begin, end);
+    } else {
+      params = std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
+      const std::lock_guard lock(next_->mutex);
+      put_params(*params, *next_->params, rows, cols, begin);
+    }
+    Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end);
+    QuantizeOptions options;
+    options.sr = &next_->draws;
+    options.first_element = begin * cols;
+    options.into = &codes;
+    quantize_tensor(next_->spec, x, params, options);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kNonFinite) throw;
+    if (has_master())
+      fail_with(ErrorCode::kNonFinite, "requantize", "the master of '", path_, "' (", master_,
+                ") holds NaN or Inf at optimizer step ", next_->draws.step);
+    fail_with(ErrorCode::kNonFinite, "update", "the new numbers of '", path_, "' (", value_, ", no master), rows from ",
+              begin, " on, hold NaN or Inf at optimizer step ", next_->draws.step, ". A smaller learning rate may help.");
   }
+}
+
+void Parameter::end_codes() {
+  ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no codes on their way");
+  if (shape_.rows() == 0) put_rows(0, Tensor::empty({0, shape_.cols()}, dtypes::fp32));
+  value_ = value_.with_quant(next_->learned ? next_->learned : next_->params);
+  next_.reset();
+  write_layouts();
+}
+
+// Rows to read numbers from, or to write them to: those of an fp32 master, or a copy.
+Tensor Parameter::block_of_rows(int64_t begin, int64_t end, bool copies) const {
+  if (copies) return Tensor::empty({end - begin, shape_.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
+  return as_matrix(master_).row_slice(begin, end);
+}
+
+// put_rows of all rows; `numbers` fills copies.
+void Parameter::put_all(const Numbers& numbers, bool copies) {
+  const int64_t rows = shape_.rows(), unit = row_unit(),
+                wanted = (kBlock / std::max<int64_t>(shape_.cols(), 1) + unit - 1) / unit * unit;
+  const int64_t step = rows_are_apart() ? std::max(wanted, unit) : std::max<int64_t>(rows, 1);
+  parallel_for(std::max<int64_t>((rows + step - 1) / step, 1), [&](int64_t block) {
+    const int64_t begin = block * step;
+    const Tensor x = block_of_rows(begin, std::min(begin + step, rows), copies);
+    numbers(begin, x);
+    put_rows(begin, x);
+  });
+}
+
+void Parameter::requantize(uint64_t seed, int64_t step) {
+  if (!master_.defined()) return;
+  begin_requantize(seed, step);
+  const bool narrow = master_.dtype() != dtypes::fp32;
+  put_all(
+      [&](int64_t begin, const Tensor& x) {
+        if (narrow) from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_.cols(), x.as<float>());
+      },
+      narrow);
+  end_codes();
 }
 
 void Parameter::draw_values() {
@@ -109,24 +186,9 @@ void Parameter::draw_values() {
     make_learned(x);
   }
   if (master_.defined()) return requantize(seed_, 0);
-  quantize_all(drawn, {seed_, Purpose::kRequantize, site_id(path_), 0}, learned_params(0));
-  write_layouts();
-}
-
-void Parameter::write_rows(int64_t begin, const Tensor& x, const RandomStream& draws) {
-  require(low_bit() && !has_master() && rows_are_apart(), "write_rows", "parameter '", path_,
-          "' has a master, or scales that span rows: its codes are made by requantize");
-  require(x.dtype() == dtypes::fp32 && x.cols() == shape_.cols() && begin >= 0 && begin + x.rows() <= shape_.rows(),
-          "write_rows", "rows of '", path_, "' ", value_, " from ", begin, " on: got ", x);
-  QuantSpec spec = *spec_.quant;
-  if (spec.dtype.kind() != DTypeKind::kSign) spec.rounding = Rounding::kStochastic;
-  try {
-    put_rows(spec, begin, as_matrix(x), draws);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::kNonFinite) throw;
-    fail_with(ErrorCode::kNonFinite, "update", "the new numbers of '", path_, "' (", value_, ", no master), rows from ",
-              begin, " on, hold NaN or Inf at optimizer step ", draws.step, ". A smaller learning rate may help.");
-  }
+  begin_codes(*spec_.quant, {seed_, Purpose::kRequantize, site_id(path_), 0}, learned_params(0));
+  put_all(drawn, /*copies=*/true);
+  end_codes();
 }
 
 }  // namespace bitgrad

@@ -48,8 +48,9 @@ Along along(const ScaleMap& map, int64_t k, int64_t c0) {
   return out;
 }
 
-// Runs args (C and B are set, B's scale too unless it is in `folded`) with gy quantized.
-void run(const GradientProduct& p, const Along& folded, int64_t first_element, GemmArgs& args) {
+// gy quantized, as A of args (B is set, its scale too unless it is in `folded`), then run(args).
+template <typename Run>
+void with_codes(const GradientProduct& p, const Along& folded, int64_t first_element, GemmArgs& args, Run&& run) {
   const Tensor codes = to_int8_codes(FoldedGradient(p.gy, p.turned, folded.scale), p.sr, first_element);
   std::vector<int64_t> minus;
   if (!folded.zero.empty()) {
@@ -57,7 +58,7 @@ void run(const GradientProduct& p, const Along& folded, int64_t first_element, G
     args.row_minus = minus.data();
   }
   args.a = gemm_operand(codes, p.turned);
-  gemm(args);
+  run(args);
 }
 
 // Columns [c0, c0 + n) of codes, packed anew.
@@ -90,7 +91,7 @@ void run_groups(const GradientProduct& p, const ScaleMap& map, GemmArgs args) {
     }
     args.c = c + c0 * static_cast<int64_t>(sizeof(float));
     args.row_minus = nullptr;
-    run(p, along(map, args.k, c0), group * elements, args);
+    with_codes(p, along(map, args.k, c0), group * elements, args, [](const GemmArgs& ready) { gemm(ready); });
   }
 }
 
@@ -131,9 +132,15 @@ void int8_product(const GradientProduct& p, GradSlot& slot) {
   GemmArgs args;
   args.m = p.turned ? p.gy.cols() : p.gy.rows();
   args.k = p.turned ? p.gy.rows() : p.gy.cols();
-  const bool grouped = is_grouped(map);
+  if (!is_grouped(map)) {
+    args.n = p.other.cols();
+    args.b = gemm_operand(p.other, true);
+    args.b.scale = map.row_step == 0 ? map : ScaleMap{};
+    return with_codes(p, map.row_step == 0 ? Along{} : along(map, args.k, 0), 0, args,
+                      [&](GemmArgs& ready) { product_into(ready, slot); });
+  }
   // The draws of a bf16 sum are numbered by the whole row, a group's product knows its own columns only.
-  const bool in_place = !grouped || slot.dtype() == dtypes::fp32;
+  const bool in_place = slot.dtype() == dtypes::fp32;
   const GradTarget target =
       in_place ? slot.target() : GradTarget{Tensor::empty(slot.shape(), dtypes::fp32), false, nullptr};
   args.c = target.out.data();
@@ -141,14 +148,7 @@ void int8_product(const GradientProduct& p, GradSlot& slot) {
   args.ldc = target.out.cols();
   args.accumulate = target.accumulate;
   args.sr = target.sr;
-  if (grouped) {
-    run_groups(p, map, args);
-  } else {
-    args.n = p.other.cols();
-    args.b = gemm_operand(p.other, true);
-    args.b.scale = map.row_step == 0 ? map : ScaleMap{};
-    run(p, map.row_step == 0 ? Along{} : along(map, args.k, 0), 0, args);
-  }
+  run_groups(p, map, args);
   if (in_place)
     slot.commit();
   else

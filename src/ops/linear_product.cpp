@@ -30,7 +30,7 @@ void no_check(const GradientProduct&) {}
 void fp32_product(const GradientProduct& p, GradSlot& slot) {
   GemmArgs args = arguments(p);
   args.fold_b_scale = folds(p.other);
-  gemm_into(args, slot);
+  product_into(args, slot);
 }
 
 void check_bf16(const GradientProduct& p) {
@@ -52,7 +52,7 @@ void bf16_product(const GradientProduct& p, GradSlot& slot) {
   }
   args.a = gemm_operand(rounded, p.turned);
   if (fold) args.b.scale = {};
-  gemm_into(args, slot);
+  product_into(args, slot);
 }
 
 struct Mode {

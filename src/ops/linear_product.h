@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bitgrad/autograd/tape.h"
+#include "bitgrad/kernels/gemm.h"
 #include "bitgrad/ops/ops.h"
 
 namespace bitgrad::detail {
@@ -28,6 +29,11 @@ struct GradientProduct {
 // Throws Error unless the product can be taken in this mode; gy is not read. Called before the forward.
 void check_product(ProductMode mode, const GradientProduct& p);
 void gradient_product(ProductMode mode, const GradientProduct& p, GradSlot& slot);
+
+// C = A B goes to where the gradient lives, A and B of `args` being set: as a whole, or in blocks of rows that a fused
+// update takes one by one (tape.h, GradRows). A's free index is the row. Both ways give the same bits: floats are summed
+// in one order, that of the row of family gemm that runs the whole product.
+void product_into(GemmArgs& args, GradSlot& slot);
 
 // int8 alone (linear_int8.cpp).
 void check_int8(const GradientProduct& p);

@@ -44,19 +44,21 @@ Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
   return x;
 }
 
-Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, int64_t end,
-                     const Tensor& x, std::span<const Tensor> learned) {
-  Tensor g = as_matrix(p.grad()).row_slice(begin, end);
-  if (g.dtype() == dtypes::bf16) {
-    Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kWorkspace);
-    from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
-    g = wide;
-  }
+Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end) {
+  const Tensor g = as_matrix(p.grad()).row_slice(begin, end);
+  if (g.dtype() == dtypes::fp32) return g;
+  const Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kWorkspace);
+  from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
+  return wide;
+}
+
+void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
+                 const Tensor& x, std::span<const Tensor> learned) {
   divide(g.numel(), g.as<float>(), static_cast<float>(samples));
   // Without a master the numbers are values of codes, which every rule that such a parameter may have lets pass.
   if (p.low_bit() && p.has_master()) {
     const QuantSpec& quant = *p.spec().quant;
-    const int64_t cols = p.shape().cols();
+    const int64_t cols = p.shape().cols(), end = begin + g.rows();
     std::vector<Tensor> sums;
     for (const Tensor& t : learned) {
       const int64_t first = first_scale(quant.granularity, cols, begin),
@@ -67,7 +69,21 @@ Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samp
     find_quantizer(quant.scheme).leaf_backward(quant, *params, x, g, g, sums);
   }
   if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
-  return g;
+}
+
+void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g) {
+  constexpr int64_t kPiece = 4096;
+  const Workspace space(kPiece * static_cast<int64_t>(sizeof(uint16_t)));
+  uint16_t* narrow = space.as<uint16_t>();
+  for (int64_t at = 0; at < g.numel(); at += kPiece) {
+    const int64_t n = std::min(kPiece, g.numel() - at);
+    float* x = g.as<float>() + at;
+    if (const RandomStream* draws = p.gradient_rounding())
+      to_bf16(n, x, *draws, static_cast<uint64_t>(begin * g.cols() + at), narrow);
+    else
+      to_bf16(n, x, narrow);
+    from_bf16(n, narrow, x);
+  }
 }
 
 void finish_learned(const Parameter& p, const OptimizerSpec& spec, std::span<const Tensor> learned) {

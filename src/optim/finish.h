@@ -9,7 +9,7 @@
 
 namespace bitgrad::detail {
 
-// Rows that are finished and moved at a time: all where gradient and master are fp32, else about 65536 numbers, whole
+// Rows of finish_early at a time (the order of its sums): all where gradient and master are fp32, else about 65536 numbers, whole
 // groups where scales belong to groups of rows.
 int64_t rows_at_a_time(const Parameter& p);
 
@@ -17,10 +17,16 @@ int64_t rows_at_a_time(const Parameter& p);
 // workspace memory (widened from bf16, or dequantized from codes).
 Tensor number_rows(const Parameter& p, int64_t begin, int64_t end);
 
-// Rows [begin, end) of the gradient of the numbers x = number_rows(p, begin, end), in fp32: in place for fp32
-// gradients. learned: one fp32 [blocks] per learned part, which gets the sums over these rows; empty: not wanted.
-Tensor finished_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, int64_t end,
-                     const Tensor& x, std::span<const Tensor> learned);
+// Rows [begin, end) of the gradient as fp32: a view of fp32 gradients, else a copy in workspace memory.
+Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end);
+
+// g [rows, cols] fp32, dense, sums of rows from `begin` on, becomes the gradient of the numbers x = number_rows(...) of
+// the same rows. learned: one fp32 [blocks] per learned part, which gets the sums over these rows; empty: not wanted.
+void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
+                 const Tensor& x, std::span<const Tensor> learned);
+
+// g (fp32, rows from `begin` on) as a bf16 gradient would hold it: to nearest even, or by the parameter's draws.
+void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g);
 
 // The sums of all rows become the gradients of the learned parts of p: divided by the scheme's divisor of each block,
 // value clipped.

@@ -6,26 +6,63 @@
 
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
-#include "nn/row_params.h"
 #include "optim/finish.h"
 #include "optim/moments.h"
 #include "optim/requirements.h"
+#include "optim/row_step.h"
 
 namespace bitgrad {
 
-using detail::as_matrix;
-using detail::finished_rows;
-using detail::number_rows;
+using detail::RowStep;
 
 struct Optimizer::Slot {
+  Slot(Parameter* p, UpdateRule* update, MomentKind kind, const OptimizerSpec& spec)
+      : parameter(p), rule(update), moments(*update, kind, p->shape()), sweep(*p, *update, moments, kind, spec) {}
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() {
+    if (fused) parameter->set_gradient_rows(nullptr);
+  }
+
   Parameter* parameter;
   UpdateRule* rule;
   detail::Moments moments;
-  Slot* owner = nullptr;          // of a learned part: whose straight-through rule gives its gradient
-  std::vector<Tensor> learned{};  // gradients of the parameter's own learned parts
-  Tensor gradient{};              // of a learned part: one of the owner's `learned`
-  bool active = false;            // has a gradient in this step
-  bool finished = false;          // the gradient (fp32) was finished in place in this step
+  RowStep sweep;
+  Slot* owner = nullptr;        // of a learned part: whose straight-through rule gives its gradient
+  std::vector<Tensor> learned;  // gradients of the parameter's own learned parts
+  Tensor gradient;              // of a learned part: one of the owner's `learned`
+  bool active = false;          // has a gradient in this step
+  bool finished = false;        // the gradient (fp32) was finished in place in this step
+  std::unique_ptr<FusedRows> fused;  // armed
+  bool moved = false;                // the update of this step ran in backward
+};
+
+// Where an armed parameter's gradient goes.
+class Optimizer::FusedRows final : public GradRows {
+ public:
+  FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now)
+      : optimizer_(optimizer), slot_(slot), now_(now) {}
+  int64_t block_rows() const override { return slot_.sweep.block_rows(); }
+  void begin() override {
+    optimizer_.half_moved_ = true;  // until the step is over
+    slot_.sweep.begin(now_);
+  }
+  void take(int64_t begin, const Tensor& g) override {
+    const Parameter& p = *slot_.parameter;
+    if (p.grad_dtype() == dtypes::bf16) detail::round_to_bf16(p, begin, g);
+    if (!all_finite(g.as<float>(), g.numel())) optimizer_.refuse(p);
+    slot_.sweep.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
+  }
+  void done() override {
+    slot_.sweep.end();
+    slot_.moved = true;
+    slot_.parameter->set_gradient_rows(nullptr);
+  }
+
+ private:
+  Optimizer& optimizer_;
+  Slot& slot_;
+  RowStep::Now now_;
 };
 
 Optimizer::Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) { rules_[spec_.name] = make_rule(spec_); }
@@ -47,7 +84,7 @@ void Optimizer::add_slot(Parameter* p) {
   UpdateRule& rule = rule_of(*p);
   detail::check_trainable(*p, p->spec().optimizer.empty() ? spec_.name : p->spec().optimizer, rule);
   const MomentKind kind = p->spec().moments.value_or(spec_.moments);
-  slots_.push_back(std::make_unique<Slot>(Slot{p, &rule, detail::Moments(rule, kind, p->shape())}));
+  slots_.push_back(std::make_unique<Slot>(p, &rule, kind, spec_));
 }
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
@@ -90,18 +127,19 @@ void Optimizer::check_finite() const {
       finite = all_finite(g.as<float>(), g.numel());
     else
       for (int64_t i = 0; i < g.numel() && finite; ++i) finite = (g.as<uint16_t>()[i] & 0x7F80u) != 0x7F80u;
-    if (!finite) refuse(*s->parameter, g);
+    if (!finite) refuse(*s->parameter);
   }
 }
 
-void Optimizer::refuse(const Parameter& p, const Tensor& g) const {
-  fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", g,
+void Optimizer::refuse(const Parameter& p) const {
+  fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", p.shape(), ' ', p.grad_dtype(),
             ") holds NaN or Inf at optimizer step ", steps_,
-            ". Nothing was updated. A smaller learning rate, or optim.clip_norm, may help.");
+            half_moved_ ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off finds "
+                          "this before anything moves; a smaller"
+                        : ". Nothing was updated. A smaller",
+            " learning rate, or optim.clip_norm, may help.");
 }
 
-// Gradients that must be known before the first update: all of them for the norm, and owners of learned parts. Those in
-// fp32 stay finished, those in bf16 are finished once more when their turn comes. Gives the sum of squares, in double.
 double Optimizer::finish_early(int64_t samples, bool all) {
   double total = 0;
   for (const auto& s : slots_) {
@@ -117,14 +155,15 @@ double Optimizer::finish_early(int64_t samples, bool all) {
     const int64_t rows = p.shape().rows(), block = detail::rows_at_a_time(p);
     for (int64_t begin = 0; begin < rows; begin += block) {
       const int64_t end = std::min(begin + block, rows);
-      const Tensor x = p.has_master() ? number_rows(p, begin, end) : Tensor();
-      const Tensor g = finished_rows(p, spec_, samples, begin, end, x, s->learned);
+      const Tensor x = p.has_master() ? detail::number_rows(p, begin, end) : Tensor();
+      const Tensor g = detail::gradient_rows(p, begin, end);
+      detail::finish_rows(p, spec_, samples, begin, g, x, s->learned);
       if (all && !s->finished) total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
     }
     if (all && s->finished) total += static_cast<double>(sum_squares(p.grad().as<float>(), p.grad().numel()));
     // Before the value clip, which would hide an overflow.
     for (size_t i = 0; i < s->learned.size(); ++i)
-      if (!all_finite(s->learned[i].as<float>(), s->learned[i].numel())) refuse(*p.learned()[i], s->learned[i]);
+      if (!all_finite(s->learned[i].as<float>(), s->learned[i].numel())) refuse(*p.learned()[i]);
     if (!s->learned.empty()) detail::finish_learned(p, spec_, s->learned);
   }
   return total;
@@ -138,65 +177,109 @@ float Optimizer::norm_factor(double sum_of_squares) {
   return last_norm_ > spec_.clip_norm ? spec_.clip_norm / last_norm_ : 1.0f;
 }
 
-void Optimizer::update_rows(Slot& s, const Tensor& g, const Tensor& x, int64_t first, float lr, float factor) {
-  Parameter& p = *s.parameter;
-  const ParameterSpec& spec = p.spec();
-  const uint32_t id = site_id(p.path()), step = static_cast<uint32_t>(steps_);
-  const RandomStream updates{p.seed(), Purpose::kUpdate, id, step}, moments{p.seed(), Purpose::kMoment, id, step};
-  const bool narrow = p.has_master() && p.master().dtype() == dtypes::bf16;
-  s.moments.for_pieces(first, first + x.numel(), moments, [&](int64_t begin, int64_t n, std::span<float* const> state) {
-    UpdatePiece piece;
-    piece.n = n;
-    piece.w = x.as<float>() + (begin - first);
-    piece.g = g.as<float>() + (begin - first);
-    piece.state = state;
-    piece.lr = lr * spec.lr_factor;
-    piece.weight_decay = spec.weight_decay.value_or(spec_.weight_decay);
-    if (factor != 1) scale(n, piece.g, factor, piece.g);
-    s.rule->update(piece);
-    if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, piece.w);
-    if (spec.floor) clamp(n, *spec.floor, INFINITY, piece.w);
-    if (narrow) to_bf16(n, piece.w, updates, static_cast<uint64_t>(begin), p.master().as<uint16_t>() + begin);
-  });
-  if (!p.has_master()) p.write_rows(first / std::max<int64_t>(p.shape().cols(), 1), x, updates);
+void Optimizer::begin_rules() {
+  for (const auto& [name, rule] : rules_) rule->begin_step(steps_);
 }
 
-void Optimizer::step_slot(Slot& s, float lr, int64_t samples, float factor) {
-  Parameter& p = *s.parameter;
-  const int64_t rows = p.shape().rows(), block = detail::rows_at_a_time(p);
-  for (int64_t begin = 0; begin < rows; begin += block) {
-    const int64_t end = std::min(begin + block, rows);
-    const Tensor x = number_rows(p, begin, end);
-    Tensor g;
-    if (s.owner != nullptr)
-      g = as_matrix(s.gradient).row_slice(begin, end);
-    else if (s.finished)
-      g = as_matrix(p.grad()).row_slice(begin, end);
-    else
-      g = finished_rows(p, spec_, samples, begin, end, x, {});
-    update_rows(s, g, x, begin * p.shape().cols(), lr, factor);
-  }
-  if (!p.has_master()) p.codes_changed();
-}
-
-void Optimizer::step(float lr, int64_t samples) {
+void Optimizer::check_step(float lr, int64_t samples) const {
+  require(!half_moved_, "optimizer", "an earlier Error left the parameters between two steps");
   require(samples > 0, "optimizer", "a step needs at least one sample, got ", samples);
   require(std::isfinite(lr) && lr >= 0, "optimizer", "the learning rate must be finite and at least 0, got ", lr);
+}
+
+void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
+  if (armed_)
+    require(lr == armed_->lr && samples == armed_->samples && (due != nullptr) == armed_->due.has_value() &&
+                (due == nullptr || *due == *armed_->due),
+            "optimizer", "step differs from the arm that began it: got lr ", lr, ", ", samples, " samples, expected ",
+            armed_->lr, ", ", armed_->samples, due ? ", and the same requantization" : "");
+  else
+    check_step(lr, samples);
   check_finite();
   for (const auto& s : slots_) {
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
     s->finished = false;
+    require(!(s->active && s->moved), "optimizer", "parameter '", s->parameter->path(),
+            "' was moved in backward, and then got a further gradient");
   }
   const bool by_norm = spec_.clip_norm > 0;
   const double squares = finish_early(samples, by_norm);
   const float factor = by_norm ? norm_factor(squares) : 1.0f;
-  for (const auto& [name, rule] : rules_) rule->begin_step(steps_);
+  if (!armed_) begin_rules();
+  half_moved_ = true;
+  const RowStep::Now now{lr, samples, steps_, factor, due};
   for (const auto& s : slots_) {
     if (!s->active) continue;
-    step_slot(*s, lr, samples, factor);
+    s->sweep.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
     s->parameter->zero_grad();
   }
+  for (const auto& s : slots_) {
+    const bool made = (s->active || s->moved) && s->sweep.makes_codes(due);
+    if (due != nullptr && s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);
+  }
+  end_step();
+}
+
+void Optimizer::end_step() {
+  updates_.clear();
+  for (const auto& s : slots_) {
+    if (s->owner == nullptr) {
+      std::string why = s->moved ? "" : armed_ ? not_fused(*s->parameter) : "the step came after backward";
+      if (!s->moved && why.empty())
+        why = s->active ? "its gradient came as a whole: it is read more than once, or by an op that gives no rows"
+                        : "it had no gradient";
+      updates_.push_back({s->parameter->path(), std::move(why)});
+    }
+    unfuse(*s);
+  }
+  armed_.reset();
+  half_moved_ = false;
   ++steps_;
+}
+
+// ---- fused
+// ---------------------------------------------------------------------------------------------------------------------
+
+std::string Optimizer::not_fused(const Parameter& p) const {
+  if (!spec_.fused) return "optim.fused is off";
+  if (spec_.clip_norm > 0) return "the global norm of all gradients must be known first (clip_norm)";
+  for (const auto& s : slots_) {
+    if (s->parameter != &p) continue;
+    if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
+    if (!s->learned.empty())
+      return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
+    if (s->sweep.in_order()) return "blocks of its 8-bit moments span too many rows";
+    return {};
+  }
+  return "no optimizer moves it";
+}
+
+void Optimizer::unfuse(Slot& s) {
+  if (!s.fused) return;
+  s.parameter->set_gradient_rows(nullptr);
+  s.fused.reset();
+  s.moved = false;
+}
+
+void Optimizer::arm(float lr, int64_t samples, const RequantKey* due) {
+  check_step(lr, samples);
+  require(!armed_, "optimizer", "armed already: step() ends what arm() began");
+  armed_.emplace(Armed{lr, samples, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
+  begin_rules();
+  for (const auto& s : slots_) {
+    Parameter& p = *s->parameter;
+    if (p.has_grad() || !not_fused(p).empty()) continue;
+    s->fused = std::make_unique<FusedRows>(
+        *this, *s, RowStep::Now{lr, samples, steps_, 1.0f, armed_->due ? &*armed_->due : nullptr});
+    p.set_gradient_rows(s->fused.get());
+  }
+}
+
+void Optimizer::disarm() {
+  if (!armed_) return;
+  for (const auto& s : slots_) unfuse(*s);
+  armed_.reset();
+  set_steps(steps_);
 }
 
 }  // namespace bitgrad

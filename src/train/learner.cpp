@@ -99,7 +99,40 @@ void Learner::begin_microbatch() {
   }
 }
 
+void Learner::check_usable() const {
+  require(usable(), "Learner", "an Error ended optimizer step ", state_.step,
+          " in the middle of its updates: masters and codes belong to no step. Go on from the last checkpoint with a new "
+          "learner; optim.fused: off finds gradients that are not finite before anything moves.");
+}
+
+std::vector<Optimizer::FusedUpdate> Learner::fused_updates() const {
+  std::vector<Optimizer::FusedUpdate> updates = optimizer_->fused_updates();
+  if (policy_.accumulate > 1)
+    for (auto& u : updates) u.why_not = concat("gradients are summed over ", policy_.accumulate, " microbatches");
+  return updates;
+}
+
+// What follows the step that ends a window after so many further microbatches.
+std::optional<RequantKey> Learner::due_after(int64_t microbatches) const {
+  if (!requant_due(policy_, since_requantize_ + microbatches)) return std::nullopt;
+  return RequantKey{state_.seed, state_.step + 1};
+}
+
+void Learner::backward(Tape& tape, const Var& loss, int64_t samples) {
+  if (policy_.accumulate > 1) return tape.backward(loss);
+  check_flags("in a forward pass");
+  const std::optional<RequantKey> due = due_after(1);
+  optimizer_->arm(learning_rate_(state_.step), samples, due ? &*due : nullptr);
+  try {
+    tape.backward(loss);
+  } catch (...) {
+    optimizer_->disarm();
+    throw;
+  }
+}
+
 StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+  check_usable();
   begin_microbatch();
   StepResult result;
   result.samples = x.rows();
@@ -109,7 +142,7 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels)
     const Var loss = loss_(logits, labels);
     result.loss = loss.value().item();
     result.correct = count_correct(logits.value(), labels);
-    tape.backward(loss);
+    backward(tape, loss, result.samples);
   }
   ++state_.microbatch;
   ++since_requantize_;
@@ -117,17 +150,23 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels)
   window_samples_ += result.samples;
   if (window_microbatches_ == policy_.accumulate) {
     end_window();
-    if (requant_due(policy_, since_requantize_)) requantize();
     result.stepped = true;
   }
   return result;
 }
 
 void Learner::end_window() {
-  check_flags("in a forward pass");
-  optimizer_->step(learning_rate_(state_.step), window_samples_);
+  const std::optional<RequantKey> due = due_after(0);
+  try {
+    check_flags("in a forward pass");
+    optimizer_->step(learning_rate_(state_.step), window_samples_, due ? &*due : nullptr);
+  } catch (...) {
+    optimizer_->disarm();
+    throw;
+  }
   ++state_.step;
   window_microbatches_ = window_samples_ = 0;
+  if (due) since_requantize_ = 0;
 }
 
 void Learner::requantize() {
@@ -136,6 +175,7 @@ void Learner::requantize() {
 }
 
 void Learner::flush() {
+  check_usable();
   if (window_samples_ > 0) end_window();
   if (since_requantize_ > 0) requantize();
 }
@@ -154,6 +194,7 @@ void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requa
 }
 
 Tensor Learner::predict(const Tensor& x) {
+  check_usable();
   NoGrad off;
   struct EvaluationMode {
     bool& training;

@@ -25,10 +25,33 @@ struct GradTarget {
   const RandomStream* sr = nullptr;
 };
 
+// Takes the gradient of one leaf in blocks of whole rows, each a finished contribution: a fused update, for which the
+// gradient as a whole never exists.
+class GradRows {
+ public:
+  virtual ~GradRows() = default;
+  // Blocks begin at multiples of this many rows, and have that many but for the last.
+  virtual int64_t block_rows() const = 0;
+  // Rows will come.
+  virtual void begin() = 0;
+  // Rows begin, begin + 1 .. of the gradient: g fp32 [count, cols], dense, not yet rounded to the edge's dtype; it may
+  // be overwritten. From several threads, each row once, in any order.
+  virtual void take(int64_t begin, const Tensor& g) = 0;
+  // Every row was given.
+  virtual void done() = 0;
+};
+
 // Where a leaf's gradient goes.
 class GradSink {
  public:
   virtual ~GradSink() = default;
+  // Asked when the contribution is the only one of the tape: rows of this gradient are taken one block after another,
+  // in place of target() and done(). nullptr: they are not.
+  virtual GradRows* rows(const Shape& shape, DType dtype) {
+    static_cast<void>(shape);
+    static_cast<void>(dtype);
+    return nullptr;
+  }
   // The target of one contribution. Called once per read of the leaf on a tape, in the order of backward.
   virtual GradTarget target(const Shape& shape, DType dtype) = 0;
   // The contribution is complete.
@@ -41,17 +64,23 @@ class AccumulateSink final : public GradSink {
  public:
   GradTarget target(const Shape& shape, DType dtype) override;
   void done() override { filled_ = true; }
+  // What set_rows was given, unless something is summed already.
+  GradRows* rows(const Shape&, DType) override { return filled_ ? nullptr : rows_; }
+  // Gradients go there in blocks of rows where an op can give them so and the leaf is read once; nullptr: never.
+  void set_rows(GradRows* rows) { rows_ = rows; }
   const Tensor& grad() const { return grad_; }
   // Forgets the sum; keeps the memory.
   void clear() { filled_ = false; }
   bool filled() const { return filled_; }
   // Draws for sums in bf16; nullptr: nearest even.
   void set_rounding(const RandomStream* sr) { sr_ = sr; }
+  const RandomStream* rounding() const { return sr_; }
 
  private:
   Tensor grad_;
   bool filled_ = false;
   const RandomStream* sr_ = nullptr;
+  GradRows* rows_ = nullptr;
 };
 
 // The gradient of one input, as an op's backward sees it.
@@ -61,9 +90,12 @@ class GradSlot {
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   // For ops that can write or add in place: the target, then commit(). At most one contribution per slot, and only to a
-  // wanted one: all four throw Error otherwise.
+  // wanted one: all five throw Error otherwise.
   GradTarget target();
   void commit();
+  // For ops that can make the gradient in blocks of rows: where the blocks go, then commit(). nullptr, and nothing has
+  // happened, unless the leaf's sink takes rows and this is the leaf's only contribution on the tape.
+  GradRows* rows();
   // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides
   // otherwise.
   void set(const Tensor& gradient);
@@ -81,6 +113,7 @@ class GradSlot {
   std::string_view op_;
   int index_ = 0;
   GradTarget pending_;
+  GradRows* pending_rows_ = nullptr;
 };
 
 // What an op recorded; made by apply<Op> (op.h).
@@ -138,6 +171,7 @@ class Tape {
   };
   int64_t add_edge(const Tensor& value, DType dtype, GradSink* sink);
   GradTarget edge_target(int64_t edge);
+  GradRows* edge_rows(int64_t edge);
   void run_node(Record& record);
   Tensor finished(int64_t edge);
 

@@ -91,14 +91,22 @@ class Parameter {
   // without a master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend
   // on the numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
-  // Without a master: new codes and scales of `rows` from `begin` on, made of fp32 numbers `x` [rows, cols] by
-  // stochastic rounding (`draws`, element = row-major index in the parameter; kind sign: by the sign). Call
-  // codes_changed() after the last rows.
-  // Scales must lie within rows: granularity channel(0), token or groups along a row, or a scheme of constant scales.
-  // Throws Error(kNonFinite) that names the parameter when x holds NaN or Inf.
-  void write_rows(int64_t begin, const Tensor& x, const RandomStream& draws);
-  // The codes were written in place: all planned layouts are made anew.
-  void codes_changed() { write_layouts(); }
+  // The same in blocks of whole rows, for who has the numbers at hand: begin_requantize (with a master) or begin_update
+  // (without one: stochastic rounding by `draws`, element = row-major index in the parameter; kind sign: by the sign),
+  // then put_rows once for every row, then end_codes. put_rows may be called from several threads and in any order, for
+  // blocks that begin at multiples of row_unit(). It overwrites the codes of its rows; value() has the old scales until
+  // end_codes. x [rows, cols] are the fp32 numbers of rows begin, begin + 1 ...
+  // Only where rows_are_apart(), else x must hold all rows. put_rows throws Error(kNonFinite) that names the parameter
+  // when x holds NaN or Inf; the codes are then of no use.
+  void begin_requantize(uint64_t seed, int64_t step);
+  void begin_update(const RandomStream& draws);
+  void put_rows(int64_t begin, const Tensor& x);
+  void end_codes();
+  // Whether scales lie within rows, or do not depend on the numbers: channel(0), token, groups along a row; constant
+  // scales; learned ones.
+  bool rows_are_apart() const;
+  // Rows that share scales in groups along axis 0; 1 otherwise.
+  int64_t row_unit() const;
   // Straight-through rule tanh: sharpness for this progress of the run, 0 to 1.
   void set_progress(double progress);
   // A further layout of the value that the chosen kernels read; written now and by every requantize.
@@ -106,20 +114,26 @@ class Parameter {
   // Sums in bf16 are rounded stochastically when on (drawn by path and microbatch).
   void set_gradient_rounding(bool stochastic, uint64_t seed, int64_t microbatch);
 
+  // A window's only gradient may go there in blocks of rows instead of grad() (tape.h, GradRows); nullptr: never.
+  void set_gradient_rows(GradRows* rows) { sink_.set_rows(rows); }
+  // What set_gradient_rounding chose: nullptr for nearest even.
+  const RandomStream* gradient_rounding() const { return sink_.rounding(); }
+
   // Resume: codes and scales byte for byte as they were (they come from the masters of the last requantization).
   // `master` is undefined for a parameter without one.
   void restore(const Tensor& master, const Tensor& value);
 
  private:
+  struct NewCodes;                                                      // between begin_requantize or begin_update and end_codes
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
   void write_layouts();
   void draw_values();
   void make_learned(const Tensor& x);
-  bool rows_are_apart() const;
   std::shared_ptr<const QuantParams> learned_params(int64_t step) const;
-  void quantize_all(const Numbers& numbers, const RandomStream& draws, std::shared_ptr<const QuantParams> learned);
-  void put_rows(const QuantSpec& spec, int64_t begin, const Tensor& x, const RandomStream& draws);
+  void begin_codes(const QuantSpec& spec, const RandomStream& draws, std::shared_ptr<const QuantParams> learned);
+  void put_all(const Numbers& numbers, bool copies);
+  Tensor block_of_rows(int64_t begin, int64_t end, bool copies) const;
 
   std::string path_;
   uint64_t seed_ = 0;
@@ -129,6 +143,7 @@ class Parameter {
   Tensor master_, value_;
   std::vector<std::unique_ptr<Parameter>> learned_;
   std::vector<Layout> planned_;
+  std::shared_ptr<NewCodes> next_;
   AccumulateSink sink_;
   RandomStream gradient_draws_;
 };

@@ -1,17 +1,23 @@
 // The optimizer: one step of all parameters from their gradients. docs/numerics.md section 6, in this order:
 //   divide by the samples of the window; quantizer backward (straight-through, gradients of learned parts); value clip;
-//   global-norm clip; decay; update; latent clamp and floor.
-// Masters of fewer bits and moments of fewer bits are widened and rounded again piece by piece; parameters without a
-// master are dequantized, moved and rounded into codes in blocks of rows.
+//   global-norm clip; decay; update; latent clamp and floor; requantize when due.
+// One sweep over blocks of rows does all of it: masters and moments of fewer bits are widened and rounded again, and
+// codes and layouts are made, while the numbers lie in a cache. Parameters without a master are dequantized, moved and
+// rounded into codes.
+//
+// Fused: arm() before backward lets ops hand the gradients of whole rows to this sweep as they make them, so that the
+// gradient of a weight never exists as a whole. The bits are those of the step that comes afterwards.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bitgrad/nn/parameter.h"
+#include "bitgrad/optim/requant.h"
 #include "bitgrad/optim/update_rule.h"
 
 namespace bitgrad {
@@ -29,10 +35,29 @@ class Optimizer {
   // train (docs/numerics.md section 6).
   void attach(const std::vector<Parameter*>& parameters);
   // One step at rate lr; gradients are sums over `samples` samples. Parameters without a gradient are left alone.
-  // Gradients become zero. Throws Error(kNonFinite) that names the parameter when a gradient, or the sum for a learned
-  // part, holds NaN or Inf, or their norm overflows; no parameter and no state has moved then, and the window's
-  // gradients are of no further use.
-  void step(float lr, int64_t samples);
+  // Gradients become zero. due: then every parameter with a master is requantized, those without a gradient too.
+  // Throws Error(kNonFinite) that names the parameter when a gradient, or the sum for a learned part, holds NaN or Inf,
+  // or their norm overflows; unless rows were updated in backward, no parameter and no state has moved then, and the
+  // window's gradients are of no further use. Non-finite new numbers are found when they become codes: half_moved().
+  void step(float lr, int64_t samples, const RequantKey* due = nullptr);
+
+  // Begins the step `step` will end, with the same arguments: from now on parameters that not_fused() has nothing
+  // against are moved inside backward, where an op gives their gradient in rows and they are read once on the tape. The
+  // forward was finite, and the window is this one backward. A gradient that is not finite throws Error(kNonFinite)
+  // that names the parameter out of backward.
+  void arm(float lr, int64_t samples, const RequantKey* due = nullptr);
+  // Takes arm() back after a failed backward.
+  void disarm();
+  // An Error left the parameters between two steps: nothing that was attached is of further use.
+  bool half_moved() const { return half_moved_; }
+  // Why the updates of a parameter are never fused; empty: they are where ops allow it.
+  std::string not_fused(const Parameter& parameter) const;
+  // Of the last step, in the order of attach, learned parts left out: whether the update was fused, else why not.
+  struct FusedUpdate {
+    std::string path;
+    std::string why_not;  // empty: fused
+  };
+  const std::vector<FusedUpdate>& fused_updates() const { return updates_; }
 
   const OptimizerSpec& spec() const { return spec_; }
   int64_t steps() const { return steps_; }
@@ -51,18 +76,29 @@ class Optimizer {
 
  private:
   struct Slot;
+  class FusedRows;
+  struct Armed {
+    float lr;
+    int64_t samples;
+    std::optional<RequantKey> due;
+  };
   void add_slot(Parameter* parameter);
   UpdateRule& rule_of(const Parameter& parameter);
   void check_finite() const;
-  [[noreturn]] void refuse(const Parameter& parameter, const Tensor& g) const;
+  [[noreturn]] void refuse(const Parameter& parameter) const;
   double finish_early(int64_t samples, bool all);
   float norm_factor(double sum_of_squares);
-  void update_rows(Slot& slot, const Tensor& g, const Tensor& x, int64_t first, float lr, float factor);
-  void step_slot(Slot& slot, float lr, int64_t samples, float factor);
+  void begin_rules();
+  void check_step(float lr, int64_t samples) const;
+  void end_step();
+  void unfuse(Slot& slot);
 
   OptimizerSpec spec_;
   int64_t steps_ = 0;
   float last_norm_ = 0;
+  std::optional<Armed> armed_;
+  bool half_moved_ = false;
+  std::vector<FusedUpdate> updates_;
   std::map<std::string, std::unique_ptr<UpdateRule>> rules_;  // by name: the run's, and those that parameters name
   std::vector<std::unique_ptr<Slot>> slots_;
 };

@@ -12,6 +12,13 @@ struct RequantPolicy {
   int64_t every = 1;       // N
 };
 
+// A requantization that follows an optimizer step, as Parameter::requantize takes it.
+struct RequantKey {
+  uint64_t seed = 0;
+  int64_t step = 0;  // optimizer steps done, the one before included
+  friend bool operator==(const RequantKey&, const RequantKey&) = default;
+};
+
 // Throws Error that names the nearest legal N.
 void check_requant(const RequantPolicy& policy);
 // `microbatches` since the last time, on a step boundary.

@@ -28,6 +28,7 @@ struct OptimizerSpec {
   float bop_threshold = 1e-8f;  // bop: a weight flips where its average exceeds this in size and has its sign
   float clip_value = 0;         // 0: off. Gradients are clamped to [-clip_value, clip_value]
   float clip_norm = 0;          // 0: off. All gradients are scaled by clip_norm / norm when norm > clip_norm
+  bool fused = true;            // updates may run inside backward (Optimizer::arm)
 };
 
 // A piece of one parameter: n neighbours in row-major order, in fp32.

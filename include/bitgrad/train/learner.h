@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,8 +46,15 @@ class Learner {
 
   // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
   // requantized when due. x [n, features] fp32. Throws Error(kNonFinite) that names the tensor when a value or gradient
-  // is not finite; nothing was updated then.
+  // is not finite; nothing was updated then, unless usable() says so.
+  // Windows of one microbatch: updates run inside backward where they can be fused (fused_updates).
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
+  // Whether an Error did not come in the middle of the updates: masters and codes would belong to no step. What is not
+  // usable throws Error when it is trained, evaluated or saved.
+  bool usable() const { return !optimizer_->half_moved(); }
+  void check_usable() const;
+  // Of the last step: the parameters whose updates ran inside backward, and why others did not.
+  std::vector<Optimizer::FusedUpdate> fused_updates() const;
   // Steps with what the window holds so far (if anything), and requantizes: the end of a run.
   void flush();
   // Logits without a tape, in evaluation mode.
@@ -74,6 +82,8 @@ class Learner {
 
  private:
   void begin_microbatch();
+  void backward(Tape& tape, const Var& loss, int64_t samples);
+  std::optional<RequantKey> due_after(int64_t microbatches) const;
   void end_window();
   void requantize();
   void check_flags(const char* when);

@@ -27,6 +27,7 @@ bool is_finite(const Piece& p) {
 
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
                      const std::string& config_yaml) {
+  learner.check_usable();
   ensure(learner.window_samples() == 0, "checkpoint", "saved inside a window of accumulation");
   const Pieces pieces = collect(learner);
   for (const Piece& p : pieces.list)

@@ -1,0 +1,132 @@
+#include "optim/row_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/elementwise.h"
+#include "nn/row_params.h"
+#include "optim/finish.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr int64_t kChunk = 16384;           // numbers of a chunk: four arrays of 64 KiB
+constexpr int64_t kBlock = 131072;          // numbers of a block: 512 KiB of gradients
+constexpr int64_t kRowMultiple = 16, kMostRows = 64;
+constexpr int64_t kMostInBlock = 1 << 20;   // of blocks that 8-bit moments make larger
+
+Tensor scratch_rows(int64_t rows, int64_t cols) {
+  return Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace);
+}
+
+// A chunk of gradients as fp32 in `to`.
+void widen(const Tensor& g, const Tensor& to) {
+  if (g.dtype() == dtypes::bf16)
+    from_bf16(g.numel(), g.as<uint16_t>(), to.as<float>());
+  else
+    std::memcpy(to.data(), g.data(), static_cast<size_t>(g.numel()) * sizeof(float));
+}
+
+}  // namespace
+
+RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind,
+                 const OptimizerSpec& spec)
+    : p_(parameter), rule_(rule), moments_(moments), spec_(spec) {
+  const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
+  int64_t unit = p_.row_unit();
+  if (kind == MomentKind::kInt8 && !rule.parts().empty()) {
+    const int64_t whole = std::lcm(unit, kMomentBlock / std::gcd(cols, kMomentBlock));
+    in_order_ = std::min(whole, rows) * cols > kMostInBlock && whole > unit && rows > unit;
+    if (!in_order_) unit = whole;
+  }
+  chunk_ = std::max(kChunk / cols / unit * unit, unit);
+  const int64_t multiple = std::lcm(unit, kRowMultiple);
+  block_ = std::max(std::min(kBlock / cols, kMostRows) / multiple * multiple, multiple);
+  chunk_ = std::min(chunk_, block_);
+}
+
+bool RowStep::makes_codes(const RequantKey* due) const {
+  if (!p_.low_bit() || !p_.rows_are_apart()) return false;
+  // Learned parts move after their owner, and its codes are made with them.
+  return !p_.has_master() || (due != nullptr && p_.learned().empty());
+}
+
+void RowStep::begin(const Now& now) {
+  now_ = now;
+  codes_ = makes_codes(now.due);
+  if (!codes_) return;
+  if (p_.has_master())
+    p_.begin_requantize(now.due->seed, now.due->step);
+  else
+    p_.begin_update({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)});
+}
+
+void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch) {
+  const int64_t cols = p_.shape().cols();
+  const bool in_place = p_.has_master() && p_.master().dtype() == dtypes::fp32;
+  const Tensor wide = scratch ? Tensor() : scratch_rows(std::min(chunk_, end - begin), cols);
+  for (int64_t r = begin; r < end; r += chunk_) {
+    const int64_t last = std::min(r + chunk_, end);
+    Tensor part = g.row_slice(r - begin, last - begin);
+    if (!scratch) {
+      const Tensor to = wide.row_slice(0, last - r);
+      widen(part, to);
+      part = to;
+    }
+    chunk(r, last, part, in_place ? as_matrix(p_.master()).row_slice(r, last) : number_rows(p_, r, last), finished);
+  }
+}
+
+void RowStep::chunk(int64_t begin, int64_t end, const Tensor& g, const Tensor& x, bool finished) {
+  static_cast<void>(end);
+  if (!finished) finish_rows(p_, spec_, now_.samples, begin, g, x, {});
+  update(begin, g, x);
+  if (codes_) p_.put_rows(begin, x);
+}
+
+void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
+  const ParameterSpec& spec = p_.spec();
+  const int64_t first = begin * p_.shape().cols();
+  const uint32_t id = site_id(p_.path()), step = static_cast<uint32_t>(now_.step);
+  const RandomStream updates{p_.seed(), Purpose::kUpdate, id, step}, draws{p_.seed(), Purpose::kMoment, id, step};
+  const bool narrow = p_.has_master() && p_.master().dtype() == dtypes::bf16;
+  moments_.for_pieces(first, first + x.numel(), draws, [&](int64_t at, int64_t n, std::span<float* const> state) {
+    UpdatePiece piece;
+    piece.n = n;
+    piece.w = x.as<float>() + (at - first);
+    piece.g = g.as<float>() + (at - first);
+    piece.state = state;
+    piece.lr = now_.lr * spec.lr_factor;
+    piece.weight_decay = spec.weight_decay.value_or(spec_.weight_decay);
+    if (now_.factor != 1) scale(n, piece.g, now_.factor, piece.g);
+    rule_.update(piece);
+    if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, piece.w);
+    if (spec.floor) clamp(n, *spec.floor, INFINITY, piece.w);
+    if (narrow) to_bf16(n, piece.w, updates, static_cast<uint64_t>(at), p_.master().as<uint16_t>() + at);
+  });
+}
+
+void RowStep::end() {
+  if (codes_) p_.end_codes();
+}
+
+void RowStep::run(const Now& now, const Tensor& g, bool finished) {
+  begin(now);
+  const int64_t rows_all = p_.shape().rows();
+  const Tensor matrix = as_matrix(g);
+  const auto block = [&](int64_t i) {
+    const int64_t first = i * block_, last = std::min(first + block_, rows_all);
+    rows(first, last, matrix.row_slice(first, last), finished, /*scratch=*/false);
+  };
+  const int64_t blocks = (rows_all + block_ - 1) / block_;
+  if (in_order_)
+    for (int64_t i = 0; i < blocks; ++i) block(i);
+  else
+    parallel_for(blocks, block);
+  end();
+}
+
+}  // namespace bitgrad::detail

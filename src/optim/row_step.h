@@ -1,0 +1,58 @@
+// The step of one parameter in blocks of whole rows: gradient -> finish -> rule -> master -> codes -> layouts, a chunk
+// that lies in L2 after another, so that each number is read from memory once. docs/numerics.md section 6, steps 1 to 8.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/optim/optimizer.h"
+#include "optim/moments.h"
+
+namespace bitgrad::detail {
+
+class RowStep {
+ public:
+  // Numbers of one optimizer step.
+  struct Now {
+    float lr = 0;
+    int64_t samples = 1;
+    int64_t step = 0;            // optimizer steps done
+    float factor = 1;            // of the global-norm clip
+    const RequantKey* due = nullptr;  // the masters become codes after this step
+  };
+
+  RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec);
+
+  // Rows of a block, by shape, scheme and moments alone: a multiple of 16 (or all rows), about 512 KiB of fp32, at most
+  // 64 rows where it can be, whole groups of rows, and whole blocks of 8-bit moments.
+  int64_t block_rows() const { return block_; }
+  // Blocks of 8-bit moments (256 numbers) lie across rows so that a block of rows would hold too many numbers: blocks
+  // come one after another, in order. Else they may come in any order and from several threads.
+  bool in_order() const { return in_order_; }
+  // Whether codes are made in this sweep when they are due.
+  bool makes_codes(const RequantKey* due) const;
+
+  // begin, then rows() once for every row, then end.
+  void begin(const Now& now);
+  // g [end - begin, cols]: fp32, overwritten if `scratch`, or bf16: sums over the window's samples; `finished`:
+  // divided, through the quantizer and clipped by value already. begin is a multiple of block_rows(), and end is too, or
+  // the last row.
+  void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
+  void end();
+  // The whole sweep.
+  void run(const Now& now, const Tensor& g, bool finished);
+
+ private:
+  void chunk(int64_t begin, int64_t end, const Tensor& g, const Tensor& x, bool finished);
+  void update(int64_t begin, const Tensor& g, const Tensor& x);
+
+  Parameter& p_;
+  const UpdateRule& rule_;
+  Moments& moments_;
+  const OptimizerSpec& spec_;
+  int64_t chunk_ = 1, block_ = 1;
+  bool in_order_ = false;
+  Now now_;
+  bool codes_ = false;
+};
+
+}  // namespace bitgrad::detail
