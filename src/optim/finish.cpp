@@ -71,6 +71,29 @@ void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples,
   if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
 }
 
+bool finish_rows_at_once(const Parameter& p, const OptimizerSpec& spec, int64_t samples, const Tensor& g,
+                         const Tensor& x) {
+  constexpr int64_t kMostSamples = int64_t{1} << 28;  // of the kernel
+  if (samples > kMostSamples) return false;
+  FinishGradientArgs args;
+  args.n = g.numel();
+  args.g = g.as<float>();
+  args.divisor = static_cast<float>(samples);
+  args.clip_value = spec.clip_value;
+  if (p.low_bit() && p.has_master()) {
+    const QuantSpec& quant = *p.spec().quant;
+    const Quantizer& quantizer = find_quantizer(quant.scheme);
+    if (quant.alpha || quantizer.own_backward(quant)) return false;
+    const SteRule rule = ste_rule(quant);
+    if (rule == SteRule::kClip && quantizer.code_range(quant).rule == CodeRule::kSign)
+      args.w = x.as<float>();  // abs w <= 1
+    else if (rule != SteRule::kIdentity)
+      return false;
+  }
+  finish_gradient(args);
+  return true;
+}
+
 void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g) {
   constexpr int64_t kPiece = 4096;
   const Workspace space(kPiece * static_cast<int64_t>(sizeof(uint16_t)));

@@ -25,6 +25,11 @@ Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end);
 void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned);
 
+// The same without learned parts in one sweep where the scheme's rule is identity, or clip by given bounds of the
+// numbers; else nothing is done, and it gives false.
+bool finish_rows_at_once(const Parameter& p, const OptimizerSpec& spec, int64_t samples, const Tensor& g,
+                         const Tensor& x);
+
 // g (fp32, rows from `begin` on) as a bf16 gradient would hold it: to nearest even, or by the parameter's draws.
 void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g);
 

@@ -76,13 +76,13 @@ void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, b
       widen(part, to);
       part = to;
     }
-    chunk(r, last, part, in_place ? as_matrix(p_.master()).row_slice(r, last) : number_rows(p_, r, last), finished);
+    chunk(r, part, in_place ? as_matrix(p_.master()).row_slice(r, last) : number_rows(p_, r, last), finished);
   }
 }
 
-void RowStep::chunk(int64_t begin, int64_t end, const Tensor& g, const Tensor& x, bool finished) {
-  static_cast<void>(end);
-  if (!finished) finish_rows(p_, spec_, now_.samples, begin, g, x, {});
+void RowStep::chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished) {
+  if (!finished && !finish_rows_at_once(p_, spec_, now_.samples, g, x))
+    finish_rows(p_, spec_, now_.samples, begin, g, x, {});
   update(begin, g, x);
   if (codes_) p_.put_rows(begin, x);
 }

@@ -42,7 +42,7 @@ class RowStep {
   void run(const Now& now, const Tensor& g, bool finished);
 
  private:
-  void chunk(int64_t begin, int64_t end, const Tensor& g, const Tensor& x, bool finished);
+  void chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished);
   void update(int64_t begin, const Tensor& g, const Tensor& x);
 
   Parameter& p_;

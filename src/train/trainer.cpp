@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
@@ -41,6 +43,18 @@ struct Interval {
     e.samples_per_s = n / std::max(seconds_since(start), 1e-9);
   }
 };
+
+// Which updates run inside backward, and why the others do not.
+void log_fused_updates(const Learner& learner) {
+  std::map<std::string, std::string> paths;  // by reason; empty: fused
+  for (const Optimizer::FusedUpdate& u : learner.fused_updates()) {
+    std::string& list = paths[u.why_not];
+    list += (list.empty() ? "" : ", ") + u.path;
+  }
+  for (const auto& [why_not, list] : paths)
+    log(LogLevel::kInfo, why_not.empty() ? concat("updated inside backward: ", list)
+                                         : concat("updated after backward: ", list, ": ", why_not));
+}
 
 }  // namespace
 
@@ -143,6 +157,7 @@ class Trainer::Loop {
       t_.counters_.position = loader.position();
       interval_.add(r);
       if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
+      if (r.stepped && !std::exchange(told_, true)) log_fused_updates(learner());
       if (r.stepped) boundary(last);
     }
     return finish();
@@ -259,6 +274,7 @@ class Trainer::Loop {
   Evaluation evaluation_;                        // of that step
   int64_t boundary_epoch_ = t_.counters_.epoch;  // at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
+  bool told_ = false;  // which updates are fused
   StopRequest stop_ = StopRequest::kNone;
 };
 

@@ -1,4 +1,5 @@
 // The tape: which gradients flow where, how they are summed and rounded, and what it refuses.
+#include <algorithm>
 #include <cmath>
 
 #include "bitgrad/dtype/bf16.h"
@@ -224,4 +225,78 @@ TEST_CASE("a sink keeps one shape and dtype") {
   CHECK(error_of([&] {
           run(row({1, 2}), dtypes::bf16);
         }) == "[AccumulateSink] the gradient is [2] bf16, the sum so far is [2] fp32");
+}
+
+namespace {
+
+// Takes rows, and keeps them.
+struct RowLog final : GradRows {
+  int64_t block_rows() const override { return 2; }
+  void begin() override { ++begun; }
+  void take(int64_t first, const Tensor& g) override {
+    const Numbers n = g.numbers();
+    rows.insert(rows.end(), n.begin(), n.end());
+  }
+  void done() override { ++ended; }
+  int begun = 0, ended = 0;
+  Numbers rows;
+};
+
+// The sum of all numbers; gives its gradient in rows where they are taken.
+struct SumByRows {
+  static constexpr std::string_view kName = "sum_by_rows";
+  struct Saved {
+    Shape shape;
+    bool commits = true;
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in, bool commits) {
+    s = {in[0].shape(), commits};
+    return Tensor::scalar(0);
+  }
+  static void backward(Saved& s, std::span<const Tensor>, std::span<GradSlot> g) {
+    GradRows* rows = g[0].rows();
+    if (rows == nullptr) return g[0].set(Tensor::full(s.shape, dtypes::fp32, 7));
+    for (int64_t r = 0; r < s.shape.rows(); r += rows->block_rows())
+      rows->take(r, Tensor::full({std::min(rows->block_rows(), s.shape.rows() - r), 1}, dtypes::fp32,
+                                 static_cast<double>(r)));
+    if (s.commits) g[0].commit();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the only gradient of a leaf goes in rows to a sink that takes them, any other one as a whole") {
+  AccumulateSink sink;
+  RowLog log;
+  const Tensor x = Tensor::zeros({3, 1}, dtypes::fp32);
+  const auto run = [&](int reads, int leaves, bool commits = true) {
+    Tape tape;
+    Var total;
+    for (int l = 0; l < leaves; ++l) {
+      const Var leaf = tape.leaf(x, &sink, dtypes::fp32);
+      for (int r = 0; r < reads; ++r) {
+        const Var s = apply<SumByRows>({leaf}, commits);
+        total = total.defined() ? add(total, s) : s;
+      }
+    }
+    tape.backward(total);
+  };
+  run(1, 1);
+  CHECK(sink.grad().numbers() == Numbers{7, 7, 7});  // nobody takes rows
+  sink.clear();
+  sink.set_rows(&log);
+  run(1, 1);
+  CHECK_FALSE(sink.filled());
+  CHECK(log.rows == Numbers{0, 0, 2});
+  CHECK((log.begun == 1 && log.ended == 1));
+  run(2, 1);
+  CHECK(sink.grad().numbers() == Numbers{14, 14, 14});
+  sink.clear();
+  run(1, 2);
+  CHECK(sink.grad().numbers() == Numbers{14, 14, 14});
+  run(1, 1);  // the sum of the window is not complete without it
+  CHECK(sink.grad().numbers() == Numbers{21, 21, 21});
+  CHECK(log.begun == 1);
+  sink.clear();
+  CHECK(contains(error_of([&] { run(1, 1, false); }), "[sum_by_rows] gradient 0 has a target() but no commit()"));
 }

@@ -191,6 +191,7 @@ struct OptimConfig {
   double momentum = 0.0;                        // sgd
   bool nesterov = false;                        // sgd
   std::string moments = "fp32";                 // of parameters that do not say their own
+  std::string fused = "auto";                   // auto | off: updates inside backward
   BopConfig bop;                                // of weights with optimizer bop
   std::optional<double> clip_norm, clip_value;  // value first, then norm
   friend bool operator==(const OptimConfig&, const OptimConfig&) = default;

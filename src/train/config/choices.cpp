@@ -90,6 +90,7 @@ Names observers() {
 Names computes() { return compute_kinds().names(); }
 Names modes() { return product_modes().names(); }
 Names optimizers() { return rules(/*flips_signs=*/false); }
+Names fusings() { return {"auto", "off"}; }
 Names schedules() { return schedule_names(); }
 Names losses() { return loss_names(); }
 Names dataset_formats() { return bitgrad::dataset_formats(); }

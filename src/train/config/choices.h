@@ -30,6 +30,7 @@ Names observers();
 Names computes();
 Names modes();
 Names optimizers();
+Names fusings();
 Names schedules();
 Names losses();
 Names dataset_formats();

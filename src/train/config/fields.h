@@ -135,6 +135,7 @@ void visit_optim(V&& v, C& c) {
   v("clip_value", c.clip_value);
   v("clip_norm", c.clip_norm);
   v("moments", c.moments);
+  v("fused", c.fused);
   v("bop", c.bop);
 }
 

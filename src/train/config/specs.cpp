@@ -92,6 +92,7 @@ OptimizerSpec optimizer_spec(const OptimConfig& c) {
   spec.eps = static_cast<float>(c.eps);
   spec.weight_decay = static_cast<float>(c.weight_decay);
   spec.moments = choices::moment_kinds().parse(c.moments);
+  spec.fused = c.fused == "auto";
   spec.base_lr = c.lr;
   spec.bop_gamma = static_cast<float>(c.bop.gamma);
   spec.bop_threshold = static_cast<float>(c.bop.threshold);
