@@ -113,6 +113,11 @@ GradRows* GradSlot::rows() {
   return pending_rows_;
 }
 
+int64_t GradSlot::block_rows() const {
+  const GradRows* rows = wanted_ ? tape_->edge_rows(edge_) : nullptr;
+  return rows != nullptr ? rows->block_rows() : 0;
+}
+
 void GradSlot::commit() {
   require(pending_.out.defined() || pending_rows_ != nullptr, op_, "commit of gradient ", index_, " without target()");
   given_ = true;
@@ -217,7 +222,7 @@ GradTarget Tape::edge_target(int64_t index) {
 }
 
 // The leaves of one parameter share its sink, so reads of it are edges of that sink.
-GradRows* Tape::edge_rows(int64_t index) {
+GradRows* Tape::edge_rows(int64_t index) const {
   const Edge& edge = edges_[static_cast<size_t>(index)];
   if (edge.sink == nullptr || edge.readers != 1 || edge.wide) return nullptr;
   for (const Edge& other : edges_)

@@ -16,7 +16,23 @@ constexpr LayoutInfo kLayouts[] = {
 #undef BITGRAD_LAYOUT
 };
 
+struct RowEntry {
+  Layout layout;
+  RowPacking rows;
+};
+constexpr RowEntry kRowPackings[] = {
+#define BITGRAD_LAYOUT_ROWS(symbol, unit, space) {layouts::symbol, {unit, space::pack_rows}},
+#include "dtype/layouts/rows.inc"
+#undef BITGRAD_LAYOUT_ROWS
+};
+
 }  // namespace
+
+const RowPacking* Layout::rows() const {
+  for (const RowEntry& entry : kRowPackings)
+    if (entry.layout == *this) return &entry.rows;
+  return nullptr;
+}
 
 const LayoutInfo& Layout::info() const {
   ensure(id_ < std::size(kLayouts), "layout", "handle: got ", int{id_}, ", expected one below ", std::size(kLayouts),

@@ -128,8 +128,9 @@ void Parameter::add_layout(Layout layout) {
   write_layouts();
 }
 
-void Parameter::write_layouts() {
+void Parameter::write_layouts(bool rows_too) {
   for (const Layout layout : planned_) {
+    if (!rows_too && layout.rows() != nullptr) continue;
     Tensor derived = value_.in_layout(layout);
     if (!derived.defined()) derived = Tensor::empty_layout(shape_, value_.dtype(), layout, MemoryKind::kDerived);
     pack({value_.dtype(), value_.rows(), value_.cols(), value_.data(), value_.stride(), layout, derived.data()});

@@ -1,6 +1,7 @@
 // Codes of parameters in blocks of rows. No fp32 copy of a whole bf16 master is made where the scales of a row follow
 // from that row.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -49,6 +50,7 @@ struct Parameter::NewCodes {
   std::shared_ptr<const QuantParams> learned;  // given scales; else they are fitted to the rows
   std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
   std::mutex mutex;  // of params
+  std::atomic<bool> packed = false;  // layouts that are packed by rows
 };
 
 bool Parameter::rows_are_apart() const {
@@ -120,8 +122,20 @@ void Parameter::end_codes() {
   ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no codes on their way");
   if (shape_.rows() == 0) put_rows(0, Tensor::empty({0, shape_.cols()}, dtypes::fp32));
   value_ = value_.with_quant(next_->learned ? next_->learned : next_->params);
+  const bool packed = next_->packed;
   next_.reset();
-  write_layouts();
+  write_layouts(/*rows_too=*/!packed);
+}
+
+void Parameter::pack_rows(int64_t begin, int64_t end) {
+  ensure(next_ != nullptr, "pack_rows", "parameter '", path_, "' has no codes on their way");
+  for (const Layout layout : planned_)
+    if (const RowPacking* rows = layout.rows()) {
+      ensure(begin % rows->unit == 0, "pack_rows", "row ", begin, " of layout ", layout);
+      rows->pack(value_.dtype(), value_.rows(), value_.cols(), value_.data(), value_.stride(),
+                 value_.in_layout(layout).data(), begin, end);
+    }
+  next_->packed = true;
 }
 
 // Rows to read numbers from, or to write them to: those of an fp32 master, or a copy.

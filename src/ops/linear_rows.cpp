@@ -1,8 +1,10 @@
 // Backward products of a linear layer: where they go. A fused update takes blocks of rows of gW as they are made, so that
 // gW never exists as a whole.
 #include <algorithm>
+#include <limits>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/pack.h"
 #include "ops/common.h"
 #include "ops/linear_product.h"
 
@@ -34,25 +36,99 @@ GemmArgs rows_of(const GemmArgs& args, int64_t begin, int64_t end) {
   return part;
 }
 
-// The row that runs blocks of `count` rows: any for exact sums, else that of the whole product. nullptr: its order is
-// its own, so that blocks may give other bits than the whole.
-const GemmRow* row_of_blocks(const GemmArgs& args, const GemmRow& whole, int64_t count) {
-  if (count == 0 || whole.order == SumOrder::kFree) return nullptr;
-  const GemmArgs part = rows_of(args, 0, count);
-  if (whole.order == SumOrder::kExact) return &select_gemm(part);
-  return whole.usable(part) ? &whole : nullptr;
+// How C is made: `rows` of it a call, by one row of family gemm, that reads B in one layout.
+struct Plan {
+  const GemmRow* row = nullptr;
+  Layout b_layout;
+  int64_t rows = 0;
+  double cost = std::numeric_limits<double>::infinity();  // nanoseconds
+};
+
+constexpr double kPackNs = 0.1;           // an element of B
+constexpr double kFarNs = 0.25;           // an element of C that does not stay in L2
+constexpr int64_t kNearBytes = 1 << 20;
+constexpr int64_t kMostBlocks = 8;        // of rows that are taken, in one call
+
+void better(Plan& best, const Plan& other) {
+  if (other.cost < best.cost) best = other;
 }
 
-void run_blocks(const GemmArgs& args, const GemmRow& whole, GradRows& rows) {
-  const int64_t step = rows.block_rows();
-  parallel_for((args.m + step - 1) / step, [&](int64_t block) {
-    const int64_t begin = block * step, end = std::min(begin + step, args.m);
+// The cheapest way to exact sums, `count` rows a call: B as it lies, or packed once.
+Plan plan_exact(const GemmArgs& args, int64_t count) {
+  const GemmArgs part = rows_of(args, 0, count);
+  const double calls = static_cast<double>((args.m + count - 1) / count);
+  const GemmRow &lying = select_gemm(part), &any = plan_gemm(part);
+  Plan plan{&lying, args.b.layout, count, lying.cost(part) * calls};
+  if (any.a_layout == args.a.layout && any.b_layout != args.b.layout)
+    better(plan, {&any, any.b_layout, count,
+                  any.cost(part) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k)});
+  return plan;
+}
+
+// The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its own.
+Plan plan_floats(const GemmArgs& args, const GemmRow& whole, int64_t count) {
+  const GemmArgs part = rows_of(args, 0, count);
+  const int64_t rest = args.m % count;
+  if (whole.order == SumOrder::kFree || !whole.supports(part) || (rest > 0 && !whole.supports(rows_of(args, 0, rest))))
+    return {};
+  return {&whole, args.b.layout, count, whole.cost(part) * static_cast<double>((args.m + count - 1) / count)};
+}
+
+// Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several.
+Plan plan_blocks(const GemmArgs& args, int64_t block) {
+  const GemmRow& whole = select_gemm(args);
+  Plan best;
+  for (int64_t n = 1; n <= kMostBlocks; n *= 2) {
+    const int64_t count = std::min(n * block, args.m);
+    Plan plan = whole.order == SumOrder::kExact ? plan_exact(args, count) : plan_floats(args, whole, count);
+    if (count * args.n * static_cast<int64_t>(sizeof(float)) > kNearBytes)
+      plan.cost += kFarNs * static_cast<double>(args.m) * static_cast<double>(args.n);
+    better(best, plan);
+  }
+  return best;
+}
+
+// B in the layout that the row reads.
+Tensor packed_b(GemmArgs& args, Layout layout) {
+  if (layout == args.b.layout) return {};
+  const int64_t rows = args.b.k_major ? args.k : args.n, cols = args.b.k_major ? args.n : args.k;
+  Tensor packed = Tensor::empty_layout({rows, cols}, args.b.dtype, layout, MemoryKind::kWorkspace);
+  pack({args.b.dtype, rows, cols, args.b.data, args.b.stride, layout, packed.data()});
+  args.b.data = packed.data();
+  args.b.layout = layout;
+  return packed;
+}
+
+void run_blocks(GemmArgs args, const Plan& plan, GradRows& rows) {
+  const Tensor b = packed_b(args, plan.b_layout);
+  const int64_t block = rows.block_rows();
+  parallel_for((args.m + plan.rows - 1) / plan.rows, [&](int64_t i) {
+    const int64_t begin = i * plan.rows, end = std::min(begin + plan.rows, args.m);
     const Tensor c = Tensor::empty({end - begin, args.n}, dtypes::fp32, MemoryKind::kWorkspace);
     GemmArgs part = rows_of(args, begin, end);
     part.c = c.data();
-    row_of_blocks(args, whole, end - begin)->run(part);
-    rows.take(begin, c);
+    const GemmRow& row = plan.row->supports(part) ? *plan.row : select_gemm(part);
+    row.run(part);
+    for (int64_t r = begin; r < end; r += block) rows.take(r, c.row_slice(r - begin, std::min(r + block, end) - begin));
   });
+}
+
+// The whole, by the cheapest row where sums are exact.
+void run_whole(GemmArgs& args, GradSlot& slot) {
+  const GradTarget target = slot.target();
+  args.c = target.out.data();
+  args.c_dtype = target.out.dtype();
+  args.accumulate = target.accumulate;
+  args.sr = target.sr;
+  const GemmRow& lying = select_gemm(args);
+  if (lying.order == SumOrder::kExact && args.m > 0) {
+    const Plan plan = plan_exact(args, args.m);
+    const Tensor b = packed_b(args, plan.b_layout);
+    (plan.row->supports(args) ? *plan.row : select_gemm(args)).run(args);
+  } else {
+    lying.run(args);
+  }
+  slot.commit();
 }
 
 }  // namespace
@@ -60,16 +136,15 @@ void run_blocks(const GemmArgs& args, const GemmRow& whole, GradRows& rows) {
 void product_into(GemmArgs& args, GradSlot& slot) {
   args.c_dtype = slot.dtype();
   args.ldc = args.n;
-  if (args.m > 0) {
-    const GemmRow& whole = select_gemm(args);
-    // A block has one row at least, and all rows at most.
-    const bool splits = row_of_blocks(args, whole, 1) != nullptr && row_of_blocks(args, whole, args.m) != nullptr;
-    if (GradRows* rows = splits ? slot.rows() : nullptr) {
-      run_blocks(args, whole, *rows);
+  const int64_t block = args.m > 0 ? slot.block_rows() : 0;
+  if (block > 0) {
+    const Plan plan = plan_blocks(args, block);
+    if (plan.row != nullptr) {
+      run_blocks(args, plan, *slot.rows());
       return slot.commit();
     }
   }
-  gemm_into(args, slot);
+  run_whole(args, slot);
 }
 
 }  // namespace bitgrad::detail

@@ -78,6 +78,7 @@ void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, b
     }
     chunk(r, part, in_place ? as_matrix(p_.master()).row_slice(r, last) : number_rows(p_, r, last), finished);
   }
+  if (codes_) p_.pack_rows(begin, end);
 }
 
 void RowStep::chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished) {

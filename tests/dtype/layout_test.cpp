@@ -1,5 +1,6 @@
 #include "bitgrad/dtype/layout.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <sstream>
@@ -248,4 +249,29 @@ TEST_CASE("a dtype, shape or stride that a layout cannot take is an error that n
     CHECK(contains(error_of([&] { layout.info().unpack(dtypes::bint1, 2, 17, memory.get(), memory.get(), 2); }),
                    "row stride"));
   }
+}
+
+TEST_CASE("blocks of rows in any order pack to the bytes of the whole") {
+  int layouts_by_rows = 0;
+  for (const Layout layout : all_layouts()) {
+    const RowPacking* by_rows = layout.rows();
+    if (by_rows == nullptr) continue;
+    ++layouts_by_rows;
+    for (const DType dtype : dtypes_of(layout))
+      for (const Shape s : kShapes) {
+        INFO(layout << ' ' << dtype << " [" << s.rows << ',' << s.cols << ']');
+        const int64_t stride = row_bytes_memory(dtype, s.cols) + 8;
+        const std::vector<uint8_t> canonical = matrix(dtype, s, stride, 0xA5);
+        const size_t bytes = static_cast<size_t>(layout.info().bytes(dtype, s.rows, s.cols));
+        std::vector<uint8_t> whole(bytes, 0x11), rows(bytes, 0x22);
+        layout.info().pack(dtype, s.rows, s.cols, canonical.data(), stride, whole.data());
+        const int64_t step = 2 * by_rows->unit;
+        for (int64_t begin = s.rows / step * step; begin >= 0; begin -= step)
+          if (begin < s.rows || begin == 0)
+            by_rows->pack(dtype, s.rows, s.cols, canonical.data(), stride, rows.data(), begin,
+                          std::min(begin + step, s.rows));
+        CHECK(rows == whole);
+      }
+  }
+  CHECK(layouts_by_rows >= 2);
 }

@@ -128,6 +128,10 @@ TEST_CASE("rows are coded with scales of their own, in any order, rounded by the
     CHECK(p.value().quant() == old.quant());
     rows(3, 7);
     CHECK(contains(error_of([&] { p.put_rows(7, x.row_slice(0, 4)); }), "[put_rows] rows of 'w'"));
+    if (form.quant.scheme == "fixed") {  // layouts while the codes are at hand, or at the end
+      p.pack_rows(0, 9);
+      CHECK(p.value().in_layout(layouts::planes).numbers() == p.value().numbers());
+    }
     p.end_codes();
     QuantSpec quant = form.quant;
     quant.granularity = form.granularity;

@@ -96,6 +96,8 @@ class GradSlot {
   // For ops that can make the gradient in blocks of rows: where the blocks go, then commit(). nullptr, and nothing has
   // happened, unless the leaf's sink takes rows and this is the leaf's only contribution on the tape.
   GradRows* rows();
+  // block_rows() of what rows() would give; 0 for nullptr.
+  int64_t block_rows() const;
   // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides
   // otherwise.
   void set(const Tensor& gradient);
@@ -171,7 +173,7 @@ class Tape {
   };
   int64_t add_edge(const Tensor& value, DType dtype, GradSink* sink);
   GradTarget edge_target(int64_t edge);
-  GradRows* edge_rows(int64_t edge);
+  GradRows* edge_rows(int64_t edge) const;
   void run_node(Record& record);
   Tensor finished(int64_t edge);
 

@@ -24,12 +24,22 @@ struct LayoutInfo {
   void (*unpack)(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride);
 };
 
+// Layouts that can be packed in blocks of rows: one line each in src/dtype/layouts/rows.inc. The others are packed whole.
+struct RowPacking {
+  int64_t unit;  // blocks begin at multiples of this many rows
+  // Rows [begin, end) of canonical codes go where LayoutInfo::pack puts them; a block that ends at `rows` writes what
+  // is behind the last row too. All rows packed so, in any order, give the bytes of pack.
+  void (*pack)(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,
+               int64_t end);
+};
+
 class Layout {
  public:
   constexpr Layout() = default;  // canonical
   constexpr explicit Layout(uint8_t id) : id_(id) {}
   constexpr uint8_t id() const { return id_; }
   const LayoutInfo& info() const;
+  const RowPacking* rows() const;  // nullptr: packed whole
   std::string_view name() const { return info().name; }
   friend constexpr bool operator==(Layout, Layout) = default;
 

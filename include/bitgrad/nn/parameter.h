@@ -102,6 +102,9 @@ class Parameter {
   void begin_update(const RandomStream& draws);
   void put_rows(int64_t begin, const Tensor& x);
   void end_codes();
+  // Between put_rows and end_codes: layouts that are packed by rows (dtype/layout.h) get rows [begin, end) while their
+  // codes are in cache; begin is a multiple of 16. Either for all rows or for none: then end_codes packs them.
+  void pack_rows(int64_t begin, int64_t end);
   // Whether scales lie within rows, or do not depend on the numbers: channel(0), token, groups along a row; constant
   // scales; learned ones.
   bool rows_are_apart() const;
@@ -127,7 +130,7 @@ class Parameter {
   struct NewCodes;                                                      // between begin_requantize or begin_update and end_codes
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
-  void write_layouts();
+  void write_layouts(bool rows_too = true);
   void draw_values();
   void make_learned(const Tensor& x);
   std::shared_ptr<const QuantParams> learned_params(int64_t step) const;

@@ -64,11 +64,16 @@ int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
 }
 
 void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
+  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
+}
+
+void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out,
+               int64_t begin, int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const int bits = dtype.bits();
   const int64_t plane = plane_size(rows, cols);
   auto* words = static_cast<uint32_t*>(out);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = begin; r < end; ++r) {
     const uint8_t* row = static_cast<const uint8_t*>(canonical) + r * stride;
     uint32_t* lane = words + lane_of_row(r, cols);
     if (bits == 1) {
@@ -77,6 +82,7 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
       pack_row_2(row, cols, lane, lane + plane);
     }
   }
+  if (end != rows) return;
   for (int64_t r = rows; r < panel_count(rows) * kPanelRows; ++r) {
     for (int p = 0; p < bits; ++p) {
       uint32_t* lane = words + p * plane + lane_of_row(r, cols);

@@ -98,11 +98,16 @@ int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
 }
 
 void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
+  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
+}
+
+void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out,
+               int64_t begin, int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const int bits = dtype.bits();
   const int64_t words = plane_words(cols), plane_stride = rows * words;
   auto* planes = static_cast<uint64_t*>(out);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = begin; r < end; ++r) {
     const uint8_t* row = static_cast<const uint8_t*>(canonical) + r * stride;
     uint64_t* to = planes + r * words;
     if (bits == 1) {
@@ -113,6 +118,7 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
       split_row_any(dtype, bits, row, cols, to, plane_stride);
     }
   }
+  if (end != rows) return;
   for (int64_t w = bits * plane_stride; w < bytes(dtype, rows, cols) / 8; ++w) planes[w] = 0;
 }
 
