@@ -8,22 +8,9 @@
 
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/dtype/scale_map.h"
+#include "shared/bytes.h"
 
 namespace bitgrad::bench {
-
-// 64-byte aligned, zeroed.
-class Bytes {
- public:
-  explicit Bytes(int64_t bytes) : data_(static_cast<size_t>(bytes / 64 + 1)) {}
-  void* data() { return data_.data(); }
-  float* floats() { return reinterpret_cast<float*>(data_.data()); }
-
- private:
-  struct alignas(64) Line {
-    uint8_t bytes[64];
-  };
-  std::vector<Line> data_;
-};
 
 // A random [rows, cols] matrix in canonical layout.
 struct Matrix {

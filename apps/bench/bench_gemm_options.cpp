@@ -1,9 +1,10 @@
 #include "bench_gemm_options.h"
 
 #include <algorithm>
-#include <filesystem>
 
+#include "bench_gemm_rival.h"
 #include "bitgrad/base/error.h"
+#include "shared/report.h"
 
 namespace bitgrad::bench {
 
@@ -41,26 +42,55 @@ Shape parse_shape(const std::string& text) {
   return s;
 }
 
-std::pair<DType, DType> parse_pair(const std::string& text) {
-  const std::vector<std::string> parts = split(text);
-  require(parts.size() == 2, "bench_gemm", "--dtypes: got '", text, "', expected A,B, such as bint1,bint1.");
-  return {parse_dtype(parts[0]), parse_dtype(parts[1])};
+void add_cases(Options& options, const std::vector<std::string>& dtypes, const std::vector<std::string>& products) {
+  for (const std::string& product : products)
+    for (const std::string& text : dtypes) {
+      const std::vector<std::string> parts = split(text);
+      require(parts.size() == 2, "bench_gemm", "--dtypes: got '", text, "', expected A,B, such as bint1,bint1.");
+      options.cases.push_back({parse_dtype(parts[0]), parse_dtype(parts[1]), product});
+    }
 }
+
+// The products of training: activations by weights; gradients by weights; gradients by activations.
+const std::vector<std::string> kForwardPairs{"bint1,bint1", "ternary,bint1", "ternary,ternary", "int8,bint1",
+                                             "int8,int2",   "int8,int4",     "int8,int8",       "int2,int2",
+                                             "int4,int4",   "fp32,bint1",    "bf16,bint1",      "fp32,int4",
+                                             "fp32,int8",   "fp32,fp32",     "bf16,bf16"};
+const std::vector<std::string> kBackwardPairs{"fp32,bint1", "bf16,bint1", "int8,bint1", "fp32,int2", "fp32,int4",
+                                              "fp32,int8",  "bf16,int4",  "int8,int2",  "int8,int4", "int8,int8"};
+const std::vector<std::string> kAllShapes{"1024,1024,1024", "4096,4096,4096", "256,4096,4096",
+                                          "512,4096,4096",  "64,512,4608",    "1,4096,4096"};
+// Each below 2 ms in fp32, ragged or not.
+const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 
 }  // namespace
 
 Options parse_options(CLI::App& app, int argc, char** argv) {
   Options options;
-  std::vector<std::string> shapes{"1024,1024,1024"}, dtypes{"bint1,bint1"};
+  std::vector<std::string> shapes{"1024,1024,1024"}, dtypes{"bint1,bint1"}, products{"forward"};
+  bool all = false;
+  options.rivals = rival_ids();
   const auto one_each = [](CLI::Option* option) {
     option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+    return option;
   };
   one_each(app.add_option("--shape", shapes, "M,N,K; may be given several times (1024,1024,1024)"));
   one_each(app.add_option("--dtypes", dtypes, "A,B; may be given several times (bint1,bint1)"));
-  app.add_option("--product", options.product,
-                 "forward | gx (B stored [k, free]) | gw (both stored [k, free], added to C)")
+  app.add_option("--product", products, "forward | gx (B stored [k, free]) | gw (both stored [k, free], added to C)")
+      ->delimiter(',')
       ->check(CLI::IsMember({"forward", "gx", "gw"}));
+  app.add_flag("--a-k-major", options.a_k_major_flag, "A is stored [k, free]");
+  app.add_flag("--b-k-major", options.b_k_major_flag, "B is stored [k, free]");
+  app.add_flag("--all", all, "the products of training, fast rows only, at six shapes (or those of --shape)");
+  app.add_option("--rivals", options.rivals, "which libraries, of those built in; none for no library")
+      ->delimiter(',')
+      ->check(CLI::IsMember([] {
+        std::vector<std::string> ids = rival_ids();
+        ids.push_back("none");
+        return ids;
+      }()));
   app.add_option("--kernel", options.kernel, "only rows whose name holds this");
+  app.add_flag("--fast-rows", options.fast_rows, "leave out the references and the rows that call libraries");
   app.add_option("--repeat", options.repeat, "measurements of each row; the median counts (11)")
       ->check(CLI::Range(1, 100000));
   app.add_option("--group", options.group, "B's scales lie in groups of this size along k (0: bare codes)")
@@ -68,14 +98,30 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
   app.add_flag("--offset", options.b_offset, "B has real offsets, for each row or group");
   app.add_flag("--a-zero", options.a_zero, "A has a zero point for each row");
   app.add_option("--json", options.json, "writes the rows to this file");
+  app.add_option("--compare", options.compare, "an older --json file: status 1 when a row's x_onednn_f32 is below "
+                                               "slack times that of the file");
+  app.add_option("--slack", options.slack, "of --compare and --guard (0.9)")->check(CLI::Range(0.0, 10.0));
+  CLI::Option* guarded = app.add_option("--guard", options.guard,
+                                        "measures --all at small shapes and compares with the figures of this machine "
+                                        "in this file");
+  app.add_option("--record", options.record, "as --guard, but writes the figures of this machine into the file")
+      ->excludes(guarded);
   app.parse(argc, argv);
-  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
-  for (const std::string& text : dtypes) options.dtypes.push_back(parse_pair(text));
-  if (!options.json.empty()) {
-    const std::filesystem::path folder = std::filesystem::absolute(options.json).parent_path();
-    require(std::filesystem::is_directory(folder) && !std::filesystem::is_directory(options.json), "bench_gemm",
-            "--json: cannot write '", options.json, "', expected a file in a folder that exists.");
+  const bool short_run = !options.guard.empty() || !options.record.empty();
+  if (all || short_run) {
+    options.fast_rows = true;
+    if (app.count("--shape") == 0) shapes = short_run ? kGuardShapes : kAllShapes;
   }
+  if (short_run && app.count("--rivals") == 0) options.rivals = {"onednn_f32"};
+  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
+  if ((all || short_run) && app.count("--dtypes") == 0) {
+    add_cases(options, kForwardPairs, {"forward"});
+    add_cases(options, kBackwardPairs, {"gx", "gw"});
+  } else {
+    add_cases(options, dtypes, products);
+  }
+  check_writable("--json", options.json);
+  check_writable("--record", options.record);
   return options;
 }
 

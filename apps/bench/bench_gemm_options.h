@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bitgrad/dtype/dtype.h"
@@ -14,15 +13,27 @@ namespace bitgrad::bench {
 struct Shape {
   int64_t m, n, k;
 };
+// One product: dtypes and how the operands are stored.
+struct Case {
+  DType a, b;
+  std::string product;  // forward, gx, gw
+};
 struct Options {
   std::vector<Shape> shapes;
-  std::vector<std::pair<DType, DType>> dtypes;
-  std::string product = "forward", kernel, json;
+  std::vector<Case> cases;
+  std::vector<std::string> rivals;
+  std::string kernel, json, compare, guard, record;
+  double slack = 0.9;
   int64_t repeat = 11;
   int64_t group = 0;                      // of B along k; 0: none
   bool b_offset = false, a_zero = false;  // real offsets of B; a zero point for each row of A
-  bool a_k_major() const { return product == "gw"; }
-  bool b_k_major() const { return product != "forward"; }
+  bool fast_rows = false;                 // leave out references and libraries
+  bool a_k_major_flag = false, b_k_major_flag = false;
+
+  std::string product = "forward";  // of the case that is measured
+  bool a_k_major() const { return a_k_major_flag || product == "gw"; }
+  bool b_k_major() const { return b_k_major_flag || product != "forward"; }
+  bool accumulate() const { return product == "gw"; }
 };
 
 // Throws CLI::ParseError, Error.

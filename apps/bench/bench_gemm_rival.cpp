@@ -1,68 +1,104 @@
 #include "bench_gemm_rival.h"
 
-#if BITGRAD_WITH_ONEDNN
-#include <omp.h>
-
+#include <algorithm>
+#include <functional>
 #include <memory>
-#include <oneapi/dnnl/dnnl.hpp>
 
-#include "bench_gemm_operands.h"
-#endif
+#include "bench_gemm_eigen.h"
+#include "bench_gemm_openblas.h"
+#include "shared/bytes.h"
+#include "shared/onednn.h"
 
 namespace bitgrad::bench {
 
-#if BITGRAD_WITH_ONEDNN
 namespace {
 
-// oneDNN fp32 with source and weights reordered to the formats that it likes best.
-class Rival {
- public:
-  explicit Rival(const Shape& s) : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), c_(s.m * s.n * 4) {
-    using Memory = dnnl::memory;
-    const auto type = Memory::data_type::f32;
-    const auto any = Memory::format_tag::any;
-    const Memory::desc a({s.m, s.k}, type, any), b({s.k, s.n}, type, any), c({s.m, s.n}, type, Memory::format_tag::ab);
-#if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc desc(engine_, a, b, c);
-#else
-    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(a, b, c), engine_);
+// What a library works on. One buffer of small numbers serves both sides: no denormals, no NaN in any format.
+struct Operands {
+  Shape s;
+  bool a_k_major, b_k_major, add;
+  Bytes a, b, c;
+
+  Operands(const Options& options, const Shape& shape)
+      : s(shape),
+        a_k_major(options.a_k_major()),
+        b_k_major(options.b_k_major()),
+        add(options.accumulate()),
+        a(shape.m * shape.k * 4),
+        b(shape.n * shape.k * 4),
+        c(shape.m * shape.n * 4) {
+    for (int64_t i = 0; i < s.m * s.k; ++i) a.floats()[i] = static_cast<float>(i % 17) - 8.0f;
+    for (int64_t i = 0; i < s.n * s.k; ++i) b.floats()[i] = static_cast<float>(i % 13) - 6.0f;
+  }
+};
+
+using Run = std::function<void()>;
+
+#if BITGRAD_WITH_ONEDNN
+template <onednn::Number A, onednn::Number B, onednn::Number C>
+Run onednn_run(const std::shared_ptr<Operands>& o) {
+  onednn::set_threads(1);
+  const onednn::Spec spec{o->s.m, o->s.n, o->s.k, A, B, C, o->a_k_major, o->b_k_major, o->add};
+  return [o, run = onednn::product(spec, o->a.data(), o->b.data(), o->c.data(), onednn::Packing::kBefore)] { run(); };
+}
 #endif
-    Bytes numbers(std::max(s.m, s.n) * s.k * 4);
-    for (int64_t i = 0; i < std::max(s.m, s.n) * s.k; ++i) numbers.floats()[i] = static_cast<float>(i % 17) - 8.0f;
-    a_ = reordered({{s.m, s.k}, type, Memory::format_tag::ab}, desc.src_desc(), numbers);
-    b_ = reordered({{s.k, s.n}, type, Memory::format_tag::ba}, desc.weights_desc(), numbers);
-    c_memory_ = Memory(c, engine_, c_.data());
-    product_ = dnnl::matmul(desc);
-  }
-  void run() {
-    product_.execute(stream_, {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_memory_}});
-    stream_.wait();
-  }
 
- private:
-  dnnl::memory reordered(const dnnl::memory::desc& from, const dnnl::memory::desc& to, Bytes& numbers) {
-    dnnl::memory source(from, engine_, numbers.data()), out(to, engine_);
-    dnnl::reorder(source, out).execute(stream_, source, out);
-    stream_.wait();
-    return out;
-  }
+Run openblas_run(const std::shared_ptr<Operands>& o) {
+  const Sgemm sgemm = find_openblas();
+  if (sgemm == nullptr) return nullptr;
+  return [o, sgemm] {
+    const auto m = static_cast<int>(o->s.m), n = static_cast<int>(o->s.n), k = static_cast<int>(o->s.k);
+    sgemm(kRowMajor, o->a_k_major ? kTrans : kNoTrans, o->b_k_major ? kNoTrans : kTrans, m, n, k, 1.0f, o->a.floats(),
+          o->a_k_major ? m : k, o->b.floats(), o->b_k_major ? n : k, o->add ? 1.0f : 0.0f, o->c.floats(), n);
+  };
+}
 
-  dnnl::engine engine_;
-  dnnl::stream stream_;
-  Bytes c_;
-  dnnl::memory a_, b_, c_memory_;
-  dnnl::matmul product_;
+Run eigen_run(const std::shared_ptr<Operands>& o) {
+  const EigenSgemm sgemm = find_eigen();
+  if (sgemm == nullptr) return nullptr;
+  return [o, sgemm] {
+    sgemm({o->s.m, o->s.n, o->s.k, o->a_k_major, o->b_k_major, o->add, o->a.floats(), o->b.floats(), o->c.floats()});
+  };
+}
+
+struct Maker {
+  const char* id;
+  const char* text;
+  Run (*make)(const std::shared_ptr<Operands>& o);  // gives nothing where the machine cannot
+};
+#if BITGRAD_WITH_ONEDNN
+using enum onednn::Number;
+#endif
+constexpr Maker kMakers[] = {
+#if BITGRAD_WITH_ONEDNN
+    {"onednn_f32", "oneDNN fp32, prepacked", onednn_run<kF32, kF32, kF32>},
+    {"onednn_bf16", "oneDNN bf16, prepacked", onednn_run<kBf16, kBf16, kF32>},
+    {"onednn_u8s8", "oneDNN uint8 x int8, prepacked", onednn_run<kU8, kS8, kS32>},
+    {"onednn_s8s8", "oneDNN int8 x int8, prepacked", onednn_run<kS8, kS8, kS32>},
+#endif
+    {"openblas", "OpenBLAS fp32", openblas_run},
+    {"eigen", "Eigen fp32", eigen_run},
 };
 
 }  // namespace
 
-void add_rival(const Shape& shape, std::vector<Contestant>& all) {
-  omp_set_num_threads(1);
-  auto rival = std::make_shared<Rival>(shape);
-  all.push_back({"oneDNN fp32, prepacked", [rival] { rival->run(); }, 1, false, {}});
+std::vector<std::string> rival_ids() {
+  std::vector<std::string> ids;
+  for (const Maker& m : kMakers) ids.push_back(m.id);
+  return ids;
 }
-#else
-void add_rival(const Shape&, std::vector<Contestant>&) {}
-#endif
+
+std::vector<Rival> add_rivals(const Options& options, const Shape& shape, std::vector<Contestant>& all) {
+  std::vector<Rival> added;
+  const auto operands = std::make_shared<Operands>(options, shape);
+  for (const Maker& m : kMakers) {
+    if (std::find(options.rivals.begin(), options.rivals.end(), m.id) == options.rivals.end()) continue;
+    Run run = m.make(operands);
+    if (!run) continue;
+    added.push_back({m.id, m.text});
+    all.push_back({m.text, std::move(run), 1, false, {}});
+  }
+  return added;
+}
 
 }  // namespace bitgrad::bench

@@ -23,8 +23,8 @@
 
 #include <algorithm>
 
-#include "bench_gemm_measure.h"
 #include "bitgrad/base/cpu.h"
+#include "shared/measure.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -11,13 +11,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "bench_common.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/optim/optimizer.h"
+#include "shared/common.h"
 
 namespace {
 
