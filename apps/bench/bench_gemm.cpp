@@ -25,6 +25,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/gemm.h"
+#include "shared/common.h"
 #include "shared/measure.h"
 #include "shared/report.h"
 
@@ -162,17 +163,5 @@ int run(Options options) {
 
 int main(int argc, char** argv) {
   CLI::App app("Multiply-adds a second of every usable gemm kernel and of libraries, one thread.", "bench_gemm");
-  try {
-    return run(parse_options(app, argc, argv));
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::cerr << "bench_gemm: " << error.what() << "\nRun with --help for the options.\n";
-    return 2;
-  } catch (const Error& error) {
-    std::cerr << error.what() << '\n';
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "bench_gemm: " << error.what() << '\n';
-    return 70;
-  }
+  return run_main(app, "bench_gemm", [&] { return run(parse_options(app, argc, argv)); });
 }

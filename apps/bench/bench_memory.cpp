@@ -2,9 +2,6 @@
 // account beside the growth of resident memory. What the account must say of weights, masters and moments is computed
 // from the shapes too; a difference ends the program with status 1. Each choice runs in a process of its own, so that
 // no peak hides another.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iomanip>
@@ -17,6 +14,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/optim/optimizer.h"
+#include "shared/child.h"
 #include "shared/common.h"
 
 namespace {
@@ -144,35 +142,6 @@ Json run(const Choice& choice, const Options& options) {
   return row;
 }
 
-// The row of a child process; an error of it as text.
-Json run_apart(const Choice& choice, const Options& options) {
-  int ends[2];
-  require(pipe(ends) == 0, "bench_memory", "no pipe to a child process");
-  const pid_t child = fork();
-  require(child >= 0, "bench_memory", "no child process");
-  if (child == 0) {
-    std::string text;
-    try {
-      text = run(choice, options).dump();
-    } catch (const std::exception& e) {
-      text = Json{{"error", e.what()}}.dump();
-    }
-    const bool sent = write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    _exit(sent ? 0 : 1);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  const Json row = status == 0 ? Json::parse(text) : Json{{"error", "the child process died"}};
-  require(!row.contains("error"), "bench_memory", choice.weights, ", masters ", master_name(choice.master),
-          ", moments ", moment_name(choice.moments), ": ", row.value("error", ""));
-  return row;
-}
-
 constexpr const char* kColumns[] = {"value", "derived", "quant_state", "master", "optimizer", "grad", "workspace"};
 
 void print(const Json& row) {
@@ -196,7 +165,10 @@ int run_all(const Options& options) {
   for (const std::string& weights : options.weights)
     for (const MasterKind master : kMasters)
       for (const MomentKind moments : kMoments) {
-        rows.push_back(run_apart({parse_dtype(weights), master, moments}, options));
+        const Choice choice{parse_dtype(weights), master, moments};
+        const std::string name = weights + ", masters " + std::string(master_name(master)) + ", moments " +
+                                 std::string(moment_name(moments));
+        rows.push_back(bench::run_in_child(name, [&] { return run(choice, options); }));
         print(rows.back());
         good = good && rows.back()["as_expected"].get<bool>();
       }
@@ -225,5 +197,8 @@ int main(int argc, char** argv) {
   app.add_option("--activations", options.activations, "dtype of activations");
   app.add_option("--grad", options.grad, "fp32 or bf16");
   app.add_option("--json", options.json, "write the rows here");
-  return bench::run_app(app, argc, argv, [&] { return run_all(options); });
+  return bench::run_main(app, "bench_memory", [&] {
+    app.parse(argc, argv);
+    return run_all(options);
+  });
 }

@@ -1,201 +1,176 @@
-// bench_step: one training step of the FINN nets (TFC, SFC, LFC) and of a 3 x 4096 MLP, part by part, with the memory
-// account beside the resident memory of the process. Parts: forward, backward, update (optimizer without requantize),
-// requantize (codes and derived layouts).
+// bench_step: one optimizer step of quantized training, whole and in parts, beside the same step as a float simulation
+// by oneDNN in fp32 and bf16 (bench_step_rival.h), measured in turns in the same run, with the memory account. A case is
+// one linear layer whose input wants a gradient and whose output gradient is given, or a net (tfc, sfc, lfc of FINN,
+// mlp4096), driven by a Learner as in training.
 //
-//   bench_step [--net tfc,sfc,lfc,mlp4096] [--batch 100] [--weights bint1] [--activations bint1] [--threads 1]
-//   [--repeat 50] [--json FILE]
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
-#include <fstream>
+//   bench_step [--layer binary,w1a8,w2a2,w4a8,w8a8] [--shape BATCH,IN,OUT ...] [--net tfc,sfc,lfc,mlp4096]
+//              [--batch 100,1000] [--grad fp32|bf16|int8] [--rounding nearest|stochastic] [--moments fp32|bf16|int8]
+//              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--repeat R] [--no-parts]
+//              [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
+//
+// Times are medians, ms of one optimizer step (A microbatches): processor time of the thread for one thread, wall time
+// for more. Parts are differences between the whole step and a step without the part, measured in the same turns, so
+// they carry the noise of both; the forward pass is timed inside the step. Where the update runs inside the backward
+// pass (fused), gW and update are one part. bytes: the account by kind at its peak; rss_growth: resident memory of a
+// process that makes the model and two steps.
+#include "bench_step_options.h"
+
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "bitgrad/base/cpu.h"
+#include "bench_step_memory.h"
+#include "bench_step_ours.h"
+#include "bench_step_rival.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/nn/layers.h"
-#include "bitgrad/ops/ops.h"
-#include "bitgrad/optim/optimizer.h"
 #include "shared/common.h"
+#include "shared/report.h"
 
 namespace {
 
 using namespace bitgrad;
-using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
+using namespace bitgrad::bench;
 
-struct Net {
-  const char* name;
-  int64_t width;
-};
-constexpr Net kNets[] = {{"tfc", 64}, {"sfc", 256}, {"lfc", 1024}, {"mlp4096", 4096}};
-constexpr int64_t kFeatures = 784, kClasses = 10;
+double ms(double ns) { return ns / 1e6; }
 
-struct Options {
-  std::vector<std::string> nets{"tfc", "sfc", "lfc"};
-  int64_t batch = 100, repeat = 50;
-  int threads = 1;
-  std::string weights = "bint1", activations = "bint1", json;
-};
+const char* grad_name(const Options& options) { return mode_name(options.grad).data(); }
 
-// 1 bit: sign; ternary: round to {-1, 0, 1}; other codes: symmetric.
-QuantSpec quant(const std::string& dtype) {
-  QuantSpec spec;
-  spec.dtype = parse_dtype(dtype);
-  spec.scheme =
-      spec.dtype == dtypes::ternary ? "fixed" : (spec.dtype.kind() == DTypeKind::kSign ? "binary" : "symmetric");
-  return spec;
-}
-
-// The layers of accuracy.md's FINN nets: quantize, dropout, three times [linear, batch norm, quantize, dropout],
-// linear, tensor norm.
-std::vector<LayerSpec> layers(int64_t width, const Options& options) {
-  std::vector<LayerSpec> list;
-  const auto add = [&](const char* kind) -> LayerSpec& {
-    list.emplace_back().kind = kind;
-    return list.back();
-  };
-  const auto quantize_and_drop = [&] {
-    add("quantize").activation = quant(options.activations);
-    add("dropout").p = 0.2;
-  };
-  const auto linear = [&](int64_t out) {
-    LayerSpec& l = add("linear");
-    l.out = out;
-    l.weight.quant = quant(options.weights);
-    l.weight.quant->ste = SteRule::kIdentity;
-    l.weight.init = {"uniform", -1, 1};
-    l.weight.latent_clamp = 1.0f;
-  };
-  quantize_and_drop();
-  for (int i = 0; i < 3; ++i) {
-    linear(width);
-    add("batch_norm");
-    quantize_and_drop();
+// All runs of one case, in turns.
+class Turns {
+ public:
+  Turns(const Case& what, const Options& options) : what_(what), options_(options), rivals_(make_rivals(what, options)) {
+    add_ours(Without::kNothing);
+    if (options.parts) {
+      add_ours(Without::kRequantize);
+      add_ours(Without::kUpdate);
+      if (what.net.empty()) add_ours(Without::kInputGradient);
+    }
+    if (rivals_.fp32) add([&] { rivals_.fp32->step(); });
+    if (rivals_.bf16) add([&] { rivals_.bf16->step(); });
+    for (Contestant& c : all_)
+      for (int i = 0; i < 2; ++i) c.run();
+    for (auto& ours : ours_) ours->forget_times();
+    measure(all_, options.repeat, time_base(options.threads), /*rare=*/false);
   }
-  linear(kClasses);
-  add("tensor_norm").eps = 1e-4f;
-  return list;
-}
 
-double median(std::vector<double> x) {
-  std::nth_element(x.begin(), x.begin() + static_cast<int64_t>(x.size() / 2), x.end());
-  return x[x.size() / 2];
-}
-
-struct Times {
-  std::vector<double> forward, backward, update, requantize;
-};
-
-template <typename F>
-void timed(std::vector<double>& list, F&& f) {
-  const Clock::time_point start = Clock::now();
-  f();
-  list.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-}
-
-void one_step(Module& model, Optimizer& optimizer, StepState& state, const Tensor& x, std::span<const int32_t> labels,
-              Times& t) {
-  {
-    Tape tape;
-    Var loss;
-    timed(t.forward, [&] { loss = squared_hinge(model.forward(x), labels); });
-    timed(t.backward, [&] { tape.backward(loss); });
+  Json row() const {
+    const double whole = all_[0].median();
+    Json row{{"layer", what_.layer.name}};
+    if (!what_.net.empty()) row["net"] = what_.net;
+    row["shape"] = what_.shape();
+    row["grad"] = grad_name(options_);
+    row["moments"] = moment_name(options_.moments);
+    row["master"] = master_name(options_.master);
+    row["rounding"] = options_.rounding == Rounding::kNearest ? "nearest" : "stochastic";
+    row["accumulate"] = options_.accumulate;
+    row["norm_clip"] = options_.norm_clip;
+    row["threads"] = options_.threads;
+    row["fused"] = ours_[0]->fused();
+    row["ms"] = ms(whole);
+    const size_t first_rival = ours_.size();
+    row["x_onednn_f32"] = rivals_.fp32 ? Json(all_[first_rival].median() / whole) : Json(nullptr);
+    row["x_onednn_bf16"] = rivals_.bf16 ? Json(all_[first_rival + 1].median() / whole) : Json(nullptr);
+    row["parts"] = parts();
+    if (rivals_.fp32) {
+      row["onednn_f32_ms"] = ms(all_[first_rival].median());
+      row["onednn_bf16_ms"] = ms(all_[first_rival + 1].median());
+      row["onednn_f32_parts"] = rival_parts(*rivals_.fp32);
+      row["onednn_bf16_parts"] = rival_parts(*rivals_.bf16);
+    }
+    return row;
   }
-  timed(t.update, [&] { optimizer.step(0.02f, x.rows()); });
-  ++state.step;
-  ++state.microbatch;
-  timed(t.requantize, [&] {
-    for (Parameter* p : model.parameters()) p->requantize(state.seed, state.step);
-  });
-}
 
-Json run(const Net& net, const Options& options) {
-  const int64_t rss_before = bench::status_bytes("VmRSS");
-  reset_memory_peaks();
-  StepState state;
-  state.seed = 1;
-  const auto model = make_sequential(layers(net.width, options), kFeatures);
-  model->initialize("layers", state);
-  TensorMeta meta;
-  meta.rows = options.batch;
-  meta.features = kFeatures;
-  model->plan(meta);
-  OptimizerSpec adam;
-  adam.name = "adam";
-  const auto optimizer = make_optimizer(adam);
-  optimizer->attach(model->parameters());
-  const Tensor x = Tensor::empty({options.batch, kFeatures}, dtypes::fp32, MemoryKind::kBatch);
-  const RandomStream draws{1, Purpose::kUser, site_id("bench_step"), 0};
-  for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = draws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
-  std::vector<int32_t> labels(static_cast<size_t>(options.batch));
-  for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i % kClasses);
-  Times warm, t;
-  for (int i = 0; i < 3; ++i) one_step(*model, *optimizer, state, x, labels, warm);
-  for (int64_t i = 0; i < options.repeat; ++i) one_step(*model, *optimizer, state, x, labels, t);
-  const MemoryAccount peak = memory_at_peak();
-  Json row{{"net", net.name},
-           {"batch", options.batch},
-           {"weights", options.weights},
-           {"activations", options.activations},
-           {"threads", options.threads},
-           {"forward_ms", median(t.forward)},
-           {"backward_ms", median(t.backward)},
-           {"update_ms", median(t.update)},
-           {"requantize_ms", median(t.requantize)}};
-  row["step_ms"] = row["forward_ms"].get<double>() + row["backward_ms"].get<double>() + row["update_ms"].get<double>() +
-                   row["requantize_ms"].get<double>();
-  Json memory = Json::object();
-  for (int i = 0; i < kMemoryKinds; ++i)
-    if (peak.bytes[static_cast<size_t>(i)] > 0)
-      memory[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
-  memory["total_peak"] = peak.total;
-  row["memory"] = memory;
-  row["rss_growth"] = bench::status_bytes("VmHWM") - rss_before;
-  return row;
-}
+ private:
+  void add(std::function<void()> run) { all_.push_back({"", std::move(run), 1, false, {}}); }
+  void add_ours(Without without) {
+    ours_.push_back(std::make_unique<Ours>(what_, options_, without));
+    add([ours = ours_.back().get()] { ours->step(); });
+  }
+
+  Json parts() const {
+    Json parts = Json::object();
+    if (!options_.parts) return parts;
+    const double whole = all_[0].median(), no_requantize = all_[1].median(), no_update = all_[2].median();
+    const double forward = median(ours_[0]->forward_ns()) * static_cast<double>(options_.accumulate);
+    const bool layer = what_.net.empty();
+    const double gx = layer ? whole - all_[3].median() : 0;
+    parts["forward"] = ms(forward);
+    if (layer) parts["gx"] = ms(gx);
+    if (ours_[0]->fused()) {
+      parts[layer ? "gw_update" : "backward_update"] = ms(no_requantize - forward - gx);
+    } else {
+      parts[layer ? "gw" : "backward"] = ms(no_update - forward - gx);
+      parts["update"] = ms(no_requantize - no_update);
+    }
+    parts["requantize"] = ms(whole - no_requantize);
+    return parts;
+  }
+
+  static Json rival_parts(const FakeQuantizedStep& rival) {
+    Json parts = Json::object();
+    for (const auto& [name, ns] : rival.parts()) parts[name] = ms(median(ns));
+    return parts;
+  }
+
+  const Case& what_;
+  const Options& options_;
+  RivalSteps rivals_;
+  std::vector<std::unique_ptr<Ours>> ours_;
+  std::vector<Contestant> all_;
+};
 
 void print(const Json& row) {
-  std::cout << std::left << std::setw(9) << row["net"].get<std::string>() << std::right << std::fixed
-            << std::setprecision(3);
-  for (const char* part : {"forward_ms", "backward_ms", "update_ms", "requantize_ms", "step_ms"})
-    std::cout << std::setw(12) << row[part].get<double>();
-  std::cout << "\n         bytes:";
-  for (const auto& [kind, bytes] : row["memory"].items()) std::cout << ' ' << kind << ' ' << bytes;
-  std::cout << " | resident growth " << row["rss_growth"] << '\n';
+  std::cout << '\n' << row["layer"].get<std::string>();
+  if (row.contains("net")) std::cout << ' ' << row["net"].get<std::string>();
+  std::cout << ' ' << row["shape"].get<std::string>() << ": " << std::fixed << std::setprecision(3)
+            << row["ms"].get<double>() << " ms" << (row["fused"].get<bool>() ? ", fused" : "");
+  for (const char* rival : {"onednn_f32", "onednn_bf16"})
+    if (!row[std::string("x_") + rival].is_null())
+      std::cout << ", " << std::setprecision(2) << row[std::string("x_") + rival].get<double>() << " x " << rival
+                << std::setprecision(3) << " (" << row[std::string(rival) + "_ms"].get<double>() << " ms)";
+  std::cout << '\n';
+  for (const char* parts : {"parts", "onednn_f32_parts", "onednn_bf16_parts"}) {
+    if (!row.contains(parts) || row[parts].empty()) continue;
+    std::cout << "  " << parts << ':';
+    for (const auto& [name, time] : row[parts].items()) std::cout << "  " << name << ' ' << time.get<double>();
+    std::cout << '\n';
+  }
+  if (!row.contains("rss_growth")) return;
+  std::cout << "  bytes:";
+  for (const auto& [kind, bytes] : row["bytes"].items()) std::cout << ' ' << kind << ' ' << bytes;
+  std::cout << " | resident growth " << row["rss_growth"] << std::endl;
 }
 
-int run_all(const Options& options) {
+int run(const Options& options) {
+  Json report = new_report(options.threads);
+  std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), gradients "
+            << grad_name(options) << ", moments " << moment_name(options.moments) << ", masters "
+            << master_name(options.master) << ", threads " << options.threads << ", medians of " << options.repeat
+            << '\n';
   set_num_threads(options.threads);
-  std::cout << "batch " << options.batch << ", weights " << options.weights << ", activations " << options.activations
-            << ", threads " << options.threads << ", isa " << isa_names(cpu_isa()) << ", medians of " << options.repeat
-            << " steps, ms\n"
-            << "net           forward    backward      update  requantize        step\n";
-  Json rows = Json::array();
-  for (const std::string& name : options.nets) {
-    const auto net = std::find_if(std::begin(kNets), std::end(kNets), [&](const Net& n) { return name == n.name; });
-    require(net != std::end(kNets), "bench_step", "unknown net '", name, "', known are tfc, sfc, lfc, mlp4096");
-    rows.push_back(run(*net, options));
-    print(rows.back());
+  std::vector<Json> memory;
+  for (const Case& what : options.cases)
+    memory.push_back(options.memory ? step_memory(what, options) : Json::object());
+  for (size_t i = 0; i < options.cases.size(); ++i) {
+    Json row = Turns(options.cases[i], options).row();
+    row["bytes"] = memory[i].value("bytes", Json::object());
+    if (memory[i].contains("rss_growth")) row["rss_growth"] = memory[i]["rss_growth"];
+    print(row);
+    report["rows"].push_back(row);
   }
-  if (!options.json.empty())
-    std::ofstream(options.json) << Json{{"machine", cpu_model_name()}, {"rows", rows}}.dump(2) << '\n';
-  return 0;
+  write_report(options.json, report);
+  if (options.compare.empty()) return 0;
+  return compare_with_file(report, options.compare,
+                           {{"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate",
+                             "norm_clip", "threads"},
+                            "x_onednn_f32",
+                            options.slack})
+             ? 0
+             : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Time and memory of a training step, part by part."};
-  Options options;
-  app.add_option("--net", options.nets, "tfc, sfc, lfc, mlp4096")->delimiter(',');
-  app.add_option("--batch", options.batch)->check(CLI::Range(1, 1000000));
-  app.add_option("--repeat", options.repeat)->check(CLI::Range(1, 1000000));
-  app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
-  app.add_option("--weights", options.weights, "dtype of weights");
-  app.add_option("--activations", options.activations, "dtype of activations");
-  app.add_option("--json", options.json, "write the rows here");
-  return bench::run_app(app, argc, argv, [&] { return run_all(options); });
+  CLI::App app{"Time and memory of a training step beside oneDNN's float simulation.", "bench_step"};
+  return run_main(app, "bench_step", [&] { return run(parse_options(app, argc, argv)); });
 }

@@ -19,17 +19,21 @@ inline int64_t status_bytes(const std::string& key) {
   return 0;
 }
 
-// Parses and runs; 2 for a wrong option, the code of an Error otherwise.
+// What main does: reads the options and runs. 2 for a wrong option, the code of an Error, 70 for another exception.
 template <typename Run>
-int run_app(CLI::App& app, int argc, char** argv, Run&& run) {
+int run_main(CLI::App& app, const std::string& name, Run&& run) {
   try {
-    app.parse(argc, argv);
     return run();
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  } catch (const Error& e) {
-    std::cerr << "error: " << e.what() << '\n';
-    return static_cast<int>(e.code());
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::cerr << name << ": " << error.what() << "\nRun with --help for the options.\n";
+    return 2;
+  } catch (const Error& error) {
+    std::cerr << error.what() << '\n';
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << name << ": " << error.what() << '\n';
+    return 70;
   }
 }
 

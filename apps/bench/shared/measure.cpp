@@ -28,11 +28,11 @@ double median(std::vector<double> x) {
 }
 
 // All in turns, so that a change of the machine's pace meets all of them.
-void measure(std::vector<Contestant>& all, int64_t repeat, TimeBase base) {
+void measure(std::vector<Contestant>& all, int64_t repeat, TimeBase base, bool rare) {
   constexpr double kOnceNs = 2e9, kThriceNs = 4e8, kMeasurementNs = 2e6;
   for (Contestant& c : all) {
     const double first = time_ns(c, 1, base);
-    c.slow = first > kThriceNs;
+    c.slow = rare && first > kThriceNs;
     if (c.slow) {
       c.ns.push_back(first);
       for (int i = 1; i < 3 && first < kOnceNs; ++i) c.ns.push_back(time_ns(c, 1, base));

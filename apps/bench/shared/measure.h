@@ -26,7 +26,7 @@ struct Contestant {
   double median() const { return bench::median(ns); }
 };
 
-// Fills `ns` of each.
-void measure(std::vector<Contestant>& all, int64_t repeat, TimeBase base = TimeBase::kThread);
+// Fills `ns` of each. `rare`: slow ones are measured fewer times.
+void measure(std::vector<Contestant>& all, int64_t repeat, TimeBase base = TimeBase::kThread, bool rare = true);
 
 }  // namespace bitgrad::bench

@@ -1,0 +1,134 @@
+#include "bench_step_options.h"
+
+#include <algorithm>
+#include <map>
+
+#include "bitgrad/base/error.h"
+#include "shared/report.h"
+
+namespace bitgrad::bench {
+
+namespace {
+
+const LayerKind kLayers[] = {{"binary", dtypes::bint1, dtypes::bint1},
+                             {"w1a8", dtypes::bint1, dtypes::int8},
+                             {"w2a2", dtypes::int2, dtypes::int2},
+                             {"w4a8", dtypes::int4, dtypes::int8},
+                             {"w8a8", dtypes::int8, dtypes::int8}};
+struct Net {
+  const char* name;
+  std::vector<int64_t> widths;
+};
+// The nets of FINN (Umuroglu et al. 2017, arXiv 1612.07119) and a wide one.
+const Net kNets[] = {{"tfc", {784, 64, 64, 64, 10}},
+                     {"sfc", {784, 256, 256, 256, 10}},
+                     {"lfc", {784, 1024, 1024, 1024, 10}},
+                     {"mlp4096", {784, 4096, 4096, 4096, 10}}};
+
+template <typename List>
+auto find_named(const char* what, const List& list, const std::string& name) {
+  std::string known;
+  for (const auto& item : list) {
+    if (name == item.name) return item;
+    known += (known.empty() ? "" : ", ") + std::string(item.name);
+  }
+  fail("bench_step", "unknown ", what, " '", name, "', known are ", known);
+}
+
+Case parse_shape(const std::string& text) {
+  constexpr int64_t kMaxSide = 1 << 16;
+  Case out;
+  std::string number;
+  const auto take = [&] {
+    const bool digits = !number.empty() && number.size() <= 6 &&
+                        std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const int64_t n = digits ? std::stoll(number) : 0;
+    require(n >= 1 && n <= kMaxSide, "bench_step", "--shape: got '", text,
+            "', expected BATCH,IN,OUT, three whole numbers of 1 .. ", kMaxSide, '.');
+    out.widths.push_back(n);
+    number.clear();
+  };
+  for (const char c : text) {
+    if (c != ',') {
+      number += c;
+      continue;
+    }
+    take();
+  }
+  take();
+  require(out.widths.size() == 3, "bench_step", "--shape: got '", text,
+          "', expected BATCH,IN,OUT, such as 512,4096,4096.");
+  out.batch = out.widths.front();
+  out.widths.erase(out.widths.begin());
+  return out;
+}
+
+template <typename T>
+CLI::Option* add_choice(CLI::App& app, const std::string& name, T& value, const std::map<std::string, T>& choices,
+                        const std::string& text) {
+  return app.add_option(name, value, text)->transform(CLI::CheckedTransformer(choices, CLI::ignore_case));
+}
+
+}  // namespace
+
+std::string Case::shape() const {
+  std::string text = std::to_string(batch);
+  for (const int64_t w : widths) text += "," + std::to_string(w);
+  return text;
+}
+
+Options parse_options(CLI::App& app, int argc, char** argv) {
+  Options options;
+  std::vector<std::string> layers{"binary"}, nets, shapes;
+  std::vector<int64_t> batches{100};
+  bool no_parts = false, no_rivals = false, no_memory = false;
+  app.add_option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)")->delimiter(',');
+  app.add_option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  app.add_option("--net", nets, "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given)")->delimiter(',');
+  app.add_option("--batch", batches, "batches of the nets (100)")->delimiter(',')->check(CLI::Range(1, 1000000));
+  add_choice<ProductMode>(app, "--grad", options.grad,
+                          {{"fp32", ProductMode::kFp32}, {"bf16", ProductMode::kBf16}, {"int8", ProductMode::kInt8}},
+                          "mode of both backward products (fp32)");
+  add_choice<Rounding>(app, "--rounding", options.rounding,
+                       {{"nearest", Rounding::kNearest}, {"stochastic", Rounding::kStochastic}},
+                       "of int8 gradients (stochastic)");
+  add_choice<MomentKind>(
+      app, "--moments", options.moments,
+      {{"fp32", MomentKind::kFp32}, {"bf16", MomentKind::kBf16}, {"int8", MomentKind::kInt8}}, "of Adam (fp32)");
+  add_choice<MasterKind>(
+      app, "--master", options.master,
+      {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}}, "(fp32)");
+  app.add_option("--accumulate", options.accumulate, "microbatches of a step (1)")->check(CLI::Range(1, 1024));
+  app.add_flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
+  app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
+  app.add_option("--repeat", options.repeat, "measurements; the median counts (7)")->check(CLI::Range(1, 1000000));
+  app.add_flag("--no-parts", no_parts, "the whole step only");
+  app.add_flag("--no-rivals", no_rivals, "without oneDNN");
+  app.add_flag("--no-memory", no_memory, "without the account of memory");
+  app.add_option("--json", options.json, "writes the rows to this file");
+  app.add_option("--compare", options.compare,
+                 "an older --json file: status 1 when a row's x_onednn_f32 is below slack times that of the file");
+  app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
+  app.parse(argc, argv);
+  options.parts = !no_parts;
+  options.rivals = !no_rivals;
+  options.memory = !no_memory;
+  if (nets.empty() && shapes.empty()) nets = {"tfc", "sfc", "lfc"};
+  for (const std::string& name : layers) {
+    const LayerKind layer = find_named("layer", kLayers, name);
+    for (const std::string& text : shapes) {
+      options.cases.push_back(parse_shape(text));
+      options.cases.back().layer = layer;
+    }
+    for (const std::string& net : nets)
+      for (const int64_t batch : batches)
+        options.cases.push_back({layer, net, batch, find_named("net", kNets, net).widths});
+  }
+  check_writable("--json", options.json);
+  return options;
+}
+
+}  // namespace bitgrad::bench

@@ -1,0 +1,47 @@
+// The command line of bench_step.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bitgrad/nn/layers.h"
+
+namespace bitgrad::bench {
+
+// Codes of weights and activations. Weights: sign, or absmax per output; activations: sign with the clip rule, or
+// absmax per sample.
+struct LayerKind {
+  const char* name;
+  DType weights, activations;
+};
+
+// One linear layer whose input wants a gradient (widths: in, out), or a net (784, hidden ..., 10).
+struct Case {
+  LayerKind layer;
+  std::string net;  // empty: a layer alone
+  int64_t batch = 0;
+  std::vector<int64_t> widths;
+
+  std::string shape() const;  // "512,4096,4096"
+};
+
+struct Options {
+  std::vector<Case> cases;
+  ProductMode grad = ProductMode::kFp32;  // of both backward products
+  Rounding rounding = Rounding::kStochastic;
+  MomentKind moments = MomentKind::kFp32;
+  MasterKind master = MasterKind::kFp32;
+  int64_t accumulate = 1;
+  bool norm_clip = false, parts = true, rivals = true, memory = true;
+  int threads = 1;
+  int64_t repeat = 7;
+  std::string json, compare;
+  double slack = 0.9;
+};
+
+// Throws CLI::ParseError, Error.
+Options parse_options(CLI::App& app, int argc, char** argv);
+
+}  // namespace bitgrad::bench

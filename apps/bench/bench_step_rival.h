@@ -1,0 +1,32 @@
+// The rival of bench_step: the same step as a float simulation, written as well as plain code allows. Operands are fake
+// quantized (one pass each, straight into fp32 or bf16), the three products are oneDNN's in fp32 or bf16 -> fp32, each
+// in the fastest of three ways to pack (weights change in every step, so packing is part of it), the clip mask and Adam
+// are one vectorized pass each, moments and masters are fp32. Norms and dropout of nets are left out, in its favour.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench_step_options.h"
+#include "shared/measure.h"
+
+namespace bitgrad::bench {
+
+class FakeQuantizedStep {
+ public:
+  virtual ~FakeQuantizedStep() = default;
+  // One optimizer step.
+  virtual void step() = 0;
+  // Nanoseconds by part, of each step so far.
+  virtual const std::map<std::string, std::vector<double>>& parts() const = 0;
+};
+
+// In fp32 or bf16; they share masters, moments and gradients. Nothing where oneDNN is not built in.
+struct RivalSteps {
+  std::unique_ptr<FakeQuantizedStep> fp32, bf16;
+};
+RivalSteps make_rivals(const Case& what, const Options& options);
+
+}  // namespace bitgrad::bench
