@@ -1,0 +1,260 @@
+// bench_pack: what packing costs: codes into every layout and back, numbers into codes (binarize and pack, quantize
+// rows, with and without stochastic rounding) and codes into numbers, each usable row of its family, beside memcpy of as
+// many bytes as the row reads and writes, in turns in the same run on one thread; medians of the thread's processor
+// time. ns a code; GB/s of bytes read plus bytes written; x memcpy = memcpy's time / the row's time.
+//
+//   bench_pack [--shape ROWS,COLS ...] [--dtypes LIST] [--what pack,unpack,quantize,dequantize] [--kernel SUBSTRING]
+//              [--repeat R] [--json FILE] [--compare OLD] [--slack S]
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstring>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <sstream>
+
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/pack.h"
+#include "bitgrad/kernels/quantize.h"
+#include "shared/bytes.h"
+#include "shared/common.h"
+#include "shared/measure.h"
+#include "shared/report.h"
+
+namespace {
+
+using namespace bitgrad;
+using namespace bitgrad::bench;
+
+struct Options {
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  std::vector<DType> dtypes;
+  std::vector<std::string> what{"pack", "unpack", "quantize", "dequantize"};
+  std::string kernel, json, compare;
+  double slack = 0.9;
+  int64_t repeat = 11;
+
+  bool wants(const std::string& name) const { return std::find(what.begin(), what.end(), name) != what.end(); }
+};
+
+struct Entry {
+  std::string what, layout, kernel;
+  double bytes;  // read and written
+};
+
+// One [rows, cols] matrix as numbers and as codes, and everything that is measured on it.
+class Bench {
+ public:
+  Bench(const Options& options, DType dtype, int64_t rows, int64_t cols)
+      : options_(options),
+        dtype_(dtype),
+        rows_(rows),
+        cols_(cols),
+        stride_(row_bytes_memory(dtype, cols)),
+        numbers_(rows * cols * 4),
+        codes_(rows * stride_),
+        mask_(rows * plane_words(cols) * 8),
+        copy_from_(rows * cols * 5 + rows * stride_),
+        copy_to_(rows * cols * 5 + rows * stride_) {
+    std::mt19937 rng(1);
+    const auto limit = static_cast<float>(std::max<int64_t>(dtype.info().qmax, 1));
+    for (int64_t i = 0; i < rows * cols; ++i)
+      numbers_.floats()[i] = (static_cast<float>(rng() % 2001) / 1000 - 1) * limit * 0.05f;
+    scale_.assign(static_cast<size_t>(rows), 0.05f);
+    QuantizeArgs fill = quantize_args();
+    quantize(fill);
+  }
+
+  void run(Json& rows) {
+    if (options_.wants("pack")) add_pack();
+    if (options_.wants("unpack")) add_unpack();
+    if (options_.wants("quantize")) add_quantize();
+    if (options_.wants("dequantize")) add_dequantize();
+    const size_t count = entries_.size();
+    for (size_t i = 0; i < count; ++i) {  // its memcpy stands `count` places later
+      const auto half = static_cast<size_t>(entries_[i].bytes / 2);
+      all_.push_back({"", [this, half] { std::memcpy(copy_to_.data(), copy_from_.data(), half); }, 1, false, {}});
+    }
+    measure(all_, options_.repeat);
+    for (size_t i = 0; i < count; ++i) report(entries_[i], all_[i].median(), all_[count + i].median(), rows);
+  }
+
+ private:
+  bool chosen(std::string_view kernel) const { return kernel.find(options_.kernel) != std::string_view::npos; }
+  void add(Entry entry, std::function<void()> run) {
+    entries_.push_back(std::move(entry));
+    all_.push_back({"", std::move(run), 1, false, {}});
+  }
+
+  std::vector<Layout> derived() const {
+    std::vector<Layout> list;
+    for (const Layout layout : all_layouts())
+      if (layout != layouts::canonical && layout.info().supports(dtype_)) list.push_back(layout);
+    return list;
+  }
+  std::shared_ptr<Bytes> room(Layout layout) const {
+    return std::make_shared<Bytes>(layout.info().bytes(dtype_, rows_, cols_));
+  }
+  double bytes_of(Layout layout) const {
+    return static_cast<double>(rows_ * stride_ + layout.info().bytes(dtype_, rows_, cols_));
+  }
+
+  void add_pack() {
+    for (const Layout layout : derived())
+      for (const KernelRow<PackArgs>& row : pack_rows()) {
+        auto out = room(layout);
+        const PackArgs args{dtype_, rows_, cols_, codes_.data(), stride_, layout, out->data()};
+        if (!chosen(row.name) || !row.usable(args)) continue;
+        add({"pack", std::string(layout.name()), std::string(row.name), bytes_of(layout)},
+            [args, out, run = row.run] { run(args); });
+      }
+  }
+  void add_unpack() {
+    if (!options_.kernel.empty()) return;  // not a family of kernels
+    for (const Layout layout : derived()) {
+      auto packed = room(layout);
+      pack({dtype_, rows_, cols_, codes_.data(), stride_, layout, packed->data()});
+      auto back = std::make_shared<Bytes>(rows_ * stride_);
+      add({"unpack", std::string(layout.name()), "layout", bytes_of(layout)}, [this, layout, packed, back] {
+        layout.info().unpack(dtype_, rows_, cols_, packed->data(), back->data(), stride_);
+      });
+    }
+  }
+
+  QuantizeArgs quantize_args() {
+    QuantizeArgs args;
+    args.rows = rows_, args.cols = cols_, args.x = numbers_.floats(), args.ldx = cols_;
+    args.dtype = dtype_, args.codes = codes_.data(), args.stride = stride_;
+    const bool sign = dtype_.kind() == DTypeKind::kSign;
+    args.rule = sign ? CodeRule::kSign : CodeRule::kInverse;
+    args.lo = dtype_.info().qmin, args.hi = dtype_.info().qmax;
+    if (!sign) args.scale.scale = scale_.data(), args.scale.row_step = 1;
+    return args;
+  }
+  void add_quantize() {
+    const double bytes = static_cast<double>(rows_ * (cols_ * 4 + stride_));
+    const double mask = static_cast<double>(rows_ * plane_words(cols_) * 8);
+    QuantizeArgs plain = quantize_args(), masked = plain, drawn = plain;
+    masked.ste = SteRule::kClip;
+    masked.mask = static_cast<uint64_t*>(mask_.data());
+    drawn.sr = &draws_;
+    add_quantize_rows("quantize", plain, bytes);
+    add_quantize_rows("quantize with clip mask", masked, bytes + mask);
+    if (rounds(plain.rule)) add_quantize_rows("quantize stochastically", drawn, bytes);
+    if (plain.rule != CodeRule::kSign) return;
+    for (const Layout layout : derived()) {
+      auto out = room(layout);
+      add({"binarize and pack", std::string(layout.name()), "both families", bytes + mask + bytes_of(layout)},
+          [this, masked, out, layout] {
+            quantize(masked);
+            pack({dtype_, rows_, cols_, codes_.data(), stride_, layout, out->data()});
+          });
+    }
+  }
+  void add_quantize_rows(const char* what, const QuantizeArgs& args, double bytes) {
+    for (const KernelRow<QuantizeArgs>& row : quantize_rows())
+      if (chosen(row.name) && row.usable(args))
+        add({what, "canonical", std::string(row.name), bytes}, [args, run = row.run] { run(args); });
+  }
+
+  void add_dequantize() {
+    if (!options_.kernel.empty()) return;
+    DequantizeArgs args;
+    args.rows = rows_, args.cols = cols_, args.dtype = dtype_, args.codes = codes_.data(), args.stride = stride_;
+    args.scale.scale = scale_.data(), args.scale.row_step = 1;
+    args.y = copy_from_.floats(), args.ldy = cols_;
+    add({"dequantize", "canonical", "selected", static_cast<double>(rows_ * (cols_ * 4 + stride_))},
+        [args] { dequantize(args); });
+  }
+
+  void report(const Entry& entry, double ns, double memcpy_ns, Json& rows) const {
+    const double codes = static_cast<double>(rows_) * static_cast<double>(cols_);
+    rows.push_back({{"what", entry.what},
+                    {"dtype", dtype_.name()},
+                    {"layout", entry.layout},
+                    {"rows", rows_},
+                    {"cols", cols_},
+                    {"kernel", entry.kernel},
+                    {"ns_per_code", ns / codes},
+                    {"gb_per_s", entry.bytes / ns},
+                    {"x_memcpy", memcpy_ns / ns}});
+    std::cout << "  " << std::left << std::setw(25) << entry.what << std::setw(11) << entry.layout << std::setw(34)
+              << entry.kernel << std::right << std::fixed << std::setprecision(4) << std::setw(9) << ns / codes
+              << " ns a code" << std::setprecision(2) << std::setw(9) << entry.bytes / ns << " GB/s" << std::setw(8)
+              << memcpy_ns / ns << " x memcpy\n";
+  }
+
+  const Options& options_;
+  DType dtype_;
+  int64_t rows_, cols_, stride_;
+  Bytes numbers_, codes_, mask_, copy_from_, copy_to_;
+  std::vector<float> scale_;
+  RandomStream draws_{1, Purpose::kUser, site_id("bench_pack"), 0};
+  std::vector<Entry> entries_;
+  std::vector<Contestant> all_;
+};
+
+std::pair<int64_t, int64_t> parse_shape(const std::string& text) {
+  int64_t rows = 0, cols = 0;
+  char comma = 0, rest = 0;
+  std::istringstream in(text);
+  const bool two = static_cast<bool>(in >> rows >> comma >> cols) && comma == ',' && !(in >> rest);
+  require(two && rows >= 1 && cols >= 1 && rows <= 65536 && cols <= 65536, "bench_pack", "--shape: got '", text,
+          "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
+  return {rows, cols};
+}
+
+Options parse_options(CLI::App& app, int argc, char** argv) {
+  Options options;
+  std::vector<std::string> shapes{"512,4096", "4096,4096"}, dtypes{"bint1", "ternary", "int2", "int4", "int8"};
+  app.add_option("--shape", shapes, "ROWS,COLS; may be given several times (512,4096 and 4096,4096)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  app.add_option("--dtypes", dtypes, "dtypes of codes (bint1,ternary,int2,int4,int8)")->delimiter(',');
+  app.add_option("--what", options.what, "pack, unpack, quantize, dequantize (all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"pack", "unpack", "quantize", "dequantize"}));
+  app.add_option("--kernel", options.kernel, "only rows whose name holds this");
+  app.add_option("--repeat", options.repeat, "measurements; the median counts (11)")->check(CLI::Range(1, 100000));
+  app.add_option("--json", options.json, "writes the rows to this file");
+  app.add_option("--compare", options.compare,
+                 "an older --json file: status 1 when a row's x_memcpy is below slack times that of the file");
+  app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
+  app.parse(argc, argv);
+  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
+  for (const std::string& name : dtypes) {
+    options.dtypes.push_back(parse_dtype(name));
+    const DTypeKind kind = options.dtypes.back().kind();
+    require(options.dtypes.back().is_code() && kind != DTypeKind::kCodebook, "bench_pack", "--dtypes: got ", name,
+            ", expected codes of an int, uint or sign dtype.");
+  }
+  check_writable("--json", options.json);
+  return options;
+}
+
+int run(const Options& options) {
+  set_num_threads(1);
+  Json report = new_report(1);
+  std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>()
+            << "), one thread, median of " << options.repeat << '\n';
+  for (const auto& [rows, cols] : options.shapes)
+    for (const DType dtype : options.dtypes) {
+      std::cout << '\n' << dtype << " [" << rows << ", " << cols << "]\n";
+      Bench(options, dtype, rows, cols).run(report["rows"]);
+    }
+  write_report(options.json, report);
+  if (options.compare.empty()) return 0;
+  const CompareRule rule{{"what", "dtype", "layout", "rows", "cols", "kernel"}, "x_memcpy", options.slack};
+  return compare_with_file(report, options.compare, rule) ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Packing, unpacking, quantizing beside memcpy, one thread.", "bench_pack");
+  return run_main(app, "bench_pack", [&] { return run(parse_options(app, argc, argv)); });
+}
