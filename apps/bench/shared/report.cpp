@@ -32,22 +32,53 @@ std::string cpu_family() {
   return vendor.empty() ? "unknown" : vendor + " " + family + "/" + model;
 }
 
-std::string key_of(const Json& row, const CompareRule& rule) {
-  std::string key;
-  for (const std::string& field : rule.key) {
-    if (!row.contains(field)) continue;
-    key += (key.empty() ? "" : " ") + (row[field].is_string() ? row[field].get<std::string>() : row[field].dump());
+using Ratios = std::vector<std::pair<std::string, double>>;
+
+// By key, in the order of the report. Rows without the ratio (no rival built in) are left out.
+Ratios ratios_of(const Json& report, const CompareRule& rule) {
+  Ratios ratios;
+  for (const Json& row : report.at("rows")) {
+    if (!row.contains(rule.ratio) || !row[rule.ratio].is_number()) continue;
+    std::string key;
+    for (const std::string& field : rule.key) {
+      if (!row.contains(field)) continue;
+      key += (key.empty() ? "" : " ") + (row[field].is_string() ? row[field].get<std::string>() : row[field].dump());
+    }
+    ratios.emplace_back(key, row[rule.ratio].get<double>());
   }
-  return key;
+  return ratios;
 }
 
-const Json* find_row(const Json& rows, const std::string& key, const CompareRule& rule) {
-  for (const Json& row : rows)
-    if (key_of(row, rule) == key) return &row;
+const double* find_ratio(const Ratios& ratios, const std::string& key) {
+  for (const auto& [name, ratio] : ratios)
+    if (name == key) return &ratio;
   return nullptr;
 }
 
-bool has_ratio(const Json& row, const CompareRule& rule) { return row.contains(rule.ratio) && row[rule.ratio].is_number(); }
+// `all`: an old row that is not in the new report is a loss too.
+bool compare(const Ratios& now, const Ratios& before, const CompareRule& rule, bool all) {
+  int compared = 0, lost = 0;
+  std::cout << "\n" << rule.ratio << ": old, new, new / old (a loss below " << rule.slack << ")\n";
+  for (const auto& [key, is] : now) {
+    const double* was = find_ratio(before, key);
+    if (was == nullptr) {
+      std::cout << "  " << key << ": new\n";
+      continue;
+    }
+    const bool loss = !(is >= *was * rule.slack);
+    ++compared;
+    lost += loss;
+    std::cout << "  " << key << std::fixed << std::setprecision(3) << ": " << *was << " " << is << " " << is / *was
+              << (loss ? "  LOST" : "") << '\n';
+  }
+  for (const auto& [key, was] : before)
+    if (all && find_ratio(now, key) == nullptr) {
+      ++lost;
+      std::cout << "  " << key << ": was recorded and is gone  LOST\n";
+    }
+  std::cout << compared << " rows compared, " << lost << " lost\n";
+  return compared > 0 && lost == 0;
+}
 
 Json read_json(const std::string& path) {
   std::ifstream file(path);
@@ -82,52 +113,28 @@ void write_report(const std::string& path, const Json& report) {
   if (!path.empty()) write_file_atomically(path, report.dump(1) + "\n");
 }
 
-bool compare_reports(const Json& now, const Json& old_report, const CompareRule& rule) {
-  int compared = 0, lost = 0;
-  std::cout << "\n" << rule.ratio << ": old, new, new / old (a loss below " << rule.slack << ")\n";
-  for (const Json& row : now.at("rows")) {
-    const std::string key = key_of(row, rule);
-    const Json* before = find_row(old_report.at("rows"), key, rule);
-    if (before == nullptr || !has_ratio(*before, rule) || !has_ratio(row, rule)) {
-      std::cout << "  " << key << ": not in both\n";
-      continue;
-    }
-    const double was = (*before)[rule.ratio].get<double>(), is = row[rule.ratio].get<double>();
-    const bool loss = !(is >= was * rule.slack);
-    ++compared;
-    lost += loss;
-    std::cout << "  " << key << std::fixed << std::setprecision(3) << ": " << was << " " << is << " " << is / was
-              << (loss ? "  LOST" : "") << '\n';
-  }
-  if (rule.all)
-    for (const Json& row : old_report.at("rows"))
-      if (has_ratio(row, rule) && find_row(now.at("rows"), key_of(row, rule), rule) == nullptr) {
-        ++lost;
-        std::cout << "  " << key_of(row, rule) << ": was measured before and is gone  LOST\n";
-      }
-  std::cout << compared << " rows compared, " << lost << " lost\n";
-  return compared > 0 && lost == 0;
-}
-
 bool compare_with_file(const Json& now, const std::string& path, const CompareRule& rule) {
-  const Json old_report = read_json(path);
-  require(old_report.contains("rows") && old_report["rows"].is_array(), "compare", "'", path,
+  const Json before = read_json(path);
+  require(before.contains("rows") && before["rows"].is_array(), "compare", "'", path,
           "' is not a report: it has no list 'rows'.");
-  return compare_reports(now, old_report, rule);
+  return compare(ratios_of(now, rule), ratios_of(before, rule), rule, /*all=*/false);
 }
 
-bool guard(const Json& now, const std::string& path, CompareRule rule) {
-  rule.all = true;
+bool guard(const Json& now, const std::string& path, const CompareRule& rule) {
   const Json file = read_json(path);
   require(file.contains("machines") && file["machines"].is_array(), "guard", "'", path,
           "' is not a file of the guard: it has no list 'machines'.");
-  const bool rival = std::any_of(now.at("rows").begin(), now.at("rows").end(),
-                                 [&](const Json& row) { return has_ratio(row, rule); });
-  for (const Json& report : file["machines"])
-    if (same_machine(report, now)) {
-      if (!rival) std::cout << "\nguard: built without the rival, so nothing is compared\n";
-      return !rival || compare_reports(now, report, rule);
+  const Ratios ratios = ratios_of(now, rule);
+  for (const Json& machine : file["machines"]) {
+    if (!same_machine(machine, now)) continue;
+    if (ratios.empty()) {
+      std::cout << "\nguard: built without the rival, so nothing is compared\n";
+      return true;
     }
+    Ratios before;
+    for (const auto& [key, ratio] : machine.at("ratios").items()) before.emplace_back(key, ratio.get<double>());
+    return compare(ratios, before, rule, /*all=*/true);
+  }
   std::cout << "\nguard: no figures of this machine (" << now.at("cpu").get<std::string>() << ", "
             << now.at("isa").get<std::string>() << ") in " << path << ", so nothing is compared\n";
   return true;
@@ -136,23 +143,15 @@ bool guard(const Json& now, const std::string& path, CompareRule rule) {
 void record(const Json& now, const std::string& path, const CompareRule& rule) {
   Json file{{"machines", Json::array()}};
   if (std::filesystem::exists(path)) file = read_json(path);
-  Json report = now;
-  report["rows"] = Json::array();
-  for (const Json& row : now.at("rows")) {
-    if (!has_ratio(row, rule)) continue;
-    Json kept = Json::object();
-    for (const std::string& field : rule.key)
-      if (row.contains(field)) kept[field] = row[field];
-    kept[rule.ratio] = std::round(row[rule.ratio].get<double>() * 1000) / 1000;
-    report["rows"].push_back(kept);
-  }
-  require(!report["rows"].empty(), "record", "no row has a rival, so there is nothing to record.");
+  Json machine{{"machine", now.at("machine")}, {"cpu", now.at("cpu")}, {"isa", now.at("isa")}};
+  for (const auto& [key, ratio] : ratios_of(now, rule)) machine["ratios"][key] = std::round(ratio * 1000) / 1000;
+  require(machine.contains("ratios"), "record", "no row has a rival, so there is nothing to record.");
   Json& machines = file["machines"];
-  const auto same = std::find_if(machines.begin(), machines.end(), [&](const Json& r) { return same_machine(r, now); });
+  const auto same = std::find_if(machines.begin(), machines.end(), [&](const Json& m) { return same_machine(m, now); });
   if (same != machines.end()) {
-    *same = report;
+    *same = machine;
   } else {
-    machines.push_back(report);
+    machines.push_back(machine);
   }
   write_report(path, file);
 }

@@ -21,18 +21,16 @@ struct CompareRule {
   std::vector<std::string> key;  // fields that make a row the same row
   std::string ratio;             // the field that is compared: higher is better
   double slack = 0.9;            // new / old below it is a loss
-  bool all = false;              // a row of the old report that is not in the new one is a loss too
 };
-// Prints new / old for each row; false when a row lost, or when no row could be compared. `old_report` is a report.
-// Rows without the ratio (no rival built in) are left out.
-bool compare_reports(const Json& now, const Json& old_report, const CompareRule& rule);
-// Reads the file, then as above. Throws Error for a file that is not such a report.
+// Compares with an older report in a file and prints new / old for each row. False when a row lost, or when no row could
+// be compared. Rows that only one of them has are no loss. Throws Error for a file that is not such a report.
 bool compare_with_file(const Json& now, const std::string& path, const CompareRule& rule);
 
-// A file of one report a machine: {"machines": [report ...]}. The guard compares with the report of the same CPU family
-// and instruction groups; on a machine that has none it says so and gives true.
-bool guard(const Json& now, const std::string& path, CompareRule rule);
-// Replaces or adds the report of this machine; keeps only the fields of `rule`.
+// The guard's file: {"machines": [{"machine", "cpu", "isa", "ratios": {key: ratio}}]}. Compares with the figures of the
+// same CPU family and instruction groups; a recorded row that was not measured now is a loss too. On a machine without
+// figures, and without the rival, it says so and gives true.
+bool guard(const Json& now, const std::string& path, const CompareRule& rule);
+// Replaces or adds the figures of this machine.
 void record(const Json& now, const std::string& path, const CompareRule& rule);
 
 }  // namespace bitgrad::bench
