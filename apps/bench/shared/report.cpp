@@ -42,7 +42,8 @@ Ratios ratios_of(const Json& report, const CompareRule& rule) {
     std::string key;
     for (const std::string& field : rule.key) {
       if (!row.contains(field)) continue;
-      key += (key.empty() ? "" : " ") + (row[field].is_string() ? row[field].get<std::string>() : row[field].dump());
+      if (!key.empty()) key += ' ';
+      key += row[field].is_string() ? row[field].get<std::string>() : row[field].dump();
     }
     ratios.emplace_back(key, row[rule.ratio].get<double>());
   }

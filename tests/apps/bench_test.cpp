@@ -1,0 +1,266 @@
+// The benchmark programs as their users run them: arguments, reports, comparison with older reports. Shapes are small:
+// no figure is judged here but by files that the test writes.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/subprocess.h"
+
+using namespace bitgrad::test;
+using Json = nlohmann::json;
+
+namespace {
+
+ProcessResult bench(const std::string& name, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), BITGRAD_BINARY_DIR "/bin/" + name);
+  return run_program(arguments);
+}
+
+Json read(const std::string& path) { return Json::parse(slurp(path)); }
+Json rows_of(const std::string& path) { return read(path).at("rows"); }
+void write(const std::string& path, const Json& json) { std::ofstream(path) << json.dump(); }
+
+const std::vector<std::string> kGemm{"--shape", "33,48,70", "--dtypes", "bint1,bint1", "--dtypes", "fp32,int4",
+                                     "--repeat", "2"};
+const std::vector<std::string> kStep{"--shape", "20,48,33", "--repeat", "2"};
+const std::vector<std::string> kPack{"--shape", "20,100", "--dtypes", "bint1,int4", "--repeat", "2"};
+
+std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+void scale_ratios(Json& report, const std::string& field, double factor) {
+  for (Json& row : report.at("rows"))
+    if (row.at(field).is_number()) row[field] = row[field].get<double>() * factor;
+}
+
+// A run against its own report passes, against one with ratios a thousand times better it fails, against one with
+// nothing to compare it fails too.
+void check_compare(const std::string& program, const std::vector<std::string>& arguments, const std::string& field) {
+  TempDir temp;
+  const std::string file = temp.file("old.json");
+  const ProcessResult first = bench(program, with(arguments, {"--json", file}));
+  INFO(first.err);
+  REQUIRE(first.code == 0);
+  const Json report = read(file);
+  CHECK(report.at("threads") == 1);
+  for (const char* key : {"machine", "cpu", "isa"}) CHECK_FALSE(report.at(key).get<std::string>().empty());
+  bool ratios = true;
+  for (const Json& row : report.at("rows")) ratios = ratios && row.contains(field) && row.at(field).is_number();
+  if (!ratios) {
+    WARN("skipped: built without oneDNN");
+    return;
+  }
+  Json slower = report, faster = report, other = report;
+  scale_ratios(slower, field, 1e-3);
+  scale_ratios(faster, field, 1e3);
+  for (Json& row : other["rows"]) row.erase(field);
+  write(temp.file("slower.json"), slower);
+  write(temp.file("faster.json"), faster);
+  write(temp.file("other.json"), other);
+  const ProcessResult good = bench(program, with(arguments, {"--compare", temp.file("slower.json")}));
+  INFO(good.err);
+  CHECK(good.code == 0);
+  CHECK(contains(good.out, std::to_string(report.at("rows").size()) + " rows compared, 0 lost"));
+  const ProcessResult bad = bench(program, with(arguments, {"--compare", temp.file("faster.json")}));
+  CHECK(bad.code == 1);
+  CHECK(contains(bad.out, "LOST"));
+  CHECK(bench(program, with(arguments, {"--compare", temp.file("faster.json"), "--slack", "0"})).code == 0);
+  const ProcessResult nothing = bench(program, with(arguments, {"--compare", temp.file("other.json")}));
+  CHECK(nothing.code == 1);
+  CHECK(contains(nothing.out, "0 rows compared"));
+  write(temp.file("no_report.json"), Json::array());
+  const ProcessResult refused = bench(program, with(arguments, {"--compare", temp.file("no_report.json")}));
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "is not a report"));
+}
+
+}  // namespace
+
+TEST_CASE("bench_gemm compares the ratio of each row with an older report") {
+  check_compare("bench_gemm", kGemm, "x_onednn_f32");
+}
+TEST_CASE("bench_step compares the ratio of each row with an older report") {
+  check_compare("bench_step", kStep, "x_onednn_f32");
+}
+TEST_CASE("bench_pack compares the ratio of each row with an older report") {
+  check_compare("bench_pack", kPack, "x_memcpy");
+}
+
+TEST_CASE("bench_gemm reports each row, its share of the unit and every rival, for products in backward order too") {
+  TempDir temp;
+  const std::string file = temp.file("r.json");
+  const ProcessResult r = bench("bench_gemm", with(kGemm, {"--product", "forward,gx,gw", "--json", file}));
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  std::set<std::string> products;
+  for (const Json& row : rows_of(file)) {
+    products.insert(row.at("product"));
+    CHECK(row.at("gmacs") > 0);
+    CHECK(row.at("m") == 33);
+    CHECK(row.at("a_k_major") == (row.at("product") == "gw"));
+    CHECK(row.at("b_k_major") == (row.at("product") != "forward"));
+    CHECK((row.at("peak_fraction").is_null() || row.at("peak_fraction") > 0));
+#if BITGRAD_WITH_ONEDNN
+    for (const char* rival : {"x_onednn_f32", "x_onednn_u8s8", "x_onednn_s8s8"}) CHECK(row.at(rival) > 0);
+#endif
+  }
+  CHECK(products == std::set<std::string>{"forward", "gw", "gx"});
+  const ProcessResult none = bench("bench_gemm", with(kGemm, {"--rivals", "none", "--b-k-major", "--json", file}));
+  REQUIRE(none.code == 0);
+  for (const Json& row : rows_of(file)) {
+    CHECK_FALSE(row.contains("x_onednn_f32"));
+    CHECK(row.at("b_k_major") == true);
+  }
+}
+
+TEST_CASE("the guard knows its machine, sees a slower row and a row that is gone, and passes on other machines") {
+  TempDir temp;
+  const std::string file = temp.file("guard.json");
+  const std::vector<std::string> few{"--shape", "40,48,64", "--dtypes", "bint1,bint1", "--repeat", "2"};
+  const auto guarded = [&] { return bench("bench_gemm", with(few, {"--guard", file, "--slack", "0.001"})); };
+  const ProcessResult recorded = bench("bench_gemm", with(few, {"--record", file}));
+  INFO(recorded.out << recorded.err);
+#if !BITGRAD_WITH_ONEDNN
+  CHECK(recorded.code == 2);
+  return;
+#endif
+  if (recorded.code == 2) {
+    WARN("skipped: this machine has no fast rows");
+    return;
+  }
+  REQUIRE(recorded.code == 0);
+  const Json good = read(file);
+  REQUIRE(good.at("machines").size() == 1);
+  CHECK(guarded().code == 0);
+
+  Json bad = good;
+  for (auto& [key, ratio] : bad["machines"][0]["ratios"].items()) ratio = ratio.get<double>() * 1e6;
+  write(file, bad);
+  const ProcessResult lost = guarded();
+  CHECK(lost.code == 1);
+  CHECK(contains(lost.out, "LOST"));
+
+  bad = good;
+  bad["machines"][0]["ratios"]["bint1 bint1 40 48 64 forward a_row_of_old"] = 2.0;
+  write(file, bad);
+  const ProcessResult gone = guarded();
+  CHECK(gone.code == 1);
+  CHECK(contains(gone.out, "a_row_of_old: was recorded and is gone"));
+
+  bad = good;
+  bad["machines"][0]["cpu"] = "another 1/2";
+  write(file, bad);
+  const ProcessResult other = guarded();
+  CHECK(other.code == 0);
+  CHECK(contains(other.out, "no figures of this machine"));
+  REQUIRE(bench("bench_gemm", with(few, {"--record", file})).code == 0);
+  CHECK(read(file).at("machines").size() == 2);
+  CHECK(bench("bench_gemm", with(few, {"--record", file})).code == 0);
+  CHECK(read(file).at("machines").size() == 2);
+  CHECK(bench("bench_gemm", with(few, {"--guard", temp.file("none.json")})).code == 2);
+}
+
+TEST_CASE("bench_step reports the whole step, its parts, both rivals and the bytes by kind") {
+  TempDir temp;
+  const std::string file = temp.file("r.json");
+  const ProcessResult r = bench("bench_step", with(kStep, {"--layer", "binary,w4a8", "--net", "tfc", "--batch", "4",
+                                                           "--grad", "int8", "--moments", "bf16", "--json", file}));
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const Json rows = read(file).at("rows");
+  REQUIRE(rows.size() == 4);
+  for (const Json& row : rows) {
+    const bool net = row.contains("net");
+    CHECK(row.at("shape") == (net ? "4,784,64,64,64,10" : "20,48,33"));
+    CHECK(row.at("grad") == "int8");
+    CHECK(row.at("moments") == "bf16");
+    CHECK(row.at("master") == "fp32");
+    CHECK(row.at("ms") > 0);
+    CHECK(row.at("fused").is_boolean());
+    CHECK(row.at("parts").contains("forward"));
+    CHECK(row.at("parts").contains("gx") == !net);
+    CHECK(row.at("parts").contains("requantize"));
+#if BITGRAD_WITH_ONEDNN
+    CHECK(row.at("x_onednn_f32") > 0);
+    CHECK(row.at("x_onednn_bf16") > 0);
+    CHECK(row.at("onednn_f32_parts").at("gw") > 0);
+#endif
+    const int64_t weights = net ? 784 * 64 + 2 * 64 * 64 + 64 * 10 : 48 * 33;
+    CHECK(row.at("bytes").at("master") >= weights * 4);
+    CHECK(row.at("bytes").at("optimizer") >= weights * 4);
+    CHECK(row.at("bytes").at("total") > row.at("bytes").at("master"));
+    CHECK(row.at("rss_growth") > 0);
+  }
+  CHECK(rows[0].at("layer") == "binary");
+  CHECK(rows[2].at("layer") == "w4a8");
+}
+
+TEST_CASE("bench_step runs every layer, gradient, master, a window of microbatches, the norm clip and two threads") {
+  const auto run = [](const std::vector<std::string>& more) {
+    const ProcessResult r = bench("bench_step", with(with(kStep, {"--no-parts"}), more));
+    INFO(r.err);
+    CHECK(r.code == 0);
+    return r.out;
+  };
+  run({"--layer", "w1a8,w2a2,w8a8", "--grad", "bf16"});
+  run({"--master", "bf16", "--moments", "int8", "--accumulate", "4"});
+  run({"--master", "none", "--grad", "int8", "--rounding", "nearest"});
+  run({"--layer", "w4a8", "--master", "none", "--no-memory"});
+  CHECK_FALSE(contains(run({"--norm-clip"}), "fused"));
+  CHECK(contains(run({"--threads", "2"}), "threads 2"));
+  CHECK_FALSE(contains(run({"--no-rivals"}), "onednn"));
+}
+
+TEST_CASE("bench_pack reports every layout there and back, and codes made of numbers") {
+  TempDir temp;
+  const std::string file = temp.file("r.json");
+  const ProcessResult r = bench("bench_pack", with(kPack, {"--json", file}));
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  std::set<std::string> what, layouts;
+  for (const Json& row : rows_of(file)) {
+    what.insert(row.at("what"));
+    layouts.insert(row.at("layout"));
+    CHECK(row.at("ns_per_code") > 0);
+    CHECK(row.at("gb_per_s") > 0);
+  }
+  CHECK(what == std::set<std::string>{"binarize and pack", "dequantize", "pack", "quantize", "quantize stochastically",
+                                      "quantize with clip mask", "unpack"});
+  for (const char* layout : {"canonical", "panels16", "planes", "transposed"}) CHECK(layouts.count(layout) == 1);
+}
+
+TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is expected") {
+  const auto refused = [](const std::string& program, const std::vector<std::string>& arguments,
+                          const std::string& text) {
+    const ProcessResult r = bench(program, arguments);
+    INFO(program << ": " << r.out << r.err);
+    CHECK(r.code == 2);
+    CHECK(contains(r.err, text));
+  };
+  refused("bench_gemm", {"--shape", "1,2"}, "--shape: got '1,2', expected M,N,K");
+  refused("bench_gemm", {"--shape", "0,2,3"}, "three whole numbers");
+  refused("bench_gemm", {"--dtypes", "bint1"}, "--dtypes: got 'bint1', expected A,B");
+  refused("bench_gemm", {"--product", "backward"}, "--product");
+  refused("bench_gemm", {"--rivals", "mkl"}, "--rivals");
+  refused("bench_gemm", {"--guard", "x", "--record", "y"}, "excludes");
+  refused("bench_gemm", {"--json", "/no/such/folder/x.json"}, "--json: cannot write '/no/such/folder/x.json'");
+  refused("bench_step", {"--shape", "5,6"}, "--shape: got '5,6', expected BATCH,IN,OUT");
+  refused("bench_step", {"--shape", "5,6,"}, "three whole numbers");
+  refused("bench_step", {"--layer", "w3a3"}, "unknown layer 'w3a3', known are binary, w1a8, w2a2, w4a8, w8a8");
+  refused("bench_step", {"--net", "vgg"}, "unknown net 'vgg', known are tfc, sfc, lfc, mlp4096");
+  refused("bench_step", {"--grad", "fp64"}, "--grad");
+  refused("bench_step", {"--accumulate", "0"}, "--accumulate");
+  refused("bench_pack", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
+  refused("bench_pack", {"--dtypes", "fp32"}, "--dtypes: got fp32, expected codes");
+  refused("bench_pack", {"--what", "zip"}, "--what");
+  for (const char* program : {"bench_gemm", "bench_step", "bench_pack"}) {
+    const ProcessResult help = bench(program, {"--help"});
+    CHECK(help.code == 0);
+    CHECK(contains(help.out, "--compare"));
+  }
+}
