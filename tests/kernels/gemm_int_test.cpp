@@ -175,8 +175,8 @@ void check_random_shapes(uint64_t seed, int fallback, bool general, const std::v
 }
 
 // All that the list has, so that a new row is tested at once.
-std::vector<std::string> popcount_rows(const std::string& kind) {
-  const std::string stem = "gemm_" + kind + "_i32_popcount_";
+std::vector<std::string> bit_rows(const std::string& kind) {
+  const std::string stem = "gemm_" + kind + "_i32_";
   std::vector<std::string> names;
   for (const GemmRow& row : gemm_rows())
     if (row.name.substr(0, stem.size()) == stem) names.emplace_back(row.name);
@@ -199,13 +199,13 @@ std::vector<std::pair<DType, DType>> all_pairs(const std::vector<DType>& list) {
 }
 
 TEST_CASE("bint1 x bint1 rows equal the exact reference on random shapes") {
-  check_random_shapes(1, 1500, false, {{dtypes::bint1, dtypes::bint1}}, popcount_rows("b1_b1"));
+  check_random_shapes(1, 1500, false, {{dtypes::bint1, dtypes::bint1}}, bit_rows("b1_b1"));
 }
 TEST_CASE("ternary x bint1 rows equal the exact reference on random shapes") {
-  check_random_shapes(2, 1500, false, {{dtypes::ternary, dtypes::bint1}}, popcount_rows("t_b1"));
+  check_random_shapes(2, 1500, false, {{dtypes::ternary, dtypes::bint1}}, bit_rows("t_b1"));
 }
 TEST_CASE("ternary x ternary rows equal the exact reference on random shapes") {
-  check_random_shapes(3, 1500, false, {{dtypes::ternary, dtypes::ternary}}, popcount_rows("t_t"));
+  check_random_shapes(3, 1500, false, {{dtypes::ternary, dtypes::ternary}}, bit_rows("t_t"));
 }
 TEST_CASE(
     "byte rows and the scalar reference are exact for every pair of small integer dtypes, zeros and orders of "
@@ -256,9 +256,9 @@ void check_ends(DType da, DType db, int64_t k, const std::vector<std::string>& n
 
 TEST_CASE("codes at the ends of their range keep every integer row exact at every depth") {
   for (const int64_t k : {int64_t{480}, int64_t{992}, int64_t{1024}, int64_t{1056}, int64_t{4099}}) {
-    check_ends(dtypes::bint1, dtypes::bint1, k, popcount_rows("b1_b1"));
-    check_ends(dtypes::ternary, dtypes::bint1, k, popcount_rows("t_b1"));
-    check_ends(dtypes::ternary, dtypes::ternary, k, popcount_rows("t_t"));
+    check_ends(dtypes::bint1, dtypes::bint1, k, bit_rows("b1_b1"));
+    check_ends(dtypes::ternary, dtypes::bint1, k, bit_rows("t_b1"));
+    check_ends(dtypes::ternary, dtypes::ternary, k, bit_rows("t_t"));
   }
   for (const auto& [da, db] : all_pairs({dtypes::int8, dtypes::uint8, dtypes::bint1})) {
     check_ends(da, db, 1025, kByteRows);
@@ -312,7 +312,7 @@ TEST_CASE("row_minus is taken from the exact sums before they are scaled, and po
   make_case(rng, bits, dtypes::bint1, dtypes::bint1, {7, 21, 700}, false);
   bits.row_minus.assign(7, 1);
   bits.args.row_minus = bits.row_minus.data();
-  for (const std::string& name : popcount_rows("b1_b1")) CHECK_FALSE(row_named(name).supports(bits.args));
+  for (const std::string& name : bit_rows("b1_b1")) CHECK_FALSE(row_named(name).supports(bits.args));
 }
 
 TEST_CASE("an int32 output saturates and an fp64 output is not rounded to fp32") {

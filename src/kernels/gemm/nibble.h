@@ -1,0 +1,84 @@
+// Products of bits by tables in L1 ("four Russians": Arlazarov, Dinic, Kronrod and Faradzev 1970). docs/numerics.md
+// section 4.
+//
+// One operand gives the tables, the other one the look-ups. 5 bits of k of the first make 32 entries: entry e holds for
+// every lane (a row of that operand) how many of the 5 products are counted when the other operand has the bits e. A
+// count is a nibble, so a register holds two lanes a byte. One load then serves 5 products of every lane, instead of an
+// exclusive or and a count:
+//   c[lane, row] = sum_t T_t[bits 5t .. 5t+4 of row][lane]
+// 3 entries are added before a nibble is full (15). The low nibbles are masked and added to bytes; the high ones are
+// averaged twice, (16a + 16b + 1) / 2 = 8 (a + b), which joins four of them without a shift. Bytes are widened before
+// 255.
+//
+//   b1 x b1:  T counts bits that differ,             dot = K - 2 c
+//   t x b1:   T of t counts products of +1,          dot = 2 c - popc(p0)
+//   t looked up: t = (s1 + s2) / 2 with the signs s1 = t >= 0 and s2 = t > 0, both looked up in the same tables:
+//             b1 x t: dot = K - c,  t x t: dot = c - popc(p0),  c = c1 + c2
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::gemm_detail {
+
+inline constexpr int64_t kNibbleGroup = 60;         // bits of k that one word of look-ups holds
+inline constexpr int64_t kNibbleTables = 12;        // of a group, 5 bits each
+inline constexpr int64_t kNibbleEntries = 32;       // of a table
+inline constexpr int64_t kNibbleMaxLanes = 128;     // of a table
+inline constexpr int64_t kNibbleMaxResident = 2;    // groups whose tables lie in L1 together
+inline constexpr int64_t kNibbleWordColumns = 16;   // nibble columns of a 64-bit word
+inline constexpr int64_t kNibbleGroupColumns = 15;  // of a group
+
+// Look-ups of a block of rows in the tables of one or two groups.
+struct NibblePass {
+  const uint8_t* tables;
+  const uint64_t* words[kNibbleMaxResident];  // [row][plane], 60 bits each, of every group
+  int groups, planes;
+  int64_t rows;
+  bool first, last;  // start the byte counts at 0; add them to the sums
+  uint8_t* bytes;    // [row][lanes]
+  uint16_t* sums;    // [row][lanes], in order of lanes
+};
+
+// One row of C from counts: dot = base + factor * count, y = float(dot) * (sa * sb) (+ bias).
+struct NibbleOutput {
+  const uint16_t* counts;
+  const int32_t* base;
+  int32_t factor;
+  int64_t columns;
+  float sa;
+  const float* sb;
+  const float* bias;  // or null
+  float* c;
+};
+
+// What an instruction set brings. All pointers but NibbleOutput's are 64-byte aligned.
+struct NibbleKernel {
+  int64_t lanes;       // of a table: 64 or 128; an entry takes lanes / 2 bytes
+  int64_t resident;    // groups whose tables lie in L1 together: 24 KiB
+  double gmacs;        // multiply-adds a nanosecond of look-ups
+  double ns_of_group;  // to make the tables of a group
+  // One 64-bit word of every lane -> 16 nibble columns of lanes / 2 bytes.
+  void (*columns)(const uint64_t* words, uint8_t* out);
+  // Tables of a group from its 15 nibble columns. zero: what is counted for a 0 bit of the other operand; one: for a 1,
+  // null: the opposite of zero.
+  void (*build)(const uint8_t* zero, const uint8_t* one, uint8_t* tables);
+  void (*look_up)(const NibblePass& pass);
+  // 8 rows of counts, `step` apart, to 8 columns: out[lane][0 .. 7], `out_step` apart, for all lanes.
+  void (*transpose)(const uint16_t* in, int64_t step, uint16_t* out, int64_t out_step);
+  void (*write)(const NibbleOutput& output);
+  int64_t (*count)(const uint64_t* words, int64_t count, int64_t step);  // popc of words `step` apart
+};
+
+struct NibbleDot {
+  bool ternary_a, ternary_b;
+};
+// Whether popcount's rows of this pair take it, and sums stay in 16 bits.
+bool nibble_supports(const GemmArgs& args, NibbleDot dot);
+// Layouts as the popcount rows: A canonical or planes, B panels16.
+void nibble_gemm(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);
+// Nanoseconds.
+double nibble_cost(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);
+
+}  // namespace bitgrad::gemm_detail
