@@ -2,6 +2,7 @@
 #include "kernels/gemm/nibble.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
@@ -14,10 +15,16 @@ namespace bitgrad::gemm_detail {
 namespace {
 
 constexpr int64_t kMaxK = 32767;      // two counts of every k in 16 bits
-constexpr int64_t kMaxRows = 1024;    // of a chunk: its counts stay in L2
+const int64_t kMaxRows = getenv("NIB_ROWS") ? atoi(getenv("NIB_ROWS")) : 1024;    // of a chunk: its counts stay in L2
 constexpr int64_t kTurned = 64;       // rows of counts that are transposed together
-constexpr int64_t kWordsAtOnce = 8;   // words read from one row before the next: a line
 constexpr int64_t kByteLimit = 255;
+
+// What is made of the two planes of ternary codes, p0 not zero and p1 negative.
+enum class Planes {
+  kBits,     // one plane as it is
+  kSigns,    // t >= 0, t > 0
+  kProducts  // what is counted for a 0 bit of the other operand, t < 0, and for a 1 bit, t > 0
+};
 
 // Rows of bits in the layout of A (rows of words) or of B (panels of 16 rows).
 struct BitRows {
@@ -26,14 +33,45 @@ struct BitRows {
   bool panels;
   int64_t rows, k;
 
-  // Word w of row r, zero beyond k.
-  uint64_t word(int p, int64_t r, int64_t w) const {
-    if (!panels) return detail::load_row_word(plane[p] + r * stride, w, k);
-    const auto* lane =
-        reinterpret_cast<const uint32_t*>(plane[p] + r / kPanelRows * stride) + 2 * w * kPanelRows + r % kPanelRows;
-    const int64_t left = k - 64 * w;
-    const uint64_t low = lane[0], high = left > 32 ? lane[kPanelRows] : 0;
-    return (low | high << 32) & detail::low_mask(left);
+  // Words [w0, w0 + 15) of rows [r0, r0 + 16) as [word][row], words `step` apart; 0 beyond the rows and beyond k. r0 is
+  // a multiple of 16.
+  void read(Planes planes, int64_t r0, int64_t w0, int64_t step, uint32_t* first, uint32_t* second) const {
+    const int64_t words = std::min(kPieceWords, panel_words(k) - w0);
+    read_plane(0, r0, w0, words, step, first);
+    if (planes == Planes::kBits) return;
+    read_plane(1, r0, w0, words, step, second);
+    for (int64_t w = 0; w < words; ++w) {
+      const uint32_t keep = mask(w0 + w);
+      for (int64_t l = 0; l < kPanelRows; ++l) {
+        uint32_t &x = first[w * step + l], &y = second[w * step + l];
+        const uint32_t p0 = x, negative = p0 & y;
+        x = planes == Planes::kSigns ? ~negative & keep : negative;
+        y = p0 & ~y;
+      }
+    }
+  }
+
+ private:
+  uint32_t mask(int64_t w) const { return static_cast<uint32_t>(detail::low_mask(std::min<int64_t>(k - 32 * w, 32))); }
+
+  void read_plane(int p, int64_t r0, int64_t w0, int64_t words, int64_t step, uint32_t* out) const {
+    const int64_t count = std::min(kPanelRows, rows - r0);
+    if (words < kPieceWords || count < kPanelRows)
+      for (int64_t w = 0; w < kPieceWords; ++w) std::fill(out + w * step, out + w * step + kPanelRows, 0u);
+    if (words <= 0 || count <= 0) return;
+    if (panels) {
+      const auto* lines = reinterpret_cast<const uint32_t*>(plane[p] + r0 / kPanelRows * stride) + w0 * kPanelRows;
+      for (int64_t w = 0; w < words; ++w) std::copy_n(lines + w * kPanelRows, count, out + w * step);
+    } else {
+      for (int64_t l = 0; l < count; ++l) {
+        const auto* row = reinterpret_cast<const uint32_t*>(plane[p] + (r0 + l) * stride) + w0;
+        for (int64_t w = 0; w < words; ++w) out[w * step + l] = row[w];
+      }
+    }
+    if (32 * (w0 + words) > k) {
+      uint32_t* tail = out + (words - 1) * step;
+      for (int64_t l = 0; l < count; ++l) tail[l] &= mask(w0 + words - 1);
+    }
   }
 };
 
@@ -84,6 +122,7 @@ Plan plan_with(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot, 
 
 Plan make_plan(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot) {
   const Plan a = plan_with(args, kernel, dot, false), b = plan_with(args, kernel, dot, true);
+  if (const char* e = getenv("NIB_SIDE")) return *e == 'a' ? a : b;
   return a.ns < b.ns ? a : b;
 }
 
@@ -95,7 +134,7 @@ class Product {
         plan_(make_plan(args, kernel, dot)),
         lanes_(plan_.tables_of_b ? rows_of_b(args, dot.ternary_b) : rows_of_a(args, dot.ternary_a)),
         rows_(plan_.tables_of_b ? rows_of_a(args, dot.ternary_a) : rows_of_b(args, dot.ternary_b)),
-        words_(plan_.groups * plan_.rows * plan_.planes * 8),
+        words_(round_up(plan_.groups, kPieceGroups) * plan_.planes * round_up(plan_.rows, kPanelRows) * 8),
         direct_(args.c_dtype == dtypes::fp32 && !args.accumulate) {}
 
   void run() {
@@ -107,85 +146,44 @@ class Product {
   }
 
  private:
-  // The signs of word w that are looked up.
-  void signs(int64_t r, int64_t w, uint64_t* out) const {
-    const uint64_t p0 = rows_.word(0, r, w);
-    if (plan_.planes == 1) {
-      out[0] = p0;
-      return;
-    }
-    const uint64_t p1 = rows_.word(1, r, w);
-    out[0] = ~(p0 & p1) & detail::low_mask(args_.k - 64 * w);
-    out[1] = p0 & ~p1;
-  }
-
-  // 60 bits of every row [begin, end): [group][row][plane].
+  // 60 bits of every row [begin, end): [group][plane][row].
   void fill_words(int64_t begin, int64_t end) const {
-    const int64_t planes = plan_.planes, total = plane_words(args_.k);
-    for (int64_t r = begin; r < end; ++r) {
-      uint64_t low[2] = {}, high[2] = {};
-      int64_t next = 0;  // the word after `high`
-      const auto advance = [&] {
-        std::copy(high, high + 2, low);
-        std::fill(high, high + 2, uint64_t{0});
-        if (next < total) signs(r, next, high);
-        ++next;
-      };
-      advance();
-      advance();
-      uint64_t* out = words_.as<uint64_t>() + r * planes;
-      for (int64_t g = 0; g < plan_.groups; ++g, out += plan_.rows * planes) {
-        const int64_t bit = g * kNibbleGroup;
-        while (next - 2 < bit / 64) advance();
-        const int shift = static_cast<int>(bit % 64);
-        for (int64_t p = 0; p < planes; ++p)
-          out[p] = shift == 0 ? low[p] : (low[p] >> shift) | (high[p] << (64 - shift));
+    const int64_t stride = round_up(plan_.rows, kPanelRows);
+    const Planes planes = plan_.planes == 2 ? Planes::kSigns : Planes::kBits;
+    alignas(64) uint32_t words[2][kPieceWords * kPanelRows];
+    for (int64_t r = begin; r < end; r += kPanelRows) {
+      for (int64_t g = 0; g < plan_.groups; g += kPieceGroups) {
+        rows_.read(planes, r, g / kPieceGroups * kPieceWords, kPanelRows, words[0], words[1]);
+        for (int p = 0; p < plan_.planes; ++p)
+          kernel_.split(words[p], words_.as<uint64_t>() + (g * plan_.planes + p) * stride + r, plan_.planes * stride);
       }
     }
-  }
-
-  int64_t column_count() const {
-    return std::max(kNibbleWordColumns * plane_words(args_.k), kNibbleGroupColumns * plan_.groups);
   }
 
   // Nibble columns of a block of lanes, plane `zero` and of ternary tables plane `one`; base of each lane.
   void fill_columns(int64_t lane0, uint8_t* zero, uint8_t* one, int32_t* base) const {
-    const int64_t lanes = kernel_.lanes, count = std::min(lanes, lanes_.rows - lane0), words = plane_words(args_.k);
-    const int64_t column_bytes = lanes / 2, filled = kNibbleWordColumns * words * column_bytes;
-    const int64_t all = column_count() * column_bytes;
-    std::fill(zero + filled, zero + all, uint8_t{0});
-    if (one != nullptr) std::fill(one + filled, one + all, uint8_t{0});
-    std::fill(base, base + lanes, one == nullptr ? static_cast<int32_t>(args_.k) : 0);
-    alignas(64) uint64_t z[kWordsAtOnce][kNibbleMaxLanes] = {}, o[kWordsAtOnce][kNibbleMaxLanes] = {};
-    for (int64_t w0 = 0; w0 < words; w0 += kWordsAtOnce) {
-      const int64_t w1 = std::min(words, w0 + kWordsAtOnce);
-      for (int64_t l = 0; l < count; ++l) {
-        for (int64_t w = w0; w < w1; ++w) {
-          const uint64_t p0 = lanes_.word(0, lane0 + l, w);
-          if (one == nullptr) {
-            z[w - w0][l] = p0;
-          } else {
-            const uint64_t p1 = lanes_.word(1, lane0 + l, w);
-            z[w - w0][l] = p0 & p1;
-            o[w - w0][l] = p0 & ~p1;
-          }
-        }
-        if (one != nullptr) {
-          base[l] -= static_cast<int32_t>(kernel_.count(&z[0][l], w1 - w0, kNibbleMaxLanes) +
-                                          kernel_.count(&o[0][l], w1 - w0, kNibbleMaxLanes));
-        }
+    const int64_t lanes = kernel_.lanes, column_bytes = lanes / 2;
+    const bool ternary = one != nullptr;
+    std::fill(base, base + lanes, ternary ? 0 : static_cast<int32_t>(args_.k));
+    alignas(64) uint32_t words[2][kPieceWords * kNibbleMaxLanes];
+    for (int64_t g = 0; g < plan_.groups; g += kPieceGroups) {
+      for (int64_t l = 0; l < lanes; l += kPanelRows) {
+        lanes_.read(ternary ? Planes::kProducts : Planes::kBits, lane0 + l, g / kPieceGroups * kPieceWords, lanes,
+                    words[0] + l, words[1] + l);
       }
-      for (int64_t w = w0; w < w1; ++w) {
-        const int64_t at = kNibbleWordColumns * w * column_bytes;
-        kernel_.columns(z[w - w0], zero + at);
-        if (one != nullptr) kernel_.columns(o[w - w0], one + at);
+      for (int64_t w = 0; w < kPieceWords; ++w) {
+        const int64_t at = (kNibbleGroupColumns * g + 8 * w) * column_bytes;
+        kernel_.columns(words[0] + w * lanes, zero + at);
+        if (ternary) kernel_.columns(words[1] + w * lanes, one + at);
       }
+      for (int64_t l = 0; ternary && l < lanes; ++l)
+        base[l] -= kernel_.count(words[0] + l, kPieceWords, lanes) + kernel_.count(words[1] + l, kPieceWords, lanes);
     }
   }
 
   void run_chunk(int64_t r0, int64_t r1, int64_t lane0) const {
     const int64_t lanes = kernel_.lanes, rows = r1 - r0, column_bytes = lanes / 2;
-    const int64_t columns = round_up(column_count() * column_bytes, 64);
+    const int64_t columns = ceil_div(plan_.groups, kPieceGroups) * kPieceColumns * column_bytes;
     const int64_t table_bytes = kNibbleTables * kNibbleEntries * column_bytes, counts = round_up(rows, kTurned) * lanes;
     const int64_t table_planes = plan_.ternary_tables ? 2 : 1;
     const Workspace memory(kernel_.resident * table_bytes + table_planes * columns + 3 * counts);
@@ -204,7 +202,9 @@ class Product {
       for (int i = 0; i < pass.groups; ++i) {
         const int64_t at = kNibbleGroupColumns * (g + i) * column_bytes;
         kernel_.build(zero + at, one == nullptr ? nullptr : one + at, tables + i * table_bytes);
-        pass.words[i] = words_.as<uint64_t>() + ((g + i) * plan_.rows + r0) * plan_.planes;
+        for (int p = 0; p < plan_.planes; ++p)
+          pass.words[i][p] =
+              words_.as<uint64_t>() + ((g + i) * plan_.planes + p) * round_up(plan_.rows, kPanelRows) + r0;
       }
       const int64_t step = kNibbleGroup * kernel_.resident * plan_.planes;
       pass.first = in_bytes == 0;
@@ -236,6 +236,14 @@ class Product {
     finish_row(args_, i, j0, columns, dots);
   }
 
+  // Lines of C that a piece to come will write: a store that misses L2 costs more than the piece.
+  void fetch(int64_t i, int64_t end, int64_t j0, int64_t columns) const {
+    constexpr int64_t kAhead = 6, kLineFloats = 16;
+    if (!direct_ || i + kAhead >= end) return;
+    const float* c = static_cast<const float*>(args_.c) + (i + kAhead) * args_.ldc + j0;
+    for (int64_t j = 0; j < columns; j += kLineFloats) __builtin_prefetch(c + j, 1);
+  }
+
   void fill_scales(int64_t j0, int64_t columns, float* sb) const {
     for (int64_t j = 0; j < columns; ++j) sb[j] = free_scale(args_.b, j0 + j);
   }
@@ -245,7 +253,10 @@ class Product {
     const int64_t columns = std::min(kernel_.lanes, args_.n - j0);
     float sb[kNibbleMaxLanes];
     fill_scales(j0, columns, sb);
-    for (int64_t i = 0; i < rows; ++i) write_piece(i0 + i, j0, columns, sums + i * kernel_.lanes, base, sb);
+    for (int64_t i = 0; i < rows; ++i) {
+      fetch(i0 + i, i0 + rows, j0, columns);
+      write_piece(i0 + i, j0, columns, sums + i * kernel_.lanes, base, sb);
+    }
   }
 
   // Lanes are rows of C.
@@ -260,6 +271,7 @@ class Product {
         kernel_.transpose(sums + (j + t) * kernel_.lanes, kernel_.lanes, turned + t, kTurned);
       fill_scales(j0 + j, count, sb);
       for (int64_t i = 0; i < rows; ++i) {
+        fetch(i0 + i, i0 + rows, j0 + j, count);
         std::fill(row_base, row_base + count, base[i]);
         write_piece(i0 + i, j0 + j, count, turned + i * kTurned, row_base, sb);
       }

@@ -27,13 +27,14 @@ inline constexpr int64_t kNibbleTables = 12;        // of a group, 5 bits each
 inline constexpr int64_t kNibbleEntries = 32;       // of a table
 inline constexpr int64_t kNibbleMaxLanes = 128;     // of a table
 inline constexpr int64_t kNibbleMaxResident = 2;    // groups whose tables lie in L1 together
-inline constexpr int64_t kNibbleWordColumns = 16;   // nibble columns of a 64-bit word
-inline constexpr int64_t kNibbleGroupColumns = 15;  // of a group
+inline constexpr int64_t kNibbleGroupColumns = 15;  // 4 bits of k of every lane
+// 8 groups are 15 words of 32 bits: rows of bits are read in such pieces.
+inline constexpr int64_t kPieceGroups = 8, kPieceWords = 15, kPieceColumns = kPieceGroups * kNibbleGroupColumns;
 
 // Look-ups of a block of rows in the tables of one or two groups.
 struct NibblePass {
   const uint8_t* tables;
-  const uint64_t* words[kNibbleMaxResident];  // [row][plane], 60 bits each, of every group
+  const uint64_t* words[kNibbleMaxResident][2];  // [group][plane][row], 60 bits each
   int groups, planes;
   int64_t rows;
   bool first, last;  // start the byte counts at 0; add them to the sums
@@ -59,8 +60,10 @@ struct NibbleKernel {
   int64_t resident;    // groups whose tables lie in L1 together: 24 KiB
   double gmacs;        // multiply-adds a nanosecond of look-ups
   double ns_of_group;  // to make the tables of a group
-  // One 64-bit word of every lane -> 16 nibble columns of lanes / 2 bytes.
-  void (*columns)(const uint64_t* words, uint8_t* out);
+  // A word of every lane -> 8 nibble columns of lanes / 2 bytes.
+  void (*columns)(const uint32_t* words, uint8_t* out);
+  // [15 words][16 rows] -> 8 groups of 16 words of 60 bits, `step` apart.
+  void (*split)(const uint32_t* words, uint64_t* out, int64_t step);
   // Tables of a group from its 15 nibble columns. zero: what is counted for a 0 bit of the other operand; one: for a 1,
   // null: the opposite of zero.
   void (*build)(const uint8_t* zero, const uint8_t* one, uint8_t* tables);
@@ -68,7 +71,7 @@ struct NibbleKernel {
   // 8 rows of counts, `step` apart, to 8 columns: out[lane][0 .. 7], `out_step` apart, for all lanes.
   void (*transpose)(const uint16_t* in, int64_t step, uint16_t* out, int64_t out_step);
   void (*write)(const NibbleOutput& output);
-  int64_t (*count)(const uint64_t* words, int64_t count, int64_t step);  // popc of words `step` apart
+  int32_t (*count)(const uint32_t* words, int64_t count, int64_t step);  // popc of words `step` apart
 };
 
 struct NibbleDot {

@@ -9,39 +9,33 @@ constexpr int64_t kHalf = V::kBytes;  // lanes of a nibble, bytes of an entry
 constexpr int64_t kLanes = 2 * kHalf;
 constexpr int64_t kTableBytes = kNibbleEntries * kHalf;
 
-// Bytes j of 16 words -> column j: 8 registers of 16 lanes.
-inline void transpose_bytes(const uint64_t* words, __m128i (&out)[8]) {
-  __m128i a[8], b[8];
-  const auto load = [&](int r) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(words + r)); };
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) a[i] = _mm_unpacklo_epi8(load(i), load(i + 8));
+// Byte j of 16 words in register j.
+inline void transpose_bytes(const uint32_t* words, __m128i (&out)[4]) {
+  const __m128i turn = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  __m128i a[4];
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 4]);
-    b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 4]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    a[2 * i] = _mm_unpacklo_epi8(b[i], b[i + 4]);
-    a[2 * i + 1] = _mm_unpackhi_epi8(b[i], b[i + 4]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    out[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 4]);
-    out[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 4]);
-  }
+  for (int i = 0; i < 4; ++i)
+    a[i] = _mm_shuffle_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(words + 4 * i)), turn);
+  const __m128i l0 = _mm_unpacklo_epi32(a[0], a[1]), l1 = _mm_unpacklo_epi32(a[2], a[3]);
+  const __m128i h0 = _mm_unpackhi_epi32(a[0], a[1]), h1 = _mm_unpackhi_epi32(a[2], a[3]);
+  out[0] = _mm_unpacklo_epi64(l0, l1);
+  out[1] = _mm_unpackhi_epi64(l0, l1);
+  out[2] = _mm_unpacklo_epi64(h0, h1);
+  out[3] = _mm_unpackhi_epi64(h0, h1);
 }
 
 // Lanes are interleaved so that the even and the odd bytes of a register of counts are lanes in order: byte 2i of the
 // low nibbles is lane i, byte 2i + 1 lane kHalf / 2 + i; the high nibbles hold the second half of the lanes alike.
-void columns(const uint64_t* words, uint8_t* out) {
+void columns(const uint32_t* words, uint8_t* out) {
   constexpr int kQuarters = static_cast<int>(kHalf / 32);  // registers of 16 lanes in half a nibble plane
   const __m128i low = _mm_set1_epi8(0x0F), high = _mm_set1_epi8(static_cast<char>(0xF0));
+#pragma GCC unroll 2
   for (int q = 0; q < kQuarters; ++q) {
-    __m128i x[4][8];
+    __m128i x[4][4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) transpose_bytes(words + 16 * (kQuarters * i + q), x[i]);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
       const __m128i l[2] = {_mm_unpacklo_epi8(x[0][j], x[1][j]), _mm_unpackhi_epi8(x[0][j], x[1][j])};
       const __m128i h[2] = {_mm_unpacklo_epi8(x[2][j], x[3][j]), _mm_unpackhi_epi8(x[2][j], x[3][j])};
 #pragma GCC unroll 2
@@ -52,6 +46,19 @@ void columns(const uint64_t* words, uint8_t* out) {
         _mm_store_si128(reinterpret_cast<__m128i*>(at), first);
         _mm_store_si128(reinterpret_cast<__m128i*>(at + kHalf), second);
       }
+    }
+  }
+}
+
+void split(const uint32_t* __restrict words, uint64_t* __restrict out, int64_t step) {
+#pragma GCC unroll 8
+  for (int g = 0; g < kPieceGroups; ++g) {
+    const int bit = static_cast<int>(g * kNibbleGroup), shift = bit % 32;
+    const uint32_t* w = words + bit / 32 * 16;
+    for (int l = 0; l < 16; ++l) {
+      uint64_t x = (w[l] | static_cast<uint64_t>(w[16 + l]) << 32) >> shift;
+      if (shift > 4) x |= static_cast<uint64_t>(w[32 + l]) << (64 - shift);
+      out[g * step + l] = x;
     }
   }
 }
@@ -139,17 +146,18 @@ inline void widen(typename V::Reg bytes, uint16_t* sums) {
 template <int groups, int planes>
 void look_up_rows(const NibblePass& pass) {
   const uint8_t* tables = pass.tables;
-  const uint64_t *words0 = pass.words[0], *words1 = pass.words[1];
+  const uint64_t *const *words0 = pass.words[0], *const *words1 = pass.words[1];
   uint8_t* bytes = pass.bytes;
   uint16_t* sums = pass.sums;
   const bool first = pass.first, last = pass.last;
-  for (int64_t r = 0; r < pass.rows; ++r, words0 += planes, words1 += planes, bytes += kLanes, sums += kLanes) {
+  const int64_t rows = pass.rows;
+  for (int64_t r = 0; r < rows; ++r, bytes += kLanes, sums += kLanes) {
     Counts c{V::zero(), V::zero()};
     if (!first) c = {V::load(bytes), V::load(bytes + kHalf)};
 #pragma GCC unroll 2
     for (int p = 0; p < planes; ++p) {
-      look_up_word(tables, words0[p], c);
-      if constexpr (groups == 2) look_up_word(tables + kNibbleTables * kTableBytes, words1[p], c);
+      look_up_word(tables, words0[p][r], c);
+      if constexpr (groups == 2) look_up_word(tables + kNibbleTables * kTableBytes, words1[p][r], c);
     }
     if (last) {
       widen(c.low, sums);
@@ -201,9 +209,9 @@ void write(const NibbleOutput& o) {
   }
 }
 
-int64_t count(const uint64_t* words, int64_t count, int64_t step) {
-  int64_t sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += _mm_popcnt_u64(words[i * step]);
+int32_t count(const uint32_t* words, int64_t count, int64_t step) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += _mm_popcnt_u32(words[i * step]);
   return sum;
 }
 
