@@ -1,6 +1,7 @@
 // The choice of a gemm row: by machine, mode, layouts and cost; its errors; the list of all kernels.
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/kernels/gemm.h"
@@ -47,17 +48,21 @@ bool granted(IsaMask needs, IsaLevel level) {
   return (needs & ~cpu_isa()) == 0;
 }
 
-TEST_CASE("products of bits are planned on the popcount row of the machine") {
-  const std::pair<GemmArgs, std::string> kinds[] = {
-      {product(dtypes::bint1, dtypes::bint1), "gemm_b1_b1_i32_popcount_"},
-      {product(dtypes::ternary, dtypes::bint1), "gemm_t_b1_i32_popcount_"},
-      {product(dtypes::ternary, dtypes::ternary), "gemm_t_t_i32_popcount_"}};
-  for (const auto& [args, stem] : kinds) {
-    CHECK(planned(args, IsaLevel::kScalar) == stem + "scalar");
-    if (granted(isa::kAvx2, IsaLevel::kAvx2)) CHECK(planned(args, IsaLevel::kAvx2) == stem + "avx2");
-    if (granted(isa::kAvx512 | isa::kAvx512Popcnt, IsaLevel::kAvx512))
-      CHECK((planned(args, IsaLevel::kAvx512) == stem + "avx512" ||
-             planned(args, IsaLevel::kAvx512) == stem + "csa_avx512"));
+TEST_CASE("products of bits are planned on a row of bits of the machine: few rows are counted, many looked up") {
+  const std::tuple<DType, DType, std::string> kinds[] = {{dtypes::bint1, dtypes::bint1, "gemm_b1_b1_i32_"},
+                                                         {dtypes::ternary, dtypes::bint1, "gemm_t_b1_i32_"},
+                                                         {dtypes::ternary, dtypes::ternary, "gemm_t_t_i32_"}};
+  for (const auto& [a, b, stem] : kinds) {
+    const GemmArgs few = product(a, b, 8, 1024, 1024), many = product(a, b, 512, 1024, 1024);
+    for (const GemmArgs& args : {few, many}) CHECK(planned(args, IsaLevel::kScalar) == stem + "popcount_scalar");
+    if (granted(isa::kAvx2, IsaLevel::kAvx2)) {
+      CHECK(planned(few, IsaLevel::kAvx2) == stem + "popcount_avx2");
+      CHECK(planned(many, IsaLevel::kAvx2) == stem + "nibble_avx2");
+    }
+    if (granted(isa::kAvx512 | isa::kAvx512Popcnt, IsaLevel::kAvx512)) {
+      const std::string row = planned(few, IsaLevel::kAvx512);
+      CHECK((row == stem + "popcount_avx512" || row == stem + "popcount_csa_avx512"));
+    }
   }
 }
 

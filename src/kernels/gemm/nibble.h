@@ -59,7 +59,7 @@ struct NibbleKernel {
   int64_t lanes;       // of a table: 64 or 128; an entry takes lanes / 2 bytes
   int64_t resident;    // groups whose tables lie in L1 together: 24 KiB
   double gmacs;        // multiply-adds a nanosecond of look-ups
-  double ns_of_group;  // to make the tables of a group
+  double ns_of_group;  // to read a group of 60 bits of every lane and make its tables
   // A word of every lane -> 8 nibble columns of lanes / 2 bytes.
   void (*columns)(const uint32_t* words, uint8_t* out);
   // [15 words][16 rows] -> 8 groups of 16 words of 60 bits, `step` apart.

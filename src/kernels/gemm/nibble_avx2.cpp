@@ -45,7 +45,7 @@ namespace bitgrad::gemm_rows_detail {
 using namespace gemm_detail;
 
 namespace {
-constexpr NibbleKernel kKernel{64, 2, 850, 130, &columns, &split, &build, &look_up, &transpose, &write, &count};
+constexpr NibbleKernel kKernel{64, 2, 760, 245, &columns, &split, &build, &look_up, &transpose, &write, &count};
 constexpr NibbleDot kB1B1{false, false}, kTB1{true, false}, kTT{true, true};
 }  // namespace
 

@@ -146,7 +146,7 @@ inline void widen(typename V::Reg bytes, uint16_t* sums) {
 template <int groups, int planes>
 void look_up_rows(const NibblePass& pass) {
   const uint8_t* tables = pass.tables;
-  const uint64_t *const *words0 = pass.words[0], *const *words1 = pass.words[1];
+  const uint64_t* words[2][2] = {{pass.words[0][0], pass.words[0][1]}, {pass.words[1][0], pass.words[1][1]}};
   uint8_t* bytes = pass.bytes;
   uint16_t* sums = pass.sums;
   const bool first = pass.first, last = pass.last;
@@ -156,8 +156,8 @@ void look_up_rows(const NibblePass& pass) {
     if (!first) c = {V::load(bytes), V::load(bytes + kHalf)};
 #pragma GCC unroll 2
     for (int p = 0; p < planes; ++p) {
-      look_up_word(tables, words0[p][r], c);
-      if constexpr (groups == 2) look_up_word(tables + kNibbleTables * kTableBytes, words1[p][r], c);
+      look_up_word(tables, words[0][p][r], c);
+      if constexpr (groups == 2) look_up_word(tables + kNibbleTables * kTableBytes, words[1][p][r], c);
     }
     if (last) {
       widen(c.low, sums);
@@ -197,7 +197,7 @@ void transpose(const uint16_t* in, int64_t step, uint16_t* out, int64_t out_step
 void write(const NibbleOutput& o) {
   const uint16_t* __restrict counts = o.counts;
   const int32_t* __restrict base = o.base;
-  const float *__restrict sb = o.sb, *__restrict bias = o.bias;
+  const float* __restrict sb = o.sb, * __restrict bias = o.bias;
   float* __restrict c = o.c;
   const int32_t factor = o.factor;
   const float sa = o.sa;

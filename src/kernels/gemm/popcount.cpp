@@ -171,10 +171,11 @@ void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotB1B1) { run
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTB1) { run_product<DotTB1>(args, kernel); }
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTT) { run_product<DotTT>(args, kernel); }
 
-double popcount_cost(const GemmArgs& args, double gmacs) {
+double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs) {
   constexpr double kCall = 150, kTile = 12;  // of one tile: set-up and store
   const double columns = static_cast<double>(round_up(args.n, kPanelRows)), m = static_cast<double>(args.m);
-  const double tiles = static_cast<double>(ceil_div(args.m, kMaxTileRows) * ceil_div(args.n, kMaxTileColumns));
+  const double tiles =
+      static_cast<double>(ceil_div(args.m, kernel.rows) * ceil_div(args.n, kernel.panels * kPanelRows));
   return kCall + kTile * tiles + m * columns * static_cast<double>(round_up(args.k, 32)) / gmacs;
 }
 

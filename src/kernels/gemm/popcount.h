@@ -70,6 +70,6 @@ void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTB1);
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTT);
 
 // Nanoseconds when `gmacs` multiply-adds a nanosecond are reached on full tiles; lanes of the last panel count as work.
-double popcount_cost(const GemmArgs& args, double gmacs);
+double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs);
 
 }  // namespace bitgrad::gemm_detail

@@ -179,9 +179,9 @@ bool gemm_b1_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcou
 bool gemm_t_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
 bool gemm_t_t_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
 
-double gemm_b1_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 255); }
-double gemm_t_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 215); }
-double gemm_t_t_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, 125); }
+double gemm_b1_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotB1B1>, 255); }
+double gemm_t_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTB1>, 220); }
+double gemm_t_t_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTT>, 120); }
 
 void gemm_b1_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }

@@ -281,13 +281,13 @@ bool gemm_b1_b1_i32_popcount_csa_avx512_supports(const GemmArgs& args) { return 
 bool gemm_t_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
 bool gemm_t_t_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
 
-double gemm_b1_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 1050); }
+double gemm_b1_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotB1B1>, 880); }
 double gemm_b1_b1_i32_popcount_csa_avx512_cost(const GemmArgs& args) {
   static const bool slow = slow_ternary_logic();
-  return popcount_cost(args, slow ? 1000 : 1250);
+  return popcount_cost(args, kCarrySaveKernel, slow ? 850 : 1010);
 }
-double gemm_t_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 1000); }
-double gemm_t_t_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, 540); }
+double gemm_t_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTB1>, 840); }
+double gemm_t_t_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTT>, 435); }
 
 void gemm_b1_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_b1_b1_i32_popcount_csa_avx512(const GemmArgs& args) { popcount_gemm(args, kCarrySaveKernel, DotB1B1{}); }

@@ -85,9 +85,15 @@ bool gemm_b1_b1_i32_popcount_scalar_supports(const GemmArgs& args) { return popc
 bool gemm_t_b1_i32_popcount_scalar_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
 bool gemm_t_t_i32_popcount_scalar_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
 
-double gemm_b1_b1_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 90); }
-double gemm_t_b1_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 55); }
-double gemm_t_t_i32_popcount_scalar_cost(const GemmArgs& args) { return kReferenceCost + popcount_cost(args, 45); }
+double gemm_b1_b1_i32_popcount_scalar_cost(const GemmArgs& args) {
+  return kReferenceCost + popcount_cost(args, kKernel<DotB1B1>, 90);
+}
+double gemm_t_b1_i32_popcount_scalar_cost(const GemmArgs& args) {
+  return kReferenceCost + popcount_cost(args, kKernel<DotTB1>, 55);
+}
+double gemm_t_t_i32_popcount_scalar_cost(const GemmArgs& args) {
+  return kReferenceCost + popcount_cost(args, kKernel<DotTT>, 45);
+}
 
 void gemm_b1_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }
