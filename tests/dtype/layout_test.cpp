@@ -139,8 +139,10 @@ TEST_CASE("every dtype and layout round-trips at ragged sizes, from dirty pad, t
         for (const int64_t stride : {file, memory, memory + 24}) {
           const std::vector<uint8_t> m = matrix(dtype, s, stride, 0xC3);
           const ExactBytes out = packed(layout, dtype, s, m, stride);
-          // The pad of the source does not reach the output: every set bit is a bit of an element.
-          REQUIRE(count_bits(out) == count_element_bits(dtype, s, m, stride));
+          // The pad of the source does not reach the output: every set bit is a bit of an element. (The vnni layouts
+          // hold other bits and sums; their test below knows each byte.)
+          if (layout != layouts::vnni64 && layout != layouts::vnni64_t)
+            REQUIRE(count_bits(out) == count_element_bits(dtype, s, m, stride));
           for (const int64_t to : {file, memory, memory + 24}) {
             std::vector<uint8_t> back(static_cast<size_t>(s.rows * to), 0xEE);
             layout.info().unpack(dtype, s.rows, s.cols, out.get(), back.data(), to);
@@ -231,6 +233,57 @@ TEST_CASE("panels16 holds word w of row r of plane p at ((p panels + r / 16) wor
       REQUIRE(wrong == 0);
     }
   }
+}
+
+// Every byte of vnni64 of a matrix whose element (r, c) has the raw code `raw(r, c)`, written from layout.h.
+template <typename Raw>
+std::vector<uint8_t> vnni64_bytes(DType dtype, int64_t rows, int64_t cols, Raw raw) {
+  const int bits = dtype.bits(), fields = bits == 1 ? 8 : bits == 2 ? 4 : bits <= 4 ? 2 : 1;
+  const int64_t panels = (rows + 15) / 16, steps = (cols + 4 * fields - 1) / (4 * fields);
+  std::vector<uint8_t> out(static_cast<size_t>(cols == 0 ? 0 : panels * (steps + 1) * 64), 0);
+  if (out.empty()) return out;
+  std::vector<uint32_t> sums(static_cast<size_t>(panels * 16), 0);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      const uint32_t flip = dtype.kind() == DTypeKind::kInt ? 1u << (bits - 1) : 0;
+      const uint32_t u = static_cast<uint32_t>(raw(r, c)) ^ flip;
+      const int64_t group = r / 64, in_group = std::min<int64_t>(4, panels - 4 * group), step = c / (4 * fields);
+      const int64_t at = group * 4 * steps * 64 + (step * in_group + r % 64 / 16) * 64 + r % 16 * 4 + c % 4;
+      out[static_cast<size_t>(at)] |= static_cast<uint8_t>(u << (c / 4 % fields * (8 / fields)));
+      sums[static_cast<size_t>(r)] += u;
+    }
+  }
+  std::memcpy(out.data() + panels * steps * 64, sums.data(), sums.size() * 4);
+  return out;
+}
+
+TEST_CASE("vnni64 holds biased codes in fields of lines of 16 rows x 4 columns, and the sum of every row") {
+  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  shapes.insert(shapes.end(), {{64, 32}, {65, 4}, {130, 515}, {3, 1100}, {600, 9}});
+  for (const DType dtype : dtypes_of(layouts::vnni64)) {
+    for (const Shape s : shapes) {
+      INFO(dtype.name() << " [" << s.rows << ", " << s.cols << "]");
+      const int64_t stride = row_bytes_memory(dtype, s.cols);
+      const std::vector<uint8_t> m = matrix(dtype, s, stride, 0xC3);
+      const auto raw = [&](int64_t r, int64_t c) {
+        uint32_t code = 0;
+        for (int p = 0; p < dtype.bits(); ++p)
+          code |= static_cast<uint32_t>(element_bit(dtype, m, stride, r, c, p)) << p;
+        return code;
+      };
+      const auto turned = [&](int64_t r, int64_t c) { return raw(c, r); };
+      const auto same = [](const ExactBytes& got, const std::vector<uint8_t>& want) {
+        return got.size() == static_cast<int64_t>(want.size()) &&
+               (want.empty() || std::memcmp(got.get(), want.data(), want.size()) == 0);
+      };
+      CHECK(same(packed(layouts::vnni64, dtype, s, m, stride), vnni64_bytes(dtype, s.rows, s.cols, raw)));
+      CHECK(same(packed(layouts::vnni64_t, dtype, s, m, stride), vnni64_bytes(dtype, s.cols, s.rows, turned)));
+    }
+  }
+  CHECK_FALSE(layouts::vnni64.info().supports(dtypes::nf4));
+  CHECK_FALSE(layouts::vnni64_t.info().supports(dtypes::fp32));
+  CHECK(error_of([] { layouts::vnni64_t.info().bytes(dtypes::int32, 2, 2); }) ==
+        "[layout vnni64_t] dtype: got int32, expected a code dtype of kind int, uint or sign.");
 }
 
 TEST_CASE("a dtype, shape or stride that a layout cannot take is an error that names it") {

@@ -87,10 +87,11 @@ TEST_CASE("canonical codes always find a row, and never a popcount row that read
 }
 
 TEST_CASE("a scalar row is never cheaper than one with vector instructions") {
-  for (const Layout layout : {layouts::canonical, layouts::panels16}) {
+  for (const Layout layout : {layouts::canonical, layouts::panels16, layouts::vnni64, layouts::vnni64_t}) {
     for (const int64_t extent : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{4096}}) {
       GemmArgs args = product(dtypes::bint1, dtypes::bint1, extent, extent, extent);
       args.b.layout = layout;
+      args.b.k_major = layout == layouts::vnni64_t;
       double scalar = 1e300, vector = 0;
       for (const GemmRow& row : gemm_rows()) {
         if (row.b_layout != layout || row.a_layout != args.a.layout || !row.usable(args)) continue;

@@ -70,5 +70,22 @@ inline int64_t plane_words(int64_t cols) { return (cols + 63) / 64; }
 inline constexpr int64_t kPanelRows = 16;
 inline int64_t panel_words(int64_t cols) { return (cols + 31) / 32; }
 inline int64_t panel_count(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
+// vnni64: [group of 4 panels][step][panel][16 rows][4 k] bytes, the last group with as many panels as it has rows for.
+// A byte holds vnni_fields codes u = q - lowest, so u >= 0 (int: q + 2^(bits-1); uint: q; sign: 0, 1): field f of 8 /
+// vnni_fields bits is that of contracted index 4 (step vnni_fields + f) + byte. Behind the last group: int32
+// [panels][16], the sum of u of every row modulo 2^32. Nothing at all when there are no columns. vnni64_t is vnni64 of
+// the transpose: of a matrix stored [k, free].
+inline constexpr int64_t kVnniPanels = 4;
+inline constexpr int vnni_fields(int bits) { return bits <= 1 ? 8 : bits == 2 ? 4 : bits <= 4 ? 2 : 1; }
+inline int64_t vnni_steps(int bits, int64_t k) {
+  const int64_t codes = 4 * vnni_fields(bits);
+  return (k + codes - 1) / codes;
+}
+// Byte at which panel `panel` of step 0 lies, when it begins a group; the panels of that group.
+inline int64_t vnni_group_start(int bits, int64_t panel, int64_t k) { return panel * vnni_steps(bits, k) * 64; }
+inline int64_t vnni_group_panels(int64_t panel, int64_t rows) {
+  const int64_t left = panel_count(rows) - panel;
+  return left < kVnniPanels ? left : kVnniPanels;
+}
 
 }  // namespace bitgrad

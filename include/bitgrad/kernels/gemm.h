@@ -35,7 +35,7 @@ struct GemmOperand {
   Layout layout = layouts::canonical;
   int64_t stride =
       0;  // bytes between rows of the stored matrix (canonical only; derived layouts know their own geometry)
-  bool k_major = false;  // false: stored [free, k]; true: stored [k, free] (canonical only)
+  bool k_major = false;  // false: stored [free, k]; true: stored [k, free] (canonical, vnni64_t)
   ScaleMap scale;        // in coordinates of the stored matrix
 };
 

@@ -1,0 +1,323 @@
+// The loops of the small-integer products with B in layout vnni64. A block of C is walked group by group of 64 columns;
+// of a group a block of k of B is opened to bytes (8-bit codes are read where they lie) and meets all rows of the
+// block, which stay in L2. The memory that comes next in B is asked for meanwhile. A is read where it lies, or
+// expanded for a slab of k.
+#include "kernels/gemm/s8_panels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "kernels/gemm/common.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/s8_expand.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+constexpr int64_t kMaxRows = 256, kMaxRowsExpanded = 128;      // of a block of C
+constexpr int64_t kMaxColumnsWithSums = 1024;                  // of a block of C whose sums are kept between slabs
+constexpr int64_t kSlab = 4096, kSlabExpandedWithSums = 2048;  // k for which the rows of a block stay in L2
+constexpr int64_t kDepth = 4096, kDepthOpened = 1024;          // k of a block of B
+constexpr int64_t kFewRows = 24, kDepthFewRows = 512;          // B is read from memory as fast as it is used
+constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24, kChunkBytes = int64_t{1} << 19;  // hide a parallel loop
+constexpr int64_t kColumnsExpanded = 512;  // that share an expansion of A
+
+// Everything about the call that does not depend on the block of C.
+struct Plan {
+  const GemmArgs& args;
+  const S8PanelKernel& kernel;
+  int bits, fields, shift;  // of B; f = 1 << shift
+  int64_t lowest;           // code of B: c
+  int most;                 // u
+  ByteRange a;
+  bool in_place;  // A
+  bool several;   // slabs
+  bool direct;
+  int64_t slab, depth, rows, columns;
+  int64_t panels, steps;
+  bool beta_varies, alphas;  // beta by column; any alpha but 0
+  const int32_t* column_sums;
+
+  Plan(const GemmArgs& args_in, const S8PanelKernel& kernel_in);
+  int64_t alpha(int64_t i) const {
+    return a.shift - (args.a.scale.zero == nullptr ? 0 : args.a.scale.zero[free_param(args.a, i)]);
+  }
+  int64_t beta(int64_t j) const {
+    return lowest - (args.b.scale.zero == nullptr ? 0 : args.b.scale.zero[free_param(args.b, j)]);
+  }
+};
+
+bool reads_in_place(const GemmArgs& args) {
+  return args.a.dtype.kind() == DTypeKind::kInt && args.a.dtype.bits() == 8 && !args.a.k_major && args.k % 4 == 0;
+}
+
+// Columns of a block of C: enough work for a chunk of a parallel loop.
+int64_t block_columns(const GemmArgs& args, int64_t rows, bool in_place, bool several, int bits) {
+  const int64_t k = std::max<int64_t>(1, args.k);
+  const int64_t by_work = ceil_div(kChunkMultiplyAdds, rows * k), by_bytes = ceil_div(kChunkBytes * 8, k * bits);
+  int64_t columns = round_up(std::min(by_work, by_bytes), kS8PanelColumns);
+  if (!in_place) columns = std::max(columns, kColumnsExpanded);
+  if (several) columns = std::min(columns, kMaxColumnsWithSums);
+  return std::min(columns, round_up(args.n, kS8PanelColumns));
+}
+
+Plan::Plan(const GemmArgs& args_in, const S8PanelKernel& kernel_in)
+    : args(args_in),
+      kernel(kernel_in),
+      bits(args.b.dtype.bits()),
+      fields(vnni_fields(bits)),
+      a(byte_range(args.a.dtype)),
+      in_place(reads_in_place(args)) {
+  const DTypeKind kind = args.b.dtype.kind();
+  shift = kind == DTypeKind::kSign ? 1 : 0;
+  lowest = kind == DTypeKind::kSign ? -1 : kind == DTypeKind::kInt ? -(int64_t{1} << (bits - 1)) : 0;
+  most = (1 << bits) - 1;
+  several = args.k > kSlab;
+  slab = several && !in_place ? kSlabExpandedWithSums : kSlab;
+  depth = args.m <= kFewRows ? kDepthFewRows : fields == 1 ? kDepth : kDepthOpened;
+  rows = ceil_div(args.m, ceil_div(args.m, in_place && !several ? kMaxRows : kMaxRowsExpanded));
+  columns = block_columns(args, rows, in_place, several, bits);
+  direct = kernel.direct && args.c_dtype == dtypes::fp32;
+  panels = panel_count(args.n);
+  steps = vnni_steps(bits, args.k);
+  beta_varies = args.b.scale.zero != nullptr && !args.b.scale.per_tensor();
+  alphas = args.k > 0 && (a.shift != 0 || args.a.scale.zero != nullptr);
+  column_sums = static_cast<const int32_t*>(args.b.data) + panels * steps * 16;
+}
+
+int32_t wrap(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(x))); }
+
+// One block of C on one thread.
+class Block {
+ public:
+  // row_sums: of the bytes of all rows of A, if it is read in place.
+  Block(const Plan& plan, const int32_t* row_sums, int64_t i0, int64_t j0)
+      : plan_(plan),
+        args_(plan.args),
+        i0_(i0),
+        j0_(j0),
+        rows_(std::min(plan.rows, args_.m - i0)),
+        columns_(std::min(plan.columns, args_.n - j0)),
+        memory_(a_bytes() + opened_bytes() + sums_bytes()) {
+    char* p = memory_.as<char>();
+    a_ = reinterpret_cast<int8_t*>(p);
+    opened_ = reinterpret_cast<uint8_t*>(p + a_bytes());
+    sums_ = reinterpret_cast<int32_t*>(p + a_bytes() + opened_bytes());
+    for (int64_t i = 0; i < rows_; ++i) row_sums_[i] = plan.in_place ? row_sums[i0 + i] : 0;
+  }
+
+  void run() {
+    for (int64_t k0 = 0; k0 == 0 || k0 < args_.k; k0 += plan_.slab) {
+      const int64_t length = std::min(plan_.slab, args_.k - k0);
+      load_a(k0, length);
+      if (k0 + length == args_.k) make_rows();
+      for (int64_t j = 0; j < columns_; j += kS8PanelColumns) multiply_group(j, k0, length);
+    }
+  }
+
+ private:
+  int64_t a_bytes() const {
+    return plan_.in_place ? 0 : round_up(plan_.rows * round_up(std::min(plan_.slab, args_.k), 8), 64);
+  }
+  int64_t opened_bytes() const {
+    return plan_.fields == 1 ? 0 : kS8PanelColumns * round_up(std::min(plan_.depth, args_.k), 32);
+  }
+  int64_t sums_bytes() const { return plan_.rows * (plan_.several ? plan_.columns : kS8PanelColumns) * 4; }
+
+  void load_a(int64_t k0, int64_t length) {
+    if (plan_.in_place) {
+      a_step_ = args_.a.stride;
+      a_at_ = reinterpret_cast<const int8_t*>(stored_row(args_.a, i0_)) + k0;
+      return;
+    }
+    a_step_ = round_up(length, 8);
+    a_at_ = a_;
+    for (int64_t s = 0; s < rows_; s += kStrip) {
+      const int64_t count = std::min(kStrip, rows_ - s);
+      expand_strip(args_.a, i0_ + s, count, k0, length, a_ + s * a_step_, a_step_);
+      for (int64_t i = s; i < s + count; ++i) row_sums_[i] += plan_.kernel.row_sum(a_ + i * a_step_, length);
+    }
+  }
+
+  // What corrects the rows and scales them.
+  void make_rows() {
+    for (int64_t i = 0; i < rows_; ++i) {
+      const int64_t alpha = plan_.alpha(i0_ + i), sum = row_sums_[i] + args_.k * alpha;
+      const int64_t minus = args_.row_minus == nullptr ? 0 : args_.row_minus[i0_ + i];
+      row_by_[i] = wrap(sum);
+      row_add_[i] = wrap((plan_.beta_varies ? 0 : sum * plan_.beta(0)) - minus);
+      row_of_sums_[i] = wrap(alpha << plan_.shift);
+      sa_[i] = free_scale(args_.a, i0_ + i);
+    }
+  }
+
+  // Columns j .. of the block over a slab of k.
+  void multiply_group(int64_t j, int64_t k0, int64_t length) {
+    const int64_t panel = (j0_ + j) / kPanelRows, panels = vnni_group_panels(panel, args_.n);
+    const auto* group = static_cast<const uint8_t*>(args_.b.data) + vnni_group_start(plan_.bits, panel, args_.k);
+    S8PanelTile tile{};
+    tile.columns = std::min<int64_t>(kS8PanelColumns, args_.n - j0_ - j);
+    tile.a_step = a_step_;
+    int32_t* const sums = sums_ + (plan_.several ? j * plan_.rows : 0);
+    float sb[kS8PanelColumns] = {}, bias[kS8PanelColumns] = {};
+    int32_t beta[kS8PanelColumns] = {};
+    for (int64_t k = 0; k == 0 || k < length; k += plan_.depth) {
+      const int64_t depth = std::min(plan_.depth, length - k), done = k0 + k + depth;
+      const int64_t steps = ceil_div(depth, 4 * plan_.fields);
+      const uint8_t* const b = group + (k0 + k) / (4 * plan_.fields) * panels * 64;
+      tile.units = ceil_div(depth, 4);
+      tile.first = k0 + k == 0;
+      tile.b = b;
+      if (plan_.fields != 1) {
+        plan_.kernel.open(b, steps, panels, plan_.fields, opened_);
+        tile.b = opened_;
+      }
+      if (done == args_.k) finish_columns(tile, j, sb, bias, beta);
+      run_tiles(tile, j, a_at_ + k, sums, b + steps * panels * 64, steps * panels);
+      if (done == args_.k && !plan_.direct) finish_sums(tile, j, sums);
+    }
+  }
+
+  void finish_columns(S8PanelTile& tile, int64_t j, float* sb, float* bias, int32_t* beta) const {
+    tile.direct = plan_.direct;
+    tile.accumulate = args_.accumulate;
+    tile.shift = plan_.shift;
+    tile.ldc = args_.ldc;
+    for (int64_t c = 0; c < tile.columns; ++c) sb[c] = free_scale(args_.b, j0_ + j + c);
+    tile.sb = sb;
+    if (args_.bias != nullptr) {
+      std::copy(args_.bias + j0_ + j, args_.bias + j0_ + j + tile.columns, bias);
+      tile.bias = bias;
+    }
+    if (plan_.beta_varies) {
+      for (int64_t c = 0; c < tile.columns; ++c) beta[c] = wrap(plan_.beta(j0_ + j + c));
+      tile.column_by = beta;
+    }
+    if (plan_.alphas) tile.column_sums = plan_.column_sums + j0_ + j;
+  }
+
+  // All rows of the block. `lines` lines from `ahead` on are asked for, spread over the tiles.
+  void run_tiles(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums, const uint8_t* ahead, int64_t lines) {
+    const int panels = static_cast<int>(ceil_div(tile.columns, kPanelRows));
+    const int64_t tiles = ceil_div(rows_, plan_.kernel.rows), turns = std::max<int64_t>(1, tile.units / 4);
+    const int64_t a_turn = ceil_div(lines, tiles * turns);
+    for (int64_t q = 0, i = 0; q < tiles; ++q) {
+      const int64_t rows = ceil_div(rows_ - i, tiles - q);
+      tile.a = a + i * a_step_;
+      tile.sums = sums + i * kS8PanelColumns;
+      tile.ahead = ahead + q * turns * a_turn * 64;
+      tile.ahead_lines = q * turns * a_turn < lines ? a_turn : 0;
+      if (tile.direct) {
+        tile.c = static_cast<float*>(args_.c) + (i0_ + i) * args_.ldc + j0_ + j;
+        tile.sa = sa_ + i;
+        tile.row_add = row_add_ + i;
+        tile.row_by = row_by_ + i;
+        tile.row_of_sums = row_of_sums_ + i;
+      }
+      plan_.kernel.tile(static_cast<int>(rows), panels, plan_.most, tile);
+      i += rows;
+    }
+  }
+
+  // Of the kernels that do not do it themselves, and for the other outputs.
+  void finish_sums(const S8PanelTile& tile, int64_t j, const int32_t* sums) const {
+    int32_t dots[kS8PanelColumns];
+    for (int64_t i = 0; i < rows_; ++i, sums += kS8PanelColumns) {
+      for (int64_t c = 0; c < tile.columns; ++c) {
+        uint32_t dot = (static_cast<uint32_t>(sums[c]) << tile.shift) + static_cast<uint32_t>(row_add_[i]);
+        if (tile.column_by != nullptr)
+          dot += static_cast<uint32_t>(row_by_[i]) * static_cast<uint32_t>(tile.column_by[c]);
+        if (tile.column_sums != nullptr)
+          dot += static_cast<uint32_t>(row_of_sums_[i]) * static_cast<uint32_t>(tile.column_sums[c]);
+        dots[c] = static_cast<int32_t>(dot);
+      }
+      finish_row(args_, i0_ + i, j0_ + j, tile.columns, dots);
+    }
+  }
+
+  const Plan& plan_;
+  const GemmArgs& args_;
+  const int64_t i0_, j0_, rows_, columns_;
+  const Workspace memory_;
+  int8_t* a_;
+  uint8_t* opened_;
+  int32_t* sums_;
+  const int8_t* a_at_ = nullptr;
+  int64_t a_step_ = 0;
+  int32_t row_sums_[kMaxRows], row_add_[kMaxRows], row_by_[kMaxRows], row_of_sums_[kMaxRows];
+  float sa_[kMaxRows];
+};
+
+// Whether every sum, zero points and row_minus taken off, fits in int32.
+bool fits_int32(const GemmArgs& args) {
+  const ByteRange a = byte_range(args.a.dtype), b = byte_range(args.b.dtype);
+  const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
+  const auto most = [](const ByteRange& codes, const ZeroRange& zero) {
+    return static_cast<double>(codes.magnitude()) +
+           static_cast<double>(std::max(std::abs(zero.low), std::abs(zero.high)));
+  };
+  double bound = static_cast<double>(args.k) * most(a, za) * most(b, zb);
+  if (args.row_minus != nullptr) {
+    double minus = 0;
+    for (int64_t i = 0; i < args.m; ++i) minus = std::max(minus, std::abs(static_cast<double>(args.row_minus[i])));
+    bound += minus;
+  }
+  return bound <= 0x7FFFFFFFp0;
+}
+
+// Takes B out of its layout and leaves the product to the rows of canonical codes, whose sums have 64 bits.
+void multiply_canonical(const GemmArgs& args) {
+  GemmArgs canonical = args;
+  GemmOperand& b = canonical.b;
+  const int64_t rows = b.k_major ? args.k : args.n, columns = b.k_major ? args.n : args.k;
+  b.stride = row_bytes_memory(b.dtype, columns);
+  const Workspace memory(rows * b.stride);
+  b.layout.info().unpack(b.dtype, rows, columns, b.data, memory.as<char>(), b.stride);
+  b.data = memory.as<char>();
+  b.layout = layouts::canonical;
+  gemm(canonical);
+}
+
+}  // namespace
+
+bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKernel& kernel) {
+  return has_small_integer_codes(args.a.dtype) && has_small_integer_codes(args.b.dtype) &&
+         args.b.dtype.bits() <= kernel.bits && args.b.k_major == b_k_major &&
+         integer_product(args) == IntegerProduct::kPlain && integer_output_supported(args);
+}
+
+void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel) {
+  if (args.m == 0 || args.n == 0) return;
+  if (!fits_int32(args)) return multiply_canonical(args);
+  const Plan plan(args, kernel);
+  const Workspace memory(args.m * 4);
+  auto* const row_sums = memory.as<int32_t>();
+  if (plan.in_place) {
+    parallel_ranges(args.m, ceil_div(kChunkBytes, std::max<int64_t>(1, args.k)), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        row_sums[i] = kernel.row_sum(reinterpret_cast<const int8_t*>(stored_row(args.a, i)), args.k);
+    });
+  }
+  const int64_t column_blocks = ceil_div(args.n, plan.columns);
+  parallel_for(ceil_div(args.m, plan.rows) * column_blocks, [&](int64_t chunk) {
+    Block(plan, row_sums, chunk / column_blocks * plan.rows, chunk % column_blocks * plan.columns).run();
+  });
+}
+
+// Measured on a Sapphire Rapids core.
+double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel) {
+  constexpr double kCall = 400, kOutputDirect = 0.03, kOutput = 0.2, kExpand = 0.06, kByte = 0.03;
+  const int fields = vnni_fields(args.b.dtype.bits());
+  const bool in_place = reads_in_place(args);
+  const double m = static_cast<double>(args.m), n = static_cast<double>(round_up(args.n, kPanelRows));
+  const double k = static_cast<double>(round_up(args.k, 4)), work = m * n * k;
+  const double blocks = static_cast<double>(ceil_div(args.m, in_place ? kMaxRows : kMaxRowsExpanded));
+  const double opened = fields == 1 ? 0 : kernel.rates.open * n * k * blocks;
+  const double expanded = in_place ? 0 : kExpand * m * k * static_cast<double>(ceil_div(args.n, kColumnsExpanded));
+  const double output = (kernel.direct && args.c_dtype == dtypes::fp32 ? kOutputDirect : kOutput) * m * n;
+  return kCall + std::max(work / kernel.rates.gmacs, kByte * n * k / fields) + opened + expanded + output;
+}
+
+}  // namespace bitgrad::gemm_detail

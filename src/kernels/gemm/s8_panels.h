@@ -1,0 +1,67 @@
+// Products of small integers whose B lies in layout vnni64 (or vnni64_t): B stays in fields of 1, 2, 4 or 8 bits in
+// memory and is opened to bytes for a block of k that stays in cache while rows of A pass. docs/numerics.md section 4.
+//
+// A is a matrix of signed bytes x (int8: the codes themselves, read where they lie), B of u >= 0 (layout.h):
+//   qa = x + sa,  qb = f u + c  (f = 2 for kind sign, else 1; c the lowest code)
+//   sum (qa - za)(qb - zb) = f sum x u + beta_j P_i + alpha_i f U_j,
+//   alpha_i = sa - za_i, beta_j = c - zb_j, P_i = sum x + K alpha_i, U_j = sum u, which the layout holds.
+// All of it modulo 2^32: exact, because the left side fits in int32 (else B is unpacked and the product taken by
+// another row). An instruction set brings the functions of S8PanelKernel; loops and corrections are shared
+// (s8_panels.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/dtype/layout.h"
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::gemm_detail {
+
+inline constexpr int kS8PanelRows = 6;                                              // of the largest tile
+inline constexpr int kS8PanelColumns = static_cast<int>(kVnniPanels * kPanelRows);  // of a group
+
+// One register tile: rows of A times the panels of one group over a block of k.
+struct S8PanelTile {
+  const int8_t* a;  // [row][4 * units], rows a_step bytes apart
+  int64_t a_step;
+  const uint8_t* b;  // [unit][panel][16 columns][4]
+  int64_t units;
+  const uint8_t* ahead;  // memory to ask for meanwhile, `ahead_lines` lines of 64 bytes for every 4 units
+  int64_t ahead_lines;
+  int32_t* sums;  // [row][kS8PanelColumns] sum x u, to which the tile adds unless it is the `first` of the blocks of k
+  bool first;
+  // The tile of the last block writes C instead of sums (only where the kernel can):
+  //   dot = (sum << shift) + row_add[i] (+ row_by[i] * column_by[j], if column_by)
+  //         (+ row_of_sums[i] * column_sums[j], if column_sums)
+  //   C = float(dot) * (sa[i] * sb[j]) (+ bias[j]), or C + that if `accumulate`
+  bool direct, accumulate;
+  int shift;
+  const int32_t *row_add, *row_by, *column_by, *row_of_sums, *column_sums;
+  float* c;
+  int64_t ldc, columns;  // columns: the true ones of the group
+  const float *sa, *sb;  // sb: [kS8PanelColumns]
+  const float* bias;     // [kS8PanelColumns] or null
+};
+
+// Nanoseconds: 1 / gmacs a multiply-add with B in bytes, open an opened code.
+struct S8PanelRates {
+  double gmacs, open;
+};
+
+struct S8PanelKernel {
+  int rows;  // of the largest tile, at most kS8PanelRows
+  int bits;  // of the widest B
+  // `most`: the largest u.
+  void (*tile)(int rows, int panels, int most, const S8PanelTile& tile);
+  bool direct;  // whether tile() can write fp32 itself
+  // [steps][panels] lines of 64 bytes, each of `fields` units, to [steps * fields][panels] lines of bytes.
+  void (*open)(const uint8_t* in, int64_t steps, int64_t panels, int fields, uint8_t* out);
+  int32_t (*row_sum)(const int8_t* row, int64_t count);
+  S8PanelRates rates;
+};
+
+bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKernel& kernel);
+double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel);
+void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel);
+
+}  // namespace bitgrad::gemm_detail
