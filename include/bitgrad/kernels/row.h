@@ -22,6 +22,7 @@ namespace bitgrad {
 enum class SumOrder : uint8_t {
   kExact,     // integers: any order gives the same number
   kChain512,  // one fma chain over ascending k per panel of 512, panel sums added in order
+  kTable,     // sums of a few codes, a few of those a pass (tables of sums)
   kLanes,     // 16 lanes and chunks of 1024, section 8
   kFp64,      // the double reference
   kFree,      // the library's own

@@ -1,0 +1,108 @@
+// Products with codes of 1 or 2 bits by tables of sums in the first cache: the "method of four Russians" (Arlazarov,
+// Dinic, Kronrod, Faradzhev, Doklady 194, 1970). Orders in docs/numerics.md section 4.
+//
+//   C[m, n] = sum_k A[m, k] B[n, k].  For a block of rows of A across the lanes of one 64-byte line (16 of fp32, 32 of
+//   int16) and a group of contracted indices, all sums that the codes of B can ask for are tabulated once; then each
+//   column n costs one load and one addition for every group.
+// A pass is what the tables of one time cover. Its order of float additions, for every output:
+//   t_i = A[m, k_i] * number of the code, rounded;  group g = t_0 + t_1 + .., left to right;  P = group_0 + group_1 +
+//   .., left to right;  sum = P_0, then sum = sum + P_p. What lies beyond K is left out. K = 0: +0.
+// It depends on the dtype of B alone, so scalar, AVX2 and AVX-512 rows give the same bits.
+//
+// Sums lie in the second cache as [block of rows][column][lane] and are transposed into C at the end. An instruction
+// set brings a TableKernel; table_f32.cpp and table_i16.cpp hold the loops.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::gemm_detail {
+
+inline constexpr int64_t kTableLine = 64;     // bytes
+inline constexpr int64_t kTableFields = 8;    // offsets of a column and pass; those that no group has are 0
+inline constexpr int64_t kTableColumns = 64;  // columns come in multiples of this
+
+// Groups of `codes` codes, `groups` of them in a pass. Index of a line: sum of digit_i * base^i over a group's codes,
+// digit d standing for the number first + d * step.
+struct TableShape {
+  int codes, groups, base, lines;
+  int first, step;
+  int64_t depth() const { return codes * groups; }
+  int64_t table_bytes() const { return lines * kTableLine; }
+  int64_t bytes() const { return groups * table_bytes(); }
+  int number(int digit) const { return first + digit * step; }
+  int magnitude() const { return number(base - 1) > -first ? number(base - 1) : -first; }
+};
+// codes 0 if the dtype has no tables: more than 2 bits, a codebook, a range of other codes.
+TableShape table_shape(DType b);
+
+// The codes of one pass of a B stored [k, free]: row k0, column j0 (a multiple of kTableColumns) at `codes`.
+struct TableCodes {
+  const uint8_t* codes;
+  int64_t stride, depth, columns;
+  int bits;
+};
+
+// Sums to rows of C: y = float(sum) * (row_scale[i] * column_scale[j]) + bias[j], C = y or C + y. Scales and bias: none
+// if null. sums: [column][16 lanes].
+struct TableFinish {
+  const float* sums;
+  int64_t rows, columns;
+  const float *row_scale, *column_scale, *bias;
+  bool add;
+  float* c;
+  int64_t ldc;
+};
+
+// Numbers are fp32 in lines of 16 lanes or int16 in lines of 32. Every pointer to lines is aligned to them.
+template <typename Number>
+struct TableLoops {
+  // All tables of a pass from `depth` lines of A.
+  void (*build)(const TableShape& shape, const Number* a, int64_t depth, char* tables);
+  // sums[j] = (first ? P : sums[j] + P) for every column.
+  void (*add)(const TableShape& shape, int64_t groups, bool first, const char* tables, const uint16_t* offsets,
+              int64_t columns, Number* sums);
+};
+
+struct TableKernel {
+  // out[column][field] = bytes from the start of the group's table; up to the next multiple of kTableColumns.
+  void (*offsets)(const TableShape& shape, const TableCodes& codes, uint16_t* out);
+  TableLoops<float> f32;
+  TableLoops<int16_t> i16;
+  void (*finish)(const TableFinish& finish);
+  // The largest sum of magnitudes over `depth` lines of any lane. At most 65535 each.
+  int32_t (*bound)(const int16_t* a, int64_t depth);
+  // Exact sums are high * 4096 + low: high += (low + 2048) >> 12, low -= that * 4096. first: high is 0 before.
+  void (*carry)(int16_t* low, int16_t* high, int64_t columns, bool first);
+  // float(sum) of 32 lanes as two blocks [column][16], `columns` apart. high may be null.
+  void (*to_float)(const int16_t* low, const int16_t* high, int64_t columns, float* out);
+  double ns_lookup;  // one line added
+};
+
+// How a product is cut into tasks, by its shape alone: blocks of rows (in lines of `lanes`) and of columns.
+struct TableCut {
+  int64_t lines, columns;  // of a full task
+  int64_t blocks_m, blocks_n;
+};
+TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column);
+
+// Offsets of one pass of any B, columns [j0, j0 + columns).
+void table_offsets(const TableKernel& kernel, const TableShape& shape, const GemmOperand& b, int64_t j0,
+                   int64_t columns, int64_t k0, int64_t depth, uint16_t* out);
+
+// Floats: A of any dtype but fp64, B bare numbers (no scale, or fold_b_scale).
+bool table_f32_supports(const GemmArgs& args);
+double table_f32_cost(const TableKernel& kernel, const GemmArgs& args);
+void run_table_f32(const TableKernel& kernel, const GemmArgs& args);
+
+// Exact sums of plain integer products without zero points: A of at most 8 bits.
+bool table_i16_supports(const GemmArgs& args);
+double table_i16_cost(const TableKernel& kernel, const GemmArgs& args);
+void run_table_i16(const TableKernel& kernel, const GemmArgs& args);
+
+// Nanoseconds of a product in lines of `lanes` rows; finish_ns for each output.
+double table_cost(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t lanes,
+                  double finish_ns);
+
+}  // namespace bitgrad::gemm_detail

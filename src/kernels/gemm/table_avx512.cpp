@@ -1,0 +1,232 @@
+// gemm_f32_table_avx512 and gemm_s8_table_avx512: lines of one 512-bit register.
+#include "kernels/gemm/rows.h"
+#include "kernels/gemm/table.h"
+
+#if defined(__x86_64__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // false alarms inside the AVX-512 headers of g++ 12
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#endif
+
+namespace bitgrad::gemm_rows_detail {
+namespace {
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,fma,bmi2")
+
+struct Floats {
+  using Number = float;
+  using Reg = __m512;
+  static constexpr int kLanes = 16;
+  static Reg load(const void* p) { return _mm512_load_ps(p); }
+  static void store(void* p, Reg x) { _mm512_store_ps(p, x); }
+  static Reg add(Reg x, Reg y) { return _mm512_add_ps(x, y); }
+  static Reg times(Reg x, int number) { return _mm512_mul_ps(x, _mm512_set1_ps(static_cast<float>(number))); }
+};
+struct Words {
+  using Number = int16_t;
+  using Reg = __m512i;
+  static constexpr int kLanes = 32;
+  static Reg load(const void* p) { return _mm512_load_si512(p); }
+  static void store(void* p, Reg x) { _mm512_store_si512(p, x); }
+  static Reg add(Reg x, Reg y) { return _mm512_add_epi16(x, y); }
+  static Reg times(Reg x, int number) { return _mm512_mullo_epi16(x, _mm512_set1_epi16(static_cast<int16_t>(number))); }
+};
+
+#include "kernels/gemm/table_loops.h"
+
+// Digits of 64 codes of two bits as bytes; ternary: one more than the digit. `bytes`: those of the row that there are.
+inline __m512i two_bits(const uint8_t* codes, __mmask16 bytes, __m512i invert) {
+  const __m512i x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(bytes, codes));
+  const __m512i pairs = _mm512_or_si512(x, _mm512_slli_epi32(x, 6));
+  const __m512i spread = _mm512_or_si512(pairs, _mm512_slli_epi32(pairs, 12));
+  return _mm512_xor_si512(_mm512_and_si512(spread, _mm512_set1_epi8(3)), invert);
+}
+
+// The indexes of one group for 64 columns.
+inline __m512i indexes(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, int64_t k0,
+                       int64_t j) {
+  const int64_t left = codes.depth - k0, count = left < shape.codes ? left : shape.codes;
+  __m512i index = _mm512_setzero_si512();
+  if (codes.bits == 1) {
+    const uint8_t* row = codes.codes + k0 * codes.stride + j / 8;
+    for (int64_t i = 0; i < count; ++i, row += codes.stride) {
+      uint64_t word;
+      __builtin_memcpy(&word, row, 8);
+      index = _mm512_mask_add_epi8(index, word, index, _mm512_set1_epi8(static_cast<char>(1 << i)));
+    }
+    return index;
+  }
+  const __m512i invert = _mm512_set1_epi8(shape.first < 0 ? 2 : 0);
+  const __mmask16 bytes = codes.columns - j > 32 ? 0xFFFF : 0x00FF;
+  int surplus = 0;
+  for (int64_t i = count - 1; i >= 0; --i) {
+    const __m512i digit = two_bits(codes.codes + (k0 + i) * codes.stride + j / 4, bytes, invert);
+    const __m512i twice = _mm512_add_epi8(index, index);
+    index = _mm512_add_epi8(_mm512_add_epi8(twice, shape.base == 3 ? index : twice), digit);
+    surplus = surplus * 3 + 1;
+  }
+  return shape.base == 3 ? _mm512_sub_epi8(index, _mm512_set1_epi8(static_cast<char>(surplus))) : index;
+}
+
+// Bytes of two columns a lane, widened to offsets.
+inline void store_offsets(__m512i bytes, uint16_t* out) {
+  const __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bytes));
+  const __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(bytes, 1));
+  _mm512_storeu_si512(out, _mm512_slli_epi16(low, 6));
+  _mm512_storeu_si512(out + 32, _mm512_slli_epi16(high, 6));
+}
+
+void offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, uint16_t* out) {
+  for (int64_t j = 0; j < codes.columns; j += 64, out += 64 * gemm_detail::kTableFields) {
+    __m512i x[8];
+    for (int g = 0; g < 8; ++g) {
+      const int64_t k0 = int64_t{g} * shape.codes;
+      x[g] = g < shape.groups && k0 < codes.depth ? indexes(shape, codes, k0, j) : _mm512_setzero_si512();
+    }
+    // Bytes of one group and 64 columns to the 8 groups of a column, side by side.
+    __m512i pair[8], four[8];
+    for (int g = 0; g < 4; ++g) {
+      pair[g] = _mm512_unpacklo_epi8(x[2 * g], x[2 * g + 1]);
+      pair[g + 4] = _mm512_unpackhi_epi8(x[2 * g], x[2 * g + 1]);
+    }
+    for (int h = 0; h < 2; ++h)
+      for (int g = 0; g < 2; ++g) {
+        four[4 * h + g] = _mm512_unpacklo_epi16(pair[4 * h + 2 * g], pair[4 * h + 2 * g + 1]);
+        four[4 * h + 2 + g] = _mm512_unpackhi_epi16(pair[4 * h + 2 * g], pair[4 * h + 2 * g + 1]);
+      }
+    for (int h = 0; h < 2; ++h) {
+      // Lane l of v[i]: columns 16 l + 8 h + 2 i and the next.
+      const __m512i v0 = _mm512_unpacklo_epi32(four[4 * h], four[4 * h + 1]);
+      const __m512i v1 = _mm512_unpackhi_epi32(four[4 * h], four[4 * h + 1]);
+      const __m512i v2 = _mm512_unpacklo_epi32(four[4 * h + 2], four[4 * h + 3]);
+      const __m512i v3 = _mm512_unpackhi_epi32(four[4 * h + 2], four[4 * h + 3]);
+      const __m512i a = _mm512_shuffle_i32x4(v0, v1, 0x44), b = _mm512_shuffle_i32x4(v0, v1, 0xEE);
+      const __m512i c = _mm512_shuffle_i32x4(v2, v3, 0x44), d = _mm512_shuffle_i32x4(v2, v3, 0xEE);
+      uint16_t* to = out + 8 * h * gemm_detail::kTableFields;
+      store_offsets(_mm512_shuffle_i32x4(a, c, 0x88), to);
+      store_offsets(_mm512_shuffle_i32x4(a, c, 0xDD), to + 16 * gemm_detail::kTableFields);
+      store_offsets(_mm512_shuffle_i32x4(b, d, 0x88), to + 32 * gemm_detail::kTableFields);
+      store_offsets(_mm512_shuffle_i32x4(b, d, 0xDD), to + 48 * gemm_detail::kTableFields);
+    }
+  }
+  _mm256_zeroupper();
+}
+
+// 16 lines of 16 lanes, transposed in place.
+inline __attribute__((always_inline)) void transpose(__m512* x) {
+  __m512 t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    const __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]);
+    const __m512d c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+    x[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    x[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    x[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    x[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88), b = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
+    const __m512 c = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xDD), d = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xDD);
+    t[i] = _mm512_shuffle_f32x4(a, b, 0x88);
+    t[i + 8] = _mm512_shuffle_f32x4(a, b, 0xDD);
+    t[i + 4] = _mm512_shuffle_f32x4(c, d, 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(c, d, 0xDD);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) x[i] = t[i];
+}
+
+void finish(const gemm_detail::TableFinish& f) {
+  for (int64_t j = 0; j < f.columns; j += 16) {
+    const int64_t count = f.columns - j < 16 ? f.columns - j : 16;
+    const auto mask = static_cast<__mmask16>(0xFFFFu >> (16 - count));
+    __m512 x[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) x[i] = i < count ? _mm512_load_ps(f.sums + (j + i) * 16) : _mm512_setzero_ps();
+    transpose(x);
+    const __m512 scale =
+        f.column_scale != nullptr ? _mm512_maskz_loadu_ps(mask, f.column_scale + j) : _mm512_set1_ps(1);
+    const bool scaled = f.column_scale != nullptr || f.row_scale != nullptr;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      if (i >= f.rows) break;
+      __m512 y = x[i];
+      if (scaled)
+        y = _mm512_mul_ps(y, f.row_scale == nullptr ? scale : _mm512_mul_ps(_mm512_set1_ps(f.row_scale[i]), scale));
+      if (f.bias != nullptr) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, f.bias + j));
+      float* c = f.c + i * f.ldc + j;
+      if (f.add) y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), y);
+      _mm512_mask_storeu_ps(c, mask, y);
+    }
+  }
+  _mm256_zeroupper();
+}
+
+int32_t bound(const int16_t* a, int64_t depth) {
+  __m512i sum = _mm512_setzero_si512();
+  for (int64_t k = 0; k < depth; ++k) sum = _mm512_add_epi16(sum, _mm512_abs_epi16(_mm512_load_si512(a + k * 32)));
+  const __m512i most = _mm512_max_epi32(_mm512_and_si512(sum, _mm512_set1_epi32(0xFFFF)), _mm512_srli_epi32(sum, 16));
+  const int32_t result = _mm512_reduce_max_epi32(most);
+  _mm256_zeroupper();
+  return result;
+}
+
+void carry(int16_t* low, int16_t* high, int64_t columns, bool first) {
+  for (int64_t j = 0; j < columns; ++j, low += 32, high += 32) {
+    const __m512i x = _mm512_load_si512(low);
+    const __m512i over = _mm512_srai_epi16(_mm512_add_epi16(_mm512_srai_epi16(x, 11), _mm512_set1_epi16(1)), 1);
+    _mm512_store_si512(low, _mm512_sub_epi16(x, _mm512_slli_epi16(over, 12)));
+    _mm512_store_si512(high, first ? over : _mm512_add_epi16(_mm512_load_si512(high), over));
+  }
+  _mm256_zeroupper();
+}
+
+void to_float(const int16_t* low, const int16_t* high, int64_t columns, float* out) {
+  for (int64_t j = 0; j < columns; ++j) {
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t at = j * 32 + half * 16;
+      __m512i x = _mm512_cvtepi16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(low + at)));
+      if (high != nullptr) {
+        const __m512i over = _mm512_cvtepi16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(high + at)));
+        x = _mm512_add_epi32(x, _mm512_slli_epi32(over, 12));
+      }
+      _mm512_store_ps(out + (half * columns + j) * 16, _mm512_cvtepi32_ps(x));
+    }
+  }
+  _mm256_zeroupper();
+}
+
+#pragma GCC pop_options
+#pragma GCC diagnostic pop
+constexpr gemm_detail::TableKernel kKernel{offsets,
+                                           {build_tables<Floats>, add_tables<Floats>},
+                                           {build_tables<Words>, add_tables<Words>},
+                                           finish,
+                                           bound,
+                                           carry,
+                                           to_float,
+                                           0.33};
+#else
+constexpr gemm_detail::TableKernel kKernel{};
+#endif
+
+}  // namespace
+
+bool gemm_f32_table_avx512_supports(const GemmArgs& args) { return gemm_detail::table_f32_supports(args); }
+double gemm_f32_table_avx512_cost(const GemmArgs& args) { return gemm_detail::table_f32_cost(kKernel, args); }
+void gemm_f32_table_avx512(const GemmArgs& args) { gemm_detail::run_table_f32(kKernel, args); }
+
+bool gemm_s8_table_avx512_supports(const GemmArgs& args) { return gemm_detail::table_i16_supports(args); }
+double gemm_s8_table_avx512_cost(const GemmArgs& args) { return gemm_detail::table_i16_cost(kKernel, args); }
+void gemm_s8_table_avx512(const GemmArgs& args) { gemm_detail::run_table_i16(kKernel, args); }
+
+}  // namespace bitgrad::gemm_rows_detail

@@ -1,0 +1,133 @@
+// The loops of the float products by tables of sums (table.h).
+#include <algorithm>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "kernels/gemm/chain512.h"
+#include "kernels/gemm/chain512_pack.h"
+#include "kernels/gemm/common.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/float_operand.h"
+#include "kernels/gemm/table.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+constexpr int64_t kLanes = 16;
+constexpr int64_t kChunk = 252;  // most contracted indices of A expanded at a time
+constexpr int64_t kPiece = 64;   // columns finished at a time where the epilogue is a row's
+
+// One block of C on one thread.
+class FloatTask {
+ public:
+  FloatTask(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t index)
+      : kernel_(kernel),
+        args_(args),
+        shape_(table_shape(args.b.dtype)),
+        fold_(fold_of(args)),
+        m0_(index / cut.blocks_n * cut.lines * kLanes),
+        n0_(index % cut.blocks_n * cut.columns),
+        m_(std::min(cut.lines * kLanes, args.m - m0_)),
+        n_(std::min(cut.columns, args.n - n0_)),
+        lines_(ceil_div(m_, kLanes)),
+        columns_(round_up(n_, kTableColumns)),
+        chunk_(kChunk / shape_.depth() * shape_.depth()),
+        workspace_(bytes()) {
+    char* p = workspace_.as<char>();
+    const auto take = [&p](int64_t size) {
+      char* const taken = p;
+      p += size;
+      return taken;
+    };
+    tables_ = take(shape_.bytes());
+    offsets_ = reinterpret_cast<uint16_t*>(take(columns_ * kTableFields * 2));
+    sums_ = reinterpret_cast<float*>(take(lines_ * columns_ * kTableLine));
+    a_ = reinterpret_cast<float*>(take(lines_ * chunk_ * kTableLine));
+    scales_ = reinterpret_cast<float*>(take(scale_floats() * 4));
+  }
+
+  void run() {
+    if (args_.k == 0) std::fill(sums_, sums_ + lines_ * columns_ * kLanes, 0.0f);
+    for (int64_t k0 = 0; k0 < args_.k; k0 += chunk_) {
+      const int64_t kc = std::min(chunk_, args_.k - k0);
+      pack_strips({args_.a, false, fold_scales(k0, kc), m0_, m_, k0, kc}, kLanes, a_);
+      for (int64_t p = 0; p < kc; p += shape_.depth()) add_pass(k0, p, kc);
+    }
+    for (int64_t line = 0; line < lines_; ++line) finish(line);
+  }
+
+ private:
+  int64_t scale_floats() const {
+    return fold_ == Fold::kIntoA ? round_up(chunk_, kLanes) : (fold_ == Fold::kOntoSum ? columns_ : 0);
+  }
+  int64_t bytes() const {
+    return shape_.bytes() + columns_ * kTableFields * 2 + lines_ * (columns_ + chunk_) * kTableLine +
+           scale_floats() * 4;
+  }
+
+  const float* fold_scales(int64_t k0, int64_t kc) {
+    if (fold_ != Fold::kIntoA) return nullptr;
+    for (int64_t k = 0; k < kc; ++k) scales_[k] = args_.b.scale.scale[fold_index_k(args_.b, k0 + k)];
+    return scales_;
+  }
+
+  void add_pass(int64_t k0, int64_t p, int64_t kc) {
+    const int64_t depth = std::min(shape_.depth(), kc - p), groups = ceil_div(depth, shape_.codes);
+    table_offsets(kernel_, shape_, args_.b, n0_, n_, k0 + p, depth, offsets_);
+    for (int64_t line = 0; line < lines_; ++line) {
+      kernel_.f32.build(shape_, a_ + (line * kc + p) * kLanes, depth, tables_);
+      kernel_.f32.add(shape_, groups, k0 + p == 0, tables_, offsets_, n_, sums_ + line * columns_ * kLanes);
+    }
+  }
+
+  void finish(int64_t line) {
+    const int64_t m0 = m0_ + line * kLanes, rows = std::min(kLanes, m0_ + m_ - m0);
+    const float* sums = sums_ + line * columns_ * kLanes;
+    const float* scales = nullptr;
+    if (fold_ == Fold::kOntoSum) {
+      for (int64_t j = 0; j < n_; ++j) scales_[j] = args_.b.scale.scale[fold_index_n(args_.b, n0_ + j)];
+      scales = scales_;
+    }
+    if (args_.c_dtype == dtypes::fp32) {
+      const float* bias = args_.bias == nullptr ? nullptr : args_.bias + n0_;
+      float* c = static_cast<float*>(args_.c) + m0 * args_.ldc + n0_;
+      return kernel_.finish({sums, rows, n_, nullptr, scales, bias, args_.accumulate, c, args_.ldc});
+    }
+    float piece[kLanes * kPiece];
+    for (int64_t j = 0; j < n_; j += kPiece) {
+      const int64_t count = std::min(kPiece, n_ - j);
+      kernel_.finish({sums + j * kLanes, rows, count, nullptr, scales == nullptr ? nullptr : scales + j, nullptr, false,
+                      piece, kPiece});
+      for (int64_t i = 0; i < rows; ++i) finish_row(args_, m0 + i, n0_ + j, count, piece + i * kPiece);
+    }
+  }
+
+  const TableKernel& kernel_;
+  const GemmArgs& args_;
+  const TableShape shape_;
+  const Fold fold_;
+  const int64_t m0_, n0_, m_, n_, lines_, columns_, chunk_;
+  const Workspace workspace_;
+  char* tables_;
+  uint16_t* offsets_;
+  float *sums_, *a_, *scales_;
+};
+
+}  // namespace
+
+bool table_f32_supports(const GemmArgs& args) {
+  const bool bare = args.b.scale.trivial() || args.fold_b_scale;
+  return bare && table_shape(args.b.dtype).codes != 0 && chain512_supports(args);
+}
+
+double table_f32_cost(const TableKernel& kernel, const GemmArgs& args) {
+  return table_cost(kernel, args, cut_tables(args, kLanes, kTableLine), kLanes, args.c_dtype == dtypes::fp32 ? 0.3 : 1);
+}
+
+void run_table_f32(const TableKernel& kernel, const GemmArgs& args) {
+  if (args.m <= 0 || args.n <= 0) return;
+  const TableCut cut = cut_tables(args, kLanes, kTableLine);
+  parallel_for(cut.blocks_m * cut.blocks_n, [&](int64_t index) { FloatTask(kernel, args, cut, index).run(); });
+}
+
+}  // namespace bitgrad::gemm_detail

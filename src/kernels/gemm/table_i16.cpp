@@ -1,0 +1,188 @@
+// The loops of the exact integer products by tables of sums (table.h). Sums of 16 bits take passes as long as a bound
+// from A's own codes proves that they hold them; then their upper part is carried into a second number of 16 bits.
+#include <algorithm>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "kernels/gemm/common.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/s8_expand.h"
+#include "kernels/gemm/table.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+constexpr int64_t kLanes = 32;
+constexpr int64_t kChunk = 252;                 // most contracted indices of A expanded at a time
+constexpr int64_t kPiece = 64;                  // columns finished at a time
+constexpr int64_t kMaxDepth = 1 << 17;          // 255 * 3 * this is below 2^15 * 4096
+constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its lower part after a carry
+
+// One block of C on one thread.
+class IntTask {
+ public:
+  IntTask(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t index)
+      : kernel_(kernel),
+        args_(args),
+        shape_(table_shape(args.b.dtype)),
+        m0_(index / cut.blocks_n * cut.lines * kLanes),
+        n0_(index % cut.blocks_n * cut.columns),
+        m_(std::min(cut.lines * kLanes, args.m - m0_)),
+        n_(std::min(cut.columns, args.n - n0_)),
+        lines_(ceil_div(m_, kLanes)),
+        columns_(round_up(n_, kTableColumns)),
+        chunk_(kChunk / shape_.depth() * shape_.depth()),
+        workspace_(bytes()) {
+    char* p = workspace_.as<char>();
+    const auto take = [&p](int64_t size) {
+      char* const taken = p;
+      p += size;
+      return taken;
+    };
+    tables_ = take(shape_.bytes());
+    offsets_ = reinterpret_cast<uint16_t*>(take(columns_ * kTableFields * 2));
+    low_ = reinterpret_cast<int16_t*>(take(lines_ * columns_ * kTableLine));
+    high_ = reinterpret_cast<int16_t*>(take(lines_ * columns_ * kTableLine));
+    a_ = reinterpret_cast<int16_t*>(take(lines_ * chunk_ * kTableLine));
+    state_ = reinterpret_cast<State*>(take(lines_ * static_cast<int64_t>(sizeof(State))));
+  }
+
+  void run() {
+    std::fill(state_, state_ + lines_, State{0, false});
+    if (args_.k == 0) std::fill(low_, low_ + lines_ * columns_ * kLanes, int16_t{0});
+    for (int64_t k0 = 0; k0 < args_.k; k0 += chunk_) {
+      const int64_t kc = std::min(chunk_, args_.k - k0);
+      for (int64_t line = 0; line < lines_; ++line) load_a(line, k0, kc);
+      for (int64_t p = 0; p < kc; p += shape_.depth()) add_pass(k0, p, kc);
+    }
+    for (int64_t line = 0; line < lines_; ++line) finish(line);
+  }
+
+ private:
+  // Of a line: what low may have reached, whether high holds anything.
+  struct State {
+    int32_t bound;
+    bool carried;
+  };
+
+  int64_t bytes() const {
+    return shape_.bytes() + columns_ * kTableFields * 2 + lines_ * (2 * columns_ + chunk_) * kTableLine +
+           lines_ * static_cast<int64_t>(sizeof(State));
+  }
+
+  // Codes of 32 rows of A, [k][lane]: the expander's strips of an operand whose two sides have changed their parts.
+  void load_a(int64_t line, int64_t k0, int64_t kc) {
+    GemmOperand turned = args_.a;
+    turned.k_major = !turned.k_major;
+    const int64_t m0 = m0_ + line * kLanes, rows = std::min(kLanes, m0_ + m_ - m0);
+    const auto shift = static_cast<int32_t>(byte_range(args_.a.dtype).shift);
+    int8_t codes[kStrip * kLanes];
+    for (int64_t k = 0; k < kc; k += kStrip) {
+      const int64_t count = std::min(kStrip, kc - k);
+      expand_strip(turned, k0 + k, count, m0, rows, codes, kLanes);
+      int16_t* to = a_ + (line * chunk_ + k) * kLanes;
+      for (int64_t i = 0; i < count * kLanes; ++i) to[i] = static_cast<int16_t>(codes[i] + shift);
+    }
+  }
+
+  void add_pass(int64_t k0, int64_t p, int64_t kc) {
+    const int64_t depth = std::min(shape_.depth(), kc - p), groups = ceil_div(depth, shape_.codes);
+    table_offsets(kernel_, shape_, args_.b, n0_, n_, k0 + p, depth, offsets_);
+    for (int64_t line = 0; line < lines_; ++line) {
+      const int16_t* a = a_ + (line * chunk_ + p) * kLanes;
+      int16_t* low = low_ + line * columns_ * kLanes;
+      State& state = state_[line];
+      const int32_t bound = kernel_.bound(a, depth) * shape_.magnitude();
+      if (state.bound + bound > kMost) {
+        kernel_.carry(low, high_ + line * columns_ * kLanes, n_, !state.carried);
+        state = {kRest, true};
+      }
+      state.bound += bound;
+      kernel_.i16.build(shape_, a, depth, tables_);
+      kernel_.i16.add(shape_, groups, k0 + p == 0, tables_, offsets_, n_, low);
+    }
+  }
+
+  void finish(int64_t line) {
+    const int64_t m0 = m0_ + line * kLanes, rows = std::min(kLanes, m0_ + m_ - m0);
+    const int16_t* low = low_ + line * columns_ * kLanes;
+    const int16_t* high = state_[line].carried ? high_ + line * columns_ * kLanes : nullptr;
+    const bool direct = args_.c_dtype == dtypes::fp32 && args_.row_minus == nullptr;
+    for (int64_t j = 0; j < n_; j += kPiece) {
+      const int64_t count = std::min(kPiece, n_ - j);
+      const int16_t* high_piece = high == nullptr ? nullptr : high + j * kLanes;
+      if (direct) {
+        finish_floats(m0, rows, j, count, low + j * kLanes, high_piece);
+      } else {
+        finish_sums(m0, rows, j, count, low + j * kLanes, high_piece);
+      }
+    }
+  }
+
+  void finish_floats(int64_t m0, int64_t rows, int64_t j, int64_t count, const int16_t* low, const int16_t* high) {
+    alignas(64) float sums[kPiece * kLanes];
+    kernel_.to_float(low, high, count, sums);
+    const ScaleMap& map = args_.b.scale;
+    const bool by_column = map.scale != nullptr && !map.per_tensor();
+    const float constant = map.scale != nullptr && !by_column ? *map.scale : 1.0f;
+    float row_scale[kLanes];
+    for (int64_t i = 0; i < rows; ++i) row_scale[i] = free_scale(args_.a, m0 + i) * constant;
+    const bool scaled = args_.a.scale.scale != nullptr || map.scale != nullptr;
+    for (int64_t i = 0; i < rows; i += 16) {
+      TableFinish finish{};
+      finish.sums = sums + i / 16 * count * 16;
+      finish.rows = std::min<int64_t>(16, rows - i);
+      finish.columns = count;
+      finish.row_scale = scaled ? row_scale + i : nullptr;
+      finish.column_scale = by_column ? map.scale + n0_ + j : nullptr;
+      finish.bias = args_.bias == nullptr ? nullptr : args_.bias + n0_ + j;
+      finish.add = args_.accumulate;
+      finish.ldc = args_.ldc;
+      finish.c = static_cast<float*>(args_.c) + (m0 + i) * args_.ldc + n0_ + j;
+      kernel_.finish(finish);
+    }
+  }
+
+  void finish_sums(int64_t m0, int64_t rows, int64_t j, int64_t count, const int16_t* low, const int16_t* high) {
+    int64_t sums[kPiece];
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t minus = args_.row_minus == nullptr ? 0 : args_.row_minus[m0 + i];
+      for (int64_t c = 0; c < count; ++c) {
+        const int64_t at = c * kLanes + i, sum = low[at] + (high == nullptr ? 0 : int64_t{high[at]} * 4096);
+        if (__builtin_sub_overflow(sum, minus, &sums[c])) sums[c] = minus < 0 ? INT64_MAX : INT64_MIN;
+      }
+      finish_row(args_, m0 + i, n0_ + j, count, sums);
+    }
+  }
+
+  const TableKernel& kernel_;
+  const GemmArgs& args_;
+  const TableShape shape_;
+  const int64_t m0_, n0_, m_, n_, lines_, columns_, chunk_;
+  const Workspace workspace_;
+  char* tables_;
+  uint16_t* offsets_;
+  int16_t *low_, *high_, *a_;
+  State* state_;
+};
+
+}  // namespace
+
+bool table_i16_supports(const GemmArgs& args) {
+  return integer_product(args) == IntegerProduct::kPlain && table_shape(args.b.dtype).codes != 0 &&
+         has_small_integer_codes(args.a.dtype) && args.a.scale.zero == nullptr && args.b.scale.zero == nullptr &&
+         args.k <= kMaxDepth && integer_output_supported(args);
+}
+
+double table_i16_cost(const TableKernel& kernel, const GemmArgs& args) {
+  const bool direct = args.c_dtype == dtypes::fp32 && args.row_minus == nullptr;
+  return table_cost(kernel, args, cut_tables(args, kLanes, 2 * kTableLine), kLanes, direct ? 0.3 : 2);
+}
+
+void run_table_i16(const TableKernel& kernel, const GemmArgs& args) {
+  if (args.m <= 0 || args.n <= 0) return;
+  const TableCut cut = cut_tables(args, kLanes, 2 * kTableLine);
+  parallel_for(cut.blocks_m * cut.blocks_n, [&](int64_t index) { IntTask(kernel, args, cut, index).run(); });
+}
+
+}  // namespace bitgrad::gemm_detail
