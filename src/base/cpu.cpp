@@ -68,6 +68,7 @@ bool ask_for_amx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   constexpr uint32_t kTileInt8Bf16 = (1u << 24) | (1u << 25) | (1u << 22);
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all_set(d, kTileInt8Bf16)) return false;
+  if (!all_set(c, bit_AVX512VBMI | bit_GFNI)) return false;  // our rows expand codes with these
   constexpr uint64_t kTileState = (1u << 17) | (1u << 18);
   if (!all_set(xcr0(), kTileState)) return false;
   constexpr int kGetPermissions = 0x1022, kAskPermission = 0x1023, kTileData = 18;

@@ -19,7 +19,7 @@ namespace detail {
 template <typename Row>
 void append_rows(std::string_view family, std::span<const Row> rows, std::vector<KernelInfo>& out) {
   for (const Row& row : rows) {
-    const bool legal = !(row.order == SumOrder::kFree && bits_mode() == BitsMode::kStrict);
+    const bool legal = legal_in_strict(row.order) || bits_mode() == BitsMode::kFast;
     out.push_back({family, row.name, row.needs, row.order, (row.needs & ~cpu_isa()) == 0 && legal});
   }
 }

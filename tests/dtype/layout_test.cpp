@@ -107,6 +107,7 @@ TEST_CASE("layouts support the dtypes that they are defined for") {
     CHECK(layouts::transposed.info().supports(dtype));
     CHECK(layouts::planes.info().supports(dtype));
     CHECK(layouts::panels16.info().supports(dtype) == (dtype.bits() <= 2));
+    CHECK(layouts::tiles16.info().supports(dtype) == (dtype.bits() == 2 || dtype.bits() == 4 || dtype.bits() == 8));
   }
   for (const DType dtype : {dtypes::fp64, dtypes::fp32, dtypes::bf16, dtypes::fp16, dtypes::int64, dtypes::int32}) {
     CHECK(layouts::canonical.info().supports(dtype));
@@ -284,6 +285,30 @@ TEST_CASE("vnni64 holds biased codes in fields of lines of 16 rows x 4 columns, 
   CHECK_FALSE(layouts::vnni64_t.info().supports(dtypes::fp32));
   CHECK(error_of([] { layouts::vnni64_t.info().bytes(dtypes::int32, 2, 2); }) ==
         "[layout vnni64_t] dtype: got int32, expected a code dtype of kind int, uint or sign.");
+}
+
+TEST_CASE("tiles16 holds 32-bit word w of canonical row r at ((r / 16) words + w) 16 + r mod 16") {
+  for (const DType dtype : dtypes_of(layouts::tiles16)) {
+    for (const Shape s : kShapes) {
+      INFO(dtype.name() << " [" << s.rows << ", " << s.cols << "]");
+      const int64_t stride = row_bytes_memory(dtype, s.cols), bits = dtype.bits();
+      const std::vector<uint8_t> m = matrix(dtype, s, stride, 0);
+      const ExactBytes out = packed(layouts::tiles16, dtype, s, m, stride);
+      const int64_t words = (s.cols + 63) / 64 * 2 * bits;
+      CHECK(layouts::tiles16.info().bytes(dtype, s.rows, s.cols) == (s.rows + 15) / 16 * words * 64);
+      int wrong = 0;
+      for (int p = 0; p < bits; ++p) {
+        for (int64_t r = 0; r < s.rows; ++r) {
+          for (int64_t c = 0; c < s.cols; ++c) {
+            const int64_t word = (r / 16 * words + c * bits / 32) * 16 + r % 16;
+            const int64_t bit = word * 32 + (c * bits + p) % 32;
+            wrong += bit_of(out.get(), bit) != element_bit(dtype, m, stride, r, c, p) ? 1 : 0;
+          }
+        }
+      }
+      REQUIRE(wrong == 0);
+    }
+  }
 }
 
 TEST_CASE("a dtype, shape or stride that a layout cannot take is an error that names it") {

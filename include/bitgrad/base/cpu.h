@@ -16,7 +16,7 @@ inline constexpr IsaMask kAvx512 = 1u << 1;  // F + BW + DQ + VL
 inline constexpr IsaMask kAvx512Vnni = 1u << 2;
 inline constexpr IsaMask kAvx512Popcnt = 1u << 3;  // VPOPCNTDQ
 inline constexpr IsaMask kAvx512Bf16 = 1u << 4;
-inline constexpr IsaMask kAmx = 1u << 5;  // TILE + INT8 + BF16, granted by the system
+inline constexpr IsaMask kAmx = 1u << 5;  // TILE + INT8 + BF16, granted by the system, beside VBMI + GFNI
 inline constexpr IsaMask kAvx512Vbmi = 1u << 6;  // VBMI: byte permutes
 }  // namespace isa
 

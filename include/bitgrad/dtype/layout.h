@@ -69,6 +69,8 @@ inline int64_t plane_words(int64_t cols) { return (cols + 63) / 64; }
 // panels16: [plane][row panel of 16][32-bit word of k][16 rows]: the columns of a product lie across lanes.
 inline constexpr int64_t kPanelRows = 16;
 inline int64_t panel_words(int64_t cols) { return (cols + 31) / 32; }
+// tiles16: [row panel of 16][tile_words of a canonical row][16 rows], codes of 2, 4 or 8 bits, whole steps of 64 columns.
+inline int64_t tile_words(int bits, int64_t cols) { return (cols + 63) / 64 * 2 * bits; }
 inline int64_t panel_count(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 // vnni64: [group of 4 panels][step][panel][16 rows][4 k] bytes, the last group with as many panels as it has rows for.
 // A byte holds vnni_fields codes u = q - lowest, so u >= 0 (int: q + 2^(bits-1); uint: q; sign: 0, 1): field f of 8 /

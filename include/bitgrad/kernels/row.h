@@ -25,11 +25,16 @@ enum class SumOrder : uint8_t {
   kTable,     // sums of a few codes, a few of those a pass (tables of sums)
   kLanes,     // 16 lanes and chunks of 1024, section 8
   kFp64,      // the double reference
+  kDigits3,   // fp32 as three int8 digits of a fixed point of the row
+  kDigits2,   // as two
   kFree,      // the library's own
 };
 std::string_view order_name(SumOrder order);
+// Whether rows of this order may run in strict mode: it has rows on every ISA.
+constexpr bool legal_in_strict(SumOrder order) { return order < SumOrder::kDigits3; }
 
-// fast: the same bits for any number of threads. strict: also on every ISA; rows of order kFree are no candidates.
+// fast: the same bits for any number of threads. strict: also on every ISA; only rows whose order every ISA has are
+// candidates.
 enum class BitsMode : uint8_t { kFast, kStrict };
 BitsMode bits_mode();
 void set_bits_mode(BitsMode mode);
@@ -45,7 +50,7 @@ struct KernelRow {
   void (*run)(const Args&);
 
   bool usable(const Args& args) const {
-    return (needs & ~cpu_isa()) == 0 && !(order == SumOrder::kFree && bits_mode() == BitsMode::kStrict) &&
+    return (needs & ~cpu_isa()) == 0 && (legal_in_strict(order) || bits_mode() == BitsMode::kFast) &&
            supports(args);
   }
 };

@@ -1,0 +1,119 @@
+// Products on the tile unit (Intel AMX; SDM vol. 1 chapter 18, vol. 2 TDPBSSD, TDPBF16PS). docs/numerics.md section 4.
+//
+// A block of 32 x 32 sums lies in four tiles, beside two tiles of A and two of B. One step is 64 bytes of a row of A:
+// 64 int8 or 32 bf16 of k. B's codes stay packed in memory: in the shadow of the four products of a step the codes of a
+// later step are expanded into a ring of four steps in L1. The order of k inside a step is free as long as both sides
+// agree, so it is the one in which 64 bytes of packed codes become whole rows of a tile.
+//
+// An instruction set brings the loop and a few small functions (AmxIsa): the machine's, or portable code that emulates
+// the tile instructions, by which every index map is tested on any machine. Operands (amx_operand), digits (amx_digits)
+// and the cut (amx.cpp) are shared.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::gemm_detail {
+
+inline constexpr int kTileRows = 16;     // of a tile of A and of sums
+inline constexpr int kTileBytes = 64;    // of a row of a tile
+inline constexpr int kBlockSide = 32;    // rows and columns of a block of sums
+inline constexpr int kStepBytes = 2048;  // two tiles of A or of expanded B
+inline constexpr int kSumBytes = 4096;   // a block of sums, [32][32] int32 or fp32
+inline constexpr int kMostParts = 3;     // digits
+inline constexpr int kRingSteps = 4;
+
+// How B's codes lie: panels of 16 columns, [panel][32-bit word of k][16 columns], a word being 32 bits of a canonical
+// row. kSign: a bit b is 2 b - 1. kHalf: the same for bf16 steps. kBits1 .. kBits4: fields, signed or not. kBytes: as
+// the tile unit reads them.
+enum class TileFormat : uint8_t { kSign, kBits1, kBits2, kBits4, kBytes, kHalf, kCount };
+inline constexpr int kTileFormats = static_cast<int>(TileFormat::kCount);
+// What a product reads: signed or unsigned bytes of A, then of B; bf16 pairs.
+enum class TileProduct : uint8_t { kSS, kSU, kUS, kUU, kBf16 };
+
+constexpr int format_bits(TileFormat format) {
+  constexpr int kBits[kTileFormats] = {1, 1, 2, 4, 8, 1};
+  return kBits[static_cast<int>(format)];
+}
+// Contracted indices of a step, and bytes of a step of one panel.
+constexpr int step_depth(TileFormat format) { return format == TileFormat::kHalf ? 32 : 64; }
+constexpr int panel_step_bytes(TileFormat format) { return step_depth(format) * format_bits(format) * kTileRows / 8; }
+
+// The byte of a step in natural order that stands at byte `at` of a row of A, when B has this format: byte c of row r
+// of a tile of B comes from word r / fields, field r % fields of its byte c.
+constexpr int step_order(TileFormat format, int at) {
+  const int r = at / 4, c = at % 4;
+  if (format == TileFormat::kHalf) return 2 * (16 * (c / 2) + r) + c % 2;
+  const int fields = 8 / format_bits(format);
+  return r / fields * 4 * fields + c * fields + r % fields;
+}
+using StepOrder = std::array<uint8_t, kTileBytes>;
+constexpr StepOrder make_step_order(TileFormat format) {
+  StepOrder order{};
+  for (int at = 0; at < kTileBytes; ++at) order[static_cast<size_t>(at)] = static_cast<uint8_t>(step_order(format, at));
+  return order;
+}
+
+// One call of the loop: blocks of rows times pairs of panels.
+struct TileTask {
+  const uint8_t* a;      // [block][part][step][2][16 rows][64 bytes]
+  int64_t blocks;        // of 32 rows
+  bool half_block;       // the last block has at most 16 rows
+  int64_t steps;         // at least 1
+  const uint8_t* b;      // the first panel
+  int64_t panel_stride;  // bytes
+  int64_t panels;        // of 16 columns; an odd last one is read twice
+  bool odd_words;        // kSign, kBits1: the last step has one word, not two
+  // Sums stay here: [pair][block][part][kSumBytes], blocks * parts of a pair being sums_stride bytes. nullptr: they are
+  // given to finish and forgotten.
+  uint8_t* sums;
+  int64_t sums_stride;
+  bool resume;  // begin from these sums
+  bool unsigned_fields;
+  // Rows [r0, r1) of a finished block, parts kSumBytes apart; nullptr: none. It touches no tile.
+  void (*finish)(const void* context, int64_t block, int64_t pair, const uint8_t* sums, int r0, int r1);
+  const void* context;
+};
+
+// 32 sums of a row to fp32 outputs: y = float(acc) * (sa * sb[j]), + bias[j] if there is one. sb, bias: 32 entries.
+struct ScaledRow {
+  const int32_t* acc;
+  float sa;
+  const float* sb;
+  const float* bias;
+  float* c;
+  int64_t columns;
+};
+
+struct AmxIsa {
+  // nullptr where there is no such product. parts: 1, or 2 and 3 for digits (kSign, kBytes with kSS).
+  void (*(*loop)(TileFormat format, TileProduct product, int parts))(const TileTask&);
+  // out[i] = in[order[i]], 64 bytes.
+  void (*permute)(const uint8_t* in, const uint8_t* order, uint8_t* out);
+  void (*write_scaled)(const ScaledRow& row);
+  // q[i] = rint(x[i] * scale), 64 of them, |q| < 2^31; the product is exact.
+  void (*to_fixed)(const float* x, double scale, int32_t* q);
+  // 32 columns of a row: out = fp32(t * unit), t the fma chain that joins the sums of the parts (kSumBytes apart).
+  void (*join_digits)(const uint8_t* sums, int parts, double unit, float* out);
+  // word[j] bit k = rows[k] bit j of 32 x 32 bits in each of 16 lanes, in place: x[32][16].
+  void (*transpose_bits)(uint32_t* x);
+};
+
+// Layouts and dtypes of B are the row's business.
+bool amx_int_supports(const GemmArgs& args);
+bool amx_bf16_supports(const GemmArgs& args);
+bool amx_digits_supports(const GemmArgs& args);
+
+// They read B in its layout: panels16, tiles16, or canonical, which is packed in the call.
+void amx_int_gemm(const GemmArgs& args, const AmxIsa& isa);
+void amx_bf16_gemm(const GemmArgs& args, const AmxIsa& isa);
+void amx_digits_gemm(const GemmArgs& args, int parts, const AmxIsa& isa);
+
+// The instructions of this machine; portable code; AVX-512 code around emulated tiles (needs AVX-512, VBMI, GFNI).
+const AmxIsa& amx_machine();
+const AmxIsa& amx_emulated();
+const AmxIsa& amx_emulated_avx512();
+
+}  // namespace bitgrad::gemm_detail

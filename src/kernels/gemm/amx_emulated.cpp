@@ -1,0 +1,70 @@
+// The tile loop in portable code: emulated tiles, codes expanded one by one.
+#include <cstring>
+
+#include "kernels/gemm/amx_emulated_tiles.h"
+#include "kernels/gemm/amx_loop.h"
+#include "kernels/gemm/amx_small_loops.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+template <TileFormat kFormat>
+class PortableFill {
+ public:
+  explicit PortableFill(bool unsigned_fields) : unsigned_fields_(unsigned_fields) {}
+
+  // 8 rows of a tile, 64 bytes each.
+  template <int kHalf>
+  void half_tile(const uint8_t* step, int64_t second_word, uint8_t* out) const {
+    for (int r = 0; r < 8; ++r, out += kTileBytes) {
+      if constexpr (kFormat == TileFormat::kHalf) {
+        row_of_halves(step, 8 * kHalf + r, out);
+      } else {
+        constexpr int kFields = 8 / format_bits(kFormat);
+        const int word = (8 * kHalf + r) / kFields, field = (8 * kHalf + r) % kFields;
+        row_of_fields(step + (kFields == 8 ? word * second_word : word * kTileBytes), field, out);
+      }
+    }
+  }
+
+ private:
+  static void row_of_halves(const uint8_t* words, int row, uint8_t* out) {
+    for (int column = 0; column < kTileRows; ++column) {
+      uint32_t word;
+      std::memcpy(&word, words + 4 * column, 4);
+      for (int e = 0; e < 2; ++e) {
+        const uint16_t one = (word >> (16 * e + row)) & 1 ? 0x3F80 : 0xBF80;
+        std::memcpy(out + 4 * column + 2 * e, &one, 2);
+      }
+    }
+  }
+  void row_of_fields(const uint8_t* words, int field, uint8_t* out) const {
+    constexpr int kBits = format_bits(kFormat), kSignBit = 1 << (kBits - 1);
+    for (int i = 0; i < kTileBytes; ++i) {
+      const int code = (words[i] >> (field * kBits)) & ((1 << kBits) - 1);
+      if constexpr (kFormat == TileFormat::kSign)
+        out[i] = static_cast<uint8_t>(2 * code - 1);
+      else
+        out[i] = static_cast<uint8_t>(unsigned_fields_ || kBits == 8 ? code : (code ^ kSignBit) - kSignBit);
+    }
+  }
+  bool unsigned_fields_;
+};
+
+void permute(const uint8_t* in, const uint8_t* order, uint8_t* out) {
+  for (int i = 0; i < kTileBytes; ++i) out[i] = in[order[i]];
+}
+
+struct Portable;
+constexpr AmxIsa kIsa{&TileLoops<EmulatedTiles, PortableFill>::find,
+                      &permute,
+                      &AmxLoops<Portable>::write_scaled,
+                      &AmxLoops<Portable>::to_fixed,
+                      &AmxLoops<Portable>::join_digits,
+                      &AmxLoops<Portable>::transpose_bits};
+
+}  // namespace
+
+const AmxIsa& amx_emulated() { return kIsa; }
+
+}  // namespace bitgrad::gemm_detail

@@ -1,0 +1,116 @@
+// The tile loop on the machine's tiles, and around emulated ones: codes expanded by GF2P8AFFINEQB, 64 bytes of packed
+// codes to as many rows of a tile as a byte has fields. Every CPU with AMX has AVX-512, VBMI and GFNI.
+#include <immintrin.h>
+
+#include "kernels/gemm/amx_emulated_tiles.h"
+#include "kernels/gemm/amx_tiles.h"
+
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,gfni")
+
+#include "kernels/gemm/amx_loop.h"
+#include "kernels/gemm/amx_small_loops.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+// The 8 x 8 matrix over GF(2), as GF2P8AFFINEQB reads it, that makes byte b out of field `field` of a byte: bit i of
+// the result is bit source(i) of the input; -1: zero.
+template <TileFormat kFormat>
+constexpr uint64_t field_matrix(int field, bool unsigned_fields) {
+  constexpr int kBits = format_bits(kFormat);
+  uint64_t matrix = 0;
+  for (int i = 0; i < 8; ++i) {
+    int source = field * kBits + (i < kBits ? i : kBits - 1);
+    if (i >= kBits && unsigned_fields) source = -1;
+    // With every bit inverted behind it: 0xFF for 0, and 1 for 1.
+    if (kFormat == TileFormat::kSign && i == 0) source = -1;
+    if (source >= 0) matrix |= uint64_t{1} << (8 * (7 - i) + source);
+  }
+  return matrix;
+}
+
+template <TileFormat kFormat>
+class VectorFill {
+ public:
+  explicit VectorFill(bool unsigned_fields) {
+    for (int field = 0; field < kFields; ++field)
+      matrices_[field] = _mm512_set1_epi64(static_cast<int64_t>(field_matrix<kFormat>(field, unsigned_fields)));
+  }
+
+  template <int kHalf>
+  [[gnu::always_inline]] void half_tile(const uint8_t* step, int64_t second_word, uint8_t* out) const {
+    constexpr int kWords = 8 / kFields;
+#pragma GCC unroll 4
+    for (int w = 0; w < kWords; ++w) {
+      const int64_t offset = kFields == 8 ? kHalf * second_word : (kHalf * kWords + w) * kTileBytes;
+      const __m512i word = _mm512_loadu_si512(step + offset);
+#pragma GCC unroll 8
+      for (int field = 0; field < kFields; ++field)
+        _mm512_store_si512(out + (w * kFields + field) * kTileBytes,
+                           _mm512_gf2p8affine_epi64_epi8(word, matrices_[field], kInverted));
+    }
+  }
+
+ private:
+  static constexpr int kFields = 8 / format_bits(kFormat);
+  static constexpr int kInverted = kFormat == TileFormat::kSign ? 0xFF : 0;
+  __m512i matrices_[kFields];
+};
+
+// 0 to -1.0, 1 to 1.0 in bf16.
+template <>
+class VectorFill<TileFormat::kHalf> {
+ public:
+  explicit VectorFill(bool) {}
+
+  template <int kHalf>
+  [[gnu::always_inline]] void half_tile(const uint8_t* step, int64_t, uint8_t* out) const {
+    constexpr int kNotFirstAndSecondOrThird = 0xAE;
+    const __m512i words = _mm512_loadu_si512(step);
+    const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000)), one = _mm512_set1_epi16(0x3F80);
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; ++r) {
+      const __m512i bit = _mm512_slli_epi16(words, static_cast<unsigned>(15 - 8 * kHalf - r));
+      _mm512_store_si512(out + r * kTileBytes, _mm512_ternarylogic_epi32(bit, sign, one, kNotFirstAndSecondOrThird));
+    }
+  }
+};
+
+template <>
+class VectorFill<TileFormat::kBytes> {
+ public:
+  explicit VectorFill(bool) {}
+};
+
+void permute(const uint8_t* in, const uint8_t* order, uint8_t* out) {
+  _mm512_storeu_si512(out, _mm512_permutexvar_epi8(_mm512_loadu_si512(order), _mm512_loadu_si512(in)));
+}
+
+struct Vector;
+constexpr AmxIsa kMachine{&TileLoops<MachineTiles, VectorFill>::find,
+                          &permute,
+                          &AmxLoops<Vector>::write_scaled,
+                          &AmxLoops<Vector>::to_fixed,
+                          &AmxLoops<Vector>::join_digits,
+                          &AmxLoops<Vector>::transpose_bits};
+constexpr AmxIsa kEmulated{&TileLoops<EmulatedTiles, VectorFill>::find,
+                           &permute,
+                           &AmxLoops<Vector>::write_scaled,
+                           &AmxLoops<Vector>::to_fixed,
+                           &AmxLoops<Vector>::join_digits,
+                           &AmxLoops<Vector>::transpose_bits};
+
+}  // namespace
+}  // namespace bitgrad::gemm_detail
+
+#pragma GCC pop_options
+
+namespace bitgrad::gemm_detail {
+
+const AmxIsa& amx_machine() { return kMachine; }
+const AmxIsa& amx_emulated_avx512() { return kEmulated; }
+
+}  // namespace bitgrad::gemm_detail
