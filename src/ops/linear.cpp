@@ -50,17 +50,14 @@ struct Linear {
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    if (g[0].wanted()) {
-      detail::GradientProduct p = product_gx(gy[0], s.w, s.gx_per_group);
-      p.sr = s.sr;
-      gradient_product(s.gx, p, g[0]);
-    }
-    if (g[1].wanted()) {
-      detail::GradientProduct p = product_gw(gy[0], s.x);
-      p.sr = s.sr;
-      if (p.sr) p.sr->purpose = Purpose::kGradientWeight;
-      gradient_product(s.gw, p, g[1]);
-    }
+    detail::GradientProduct gx = product_gx(gy[0], s.w, s.gx_per_group), gw = product_gw(gy[0], s.x);
+    gx.sr = gw.sr = s.sr;
+    if (gw.sr) gw.sr->purpose = Purpose::kGradientWeight;
+    if (g[0].wanted() && g[1].wanted() && s.gx == ProductMode::kInt8 && s.gw == ProductMode::kInt8)
+      share_int8_codes(gx, gw);
+    if (g[0].wanted()) gradient_product(s.gx, gx, g[0]);
+    gx.gy_codes = Tensor();
+    if (g[1].wanted()) gradient_product(s.gw, gw, g[1]);
     if (s.bias && g[2].wanted()) g[2].set_rounded(column_sums(wide(gy[0])));
   }
 };

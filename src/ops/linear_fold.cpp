@@ -113,7 +113,42 @@ Tensor to_bf16_codes(const FoldedGradient& g) {
   return out;
 }
 
-Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
+namespace {
+
+Tensor with_scales(const Tensor& codes, const Tensor& scales, bool turned) {
+  QuantParams params;
+  params.scheme = "absmax";
+  params.granularity = turned ? Granularity::channel(1) : Granularity::token();
+  params.scale = std::make_shared<const Tensor>(scales);
+  return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+}
+
+// One order of gy's codes for the kernel that makes them where all numbers are finite.
+struct Order {
+  Order(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element)
+      : scales(Tensor::empty({g.free()}, dtypes::fp32)),
+        codes(Tensor::empty({g.rows(), g.cols()}, dtypes::int8)),
+        args{g.fold().empty() ? nullptr : g.fold().data(),
+             scales.as<float>(),
+             codes.as<int8_t>(),
+             codes.stride(),
+             sr ? &*sr : nullptr,
+             first_element} {}
+  Tensor scales, codes;
+  Int8Order args;
+};
+
+Int8OrdersArgs orders_of(const Tensor& gy) {
+  Int8OrdersArgs args;
+  args.rows = gy.rows();
+  args.cols = gy.cols();
+  args.x = gy.data();
+  args.bf16 = gy.dtype() == dtypes::bf16;
+  return args;
+}
+
+// The general way: numbers that are not finite spoil their own index only.
+Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
   uint32_t flags = 0;
   const std::vector<float> most = largest(g, &flags);
   const std::vector<bool> bad = flags != 0 ? broken(g) : std::vector<bool>(most.size(), false);
@@ -142,11 +177,32 @@ Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>&
   });
   for (size_t f = 0; f < bad.size(); ++f)
     if (bad[f]) s[f] = std::numeric_limits<float>::quiet_NaN();
-  QuantParams params;
-  params.scheme = "absmax";
-  params.granularity = g.turned() ? Granularity::channel(1) : Granularity::token();
-  params.scale = std::make_shared<const Tensor>(scales);
-  return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+  return with_scales(codes, scales, g.turned());
+}
+
+}  // namespace
+
+Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
+  const Order order(g, sr, first_element);
+  Int8OrdersArgs args = orders_of(g.gy());
+  (g.turned() ? args.by_column : args.by_row) = order.args;
+  if (!quantize_int8_orders(args)) return codes_beside_nonfinite(g, sr, first_element);
+  return with_scales(order.codes, order.scales, g.turned());
+}
+
+Int8Codes to_int8_codes_both(const Tensor& gy, std::span<const float> fold_plain, std::span<const float> fold_turned,
+                             const std::optional<RandomStream>& sr_plain,
+                             const std::optional<RandomStream>& sr_turned) {
+  const FoldedGradient plain(gy, false, fold_plain), turned(gy, true, fold_turned);
+  {
+    const Order by_row(plain, sr_plain, 0), by_column(turned, sr_turned, 0);
+    Int8OrdersArgs args = orders_of(gy);
+    args.by_row = by_row.args;
+    args.by_column = by_column.args;
+    if (quantize_int8_orders(args))
+      return {with_scales(by_row.codes, by_row.scales, false), with_scales(by_column.codes, by_column.scales, true)};
+  }
+  return {to_int8_codes(plain, sr_plain, 0), to_int8_codes(turned, sr_turned, 0)};
 }
 
 std::vector<int64_t> sums_with_zeros(const Tensor& codes, bool turned, std::span<const int32_t> zero) {

@@ -20,6 +20,8 @@ class FoldedGradient {
   int64_t rows() const { return gy_.rows(); }
   int64_t cols() const { return gy_.cols(); }
   bool turned() const { return turned_; }
+  const Tensor& gy() const { return gy_; }
+  std::span<const float> fold() const { return fold_; }
   // Indices that are not contracted.
   int64_t free() const { return turned_ ? cols() : rows(); }
   // Rows of one block: 65,536 elements, or one row.
@@ -40,6 +42,14 @@ Tensor to_bf16_codes(const FoldedGradient& g);
 // index that holds a NaN or Inf gets scale NaN, so that its gradient is NaN as in fp32. sr: draws, element =
 // first_element + row-major index in gy; none: to nearest.
 Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element);
+
+// The codes that to_int8_codes gives of gy for both products, made from the same reads of gy. fold: as above; sr: the
+// draws of each (none: to nearest), first element 0.
+struct Int8Codes {
+  Tensor plain, turned;
+};
+Int8Codes to_int8_codes_both(const Tensor& gy, std::span<const float> fold_plain, std::span<const float> fold_turned,
+                             const std::optional<RandomStream>& sr_plain, const std::optional<RandomStream>& sr_turned);
 
 // sum over the contracted index k of q[f,k] * zero[k], one per index f that is not contracted.
 std::vector<int64_t> sums_with_zeros(const Tensor& codes, bool turned, std::span<const int32_t> zero);

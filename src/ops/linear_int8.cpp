@@ -48,10 +48,13 @@ Along along(const ScaleMap& map, int64_t k, int64_t c0) {
   return out;
 }
 
-// gy quantized, as A of args (B is set, its scale too unless it is in `folded`), then run(args).
+// gy quantized (or its codes, made before), as A of args (B is set, its scale too unless it is in `folded`), then
+// run(args).
 template <typename Run>
 void with_codes(const GradientProduct& p, const Along& folded, int64_t first_element, GemmArgs& args, Run&& run) {
-  const Tensor codes = to_int8_codes(FoldedGradient(p.gy, p.turned, folded.scale), p.sr, first_element);
+  const Tensor codes = p.gy_codes.defined()
+                           ? p.gy_codes
+                           : to_int8_codes(FoldedGradient(p.gy, p.turned, folded.scale), p.sr, first_element);
   std::vector<int64_t> minus;
   if (!folded.zero.empty()) {
     minus = sums_with_zeros(codes, p.turned, folded.zero);
@@ -59,6 +62,11 @@ void with_codes(const GradientProduct& p, const Along& folded, int64_t first_ele
   }
   args.a = gemm_operand(codes, p.turned);
   run(args);
+}
+
+// What is folded into gy when the other operand is not in groups.
+Along folded_of(const GradientProduct& p, const ScaleMap& map) {
+  return map.row_step == 0 ? Along{} : along(map, p.turned ? p.gy.rows() : p.gy.cols(), 0);
 }
 
 // Columns [c0, c0 + n) of codes, packed anew.
@@ -127,6 +135,15 @@ void check_int8(const GradientProduct& p) {
           " along a row with gx_per_group (backward.per_group).");
 }
 
+void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {
+  const ScaleMap x_map = simplest_map(gw.other), w_map = simplest_map(gx.other);
+  if (is_grouped(x_map) || is_grouped(w_map)) return;
+  const Along along_w = folded_of(gx, w_map), along_x = folded_of(gw, x_map);
+  Int8Codes codes = to_int8_codes_both(gx.gy, along_w.scale, along_x.scale, gx.sr, gw.sr);
+  gx.gy_codes = std::move(codes.plain);
+  gw.gy_codes = std::move(codes.turned);
+}
+
 void int8_product(const GradientProduct& p, GradSlot& slot) {
   const ScaleMap map = simplest_map(p.other);
   GemmArgs args;
@@ -136,7 +153,7 @@ void int8_product(const GradientProduct& p, GradSlot& slot) {
     args.n = p.other.cols();
     args.b = gemm_operand(p.other, true);
     args.b.scale = map.row_step == 0 ? map : ScaleMap{};
-    return with_codes(p, map.row_step == 0 ? Along{} : along(map, args.k, 0), 0, args,
+    return with_codes(p, folded_of(p, map), 0, args,
                       [&](GemmArgs& ready) { product_into(ready, slot); });
   }
   // The draws of a bf16 sum are numbered by the whole row, a group's product knows its own columns only.

@@ -24,6 +24,7 @@ struct GradientProduct {
   bool per_group = false;          // int8: one product a group of columns of `other`
   std::optional<RandomStream> sr;  // int8: rounding of gy; none: nearest
   bool form_only = false;          // `other` stands for tensors of its form: errors leave out its shape
+  Tensor gy_codes = {};            // int8: the codes of gy, where share_int8_codes has made them
 };
 
 // Throws Error unless the product can be taken in this mode; gy is not read. Called before the forward.
@@ -38,5 +39,7 @@ void product_into(GemmArgs& args, GradSlot& slot);
 // int8 alone (linear_int8.cpp).
 void check_int8(const GradientProduct& p);
 void int8_product(const GradientProduct& p, GradSlot& slot);
+// Both products of one gy in int8: makes gy's codes for both from the same reads, unless one needs them by groups.
+void share_int8_codes(GradientProduct& gx, GradientProduct& gw);
 
 }  // namespace bitgrad::detail

@@ -10,29 +10,27 @@
 namespace bitgrad {
 namespace {
 
-// One output per statistic: reduces x (times y, around a center) down the rows, or over all.
-Tensor statistic(ReduceRule rule, bool per_column, const Tensor& x, const Tensor& times = {},
-                 const Tensor& center = {}) {
+// One output per statistic: the sum of x, or of (x - center)^2, down the rows or over all.
+Tensor statistic(bool per_column, const Tensor& x, const Tensor& center = {}) {
   const int64_t groups = per_column ? x.cols() : 1;
-  Tensor out = Tensor::zeros({groups}, x.dtype());
   if (x.dtype() == dtypes::fp64) {
+    const Tensor out = Tensor::zeros({groups}, x.dtype());
     const double* p = x.as<double>();
     for (int64_t i = 0; i < x.numel(); ++i) {
       const int64_t j = per_column ? i % x.cols() : 0;
       const double d = center.defined() ? p[i] - center.as<double>()[j] : 0.0;
-      out.as<double>()[j] +=
-          rule == ReduceRule::kSumSquaredDiff ? d * d : p[i] * (times.defined() ? times.as<double>()[i] : 1.0);
+      out.as<double>()[j] += center.defined() ? d * d : p[i];
     }
     return out;
   }
+  const Tensor out = Tensor::empty({groups}, x.dtype());
   ReduceArgs args;
-  args.rule = rule;
+  args.rule = center.defined() ? ReduceRule::kSumSquaredDiff : ReduceRule::kSum;
   args.axis = per_column ? ReduceAxis::kColumns : ReduceAxis::kAll;
   args.rows = x.rows();
   args.cols = x.cols();
   args.x = x.as<float>();
   args.ldx = x.cols();
-  args.times = times.defined() ? times.as<float>() : nullptr;
   args.center = center.defined() ? center.as<float>() : nullptr;
   args.out = out.as<float>();
   reduce(args);
@@ -41,14 +39,17 @@ Tensor statistic(ReduceRule rule, bool per_column, const Tensor& x, const Tensor
 
 template <typename T>
 void divide_all(const Tensor& t, T divisor) {
-  for (int64_t i = 0; i < t.numel(); ++i) t.as<T>()[i] = t.as<T>()[i] / divisor;
+  T* const p = t.as<T>();
+  for (int64_t i = 0, n = t.numel(); i < n; ++i) p[i] = p[i] / divisor;
 }
 
-// out[j] = f(a[j]) in T.
+// f(a[j]) in T.
 template <typename T, typename F>
 Tensor map(const Tensor& a, F f) {
   Tensor out = Tensor::empty(a.shape(), a.dtype());
-  for (int64_t j = 0; j < a.numel(); ++j) out.as<T>()[j] = f(j, a.as<T>()[j]);
+  const T* const from = a.as<T>();
+  T* const to = out.as<T>();
+  for (int64_t j = 0, n = a.numel(); j < n; ++j) to[j] = f(from[j]);
   return out;
 }
 
@@ -56,18 +57,18 @@ template <typename T>
 void update_running(const NormOptions& o, const Tensor& mean, const Tensor& squares, int64_t count) {
   const float mom = o.momentum;
   const float unbias = static_cast<float>(std::max<int64_t>(count - 1, 1));
-  for (int64_t j = 0; j < mean.numel(); ++j) {
-    float& rm = o.running_mean.as<float>()[j];
-    float& rv = o.running_var.as<float>()[j];
-    rm = (1.0f - mom) * rm + mom * static_cast<float>(mean.as<T>()[j]);
-    rv = (1.0f - mom) * rv + mom * (static_cast<float>(squares.as<T>()[j]) / unbias);
+  const T *const mu = mean.as<T>(), *const sq = squares.as<T>();
+  float *const rm = o.running_mean.as<float>(), *const rv = o.running_var.as<float>();
+  for (int64_t j = 0, n = mean.numel(); j < n; ++j) {
+    rm[j] = (1.0f - mom) * rm[j] + mom * static_cast<float>(mu[j]);
+    rv[j] = (1.0f - mom) * rv[j] + mom * (static_cast<float>(sq[j]) / unbias);
   }
 }
 
 // Statistics in T: mean, and 1/sqrt(var + eps).
 template <typename T>
 void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& mean, Tensor& inv) {
-  const auto invert = [&](int64_t, T var) { return T(1) / std::sqrt(var + static_cast<T>(o.eps)); };
+  const auto invert = [&](T var) { return T(1) / std::sqrt(var + static_cast<T>(o.eps)); };
   if (!o.training) {
     const auto as_t = [](const Tensor& t) {
       return Tensor::from_numbers(t.shape(), sizeof(T) == 8 ? dtypes::fp64 : dtypes::fp32, t.numbers());
@@ -77,11 +78,11 @@ void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& 
     return;
   }
   const int64_t count = per_column ? x.rows() : x.numel();
-  mean = statistic(ReduceRule::kSum, per_column, x);
+  mean = statistic(per_column, x);
   divide_all<T>(mean, static_cast<T>(count));
-  const Tensor squares = statistic(ReduceRule::kSumSquaredDiff, per_column, x, {}, mean);
+  const Tensor squares = statistic(per_column, x, mean);
   if (o.running_mean.defined()) update_running<T>(o, mean, squares, count);
-  inv = map<T>(squares, [&](int64_t j, T sq) { return invert(j, sq / static_cast<T>(count)); });
+  inv = map<T>(squares, [&](T sq) { return invert(sq / static_cast<T>(count)); });
 }
 
 void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const Tensor& inv, const Tensor& gamma,
@@ -141,28 +142,27 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
 
 namespace {
 
-// sum gy and sum gy*xhat = inv * (sum gy*x - mean * sum gy) would cancel: xhat is made once and multiplied.
-template <typename T>
-Tensor make_xhat(bool per_column, const NormSaved& s) {
+struct Sums {
+  Tensor gy, gy_xhat;
+};
+
+// sum gy*xhat as inv * (sum gy*x - mean * sum gy) would cancel: xhat is made element by element.
+Sums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   const Tensor& x = s.x;
-  const Tensor zero = Tensor::zeros(s.mean.shape(), x.dtype()), one = Tensor::full(s.mean.shape(), x.dtype(), 1.0);
-  Tensor xhat = Tensor::empty(x.shape(), x.dtype());
-  if constexpr (sizeof(T) == 8) {
-    normalize_f64(per_column, x, s.mean, s.inv, one, zero, xhat);
-  } else {
-    NormalizeArgs args;
-    args.rows = x.rows();
-    args.cols = x.cols();
-    args.x = x.as<float>();
-    args.mean = s.mean.as<float>();
-    args.inv = s.inv.as<float>();
-    args.gamma = one.as<float>();
-    args.beta = zero.as<float>();
-    args.column_step = per_column ? 1 : 0;
-    args.y = xhat.as<float>();
-    normalize(args);
+  if (x.dtype() != dtypes::fp64) {
+    const Sums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
+    norm_sums({x.rows(), x.cols(), gy.as<float>(), x.as<float>(), s.mean.as<float>(), s.inv.as<float>(),
+               per_column ? 1 : 0, sums.gy.as<float>(), sums.gy_xhat.as<float>()});
+    return sums;
   }
-  return xhat;
+  const Sums sums{Tensor::zeros(s.mean.shape(), dtypes::fp64), Tensor::zeros(s.mean.shape(), dtypes::fp64)};
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const int64_t j = per_column ? i % x.cols() : 0;
+    const double g = gy.as<double>()[i];
+    sums.gy.as<double>()[j] += g;
+    sums.gy_xhat.as<double>()[j] += g * ((x.as<double>()[i] - s.mean.as<double>()[j]) * s.inv.as<double>()[j]);
+  }
+  return sums;
 }
 
 template <typename T>
@@ -202,14 +202,12 @@ void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tenso
 
 template <typename T>
 void backward_in(bool per_column, NormSaved& s, const Tensor& gy, std::span<GradSlot> g) {
-  const Tensor xhat = make_xhat<T>(per_column, s);
-  const Tensor sum_gy = statistic(ReduceRule::kSum, per_column, gy);
-  const Tensor sum_gy_xhat = statistic(ReduceRule::kSum, per_column, gy, xhat);
-  if (g[1].wanted()) g[1].set_rounded(sum_gy_xhat.clone(MemoryKind::kActivation));
-  if (g[2].wanted()) g[2].set_rounded(sum_gy.clone(MemoryKind::kActivation));
+  const Sums sums = gradient_sums(per_column, s, gy);
+  if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
+  if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));
   if (!g[0].wanted()) return;
   Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
-  input_gradient<T>(per_column, s, gy, sum_gy, sum_gy_xhat, gx);
+  input_gradient<T>(per_column, s, gy, sums.gy, sums.gy_xhat, gx);
   g[0].set_rounded(gx);
 }
 

@@ -16,14 +16,16 @@ struct SquaredHinge {
     const int64_t classes = y.cols();
     Tensor margin = Tensor::empty(y.shape(), y.dtype());
     Tensor terms = Tensor::empty(y.shape(), y.dtype());
+    const T* const logits = y.as<T>();
+    T *const kept = margin.as<T>(), *const squares = terms.as<T>();
     for (int64_t r = 0; r < y.rows(); ++r)
       for (int64_t c = 0; c < classes; ++c) {
         const int64_t i = r * classes + c;
         const T t = labels[static_cast<size_t>(r)] == c ? T(1) : T(-1);
-        const T m = T(1) - t * y.as<T>()[i];
+        const T m = T(1) - t * logits[i];
         const T h = m <= T(0) ? T(0) : m;  // a NaN stays one
-        margin.as<T>()[i] = t * h;
-        terms.as<T>()[i] = h * h;
+        kept[i] = t * h;
+        squares[i] = h * h;
       }
     s.margin = keep(margin);
     return loss_total<T>(terms, static_cast<T>(classes));
@@ -36,7 +38,9 @@ struct SquaredHinge {
   static Tensor gradient(const Saved& s, T gy) {
     Tensor g = Tensor::empty(s.margin.shape(), s.margin.dtype());
     const T factor = gy * (T(-2) / static_cast<T>(s.margin.cols()));
-    for (int64_t i = 0; i < g.numel(); ++i) g.as<T>()[i] = factor * s.margin.as<T>()[i];
+    const T* const kept = s.margin.as<T>();
+    T* const out = g.as<T>();
+    for (int64_t i = 0, n = g.numel(); i < n; ++i) out[i] = factor * kept[i];
     return g;
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {

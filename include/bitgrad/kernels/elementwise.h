@@ -79,7 +79,7 @@ struct NormalizeArgs {
 void normalize(const NormalizeArgs& args);
 
 // gx = ((gy - sum_gy/n) - xhat * (sum_gy_xhat/n)) * (gamma * inv), xhat = (x - mean) * inv; means given as mean_gy[c],
-// mean_gy_xhat[c].
+// mean_gy_xhat[c]. gx may be gy.
 struct NormalizeBackwardArgs {
   int64_t rows = 0, cols = 0;
   const float *x = nullptr, *gy = nullptr;

@@ -68,4 +68,24 @@ struct DequantizeArgs {
 // y = s * (q - z), s * q or s * q + m; each operation rounded once.
 void dequantize(const DequantizeArgs& args);
 
+// int8 codes by scheme absmax (narrow, docs/numerics.md section 2) of one matrix in up to two orders from the same
+// reads: by_row has one scale per row, by_column one per column. Each folds factors in first, one rounding: by_row one
+// factor a column, by_column one a row. Codes: those of kInverse with lo = -127, hi = 127 on the folded numbers.
+struct Int8Order {
+  const float* fold = nullptr;       // nullptr: 1
+  float* scales = nullptr;           // out: max(largest abs of the folded numbers / 127, 2^-126)
+  int8_t* codes = nullptr;           // out, [rows, cols] in both orders; nullptr: this order is not wanted
+  int64_t stride = 0;                // bytes of a row of codes
+  const RandomStream* sr = nullptr;  // draws: element first_element + r * cols + c; nullptr: to nearest
+  int64_t first_element = 0;
+};
+struct Int8OrdersArgs {
+  int64_t rows = 0, cols = 0;
+  const void* x = nullptr;  // fp32, or bf16, dense
+  bool bf16 = false;
+  Int8Order by_row, by_column;
+};
+// False when a folded number is NaN or Inf: then scales and codes are not written, or in part.
+bool quantize_int8_orders(const Int8OrdersArgs& args);
+
 }  // namespace bitgrad

@@ -48,6 +48,18 @@ void reduce(const ReduceArgs& args);
 // Number of outputs.
 int64_t reduce_outputs(const ReduceArgs& args);
 
+// What the backward of a normalisation sums, from one read: sum gy and sum gy * xhat, xhat = (x - mean) * inv, each
+// operation rounded once, in the order above. [rows, cols], dense. column_step 1: per column; 0: one mean, inv and pair
+// of sums for all.
+struct NormSumsArgs {
+  int64_t rows = 0, cols = 0;
+  const float *gy = nullptr, *x = nullptr;
+  const float *mean = nullptr, *inv = nullptr;
+  int64_t column_step = 1;
+  float *sum_gy = nullptr, *sum_gy_xhat = nullptr;
+};
+void norm_sums(const NormSumsArgs& args);
+
 // Contiguous shorthands.
 float sum(const float* x, int64_t n);
 float sum_squares(const float* x, int64_t n);

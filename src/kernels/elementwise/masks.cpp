@@ -1,5 +1,6 @@
 // Family elementwise: keep masks of dropout, masked gradients, and codes with dropped elements.
 #include <algorithm>
+#include <utility>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
@@ -11,6 +12,11 @@ namespace bitgrad {
 namespace {
 
 constexpr int64_t kChunk = 1024;  // elements whose draws or raw codes lie on the stack, a multiple of 64
+
+// Masks of rows that fill their words lie back to back, as one long row.
+std::pair<int64_t, int64_t> longest_rows(int64_t rows, int64_t cols) {
+  return cols % 64 == 0 && rows > 0 ? std::pair<int64_t, int64_t>(1, rows * cols) : std::pair(rows, cols);
+}
 
 // The raw code that stands for `number`: exact for integers, the nearest level (ties to the lower) for codebooks.
 uint64_t raw_of(DType dtype, int32_t number) {
@@ -47,21 +53,23 @@ void drop_by_bytes(DType dtype, int64_t n, const void* in, const uint64_t* mask,
 
 void apply_mask(const MaskArgs& args) {
   const auto loop = elementwise::loops().apply_mask;
-  const int64_t words = (args.cols + 63) / 64;
-  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
-    const int64_t at = r * args.cols + c0;
+  const auto [rows, cols] = longest_rows(args.rows, args.cols);
+  const int64_t words = (cols + 63) / 64;
+  for_row_tiles(rows, cols, [&](int64_t r, int64_t c0, int64_t c1) {
+    const int64_t at = r * cols + c0;
     loop(c1 - c0, args.g + at, args.mask + r * words + c0 / 64, args.s, args.gx + at);
   });
 }
 
 void keep_mask(const KeepMaskArgs& args) {
   const auto loop = elementwise::loops().keep_mask;
-  const int64_t words = (args.cols + 63) / 64;
-  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
+  const auto [rows, cols] = longest_rows(args.rows, args.cols);
+  const int64_t words = (cols + 63) / 64;
+  for_row_tiles(rows, cols, [&](int64_t r, int64_t c0, int64_t c1) {
     alignas(64) uint16_t draws[kChunk];
     for (int64_t c = c0; c < c1; c += kChunk) {
       const int64_t count = std::min(kChunk, c1 - c);
-      args.stream->fill_bits16(static_cast<uint64_t>(args.first_element + r * args.cols + c), count, draws);
+      args.stream->fill_bits16(static_cast<uint64_t>(args.first_element + r * cols + c), count, draws);
       std::fill(draws + count, draws + (count + 63) / 64 * 64, uint16_t{0});
       loop(count, draws, args.threshold, args.mask + r * words + c / 64);
     }
@@ -75,9 +83,10 @@ void drop_codes(const DropCodesArgs& args) {
   const auto& loops = elementwise::loops();
   const int bits = args.to.bits(), in_bits = args.from.bits();
   const int64_t words = (args.cols + 63) / 64;
+  const uint64_t plain_zero = args.zero == nullptr ? raw_of(args.to, 0) : 0;
   for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
     if (c0 == c1) return;
-    const uint64_t zero = raw_of(args.to, args.zero == nullptr ? 0 : args.zero[r * args.zero_step]);
+    const uint64_t zero = args.zero == nullptr ? plain_zero : raw_of(args.to, args.zero[r * args.zero_step]);
     const char* in = static_cast<const char*>(args.in) + r * args.in_stride + c0 / 8 * in_bits;
     char* out = static_cast<char*>(args.out) + r * args.out_stride + c0 / 8 * bits;
     const uint64_t* mask = args.mask + r * words + c0 / 64;

@@ -9,29 +9,37 @@ namespace bitgrad {
 void normalize(const NormalizeArgs& args) {
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_one : loops.normalize;
-  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
+  for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
     NormalizeArgs part = args;
-    const int64_t shift = c0 * args.column_step, at = r * args.cols + c0;
+    const int64_t shift = c0 * args.column_step, at = r0 * args.cols + c0;
     part.mean += shift;
     part.inv += shift;
     part.gamma += shift;
     part.beta += shift;
-    loop(c1 - c0, args.x + at, part, args.y + at, args.xhat == nullptr ? nullptr : args.xhat + at);
+    part.rows = r1 - r0;
+    part.x += at;
+    part.y += at;
+    if (part.xhat != nullptr) part.xhat += at;
+    loop(c1 - c0, part);
   });
 }
 
 void normalize_backward(const NormalizeBackwardArgs& args) {
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward;
-  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
+  for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
     NormalizeBackwardArgs part = args;
-    const int64_t shift = c0 * args.column_step, at = r * args.cols + c0;
+    const int64_t shift = c0 * args.column_step, at = r0 * args.cols + c0;
     part.mean += shift;
     part.inv += shift;
     part.gamma += shift;
     part.mean_gy += shift;
     part.mean_gy_xhat += shift;
-    loop(c1 - c0, args.x + at, args.gy + at, part, args.gx + at);
+    part.rows = r1 - r0;
+    part.x += at;
+    part.gy += at;
+    part.gx += at;
+    loop(c1 - c0, part);
   });
 }
 

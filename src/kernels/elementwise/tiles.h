@@ -17,12 +17,27 @@ void for_row_tiles(int64_t rows, int64_t cols, Body&& body) {
   const int64_t pieces = cols <= kTileElements ? 1 : (cols + kTileElements - 1) / kTileElements;
   const int64_t width = pieces == 1 ? (cols > 0 ? cols : 1) : kTileElements;
   parallel_ranges(rows * pieces, (kTileElements + width - 1) / width, [&](int64_t begin, int64_t end) {
+    if (pieces == 1) {  // no divisions a row
+      for (int64_t r = begin; r < end; ++r) body(r, int64_t{0}, cols);
+      return;
+    }
     for (int64_t t = begin; t < end; ++t) {
       const int64_t c0 = (t % pieces) * kTileElements;
       const int64_t c1 = c0 + kTileElements;
       body(t / pieces, c0, c1 < cols ? c1 : cols);
     }
   });
+}
+
+// The same cuts for loops that walk rows themselves: body(r0, r1, c0, c1) gets whole rows r0 .. r1 (c0 = 0, c1 = cols),
+// or a range of columns of one row.
+template <typename Body>
+void for_row_blocks(int64_t rows, int64_t cols, Body&& body) {
+  if (cols > kTileElements)
+    return for_row_tiles(rows, cols, [&](int64_t r, int64_t c0, int64_t c1) { body(r, r + 1, c0, c1); });
+  const int64_t width = cols > 0 ? cols : 1;
+  parallel_ranges(rows, (kTileElements + width - 1) / width,
+                  [&](int64_t begin, int64_t end) { body(begin, end, int64_t{0}, cols); });
 }
 
 // Runs body(begin, end) for the cuts of n elements.

@@ -11,6 +11,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/kernels/gemm_costs.h"
+#include "kernels/gemm/strict_order.h"
 
 namespace bitgrad {
 namespace {
@@ -155,7 +156,7 @@ std::vector<GemmCandidate> explain_gemm(const GemmArgs& args_in) {
       c.verdict = GemmVerdict::kNeedsIsa;
     else if (!row.supports(args))
       c.verdict = GemmVerdict::kUnsupported;
-    else if (!row.usable(args))
+    else if (!row.usable(args) || !gemm_detail::legal_order(row, args))
       c.verdict = GemmVerdict::kOrder;
     else
       c.ns = gemm_cost(row, args);

@@ -32,19 +32,13 @@ using LayoutSet = uint64_t;
 constexpr LayoutSet kAnyLayout = ~LayoutSet{0};
 constexpr LayoutSet only(Layout layout) { return LayoutSet{1} << layout.id(); }
 
-// In mode strict a float row runs only if its order is the one of the table.
-bool legal_order(const GemmRow& row, const GemmArgs& args) {
-  return bits_mode() != BitsMode::kStrict || row.order == SumOrder::kExact ||
-         row.order == gemm_detail::strict_order(args);
-}
-
 // The cheapest usable row whose operands may lie in one of these layouts.
 const GemmRow* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   const GemmRow* best = nullptr;
   double best_cost = 0;
   for (const GemmRow& row : kRows) {
     if ((only(row.a_layout) & a_layouts) == 0 || (only(row.b_layout) & b_layouts) == 0) continue;
-    if (!row.usable(args) || !legal_order(row, args)) continue;
+    if (!row.usable(args) || !gemm_detail::legal_order(row, args)) continue;
     const double cost = gemm_cost(row, args);
     if (best == nullptr || cost < best_cost) {
       best = &row;

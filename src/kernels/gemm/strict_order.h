@@ -9,4 +9,9 @@ namespace bitgrad::gemm_detail {
 // order that it names has scalar, AVX2 and AVX-512 rows for these arguments.
 SumOrder strict_order(const GemmArgs& args);
 
+// In mode strict a float row runs only if its order is that one.
+inline bool legal_order(const GemmRow& row, const GemmArgs& args) {
+  return bits_mode() != BitsMode::kStrict || row.order == SumOrder::kExact || row.order == strict_order(args);
+}
+
 }  // namespace bitgrad::gemm_detail

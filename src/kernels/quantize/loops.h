@@ -43,6 +43,14 @@ struct QuantizeLoops {
   // One row: bits of x >= 0 and, unless null, of abs x <= 1, in (n+63)/64 words; returns whether an x is NaN or Inf
   // (then bit 0, pass 0).
   bool (*sign_row)(int64_t n, const float* x, uint8_t* codes, uint64_t* mask, bool clip);
+  // Bits of abs(x * f), their largest: f by element (nullptr: 1). Numbers are finite below 0x7F800000.
+  int32_t (*largest_of_row)(int64_t n, const float* x, const float* fold);
+  // largest[i] = max(largest[i], bits of abs(x[i] * fold))
+  void (*largest_of_columns)(int64_t n, const float* x, float fold, int32_t* largest);
+  // absmax codes of finite numbers: u = (x * f) * inverse, stochastically or to nearest (draws null), in [-127, 127].
+  // row: one inverse, f by element (nullptr: 1); columns: an inverse an element, one f.
+  void (*int8_row)(int64_t n, const float* x, const float* fold, float inverse, const uint16_t* draws, int8_t* q);
+  void (*int8_columns)(int64_t n, const float* x, float fold, const float* inverse, const uint16_t* draws, int8_t* q);
   // y = s * (q - z) if zeros, else s * q + m if offsets, else s * q; q may be y
   void (*value)(int64_t n, const float* q, const ChunkParams& p, bool zeros, bool offsets, float* y);
 };
@@ -50,5 +58,12 @@ struct QuantizeLoops {
 const QuantizeLoops& loops_scalar();
 const QuantizeLoops& loops_avx2();
 const QuantizeLoops& loops_avx512();
+
+// The table of the best ISA that cpu_isa() grants now.
+inline const QuantizeLoops& loops() {
+  const IsaMask granted = cpu_isa();
+  if (granted & isa::kAvx512) return loops_avx512();
+  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
+}
 
 }  // namespace bitgrad::quantize_loops

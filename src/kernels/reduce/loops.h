@@ -9,8 +9,9 @@ namespace bitgrad::reduce_loops {
 
 inline constexpr int64_t kChunk = 1024;  // elements whose 16 lanes make one partial sum
 inline constexpr int64_t kLanes = 16;
-inline constexpr int64_t kColumnBlock = 64;  // columns that are reduced side by side
-inline constexpr int kRules = 13;            // rules.inc
+inline constexpr int64_t kTaskElements = 32768;  // a multiple of kChunk
+inline constexpr int64_t kColumnBlock = 64;      // columns that are reduced side by side
+inline constexpr int kRules = 13;                // rules.inc
 
 struct ReduceLoops {
   // One chunk, n <= kChunk elements in a row. t is read by kSumProduct only, c by the rules with a center.
@@ -19,10 +20,31 @@ struct ReduceLoops {
   void (*columns[kRules])(int64_t rows, int64_t n, const float* x, const float* t, int64_t ld, const float* c,
                           float* out);
   bool (*any_nonfinite)(int64_t n, const float* x);
+  // As chunk and columns, for sum g and sum g * ((x - mean) * inv) side by side. chunk_norm: two numbers.
+  void (*chunk_norm)(int64_t n, const float* g, const float* x, float mean, float inv, float* out);
+  void (*columns_norm)(int64_t rows, int64_t n, const float* g, const float* x, int64_t ld, const float* mean,
+                       const float* inv, float* sum, float* product);
 };
+
+// Joins part[0], part[step], .. (count of them): 2i with 2i+1 level by level, an odd one moves up. count >= 1.
+template <typename Join>
+float join_chunks(Join join, float* part, int64_t count, int64_t step) {
+  for (; count > 1; count = (count + 1) / 2) {
+    for (int64_t i = 0; i < count / 2; ++i) part[i * step] = join(part[2 * i * step], part[(2 * i + 1) * step]);
+    if (count % 2 == 1) part[count / 2 * step] = part[(count - 1) * step];
+  }
+  return part[0];
+}
 
 const ReduceLoops& loops_scalar();
 const ReduceLoops& loops_avx2();
 const ReduceLoops& loops_avx512();
+
+// The table of the best ISA that cpu_isa() grants now.
+inline const ReduceLoops& loops() {
+  const IsaMask granted = cpu_isa();
+  if (granted & isa::kAvx512) return loops_avx512();
+  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
+}
 
 }  // namespace bitgrad::reduce_loops

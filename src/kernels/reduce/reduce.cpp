@@ -18,7 +18,6 @@ namespace {
 
 using namespace reduce_loops;
 
-constexpr int64_t kTaskElements = 32768;  // a multiple of kChunk
 enum { kSumProduct = kRules - 1 };
 
 // Start and join of every rule.
@@ -44,16 +43,6 @@ void raise_flag(uint32_t* flags) {
   std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed);
 }
 
-// Joins part[0], part[step], .. (count of them): 2i with 2i+1 level by level, an odd one moves up.
-float join_chunks(const Rule& rule, float* part, int64_t count, int64_t step) {
-  if (count == 0) return rule.start;
-  for (; count > 1; count = ceil_div(count, 2)) {
-    for (int64_t i = 0; i < count / 2; ++i) part[i * step] = rule.join(part[2 * i * step], part[(2 * i + 1) * step]);
-    if (count % 2 == 1) part[count / 2 * step] = part[(count - 1) * step];
-  }
-  return part[0];
-}
-
 class Reducer {
  public:
   Reducer(const ReduceLoops& loops, const ReduceArgs& args)
@@ -66,7 +55,7 @@ class Reducer {
     parallel_ranges(chunks, kTaskElements / kChunk, [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k) part[k] = sequence_chunk(k * kChunk, std::min(kChunk, n - k * kChunk));
     });
-    args_.out[0] = join_chunks(rule_, part, chunks, 1);
+    args_.out[0] = chunks == 0 ? rule_.start : join_chunks(rule_.join, part, chunks, 1);
   }
 
   // `per_row` blocks of `group` columns of each row.
@@ -123,7 +112,7 @@ class Reducer {
       const int64_t from = k * kChunk;
       part[k] = chunk(args_.x + at + from, t == nullptr ? nullptr : t + from, std::min(kChunk, n - from), c);
     }
-    return join_chunks(rule_, part, chunks, 1);
+    return join_chunks(rule_.join, part, chunks, 1);
   }
 
   void column_block(int64_t c, int64_t n) const {
@@ -141,7 +130,7 @@ class Reducer {
         if (loops_.any_nonfinite(n, args_.x + at + r * args_.ldx)) raise_flag(args_.flags);
       }
     }
-    for (int64_t j = 0; j < n; ++j) args_.out[c + j] = join_chunks(rule_, part + j, chunks, kColumnBlock);
+    for (int64_t j = 0; j < n; ++j) args_.out[c + j] = join_chunks(rule_.join, part + j, chunks, kColumnBlock);
   }
 
   const ReduceLoops& loops_;
@@ -210,9 +199,7 @@ float sum_squares(const float* x, int64_t n) {
 
 bool all_finite(const float* x, int64_t n) {
   std::atomic<bool> found{false};
-  const IsaMask granted = cpu_isa();
-  const ReduceLoops& loops =
-      granted & isa::kAvx512 ? loops_avx512() : (granted & isa::kAvx2 ? loops_avx2() : loops_scalar());
+  const ReduceLoops& loops = reduce_loops::loops();
   parallel_ranges(n, kTaskElements, [&](int64_t begin, int64_t end) {
     if (loops.any_nonfinite(end - begin, x + begin)) found.store(true, std::memory_order_relaxed);
   });

@@ -1,0 +1,125 @@
+// Family quantize: int8 codes of a gradient with one scale a row and with one a column (docs/numerics.md section 5).
+// Two sweeps over x: the largest numbers of both orders, then the codes of both. A maximum has no order and the draws
+// are numbered, so any cut gives the same bits.
+#include <algorithm>
+#include <vector>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/elementwise.h"
+#include "kernels/quantize/loops.h"
+
+namespace bitgrad {
+namespace {
+
+using quantize_loops::loops;
+using quantize_loops::QuantizeLoops;
+
+constexpr int64_t kBlockElements = 1 << 16, kMaxChunks = 64;
+constexpr int64_t kPiece = 2048;  // elements whose numbers and draws lie on the stack
+constexpr int32_t kInfinity = 0x7F800000;
+constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
+
+struct Cut {
+  int64_t rows, chunks;  // rows of a chunk
+  explicit Cut(const Int8OrdersArgs& args) {
+    rows = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, args.cols));
+    rows = std::max(rows, (args.rows + kMaxChunks - 1) / kMaxChunks);
+    chunks = (args.rows + rows - 1) / rows;
+  }
+};
+
+// Numbers [r, c .. c + n) as floats.
+const float* numbers(const Int8OrdersArgs& args, int64_t r, int64_t c, int64_t n, float* scratch) {
+  const int64_t at = r * args.cols + c;
+  if (!args.bf16) return static_cast<const float*>(args.x) + at;
+  from_bf16(n, static_cast<const uint16_t*>(args.x) + at, scratch);
+  return scratch;
+}
+
+float scale_of(int32_t bits) { return std::max(__builtin_bit_cast(float, bits) / kQmax, kEps); }
+
+// Largest bits of each row of chunk `k`, and of each column in `line`.
+void find_largest(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int32_t* rows, int32_t* line) {
+  const QuantizeLoops& loop = loops();
+  const Int8Order &a = args.by_row, &b = args.by_column;
+  float scratch[kPiece];
+  if (line != nullptr) std::fill(line, line + args.cols, 0);
+  for (int64_t r = k * cut.rows; r < std::min(args.rows, (k + 1) * cut.rows); ++r) {
+    int32_t top = 0;
+    for (int64_t c = 0; c < args.cols; c += kPiece) {
+      const int64_t n = std::min(kPiece, args.cols - c);
+      const float* x = numbers(args, r, c, n, scratch);
+      if (rows != nullptr) top = std::max(top, loop.largest_of_row(n, x, a.fold == nullptr ? nullptr : a.fold + c));
+      if (line != nullptr) loop.largest_of_columns(n, x, b.fold == nullptr ? 1.0f : b.fold[r], line + c);
+    }
+    if (rows != nullptr) rows[r] = top;
+  }
+}
+
+// scales and their inverses from the largest bits; false when one is not finite.
+bool scales_of(const int32_t* bits, int64_t n, float* scales, float* inverses) {
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    finite &= bits[i] < kInfinity;
+    scales[i] = scale_of(bits[i]);
+    inverses[i] = 1.0f / scales[i];
+  }
+  return finite;
+}
+
+void write_codes(const Int8OrdersArgs& args, const Cut& cut, int64_t k, const float* row_inverse,
+                 const float* column_inverse) {
+  const QuantizeLoops& loop = loops();
+  const Int8Order &a = args.by_row, &b = args.by_column;
+  float scratch[kPiece];
+  alignas(64) uint16_t draws[kPiece];
+  const auto drawn = [&](const Int8Order& order, int64_t r, int64_t c, int64_t n) -> const uint16_t* {
+    if (order.sr == nullptr) return nullptr;
+    order.sr->fill_bits16(static_cast<uint64_t>(order.first_element + r * args.cols + c), n, draws);
+    return draws;
+  };
+  for (int64_t r = k * cut.rows; r < std::min(args.rows, (k + 1) * cut.rows); ++r) {
+    for (int64_t c = 0; c < args.cols; c += kPiece) {
+      const int64_t n = std::min(kPiece, args.cols - c);
+      const float* x = numbers(args, r, c, n, scratch);
+      if (a.codes != nullptr)
+        loop.int8_row(n, x, a.fold == nullptr ? nullptr : a.fold + c, row_inverse[r], drawn(a, r, c, n),
+                      a.codes + r * a.stride + c);
+      if (b.codes != nullptr)
+        loop.int8_columns(n, x, b.fold == nullptr ? 1.0f : b.fold[r], column_inverse + c, drawn(b, r, c, n),
+                          b.codes + r * b.stride + c);
+    }
+    for (const Int8Order* order : {&a, &b})
+      if (order->codes != nullptr)
+        std::fill(order->codes + r * order->stride + args.cols, order->codes + (r + 1) * order->stride, int8_t{0});
+  }
+}
+
+}  // namespace
+
+bool quantize_int8_orders(const Int8OrdersArgs& args) {
+  const Cut cut(args);
+  const bool by_row = args.by_row.codes != nullptr, by_column = args.by_column.codes != nullptr;
+  const auto words = [](int64_t n) { return n * static_cast<int64_t>(sizeof(int32_t)); };
+  const int64_t lines = std::max<int64_t>(1, cut.chunks);
+  const Workspace row_bits(words(args.rows)), column_bits(words(by_column ? lines * args.cols : 0));
+  int32_t *const rows = row_bits.as<int32_t>(), *const columns = column_bits.as<int32_t>();
+  if (cut.chunks == 0 && by_column) std::fill(columns, columns + args.cols, 0);
+  parallel_for(cut.chunks, [&](int64_t k) {
+    find_largest(args, cut, k, by_row ? rows : nullptr, by_column ? columns + k * args.cols : nullptr);
+  });
+  if (by_column)
+    for (int64_t k = 1; k < cut.chunks; ++k)
+      for (int64_t c = 0; c < args.cols; ++c) columns[c] = std::max(columns[c], columns[k * args.cols + c]);
+  const Workspace row_inverse(words(args.rows)), column_inverse(words(args.cols));
+  bool finite = true;
+  if (by_row) finite &= scales_of(rows, args.rows, args.by_row.scales, row_inverse.as<float>());
+  if (by_column) finite &= scales_of(columns, args.cols, args.by_column.scales, column_inverse.as<float>());
+  if (!finite) return false;
+  parallel_for(cut.chunks,
+               [&](int64_t k) { write_codes(args, cut, k, row_inverse.as<float>(), column_inverse.as<float>()); });
+  return true;
+}
+
+}  // namespace bitgrad
