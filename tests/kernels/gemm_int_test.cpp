@@ -247,6 +247,10 @@ TEST_CASE("ternary x bint1 rows equal the exact reference on random shapes") {
 TEST_CASE("ternary x ternary rows equal the exact reference on random shapes") {
   check_random_shapes(3, 1500, false, {{dtypes::ternary, dtypes::ternary}}, bit_rows("t_t"));
 }
+TEST_CASE("int2 x bint1 and uint2 x bint1 rows of bit planes equal the exact reference on random shapes") {
+  check_random_shapes(6, 700, false, {{dtypes::int2, dtypes::bint1}}, bit_rows("i2_b1"));
+  check_random_shapes(7, 700, false, {{dtypes::uint2, dtypes::bint1}}, bit_rows("u2_b1"));
+}
 TEST_CASE(
     "byte rows and the scalar reference are exact for every pair of small integer dtypes, zeros and orders of "
     "storage") {
@@ -300,6 +304,8 @@ TEST_CASE("codes at the ends of their range keep every integer row exact at ever
     check_ends(dtypes::bint1, dtypes::bint1, k, bit_rows("b1_b1"));
     check_ends(dtypes::ternary, dtypes::bint1, k, bit_rows("t_b1"));
     check_ends(dtypes::ternary, dtypes::ternary, k, bit_rows("t_t"));
+    check_ends(dtypes::int2, dtypes::bint1, k, bit_rows("i2_b1"));
+    check_ends(dtypes::uint2, dtypes::bint1, k, bit_rows("u2_b1"));
   }
   for (const auto& [da, db] : all_pairs({dtypes::int8, dtypes::uint8, dtypes::bint1})) {
     check_ends(da, db, 1025, byte_rows());

@@ -11,7 +11,7 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kMaxK = int64_t{1} << 29;               // sums and 2 * counts stay in int32
+constexpr int64_t kMaxK = int64_t{1} << 28;               // sums and 2 * counts of at most 3 k stay in int32
 constexpr int64_t kRowBlockBits = int64_t{1} << 17;       // of one plane of A: 16 KiB, beside a group of B in L1
 constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;  // some 20 us: hides the cost of a parallel loop
 constexpr int64_t kMinChunkRows = 16;
@@ -73,8 +73,10 @@ struct Product {
 
   int32_t base_of_row(int64_t i) const {
     if constexpr (Dot::kPlanesA == 1) return static_cast<int32_t>(args.k);
-    if constexpr (Dot::kPlanesB == 1) return -kernel.count_row(a[0] + i * a_step, words, tail);
-    return 0;
+    if constexpr (Dot::kPlanesB == 2) return 0;
+    int32_t count = kernel.count_row(a[0] + i * a_step, words, tail);
+    if constexpr (Dot::kSums == 2) count += Dot::kHigh * kernel.count_row(a[1] + i * a_step, words, tail);
+    return -count;
   }
 
   void run_chunk(int64_t chunk) const {
@@ -167,9 +169,21 @@ bool popcount_supports_t_t(const GemmArgs& args) {
   return is_ternary(args.a.dtype) && is_ternary(args.b.dtype) && common_supports(args);
 }
 
+bool popcount_supports_i2_b1(const GemmArgs& args) {
+  const DTypeInfo& a = args.a.dtype.info();
+  return a.bits == 2 && a.kind == DTypeKind::kInt && !is_ternary(args.a.dtype) &&
+         args.b.dtype.kind() == DTypeKind::kSign && common_supports(args);
+}
+bool popcount_supports_u2_b1(const GemmArgs& args) {
+  const DTypeInfo& a = args.a.dtype.info();
+  return a.bits == 2 && a.kind == DTypeKind::kUint && args.b.dtype.kind() == DTypeKind::kSign && common_supports(args);
+}
+
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotB1B1) { run_product<DotB1B1>(args, kernel); }
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTB1) { run_product<DotTB1>(args, kernel); }
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTT) { run_product<DotTT>(args, kernel); }
+void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotI2B1) { run_product<DotI2B1>(args, kernel); }
+void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotU2B1) { run_product<DotU2B1>(args, kernel); }
 
 double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs) {
   constexpr double kCall = 150, kTile = 12;  // of one tile: set-up and store

@@ -3,9 +3,10 @@
 //   b1 x b1:  dot = K - 2 popc(a ^ w)
 //   t x b1:   dot = 2 popc(p0 & (p1 ^ w)) - popc(p0)
 //   t x t:    dot = popc(k) - 2 popc(k & (a1 ^ b1)), k = a0 & b0
-// p0 = not zero, p1 = negative. A lies in rows (of planes), B in panels of 16 rows, so that columns of C lie across
-// lanes and no sum over lanes is ever taken. An instruction set brings a tile function per kind of dot; the loops
-// around it are shared (popcount.cpp). Bits beyond k are ignored on both sides.
+//   q2 x b1:  dot = 2 (popc(a0 & w) + h popc(a1 & w)) - (popc(a0) + h popc(a1)), h = -2 (int2) or 2 (uint2)
+// Of t p0 = not zero, p1 = negative; of q2 the bits of the code. A lies in rows (of planes), B in panels of 16 rows, so
+// that columns of C lie across lanes and no sum over lanes is ever taken. An instruction set brings a tile function per
+// kind of dot; the loops around it are shared (popcount.cpp). Bits beyond k are ignored on both sides.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,23 @@
 
 namespace bitgrad::gemm_detail {
 
-// The kinds of dot: dot = base[row] + kFactor * count, base = K, -popc(p0) or 0. Of t x t the count is popc(k) - 2
-// popc(k & (a1 ^ b1)).
+// The kinds of dot: dot = base[row] + kFactor * count, base = K, -popc(p0), 0 or -(popc(a0) + h popc(a1)). With two
+// sums the count is the first one + kHigh * the second one.
 struct DotB1B1 {
-  static constexpr int kPlanesA = 1, kPlanesB = 1, kFactor = -2;
+  static constexpr int kPlanesA = 1, kPlanesB = 1, kSums = 1, kHigh = 0, kFactor = -2;
 };
 struct DotTB1 {
-  static constexpr int kPlanesA = 2, kPlanesB = 1, kFactor = 2;
+  static constexpr int kPlanesA = 2, kPlanesB = 1, kSums = 1, kHigh = 0, kFactor = 2;
 };
 struct DotTT {
-  static constexpr int kPlanesA = 2, kPlanesB = 2, kFactor = 1;
+  static constexpr int kPlanesA = 2, kPlanesB = 2, kSums = 2, kHigh = -2, kFactor = 1;
 };
+template <int high>
+struct DotQ2B1 {
+  static constexpr int kPlanesA = 2, kPlanesB = 1, kSums = 2, kHigh = high, kFactor = 2;
+};
+using DotI2B1 = DotQ2B1<-2>;
+using DotU2B1 = DotQ2B1<2>;
 
 inline constexpr int kMaxTileRows = 4;
 inline constexpr int kMaxTilePanels = 4;
@@ -55,7 +62,7 @@ struct BitTile {
 struct BitKernel {
   int rows, panels;  // the largest tile, at most 4 x 4
   void (*tile)(int rows, int panels, const BitTile& tile);
-  int32_t (*count_row)(const uint32_t* row, int64_t words, uint32_t tail);  // popc of a row of A's plane 0
+  int32_t (*count_row)(const uint32_t* row, int64_t words, uint32_t tail);  // popc of a row of a plane of A
   bool direct;                                                              // whether tile() can write fp32 itself
 };
 
@@ -63,11 +70,15 @@ struct BitKernel {
 bool popcount_supports_b1_b1(const GemmArgs& args);
 bool popcount_supports_t_b1(const GemmArgs& args);
 bool popcount_supports_t_t(const GemmArgs& args);
+bool popcount_supports_i2_b1(const GemmArgs& args);
+bool popcount_supports_u2_b1(const GemmArgs& args);
 
 // The loops: blocks cut by shape, tiles, scale. Reads a.data and b.data as the layouts of its row say.
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotB1B1);
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTB1);
 void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotTT);
+void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotI2B1);
+void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotU2B1);
 
 // Nanoseconds when `gmacs` multiply-adds a nanosecond are reached on full tiles; lanes of the last panel count as work.
 double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs);

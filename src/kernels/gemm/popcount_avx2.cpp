@@ -29,9 +29,15 @@ struct Words {
   __m256i p0, p1;
 };
 
-// Counts of one word into bytes. b1 x b1 and t x b1 count up to 8 a word, t x t from -8 to 8: kFlush words fit a byte.
+// Counts of one word into bytes. b1 x b1 and t x b1 count up to 8 a word, t x t from -8 to 8, uint2 x b1 up to 24, int2
+// x b1 from -16 to 8: kFlush words fit a byte.
 template <typename Dot>
-constexpr int64_t kFlush = Dot::kPlanesB == 2 ? 15 : 31;
+constexpr bool kSigned = Dot::kHigh < 0;
+template <typename Dot>
+constexpr int64_t kFlush = Dot::kSums == 1      ? 31
+                           : Dot::kPlanesB == 2 ? 15
+                           : kSigned<Dot>       ? 8
+                                                : 10;
 
 inline __m256i add_word(__m256i sum, const Words<DotB1B1>& a, const Words<DotB1B1>& b, __m256i keep) {
   return _mm256_add_epi8(sum, byte_counts(_mm256_and_si256(_mm256_xor_si256(a.p0, b.p0), keep)));
@@ -49,11 +55,18 @@ inline __m256i add_word(__m256i sum, const Words<DotTT>& a, const Words<DotTT>& 
                          byte_counts(_mm256_and_si256(both, differ)));
 }
 
+template <int high>
+inline __m256i add_word(__m256i sum, const Words<DotQ2B1<high>>& a, const Words<DotQ2B1<high>>& b) {
+  const __m256i low = byte_counts(_mm256_and_si256(a.p0, b.p0)), top = byte_counts(_mm256_and_si256(a.p1, b.p0));
+  const __m256i twice = _mm256_add_epi8(top, top), both = _mm256_add_epi8(sum, low);
+  return high > 0 ? _mm256_add_epi8(both, twice) : _mm256_sub_epi8(both, twice);
+}
+
 // Sums of the four bytes of every lane.
 template <typename Dot>
 inline __m256i widen(__m256i bytes) {
   const __m256i ones = _mm256_set1_epi8(1);
-  const __m256i pairs = Dot::kPlanesB == 2 ? _mm256_maddubs_epi16(ones, bytes) : _mm256_maddubs_epi16(bytes, ones);
+  const __m256i pairs = kSigned<Dot> ? _mm256_maddubs_epi16(ones, bytes) : _mm256_maddubs_epi16(bytes, ones);
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
@@ -96,6 +109,7 @@ inline void count_tail(const BitTile& t, __m256i (&bytes)[R][H]) {
   for (int r = 0; r < R; ++r) {
     Words<Dot> a = load_a<Dot>(t, r, t.words);
     if constexpr (Dot::kPlanesA == 2) a.p0 = _mm256_and_si256(a.p0, keep);
+    if constexpr (Dot::kPlanesA == 2) a.p1 = _mm256_and_si256(a.p1, keep);
     for (int h = 0; h < H; ++h) {
       const Words<Dot> b = load_b<Dot>(t, h, t.words);
       if constexpr (Dot::kPlanesA == 2) {
@@ -186,5 +200,14 @@ double gemm_t_t_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_c
 void gemm_b1_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }
 void gemm_t_t_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTT>, DotTT{}); }
+
+bool gemm_i2_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_i2_b1(args); }
+bool gemm_u2_b1_i32_popcount_avx2_supports(const GemmArgs& args) { return popcount_supports_u2_b1(args); }
+
+double gemm_i2_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotI2B1>, 115); }
+double gemm_u2_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotU2B1>, 118); }
+
+void gemm_i2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
+void gemm_u2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
 }  // namespace bitgrad::gemm_rows_detail

@@ -22,7 +22,7 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-// Sums of one row and one panel; t x t has two.
+// Sums of one row and one panel; t x t and q2 x b1 have two.
 template <typename Dot>
 struct Sum {
   __m512i plus, minus;
@@ -54,11 +54,21 @@ inline void add_word(Sum<DotTT>& s, const Words<DotTT>& a, const Words<DotTT>& b
   s.minus =
       _mm512_add_epi32(s.minus, _mm512_popcnt_epi32(_mm512_ternarylogic_epi32(both, a.p1, b.p1, kTa & (kTb ^ kTc))));
 }
+template <bool tail, int high>
+inline void add_word(Sum<DotQ2B1<high>>& s, const Words<DotQ2B1<high>>& a, const Words<DotQ2B1<high>>& b, __m512i) {
+  s.plus = _mm512_add_epi32(s.plus, _mm512_popcnt_epi32(_mm512_and_si512(a.p0, b.p0)));
+  s.minus = _mm512_add_epi32(s.minus, _mm512_popcnt_epi32(_mm512_and_si512(a.p1, b.p0)));
+}
 
 template <typename Dot>
 inline __m512i dot_of(const Sum<Dot>& s, int32_t base) {
   const __m512i b = _mm512_set1_epi32(base);
   if constexpr (Dot::kPlanesB == 2) return _mm512_sub_epi32(s.plus, _mm512_add_epi32(s.minus, s.minus));
+  if constexpr (Dot::kSums == 2) {
+    const __m512i twice = _mm512_add_epi32(s.minus, s.minus);
+    const __m512i count = Dot::kHigh > 0 ? _mm512_add_epi32(s.plus, twice) : _mm512_sub_epi32(s.plus, twice);
+    return _mm512_add_epi32(b, _mm512_add_epi32(count, count));
+  }
   if constexpr (Dot::kFactor < 0) return _mm512_sub_epi32(b, _mm512_add_epi32(s.plus, s.plus));
   return _mm512_add_epi32(b, _mm512_add_epi32(s.plus, s.plus));
 }
@@ -79,6 +89,7 @@ inline void add_column(const BitTile& t, int64_t w, Sum<Dot> (&sums)[R][P]) {
     if constexpr (Dot::kPlanesA == 2) {
       a.p1 = _mm512_set1_epi32(static_cast<int32_t>(t.a[1][r * t.a_step + w]));
       if constexpr (tail) a.p0 = _mm512_and_si512(a.p0, keep);
+      if constexpr (tail && Dot::kSums == 2) a.p1 = _mm512_and_si512(a.p1, keep);
     }
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) add_word<tail>(sums[r][p], a, b[p], keep);
@@ -229,13 +240,11 @@ constexpr TileFunction kCarrySaveTiles[4][2] = {{&tile_carry_save<1, 1>, &tile_c
                                                 {&tile_carry_save<3, 1>, &tile_carry_save<3, 2>},
                                                 {&tile_carry_save<4, 1>, &tile_carry_save<4, 2>}};
 // Two sums an output: half as many panels.
-template <>
-constexpr TileFunction kTiles<DotTT>[4][4] = {
-    {&tile_avx512<DotTT, 1, 1>, &tile_avx512<DotTT, 1, 2>},
-    {&tile_avx512<DotTT, 2, 1>, &tile_avx512<DotTT, 2, 2>},
-    {&tile_avx512<DotTT, 3, 1>, &tile_avx512<DotTT, 3, 2>},
-    {&tile_avx512<DotTT, 4, 1>, &tile_avx512<DotTT, 4, 2>},
-};
+template <typename Dot>
+constexpr TileFunction kNarrowTiles[4][2] = {{&tile_avx512<Dot, 1, 1>, &tile_avx512<Dot, 1, 2>},
+                                             {&tile_avx512<Dot, 2, 1>, &tile_avx512<Dot, 2, 2>},
+                                             {&tile_avx512<Dot, 3, 1>, &tile_avx512<Dot, 3, 2>},
+                                             {&tile_avx512<Dot, 4, 1>, &tile_avx512<Dot, 4, 2>}};
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail
@@ -247,10 +256,14 @@ namespace {
 
 template <typename Dot>
 void tile(int rows, int panels, const BitTile& t) {
-  kTiles<Dot>[rows - 1][panels - 1](t);
+  if constexpr (Dot::kSums == 2) {
+    kNarrowTiles<Dot>[rows - 1][panels - 1](t);
+  } else {
+    kTiles<Dot>[rows - 1][panels - 1](t);
+  }
 }
 template <typename Dot>
-constexpr BitKernel kKernel{4, Dot::kPlanesB == 2 ? 2 : 4, &tile<Dot>, &count_row_avx512, true};
+constexpr BitKernel kKernel{4, Dot::kSums == 2 ? 2 : 4, &tile<Dot>, &count_row_avx512, true};
 
 void tile_csa(int rows, int panels, const BitTile& t) { kCarrySaveTiles[rows - 1][panels - 1](t); }
 // Two registers an output: half as many panels.
@@ -293,5 +306,14 @@ void gemm_b1_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, 
 void gemm_b1_b1_i32_popcount_csa_avx512(const GemmArgs& args) { popcount_gemm(args, kCarrySaveKernel, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }
 void gemm_t_t_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTT>, DotTT{}); }
+
+bool gemm_i2_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_i2_b1(args); }
+bool gemm_u2_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_u2_b1(args); }
+
+double gemm_i2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotI2B1>, 415); }
+double gemm_u2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotU2B1>, 415); }
+
+void gemm_i2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
+void gemm_u2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
 }  // namespace bitgrad::gemm_rows_detail

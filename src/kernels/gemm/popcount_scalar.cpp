@@ -23,7 +23,7 @@ int32_t sum_of_bytes(uint32_t x) {
   return static_cast<int32_t>((x & 0xFFFFu) + (x >> 16));
 }
 
-// Bits to count with factor 1 (plus) and, t x t only, with factor -2 (minus). `keep` clears bits beyond k.
+// Bits of the first sum and of the second one. `keep` clears bits beyond k.
 struct Words {
   uint32_t plus, minus;
 };
@@ -34,6 +34,10 @@ Words words_of(DotTB1, uint32_t a0, uint32_t a1, uint32_t b0, uint32_t, uint32_t
 Words words_of(DotTT, uint32_t a0, uint32_t a1, uint32_t b0, uint32_t b1, uint32_t keep) {
   const uint32_t both = a0 & b0 & keep;
   return {both, both & (a1 ^ b1)};
+}
+template <int high>
+Words words_of(DotQ2B1<high>, uint32_t a0, uint32_t a1, uint32_t b0, uint32_t, uint32_t keep) {
+  return {a0 & b0 & keep, a1 & b0 & keep};
 }
 
 template <typename Dot>
@@ -46,10 +50,10 @@ void count_words(const uint32_t* a0, const uint32_t* a1, const uint32_t* b0, con
       const uint32_t y1 = Dot::kPlanesB == 2 ? b1[w * kLanes + l] : 0;
       const Words t = words_of(Dot{}, a0[w], x1, b0[w * kLanes + l], y1, keep);
       plus[l] += byte_counts(t.plus);
-      if constexpr (Dot::kPlanesB == 2) minus[l] += byte_counts(t.minus);
+      if constexpr (Dot::kSums == 2) minus[l] += byte_counts(t.minus);
     }
   }
-  for (int l = 0; l < kLanes; ++l) counts[l] += sum_of_bytes(plus[l]) - 2 * sum_of_bytes(minus[l]);
+  for (int l = 0; l < kLanes; ++l) counts[l] += sum_of_bytes(plus[l]) + Dot::kHigh * sum_of_bytes(minus[l]);
 }
 
 template <typename Dot>
@@ -98,5 +102,18 @@ double gemm_t_t_i32_popcount_scalar_cost(const GemmArgs& args) {
 void gemm_b1_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
 void gemm_t_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }
 void gemm_t_t_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTT>, DotTT{}); }
+
+bool gemm_i2_b1_i32_popcount_scalar_supports(const GemmArgs& args) { return popcount_supports_i2_b1(args); }
+bool gemm_u2_b1_i32_popcount_scalar_supports(const GemmArgs& args) { return popcount_supports_u2_b1(args); }
+
+double gemm_i2_b1_i32_popcount_scalar_cost(const GemmArgs& args) {
+  return kReferenceCost + popcount_cost(args, kKernel<DotI2B1>, 45);
+}
+double gemm_u2_b1_i32_popcount_scalar_cost(const GemmArgs& args) {
+  return kReferenceCost + popcount_cost(args, kKernel<DotU2B1>, 45);
+}
+
+void gemm_i2_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
+void gemm_u2_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
 }  // namespace bitgrad::gemm_rows_detail
