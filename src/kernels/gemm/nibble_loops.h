@@ -1,6 +1,7 @@
 // The loops of the table products, written once for registers of 256 and 512 bits. Included inside a target region,
 // after a type V with the register operations (nibble_avx2.cpp, nibble_avx512.cpp), so that this text is compiled for
 // that instruction set. No includes here.
+#pragma once
 
 namespace bitgrad::gemm_detail {
 namespace {
