@@ -109,6 +109,31 @@ TEST_CASE("squares in 8 bits hold the root, and keep a code of 1 where they are 
   });
 }
 
+TEST_CASE("a million moments have the same codes on every ISA") {
+  constexpr int64_t kCount = 1 << 20;
+  std::vector<float> x(kCount), squares(kCount);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = kDraws.uniform(i) - 0.5f;
+    squares[i] = x[i] * x[i];
+  }
+  std::vector<int8_t> q(kCount), plain_q;
+  std::vector<uint8_t> r(kCount), plain_r;
+  std::vector<float> scales(kCount / 256);
+  const IsaLevel cap = isa_cap();
+  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+    set_isa_cap(level);
+    moments_to_int8(kCount, x.data(), kDraws, 0, q.data(), scales.data());
+    squares_to_uint8(kCount, squares.data(), kDraws, 0, r.data(), scales.data());
+    if (level == IsaLevel::kScalar) {
+      plain_q = q;
+      plain_r = r;
+    }
+    CHECK(q == plain_q);
+    CHECK(r == plain_r);
+  }
+  set_isa_cap(cap);
+}
+
 TEST_CASE("rounding moments to 8 bits is unbiased") {
   std::vector<float> x(256, 0.3f);
   x[0] = 127.0f;

@@ -158,6 +158,7 @@ TEST_CASE("adam gives the bits of true divisions and roots for every number and 
         m[i] = any_number(e + kCount);
         v[i] = i % 7 == 0 ? 0.0f : std::fabs(any_number(e + 2 * kCount));
         w[i] = i % 5 == 0 ? -0.0f : 0.5f;
+        if (i % 11 == 0) g[i] = m[i] = w[i] = -0.0f;
       }
       nm = m;
       nv = v;
