@@ -65,14 +65,14 @@ TEST_CASE("ranges of whole blocks of moments may come in any order and from seve
       const auto one = [&](detail::Moments& m, const detail::Moments::Body& body, int64_t i) {
         m.for_pieces(i * width, std::min((i + 1) * width, kNumel), kDraws, body);
       };
-      CHECK(after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
-              for (int64_t i = count - 1; i >= 0; --i) one(m, body, i);
-            }) == whole);
+      CHECK((after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
+               for (int64_t i = count - 1; i >= 0; --i) one(m, body, i);
+             }) == whole));
       for (const int threads : {1, 4}) {
         set_num_threads(threads);
-        CHECK(after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
-                parallel_for(count, [&](int64_t i) { one(m, body, (i * 11 + 3) % count); });
-              }) == whole);
+        CHECK((after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
+                 parallel_for(count, [&](int64_t i) { one(m, body, (i * 11 + 3) % count); });
+               }) == whole));
       }
       set_num_threads(before);
     }
@@ -84,14 +84,14 @@ TEST_CASE("ranges that split blocks of moments give the same bits in order; fp32
     const Bytes whole = after(
         kind, [](detail::Moments& m, const detail::Moments::Body& body) { m.for_pieces(0, kNumel, kDraws, body); });
     for (const int64_t width : {100, 301, 2047, 5000}) {
-      CHECK(after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
-              for (int64_t i = 0; i < kNumel; i += width) m.for_pieces(i, std::min(i + width, kNumel), kDraws, body);
-            }) == whole);
+      CHECK((after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
+               for (int64_t i = 0; i < kNumel; i += width) m.for_pieces(i, std::min(i + width, kNumel), kDraws, body);
+             }) == whole));
       if (kind == MomentKind::kInt8) continue;
-      CHECK(after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
-              for (int64_t i = (kNumel - 1) / width * width; i >= 0; i -= width)
-                m.for_pieces(i, std::min(i + width, kNumel), kDraws, body);
-            }) == whole);
+      CHECK((after(kind, [&](detail::Moments& m, const detail::Moments::Body& body) {
+               for (int64_t i = (kNumel - 1) / width * width; i >= 0; i -= width)
+                 m.for_pieces(i, std::min(i + width, kNumel), kDraws, body);
+             }) == whole));
     }
   }
 }
