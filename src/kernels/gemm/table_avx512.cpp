@@ -145,29 +145,34 @@ inline __attribute__((always_inline)) void transpose(__m512* x) {
   for (int i = 0; i < 16; ++i) x[i] = t[i];
 }
 
-void finish(const gemm_detail::TableFinish& f) {
-  for (int64_t j = 0; j < f.columns; j += 16) {
-    const int64_t count = f.columns - j < 16 ? f.columns - j : 16;
-    const auto mask = static_cast<__mmask16>(0xFFFFu >> (16 - count));
-    __m512 x[16];
+// Columns [j, j + count), count <= 16, of all rows.
+inline __attribute__((always_inline)) void finish_block(const gemm_detail::TableFinish& f, int64_t j, int64_t count) {
+  const auto mask = static_cast<__mmask16>(0xFFFFu >> (16 - count));
+  __m512 x[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) x[i] = i < count ? _mm512_load_ps(f.sums + (j + i) * 16) : _mm512_setzero_ps();
-    transpose(x);
-    const __m512 scale =
-        f.column_scale != nullptr ? _mm512_maskz_loadu_ps(mask, f.column_scale + j) : _mm512_set1_ps(1);
-    const bool scaled = f.column_scale != nullptr || f.row_scale != nullptr;
+  for (int i = 0; i < 16; ++i) x[i] = i < count ? _mm512_load_ps(f.sums + (j + i) * 16) : _mm512_setzero_ps();
+  transpose(x);
+  const __m512 scale = f.column_scale != nullptr ? _mm512_maskz_loadu_ps(mask, f.column_scale + j) : _mm512_set1_ps(1);
+  const __m512 bias = f.bias != nullptr ? _mm512_maskz_loadu_ps(mask, f.bias + j) : _mm512_setzero_ps();
+  const bool scaled = f.column_scale != nullptr || f.row_scale != nullptr;
+  float* c = f.c + j;
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) {
-      if (i >= f.rows) break;
-      __m512 y = x[i];
-      if (scaled)
-        y = _mm512_mul_ps(y, f.row_scale == nullptr ? scale : _mm512_mul_ps(_mm512_set1_ps(f.row_scale[i]), scale));
-      if (f.bias != nullptr) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, f.bias + j));
-      float* c = f.c + i * f.ldc + j;
-      if (f.add) y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), y);
-      _mm512_mask_storeu_ps(c, mask, y);
-    }
+  for (int i = 0; i < 16; ++i, c += f.ldc) {
+    if (i >= f.rows) break;
+    __m512 y = x[i];
+    if (scaled)
+      y = _mm512_mul_ps(y, f.row_scale == nullptr ? scale : _mm512_mul_ps(_mm512_set1_ps(f.row_scale[i]), scale));
+    if (f.bias != nullptr) y = _mm512_add_ps(y, bias);
+    if (f.add) y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), y);
+    _mm512_mask_storeu_ps(c, mask, y);
+    if (f.add) _mm_prefetch(reinterpret_cast<const char*>(c + 64), _MM_HINT_T0);
   }
+}
+
+void finish(const gemm_detail::TableFinish& f) {
+  int64_t j = 0;
+  for (; j + 16 <= f.columns; j += 16) finish_block(f, j, 16);
+  if (j < f.columns) finish_block(f, j, f.columns - j);
   _mm256_zeroupper();
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kLanes = 32;
 constexpr int64_t kChunk = 252;                 // most contracted indices of A expanded at a time
+constexpr int64_t kRows = 128;                  // of A expanded at a time
 constexpr int64_t kPiece = 64;                  // columns finished at a time
 constexpr int64_t kMaxDepth = 1 << 17;          // 255 * 3 * this is below 2^15 * 4096
 constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its lower part after a carry
@@ -52,7 +53,7 @@ class IntTask {
     if (args_.k == 0) std::fill(low_, low_ + lines_ * columns_ * kLanes, int16_t{0});
     for (int64_t k0 = 0; k0 < args_.k; k0 += chunk_) {
       const int64_t kc = std::min(chunk_, args_.k - k0);
-      for (int64_t line = 0; line < lines_; ++line) load_a(line, k0, kc);
+      load_a(k0, kc);
       for (int64_t p = 0; p < kc; p += shape_.depth()) add_pass(k0, p, kc);
     }
     for (int64_t line = 0; line < lines_; ++line) finish(line);
@@ -70,18 +71,24 @@ class IntTask {
            lines_ * static_cast<int64_t>(sizeof(State));
   }
 
-  // Codes of 32 rows of A, [k][lane]: the expander's strips of an operand whose two sides have changed their parts.
-  void load_a(int64_t line, int64_t k0, int64_t kc) {
+  // A as [line][k][lane]: the expander's strips of an operand whose two sides have changed their parts.
+  void load_a(int64_t k0, int64_t kc) {
     GemmOperand turned = args_.a;
     turned.k_major = !turned.k_major;
-    const int64_t m0 = m0_ + line * kLanes, rows = std::min(kLanes, m0_ + m_ - m0);
     const auto shift = static_cast<int32_t>(byte_range(args_.a.dtype).shift);
-    int8_t codes[kStrip * kLanes];
-    for (int64_t k = 0; k < kc; k += kStrip) {
-      const int64_t count = std::min(kStrip, kc - k);
-      expand_strip(turned, k0 + k, count, m0, rows, codes, kLanes);
-      int16_t* to = a_ + (line * chunk_ + k) * kLanes;
-      for (int64_t i = 0; i < count * kLanes; ++i) to[i] = static_cast<int16_t>(codes[i] + shift);
+    for (int64_t m = 0; m < m_; m += kRows) {
+      const int64_t rows = std::min(kRows, m_ - m), step = round_up(rows, kLanes);
+      for (int64_t k = 0; k < kc; k += kStrip) {
+        const int64_t count = std::min(kStrip, kc - k);
+        int8_t codes[kStrip * kRows];
+        expand_strip(turned, k0 + k, count, m0_ + m, rows, codes, step);
+        for (int64_t lane = 0; lane < rows; lane += kLanes) {
+          int16_t* to = a_ + ((m + lane) / kLanes * chunk_ + k) * kLanes;
+          for (int64_t i = 0; i < count; ++i, to += kLanes) {
+            for (int64_t l = 0; l < kLanes; ++l) to[l] = static_cast<int16_t>(codes[i * step + lane + l] + shift);
+          }
+        }
+      }
     }
   }
 

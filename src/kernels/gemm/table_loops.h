@@ -34,7 +34,7 @@ template <class V, int Base>
 void build_table(const gemm_detail::TableShape& shape, const typename V::Number* a, char* table) {
   constexpr int kLowCodes = Base == 2 ? 4 : 2, kLow = Base == 3 ? 9 : 16;
   constexpr bool kTwo = Base != 4;  // codes beyond the low ones: two, or one
-  typename V::Reg low[kLow], mid[kLow], last[Base];
+  typename V::Reg low[kLow], last[Base];
   low_lines<V, Base>(low, a, shape);
   const typename V::Reg x = V::load(a + kLowCodes * V::kLanes);
   if constexpr (kTwo) {
@@ -46,15 +46,13 @@ void build_table(const gemm_detail::TableShape& shape, const typename V::Number*
     const typename V::Reg term = V::times(x, shape.number(digit));
 #pragma GCC unroll 16
     for (int i = 0; i < kLow; ++i) {
-      mid[i] = V::add(low[i], term);
-      if constexpr (!kTwo) V::store(table + i * gemm_detail::kTableLine, mid[i]);
-    }
-    if constexpr (kTwo) {
+      const typename V::Reg sum = V::add(low[i], term);
+      char* to = table + i * gemm_detail::kTableLine;
+      if constexpr (!kTwo) V::store(to, sum);
+      if constexpr (kTwo) {
 #pragma GCC unroll 4
-      for (int top = 0; top < Base; ++top) {
-        char* to = table + top * Base * kLow * gemm_detail::kTableLine;
-#pragma GCC unroll 16
-        for (int i = 0; i < kLow; ++i) V::store(to + i * gemm_detail::kTableLine, V::add(mid[i], last[top]));
+        for (int top = 0; top < Base; ++top)
+          V::store(to + top * Base * kLow * gemm_detail::kTableLine, V::add(sum, last[top]));
       }
     }
   }
@@ -80,7 +78,7 @@ void build_tail(const gemm_detail::TableShape& shape, const typename V::Number* 
 
 template <class V>
 void build_tables(const gemm_detail::TableShape& shape, const typename V::Number* a, int64_t depth, char* tables) {
-  constexpr void (*kBuild[])(const gemm_detail::TableShape&, const typename V::Number*, char*) = {
+  static constexpr void (*kBuild[])(const gemm_detail::TableShape&, const typename V::Number*, char*) = {
       nullptr, nullptr, build_table<V, 2>, build_table<V, 3>, build_table<V, 4>};
   const auto build = kBuild[shape.base];
   for (; depth >= shape.codes; depth -= shape.codes, a += shape.codes * V::kLanes, tables += shape.table_bytes())
@@ -140,7 +138,7 @@ void add_tables(const gemm_detail::TableShape& shape, int64_t groups, bool first
       add_columns<V, G, 81 * 64, false>, add_columns<V, G, 81 * 64, true>    \
     }                                                                        \
   }
-  constexpr Add kAdd[7][2][2] = {BITGRAD_TABLE_ADD(1), BITGRAD_TABLE_ADD(2), BITGRAD_TABLE_ADD(3), BITGRAD_TABLE_ADD(4),
+  static constexpr Add kAdd[7][2][2] = {BITGRAD_TABLE_ADD(1), BITGRAD_TABLE_ADD(2), BITGRAD_TABLE_ADD(3), BITGRAD_TABLE_ADD(4),
                                  BITGRAD_TABLE_ADD(5), BITGRAD_TABLE_ADD(6), BITGRAD_TABLE_ADD(7)};
 #undef BITGRAD_TABLE_ADD
   kAdd[groups - 1][shape.lines == 81 ? 1 : 0][first ? 1 : 0](tables, offsets, columns, sums);
