@@ -61,7 +61,7 @@ struct Words {
 #include "kernels/gemm/table_loops.h"
 
 // Bytes of 1 where the bit of a column is set, else 0, times 2^i.
-inline __m256i one_bit(const uint8_t* codes, int64_t i) {
+inline __attribute__((always_inline)) __m256i one_bit(const uint8_t* codes, int i) {
   int32_t word;
   __builtin_memcpy(&word, codes, 4);
   const __m256i spread = _mm256_shuffle_epi8(
@@ -86,7 +86,11 @@ inline __m256i indexes(const gemm_detail::TableShape& shape, const gemm_detail::
   __m256i index = _mm256_setzero_si256();
   if (codes.bits == 1) {
     const uint8_t* row = codes.codes + k0 * codes.stride + j / 8;
-    for (int64_t i = 0; i < count; ++i, row += codes.stride) index = _mm256_or_si256(index, one_bit(row, i));
+#pragma GCC unroll 6
+    for (int i = 0; i < 6; ++i, row += codes.stride) {  // constants in registers
+      if (i == count) break;
+      index = _mm256_or_si256(index, one_bit(row, i));
+    }
     return index;
   }
   const __m256i invert = _mm256_set1_epi8(shape.first < 0 ? 2 : 0);

@@ -52,7 +52,9 @@ inline __m512i indexes(const gemm_detail::TableShape& shape, const gemm_detail::
   __m512i index = _mm512_setzero_si512();
   if (codes.bits == 1) {
     const uint8_t* row = codes.codes + k0 * codes.stride + j / 8;
-    for (int64_t i = 0; i < count; ++i, row += codes.stride) {
+#pragma GCC unroll 6
+    for (int i = 0; i < 6; ++i, row += codes.stride) {  // constants in registers
+      if (i == count) break;
       uint64_t word;
       __builtin_memcpy(&word, row, 8);
       index = _mm512_mask_add_epi8(index, word, index, _mm512_set1_epi8(static_cast<char>(1 << i)));
@@ -71,12 +73,17 @@ inline __m512i indexes(const gemm_detail::TableShape& shape, const gemm_detail::
   return shape.base == 3 ? _mm512_sub_epi8(index, _mm512_set1_epi8(static_cast<char>(surplus))) : index;
 }
 
-// Bytes of two columns a lane, widened to offsets.
-inline void store_offsets(__m512i bytes, uint16_t* out) {
-  const __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bytes));
-  const __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(bytes, 1));
-  _mm512_storeu_si512(out, _mm512_slli_epi16(low, 6));
-  _mm512_storeu_si512(out + 32, _mm512_slli_epi16(high, 6));
+// Four groups of 16 columns, and four more, a byte each, to the offsets of columns 0 .. 3 of every 16-byte lane.
+inline __attribute__((always_inline)) void store_offsets(__m512i first, __m512i second, uint16_t* out) {
+  constexpr int64_t kLane = 16 * gemm_detail::kTableFields;
+  const __m512i lanes01 = _mm512_setr_epi32(0, 16, 4, 20, 1, 17, 5, 21, 2, 18, 6, 22, 3, 19, 7, 23);
+  const __m512i lanes23 = _mm512_or_si512(lanes01, _mm512_set1_epi32(8)), zero = _mm512_setzero_si512();
+  const __m512i x = _mm512_permutex2var_epi32(first, lanes01, second);
+  const __m512i y = _mm512_permutex2var_epi32(first, lanes23, second);
+  _mm512_storeu_si512(out, _mm512_slli_epi16(_mm512_unpacklo_epi8(x, zero), 6));
+  _mm512_storeu_si512(out + kLane, _mm512_slli_epi16(_mm512_unpackhi_epi8(x, zero), 6));
+  _mm512_storeu_si512(out + 2 * kLane, _mm512_slli_epi16(_mm512_unpacklo_epi8(y, zero), 6));
+  _mm512_storeu_si512(out + 3 * kLane, _mm512_slli_epi16(_mm512_unpackhi_epi8(y, zero), 6));
 }
 
 void offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, uint16_t* out) {
@@ -87,29 +94,17 @@ void offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes
       x[g] = g < shape.groups && k0 < codes.depth ? indexes(shape, codes, k0, j) : _mm512_setzero_si512();
     }
     // Bytes of one group and 64 columns to the 8 groups of a column, side by side.
-    __m512i pair[8], four[8];
-    for (int g = 0; g < 4; ++g) {
-      pair[g] = _mm512_unpacklo_epi8(x[2 * g], x[2 * g + 1]);
-      pair[g + 4] = _mm512_unpackhi_epi8(x[2 * g], x[2 * g + 1]);
-    }
-    for (int h = 0; h < 2; ++h)
-      for (int g = 0; g < 2; ++g) {
-        four[4 * h + g] = _mm512_unpacklo_epi16(pair[4 * h + 2 * g], pair[4 * h + 2 * g + 1]);
-        four[4 * h + 2 + g] = _mm512_unpackhi_epi16(pair[4 * h + 2 * g], pair[4 * h + 2 * g + 1]);
-      }
+#pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      // Lane l of v[i]: columns 16 l + 8 h + 2 i and the next.
-      const __m512i v0 = _mm512_unpacklo_epi32(four[4 * h], four[4 * h + 1]);
-      const __m512i v1 = _mm512_unpackhi_epi32(four[4 * h], four[4 * h + 1]);
-      const __m512i v2 = _mm512_unpacklo_epi32(four[4 * h + 2], four[4 * h + 3]);
-      const __m512i v3 = _mm512_unpackhi_epi32(four[4 * h + 2], four[4 * h + 3]);
-      const __m512i a = _mm512_shuffle_i32x4(v0, v1, 0x44), b = _mm512_shuffle_i32x4(v0, v1, 0xEE);
-      const __m512i c = _mm512_shuffle_i32x4(v2, v3, 0x44), d = _mm512_shuffle_i32x4(v2, v3, 0xEE);
+      __m512i pair[4];
+#pragma GCC unroll 4
+      for (int g = 0; g < 4; ++g) {
+        pair[g] = h == 0 ? _mm512_unpacklo_epi8(x[2 * g], x[2 * g + 1]) : _mm512_unpackhi_epi8(x[2 * g], x[2 * g + 1]);
+      }
       uint16_t* to = out + 8 * h * gemm_detail::kTableFields;
-      store_offsets(_mm512_shuffle_i32x4(a, c, 0x88), to);
-      store_offsets(_mm512_shuffle_i32x4(a, c, 0xDD), to + 16 * gemm_detail::kTableFields);
-      store_offsets(_mm512_shuffle_i32x4(b, d, 0x88), to + 32 * gemm_detail::kTableFields);
-      store_offsets(_mm512_shuffle_i32x4(b, d, 0xDD), to + 48 * gemm_detail::kTableFields);
+      store_offsets(_mm512_unpacklo_epi16(pair[0], pair[1]), _mm512_unpacklo_epi16(pair[2], pair[3]), to);
+      store_offsets(_mm512_unpackhi_epi16(pair[0], pair[1]), _mm512_unpackhi_epi16(pair[2], pair[3]),
+                    to + 4 * gemm_detail::kTableFields);
     }
   }
   _mm256_zeroupper();

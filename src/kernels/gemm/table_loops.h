@@ -138,8 +138,9 @@ void add_tables(const gemm_detail::TableShape& shape, int64_t groups, bool first
       add_columns<V, G, 81 * 64, false>, add_columns<V, G, 81 * 64, true>    \
     }                                                                        \
   }
-  static constexpr Add kAdd[7][2][2] = {BITGRAD_TABLE_ADD(1), BITGRAD_TABLE_ADD(2), BITGRAD_TABLE_ADD(3), BITGRAD_TABLE_ADD(4),
-                                 BITGRAD_TABLE_ADD(5), BITGRAD_TABLE_ADD(6), BITGRAD_TABLE_ADD(7)};
+  static constexpr Add kAdd[7][2][2] = {BITGRAD_TABLE_ADD(1), BITGRAD_TABLE_ADD(2), BITGRAD_TABLE_ADD(3),
+                                        BITGRAD_TABLE_ADD(4), BITGRAD_TABLE_ADD(5), BITGRAD_TABLE_ADD(6),
+                                        BITGRAD_TABLE_ADD(7)};
 #undef BITGRAD_TABLE_ADD
   kAdd[groups - 1][shape.lines == 81 ? 1 : 0][first ? 1 : 0](tables, offsets, columns, sums);
 }
