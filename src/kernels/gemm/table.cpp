@@ -75,7 +75,8 @@ TableShape table_shape(DType b) {
 }
 
 TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column) {
-  const int64_t all = std::max<int64_t>(1, ceil_div(args.m, lanes)), room = kSumBytes / bytes_per_column;
+  if (args.m <= 0 || args.n <= 0) return {1, kTableColumns, 0, 0};
+  const int64_t all = ceil_div(args.m, lanes), room = kSumBytes / bytes_per_column;
   int64_t columns = std::clamp(room / all, kManyColumns, kMostColumns);
   columns = std::min(columns, round_up(args.n, kTableColumns));
   int64_t lines = std::min(all, std::max<int64_t>(1, room / columns));
@@ -108,6 +109,7 @@ void table_offsets(const TableKernel& kernel, const TableShape& shape, const Gem
 double table_cost(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t lanes,
                   double finish_ns) {
   constexpr double kTask = 400, kLine = 0.4, kKMajor = 0.8, kFreeMajor = 2.5, kPackA = 0.4;
+  if (args.m <= 0 || args.n <= 0) return kTask;
   const TableShape shape = table_shape(args.b.dtype);
   const double all = static_cast<double>(ceil_div(args.m, lanes)), n = static_cast<double>(round_up(args.n, 16));
   const double groups = static_cast<double>(ceil_div(args.k, shape.codes));

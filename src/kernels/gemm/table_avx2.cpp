@@ -256,7 +256,7 @@ constexpr gemm_detail::TableKernel kKernel{offsets,
                                            bound,
                                            carry,
                                            to_float,
-                                           0.45};
+                                           0.6};
 #else
 constexpr gemm_detail::TableKernel kKernel{};
 #endif
