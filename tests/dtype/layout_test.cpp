@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/dtype/codec.h"
 #include "dtype_fixtures.h"
 #include "support/catch.h"
@@ -260,7 +261,7 @@ std::vector<uint8_t> vnni64_bytes(DType dtype, int64_t rows, int64_t cols, Raw r
 
 TEST_CASE("vnni64 holds biased codes in fields of lines of 16 rows x 4 columns, and the sum of every row") {
   std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
-  shapes.insert(shapes.end(), {{64, 32}, {65, 4}, {130, 515}, {3, 1100}, {600, 9}});
+  shapes.insert(shapes.end(), {{64, 32}, {65, 4}, {130, 515}, {3, 1100}, {600, 9}, {9, 2100}});
   for (const DType dtype : dtypes_of(layouts::vnni64)) {
     for (const Shape s : shapes) {
       INFO(dtype.name() << " [" << s.rows << ", " << s.cols << "]");
@@ -277,8 +278,15 @@ TEST_CASE("vnni64 holds biased codes in fields of lines of 16 rows x 4 columns, 
         return got.size() == static_cast<int64_t>(want.size()) &&
                (want.empty() || std::memcmp(got.get(), want.data(), want.size()) == 0);
       };
-      CHECK(same(packed(layouts::vnni64, dtype, s, m, stride), vnni64_bytes(dtype, s.rows, s.cols, raw)));
-      CHECK(same(packed(layouts::vnni64_t, dtype, s, m, stride), vnni64_bytes(dtype, s.cols, s.rows, turned)));
+      const std::vector<uint8_t> rows = vnni64_bytes(dtype, s.rows, s.cols, raw);
+      const std::vector<uint8_t> columns = vnni64_bytes(dtype, s.cols, s.rows, turned);
+      const IsaLevel cap = isa_cap();
+      for (const IsaLevel level : {cap, IsaLevel::kScalar}) {
+        set_isa_cap(level);
+        CHECK(same(packed(layouts::vnni64, dtype, s, m, stride), rows));
+        CHECK(same(packed(layouts::vnni64_t, dtype, s, m, stride), columns));
+      }
+      set_isa_cap(cap);
     }
   }
   CHECK_FALSE(layouts::vnni64.info().supports(dtypes::nf4));

@@ -256,6 +256,17 @@ TEST_CASE(
     "storage") {
   check_random_shapes(4, 1500, true, all_pairs(small_integer_dtypes()), byte_rows());
 }
+TEST_CASE("byte rows are exact where k and the columns need several blocks") {
+  Rng rng(6);
+  const std::pair<DType, DType> pairs[] = {{dtypes::int8, dtypes::int8},
+                                           {dtypes::int8, dtypes::int4},
+                                           {dtypes::uint4, dtypes::bint1},
+                                           {dtypes::uint8, dtypes::int2}};
+  for (const Shape shape : {Shape{131, 70, 5121}, Shape{3, 1100, 5200}, Shape{30, 66, 10300}}) {
+    for (const auto& [da, db] : pairs)
+      for (int i = 0; i < 2; ++i) check_case(rng, da, db, shape, true, byte_rows());
+  }
+}
 TEST_CASE("the scalar reference is exact for every pair with int32 or int64") {
   std::vector<DType> all = small_integer_dtypes();
   all.insert(all.end(), {dtypes::int32, dtypes::int64});

@@ -3,7 +3,9 @@
 // line of 64 bytes. Pad rows and pad columns are zero.
 #include <cstring>
 
+#include "bitgrad/base/cpu.h"
 #include "dtype/layouts/layouts.h"
+#include "dtype/layouts/vnni64_blocks.h"
 
 namespace bitgrad {
 namespace {
@@ -103,6 +105,67 @@ void pack_panel(DType dtype, const Geometry& g, int64_t panel, const uint8_t* ca
   }
 }
 
+#if defined(__x86_64__)
+bool has_avx512() { return (cpu_isa() & isa::kAvx512) != 0; }
+
+// Codes of 8 bits are read where they lie, others by way of raw codes.
+void pack_panel_avx512(DType dtype, const Geometry& g, int64_t panel, const uint8_t* canonical, int64_t stride,
+                       uint8_t* out) {
+  constexpr int64_t kBlock = 512, kCodes = 64;
+  uint8_t raw[kPanelRows][kBlock];
+  const int64_t codes = 4 * g.fields, r0 = panel * kPanelRows, count = std::min(kPanelRows, g.free - r0);
+  detail::VnniRows block{};
+  block.fields = g.fields;
+  block.flip = g.flip;
+  block.line_step = g.line(panel, 1) - g.line(panel, 0);
+  uint64_t parts[kPanelRows][8] = {};
+  block.sums = parts;
+  for (int64_t k0 = 0; k0 < g.k; k0 += kBlock) {
+    const int64_t depth = std::min(kBlock, g.k - k0);
+    for (int64_t r = 0; g.bits != 8 && r < count; ++r)
+      unpack_row_raw(dtype, canonical + (r0 + r) * stride, k0, depth, raw[r]);
+    for (int64_t k = 0; k < depth; k += kCodes) {
+      for (int64_t r = 0; r < count; ++r)
+        block.rows[r] = g.bits == 8 ? canonical + (r0 + r) * stride + k0 + k : raw[r] + k;
+      block.count = std::min(kCodes, depth - k);
+      block.out = out + g.line(panel, (k0 + k) / codes);
+      detail::vnni64_rows_avx512(block);
+    }
+  }
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    uint64_t sum = 0;
+    for (const uint64_t part : parts[r]) sum += part;
+    g.sums(out)[r0 + r] = static_cast<int32_t>(static_cast<uint32_t>(sum));
+  }
+}
+
+constexpr int64_t kWide = 2048;  // free indices whose raw codes are made by one call
+void pack_columns_avx512(DType dtype, const Geometry& g, int64_t f0, int64_t count, const uint8_t* canonical,
+                         int64_t stride, uint8_t* out) {
+  constexpr int64_t kCodes = kVnniPanels * kPanelRows;
+  uint8_t raw[32][kWide];
+  auto* const sums = reinterpret_cast<uint32_t*>(g.sums(out)) + f0;
+  std::memset(sums, 0, static_cast<size_t>(panel_count(count) * kPanelRows) * 4);
+  detail::VnniColumns block{};
+  block.fields = g.fields;
+  block.flip = g.flip;
+  for (int64_t step = 0; step < g.steps; ++step) {
+    const int64_t k0 = 4 * g.fields * step, rows = std::min<int64_t>(4 * g.fields, g.k - k0);
+    for (int64_t i = 0; g.bits != 8 && i < rows; ++i)
+      unpack_row_raw(dtype, canonical + (k0 + i) * stride, f0, count, raw[i]);
+    for (int64_t f = 0; f < count; f += kCodes) {
+      for (int64_t i = 0; i < 4 * g.fields; ++i) {
+        block.rows[i] = i >= rows ? nullptr : g.bits == 8 ? canonical + (k0 + i) * stride + f0 + f : raw[i] + f;
+      }
+      block.count = std::min(kCodes, count - f);
+      block.out = out + g.line((f0 + f) / kPanelRows, step);
+      block.sums = sums + f;
+      detail::vnni64_columns_avx512(block);
+    }
+  }
+}
+#endif
+
 // Four rows of bytes -> units of 4 k of `count` free indices; sums of the rows are added to `sums`.
 void put_units(const uint8_t* const (&rows)[4], int64_t count, uint8_t* units, uint32_t* sums) {
   const uint8_t *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3];
@@ -186,8 +249,12 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const Geometry g(dtype, rows, cols);
   if (g.bytes() == 0) return;
+  auto* pack_one = &pack_panel;
+#if defined(__x86_64__)
+  if (has_avx512()) pack_one = &pack_panel_avx512;
+#endif
   for (int64_t p = 0; p < g.panels; ++p)
-    pack_panel(dtype, g, p, static_cast<const uint8_t*>(canonical), stride, static_cast<uint8_t*>(out));
+    pack_one(dtype, g, p, static_cast<const uint8_t*>(canonical), stride, static_cast<uint8_t*>(out));
 }
 
 void unpack(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride) {
@@ -217,9 +284,17 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const Geometry g(dtype, cols, rows);
   if (g.bytes() == 0) return;
-  for (int64_t f = 0; f < cols; f += kBlockFree) {
-    pack_columns(dtype, g, f, std::min(kBlockFree, cols - f), static_cast<const uint8_t*>(canonical), stride,
-                 static_cast<uint8_t*>(out));
+  auto* pack_some = &pack_columns;
+  int64_t piece = kBlockFree;
+#if defined(__x86_64__)
+  if (has_avx512()) {
+    pack_some = &pack_columns_avx512;
+    piece = kWide;
+  }
+#endif
+  for (int64_t f = 0; f < cols; f += piece) {
+    pack_some(dtype, g, f, std::min(piece, cols - f), static_cast<const uint8_t*>(canonical), stride,
+              static_cast<uint8_t*>(out));
   }
 }
 

@@ -16,13 +16,19 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kMaxRows = 256, kMaxRowsExpanded = 128;      // of a block of C
-constexpr int64_t kMaxColumnsWithSums = 1024;                  // of a block of C whose sums are kept between slabs
-constexpr int64_t kSlab = 4096, kSlabExpandedWithSums = 2048;  // k for which the rows of a block stay in L2
-constexpr int64_t kDepth = 4096, kDepthOpened = 1024;          // k of a block of B
-constexpr int64_t kFewRows = 24, kDepthFewRows = 512;          // B is read from memory as fast as it is used
+constexpr int64_t kMaxRows = 256, kMaxRowsExpanded = 128;          // of a block of C
+constexpr int64_t kMaxColumnsWithSums = 1024;                      // of a block of C whose sums are kept between slabs
+constexpr int64_t kSlab = 5120, kSlabWithSums = 2048;              // k for which the rows of a block stay in L2
+constexpr int64_t kDepth = 5120;                                   // k of a block of B: 6 rows of A beside it in L1
+constexpr int64_t kDepthOpened = 2048, kDepthOpenedFewRows = 512;  // the same of opened codes
+constexpr int64_t kFewRows = 24, kDepthFewRows = 512;              // where B is used as fast as it can be read
 constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24, kChunkBytes = int64_t{1} << 19;  // hide a parallel loop
-constexpr int64_t kColumnsExpanded = 512;  // that share an expansion of A
+constexpr int64_t kColumnsExpanded = 512;                                                 // share an expansion of A
+
+// The least equal pieces of at most `most`, on 32 codes: a line of B of any width.
+int64_t even_piece(int64_t total, int64_t most) {
+  return std::max<int64_t>(32, round_up(ceil_div(total, std::max<int64_t>(1, ceil_div(total, most))), 32));
+}
 
 // Everything about the call that does not depend on the block of C.
 struct Plan {
@@ -34,6 +40,7 @@ struct Plan {
   ByteRange a;
   bool in_place;  // A
   bool several;   // slabs
+  bool opens;     // B to bytes, unless the last group is narrow
   bool direct;
   int64_t slab, depth, rows, columns;
   int64_t panels, steps;
@@ -75,9 +82,12 @@ Plan::Plan(const GemmArgs& args_in, const S8PanelKernel& kernel_in)
   lowest = kind == DTypeKind::kSign ? -1 : kind == DTypeKind::kInt ? -(int64_t{1} << (bits - 1)) : 0;
   most = (1 << bits) - 1;
   several = args.k > kSlab;
-  slab = several && !in_place ? kSlabExpandedWithSums : kSlab;
-  depth = args.m <= kFewRows ? kDepthFewRows : fields == 1 ? kDepth : kDepthOpened;
+  slab = even_piece(args.k, !several ? kSlab : in_place ? kDepth : kSlabWithSums);
   rows = ceil_div(args.m, ceil_div(args.m, in_place && !several ? kMaxRows : kMaxRowsExpanded));
+  opens = fields != 1 && args.m > kernel.few_rows;
+  depth = even_piece(slab, opens ? (rows <= kMaxRowsExpanded ? kDepthOpenedFewRows : kDepthOpened)
+                           : fields == 1 && args.m <= kFewRows ? kDepthFewRows
+                                                               : kDepth);
   columns = block_columns(args, rows, in_place, several, bits);
   direct = kernel.direct && args.c_dtype == dtypes::fp32;
   panels = panel_count(args.n);
@@ -170,12 +180,17 @@ class Block {
       tile.units = ceil_div(depth, 4);
       tile.first = k0 + k == 0;
       tile.b = b;
-      if (plan_.fields != 1) {
+      const bool closed = plan_.fields != 1 && !plan_.opens && panels == kVnniPanels;
+      if (plan_.fields != 1 && !closed) {
         plan_.kernel.open(b, steps, panels, plan_.fields, opened_);
         tile.b = opened_;
       }
       if (done == args_.k) finish_columns(tile, j, sb, bias, beta);
-      run_tiles(tile, j, a_at_ + k, sums, b + steps * panels * 64, steps * panels);
+      if (closed) {
+        run_closed(tile, j, a_at_ + k, sums);
+      } else {
+        run_tiles(tile, j, a_at_ + k, sums, b + steps * panels * 64, steps * panels);
+      }
       if (done == args_.k && !plan_.direct) finish_sums(tile, j, sums);
     }
   }
@@ -198,6 +213,23 @@ class Block {
     if (plan_.alphas) tile.column_sums = plan_.column_sums + j0_ + j;
   }
 
+  // The first row of a tile that writes C.
+  void set_output(S8PanelTile& tile, int64_t i, int64_t j) const {
+    tile.c = static_cast<float*>(args_.c) + (i0_ + i) * args_.ldc + j0_ + j;
+    tile.sa = sa_ + i;
+    tile.row_add = row_add_ + i;
+    tile.row_by = row_by_ + i;
+    tile.row_of_sums = row_of_sums_ + i;
+  }
+
+  // One tile of few rows with B as it lies.
+  void run_closed(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums) const {
+    tile.a = a;
+    tile.sums = sums;
+    if (tile.direct) set_output(tile, 0, j);
+    plan_.kernel.few_tile(static_cast<int>(rows_), plan_.fields, tile);
+  }
+
   // All rows of the block. `lines` lines from `ahead` on are asked for, spread over the tiles.
   void run_tiles(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums, const uint8_t* ahead, int64_t lines) {
     const int panels = static_cast<int>(ceil_div(tile.columns, kPanelRows));
@@ -210,11 +242,14 @@ class Block {
       tile.ahead = ahead + q * turns * a_turn * 64;
       tile.ahead_lines = q * turns * a_turn < lines ? a_turn : 0;
       if (tile.direct) {
-        tile.c = static_cast<float*>(args_.c) + (i0_ + i) * args_.ldc + j0_ + j;
-        tile.sa = sa_ + i;
-        tile.row_add = row_add_ + i;
-        tile.row_by = row_by_ + i;
-        tile.row_of_sums = row_of_sums_ + i;
+        set_output(tile, i, j);
+        // The next tile of the group, or the first one of the next group.
+        const bool end = i + rows == rows_;
+        tile.c_ahead_rows = !end                             ? std::min<int64_t>(rows, rows_ - i - rows)
+                            : j + kS8PanelColumns < columns_ ? rows
+                                                             : 0;
+        tile.c_ahead = static_cast<float*>(args_.c) + (i0_ + (end ? 0 : i + rows)) * args_.ldc + j0_ + j +
+                       (end ? kS8PanelColumns : 0);
       }
       plan_.kernel.tile(static_cast<int>(rows), panels, plan_.most, tile);
       i += rows;

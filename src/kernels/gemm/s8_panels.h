@@ -35,6 +35,8 @@ struct S8PanelTile {
   //         (+ row_of_sums[i] * column_sums[j], if column_sums)
   //   C = float(dot) * (sa[i] * sb[j]) (+ bias[j]), or C + that if `accumulate`
   bool direct, accumulate;
+  const float* c_ahead;  // [row] lines of C that a tile to come writes: asked for meanwhile
+  int64_t c_ahead_rows;
   int shift;
   const int32_t *row_add, *row_by, *column_by, *row_of_sums, *column_sums;
   float* c;
@@ -54,6 +56,10 @@ struct S8PanelKernel {
   // `most`: the largest u.
   void (*tile)(int rows, int panels, int most, const S8PanelTile& tile);
   bool direct;  // whether tile() can write fp32 itself
+  // The same for at most `few_rows` rows and a whole group of 4 panels whose b is still closed, [step][panel][16
+  // columns][4] of `fields` (2, 4 or 8) units a byte: where B is used once, opening it to memory costs more.
+  int few_rows;
+  void (*few_tile)(int rows, int fields, const S8PanelTile& tile);
   // [steps][panels] lines of 64 bytes, each of `fields` units, to [steps * fields][panels] lines of bytes.
   void (*open)(const uint8_t* in, int64_t steps, int64_t panels, int fields, uint8_t* out);
   int32_t (*row_sum)(const int8_t* row, int64_t count);
