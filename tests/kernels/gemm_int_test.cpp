@@ -322,6 +322,8 @@ TEST_CASE("codes at the ends of their range keep every integer row exact at ever
     check_ends(da, db, 1025, byte_rows());
     check_ends(da, db, 70001, byte_rows());  // beyond the limits of int32
   }
+  for (const DType db : {dtypes::int2, dtypes::int4, dtypes::uint5, dtypes::int6, dtypes::uint7})
+    for (const DType da : {dtypes::int8, dtypes::uint8}) check_ends(da, db, 1025, byte_rows());
 }
 
 TEST_CASE("zero points far outside the codes stay exact") {

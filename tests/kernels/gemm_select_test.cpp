@@ -66,6 +66,24 @@ TEST_CASE("products of bits are planned on a row of bits of the machine: few row
   }
 }
 
+TEST_CASE("products of small integers are planned on the row that reads packed weights") {
+  for (const int64_t m : {int64_t{1}, int64_t{16}, int64_t{64}, int64_t{512}}) {
+    for (const DType b : {dtypes::int8, dtypes::int4, dtypes::int3, dtypes::int2, dtypes::uint4}) {
+      INFO(b << ", m " << m);
+      GemmArgs args = product(dtypes::int8, b, m, 4096, 4096);
+      if (granted(isa::kAvx512 | isa::kAvx512Vnni, IsaLevel::kAvx512))
+        CHECK(planned(args, IsaLevel::kAvx512) == "gemm_s8_s8_i32_vnni64_avx512");
+      if (granted(isa::kAvx2, IsaLevel::kAvx2)) {
+        CHECK(planned(args, IsaLevel::kAvx2) ==
+              (b == dtypes::int8 ? "gemm_s8_s8_i32_madd_avx2" : "gemm_s8_s8_i32_vnni64_avx2"));
+      }
+      args.b.k_major = true;
+      if (granted(isa::kAvx512 | isa::kAvx512Vnni, IsaLevel::kAvx512))
+        CHECK(planned(args, IsaLevel::kAvx512) == "gemm_s8_s8_i32_vnni64_t_avx512");
+    }
+  }
+}
+
 TEST_CASE("canonical codes always find a row, and never a popcount row that reads panels") {
   for (const DType a : all_dtypes()) {
     for (const DType b : all_dtypes()) {

@@ -125,8 +125,10 @@ void pack_panel_avx512(DType dtype, const Geometry& g, int64_t panel, const uint
     for (int64_t r = 0; g.bits != 8 && r < count; ++r)
       unpack_row_raw(dtype, canonical + (r0 + r) * stride, k0, depth, raw[r]);
     for (int64_t k = 0; k < depth; k += kCodes) {
-      for (int64_t r = 0; r < count; ++r)
-        block.rows[r] = g.bits == 8 ? canonical + (r0 + r) * stride + k0 + k : raw[r] + k;
+      for (int64_t r = 0; r < count; ++r) {
+        const uint8_t* row = canonical + (r0 + r) * stride;
+        block.rows[r] = g.bits == 8 ? row + k0 + k : raw[r] + k;
+      }
       block.count = std::min(kCodes, depth - k);
       block.out = out + g.line(panel, (k0 + k) / codes);
       detail::vnni64_rows_avx512(block);

@@ -349,10 +349,11 @@ double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel) {
   const double m = static_cast<double>(args.m), n = static_cast<double>(round_up(args.n, kPanelRows));
   const double k = static_cast<double>(round_up(args.k, 4)), work = m * n * k;
   const double blocks = static_cast<double>(ceil_div(args.m, in_place ? kMaxRows : kMaxRowsExpanded));
-  const double opened = fields == 1 ? 0 : kernel.rates.open * n * k * blocks;
+  const double opened = fields == 1 || args.m <= kernel.few_rows ? 0 : kernel.rates.open * n * k * blocks;
   const double expanded = in_place ? 0 : kExpand * m * k * static_cast<double>(ceil_div(args.n, kColumnsExpanded));
   const double output = (kernel.direct && args.c_dtype == dtypes::fp32 ? kOutputDirect : kOutput) * m * n;
-  return kCall + std::max(work / kernel.rates.gmacs, kByte * n * k / fields) + opened + expanded + output;
+  return kCall + std::max(work / kernel.rates.gmacs[args.b.dtype.bits() - 1], kByte * n * k / fields) + opened +
+         expanded + output;
 }
 
 }  // namespace bitgrad::gemm_detail

@@ -45,9 +45,9 @@ struct S8PanelTile {
   const float* bias;     // [kS8PanelColumns] or null
 };
 
-// Nanoseconds: 1 / gmacs a multiply-add with B in bytes, open an opened code.
+// Nanoseconds: 1 / gmacs[bits of B - 1] a multiply-add with B in bytes, open an opened code.
 struct S8PanelRates {
-  double gmacs, open;
+  double gmacs[8], open;
 };
 
 struct S8PanelKernel {

@@ -216,7 +216,8 @@ void few_tile(int rows, int fields, const S8PanelTile& t) {
 void open(const uint8_t* in, int64_t steps, int64_t panels, int fields, uint8_t* out) {
   (fields == 2 ? &open_fields<2> : fields == 4 ? &open_fields<4> : &open_fields<8>)(in, steps, panels, out);
 }
-constexpr S8PanelKernel kKernel{6, 8, &tile, true, 4, &few_tile, &open, &sum_bytes, {350, 0.02}};
+constexpr S8PanelKernel kKernel{
+    6, 8, &tile, true, 4, &few_tile, &open, &sum_bytes, {{350, 350, 350, 350, 350, 350, 350, 350}, 0.02}};
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail

@@ -36,7 +36,7 @@ int32_t sum_bytes(const int8_t* row, int64_t count) {
   return sum;
 }
 
-constexpr S8PanelKernel kKernel{1, 8, &tile, false, 0, nullptr, &open, &sum_bytes, {1, 1}};
+constexpr S8PanelKernel kKernel{1, 8, &tile, false, 0, nullptr, &open, &sum_bytes, {{1, 1, 1, 1, 1, 1, 1, 1}, 1}};
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail
