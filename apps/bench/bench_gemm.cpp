@@ -136,9 +136,9 @@ void bench_product(const Options& options, const Shape& s, const Case& what, con
   for (size_t i = rivals.size(); i < all.size(); ++i) rows.push_back(measured.row(all[i]));
 }
 
-const CompareRule kRule{{"a", "b", "m", "n", "k", "product", "a_k_major", "b_k_major", "group", "b_offset", "a_zero",
-                         "kernel"},
-                        "x_onednn_f32"};
+const CompareRule kRule{
+    {"a", "b", "m", "n", "k", "product", "a_k_major", "b_k_major", "group", "b_offset", "a_zero", "kernel"},
+    "x_onednn_f32"};
 
 int run(Options options) {
   set_num_threads(1);

@@ -52,10 +52,9 @@ void add_cases(Options& options, const std::vector<std::string>& dtypes, const s
 }
 
 // The products of training: activations by weights; gradients by weights; gradients by activations.
-const std::vector<std::string> kForwardPairs{"bint1,bint1", "ternary,bint1", "ternary,ternary", "int8,bint1",
-                                             "int8,int2",   "int8,int4",     "int8,int8",       "int2,int2",
-                                             "int4,int4",   "fp32,bint1",    "bf16,bint1",      "fp32,int4",
-                                             "fp32,int8",   "fp32,fp32",     "bf16,bf16"};
+const std::vector<std::string> kForwardPairs{
+    "bint1,bint1", "ternary,bint1", "ternary,ternary", "int8,bint1", "int8,int2", "int8,int4", "int8,int8", "int2,int2",
+    "int4,int4",   "fp32,bint1",    "bf16,bint1",      "fp32,int4",  "fp32,int8", "fp32,fp32", "bf16,bf16"};
 const std::vector<std::string> kBackwardPairs{"fp32,bint1", "bf16,bint1", "int8,bint1", "fp32,int2", "fp32,int4",
                                               "fp32,int8",  "bf16,int4",  "int8,int2",  "int8,int4", "int8,int8"};
 const std::vector<std::string> kAllShapes{"1024,1024,1024", "4096,4096,4096", "256,4096,4096",
@@ -98,8 +97,9 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
   app.add_flag("--offset", options.b_offset, "B has real offsets, for each row or group");
   app.add_flag("--a-zero", options.a_zero, "A has a zero point for each row");
   app.add_option("--json", options.json, "writes the rows to this file");
-  app.add_option("--compare", options.compare, "an older --json file: status 1 when a row's x_onednn_f32 is below "
-                                               "slack times that of the file");
+  app.add_option("--compare", options.compare,
+                 "an older --json file: status 1 when a row's x_onednn_f32 is below "
+                 "slack times that of the file");
   app.add_option("--slack", options.slack, "of --compare and --guard (0.9)")->check(CLI::Range(0.0, 10.0));
   CLI::Option* guarded = app.add_option("--guard", options.guard,
                                         "measures --all at small shapes and compares with the figures of this machine "

@@ -39,7 +39,9 @@ template <onednn::Number A, onednn::Number B, onednn::Number C>
 Run onednn_run(const std::shared_ptr<Operands>& o) {
   onednn::set_threads(1);
   const onednn::Spec spec{o->s.m, o->s.n, o->s.k, A, B, C, o->a_k_major, o->b_k_major, o->add};
-  return [o, run = onednn::product(spec, o->a.data(), o->b.data(), o->c.data(), onednn::Packing::kBefore)] { run(); };
+  Run run = onednn::product(spec, o->a.data(), o->b.data(), o->c.data(), onednn::Packing::kBefore);
+  if (!run) return nullptr;
+  return [o, run] { run(); };
 }
 #endif
 

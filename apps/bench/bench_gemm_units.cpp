@@ -17,12 +17,14 @@
 // | b1 x b1, 256 | VPXOR, VPSRLD, 2 VPAND, 2 VPSHUFB, 2 VPADDB | 256 | 96: 8 on 3 ports |
 // | t x b1, 256 | the same and one VPAND | 256 | 85: 9 on 3 ports |
 // | t x t, 256 | VPAND, VPXOR, VPAND, VPANDN and two counts of 7 | 256 | 43: 18 on 3 ports |
+// | AMX int8 / bf16 | TDPBSSD / TDPBF16PS on four sums, two tiles of each operand | 16384 / 8192 | 1024 / 512 |
 //
 // Widening of byte sums is left out: once in 31 words. A product of small integers may take the int8 unit as well.
 #include "bench_gemm_units.h"
 
 #include <algorithm>
 
+#include "bench_gemm_amx.h"
 #include "bitgrad/base/cpu.h"
 #include "shared/measure.h"
 
@@ -198,7 +200,8 @@ bool b1_b1(DType a, DType b) { return is_sign(a) && is_sign(b); }
 bool t_b1(DType a, DType b) { return (is_ternary(a) && is_sign(b)) || (is_sign(a) && is_ternary(b)); }
 bool t_t(DType a, DType b) { return is_ternary(a) && is_ternary(b); }
 bool integers(DType a, DType b) { return is_small_integer(a) && is_small_integer(b); }
-bool bf16_bf16(DType a, DType b) { return a == dtypes::bf16 && b == dtypes::bf16; }
+bool is_bf16_or_sign(DType d) { return d == dtypes::bf16 || is_sign(d); }
+bool bf16_bf16(DType a, DType b) { return is_bf16_or_sign(a) && is_bf16_or_sign(b) && !(is_sign(a) && is_sign(b)); }
 // Any code can be expanded to fp32; integers have better.
 bool floats(DType a, DType b) { return !integers(a, b) && a != dtypes::fp64 && b != dtypes::fp64; }
 
@@ -215,6 +218,8 @@ constexpr Unit kUnits[] = {
     {"fp32 FMA 256", isa::kAvx2, floats, 8 * kSums256, fp32_fma_256},
     {"bf16 dot 512", isa::kAvx512 | isa::kAvx512Bf16, bf16_bf16, 32 * kSums512, bf16_dot_512},
     {"int8 dot 512", isa::kAvx512 | isa::kAvx512Vnni, integers, 64 * kSums512, int8_dot_512},
+    {"AMX int8", isa::kAmx, integers, 16384 * 4, amx_int8},
+    {"AMX bf16", isa::kAmx, bf16_bf16, 8192 * 4, amx_bf16},
     {"int16 dot 256", isa::kAvx2, integers, 16 * kSums256, int16_dot_256},
     {"popcount 512", kPopcount, b1_b1, 512 * 8, bits_512<Bits::kB1B1>},
     {"popcount 512, carry-save", kPopcount, b1_b1, 1024 * 8, bits_carry_save_512},

@@ -1,6 +1,6 @@
 // bench_pack: what packing costs: codes into every layout and back, numbers into codes (binarize and pack, quantize
-// rows, with and without stochastic rounding) and codes into numbers, each usable row of its family, beside memcpy of as
-// many bytes as the row reads and writes, in turns in the same run on one thread; medians of the thread's processor
+// rows, with and without stochastic rounding) and codes into numbers, each usable row of its family, beside memcpy of
+// as many bytes as the row reads and writes, in turns in the same run on one thread; medians of the thread's processor
 // time. ns a code; GB/s of bytes read plus bytes written; x memcpy = memcpy's time / the row's time.
 //
 //   bench_pack [--shape ROWS,COLS ...] [--dtypes LIST] [--what pack,unpack,quantize,dequantize] [--kernel SUBSTRING]

@@ -1,6 +1,6 @@
 // bench_step: one optimizer step of quantized training, whole and in parts, beside the same step as a float simulation
-// by oneDNN in fp32 and bf16 (bench_step_rival.h), measured in turns in the same run, with the memory account. A case is
-// one linear layer whose input wants a gradient and whose output gradient is given, or a net (tfc, sfc, lfc of FINN,
+// by oneDNN in fp32 and bf16 (bench_step_rival.h), measured in turns in the same run, with the memory account. A case
+// is one linear layer whose input wants a gradient and whose output gradient is given, or a net (tfc, sfc, lfc of FINN,
 // mlp4096), driven by a Learner as in training.
 //
 //   bench_step [--layer binary,w1a8,w2a2,w4a8,w8a8] [--shape BATCH,IN,OUT ...] [--net tfc,sfc,lfc,mlp4096]
@@ -37,7 +37,8 @@ const char* grad_name(const Options& options) { return mode_name(options.grad).d
 // All runs of one case, in turns.
 class Turns {
  public:
-  Turns(const Case& what, const Options& options) : what_(what), options_(options), rivals_(make_rivals(what, options)) {
+  Turns(const Case& what, const Options& options)
+      : what_(what), options_(options), rivals_(make_rivals(what, options)) {
     add_ours(Without::kNothing);
     if (options.parts) {
       add_ours(Without::kRequantize);
@@ -67,15 +68,15 @@ class Turns {
     row["fused"] = ours_[0]->fused();
     row["ms"] = ms(whole);
     const size_t first_rival = ours_.size();
-    row["x_onednn_f32"] = rivals_.fp32 ? Json(all_[first_rival].median() / whole) : Json(nullptr);
-    row["x_onednn_bf16"] = rivals_.bf16 ? Json(all_[first_rival + 1].median() / whole) : Json(nullptr);
+    const auto add_rival = [&](const std::string& name, const FakeQuantizedStep* rival, size_t at) {
+      row["x_" + name] = rival != nullptr ? Json(all_[at].median() / whole) : Json(nullptr);
+      if (rival == nullptr) return;
+      row[name + "_ms"] = ms(all_[at].median());
+      row[name + "_parts"] = rival_parts(*rival);
+    };
+    add_rival("onednn_f32", rivals_.fp32.get(), first_rival);
+    add_rival("onednn_bf16", rivals_.bf16.get(), first_rival + (rivals_.fp32 ? 1 : 0));
     row["parts"] = parts();
-    if (rivals_.fp32) {
-      row["onednn_f32_ms"] = ms(all_[first_rival].median());
-      row["onednn_bf16_ms"] = ms(all_[first_rival + 1].median());
-      row["onednn_f32_parts"] = rival_parts(*rivals_.fp32);
-      row["onednn_bf16_parts"] = rival_parts(*rivals_.bf16);
-    }
     return row;
   }
 
@@ -148,8 +149,7 @@ int run(const Options& options) {
             << '\n';
   set_num_threads(options.threads);
   std::vector<Json> memory;
-  for (const Case& what : options.cases)
-    memory.push_back(options.memory ? step_memory(what, options) : Json::object());
+  for (const Case& what : options.cases) memory.push_back(options.memory ? step_memory(what, options) : Json::object());
   for (size_t i = 0; i < options.cases.size(); ++i) {
     Json row = Turns(options.cases[i], options).row();
     row["bytes"] = memory[i].value("bytes", Json::object());
@@ -159,11 +159,11 @@ int run(const Options& options) {
   }
   write_report(options.json, report);
   if (options.compare.empty()) return 0;
-  return compare_with_file(report, options.compare,
-                           {{"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate",
-                             "norm_clip", "threads"},
-                            "x_onednn_f32",
-                            options.slack})
+  return compare_with_file(
+             report, options.compare,
+             {{"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
+              "x_onednn_f32",
+              options.slack})
              ? 0
              : 1;
 }

@@ -95,12 +95,12 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
   add_choice<Rounding>(app, "--rounding", options.rounding,
                        {{"nearest", Rounding::kNearest}, {"stochastic", Rounding::kStochastic}},
                        "of int8 gradients (stochastic)");
-  add_choice<MomentKind>(
-      app, "--moments", options.moments,
-      {{"fp32", MomentKind::kFp32}, {"bf16", MomentKind::kBf16}, {"int8", MomentKind::kInt8}}, "of Adam (fp32)");
-  add_choice<MasterKind>(
-      app, "--master", options.master,
-      {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}}, "(fp32)");
+  add_choice<MomentKind>(app, "--moments", options.moments,
+                         {{"fp32", MomentKind::kFp32}, {"bf16", MomentKind::kBf16}, {"int8", MomentKind::kInt8}},
+                         "of Adam (fp32)");
+  add_choice<MasterKind>(app, "--master", options.master,
+                         {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}},
+                         "(fp32)");
   app.add_option("--accumulate", options.accumulate, "microbatches of a step (1)")->check(CLI::Range(1, 1024));
   app.add_flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
   app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));

@@ -66,9 +66,9 @@ class Hidden final : public Module {
   Hidden(const Case& what, const Options& options, bool input_gradient)
       : input_gradient_(input_gradient),
         gy_(random_tensor("gy", {what.batch, what.widths[1]}, 0.01f)),
-        layers_(make_sequential({quantize_spec(what.layer.activations),
-                                 linear_spec(what.layer.weights, what.widths[1], options)},
-                                what.widths[0])) {
+        layers_(make_sequential(
+            {quantize_spec(what.layer.activations), linear_spec(what.layer.weights, what.widths[1], options)},
+            what.widths[0])) {
     add_child("layers", layers_);
   }
   Var forward(const Var& x) override {
@@ -165,8 +165,8 @@ Ours::Ours(const Case& what, const Options& options, Without without) : state_(s
   } else {
     model = std::make_shared<Hidden>(what, options, without != Without::kInputGradient);
   }
-  s.learner = std::make_unique<Learner>(std::move(model), loss, adam(options), policy(options, without),
-                                        [](int64_t) { return 1e-4f; }, 1);
+  s.learner = std::make_unique<Learner>(
+      std::move(model), loss, adam(options), policy(options, without), [](int64_t) { return 1e-4f; }, 1);
   s.learner->plan(what.widths.front(), s.net ? what.widths.back() : 1, what.batch, 0);
 }
 

@@ -1,6 +1,7 @@
 #include "bench_step_rival.h"
 
 #if BITGRAD_WITH_ONEDNN
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -67,11 +68,11 @@ struct LayerStep {
       return onednn::fastest_product({m, n, k, kNumber, kNumber, Number::kF32, ak, bk, add}, a, b, c);
     };
     forward = make(l0.batch, l0.out, l0.in, false, false, false, x.data(), w.data(), layer->y.data());
-    if (l0.input_gradient)
-      gx = make(l0.batch, l0.in, l0.out, false, true, false, g, w.data(), layer->gx.data());
+    if (l0.input_gradient) gx = make(l0.batch, l0.in, l0.out, false, true, false, g, w.data(), layer->gx.data());
     gw = make(l0.out, l0.in, l0.batch, true, true, false, g, x.data(), layer->gw.data());
     if (accumulate) gw_add = make(l0.out, l0.in, l0.batch, true, true, true, g, x.data(), layer->gw.data());
   }
+  bool possible() const { return forward && gw && (gx || !layer->input_gradient); }
   void* gradient() { return sizeof(T) == 2 ? gy.data() : layer->gy.data(); }
   T* numbers(Bytes& bytes) { return static_cast<T*>(bytes.data()); }
 };
@@ -81,10 +82,12 @@ class Step final : public FakeQuantizedStep {
  public:
   Step(const Case& what, const Options& options, const std::vector<std::shared_ptr<Layer>>& layers)
       : what_(what), options_(options), base_(time_base(options.threads)) {
-    for (const auto& layer : layers)
-      layers_.push_back(std::make_unique<LayerStep<T>>(layer, options.accumulate > 1));
+    for (const auto& layer : layers) layers_.push_back(std::make_unique<LayerStep<T>>(layer, options.accumulate > 1));
   }
 
+  bool possible() const {
+    return std::all_of(layers_.begin(), layers_.end(), [](const auto& l) { return l->possible(); });
+  }
   void step() override {
     part("quantize weights", [&] {
       for (auto& l : layers_)
@@ -115,8 +118,7 @@ class Step final : public FakeQuantizedStep {
     });
     if (sizeof(T) == 2)
       part("gradient to bf16", [&] {
-        for (auto& l : layers_)
-          sweeps::to_bf16(l->layer->batch * l->layer->out, l->layer->gy.floats(), l->gy.halves());
+        for (auto& l : layers_) sweeps::to_bf16(l->layer->batch * l->layer->out, l->layer->gy.floats(), l->gy.halves());
       });
     part("gx", [&] {
       for (auto& l : layers_) {
@@ -133,8 +135,7 @@ class Step final : public FakeQuantizedStep {
   void update() {
     ++steps_;
     const double samples = static_cast<double>(what_.batch * options_.accumulate);
-    sweeps::AdamStep adam{1e-4f, static_cast<float>(1 / samples),
-                          static_cast<float>(1 / (1 - std::pow(0.9, steps_))),
+    sweeps::AdamStep adam{1e-4f, static_cast<float>(1 / samples), static_cast<float>(1 / (1 - std::pow(0.9, steps_))),
                           static_cast<float>(1 / (1 - std::pow(0.999, steps_)))};
     if (options_.norm_clip) {
       double sum = 0;
@@ -164,7 +165,14 @@ RivalSteps make_rivals(const Case& what, const Options& options) {
   for (size_t i = 0; i + 1 < what.widths.size(); ++i)
     layers.push_back(
         std::make_shared<Layer>(what.batch, what.widths[i], what.widths[i + 1], what.net.empty() || i > 0));
-  return {std::make_unique<Step<float>>(what, options, layers), std::make_unique<Step<uint16_t>>(what, options, layers)};
+  const auto make = [&]<typename T>(std::unique_ptr<FakeQuantizedStep>& out) {
+    auto step = std::make_unique<Step<T>>(what, options, layers);
+    if (step->possible()) out = std::move(step);
+  };
+  RivalSteps steps;
+  make.operator()<float>(steps.fp32);
+  make.operator()<uint16_t>(steps.bf16);
+  return steps;
 }
 #else
 RivalSteps make_rivals(const Case&, const Options&) { return {}; }

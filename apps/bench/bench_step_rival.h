@@ -23,7 +23,7 @@ class FakeQuantizedStep {
   virtual const std::map<std::string, std::vector<double>>& parts() const = 0;
 };
 
-// In fp32 or bf16; they share masters, moments and gradients. Nothing where oneDNN is not built in.
+// In fp32 or bf16; they share masters, moments and gradients. Nothing where oneDNN is not built in, or cannot.
 struct RivalSteps {
   std::unique_ptr<FakeQuantizedStep> fp32, bf16;
 };

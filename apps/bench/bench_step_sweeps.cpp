@@ -11,13 +11,15 @@
 // Plain loops that the compiler vectorizes, compiled for three instruction sets; nothing of the library in them.
 #define BITGRAD_INLINE [[gnu::always_inline]] inline
 #if defined(__x86_64__)
-#define BITGRAD_FOR_EACH_ISA(call)                                                                                  \
-  if ((cpu_isa() & isa::kAvx512) != 0) {                                                                            \
-    [&]() __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) { call; }();         \
-  } else if ((cpu_isa() & isa::kAvx2) != 0) {                                                                       \
-    [&]() __attribute__((target("avx2,fma"))) { call; }();                                                          \
-  } else {                                                                                                          \
-    call;                                                                                                           \
+#define BITGRAD_FOR_EACH_ISA(call)                                                                        \
+  if ((cpu_isa() & isa::kAvx512) != 0) {                                                                  \
+    [&]() __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) { call; } \
+    ();                                                                                                   \
+  } else if ((cpu_isa() & isa::kAvx2) != 0) {                                                             \
+    [&]() __attribute__((target("avx2,fma"))) { call; }                                                   \
+    ();                                                                                                   \
+  } else {                                                                                                \
+    call;                                                                                                 \
   }
 #else
 #define BITGRAD_FOR_EACH_ISA(call) call

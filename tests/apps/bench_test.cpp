@@ -23,8 +23,8 @@ Json read(const std::string& path) { return Json::parse(slurp(path)); }
 Json rows_of(const std::string& path) { return read(path).at("rows"); }
 void write(const std::string& path, const Json& json) { std::ofstream(path) << json.dump(); }
 
-const std::vector<std::string> kGemm{"--shape", "33,48,70", "--dtypes", "bint1,bint1", "--dtypes", "fp32,int4",
-                                     "--repeat", "2"};
+const std::vector<std::string> kGemm{"--shape",  "33,48,70",  "--dtypes", "bint1,bint1",
+                                     "--dtypes", "fp32,int4", "--repeat", "2"};
 const std::vector<std::string> kStep{"--shape", "20,48,33", "--repeat", "2"};
 const std::vector<std::string> kPack{"--shape", "20,100", "--dtypes", "bint1,int4", "--repeat", "2"};
 

@@ -92,8 +92,12 @@ class Product {
 }  // namespace
 
 std::function<void()> product(const Spec& spec, const void* a, const void* b, void* c, Packing packing) {
-  auto made = std::make_shared<Product>(spec, a, b, c, packing);
-  return [made] { made->run(); };
+  try {
+    auto made = std::make_shared<Product>(spec, a, b, c, packing);
+    return [made] { made->run(); };
+  } catch (const dnnl::error&) {
+    return nullptr;
+  }
 }
 
 std::function<void()> fastest_product(const Spec& spec, const void* a, const void* b, void* c) {
@@ -101,6 +105,7 @@ std::function<void()> fastest_product(const Spec& spec, const void* a, const voi
   double best_ns = std::numeric_limits<double>::infinity();
   for (const Packing packing : {Packing::kPlain, Packing::kWeights, Packing::kOperands}) {
     std::function<void()> run = product(spec, a, b, c, packing);
+    if (!run) continue;
     run();
     for (int i = 0; i < 2; ++i) {
       const double start = now_ns(TimeBase::kWall);

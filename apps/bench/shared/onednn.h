@@ -10,7 +10,9 @@
 namespace bitgrad::bench::onednn {
 
 enum class Number : uint8_t { kF32, kBf16, kS8, kU8, kS32 };
-constexpr int64_t bytes_of(Number x) { return x == Number::kF32 || x == Number::kS32 ? 4 : (x == Number::kBf16 ? 2 : 1); }
+constexpr int64_t bytes_of(Number x) {
+  return x == Number::kF32 || x == Number::kS32 ? 4 : (x == Number::kBf16 ? 2 : 1);
+}
 
 // C[m,n] (+)= A[m,k] B[k,n], C dense rows. Operands are dense; `_k_major`: A stored [k,m], B stored [k,n], else A [m,k]
 // and B [n,k].
@@ -29,7 +31,8 @@ enum class Packing : uint8_t {
   kOperands,  // reorders of A and B in each run
 };
 
-// Runs the product on these operands, which must outlive it. One stream, as many threads as OpenMP gives.
+// Runs the product on these operands, which must outlive it, on as many threads as OpenMP gives. nullptr where oneDNN
+// cannot (bf16 without AVX-512).
 std::function<void()> product(const Spec& spec, const void* a, const void* b, void* c, Packing packing);
 // The fastest of the packings that repeat their work in each run, by trial.
 std::function<void()> fastest_product(const Spec& spec, const void* a, const void* b, void* c);

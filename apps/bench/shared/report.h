@@ -22,8 +22,8 @@ struct CompareRule {
   std::string ratio;             // the field that is compared: higher is better
   double slack = 0.9;            // new / old below it is a loss
 };
-// Compares with an older report in a file and prints new / old for each row. False when a row lost, or when no row could
-// be compared. Rows that only one of them has are no loss. Throws Error for a file that is not such a report.
+// Compares with an older report in a file and prints new / old for each row. False when a row lost, or when no row
+// could be compared. Rows that only one of them has are no loss. Throws Error for a file that is not such a report.
 bool compare_with_file(const Json& now, const std::string& path, const CompareRule& rule);
 
 // The guard's file: {"machines": [{"machine", "cpu", "isa", "ratios": {key: ratio}}]}. Compares with the figures of the
