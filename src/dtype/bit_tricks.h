@@ -68,6 +68,22 @@ constexpr uint64_t shuffle(uint64_t w) {
   return w ^ t ^ (t << 1);
 }
 
+// A square of 64 / B words of 64 / B fields of B bits: field c of word r becomes field r of word c. Halves of halves
+// change places. B divides 64.
+template <int B, int J = 32 / B>
+inline void transpose_fields(uint64_t* w) {
+  constexpr int kShift = J * B;
+  constexpr uint64_t kLow = lane_mask(2 * kShift, kShift);
+  for (int base = 0; base < 64 / B; base += 2 * J) {
+    for (int k = base; k < base + J; ++k) {
+      const uint64_t t = ((w[k] >> kShift) ^ w[k + J]) & kLow;
+      w[k] ^= t << kShift;
+      w[k + J] ^= t;
+    }
+  }
+  if constexpr (J > 1) transpose_fields<B, J / 2>(w);
+}
+
 // Calls f(std::integral_constant<int, bits>) for bits in 1 .. 8, so that the width is a constant inside.
 template <typename F>
 void with_width(int bits, F f) {

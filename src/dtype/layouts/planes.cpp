@@ -4,6 +4,7 @@
 
 #include "dtype/bit_tricks.h"
 #include "dtype/layouts/layouts.h"
+#include "dtype/split_pairs.h"
 
 namespace bitgrad::planes_layout {
 namespace {
@@ -19,20 +20,14 @@ void split_row_1(const uint8_t* row, int64_t cols, uint64_t* plane0) {
 }
 
 void split_row_2(const uint8_t* row, int64_t cols, uint64_t* plane0, uint64_t* plane1) {
-  const auto split = [=](int64_t w, uint64_t first, uint64_t second) {
-    const uint64_t a = detail::unshuffle(first), b = detail::unshuffle(second);
-    plane0[w] = (a & 0xFFFFFFFFu) | (b << 32);
-    plane1[w] = (a >> 32) | (b & ~uint64_t{0xFFFFFFFFu});
-  };
   const int64_t full = cols / 64;
-  for (int64_t w = 0; w < full; ++w) {
-    uint64_t pair[2];
-    std::memcpy(pair, row + 16 * w, 16);
-    split(w, pair[0], pair[1]);
-  }
-  if (full < plane_words(cols)) {
-    split(full, detail::load_row_word(row, 2 * full, 2 * cols), detail::load_row_word(row, 2 * full + 1, 2 * cols));
-  }
+  detail::split_pairs(full, row, plane0, plane1);
+  if (full == plane_words(cols)) return;
+  const uint64_t last[2] = {detail::load_row_word(row, 2 * full, 2 * cols),
+                            detail::load_row_word(row, 2 * full + 1, 2 * cols)};
+  uint8_t bytes[16];
+  std::memcpy(bytes, last, 16);
+  detail::split_pairs(1, bytes, plane0 + full, plane1 + full);
 }
 
 void join_row_1(const uint64_t* plane0, int64_t cols, uint8_t* row, int64_t row_bytes) {

@@ -1,7 +1,9 @@
-// Transposed: canonical order of the transpose [cols, rows]. Works in tiles of 64 x 64, whose rows start on whole words
-// at every width.
+// Transposed: canonical order of the transpose [cols, rows]. Codes whose width divides 64 go in squares of whole words
+// (Warren, "Hacker's Delight", 2nd ed., section 7-3), the others by bytes in tiles of 64 x 64, whose rows start on
+// whole words at every width.
 #include <cstring>
 
+#include "dtype/bit_tricks.h"
 #include "dtype/layouts/layouts.h"
 
 namespace bitgrad::transposed_layout {
@@ -10,26 +12,63 @@ namespace {
 constexpr char kWhere[] = "layout transposed";
 constexpr int64_t kTile = 64;
 
-// in [rows, cols] with in_stride -> out [cols, rows] with out_stride, codes of at most 8 bits. Whole words of 64 codes
-// are written where out_stride leaves room for them, so pad bits and bytes come out zero.
+// Rows [r0, r0 + nr) and columns [c0, c0 + nc).
+struct Tile {
+  int64_t r0, nr, c0, nc;
+};
+
+// Fields of B bits, B a divisor of 64: a tile is a square of 64 / B words.
+template <int B>
+void transpose_field_tile(const Tile& t, const uint8_t* in, int64_t in_stride, int64_t cols, uint8_t* out,
+                          int64_t out_stride, bool pad) {
+  constexpr int64_t kSide = 64 / B;
+  uint64_t square[kSide] = {};
+  for (int64_t r = 0; r < t.nr; ++r)
+    square[r] = detail::load_row_word(in + (t.r0 + r) * in_stride, t.c0 / kSide, cols * B);
+  detail::transpose_fields<B>(square);
+  uint8_t* const to = out + t.c0 * out_stride + t.r0 / kSide * 8;
+  if (pad || t.nr == kSide) {
+    for (int64_t c = 0; c < t.nc; ++c) std::memcpy(to + c * out_stride, &square[c], 8);
+  } else {
+    for (int64_t c = 0; c < t.nc; ++c)
+      std::memcpy(to + c * out_stride, &square[c], static_cast<size_t>((t.nr * B + 7) / 8));
+  }
+}
+
+// Codes of other widths go through bytes.
+void transpose_byte_tile(DType dtype, const Tile& t, const uint8_t* in, int64_t in_stride, uint8_t* out,
+                         int64_t out_stride, bool pad) {
+  uint8_t line[kTile], tile[kTile * kTile];
+  for (int64_t r = 0; r < t.nr; ++r) {
+    unpack_row_raw(dtype, in + (t.r0 + r) * in_stride, t.c0, t.nc, line);
+    for (int64_t c = 0; c < t.nc; ++c) tile[c * kTile + r] = line[c];
+  }
+  for (int64_t c = 0; c < t.nc; ++c)
+    pack_row_raw(dtype, tile + c * kTile, t.nr, out + (t.c0 + c) * out_stride + t.r0 / 8 * dtype.bits(), pad);
+}
+
+// in [rows, cols] with in_stride -> out [cols, rows] with out_stride, codes of B bits. Whole words are written where
+// out_stride leaves room for them, so pad bits and bytes come out zero.
+template <int B>
 void transpose_codes(DType dtype, int64_t rows, int64_t cols, const uint8_t* in, int64_t in_stride, uint8_t* out,
                      int64_t out_stride) {
-  const int bits = dtype.bits();
+  constexpr bool kFields = 64 % B == 0;
+  constexpr int64_t kSide = kFields ? 64 / B : kTile;
   const bool pad = out_stride >= row_bytes_memory(dtype, rows);
-  uint8_t line[kTile], tile[kTile * kTile];
-  for (int64_t r0 = 0; r0 < rows; r0 += kTile) {
-    const int64_t nr = std::min(kTile, rows - r0);
-    for (int64_t c0 = 0; c0 < cols; c0 += kTile) {
-      const int64_t nc = std::min(kTile, cols - c0);
-      for (int64_t r = 0; r < nr; ++r) {
-        unpack_row_raw(dtype, in + (r0 + r) * in_stride, c0, nc, line);
-        for (int64_t c = 0; c < nc; ++c) tile[c * kTile + r] = line[c];
-      }
-      for (int64_t c = 0; c < nc; ++c) {
-        pack_row_raw(dtype, tile + c * kTile, nr, out + (c0 + c) * out_stride + r0 / 8 * bits, pad);
-      }
+  const auto one = [&](int64_t r0, int64_t c0) {
+    const Tile t{r0, std::min(kSide, rows - r0), c0, std::min(kSide, cols - c0)};
+    if constexpr (kFields) {
+      transpose_field_tile<B>(t, in, in_stride, cols, out, out_stride, pad);
+    } else {
+      transpose_byte_tile(dtype, t, in, in_stride, out, out_stride, pad);
     }
-  }
+  };
+  // Eight tiles a side are whole cache lines of both matrices.
+  constexpr int64_t kBlock = kFields ? 8 * kSide : kSide;
+  for (int64_t r = 0; r < rows; r += kBlock)
+    for (int64_t c = 0; c < cols; c += kBlock)
+      for (int64_t c0 = c; c0 < std::min(cols, c + kBlock); c0 += kSide)
+        for (int64_t r0 = r; r0 < std::min(rows, r + kBlock); r0 += kSide) one(r0, c0);
   // A stride between the bytes of a file row and those of a memory row leaves bytes that are pad too.
   const int64_t used = row_bytes_file(dtype, rows);
   if (pad || rows == 0) return;
@@ -64,7 +103,9 @@ void transpose(DType dtype, int64_t rows, int64_t cols, const void* in, int64_t 
     case 64:
       return transpose_wide<uint64_t>(rows, cols, from, in_stride, to, out_stride);
     default:
-      return transpose_codes(dtype, rows, cols, from, in_stride, to, out_stride);
+      return detail::with_width(dtype.bits(), [&](auto width) {
+        transpose_codes<decltype(width)::value>(dtype, rows, cols, from, in_stride, to, out_stride);
+      });
   }
 }
 
