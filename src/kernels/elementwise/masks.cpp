@@ -82,9 +82,12 @@ void drop_codes(const DropCodesArgs& args) {
          " to ", args.to.name());
   const auto& loops = elementwise::loops();
   const int bits = args.to.bits(), in_bits = args.from.bits();
-  const int64_t words = (args.cols + 63) / 64;
+  const bool dense = args.in_stride * 8 == args.cols * in_bits && args.out_stride * 8 == args.cols * bits;
+  const auto [rows, cols] =
+      dense && args.zero == nullptr ? longest_rows(args.rows, args.cols) : std::pair(args.rows, args.cols);
+  const int64_t words = (cols + 63) / 64;
   const uint64_t plain_zero = args.zero == nullptr ? raw_of(args.to, 0) : 0;
-  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
+  for_row_tiles(rows, cols, [&](int64_t r, int64_t c0, int64_t c1) {
     if (c0 == c1) return;
     const uint64_t zero = args.zero == nullptr ? plain_zero : raw_of(args.to, args.zero[r * args.zero_step]);
     const char* in = static_cast<const char*>(args.in) + r * args.in_stride + c0 / 8 * in_bits;
@@ -95,7 +98,7 @@ void drop_codes(const DropCodesArgs& args) {
     } else if (64 % bits == 0) {
       loops.drop_fields(c1 - c0, bits, in, mask, repeat(zero, bits), out);
     } else {
-      drop_by_bytes(args.to, c1 - c0, in, mask, static_cast<uint8_t>(zero), c1 == args.cols, out);
+      drop_by_bytes(args.to, c1 - c0, in, mask, static_cast<uint8_t>(zero), c1 == cols, out);
     }
   });
 }
