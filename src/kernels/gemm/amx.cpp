@@ -69,16 +69,19 @@ class Product {
   void put_rows(int64_t i0, int64_t rows, int64_t pass) {
     const int64_t depth_of_step = step_depth(cut_.format), k0 = pass * cut_.pass * depth_of_step;
     const uint8_t* order = step_order_of(cut_.format);
-    parallel_for(ceil_div(rows, kBlockSide), [&](int64_t block) {
-      const int64_t row = block * kBlockSide;
+    // Columns of stored rows are read in wider pieces.
+    const int64_t unit = args_.a.k_major ? kMostRowsOfPut : kBlockSide;
+    parallel_for(ceil_div(rows, unit), [&](int64_t piece) {
+      const int64_t row = piece * unit;
       const BlockOfA from{args_,
                           isa_,
                           order,
                           i0 + row,
-                          std::min<int64_t>(kBlockSide, rows - row),
+                          std::min(unit, rows - row),
                           k0,
-                          std::min(cut_.pass * depth_of_step, args_.k - k0)};
-      uint8_t* to = a_ + block * cut_.parts * part_bytes(pass);
+                          std::min(cut_.pass * depth_of_step, args_.k - k0),
+                          cut_.parts * part_bytes(pass)};
+      uint8_t* to = a_ + row / kBlockSide * from.block_bytes;
       if (numbers_ == TileNumbers::kCodes) return put_codes(from, to);
       if (numbers_ == TileNumbers::kHalves) return put_halves(from, to);
       if (pass == 0) find_units(from, cut_.parts, units_ + row);
@@ -125,6 +128,10 @@ class Product {
       constexpr Finish kFinish[] = {&finish_codes, &finish_halves, &finish_digits};
       task.finish = kFinish[static_cast<size_t>(numbers_)];
       task.context = &origin;
+      const int64_t size = args_.c_dtype.bits() / 8;
+      task.c = static_cast<const uint8_t*>(args_.c) + (origin.i0 * args_.ldc + origin.j0) * size;
+      task.c_row = args_.ldc * size;
+      task.c_pair = kBlockSide * size;
     }
     loop_(task);
   }

@@ -72,6 +72,9 @@ struct TileTask {
   int64_t sums_stride;
   bool resume;  // begin from these sums
   bool unsigned_fields;
+  // Where the outputs of block 0 and pair 0 begin, for the cache; bytes from row to row and from pair to pair.
+  const uint8_t* c;
+  int64_t c_row, c_pair;
   // Rows [r0, r1) of a finished block, parts kSumBytes apart; nullptr: none. It touches no tile.
   void (*finish)(const void* context, int64_t block, int64_t pair, const uint8_t* sums, int r0, int r1);
   const void* context;
@@ -93,12 +96,21 @@ struct AmxIsa {
   // out[i] = in[order[i]], 64 bytes.
   void (*permute)(const uint8_t* in, const uint8_t* order, uint8_t* out);
   void (*write_scaled)(const ScaledRow& row);
-  // q[i] = rint(x[i] * scale), 64 of them, |q| < 2^31; the product is exact.
-  void (*to_fixed)(const float* x, double scale, int32_t* q);
+  // Digits of q[j] = rint(x[j] * scale[j]), |q| < 2^31, the product exact: q = sum of out[p * stride + j] * 256^(parts
+  // - 1
+  // - p), as signed bytes.
+  void (*to_digits)(const float* x, const double* scale, int64_t n, int parts, uint8_t* out, int64_t stride);
+  // Bits of abs x, which lie in the order of the numbers: the largest of all and of `most`; the same for each j.
+  int32_t (*largest_bits)(const float* x, int64_t n, int32_t most);
+  void (*largest_bits_each)(const float* x, int64_t n, int32_t* most);
   // 32 columns of a row: out = fp32(t * unit), t the fma chain that joins the sums of the parts (kSumBytes apart).
   void (*join_digits)(const uint8_t* sums, int parts, double unit, float* out);
   // word[j] bit k = rows[k] bit j of 32 x 32 bits in each of 16 lanes, in place: x[32][16].
   void (*transpose_bits)(uint32_t* x);
+  // out[m * 64 + k] = in[k * stride + m], 64 x 64 bytes.
+  void (*transpose_bytes)(const uint8_t* in, int64_t stride, uint8_t* out);
+  // out[4 j + i] = in[i * stride + j], 16 columns of 4 lines.
+  void (*interleave)(const uint8_t* in, int64_t stride, uint8_t* out);
 };
 
 // Layouts and dtypes of B are the row's business.

@@ -14,7 +14,7 @@ namespace bitgrad::gemm_detail {
 
 // units[r] = 2^e of row block.i0 + r. Reads all of k, whatever k0 and depth.
 void find_units(const BlockOfA& block, int parts, double* units);
-// out: [part][step][2][16 rows][64 bytes], parts part_bytes apart.
+// out: [block][part][step][2][16 rows][64 bytes], parts part_bytes apart.
 void put_digits(const BlockOfA& block, int parts, const double* units, int64_t part_bytes, uint8_t* out);
 
 }  // namespace bitgrad::gemm_detail

@@ -56,12 +56,7 @@ void permute(const uint8_t* in, const uint8_t* order, uint8_t* out) {
 }
 
 struct Portable;
-constexpr AmxIsa kIsa{&TileLoops<EmulatedTiles, PortableFill>::find,
-                      &permute,
-                      &AmxLoops<Portable>::write_scaled,
-                      &AmxLoops<Portable>::to_fixed,
-                      &AmxLoops<Portable>::join_digits,
-                      &AmxLoops<Portable>::transpose_bits};
+constexpr AmxIsa kIsa = make_amx_isa<Portable>(&TileLoops<EmulatedTiles, PortableFill>::find, &permute);
 
 }  // namespace
 

@@ -154,7 +154,7 @@ class TileLoop {
     const Fill fill = fill_;
     expand_step(fill);
     const bool finishing = task_.finish != nullptr && previous_sums_ != nullptr && previous_.part == kParts - 1;
-    int finished = 0;
+    int finished = 0, fetched = 0;
     if (finishing && task_.steps == 1) finished = finish_some(finished, kBlockSide);
     for (int64_t step = 1; step < task_.steps; ++step) {
       a += kStepBytes;
@@ -169,6 +169,7 @@ class TileLoop {
       expand<3>(fill);
       advance();
       if (step % kDummyStoreSteps == 0) Tiles::template store<4>(dummy_, kTileBytes);
+      if (finishing && fetched < kBlockSide) fetched = fetch_some(fetched);
       if (finishing && step >= finish_from_ && finished < kBlockSide) finished = finish_some(finished, finish_rows_);
     }
     previous_ = place;
@@ -179,6 +180,14 @@ class TileLoop {
   int finish_some(int from, int count) {
     const int end = from + count < kBlockSide ? from + count : kBlockSide;
     task_.finish(task_.context, previous_.block, previous_.pair, previous_sums_ - (kParts - 1) * kSumBytes, from, end);
+    return end;
+  }
+  // Lines of C that finish_some will write: a store that misses holds up the stores into the ring behind it.
+  int fetch_some(int from) {
+    const int end = from + finish_rows_ < kBlockSide ? from + finish_rows_ : kBlockSide;
+    const uint8_t* c = task_.c + (previous_.block * kBlockSide + from) * task_.c_row + previous_.pair * task_.c_pair;
+    for (int r = from; r < end; ++r, c += task_.c_row)
+      for (int64_t line = 0; line < task_.c_pair; line += kTileBytes) __builtin_prefetch(c + line, 1);
     return end;
   }
   void store_last() {

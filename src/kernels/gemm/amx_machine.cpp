@@ -89,19 +89,45 @@ void permute(const uint8_t* in, const uint8_t* order, uint8_t* out) {
   _mm512_storeu_si512(out, _mm512_permutexvar_epi8(_mm512_loadu_si512(order), _mm512_loadu_si512(in)));
 }
 
+// As AmxLoops has it, 16 at a time; the compiler makes a mess of the narrowing.
+void to_digits(const float* x, const double* scale, int64_t n, int parts, uint8_t* out, int64_t stride) {
+  const __m512i half = _mm512_set1_epi32(128);
+  for (int64_t j = 0; j < n; j += 16) {
+    const auto mask = static_cast<__mmask16>(n - j < 16 ? (1u << (n - j)) - 1 : 0xFFFF);
+    const __m512 v = _mm512_maskz_loadu_ps(mask, x + j);
+    const __m512d low = _mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(v)),
+                                      _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), scale + j));
+    const __m512d high = _mm512_mul_pd(_mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)),
+                                       _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask >> 8), scale + j + 8));
+    __m512i q = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtpd_epi32(low)), _mm512_cvtpd_epi32(high), 1);
+    for (int part = parts - 1; part >= 0; --part) {
+      _mm512_mask_cvtepi32_storeu_epi8(out + part * stride + j, mask, q);
+      q = _mm512_srai_epi32(_mm512_add_epi32(q, half), 8);
+    }
+  }
+}
+
+void interleave(const uint8_t* in, int64_t stride, uint8_t* out) {
+  const auto line = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i * stride)); };
+  const auto put = [&](int i, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(out) + i, v); };
+  const __m128i low01 = _mm_unpacklo_epi8(line(0), line(1)), high01 = _mm_unpackhi_epi8(line(0), line(1));
+  const __m128i low23 = _mm_unpacklo_epi8(line(2), line(3)), high23 = _mm_unpackhi_epi8(line(2), line(3));
+  put(0, _mm_unpacklo_epi16(low01, low23));
+  put(1, _mm_unpackhi_epi16(low01, low23));
+  put(2, _mm_unpacklo_epi16(high01, high23));
+  put(3, _mm_unpackhi_epi16(high01, high23));
+}
+
+constexpr AmxIsa with_intrinsics(AmxIsa isa) {
+  isa.to_digits = &to_digits;
+  isa.interleave = &interleave;
+  return isa;
+}
+
 struct Vector;
-constexpr AmxIsa kMachine{&TileLoops<MachineTiles, VectorFill>::find,
-                          &permute,
-                          &AmxLoops<Vector>::write_scaled,
-                          &AmxLoops<Vector>::to_fixed,
-                          &AmxLoops<Vector>::join_digits,
-                          &AmxLoops<Vector>::transpose_bits};
-constexpr AmxIsa kEmulated{&TileLoops<EmulatedTiles, VectorFill>::find,
-                           &permute,
-                           &AmxLoops<Vector>::write_scaled,
-                           &AmxLoops<Vector>::to_fixed,
-                           &AmxLoops<Vector>::join_digits,
-                           &AmxLoops<Vector>::transpose_bits};
+constexpr AmxIsa kMachine = with_intrinsics(make_amx_isa<Vector>(&TileLoops<MachineTiles, VectorFill>::find, &permute));
+constexpr AmxIsa kEmulated =
+    with_intrinsics(make_amx_isa<Vector>(&TileLoops<EmulatedTiles, VectorFill>::find, &permute));
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail

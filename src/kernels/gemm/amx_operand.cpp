@@ -9,7 +9,8 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kPieceDepth = 1024;  // contracted indices expanded at a time
+constexpr int64_t kPieceDepth = 1024;        // contracted indices expanded at a time
+constexpr int64_t kHalves = kTileBytes / 2;  // of a step of bf16
 
 void clear_rows(const BlockOfA& block, int64_t steps, uint8_t* out) {
   for (int64_t step = 0; block.rows < kBlockSide && step < steps; ++step) {
@@ -36,6 +37,24 @@ void pack_bytes(const GemmOperand& b, int64_t j0, int64_t columns, int64_t k, ui
       make_raw(b.dtype, kTileRows * padded, strip);
       put_panel(strip, padded, padded / 4, out + k0 * kTileRows);
     }
+  }
+}
+
+// The same from rows [k][columns]: dwords are made of 4 lines.
+void pack_byte_lines(const GemmOperand& b, const AmxIsa& isa, int64_t j0, int64_t columns, int64_t k, uint8_t* out) {
+  constexpr int64_t kWidth = pack_columns_unit(TileFormat::kBytes);
+  const int64_t panel = packed_panel_bytes(TileFormat::kBytes, k);
+  uint8_t lines[4 * kWidth] = {};
+  for (int64_t unit = 0; unit < round_up(k, 64) / 4; ++unit) {
+    for (int64_t t = 0; t < 4; ++t) {
+      auto* line = reinterpret_cast<int8_t*>(lines + t * kWidth);
+      if (4 * unit + t < k) {
+        unpack_row_s8(b.dtype, stored_row(b, 4 * unit + t), j0, columns, line);
+        make_raw(b.dtype, columns, line);
+      }
+    }
+    for (int64_t p = 0; p < ceil_div(columns, kTileRows); ++p)
+      isa.interleave(lines + p * kTileRows, kWidth, out + p * panel + unit * kTileBytes);
   }
 }
 
@@ -76,18 +95,69 @@ void pack_transposed_bits(const GemmOperand& b, const AmxIsa& isa, int64_t j0, i
   }
 }
 
+void put_code_lines(const BlockOfA& block, uint8_t* out) {
+  const GemmOperand& a = block.args.a;
+  uint8_t lines[kTileBytes * kMostRowsOfPut] = {};
+  for (int64_t k = 0; k < block.depth; k += kTileBytes, out += kStepBytes) {
+    const int64_t count = std::min<int64_t>(kTileBytes, block.depth - k);
+    for (int64_t t = 0; t < count; ++t) {
+      auto* line = reinterpret_cast<int8_t*>(lines + t * kMostRowsOfPut);
+      unpack_row_s8(a.dtype, stored_row(a, block.k0 + k + t), block.i0, block.rows, line);
+      make_raw(a.dtype, block.rows, line);
+    }
+    std::memset(lines + count * kMostRowsOfPut, 0, static_cast<size_t>((kTileBytes - count) * kMostRowsOfPut));
+    put_lines(block, lines, out);
+  }
+}
+
+// Element k = 16 e + r of a step is half e of dword r.
+void put_half_lines(const BlockOfA& block, uint8_t* out) {
+  const GemmOperand& a = block.args.a;
+  uint16_t lines[kHalves][kMostRowsOfPut] = {};
+  for (int64_t k = 0; k < block.depth; k += kHalves, out += kStepBytes) {
+    const int64_t count = std::min(kHalves, block.depth - k);
+    for (int64_t t = 0; t < kHalves; ++t) {
+      const auto bytes = static_cast<size_t>(2 * block.rows);
+      if (t < count)
+        std::memcpy(lines[t], stored_row(a, block.k0 + k + t) + 2 * block.i0, bytes);
+      else
+        std::memset(lines[t], 0, bytes);
+    }
+    uint32_t pairs[kTileRows][kMostRowsOfPut];
+    for (int64_t r = 0; r < kTileRows; ++r)
+      for (int64_t m = 0; m < kMostRowsOfPut; ++m)
+        pairs[r][m] = lines[r][m] | static_cast<uint32_t>(lines[kTileRows + r][m]) << 16;
+    for (int64_t m = 0; m < round_up(block.rows, kBlockSide); ++m) {
+      uint32_t row[kTileRows];
+      for (int64_t r = 0; r < kTileRows; ++r) row[r] = pairs[r][m];
+      std::memcpy(row_of_tiles(block, m, out), row, kTileBytes);
+    }
+  }
+}
+
 }  // namespace
 
+void put_lines(const BlockOfA& block, const uint8_t* lines, uint8_t* out) {
+  alignas(64) uint8_t rows[kTileBytes * kTileBytes];
+  const int64_t end = round_up(block.rows, kBlockSide);
+  for (int64_t m = 0; m < end; m += kTileBytes) {
+    block.isa.transpose_bytes(lines + m, kMostRowsOfPut, rows);
+    for (int64_t r = 0; r < std::min<int64_t>(kTileBytes, end - m); ++r)
+      block.isa.permute(rows + r * kTileBytes, block.order, row_of_tiles(block, m + r, out));
+  }
+}
+
 void put_codes(const BlockOfA& block, uint8_t* out) {
+  if (block.args.a.k_major) return put_code_lines(block, out);
   const GemmOperand& a = block.args.a;
-  int8_t strip[kBlockSide * kPieceDepth];
-  for (int64_t k = 0; k < block.depth; k += kPieceDepth) {
-    const int64_t depth = std::min(kPieceDepth, block.depth - k), padded = round_up(depth, kTileBytes);
-    expand_strip(a, block.i0, block.rows, block.k0 + k, depth, strip, padded);
-    for (int64_t r = 0; r < block.rows; ++r) {
-      int8_t* row = strip + r * padded;
+  int8_t row[kPieceDepth];
+  for (int64_t r = 0; r < block.rows; ++r) {
+    uint8_t* to = out + r * kTileBytes;
+    for (int64_t k = 0; k < block.depth; k += kPieceDepth) {
+      const int64_t depth = std::min(kPieceDepth, block.depth - k), padded = round_up(depth, kTileBytes);
+      unpack_row_s8(a.dtype, stored_row(a, block.i0 + r), block.k0 + k, depth, row);
       make_raw(a.dtype, depth, row);
-      uint8_t* to = out + k / kTileBytes * kStepBytes + r * kTileBytes;
+      std::memset(row + depth, 0, static_cast<size_t>(padded - depth));
       for (int64_t t = 0; t < padded; t += kTileBytes, to += kStepBytes)
         block.isa.permute(reinterpret_cast<const uint8_t*>(row) + t, block.order, to);
     }
@@ -96,29 +166,27 @@ void put_codes(const BlockOfA& block, uint8_t* out) {
 }
 
 void put_halves(const BlockOfA& block, uint8_t* out) {
-  constexpr int64_t kHalves = kTileBytes / 2;
+  if (block.args.a.k_major) return put_half_lines(block, out);
   const GemmOperand& a = block.args.a;
-  const int64_t steps = ceil_div(block.depth, kHalves);
-  for (int64_t step = 0; step < steps; ++step, out += kStepBytes) {
-    const int64_t k = block.k0 + step * kHalves, count = std::min(kHalves, block.depth - step * kHalves);
-    uint16_t lines[kBlockSide][kHalves] = {};
-    if (a.k_major) {
-      for (int64_t t = 0; t < count; ++t) {
-        uint16_t line[kBlockSide];
-        std::memcpy(line, stored_row(a, k + t) + 2 * block.i0, static_cast<size_t>(2 * block.rows));
-        for (int64_t r = 0; r < block.rows; ++r) lines[r][t] = line[r];
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const uint8_t* row = stored_row(a, block.i0 + r) + 2 * block.k0;
+    uint8_t* to = out + r * kTileBytes;
+    for (int64_t k = 0; k < block.depth; k += kHalves, to += kStepBytes) {
+      if (k + kHalves <= block.depth) {
+        block.isa.permute(row + 2 * k, block.order, to);
+        continue;
       }
-    } else {
-      for (int64_t r = 0; r < block.rows; ++r)
-        std::memcpy(lines[r], stored_row(a, block.i0 + r) + 2 * k, static_cast<size_t>(2 * count));
+      uint8_t tail[kTileBytes] = {};
+      std::memcpy(tail, row + 2 * k, static_cast<size_t>(2 * (block.depth - k)));
+      block.isa.permute(tail, block.order, to);
     }
-    for (int64_t r = 0; r < kBlockSide; ++r)
-      block.isa.permute(reinterpret_cast<const uint8_t*>(lines[r]), block.order, out + r * kTileBytes);
   }
+  clear_rows(block, ceil_div(block.depth, kHalves), out);
 }
 
 void pack_columns(const GemmArgs& args, const AmxIsa& isa, TileFormat format, int64_t j0, int64_t columns,
                   uint8_t* out) {
+  if (format == TileFormat::kBytes && args.b.k_major) return pack_byte_lines(args.b, isa, j0, columns, args.k, out);
   if (format == TileFormat::kBytes) return pack_bytes(args.b, j0, columns, args.k, out);
   if (args.b.k_major) return pack_transposed_bits(args.b, isa, j0, columns, args.k, out);
   pack_bits(args.b, j0, columns, args.k, out);
