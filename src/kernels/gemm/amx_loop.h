@@ -3,7 +3,7 @@
 //
 // Sums stay in tiles over the whole of k. What a block needs besides its products happens in their shadow: codes of the
 // step that is three ahead are expanded into the ring, a quarter behind each product; the sums of a block are stored
-// between the first products of the next one, and finished (scaled, written) from its tenth step on, a few rows a step.
+// between the first products of the next one, and finished (scaled, written) from its tenth step on, some rows a step.
 // A dummy tile store every 16 steps: when none ran for some 2000 cycles, the next one waits for as long as 950
 // (measured on Sapphire Rapids). Tiles are configured at every entry, since other code of the process releases them,
 // and released at the end, so that a switch of threads has little to save.
@@ -24,6 +24,7 @@ class TileLoop {
     finish_from_ = task.steps / 2 < 10 ? task.steps / 2 : 10;
     const int64_t steps = task.steps - finish_from_;
     finish_rows_ = static_cast<int>((kBlockSide + steps - 1) / steps);
+    if (finish_rows_ < kLeastFinishRows) finish_rows_ = kLeastFinishRows;
   }
 
   void run() {
@@ -47,6 +48,8 @@ class TileLoop {
  private:
   static constexpr bool kExpands = kFormat != TileFormat::kBytes;
   static constexpr int kDummyStoreSteps = 16;
+  // Rows that miss the cache together wait once: one row a step took nearly twice as long as eight.
+  static constexpr int kLeastFinishRows = 8;
   static constexpr int64_t kPanelStep = panel_step_bytes(kFormat);
   static constexpr int64_t kSumsStride = kBlockSide * 4;
   struct Place {

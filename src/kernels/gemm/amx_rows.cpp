@@ -18,7 +18,8 @@ bool digits2_supports(const GemmArgs& args) { return args.a.dtype == dtypes::bf1
 struct Rates {
   double gmacs, a, b, pack;
 };
-// Measured with prototypes on one core of a Sapphire Rapids with AMX (int8 unit 3560 GMAC/s), 64 .. 4096 rows.
+// Measured with prototypes on one core of a Sapphire Rapids with AMX (int8 unit 3560 GMAC/s), 64 .. 4096 rows;
+// operands on one without AMX.
 double cost(const GemmArgs& args, int b_bits, const Rates& rates) {
   constexpr double kCall = 3000, kOutput = 0.03, kHalfBlock = 0.9, kBlockBytes = 512 << 10;
   const double m = static_cast<double>(args.m), n = static_cast<double>(args.n), k = static_cast<double>(args.k);
@@ -33,8 +34,8 @@ double cost(const GemmArgs& args, int b_bits, const Rates& rates) {
 }
 
 double pack_ns(const GemmOperand& b) {
-  if (b.dtype.bits() == 1) return b.k_major ? 0.015 : 0.02;
-  return b.k_major ? 0.15 : 0.12;
+  if (b.dtype.bits() == 1) return b.k_major ? 0.04 : 0.03;
+  return b.k_major ? 0.9 : 0.23;
 }
 Rates with_pack(Rates rates, const GemmArgs& args) {
   rates.pack = pack_ns(args.b);
@@ -44,10 +45,12 @@ int packed_bits(const GemmArgs& args) { return args.b.dtype.bits() == 1 ? 1 : 8;
 
 Rates code_rates(const GemmArgs& args, int b_bits) {
   const double gmacs = b_bits == 1 ? 2400 : b_bits == 2 ? 2300 : b_bits == 4 ? 2000 : 1500;
-  return {gmacs, args.a.k_major ? 0.1 : 0.04, 0.015, 0};
+  return {gmacs, args.a.k_major ? 0.25 : 0.13, 0.015, 0};
 }
-Rates half_rates(const GemmArgs& args) { return {1080, args.a.k_major ? 0.4 : 0.1, 0.015, 0}; }
-Rates digit_rates(int parts) { return {parts == 3 ? 830.0 : 1210.0, 0.3 + 0.1 * parts, 0.015 * parts, 0}; }
+Rates half_rates(const GemmArgs& args) { return {1080, args.a.k_major ? 0.37 : 0.26, 0.015, 0}; }
+Rates digit_rates(const GemmArgs& args, int parts) {
+  return {parts == 3 ? 830.0 : 1210.0, (args.a.k_major ? 0.7 : 0.33) * parts, 0.015 * parts, 0};
+}
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail
@@ -87,24 +90,24 @@ void gemm_bf16_b1_f32_pack_amx(const GemmArgs& args) { amx_bf16_gemm(args, amx_m
 bool gemm_f32_b1_f32_digits3_amx_supports(const GemmArgs& args) {
   return amx_digits_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign;
 }
-double gemm_f32_b1_f32_digits3_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(3)); }
+double gemm_f32_b1_f32_digits3_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(args, 3)); }
 void gemm_f32_b1_f32_digits3_amx(const GemmArgs& args) { amx_digits_gemm(args, 3, amx_machine()); }
 
 bool gemm_f32_b1_f32_digits2_amx_supports(const GemmArgs& args) {
   return digits2_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign;
 }
-double gemm_f32_b1_f32_digits2_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(2)); }
+double gemm_f32_b1_f32_digits2_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(args, 2)); }
 void gemm_f32_b1_f32_digits2_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
 
 bool gemm_f32_s8_f32_digits3_pack_amx_supports(const GemmArgs& args) { return amx_digits_supports(args); }
 double gemm_f32_s8_f32_digits3_pack_amx_cost(const GemmArgs& args) {
-  return cost(args, packed_bits(args), with_pack(digit_rates(3), args));
+  return cost(args, packed_bits(args), with_pack(digit_rates(args, 3), args));
 }
 void gemm_f32_s8_f32_digits3_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 3, amx_machine()); }
 
 bool gemm_f32_s8_f32_digits2_pack_amx_supports(const GemmArgs& args) { return digits2_supports(args); }
 double gemm_f32_s8_f32_digits2_pack_amx_cost(const GemmArgs& args) {
-  return cost(args, packed_bits(args), with_pack(digit_rates(2), args));
+  return cost(args, packed_bits(args), with_pack(digit_rates(args, 2), args));
 }
 void gemm_f32_s8_f32_digits2_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
 
