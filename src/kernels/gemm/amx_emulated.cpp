@@ -55,8 +55,12 @@ void permute(const uint8_t* in, const uint8_t* order, uint8_t* out) {
   for (int i = 0; i < kTileBytes; ++i) out[i] = in[order[i]];
 }
 
-struct Portable;
-constexpr AmxIsa kIsa = make_amx_isa<Portable>(&TileLoops<EmulatedTiles, PortableFill>::find, &permute);
+struct Portable {
+  using Tiles = EmulatedTiles;
+  template <TileFormat kFormat>
+  using Fill = PortableFill<kFormat>;
+};
+constexpr AmxIsa kIsa = make_amx_isa<Portable>(&TileLoops<Portable>::find, &permute);
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The loop over blocks of 32 x 32 sums, written once over the tile instructions (Tiles) and the expansion of codes
-// (Fill).
+// The loop over blocks of 32 x 32 sums, written once over an Isa: its tile instructions (Isa::Tiles) and its expansion
+// of codes (Isa::Fill<format>). Isa is a type of an unnamed namespace, so that objects share no instance.
 //
 // Sums stay in tiles over the whole of k. What a block needs besides its products happens in their shadow: codes of the
 // step that is three ahead are expanded into the ring, a quarter behind each product; the sums of a block are stored
@@ -15,7 +15,7 @@
 
 namespace bitgrad::gemm_detail {
 
-template <typename Tiles, template <TileFormat> typename FillOf, TileFormat kFormat, TileProduct kProduct, int kParts>
+template <typename Isa, TileFormat kFormat, TileProduct kProduct, int kParts>
 class TileLoop {
  public:
   explicit TileLoop(const TileTask& task)
@@ -46,6 +46,8 @@ class TileLoop {
   }
 
  private:
+  using Tiles = typename Isa::Tiles;
+  using Fill = typename Isa::template Fill<kFormat>;
   static constexpr bool kExpands = kFormat != TileFormat::kBytes;
   static constexpr int kDummyStoreSteps = 16;
   // Rows that miss the cache together wait once: one row a step took nearly twice as long as eight.
@@ -78,7 +80,6 @@ class TileLoop {
   }
   // Behind the last, odd word of a panel there may be nothing to read; A is zero there, so any word serves.
   void set_second_word() { second_word_ = task_.odd_words && source_step_ == task_.steps - 1 ? 0 : kTileBytes; }
-  using Fill = FillOf<kFormat>;
   template <int kQuarter>
   [[gnu::always_inline]] void expand(const Fill& fill) {
     if constexpr (kExpands) {
@@ -218,20 +219,20 @@ class TileLoop {
   alignas(64) uint8_t dummy_[kStepBytes / 2];
 };
 
-template <typename Tiles, template <TileFormat> typename FillOf, TileFormat kFormat, TileProduct kProduct, int kParts>
+template <typename Isa, TileFormat kFormat, TileProduct kProduct, int kParts>
 void run_tile_loop(const TileTask& task) {
-  TileLoop<Tiles, FillOf, kFormat, kProduct, kParts> loop(task);
+  TileLoop<Isa, kFormat, kProduct, kParts> loop(task);
   loop.run();
 }
 
 using TileLoopFunction = void (*)(const TileTask&);
 // The products that there are; nullptr: none.
-template <typename Tiles, template <TileFormat> typename FillOf>
+template <typename Isa>
 struct TileLoops {
   using F = TileFormat;
   using P = TileProduct;
   template <F kFormat, P kProduct, int kParts = 1>
-  static constexpr TileLoopFunction kLoop = &run_tile_loop<Tiles, FillOf, kFormat, kProduct, kParts>;
+  static constexpr TileLoopFunction kLoop = &run_tile_loop<Isa, kFormat, kProduct, kParts>;
   // [product][format]
   static constexpr TileLoopFunction kWhole[5][kTileFormats] = {
       {kLoop<F::kSign, P::kSS>, kLoop<F::kBits1, P::kSS>, kLoop<F::kBits2, P::kSS>, kLoop<F::kBits4, P::kSS>,

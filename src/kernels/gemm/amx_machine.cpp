@@ -124,10 +124,18 @@ constexpr AmxIsa with_intrinsics(AmxIsa isa) {
   return isa;
 }
 
-struct Vector;
-constexpr AmxIsa kMachine = with_intrinsics(make_amx_isa<Vector>(&TileLoops<MachineTiles, VectorFill>::find, &permute));
-constexpr AmxIsa kEmulated =
-    with_intrinsics(make_amx_isa<Vector>(&TileLoops<EmulatedTiles, VectorFill>::find, &permute));
+struct OnMachine {
+  using Tiles = MachineTiles;
+  template <TileFormat kFormat>
+  using Fill = VectorFill<kFormat>;
+};
+struct OnEmulation {
+  using Tiles = EmulatedTiles;
+  template <TileFormat kFormat>
+  using Fill = VectorFill<kFormat>;
+};
+constexpr AmxIsa kMachine = with_intrinsics(make_amx_isa<OnMachine>(&TileLoops<OnMachine>::find, &permute));
+constexpr AmxIsa kEmulated = with_intrinsics(make_amx_isa<OnMachine>(&TileLoops<OnEmulation>::find, &permute));
 
 }  // namespace
 }  // namespace bitgrad::gemm_detail
