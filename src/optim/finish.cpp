@@ -1,9 +1,14 @@
 #include "optim/finish.h"
 
 #include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <vector>
 
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
+#include "bitgrad/kernels/reduce.h"
 #include "nn/row_params.h"
 #include "quant/blocks.h"
 
@@ -71,27 +76,87 @@ void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples,
   if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
 }
 
-bool finish_rows_at_once(const Parameter& p, const OptimizerSpec& spec, int64_t samples, const Tensor& g,
-                         const Tensor& x) {
+namespace {
+
+// Whether the sweep of family elementwise does it: FinishGradientArgs but for the numbers.
+std::optional<FinishGradientArgs> at_once(const Parameter& p, const OptimizerSpec& spec, int64_t samples,
+                                          const Tensor& x) {
   constexpr int64_t kMostSamples = int64_t{1} << 28;  // of the kernel
-  if (samples > kMostSamples) return false;
+  if (samples > kMostSamples) return std::nullopt;
   FinishGradientArgs args;
-  args.n = g.numel();
-  args.g = g.as<float>();
   args.divisor = static_cast<float>(samples);
   args.clip_value = spec.clip_value;
-  if (p.low_bit() && p.has_master()) {
-    const QuantSpec& quant = *p.spec().quant;
-    const Quantizer& quantizer = find_quantizer(quant.scheme);
-    if (quant.alpha || quantizer.own_backward(quant)) return false;
-    const SteRule rule = ste_rule(quant);
-    if (rule == SteRule::kClip && quantizer.code_range(quant).rule == CodeRule::kSign)
-      args.w = x.as<float>();  // abs w <= 1
-    else if (rule != SteRule::kIdentity)
-      return false;
+  if (!p.low_bit() || !p.has_master()) return args;
+  const QuantSpec& quant = *p.spec().quant;
+  const Quantizer& quantizer = find_quantizer(quant.scheme);
+  if (quant.alpha || quantizer.own_backward(quant)) return std::nullopt;
+  const SteRule rule = ste_rule(quant);
+  const bool signs = rule == SteRule::kClip && quantizer.code_range(quant).rule == CodeRule::kSign;
+  if (!signs && rule != SteRule::kIdentity) return std::nullopt;
+  if (signs) args.w = x.as<float>();  // abs w <= 1
+  return args;
+}
+
+// As partial sums of a reduction join: 2i with 2i + 1, level by level, an odd one moves up.
+float join(std::vector<float>& parts) {
+  size_t n = parts.size();
+  for (; n > 1; n = (n + 1) / 2) {
+    for (size_t i = 0; i < n / 2; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
+    if (n % 2 == 1) parts[n / 2] = parts[n - 1];
   }
-  finish_gradient(args);
-  return true;
+  return parts.empty() ? 0.0f : parts[0];
+}
+
+constexpr int64_t kSumChunk = 1024;  // of section 8
+constexpr int64_t kMostInBlock = 1 << 20;
+
+// Rows that begin and end with a chunk of the sum.
+int64_t sum_unit(const Parameter& p) {
+  const int64_t cols = std::max<int64_t>(p.shape().cols(), 1);
+  return std::lcm(p.row_unit(), kSumChunk / std::gcd(cols, kSumChunk));
+}
+
+}  // namespace
+
+bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
+                  const Tensor& x, bool check) {
+  if (std::optional<FinishGradientArgs> args = at_once(p, spec, samples, x)) {
+    args->n = g.numel();
+    args->g = g.as<float>();
+    return finish_gradient(*args);
+  }
+  const bool finite = !check || all_finite(g.as<float>(), g.numel());
+  finish_rows(p, spec, samples, begin, g, x, {});
+  return finite;
+}
+
+bool squares_by_blocks(const Parameter& p) {
+  return std::min(sum_unit(p), p.shape().rows()) * p.shape().cols() <= kMostInBlock;
+}
+
+std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t samples) {
+  const int64_t rows = p.shape().rows(), cols = std::max<int64_t>(p.shape().cols(), 1), unit = sum_unit(p);
+  const int64_t step = std::max(kBlock / cols / unit * unit, unit);
+  std::vector<float> parts(static_cast<size_t>((p.shape().numel() + kSumChunk - 1) / kSumChunk));
+  std::atomic<bool> finite{true};
+  parallel_ranges(rows, step, [&](int64_t begin, int64_t end) {
+    const Tensor from = as_matrix(p.grad()).row_slice(begin, end),
+                 g = Tensor::empty(from.shape(), dtypes::fp32, MemoryKind::kWorkspace);
+    g.copy_from(from);
+    const Tensor x = p.has_master() ? number_rows(p, begin, end) : Tensor();
+    if (!finish_chunk(p, spec, samples, begin, g, x, /*check=*/true)) finite = false;
+    if (g.numel() == 0) return;
+    ReduceArgs args;
+    args.rule = ReduceRule::kSumSquares;
+    args.axis = ReduceAxis::kGroups;
+    args.rows = 1;
+    args.cols = args.ldx = g.numel();
+    args.group = kSumChunk;
+    args.x = g.as<float>();
+    args.out = parts.data() + begin * cols / kSumChunk;
+    reduce(args);
+  });
+  return finite ? std::optional<float>(join(parts)) : std::nullopt;
 }
 
 void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g) {

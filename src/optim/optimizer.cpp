@@ -2,9 +2,10 @@
 #include "bitgrad/optim/optimizer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
-#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/reduce.h"
 #include "optim/finish.h"
 #include "optim/moments.h"
@@ -41,7 +42,9 @@ struct Optimizer::Slot {
 class Optimizer::FusedRows final : public GradRows {
  public:
   FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now)
-      : optimizer_(optimizer), slot_(slot), now_(now) {}
+      : optimizer_(optimizer), slot_(slot), now_(now) {
+    now_.refuse = [this] { optimizer_.refuse(*slot_.parameter); };
+  }
   int64_t block_rows() const override { return slot_.sweep.block_rows(); }
   void begin() override {
     optimizer_.half_moved_ = true;  // until the step is over
@@ -50,7 +53,6 @@ class Optimizer::FusedRows final : public GradRows {
   void take(int64_t begin, const Tensor& g) override {
     const Parameter& p = *slot_.parameter;
     if (p.grad_dtype() == dtypes::bf16) detail::round_to_bf16(p, begin, g);
-    if (!all_finite(g.as<float>(), g.numel())) optimizer_.refuse(p);
     slot_.sweep.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
   }
   void done() override {
@@ -118,17 +120,20 @@ void Optimizer::set_steps(int64_t steps) {
   }
 }
 
-void Optimizer::check_finite() const {
-  for (const auto& s : slots_) {
-    if (!s->parameter->has_grad()) continue;
-    const Tensor& g = s->parameter->grad();
-    bool finite = true;
-    if (g.dtype() == dtypes::fp32)
-      finite = all_finite(g.as<float>(), g.numel());
-    else
-      for (int64_t i = 0; i < g.numel() && finite; ++i) finite = (g.as<uint16_t>()[i] & 0x7F80u) != 0x7F80u;
-    if (!finite) refuse(*s->parameter);
+void Optimizer::check_finite(const Slot& s) const {
+  const Tensor& g = s.parameter->grad();
+  if (g.dtype() == dtypes::fp32) {
+    if (!all_finite(g.as<float>(), g.numel())) refuse(*s.parameter);
+    return;
   }
+  std::atomic<bool> finite{true};
+  parallel_ranges(g.numel(), 65536, [&](int64_t begin, int64_t end) {
+    const uint16_t* x = g.as<uint16_t>();
+    bool bad = false;
+    for (int64_t i = begin; i < end; ++i) bad |= (x[i] & 0x7F80u) == 0x7F80u;
+    if (bad) finite = false;
+  });
+  if (!finite) refuse(*s.parameter);
 }
 
 void Optimizer::refuse(const Parameter& p) const {
@@ -140,32 +145,46 @@ void Optimizer::refuse(const Parameter& p) const {
             " learning rate, or optim.clip_norm, may help.");
 }
 
-double Optimizer::finish_early(int64_t samples, bool all) {
+// What must be known before the first update: that sums are finite, gradients of learned parts, and with `norm` the sum
+// of squares of all gradients (in double). fp32 gradients with learned parts stay finished; the others are finished once
+// more when their turn comes.
+double Optimizer::look_ahead(int64_t samples, bool norm) {
   double total = 0;
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
     if (!s->active) continue;
     if (s->owner != nullptr) {
-      if (all) total += static_cast<double>(sum_squares(s->gradient.as<float>(), s->gradient.numel()));
-      continue;
+      if (norm) total += static_cast<double>(sum_squares(s->gradient.as<float>(), s->gradient.numel()));
+    } else if (norm && s->learned.empty() && p.grad_dtype() == dtypes::fp32 && detail::squares_by_blocks(p)) {
+      const std::optional<float> squares = detail::finished_squares(p, spec_, samples);
+      if (!squares) refuse(p);
+      total += static_cast<double>(*squares);
+    } else {
+      check_finite(*s);
+      if (norm || !s->learned.empty()) total += finish_early(*s, samples, norm);
     }
-    if (!all && s->learned.empty()) continue;
-    for (const Tensor& t : s->learned) std::fill_n(t.as<float>(), t.numel(), 0.0f);
-    s->finished = p.grad_dtype() == dtypes::fp32;
-    const int64_t rows = p.shape().rows(), block = detail::rows_at_a_time(p);
-    for (int64_t begin = 0; begin < rows; begin += block) {
-      const int64_t end = std::min(begin + block, rows);
-      const Tensor x = p.has_master() ? detail::number_rows(p, begin, end) : Tensor();
-      const Tensor g = detail::gradient_rows(p, begin, end);
-      detail::finish_rows(p, spec_, samples, begin, g, x, s->learned);
-      if (all && !s->finished) total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
-    }
-    if (all && s->finished) total += static_cast<double>(sum_squares(p.grad().as<float>(), p.grad().numel()));
-    // Before the value clip, which would hide an overflow.
-    for (size_t i = 0; i < s->learned.size(); ++i)
-      if (!all_finite(s->learned[i].as<float>(), s->learned[i].numel())) refuse(*p.learned()[i]);
-    if (!s->learned.empty()) detail::finish_learned(p, spec_, s->learned);
   }
+  return total;
+}
+
+double Optimizer::finish_early(Slot& s, int64_t samples, bool norm) {
+  const Parameter& p = *s.parameter;
+  double total = 0;
+  for (const Tensor& t : s.learned) std::fill_n(t.as<float>(), t.numel(), 0.0f);
+  s.finished = p.grad_dtype() == dtypes::fp32;
+  const int64_t rows = p.shape().rows(), block = detail::rows_at_a_time(p);
+  for (int64_t begin = 0; begin < rows; begin += block) {
+    const int64_t end = std::min(begin + block, rows);
+    const Tensor x = p.has_master() ? detail::number_rows(p, begin, end) : Tensor();
+    const Tensor g = detail::gradient_rows(p, begin, end);
+    detail::finish_rows(p, spec_, samples, begin, g, x, s.learned);
+    if (norm && !s.finished) total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
+  }
+  if (norm && s.finished) total += static_cast<double>(sum_squares(p.grad().as<float>(), p.grad().numel()));
+  // Before the value clip, which would hide an overflow.
+  for (size_t i = 0; i < s.learned.size(); ++i)
+    if (!all_finite(s.learned[i].as<float>(), s.learned[i].numel())) refuse(*p.learned()[i]);
+  if (!s.learned.empty()) detail::finish_learned(p, spec_, s.learned);
   return total;
 }
 
@@ -195,7 +214,6 @@ void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
             armed_->lr, ", ", armed_->samples, due ? ", and the same requantization" : "");
   else
     check_step(lr, samples);
-  check_finite();
   for (const auto& s : slots_) {
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
     s->finished = false;
@@ -203,7 +221,7 @@ void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
             "' was moved in backward, and then got a further gradient");
   }
   const bool by_norm = spec_.clip_norm > 0;
-  const double squares = finish_early(samples, by_norm);
+  const double squares = look_ahead(samples, by_norm);
   const float factor = by_norm ? norm_factor(squares) : 1.0f;
   if (!armed_) begin_rules();
   half_moved_ = true;

@@ -82,8 +82,8 @@ void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, b
 }
 
 void RowStep::chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished) {
-  if (!finished && !finish_rows_at_once(p_, spec_, now_.samples, g, x))
-    finish_rows(p_, spec_, now_.samples, begin, g, x, {});
+  const bool check = now_.refuse != nullptr;
+  if (!finished && !finish_chunk(p_, spec_, now_.samples, begin, g, x, check) && check) now_.refuse();
   update(begin, g, x);
   if (codes_) p_.put_rows(begin, x);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "bitgrad/optim/optimizer.h"
 #include "optim/moments.h"
@@ -17,7 +18,8 @@ class RowStep {
     int64_t samples = 1;
     int64_t step = 0;            // optimizer steps done
     float factor = 1;            // of the global-norm clip
-    const RequantKey* due = nullptr;  // the masters become codes after this step
+    const RequantKey* due = nullptr;       // the masters become codes after this step
+    std::function<void()> refuse{};          // called where a sum is not finite, before its chunk moves; none: all are
   };
 
   RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec);

@@ -233,7 +233,7 @@ namespace {
 struct RowLog final : GradRows {
   int64_t block_rows() const override { return 2; }
   void begin() override { ++begun; }
-  void take(int64_t first, const Tensor& g) override {
+  void take(int64_t, const Tensor& g) override {
     const Numbers n = g.numbers();
     rows.insert(rows.end(), n.begin(), n.end());
   }

@@ -1,6 +1,7 @@
 // What a parameter may choose for itself: rule, moments, rate, decay, floor; and frozen ones.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "bitgrad/base/memory.h"
 #include "nn/nn_support.h"
@@ -167,4 +168,27 @@ TEST_CASE("an update that leaves fp32 names the parameter without a master") {
   const std::string text = error_of(step);
   CHECK(contains(text, "[update] the new numbers of 'layers.1.weight' ([2,8] int8, no master)"));
   CHECK(contains(text, "hold NaN or Inf at optimizer step 0"));
+}
+
+TEST_CASE("8-bit moments whose blocks lie across long rows have the bits of those of one row") {
+  // [60, 20001]: 256 rows are 2^22 numbers, so rows are taken in order and blocks stay open between them.
+  OptimizerSpec how = named("adam");
+  how.moments = MomentKind::kInt8;
+  auto rows = float_parameter("w", {60, 20001}), flat = float_parameter("w", {60 * 20001});
+  flat->master().copy_from(rows->master().reshape({60 * 20001}));
+  auto first = make_optimizer(how), second = make_optimizer(how);
+  first->attach({rows.get()});
+  second->attach({flat.get()});
+  for (uint64_t step = 0; step < 2; ++step) {
+    const Tensor g = random_tensor({60, 20001}, dtypes::fp32, 40 + step);
+    give(*rows, g);
+    give(*flat, g.reshape({60 * 20001}));
+    first->step(0.01f, 3);
+    second->step(0.01f, 3);
+  }
+  const auto same = [](const Tensor& a, const Tensor& b) {
+    return std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+  };
+  CHECK(same(rows->master(), flat->master()));
+  for (size_t i = 0; i < 4; ++i) CHECK(same(first->state()[i].tensor, second->state()[i].tensor));
 }

@@ -160,6 +160,25 @@ TEST_CASE("clip_norm scales all gradients by one factor, only when the norm is l
   }
 }
 
+TEST_CASE("the norm of a parameter of many blocks is that of its finished gradient as a whole") {
+  for (const Shape& shape : {Shape{300, 512}, Shape{130, 1000}, Shape{2100, 33}, Shape{3, 50000}, Shape{1100, 1025}}) {
+    auto p = float_parameter("w", shape);
+    OptimizerSpec spec = named("sgd");
+    spec.clip_norm = 1;
+    spec.clip_value = 0.2f;
+    auto optimizer = make_optimizer(spec);
+    optimizer->attach({p.get()});
+    const Tensor g = random_tensor(shape, dtypes::fp32, 8);
+    give(*p, g);
+    Floats finished = floats(g);
+    for (float& x : finished) x = std::clamp(x / 3.0f, -0.2f, 0.2f);
+    optimizer->step(0.1f, 3);
+    INFO(shape);
+    CHECK(optimizer->last_norm() == static_cast<float>(std::sqrt(static_cast<double>(
+                                        sum_squares(finished.data(), static_cast<int64_t>(finished.size()))))));
+  }
+}
+
 TEST_CASE("a global norm beyond fp32 is an error, not a step of zeros") {
   auto p = float_parameter("w", {2, 3});
   OptimizerSpec spec = named("sgd");

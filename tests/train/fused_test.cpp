@@ -104,7 +104,7 @@ std::vector<Case> cases() {
     change(c);
     out.push_back(c);
   };
-  for (const std::string& optimizer : {"sgd", "adam", "adamw"})
+  for (const char* optimizer : {"sgd", "adam", "adamw"})
     for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8})
       for (const MasterKind master : {MasterKind::kFp32, MasterKind::kBf16})
         with([&](Case& c) { c.optimizer = optimizer, c.moments = moments, c.master = master; });

@@ -84,9 +84,10 @@ class Optimizer {
   };
   void add_slot(Parameter* parameter);
   UpdateRule& rule_of(const Parameter& parameter);
-  void check_finite() const;
+  void check_finite(const Slot& slot) const;
   [[noreturn]] void refuse(const Parameter& parameter) const;
-  double finish_early(int64_t samples, bool all);
+  double look_ahead(int64_t samples, bool norm);
+  double finish_early(Slot& slot, int64_t samples, bool norm);
   float norm_factor(double sum_of_squares);
   void begin_rules();
   void check_step(float lr, int64_t samples) const;
