@@ -263,7 +263,8 @@ void Tape::run_node(Record& record) {
   }
   record.node->backward(gy, slots);
   for (const GradSlot& slot : slots)
-    require(!slot.pending_.out.defined() && slot.pending_rows_ == nullptr, slot.op_, "gradient ", slot.index_, " has a target() but no commit()");
+    require(!slot.pending_.out.defined() && slot.pending_rows_ == nullptr, slot.op_, "gradient ", slot.index_,
+            " has a target() but no commit()");
 }
 
 void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds) {

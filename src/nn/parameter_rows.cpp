@@ -49,7 +49,7 @@ struct Parameter::NewCodes {
   RandomStream draws;
   std::shared_ptr<const QuantParams> learned;  // given scales; else they are fitted to the rows
   std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
-  std::mutex mutex;  // of params
+  std::mutex mutex;                  // of params
   std::atomic<bool> packed = false;  // layouts that are packed by rows
 };
 
@@ -114,7 +114,8 @@ void Parameter::put_rows(int64_t begin, const Tensor& x) {
       fail_with(ErrorCode::kNonFinite, "requantize", "the master of '", path_, "' (", master_,
                 ") holds NaN or Inf at optimizer step ", next_->draws.step);
     fail_with(ErrorCode::kNonFinite, "update", "the new numbers of '", path_, "' (", value_, ", no master), rows from ",
-              begin, " on, hold NaN or Inf at optimizer step ", next_->draws.step, ". A smaller learning rate may help.");
+              begin, " on, hold NaN or Inf at optimizer step ", next_->draws.step,
+              ". A smaller learning rate may help.");
   }
 }
 

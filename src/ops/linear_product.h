@@ -32,8 +32,8 @@ void check_product(ProductMode mode, const GradientProduct& p);
 void gradient_product(ProductMode mode, const GradientProduct& p, GradSlot& slot);
 
 // C = A B goes to where the gradient lives, A and B of `args` being set: as a whole, or in blocks of rows that a fused
-// update takes one by one (tape.h, GradRows). A's free index is the row. Both ways give the same bits: floats are summed
-// in one order, that of the row of family gemm that runs the whole product.
+// update takes one by one (tape.h, GradRows). A's free index is the row. Both ways give the same bits: floats are
+// summed in one order, that of the row of family gemm that runs the whole product.
 void product_into(GemmArgs& args, GradSlot& slot);
 
 // int8 alone (linear_int8.cpp).

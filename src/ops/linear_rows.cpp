@@ -1,5 +1,5 @@
-// Backward products of a linear layer: where they go. A fused update takes blocks of rows of gW as they are made, so that
-// gW never exists as a whole.
+// Backward products of a linear layer: where they go. A fused update takes blocks of rows of gW as they are made, so
+// that gW never exists as a whole.
 #include <algorithm>
 #include <limits>
 
@@ -44,10 +44,10 @@ struct Plan {
   double cost = std::numeric_limits<double>::infinity();  // nanoseconds
 };
 
-constexpr double kPackNs = 0.1;           // an element of B
-constexpr double kFarNs = 0.25;           // an element of C that does not stay in L2
+constexpr double kPackNs = 0.1;  // an element of B
+constexpr double kFarNs = 0.25;  // an element of C that does not stay in L2
 constexpr int64_t kNearBytes = 1 << 20;
-constexpr int64_t kMostBlocks = 8;        // of rows that are taken, in one call
+constexpr int64_t kMostBlocks = 8;  // of rows that are taken, in one call
 
 void better(Plan& best, const Plan& other) {
   if (other.cost < best.cost) best = other;
@@ -65,7 +65,8 @@ Plan plan_exact(const GemmArgs& args, int64_t count) {
   return plan;
 }
 
-// The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its own.
+// The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its
+// own.
 Plan plan_floats(const GemmArgs& args, const GemmRow& whole, int64_t count) {
   const GemmArgs part = rows_of(args, 0, count);
   const int64_t rest = args.m % count;

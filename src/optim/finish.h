@@ -10,8 +10,8 @@
 
 namespace bitgrad::detail {
 
-// Rows of finish_early at a time (the order of its sums): all where gradient and master are fp32, else about 65536 numbers, whole
-// groups where scales belong to groups of rows.
+// Rows of finish_early at a time (the order of its sums): all where gradient and master are fp32, else about 65536
+// numbers, whole groups where scales belong to groups of rows.
 int64_t rows_at_a_time(const Parameter& p);
 
 // Rows [begin, end) of a low-bit or float parameter's numbers as fp32: a view of an fp32 master, else a copy in

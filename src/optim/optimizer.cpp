@@ -29,11 +29,11 @@ struct Optimizer::Slot {
   UpdateRule* rule;
   detail::Moments moments;
   RowStep sweep;
-  Slot* owner = nullptr;        // of a learned part: whose straight-through rule gives its gradient
-  std::vector<Tensor> learned;  // gradients of the parameter's own learned parts
-  Tensor gradient;              // of a learned part: one of the owner's `learned`
-  bool active = false;          // has a gradient in this step
-  bool finished = false;        // the gradient (fp32) was finished in place in this step
+  Slot* owner = nullptr;             // of a learned part: whose straight-through rule gives its gradient
+  std::vector<Tensor> learned;       // gradients of the parameter's own learned parts
+  Tensor gradient;                   // of a learned part: one of the owner's `learned`
+  bool active = false;               // has a gradient in this step
+  bool finished = false;             // the gradient (fp32) was finished in place in this step
   std::unique_ptr<FusedRows> fused;  // armed
   bool moved = false;                // the update of this step ran in backward
 };
@@ -41,8 +41,7 @@ struct Optimizer::Slot {
 // Where an armed parameter's gradient goes.
 class Optimizer::FusedRows final : public GradRows {
  public:
-  FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now)
-      : optimizer_(optimizer), slot_(slot), now_(now) {
+  FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now) : optimizer_(optimizer), slot_(slot), now_(now) {
     now_.refuse = [this] { optimizer_.refuse(*slot_.parameter); };
   }
   int64_t block_rows() const override { return slot_.sweep.block_rows(); }
@@ -146,8 +145,8 @@ void Optimizer::refuse(const Parameter& p) const {
 }
 
 // What must be known before the first update: that sums are finite, gradients of learned parts, and with `norm` the sum
-// of squares of all gradients (in double). fp32 gradients with learned parts stay finished; the others are finished once
-// more when their turn comes.
+// of squares of all gradients (in double). fp32 gradients with learned parts stay finished; the others are finished
+// once more when their turn comes.
 double Optimizer::look_ahead(int64_t samples, bool norm) {
   double total = 0;
   for (const auto& s : slots_) {

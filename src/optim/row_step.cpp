@@ -13,10 +13,10 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kChunk = 16384;           // numbers of a chunk: four arrays of 64 KiB
-constexpr int64_t kBlock = 131072;          // numbers of a block: 512 KiB of gradients
+constexpr int64_t kChunk = 16384;   // numbers of a chunk: four arrays of 64 KiB
+constexpr int64_t kBlock = 131072;  // numbers of a block: 512 KiB of gradients
 constexpr int64_t kRowMultiple = 16, kMostRows = 64;
-constexpr int64_t kMostInBlock = 1 << 20;   // of blocks that 8-bit moments make larger
+constexpr int64_t kMostInBlock = 1 << 20;  // of blocks that 8-bit moments make larger
 
 Tensor scratch_rows(int64_t rows, int64_t cols) {
   return Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace);

@@ -1,5 +1,6 @@
 // The step of one parameter in blocks of whole rows: gradient -> finish -> rule -> master -> codes -> layouts, a chunk
-// that lies in L2 after another, so that each number is read from memory once. docs/numerics.md section 6, steps 1 to 8.
+// that lies in L2 after another, so that each number is read from memory once. docs/numerics.md section 6, steps 1
+// to 8.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ class RowStep {
   struct Now {
     float lr = 0;
     int64_t samples = 1;
-    int64_t step = 0;            // optimizer steps done
-    float factor = 1;            // of the global-norm clip
-    const RequantKey* due = nullptr;       // the masters become codes after this step
-    std::function<void()> refuse{};          // called where a sum is not finite, before its chunk moves; none: all are
+    int64_t step = 0;                 // optimizer steps done
+    float factor = 1;                 // of the global-norm clip
+    const RequantKey* due = nullptr;  // the masters become codes after this step
+    std::function<void()> refuse{};   // called where a sum is not finite, before its chunk moves; none: all are
   };
 
   RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec);
@@ -36,8 +37,8 @@ class RowStep {
   // begin, then rows() once for every row, then end.
   void begin(const Now& now);
   // g [end - begin, cols]: fp32, overwritten if `scratch`, or bf16: sums over the window's samples; `finished`:
-  // divided, through the quantizer and clipped by value already. begin is a multiple of block_rows(), and end is too, or
-  // the last row.
+  // divided, through the quantizer and clipped by value already. begin is a multiple of block_rows(), and end is too,
+  // or the last row.
   void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
   void end();
   // The whole sweep.

@@ -100,9 +100,10 @@ void Learner::begin_microbatch() {
 }
 
 void Learner::check_usable() const {
-  require(usable(), "Learner", "an Error ended optimizer step ", state_.step,
-          " in the middle of its updates: masters and codes belong to no step. Go on from the last checkpoint with a new "
-          "learner; optim.fused: off finds gradients that are not finite before anything moves.");
+  require(
+      usable(), "Learner", "an Error ended optimizer step ", state_.step,
+      " in the middle of its updates: masters and codes belong to no step. Go on from the last checkpoint with a new "
+      "learner; optim.fused: off finds gradients that are not finite before anything moves.");
 }
 
 std::vector<Optimizer::FusedUpdate> Learner::fused_updates() const {

@@ -257,8 +257,8 @@ struct SumByRows {
     GradRows* rows = g[0].rows();
     if (rows == nullptr) return g[0].set(Tensor::full(s.shape, dtypes::fp32, 7));
     for (int64_t r = 0; r < s.shape.rows(); r += rows->block_rows())
-      rows->take(r, Tensor::full({std::min(rows->block_rows(), s.shape.rows() - r), 1}, dtypes::fp32,
-                                 static_cast<double>(r)));
+      rows->take(
+          r, Tensor::full({std::min(rows->block_rows(), s.shape.rows() - r), 1}, dtypes::fp32, static_cast<double>(r)));
     if (s.commits) g[0].commit();
   }
 };

@@ -111,9 +111,8 @@ std::vector<Case> cases() {
   for (const DType grad : {dtypes::fp32, dtypes::bf16})
     for (const ProductMode gw : {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8})
       with([&](Case& c) { c.grad = grad, c.gw = gw, c.every = 3, c.optimizer = "sgd"; });
-  for (const Granularity& g :
-       {Granularity::tensor(), Granularity::channel(0), Granularity::channel(1), Granularity::groups(32),
-        Granularity::groups(5, 0)})
+  for (const Granularity& g : {Granularity::tensor(), Granularity::channel(0), Granularity::channel(1),
+                               Granularity::groups(32), Granularity::groups(5, 0)})
     with([&](Case& c) { c.quant = quant_spec(dtypes::int4, "symmetric"), c.quant.granularity = g; });
   for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kInt8}) {
     with([&](Case& c) {
@@ -187,8 +186,7 @@ TEST_CASE("what forbids updates inside backward is told") {
   };
   CHECK(reason([](Case&) {}).empty());
   CHECK(reason([](Case& c) { c.fused = false; }) == "optim.fused is off");
-  CHECK(reason([](Case& c) { c.clip_norm = 1; }) ==
-        "the global norm of all gradients must be known first (clip_norm)");
+  CHECK(reason([](Case& c) { c.clip_norm = 1; }) == "the global norm of all gradients must be known first (clip_norm)");
   CHECK(reason([](Case& c) { c.accumulate = c.every = 2; }) == "gradients are summed over 2 microbatches");
   CHECK(reason([](Case& c) { c.quant = quant_spec(dtypes::int4, "lsq"); }) ==
         "the gradient of its learned layers.1.weight.step needs all rows first");
@@ -281,14 +279,16 @@ TEST_CASE("a gradient that is not finite inside backward names the parameter, an
     };
     OptimizerSpec spec;
     spec.name = "adam";
-    Learner learner(make_sequential({quantize_layer(dtypes::bint1), linear_layer(c, kClasses)}, c.in), infinite, spec,
-                    {}, [](int64_t) { return 0.1f; }, 1);
+    Learner learner(
+        make_sequential({quantize_layer(dtypes::bint1), linear_layer(c, kClasses)}, c.in), infinite, spec, {},
+        [](int64_t) { return 0.1f; }, 1);
     const Tensor x = random_tensor({kRows, c.in}, dtypes::fp32, 5);
     const std::vector<int32_t> labels(kRows, 0);
     CHECK(learner.usable());
     const std::string text = error_of([&] { learner.microbatch(x, labels); });
-    CHECK(contains(text, concat("[optimizer] the gradient of 'layers.1.weight' ([3,40] ", grad,
-                                ") holds NaN or Inf at optimizer step 0. Other rows were updated in the same backward")));
+    CHECK(
+        contains(text, concat("[optimizer] the gradient of 'layers.1.weight' ([3,40] ", grad,
+                              ") holds NaN or Inf at optimizer step 0. Other rows were updated in the same backward")));
     CHECK_FALSE(learner.usable());
     const std::string refusal = "[Learner] an Error ended optimizer step 0 in the middle of its updates";
     CHECK(contains(error_of([&] { learner.microbatch(x, labels); }), refusal));

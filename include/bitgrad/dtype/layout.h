@@ -24,7 +24,8 @@ struct LayoutInfo {
   void (*unpack)(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride);
 };
 
-// Layouts that can be packed in blocks of rows: one line each in src/dtype/layouts/rows.inc. The others are packed whole.
+// Layouts that can be packed in blocks of rows: one line each in src/dtype/layouts/rows.inc. The others are packed
+// whole.
 struct RowPacking {
   int64_t unit;  // blocks begin at multiples of this many rows
   // Rows [begin, end) of canonical codes go where LayoutInfo::pack puts them; a block that ends at `rows` writes what

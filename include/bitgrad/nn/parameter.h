@@ -127,7 +127,7 @@ class Parameter {
   void restore(const Tensor& master, const Tensor& value);
 
  private:
-  struct NewCodes;                                                      // between begin_requantize or begin_update and end_codes
+  struct NewCodes;  // between begin_requantize or begin_update and end_codes
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
   void write_layouts(bool rows_too = true);

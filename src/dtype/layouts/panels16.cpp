@@ -67,8 +67,8 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
   pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
 }
 
-void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out,
-               int64_t begin, int64_t end) {
+void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,
+               int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const int bits = dtype.bits();
   const int64_t plane = plane_size(rows, cols);
