@@ -1,6 +1,7 @@
 // Tables of sums: the loops that instruction sets share. A row's file includes this inside its target region and its
 // own anonymous namespace, and brings lines V: Number, kLanes, Reg, load, store, add, times (by a small integer).
 // No std:: in here: a template of the library instantiated for one target could be linked into the code of another.
+#pragma once
 
 // lines[0 .. N) hold the sums of some codes; from now on [0 .. N * Base) those with one more code.
 template <class V, int Base, int N>
