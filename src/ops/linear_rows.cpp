@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/pack.h"
 #include "ops/common.h"
 #include "ops/linear_product.h"
@@ -58,10 +59,10 @@ Plan plan_exact(const GemmArgs& args, int64_t count) {
   const GemmArgs part = rows_of(args, 0, count);
   const double calls = static_cast<double>((args.m + count - 1) / count);
   const GemmRow &lying = select_gemm(part), &any = plan_gemm(part);
-  Plan plan{&lying, args.b.layout, count, lying.cost(part) * calls};
+  Plan plan{&lying, args.b.layout, count, gemm_cost(lying, part) * calls};
   if (any.a_layout == args.a.layout && any.b_layout != args.b.layout)
     better(plan, {&any, any.b_layout, count,
-                  any.cost(part) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k)});
+                  gemm_cost(any, part) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k)});
   return plan;
 }
 
@@ -72,7 +73,7 @@ Plan plan_floats(const GemmArgs& args, const GemmRow& whole, int64_t count) {
   const int64_t rest = args.m % count;
   if (whole.order == SumOrder::kFree || !whole.supports(part) || (rest > 0 && !whole.supports(rows_of(args, 0, rest))))
     return {};
-  return {&whole, args.b.layout, count, whole.cost(part) * static_cast<double>((args.m + count - 1) / count)};
+  return {&whole, args.b.layout, count, gemm_cost(whole, part) * static_cast<double>((args.m + count - 1) / count)};
 }
 
 // Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several.
