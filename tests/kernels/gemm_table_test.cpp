@@ -103,6 +103,10 @@ TEST_CASE("float table rows give the bits of their order at every edge of lines,
   }
   for (const Groups& g : kGroups)
     for (const int64_t k : depths) check_rows(Problem(dtypes::fp32, false, g.dtype, true, 3, 66, k, rng), g);
+  // Columns whose offsets are made together.
+  for (const Groups& g : kGroups)
+    for (const int64_t n : {129, 160, 191, 193, 255, 256, 257, 319, 320, 321, 450, 515})
+      check_rows(Problem(dtypes::fp32, true, g.dtype, true, 2, n, depths[rng() % std::size(depths)], rng), g);
 }
 
 TEST_CASE("float table rows read every dtype of A, with scales, in both orders") {

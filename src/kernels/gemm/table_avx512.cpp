@@ -37,74 +37,134 @@ struct Words {
 
 #include "kernels/gemm/table_loops.h"
 
-// Digits of 64 codes of two bits as bytes; ternary: one more than the digit. `bytes`: those of the row that there are.
-inline __m512i two_bits(const uint8_t* codes, __mmask16 bytes, __m512i invert) {
-  const __m512i x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(bytes, codes));
-  const __m512i pairs = _mm512_or_si512(x, _mm512_slli_epi32(x, 6));
-  const __m512i spread = _mm512_or_si512(pairs, _mm512_slli_epi32(pairs, 12));
-  return _mm512_xor_si512(_mm512_and_si512(spread, _mm512_set1_epi8(3)), invert);
-}
-
-// The indexes of one group for 64 columns.
-inline __m512i indexes(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, int64_t k0,
-                       int64_t j) {
+// The indexes of one group of codes of one bit for 64 columns.
+inline __m512i bit_indexes(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, int64_t k0,
+                           int64_t j) {
   const int64_t left = codes.depth - k0, count = left < shape.codes ? left : shape.codes;
+  const uint8_t* row = codes.codes + k0 * codes.stride + j / 8;
   __m512i index = _mm512_setzero_si512();
-  if (codes.bits == 1) {
-    const uint8_t* row = codes.codes + k0 * codes.stride + j / 8;
 #pragma GCC unroll 6
-    for (int i = 0; i < 6; ++i, row += codes.stride) {  // constants in registers
-      if (i == count) break;
-      uint64_t word;
-      __builtin_memcpy(&word, row, 8);
-      index = _mm512_mask_add_epi8(index, word, index, _mm512_set1_epi8(static_cast<char>(1 << i)));
-    }
-    return index;
+  for (int i = 0; i < 6; ++i, row += codes.stride) {  // constants in registers
+    if (i == count) break;
+    uint64_t word;
+    __builtin_memcpy(&word, row, 8);
+    index = _mm512_mask_add_epi8(index, word, index, _mm512_set1_epi8(static_cast<char>(1 << i)));
   }
-  const __m512i invert = _mm512_set1_epi8(shape.first < 0 ? 2 : 0);
-  const __mmask16 bytes = codes.columns - j > 32 ? 0xFFFF : 0x00FF;
-  int surplus = 0;
-  for (int64_t i = count - 1; i >= 0; --i) {
-    const __m512i digit = two_bits(codes.codes + (k0 + i) * codes.stride + j / 4, bytes, invert);
-    const __m512i twice = _mm512_add_epi8(index, index);
-    index = _mm512_add_epi8(_mm512_add_epi8(twice, shape.base == 3 ? index : twice), digit);
-    surplus = surplus * 3 + 1;
-  }
-  return shape.base == 3 ? _mm512_sub_epi8(index, _mm512_set1_epi8(static_cast<char>(surplus))) : index;
+  return index;
 }
 
-// Four groups of 16 columns, and four more, a byte each, to the offsets of columns 0 .. 3 of every 16-byte lane.
-inline __attribute__((always_inline)) void store_offsets(__m512i first, __m512i second, uint16_t* out) {
-  constexpr int64_t kLane = 16 * gemm_detail::kTableFields;
+// Four groups of 16 columns, and four more, a byte each, to the offsets of columns 0 .. 3 of every 16-byte lane. The
+// columns of lane i start at out + i * step; lanes: those to store.
+inline __attribute__((always_inline)) void store_offsets(__m512i first, __m512i second, int64_t step, int64_t lanes,
+                                                         uint16_t* out) {
   const __m512i lanes01 = _mm512_setr_epi32(0, 16, 4, 20, 1, 17, 5, 21, 2, 18, 6, 22, 3, 19, 7, 23);
   const __m512i lanes23 = _mm512_or_si512(lanes01, _mm512_set1_epi32(8)), zero = _mm512_setzero_si512();
   const __m512i x = _mm512_permutex2var_epi32(first, lanes01, second);
-  const __m512i y = _mm512_permutex2var_epi32(first, lanes23, second);
   _mm512_storeu_si512(out, _mm512_slli_epi16(_mm512_unpacklo_epi8(x, zero), 6));
-  _mm512_storeu_si512(out + kLane, _mm512_slli_epi16(_mm512_unpackhi_epi8(x, zero), 6));
-  _mm512_storeu_si512(out + 2 * kLane, _mm512_slli_epi16(_mm512_unpacklo_epi8(y, zero), 6));
-  _mm512_storeu_si512(out + 3 * kLane, _mm512_slli_epi16(_mm512_unpackhi_epi8(y, zero), 6));
+  if (lanes > 1) _mm512_storeu_si512(out + step, _mm512_slli_epi16(_mm512_unpackhi_epi8(x, zero), 6));
+  if (lanes > 2) {
+    const __m512i y = _mm512_permutex2var_epi32(first, lanes23, second);
+    _mm512_storeu_si512(out + 2 * step, _mm512_slli_epi16(_mm512_unpacklo_epi8(y, zero), 6));
+    if (lanes > 3) _mm512_storeu_si512(out + 3 * step, _mm512_slli_epi16(_mm512_unpackhi_epi8(y, zero), 6));
+  }
+}
+
+// x[g]: bytes of group g for 16 columns in every lane, to the 8 groups of a column side by side.
+inline __attribute__((always_inline)) void store_groups(const __m512i* x, int64_t step, int64_t lanes, uint16_t* out) {
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    __m512i pair[4];
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; ++g) {
+      pair[g] = h == 0 ? _mm512_unpacklo_epi8(x[2 * g], x[2 * g + 1]) : _mm512_unpackhi_epi8(x[2 * g], x[2 * g + 1]);
+    }
+    uint16_t* to = out + 8 * h * gemm_detail::kTableFields;
+    store_offsets(_mm512_unpacklo_epi16(pair[0], pair[1]), _mm512_unpacklo_epi16(pair[2], pair[3]), step, lanes, to);
+    store_offsets(_mm512_unpackhi_epi16(pair[0], pair[1]), _mm512_unpackhi_epi16(pair[2], pair[3]), step, lanes,
+                  to + 4 * gemm_detail::kTableFields);
+  }
+}
+
+// Every second digit of a row's bytes, in nibbles: `shift` 0 or 2. Ternary: one more than the digit.
+inline __attribute__((always_inline)) __m512i digits(__m512i bytes, int shift, __m512i invert) {
+  return _mm512_and_si512(_mm512_srli_epi16(_mm512_xor_si512(bytes, invert), shift), _mm512_set1_epi8(0x33));
+}
+
+// x + Base * y of nibbles.
+template <int Base>
+inline __attribute__((always_inline)) __m512i with_next(__m512i x, __m512i y) {
+  const __m512i twice = _mm512_add_epi8(y, y);
+  return _mm512_add_epi8(_mm512_add_epi8(x, twice), Base == 3 ? y : twice);
+}
+
+// The indexes of one group of codes of two bits for 256 columns: 16 t .. 16 t + 15 of each 64 in the lanes of x[t].
+template <int Base>
+inline __attribute__((always_inline)) void pair_indexes(const gemm_detail::TableShape& shape,
+                                                        const gemm_detail::TableCodes& codes, int g, int64_t j,
+                                                        __m512i (*x)[8]) {
+  const int64_t k0 = int64_t{g} * shape.codes;
+  const int64_t bytes = (codes.columns - j + 31) / 32 * 8;  // whole words
+  const __mmask64 mask = bytes >= 64 ? ~0ull : (1ull << bytes) - 1;
+  // Codes that there are not: digit 0.
+  const __m512i none = _mm512_set1_epi8(static_cast<char>(Base == 3 ? 0xFF : (shape.first < 0 ? 0xAA : 0)));
+  const __m512i invert = _mm512_set1_epi8(static_cast<char>(shape.first < 0 ? 0xAA : 0));
+  const __m512i nibble = _mm512_set1_epi8(15), surplus = _mm512_set1_epi8(Base == 3 ? 40 : 0);
+  __m512i row[4], part[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < (Base == 3 ? 4 : 3); ++i) {
+    const int64_t k = k0 + i;
+    row[i] = k < codes.depth ? _mm512_maskz_loadu_epi8(mask, codes.codes + k * codes.stride + j / 4) : none;
+  }
+#pragma GCC unroll 2
+  for (int odd = 0; odd < 2; ++odd) {
+    const __m512i low = with_next<Base>(digits(row[0], 2 * odd, invert), digits(row[1], 2 * odd, invert));
+    const __m512i third = digits(row[2], 2 * odd, invert);
+    const __m512i high = Base == 3 ? with_next<Base>(third, digits(row[3], 2 * odd, invert)) : third;
+#pragma GCC unroll 2
+    for (int upper = 0; upper < 2; ++upper) {
+      const __m512i p = _mm512_and_si512(_mm512_srli_epi16(low, 4 * upper), nibble);
+      const __m512i q = _mm512_and_si512(_mm512_srli_epi16(high, 4 * upper), nibble);
+      const __m512i times = Base == 3 ? _mm512_add_epi8(q, _mm512_slli_epi16(q, 3)) : _mm512_slli_epi16(q, 4);
+      part[2 * upper + odd] = _mm512_sub_epi8(_mm512_add_epi8(p, times), surplus);
+    }
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    const __m512i a = h == 0 ? _mm512_unpacklo_epi8(part[0], part[1]) : _mm512_unpackhi_epi8(part[0], part[1]);
+    const __m512i b = h == 0 ? _mm512_unpacklo_epi8(part[2], part[3]) : _mm512_unpackhi_epi8(part[2], part[3]);
+    x[2 * h][g] = _mm512_unpacklo_epi16(a, b);
+    x[2 * h + 1][g] = _mm512_unpackhi_epi16(a, b);
+  }
+}
+
+template <int Base>
+void pair_offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, uint16_t* out) {
+  constexpr int64_t kStep = 64 * gemm_detail::kTableFields;
+  for (int64_t j = 0; j < codes.columns; j += 256, out += 4 * kStep) {
+    __m512i x[4][8];
+    for (int g = 0; g < 8; ++g) {
+      if (g < shape.groups && int64_t{g} * shape.codes < codes.depth) {
+        pair_indexes<Base>(shape, codes, g, j, x);
+      } else {
+        for (int t = 0; t < 4; ++t) x[t][g] = _mm512_setzero_si512();
+      }
+    }
+    const int64_t lanes = (codes.columns - j + 63) / 64;
+    for (int t = 0; t < 4; ++t) store_groups(x[t], kStep, lanes, out + 16 * t * gemm_detail::kTableFields);
+  }
 }
 
 void offsets(const gemm_detail::TableShape& shape, const gemm_detail::TableCodes& codes, uint16_t* out) {
-  for (int64_t j = 0; j < codes.columns; j += 64, out += 64 * gemm_detail::kTableFields) {
-    __m512i x[8];
-    for (int g = 0; g < 8; ++g) {
-      const int64_t k0 = int64_t{g} * shape.codes;
-      x[g] = g < shape.groups && k0 < codes.depth ? indexes(shape, codes, k0, j) : _mm512_setzero_si512();
-    }
-    // Bytes of one group and 64 columns to the 8 groups of a column, side by side.
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
-      __m512i pair[4];
-#pragma GCC unroll 4
-      for (int g = 0; g < 4; ++g) {
-        pair[g] = h == 0 ? _mm512_unpacklo_epi8(x[2 * g], x[2 * g + 1]) : _mm512_unpackhi_epi8(x[2 * g], x[2 * g + 1]);
+  if (codes.bits == 2) {
+    (shape.base == 3 ? pair_offsets<3> : pair_offsets<4>)(shape, codes, out);
+  } else {
+    for (int64_t j = 0; j < codes.columns; j += 64, out += 64 * gemm_detail::kTableFields) {
+      __m512i x[8];
+      for (int g = 0; g < 8; ++g) {
+        const int64_t k0 = int64_t{g} * shape.codes;
+        x[g] = g < shape.groups && k0 < codes.depth ? bit_indexes(shape, codes, k0, j) : _mm512_setzero_si512();
       }
-      uint16_t* to = out + 8 * h * gemm_detail::kTableFields;
-      store_offsets(_mm512_unpacklo_epi16(pair[0], pair[1]), _mm512_unpacklo_epi16(pair[2], pair[3]), to);
-      store_offsets(_mm512_unpackhi_epi16(pair[0], pair[1]), _mm512_unpackhi_epi16(pair[2], pair[3]),
-                    to + 4 * gemm_detail::kTableFields);
+      store_groups(x, 16 * gemm_detail::kTableFields, 4, out);
     }
   }
   _mm256_zeroupper();
