@@ -11,7 +11,6 @@ namespace {
 constexpr int64_t kSumBytes = 768 * 1024;  // of a task's sums
 constexpr int64_t kManyColumns = 2048, kMostColumns = 4096, kFewColumns = 1024;
 constexpr double kTaskNs = 75000;
-constexpr int64_t kMaxTasks = 8;
 
 // Index of a line from four raw ternary codes, one byte with the upper bit of each code inverted: 1, 2, 3 stand for the
 // digits 0, 1, 2; 0 is no code.
@@ -74,14 +73,13 @@ TableShape table_shape(DType b) {
   return whole ? TableShape{3, 7, 4, 64, low, 1} : TableShape{};
 }
 
-TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column) {
+TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column, double most_tasks) {
   if (args.m <= 0 || args.n <= 0) return {1, kTableColumns, 0, 0};
   const int64_t all = ceil_div(args.m, lanes), room = kSumBytes / bytes_per_column;
   int64_t columns = std::clamp(room / all, kManyColumns, kMostColumns);
   columns = std::min(columns, round_up(args.n, kTableColumns));
   int64_t lines = std::min(all, std::max<int64_t>(1, room / columns));
-  const auto wanted =
-      static_cast<int64_t>(std::clamp(multiply_adds(args) / (250 * kTaskNs), 1.0, static_cast<double>(kMaxTasks)));
+  const auto wanted = static_cast<int64_t>(std::max(1.0, std::min(multiply_adds(args) / (250 * kTaskNs), most_tasks)));
   while (ceil_div(all, lines) * ceil_div(args.n, columns) < wanted) {
     if (columns >= 2 * kFewColumns) {
       columns = round_up(ceil_div(columns, 2), kTableColumns);

@@ -80,12 +80,15 @@ struct TableKernel {
   double ns_lookup;  // one line added
 };
 
-// How a product is cut into tasks, by its shape alone: blocks of rows (in lines of `lanes`) and of columns.
+// How a product is cut into tasks: blocks of rows (in lines of `lanes`) and of columns.
 struct TableCut {
   int64_t lines, columns;  // of a full task
   int64_t blocks_m, blocks_n;
 };
-TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column);
+// Into most_tasks at most for the sake of threads: small tasks make offsets and tables more often. Every output is the
+// same in any task. Costs are those of kTableTasks, whatever the threads.
+inline constexpr double kTableTasks = 8;
+TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column, double most_tasks);
 
 // Offsets of one pass of any B, columns [j0, j0 + columns).
 void table_offsets(const TableKernel& kernel, const TableShape& shape, const GemmOperand& b, int64_t j0,

@@ -1,6 +1,7 @@
 // The loops of the float products by tables of sums (table.h).
 #include <algorithm>
 
+#include "base/loops.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/chain512.h"
@@ -121,12 +122,13 @@ bool table_f32_supports(const GemmArgs& args) {
 }
 
 double table_f32_cost(const TableKernel& kernel, const GemmArgs& args) {
-  return table_cost(kernel, args, cut_tables(args, kLanes, kTableLine), kLanes, args.c_dtype == dtypes::fp32 ? 0.3 : 1);
+  return table_cost(kernel, args, cut_tables(args, kLanes, kTableLine, kTableTasks), kLanes,
+                    args.c_dtype == dtypes::fp32 ? 0.3 : 1);
 }
 
 void run_table_f32(const TableKernel& kernel, const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
-  const TableCut cut = cut_tables(args, kLanes, kTableLine);
+  const TableCut cut = cut_tables(args, kLanes, kTableLine, detail::loops_run_inline() ? 1 : kTableTasks);
   parallel_for(cut.blocks_m * cut.blocks_n, [&](int64_t index) { FloatTask(kernel, args, cut, index).run(); });
 }
 

@@ -2,6 +2,7 @@
 // from A's own codes proves that they hold them; then their upper part is carried into a second number of 16 bits.
 #include <algorithm>
 
+#include "base/loops.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/common.h"
@@ -183,12 +184,12 @@ bool table_i16_supports(const GemmArgs& args) {
 
 double table_i16_cost(const TableKernel& kernel, const GemmArgs& args) {
   const bool direct = args.c_dtype == dtypes::fp32 && args.row_minus == nullptr;
-  return table_cost(kernel, args, cut_tables(args, kLanes, 2 * kTableLine), kLanes, direct ? 0.3 : 2);
+  return table_cost(kernel, args, cut_tables(args, kLanes, 2 * kTableLine, kTableTasks), kLanes, direct ? 0.3 : 2);
 }
 
 void run_table_i16(const TableKernel& kernel, const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
-  const TableCut cut = cut_tables(args, kLanes, 2 * kTableLine);
+  const TableCut cut = cut_tables(args, kLanes, 2 * kTableLine, detail::loops_run_inline() ? 1 : kTableTasks);
   parallel_for(cut.blocks_m * cut.blocks_n, [&](int64_t index) { IntTask(kernel, args, cut, index).run(); });
 }
 
