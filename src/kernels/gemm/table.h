@@ -45,9 +45,10 @@ struct TableCodes {
 };
 
 // Sums to rows of C: y = float(sum) * (row_scale[i] * column_scale[j]) + bias[j], C = y or C + y. Scales and bias: none
-// if null. sums: [column][16 lanes].
+// if null. At most 16 rows.
 struct TableFinish {
-  const float* sums;
+  const float* sums;          // [column][16 lanes]; null: float(low + 4096 * high)
+  const int16_t *low, *high;  // [column][32 lanes], from a multiple of 16 on; high: none if null
   int64_t rows, columns;
   const float *row_scale, *column_scale, *bias;
   bool add;
@@ -75,8 +76,6 @@ struct TableKernel {
   int32_t (*bound)(const int16_t* a, int64_t depth);
   // Exact sums are high * 4096 + low: high += (low + 2048) >> 12, low -= that * 4096. first: high is 0 before.
   void (*carry)(int16_t* low, int16_t* high, int64_t columns, bool first);
-  // float(sum) of 32 lanes as two blocks [column][16], `columns` apart. high may be null.
-  void (*to_float)(const int16_t* low, const int16_t* high, int64_t columns, float* out);
   double ns_lookup;  // one line added
 };
 

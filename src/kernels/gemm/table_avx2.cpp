@@ -161,11 +161,29 @@ inline __attribute__((always_inline)) void transpose(__m256* x) {
   for (int i = 0; i < 8; ++i) x[i] = t[i];
 }
 
+// Lanes [lane, lane + 8) of one column.
+inline __attribute__((always_inline)) __m256 load_sums(const gemm_detail::TableFinish& f, int64_t j, int64_t lane) {
+  if (f.sums != nullptr) return _mm256_load_ps(f.sums + j * 16 + lane);
+  const int64_t at = j * 32 + lane;
+  __m256i x = _mm256_cvtepi16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(f.low + at)));
+  if (f.high != nullptr) {
+    const __m256i over = _mm256_cvtepi16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(f.high + at)));
+    x = _mm256_add_epi32(x, _mm256_slli_epi32(over, 12));
+  }
+  return _mm256_cvtepi32_ps(x);
+}
+
+inline float sum_of(const gemm_detail::TableFinish& f, int64_t j, int64_t lane) {
+  if (f.sums != nullptr) return f.sums[j * 16 + lane];
+  const int64_t at = j * 32 + lane;
+  return static_cast<float>(f.low[at] + (f.high != nullptr ? int32_t{f.high[at]} * 4096 : 0));
+}
+
 // Columns that fill no register.
 void finish_rest(const gemm_detail::TableFinish& f, int64_t j) {
   for (; j < f.columns; ++j) {
     for (int64_t i = 0; i < f.rows; ++i) {
-      float y = f.sums[j * 16 + i];
+      float y = sum_of(f, j, i);
       if (f.row_scale != nullptr) {
         y *= f.column_scale != nullptr ? f.row_scale[i] * f.column_scale[j] : f.row_scale[i];
       } else if (f.column_scale != nullptr) {
@@ -186,7 +204,7 @@ void finish(const gemm_detail::TableFinish& f) {
     for (int64_t half = 0; half < f.rows; half += 8) {
       __m256 x[8];
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) x[i] = _mm256_load_ps(f.sums + (j + i) * 16 + half);
+      for (int i = 0; i < 8; ++i) x[i] = load_sums(f, j + i, half);
       transpose(x);
 #pragma GCC unroll 8
       for (int64_t i = 0; i < 8; ++i) {
@@ -233,30 +251,10 @@ void carry(int16_t* low, int16_t* high, int64_t columns, bool first) {
   _mm256_zeroupper();
 }
 
-void to_float(const int16_t* low, const int16_t* high, int64_t columns, float* out) {
-  for (int64_t j = 0; j < columns; ++j) {
-    for (int64_t part = 0; part < 4; ++part) {
-      const int64_t at = j * 32 + part * 8;
-      __m256i x = _mm256_cvtepi16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(low + at)));
-      if (high != nullptr) {
-        const __m256i over = _mm256_cvtepi16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(high + at)));
-        x = _mm256_add_epi32(x, _mm256_slli_epi32(over, 12));
-      }
-      _mm256_store_ps(out + (part / 2 * columns + j) * 16 + part % 2 * 8, _mm256_cvtepi32_ps(x));
-    }
-  }
-  _mm256_zeroupper();
-}
-
 #pragma GCC pop_options
-constexpr gemm_detail::TableKernel kKernel{offsets,
-                                           {build_tables<Floats>, add_tables<Floats>},
-                                           {build_tables<Words>, add_tables<Words>},
-                                           finish,
-                                           bound,
-                                           carry,
-                                           to_float,
-                                           0.6};
+constexpr gemm_detail::TableKernel kKernel{
+    offsets, {build_tables<Floats>, add_tables<Floats>}, {build_tables<Words>, add_tables<Words>}, finish, bound, carry,
+    0.6};
 #else
 constexpr gemm_detail::TableKernel kKernel{};
 #endif

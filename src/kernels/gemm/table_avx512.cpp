@@ -200,35 +200,76 @@ inline __attribute__((always_inline)) void transpose(__m512* x) {
   for (int i = 0; i < 16; ++i) x[i] = t[i];
 }
 
+// 16 lanes of one column.
+enum class Sums { kFloats, kLow, kBoth };
+template <Sums S>
+inline __attribute__((always_inline)) __m512 load_sums(const gemm_detail::TableFinish& f, int64_t j) {
+  if constexpr (S == Sums::kFloats) return _mm512_load_ps(f.sums + j * 16);
+  __m512i x = _mm512_cvtepi16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(f.low + j * 32)));
+  if constexpr (S == Sums::kBoth) {
+    const __m512i over = _mm512_cvtepi16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(f.high + j * 32)));
+    x = _mm512_add_epi32(x, _mm512_slli_epi32(over, 12));
+  }
+  return _mm512_cvtepi32_ps(x);
+}
+
 // Columns [j, j + count), count <= 16, of all rows.
-inline __attribute__((always_inline)) void finish_block(const gemm_detail::TableFinish& f, int64_t j, int64_t count) {
+template <Sums S>
+void finish_block(const gemm_detail::TableFinish& f, int64_t j, int64_t count) {
   const auto mask = static_cast<__mmask16>(0xFFFFu >> (16 - count));
   __m512 x[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) x[i] = i < count ? _mm512_load_ps(f.sums + (j + i) * 16) : _mm512_setzero_ps();
+  for (int i = 0; i < 16; ++i) x[i] = i < count ? load_sums<S>(f, j + i) : _mm512_setzero_ps();
   transpose(x);
   const __m512 scale = f.column_scale != nullptr ? _mm512_maskz_loadu_ps(mask, f.column_scale + j) : _mm512_set1_ps(1);
   const __m512 bias = f.bias != nullptr ? _mm512_maskz_loadu_ps(mask, f.bias + j) : _mm512_setzero_ps();
-  const bool scaled = f.column_scale != nullptr || f.row_scale != nullptr;
+  const bool scaled = f.column_scale != nullptr || f.row_scale != nullptr, biased = f.bias != nullptr, add = f.add;
+  const float* const row_scale = f.row_scale;
+  const int64_t rows = f.rows, ldc = f.ldc;
   float* c = f.c + j;
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i, c += f.ldc) {
-    if (i >= f.rows) break;
+  for (int i = 0; i < 16; ++i, c += ldc) {
+    if (i >= rows) break;
     __m512 y = x[i];
-    if (scaled)
-      y = _mm512_mul_ps(y, f.row_scale == nullptr ? scale : _mm512_mul_ps(_mm512_set1_ps(f.row_scale[i]), scale));
-    if (f.bias != nullptr) y = _mm512_add_ps(y, bias);
-    if (f.add) y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), y);
+    if (scaled) y = _mm512_mul_ps(y, row_scale == nullptr ? scale : _mm512_mul_ps(_mm512_set1_ps(row_scale[i]), scale));
+    if (biased) y = _mm512_add_ps(y, bias);
+    if (add) y = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), y);
     _mm512_mask_storeu_ps(c, mask, y);
-    if (f.add) _mm_prefetch(reinterpret_cast<const char*>(c + 64), _MM_HINT_T0);
+    if (add) _mm_prefetch(reinterpret_cast<const char*>(c + 64), _MM_HINT_T0);
   }
 }
 
-void finish(const gemm_detail::TableFinish& f) {
+// C = the sums of 16 whole rows, times row_scale if Scaled.
+template <Sums S, bool Scaled>
+void store_blocks(const gemm_detail::TableFinish& f, int64_t columns) {
+  const int64_t ldc = f.ldc;
+  const float* const row_scale = f.row_scale;
+  for (int64_t j = 0; j < columns; j += 16) {
+    __m512 x[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) x[i] = load_sums<S>(f, j + i);
+    transpose(x);
+    float* c = f.c + j;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i, c += ldc)
+      _mm512_storeu_ps(c, Scaled ? _mm512_mul_ps(x[i], _mm512_set1_ps(row_scale[i])) : x[i]);
+  }
+}
+
+template <Sums S>
+void finish_columns(const gemm_detail::TableFinish& f) {
   int64_t j = 0;
-  for (; j + 16 <= f.columns; j += 16) finish_block(f, j, 16);
-  if (j < f.columns) finish_block(f, j, f.columns - j);
+  if (f.rows == 16 && f.column_scale == nullptr && f.bias == nullptr && !f.add) {
+    j = f.columns / 16 * 16;
+    (f.row_scale != nullptr ? store_blocks<S, true> : store_blocks<S, false>)(f, j);
+  }
+  for (; j < f.columns; j += 16) finish_block<S>(f, j, f.columns - j < 16 ? f.columns - j : 16);
   _mm256_zeroupper();
+}
+
+void finish(const gemm_detail::TableFinish& f) {
+  if (f.sums != nullptr) return finish_columns<Sums::kFloats>(f);
+  (f.high == nullptr ? finish_columns<Sums::kLow> : finish_columns<Sums::kBoth>)(f);
 }
 
 int32_t bound(const int16_t* a, int64_t depth) {
@@ -250,31 +291,11 @@ void carry(int16_t* low, int16_t* high, int64_t columns, bool first) {
   _mm256_zeroupper();
 }
 
-void to_float(const int16_t* low, const int16_t* high, int64_t columns, float* out) {
-  for (int64_t j = 0; j < columns; ++j) {
-    for (int64_t half = 0; half < 2; ++half) {
-      const int64_t at = j * 32 + half * 16;
-      __m512i x = _mm512_cvtepi16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(low + at)));
-      if (high != nullptr) {
-        const __m512i over = _mm512_cvtepi16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(high + at)));
-        x = _mm512_add_epi32(x, _mm512_slli_epi32(over, 12));
-      }
-      _mm512_store_ps(out + (half * columns + j) * 16, _mm512_cvtepi32_ps(x));
-    }
-  }
-  _mm256_zeroupper();
-}
-
 #pragma GCC pop_options
 #pragma GCC diagnostic pop
-constexpr gemm_detail::TableKernel kKernel{offsets,
-                                           {build_tables<Floats>, add_tables<Floats>},
-                                           {build_tables<Words>, add_tables<Words>},
-                                           finish,
-                                           bound,
-                                           carry,
-                                           to_float,
-                                           0.33};
+constexpr gemm_detail::TableKernel kKernel{
+    offsets, {build_tables<Floats>, add_tables<Floats>}, {build_tables<Words>, add_tables<Words>}, finish, bound, carry,
+    0.33};
 #else
 constexpr gemm_detail::TableKernel kKernel{};
 #endif

@@ -92,13 +92,13 @@ class FloatTask {
     if (args_.c_dtype == dtypes::fp32) {
       const float* bias = args_.bias == nullptr ? nullptr : args_.bias + n0_;
       float* c = static_cast<float*>(args_.c) + m0 * args_.ldc + n0_;
-      return kernel_.finish({sums, rows, n_, nullptr, scales, bias, args_.accumulate, c, args_.ldc});
+      return kernel_.finish({sums, nullptr, nullptr, rows, n_, nullptr, scales, bias, args_.accumulate, c, args_.ldc});
     }
     float piece[kLanes * kPiece];
     for (int64_t j = 0; j < n_; j += kPiece) {
       const int64_t count = std::min(kPiece, n_ - j);
-      kernel_.finish({sums + j * kLanes, rows, count, nullptr, scales == nullptr ? nullptr : scales + j, nullptr, false,
-                      piece, kPiece});
+      kernel_.finish({sums + j * kLanes, nullptr, nullptr, rows, count, nullptr,
+                      scales == nullptr ? nullptr : scales + j, nullptr, false, piece, kPiece});
       for (int64_t i = 0; i < rows; ++i) finish_row(args_, m0 + i, n0_ + j, count, piece + i * kPiece);
     }
   }
