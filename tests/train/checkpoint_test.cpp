@@ -3,9 +3,11 @@
 #include <limits>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/io/safetensors.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/faulty_file_system.h"
@@ -392,4 +394,32 @@ TEST_CASE("a checkpoint inside a window is refused") {
   train_some(*learner, 1);
   CHECK(error_code_of([&] { save_checkpoint(temp.file("c"), *learner, kCounters, ""); }) == 70);
   CHECK_FALSE(file_system().exists(temp.file("c")));
+}
+
+TEST_CASE("the hash of kernels is moved by each factor on the cost of each row that may run") {
+  struct ShippedCosts {
+    ShippedCosts() { set_gemm_costs({}); }
+    ~ShippedCosts() { set_gemm_costs({}); }
+  };
+  const ShippedCosts shipped;
+  const std::string before = kernel_table_hash();
+  std::set<std::string> hashes{before};
+  size_t tables = 0;
+  for (const GemmRow& row : gemm_rows()) {
+    if ((row.needs & ~cpu_isa()) != 0) continue;
+    for (int size = 0; size < kGemmCostClasses; ++size, ++tables) {
+      GemmCostFactors factors;
+      factors.row = row.name;
+      factors.factor[static_cast<size_t>(size)] = 1.0001;
+      set_gemm_costs({factors});
+      hashes.insert(kernel_table_hash());
+    }
+  }
+  CHECK(hashes.size() == 1 + tables);
+  GemmCostFactors absent, unmoved;
+  absent.row = "gemm_of_another_build";
+  absent.factor.fill(2);
+  unmoved.row = gemm_rows()[0].name;
+  set_gemm_costs({absent, unmoved});
+  CHECK(kernel_table_hash() == before);
 }

@@ -23,6 +23,19 @@ bool is_finite(const Piece& p) {
   return std::none_of(x, x + p.bytes / 2, [](uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u; });
 }
 
+// Every factor of every row that may run; a row that was not measured has 1.
+void hash_measured_costs(Sha256& hash) {
+  const std::vector<GemmCostFactors> measured = gemm_costs();
+  for (const GemmRow& row : gemm_rows()) {
+    if ((row.needs & ~cpu_isa()) != 0) continue;
+    const auto same = [&](const GemmCostFactors& f) { return f.row == row.name; };
+    const auto at = std::find_if(measured.begin(), measured.end(), same);
+    const GemmCostFactors factors = at != measured.end() ? *at : GemmCostFactors{};
+    hash.update(concat(row.name, '\n'));
+    hash.update(factors.factor.data(), sizeof(factors.factor));
+  }
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
@@ -60,7 +73,8 @@ std::string kernel_table_hash() {
   Sha256 hash;
   for (const KernelInfo& k : all_kernels())
     if (k.available) hash.update(concat(k.family, ' ', k.name, '\n'));
-  // The costs by which float products choose their order, at a small, a middle and a large shape.
+  hash_measured_costs(hash);
+  // The shipped costs by which float products choose their order, at a small, a middle and a large shape.
   for (const DType b : {dtypes::fp32, dtypes::bint1, dtypes::ternary}) {
     for (const int64_t size : {16, 256, 2048}) {
       GemmArgs probe;
@@ -69,7 +83,7 @@ std::string kernel_table_hash() {
       probe.b.k_major = true;
       probe.a.stride = probe.b.stride = size * 4;
       for (const GemmRow& row : gemm_rows())
-        if (row.usable(probe)) hash.update(concat(row.name, ' ', gemm_cost(row, probe), '\n'));
+        if (row.usable(probe)) hash.update(concat(row.name, ' ', row.cost(probe), '\n'));
     }
   }
   return hash.hex();
