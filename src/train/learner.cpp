@@ -124,16 +124,20 @@ void Learner::backward(Tape& tape, const Var& loss, int64_t samples) {
   check_flags("in a forward pass");
   const std::optional<RequantKey> due = due_after(1);
   optimizer_->arm(learning_rate_(state_.step), samples, due ? &*due : nullptr);
-  try {
-    tape.backward(loss);
-  } catch (...) {
-    optimizer_->disarm();
-    throw;
-  }
+  tape.backward(loss);
 }
 
 StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
   check_usable();
+  try {
+    return run_microbatch(x, labels);
+  } catch (...) {
+    end_failed_window();
+    throw;
+  }
+}
+
+StepResult Learner::run_microbatch(const Tensor& x, std::span<const int32_t> labels) {
   begin_microbatch();
   StepResult result;
   result.samples = x.rows();
@@ -158,16 +162,17 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels)
 
 void Learner::end_window() {
   const std::optional<RequantKey> due = due_after(0);
-  try {
-    check_flags("in a forward pass");
-    optimizer_->step(learning_rate_(state_.step), window_samples_, due ? &*due : nullptr);
-  } catch (...) {
-    optimizer_->disarm();
-    throw;
-  }
+  check_flags("in a forward pass");
+  optimizer_->step(learning_rate_(state_.step), window_samples_, due ? &*due : nullptr);
   ++state_.step;
   window_microbatches_ = window_samples_ = 0;
   if (due) since_requantize_ = 0;
+}
+
+// An Error passes: gradients may hold part of a microbatch, or numbers that are not finite.
+void Learner::end_failed_window() {
+  optimizer_->disarm();
+  if (usable()) drop_window();
 }
 
 void Learner::requantize() {
@@ -177,12 +182,19 @@ void Learner::requantize() {
 
 void Learner::flush() {
   check_usable();
-  if (window_samples_ > 0) end_window();
+  try {
+    if (window_samples_ > 0) end_window();
+  } catch (...) {
+    end_failed_window();
+    throw;
+  }
   if (since_requantize_ > 0) requantize();
 }
 
 void Learner::drop_window() {
   for (Parameter* p : parameters_) p->zero_grad();
+  state_.flags.clear();  // of the window's forward passes
+  since_requantize_ -= window_microbatches_;
   window_microbatches_ = window_samples_ = 0;
 }
 

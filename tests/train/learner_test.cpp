@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "bitgrad/autograd/op.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/small_learner.h"
@@ -21,6 +22,28 @@ std::vector<std::vector<double>> codes_of(Learner& learner) {
   for (Parameter* p : learner.model().parameters()) all.push_back(p->value().numbers());
   return all;
 }
+
+struct Break {
+  static constexpr std::string_view kName = "break";
+  struct Saved {};
+  static Tensor forward(Saved&, std::span<const Tensor> in) { return in[0]; }
+  static void backward(Saved&, std::span<const Tensor>, std::span<GradSlot>) { fail(kName, "broken"); }
+};
+// A linear layer; while it is broken, backward fails after the gradients of the layer were given.
+class BreakingLayer final : public Module {
+ public:
+  BreakingLayer() { add_child("inner", inner_); }
+  Var forward(const Var& x) override {
+    return inner_->forward(broken ? apply<Break>({Tape::current()->leaf(x.value(), &sink_, dtypes::fp32)}) : x);
+  }
+  TensorMeta plan(const TensorMeta& in) override { return inner_->plan(in); }
+
+  bool broken = false;
+
+ private:
+  std::shared_ptr<Module> inner_ = make_sequential({linear_spec(3, dtypes::int4, "symmetric")}, kFeatures);
+  AccumulateSink sink_;
+};
 
 // One linear layer of one int4 weight row set, whose gradient is easy to follow.
 std::unique_ptr<Learner> quantized_input_learner() {
@@ -138,7 +161,6 @@ TEST_CASE("a number that is not finite ends the step, names the tensor and moves
     CHECK(error_code_of([&] { learner->predict(x); }) == 5);
     CHECK(learner->state().training);
     // The next clean batch works: no flag stays raised.
-    learner->drop_window();
     learner->microbatch(Tensor::full({2, kFeatures}, dtypes::fp32, 0.5), labels);
     CHECK(learner->state().step == 1);
   }
@@ -155,6 +177,71 @@ TEST_CASE("without a quantizer the gradient names the parameter that is not fini
   learner->drop_window();
   CHECK(error_code_of(step) == 5);
   CHECK(masters_of(*learner) == masters);
+}
+
+TEST_CASE("after an Error that moved nothing the next microbatch begins a window, as if the lost one had not been") {
+  const Tensor good = Tensor::full({3, kFeatures}, dtypes::fp32, 0.5);
+  Tensor bad = Tensor::full({3, kFeatures}, dtypes::fp32, 0.5);
+  bad.as<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<int32_t> labels{0, 1, 2}, wrong{0, 1, 77};
+  for (const int64_t accumulate : {1, 2, 4}) {
+    // Microbatch `last` is the one that fails: at the end of the window (a gradient), or at once (labels).
+    for (const bool at_once : {false, true}) {
+      const auto learner = small_learner(dtypes::int4, "symmetric", 3, accumulate, 2 * accumulate);
+      const auto masters = masters_of(*learner);
+      const auto codes = codes_of(*learner);
+      for (int64_t i = 0; i + 1 < accumulate; ++i) learner->microbatch(i == 0 ? bad : good, labels);
+      CHECK(error_of([&] { learner->microbatch(bad, at_once ? wrong : labels); }) != "");
+      CHECK(learner->usable());
+      CHECK(learner->window_samples() == 0);
+      CHECK(learner->since_requantize() == 0);
+      CHECK(masters_of(*learner) == masters);
+      for (int window = 1; window <= 2; ++window) {
+        for (int64_t i = 1; i <= accumulate; ++i)
+          CHECK(learner->microbatch(good, labels).stepped == (i == accumulate));
+        CHECK(learner->state().step == window);
+        CHECK((codes_of(*learner)[0] != codes[0]) == (window == 2));
+      }
+    }
+  }
+}
+
+TEST_CASE("a flush that fails drops its window") {
+  const auto learner = small_learner(dtypes::int4, "symmetric", 3, 4, 4);
+  Tensor bad = Tensor::full({3, kFeatures}, dtypes::fp32, 0.5);
+  bad.as<float>()[1] = std::numeric_limits<float>::infinity();
+  learner->microbatch(bad, std::vector<int32_t>{0, 1, 2});
+  CHECK(error_code_of([&] { learner->flush(); }) == 5);
+  CHECK(learner->window_samples() == 0);
+  learner->flush();
+  CHECK(learner->state().step == 0);
+}
+
+TEST_CASE("an Error out of backward leaves no part of a gradient") {
+  OptimizerSpec adam;
+  adam.name = "adam";
+  adam.fused = false;
+  for (const int64_t accumulate : {1, 2}) {
+    const auto make = [&](const std::shared_ptr<BreakingLayer>& layer) {
+      return std::make_unique<Learner>(layer, find_loss("softmax_cross_entropy"), adam,
+                                       RequantPolicy{accumulate, accumulate}, [](int64_t) { return 0.05f; }, 1);
+    };
+    const auto layer = std::make_shared<BreakingLayer>();
+    const auto learner = make(layer), twin = make(std::make_shared<BreakingLayer>());
+    train_some(*learner, 2 * accumulate - 1);
+    layer->broken = true;
+    CHECK(contains(error_of([&] { train_some(*learner, 1); }), "[break] broken"));
+    layer->broken = false;
+    CHECK(learner->usable());
+    for (Parameter* p : learner->model().parameters()) CHECK_FALSE(p->has_grad());
+    // The twin never began the window that broke.
+    train_some(*twin, accumulate);
+    twin->set_counters(1, 2 * accumulate - 1, 0);
+    train_some(*learner, accumulate);
+    train_some(*twin, accumulate);
+    CHECK(learner->state().step == 2);
+    CHECK(masters_of(*learner) == masters_of(*twin));
+  }
 }
 
 TEST_CASE("evaluation changes no state") {

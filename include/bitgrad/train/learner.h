@@ -46,7 +46,8 @@ class Learner {
 
   // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
   // requantized when due. x [n, features] fp32. Throws Error(kNonFinite) that names the tensor when a value or gradient
-  // is not finite; nothing was updated then, unless usable() says so.
+  // is not finite; nothing was updated then, unless usable() says so. After any Error that leaves the learner usable
+  // the open window is dropped: the next microbatch begins a new one.
   // Windows of one microbatch: updates run inside backward where they can be fused (fused_updates).
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
   // Whether an Error did not come in the middle of the updates: masters and codes would belong to no step. What is not
@@ -55,7 +56,7 @@ class Learner {
   void check_usable() const;
   // Of the last step: the parameters whose updates ran inside backward, and why others did not.
   std::vector<Optimizer::FusedUpdate> fused_updates() const;
-  // Steps with what the window holds so far (if anything), and requantizes: the end of a run.
+  // Steps with what the window holds so far (if anything), and requantizes: the end of a run. Errors as microbatch.
   void flush();
   // Logits without a tape, in evaluation mode.
   Tensor predict(const Tensor& x);
@@ -75,14 +76,17 @@ class Learner {
   int64_t window_samples() const { return window_samples_; }
   // Microbatches since the masters became codes: part of a checkpoint.
   int64_t since_requantize() const { return since_requantize_; }
-  // Forgets the open window's gradients.
+  // Forgets the open window: its gradients, what its forward passes found that is not finite, and its microbatches in
+  // since_requantize().
   void drop_window();
   // Goes on at a step boundary of another run.
   void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
  private:
   void begin_microbatch();
+  StepResult run_microbatch(const Tensor& x, std::span<const int32_t> labels);
   void backward(Tape& tape, const Var& loss, int64_t samples);
+  void end_failed_window();
   std::optional<RequantKey> due_after(int64_t microbatches) const;
   void end_window();
   void requantize();
