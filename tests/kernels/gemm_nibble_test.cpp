@@ -1,4 +1,4 @@
-// Table products where small random shapes do not reach: several chunks of rows, several blocks of lanes, the deepest
+// Nibble counts where small random shapes do not reach: several chunks of rows, several blocks of lanes, the deepest
 // k, both operands as the one that gives the tables. Against sums of int64.
 #include <string>
 #include <utility>
@@ -85,7 +85,7 @@ void for_each_row(F f) {
   CHECK(rows == 6);
 }
 
-TEST_CASE("table rows are exact over several chunks of rows and blocks of lanes, tables of either operand") {
+TEST_CASE("nibble counts are exact over several chunks of rows and blocks of lanes, tables of either operand") {
   for_each_row([](const GemmRow& row, DType a, DType b) {
     const std::pair<int64_t, int64_t> sides[] = {{2051, 128}, {128, 2051}, {130, 1025}, {1025, 67}};
     for (const auto& [m, n] : sides) {
@@ -101,7 +101,7 @@ TEST_CASE("table rows are exact over several chunks of rows and blocks of lanes,
   });
 }
 
-TEST_CASE("table rows keep 16-bit counts exact at the deepest k, and leave deeper products to others") {
+TEST_CASE("nibble counts stay exact in 16 bits at the deepest k, and leave deeper products to others") {
   for_each_row([](const GemmRow& row, DType a, DType b) {
     Problem p = make_problem(row, a, b, 3, 5, kMaxK, 1);
     // All products counted, or none: codes of A and B all alike, or all opposite.
@@ -128,7 +128,7 @@ TEST_CASE("table rows keep 16-bit counts exact at the deepest k, and leave deepe
   });
 }
 
-TEST_CASE("table rows give the same bits for any number of threads") {
+TEST_CASE("nibble counts give the same bits for any number of threads") {
   const int threads = num_threads();
   for_each_row([](const GemmRow& row, DType a, DType b) {
     const Problem p = make_problem(row, a, b, 300, 1100, 500, 3);

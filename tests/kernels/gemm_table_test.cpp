@@ -1,4 +1,4 @@
-// The rows of family gemm that take tables of sums. Float rows are compared bit for bit with the definition of their
+// Sum tables: the rows of family gemm that take them. Float rows are compared bit for bit with the definition of their
 // order, written out here; integer rows with exact sums.
 #include <cstdint>
 
@@ -83,7 +83,7 @@ class Strict {
 
 }  // namespace
 
-TEST_CASE("float table rows give the bits of their order at every edge of lines, columns, groups and passes") {
+TEST_CASE("float sum tables give the bits of their order at every edge of lines, columns, groups and passes") {
   std::mt19937 rng(1);
   const int64_t heights[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 33};
   const int64_t widths[] = {0, 1, 2, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130};
@@ -109,7 +109,7 @@ TEST_CASE("float table rows give the bits of their order at every edge of lines,
       check_rows(Problem(dtypes::fp32, true, g.dtype, true, 2, n, depths[rng() % std::size(depths)], rng), g);
 }
 
-TEST_CASE("float table rows read every dtype of A, with scales, in both orders") {
+TEST_CASE("float sum tables read every dtype of A, with scales, in both orders") {
   std::mt19937 rng(2);
   for (const DType dtype : all_dtypes()) {
     if (dtype == dtypes::fp64) continue;
@@ -122,7 +122,7 @@ TEST_CASE("float table rows read every dtype of A, with scales, in both orders")
   }
 }
 
-TEST_CASE("float table rows fold B's scale into A or onto the sum, and write bf16 with every epilogue") {
+TEST_CASE("float sum tables fold B's scale into A or onto the sum, and write bf16 with every epilogue") {
   std::mt19937 rng(3);
   const RandomStream stream(7, Purpose::kGradAccumulate, 11, 3);
   for (const Groups& g : kGroups) {
@@ -144,7 +144,7 @@ TEST_CASE("float table rows fold B's scale into A or onto the sum, and write bf1
   }
 }
 
-TEST_CASE("float table rows keep their bits over blocks of rows, columns and depth, for any number of threads") {
+TEST_CASE("float sum tables keep their bits over blocks of rows, columns and depth, for any number of threads") {
   std::mt19937 rng(4);
   for (const Groups& g : {kGroups[0], kGroups[1]}) {
     Problem problem(dtypes::fp32, g.codes == 6, g.dtype, true, 150, 4200, 520, rng);
@@ -171,7 +171,7 @@ TEST_CASE("float table rows keep their bits over blocks of rows, columns and dep
   }
 }
 
-TEST_CASE("float table rows lie within the error bound of fp32 sums") {
+TEST_CASE("float sum tables lie within the error bound of fp32 sums") {
   std::mt19937 rng(5);
   for (const Groups& g : kGroups) {
     const Problem problem(dtypes::fp32, false, g.dtype, true, 17, 70, 1000, rng);
@@ -191,7 +191,7 @@ TEST_CASE("float table rows lie within the error bound of fp32 sums") {
   }
 }
 
-TEST_CASE("table rows leave products of other dtypes and scales to others") {
+TEST_CASE("sum tables leave products of other dtypes and scales to others") {
   std::mt19937 rng(6);
   DTypeInfo odd{"table_test_half", 2, DTypeKind::kInt, 0, 1, {}};
   for (const DType dtype : {dtypes::int3, dtypes::int8, dtypes::fp32, register_dtype(odd)}) {
@@ -296,7 +296,7 @@ void check_int_rows(Rng& rng, const IntCase& t) {
 
 }  // namespace
 
-TEST_CASE("integer table rows equal exact sums for every A of at most 8 bits and B of at most 2, on random shapes") {
+TEST_CASE("integer sum tables equal exact sums for every A of at most 8 bits and B of at most 2, on random shapes") {
   Rng rng(8);
   std::vector<DType> left;
   for (const DType d : all_dtypes())
@@ -317,7 +317,7 @@ TEST_CASE("integer table rows equal exact sums for every A of at most 8 bits and
   set_num_threads(threads);
 }
 
-TEST_CASE("integer table rows stay exact when every code is an end of its range, at any depth and over blocks") {
+TEST_CASE("integer sum tables stay exact when every code is an end of its range, at any depth and over blocks") {
   Rng rng(9);
   for (const DType da : {dtypes::int8, dtypes::uint8}) {
     for (const Groups& g : kGroups) {
@@ -346,7 +346,7 @@ TEST_CASE("integer table rows stay exact when every code is an end of its range,
   CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] <= num_threads() * (int64_t{1} << 20));
 }
 
-TEST_CASE("integer table rows leave out what 16-bit upper parts cannot hold") {
+TEST_CASE("integer sum tables leave out what 16-bit upper parts cannot hold") {
   Rng rng(10);
   IntCase t;
   make_case(rng, t, dtypes::int8, dtypes::bint1, 1, 2, 3);

@@ -1,141 +1,33 @@
-// The loops of the table products: which operand gives the tables, the cut, the words of look-ups, the output.
+// The loops of the nibble counts: words of look-ups, tables, counts, the output.
 #include "kernels/gemm/nibble.h"
 
 #include <algorithm>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "dtype/bit_tricks.h"
 #include "kernels/gemm/common.h"
 #include "kernels/gemm/epilogue.h"
-#include "kernels/gemm/popcount.h"
+#include "kernels/gemm/nibble_plan.h"
+#include "kernels/gemm/nibble_rows.h"
 
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kMaxK = 32767;    // two counts of every k in 16 bits
-constexpr int64_t kMaxRows = 1024;  // of a chunk: its counts stay in L2
-constexpr int64_t kTurned = 64;     // rows of counts that are transposed together
 constexpr int64_t kByteLimit = 255;
-
-// What is made of the two planes of ternary codes, p0 not zero and p1 negative.
-enum class Planes {
-  kBits,     // one plane as it is
-  kSigns,    // t >= 0, t > 0
-  kProducts  // what is counted for a 0 bit of the other operand, t < 0, and for a 1 bit, t > 0
-};
-
-// Rows of bits in the layout of A (rows of words) or of B (panels of 16 rows).
-struct BitRows {
-  const uint8_t* plane[2];
-  int64_t stride;  // bytes between rows, or panels
-  bool panels;
-  int64_t rows, k;
-
-  // Words [w0, w0 + 15) of rows [r0, r0 + 16) as [word][row], words `step` apart; 0 beyond the rows and beyond k. r0 is
-  // a multiple of 16.
-  void read(Planes planes, int64_t r0, int64_t w0, int64_t step, uint32_t* first, uint32_t* second) const {
-    const int64_t words = std::min(kPieceWords, panel_words(k) - w0);
-    read_plane(0, r0, w0, words, step, first);
-    if (planes == Planes::kBits) return;
-    read_plane(1, r0, w0, words, step, second);
-    for (int64_t w = 0; w < words; ++w) {
-      const uint32_t keep = mask(w0 + w);
-      for (int64_t l = 0; l < kPanelRows; ++l) {
-        uint32_t &x = first[w * step + l], &y = second[w * step + l];
-        const uint32_t p0 = x, negative = p0 & y;
-        x = planes == Planes::kSigns ? ~negative & keep : negative;
-        y = p0 & ~y;
-      }
-    }
-  }
-
- private:
-  uint32_t mask(int64_t w) const { return static_cast<uint32_t>(detail::low_mask(std::min<int64_t>(k - 32 * w, 32))); }
-
-  void read_plane(int p, int64_t r0, int64_t w0, int64_t words, int64_t step, uint32_t* out) const {
-    const int64_t count = std::min(kPanelRows, rows - r0);
-    if (words < kPieceWords || count < kPanelRows)
-      for (int64_t w = 0; w < kPieceWords; ++w) std::fill(out + w * step, out + w * step + kPanelRows, 0u);
-    if (words <= 0 || count <= 0) return;
-    if (panels) {
-      const auto* lines = reinterpret_cast<const uint32_t*>(plane[p] + r0 / kPanelRows * stride) + w0 * kPanelRows;
-      for (int64_t w = 0; w < words; ++w) std::copy_n(lines + w * kPanelRows, count, out + w * step);
-    } else {
-      for (int64_t l = 0; l < count; ++l) {
-        const auto* row = reinterpret_cast<const uint32_t*>(plane[p] + (r0 + l) * stride) + w0;
-        for (int64_t w = 0; w < words; ++w) out[w * step + l] = row[w];
-      }
-    }
-    if (32 * (w0 + words) > k) {
-      uint32_t* tail = out + (words - 1) * step;
-      for (int64_t l = 0; l < count; ++l) tail[l] &= mask(w0 + words - 1);
-    }
-  }
-};
-
-BitRows rows_of_a(const GemmArgs& args, bool ternary) {
-  const auto* data = static_cast<const uint8_t*>(args.a.data);
-  const int64_t stride = ternary ? 8 * plane_words(args.k) : args.a.stride;
-  return {{data, ternary ? data + args.m * stride : nullptr}, stride, false, args.m, args.k};
-}
-BitRows rows_of_b(const GemmArgs& args, bool ternary) {
-  const auto* data = static_cast<const uint8_t*>(args.b.data);
-  const int64_t stride = panel_words(args.k) * kPanelRows * 4;
-  return {{data, ternary ? data + panel_count(args.n) * stride : nullptr}, stride, true, args.n, args.k};
-}
-
-// One way to compute the product: tables of one operand, look-ups by the other.
-struct Plan {
-  bool tables_of_b;
-  bool ternary_tables;
-  int64_t lanes, rows;  // rows of the operand of tables, and of the other one
-  int planes;           // words looked up for 60 bits
-  int64_t groups;
-  int64_t blocks;                  // of lanes
-  int64_t chunk_rows, row_chunks;  // of the looked up rows
-  double ns;
-};
-
-Plan plan_with(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot, bool tables_of_b) {
-  Plan p{};
-  p.tables_of_b = tables_of_b;
-  p.ternary_tables = tables_of_b ? dot.ternary_b : dot.ternary_a;
-  p.lanes = tables_of_b ? args.n : args.m;
-  p.rows = tables_of_b ? args.m : args.n;
-  p.planes = (tables_of_b ? dot.ternary_a : dot.ternary_b) ? 2 : 1;
-  p.groups = ceil_div(args.k, kNibbleGroup);
-  p.blocks = ceil_div(p.lanes, kernel.lanes);
-  p.row_chunks = ceil_div(p.rows, kMaxRows);
-  p.chunk_rows = p.row_chunks == 0 ? 0 : round_up(ceil_div(p.rows, p.row_chunks), kTurned);
-  // Measured on a Sapphire Rapids core at 3 GHz.
-  constexpr double kCall = 600, kWord = 0.6, kSignWord = 1.7, kTernaryTables = 2.4, kOutput = 0.3;
-  const double blocks = static_cast<double>(p.blocks), rows = static_cast<double>(p.rows);
-  const double groups = static_cast<double>(p.groups), planes = p.planes, width = static_cast<double>(kernel.lanes);
-  const double tables = blocks * static_cast<double>(p.row_chunks) * groups * (p.ternary_tables ? kTernaryTables : 1);
-  p.ns = kCall + blocks * rows * groups * planes * width * kNibbleGroup / kernel.gmacs + tables * kernel.ns_of_group +
-         rows * groups * planes * (p.planes == 2 ? kSignWord : kWord) + blocks * width * rows * kOutput;
-  return p;
-}
-
-Plan make_plan(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot) {
-  const Plan a = plan_with(args, kernel, dot, false), b = plan_with(args, kernel, dot, true);
-  return a.ns < b.ns ? a : b;
-}
 
 class Product {
  public:
   Product(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot)
       : args_(args),
         kernel_(kernel),
-        plan_(make_plan(args, kernel, dot)),
+        plan_(nibble_plan(args, kernel, dot)),
         lanes_(plan_.tables_of_b ? rows_of_b(args, dot.ternary_b) : rows_of_a(args, dot.ternary_a)),
         rows_(plan_.tables_of_b ? rows_of_a(args, dot.ternary_a) : rows_of_b(args, dot.ternary_b)),
         words_(round_up(plan_.groups, kPieceGroups) * plan_.planes * round_up(plan_.rows, kPanelRows) * 8),
         direct_(args.c_dtype == dtypes::fp32 && !args.accumulate) {}
 
   void run() {
-    parallel_ranges(plan_.rows, kTurned, [&](int64_t begin, int64_t end) { fill_words(begin, end); });
+    parallel_ranges(plan_.rows, kNibbleTurned, [&](int64_t begin, int64_t end) { fill_words(begin, end); });
     parallel_for(plan_.row_chunks * plan_.blocks, [&](int64_t chunk) {
       const int64_t first = chunk / plan_.blocks * plan_.chunk_rows;
       run_chunk(first, std::min(plan_.rows, first + plan_.chunk_rows), chunk % plan_.blocks * kernel_.lanes);
@@ -181,7 +73,8 @@ class Product {
   void run_chunk(int64_t r0, int64_t r1, int64_t lane0) const {
     const int64_t lanes = kernel_.lanes, rows = r1 - r0, column_bytes = lanes / 2;
     const int64_t columns = ceil_div(plan_.groups, kPieceGroups) * kPieceColumns * column_bytes;
-    const int64_t table_bytes = kNibbleTables * kNibbleEntries * column_bytes, counts = round_up(rows, kTurned) * lanes;
+    const int64_t table_bytes = kNibbleTables * kNibbleEntries * column_bytes,
+                  counts = round_up(rows, kNibbleTurned) * lanes;
     const int64_t table_planes = plan_.ternary_tables ? 2 : 1;
     const Workspace memory(kernel_.resident * table_bytes + table_planes * columns + 3 * counts);
     uint8_t* tables = memory.as<uint8_t>();
@@ -259,25 +152,25 @@ class Product {
   // Lanes are rows of C.
   void write_columns(int64_t j0, int64_t columns, int64_t i0, const uint16_t* sums, const int32_t* base) const {
     const int64_t rows = std::min(kernel_.lanes, args_.m - i0);
-    alignas(64) uint16_t turned[kNibbleMaxLanes * kTurned];
-    float sb[kTurned];
-    int32_t row_base[kTurned];
-    for (int64_t j = 0; j < columns; j += kTurned) {
-      const int64_t count = std::min(kTurned, columns - j);
+    alignas(64) uint16_t turned[kNibbleMaxLanes * kNibbleTurned];
+    float sb[kNibbleTurned];
+    int32_t row_base[kNibbleTurned];
+    for (int64_t j = 0; j < columns; j += kNibbleTurned) {
+      const int64_t count = std::min(kNibbleTurned, columns - j);
       for (int64_t t = 0; t < count; t += 8)
-        kernel_.transpose(sums + (j + t) * kernel_.lanes, kernel_.lanes, turned + t, kTurned);
+        kernel_.transpose(sums + (j + t) * kernel_.lanes, kernel_.lanes, turned + t, kNibbleTurned);
       fill_scales(j0 + j, count, sb);
       for (int64_t i = 0; i < rows; ++i) {
         fetch(i0 + i, i0 + rows, j0 + j, count);
         std::fill(row_base, row_base + count, base[i]);
-        write_piece(i0 + i, j0 + j, count, turned + i * kTurned, row_base, sb);
+        write_piece(i0 + i, j0 + j, count, turned + i * kNibbleTurned, row_base, sb);
       }
     }
   }
 
   const GemmArgs& args_;
   const NibbleKernel& kernel_;
-  const Plan plan_;
+  const NibblePlan plan_;
   const BitRows lanes_, rows_;  // the operand of tables, the one looked up
   const Workspace words_;
   const bool direct_;
@@ -285,20 +178,9 @@ class Product {
 
 }  // namespace
 
-bool nibble_supports(const GemmArgs& args, NibbleDot dot) {
-  const bool pair = !dot.ternary_a   ? popcount_supports_b1_b1(args)
-                    : !dot.ternary_b ? popcount_supports_t_b1(args)
-                                     : popcount_supports_t_t(args);
-  return pair && args.k <= kMaxK;
-}
-
 void nibble_gemm(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot) {
   if (args.m == 0 || args.n == 0) return;
   Product(args, kernel, dot).run();
-}
-
-double nibble_cost(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot) {
-  return make_plan(args, kernel, dot).ns;
 }
 
 }  // namespace bitgrad::gemm_detail

@@ -1,5 +1,5 @@
-// Products of bits by tables in L1 ("four Russians": Arlazarov, Dinic, Kronrod and Faradzev 1970). docs/numerics.md
-// section 4.
+// Nibble counts: products of bits by tables in L1 ("four Russians": Arlazarov, Dinic, Kronrod and Faradzev 1970).
+// docs/numerics.md section 4. The sum tables (table.h) are the same method for numbers: their lines hold sums of A.
 //
 // One operand gives the tables, the other one the look-ups. 5 bits of k of the first make 32 entries: entry e holds for
 // every lane (a row of that operand) how many of the 5 products are counted when the other operand has the bits e. A

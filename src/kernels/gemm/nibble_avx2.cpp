@@ -1,4 +1,4 @@
-// Products of bits by nibble tables with AVX2: 64 lanes an entry, two groups of tables (24 KiB) in L1.
+// Nibble counts with AVX2: 64 lanes an entry, two groups of tables (24 KiB) in L1.
 #include <immintrin.h>
 
 #include "kernels/gemm/common.h"

@@ -1,4 +1,4 @@
-// Products of bits by nibble tables with AVX-512: 128 lanes an entry, one group of tables (24 KiB) in L1.
+// Nibble counts with AVX-512: 128 lanes an entry, one group of tables (24 KiB) in L1.
 #include <immintrin.h>
 
 #include "kernels/gemm/common.h"

@@ -1,4 +1,4 @@
-// The loops of the table products, written once for registers of 256 and 512 bits. Included inside a target region,
+// The loops of the nibble counts, written once for registers of 256 and 512 bits. Included inside a target region,
 // after a type V with the register operations (nibble_avx2.cpp, nibble_avx512.cpp), so that this text is compiled for
 // that instruction set. No includes here.
 #pragma once

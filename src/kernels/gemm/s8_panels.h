@@ -1,5 +1,6 @@
-// Products of small integers whose B lies in layout vnni64 (or vnni64_t): B stays in fields of 1, 2, 4 or 8 bits in
-// memory and is opened to bytes for a block of k that stays in cache while rows of A pass. docs/numerics.md section 4.
+// The rows of layouts vnni64 and vnni64_t (not of panels16): products of small integers whose B lies so. B stays in
+// fields of 1, 2, 4 or 8 bits in memory and is opened to bytes for a block of k that stays in cache while rows of A
+// pass. docs/numerics.md section 4.
 //
 // A is a matrix of signed bytes x (int8: the codes themselves, read where they lie), B of u >= 0 (layout.h):
 //   qa = x + sa,  qb = f u + c  (f = 2 for kind sign, else 1; c the lowest code)
@@ -20,7 +21,8 @@ namespace bitgrad::gemm_detail {
 inline constexpr int kS8PanelRows = 6;                                              // of the largest tile
 inline constexpr int kS8PanelColumns = static_cast<int>(kVnniPanels * kPanelRows);  // of a group
 
-// One register tile: rows of A times the panels of one group over a block of k.
+// One register tile: rows of A times the panels of one group over a block of k. Pointers whose count is 0 (ahead,
+// c_ahead) are not read, and may lie past the end of their memory.
 struct S8PanelTile {
   const int8_t* a;  // [row][4 * units], rows a_step bytes apart
   int64_t a_step;

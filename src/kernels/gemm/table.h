@@ -1,5 +1,6 @@
-// Products with codes of 1 or 2 bits by tables of sums in the first cache: the "method of four Russians" (Arlazarov,
-// Dinic, Kronrod, Faradzhev, Doklady 194, 1970). Orders in docs/numerics.md section 4.
+// Sum tables: products with codes of 1 or 2 bits by tables of sums in the first cache, the "method of four Russians"
+// (Arlazarov, Dinic, Kronrod, Faradzev 1970). Orders in docs/numerics.md section 4. The nibble counts (nibble.h) are
+// the same method for bits on both sides: their entries count.
 //
 //   C[m, n] = sum_k A[m, k] B[n, k].  For a block of rows of A across the lanes of one 64-byte line (16 of fp32, 32 of
 //   int16) and a group of contracted indices, all sums that the codes of B can ask for are tabulated once; then each

@@ -1,4 +1,4 @@
-// gemm_f32_table_avx2 and gemm_s8_table_avx2: lines of two 256-bit registers.
+// Sum tables with AVX2 (gemm_f32_table_avx2, gemm_s8_table_avx2): lines of two 256-bit registers.
 #include "kernels/gemm/rows.h"
 #include "kernels/gemm/table.h"
 

@@ -1,4 +1,4 @@
-// gemm_f32_table_avx512 and gemm_s8_table_avx512: lines of one 512-bit register.
+// Sum tables with AVX-512 (gemm_f32_table_avx512, gemm_s8_table_avx512): lines of one 512-bit register.
 #include "kernels/gemm/rows.h"
 #include "kernels/gemm/table.h"
 

@@ -1,4 +1,4 @@
-// The loops of the float products by tables of sums (table.h).
+// The loops of the float products by sum tables (table.h).
 #include <algorithm>
 
 #include "base/loops.h"

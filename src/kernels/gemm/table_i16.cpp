@@ -1,4 +1,4 @@
-// The loops of the exact integer products by tables of sums (table.h). Sums of 16 bits take passes as long as a bound
+// The loops of the exact integer products by sum tables (table.h). Sums of 16 bits take passes as long as a bound
 // from A's own codes proves that they hold them; then their upper part is carried into a second number of 16 bits.
 #include <algorithm>
 
