@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kLanes = 32;
 constexpr int64_t kChunk = 252;                 // most contracted indices of A expanded at a time
 constexpr int64_t kRows = 128;                  // of A expanded at a time
-constexpr int64_t kPiece = 64;                  // columns finished at a time
+constexpr int64_t kPiece = 128;                 // columns finished at a time, while their sums lie in the first cache
 constexpr int64_t kMaxDepth = 1 << 17;          // 255 * 3 * this is below 2^15 * 4096
 constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its lower part after a carry
 
@@ -51,13 +51,12 @@ class IntTask {
 
   void run() {
     std::fill(state_, state_ + lines_, State{0, false});
-    if (args_.k == 0) std::fill(low_, low_ + lines_ * columns_ * kLanes, int16_t{0});
     for (int64_t k0 = 0; k0 < args_.k; k0 += chunk_) {
       const int64_t kc = std::min(chunk_, args_.k - k0);
       load_a(k0, kc);
       for (int64_t p = 0; p < kc; p += shape_.depth()) add_pass(k0, p, kc);
     }
-    for (int64_t line = 0; line < lines_; ++line) finish(line);
+    if (args_.k == 0) finish_zeros();
   }
 
  private:
@@ -95,6 +94,7 @@ class IntTask {
 
   void add_pass(int64_t k0, int64_t p, int64_t kc) {
     const int64_t depth = std::min(shape_.depth(), kc - p), groups = ceil_div(depth, shape_.codes);
+    const bool first = k0 + p == 0, last = k0 + p + depth == args_.k;
     table_offsets(kernel_, shape_, args_.b, n0_, n_, k0 + p, depth, offsets_);
     for (int64_t line = 0; line < lines_; ++line) {
       const int16_t* a = a_ + (line * chunk_ + p) * kLanes;
@@ -107,23 +107,32 @@ class IntTask {
       }
       state.bound += bound;
       kernel_.i16.build(shape_, a, depth, tables_);
-      kernel_.i16.add(shape_, groups, k0 + p == 0, tables_, offsets_, n_, low);
+      const int64_t step = last ? kPiece : n_;
+      for (int64_t j = 0; j < n_; j += step) {
+        const int64_t count = std::min(step, n_ - j);
+        kernel_.i16.add(shape_, groups, first, tables_, offsets_ + j * kTableFields, count, low + j * kLanes);
+        if (last) finish(line, j, count);
+      }
     }
   }
 
-  void finish(int64_t line) {
-    const int64_t m0 = m0_ + line * kLanes, rows = std::min(kLanes, m0_ + m_ - m0);
-    const int16_t* low = low_ + line * columns_ * kLanes;
-    const int16_t* high = state_[line].carried ? high_ + line * columns_ * kLanes : nullptr;
+  void finish_zeros() {
+    std::fill(low_, low_ + lines_ * columns_ * kLanes, int16_t{0});
+    for (int64_t line = 0; line < lines_; ++line)
+      for (int64_t j = 0; j < n_; j += kPiece) finish(line, j, std::min(kPiece, n_ - j));
+  }
+
+  int64_t rows_of(int64_t line) const { return std::min(kLanes, m_ - line * kLanes); }
+
+  // Columns [j, j + count) of a line; count is kPiece at most.
+  void finish(int64_t line, int64_t j, int64_t count) {
+    const int64_t m0 = m0_ + line * kLanes, rows = rows_of(line), at = (line * columns_ + j) * kLanes;
+    const int16_t* high = state_[line].carried ? high_ + at : nullptr;
     const bool direct = args_.c_dtype == dtypes::fp32 && args_.row_minus == nullptr;
-    for (int64_t j = 0; j < n_; j += kPiece) {
-      const int64_t count = std::min(kPiece, n_ - j);
-      const int16_t* high_piece = high == nullptr ? nullptr : high + j * kLanes;
-      if (direct) {
-        finish_floats(m0, rows, j, count, low + j * kLanes, high_piece);
-      } else {
-        finish_sums(m0, rows, j, count, low + j * kLanes, high_piece);
-      }
+    if (direct) {
+      finish_floats(m0, rows, j, count, low_ + at, high);
+    } else {
+      finish_sums(m0, rows, j, count, low_ + at, high);
     }
   }
 
