@@ -52,9 +52,10 @@ void add_cases(Options& options, const std::vector<std::string>& dtypes, const s
 }
 
 // The products of training: activations by weights; gradients by weights; gradients by activations.
-const std::vector<std::string> kForwardPairs{
-    "bint1,bint1", "ternary,bint1", "ternary,ternary", "int8,bint1", "int8,int2", "int8,int4", "int8,int8", "int2,int2",
-    "int4,int4",   "fp32,bint1",    "bf16,bint1",      "fp32,int4",  "fp32,int8", "fp32,fp32", "bf16,bf16"};
+const std::vector<std::string> kForwardPairs{"bint1,bint1", "ternary,bint1", "ternary,ternary", "int2,bint1",
+                                             "int8,bint1",  "int8,int2",     "int8,int4",       "int8,int8",
+                                             "int2,int2",   "int4,int4",     "fp32,bint1",      "bf16,bint1",
+                                             "fp32,int4",   "fp32,int8",     "fp32,fp32",       "bf16,bf16"};
 const std::vector<std::string> kBackwardPairs{"fp32,bint1", "bf16,bint1", "int8,bint1", "fp32,int2", "fp32,int4",
                                               "fp32,int8",  "bf16,int4",  "int8,int2",  "int8,int4", "int8,int8"};
 const std::vector<std::string> kAllShapes{"1024,1024,1024", "4096,4096,4096", "256,4096,4096",

@@ -3,6 +3,7 @@
 // --benchmark_filter=quantize
 #include <benchmark/benchmark.h>
 
+#include <string>
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
@@ -84,8 +85,15 @@ void pack_to(benchmark::State& state, DType dtype, Layout layout) {
   for (auto _ : state) pack({dtype, kRows, kCols, in.data(), in.stride(), layout, out.data()});
   count(state, in.numel());
 }
-BENCHMARK_CAPTURE(pack_to, ternary_planes, dtypes::ternary, layouts::planes);
-BENCHMARK_CAPTURE(pack_to, bint1_panels16, dtypes::bint1, layouts::panels16);
+// Every derived layout, for one dtype of each width that it holds.
+void register_pack_to() {
+  for (const Layout layout : all_layouts())
+    for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int4, dtypes::int8})
+      if (layout != layouts::canonical && layout.info().supports(dtype))
+        benchmark::RegisterBenchmark(
+            ("pack_to/" + std::string(dtype.name()) + "_" + std::string(layout.name())).c_str(), &pack_to, dtype,
+            layout);
+}
 
 void column_sums(benchmark::State& state) {
   const Tensor x = uniform(kRows, 256), out = Tensor::zeros({256}, dtypes::fp32);
@@ -220,6 +228,7 @@ BENCHMARK_CAPTURE(finish, divide_bounds_clip, 1.0f, true, 0.5f);
 
 int main(int argc, char** argv) {
   set_num_threads(1);
+  register_pack_to();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

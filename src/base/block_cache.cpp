@@ -14,12 +14,6 @@ namespace {
 
 constexpr int64_t kSmallUnits = 16;  // classes below are multiples of kAlignment
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// A sanitizer sees a block that is used after its release only when the system gets it back.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kKeeps = false;
-#else
-constexpr bool kKeeps = true;
-#endif
 
 // Exponent of the step between classes at `units` > kSmallUnits.
 int step_of(int64_t units) { return std::bit_width(static_cast<uint64_t>(units - 1)) - 4; }

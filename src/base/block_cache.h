@@ -4,17 +4,33 @@
 // Blocks are aligned to 64 bytes. Sizes are rounded up to classes: multiples of 64 up to 1 KiB, then eight classes for
 // each power of two, so at most 1/8 of a block is never asked for (and never touched). The process does not outgrow
 // its own peak by the cache: what is in use and what is kept together stay below the largest number of bytes that was
-// ever in use, plus kSlack. Blocks of kHugeBytes and more ask for huge pages where the system has them.
+// ever in use, plus kSlack, counted in sizes of classes. Blocks of kHugeBytes and more ask for huge pages where the
+// system has them: they begin at a huge page, and the system gets their size rounded up to whole ones of 2 MiB.
+// Sanitized builds keep nothing, so that a use after release is seen.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <mutex>
 
+// gcc defines macros, clang has features.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BITGRAD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define BITGRAD_SANITIZED 1
+#endif
+#endif
+
 namespace bitgrad::detail {
 
 class BlockCache {
  public:
+#if defined(BITGRAD_SANITIZED)
+  static constexpr bool kKeeps = false;
+#else
+  static constexpr bool kKeeps = true;
+#endif
   static constexpr int64_t kAlignment = 64;
   static constexpr int64_t kSlack = int64_t{8} << 20;
   static constexpr int64_t kHugeBytes = int64_t{4} << 20;

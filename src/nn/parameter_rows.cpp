@@ -16,7 +16,7 @@ using detail::as_matrix;
 
 namespace {
 
-constexpr int64_t kBlock = 32768;  // numbers that are coded at a time, at least one row
+constexpr int64_t kCodeBlock = 32768;  // numbers that are coded at a time, at least one row
 
 // The scales of a block of rows become those of the whole. Parts that the whole lacks are made.
 void put_params(const QuantParams& part, QuantParams& whole, int64_t rows, int64_t cols, int64_t begin) {
@@ -148,7 +148,7 @@ Tensor Parameter::block_of_rows(int64_t begin, int64_t end, bool copies) const {
 // put_rows of all rows; `numbers` fills copies.
 void Parameter::put_all(const Numbers& numbers, bool copies) {
   const int64_t rows = shape_.rows(), unit = row_unit(),
-                wanted = (kBlock / std::max<int64_t>(shape_.cols(), 1) + unit - 1) / unit * unit;
+                wanted = (kCodeBlock / std::max<int64_t>(shape_.cols(), 1) + unit - 1) / unit * unit;
   const int64_t step = rows_are_apart() ? std::max(wanted, unit) : std::max<int64_t>(rows, 1);
   parallel_for(std::max<int64_t>((rows + step - 1) / step, 1), [&](int64_t block) {
     const int64_t begin = block * step;
@@ -177,7 +177,7 @@ void Parameter::draw_values() {
   const int64_t rows = shape_.rows(), cols = shape_.cols();
   if (master_.defined()) {
     const int64_t step =
-        master_.dtype() == dtypes::fp32 ? rows : std::max(kBlock / std::max<int64_t>(cols, 1), int64_t{1});
+        master_.dtype() == dtypes::fp32 ? rows : std::max(kCodeBlock / std::max<int64_t>(cols, 1), int64_t{1});
     for (int64_t begin = 0; begin < rows; begin += step) {
       const Tensor part = as_matrix(master_).row_slice(begin, std::min(begin + step, rows));
       if (master_.dtype() == dtypes::fp32) {

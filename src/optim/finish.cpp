@@ -15,17 +15,14 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kBlock = 65536;
+constexpr int64_t kFinishBlock = 65536;  // numbers that are finished at a time, at least a unit of rows
 
 }  // namespace
 
 int64_t rows_at_a_time(const Parameter& p) {
   const int64_t rows = p.shape().rows();
   if (p.grad_dtype() == dtypes::fp32 && p.has_master() && p.master().dtype() == dtypes::fp32) return rows;
-  int64_t unit = 1;
-  if (p.low_bit() && p.spec().quant->granularity.kind == Granularity::kGroup && p.spec().quant->granularity.axis == 0)
-    unit = p.spec().quant->granularity.group;
-  const int64_t wanted = kBlock / std::max<int64_t>(p.shape().cols(), 1);
+  const int64_t unit = p.row_unit(), wanted = kFinishBlock / std::max<int64_t>(p.shape().cols(), 1);
   return std::max(wanted / unit, int64_t{1}) * unit;
 }
 
@@ -136,7 +133,7 @@ bool squares_by_blocks(const Parameter& p) {
 
 std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t samples) {
   const int64_t rows = p.shape().rows(), cols = std::max<int64_t>(p.shape().cols(), 1), unit = sum_unit(p);
-  const int64_t step = std::max(kBlock / cols / unit * unit, unit);
+  const int64_t step = std::max(kFinishBlock / cols / unit * unit, unit);
   std::vector<float> parts(static_cast<size_t>((p.shape().numel() + kSumChunk - 1) / kSumChunk));
   std::atomic<bool> finite{true};
   parallel_ranges(rows, step, [&](int64_t begin, int64_t end) {

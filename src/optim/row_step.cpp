@@ -13,8 +13,8 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kChunk = 16384;   // numbers of a chunk: four arrays of 64 KiB
-constexpr int64_t kBlock = 131072;  // numbers of a block: 512 KiB of gradients
+constexpr int64_t kChunk = 16384;         // numbers of a chunk: four arrays of 64 KiB
+constexpr int64_t kUpdateBlock = 131072;  // numbers of a block: 512 KiB of gradients
 constexpr int64_t kRowMultiple = 16, kMostRows = 64;
 constexpr int64_t kMostInBlock = 1 << 20;  // of blocks that 8-bit moments make larger
 
@@ -44,7 +44,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
   }
   chunk_ = std::max(kChunk / cols / unit * unit, unit);
   const int64_t multiple = std::lcm(unit, kRowMultiple);
-  block_ = std::max(std::min(kBlock / cols, kMostRows) / multiple * multiple, multiple);
+  block_ = std::max(std::min(kUpdateBlock / cols, kMostRows) / multiple * multiple, multiple);
   chunk_ = std::min(chunk_, block_);
 }
 

@@ -10,11 +10,7 @@
 namespace bitgrad::detail {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kKeeps = false;
-#else
-constexpr bool kKeeps = true;
-#endif
+constexpr bool kKeeps = BlockCache::kKeeps;
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % BlockCache::kAlignment == 0; }
 

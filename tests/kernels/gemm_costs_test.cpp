@@ -2,6 +2,7 @@
 // verdict on every row.
 #include <cmath>
 #include <fstream>
+#include <locale>
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/kernels/gemm_costs.h"
@@ -121,6 +122,25 @@ TEST_CASE("a table of costs is read as it was written") {
     CHECK(read[i].row == rows[i].row);
     CHECK(read[i].factor == rows[i].factor);
   }
+}
+
+TEST_CASE("a table of costs is the same text in a program with a decimal comma") {
+  struct Comma : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+  };
+  struct Global {
+    std::locale before = std::locale::global(std::locale(std::locale::classic(), new Comma));
+    ~Global() { std::locale::global(before); }
+  };
+  const ShippedCosts shipped;
+  const TempDir temp;
+  GemmCostFactors row;
+  row.row = gemm_rows()[0].name;
+  row.factor = {0.5, 1.25, 2, 1e-7};
+  const Global global;
+  save_gemm_costs(temp.file("costs.txt"), {row});
+  REQUIRE(load_gemm_costs(temp.file("costs.txt")));
+  CHECK(gemm_costs()[0].factor == row.factor);
 }
 
 TEST_CASE("an absent table and one of another machine leave the shipped costs") {

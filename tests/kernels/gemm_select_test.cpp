@@ -1,4 +1,5 @@
 // The choice of a gemm row: by machine, mode, layouts and cost; its errors; the list of all kernels.
+#include <cmath>
 #include <set>
 #include <string>
 #include <tuple>
@@ -106,20 +107,26 @@ TEST_CASE("canonical codes always find a row, and never a popcount row that read
 }
 
 TEST_CASE("a scalar row is never cheaper than one with vector instructions") {
-  for (const Layout layout : {layouts::canonical, layouts::panels16, layouts::vnni64, layouts::vnni64_t}) {
-    for (const int64_t extent : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{4096}}) {
-      GemmArgs args = product(dtypes::bint1, dtypes::bint1, extent, extent, extent);
-      args.b.layout = layout;
-      args.b.k_major = layout == layouts::vnni64_t;
-      double scalar = 1e300, vector = 0;
-      for (const GemmRow& row : gemm_rows()) {
-        if (row.b_layout != layout || row.a_layout != args.a.layout || !row.usable(args)) continue;
-        (row.needs == isa::kScalar ? scalar : vector) =
-            row.needs == isa::kScalar ? std::min(scalar, row.cost(args)) : std::max(vector, row.cost(args));
+  int compared = 0;
+  for (const Layout layout : all_layouts()) {
+    for (const bool k_major : {false, true}) {
+      for (const int64_t extent : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{4096}}) {
+        GemmArgs args = product(dtypes::bint1, dtypes::bint1, extent, extent, extent);
+        args.b.layout = layout;
+        args.b.k_major = k_major;
+        double scalar = INFINITY, vector = 0;
+        for (const GemmRow& row : gemm_rows()) {
+          if (row.b_layout != layout || row.a_layout != args.a.layout || !row.usable(args)) continue;
+          (row.needs == isa::kScalar ? scalar : vector) =
+              row.needs == isa::kScalar ? std::min(scalar, row.cost(args)) : std::max(vector, row.cost(args));
+        }
+        compared += vector > 0 && scalar < INFINITY;
+        INFO(layout << (k_major ? " k-major " : " ") << extent);
+        CHECK(vector < scalar);
       }
-      CHECK(vector < scalar);
     }
   }
+  if (granted(isa::kAvx2, IsaLevel::kAvx2)) CHECK(compared >= 4 * 4);
 }
 
 TEST_CASE("the cached choice follows the cap, the shape and the mode") {

@@ -1,4 +1,6 @@
-// The tracking allocator: every byte of tensors has a kind, and the account that a run prints is this one.
+// The tracking allocator: every byte of tensors has a kind, and the account that a run prints is this one. It counts
+// the bytes that were asked for; what the blocks are rounded up by, and free blocks that are kept for later requests,
+// are not in it (docs/architecture.md, rule 7).
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // Factors on the costs of gemm rows: kept by row, saved as text, and the verdict on every row.
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -41,10 +42,18 @@ std::vector<std::string> words(const std::string& line) {
   return out;
 }
 
+// No stream reads or writes numbers: the program's locale may have a decimal comma.
 bool parse_factor(const std::string& text, double& out) {
-  char* end = nullptr;
-  out = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' && std::isfinite(out) && out > 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, out);
+  return error == std::errc{} && at == end && std::isfinite(out) && out > 0;
+}
+
+std::string factor_text(double factor) {
+  std::array<char, 32> text;
+  const auto [end, error] =
+      std::to_chars(text.data(), text.data() + text.size(), factor, std::chars_format::general, 4);
+  return {text.data(), end};
 }
 
 GemmCostFactors parse_row(const std::string& path, int64_t number, const std::string& line) {
@@ -113,10 +122,9 @@ std::string gemm_costs_path() {
 void save_gemm_costs(const std::string& path, const std::vector<GemmCostFactors>& factors) {
   std::ostringstream text;
   text << kHead << "\ncpu " << cpu_model_name() << '\n';
-  text.precision(4);
   for (const GemmCostFactors& row : factors) {
     text << row.row;
-    for (const double f : row.factor) text << ' ' << f;
+    for (const double f : row.factor) text << ' ' << factor_text(f);
     text << '\n';
   }
   if (const size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0)
@@ -169,6 +177,7 @@ std::vector<GemmCandidate> explain_gemm(const GemmArgs& args_in) {
 std::string_view verdict_name(GemmVerdict verdict) {
   constexpr std::array<std::string_view, 5> kNames{"chosen", "slower", "needs instructions that are not granted",
                                                    "not for these operands", "another order than strict asks for"};
+  static_assert(kNames.size() == static_cast<size_t>(GemmVerdict::kOrder) + 1, "a name for every verdict");
   return kNames[static_cast<size_t>(verdict)];
 }
 
