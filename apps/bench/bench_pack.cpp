@@ -57,8 +57,8 @@ class Bench {
         numbers_(rows * cols * 4),
         codes_(rows * stride_),
         mask_(rows * plane_words(cols) * 8),
-        copy_from_(rows * cols * 5 + rows * stride_),
-        copy_to_(rows * cols * 5 + rows * stride_) {
+        copy_from_(largest_entry()),
+        copy_to_(largest_entry()) {
     std::mt19937 rng(1);
     const auto limit = static_cast<float>(std::max<int64_t>(dtype.info().qmax, 1));
     for (int64_t i = 0; i < rows * cols; ++i)
@@ -83,6 +83,14 @@ class Bench {
   }
 
  private:
+  // Bytes that one call reads and writes at most: numbers and codes, or canonical codes and a layout, pads included.
+  int64_t largest_entry() const {
+    int64_t most = rows_ * cols_ * 5;
+    for (const Layout layout : all_layouts())
+      if (layout.info().supports(dtype_)) most = std::max(most, layout.info().bytes(dtype_, rows_, cols_));
+    return most + rows_ * stride_ + 64;
+  }
+
   bool chosen(std::string_view kernel) const { return kernel.find(options_.kernel) != std::string_view::npos; }
   void add(Entry entry, std::function<void()> run) {
     entries_.push_back(std::move(entry));

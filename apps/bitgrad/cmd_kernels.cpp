@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/row.h"
 #include "command.h"
@@ -84,6 +85,7 @@ int calibrate(const std::string& path) {
           "--calibrate needs a place for its table: set HOME or BITGRAD_GEMM_COSTS, or give "
           "--costs FILE");
   set_gemm_costs({});
+  save_gemm_costs(path, {});  // a path that cannot be written is found now, not after the measurement
   const std::vector<GemmCostFactors> factors =
       calibrate_gemm([](std::string_view row) { std::cout << "measuring " << row << '\n'
                                                           << std::flush; });
@@ -105,6 +107,8 @@ int run(const Options& options) {
   if (options.calibrate) return calibrate(path);
   if (options.shape.empty()) return list(options.all);
   require(options.dtypes.size() == 2, "kernels", "--shape needs --dtypes A,B, such as --dtypes int8,int4");
+  require(options.costs.empty() || file_system().exists(path), "kernels", "--costs ", path, ": there is no such file. ",
+          "Hint: --calibrate --costs ", path, " makes it.");
   load_gemm_costs(path);
   return explain(options);
 }
@@ -114,8 +118,10 @@ int run(const Options& options) {
 Run setup_kernels(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.add_flag("--all", o->all, "also rows that this machine cannot run, or that do not take these operands");
-  CLI::Option* shape =
-      app.add_option("--shape", o->shape, "M,N,K: C[M,N] = A[M,K] B[N,K]^T")->delimiter(',')->expected(3);
+  CLI::Option* shape = app.add_option("--shape", o->shape, "M,N,K: C[M,N] = A[M,K] B[N,K]^T")
+                           ->delimiter(',')
+                           ->expected(3)
+                           ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   app.add_option("--dtypes", o->dtypes, "A,B")->delimiter(',')->expected(2)->needs(shape);
   app.add_option("--out", o->out, "dtype of C: fp32, bf16, int32")->needs(shape);
   app.add_flag("--a-k-major", o->a_k_major, "A is stored [K,M]")->needs(shape);

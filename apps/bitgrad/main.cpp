@@ -5,6 +5,7 @@
 #include <new>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/config.h"
 #include "command.h"
@@ -78,5 +79,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return usage_error(std::string(e.what()) + ". Try: bitgrad --help");
   }
+  // Warnings are seen also before a command opens its own log.
+  bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {
+    if (level >= bitgrad::LogLevel::kWarning) std::cerr << "warning: " << line << '\n';
+  });
   return guarded(runs.at(app.get_subcommands().front()));
 }

@@ -81,8 +81,9 @@ Tensor column_sums(const Tensor& g) {
   return out;
 }
 
-Tensor masked(const Tensor& g, const Tensor& mask) {
-  Tensor out = Tensor::empty(g.shape(), dtypes::fp32);
+namespace {
+
+void put_masked(const Tensor& g, const Tensor& mask, const Tensor& out) {
   MaskArgs args;
   args.rows = g.rows();
   args.cols = g.cols();
@@ -90,7 +91,23 @@ Tensor masked(const Tensor& g, const Tensor& mask) {
   args.mask = static_cast<const uint64_t*>(mask.data());
   args.gx = out.as<float>();
   if (g.numel() > 0) apply_mask(args);
+}
+
+}  // namespace
+
+Tensor masked(const Tensor& g, const Tensor& mask) {
+  Tensor out = Tensor::empty(g.shape(), dtypes::fp32);
+  put_masked(g, mask, out);
   return out;
+}
+
+void masked_into(const Tensor& g, const Tensor& mask, GradSlot& slot) {
+  const GradTarget target = slot.target();
+  if (target.accumulate)
+    add(g.numel(), target.out.as<float>(), masked(g, mask).as<float>(), target.out.as<float>());
+  else
+    put_masked(g, mask, target.out);
+  slot.commit();
 }
 
 }  // namespace bitgrad

@@ -32,6 +32,8 @@ void gemm_into(GemmArgs& args, GradSlot& slot);
 Tensor column_sums(const Tensor& g);
 // out = g (fp32, dense) where the bit is set, else 0. mask: bint1 of g's rows and columns.
 Tensor masked(const Tensor& g, const Tensor& mask);
+// The same straight to where the gradient lives, without a tensor between. The slot's dtype is fp32.
+void masked_into(const Tensor& g, const Tensor& mask, GradSlot& slot);
 
 // ORs a bit into a flag word that threads share; nothing to do without one.
 inline void raise_flag(uint32_t* flag, uint32_t bit) {

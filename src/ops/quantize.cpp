@@ -57,6 +57,8 @@ struct Quantize {
       detail::times_scale(*s.params, gv, scaled);
       gv = scaled;
     }
+    if (s.spec.ste == SteRule::kClip && s.mask.defined() && g[0].dtype() == dtypes::fp32)
+      return masked_into(gv, s.mask, g[0]);
     g[0].set_rounded(straight_through(s.spec, gv, s.mask, s.x));
   }
 };

@@ -91,6 +91,14 @@ TEST_CASE("bench_pack compares the ratio of each row with an older report") {
   check_compare("bench_pack", kPack, "x_memcpy");
 }
 
+TEST_CASE("bench_pack takes matrices that are smaller than a line of any layout") {
+  for (const char* shape : {"1,1", "1,8", "2,3"}) {
+    const ProcessResult r = bench("bench_pack", {"--shape", shape, "--dtypes", "int8,int4,bint1", "--repeat", "1"});
+    INFO(shape << ' ' << r.err);
+    CHECK(r.code == 0);
+  }
+}
+
 TEST_CASE("bench_gemm reports each row, its share of the unit and every rival, for products in backward order too") {
   TempDir temp;
   const std::string file = temp.file("r.json");

@@ -306,6 +306,7 @@ TEST_CASE("kernels explains a product row by row") {
                           {"kernels", "--shape", "64,256,512"},
                           {"kernels", "--dtypes", "int8,int4"},
                           {"kernels", "--shape", "1,-2,3", "--dtypes", "int8,int4"},
+                          {"kernels", "--shape", "99999999999999999999,5,5", "--dtypes", "int8,int4"},
                           {"kernels", "--shape", "1,2,3", "--dtypes", "int8,int9"},
                           {"kernels", "--shape", "1,2,3", "--dtypes", "int8,int8", "--calibrate"}}) {
     const ProcessResult refused = cli(bad);
@@ -327,7 +328,11 @@ TEST_CASE("measured costs are kept in a file, used, and refused when damaged") {
                  "measured on this machine"));
   std::ofstream(path) << "bitgrad gemm costs 1\n";
   std::ofstream(path, std::ios::app) << "cpu of another machine\n";
-  CHECK(contains(cli({"kernels", "--shape", "8,8,8", "--dtypes", "fp32,fp32"}, environment).out, "as shipped"));
+  const ProcessResult other = cli({"kernels", "--shape", "8,8,8", "--dtypes", "fp32,fp32"}, environment);
+  CHECK(contains(other.out, "as shipped"));
+  CHECK(contains(other.err, "was measured on another machine"));
+  CHECK(contains(cli({"kernels", "--shape", "8,8,8", "--dtypes", "fp32,fp32", "--costs", temp.file("absent")}).err,
+                 "there is no such file"));
   std::ofstream(path) << "junk\n";
   for (const auto& arguments : {std::vector<std::string>{"kernels", "--shape", "8,8,8", "--dtypes", "fp32,fp32"},
                                 small_train(temp.file("run"))}) {

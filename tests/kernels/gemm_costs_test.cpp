@@ -170,7 +170,7 @@ TEST_CASE("a damaged table is an error that names file and line") {
     CHECK(contains(text, "bitgrad kernels --calibrate"));
   }
   put(path, head() + "gemm_f32_eigen 1 1 1 1\ngemm_f32_eigen 2 1 1 1\n");
-  CHECK(contains(error_of([&] { load_gemm_costs(path); }), "'gemm_f32_eigen' is named twice"));
+  CHECK(contains(error_of([&] { load_gemm_costs(path); }), path + ":4: row 'gemm_f32_eigen' is named twice"));
   CHECK(gemm_costs().empty());
 }
 

@@ -148,7 +148,13 @@ bool load_gemm_costs(const std::string& path) {
   }
   std::vector<GemmCostFactors> rows;
   for (int64_t number = 3; std::getline(in, line); ++number)
-    if (!line.empty()) rows.push_back(parse_row(path, number, line));
+    if (!line.empty()) {
+      rows.push_back(parse_row(path, number, line));
+      for (size_t i = 0; i + 1 < rows.size(); ++i)
+        if (rows[i].row == rows.back().row)
+          fail_with(ErrorCode::kData, kWhere, path, ':', number, ": row '", rows[i].row,
+                    "' is named twice, expected once");
+    }
   set_gemm_costs(std::move(rows));
   return true;
 }
