@@ -326,6 +326,38 @@ TEST_CASE("codes at the ends of their range keep every integer row exact at ever
     for (const DType da : {dtypes::int8, dtypes::uint8}) check_ends(da, db, 1025, byte_rows());
 }
 
+TEST_CASE("rows of vnni64 refuse a depth at which sums of codes leave int32, and another row is planned") {
+  const struct {
+    DType a, b;
+    int64_t most;  // of k: floor((2^31 - 1) / (magnitude of a x magnitude of b))
+  } limits[] = {{dtypes::int8, dtypes::int8, 131071},
+                {dtypes::uint8, dtypes::int8, 65793},
+                {dtypes::int8, dtypes::int4, 2097151},
+                {dtypes::int8, dtypes::bint1, 16777215}};
+  for (const auto& limit : limits) {
+    for (const bool b_k_major : {false, true}) {
+      int rows = 0;
+      GemmArgs args;
+      args.m = 3;
+      args.n = args.ldc = 70;
+      args.a.dtype = limit.a;
+      args.b.dtype = limit.b;
+      args.b.k_major = b_k_major;
+      for (const GemmRow& row : gemm_rows()) {
+        if (!is_vnni64(row.b_layout) || left_out(row, args)) continue;
+        ++rows;
+        INFO(row.name << " on " << limit.a << " x " << limit.b);
+        args.k = limit.most;
+        CHECK(row.supports(args));
+        args.k = limit.most + 1;
+        CHECK_FALSE(row.supports(args));
+      }
+      CHECK(rows >= 2);
+      CHECK_FALSE(is_vnni64(plan_gemm(args).b_layout));
+    }
+  }
+}
+
 TEST_CASE("zero points far outside the codes stay exact") {
   for (const int32_t zero : {1 << 20, -(1 << 30), INT32_MIN}) {
     Rng rng(9);

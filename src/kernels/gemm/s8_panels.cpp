@@ -205,7 +205,14 @@ class Block {
   float sa_[kS8PanelMaxRows];
 };
 
-// Whether every sum, zero points and row_minus taken off, fits in int32.
+// Whether every sum of codes fits in int32.
+bool codes_fit_int32(const GemmArgs& args) {
+  return static_cast<double>(args.k) * static_cast<double>(byte_range(args.a.dtype).magnitude()) *
+             static_cast<double>(byte_range(args.b.dtype).magnitude()) <=
+         0x7FFFFFFFp0;
+}
+
+// The same of the sums that are wanted, zero points and row_minus taken off.
 bool fits_int32(const GemmArgs& args) {
   const ByteRange a = byte_range(args.a.dtype), b = byte_range(args.b.dtype);
   const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
@@ -240,7 +247,7 @@ void multiply_canonical(const GemmArgs& args) {
 bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKernel& kernel) {
   return has_small_integer_codes(args.a.dtype) && has_small_integer_codes(args.b.dtype) &&
          args.b.dtype.bits() <= kernel.bits && args.b.k_major == b_k_major &&
-         integer_product(args) == IntegerProduct::kPlain && integer_output_supported(args);
+         integer_product(args) == IntegerProduct::kPlain && integer_output_supported(args) && codes_fit_int32(args);
 }
 
 void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel) {
