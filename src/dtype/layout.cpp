@@ -1,6 +1,7 @@
 // The layout table, one record a line of layouts.inc.
 #include "bitgrad/dtype/layout.h"
 
+#include <algorithm>
 #include <iterator>
 #include <ostream>
 
@@ -25,6 +26,8 @@ constexpr RowEntry kRowPackings[] = {
 #include "dtype/layouts/rows.inc"
 #undef BITGRAD_LAYOUT_ROWS
 };
+static_assert(std::all_of(std::begin(kRowPackings), std::end(kRowPackings),
+                          [](const RowEntry& entry) { return kRowBlock % entry.rows.unit == 0; }));
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int64_t kChunk = 16384;         // numbers of a chunk: four arrays of 64 KiB
 constexpr int64_t kUpdateBlock = 131072;  // numbers of a block: 512 KiB of gradients
-constexpr int64_t kRowMultiple = 16, kMostRows = 64;
+constexpr int64_t kMostRows = 64;
 constexpr int64_t kMostInBlock = 1 << 20;  // of blocks that 8-bit moments make larger
 
 Tensor scratch_rows(int64_t rows, int64_t cols) {
@@ -43,7 +44,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
     if (!in_order_) unit = whole;
   }
   chunk_ = std::max(kChunk / cols / unit * unit, unit);
-  const int64_t multiple = std::lcm(unit, kRowMultiple);
+  const int64_t multiple = std::lcm(unit, kRowBlock);
   block_ = std::max(std::min(kUpdateBlock / cols, kMostRows) / multiple * multiple, multiple);
   chunk_ = std::min(chunk_, block_);
 }

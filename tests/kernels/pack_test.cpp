@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "support/catch.h"
 
@@ -49,6 +50,34 @@ TEST_CASE("every pack row writes what unpack of the layout undoes, for every dty
       }
     }
   }
+}
+
+TEST_CASE("packing gives the same bytes for any number of threads") {
+  const int threads = num_threads();
+  const int64_t rows = 701, cols = 2311;
+  std::mt19937 random(2);
+  for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int4, dtypes::int8}) {
+    const int64_t stride = row_bytes_memory(dtype, cols);
+    std::vector<uint8_t> codes(static_cast<size_t>(rows * stride)), raw(static_cast<size_t>(cols));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (auto& code : raw) code = static_cast<uint8_t>(random() % (1u << dtype.bits()));
+      pack_row_raw(dtype, raw.data(), cols, codes.data() + r * stride);
+    }
+    for (const Layout layout : all_layouts()) {
+      if (!layout.info().supports(dtype)) continue;
+      INFO(dtype.name() << " in layout " << layout.name());
+      const auto bytes = static_cast<size_t>(layout.info().bytes(dtype, rows, cols));
+      std::vector<uint8_t> alone(bytes, 0x11), shared(bytes, 0x22), back(codes.size());
+      set_num_threads(1);
+      pack({dtype, rows, cols, codes.data(), stride, layout, alone.data()});
+      set_num_threads(3);
+      pack({dtype, rows, cols, codes.data(), stride, layout, shared.data()});
+      CHECK((shared == alone));
+      layout.info().unpack(dtype, rows, cols, shared.data(), back.data(), stride);
+      CHECK((back == codes));
+    }
+  }
+  set_num_threads(threads);
 }
 
 TEST_CASE("the last pack row is scalar and takes every argument") {

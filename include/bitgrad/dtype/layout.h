@@ -63,6 +63,8 @@ enum : uint8_t {
 }  // namespace layouts
 
 std::vector<Layout> all_layouts();
+// A multiple of the unit of every RowPacking: blocks of rows that begin at multiples of it can be packed anyhow.
+inline constexpr int64_t kRowBlock = 16;
 
 // Geometry that kernels share with the layouts.
 // planes: [plane][row][64-bit word], plane p = bit p of the code.

@@ -29,10 +29,16 @@ int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
 }
 
 void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
+  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
+}
+
+void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,
+               int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, kExpected);
   const int64_t total_bits = cols * dtype.bits(), words = tile_words(dtype.bits(), cols);
   const int64_t used = used_words(dtype.bits(), cols);
-  for (int64_t r = 0; r < panel_count(rows) * kPanelRows; ++r) {
+  const int64_t past = end == rows ? panel_count(rows) * kPanelRows : end;
+  for (int64_t r = begin; r < past; ++r) {
     uint32_t* lane = static_cast<uint32_t*>(out) + lane_of_row(r, words);
     int64_t k = 0;
     if (r < rows) {

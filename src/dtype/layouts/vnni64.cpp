@@ -105,6 +105,11 @@ int64_t bytes(DType dtype, int64_t rows, int64_t cols) {
 }
 
 void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out) {
+  pack_rows(dtype, rows, cols, canonical, stride, out, 0, rows);
+}
+
+void pack_rows(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out, int64_t begin,
+               int64_t end) {
   detail::check_rows(dtype, rows, cols, stride, supports(dtype), kWhere, detail::kVnniExpected);
   const VnniGeometry g(dtype, rows, cols);
   if (g.bytes() == 0) return;
@@ -112,7 +117,7 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
 #if defined(__x86_64__)
   if (detail::vnni_has_avx512()) pack_one = &pack_panel_avx512;
 #endif
-  for (int64_t p = 0; p < g.panels; ++p)
+  for (int64_t p = begin / kPanelRows; p < panel_count(end); ++p)
     pack_one(dtype, g, p, static_cast<const uint8_t*>(canonical), stride, static_cast<uint8_t*>(out));
 }
 

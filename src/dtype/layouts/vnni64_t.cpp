@@ -1,6 +1,7 @@
 // vnni64_t: vnni64 of the transpose (vnni64.cpp), made step by step from a matrix whose rows are contracted indices.
 #include <cstring>
 
+#include "bitgrad/base/parallel.h"
 #include "dtype/layouts/vnni64_blocks.h"
 #include "dtype/layouts/vnni64_codes.h"
 
@@ -10,7 +11,7 @@ namespace {
 using detail::kVnniLine, detail::VnniGeometry;
 
 #if defined(__x86_64__)
-constexpr int64_t kWide = 2048;  // free indices whose raw codes are made by one call
+constexpr int64_t kWide = 1024;  // free indices whose raw codes are made by one call
 void pack_columns_avx512(DType dtype, const VnniGeometry& g, int64_t f0, int64_t count, const uint8_t* canonical,
                          int64_t stride, uint8_t* out) {
   constexpr int64_t kCodes = kVnniPanels * kPanelRows;
@@ -106,10 +107,9 @@ void pack(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_
     piece = kWide;
   }
 #endif
-  for (int64_t f = 0; f < cols; f += piece) {
-    pack_some(dtype, g, f, std::min(piece, cols - f), static_cast<const uint8_t*>(canonical), stride,
-              static_cast<uint8_t*>(out));
-  }
+  parallel_ranges(cols, piece, [&](int64_t begin, int64_t end) {
+    pack_some(dtype, g, begin, end - begin, static_cast<const uint8_t*>(canonical), stride, static_cast<uint8_t*>(out));
+  });
 }
 
 void unpack(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride) {

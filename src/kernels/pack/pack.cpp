@@ -1,6 +1,10 @@
-// Family pack: canonical codes -> another layout. The scalar row is the layout record's own function.
+// Family pack: canonical codes -> another layout. The scalar row is the layout record's own function, in blocks of rows
+// where the layout has them.
 #include "bitgrad/kernels/pack.h"
 
+#include <algorithm>
+
+#include "bitgrad/base/parallel.h"
 #include "kernels/families.h"
 
 namespace bitgrad {
@@ -8,8 +12,15 @@ namespace {
 
 bool pack_layout_scalar_supports(const PackArgs&) { return true; }
 double pack_layout_scalar_cost(const PackArgs& args) { return 1.0 * static_cast<double>(args.rows * args.cols); }
+constexpr int64_t kChunkCodes = 1 << 17;
 void pack_layout_scalar(const PackArgs& args) {
-  args.to.info().pack(args.dtype, args.rows, args.cols, args.canonical, args.stride, args.out);
+  const RowPacking* by_rows = args.to.rows();
+  if (by_rows == nullptr || args.rows == 0)
+    return args.to.info().pack(args.dtype, args.rows, args.cols, args.canonical, args.stride, args.out);
+  const int64_t units = kChunkCodes / (std::max<int64_t>(args.cols, 1) * by_rows->unit);
+  parallel_ranges(args.rows, std::max<int64_t>(units, 1) * by_rows->unit, [&](int64_t begin, int64_t end) {
+    by_rows->pack(args.dtype, args.rows, args.cols, args.canonical, args.stride, args.out, begin, end);
+  });
 }
 
 constexpr KernelRow<PackArgs> kRows[] = {
