@@ -1,7 +1,6 @@
 #include "bitgrad/autograd/tape.h"
 
-#include <algorithm>
-
+#include "autograd/deliver.h"
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/elementwise.h"
@@ -13,47 +12,6 @@ thread_local Tape* t_current = nullptr;
 thread_local Tape* t_recording = nullptr;
 
 Tensor ones(const Shape& shape, DType dtype) { return Tensor::full(shape, dtype, 1.0); }
-
-// sum = sum + part, both fp32 (or both fp64) and dense.
-void add_into(const Tensor& sum, const Tensor& part) {
-  if (sum.dtype() == dtypes::fp64) {
-    double* s = sum.as<double>();
-    const double* p = part.as<double>();
-    for (int64_t i = 0; i < sum.numel(); ++i) s[i] += p[i];
-  } else {
-    add(sum.numel(), sum.as<float>(), part.as<float>(), sum.as<float>());
-  }
-}
-
-// target = or += gradient, where the gradient is fp32 (fp64) or already in the target's dtype.
-void deliver(const GradTarget& target, const Tensor& gradient) {
-  if (!target.accumulate && target.out.dtype() == gradient.dtype()) {
-    target.out.copy_from(gradient);
-    return;
-  }
-  if (target.out.dtype() != dtypes::bf16) {
-    if (gradient.dtype() == dtypes::bf16) {
-      Tensor wide = Tensor::empty(gradient.shape(), dtypes::fp32);
-      from_bf16(gradient.numel(), gradient.as<uint16_t>(), wide.as<float>());
-      deliver(target, wide);
-    } else {
-      add_into(target.out, gradient);
-    }
-    return;
-  }
-  uint16_t* out = target.out.as<uint16_t>();
-  if (!target.accumulate && target.sr == nullptr) {
-    to_bf16(gradient.numel(), gradient.as<float>(), out);
-    return;
-  }
-  const bool narrow = gradient.dtype() == dtypes::bf16;
-  for (int64_t i = 0; i < gradient.numel(); ++i) {
-    const float g = narrow ? bf16_to_float(gradient.as<uint16_t>()[i]) : gradient.as<float>()[i];
-    const float sum = target.accumulate ? bf16_to_float(out[i]) + g : g;
-    out[i] =
-        target.sr ? bf16_from_float_stochastic(sum, target.sr->bits16(static_cast<uint64_t>(i))) : bf16_from_float(sum);
-  }
-}
 
 void check_grad_dtype(std::string_view where, DType dtype, const Tensor& value) {
   const bool wide = value.dtype() == dtypes::fp64;
@@ -79,80 +37,6 @@ Var& Var::want_grad(DType dtype) {
           edge.dtype, ", now ", dtype, " is asked for. Ask before the first op.");
   edge.dtype = dtype;
   return *this;
-}
-
-// ---- sinks
-// --------------------------------------------------------------------------------------------------------------------
-
-GradTarget AccumulateSink::target(const Shape& shape, DType dtype) {
-  if (!grad_.defined()) grad_ = Tensor::empty(shape, dtype, MemoryKind::kGrad);
-  require(grad_.shape() == shape && grad_.dtype() == dtype, "AccumulateSink", "the gradient is ", shape, ' ', dtype,
-          ", the sum so far is ", grad_);
-  return {grad_, filled_, dtype == dtypes::bf16 ? sr_ : nullptr};
-}
-
-// ---- GradSlot
-// -----------------------------------------------------------------------------------------------------------------
-
-void GradSlot::check_open() const {
-  require(wanted_, op_, "gradient ", index_, " is not wanted: input ", index_, " is a constant. Ask wanted() first.");
-  require(!given_ && !pending_.out.defined() && pending_rows_ == nullptr, op_, "gradient ", index_,
-          " was given already: one contribution an input. Add them up first.");
-}
-
-GradTarget GradSlot::target() {
-  check_open();
-  pending_ = tape_->edge_target(edge_);
-  return pending_;
-}
-
-GradRows* GradSlot::rows() {
-  check_open();
-  pending_rows_ = tape_->edge_rows(edge_);
-  if (pending_rows_ != nullptr) pending_rows_->begin();
-  return pending_rows_;
-}
-
-int64_t GradSlot::block_rows() const {
-  const GradRows* rows = wanted_ ? tape_->edge_rows(edge_) : nullptr;
-  return rows != nullptr ? rows->block_rows() : 0;
-}
-
-void GradSlot::commit() {
-  require(pending_.out.defined() || pending_rows_ != nullptr, op_, "commit of gradient ", index_, " without target()");
-  given_ = true;
-  if (pending_rows_ != nullptr) {
-    pending_rows_->done();
-    pending_rows_ = nullptr;
-    return;
-  }
-  pending_ = {};
-  Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
-  if (edge.sink) edge.sink->done();
-}
-
-void GradSlot::set(const Tensor& gradient) {
-  check_open();
-  require(gradient.shape() == shape_ && gradient.dtype() == dtype_, op_, "gradient ", index_, " is ", gradient,
-          " but the edge wants ", shape_, ' ', dtype_);
-  set_rounded(gradient);
-}
-
-void GradSlot::set_rounded(const Tensor& gradient) {
-  check_open();
-  require(gradient.shape() == shape_, op_, "gradient ", index_, " is ", gradient, " but the edge wants ", shape_, ' ',
-          dtype_);
-  require(gradient.dtype() == dtype_ || (gradient.dtype() == dtypes::fp32 && dtype_ == dtypes::bf16), op_, "gradient ",
-          index_, " is ", gradient, " but the edge wants ", shape_, ' ', dtype_);
-  Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
-  // The usual case, one reader of an inner edge: no copy.
-  if (edge.sink == nullptr && edge.readers == 1 && gradient.dtype() == dtype_ && gradient.contiguous()) {
-    edge.grad = gradient;
-    given_ = true;
-    return;
-  }
-  deliver(target(), gradient);
-  commit();
 }
 
 // ---- Tape
@@ -264,7 +148,7 @@ void Tape::run_node(Record& record) {
   record.node->backward(gy, slots);
   for (const GradSlot& slot : slots)
     require(!slot.pending_.out.defined() && slot.pending_rows_ == nullptr, slot.op_, "gradient ", slot.index_,
-            " has a target() but no commit()");
+            " has a target() or rows() but no commit()");
 }
 
 void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& seeds) {
@@ -281,7 +165,7 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
   for (size_t i = 0; i < outputs.size(); ++i) {
     Edge& edge = edges_[static_cast<size_t>(outputs[i].edge())];
     edge.readers += 2;  // the seed is a contribution of its own, never an alias of the caller's tensor
-    deliver(edge_target(outputs[i].edge()), seeds[i]);
+    detail::deliver(edge_target(outputs[i].edge()), seeds[i]);
     if (edge.sink) edge.sink->done();
   }
   for (size_t i = nodes_.size(); i-- > 0;) {

@@ -151,9 +151,10 @@ TEST_CASE("a slot takes one contribution, from ops that asked whether it is want
                    g[0].set(row({1, 2}));
                  }),
                  "[custom] gradient 0 was given already"));
-  CHECK(
-      contains(run_custom([](auto, auto g) { g[0].target(); }), "[custom] gradient 0 has a target() but no commit()"));
-  CHECK(contains(run_custom([](auto, auto g) { g[0].commit(); }), "[custom] commit of gradient 0 without target()"));
+  CHECK(contains(run_custom([](auto, auto g) { g[0].target(); }),
+                 "[custom] gradient 0 has a target() or rows() but no commit()"));
+  CHECK(contains(run_custom([](auto, auto g) { g[0].commit(); }),
+                 "[custom] commit of gradient 0 without target() or rows()"));
   CHECK(run_custom([](auto, auto) {}).empty());  // no gradient at all is legal: it is zero
   CHECK(error_of([] {
           AccumulateSink sink;

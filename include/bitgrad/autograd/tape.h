@@ -39,6 +39,8 @@ class GradRows {
   virtual void take(int64_t begin, const Tensor& g) = 0;
   // Every row was given.
   virtual void done() = 0;
+  // In place of begin(): an op that gives rows will give this gradient as a whole, and why (a sentence).
+  virtual void declined(std::string_view why) { static_cast<void>(why); }
 };
 
 // Where a leaf's gradient goes.
@@ -98,6 +100,8 @@ class GradSlot {
   GradRows* rows();
   // block_rows() of what rows() would give; 0 for nullptr.
   int64_t block_rows() const;
+  // Tells what rows() would give why it was not asked.
+  void decline_rows(std::string_view why) const;
   // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides
   // otherwise.
   void set(const Tensor& gradient);
