@@ -179,8 +179,12 @@ TEST_CASE("calibration measures each vector row that may run, once", "[slow]") {
   std::vector<std::string> seen;
   const std::vector<GemmCostFactors> rows = calibrate_gemm([&](std::string_view row) { seen.emplace_back(row); });
   CHECK(rows.size() == seen.size());
-  for (const GemmCostFactors& row : rows)
+  for (const GemmCostFactors& row : rows) {
+    INFO(row.row);
     for (const double f : row.factor) CHECK((std::isfinite(f) && f > 0));
+    // 1 is the factor of a class in which no product was measured.
+    CHECK(std::any_of(row.factor.begin(), row.factor.end(), [](double f) { return f != 1; }));
+  }
   set_gemm_costs(rows);  // names are rows of this build, each once
   for (const GemmRow& row : gemm_rows()) {
     const bool vector = row.needs != isa::kScalar || row.order == SumOrder::kFree;

@@ -32,6 +32,8 @@ std::vector<Pair> pairs() {
   std::vector<Pair> out;
   for (const auto& [a, b] : {std::pair{bint1, bint1},
                              {ternary, bint1},
+                             {int2, bint1},
+                             {uint2, bint1},
                              {ternary, ternary},
                              {int8, bint1},
                              {int8, int2},
