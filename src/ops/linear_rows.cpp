@@ -49,41 +49,49 @@ constexpr double kPackNs = 0.1;  // an element of B
 constexpr double kFarNs = 0.25;  // an element of C that does not stay in L2
 constexpr int64_t kNearBytes = 1 << 20;
 constexpr int64_t kMostBlocks = 8;  // of rows that are taken, in one call
+constexpr int64_t kCalls = 16;      // keep threads busy; a single call is itself cut for them
 
 void better(Plan& best, const Plan& other) {
   if (other.cost < best.cost) best = other;
 }
 
-// The cheapest way to exact sums, `count` rows a call: B as it lies, or packed once.
-Plan plan_exact(const GemmArgs& args, int64_t count) {
-  const GemmArgs part = rows_of(args, 0, count);
-  const double calls = static_cast<double>((args.m + count - 1) / count);
+int64_t calls_of(const GemmArgs& args, int64_t count) { return (args.m + count - 1) / count; }
+
+// Whether the row takes `part`, and the fewer rows at the end of C.
+bool serves(const GemmRow& row, const GemmArgs& args, const GemmArgs& part) {
+  const int64_t rest = args.m % part.m;
+  return row.supports(part) && (rest == 0 || row.supports(rows_of(args, 0, rest)));
+}
+
+// The cheapest way to exact sums, by calls like `part`: B as it lies, or packed once.
+Plan plan_exact(const GemmArgs& args, const GemmArgs& part) {
+  const double calls = static_cast<double>(calls_of(args, part.m));
   const GemmRow &lying = select_gemm(part), &any = plan_gemm(part);
-  Plan plan{&lying, args.b.layout, count, gemm_cost(lying, part) * calls};
-  if (any.a_layout == args.a.layout && any.b_layout != args.b.layout)
-    better(plan, {&any, any.b_layout, count,
+  Plan plan;
+  if (serves(lying, args, part)) plan = {&lying, args.b.layout, part.m, gemm_cost(lying, part) * calls};
+  if (any.a_layout == args.a.layout && any.b_layout != args.b.layout && serves(any, args, part))
+    better(plan, {&any, any.b_layout, part.m,
                   gemm_cost(any, part) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k)});
   return plan;
 }
 
 // The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its
 // own.
-Plan plan_floats(const GemmArgs& args, const GemmRow& whole, int64_t count) {
-  const GemmArgs part = rows_of(args, 0, count);
-  const int64_t rest = args.m % count;
-  if (whole.order == SumOrder::kFree || !whole.supports(part) || (rest > 0 && !whole.supports(rows_of(args, 0, rest))))
-    return {};
-  return {&whole, args.b.layout, count, gemm_cost(whole, part) * static_cast<double>((args.m + count - 1) / count)};
+Plan plan_floats(const GemmArgs& args, const GemmRow& whole, const GemmArgs& part) {
+  if (whole.order == SumOrder::kFree || !serves(whole, args, part)) return {};
+  return {&whole, args.b.layout, part.m, gemm_cost(whole, part) * static_cast<double>(calls_of(args, part.m))};
 }
 
-// Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several.
-Plan plan_blocks(const GemmArgs& args, int64_t block) {
-  const GemmRow& whole = select_gemm(args);
+// Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several, all
+// of them or few enough for threads to share the calls.
+Plan plan_blocks(const GemmArgs& args, const GemmRow& whole, int64_t block) {
   Plan best;
   for (int64_t n = 1; n <= kMostBlocks; n *= 2) {
-    const int64_t count = std::min(n * block, args.m);
-    Plan plan = whole.order == SumOrder::kExact ? plan_exact(args, count) : plan_floats(args, whole, count);
-    if (count * args.n * static_cast<int64_t>(sizeof(float)) > kNearBytes)
+    const GemmArgs part = rows_of(args, 0, std::min(n * block, args.m));
+    const int64_t calls = calls_of(args, part.m);
+    if (calls > 1 && calls < std::min(kCalls, args.m / block)) continue;
+    Plan plan = whole.order == SumOrder::kExact ? plan_exact(args, part) : plan_floats(args, whole, part);
+    if (part.m * args.n * static_cast<int64_t>(sizeof(float)) > kNearBytes)
       plan.cost += kFarNs * static_cast<double>(args.m) * static_cast<double>(args.n);
     better(best, plan);
   }
@@ -101,17 +109,21 @@ Tensor packed_b(GemmArgs& args, Layout layout) {
   return packed;
 }
 
-void run_blocks(GemmArgs args, const Plan& plan, GradRows& rows) {
-  const Tensor b = packed_b(args, plan.b_layout);
+void run(const GemmRow& row, const GemmArgs& args) {
+  ensure(row.supports(args), "linear", "row ", row.name, " was planned for a product that it does not take");
+  row.run(args);
+}
+
+void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
   const int64_t block = rows.block_rows();
-  parallel_for((args.m + plan.rows - 1) / plan.rows, [&](int64_t i) {
+  parallel_for(calls_of(args, plan.rows), [&](int64_t i) {
     const int64_t begin = i * plan.rows, end = std::min(begin + plan.rows, args.m);
     const Tensor c = Tensor::empty({end - begin, args.n}, dtypes::fp32, MemoryKind::kWorkspace);
     GemmArgs part = rows_of(args, begin, end);
     part.c = c.data();
-    const GemmRow& row = plan.row->supports(part) ? *plan.row : select_gemm(part);
-    row.run(part);
-    for (int64_t r = begin; r < end; r += block) rows.take(r, c.row_slice(r - begin, std::min(r + block, end) - begin));
+    run(*plan.row, part);
+    parallel_ranges(end - begin, block,
+                    [&](int64_t first, int64_t last) { rows.take(begin + first, c.row_slice(first, last)); });
   });
 }
 
@@ -124,13 +136,19 @@ void run_whole(GemmArgs& args, GradSlot& slot) {
   args.sr = target.sr;
   const GemmRow& lying = select_gemm(args);
   if (lying.order == SumOrder::kExact && args.m > 0) {
-    const Plan plan = plan_exact(args, args.m);
+    const Plan plan = plan_exact(args, args);
     const Tensor b = packed_b(args, plan.b_layout);
-    (plan.row->supports(args) ? *plan.row : select_gemm(args)).run(args);
+    run(*plan.row, args);
   } else {
     lying.run(args);
   }
   slot.commit();
+}
+
+std::string why_whole(const GemmRow& row) {
+  return concat("its gradient came as a whole: ", row.name,
+                row.order == SumOrder::kFree ? ", a library, made it, and sums blocks of its rows in another order"
+                                             : " made it, and does not take blocks of its rows");
 }
 
 }  // namespace
@@ -140,11 +158,15 @@ void product_into(GemmArgs& args, GradSlot& slot) {
   args.ldc = args.n;
   const int64_t block = args.m > 0 ? slot.block_rows() : 0;
   if (block > 0) {
-    const Plan plan = plan_blocks(args, block);
+    const GemmRow& whole = select_gemm(args);
+    const Plan plan = plan_blocks(args, whole, block);
     if (plan.row != nullptr) {
+      // Before rows(): what fails after it leaves the update half done.
+      const Tensor b = packed_b(args, plan.b_layout);
       run_blocks(args, plan, *slot.rows());
       return slot.commit();
     }
+    slot.decline_rows(why_whole(whole));
   }
   run_whole(args, slot);
 }

@@ -8,63 +8,12 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/reduce.h"
 #include "optim/finish.h"
-#include "optim/moments.h"
+#include "optim/optimizer_slot.h"
 #include "optim/requirements.h"
-#include "optim/row_step.h"
 
 namespace bitgrad {
 
 using detail::RowStep;
-
-struct Optimizer::Slot {
-  Slot(Parameter* p, UpdateRule* update, MomentKind kind, const OptimizerSpec& spec)
-      : parameter(p), rule(update), moments(*update, kind, p->shape()), sweep(*p, *update, moments, kind, spec) {}
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
-  ~Slot() {
-    if (fused) parameter->set_gradient_rows(nullptr);
-  }
-
-  Parameter* parameter;
-  UpdateRule* rule;
-  detail::Moments moments;
-  RowStep sweep;
-  Slot* owner = nullptr;             // of a learned part: whose straight-through rule gives its gradient
-  std::vector<Tensor> learned;       // gradients of the parameter's own learned parts
-  Tensor gradient;                   // of a learned part: one of the owner's `learned`
-  bool active = false;               // has a gradient in this step
-  bool finished = false;             // the gradient (fp32) was finished in place in this step
-  std::unique_ptr<FusedRows> fused;  // armed
-  bool moved = false;                // the update of this step ran in backward
-};
-
-// Where an armed parameter's gradient goes.
-class Optimizer::FusedRows final : public GradRows {
- public:
-  FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now) : optimizer_(optimizer), slot_(slot), now_(now) {
-    now_.refuse = [this] { optimizer_.refuse(*slot_.parameter); };
-  }
-  int64_t block_rows() const override { return slot_.sweep.block_rows(); }
-  void begin() override {
-    optimizer_.half_moved_ = true;  // until the step is over
-    slot_.sweep.begin(now_);
-  }
-  void take(int64_t begin, const Tensor& g) override {
-    const Parameter& p = *slot_.parameter;
-    if (p.grad_dtype() == dtypes::bf16) detail::round_to_bf16(p, begin, g);
-    slot_.sweep.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
-  }
-  void done() override {
-    slot_.sweep.end();
-    slot_.moved = true;
-    slot_.parameter->set_gradient_rows(nullptr);
-  }
-
- private:
-  Optimizer& optimizer_;
-  Slot& slot_;
-  RowStep::Now now_;
-};
 
 Optimizer::Optimizer(OptimizerSpec spec) : spec_(std::move(spec)) { rules_[spec_.name] = make_rule(spec_); }
 Optimizer::~Optimizer() = default;
@@ -240,63 +189,12 @@ void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
 void Optimizer::end_step() {
   updates_.clear();
   for (const auto& s : slots_) {
-    if (s->owner == nullptr) {
-      std::string why = s->moved ? "" : armed_ ? not_fused(*s->parameter) : "the step came after backward";
-      if (!s->moved && why.empty())
-        why = s->active ? "its gradient came as a whole: it is read more than once, or by an op that gives no rows"
-                        : "it had no gradient";
-      updates_.push_back({s->parameter->path(), std::move(why)});
-    }
+    if (s->owner == nullptr) updates_.push_back({s->parameter->path(), why_not(*s)});
     unfuse(*s);
   }
   armed_.reset();
   half_moved_ = false;
   ++steps_;
-}
-
-// ---- fused
-// ---------------------------------------------------------------------------------------------------------------------
-
-std::string Optimizer::not_fused(const Parameter& p) const {
-  if (!spec_.fused) return "optim.fused is off";
-  if (spec_.clip_norm > 0) return "the global norm of all gradients must be known first (clip_norm)";
-  for (const auto& s : slots_) {
-    if (s->parameter != &p) continue;
-    if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
-    if (!s->learned.empty())
-      return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
-    if (s->sweep.in_order()) return "blocks of its 8-bit moments span too many rows";
-    return {};
-  }
-  return "no optimizer moves it";
-}
-
-void Optimizer::unfuse(Slot& s) {
-  if (!s.fused) return;
-  s.parameter->set_gradient_rows(nullptr);
-  s.fused.reset();
-  s.moved = false;
-}
-
-void Optimizer::arm(float lr, int64_t samples, const RequantKey* due) {
-  check_step(lr, samples);
-  require(!armed_, "optimizer", "armed already: step() ends what arm() began");
-  armed_.emplace(Armed{lr, samples, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
-  begin_rules();
-  for (const auto& s : slots_) {
-    Parameter& p = *s->parameter;
-    if (p.has_grad() || !not_fused(p).empty()) continue;
-    s->fused = std::make_unique<FusedRows>(
-        *this, *s, RowStep::Now{lr, samples, steps_, 1.0f, armed_->due ? &*armed_->due : nullptr});
-    p.set_gradient_rows(s->fused.get());
-  }
-}
-
-void Optimizer::disarm() {
-  if (!armed_) return;
-  for (const auto& s : slots_) unfuse(*s);
-  armed_.reset();
-  set_steps(steps_);
 }
 
 }  // namespace bitgrad

@@ -25,8 +25,8 @@ class RowStep {
 
   RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec);
 
-  // Rows of a block, by shape, scheme and moments alone: a multiple of kRowBlock (or all rows), about 512 KiB of fp32, at most
-  // 64 rows where it can be, whole groups of rows, and whole blocks of 8-bit moments.
+  // Rows of a block, by shape, scheme and moments alone: a multiple of kRowBlock (or all rows), about 512 KiB of fp32,
+  // at most 64 rows where it can be, whole groups of rows, and whole blocks of 8-bit moments.
   int64_t block_rows() const { return block_; }
   // Blocks of 8-bit moments (256 numbers) lie across rows so that a block of rows would hold too many numbers: blocks
   // come one after another, in order. Else they may come in any order and from several threads.

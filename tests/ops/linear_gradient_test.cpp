@@ -1,5 +1,8 @@
 // Gradients of linear: their dtypes, sums over microbatches, bias, and the memory that they take.
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
@@ -12,6 +15,54 @@
 
 using namespace bitgrad;
 using namespace bitgrad::test;
+
+namespace {
+
+// Blocks of 64 rows; each waits until two are taken at the same time.
+class MeetingRows final : public GradRows, public GradSink {
+ public:
+  explicit MeetingRows(const Shape& shape) : sum(Tensor::zeros(shape, dtypes::fp32)) {}
+  int64_t block_rows() const override { return 64; }
+  void begin() override {}
+  void take(int64_t first, const Tensor& g) override {
+    std::unique_lock lock(mutex_);
+    sum.row_slice(first, first + g.rows()).copy_from(g);
+    met = met || ++inside_ > 1;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(5), [&] { return met; });
+    --inside_;
+  }
+  void done() override {}
+  GradRows* rows(const Shape&, DType) override { return this; }
+  GradTarget target(const Shape&, DType) override { return {sum}; }
+
+  Tensor sum;
+  bool met = false;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int inside_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("threads share the blocks of rows of a gradient, of few and of many rows, and its bits stay") {
+  const StrictBits strict;
+  const int threads = num_threads();
+  for (const int64_t rows : {128, 200, 1030})
+    for (const DType dx : {dtypes::fp32, dtypes::bint1}) {
+      const Tensor x = random_tensor({9, 40}, dx, 121), w = random_tensor({rows, 40}, dtypes::bint1, 122),
+                   gy = random_tensor({9, rows}, dtypes::fp32, 123);
+      set_num_threads(2);
+      MeetingRows blocks(w.shape());
+      Tape tape;
+      tape.backward({linear(Var(x), tape.leaf(w, &blocks, dtypes::fp32))}, {gy});
+      set_num_threads(threads);
+      CHECK(blocks.met);
+      CHECK(bits_of(blocks.sum) == bits_of(run_linear(x, w, gy).gw));
+    }
+}
 
 TEST_CASE("a gradient in bf16 is the fp32 sum rounded once, for every weight dtype") {
   const StrictBits strict;

@@ -3,8 +3,10 @@
 #include <limits>
 
 #include "bitgrad/autograd/op.h"
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/train/checkpoint.h"
 #include "nn/nn_support.h"
@@ -197,6 +199,39 @@ TEST_CASE("what forbids updates inside backward is told") {
   const auto learner = make_learner(c);
   train(*learner, c, 1);
   CHECK(contains(learner->fused_updates()[1].why_not, "its gradient came as a whole"));
+}
+
+TEST_CASE("a gradient that a library makes is told to come as a whole, by the library's name") {
+  struct ShippedCosts {
+    ~ShippedCosts() { set_gemm_costs({}); }
+  };
+  const ShippedCosts shipped;
+  std::vector<GemmCostFactors> cheap;
+  for (const GemmRow& row : gemm_rows()) {
+    if (row.order != SumOrder::kFree || (row.needs & ~cpu_isa()) != 0) continue;
+    cheap.emplace_back().row = row.name;
+    cheap.back().factor.fill(1e-9);
+  }
+  if (cheap.empty()) return;  // built without libraries
+  set_gemm_costs(cheap);
+  const Case c;
+  OptimizerSpec adam;
+  adam.name = "adam";
+  Learner learner(
+      make_sequential({linear_layer(c, kClasses)}, c.in), squared_hinge, adam, {}, [](int64_t) { return 0.1f; }, 1);
+  train(learner, c, 1);
+  const std::string why = learner.fused_updates().at(0).why_not;
+  INFO(why);
+  CHECK(std::any_of(cheap.begin(), cheap.end(), [&](const GemmCostFactors& row) {
+    return why == concat("its gradient came as a whole: ", row.row,
+                         ", a library, made it, and sums blocks of its rows in another order");
+  }));
+  // The reason is of one step.
+  set_gemm_costs({});
+  set_bits_mode(BitsMode::kStrict);
+  train(learner, c, 1);
+  set_bits_mode(BitsMode::kFast);
+  CHECK(learner.fused_updates().at(0).why_not.empty());
 }
 
 TEST_CASE("a parameter that is read twice on the tape is updated after backward, with both gradients") {

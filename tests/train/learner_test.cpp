@@ -197,8 +197,7 @@ TEST_CASE("after an Error that moved nothing the next microbatch begins a window
       CHECK(learner->since_requantize() == 0);
       CHECK(masters_of(*learner) == masters);
       for (int window = 1; window <= 2; ++window) {
-        for (int64_t i = 1; i <= accumulate; ++i)
-          CHECK(learner->microbatch(good, labels).stepped == (i == accumulate));
+        for (int64_t i = 1; i <= accumulate; ++i) CHECK(learner->microbatch(good, labels).stepped == (i == accumulate));
         CHECK(learner->state().step == window);
         CHECK((codes_of(*learner)[0] != codes[0]) == (window == 2));
       }
@@ -223,8 +222,9 @@ TEST_CASE("an Error out of backward leaves no part of a gradient") {
   adam.fused = false;
   for (const int64_t accumulate : {1, 2}) {
     const auto make = [&](const std::shared_ptr<BreakingLayer>& layer) {
-      return std::make_unique<Learner>(layer, find_loss("softmax_cross_entropy"), adam,
-                                       RequantPolicy{accumulate, accumulate}, [](int64_t) { return 0.05f; }, 1);
+      return std::make_unique<Learner>(
+          layer, find_loss("softmax_cross_entropy"), adam, RequantPolicy{accumulate, accumulate},
+          [](int64_t) { return 0.05f; }, 1);
     };
     const auto layer = std::make_shared<BreakingLayer>();
     const auto learner = make(layer), twin = make(std::make_shared<BreakingLayer>());
@@ -276,8 +276,9 @@ TEST_CASE("a model in which nothing trains is refused before the first step") {
   frozen.bias = false;
   frozen.weight.frozen = true;
   const auto plan_of = [](const std::vector<LayerSpec>& layers) {
-    Learner learner(make_sequential(layers, kFeatures), find_loss("softmax_cross_entropy"), OptimizerSpec{},
-                    RequantPolicy{1, 1}, [](int64_t) { return 0.05f; }, 1);
+    Learner learner(
+        make_sequential(layers, kFeatures), find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{1, 1},
+        [](int64_t) { return 0.05f; }, 1);
     learner.plan(kFeatures, 0, 6, 6);
   };
   CHECK(contains(error_of([&] { plan_of({frozen}); }), "nothing trains: all parameters are frozen"));
@@ -291,9 +292,9 @@ TEST_CASE("a model that ends in codes is told which layers give numbers") {
   last.activation.emplace();
   last.activation->dtype = dtypes::int8;
   last.activation->scheme = "absmax";
-  Learner learner(make_sequential({linear_spec(3, dtypes::int4, "symmetric"), last}, kFeatures),
-                  find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.05f; },
-                  1);
+  Learner learner(
+      make_sequential({linear_spec(3, dtypes::int4, "symmetric"), last}, kFeatures), find_loss("softmax_cross_entropy"),
+      OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.05f; }, 1);
   CHECK(error_of([&] { learner.plan(kFeatures, 3, 6, 6); }) ==
         "[model] the last layer gives int8, the loss needs fp32. End with a linear, norm or dequantize layer");
 }

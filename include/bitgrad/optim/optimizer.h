@@ -92,6 +92,7 @@ class Optimizer {
   void begin_rules();
   void check_step(float lr, int64_t samples) const;
   void end_step();
+  std::string why_not(const Slot& slot) const;
   void unfuse(Slot& slot);
 
   OptimizerSpec spec_;

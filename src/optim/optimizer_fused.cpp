@@ -1,0 +1,92 @@
+// Updates inside backward: which parameters are armed, and where their gradients go.
+#include "bitgrad/base/error.h"
+#include "optim/finish.h"
+#include "optim/optimizer_slot.h"
+
+namespace bitgrad {
+
+using detail::RowStep;
+
+// Where an armed parameter's gradient goes.
+class Optimizer::FusedRows final : public GradRows {
+ public:
+  FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now) : optimizer_(optimizer), slot_(slot), now_(now) {
+    now_.refuse = [this] { optimizer_.refuse(*slot_.parameter); };
+  }
+  int64_t block_rows() const override { return slot_.sweep.block_rows(); }
+  void begin() override {
+    optimizer_.half_moved_ = true;  // until the step is over
+    slot_.sweep.begin(now_);
+  }
+  void take(int64_t begin, const Tensor& g) override {
+    const Parameter& p = *slot_.parameter;
+    if (p.grad_dtype() == dtypes::bf16) detail::round_to_bf16(p, begin, g);
+    slot_.sweep.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
+  }
+  void declined(std::string_view why) override { slot_.declined = why; }
+  void done() override {
+    slot_.sweep.end();
+    slot_.moved = true;
+    slot_.parameter->set_gradient_rows(nullptr);
+  }
+
+ private:
+  Optimizer& optimizer_;
+  Slot& slot_;
+  RowStep::Now now_;
+};
+
+std::string Optimizer::not_fused(const Parameter& p) const {
+  if (!spec_.fused) return "optim.fused is off";
+  if (spec_.clip_norm > 0) return "the global norm of all gradients must be known first (clip_norm)";
+  for (const auto& s : slots_) {
+    if (s->parameter != &p) continue;
+    if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
+    if (!s->learned.empty())
+      return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
+    if (s->sweep.in_order()) return "blocks of its 8-bit moments span too many rows";
+    return {};
+  }
+  return "no optimizer moves it";
+}
+
+// Of the step that ends; empty: it was fused.
+std::string Optimizer::why_not(const Slot& s) const {
+  if (s.moved) return "";
+  if (!armed_) return "the step came after backward";
+  if (std::string why = not_fused(*s.parameter); !why.empty()) return why;
+  if (!s.active) return "it had no gradient";
+  if (!s.declined.empty()) return s.declined;
+  return "its gradient came as a whole: it is read more than once, or by an op that gives no rows";
+}
+
+void Optimizer::unfuse(Slot& s) {
+  if (!s.fused) return;
+  s.parameter->set_gradient_rows(nullptr);
+  s.fused.reset();
+  s.moved = false;
+  s.declined.clear();
+}
+
+void Optimizer::arm(float lr, int64_t samples, const RequantKey* due) {
+  check_step(lr, samples);
+  require(!armed_, "optimizer", "armed already: step() ends what arm() began");
+  armed_.emplace(Armed{lr, samples, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
+  begin_rules();
+  for (const auto& s : slots_) {
+    Parameter& p = *s->parameter;
+    if (p.has_grad() || !not_fused(p).empty()) continue;
+    s->fused = std::make_unique<FusedRows>(
+        *this, *s, RowStep::Now{lr, samples, steps_, 1.0f, armed_->due ? &*armed_->due : nullptr});
+    p.set_gradient_rows(s->fused.get());
+  }
+}
+
+void Optimizer::disarm() {
+  if (!armed_) return;
+  for (const auto& s : slots_) unfuse(*s);
+  armed_.reset();
+  set_steps(steps_);
+}
+
+}  // namespace bitgrad
