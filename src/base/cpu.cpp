@@ -81,8 +81,8 @@ IsaMask detect_vectors() { return 0; }
 bool ask_for_amx() { return false; }
 #endif
 
-// Permission for tiles enlarges every signal frame of the process, so it is asked for only under the cap `amx` (also the
-// default).
+// Permission for tiles enlarges every signal frame of the process, so it is asked for only under the cap `amx`, which
+// is also the default.
 IsaMask usable(IsaLevel cap) {
   static const IsaMask vectors = detect_vectors();
   IsaMask mask = vectors;
