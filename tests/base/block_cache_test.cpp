@@ -74,7 +74,8 @@ TEST_CASE("what is kept and what is used stay below the largest use plus a slack
 
 TEST_CASE("a request that the system refuses gives nothing, and the bound stays") {
   BlockCache cache;
-  CHECK(cache.take(int64_t{1} << 46) == nullptr);
+  // Sanitizers end the program instead of refusing.
+  if (kKeeps) CHECK(cache.take(int64_t{1} << 46) == nullptr);
   void* const block = cache.take(2 * BlockCache::kSlack);
   REQUIRE(block != nullptr);
   void* const second = cache.take(BlockCache::kSlack);

@@ -67,7 +67,8 @@ void vnni_store_row(DType dtype, int64_t cols, uint8_t* row, int64_t stride, Cod
     pack_row_raw(dtype, raw, count, row + c0 / 8 * dtype.bits(), false);
   }
   const int64_t used = row_bytes_file(dtype, cols);
-  std::memset(row + used, 0, static_cast<size_t>(writable_row_bytes(dtype, cols, stride) - used));
+  const int64_t pad = writable_row_bytes(dtype, cols, stride) - used;
+  if (pad > 0) std::memset(row + used, 0, static_cast<size_t>(pad));
 }
 
 }  // namespace bitgrad::detail
