@@ -97,6 +97,16 @@ TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_colum
   return cut;
 }
 
+TableBlock::TableBlock(const GemmArgs& args, const TableCut& cut, int64_t lanes, int64_t index)
+    : shape_(table_shape(args.b.dtype)),
+      m0_(index / cut.blocks_n * cut.lines * lanes),
+      n0_(index % cut.blocks_n * cut.columns),
+      m_(std::min(cut.lines * lanes, args.m - m0_)),
+      n_(std::min(cut.columns, args.n - n0_)),
+      lines_(ceil_div(m_, lanes)),
+      columns_(round_up(n_, kTableColumns)),
+      chunk_(kTableChunk / shape_.depth() * shape_.depth()) {}
+
 void table_offsets(const TableKernel& kernel, const TableShape& shape, const GemmOperand& b, int64_t j0,
                    int64_t columns, int64_t k0, int64_t depth, uint16_t* out) {
   if (!b.k_major) return free_major_offsets(shape, b, j0, columns, k0, depth, out);

@@ -90,6 +90,26 @@ struct TableCut {
 inline constexpr double kTableTasks = 8;
 TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column, double most_tasks);
 
+inline constexpr int64_t kTableChunk = 252;  // most contracted indices of A expanded at a time
+
+// Task `index` of a cut: rows [m0, m0 + m) and columns [n0, n0 + n) of C in whole lines of `lanes` and whole columns of
+// offsets; A is expanded for `chunk` contracted indices at a time, a whole number of passes.
+struct TableBlock {
+  TableBlock(const GemmArgs& args, const TableCut& cut, int64_t lanes, int64_t index);
+  const TableShape shape_;
+  const int64_t m0_, n0_, m_, n_, lines_, columns_, chunk_;
+};
+// Pieces of memory, one behind the other.
+struct TableMemory {
+  char* next;
+  template <typename T>
+  T* take(int64_t bytes) {
+    char* const taken = next;
+    next += bytes;
+    return reinterpret_cast<T*>(taken);
+  }
+};
+
 // Offsets of one pass of any B, columns [j0, j0 + columns).
 void table_offsets(const TableKernel& kernel, const TableShape& shape, const GemmOperand& b, int64_t j0,
                    int64_t columns, int64_t k0, int64_t depth, uint16_t* out);

@@ -15,36 +15,19 @@ namespace bitgrad::gemm_detail {
 namespace {
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kChunk = 252;  // most contracted indices of A expanded at a time
 constexpr int64_t kPiece = 128;  // columns finished at a time, while their sums lie in the first cache
 
 // One block of C on one thread.
-class FloatTask {
+class FloatTask : TableBlock {
  public:
   FloatTask(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t index)
-      : kernel_(kernel),
-        args_(args),
-        shape_(table_shape(args.b.dtype)),
-        fold_(fold_of(args)),
-        m0_(index / cut.blocks_n * cut.lines * kLanes),
-        n0_(index % cut.blocks_n * cut.columns),
-        m_(std::min(cut.lines * kLanes, args.m - m0_)),
-        n_(std::min(cut.columns, args.n - n0_)),
-        lines_(ceil_div(m_, kLanes)),
-        columns_(round_up(n_, kTableColumns)),
-        chunk_(kChunk / shape_.depth() * shape_.depth()),
-        workspace_(bytes()) {
-    char* p = workspace_.as<char>();
-    const auto take = [&p](int64_t size) {
-      char* const taken = p;
-      p += size;
-      return taken;
-    };
-    tables_ = take(shape_.bytes());
-    offsets_ = reinterpret_cast<uint16_t*>(take(columns_ * kTableFields * 2));
-    sums_ = reinterpret_cast<float*>(take(lines_ * columns_ * kTableLine));
-    a_ = reinterpret_cast<float*>(take(lines_ * chunk_ * kTableLine));
-    scales_ = reinterpret_cast<float*>(take(scale_floats() * 4));
+      : TableBlock(args, cut, kLanes, index), kernel_(kernel), args_(args), fold_(fold_of(args)), workspace_(bytes()) {
+    TableMemory memory{workspace_.as<char>()};
+    tables_ = memory.take<char>(shape_.bytes());
+    offsets_ = memory.take<uint16_t>(columns_ * kTableFields * 2);
+    sums_ = memory.take<float>(lines_ * columns_ * kTableLine);
+    a_ = memory.take<float>(lines_ * chunk_ * kTableLine);
+    scales_ = memory.take<float>(scale_floats() * 4);
   }
 
   void run() {
@@ -115,9 +98,7 @@ class FloatTask {
 
   const TableKernel& kernel_;
   const GemmArgs& args_;
-  const TableShape shape_;
   const Fold fold_;
-  const int64_t m0_, n0_, m_, n_, lines_, columns_, chunk_;
   const Workspace workspace_;
   char* tables_;
   uint16_t* offsets_;

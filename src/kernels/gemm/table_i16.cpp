@@ -14,39 +14,23 @@ namespace bitgrad::gemm_detail {
 namespace {
 
 constexpr int64_t kLanes = 32;
-constexpr int64_t kChunk = 252;                 // most contracted indices of A expanded at a time
 constexpr int64_t kRows = 128;                  // of A expanded at a time
 constexpr int64_t kPiece = 128;                 // columns finished at a time, while their sums lie in the first cache
 constexpr int64_t kMaxDepth = 1 << 17;          // 255 * 3 * this is below 2^15 * 4096
 constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its lower part after a carry
 
 // One block of C on one thread.
-class IntTask {
+class IntTask : TableBlock {
  public:
   IntTask(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t index)
-      : kernel_(kernel),
-        args_(args),
-        shape_(table_shape(args.b.dtype)),
-        m0_(index / cut.blocks_n * cut.lines * kLanes),
-        n0_(index % cut.blocks_n * cut.columns),
-        m_(std::min(cut.lines * kLanes, args.m - m0_)),
-        n_(std::min(cut.columns, args.n - n0_)),
-        lines_(ceil_div(m_, kLanes)),
-        columns_(round_up(n_, kTableColumns)),
-        chunk_(kChunk / shape_.depth() * shape_.depth()),
-        workspace_(bytes()) {
-    char* p = workspace_.as<char>();
-    const auto take = [&p](int64_t size) {
-      char* const taken = p;
-      p += size;
-      return taken;
-    };
-    tables_ = take(shape_.bytes());
-    offsets_ = reinterpret_cast<uint16_t*>(take(columns_ * kTableFields * 2));
-    low_ = reinterpret_cast<int16_t*>(take(lines_ * columns_ * kTableLine));
-    high_ = reinterpret_cast<int16_t*>(take(lines_ * columns_ * kTableLine));
-    a_ = reinterpret_cast<int16_t*>(take(lines_ * chunk_ * kTableLine));
-    state_ = reinterpret_cast<State*>(take(lines_ * static_cast<int64_t>(sizeof(State))));
+      : TableBlock(args, cut, kLanes, index), kernel_(kernel), args_(args), workspace_(bytes()) {
+    TableMemory memory{workspace_.as<char>()};
+    tables_ = memory.take<char>(shape_.bytes());
+    offsets_ = memory.take<uint16_t>(columns_ * kTableFields * 2);
+    low_ = memory.take<int16_t>(lines_ * columns_ * kTableLine);
+    high_ = memory.take<int16_t>(lines_ * columns_ * kTableLine);
+    a_ = memory.take<int16_t>(lines_ * chunk_ * kTableLine);
+    state_ = memory.take<State>(lines_ * static_cast<int64_t>(sizeof(State)));
   }
 
   void run() {
@@ -173,8 +157,6 @@ class IntTask {
 
   const TableKernel& kernel_;
   const GemmArgs& args_;
-  const TableShape shape_;
-  const int64_t m0_, n0_, m_, n_, lines_, columns_, chunk_;
   const Workspace workspace_;
   char* tables_;
   uint16_t* offsets_;
