@@ -145,6 +145,8 @@ int run(Options options) {
   Json report = new_report(1);
   std::cout << "machine: " << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>()
             << "), one thread, median of " << options.repeat << '\n';
+  std::cout << "clock by a chain of products: " << std::setprecision(3) << clock_ghz()
+            << " GHz (MAC a cycle = GMAC/s divided by it)\n";
   const Units units(options.repeat);
   for (const Shape& shape : options.shapes)
     for (const Case& what : options.cases) {

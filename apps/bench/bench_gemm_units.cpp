@@ -23,6 +23,7 @@
 #include "bench_gemm_units.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "bench_gemm_amx.h"
 #include "bitgrad/base/cpu.h"
@@ -261,6 +262,25 @@ const UnitPeak* Units::fastest(DType a, DType b) const {
   for (const Measured& unit : units_)
     if (unit.serves(a, b) && (best == nullptr || unit.peak.gmacs > best->gmacs)) best = &unit.peak;
   return best;
+}
+
+double clock_ghz() {
+#if defined(__x86_64__)
+  constexpr int64_t kProducts = 1000000;
+  double best = 0;
+  for (int i = 0; i < 9; ++i) {
+    uint64_t x = 3;
+    timespec begin{}, end{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    for (int64_t k = 0; k < kProducts; ++k) asm volatile("imul %0, %0" : "+r"(x));
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    const auto ns = static_cast<double>((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec);
+    best = std::max(best, 3.0 * static_cast<double>(kProducts) / ns);
+  }
+  return best;
+#else
+  return 0;
+#endif
 }
 
 }  // namespace bitgrad::bench
