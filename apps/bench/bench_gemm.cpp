@@ -6,7 +6,7 @@
 //
 //   bench_gemm [--shape M,N,K ...] [--dtypes A,B ...] [--product forward,gx,gw] [--a-k-major] [--b-k-major] [--all]
 //              [--kernel SUBSTRING] [--fast-rows] [--rivals LIST] [--repeat R] [--group G] [--offset] [--a-zero]
-//              [--json FILE] [--compare OLD] [--guard FILE | --record FILE] [--slack S]
+//              [--device cpu|cuda] [--json FILE] [--compare OLD] [--guard FILE | --record FILE] [--slack S]
 //
 // Products: forward: C = A B^T with both stored [free, k]; gx: B stored [k, free]; gw: both stored [k, free] and the
 // product added to C. --group and --offset give B scales and real offsets (for each row, or in groups along k),
@@ -17,6 +17,7 @@
 #include <memory>
 #include <random>
 
+#include "bench_gemm_device.h"
 #include "bench_gemm_operands.h"
 #include "bench_gemm_options.h"
 #include "bench_gemm_rival.h"
@@ -37,7 +38,7 @@ using namespace bitgrad::bench;
 void add_rows(const Options& options, const Shape& s, Matrix& a, Matrix& b, Bytes& c,
               std::vector<std::shared_ptr<Bytes>>& kept, std::vector<Contestant>& all) {
   for (const GemmRow& row : gemm_rows()) {
-    if (row.name.find(options.kernel) == std::string_view::npos || (row.needs & ~cpu_isa()) != 0) continue;
+    if (row.name.find(options.kernel) == std::string_view::npos || !row.granted()) continue;
     if (options.fast_rows && row.needs == isa::kScalar) continue;
     GemmArgs args;
     args.m = s.m, args.n = s.n, args.k = s.k;
@@ -166,5 +167,8 @@ int run(Options options) {
 
 int main(int argc, char** argv) {
   CLI::App app("Multiply-adds a second of every usable gemm kernel and of libraries, one thread.", "bench_gemm");
-  return run_main(app, "bench_gemm", [&] { return run(parse_options(app, argc, argv)); });
+  return run_main(app, "bench_gemm", [&] {
+    const Options options = parse_options(app, argc, argv);
+    return options.device.is_cpu() ? run(options) : run_on_device(options);
+  });
 }

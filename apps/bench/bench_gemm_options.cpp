@@ -107,7 +107,12 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
                                         "in this file");
   app.add_option("--record", options.record, "as --guard, but writes the figures of this machine into the file")
       ->excludes(guarded);
+  std::string device = "cpu";
+  app.add_option("--device", device,
+                 "cpu, cuda (cpu); cuda: products to bf16 with scales beside bf16, no libraries, guard or groups")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.parse(argc, argv);
+  options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   const bool short_run = !options.guard.empty() || !options.record.empty();
   if (all || short_run) {
     options.fast_rows = true;

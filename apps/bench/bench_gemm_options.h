@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad::bench {
@@ -23,6 +24,7 @@ struct Options {
   std::vector<Case> cases;
   std::vector<std::string> rivals;
   std::string kernel, json, compare, guard, record;
+  Device device;  // not the CPU: bench_gemm_device.h
   double slack = 0.9;
   int64_t repeat = 11;
   int64_t group = 0;                      // of B along k; 0: none

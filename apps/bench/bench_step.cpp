@@ -5,13 +5,15 @@
 //
 //   bench_step [--layer binary,w1a8,w2a2,w4a8,w8a8] [--shape BATCH,IN,OUT ...] [--net tfc,sfc,lfc,mlp4096]
 //              [--batch 100,1000] [--grad fp32|bf16|int8] [--rounding nearest|stochastic] [--moments fp32|bf16|int8]
-//              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--repeat R] [--no-parts]
-//              [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
+//              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--device cpu|cuda] [--repeat R]
+//              [--no-parts] [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
+//   bench_step --qat [--net lfc] [--scheme int8wo,int4wo ...] [...]     (bench_step_qat.h)
 //
 // Times are medians, ms of one optimizer step (A microbatches): processor time of the thread for one thread, wall time
 // for more. Parts are differences between the whole step and a step without the part, measured in the same turns, so
 // they carry the noise of both; the forward pass is timed inside the step. Where the update runs inside the backward
-// pass (fused), gW and update are one part. bytes: the account by kind at its peak; rss_growth: resident memory of a
+// pass (fused), gW and update are one part. On a CUDA device times are wall times of a step that is waited for at its
+// end (and at the end of its forward pass). bytes: the account by kind at its peak; rss_growth: resident memory of a
 // process that makes the model and two steps.
 #include "bench_step_options.h"
 
@@ -20,6 +22,7 @@
 
 #include "bench_step_memory.h"
 #include "bench_step_ours.h"
+#include "bench_step_qat.h"
 #include "bench_step_rival.h"
 #include "bitgrad/base/parallel.h"
 #include "shared/common.h"
@@ -50,7 +53,7 @@ class Turns {
     for (Contestant& c : all_)
       for (int i = 0; i < 2; ++i) c.run();
     for (auto& ours : ours_) ours->forget_times();
-    measure(all_, options.repeat, time_base(options.threads), /*rare=*/false);
+    measure(all_, options.repeat, time_base(options), /*rare=*/false);
   }
 
   Json row() const {
@@ -65,6 +68,7 @@ class Turns {
     row["accumulate"] = options_.accumulate;
     row["norm_clip"] = options_.norm_clip;
     row["threads"] = options_.threads;
+    row["device"] = to_string(options_.device);
     row["fused"] = ours_[0]->fused();
     row["ms"] = ms(whole);
     const size_t first_rival = ours_.size();
@@ -141,6 +145,12 @@ void print(const Json& row) {
   std::cout << " | resident growth " << row["rss_growth"] << std::endl;
 }
 
+int finish(const Json& report, const Options& options, const std::vector<std::string>& key, const char* ratio) {
+  write_report(options.json, report);
+  if (options.compare.empty()) return 0;
+  return compare_with_file(report, options.compare, {key, ratio, options.slack}) ? 0 : 1;
+}
+
 int run(const Options& options) {
   Json report = new_report(options.threads);
   std::cout << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>() << "), gradients "
@@ -148,6 +158,13 @@ int run(const Options& options) {
             << master_name(options.master) << ", threads " << options.threads << ", medians of " << options.repeat
             << '\n';
   set_num_threads(options.threads);
+  const DeviceGuard guard(options.device);
+  if (!options.device.is_cpu())
+    std::cout << to_string(options.device) << ": " << device_backend(options.device).describe() << '\n';
+  if (options.qat) {
+    measure_qat(options, report);
+    return finish(report, options, {"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float");
+  }
   std::vector<Json> memory;
   for (const Case& what : options.cases) memory.push_back(options.memory ? step_memory(what, options) : Json::object());
   for (size_t i = 0; i < options.cases.size(); ++i) {
@@ -157,15 +174,10 @@ int run(const Options& options) {
     print(row);
     report["rows"].push_back(row);
   }
-  write_report(options.json, report);
-  if (options.compare.empty()) return 0;
-  return compare_with_file(
-             report, options.compare,
-             {{"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
-              "x_onednn_f32",
-              options.slack})
-             ? 0
-             : 1;
+  return finish(
+      report, options,
+      {"layer", "net", "shape", "grad", "moments", "master", "rounding", "accumulate", "norm_clip", "threads"},
+      "x_onednn_f32");
 }
 
 }  // namespace

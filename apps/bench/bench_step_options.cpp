@@ -101,9 +101,16 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
   add_choice<MasterKind>(app, "--master", options.master,
                          {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}},
                          "(fp32)");
-  app.add_option("--accumulate", options.accumulate, "microbatches of a step (1)")->check(CLI::Range(1, 1024));
+  const CLI::Option* accumulate =
+      app.add_option("--accumulate", options.accumulate, "microbatches of a step (1; --qat: 4)")
+          ->check(CLI::Range(1, 1024));
+  app.add_flag("--qat", options.qat, "quantization-aware training beside its float twin");
+  app.add_option("--scheme", options.schemes, "of --qat (all)")->delimiter(',');
   app.add_flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
   app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
+  std::string device = "cpu";
+  app.add_option("--device", device, "cpu, cuda (cpu); cuda: without oneDNN and the account of memory")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--repeat", options.repeat, "measurements; the median counts (7)")->check(CLI::Range(1, 1000000));
   app.add_flag("--no-parts", no_parts, "the whole step only");
   app.add_flag("--no-rivals", no_rivals, "without oneDNN");
@@ -114,8 +121,12 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
   app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
   app.parse(argc, argv);
   options.parts = !no_parts;
-  options.rivals = !no_rivals;
-  options.memory = !no_memory;
+  options.device = device == "cuda" ? Device::cuda() : Device::cpu();
+  options.rivals = !no_rivals && options.device.is_cpu();
+  options.memory = !no_memory && options.device.is_cpu();
+  if (options.qat && accumulate->count() == 0) options.accumulate = 4;
+  if (options.qat && nets.empty() && shapes.empty()) nets = {"lfc"};
+  if (options.qat) layers = {"binary"};
   if (nets.empty() && shapes.empty()) nets = {"tfc", "sfc", "lfc"};
   for (const std::string& name : layers) {
     const LayerKind layer = find_named("layer", kLayers, name);

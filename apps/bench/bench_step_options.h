@@ -35,6 +35,9 @@ struct Options {
   MasterKind master = MasterKind::kFp32;
   int64_t accumulate = 1;
   bool norm_clip = false, parts = true, rivals = true, memory = true;
+  bool qat = false;                  // bench_step_qat.h
+  std::vector<std::string> schemes;  // of qat; empty: all
+  Device device;                     // not the CPU: wall time, no rivals and no account of memory
   int threads = 1;
   int64_t repeat = 7;
   std::string json, compare;

@@ -9,9 +9,9 @@ namespace {
 
 Tensor random_tensor(const char* site, const Shape& shape, float size) {
   const RandomStream draws{1, Purpose::kUser, site_id(site), 0};
-  Tensor t = Tensor::empty(shape, dtypes::fp32, MemoryKind::kBatch);
+  const Tensor t = Tensor::empty(shape, dtypes::fp32, MemoryKind::kBatch, Device::cpu());
   for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] = (draws.uniform(static_cast<uint64_t>(i)) * 2 - 1) * size;
-  return t;
+  return current_device().is_cpu() ? t : t.to_device(current_device(), MemoryKind::kBatch);
 }
 
 LayerSpec quantize_spec(DType dtype) {
@@ -133,6 +133,10 @@ RequantPolicy policy(const Options& options, Without without) {
 
 }  // namespace
 
+TimeBase time_base(const Options& options) {
+  return options.device.is_cpu() ? time_base(options.threads) : TimeBase::kWall;
+}
+
 struct Ours::State {
   Without without;
   int64_t accumulate;
@@ -154,8 +158,9 @@ Ours::Ours(const Case& what, const Options& options, Without without) : state_(s
   s.labels.assign(static_cast<size_t>(what.batch), 0);
   for (size_t i = 0; s.net && i < s.labels.size(); ++i)
     s.labels[i] = static_cast<int32_t>(static_cast<int64_t>(i) % what.widths.back());
-  s.base = time_base(options.threads);
+  s.base = time_base(options);
   const LossFunction loss = [&s](const Var& logits, std::span<const int32_t> labels) {
+    device_backend(current_device()).synchronize();
     s.forward_ns.push_back(now_ns(s.base) - s.start);
     return s.net ? squared_hinge(logits, labels) : sum(logits);
   };
@@ -179,6 +184,7 @@ void Ours::step() {
     s.learner->microbatch(s.x, s.labels);
   }
   if (s.without == Without::kUpdate) s.learner->drop_window();
+  device_backend(current_device()).synchronize();
 }
 
 const std::vector<double>& Ours::forward_ns() const { return state_->forward_ns; }

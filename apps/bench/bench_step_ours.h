@@ -13,6 +13,10 @@ namespace bitgrad::bench {
 // What a step leaves out. The time of a part is the difference between the whole step and a step without it.
 enum class Without { kNothing, kInputGradient, kRequantize, kUpdate };
 
+// Of all measurements: processor time of the thread for one thread of the CPU, else wall time.
+TimeBase time_base(const Options& options);
+
+// On the device that is current when it is made, and in each step.
 class Ours {
  public:
   Ours(const Case& what, const Options& options, Without without);

@@ -47,7 +47,10 @@ struct Layer {
   }
 };
 
-int largest_code(DType dtype) { return dtype.kind() == DTypeKind::kSign ? 0 : static_cast<int>(dtype.info().qmax); }
+// 0: signs, or numbers that stay as they are.
+int largest_code(DType dtype) {
+  return dtype.is_float() || dtype.kind() == DTypeKind::kSign ? 0 : static_cast<int>(dtype.info().qmax);
+}
 
 // The products of one layer on operands of type T: float, or uint16_t for bf16.
 template <typename T>
@@ -57,7 +60,7 @@ struct LayerStep {
   Bytes x, w, gy;  // quantized; gy: in bf16
   std::function<void()> forward, gx, gw, gw_add;
 
-  LayerStep(std::shared_ptr<Layer> l, bool accumulate)
+  LayerStep(std::shared_ptr<Layer> l, bool accumulate, const LayerKind& kind)
       : layer(std::move(l)),
         x(layer->batch * layer->in * static_cast<int64_t>(sizeof(T))),
         w(layer->out * layer->in * static_cast<int64_t>(sizeof(T))),
@@ -67,10 +70,12 @@ struct LayerStep {
     const auto make = [](int64_t m, int64_t n, int64_t k, bool ak, bool bk, bool add, void* a, void* b, void* c) {
       return onednn::fastest_product({m, n, k, kNumber, kNumber, Number::kF32, ak, bk, add}, a, b, c);
     };
-    forward = make(l0.batch, l0.out, l0.in, false, false, false, x.data(), w.data(), layer->y.data());
-    if (l0.input_gradient) gx = make(l0.batch, l0.in, l0.out, false, true, false, g, w.data(), layer->gx.data());
-    gw = make(l0.out, l0.in, l0.batch, true, true, false, g, x.data(), layer->gw.data());
-    if (accumulate) gw_add = make(l0.out, l0.in, l0.batch, true, true, true, g, x.data(), layer->gw.data());
+    void* const xs = kind.activations.is_float() ? layer->x.data() : x.data();
+    void* const ws = kind.weights.is_float() ? layer->w.data() : w.data();
+    forward = make(l0.batch, l0.out, l0.in, false, false, false, xs, ws, layer->y.data());
+    if (l0.input_gradient) gx = make(l0.batch, l0.in, l0.out, false, true, false, g, ws, layer->gx.data());
+    gw = make(l0.out, l0.in, l0.batch, true, true, false, g, xs, layer->gw.data());
+    if (accumulate) gw_add = make(l0.out, l0.in, l0.batch, true, true, true, g, xs, layer->gw.data());
   }
   bool possible() const { return forward && gw && (gx || !layer->input_gradient); }
   void* gradient() { return sizeof(T) == 2 ? gy.data() : layer->gy.data(); }
@@ -82,18 +87,20 @@ class Step final : public FakeQuantizedStep {
  public:
   Step(const Case& what, const Options& options, const std::vector<std::shared_ptr<Layer>>& layers)
       : what_(what), options_(options), base_(time_base(options.threads)) {
-    for (const auto& layer : layers) layers_.push_back(std::make_unique<LayerStep<T>>(layer, options.accumulate > 1));
+    for (const auto& layer : layers)
+      layers_.push_back(std::make_unique<LayerStep<T>>(layer, options.accumulate > 1, what.layer));
   }
 
   bool possible() const {
     return std::all_of(layers_.begin(), layers_.end(), [](const auto& l) { return l->possible(); });
   }
   void step() override {
-    part("quantize weights", [&] {
-      for (auto& l : layers_)
-        sweeps::fake_quantize(l->layer->out, l->layer->in, largest_code(what_.layer.weights), l->layer->w.floats(),
-                              l->numbers(l->w));
-    });
+    if (!what_.layer.weights.is_float())
+      part("quantize weights", [&] {
+        for (auto& l : layers_)
+          sweeps::fake_quantize(l->layer->out, l->layer->in, largest_code(what_.layer.weights), l->layer->w.floats(),
+                                l->numbers(l->w));
+      });
     for (int64_t i = 0; i < options_.accumulate; ++i) microbatch(i > 0);
     part("update", [&] { update(); });
   }
@@ -109,10 +116,11 @@ class Step final : public FakeQuantizedStep {
 
   void microbatch(bool add) {
     const int qmax = largest_code(what_.layer.activations);
-    part("quantize activations", [&] {
-      for (auto& l : layers_)
-        sweeps::fake_quantize(l->layer->batch, l->layer->in, qmax, l->layer->x.floats(), l->numbers(l->x));
-    });
+    if (!what_.layer.activations.is_float())
+      part("quantize activations", [&] {
+        for (auto& l : layers_)
+          sweeps::fake_quantize(l->layer->batch, l->layer->in, qmax, l->layer->x.floats(), l->numbers(l->x));
+      });
     part("forward", [&] {
       for (auto& l : layers_) l->forward();
     });
@@ -171,7 +179,7 @@ RivalSteps make_rivals(const Case& what, const Options& options) {
   };
   RivalSteps steps;
   make.operator()<float>(steps.fp32);
-  make.operator()<uint16_t>(steps.bf16);
+  if (!what.layer.weights.is_float()) make.operator()<uint16_t>(steps.bf16);
   return steps;
 }
 #else

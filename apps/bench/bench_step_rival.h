@@ -2,6 +2,7 @@
 // quantized (one pass each, straight into fp32 or bf16), the three products are oneDNN's in fp32 or bf16 -> fp32, each
 // in the fastest of three ways to pack (weights change in every step, so packing is part of it), the clip mask and Adam
 // are one vectorized pass each, moments and masters are fp32. Norms and dropout of nets are left out, in its favour.
+// Operands of dtype fp32 are multiplied as they are (fp32 step only).
 #pragma once
 
 #include <map>

@@ -21,14 +21,21 @@ struct Options {
   std::string out = "fp32", costs;
 };
 
+// What a row needs; one of a CUDA device says so.
+std::string needs_of(const KernelInfo& k) {
+  if (k.device == DeviceKind::kCpu) return isa_names(k.needs);
+  return k.needs == isa::kAnyCuda ? "cuda" : "cuda " + isa_names(k.needs);
+}
+
 int list(bool all) {
+  device_count(DeviceKind::kCuda);  // its kernels are listed too
   std::cout << std::left << std::setw(13) << "family" << std::setw(44) << "kernel" << std::setw(26) << "needs"
             << std::setw(10) << "order"
             << "available\n";
   for (const KernelInfo& k : all_kernels()) {
     if (!k.available && !all) continue;
-    std::cout << std::left << std::setw(13) << k.family << std::setw(44) << k.name << std::setw(26)
-              << isa_names(k.needs) << std::setw(10) << order_name(k.order) << (k.available ? "yes" : "no") << '\n';
+    std::cout << std::left << std::setw(13) << k.family << std::setw(44) << k.name << std::setw(26) << needs_of(k)
+              << std::setw(10) << order_name(k.order) << (k.available ? "yes" : "no") << '\n';
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR
+// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [device.kind=...]
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
@@ -77,11 +77,43 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   return 0;
 }
 
+// A run may go on where it can: what else its configuration says stays.
+std::vector<std::string> device_overrides(const TrainOptions& options) {
+  std::vector<std::string> words = options.overrides;
+  if (!options.config.empty()) words.insert(words.begin(), options.config);
+  for (const std::string& word : words) {
+    require(word.find('=') != std::string::npos, "train",
+            "--resume takes the configuration from the run folder; leave CONFIG away");
+    require(word.starts_with("device."), "train", "--resume takes the configuration from the run folder: got ", word,
+            ", only device.* may differ");
+  }
+  return words;
+}
+
+// What computes, and with what rows.
+std::string machine_of(Device device) {
+  const std::string cpu = concat(cpu_model_name(), ", isa ", isa_names(cpu_isa()), ", threads ", num_threads());
+  const DeviceGuard guard(device);
+  return device.is_cpu() ? cpu : concat(to_string(device), ' ', device_backend(device).describe(), ", host ", cpu);
+}
+
+void tell_start(Trainer& trainer, const std::string& folder, bool measured, bool resuming, Progress& progress) {
+  const RunConfig& config = trainer.config();
+  const Device device = trainer.learner().device();
+  log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", machine_of(device), ", bits ",
+                              config.run.bits, ", costs ", measured ? gemm_costs_path() : "as shipped",
+                              resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
+  progress.line(
+      concat("training ", config.run.name,
+             device.is_cpu() ? concat(" with ", num_threads(), " threads") : concat(" on ", to_string(device)),
+             " (bits: ", config.run.bits, ") in ", folder));
+  if (!trainer.budget_table().empty()) progress.line(trainer.budget_table());
+}
+
 int run_train(const TrainOptions& options) {
   const bool resuming = !options.resume.empty();
-  require(resuming != !options.config.empty(), "train",
-          resuming ? "--resume takes the configuration from the run folder; leave CONFIG away"
-                   : "needs a configuration file, or --resume RUN_DIR");
+  require(resuming || !options.config.empty(), "train", "needs a configuration file, or --resume RUN_DIR");
+  const std::vector<std::string> moved = resuming ? device_overrides(options) : std::vector<std::string>{};
   require(!resuming || options.out.empty(), "train",
           "--out and --resume exclude each other: a resumed run goes on in its own folder");
   install_signal_handlers();
@@ -92,20 +124,18 @@ int run_train(const TrainOptions& options) {
   if (resuming) lock = lock_run_folder(options.resume);
   if (resuming) read_checkpoint_header(checkpoint);
   const RunConfig config =
-      resuming ? run_folder_config(options.resume) : load_config(options.config, options.overrides);
+      resuming ? run_folder_config(options.resume, moved) : load_config(options.config, options.overrides);
   Progress progress(options.quiet);
   if (resuming) open_log(options.resume, progress);  // so that what resume warns of is seen
   Trainer trainer(config);
-  if (resuming) trainer.resume(checkpoint);
-  const std::string folder = resuming ? options.resume : create_run_folder(config, options.out);
+  if (resuming)
+    trainer.resume(checkpoint);
+  else
+    trainer.start();
+  const std::string folder = resuming ? options.resume : create_run_folder(trainer.config(), options.out);
   if (!resuming) lock = lock_run_folder(folder);
   if (!resuming) open_log(folder, progress);
-  log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", cpu_model_name(), ", isa ",
-                              isa_names(cpu_isa()), ", threads ", num_threads(), ", bits ", config.run.bits, ", costs ",
-                              measured ? gemm_costs_path() : "as shipped", resuming ? ", resumed" : "", " at step ",
-                              trainer.learner().state().step));
-  progress.line(concat("training ", config.run.name, " with ", num_threads(), " threads (bits: ", config.run.bits,
-                       ") in ", folder));
+  tell_start(trainer, folder, measured, resuming, progress);
   TrainHooks hooks;
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
   hooks.on_eval = [&](const EvalEvent& e) {
@@ -125,7 +155,8 @@ int run_train(const TrainOptions& options) {
 Run setup_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
   app.add_option("config", options->config, "YAML file (docs/configuration.md)");
-  app.add_option("overrides", options->overrides, "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1");
+  app.add_option("overrides", options->overrides,
+                 "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: device.* alone");
   app.add_option("--out", options->out, "the exact run folder: absent or empty");
   app.add_option("--resume", options->resume, "go on with this run folder");
   app.add_flag("-q,--quiet", options->quiet, "no progress");

@@ -1,8 +1,8 @@
 // Where gradients go: the default sink of leaves, and the slots through which an op's backward gives them.
 #include "autograd/deliver.h"
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "kernels/map/tensor_gradient.h"
 
 namespace bitgrad {
 namespace {
@@ -43,12 +43,9 @@ void deliver(const GradTarget& target, const Tensor& gradient) {
     return;
   }
   const bool narrow = gradient.dtype() == dtypes::bf16;
-  for (int64_t i = 0; i < gradient.numel(); ++i) {
-    const float g = narrow ? bf16_to_float(gradient.as<uint16_t>()[i]) : gradient.as<float>()[i];
-    const float sum = target.accumulate ? bf16_to_float(out[i]) + g : g;
-    out[i] =
-        target.sr ? bf16_from_float_stochastic(sum, target.sr->bits16(static_cast<uint64_t>(i))) : bf16_from_float(sum);
-  }
+  run_map(maps::DeliverBf16{out, narrow ? nullptr : gradient.as<float>(), narrow ? gradient.as<uint16_t>() : nullptr,
+                            target.accumulate, target.sr != nullptr, target.sr ? *target.sr : RandomStream{}},
+          gradient.numel());
 }
 
 }  // namespace detail

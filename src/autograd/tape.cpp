@@ -2,8 +2,8 @@
 
 #include "autograd/deliver.h"
 #include "bitgrad/autograd/op.h"
-#include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "kernels/map/fill.h"
 
 namespace bitgrad {
 namespace {
@@ -11,7 +11,22 @@ namespace {
 thread_local Tape* t_current = nullptr;
 thread_local Tape* t_recording = nullptr;
 
-Tensor ones(const Shape& shape, DType dtype) { return Tensor::full(shape, dtype, 1.0); }
+Tensor ones(const Shape& shape, DType dtype) {
+  if (dtype != dtypes::fp32) return Tensor::full(shape, dtype, 1.0);
+  const Tensor out = Tensor::empty(shape, dtype);
+  run_map(maps::Fill{out.as<float>(), 1.0f}, out.numel());
+  return out;
+}
+
+// Work on a tensor runs where it lies, which must be where work runs now.
+void check_device(std::string_view op, std::string_view what, size_t index, const Tensor& tensor) {
+  const Device now = current_device();
+  if (tensor.device() != now)
+    fail_with(ErrorCode::kDevice, op, what, ' ', index, " (", tensor, ") is on ", to_string(tensor.device()),
+              ", but the current device is ", to_string(now),
+              ". Copy it there (to_device), or change the DeviceGuard.");
+  if (!now.is_cpu() && tensor.dtype() == dtypes::fp64) detail::fail_fp64_on_device(op);
+}
 
 void check_grad_dtype(std::string_view where, DType dtype, const Tensor& value) {
   const bool wide = value.dtype() == dtypes::fp64;
@@ -160,6 +175,8 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
             outputs[i].tracked() ? "" : ": it is a constant, no leaf was read on the way to it");
     require(seeds[i].shape() == outputs[i].shape() && seeds[i].dtype() == outputs[i].grad_dtype(), "backward", "seed ",
             i, " is ", seeds[i], " but output ", i, " wants ", outputs[i].shape(), ' ', outputs[i].grad_dtype());
+    check_device("backward", "output", i, outputs[i].value());
+    check_device("backward", "seed", i, seeds[i]);
   }
   done_ = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -190,6 +207,7 @@ Tape* tape_of(std::string_view op, const std::vector<Var>& inputs) {
   Tape* tape = nullptr;
   for (size_t i = 0; i < inputs.size(); ++i) {
     require(inputs[i].defined(), op, "input ", i, " is undefined");
+    check_device(op, "input", i, inputs[i].value());
     if (!inputs[i].tracked()) continue;
     require(tape == nullptr || tape == inputs[i].tape(), op, "inputs lie on two tapes");
     tape = inputs[i].tape();

@@ -192,10 +192,16 @@ IsaLevel parse_isa_level(std::string_view name) {
 }
 
 std::string isa_names(IsaMask mask) {
-  constexpr std::array<std::string_view, 7> kNames{"avx2", "avx512", "vnni", "popcnt", "bf16", "amx", "vbmi"};
+  constexpr struct {
+    IsaMask bit;
+    std::string_view name;
+  } kNames[] = {{isa::kAvx2, "avx2"},           {isa::kAvx512, "avx512"},    {isa::kAvx512Vnni, "vnni"},
+                {isa::kAvx512Popcnt, "popcnt"}, {isa::kAvx512Bf16, "bf16"},  {isa::kAmx, "amx"},
+                {isa::kAvx512Vbmi, "vbmi"},     {isa::kSm80Mma, "mma.s8"},   {isa::kB1Mma, "mma.b1"},
+                {isa::kWgmma, "wgmma"},         {isa::kCublasLt, "cublaslt"}};
   std::string text;
-  for (size_t i = 0; i < kNames.size(); ++i)
-    if ((mask >> i) & 1u) text.append(text.empty() ? "" : " ").append(kNames[i]);
+  for (const auto& n : kNames)
+    if ((mask & n.bit) != 0) text.append(text.empty() ? "" : " ").append(n.name);
   return text.empty() ? "scalar" : text;
 }
 

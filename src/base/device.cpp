@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 
 #include "base/block_cache.h"
 #include "bitgrad/base/error.h"
@@ -21,18 +22,26 @@ class CpuBackend final : public DeviceBackend {
     return data;
   }
   void release(void* data, int64_t bytes) noexcept override { cache_.give(data, bytes); }
-  void copy_from_host(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
-  void copy_to_host(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
+  void copy(CopyWay, void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
+            int64_t rows) override {
+    if (bytes <= 0 || rows <= 0) return;
+    if (to_stride == bytes && from_stride == bytes) {
+      bytes *= rows;
+      rows = 1;
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(static_cast<char*>(to) + r * to_stride, static_cast<const char*>(from) + r * from_stride,
+                  static_cast<size_t>(bytes));
+  }
   void fill_zero(void* data, int64_t bytes) override {
     if (bytes > 0) std::memset(data, 0, static_cast<size_t>(bytes));
   }
   void synchronize() override {}
+  int count() const override { return 1; }
+  IsaMask capabilities() const override { return cpu_isa(); }
+  std::string describe() const override { return concat(cpu_model_name(), ", ", isa_names(cpu_isa())); }
 
  private:
-  static void copy(void* to, const void* from, int64_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
-
   detail::BlockCache cache_;
 };
 
@@ -57,14 +66,57 @@ std::string to_string(Device device) {
   return kKinds[kind].numbered ? concat(kKinds[kind].name, ':', static_cast<int>(device.index)) : kKinds[kind].name;
 }
 
+namespace cuda {
+#if BITGRAD_WITH_CUDA
+void register_cuda();  // cuda/register.cpp
+#else
+__attribute__((weak)) void register_cuda();  // a program may bring its own: the tests link emulated devices
+#endif
+}  // namespace cuda
+
+namespace {
+
+DeviceBackend* find_backend(DeviceKind kind) {
+  const size_t index = static_cast<size_t>(kind);
+  if (index >= kKinds.size()) return nullptr;
+  if (kind == DeviceKind::kCuda && backends()[index].load(std::memory_order_acquire) == nullptr) {
+    void (*volatile const install)() = cuda::register_cuda;  // null where no one brings it
+    static std::once_flag once;
+    if (install != nullptr) std::call_once(once, install);
+  }
+  return backends()[index].load(std::memory_order_acquire);
+}
+
+thread_local Device t_device;
+
+}  // namespace
+
+Device current_device() { return t_device; }
+
+DeviceGuard::DeviceGuard(Device device) : outer_(t_device) {
+  if (device != outer_) device_backend(device);
+  t_device = device;
+}
+DeviceGuard::~DeviceGuard() { t_device = outer_; }
+
 DeviceBackend& device_backend(Device device) {
-  const size_t kind = static_cast<size_t>(device.kind);
-  DeviceBackend* backend = kind < kKinds.size() ? backends()[kind].load(std::memory_order_acquire) : nullptr;
-  if (backend == nullptr)
-    fail_with(ErrorCode::kDevice, "device", to_string(device),
-              " is absent: this build or machine has no such device. Use device cpu.");
+  DeviceBackend* const backend = find_backend(device.kind);
+  const int count = backend == nullptr ? 0 : backend->count();
+  if (count == 0) {
+    const std::string why = backend == nullptr ? "this build or machine has no such device" : backend->describe();
+    fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: ", why, ". Use device cpu.");
+  }
+  if (device.index >= count)
+    fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: expected an index below ", count, '.');
   return *backend;
 }
+
+int device_count(DeviceKind kind) {
+  const DeviceBackend* const backend = find_backend(kind);
+  return backend == nullptr ? 0 : backend->count();
+}
+
+IsaMask device_isa() { return t_device.is_cpu() ? cpu_isa() : device_backend(t_device).capabilities(); }
 
 void register_device_backend(DeviceKind kind, DeviceBackend* backend) {
   const size_t index = static_cast<size_t>(kind);

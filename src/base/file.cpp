@@ -21,6 +21,8 @@
 namespace bitgrad {
 namespace {
 
+constexpr size_t kMostOfADevice = size_t{64} << 20;  // bytes; /dev/zero never ends
+
 [[noreturn]] void fail_file(std::string_view what, const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == ENOMEM;
   fail_with(full ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", path,
@@ -114,6 +116,7 @@ class PosixFileSystem final : public FileSystem {
     struct stat status = {};
     if (::fstat(file.get(), &status) != 0) fail_file("read", path, errno);
     if (S_ISDIR(status.st_mode)) fail_file("read", path, EISDIR);
+    const bool device = S_ISBLK(status.st_mode) || S_ISCHR(status.st_mode);
     std::vector<uint8_t> bytes;
     size_t filled = 0;
     try {
@@ -125,6 +128,8 @@ class PosixFileSystem final : public FileSystem {
         if (got < 0) fail_file("read", path, errno);
         if (got == 0) break;
         filled += static_cast<size_t>(got);
+        if (device && filled > kMostOfADevice)
+          fail_with(ErrorCode::kData, "file", "'", path, "' is a device that does not end, expected a file");
         if (filled == bytes.size()) bytes.resize(bytes.size() * 2 + 4096);
       }
     } catch (const std::bad_alloc&) {

@@ -74,6 +74,7 @@ void* tracked_allocate(int64_t bytes, MemoryKind kind, Device device) {
   ensure(bytes >= 0, "memory", "a block of kind ", name, " was asked for with ", bytes, " bytes.");
   void* data = nullptr;
   try {
+    const DeviceGuard guard(device);
     data = device_backend(device).allocate(bytes);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kMemory) throw;
@@ -87,6 +88,7 @@ void* tracked_allocate(int64_t bytes, MemoryKind kind, Device device) {
 void tracked_release(void* data, int64_t bytes, MemoryKind kind, Device device) noexcept {
   if (data == nullptr) return;
   try {
+    const DeviceGuard guard(device);
     device_backend(device).release(data, bytes);
     add(kind, -bytes);
   } catch (...) {

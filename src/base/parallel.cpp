@@ -235,7 +235,7 @@ bool loops_run_inline() { return t_inside || num_threads() == 1; }
 
 void parallel_for_impl(int64_t chunks, void (*call)(void*, int64_t), void* context) {
   if (chunks <= 0) return;
-  const int threads = chunks == 1 || loops_run_inline() ? 1 : num_threads();
+  const int threads = chunks == 1 || loops_run_inline() || !current_device().is_cpu() ? 1 : num_threads();
   if (threads > 1) {
     Loop loop(chunks, call, context);
     if (Pool::instance().run(loop, threads - 1)) {

@@ -39,4 +39,19 @@ std::string unknown_name(std::string_view what, std::string_view name, const std
   return out;
 }
 
+std::string text_table(const std::vector<std::vector<std::string>>& lines) {
+  std::vector<size_t> width;
+  for (const auto& line : lines) {
+    width.resize(std::max(width.size(), line.size()), 0);
+    for (size_t i = 0; i < line.size(); ++i) width[i] = std::max(width[i], line[i].size());
+  }
+  std::string table;
+  for (const auto& line : lines) {
+    std::string text;
+    for (size_t i = 0; i < line.size(); ++i) text += line[i] + std::string(width[i] - line[i].size() + 2, ' ');
+    table += text.substr(0, text.find_last_not_of(' ') + 1) + '\n';
+  }
+  return table;
+}
+
 }  // namespace bitgrad

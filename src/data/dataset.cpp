@@ -31,8 +31,8 @@ struct Registry {
   std::deque<DatasetFormat> formats;
 
   Registry() {
-#define BITGRAD_DATASET(name, factory, required, optional, summary) \
-  formats.push_back({#name, words(required), words(optional), summary, data::factory});
+#define BITGRAD_DATASET(name, factory, required, optional, ids, summary) \
+  formats.push_back({#name, words(required), words(optional), summary, data::factory, ids});
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
   }
@@ -52,9 +52,12 @@ Registry& registry() {
 bool is_set(const DatasetSpec& spec, const std::string& key) {
   if (key == "images") return !spec.images.empty();
   if (key == "labels") return !spec.labels.empty();
+  if (key == "file") return !spec.file.empty();
+  if (key == "context") return spec.context != 0;
   if (key == "size") return spec.size != 0;
   if (key == "classes") return spec.classes != 0;
-  if (key == "seed" || key == "split" || key == "root" || key == "affine") return true;  // these have defaults
+  if (key == "test_fraction") return true;  // as the next, it has a default
+  if (key == "seed" || key == "split" || key == "root" || key == "affine") return true;
   return spec.extra.contains(key);
 }
 
@@ -77,6 +80,13 @@ int64_t Dataset::features() const {
   int64_t product = 1;
   for (const int64_t extent : sample_shape()) product *= extent;
   return product;
+}
+
+void Dataset::sample(int64_t, float*, int32_t*) const {
+  fail("data", name(), ": samples are ", dtype(), ": this data set has no fp32 numbers.");
+}
+void Dataset::sample_ids(int64_t, int32_t*, int32_t*) const {
+  fail("data", name(), ": samples are ", dtype(), ": this data set has no ids.");
 }
 
 void register_dataset(DatasetFormat format) {
@@ -110,6 +120,8 @@ std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   check_keys(spec, *format);
   std::unique_ptr<Dataset> dataset = format->create(spec);
   require(dataset != nullptr, "data", "format ", format->name, ": its create function returned nothing.");
+  require((dataset->vocabulary() > 0) == format->ids, "data", "format ", format->name, ": its data set gives ",
+          dataset->dtype(), ", the format says ", format->ids ? "ids." : "fp32.");
   return dataset;
 }
 

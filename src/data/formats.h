@@ -7,7 +7,7 @@
 
 namespace bitgrad::data {
 
-#define BITGRAD_DATASET(name, factory, required, optional, summary) \
+#define BITGRAD_DATASET(name, factory, required, optional, ids, summary) \
   std::unique_ptr<Dataset> factory(const DatasetSpec& spec);
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET

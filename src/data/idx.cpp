@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/file.h"
 #include "data/content.h"
+#include "data/data_file.h"
 #include "data/formats.h"
 #include "data/image_dataset.h"
 
@@ -45,26 +45,6 @@ struct IdxArray {
   int64_t header_bytes = 0;
   TrackedBytes elements;
 };
-
-std::string resolve(const std::string& root, const std::string& path) {
-  if (root.empty() || path.starts_with('/')) return path;
-  return root.ends_with('/') ? root + path : root + "/" + path;
-}
-
-std::vector<uint8_t> read_file(const DatasetSpec& spec, const std::string& key, const std::string& path) {
-  const std::string full = resolve(spec.root, path);
-  const std::string where = concat(key, " '", full, "'");
-  if (file_system().is_directory(full))
-    fail_with(ErrorCode::kData, "data.idx", where, ": got a folder, expected an idx file.");
-  if (!file_system().exists(full)) {
-    const std::string twin = full.ends_with(".gz") ? full.substr(0, full.size() - 3) : full + ".gz";
-    const std::string hint = file_system().exists(twin) ? concat(" There is '", twin, "'.") : std::string();
-    fail_with(ErrorCode::kData, "data.idx", where, ": no such file. '", path, "' was looked for under data.root = '",
-              spec.root.empty() ? "." : spec.root, "'; set data.root or BITGRAD_DATA to the folder that holds it.",
-              hint);
-  }
-  return file_system().read(full);
-}
 
 // Reads and checks the header; `rank` and `what` are what the caller needs.
 void read_header(ContentReader& reader, const std::string& path, int rank, const char* what, IdxArray& array) {
@@ -168,12 +148,14 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   require(classes >= 1 && classes <= kMostClasses, "data.idx", "classes: got ", classes, ", expected 1 .. ",
           kMostClasses, ".");
   check_affine(spec.affine);
-  const std::string images_path = resolve(spec.root, spec.images);
-  const std::string labels_path = resolve(spec.root, spec.labels);
+  const std::string images_path = data_path(spec.root, spec.images);
+  const std::string labels_path = data_path(spec.root, spec.labels);
   // Labels first: they are small, and a mistake in them shows at once.
-  IdxArray labels = read_idx(labels_path, read_file(spec, "labels", spec.labels), 1, "labels");
+  IdxArray labels =
+      read_idx(labels_path, read_data_file("data.idx", spec, "labels", spec.labels, "an idx file"), 1, "labels");
   check_labels(labels_path, labels, classes);
-  IdxArray images = read_idx(images_path, read_file(spec, "images", spec.images), 3, "images");
+  IdxArray images =
+      read_idx(images_path, read_data_file("data.idx", spec, "images", spec.images, "an idx file"), 3, "images");
   if (images.dims[0] != labels.dims[0]) {
     fail_idx(images_path, "images at offset 4: got ", images.dims[0], ", expected ", labels.dims[0],
              ", the number of labels in '", labels_path, "' at offset 4.");

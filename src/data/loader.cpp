@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <limits>
 #include <mutex>
@@ -69,6 +70,7 @@ class BatchMaker {
         n_(dataset.size()),
         features_(dataset.features()),
         classes_(dataset.classes()),
+        dtype_(dataset.dtype()),
         cursor_{options.epoch, options.position} {}
 
   // False when end_epoch is reached.
@@ -76,11 +78,14 @@ class BatchMaker {
     if (cursor_.epoch >= options_.end_epoch) return false;
     prepare_order();
     const int64_t size = std::min(options_.micro, n_ - cursor_.position);
-    batch.resize(size, features_);
+    batch.resize(size, features_, dtype_);
     for (int64_t i = 0; i < size; ++i) {
       const int64_t id = order_[static_cast<size_t>(cursor_.position + i)];
       batch.ids[i] = id;
-      dataset_.sample(id, batch.x + i * features_, batch.labels + i);
+      if (batch.tokens != nullptr)
+        dataset_.sample_ids(id, batch.tokens + i * features_, batch.labels + i);
+      else
+        dataset_.sample(id, batch.x + i * features_, batch.labels + i);
       check_label(id, batch.labels[i]);
     }
     batch.epoch = cursor_.epoch;
@@ -112,6 +117,7 @@ class BatchMaker {
   const int64_t n_;
   const int64_t features_;
   const int64_t classes_;
+  const DType dtype_;
   Cursor cursor_;
   std::vector<int64_t> order_;
   int64_t order_epoch_ = -1;
@@ -119,8 +125,18 @@ class BatchMaker {
 
 }  // namespace
 
+void copy_batch(const Batch& batch, Tensor& into) {
+  const Shape shape{batch.size, batch.features};
+  if (!into.defined() || into.shape() != shape || into.dtype() != batch.dtype || into.device() != current_device())
+    into = Tensor::empty(shape, batch.dtype, MemoryKind::kBatch);
+  const void* from = batch.tokens != nullptr ? static_cast<const void*>(batch.tokens) : batch.x;
+  if (into.numel() > 0) device_backend(current_device()).copy_from_host(into.data(), from, into.bytes());
+}
+
 void Batch::swap(Batch& other) noexcept {
   std::swap(x, other.x);
+  std::swap(tokens, other.tokens);
+  std::swap(dtype, other.dtype);
   std::swap(labels, other.labels);
   std::swap(ids, other.ids);
   std::swap(size, other.size);
@@ -131,7 +147,8 @@ void Batch::swap(Batch& other) noexcept {
   memory_.swap(other.memory_);
 }
 
-void Batch::resize(int64_t samples, int64_t numbers) {
+void Batch::resize(int64_t samples, int64_t numbers, DType of) {
+  require(of == dtypes::fp32 || of == dtypes::int32, "data.batch", "dtype: got ", of, ", expected fp32 or int32.");
   require(samples >= 0 && numbers >= 0 && (numbers == 0 || samples <= (int64_t{1} << 58) / numbers), "data.batch",
           "size: got ", samples, " x ", numbers, ", expected a product of at most 2^58.");
   const int64_t x_bytes = aligned(samples * numbers * int64_t{sizeof(float)});
@@ -140,17 +157,20 @@ void Batch::resize(int64_t samples, int64_t numbers) {
   if (needed > memory_.size()) {
     // The old room goes first, so that both never live at once.
     x = nullptr;
+    tokens = nullptr;
     ids = nullptr;
     labels = nullptr;
     size = 0;
     memory_ = TrackedBytes();
     memory_ = TrackedBytes(needed, MemoryKind::kBatch);
   }
-  x = reinterpret_cast<float*>(memory_.data());
+  x = of == dtypes::fp32 ? reinterpret_cast<float*>(memory_.data()) : nullptr;
+  tokens = of == dtypes::int32 ? reinterpret_cast<int32_t*>(memory_.data()) : nullptr;
   ids = reinterpret_cast<int64_t*>(memory_.data() + x_bytes);
   labels = reinterpret_cast<int32_t*>(memory_.data() + x_bytes + id_bytes);
   size = samples;
   features = numbers;
+  dtype = of;
 }
 
 void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order) {

@@ -60,7 +60,22 @@ void unpack_bytes_vbmi(const CodeRun& run, const ByteRule& rule, uint8_t* out) {
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,prefer-vector-width=512")
+// Codes that are bytes.
+static void floats_of_bytes(const CodeRun& run, bool sign, float* out) {
+  for (int64_t i = 0; i < run.n; i += 16) {
+    const auto mask = static_cast<__mmask16>(first_bits(run.n - i < 16 ? run.n - i : 16));
+    const __m128i in = _mm_maskz_loadu_epi8(mask, run.p + i);
+    const __m512 y = _mm512_cvtepi32_ps(sign ? _mm512_cvtepi8_epi32(in) : _mm512_cvtepu8_epi32(in));
+    if (run.n - i >= 16) {
+      _mm512_storeu_ps(out + i, y);
+    } else {
+      _mm512_mask_storeu_ps(out + i, mask, y);
+    }
+  }
+}
+
 void unpack_floats_avx512(const CodeRun& run, const FloatRule& rule, float* out) {
+  if (run.bits == 8 && run.bit == 0) return floats_of_bytes(run, rule.source == FloatSource::kInt, out);
   const int64_t bits = run.bits, step = 2 * bits;
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i at =

@@ -20,7 +20,7 @@ template <typename Row>
 void append_rows(std::string_view family, std::span<const Row> rows, std::vector<KernelInfo>& out) {
   for (const Row& row : rows) {
     const bool legal = legal_in_strict(row.order) || bits_mode() == BitsMode::kFast;
-    out.push_back({family, row.name, row.needs, row.order, (row.needs & ~cpu_isa()) == 0 && legal});
+    out.push_back({family, row.name, row.needs, row.order, row.granted() && legal, row.device});
   }
 }
 

@@ -16,6 +16,11 @@ static_assert(kOrderNames.size() == static_cast<size_t>(SumOrder::kFree) + 1);
 
 std::atomic<BitsMode> g_bits_mode{BitsMode::kFast};
 
+std::vector<KernelInfo>& added_kernels() {
+  static std::vector<KernelInfo> kernels;
+  return kernels;
+}
+
 }  // namespace
 
 std::string_view order_name(SumOrder order) {
@@ -32,7 +37,15 @@ std::vector<KernelInfo> all_kernels() {
 #define BITGRAD_FAMILY(name) append_##name##_kernels(kernels);
 #include "kernels/families.inc"
 #undef BITGRAD_FAMILY
+  for (KernelInfo k : added_kernels()) {
+    k.available = k.device == current_device().kind && (k.needs & ~device_isa()) == 0;
+    kernels.push_back(k);
+  }
   return kernels;
+}
+
+void register_kernels(std::span<const KernelInfo> kernels) {
+  added_kernels().insert(added_kernels().end(), kernels.begin(), kernels.end());
 }
 
 }  // namespace bitgrad

@@ -20,6 +20,7 @@ class DequantizeLayer final : public Module {
     out.grad = in.grad;
     return out;
   }
+  std::string_view kind() const override { return "dequantize"; }
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Dropout on numbers and on codes; drawn by (seed, path, microbatch, element). Identity in evaluation.
 #include <algorithm>
 
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 
@@ -13,7 +14,8 @@ class Dropout final : public Module {
 
   Var forward(const Var& x) override {
     if (!state().training || options_.p == 0) return x;
-    options_.stream = {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)};
+    options_.stream = live_by_microbatch(
+        {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
     return dropout(x, options_);
   }
 
@@ -34,6 +36,8 @@ class Dropout final : public Module {
     if (!out.granularity) out.granularity = Granularity::tensor();
     return out;
   }
+
+  std::string_view kind() const override { return "dropout"; }
 
  private:
   DropoutOptions options_;

@@ -58,6 +58,12 @@ void initialize_part(const Init& init, uint64_t seed, std::string_view path, con
     const auto names = init_names();
     fail("init", unknown_name("rule", init.name, {names.begin(), names.end()}));
   }
+  if (!out.device().is_cpu()) {
+    const DeviceGuard host(Device::cpu());
+    const Tensor drawn = Tensor::empty(out.shape(), out.dtype(), MemoryKind::kWorkspace);
+    initialize_part(init, seed, path, whole, first, drawn);
+    return out.copy_from(drawn);
+  }
   const RandomStream draws{seed, Purpose::kInit, site_id(path), 0};
   float* x = out.as<float>();
   parallel_ranges(out.numel(), 16384, [&](int64_t begin, int64_t end) {

@@ -3,37 +3,40 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/reduce.h"
+#include "kernels/map/quant_integers.h"
 
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements of one piece of work
+Tensor numbers_of(int64_t count) { return Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace); }
 
 }  // namespace
 
 IntegerRange integer_range(const Tensor& x, bool per_row) {
   require(x.dtype() == dtypes::int32 && x.contiguous(), "range", "expected dense int32, got ", x);
   const int64_t rows = x.rows(), cols = x.cols();
-  const ScaleMap map = x.scale_map();
-  std::vector<float> low(static_cast<size_t>(rows), 0.0f), high(low);
-  const int32_t* q = x.as<int32_t>();
-  parallel_ranges(rows, std::max(int64_t{1}, kGrain / std::max(int64_t{1}, cols)), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      float least = 0, most = 0;
-      for (int64_t c = 0; c < cols; ++c) {
-        float v = static_cast<float>(q[r * cols + c]);
-        if (map.scale != nullptr) v = v * map.scale[map.index(r, c)];
-        least = c == 0 ? v : std::min(least, v);
-        most = c == 0 ? v : std::max(most, v);
-      }
-      low[static_cast<size_t>(r)] = least;
-      high[static_cast<size_t>(r)] = most;
-    }
-  });
-  if (per_row) return {low, high};
-  if (x.numel() == 0) return {{0.0f}, {0.0f}};
-  return {{*std::min_element(low.begin(), low.end())}, {*std::max_element(high.begin(), high.end())}};
+  if (!per_row && x.numel() == 0)
+    return {Tensor::zeros({1}, dtypes::fp32, MemoryKind::kWorkspace),
+            Tensor::zeros({1}, dtypes::fp32, MemoryKind::kWorkspace)};
+  const IntegerRange of_rows{numbers_of(rows), numbers_of(rows)};
+  run_map(
+      maps::IntegerRowRanges{{cols, x.scale_map()}, x.as<int32_t>(), of_rows.low.as<float>(), of_rows.high.as<float>()},
+      rows, std::max(int64_t{1}, kMapGrain / std::max(int64_t{1}, cols)));
+  if (per_row) return of_rows;
+  const IntegerRange out{numbers_of(1), numbers_of(1)};
+  ReduceArgs args;
+  args.rows = 1;
+  args.cols = args.ldx = rows;
+  args.rule = ReduceRule::kMin;
+  args.x = of_rows.low.as<float>();
+  args.out = out.low.as<float>();
+  reduce(args);
+  args.rule = ReduceRule::kMax;
+  args.x = of_rows.high.as<float>();
+  args.out = out.high.as<float>();
+  reduce(args);
+  return out;
 }
 
 }  // namespace bitgrad::detail

@@ -35,11 +35,6 @@ std::mutex g_mutex;
 
 }  // namespace
 
-std::string_view compute_name(Compute compute) {
-  static constexpr std::string_view kNames[] = {"int", "fake", "integer"};
-  return kNames[static_cast<size_t>(compute)];
-}
-
 std::vector<std::string> layer_names() {
   const std::lock_guard lock(g_mutex);
   std::vector<std::string> names;

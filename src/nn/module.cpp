@@ -1,5 +1,6 @@
 #include "bitgrad/nn/module.h"
 
+#include <algorithm>
 #include <map>
 #include <typeinfo>
 
@@ -46,6 +47,66 @@ void Module::add_child(const std::string& name, std::shared_ptr<Module> child) {
   children_.push_back({name, std::move(child)});
 }
 
+void Module::replace_child(const std::string& name, std::shared_ptr<Module> child) {
+  if (child && state_ != nullptr) child->name_all(path_ + '.' + name, *state_);
+  const auto at = std::find_if(children_.begin(), children_.end(), [&](const auto& c) { return c.name == name; });
+  if (at == children_.end()) {
+    if (child) add_child(name, std::move(child));
+  } else if (child) {
+    at->item = std::move(child);
+  } else {
+    children_.erase(at);
+  }
+}
+
+Quantizable& Module::add_quantizable(const std::string& name, Shape shape, const ParameterSpec& spec,
+                                     Quantizable::Kind kind, Compute compute) {
+  Parameter& weight = add_parameter(name, std::move(shape), spec);
+  LayerQuant own;
+  if (spec.quant) own.recipe = "custom";
+  own.weight = spec.quant;
+  own.compute = compute;
+  own.master = spec.master;
+  own.grad = spec.grad;
+  own.latent_clamp = spec.latent_clamp;
+  own.learned_lr_factor = spec.learned_lr_factor;
+  own.learned_weight_decay = spec.learned_weight_decay;
+  quantizables_.push_back(std::make_unique<Quantizable>(*this, name, kind, weight, own));
+  return *quantizables_.back();
+}
+
+std::vector<Quantizable*> Module::quantizables() {
+  std::vector<Quantizable*> out;
+  for (const QuantizableAt& at : quantizables_at("")) out.push_back(at.slot);
+  return out;
+}
+
+std::vector<Module::QuantizableAt> Module::quantizables_at(const std::string& root) {
+  const std::string& path = initialized() ? path_ : root;
+  std::vector<QuantizableAt> out;
+  for (const auto& q : quantizables_)
+    out.push_back({q->name_ == Quantizable::kWeight ? path : path + '.' + q->name_, q.get()});
+  for (auto& c : children_)
+    for (QuantizableAt& at : c.item->quantizables_at(path + '.' + c.name)) out.push_back(std::move(at));
+  return out;
+}
+
+void Module::set_quant_mode(const QuantMode& mode) {
+  for (const auto& q : quantizables_) q->set_mode(mode);
+}
+
+std::vector<Module*> Module::children() {
+  std::vector<Module*> out;
+  for (auto& c : children_) out.push_back(c.item.get());
+  return out;
+}
+
+Var Module::operator()(const Var& x) {
+  Var y = forward(x);
+  if (state_ != nullptr && state_->on_forward) state_->on_forward(path_, x.value(), y.value());
+  return y;
+}
+
 const StepState& Module::state() const { return mutable_state(); }
 StepState& Module::mutable_state() const {
   ensure(state_ != nullptr, "Module", "forward before initialize");
@@ -61,6 +122,10 @@ void Module::name_all(const std::string& path, StepState& state) {
 
 void Module::initialize(const std::string& path, StepState& state) {
   name_all(path, state);
+  check_paths();
+}
+
+void Module::check_paths() const {
   std::vector<std::string> paths;
   collect_paths(paths);
   std::map<uint32_t, std::string> seen;
@@ -107,7 +172,7 @@ void Sequential::append(std::shared_ptr<Module> module) {
 
 Var Sequential::forward(const Var& x) {
   Var y = x;
-  for (size_t i = 0; i < modules_.size(); ++i) y = in_layer(i, [&] { return modules_[i]->forward(y); });
+  for (size_t i = 0; i < modules_.size(); ++i) y = in_layer(i, [&] { return (*modules_[i])(y); });
   return y;
 }
 

@@ -35,6 +35,7 @@ class Norm final : public Module {
     out.grad = true;
     return out;
   }
+  std::string_view kind() const override { return name_; }
 
  private:
   static ParameterSpec constant(double number) {

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/pack.h"
+#include "nn/parameter_spec.h"
 
 namespace bitgrad {
 namespace {
@@ -22,7 +25,9 @@ struct MomentEntry {
 constexpr MomentEntry kMoments[] = {
     {MomentKind::kFp32, "fp32"}, {MomentKind::kBf16, "bf16"}, {MomentKind::kInt8, "int8"}};
 
-void check_numbers(const ParameterSpec& spec) {
+}  // namespace
+
+void detail::check_parameter_spec(const ParameterSpec& spec) {
   require(spec.grad == dtypes::fp32 || spec.grad == dtypes::bf16, "Parameter", "gradients can be fp32 or bf16, got ",
           spec.grad);
   for (const auto& [what, value] :
@@ -38,22 +43,29 @@ void check_numbers(const ParameterSpec& spec) {
   require(spec.quant || spec.master == MasterKind::kFp32, "Parameter",
           "a parameter of dtype fp32 is its own master: got master ", master_name(spec.master),
           ". Give it a low-bit dtype, or leave master at fp32");
+  if (spec.quant) find_quantizer(spec.quant->scheme).check(*spec.quant, /*weight=*/true);
 }
-
-}  // namespace
 
 std::string_view master_name(MasterKind kind) { return kMasters[static_cast<size_t>(kind)].name; }
 std::string_view moment_name(MomentKind kind) { return kMoments[static_cast<size_t>(kind)].name; }
 
 Parameter::Parameter(Shape shape, ParameterSpec spec) : shape_(std::move(shape)), spec_(std::move(spec)) {
-  check_numbers(spec_);
+  detail::check_parameter_spec(spec_);
+  hold_nothing_yet();
+}
+
+// Zeros in the form that the spec asks for.
+void Parameter::hold_nothing_yet() {
+  master_ = values_ = Tensor();
+  learned_.clear();
+  planned_.clear();
+  quantizer_ = nullptr;
   if (!low_bit()) {
     value_ = Tensor::zeros(shape_, dtypes::fp32, MemoryKind::kMaster);
     return;
   }
   const QuantSpec& quant = *spec_.quant;
   quantizer_ = &find_quantizer(quant.scheme);
-  quantizer_->check(quant, /*weight=*/true);
   if (spec_.master != MasterKind::kNone && !spec_.frozen)
     master_ =
         Tensor::zeros(shape_, spec_.master == MasterKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kMaster);
@@ -65,26 +77,33 @@ Parameter::Parameter(Shape shape, ParameterSpec spec) : shape_(std::move(shape))
     learned.lr_factor = spec_.learned_lr_factor;
     learned.weight_decay = spec_.learned_weight_decay;
     learned.floor = part.floor;
-    learned.frozen = spec_.frozen;
+    learned.frozen = spec_.frozen || scales_frozen_;
     const int64_t blocks = scale_count(quant.granularity, shape_.rows(), shape_.cols());
     learned_.push_back(std::make_unique<Parameter>(Shape{blocks}, std::move(learned)));
   }
 }
 
-Var Parameter::read() {
+Var Parameter::leaf(const Tensor& value) {
   require(!low_bit() || value_.quant(), "Parameter", "the value of ", value_,
           " was never made from its master. Call initialize first.");
   Tape* tape = Tape::current();
-  return tape && !spec_.frozen ? tape->leaf(value_, &sink_, spec_.grad) : Var(value_);
+  return tape && !spec_.frozen ? tape->leaf(value, &sink_, spec_.grad) : Var(value);
+}
+
+Var Parameter::read() { return leaf(value_); }
+
+Var Parameter::read_values() {
+  if (!low_bit()) return read();
+  if (!values_.defined() && value_.quant()) values_ = dequantize_tensor(value_, MemoryKind::kDerived);
+  return leaf(values_);
 }
 
 void Parameter::initialize(const std::string& path, uint64_t seed) {
   path_ = path;
   seed_ = seed;
-  if (low_bit())
-    draw_values();
-  else
-    bitgrad::initialize(spec_.init, seed, path_, value_);
+  take_numbers([&](int64_t begin,
+                   const Tensor& x) { initialize_part(spec_.init, seed_, path_, shape_, begin * shape_.cols(), x); },
+               0);
 }
 
 void Parameter::make_learned(const Tensor& x) {
@@ -107,13 +126,23 @@ std::shared_ptr<const QuantParams> Parameter::learned_params(int64_t step) const
   if (learned_.empty()) return nullptr;
   std::vector<Tensor> parts;
   for (const auto& p : learned_) parts.push_back(p->value().clone(MemoryKind::kQuantState));
+  const auto names_parameter = [path = path_, step](const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    if (error == nullptr || error->code() != ErrorCode::kNonFinite) return;
+    fail_with(ErrorCode::kNonFinite, "requantize", "learned parts of '", path, "' at optimizer step ", step, ": ",
+              e.what());
+  };
+  const CheckScope scope(names_parameter);
   try {
     return std::make_shared<const QuantParams>(quantizer_->params_of(*spec_.quant, parts));
   } catch (const Error& e) {
-    if (e.code() != ErrorCode::kNonFinite) throw;
-    fail_with(ErrorCode::kNonFinite, "requantize", "learned parts of '", path_, "' at optimizer step ", step, ": ",
-              e.what());
+    names_parameter(e);
+    throw;
   }
+}
+
+std::shared_ptr<const QuantParams> Parameter::given_params(int64_t step) const {
+  return scales_given() ? value_.quant() : learned_params(step);
 }
 
 void Parameter::set_progress(double progress) {
@@ -128,6 +157,11 @@ void Parameter::add_layout(Layout layout) {
   write_layouts();
 }
 
+void Parameter::forget_layouts() {
+  planned_.clear();
+  value_ = value_.reshape(shape_);
+}
+
 void Parameter::write_layouts(bool rows_too) {
   for (const Layout layout : planned_) {
     if (!rows_too && layout.rows() != nullptr) continue;
@@ -139,7 +173,8 @@ void Parameter::write_layouts(bool rows_too) {
 }
 
 void Parameter::set_gradient_rounding(bool stochastic, uint64_t seed, int64_t microbatch) {
-  gradient_draws_ = {seed, Purpose::kGradAccumulate, site_id(path_), static_cast<uint32_t>(microbatch)};
+  gradient_draws_ =
+      live_by_microbatch({seed, Purpose::kGradAccumulate, site_id(path_), static_cast<uint32_t>(microbatch)});
   sink_.set_rounding(stochastic ? &gradient_draws_ : nullptr);
 }
 
@@ -158,8 +193,10 @@ void Parameter::restore(const Tensor& master, const Tensor& value) {
   if (has_master()) this->master().copy_from(master);
   if (!low_bit()) return;
   value_.copy_from(value);
-  value_ = value_.with_quant(value.quant());
+  const bool moves = value.device() != value_.device();
+  value_ = value_.with_quant(moves ? value.to_device(value_.device(), MemoryKind::kWorkspace).quant() : value.quant());
   write_layouts();
+  if (values_.defined()) values_.copy_from(dequantize_tensor(value_, MemoryKind::kWorkspace));
 }
 
 }  // namespace bitgrad

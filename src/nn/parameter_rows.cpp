@@ -5,8 +5,11 @@
 #include <cstring>
 #include <mutex>
 
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/flag.h"
+#include "bitgrad/kernels/quantize.h"
 #include "bitgrad/nn/parameter.h"
 #include "nn/row_params.h"
 
@@ -36,6 +39,34 @@ void put_params(const QuantParams& part, QuantParams& whole, int64_t rows, int64
   put(part.statistic, whole.statistic);
 }
 
+// The numbers of `from` into the tensors of `to`; false, and nothing happened, where their forms differ.
+bool copy_params(const QuantParams& from, const std::shared_ptr<const QuantParams>& to) {
+  if (!to || to.get() == &from) return to != nullptr;
+  using Part = std::shared_ptr<const Tensor> QuantParams::*;
+  constexpr Part kParts[] = {&QuantParams::scale, &QuantParams::zero, &QuantParams::offset, &QuantParams::statistic};
+  bool same = from.scheme == to->scheme && from.granularity == to->granularity;
+  for (const Part part : kParts)
+    same = same && (from.*part == nullptr) == ((*to).*part == nullptr) &&
+           (from.*part == nullptr || (from.*part)->shape() == ((*to).*part)->shape());
+  if (!same) return false;
+  for (const Part part : kParts)
+    if (from.*part && from.*part != (*to).*part) ((*to).*part)->copy_from(*(from.*part));
+  return true;
+}
+
+// The values of codes into rows of fp32.
+void write_values(const Tensor& codes, const Tensor& to) {
+  DequantizeArgs args;
+  args.rows = codes.rows();
+  args.cols = args.ldy = codes.cols();
+  args.dtype = codes.dtype();
+  args.codes = codes.data();
+  args.stride = codes.stride();
+  args.scale = codes.scale_map();
+  args.y = to.as<float>();
+  if (codes.numel() > 0) dequantize(args);
+}
+
 }  // namespace
 
 Tensor Parameter::value_rows(int64_t begin, int64_t end) const {
@@ -55,7 +86,8 @@ struct Parameter::NewCodes {
 
 bool Parameter::rows_are_apart() const {
   const QuantSpec& quant = *spec_.quant;
-  return !learned_.empty() || quantizer_->constant_params(quant) || detail::scales_within_rows(quant.granularity);
+  return scales_given() || !learned_.empty() || quantizer_->constant_params(quant) ||
+         detail::scales_within_rows(quant.granularity);
 }
 
 int64_t Parameter::row_unit() const {
@@ -77,8 +109,9 @@ void Parameter::begin_requantize(uint64_t seed, int64_t step) {
   require(low_bit() && has_master(), "requantize", "parameter '", path_, "' ", value_, " is not made from a master");
   require(seed == seed_, "requantize", "the seed of '", path_, "': got ", seed, ", expected that of initialize, ",
           seed_);
-  begin_codes(*spec_.quant, {seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)},
-              learned_params(step));
+  begin_codes(*spec_.quant,
+              live_by_step({seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)}),
+              given_params(step));
 }
 
 void Parameter::begin_update(const RandomStream& draws) {
@@ -86,43 +119,65 @@ void Parameter::begin_update(const RandomStream& draws) {
           "' has a master, or scales that span rows: its codes are made by requantize");
   QuantSpec spec = *spec_.quant;
   if (spec.dtype.kind() != DTypeKind::kSign) spec.rounding = Rounding::kStochastic;
-  begin_codes(spec, draws, nullptr);
+  begin_codes(spec, draws, given_params(0));
 }
+
+namespace {
+
+// NaN and Inf in new codes: an error that names the parameter. On a device it comes when the flags are read.
+CheckScope::Handler names_parameter(const Parameter& p, int64_t begin, int64_t step) {
+  const std::string text =
+      p.has_master()
+          ? concat("[requantize] the master of '", p.path(), "' (", p.master(), ") holds NaN or Inf at optimizer step ",
+                   step)
+          : concat("[update] the new numbers of '", p.path(), "' (", p.value(), ", no master), rows from ", begin,
+                   " on, hold NaN or Inf at optimizer step ", step, ". A smaller learning rate may help.");
+  return [text](const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    if (error != nullptr && error->code() == ErrorCode::kNonFinite) throw Error(text, ErrorCode::kNonFinite);
+  };
+}
+
+}  // namespace
 
 void Parameter::put_rows(int64_t begin, const Tensor& x) {
   const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
   require(next_ != nullptr && x.dtype() == dtypes::fp32 && x.cols() == cols && begin >= 0 && end <= rows, "put_rows",
           "rows of '", path_, "' ", value_, " from ", begin, " on: got ", x, next_ ? "" : " without begin_requantize");
+  std::optional<CheckScope> scope;
+  if (!current_device().is_cpu()) scope.emplace(names_parameter(*this, begin, step_now(next_->draws)));
   try {
-    std::shared_ptr<const QuantParams> params;
-    if (next_->learned) {
-      params = detail::params_of_rows(next_->learned, cols, begin, end);
-    } else {
-      params = std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
-      const std::lock_guard lock(next_->mutex);
-      put_params(*params, *next_->params, rows, cols, begin);
-    }
-    Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end);
-    QuantizeOptions options;
-    options.sr = &next_->draws;
-    options.first_element = begin * cols;
-    options.into = &codes;
-    quantize_tensor(next_->spec, x, params, options);
+    put_codes(begin, x);
   } catch (const Error& e) {
-    if (e.code() != ErrorCode::kNonFinite) throw;
-    if (has_master())
-      fail_with(ErrorCode::kNonFinite, "requantize", "the master of '", path_, "' (", master_,
-                ") holds NaN or Inf at optimizer step ", next_->draws.step);
-    fail_with(ErrorCode::kNonFinite, "update", "the new numbers of '", path_, "' (", value_, ", no master), rows from ",
-              begin, " on, hold NaN or Inf at optimizer step ", next_->draws.step,
-              ". A smaller learning rate may help.");
+    names_parameter(*this, begin, step_now(next_->draws))(e);
+    throw;
   }
+}
+
+void Parameter::put_codes(int64_t begin, const Tensor& x) {
+  const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
+  std::shared_ptr<const QuantParams> params;
+  if (next_->learned) {
+    params = detail::params_of_rows(next_->learned, cols, begin, end);
+  } else {
+    params = std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
+    const std::lock_guard lock(next_->mutex);
+    put_params(*params, *next_->params, rows, cols, begin);
+  }
+  Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end);
+  QuantizeOptions options;
+  options.sr = &next_->draws;
+  options.first_element = begin * cols;
+  options.into = &codes;
+  const Tensor made = quantize_tensor(next_->spec, x, params, options);
+  if (values_.defined()) write_values(made, as_matrix(values_).row_slice(begin, end));
 }
 
 void Parameter::end_codes() {
   ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no codes on their way");
   if (shape_.rows() == 0) put_rows(0, Tensor::empty({0, shape_.cols()}, dtypes::fp32));
-  value_ = value_.with_quant(next_->learned ? next_->learned : next_->params);
+  const std::shared_ptr<const QuantParams> made = next_->learned ? next_->learned : next_->params;
+  if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
   const bool packed = next_->packed;
   next_.reset();
   write_layouts(/*rows_too=*/!packed);
@@ -130,6 +185,7 @@ void Parameter::end_codes() {
 
 void Parameter::pack_rows(int64_t begin, int64_t end) {
   ensure(next_ != nullptr, "pack_rows", "parameter '", path_, "' has no codes on their way");
+  if (!value_.device().is_cpu()) return;  // a device packs the whole in end_codes
   for (const Layout layout : planned_)
     if (const RowPacking* rows = layout.rows()) {
       ensure(begin % rows->unit == 0, "pack_rows", "row ", begin, " of layout ", layout);
@@ -149,7 +205,8 @@ Tensor Parameter::block_of_rows(int64_t begin, int64_t end, bool copies) const {
 void Parameter::put_all(const Numbers& numbers, bool copies) {
   const int64_t rows = shape_.rows(), unit = row_unit(),
                 wanted = (kCodeBlock / std::max<int64_t>(shape_.cols(), 1) + unit - 1) / unit * unit;
-  const int64_t step = rows_are_apart() ? std::max(wanted, unit) : std::max<int64_t>(rows, 1);
+  const bool blocks = rows_are_apart() && value_.device().is_cpu();  // a device does all rows in one sweep
+  const int64_t step = blocks ? std::max(wanted, unit) : std::max<int64_t>(rows, 1);
   parallel_for(std::max<int64_t>((rows + step - 1) / step, 1), [&](int64_t block) {
     const int64_t begin = block * step;
     const Tensor x = block_of_rows(begin, std::min(begin + step, rows), copies);
@@ -170,22 +227,22 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
   end_codes();
 }
 
-void Parameter::draw_values() {
-  const auto drawn = [&](int64_t begin, const Tensor& x) {
-    initialize_part(spec_.init, seed_, path_, shape_, begin * shape_.cols(), x);
-  };
+// The fp32 numbers of all rows become the value: its own master, or codes drawn for `step` and what they come from.
+void Parameter::take_numbers(const Numbers& numbers, int64_t step) {
   const int64_t rows = shape_.rows(), cols = shape_.cols();
+  if (!low_bit()) return numbers(0, as_matrix(value_));
   if (master_.defined()) {
-    const int64_t step =
-        master_.dtype() == dtypes::fp32 ? rows : std::max(kCodeBlock / std::max<int64_t>(cols, 1), int64_t{1});
-    for (int64_t begin = 0; begin < rows; begin += step) {
-      const Tensor part = as_matrix(master_).row_slice(begin, std::min(begin + step, rows));
+    const int64_t some = master_.dtype() == dtypes::fp32 || !master_.device().is_cpu()
+                             ? std::max<int64_t>(rows, 1)
+                             : std::max(kCodeBlock / std::max<int64_t>(cols, 1), int64_t{1});
+    for (int64_t begin = 0; begin < rows; begin += some) {
+      const Tensor part = as_matrix(master_).row_slice(begin, std::min(begin + some, rows));
       if (master_.dtype() == dtypes::fp32) {
-        drawn(begin, part);
+        numbers(begin, part);
         continue;
       }
       const Tensor x = Tensor::empty(part.shape(), dtypes::fp32, MemoryKind::kWorkspace);
-      drawn(begin, x);
+      numbers(begin, x);
       to_bf16(x.numel(), x.as<float>(), part.as<uint16_t>());
     }
   }
@@ -196,13 +253,14 @@ void Parameter::draw_values() {
       if (master_.defined())
         from_bf16(x.numel(), master_.as<uint16_t>(), x.as<float>());
       else
-        drawn(0, x);
+        numbers(0, as_matrix(x));
     }
     make_learned(x);
   }
-  if (master_.defined()) return requantize(seed_, 0);
-  begin_codes(*spec_.quant, {seed_, Purpose::kRequantize, site_id(path_), 0}, learned_params(0));
-  put_all(drawn, /*copies=*/true);
+  if (master_.defined()) return requantize(seed_, step);
+  begin_codes(*spec_.quant, {seed_, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)},
+              learned_params(step));
+  put_all(numbers, /*copies=*/true);
   end_codes();
 }
 

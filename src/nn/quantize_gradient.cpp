@@ -1,4 +1,5 @@
 // Identity; the gradient that passes becomes the value of codes (DoReFa-Net), drawn by path and microbatch.
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 
@@ -16,11 +17,13 @@ class QuantizeGradientLayer final : public Module {
 
   Var forward(const Var& x) override {
     if (!x.tracked()) return x;
-    return quantize_gradient(
-        x, spec_, {state().seed, Purpose::kGradient, site_id(path()), static_cast<uint32_t>(state().microbatch)});
+    return quantize_gradient(x, spec_,
+                             live_by_microbatch({state().seed, Purpose::kGradient, site_id(path()),
+                                                 static_cast<uint32_t>(state().microbatch)}));
   }
 
   TensorMeta plan(const TensorMeta& in) override { return in; }
+  std::string_view kind() const override { return "quantize_gradient"; }
 
  private:
   QuantSpec spec_;

@@ -18,6 +18,7 @@ class UnaryLayer final : public Module {
             integers ? ". Put dequantize before it" : ". Put it before the quantizer, or dequantize before it");
     return in;
   }
+  std::string_view kind() const override { return unary_name(op_); }
 
  private:
   UnaryOp op_;

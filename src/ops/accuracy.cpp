@@ -1,20 +1,43 @@
+#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/ops_loss.h"
 #include "ops/loss.h"
 
 namespace bitgrad {
+namespace {
+
+constexpr std::string_view kName = "count_correct";
+
+// 1 where a row is right.
+Tensor correct_rows(const Tensor& logits, const Labels& given) {
+  if (logits.device() != current_device())
+    fail_with(ErrorCode::kDevice, kName, "logits (", logits, ") are on ", to_string(logits.device()),
+              ", but the current device is ", to_string(current_device()), '.');
+  const CheckedLabels labels(kName, logits, given);
+  require(logits.dtype() == dtypes::fp32, kName, "logits must be fp32, got ", logits);
+  const Tensor rows = Tensor::empty({logits.rows()}, dtypes::fp32, MemoryKind::kWorkspace);
+  run_map(maps::CorrectRow{logits.as<float>(), labels.data(), logits.cols(), rows.as<float>(), labels.flags()},
+          logits.rows(), rows_at_once(logits.cols()));
+  labels.check(kName, logits);
+  return rows;
+}
+
+// Sums of at most kExact ones are exact in fp32.
+int64_t count(const Tensor& rows) {
+  constexpr int64_t kExact = 1 << 20;
+  int64_t total = 0;
+  for (int64_t r = 0; r < rows.numel(); r += kExact)
+    total += static_cast<int64_t>(bitgrad::sum(rows.as<float>() + r, std::min(kExact, rows.numel() - r)));
+  return total;
+}
+
+}  // namespace
 
 int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels) {
-  check_logits("count_correct", logits, labels);
-  require(logits.dtype() == dtypes::fp32, "count_correct", "logits must be fp32, got ", logits);
-  int64_t correct = 0;
-  for (int64_t r = 0; r < logits.rows(); ++r) {
-    const float* row = logits.as<float>() + r * logits.cols();
-    int64_t best = 0;
-    for (int64_t c = 1; c < logits.cols(); ++c)
-      if (row[c] > row[best]) best = c;
-    correct += best == labels[static_cast<size_t>(r)];
-  }
-  return correct;
+  return count(correct_rows(logits, {labels, {}}));
+}
+Tensor correct_count(const Tensor& logits, const Tensor& labels) {
+  return total_of(correct_rows(logits, {{}, labels}));
 }
 
 }  // namespace bitgrad

@@ -1,6 +1,6 @@
 // y = a + b and y = a * b, same shapes; sum of all elements; reshape.
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/tensor_gradient.h"
 #include "ops/common.h"
 
 namespace bitgrad {
@@ -65,14 +65,18 @@ struct Sum {
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
     require_float(kName, "x", in[0]);
     s.shape = in[0].shape();
-    if (in[0].dtype() == dtypes::fp32) return Tensor::scalar(bitgrad::sum(in[0].as<float>(), in[0].numel()));
+    if (in[0].dtype() == dtypes::fp32) return total_of(in[0]);
     double total = 0;
     for (int64_t i = 0; i < in[0].numel(); ++i) total += in[0].as<double>()[i];
     return Tensor::scalar(total, dtypes::fp64);
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
     const Tensor one = wide(gy[0]);
-    if (g[0].wanted()) g[0].set_rounded(Tensor::full(s.shape, one.dtype(), one.item()));
+    if (one.dtype() == dtypes::fp64) return g[0].set_rounded(Tensor::full(s.shape, dtypes::fp64, one.item()));
+    const Tensor gx = Tensor::empty(s.shape, dtypes::fp32);
+    run_map(maps::FillFrom{one.as<float>(), gx.as<float>()}, gx.numel());
+    g[0].set_rounded(gx);
   }
 };
 

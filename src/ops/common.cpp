@@ -7,6 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
+#include "kernels/map/map.h"
 
 namespace bitgrad {
 
@@ -62,6 +63,23 @@ void gemm_into(GemmArgs& args, GradSlot& slot) {
   gemm(args);
   slot.commit();
 }
+
+void decline_rows_on_device(const GradSlot& slot) {
+  slot.decline_rows(concat("its gradient came as a whole: ", to_string(current_device()), " makes no blocks of rows"));
+}
+
+Tensor total_of(const Tensor& x) {
+  const Tensor out = Tensor::empty(Shape{}, dtypes::fp32);
+  ReduceArgs args;
+  args.rows = 1;
+  args.cols = args.ldx = x.numel();
+  args.x = x.as<float>();
+  args.out = out.as<float>();
+  reduce(args);
+  return out;
+}
+
+int64_t rows_at_once(int64_t cols) { return std::max<int64_t>(1, kMapGrain / std::max<int64_t>(1, cols)); }
 
 Tensor column_sums(const Tensor& g) {
   Tensor out = Tensor::zeros({g.cols()}, g.dtype());

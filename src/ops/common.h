@@ -28,6 +28,12 @@ GemmOperand gemm_operand(const Tensor& t, bool k_major);
 // The product goes straight to where the gradient lives.
 void gemm_into(GemmArgs& args, GradSlot& slot);
 
+// Tells who takes rows of this gradient that the current device, which is not the CPU, makes none.
+void decline_rows_on_device(const GradSlot& slot);
+// Sum of all elements of x (fp32, dense) in the order of docs/numerics.md section 8, fp32 [].
+Tensor total_of(const Tensor& x);
+// Rows of a map over rows of `cols` elements that are one piece of work on the CPU.
+int64_t rows_at_once(int64_t cols);
 // Sums of the columns of g[n,o], fp32 or fp64.
 Tensor column_sums(const Tensor& g);
 // out = g (fp32, dense) where the bit is set, else 0. mask: bint1 of g's rows and columns.

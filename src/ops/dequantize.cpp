@@ -2,9 +2,10 @@
 // gradients are taken with respect to the value.
 #include "ops/dequantize.h"
 
-#include "bitgrad/base/parallel.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
+#include "quant/straight_through.h"
 
 namespace bitgrad {
 namespace {
@@ -14,13 +15,7 @@ Tensor int32_values(std::string_view op, const Tensor& x, MemoryKind kind) {
   require(x.contiguous() && map.zero == nullptr && map.offset == nullptr, op, "x ", x,
           " must be dense int32 without zero points or offsets");
   const Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
-  const int64_t n = x.cols();
-  parallel_ranges(x.rows(), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin * n; i < end * n; ++i) y.as<float>()[i] = static_cast<float>(x.as<int32_t>()[i]);
-    if (map.scale == nullptr) return;
-    for (int64_t r = begin; r < end; ++r)
-      for (int64_t c = 0; c < n; ++c) y.as<float>()[r * n + c] *= map.scale[map.index(r, c)];
-  });
+  detail::run_elements(maps::IntegerValues{{x.cols(), map}, x.as<int32_t>(), y.as<float>()}, x.rows());
   return y;
 }
 

@@ -6,7 +6,10 @@
 #include <cmath>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/fill.h"
+#include "kernels/map/ops_check.h"
 #include "ops/common.h"
 
 namespace bitgrad {
@@ -78,10 +81,12 @@ void check_zero_code(const Tensor& x) {
   const ScaleMap map = x.scale_map();
   require(map.per_tensor() || map.per_row(), kWhere, "zero points of ", x, " per ", params->granularity,
           ": expected per tensor or per row.", kHint);
-  const int32_t* z = map.zero;
-  require(std::all_of(z, z + params->zero->numel(), [&](int32_t v) { return v >= info.qmin && v <= info.qmax; }),
-          kWhere, "dtype ", x.dtype(), " has no exact code for value 0: a zero point lies outside its codes ",
-          info.qmin, " to ", info.qmax, '.', kHint);
+  const FlagWord flag;
+  run_map(maps::FlagOutside{map.zero, info.qmin, info.qmax, flag.word()}, params->zero->numel());
+  flag.check([dtype = x.dtype()] {
+    fail(kWhere, "dtype ", dtype, " has no exact code for value 0: a zero point lies outside its codes ",
+         dtype.info().qmin, " to ", dtype.info().qmax, '.', kHint);
+  });
 }
 
 std::shared_ptr<const QuantParams> scaled(const Tensor& x, float factor) {
@@ -92,8 +97,10 @@ std::shared_ptr<const QuantParams> scaled(const Tensor& x, float factor) {
     params.scheme = "fixed";
   const Tensor scale =
       Tensor::empty({scale_count(params.granularity, x.rows(), x.cols())}, dtypes::fp32, MemoryKind::kQuantState);
-  float* s = scale.as<float>();
-  for (int64_t j = 0; j < scale.numel(); ++j) s[j] = params.scale ? params.scale->as<float>()[j] * factor : factor;
+  if (params.scale)
+    bitgrad::scale(scale.numel(), params.scale->as<float>(), factor, scale.as<float>());
+  else
+    run_map(maps::Fill{scale.as<float>(), factor}, scale.numel());
   params.scale = std::make_shared<const Tensor>(scale);
   return std::make_shared<const QuantParams>(std::move(params));
 }

@@ -2,14 +2,14 @@
 //   acc = sum_i qx qw, exact;  y = acc + rint(b / (sx * sw)), bias and sum clamped to int32
 //   scale of y: sx * sw (rounded once)
 // Backward: that of linear on the values, in fp32; gbias = column sums of gy (the rounding of the bias passes it).
-#include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
 #include "ops/linear_product.h"
+#include "quant/straight_through.h"
 
 namespace bitgrad {
 namespace {
@@ -42,43 +42,34 @@ std::shared_ptr<const QuantParams> product_params(const Tensor& x, const Tensor&
     count = x.rows();
   }
   const Tensor scale = Tensor::empty({count}, dtypes::fp32);
-  for (int64_t j = 0; j < count; ++j) {
-    const float a = sx.scale == nullptr ? 1.0f : sx.scale[sx.per_tensor() ? 0 : j];
-    const float b = sw.scale == nullptr ? 1.0f : sw.scale[sw.per_tensor() ? 0 : j];
-    scale.as<float>()[j] = a * b;
-  }
+  run_map(maps::ProductScales{sx.scale, sw.scale, sx.per_tensor() ? 0 : 1, sw.per_tensor() ? 0 : 1, scale.as<float>()},
+          count);
   params.scale = std::make_shared<const Tensor>(scale);
   return std::make_shared<const QuantParams>(std::move(params));
 }
 
 // rint(bias / scale), each in fp32, clamped to int32. A layer whose input is all zeros has sx = 2^-126: its bias is
 // past int32 then, and training goes on.
-std::vector<int32_t> rounded_bias(const Tensor& bias, const QuantParams& params) {
-  std::vector<int32_t> out;
-  const float* scale = params.scale->as<float>();
-  for (int64_t j = 0; j < bias.numel(); ++j) {
-    const float s = scale[params.scale->numel() == 1 ? 0 : j], b = bias.as<float>()[j];
-    if (!std::isfinite(b))
-      fail_with(ErrorCode::kNonFinite, kWhere, "bias[", j, "] is ", b, ", expected a finite number");
-    const float q = b == 0 ? 0.0f : std::rint(b / s);  // s may have underflown to 0
-    out.push_back(std::fabs(q) < 0x1p31f ? static_cast<int32_t>(q)
-                  : q < 0                ? std::numeric_limits<int32_t>::min()
-                                         : std::numeric_limits<int32_t>::max());
-  }
+Tensor rounded_bias(const Tensor& bias, const QuantParams& params) {
+  const Tensor out = Tensor::empty(bias.shape(), dtypes::int32, MemoryKind::kWorkspace);
+  const FlagWord flag;
+  run_map(maps::RoundedBias{bias.as<float>(), params.scale->as<float>(), params.scale->numel() == 1 ? 0 : 1,
+                            flag.word(), out.as<int32_t>()},
+          bias.numel());
+  flag.check([bias] {
+    const std::vector<double> numbers = bias.numbers();
+    for (size_t j = 0; j < numbers.size(); ++j)
+      if (!std::isfinite(numbers[j]))
+        fail_with(ErrorCode::kNonFinite, kWhere, "bias[", j, "] is ", numbers[j], ", expected a finite number");
+    fail_with(ErrorCode::kNonFinite, kWhere, "the bias held NaN or Inf, expected finite numbers");
+  });
   return out;
 }
 
-void add_bias(const Tensor& y, const std::vector<int32_t>& bias) {
-  const int64_t n = y.cols();
-  parallel_ranges(y.rows(), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      int32_t* row = y.as<int32_t>() + r * n;
-      for (int64_t j = 0; j < n; ++j)
-        row[j] = static_cast<int32_t>(std::clamp<int64_t>(int64_t{row[j]} + bias[static_cast<size_t>(j)],
-                                                          std::numeric_limits<int32_t>::min(),
-                                                          std::numeric_limits<int32_t>::max()));
-    }
-  });
+void add_bias(const Tensor& y, const Tensor& bias) {
+  ScaleMap by_column;
+  by_column.col_step = 1;
+  detail::run_elements(maps::AddBias{{y.cols(), by_column}, bias.as<int32_t>(), y.as<int32_t>()}, y.rows());
 }
 
 struct IntegerLinear {
@@ -113,7 +104,7 @@ struct IntegerLinear {
     const Tensor &x = in[0], &w = in[1], bias = in.size() > 2 ? in[2] : Tensor();
     check(x, w, bias);
     const auto params = product_params(x, w);
-    const std::vector<int32_t> offsets = bias.defined() ? rounded_bias(bias, *params) : std::vector<int32_t>();
+    const Tensor offsets = bias.defined() ? rounded_bias(bias, *params) : Tensor();
     const Tensor y = Tensor::empty({x.rows(), w.rows()}, dtypes::int32);
     detail::forward_product(x.without_quant(), w.without_quant(), {}, y);
     if (bias.defined()) add_bias(y, offsets);

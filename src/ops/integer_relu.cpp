@@ -1,10 +1,7 @@
 // y = max(q, 0) of int32 with a scale and no zero point; the scale stays. Backward: passes where q > 0, one bit an
 // element.
-#include <algorithm>
-
-#include "bitgrad/base/parallel.h"
-#include "bitgrad/dtype/codec.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
 
 namespace bitgrad {
@@ -22,19 +19,9 @@ struct IntegerRelu {
             ", expected dense int32, such as integer_linear gives");
     const ScaleMap map = x.scale_map();
     require(map.zero == nullptr && map.offset == nullptr, kName, "x ", x, " has a zero point: 0 is not its code 0");
-    const Tensor y = Tensor::empty(x.shape(), dtypes::int32), mask = Tensor::zeros({x.rows(), x.cols()}, dtypes::bint1);
-    const int64_t n = x.cols();
-    parallel_ranges(x.rows(), 16, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const int32_t* q = x.as<int32_t>() + r * n;
-        int32_t* out = y.as<int32_t>() + r * n;
-        auto* bits = reinterpret_cast<uint64_t*>(static_cast<char*>(mask.data()) + r * mask.stride());
-        for (int64_t j = 0; j < n; ++j) {
-          out[j] = std::max(q[j], 0);
-          bits[j / 64] |= uint64_t{q[j] > 0} << (j % 64);
-        }
-      }
-    });
+    const Tensor y = Tensor::empty(x.shape(), dtypes::int32), mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
+    run_map(maps::IntegerReluRuns{x.cols(), x.as<int32_t>(), y.as<int32_t>(), static_cast<uint64_t*>(mask.data())},
+            x.rows() * ((x.cols() + 63) / 64), kMapGrain / 64);
     s.mask = keep(mask);
     return y.with_quant(x.quant());
   }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
+#include "kernels/map/ops_linear.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -94,19 +96,44 @@ const float* FoldedGradient::block(int64_t r0, int64_t count, float* scratch) co
   } else {
     x = gy_.as<float>() + r0 * width;
   }
-  if (fold_.empty()) return x;
+  if (fold_ == nullptr) return x;
   for (int64_t r = 0; r < count; ++r) {
     if (turned_) {
-      scale(width, x + r * width, fold_[static_cast<size_t>(r0 + r)], scratch + r * width);
+      scale(width, x + r * width, fold_[r0 + r], scratch + r * width);
     } else {
-      mul(width, x + r * width, fold_.data(), scratch + r * width);
+      mul(width, x + r * width, fold_, scratch + r * width);
     }
   }
   return scratch;
 }
 
+Along along(const ScaleMap& map, int64_t k, int64_t c0) {
+  Along out;
+  if (map.scale != nullptr) out.scale = Tensor::empty({k}, dtypes::fp32, MemoryKind::kWorkspace);
+  if (map.zero != nullptr) out.zero = Tensor::empty({k}, dtypes::int32, MemoryKind::kWorkspace);
+  if (map.scale == nullptr && map.zero == nullptr) return out;
+  run_map(maps::GatherAlong{map.scale, map.zero, map.row_group, map.row_step, c0 / map.col_group * map.col_step,
+                            map.scale == nullptr ? nullptr : out.scale.as<float>(),
+                            map.zero == nullptr ? nullptr : out.zero.as<int32_t>()},
+          k);
+  return out;
+}
+
+namespace {
+
+// As maps see it.
+maps::FoldedNumbers numbers_of(const FoldedGradient& g) {
+  return {g.gy().data(), g.gy().dtype() == dtypes::bf16, g.turned(), g.cols(), g.fold()};
+}
+
+}  // namespace
+
 Tensor to_bf16_codes(const FoldedGradient& g) {
   const Tensor out = Tensor::empty({g.rows(), g.cols()}, dtypes::bf16);
+  if (!current_device().is_cpu()) {
+    run_map(maps::FoldToBf16{numbers_of(g), out.as<uint16_t>()}, out.numel());
+    return out;
+  }
   for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
     to_bf16(count * g.cols(), x, out.as<uint16_t>() + r0 * g.cols());
   });
@@ -128,12 +155,7 @@ struct Order {
   Order(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element)
       : scales(Tensor::empty({g.free()}, dtypes::fp32)),
         codes(Tensor::empty({g.rows(), g.cols()}, dtypes::int8)),
-        args{g.fold().empty() ? nullptr : g.fold().data(),
-             scales.as<float>(),
-             codes.as<int8_t>(),
-             codes.stride(),
-             sr ? &*sr : nullptr,
-             first_element} {}
+        args{g.fold(), scales.as<float>(), codes.as<int8_t>(), codes.stride(), sr ? &*sr : nullptr, first_element} {}
   Tensor scales, codes;
   Int8Order args;
 };
@@ -147,7 +169,8 @@ Int8OrdersArgs orders_of(const Tensor& gy) {
   return args;
 }
 
-// The general way: numbers that are not finite spoil their own index only.
+// The general way of the CPU: numbers that are not finite spoil their own index only. Kernels of other devices give
+// such indices scale NaN themselves.
 Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
   uint32_t flags = 0;
   const std::vector<float> most = largest(g, &flags);
@@ -190,7 +213,7 @@ Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>&
   return with_scales(order.codes, order.scales, g.turned());
 }
 
-Int8Codes to_int8_codes_both(const Tensor& gy, std::span<const float> fold_plain, std::span<const float> fold_turned,
+Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_turned,
                              const std::optional<RandomStream>& sr_plain,
                              const std::optional<RandomStream>& sr_turned) {
   const FoldedGradient plain(gy, false, fold_plain), turned(gy, true, fold_turned);
@@ -205,26 +228,31 @@ Int8Codes to_int8_codes_both(const Tensor& gy, std::span<const float> fold_plain
   return {to_int8_codes(plain, sr_plain, 0), to_int8_codes(turned, sr_turned, 0)};
 }
 
-std::vector<int64_t> sums_with_zeros(const Tensor& codes, bool turned, std::span<const int32_t> zero) {
+Tensor sums_with_zeros(const Tensor& codes, bool turned, const Tensor& zero) {
   constexpr int64_t kGrain = 64;
-  const int64_t rows = codes.rows(), cols = codes.cols(), stride = codes.stride();
+  const int64_t rows = codes.rows(), cols = codes.cols(), stride = codes.stride(), free = turned ? cols : rows;
   const auto* q = static_cast<const int8_t*>(codes.data());
-  std::vector<int64_t> out(static_cast<size_t>(turned ? cols : rows), 0);
-  parallel_ranges(turned ? cols : rows, kGrain, [&](int64_t begin, int64_t end) {
+  const auto* z = zero.as<int32_t>();
+  const Tensor sums = Tensor::zeros({free}, dtypes::int64, MemoryKind::kWorkspace);
+  auto* out = sums.as<int64_t>();
+  if (!current_device().is_cpu()) {
+    const int64_t contracted = turned ? rows : cols, parts = (contracted + maps::kZerosAtOnce - 1) / maps::kZerosAtOnce;
+    run_map(maps::SumWithZeros{q, stride, free, contracted, turned, z, out}, parts * free);
+    return sums;
+  }
+  parallel_ranges(free, kGrain, [&](int64_t begin, int64_t end) {
     if (!turned) {
       for (int64_t r = begin; r < end; ++r) {
         int64_t total = 0;
-        for (int64_t c = 0; c < cols; ++c) total += int64_t{q[r * stride + c]} * zero[static_cast<size_t>(c)];
-        out[static_cast<size_t>(r)] = total;
+        for (int64_t c = 0; c < cols; ++c) total += int64_t{q[r * stride + c]} * z[c];
+        out[r] = total;
       }
       return;
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t z = zero[static_cast<size_t>(r)];
-      for (int64_t c = begin; c < end; ++c) out[static_cast<size_t>(c)] += q[r * stride + c] * z;
-    }
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = begin; c < end; ++c) out[c] += q[r * stride + c] * int64_t{z[r]};
   });
-  return out;
+  return sums;
 }
 
 }  // namespace bitgrad::detail

@@ -3,36 +3,43 @@
 #pragma once
 
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad::detail {
 
+// Scales and zero points of a stored operand along k contracted indices (its rows) in column c0, gathered: fp32 and
+// int32 [k]; undefined where the map has none.
+struct Along {
+  Tensor scale, zero;
+  const float* scales() const { return scale.defined() ? scale.as<float>() : nullptr; }
+};
+Along along(const ScaleMap& map, int64_t k, int64_t c0);
+
 // gy [rows, cols], fp32 or bf16, dense. turned: its rows are contracted (gW), else its columns (gx). fold: one number
-// per contracted index, multiplied in (rounded once); empty: none. Keeps references.
+// per contracted index, multiplied in (rounded once); nullptr: none. Keeps references.
 class FoldedGradient {
  public:
-  FoldedGradient(const Tensor& gy, bool turned, std::span<const float> fold) : gy_(gy), turned_(turned), fold_(fold) {}
+  FoldedGradient(const Tensor& gy, bool turned, const float* fold) : gy_(gy), turned_(turned), fold_(fold) {}
 
   int64_t rows() const { return gy_.rows(); }
   int64_t cols() const { return gy_.cols(); }
   bool turned() const { return turned_; }
   const Tensor& gy() const { return gy_; }
-  std::span<const float> fold() const { return fold_; }
+  const float* fold() const { return fold_; }
   // Indices that are not contracted.
   int64_t free() const { return turned_ ? cols() : rows(); }
   // Rows of one block: 65,536 elements, or one row.
   int64_t block_rows() const;
-  // Rows [r0, r0 + count), dense: gy itself where nothing has to be done, else in `scratch` [count * cols].
+  // Rows [r0, r0 + count), dense: gy itself where nothing has to be done, else in `scratch` [count * cols]. On the CPU
+  // alone.
   const float* block(int64_t r0, int64_t count, float* scratch) const;
 
  private:
   const Tensor& gy_;
   bool turned_;
-  std::span<const float> fold_;
+  const float* fold_;
 };
 
 // Rounded to nearest even, [rows, cols].
@@ -48,10 +55,10 @@ Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>&
 struct Int8Codes {
   Tensor plain, turned;
 };
-Int8Codes to_int8_codes_both(const Tensor& gy, std::span<const float> fold_plain, std::span<const float> fold_turned,
+Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_turned,
                              const std::optional<RandomStream>& sr_plain, const std::optional<RandomStream>& sr_turned);
 
-// sum over the contracted index k of q[f,k] * zero[k], one per index f that is not contracted.
-std::vector<int64_t> sums_with_zeros(const Tensor& codes, bool turned, std::span<const int32_t> zero);
+// sum over the contracted index k of q[f,k] * zero[k], int64, one per index f that is not contracted.
+Tensor sums_with_zeros(const Tensor& codes, bool turned, const Tensor& zero);
 
 }  // namespace bitgrad::detail

@@ -7,9 +7,7 @@
 // Groups of columns n: one such product a group, gy folded and quantized anew for each, with draws of its own.
 #include <algorithm>
 
-#include "bitgrad/base/memory.h"
-#include "bitgrad/base/parallel.h"
-#include "bitgrad/dtype/codec.h"
+#include "kernels/map/ops_linear.h"
 #include "ops/common.h"
 #include "ops/linear_fold.h"
 #include "ops/linear_product.h"
@@ -36,29 +34,17 @@ ScaleMap simplest_map(const Tensor& t) {
 }
 bool is_grouped(const ScaleMap& map) { return map.row_step != 0 && map.col_step != 0; }
 
-// The parameters of columns [c0, c0 + n) along the contracted index, gathered.
-struct Along {
-  std::vector<float> scale;
-  std::vector<int32_t> zero;
-};
-Along along(const ScaleMap& map, int64_t k, int64_t c0) {
-  Along out;
-  for (int64_t i = 0; map.scale != nullptr && i < k; ++i) out.scale.push_back(map.scale[map.index(i, c0)]);
-  for (int64_t i = 0; map.zero != nullptr && i < k; ++i) out.zero.push_back(map.zero[map.index(i, c0)]);
-  return out;
-}
-
 // gy quantized (or its codes, made before), as A of args (B is set, its scale too unless it is in `folded`), then
 // run(args).
 template <typename Run>
 void with_codes(const GradientProduct& p, const Along& folded, int64_t first_element, GemmArgs& args, Run&& run) {
   const Tensor codes = p.gy_codes.defined()
                            ? p.gy_codes
-                           : to_int8_codes(FoldedGradient(p.gy, p.turned, folded.scale), p.sr, first_element);
-  std::vector<int64_t> minus;
-  if (!folded.zero.empty()) {
+                           : to_int8_codes(FoldedGradient(p.gy, p.turned, folded.scales()), p.sr, first_element);
+  Tensor minus;
+  if (folded.zero.defined()) {
     minus = sums_with_zeros(codes, p.turned, folded.zero);
-    args.row_minus = minus.data();
+    args.row_minus = minus.as<int64_t>();
   }
   args.a = gemm_operand(codes, p.turned);
   run(args);
@@ -72,13 +58,10 @@ Along folded_of(const GradientProduct& p, const ScaleMap& map) {
 // Columns [c0, c0 + n) of codes, packed anew.
 Tensor columns(const Tensor& t, int64_t c0, int64_t n) {
   const Tensor out = Tensor::empty({t.rows(), n}, t.dtype());
-  parallel_ranges(t.rows(), 64, [&](int64_t begin, int64_t end) {
-    const Workspace raw(n);
-    for (int64_t r = begin; r < end; ++r) {
-      unpack_row_raw(t.dtype(), static_cast<const char*>(t.data()) + r * t.stride(), c0, n, raw.as<uint8_t>());
-      pack_row_raw(t.dtype(), raw.as<uint8_t>(), n, static_cast<char*>(out.data()) + r * out.stride());
-    }
-  });
+  const int64_t bits = t.dtype().bits(), words = out.stride() / 8;
+  run_map(maps::CopyBits{static_cast<const uint64_t*>(t.data()), t.stride() / 8, c0 * bits, n * bits,
+                         static_cast<uint64_t*>(out.data()), words},
+          t.rows() * words);
   return out;
 }
 
@@ -139,7 +122,7 @@ void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {
   const ScaleMap x_map = simplest_map(gw.other), w_map = simplest_map(gx.other);
   if (is_grouped(x_map) || is_grouped(w_map)) return;
   const Along along_w = folded_of(gx, w_map), along_x = folded_of(gw, x_map);
-  Int8Codes codes = to_int8_codes_both(gx.gy, along_w.scale, along_x.scale, gx.sr, gw.sr);
+  Int8Codes codes = to_int8_codes_both(gx.gy, along_w.scales(), along_x.scales(), gx.sr, gw.sr);
   gx.gy_codes = std::move(codes.plain);
   gw.gy_codes = std::move(codes.turned);
 }
@@ -153,8 +136,7 @@ void int8_product(const GradientProduct& p, GradSlot& slot) {
     args.n = p.other.cols();
     args.b = gemm_operand(p.other, true);
     args.b.scale = map.row_step == 0 ? map : ScaleMap{};
-    return with_codes(p, folded_of(p, map), 0, args,
-                      [&](GemmArgs& ready) { product_into(ready, slot); });
+    return with_codes(p, folded_of(p, map), 0, args, [&](GemmArgs& ready) { product_into(ready, slot); });
   }
   // The draws of a bf16 sum are numbered by the whole row, a group's product knows its own columns only.
   const bool in_place = slot.dtype() == dtypes::fp32;

@@ -43,12 +43,8 @@ void bf16_product(const GradientProduct& p, GradSlot& slot) {
   GemmArgs args = arguments(p);
   Tensor rounded = p.gy;
   if (fold || p.gy.dtype() != dtypes::bf16) {
-    std::vector<float> scales;
-    if (fold) {
-      const ScaleMap map = args.b.scale;
-      for (int64_t k = 0; k < args.k; ++k) scales.push_back(map.scale[map.index(k, 0)]);
-    }
-    rounded = to_bf16_codes(FoldedGradient(p.gy, p.turned, scales));
+    const Along folded = fold ? along(args.b.scale, args.k, 0) : Along{};
+    rounded = to_bf16_codes(FoldedGradient(p.gy, p.turned, folded.scales()));
   }
   args.a = gemm_operand(rounded, p.turned);
   if (fold) args.b.scale = {};

@@ -2,8 +2,11 @@
 // that gW never exists as a whole.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/dtype/transpose.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/pack.h"
 #include "ops/common.h"
@@ -127,6 +130,54 @@ void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
   });
 }
 
+constexpr double kTurnNs = 0.001;  // an element, on a device
+
+// Codes stored [k, free], which kernels of devices read the slower way.
+bool can_turn(const GemmOperand& x) { return x.k_major && x.layout == layouts::canonical && x.dtype.is_code(); }
+
+// The operand as it is once it is stored [free, k]. Rows on 16 bytes, as the copy engines of devices want them; the
+// data is not there yet.
+GemmOperand turned_form(const GemmOperand& x, int64_t k) {
+  GemmOperand y = x;
+  y.data = nullptr;
+  y.k_major = false;
+  y.stride = (row_bytes_memory(x.dtype, k) + 15) / 16 * 16;
+  std::swap(y.scale.row_step, y.scale.col_step);
+  std::swap(y.scale.row_group, y.scale.col_group);
+  return y;
+}
+
+Tensor turn(GemmOperand& x, int64_t free, int64_t k) {
+  const GemmOperand from = x;
+  x = turned_form(from, k);
+  const Tensor turned = Tensor::empty({free * x.stride}, dtypes::uint8, MemoryKind::kWorkspace);
+  transpose_on_device({from.dtype.bits(), k, free, from.data, from.stride, turned.data(), x.stride});
+  x.data = turned.data();
+  return turned;
+}
+
+// Exact sums on a device: operands are turned first where the product gains more than that costs.
+void run_on_device(GemmArgs& args) {
+  bool best_a = false, best_b = false;
+  double best = std::numeric_limits<double>::infinity();
+  for (const bool a : {false, true})
+    for (const bool b : {false, true}) {
+      if ((a && !can_turn(args.a)) || (b && !can_turn(args.b))) continue;
+      GemmArgs form = args;
+      double elements = 0;
+      if (a) form.a = turned_form(args.a, args.k), elements += static_cast<double>(args.m);
+      if (b) form.b = turned_form(args.b, args.k), elements += static_cast<double>(args.n);
+      const double cost = gemm_cost(select_gemm(form), form) + kTurnNs * elements * static_cast<double>(args.k);
+      if (cost >= best) continue;
+      best = cost;
+      best_a = a;
+      best_b = b;
+    }
+  const Tensor a = best_a ? turn(args.a, args.m, args.k) : Tensor(),
+               b = best_b ? turn(args.b, args.n, args.k) : Tensor();
+  select_gemm(args).run(args);
+}
+
 // The whole, by the cheapest row where sums are exact.
 void run_whole(GemmArgs& args, GradSlot& slot) {
   const GradTarget target = slot.target();
@@ -135,7 +186,9 @@ void run_whole(GemmArgs& args, GradSlot& slot) {
   args.accumulate = target.accumulate;
   args.sr = target.sr;
   const GemmRow& lying = select_gemm(args);
-  if (lying.order == SumOrder::kExact && args.m > 0) {
+  if (lying.order == SumOrder::kExact && !current_device().is_cpu()) {
+    run_on_device(args);
+  } else if (lying.order == SumOrder::kExact && args.m > 0) {
     const Plan plan = plan_exact(args, args);
     const Tensor b = packed_b(args, plan.b_layout);
     run(*plan.row, args);
@@ -157,7 +210,9 @@ void product_into(GemmArgs& args, GradSlot& slot) {
   args.c_dtype = slot.dtype();
   args.ldc = args.n;
   const int64_t block = args.m > 0 ? slot.block_rows() : 0;
-  if (block > 0) {
+  if (block > 0 && !current_device().is_cpu()) {
+    decline_rows_on_device(slot);
+  } else if (block > 0) {
     const GemmRow& whole = select_gemm(args);
     const Plan plan = plan_blocks(args, whole, block);
     if (plan.row != nullptr) {

@@ -1,31 +1,41 @@
 // Shared by the losses over logits [n, classes] and labels.
 #pragma once
 
-#include "bitgrad/kernels/reduce.h"
+#include <optional>
+
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 
 namespace bitgrad {
 
-inline void check_logits(std::string_view op, const Tensor& y, std::span<const int32_t> labels) {
-  require_float(op, "logits", y);
-  require(y.shape().rank() == 2 && y.cols() > 0, op, "logits must be [n, classes], got ", y);
-  require(static_cast<int64_t>(labels.size()) == y.rows(), op, "logits ", y, " have ", y.rows(), " rows, got ",
-          labels.size(), " labels");
-  for (size_t i = 0; i < labels.size(); ++i)
-    require(labels[i] >= 0 && labels[i] < y.cols(), op, "label ", i, " is ", labels[i], ", allowed are 0 .. ",
-            y.cols() - 1);
-}
+// Labels as they were given: on the host, or in a tensor.
+struct Labels {
+  std::span<const int32_t> host;
+  Tensor tensor;  // undefined: `host` has them
+};
+
+// Labels [n] where kernels may read them, each a class unless `flags` gets a bit.
+class CheckedLabels {
+ public:
+  // logits: fp32 (fp64) [n, classes]. Throws Error for a label that is known to be no class; `op` and `logits` are
+  // named.
+  CheckedLabels(std::string_view op, const Tensor& logits, const Labels& labels);
+  const int32_t* data() const { return data_; }
+  // nullptr: they were checked on the host.
+  uint32_t* flags() const { return flag_ ? flag_->word() : nullptr; }
+  // After the kernel that ORs into flags().
+  void check(std::string_view op, const Tensor& logits) const;
+
+ private:
+  Tensor held_;
+  const int32_t* data_ = nullptr;
+  std::optional<FlagWord> flag_;
+};
 
 // sum of all terms / divisor, as a scalar tensor.
-template <typename T>
-Tensor loss_total(const Tensor& terms, T divisor) {
-  T total = 0;
-  if constexpr (sizeof(T) == 4)
-    total = sum(terms.as<float>(), terms.numel());
-  else
-    for (int64_t i = 0; i < terms.numel(); ++i) total += terms.as<T>()[i];
-  return Tensor::scalar(static_cast<double>(total / divisor), terms.dtype());
-}
+Tensor loss_total(const Tensor& terms, double divisor);
+// gx = (gy * factor) * kept; gy of one element.
+Tensor loss_gradient(const Tensor& gy, double factor, const Tensor& kept);
 
 }  // namespace bitgrad

@@ -5,6 +5,7 @@
 
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
+#include "kernels/map/ops_norm.h"
 #include "ops/common.h"
 
 namespace bitgrad {
@@ -37,52 +38,54 @@ Tensor statistic(bool per_column, const Tensor& x, const Tensor& center = {}) {
   return out;
 }
 
-template <typename T>
-void divide_all(const Tensor& t, T divisor) {
-  T* const p = t.as<T>();
-  for (int64_t i = 0, n = t.numel(); i < n; ++i) p[i] = p[i] / divisor;
+void divide_all(const Tensor& t, double divisor) {
+  if (t.dtype() == dtypes::fp32) return divide(t.numel(), t.as<float>(), static_cast<float>(divisor));
+  for (int64_t i = 0; i < t.numel(); ++i) t.as<double>()[i] /= divisor;
 }
 
-// f(a[j]) in T.
-template <typename T, typename F>
-Tensor map(const Tensor& a, F f) {
-  Tensor out = Tensor::empty(a.shape(), a.dtype());
-  const T* const from = a.as<T>();
-  T* const to = out.as<T>();
-  for (int64_t j = 0, n = a.numel(); j < n; ++j) to[j] = f(from[j]);
-  return out;
+float unbiased(int64_t count) { return static_cast<float>(std::max<int64_t>(count - 1, 1)); }
+
+// 1/sqrt(squares / count + eps), and the running statistics where they are given.
+Tensor inverse(const Tensor& mean, const Tensor& squares, int64_t count, float eps, const NormOptions* running) {
+  const Tensor inv = Tensor::empty(squares.shape(), dtypes::fp32);
+  run_map(maps::NormStatistics{mean.as<float>(), squares.as<float>(), static_cast<float>(count), eps, inv.as<float>(),
+                               running ? running->running_mean.as<float>() : nullptr,
+                               running ? running->running_var.as<float>() : nullptr, running ? running->momentum : 0.0f,
+                               unbiased(count)},
+          inv.numel());
+  return inv;
 }
 
-template <typename T>
-void update_running(const NormOptions& o, const Tensor& mean, const Tensor& squares, int64_t count) {
-  const float mom = o.momentum;
-  const float unbias = static_cast<float>(std::max<int64_t>(count - 1, 1));
-  const T *const mu = mean.as<T>(), *const sq = squares.as<T>();
-  float *const rm = o.running_mean.as<float>(), *const rv = o.running_var.as<float>();
-  for (int64_t j = 0, n = mean.numel(); j < n; ++j) {
+Tensor inverse_f64(const Tensor& mean, const Tensor& squares, int64_t count, float eps, const NormOptions* running) {
+  const Tensor inv = Tensor::empty(squares.shape(), dtypes::fp64);
+  const double *const mu = mean.as<double>(), *const sq = squares.as<double>();
+  for (int64_t j = 0; j < inv.numel(); ++j) {
+    inv.as<double>()[j] = 1.0 / std::sqrt(sq[j] / static_cast<double>(count) + static_cast<double>(eps));
+    if (running == nullptr) continue;
+    const float mom = running->momentum;
+    float *const rm = running->running_mean.as<float>(), *const rv = running->running_var.as<float>();
     rm[j] = (1.0f - mom) * rm[j] + mom * static_cast<float>(mu[j]);
-    rv[j] = (1.0f - mom) * rv[j] + mom * (static_cast<float>(sq[j]) / unbias);
+    rv[j] = (1.0f - mom) * rv[j] + mom * (static_cast<float>(sq[j]) / unbiased(count));
   }
+  return inv;
 }
 
-// Statistics in T: mean, and 1/sqrt(var + eps).
-template <typename T>
+// Mean, and 1/sqrt(var + eps).
 void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& mean, Tensor& inv) {
-  const auto invert = [&](T var) { return T(1) / std::sqrt(var + static_cast<T>(o.eps)); };
+  const auto invert = x.dtype() == dtypes::fp64 ? inverse_f64 : inverse;
   if (!o.training) {
-    const auto as_t = [](const Tensor& t) {
-      return Tensor::from_numbers(t.shape(), sizeof(T) == 8 ? dtypes::fp64 : dtypes::fp32, t.numbers());
+    const auto as_x = [&](const Tensor& t) {
+      return x.dtype() == dtypes::fp32 ? t.clone(MemoryKind::kActivation)
+                                       : Tensor::from_numbers(t.shape(), dtypes::fp64, t.numbers());
     };
-    mean = as_t(o.running_mean);
-    inv = map<T>(as_t(o.running_var), invert);
+    mean = as_x(o.running_mean);
+    inv = invert(mean, as_x(o.running_var), 1, o.eps, nullptr);
     return;
   }
   const int64_t count = per_column ? x.rows() : x.numel();
   mean = statistic(per_column, x);
-  divide_all<T>(mean, static_cast<T>(count));
-  const Tensor squares = statistic(per_column, x, mean);
-  if (o.running_mean.defined()) update_running<T>(o, mean, squares, count);
-  inv = map<T>(squares, [&](T sq) { return invert(sq / static_cast<T>(count)); });
+  divide_all(mean, static_cast<double>(count));
+  inv = invert(mean, statistic(per_column, x, mean), count, o.eps, o.running_mean.defined() ? &o : nullptr);
 }
 
 void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const Tensor& inv, const Tensor& gamma,
@@ -119,11 +122,10 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
   const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
   Tensor mean, inv;
   Tensor y = Tensor::empty(x.shape(), x.dtype());
+  statistics(per_column, x, options, mean, inv);
   if (x.dtype() == dtypes::fp64) {
-    statistics<double>(per_column, x, options, mean, inv);
     normalize_f64(per_column, x, mean, inv, gamma, beta, y);
   } else {
-    statistics<float>(per_column, x, options, mean, inv);
     NormalizeArgs args;
     args.rows = x.rows();
     args.cols = x.cols();
@@ -165,18 +167,17 @@ Sums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   return sums;
 }
 
-template <typename T>
 void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tensor mean_gy, Tensor mean_gy_xhat,
                     const Tensor& gx) {
   if (s.training) {
-    const T count = static_cast<T>(per_column ? gy.rows() : gy.numel());
-    divide_all<T>(mean_gy, count);
-    divide_all<T>(mean_gy_xhat, count);
+    const auto count = static_cast<double>(per_column ? gy.rows() : gy.numel());
+    divide_all(mean_gy, count);
+    divide_all(mean_gy_xhat, count);
   } else {
     mean_gy = Tensor::zeros(mean_gy.shape(), mean_gy.dtype());
     mean_gy_xhat = mean_gy;
   }
-  if constexpr (sizeof(T) == 8) {
+  if (gy.dtype() == dtypes::fp64) {
     for (int64_t i = 0; i < gy.numel(); ++i) {
       const int64_t j = per_column ? i % gy.cols() : 0;
       const double xhat = (s.x.as<double>()[i] - s.mean.as<double>()[j]) * s.inv.as<double>()[j];
@@ -200,25 +201,17 @@ void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tenso
   }
 }
 
-template <typename T>
-void backward_in(bool per_column, NormSaved& s, const Tensor& gy, std::span<GradSlot> g) {
+}  // namespace
+
+void norm_backward(bool per_column, NormSaved& s, const Tensor& gy_edge, std::span<GradSlot> g) {
+  const Tensor gy = wide(gy_edge);
   const Sums sums = gradient_sums(per_column, s, gy);
   if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
   if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));
   if (!g[0].wanted()) return;
   Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
-  input_gradient<T>(per_column, s, gy, sums.gy, sums.gy_xhat, gx);
+  input_gradient(per_column, s, gy, sums.gy, sums.gy_xhat, gx);
   g[0].set_rounded(gx);
-}
-
-}  // namespace
-
-void norm_backward(bool per_column, NormSaved& saved, const Tensor& gy_edge, std::span<GradSlot> g) {
-  const Tensor gy = wide(gy_edge);
-  if (gy.dtype() == dtypes::fp64)
-    backward_in<double>(per_column, saved, gy, g);
-  else
-    backward_in<float>(per_column, saved, gy, g);
 }
 
 }  // namespace bitgrad

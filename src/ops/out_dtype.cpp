@@ -70,6 +70,10 @@ Shape same_shape(const Tensor& a, const Tensor& b) {
 Tensor times_numbers(const Tensor& gradient, const Tensor& t) {
   const Tensor g = wide(gradient), out = Tensor::empty(g.shape(), dtypes::fp32);
   const int64_t n = t.cols();
+  if (!current_device().is_cpu()) {
+    run_map(maps::TimesIntegers{detail::exact_source(t), n, g.as<float>(), out.as<float>()}, t.numel());
+    return out;
+  }
   parallel_ranges(t.rows(), 16, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* line = out.as<float>() + r * n;

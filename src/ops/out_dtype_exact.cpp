@@ -16,49 +16,10 @@
 namespace bitgrad::detail {
 namespace {
 
-__extension__ using Int128 = __int128;
+using namespace maps::exact;
 
 constexpr int64_t kBlockElements = 1 << 17;  // int64 sums of a block of rows: 1 MiB
 constexpr int64_t kWideRows = 8;             // rows of a block of wide sums
-
-// high * 2^64 + low, both parts sums of many.
-struct WideSum {
-  Int128 high = 0, low = 0;
-  void add_product(int64_t a, int64_t b) {
-    const Int128 p = static_cast<Int128>(a) * b;
-    high += p >> 64;
-    low += static_cast<uint64_t>(p);
-  }
-};
-
-int64_t clamped(Int128 x, int64_t lo, int64_t hi, bool& outside) {
-  outside = outside || x < lo || x > hi;
-  return static_cast<int64_t>(std::clamp<Int128>(x, lo, hi));
-}
-int64_t clamped(int64_t x, int64_t lo, int64_t hi, bool& outside) {
-  outside = outside || x < lo || x > hi;
-  return std::clamp(x, lo, hi);
-}
-int64_t clamped(const WideSum& x, int64_t lo, int64_t hi, bool& outside) {
-  const Int128 high = x.high + (x.low >> 64);
-  const auto low = static_cast<uint64_t>(x.low);
-  if (high < -1 || high > 0) {
-    outside = true;
-    return high < 0 ? lo : hi;
-  }
-  return clamped(high * (static_cast<Int128>(1) << 64) + low, lo, hi, outside);
-}
-
-float rounded(Int128 x) { return static_cast<float>(x); }
-float rounded(int64_t x) { return static_cast<float>(x); }
-float rounded(const WideSum& x) {
-  constexpr Int128 kSmall = static_cast<Int128>(1) << 62;
-  const Int128 high = x.high + (x.low >> 64);
-  const auto low = static_cast<uint64_t>(x.low);
-  if (high > -kSmall && high < kSmall) return rounded(high * (static_cast<Int128>(1) << 64) + low);
-  // The low part can only break a tie: one odd bit does the same.
-  return std::ldexp(static_cast<float>(low != 0 ? high | 1 : high), 64);
-}
 
 // Row r of y from n exact numbers.
 template <typename Sum>
@@ -81,10 +42,23 @@ void write_row(const Sum* sums, int64_t n, const Tensor& y, int64_t r, bool& out
   }
 }
 
+Target target_of(const Tensor& y, uint32_t* flag) {
+  const DTypeInfo& info = y.dtype().info();
+  const auto kind = y.dtype() == dtypes::fp32    ? Target::kFp32
+                    : y.dtype() == dtypes::int32 ? Target::kInt32
+                    : y.dtype() == dtypes::int64 ? Target::kInt64
+                                                 : Target::kCodes;
+  return {kind, info.bits, info.qmin, info.qmax, y.data(), y.stride(), y.cols(), flag, kFlagSaturated};
+}
+
 const void* row_of(const Tensor& t, int64_t r) { return static_cast<const char*>(t.data()) + r * t.stride(); }
 
 void wide_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tensor& y, uint32_t* flag) {
   const int64_t m = y.rows(), n = y.cols(), k = a.cols();
+  if (!current_device().is_cpu()) {
+    const maps::ExactProductRuns map{target_of(y, flag), {exact_source(a), exact_source(b), k, b_k_major}};
+    return run_map(map, m * map.y.per_row());
+  }
   parallel_ranges(m, kWideRows, [&](int64_t begin, int64_t end) {
     std::vector<WideSum> sums(static_cast<size_t>((end - begin) * n));
     std::vector<int64_t> lines(static_cast<size_t>((end - begin) * k)), line(static_cast<size_t>(b.cols()));
@@ -118,6 +92,12 @@ void narrowed_product(GemmArgs args, const Tensor& a, const Tensor& y, uint32_t*
     args.m = std::min(step, m - r0);
     args.a.data = row_of(a, r0);
     gemm(args);
+    if (!current_device().is_cpu()) {
+      maps::ExactSumRuns map{target_of(y, flag), {block.as<int64_t>(), args.n}};
+      map.y.data = static_cast<char*>(y.data()) + r0 * y.stride();
+      run_map(map, args.m * map.y.per_row());
+      continue;
+    }
     parallel_ranges(args.m, 16, [&](int64_t begin, int64_t end) {
       bool outside = false;
       for (int64_t i = begin; i < end; ++i) write_row(block.as<int64_t>() + i * args.n, args.n, y, r0 + i, outside);
@@ -127,8 +107,12 @@ void narrowed_product(GemmArgs args, const Tensor& a, const Tensor& y, uint32_t*
 }
 
 template <typename Combine>
-void pointwise(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag, Combine combine) {
+void pointwise(const Tensor& a, const Tensor& b, bool product, const Tensor& y, uint32_t* flag, Combine combine) {
   const int64_t n = y.cols();
+  if (!current_device().is_cpu()) {
+    const maps::ExactPointRuns map{target_of(y, flag), {exact_source(a), exact_source(b), product}};
+    return run_map(map, y.rows() * map.y.per_row());
+  }
   parallel_ranges(y.rows(), std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(1, n)), [&](int64_t begin, int64_t end) {
     const auto size = static_cast<size_t>(n);
     std::vector<int64_t> p(size), q(size);
@@ -145,6 +129,16 @@ void pointwise(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag
 }
 
 }  // namespace
+
+maps::exact::Source exact_source(const Tensor& t) {
+  const DTypeKind kind = t.dtype().kind();
+  const auto of = t.dtype() == dtypes::int64   ? Source::kInt64
+                  : t.dtype() == dtypes::int32 ? Source::kInt32
+                  : kind == DTypeKind::kSign   ? Source::kSign
+                  : kind == DTypeKind::kUint   ? Source::kUint
+                                               : Source::kInt;
+  return {of, t.dtype().bits(), t.data(), t.stride()};
+}
 
 bool exact_output(DType dtype) {
   const DTypeKind kind = dtype.kind();
@@ -171,10 +165,10 @@ void exact_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tenso
 }
 
 void exact_mul(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag) {
-  pointwise(a, b, y, flag, [](Int128 p, Int128 q) { return p * q; });
+  pointwise(a, b, true, y, flag, [](Int128 p, Int128 q) { return p * q; });
 }
 void exact_add(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag) {
-  pointwise(a, b, y, flag, [](Int128 p, Int128 q) { return p + q; });
+  pointwise(a, b, false, y, flag, [](Int128 p, Int128 q) { return p + q; });
 }
 
 }  // namespace bitgrad::detail

@@ -3,8 +3,12 @@
 #pragma once
 
 #include "bitgrad/tensor/tensor.h"
+#include "kernels/map/quant_exact.h"
 
 namespace bitgrad::detail {
+
+// An integer tensor as maps read it.
+maps::exact::Source exact_source(const Tensor& t);
 
 // Whether out_dtype writes it: int32, int64, int and uint codes, fp32.
 bool exact_output(DType dtype);

@@ -1,6 +1,7 @@
 // y = x. Backward: gx = value of the codes of gy by a scheme, scales found from gy, stochastic (DoReFa-Net: Zhou et al.
 // 2016, arXiv 1606.06160, eq. 12).
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/quant_backward.h"
 #include "ops/common.h"
 
 namespace bitgrad {
@@ -26,11 +27,12 @@ struct QuantizeGradient {
     QuantizeOptions how;
     how.sr = &s.draws;
     how.kind = MemoryKind::kWorkspace;
-    uint32_t flags = 0;
-    how.flags = &flags;
-    const Tensor codes = quantize_dynamic(s.spec, from, how);
     // NaN and Inf go on as they are: the optimizer's step finds them in the parameter's gradient, and names it.
-    g[0].set_rounded(flags != 0 ? from : dequantize_tensor(codes));
+    const Tensor flag = Tensor::zeros({1}, dtypes::int32, MemoryKind::kWorkspace);
+    how.flags = reinterpret_cast<uint32_t*>(flag.as<int32_t>());
+    const Tensor values = dequantize_tensor(quantize_dynamic(s.spec, from, how));
+    run_map(maps::KeepWhereFlagged{how.flags, from.as<float>(), values.as<float>()}, values.numel());
+    g[0].set_rounded(values);
   }
 };
 

@@ -4,6 +4,7 @@
 // Backward: gx by the scheme's rule; a learned number's gradient is the sum of docs/numerics.md section 3 over the
 // microbatch, divided once by learned_divisor(n), n = elements that share it without the batch axis. Kept: x, as the
 // sums need the numbers before rounding.
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/dequantize.h"
@@ -79,7 +80,7 @@ struct QuantizeLearned {
     const float divisor = s.quantizer->learned_divisor(s.spec, s.shared);
     for (size_t i = 0; i < sums.size(); ++i) {
       if (!g[i + 1].wanted()) continue;
-      for (int64_t j = 0; j < sums[i].numel(); ++j) sums[i].as<float>()[j] /= divisor;
+      divide(sums[i].numel(), sums[i].as<float>(), divisor);
       g[i + 1].set_rounded(sums[i]);
     }
   }

@@ -3,13 +3,11 @@
 //                      M = min(fp32(s_in / s_out), largest fp32): an s_out of eps saturates all sums but 0
 //   requantize_shift:  u = (acc + 2^(k-1) - 1 + ((acc >> k) & 1)) >> k (to nearest even), exact;   s = s_in * 2^k
 // Backward (of the value): passes where u lies in the range of the codes; one bit an element is kept.
-#include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "bitgrad/base/parallel.h"
-#include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
 
 namespace bitgrad {
@@ -28,26 +26,12 @@ void check_input(std::string_view op, const Tensor& x, DType dtype) {
           "dtype of the result: got ", dtype, ", expected an int or uint dtype of at most 8 bits");
 }
 
-// Codes and mask from before_clamp(row, column), a number of type T. Rows are written whole.
-template <typename T, typename Before>
-Tensor clamped_codes(const Tensor& x, DType dtype, Saved& s, Before&& before_clamp) {
-  const Tensor y = Tensor::zeros(x.shape(), dtype), mask = Tensor::zeros({x.rows(), x.cols()}, dtypes::bint1);
-  const DTypeInfo& info = dtype.info();
-  const T lo = static_cast<T>(info.qmin), hi = static_cast<T>(info.qmax);
-  const int64_t n = x.cols();
-  parallel_ranges(x.rows(), 16, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      void* codes = static_cast<char*>(y.data()) + r * y.stride();
-      auto* bits = reinterpret_cast<uint64_t*>(static_cast<char*>(mask.data()) + r * mask.stride());
-      const int32_t* acc = x.as<int32_t>() + r * n;
-      for (int64_t j = 0; j < n; ++j) {
-        const T u = before_clamp(acc[j], r, j);
-        const auto q = static_cast<int64_t>(std::clamp(u, lo, hi));
-        store_raw(codes, j, info.bits, static_cast<uint32_t>(encode_int(info, q)));
-        bits[j / 64] |= uint64_t{u >= lo && u <= hi} << (j % 64);
-      }
-    }
-  });
+// Codes and mask by a map over runs; its runs are filled in here.
+template <typename Map>
+Tensor clamped_codes(const Tensor& x, DType dtype, Saved& s, Map map) {
+  const Tensor y = Tensor::empty(x.shape(), dtype), mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
+  map.runs = {x.as<int32_t>(), x.cols(), dtype.bits(), y.data(), y.stride(), static_cast<uint64_t*>(mask.data())};
+  run_map(map, x.rows() * map.runs.per_row(), kMapGrain / 64);
   s.mask = keep(mask);
   return y;
 }
@@ -70,15 +54,20 @@ struct Requantize {
     for (const auto& part : {out.scale, out.zero})
       require(!part || part->numel() == count, kName, "params of the result: got ", part ? part->numel() : 0,
               " scales per ", g, ", expected ", count, " for x ", x);
-    for (int64_t i = 0; out.scale != nullptr && i < count; ++i) {
-      const float s = out.scale->as<float>()[i];
-      require(std::isfinite(s) && s > 0, kName, "scale ", i, " of the result is ", s, ", expected a positive number");
-    }
+    if (!out.scale) return;
+    const FlagWord flag;
+    run_map(maps::FlagNotPositive{out.scale->as<float>(), flag.word()}, count);
+    flag.check([scale = out.scale] {
+      const std::vector<double> numbers = scale->numbers();
+      for (size_t i = 0; i < numbers.size(); ++i)
+        require(std::isfinite(numbers[i]) && numbers[i] > 0, kName, "scale ", i, " of the result is ", numbers[i],
+                ", expected a positive number");
+    });
   }
 
   // M of every pair of scales: [rows of params, columns of params], and how to step through it.
   struct Factors {
-    std::vector<float> m;
+    Tensor m;
     int64_t row_step = 0, col_step = 0;
   };
   static Factors factors(const Tensor& x, const QuantParams& out) {
@@ -87,16 +76,16 @@ struct Requantize {
     require(in.per_tensor() || in.per_row() || in.per_column(), kName, "x: got scales per ",
             x.quant() ? x.quant()->granularity : Granularity{}, ", expected per tensor, token or channel");
     const int64_t rows = by_token || in.per_row() ? x.rows() : 1, cols = in.per_column() ? x.cols() : 1;
-    Factors f;
-    f.row_step = rows > 1 ? cols : 0;
-    f.col_step = cols > 1 ? 1 : 0;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < cols; ++c) {
-        const float s_in = in.scale == nullptr ? 1.0f : in.scale[in.index(r, c)];
-        const float s_out = out.scale == nullptr ? 1.0f : out.scale->as<float>()[by_token ? r : 0];
-        require(std::isfinite(s_in), kName, "scale of x: got ", s_in, ", expected a finite number");
-        f.m.push_back(std::min(s_in / s_out, std::numeric_limits<float>::max()));
-      }
+    const Factors f{Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace), rows > 1 ? cols : 0,
+                    cols > 1 ? 1 : 0};
+    const FlagWord flag;
+    run_map(maps::RequantizeFactors{in, out.scale ? out.scale->as<float>() : nullptr, by_token ? 1 : 0, cols,
+                                    f.m.as<float>(), flag.word()},
+            rows * cols);
+    flag.check([params = x.quant()] {
+      for (const double s : params->scale->numbers())
+        require(std::isfinite(s), kName, "scale of x: got ", s, ", expected a finite number");
+    });
     return f;
   }
 
@@ -109,12 +98,12 @@ struct Requantize {
     const Factors f = factors(x, *out);
     const int32_t* zero = out->zero ? out->zero->as<int32_t>() : nullptr;
     const int64_t zero_step = out->granularity.kind == Granularity::kToken ? 1 : 0;
-    return clamped_codes<float>(x, dtype, s,
-                                [&](int32_t acc, int64_t r, int64_t c) {
-                                  const float u = std::rint(static_cast<float>(acc) *
-                                                            f.m[static_cast<size_t>(r * f.row_step + c * f.col_step)]);
-                                  return zero == nullptr ? u : u + static_cast<float>(zero[r * zero_step]);
-                                })
+    const DTypeInfo& info = dtype.info();
+    return clamped_codes(x, dtype, s,
+                         maps::RequantizeRuns{{},
+                                              {f.m.as<float>(), f.row_step, f.col_step, zero, zero_step},
+                                              static_cast<float>(info.qmin),
+                                              static_cast<float>(info.qmax)})
         .with_quant(out);
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { pass_unclamped(s, gy, g); }
@@ -127,15 +116,19 @@ struct RequantizeShift {
   static std::shared_ptr<const QuantParams> shifted(const Tensor& x, int k) {
     QuantParams params = x.quant() ? *x.quant() : QuantParams{};
     if (params.scheme.empty()) params.scheme = "shift";
-    const Tensor scale = params.scale ? params.scale->clone(MemoryKind::kQuantState)
-                                      : Tensor::full({scale_count(params.granularity, x.rows(), x.cols())},
-                                                     dtypes::fp32, 1.0, MemoryKind::kQuantState);
-    for (int64_t i = 0; i < scale.numel(); ++i) {
-      float& v = scale.as<float>()[i];
-      const float before = v;
-      v = std::ldexp(v, k);
-      require(std::isfinite(v), kName, "scale ", before, " times 2^", k, " is ", v, ", expected a finite scale");
-    }
+    const int64_t count = scale_count(params.granularity, x.rows(), x.cols());
+    const Tensor scale = Tensor::empty({count}, dtypes::fp32, MemoryKind::kQuantState);
+    const FlagWord flag;
+    run_map(maps::ShiftedScales{params.scale ? params.scale->as<float>() : nullptr,
+                                static_cast<float>(int64_t{1} << k),
+                                {scale.as<float>(), flag.word()}},
+            count);
+    flag.check([before = params.scale, k] {
+      for (const double s : before->numbers()) {
+        const float v = std::ldexp(static_cast<float>(s), k);
+        require(std::isfinite(v), kName, "scale ", s, " times 2^", k, " is ", v, ", expected a finite scale");
+      }
+    });
     params.scale = std::make_shared<const Tensor>(scale);
     return std::make_shared<const QuantParams>(std::move(params));
   }
@@ -145,12 +138,8 @@ struct RequantizeShift {
     check_input(kName, x, dtype);
     require(k >= 1 && k <= 31, kName, "shift: got ", k, ", expected 1 to 31 bits");
     const auto params = shifted(x, k);
-    return clamped_codes<int64_t>(x, dtype, s,
-                                  [k](int32_t acc, int64_t, int64_t) {
-                                    const int64_t wide_acc = acc;
-                                    return (wide_acc + (int64_t{1} << (k - 1)) - 1 + ((wide_acc >> k) & 1)) >> k;
-                                  })
-        .with_quant(params);
+    const DTypeInfo& info = dtype.info();
+    return clamped_codes(x, dtype, s, maps::ShiftRuns{{}, {k}, info.qmin, info.qmax}).with_quant(params);
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) { pass_unclamped(s, gy, g); }
 };

@@ -13,6 +13,12 @@ class AdamFamily : public UpdateRule {
   AdamFamily(const OptimizerSpec& spec, bool decoupled) : spec_(spec), decoupled_(decoupled) {}
   std::string_view family() const override { return "adam"; }
   std::vector<Part> parts() const override { return {{"m"}, {.name = "v", .square = true, .stochastic = true}}; }
+  bool on_device() const override { return true; }
+  bool live() const override { return true; }
+  void tell(LiveStep& live) const override {
+    live.c1 = static_cast<float>(1 - power1_);
+    live.c2 = static_cast<float>(1 - power2_);
+  }
   // b^t in double by repeated product.
   void begin_step(int64_t) override {
     power1_ *= spec_.beta1;
@@ -34,6 +40,8 @@ class AdamFamily : public UpdateRule {
     args.c2 = static_cast<float>(1 - power2_);
     args.weight_decay = piece.weight_decay;
     args.decoupled = decoupled_;
+    args.live = piece.live;
+    args.lr_factor = piece.lr_factor;
     adam_update(args);
   }
 

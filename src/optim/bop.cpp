@@ -17,6 +17,8 @@ class Bop final : public UpdateRule {
   // gamma is far below the steps of bf16, so nearest rounding would stall.
   std::vector<Part> parts() const override { return {{.name = "m", .stochastic = true}}; }
   bool flips_signs() const override { return true; }
+  bool on_device() const override { return true; }
+  bool live() const override { return true; }
   void update(const UpdatePiece& piece) const override {
     const double part = spec_.base_lr > 0 ? static_cast<double>(piece.lr) / spec_.base_lr : 1.0;
     BopArgs args;
@@ -26,6 +28,10 @@ class Bop final : public UpdateRule {
     args.g = piece.g;
     args.gamma = static_cast<float>(std::min(static_cast<double>(spec_.bop_gamma) * part, 1.0));
     args.threshold = spec_.bop_threshold;
+    if (spec_.base_lr > 0) args.live = piece.live;
+    args.lr_factor = piece.lr_factor;
+    args.base_gamma = spec_.bop_gamma;
+    args.base_lr = spec_.base_lr;
     bop_update(args);
   }
 

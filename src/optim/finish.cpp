@@ -9,6 +9,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
+#include "kernels/map/optim_finish.h"
 #include "nn/row_params.h"
 #include "quant/blocks.h"
 
@@ -54,44 +55,59 @@ Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end) {
   return wide;
 }
 
+namespace {
+
+// The quantizer's backward of rows from `begin` on.
+void leaf_rows(const Parameter& p, int64_t begin, const Tensor& g, const Tensor& x, std::span<const Tensor> learned) {
+  const QuantSpec& quant = *p.spec().quant;
+  const int64_t cols = p.shape().cols(), end = begin + g.rows();
+  std::vector<Tensor> sums;
+  for (const Tensor& t : learned) {
+    const int64_t first = first_scale(quant.granularity, cols, begin),
+                  count = scale_count(quant.granularity, end - begin, cols);
+    sums.push_back(t.numel() == count ? t : t.column_slice(first, first + count));
+  }
+  const auto params = params_of_rows(p.value().quant(), cols, begin, end);
+  find_quantizer(quant.scheme).leaf_backward(quant, *params, x, g, g, sums);
+}
+
+}  // namespace
+
 void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned) {
   divide(g.numel(), g.as<float>(), static_cast<float>(samples));
   // Without a master the numbers are values of codes, which every rule that such a parameter may have lets pass.
-  if (p.low_bit() && p.has_master()) {
-    const QuantSpec& quant = *p.spec().quant;
-    const int64_t cols = p.shape().cols(), end = begin + g.rows();
-    std::vector<Tensor> sums;
-    for (const Tensor& t : learned) {
-      const int64_t first = first_scale(quant.granularity, cols, begin),
-                    count = scale_count(quant.granularity, end - begin, cols);
-      sums.push_back(t.numel() == count ? t : t.column_slice(first, first + count));
-    }
-    const auto params = params_of_rows(p.value().quant(), cols, begin, end);
-    find_quantizer(quant.scheme).leaf_backward(quant, *params, x, g, g, sums);
-  }
+  if (p.low_bit() && p.has_master()) leaf_rows(p, begin, g, x, learned);
   if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
 }
 
 namespace {
 
-// Whether the sweep of family elementwise does it: FinishGradientArgs but for the numbers.
-std::optional<FinishGradientArgs> at_once(const Parameter& p, const OptimizerSpec& spec, int64_t samples,
-                                          const Tensor& x) {
+// FinishGradientArgs but for the numbers. Rule clip of rounded codes follows as a sweep of its own: it takes numbers
+// away, so that it may stand behind the value clip.
+struct Sweep {
+  FinishGradientArgs args;
+  bool then_clip = false;
+};
+
+// Whether the sweep of family elementwise does it.
+std::optional<Sweep> at_once(const Parameter& p, const OptimizerSpec& spec, int64_t samples, const Tensor& x) {
   constexpr int64_t kMostSamples = int64_t{1} << 28;  // of the kernel
   if (samples > kMostSamples) return std::nullopt;
-  FinishGradientArgs args;
-  args.divisor = static_cast<float>(samples);
-  args.clip_value = spec.clip_value;
-  if (!p.low_bit() || !p.has_master()) return args;
+  Sweep sweep;
+  sweep.args.divisor = static_cast<float>(samples);
+  sweep.args.clip_value = spec.clip_value;
+  if (!p.low_bit() || !p.has_master()) return sweep;
   const QuantSpec& quant = *p.spec().quant;
   const Quantizer& quantizer = find_quantizer(quant.scheme);
   if (quant.alpha || quantizer.own_backward(quant)) return std::nullopt;
   const SteRule rule = ste_rule(quant);
-  const bool signs = rule == SteRule::kClip && quantizer.code_range(quant).rule == CodeRule::kSign;
-  if (!signs && rule != SteRule::kIdentity) return std::nullopt;
-  if (signs) args.w = x.as<float>();  // abs w <= 1
-  return args;
+  if (rule != SteRule::kClip) return rule == SteRule::kIdentity ? std::optional(sweep) : std::nullopt;
+  if (quantizer.code_range(quant).rule == CodeRule::kSign)
+    sweep.args.w = x.as<float>();  // abs w <= 1
+  else
+    sweep.then_clip = true;
+  return sweep;
 }
 
 // As partial sums of a reduction join: 2i with 2i + 1, level by level, an odd one moves up.
@@ -117,10 +133,12 @@ int64_t sum_unit(const Parameter& p) {
 
 bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
                   const Tensor& x, bool check) {
-  if (std::optional<FinishGradientArgs> args = at_once(p, spec, samples, x)) {
-    args->n = g.numel();
-    args->g = g.as<float>();
-    return finish_gradient(*args);
+  if (std::optional<Sweep> sweep = at_once(p, spec, samples, x)) {
+    sweep->args.n = g.numel();
+    sweep->args.g = g.as<float>();
+    const bool finite = finish_gradient(sweep->args);
+    if (sweep->then_clip) leaf_rows(p, begin, g, x, {});
+    return finite;
   }
   const bool finite = !check || all_finite(g.as<float>(), g.numel());
   finish_rows(p, spec, samples, begin, g, x, {});
@@ -171,15 +189,21 @@ void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g) {
   }
 }
 
-void finish_learned(const Parameter& p, const OptimizerSpec& spec, std::span<const Tensor> learned) {
+Tensor learned_divisors(const Parameter& p) {
   const QuantSpec& quant = *p.spec().quant;
   const Quantizer& quantizer = find_quantizer(quant.scheme);
+  const int64_t rows = p.shape().rows(), cols = p.shape().cols(), blocks = scale_count(quant.granularity, rows, cols);
+  std::vector<double> divisors;
+  for (int64_t j = 0; j < blocks; ++j)
+    divisors.push_back(
+        static_cast<double>(quantizer.learned_divisor(quant, block_size(quant.granularity, rows, cols, j))));
+  return Tensor::from_numbers({blocks}, dtypes::fp32, divisors, MemoryKind::kDerived);
+}
+
+void finish_learned(const OptimizerSpec& spec, std::span<const Tensor> learned, const Tensor& divisors) {
   for (const Tensor& t : learned) {
-    float* g = t.as<float>();
-    for (int64_t j = 0; j < t.numel(); ++j)
-      g[j] =
-          g[j] / quantizer.learned_divisor(quant, block_size(quant.granularity, p.shape().rows(), p.shape().cols(), j));
-    if (spec.clip_value > 0) clamp(t.numel(), -spec.clip_value, spec.clip_value, g);
+    run_map(maps::DivideEach{t.as<float>(), divisors.as<float>()}, t.numel());
+    if (spec.clip_value > 0) clamp(t.numel(), -spec.clip_value, spec.clip_value, t.as<float>());
   }
 }
 

@@ -40,8 +40,10 @@ std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& s
 // g (fp32, rows from `begin` on) as a bf16 gradient would hold it: to nearest even, or by the parameter's draws.
 void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g);
 
-// The sums of all rows become the gradients of the learned parts of p: divided by the scheme's divisor of each block,
-// value clipped.
-void finish_learned(const Parameter& p, const OptimizerSpec& spec, std::span<const Tensor> learned);
+// What the sums for the learned parts of p are divided by: fp32 [blocks], the scheme's divisor of each block.
+Tensor learned_divisors(const Parameter& p);
+
+// The sums of all rows become the gradients of the learned parts: divided, value clipped.
+void finish_learned(const OptimizerSpec& spec, std::span<const Tensor> learned, const Tensor& divisors);
 
 }  // namespace bitgrad::detail

@@ -46,10 +46,11 @@ void Moments::for_pieces(int64_t first, int64_t last, const RandomStream& draws,
   if (first >= last) return;
   const bool splits =
       kind_ == MomentKind::kInt8 && (first % kMomentBlock != 0 || (last % kMomentBlock != 0 && last != numel_));
+  if (!current_device().is_cpu()) return run_pieces(first, last, /*length=*/last, draws, body);
   const int64_t from = first / kTask, to = (last + kTask - 1) / kTask;
   parallel_for(to - from, [&](int64_t i) {
     const int64_t at = (from + i) * kTask;
-    run_pieces(std::max(at, first), std::min(at + kTask, last), draws, body);
+    run_pieces(std::max(at, first), std::min(at + kTask, last), kPiece, draws, body);
   });
   if (!splits) return;
   for (Store& s : stores_) {
@@ -58,14 +59,15 @@ void Moments::for_pieces(int64_t first, int64_t last, const RandomStream& draws,
   }
 }
 
-void Moments::run_pieces(int64_t begin, int64_t end, const RandomStream& draws, const Body& body) {
+void Moments::run_pieces(int64_t begin, int64_t end, int64_t length, const RandomStream& draws, const Body& body) {
   const bool narrow = kind_ != MomentKind::kFp32;
-  const Workspace scratch(narrow ? kPiece * static_cast<int64_t>(stores_.size() * sizeof(float)) : 0);
+  const int64_t room = (length + kMomentBlock - 1) / kMomentBlock * kMomentBlock;
+  const Workspace scratch(narrow ? room * static_cast<int64_t>(stores_.size() * sizeof(float)) : 0);
   std::vector<float*> state(stores_.size());
   for (int64_t at = begin; at < end;) {
-    const int64_t stop = std::min((at / kPiece + 1) * kPiece, end);
+    const int64_t stop = std::min((at / length + 1) * length, end);
     if (narrow) {
-      run_piece(Piece(at, stop, numel_, kind_ == MomentKind::kInt8), scratch.as<float>(), draws, body, state);
+      run_piece(Piece(at, stop, numel_, kind_ == MomentKind::kInt8), scratch.as<float>(), room, draws, body, state);
     } else {
       for (size_t i = 0; i < state.size(); ++i) state[i] = stores_[i].numbers.as<float>() + at;
       body(at, stop - at, state);
@@ -74,17 +76,16 @@ void Moments::run_pieces(int64_t begin, int64_t end, const RandomStream& draws, 
   }
 }
 
-void Moments::run_piece(const Piece& piece, float* scratch, const RandomStream& draws, const Body& body,
+void Moments::run_piece(const Piece& piece, float* scratch, int64_t room, const RandomStream& draws, const Body& body,
                         std::span<float*> state) {
   for (size_t i = 0; i < stores_.size(); ++i) {
-    float* wide = scratch + kPiece * static_cast<int64_t>(i);
+    float* wide = scratch + room * static_cast<int64_t>(i);
     widen(stores_[i], piece, wide);
     state[i] = wide + (piece.begin - piece.low);
   }
   body(piece.begin, piece.end - piece.begin, state);
   for (size_t i = 0; i < stores_.size(); ++i)
-    narrow(stores_[i], piece, draws, static_cast<uint64_t>(i) << kPartShift,
-           scratch + kPiece * static_cast<int64_t>(i));
+    narrow(stores_[i], piece, draws, static_cast<uint64_t>(i) << kPartShift, scratch + room * static_cast<int64_t>(i));
 }
 
 void Moments::widen(const Store& s, const Piece& p, float* out) const {

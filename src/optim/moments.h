@@ -17,6 +17,7 @@ class Moments {
 
   // Calls body(begin, n, state) for pieces of elements [first, last), on several threads, or on this one inside a
   // parallel loop: state[i] points to the n <= 2048 numbers of part i from element `begin` on, which the body moves.
+  // On a device other than the CPU the range is the whole parameter, and one piece.
   // draws: for part i element e of the parameter is element i * 2^40 + e.
   // Ranges of one step may come in any order and from several threads, as long as they do not overlap, where the kind
   // is fp32 or bf16, or where first and last are multiples of kMomentBlock (last: or the end of the parameter). Other
@@ -35,8 +36,9 @@ class Moments {
     std::vector<float> from, to;  // moved numbers of a block of 256 that a call leaves open, for the next call
   };
   struct Piece;
-  void run_pieces(int64_t begin, int64_t end, const RandomStream& draws, const Body& body);
-  void run_piece(const Piece& piece, float* scratch, const RandomStream& draws, const Body& body,
+  void run_pieces(int64_t begin, int64_t end, int64_t length, const RandomStream& draws, const Body& body);
+  // scratch: `room` numbers a part.
+  void run_piece(const Piece& piece, float* scratch, int64_t room, const RandomStream& draws, const Body& body,
                  std::span<float*> state);
   void widen(const Store& store, const Piece& piece, float* out) const;
   void narrow(Store& store, const Piece& piece, const RandomStream& draws, uint64_t base, const float* in) const;

@@ -6,10 +6,13 @@
 #include <cmath>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/reduce.h"
+#include "kernels/map/optim_finish.h"
 #include "optim/finish.h"
 #include "optim/optimizer_slot.h"
 #include "optim/requirements.h"
+#include "optim/square_sums.h"
 
 namespace bitgrad {
 
@@ -24,27 +27,44 @@ UpdateRule& Optimizer::rule_of(const Parameter& p) {
   OptimizerSpec spec = spec_;
   if (!p.spec().optimizer.empty()) spec.name = p.spec().optimizer;
   std::unique_ptr<UpdateRule>& rule = rules_[spec.name];
-  if (!rule) rule = make_rule(spec);
+  if (rule) return *rule;
+  rule = make_rule(spec);
+  for (int64_t t = 0; t < steps_; ++t) rule->begin_step(t);
   return *rule;
 }
 
-void Optimizer::add_slot(Parameter* p) {
-  for (const auto& s : slots_)
+void Optimizer::check(const std::vector<Parameter*>& parameters) {
+  for (const Parameter* p : parameters)
+    if (!p->spec().frozen)
+      detail::check_trainable(*p, p->spec().optimizer.empty() ? spec_.name : p->spec().optimizer, rule_of(*p));
+}
+
+// Moments move over from slots_, the slots before; their parameters may be gone.
+void Optimizer::add_slot(Slots& slots, Parameter* p) {
+  for (const auto& s : slots)
     if (s->parameter == p) return;
   UpdateRule& rule = rule_of(*p);
-  detail::check_trainable(*p, p->spec().optimizer.empty() ? spec_.name : p->spec().optimizer, rule);
   const MomentKind kind = p->spec().moments.value_or(spec_.moments);
-  slots_.push_back(std::make_unique<Slot>(p, &rule, kind, spec_));
+  const auto goes_on = [&](const std::unique_ptr<Slot>& s) { return s->feeds(*p, rule, kind); };
+  const auto before = std::find_if(slots_.begin(), slots_.end(), goes_on);
+  slots.push_back(std::make_unique<Slot>(p, &rule, kind, spec_, before != slots_.end() ? before->get() : nullptr));
 }
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
-  slots_.clear();
+  ensure(!armed_ && !half_moved(), "optimizer", "attach inside a step");
+  std::vector<Parameter*> all;
   for (Parameter* p : parameters) {
     if (p->spec().frozen) continue;
-    add_slot(p);
-    for (const auto& part : p->learned()) add_slot(part.get());
+    all.push_back(p);
+    for (const auto& part : p->learned())
+      if (!part->spec().frozen) all.push_back(part.get());
   }
-  for (const auto& owner : slots_)
+  check(all);
+  Slots slots;
+  for (Parameter* p : all) add_slot(slots, p);
+  slots_ = std::move(slots);
+  for (const auto& owner : slots_) {
+    if (!owner->parameter->learned().empty()) owner->divisors = detail::learned_divisors(*owner->parameter);
     for (const auto& part : owner->parameter->learned())
       for (const auto& s : slots_) {
         if (s->parameter != part.get()) continue;
@@ -52,6 +72,7 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
         s->gradient = Tensor::zeros(part->shape(), dtypes::fp32, MemoryKind::kGrad);
         owner->learned.push_back(s->gradient);
       }
+  }
 }
 
 std::vector<Optimizer::StateTensor> Optimizer::state() const {
@@ -68,8 +89,17 @@ void Optimizer::set_steps(int64_t steps) {
   }
 }
 
+// On a device other than the CPU the error comes when the flags are read.
 void Optimizer::check_finite(const Slot& s) const {
   const Tensor& g = s.parameter->grad();
+  if (!current_device().is_cpu()) {
+    const FlagWord flag;
+    if (g.dtype() == dtypes::fp32)
+      bitgrad::check_finite(g.numel(), g.as<float>(), flag.word());
+    else
+      run_map(maps::FlagNonFiniteBf16{g.as<uint16_t>(), flag.word()}, g.numel());
+    return flag.check([this, p = s.parameter] { refuse(*p); });
+  }
   if (g.dtype() == dtypes::fp32) {
     if (!all_finite(g.as<float>(), g.numel())) refuse(*s.parameter);
     return;
@@ -95,45 +125,57 @@ void Optimizer::refuse(const Parameter& p) const {
 
 // What must be known before the first update: that sums are finite, gradients of learned parts, and with `norm` the sum
 // of squares of all gradients (in double). fp32 gradients with learned parts stay finished; the others are finished
-// once more when their turn comes.
-double Optimizer::look_ahead(int64_t samples, bool norm) {
-  double total = 0;
+// once more when their turn comes. A device is asked for all of it, and then waited for once.
+void Optimizer::look_ahead(int64_t samples, detail::SquareSums& sums) {
+  const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
     if (!s->active) continue;
+    sums.next();
     if (s->owner != nullptr) {
-      if (norm) total += static_cast<double>(sum_squares(s->gradient.as<float>(), s->gradient.numel()));
-    } else if (norm && s->learned.empty() && p.grad_dtype() == dtypes::fp32 && detail::squares_by_blocks(p)) {
+      if (norm) sums.add(s->gradient.as<float>(), s->gradient.numel());
+    } else if (cpu && squares_at_once(*s)) {
       const std::optional<float> squares = detail::finished_squares(p, spec_, samples);
       if (!squares) refuse(p);
-      total += static_cast<double>(*squares);
+      sums.add(*squares);
     } else {
       check_finite(*s);
-      if (norm || !s->learned.empty()) total += finish_early(*s, samples, norm);
+      if (finishes_early(*s)) finish_early(*s, samples, norm ? &sums : nullptr);
     }
   }
-  return total;
 }
 
-double Optimizer::finish_early(Slot& s, int64_t samples, bool norm) {
+// By blocks, without a finished gradient that stays.
+bool Optimizer::squares_at_once(const Slot& s) const {
   const Parameter& p = *s.parameter;
-  double total = 0;
-  for (const Tensor& t : s.learned) std::fill_n(t.as<float>(), t.numel(), 0.0f);
-  s.finished = p.grad_dtype() == dtypes::fp32;
+  return spec_.clip_norm > 0 && s.learned.empty() && p.grad_dtype() == dtypes::fp32 && detail::squares_by_blocks(p);
+}
+// Before the first update, for the norm or for learned parts.
+bool Optimizer::finishes_early(const Slot& s) const {
+  if (current_device().is_cpu() && squares_at_once(s)) return false;
+  return spec_.clip_norm > 0 || !s.learned.empty();
+}
+
+void Optimizer::finish_early(Slot& s, int64_t samples, detail::SquareSums* sums) {
+  const Parameter& p = *s.parameter;
+  for (const Tensor& t : s.learned)
+    device_backend(t.device()).fill_zero(t.data(), t.numel() * static_cast<int64_t>(sizeof(float)));
   const int64_t rows = p.shape().rows(), block = detail::rows_at_a_time(p);
   for (int64_t begin = 0; begin < rows; begin += block) {
     const int64_t end = std::min(begin + block, rows);
     const Tensor x = p.has_master() ? detail::number_rows(p, begin, end) : Tensor();
     const Tensor g = detail::gradient_rows(p, begin, end);
     detail::finish_rows(p, spec_, samples, begin, g, x, s.learned);
-    if (norm && !s.finished) total += static_cast<double>(sum_squares(g.as<float>(), g.numel()));
+    if (sums != nullptr && !s.finished) sums->add(g.as<float>(), g.numel());
   }
-  if (norm && s.finished) total += static_cast<double>(sum_squares(p.grad().as<float>(), p.grad().numel()));
+  if (sums != nullptr && s.finished) sums->add(p.grad().as<float>(), p.grad().numel());
   // Before the value clip, which would hide an overflow.
-  for (size_t i = 0; i < s.learned.size(); ++i)
-    if (!all_finite(s.learned[i].as<float>(), s.learned[i].numel())) refuse(*p.learned()[i]);
-  if (!s.learned.empty()) detail::finish_learned(p, spec_, s.learned);
-  return total;
+  for (size_t i = 0; i < s.learned.size(); ++i) {
+    const FlagWord flag;
+    bitgrad::check_finite(s.learned[i].numel(), s.learned[i].as<float>(), flag.word());
+    flag.check([this, part = p.learned()[i].get()] { refuse(*part); });
+  }
+  if (!s.learned.empty()) detail::finish_learned(spec_, s.learned, s.divisors);
 }
 
 float Optimizer::norm_factor(double sum_of_squares) {
@@ -149,7 +191,7 @@ void Optimizer::begin_rules() {
 }
 
 void Optimizer::check_step(float lr, int64_t samples) const {
-  require(!half_moved_, "optimizer", "an earlier Error left the parameters between two steps");
+  require(!half_moved(), "optimizer", "an earlier Error left the parameters between two steps");
   require(samples > 0, "optimizer", "a step needs at least one sample, got ", samples);
   require(std::isfinite(lr) && lr >= 0, "optimizer", "the learning rate must be finite and at least 0, got ", lr);
 }
@@ -162,31 +204,60 @@ void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
             armed_->lr, ", ", armed_->samples, due ? ", and the same requantization" : "");
   else
     check_step(lr, samples);
+  const auto sums = std::make_shared<detail::SquareSums>();
+  mark();
+  look_ahead(samples, *sums);
+  drain_flags();
+  ready(lr, samples, *sums);
+  move(due);
+  end_step();
+}
+
+void Optimizer::mark() {
   for (const auto& s : slots_) {
+    const Parameter& p = *s->parameter;
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
-    s->finished = false;
-    require(!(s->active && s->moved), "optimizer", "parameter '", s->parameter->path(),
+    require(!(s->active && s->moved), "optimizer", "parameter '", p.path(),
             "' was moved in backward, and then got a further gradient");
+    s->finished = s->active && s->owner == nullptr && finishes_early(*s) && p.grad_dtype() == dtypes::fp32;
   }
-  const bool by_norm = spec_.clip_norm > 0;
-  const double squares = look_ahead(samples, by_norm);
-  const float factor = by_norm ? norm_factor(squares) : 1.0f;
+}
+
+// The factor of the norm, and the numbers of the step.
+void Optimizer::ready(float lr, int64_t samples, const detail::SquareSums& sums) {
+  now_ = Now{lr, samples, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
   if (!armed_) begin_rules();
   half_moved_ = true;
-  const RowStep::Now now{lr, samples, steps_, factor, due};
-  for (const auto& s : slots_) {
-    if (!s->active) continue;
-    s->sweep.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
-    s->parameter->zero_grad();
-  }
+}
+
+void Optimizer::tell(LiveStep& live) const {
+  live.lr = now_.lr;
+  live.factor = now_.factor;
+  for (const auto& [name, rule] : rules_) rule->tell(live);
+}
+
+std::string Optimizer::not_recorded() const {
+  for (const auto& [name, rule] : rules_)
+    if (!rule->live()) return concat("update rule '", name, "' does not read the numbers of the step from the device");
+  return "";
+}
+
+void Optimizer::move(const RequantKey* due) {
+  // On a device new numbers that are not finite are found later.
+  const CheckScope scope([lost = lost_](const std::exception&) { *lost = true; });
+  const detail::RowStep::Now now{now_.lr, now_.samples, steps_, now_.factor, due};
+  for (const auto& s : slots_)
+    if (s->active)
+      s->sweep.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
   for (const auto& s : slots_) {
     const bool made = (s->active || s->moved) && s->sweep.makes_codes(due);
     if (due != nullptr && s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);
   }
-  end_step();
 }
 
 void Optimizer::end_step() {
+  for (const auto& s : slots_)
+    if (s->active) s->parameter->zero_grad();
   updates_.clear();
   for (const auto& s : slots_) {
     if (s->owner == nullptr) updates_.push_back({s->parameter->path(), why_not(*s)});

@@ -38,6 +38,8 @@ class Optimizer::FusedRows final : public GradRows {
 
 std::string Optimizer::not_fused(const Parameter& p) const {
   if (!spec_.fused) return "optim.fused is off";
+  if (const Device device = p.value().device(); !device.is_cpu())
+    return concat("on ", to_string(device), " whole tensors are updated at once");
   if (spec_.clip_norm > 0) return "the global norm of all gradients must be known first (clip_norm)";
   for (const auto& s : slots_) {
     if (s->parameter != &p) continue;

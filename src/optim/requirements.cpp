@@ -10,6 +10,7 @@ namespace {
 // Scales that are fitted anew at every step must be those of the values of the codes, or weights would shrink or grow
 // on their own. Tried on four numbers.
 bool keeps_its_values(const QuantSpec& spec) {
+  const DeviceGuard cpu(Device::cpu());
   QuantSpec nearest = spec;
   nearest.rounding = Rounding::kNearest;
   const Tensor x = Tensor::from_numbers({1, 4}, dtypes::fp32, std::vector<double>{1, 0.6, 0.1, 0});
@@ -66,6 +67,12 @@ void check_codes(const std::string& where, const Parameter& p) {
 
 void check_trainable(const Parameter& p, std::string_view rule_name, const UpdateRule& rule) {
   const std::string where = concat("parameter '", p.path(), '\'');
+  const Device device = p.value().device();
+  if (!device.is_cpu() && !rule.on_device())
+    fail_with(
+        ErrorCode::kDevice, "optimizer", where, " lies on ", to_string(device), ": the update of '", rule_name,
+        "' is written for memory of the CPU. Override UpdateRule::on_device when it uses kernels alone, or train on "
+        "device cpu");
   if (rule.flips_signs()) return check_signs(where, rule_name, p);
   if (p.low_bit() && p.spec().master == MasterKind::kNone) check_codes(where, p);
 }

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <numeric>
 
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "kernels/map/optim_finish.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
 
@@ -29,6 +31,14 @@ void widen(const Tensor& g, const Tensor& to) {
     from_bf16(g.numel(), g.as<uint16_t>(), to.as<float>());
   else
     std::memcpy(to.data(), g.data(), static_cast<size_t>(g.numel()) * sizeof(float));
+}
+
+// Whole gradients of a device as fp32: their own memory, which is free once the step is over.
+Tensor widened(const Tensor& g) {
+  if (g.dtype() != dtypes::bf16) return g;
+  const Tensor wide = scratch_rows(g.rows(), g.cols());
+  from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
+  return wide;
 }
 
 }  // namespace
@@ -62,7 +72,8 @@ void RowStep::begin(const Now& now) {
   if (p_.has_master())
     p_.begin_requantize(now.due->seed, now.due->step);
   else
-    p_.begin_update({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)});
+    p_.begin_update(
+        live_by_step({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)}));
 }
 
 void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch) {
@@ -93,7 +104,8 @@ void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
   const ParameterSpec& spec = p_.spec();
   const int64_t first = begin * p_.shape().cols();
   const uint32_t id = site_id(p_.path()), step = static_cast<uint32_t>(now_.step);
-  const RandomStream updates{p_.seed(), Purpose::kUpdate, id, step}, draws{p_.seed(), Purpose::kMoment, id, step};
+  const RandomStream updates = live_by_step({p_.seed(), Purpose::kUpdate, id, step}),
+                     draws = live_by_step({p_.seed(), Purpose::kMoment, id, step});
   const bool narrow = p_.has_master() && p_.master().dtype() == dtypes::bf16;
   moments_.for_pieces(first, first + x.numel(), draws, [&](int64_t at, int64_t n, std::span<float* const> state) {
     UpdatePiece piece;
@@ -103,11 +115,19 @@ void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
     piece.state = state;
     piece.lr = now_.lr * spec.lr_factor;
     piece.weight_decay = spec.weight_decay.value_or(spec_.weight_decay);
-    if (now_.factor != 1) scale(n, piece.g, now_.factor, piece.g);
+    piece.live = live_step();
+    piece.lr_factor = spec.lr_factor;
+    if (piece.live != nullptr)
+      run_map(maps::ScaleByFactor{piece.live, piece.g}, n);
+    else if (now_.factor != 1)
+      scale(n, piece.g, now_.factor, piece.g);
     rule_.update(piece);
     if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, piece.w);
     if (spec.floor) clamp(n, *spec.floor, INFINITY, piece.w);
-    if (narrow) to_bf16(n, piece.w, updates, static_cast<uint64_t>(at), p_.master().as<uint16_t>() + at);
+    if (!narrow) return;
+    uint16_t* master = p_.master().as<uint16_t>() + at;
+    to_bf16(n, piece.w, updates, static_cast<uint64_t>(at), master);
+    if (codes_) from_bf16(n, master, piece.w);
   });
 }
 
@@ -115,10 +135,17 @@ void RowStep::end() {
   if (codes_) p_.end_codes();
 }
 
+// Kernels of a device take all rows at once.
+void RowStep::run_whole(const Tensor& g, bool finished) { chunk(0, g, number_rows(p_, 0, g.rows()), finished); }
+
 void RowStep::run(const Now& now, const Tensor& g, bool finished) {
   begin(now);
   const int64_t rows_all = p_.shape().rows();
   const Tensor matrix = as_matrix(g);
+  if (!current_device().is_cpu()) {
+    if (rows_all > 0) run_whole(widened(matrix), finished);
+    return end();
+  }
   const auto block = [&](int64_t i) {
     const int64_t first = i * block_, last = std::min(first + block_, rows_all);
     rows(first, last, matrix.row_slice(first, last), finished, /*scratch=*/false);

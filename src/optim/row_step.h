@@ -41,10 +41,11 @@ class RowStep {
   // or the last row.
   void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
   void end();
-  // The whole sweep.
+  // The whole sweep. On a device other than the CPU it is one of each kernel, and g in fp32 is overwritten.
   void run(const Now& now, const Tensor& g, bool finished);
 
  private:
+  void run_whole(const Tensor& g, bool finished);
   void chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished);
   void update(int64_t begin, const Tensor& g, const Tensor& x);
 

@@ -13,6 +13,8 @@ class Sgd final : public UpdateRule {
   std::vector<Part> parts() const override {
     return spec_.momentum > 0 ? std::vector<Part>{{"momentum"}} : std::vector<Part>{};
   }
+  bool on_device() const override { return true; }
+  bool live() const override { return true; }
   void update(const UpdatePiece& piece) const override {
     SgdArgs args;
     args.n = piece.n;
@@ -23,6 +25,8 @@ class Sgd final : public UpdateRule {
     args.mu = spec_.momentum;
     args.weight_decay = piece.weight_decay;
     args.nesterov = spec_.nesterov;
+    args.live = piece.live;
+    args.lr_factor = piece.lr_factor;
     sgd_update(args);
   }
 

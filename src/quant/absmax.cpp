@@ -21,8 +21,8 @@ class Absmax final : public RangeQuantizer {
   }
 
  private:
-  float scale(const CodeLimits& limits, float low, float high, float eps) const override {
-    return std::max(std::max(-low, high) / static_cast<float>(limits.hi), eps);
+  void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
+    run_map(maps::AbsmaxScales{blocks}, count);
   }
 };
 

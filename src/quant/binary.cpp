@@ -3,8 +3,6 @@
 // 1603.05279, eq. 6). With alpha_grad the gradient flows through alpha too (section 3.1 of the same): gx = g * (1/n +
 // alpha * d), n = elements of the block (the params' statistic, so that rows can be taken apart), d = slope of the
 // rule.
-#include <algorithm>
-
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/straight_through.h"
@@ -12,7 +10,7 @@
 namespace bitgrad::detail {
 namespace {
 
-class Binary final : public Quantizer {
+class Binary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "binary"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -28,9 +26,13 @@ class Binary final : public Quantizer {
     if (!spec.alpha) return params;
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const std::vector<float> mean = blocks.mean_abs();
-    params = scale_params(spec, blocks, eps, [&](size_t j) { return std::max(mean[j], eps); });
-    if (spec.alpha_grad) params.statistic = state_tensor(blocks.sizes());
+    const Tensor sum = blocks.statistic(ReduceRule::kSumAbs);
+    params =
+        scale_params(spec, blocks, eps, maps::BlockScales{sum.as<float>(), blocks.sizes(), true, 1.0f, 1.0f, eps, {}});
+    if (!spec.alpha_grad) return params;
+    const Tensor n = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+    run_map(maps::SizesOfBlocks{blocks.sizes(), n.as<float>()}, blocks.count());
+    params.statistic = shared(n);
     return params;
   }
   bool own_backward(const QuantSpec& spec) const override { return spec.alpha_grad; }
@@ -41,11 +43,14 @@ class Binary final : public Quantizer {
     if (x.numel() == 0) return;
     const SteRule rule = spec.ste.value_or(default_ste());
     const BlockMap blocks(params, x);
-    const float *from = x.as<float>(), *g = g_value.as<float>(), *n = blocks.statistic();
-    float* to = g_x.as<float>();
-    for_elements(x.rows(), x.cols(), blocks.map(), [&](int64_t e, int64_t j) {
-      to[e] = g[e] * (1.0f / n[j] + blocks.scale()[j] * sign_slope(rule, spec.ste_t, from[e]));
-    });
+    run_elements(maps::AlphaGradient{{x.cols(), blocks.map()},
+                                     blocks.statistic(),
+                                     rule,
+                                     spec.ste_t,
+                                     x.as<float>(),
+                                     g_value.as<float>(),
+                                     g_x.as<float>()},
+                 x.rows());
   }
 };
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace bitgrad::detail {
 namespace {
@@ -24,24 +25,37 @@ ReduceAxis axis_of(const Granularity& g) {
   return g.axis == 0 ? ReduceAxis::kColumns : ReduceAxis::kGroups;
 }
 
-// Elements of block `index` of those of `group` along an axis of n.
-int64_t run_length(int64_t n, int64_t group, int64_t index) { return std::min(group, n - index * group); }
+maps::q::BlockSizes sizes_of(const Granularity& g, int64_t rows, int64_t cols) {
+  using maps::q::BlockSizes;
+  if (down_the_rows(g)) return {BlockSizes::kDown, rows, cols, g.group};
+  switch (axis_of(g)) {
+    case ReduceAxis::kAll:
+      break;
+    case ReduceAxis::kRows:
+      return {BlockSizes::kRows, rows, cols, 0};
+    case ReduceAxis::kColumns:
+      return {BlockSizes::kColumns, rows, cols, 0};
+    case ReduceAxis::kGroups:
+      return {BlockSizes::kGroups, rows, cols, g.group};
+  }
+  return {BlockSizes::kAll, rows, cols, 0};
+}
+
+Tensor numbers_of(int64_t count) { return Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace); }
+
+// One sum of bits, which vectors make.
+bool all_plain(std::span<const float> numbers) {
+  constexpr uint32_t kExponent = 0x7F800000u;
+  uint32_t odd = 0;
+  for (const float number : numbers)
+    odd |= static_cast<uint32_t>((std::bit_cast<uint32_t>(number) & kExponent) == kExponent);
+  return odd == 0;
+}
 
 }  // namespace
 
 int64_t block_size(const Granularity& g, int64_t rows, int64_t cols, int64_t block) {
-  switch (g.kind) {
-    case Granularity::kTensor:
-      break;
-    case Granularity::kToken:
-      return cols;
-    case Granularity::kChannel:
-      return g.axis == 0 ? cols : rows;
-    case Granularity::kGroup:
-      return down_the_rows(g) ? run_length(rows, g.group, block / cols)
-                              : run_length(cols, g.group, block % scale_count(g, 1, cols));
-  }
-  return rows * cols;
+  return sizes_of(g, rows, cols).elements(block);
 }
 
 Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x)
@@ -53,21 +67,42 @@ Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Te
   count_ = scale_count(granularity, x.rows(), x.cols());
 }
 
-float Blocks::size(int64_t block) const {
-  return static_cast<float>(block_size(granularity_, x_.rows(), x_.cols(), block));
-}
+maps::q::BlockSizes Blocks::sizes() const { return sizes_of(granularity_, x_.rows(), x_.cols()); }
 
-void Blocks::reduce_to(ReduceRule rule, std::span<const float> center, uint32_t* flags, float* out) const {
-  if (empty()) return;
+ReduceArgs Blocks::arguments() const {
   ReduceArgs args;
-  args.rule = rule;
   args.axis = axis_of(granularity_);
   args.rows = x_.rows();
   args.cols = x_.cols();
   args.group = granularity_.group;
   args.x = x_.as<float>();
   args.ldx = x_.stride() / static_cast<int64_t>(sizeof(float));
-  args.center = center.empty() ? nullptr : center.data();
+  return args;
+}
+
+std::function<void()> Blocks::not_finite() const {
+  return [scheme = scheme_, shape = x_.shape()] {
+    fail_with(ErrorCode::kNonFinite, scheme, "x ", shape, " fp32 holds NaN or Inf: no scale fits it.");
+  };
+}
+
+Blocks::Ranges Blocks::ranges() const {
+  ReduceArgs args = empty() ? ReduceArgs{} : arguments();
+  if (empty() || (args.axis != ReduceAxis::kRows && args.axis != ReduceAxis::kGroups))
+    return {statistic(ReduceRule::kMin), statistic(ReduceRule::kMax)};
+  const Ranges out{numbers_of(count_), numbers_of(count_)};
+  const DataFlag flag;
+  args.out = out.low.as<float>();
+  args.flags = flag.word();
+  reduce_ranges(args, out.high.as<float>());
+  flag.check(not_finite());
+  return out;
+}
+
+void Blocks::reduce_to(ReduceRule rule, const float* center, uint32_t* flags, float* out) const {
+  ReduceArgs args = arguments();
+  args.rule = rule;
+  args.center = center;
   args.out = out;
   args.flags = flags;
   const int64_t step = down_the_rows(granularity_) ? granularity_.group : args.rows;
@@ -80,61 +115,77 @@ void Blocks::reduce_to(ReduceRule rule, std::span<const float> center, uint32_t*
   }
 }
 
-std::vector<float> Blocks::statistic(ReduceRule rule, std::span<const float> center) const {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  const float of_nothing = rule == ReduceRule::kMin ? kInf : (rule == ReduceRule::kMax ? -kInf : 0.0f);
-  std::vector<float> out(static_cast<size_t>(count_), of_nothing);
-  uint32_t flags = 0;
-  reduce_to(rule, center, &flags, out.data());
-  if (flags != 0) fail_with(ErrorCode::kNonFinite, scheme_, "x ", x_, " holds NaN or Inf: no scale fits it.");
+Tensor Blocks::statistic(ReduceRule rule, const Tensor& center) const {
+  const Tensor out = numbers_of(count_);
+  if (empty()) {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    const float of_nothing = rule == ReduceRule::kMin ? kInf : (rule == ReduceRule::kMax ? -kInf : 0.0f);
+    run_map(maps::FillFloats{of_nothing, out.as<float>()}, count_);
+    return out;
+  }
+  const DataFlag flag;
+  reduce_to(rule, center.defined() ? center.as<float>() : nullptr, flag.word(), out.as<float>());
+  flag.check(not_finite());
   return out;
 }
 
-std::vector<float> Blocks::sums() const {
-  std::vector<float> out(static_cast<size_t>(count_), 0.0f);
-  reduce_to(ReduceRule::kSum, {}, nullptr, out.data());
+Tensor Blocks::means(ReduceRule rule, const MeanOptions& options) const {
+  if (empty()) return filled(count_, std::max(0.0f, options.floor));
+  const Tensor sum = statistic(rule);
+  const Tensor out = Tensor::empty({count_}, dtypes::fp32, MemoryKind::kQuantState);
+  const BlockCheck check;
+  run_map(maps::BlockScales{sum.as<float>(),
+                            sizes(),
+                            true,
+                            options.times,
+                            options.divisor,
+                            options.floor,
+                            {out.as<float>(), check.flags()}},
+          count_);
+  check.numbers(out, *this, options.name);
   return out;
 }
 
-std::vector<float> Blocks::sizes() const {
-  std::vector<float> out(static_cast<size_t>(count_), 0.0f);
-  for (int64_t j = 0; j < count_ && !empty(); ++j) out[static_cast<size_t>(j)] = size(j);
-  return out;
+void Blocks::sums_to(float* out) const {
+  if (empty()) return run_map(maps::FillFloats{0.0f, out}, count_);
+  reduce_to(ReduceRule::kSum, nullptr, nullptr, out);
 }
 
-std::vector<float> Blocks::mean_abs() const {
-  std::vector<float> out = statistic(ReduceRule::kSumAbs);
-  for (int64_t j = 0; j < count_ && !empty(); ++j) out[static_cast<size_t>(j)] /= size(j);
-  return out;
+BlockCheck::BlockCheck() {
+  if (!current_device().is_cpu()) flag_.emplace();
 }
 
-float ceil_pow2(float s) {
-  const uint32_t bits = std::bit_cast<uint32_t>(s);
-  if (bits < 0x00800000u) return std::bit_cast<float>(std::bit_ceil(bits));  // subnormal
-  return std::bit_cast<float>((bits + 0x007FFFFFu) & 0xFF800000u);
+void BlockCheck::numbers(const Tensor& made, std::string_view scheme, const std::string& what,
+                         std::string_view name) const {
+  if (flag_) {
+    return flag_->check([scheme, what, name] {
+      fail_with(ErrorCode::kNonFinite, scheme, what, " are too large: the ", name,
+                " of a block is not finite in fp32.");
+    });
+  }
+  for (int64_t j = 0; j < made.numel(); ++j) require_finite(scheme, what, name, j, made.as<float>()[j]);
 }
 
-float finish_scale(const QuantSpec& spec, std::string_view scheme, const std::string& what, int64_t block,
-                   float scale) {
-  const float s = spec.pow2 ? ceil_pow2(scale) : scale;
-  if (!std::isfinite(s))
-    fail_with(ErrorCode::kNonFinite, scheme, what, " are too large: the scale of block ", block, " is ", s,
-              " in fp32.");
-  return s;
+void BlockCheck::numbers(const Tensor& made, const Blocks& blocks, std::string_view name) const {
+  if (!flag_ && all_plain({made.as<float>(), static_cast<size_t>(made.numel())})) return;
+  numbers(made, blocks.scheme(), blocks.what(), name);
 }
 
-float finish_offset(std::string_view scheme, const std::string& what, int64_t block, float number,
-                    std::string_view name) {
+void BlockCheck::fails(std::function<void()> fail) const {
+  if (flag_) flag_->check(std::move(fail));
+}
+
+void require_finite(std::string_view scheme, const std::string& what, std::string_view name, int64_t block,
+                    float number) {
   if (!std::isfinite(number))
     fail_with(ErrorCode::kNonFinite, scheme, what, " are too large: the ", name, " of block ", block, " is ", number,
               " in fp32.");
-  return number;
 }
 
-std::shared_ptr<const Tensor> state_tensor(std::span<const float> numbers) {
-  const Tensor out = Tensor::empty({static_cast<int64_t>(numbers.size())}, dtypes::fp32, MemoryKind::kQuantState);
-  std::copy(numbers.begin(), numbers.end(), out.as<float>());
-  return std::make_shared<const Tensor>(out);
+Tensor filled(int64_t count, float number) {
+  const Tensor out = Tensor::empty({count}, dtypes::fp32, MemoryKind::kQuantState);
+  run_map(maps::FillFloats{number, out.as<float>()}, count);
+  return out;
 }
 
 }  // namespace bitgrad::detail

@@ -2,13 +2,16 @@
 // section 2.
 #pragma once
 
-#include <span>
+#include <functional>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "bitgrad/kernels/reduce.h"
 #include "bitgrad/quant/quantizer.h"
+#include "kernels/map/quant_scales.h"
+#include "quant/data_flag.h"
 
 namespace bitgrad::detail {
 
@@ -25,24 +28,35 @@ class Blocks {
 
   int64_t count() const { return count_; }
   bool empty() const { return x_.numel() == 0; }
-  // block_size as the divisor of a mean.
-  float size(int64_t block) const;
-  // One statistic per block; of a block without elements 0 (kMin +Inf, kMax -Inf). center: one number per block, for
-  // the rules that read it. Throws Error(kNonFinite) when x holds NaN or Inf.
-  std::vector<float> statistic(ReduceRule rule, std::span<const float> center = {}) const;
-  // kSum of numbers that need not be finite.
-  std::vector<float> sums() const;
-  // size of every block.
-  std::vector<float> sizes() const;
-  // mean abs x of each block.
-  std::vector<float> mean_abs() const;
+  // block_size, for maps.
+  maps::q::BlockSizes sizes() const;
+  // One statistic per block, fp32 [count]; of a block without elements 0 (kMin +Inf, kMax -Inf). center: one number per
+  // block, for the rules that read it. Error(kNonFinite) when x holds NaN or Inf.
+  Tensor statistic(ReduceRule rule, const Tensor& center = {}) const;
+  // kMin and kMax of each block, as statistic gives them.
+  struct Ranges {
+    Tensor low, high;
+  };
+  Ranges ranges() const;
+  // max(times * mean / divisor, floor) of each block, the mean of what `rule` sums; 0 where there are no elements.
+  // Quantizer state. Error(kNonFinite) that calls it `name`.
+  struct MeanOptions {
+    float times = 1.0f, divisor = 1.0f, floor = -std::numeric_limits<float>::infinity();
+    std::string_view name = "mean";
+  };
+  Tensor means(ReduceRule rule, const MeanOptions& options) const;
+  // kSum of numbers that need not be finite, to out [count].
+  void sums_to(float* out) const;
 
   std::string_view scheme() const { return scheme_; }
   // "the numbers of x [2,3] fp32", for errors.
   std::string what() const { return concat("the numbers of x ", x_); }
+  // The error of NaN or Inf in x.
+  std::function<void()> not_finite() const;
 
  private:
-  void reduce_to(ReduceRule rule, std::span<const float> center, uint32_t* flags, float* out) const;
+  ReduceArgs arguments() const;
+  void reduce_to(ReduceRule rule, const float* center, uint32_t* flags, float* out) const;
 
   std::string_view scheme_;
   Granularity granularity_;
@@ -50,36 +64,50 @@ class Blocks {
   int64_t count_;
 };
 
-// 2^ceil(log2 s) by the exponent bits, s > 0. Inf past 2^127.
-float ceil_pow2(float s);
+// For a map that makes one number per block: they must be finite. On the CPU the numbers are looked at, on other
+// devices the map sets a flag.
+class BlockCheck {
+ public:
+  BlockCheck();
+  // For BlockOut::flags; nullptr on the CPU.
+  uint32_t* flags() const { return flag_ ? flag_->word() : nullptr; }
+  // Error(kNonFinite) that names `what` (whose numbers are too large) and, on the CPU, the block.
+  void numbers(const Tensor& made, std::string_view scheme, const std::string& what,
+               std::string_view name = "scale") const;
+  void numbers(const Tensor& made, const Blocks& blocks, std::string_view name = "scale") const;
+  // Another check of the same flag.
+  void fails(std::function<void()> fail) const;
 
-// One scale after the modifier pow2. Throws Error(kNonFinite) that names `what` (whose numbers are too large) and the
-// block when the scale is not finite (hi - lo = Inf and the like).
-float finish_scale(const QuantSpec& spec, std::string_view scheme, const std::string& what, int64_t block, float scale);
-// One real offset, or other number `name` of a block: the same check, no modifier.
-float finish_offset(std::string_view scheme, const std::string& what, int64_t block, float number,
-                    std::string_view name = "offset");
+ private:
+  std::optional<DataFlag> flag_;
+};
 
-// [numbers] as fp32 quantizer state.
-std::shared_ptr<const Tensor> state_tensor(std::span<const float> numbers);
+// Error(kNonFinite) when one number of block `block` is not finite.
+void require_finite(std::string_view scheme, const std::string& what, std::string_view name, int64_t block,
+                    float number);
 
-// Scales [count] from scale_of(block), which applies eps itself; empty blocks get eps.
-template <typename ScaleOf>
-std::shared_ptr<const Tensor> make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, ScaleOf&& scale_of) {
-  const Tensor out = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
-  float* s = out.as<float>();
-  for (int64_t j = 0; j < blocks.count(); ++j)
-    s[j] =
-        finish_scale(spec, blocks.scheme(), blocks.what(), j, blocks.empty() ? eps : scale_of(static_cast<size_t>(j)));
-  return std::make_shared<const Tensor>(out);
+// fp32 [count] of one number, quantizer state.
+Tensor filled(int64_t count, float number);
+inline std::shared_ptr<const Tensor> shared(const Tensor& t) { return std::make_shared<const Tensor>(t); }
+
+// Scales [count] by a map over the blocks that writes BlockOut `.out`; empty blocks get eps.
+template <typename Map>
+Tensor make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, Map map) {
+  if (blocks.empty()) return filled(blocks.count(), spec.pow2 ? maps::q::ceil_pow2(eps) : eps);
+  const Tensor scale = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+  const BlockCheck check;
+  map.out = {scale.as<float>(), check.flags(), spec.pow2};
+  run_map(map, blocks.count());
+  check.numbers(scale, blocks);
+  return scale;
 }
 // Params of a scheme with scales only.
-template <typename ScaleOf>
-QuantParams scale_params(const QuantSpec& spec, const Blocks& blocks, float eps, ScaleOf&& scale_of) {
+template <typename Map>
+QuantParams scale_params(const QuantSpec& spec, const Blocks& blocks, float eps, const Map& map) {
   QuantParams params;
   params.scheme = blocks.scheme();
   params.granularity = spec.granularity;
-  params.scale = make_scales(spec, blocks, eps, scale_of);
+  params.scale = shared(make_scales(spec, blocks, eps, map));
   return params;
 }
 

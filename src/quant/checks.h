@@ -7,6 +7,12 @@
 
 namespace bitgrad::detail {
 
+// A scheme whose fit and backward run on every device.
+class BuiltinQuantizer : public Quantizer {
+ public:
+  bool on_device() const final { return true; }
+};
+
 // Options that have a meaning for a scheme.
 struct Options {
   bool pow2 = false;

@@ -15,7 +15,7 @@ float largest_level(const DTypeInfo& info) {
   return largest;
 }
 
-class Codebook final : public Quantizer {
+class Codebook final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "codebook"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -31,8 +31,9 @@ class Codebook final : public Quantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal), largest = largest_level(spec.dtype.info());
-    const std::vector<float> a = blocks.statistic(ReduceRule::kAbsMax);
-    return scale_params(spec, blocks, eps, [&](size_t j) { return std::max(a[j] / largest, eps); });
+    const Tensor a = blocks.statistic(ReduceRule::kAbsMax);
+    return scale_params(spec, blocks, eps,
+                        maps::BlockScales{a.as<float>(), blocks.sizes(), false, 1.0f, largest, eps, {}});
   }
 };
 

@@ -4,7 +4,7 @@
 
 namespace bitgrad {
 
-QuantParams Quantizer::fit_range(const QuantSpec&, std::span<const float>, std::span<const float>) const {
+QuantParams Quantizer::fit_range(const QuantSpec&, const Tensor&, const Tensor&) const {
   fail(name(),
        "its scales do not follow from a range alone. Use scheme affine, symmetric, symmetric_no_clip, absmax or "
        "minmax_offset where an observer gives the range.");

@@ -8,7 +8,7 @@
 namespace bitgrad::detail {
 namespace {
 
-class DorefaActivation final : public Quantizer {
+class DorefaActivation final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_activation"; }
   void check(const QuantSpec& spec, bool weight) const override {
@@ -20,10 +20,9 @@ class DorefaActivation final : public Quantizer {
   CodeRange code_range(const QuantSpec& spec) const override { return {CodeRule::kTimes, 0, spec.dtype.info().qmax}; }
   bool constant_params(const QuantSpec&) const override { return true; }
   QuantParams fit(const QuantSpec& spec, const Tensor&) const override {
-    const float s = 1.0f / static_cast<float>(spec.dtype.info().qmax);
     QuantParams params;
     params.scheme = name();
-    params.scale = state_tensor({&s, 1});
+    params.scale = shared(filled(1, 1.0f / static_cast<float>(spec.dtype.info().qmax)));
     return params;
   }
 };

@@ -2,15 +2,13 @@
 // token: of a sample); code = clamp(rint((x - m) / s), 0, 2^b - 1). A block of zeros has s = eps, m = 0, values 0.
 // DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 12, whose noise is stochastic rounding; nearest is legal too, but
 // 0 then gets a value of +-s/2, as no code has the value 0.
-#include <algorithm>
-
 #include "quant/blocks.h"
 #include "quant/checks.h"
 
 namespace bitgrad::detail {
 namespace {
 
-class DorefaGradient final : public Quantizer {
+class DorefaGradient final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_gradient"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -21,10 +19,12 @@ class DorefaGradient final : public Quantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal), qmax = static_cast<float>(spec.dtype.info().qmax);
-    std::vector<float> a = blocks.statistic(ReduceRule::kAbsMax);
-    QuantParams params = scale_params(spec, blocks, eps, [&](size_t j) { return std::max(2.0f * a[j] / qmax, eps); });
-    for (float& m : a) m = 0.0f - m;
-    params.offset = state_tensor(a);
+    const Tensor a = blocks.statistic(ReduceRule::kAbsMax);
+    QuantParams params =
+        scale_params(spec, blocks, eps, maps::BlockScales{a.as<float>(), blocks.sizes(), false, 2.0f, qmax, eps, {}});
+    const Tensor m = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+    run_map(maps::NegatedNumbers{a.as<float>(), m.as<float>()}, blocks.count());
+    params.offset = shared(m);
     return params;
   }
 };

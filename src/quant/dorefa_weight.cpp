@@ -3,8 +3,6 @@
 // - 1) / 2), one of the two whose values lie nearest to 0. M is taken as tanh(max abs x). DoReFa-Net: Zhou et al. 2016,
 // arXiv 1606.06160, eqs. 8 and 9. The gradient passes through tanh and the division, M a constant: gx = g * ((1 -
 // tanh^2 x) / M).
-#include <algorithm>
-
 #include "bitgrad/quant/rounding.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
@@ -13,7 +11,7 @@
 namespace bitgrad::detail {
 namespace {
 
-class DorefaWeight final : public Quantizer {
+class DorefaWeight final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_weight"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -30,12 +28,15 @@ class DorefaWeight final : public Quantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    std::vector<float> largest = blocks.statistic(ReduceRule::kAbsMax);
-    for (float& m : largest) m = std::max(math::tanh(m), eps);
-    const float s = 2.0f / static_cast<float>(spec.dtype.info().qmax);
-    QuantParams params = scale_params(spec, blocks, s, [&](size_t) { return s; });
-    params.offset = state_tensor(std::vector<float>(largest.size(), -1.0f));
-    params.statistic = state_tensor(largest);
+    const Tensor a = blocks.statistic(ReduceRule::kAbsMax);
+    const Tensor largest = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+    run_map(maps::LargestTanh{a.as<float>(), eps, largest.as<float>()}, blocks.count());
+    QuantParams params;
+    params.scheme = name();
+    params.granularity = spec.granularity;
+    params.scale = shared(filled(blocks.count(), 2.0f / static_cast<float>(spec.dtype.info().qmax)));
+    params.offset = shared(filled(blocks.count(), -1.0f));
+    params.statistic = shared(largest);
     return params;
   }
   bool own_backward(const QuantSpec&) const override { return true; }
@@ -45,12 +46,10 @@ class DorefaWeight final : public Quantizer {
     check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
     if (x.numel() == 0) return;
     const BlockMap blocks(params, x);
-    const float *from = x.as<float>(), *g = g_value.as<float>(), *largest = blocks.statistic();
-    float* to = g_x.as<float>();
-    for_elements(x.rows(), x.cols(), blocks.map(), [&](int64_t e, int64_t j) {
-      const float y = math::tanh(from[e]);
-      to[e] = g[e] * ((1.0f - y * y) / largest[j]);
-    });
+    run_elements(
+        maps::DorefaWeightGradient{
+            {x.cols(), blocks.map()}, blocks.statistic(), x.as<float>(), g_value.as<float>(), g_x.as<float>()},
+        x.rows());
   }
 };
 

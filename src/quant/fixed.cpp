@@ -9,12 +9,7 @@
 namespace bitgrad::detail {
 namespace {
 
-std::shared_ptr<const Tensor> constant(float number) {
-  return std::make_shared<const Tensor>(
-      Tensor::full({1}, dtypes::fp32, static_cast<double>(number), MemoryKind::kQuantState));
-}
-
-class Fixed final : public Quantizer {
+class Fixed final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "fixed"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -23,7 +18,7 @@ class Fixed final : public Quantizer {
             ": got kind sign, expected int, uint or codebook. Use scheme binary.");
     require(std::isfinite(spec.scale) && spec.scale > 0.0f, name(), "scale: got ", spec.scale,
             ", expected a positive number.");
-    require(!spec.pow2 || std::isfinite(ceil_pow2(spec.scale)), name(), "scale: got ", spec.scale,
+    require(!spec.pow2 || std::isfinite(maps::q::ceil_pow2(spec.scale)), name(), "scale: got ", spec.scale,
             ", expected at most 2^127 with pow2.");
     require(std::isfinite(spec.offset), name(), "offset: got ", spec.offset, ", expected a finite number.");
     require(spec.offset == 0.0f || spec.dtype.kind() != DTypeKind::kCodebook, name(), "offset of a codebook: got ",
@@ -38,11 +33,11 @@ class Fixed final : public Quantizer {
   }
   bool constant_params(const QuantSpec&) const override { return true; }
   QuantParams fit(const QuantSpec& spec, const Tensor&) const override {
-    const float s = spec.pow2 ? ceil_pow2(spec.scale) : spec.scale;
+    const float s = spec.pow2 ? maps::q::ceil_pow2(spec.scale) : spec.scale;
     QuantParams params;
     params.scheme = name();
-    if (s != 1.0f) params.scale = constant(s);
-    if (spec.offset != 0.0f) params.offset = constant(spec.offset);
+    if (s != 1.0f) params.scale = shared(filled(1, s));
+    if (spec.offset != 0.0f) params.offset = shared(filled(1, spec.offset));
     return params;
   }
 };

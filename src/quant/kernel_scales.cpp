@@ -1,8 +1,7 @@
 #include "quant/kernel_scales.h"
 
-#include <algorithm>
-
 #include "bitgrad/base/error.h"
+#include "kernels/map/quant_scales.h"
 
 namespace bitgrad::detail {
 
@@ -18,7 +17,7 @@ KernelScales::KernelScales(const CodeRange& range, const Tensor& codes_or_number
   if (range.rule == CodeRule::kTimes || range.rule == CodeRule::kTanh) {
     const int64_t count = map_.scale == nullptr ? 1 : codes_or_numbers.quant()->scale->numel();
     steps_ = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
-    std::fill_n(steps_.as<float>(), count, static_cast<float>(range.hi));
+    run_map(maps::FillFloats{static_cast<float>(range.hi), steps_.as<float>()}, count);
     map_.scale = steps_.as<float>();
     if (!range.from_statistic) map_.offset = nullptr;
   }
@@ -29,12 +28,11 @@ void KernelScales::from_lowest(const CodeRange& range, const QuantParams& params
          " has a scale and an offset");
   const int64_t count = params.scale->numel();
   lowest_ = Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace);
-  zero_ = Tensor::empty({count}, dtypes::int32, MemoryKind::kWorkspace);
-  for (int64_t j = 0; j < count; ++j) {
-    lowest_.as<float>()[j] = map_.offset[j] + map_.scale[j] * static_cast<float>(range.lo);
-    zero_.as<int32_t>()[j] = static_cast<int32_t>(range.lo);
-  }
+  run_map(maps::LowestNumbers{map_.scale, map_.offset, static_cast<float>(range.lo), lowest_.as<float>()}, count);
   map_.offset = lowest_.as<float>();
+  if (range.lo == 0) return;
+  zero_ = Tensor::empty({count}, dtypes::int32, MemoryKind::kWorkspace);
+  run_map(maps::FillInts{static_cast<int32_t>(range.lo), zero_.as<int32_t>()}, count);
   map_.zero = zero_.as<int32_t>();
 }
 

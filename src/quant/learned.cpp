@@ -1,5 +1,6 @@
 #include "quant/learned.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "quant/blocks.h"
@@ -22,6 +23,14 @@ void LearnedQuantizer::require_parts(const QuantSpec& spec, std::span<const Tens
     require(t.defined() && t.dtype() == dtypes::fp32 && !t.quant() && t.shape().rank() == 1 &&
                 t.numel() == learned[0].numel(),
             name(), "learned ", parts[i].name, ": got ", t, ", expected one fp32 number per block.");
+    if (!current_device().is_cpu()) {
+      const DataFlag flag;
+      check_finite(t.numel(), t.as<float>(), flag.word());
+      flag.check([name = name(), part = parts[i].name] {
+        fail_with(ErrorCode::kNonFinite, name, "learned ", part, ": got NaN or Inf, expected finite numbers.");
+      });
+      continue;
+    }
     for (int64_t j = 0; j < t.numel(); ++j)
       if (!std::isfinite(t.as<float>()[j]))
         fail_with(ErrorCode::kNonFinite, name(), "learned ", parts[i].name, " of block ", j, ": got ", t.as<float>()[j],
@@ -29,17 +38,39 @@ void LearnedQuantizer::require_parts(const QuantSpec& spec, std::span<const Tens
   }
 }
 
-Tensor learned_tensor(std::span<const float> numbers) {
-  const Tensor out = Tensor::empty({static_cast<int64_t>(numbers.size())}, dtypes::fp32, MemoryKind::kQuantState);
-  std::copy(numbers.begin(), numbers.end(), out.as<float>());
+Tensor at_least_floor(const Tensor& learned) {
+  const Tensor out = Tensor::empty(learned.shape(), dtypes::fp32, MemoryKind::kQuantState);
+  run_map(maps::NumbersAtLeast{learned.as<float>(), kLearnedFloor, out.as<float>()}, learned.numel());
   return out;
 }
 
-void add_piece(const QuantParams& params, const Tensor& terms, int64_t first, const Tensor& sums) {
+LearnedRows learned_rows(const Tensor& x) {
+  constexpr int64_t kPieceElements = 65536, kPiecesAtOnce = 256;  // on a device: 64 MiB of terms
+  const int64_t piece = std::max(int64_t{1}, kPieceElements / std::max(int64_t{1}, x.cols()));
+  const bool on_cpu = current_device().is_cpu();
+  return {piece, on_cpu ? piece : piece * kPiecesAtOnce};
+}
+
+void add_terms(const QuantParams& params, const Tensor& terms, int64_t first, int64_t rows_of_piece,
+               const Tensor& sums) {
   const Granularity& g = params.granularity;
-  const std::vector<float> piece = Blocks(params.scheme, g, terms).sums();
-  float* to = sums.as<float>() + (g.kind == Granularity::kChannel && g.axis == 0 ? first : 0);
-  for (size_t j = 0; j < piece.size(); ++j) to[j] += piece[j];
+  const int64_t rows = terms.rows(), cols = terms.cols();
+  const bool per_row = g.kind == Granularity::kChannel && g.axis == 0;
+  if (per_row) rows_of_piece = rows;  // no row is cut
+  const int64_t blocks = per_row ? rows : (g.kind == Granularity::kTensor ? 1 : cols);
+  const int64_t pieces = (rows + rows_of_piece - 1) / rows_of_piece, whole = rows / rows_of_piece;
+  const Tensor part = Tensor::empty({pieces, blocks}, dtypes::fp32, MemoryKind::kWorkspace);
+  int64_t done = 0;
+  if (blocks == 1 && !per_row && whole > 1) {  // whole pieces are rows of one matrix: the same order of the sums
+    const Tensor lines = terms.row_slice(0, whole * rows_of_piece).reshape({whole, rows_of_piece * cols});
+    Blocks(params.scheme, Granularity::token(), lines).sums_to(part.as<float>());
+    done = whole;
+  }
+  for (; done < pieces; ++done) {
+    const Tensor piece = terms.row_slice(done * rows_of_piece, std::min(rows, (done + 1) * rows_of_piece));
+    Blocks(params.scheme, g, piece).sums_to(part.as<float>() + done * blocks);
+  }
+  run_map(maps::AddPieces{part.as<float>(), pieces, blocks, sums.as<float>() + (per_row ? first : 0)}, blocks);
 }
 
 }  // namespace bitgrad::detail

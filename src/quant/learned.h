@@ -1,6 +1,7 @@
 // The schemes with learned parts (lsq, lsq_plus, pact): params made of one number per block and part.
 #pragma once
 
+#include "kernels/map/quant_learned.h"
 #include "quant/checks.h"
 #include "quant/straight_through.h"
 
@@ -8,7 +9,7 @@ namespace bitgrad::detail {
 
 inline constexpr float kLearnedFloor = 0x1p-20f;
 
-class LearnedQuantizer : public Quantizer {
+class LearnedQuantizer : public BuiltinQuantizer {
  public:
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const final {
     return params_of(spec, first_learned(spec, x));
@@ -21,27 +22,35 @@ class LearnedQuantizer : public Quantizer {
   void require_parts(const QuantSpec& spec, std::span<const Tensor> learned) const;
 };
 
-// [count] learned numbers.
-Tensor learned_tensor(std::span<const float> numbers);
+// max(learned, kLearnedFloor), quantizer state.
+Tensor at_least_floor(const Tensor& learned);
 
-// sums[j] += the sum of term(e, j) over the elements e of block j of x, in the order of docs/numerics.md section 8, by
-// pieces of whole rows of at most 65536 elements.
-template <typename Term>
-void add_sums(const QuantParams& params, const Tensor& x, const ScaleMap& map, const Tensor& sums, Term&& term);
+// sums[j] += the sum of the terms of the elements of block j of x, in the order of docs/numerics.md section 8, by
+// pieces of whole rows of at most 65536 elements. Map: a map of kernels/map/quant_learned.h.
+template <typename Map>
+void add_sums(const QuantParams& params, const Tensor& x, Map map, const Tensor& sums);
 
-// The piece that add_sums fills: terms [rows, cols] of the rows from `first` on.
-void add_piece(const QuantParams& params, const Tensor& terms, int64_t first, const Tensor& sums);
+// The rows that one map makes terms of: some pieces, one on the CPU.
+struct LearnedRows {
+  int64_t of_piece, at_once;
+};
+LearnedRows learned_rows(const Tensor& x);
+// Adds terms [rows, cols] of the rows from `first` on.
+void add_terms(const QuantParams& params, const Tensor& terms, int64_t first, int64_t rows_of_piece,
+               const Tensor& sums);
 
-template <typename Term>
-void add_sums(const QuantParams& params, const Tensor& x, const ScaleMap& map, const Tensor& sums, Term&& term) {
+template <typename Map>
+void add_sums(const QuantParams& params, const Tensor& x, Map map, const Tensor& sums) {
+  const LearnedRows rows = learned_rows(x);
+  const maps::q::LearnedPiece whole = map.piece;
   const int64_t cols = x.cols();
-  for_row_pieces(x.rows(), 1, 65536 / std::max(int64_t{1}, cols), [&](int64_t begin, int64_t end) {
-    const Tensor terms = Tensor::empty({end - begin, cols}, dtypes::fp32, MemoryKind::kWorkspace);
-    float* to = terms.as<float>();
-    const int64_t first = begin * cols, at = map.index(begin, 0);
-    for_elements(end - begin, cols, map, [&](int64_t e, int64_t j) { to[e] = term(first + e, at + j); });
-    add_piece(params, terms, begin, sums);
-  });
+  for (int64_t r = 0; r < x.rows(); r += rows.at_once) {
+    const int64_t count = std::min(rows.at_once, x.rows() - r);
+    const Tensor terms = Tensor::empty({count, cols}, dtypes::fp32, MemoryKind::kWorkspace);
+    map.piece = whole.from(r * cols, whole.elements.map.index(r, 0), terms.as<float>());
+    run_elements(map, map.piece.elements, count);
+    add_terms(params, terms, r, rows.of_piece, sums);
+  }
 }
 
 }  // namespace bitgrad::detail

@@ -46,28 +46,28 @@ class Lsq : public LearnedQuantizer {
 std::vector<Tensor> Lsq::first_learned(const QuantSpec& spec, const Tensor& x) const {
   const Blocks blocks(name(), spec.granularity, x);
   const DTypeInfo& info = spec.dtype.info();
-  std::vector<float> step = blocks.mean_abs();
-  for (size_t j = 0; j < step.size(); ++j) {
-    const float s = 2.0f * step[j] / std::sqrt(static_cast<float>(info.qmax));
-    step[j] = std::max(finish_offset(name(), blocks.what(), static_cast<int64_t>(j), s, "step"), kLearnedFloor);
-  }
-  std::vector<Tensor> out{learned_tensor(step)};
+  std::vector<Tensor> out{blocks.means(
+      ReduceRule::kSumAbs,
+      {.times = 2.0f, .divisor = std::sqrt(static_cast<float>(info.qmax)), .floor = kLearnedFloor, .name = "step"})};
   if (!with_offset()) return out;
-  std::vector<float> offset = blocks.statistic(ReduceRule::kMin);
-  for (float& m : offset) m = info.qmin == 0 ? std::min(0.0f, m) : 0.0f;
-  out.push_back(learned_tensor(offset));
+  if (info.qmin != 0) {
+    out.push_back(filled(blocks.count(), 0.0f));
+    return out;
+  }
+  const Tensor low = blocks.statistic(ReduceRule::kMin);
+  const Tensor offset = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+  run_map(maps::NoLargerThanZero{low.as<float>(), offset.as<float>()}, blocks.count());
+  out.push_back(offset);
   return out;
 }
 
 QuantParams Lsq::params_of(const QuantSpec& spec, std::span<const Tensor> learned) const {
   require_parts(spec, learned);
-  std::vector<float> step(learned[0].as<float>(), learned[0].as<float>() + learned[0].numel());
-  for (float& s : step) s = std::max(s, kLearnedFloor);
   QuantParams params;
   params.scheme = name();
   params.granularity = spec.granularity;
-  params.scale = state_tensor(step);
-  if (with_offset()) params.offset = state_tensor({learned[1].as<float>(), step.size()});
+  params.scale = shared(at_least_floor(learned[0]));
+  if (with_offset()) params.offset = shared(learned[1].clone(MemoryKind::kQuantState));
   return params;
 }
 
@@ -76,22 +76,10 @@ void Lsq::leaf_backward(const QuantSpec& spec, const QuantParams& params, const 
   check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
   if (!g_learned.empty() && x.numel() > 0) {
     const BlockMap blocks(params, x);
-    const float *from = x.as<float>(), *g = g_value.as<float>();
-    const float *scale = blocks.scale(), *offset = blocks.offset();
+    const maps::q::LearnedPiece piece{{x.cols(), blocks.map()}, nullptr, x.as<float>(), g_value.as<float>(), nullptr};
     const float qmin = static_cast<float>(spec.dtype.info().qmin), qmax = static_cast<float>(spec.dtype.info().qmax);
-    const auto number = [&](int64_t e, int64_t j) {
-      return (offset == nullptr ? from[e] : from[e] - offset[j]) / scale[j];
-    };
-    add_sums(params, x, blocks.map(), g_learned[0], [&](int64_t e, int64_t j) {
-      const float u = number(e, j);  // inside, the additions round it to an integer as rint does
-      if (u <= qmin) return g[e] * qmin;
-      return u >= qmax ? g[e] * qmax : g[e] * (((u + 0x1.8p23f) - 0x1.8p23f) - u);
-    });
-    if (with_offset())
-      add_sums(params, x, blocks.map(), g_learned[1], [&](int64_t e, int64_t j) {
-        const float u = number(e, j);
-        return u > qmin && u < qmax ? 0.0f : g[e];
-      });
+    add_sums(params, x, maps::LsqStepTerms{piece, qmin, qmax}, g_learned[0]);
+    if (with_offset()) add_sums(params, x, maps::LsqOffsetTerms{piece, qmin, qmax}, g_learned[1]);
   }
   if (g_x.defined()) Quantizer::leaf_backward(spec, params, x, g_value, g_x);
 }

@@ -2,8 +2,6 @@
 // qmin; code = clamp(rint((x - l) / s), 0, qmax - qmin) + qmin. The 4-bit form of torchao's tinygemm (Int4 weight
 // only), codes shifted by qmin. Codes always come from s and m alone, with l = m + s * qmin, so that those of a fresh
 // fit and of scales read from a file agree. A tensor without elements has s = eps, m = 0.
-#include <algorithm>
-
 #include "quant/checks.h"
 #include "quant/range.h"
 
@@ -23,12 +21,9 @@ class MinmaxOffset final : public RangeQuantizer {
 
  private:
   float default_eps() const override { return 1e-6f; }
-  float scale(const CodeLimits& limits, float low, float high, float eps) const override {
-    return std::max(high - low, eps) / static_cast<float>(limits.hi - limits.lo);
-  }
   Shift shift() const override { return Shift::kOffset; }
-  float shift_of(const CodeLimits& limits, float low, float scale) const override {
-    return low - scale * static_cast<float>(limits.lo);
+  void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
+    run_map(maps::MinmaxOffsetScales{blocks}, count);
   }
 };
 

@@ -1,21 +1,8 @@
 #include "quant/observer_base.h"
 
-#include <algorithm>
-
 #include "quant/blocks.h"
 
 namespace bitgrad::detail {
-namespace {
-
-// One batch's statistic without negative zeros, whose sign depends on the order of a minimum.
-std::vector<float> batch_statistic(const Blocks& blocks, ReduceRule rule) {
-  std::vector<float> out = blocks.statistic(rule);
-  for (float& v : out) v += 0.0f;
-  return out;
-}
-
-}  // namespace
-
 ObserverBase::ObserverBase(std::string_view name, const QuantSpec& spec, int64_t features, bool channels)
     : name_(name), features_(features), channels_(channels), granularity_(spec.granularity) {
   check(spec);
@@ -33,7 +20,7 @@ void ObserverBase::check(const QuantSpec& spec) const {
   if (!quantizer.from_range()) {
     std::string names;
     for (const std::string_view known : quantizer_names())
-      if (find_quantizer(known).from_range()) names += concat(names.empty() ? "" : ", ", known);
+      if (known_quantizer(known).from_range()) names += concat(names.empty() ? "" : ", ", known);
     fail(name_, "scheme ", spec.scheme, " has no scales that follow from a range. Use one of: ", names, '.');
   }
   quantizer.check(spec, false);
@@ -50,30 +37,39 @@ void ObserverBase::observe(const Tensor& x) {
   require(granularity_.kind == Granularity::kTensor || x.cols() == features_, name_, "x ", x, " has ", x.cols(),
           " features, expected ", features_, '.');
   if (blocks.empty()) return;
-  const std::vector<float> low = batch_statistic(blocks, ReduceRule::kMin),
-                           high = batch_statistic(blocks, ReduceRule::kMax);
-  take(x, low, high);
-  ++*batches_.as<int64_t>();
+  const DataFlag flag;
+  Tensor bad;
+  if (!current_device().is_cpu()) bad = Tensor::zeros({1}, dtypes::int32, MemoryKind::kWorkspace);
+  auto* const bad_word = bad.defined() ? reinterpret_cast<uint32_t*>(bad.as<int32_t>()) : nullptr;
+  Range batch;
+  {
+    const FlagScope scope(bad_word);
+    batch = {blocks.statistic(ReduceRule::kMin), blocks.statistic(ReduceRule::kMax)};
+  }
+  take({x, batch.low, batch.high, bad_word});
+  run_map(maps::ObserveRange{batch.low.as<float>(), batch.high.as<float>(), momentum().has_value(),
+                             momentum().value_or(0.0f), batches_.as<int64_t>(), bad_word, flag.word(), low_.as<float>(),
+                             high_.as<float>()},
+          low_.numel());
+  run_map(maps::CountBatch{batches_.as<int64_t>(), bad_word}, 1);
+  flag.check(blocks.not_finite());
+}
+
+bool ObserverBase::ready() const {
+  if (current_device().is_cpu()) return *batches_.as<int64_t>() > 0;
+  seen_ready_ = seen_ready_ || batches_.item() > 0;
+  return seen_ready_;
 }
 
 QuantParams ObserverBase::params(const QuantSpec& spec) const {
   check(spec);
   require(ready(), name_, "no batch was observed yet, so there is no range to make scales of.");
-  std::vector<float> l(low().begin(), low().end()), h(high().begin(), high().end());
-  narrow(spec, l, h);
-  return find_quantizer(spec.scheme).fit_range(spec, l, h);
+  const Range range = narrow(spec, {low_, high_});
+  return find_quantizer(spec.scheme).fit_range(spec, range.low, range.high);
 }
 
 std::vector<Observer::State> ObserverBase::state() const {
   return {{"low", low_}, {"high", high_}, {"batches", batches_}};
-}
-
-void ObserverBase::widen(std::span<const float> new_low, std::span<const float> new_high) {
-  const std::span<float> l = low(), h = high();
-  for (size_t j = 0; j < l.size(); ++j) {
-    l[j] = ready() ? std::min(l[j], new_low[j]) : new_low[j];
-    h[j] = ready() ? std::max(h[j], new_high[j]) : new_high[j];
-  }
 }
 
 }  // namespace bitgrad::detail

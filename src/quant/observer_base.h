@@ -1,12 +1,12 @@
 // What all observers share: checks, the range [low, high] of each block, and the count of batches.
 #pragma once
 
-#include <algorithm>
-#include <span>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "bitgrad/quant/observer.h"
+#include "kernels/map/quant_observe.h"
 
 namespace bitgrad::detail {
 
@@ -17,20 +17,26 @@ class ObserverBase : public Observer {
 
   std::string_view name() const final { return name_; }
   void observe(const Tensor& x) final;
-  bool ready() const final { return *batches_.as<int64_t>() > 0; }
+  // On a device the number of batches is read until there is one.
+  bool ready() const final;
   QuantParams params(const QuantSpec& spec) const final;
   std::vector<State> state() const override;
 
  protected:
-  // The low and high numbers of one batch x, of each block. Zeros are +0.
-  virtual void take(const Tensor& x, std::span<const float> low, std::span<const float> high) = 0;
+  // One batch x, and the least and the largest number of each of its blocks.
+  struct Batch {
+    const Tensor &x, &low, &high;
+    const uint32_t* bad;  // set: x holds NaN or Inf, and changes nothing; nullptr: it does not
+  };
+  // nullopt: the range widens; else the momentum of an average.
+  virtual std::optional<float> momentum() const { return std::nullopt; }
+  // What else the observer keeps of a batch.
+  virtual void take(const Batch&) {}
   // The range that the scales are made of; by default the observed one.
-  virtual void narrow(const QuantSpec&, std::span<float>, std::span<float>) const {}
-
-  // low = min(low, new), high = max(high, new); the first batch sets.
-  void widen(std::span<const float> low, std::span<const float> high);
-  std::span<float> low() const { return {low_.as<float>(), static_cast<size_t>(low_.numel())}; }
-  std::span<float> high() const { return {high_.as<float>(), static_cast<size_t>(high_.numel())}; }
+  struct Range {
+    Tensor low, high;
+  };
+  virtual Range narrow(const QuantSpec&, const Range& observed) const { return observed; }
 
  private:
   void check(const QuantSpec& spec) const;
@@ -40,12 +46,7 @@ class ObserverBase : public Observer {
   bool channels_;
   Granularity granularity_;
   Tensor low_, high_, batches_;
+  mutable bool seen_ready_ = false;
 };
-
-// The range cut to [-t, t]. Both ends are clamped: numbers that all lie beyond t leave a range of one point, t.
-inline void clip_range(float t, float& low, float& high) {
-  low = std::clamp(low, -t, t);
-  high = std::clamp(high, -t, t);
-}
 
 }  // namespace bitgrad::detail

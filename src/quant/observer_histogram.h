@@ -12,23 +12,19 @@ namespace bitgrad::detail {
 
 class Histogram {
  public:
-  static constexpr int64_t kBins = 2048;
+  static constexpr int64_t kBins = maps::q::kHistogramBins;
   // sides: 1, or 2 to count x >= 0 (side 0) and x < 0 (side 1) apart.
   explicit Histogram(int64_t sides);
 
-  // x fp32, finite, max abs x = largest.
-  void add(const Tensor& x, float largest);
-  int64_t count(int64_t side, int64_t bin) const { return counts_.as<int64_t>()[side * kBins + bin]; }
-  // (bin + 1) * w; may be 2^128.
-  double upper_edge(int64_t bin) const;
-  // (bin + 1/2) * w, exact.
-  float centre(int64_t bin) const;
+  // x fp32, low and high its least and largest number; bad as in ObserverBase::Batch.
+  void add(const Tensor& x, const Tensor& low, const Tensor& high, const uint32_t* bad);
+  const int64_t* counts() const { return counts_.as<int64_t>(); }
+  const int64_t* exponent() const { return exponent_.as<int64_t>(); }
   // "counts" int64 [sides * 2048], "exponent" int64 [1].
   void append_state(std::vector<Observer::State>& out) const;
 
  private:
-  int exponent() const;
-  void grow(int exponent);
+  void grow(const Tensor& low, const Tensor& high, const uint32_t* bad);
 
   int64_t sides_;
   Tensor counts_, exponent_;
@@ -45,7 +41,7 @@ class HistogramObserver : public ObserverBase {
   const Histogram& histogram() const { return histogram_; }
 
  private:
-  void take(const Tensor& x, std::span<const float> low, std::span<const float> high) final;
+  void take(const Batch& batch) final { histogram_.add(batch.x, batch.low, batch.high, batch.bad); }
 
   Histogram histogram_;
 };

@@ -8,9 +8,6 @@ namespace {
 class MinMax final : public ObserverBase {
  public:
   MinMax(const QuantSpec& spec, int64_t features) : ObserverBase("min_max", spec, features, true) {}
-
- private:
-  void take(const Tensor&, std::span<const float> low, std::span<const float> high) override { widen(low, high); }
 };
 
 }  // namespace

@@ -11,14 +11,7 @@ class MovingAverage final : public ObserverBase {
       : ObserverBase("moving_average", spec, features, true), momentum_(observer.momentum) {}
 
  private:
-  void take(const Tensor&, std::span<const float> new_low, std::span<const float> new_high) override {
-    if (!ready()) return widen(new_low, new_high);
-    const float rest = 1.0f - momentum_;
-    for (size_t j = 0; j < new_low.size(); ++j) {
-      low()[j] = momentum_ * low()[j] + rest * new_low[j];
-      high()[j] = momentum_ * high()[j] + rest * new_high[j];
-    }
-  }
+  std::optional<float> momentum() const override { return momentum_; }
   float momentum_;
 };
 

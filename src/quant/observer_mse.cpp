@@ -3,71 +3,77 @@
 // after quantizing to the nearest code by the scheme with that range. A tie goes to the larger t. t = (a * k) / 100 in
 // double, rounded once to fp32; E in double, bins of x >= 0 first, each side in ascending order of abs x. (Range by
 // least squared error: Nagel et al. 2021, arXiv 2106.08295, section 3.1.)
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "quant/observer_histogram.h"
 
 namespace bitgrad::detail {
 namespace {
 
-// Centres of the bins that are not empty, and their counts.
+constexpr int64_t kFirst = 20, kThresholds = 81;
+
+// Centres and counts of bins.
 struct Weighted {
-  Tensor centres;
-  std::vector<double> weights;
+  Tensor centre, weight;  // fp32, fp64 [bins]
 };
+
+Tensor workspace(const Shape& shape, DType dtype = dtypes::fp32) {
+  return Tensor::empty(shape, dtype, MemoryKind::kWorkspace);
+}
 
 class Mse final : public HistogramObserver {
  public:
   Mse(const QuantSpec& spec, int64_t features) : HistogramObserver("mse", spec, features, 2) {}
 
  private:
-  void narrow(const QuantSpec& spec, std::span<float> l, std::span<float> h) const override {
-    const Weighted bins = weighted();
-    const double largest = std::max(std::fabs(l[0]), std::fabs(h[0]));
-    double least = std::numeric_limits<double>::infinity();
-    float best = static_cast<float>(largest);
-    for (int k = 20; k <= 100; ++k) {
-      const float t = static_cast<float>(largest * k / 100.0);
-      float low = l[0], high = h[0];
-      clip_range(t, low, high);
-      const double e = error(spec, bins, low, high);
-      if (e > least) continue;
-      least = e;
-      best = t;
-    }
-    clip_range(best, l[0], h[0]);
-  }
-  Weighted weighted() const {
-    std::vector<float> centres;
-    Weighted out;
-    for (int64_t side = 0; side < 2; ++side)
-      for (int64_t i = 0; i < Histogram::kBins; ++i) {
-        const int64_t n = histogram().count(side, i);
-        if (n == 0) continue;
-        centres.push_back(side == 0 ? histogram().centre(i) : -histogram().centre(i));
-        out.weights.push_back(static_cast<double>(n));
-      }
-    out.centres = Tensor::empty({static_cast<int64_t>(centres.size())}, dtypes::fp32, MemoryKind::kWorkspace);
-    std::copy(centres.begin(), centres.end(), out.centres.as<float>());
+  Range narrow(const QuantSpec& spec, const Range& observed) const override {
+    const Range cut{workspace({kThresholds}), workspace({kThresholds})}, out{workspace({1}), workspace({1})};
+    run_map(maps::MseRanges{observed.low.as<float>(), observed.high.as<float>(), kFirst, cut.low.as<float>(),
+                            cut.high.as<float>()},
+            kThresholds);
+    const Tensor error = errors(spec, cut);
+    run_map(maps::MseBest{error.as<double>(), kThresholds, cut.low.as<float>(), cut.high.as<float>(),
+                          out.low.as<float>(), out.high.as<float>()},
+            1);
     return out;
   }
-  static double error(const QuantSpec& spec, const Weighted& bins, float low, float high) {
+  // All bins; on the CPU those that are not empty, which give the same sums.
+  Weighted weighted() const {
+    const int64_t bins = 2 * Histogram::kBins;
+    const Weighted all{workspace({bins}), workspace({bins}, dtypes::fp64)};
+    run_map(
+        maps::MseBins{histogram().counts(), histogram().exponent(), all.centre.as<float>(), all.weight.as<double>()},
+        bins);
+    if (!current_device().is_cpu()) return all;
+    float* const centre = all.centre.as<float>();
+    double* const weight = all.weight.as<double>();
+    int64_t kept = 0;
+    for (int64_t i = 0; i < bins; ++i) {
+      if (weight[i] == 0) continue;
+      centre[kept] = centre[i];
+      weight[kept++] = weight[i];
+    }
+    return {all.centre.reshape({bins, 1}).row_slice(0, kept).reshape({kept}),
+            all.weight.reshape({bins, 1}).row_slice(0, kept).reshape({kept})};
+  }
+  // E of each range: the bins once per range, a row each, whose scale is that of the range.
+  Tensor errors(const QuantSpec& spec, const Range& ranges) const {
+    const Weighted bins = weighted();
+    const int64_t n = bins.centre.numel();
     QuantSpec nearest = spec;
     nearest.rounding = Rounding::kNearest;
-    auto params = std::make_shared<const QuantParams>(
-        find_quantizer(spec.scheme).fit_range(nearest, std::span(&low, 1), std::span(&high, 1)));
+    nearest.granularity = Granularity::token();
+    const Tensor x = workspace({kThresholds, n}), error = workspace({kThresholds}, dtypes::fp64);
+    run_map(maps::RepeatRow{bins.centre.as<float>(), n, x.as<float>()}, x.numel());
     QuantizeOptions options;
     options.kind = MemoryKind::kWorkspace;
-    const Tensor codes = quantize_tensor(nearest, bins.centres, std::move(params), options);
+    const Tensor codes = quantize_tensor(
+        nearest, x,
+        std::make_shared<const QuantParams>(find_quantizer(spec.scheme).fit_range(nearest, ranges.low, ranges.high)),
+        options);
     const Tensor values = dequantize_tensor(codes, MemoryKind::kWorkspace);
-    double sum = 0;
-    for (size_t i = 0; i < bins.weights.size(); ++i) {
-      const double d = static_cast<double>(bins.centres.as<float>()[i]) - static_cast<double>(values.as<float>()[i]);
-      sum += bins.weights[i] * (d * d);
-    }
-    return sum;
+    run_map(
+        maps::MseErrors{bins.centre.as<float>(), values.as<float>(), bins.weight.as<double>(), n, error.as<double>()},
+        kThresholds, /*grain=*/8);
+    return error;
   }
 };
 

@@ -4,6 +4,7 @@
 // and is kept at or above 2^-20. gx by the rule clip of docs/numerics.md section 3: the code before its clamp decides.
 #include <cmath>
 
+#include "bitgrad/kernels/elementwise.h"
 #include "quant/blocks.h"
 #include "quant/learned.h"
 
@@ -27,18 +28,17 @@ class Pact final : public LearnedQuantizer {
   std::vector<LearnedPart> learned(const QuantSpec&) const override { return {{"clip", kLearnedFloor}}; }
   std::vector<Tensor> first_learned(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
-    return {learned_tensor(std::vector<float>(static_cast<size_t>(blocks.count()), spec.first_clip))};
+    return {filled(blocks.count(), spec.first_clip)};
   }
   QuantParams params_of(const QuantSpec& spec, std::span<const Tensor> learned) const override {
     require_parts(spec, learned);
-    std::vector<float> clip(learned[0].as<float>(), learned[0].as<float>() + learned[0].numel());
-    for (float& alpha : clip) alpha = std::max(alpha, kLearnedFloor);
+    const Tensor clip = at_least_floor(learned[0]), scale = clip.clone(MemoryKind::kQuantState);
+    divide(scale.numel(), scale.as<float>(), static_cast<float>(spec.dtype.info().qmax));
     QuantParams params;
     params.scheme = name();
     params.granularity = spec.granularity;
-    params.statistic = state_tensor(clip);
-    for (float& alpha : clip) alpha = alpha / static_cast<float>(spec.dtype.info().qmax);
-    params.scale = state_tensor(clip);
+    params.statistic = shared(clip);
+    params.scale = shared(scale);
     return params;
   }
   void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
@@ -46,9 +46,9 @@ class Pact final : public LearnedQuantizer {
     check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
     if (!g_learned.empty() && x.numel() > 0) {
       const BlockMap blocks(params, x);
-      const float *from = x.as<float>(), *g = g_value.as<float>(), *alpha = blocks.statistic();
-      add_sums(params, x, blocks.map(), g_learned[0],
-               [&](int64_t e, int64_t j) { return from[e] >= alpha[j] ? g[e] : 0.0f; });
+      const maps::q::LearnedPiece piece{
+          {x.cols(), blocks.map()}, blocks.statistic(), x.as<float>(), g_value.as<float>(), nullptr};
+      add_sums(params, x, maps::PactTerms{piece}, g_learned[0]);
     }
     if (g_x.defined()) Quantizer::leaf_backward(spec, params, x, g_value, g_x);
   }

@@ -2,6 +2,8 @@
 #include "bitgrad/quant/quantizer.h"
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/kernels/flag.h"
+#include "quant/data_flag.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {
@@ -49,7 +51,8 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   const RandomStream* sr = draws(spec, options);
   const Tensor codes = target(spec, x, options).with_quant(std::move(params));
   const CodeRange range = quantizer.code_range(spec);
-  uint32_t flags = 0;
+  std::optional<FlagWord> flag;
+  if (options.flags == nullptr) flag.emplace();
   QuantizeArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
@@ -65,7 +68,7 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   args.scale = scales.map();
   args.sr = sr;
   args.first_element = options.first_element;
-  args.flags = options.flags ? options.flags : &flags;
+  args.flags = flag ? flag->word() : options.flags;
   if (options.mask != nullptr) {
     *options.mask = Tensor();
     if (needs_mask(spec, range)) {
@@ -75,9 +78,11 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
     }
   }
   if (x.numel() > 0) quantize(args);
-  if (flags != 0)
-    fail_with(ErrorCode::kNonFinite, "quantize", "x ", x, " holds NaN or Inf: it has no codes of ", spec.dtype,
-              " (scheme ", spec.scheme, ").");
+  if (flag)
+    flag->check([shape = x.shape(), dtype = spec.dtype, scheme = quantizer.name()] {
+      fail_with(ErrorCode::kNonFinite, "quantize", "x ", shape, " fp32 holds NaN or Inf: it has no codes of ", dtype,
+                " (scheme ", scheme, ").");
+    });
   return codes;
 }
 
@@ -86,10 +91,11 @@ Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOp
   quantizer.check(spec, false);
   check_numbers(x);
   QuantParams params;
+  const detail::FlagScope scope(options.flags);
   try {
     params = quantizer.fit(spec, x);
   } catch (const Error& error) {
-    if (options.flags == nullptr || error.code() != ErrorCode::kNonFinite) throw;
+    if (options.flags == nullptr || error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     // The caller reads the flag later and drops the step: until then any legal scales will do.
     *options.flags |= kFlagNonFinite;
     params = quantizer.fit(spec, Tensor::zeros(x.shape(), dtypes::fp32, MemoryKind::kWorkspace));

@@ -1,11 +1,28 @@
 #include "quant/range.h"
 
+#include <bit>
 #include <cmath>
 
 #include "quant/blocks.h"
 #include "quant/checks.h"
 
 namespace bitgrad::detail {
+namespace {
+
+// Whether all blocks have numbers, finite ends and a finite number `made` from them. One sum, which vectors make.
+bool plain(const maps::q::RangeBlocks& blocks, int64_t count, const float* made) {
+  constexpr uint32_t kExponent = 0x7F800000u;
+  uint32_t odd = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    const uint32_t l = std::bit_cast<uint32_t>(blocks.low[j]), h = std::bit_cast<uint32_t>(blocks.high[j]),
+                   m = std::bit_cast<uint32_t>(made[j]);
+    odd |= static_cast<uint32_t>((l & kExponent) == kExponent) | static_cast<uint32_t>((h & kExponent) == kExponent) |
+           static_cast<uint32_t>((m & kExponent) == kExponent) | static_cast<uint32_t>(blocks.low[j] > blocks.high[j]);
+  }
+  return odd == 0;
+}
+
+}  // namespace
 
 float RangeQuantizer::default_eps() const { return kSmallestNormal; }
 
@@ -22,48 +39,64 @@ CodeRange RangeQuantizer::code_range(const QuantSpec& spec) const {
 
 QuantParams RangeQuantizer::fit(const QuantSpec& spec, const Tensor& x) const {
   const Blocks blocks(name(), spec.granularity, x);
-  const std::vector<float> low = blocks.statistic(ReduceRule::kMin), high = blocks.statistic(ReduceRule::kMax);
-  return params(spec, low, high, concat("the numbers of x ", x));
+  const Blocks::Ranges range = blocks.ranges();
+  return params(spec, range.low, range.high, blocks.what());
 }
 
-QuantParams RangeQuantizer::fit_range(const QuantSpec& spec, std::span<const float> low,
-                                      std::span<const float> high) const {
-  require(low.size() == high.size() && (spec.granularity.kind != Granularity::kTensor || low.size() == 1), name(),
-          "ranges per ", spec.granularity, ": got ", low.size(), " least and ", high.size(), " largest numbers.");
+void RangeQuantizer::check_scales(const maps::q::RangeBlocks& blocks, int64_t count, const std::string& what) const {
+  for (int64_t j = 0; j < count; ++j) {
+    const float l = blocks.low[j], h = blocks.high[j];
+    if (!(l > h) && !(std::isfinite(l) && std::isfinite(h)))
+      fail_with(ErrorCode::kNonFinite, name(), "the range of block ", j, " is ", l, " to ", h, ": no scale fits it.");
+    require_finite(name(), what, "scale", j, blocks.scale.out[j]);
+  }
+}
+
+QuantParams RangeQuantizer::fit_range(const QuantSpec& spec, const Tensor& low, const Tensor& high) const {
+  for (const Tensor* t : {&low, &high})
+    require(t->defined() && t->dtype() == dtypes::fp32 && !t->quant() && t->contiguous(), name(), "ranges per ",
+            spec.granularity, ": got ", *t, ", expected fp32 numbers.");
+  require(low.numel() == high.numel() && (spec.granularity.kind != Granularity::kTensor || low.numel() == 1), name(),
+          "ranges per ", spec.granularity, ": got ", low.numel(), " least and ", high.numel(), " largest numbers.");
   return params(spec, low, high, "the range's ends");
 }
 
-QuantParams RangeQuantizer::params(const QuantSpec& spec, std::span<const float> low, std::span<const float> high,
+QuantParams RangeQuantizer::params(const QuantSpec& spec, const Tensor& low, const Tensor& high,
                                    const std::string& what) const {
-  const int64_t count = static_cast<int64_t>(low.size());
-  const float eps = spec.eps.value_or(default_eps());
+  const int64_t count = low.numel();
   const CodeLimits limits = code_limits(spec);
-  const Tensor scales = Tensor::empty({count}, dtypes::fp32, MemoryKind::kQuantState);
-  const Tensor shifts =
-      shift() == Shift::kNone
-          ? Tensor()
-          : Tensor::zeros({count}, shift() == Shift::kZero ? dtypes::int32 : dtypes::fp32, MemoryKind::kQuantState);
-  for (int64_t j = 0; j < count; ++j) {
-    const float l = low[static_cast<size_t>(j)], h = high[static_cast<size_t>(j)];
-    const bool empty = l > h;
-    if (!empty && !(std::isfinite(l) && std::isfinite(h)))
-      fail_with(ErrorCode::kNonFinite, name(), "the range of block ", j, " is ", l, " to ", h, ": no scale fits it.");
-    const float s = finish_scale(spec, name(), what, j, empty ? eps : scale(limits, l, h, eps));
-    scales.as<float>()[j] = s;
-    if (empty || shift() == Shift::kNone) continue;
-    const float shifted = shift_of(limits, l, s);
-    if (shift() == Shift::kZero) {
-      shifts.as<int32_t>()[j] = static_cast<int32_t>(shifted);
-    } else {
-      shifts.as<float>()[j] = finish_offset(name(), what, j, shifted);
-    }
-  }
+  const BlockCheck check;
+  const auto numbers = [&](DType dtype) { return Tensor::empty({count}, dtype, MemoryKind::kQuantState); };
   QuantParams out;
   out.scheme = name();
   out.granularity = spec.granularity;
-  out.scale = std::make_shared<const Tensor>(scales);
-  if (shift() != Shift::kNone)
-    (shift() == Shift::kZero ? out.zero : out.offset) = std::make_shared<const Tensor>(shifts);
+  out.scale = shared(numbers(dtypes::fp32));
+  maps::q::RangeBlocks blocks{low.as<float>(),
+                              high.as<float>(),
+                              static_cast<float>(limits.lo),
+                              static_cast<float>(limits.hi),
+                              spec.eps.value_or(default_eps()),
+                              {out.scale->as<float>(), check.flags(), spec.pow2},
+                              nullptr,
+                              nullptr};
+  if (shift() == Shift::kZero) {
+    out.zero = shared(numbers(dtypes::int32));
+    blocks.zero = out.zero->as<int32_t>();
+  } else if (shift() == Shift::kOffset) {
+    out.offset = shared(numbers(dtypes::fp32));
+    blocks.offset = out.offset->as<float>();
+  }
+  scales(blocks, count);
+  if (!current_device().is_cpu()) {
+    check.fails([name = name(), what] {
+      fail_with(ErrorCode::kNonFinite, name, what, " are too large: the range, scale or offset of a block is not ",
+                "finite in fp32.");
+    });
+    return out;
+  }
+  if (!plain(blocks, count, blocks.scale.out)) check_scales(blocks, count, what);
+  if (out.offset && !plain(blocks, count, blocks.offset))
+    for (int64_t j = 0; j < count; ++j) require_finite(name(), what, "offset", j, blocks.offset[j]);
   return out;
 }
 

@@ -57,10 +57,18 @@ Registry& registry() {
 
 }  // namespace
 
-const Quantizer& find_quantizer(std::string_view name) {
+const Quantizer& known_quantizer(std::string_view name) {
   if (const Quantizer* found = registry().find(name)) return *found;
   const std::vector<std::string_view> names = registry().names();
   fail("find_quantizer", unknown_name("scheme", name, {names.begin(), names.end()}));
+}
+
+const Quantizer& find_quantizer(std::string_view name) {
+  const Quantizer& found = known_quantizer(name);
+  if (!current_device().is_cpu() && !found.on_device())
+    fail_with(ErrorCode::kDevice, name, "the scheme was registered for the CPU alone, but the current device is ",
+              to_string(current_device()), ". Use device cpu, or a scheme whose on_device() is true.");
+  return found;
 }
 
 std::vector<std::string_view> quantizer_names() { return registry().names(); }

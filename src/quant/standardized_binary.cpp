@@ -9,10 +9,6 @@
 // mean and sd are those of x. A sd that is eps or 1 by definition is a constant: the term with u is left out.
 //
 // Blocks lie in a row, so that rows can be taken apart.
-#include <algorithm>
-#include <bit>
-#include <cmath>
-
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/straight_through.h"
@@ -20,35 +16,27 @@
 namespace bitgrad::detail {
 namespace {
 
-// 2^round(log2 x), x > 0 and normal: the next power of two where the fraction is above sqrt 2 = 0x3FB504F3.
-float round_pow2(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t up = (bits & 0x007FFFFFu) > 0x003504F3u ? 0x00800000u : 0u;
-  return std::bit_cast<float>((bits & 0xFF800000u) + up);
-}
-
 struct Moments {
-  std::vector<float> mean, sd;
-  std::vector<bool> constant;  // sd does not follow from the numbers
+  Tensor mean, sd;
+  Tensor constant;  // int32: whether sd does not follow from the numbers
 };
 
 Moments moments(const Blocks& blocks, float eps) {
-  Moments m{blocks.statistic(ReduceRule::kSum), {}, {}};
-  for (size_t j = 0; j < m.mean.size() && !blocks.empty(); ++j) m.mean[j] /= blocks.size(static_cast<int64_t>(j));
-  for (size_t j = 0; j < m.mean.size(); ++j)
-    finish_offset(blocks.scheme(), blocks.what(), static_cast<int64_t>(j), m.mean[j], "mean");
-  m.sd = blocks.statistic(ReduceRule::kSumSquaredDiff, m.mean);
-  for (size_t j = 0; j < m.sd.size(); ++j) {
-    const float n = blocks.size(static_cast<int64_t>(j));
-    const float sd = n > 1.0f ? std::sqrt(m.sd[j] / (n - 1.0f)) : 1.0f;
-    finish_offset(blocks.scheme(), blocks.what(), static_cast<int64_t>(j), sd, "standard deviation");
-    m.sd[j] = std::max(sd, eps);
-    m.constant.push_back(!(n > 1.0f && sd > eps));
-  }
+  Moments m{
+      blocks.means(ReduceRule::kSum, {}), Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kWorkspace), {}};
+  if (blocks.empty()) return m;
+  const Tensor squares = blocks.statistic(ReduceRule::kSumSquaredDiff, m.mean);
+  m.constant = Tensor::empty({blocks.count()}, dtypes::int32, MemoryKind::kWorkspace);
+  const BlockCheck check;
+  run_map(
+      maps::StandardDeviations{
+          squares.as<float>(), blocks.sizes(), eps, {m.sd.as<float>(), check.flags()}, m.constant.as<int32_t>()},
+      blocks.count());
+  check.numbers(m.sd, blocks, "standard deviation");
   return m;
 }
 
-class StandardizedBinary final : public Quantizer {
+class StandardizedBinary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "standardized_binary"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -66,11 +54,11 @@ class StandardizedBinary final : public Quantizer {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
     const Moments m = moments(blocks, eps);
-    const std::vector<float> sum = blocks.statistic(ReduceRule::kSumAbsDiff, m.mean);
-    QuantParams params = scale_params(spec, blocks, round_pow2(eps), [&](size_t j) {
-      return round_pow2(std::max(sum[j] / blocks.size(static_cast<int64_t>(j)) / m.sd[j], eps));
-    });
-    params.statistic = state_tensor(m.mean);
+    const Tensor sum = blocks.statistic(ReduceRule::kSumAbsDiff, m.mean);
+    QuantParams params =
+        scale_params(spec, blocks, maps::q::round_pow2(eps),
+                     maps::StandardizedScales{sum.as<float>(), m.sd.as<float>(), blocks.sizes(), eps, {}});
+    params.statistic = shared(m.mean);
     return params;
   }
   bool own_backward(const QuantSpec&) const override { return true; }
@@ -85,27 +73,22 @@ void StandardizedBinary::leaf_backward(const QuantSpec& spec, const QuantParams&
   if (x.numel() == 0) return;
   const Blocks blocks(name(), params.granularity, x);
   const Moments m = moments(blocks, spec.eps.value_or(kSmallestNormal));
-  const SteRule rule = spec.ste.value_or(default_ste());
-  const int64_t cols = x.cols(), per_row = blocks.count() / x.rows();
-  const int64_t width = params.granularity.kind == Granularity::kGroup ? params.granularity.group : cols;
-  const float *from = x.as<float>(), *g = g_value.as<float>(), *scale = params.scale->as<float>();
-  float* to = g_x.as<float>();
-  parallel_ranges(blocks.count(), std::max(int64_t{1}, 16384 / width), [&](int64_t begin, int64_t end) {
-    const Workspace products(std::min(width, cols) * static_cast<int64_t>(sizeof(float)));
-    float* hu = products.as<float>();
-    for (int64_t block = begin; block < end; ++block) {
-      const size_t j = static_cast<size_t>(block);
-      const int64_t c = block % per_row * width, at = block / per_row * cols + c, n = std::min(width, cols - c);
-      const auto u = [&](int64_t i) { return (from[at + i] - m.mean[j]) / m.sd[j]; };
-      for (int64_t i = 0; i < n; ++i) {
-        to[at + i] = g[at + i] * scale[block] * sign_slope(rule, spec.ste_t, u(i));
-        hu[i] = to[at + i] * u(i);
-      }
-      const float count = static_cast<float>(n), mean = sum(to + at, n) / count;
-      const float slope = m.constant[j] ? 0.0f : sum(hu, n) / (count - 1.0f);
-      for (int64_t i = 0; i < n; ++i) to[at + i] = ((to[at + i] - mean) - u(i) * slope) / m.sd[j];
-    }
-  });
+  const BlockMap map(params, x);
+  const maps::q::Elements elements{x.cols(), map.map()};
+  const float *mean = m.mean.as<float>(), *sd = m.sd.as<float>();
+  float* h = g_x.as<float>();
+  const Tensor hu = Tensor::empty(x.shape(), dtypes::fp32, MemoryKind::kWorkspace);
+  run_elements(maps::StandardizedProducts{elements, mean, sd, spec.ste.value_or(default_ste()), spec.ste_t,
+                                          x.as<float>(), g_value.as<float>(), h, hu.as<float>()},
+               x.rows());
+  const Tensor mean_h = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kWorkspace),
+               slope = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kWorkspace);
+  Blocks(name(), params.granularity, g_x.without_quant()).sums_to(mean_h.as<float>());
+  Blocks(name(), params.granularity, hu).sums_to(slope.as<float>());
+  run_map(maps::StandardizedMeans{blocks.sizes(), m.constant.as<int32_t>(), mean_h.as<float>(), slope.as<float>()},
+          blocks.count());
+  run_elements(maps::StandardizedGradient{elements, mean, sd, mean_h.as<float>(), slope.as<float>(), x.as<float>(), h},
+               x.rows());
 }
 
 }  // namespace

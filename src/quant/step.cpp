@@ -1,13 +1,11 @@
 // step, for int1 = {0, 1}: s = mean of x over x > 0, eps where there is none; code = x > 0.
-#include <algorithm>
-
 #include "quant/blocks.h"
 #include "quant/checks.h"
 
 namespace bitgrad::detail {
 namespace {
 
-class Step final : public Quantizer {
+class Step final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "step"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -20,10 +18,8 @@ class Step final : public Quantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const std::vector<float> sum = blocks.statistic(ReduceRule::kSumPositive),
-                             count = blocks.statistic(ReduceRule::kCountPositive);
-    const auto scale_of = [&](size_t j) { return count[j] > 0.0f ? std::max(sum[j] / count[j], eps) : eps; };
-    return scale_params(spec, blocks, eps, scale_of);
+    const Tensor sum = blocks.statistic(ReduceRule::kSumPositive), count = blocks.statistic(ReduceRule::kCountPositive);
+    return scale_params(spec, blocks, eps, maps::MeanAboveScales{sum.as<float>(), count.as<float>(), eps, {}});
   }
 };
 

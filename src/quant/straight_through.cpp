@@ -17,9 +17,6 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kGrain = 16384;           // elements of one piece of work
-constexpr int64_t kScratchBytes = 1 << 20;  // codes and masks of leaf_backward at a time
-
 void require_gradient(std::string_view where, const Tensor& g, const Shape& shape, std::string_view what) {
   require(g.defined() && g.dtype() == dtypes::fp32 && g.shape() == shape && g.contiguous(), where, what, ": got ", g,
           ", expected ", shape, " fp32, dense.");
@@ -27,40 +24,22 @@ void require_gradient(std::string_view where, const Tensor& g, const Shape& shap
 
 // gx = g * slope(x) for the rules that read x.
 void times_slope(const QuantSpec& spec, SteRule rule, const float* x, const float* g, int64_t n, float* gx) {
-  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) {
-    if (rule == SteRule::kApproxSign) {
-      for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * detail::approx_sign_slope(x[i]);
-    } else {
-      for (int64_t i = begin; i < end; ++i) gx[i] = g[i] * detail::tanh_slope(spec.ste_t, x[i]);
-    }
-  });
+  if (rule == SteRule::kApproxSign) return run_map(maps::ApproxSignGradient{x, g, gx}, n);
+  run_map(maps::TanhGradient{spec.ste_t, x, g, gx}, n);
 }
 
-// gx = g where the clip rule passes. The quantize kernel makes the mask, a few rows at a time; its codes are dropped.
-void clip(const QuantSpec& spec, const CodeRange& range, const ScaleMap& scales, const Tensor& x, const float* g,
-          float* gx) {
-  const int64_t cols = x.cols(), mask_words = (cols + 63) / 64, code_bytes = row_bytes_memory(spec.dtype, cols);
-  const int64_t row_bytes = code_bytes + mask_words * 8;
-  const int64_t step = std::min(x.rows(), std::max(int64_t{1}, kScratchBytes / row_bytes));
-  const Workspace scratch(step * row_bytes);
+// gx = g where the clip rule passes.
+void clip(const CodeRange& range, const ScaleMap& scales, const Tensor& x, DType dtype, const float* g, float* gx) {
   QuantizeArgs args;
-  args.cols = cols;
-  args.ldx = cols;
-  args.dtype = spec.dtype;
-  args.mask = scratch.as<uint64_t>();
-  args.codes = scratch.as<char>() + step * mask_words * 8;
-  args.stride = code_bytes;
+  args.rows = x.rows();
+  args.cols = args.ldx = x.cols();
+  args.x = x.as<float>();
+  args.dtype = dtype;
   args.rule = range.rule;
   args.lo = range.lo;
   args.hi = range.hi;
-  args.ste = SteRule::kClip;
-  detail::for_row_pieces(x.rows(), scales.row_group, step, [&](int64_t begin, int64_t end) {
-    args.rows = end - begin;
-    args.x = x.as<float>() + begin * cols;
-    args.scale = detail::from_row(scales, begin);
-    quantize(args);
-    apply_mask({args.rows, cols, g + begin * cols, args.mask, 1.0f, gx + begin * cols});
-  });
+  args.scale = scales;
+  clip_gradient(args, g, gx);
 }
 
 }  // namespace
@@ -74,10 +53,9 @@ void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out) 
     if (out.data() != g.data()) out.copy_from(g);
     return;
   }
-  const float* from = g.as<float>();
-  float* to = out.as<float>();
-  if (map.per_tensor()) return scale(g.numel(), from, *map.scale, to);
-  for_elements(g.rows(), g.cols(), map, [&](int64_t e, int64_t j) { to[e] = from[e] * map.scale[j]; });
+  if (map.per_tensor() && current_device().is_cpu())
+    return scale(g.numel(), g.as<float>(), *map.scale, out.as<float>());
+  run_elements(maps::TimesScale{{g.cols(), map}, g.as<float>(), out.as<float>()}, g.rows());
 }
 
 void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantParams& params, const Tensor& x,
@@ -108,14 +86,6 @@ const float* BlockMap::statistic() const {
   return params.statistic->as<float>();
 }
 
-ScaleMap from_row(ScaleMap map, int64_t row) {
-  const int64_t at = row / map.row_group * map.row_step;
-  if (map.scale) map.scale += at;
-  if (map.zero) map.zero += at;
-  if (map.offset) map.offset += at;
-  return map;
-}
-
 }  // namespace detail
 
 void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
@@ -125,8 +95,7 @@ void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, 
   const SteRule rule = spec.ste.value_or(default_ste());
   float* out = g_x.as<float>();
   if (rule == SteRule::kNone) {
-    std::fill(out, out + g_x.numel(), 0.0f);
-    return;
+    return device_backend(current_device()).fill_zero(out, g_x.bytes());
   }
   const Tensor& g = spec.alpha ? g_x : g_value;
   if (spec.alpha) detail::times_scale(params, g_value, g_x);
@@ -136,7 +105,7 @@ void Quantizer::leaf_backward(const QuantSpec& spec, const QuantParams& params, 
   } else if (rule == SteRule::kClip && range.rule != CodeRule::kCodebook) {
     const Tensor scaled = x.with_quant(std::make_shared<const QuantParams>(params));
     const detail::KernelScales scales(range, scaled);
-    clip(spec, range, scales.map(), x, g.as<float>(), out);
+    clip(range, scales.map(), x, spec.dtype, g.as<float>(), out);
   } else if (g.data() != g_x.data()) {
     g_x.copy_from(g);
   }

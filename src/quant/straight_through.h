@@ -2,11 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 
-#include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/quant/quantizer.h"
+#include "kernels/map/quant_backward.h"
 
 namespace bitgrad::detail {
 
@@ -18,21 +17,6 @@ void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out);
 // tensor of `blocks` numbers per learned part.
 void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantParams& params, const Tensor& x,
                 const Tensor& g_value, const Tensor& g_x, std::span<const Tensor> g_learned);
-
-// max(0, 2 - 2 abs x)
-inline float approx_sign_slope(float x) { return std::max(0.0f, 2.0f - 2.0f * std::fabs(x)); }
-// max(1, t) * (1 - tanh^2(t x)): k t of IR-Net with k = max(1/t, 1)
-inline float tanh_slope(float t, float x) {
-  const float y = math::tanh(t * x);
-  return std::max(1.0f, t) * (1.0f - y * y);
-}
-// The factor of a rule for codes of kind sign.
-inline float sign_slope(SteRule rule, float t, float x) {
-  if (rule == SteRule::kNone) return 0.0f;
-  if (rule == SteRule::kClip) return std::fabs(x) <= 1.0f ? 1.0f : 0.0f;
-  if (rule == SteRule::kApproxSign) return approx_sign_slope(x);
-  return rule == SteRule::kTanh ? tanh_slope(t, x) : 1.0f;
-}
 
 // The params of x's elements: scale and statistic of element (r,c) lie at map().index(r, c).
 class BlockMap {
@@ -66,6 +50,18 @@ void for_elements(int64_t rows, int64_t cols, const ScaleMap& map, Body&& body) 
   });
 }
 
+// map(e) for the elements of [rows, elements.cols], on the current device. The CPU finds the block of an element as
+// it goes.
+template <typename Map>
+void run_elements(const Map& map, const maps::q::Elements& elements, int64_t rows) {
+  if (!current_device().is_cpu()) return run_map(map, rows * elements.cols);
+  for_elements(rows, elements.cols, elements.map, [&](int64_t e, int64_t j) { map.at(e, j); });
+}
+template <typename Map>
+void run_elements(const Map& map, int64_t rows) {
+  run_elements(map, map.elements, rows);
+}
+
 // Calls body(begin, end) for pieces of at most `wanted` rows (at least one), in order. Pieces start at whole groups of
 // `unit` rows, or lie within one group.
 template <typename Body>
@@ -77,8 +73,5 @@ void for_row_pieces(int64_t rows, int64_t unit, int64_t wanted, Body&& body) {
     r = end;
   }
 }
-
-// The map of a piece that starts at `row` (for_row_pieces).
-ScaleMap from_row(ScaleMap map, int64_t row);
 
 }  // namespace bitgrad::detail

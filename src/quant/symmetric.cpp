@@ -1,8 +1,6 @@
 // symmetric: s = max(max(-lo, hi) / ((qmax - qmin) / 2), eps), lo = min(0, min x), hi = max(0, max x); code =
 // clamp(rint(x * (1/s))). symmetric_no_clip: s = max(max(lo / qmin, hi / qmax), eps), so that no number is clipped.
 // Both equal torchao 0.18, choose_qparams_affine with MappingType SYMMETRIC and SYMMETRIC_NO_CLIPPING_ERR, in fp32.
-#include <algorithm>
-
 #include "quant/checks.h"
 #include "quant/range.h"
 
@@ -14,9 +12,8 @@ class Symmetric final : public RangeQuantizer {
   std::string_view name() const override { return "symmetric"; }
 
  private:
-  float scale(const CodeLimits& limits, float low, float high, float eps) const override {
-    const float lo = std::min(0.0f, low), hi = std::max(0.0f, high);
-    return std::max(std::max(-lo, hi) / (static_cast<float>(limits.hi - limits.lo) / 2.0f), eps);
+  void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
+    run_map(maps::SymmetricScales{blocks}, count);
   }
 };
 
@@ -31,9 +28,8 @@ class SymmetricNoClip final : public RangeQuantizer {
   }
 
  private:
-  float scale(const CodeLimits& limits, float low, float high, float eps) const override {
-    const float lo = std::min(0.0f, low), hi = std::max(0.0f, high);
-    return std::max(std::max(lo / static_cast<float>(limits.lo), hi / static_cast<float>(limits.hi)), eps);
+  void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
+    run_map(maps::SymmetricNoClipScales{blocks}, count);
   }
 };
 

@@ -1,15 +1,13 @@
 // ternary absmean: s = max(mean abs x, eps), eps 1e-5; code = clamp(rint(x / s), -1, 1).
 // BitNet b1.58: Ma et al. 2024, arXiv 2402.17764, eq. 1 to 3 (there the divisor is mean + eps). The straight-through
 // rule is the identity by default.
-#include <algorithm>
-
 #include "quant/blocks.h"
 #include "quant/checks.h"
 
 namespace bitgrad::detail {
 namespace {
 
-class Ternary final : public Quantizer {
+class Ternary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "ternary"; }
   void check(const QuantSpec& spec, bool) const override {
@@ -21,8 +19,9 @@ class Ternary final : public Quantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(1e-5f);
-    const std::vector<float> mean = blocks.mean_abs();
-    return scale_params(spec, blocks, eps, [&](size_t j) { return std::max(mean[j], eps); });
+    const Tensor sum = blocks.statistic(ReduceRule::kSumAbs);
+    return scale_params(spec, blocks, eps,
+                        maps::BlockScales{sum.as<float>(), blocks.sizes(), true, 1.0f, 1.0f, eps, {}});
   }
 };
 

@@ -1,6 +1,5 @@
 #include "bitgrad/tensor/tensor.h"
 
-#include <cstring>
 #include <ostream>
 
 #include "bitgrad/dtype/codec.h"
@@ -53,6 +52,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, MemoryKind kind, Device de
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, Device device) {
   Tensor t = empty(shape, dtype, kind, device);
+  const DeviceGuard guard(device);
   device_backend(device).fill_zero(t.data(), t.storage_.bytes());
   return t;
 }
@@ -60,10 +60,11 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, Device de
 Tensor Tensor::from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind) {
   require(static_cast<int64_t>(numbers.size()) == shape.numel(), "Tensor::from_numbers", "shape ", shape, " needs ",
           shape.numel(), " numbers, got ", numbers.size());
-  Tensor t = zeros(shape, dtype, kind);
+  const Device device = current_device();
+  const Tensor t = zeros(shape, dtype, device.is_cpu() ? kind : MemoryKind::kWorkspace, Device::cpu());
   for (int64_t r = 0; r < t.rows(); ++r)
     pack_row(dtype, numbers.data() + r * t.cols(), t.cols(), static_cast<char*>(t.data()) + r * t.stride_);
-  return t;
+  return device.is_cpu() ? t : t.to_device(device, kind);
 }
 
 Tensor Tensor::full(const Shape& shape, DType dtype, double number, MemoryKind kind) {
@@ -177,28 +178,47 @@ void Tensor::copy_from(const Tensor& other) const {
           ", expected ", *this);
   require(layout_ == layouts::canonical && other.layout_ == layouts::canonical, "copy_from",
           "needs canonical operands, got ", layout_, " and ", other.layout_);
-  require(device().kind == DeviceKind::kCpu && other.device().kind == DeviceKind::kCpu, "copy_from", "operands are on ",
-          to_string(device()), " and ", to_string(other.device()), ". Use to_device.");
+  require(device() == other.device() || device().is_cpu() || other.device().is_cpu(), "copy_from", "operands are on ",
+          to_string(device()), " and ", to_string(other.device()), ". Copy through the CPU: to_device.");
+  const Device on = device().is_cpu() ? other.device() : device();
+  const CopyWay way = device() == other.device() ? CopyWay::kOnDevice
+                      : device().is_cpu()        ? CopyWay::kToHost
+                                                 : CopyWay::kFromHost;
   const int64_t row = row_bytes_memory(dtype_, cols());
-  if (row == 0) return;
-  if (contiguous() && other.contiguous()) {
-    if (rows() > 0) std::memcpy(data(), other.data(), static_cast<size_t>(row * rows()));
-    return;
-  }
-  for (int64_t r = 0; r < rows(); ++r)
-    std::memcpy(static_cast<char*>(data()) + r * stride_, static_cast<const char*>(other.data()) + r * other.stride_,
-                static_cast<size_t>(row));
+  if (row == 0 || rows() == 0) return;
+  const DeviceGuard guard(on);
+  device_backend(on).copy(way, data(), stride_, other.data(), other.stride_, row, rows());
 }
 
 Tensor Tensor::to_device(Device to, MemoryKind kind) const {
-  require(contiguous(), "to_device", "needs contiguous rows, got ", *this);
-  Tensor t = empty(shape_, dtype_, kind, to);
-  t.quant_ = quant_;
-  if (device().kind == DeviceKind::kCpu)
-    device_backend(to).copy_from_host(t.data(), data(), t.storage_.bytes());
-  else
-    device_backend(device()).copy_to_host(t.data(), data(), t.storage_.bytes());
+  require(device() == to || device().is_cpu() || to.is_cpu(), "to_device", "from ", to_string(device()), " to ",
+          to_string(to), ": copy through the CPU");
+  Tensor t = empty_layout(shape_, dtype_, layout_, kind, to);
+  if (layout_ == layouts::canonical) {
+    t.copy_from(*this);
+  } else {
+    const Device on = to.is_cpu() ? device() : to;
+    const DeviceGuard guard(on);
+    device_backend(on).copy(device() == to ? CopyWay::kOnDevice
+                            : to.is_cpu()  ? CopyWay::kToHost
+                                           : CopyWay::kFromHost,
+                            t.data(), bytes(), data(), bytes(), bytes(), 1);
+  }
+  if (!quant_) return t;
+  const auto part = [&](const std::shared_ptr<const Tensor>& p) {
+    return p ? std::make_shared<const Tensor>(p->to_device(to, MemoryKind::kQuantState)) : p;
+  };
+  QuantParams params = *quant_;
+  params.scale = part(params.scale);
+  params.zero = part(params.zero);
+  params.offset = part(params.offset);
+  params.statistic = part(params.statistic);
+  t.quant_ = std::make_shared<const QuantParams>(std::move(params));
   return t;
+}
+
+Tensor Tensor::on_host() const {
+  return !defined() || device().is_cpu() ? *this : to_device(Device::cpu(), MemoryKind::kWorkspace);
 }
 
 void Tensor::attach_layout(Tensor derived) {

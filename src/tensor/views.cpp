@@ -3,10 +3,18 @@
 #include <ostream>
 
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/dtype/transpose.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
 namespace {
+
+// Numbers [begin * width, end * width) of a flat tensor, as a view.
+Tensor cut_rows(const Tensor& flat, int64_t width, int64_t begin, int64_t end) {
+  if (flat.numel() == 0) return flat;
+  const Tensor part = flat.reshape({flat.numel() / width, width}).row_slice(begin, end);
+  return part.reshape({part.numel()});
+}
 
 // The flat tensor of scales cut to the rows (or columns) [begin, end) of a [rows, cols] matrix.
 std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& scales, const Granularity& g,
@@ -15,22 +23,14 @@ std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& sc
   const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
   const bool by_column = g.kind == Granularity::kChannel && g.axis != 0;
   if ((by_row && !along_rows) || (by_column && along_rows)) return scales;
-  std::vector<double> out;
-  const std::vector<double> all = scales->numbers();
-  if (by_row || by_column) {
-    out.assign(all.begin() + begin, all.begin() + end);
-  } else {
-    const int64_t groups_down = g.axis == 0 ? (rows + g.group - 1) / g.group : rows;
-    const int64_t groups_across = g.axis == 0 ? cols : (cols + g.group - 1) / g.group;
-    int64_t r0 = 0, r1 = groups_down, c0 = 0, c1 = groups_across;
-    const int64_t unit = ((g.axis == 0) == along_rows) ? g.group : 1;
-    (along_rows ? r0 : c0) = begin / unit;
-    (along_rows ? r1 : c1) = begin == end ? begin / unit : (end + unit - 1) / unit;
-    for (int64_t r = r0; r < r1; ++r)
-      for (int64_t c = c0; c < c1; ++c) out.push_back(all[static_cast<size_t>(r * groups_across + c)]);
-  }
-  return std::make_shared<const Tensor>(
-      Tensor::from_numbers({static_cast<int64_t>(out.size())}, scales->dtype(), out, MemoryKind::kQuantState));
+  if (by_row || by_column) return std::make_shared<const Tensor>(cut_rows(*scales, 1, begin, end));
+  const int64_t groups_down = g.axis == 0 ? (rows + g.group - 1) / g.group : rows;
+  const int64_t groups_across = g.axis == 0 ? cols : (cols + g.group - 1) / g.group;
+  const int64_t unit = ((g.axis == 0) == along_rows) ? g.group : 1;
+  const int64_t first = begin / unit, last = begin == end ? first : (end + unit - 1) / unit;
+  if (along_rows) return std::make_shared<const Tensor>(cut_rows(*scales, groups_across, first, last));
+  const Tensor part = scales->reshape({groups_down, groups_across}).column_slice(first, last);
+  return std::make_shared<const Tensor>(part.clone(MemoryKind::kQuantState).reshape({part.numel()}));
 }
 
 std::shared_ptr<const QuantParams> cut_params(const Tensor& t, bool along_rows, int64_t begin, int64_t end) {
@@ -83,6 +83,7 @@ Tensor Tensor::column_slice(int64_t begin, int64_t end) const {
   Tensor t = *this;
   t.shape_ = Shape(dims);
   t.offset_ += begin * dtype_.bits() / 8;
+  if (rows() == 1) t.stride_ = row_bytes_memory(dtype_, end - begin);  // dense: there is no row behind it
   t.quant_ = cut_params(*this, false, begin, end);
   t.derived_ = nullptr;
   return t;
@@ -90,8 +91,9 @@ Tensor Tensor::column_slice(int64_t begin, int64_t end) const {
 
 std::vector<double> Tensor::numbers() const {
   if (!defined()) return {};
+  if (!device().is_cpu()) return without_quant().on_host().numbers();
   if (layout_ != layouts::canonical) {
-    Tensor t = empty(shape_, dtype_);
+    Tensor t = empty(shape_, dtype_, MemoryKind::kActivation, Device::cpu());
     layout_.info().unpack(dtype_, rows(), cols(), data(), t.data(), t.stride());
     return t.numbers();
   }
@@ -102,6 +104,7 @@ std::vector<double> Tensor::numbers() const {
 }
 
 std::vector<double> Tensor::values() const {
+  if (!device().is_cpu()) return on_host().values();
   std::vector<double> out = numbers();
   if (!quant_) return out;
   const ScaleMap map = scale_map();
@@ -156,10 +159,15 @@ std::ostream& operator<<(std::ostream& out, const Tensor& t) {
 Tensor transpose(const Tensor& m, MemoryKind kind) {
   require(m.shape().rank() == 2, "transpose", "needs a matrix, got ", m);
   require(m.layout() == layouts::canonical, "transpose", "needs canonical codes, got layout ", m.layout());
-  Tensor t = Tensor::empty({m.cols(), m.rows()}, m.dtype(), kind, m.device());
-  std::vector<uint8_t> buffer(static_cast<size_t>(layouts::transposed.info().bytes(m.dtype(), m.rows(), m.cols())));
-  layouts::transposed.info().pack(m.dtype(), m.rows(), m.cols(), m.data(), m.stride(), buffer.data());
-  std::copy(buffer.begin(), buffer.begin() + t.bytes(), static_cast<uint8_t*>(t.data()));
+  const DeviceGuard guard(m.device());
+  Tensor t = Tensor::empty({m.cols(), m.rows()}, m.dtype(), kind);
+  if (m.device().is_cpu()) {
+    std::vector<uint8_t> buffer(static_cast<size_t>(layouts::transposed.info().bytes(m.dtype(), m.rows(), m.cols())));
+    layouts::transposed.info().pack(m.dtype(), m.rows(), m.cols(), m.data(), m.stride(), buffer.data());
+    std::copy(buffer.begin(), buffer.begin() + t.bytes(), static_cast<uint8_t*>(t.data()));
+  } else {
+    transpose_on_device({m.dtype().bits(), m.rows(), m.cols(), m.data(), m.stride(), t.data(), t.stride()});
+  }
   if (!m.quant()) return t;
   QuantParams p = *m.quant();
   switch (p.granularity.kind) {

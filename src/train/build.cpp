@@ -6,6 +6,8 @@
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/train/trainer.h"
 #include "train/config/specs.h"
+#include "train/lengths.h"
+#include "train/phases.h"
 
 namespace bitgrad {
 namespace {
@@ -15,7 +17,7 @@ using Modules = std::vector<std::shared_ptr<Module>>;
 // Optimizer steps of a length; epochs need not be whole steps when windows run across them.
 int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accumulate) {
   if (q.unit == Quantity::Unit::kSteps) return q.value;
-  return std::llround(static_cast<double>(q.value) * static_cast<double>(microbatches_per_epoch) /
+  return std::llround(static_cast<double>(detail::microbatches_of(q.value, microbatches_per_epoch)) /
                       static_cast<double>(accumulate));
 }
 
@@ -34,23 +36,41 @@ ScheduleSpec schedule_spec(const RunConfig& config, int64_t microbatches_per_epo
   return spec;
 }
 
-// What `use` refuses is an error at this mark.
+// Where a phase was written; without phases, and for a first one that they fill: the keys of quant.
+SourceMark phase_mark(const RunConfig& config, int64_t phase) {
+  const auto& phases = config.quant.phases;
+  const bool of_quant = phases.empty() || (phase == 0 && !phases[0].prepare && config.quant.prepare != PrepareConfig{});
+  return of_quant ? config.quant.prepare.mark : phases.at(static_cast<size_t>(phase)).mark;
+}
+
+// What `use` refuses is an error at this mark, or at that of the phase.
 template <typename Use>
 auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
   try {
     return use();
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kUsage) throw;
-    throw config_error_at(config, mark, e.what());
+    const auto* phase = dynamic_cast<const PhaseError*>(&e);
+    throw config_error_at(config, phase ? phase_mark(config, phase->phase()) : mark, e.what());
   }
 }
 
-Modules build_layers(const RunConfig& config, int64_t features) {
+// What one sample of the data is.
+struct Samples {
+  int64_t features = 0, vocabulary = 0;
+  DType dtype() const { return vocabulary > 0 ? dtypes::int32 : dtypes::fp32; }
+};
+
+Modules build_layers(const RunConfig& config, const Samples& samples) {
   Modules modules;
   TensorMeta meta;
-  meta.features = features;
+  meta.features = samples.features;
+  meta.dtype = samples.dtype();
+  meta.training = false;  // modes of the backward may need codes that prepare makes: plan asks for them
   for (const LayerConfig& layer : config.layers)
     meta = at_mark(config, layer.mark, [&] {
+      require(layer.kind != "embedding" || layer.num >= samples.vocabulary, "embedding", "num: got ", layer.num,
+              ", expected at least ", samples.vocabulary, ", the number of different ids in the data");
       modules.push_back(make_layer(config::layer_spec(layer), meta.features));
       return modules.back()->plan(meta);
     });
@@ -65,19 +85,48 @@ const LayerConfig& last_linear(const RunConfig& config) {
 }
 
 // Layer by layer, so that one that does not fit is found where it stands; then the whole, with the data's classes.
-void plan(const RunConfig& config, Learner& learner, const Modules& modules, int64_t features, int64_t classes) {
+void plan(const RunConfig& config, Learner& learner, const Modules& modules, const Samples& samples, int64_t classes,
+          bool trains) {
   for (const bool training : {true, false}) {
     TensorMeta meta;
     meta.rows = training ? config.batch.micro : config.train.eval.batch;
-    meta.features = features;
+    meta.features = samples.features;
+    meta.dtype = samples.dtype();
     meta.training = training;
     for (size_t i = 0; i < modules.size(); ++i)
       meta = at_mark(config, config.layers[i].mark, [&] { return modules[i]->plan(meta); });
   }
   at_mark(config, last_linear(config).out_mark, [&] {
-    learner.plan(features, classes, config.batch.micro, config.train.eval.batch);
+    learner.plan(samples.features, classes, config.batch.micro, config.train.eval.batch, samples.dtype(), trains);
     return 0;
   });
+}
+
+void set_phases(const RunConfig& config, Learner& learner, int64_t per_epoch, bool trains) {
+  at_mark(config, config.quant.prepare.mark, [&] {
+    std::vector<QuantPhase> phases = quant_phases(config, per_epoch);
+    // What is evaluated has forms without steps: how long an epoch of its run was is not known.
+    for (size_t i = 0; i < phases.size() && !trains; ++i) phases[i].from = static_cast<int64_t>(i);
+    if (!phases.empty()) learner.set_phases(std::move(phases));
+    return 0;
+  });
+}
+
+std::unique_ptr<Learner> build(const RunConfig& config, const Samples& samples, int64_t classes, int64_t train_size,
+                               bool trains) {
+  const int64_t per_epoch = (train_size + config.batch.micro - 1) / config.batch.micro;
+  const ScheduleSpec schedule = schedule_spec(config, per_epoch);
+  const double lr = config.optim.lr;
+  const Modules modules = build_layers(config, samples);
+  auto learner = std::make_unique<Learner>(
+      std::make_shared<Sequential>(modules), find_loss(config.loss), config::optimizer_spec(config.optim),
+      RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
+      [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
+      static_cast<uint64_t>(config.run.seed));
+  learner->set_total_steps(schedule.total);
+  set_phases(config, *learner, per_epoch, trains);
+  plan(config, *learner, modules, samples, classes, trains);
+  return learner;
 }
 
 }  // namespace
@@ -87,6 +136,9 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   spec.format = section.format;
   spec.images = section.images;
   spec.labels = section.labels;
+  spec.file = section.file;
+  spec.context = section.context;
+  spec.test_fraction = section.test_fraction;
   spec.root = config.data.root;
   spec.split = section.split;
   spec.size = section.size;
@@ -96,23 +148,42 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   return make_dataset(spec);
 }
 
-std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size) {
-  const int64_t per_epoch = (train_size + config.batch.micro - 1) / config.batch.micro;
-  const ScheduleSpec schedule = schedule_spec(config, per_epoch);
-  const double lr = config.optim.lr;
-  const Modules modules = build_layers(config, features);
-  auto learner = std::make_unique<Learner>(
-      std::make_shared<Sequential>(modules), find_loss(config.loss), config::optimizer_spec(config.optim),
-      RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
-      [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
-      static_cast<uint64_t>(config.run.seed));
-  learner->set_total_steps(schedule.total);
-  plan(config, *learner, modules, features, classes);
-  return learner;
+std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch) {
+  const PrepareSpec base = config::prepare_spec(config.quant.prepare);
+  std::vector<QuantPhase> phases;
+  for (const QuantPhaseConfig& c : config.quant.phases) {
+    QuantPhase& phase = phases.emplace_back();
+    phase.from = to_steps(c.from, microbatches_per_epoch, config.batch.accumulate());
+    phase.mode = config::quant_mode(c);
+    if (c.prepare) phase.spec = config::prepare_spec(*c.prepare);
+  }
+  if (base.empty()) return phases;
+  if (phases.empty()) phases.emplace_back();
+  if (!phases[0].spec) phases[0].spec = base;
+  return phases;
+}
+
+std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
+                                       int64_t vocabulary) {
+  return build(config, {features, vocabulary}, classes, train_size, /*trains=*/true);
 }
 
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data) {
-  return build_learner(config, data.features(), std::max(data.classes(), last_linear(config).out), data.size());
+  return build(config, {data.features(), data.vocabulary()}, std::max(data.classes(), last_linear(config).out),
+               data.size(), /*trains=*/false);
+}
+
+std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file) {
+  const bool model = file_kind(file) == "model";
+  std::unique_ptr<Learner> learner = build_evaluator(config, data);
+  if (model) {
+    learner->convert();
+    load_model(file, learner->model());
+  } else {
+    detail::enter_phase_of(read_checkpoint_header(file), file, *learner);
+    load_checkpoint(file, *learner);
+  }
+  return learner;
 }
 
 }  // namespace bitgrad

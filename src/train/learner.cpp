@@ -1,19 +1,25 @@
 #include "bitgrad/train/learner.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "train/phases.h"
+#include "train/step_graphs.h"
 
 namespace bitgrad {
 namespace {
 
 struct NamedLoss {
   const char* name;
-  Var (*loss)(const Var&, std::span<const int32_t>);
+  LossFunction::OfHost of_host;
+  LossFunction::OfTensor of_tensor;
 };
 constexpr NamedLoss kLosses[] = {
-#define BITGRAD_LOSS(op) {#op, op},
+#define BITGRAD_LOSS(op) {#op, op, op##_of},
 #include "train/losses.inc"
 #undef BITGRAD_LOSS
 };
@@ -21,14 +27,19 @@ constexpr NamedLoss kLosses[] = {
 // Above this many microbatches a window, sums in bf16 would stall with nearest rounding.
 constexpr int64_t kStochasticSums = 8;
 
-void check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
+}  // namespace
+
+void detail::check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
   if (p.has_master() || p.spec().frozen || policy.every == policy.accumulate) return;
   fail("requantize_every", "parameter '", p.path(), "' has no master, so its codes change at every optimizer step of ",
        policy.accumulate, " microbatches: got requantize_every ", policy.every, ". Set it to ", policy.accumulate,
        ", or give the parameter a master");
 }
 
-}  // namespace
+LossFunction::LossFunction(OfHost of_host) : of_host_(of_host) {
+  for (const NamedLoss& l : kLosses)
+    if (l.of_host == of_host) of_tensor_ = l.of_tensor;
+}
 
 std::vector<std::string> loss_names() {
   std::vector<std::string> names;
@@ -38,7 +49,7 @@ std::vector<std::string> loss_names() {
 
 LossFunction find_loss(const std::string& name) {
   for (const NamedLoss& l : kLosses)
-    if (l.name == name) return l.loss;
+    if (l.name == name) return {l.of_host, l.of_tensor};
   fail("loss", unknown_name("loss", name, loss_names()));
 }
 
@@ -51,36 +62,59 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
       learning_rate_(std::move(learning_rate)) {
   check_requant(policy_);
   state_.seed = seed;
-  model_->initialize("layers", state_);
+  model_->initialize(kModelRoot, state_);
   parameters_ = model_->parameters();
-  for (const Parameter* p : parameters_) check_codes_that_train(*p, policy_);
+  for (const Parameter* p : parameters_)
+    if (p->value().device() != device_)
+      fail_with(ErrorCode::kDevice, "Learner", "parameter '", p->path(), "' lies on ", to_string(p->value().device()),
+                ", the current device is ", to_string(device_), ". Build the model and its learner on one device");
+  for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
 }
 
-void Learner::plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows) {
-  require(std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter* p) { return !p->spec().frozen; }),
-          "model", "nothing trains: ", parameters_.empty() ? "no layer has parameters" : "all parameters are frozen");
+void Learner::plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows, DType dtype, bool trains) {
+  const auto trained = [](const Parameter* p) { return !p->spec().frozen; };
+  const DeviceGuard guard(device_);
+  require(!trains || std::any_of(parameters_.begin(), parameters_.end(), trained), "model",
+          "nothing trains: ", parameters_.empty() ? "no layer has parameters" : "all parameters are frozen");
+  plan_ = Plan{features, classes, train_rows, eval_rows, dtype};
+  check_plan(*plan_);
+  if (phases_.size() > 1) try_phases(phase_);
+}
+
+void Learner::plan_again() {
+  forget_recorded();
+  const DeviceGuard guard(device_);
+  for (Parameter* p : model_->parameters()) p->forget_layouts();  // parameters_ may name learned parts that are gone
+  if (plan_) check_plan(*plan_);
+}
+
+void Learner::check_plan(const Plan& plan) {
   for (const bool training : {true, false}) {
     TensorMeta in;
-    in.rows = training ? train_rows : eval_rows;
-    in.features = features;
+    in.rows = training ? plan.train_rows : plan.eval_rows;
+    in.features = plan.features;
+    in.dtype = plan.dtype;
     in.training = training;
     const TensorMeta out = model_->plan(in);
     require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
-    require(classes == 0 || out.features == classes, "model", "the last layer gives ", out.features,
-            " numbers, the data has ", classes, " classes");
+    require(plan.classes == 0 || out.features == plan.classes, "model", "the last layer gives ", out.features,
+            " numbers, the data has ", plan.classes, " classes");
   }
 }
 
+// On a device in its turn among the checks, when its flags are read.
 void Learner::check_flags(const char* when) {
-  const std::vector<std::string> raised = state_.flags.raised();
-  if (raised.empty()) return;
-  state_.flags.clear();
-  std::string names;
-  for (const std::string& n : raised) names += (names.empty() ? "" : ", ") + n;
-  fail_with(ErrorCode::kNonFinite, "non-finite", "NaN or Inf ", when, " at optimizer step ", state_.step,
-            " in the input of: ", names);
+  at_drain([this, when] {
+    const std::vector<std::string> raised = state_.flags.raised();
+    if (raised.empty()) return;
+    state_.flags.clear();
+    std::string names;
+    for (const std::string& n : raised) names += (names.empty() ? "" : ", ") + n;
+    fail_with(ErrorCode::kNonFinite, "non-finite", "NaN or Inf ", when, " at optimizer step ", state_.step,
+              " in the input of: ", names);
+  });
 }
 
 void Learner::set_total_steps(int64_t steps) {
@@ -90,16 +124,28 @@ void Learner::set_total_steps(int64_t steps) {
 
 void Learner::begin_microbatch() {
   state_.training = true;
+  if (window_microbatches_ == 0) enter_due_phases();
   if (total_steps_ > 0)
     state_.progress = std::min(static_cast<double>(state_.step) / static_cast<double>(total_steps_), 1.0);
-  for (Parameter* p : parameters_) {
-    p->set_progress(state_.progress);
+  for (Parameter* p : parameters_) p->set_progress(state_.progress);
+  round_gradients();
+}
+
+void Learner::round_gradients() {
+  for (Parameter* p : parameters_)
     if (p->grad_dtype() == dtypes::bf16)
       p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);
-  }
 }
 
 void Learner::check_usable() const {
+  const DeviceGuard guard(device_);
+  drain_flags();
+  require_usable();
+}
+
+void Learner::require_usable() const {
+  require(!entering_, "Learner", "an Error ended the entry of phase ", phase_, " at optimizer step ", state_.step,
+          ": layers belong to no phase. Go on from the last checkpoint with a new learner.");
   require(
       usable(), "Learner", "an Error ended optimizer step ", state_.step,
       " in the middle of its updates: masters and codes belong to no step. Go on from the last checkpoint with a new "
@@ -128,7 +174,9 @@ void Learner::backward(Tape& tape, const Var& loss, int64_t samples) {
 }
 
 StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
-  check_usable();
+  const DeviceGuard guard(device_);
+  require_usable();
+  require(!converted_, "Learner", "the model is converted: it can only be evaluated");
   try {
     return run_microbatch(x, labels);
   } catch (...) {
@@ -137,26 +185,81 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels)
   }
 }
 
-StepResult Learner::run_microbatch(const Tensor& x, std::span<const int32_t> labels) {
-  begin_microbatch();
-  StepResult result;
-  result.samples = x.rows();
-  {
-    Tape tape;
-    const Var logits = model_->forward(x);
+namespace {
+
+// The one number of a tensor of the current device, told when the flags are read.
+void read_later(const Tensor& number, const std::shared_ptr<float>& to) {
+  const FlagWord word;
+  constexpr int64_t bytes = sizeof(float);
+  device_backend(current_device()).copy(CopyWay::kOnDevice, word.word(), bytes, number.as<float>(), bytes, bytes, 1);
+  word.read([to](uint32_t bits) { *to = std::bit_cast<float>(bits); });
+}
+
+}  // namespace
+
+void detail::copy_labels(std::span<const int32_t> labels, Tensor& into) {
+  const Shape shape{static_cast<int64_t>(labels.size())};
+  if (!into.defined() || into.shape() != shape) into = Tensor::empty(shape, dtypes::int32, MemoryKind::kBatch);
+  device_backend(current_device()).copy_from_host(into.data(), labels.data(), into.bytes());
+}
+
+Var Learner::forward(const Tensor& x, std::span<const int32_t> labels, StepResult& result, Pending& pending) {
+  const Var logits = model_->forward(x);
+  if (device_.is_cpu()) {
     const Var loss = loss_(logits, labels);
     result.loss = loss.value().item();
     result.correct = count_correct(logits.value(), labels);
-    backward(tape, loss, result.samples);
+    return loss;
   }
+  if (live_step() == nullptr) detail::copy_labels(labels, labels_);  // recorded work has them
+  const LossFunction::OfTensor of_tensor = loss_.of_tensor();
+  const Var loss = of_tensor ? of_tensor(logits, labels_) : loss_(logits, labels);
+  read_later(loss.value(), pending.loss);
+  read_later(correct_count(logits.value(), labels_), pending.correct);
+  return loss;
+}
+
+StepResult Learner::run_microbatch(const Tensor& x, std::span<const int32_t> labels) {
+  begin_microbatch();
+  if (graphs_ && graphs_->serves(x)) return graphs_->microbatch(x, labels);
+  return run_one_by_one(x, labels);
+}
+
+void Learner::count_microbatch(int64_t samples) {
   ++state_.microbatch;
   ++since_requantize_;
   ++window_microbatches_;
-  window_samples_ += result.samples;
+  window_samples_ += samples;
+}
+
+StepResult Learner::run_one_by_one(const Tensor& x, std::span<const int32_t> labels) {
+  // A microbatch whose backward failed does not count, also where a device tells so after it.
+  struct Counted {
+    StepState& state;
+    const int64_t before = state.microbatch;
+    std::shared_ptr<bool> backward = std::make_shared<bool>(false);
+    ~Counted() {
+      if (!*backward) state.microbatch = before;
+    }
+  } const counted{state_};
+  StepResult result;
+  result.samples = x.rows();
+  Pending pending;
+  {
+    Tape tape;
+    const Var loss = forward(x, labels, result, pending);
+    backward(tape, loss, result.samples);
+  }
+  at_drain([done = counted.backward] { *done = true; });
+  count_microbatch(result.samples);
   if (window_microbatches_ == policy_.accumulate) {
     end_window();
     result.stepped = true;
   }
+  if (device_.is_cpu()) return result;
+  if (!result.stepped) drain_flags();  // a step has read them
+  result.loss = static_cast<double>(*pending.loss);
+  result.correct = static_cast<int64_t>(*pending.correct);
   return result;
 }
 
@@ -164,13 +267,34 @@ void Learner::end_window() {
   const std::optional<RequantKey> due = due_after(0);
   check_flags("in a forward pass");
   optimizer_->step(learning_rate_(state_.step), window_samples_, due ? &*due : nullptr);
+  close_window(due.has_value());
+}
+
+void Learner::close_window(bool requantized) {
   ++state_.step;
   window_microbatches_ = window_samples_ = 0;
-  if (due) since_requantize_ = 0;
+  if (requantized) since_requantize_ = 0;
+}
+
+Learner::~Learner() = default;
+
+void Learner::set_recorded(bool on) {
+  if (!on || device_.is_cpu())
+    graphs_.reset();
+  else if (!graphs_)
+    graphs_ = std::make_unique<Graphs>(*this);
+}
+void Learner::forget_recorded() {
+  if (graphs_) graphs_->forget();
+}
+int64_t Learner::recorded_launches() const { return graphs_ ? graphs_->launches() : 0; }
+std::string Learner::not_recorded() const {
+  return device_.is_cpu() ? "the CPU records nothing" : graphs_ ? graphs_->why_not() : "";
 }
 
 // An Error passes: gradients may hold part of a microbatch, or numbers that are not finite.
 void Learner::end_failed_window() {
+  drop_flags();
   optimizer_->disarm();
   if (usable()) drop_window();
 }
@@ -181,7 +305,8 @@ void Learner::requantize() {
 }
 
 void Learner::flush() {
-  check_usable();
+  const DeviceGuard guard(device_);
+  require_usable();
   try {
     if (window_samples_ > 0) end_window();
   } catch (...) {
@@ -189,9 +314,11 @@ void Learner::flush() {
     throw;
   }
   if (since_requantize_ > 0) requantize();
+  drain_flags();
 }
 
 void Learner::drop_window() {
+  const DeviceGuard guard(device_);
   for (Parameter* p : parameters_) p->zero_grad();
   state_.flags.clear();  // of the window's forward passes
   since_requantize_ -= window_microbatches_;
@@ -199,6 +326,7 @@ void Learner::drop_window() {
 }
 
 void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requantize) {
+  forget_recorded();
   drop_window();
   state_.step = step;
   state_.microbatch = microbatch;
@@ -207,6 +335,7 @@ void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requa
 }
 
 Tensor Learner::predict(const Tensor& x) {
+  const DeviceGuard guard(device_);
   check_usable();
   NoGrad off;
   struct EvaluationMode {
@@ -215,13 +344,20 @@ Tensor Learner::predict(const Tensor& x) {
   };
   state_.training = false;
   const EvaluationMode mode{state_.training};
-  const Tensor logits = model_->forward(x).value();
-  check_flags("in an evaluation");
-  return logits;
+  try {
+    const Tensor logits = model_->forward(x).value();
+    check_flags("in an evaluation");
+    drain_flags();
+    return logits;
+  } catch (...) {
+    drop_flags();
+    throw;
+  }
 }
 
 StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
   const Tensor logits = predict(x);
+  const DeviceGuard guard(device_);
   NoGrad off;
   StepResult result;
   result.samples = x.rows();

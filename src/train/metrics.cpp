@@ -66,6 +66,8 @@ void MetricsLog::write(const EvalEvent& e) {
            .dump());
 }
 
+void MetricsLog::write(const QuantEvent& e) { line(to_json(e)); }
+
 void MetricsLog::flush() { file_->flush_to_disk(); }
 
 void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status,

@@ -46,9 +46,9 @@ std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
   return lock;
 }
 
-RunConfig run_folder_config(const std::string& folder) {
+RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides) {
   require_run_folder(folder);
-  return load_config(folder + "/config.yaml");
+  return load_config(folder + "/config.yaml", overrides);
 }
 
 std::string run_folder_checkpoint(const std::string& folder) {
@@ -59,6 +59,10 @@ std::string run_folder_checkpoint(const std::string& folder) {
               "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ",
               folder, "/config.yaml");
   return path;
+}
+
+std::string checkpoint_of(const std::string& folder_or_file) {
+  return file_system().is_directory(folder_or_file) ? run_folder_checkpoint(folder_or_file) : folder_or_file;
 }
 
 }  // namespace bitgrad

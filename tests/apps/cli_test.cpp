@@ -2,24 +2,19 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "apps/cli.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
-#include "support/subprocess.h"
 
 using namespace bitgrad::test;
 using Json = nlohmann::json;
 
 namespace {
 
-const std::string kProgram = BITGRAD_BINARY_DIR "/bin/bitgrad";
 const std::string kDigits = BITGRAD_SOURCE_DIR "/configs/digits_mlp_w1a1.yaml";
-
-ProcessResult cli(std::vector<std::string> arguments, const Process::Environment& environment = {}) {
-  arguments.insert(arguments.begin(), kProgram);
-  return run_program(arguments, environment);
-}
 
 // A few steps of the default configuration: 20 a epoch.
 std::vector<std::string> small_train(const std::string& out, std::vector<std::string> more = {}) {
@@ -75,10 +70,9 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
   CHECK(summary.at("epochs") == 2);
   CHECK(summary.at("steps") == 40);
   CHECK(summary.at("memory").at("total_peak") > 0);
-  int64_t evals = 0, trains = 0;
-  for (const Json& line : json_lines(folder + "/metrics.jsonl")) ++(line.at("event") == "eval" ? evals : trains);
-  CHECK(evals == 2);
-  CHECK(trains == 4);
+  std::map<std::string, int64_t> events;
+  for (const Json& line : json_lines(folder + "/metrics.jsonl")) ++events[line.at("event")];
+  CHECK(events == std::map<std::string, int64_t>{{"eval", 2}, {"train", 4}, {"quant", 2 * 6}});
 
   for (const std::string& target : {folder, folder + "/last.safetensors"}) {
     const ProcessResult e = cli({"eval", target, "--json"});
@@ -383,4 +377,40 @@ TEST_CASE("a number that is not finite ends the run with exit code 5, names a te
   CHECK(json_file(temp.file("run/summary.json")).at("status") == "failed");
   CHECK(contains(json_file(temp.file("run/summary.json")).at("error"), "layers.0"));
   CHECK_FALSE(std::filesystem::exists(temp.file("run/last.safetensors")));
+}
+
+TEST_CASE("a device that is absent ends every command that computes with exit code 6, and nothing is written") {
+  TempDir temp;
+  const ProcessResult r = cli(small_train(temp.file("run"), {"device.kind=cuda", "device.index=255"}));
+  INFO(r.err);
+  CHECK(r.code == 6);
+  CHECK(contains(r.err, "cuda:255 is absent"));
+  CHECK_FALSE(std::filesystem::exists(temp.file("run")));
+
+  const std::string trained = temp.file("trained");
+  REQUIRE(cli(small_train(trained, {"train.stop=2 steps"})).code == 0);
+  const std::string model = temp.file("model.safetensors");
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"eval", trained},
+                                                  {"train", "--resume", trained},
+                                                  {"sensitivity", trained},
+                                                  {"diff", trained, trained},
+                                                  {"quantize", trained, "-o", model, "--recipe", "int8wo"}}) {
+    std::vector<std::string> words = command;
+    words.insert(words.end(), {"device.kind=cuda", "device.index=255"});
+    const ProcessResult refused = cli(words);
+    INFO(command.front() << ": " << refused.err);
+    CHECK(refused.code == 6);
+    CHECK(contains(refused.err, "cuda:255 is absent"));
+  }
+  CHECK_FALSE(std::filesystem::exists(model));
+}
+
+TEST_CASE("a run goes on with its own configuration, but for the device") {
+  TempDir temp;
+  const std::string folder = temp.file("run");
+  REQUIRE(cli(small_train(folder, {"train.stop=2 steps"})).code == 0);
+  const ProcessResult other = cli({"train", "--resume", folder, "device.threads=1", "optim.lr=0.5"});
+  CHECK(other.code == 2);
+  CHECK(contains(other.err, "got optim.lr=0.5, only device.* may differ"));
+  CHECK(cli({"train", "--resume", folder, "device.threads=1", "device.kind=cpu"}).code == 0);
 }

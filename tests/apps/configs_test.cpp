@@ -4,21 +4,24 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/cli.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
-#include "support/subprocess.h"
 
 using namespace bitgrad::test;
 
 namespace {
 
-const std::string kProgram = BITGRAD_BINARY_DIR "/bin/bitgrad";
-
 std::string data_root() {
   if (const char* root = std::getenv("BITGRAD_DATA")) return root;
   return BITGRAD_SOURCE_DIR "/../shared/data";
 }
-bool have_mnist() { return std::filesystem::exists(data_root() + "/mnist/train-images-idx3-ubyte.gz"); }
+// The file that a configuration reads; empty: none.
+std::string data_of(const std::string& name) {
+  if (name.rfind("mnist", 0) == 0) return "mnist/train-images-idx3-ubyte.gz";
+  if (name.rfind("shakespeare", 0) == 0) return "text/tinyshakespeare.txt";
+  return "";
+}
 
 std::vector<std::filesystem::path> shipped() {
   std::vector<std::filesystem::path> paths;
@@ -36,22 +39,23 @@ std::vector<std::string> digits_instead(const std::string& train, const std::str
 }  // namespace
 
 TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
-  REQUIRE(shipped().size() >= 19);
+  REQUIRE(shipped().size() >= 20);
   TempDir temp;
   for (const auto& path : shipped()) {
     const std::string name = path.stem(), folder = temp.file(name);
+    const std::string file = data_of(name);
     const bool mnist = name.rfind("mnist", 0) == 0;
-    if (mnist && !have_mnist()) {
-      WARN(name << " skipped: no MNIST in " << data_root() << " (set BITGRAD_DATA)");
+    if (!std::filesystem::exists(data_root() + "/" + file)) {
+      WARN(name << " skipped: no " << file << " in " << data_root() << " (set BITGRAD_DATA)");
       continue;
     }
     std::vector<std::string> arguments{kProgram, "train", path, "train.eval.every=3 steps", "--out", folder};
     std::vector<std::string> smaller{"train.stop=3 steps"};
-    if (mnist)
+    if (!file.empty())
       smaller.push_back("data.root=" + data_root());
     else
       smaller.insert(smaller.end(), {"data.train.size=400", "data.test.size=200"});
-    if (name == "digits_linear_fp32") smaller.push_back("schedule.warmup=1 steps");
+    if (name == "digits_linear_fp32" || (!file.empty() && !mnist)) smaller.push_back("schedule.warmup=1 steps");
     arguments.insert(arguments.end(), smaller.begin(), smaller.end());
     const ProcessResult r = run_program(arguments);
     INFO(name << ": " << r.out << r.err);
@@ -62,7 +66,8 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
                                           "mnist_mlp_bop_w1a8"};
     if (mnist && evaluated.count(name) == 0) continue;
     const ProcessResult e = run_program({kProgram, "eval", folder, "--json"});
-    CHECK(nlohmann::json::parse(e.out).at("samples") == (mnist ? 10000 : 200));
+    const int64_t samples = mnist ? 10000 : file.empty() ? 200 : 111540 - 16;
+    CHECK(nlohmann::json::parse(e.out).at("samples") == samples);
   }
 }
 

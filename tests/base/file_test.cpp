@@ -168,6 +168,7 @@ TEST_CASE("A replaced file system is used until it is given back") {
   CHECK(&file_system() == real);
   CHECK(set_file_system(nullptr) == real);
   CHECK(text_of("/dev/null").empty());
+  CHECK(error_code_of([] { file_system().read("/dev/zero"); }) == 3);
 }
 
 }  // namespace

@@ -46,9 +46,13 @@ std::unique_ptr<data::ImageDataset> all_pixel_values(std::array<float, 2> affine
 
 TEST_CASE("The built-in formats are listed with the keys that they read") {
   const std::vector<std::string> names = dataset_formats();
-  REQUIRE(names.size() >= 2);
+  REQUIRE(names.size() >= 3);
   CHECK(names[0] == "idx");
   CHECK(names[1] == "digits");
+  CHECK(names[2] == "text");
+  CHECK(find_dataset_format("text")->required == std::vector<std::string>{"file", "context"});
+  CHECK(find_dataset_format("text")->ids);
+  CHECK_FALSE(find_dataset_format("digits")->ids);
   const DatasetFormat* idx = find_dataset_format("idx");
   REQUIRE(idx != nullptr);
   CHECK(idx->required == std::vector<std::string>{"images", "labels"});
@@ -130,6 +134,11 @@ TEST_CASE("A program registers a format of its own, which gets its keys and keep
   spec = {};
   spec.format = "nothing";
   CHECK(contains(error_of([&] { make_dataset(spec); }), "returned nothing"));
+  register_dataset({"no_ids", {}, {}, "", [](const DatasetSpec&) { return std::make_unique<Squares>(1); }, true});
+  spec.format = "no_ids";
+  CHECK(contains(error_of([&] { make_dataset(spec); }), "its data set gives fp32, the format says ids."));
+  int32_t id = 0, label = 0;
+  CHECK(contains(error_of([&] { made->sample_ids(0, &id, &label); }), "samples are fp32: this data set has no ids."));
 }
 
 TEST_CASE("A pixel p becomes a*(p/255)+b with each operation rounded to fp32 once") {

@@ -7,168 +7,28 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/layout.h"
 #include "support/catch.h"
-#include "support/gemm_reference.h"
+#include "support/gemm_int_problem.h"
 
 namespace bitgrad {
 namespace {
 
+using test::Case;
 using test::CodeMatrix;
+using test::derive;
+using test::is_vnni64;
+using test::left_out;
+using test::make_case;
+using test::random_shape;
 using test::Rng;
+using test::Shape;
 using test::shape_count;
-using test::uniform_int;
+using test::wrong_elements;
 
 const GemmRow& row_named(const std::string& name) {
   for (const GemmRow& row : gemm_rows())
     if (row.name == name) return row;
   FAIL("no row " << name);
   return gemm_rows()[0];
-}
-
-struct Shape {
-  int64_t m, n, k;
-};
-// A third at the edges of tiles, words and blocks, or 0; the others log-uniform.
-Shape random_shape(Rng& rng) {
-  constexpr int64_t kSmall[] = {0,  1,  2,  3,  4,  5,   6,   7,   15,  16,  17,  31,  32,  33,
-                                48, 49, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};
-  constexpr int64_t kDeep[] = {0,   1,   3,   4,   31,  32,  33,  63,   64,   65,   480,  481,  511,  512,
-                               513, 959, 960, 961, 991, 992, 993, 1023, 1024, 1025, 2047, 2048, 2049, 4097};
-  const auto edge = [&](const auto& list) {
-    return list[uniform_int(rng, 0, static_cast<int64_t>(std::size(list)) - 1)];
-  };
-  if (uniform_int(rng, 0, 2) == 0) return {edge(kSmall), edge(kSmall), edge(kDeep)};
-  return {test::log_uniform(rng, 300), test::log_uniform(rng, 300), test::log_uniform(rng, 5000)};
-}
-
-// One product with everything that it points to.
-struct Case {
-  GemmArgs args;
-  CodeMatrix a, b;
-  std::vector<float> scale_a, scale_b, bias;
-  std::vector<int32_t> zero_a, zero_b;
-  std::vector<int64_t> row_minus;
-  std::vector<uint64_t> derived_a, derived_b;  // canonical codes in another layout
-  RandomStream stream{7, Purpose::kGradAccumulate, 11, 3};
-  GemmOperand canonical_a, canonical_b;
-};
-
-void add_scale(Rng& rng, GemmOperand& x, int64_t free, bool zeros, std::vector<float>& scale,
-               std::vector<int32_t>& zero) {
-  const bool per_tensor = uniform_int(rng, 0, 2) == 0;
-  const size_t count = static_cast<size_t>(per_tensor ? 1 : std::max<int64_t>(free, 1));
-  if (uniform_int(rng, 0, 4) != 0) {
-    for (size_t i = 0; i < count; ++i) scale.push_back(std::ldexp(static_cast<float>(uniform_int(rng, 1, 999)), -12));
-    x.scale.scale = scale.data();
-  }
-  if (zeros) {
-    for (size_t i = 0; i < count; ++i) zero.push_back(static_cast<int32_t>(uniform_int(rng, -300, 300)));
-    x.scale.zero = zero.data();
-  }
-  if (!per_tensor) (x.k_major ? x.scale.col_step : x.scale.row_step) = 1;
-}
-
-void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool general) {
-  const bool a_k_major = general && uniform_int(rng, 0, 2) == 0, b_k_major = general && uniform_int(rng, 0, 2) == 0;
-  t.args.m = shape.m;
-  t.args.n = shape.n;
-  t.args.k = shape.k;
-  t.a = a_k_major ? test::random_codes(rng, da, shape.k, shape.m) : test::random_codes(rng, da, shape.m, shape.k);
-  t.b = b_k_major ? test::random_codes(rng, db, shape.k, shape.n) : test::random_codes(rng, db, shape.n, shape.k);
-  t.args.a = t.a.operand(a_k_major);
-  t.args.b = t.b.operand(b_k_major);
-  constexpr DType kOut[] = {dtypes::fp32, dtypes::fp32, dtypes::bf16, dtypes::int32, dtypes::int64};
-  t.args.c_dtype = kOut[uniform_int(rng, 0, 4)];
-  t.args.ldc = shape.n + uniform_int(rng, 0, 5);
-  if (t.args.c_dtype == dtypes::fp32 || t.args.c_dtype == dtypes::bf16) {
-    add_scale(rng, t.args.a, shape.m, general && uniform_int(rng, 0, 1) == 0, t.scale_a, t.zero_a);
-    add_scale(rng, t.args.b, shape.n, general && uniform_int(rng, 0, 1) == 0, t.scale_b, t.zero_b);
-    t.args.accumulate = uniform_int(rng, 0, 2) == 0;
-    if (uniform_int(rng, 0, 1) == 0) {
-      for (int64_t j = 0; j < shape.n; ++j)
-        t.bias.push_back(std::ldexp(static_cast<float>(uniform_int(rng, -999, 999)), -5));
-      t.bias.push_back(0);
-      t.args.bias = t.bias.data();
-    }
-    if (uniform_int(rng, 0, 1) == 0) t.args.sr = &t.stream;
-  }
-  if (general && uniform_int(rng, 0, 3) == 0) {
-    // Small ones, and some that leave int32 behind.
-    const int64_t most = uniform_int(rng, 0, 2) == 0 ? int64_t{1} << uniform_int(rng, 30, 62) : 100000;
-    for (int64_t i = 0; i <= shape.m; ++i) t.row_minus.push_back(uniform_int(rng, -most, most));
-    t.args.row_minus = t.row_minus.data();
-  }
-  t.canonical_a = t.args.a;
-  t.canonical_b = t.args.b;
-}
-
-// Noise in the fields of vnni64 beyond the last row and the last k, and in the sums of rows beyond the last.
-void spoil_vnni64(Rng& rng, DType dtype, int64_t free, int64_t k, void* out) {
-  const int fields = vnni_fields(dtype.bits()), width = 8 / fields;
-  const int64_t panels = panel_count(free), steps = vnni_steps(dtype.bits(), k);
-  auto* bytes = static_cast<uint8_t*>(out);
-  for (int64_t p = 0; k > 0 && p < panels; ++p) {
-    const int64_t first = p / kVnniPanels * kVnniPanels;
-    for (int64_t s = 0; s < steps; ++s) {
-      uint8_t* line =
-          bytes + vnni_group_start(dtype.bits(), first, k) + (s * vnni_group_panels(first, free) + p - first) * 64;
-      for (int64_t i = 0; i < 64; ++i) {
-        for (int f = 0; f < fields; ++f) {
-          const bool pad = p * 16 + i / 4 >= free || 4 * (s * fields + f) + i % 4 >= k;
-          if (pad) line[i] = static_cast<uint8_t>(line[i] ^ ((rng() & ((1u << width) - 1)) << (f * width)));
-        }
-      }
-    }
-  }
-  auto* sums = reinterpret_cast<uint32_t*>(bytes + panels * steps * 64);
-  for (int64_t r = free; k > 0 && r < panels * 16; ++r) sums[r] = static_cast<uint32_t>(rng());
-}
-
-bool is_vnni64(Layout layout) { return layout == layouts::vnni64 || layout == layouts::vnni64_t; }
-
-// Puts an operand into a layout, then makes noise of the bits beyond its last code.
-void derive(Rng& rng, GemmOperand& x, Layout layout, int64_t free, int64_t k, std::vector<uint64_t>& out) {
-  if (layout == layouts::canonical) return;
-  const LayoutInfo& info = layout.info();
-  const int64_t rows = x.k_major ? k : free, cols = x.k_major ? free : k;
-  out.assign(static_cast<size_t>(info.bytes(x.dtype, rows, cols) / 8 + 1), 0);
-  info.pack(x.dtype, rows, cols, x.data, x.stride, out.data());
-  if (is_vnni64(layout)) spoil_vnni64(rng, x.dtype, free, k, out.data());
-  x.data = out.data();
-  x.layout = layout;
-  if (layout == layouts::planes && k % 64 != 0) {
-    const int64_t per_row = plane_words(k);
-    for (int64_t r = 0; r < x.dtype.bits() * free; ++r)
-      out[static_cast<size_t>((r + 1) * per_row - 1)] |= rng() << (k % 64);
-  }
-  if (layout == layouts::panels16) {
-    auto* words = reinterpret_cast<uint32_t*>(out.data());
-    const int64_t per_panel = panel_words(k), panels = panel_count(free);
-    for (int64_t p = 0; p < x.dtype.bits() * panels; ++p) {
-      for (int64_t lane = 0; lane < kPanelRows; ++lane) {
-        uint32_t* column = words + p * per_panel * kPanelRows + lane;
-        if (k % 32 != 0) column[(per_panel - 1) * kPanelRows] |= static_cast<uint32_t>(rng()) << (k % 32);
-        if (p % panels * kPanelRows + lane >= free)
-          for (int64_t w = 0; w < per_panel; ++w) column[w * kPanelRows] = static_cast<uint32_t>(rng());
-      }
-    }
-  }
-}
-
-// The wrong elements of `row` on codes a [m, k] and b [n, k], zero points taken off.
-int64_t wrong_elements(Rng& rng, const GemmRow& row, const GemmArgs& args, const std::vector<int64_t>& a,
-                       const std::vector<int64_t>& b) {
-  return test::wrong_elements(rng, row, args, [&](int64_t i, int64_t j, uint64_t old) {
-    const int64_t minus = args.row_minus == nullptr ? 0 : args.row_minus[i];
-    const int64_t acc = test::reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k, minus);
-    return test::reference_element(args, i, j, acc, old);
-  });
-}
-
-// What a row of vnni64 does not take of the pairs and orders of storage that the byte rows are tested on.
-bool left_out(const GemmRow& row, const GemmArgs& args) {
-  if (!is_vnni64(row.b_layout)) return false;
-  return args.b.k_major != (row.b_layout == layouts::vnni64_t) ||
-         (row.name.find("avx2") != std::string_view::npos && args.b.dtype.bits() == 8);
 }
 
 // All rows of `names` that the machine has, on one random case.

@@ -8,6 +8,26 @@ namespace bitgrad {
 
 using namespace quantize_problem;
 
+namespace {
+
+// clip_gradient against the mask that quantize has just made.
+void check_clip(const Case& c) {
+  std::vector<float> g(static_cast<size_t>(c.rows * c.cols)), expected, gx(g.size(), 7.0f);
+  for (size_t i = 0; i < g.size(); ++i) g[i] = static_cast<float>(i % 19) - 9.5f;
+  const int64_t words = (c.cols + 63) / 64;
+  for (int64_t r = 0; r < c.rows; ++r)
+    for (int64_t i = 0; i < c.cols; ++i) {
+      const bool pass = (c.mask[static_cast<size_t>(r * words + i / 64)] >> (i % 64) & 1u) != 0;
+      expected.push_back(pass ? g[static_cast<size_t>(r * c.cols + i)] : 0.0f);
+    }
+  clip_gradient(c.args, g.data(), gx.data());
+  CHECK(gx == expected);
+  clip_gradient(c.args, g.data(), g.data());
+  CHECK(g == expected);
+}
+
+}  // namespace
+
 TEST_CASE("quantize gives the codes and masks of the formulas for every dtype, rule and granularity on every ISA") {
   Restore restore;
   std::mt19937 random(1);
@@ -30,6 +50,7 @@ TEST_CASE("quantize gives the codes and masks of the formulas for every dtype, r
             set_isa_cap(level);
             c.run();
             check_against_formula(c);
+            if (!stochastic && c.args.ste == SteRule::kClip && rule != CodeRule::kCodebook) check_clip(c);
           }
         }
       }
@@ -83,6 +104,24 @@ TEST_CASE("rounding is to nearest even and numbers far outside the range clamp w
       INFO("element " << i);
       CHECK(decode_int(dtypes::int4.info(), c.raw(0, i)) == expected[i]);
       CHECK(c.pass(0, i) == passes[i]);
+    }
+  }
+}
+
+TEST_CASE("a huge quotient and a huge zero point of one sign clamp to the end of the range on that side") {
+  Restore restore;
+  for (IsaLevel level : kLevels) {
+    set_isa_cap(level);
+    for (const bool negative : {false, true}) {
+      Case c(1, 45, dtypes::int8);
+      c.args.rule = CodeRule::kDivide;
+      c.zero = {negative ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int32_t>::max()};
+      std::fill(c.x.begin(), c.x.end(), negative ? -3e38f : 3e38f);
+      c.run();
+      for (int64_t i = 0; i < 45; ++i) {
+        CHECK(decode_int(dtypes::int8.info(), c.raw(0, i)) == (negative ? -128 : 127));
+        CHECK(!c.pass(0, i));
+      }
     }
   }
 }

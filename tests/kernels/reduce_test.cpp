@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -162,6 +163,48 @@ void check_axis(const Matrix& m, ReduceAxis axis, int64_t group) {
 }
 
 }  // namespace
+
+TEST_CASE("ranges from one read have the bits of the least and the largest number, zeros' signs too") {
+  Restore restore;
+  std::mt19937 random(77);
+  const float special[] = {0.0f, -0.0f, kInf, -kInf, kNan, 1e-45f};
+  for (const int64_t cols : {1, 3, 15, 16, 17, 31, 32, 64, 100, 1024, 1025, 1500, 2049, 4100})
+    for (const int64_t group :
+         {int64_t{1}, int64_t{5}, int64_t{16}, int64_t{32}, int64_t{33}, int64_t{1024}, int64_t{1030}, cols}) {
+      const int64_t rows = static_cast<int64_t>(random() % 4), ldx = cols + static_cast<int64_t>(random() % 3);
+      std::vector<float> x(static_cast<size_t>(rows * ldx + 1));
+      const bool odd = random() % 2 == 0, zeros = random() % 3 == 0;
+      for (float& v : x) v = zeros ? (random() % 2 == 0 ? 0.0f : -0.0f) : static_cast<float>(random() % 2001) - 1000;
+      if (odd) x[random() % x.size()] = special[random() % std::size(special)];
+      ReduceArgs args;
+      args.axis = group == cols ? ReduceAxis::kRows : ReduceAxis::kGroups;
+      args.rows = rows;
+      args.cols = cols;
+      args.group = group;
+      args.x = x.data();
+      args.ldx = ldx;
+      const auto count = static_cast<size_t>(reduce_outputs(args));
+      for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+        set_isa_cap(level);
+        std::vector<float> low(count + 1, 3.0f), high(count + 1, 3.0f), least(count + 1, 3.0f), most(count + 1, 3.0f);
+        uint32_t flags = 8, flags_apart = 8;
+        args.flags = &flags_apart;
+        args.rule = ReduceRule::kMin;
+        args.out = least.data();
+        reduce(args);
+        args.rule = ReduceRule::kMax;
+        args.out = most.data();
+        reduce(args);
+        args.flags = &flags;
+        args.out = low.data();
+        reduce_ranges(args, high.data());
+        INFO("cols " << cols << " group " << group << " rows " << rows);
+        CHECK(std::memcmp(low.data(), least.data(), low.size() * sizeof(float)) == 0);
+        CHECK(std::memcmp(high.data(), most.data(), high.size() * sizeof(float)) == 0);
+        CHECK(flags == flags_apart);
+      }
+    }
+}
 
 TEST_CASE("every rule of reduce follows the one order for rows, columns, groups and all on every ISA") {
   Restore restore;

@@ -100,6 +100,8 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     INFO(name);
     LayerSpec spec = layer(name);
     spec.out = 5;
+    spec.num = 3;
+    spec.dim = 2;
     spec.weight = weight_spec(quant_spec(dtypes::int4, "symmetric"));
     spec.activation = quant_spec(dtypes::int8, "symmetric");
     const auto module = make_layer(spec, 7);
@@ -108,8 +110,10 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     TensorMeta in;
     in.rows = 4;
     in.features = 7;
+    if (name == "embedding") in.dtype = dtypes::int32;
     const TensorMeta out = module->plan(in);
-    const Tensor x = random_tensor({4, 7}, dtypes::fp32, 1);
+    const Tensor x =
+        name == "embedding" ? Tensor::full({4, 7}, dtypes::int32, 2) : random_tensor({4, 7}, dtypes::fp32, 1);
     const Tensor y = module->forward(Var(x)).value();
     CHECK(y.shape() == Shape{4, out.features});
     CHECK(y.dtype() == out.dtype);

@@ -237,3 +237,71 @@ TEST_CASE("initial numbers follow their rule") {
                  "[init] unknown rule 'he_normla'. Did you mean 'he_normal'? Known: constant, uniform, normal"));
   for (const std::string_view name : init_names()) CHECK_NOTHROW(draw({std::string(name), 0, 0}, {2, 2}));
 }
+
+TEST_CASE("fp32 values are made once and follow the codes, whoever writes them") {
+  QuantSpec offsets = quant_spec(dtypes::uint4, "minmax_offset"), zeros = quant_spec(dtypes::int8, "affine"),
+            groups = quant_spec(dtypes::int4, "symmetric");
+  offsets.granularity = Granularity::groups(32);  // ragged: 70 columns
+  zeros.granularity = Granularity::channel(0);
+  groups.granularity = Granularity::groups(2, 0);
+  for (const QuantSpec& spec : {offsets, zeros, groups, quant_spec(dtypes::bint1, "binary")}) {
+    Parameter p({6, 70}, weight_spec(spec));
+    p.initialize("w", 42);
+    INFO(p.value().describe());
+    const auto derived = [] { return memory_now().bytes[static_cast<size_t>(MemoryKind::kDerived)]; };
+    const int64_t before = derived();
+    const Var first = p.read_values();
+    CHECK(derived() - before >= 6 * 70 * 4);
+    const auto follows = [&] {
+      const Tensor now = p.read_values().value();
+      return now.data() == first.value().data() && !now.quant() &&
+             bits_of(now) == bits_of(dequantize_tensor(p.value()));
+    };
+    CHECK(follows());
+    for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= -0.7f;
+    const auto old = bits_of(first.value());
+    p.requantize(42, 1);
+    CHECK(follows());
+    CHECK(bits_of(first.value()) != old);
+    if (p.rows_are_apart()) {
+      for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= 1.5f;
+      p.begin_requantize(42, 2);
+      for (const int64_t r : {4, 0, 2}) p.put_rows(r, p.master().row_slice(r, r + 2));
+      p.end_codes();
+      CHECK(follows());
+    }
+    Parameter other({6, 70}, weight_spec(spec));
+    other.initialize("other", 7);
+    p.restore(other.master(), other.value());
+    CHECK(follows());
+    p.freeze_scales(true);
+    for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= -0.3f;
+    p.requantize(42, 3);
+    CHECK(follows());
+    Tape tape;
+    CHECK(p.read_values().tracked());
+  }
+}
+
+TEST_CASE("fp32 values follow a weight without a master, and are gone when it is held anew") {
+  QuantSpec spec = quant_spec(dtypes::int4, "absmax");
+  spec.granularity = Granularity::channel(0);
+  ParameterSpec none = weight_spec(spec);
+  none.master = MasterKind::kNone;
+  none.latent_clamp.reset();
+  Parameter p({6, 70}, none);
+  p.initialize("w", 42);
+  const Tensor values = p.read_values().value();
+  const Tensor x = Tensor::full({6, 70}, dtypes::fp32, 0.25);
+  p.begin_update({42, Purpose::kUpdate, site_id("w"), 1});
+  p.put_rows(0, x.row_slice(0, 4));
+  p.put_rows(4, x.row_slice(4, 6));
+  p.end_codes();
+  CHECK(p.read_values().value().data() == values.data());
+  CHECK(bits_of(values) == bits_of(dequantize_tensor(p.value())));
+  spec.dtype = dtypes::int8;
+  p.set_quant(spec, MasterKind::kFp32, 3);
+  CHECK(bits_of(p.read_values().value()) == bits_of(dequantize_tensor(p.value())));
+  p.set_quant(std::nullopt, MasterKind::kFp32, 4);
+  CHECK(p.read_values().value().data() == p.value().data());
+}

@@ -1,5 +1,6 @@
 // What an optimizer keeps, how it is resumed, and what it refuses.
 #include <cmath>
+#include <map>
 
 #include "bitgrad/optim/optimizer.h"
 #include "optim/optim_support.h"
@@ -39,6 +40,82 @@ TEST_CASE("state is named for checkpoints, and a resumed optimizer goes on bit f
   sgd->attach({a.get()});
   CHECK(sgd->state()[0].name == "w.sgd.momentum");
   CHECK(make_optimizer(named("sgd"))->state().empty());
+}
+
+TEST_CASE("attached anew, what stays keeps its moments, what is new begins with zeros at the step of the run") {
+  const auto gradient = [](int step) { return random_tensor({3, 3}, dtypes::fp32, 20 + static_cast<uint64_t>(step)); };
+  const auto numbers = [](const Optimizer& optimizer) {
+    std::map<std::string, std::vector<double>> all;
+    for (const auto& s : optimizer.state()) all[s.name] = s.tensor.numbers();
+    return all;
+  };
+  for (const MomentKind kind : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}) {
+    OptimizerSpec spec = named("adam");
+    spec.moments = kind;
+    auto calm = float_parameter("w", {3, 3}), old = float_parameter("w", {3, 3}), stays = float_parameter("w", {3, 3});
+    auto other = float_parameter("v", {3, 3}), wide = float_parameter("w", {3, 4});
+    auto first = make_optimizer(spec), second = make_optimizer(spec);
+    first->attach({calm.get()});
+    second->attach({old.get()});
+    for (int step = 0; step < 3; ++step) {
+      give(*calm, gradient(step));
+      give(*old, gradient(step));
+      first->step(0.1f, 1);
+      second->step(0.1f, 1);
+    }
+    stays->master().copy_from(old->master());
+    old.reset();  // a model in another form has other parameters of the same paths
+    second->attach({stays.get(), other.get()});
+    CHECK(second->steps() == 3);
+    auto state = numbers(*second);
+    CHECK(state.at("w.adam.m") == numbers(*first).at("w.adam.m"));
+    CHECK(state.at("v.adam.m") == std::vector<double>(9, 0.0));
+    give(*calm, gradient(3));
+    give(*stays, gradient(3));
+    first->step(0.1f, 1);
+    second->step(0.1f, 1);
+    CHECK(floats(calm->master()) == floats(stays->master()));
+    second->attach({wide.get()});
+    CHECK(numbers(*second).at("w.adam.m")[0] == 0.0);
+  }
+}
+
+TEST_CASE("a rule that comes later goes on at the step of the run") {
+  auto early = float_parameter("w", {3, 3}), plain = float_parameter("v", {3, 3});
+  ParameterSpec own;
+  own.optimizer = "adam";
+  Parameter moved({3, 3}, own);
+  moved.initialize("w", 1);
+  auto adam = make_optimizer(named("adam")), sgd = make_optimizer(named("sgd"));
+  adam->attach({early.get()});
+  adam->set_steps(5);
+  sgd->attach({plain.get()});
+  sgd->set_steps(5);
+  sgd->attach({plain.get(), &moved});
+  early->master().copy_from(moved.master());
+  const Tensor g = random_tensor({3, 3}, dtypes::fp32, 4);
+  give(*early, g);
+  give(moved, g);
+  adam->step(0.1f, 1);
+  sgd->step(0.1f, 1);
+  CHECK(floats(early->master()) == floats(moved.master()));
+}
+
+TEST_CASE("attach that refuses changes nothing, and check says the same") {
+  auto p = float_parameter("w", {3, 3});
+  ParameterSpec spec;
+  spec.quant = QuantSpec{};
+  spec.quant->dtype = dtypes::int4;
+  spec.master = MasterKind::kNone;
+  Parameter bad({3, 3}, spec);
+  bad.initialize("v", 1);
+  auto adam = make_optimizer(named("adam"));
+  adam->attach({p.get()});
+  const std::string text = error_of([&] { adam->attach({&bad}); });
+  CHECK(contains(text, "parameter 'v'"));
+  CHECK(error_of([&] { adam->check({&bad}); }) == text);
+  REQUIRE(adam->state().size() == 2);
+  CHECK(adam->state()[0].name == "w.adam.m");
 }
 
 TEST_CASE("optimizers are made by name, and values out of range are refused") {

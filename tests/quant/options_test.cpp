@@ -90,14 +90,16 @@ TEST_CASE("scales of given ranges equal those of numbers with these ranges") {
     spec.granularity = Granularity::channel(0);
     const Quantizer& quantizer = find_quantizer(spec.scheme);
     if (!quantizer.from_range()) {
-      CHECK(contains(error_of([&] { quantizer.fit_range(spec, low, high); }),
-                     "its scales do not follow from a range alone"));
+      CHECK(
+          contains(error_of([&] { quantizer.fit_range(spec, test::tensor_of({4}, low), test::tensor_of({4}, high)); }),
+                   "its scales do not follow from a range alone"));
       continue;
     }
     ++tried;
     for (const bool pow2 : {false, true}) {
       spec.pow2 = pow2;
-      const QuantParams a = quantizer.fit(spec, test::tensor_of({4, 3}, x)), b = quantizer.fit_range(spec, low, high);
+      const QuantParams a = quantizer.fit(spec, test::tensor_of({4, 3}, x)),
+                        b = quantizer.fit_range(spec, test::tensor_of({4}, low), test::tensor_of({4}, high));
       INFO(spec.scheme << ' ' << spec.dtype);
       CHECK(a.scheme == b.scheme);
       CHECK(a.granularity == b.granularity);
@@ -115,21 +117,17 @@ TEST_CASE("a range without elements has the smallest scale, bad ranges are error
   QuantSpec spec;
   spec.scheme = "affine";
   const Quantizer& q = find_quantizer("affine");
-  const float nothing_low = kInf, nothing_high = -kInf, one = 1, two[] = {1, 2};
-  const QuantParams params = q.fit_range(spec, {&nothing_low, 1}, {&nothing_high, 1});
+  const auto ends = [](const std::vector<float>& x) { return test::tensor_of({static_cast<int64_t>(x.size())}, x); };
+  const QuantParams params = q.fit_range(spec, ends({kInf}), ends({-kInf}));
   CHECK(params.scale->as<float>()[0] == std::ldexp(1.0f, -126));
   CHECK(params.zero->as<int32_t>()[0] == 0);
-  CHECK(contains(error_of([&] { q.fit_range(spec, {&one, 1}, two); }), "got 1 least and 2 largest numbers"));
-  CHECK(contains(error_of([&] { q.fit_range(spec, two, two); }), "ranges per tensor: got 2 least"));
-  CHECK(contains(error_of([&] {
-                   q.fit_range(spec, {&one, 1}, {&nothing_low, 1});
-                 }),
+  CHECK(contains(error_of([&] { q.fit_range(spec, ends({1}), ends({1, 2})); }), "got 1 least and 2 largest numbers"));
+  CHECK(contains(error_of([&] { q.fit_range(spec, ends({1, 2}), ends({1, 2})); }), "ranges per tensor: got 2 least"));
+  CHECK(contains(error_of([&] { q.fit_range(spec, ends({1}), ends({kInf})); }),
                  "the range of block 0 is 1 to inf: no scale fits it"));
-  const float low = -3e38f, high = 3e38f;
-  CHECK(contains(error_of([&] {
-                   q.fit_range(spec, {&low, 1}, {&high, 1});
-                 }),
+  CHECK(contains(error_of([&] { q.fit_range(spec, ends({-3e38f}), ends({3e38f})); }),
                  "[affine] the range's ends are too large: the scale of block 0 is inf"));
+  CHECK(contains(error_of([&] { q.fit_range(spec, Tensor(), ends({1})); }), "expected fp32 numbers"));
 }
 
 TEST_CASE("the statistic is counted, and follows rows, columns and transposition") {

@@ -71,6 +71,15 @@ TEST_CASE("column views of codes start and end at multiples of lcm(group, 64)") 
   CHECK(random_tensor({2, 10}, dtypes::fp32, 5).column_slice(1, 2).numel() == 2);
 }
 
+TEST_CASE("a view of a part of one row is dense") {
+  const Tensor t = random_tensor({9}, dtypes::fp32, 4), part = t.row_slice(2, 8);
+  CHECK(part.contiguous());
+  CHECK(part.data() == t.as<float>() + 2);
+  CHECK(part.reshape({2, 3}).values() == part.values());
+  CHECK(random_codes({1, 200}, dtypes::int4, 5, Granularity::tensor()).column_slice(64, 200).contiguous());
+  CHECK_FALSE(random_tensor({2, 9}, dtypes::fp32, 4).column_slice(2, 8).contiguous());
+}
+
 TEST_CASE("views out of range, or through a group, are errors") {
   const Tensor t = random_codes({6, 70}, dtypes::int4, 6, Granularity::groups(3, 0));
   CHECK(error_of([&] { t.row_slice(2, 7); }) == "[row_slice] rows [2, 7) of [6,70] int4");

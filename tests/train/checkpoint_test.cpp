@@ -1,7 +1,7 @@
 #include "bitgrad/train/checkpoint.h"
 
-#include <limits>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -11,6 +11,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/faulty_file_system.h"
+#include "support/one_file.h"
 #include "support/temp_dir.h"
 #include "train/small_learner.h"
 
@@ -77,27 +78,6 @@ std::vector<uint8_t> bytes_of(const std::string& path) { return file_system().re
 void put(const std::string& path, const std::vector<uint8_t>& bytes) {
   write_file_atomically(path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
-
-// While it lives, every file that is read has these bytes: thousands of damaged files, none of which is written.
-class OneFile final : public FileSystem {
- public:
-  std::vector<uint8_t> bytes;
-  OneFile() : old_(set_file_system(this)) {}
-  ~OneFile() override { set_file_system(old_); }
-  std::vector<uint8_t> read(const std::string&) override { return bytes; }
-  bool exists(const std::string&) override { return true; }
-  bool is_directory(const std::string&) override { return false; }
-  std::unique_ptr<OutputFile> create(const std::string&) override { return nullptr; }
-  std::unique_ptr<OutputFile> open_append(const std::string&) override { return nullptr; }
-  std::vector<std::string> list(const std::string&) override { return {}; }
-  void make_directories(const std::string&) override {}
-  void rename(const std::string&, const std::string&) override {}
-  void remove(const std::string&) override {}
-  void sync_directory(const std::string&) override {}
-
- private:
-  FileSystem* old_;
-};
 
 }  // namespace
 
@@ -278,8 +258,11 @@ TEST_CASE("counters that cannot be are refused") {
   };
   CHECK(contains(edited([](Json& s) { s["format_version"] = 1; }), "format version 1, this program reads 2"));
   CHECK(contains(edited([](Json& s) { s["seed"] = 4; }), "seed 4"));
-  for (const char* key : {"step", "microbatch", "since_requantize", "epoch", "position"})
+  for (const char* key : {"step", "microbatch", "since_requantize", "phase", "epoch", "position"})
     CHECK(contains(edited([&](Json& s) { s[key] = -1; }), "negative"));
+  CHECK(contains(edited([](Json& s) { s["phase"] = 1; }),
+                 "was saved in phase 1 of quantization, the model is in phase 0"));
+  CHECK(edited([](Json& s) { s.erase("phase"); }).empty());  // files of older programs
   CHECK(contains(edited([](Json& s) { s["best"]["epoch"] = -1; }), "negative"));
   CHECK(contains(edited([](Json& s) { s["step"] = "many"; }), "malformed"));
   for (const char* key : {"format_version", "step", "microbatch", "epoch", "position", "seed", "best", "last_accuracy"})

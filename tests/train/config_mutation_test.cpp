@@ -69,6 +69,11 @@ class Scanner {
       if (text_[key] == '-') {
         here = path + '.' + std::to_string(++item);
         key += 2;
+        if (text_[key] == '{') {
+          flow_map(key, here, key);
+          line = line_end(key) + 1;
+          continue;
+        }
       }
       // A layer has no key around it but the list's.
       line = entry(key, key - line, here, enclosing);
@@ -299,12 +304,16 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"model", "model."},
                                                        {"layer", "model.layers.0."},
                                                        {"dropout", "model.layers.1.dropout."},
+                                                       {"embedding", "model.layers.0.embedding."},
                                                        {"linear", "model.layers.2.linear."},
                                                        {"backward", "quant.backward."},
                                                        {"quantize_gradient", "model.layers.0.quantize_gradient."},
                                                        {"learned", "quant.activations.learned."},
                                                        {"observer", "quant.activations.observer."},
                                                        {"bop", "optim.bop."},
+                                                       {"rule", "quant.rules.1."},
+                                                       {"phase", "quant.phases.2."},
+                                                       {"budget", "quant.budget."},
                                                        {"batch_norm", "model.layers.3.batch_norm."},
                                                        {"tensor_norm", "model.layers.15.tensor_norm."},
                                                        {"quant", "quant."},
@@ -317,7 +326,8 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"eval", "train.eval."},
                                                        {"checkpoint", "checkpoint."},
                                                        {"log", "log."}};
-  const std::string config = BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml";
+  const std::string plain = BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml",
+                    phases = BITGRAD_SOURCE_DIR "/configs/digits_mlp_qat_phases.yaml";
   for (const KeySpec& spec : config::all_keys()) {
     REQUIRE(places.count(spec.group) == 1);
     std::vector<std::string> values = spec.type->out_of_range(spec);
@@ -326,7 +336,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
       const std::string argument = places.at(spec.group) + std::string(spec.key) + '=' + value;
       INFO(argument);
       try {
-        load_config(config, {"run.seed=3", argument});
+        load_config(spec.group == "rule" || spec.group == "phase" ? phases : plain, {"run.seed=3", argument});
         CHECK(argument == "refused");
       } catch (const ConfigError& error) {
         CHECK(std::string(error.what()).starts_with("command line, argument 2: error: "));

@@ -39,6 +39,27 @@ inline std::string with_line(const std::string& start, const std::string& line) 
   REQUIRE(begin != std::string::npos);
   return text.replace(begin, text.find('\n', begin) - begin, line);
 }
+// A float network with layers.0, layers.2 and layers.4 to quantize.
+inline const char* const kFloat = R"(version: 1
+data: {train: {format: digits, size: 100}}
+model:
+  layers:
+    - linear: {out: 16}
+    - relu: {}
+    - linear: {out: 12, bias: false}
+    - relu: {}
+    - linear: {out: 10}
+quant:
+  requantize_every: 1
+optim: {name: adam, lr: 0.01}
+train: {stop: 10 epochs}
+)";
+// kFloat with these lines below `quant:` (line 11 on).
+inline std::string with_quant(const std::string& lines) {
+  std::string text = kFloat;
+  const std::string from = "  requantize_every: 1\n";
+  return text.replace(text.find(from), from.size(), lines);
+}
 // "line:col" of each finding, joined by blanks.
 inline std::string places(const std::string& text, const Strings& overrides = {}) {
   try {

@@ -5,10 +5,10 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "bitgrad/base/log.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/faulty_file_system.h"
+#include "support/log_lines.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"
 
@@ -236,6 +236,18 @@ TEST_CASE("a run of steps ends after that many optimizer steps") {
   CHECK(outcome.counters.position == 30);
 }
 
+TEST_CASE("a run whose microbatches no counter holds is refused; lengths that never come are not") {
+  const KeepModes keep;
+  CHECK(contains(error_of([] {
+                   Trainer(small_config({"train.stop=1000000000000 epochs", "data.train.size=100000"}));
+                 }),
+                 "[train.stop] 1000000000000 epochs of 10000 microbatches each: got more than 9007199254740992"));
+  const std::string never = "1000000000000 epochs";
+  CHECK(run_all(small_config({"train.stop=3 steps", "data.train.size=100000", "schedule.every=" + never,
+                              "checkpoint.every=" + never, "log.quantization=" + never}))
+            .optimizer_steps == 3);
+}
+
 TEST_CASE("without test data a run trains and states no accuracy") {
   const KeepModes keep;
   TempDir temp;
@@ -354,16 +366,12 @@ TEST_CASE("resuming with another configuration or seed is told") {
   const std::string folder = create_run_folder(config, temp.file("run"));
   run_part(config, folder, 3);
   const std::string path = folder + "/last.safetensors";
-  std::vector<std::string> warnings;
-  set_log_sink([&](LogLevel level, std::string_view line) {
-    if (level == LogLevel::kWarning) warnings.emplace_back(line);
-  });
+  const LogLines log;
   Trainer(config).resume(path);
-  CHECK(warnings.empty());
+  CHECK(log.warnings.empty());
   Trainer(small_config({"optim.lr=0.5"})).resume(path);
-  set_log_sink(nullptr);
-  REQUIRE(warnings.size() == 1);
-  CHECK(contains(warnings[0], "another configuration"));
+  REQUIRE(log.warnings.size() == 1);
+  CHECK(contains(log.warnings[0], "another configuration"));
   CHECK(contains(error_of([&] { Trainer(small_config({"run.seed=9"})).resume(path); }), "seed 5"));
   CHECK(contains(error_of([&] { Trainer(small_config({"model.layers.2.linear.out=23"})).resume(path); }),
                  "layers.2.weight"));

@@ -16,8 +16,14 @@ inline constexpr IsaMask kAvx512 = 1u << 1;  // F + BW + DQ + VL
 inline constexpr IsaMask kAvx512Vnni = 1u << 2;
 inline constexpr IsaMask kAvx512Popcnt = 1u << 3;  // VPOPCNTDQ
 inline constexpr IsaMask kAvx512Bf16 = 1u << 4;
-inline constexpr IsaMask kAmx = 1u << 5;  // TILE + INT8 + BF16, granted by the system, beside VBMI + GFNI
+inline constexpr IsaMask kAmx = 1u << 5;         // TILE + INT8 + BF16, granted by the system, beside VBMI + GFNI
 inline constexpr IsaMask kAvx512Vbmi = 1u << 6;  // VBMI: byte permutes
+// Of CUDA devices, by compute capability (rows of DeviceKind::kCuda only).
+inline constexpr IsaMask kAnyCuda = 0;
+inline constexpr IsaMask kSm80Mma = 1u << 16;   // mma.sync of 8-bit integers and cp.async: 8.0 and later
+inline constexpr IsaMask kB1Mma = 1u << 17;     // native mma of bits (AND): 8.0 .. 9.0
+inline constexpr IsaMask kWgmma = 1u << 18;     // wgmma and TMA: 9.0
+inline constexpr IsaMask kCublasLt = 1u << 19;  // the library was found at run time
 }  // namespace isa
 
 // The four caps, lowest first: a cap keeps all groups of its level and below.

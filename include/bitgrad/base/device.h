@@ -1,8 +1,10 @@
-// Where bytes live. A device is a small value; what it can do is a DeviceBackend that registers itself.
+// Where bytes live and kernels run. A device is a small value; what it can do is a DeviceBackend that registers itself.
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "bitgrad/base/cpu.h"
 
 namespace bitgrad {
 
@@ -11,26 +13,66 @@ enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   uint8_t index = 0;
+  static constexpr Device cpu() { return {}; }
+  static constexpr Device cuda(int index = 0) { return {DeviceKind::kCuda, static_cast<uint8_t>(index)}; }
+  bool is_cpu() const { return kind == DeviceKind::kCpu; }
   friend bool operator==(Device, Device) = default;
 };
 std::string to_string(Device device);
 
-// The contract that a device implements. Memory it hands out is aligned to 64 bytes and zeroed by the caller if need
-// be.
+// The device on which this thread makes tensors and runs kernels: the CPU unless a DeviceGuard of this thread says
+// otherwise. Threads of parallel_for are always on the CPU.
+Device current_device();
+
+// While it lives, `device` is the current device of this thread. Throws Error(kDevice) when the device is absent.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  Device outer_;
+};
+
+// Which sides of a copy lie on the device.
+enum class CopyWay : uint8_t { kFromHost, kToHost, kOnDevice };
+
+// The contract that a kind of device implements; all act on the current device of that kind. Memory it hands out is
+// aligned to 64 bytes (CUDA: 256) and zeroed by the caller if need be. Work is ordered as it was asked for.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
   virtual void* allocate(int64_t bytes) = 0;  // throws Error(kMemory)
   virtual void release(void* data, int64_t bytes) noexcept = 0;
-  virtual void copy_from_host(void* to, const void* from, int64_t bytes) = 0;
-  virtual void copy_to_host(void* to, const void* from, int64_t bytes) = 0;
+  // `rows` rows of `bytes`; strides in bytes. The host may change its side when the call returns.
+  virtual void copy(CopyWay way, void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
+                    int64_t rows) = 0;
   virtual void fill_zero(void* data, int64_t bytes) = 0;
   virtual void synchronize() = 0;
+  // How many devices of this kind there are.
+  virtual int count() const = 0;
+  // What the kernels' rows may need of it (isa::kSm80Mma ...; the CPU's is cpu_isa()).
+  virtual IsaMask capabilities() const = 0;
+  // "NVIDIA H200, compute capability 9.0, 139 GiB".
+  virtual std::string describe() const = 0;
+
+  void copy_from_host(void* to, const void* from, int64_t bytes) {
+    copy(CopyWay::kFromHost, to, bytes, from, bytes, bytes, 1);
+  }
+  void copy_to_host(void* to, const void* from, int64_t bytes) {
+    copy(CopyWay::kToHost, to, bytes, from, bytes, bytes, 1);
+  }
 };
 
-// The backend of a device; throws Error(kDevice) that names the device when it is absent.
+// The backend of a device; throws Error(kDevice) that names the device when it is absent, or its index too large.
 DeviceBackend& device_backend(Device device);
-// Installs the backend of a kind (cuda/ does so when it is linked). The CPU is always there.
+// Installs the backend of a kind. A build with CUDA installs its own when the kind is first asked for.
 void register_device_backend(DeviceKind kind, DeviceBackend* backend);
+// Devices of a kind; 0 where there is no backend or no such device.
+int device_count(DeviceKind kind);
+// Groups of instructions that rows of the current device may use.
+IsaMask device_isa();
 
 }  // namespace bitgrad

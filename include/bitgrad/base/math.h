@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "bitgrad/base/host_device.h"
+
 namespace bitgrad::math {
 
 namespace detail {
 // e^x in double for |x| <= 700, NaN for NaN: x = n ln2 + r, |r| <= ln2 / 2, Taylor polynomial of degree 10 in r. The
 // remainder r^11/11! and the rounding of n ln2 stay below 1e-12 relative for |x| <= 110.
-inline double exp_double(double x) {
+BITGRAD_HD inline double exp_double(double x) {
   const double shifted =
       x * 1.4426950408889634 + 0x1.8p52;  // rint in the default mode; n is in the low bits of the word
   const double n = shifted - 0x1.8p52;
@@ -36,13 +38,13 @@ inline double exp_double(double x) {
 }  // namespace detail
 
 // e^x. Overflow gives Inf, underflow goes through the subnormals to 0, NaN stays NaN.
-inline float exp(float x) {
+BITGRAD_HD inline float exp(float x) {
   const double clamped = x > 89.0f ? 89.0 : (x < -104.0f ? -104.0 : static_cast<double>(x));  // NaN passes through
   return static_cast<float>(detail::exp_double(clamped));
 }
 
 // Natural logarithm. log(+-0) = -Inf, log(negative) = NaN. x = 2^e m, log m = 2 atanh((m - 1) / (m + 1)).
-inline float log(float x) {
+BITGRAD_HD inline float log(float x) {
   if (!(x > 0.0f)) return x == 0.0f ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
   if (x == std::numeric_limits<float>::infinity()) return x;
   const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(x));
@@ -66,7 +68,7 @@ inline float log(float x) {
 }
 
 // Hyperbolic tangent: near 0 its Taylor polynomial of degree 9, else 1 - 2 / (e^2x + 1). Keeps -0 and NaN.
-inline float tanh(float x) {
+BITGRAD_HD inline float tanh(float x) {
   const float a = x < 0.0f ? -x : x;
   if (a < 0.0625f) {
     const double z = static_cast<double>(x) * static_cast<double>(x);
@@ -86,7 +88,7 @@ inline float tanh(float x) {
 // Error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x: rational Chebyshev approximations of Cody, "Rational
 // Chebyshev approximations for the error function", Math. Comp. 23 (1969), his three-piece form; +-1 beyond 4. Keeps -0
 // and NaN.
-inline float erf(float x) {
+BITGRAD_HD inline float erf(float x) {
   const double a = x < 0.0f ? -static_cast<double>(x) : static_cast<double>(x);
   if (a <= 0.46875) {
     const double z = a * a;

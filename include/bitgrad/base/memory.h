@@ -48,8 +48,9 @@ void tracked_move(int64_t bytes, MemoryKind from, MemoryKind to) noexcept;
 // Scratch of a kernel: released at the end of the scope, counted as workspace. Not initialised.
 class Workspace {
  public:
-  explicit Workspace(int64_t bytes) : bytes_(bytes), data_(tracked_allocate(bytes, workspace_kind())) {}
-  ~Workspace() { tracked_release(data_, bytes_, workspace_kind()); }
+  explicit Workspace(int64_t bytes, Device device = current_device())
+      : bytes_(bytes), device_(device), data_(tracked_allocate(bytes, workspace_kind(), device)) {}
+  ~Workspace() { tracked_release(data_, bytes_, workspace_kind(), device_); }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   template <typename T>
@@ -60,6 +61,7 @@ class Workspace {
  private:
   static MemoryKind workspace_kind();
   int64_t bytes_;
+  Device device_;
   void* data_;
 };
 

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "bitgrad/base/host_device.h"
+
 namespace bitgrad {
 
 // What a stream of draws is used for: one line of purposes.inc each.
@@ -22,7 +24,7 @@ enum class Purpose : uint8_t {
 using PhiloxBlock = std::array<uint32_t, 4>;
 
 // One block of ten rounds. counter[0] is the word that runs fastest.
-constexpr PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2> key) {
+BITGRAD_HD constexpr PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57u} * counter[2];
@@ -47,28 +49,31 @@ struct RandomStream {
   Purpose purpose = Purpose::kInit;
   uint32_t id = 0;
   uint32_t step = 0;
+  // In memory of a device, for kernels whose launch is repeated (base/live_step.h): added to `step` where they draw.
+  const uint32_t* live = nullptr;
 
-  // counter = {block lo32, purpose << 24 | block hi24, id, step}, key = seed (lo, hi).
-  PhiloxBlock block(uint64_t index) const {
+  // counter = {block lo32, purpose << 24 | block hi24, id, step (+ *live)}, key = seed (lo, hi).
+  BITGRAD_HD PhiloxBlock block(uint64_t index) const {
     return philox4x32_10(
         {static_cast<uint32_t>(index),
-         (static_cast<uint32_t>(purpose) << 24) | (static_cast<uint32_t>(index >> 32) & 0xFFFFFFu), id, step},
+         (static_cast<uint32_t>(purpose) << 24) | (static_cast<uint32_t>(index >> 32) & 0xFFFFFFu), id,
+         live != nullptr ? step + *live : step},
         {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   }
   // 16-bit draw of element e: block e/8, word (e%8)/2, low half first.
-  uint16_t bits16(uint64_t e) const {
+  BITGRAD_HD uint16_t bits16(uint64_t e) const {
     const uint32_t word = block(e / 8)[(e % 8) / 2];
     return static_cast<uint16_t>(e % 2 == 0 ? word : word >> 16);
   }
   // 32-bit draw of element e: block e/4, word e%4.
-  uint32_t bits32(uint64_t e) const { return block(e / 4)[e % 4]; }
+  BITGRAD_HD uint32_t bits32(uint64_t e) const { return block(e / 4)[e % 4]; }
   // w0 | w1 << 32 of block e.
-  uint64_t bits64(uint64_t e) const {
+  BITGRAD_HD uint64_t bits64(uint64_t e) const {
     const PhiloxBlock b = block(e);
     return b[0] | (uint64_t{b[1]} << 32);
   }
   // [0, 1): (r >> 8) * 2^-24.
-  float uniform(uint64_t e) const { return static_cast<float>(bits32(e) >> 8) * 0x1p-24f; }
+  BITGRAD_HD float uniform(uint64_t e) const { return static_cast<float>(bits32(e) >> 8) * 0x1p-24f; }
   // Standard normal of element e by Box-Muller (Box and Muller, 1958). Words (w0, w1) of block e/4 give elements 0 and
   // 1 of its four, (w2, w3) elements 2 and 3: u1 = ((w_a >> 8) + 1) * 2^-24, u2 = (w_b >> 8) * 2^-24, r = sqrt(-2 log
   // u1) with math::log in fp32; r*cos(2 pi u2), r*sin(2 pi u2) in double, rounded once.

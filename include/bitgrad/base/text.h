@@ -1,4 +1,4 @@
-// Texts that help: the nearest known name to a mistyped one.
+// Texts that help: the nearest known name to a mistyped one, tables.
 #pragma once
 
 #include <string>
@@ -15,5 +15,7 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 // "unknown layer 'linaer'. Did you mean 'linear'? Known: ..."
 std::string unknown_name(std::string_view what, std::string_view name, const std::vector<std::string>& known);
+// Lines of cells as columns, each as wide as its widest cell, two blanks apart; one line of text for each.
+std::string text_table(const std::vector<std::vector<std::string>>& lines);
 
 }  // namespace bitgrad

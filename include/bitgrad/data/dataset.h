@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "bitgrad/base/memory.h"
+#include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad {
 
-// Samples 0 .. size()-1. Const calls may come from several threads at once.
+// Samples 0 .. size()-1: fp32 numbers, or ids of words (bytes, tokens) that an embedding looks up. Const calls may come
+// from several threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -28,10 +30,15 @@ class Dataset {
   virtual std::vector<int64_t> sample_shape() const = 0;
   // Labels are 0 .. classes()-1.
   virtual int64_t classes() const = 0;
+  // Samples are ids 0 .. vocabulary()-1; 0: they are numbers.
+  virtual int64_t vocabulary() const { return 0; }
+  // Of samples: int32 for ids, else fp32.
+  DType dtype() const { return vocabulary() > 0 ? dtypes::int32 : dtypes::fp32; }
   // Writes sample `index` to x [features()] and its label. Image formats write a*(p/255)+b for a pixel p in 0..255 and
   // the affine [a, b] of their DatasetSpec; each operation is fp32 and rounded once. Throws Error for an index out of
-  // range.
-  virtual void sample(int64_t index, float* x, int32_t* label) const = 0;
+  // range. A data set has one of the two, by its dtype; the other throws Error.
+  virtual void sample(int64_t index, float* x, int32_t* label) const;
+  virtual void sample_ids(int64_t index, int32_t* x, int32_t* label) const;
   // Bytes that the data set holds in memory.
   virtual int64_t memory_bytes() const { return 0; }
   // Numbers in one sample: the product of sample_shape().
@@ -43,11 +50,14 @@ struct DatasetSpec {
   std::string format;                        // a name of the list
   std::string images;                        // path, absolute or under `root`
   std::string labels;                        // path, absolute or under `root`
+  std::string file;                          // path, absolute or under `root`
   std::string root;                          // data.root; empty: the current folder
   std::string split = "train";               // "train" or "test"
   int64_t size = 0;                          // samples of a procedural format
   int64_t classes = 0;                       // 0: the format's default
   uint64_t seed = 1;                         // of a procedural format
+  int64_t context = 0;                       // ids of a sample of a text
+  double test_fraction = 0.1;                // part at the end of a text that is split "test"
   std::array<float, 2> affine{1.0f, 0.0f};   // [a, b]
   std::map<std::string, std::string> extra;  // further keys of formats that programs register
 };
@@ -61,6 +71,7 @@ struct DatasetFormat {
   std::vector<std::string> optional;
   std::string summary;
   DatasetFactory create;
+  bool ids = false;  // samples are ids (Dataset::vocabulary() is not 0)
 };
 
 // Adds a format from a program. Throws Error when the name is empty or taken, or `create` is empty.

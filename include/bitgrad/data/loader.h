@@ -5,14 +5,17 @@
 #include <memory>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
 
 // Samples `position` .. `position + size - 1` of an epoch's order. Owns its memory (account: batch); move-only.
 struct Batch {
-  float* x = nullptr;         // [size, features]
+  float* x = nullptr;         // [size, features] of dtype fp32
+  int32_t* tokens = nullptr;  // [size, features] of dtype int32: in place of x for a data set of ids
   int32_t* labels = nullptr;  // [size]
   int64_t* ids = nullptr;     // [size] index of each sample in the data set
+  DType dtype = dtypes::fp32;
   int64_t size = 0;
   int64_t features = 0;
   int64_t epoch = 0;
@@ -26,14 +29,17 @@ struct Batch {
     return *this;
   }
   void swap(Batch& other) noexcept;
-  // Makes room for `samples` of `features` numbers and sets size and features. Allocates only when the room is too
-  // small, and forgets the content then.
-  void resize(int64_t samples, int64_t features);
+  // Makes room for `samples` of `features` numbers of `dtype` (fp32 or int32) and sets size, features and dtype.
+  // Allocates only when the room is too small, and forgets the content then.
+  void resize(int64_t samples, int64_t features, DType dtype = dtypes::fp32);
   int64_t memory_bytes() const { return memory_.size(); }
 
  private:
   TrackedBytes memory_;
 };
+// The numbers (fp32) or ids (int32) of a batch as a tensor [size, features] of the current device, copied. What `into`
+// is before is used again where shape, dtype and device fit.
+void copy_batch(const Batch& batch, Tensor& into);
 
 struct LoaderOptions {
   int64_t micro = 1;    // samples of a batch; the last one of an epoch may be smaller, and is never dropped

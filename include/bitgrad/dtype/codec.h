@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "bitgrad/base/host_device.h"
 #include "bitgrad/dtype/dtype.h"
 
 namespace bitgrad {
@@ -16,7 +17,7 @@ int64_t row_bytes_memory(DType dtype, int64_t n);
 int64_t row_bytes_file(DType dtype, int64_t n);
 
 // Raw code of element i, i >= 0, bits <= 8. Reads only bytes that hold the element.
-inline uint32_t load_raw(const void* row, int64_t i, int bits) {
+BITGRAD_HD inline uint32_t load_raw(const void* row, int64_t i, int bits) {
   const int64_t bit = i * bits;
   const auto* p = static_cast<const uint8_t*>(row) + (bit >> 3);
   const int shift = static_cast<int>(bit & 7);
@@ -24,7 +25,7 @@ inline uint32_t load_raw(const void* row, int64_t i, int bits) {
   if (shift + bits > 8) word |= static_cast<uint32_t>(p[1]) << 8;
   return (word >> shift) & ((1u << bits) - 1u);
 }
-inline void store_raw(void* row, int64_t i, int bits, uint32_t raw) {
+BITGRAD_HD inline void store_raw(void* row, int64_t i, int bits, uint32_t raw) {
   const int64_t bit = i * bits;
   auto* p = static_cast<uint8_t*>(row) + (bit >> 3);
   const int shift = static_cast<int>(bit & 7);

@@ -2,6 +2,7 @@
 // without contraction, so all three give the same bits. Work is cut every 16384 elements.
 #pragma once
 
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/kernels/row.h"
 
@@ -93,14 +94,15 @@ void normalize_backward(const NormalizeBackwardArgs& args);
 // and 4), with the bits of divide, the straight-through rule and clamp one after the other:
 //   g = clamp(lo <= w <= hi ? g / divisor : +0, -clip_value, clip_value)
 // Rule clip is bounds of w (binary: -1 and 1); rule identity has none. Gives whether every sum was finite; where one
-// was not, g holds what the formula gives.
+// was not, g holds what the formula gives. On another device than the CPU it gives true: there `flags` tells.
 struct FinishGradientArgs {
   int64_t n = 0;
   float* g = nullptr;
   float divisor = 1;         // 1 .. 2^28: the number of samples
   const float* w = nullptr;  // the numbers that the gradient is of; nullptr: no bounds. NaN lies outside
   float lo = -1, hi = 1;
-  float clip_value = 0;  // 0: off
+  float clip_value = 0;       // 0: off
+  uint32_t* flags = nullptr;  // OR of kFlagNonFinite (quantize.h) where a sum was not finite
 };
 bool finish_gradient(const FinishGradientArgs& args);
 
@@ -113,6 +115,8 @@ struct SgdArgs {
   float* momentum_buffer = nullptr;        // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
   float lr = 0, mu = 0, weight_decay = 0;  // g += weight_decay * w (coupled)
   bool nesterov = false;
+  const LiveStep* live = nullptr;  // of a device: lr is live->lr * lr_factor in place of the field
+  float lr_factor = 1;
 };
 void sgd_update(const SgdArgs& args);
 
@@ -124,6 +128,8 @@ struct AdamArgs {
   const float* g = nullptr;
   float lr = 0, b1 = 0.9f, b2 = 0.999f, eps = 1e-8f, c1 = 1, c2 = 1, weight_decay = 0;
   bool decoupled = false;
+  const LiveStep* live = nullptr;  // of a device: lr is live->lr * lr_factor, c1 and c2 are its
+  float lr_factor = 1;
 };
 void adam_update(const AdamArgs& args);
 
@@ -133,6 +139,11 @@ struct BopArgs {
   float *w = nullptr, *m = nullptr;
   const float* g = nullptr;
   float gamma = 0, threshold = 0;
+  // Of a device, in place of gamma: min(base_gamma * (lr / base_lr), 1) in double, rounded once, lr = live->lr *
+  // lr_factor.
+  const LiveStep* live = nullptr;
+  float lr_factor = 1, base_gamma = 0;
+  double base_lr = 1;
 };
 void bop_update(const BopArgs& args);
 

@@ -60,6 +60,7 @@ struct GemmRow : KernelRow<GemmArgs> {
 };
 
 std::span<const GemmRow> gemm_rows();
+void register_gemm_rows(std::span<const GemmRow> rows);  // of another device
 // The cheapest usable row whose layouts are those of the operands. Throws Error that names both operands when there is
 // none (it cannot happen for canonical operands). Looked up per call; costs a few dozen nanoseconds.
 const GemmRow& select_gemm(const GemmArgs& args);

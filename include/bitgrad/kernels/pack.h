@@ -16,6 +16,7 @@ struct PackArgs {
 };
 
 std::span<const KernelRow<PackArgs>> pack_rows();
+void register_pack_rows(std::span<const KernelRow<PackArgs>> rows);  // of another device
 void pack(const PackArgs& args);
 
 }  // namespace bitgrad

@@ -54,7 +54,11 @@ struct QuantizeArgs {
       nullptr;  // OR of kFlagNonFinite where x is NaN or Inf; such x gets code 0 (the raw code of number 0, or raw 0)
 };
 std::span<const KernelRow<QuantizeArgs>> quantize_rows();
+void register_quantize_rows(std::span<const KernelRow<QuantizeArgs>> rows);  // of another device
 void quantize(const QuantizeArgs& args);
+// Rule clip without codes and mask between: gx = g where the mask of quantize with kClip would be set, else +0. g, gx:
+// dense [rows, cols], may be the same. Not read: codes, stride, sr, first_element, ste, mask, flags. Not for codebooks.
+void clip_gradient(const QuantizeArgs& args, const float* g, float* gx);
 
 struct DequantizeArgs {
   int64_t rows = 0, cols = 0;
@@ -84,8 +88,10 @@ struct Int8OrdersArgs {
   const void* x = nullptr;  // fp32, or bf16, dense
   bool bf16 = false;
   Int8Order by_row, by_column;
+  uint32_t* flags = nullptr;  // OR of kFlagNonFinite where a folded number is not finite
 };
-// False when a folded number is NaN or Inf: then scales and codes are not written, or in part.
+// False when a folded number is NaN or Inf: then scales and codes are not written, or in part. On another device than
+// the CPU it gives true: there `flags` tells.
 bool quantize_int8_orders(const Int8OrdersArgs& args);
 
 }  // namespace bitgrad

@@ -44,7 +44,11 @@ struct ReduceArgs {
       nullptr;  // OR of kFlagNonFinite (quantize.h) if an x is NaN or Inf; NaN in min / max / absmax rules is skipped
 };
 std::span<const KernelRow<ReduceArgs>> reduce_rows();
+void register_reduce_rows(std::span<const KernelRow<ReduceArgs>> rows);  // of another device
 void reduce(const ReduceArgs& args);
+// kMin to args.out and kMax to `high` from one read, with the bits of two reductions. Axes kRows and kGroups; rule,
+// times and center are not read.
+void reduce_ranges(const ReduceArgs& args, float* high);
 // Number of outputs.
 int64_t reduce_outputs(const ReduceArgs& args);
 
@@ -60,9 +64,11 @@ struct NormSumsArgs {
 };
 void norm_sums(const NormSumsArgs& args);
 
-// Contiguous shorthands.
+// Contiguous shorthands. The host gets the number: on another device than the CPU they wait for it.
 float sum(const float* x, int64_t n);
 float sum_squares(const float* x, int64_t n);
 bool all_finite(const float* x, int64_t n);
+// ORs kFlagNonFinite (quantize.h) into *flags when an x is NaN or Inf.
+void check_finite(int64_t n, const float* x, uint32_t* flags);
 
 }  // namespace bitgrad

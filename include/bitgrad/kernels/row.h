@@ -1,9 +1,9 @@
 // What every kernel family shares: the row, the mode of the bits, and the choice by cost.
 //
-// A family is a list of rows over one argument struct (src/kernels/<family>/kernels.inc). A row is usable when the
-// machine grants its ISA (under the cap), its order of summation is legal in the current mode, and supports(args) says
-// yes; the cheapest usable row runs. The last rows of a family are its scalar references; together they support every
-// legal argument.
+// A family is a list of rows over one argument struct (src/kernels/<family>/kernels.inc; rows of other devices are
+// added by register_rows). A row is usable when it is of the current device's kind, the machine grants its ISA (under
+// the cap), its order of summation is legal in the current mode, and supports(args) says yes; the cheapest usable row
+// runs. The last rows of a family are its references; together they support every legal argument.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/scale_map.h"
 
@@ -49,9 +50,10 @@ struct KernelRow {
   double (*cost)(const Args&);  // estimated nanoseconds on one thread; compares rows of one family only
   void (*run)(const Args&);
 
+  // Whether the current device has what the row needs.
+  bool granted() const { return device == current_device().kind && (needs & ~device_isa()) == 0; }
   bool usable(const Args& args) const {
-    return (needs & ~cpu_isa()) == 0 && (legal_in_strict(order) || bits_mode() == BitsMode::kFast) &&
-           supports(args);
+    return granted() && (legal_in_strict(order) || bits_mode() == BitsMode::kFast) && supports(args);
   }
 };
 
@@ -71,13 +73,36 @@ const KernelRow<Args>* cheapest(std::span<const KernelRow<Args>> rows, const Arg
   return best;
 }
 
+// The rows of a family: those of the CPU, and those that other devices add at start-up (before rows of theirs are asked
+// for; not while another thread looks up).
+template <typename Row>
+class RowList {
+ public:
+  explicit RowList(std::span<const Row> cpu) {
+    rows_.reserve(cpu.size() + kMostAdded);
+    rows_.assign(cpu.begin(), cpu.end());
+  }
+  std::span<const Row> rows() const { return rows_; }
+  void add(std::span<const Row> more) {
+    ensure(rows_.size() + more.size() <= rows_.capacity(), "register_rows", "more than ", kMostAdded, " rows.");
+    rows_.insert(rows_.end(), more.begin(), more.end());
+  }
+
+ private:
+  static constexpr size_t kMostAdded = 128;  // rows do not move: choices point at them
+  std::vector<Row> rows_;
+};
+
 // One line of `bitgrad kernels`.
 struct KernelInfo {
   std::string_view family, name;
   IsaMask needs;
   SumOrder order;
   bool available;
+  DeviceKind device = DeviceKind::kCpu;
 };
 std::vector<KernelInfo> all_kernels();
+// Adds kernels of another device that are no rows to that list; `available` is told anew whenever it is asked for.
+void register_kernels(std::span<const KernelInfo> kernels);
 
 }  // namespace bitgrad

@@ -13,17 +13,10 @@
 
 namespace bitgrad {
 
-// How a linear layer computes its forward product. docs/numerics.md section 5.
-enum class Compute : uint8_t {
-  kInt,      // on the packed operands; fp32 out (the default)
-  kFake,     // the float simulation: operands are dequantized first
-  kInteger,  // as kInt, but the result stays int32 with its scale
-};
-std::string_view compute_name(Compute compute);  // "int", "fake", "integer"
-
 // Plain data that describes one layer; each layer reads the fields that it knows.
 //   linear      fp32 or codes -> fp32. compute fake: the same on dequantized operands; integer: codes -> int32 with a
 //               scale (input and weights without zero points or offsets). gx, gw other than fp32 need compute int.
+//   embedding   ids int32 or int64 [n,t] -> fp32 [n, t*dim], the rows of parameter weight [num, dim] that they name.
 //   quantize    fp32 -> codes. A scheme with learned parts has parameters "step", "offset", "clip", [1] or [features],
 //               whose first values come from the first batch of training (step 0: not yet set); an observer has buffers
 //               "observer.<name>". int32 with a scale -> codes too: schemes of a range (symmetric, absmax, affine), or
@@ -35,7 +28,8 @@ struct LayerSpec {
   std::string kind;                      // a line of layers.inc, or a name given to register_layer
   int64_t out = 0;                       // linear
   bool bias = false;                     // linear
-  ParameterSpec weight;                  // linear
+  int64_t num = 0, dim = 0;              // embedding: rows of the table, numbers of a row
+  ParameterSpec weight;                  // linear, embedding
   Compute compute = Compute::kInt;       // linear
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;  // linear: products of the backward
   Rounding gradient_rounding = Rounding::kStochastic;            // linear: of the gradients of int8 products

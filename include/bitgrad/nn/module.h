@@ -8,9 +8,13 @@
 
 #include "bitgrad/autograd/var.h"
 #include "bitgrad/nn/parameter.h"
+#include "bitgrad/nn/quantizable.h"
 #include "bitgrad/nn/state.h"
 
 namespace bitgrad {
+
+// The path under which a Learner names the model, and so the root of the paths of its layers.
+inline constexpr const char* kModelRoot = "layers";
 
 // What flows between modules, known before any number does: [rows, features] of a dtype, and how it is scaled.
 struct TensorMeta {
@@ -27,6 +31,8 @@ class Module {
  public:
   virtual ~Module() = default;
   virtual Var forward(const Var& x) = 0;
+  // forward, and StepState::on_forward is told: how a module runs another one.
+  Var operator()(const Var& x);
   // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights ask
   // here for the layouts that their kernels read.
   virtual TensorMeta plan(const TensorMeta& in) = 0;
@@ -39,9 +45,30 @@ class Module {
   };
   std::vector<Buffer> buffers();
 
+  // Own before those of children, in order of creation.
+  std::vector<Quantizable*> quantizables();
+  // The same with the paths of their layers: that of the module for the weight "weight", else "<module>.<weight>".
+  // `root` stands for the path of this module before initialize has named it.
+  struct QuantizableAt {
+    std::string layer;
+    Quantizable* slot;
+  };
+  std::vector<QuantizableAt> quantizables_at(const std::string& root);
+  // Its line of layers.inc, "linear", "quantize" ...: for tables.
+  virtual std::string_view kind() const { return "module"; }
+  // Switches of quantization (prepare.h, set_quant_mode): of its own; the default switches the quantizables. Children
+  // are told apart.
+  virtual void set_quant_mode(const QuantMode& mode);
+  // Direct children, in order.
+  std::vector<Module*> children();
+
   // Names everything below `path`, draws the masters, makes the first values. Throws Error when two paths (of
   // modules or parameters) are equal or collide in CRC32C.
   void initialize(const std::string& path, StepState& state);
+  // Whether it was called.
+  bool initialized() const { return state_ != nullptr; }
+  // The same Error, after modules came and went.
+  void check_paths() const;
   const std::string& path() const { return path_; }
 
  protected:
@@ -51,11 +78,18 @@ class Module {
   Tensor add_buffer(const std::string& name, const Shape& shape, double number);
   Tensor add_buffer(const std::string& name, const Tensor& tensor);
   void add_child(const std::string& name, std::shared_ptr<Module> child);
+  // A weight [outputs, inputs] (embedding: [ids, features]) that may be quantized, as parameter `name`. Its input's
+  // quantizer is a child: "input" for the weight "weight", else "<name>_input". spec.quant and `own` say how the layer
+  // is held until prepare says otherwise.
+  Quantizable& add_quantizable(const std::string& name, Shape shape, const ParameterSpec& spec,
+                               Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kInt);
   // The step that the model is in; set by initialize.
   const StepState& state() const;
   StepState& mutable_state() const;
 
  private:
+  friend class Quantizable;
+  void replace_child(const std::string& name, std::shared_ptr<Module> child);  // nullptr: takes it away
   void name_all(const std::string& path, StepState& state);
   void collect_paths(std::vector<std::string>& out) const;  // own, parameters', children's
   template <typename T>
@@ -68,6 +102,7 @@ class Module {
   std::vector<Named<std::unique_ptr<Parameter>>> parameters_;
   std::vector<Named<Tensor>> buffers_;
   std::vector<Named<std::shared_ptr<Module>>> children_;
+  std::vector<std::unique_ptr<Quantizable>> quantizables_;  // of parameters_, so they go first
 };
 
 // Children one after the other, named 0, 1, 2 ... Errors of forward and plan start with "layer <index>: ".

@@ -62,7 +62,7 @@ class Parameter {
   const Tensor& value() const { return value_; }
   // fp32 or bf16 [shape]; the value itself for a float parameter; undefined for a low-bit parameter without a master.
   const Tensor& master() const { return low_bit() ? master_ : value_; }
-  // A frozen low-bit parameter has codes only.
+  // A frozen or converted low-bit parameter has codes only.
   bool has_master() const { return master().defined(); }
   // Rows [begin, end) of the value as a matrix, with their scales: a view, nothing is copied. begin must not cut a
   // group of rows.
@@ -77,6 +77,9 @@ class Parameter {
 
   // A leaf on the current tape (each call one leaf on the same sink), or a constant when there is none.
   Var read();
+  // The same on the fp32 values of the codes: a copy (kind derived), made on the first call and from then on whenever
+  // the codes are. A float parameter: read().
+  Var read_values();
   void zero_grad() { sink_.clear(); }
 
   // Draws the master and makes the first value (without a master: draws numbers in blocks of rows and quantizes them
@@ -87,7 +90,8 @@ class Parameter {
   uint64_t seed() const { return seed_; }
   // value = quantizer(master), scales fitted anew (or made of the learned parts as they are now), all planned layouts
   // written. `seed` (that of initialize, else Error) and `step` key stochastic rounding. Throws Error(kNonFinite) that
-  // names the parameter when the master or a learned part holds NaN or Inf. Nothing to do for a float parameter or one
+  // names the parameter when the master or a learned part holds NaN or Inf (on a device other than the CPU: when the
+  // flags are read, kernels/flag.h). Nothing to do for a float parameter or one
   // without a master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend
   // on the numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
@@ -103,7 +107,8 @@ class Parameter {
   void put_rows(int64_t begin, const Tensor& x);
   void end_codes();
   // Between put_rows and end_codes: layouts that are packed by rows (dtype/layout.h) get rows [begin, end) while their
-  // codes are in cache; begin is a multiple of 16. Either for all rows or for none: then end_codes packs them.
+  // codes are in cache; begin is a multiple of 16. Either for all rows or for none: then end_codes packs them. On a
+  // device other than the CPU end_codes packs them in any case.
   void pack_rows(int64_t begin, int64_t end);
   // Whether scales lie within rows, or do not depend on the numbers: channel(0), token, groups along a row; constant
   // scales; learned ones.
@@ -114,6 +119,13 @@ class Parameter {
   void set_progress(double progress);
   // A further layout of the value that the chosen kernels read; written now and by every requantize.
   void add_layout(Layout layout);
+  // While on, new scales are written where the old ones lie, so that recorded work of a device finds them there; else
+  // they get memory of their own, and tensors that hold the old codes keep the old scales.
+  void keep_params_in_place(bool on) { params_stay_ = on; }
+  // A recorded backward added to the gradient again.
+  void mark_grad() { sink_.done(); }
+  // The value in its canonical layout alone, until others are asked for.
+  void forget_layouts();
   // Sums in bf16 are rounded stochastically when on (drawn by path and microbatch).
   void set_gradient_rounding(bool stochastic, uint64_t seed, int64_t microbatch);
 
@@ -121,6 +133,32 @@ class Parameter {
   void set_gradient_rows(GradRows* rows) { sink_.set_rows(rows); }
   // What set_gradient_rounding chose: nullptr for nearest even.
   const RandomStream* gradient_rounding() const { return sink_.rounding(); }
+
+  // The numbers of now, fp32 [shape]: the master widened, or without one the values of the codes. Shares the bytes of a
+  // master in fp32.
+  Tensor numbers() const;
+  // Other numbers, fp32 [shape]: they become the master, or without one the values that the codes are made of; learned
+  // parts take first values, and codes are made anew with the draws of (seed of initialize, step), scales too while
+  // frozen. Layouts stay. After initialize.
+  void set_numbers(const Tensor& x, int64_t step);
+  // Changes how the value is held, from now on; none: fp32, its own master. Numbers stay: fp32 ones become the master
+  // of this kind, and codes are made of it with the draws of (seed of initialize, step); back in fp32 the value is the
+  // master widened, or without a master the values of the codes. Learned parts are made anew. A spec and kind that are
+  // equal to those before change nothing. Layouts are forgotten, and the gradient. Before initialize it changes the
+  // spec alone. Throws Error when the quantizer refuses the spec, before anything changes.
+  void set_quant(const std::optional<QuantSpec>& quant, MasterKind master, int64_t step);
+  // dtype of the gradient (fp32 or bf16), clamp of masters: what is summed so far is forgotten.
+  void set_training(DType grad, std::optional<float> latent_clamp, float learned_lr_factor,
+                    std::optional<float> learned_weight_decay);
+  // While on, scales stay as they are: requantize makes codes of the master with those of the value, and learned parts
+  // do not train.
+  void freeze_scales(bool on);
+  bool scales_frozen() const { return scales_frozen_; }
+  // The value alone, for good: no master, no learned parts, no gradient.
+  void convert();
+  bool converted() const { return converted_; }
+  // A float parameter: no gradient and no update while on.
+  void set_frozen(bool on);
 
   // Resume: codes and scales byte for byte as they were (they come from the masters of the last requantization).
   // `master` is undefined for a parameter without one.
@@ -130,11 +168,16 @@ class Parameter {
   struct NewCodes;  // between begin_requantize or begin_update and end_codes
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
+  Var leaf(const Tensor& value);
   void write_layouts(bool rows_too = true);
-  void draw_values();
+  void hold_nothing_yet();
+  void take_numbers(const Numbers& numbers, int64_t step);
   void make_learned(const Tensor& x);
+  bool scales_given() const { return scales_frozen_ && value_.quant() != nullptr; }
   std::shared_ptr<const QuantParams> learned_params(int64_t step) const;
+  std::shared_ptr<const QuantParams> given_params(int64_t step) const;
   void begin_codes(const QuantSpec& spec, const RandomStream& draws, std::shared_ptr<const QuantParams> learned);
+  void put_codes(int64_t begin, const Tensor& x);
   void put_all(const Numbers& numbers, bool copies);
   Tensor block_of_rows(int64_t begin, int64_t end, bool copies) const;
 
@@ -144,9 +187,11 @@ class Parameter {
   ParameterSpec spec_;
   const Quantizer* quantizer_ = nullptr;
   Tensor master_, value_;
+  Tensor values_;  // fp32 [shape]; undefined until read_values
   std::vector<std::unique_ptr<Parameter>> learned_;
   std::vector<Layout> planned_;
   std::shared_ptr<NewCodes> next_;
+  bool scales_frozen_ = false, converted_ = false, params_stay_ = false;
   AccumulateSink sink_;
   RandomStream gradient_draws_;
 };

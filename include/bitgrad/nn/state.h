@@ -3,17 +3,23 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace bitgrad {
 
-// Non-finite flags: one word per named tensor that kernels OR into; read once per optimizer step.
+class Tensor;
+
+// Non-finite flags: one word per named tensor that kernels OR into; read once per optimizer step. On a device other
+// than the CPU a word is known when the flags of the device are read (kernels/flag.h).
 class FlagBoard {
  public:
-  // The word of `name`; stays valid as long as the board.
+  // The word of `name`, in memory of the current device. CPU: stays valid as long as the board; else until the flags
+  // are read or dropped.
   uint32_t* word(const std::string& name);
-  // Names whose word is set, in order of creation.
+  // Names whose word is known to be set, in order of creation.
   std::vector<std::string> raised() const;
   void clear();
 
@@ -22,7 +28,7 @@ class FlagBoard {
     std::string name;
     uint32_t word = 0;
   };
-  std::deque<Entry> entries_;
+  std::deque<std::shared_ptr<Entry>> entries_;  // shared with the flags of devices
 };
 
 struct StepState {
@@ -30,8 +36,11 @@ struct StepState {
   int64_t step = 0;        // completed optimizer steps
   int64_t microbatch = 0;  // global microbatches done
   bool training = true;
-  double progress = 0;  // steps done / steps of the run, 0 to 1; 0 where the length is not known
+  bool calibrating = false;  // evaluation mode, but observers see the batches and learned steps take first values
+  double progress = 0;       // steps done / steps of the run, 0 to 1; 0 where the length is not known
   FlagBoard flags;
+  // Told of every module that runs, after it has: its path, what it took and what it gave (Module::operator()).
+  std::function<void(const std::string& path, const Tensor& in, const Tensor& out)> on_forward;
 };
 
 }  // namespace bitgrad

@@ -103,6 +103,12 @@ Var quantize_gradient(const Var& x, const QuantSpec& spec, const RandomStream& s
 // respect to the value).
 Var dequantize(const Var& x);
 
+// Rows of a table: ids [n,t] int32 or int64, a constant, each in [0, v), else an Error that names the place; w [v,d] fp32
+// (fp64), or codes in layout canonical with scales of any granularity -> y [n, t*d] fp32 (fp64), the values of the rows
+// one beside the other. Backward: rows of w that several ids name get the sum in ascending order of r*t + c; no
+// gradient flows to ids.
+Var embedding(const Var& ids, const Var& w);
+
 // Dropout with probability p of dropping. Numbers: y = x * keep / (1-p). Codes: dropped elements get the code of value
 // 0 (bint1 becomes ternary), the scale is multiplied by 1/(1-p). Keep where bits16 >= round(p * 65536). x[n,f], element
 // = (first_row + row) * f + column.
@@ -145,8 +151,14 @@ Var sum(const Var& x);
 Var squared_hinge(const Var& logits, std::span<const int32_t> labels);
 // softmax cross-entropy: log(sum exp(y - max)) - (y_label - max).
 Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels);
+// With labels int32 [n], dense, that lie on the current device. There a label that is no class fails when the flags are
+// read (kernels/flag.h).
+Var squared_hinge_of(const Var& logits, const Tensor& labels);
+Var softmax_cross_entropy_of(const Var& logits, const Tensor& labels);
 
-// Number of rows whose largest logit (the first of equals) is the label's.
+// Number of rows whose largest logit (the first of equals) is the label's. Waits for the device.
 int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels);
+// The same as fp32 [], exact for fewer than 2^24 rows, without waiting; labels as losses take them.
+Tensor correct_count(const Tensor& logits, const Tensor& labels);
 
 }  // namespace bitgrad

@@ -7,6 +7,9 @@
 //
 // Fused: arm() before backward lets ops hand the gradients of whole rows to this sweep as they make them, so that the
 // gradient of a weight never exists as a whole. The bits are those of the step that comes afterwards.
+//
+// Parameters lie on the device that is current when they are attached and moved. On one other than the CPU the step
+// comes after backward, with whole tensors, and waits for the device once, before anything moves.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,10 @@
 
 namespace bitgrad {
 
+namespace detail {
+class SquareSums;
+}
+
 class Optimizer {
  public:
   // Throws Error for an unknown rule, or a value out of range.
@@ -30,10 +37,14 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Makes the state of these parameters and of their learned parts; they must outlive the optimizer. Frozen ones are
-  // left out. Throws Error that names the parameter for a combination of rule, master, scheme and dtype that cannot
-  // train (docs/numerics.md section 6).
+  // Makes the state of these parameters and of their learned parts; they must outlive the optimizer, or the next
+  // attach. Frozen ones, of either, are left out. Attached anew on a step boundary: state of a parameter of the same
+  // path, shape, family and moments is kept, other state is zeros; the count of steps goes on. The parameters of the
+  // attach before may be gone. Throws Error that names the parameter for a combination of rule, master, scheme and
+  // dtype that cannot train (docs/numerics.md section 6); what was attached before stays then.
   void attach(const std::vector<Parameter*>& parameters);
+  // What attach would throw; changes nothing.
+  void check(const std::vector<Parameter*>& parameters);
   // One step at rate lr; gradients are sums over `samples` samples. Parameters without a gradient are left alone.
   // Gradients become zero. due: then every parameter with a master is requantized, those without a gradient too.
   // Throws Error(kNonFinite) that names the parameter when a gradient, or the sum for a learned part, holds NaN or Inf,
@@ -49,7 +60,20 @@ class Optimizer {
   // Takes arm() back after a failed backward.
   void disarm();
   // An Error left the parameters between two steps: nothing that was attached is of further use.
-  bool half_moved() const { return half_moved_; }
+  // On a device other than the CPU it is known when the flags are read (kernels/flag.h).
+  bool half_moved() const { return half_moved_ || *lost_; }
+  // The parts of step, for who records the work of a device (base/device_work.h) between mark and end_step: mark; look_ahead,
+  // which asks for what must be known; then the flags are read (kernels/flag.h), and `sums` hold their numbers; ready;
+  // move; end_step. mark, ready and end_step ask nothing of the device, look_ahead and move do nothing else.
+  void mark();
+  void look_ahead(int64_t samples, detail::SquareSums& sums);
+  void ready(float lr, int64_t samples, const detail::SquareSums& sums);
+  void move(const RequantKey* due);
+  void end_step();
+  // After ready: the numbers of this step that recorded work reads.
+  void tell(LiveStep& live) const;
+  // Why the work of a step cannot be recorded; empty: it can.
+  std::string not_recorded() const;
   // Why the updates of a parameter are never fused; empty: they are where ops allow it.
   std::string not_fused(const Parameter& parameter) const;
   // Of the last step, in the order of attach, learned parts left out: whether the update was fused, else why not.
@@ -82,27 +106,37 @@ class Optimizer {
     int64_t samples;
     std::optional<RequantKey> due;
   };
-  void add_slot(Parameter* parameter);
+  using Slots = std::vector<std::unique_ptr<Slot>>;
+  void add_slot(Slots& slots, Parameter* parameter);
   UpdateRule& rule_of(const Parameter& parameter);
   void check_finite(const Slot& slot) const;
   [[noreturn]] void refuse(const Parameter& parameter) const;
-  double look_ahead(int64_t samples, bool norm);
-  double finish_early(Slot& slot, int64_t samples, bool norm);
+  bool squares_at_once(const Slot& slot) const;
+  bool finishes_early(const Slot& slot) const;
+  void finish_early(Slot& slot, int64_t samples, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
   void begin_rules();
   void check_step(float lr, int64_t samples) const;
-  void end_step();
   std::string why_not(const Slot& slot) const;
   void unfuse(Slot& slot);
 
+  // Of the step that moves.
+  struct Now {
+    float lr = 0;
+    int64_t samples = 1;
+    float factor = 1;
+  };
+
   OptimizerSpec spec_;
   int64_t steps_ = 0;
+  Now now_;
   float last_norm_ = 0;
   std::optional<Armed> armed_;
   bool half_moved_ = false;
+  std::shared_ptr<bool> lost_ = std::make_shared<bool>(false);  // half moved, found after the step; shared with flags
   std::vector<FusedUpdate> updates_;
   std::map<std::string, std::unique_ptr<UpdateRule>> rules_;  // by name: the run's, and those that parameters name
-  std::vector<std::unique_ptr<Slot>> slots_;
+  Slots slots_;
 };
 
 // As the constructor.

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bitgrad/base/live_step.h"
 #include "bitgrad/nn/parameter.h"
 
 namespace bitgrad {
@@ -38,6 +39,9 @@ struct UpdatePiece {
   float* g = nullptr;             // finished gradient: divided, clipped; may be overwritten
   std::span<float* const> state;  // of parts(), n numbers each
   float lr = 0, weight_decay = 0;
+  // While work of a device is recorded (base/live_step.h): lr is live->lr * lr_factor.
+  const LiveStep* live = nullptr;
+  float lr_factor = 1;
 };
 
 class UpdateRule {
@@ -55,11 +59,20 @@ class UpdateRule {
   virtual std::vector<Part> parts() const = 0;
   // Bop: parameters are bint1 codes without a master, and the rule does no more than to flip them.
   virtual bool flips_signs() const { return false; }
+  // Whether update works on memory of the current device, by kernels (kernels/elementwise.h, maps) and without reading
+  // it. A rule that does not cannot train what lies on another device than the CPU.
+  virtual bool on_device() const { return false; }
+  // Whether a piece's `live` is read in place of lr, and everything else that changes from step to step in update is in
+  // numbers of LiveStep: its launches may be recorded.
+  virtual bool live() const { return false; }
+  // The rule's own numbers of LiveStep, after begin_step.
+  virtual void tell(LiveStep& live) const { static_cast<void>(live); }
   // Once per optimizer step, before the pieces; `steps` are done so far. Resume: also called for each step done.
   virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
   // Back to before the first step.
   virtual void reset() {}
-  // Moves a piece and its state. Called from several threads at once, for pieces that do not overlap.
+  // Moves a piece and its state. Called from several threads at once, for pieces that do not overlap. On a device other
+  // than the CPU: once for all of a parameter, with that device current and pointers into its memory.
   virtual void update(const UpdatePiece& piece) const = 0;
 };
 

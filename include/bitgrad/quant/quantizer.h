@@ -38,6 +38,10 @@ class Quantizer {
  public:
   virtual ~Quantizer() = default;
   virtual std::string_view name() const = 0;
+  // Whether fit, params_of and leaf_backward also run while a device other than the CPU is current: then the tensors
+  // lie there, and only functions of the library that act on the current device may touch their numbers (reduce,
+  // Tensor's own, ...). find_quantizer gives no other scheme there.
+  virtual bool on_device() const { return false; }
   // Whether the scheme can produce this dtype (and granularity, options); throws Error that says what to use instead.
   // `weight`: as a weight scheme.
   virtual void check(const QuantSpec& spec, bool weight) const = 0;
@@ -61,10 +65,10 @@ class Quantizer {
   virtual bool own_backward(const QuantSpec& spec) const { return !learned(spec).empty(); }
 
   // Whether scales follow from the range [low, high] of each block alone (affine, symmetric, absmax, minmax_offset):
-  // what observers need. fit_range makes them; it throws Error for the other schemes. low > high: a block without
-  // elements.
+  // what observers need. fit_range makes them; it throws Error for the other schemes. low, high: fp32 [blocks]; low >
+  // high: a block without elements.
   virtual bool from_range() const { return false; }
-  virtual QuantParams fit_range(const QuantSpec& spec, std::span<const float> low, std::span<const float> high) const;
+  virtual QuantParams fit_range(const QuantSpec& spec, const Tensor& low, const Tensor& high) const;
 
   // Parts of the scheme that train (empty: none). A scheme with learned parts has params from them, not from x; its fit
   // gives params from first_learned.
@@ -76,8 +80,11 @@ class Quantizer {
   virtual float learned_divisor(const QuantSpec&, int64_t) const { return 1.0f; }
 };
 
-// Built-in and registered quantizers by name. find_quantizer throws Error that lists the names and the nearest.
+// Built-in and registered quantizers by name. find_quantizer throws Error that lists the names and the nearest, and
+// Error(kDevice) when the current device is not the CPU and the scheme knows the CPU alone (on_device).
 const Quantizer& find_quantizer(std::string_view name);
+// To ask what a scheme is, wherever it works.
+const Quantizer& known_quantizer(std::string_view name);
 std::vector<std::string_view> quantizer_names();
 // Adds a scheme from a user's program. A known name throws Error.
 void register_quantizer(std::unique_ptr<Quantizer> quantizer);
@@ -88,7 +95,7 @@ struct QuantizeOptions {
   int64_t first_element = 0;
   Tensor* mask =
       nullptr;  // gets the straight-through bits: bint1 [rows, cols] (raw 1 = passes); left undefined when all pass
-  uint32_t* flags = nullptr;  // non-finite bits; nullptr: non-finite numbers throw Error(kNonFinite)
+  uint32_t* flags = nullptr;  // non-finite bits, in memory of the current device; nullptr: Error(kNonFinite)
   MemoryKind kind = MemoryKind::kActivation;
   Tensor* into = nullptr;  // codes are written here (same shape and dtype) instead of a new tensor
 };

@@ -28,6 +28,7 @@ struct QuantSpec {
   std::optional<float> eps;  // floor of scales; none: the scheme's own
   bool pow2 = false;         // s -> 2^ceil(log2 s), before the zero point
   bool div = false;          // x / s in place of x * (1/s)
+  friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };
 
 // The integer codes that a spec may use: those of its dtype, or with reduce_range half of them.

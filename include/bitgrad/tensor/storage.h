@@ -12,7 +12,7 @@ namespace bitgrad {
 class Storage {
  public:
   Storage() = default;
-  Storage(int64_t bytes, MemoryKind kind, Device device = {});  // not initialised
+  Storage(int64_t bytes, MemoryKind kind, Device device = current_device());  // not initialised
 
   bool defined() const { return block_ != nullptr; }
   void* data() const { return block_ ? block_->data : nullptr; }

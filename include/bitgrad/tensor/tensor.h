@@ -22,17 +22,20 @@ class Tensor {
  public:
   Tensor() = default;  // undefined
   // Uninitialised numbers; pad bits of code dtypes are not set either, the writer sets whole rows.
-  static Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation, Device device = {});
-  static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation, Device device = {});
+  static Tensor empty(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation,
+                      Device device = current_device());
+  static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation,
+                      Device device = current_device());
   // Row-major numbers (not values: no scale is applied). Integers must be representable, floats are rounded to nearest
-  // even.
+  // even. On the current device, as all of these.
   static Tensor from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers,
                              MemoryKind kind = MemoryKind::kActivation);
   static Tensor full(const Shape& shape, DType dtype, double number, MemoryKind kind = MemoryKind::kActivation);
   // One number, shape [].
   static Tensor scalar(double number, DType dtype = dtypes::fp32) { return full(Shape{}, dtype, number); }
   // Codes of [rows, cols] in a derived layout; filled by the pack family.
-  static Tensor empty_layout(const Shape& shape, DType dtype, Layout layout, MemoryKind kind, Device device = {});
+  static Tensor empty_layout(const Shape& shape, DType dtype, Layout layout, MemoryKind kind,
+                             Device device = current_device());
 
   bool defined() const { return storage_.defined(); }
   const Shape& shape() const { return shape_; }
@@ -72,7 +75,11 @@ class Tensor {
   Tensor clone(MemoryKind kind) const;  // canonical, dense rows; scales are shared
   // Copies numbers or codes of an equal shape and dtype.
   void copy_from(const Tensor& other) const;
+  // The same numbers or codes, in the same layout, with the parts of its QuantParams, on another device; a copy also
+  // where it lies there already. Layouts beside the canonical codes are not copied.
   Tensor to_device(Device device, MemoryKind kind) const;
+  // This tensor where the host may read it: itself on the CPU, else a copy.
+  Tensor on_host() const;
 
   // Derived layouts that travel beside the canonical codes (written together by requantize).
   void attach_layout(Tensor derived);

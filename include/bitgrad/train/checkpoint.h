@@ -5,7 +5,7 @@
 // a master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers under
 // their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
 //   bitgrad.tensors  JSON, for each .codes {dtype: the whole record, shape, scheme, granularity}
-//   bitgrad.state    JSON {step, microbatch, epoch, position, seed, format_version, best, ...}
+//   bitgrad.state    JSON {step, microbatch, epoch, position, seed, phase, format_version, best, ...}
 //   bitgrad.config   the resolved configuration
 //   bitgrad.kernels  kernel_table_hash() of the run that saved
 //   bitgrad.version  of the program that saved; not read
@@ -34,19 +34,46 @@ struct CheckpointHeader {
   RunCounters counters;
   int64_t step = 0, microbatch = 0, since_requantize = 0;
   uint64_t seed = 0;
+  int64_t phase = 0;        // of quantization
   std::string config;       // YAML
   std::string kernel_hash;  // of the table of kernel rows of the run that saved
 };
 
-// Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary.
+// Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary; a converted one throws
+// Error.
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
                      const std::string& config_yaml);
 // Reads what is needed before a learner can be built, and registers the dtypes that the file brings along: its
 // configuration may name them. Throws Error(kData).
 CheckpointHeader read_checkpoint_header(const std::string& path);
-// Restores parameters, optimizer, statistics and counters of a learner of the same configuration. Throws Error(kData)
-// that names the tensor when anything is missing, unknown or of another form; the learner is then unusable.
+// Restores parameters, optimizer, statistics and counters of a learner of the same configuration, which is in the phase
+// of the header (Learner::enter_phase). Throws Error(kData) that names the tensor when anything is missing, unknown or
+// of another form; the learner is then unusable.
 void load_checkpoint(const std::string& path, Learner& learner);
+
+// A model without what trains it: "<path>.codes" with scales, "<path>.value" (F32) of fp32 parameters, and buffers. The
+// metadata are those of a checkpoint; bitgrad.kind is "model". A low-bit parameter that has a master is an Error. An
+// empty kernel_hash of the header is that of this process.
+void save_model(const std::string& path, Module& model, const CheckpointHeader& header);
+// Reads it into a converted model of the same form (prepare and convert were run). Errors as load_checkpoint.
+void load_model(const std::string& path, Module& model);
+// "checkpoint" or "model"; registers the dtypes that the file brings along. Throws Error(kData) for other files.
+std::string file_kind(const std::string& path);
+
+// [rows, cols] of a parameter of a file of either kind, whatever it is held in. Throws Error(kData).
+Shape shape_in_file(const std::string& file, const std::string& parameter);
+
+// What init_from found for the parameters of a model.
+struct InitFrom {
+  std::vector<std::string> taken;    // paths of parameters and buffers
+  std::vector<std::string> skipped;  // of the file: what this model has no place for
+  std::vector<std::string> fresh;  // learned parts and observed ranges of this model, which keep their own first values
+};
+// Takes numbers from a checkpoint or model of another run by their paths: masters where it has them, else the values of
+// its codes; and buffers (running statistics). Every weight, bias, norm parameter and buffer of this model must be
+// there with its shape, else Error(kData) that names it, and the model is of no further use. Codes are made anew, with
+// the draws of `step`. Counters, optimizer and seed stay those of this run. Before the first microbatch.
+InitFrom init_from(const std::string& path, Module& model, int64_t step = 0);
 
 // SHA-256 over the sorted (name, dtype, shape, canonical bytes) of masters, codes, scales, optimizer state, running
 // statistics and counters. No time, path or number of threads.

@@ -114,13 +114,15 @@ struct BackwardConfig {
 // One layer; fields that its kind does not have keep their defaults.
 struct LayerConfig {
   std::string kind;       // a name of layer kinds: quantize, dropout, linear, ...
+  int64_t num = 0;        // embedding
+  int64_t dim = 0;        // embedding
   int64_t out = 0;        // linear
   bool bias = true;       // linear
   double p = 0.0;         // dropout
   double eps = 0.0;       // batch_norm, tensor_norm
   double momentum = 0.0;  // batch_norm, tensor_norm
-  // linear: its weights; quantize: its codes; quantize_gradient: those of the gradient. Own keys and those of `quant:`
-  // are merged.
+  // linear, embedding: its weights; quantize: its codes; quantize_gradient: those of the gradient. Own keys and those
+  // of `quant:` are merged.
   QuantConfig quant;
   std::string compute = "int";  // linear: int, fake, integer. Merged too
   BackwardConfig backward;      // linear. Merged too
@@ -130,11 +132,14 @@ struct LayerConfig {
 };
 
 struct DatasetConfig {
-  std::string format;          // idx, digits, or a registered one
+  std::string format;          // idx, digits, text, or a registered one
   std::string images, labels;  // idx: paths, absolute or under data.root
   int64_t classes = 0;         // idx: 0 is the format's default
   int64_t size = 0, seed = 1;  // digits
-  std::string split;           // train or test
+  std::string file;            // text: path, absolute or under data.root
+  int64_t context = 0;         // text
+  double test_fraction = 0.1;  // text
+  std::string split;           // digits, text: train or test
   SourceMark mark;
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
 };
@@ -148,6 +153,8 @@ struct RunSection {
 
 struct DeviceSection {
   std::string kind;
+  int64_t index = 0;               // of several devices; not read for cpu
+  bool graph = true;               // not read for cpu
   std::optional<int64_t> threads;  // none: auto
   friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
 };
@@ -162,8 +169,52 @@ struct DataSection {
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
 
+// How prepare holds a layer: a recipe by name, with what is put in place of its parts.
+struct LayerQuantConfig {
+  std::string recipe = "none";
+  std::optional<int64_t> group;  // length of the recipe's groups; not beside weights
+  // In place of the recipe's; dtype fp32: not quantized. init, moments, optimizer, lr_factor, weight_decay and frozen
+  // are the layer's own: they keep their defaults here.
+  std::optional<QuantConfig> weights;
+  std::optional<QuantConfig> activations;  // of the layer's input
+  std::string compute;                     // int, fake, integer; empty: that of the recipe
+  friend bool operator==(const LayerQuantConfig&, const LayerQuantConfig&) = default;
+};
+struct QuantRuleConfig {
+  std::string layers;  // glob on paths such as layers.3
+  LayerQuantConfig quant;
+  SourceMark mark;  // of the glob
+  friend bool operator==(const QuantRuleConfig&, const QuantRuleConfig&) = default;
+};
+// Later ones win: recipe, first, last, rules in order (nn/prepare.h).
+struct PrepareConfig {
+  std::optional<std::string> recipe, first, last;  // names
+  std::vector<QuantRuleConfig> rules;
+  SourceMark mark;
+  friend bool operator==(const PrepareConfig&, const PrepareConfig&) = default;
+};
+struct QuantPhaseConfig {
+  Quantity from;
+  std::optional<PrepareConfig> prepare;  // none: as before
+  std::string quantization = "on";       // on, off, frozen
+  bool observers = true;
+  SourceMark mark;
+  friend bool operator==(const QuantPhaseConfig&, const QuantPhaseConfig&) = default;
+};
+// Bits of each layer's weights are chosen so that all weights together take at most so many bytes.
+struct BudgetConfig {
+  int64_t bytes = 0;
+  std::vector<int64_t> bits{8, 4, 3, 2, 1};  // to choose from
+  int64_t samples = 1000;                    // of data.train that measure what a choice costs
+  SourceMark mark;
+  friend bool operator==(const BudgetConfig&, const BudgetConfig&) = default;
+};
+
 struct QuantSection {
-  QuantConfig weights;                     // what a linear layer takes
+  PrepareConfig prepare;                   // keys recipe, first, last, rules
+  std::vector<QuantPhaseConfig> phases;    // over time
+  std::optional<BudgetConfig> budget;      // resolved: rules
+  QuantConfig weights;                     // what a linear or embedding layer takes
   std::optional<QuantConfig> activations;  // what a quantize layer takes
   std::string compute = "int";             // what a linear layer takes
   BackwardConfig backward;                 // what a linear layer takes
@@ -233,6 +284,8 @@ struct RunConfig {
   DeviceSection device;
   DataSection data;
   std::vector<LayerConfig> layers;
+  std::string init_from;  // model.init_from: run folder, checkpoint or model file; empty: none
+  SourceMark init_from_mark;
   QuantSection quant;
   BatchSection batch;
   std::string loss;
@@ -241,6 +294,7 @@ struct RunConfig {
   TrainSection train;
   Quantity checkpoint_every;
   Quantity log_every;
+  std::optional<Quantity> log_quantization;  // none: off
   ConfigOrigin origin;
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

@@ -9,17 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "bitgrad/nn/module.h"
+#include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"
+#include "bitgrad/train/loss.h"
 
 namespace bitgrad {
-
-// A loss: sum over samples (docs/numerics.md section 6).
-using LossFunction = std::function<Var(const Var& logits, std::span<const int32_t> labels)>;
-std::vector<std::string> loss_names();
-// Throws Error for an unknown name.
-LossFunction find_loss(const std::string& name);
 
 struct StepResult {
   double loss = 0;      // sum over the microbatch
@@ -28,31 +23,75 @@ struct StepResult {
   bool stepped = false;  // the optimizer ran: a boundary where a checkpoint may lie
 };
 
+// From optimizer step `from` on (before the first microbatch of its window) the model is held like this.
+struct QuantPhase {
+  int64_t from = 0;
+  std::optional<PrepareSpec> spec;  // none: as before
+  QuantMode mode;
+};
+
+// A phase that cannot be entered.
+class PhaseError : public Error {
+ public:
+  PhaseError(const std::string& message, ErrorCode code, int64_t phase) : Error(message, code), phase_(phase) {}
+  int64_t phase() const noexcept { return phase_; }  // its index
+
+ private:
+  int64_t phase_;
+};
+
 class Learner {
  public:
   // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an
   // optimizer step. bf16 gradients are summed with stochastic rounding when policy.accumulate > 8. A parameter without
   // a master changes its codes at every optimizer step, so it needs policy.every == policy.accumulate; else Error.
+  // The learner lives on the device that is current here, which is that of the model: there it trains and evaluates,
+  // whatever device is current then.
   Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
           std::function<float(int64_t)> learning_rate, uint64_t seed);
 
   // Modules point at the learner's step state.
+  ~Learner();
   Learner(const Learner&) = delete;
   Learner& operator=(const Learner&) = delete;
 
-  // Layouts for these numbers of rows (0: none), and a check that the model takes [rows, features] fp32 and gives
-  // `classes` numbers.
-  void plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows);
+  // Phases of quantization, `from` strictly ascending from 0 on; before the first microbatch. The first one is entered
+  // now, the others when their step comes: masters become codes as at the end of a run, then layers change, layouts are
+  // planned and the optimizer is attached anew; moments of parameters that stay are kept, and N counts from there.
+  // All of them are tried now and, once the numbers of features are known, by plan, so that none fails in the middle of
+  // a run; the numbers of the model stay. Throws PhaseError with what prepare, set_quant_mode, the layers' plan or the
+  // optimizer say; the learner is of no further use then.
+  void set_phases(std::vector<QuantPhase> phases);
+  const std::vector<QuantPhase>& phases() const { return phases_; }
+  // The index of the phase that the model is in; 0 without phases.
+  int64_t phase() const { return phase_; }
+  // Resume: the form of that phase, with numbers that load_checkpoint will replace.
+  void enter_phase(int64_t index);
+  // For good: the model keeps codes alone (nn/prepare.h), and is only evaluated from now on. Phases are over.
+  void convert();
+  bool converted() const { return converted_; }
+
+  // Layouts for these numbers of rows (0: none), and a check that the model takes [rows, features] of `dtype` (fp32, or
+  // int32 for data of ids) and gives `classes` numbers (0: any). trains: something must train; false: the model is only
+  // evaluated, with the layouts of one that trains, so that the same kernel rows are chosen.
+  void plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows, DType dtype = dtypes::fp32,
+            bool trains = true);
+  // The same once more, with old layouts forgotten: after prepare, or a slot's set, from outside. Nothing is planned
+  // before plan.
+  void plan_again();
 
   // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
-  // requantized when due. x [n, features] fp32. Throws Error(kNonFinite) that names the tensor when a value or gradient
-  // is not finite; nothing was updated then, unless usable() says so. After any Error that leaves the learner usable
-  // the open window is dropped: the next microbatch begins a new one.
-  // Windows of one microbatch: updates run inside backward where they can be fused (fused_updates).
+  // requantized when due. x [n, features] of plan's dtype. Throws Error(kNonFinite) that names the tensor when a value
+  // or gradient is not finite; nothing was updated then, unless usable() says so. After any Error that leaves the
+  // learner usable the open window is dropped: the next microbatch begins a new one. Windows of one microbatch: updates
+  // run inside backward where they can be fused (fused_updates). x lies on the learner's device. On one other than the
+  // CPU errors about numbers come when its flags are read (kernels/flag.h), at the end of the microbatch at the latest,
+  // but for new numbers that are not finite: those at the end of the next one.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
-  // Whether an Error did not come in the middle of the updates: masters and codes would belong to no step. What is not
-  // usable throws Error when it is trained, evaluated or saved.
-  bool usable() const { return !optimizer_->half_moved(); }
+  // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
+  // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
+  // flags of a device first.
+  bool usable() const { return !optimizer_->half_moved() && !entering_; }
   void check_usable() const;
   // Of the last step: the parameters whose updates ran inside backward, and why others did not.
   std::vector<Optimizer::FusedUpdate> fused_updates() const;
@@ -63,6 +102,14 @@ class Learner {
   // Loss and hits of one batch in evaluation mode.
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
 
+  Device device() const { return device_; }
+  // Whether the work of a microbatch is recorded the second time that its form comes, and repeated by one call from
+  // then on (base/device_work.h; CUDA graphs), where the device records. The numbers are those of the work done one by one.
+  // From the second step on errors about new numbers that are not finite name the step that was recorded as well.
+  void set_recorded(bool on);
+  // Graphs that were launched so far, and why nothing is recorded (empty: it is, or was not asked for).
+  int64_t recorded_launches() const;
+  std::string not_recorded() const;
   Module& model() { return *model_; }
   Optimizer& optimizer() { return *optimizer_; }
   StepState& state() { return state_; }
@@ -83,7 +130,18 @@ class Learner {
   void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
  private:
+  struct Plan {
+    int64_t features, classes, train_rows, eval_rows;
+    DType dtype;
+  };
+  class Graphs;  // train/step_graphs.h
+  void require_usable() const;
   void begin_microbatch();
+  void round_gradients();
+  void count_microbatch(int64_t samples);
+  StepResult run_one_by_one(const Tensor& x, std::span<const int32_t> labels);
+  void close_window(bool requantized);
+  void forget_recorded();
   StepResult run_microbatch(const Tensor& x, std::span<const int32_t> labels);
   void backward(Tape& tape, const Var& loss, int64_t samples);
   void end_failed_window();
@@ -91,7 +149,19 @@ class Learner {
   void end_window();
   void requantize();
   void check_flags(const char* when);
+  struct Pending;  // numbers of a microbatch that a device has not told yet
+  Var forward(const Tensor& x, std::span<const int32_t> labels, StepResult& result, Pending& pending);
+  void check_plan(const Plan& plan);
+  // phases.cpp
+  void change_form(int64_t phase);
+  void replay(int64_t phase);
+  void try_phases(int64_t now);
+  void try_form(int64_t phase);
+  void settle();
+  void settle_in(int64_t phase);
+  void enter_due_phases();
 
+  const Device device_ = current_device();
   StepState state_;
   std::shared_ptr<Module> model_;
   LossFunction loss_;
@@ -102,6 +172,14 @@ class Learner {
   int64_t window_microbatches_ = 0, window_samples_ = 0;
   int64_t since_requantize_ = 0;
   int64_t total_steps_ = 0;
+  Tensor labels_;  // of a device: those of the microbatch
+  std::unique_ptr<Graphs> graphs_;
+  std::optional<Plan> plan_;
+  std::vector<QuantPhase> phases_;
+  std::vector<LayerQuant> own_;  // of the quantizable layers, before phases
+  int64_t phase_ = 0;
+  bool entering_ = false;  // layers, optimizer and layouts are of no one form
+  bool converted_ = false;
 };
 
 }  // namespace bitgrad

@@ -10,8 +10,9 @@
 namespace bitgrad {
 
 // metrics.jsonl: one JSON object a line.
-//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s"} and
-//   {"event":"eval","split","epoch","step","loss","accuracy"}.
+//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s"},
+//   {"event":"eval","split","epoch","step","loss","accuracy"} and
+//   {"event":"quant","step","epoch","layer","part", ...} (quant_monitor.h).
 class MetricsLog {
  public:
   // Opens <folder>/metrics.jsonl for appending. Lines past `keep_steps` are dropped first (a resumed run writes them
@@ -19,6 +20,7 @@ class MetricsLog {
   MetricsLog(const std::string& folder, int64_t keep_steps);
   void write(const TrainEvent& event);
   void write(const EvalEvent& event);
+  void write(const QuantEvent& event);
   void flush();
 
  private:

@@ -17,7 +17,10 @@ std::string create_run_folder(const RunConfig& config, const std::string& out);
 // Keeps a second process from training in the same folder. Throws Error while another one holds it.
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder);
 // Of a folder that a run made: its configuration and its last checkpoint. Throw Error(kData) when they are not there.
-RunConfig run_folder_config(const std::string& folder);
+// `overrides`: key=value, as load_config; a run goes on with its own configuration but for device.*.
+RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides = {});
 std::string run_folder_checkpoint(const std::string& folder);
+// The last checkpoint of a run folder; a file as it is.
+std::string checkpoint_of(const std::string& folder_or_file);
 
 }  // namespace bitgrad

@@ -11,21 +11,32 @@
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/learner.h"
+#include "bitgrad/train/quant_monitor.h"
 
 namespace bitgrad {
 
-// The learner of a configuration: model, loss, optimizer, schedule, layouts. `features`, `classes` and `train_size`
-// come from the data. Throws ConfigError at the layer that does not fit.
-std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size);
+// The phases of quantization of a configuration; an epoch has so many microbatches. Without quant.phases one phase that
+// quant.recipe, first, last and rules make; empty where there are none.
+std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch);
+// The learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `features`, `classes`,
+// `train_size` and `vocabulary` (0: samples are fp32) come from the data. Throws ConfigError at the layer that does not
+// fit.
+std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
+                                       int64_t vocabulary = 0);
 // The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data);
+// The same with the numbers of a file: a checkpoint, in its phase, or a model (train/checkpoint.h), converted.
+std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
 // The data set of a section of the configuration ("train" or "test").
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section);
 
+// What device.kind and device.index name; it may be absent. Builders, evaluate and the rest of the library act on the
+// current device: a program opens DeviceGuard guard(device_of(config)) around them. The Trainer does so itself.
+Device device_of(const RunConfig& config);
 // Applies device.threads and run.bits to the process.
 void apply_run_settings(const RunConfig& config);
 
-// Mean loss, accuracy in percent.
+// Mean loss, accuracy in percent. On the learner's device.
 struct Evaluation {
   double loss = 0, accuracy = 0;
   int64_t samples = 0;
@@ -51,6 +62,7 @@ enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
   std::function<void(const TrainEvent&)> on_tick;  // each optimizer step; for progress bars, must be cheap
   std::function<void(const EvalEvent&)> on_eval;
+  std::function<void(const QuantEvent&)> on_quant;  // log.quantization: one a layer
   std::function<void(const std::string& path)> on_checkpoint;
   std::function<StopRequest()> stop_requested;  // polled every microbatch; the open window is finished first
 };
@@ -66,11 +78,15 @@ struct TrainOutcome {
 
 class Trainer {
  public:
-  // Opens the data and builds the learner. Applies device.threads and run.bits to the process.
+  // Opens the data and builds the learner on the configuration's device; a quant.budget becomes rules first
+  // (train/budget.h). Applies device.threads and run.bits to the process.
   explicit Trainer(RunConfig config);
   ~Trainer();
 
-  // Goes on from a checkpoint of the same configuration.
+  // A run begins in one of two ways, before anything is trained or evaluated:
+  // - start: with first numbers of model.init_from, where it is given; run and evaluate_test do it if nobody did;
+  // - resume: goes on from a checkpoint of the same configuration, in its phase.
+  void start();
   void resume(const std::string& checkpoint);
   // Trains to train.stop. `folder`: an existing run folder, which gets metrics.jsonl, last.safetensors,
   // best.safetensors and summary.json; empty: nothing is written.
@@ -79,17 +95,24 @@ class Trainer {
   Evaluation evaluate_test();
 
   Learner& learner() { return *learner_; }
+  // Without quant.budget: with the rules that it came to.
   const RunConfig& config() const { return config_; }
+  // What the budget came to (BudgetPlan::table); empty without one.
+  const std::string& budget_table() const { return budget_table_; }
   const RunCounters& counters() const { return counters_; }
   int64_t total_microbatches() const { return total_microbatches_; }
 
  private:
   class Loop;
+  bool same_run(const std::string& saved_yaml, const std::string& checkpoint) const;
+  std::string budget_table_;
   RunConfig config_;
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, test_data_;
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
+  bool started_ = false;
+  std::string first_numbers_;  // where they came from, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;
 };
 

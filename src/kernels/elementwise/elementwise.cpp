@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/device_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
@@ -58,51 +59,61 @@ constexpr std::string_view kUnaryNames[] = {
 std::string_view unary_name(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
 
 void unary_forward(UnaryOp op, int64_t n, const float* x, float* y) {
+  BITGRAD_ON_DEVICE(unary_forward, op, n, x, y);
   const auto loop = elementwise::loops().unary_forward[static_cast<int>(op)];
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
 }
 
 void unary_forward(UnaryOp op, int64_t n, const double* x, double* y) {
+  if (!current_device().is_cpu()) detail::fail_fp64_on_device("unary_forward");
   const auto loop = kForward64[static_cast<int>(op)];
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
 }
 
 void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx) {
+  BITGRAD_ON_DEVICE(unary_backward, op, n, x, gy, gx);
   const auto loop = elementwise::loops().unary_backward[static_cast<int>(op)];
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
 }
 
 void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx) {
+  if (!current_device().is_cpu()) detail::fail_fp64_on_device("unary_backward");
   const auto loop = kBackward64[static_cast<int>(op)];
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
 }
 
 void add(int64_t n, const float* a, const float* b, float* y) {
+  BITGRAD_ON_DEVICE(add, n, a, b, y);
   const auto loop = elementwise::loops().add;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, a + i, b + i, y + i); });
 }
 
 void mul(int64_t n, const float* a, const float* b, float* y) {
+  BITGRAD_ON_DEVICE(mul, n, a, b, y);
   const auto loop = elementwise::loops().mul;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, a + i, b + i, y + i); });
 }
 
 void scale(int64_t n, const float* x, float s, float* y) {
+  BITGRAD_ON_DEVICE(scale, n, x, s, y);
   const auto loop = elementwise::loops().scale;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, s, y + i); });
 }
 
 void divide(int64_t n, float* x, float divisor) {
+  BITGRAD_ON_DEVICE(divide, n, x, divisor);
   const auto loop = elementwise::loops().divide;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, divisor); });
 }
 
 void clamp(int64_t n, float lo, float hi, float* x) {
+  BITGRAD_ON_DEVICE(clamp, n, lo, hi, x);
   const auto loop = elementwise::loops().clamp;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, lo, hi, x + i); });
 }
 
 void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y) {
+  BITGRAD_ON_DEVICE(lookup_u8, n, x, table, y);
   const auto loop = elementwise::loops().lookup_u8;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, table, y + i); });
 }

@@ -1,5 +1,6 @@
 // Family elementwise: the normalisation of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv
 // 1502.03167, section 3).
+#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
@@ -7,6 +8,7 @@
 namespace bitgrad {
 
 void normalize(const NormalizeArgs& args) {
+  BITGRAD_ON_DEVICE(normalize, args);
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_one : loops.normalize;
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
@@ -25,6 +27,7 @@ void normalize(const NormalizeArgs& args) {
 }
 
 void normalize_backward(const NormalizeBackwardArgs& args) {
+  BITGRAD_ON_DEVICE(normalize_backward, args);
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward;
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

@@ -149,7 +149,7 @@ std::vector<GemmCostFactors> calibrate_gemm(const std::function<void(std::string
   const OneThread one;
   std::vector<GemmCostFactors> out;
   for (const GemmRow& row : gemm_rows()) {
-    if ((row.needs & ~cpu_isa()) != 0 || (row.needs == isa::kScalar && row.order != SumOrder::kFree)) continue;
+    if (!row.granted() || (row.needs == isa::kScalar && row.order != SumOrder::kFree)) continue;
     if (progress) progress(row.name);
     GemmCostFactors factors;
     factors.row = row.name;

@@ -1,6 +1,7 @@
 #include "kernels/gemm/chain512.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
@@ -12,11 +13,13 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-// Sizes in floats: B 384 x 512, or 256 x 512 beside sums of 384 x 256; A 48 x 512. Either sum is below 1 MiB, which is
-// what a thread may use.
+// Sizes in floats: B 384 x 512, or 256 x 512 beside sums of 384 x 256; A 48 x 512. Either sum is below kMostBytes,
+// which is what a thread may use; an A that blocks share must fit beside them.
 constexpr int64_t kMaxBlockN = 384, kMaxBlockNBesideSums = 256, kMaxBlockMBesideSums = 384;
 constexpr int64_t kGroupRows = 48;  // rows of A expanded at a time, a multiple of every mr
 constexpr int64_t kMinBlockN = 128, kMinBlockM = 96, kMaxTasks = 8;
+constexpr int64_t kMostBytes = 1 << 20, kSharedGrain = 4;  // groups of rows a task, of an A that blocks share
+constexpr int64_t kFloatBytes = sizeof(float);
 constexpr double kTaskNs = 75000;  // shorter tasks are not worth a thread
 
 // How a product is cut, by its shape and dtypes alone.
@@ -61,13 +64,56 @@ Plan make_plan(const ChainKernel& kernel, const GemmArgs& args) {
   return plan;
 }
 
+// The scales of a panel that are multiplied into A; false: none are.
+bool fold_scales(const GemmArgs& args, Fold fold, int64_t k0, int64_t kc, float* out) {
+  if (fold != Fold::kIntoA) return false;
+  for (int64_t k = 0; k < kc; ++k) out[k] = args.b.scale.scale[fold_index_k(args.b, k0 + k)];
+  return true;
+}
+
+// Of a block whose A is shared: B and sums.
+int64_t block_bytes(const ChainKernel& kernel, const GemmArgs& args, const Plan& plan) {
+  const int64_t b = round_up(plan.block_n, kernel.nr) * std::min(args.k, kChainPanel);
+  const int64_t sums = plan.direct ? 0 : (plan.panels == 1 ? kernel.mr : plan.block_m) * plan.block_n;
+  return (b + sums + kChainPanel) * kFloatBytes;
+}
+
+// A's values in strips of all panels, for blocks that share them.
+class SharedA {
+ public:
+  SharedA(const ChainKernel& kernel, const GemmArgs& args, const Plan& plan)
+      : kernel_(kernel), rows_(round_up(args.m, kernel.mr)), bytes_(rows_ * args.k * kFloatBytes) {
+    if (plan.blocks_n < 2 || bytes_ + block_bytes(kernel, args, plan) > kMostBytes) return;
+    space_.emplace(bytes_);
+    const int64_t groups = ceil_div(args.m, kGroupRows);
+    parallel_ranges(plan.panels * groups, kSharedGrain, [&](int64_t begin, int64_t end) {
+      float k_scale[kChainPanel];
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t k0 = i / groups * kChainPanel, kc = std::min(kChainPanel, args.k - k0);
+        const int64_t m0 = i % groups * kGroupRows, rows = std::min(kGroupRows, args.m - m0);
+        const bool scaled = fold_scales(args, plan.fold, k0, kc, k_scale);
+        pack_strips({args.a, false, scaled ? k_scale : nullptr, m0, rows, k0, kc}, kernel.mr, strip(m0, k0, kc));
+      }
+    });
+  }
+  explicit operator bool() const { return space_.has_value(); }
+  // The strip that begins with row m0, a multiple of mr.
+  float* strip(int64_t m0, int64_t k0, int64_t kc) const { return space_->as<float>() + rows_ * k0 + m0 * kc; }
+
+ private:
+  const ChainKernel& kernel_;
+  int64_t rows_, bytes_;
+  std::optional<Workspace> space_;
+};
+
 // One block of C.
 class Block {
  public:
-  Block(const ChainKernel& kernel, const GemmArgs& args, const Plan& plan, int64_t index)
+  Block(const ChainKernel& kernel, const GemmArgs& args, const Plan& plan, const SharedA& shared, int64_t index)
       : kernel_(kernel),
         args_(args),
         plan_(plan),
+        shared_(shared),
         m0_(index / plan.blocks_n * plan.block_m),
         n0_(index % plan.blocks_n * plan.block_n),
         m_(std::min(plan.block_m, args.m - m0_)),
@@ -83,14 +129,18 @@ class Block {
   void run() {
     for (int64_t panel = 0; panel < plan_.panels; ++panel) {
       const int64_t k0 = panel * kChainPanel, kc = std::min(kChainPanel, args_.k - k0);
-      const float* k_scale = fold_scales(k0, kc);
-      pack_strips({args_.b, plan_.fold != Fold::kNone, nullptr, n0_, n_, k0, kc}, kernel_.nr, b_);
+      const bool scaled = fold_scales(args_, plan_.fold, k0, kc, scales_);
+      pack_strips({args_.b, plan_.fold != Fold::kNone, nullptr, n0_, n_, k0, kc}, kernel_.nr, b_, kernel_.transpose16);
       for (int64_t group = 0; group < m_; group += kGroupRows) {
         const int64_t end = std::min(group + kGroupRows, m_);
-        pack_strips({args_.a, false, k_scale, m0_ + group, end - group, k0, kc}, kernel_.mr, a_);
+        const float* a = a_;
+        if (shared_)
+          a = shared_.strip(m0_ + group, k0, kc);
+        else
+          pack_strips({args_.a, false, scaled ? scales_ : nullptr, m0_ + group, end - group, k0, kc}, kernel_.mr, a_);
         for (int64_t i = group; i < end; i += kernel_.mr) {
           const int64_t rows = std::min(kernel_.mr, end - i);
-          multiply(i, rows, kc, a_ + (i - group) * kc, panel > 0 || (plan_.direct && args_.accumulate));
+          multiply(i, rows, kc, a + (i - group) * kc, panel > 0 || (plan_.direct && args_.accumulate));
           if (panel + 1 == plan_.panels) finish(i, rows);
         }
       }
@@ -99,7 +149,7 @@ class Block {
 
  private:
   int64_t b_floats() const { return round_up(n_, kernel_.nr) * kc_; }
-  int64_t a_floats() const { return std::min(kGroupRows, round_up(m_, kernel_.mr)) * kc_; }
+  int64_t a_floats() const { return shared_ ? 0 : std::min(kGroupRows, round_up(m_, kernel_.mr)) * kc_; }
   int64_t scale_floats() const { return plan_.fold == Fold::kIntoA ? kc_ : 0; }
   int64_t sum_floats() const { return plan_.direct ? 0 : (plan_.panels == 1 ? kernel_.mr : m_) * n_; }
 
@@ -107,12 +157,6 @@ class Block {
   float* sum_row(int64_t i) const {
     if (plan_.direct) return static_cast<float*>(args_.c) + (m0_ + i) * args_.ldc + n0_;
     return sums_ + (plan_.panels == 1 ? i % kernel_.mr : i) * n_;
-  }
-
-  const float* fold_scales(int64_t k0, int64_t kc) {
-    if (plan_.fold != Fold::kIntoA) return nullptr;
-    for (int64_t k = 0; k < kc; ++k) scales_[k] = args_.b.scale.scale[fold_index_k(args_.b, k0 + k)];
-    return scales_;
   }
 
   void multiply(int64_t i, int64_t rows, int64_t kc, const float* a, bool add) {
@@ -136,6 +180,7 @@ class Block {
   const ChainKernel& kernel_;
   const GemmArgs& args_;
   const Plan& plan_;
+  const SharedA& shared_;
   int64_t m0_, n0_, m_, n_, kc_;
   Workspace workspace_;
   float *b_ = nullptr, *a_ = nullptr, *scales_ = nullptr, *sums_ = nullptr;
@@ -165,7 +210,8 @@ double chain512_cost(const ChainKernel& kernel, const GemmArgs& args) {
 void run_chain512(const ChainKernel& kernel, const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
   const Plan plan = make_plan(kernel, args);
-  parallel_for(plan.blocks_m * plan.blocks_n, [&](int64_t index) { Block(kernel, args, plan, index).run(); });
+  const SharedA shared(kernel, args, plan);
+  parallel_for(plan.blocks_m * plan.blocks_n, [&](int64_t index) { Block(kernel, args, plan, shared, index).run(); });
 }
 
 }  // namespace bitgrad::gemm_detail

@@ -7,8 +7,9 @@
 // Nothing of this depends on the ISA, the blocking, M, N or the threads, so all rows of this order give the same bits.
 //
 // Blocking (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008): a task
-// is a block of C; for each k panel it expands B once into strips [k][nr], then A, a few rows at a time, into strips
-// [k][mr], and runs the micro-kernel on each pair of strips.
+// is a block of C; for each k panel it expands B once into strips [k][nr], and runs the micro-kernel on each pair of
+// them and strips [k][mr] of A. An A that several blocks read, and that is small, is expanded before them; else each
+// block expands it, a few rows at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,9 @@ namespace bitgrad::gemm_detail {
 
 inline constexpr int64_t kChainPanel = 512;
 
+// out[k * width + i] = rows[i][k] for i below a fixed number of rows, k < kc.
+using Transpose = void (*)(const float* const* rows, int64_t kc, int64_t width, float* out);
+
 // The only part that knows an ISA. mr and nr are widths that chain512_pack.cpp lists.
 struct ChainKernel {
   int64_t mr, nr;
@@ -26,6 +30,7 @@ struct ChainKernel {
   // b: [kc][nr], both whole.
   void (*run)(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b, float* c, int64_t ldc, bool add);
   double ns_per_mac;
+  Transpose transpose16;  // of 16 rows; nullptr: none
 };
 
 bool chain512_supports(const GemmArgs& args);

@@ -66,7 +66,7 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
 void tile(int64_t, int64_t, int64_t, const float*, const float*, float*, int64_t, bool) {}
 #endif
 
-constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 47};
+constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 47, nullptr};
 
 }  // namespace
 

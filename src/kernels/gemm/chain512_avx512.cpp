@@ -62,13 +62,41 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
   const auto last = static_cast<__mmask16>(0xFFFFu >> (16 * vectors - cols));
   kTiles[rows - 1][vectors - 1](kc, a, b, c, ldc, last, add);
 }
+
+// Four rows' quarters are put into one vector while they are read, so that eight shuffles inside quarters are left for
+// 64 numbers.
+void transpose16(const float* const* rows, int64_t kc, int64_t width, float* out) {
+  int64_t k = 0;
+  for (; k + 4 <= kc; k += 4, out += 4 * width) {
+    __m512 t[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      t[j] = _mm512_castps128_ps512(_mm_loadu_ps(rows[j] + k));
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 4] + k), 1);
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 8] + k), 2);
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 12] + k), 3);
+    }
+    const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
+                  ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])),
+                  cd = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
+                  cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+    _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)));
+    _mm512_storeu_ps(out + width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    _mm512_storeu_ps(out + 2 * width, _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high)));
+    _mm512_storeu_ps(out + 3 * width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high)));
+  }
+  for (; k < kc; ++k, out += width)
+    for (int i = 0; i < 16; ++i) out[i] = rows[i][k];
+  _mm256_zeroupper();
+}
 #pragma GCC pop_options
 #pragma GCC diagnostic pop
 #else
 void tile(int64_t, int64_t, int64_t, const float*, const float*, float*, int64_t, bool) {}
+void transpose16(const float* const*, int64_t, int64_t, float*) {}
 #endif
 
-constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95};
+constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95, transpose16};
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "kernels/gemm/chain512.h"
 #include "kernels/gemm/common.h"
 #include "kernels/gemm/float_operand.h"
 
@@ -40,13 +39,16 @@ void transpose4(const float* const* rows, int64_t kc, int64_t width, float* out)
     for (int i = 0; i < 4; ++i) out[k * width + i] = rows[i][k];
 }
 
-// One strip of `width` rows from f, contracted [k, k + count) of the block, four rows at a time.
-void pack_rows(const StripBlock& block, bool direct, int64_t width, int64_t f, int64_t k, int64_t count, float* out) {
+// One strip of `width` rows from f, contracted [k, k + count) of the block, R rows at a time.
+template <int64_t R>
+void pack_rows(const StripBlock& block, Transpose transpose, int64_t width, int64_t f, int64_t k, int64_t count,
+               float* out) {
   static constexpr float kZeros[kPiece] = {};
-  float values[4][kPiece];
-  for (int64_t j = 0; j < width; j += 4) {
-    const float* rows[4];
-    for (int64_t i = 0; i < 4; ++i) {
+  const bool direct = in_place(block);
+  float values[R][kPiece];
+  for (int64_t j = 0; j < width; j += R) {
+    const float* rows[R];
+    for (int64_t i = 0; i < R; ++i) {
       const int64_t row = f + j + i;
       if (j + i >= width || row >= block.nf) {
         rows[i] = kZeros;
@@ -59,8 +61,8 @@ void pack_rows(const StripBlock& block, bool direct, int64_t width, int64_t f, i
         rows[i] = values[i];
       }
     }
-    if (j + 4 <= width) {
-      transpose4(rows, count, width, out + j);
+    if (j + R <= width) {
+      transpose(rows, count, width, out + j);
     } else {
       for (int64_t t = 0; t < count; ++t)
         for (int64_t i = 0; j + i < width; ++i) out[t * width + j + i] = rows[i][t];
@@ -68,12 +70,27 @@ void pack_rows(const StripBlock& block, bool direct, int64_t width, int64_t f, i
   }
 }
 
+// The lines of codes that strip f reads: many short runs, which the machine does not foresee.
+void ask_for(const StripBlock& block, int64_t width, int64_t f) {
+  constexpr int64_t kLine = 64;
+  const int64_t bits = block.x.dtype.bits(), begin = block.k0 * bits / 8, end = (block.k0 + block.kc) * bits / 8;
+  if (bits > 8) return;
+  for (int64_t row = f; row < std::min(f + width, block.nf); ++row) {
+    const uint8_t* codes = stored_row(block.x, block.f0 + row);
+    for (int64_t at = begin; at < end; at += kLine) __builtin_prefetch(codes + at);
+  }
+}
+
 // Stored [free, k].
-void pack_free_major(const StripBlock& block, int64_t width, float* out) {
-  const bool direct = in_place(block);
-  for (int64_t f = 0; f < block.nf; f += width, out += width * block.kc)
+void pack_free_major(const StripBlock& block, int64_t width, float* out, Transpose transpose16) {
+  const bool by_16 = transpose16 != nullptr && width % 16 == 0;
+  const auto pack = by_16 ? pack_rows<16> : pack_rows<4>;
+  const Transpose transpose = by_16 ? transpose16 : transpose4;
+  for (int64_t f = 0; f < block.nf; f += width, out += width * block.kc) {
+    ask_for(block, width, f + width);
     for (int64_t k = 0; k < block.kc; k += kPiece)
-      pack_rows(block, direct, width, f, k, std::min(kPiece, block.kc - k), out + k * width);
+      pack(block, transpose, width, f, k, std::min(kPiece, block.kc - k), out + k * width);
+  }
 }
 
 // Row k of every strip from `count` values. W: the width, known so that whole strips are copied without a loop.
@@ -129,8 +146,8 @@ constexpr KMajorPacker kKMajorPackers[] = {{4, pack_k_major<4>},   {6, pack_k_ma
 
 }  // namespace
 
-void pack_strips(const StripBlock& block, int64_t width, float* out) {
-  if (!block.x.k_major) return pack_free_major(block, width, out);
+void pack_strips(const StripBlock& block, int64_t width, float* out, Transpose transpose16) {
+  if (!block.x.k_major) return pack_free_major(block, width, out, transpose16);
   for (const KMajorPacker& packer : kKMajorPackers)
     if (packer.width == width) return packer.pack(block, out);
   fail_with(ErrorCode::kBug, "pack_strips", "no packer for strips of width ", width, '.');

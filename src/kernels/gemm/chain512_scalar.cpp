@@ -21,7 +21,7 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
   }
 }
 
-constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 2.5};
+constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 2.5, nullptr};
 
 }  // namespace
 

@@ -166,7 +166,7 @@ std::vector<GemmCandidate> explain_gemm(const GemmArgs& args_in) {
   std::vector<GemmCandidate> out;
   for (const GemmRow& row : gemm_rows()) {
     GemmCandidate c{&row, GemmVerdict::kDearer, 0};
-    if ((row.needs & ~cpu_isa()) != 0)
+    if (!row.granted())
       c.verdict = GemmVerdict::kNeedsIsa;
     else if (!row.supports(args))
       c.verdict = GemmVerdict::kUnsupported;

@@ -7,6 +7,7 @@
 
 #include "bitgrad/dtype/bf16.h"
 #include "kernels/gemm/common.h"
+#include "kernels/gemm/formulas.h"
 
 namespace bitgrad::gemm_detail {
 namespace {
@@ -126,17 +127,15 @@ void finish_offset_piece(const GemmArgs& args, int64_t i, int64_t j0, int64_t co
                          const Sum* sum_b) {
   const GemmOperand &a = args.a, &b = args.b;
   const int64_t at_a = free_param(a, i);
-  const bool has_a = a.scale.offset != nullptr, has_b = b.scale.offset != nullptr;
-  const Float sa = scale_at(a, at_a), ma = offset_at(a, at_a), row_sum = static_cast<Float>(sum_a);
-  const Float depth = static_cast<Float>(args.k);
+  const SideParams<Float> pa{static_cast<Float>(scale_at(a, at_a)), static_cast<Float>(offset_at(a, at_a)),
+                             a.scale.offset != nullptr};
+  const Float row_sum = static_cast<Float>(sum_a), depth = static_cast<Float>(args.k);
   Float y[kPiece];
   for (int64_t j = 0; j < count; ++j) {
     const int64_t at_b = free_param(b, j0 + j);
-    const Float sb = scale_at(b, at_b), mb = offset_at(b, at_b);
-    y[j] = static_cast<Float>(acc[j]) * (sa * sb);
-    if (has_b) y[j] = y[j] + row_sum * (sa * mb);
-    if (has_a) y[j] = y[j] + static_cast<Float>(sum_b[j]) * (ma * sb);
-    if (has_a && has_b) y[j] = y[j] + depth * (ma * mb);
+    const SideParams<Float> pb{static_cast<Float>(scale_at(b, at_b)), static_cast<Float>(offset_at(b, at_b)),
+                               b.scale.offset != nullptr};
+    y[j] = offsets_value(acc[j], row_sum, sum_b[j], depth, pa, pb);
   }
   add_bias(args, j0, count, y);
   store(args, i, j0, count, y);
@@ -188,12 +187,10 @@ void add_group(const GemmArgs& args, int64_t j0, int64_t count, int64_t k, const
   const int64_t step = b.k_major ? b.scale.col_step : b.scale.row_step;
   for (int64_t j = 0; j < count; ++j) {
     const int64_t at = group == 1 ? first + j * step : param_at(b, j0 + j, k);
-    const Float product = static_cast<Float>(acc[j]) * static_cast<Float>(scale_at(b, at));
-    if (b.scale.offset == nullptr) {
-      t[j] = t[j] + product;
-    } else {
-      t[j] = t[j] + (product + row_sum * static_cast<Float>(b.scale.offset[at]));
-    }
+    const Float scale = static_cast<Float>(scale_at(b, at));
+    t[j] = t[j] + (b.scale.offset == nullptr
+                       ? group_term(acc[j], scale)
+                       : group_term(acc[j], scale, row_sum, static_cast<Float>(b.scale.offset[at])));
   }
 }
 template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int32_t*, int32_t, float*);

@@ -36,7 +36,7 @@ constexpr LayoutSet only(Layout layout) { return LayoutSet{1} << layout.id(); }
 const GemmRow* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   const GemmRow* best = nullptr;
   double best_cost = 0;
-  for (const GemmRow& row : kRows) {
+  for (const GemmRow& row : gemm_rows()) {
     if ((only(row.a_layout) & a_layouts) == 0 || (only(row.b_layout) & b_layouts) == 0) continue;
     if (!row.usable(args) || !gemm_detail::legal_order(row, args)) continue;
     const double cost = gemm_cost(row, args);
@@ -48,7 +48,7 @@ const GemmRow* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_lay
   return best;
 }
 
-using Key = std::array<uint64_t, 20>;
+using Key = std::array<uint64_t, 21>;
 
 void put_operand(const GemmOperand& x, uint64_t* out) {
   out[0] = x.dtype.id() | (uint64_t{x.layout.id()} << 8) | (uint64_t{x.k_major} << 16) |
@@ -65,6 +65,8 @@ Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   Key key{};
   key[18] = a_layouts;
   key[19] = b_layouts;
+  key[20] = static_cast<uint64_t>(current_device().kind) | (uint64_t{current_device().index} << 8) |
+            (uint64_t{device_isa()} << 16);
   key[0] = static_cast<uint64_t>(args.m);
   key[1] = static_cast<uint64_t>(args.n);
   key[2] = static_cast<uint64_t>(args.k);
@@ -129,7 +131,16 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
 
 }  // namespace
 
-std::span<const GemmRow> gemm_rows() { return kRows; }
+namespace {
+// Never destroyed: kernels run in destructors of static life time too.
+RowList<GemmRow>& row_list() {
+  static auto* const list = new RowList<GemmRow>(kRows);
+  return *list;
+}
+}  // namespace
+
+std::span<const GemmRow> gemm_rows() { return row_list().rows(); }
+void register_gemm_rows(std::span<const GemmRow> rows) { row_list().add(rows); }
 
 bool gemm_is_integer(const GemmArgs& args) {
   return gemm_detail::integer_product(args) != gemm_detail::IntegerProduct::kNone;

@@ -2,12 +2,12 @@
 // sign, any zero points, real offsets and groups, either order of storage. Codes of at most 8 bits are summed in int32
 // over a block of k, then int64; wider ones in 128 bits (modulo 2^128), saturated to int64.
 #include <algorithm>
-#include <limits>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/common.h"
 #include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/formulas.h"
 #include "kernels/gemm/rows.h"
 
 namespace bitgrad::gemm_detail {
@@ -16,9 +16,6 @@ namespace {
 constexpr int64_t kBlock = 64;     // rows and columns of C in a chunk
 constexpr int64_t kDepth = 512;    // k in a block
 constexpr int64_t kMaxZero = 512;  // (255 + 512)^2 * kDepth < 2^31
-
-__extension__ using Int128 = __int128;
-__extension__ using UInt128 = unsigned __int128;
 
 // Number, product of two, sum over a block of k, sum over k. Wide sums are taken modulo 2^128.
 struct Narrow {
@@ -58,9 +55,7 @@ void expand(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t
 
 template <typename Sum>
 int64_t saturate(Sum sum) {
-  const Int128 x = static_cast<Int128>(sum);
-  return static_cast<int64_t>(
-      std::clamp<Int128>(x, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
+  return saturate_sum(static_cast<UInt128>(sum));
 }
 
 // One block of C on one thread.

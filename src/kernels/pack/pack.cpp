@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "kernels/families.h"
 
@@ -32,9 +33,24 @@ constexpr KernelRow<PackArgs> kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow<PackArgs>> pack_rows() { return kRows; }
+namespace {
+// Never destroyed: kernels run in destructors of static life time too.
+RowList<KernelRow<PackArgs>>& row_list() {
+  static auto* const list = new RowList<KernelRow<PackArgs>>(kRows);
+  return *list;
+}
+}  // namespace
 
-void pack(const PackArgs& args) { cheapest(pack_rows(), args)->run(args); }
+std::span<const KernelRow<PackArgs>> pack_rows() { return row_list().rows(); }
+void register_pack_rows(std::span<const KernelRow<PackArgs>> rows) { row_list().add(rows); }
+
+void pack(const PackArgs& args) {
+  const KernelRow<PackArgs>* const row = cheapest(pack_rows(), args);
+  if (row == nullptr)
+    fail_with(ErrorCode::kDevice, "pack", "there is no kernel on ", to_string(current_device()), " from canonical ",
+              args.dtype, " codes to layout ", args.to, ": no product there reads it. Use layout canonical.");
+  row->run(args);
+}
 
 void append_pack_kernels(std::vector<KernelInfo>& out) { detail::append_rows("pack", pack_rows(), out); }
 

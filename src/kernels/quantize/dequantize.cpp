@@ -1,5 +1,6 @@
 // Family quantize: codes -> numbers.
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/quantize.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/quantize/chunk_params.h"
@@ -7,6 +8,7 @@
 namespace bitgrad {
 
 void dequantize(const DequantizeArgs& args) {
+  BITGRAD_ON_DEVICE(dequantize, args);
   using namespace quantize_loops;
   const IsaMask granted = cpu_isa();
   const QuantizeLoops& loops =
@@ -18,7 +20,7 @@ void dequantize(const DequantizeArgs& args) {
       unpack_row(args.dtype, row, c0, c1 - c0, y + c0);
       return;
     }
-    ChunkParamReader params(args.scale);
+    ChunkParamReader params(loops, args.scale);
     for (int64_t c = c0; c < c1; c += kChunk) {
       const int64_t n = std::min(kChunk, c1 - c);
       unpack_row(args.dtype, row, c, n, y + c);

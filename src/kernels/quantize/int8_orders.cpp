@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "kernels/quantize/loops.h"
 
@@ -99,6 +100,10 @@ void write_codes(const Int8OrdersArgs& args, const Cut& cut, int64_t k, const fl
 }  // namespace
 
 bool quantize_int8_orders(const Int8OrdersArgs& args) {
+  if (const DeviceKernels* k = device_kernels()) {
+    detail::present(k->quantize_int8_orders, "quantize_int8_orders")(args);
+    return true;
+  }
   const Cut cut(args);
   const bool by_row = args.by_row.codes != nullptr, by_column = args.by_column.codes != nullptr;
   const auto words = [](int64_t n) { return n * static_cast<int64_t>(sizeof(int32_t)); };
@@ -116,7 +121,10 @@ bool quantize_int8_orders(const Int8OrdersArgs& args) {
   bool finite = true;
   if (by_row) finite &= scales_of(rows, args.rows, args.by_row.scales, row_inverse.as<float>());
   if (by_column) finite &= scales_of(columns, args.cols, args.by_column.scales, column_inverse.as<float>());
-  if (!finite) return false;
+  if (!finite) {
+    if (args.flags != nullptr) *args.flags |= kFlagNonFinite;
+    return false;
+  }
   parallel_for(cut.chunks,
                [&](int64_t k) { write_codes(args, cut, k, row_inverse.as<float>(), column_inverse.as<float>()); });
   return true;

@@ -8,6 +8,7 @@
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize/rounding.h"
 
 namespace bitgrad::quantize_loops {
 
@@ -17,10 +18,20 @@ inline constexpr int kRules = 10;       // CodeRule
 // The parameters of a chunk: one number each (`each` false) or one an element. Never null.
 struct ChunkParams {
   bool each = false;
-  const float* scale = nullptr;   // 1 where the tensor has none
+  const float* scale = nullptr;   // 1 where the tensor has none; for rules that multiply by 1/s, if `each`: 1/s
   const int32_t* zero = nullptr;  // 0 where it has none
   const float* offset = nullptr;  // 0 where it has none
 };
+
+// The parameters of neighbours that share them: number i has those of group 0 while i < left, then of group
+// 1 + (i - left) / group.
+struct GroupParams {
+  int64_t left = 0, group = 0;
+  const float* scale = nullptr;   // 1 where the tensor has none
+  const int32_t* zero = nullptr;  // null: 0
+  const float* offset = nullptr;  // null: 0
+};
+inline constexpr int64_t kMostGroups = kChunk / 16 + 1;
 
 // How numbers become raw codes.
 struct CodeRange {
@@ -36,6 +47,18 @@ struct QuantizeLoops {
                      uint8_t* raw, uint8_t* pass);
   // raw[i] = codes[number of bounds below u[i]]
   void (*level)(int64_t n, const float* u, int64_t bounds, const float* bound, const uint8_t* codes, uint8_t* raw);
+  // gx[i] = g[i] where x is finite and the code of u before its clamp lies in the range; or where abs x <= 1; else +0.
+  void (*clip)(int64_t n, const float* x, const float* u, const ChunkParams& p, const CodeRange& range, const float* g,
+               float* gx);
+  void (*clip_unit)(int64_t n, const float* x, const float* g, float* gx);
+  // A short way for kInverse, kDivide and kOffset, n <= kChunk, raw with room for whole 64s: the raw codes of number
+  // and nearest, or gx of number and clip (gx may be g). False: not done, for want of an ISA, by the parameters or, of
+  // codes, since an x is NaN or Inf; then raw holds anything and gx g or what clip gives, so that the long way gives
+  // the same.
+  bool (*code_groups)(CodeRule rule, int64_t n, const float* x, const GroupParams& p, const CodeRange& range,
+                      uint8_t* raw);
+  bool (*clip_groups)(CodeRule rule, int64_t n, const float* x, const GroupParams& p, const CodeRange& range,
+                      const float* g, float* gx);
   void (*pass_unit)(int64_t n, const float* x, uint8_t* pass);  // abs x <= 1
   bool (*any_nonfinite)(int64_t n, const float* x);
   // Groups of 8 bytes (each < 2^bits) -> `bits` bytes each; writes up to 8 bytes behind.
@@ -51,6 +74,9 @@ struct QuantizeLoops {
   // row: one inverse, f by element (nullptr: 1); columns: an inverse an element, one f.
   void (*int8_row)(int64_t n, const float* x, const float* fold, float inverse, const uint16_t* draws, int8_t* q);
   void (*int8_columns)(int64_t n, const float* x, float fold, const float* inverse, const uint16_t* draws, int8_t* q);
+  // out: the parameters of n elements in groups of `group`, the first of which has `left` of them; one every `step`
+  // from `from` on. Words of 32 bits.
+  void (*spread)(int64_t n, int64_t left, int64_t group, int64_t step, const void* from, void* out);
   // y = s * (q - z) if zeros, else s * q + m if offsets, else s * q; q may be y
   void (*value)(int64_t n, const float* q, const ChunkParams& p, bool zeros, bool offsets, float* y);
 };

@@ -7,10 +7,11 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/device_kernels.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
 #include "kernels/quantize/chunk_params.h"
-#include "kernels/quantize/codebook.h"
+#include "kernels/quantize/plan.h"
 
 namespace bitgrad {
 namespace {
@@ -21,39 +22,26 @@ void raise_flag(uint32_t* flags) {
   if (flags != nullptr) std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed);
 }
 
-bool is_finite(float x) { return x - x == 0.0f; }
-
-int32_t safe(int64_t code) { return static_cast<int32_t>(std::clamp<int64_t>(code, -(1 << 30), 1 << 30)); }
-
-// What stays the same for all chunks of one call.
-struct Plan {
-  explicit Plan(const QuantizeArgs& a) : info(a.dtype.info()) {
-    ensure(a.dtype.is_code(), "quantize", "dtype ", a.dtype.name(), " has no codes");
-    ensure((a.rule == CodeRule::kCodebook) == (info.kind == DTypeKind::kCodebook), "quantize", "rule ",
-           static_cast<int>(a.rule), " does not fit dtype ", a.dtype.name());
-    range = {safe(a.lo), safe(a.hi), (1u << info.bits) - 1u, info.kind == DTypeKind::kSign};
-    if (info.kind == DTypeKind::kCodebook) levels = sort_levels(info);
-    rounds = bitgrad::rounds(a.rule);
-    stochastic = a.sr != nullptr && rounds && !range.sign;
-    unit_mask = a.rule == CodeRule::kSign || a.rule == CodeRule::kPositive;
-    clip = a.mask != nullptr && a.ste == SteRule::kClip && info.kind != DTypeKind::kCodebook;
-  }
-  const DTypeInfo& info;
-  CodeRange range;
-  SortedLevels levels;
-  bool rounds, stochastic, unit_mask, clip;
-};
+// Of a rule that does not round.
+ChunkParams without_zero(ChunkParams p) {
+  static constexpr int32_t kNoZero = 0;
+  p.each = false;
+  p.zero = &kNoZero;
+  return p;
+}
 
 // One chunk of a row: n <= kChunk elements from column c, a multiple of 64.
 class ChunkQuantizer {
  public:
   ChunkQuantizer(const QuantizeLoops& loops, const QuantizeArgs& args, const Plan& plan)
-      : loops_(loops), args_(args), plan_(plan), params_(args.scale) {}
+      : loops_(loops), args_(args), plan_(plan), params_(loops, args.scale, multiplies(args.rule)) {}
 
   void run(int64_t r, int64_t c, int64_t n) {
     const float* x = args_.x + r * args_.ldx + c;
-    codes_of(r, c, n, x);
-    if (loops_.any_nonfinite(n, x)) replace_nonfinite(n, x);
+    if (!codes_by_groups(r, c, n, x)) {
+      codes_of(r, c, n, x);
+      if (loops_.any_nonfinite(n, x)) replace_nonfinite(n, x);
+    }
     const int64_t padded = (n + 63) / 64 * 64;
     const int bits = plan_.info.bits;
     std::memset(raw_ + n, 0, static_cast<size_t>(padded - n));
@@ -68,6 +56,12 @@ class ChunkQuantizer {
   }
 
  private:
+  bool codes_by_groups(int64_t r, int64_t c, int64_t n, const float* x) {
+    if (!plan_.short_way) return false;
+    GroupParams p;
+    return group_params(args_.scale, r, c, n, p) && loops_.code_groups(args_.rule, n, x, p, plan_.range, raw_);
+  }
+
   void codes_of(int64_t r, int64_t c, int64_t n, const float* x) {
     ChunkParams p = params_.read(r, c, n);
     loops_.number[static_cast<int>(args_.rule)](n, x, p, number_);
@@ -81,8 +75,7 @@ class ChunkQuantizer {
       args_.sr->fill_bits16(static_cast<uint64_t>(args_.first_element + r * args_.cols + c), n, draws_);
       loops_.stochastic(n, number_, p, plan_.range, draws_, raw_, pass_);
     } else {
-      static constexpr int32_t kNoZero = 0;
-      if (!plan_.rounds) p = {false, p.scale, &kNoZero, p.offset};
+      if (!plan_.rounds) p = without_zero(p);
       loops_.nearest(n, number_, p, plan_.range, raw_, pass_);
     }
     if (plan_.clip && plan_.unit_mask) loops_.pass_unit(n, x, pass_);
@@ -91,7 +84,7 @@ class ChunkQuantizer {
   void replace_nonfinite(int64_t n, const float* x) {
     raise_flag(args_.flags);
     for (int64_t i = 0; i < n; ++i) {
-      if (is_finite(x[i])) continue;
+      if (is_finite_number(x[i])) continue;
       raw_[i] = plan_.levels.zero;
       pass_[i] = 0;
     }
@@ -151,9 +144,42 @@ constexpr KernelRow<QuantizeArgs> kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow<QuantizeArgs>> quantize_rows() { return kRows; }
+namespace {
+// Never destroyed: kernels run in destructors of static life time too.
+RowList<KernelRow<QuantizeArgs>>& row_list() {
+  static auto* const list = new RowList<KernelRow<QuantizeArgs>>(kRows);
+  return *list;
+}
+}  // namespace
+
+std::span<const KernelRow<QuantizeArgs>> quantize_rows() { return row_list().rows(); }
+void register_quantize_rows(std::span<const KernelRow<QuantizeArgs>> rows) { row_list().add(rows); }
 
 void quantize(const QuantizeArgs& args) { cheapest(quantize_rows(), args)->run(args); }
+
+void clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
+  BITGRAD_ON_DEVICE(clip_gradient, args, g, gx);
+  const QuantizeLoops& loops = quantize_loops::loops();
+  const Plan plan(args);
+  const bool unit = args.rule == CodeRule::kSign || args.rule == CodeRule::kPositive;
+  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
+    const float* x = args.x + r * args.ldx;
+    if (unit) return loops.clip_unit(c1 - c0, x + c0, g + r * args.cols + c0, gx + r * args.cols + c0);
+    ChunkParamReader params(loops, args.scale, multiplies(args.rule));
+    float number[kChunk];
+    for (int64_t c = c0; c < c1; c += kChunk) {
+      const int64_t n = std::min(kChunk, c1 - c), at = r * args.cols + c;
+      GroupParams groups;
+      if (group_params(args.scale, r, c, n, groups) &&
+          loops.clip_groups(args.rule, n, x + c, groups, plan.range, g + at, gx + at))
+        continue;
+      ChunkParams p = params.read(r, c, n);
+      loops.number[static_cast<int>(args.rule)](n, x + c, p, number);
+      if (!plan.rounds) p = without_zero(p);
+      loops.clip(n, x + c, number, p, plan.range, g + at, gx + at);
+    }
+  });
+}
 
 void append_quantize_kernels(std::vector<KernelInfo>& out) { detail::append_rows("quantize", quantize_rows(), out); }
 

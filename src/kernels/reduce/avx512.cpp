@@ -1,4 +1,9 @@
 // The loops of family reduce for AVX-512: the same source in a target region, without contraction, so the same bits.
+// The AVX-512 headers of g++ 12 read a vector that they leave undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+
 #include "kernels/reduce/loops.h"
 
 #pragma GCC push_options

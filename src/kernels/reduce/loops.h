@@ -20,6 +20,8 @@ struct ReduceLoops {
   void (*columns[kRules])(int64_t rows, int64_t n, const float* x, const float* t, int64_t ld, const float* c,
                           float* out);
   bool (*any_nonfinite)(int64_t n, const float* x);
+  // low[j], high[j]: kMin and kMax of the j-th run of n numbers, n <= kChunk. Whether one of all is NaN or Inf.
+  bool (*ranges)(int64_t runs, int64_t n, const float* x, float* low, float* high);
   // As chunk and columns, for sum g and sum g * ((x - mean) * inv) side by side. chunk_norm: two numbers.
   void (*chunk_norm)(int64_t n, const float* g, const float* x, float mean, float inv, float* out);
   void (*columns_norm)(int64_t rows, int64_t n, const float* g, const float* x, int64_t ld, const float* mean,

@@ -9,6 +9,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/quantize.h"
 #include "kernels/families.h"
 #include "kernels/reduce/loops.h"
@@ -174,9 +175,59 @@ ReduceArgs contiguous(ReduceRule rule, const float* x, int64_t n, float* out) {
 
 }  // namespace
 
-std::span<const KernelRow<ReduceArgs>> reduce_rows() { return kRows; }
+namespace {
+// Never destroyed: kernels run in destructors of static life time too.
+RowList<KernelRow<ReduceArgs>>& row_list() {
+  static auto* const list = new RowList<KernelRow<ReduceArgs>>(kRows);
+  return *list;
+}
+}  // namespace
+
+std::span<const KernelRow<ReduceArgs>> reduce_rows() { return row_list().rows(); }
+void register_reduce_rows(std::span<const KernelRow<ReduceArgs>> rows) { row_list().add(rows); }
 
 void reduce(const ReduceArgs& args) { cheapest(reduce_rows(), args)->run(args); }
+
+namespace {
+
+// One block of more than a chunk.
+bool long_range(const ReduceLoops& loops, int64_t n, const float* x, float* low, float* high) {
+  const int64_t chunks = ceil_div(n, kChunk);
+  const Workspace space(2 * chunks * static_cast<int64_t>(sizeof(float)));
+  float *least = space.as<float>(), *most = least + chunks;
+  bool found = loops.ranges(n / kChunk, kChunk, x, least, most);
+  if (const int64_t whole = n / kChunk; whole < chunks)
+    found |= loops.ranges(1, n - whole * kChunk, x + whole * kChunk, least + whole, most + whole);
+  *low = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMin)].join, least, chunks, 1);
+  *high = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMax)].join, most, chunks, 1);
+  return found;
+}
+
+}  // namespace
+
+void reduce_ranges(const ReduceArgs& args, float* high) {
+  BITGRAD_ON_DEVICE(reduce_ranges, args, high);
+  const ReduceLoops& loops = reduce_loops::loops();
+  const int64_t group = args.axis == ReduceAxis::kRows ? args.cols : args.group;
+  const int64_t per_row = args.axis == ReduceAxis::kRows ? 1 : ceil_div(args.cols, group), whole = args.cols / group;
+  const int64_t grain = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, args.cols));
+  parallel_ranges(args.rows, grain, [&](int64_t begin, int64_t end) {
+    bool found = false;
+    for (int64_t r = begin; r < end; ++r) {
+      const float* x = args.x + r * args.ldx;
+      float *low_out = args.out + r * per_row, *high_out = high + r * per_row;
+      if (group > kChunk) {
+        for (int64_t j = 0; j < per_row; ++j)
+          found |= long_range(loops, std::min(group, args.cols - j * group), x + j * group, low_out + j, high_out + j);
+        continue;
+      }
+      found |= loops.ranges(whole, group, x, low_out, high_out);
+      if (whole < per_row)
+        found |= loops.ranges(1, args.cols - whole * group, x + whole * group, low_out + whole, high_out + whole);
+    }
+    if (found && args.flags != nullptr) raise_flag(args.flags);
+  });
+}
 
 int64_t reduce_outputs(const ReduceArgs& args) {
   if (args.axis == ReduceAxis::kAll) return 1;
@@ -185,19 +236,33 @@ int64_t reduce_outputs(const ReduceArgs& args) {
   return args.rows * ceil_div(args.cols, args.group);
 }
 
-float sum(const float* x, int64_t n) {
-  float out = 0;
-  reduce(contiguous(ReduceRule::kSum, x, n, &out));
-  return out;
+namespace {
+
+float contiguous_number(ReduceRule rule, const float* x, int64_t n) {
+  const Workspace out(sizeof(float));
+  reduce(contiguous(rule, x, n, out.as<float>()));
+  return read_number(out.as<float>());
 }
 
-float sum_squares(const float* x, int64_t n) {
-  float out = 0;
-  reduce(contiguous(ReduceRule::kSumSquares, x, n, &out));
-  return out;
+}  // namespace
+
+float sum(const float* x, int64_t n) { return contiguous_number(ReduceRule::kSum, x, n); }
+float sum_squares(const float* x, int64_t n) { return contiguous_number(ReduceRule::kSumSquares, x, n); }
+
+void check_finite(int64_t n, const float* x, uint32_t* flags) {
+  BITGRAD_ON_DEVICE(check_finite, n, x, flags);
+  if (!all_finite(x, n)) raise_flag(flags);
 }
 
 bool all_finite(const float* x, int64_t n) {
+  if (!current_device().is_cpu()) {
+    const Workspace word(sizeof(uint32_t));
+    device_backend(current_device()).fill_zero(word.as<uint32_t>(), sizeof(uint32_t));
+    check_finite(n, x, word.as<uint32_t>());
+    uint32_t found = 0;
+    device_backend(current_device()).copy_to_host(&found, word.as<uint32_t>(), sizeof(found));
+    return found == 0;
+  }
   std::atomic<bool> found{false};
   const ReduceLoops& loops = reduce_loops::loops();
   parallel_ranges(n, kTaskElements, [&](int64_t begin, int64_t end) {

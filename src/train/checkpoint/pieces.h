@@ -1,11 +1,12 @@
-// All tensors of a learner in file form: what is saved, hashed and restored.
+// All tensors of a learner or of a converted model in file form: what is saved, hashed and restored.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "bitgrad/train/learner.h"
+#include "bitgrad/train/checkpoint.h"
 
 namespace bitgrad::checkpoint {
 
@@ -20,22 +21,32 @@ struct Piece {
   int64_t bytes;
 };
 
-// The pieces point into the learner's tensors, or into `owned` where rows are padded in memory.
+// The pieces point into the learner's tensors, into `copies` of those of a device, or into `owned` where rows are
+// padded in memory.
 struct Pieces {
   std::vector<Piece> list;
   std::deque<std::vector<uint8_t>> owned;
+  std::deque<Tensor> copies;
 
   void add_tensor(const std::string& name, const Tensor& t);
   // As U8 [rows, row_bytes]: rows start on a byte.
   void add_codes(const std::string& name, const Tensor& t);
+  // Codes with their scales, as <path>.codes, .scale, .zero, .offset and .statistic.
+  void add_value(const Parameter& p);
 
  private:
-  void add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape, const Tensor& t);
+  void add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape, const Tensor& tensor);
 };
 
 Pieces collect(Learner& learner);
+// Throws Error for a low-bit parameter with a master.
+Pieces collect_model(Module& model);
 
-// Copies the rows of a file's tensor (back to back) into t.
+// Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) when a number is not finite.
+void write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
+                  std::map<std::string, std::string> more);
+
+// Copies the rows of a file's tensor (back to back) into t, which lies on the CPU.
 void fill_rows(const Tensor& t, const uint8_t* bytes);
 
 }  // namespace bitgrad::checkpoint

@@ -39,16 +39,16 @@ Granularity granularity_of(const Json& j) {
   return {static_cast<Granularity::Kind>(kind), j.at("axis").get<int64_t>(), j.at("group").get<int64_t>()};
 }
 
-Json state_record(Learner& learner, const RunCounters& c) {
+Json state_record(const CheckpointHeader& h) {
   return {{"format_version", kCheckpointFormat},
-          {"step", learner.state().step},
-          {"microbatch", learner.state().microbatch},
-          {"since_requantize", learner.since_requantize()},
-          {"epoch", c.epoch},
-          {"position", c.position},
-          {"seed", learner.state().seed},
-          {"best", {{"accuracy", c.best_accuracy}, {"epoch", c.best_epoch}}},
-          {"last_accuracy", c.last_accuracy}};
+          {"step", h.step},
+          {"microbatch", h.microbatch},
+          {"since_requantize", h.since_requantize},
+          {"epoch", h.counters.epoch},
+          {"position", h.counters.position},
+          {"seed", h.seed},
+          {"best", {{"accuracy", h.counters.best_accuracy}, {"epoch", h.counters.best_epoch}}},
+          {"last_accuracy", h.counters.last_accuracy}};
 }
 
 Json metadata_json(const SafetensorsFile& file, const std::string& key) {
@@ -80,9 +80,16 @@ void bad(const std::string& path, const std::string& what) {
   fail_with(ErrorCode::kData, "checkpoint", path, ": ", what);
 }
 
-std::string tensors_text(Learner& learner) {
+std::string kind_of(const SafetensorsFile& file) {
+  const auto found = file.metadata().find("bitgrad.kind");
+  const std::string kind(found != file.metadata().end() ? found->second : kCheckpointKind);
+  if (kind != kModelKind && kind != kCheckpointKind) bad(file.path(), "is of an unknown kind, '" + kind + "'");
+  return kind;
+}
+
+std::string tensors_text(Module& model) {
   Json records = Json::object();
-  for (Parameter* p : learner.model().parameters())
+  for (Parameter* p : model.parameters())
     if (p->low_bit())
       records[p->path() + ".codes"] = {{"dtype", dtype_record(p->value().dtype())},
                                        {"shape", p->shape().dims()},
@@ -102,13 +109,27 @@ std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file) {
   });
 }
 
-std::string counters_text(Learner& learner, const RunCounters& counters) {
-  return state_record(learner, counters).dump();
+CheckpointHeader header_of(Learner& learner, const RunCounters& counters) {
+  CheckpointHeader h;
+  h.counters = counters;
+  h.step = learner.state().step;
+  h.microbatch = learner.state().microbatch;
+  h.since_requantize = learner.since_requantize();
+  h.seed = learner.state().seed;
+  h.phase = learner.phase();
+  return h;
 }
 
-std::string state_text(Learner& learner, const RunCounters& counters) {
-  Json state = state_record(learner, counters);
-  state["train_seconds"] = counters.train_seconds;
+std::string counters_text(const CheckpointHeader& header, bool phases) {
+  Json state = state_record(header);
+  if (phases) state["phase"] = header.phase;
+  return state.dump();
+}
+
+std::string state_text(const CheckpointHeader& header) {
+  Json state = state_record(header);
+  state["phase"] = header.phase;
+  state["train_seconds"] = header.counters.train_seconds;
   return state.dump();
 }
 
@@ -129,8 +150,9 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.best_epoch = state.at("best").at("epoch").get<int64_t>();
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
-    for (const int64_t counter :
-         {h.step, h.microbatch, h.since_requantize, h.counters.epoch, h.counters.position, h.counters.best_epoch})
+    h.phase = state.value("phase", int64_t{0});  // files of older programs have none
+    for (const int64_t counter : {h.step, h.microbatch, h.since_requantize, h.phase, h.counters.epoch,
+                                  h.counters.position, h.counters.best_epoch})
       if (counter < 0) bad(file.path(), "a counter is negative");
     const auto text = [&](const char* key) {
       const auto found = file.metadata().find(key);

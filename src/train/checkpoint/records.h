@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/train/checkpoint.h"
@@ -11,6 +12,10 @@ namespace bitgrad::checkpoint {
 
 // Throws Error(kData) that names the file.
 [[noreturn]] void bad(const std::string& path, const std::string& what);
+
+// What bitgrad.kind says; a checkpoint has none.
+inline constexpr std::string_view kModelKind = "model", kCheckpointKind = "checkpoint";
+std::string kind_of(const SafetensorsFile& file);
 
 // How the codes of one parameter are to be read.
 struct CodesRecord {
@@ -21,13 +26,16 @@ struct CodesRecord {
 };
 
 // bitgrad.tensors: a record for each "<path>.codes".
-std::string tensors_text(Learner& learner);
+std::string tensors_text(Module& model);
 // Registers the dtypes that the file brings along; another record under a known name is an error. Throws Error(kData).
 std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file);
 
-// bitgrad.state without times: part of the state hash. And with them, for the file.
-std::string counters_text(Learner& learner, const RunCounters& counters);
-std::string state_text(Learner& learner, const RunCounters& counters);
+// What bitgrad.state says of a learner; the texts are empty.
+CheckpointHeader header_of(Learner& learner, const RunCounters& counters);
+// bitgrad.state without times, and without the phase where there is one alone: part of the state hash. And with them,
+// for the file.
+std::string counters_text(const CheckpointHeader& header, bool phases);
+std::string state_text(const CheckpointHeader& header);
 // Throws Error(kData).
 CheckpointHeader read_state(const SafetensorsFile& file);
 

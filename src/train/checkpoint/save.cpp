@@ -27,7 +27,7 @@ bool is_finite(const Piece& p) {
 void hash_measured_costs(Sha256& hash) {
   const std::vector<GemmCostFactors> measured = gemm_costs();
   for (const GemmRow& row : gemm_rows()) {
-    if ((row.needs & ~cpu_isa()) != 0) continue;
+    if (!row.granted()) continue;
     const auto same = [&](const GemmCostFactors& f) { return f.row == row.name; };
     const auto at = std::find_if(measured.begin(), measured.end(), same);
     const GemmCostFactors factors = at != measured.end() ? *at : GemmCostFactors{};
@@ -38,23 +38,33 @@ void hash_measured_costs(Sha256& hash) {
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
-                     const std::string& config_yaml) {
-  learner.check_usable();
-  ensure(learner.window_samples() == 0, "checkpoint", "saved inside a window of accumulation");
-  const Pieces pieces = collect(learner);
+void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
+                              std::map<std::string, std::string> metadata) {
+  const DeviceGuard cpu(Device::cpu());
   for (const Piece& p : pieces.list)
     if (!is_finite(p))
-      fail_with(ErrorCode::kNonFinite, "checkpoint", "'", p.name, "' holds NaN or Inf at optimizer step ",
-                learner.state().step, ". Nothing was saved; ", path, " is as it was.");
+      fail_with(ErrorCode::kNonFinite, "checkpoint", "'", p.name, "' holds NaN or Inf at optimizer step ", header.step,
+                ". Nothing was saved; ", path, " is as it was.");
   std::vector<SafetensorsItem> items;
   for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
-  write_safetensors(path, items,
-                    {{"bitgrad.tensors", tensors_text(learner)},
-                     {"bitgrad.state", state_text(learner, counters)},
-                     {"bitgrad.config", config_yaml},
-                     {"bitgrad.kernels", kernel_table_hash()},
-                     {"bitgrad.version", BITGRAD_VERSION}});
+  metadata["bitgrad.state"] = state_text(header);
+  metadata["bitgrad.config"] = header.config;
+  metadata["bitgrad.kernels"] = header.kernel_hash;
+  metadata["bitgrad.version"] = BITGRAD_VERSION;
+  write_safetensors(path, items, metadata);
+}
+
+void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
+                     const std::string& config_yaml) {
+  const DeviceGuard guard(learner.device());
+  learner.check_usable();
+  require(!learner.converted(), "checkpoint", path,
+          ": the model is converted, nothing of it trains on. Write it with save_model.");
+  ensure(learner.window_samples() == 0, "checkpoint", "saved inside a window of accumulation");
+  CheckpointHeader header = header_of(learner, counters);
+  header.config = config_yaml;
+  header.kernel_hash = kernel_table_hash();
+  write_pieces(path, collect(learner), header, {{"bitgrad.tensors", tensors_text(learner.model())}});
 }
 
 std::string state_hash(Learner& learner, const RunCounters& counters) {
@@ -65,7 +75,7 @@ std::string state_hash(Learner& learner, const RunCounters& counters) {
     hash.update(concat(p.name, ' ', p.dtype, ' ', Shape(p.shape), '\n'));
     hash.update(p.data, static_cast<size_t>(p.bytes));
   }
-  hash.update(counters_text(learner, counters));
+  hash.update(counters_text(header_of(learner, counters), learner.phases().size() > 1));
   return hash.hex();
 }
 

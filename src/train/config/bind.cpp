@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/merge.h"
 #include "train/config/numbers.h"
@@ -11,6 +12,9 @@
 
 namespace bitgrad::config {
 namespace {
+
+// The rows of a table are no sums, so their spread does not follow its size (as torch.nn.Embedding).
+const InitConfig kTableInit{"normal", 0, 1};
 
 // Reads the keys of one map; nullptr: all defaults.
 class Reader {
@@ -43,8 +47,10 @@ void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   visit_dataset(Reader("dataset", map), out);
   // Keys of other formats keep the field's own defaults, so that configs compare equal by what they say.
   const DatasetConfig plain;
-  if (!find_key("dataset", "size")->applies(out.format))
-    out.split.clear(), out.seed = plain.seed, out.size = plain.size;
+  const auto used = [&](std::string_view key) { return find_key("dataset", key)->applies(out.format); };
+  if (!used("split")) out.split.clear();
+  if (!used("size")) out.seed = plain.seed, out.size = plain.size;
+  if (!used("file")) out.file = plain.file, out.context = plain.context, out.test_fraction = plain.test_fraction;
 }
 
 void bind_products(const Node* own, const Node* base, const std::string& path, std::string& compute,
@@ -68,14 +74,17 @@ LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* 
         {&entry.node, base("activations"), here, entry.key_mark, Role::kActivations, moments}, report);
   if (layer.kind == "quantize_gradient")
     layer.quant = resolve_quantizer({&entry.node, nullptr, here, entry.key_mark, Role::kGradients, moments}, report);
-  if (layer.kind != "linear") return layer;
+  if (!choices::has_weights(layer)) return layer;
   if (const Node* out = entry.node.child("out")) layer.out_mark = out->mark;
   if (sound(quant, "weights")) {
     const Entry* own = entry.node.find("weights");
     layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(here, ".weights"),
                                      own ? own->key_mark : entry.key_mark, Role::kWeights, moments},
                                     report);
+    const bool given = (own && own->node.child("init")) || child(base("weights"), "init");
+    if (layer.kind == "embedding" && !given) layer.quant.init = kTableInit;
   }
+  if (layer.kind != "linear") return layer;
   bind_products(&entry.node, quant, here, layer.compute, layer.backward, report);
   return layer;
 }
@@ -141,6 +150,9 @@ RunConfig bind(const Node& root, const std::string& name, Report& report) {
   RunConfig config;
   config.run.name = name_of_file(name);
   Reader top("", &root);
+  const Node* from = child(root.child("model"), "init_from");
+  if (from) config.init_from_mark = from->mark;
+  Reader("model", root.child("model"))("init_from", config.init_from);
   top("version", config.version);
   top("loss", config.loss);
   visit_run(Reader("run", root.child("run")), config.run);
@@ -149,13 +161,15 @@ RunConfig bind(const Node& root, const std::string& name, Report& report) {
   bind_dataset(child(data, "train"), "train", config.data.train);
   if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
   Reader("data", data)("affine", config.data.affine);
-  const bool files = !config.data.train.images.empty() || (config.data.test && !config.data.test->images.empty());
-  if (files) config.data.root = data_root(data, name);
+  const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty(); };
+  if (reads(config.data.train) || (config.data.test && reads(*config.data.test)))
+    config.data.root = data_root(data, name);
   visit_batch(Reader("batch", root.child("batch")), config.batch);
   if (!child(root.child("batch"), "micro")) config.batch.micro = config.batch.global;
   config.quant.requantize_every = config.batch.micro > 0 ? std::max<int64_t>(1, config.batch.accumulate()) : 1;
   visit_optim(Reader("optim", root.child("optim")), config.optim);
   bind_quant(root, config, report);
+  bind_prepare(root, config, report);
   bind_layers(root, config, report);
   visit_schedule(Reader("schedule", root.child("schedule")), config.schedule);
   const Node* train = root.child("train");
@@ -163,7 +177,7 @@ RunConfig bind(const Node& root, const std::string& name, Report& report) {
   config.train.eval.batch = config.batch.micro;
   visit_eval(Reader("eval", child(train, "eval")), config.train.eval);
   Reader("checkpoint", root.child("checkpoint"))("every", config.checkpoint_every);
-  Reader("log", root.child("log"))("every", config.log_every);
+  visit_log(Reader("log", root.child("log")), config);
   check_contradictions(root, config, report);
   return config;
 }

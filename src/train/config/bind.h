@@ -14,6 +14,8 @@ void assign(T& field, const Value& value) {
 // Reads every key, with defaults, and reports contradictions. `name`: of the file, for run.name and relative paths.
 RunConfig bind(const Node& root, const std::string& name, Report& report);
 
+// quant.recipe, first, last, rules, phases and budget, with what contradicts among them. Called by bind.
+void bind_prepare(const Node& root, RunConfig& config, Report& report);
 // Contradictions between keys that are sound themselves. Called by bind.
 void check_contradictions(const Node& root, RunConfig& config, Report& report);
 // Layers that do not fit together, in a configuration without other findings. Inherited keys that do not fit a layer's

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "train/config/bind.h"
+#include "train/config/choices.h"
 #include "train/config/numbers.h"
 
 namespace bitgrad::config {
@@ -16,6 +17,7 @@ class Checks {
     batch();
     requantize();
     affine();
+    texts();
     schedule();
     momentum();
     evaluation();
@@ -86,6 +88,28 @@ class Checks {
   void affine() {
     if (sound_path("data.affine") && config_.data.affine[0] == 0.0)
       contradiction({"data.affine"}, "data.affine: a factor of 0 makes all pixels equal");
+    if (sound_path("data.affine") && sound_path("data.train") && find("data.affine") &&
+        choices::gives_ids(config_.data.train))
+      contradiction({"data.affine"}, concat("data.affine is for pixels, data.train of format ",
+                                            config_.data.train.format, " gives ids"));
+  }
+  // Ids follow from the whole file, and what is tested follows from both fractions.
+  void texts() {
+    if (!sound_path("data.train") || !sound_path("data.test") || !config_.data.test) return;
+    const DatasetConfig &train = config_.data.train, &test = *config_.data.test;
+    if (train.format != "text" || test.format != "text") return;
+    const auto same = [&](const std::string& key, const auto& a, const auto& b, std::string_view why) {
+      if (a == b || !sound_path("data.train." + key) || !sound_path("data.test." + key)) return;
+      const bool missing = !find("data.train." + key) || !find("data.test." + key);
+      if (missing && find_key("dataset", key)->required()) return;  // reported before
+      contradiction({"data.test." + key, "data.train." + key},
+                    concat("data.test.", key, " (", b, ") must be data.train.", key, " (", a, "): ", why));
+    };
+    same("file", train.file, test.file, "the bytes of the file say which id is which");
+    same("context", train.context, test.context, "samples are of one length");
+    if (train.split != test.split)
+      same("test_fraction", train.test_fraction, test.test_fraction,
+           "it cuts the file once, so that both parts are apart");
   }
 
   static bool at_least(const Quantity& a, const Quantity& b) { return a.unit == b.unit && a.value >= b.value; }
@@ -106,13 +130,19 @@ class Checks {
       contradiction({"train.eval"}, "train.eval needs data.test, which is not given");
   }
 
-  // Weights of linear layers, with the path of their own keys, where all that they come from is sound.
+  // Weights of layers, with the path of their own keys, where all that they come from is sound.
   template <typename Use>
   void each_weights(Use use) {
     if (!sound_path("model.layers") || !sound_path("quant.weights")) return;
     for (size_t i = 0; i < config_.layers.size(); ++i)
-      if (config_.layers[i].kind == "linear")
-        use(config_.layers[i].quant, concat("model.layers.", i, ".linear.weights"));
+      if (choices::has_weights(config_.layers[i]))
+        use(config_.layers[i].quant, concat("model.layers.", i, '.', config_.layers[i].kind, ".weights"));
+  }
+  // Weights that rules give.
+  template <typename Use>
+  static void each_rule(const PrepareConfig& prepare, const std::string& path, Use use) {
+    for (size_t i = 0; i < prepare.rules.size(); ++i)
+      if (const auto& weights = prepare.rules[i].quant.weights) use(*weights, concat(path, ".rules.", i, ".weights"));
   }
   void moments() {
     const OptimConfig& optim = config_.optim;
@@ -134,13 +164,18 @@ class Checks {
     if (!batch_is_good() || !sound_path("quant.requantize_every")) return;
     const int64_t a = config_.batch.accumulate(), n = config_.quant.requantize_every;
     bool reported = n == a || n % a != 0;
-    each_weights([&](const QuantConfig& weights, const std::string& path) {
+    const auto check = [&](const QuantConfig& weights, const std::string& path) {
       if (reported || weights.master != "none") return;
       contradiction({"quant.requantize_every", path + ".master", "quant.weights.master"},
                     concat("quant.requantize_every (", n, ") must be A = batch.global / batch.micro = ", a, ": ", path,
                            " has master none, whose codes change in each optimizer step"));
       reported = true;
-    });
+    };
+    each_weights(check);
+    if (!sound_path("quant.rules") || !sound_path("quant.phases")) return;
+    each_rule(config_.quant.prepare, "quant", check);
+    for (size_t i = 0; i < config_.quant.phases.size(); ++i)
+      if (const auto& prepare = config_.quant.phases[i].prepare) each_rule(*prepare, concat("quant.phases.", i), check);
   }
 
   void bop() {

@@ -4,6 +4,7 @@
 
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/init.h"
+#include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/quant/observer.h"
@@ -19,7 +20,7 @@ bool learns(std::string_view scheme, DType dtype) {
   QuantSpec spec;
   spec.dtype = dtype;
   spec.scheme = scheme;
-  return !find_quantizer(scheme).learned(spec).empty();
+  return !known_quantizer(scheme).learned(spec).empty();
 }
 
 template <typename Keep>
@@ -57,7 +58,7 @@ template <typename Keep>
 Names schemes_where(Keep keep) {
   Names names;
   for (const std::string_view name : quantizer_names())
-    if (keep(find_quantizer(name))) names.emplace_back(name);
+    if (keep(known_quantizer(name))) names.emplace_back(name);
   return names;
 }
 
@@ -94,9 +95,11 @@ Names fusings() { return {"auto", "off"}; }
 Names schedules() { return schedule_names(); }
 Names losses() { return loss_names(); }
 Names dataset_formats() { return bitgrad::dataset_formats(); }
-Names devices() { return {"cpu"}; }
+Names devices() { return {"cpu", "cuda"}; }
 Names layer_kinds() { return keys_of("layer"); }
 Names bits_modes() { return {"fast", "strict"}; }
+Names recipes() { return recipe_names(); }
+Names quant_switches() { return quant_switch_kinds().names(); }
 Names splits() { return {"train", "test"}; }
 
 std::vector<InitKind> init_kinds() {
@@ -120,6 +123,17 @@ const Enumeration<ProductMode>& product_modes() {
   static const Enumeration<ProductMode> all{{ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}, mode_name};
   return all;
 }
+const Enumeration<QuantSwitch>& quant_switch_kinds() {
+  static const Enumeration<QuantSwitch> all{{QuantSwitch::kOn, QuantSwitch::kOff, QuantSwitch::kFrozen},
+                                            quant_switch_name};
+  return all;
+}
+
+bool has_weights(const LayerConfig& layer) { return find_key(layer.kind, "weights") != nullptr; }
+bool gives_ids(const DatasetConfig& data) {
+  const DatasetFormat* format = find_dataset_format(data.format);
+  return format != nullptr && format->ids;
+}
 
 std::string_view purpose_of(Role role) {
   return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "gradients";
@@ -133,7 +147,7 @@ std::optional<Granularity> default_granularity(DType dtype, std::string_view sch
     if (role != Role::kWeights && granularity == Granularity::channel(0)) continue;
     spec.granularity = granularity;
     try {
-      find_quantizer(scheme).check(spec, role == Role::kWeights);
+      known_quantizer(scheme).check(spec, role == Role::kWeights);
       return granularity;
     } catch (const Error&) {
     }
@@ -188,7 +202,12 @@ bool for_float(std::string_view key) {
   return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
-std::string default_ste(std::string_view scheme) { return std::string(ste_name(find_quantizer(scheme).default_ste())); }
+bool for_rule(std::string_view key) {
+  constexpr std::string_view kOwn[] = {"init", "moments", "optimizer", "lr_factor", "weight_decay", "frozen"};
+  return std::find(std::begin(kOwn), std::end(kOwn), key) == std::end(kOwn);
+}
+
+std::string default_ste(std::string_view scheme) { return std::string(ste_name(known_quantizer(scheme).default_ste())); }
 
 Names schemes_of_ste(std::string_view ste) {
   return ste == "approx_sign" ? Names{"binary", "standardized_binary", "step"} : Names{};

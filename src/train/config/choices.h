@@ -38,6 +38,8 @@ Names devices();
 Names layer_kinds();
 Names bits_modes();
 Names splits();
+Names recipes();
+Names quant_switches();
 
 // How many numbers a kind of first values takes: uniform(a,b) has 2.
 struct InitKind {
@@ -67,6 +69,12 @@ const Enumeration<MasterKind>& master_kinds();
 const Enumeration<MomentKind>& moment_kinds();
 const Enumeration<Compute>& compute_kinds();
 const Enumeration<ProductMode>& product_modes();
+const Enumeration<QuantSwitch>& quant_switch_kinds();
+
+// Whether layers of this kind have weights of their own to quantize.
+bool has_weights(const LayerConfig& layer);
+// Whether samples of this format are ids.
+bool gives_ids(const DatasetConfig& data);
 
 // "weights", "activations", "gradients".
 std::string_view purpose_of(Role role);
@@ -83,6 +91,8 @@ Names range_schemes();
 bool has_learned_parts(const QuantConfig& c);
 // Whether a key of weights has a meaning for a float dtype.
 bool for_float(std::string_view key);
+// Whether a key of weights says how codes are made and trained (LayerQuant); others stay with the layer.
+bool for_rule(std::string_view key);
 std::string default_ste(std::string_view scheme);
 // Schemes for which this rule has a meaning; empty: all.
 Names schemes_of_ste(std::string_view ste);

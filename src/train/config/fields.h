@@ -19,6 +19,8 @@ void visit_run(V&& v, C& c) {
 template <typename V, typename C>
 void visit_device(V&& v, C& c) {
   v("kind", c.kind);
+  v("index", c.index);
+  v("graph", c.graph);
   v("threads", c.threads);
 }
 
@@ -30,6 +32,9 @@ void visit_dataset(V&& v, C& c) {
   v("classes", c.classes);
   v("size", c.size);
   v("seed", c.seed);
+  v("file", c.file);
+  v("context", c.context);
+  v("test_fraction", c.test_fraction);
   v("split", c.split);
 }
 
@@ -37,6 +42,10 @@ void visit_dataset(V&& v, C& c) {
 template <typename V, typename C>
 void visit_layer(V&& v, C& c) {
   if (c.kind == "dropout") v("p", c.p);
+  if (c.kind == "embedding") {
+    v("num", c.num);
+    v("dim", c.dim);
+  }
   if (c.kind == "linear") {
     v("out", c.out);
     v("bias", c.bias);
@@ -115,6 +124,46 @@ void visit_quantizer(V&& v, C& c, Role role) {
     v("frozen", c.frozen);
   }
   v("grad", c.grad);
+}
+
+// quant.recipe, first, last, rules; a phase has the same.
+template <typename V, typename C>
+void visit_prepare(V&& v, C& c) {
+  v("recipe", c.recipe);
+  v("first", c.first);
+  v("last", c.last);
+  v("rules", c.rules);
+}
+
+template <typename V, typename C>
+void visit_rule(V&& v, C& c) {
+  v("layers", c.layers);
+  v("recipe", c.quant.recipe);
+  v("group", c.quant.group);
+  v("weights", c.quant.weights);
+  v("activations", c.quant.activations);
+  v("compute", c.quant.compute);
+}
+
+// Without those of visit_prepare.
+template <typename V, typename C>
+void visit_phase(V&& v, C& c) {
+  v("from", c.from);
+  v("quantization", c.quantization);
+  v("observers", c.observers);
+}
+
+template <typename V, typename C>
+void visit_budget(V&& v, C& c) {
+  v("bytes", c.bytes);
+  v("bits", c.bits);
+  v("samples", c.samples);
+}
+
+template <typename V, typename C>
+void visit_log(V&& v, C& c) {
+  v("every", c.log_every);
+  v("quantization", c.log_quantization);
 }
 
 template <typename V, typename C>

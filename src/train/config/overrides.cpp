@@ -27,12 +27,8 @@ class Override {
 
   void remove(Node& root) {
     Node* node = &root;
-    for (size_t i = 0; i + 1 < parts_.size(); ++i) {
-      Entry* entry = node->find(parts_[i]);
-      if (!entry) return error(concat("'", path_, "' is not set in the file, so there is nothing to take back"));
-      node = &entry->node;
-    }
-    if (!node->find(parts_.back()))
+    for (size_t i = 0; node && i + 1 < parts_.size(); ++i) node = inside(*node, parts_[i]);
+    if (!node || !node->find(parts_.back()))
       return error(concat("'", path_, "' is not set in the file, so there is nothing to take back"));
     const KeySpec* spec = spec_of_path();
     if (spec && spec->required()) return error(concat("'", path_, "' is required and has no default"));
@@ -49,10 +45,24 @@ class Override {
   }
   void error(std::string message) { report_.error(mark(0), std::move(message), path_.size()); }
 
+  // What is there already, or nullptr.
+  static Node* inside(Node& node, const std::string& part) {
+    if (node.kind == Node::Kind::kList) return item(node, part);
+    Entry* entry = node.find(part);
+    return entry ? &entry->node : nullptr;
+  }
+  static Node* item(Node& list, const std::string& part) {
+    int64_t index = 0;
+    const bool whole = parse_whole(part, index) == NumberResult::kOk;
+    return whole && index >= 0 && index < static_cast<int64_t>(list.items.size()) ? &list.items[index] : nullptr;
+  }
+
   const KeySpec* spec_of_path() const {
     std::string_view group;
     const KeySpec* spec = nullptr;
     for (const std::string& part : parts_) {
+      int64_t number = 0;
+      if (spec && parse_whole(part, number) == NumberResult::kOk) continue;
       spec = find_key(group, part);
       if (!spec) return nullptr;
       group = spec->detail;
@@ -64,9 +74,7 @@ class Override {
   Node* step(Node& node, size_t i) {
     const std::string& part = parts_[i];
     if (node.kind == Node::Kind::kList) {
-      int64_t index = 0;
-      const bool whole = parse_whole(part, index) == NumberResult::kOk;
-      if (whole && index >= 0 && index < static_cast<int64_t>(node.items.size())) return &node.items[index];
+      if (Node* found = item(node, part)) return found;
       report_.error(mark(i),
                     concat("'", prefix(i), "' is a list of ", node.items.size(), " items, numbered from 0; got item '",
                            part, "'"),

@@ -1,34 +1,23 @@
-// Whether the layers fit together: each is made small (two features, two outputs) and asked for its plan, so that the
-// layers' own checks speak. Sizes of the data are not known here; the model that is trained is planned again.
+// Whether the layers fit together: each is made small (small_model.h) and asked for its plan, so that the layers' own
+// checks speak. Sizes of the data are not known here; the model that is trained is planned again.
 #include <algorithm>
 
 #include "train/config/bind.h"
+#include "train/config/choices.h"
 #include "train/config/merge.h"
-#include "train/config/specs.h"
+#include "train/config/small_model.h"
 
 namespace bitgrad::config {
 namespace {
 
-constexpr int64_t kFeatures = 2;
-
-TensorMeta plan_small(const LayerConfig& layer, const TensorMeta& in) {
-  LayerSpec spec = layer_spec(layer);
-  spec.out = std::min(spec.out, kFeatures);
-  StepState state;
-  const std::shared_ptr<Module> module = make_layer(spec, in.features);
-  module->initialize("layer", state);
-  return module->plan(in);
-}
-
-// What the layer says against itself; empty: nothing, and `out` is what it gives.
-std::string refusal(const LayerConfig& layer, const TensorMeta& in, TensorMeta& out) {
-  try {
-    out = plan_small(layer, in);
-    return {};
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kBug) throw;
-    return library_text(error);
-  }
+// Adds to what the first layer refuses that it is not one for these data.
+void tell_data(const LayerConfig& first, const DatasetConfig& data, std::string& wrong) {
+  const bool ids = choices::gives_ids(data);
+  if (ids == (first.kind == "embedding")) return;
+  wrong += concat(wrong.ends_with('.') ? "" : ".", " data.train of format ", data.format,
+                  ids ? " gives ids (int32): an embedding layer comes first, got "
+                      : " gives numbers (fp32), which no table is looked up by: got ",
+                  first.kind);
 }
 
 constexpr std::string_view kInt8 = "int8";
@@ -52,6 +41,26 @@ void check_idle(const Node* quant, const RunConfig& config, Report& report) {
   if (c.per_group && !gx(c) && !any(gx)) report_idle(keys, "per_group", kPerGroupUse);
 }
 
+// quant.compute says nothing where recipes hold every layer that takes it. False: that was reported.
+bool check_compute(const Node* quant, const RunConfig& config, const SmallModel& model, Report& report) {
+  const Node* node = quant ? quant->child("compute") : nullptr;
+  const std::string& compute = config.quant.compute;
+  if (!node || compute == "int") return true;
+  bool taken = false, used = false;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (config.layers[i].kind != "linear" || config.layers[i].compute != compute) continue;
+    taken = true;
+    used |= model.by_own_keys(i);
+  }
+  if (!taken || used) return true;
+  report.error(node->mark,
+               concat("quant.compute is that of layers that no recipe holds, and recipes or rules hold all that take "
+                      "it; write it in a rule, such as {layers: \"*\", recipe: int8wo, compute: ",
+                      compute, '}'),
+               node->length());
+  return false;
+}
+
 // How a linear layer computes, key by key, so that the one that does not fit is found.
 class ProductKeys {
  public:
@@ -62,21 +71,21 @@ class ProductKeys {
 
   // Takes the keys of `wanted` over into `layer`; false: one was reported. An inherited one that does not fit a layer
   // with a dtype of its own is left out.
-  bool apply(const LayerConfig& wanted, LayerConfig& layer, const TensorMeta& in) const {
+  bool apply(const LayerConfig& wanted, LayerConfig& layer, const SmallModel& model, size_t i) const {
     layer.backward.rounding = wanted.backward.rounding;
     layer.backward.per_group = wanted.backward.per_group;
-    return try_key(keys_, "compute", layer.compute, wanted.compute, layer, in) &&
-           try_key(backward_, "gx", layer.backward.gx, wanted.backward.gx, layer, in) &&
-           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, layer, in) && drop_idle(layer.backward);
+    return try_key(keys_, "compute", layer.compute, wanted.compute, layer, model, i) &&
+           try_key(backward_, "gx", layer.backward.gx, wanted.backward.gx, layer, model, i) &&
+           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, layer, model, i) &&
+           drop_idle(layer.backward);
   }
 
  private:
   bool try_key(const Merged& keys, std::string_view key, std::string& field, const std::string& wanted,
-               const LayerConfig& layer, const TensorMeta& in) const {
+               const LayerConfig& layer, const SmallModel& model, size_t i) const {
     const std::string before = field;
     field = wanted;
-    TensorMeta out;
-    const std::string wrong = field == before ? "" : refusal(layer, in, out);
+    const std::string wrong = field == before ? "" : model.refusal(i, layer).text;
     if (wrong.empty()) return true;
     field = before;
     if (!keys.own(key) && own_dtype_) return true;
@@ -109,9 +118,8 @@ class ProductKeys {
 
 void check_plan(const Node& root, RunConfig& config, Report& report) {
   const Node* layers = root.child("model")->child("layers");
-  TensorMeta meta;
-  meta.features = kFeatures;
-  meta.rows = 1;
+  SmallModel model(config, report);
+  if (!model.ok() || !check_compute(root.child("quant"), config, model, report)) return;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     LayerConfig& layer = config.layers[i];
     const Entry& entry = layers->items[i].entries[0];
@@ -119,20 +127,23 @@ void check_plan(const Node& root, RunConfig& config, Report& report) {
     const LayerConfig wanted = layer;
     layer.compute = "int";
     layer.backward = {};
-    TensorMeta out;
-    std::string wrong = refusal(layer, meta, out);
-    if (!wrong.empty()) return report.error(layer.mark, concat(path, ": ", wrong), layer.kind.size());
+    SmallModel::Refusal wrong = model.refusal(i, layer);
+    if (!wrong.text.empty() && i == 0) tell_data(layer, config.data.train, wrong.text);
+    if (!wrong.text.empty())
+      return report.error(wrong.choice ? *wrong.choice : layer.mark, concat(path, ": ", wrong.text),
+                          wrong.choice ? 1 : layer.kind.size());
     if (layer.kind == "linear" &&
-        !ProductKeys(entry.node, root.child("quant"), path, report).apply(wanted, layer, meta))
+        !ProductKeys(entry.node, root.child("quant"), path, report).apply(wanted, layer, model, i))
       return;
-    wrong = refusal(layer, meta, meta);
-    ensure(wrong.empty(), "config", "a layer was planned before: ", wrong);
+    model.pass(i, layer);
   }
   check_idle(root.child("quant"), config, report);
-  if (meta.dtype != dtypes::fp32)
-    report.error(config.layers.back().mark,
-                 concat("model.layers: the scores must be fp32, got ", meta.dtype, "; put dequantize: {} at the end"),
-                 config.layers.back().kind.size());
+  check_compute(root.child("quant"), config, model, report);  // again: layers that it does not fit have left it
+  if (model.dtype() != dtypes::fp32)
+    report.error(
+        config.layers.back().mark,
+        concat("model.layers: the scores must be fp32, got ", model.dtype(), "; put dequantize: {} at the end"),
+        config.layers.back().kind.size());
 }
 
 }  // namespace bitgrad::config

@@ -26,9 +26,11 @@ class Resolver {
     if (!dtype && keys_.role == Role::kGradients) return c;  // required: reported before
     if (!dtype && !weights()) {
       const Node* scheme = own("scheme");
-      merged_.error(scheme ? scheme->mark : keys_.key_mark,
-                    concat(keys_.path, scheme ? ".scheme needs a dtype beside it"
-                                              : " needs a dtype, its own or that of quant.activations"));
+      merged_.error(
+          scheme ? scheme->mark : keys_.key_mark,
+          concat(keys_.path, scheme                             ? ".scheme needs a dtype beside it"
+                             : keys_.path.starts_with("model.") ? " needs a dtype, its own or that of quant.activations"
+                                                                : " needs a dtype"));
       return c;
     }
     if (dtype) c.dtype = std::get<DType>(dtype->value);

@@ -10,10 +10,13 @@ namespace {
 
 using config::KeySpec;
 
-// Dtypes may be added at run time, so the page names the kind of list instead.
+// Dtypes and recipes may be added at run time, so the page names the kind of list instead.
 std::string values_of(const KeySpec& spec) {
   if (spec.type == &config::kMap) return concat("map: see `", spec.detail, '`');
   if (spec.type == &config::kLayers) return "list of layers: see `layer`";
+  if (spec.type == &config::kMaps) return concat("list of maps: see `", spec.detail, '`');
+  if (spec.type == &config::kBudget) return concat("a size such as '60 KB', or a map: see `", spec.detail, '`');
+  if (spec.type == &config::kRecipe) return "a recipe: see docs/quantization.md";
   if (spec.type == &config::kDType && spec.key == "dtype")
     return spec.group == "weights" ? "a packed dtype or fp32" : "a packed dtype";
   // A scheme that a role always refuses is a better message at its key than a value that is not there.

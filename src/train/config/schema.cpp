@@ -24,8 +24,8 @@ struct Selector {
   bool merged = false;  // the key may come from another map, so that it is known after merging only
 };
 constexpr Selector kSelectors[] = {
-    {"dataset", "format"},           {"optim", "name"},         {"schedule", "name"}, {"weights", "scheme", true},
-    {"activations", "scheme", true}, {"observer", "name", true}};
+    {"dataset", "format"},           {"optim", "name"},          {"schedule", "name"},    {"weights", "scheme", true},
+    {"activations", "scheme", true}, {"observer", "name", true}, {"device", "kind", true}};
 
 }  // namespace
 

@@ -18,8 +18,8 @@ struct ValueType {
   std::string_view name;
   // What is expected: "a whole number in [1, 64]".
   std::string (*expects)(const KeySpec& spec);
-  // Returns an empty text and sets `value`, or says what is wrong ("got ..., expected ..."). nullptr: a map or list of
-  // layers.
+  // Returns an empty text and sets `value`, or says what is wrong ("got ..., expected ..."). nullptr: maps and
+  // lists of them.
   std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
   // Values of the right type but out of range, and of the wrong type: YAML texts for the negative tests.
   std::vector<std::string> (*out_of_range)(const KeySpec& spec);
@@ -29,7 +29,8 @@ struct ValueType {
 #include "train/config/value_types.inc"
 #undef BITGRAD_VALUE_TYPE
 
-// One key. `detail`: the range of a number, the units of a quantity, the group that a map opens.
+// One key. `detail`: the range of a number, the units of a quantity, the group that a map opens, or each map
+// of a list.
 // `standard`: "!" required; "" optional, absent without a default; "=x" computed (x says how); else the default as
 // YAML. `when`: the values of the group's selector (format, name) under which the key exists, by comma; empty: always.
 struct KeySpec {

@@ -14,6 +14,28 @@ ObserverSpec observer_spec(const ObserverConfig& c) {
   return {c.name, static_cast<float>(c.momentum), static_cast<float>(c.percentile)};
 }
 
+void set_learned(LayerQuant& quant, const LearnedConfig& c) {
+  quant.learned_lr_factor = static_cast<float>(c.lr_factor);
+  quant.learned_weight_decay = narrowed(c.weight_decay);
+}
+
+void set_weights(LayerQuant& quant, const QuantConfig& c) {
+  quant.weight.reset();
+  if (!c.dtype.is_float()) quant.weight = quant_spec(c);
+  quant.master = choices::master_kinds().parse(c.master);
+  quant.grad = c.grad;
+  quant.latent_clamp = narrowed(c.latent_clamp);
+  if (choices::has_learned_parts(c)) set_learned(quant, c.learned);
+}
+
+void set_activations(LayerQuant& quant, const QuantConfig& c) {
+  quant.input = quant_spec(c);
+  quant.observer.reset();
+  if (c.observer.name != "none") quant.observer = observer_spec(c.observer);
+  quant.input_grad = c.grad;
+  if (choices::has_learned_parts(c)) set_learned(quant, c.learned);
+}
+
 }  // namespace
 
 QuantSpec quant_spec(const QuantConfig& c) {
@@ -38,6 +60,27 @@ QuantSpec quant_spec(const QuantConfig& c) {
   return spec;
 }
 
+// alpha is a granularity's name here, and schemes with learned parts have more: neither is a scheme of a range.
+QuantConfig activations_config(const QuantSpec& spec, DType grad) {
+  require(!spec.alpha && find_quantizer(spec.scheme).learned(spec).empty(), "quant", "scheme ", spec.scheme,
+          " has more than its range says");
+  QuantConfig c;
+  c.dtype = spec.dtype;
+  c.scheme = spec.scheme;
+  c.granularity = spec.granularity;
+  c.reduce_range = spec.reduce_range;
+  c.rounding = rounding_name(spec.rounding);
+  c.ste = ste_name(ste_rule(spec));
+  c.ste_t = {spec.ste_t_first, spec.ste_t_last};
+  c.scale = spec.scale;
+  c.offset = spec.offset;
+  if (spec.eps) c.eps = *spec.eps;
+  c.pow2 = spec.pow2;
+  c.div = spec.div;
+  c.grad = grad;
+  return c;
+}
+
 ParameterSpec parameter_spec(const QuantConfig& c) {
   ParameterSpec spec;
   if (!c.dtype.is_float()) spec.quant = quant_spec(c);
@@ -58,13 +101,15 @@ ParameterSpec parameter_spec(const QuantConfig& c) {
 LayerSpec layer_spec(const LayerConfig& c) {
   LayerSpec spec;
   spec.kind = c.kind;
+  spec.num = c.num;
+  spec.dim = c.dim;
   spec.out = c.out;
   spec.bias = c.bias;
   spec.p = c.p;
   spec.eps = static_cast<float>(c.eps);
   spec.momentum = static_cast<float>(c.momentum);
+  if (choices::has_weights(c)) spec.weight = parameter_spec(c.quant);
   if (c.kind == "linear") {
-    spec.weight = parameter_spec(c.quant);
     spec.compute = choices::compute_kinds().parse(c.compute);
     spec.gx = choices::product_modes().parse(c.backward.gx);
     spec.gw = choices::product_modes().parse(c.backward.gw);
@@ -99,6 +144,33 @@ OptimizerSpec optimizer_spec(const OptimConfig& c) {
   spec.clip_value = static_cast<float>(c.clip_value.value_or(0));
   spec.clip_norm = static_cast<float>(c.clip_norm.value_or(0));
   return spec;
+}
+
+LayerQuant layer_quant(const LayerQuantConfig& c) {
+  LayerQuant quant = find_recipe(c.recipe);
+  if (c.group) {
+    require(quant.weight && quant.weight->granularity.kind == Granularity::kGroup, "quant", "recipe ", c.recipe,
+            " has no groups, got group ", *c.group);
+    quant.weight->granularity.group = *c.group;
+  }
+  if (c.weights) set_weights(quant, *c.weights);
+  if (c.activations) set_activations(quant, *c.activations);
+  if (c.weights || c.activations) quant.recipe = "custom";
+  if (!c.compute.empty()) quant.compute = choices::compute_kinds().parse(c.compute);
+  return quant;
+}
+
+PrepareSpec prepare_spec(const PrepareConfig& c) {
+  PrepareSpec spec;
+  if (c.recipe) spec.all = find_recipe(*c.recipe);
+  if (c.first) spec.first = find_recipe(*c.first);
+  if (c.last) spec.last = find_recipe(*c.last);
+  for (const QuantRuleConfig& rule : c.rules) spec.rules.push_back({rule.layers, layer_quant(rule.quant)});
+  return spec;
+}
+
+QuantMode quant_mode(const QuantPhaseConfig& c) {
+  return {choices::quant_switch_kinds().parse(c.quantization), c.observers};
 }
 
 }  // namespace bitgrad::config

@@ -2,14 +2,21 @@
 #pragma once
 
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/train/config.h"
 
 namespace bitgrad::config {
 
 QuantSpec quant_spec(const QuantConfig& c);
+// The other way round, for activations whose scheme neither learns nor takes alpha.
+QuantConfig activations_config(const QuantSpec& spec, DType grad);
 ParameterSpec parameter_spec(const QuantConfig& c);  // of weights
 LayerSpec layer_spec(const LayerConfig& c);
 OptimizerSpec optimizer_spec(const OptimConfig& c);
+// The recipe, then what is put in the place of its parts; with those LayerQuant::recipe is "custom".
+LayerQuant layer_quant(const LayerQuantConfig& c);
+PrepareSpec prepare_spec(const PrepareConfig& c);
+QuantMode quant_mode(const QuantPhaseConfig& c);
 
 }  // namespace bitgrad::config

@@ -41,8 +41,12 @@ class Validator {
  private:
   void check_value(Entry& entry, const KeySpec& spec, const std::string& path) {
     Node& node = entry.node;
-    if (spec.type == &kMap && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
+    if (spec.type == &kBudget && node.kind == Node::Kind::kScalar) as_bytes(node);
+    if ((spec.type == &kMap || spec.type == &kBudget) &&
+        (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
       check_map(node, {spec.detail, path, entry.key_mark});
+    } else if (spec.type == &kMaps && node.kind == Node::Kind::kList) {
+      check_maps(node, spec, path);
     } else if (spec.type == &kLayers && node.kind == Node::Kind::kList) {
       check_layers(node, path);
     } else if (spec.type->read) {
@@ -53,6 +57,30 @@ class Validator {
       }
     } else {
       bad(node, concat(path, ": got ", describe(node), ", expected ", spec.type->expects(spec)));
+    }
+  }
+
+  // `budget: 60 KB` is short for {bytes: 60 KB}.
+  static void as_bytes(Node& node) {
+    Node map;
+    map.kind = Node::Kind::kMap;
+    map.mark = node.mark;
+    map.entries.push_back({"bytes", node.mark, std::move(node)});
+    node = std::move(map);
+  }
+
+  void check_maps(Node& list, const KeySpec& spec, const std::string& path) {
+    if (list.items.empty()) bad(list, concat(path, ": the list is empty; leave the key out"));
+    for (size_t i = 0; i < list.items.size(); ++i) {
+      Node& item = list.items[i];
+      const std::string item_path = concat(path, '.', i);
+      const size_t before = errors_;
+      if (item.kind == Node::Kind::kMap)
+        check_map(item, {spec.detail, item_path, item.mark});
+      else
+        bad(item,
+            concat(item_path, ": got ", describe(item), ", expected a map with keys ", join(keys_of(spec.detail))));
+      if (errors_ > before || !item.suspects.empty()) item.bad = list.bad = true;
     }
   }
 

@@ -7,6 +7,7 @@
 #include "train/config/choices.h"
 #include "train/config/numbers.h"
 #include "train/config/schema.h"
+#include "train/config/texts.h"
 
 namespace bitgrad::config {
 namespace {
@@ -17,17 +18,30 @@ std::string expects_map(const KeySpec& spec) { return concat("a map with keys ",
 std::string expects_layers(const KeySpec&) {
   return concat("a list of layers, each {kind: {...}} with kind one of ", join(choices::layer_kinds()));
 }
+std::string expects_maps(const KeySpec& spec) {
+  return concat("a list of maps, each with keys ", join(keys_of(spec.detail)));
+}
+std::string expects_budget(const KeySpec& spec) {
+  return concat("a size such as '60 KB', or a map with keys ", join(keys_of(spec.detail)));
+}
 std::string expects_int(const KeySpec& spec) { return concat("a whole number in ", spec.detail); }
 std::string expects_number(const KeySpec& spec) { return concat("a number in ", spec.detail); }
 std::string expects_number_or_none(const KeySpec& spec) { return concat("a number in ", spec.detail, " or none"); }
 std::string expects_int_or_auto(const KeySpec& spec) { return concat("a whole number in ", spec.detail, " or auto"); }
 std::string expects_pair(const KeySpec& spec) { return concat("a list of two numbers in ", spec.detail); }
+std::string expects_int_list(const KeySpec& spec) {
+  return concat("a list of different whole numbers in ", spec.detail);
+}
+std::string expects_bytes(const KeySpec&) {
+  return "a whole number of bytes, or a number and a unit (B, KB, MB, GB, KiB, MiB, GiB) such as '60 KB'";
+}
 std::string expects_bool(const KeySpec&) { return "true or false"; }
 std::string expects_text(const KeySpec&) { return "a text"; }
 std::string expects_name(const KeySpec&) {
   return "a name of 1 to 64 letters, digits, '_', '-' or '.', not starting with '.' or '-'";
 }
 std::string expects_choice(const KeySpec& spec) { return concat("one of ", join(spec.choices())); }
+std::string expects_glob(const KeySpec&) { return "a glob such as 'layers.3' or 'layers.*'"; }
 std::string expects_granularity(const KeySpec& spec) { return concat("one of ", spec.detail); }
 std::string expects_init(const KeySpec&) {
   Texts kinds;
@@ -44,6 +58,8 @@ std::string expects_quantity(const KeySpec& spec) {
   return concat("a whole number from ", least_of(spec), " and a unit (", join(units_of(spec), " or "),
                 "), such as '40 ", units_of(spec).back(), '\'');
 }
+
+std::string expects_quantity_or_off(const KeySpec& spec) { return concat(expects_quantity(spec), ", or off"); }
 
 std::string got(const KeySpec& spec, const Node& node) {
   return concat("got ", describe(node), ", expected ", spec.type->expects(spec));
@@ -93,6 +109,30 @@ std::string read_pair(const KeySpec& spec, const Node& node, Value& value) {
   }
   return "";
 }
+std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
+  auto& out = value.emplace<std::vector<int64_t>>();
+  if (node.kind != Node::Kind::kList || node.items.empty())
+    return node.kind == Node::Kind::kList ? concat("the list is empty, expected ", spec.type->expects(spec))
+                                          : got(spec, node);
+  for (const Node& item : node.items) {
+    int64_t number = 0;
+    std::string wrong = read_int_value(spec, item, number);
+    if (!wrong.empty()) return wrong;
+    if (std::find(out.begin(), out.end(), number) != out.end()) return concat(number, " stands in the list twice");
+    out.push_back(number);
+  }
+  return "";
+}
+std::string read_bytes(const KeySpec& spec, const Node& node, Value& value) {
+  if (!plain(node)) return got(spec, node);
+  int64_t bytes = 0;
+  const NumberResult result = parse_bytes(node.text, bytes);
+  if (result == NumberResult::kNotANumber) return got(spec, node);
+  if (result != NumberResult::kOk || !parse_range(spec.detail).contains(static_cast<double>(bytes)))
+    return out_of(spec, node.text);
+  value = bytes;
+  return "";
+}
 std::string read_bool(const KeySpec& spec, const Node& node, Value& value) {
   if (!plain(node) || (node.text != "true" && node.text != "false")) return got(spec, node);
   value = node.text == "true";
@@ -106,6 +146,11 @@ std::string read_text(const KeySpec& spec, const Node& node, Value& value) {
   if (control) return "the text holds a control character or a line end";
   value = node.text;
   return "";
+}
+std::string read_glob(const KeySpec& spec, const Node& node, Value& value) {
+  std::string wrong = read_text(spec, node, value);
+  if (wrong.empty()) wrong = glob_fault(node.text);
+  return wrong.empty() ? "" : concat(wrong, node.text.empty() ? "" : concat(" in ", describe(node)));
 }
 std::string read_name(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar || !is_name(node.text)) return got(spec, node);
@@ -144,6 +189,14 @@ std::string read_quantity(const KeySpec& spec, const Node& node, Value& value) {
   quantity.unit = unit == "steps" ? Quantity::Unit::kSteps : Quantity::Unit::kEpochs;
   value = quantity;
   return "";
+}
+std::string read_quantity_or_off(const KeySpec& spec, const Node& node, Value& value) {
+  auto& out = value.emplace<std::optional<Quantity>>();
+  if (plain(node) && node.text == "off") return "";
+  Value quantity;
+  std::string wrong = read_quantity(spec, node, quantity);
+  if (wrong.empty()) out = std::get<Quantity>(quantity);
+  return wrong;
 }
 // "channel(1)", "group(32)", "group(0,32)"; axis 0 of channel and axis 1 of group are what the short form means.
 bool parse_granularity(std::string_view text, Granularity& g, std::string& form) {
@@ -245,6 +298,18 @@ Texts quantity_beyond_range(const KeySpec& spec) {
 Texts empty_text(const KeySpec&) { return {"\"\""}; }
 Texts bad_names(const KeySpec&) { return {"a/b", "..", std::string(65, 'a'), "\"\""}; }
 Texts unknown_word(const KeySpec&) { return {"zzz"}; }
+Texts bad_int_lists(const KeySpec& spec) {
+  const Range range = parse_range(spec.detail);
+  const int64_t lo = static_cast<int64_t>(range.lo), hi = static_cast<int64_t>(range.hi);
+  return {"[]", concat('[', lo - 1, ']'), concat('[', lo, ", ", hi + 1, ']'), concat('[', lo, ", ", lo, ']'), "[x]"};
+}
+Texts bad_bytes(const KeySpec& spec) {
+  const int64_t most = static_cast<int64_t>(parse_range(spec.detail).hi);
+  return {"0", "-1", concat(most + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
+}
+// What a size alone or the map would refuse.
+Texts bad_budgets(const KeySpec&) { return {"0", "60 KQ", "\"60 KB\""}; }
+Texts bad_globs(const KeySpec&) { return {"\"\"", "\"layers.[1\"", "\"[]\"", "\"[!]\"", "\"[3-1]\"", "\"a]\""}; }
 Texts bad_granularities(const KeySpec&) {
   return {"group",    "group(0)",   "group(2,32)", "group(1,2,3)", "group(1.5)", "group(32",
           "group:32", "channel(2)", "channel(-1)", "tensor(1)",    "()",         "zzz"};

@@ -43,6 +43,12 @@ std::string text(const std::array<double, 2>& pair) {
 }
 std::string text(const std::optional<double>& x) { return x ? number_text(*x) : "none"; }
 std::string text(const std::optional<int64_t>& x) { return x ? concat(*x) : "auto"; }
+std::string text(const std::optional<Quantity>& x) { return x ? concat(*x) : "off"; }
+std::string text(const std::vector<int64_t>& numbers) {
+  std::string out;
+  for (const int64_t number : numbers) out += concat(out.empty() ? "" : ", ", number);
+  return concat('[', out, ']');
+}
 
 std::string text(const LearnedConfig& c);
 std::string text(const ObserverConfig& c);
@@ -92,9 +98,10 @@ std::string text(const BopConfig& c) {
 // Leaves out keys that have no meaning beside the others.
 class QuantizerWriter {
  public:
-  QuantizerWriter(Writer& writer, const QuantConfig& c) : writer_(writer), c_(c) {}
+  QuantizerWriter(Writer& writer, const QuantConfig& c, bool of_rule) : writer_(writer), c_(c), of_rule_(of_rule) {}
   template <typename T>
   void operator()(std::string_view key, const T& field) {
+    if (of_rule_ && !choices::for_rule(key)) return;
     if (c_.dtype.is_float() && !choices::for_float(key)) return;
     if (key == "ste_t" && c_.ste != "tanh") return;
     if (key == "learned" && !choices::has_learned_parts(c_)) return;
@@ -104,12 +111,61 @@ class QuantizerWriter {
  private:
   Writer& writer_;
   const QuantConfig& c_;
+  const bool of_rule_;
 };
 
-std::string quantizer(const QuantConfig& c, Role role) {
+std::string quantizer(const QuantConfig& c, Role role, bool of_rule = false) {
   Writer writer(group_of(role), c.scheme);
-  visit_quantizer(QuantizerWriter(writer, c), c, role);
+  visit_quantizer(QuantizerWriter(writer, c, of_rule && role == Role::kWeights), c, role);
   return writer.map();
+}
+
+std::string rule(const QuantRuleConfig& c) {
+  const LayerQuantConfig& quant = c.quant;
+  Writer writer("rule");
+  writer("layers", c.layers);
+  writer("recipe", quant.recipe);
+  if (quant.group) writer("group", *quant.group);
+  if (quant.weights) writer.add("weights", quantizer(*quant.weights, Role::kWeights, /*of_rule=*/true));
+  if (quant.activations) writer.add("activations", quantizer(*quant.activations, Role::kActivations));
+  if (!quant.compute.empty()) writer("compute", quant.compute);
+  return writer.map();
+}
+
+// Calls add(key, value) for what is given.
+template <typename Add>
+void prepare(const PrepareConfig& c, Add add) {
+  if (c.recipe) add("recipe", text(*c.recipe));
+  if (c.first) add("first", text(*c.first));
+  if (c.last) add("last", text(*c.last));
+  std::string rules;
+  for (const QuantRuleConfig& r : c.rules) rules += concat(rules.empty() ? "" : ", ", rule(r));
+  if (!rules.empty()) add("rules", concat('[', rules, ']'));
+}
+
+std::string phase(const QuantPhaseConfig& c) {
+  Writer writer("phase");
+  writer("from", c.from);
+  if (c.prepare) prepare(*c.prepare, [&](std::string_view key, const std::string& value) { writer.add(key, value); });
+  writer("quantization", c.quantization);
+  writer("observers", c.observers);
+  return writer.map();
+}
+
+void write_quant(std::ostream& out, const QuantSection& c) {
+  const auto line = [&](std::string_view key, const std::string& value) {
+    out << "  " << key << ": " << value << '\n';
+  };
+  out << "quant:\n";
+  prepare(c.prepare, line);
+  if (!c.phases.empty()) out << "  phases:\n";
+  for (const QuantPhaseConfig& p : c.phases) out << "    - " << phase(p) << '\n';
+  if (c.budget) line("budget", map_of("budget", "", [&](auto& w) { visit_budget(w, *c.budget); }));
+  line("weights", quantizer(c.weights, Role::kWeights));
+  if (c.activations) line("activations", quantizer(*c.activations, Role::kActivations));
+  line("compute", c.compute);
+  line("backward", text(c.backward));
+  line("requantize_every", text(c.requantize_every));
 }
 
 std::string dataset(const DatasetConfig& c) {
@@ -124,8 +180,8 @@ std::string layer(const LayerConfig& c, const QuantSection& quant) {
   if (c.kind == "quantize_gradient") return concat(c.kind, ": ", quantizer(c.quant, Role::kGradients));
   Writer writer(c.kind);
   visit_layer(writer, c);
+  if (choices::has_weights(c) && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, Role::kWeights));
   if (c.kind == "linear") {
-    if (!(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, Role::kWeights));
     if (c.compute != quant.compute) writer.add("compute", text(c.compute));
     if (!(c.backward == quant.backward)) writer.add("backward", text(c.backward));
   }
@@ -155,18 +211,17 @@ std::string to_yaml(const RunConfig& c) {
   std::ostringstream out;
   out << "version: " << c.version << '\n';
   out << "run: " << map_of("run", "", [&](auto& w) { visit_run(w, c.run); }) << '\n';
-  out << "device: " << map_of("device", "", [&](auto& w) { visit_device(w, c.device); }) << '\n';
+  out << "device: " << map_of("device", c.device.kind, [&](auto& w) { visit_device(w, c.device); }) << '\n';
   out << "data:\n";
   if (!c.data.root.empty()) out << "  root: " << text(c.data.root) << '\n';
   out << "  train: " << dataset(c.data.train) << '\n';
   if (c.data.test) out << "  test: " << dataset(*c.data.test) << '\n';
-  out << "  affine: " << text(c.data.affine) << '\n';
-  out << "model:\n  layers:\n";
+  if (!choices::gives_ids(c.data.train)) out << "  affine: " << text(c.data.affine) << '\n';
+  out << "model:\n";
+  if (!c.init_from.empty()) out << "  init_from: " << text(c.init_from) << '\n';
+  out << "  layers:\n";
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
-  out << "quant:\n  weights: " << quantizer(c.quant.weights, Role::kWeights) << '\n';
-  if (c.quant.activations) out << "  activations: " << quantizer(*c.quant.activations, Role::kActivations) << '\n';
-  out << "  compute: " << c.quant.compute << "\n  backward: " << text(c.quant.backward) << '\n';
-  out << "  requantize_every: " << c.quant.requantize_every << '\n';
+  write_quant(out, c.quant);
   out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
   out << "loss: " << c.loss << '\n';
   out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
@@ -174,7 +229,7 @@ std::string to_yaml(const RunConfig& c) {
   out << "train:\n  stop: " << c.train.stop << '\n';
   if (c.data.test) out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
   out << "checkpoint: {every: " << c.checkpoint_every << "}\n";
-  out << "log: {every: " << c.log_every << "}\n";
+  out << "log: " << map_of("log", "", [&](auto& w) { visit_log(w, c); }) << '\n';
   return out.str();
 }
 

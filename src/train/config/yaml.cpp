@@ -12,6 +12,9 @@
 namespace bitgrad::config {
 namespace {
 
+constexpr const char* kAlias =
+    "alias '*': aliases are not used here; write the value out, in quotes where a text starts with '*'";
+
 // Leaves the parser after a finding that makes the rest meaningless; the report holds the finding.
 struct Abandon {};
 
@@ -34,7 +37,7 @@ class TreeBuilder : public YAML::EventHandler {
     refuse(at(mark), concat("anchor '&", name, "': anchors are not used here; write the value out"));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    refuse(at(mark), "alias '*': aliases are not used here; write the value out");
+    refuse(at(mark), kAlias);
     place(Node::Kind::kNull, mark);
   }
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
@@ -165,7 +168,9 @@ void report_syntax_error(const YAML::Exception& error, const TreeBuilder& builde
     return;
   }
   if (error.msg.find("anchor is not defined") != std::string::npos)
-    report.error(mark, "alias '*': aliases are not used here; write the value out");
+    report.error(mark, kAlias);
+  else if (error.msg.find("alias not found") != std::string::npos)
+    report.error(mark, "a text that starts with '*' needs quotes");
   else
     report.error(mark, concat("broken YAML: ", error.msg));
 }

@@ -1,0 +1,259 @@
+#include "bench_step_qat.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "bench_step_rival.h"
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/base/rng.h"
+#include "bitgrad/train/learner.h"
+#include "shared/child.h"
+#include "shared/common.h"
+#include "shared/measure.h"
+
+namespace bitgrad::bench {
+namespace {
+
+// How weights and activations are quantized; kFloat: not.
+struct Codes {
+  const char* scheme = nullptr;
+  DType dtype;
+  Granularity granularity;
+};
+const Codes kFloat{};
+
+struct Scheme {
+  const char* name;
+  Codes weights, activations;
+  Compute compute = Compute::kInt;
+};
+
+const Codes kInt8Channel{"symmetric", dtypes::int8, Granularity::channel(0)};
+const Codes kInt4Channel{"symmetric", dtypes::int4, Granularity::channel(0)};
+const Codes kInt4Group{"symmetric", dtypes::int4, Granularity::groups(32)};
+const Codes kInt4Offset{"minmax_offset", dtypes::uint4, Granularity::groups(32)};
+const Codes kSigns{"binary", dtypes::bint1, Granularity::tensor()};
+const Codes kInt8Token{"symmetric", dtypes::int8, Granularity::token()};
+const Codes kInt8TokenAffine{"affine", dtypes::int8, Granularity::token()};
+const Codes kInt8Tensor{"symmetric", dtypes::int8, Granularity::tensor()};
+constexpr char kTwin[] = "fp32";
+
+const Scheme kSchemes[] = {
+    {kTwin, kFloat, kFloat},
+    {"int8wo", kInt8Channel, kFloat},
+    {"int4wo_symmetric", kInt4Group, kFloat},
+    {"int4wo", kInt4Offset, kFloat},
+    {"w8a8", kInt8Channel, kInt8Token},
+    {"w8a8_tensor", kInt8Channel, kInt8Tensor},
+    {"w4a8", kInt4Channel, kInt8Token},
+    {"w4a8_groups", kInt4Group, kInt8Token},
+    {"8da4w", kInt4Group, kInt8TokenAffine},
+    {"w1a1", kSigns, kSigns},
+    {"int4wo_fake", kInt4Offset, kFloat, Compute::kFake},
+    {"w8a8_fake", kInt8Channel, kInt8Token, Compute::kFake},
+};
+
+const Scheme& find_scheme(const std::string& name) {
+  std::string known;
+  for (const Scheme& s : kSchemes) {
+    if (name == s.name) return s;
+    known += (known.empty() ? "" : ", ") + std::string(s.name);
+  }
+  fail("bench_step", "unknown scheme '", name, "', known are ", known);
+}
+
+std::optional<QuantSpec> spec_of(const Codes& codes) {
+  if (codes.scheme == nullptr) return std::nullopt;
+  QuantSpec spec;
+  spec.scheme = codes.scheme;
+  spec.dtype = codes.dtype;
+  spec.granularity = codes.granularity;
+  return spec;
+}
+
+// What a step leaves out: the time of a part is a difference.
+enum class Leave { kNothing, kRequantize, kUpdate, kWeightGradients };
+
+// [quantize,] linear, batch norm, relu ... linear: signs take the place of the relu, which they would make constant.
+std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t>& widths, const Options& options,
+                                 Leave leave) {
+  std::vector<LayerSpec> list;
+  const auto add = [&](const char* kind) -> LayerSpec& {
+    list.emplace_back().kind = kind;
+    return list.back();
+  };
+  const bool signs = scheme.activations.scheme != nullptr && scheme.activations.dtype.kind() == DTypeKind::kSign;
+  for (size_t i = 1; i < widths.size(); ++i) {
+    if (scheme.activations.scheme != nullptr) add("quantize").activation = spec_of(scheme.activations);
+    LayerSpec& linear = add("linear");
+    linear.out = widths[i];
+    linear.compute = scheme.compute;
+    linear.weight.quant = spec_of(scheme.weights);
+    linear.weight.init = {"uniform", -1, 1};
+    linear.weight.frozen = leave == Leave::kWeightGradients;
+    if (scheme.activations.scheme != nullptr && scheme.compute == Compute::kInt) linear.gx = linear.gw = options.grad;
+    if (i + 1 == widths.size()) break;
+    add("batch_norm");
+    if (!signs) add("relu");
+  }
+  return make_sequential(list, widths.front());
+}
+
+class Net {
+ public:
+  Net(const Scheme& scheme, const Case& what, const Options& options, Leave leave)
+      : leave_(leave), accumulate_(options.accumulate), base_(time_base(options.threads)) {
+    x_ = Tensor::empty({what.batch, what.widths.front()}, dtypes::fp32, MemoryKind::kBatch);
+    const RandomStream draws{1, Purpose::kUser, site_id("x"), 0};
+    for (int64_t i = 0; i < x_.numel(); ++i) x_.as<float>()[i] = draws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
+    for (int64_t i = 0; i < what.batch; ++i) labels_.push_back(static_cast<int32_t>(i % what.widths.back()));
+    OptimizerSpec adam;
+    adam.name = "adam";
+    RequantPolicy policy;
+    constexpr int64_t kNever = 1 << 20;
+    policy.accumulate = policy.every = accumulate_;
+    if (leave == Leave::kRequantize) policy.every *= kNever;
+    if (leave == Leave::kUpdate || leave == Leave::kWeightGradients) policy.accumulate = policy.every = 2 * accumulate_;
+    const LossFunction cross_entropy = find_loss("softmax_cross_entropy");
+    const LossFunction loss = [this, cross_entropy](const Var& logits, std::span<const int32_t> labels) {
+      forward_ += now_ns(base_) - start_;
+      return cross_entropy(logits, labels);
+    };
+    learner_ = std::make_unique<Learner>(
+        make_net(scheme, what.widths, options, leave), loss, adam, policy, [](int64_t) { return 1e-4f; }, 1);
+    learner_->plan(what.widths.front(), what.widths.back(), what.batch, 0);
+  }
+  // One optimizer step.
+  void step() {
+    forward_ = 0;
+    for (int64_t i = 0; i < accumulate_; ++i) {
+      start_ = now_ns(base_);
+      learner_->microbatch(x_, labels_);
+    }
+    if (leave_ == Leave::kUpdate || leave_ == Leave::kWeightGradients) learner_->drop_window();
+    forward_ns_.push_back(forward_);
+  }
+  double forward_ns() const { return median(forward_ns_); }
+  void forget_times() { forward_ns_.clear(); }
+
+ private:
+  Leave leave_;
+  int64_t accumulate_;
+  TimeBase base_;
+  Tensor x_;
+  std::vector<int32_t> labels_;
+  double start_ = 0, forward_ = 0;
+  std::vector<double> forward_ns_;
+  std::unique_ptr<Learner> learner_;
+};
+
+// Kind -> bytes at the peak of two steps in a process of its own.
+Json memory_of(const Scheme& scheme, const Case& what, const Options& options) {
+  return run_in_child(scheme.name + std::string(" ") + what.shape(), [&] {
+    reset_memory_peaks();
+    Net net(scheme, what, options, Leave::kNothing);
+    for (int i = 0; i < 2; ++i) net.step();
+    const MemoryAccount peak = memory_at_peak();
+    Json bytes = Json::object();
+    for (int i = 0; i < kMemoryKinds; ++i)
+      if (peak.bytes[static_cast<size_t>(i)] > 0)
+        bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = peak.bytes[static_cast<size_t>(i)];
+    bytes["total"] = peak.total;
+    return bytes;
+  });
+}
+
+Json measure_scheme(const Scheme& scheme, const Case& what, const Options& options) {
+  const bool quantized = scheme.name != std::string(kTwin);
+  std::vector<std::unique_ptr<Net>> nets;
+  std::vector<Contestant> all;
+  const auto add = [&](const Scheme& of, Leave leave) {
+    nets.push_back(std::make_unique<Net>(of, what, options, leave));
+    all.push_back({"", [net = nets.back().get()] { net->step(); }, 1, false, {}});
+  };
+  add(find_scheme(kTwin), Leave::kNothing);
+  add(scheme, Leave::kNothing);
+  if (options.parts)
+    for (const Leave leave : {Leave::kRequantize, Leave::kUpdate, Leave::kWeightGradients}) add(scheme, leave);
+  Case plain = what;
+  plain.layer = {kTwin, dtypes::fp32, dtypes::fp32};
+  const RivalSteps rivals = quantized ? RivalSteps{} : make_rivals(plain, options);
+  if (rivals.fp32) all.push_back({"", [&] { rivals.fp32->step(); }, 1, false, {}});
+  for (Contestant& c : all)
+    for (int i = 0; i < 2; ++i) c.run();
+  for (auto& net : nets) net->forget_times();
+  measure(all, options.repeat, time_base(options.threads), /*rare=*/false);
+
+  const auto ms = [](double ns) { return ns / 1e6; };
+  const double twin = all[0].median(), whole = all[1].median();
+  // Medians of the turns' own ratios: a neighbour's burst hits both of a turn.
+  std::vector<double> ratios;
+  for (size_t i = 0; i < all[0].ns.size(); ++i) ratios.push_back(all[1].ns[i] / all[0].ns[i]);
+  Json row{{"scheme", scheme.name},
+           {"net", what.net},
+           {"shape", what.shape()},
+           {"accumulate", options.accumulate},
+           {"grad", mode_name(options.grad)},
+           {"threads", options.threads},
+           {"ms", ms(whole)},
+           {"float_ms", ms(twin)},
+           {"cost", median(ratios)},
+           {"x_float", 1 / median(ratios)}};
+  if (rivals.fp32) row["onednn_f32_ms"] = ms(all.back().median());
+  if (!options.parts) return row;
+  const double no_requantize = all[2].median(), no_update = all[3].median(), no_gw = all[4].median();
+  const double forward = nets[1]->forward_ns();
+  row["parts"] = {{"forward", ms(forward)},
+                  {"gx", ms(no_gw - forward)},
+                  {"gw", ms(no_update - no_gw)},
+                  {"update", ms(no_requantize - no_update)},
+                  {"requantize", ms(whole - no_requantize)}};
+  return row;
+}
+
+void print(const Json& row) {
+  std::cout << std::left << std::setw(18) << row["scheme"].get<std::string>() << std::right << std::fixed
+            << std::setprecision(2) << std::setw(9) << row["ms"].get<double>() << std::setw(9)
+            << row["float_ms"].get<double>() << std::setprecision(3) << std::setw(8) << row["cost"].get<double>()
+            << std::setprecision(2);
+  if (row.contains("parts"))
+    for (const auto& [name, time] : row["parts"].items()) std::cout << std::setw(11) << time.get<double>();
+  if (row.contains("onednn_f32_ms")) std::cout << "  oneDNN alone " << row["onednn_f32_ms"].get<double>();
+  if (row.contains("bytes")) {
+    std::cout << "  bytes";
+    for (const char* kind : {"value", "derived", "total"})
+      if (row["bytes"].contains(kind)) std::cout << ' ' << kind << ' ' << row["bytes"][kind];
+  }
+  std::cout << std::endl;
+}
+
+}  // namespace
+
+void measure_qat(const Options& options, Json& report) {
+  std::vector<std::string> names = options.schemes;
+  if (names.empty())
+    for (const Scheme& s : kSchemes) names.push_back(s.name);
+  for (const std::string& name : names) find_scheme(name);
+  for (const Case& what : options.cases) {
+    require(!what.net.empty(), "bench_step", "--qat measures nets: got --shape ", what.shape(), ", expected --net");
+    std::cout << what.net << ' ' << what.shape() << ", " << options.accumulate
+              << " microbatches a step; ms, the float twin's, their ratio, parts\n";
+    std::cout
+        << "scheme                   ms    float   ratio    forward         gx         gw     update requantize\n";
+    std::vector<Json> memory;
+    for (const std::string& name : names)
+      memory.push_back(options.memory ? memory_of(find_scheme(name), what, options) : Json());
+    for (size_t i = 0; i < names.size(); ++i) {
+      Json row = measure_scheme(find_scheme(names[i]), what, options);
+      if (!memory[i].is_null()) row["bytes"] = memory[i];
+      print(row);
+      report["rows"].push_back(row);
+    }
+  }
+}
+
+}  // namespace bitgrad::bench

@@ -1,0 +1,138 @@
+// bitgrad convert RUN_OR_CHECKPOINT -o FILE [--best] [--dry-run] [--force] [--check]: drops masters and what else
+// trains only, and writes the model that is left. Reads no data, unless --check compares the two on data.test.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/data/loader.h"
+#include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/ops/ops.h"
+#include "bitgrad/train/ptq.h"
+#include "choices.h"
+#include "command.h"
+#include "open_file.h"
+#include "output_file.h"
+
+namespace bitgrad::cli {
+namespace {
+
+struct ConvertOptions {
+  std::string target, out;
+  std::vector<std::string> overrides;
+  bool best = false, dry_run = false, force = false, check = false;
+};
+
+int64_t float_bytes(const std::vector<LayerSummary>& rows) {
+  int64_t bytes = 0;
+  for (const LayerSummary& row : rows) bytes += 4 * row.shape.numel();
+  return bytes;
+}
+
+// Hits and logits of two models, batch by batch.
+struct Comparison {
+  int64_t samples = 0, correct_a = 0, correct_b = 0;
+  bool equal_bits = true;
+  double max_abs_difference = 0;
+
+  void add(Learner& a, Learner& b, const Tensor& x, std::span<const int32_t> labels) {
+    const Tensor ya = a.predict(x).on_host(), yb = b.predict(x).on_host();
+    const DeviceGuard cpu(Device::cpu());
+    samples += x.rows();
+    correct_a += count_correct(ya, labels);
+    correct_b += count_correct(yb, labels);
+    equal_bits &= std::memcmp(ya.data(), yb.data(), static_cast<size_t>(ya.bytes())) == 0;
+    for (int64_t i = 0; i < ya.numel(); ++i)
+      max_abs_difference = std::max(max_abs_difference, std::abs(static_cast<double>(ya.as<float>()[i]) -
+                                                                 static_cast<double>(yb.as<float>()[i])));
+  }
+};
+
+Comparison compare(Learner& a, Learner& b, const Dataset& data, int64_t batch) {
+  LoaderOptions options;
+  options.micro = batch;
+  options.shuffle = false;
+  options.end_epoch = 1;
+  Loader loader(data, options);
+  Comparison result;
+  for (Batch read; loader.next(read);) {
+    Tensor x;
+    copy_batch(read, x);
+    result.add(a, b, x, {read.labels, static_cast<size_t>(read.size)});
+  }
+  return result;
+}
+
+bool any_fake(Module& model) {
+  const std::vector<Quantizable*> slots = model.quantizables();
+  return std::any_of(slots.begin(), slots.end(),
+                     [](const Quantizable* s) { return s->quant().compute == Compute::kFake; });
+}
+
+// The written file against the checkpoint, on data.test (data.train when there is none).
+int check(const OpenedFile& file, const std::string& written) {
+  apply_run_settings(file.config);
+  const DeviceGuard guard(device_of(file.config));
+  const auto data = open_dataset(file.config, file.config.data.test ? *file.config.data.test : file.config.data.train);
+  const auto prepared = load_file(file, data.get());
+  const auto converted = load_file(open_file(written), data.get());
+  const Comparison c = compare(*prepared, *converted, *data, file.config.train.eval.batch);
+  const auto percent = [&](int64_t correct) {
+    return 100.0 * static_cast<double>(correct) / static_cast<double>(c.samples);
+  };
+  std::cout << "check: accuracy " << percent(c.correct_a) << " % before, " << percent(c.correct_b) << " % after, on "
+            << c.samples << " samples; logits "
+            << (c.equal_bits ? "equal bit for bit" : concat("differ by at most ", c.max_abs_difference)) << '\n';
+  if (c.equal_bits) return 0;
+  if (!any_fake(prepared->model()))
+    fail_with(ErrorCode::kBug, "convert",
+              "the converted model gives other logits than the trained one: got a largest "
+              "difference of ",
+              c.max_abs_difference, ", expected equal bits");
+  std::cout
+      << "compute: fake trains on a float simulation, the converted model computes on the codes: close, not equal\n";
+  return 0;
+}
+
+int run_convert(const ConvertOptions& options) {
+  load_gemm_costs(gemm_costs_path());
+  require(!options.best || file_system().is_directory(options.target), "convert",
+          "--best chooses among the checkpoints of a run folder, '", options.target, "' is none");
+  const OpenedFile file =
+      open_file(options.best ? options.target + "/best.safetensors" : options.target, options.overrides);
+  if (!options.dry_run) require_writable(options.out, options.force, {file.path});
+  require(file.kind == "checkpoint", "convert", file.path, " is converted already");
+  const auto learner = load_file(file, nullptr);
+  const RunConfig config = converted_config(file.config, *learner);
+  print_choices(std::cout, learner->model(), prepare_spec_of(config));
+  std::cout << '\n';
+  learner->convert();
+  print_quantization(std::cout, learner->model());
+  const std::vector<LayerSummary> rows = summarize(learner->model());
+  std::cout << "in fp32: " << float_bytes(rows) << " bytes\n";
+  if (std::all_of(rows.begin(), rows.end(), [](const LayerSummary& row) { return row.weight == "fp32"; }))
+    log(LogLevel::kWarning, "no layer is quantized: the converted model is fp32");
+  if (options.dry_run) return 0;
+  save_converted(options.out, *learner, file.header, config);
+  std::cout << file.path << ": " << file_bytes(file.path) << " bytes -> " << options.out << ": "
+            << file_bytes(options.out) << " bytes\n";
+  return options.check ? check(file, options.out) : 0;
+}
+
+}  // namespace
+
+Run setup_convert(CLI::App& app) {
+  auto o = std::make_shared<ConvertOptions>();
+  app.add_option("target", o->target, "run folder (its last checkpoint) or checkpoint file")->required();
+  app.add_option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  app.add_option("-o,--out", o->out, "the file to write");
+  app.add_flag("--best", o->best, "best.safetensors of the run folder");
+  CLI::Option* dry = app.add_flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
+  app.add_flag("--force", o->force, "write over a file that exists");
+  app.add_flag("--check", o->check, "compare both models on data.test")->excludes(dry);
+  return [o] { return run_convert(*o); };
+}
+
+}  // namespace bitgrad::cli

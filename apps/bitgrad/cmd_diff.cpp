@@ -1,0 +1,133 @@
+// bitgrad diff A B: two checkpoints or models, weight by weight and, on one batch, module by module.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "bitgrad/base/file.h"
+#include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/train/compare.h"
+#include "bitgrad/train/ptq.h"
+#include "command.h"
+#include "open_file.h"
+#include "output_file.h"
+#include "table.h"
+
+namespace bitgrad::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct DiffOptions {
+  std::string a, b, json;
+  std::vector<std::string> overrides;
+  int64_t samples = 256;
+  bool force = false;
+};
+
+std::string largest(const std::optional<Difference>& d) { return d ? short_number(d->max_abs_difference) : "-"; }
+std::string rms(const std::optional<Difference>& d) { return d ? short_number(d->rms_difference) : "-"; }
+std::string same(const std::optional<Difference>& d) { return d && d->equal_bits ? "yes" : "no"; }
+
+void print(const ModelDifference& d, const std::string& data, int64_t samples) {
+  std::vector<std::vector<std::string>> weights{
+      {"parameter", "A", "B", "codes that differ", "max_abs_difference", "rms", "equal bits"}};
+  for (const ParameterDifference& p : d.parameters)
+    weights.push_back({p.path, p.a, p.b, p.codes_differ ? concat(*p.codes_differ, " of ", p.elements) : "-",
+                       largest(p.values), rms(p.values), same(p.values)});
+  print_table(std::cout, weights);
+  std::cout << "\noutputs for " << samples << " samples of " << data << ":\n";
+  std::vector<std::vector<std::string>> outputs{{"module", "A", "B", "max_abs_difference", "rms", "equal bits"}};
+  const auto add = [&](const OutputDifference& o) {
+    outputs.push_back({o.path, o.a, o.b, largest(o.values), rms(o.values), same(o.values)});
+  };
+  for (const OutputDifference& o : d.modules) add(o);
+  add(d.output);
+  print_table(std::cout, outputs);
+  for (const std::string& path : d.only_a) std::cout << "only in A: " << path << '\n';
+  for (const std::string& path : d.only_b) std::cout << "only in B: " << path << '\n';
+  std::cout << "output max_abs_difference: " << largest(d.output.values) << '\n'
+            << "equal bits: " << (d.equal_bits ? "yes" : "no") << '\n';
+}
+
+Json to_json(const std::optional<Difference>& d) {
+  if (!d) return {{"max_abs_difference", nullptr}, {"rms_difference", nullptr}, {"equal_bits", false}};
+  return {{"max_abs_difference", d->max_abs_difference},
+          {"rms_difference", d->rms_difference},
+          {"equal_bits", d->equal_bits}};
+}
+
+Json to_json(const OutputDifference& o) {
+  Json j{{"module", o.path}, {"a", o.a}, {"b", o.b}};
+  j.update(to_json(o.values));
+  return j;
+}
+
+Json to_json(const OpenedFile& file) {
+  return {{"file", file.path},
+          {"kind", file.kind},
+          {"name", file.config.run.name},
+          {"step", file.header.step},
+          {"epoch", file.header.counters.epoch},
+          {"phase", file.header.phase}};
+}
+
+Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d, const std::string& data,
+             int64_t samples) {
+  Json j{
+      {"a", to_json(a)},         {"b", to_json(b)}, {"data", data}, {"samples", samples}, {"parameters", Json::array()},
+      {"modules", Json::array()}};
+  for (const ParameterDifference& p : d.parameters) {
+    Json item{{"parameter", p.path},
+              {"a", p.a},
+              {"b", p.b},
+              {"same_form", p.same_form},
+              {"elements", p.elements},
+              {"codes_differ", p.codes_differ ? Json(*p.codes_differ) : Json(nullptr)}};
+    item.update(to_json(p.values));
+    j["parameters"].push_back(item);
+  }
+  for (const OutputDifference& o : d.modules) j["modules"].push_back(to_json(o));
+  j["output"] = to_json(d.output);
+  j["only_a"] = d.only_a;
+  j["only_b"] = d.only_b;
+  j["equal_bits"] = d.equal_bits;
+  return j;
+}
+
+int run_diff(const DiffOptions& options) {
+  if (!options.json.empty()) require_writable(options.json, options.force);
+  load_gemm_costs(gemm_costs_path());
+  const OpenedFile a = open_file(options.a, options.overrides), b = open_file(options.b, options.overrides);
+  if (!options.json.empty()) require_writable(options.json, /*force=*/true, {a.path, b.path});
+  require(a.features == b.features, "diff", "the inputs differ: ", a.path, " takes ", a.features, " numbers, ", b.path,
+          ' ', b.features, ". Models are compared on one batch");
+  apply_run_settings(a.config);
+  const DeviceGuard guard(device_of(a.config));
+  const auto data = open_dataset(a.config, a.config.data.test ? *a.config.data.test : a.config.data.train);
+  require(data->features() == a.features, "diff", "the samples of ", data->name(), " have ", data->features(),
+          " numbers, the models take ", a.features);
+  const auto first = load_file(a, data.get()), second = load_file(b, data.get());
+  const Tensor x = first_samples(*data, options.samples, options.samples, /*seed=*/0).front().x;
+  const ModelDifference d = compare_models(*first, *second, x);
+  if (!options.json.empty())
+    write_file_atomically(options.json, to_json(a, b, d, data->name(), x.rows()).dump(2) + '\n');
+  std::cout << "A: " << describe(a) << "\nB: " << describe(b) << "\n\n";
+  print(d, data->name(), x.rows());
+  return 0;
+}
+
+}  // namespace
+
+Run setup_diff(CLI::App& app) {
+  auto options = std::make_shared<DiffOptions>();
+  app.add_option("a", options->a, "run folder (its last checkpoint), checkpoint or model file")->required();
+  app.add_option("b", options->b, "the other one")->required();
+  app.add_option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");
+  app.add_option("--samples", options->samples,
+                 "of data.test (data.train when there is none), in a fixed order that mixes them")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  app.add_option("--json", options->json, "everything as one JSON object in this file");
+  app.add_flag("--force", options->force, "write over a file that exists");
+  return [options] { return run_diff(*options); };
+}
+
+}  // namespace bitgrad::cli

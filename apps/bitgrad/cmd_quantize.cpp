@@ -1,0 +1,101 @@
+// bitgrad quantize RUN_OR_FILE -o FILE --recipe NAME [...]: post-training quantization. The model's numbers in fp32 are
+// held as the rules say; ranges and learned steps of inputs are found on samples of data.train; nothing is trained, and
+// statistics of batch norm stay.
+#include <iostream>
+
+#include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/train/ptq.h"
+#include "choices.h"
+#include "command.h"
+#include "open_file.h"
+#include "output_file.h"
+
+namespace bitgrad::cli {
+namespace {
+
+struct QuantizeOptions {
+  std::string target, out, recipe, first, last, observer;
+  std::vector<std::string> rules, overrides;
+  int64_t samples = 1000, batches = 0;
+  bool dry_run = false, force = false;
+};
+
+QuantRuleConfig parse_rule(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  require(equals != std::string::npos && equals > 0 && equals + 1 < text.size(), "quantize", "--rule: got '", text,
+          "', expected GLOB=RECIPE, such as layers.0=int8wo");
+  QuantRuleConfig rule;
+  rule.layers = text.substr(0, equals);
+  rule.quant.recipe = find_recipe(text.substr(equals + 1)).recipe;
+  return rule;
+}
+
+// The configuration of the result: nothing of the run's own rules is left. Layers that nothing names are fp32.
+RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
+  RunConfig config = float_config(run);
+  PrepareConfig& prepare = config.quant.prepare;
+  const auto name = [](const std::string& recipe, std::optional<std::string>& field) {
+    if (!recipe.empty()) field = find_recipe(recipe).recipe;
+  };
+  name(options.recipe, prepare.recipe);
+  name(options.first, prepare.first);
+  name(options.last, prepare.last);
+  for (const std::string& text : options.rules) prepare.rules.push_back(parse_rule(text));
+  require(!options.recipe.empty() || options.rules.size() > 0, "quantize",
+          "nothing says how layers are held: give --recipe NAME or --rule GLOB=NAME");
+  return config;
+}
+
+int run_quantize(const QuantizeOptions& options) {
+  load_gemm_costs(gemm_costs_path());
+  const OpenedFile file = open_file(options.target, options.overrides);
+  if (!options.dry_run) require_writable(options.out, options.force, {file.path});
+  RunConfig config = target_config(options, file.config);
+  apply_run_settings(config);
+  const DeviceGuard guard(device_of(config));
+  const auto train = open_dataset(config, config.data.train);
+  const auto test = config.data.test ? open_dataset(config, *config.data.test) : nullptr;
+  const Dataset& measured = test ? *test : *train;
+  const int64_t batch = config.train.eval.batch;
+  const auto samples =
+      first_samples(*train, options.batches > 0 ? options.batches * batch : options.samples, batch, file.header.seed);
+  const auto learner = load_floats(file.path, config, measured);
+  if (!options.observer.empty()) config = with_observer(config, learner->model(), options.observer);
+  const PrepareSpec spec = prepare_spec_of(config);
+  print_choices(std::cout, learner->model(), spec);
+  if (options.dry_run) return 0;
+  const Evaluation before = evaluate(*load_file(file, &measured), measured, batch);
+  quantize_after_training(*learner, spec, samples);
+  std::cout << '\n';
+  print_quantization(std::cout, learner->model());
+  save_converted(options.out, *learner, file.header, config);
+  const Evaluation after = evaluate(*load_file(open_file(options.out), &measured), measured, batch);
+  std::cout << "before: accuracy " << before.accuracy << " %  loss " << before.loss << "  (" << describe(file) << ")\n"
+            << "after:  accuracy " << after.accuracy << " %  loss " << after.loss << "  (" << options.out << ")\n"
+            << "of " << after.samples << (test ? " test" : " training") << " samples\n";
+  return 0;
+}
+
+}  // namespace
+
+Run setup_quantize(CLI::App& app) {
+  auto o = std::make_shared<QuantizeOptions>();
+  app.add_option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model")->required();
+  app.add_option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  app.add_option("-o,--out", o->out, "the file to write");
+  app.add_option("--recipe", o->recipe, "how all layers are held, such as int8wo, 8da4w (docs/quantization.md)");
+  app.add_option("--first", o->first, "the recipe of the first layer");
+  app.add_option("--last", o->last, "the recipe of the last layer");
+  app.add_option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; again for more");
+  app.add_option("--observer", o->observer, "finds ranges of inputs that are quantized anew for each batch otherwise");
+  CLI::Option* samples = app.add_option("--samples", o->samples, "of data.train that ranges are found on")
+                             ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  app.add_option("--batches", o->batches, "the same in batches of train.eval.batch")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->excludes(samples);
+  app.add_flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
+  app.add_flag("--force", o->force, "write over a file that exists");
+  return [o] { return run_quantize(*o); };
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,61 @@
+// bitgrad sensitivity RUN_OR_FILE [--bits 8,4,2] [--recipe NAME ...] [--samples N] [--json FILE]: what one layer alone
+// in few bits does to the model in fp32, on samples of data.train.
+#include <iostream>
+
+#include "bitgrad/base/file.h"
+#include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/train/sensitivity.h"
+#include "command.h"
+#include "open_file.h"
+#include "output_file.h"
+
+namespace bitgrad::cli {
+namespace {
+
+struct SensitivityCommand {
+  std::string target, json;
+  std::vector<std::string> overrides, recipes;
+  std::vector<int64_t> bits;
+  int64_t samples = 1000;
+};
+
+int run_sensitivity(const SensitivityCommand& options) {
+  std::vector<WeightChoice> choices;
+  const bool usual = options.bits.empty() && options.recipes.empty();
+  for (const int64_t bits : usual ? BudgetConfig{}.bits : options.bits) choices.push_back({uniform_recipe(bits)});
+  for (const std::string& name : options.recipes) choices.push_back({find_recipe(name).recipe});
+  load_gemm_costs(gemm_costs_path());
+  const OpenedFile file = open_file(options.target, options.overrides);
+  if (!options.json.empty()) require_writable(options.json, /*force=*/true, {file.path});
+  apply_run_settings(file.config);
+  const DeviceGuard guard(device_of(file.config));
+  const auto data = open_dataset(file.config, file.config.data.train);
+  const auto samples = first_samples(*data, options.samples, file.config.train.eval.batch, file.header.seed);
+  const auto learner = load_floats(file.path, file.config, *data);
+  calibrate(learner->model(), learner->state(), tensors_of(samples));
+  const Sensitivity result = measure_sensitivity(*learner, samples, choices);
+  std::cout << describe(file) << '\n';
+  print_sensitivity(std::cout, result);
+  if (!options.json.empty()) write_file_atomically(options.json, sensitivity_json(result) + '\n');
+  return 0;
+}
+
+}  // namespace
+
+Run setup_sensitivity(CLI::App& app) {
+  auto o = std::make_shared<SensitivityCommand>();
+  app.add_option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model")->required();
+  app.add_option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  app.add_option("--bits", o->bits,
+                 "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, "
+                 "binary_wo; 8,4,3,2,1 when neither bits nor recipes are given")
+      ->delimiter(',');
+  app.add_option("--recipe", o->recipes, "recipes whose weights are tried too, such as ternary_wo; again for more")
+      ->delimiter(',');
+  app.add_option("--samples", o->samples, "of data.train, in the order of the run's first epoch")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  app.add_option("--json", o->json, "write the numbers to this file as well");
+  return [o] { return run_sensitivity(*o); };
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,42 @@
+#include "output_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+
+namespace bitgrad::cli {
+namespace {
+
+// Also by another name, or through a link.
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code absent;
+  return a == b || std::filesystem::equivalent(a, b, absent);
+}
+
+bool is_checkpoint_of(const std::string& path, const std::string& folder) {
+  if (!file_system().exists(folder + "/config.yaml")) return false;
+  return same_file(path, folder + "/last.safetensors") || same_file(path, folder + "/best.safetensors");
+}
+
+}  // namespace
+
+void require_writable(const std::string& path, bool force, std::initializer_list<std::string> inputs) {
+  require(!path.empty(), "output", "needs a file to write: -o FILE");
+  require(!file_system().is_directory(path), "output", "'", path, "' is a folder, expected the name of a file");
+  const size_t slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  require(file_system().is_directory(folder), "output", "'", path, "': there is no folder '", folder,
+          "'. Make it first");
+  require(std::none_of(inputs.begin(), inputs.end(), [&](const std::string& input) { return same_file(path, input); }),
+          "output", "'", path, "' is the file that is read. Name another one");
+  require(!is_checkpoint_of(path, folder), "output", "'", path, "' is a checkpoint of the run in '", folder,
+          "', which a model would replace. Name another file");
+  require(force || !file_system().exists(path), "output", "'", path,
+          "' exists. Name another file, or write over it with --force");
+}
+
+int64_t file_bytes(const std::string& path) { return static_cast<int64_t>(std::filesystem::file_size(path)); }
+
+}  // namespace bitgrad::cli

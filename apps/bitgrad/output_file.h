@@ -1,0 +1,16 @@
+// Files that a command writes.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace bitgrad::cli {
+
+// Throws Error when `path` cannot be a new file: it is a folder, its folder is missing, or it exists and `force` is not
+// given. Nor, whatever `force` says, when it is a checkpoint of a run folder, or one of `inputs`, the files that the
+// command reads.
+void require_writable(const std::string& path, bool force, std::initializer_list<std::string> inputs = {});
+int64_t file_bytes(const std::string& path);
+
+}  // namespace bitgrad::cli

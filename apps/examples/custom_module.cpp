@@ -1,0 +1,107 @@
+// A module of one's own that trains in low bits: a gated block with a forward that the library does not have. Its
+// products go through slots (Quantizable), so prepare and convert hold its weights and inputs in whatever a recipe or a
+// rule says; the module's code knows nothing of it.
+//
+//   build/release/bin/custom_module
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/data/loader.h"
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/train/learner.h"
+
+using namespace bitgrad;
+
+namespace {
+
+// y = down(relu(up(x)) * sigmoid(gate(x)))
+class Gated final : public Module {
+ public:
+  Gated(int64_t in, int64_t hidden, int64_t out)
+      : up_(add_quantizable("up", {hidden, in}, glorot())),
+        gate_(add_quantizable("gate", {hidden, in}, glorot())),
+        down_(add_quantizable("down", {out, hidden}, glorot())) {}
+
+  Var forward(const Var& x) override { return down_.linear(mul(relu(up_.linear(x)), sigmoid(gate_.linear(x)))); }
+
+  TensorMeta plan(const TensorMeta& in) override {
+    const TensorMeta up = up_.plan_linear(in, /*bias=*/false), gate = gate_.plan_linear(in, /*bias=*/false);
+    require(up.dtype == dtypes::fp32 && gate.dtype == dtypes::fp32, "gated", "up and gate are multiplied in fp32: got ",
+            up.dtype, " and ", gate.dtype, ". Leave compute: integer away");
+    return down_.plan_linear(up, /*bias=*/false);
+  }
+  std::string_view kind() const override { return "gated"; }
+
+ private:
+  static ParameterSpec glorot() {
+    ParameterSpec spec;
+    spec.init = {"glorot_uniform"};
+    return spec;
+  }
+  Quantizable &up_, &gate_, &down_;
+};
+
+Tensor to_tensor(const Batch& batch) {
+  Tensor x = Tensor::empty({batch.size, batch.features}, dtypes::fp32, MemoryKind::kBatch);
+  std::copy(batch.x, batch.x + x.numel(), x.as<float>());
+  return x;
+}
+
+// Logits of the whole test set, and how many of them are right.
+struct Answer {
+  std::vector<double> logits;
+  double percent = 0;
+};
+Answer answer(Learner& learner, const Dataset& test) {
+  Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
+  Answer a;
+  int64_t correct = 0;
+  for (Batch batch; loader.next(batch);) {
+    const Tensor y = learner.predict(to_tensor(batch));
+    correct += count_correct(y, {batch.labels, static_cast<size_t>(batch.size)});
+    const std::vector<double> numbers = y.numbers();
+    a.logits.insert(a.logits.end(), numbers.begin(), numbers.end());
+  }
+  a.percent = 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
+  return a;
+}
+
+}  // namespace
+
+int main() {
+  DatasetSpec digits;
+  digits.format = "digits";
+  digits.size = 2000;
+  digits.affine = {2, -1};
+  const auto data = make_dataset(digits);
+  digits.split = "test";
+  digits.size = 500;
+  const auto test = make_dataset(digits);
+
+  const auto model = std::make_shared<Gated>(data->features(), 64, data->classes());
+  PrepareSpec spec;
+  spec.all = find_recipe("8da4w");                 // int4 weights in groups of 32, int8 inputs
+  spec.rules = {{"*.gate", find_recipe("w8a8")}};  // by name; the last rule that matches wins
+  prepare(*model, spec);
+
+  OptimizerSpec adam;
+  adam.name = "adam";
+  Learner learner(
+      model, find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1}, [](int64_t) { return 3e-3f; },
+      /*seed=*/1);
+  learner.plan(data->features(), data->classes(), 50, 250);
+  Loader loader(*data, {.micro = 50, .seed = 1, .end_epoch = 6});
+  for (Batch batch; loader.next(batch);)
+    learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+
+  const Answer prepared = answer(learner, *test);
+  print_quantization(std::cout, *model);
+  learner.convert();  // masters and gradients go; the codes stay
+  const Answer converted = answer(learner, *test);
+  const bool equal = prepared.logits == converted.logits;
+  std::printf("accuracy %.1f %% prepared, %.1f %% converted, logits %s\n", prepared.percent, converted.percent,
+              equal ? "equal bit for bit" : "differ");
+  return equal && prepared.percent > 60 ? 0 : 1;
+}

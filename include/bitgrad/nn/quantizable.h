@@ -1,0 +1,125 @@
+// Quantizable: the place in a layer whose product may be quantized: the weight and the input of linear(x, w) or
+// embedding(ids, w). Layers and users' modules alike make one with Module::add_quantizable; prepare and convert
+// (prepare.h) fill it. docs/numerics.md section 9.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bitgrad/nn/parameter.h"
+#include "bitgrad/ops/ops.h"
+#include "bitgrad/quant/observer.h"
+
+namespace bitgrad {
+
+class Module;
+class ActivationQuantizer;
+struct StepState;
+struct TensorMeta;
+
+// How a linear layer computes its forward product. docs/numerics.md section 5.
+enum class Compute : uint8_t {
+  kInt,      // on the packed operands; fp32 out (the default)
+  kFake,     // the float simulation: operands are dequantized first
+  kInteger,  // as kInt, but the result stays int32 with its scale
+};
+std::string_view compute_name(Compute compute);  // "int", "fake", "integer"
+
+// How one layer is held and computed. Plain data; what a recipe names and a rule gives.
+struct LayerQuant {
+  std::string recipe = "none";           // the name it came from, for people: "8da4w", "custom"
+  std::optional<QuantSpec> weight;       // none: fp32
+  std::optional<QuantSpec> input;        // of what the layer multiplies; none: as it comes. Not for embeddings
+  std::optional<ObserverSpec> observer;  // of the input; none: scales are found from each batch
+  Compute compute = Compute::kInt;
+  // How the weight trains; none: as the layer's own spec says.
+  std::optional<MasterKind> master;
+  std::optional<DType> grad;
+  std::optional<float> latent_clamp;
+  DType input_grad = dtypes::fp32;  // dtype of the gradient that leaves the input's quantizer, fp32 or bf16
+  float learned_lr_factor = 1.0f;   // of learned steps, clips and offsets, of weight and input
+  std::optional<float> learned_weight_decay;
+  friend bool operator==(const LayerQuant&, const LayerQuant&) = default;
+};
+
+// Switches of quantization while a model trains.
+enum class QuantSwitch : uint8_t {
+  kOn,
+  kOff,     // weights are their fp32 numbers and inputs pass; observers go on if they are on
+  kFrozen,  // scales stay as they are, of weights, learned parts and observed ranges; codes still follow the masters
+};
+std::string_view quant_switch_name(QuantSwitch on);  // "on", "off", "frozen"
+struct QuantMode {
+  QuantSwitch quantization = QuantSwitch::kOn;
+  bool observers = true;  // false: observed ranges stay as they are
+  friend bool operator==(const QuantMode&, const QuantMode&) = default;
+};
+
+class Quantizable {
+ public:
+  enum class Kind : uint8_t { kLinear, kEmbedding };
+
+  // Use Module::add_quantizable.
+  Quantizable(Module& owner, std::string name, Kind kind, Parameter& weight, const LayerQuant& own);
+  ~Quantizable();
+
+  Kind kind() const { return kind_; }
+  Parameter& weight() const { return weight_; }
+  // The parameter's name in its module.
+  const std::string& name() const { return name_; }
+  const Module& owner() const { return owner_; }
+  // As given, also while it is switched off.
+  const LayerQuant& quant() const { return quant_; }
+  const QuantMode& mode() const { return mode_; }
+  // Whether the product runs quantized now.
+  bool on() const { return mode_.quantization != QuantSwitch::kOff; }
+  // nullptr: the input is taken as it comes.
+  ActivationQuantizer* input_quantizer() const { return input_.get(); }
+
+  // Changes what the weight and the input are held in. Numbers of the weight stay: fp32 ones become the master, a
+  // master becomes fp32 ones. A spec that is equal to the one before changes nothing. After initialize, codes are made
+  // at once (draws of the step that the model is in). Layouts must be planned again, and the optimizer attached again.
+  // Throws Error when a scheme refuses, before anything is changed.
+  void set(const LayerQuant& quant) { set(quant, mode_); }
+  // Both together: numbers go from the form of now to the new one at once.
+  void set(const LayerQuant& quant, const QuantMode& mode);
+  // What set would throw. An embedding takes the weight's part of `quant` alone.
+  void check(const LayerQuant& quant) const { check(quant, mode_); }
+  void check(const LayerQuant& quant, const QuantMode& mode) const;
+  // Throws Error for a layer of compute integer that is switched off, and for a converted one.
+  void set_mode(const QuantMode& mode);
+  void check_mode(const QuantMode& mode) const;
+  // Codes only, for good: no master, no learned parts of the weight, no gradient; compute fake becomes int.
+  void convert();
+  bool converted() const { return converted_; }
+
+  // x as the product takes it: through the input's quantizer, if there is one.
+  Var input(const Var& x);
+  // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) as quant().compute says, input quantizer included. `modes`: of the
+  // backward products; fp32 while switched off. Kind kLinear.
+  Var linear(const Var& x, const Var& bias = {}, const LinearModes& modes = {});
+  // What linear gives for an input of this form; plans the layouts. Throws Error when it does not fit.
+  TensorMeta plan_linear(const TensorMeta& in, bool bias, const LinearModes& modes = {});
+
+ private:
+  friend class Module;
+  static constexpr std::string_view kWeight = "weight";
+  std::shared_ptr<ActivationQuantizer> make_input(const LayerQuant& quant) const;
+  LayerQuant taken(const LayerQuant& quant) const;
+  void hold_weight();
+  int64_t step() const;
+  std::string child_name() const;
+
+  Module& owner_;
+  std::string name_;
+  Kind kind_;
+  Parameter& weight_;
+  const LayerQuant own_;  // what the layer's own spec says
+  LayerQuant quant_;
+  QuantMode mode_;
+  std::shared_ptr<ActivationQuantizer> input_;
+  bool converted_ = false;
+};
+
+}  // namespace bitgrad

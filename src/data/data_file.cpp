@@ -1,0 +1,29 @@
+#include "data/data_file.h"
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+
+namespace bitgrad::data {
+
+std::string data_path(const std::string& root, const std::string& path) {
+  if (root.empty() || path.starts_with('/')) return path;
+  return root.ends_with('/') ? root + path : root + "/" + path;
+}
+
+std::vector<uint8_t> read_data_file(std::string_view where, const DatasetSpec& spec, const std::string& key,
+                                    const std::string& path, std::string_view expected) {
+  const std::string full = data_path(spec.root, path);
+  const std::string named = concat(key, " '", full, "'");
+  if (file_system().is_directory(full))
+    fail_with(ErrorCode::kData, where, named, ": got a folder, expected ", expected, ".");
+  if (!file_system().exists(full)) {
+    const std::string twin = full.ends_with(".gz") ? full.substr(0, full.size() - 3) : full + ".gz";
+    const std::string hint = file_system().exists(twin) ? concat(" There is '", twin, "'.") : std::string();
+    fail_with(ErrorCode::kData, where, named, ": no such file. '", path, "' was looked for under data.root = '",
+              spec.root.empty() ? "." : spec.root, "'; set data.root or BITGRAD_DATA to the folder that holds it.",
+              hint);
+  }
+  return file_system().read(full);
+}
+
+}  // namespace bitgrad::data

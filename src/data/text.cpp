@@ -1,0 +1,90 @@
+// Text as ids: the bytes that occur in the whole file, sorted, are the vocabulary, 0 .. v-1. Sample i of a split holds
+// the `context` ids before position context + i of that split, its label is the id at that position (the task of Bengio
+// et al. 2003 and Karpathy's char-rnn, 2015). Split train is the first floor(size * (1 - test_fraction)) bytes, test
+// the rest; no sample lies across.
+//
+// The file may be plain or gzip.
+#include <algorithm>
+#include <array>
+
+#include "bitgrad/base/error.h"
+#include "data/content.h"
+#include "data/data_file.h"
+#include "data/formats.h"
+
+namespace bitgrad::data {
+namespace {
+
+constexpr std::string_view kWhere = "data.text";
+
+class TextDataset final : public Dataset {
+ public:
+  // ids: those of the split, more than `context`, each below `vocabulary`.
+  TextDataset(std::string name, int64_t context, int64_t vocabulary, TrackedBytes ids)
+      : name_(std::move(name)), context_(context), vocabulary_(vocabulary), ids_(std::move(ids)) {}
+
+  std::string name() const override { return name_; }
+  int64_t size() const override { return ids_.size() - context_; }
+  std::vector<int64_t> sample_shape() const override { return {context_}; }
+  int64_t classes() const override { return vocabulary_; }
+  int64_t vocabulary() const override { return vocabulary_; }
+  int64_t memory_bytes() const override { return ids_.size(); }
+  void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
+    require(index >= 0 && index < size(), kWhere, name_, ": sample index: got ", index, ", expected 0 .. ", size() - 1,
+            ".");
+    const uint8_t* from = ids_.data() + index;
+    std::copy_n(from, context_, x);
+    *label = from[context_];
+  }
+
+ private:
+  std::string name_;
+  int64_t context_, vocabulary_;
+  TrackedBytes ids_;
+};
+
+std::vector<uint8_t> content_of(const std::string& path, const std::vector<uint8_t>& file) {
+  ContentReader trial(path, file);
+  const int64_t size = trial.read(nullptr, trial.longest());
+  std::vector<uint8_t> content(static_cast<size_t>(size));
+  ContentReader(path, file).read(content.data(), size);
+  return content;
+}
+
+void check_keys(const DatasetSpec& spec) {
+  require(spec.context >= 1, kWhere, "context: got ", spec.context, ", expected 1 or more.");
+  require(spec.test_fraction >= 0 && spec.test_fraction < 1, kWhere, "test_fraction: got ", spec.test_fraction,
+          ", expected a number in [0, 1).");
+  require(spec.split == "train" || spec.split == "test", kWhere, "split: got '", spec.split,
+          "', expected train or test.");
+  require(spec.affine == DatasetSpec{}.affine, kWhere, "affine: got [", spec.affine[0], ", ", spec.affine[1],
+          "], which is for pixels; a text has none.");
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
+  check_keys(spec);
+  const std::string path = data_path(spec.root, spec.file);
+  const std::vector<uint8_t> text = content_of(path, read_data_file(kWhere, spec, "file", spec.file, "a text"));
+  const auto size = static_cast<int64_t>(text.size());
+  if (size == 0) fail_with(ErrorCode::kData, kWhere, path, ": the file is empty.");
+  std::array<uint8_t, 256> id_of{};
+  for (const uint8_t byte : text) id_of[byte] = 1;
+  int64_t vocabulary = 0;
+  for (uint8_t& id : id_of)
+    if (id != 0) id = static_cast<uint8_t>(vocabulary++);
+  const auto cut = static_cast<int64_t>(static_cast<double>(size) * (1.0 - spec.test_fraction));
+  const int64_t begin = spec.split == "train" ? 0 : cut, end = spec.split == "train" ? cut : size;
+  if (end - begin <= spec.context)
+    fail_with(ErrorCode::kData, kWhere, path, ": split ", spec.split, ": got ", end - begin, " of the file's ", size,
+              " bytes, expected more than context = ", spec.context,
+              ". Take a longer text, a shorter context or another "
+              "test_fraction (",
+              spec.test_fraction, ").");
+  TrackedBytes ids(end - begin, MemoryKind::kDataset);
+  std::transform(text.begin() + begin, text.begin() + end, ids.data(), [&](uint8_t byte) { return id_of[byte]; });
+  return std::make_unique<TextDataset>(concat(path, " (", spec.split, ")"), spec.context, vocabulary, std::move(ids));
+}
+
+}  // namespace bitgrad::data

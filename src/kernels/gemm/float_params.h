@@ -1,0 +1,20 @@
+// The parameters of quantized values on floats: v = s * (v - z), s * v or s * v + m, each operation rounded once.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/dtype/dtype.h"
+#include "bitgrad/dtype/scale_map.h"
+
+namespace bitgrad::gemm_detail {
+
+// v[j] for element (r, c0 + j) of the stored matrix, j < n. The bits do not depend on the instruction set.
+void apply_params(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, float* v);
+void apply_params(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, double* v);
+
+// Codes and parameters at once, with the same bits: out[j] = value of element (r, c0 + j) of canonical codes, whose row
+// r begins at `row`; without parameters its number. False: nothing is done, because the machine, the width of the codes
+// or the place where a group begins does not suit.
+bool values_by_vectors(DType dtype, const void* row, const ScaleMap& map, int64_t r, int64_t c0, int64_t n, float* out);
+
+}  // namespace bitgrad::gemm_detail

@@ -1,0 +1,29 @@
+// Statistics of a normalisation from its sums. docs/numerics.md section 6.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/map/map.h"
+
+namespace bitgrad::maps {
+
+// inv = 1 / sqrt(squares / count + eps); running = (1 - momentum) * running + momentum * new, where it is given. Index:
+// statistics.
+struct NormStatistics {
+  const float* mean;
+  const float* squares;  // sums of (x - mean)^2
+  float count, eps;
+  float* inv;
+  float *running_mean, *running_var;  // nullptr: none
+  float momentum, unbias;             // variance of running_var: squares / unbias
+
+  BITGRAD_HD void operator()(int64_t j) const {
+    if (running_mean != nullptr) {
+      running_mean[j] = (1.0f - momentum) * running_mean[j] + momentum * mean[j];
+      running_var[j] = (1.0f - momentum) * running_var[j] + momentum * (squares[j] / unbias);
+    }
+    inv[j] = 1.0f / std::sqrt(squares[j] / count + eps);
+  }
+};
+
+}  // namespace bitgrad::maps

@@ -1,0 +1,117 @@
+// Maps: scales and statistics of blocks from the sums and maxima of their numbers, one call per block. The formulas are
+// those of the schemes (src/quant/<scheme>.cpp), docs/numerics.md section 2.
+#pragma once
+
+#include "bitgrad/base/math.h"
+#include "kernels/map/quant_numbers.h"
+
+namespace bitgrad::maps {
+
+// out = number
+struct FillFloats {
+  float number;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = number; }
+};
+struct FillInts {
+  int32_t number;
+  int32_t* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = number; }
+};
+
+// out = max(times * a / divisor, floor), a = number, or number / size of the block.
+struct BlockScales {
+  const float* number;
+  q::BlockSizes size;
+  bool mean;
+  float times, divisor, floor;
+  q::BlockOut out;
+  BITGRAD_HD void operator()(int64_t j) const {
+    const float a = mean ? number[j] / size.of(j) : number[j];
+    out.store(j, q::larger(times * a / divisor, floor));
+  }
+};
+
+// out = max(sum / count, eps), eps where count is 0.
+struct MeanAboveScales {
+  const float *sum, *count;
+  float eps;
+  q::BlockOut out;
+  BITGRAD_HD void operator()(int64_t j) const {
+    out.store(j, count[j] > 0.0f ? q::larger(sum[j] / count[j], eps) : eps);
+  }
+};
+
+// dorefa_weight: out = max(tanh largest, eps).
+struct LargestTanh {
+  const float* largest;
+  float eps;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = q::larger(math::tanh(largest[j]), eps); }
+};
+
+// out = +0 - number
+struct NegatedNumbers {
+  const float* number;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = 0.0f - number[j]; }
+};
+
+// out = min(+0, number)
+struct NoLargerThanZero {
+  const float* number;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = q::smaller(0.0f, number[j]); }
+};
+
+// out = max(number, floor); may be in place.
+struct NumbersAtLeast {
+  const float* number;
+  float floor;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = q::larger(number[j], floor); }
+};
+
+// out = size of the block
+struct SizesOfBlocks {
+  q::BlockSizes size;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = size.of(j); }
+};
+
+// standardized_binary: sd = max(sqrt(squares / (n - 1)), eps), 1 where n = 1; constant: whether it is eps or 1 by
+// definition.
+struct StandardDeviations {
+  const float* squares;
+  q::BlockSizes size;
+  float eps;
+  q::BlockOut sd;
+  int32_t* constant;
+  BITGRAD_HD void operator()(int64_t j) const {
+    const float n = size.of(j);
+    const float raw = n > 1.0f ? sqrtf(squares[j] / (n - 1.0f)) : 1.0f;
+    sd.store(j, q::larger(raw, eps));
+    constant[j] = n > 1.0f && raw > eps ? 0 : 1;
+  }
+};
+
+// standardized_binary: s = 2^round(log2 max(sum / n / sd, eps)).
+struct StandardizedScales {
+  const float *sum, *sd;
+  q::BlockSizes size;
+  float eps;
+  q::BlockOut out;
+  BITGRAD_HD void operator()(int64_t j) const {
+    out.store(j, q::round_pow2(q::larger(sum[j] / size.of(j) / sd[j], eps)));
+  }
+};
+
+// KernelScales of rules that count from the lowest number: l = m + s * lo.
+struct LowestNumbers {
+  const float *scale, *offset;
+  float lo;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = offset[j] + scale[j] * lo; }
+};
+
+}  // namespace bitgrad::maps

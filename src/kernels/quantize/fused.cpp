@@ -1,0 +1,118 @@
+// Family quantize: the sequences that other devices run as one kernel.
+#include "bitgrad/kernels/fused.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/pack.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr int64_t kBlockElements = 1 << 16;
+
+// The number of set bits in each row of whole words.
+void count_ones(const void* codes, int64_t stride, int64_t rows, int64_t cols, int32_t* ones) {
+  const int64_t words = (cols + 63) / 64;
+  parallel_ranges(rows, std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, words)),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t r = begin; r < end; ++r) {
+                      int32_t total = 0;
+                      for (int64_t w = 0; w < words; ++w) {
+                        uint64_t word;
+                        std::memcpy(&word, static_cast<const char*>(codes) + r * stride + 8 * w, 8);
+                        total += std::popcount(word);
+                      }
+                      ones[r] = total;
+                    }
+                  });
+}
+
+void turn(DType dtype, int64_t rows, int64_t cols, const void* codes, int64_t stride, void* turned) {
+  PackArgs args;
+  args.dtype = dtype;
+  args.rows = rows;
+  args.cols = cols;
+  args.canonical = codes;
+  args.stride = stride;
+  args.to = layouts::transposed;
+  args.out = turned;
+  pack(args);
+}
+
+// To the signs of [rows, cols] numbers.
+QuantizeArgs sign_args(int64_t rows, int64_t cols, const float* x, int64_t ldx, void* codes, int64_t stride,
+                       uint32_t* flags) {
+  QuantizeArgs args;
+  args.rows = rows;
+  args.cols = cols;
+  args.x = x;
+  args.ldx = ldx;
+  args.dtype = dtypes::bint1;
+  args.codes = codes;
+  args.stride = stride;
+  args.rule = CodeRule::kSign;
+  args.lo = -1;
+  args.hi = 1;
+  args.flags = flags;
+  return args;
+}
+
+void mean_abs(const BinarizeArgs& args) {
+  ReduceArgs sums;
+  sums.rule = ReduceRule::kSumAbs;
+  sums.axis = ReduceAxis::kRows;
+  sums.rows = args.rows;
+  sums.cols = args.cols;
+  sums.x = args.x;
+  sums.ldx = args.ldx;
+  sums.out = args.alpha;
+  reduce(sums);
+  for (int64_t r = 0; r < args.rows; ++r)
+    args.alpha[r] = std::max(args.alpha[r] / static_cast<float>(args.cols), args.eps);
+}
+
+}  // namespace
+
+void quantize_turned(const QuantizeArgs& args, void* turned) {
+  BITGRAD_ON_DEVICE(quantize_turned, args, turned);
+  quantize(args);
+  turn(args.dtype, args.rows, args.cols, args.codes, args.stride, turned);
+}
+
+void binarize(const BinarizeArgs& args) {
+  BITGRAD_ON_DEVICE(binarize, args);
+  quantize(sign_args(args.rows, args.cols, args.x, args.ldx, args.codes, args.stride, args.flags));
+  if (args.alpha != nullptr && args.cols > 0) mean_abs(args);
+  if (args.row_ones != nullptr) count_ones(args.codes, args.stride, args.rows, args.cols, args.row_ones);
+  if (args.turned == nullptr && args.column_ones == nullptr) return;
+  const Workspace space(args.turned == nullptr ? layouts::transposed.info().bytes(dtypes::bint1, args.rows, args.cols)
+                                               : 0);
+  void* const turned = args.turned == nullptr ? space.as<void>() : args.turned;
+  turn(dtypes::bint1, args.rows, args.cols, args.codes, args.stride, turned);
+  if (args.column_ones != nullptr)
+    count_ones(turned, row_bytes_memory(dtypes::bint1, args.rows), args.cols, args.rows, args.column_ones);
+}
+
+void normalize_sign(const NormalizeSignArgs& args) {
+  BITGRAD_ON_DEVICE(normalize_sign, args);
+  const int64_t cols = args.norm.cols, block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, cols));
+  const Workspace space(std::min(block, args.norm.rows) * cols * static_cast<int64_t>(sizeof(float)));
+  for (int64_t r = 0; r < args.norm.rows; r += block) {
+    NormalizeArgs part = args.norm;
+    part.rows = std::min(block, args.norm.rows - r);
+    part.x += r * cols;
+    part.y = space.as<float>();
+    part.xhat = nullptr;
+    normalize(part);
+    quantize(sign_args(part.rows, cols, part.y, cols, static_cast<char*>(args.codes) + r * args.stride, args.stride,
+                       args.flags));
+  }
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,38 @@
+// What a call of quantize comes to, before any element is looked at.
+#pragma once
+
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/kernels/quantize.h"
+#include "kernels/quantize/codebook.h"
+#include "kernels/quantize/loops.h"
+
+namespace bitgrad::quantize_loops {
+
+inline int32_t safe(int64_t code) { return static_cast<int32_t>(std::clamp<int64_t>(code, -(1 << 30), 1 << 30)); }
+
+// What stays the same for all elements of one call. Throws where rule and dtype do not fit.
+struct Plan {
+  explicit Plan(const QuantizeArgs& a) : info(a.dtype.info()) {
+    ensure(a.dtype.is_code(), "quantize", "dtype ", a.dtype.name(), " has no codes");
+    ensure((a.rule == CodeRule::kCodebook) == (info.kind == DTypeKind::kCodebook), "quantize", "rule ",
+           static_cast<int>(a.rule), " does not fit dtype ", a.dtype.name());
+    range = {safe(a.lo), safe(a.hi), (1u << info.bits) - 1u, info.kind == DTypeKind::kSign};
+    if (info.kind == DTypeKind::kCodebook) levels = sort_levels(info);
+    rounds = bitgrad::rounds(a.rule);
+    stochastic = a.sr != nullptr && rounds && !range.sign;
+    unit_mask = a.rule == CodeRule::kSign || a.rule == CodeRule::kPositive;
+    clip = a.mask != nullptr && a.ste == SteRule::kClip && info.kind != DTypeKind::kCodebook;
+    short_way = !stochastic && !clip && !range.sign;
+  }
+  const DTypeInfo& info;
+  CodeRange range;
+  SortedLevels levels;
+  bool rounds, stochastic, unit_mask, clip, short_way;
+};
+
+// Rules that multiply by 1/s.
+constexpr bool multiplies(CodeRule rule) { return rule == CodeRule::kInverse || rule == CodeRule::kCodebook; }
+
+}  // namespace bitgrad::quantize_loops

@@ -1,0 +1,74 @@
+// From the number that a rule rounds to its code, one element: the expressions of the CPU's loops and of the kernels of
+// other devices. docs/numerics.md sections 2 and 7.
+#pragma once
+
+#include <cstdint>
+
+#include "bitgrad/base/host_device.h"
+
+namespace bitgrad::quantize_loops {
+
+// Inlined into the loops of every ISA, so that none of it is a function of its own.
+#define BITGRAD_ELEMENT BITGRAD_HD static inline __attribute__((always_inline))
+
+// Codes before the clamp, and zero points, are kept within +-(2^30 - 64), the largest float below 2^30: 2^30 + 2^30
+// would leave int32, and the sum would turn negative.
+inline constexpr float kSafe = 0x1p30f - 64.0f;
+inline constexpr int32_t kSafeInt = (1 << 30) - 64;
+
+// rint to nearest even of abs x < 2^23 by the addition that leaves no fraction; larger numbers are integers.
+// NaN gives 0.
+BITGRAD_ELEMENT float rint_or_zero(float u) {
+  const float a = u < 0.0f ? -u : u;
+  const float r = a < 0x1p23f ? (a + 0x1p23f) - 0x1p23f : a;
+  const float s = u < 0.0f ? -r : r;
+  return u == u ? s : 0.0f;
+}
+
+BITGRAD_ELEMENT int32_t clamp_int(int32_t q, int32_t lo, int32_t hi) {
+  const int32_t low = q < lo ? lo : q;
+  return low > hi ? hi : low;
+}
+
+BITGRAD_ELEMENT float clamp_float(float v, float lo, float hi) {
+  const float low = v < lo ? lo : v;
+  return low > hi ? hi : low;
+}
+
+BITGRAD_ELEMENT int32_t safe_zero(int32_t zero) { return clamp_int(zero, -kSafeInt, kSafeInt); }
+
+// The code before its clamp to [lo, hi]; zero by safe_zero.
+BITGRAD_ELEMENT int32_t nearest_code(float u, int32_t zero) {
+  return static_cast<int32_t>(clamp_float(rint_or_zero(u), -kSafe, kSafe)) + zero;
+}
+
+// The same with a 16-bit draw; low = lo - 1, high = hi + 1.
+BITGRAD_ELEMENT int32_t stochastic_code(float u, float zero, float low, float high, uint16_t draw) {
+  const float number = u == u ? u : 0.0f;
+  const float v = clamp_float(number + zero, low, high) * 65536.0f;
+  const int32_t cut = static_cast<int32_t>(v);
+  const int32_t floor = cut - (static_cast<float>(cut) > v ? 1 : 0);
+  return (floor + static_cast<int32_t>(draw)) >> 16;
+}
+
+// An absmax code of a finite number: u lies within 127 and a few roundings, so that no clamp is needed before the sum
+// with the draw.
+BITGRAD_ELEMENT int32_t int8_code(float u, bool stochastic, uint16_t draw) {
+  int32_t q;
+  if (stochastic) {
+    const float v = u * 65536.0f;
+    const int32_t cut = static_cast<int32_t>(v);
+    q = (cut - (static_cast<float>(cut) > v ? 1 : 0) + static_cast<int32_t>(draw)) >> 16;
+  } else {
+    q = static_cast<int32_t>(rint_or_zero(u));
+  }
+  return clamp_int(q, -127, 127);
+}
+
+BITGRAD_ELEMENT bool is_finite_number(float x) {
+  return (__builtin_bit_cast(uint32_t, x) & 0x7F800000u) != 0x7F800000u;
+}
+
+#undef BITGRAD_ELEMENT
+
+}  // namespace bitgrad::quantize_loops

@@ -1,0 +1,218 @@
+// Activation quantizer: numbers become codes; the straight-through rule of the scheme is its backward. Scales are found
+// from each batch, follow an observed range, or are learned. int32 sums with a scale are requantized.
+//
+// Learned numbers are parameters "step", "offset", "clip" of shape [1] or [features]. Their first values come from the
+// first batch of training; until then the step is 0, which also a checkpoint keeps, and an evaluation takes first
+// values of its own batch. A clip is known from the start. docs/numerics.md sections 3 and 9.
+#include <algorithm>
+
+#include "bitgrad/base/live_step.h"
+#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+#include "kernels/map/quant_integers.h"
+#include "kernels/map/quant_scales.h"
+#include "nn/activation_quantizer.h"
+#include "nn/integer_range.h"
+#include "ops/dequantize.h"
+#include "quant/data_flag.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kName = "quantize";
+constexpr std::string_view kDequantize = " Put dequantize before it.";
+
+// Two numbers that have the range of x.
+Tensor range_as_batch(const Tensor& x) {
+  const detail::IntegerRange range = detail::integer_range(x, /*per_row=*/false);
+  const Tensor ends = Tensor::empty({1, 2}, dtypes::fp32, MemoryKind::kWorkspace);
+  run_map(maps::TwoEnds{range.low.as<float>(), range.high.as<float>(), ends.as<float>()}, 1);
+  return ends;
+}
+
+}  // namespace
+
+ActivationQuantizer::ActivationQuantizer(const ActivationQuant& quant, int64_t features)
+    : quant_(quant), quantizer_(find_quantizer(quant.spec.scheme)) {
+  quantizer_.check(quant_.spec, /*weight=*/false);
+  require(quant_.grad == dtypes::fp32 || quant_.grad == dtypes::bf16, kName, "gradients can be fp32 or bf16, got ",
+          quant_.grad);
+  add_learned(features);
+  if (!quant_.observer) return;
+  require(learned_.empty(), kName, "scheme ", quant_.spec.scheme, " learns its scale: got also observer ",
+          quant_.observer->name, ". Leave the observer out.");
+  observer_ = make_observer(*quant_.observer, quant_.spec, features);
+  for (const Observer::State& s : observer_->state()) add_buffer("observer." + std::string(s.name), s.tensor);
+}
+
+void ActivationQuantizer::set_quant_mode(const QuantMode& mode) {
+  mode_ = mode;
+  for (Parameter* p : learned_) p->set_frozen(mode.quantization == QuantSwitch::kFrozen || p->converted());
+}
+
+Var ActivationQuantizer::forward(const Var& x) {
+  QuantSpec spec = quant_.spec;
+  if (!state().training) spec.rounding = Rounding::kNearest;  // so that accuracy depends on no draw and no batch size
+  require(live_step() == nullptr || ste_rule(spec) != SteRule::kTanh, "quantize", "the straight-through rule of '",
+          path(), "' changes from step to step");
+  if (ste_rule(spec) == SteRule::kTanh) spec.ste_t = annealed_t(spec, state().progress);
+  const RandomStream draws = live_by_microbatch(
+      {state().seed, Purpose::kActivation, site_id(path()), static_cast<uint32_t>(state().microbatch)});
+  QuantizeOpOptions options;
+  options.sr = &draws;
+  options.flag = mutable_state().flags.word(path());
+  observe(x.value(), options.flag);
+  if (mode_.quantization == QuantSwitch::kOff) return x;
+  Var input = x;
+  if (input.tracked() && quant_.grad != input.grad_dtype()) input.want_grad(quant_.grad);
+  if (!learned_.empty()) return quantize_learned(input, spec, learned_now(spec, x.value(), options.flag), options);
+  options.params = observed(spec);
+  if (x.dtype() != dtypes::int32) return quantize(input, spec, options);
+  return requantize(input, spec.dtype, options.params ? options.params : range_params(spec, x.value()));
+}
+
+TensorMeta ActivationQuantizer::plan(const TensorMeta& in) {
+  const bool integers = in.dtype == dtypes::int32;
+  require(
+      integers || in.dtype == dtypes::fp32, kName, "needs fp32 input, got ", in.dtype,
+      ". Put dequantize before it, or give a layer behind a quantize layer a recipe of weights alone (such as int8wo); "
+      "int32 sums of a linear layer (compute: integer) are taken too.");
+  if (mode_.quantization == QuantSwitch::kOff) return in;
+  const QuantParams form = probe();
+  if (integers) check_integers(form);
+  TensorMeta out = in;
+  out.dtype = quant_.spec.dtype;
+  out.granularity = form.scale ? std::optional(form.granularity) : std::nullopt;
+  out.zero_point = form.zero != nullptr;
+  out.offset = form.offset != nullptr;
+  out.grad = in.grad || std::any_of(learned_.begin(), learned_.end(), [](Parameter* p) { return !p->spec().frozen; });
+  return out;
+}
+
+void ActivationQuantizer::add_learned(int64_t features) {
+  const std::vector<LearnedPart> parts = quantizer_.learned(quant_.spec);
+  if (parts.empty()) return;
+  const Granularity& g = quant_.spec.granularity;
+  const bool per_feature = g.kind == Granularity::kChannel && g.axis != 0;
+  require(per_feature || g.kind == Granularity::kTensor, kName, "scheme ", quant_.spec.scheme,
+          " learns numbers per tensor or per channel(1): got ", g, '.');
+  for (const LearnedPart& part : parts) {
+    const bool known = part.name == "clip";
+    ParameterSpec p;
+    p.moments = MomentKind::kFp32;
+    p.init = {"constant", known ? static_cast<double>(quant_.spec.first_clip) : 0.0, 0};
+    p.floor = part.floor;
+    p.lr_factor = quant_.learned_lr_factor;
+    p.weight_decay = quant_.learned_weight_decay;
+    learned_.push_back(&add_parameter(std::string(part.name), {per_feature ? features : 1}, p));
+    if (!known && marker_ == nullptr) marker_ = learned_.back();
+  }
+}
+
+// The first number of the step; 0: not yet set. A device is asked until it is set: a step never returns to 0.
+bool ActivationQuantizer::set() const {
+  if (marker_ == nullptr) return true;
+  if (current_device().is_cpu()) return marker_->value().as<float>()[0] != 0.0f;
+  seen_set_ = seen_set_ || read_number(marker_->value().as<float>()) != 0.0f;
+  return seen_set_;
+}
+
+// Whether batches set first values and move observed ranges now.
+bool ActivationQuantizer::stores() const {
+  return (state().training || state().calibrating) && mode_.quantization != QuantSwitch::kFrozen;
+}
+
+std::vector<Var> ActivationQuantizer::learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
+  if (!set() && !set_first(spec, x, flag)) return first_;
+  std::vector<Var> now;
+  for (Parameter* p : learned_) now.push_back(p->read());
+  return now;
+}
+
+// Stores first values where batches may; gives false and leaves constants in first_ where nothing is stored.
+bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
+  std::vector<Tensor> values;
+  bool fits = x.numel() > 0;
+  const Tensor bad = Tensor::zeros({1}, dtypes::int32, MemoryKind::kWorkspace);
+  auto* const bad_word = reinterpret_cast<uint32_t*>(bad.as<int32_t>());
+  const detail::FlagScope scope(bad_word);
+  try {
+    values =
+        quantizer_.first_learned(spec, x.dtype() == dtypes::int32 ? values_of(kName, x, MemoryKind::kWorkspace) : x);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
+    *flag |= kFlagNonFinite;  // the step is dropped: until then any legal numbers will do
+    fits = false;
+    for (Parameter* p : learned_) values.push_back(Tensor::full(p->shape(), dtypes::fp32, 1.0));
+  }
+  first_.clear();
+  for (size_t i = 0; i < learned_.size(); ++i) {
+    if (const auto floor = learned_[i]->spec().floor)
+      run_map(maps::NumbersAtLeast{values[i].as<float>(), *floor, values[i].as<float>()}, values[i].numel());
+    if (fits && stores())
+      run_map(maps::StoreFirst{values[i].as<float>(), bad_word, flag, learned_[i]->value().as<float>()},
+              values[i].numel());
+    first_.push_back(values[i]);
+  }
+  return fits && stores();
+}
+
+void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
+  if (!observer_ || x.numel() == 0 || !stores() || !(mode_.observers || state().calibrating)) return;
+  const detail::FlagScope scope(flag);
+  try {
+    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
+    *flag |= kFlagNonFinite;
+  }
+}
+
+// Scales of the observed range; null: none (yet).
+std::shared_ptr<const QuantParams> ActivationQuantizer::observed(const QuantSpec& spec) const {
+  if (!observer_ || !observer_->ready()) return nullptr;
+  return std::make_shared<const QuantParams>(observer_->params(spec));
+}
+
+std::shared_ptr<const QuantParams> ActivationQuantizer::range_params(const QuantSpec& spec, const Tensor& x) const {
+  const detail::IntegerRange range = detail::integer_range(x, spec.granularity.kind == Granularity::kToken);
+  return std::make_shared<const QuantParams>(quantizer_.fit_range(spec, range.low, range.high));
+}
+
+// The kinds of scales that the scheme makes: asked of tiny numbers.
+QuantParams ActivationQuantizer::probe() const {
+  if (learned_.empty()) return quantizer_.fit(quant_.spec, Tensor::full({1, 1}, dtypes::fp32, 0.5));
+  std::vector<Tensor> ones;
+  for (const Parameter* p : learned_) ones.push_back(Tensor::full(p->shape(), dtypes::fp32, 1.0));
+  return quantizer_.params_of(quant_.spec, ones);
+}
+
+// What requantize can do: docs/numerics.md section 4.
+void ActivationQuantizer::check_integers(const QuantParams& form) const {
+  const Granularity& g = quant_.spec.granularity;
+  require(quantizer_.from_range() || !learned_.empty(), kName, "of int32 needs a scheme whose scale follows from a ",
+          "range (symmetric, absmax, affine) or is learned: got ", quant_.spec.scheme, '.', kDequantize);
+  require(!form.offset, kName, "of int32 has no real offset: got scheme ", quant_.spec.scheme, '.', kDequantize);
+  require(g.kind == Granularity::kTensor || (g.kind == Granularity::kToken && learned_.empty() && !observer_), kName,
+          "of int32 has scales per tensor, or per token found from each batch: got ", g, '.', kDequantize);
+  require(quant_.spec.rounding == Rounding::kNearest && !quant_.spec.reduce_range, kName,
+          "of int32 rounds to nearest, to all codes", " of ", quant_.spec.dtype, ": got ",
+          quant_.spec.reduce_range ? "reduce_range" : "stochastic", '.', kDequantize);
+  require(!quant_.spec.div, kName, "of int32 multiplies by s_in / s_out and divides by no scale: got div.",
+          kDequantize);
+  require(!learned_.empty() || ste_rule(quant_.spec) == SteRule::kClip, kName,
+          "of int32 has the straight-through rule clip", ": got another.", kDequantize);
+  require(!observer_ || observer_->name() == "min_max" || observer_->name() == "moving_average", kName,
+          "of int32 is observed by min_max or moving_average: got ", observer_ ? observer_->name() : "", '.',
+          kDequantize);
+}
+
+std::shared_ptr<Module> make_quantize_layer(const LayerSpec& spec, int64_t in_features) {
+  require(spec.activation.has_value(), kName, "needs a quantization of activations (dtype, scheme)");
+  return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
+                                                               spec.learned_lr_factor, spec.learned_weight_decay},
+                                               in_features);
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,63 @@
+// The quantizer of what a layer takes in: a layer of its own (kind quantize), or the input of a Quantizable.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bitgrad/nn/module.h"
+#include "bitgrad/quant/observer.h"
+
+namespace bitgrad {
+
+// Plain data that describes one.
+struct ActivationQuant {
+  QuantSpec spec;
+  std::optional<ObserverSpec> observer;
+  DType grad = dtypes::fp32;  // of the gradient that leaves it
+  float learned_lr_factor = 1.0f;
+  std::optional<float> learned_weight_decay;
+  friend bool operator==(const ActivationQuant&, const ActivationQuant&) = default;
+};
+
+// x [n,features] fp32, or int32 with a scale, becomes codes; while switched off it passes as it is.
+class ActivationQuantizer final : public Module {
+ public:
+  // Throws Error when the scheme or the observer refuses.
+  ActivationQuantizer(const ActivationQuant& quant, int64_t features);
+
+  Var forward(const Var& x) override;
+  TensorMeta plan(const TensorMeta& in) override;
+  std::string_view kind() const override { return "quantize"; }
+  void set_quant_mode(const QuantMode& mode) override;
+  const QuantMode& quant_mode() const { return mode_; }
+  const ActivationQuant& quant() const { return quant_; }
+  // nullptr: none.
+  const Observer* observer() const { return observer_.get(); }
+  // Learned parts: "step", "offset", "clip". Empty: nothing is learned.
+  const std::vector<Parameter*>& learned() const { return learned_; }
+
+ private:
+  void add_learned(int64_t features);
+  bool set() const;
+  bool stores() const;
+  std::vector<Var> learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
+  bool set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
+  void observe(const Tensor& x, uint32_t* flag);
+  std::shared_ptr<const QuantParams> observed(const QuantSpec& spec) const;
+  std::shared_ptr<const QuantParams> range_params(const QuantSpec& spec, const Tensor& x) const;
+  QuantParams probe() const;
+  void check_integers(const QuantParams& form) const;
+
+  ActivationQuant quant_;
+  const Quantizer& quantizer_;
+  QuantMode mode_;
+  std::vector<Parameter*> learned_;
+  Parameter* marker_ = nullptr;  // the first learned part that is not known from the start
+  mutable bool seen_set_ = false;
+  std::vector<Var> first_;  // of a batch that stores nothing
+  std::unique_ptr<Observer> observer_;
+};
+
+}  // namespace bitgrad

@@ -1,0 +1,126 @@
+#include "nn/linear_plan.h"
+
+#include "bitgrad/kernels/gemm.h"
+#include "ops/common.h"
+#include "ops/linear_product.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr std::string_view kName = "linear";
+
+bool per_row(const Granularity& g) {
+  return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
+}
+
+// A tensor of the form of `in`, two rows, with scales that nobody reads: what checks and the choice of a kernel ask of.
+Tensor stand_in(const TensorMeta& in) {
+  const Tensor x = Tensor::zeros({2, in.features}, in.dtype, MemoryKind::kWorkspace);
+  if (!in.granularity && !in.zero_point && !in.offset) return x;
+  QuantParams params;
+  params.granularity = in.granularity.value_or(Granularity::tensor());
+  const Shape count{scale_count(params.granularity, 2, in.features)};
+  const auto filled = [&](DType dtype, double number) {
+    return std::make_shared<const Tensor>(Tensor::full(count, dtype, number, MemoryKind::kWorkspace));
+  };
+  params.scale = filled(dtypes::fp32, 1);
+  if (in.zero_point) params.zero = filled(dtypes::int32, 0);
+  if (in.offset) params.offset = filled(dtypes::fp32, 0);
+  return x.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+}
+
+void check_modes(const LinearForm& form, const TensorMeta& in) {
+  // Before initialize the weights have no scales to check yet; the plan with rows comes after it.
+  if (!in.training || (form.weight.low_bit() && !form.weight.value().quant())) return;
+  if (in.grad) check_product(form.modes.gx, {"gx", "w", {}, false, form.weight.value(), form.modes.gx_per_group, {}});
+  if (!form.weight.spec().frozen) check_product(form.modes.gw, {"gw", "x", {}, true, stand_in(in), false, {}, true});
+}
+
+// What integer_linear can do: docs/numerics.md section 4.
+void plan_integer(const LinearForm& form, const TensorMeta& in, TensorMeta& y) {
+  const std::string_view hint =
+      ". Put a quantize layer of int, uint or sign codes before it, with a scheme such as "
+      "symmetric or lsq, or use compute: int.";
+  require(in.dtype.is_code() && is_integer(in.dtype), kName, "compute: integer needs quantized input: got ", in.dtype,
+          hint);
+  require(!in.zero_point && !in.offset, kName, "compute: integer needs input without ",
+          in.offset ? "offset" : "zero points", ": got ", in.dtype, hint);
+  const Granularity x = in.granularity.value_or(Granularity::tensor());
+  require(x.kind == Granularity::kTensor || per_row(x), kName,
+          "compute: integer needs input with scales per tensor or token: got ", x, hint);
+  const bool per_token = per_row(x);
+  require(!per_token || !form.bias, kName, "compute: integer with a bias needs input with a scale per tensor: got ", x,
+          ". Leave the bias out.");
+  y.dtype = dtypes::int32;
+  y.granularity = per_token ? Granularity::token() : Granularity::tensor();
+  const Tensor& w = form.weight.value();
+  require(is_integer(w.dtype()), kName, "compute: integer needs weights of int, uint or sign codes: got ", w.dtype(),
+          ". Use compute: int.");
+  const int64_t most = most_products_in_int32(in.dtype, w.dtype());
+  require(in.features <= most, kName, "compute: integer sums ", in.dtype, " times ", w.dtype(), " in int32: got ",
+          in.features, " features, expected at most ", most, ". Use compute: int, which sums in int64.");
+  if (!w.quant()) return;
+  const QuantParams& params = *w.quant();
+  require(!params.zero && !params.offset, kName, "compute: integer needs weights without zero points and offsets: got ",
+          "scheme ", params.scheme, ". Use symmetric, absmax or binary.");
+  if (!params.scale) return;
+  const Granularity& g = params.granularity;
+  require(g.kind == Granularity::kTensor || per_row(g), kName,
+          "compute: integer needs weights with scales per tensor or channel(0): got ", g, ". Use compute: int.");
+  const bool per_channel = per_row(g);
+  require(!per_channel || !per_token, kName, "compute: integer has one scale a row or one a column: got input per ", x,
+          " and weights per ", g, ". Make one of them per tensor.");
+  if (per_channel) y.granularity = Granularity::channel(1);
+}
+
+// The product of this shape, with numbers that nobody reads: which row would run, and in which layout would it read
+// the weight?
+void plan_layout(const LinearForm& form, const TensorMeta& in) {
+  static const float kNumber = 1.0f;
+  const Tensor x = stand_in(in);
+  GemmArgs args;
+  args.m = in.rows;
+  args.n = form.weight.shape().rows();
+  args.k = in.features;
+  args.ldc = args.n;
+  args.a.dtype = in.dtype;
+  args.b.dtype = form.weight.value().dtype();
+  if (form.compute == Compute::kInteger) {
+    args.c_dtype = dtypes::int32;
+  } else {
+    args.bias = form.bias ? &kNumber : nullptr;
+    args.a.scale = x.scale_map();
+    args.b.scale = form.weight.value().scale_map();
+  }
+  form.weight.add_layout(plan_gemm(args).b_layout);
+}
+
+}  // namespace
+
+void check_compute(const LinearForm& form) {
+  const bool plain = form.modes.gx == ProductMode::kFp32 && form.modes.gw == ProductMode::kFp32;
+  require(plain || form.compute == Compute::kInt, kName, "compute: ", compute_name(form.compute),
+          " has backward products in fp32: got gx ", mode_name(form.modes.gx), ", gw ", mode_name(form.modes.gw),
+          ". Use compute: int for other modes.");
+  require(form.compute != Compute::kInteger || form.weight.low_bit(), kName,
+          "compute: integer needs quantized weights: got fp32. Give them an integer dtype, or use compute: int.");
+}
+
+TensorMeta plan_linear(const LinearForm& form, const TensorMeta& in) {
+  check_compute(form);
+  require(in.features == form.weight.shape().cols(), kName, "x has ", in.features, " features, w expects ",
+          form.weight.shape().cols());
+  require(in.dtype == dtypes::fp32 || in.dtype.is_code(), kName, "needs codes or fp32 input, got ", in.dtype,
+          ". Put quantize or dequantize before it.");
+  TensorMeta y;
+  y.rows = in.rows;
+  y.features = form.weight.shape().rows();
+  y.training = in.training;
+  y.grad = in.grad || !form.weight.spec().frozen || form.bias;
+  if (form.compute == Compute::kInteger) plan_integer(form, in, y);
+  if (form.compute == Compute::kInt) check_modes(form, in);
+  if (form.compute != Compute::kFake && in.rows > 0) plan_layout(form, in);
+  return y;
+}
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,21 @@
+// What a product linear(x, w) gives for an input of a form, known before any number is.
+#pragma once
+
+#include "bitgrad/nn/module.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad::detail {
+
+struct LinearForm {
+  Parameter& weight;
+  Compute compute = Compute::kInt;
+  const LinearModes& modes;
+  bool bias = false;
+};
+
+// Throws Error for a compute that does not go with the modes of the backward or with weights in fp32.
+void check_compute(const LinearForm& form);
+// The form of the result; plans the layout of the weight when the rows are known. Throws Error when it does not fit.
+TensorMeta plan_linear(const LinearForm& form, const TensorMeta& in);
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,104 @@
+// A parameter changes how it is held: prepare, off and on again, frozen scales, convert. docs/numerics.md section 9.
+#include <utility>
+
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/nn/parameter.h"
+#include "nn/parameter_spec.h"
+#include "nn/row_params.h"
+
+namespace bitgrad {
+
+using detail::as_matrix;
+
+namespace {
+
+// The sharpness of rule tanh follows the progress of the run: it is no part of what was asked for.
+bool same_quant(const std::optional<QuantSpec>& a, const std::optional<QuantSpec>& b) {
+  if (!a || !b) return a.has_value() == b.has_value();
+  QuantSpec now = *a;
+  now.ste_t = b->ste_t;
+  return now == *b;
+}
+
+}  // namespace
+
+Tensor Parameter::numbers() const {
+  if (!has_master()) return dequantize_tensor(value_, MemoryKind::kWorkspace);
+  if (master().dtype() == dtypes::fp32) return master();
+  const Tensor wide = Tensor::empty(shape_, dtypes::fp32, MemoryKind::kWorkspace);
+  from_bf16(wide.numel(), master().as<uint16_t>(), wide.as<float>());
+  return wide;
+}
+
+void Parameter::set_quant(const std::optional<QuantSpec>& quant, MasterKind master, int64_t step) {
+  if (same_quant(quant, spec_.quant) && master == spec_.master) return;
+  require(!converted_, "Parameter", "'", path_, "' ", value_, " is converted: it has no master to make other codes of");
+  ParameterSpec spec = spec_;
+  spec.quant = quant;
+  spec.master = master;
+  detail::check_parameter_spec(spec);
+  const bool drawn = !path_.empty();
+  const Tensor from = drawn ? numbers() : Tensor();
+  spec_ = std::move(spec);
+  sink_.clear();
+  hold_nothing_yet();
+  if (!drawn) return;
+  take_numbers([&](int64_t begin, const Tensor& x) { x.copy_from(as_matrix(from).row_slice(begin, begin + x.rows())); },
+               step);
+}
+
+void Parameter::set_numbers(const Tensor& x, int64_t step) {
+  require(x.shape() == shape_ && x.dtype() == dtypes::fp32 && !converted_, "set_numbers", "parameter '", path_, "' is ",
+          value_, converted_ ? ", converted" : "", ": got ", x);
+  struct Unfrozen {
+    bool& now;
+    const bool before = std::exchange(now, false);
+    ~Unfrozen() { now = before; }
+  } const unfrozen{scales_frozen_};
+  take_numbers([&](int64_t begin, const Tensor& to) { to.copy_from(as_matrix(x).row_slice(begin, begin + to.rows())); },
+               step);
+}
+
+void Parameter::set_training(DType grad, std::optional<float> latent_clamp, float learned_lr_factor,
+                             std::optional<float> learned_weight_decay) {
+  if (grad == spec_.grad && latent_clamp == spec_.latent_clamp && learned_lr_factor == spec_.learned_lr_factor &&
+      learned_weight_decay == spec_.learned_weight_decay)
+    return;
+  ParameterSpec spec = spec_;
+  spec.grad = grad;
+  spec.latent_clamp = latent_clamp;
+  spec.learned_lr_factor = learned_lr_factor;
+  spec.learned_weight_decay = learned_weight_decay;
+  detail::check_parameter_spec(spec);
+  if (grad == spec_.grad)
+    sink_.clear();
+  else
+    sink_ = AccumulateSink();
+  spec_ = std::move(spec);
+  for (const auto& part : learned_) {
+    part->spec_.lr_factor = learned_lr_factor;
+    part->spec_.weight_decay = learned_weight_decay;
+  }
+}
+
+void Parameter::freeze_scales(bool on) {
+  scales_frozen_ = on;
+  for (const auto& part : learned_) part->set_frozen(on || spec_.frozen);
+}
+
+void Parameter::set_frozen(bool on) {
+  require(!low_bit(), "Parameter", "'", path_, "' ", value_, " is low-bit: freeze it when it is made, or convert it");
+  spec_.frozen = on;
+  sink_.clear();
+}
+
+void Parameter::convert() {
+  converted_ = true;
+  spec_.frozen = true;
+  sink_ = AccumulateSink();
+  if (!low_bit()) return;
+  master_ = values_ = Tensor();
+  learned_.clear();
+}
+
+}  // namespace bitgrad

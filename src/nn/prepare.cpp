@@ -1,0 +1,144 @@
+// Which layer is held how, and the switches of a whole model. docs/numerics.md section 9.
+#include "bitgrad/nn/prepare.h"
+
+#include <algorithm>
+#include <set>
+
+#include "bitgrad/autograd/tape.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/kernels/flag.h"
+#include "nn/activation_quantizer.h"
+#include "nn/glob.h"
+
+namespace bitgrad {
+namespace {
+
+std::string names_of(const std::vector<LayerChoice>& choices) {
+  std::string names;
+  for (const LayerChoice& c : choices) names += (names.empty() ? "" : ", ") + c.layer;
+  return names.empty() ? "none" : names;
+}
+
+void choose(LayerChoice& choice, const LayerQuant& quant, const std::string& rule) {
+  choice.quant = quant;
+  choice.rule = rule;
+}
+
+// What `check` refuses names the layer and what was wanted of it.
+template <typename Check>
+void check_layer(std::string_view where, const std::string& layer, const std::string& what, Check check) {
+  try {
+    check();
+  } catch (const Error& e) {
+    throw Error(concat('[', where, "] layer '", layer, "'", what, ": ", e.what()), e.code());
+  }
+}
+
+std::string wanted(const QuantMode& mode) { return concat(", quantization ", quant_switch_name(mode.quantization)); }
+std::string wanted(const LayerChoice& c) { return concat(" by rule '", c.rule, "' (recipe ", c.quant->recipe, ')'); }
+
+void walk(Module& module, const std::function<void(Module&)>& visit) {
+  visit(module);
+  for (Module* child : module.children()) walk(*child, visit);
+}
+
+}  // namespace
+
+std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, const std::string& root) {
+  std::vector<LayerChoice> choices;
+  std::set<const Quantizable*> seen;
+  for (const Module::QuantizableAt& at : model.quantizables_at(root)) {
+    require(seen.insert(at.slot).second, "prepare", "the layer '", at.layer, "' is in the model twice.");
+    choices.push_back({at.layer, at.slot, std::nullopt, ""});
+  }
+  if (spec.all)
+    for (LayerChoice& c : choices) choose(c, *spec.all, "all");
+  if (!choices.empty()) {
+    if (spec.first) choose(choices.front(), *spec.first, "first");
+    if (spec.last) choose(choices.back(), *spec.last, "last");
+  }
+  for (const QuantRule& rule : spec.rules) {
+    detail::check_glob(rule.layers);
+    bool any = false;
+    for (LayerChoice& c : choices)
+      if (detail::glob_matches(rule.layers, c.layer)) {
+        choose(c, rule.quant, rule.layers);
+        any = true;
+      }
+    require(any, "prepare", "the rule '", rule.layers, "' matches no layer: the quantizable layers are ",
+            names_of(choices), ". Rules match the whole path; * stands for any characters.");
+  }
+  return choices;
+}
+
+namespace {
+
+// mode: none, layers keep the ones that they have.
+void prepare_layers(Module& model, const PrepareSpec& spec, const std::optional<QuantMode>& mode,
+                    const std::string& root) {
+  const std::vector<LayerChoice> choices = choose_layers(model, spec, root);
+  require(spec.empty() || !choices.empty(), "prepare", "the model has no layer that can be quantized.");
+  const auto mode_of = [&](const LayerChoice& c) { return mode.value_or(c.slot->mode()); };
+  for (const LayerChoice& c : choices) {
+    if (c.quant)
+      check_layer("prepare", c.layer, wanted(c), [&] { c.slot->check(*c.quant, mode_of(c)); });
+    else
+      check_layer("prepare", c.layer, wanted(mode_of(c)), [&] { c.slot->check_mode(mode_of(c)); });
+  }
+  for (const LayerChoice& c : choices)
+    if (c.quant) c.slot->set(*c.quant, mode_of(c));
+  if (mode) walk(model, [&](Module& m) { m.set_quant_mode(*mode); });
+  if (model.initialized()) model.check_paths();
+}
+
+}  // namespace
+
+void prepare(Module& model, const PrepareSpec& spec, const std::string& root) {
+  prepare_layers(model, spec, std::nullopt, root);
+}
+
+void prepare(Module& model, const PrepareSpec& spec, const QuantMode& mode, const std::string& root) {
+  prepare_layers(model, spec, mode, root);
+}
+
+void convert(Module& model) {
+  require(model.initialized(), "convert", "the model has no codes before initialize. Initialize or load it first.");
+  for (Quantizable* slot : model.quantizables()) slot->convert();
+  // Learned parts of weights have gone; those of inputs stay, as numbers.
+  for (Parameter* p : model.parameters()) p->convert();
+  walk(model, [](Module& m) {
+    if (auto* q = dynamic_cast<ActivationQuantizer*>(&m))
+      q->set_quant_mode({q->quant_mode().quantization == QuantSwitch::kOff ? QuantSwitch::kOff : QuantSwitch::kFrozen,
+                         /*observers=*/false});
+  });
+}
+
+void set_quant_mode(Module& model, const QuantMode& mode) {
+  for (const Module::QuantizableAt& at : model.quantizables_at(kModelRoot))
+    check_layer("set_quant_mode", at.layer, wanted(mode), [&] { at.slot->check_mode(mode); });
+  walk(model, [&](Module& m) { m.set_quant_mode(mode); });
+}
+
+void calibrate(Module& model, StepState& state, std::span<const Tensor> batches) {
+  const NoGrad off;
+  struct Calibrating {
+    StepState& state;
+    bool training, calibrating;
+    explicit Calibrating(StepState& s) : state(s), training(s.training), calibrating(s.calibrating) {
+      state.training = false;
+      state.calibrating = true;
+    }
+    ~Calibrating() {
+      state.training = training;
+      state.calibrating = calibrating;
+    }
+  } mode(state);
+  for (const Tensor& x : batches) model(x);
+  drain_flags();
+  const std::vector<std::string> raised = state.flags.raised();
+  if (raised.empty()) return;
+  state.flags.clear();
+  fail_with(ErrorCode::kNonFinite, "calibrate", "NaN or Inf in the input of '", raised.front(), "'.");
+}
+
+}  // namespace bitgrad

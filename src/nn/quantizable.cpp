@@ -1,0 +1,153 @@
+#include "bitgrad/nn/quantizable.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/nn/module.h"
+#include "nn/activation_quantizer.h"
+#include "nn/linear_plan.h"
+#include "nn/parameter_spec.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kNames[] = {"on", "off", "frozen"};
+
+}  // namespace
+
+std::string_view compute_name(Compute compute) {
+  static constexpr std::string_view kComputes[] = {"int", "fake", "integer"};
+  return kComputes[static_cast<size_t>(compute)];
+}
+
+std::string_view quant_switch_name(QuantSwitch on) { return kNames[static_cast<size_t>(on)]; }
+
+Quantizable::Quantizable(Module& owner, std::string name, Kind kind, Parameter& weight, const LayerQuant& own)
+    : owner_(owner), name_(std::move(name)), kind_(kind), weight_(weight), own_(own), quant_(own) {}
+Quantizable::~Quantizable() = default;
+
+// Draws of codes that are made between two steps belong to the step that the model is in.
+int64_t Quantizable::step() const { return owner_.initialized() ? owner_.state().step : 0; }
+
+std::string Quantizable::child_name() const { return name_ == kWeight ? "input" : name_ + "_input"; }
+
+// What of `quant` this layer takes.
+LayerQuant Quantizable::taken(const LayerQuant& quant) const {
+  LayerQuant q = quant;
+  if (!q.weight) q.master = MasterKind::kFp32;
+  q.master = q.master ? q.master : own_.master;
+  q.grad = q.grad ? q.grad : own_.grad;
+  q.latent_clamp = q.latent_clamp ? q.latent_clamp : own_.latent_clamp;
+  // Signs that are flipped (Bop) have no numbers to clamp.
+  if (q.weight && *q.master == MasterKind::kNone && q.weight->dtype.kind() == DTypeKind::kSign) q.latent_clamp.reset();
+  if (kind_ == Kind::kLinear) return q;
+  q.input.reset();
+  q.observer.reset();
+  q.compute = Compute::kInt;
+  return q;
+}
+
+std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q) const {
+  require(q.input || !q.observer, "Quantizable", "an observer finds the range of an input quantizer: got none");
+  if (!q.input) return nullptr;
+  return std::make_shared<ActivationQuantizer>(
+      ActivationQuant{*q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay},
+      weight_.shape().cols());
+}
+
+void Quantizable::check(const LayerQuant& quant, const QuantMode& mode) const {
+  const LayerQuant q = taken(quant);
+  require(!converted_, "Quantizable",
+          "the layer is converted: its codes have no master to make others of. Prepare before convert");
+  ParameterSpec spec = weight_.spec();
+  spec.quant = q.weight;
+  spec.master = *q.master;
+  spec.grad = *q.grad;
+  spec.latent_clamp = q.latent_clamp;
+  spec.learned_lr_factor = q.learned_lr_factor;
+  spec.learned_weight_decay = q.learned_weight_decay;
+  detail::check_parameter_spec(spec);
+  require(q.compute != Compute::kInteger || q.weight, "Quantizable",
+          "compute: integer needs quantized weights: got fp32. Use compute: int.");
+  require(q.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
+          "compute: integer gives int32, which no float product does: it cannot be switched off. Use compute: int.");
+  const bool taken_name = std::any_of(owner_.children_.begin(), owner_.children_.end(),
+                                      [&](const auto& child) { return child.name == child_name(); });
+  require(!q.input || input_ || !taken_name, "Quantizable", "the module has a child '", child_name(),
+          "' of its own, where the input's quantizer belongs. Rename it.");
+  make_input(q);
+}
+
+void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
+  check(quant, mode);
+  const LayerQuant before = quant_;
+  quant_ = taken(quant);
+  mode_ = mode;
+  hold_weight();
+  const auto input_of = [](const LayerQuant& q) {
+    return std::tie(q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay);
+  };
+  if (input_of(quant_) != input_of(before)) {
+    input_ = make_input(quant_);
+    owner_.replace_child(child_name(), input_);
+  }
+  if (input_) input_->set_quant_mode(mode_);
+}
+
+// Scales that are found anew may move until the mode says that they are found.
+void Quantizable::hold_weight() {
+  const bool low = on() && quant_.weight;
+  weight_.set_training(*quant_.grad, quant_.latent_clamp, quant_.learned_lr_factor, quant_.learned_weight_decay);
+  weight_.set_quant(low ? quant_.weight : std::nullopt, low ? *quant_.master : MasterKind::kFp32, step());
+  weight_.freeze_scales(mode_.quantization == QuantSwitch::kFrozen);
+}
+
+void Quantizable::check_mode(const QuantMode& mode) const {
+  if (mode == mode_) return;
+  require(!converted_, "Quantizable", "the layer is converted: it stays as it is, got quantization ",
+          quant_switch_name(mode.quantization));
+  require(quant_.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
+          "compute: integer gives int32, which no float product does: it cannot be switched off. Use compute: int.");
+}
+
+void Quantizable::set_mode(const QuantMode& mode) {
+  check_mode(mode);
+  if (mode == mode_) return;
+  mode_ = mode;
+  hold_weight();
+  if (input_) input_->set_quant_mode(mode);
+}
+
+void Quantizable::convert() {
+  if (converted_) return;
+  if (!on()) {
+    quant_ = taken(LayerQuant{});
+    input_.reset();
+    owner_.replace_child(child_name(), nullptr);
+  }
+  mode_ = {};
+  if (quant_.compute == Compute::kFake) quant_.compute = Compute::kInt;
+  weight_.convert();
+  converted_ = true;
+}
+
+Var Quantizable::input(const Var& x) { return input_ ? (*input_)(x) : x; }
+
+Var Quantizable::linear(const Var& x, const Var& bias, const LinearModes& modes) {
+  const Var in = input(x);
+  if (!on()) return bitgrad::linear(in, weight_.read(), bias);
+  if (quant_.compute == Compute::kFake) return linear_fake(in, weight_.read_values(), bias);
+  if (quant_.compute == Compute::kInteger) return integer_linear(in, weight_.read(), bias);
+  return bitgrad::linear(in, weight_.read(), bias, modes);
+}
+
+TensorMeta Quantizable::plan_linear(const TensorMeta& in, bool bias, const LinearModes& modes) {
+  const TensorMeta x = input_ ? input_->plan(in) : in;
+  static const LinearModes kPlain;
+  // A layer that was converted while it was off is on, in fp32.
+  const bool plain = !on() || (converted_ && !quant_.weight);
+  return detail::plan_linear({weight_, on() ? quant_.compute : Compute::kInt, plain ? kPlain : modes, bias}, x);
+}
+
+}  // namespace bitgrad

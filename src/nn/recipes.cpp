@@ -1,0 +1,85 @@
+// Recipes by name. Sources: int4wo, 8da4w, int8wo are torchao's (docs/numerics.md section 2); nf4wo is QLoRA's
+// (Dettmers et al. 2023, arXiv 2305.14314); ternary_int8 is BitNet b1.58 (Ma et al. 2024, arXiv 2402.17764); w1a1 is
+// BinaryNet (Courbariaux et al. 2016, arXiv 1602.02830); binary_wo has XNOR-Net's scales (Rastegari et al. 2016, arXiv
+// 1603.05279); w4a4 and w2a2 are LSQ (Esser et al. 2020, arXiv 1902.08153), there with unsigned activations behind a
+// ReLU.
+#include <map>
+#include <mutex>
+
+#include "bitgrad/base/text.h"
+#include "bitgrad/nn/prepare.h"
+
+namespace bitgrad {
+namespace {
+
+Granularity rows() { return Granularity::channel(0); }
+
+LayerQuant weights(DType dtype, const std::string& scheme, const Granularity& granularity) {
+  QuantSpec spec;
+  spec.dtype = dtype;
+  spec.scheme = scheme;
+  spec.granularity = granularity;
+  LayerQuant q;
+  q.weight = spec;
+  return q;
+}
+
+LayerQuant tinygemm(LayerQuant q) {
+  q.weight->eps = 1.5e-5f;
+  return q;
+}
+
+// Masters stay within [-1, 1], so the straight-through rule need not stop there.
+LayerQuant signs(bool alpha) {
+  LayerQuant q = weights(dtypes::bint1, "binary", alpha ? rows() : Granularity::tensor());
+  q.weight->alpha = alpha;
+  q.weight->ste = SteRule::kIdentity;
+  q.latent_clamp = 1.0f;
+  return q;
+}
+
+LayerQuant input(LayerQuant q, DType dtype, const std::string& scheme, const Granularity& granularity) {
+  q.input = weights(dtype, scheme, granularity).weight;
+  return q;
+}
+
+std::map<std::string, LayerQuant>& registry() {
+  static std::map<std::string, LayerQuant> recipes = [] {
+    std::map<std::string, LayerQuant> list{
+#define BITGRAD_RECIPE(name, layer) {name, layer},
+#include "nn/recipes.inc"
+#undef BITGRAD_RECIPE
+    };
+    for (auto& [name, quant] : list) quant.recipe = name;
+    return list;
+  }();
+  return recipes;
+}
+std::mutex g_mutex;
+
+}  // namespace
+
+std::vector<std::string> recipe_names() {
+  const std::lock_guard lock(g_mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, quant] : registry()) names.push_back(name);
+  return names;
+}
+
+LayerQuant find_recipe(const std::string& name) {
+  {
+    const std::lock_guard lock(g_mutex);
+    const auto found = registry().find(name);
+    if (found != registry().end()) return found->second;
+  }
+  fail("recipe", unknown_name("recipe", name, recipe_names()));
+}
+
+void register_recipe(const std::string& name, LayerQuant quant) {
+  quant.recipe = name;
+  const std::lock_guard lock(g_mutex);
+  require(registry().emplace(name, std::move(quant)).second, "register_recipe", "a recipe '", name,
+          "' exists already.");
+}
+
+}  // namespace bitgrad

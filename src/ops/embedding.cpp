@@ -1,0 +1,237 @@
+// y[r, c*d .. c*d+d-1] = w[ids[r,c], :];  gw[i,:] = sum of gy[r, c*d .. c*d+d-1] over the (r,c) with ids[r,c] = i.
+// The table look-up of Bengio, Ducharme, Vincent, Jauvin 2003 (JMLR 3), section 2. docs/numerics.md sections 4 and 5.
+//
+// Only rows that are read are dequantized. The gradient is made row by row of the table, positions in ascending order,
+// so that threads may share the rows.
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/kernels/flag.h"
+#include "bitgrad/kernels/quantize.h"
+#include "bitgrad/ops/ops.h"
+#include "ops/common.h"
+#include "ops/embedding_device.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kName = "embedding";
+constexpr int64_t kWork = 32768;  // numbers of a parallel chunk, about
+
+int64_t grain_of(int64_t items, int64_t numbers) {
+  return std::max<int64_t>(1, kWork * std::max<int64_t>(items, 1) / std::max<int64_t>(numbers, 1));
+}
+
+class Ids {
+ public:
+  explicit Ids(const Tensor& t)
+      : data_(static_cast<const char*>(t.data())),
+        stride_(t.stride()),
+        cols_(t.cols()),
+        numel_(t.numel()),
+        wide_(t.dtype() == dtypes::int64) {}
+  // Of the flat position r * cols + c.
+  int64_t operator[](int64_t position) const {
+    const char* row = data_ + position / cols_ * stride_;
+    const int64_t c = position % cols_;
+    return wide_ ? reinterpret_cast<const int64_t*>(row)[c] : reinterpret_cast<const int32_t*>(row)[c];
+  }
+  int64_t size() const { return numel_; }
+
+ private:
+  const char* data_;
+  int64_t stride_, cols_, numel_;
+  bool wide_;
+};
+
+void check(const Tensor& ids, const Tensor& w) {
+  require(ids.dtype() == dtypes::int32 || ids.dtype() == dtypes::int64, kName, "ids must be int32 or int64, got ", ids,
+          ". Numbers of rows of the table are wanted, not values.");
+  require(ids.shape().rank() == 2 && !ids.quant(), kName, "ids must be a matrix [n,t] without scales, got ", ids);
+  require(w.shape().rank() == 2, kName, "w must be a matrix [v,d], got ", w);
+  const bool number = (w.dtype() == dtypes::fp32 || w.dtype() == dtypes::fp64) && !w.quant();
+  require((number || w.dtype().is_code()) && w.layout() == layouts::canonical, kName,
+          "w must be fp32, fp64 or codes of at most 8 bits in layout canonical, got ", w, " in layout ", w.layout());
+}
+
+void check_ids(const Tensor& ids, const Shape& table, DType dtype) {
+  const Ids at(ids);
+  for (int64_t i = 0; i < at.size(); ++i)
+    require(at[i] >= 0 && at[i] < table.rows(), kName, "id at row ", i / ids.cols(), ", column ", i % ids.cols(),
+            ": got ", at[i], ", expected 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
+}
+
+// The same on a device, told when its flags are read.
+void flag_ids(const Tensor& ids, const Tensor& w) {
+  const FlagWord flag;
+  detail::flag_ids(ids, w.rows(), flag.word());
+  flag.check([ids, table = w.shape(), dtype = w.dtype()] {
+    check_ids(ids.on_host(), table, dtype);
+    fail(kName, "an id was none of 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
+  });
+}
+
+// The values of row `id`, all of one matrix of one row.
+void read_row(const Tensor& w, const ScaleMap& map, int64_t id, float* y) {
+  DequantizeArgs args;
+  args.rows = 1;
+  args.cols = args.ldy = w.cols();
+  args.dtype = w.dtype();
+  args.codes = static_cast<const char*>(w.data()) + id * w.stride();
+  args.stride = w.stride();
+  args.scale = map;
+  const int64_t first = map.index(id, 0);
+  if (map.scale != nullptr) args.scale.scale += first;
+  if (map.zero != nullptr) args.scale.zero += first;
+  if (map.offset != nullptr) args.scale.offset += first;
+  args.y = y;
+  dequantize(args);
+}
+
+// The flat positions of every row of the table, ascending: those of row i are at[first[i]] .. at[first[i+1] - 1].
+struct Positions {
+  Tensor first, at;  // int64
+
+  Positions(const Ids& ids, int64_t rows)
+      : first(Tensor::zeros({rows + 1}, dtypes::int64, MemoryKind::kWorkspace)),
+        at(Tensor::empty({ids.size()}, dtypes::int64, MemoryKind::kWorkspace)) {
+    int64_t* count = first.as<int64_t>();
+    for (int64_t p = 0; p < ids.size(); ++p) ++count[ids[p]];
+    int64_t sum = 0;
+    for (int64_t i = 0; i <= rows; ++i) sum += std::exchange(count[i], sum);
+    for (int64_t p = 0; p < ids.size(); ++p) at.as<int64_t>()[count[ids[p]]++] = p;
+    for (int64_t i = rows; i > 0; --i) count[i] = count[i - 1];
+    count[0] = 0;
+  }
+  std::span<const int64_t> of(int64_t row) const {
+    const int64_t* f = first.as<int64_t>() + row;
+    return {at.as<int64_t>() + f[0], static_cast<size_t>(f[1] - f[0])};
+  }
+};
+
+// One row of the gradient: +0, and the parts of gy in order.
+template <typename T>
+void sum_parts(const T* gy, std::span<const int64_t> positions, int64_t d, T* out) {
+  std::fill_n(out, d, T{0});
+  for (const int64_t p : positions) {
+    const T* part = gy + p * d;
+    for (int64_t j = 0; j < d; ++j) out[j] += part[j];
+  }
+}
+
+template <typename T>
+void add_row(const T* row, int64_t d, T* out) {
+  for (int64_t j = 0; j < d; ++j) out[j] += row[j];
+}
+
+// Row r into a bf16 target, rounded once.
+void round_row(const GradTarget& target, int64_t r, const float* row, int64_t d) {
+  uint16_t* out = target.out.as<uint16_t>() + r * d;
+  for (int64_t j = 0; j < d; ++j) {
+    const float sum = target.accumulate ? bf16_to_float(out[j]) + row[j] : row[j];
+    out[j] = target.sr != nullptr ? bf16_from_float_stochastic(sum, target.sr->bits16(static_cast<uint64_t>(r * d + j)))
+                                  : bf16_from_float(sum);
+  }
+}
+
+template <typename T>
+void gradient_into(const Positions& positions, const Tensor& gy, int64_t grain, const GradTarget& target) {
+  const int64_t d = target.out.cols();
+  const bool narrow = target.out.dtype() == dtypes::bf16;
+  parallel_ranges(target.out.rows(), grain, [&](int64_t begin, int64_t end) {
+    const Tensor one = Tensor::empty({d}, gy.dtype(), MemoryKind::kWorkspace);
+    for (int64_t r = begin; r < end; ++r) {
+      const std::span<const int64_t> parts = positions.of(r);
+      if (parts.empty() && target.accumulate) continue;
+      const bool direct = !narrow && !target.accumulate;
+      T* row = direct ? target.out.as<T>() + r * d : one.as<T>();
+      sum_parts(gy.as<T>(), parts, d, row);
+      if constexpr (std::is_same_v<T, float>)
+        if (narrow) round_row(target, r, row, d);
+      if (!narrow && !direct) add_row(row, d, target.out.as<T>() + r * d);
+    }
+  });
+}
+
+void gradient_rows(const Positions& positions, const Tensor& gy, const Shape& shape, GradRows& rows) {
+  parallel_ranges(shape.rows(), rows.block_rows(), [&](int64_t begin, int64_t end) {
+    const int64_t d = shape.cols();
+    const Tensor block = Tensor::empty({end - begin, d}, dtypes::fp32, MemoryKind::kWorkspace);
+    for (int64_t r = begin; r < end; ++r)
+      sum_parts(gy.as<float>(), positions.of(r), d, block.as<float>() + (r - begin) * d);
+    rows.take(begin, block);
+  });
+}
+
+struct Embedding {
+  static constexpr std::string_view kName = bitgrad::kName;
+  struct Saved {
+    Tensor ids;
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in) {
+    const Tensor &ids = in[0], &w = in[1];
+    check(ids, w);
+    const bool on_host = current_device().is_cpu();
+    if (on_host) check_ids(ids, w.shape(), w.dtype());
+    const int64_t d = w.cols();
+    require(ids.cols() == 0 || d <= std::numeric_limits<int64_t>::max() / ids.cols(), kName, "a row of the result has ",
+            ids.cols(), " x ", d, " numbers, more than int64 counts");
+    const bool f64 = w.dtype() == dtypes::fp64;
+    const Tensor y = Tensor::empty({ids.rows(), ids.cols() * d}, f64 ? dtypes::fp64 : dtypes::fp32);
+    s.ids = keep(ids);
+    if (!on_host) {
+      flag_ids(ids, w);
+      detail::gather_rows(ids, w, y);
+      return y;
+    }
+    const Ids at(ids);
+    const ScaleMap map = w.scale_map();
+    parallel_ranges(at.size(), grain_of(at.size(), y.numel()), [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        if (f64)
+          std::copy_n(reinterpret_cast<const double*>(static_cast<const char*>(w.data()) + at[p] * w.stride()), d,
+                      y.as<double>() + p * d);
+        else
+          read_row(w, map, at[p], y.as<float>() + p * d);
+      }
+    });
+    return y;
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    const Tensor wide_gy = wide(gy[0]);
+    const Shape shape = g[1].shape();
+    if (!current_device().is_cpu()) {
+      if (g[1].block_rows() > 0) decline_rows_on_device(g[1]);
+      const GradTarget target = g[1].target();
+      detail::scatter_rows(s.ids, wide_gy, target);
+      return g[1].commit();
+    }
+    const Positions positions(Ids(s.ids), shape.rows());
+    if (shape.rows() > 0 && g[1].block_rows() > 0) {
+      gradient_rows(positions, wide_gy, shape, *g[1].rows());
+      return g[1].commit();
+    }
+    const int64_t grain = grain_of(shape.rows(), wide_gy.numel() + shape.numel());
+    const GradTarget target = g[1].target();
+    if (wide_gy.dtype() == dtypes::fp64)
+      gradient_into<double>(positions, wide_gy, grain, target);
+    else
+      gradient_into<float>(positions, wide_gy, grain, target);
+    g[1].commit();
+  }
+};
+
+}  // namespace
+
+Var embedding(const Var& ids, const Var& w) {
+  require(!ids.tracked(), kName, "ids ", ids.value(), " want a gradient: numbers of rows have none. Pass a constant.");
+  return apply<Embedding>({ids, w});
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,42 @@
+#include "optim/square_sums.h"
+
+#include <bit>
+
+#include "bitgrad/kernels/flag.h"
+#include "bitgrad/kernels/reduce.h"
+
+namespace bitgrad::detail {
+
+void SquareSums::next() { parameters_.push_back(std::make_shared<Blocks>()); }
+
+void SquareSums::add(float sum_of_squares) { parameters_.back()->push_back(sum_of_squares); }
+
+void SquareSums::add(const float* x, int64_t n) {
+  if (n == 0) return add(0.0f);
+  if (current_device().is_cpu()) return add(sum_squares(x, n));
+  const FlagWord word;
+  ReduceArgs args;
+  args.rule = ReduceRule::kSumSquares;
+  args.rows = 1;
+  args.cols = args.ldx = n;
+  args.x = x;
+  args.out = reinterpret_cast<float*>(word.word());
+  reduce(args);
+  word.read([blocks = parameters_.back()](uint32_t bits) { blocks->push_back(std::bit_cast<float>(bits)); });
+}
+
+void SquareSums::forget() {
+  for (const auto& blocks : parameters_) blocks->clear();
+}
+
+double SquareSums::total() const {
+  double total = 0;
+  for (const auto& blocks : parameters_) {
+    double sum = 0;
+    for (const float block : *blocks) sum += static_cast<double>(block);
+    total += sum;
+  }
+  return total;
+}
+
+}  // namespace bitgrad::detail

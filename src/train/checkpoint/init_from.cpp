@@ -1,0 +1,67 @@
+// First numbers from another run, whatever its quantization was.
+#include <set>
+
+#include "train/checkpoint/restorer.h"
+
+namespace bitgrad {
+
+using namespace checkpoint;
+
+namespace {
+
+// Paths of numbers that belong to one quantization alone: learned parts and observed ranges.
+void collect_own(Module& module, std::set<std::string>& own) {
+  for (const Parameter* p : module.parameters())
+    for (const auto& part : p->learned()) own.insert(part->path());
+  if (module.kind() == "quantize") {
+    for (const Parameter* p : module.parameters()) own.insert(p->path());
+    for (const Module::Buffer& b : module.buffers()) own.insert(b.path);
+  }
+  for (Module* child : module.children()) collect_own(*child, own);
+}
+
+// The parameter that a tensor is a part of; empty: of none, it is a buffer. Parts have one more name, state of an
+// optimizer two or three.
+std::string owner_of(const std::string& name, const std::set<std::string>& parameters) {
+  for (size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0; dot = name.rfind('.', dot - 1))
+    if (parameters.count(name.substr(0, dot))) return name.substr(0, dot);
+  return "";
+}
+
+std::vector<std::string> names_not_taken(const SafetensorsFile& file, const std::set<std::string>& taken) {
+  std::set<std::string> parameters, skipped;
+  for (const SafetensorsEntry& e : file.entries())
+    for (const std::string_view form : {".master", ".value", ".codes"})
+      if (e.name.ends_with(form)) parameters.insert(e.name.substr(0, e.name.size() - form.size()));
+  for (const SafetensorsEntry& e : file.entries()) {
+    const std::string owner = owner_of(e.name, parameters), name = owner.empty() ? e.name : owner;
+    if (!taken.count(name)) skipped.insert(name);
+  }
+  return {skipped.begin(), skipped.end()};
+}
+
+}  // namespace
+
+InitFrom init_from(const std::string& path, Module& model, int64_t step) {
+  return reading(path, [&] {
+    Restorer restorer(path, "");
+    read_state(restorer.file());
+    std::set<std::string> own;
+    collect_own(model, own);
+    InitFrom found;
+    const auto take = [&](const std::string& name) {
+      (own.count(name) ? found.fresh : found.taken).push_back(name);
+      return own.count(name) == 0;
+    };
+    for (Parameter* p : model.parameters())
+      if (take(p->path())) p->set_numbers(restorer.numbers(p->path(), p->shape()), step);
+    for (const Module::Buffer& b : model.buffers())
+      if (take(b.path)) restorer.into(b.path, b.tensor);
+    std::set<std::string> known(found.taken.begin(), found.taken.end());
+    known.insert(found.fresh.begin(), found.fresh.end());
+    found.skipped = names_not_taken(restorer.file(), known);
+    return found;
+  });
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,155 @@
+#include "train/checkpoint/restorer.h"
+
+#include <cstring>
+
+#include "bitgrad/dtype/codec.h"
+#include "train/checkpoint/pieces.h"
+
+namespace bitgrad::checkpoint {
+
+Restorer::Restorer(const std::string& path, std::string_view kind)
+    : file_(SafetensorsFile::read(path)), tensors_(read_tensors(file_)) {
+  if (!file_.has_checksums())
+    bad(path, "has no checksums: it was not written by bitgrad, or another program rewrote it");
+  const std::string got = kind_of(file_);
+  if (kind.empty() || got == kind) return;
+  bad(path,
+      got == kModelKind
+          ? "is a converted model, without masters and optimizer: got a model, expected a checkpoint. A run goes on "
+            "from its last.safetensors; model.init_from starts a new one from the model's weights"
+          : "is a checkpoint: got masters and codes, expected a converted model. Make one with bitgrad convert");
+}
+
+Tensor Restorer::plain(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind) {
+  entry(name, file_dtype(dtype), shape);
+  const Tensor t = Tensor::zeros(shape, dtype, kind, Device::cpu());
+  fill_rows(t, file_.data(name));
+  return t;
+}
+
+void Restorer::into(const std::string& name, const Tensor& t) {
+  t.copy_from(plain(name, t.dtype(), t.shape(), MemoryKind::kWorkspace));
+}
+
+void Restorer::parameter(Parameter& p) {
+  Tensor master;
+  if (p.has_master()) master = plain(p.path() + ".master", p.master().dtype(), p.shape(), MemoryKind::kWorkspace);
+  p.restore(master, p.low_bit() ? codes(p) : Tensor());
+}
+
+void Restorer::converted(Parameter& p) {
+  if (p.low_bit())
+    p.restore(Tensor(), codes(p));
+  else
+    into(p.path() + ".value", p.value());
+}
+
+Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
+  const DeviceGuard cpu(Device::cpu());
+  for (const char* form : {".master", ".value"}) {
+    const std::string name = path + form;
+    if (!file_.contains(name)) continue;
+    const DType dtype = file_.entry(name).dtype == file_dtype(dtypes::bf16) ? dtypes::bf16 : dtypes::fp32;
+    const Tensor t = plain(name, dtype, shape, MemoryKind::kWorkspace);
+    return dtype == dtypes::fp32 ? t : Tensor::from_numbers(shape, dtypes::fp32, t.numbers(), MemoryKind::kWorkspace);
+  }
+  if (!file_.contains(path + ".codes"))
+    bad(file_.path(), concat("holds nothing for parameter '", path, "' ", shape, " of this model"));
+  return values_of_codes(path, shape);
+}
+
+void Restorer::done() const {
+  for (const SafetensorsEntry& e : file_.entries())
+    if (!used(e.name)) bad(file_.path(), "tensor '" + e.name + "' belongs to no part of this model");
+}
+
+const SafetensorsEntry& Restorer::entry(const std::string& name, const std::string& dtype, const Shape& shape) {
+  if (!file_.contains(name)) bad(file_.path(), "tensor '" + name + "' is missing");
+  const SafetensorsEntry& e = file_.entry(name);
+  if (e.dtype != dtype || Shape(e.shape) != shape)
+    bad(file_.path(),
+        concat("tensor '", name, "' is ", Shape(e.shape), ' ', e.dtype, ", expected ", shape, ' ', dtype));
+  used_.insert(name);
+  return e;
+}
+
+const CodesRecord& Restorer::record(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) bad(file_.path(), "the metadata has no record of '" + name + "'");
+  return found->second;
+}
+
+Tensor Restorer::bare_codes(const std::string& name, const CodesRecord& record) {
+  entry(name, "U8", Shape{record.shape.rows(), row_bytes_file(record.dtype, record.shape.cols())});
+  const Tensor t = Tensor::zeros(record.shape, record.dtype, MemoryKind::kWorkspace, Device::cpu());
+  fill_rows(t, file_.data(name));
+  check_codes(name, t);
+  return t;
+}
+
+Tensor Restorer::codes(const Parameter& p) {
+  const std::string name = p.path() + ".codes";
+  const CodesRecord& r = record(name);
+  if (r.dtype != p.value().dtype() || r.shape != p.shape())
+    bad(file_.path(), concat("parameter '", p.path(), "' is ", r.shape, ' ', r.dtype, ", the model has ", p.value()));
+  const Tensor t = bare_codes(name, r);
+  const QuantParams& model = *p.value().quant();
+  if (r.scheme != model.scheme || r.granularity != model.granularity)
+    bad(file_.path(), concat("parameter '", p.path(), "' is quantized as ", r.scheme, ", ", r.granularity,
+                             ", the model has ", model.scheme, ", ", model.granularity));
+  auto params = std::make_shared<QuantParams>();
+  params->scheme = r.scheme;
+  params->granularity = r.granularity;
+  // The file holds the parts that the model has: one that is missing would count as 1 or 0.
+  const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) {
+    return like ? std::make_shared<const Tensor>(
+                      plain(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState))
+                : nullptr;
+  };
+  params->scale = part(".scale", model.scale);
+  params->zero = part(".zero", model.zero);
+  params->offset = part(".offset", model.offset);
+  params->statistic = part(".statistic", model.statistic);
+  return t.with_quant(std::move(params));
+}
+
+// No model says which parts the scheme has: those that the file holds.
+Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
+  const std::string name = path + ".codes";
+  const CodesRecord& r = record(name);
+  if (r.shape != shape) bad(file_.path(), concat("parameter '", path, "' is ", r.shape, ", the model has ", shape));
+  const Tensor t = bare_codes(name, r);
+  auto params = std::make_shared<QuantParams>();
+  params->scheme = r.scheme;
+  params->granularity = r.granularity;
+  const Shape count{scale_count(r.granularity, shape.rows(), shape.cols())};
+  const auto part = [&](const char* suffix, DType dtype) {
+    return file_.contains(path + suffix)
+               ? std::make_shared<const Tensor>(plain(path + suffix, dtype, count, MemoryKind::kWorkspace))
+               : nullptr;
+  };
+  params->scale = part(".scale", dtypes::fp32);
+  params->zero = part(".zero", dtypes::int32);
+  params->offset = part(".offset", dtypes::fp32);
+  return dequantize_tensor(t.with_quant(std::move(params)), MemoryKind::kWorkspace);
+}
+
+// Kernels trust their codes: ones out of the dtype's range, or pad bits that are set, would be read as other numbers.
+void Restorer::check_codes(const std::string& name, const Tensor& t) const {
+  const DTypeInfo& info = t.dtype().info();
+  std::vector<uint8_t> raw(static_cast<size_t>(t.cols())), packed(static_cast<size_t>(t.stride()));
+  for (int64_t r = 0; r < t.rows(); ++r) {
+    const auto* row = static_cast<const uint8_t*>(t.data()) + r * t.stride();
+    unpack_row_raw(t.dtype(), row, 0, t.cols(), raw.data());
+    for (const uint8_t code : raw) {
+      const int64_t number = info.kind == DTypeKind::kCodebook ? code : decode_int(info, code);
+      if (number < info.qmin || number > info.qmax)
+        bad(file_.path(), concat("tensor '", name, "', row ", r, ": ", number, " is no code of ", t.dtype()));
+    }
+    pack_row_raw(t.dtype(), raw.data(), t.cols(), packed.data());
+    if (std::memcmp(packed.data(), row, packed.size()) != 0)
+      bad(file_.path(), concat("tensor '", name, "', row ", r, ": bits after the last code are set"));
+  }
+}
+
+}  // namespace bitgrad::checkpoint

@@ -1,0 +1,197 @@
+// recipe, first, last, rules, phases and budget of quant: what prepare makes of the layers, and when.
+#include <algorithm>
+
+#include "bitgrad/nn/prepare.h"
+#include "train/config/bind.h"
+#include "train/config/choices.h"
+#include "train/config/merge.h"
+#include "train/config/quantizer.h"
+
+namespace bitgrad::config {
+namespace {
+
+constexpr std::string_view kPrepareKeys[] = {"recipe", "first", "last", "rules"};
+
+// The value of a key that is there, else its default; none: the field stays.
+template <typename T, typename Field>
+void take(std::string_view group, const Node& map, std::string_view key, Field& field) {
+  const KeySpec* spec = find_key(group, key);
+  ensure(spec != nullptr, "config", "no key ", group, '.', key);
+  const Node* node = map.child(key);
+  const Value& value = node || !spec->has_default() ? (node ? node->value : Value{}) : default_value(*spec);
+  if (const T* read = std::get_if<T>(&value)) field = *read;
+}
+
+bool has_groups(const std::string& recipe) {
+  const LayerQuant quant = find_recipe(recipe);
+  return quant.weight && quant.weight->granularity.kind == Granularity::kGroup;
+}
+
+class RuleReader {
+ public:
+  RuleReader(const Node& map, std::string path, Report& report)
+      : map_(map), path_(std::move(path)), keys_(&map, nullptr, path_, "rule", report), report_(report) {}
+
+  QuantRuleConfig read() const {
+    QuantRuleConfig rule;
+    take<std::string>("rule", map_, "layers", rule.layers);
+    if (const Node* layers = map_.child("layers")) rule.mark = layers->mark;
+    LayerQuantConfig& quant = rule.quant;
+    take<std::string>("rule", map_, "recipe", quant.recipe);
+    take<int64_t>("rule", map_, "group", quant.group);
+    take<std::string>("rule", map_, "compute", quant.compute);
+    quant.weights = part("weights", Role::kWeights);
+    quant.activations = part("activations", Role::kActivations);
+    check(quant);
+    return rule;
+  }
+
+ private:
+  std::optional<QuantConfig> part(std::string_view key, Role role) const {
+    const Entry* entry = map_.find(key);
+    if (!entry) return std::nullopt;
+    return resolve_quantizer({&entry->node, nullptr, concat(path_, '.', key), entry->key_mark, role}, report_);
+  }
+
+  void check(const LayerQuantConfig& quant) const {
+    if (!map_.child("recipe") && !quant.weights && !quant.activations)
+      return report_.error(map_.mark, concat(path_, ": says nothing of its layers; give recipe, weights or activations",
+                                             " (a rule does not inherit quant.recipe)"));
+    if (quant.group && quant.weights)
+      keys_.contradiction({"group"},
+                          "group is that of the recipe, weights are given in its place; write granularity "
+                          "there, such as granularity: group(64)");
+    else if (quant.group && !has_groups(quant.recipe))
+      keys_.contradiction({"group", "recipe"}, concat("group goes with recipes that have groups (", join(grouped()),
+                                                      "), the recipe is ", quant.recipe));
+    const Merged weights = keys_.inner("weights", "weights");
+    for (const std::string& key : keys_of("weights"))
+      if (!choices::for_rule(key))
+        weights.contradiction({key}, concat(key,
+                                            " is the layer's own; write it in the layer's weights or in "
+                                            "quant.weights"));
+    check_learned(quant);
+  }
+  static std::vector<std::string> grouped() {
+    std::vector<std::string> names = recipe_names();
+    std::erase_if(names, [](const std::string& name) { return !has_groups(name); });
+    return names;
+  }
+  // A layer has one rate for what it learns (LayerQuant).
+  void check_learned(const LayerQuantConfig& quant) const {
+    if (!quant.weights || !quant.activations || !choices::has_learned_parts(*quant.weights) ||
+        !choices::has_learned_parts(*quant.activations) || quant.weights->learned == quant.activations->learned)
+      return;
+    const std::string message = "learned of weights and of activations must be the same in one layer";
+    const Merged activations = keys_.inner("activations", "activations");
+    if (activations.own("learned"))
+      activations.contradiction({"learned"}, message);
+    else
+      keys_.inner("weights", "weights").contradiction({"learned"}, message);
+  }
+
+  const Node& map_;
+  const std::string path_;
+  const Merged keys_;
+  Report& report_;
+};
+
+// The keys of quant or of a phase; none of them given: nothing.
+std::optional<PrepareConfig> read_prepare(std::string_view group, const Node& map, const std::string& path,
+                                          Report& report) {
+  const auto given = std::find_if(std::begin(kPrepareKeys), std::end(kPrepareKeys),
+                                  [&](std::string_view key) { return map.child(key) != nullptr; });
+  if (given == std::end(kPrepareKeys)) return std::nullopt;
+  PrepareConfig prepare;
+  prepare.mark = map.child(*given)->mark;
+  take<std::string>(group, map, "recipe", prepare.recipe);
+  take<std::string>(group, map, "first", prepare.first);
+  take<std::string>(group, map, "last", prepare.last);
+  const Node* rules = map.child("rules");
+  for (size_t i = 0; rules && i < rules->items.size(); ++i)
+    if (!rules->items[i].bad)
+      prepare.rules.push_back(RuleReader(rules->items[i], concat(path, ".rules.", i), report).read());
+  return prepare;
+}
+
+QuantPhaseConfig read_phase(const Node& map, const std::string& path, Report& report) {
+  QuantPhaseConfig phase;
+  take<Quantity>("phase", map, "from", phase.from);
+  phase.mark = map.child("from") ? map.child("from")->mark : map.mark;
+  phase.prepare = read_prepare("phase", map, path, report);
+  take<std::string>("phase", map, "quantization", phase.quantization);
+  take<bool>("phase", map, "observers", phase.observers);
+  return phase;
+}
+
+// Lengths of different units are compared when the size of the data is known.
+void check_order(const std::vector<QuantPhaseConfig>& phases, Report& report) {
+  const auto error = [&](const QuantPhaseConfig& phase, size_t i, const std::string& message) {
+    report.error(phase.mark, concat("quant.phases.", i, ".from", message), concat(phase.from).size());
+  };
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const Quantity& from = phases[i].from;
+    if ((from.value == 0) != (i == 0))
+      return error(
+          phases[i], i,
+          concat(" (", from, i == 0 ? "): the first phase starts at 0 steps" : "): only the first phase starts at 0"));
+    for (size_t before = i; before-- > 0;) {
+      const Quantity& other = phases[before].from;
+      if (other.unit != from.unit || other.value < from.value) continue;
+      const bool blame_other = phases[before].mark.argument > 0 && phases[i].mark.argument == 0;
+      return error(blame_other ? phases[before] : phases[i], blame_other ? before : i,
+                   concat(" (", blame_other ? other : from, ") is not ", blame_other ? "before" : "after",
+                          " quant.phases.", blame_other ? i : before, ".from (", blame_other ? from : other, ')'));
+    }
+  }
+}
+
+// `prepared`: quant has recipe, first, last or rules too.
+void bind_phases(const Node& quant, bool prepared, std::vector<QuantPhaseConfig>& phases, Report& report) {
+  const Node* list = quant.child("phases");
+  if (!list) return;
+  for (size_t i = 0; i < list->items.size(); ++i)
+    if (!list->items[i].bad) phases.push_back(read_phase(list->items[i], concat("quant.phases.", i), report));
+  if (!sound(&quant, "phases")) return;
+  check_order(phases, report);
+  if (prepared && phases[0].prepare)
+    report.error(phases[0].prepare->mark,
+                 "quant.phases.0 has recipe, first, last or rules of its own, so those of quant never hold; write them "
+                 "in one of both places");
+}
+
+void check_budget(const Node& root, const Node& quant, const std::string& compute, Report& report) {
+  const Node& budget = *quant.child("budget");
+  for (const std::string_view key : {"recipe", "first", "last", "rules", "phases", "compute"}) {
+    const Entry* other = quant.find(key);
+    if (!other || (key == "compute" && compute == "int")) continue;
+    const SourceMark mark = blame({budget.mark, other->key_mark});
+    return report.error(
+        mark, concat("quant.budget chooses how each layer is held, so quant.", key, " cannot stand beside it"),
+        mark.argument == other->key_mark.argument && mark.argument > 0 ? key.size() : budget.length());
+  }
+  const Node* model = root.child("model");
+  if (sound(&root, "model") && sound(model, "init_from") && !(model && model->child("init_from")))
+    report.error(budget.mark, "quant.budget needs model.init_from: bits are chosen by what they cost a trained model",
+                 budget.length());
+}
+
+}  // namespace
+
+void bind_prepare(const Node& root, RunConfig& config, Report& report) {
+  const Node* quant = root.child("quant");
+  if (!quant || quant->bad) return;
+  const std::optional<PrepareConfig> prepare = read_prepare("quant", *quant, "quant", report);
+  if (prepare) config.quant.prepare = *prepare;
+  bind_phases(*quant, prepare.has_value(), config.quant.phases, report);
+  const Node* budget = quant->child("budget");
+  if (!budget || !sound(quant, "budget")) return;
+  BudgetConfig& out = config.quant.budget.emplace();
+  out.mark = budget->mark;
+  take<int64_t>("budget", *budget, "bytes", out.bytes);
+  take<std::vector<int64_t>>("budget", *budget, "bits", out.bits);
+  take<int64_t>("budget", *budget, "samples", out.samples);
+  if (budget->child("bytes") && !budget->child("bytes")->bad) check_budget(root, *quant, config.quant.compute, report);
+}
+
+}  // namespace bitgrad::config

@@ -1,0 +1,25 @@
+// The numbers of a model, kept and put back.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "bitgrad/nn/module.h"
+
+namespace bitgrad::detail {
+
+// All numbers of a model, which can be put back after its form was changed, and changed back.
+class Numbers {
+ public:
+  explicit Numbers(Module& model);
+  void put_back(Module& model) const;
+
+ private:
+  struct Held {
+    Tensor master, value;
+  };
+  std::map<std::string, Held> parameters_;
+  std::map<std::string, Tensor> buffers_;
+};
+
+}  // namespace bitgrad::detail

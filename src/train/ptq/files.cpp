@@ -1,0 +1,148 @@
+// Configurations and files of models that are quantized after training.
+#include <algorithm>
+
+#include "bitgrad/base/text.h"
+#include "bitgrad/quant/observer.h"
+#include "bitgrad/train/ptq.h"
+#include "bitgrad/train/trainer.h"
+#include "train/config/specs.h"
+
+namespace bitgrad {
+namespace {
+
+QuantRuleConfig rule(const std::string& layers, const std::string& recipe) {
+  QuantRuleConfig r;
+  r.layers = layers;
+  r.quant.recipe = recipe;
+  return r;
+}
+
+// What of a layer's own weights is not about codes.
+QuantConfig float_weights(const QuantConfig& c) {
+  QuantConfig w;
+  w.init = c.init;
+  w.latent_clamp = c.latent_clamp;
+  w.grad = c.grad;
+  w.moments = c.moments;
+  w.lr_factor = c.lr_factor;
+  w.weight_decay = c.weight_decay;
+  w.frozen = c.frozen;
+  return w;
+}
+
+// What a spec says, as rules alone, so that another spec can follow it.
+void append_rules(const PrepareConfig& prepare, const std::string& first, const std::string& last,
+                  std::vector<QuantRuleConfig>& rules) {
+  if (prepare.recipe) rules.push_back(rule("*", *prepare.recipe));
+  if (prepare.first) rules.push_back(rule(first, *prepare.first));
+  if (prepare.last) rules.push_back(rule(last, *prepare.last));
+  rules.insert(rules.end(), prepare.rules.begin(), prepare.rules.end());
+}
+
+// The specs that were applied until a phase, in order.
+std::vector<PrepareConfig> applied(const QuantSection& quant, int64_t phase) {
+  std::vector<PrepareConfig> specs;
+  const PrepareConfig none;
+  const bool base_is_replaced = !quant.phases.empty() && quant.phases.front().prepare;
+  if (!(quant.prepare == none) && !base_is_replaced) specs.push_back(quant.prepare);
+  for (int64_t i = 0; i <= phase && i < std::ssize(quant.phases); ++i)
+    if (const auto& prepare = quant.phases[static_cast<size_t>(i)].prepare) specs.push_back(*prepare);
+  return specs;
+}
+
+bool has_range(const LayerQuant& quant) {
+  if (!quant.input) return false;
+  const Quantizer& quantizer = find_quantizer(quant.input->scheme);
+  return quantizer.from_range() && quantizer.learned(*quant.input).empty();
+}
+
+void check_reads_back(const std::string& yaml, const std::string& path) {
+  try {
+    parse_config(yaml, path);
+  } catch (const ConfigError& e) {
+    fail_with(ErrorCode::kBug, "save_converted", "the model's configuration would not be read back: ", e.what());
+  }
+}
+
+}  // namespace
+
+RunConfig float_config(RunConfig config) {
+  config.quant.weights = float_weights(config.quant.weights);
+  config.quant.compute = "int";
+  config.quant.backward = {};
+  for (LayerConfig& layer : config.layers) {
+    if (layer.kind == "linear" || layer.kind == "embedding") layer.quant = float_weights(layer.quant);
+    layer.compute = "int";
+    layer.backward = {};
+  }
+  config.quant.prepare = {};
+  config.quant.prepare.recipe = "none";
+  config.quant.phases.clear();
+  config.quant.budget.reset();
+  config.init_from.clear();
+  return config;
+}
+
+std::unique_ptr<Learner> load_floats(const std::string& file, const RunConfig& config, const Dataset& data) {
+  std::unique_ptr<Learner> learner = build_evaluator(float_config(config), data);
+  init_from(file, learner->model());
+  return learner;
+}
+
+RunConfig with_observer(RunConfig config, Module& model, const std::string& observer) {
+  const std::vector<std::string_view> names = observer_names();
+  require(std::find(names.begin(), names.end(), observer) != names.end(), "quantize",
+          unknown_name("observer", observer, {names.begin(), names.end()}));
+  PrepareConfig prepare;
+  bool any = false;
+  for (const LayerChoice& c : choose_layers(model, config::prepare_spec(config.quant.prepare))) {
+    if (!c.quant) continue;
+    QuantRuleConfig& r = prepare.rules.emplace_back(rule(c.layer, c.quant->recipe));
+    if (c.quant->weight && c.quant->weight->granularity.kind == Granularity::kGroup)
+      r.quant.group = c.quant->weight->granularity.group;
+    if (!has_range(*c.quant)) continue;
+    any = true;
+    QuantSpec input = *c.quant->input;
+    input.granularity = Granularity::tensor();
+    r.quant.activations = config::activations_config(input, c.quant->input_grad);
+    r.quant.activations->observer.name = observer;
+  }
+  require(any, "quantize", "observer ", observer, ": no layer has an input whose range it could find");
+  config.quant.prepare = prepare;
+  return config;
+}
+
+RunConfig converted_config(RunConfig config, Learner& learner) {
+  QuantSection& quant = config.quant;
+  const std::vector<PrepareConfig> specs = applied(quant, learner.phase());
+  PrepareConfig prepare;
+  // A phase's recipe may stand beside quant.compute, which quant.recipe may not.
+  const bool as_it_is = specs.size() == 1 && (quant.compute == "int" || !specs.front().recipe);
+  if (as_it_is) prepare = specs.front();
+  const std::vector<LayerChoice> layers = choose_layers(learner.model(), {});
+  if (!as_it_is)
+    for (const PrepareConfig& spec : specs)
+      append_rules(spec, layers.front().layer, layers.back().layer, prepare.rules);
+  QuantPhaseConfig now;
+  if (!quant.phases.empty()) now = quant.phases[static_cast<size_t>(learner.phase())];
+  quant.prepare = prepare;
+  quant.phases.clear();
+  quant.budget.reset();
+  quant.compute = "int";  // layers say their own; beside recipes that hold them all it would be refused
+  config.init_from.clear();
+  if (now.quantization != "off") return config;
+  now.from = {};
+  now.prepare.reset();
+  quant.phases.push_back(now);
+  return config;
+}
+
+void save_converted(const std::string& path, Learner& learner, CheckpointHeader header, const RunConfig& config) {
+  header.phase = 0;
+  header.config = to_yaml(config);
+  check_reads_back(header.config, path);
+  header.kernel_hash.clear();
+  save_model(path, learner.model(), header);
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,234 @@
+// Sensitivity of each layer to each recipe, one at a time.
+#include "bitgrad/train/sensitivity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
+#include "train/numbers.h"
+
+namespace bitgrad {
+namespace {
+
+struct UniformRecipe {
+  int64_t bits;
+  const char* recipe;
+};
+constexpr UniformRecipe kUniform[] = {
+#define BITGRAD_UNIFORM_RECIPE(bits, recipe) {bits, recipe},
+#include "train/ptq/uniform_recipes.inc"
+#undef BITGRAD_UNIFORM_RECIPE
+};
+
+// A slot and all numbers, to be put back.
+class Restoring {
+ public:
+  Restoring(Quantizable& slot, const detail::Numbers& numbers, Module& model)
+      : slot_(slot), quant_(slot.quant()), numbers_(numbers), model_(model) {}
+  // After an error.
+  ~Restoring() {
+    if (restored_) return;
+    try {
+      restore();
+    } catch (const std::exception& e) {
+      log(LogLevel::kError, concat("sensitivity: the model could not be put back: ", e.what()));
+    }
+  }
+  Restoring(const Restoring&) = delete;
+  Restoring& operator=(const Restoring&) = delete;
+
+  void restore() {
+    slot_.set(quant_);
+    numbers_.put_back(model_);
+    restored_ = true;
+  }
+
+ private:
+  Quantizable& slot_;
+  const LayerQuant quant_;
+  const detail::Numbers& numbers_;
+  Module& model_;
+  bool restored_ = false;
+};
+
+// The slot's own choice with another weight.
+LayerQuant with_weight_of(const LayerQuant& own, const LayerQuant& recipe) {
+  LayerQuant q = own;
+  q.recipe = recipe.recipe;
+  q.weight = recipe.weight;
+  q.master = MasterKind::kFp32;
+  q.latent_clamp = recipe.latent_clamp;
+  return q;
+}
+
+double relative_noise(const Tensor& on_device, const Tensor& value) {
+  const Tensor w = on_device.on_host(), q = dequantize_tensor(value).on_host();
+  double noise = 0, signal = 0;
+  for (int64_t i = 0; i < w.numel(); ++i) {
+    const double x = static_cast<double>(w.as<float>()[i]), error = x - static_cast<double>(q.as<float>()[i]);
+    noise += error * error;
+    signal += x * x;
+  }
+  return signal > 0 ? noise / signal : 0;
+}
+
+struct Means {
+  double loss = 0, accuracy = 0;
+};
+Means evaluate_samples(Learner& learner, std::span<const SampleBatch> samples) {
+  Means sum;
+  int64_t n = 0;
+  for (const SampleBatch& s : samples) {
+    const StepResult r = learner.evaluate(s.x, s.labels);
+    sum.loss += r.loss;
+    sum.accuracy += static_cast<double>(r.correct);
+    n += r.samples;
+  }
+  return {sum.loss / static_cast<double>(n), 100.0 * sum.accuracy / static_cast<double>(n)};
+}
+
+class Meter {
+ public:
+  Meter(Learner& learner, std::span<const SampleBatch> samples)
+      : learner_(learner), samples_(samples), base_(evaluate_samples(learner, samples)) {}
+
+  const Means& base() const { return base_; }
+
+  LayerEffect measure(size_t layer, Quantizable& slot, const Tensor& w, const WeightChoice& choice) {
+    LayerQuant recipe = find_recipe(choice.recipe);
+    LayerEffect effect;
+    effect.recipe = choice.recipe;
+    if (choice.rows) effect.group = recipe.weight->granularity.group = slot.weight().shape().cols();
+    slot.set(with_weight_of(slot.quant(), recipe));
+    learner_.plan_again();
+    effect.bits = recipe.weight->dtype.bits();
+    effect.bytes = summarize(learner_.model())[layer].bytes;
+    effect.noise = relative_noise(w, slot.weight().value());
+    const Means now = evaluate_samples(learner_, samples_);
+    effect.loss_change = now.loss - base_.loss;
+    effect.accuracy_change = now.accuracy - base_.accuracy;
+    return effect;
+  }
+
+ private:
+  Learner& learner_;
+  std::span<const SampleBatch> samples_;
+  const Means base_;
+};
+
+std::string fixed(double x, int digits, bool sign) {
+  std::ostringstream out;
+  if (sign) out << std::showpos;
+  out << std::fixed << std::setprecision(digits) << x;
+  return out.str();
+}
+
+}  // namespace
+
+std::string uniform_recipe(int64_t bits) {
+  std::string known;
+  for (const UniformRecipe& u : kUniform) {
+    if (u.bits == bits) return u.recipe;
+    known += (known.empty() ? "" : ", ") + std::to_string(u.bits);
+  }
+  fail("bits", "there is no recipe of weights in ", bits, " bits. Known: ", known);
+}
+
+double LayerEffect::sqnr_db() const {
+  return noise > 0 ? -10.0 * std::log10(noise) : std::numeric_limits<double>::infinity();
+}
+
+Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
+                                std::span<const WeightChoice> choices) {
+  const DeviceGuard guard(learner.device());
+  require(!samples.empty(), "sensitivity", "got no samples");
+  for (const WeightChoice& choice : choices) {
+    const LayerQuant recipe = find_recipe(choice.recipe);
+    require(recipe.weight.has_value(), "sensitivity", "recipe ", choice.recipe, " leaves the weights in fp32");
+    require(!choice.rows || recipe.weight->granularity.kind == Granularity::kGroup, "sensitivity", "recipe ",
+            choice.recipe, " has no groups that could be rows");
+  }
+  Meter meter(learner, samples);
+  Sensitivity result;
+  for (const SampleBatch& s : samples) result.samples += s.x.rows();
+  result.loss = meter.base().loss;
+  result.accuracy = meter.base().accuracy;
+  const detail::Numbers numbers(learner.model());
+  const std::vector<LayerSummary> rows = summarize(learner.model());
+  const std::vector<Quantizable*> slots = learner.model().quantizables();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    LayerSensitivity& layer = result.layers.emplace_back();
+    layer.layer = rows[i].layer;
+    layer.kind = rows[i].kind;
+    layer.shape = rows[i].shape;
+    layer.bytes = rows[i].bytes;
+    require(slots[i]->on() && !slots[i]->converted(), "sensitivity", "layer '", layer.layer, "' is ",
+            slots[i]->on() ? "converted: it has codes alone" : "switched off");
+    require(slots[i]->weight().learned().empty(), "sensitivity", "the weight of layer '", layer.layer,
+            "' learns parts of its scheme, which the optimizer holds: measure the model in fp32 (load_floats)");
+    const Tensor w = slots[i]->weight().numbers().clone(MemoryKind::kWorkspace);
+    // Each choice is made of the numbers: a weight without a master would keep the codes of the one before.
+    for (const WeightChoice& choice : choices) {
+      Restoring restoring(*slots[i], numbers, learner.model());
+      layer.effects.push_back(meter.measure(i, *slots[i], w, choice));
+      restoring.restore();
+    }
+  }
+  learner.plan_again();
+  return result;
+}
+
+std::vector<std::string> effect_cells(const LayerEffect& e) {
+  return {e.group ? concat(e.recipe, " group ", *e.group) : e.recipe,
+          std::to_string(e.bits),
+          std::to_string(e.bytes),
+          fixed(e.sqnr_db(), 2, false),
+          fixed(e.loss_change, 5, true),
+          fixed(e.accuracy_change, 2, true)};
+}
+
+void print_sensitivity(std::ostream& out, const Sensitivity& s) {
+  std::vector<std::vector<std::string>> lines{
+      {"layer", "recipe", "bits", "bytes", "SQNR dB", "loss change", "accuracy change"}};
+  for (const LayerSensitivity& layer : s.layers) {
+    lines.push_back({layer.layer, "(as it is)", "", std::to_string(layer.bytes)});
+    for (const LayerEffect& e : layer.effects) {
+      std::vector<std::string>& line = lines.emplace_back(1);
+      for (std::string& cell : effect_cells(e)) line.push_back(std::move(cell));
+    }
+  }
+  out << "loss " << s.loss << ", accuracy " << s.accuracy << " % of " << s.samples
+      << " samples; with one layer at a time in other weights:\n"
+      << text_table(lines);
+}
+
+std::string sensitivity_json(const Sensitivity& s) {
+  using Json = nlohmann::ordered_json;
+  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
+  Json layers = Json::array();
+  for (const LayerSensitivity& layer : s.layers) {
+    Json recipes = Json::array();
+    for (const LayerEffect& e : layer.effects)
+      recipes.push_back({{"recipe", e.recipe},
+                         {"group", e.group ? Json(*e.group) : Json(nullptr)},
+                         {"bits", e.bits},
+                         {"bytes", e.bytes},
+                         {"sqnr_db", number(e.sqnr_db())},
+                         {"loss_change", e.loss_change},
+                         {"accuracy_change", e.accuracy_change}});
+    layers.push_back({{"layer", layer.layer},
+                      {"kind", layer.kind},
+                      {"shape", layer.shape.dims()},
+                      {"bytes", layer.bytes},
+                      {"recipes", recipes}});
+  }
+  return Json{{"samples", s.samples}, {"loss", s.loss}, {"accuracy", s.accuracy}, {"layers", layers}}.dump(2);
+}
+
+}  // namespace bitgrad

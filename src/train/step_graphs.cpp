@@ -1,0 +1,159 @@
+#include "train/step_graphs.h"
+
+#include <utility>
+
+#include "bitgrad/base/log.h"
+
+namespace bitgrad {
+
+Learner::Graphs::Graphs(Learner& learner) : l_(learner) {
+  const DeviceGuard guard(l_.device_);
+  live_ = Tensor::zeros({static_cast<int64_t>(sizeof(LiveStep) / sizeof(int32_t))}, dtypes::int32, MemoryKind::kBuffer);
+  for (Parameter* p : l_.parameters_) p->keep_params_in_place(true);
+  why_not_ = l_.optimizer_->not_recorded();
+  if (why_not_.empty() && l_.loss_.of_tensor() == nullptr) why_not_ = "the loss reads its labels on the host";
+  for (const Parameter* p : l_.parameters_)
+    if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
+      why_not_ = concat("the straight-through rule of '", p->path(), "' changes from step to step");
+}
+
+Learner::Graphs::~Graphs() {
+  for (Parameter* p : l_.parameters_) p->keep_params_in_place(false);
+}
+
+void Learner::Graphs::forget() {
+  seen_.clear();
+  fronts_.clear();
+  backs_.clear();
+  batches_.clear();
+  for (Parameter* p : l_.parameters_) p->keep_params_in_place(true);
+}
+
+Learner::Graphs::Form Learner::Graphs::form_of(const Tensor& x) const {
+  const bool last = l_.window_microbatches_ + 1 == l_.policy_.accumulate;
+  return {x.rows(), last ? l_.window_samples_ + x.rows() : 0, l_.window_microbatches_ == 0, last,
+          last && l_.due_after(1).has_value()};
+}
+
+bool Learner::Graphs::serves(const Tensor& x) {
+  if (!why_not_.empty() || l_.state_.on_forward || x.device() != l_.device_) return false;
+  return ++seen_[form_of(x)] > 1;
+}
+
+void Learner::Graphs::tell(const LiveStep& now) {
+  now_ = now;
+  device_backend(l_.device_).copy_from_host(live_.data(), &now_, sizeof(LiveStep));
+}
+
+bool Learner::Graphs::record(Part& part, const std::function<void()>& body) {
+  part.flags = std::make_unique<FlagRecord>();
+  try {
+    const FlagRecord::Scope flags(*part.flags);
+    const LiveScope live(static_cast<const LiveStep*>(live_.data()), now_);
+    auto graph = make_step_record();
+    graph->capture(body);
+    part.graph = std::move(graph);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNonFinite) throw;
+    why_not_ = error.what();
+  }
+  log(LogLevel::kInfo, concat("the work of a step is not recorded: ", why_not_));
+  forget();
+  return false;
+}
+
+void Learner::Graphs::launch(Part& part) {
+  part.graph->launch();
+  part.flags->expect();
+  ++launches_;
+}
+
+bool Learner::Graphs::run_front(Front& front, const Form& form, const Batch& batch) {
+  if (front.graph) {
+    for (Parameter* p : front.gradients) p->mark_grad();
+    if (form.last) l_.optimizer_->mark();
+    front.sums->forget();
+  } else {
+    const bool done = record(front, [&] {
+      l_.round_gradients();
+      l_.labels_ = batch.labels;
+      {
+        StepResult unused;
+        Tape tape;
+        tape.backward(l_.forward(batch.x, {}, unused, front.pending));
+      }
+      at_drain([done = front.backward] { *done = true; });
+      if (!form.last) return;
+      l_.check_flags("in a forward pass");
+      l_.optimizer_->mark();
+      l_.optimizer_->look_ahead(form.samples, *front.sums);
+    });
+    if (!done) return false;
+    for (Parameter* p : l_.parameters_)
+      if (p->has_grad()) front.gradients.push_back(p);
+  }
+  launch(front);
+  return true;
+}
+
+void Learner::Graphs::move_now(const Form& form) {
+  const std::optional<RequantKey> due =
+      form.requantize ? std::optional(RequantKey{l_.state_.seed, l_.state_.step + 1}) : std::nullopt;
+  l_.optimizer_->move(due ? &*due : nullptr);
+}
+
+bool Learner::Graphs::run_back(Part& part, const Form& form) {
+  if (!part.graph && !record(part, [&] { move_now(form); })) return false;
+  launch(part);
+  return true;
+}
+
+const Learner::Graphs::Batch& Learner::Graphs::take(const Tensor& x, std::span<const int32_t> labels) {
+  Batch& batch = batches_[x.rows()];
+  if (!batch.x.defined()) batch.x = Tensor::empty(x.shape(), x.dtype(), MemoryKind::kBatch);
+  batch.x.copy_from(x);
+  detail::copy_labels(labels, batch.labels);
+  return batch;
+}
+
+StepResult Learner::Graphs::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+  const Form form = form_of(x);
+  const Batch& batch = take(x, labels);
+  LiveStep now;
+  now.step = static_cast<uint32_t>(l_.state_.step);
+  now.microbatch = static_cast<uint32_t>(l_.state_.microbatch);
+  tell(now);
+
+  Front& front = fronts_[form];
+  if (!run_front(front, form, batch)) {
+    if (form.first)
+      for (Parameter* p : l_.parameters_) p->zero_grad();
+    return l_.run_one_by_one(x, labels);
+  }
+  StepResult result;
+  result.samples = x.rows();
+  const int64_t before = l_.state_.microbatch;
+  l_.count_microbatch(result.samples);
+  *front.backward = false;
+  try {
+    drain_flags();
+  } catch (...) {  // a microbatch whose backward failed does not count
+    if (!*front.backward) l_.state_.microbatch = before;
+    throw;
+  }
+  result.loss = static_cast<double>(*front.pending.loss);
+  result.correct = static_cast<int64_t>(*front.pending.correct);
+  if (!form.last) return result;
+
+  result.stepped = true;
+  l_.optimizer_->ready(l_.learning_rate_(l_.state_.step), form.samples, *front.sums);
+  l_.optimizer_->tell(now);
+  tell(now);
+  if (!run_back(backs_[form], form)) move_now(form);
+  l_.optimizer_->end_step();
+  l_.close_window(form.requantize);
+  return result;
+}
+
+}  // namespace bitgrad

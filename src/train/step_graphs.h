@@ -1,0 +1,89 @@
+// The work of a microbatch as two graphs of a device: front (forward, backward, and what an optimizer step must know
+// first), then the flags are read, then, where a window ends, back (the updates and the new codes). Graphs are made by
+// the form of the microbatch: rows, samples of its window, whether it begins or ends one, and whether codes follow.
+//
+// The first microbatch of a form runs one kernel after another, the second records, the others repeat. What changes
+// from one to the next lies in memory of the device: batch, labels, and LiveStep (base/live_step.h). What the host does
+// beside the launches is done again here: counters, whose gradients hold sums, the rules' own numbers.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bitgrad/base/device_work.h"
+#include "bitgrad/base/live_step.h"
+#include "bitgrad/kernels/flag.h"
+#include "bitgrad/train/learner.h"
+#include "optim/square_sums.h"
+
+namespace bitgrad {
+
+namespace detail {
+// Labels where the kernels of the current device read them; `into` is used again where it fits.
+void copy_labels(std::span<const int32_t> labels, Tensor& into);
+}  // namespace detail
+
+// Loss and hits of a microbatch, as numbers of fp32 that a device tells when its flags are read.
+struct Learner::Pending {
+  std::shared_ptr<float> loss = std::make_shared<float>(0.0f), correct = std::make_shared<float>(0.0f);
+};
+
+class Learner::Graphs {
+ public:
+  explicit Graphs(Learner& learner);
+  ~Graphs();
+
+  // Whether this microbatch's work is recorded, or is to be now.
+  bool serves(const Tensor& x);
+  // After begin_microbatch.
+  StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
+  // Parameters, layers or the optimizer changed: all is recorded anew.
+  void forget();
+
+  int64_t launches() const { return launches_; }
+  const std::string& why_not() const { return why_not_; }
+
+ private:
+  struct Form {
+    int64_t rows, samples;
+    bool first, last, requantize;
+    auto operator<=>(const Form&) const = default;
+  };
+  struct Part {
+    std::unique_ptr<StepRecord> graph;
+    std::unique_ptr<FlagRecord> flags;
+  };
+  struct Front : Part {
+    Pending pending;
+    std::shared_ptr<bool> backward = std::make_shared<bool>(false);  // it was finite
+    std::shared_ptr<detail::SquareSums> sums = std::make_shared<detail::SquareSums>();
+    std::vector<Parameter*> gradients;  // that hold sums after it
+  };
+  struct Batch {
+    Tensor x, labels;
+  };
+  Form form_of(const Tensor& x) const;
+  void tell(const LiveStep& now);
+  // False: the device, or something in `body`, cannot be recorded; then why_not() says so, and nothing was done.
+  bool record(Part& part, const std::function<void()>& body);
+  void launch(Part& part);
+  const Batch& take(const Tensor& x, std::span<const int32_t> labels);
+  bool run_front(Front& front, const Form& form, const Batch& batch);
+  bool run_back(Part& part, const Form& form);
+  void move_now(const Form& form);
+
+  Learner& l_;
+  Tensor live_;
+  std::map<int64_t, Batch> batches_;  // by rows: where recorded work reads
+  LiveStep now_;
+  std::map<Form, int64_t> seen_;
+  std::map<Form, Front> fronts_;
+  std::map<Form, Part> backs_;
+  int64_t launches_ = 0;
+  std::string why_not_;
+};
+
+}  // namespace bitgrad

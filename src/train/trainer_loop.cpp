@@ -1,0 +1,271 @@
+// The loop of a run: microbatches, and between optimizer steps reports, evaluations and checkpoints.
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "bitgrad/base/log.h"
+#include "bitgrad/data/loader.h"
+#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/trainer.h"
+#include "train/lengths.h"
+#include "train/phases.h"
+
+namespace bitgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Sums of steps since the last report.
+struct Interval {
+  double loss = 0;
+  int64_t correct = 0, samples = 0;
+  Clock::time_point start = Clock::now();
+  void add(const StepResult& r) {
+    loss += r.loss;
+    correct += r.correct;
+    samples += r.samples;
+  }
+  void report(TrainEvent& e) const {
+    const double n = static_cast<double>(std::max<int64_t>(samples, 1));
+    e.loss = loss / n;
+    e.accuracy = 100.0 * static_cast<double>(correct) / n;
+    e.samples_per_s = n / std::max(seconds_since(start), 1e-9);
+  }
+};
+
+// Which updates run inside backward, and why the others do not.
+void log_fused_updates(const Learner& learner) {
+  std::map<std::string, std::string> paths;  // by reason; empty: fused
+  for (const Optimizer::FusedUpdate& u : learner.fused_updates()) {
+    std::string& list = paths[u.why_not];
+    list += (list.empty() ? "" : ", ") + u.path;
+  }
+  for (const auto& [why_not, list] : paths)
+    log(LogLevel::kInfo, why_not.empty() ? concat("updated inside backward: ", list)
+                                         : concat("updated after backward: ", list, ": ", why_not));
+}
+
+void log_lines(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) log(LogLevel::kInfo, line);
+}
+
+}  // namespace
+
+// The loop of one run.
+class Trainer::Loop {
+ public:
+  Loop(Trainer& trainer, const std::string& folder, const TrainHooks& hooks)
+      : t_(trainer), folder_(folder), hooks_(hooks) {
+    if (!folder_.empty()) metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step);
+    if (t_.config_.log_quantization && (metrics_ || hooks_.on_quant)) {
+      monitor_ = std::make_unique<QuantMonitor>(learner());
+      monitor_->expect(microbatches_to(*t_.config_.log_quantization));
+    }
+  }
+
+  TrainOutcome run() {
+    log_lines(t_.budget_table_);
+    if (!t_.first_numbers_.empty()) log(LogLevel::kInfo, t_.first_numbers_);
+    log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
+    if (const PrepareSpec* spec = detail::spec_of_now(learner())) detail::log_choices(learner().model(), *spec);
+    detail::log_quantization(learner().model());
+    warn_of_phases();
+    LoaderOptions options;
+    options.micro = t_.config_.batch.micro;
+    options.seed = static_cast<uint64_t>(t_.config_.run.seed);
+    options.epoch = t_.counters_.epoch;
+    options.position = t_.counters_.position;
+    Loader loader(*t_.train_data_, options);
+    Batch batch;
+    // A request to stop still finishes the open window, so that the state is one that a checkpoint can hold.
+    while (learner().state().microbatch < t_.total_microbatches_ &&
+           (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
+      loader.next(batch);
+      copy_batch(batch, x_);
+      StepResult r = learner().microbatch(x_, {batch.labels, static_cast<size_t>(batch.size)});
+      const bool last = learner().state().microbatch >= t_.total_microbatches_;
+      if (last) {
+        learner().flush();
+        r.stepped = true;
+      }
+      t_.counters_.epoch = loader.epoch();
+      t_.counters_.position = loader.position();
+      interval_.add(r);
+      if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
+      if (r.stepped && std::exchange(told_phase_, learner().phase()) != learner().phase()) log_fused_updates(learner());
+      if (r.stepped) boundary(last);
+    }
+    return finish();
+  }
+
+  // What a run that ended with an error leaves in its folder, if the folder still takes it.
+  void failed(const std::exception& error) {
+    if (folder_.empty()) return;
+    try {
+      metrics_->flush();
+      TrainOutcome outcome;
+      outcome.seconds = seconds_before_ + seconds_since(start_);
+      outcome.counters = t_.counters_;
+      outcome.optimizer_steps = learner().state().step;
+      write_summary(folder_, outcome, "failed", error.what());
+    } catch (const std::exception& second) {
+      log(LogLevel::kError, second.what());
+    }
+  }
+
+ private:
+  Learner& learner() { return *t_.learner_; }
+
+  // Short runs of a long configuration are common: no error.
+  void warn_of_phases() {
+    const int64_t accumulate = t_.config_.batch.accumulate();
+    const int64_t steps = (t_.total_microbatches_ + accumulate - 1) / accumulate;
+    const std::vector<QuantPhase>& phases = learner().phases();
+    for (size_t i = 0; i < phases.size(); ++i)
+      if (phases[i].from >= steps)
+        log(LogLevel::kWarning, concat("quant.phases.", i, " never starts: it is from step ", phases[i].from,
+                                       " on, the run ends after ", steps));
+  }
+
+  // Everything that happens between optimizer steps: reports, evaluation, checkpoints.
+  void boundary(bool last) {
+    const int64_t step = learner().state().step;
+    if (hooks_.on_tick) hooks_.on_tick(event());
+    if (last || due(t_.config_.log_every)) report();
+    if (monitor_) watch_quantization(last);
+    if (t_.test_data_ && (last || due(t_.config_.train.eval.every))) evaluate_test();
+    const bool stopping = stop_ != StopRequest::kNone;
+    if (!folder_.empty() && (last || stopping || due(t_.config_.checkpoint_every)) && step != saved_step_) {
+      save(folder_ + "/last.safetensors");
+      saved_step_ = step;
+    }
+    boundary_epoch_ = t_.counters_.epoch;
+  }
+
+  bool due(const Quantity& every) const {
+    if (every.unit == Quantity::Unit::kSteps) return t_.learner_->state().step % every.value == 0;
+    return t_.counters_.epoch / every.value > boundary_epoch_ / every.value;  // one window may end several epochs
+  }
+
+  // Microbatches until the next of the events that come `every` so often, or the end of the run.
+  int64_t microbatches_to(const Quantity& every) const {
+    const StepState& state = t_.learner_->state();
+    const int64_t left = t_.total_microbatches_ - state.microbatch;
+    if (every.unit == Quantity::Unit::kSteps)
+      return std::min(left,
+                      detail::microbatches_of(every.value - state.step % every.value, t_.config_.batch.accumulate()));
+    const int64_t next = (t_.counters_.epoch / every.value + 1) * every.value;
+    return std::min(left, detail::microbatches_of(next, t_.microbatches_per_epoch_) - state.microbatch);
+  }
+
+  void watch_quantization(bool last) {
+    const Clock::time_point before = Clock::now();
+    const Quantity& every = *t_.config_.log_quantization;
+    monitor_->stepped();
+    if (last || due(every))
+      for (const QuantEvent& e : monitor_->report(t_.counters_.epoch, x_)) {
+        if (metrics_) metrics_->write(e);
+        if (hooks_.on_quant) hooks_.on_quant(e);
+      }
+    if (!last) monitor_->expect(microbatches_to(every));
+    interval_.start += Clock::now() - before;  // samples/s are those of training
+  }
+
+  void evaluate_test() {
+    const Clock::time_point before = Clock::now();
+    const Evaluation result = t_.evaluate_test();
+    evaluation_ = result;
+    evaluated_step_ = learner().state().step;
+    RunCounters& c = t_.counters_;
+    EvalEvent e;
+    e.split = "test";
+    e.epoch = c.epoch;
+    e.step = learner().state().step;
+    e.loss = result.loss;
+    e.accuracy = result.accuracy;
+    e.best = result.accuracy > c.best_accuracy;
+    c.last_accuracy = result.accuracy;
+    if (e.best) {
+      c.best_accuracy = result.accuracy;
+      c.best_epoch = c.epoch;
+    }
+    if (metrics_) metrics_->write(e);
+    if (e.best && !folder_.empty()) save(folder_ + "/best.safetensors");
+    if (hooks_.on_eval) hooks_.on_eval(e);
+    interval_.start += Clock::now() - before;  // samples/s are those of training
+  }
+
+  void save(const std::string& path) {
+    if (metrics_) metrics_->flush();
+    t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
+    save_checkpoint(path, learner(), t_.counters_, t_.config_yaml_);
+    if (hooks_.on_checkpoint) hooks_.on_checkpoint(path);
+  }
+
+  TrainEvent event() {
+    TrainEvent e;
+    e.step = learner().state().step;
+    e.epoch = t_.counters_.epoch;
+    e.microbatch = learner().state().microbatch;
+    e.microbatches_total = t_.total_microbatches_;
+    e.lr = static_cast<double>(learner().learning_rate(std::max<int64_t>(e.step - 1, 0)));
+    e.seconds = seconds_since(start_);
+    const double done = static_cast<double>(e.microbatch - first_microbatch_);
+    e.eta_seconds = done > 0 ? e.seconds / done * static_cast<double>(t_.total_microbatches_ - e.microbatch) : 0;
+    interval_.report(e);
+    return e;
+  }
+
+  void report() {
+    if (metrics_) metrics_->write(event());
+    interval_ = Interval();
+  }
+
+  TrainOutcome finish() {
+    TrainOutcome outcome;
+    outcome.stopped = learner().state().microbatch >= t_.total_microbatches_ ? StopRequest::kNone : stop_;
+    outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
+    outcome.counters = t_.counters_;
+    outcome.optimizer_steps = learner().state().step;
+    outcome.state_hash = state_hash(learner(), t_.counters_);
+    if (evaluated_step_ == outcome.optimizer_steps) outcome.evaluation = evaluation_;
+    if (!folder_.empty())
+      write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
+    return outcome;
+  }
+
+  Trainer& t_;
+  const std::string folder_;
+  const TrainHooks& hooks_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<QuantMonitor> monitor_;
+  Tensor x_;  // of the last microbatch
+  Interval interval_;
+  Clock::time_point start_ = Clock::now();
+  int64_t first_microbatch_ = t_.learner_->state().microbatch;
+  int64_t saved_step_ = -1, evaluated_step_ = -1;
+  Evaluation evaluation_;                        // of that step
+  int64_t boundary_epoch_ = t_.counters_.epoch;  // at the last step boundary
+  const double seconds_before_ = t_.counters_.train_seconds;
+  int64_t told_phase_ = -1;  // which updates of it are fused
+  StopRequest stop_ = StopRequest::kNone;
+};
+
+TrainOutcome Trainer::run(const std::string& folder, const TrainHooks& hooks) {
+  const DeviceGuard guard(learner_->device());
+  start();
+  Loop loop(*this, folder, hooks);
+  try {
+    return loop.run();
+  } catch (const std::exception& e) {
+    log(LogLevel::kError, e.what());
+    loop.failed(e);
+    throw;
+  }
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,19 @@
+// The program `bitgrad`, as its users run it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/subprocess.h"
+
+namespace bitgrad::test {
+
+inline const std::string kProgram = BITGRAD_BINARY_DIR "/bin/bitgrad";
+
+inline ProcessResult cli(std::vector<std::string> arguments, const Process::Environment& environment = {}) {
+  arguments.insert(arguments.begin(), kProgram);
+  return run_program(arguments, environment);
+}
+
+}  // namespace bitgrad::test

@@ -1,0 +1,251 @@
+// convert, quantize, sensitivity and quant.budget as their users run them.
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad::test;
+using Json = nlohmann::json;
+
+namespace {
+
+// A float network on the drawn digits, and what else `more` says.
+std::string train(const TempDir& temp, const std::string& name, std::vector<std::string> more = {}) {
+  std::ofstream(temp.file("net.yaml")) << R"yaml(version: 1
+run: {name: net, seed: 2}
+data:
+  train: {format: digits, size: 400}
+  test: {format: digits, size: 200}
+  affine: [2, -1]
+model:
+  layers:
+    - linear: {out: 32}
+    - batch_norm: {}
+    - relu: {}
+    - linear: {out: 32}
+    - relu: {}
+    - linear: {out: 10}
+batch: {global: 20, micro: 20}
+optim: {name: adam, lr: 0.005}
+train: {stop: 4 epochs}
+checkpoint: {every: 4 epochs}
+)yaml";
+  std::vector<std::string> arguments{"train", temp.file("net.yaml"), "-q", "--out", temp.file(name)};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const ProcessResult r = cli(arguments);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  return temp.file(name);
+}
+
+Json eval(const std::string& target) {
+  const ProcessResult r = cli({"eval", target, "--json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  return Json::parse(r.out);
+}
+
+}  // namespace
+
+TEST_CASE("convert writes a model that gives what the checkpoint gives") {
+  TempDir temp;
+  const std::string run = train(temp, "run", {"quant.recipe=8da4w", "quant.last=int8wo"});
+  const std::string file = temp.file("model");
+  const ProcessResult dry = cli({"convert", run, "--dry-run"});
+  INFO(dry.out << dry.err);
+  CHECK(dry.code == 0);
+  CHECK(contains(dry.out, "layers.0  all   8da4w"));
+  CHECK(contains(dry.out, "layers.5  last  int8wo"));
+  CHECK(slurp(file).empty());
+
+  const ProcessResult r = cli({"convert", run, "-o", file, "--check"});
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "logits equal bit for bit"));
+  CHECK(eval(file) == eval(run));
+  CHECK(slurp(file).size() < slurp(run + "/last.safetensors").size() / 4);
+
+  const ProcessResult again = cli({"convert", run, "-o", file});
+  CHECK(again.code == 2);
+  CHECK(contains(again.err, "exists"));
+  CHECK(cli({"convert", run, "-o", file, "--force", "--best"}).code == 0);
+  CHECK(eval(file) == eval(run + "/best.safetensors"));
+  const ProcessResult twice = cli({"convert", file, "-o", temp.file("other")});
+  CHECK(twice.code == 2);
+  CHECK(contains(twice.err, "is converted already"));
+}
+
+TEST_CASE("convert takes the phase that the run was in, and warns where nothing is quantized") {
+  TempDir temp;
+  const std::string run = train(temp, "run",
+                                {"quant.phases=[{from: 0 steps, recipe: int4wo}, {from: 1 epochs, rules: "
+                                 "[{layers: layers.0, recipe: int2wo}]}, {from: 3 epochs, quantization: "
+                                 "frozen, observers: false}]"});
+  const ProcessResult r = cli({"convert", run, "-o", temp.file("model"), "--check"});
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "int2 symmetric group(32)"));
+  CHECK(contains(r.out, "logits equal bit for bit"));
+  CHECK(eval(temp.file("model")) == eval(run));
+
+  const std::string off = train(
+      temp, "off", {"quant.recipe=int4wo", "quant.phases=[{from: 0 steps}, {from: 3 epochs, quantization: off}]"});
+  const ProcessResult floats_again = cli({"convert", off, "-o", temp.file("off_model"), "--check"});
+  INFO(floats_again.out << floats_again.err);
+  CHECK(floats_again.code == 0);
+  CHECK(contains(floats_again.out, "int4wo (off)"));
+  CHECK(eval(temp.file("off_model")) == eval(off));
+
+  const std::string floats = train(temp, "floats");
+  const ProcessResult plain = cli({"convert", floats, "-o", temp.file("plain")});
+  CHECK(plain.code == 0);
+  CHECK(contains(plain.err, "warning: no layer is quantized"));
+  CHECK(eval(temp.file("plain")) == eval(floats));
+}
+
+TEST_CASE("quantize holds a trained network in few bits") {
+  TempDir temp;
+  const std::string run = train(temp, "run"), file = temp.file("model");
+  const double before = eval(run).at("accuracy");
+  const ProcessResult r = cli({"quantize", run, "-o", file, "--recipe", "int8wo"});
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "before: accuracy"));
+  CHECK(std::abs(eval(file).at("accuracy").get<double>() - before) <= 1.0);
+
+  const Json written = eval(file);
+  std::ostringstream after;
+  after << "after:  accuracy " << written.at("accuracy").get<double>() << " %  loss "
+        << written.at("loss").get<double>();
+  CHECK(contains(r.out, after.str()));
+
+  const ProcessResult mixed =
+      cli({"quantize", run, "-o", file, "--force", "--recipe", "w8a8", "--first", "none", "--last", "int8wo", "--rule",
+           "layers.3=int4wo", "--observer", "min_max", "--samples", "100"});
+  CHECK(mixed.code == 2);
+  CHECK(contains(mixed.err, "no layer has an input"));
+  const ProcessResult observed = cli({"quantize", run, "-o", file, "--force", "--recipe", "w8a8", "--last", "int8wo",
+                                      "--rule", "layers.3=int4wo", "--observer", "min_max", "--batches", "5"});
+  INFO(observed.out << observed.err);
+  REQUIRE(observed.code == 0);
+  CHECK(contains(observed.out, "int8 absmax tensor min_max"));
+  CHECK(contains(observed.out, "uint4 minmax_offset group(32)"));
+  CHECK(std::abs(eval(file).at("accuracy").get<double>() - before) <= 2.0);
+
+  // A model file, and a run that was not float, are taken by their numbers.
+  REQUIRE(cli({"quantize", file, "-o", temp.file("again"), "--rule", "layers.[05]=int8wo"}).code == 0);
+  const ProcessResult dry = cli({"quantize", run, "--rule", "layers.0=int8wo", "--dry-run"});
+  CHECK(dry.code == 0);
+  CHECK(contains(dry.out, "layers.0  layers.0  int8wo"));
+  CHECK(contains(dry.out, "layers.3  all       none"));
+}
+
+TEST_CASE("sensitivity prints and writes what each layer loses") {
+  TempDir temp;
+  const std::string run = train(temp, "run");
+  const ProcessResult r = cli(
+      {"sensitivity", run, "--bits", "8,1", "--recipe", "ternary_wo", "--samples", "150", "--json", temp.file("s")});
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "accuracy change"));
+  const Json j = Json::parse(slurp(temp.file("s")));
+  CHECK(j.at("samples") == 150);
+  REQUIRE(j.at("layers").size() == 3);
+  REQUIRE(j.at("layers")[2].at("recipes").size() == 3);
+  CHECK(j.at("layers")[2].at("recipes")[1].at("recipe") == "binary_wo");
+  CHECK(j.at("layers")[0].at("recipes")[0].at("sqnr_db") > 30);
+  CHECK(j.at("layers")[0].at("recipes")[1].at("loss_change") > 0);
+  CHECK(cli({"convert", run, "-o", temp.file("model")}).code == 0);
+  CHECK(cli({"sensitivity", temp.file("model")}).code == 0);
+}
+
+TEST_CASE("a budget becomes rules of the run folder, and the run can be resumed and converted") {
+  TempDir temp;
+  const std::string from = train(temp, "floats");
+  const std::string run = train(temp, "run", {"model.init_from=" + from, "quant.budget=12 KB"});
+  CHECK(contains(slurp(run + "/config.yaml"), "layers: layers.0"));
+  CHECK(!contains(slurp(run + "/config.yaml"), "budget"));
+  CHECK(contains(slurp(run + "/train.log"), "budget: 12000 bytes; the weights take"));
+  CHECK(cli({"train", "--resume", run}).code == 0);
+  CHECK(cli({"convert", run, "-o", temp.file("model"), "--check"}).code == 0);
+  const ProcessResult r =
+      cli({"train", temp.file("net.yaml"), "--out", temp.file("no"), "model.init_from=" + from, "quant.budget=100"});
+  CHECK(r.code == 2);
+  CHECK(contains(r.err, "the weights take at least"));
+}
+
+TEST_CASE("what a command reads, and checkpoints of runs, are never written over") {
+  TempDir temp;
+  const std::string run = train(temp, "run"), last = run + "/last.safetensors", file = temp.file("model");
+  const std::string checkpoint = slurp(last);
+  REQUIRE(cli({"convert", run, "-o", file}).code == 0);
+  const std::string model = slurp(file);
+  const std::vector<std::vector<std::string>> refused{
+      {"convert", run, "-o", last, "--force"},
+      {"convert", last, "-o", run + "/../run/last.safetensors", "--force"},
+      {"convert", run, "-o", run + "/best.safetensors", "--force"},
+      {"quantize", run, "-o", last, "--force", "--recipe", "int8wo"},
+      {"quantize", file, "-o", file, "--force", "--recipe", "int8wo"},
+      {"quantize", file, "-o", last, "--force", "--recipe", "int8wo"},
+      {"sensitivity", file, "--bits", "8", "--json", file},
+      {"diff", run, file, "--json", file},
+  };
+  for (const std::vector<std::string>& arguments : refused) {
+    const ProcessResult r = cli(arguments);
+    INFO(arguments[0] << ' ' << arguments[1] << ' ' << r.out << r.err);
+    CHECK(r.code == 2);
+    CHECK(contains(r.err, "Name another"));
+    CHECK(slurp(last) == checkpoint);
+    CHECK(slurp(file) == model);
+  }
+  CHECK(cli({"convert", run, "-o", run + "/model.safetensors"}).code == 0);
+}
+
+TEST_CASE("convert, quantize and sensitivity say what is wrong with their arguments") {
+  TempDir temp;
+  const std::string run = train(temp, "run", {"train.stop=20 steps"}), out = temp.file("model");
+  const std::string whole = slurp(run + "/last.safetensors");
+  std::ofstream(temp.file("cut"), std::ios::binary) << whole.substr(0, whole.size() / 2);
+  std::ofstream(temp.file("text")) << "not a model";
+  struct Case {
+    std::vector<std::string> arguments;
+    int code;
+    std::string text;
+  };
+  const Case cases[] = {
+      {{"convert", run}, 2, "-o FILE"},
+      {{"convert", run, "-o", temp.file("no/model")}, 2, "there is no folder"},
+      {{"convert", run, "-o", run}, 2, "is a folder"},
+      {{"convert", run, "-o", temp.file("text")}, 2, "exists"},
+      {{"convert", run, "--dry-run", "--check"}, 2, "excludes"},
+      {{"convert", run + "/last.safetensors", "-o", out, "--best"}, 2, "--best"},
+      {{"convert", temp.file("nothing"), "-o", out}, 3, "nothing"},
+      {{"convert", temp.file("text"), "-o", out}, 3, "text"},
+      {{"convert", temp.file("cut"), "-o", out}, 3, "cut"},
+      {{"quantize", run, "-o", out}, 2, "--recipe NAME or --rule GLOB=NAME"},
+      {{"quantize", run, "-o", out, "--recipe", "int9wo"}, 2, "unknown recipe 'int9wo'"},
+      {{"quantize", run, "-o", out, "--recipe", "int8wo", "--first", "x"}, 2, "unknown recipe 'x'"},
+      {{"quantize", run, "-o", out, "--rule", "layers.0"}, 2, "GLOB=RECIPE"},
+      {{"quantize", run, "-o", out, "--rule", "layers.1=int8wo"}, 2, "matches no layer"},
+      {{"quantize", run, "-o", out, "--recipe", "w8a8", "--observer", "minmax"}, 2, "Did you mean 'min_max'"},
+      {{"quantize", run, "-o", out, "--recipe", "int8wo", "--samples", "0"}, 2, "--samples"},
+      {{"quantize", run, "-o", out, "--recipe", "int8wo", "--samples", "5", "--batches", "5"}, 2, "excludes"},
+      {{"quantize", run, "--recipe", "int8wo"}, 2, "-o FILE"},
+      {{"quantize", temp.file("cut"), "-o", out, "--recipe", "int8wo"}, 3, "cut"},
+      {{"sensitivity", run, "--bits", "7"}, 2, "no recipe of weights in 7 bits"},
+      {{"sensitivity", run, "--recipe", "none"}, 2, "leaves the weights in fp32"},
+      {{"sensitivity", run, "--json", temp.file("no/json")}, 2, "there is no folder"},
+      {{"sensitivity", temp.file("text")}, 3, "text"},
+  };
+  for (const Case& c : cases) {
+    const ProcessResult r = cli(c.arguments);
+    std::string line;
+    for (const std::string& a : c.arguments) line += a + ' ';
+    INFO(line << '\n' << r.out << r.err);
+    CHECK(r.code == c.code);
+    CHECK(contains(r.err, c.text));
+    CHECK(slurp(out).empty());
+  }
+}

@@ -1,0 +1,27 @@
+// What is logged while this lives; the sink is put back also where a test throws.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/base/log.h"
+
+namespace bitgrad::test {
+
+class LogLines {
+ public:
+  LogLines() {
+    set_log_sink([this](LogLevel level, std::string_view line) {
+      lines.emplace_back(line);
+      if (level == LogLevel::kWarning) warnings.emplace_back(line);
+    });
+  }
+  ~LogLines() { set_log_sink(nullptr); }
+  LogLines(const LogLines&) = delete;
+  LogLines& operator=(const LogLines&) = delete;
+
+  std::vector<std::string> lines, warnings;
+};
+
+}  // namespace bitgrad::test
