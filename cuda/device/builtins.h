@@ -1,0 +1,34 @@
+// What a kernel source needs to see of CUDA, for both of its compilers: nvcc, and g++ with BITGRAD_CUDA_EMULATED, where
+// cuda/emulation/ gives the builtins their bodies. A host source that only launches kernels may include it too.
+//   BITGRAD_GLOBAL void name(Args args)     a kernel
+//   BITGRAD_DEVICE inline int helper(int)   a function of the device
+//   T* dynamic_shared<T>()                  the dynamic shared memory of the block, aligned to 1024 bytes
+// Never `extern __shared__` (two kernels of one file could not differ in type, and the emulation has no such symbol).
+#pragma once
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#define BITGRAD_GLOBAL __global__
+#define BITGRAD_GRID_CONSTANT __grid_constant__
+#define BITGRAD_DEVICE __device__
+
+namespace bitgrad::cuda {
+extern __shared__ __align__(1024) unsigned char g_dynamic_shared[];
+template <typename T>
+__device__ inline T* dynamic_shared() {
+  return reinterpret_cast<T*>(g_dynamic_shared);
+}
+}  // namespace bitgrad::cuda
+
+#else
+
+#define BITGRAD_GLOBAL
+#define BITGRAD_GRID_CONSTANT
+#define BITGRAD_DEVICE
+
+// In a host source of the real backend only the declarations are used, so that headers of kernels can be read.
+#include "cuda/emulation/builtins.h"
+
+#endif

@@ -1,0 +1,101 @@
+// mma.sync on bytes and bits, ldmatrix and cp.async: PTX on the device, exact bodies in the emulation.
+// Bits: AND.popc, native on compute capability 8.0 .. 9.0 only; on others the body is a trap and must not be reached.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/device/builtins.h"
+#include "cuda/device/mma_fragments.h"
+
+#if !defined(__CUDACC__)
+#include "cuda/emulation/mma.h"
+#endif
+
+namespace bitgrad::cuda::mma {
+
+#if defined(__CUDACC__)
+
+#define BITGRAD_MMA(text)                                                                             \
+  asm volatile(text " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                          \
+               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+// d += a b, bytes of either signedness.
+template <bool kUnsignedA, bool kUnsignedB>
+BITGRAD_DEVICE inline void multiply_bytes(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (kUnsignedA && kUnsignedB)
+    BITGRAD_MMA("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32");
+  else if constexpr (kUnsignedA)
+    BITGRAD_MMA("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32");
+  else if constexpr (kUnsignedB)
+    BITGRAD_MMA("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32");
+  else
+    BITGRAD_MMA("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32");
+#else
+  __trap();
+#endif
+}
+// d += pop(a AND b).
+BITGRAD_DEVICE inline void multiply_bits(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 1000
+  BITGRAD_MMA("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc");
+#else
+  __trap();
+#endif
+}
+#undef BITGRAD_MMA
+
+// Four matrices of 8 rows of 16 bytes; `row`: this lane's row, aligned to 16 bytes.
+BITGRAD_DEVICE inline void load_matrices(uint32_t (&out)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address));
+}
+
+// Copies from global to shared memory that a thread has under way. Groups are closed by commit and end in order.
+class AsyncCopies {
+ public:
+  // kBytes: 8 or 16, the alignment of both sides. The first `valid` bytes are copied, the others are zeros.
+  template <int kBytes>
+  BITGRAD_DEVICE void copy(void* to, const void* from, int valid) {
+    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (kBytes == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(valid));
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(address), "l"(from), "r"(valid));
+#endif
+  }
+  BITGRAD_DEVICE void commit() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+  // Returns when at most kPending of the latest groups are under way.
+  template <int kPending>
+  BITGRAD_DEVICE void wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+  }
+};
+
+#else
+
+template <bool kUnsignedA, bool kUnsignedB>
+inline void multiply_bytes(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  emulation::multiply(kUnsignedA ? (kUnsignedB ? emulation::MmaKind::kU8U8 : emulation::MmaKind::kU8S8)
+                                 : (kUnsignedB ? emulation::MmaKind::kS8U8 : emulation::MmaKind::kS8S8),
+                      d, a, b);
+}
+inline void multiply_bits(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  emulation::multiply(emulation::MmaKind::kBits, d, a, b);
+}
+inline void load_matrices(uint32_t (&out)[4], const void* row) { emulation::load_matrices(out, row); }
+using AsyncCopies = emulation::AsyncCopies;
+
+#endif
+
+}  // namespace bitgrad::cuda::mma

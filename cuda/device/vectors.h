@@ -1,0 +1,47 @@
+// A few neighbours that one thread loads and stores with one instruction, and places of a matrix.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/device/builtins.h"
+
+namespace bitgrad::cuda {
+
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T v[N];
+};
+
+// p lies on N elements.
+template <int N, typename T>
+BITGRAD_DEVICE inline Pack<T, N> load_pack(const T* p) {
+  return *reinterpret_cast<const Pack<T, N>*>(p);
+}
+template <int N, typename T>
+BITGRAD_DEVICE inline void store_pack(T* p, const Pack<T, N>& x) {
+  *reinterpret_cast<Pack<T, N>*>(p) = x;
+}
+
+// Whether a pointer (or none) lies on N elements.
+template <int N, typename T>
+inline bool lies_on(const T* p) {
+  return reinterpret_cast<uintptr_t>(p) % (N * sizeof(T)) == 0;
+}
+
+BITGRAD_DEVICE inline int64_t thread_index() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+BITGRAD_DEVICE inline int64_t thread_count() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+struct Cell {
+  int64_t row, col;
+};
+// i = row * cols + col. A division of 64 bits costs some hundred instructions, so it is avoided where both fit 32.
+BITGRAD_DEVICE inline Cell cell_of(int64_t i, int64_t cols) {
+  if (((i | cols) >> 32) == 0) {
+    const uint32_t a = static_cast<uint32_t>(i), b = static_cast<uint32_t>(cols), row = a / b;
+    return {static_cast<int64_t>(row), static_cast<int64_t>(a - row * b)};
+  }
+  const int64_t row = i / cols;
+  return {row, i - row * cols};
+}
+
+}  // namespace bitgrad::cuda

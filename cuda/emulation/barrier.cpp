@@ -1,0 +1,97 @@
+// An mbarrier: arrivals of this phase still due, arrivals of every phase, bytes announced and not yet arrived, parity.
+#include "cuda/emulation/barrier.h"
+
+#include <cstring>
+
+#include "bitgrad/base/text.h"
+#include "cuda/emulation/tma.h"
+
+namespace bitgrad::cuda::emulation {
+namespace {
+
+constexpr uint32_t kInitialised = 0x2D3;  // no poison of shared memory looks like this
+
+struct State {
+  int32_t bytes;
+  uint32_t due : 11;
+  uint32_t arrivals : 10;
+  uint32_t parity : 1;
+  uint32_t mark : 10;
+};
+static_assert(sizeof(State) == sizeof(uint64_t));
+
+State load(const uint64_t* barrier) {
+  State state;
+  std::memcpy(&state, barrier, sizeof state);
+  return state;
+}
+
+void store(uint64_t* barrier, State state) {
+  if (state.due == 0 && state.bytes == 0) {
+    state.parity ^= 1;
+    state.due = state.arrivals;
+  }
+  std::memcpy(barrier, &state, sizeof state);
+  progress();
+}
+
+void arrive(uint64_t* barrier, uint32_t bytes) {
+  State state = load(barrier);
+  if (state.mark != kInitialised) fail_thread("an mbarrier was used before it was initialised");
+  if (state.due == 0) fail_thread("more arrivals at an mbarrier than it was initialised for");
+  --state.due;
+  state.bytes += static_cast<int32_t>(bytes);
+  store(barrier, state);
+}
+
+struct Wait {
+  uint64_t* barrier;
+  uint32_t parity;
+};
+
+// A copy that was put off arrives when somebody waits for it.
+bool phase_ended(void* context) {
+  const Wait& wait = *static_cast<Wait*>(context);
+  deliver_copies(wait.barrier);
+  return load(wait.barrier).parity != wait.parity;
+}
+
+}  // namespace
+
+uint32_t shared_address(const void* p) {
+  const auto offset = static_cast<const char*>(p) - static_cast<const char*>(shared_base(cluster_rank()));
+  if (offset < 0 || offset >= shared_bytes())
+    fail_thread("an address that must lie in the dynamic shared memory of the block does not");
+  return static_cast<uint32_t>(offset);
+}
+
+void barrier_init(uint64_t* barrier, uint32_t arrivals) {
+  if (shared_address(barrier) % 8 != 0) fail_thread("an mbarrier must lie at a multiple of 8 bytes");
+  if (arrivals == 0 || arrivals > 1023) fail_thread("an mbarrier of the emulation has 1 to 1023 arrivals");
+  State state{};
+  state.due = state.arrivals = arrivals & 1023u;
+  state.mark = kInitialised;
+  std::memcpy(barrier, &state, sizeof state);
+}
+
+void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) { arrive(barrier, bytes); }
+
+void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
+  if (static_cast<int>(rank) >= cluster_size()) fail_thread("an arrival at a block that the cluster does not have");
+  arrive(reinterpret_cast<uint64_t*>(static_cast<char*>(shared_base(static_cast<int>(rank))) + shared_address(barrier)),
+         0);
+}
+
+void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  if (load(barrier).mark != kInitialised) fail_thread("an mbarrier was waited for before it was initialised");
+  Wait wait{barrier, parity};
+  wait_until(&phase_ended, &wait, parity == 0 ? "mbarrier, parity 0" : "mbarrier, parity 1");
+}
+
+void barrier_complete(uint64_t* barrier, uint32_t bytes) {
+  State state = load(barrier);
+  state.bytes -= static_cast<int32_t>(bytes);
+  store(barrier, state);
+}
+
+}  // namespace bitgrad::cuda::emulation

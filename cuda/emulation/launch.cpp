@@ -1,0 +1,121 @@
+// Launches of cuda/runtime/runtime.h on the emulated device: names of kernels, limits of shapes, clusters cut over the
+// host's threads.
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/parallel.h"
+#include "cuda/emulation/block.h"
+#include "cuda/emulation/emulation.h"
+#include "cuda/emulation/memory.h"
+#include "cuda/emulation/queue.h"
+
+namespace bitgrad::cuda {
+namespace {
+
+std::string symbol_name(const void* kernel) {
+  Dl_info info{};
+  if (dladdr(kernel, &info) == 0 || info.dli_sname == nullptr || info.dli_saddr != kernel)
+    return concat("kernel at ", kernel);
+  int status = 0;
+  char* const text = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
+  const std::string name = status == 0 ? text : info.dli_sname;
+  std::free(text);
+  return name.substr(0, name.find('('));
+}
+
+std::string kernel_name(const void* kernel, const LaunchShape& shape) {
+  if (shape.name != nullptr) return shape.name;
+  static std::mutex mutex;
+  static std::map<const void*, std::string> names;
+  const std::lock_guard lock(mutex);
+  std::string& name = names[kernel];  // dladdr looks at every symbol of the program
+  if (name.empty()) name = symbol_name(kernel);
+  return name;
+}
+
+void check_shape(const std::string& name, const LaunchShape& s) {
+  const auto bad = [&](const auto&... parts) {
+    fail_with(ErrorCode::kDevice, name, "cuda:", current_device_index(),
+              ": invalid configuration argument: ", parts...);
+  };
+  const DeviceProperties& p = device_properties(current_device_index());
+  const int64_t threads = int64_t{s.block.x} * s.block.y * s.block.z;
+  if (threads < 1 || threads > 1024 || s.block.z > 64) bad("got ", threads, " threads per block, expected 1 .. 1024.");
+  if (s.grid.x > 0x7fffffffu || s.grid.y > 65535 || s.grid.z > 65535)
+    bad("got a grid of ", s.grid.x, " x ", s.grid.y, " x ", s.grid.z, " blocks.");
+  if (s.shared_bytes < 0 || s.shared_bytes > p.shared_bytes_per_block)
+    bad("got ", s.shared_bytes, " bytes of shared memory, expected at most ", p.shared_bytes_per_block, '.');
+  if (s.cluster < 1 || s.cluster > 8 ||
+      (s.cluster > 1 && (p.major < 9 || s.grid.x % static_cast<unsigned>(s.cluster) != 0)))
+    bad("got clusters of ", s.cluster, " blocks in a grid of ", s.grid.x, " on capability ", p.major, '.', p.minor,
+        '.');
+}
+
+struct FreeBytes {
+  void operator()(void* data) const { std::free(data); }
+};
+struct ArgumentBytes {
+  std::vector<std::unique_ptr<void, FreeBytes>> storage;
+  std::vector<void*> pointers;
+};
+
+struct LaunchRecord {
+  emulation::Grid grid;
+  const void* kernel = nullptr;
+  void (*call)(const void*, void* const*) = nullptr;
+  ArgumentBytes arguments;
+  int64_t clusters = 0;
+};
+
+void run_launch(const LaunchRecord& launch) {
+  const emulation::MemoryAccess access;
+  const int64_t n = launch.clusters, grain = (n + 255) / 256;
+  const uint64_t seed = emulation::seed();
+  const DeviceGuard host(Device::cpu());  // loops of the host cut their work again
+  const int64_t stride = seed == 0 || n % 7919 == 0 ? 1 : 7919 % n,
+                offset = static_cast<int64_t>(seed % static_cast<uint64_t>(n));
+  parallel_ranges(n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      emulation::run_cluster(launch.grid, (i * stride + offset) % n * launch.grid.cluster);
+  });
+}
+
+}  // namespace
+
+void detail::launch_raw(const void* kernel, void (*call)(const void*, void* const*), void* const* args,
+                        const size_t* sizes, int count, const LaunchShape& shape) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  const auto record = std::make_shared<LaunchRecord>();
+  record->grid.kernel = kernel_name(kernel, shape);
+  check_shape(record->grid.kernel, shape);
+  record->grid.grid = {shape.grid.x, shape.grid.y, shape.grid.z};
+  record->grid.block = {shape.block.x, shape.block.y, shape.block.z};
+  record->grid.cluster = shape.cluster;
+  record->grid.shared_bytes = shape.shared_bytes;
+  record->kernel = kernel;
+  record->call = call;
+  for (int i = 0; i < count; ++i) {
+    std::unique_ptr<void, FreeBytes> bytes(std::aligned_alloc(128, (sizes[i] + 127) / 128 * 128));  // tensor maps: 64
+    std::memcpy(bytes.get(), args[i], sizes[i]);
+    record->arguments.pointers.push_back(bytes.get());
+    record->arguments.storage.push_back(std::move(bytes));
+  }
+  record->grid.context = record.get();
+  record->grid.call = [](const void* context) {
+    const auto* const launch = static_cast<const LaunchRecord*>(context);
+    launch->call(launch->kernel, launch->arguments.pointers.data());
+  };
+  record->clusters = int64_t{shape.grid.x} * shape.grid.y * shape.grid.z / shape.cluster;
+  emulation::enqueue(current_stream(), record->grid.kernel, [record] { run_launch(*record); });
+}
+
+}  // namespace bitgrad::cuda

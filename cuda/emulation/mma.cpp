@@ -1,0 +1,136 @@
+#include "cuda/emulation/mma.h"
+
+#include <bit>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "cuda/device/mma_fragments.h"
+#include "cuda/emulation/emulation.h"
+
+namespace bitgrad::cuda::emulation {
+namespace {
+
+struct MmaSlot {
+  MmaKind kind;
+  int* d;
+  const uint32_t *a, *b;
+};
+
+struct MmaTile {
+  uint8_t a[mma::kRows][mma::kBytes], b[mma::kColumns][mma::kBytes];
+
+  explicit MmaTile(void* const* slots) {
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto* slot = static_cast<const MmaSlot*>(slots[lane]);
+      for (int r = 0; r < mma::kRegistersA; ++r)
+        std::memcpy(&a[mma::a_row(lane, r)][mma::a_byte(lane, r)], &slot->a[r], 4);
+      for (int r = 0; r < mma::kRegistersB; ++r)
+        std::memcpy(&b[mma::b_column(lane, r)][mma::b_byte(lane, r)], &slot->b[r], 4);
+    }
+  }
+};
+
+template <typename A, typename B>
+int dot_bytes(const uint8_t* a, const uint8_t* b) {
+  int sum = 0;
+  for (int k = 0; k < mma::kBytes; ++k) sum += static_cast<A>(a[k]) * static_cast<B>(b[k]);
+  return sum;
+}
+int dot(MmaKind kind, const uint8_t* a, const uint8_t* b) {
+  switch (kind) {
+    case MmaKind::kS8S8:
+      return dot_bytes<int8_t, int8_t>(a, b);
+    case MmaKind::kS8U8:
+      return dot_bytes<int8_t, uint8_t>(a, b);
+    case MmaKind::kU8S8:
+      return dot_bytes<uint8_t, int8_t>(a, b);
+    case MmaKind::kU8U8:
+      return dot_bytes<uint8_t, uint8_t>(a, b);
+    case MmaKind::kBits:
+      break;
+  }
+  int sum = 0;
+  for (int k = 0; k < mma::kBytes; k += 8) {
+    uint64_t x, y;
+    std::memcpy(&x, a + k, 8);
+    std::memcpy(&y, b + k, 8);
+    sum += std::popcount(x & y);
+  }
+  return sum;
+}
+
+void run_mma(void* const* slots, int) {
+  for (int lane = 0; lane < 32; ++lane)
+    if (slots[lane] == nullptr) fail_thread("mma.sync was called by a warp that lacks lanes");
+  const MmaTile tile(slots);
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto* slot = static_cast<const MmaSlot*>(slots[lane]);
+    for (int r = 0; r < mma::kRegistersD; ++r) {
+      const int sum = dot(slot->kind, tile.a[mma::d_row(lane, r)], tile.b[mma::d_column(lane, r)]);
+      slot->d[r] = static_cast<int>(static_cast<uint32_t>(slot->d[r]) + static_cast<uint32_t>(sum));
+    }
+  }
+}
+
+struct LoadSlot {
+  uint32_t* out;
+  const void* row;
+};
+void run_load(void* const* slots, int) {
+  const auto slot = [&](int lane) { return static_cast<const LoadSlot*>(slots[lane]); };
+  for (int lane = 0; lane < 32; ++lane) {
+    if (slots[lane] == nullptr) fail_thread("ldmatrix was called by a warp that lacks lanes");
+    if (reinterpret_cast<uintptr_t>(slot(lane)->row) % 16 != 0) fail_thread("ldmatrix: a row is not on 16 bytes");
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const auto* row = static_cast<const uint8_t*>(slot(8 * i + lane / 4)->row);
+      std::memcpy(&slot(lane)->out[i], row + lane % 4 * 4, 4);
+    }
+  }
+}
+
+}  // namespace
+
+void multiply(MmaKind kind, int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  MmaSlot slot{kind, d, a, b};
+  collective(32, &slot, run_mma, "mma.sync");
+}
+
+void load_matrices(uint32_t (&out)[4], const void* row) {
+  LoadSlot slot{out, row};
+  collective(32, &slot, run_load, "ldmatrix");
+}
+
+void AsyncCopies::Copy::land() const {
+  std::memcpy(to, from, static_cast<size_t>(valid));
+  std::memset(static_cast<uint8_t*>(to) + valid, 0, static_cast<size_t>(bytes - valid));
+}
+
+void AsyncCopies::add(int bytes, void* to, const void* from, int valid) {
+  const auto unaligned = [&](const void* p) { return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes); };
+  if (unaligned(to) != 0 || unaligned(from) != 0)
+    fail_thread("cp.async: an address is not aligned to its " + std::to_string(bytes) + " bytes");
+  if (valid < 0 || valid > bytes)
+    fail_thread("cp.async: " + std::to_string(valid) + " valid bytes of " + std::to_string(bytes));
+  const Copy copy{bytes, to, from, valid};
+  if (random() % 2 == 0)
+    copy.land();
+  else
+    open_.push_back(copy);
+}
+
+void AsyncCopies::commit() {
+  groups_.push_back(std::move(open_));
+  open_.clear();
+}
+
+void AsyncCopies::land(size_t pending) {
+  while (groups_.size() > pending) {
+    for (const Copy& copy : groups_.front()) copy.land();
+    groups_.erase(groups_.begin());
+  }
+}
+
+}  // namespace bitgrad::cuda::emulation

@@ -1,0 +1,45 @@
+// mma.sync, ldmatrix and cp.async for the emulation: warps meet, fragments are gathered by their maps, products are
+// exact.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace bitgrad::cuda::emulation {
+
+enum class MmaKind : uint8_t { kS8S8, kS8U8, kU8S8, kU8U8, kBits };
+
+void multiply(MmaKind kind, int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void load_matrices(uint32_t (&out)[4], const void* row);
+
+// A copy lands at once or when its group is waited for, as the seed has it: what reads too early, or is overwritten too
+// early, shows.
+class AsyncCopies {
+ public:
+  template <int kBytes>
+  void copy(void* to, const void* from, int valid) {
+    add(kBytes, to, from, valid);
+  }
+  void commit();
+  template <int kPending>
+  void wait() {
+    land(kPending);
+  }
+
+ private:
+  struct Copy {
+    int bytes;
+    void* to;
+    const void* from;
+    int valid;
+    void land() const;
+  };
+  void add(int bytes, void* to, const void* from, int valid);
+  void land(size_t pending);
+
+  std::vector<std::vector<Copy>> groups_;
+  std::vector<Copy> open_;
+};
+
+}  // namespace bitgrad::cuda::emulation

@@ -1,0 +1,121 @@
+#include "cuda/emulation/tma.h"
+
+#include <cstring>
+#include <vector>
+
+#include "cuda/device/fragments.h"
+#include "cuda/device/tma.h"
+#include "cuda/emulation/barrier.h"
+#include "cuda/emulation/emulation.h"
+
+namespace bitgrad::cuda {
+namespace {
+
+constexpr uint64_t kMagic = 0x70616D726F736E65u;
+
+// What a tensor map of the emulation holds.
+struct Record {
+  uint64_t magic;
+  const uint8_t* data;
+  int64_t columns, rows, stride;
+  int64_t box_rows;
+};
+static_assert(sizeof(Record) <= sizeof(TensorMap));
+
+}  // namespace
+
+TensorMap detail::encode_tensor_map(const void* data, int64_t columns, int64_t rows, int64_t stride, int box_rows) {
+  const Record record{kMagic, static_cast<const uint8_t*>(data), columns, rows, stride, box_rows};
+  TensorMap map{};
+  std::memcpy(&map, &record, sizeof record);
+  return map;
+}
+
+namespace emulation {
+namespace {
+
+// One copy to one block: a box of a matrix, or consecutive bytes.
+struct Copy {
+  char* to;
+  uint64_t* barrier;
+  Record box;  // magic 0: consecutive bytes
+  const void* from;
+  int64_t column, row;
+  uint32_t bytes;
+};
+
+struct Pending {
+  int64_t serial = -1;
+  std::vector<Copy> copies;
+};
+thread_local Pending g_pending;
+
+void run(const Copy& copy) {
+  if (copy.box.magic == 0) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  } else {
+    for (int64_t r = 0; r < copy.box.box_rows; ++r) {
+      for (int64_t c = 0; c < kBlockBytes; ++c) {
+        const int64_t row = copy.row + r, column = copy.column + c;
+        const bool inside = row >= 0 && row < copy.box.rows && column >= 0 && column < copy.box.columns;
+        copy.to[swizzle128(static_cast<uint32_t>(r * kBlockBytes + c))] =
+            inside ? static_cast<char>(copy.box.data[row * copy.box.stride + column]) : char{0};
+      }
+    }
+  }
+  barrier_complete(copy.barrier, copy.bytes);
+}
+
+void issue(const Copy& copy) {
+  if (random() % 2 == 0) return run(copy);
+  if (g_pending.serial != block_serial()) g_pending = {block_serial(), {}};
+  g_pending.copies.push_back(copy);
+  progress();
+}
+
+char* at_rank(const void* own, int rank) { return static_cast<char*>(shared_base(rank)) + shared_address(own); }
+
+}  // namespace
+
+void tma_load(void* to, const TensorMap* map, uint64_t* barrier, int column, int row, uint16_t blocks) {
+  Record record;
+  std::memcpy(&record, map, sizeof record);
+  if (record.magic != kMagic) fail_thread("a TMA copy with a tensor map that make_tensor_map did not make");
+  const uint32_t bytes = static_cast<uint32_t>(record.box_rows * kBlockBytes);
+  const uint32_t address = shared_address(to);
+  if (address % kSwizzleBytes != 0) fail_thread("a swizzled TMA copy must go to a multiple of 1024 bytes");
+  if (address + bytes > static_cast<uint32_t>(shared_bytes())) fail_thread("a TMA copy reaches past shared memory");
+  const int own = cluster_rank();
+  const unsigned mask = blocks == 0 ? 1u << own : blocks;
+  if (mask >> cluster_size() != 0) fail_thread("a TMA multicast to a block that the cluster does not have");
+  for (int rank = 0; rank < cluster_size(); ++rank) {
+    if ((mask >> rank & 1u) == 0) continue;
+    issue(
+        {at_rank(to, rank), reinterpret_cast<uint64_t*>(at_rank(barrier, rank)), record, nullptr, column, row, bytes});
+  }
+}
+
+void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  const uint32_t address = shared_address(to);
+  if (address % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    fail_thread("a bulk copy needs addresses and a size that are multiples of 16");
+  if (address + bytes > static_cast<uint32_t>(shared_bytes())) fail_thread("a bulk copy reaches past shared memory");
+  issue({static_cast<char*>(to), barrier, Record{}, from, 0, 0, bytes});
+}
+
+void deliver_copies(uint64_t* barrier) {
+  std::vector<Copy>& copies = g_pending.copies;
+  if (g_pending.serial != block_serial()) copies.clear();
+  for (size_t i = 0; i < copies.size();) {
+    if (copies[i].barrier != barrier) {
+      ++i;
+      continue;
+    }
+    const Copy copy = copies[i];
+    copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(i));
+    run(copy);
+  }
+}
+
+}  // namespace emulation
+}  // namespace bitgrad::cuda

@@ -1,0 +1,160 @@
+// Family elementwise: fp32 to bf16 and back, and moments of optimizers in 8 bits (docs/numerics.md section 6;
+// contracts: bitgrad/kernels/elementwise.h).
+#include "bitgrad/dtype/bf16.h"
+#include "cuda/device/philox.h"
+#include "cuda/device/vectors.h"
+#include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/launch.h"
+
+namespace bitgrad::cuda {
+
+// ---- y[i] = f(x[i]), four neighbours a thread where both lie on four ----
+struct NearestBf16 {
+  BITGRAD_DEVICE uint16_t operator()(int64_t, float x) const { return bf16_from_float(x); }
+};
+struct WidenBf16 {
+  BITGRAD_DEVICE float operator()(int64_t, uint16_t x) const { return bf16_to_float(x); }
+};
+struct WidenMean {
+  const float* scales;
+  BITGRAD_DEVICE float operator()(int64_t i, int8_t q) const {
+    return scales[i / kMomentBlock] * static_cast<float>(q);
+  }
+};
+struct WidenSquare {
+  const float* scales;
+  BITGRAD_DEVICE float operator()(int64_t i, uint8_t q) const {
+    const float root = scales[i / kMomentBlock] * static_cast<float>(q);
+    return root * root;
+  }
+};
+
+template <typename F, typename From, typename To>
+BITGRAD_GLOBAL void convert(F f, const From* x, To* y, int64_t n, bool by_four) {
+  const int64_t step = thread_count(), packs = by_four ? n / 4 : 0;
+  for (int64_t p = thread_index(); p < packs; p += step) {
+    const Pack<From, 4> in = load_pack<4>(x + 4 * p);
+    Pack<To, 4> out;
+    for (int k = 0; k < 4; ++k) out.v[k] = f(4 * p + k, in.v[k]);
+    store_pack<4>(y + 4 * p, out);
+  }
+  for (int64_t i = 4 * packs + thread_index(); i < n; i += step) y[i] = f(i, x[i]);
+}
+
+template <typename F, typename From, typename To>
+void run_convert(const char* name, const F& f, const From* x, To* y, int64_t n) {
+  const bool by_four = lies_on<4>(x) && lies_on<4>(y);
+  launch(convert<F, From, To>, cover(by_four ? ceil_div(n, 4) : n, name), f, x, y, n, by_four);
+}
+
+// ---- eight neighbours a thread: one block of draws ----
+// count (at most 8) numbers from x; `wide`: all eight, on 16 bytes.
+BITGRAD_DEVICE inline void load8(const float* x, int64_t count, bool wide, float* out) {
+  if (wide) {
+    const Pack<float, 4> a = load_pack<4>(x), b = load_pack<4>(x + 4);
+    for (int k = 0; k < 4; ++k) {
+      out[k] = a.v[k];
+      out[4 + k] = b.v[k];
+    }
+    return;
+  }
+  for (int k = 0; k < 8; ++k) out[k] = k < count ? x[k] : 0.0f;
+}
+template <typename T>
+BITGRAD_DEVICE inline void store8(T* y, int64_t count, bool wide, const Pack<T, 8>& values) {
+  if (wide) return store_pack<8>(y, values);
+  for (int k = 0; k < 8; ++k)
+    if (k < count) y[k] = values.v[k];
+}
+
+BITGRAD_GLOBAL void to_bf16_stochastic_kernel(RandomStream stream, uint64_t first, const float* x, uint16_t* y,
+                                              int64_t n, bool aligned) {
+  for (int64_t i = 8 * thread_index(); i < n; i += 8 * thread_count()) {
+    const bool wide = aligned && i + 8 <= n;
+    float in[8];
+    load8(x + i, n - i, wide, in);
+    const Draws8 draws = draws8(stream, first + static_cast<uint64_t>(i));
+    Pack<uint16_t, 8> out;
+    for (int k = 0; k < 8; ++k) out.v[k] = bf16_from_float_stochastic(in[k], draws.v[k]);
+    store8(y + i, n - i, wide, out);
+  }
+}
+
+// floor(clamp(u, -limit, limit) * 65536 + draw), then >> 16. NaN gives 0.
+BITGRAD_DEVICE inline int32_t round_by_draw(float u, float limit, uint16_t draw) {
+  const float number = u == u ? u : 0.0f;
+  const float low = number < -limit ? -limit : number;
+  const float v = (low > limit ? limit : low) * 65536.0f;
+  const int32_t cut = static_cast<int32_t>(v);
+  const int32_t floor = cut - (static_cast<float>(cut) > v ? 1 : 0);
+  return (floor + static_cast<int32_t>(draw)) >> 16;
+}
+
+// One warp a block of kMomentBlock numbers, eight a lane. The largest number is found by its bits without the sign: NaN
+// counts as larger than Inf, as on the CPU.
+template <typename Code, bool kSquares>
+BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const float* x, Code* q, float* scales,
+                                   int64_t n, bool aligned) {
+  static_assert(kMomentBlock == 8 * 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int64_t b = thread_index() / 32; b * kMomentBlock < n; b += thread_count() / 32) {
+    const int64_t i = b * kMomentBlock + lane * 8, count = n - i;  // count may be below 1
+    const bool wide = aligned && count >= 8;
+    float in[8];
+    load8(x + i, count, wide, in);
+    uint32_t top = 0;
+    for (int k = 0; k < 8; ++k) {
+      const uint32_t bits = __float_as_uint(in[k]) & 0x7FFFFFFFu;
+      top = bits > top ? bits : top;
+    }
+    const float largest = __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, top));
+    const float s = (kSquares ? sqrtf(largest) : largest) / (kSquares ? 255.0f : 127.0f);
+    const float scale = s < 0x1p-126f ? 0x1p-126f : s;
+    const float inverse = 1.0f / scale;
+    if (lane == 0) scales[b] = scale;
+    const Draws8 draws = draws8(stream, first + static_cast<uint64_t>(i));
+    Pack<Code, 8> out;
+    for (int k = 0; k < 8; ++k) {
+      const float number = (kSquares ? sqrtf(in[k]) : in[k]) * inverse;
+      const int32_t least = kSquares ? (in[k] > 0.0f ? 1 : 0) : -127, most = kSquares ? 255 : 127;
+      const int32_t code = round_by_draw(number, kSquares ? 256.0f : 128.0f, draws.v[k]);
+      const int32_t low = code < least ? least : code;
+      out.v[k] = static_cast<Code>(low > most ? most : low);
+    }
+    store8(q + i, count, wide, out);
+  }
+}
+
+template <typename Code, bool kSquares>
+void run_moments(const char* name, int64_t n, const float* x, const RandomStream& draws, uint64_t first, Code* q,
+                 float* scales) {
+  const bool aligned = lies_on<4>(x) && lies_on<8>(q);
+  launch(moments_kernel<Code, kSquares>, cover(ceil_div(n, kMomentBlock) * 32, name), draws, first, x, q, scales, n,
+         aligned);
+}
+
+void to_bf16_cuda(int64_t n, const float* x, uint16_t* y) { run_convert("to_bf16_cuda", NearestBf16{}, x, y, n); }
+
+void from_bf16_cuda(int64_t n, const uint16_t* x, float* y) { run_convert("from_bf16_cuda", WidenBf16{}, x, y, n); }
+
+void to_bf16_stochastic_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y) {
+  const bool aligned = lies_on<4>(x) && lies_on<8>(y);
+  launch(to_bf16_stochastic_kernel, cover(ceil_div(n, 8), "to_bf16_stochastic_cuda"), draws, first, x, y, n, aligned);
+}
+
+void moments_to_int8_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q,
+                          float* scales) {
+  run_moments<int8_t, false>("moments_to_int8_cuda", n, x, draws, first, q, scales);
+}
+void squares_to_uint8_cuda(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
+                           float* scales) {
+  run_moments<uint8_t, true>("squares_to_uint8_cuda", n, x, draws, first, q, scales);
+}
+void moments_from_int8_cuda(int64_t n, const int8_t* q, const float* scales, float* x) {
+  run_convert("moments_from_int8_cuda", WidenMean{scales}, q, x, n);
+}
+void squares_from_uint8_cuda(int64_t n, const uint8_t* q, const float* scales, float* x) {
+  run_convert("squares_from_uint8_cuda", WidenSquare{scales}, q, x, n);
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,111 @@
+// Family elementwise: pointwise functions, sums, products and tables (contracts: bitgrad/kernels/elementwise.h).
+#include "cuda/kernels/elementwise/pointwise.h"
+
+#include "bitgrad/base/math.h"
+#include "cuda/kernels/elementwise/elementwise_cuda.h"
+
+namespace bitgrad::cuda {
+
+BITGRAD_DEVICE inline float tanh_of(float x) { return math::tanh(x); }
+BITGRAD_DEVICE inline float exp_of(float x) { return math::exp(x); }
+
+#define BITGRAD_UNARY(name, value, derivative)                          \
+  struct Forward_##name {                                               \
+    BITGRAD_DEVICE void operator()(const float* in, float* out) const { \
+      using T = float;                                                  \
+      const T x = in[0];                                                \
+      out[0] = (value);                                                 \
+    }                                                                   \
+  };                                                                    \
+  struct Backward_##name {                                              \
+    BITGRAD_DEVICE void operator()(const float* in, float* out) const { \
+      using T = float;                                                  \
+      const T x = in[0];                                                \
+      [[maybe_unused]] const T y = (value);                             \
+      out[0] = in[1] * (derivative);                                    \
+    }                                                                   \
+  };
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+
+struct Add {
+  BITGRAD_DEVICE void operator()(const float* x, float* y) const { y[0] = x[0] + x[1]; }
+};
+struct Mul {
+  BITGRAD_DEVICE void operator()(const float* x, float* y) const { y[0] = x[0] * x[1]; }
+};
+struct Scale {
+  float s;
+  BITGRAD_DEVICE void operator()(const float* x, float* y) const { y[0] = x[0] * s; }
+};
+struct Divide {
+  float divisor;
+  BITGRAD_DEVICE void operator()(const float* x, float* y) const { y[0] = x[0] / divisor; }
+};
+struct Clamp {
+  float lo, hi;
+  BITGRAD_DEVICE void operator()(const float* x, float* y) const {
+    const float low = x[0] < lo ? lo : x[0];  // NaN stays
+    y[0] = low > hi ? hi : low;
+  }
+};
+
+BITGRAD_GLOBAL void lookup_u8_kernel(const uint8_t* x, const float* table, float* y, int64_t n, bool by_four) {
+  const int64_t step = thread_count(), packs = by_four ? n / 4 : 0;
+  for (int64_t i = thread_index(); i < packs; i += step) {
+    const Pack<uint8_t, 4> in = load_pack<4>(x + 4 * i);
+    Pack<float, 4> out;
+    for (int k = 0; k < 4; ++k) out.v[k] = table[in.v[k]];
+    store_pack<4>(y + 4 * i, out);
+  }
+  for (int64_t i = 4 * packs + thread_index(); i < n; i += step) y[i] = table[x[i]];
+}
+
+void unary_forward_cuda(UnaryOp op, int64_t n, const float* x, float* y) {
+  const Streams<1, 1> s{{x}, {y}};
+  switch (op) {
+#define BITGRAD_UNARY(name, value, derivative) \
+  case UnaryOp::name:                          \
+    return run_pointwise("unary_forward_" #name "_cuda", Forward_##name{}, s, n);
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+    case UnaryOp::kCount:
+      break;
+  }
+}
+
+void unary_backward_cuda(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx) {
+  const Streams<2, 1> s{{x, gy}, {gx}};
+  switch (op) {
+#define BITGRAD_UNARY(name, value, derivative) \
+  case UnaryOp::name:                          \
+    return run_pointwise("unary_backward_" #name "_cuda", Backward_##name{}, s, n);
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+    case UnaryOp::kCount:
+      break;
+  }
+}
+
+void add_cuda(int64_t n, const float* a, const float* b, float* y) {
+  run_pointwise("add_cuda", Add{}, Streams<2, 1>{{a, b}, {y}}, n);
+}
+void mul_cuda(int64_t n, const float* a, const float* b, float* y) {
+  run_pointwise("mul_cuda", Mul{}, Streams<2, 1>{{a, b}, {y}}, n);
+}
+void scale_cuda(int64_t n, const float* x, float s, float* y) {
+  run_pointwise("scale_cuda", Scale{s}, Streams<1, 1>{{x}, {y}}, n);
+}
+void divide_cuda(int64_t n, float* x, float divisor) {
+  run_pointwise("divide_cuda", Divide{divisor}, Streams<1, 1>{{x}, {x}}, n);
+}
+void clamp_cuda(int64_t n, float lo, float hi, float* x) {
+  run_pointwise("clamp_cuda", Clamp{lo, hi}, Streams<1, 1>{{x}, {x}}, n);
+}
+
+void lookup_u8_cuda(int64_t n, const uint8_t* x, const float* table, float* y) {
+  const bool by_four = lies_on<4>(x) && lies_on<4>(y);
+  launch(lookup_u8_kernel, cover(by_four ? ceil_div(n, 4) : n, "lookup_u8_cuda"), x, table, y, n, by_four);
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,23 @@
+// Registers family elementwise.
+#include "cuda/register.h"
+
+#include "bitgrad/kernels/row.h"
+#include "cuda/kernels/elementwise/elementwise_cuda.h"
+
+namespace bitgrad::cuda {
+
+void register_elementwise() {
+  DeviceKernels& table = device_kernel_table();
+#define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
+#include "cuda/kernels/elementwise/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+  static constexpr KernelInfo kInfos[] = {
+#define BITGRAD_CUDA_KERNEL(name) \
+  {"elementwise", #name "_cuda", isa::kAnyCuda, SumOrder::kExact, false, DeviceKind::kCuda},
+#include "cuda/kernels/elementwise/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+  };
+  register_kernels(kInfos);
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,87 @@
+// Rows of the wgmma products with both operands in shared memory:
+//   gemm_s8_s8_wgmma  8-bit codes of kind int or uint on either side
+//   gemm_b1_b1_wgmma  codes of one bit: bint1 and int1 on either side
+#include <algorithm>
+
+#include "bitgrad/base/memory.h"
+#include "cuda/kernels/gemm/args.h"
+#include "cuda/kernels/gemm/rows.h"
+#include "cuda/kernels/gemm/wgmma_kernels.h"
+#include "cuda/kernels/gemm/wgmma_plan.h"
+#include "kernels/gemm/common.h"
+
+namespace bitgrad::cuda::gemm {
+namespace {
+
+struct NamedKernel {
+  WgmmaKernel run;
+  const char* name;
+  WgmmaType type;
+  int columns;
+};
+constexpr NamedKernel kKernels[] = {
+#define BITGRAD_WGMMA_SS(kernel, type, columns, cluster) {&kernel, #kernel, WgmmaType::type, columns},
+#include "cuda/kernels/gemm/wgmma_kernels.inc"
+#undef BITGRAD_WGMMA_SS
+};
+
+const NamedKernel& kernel_of(WgmmaType type, int columns) {
+  return *std::find_if(std::begin(kKernels), std::end(kKernels),
+                       [&](const NamedKernel& k) { return k.type == type && k.columns == columns; });
+}
+
+WgmmaType type_of(const GemmArgs& args) {
+  if (args.a.dtype.bits() == 1) return WgmmaType::kB1;
+  const bool a = args.a.dtype.kind() == DTypeKind::kUint, b = args.b.dtype.kind() == DTypeKind::kUint;
+  return a ? (b ? WgmmaType::kU8U8 : WgmmaType::kU8S8) : (b ? WgmmaType::kS8U8 : WgmmaType::kS8S8);
+}
+
+int64_t k_bytes(const GemmArgs& args) { return (args.k * args.a.dtype.bits() + 7) / 8; }
+
+bool supports(const GemmArgs& args, int bits) {
+  const auto fits = [bits](const GemmOperand& x) { return x.dtype.bits() == bits && wgmma_operand(x); };
+  const auto largest = [](DType dtype) { return static_cast<double>(dtype.bits() == 1 ? 1 : largest_code(dtype)); };
+  return fits(args.a) && fits(args.b) && wgmma_product(args, largest(args.a.dtype) * largest(args.b.dtype));
+}
+
+void run(const GemmArgs& args) { run_wgmma_ss(args, choose_form(args.m, args.n, k_bytes(args)), multiprocessors()); }
+
+}  // namespace
+
+void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
+  if (args.m == 0 || args.n == 0) return;
+  const int64_t bytes = k_bytes(args);
+  WgmmaArgs out = common_args(args);
+  const Workspace sums((args.m + args.n) * 4);
+  if (needs_sums_a(args)) {
+    out.rule.sum_a = sums.as<int32_t>();
+    sum_codes(args.a, args.m, args.k, sums.as<int32_t>());
+  }
+  if (needs_sums_b(args)) {
+    out.rule.sum_b = sums.as<int32_t>() + args.m;
+    sum_codes(args.b, args.n, args.k, sums.as<int32_t>() + args.m);
+  }
+  out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
+  out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, kTileRows);
+  out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
+  const NamedKernel& kernel = kernel_of(type_of(args), form.columns);
+  launch_tiles(kernel.run, kernel.name, out, args.m, args.n, form, 8, blocks);
+}
+
+}  // namespace bitgrad::cuda::gemm
+
+namespace bitgrad::cuda::gemm_rows {
+
+bool gemm_s8_s8_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 8); }
+double gemm_s8_s8_wgmma_cost(const GemmArgs& args) {
+  return gemm::tiles_cost(args, args.m, args.n, gemm::k_bytes(args));
+}
+void gemm_s8_s8_wgmma(const GemmArgs& args) { gemm::run(args); }
+
+bool gemm_b1_b1_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 1); }
+double gemm_b1_b1_wgmma_cost(const GemmArgs& args) {
+  return gemm::tiles_cost(args, args.m, args.n, gemm::k_bytes(args));
+}
+void gemm_b1_b1_wgmma(const GemmArgs& args) { gemm::run(args); }
+
+}  // namespace bitgrad::cuda::gemm_rows

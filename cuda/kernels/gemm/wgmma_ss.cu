@@ -1,0 +1,22 @@
+// wgmma products of two operands in shared memory: 8-bit codes of either sign, and bits (AND and popcount).
+#include "cuda/kernels/gemm/wgmma_kernels.h"
+
+namespace bitgrad::cuda::gemm {
+
+#if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
+#define BITGRAD_BODY(type, columns, cluster)                                                           \
+  run_tiles<columns, 8, cluster>(args, [](const auto& tile, RingPlace& place, int consumer, auto& d) { \
+    multiply<WgmmaType::type>(tile, place, consumer, d);                                               \
+  });
+#else
+#define BITGRAD_BODY(type, columns, cluster)
+#endif
+
+#define BITGRAD_WGMMA_SS(name, type, columns, cluster)                    \
+  BITGRAD_GLOBAL void __launch_bounds__(kWgmmaThreads, 1)                 \
+      name([[maybe_unused]] const BITGRAD_GRID_CONSTANT WgmmaArgs args) { \
+    BITGRAD_BODY(type, columns, cluster)                                  \
+  }
+#include "cuda/kernels/gemm/wgmma_kernels.inc"
+
+}  // namespace bitgrad::cuda::gemm

@@ -1,0 +1,19 @@
+// Sums of raw codes along the rows of a K-major operand: what corrects products of bits and of codes with zero points.
+#pragma once
+
+#include "cuda/device/builtins.h"
+#include "cuda/kernels/gemm/operand.h"
+
+namespace bitgrad::cuda::gemm {
+
+struct CodeSumsArgs {
+  Operand x;  // 1 bit: set bits; 8 bits: codes of forms kSigned, kUnsigned
+  int64_t rows, k;
+  int32_t* out;  // [rows]
+};
+
+inline constexpr int kCodeSumsThreads = 256;  // a warp a row
+
+BITGRAD_GLOBAL void gemm_code_sums_simt(CodeSumsArgs args);
+
+}  // namespace bitgrad::cuda::gemm

@@ -1,0 +1,16 @@
+// The launches of family pack, and the transposition that tensors ask for.
+#pragma once
+
+#include "bitgrad/dtype/transpose.h"
+#include "bitgrad/kernels/pack.h"
+
+namespace bitgrad::cuda {
+
+// Elements of 1 .. 8, 16, 32 or 64 bits; rows of `out` have at least the bytes of a row in memory.
+void transpose_cuda(const TransposeArgs& args);
+
+#define BITGRAD_CUDA_PACK_ROW(name, layout) void name(const PackArgs& args);
+#include "cuda/kernels/pack/kernels.inc"
+#undef BITGRAD_CUDA_PACK_ROW
+
+}  // namespace bitgrad::cuda

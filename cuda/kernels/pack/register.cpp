@@ -1,0 +1,32 @@
+// Registers family pack and the transposition that tensors ask for. Layouts that only products of the CPU read have no
+// row here.
+#include "cuda/kernels/pack/frag64.h"
+#include "cuda/kernels/pack/pack_cuda.h"
+#include "cuda/register.h"
+
+namespace bitgrad::cuda {
+namespace {
+
+double elements(const PackArgs& args) { return static_cast<double>(args.rows * args.cols); }
+
+#define BITGRAD_CUDA_PACK_ROW(name, layout)                                   \
+  bool name##_supports(const PackArgs& args) {                                \
+    return args.to == layouts::layout && args.to.info().supports(args.dtype); \
+  }
+#include "cuda/kernels/pack/kernels.inc"
+#undef BITGRAD_CUDA_PACK_ROW
+
+}  // namespace
+
+void register_pack() {
+  static constexpr KernelRow<PackArgs> kRows[] = {
+#define BITGRAD_CUDA_PACK_ROW(name, layout) \
+  {#name, DeviceKind::kCuda, isa::kAnyCuda, SumOrder::kExact, name##_supports, elements, name},
+#include "cuda/kernels/pack/kernels.inc"
+#undef BITGRAD_CUDA_PACK_ROW
+  };
+  register_pack_rows(kRows);
+  register_device_transpose(transpose_cuda);
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,42 @@
+#include "cuda/kernels/quantize/call.h"
+
+#include <algorithm>
+
+#include "kernels/quantize/plan.h"
+
+namespace bitgrad::cuda {
+
+QuantizeCall quantize_call(const QuantizeArgs& args) {
+  const quantize_loops::Plan plan(args);
+  QuantizeCall call;
+  call.rows = args.rows;
+  call.cols = args.cols;
+  call.x = args.x;
+  call.ldx = args.ldx;
+  call.codes = code_rows(args.codes, args.stride, plan.info.bits, args.cols);
+  call.mask = reinterpret_cast<uint8_t*>(args.mask);
+  call.flags = args.flags;
+  call.scale = args.scale;
+  if (args.sr != nullptr) call.draws = *args.sr;
+  call.first_element = args.first_element;
+  call.lo = plan.range.lo;
+  call.hi = plan.range.hi;
+  call.code_mask = plan.range.code_mask;
+  call.nonfinite_code = plan.levels.zero;
+  call.sign = plan.range.sign;
+  call.stochastic = plan.stochastic;
+  call.clip = plan.clip;
+  call.wide = rows_lie_on_four(args.x, args.ldx);
+  return call;
+}
+
+CodebookLevels codebook_levels(DType dtype) {
+  const quantize_loops::SortedLevels sorted = quantize_loops::sort_levels(dtype.info());
+  CodebookLevels levels{};
+  std::copy(sorted.bounds.begin(), sorted.bounds.end(), levels.bounds);
+  std::copy(sorted.codes.begin(), sorted.codes.end(), levels.codes);
+  levels.count = static_cast<int>(sorted.codes.size());
+  return levels;
+}
+
+}  // namespace bitgrad::cuda

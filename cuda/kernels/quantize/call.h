@@ -1,0 +1,41 @@
+// A call of quantize as its kernels get it: plain values, pointers of the device.
+#pragma once
+
+#include "bitgrad/base/rng.h"
+#include "bitgrad/kernels/quantize.h"
+#include "cuda/kernels/pack/octet.h"
+
+namespace bitgrad::cuda {
+
+struct QuantizeCall {
+  int64_t rows = 0, cols = 0;
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  CodeRows codes;
+  uint8_t* mask = nullptr;  // bytes of QuantizeArgs::mask
+  uint32_t* flags = nullptr;
+  ScaleMap scale;
+  RandomStream draws;
+  int64_t first_element = 0;
+  int32_t lo = 0, hi = 0;
+  uint32_t code_mask = 0;
+  uint8_t nonfinite_code = 0;
+  bool sign = false, stochastic = false, clip = false;
+  bool wide = false;  // every row of x lies on four elements
+};
+
+// The levels of a codebook in ascending order and the bounds between them (kernels/quantize/codebook.h), by value: a
+// dtype that was registered at run time needs no memory of the device.
+struct CodebookLevels {
+  float bounds[256];
+  uint8_t codes[256];
+  int count = 0;  // of levels
+};
+
+// Throws where rule and dtype do not fit.
+QuantizeCall quantize_call(const QuantizeArgs& args);
+CodebookLevels codebook_levels(DType dtype);
+
+inline bool rows_lie_on_four(const float* data, int64_t stride) { return lies_on<4>(data) && stride % 4 == 0; }
+
+}  // namespace bitgrad::cuda

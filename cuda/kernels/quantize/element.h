@@ -1,0 +1,150 @@
+// The codes of an octet on the device, with the expressions of the CPU's loops (kernels/quantize/rounding.h,
+// numbers.inc).
+#pragma once
+
+#include "bitgrad/base/math.h"
+#include "cuda/device/philox.h"
+#include "cuda/kernels/quantize/call.h"
+#include "kernels/quantize/rounding.h"
+
+namespace bitgrad::cuda {
+
+// Scale, zero point and offset of neighbours of a row, read where a new group begins.
+class Params {
+ public:
+  // invert: 1/s is wanted too.
+  BITGRAD_DEVICE Params(const ScaleMap& map, int64_t r, int64_t c, bool invert) : map_(map), invert_(invert) {
+    if (map.row_step != 0) at_ = (map.row_group == 1 ? r : cell_of(r, map.row_group).row) * map.row_step;
+    if (map.col_step == 0) {
+      left_ = 8;
+    } else {
+      const Cell group = map.col_group == 1 ? Cell{c, 0} : cell_of(c, map.col_group);
+      at_ += group.row * map.col_step;
+      left_ = map.col_group - group.col;
+    }
+    read();
+  }
+  // To the next element; before an octet's end only.
+  BITGRAD_DEVICE void advance() {
+    if (--left_ != 0) return;
+    at_ += map_.col_step;
+    left_ = map_.col_step == 0 ? 8 : map_.col_group;
+    read();
+  }
+
+  float scale = 1.0f, inverse = 1.0f, offset = 0.0f;
+  int32_t zero = 0;
+
+ private:
+  BITGRAD_DEVICE void read() {
+    if (map_.scale != nullptr) {
+      scale = map_.scale[at_];
+      if (invert_) inverse = 1.0f / scale;
+    }
+    if (map_.zero != nullptr) zero = map_.zero[at_];
+    if (map_.offset != nullptr) offset = map_.offset[at_];
+  }
+  const ScaleMap& map_;
+  int64_t at_ = 0, left_ = 0;
+  bool invert_;
+};
+
+template <CodeRule kRule>
+inline constexpr bool kInverts = kRule == CodeRule::kInverse || kRule == CodeRule::kCodebook;
+
+// The number that the rule rounds.
+template <CodeRule kRule>
+BITGRAD_DEVICE inline float number_of(float x, const Params& p) {
+  [[maybe_unused]] const float s = p.scale, m = p.offset;
+#define BITGRAD_CODE_NUMBER(rule, name, body) \
+  if constexpr (kRule == CodeRule::rule) return body;
+#include "kernels/quantize/numbers.inc"
+#undef BITGRAD_CODE_NUMBER
+  return x * p.inverse;
+}
+
+// Levels as threads read them.
+struct Levels {
+  const float* bounds = nullptr;
+  const uint8_t* codes = nullptr;
+  int count = 0;
+
+  // Raw code of the nearest level, ties to the lower; NaN goes to the lowest.
+  BITGRAD_DEVICE uint32_t nearest(float u) const {
+    int below = 0, end = count - 1;  // bounds below u: at least `below`, at most `end`
+    while (below < end) {
+      const int middle = (below + end) / 2;
+      if (u > bounds[middle])
+        below = middle + 1;
+      else
+        end = middle;
+    }
+    return codes[below];
+  }
+};
+
+struct OctetCodes {
+  uint64_t bytes = 0;  // raw codes
+  uint32_t pass = 0;   // bits of the mask
+  bool nonfinite = false;
+};
+
+// The code before its clamp; draw only where the call is stochastic.
+template <CodeRule kRule>
+BITGRAD_DEVICE inline int32_t wide_code(const QuantizeCall& call, float x, const Params& p, uint16_t draw) {
+  const float u = number_of<kRule>(x, p);
+  if constexpr (!rounds(kRule)) return quantize_loops::nearest_code(u, 0);
+  if (call.stochastic)
+    return quantize_loops::stochastic_code(u, static_cast<float>(p.zero), static_cast<float>(call.lo - 1),
+                                           static_cast<float>(call.hi + 1), draw);
+  return quantize_loops::nearest_code(u, quantize_loops::safe_zero(p.zero));
+}
+
+// Octet o of row r; elements from `cols` on have code 0 and do not pass.
+template <CodeRule kRule>
+BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t o) {
+  using namespace quantize_loops;
+  OctetCodes out;
+  const int64_t c = 8 * o, count = call.cols - c;
+  if (count <= 0) return out;
+  const Numbers8 x = load_numbers(call.x + r * call.ldx + c, count, call.wide);
+  Draws8 draws{};
+  if (rounds(kRule) && call.stochastic)
+    draws = draws8(call.draws, static_cast<uint64_t>(call.first_element + r * call.cols + c));
+  Params p(call.scale, r, c, kInverts<kRule>);
+  for (int k = 0; k < 8; ++k) {
+    if (k >= count) continue;
+    if (k > 0) p.advance();
+    uint32_t raw = call.nonfinite_code;
+    bool pass = false;
+    if (!is_finite_number(x.v[k])) {
+      out.nonfinite = true;
+    } else if constexpr (kRule == CodeRule::kCodebook) {
+      raw = levels.nearest(number_of<kRule>(x.v[k], p));
+    } else {
+      const int32_t q = wide_code<kRule>(call, x.v[k], p, draws.v[k]), code = clamp_int(q, call.lo, call.hi);
+      raw = call.sign ? static_cast<uint32_t>(q >= 0) : static_cast<uint32_t>(code) & call.code_mask;
+      pass = kRule == CodeRule::kSign || kRule == CodeRule::kPositive ? (x.v[k] < 0.0f ? -x.v[k] : x.v[k]) <= 1.0f
+                                                                      : code == q;
+    }
+    out.bytes |= static_cast<uint64_t>(raw) << (8 * k);
+    out.pass |= static_cast<uint32_t>(pass || !call.clip) << k;
+  }
+  return out;
+}
+
+// Eight bytes of raw codes back to back.
+BITGRAD_DEVICE inline uint64_t gather_octet(uint64_t bytes, int bits) {
+  uint64_t codes = 0;
+  for (int k = 0; k < 8; ++k) codes |= ((bytes >> (8 * k)) & 255u) << (k * bits);
+  return codes;
+}
+
+// Codes, mask and flag of an octet to their places.
+BITGRAD_DEVICE inline void store_codes(const QuantizeCall& call, int64_t r, int64_t o, const OctetCodes& codes) {
+  store_octet(call.codes, r, o, gather_octet(codes.bytes, call.codes.bits));
+  if (call.mask != nullptr) call.mask[r * padded_octets(call.cols) + o] = static_cast<uint8_t>(codes.pass);
+  if (codes.nonfinite && call.flags != nullptr) atomicOr(call.flags, kFlagNonFinite);
+}
+
+}  // namespace bitgrad::cuda

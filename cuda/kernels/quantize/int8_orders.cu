@@ -1,0 +1,199 @@
+// Family quantize: int8 codes of a gradient with one scale a row and with one a column (contract: quantize.h). Two
+// sweeps over the numbers: the largest of both orders, then the codes of both. Bits of abs x order as integers do, so
+// the largest are found by atomics in the places of the scales.
+//
+// A row (or column) with a NaN or Inf gets the scale NaN, the codes of its other numbers are those of scale 1
+// (docs/numerics.md section 5); the flag is set.
+#include "bitgrad/base/error.h"
+#include "bitgrad/dtype/bf16.h"
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/quantize/element.h"
+#include "cuda/kernels/quantize/quantize_cuda.h"
+
+namespace bitgrad::cuda {
+
+// One order with its stream by value.
+struct OrderCall {
+  const float* fold = nullptr;
+  float* scales = nullptr;
+  uint8_t* codes = nullptr;
+  int64_t stride = 0, first_element = 0;
+  RandomStream draws;
+  bool stochastic = false;
+};
+struct OrdersCall {
+  int64_t rows, cols;
+  const void* x;
+  bool wide;  // octets of x lie on 16 bytes
+  OrderCall by_row, by_column;
+  uint32_t* flags;
+};
+
+inline constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
+inline constexpr int kInfinity = 0x7F800000;
+inline constexpr int kWarps = 8, kBlockRows = 64, kBlockCols = 256;
+
+template <bool kBf16>
+BITGRAD_DEVICE inline Numbers8 load_gradient(const OrdersCall& call, int64_t r, int64_t c) {
+  const int64_t at = r * call.cols + c, count = call.cols - c;
+  if constexpr (!kBf16) return load_numbers(static_cast<const float*>(call.x) + at, count, call.wide);
+  const auto* p = static_cast<const uint16_t*>(call.x) + at;
+  Numbers8 out;
+  if (call.wide && count >= 8) {
+    const Pack<uint16_t, 8> bits = load_pack<8>(p);
+    for (int k = 0; k < 8; ++k) out.v[k] = bf16_to_float(bits.v[k]);
+  } else {
+    for (int k = 0; k < 8; ++k) out.v[k] = k < count ? bf16_to_float(p[k]) : 0.0f;
+  }
+  return out;
+}
+
+BITGRAD_DEVICE inline int abs_bits(float x) { return __float_as_int(x) & 0x7FFFFFFF; }
+
+// A block takes 64 rows of 256 columns: a warp a row at a time, a thread an octet.
+template <bool kBf16>
+BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
+  __shared__ int of_warp[kWarps][kBlockCols];
+  const Cell block = cell_of(blockIdx.x, (call.cols + kBlockCols - 1) / kBlockCols);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t c = block.col * kBlockCols + 8 * lane, count = call.cols - c;
+  Numbers8 fold;
+  for (int k = 0; k < 8; ++k) fold.v[k] = call.by_row.fold != nullptr && k < count ? call.by_row.fold[c + k] : 1.0f;
+  int most[8] = {};
+  for (int i = warp; i < kBlockRows; i += kWarps) {
+    const int64_t r = block.row * kBlockRows + i;
+    if (r >= call.rows) break;
+    const Numbers8 x = load_gradient<kBf16>(call, r, c);
+    if (call.by_column.codes != nullptr) {
+      const float f = call.by_column.fold == nullptr ? 1.0f : call.by_column.fold[r];
+      for (int k = 0; k < 8; ++k) {
+        const int bits = abs_bits(x.v[k] * f);
+        if (k < count && bits > most[k]) most[k] = bits;
+      }
+    }
+    if (call.by_row.codes == nullptr) continue;
+    int top = 0;
+    for (int k = 0; k < 8; ++k) {
+      const int bits = abs_bits(x.v[k] * fold.v[k]);
+      if (k < count && bits > top) top = bits;
+    }
+    top = __reduce_max_sync(0xffffffffu, top);
+    if (lane == 0) atomicMax(reinterpret_cast<int*>(call.by_row.scales) + r, top);
+  }
+  if (call.by_column.codes == nullptr) return;
+  for (int k = 0; k < 8; ++k) of_warp[warp][k * 32 + lane] = most[k];
+  __syncthreads();
+  int top = 0;
+  for (int w = 0; w < kWarps; ++w) top = of_warp[w][threadIdx.x] > top ? of_warp[w][threadIdx.x] : top;
+  const int64_t column = block.col * kBlockCols + 8 * lane + warp;  // word warp * 32 + lane
+  if (column < call.cols) atomicMax(reinterpret_cast<int*>(call.by_column.scales) + column, top);
+}
+
+// From the largest bits to scales, in place.
+BITGRAD_GLOBAL void scales_kernel(int64_t n, float* scales, uint32_t* flags) {
+  for (int64_t i = thread_index(); i < n; i += thread_count()) {
+    const int bits = __float_as_int(scales[i]);
+    const float s = __int_as_float(bits) / kQmax;
+    scales[i] = bits >= kInfinity ? __int_as_float(0x7FC00000) : (s < kEps ? kEps : s);
+    if (bits >= kInfinity && flags != nullptr) atomicOr(flags, kFlagNonFinite);
+  }
+}
+
+BITGRAD_DEVICE inline uint64_t int8_byte(float folded, float scale, bool stochastic, uint16_t draw) {
+  using namespace quantize_loops;
+  int q = 0;
+  if (scale == scale) {
+    q = int8_code(folded * (1.0f / scale), stochastic, draw);
+  } else if (is_finite_number(folded)) {
+    q = stochastic ? stochastic_code(folded, 0.0f, -kQmax - 1.0f, kQmax + 1.0f, draw) : nearest_code(folded, 0);
+    q = clamp_int(q, -127, 127);
+  }
+  return static_cast<uint64_t>(static_cast<uint8_t>(q));
+}
+
+// Whole octets up to the stride: what lies behind the columns is cleared.
+BITGRAD_DEVICE inline void store_order(const OrderCall& order, int64_t r, int64_t o, uint64_t bytes) {
+  const CodeRows rows{order.codes, order.stride, order.stride, 8, 8};
+  if (8 * o < order.stride) store_octet(rows, r, o, bytes);
+}
+
+template <bool kBf16>
+BITGRAD_GLOBAL void int8_codes_kernel(OrdersCall call, int64_t octets) {
+  const OrderCall &a = call.by_row, &b = call.by_column;
+  for (int64_t i = thread_index(); i < call.rows * octets; i += thread_count()) {
+    const Cell at = cell_of(i, octets);
+    const int64_t r = at.row, c = 8 * at.col, count = call.cols - c, element = r * call.cols + c;
+    uint64_t plain = 0, turned = 0;
+    if (count > 0) {
+      const Numbers8 x = load_gradient<kBf16>(call, r, c);
+      if (a.codes != nullptr) {
+        const Draws8 draws =
+            a.stochastic ? draws8(a.draws, static_cast<uint64_t>(a.first_element + element)) : Draws8{};
+        const float scale = a.scales[r];
+        for (int k = 0; k < 8; ++k)
+          if (k < count)
+            plain |= int8_byte(a.fold == nullptr ? x.v[k] : x.v[k] * a.fold[c + k], scale, a.stochastic, draws.v[k])
+                     << (8 * k);
+      }
+      if (b.codes != nullptr) {
+        const Draws8 draws =
+            b.stochastic ? draws8(b.draws, static_cast<uint64_t>(b.first_element + element)) : Draws8{};
+        const float fold = b.fold == nullptr ? 1.0f : b.fold[r];
+        for (int k = 0; k < 8; ++k)
+          if (k < count) turned |= int8_byte(x.v[k] * fold, b.scales[c + k], b.stochastic, draws.v[k]) << (8 * k);
+      }
+    }
+    if (a.codes != nullptr) store_order(a, r, at.col, plain);
+    if (b.codes != nullptr) store_order(b, r, at.col, turned);
+  }
+}
+
+namespace {
+
+OrderCall order_call(const Int8Order& order) {
+  ensure(order.codes == nullptr ||
+             (reinterpret_cast<uintptr_t>(order.codes) | static_cast<uint64_t>(order.stride)) % 8 == 0,
+         "quantize_int8_orders", "codes at a stride of ", order.stride, " bytes, expected whole words");
+  OrderCall call{order.fold,         order.scales,        reinterpret_cast<uint8_t*>(order.codes),
+                 order.stride,       order.first_element, {},
+                 order.sr != nullptr};
+  if (order.sr != nullptr) call.draws = *order.sr;
+  return call;
+}
+
+template <bool kBf16>
+void run_orders(const OrdersCall& call) {
+  const int64_t blocks = ceil_div(call.rows, kBlockRows) * ceil_div(call.cols, kBlockCols);
+  const LaunchShape shape{{static_cast<unsigned>(blocks)}, {32 * kWarps}, 0, 1, "int8_largest_cuda"};
+  launch(largest_kernel<kBf16>, shape, call);
+  int64_t octets = ceil_div(call.cols, 8);
+  const auto finish = [&](const OrderCall& order, int64_t n) {
+    if (order.codes == nullptr) return;
+    launch(scales_kernel, cover(n, "int8_scales_cuda"), n, order.scales, call.flags);
+    if (order.stride > 8 * octets) octets = order.stride / 8;
+  };
+  finish(call.by_row, call.rows);
+  finish(call.by_column, call.cols);
+  launch(int8_codes_kernel<kBf16>, cover(call.rows * octets, "int8_codes_cuda"), call, octets);
+}
+
+}  // namespace
+
+void quantize_int8_orders_cuda(const Int8OrdersArgs& args) {
+  const OrdersCall call{args.rows,
+                        args.cols,
+                        args.x,
+                        args.bf16 ? lies_on<8>(static_cast<const uint16_t*>(args.x)) && args.cols % 8 == 0
+                                  : rows_lie_on_four(static_cast<const float*>(args.x), args.cols),
+                        order_call(args.by_row),
+                        order_call(args.by_column),
+                        args.flags};
+  const auto clear = [](const OrderCall& order, int64_t n) {
+    if (order.codes != nullptr && n > 0) fill_async(order.scales, 0, 4 * n, current_stream());
+  };
+  clear(call.by_row, args.rows);
+  clear(call.by_column, args.cols);
+  args.bf16 ? run_orders<true>(call) : run_orders<false>(call);
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,17 @@
+// The launches of family quantize: contracts of bitgrad/kernels/quantize.h and fused.h.
+#pragma once
+
+#include <type_traits>
+
+#include "bitgrad/kernels/device_kernels.h"
+
+namespace bitgrad::cuda {
+
+void quantize_any_cuda(const QuantizeArgs& args);
+void quantize_sign_cuda(const QuantizeArgs& args);
+
+#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(DeviceKernels::name)> name##_cuda;
+#include "cuda/kernels/quantize/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+
+}  // namespace bitgrad::cuda

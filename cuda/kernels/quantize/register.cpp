@@ -1,0 +1,37 @@
+// Registers family quantize: its rows and the kernels without rows.
+#include "bitgrad/kernels/row.h"
+#include "cuda/kernels/quantize/quantize_cuda.h"
+#include "cuda/register.h"
+
+namespace bitgrad::cuda {
+namespace {
+
+bool sign_supports(const QuantizeArgs& args) {
+  return args.rule == CodeRule::kSign && args.dtype.kind() == DTypeKind::kSign && args.dtype.bits() == 1;
+}
+bool any_supports(const QuantizeArgs&) { return true; }
+double sign_cost(const QuantizeArgs&) { return 0; }
+double any_cost(const QuantizeArgs&) { return 1; }
+
+}  // namespace
+
+void register_quantize() {
+  static constexpr KernelRow<QuantizeArgs> kRows[] = {{"quantize_sign_cuda", DeviceKind::kCuda, isa::kAnyCuda,
+                                                       SumOrder::kExact, sign_supports, sign_cost, quantize_sign_cuda},
+                                                      {"quantize_any_cuda", DeviceKind::kCuda, isa::kAnyCuda,
+                                                       SumOrder::kExact, any_supports, any_cost, quantize_any_cuda}};
+  register_quantize_rows(kRows);
+  DeviceKernels& table = device_kernel_table();
+#define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
+#include "cuda/kernels/quantize/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+  static constexpr KernelInfo kInfos[] = {
+#define BITGRAD_CUDA_KERNEL(name) \
+  {"quantize", #name "_cuda", isa::kAnyCuda, SumOrder::kExact, false, DeviceKind::kCuda},
+#include "cuda/kernels/quantize/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+  };
+  register_kernels(kInfos);
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,57 @@
+// Codes and their transpose from one read: a block takes a tile of 128 x 128 numbers, keeps its codes in shared memory
+// and stores both orders.
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/pack.h"
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/pack/pack_cuda.h"
+#include "cuda/kernels/pack/tile.h"
+#include "cuda/kernels/quantize/element.h"
+#include "cuda/kernels/quantize/quantize_cuda.h"
+
+namespace bitgrad::cuda {
+
+template <CodeRule kRule>
+BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3) quantize_turned_kernel(QuantizeCall call, CodeRows turned) {
+  __shared__ uint32_t tile[kTileWords];
+  const TilePlace at = tile_place(call.rows);
+  const int64_t octets = padded_octets(call.cols);
+  for (int i = static_cast<int>(threadIdx.x); i < kTileOctets; i += kTileThreads) {
+    const int r = i / (kTileSide / 8), o = i % (kTileSide / 8);
+    const int64_t row = at.row + r, octet = at.col / 8 + o;
+    OctetCodes codes;
+    if (row < call.rows && octet < octets) {
+      codes = code_octet<kRule>(call, Levels{}, row, octet);
+      store_codes(call, row, octet, codes);
+    }
+    put_octet(tile, r, o, codes.bytes);
+  }
+  __syncthreads();
+  store_turned(tile, at, call.cols, turned);
+}
+
+namespace {
+
+constexpr void (*kTurnedKernels[])(QuantizeCall, CodeRows) = {
+#define BITGRAD_CUDA_CODE_RULE(rule) quantize_turned_kernel<CodeRule::rule>,
+#include "cuda/kernels/quantize/rules.inc"
+#undef BITGRAD_CUDA_CODE_RULE
+};
+
+}  // namespace
+
+void quantize_turned_cuda(const QuantizeArgs& args, void* turned) {
+  if (args.rule == CodeRule::kCodebook) {
+    quantize_any_cuda(args);
+    PackArgs pack{args.dtype, args.rows, args.cols, args.codes, args.stride, layouts::transposed, turned};
+    return pack_transposed_cuda(pack);
+  }
+  const int64_t stride = row_bytes_memory(args.dtype, args.rows), used = args.cols * stride;
+  const LaunchShape shape{
+      {static_cast<unsigned>(tile_count(args.rows, args.cols))}, {kTileThreads}, 0, 1, "quantize_turned_cuda"};
+  launch(kTurnedKernels[static_cast<int>(args.rule)], shape, quantize_call(args),
+         code_rows(turned, stride, args.dtype.bits(), args.rows));
+  fill_async(static_cast<char*>(turned) + used, 0,
+             layouts::transposed.info().bytes(args.dtype, args.rows, args.cols) - used, current_stream());
+}
+
+}  // namespace bitgrad::cuda

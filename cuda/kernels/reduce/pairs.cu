@@ -1,0 +1,90 @@
+// Family reduce: two sums from one read (ranges, and the sums of a normalisation's backward), and the search for Inf
+// and NaN (contracts: bitgrad/kernels/reduce.h).
+#include "bitgrad/kernels/quantize.h"
+#include "bitgrad/kernels/reduce.h"
+#include "cuda/kernels/reduce/reduce_cuda.h"
+#include "cuda/kernels/reduce/sums.h"
+#include "kernels/map/map.h"
+
+namespace bitgrad::cuda {
+
+struct alignas(8) Pair {
+  float a, b;
+};
+
+BITGRAD_DEVICE inline Pair down(Pair v, int by, int width) {
+  return {sums::down(v.a, by, width), sums::down(v.b, by, width)};
+}
+
+struct NoCenter {};
+
+struct RangeRule {
+  using Value = Pair;
+  using Center = NoCenter;
+  const float* x;
+  float *low, *high;
+  uint32_t* flags;
+  BITGRAD_DEVICE static Pair start() { return {__int_as_float(0x7F800000), -__int_as_float(0x7F800000)}; }
+  BITGRAD_DEVICE static Pair join(Pair a, Pair v) { return {v.a < a.a ? v.a : a.a, v.b > a.b ? v.b : a.b}; }
+  BITGRAD_DEVICE NoCenter center(int64_t) const { return {}; }
+  BITGRAD_DEVICE void take(Pair& a, int64_t at, NoCenter, bool& nonfinite) const {
+    const float v = x[at];
+    nonfinite = nonfinite || v - v != 0.0f;
+    a = join(a, {v, v});
+  }
+  BITGRAD_DEVICE void store(int64_t j, Pair a) const {
+    low[j] = a.a;
+    high[j] = a.b;
+  }
+  BITGRAD_DEVICE void raise() const { or_flag(flags, kFlagNonFinite); }
+};
+
+struct NormRule {
+  using Value = Pair;
+  using Center = Pair;  // mean, inv
+  NormSumsArgs p;
+  BITGRAD_DEVICE static Pair start() { return {0.0f, 0.0f}; }
+  BITGRAD_DEVICE static Pair join(Pair a, Pair v) { return {a.a + v.a, a.b + v.b}; }
+  BITGRAD_DEVICE Pair center(int64_t j) const { return {p.mean[j * p.column_step], p.inv[j * p.column_step]}; }
+  BITGRAD_DEVICE void take(Pair& a, int64_t at, Pair c, bool&) const {
+    const float g = p.gy[at];
+    a = join(a, {g, g * ((p.x[at] - c.a) * c.b)});
+  }
+  BITGRAD_DEVICE void store(int64_t j, Pair a) const {
+    p.sum_gy[j] = a.a;
+    p.sum_gy_xhat[j] = a.b;
+  }
+  BITGRAD_DEVICE void raise() const {}
+};
+
+BITGRAD_GLOBAL void check_finite_kernel(const float* x, int64_t n, uint32_t* flags, bool by_four) {
+  const int64_t step = thread_count(), packs = by_four ? n / 4 : 0;
+  bool found = false;
+  for (int64_t i = thread_index(); i < packs; i += step) {
+    const Pack<float, 4> v = load_pack<4>(x + 4 * i);
+    for (int k = 0; k < 4; ++k) found = found || v.v[k] - v.v[k] != 0.0f;
+  }
+  for (int64_t i = 4 * packs + thread_index(); i < n; i += step) found = found || x[i] - x[i] != 0.0f;
+  if (found) or_flag(flags, kFlagNonFinite);
+}
+
+void reduce_ranges_cuda(const ReduceArgs& args, float* high) {
+  const int64_t group = args.axis == ReduceAxis::kRows || args.group > args.cols ? args.cols : args.group;
+  const int64_t per_row = args.axis == ReduceAxis::kRows ? 1 : ceil_div(args.cols, args.group);
+  const RangeRule rule{args.x, args.out, high, args.flags};
+  sums::run_lanes("reduce_ranges_cuda", rule, {args.rows * per_row, per_row, args.cols, group, args.ldx, false});
+}
+
+void norm_sums_cuda(const NormSumsArgs& args) {
+  constexpr const char* kName = "norm_sums_cuda";
+  if (args.column_step != 0) return sums::run_columns(kName, NormRule{args}, args.rows, args.cols, args.cols);
+  const int64_t n = args.rows * args.cols;
+  sums::run_lanes(kName, NormRule{args}, {1, 1, n, n, n, false});
+}
+
+void check_finite_cuda(int64_t n, const float* x, uint32_t* flags) {
+  const bool by_four = lies_on<4>(x);
+  launch(check_finite_kernel, cover(by_four ? ceil_div(n, 4) : n, "check_finite_cuda"), x, n, flags, by_four);
+}
+
+}  // namespace bitgrad::cuda

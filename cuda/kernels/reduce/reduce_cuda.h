@@ -1,0 +1,18 @@
+// The launches of family reduce: name_cuda(...) for each line of kernels.inc, with the contract and parameters of line
+// `name` of device_kernels.inc, and the row.
+#pragma once
+
+#include <type_traits>
+
+#include "bitgrad/kernels/device_kernels.h"
+
+namespace bitgrad::cuda {
+
+#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(DeviceKernels::name)> name##_cuda;
+#include "cuda/kernels/reduce/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+
+// Every rule and axis; the contract of reduce().
+void reduce_lanes_cuda(const ReduceArgs& args);
+
+}  // namespace bitgrad::cuda

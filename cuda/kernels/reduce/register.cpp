@@ -1,0 +1,32 @@
+// Registers family reduce: its one row and the kernels without rows.
+#include "cuda/register.h"
+
+#include "bitgrad/kernels/row.h"
+#include "cuda/kernels/reduce/reduce_cuda.h"
+
+namespace bitgrad::cuda {
+namespace {
+
+bool supports_every(const ReduceArgs&) { return true; }
+double free_of_rivals(const ReduceArgs&) { return 0; }
+
+}  // namespace
+
+void register_reduce() {
+  static constexpr KernelRow<ReduceArgs> kRows[] = {{"reduce_lanes_cuda", DeviceKind::kCuda, isa::kAnyCuda,
+                                                     SumOrder::kLanes, supports_every, free_of_rivals,
+                                                     reduce_lanes_cuda}};
+  register_reduce_rows(kRows);
+  DeviceKernels& table = device_kernel_table();
+#define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
+#include "cuda/kernels/reduce/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+  static constexpr KernelInfo kInfos[] = {
+#define BITGRAD_CUDA_KERNEL(name) {"reduce", #name "_cuda", isa::kAnyCuda, SumOrder::kLanes, false, DeviceKind::kCuda},
+#include "cuda/kernels/reduce/kernels.inc"
+#undef BITGRAD_CUDA_KERNEL
+  };
+  register_kernels(kInfos);
+}
+
+}  // namespace bitgrad::cuda

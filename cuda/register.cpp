@@ -1,0 +1,35 @@
+#include "cuda/register.h"
+
+#include "bitgrad/base/device_work.h"
+#include "cuda/runtime/backend.h"
+#include "cuda/runtime/prefetch.h"
+#include "cuda/runtime/step_graph.h"
+
+namespace bitgrad::cuda {
+
+#define BITGRAD_CUDA_FAMILY(name) void register_##name();
+#include "cuda/families.inc"
+#undef BITGRAD_CUDA_FAMILY
+
+DeviceKernels& device_kernel_table() {
+  static DeviceKernels table;
+  return table;
+}
+
+namespace {
+
+constexpr DeviceWorkMakers kWork{[]() -> std::unique_ptr<Prefetch> { return std::make_unique<PrefetchStream>(); },
+                                 []() -> std::unique_ptr<StepRecord> { return std::make_unique<StepGraph>(); }};
+
+}  // namespace
+
+void register_cuda() {
+  register_device_backend(DeviceKind::kCuda, &cuda_backend());
+  register_device_kernels(DeviceKind::kCuda, &device_kernel_table());
+  register_device_work(DeviceKind::kCuda, &kWork);
+#define BITGRAD_CUDA_FAMILY(name) register_##name();
+#include "cuda/families.inc"
+#undef BITGRAD_CUDA_FAMILY
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,117 @@
+#include "cuda/runtime/backend.h"
+
+#include <atomic>
+#include <cstdio>
+
+#include "bitgrad/base/error.h"
+#include "cuda/runtime/pool.h"
+#include "cuda/runtime/runtime.h"
+#include "cuda/runtime/staging.h"
+
+namespace bitgrad::cuda {
+namespace {
+
+std::atomic<IsaMask> g_added{0};
+
+// A graph replays what it captured: a host address in it would be read again at every launch.
+void refuse_in_capture(const char* what) {
+  if (capturing(current_stream()))
+    fail_with(ErrorCode::kDevice, "cuda", what, " while a graph is captured. The step must stay on the device.");
+}
+
+class CudaBackend final : public DeviceBackend {
+ public:
+  void* allocate(int64_t bytes) override {
+    ensure(bytes >= 0, "cuda", "allocate: got ", bytes, " bytes.");
+    void* const data = memory_pool().take(bytes);
+    if (data != nullptr) return data;
+    int64_t free_bytes = 0, total_bytes = 0;
+    memory_info(free_bytes, total_bytes);
+    fail_with(ErrorCode::kMemory, "cuda", "out of memory on ", to_string(current_device()), ": ", bytes,
+              " bytes were asked for, ", memory_pool().used_bytes(), " are in use here, ", free_bytes, " of ",
+              total_bytes, " are free.");
+  }
+
+  void release(void* data, int64_t) noexcept override {
+    try {
+      memory_pool().give(data);
+    } catch (const std::exception& error) {
+      // A destructor runs this: the error is the device's last words.
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+  }
+
+  void copy(CopyWay way, void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
+            int64_t rows) override {
+    if (bytes <= 0 || rows <= 0) return;
+    if (to_stride == bytes && from_stride == bytes) {
+      bytes *= rows;
+      rows = 1;
+    }
+    const Stream stream = current_stream();
+    if (way == CopyWay::kOnDevice)
+      return copy_rows_async(to, to_stride, from, from_stride, bytes, rows, CopyKind::kDeviceToDevice, stream);
+    refuse_in_capture(way == CopyWay::kFromHost ? "a copy from the host" : "a copy to the host");
+    if (way == CopyWay::kFromHost && rows == 1) return staging_ring().copy_to_device(to, from, bytes, stream);
+    const CopyKind kind = way == CopyWay::kFromHost ? CopyKind::kHostToDevice : CopyKind::kDeviceToHost;
+    copy_rows_async(to, to_stride, from, from_stride, bytes, rows, kind, stream);
+    stream_synchronize(stream);
+  }
+
+  void fill_zero(void* data, int64_t bytes) override { fill_async(data, 0, bytes, current_stream()); }
+  void synchronize() override { device_synchronize(); }
+  int count() const override { return device_count(); }
+
+  IsaMask capabilities() const override {
+    const DeviceProperties& p = device_properties(current_device_index());
+    const int version = p.major * 10 + p.minor;
+    IsaMask mask = isa::kAnyCuda | g_added.load();
+    if (version >= 80) mask |= isa::kSm80Mma;
+    if (version >= 80 && version <= 90) mask |= isa::kB1Mma;
+    if (p.wgmma) mask |= isa::kWgmma;
+    return mask;
+  }
+
+  // Without a device: why there is none.
+  std::string describe() const override {
+    if (device_count() == 0) return why_no_device();
+    const DeviceProperties& p = device_properties(current_device_index());
+    return concat(p.name, ", compute capability ", p.major, '.', p.minor, ", ", p.multiprocessors, " multiprocessors, ",
+                  p.memory_bytes >> 30, " GiB");
+  }
+};
+
+}  // namespace
+
+DeviceBackend& cuda_backend() {
+  static auto* const backend = new CudaBackend;
+  return *backend;
+}
+
+void add_capability(IsaMask mask) { g_added.fetch_or(mask); }
+
+void copy_between(Device to_device, void* to, Device from_device, const void* from, int64_t bytes) {
+  if (bytes <= 0) return;
+  const DeviceGuard outer(to_device);
+  const Stream stream = current_stream();
+  Stream other = nullptr;
+  const Event before = [&] {
+    const DeviceGuard guard(from_device);
+    other = current_stream();
+    const Event event = event_create();
+    event_record(event, other);
+    return event;
+  }();
+  stream_wait(stream, before);
+  peer_copy_async(to, to_device.index, from, from_device.index, bytes, stream);
+  const Event after = event_create();
+  event_record(after, stream);
+  {
+    const DeviceGuard guard(from_device);
+    stream_wait(other, after);
+  }
+  event_destroy(before);
+  event_destroy(after);
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,319 @@
+// cuda/runtime/runtime.h over the CUDA runtime. Host code, compiled by the C++ compiler; a kernel is the address of the
+// host function that nvcc made for it. Without a driver every call but device_count fails, and nobody makes one.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
+#include "cuda/runtime/runtime.h"
+
+namespace bitgrad::cuda {
+namespace {
+
+cudaStream_t raw(Stream stream);
+cudaEvent_t raw(Event event) { return reinterpret_cast<cudaEvent_t>(event); }
+cudaGraph_t raw(Graph graph) { return reinterpret_cast<cudaGraph_t>(graph); }
+cudaGraphExec_t raw(GraphExec exec) { return reinterpret_cast<cudaGraphExec_t>(exec); }
+
+[[noreturn]] void fail_cuda(cudaError_t status, const char* what, const char* hint = "") {
+  cudaGetLastError();  // an error that is not sticky is forgotten
+  fail_with(ErrorCode::kDevice, what, "cuda:", current_device_index(), ": ", cudaGetErrorString(status), " (",
+            cudaGetErrorName(status), ").", hint);
+}
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) [[unlikely]]
+    fail_cuda(status, what);
+}
+
+// Makes the device of the calling thread CUDA's too.
+int bind() {
+  thread_local int bound = -1;
+  const int device = current_device_index();
+  if (device != bound) {
+    check(cudaSetDevice(device), "set device");
+    bound = device;
+  }
+  return device;
+}
+
+struct Machine {
+  int count = 0;
+  std::string reason;
+  std::vector<DeviceProperties> properties;
+  std::vector<cudaStream_t> main;  // made on first use
+  std::mutex mutex;
+  std::set<const void*> large_shared;  // kernels that were opted into more than 48 KiB, per device: pointer + device
+};
+
+int attribute(cudaDeviceAttr what, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, what, device), "device attribute");
+  return value;
+}
+
+DeviceProperties read_properties(int device) {
+  cudaDeviceProp p{};
+  check(cudaGetDeviceProperties(&p, device), "device properties");
+  DeviceProperties out;
+  out.name = p.name;
+  out.major = p.major;
+  out.minor = p.minor;
+  out.wgmma = BITGRAD_CUDA_HAS_90A && p.major == 9 && p.minor == 0;
+  out.multiprocessors = p.multiProcessorCount;
+  out.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
+  out.shared_bytes_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return out;
+}
+
+Machine& machine() {
+  static Machine* const instance = [] {
+    auto* const m = new Machine;
+    const cudaError_t status = cudaGetDeviceCount(&m->count);
+    if (status != cudaSuccess || m->count == 0) {
+      cudaGetLastError();
+      m->count = 0;
+      m->reason = status == cudaSuccess ? "no CUDA-capable device is detected" : cudaGetErrorString(status);
+      return m;
+    }
+    for (int d = 0; d < m->count; ++d) m->properties.push_back(read_properties(d));
+    m->main.resize(static_cast<size_t>(m->count));
+    return m;
+  }();
+  return *instance;
+}
+
+cudaStream_t main_stream() {
+  const int device = bind();
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  cudaStream_t& stream = m.main.at(static_cast<size_t>(device));
+  // Not the legacy stream: that one cannot be captured, and waits for all others.
+  if (stream == nullptr) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream create");
+  return stream;
+}
+
+cudaStream_t raw(Stream stream) {
+  if (stream == nullptr) return main_stream();
+  bind();
+  return reinterpret_cast<cudaStream_t>(stream);
+}
+
+constexpr int kMaxDevices = 64;
+thread_local std::array<Stream, kMaxDevices> t_streams{};
+
+const char* kernel_name(const void* kernel, const LaunchShape& shape) {
+  if (shape.name != nullptr) return shape.name;
+  const char* name = nullptr;
+  return cudaFuncGetName(&name, kernel) == cudaSuccess && name != nullptr ? name : "kernel";
+}
+
+void allow_shared(const void* kernel, const LaunchShape& shape) {
+  if (shape.shared_bytes <= 48 << 10) return;
+  const int device = bind();
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  if (!m.large_shared.insert(static_cast<const char*>(kernel) + device).second) return;
+  const int most = m.properties[static_cast<size_t>(device)].shared_bytes_per_block;
+  cudaFuncAttributes attributes{};
+  cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+  if (status == cudaSuccess)
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  most - static_cast<int>(attributes.sharedSizeBytes));
+  if (status != cudaSuccess) fail_cuda(status, kernel_name(kernel, shape));
+}
+
+}  // namespace
+
+// ---- devices
+// ----------------------------------------------------------------------------------------------------------------
+int device_count() noexcept {
+  try {
+    return machine().count;
+  } catch (...) {
+    return 0;
+  }
+}
+std::string why_no_device() { return machine().reason; }
+int current_device_index() {
+  const Device device = current_device();
+  return device.is_cpu() ? 0 : device.index;
+}
+const DeviceProperties& device_properties(int device) { return machine().properties.at(static_cast<size_t>(device)); }
+
+// ---- streams and events
+// -----------------------------------------------------------------------------------------------------
+Stream stream_create() {
+  bind();
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream create");
+  return reinterpret_cast<Stream>(stream);
+}
+void stream_destroy(Stream stream) {
+  if (stream == nullptr) return;
+  check(cudaStreamSynchronize(raw(stream)), "stream destroy");
+  check(cudaStreamDestroy(raw(stream)), "stream destroy");
+}
+void stream_synchronize(Stream stream) { check(cudaStreamSynchronize(raw(stream)), "synchronize"); }
+void device_synchronize() {
+  bind();
+  check(cudaDeviceSynchronize(), "synchronize");
+}
+Stream current_stream() { return t_streams.at(static_cast<size_t>(current_device_index())); }
+void* native_stream(Stream stream) { return raw(stream); }
+void set_current_stream(Stream stream) { t_streams.at(static_cast<size_t>(current_device_index())) = stream; }
+
+Event event_create(bool timed) {
+  bind();
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "event create");
+  return reinterpret_cast<Event>(event);
+}
+void event_destroy(Event event) {
+  if (event != nullptr) check(cudaEventDestroy(raw(event)), "event destroy");
+}
+void event_record(Event event, Stream stream) { check(cudaEventRecord(raw(event), raw(stream)), "event record"); }
+void event_synchronize(Event event) { check(cudaEventSynchronize(raw(event)), "event synchronize"); }
+bool event_done(Event event) {
+  const cudaError_t status = cudaEventQuery(raw(event));
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  check(status, "event query");
+  return true;
+}
+void stream_wait(Stream stream, Event event) { check(cudaStreamWaitEvent(raw(stream), raw(event), 0), "stream wait"); }
+double elapsed_ms(Event begin, Event end) {
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, raw(begin), raw(end)), "elapsed time");
+  return static_cast<double>(ms);
+}
+
+// ---- memory
+// -----------------------------------------------------------------------------------------------------------------
+void* device_malloc(int64_t bytes) {
+  bind();
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check(status, "malloc");
+  return data;
+}
+void device_free(void* data) {
+  bind();
+  check(cudaFree(data), "free");
+}
+void* pinned_malloc(int64_t bytes) {
+  bind();
+  void* data = nullptr;
+  const cudaError_t status = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocDefault);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check(status, "pinned malloc");
+  return data;
+}
+void pinned_free(void* data) { check(cudaFreeHost(data), "pinned free"); }
+void memory_info(int64_t& free_bytes, int64_t& total_bytes) {
+  bind();
+  size_t free_now = 0, total = 0;
+  check(cudaMemGetInfo(&free_now, &total), "memory info");
+  free_bytes = static_cast<int64_t>(free_now);
+  total_bytes = static_cast<int64_t>(total);
+}
+void copy_async(void* to, const void* from, int64_t bytes, CopyKind kind, Stream stream) {
+  if (bytes <= 0) return;
+  constexpr std::array kinds{cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice};
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kinds[static_cast<size_t>(kind)], raw(stream)), "copy");
+}
+void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
+                     CopyKind kind, Stream stream) {
+  if (bytes <= 0 || rows <= 0) return;
+  constexpr std::array kinds{cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice};
+  check(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride), from, static_cast<size_t>(from_stride),
+                          static_cast<size_t>(bytes), static_cast<size_t>(rows), kinds[static_cast<size_t>(kind)],
+                          raw(stream)),
+        "copy of rows");
+}
+void peer_copy_async(void* to, int to_device, const void* from, int from_device, int64_t bytes, Stream stream) {
+  if (bytes <= 0) return;
+  check(cudaMemcpyPeerAsync(to, to_device, from, from_device, static_cast<size_t>(bytes), raw(stream)), "peer copy");
+}
+void fill_async(void* data, int value, int64_t bytes, Stream stream) {
+  if (bytes > 0) check(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), raw(stream)), "fill");
+}
+void memory_in_use(void*, int64_t, int64_t) {}
+void memory_idle(void*, int64_t) {}
+
+// ---- launches
+// ---------------------------------------------------------------------------------------------------------------
+void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*), void* const* args, const size_t*, int,
+                        const LaunchShape& shape) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  allow_shared(kernel, shape);
+  cudaLaunchConfig_t config{};
+  config.gridDim = {shape.grid.x, shape.grid.y, shape.grid.z};
+  config.blockDim = {shape.block.x, shape.block.y, shape.block.z};
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = raw(current_stream());
+  cudaLaunchAttribute cluster{};
+  if (shape.cluster > 1) {
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+  }
+  const cudaError_t status = cudaLaunchKernelExC(&config, kernel, const_cast<void**>(args));
+  if (status != cudaSuccess) [[unlikely]]
+    fail_cuda(status, kernel_name(kernel, shape));
+}
+
+// ---- graphs
+// -----------------------------------------------------------------------------------------------------------------
+void capture_begin(Stream stream) {
+  check(cudaStreamBeginCapture(raw(stream), cudaStreamCaptureModeRelaxed), "capture begin");
+}
+Graph capture_end(Stream stream) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(raw(stream), &graph), "capture end");
+  return reinterpret_cast<Graph>(graph);
+}
+bool capturing(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(raw(stream), &status), "capture status");
+  return status != cudaStreamCaptureStatusNone;
+}
+GraphExec graph_instantiate(Graph graph) {
+  cudaGraphExec_t exec = nullptr;
+  check(cudaGraphInstantiate(&exec, raw(graph), 0), "graph instantiate");
+  return reinterpret_cast<GraphExec>(exec);
+}
+bool graph_update(GraphExec exec, Graph graph) {
+  cudaGraphExecUpdateResultInfo info{};
+  const cudaError_t status = cudaGraphExecUpdate(raw(exec), raw(graph), &info);
+  if (status == cudaErrorGraphExecUpdateFailure) {
+    cudaGetLastError();
+    return false;
+  }
+  check(status, "graph update");
+  return true;
+}
+void graph_launch(GraphExec exec, Stream stream) { check(cudaGraphLaunch(raw(exec), raw(stream)), "graph launch"); }
+void graph_destroy(Graph graph) {
+  if (graph != nullptr) check(cudaGraphDestroy(raw(graph)), "graph destroy");
+}
+void graph_exec_destroy(GraphExec exec) {
+  if (exec != nullptr) check(cudaGraphExecDestroy(raw(exec)), "graph destroy");
+}
+
+}  // namespace bitgrad::cuda

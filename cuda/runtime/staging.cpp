@@ -1,0 +1,39 @@
+#include "cuda/runtime/staging.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace bitgrad::cuda {
+
+bool StagingRing::ready() {
+  if (tried_) return usable_;
+  tried_ = usable_ = true;
+  for (Slot& slot : slots_) {
+    slot.data = pinned_malloc(kSlotBytes);
+    if (slot.data == nullptr) return usable_ = false;
+    slot.fetched = event_create();
+  }
+  return true;
+}
+
+void StagingRing::copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (!ready()) return copy_async(to, from, bytes, CopyKind::kHostToDevice, stream);
+  for (int64_t done = 0; done < bytes; done += kSlotBytes) {
+    Slot& slot = slots_[static_cast<size_t>(next_)];
+    next_ = (next_ + 1) % kSlots;
+    const int64_t part = std::min(bytes - done, kSlotBytes);
+    event_synchronize(slot.fetched);
+    std::memcpy(slot.data, static_cast<const char*>(from) + done, static_cast<size_t>(part));
+    copy_async(static_cast<char*>(to) + done, slot.data, part, CopyKind::kHostToDevice, stream);
+    event_record(slot.fetched, stream);
+  }
+}
+
+StagingRing& staging_ring() {
+  static auto* const rings = new std::vector<StagingRing>(static_cast<size_t>(device_count()));
+  return rings->at(static_cast<size_t>(current_device_index()));
+}
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,32 @@
+// A training step captured as a CUDA graph and launched again and again. The step must queue the same work every time,
+// on the current stream, and must not read anything back. Memory that it asks for and releases stays the graph's.
+#pragma once
+
+#include <functional>
+
+#include "bitgrad/base/device_work.h"
+#include "cuda/runtime/pool.h"
+#include "cuda/runtime/runtime.h"
+
+namespace bitgrad::cuda {
+
+// Of the device that was current when it was made.
+class StepGraph final : public StepRecord {
+ public:
+  StepGraph() : pool_(memory_pool().open()), home_(memory_pool()) {}
+  ~StepGraph() override;
+  StepGraph(const StepGraph&) = delete;
+  StepGraph& operator=(const StepGraph&) = delete;
+
+  void capture(const std::function<void()>& step) override;
+  bool captured() const override { return exec_ != nullptr; }
+  void launch() override;
+
+ private:
+  void drop();
+  int pool_;
+  MemoryPool& home_;
+  GraphExec exec_ = nullptr;
+};
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,39 @@
+// Numbers in the memory of the current CUDA device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda/runtime/runtime.h"
+#include "support/catch.h"
+
+namespace bitgrad::test {
+
+template <typename T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(const std::vector<T>& values) : count_(values.size()) {
+    data_ = static_cast<T*>(cuda::device_malloc(count_ == 0 ? 1 : bytes()));
+    REQUIRE(data_ != nullptr);
+    cuda::copy_async(data_, values.data(), bytes(), cuda::CopyKind::kHostToDevice, nullptr);
+  }
+  DeviceArray(size_t count, T value) : DeviceArray(std::vector<T>(count, value)) {}
+  ~DeviceArray() { cuda::device_free(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* data() const { return data_; }
+  std::vector<T> values() const {
+    std::vector<T> out(count_);
+    cuda::copy_async(out.data(), data_, bytes(), cuda::CopyKind::kDeviceToHost, nullptr);
+    cuda::device_synchronize();
+    return out;
+  }
+
+ private:
+  int64_t bytes() const { return static_cast<int64_t>(count_ * sizeof(T)); }
+  size_t count_;
+  T* data_ = nullptr;
+};
+
+}  // namespace bitgrad::test

@@ -1,0 +1,82 @@
+// Which row family gemm picks on devices of several capabilities.
+#include <string>
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/gemm.h"
+#include "cuda/emulation/emulation.h"
+#include "support/catch.h"
+
+
+namespace bitgrad {
+namespace {
+
+struct Capability {
+  int major, minor;
+  bool wgmma;
+};
+// Puts the capability of the emulated devices back.
+class WithCapability {
+ public:
+  explicit WithCapability(Capability c) { cuda::emulation::set_capability(c.major, c.minor, c.wgmma); }
+  ~WithCapability() { cuda::emulation::set_capability(9, 0, true); }
+};
+
+GemmArgs product(DType a, DType b, int64_t m, int64_t n, int64_t k) {
+  GemmArgs args;
+  args.m = m, args.n = n, args.k = k, args.ldc = n;
+  args.a.dtype = a;
+  args.b.dtype = b;
+  args.a.stride = row_bytes_memory(a, k);
+  args.b.stride = row_bytes_memory(b, k);
+  return args;
+}
+std::string chosen(Capability c, const GemmArgs& args) {
+  const WithCapability with(c);
+  const DeviceGuard guard(Device::cuda(0));
+  return std::string(select_gemm(args).name);
+}
+bool has(const std::string& name, const char* part) { return name.find(part) != std::string::npos; }
+
+constexpr Capability kAll[] = {{8, 0, false}, {9, 0, false}, {10, 0, false}, {12, 0, false}};
+
+TEST_CASE("gemm on CUDA: rows are chosen by capability and shape") {
+  for (const Capability c : kAll) {
+    INFO("capability " << c.major << '.' << c.minor);
+    const bool bits = c.major < 10;
+    CHECK(has(chosen(c, product(dtypes::int8, dtypes::int8, 8192, 4096, 4096)), "gemm_s8_s8_mma"));
+    CHECK(has(chosen(c, product(dtypes::int8, dtypes::int4, 8192, 4096, 4096)), "gemm_s8_w_mma"));
+    CHECK(has(chosen(c, product(dtypes::bint1, dtypes::bint1, 8192, 4096, 4096)),
+              bits ? "gemm_b1_b1_mma" : "gemm_s8_s8_mma"));
+    CHECK(has(chosen(c, product(dtypes::int8, dtypes::int4, 1, 4096, 4096)), "dp4a"));
+    CHECK(has(chosen(c, product(dtypes::bint1, dtypes::bint1, 1, 4096, 4096)), "popc"));
+    CHECK(has(chosen(c, product(dtypes::ternary, dtypes::bint1, 2, 4096, 4096)), "popc"));
+    CHECK(has(chosen(c, product(dtypes::int32, dtypes::int8, 100, 100, 100)), "gemm_int_simt"));
+    CHECK(has(chosen(c, product(dtypes::fp32, dtypes::fp32, 100, 100, 100)), "chain512"));
+  }
+}
+
+TEST_CASE("gemm on CUDA: strict mode has the CPU's order of summation") {
+  set_bits_mode(BitsMode::kStrict);
+  for (const DType b : {dtypes::fp32, dtypes::bint1, dtypes::ternary, dtypes::int4}) {
+    for (const int64_t n : {100, 300}) {
+      const GemmArgs args = product(dtypes::fp32, b, 20, n, 100);
+      const SumOrder cpu = select_gemm(args).order;
+      const WithCapability with(kAll[1]);
+      const DeviceGuard guard(Device::cuda(0));
+      INFO(b << ", n " << n);
+      CHECK(select_gemm(args).order == cpu);
+      CHECK(select_gemm(args).device == DeviceKind::kCuda);
+    }
+  }
+  set_bits_mode(BitsMode::kFast);
+}
+
+TEST_CASE("gemm on CUDA: an fp64 product is an error, not a product of the CPU") {
+  const DeviceGuard guard(Device::cuda(0));
+  CHECK_THROWS_AS(select_gemm(product(dtypes::fp64, dtypes::fp64, 3, 3, 3)), Error);
+}
+
+}  // namespace
+}  // namespace bitgrad

@@ -1,0 +1,102 @@
+// Recorded steps on the (emulated) device: the same state as work done kernel by kernel, for every form of microbatch.
+#include "cuda/same_as_cpu.h"
+#include "support/log_lines.h"
+#include "support/temp_dir.h"
+#include "train/small_runs.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+using Keys = std::vector<std::string>;
+
+struct Run {
+  std::string name;
+  const char* text;
+  Keys keys;
+};
+
+constexpr const char* kNet = R"yaml(version: 1
+run: {name: small_graph, seed: 5}
+data:
+  train: {format: digits, size: 44}
+  test: {format: digits, size: 20}
+model:
+  layers:
+    - linear: {out: 12, bias: false}
+    - batch_norm: {}
+    - relu: {}
+    - dropout: {p: 0.1}
+    - linear: {out: 10}
+batch: {global: 10, micro: 10}
+loss: softmax_cross_entropy
+optim: {name: adam, lr: 0.02}
+schedule: {name: cosine, warmup: 2 steps}
+train: {stop: 9 steps}
+)yaml";
+
+// Ragged last batches (44 = 4 * 10 + 4), windows of several microbatches, codes that follow every second window,
+// numbers that change from step to step: rates, draws, corrections of Adam, the norm's factor.
+const std::vector<Run> kRuns = {
+    {"fp32", kNet, {}},
+    {"two microbatches, norm clip", kNet, {"batch.micro=5", "optim.clip_norm=0.5"}},
+    {"bf16 masters, 8-bit moments", kNet,
+     {"optim.moments=int8", "quant.weights={dtype: int8, scheme: absmax, granularity: channel, master: bf16}"}},
+    {"codes every second step, stochastic", kNet,
+     {"quant.weights={dtype: int4, scheme: symmetric, granularity: channel, rounding: stochastic, grad: bf16}",
+      "batch.micro=5", "quant.requantize_every=4"}},
+    {"sums in bf16 by draws", kNet,
+     {"quant.weights={dtype: int4, scheme: symmetric, granularity: channel, grad: bf16}", "batch.micro=1"}},
+    {"W1A1", kSmallTfc, {"train.stop=9 steps"}},
+    {"int4, momentum", kSmallInt4, {"train.stop=9 steps"}},
+    {"LSQ", kNet, {"quant.weights={dtype: int4, scheme: lsq}"}},
+    {"int8 backward", kNet, {"quant.recipe=w8a8", "quant.backward={gx: int8, gw: int8}"}},
+    {"observed ranges and phases", kNet,
+     {"quant.recipe=8da4w", "train.stop=12 steps",
+      "quant.phases=[{from: 0 steps, quantization: off}, {from: 4 steps}, {from: 8 steps, quantization: frozen, "
+      "observers: false}]"}},
+};
+
+Keys keys(const char* device, bool graph, const Keys& more) {
+  gpu();
+  Keys all = more;
+  all.insert(all.end(), {"run.bits=strict", std::string("device.kind=") + device,
+                         std::string("device.graph=") + (graph ? "true" : "false")});
+  return all;
+}
+
+std::string hash_of(Trainer& trainer) {
+  TempDir temp;
+  const std::string folder = create_run_folder(trainer.config(), temp.file("run"));
+  return trainer.run(folder).state_hash;
+}
+
+}  // namespace
+
+TEST_CASE("Recorded steps end with the state of steps done one by one") {
+  const KeepModes keep;
+  for (const Run& run : kRuns) {
+    INFO(run.name);
+    Trainer cpu(small_config(keys("cpu", true, run.keys), run.text));
+    Trainer plain(small_config(keys("cuda", false, run.keys), run.text));
+    Trainer recorded(small_config(keys("cuda", true, run.keys), run.text));
+    const std::string expected = hash_of(cpu);
+    CHECK(hash_of(plain) == expected);
+    CHECK(plain.learner().recorded_launches() == 0);
+    CHECK(hash_of(recorded) == expected);
+    CHECK(recorded.learner().not_recorded().empty());
+    CHECK(recorded.learner().recorded_launches() > 4);
+  }
+}
+
+TEST_CASE("A rule that changes from step to step is not recorded, and the run says why") {
+  const KeepModes keep;
+  LogLines lines;
+  const Keys tanh = {"quant.weights={dtype: bint1, scheme: binary, ste: tanh}"};
+  Trainer recorded(small_config(keys("cuda", true, tanh), kNet));
+  Trainer cpu(small_config(keys("cpu", true, tanh), kNet));
+  CHECK(hash_of(recorded) == hash_of(cpu));
+  CHECK(recorded.learner().recorded_launches() == 0);
+  CHECK(contains(recorded.learner().not_recorded(), "changes from step to step"));
+}

@@ -1,0 +1,54 @@
+// Maps on emulated devices.
+#include "kernels/map/map.h"
+
+#include "both.h"
+#include "kernels/map/all.h"
+
+namespace bitgrad::test {
+namespace {
+
+TEST_CASE("A map writes every index and nothing behind it, on the CPU and on the device") {
+  for (const int64_t n : {0, 1, 31, 32, 33, 4095, 4096, 4097, 32767, 32768, 100001}) {
+    const auto run = [&](Outcome& out) {
+      const Placed<float> y(std::vector<float>(static_cast<size_t>(n) + 7, -1.0f));
+      run_map(maps::Fill{y.data() + 3, 2.5f}, n);
+      out.add(y);
+    };
+    CHECK(differing_on_device(run) == 0);
+    Outcome out;
+    run(out);
+    int64_t filled = 0;
+    for (const float v : out.floats) filled += v == 2.5f;
+    CHECK(filled == n);
+  }
+}
+
+TEST_CASE("A map takes its functor with it: the caller's may be gone when the kernel runs") {
+  const DeviceGuard guard(Device::cuda());
+  const Placed<float> y(std::vector<float>(100, 0.0f));
+  {
+    maps::Fill fill{y.data(), 1.0f};
+    run_map(fill, 50);
+    fill.value = 7.0f;
+    fill.y = nullptr;
+  }
+  const std::vector<float> values = y.values();
+  CHECK(values[0] == 1.0f);
+  CHECK(values[49] == 1.0f);
+  CHECK(values[50] == 0.0f);
+}
+
+TEST_CASE("The list of kernels names the map of each functor, available while a CUDA device is current") {
+  const auto listed = [] {
+    for (const KernelInfo& k : all_kernels())
+      if (k.name == "map_Fill_cuda") return k.family == "map" && k.device == DeviceKind::kCuda && k.available;
+    return false;
+  };
+  CHECK(device_count(DeviceKind::kCuda) > 0);
+  CHECK_FALSE(listed());
+  const DeviceGuard guard(Device::cuda());
+  CHECK(listed());
+}
+
+}  // namespace
+}  // namespace bitgrad::test

@@ -1,0 +1,96 @@
+// Family pack on an emulated device against the CPU's layouts, byte by byte.
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/dtype/transpose.h"
+#include "bitgrad/kernels/pack.h"
+#include "cuda/both.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace bitgrad {
+namespace {
+
+using test::differing_on_device;
+using test::Outcome;
+using test::Placed;
+
+constexpr int64_t kEdges[] = {1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200};
+
+// pack of random bytes, pad bits too, on the current device.
+void run_pack(DType dtype, int64_t rows, int64_t cols, int64_t pad, int64_t shift, Layout to, uint32_t seed,
+              Outcome& out) {
+  const int64_t stride = row_bytes_memory(dtype, cols) + pad;
+  const Placed<uint8_t> in(test::some_words<uint8_t>(rows * stride, seed), shift);
+  const Placed<uint8_t> made(std::vector<uint8_t>(static_cast<size_t>(to.info().bytes(dtype, rows, cols)), 0xA5));
+  PackArgs args;
+  args.dtype = dtype;
+  args.rows = rows;
+  args.cols = cols;
+  args.canonical = in.data();
+  args.stride = stride;
+  args.to = to;
+  args.out = made.data();
+  pack(args);
+  out.add(made);
+}
+
+}  // namespace
+
+TEST_CASE("pack on CUDA writes the bytes of the CPU's layouts for every dtype, whatever lies in pad bits") {
+  std::mt19937 random(1);
+  for (const Layout to : {layouts::canonical, layouts::transposed, layouts::planes})
+    for (const DType dtype : all_dtypes()) {
+      if (!to.info().supports(dtype)) continue;
+      for (int i = 0; i < 6; ++i) {
+        const int64_t rows = kEdges[random() % std::size(kEdges)], cols = kEdges[random() % std::size(kEdges)];
+        const int64_t unit = dtype.is_code() ? 4 : dtype.bits() / 8;
+        const int64_t pad = static_cast<int64_t>(random() % 3) * unit,
+                      shift = static_cast<int64_t>(random() % 2) * unit;
+        const auto seed = static_cast<uint32_t>(random());
+        INFO(to << " of " << dtype << ", " << rows << " x " << cols << ", pad " << pad << ", shift " << shift);
+        CHECK(differing_on_device([&](Outcome& out) { run_pack(dtype, rows, cols, pad, shift, to, seed, out); }) == 0);
+      }
+    }
+}
+
+TEST_CASE("pack on CUDA takes matrices without rows or columns") {
+  for (const Layout to : {layouts::canonical, layouts::transposed, layouts::planes})
+    for (const DType dtype : {dtypes::int3, dtypes::bint1})
+      for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{0, 70}, {70, 0}, {0, 0}})
+        CHECK(differing_on_device([&, r = rows, c = cols](Outcome& out) { run_pack(dtype, r, c, 0, 0, to, 1, out); }) ==
+              0);
+}
+
+TEST_CASE("Layouts that only products of the CPU read are an error on CUDA") {
+  const DeviceGuard guard(Device::cuda());
+  Outcome out;
+  for (const Layout to : {layouts::panels16, layouts::vnni64, layouts::vnni64_t, layouts::tiles16}) {
+    const DType dtype = to.info().supports(dtypes::int4) ? dtypes::int4 : dtypes::bint1;
+    const std::string error = test::error_of([&] { run_pack(dtype, 8, 64, 0, 0, to, 1, out); });
+    CHECK(test::contains(error,
+                         "[pack] there is no kernel on cuda:0 from canonical " + dtype.name() + " codes to layout"));
+    CHECK(test::contains(error, "Use layout canonical."));
+  }
+}
+
+TEST_CASE("The transposition that tensors ask for keeps a wider stride of the result") {
+  std::mt19937 random(2);
+  const DeviceGuard guard(Device::cuda());
+  for (const DType dtype : {dtypes::bint1, dtypes::int3, dtypes::int8, dtypes::bf16, dtypes::fp32, dtypes::int64})
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{5, 130}, {129, 3}, {64, 64}}) {
+      const int64_t stride = row_bytes_memory(dtype, cols), used = row_bytes_memory(dtype, rows), wide = used + 16;
+      const std::vector<uint8_t> codes = test::some_words<uint8_t>(rows * stride, static_cast<uint32_t>(random()));
+      const Placed<uint8_t> in(codes), out(std::vector<uint8_t>(static_cast<size_t>(cols * wide), 0xA5));
+      transpose_on_device({dtype.bits(), rows, cols, in.data(), stride, out.data(), wide});
+      std::vector<uint8_t> expected(static_cast<size_t>(layouts::transposed.info().bytes(dtype, rows, cols)));
+      layouts::transposed.info().pack(dtype, rows, cols, codes.data(), stride, expected.data());
+      const std::vector<uint8_t> made = out.values();
+      int64_t wrong = 0;
+      for (int64_t c = 0; c < cols; ++c)
+        for (int64_t b = 0; b < wide; ++b)
+          wrong += made[static_cast<size_t>(c * wide + b)] !=
+                   (b < used ? expected[static_cast<size_t>(c * used + b)] : 0xA5);
+      CHECK(wrong == 0);
+    }
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,143 @@
+// The same calls on the CPU and on the (emulated) CUDA device, in strict mode: equal bits.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bitgrad/autograd/tape.h"
+#include "bitgrad/base/device.h"
+#include "bitgrad/kernels/flag.h"
+#include "bitgrad/kernels/row.h"
+#include "bitgrad/tensor/view.h"
+#include "cuda/register.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace bitgrad::test {
+
+inline Device gpu(int index = 0) {
+  static const bool registered = (cuda::register_cuda(), true);
+  static_cast<void>(registered);
+  return Device::cuda(index);
+}
+
+class StrictBits {
+ public:
+  StrictBits() : outer_(bits_mode()) { set_bits_mode(BitsMode::kStrict); }
+  ~StrictBits() { set_bits_mode(outer_); }
+
+ private:
+  BitsMode outer_;
+};
+
+// A tensor of the host where work runs now.
+inline Tensor here(const Tensor& t) {
+  return t.defined() && !current_device().is_cpu() ? t.to_device(current_device(), t.kind()) : t;
+}
+
+// What two tensors differ in: form, numbers, parameters; "" when in nothing. NaN equals NaN.
+inline std::string difference(const Tensor& a, const Tensor& b) {
+  if (a.defined() != b.defined()) return concat(a, " and ", b);
+  if (!a.defined()) return "";
+  if (a.shape() != b.shape() || a.dtype() != b.dtype()) return concat(a, " and ", b);
+  const std::vector<double> p = a.numbers(), q = b.numbers();
+  for (size_t i = 0; i < p.size(); ++i)
+    if (std::memcmp(&p[i], &q[i], sizeof(double)) != 0 && !(p[i] != p[i] && q[i] != q[i]))
+      return concat("element ", i, " of ", a, ": ", p[i], " and ", q[i]);
+  if ((a.quant() == nullptr) != (b.quant() == nullptr)) return concat("scales of ", a);
+  if (!a.quant()) return "";
+  if (!(a.quant()->granularity == b.quant()->granularity) || a.quant()->scheme != b.quant()->scheme)
+    return concat("granularity or scheme of ", a);
+  const auto part = [](const std::shared_ptr<const Tensor>& t) { return t ? *t : Tensor(); };
+  for (const auto& [x, y] : {std::pair{a.quant()->scale, b.quant()->scale},
+                             {a.quant()->zero, b.quant()->zero},
+                             {a.quant()->offset, b.quant()->offset},
+                             {a.quant()->statistic, b.quant()->statistic}})
+    if (const std::string text = difference(part(x), part(y)); !text.empty()) return "scales: " + text;
+  return "";
+}
+
+using Results = std::vector<Tensor>;
+
+// The first difference between what `run` gives on the CPU and on the device, "" if none. Results of the device lie
+// there.
+inline std::string device_difference(const std::function<Results()>& run) {
+  const StrictBits strict;
+  const Results on_cpu = run();
+  const DeviceGuard guard(gpu());
+  const Results on_gpu = run();
+  drain_flags();
+  if (on_cpu.size() != on_gpu.size()) return "numbers of results";
+  for (size_t i = 0; i < on_cpu.size(); ++i) {
+    if (on_gpu[i].defined() && on_gpu[i].device() != gpu()) return concat("result ", i, " is on the host");
+    if (const std::string text = difference(on_cpu[i], on_gpu[i]); !text.empty())
+      return concat("result ", i, ": ", text);
+  }
+  return "";
+}
+
+// What `run` says on the CPU at once, and on the device when its flags are read.
+struct TwoErrors {
+  std::string on_cpu, on_gpu;
+};
+inline TwoErrors errors_of(const std::function<void()>& run) {
+  TwoErrors out;
+  out.on_cpu = error_of(run);
+  const DeviceGuard guard(gpu());
+  out.on_gpu = error_of([&] {
+    run();
+    drain_flags();
+  });
+  return out;
+}
+
+inline Tensor random_numbers(const Shape& shape, uint64_t seed, double scale = 1.0, DType dtype = dtypes::fp32) {
+  const RandomStream draws{seed, Purpose::kUser, 7, 0};
+  std::vector<double> x(static_cast<size_t>(shape.numel()));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = (static_cast<double>(draws.uniform(i)) * 2 - 1) * scale;
+  const DeviceGuard host(Device::cpu());
+  return Tensor::from_numbers(shape, dtype, x);
+}
+
+// Codes of any kind, row-major random ones.
+inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed) {
+  const RandomStream draws{seed, Purpose::kUser, 8, 0};
+  const DeviceGuard host(Device::cpu());
+  const Tensor t = Tensor::zeros(shape, dtype);
+  const CodeView view(t);
+  const auto count = static_cast<uint32_t>(dtype.info().levels.size());
+  for (int64_t r = 0; r < t.rows(); ++r)
+    for (int64_t c = 0; c < t.cols(); ++c) {
+      const uint32_t raw = draws.bits32(static_cast<uint64_t>(r * t.cols() + c)) & ((1u << dtype.bits()) - 1u);
+      // Ternary has three codes of four, a codebook as many as it has levels.
+      const bool ternary = dtype == dtypes::ternary && raw == 2;
+      view.set_raw(r, c, ternary || (count > 0 && raw >= count) ? 0u : raw);
+    }
+  return t;
+}
+
+// Random scales (and zero points or offsets) of a granularity.
+inline Tensor with_scales(const Tensor& codes, const Granularity& g, bool zero = false, bool offset = false) {
+  const DeviceGuard host(Device::cpu());
+  const int64_t count = scale_count(g, codes.rows(), codes.cols());
+  std::vector<double> s(static_cast<size_t>(count)), z(s.size()), m(s.size());
+  for (size_t i = 0; i < s.size(); ++i) {
+    s[i] = 0.01 * static_cast<double>(1 + i % 7);
+    z[i] = static_cast<double>(i % 5) - 2;
+    m[i] = 0.1 * static_cast<double>(i % 3) - 0.1;
+  }
+  const auto made = [&](DType dtype, const std::vector<double>& x) {
+    return std::make_shared<const Tensor>(Tensor::from_numbers({count}, dtype, x, MemoryKind::kQuantState));
+  };
+  QuantParams p;
+  p.scheme = "test";
+  p.granularity = g;
+  p.scale = made(dtypes::fp32, s);
+  if (zero) p.zero = made(dtypes::int32, z);
+  if (offset) p.offset = made(dtypes::fp32, m);
+  return codes.with_quant(std::make_shared<const QuantParams>(std::move(p)));
+}
+
+}  // namespace bitgrad::test
