@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Compiles kernels for every target and reads what came out: registers, spills, remarks of ptxas, instructions.
+
+    scripts/check_cubins.py [--nvcc PATH] [--archs 80,86,...] [--jobs N] [--self-test] [SOURCE.cu ...]
+
+Without sources: all of cuda/kernels/gemm. Needs nvcc only (no cuobjdump): an instruction of a cubin is 16 bytes, its
+opcode the low 12 bits. Exit code: the number of broken rules, at most 100; 77 without nvcc (skipped).
+
+Rules, for each kernel and target:
+  spill, stack      no spilled registers, no stack frame
+  local             no LDL or STL
+  call              no CALL but of ptxas' own helpers for divisions, remainders and shuffles of 64 bits or diverged lanes.
+                    Products that a target lacks (b1 xor on 9.0, b1 and s4 from 10.0 on) compile into such calls too:
+                    their helpers have mma in their names
+  serialized        no remark C7508 or C7510 .. C7519 (wgmma made synchronous, setmaxnreg ignored)
+  tensor core       what the kernel's name promises on this target: wgmma and mma kernels
+  empty             wgmma kernels have no body on targets without wgmma
+"""
+import argparse
+import collections
+import concurrent.futures
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ARCHS = ["80", "86", "89", "90a", "100a", "120a"]
+FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false"]
+OPCODES = {0x9F1: "IGMMA", 0xDF1: "IGMMA", 0x9F2: "BGMMA", 0xDF2: "BGMMA", 0x237: "IMMA", 0x23D: "BMMA",
+           0x944: "CALL", 0x943: "CALL", 0x983: "LDL", 0x387: "STL"}
+EMPTY = 64  # instructions, with padding
+HELPER = re.compile(r"__cuda_sm\d+_(div|rem|shflsync)")
+FUNCTION = 2  # type of a symbol
+
+Kernel = collections.namedtuple("Kernel", "name stack spills registers remarks")
+
+
+def demangled(name):
+    """The last part of an Itanium-mangled function name."""
+    text, found = name[len("_ZN"):] if name.startswith("_ZN") else name[len("_Z"):], name
+    while (m := re.match(r"\d+", text)) is not None:
+        length = int(m.group())
+        found, text = text[m.end():m.end() + length], text[m.end() + length:]
+        if not name.startswith("_ZN"):
+            break
+    return found
+
+
+def parse_log(log):
+    """Kernels of ptxas -v by mangled name."""
+    kernels, current = {}, None
+    for line in log.splitlines():
+        if m := re.search(r"Compiling entry function '(\S+)'", line):
+            current = m.group(1)
+            kernels.setdefault(current, dict(stack=0, spills=0, registers=0, remarks=[]))
+        elif m := re.search(r"Function properties for (\S+)", line):
+            current = m.group(1) if m.group(1) in kernels else None
+        elif (m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)):
+            if current:
+                kernels[current]["stack"] = int(m.group(1))
+                kernels[current]["spills"] = int(m.group(2)) + int(m.group(3))
+        elif (m := re.search(r"Used (\d+) registers", line)) and current:
+            kernels[current]["registers"] = int(m.group(1))
+        if m := re.search(r"\((C75(?:08|1\d))\)", line):
+            named = re.search(r"function '(\S+?)'", line)
+            owner = named.group(1) if named and named.group(1) in kernels else current
+            kernels.setdefault(owner or "?", dict(stack=0, spills=0, registers=0, remarks=[]))
+            kernels[owner or "?"]["remarks"].append(m.group(1))
+    return {name: Kernel(name, k["stack"], k["spills"], k["registers"], k["remarks"]) for name, k in kernels.items()}
+
+
+def instructions(cubin):
+    """Kernel -> (number of instructions, how often each opcode of OPCODES occurs), and the names of all functions."""
+    data = open(cubin, "rb").read()
+    at, size, count, names_at = struct.unpack_from("<Q", data, 0x28)[0], *struct.unpack_from("<HHH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
+    names = data[sections[names_at][4]:sections[names_at][4] + sections[names_at][5]]
+    out, functions = {}, set()
+    for section in sections:
+        if section[1] == 2:  # symbols
+            strings = sections[section[6]]
+            for i in range(section[4], section[4] + section[5], 24):
+                at_name, info = struct.unpack_from("<IB", data, i)
+                if info & 15 == FUNCTION:
+                    start = strings[4] + at_name
+                    functions.add(data[start:data.index(b"\0", start)].decode())
+        name = names[section[0]:names.index(b"\0", section[0])].decode()
+        if not name.startswith(".text."):
+            continue
+        code = data[section[4]:section[4] + section[5]]
+        words = [struct.unpack_from("<Q", code, i)[0] & 0xFFF for i in range(0, len(code), 16)]
+        out[name[len(".text."):]] = (len(words), collections.Counter(OPCODES[w] for w in words if w in OPCODES))
+    return out, functions
+
+
+def promised(name, arch):
+    """The instruction that a kernel's name promises on a target, or None."""
+    if "wgmma" in name:
+        return None if arch != "90a" else "BGMMA" if "_b1_" in name else "IGMMA"
+    if "_mma" in name:
+        bits = re.search(r"_b1|bits|planes", name) is not None
+        return None if bits and int(re.match(r"\d+", arch).group()) >= 100 else "BMMA" if bits else "IMMA"
+    return None
+
+
+def broken_rules(arch, kernels, code, functions):
+    called = sorted(f for f in functions if f not in kernels and not HELPER.search(f))
+    for mangled, kernel in sorted(kernels.items()):
+        name = demangled(mangled)
+        count, seen = code.get(mangled, (0, collections.Counter()))
+        def rule(which, fact):
+            return f"{name} for sm_{arch}: {which}: {fact}"
+        if kernel.spills:
+            yield rule("spill", f"got {kernel.spills} bytes, expected none")
+        elif kernel.stack:
+            yield rule("stack", f"got a frame of {kernel.stack} bytes, expected none")
+        if seen["LDL"] + seen["STL"]:
+            yield rule("local", f"got {seen['LDL']} LDL and {seen['STL']} STL, expected none")
+        if seen["CALL"] and called:
+            yield rule("call", f"got {seen['CALL']} CALL beside the functions {', '.join(called)}, expected none")
+        for remark in sorted(set(kernel.remarks)):
+            yield rule("serialized", f"got remark {remark}, expected none")
+        if (want := promised(name, arch)) and not seen[want]:
+            yield rule("tensor core", f"got no {want}, expected some")
+        if "wgmma" in name and arch != "90a" and count > EMPTY:
+            yield rule("empty", f"got {count} instructions, expected an empty body")
+
+
+def check(nvcc, source, arch, folder):
+    cubin = os.path.join(folder, os.path.basename(source) + f".{arch}.cubin")
+    command = [nvcc, *FLAGS, "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-cubin", "-Xptxas", "-v",
+               f"-I{ROOT}", f"-I{ROOT}/include", f"-I{ROOT}/src", "-o", cubin, source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return [f"{os.path.relpath(source, ROOT)} for sm_{arch}: compile:\n{done.stdout}{done.stderr}"], 0, 0
+    kernels = parse_log(done.stdout + done.stderr)
+    return list(broken_rules(arch, kernels, *instructions(cubin))), len(kernels), max(
+        [k.registers for k in kernels.values()], default=0)
+
+
+SPILLING = """
+__global__ void __launch_bounds__(1024, 2) spilling_wgmma(const float* in, float* out) {
+  float x[64];
+#pragma unroll
+  for (int i = 0; i < 64; ++i) x[i] = in[threadIdx.x * 64 + i];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 64; ++i) out[threadIdx.x * 64 + (63 - i) * 3] = x[i] * x[(i * 7 + 5) % 64];
+}
+__device__ __noinline__ int far_away(int x, int y) { return x / y; }
+__global__ void calling_mma(int* out) { out[threadIdx.x] = far_away(out[threadIdx.x], out[0]); }
+"""
+
+
+def self_test(nvcc, folder):
+    source = os.path.join(folder, "deliberate.cu")
+    with open(source, "w") as file:
+        file.write(SPILLING)
+    broken, _, _ = check(nvcc, source, "90a", folder)
+    for want in ["spilling_wgmma for sm_90a: spill: got", "spilling_wgmma for sm_90a: local: got",
+                 "spilling_wgmma for sm_90a: tensor core: got no IGMMA", "calling_mma for sm_90a: call: got 1 CALL",
+                 "calling_mma for sm_90a: tensor core: got no IMMA"]:
+        if not any(want in line for line in broken):
+            sys.exit("self-test: expected '" + want + "', got:\n" + "\n".join(broken))
+    remarks = parse_log("ptxas info    : Compiling entry function 'f' for 'sm_90a'\n"
+                        "ptxas info    : (C7513) Potential Performance Loss: wgmma ... in the function 'f'\n")
+    if remarks["f"].remarks != ["C7513"]:
+        sys.exit("self-test: remark C7513 was not read")
+    print("self-test: the rules that were broken on purpose were named")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sources", nargs="*")
+    parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    parser.add_argument("--archs", default=",".join(ARCHS))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--self-test", action="store_true")
+    args = parser.parse_args()
+    if not os.path.exists(args.nvcc):
+        print("skipped: no nvcc")
+        sys.exit(77)
+    folder_of_gemm = os.path.join(ROOT, "cuda", "kernels", "gemm")
+    sources = args.sources or sorted(os.path.join(folder_of_gemm, f) for f in os.listdir(folder_of_gemm)
+                                     if f.endswith(".cu"))
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        if args.self_test:
+            return self_test(args.nvcc, folder)
+        runs = [(source, arch, pool.submit(check, args.nvcc, source, arch, folder))
+                for source in sources for arch in args.archs.split(",")]
+        failures = []
+        for source, arch, run in runs:
+            broken, kernels, registers = run.result()
+            print(f"{os.path.relpath(source, ROOT)} sm_{arch}: {kernels} kernels, at most {registers} registers, "
+                  f"{len(broken)} broken rules", flush=True)
+            failures += broken
+    for failure in failures:
+        print("FAILED", failure)
+    sys.exit(min(len(failures), 100))
+
+
+if __name__ == "__main__":
+    main()
