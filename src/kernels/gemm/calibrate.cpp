@@ -41,6 +41,8 @@ std::vector<Pair> pairs() {
                              {int8, int8},
                              {fp32, fp32},
                              {fp32, int4},
+                             {fp32, bint1},
+                             {bf16, bint1},
                              {bf16, bf16}})
     out.push_back({a, b, false, false});
   for (const DType a : {int8, fp32, bf16})
