@@ -71,14 +71,19 @@ bool any_fake(Module& model) {
                      [](const Quantizable* s) { return s->quant().compute == Compute::kFake; });
 }
 
-// The written file against the checkpoint, on data.test (data.train when there is none).
-int check(const OpenedFile& file, const std::string& written) {
-  apply_run_settings(file.config);
+// data.test (data.train when there is none), on a device that is there.
+std::unique_ptr<Dataset> open_for_check(const RunConfig& config) {
+  apply_run_settings(config);
+  device_backend(device_of(config));
+  return open_dataset(config, config.data.test ? *config.data.test : config.data.train);
+}
+
+// The written file against the checkpoint.
+int check(const OpenedFile& file, const std::string& written, const Dataset& data) {
   const DeviceGuard guard(device_of(file.config));
-  const auto data = open_dataset(file.config, file.config.data.test ? *file.config.data.test : file.config.data.train);
-  const auto prepared = load_file(file, data.get());
-  const auto converted = load_file(open_file(written), data.get());
-  const Comparison c = compare(*prepared, *converted, *data, file.config.train.eval.batch);
+  const auto prepared = load_file(file, &data);
+  const auto converted = load_file(open_file(written), &data);
+  const Comparison c = compare(*prepared, *converted, data, file.config.train.eval.batch);
   const auto percent = [&](int64_t correct) {
     return 100.0 * static_cast<double>(correct) / static_cast<double>(c.samples);
   };
@@ -104,6 +109,8 @@ int run_convert(const ConvertOptions& options) {
       open_file(options.best ? options.target + "/best.safetensors" : options.target, options.overrides);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "convert", file.path, " is converted already");
+  const std::unique_ptr<Dataset> data =
+      options.check ? open_for_check(file.config) : nullptr;  // before a file is written
   const auto learner = load_file(file, nullptr);
   const RunConfig config = converted_config(file.config, *learner);
   print_choices(std::cout, learner->model(), prepare_spec_of(config));
@@ -118,7 +125,7 @@ int run_convert(const ConvertOptions& options) {
   save_converted(options.out, *learner, file.header, config);
   std::cout << file.path << ": " << file_bytes(file.path) << " bytes -> " << options.out << ": "
             << file_bytes(options.out) << " bytes\n";
-  return options.check ? check(file, options.out) : 0;
+  return data != nullptr ? check(file, options.out, *data) : 0;
 }
 
 }  // namespace

@@ -9,15 +9,26 @@
 namespace bitgrad::cli {
 namespace {
 
+// What a run keeps in its folder (docs/configuration.md, run_folder.h).
+constexpr const char* kRunFiles[] = {"config.yaml",   "config.source.yaml", "last.safetensors", "best.safetensors",
+                                     "metrics.jsonl", "summary.json",       "train.log"};
+
 // Also by another name, or through a link.
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code absent;
   return a == b || std::filesystem::equivalent(a, b, absent);
 }
 
-bool is_checkpoint_of(const std::string& path, const std::string& folder) {
+bool is_file_of_run(const std::string& path, const std::string& folder) {
   if (!file_system().exists(folder + "/config.yaml")) return false;
-  return same_file(path, folder + "/last.safetensors") || same_file(path, folder + "/best.safetensors");
+  return std::any_of(std::begin(kRunFiles), std::end(kRunFiles),
+                     [&](const char* name) { return same_file(path, folder + '/' + name); });
+}
+
+// A device, a pipe or a socket: a new file would take its place.
+bool is_special(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_other(path, error);
 }
 
 }  // namespace
@@ -31,8 +42,9 @@ void require_writable(const std::string& path, bool force, std::initializer_list
           "'. Make it first");
   require(std::none_of(inputs.begin(), inputs.end(), [&](const std::string& input) { return same_file(path, input); }),
           "output", "'", path, "' is the file that is read. Name another one");
-  require(!is_checkpoint_of(path, folder), "output", "'", path, "' is a checkpoint of the run in '", folder,
-          "', which a model would replace. Name another file");
+  require(!is_special(path), "output", "'", path, "' is a device or a pipe, expected the name of a file");
+  require(!is_file_of_run(path, folder), "output", "'", path, "' belongs to the run in '", folder,
+          "' and would be replaced. Name another file");
   require(force || !file_system().exists(path), "output", "'", path,
           "' exists. Name another file, or write over it with --force");
 }

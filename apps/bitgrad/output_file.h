@@ -8,8 +8,8 @@
 namespace bitgrad::cli {
 
 // Throws Error when `path` cannot be a new file: it is a folder, its folder is missing, or it exists and `force` is not
-// given. Nor, whatever `force` says, when it is a checkpoint of a run folder, or one of `inputs`, the files that the
-// command reads.
+// given. Nor, whatever `force` says, when it is a device or a pipe, a file that a run keeps in its folder, or one of
+// `inputs`, the files that the command reads.
 void require_writable(const std::string& path, bool force, std::initializer_list<std::string> inputs = {});
 int64_t file_bytes(const std::string& path);
 

@@ -104,7 +104,7 @@ DeviceBackend& device_backend(Device device) {
   const int count = backend == nullptr ? 0 : backend->count();
   if (count == 0) {
     const std::string why = backend == nullptr ? "this build or machine has no such device" : backend->describe();
-    fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: ", why, ". Use device cpu.");
+    fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: ", why, ". Use the CPU (device.kind=cpu).");
   }
   if (device.index >= count)
     fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: expected an index below ", count, '.');

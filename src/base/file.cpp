@@ -235,7 +235,13 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 
 namespace detail {
 
-std::string temporary_name(const std::string& path) { return concat(path, ".tmp-", ::getpid()); }
+constexpr std::string_view kTemporary = ".tmp-";
+std::string temporary_name(const std::string& path) { return concat(path, kTemporary, ::getpid()); }
+bool is_temporary(const std::string& name) {
+  const size_t end = name.find_last_not_of("0123456789");
+  return end != std::string::npos && end + 1 < name.size() &&
+         std::string_view(name).substr(0, end + 1).ends_with(kTemporary);
+}
 
 void commit_file(const std::string& temporary, const std::string& path) {
   file_system().rename(temporary, path);

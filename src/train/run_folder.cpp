@@ -43,6 +43,9 @@ std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
   auto lock = file_system().lock_directory(folder);
   require(lock != nullptr, "run folder", "another process trains in '", folder,
           "'. Wait for its end, or stop it first");
+  // What a process that was killed had not finished: nobody else writes here.
+  for (const std::string& name : file_system().list(folder))
+    if (detail::is_temporary(name)) file_system().remove(folder + '/' + name);
   return lock;
 }
 

@@ -1,4 +1,6 @@
 // convert, quantize, sensitivity and quant.budget as their users run them.
+#include <sys/stat.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -176,7 +178,7 @@ TEST_CASE("a budget becomes rules of the run folder, and the run can be resumed 
   CHECK(contains(r.err, "the weights take at least"));
 }
 
-TEST_CASE("what a command reads, and checkpoints of runs, are never written over") {
+TEST_CASE("what a command reads, and what a run keeps, is never written over") {
   TempDir temp;
   const std::string run = train(temp, "run"), last = run + "/last.safetensors", file = temp.file("model");
   const std::string checkpoint = slurp(last);
@@ -186,6 +188,8 @@ TEST_CASE("what a command reads, and checkpoints of runs, are never written over
       {"convert", run, "-o", last, "--force"},
       {"convert", last, "-o", run + "/../run/last.safetensors", "--force"},
       {"convert", run, "-o", run + "/best.safetensors", "--force"},
+      {"convert", run, "-o", run + "/config.yaml", "--force"},
+      {"convert", run, "-o", run + "/metrics.jsonl", "--force"},
       {"quantize", run, "-o", last, "--force", "--recipe", "int8wo"},
       {"quantize", file, "-o", file, "--force", "--recipe", "int8wo"},
       {"quantize", file, "-o", last, "--force", "--recipe", "int8wo"},
@@ -209,6 +213,8 @@ TEST_CASE("convert, quantize and sensitivity say what is wrong with their argume
   const std::string whole = slurp(run + "/last.safetensors");
   std::ofstream(temp.file("cut"), std::ios::binary) << whole.substr(0, whole.size() / 2);
   std::ofstream(temp.file("text")) << "not a model";
+  const std::string pipe = temp.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   struct Case {
     std::vector<std::string> arguments;
     int code;
@@ -219,6 +225,8 @@ TEST_CASE("convert, quantize and sensitivity say what is wrong with their argume
       {{"convert", run, "-o", temp.file("no/model")}, 2, "there is no folder"},
       {{"convert", run, "-o", run}, 2, "is a folder"},
       {{"convert", run, "-o", temp.file("text")}, 2, "exists"},
+      {{"convert", run, "-o", pipe, "--force"}, 2, "is a device or a pipe"},
+      {{"convert", run, "-o", out, "--check", "device.kind=cuda", "device.index=255"}, 6, "is absent"},
       {{"convert", run, "--dry-run", "--check"}, 2, "excludes"},
       {{"convert", run + "/last.safetensors", "-o", out, "--best"}, 2, "--best"},
       {{"convert", temp.file("nothing"), "-o", out}, 3, "nothing"},

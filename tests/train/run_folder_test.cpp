@@ -65,6 +65,16 @@ TEST_CASE("a run folder is trained in by one process at a time") {
   CHECK(lock_run_folder(temp.path()) != nullptr);
 }
 
+TEST_CASE("files that a killed process had not finished go when the folder is locked again") {
+  TempDir temp;
+  for (const char* name :
+       {"last.safetensors.tmp-123", "summary.json.tmp-9", "last.safetensors", "notes.tmp-", "a.tmp-1b", "77"})
+    write_file_atomically(temp.file(name), "x");
+  const auto lock = lock_run_folder(temp.path());
+  CHECK(file_system().list(temp.path()) ==
+        std::vector<std::string>{"77", "a.tmp-1b", "last.safetensors", "notes.tmp-"});
+}
+
 TEST_CASE("lines of the metrics after the checkpoint are dropped, and so is a half one") {
   TempDir temp;
   const std::string kept = "{\"event\":\"train\",\"step\":2}\n{\"event\":\"eval\",\"step\":4}\n";

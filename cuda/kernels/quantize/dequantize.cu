@@ -114,7 +114,7 @@ void dequantize_cuda(const DequantizeArgs& args) {
       if (wide.dtype == args.dtype) return launch(wide.kernel, shape, call);
     if (args.dtype == dtypes::fp64) bitgrad::detail::fail_fp64_on_device("dequantize");
     fail_with(ErrorCode::kDevice, "dequantize", "there is no kernel of dtype ", args.dtype, " on ",
-              to_string(current_device()), ". Use device cpu.");
+              to_string(current_device()), ". Use the CPU (device.kind=cpu).");
   }
   const DTypeInfo& info = args.dtype.info();
   const CodeRows codes = code_rows(args.codes, args.stride, info.bits, args.cols);

@@ -65,6 +65,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 
 namespace detail {
 std::string temporary_name(const std::string& path);
+bool is_temporary(const std::string& name);  // of a file that write_file_atomically, of any process, was writing
 void commit_file(const std::string& temporary, const std::string& path);
 }  // namespace detail
 

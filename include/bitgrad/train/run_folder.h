@@ -14,7 +14,8 @@ namespace bitgrad {
 // it, writes config.yaml and the configuration as given (config.source.yaml), returns its path. Throws Error when `out`
 // holds anything.
 std::string create_run_folder(const RunConfig& config, const std::string& out);
-// Keeps a second process from training in the same folder. Throws Error while another one holds it.
+// Keeps a second process from training in the same folder, and removes what a killed one left half written. Throws
+// Error while another one holds it.
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder);
 // Of a folder that a run made: its configuration and its last checkpoint. Throw Error(kData) when they are not there.
 // `overrides`: key=value, as load_config; a run goes on with its own configuration but for device.*.

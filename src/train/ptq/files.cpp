@@ -130,6 +130,8 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   quant.budget.reset();
   quant.compute = "int";  // layers say their own; beside recipes that hold them all it would be refused
   config.init_from.clear();
+  config.device.kind = "cpu";  // who opens the file says where
+  config.device.index = 0;
   if (now.quantization != "off") return config;
   now.from = {};
   now.prepare.reset();
