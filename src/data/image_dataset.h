@@ -22,6 +22,9 @@ class ImageDataset final : public Dataset {
   std::vector<int64_t> sample_shape() const override { return shape_; }
   int64_t classes() const override { return classes_; }
   void sample(int64_t index, float* x, int32_t* label) const override;
+  StoredSamples stored() const override {
+    return {pixels_.data(), pixels_.size(), features_, table_.data(), labels_.data()};
+  }
   int64_t memory_bytes() const override { return pixels_.size() + labels_.size(); }
 
  private:

@@ -44,6 +44,8 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   require(options.end_epoch >= -1 && options.end_epoch <= kMostEpochs, "data.loader", "end_epoch: got ",
           options.end_epoch, ", expected -1 .. ", kMostEpochs, ".");
   if (options.end_epoch == -1) options.end_epoch = kMostEpochs;
+  require(options.samples || dataset.stored().labels != nullptr, "data.loader", dataset.name(),
+          ": labels without samples were asked for, but this data set does not tell how it is stored.");
   options.micro = std::min(options.micro, n);
   return options;
 }
@@ -68,7 +70,8 @@ class BatchMaker {
       : dataset_(dataset),
         options_(options),
         n_(dataset.size()),
-        features_(dataset.features()),
+        features_(options.samples ? dataset.features() : 0),
+        labels_(options.samples ? nullptr : dataset.stored().labels),
         classes_(dataset.classes()),
         dtype_(dataset.dtype()),
         cursor_{options.epoch, options.position} {}
@@ -82,7 +85,9 @@ class BatchMaker {
     for (int64_t i = 0; i < size; ++i) {
       const int64_t id = order_[static_cast<size_t>(cursor_.position + i)];
       batch.ids[i] = id;
-      if (batch.tokens != nullptr)
+      if (labels_ != nullptr)
+        batch.labels[i] = labels_[id];
+      else if (batch.tokens != nullptr)
         dataset_.sample_ids(id, batch.tokens + i * features_, batch.labels + i);
       else
         dataset_.sample(id, batch.x + i * features_, batch.labels + i);
@@ -116,6 +121,7 @@ class BatchMaker {
   const LoaderOptions options_;
   const int64_t n_;
   const int64_t features_;
+  const uint8_t* const labels_;  // nullptr: with the samples
   const int64_t classes_;
   const DType dtype_;
   Cursor cursor_;

@@ -28,6 +28,7 @@ class TextDataset final : public Dataset {
   std::vector<int64_t> sample_shape() const override { return {context_}; }
   int64_t classes() const override { return vocabulary_; }
   int64_t vocabulary() const override { return vocabulary_; }
+  StoredSamples stored() const override { return {ids_.data(), ids_.size(), 1, nullptr, ids_.data() + context_}; }
   int64_t memory_bytes() const override { return ids_.size(); }
   void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
     require(index >= 0 && index < size(), kWhere, name_, ": sample index: got ", index, ", expected 0 .. ", size() - 1,

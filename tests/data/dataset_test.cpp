@@ -200,5 +200,38 @@ TEST_CASE("Bytes with an owner are counted while it lives, and move without bein
   CHECK(memory_now()[MemoryKind::kDataset] == before);
 }
 
+// Sample `index` as a device makes it of what is stored.
+void check_stored(const Dataset& set) {
+  INFO(set.name());
+  const StoredSamples stored = set.stored();
+  REQUIRE(stored.codes != nullptr);
+  const int64_t features = set.features();
+  REQUIRE(stored.bytes >= (set.size() - 1) * stored.stride + features);
+  std::vector<float> x(static_cast<size_t>(features));
+  std::vector<int32_t> ids(static_cast<size_t>(features));
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < set.size(); ++i) {
+    int32_t label = -1;
+    const bool numbers = set.vocabulary() == 0;
+    numbers ? set.sample(i, x.data(), &label) : set.sample_ids(i, ids.data(), &label);
+    wrong += label != stored.labels[i];
+    for (int64_t c = 0; c < features; ++c) {
+      const uint8_t code = stored.codes[i * stored.stride + c];
+      const auto at = static_cast<size_t>(c);
+      wrong += numbers ? x[at] != stored.numbers[code] : ids[at] != code;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("What data sets tell about how they are stored gives their samples") {
+  check_stored(*all_pixel_values({2.0f, -1.0f}));
+  DatasetSpec digits;
+  digits.format = "digits";
+  digits.size = 9;
+  check_stored(*make_dataset(digits));
+  CHECK(Squares(3).stored().codes == nullptr);
+}
+
 }  // namespace
 }  // namespace bitgrad

@@ -326,5 +326,75 @@ TEST_CASE("Options out of range and empty data sets are errors before anything i
   CHECK(contains(error_of([&] { Loader loader(set, {}); }), "numbers in a sample of counting: got 0"));
 }
 
+// The same numbers and labels as they are stored.
+class Stored final : public Dataset {
+ public:
+  std::string name() const override { return "stored"; }
+  int64_t size() const override { return 11; }
+  std::vector<int64_t> sample_shape() const override { return {2}; }
+  int64_t classes() const override { return 3; }
+  void sample(int64_t index, float* x, int32_t* label) const override {
+    x[0] = x[1] = 0.0f;
+    *label = labels[static_cast<size_t>(index)];
+    ++calls;
+  }
+  StoredSamples stored() const override { return {codes.data(), 22, 2, numbers.data(), labels.data()}; }
+  std::array<uint8_t, 22> codes{};
+  std::array<float, 256> numbers{};
+  std::array<uint8_t, 11> labels{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1};
+  mutable std::atomic<int64_t> calls{0};
+};
+
+TEST_CASE("Labels and ids alone are those of whole batches, and no sample is read") {
+  const Stored set;
+  for (const int prefetch : {0, 2}) {
+    LoaderOptions options = options_of(4, prefetch);
+    Loader whole(set, options);
+    options.samples = false;
+    Loader bare(set, options);
+    Batch a, b;
+    int64_t batches = 0;
+    for (; whole.next(a); ++batches) {
+      REQUIRE(bare.next(b));
+      CHECK(b.features == 0);
+      CHECK(b.dtype == dtypes::fp32);
+      REQUIRE(b.size == a.size);
+      CHECK(std::equal(a.ids, a.ids + a.size, b.ids));
+      CHECK(std::equal(a.labels, a.labels + a.size, b.labels));
+      CHECK(b.epoch == a.epoch);
+      CHECK(b.position == a.position);
+      CHECK(b.last_of_epoch == a.last_of_epoch);
+    }
+    CHECK(batches == 9);
+    CHECK_FALSE(bare.next(b));
+    const int64_t calls = set.calls;
+    Loader again(set, options);
+    while (again.next(b)) continue;
+    CHECK(set.calls == calls);
+  }
+}
+
+TEST_CASE("Labels alone are checked, and asked only of a data set that tells how it is stored") {
+  Stored odd;
+  odd.labels[5] = 3;
+  std::array<std::string, 2> errors;
+  for (const bool samples : {false, true}) {
+    LoaderOptions options = options_of(4, 0);
+    options.samples = samples;
+    Loader loader(odd, options);
+    Batch batch;
+    errors[samples ? 1 : 0] = error_of([&] {
+      while (loader.next(batch)) continue;
+    });
+  }
+  CHECK(contains(errors[0], "label of sample 5: got 3, expected 0 .. 2"));
+  CHECK(errors[0] == errors[1]);
+  const Counting counting(5);
+  LoaderOptions options = options_of(4, 0);
+  options.samples = false;
+  CHECK(contains(error_of([&] { const Loader loader(counting, options); }),
+                 "counting: labels without samples were asked for, but this data set does not tell how it is stored"));
+}
+
 }  // namespace
 }  // namespace bitgrad

@@ -18,6 +18,16 @@
 
 namespace bitgrad {
 
+// How a data set holds its samples in memory of the host, for devices that take them as they are: sample i is
+// features() codes of one byte from codes + i * stride on. A code stands for a number of `numbers`, or is an id.
+struct StoredSamples {
+  const uint8_t* codes = nullptr;  // nullptr: the data set does not tell
+  int64_t bytes = 0;               // of all codes
+  int64_t stride = 0;
+  const float* numbers = nullptr;   // [256]; nullptr for ids
+  const uint8_t* labels = nullptr;  // [size()]
+};
+
 // Samples 0 .. size()-1: fp32 numbers, or ids of words (bytes, tokens) that an embedding looks up. Const calls may come
 // from several threads at once.
 class Dataset {
@@ -39,6 +49,9 @@ class Dataset {
   // range. A data set has one of the two, by its dtype; the other throws Error.
   virtual void sample(int64_t index, float* x, int32_t* label) const;
   virtual void sample_ids(int64_t index, int32_t* x, int32_t* label) const;
+  // The same samples and labels as they lie in memory, as long as the data set lives; nothing where they are made when
+  // they are asked for.
+  virtual StoredSamples stored() const { return {}; }
   // Bytes that the data set holds in memory.
   virtual int64_t memory_bytes() const { return 0; }
   // Numbers in one sample: the product of sample_shape().

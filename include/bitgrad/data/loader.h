@@ -49,6 +49,7 @@ struct LoaderOptions {
   int64_t position = 0;
   int64_t end_epoch = -1;  // the first epoch that is not read; -1: never ends
   int prefetch = 2;        // batches made ahead on a thread; 0: made inside next()
+  bool samples = true;     // false: labels and ids alone, with features 0; for a data set that tells how it is stored
 };
 
 // Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle for i = n-1 .. 1 that swaps i with the high 64
