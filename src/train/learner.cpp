@@ -173,12 +173,12 @@ void Learner::backward(Tape& tape, const Var& loss, int64_t samples) {
   tape.backward(loss);
 }
 
-StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
   const DeviceGuard guard(device_);
   require_usable();
   require(!converted_, "Learner", "the model is converted: it can only be evaluated");
   try {
-    return run_microbatch(x, labels);
+    return run_microbatch(x, {labels, labels_there});
   } catch (...) {
     end_failed_window();
     throw;
@@ -203,23 +203,30 @@ void detail::copy_labels(std::span<const int32_t> labels, Tensor& into) {
   device_backend(current_device()).copy_from_host(into.data(), labels.data(), into.bytes());
 }
 
-Var Learner::forward(const Tensor& x, std::span<const int32_t> labels, StepResult& result, Pending& pending) {
+// While the host would wait for the device.
+void Learner::do_meanwhile() const {
+  if (!device_.is_cpu() && meanwhile_) meanwhile_();
+}
+
+Var Learner::forward(const Tensor& x, const GivenLabels& labels, StepResult& result, Pending& pending) {
   const Var logits = model_->forward(x);
   if (device_.is_cpu()) {
-    const Var loss = loss_(logits, labels);
+    const Var loss = loss_(logits, labels.host);
     result.loss = loss.value().item();
-    result.correct = count_correct(logits.value(), labels);
+    result.correct = count_correct(logits.value(), labels.host);
     return loss;
   }
-  if (live_step() == nullptr) detail::copy_labels(labels, labels_);  // recorded work has them
+  const bool given = labels.there.defined();
+  if (!given && live_step() == nullptr) detail::copy_labels(labels.host, labels_);  // recorded work has them
+  const Tensor& there = given ? labels.there : labels_;
   const LossFunction::OfTensor of_tensor = loss_.of_tensor();
-  const Var loss = of_tensor ? of_tensor(logits, labels_) : loss_(logits, labels);
+  const Var loss = of_tensor ? of_tensor(logits, there) : loss_(logits, labels.host);
   read_later(loss.value(), pending.loss);
-  read_later(correct_count(logits.value(), labels_), pending.correct);
+  read_later(correct_count(logits.value(), there), pending.correct);
   return loss;
 }
 
-StepResult Learner::run_microbatch(const Tensor& x, std::span<const int32_t> labels) {
+StepResult Learner::run_microbatch(const Tensor& x, const GivenLabels& labels) {
   begin_microbatch();
   if (graphs_ && graphs_->serves(x)) return graphs_->microbatch(x, labels);
   return run_one_by_one(x, labels);
@@ -232,7 +239,7 @@ void Learner::count_microbatch(int64_t samples) {
   window_samples_ += samples;
 }
 
-StepResult Learner::run_one_by_one(const Tensor& x, std::span<const int32_t> labels) {
+StepResult Learner::run_one_by_one(const Tensor& x, const GivenLabels& labels) {
   // A microbatch whose backward failed does not count, also where a device tells so after it.
   struct Counted {
     StepState& state;
@@ -251,6 +258,7 @@ StepResult Learner::run_one_by_one(const Tensor& x, std::span<const int32_t> lab
     backward(tape, loss, result.samples);
   }
   at_drain([done = counted.backward] { *done = true; });
+  do_meanwhile();
   count_microbatch(result.samples);
   if (window_microbatches_ == policy_.accumulate) {
     end_window();
@@ -347,6 +355,7 @@ Tensor Learner::predict(const Tensor& x) {
   try {
     const Tensor logits = model_->forward(x).value();
     check_flags("in an evaluation");
+    do_meanwhile();
     drain_flags();
     return logits;
   } catch (...) {
@@ -355,14 +364,18 @@ Tensor Learner::predict(const Tensor& x) {
   }
 }
 
-StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
+StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
   const Tensor logits = predict(x);
   const DeviceGuard guard(device_);
   NoGrad off;
   StepResult result;
   result.samples = x.rows();
-  result.loss = loss_(logits, labels).value().item();
-  result.correct = count_correct(logits, labels);
+  const bool there = !device_.is_cpu() && labels_there.defined();
+  const LossFunction::OfTensor of_tensor = there ? loss_.of_tensor() : nullptr;
+  const Var loss = of_tensor ? of_tensor(logits, labels_there) : loss_(logits, labels);
+  result.loss = loss.value().item();
+  result.correct =
+      there ? static_cast<int64_t>(correct_count(logits, labels_there).item()) : count_correct(logits, labels);
   return result;
 }
 

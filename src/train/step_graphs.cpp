@@ -109,15 +109,20 @@ bool Learner::Graphs::run_back(Part& part, const Form& form) {
   return true;
 }
 
-const Learner::Graphs::Batch& Learner::Graphs::take(const Tensor& x, std::span<const int32_t> labels) {
+const Learner::Graphs::Batch& Learner::Graphs::take(const Tensor& x, const GivenLabels& labels) {
   Batch& batch = batches_[x.rows()];
   if (!batch.x.defined()) batch.x = Tensor::empty(x.shape(), x.dtype(), MemoryKind::kBatch);
   batch.x.copy_from(x);
-  detail::copy_labels(labels, batch.labels);
+  if (!labels.there.defined()) {
+    detail::copy_labels(labels.host, batch.labels);
+    return batch;
+  }
+  if (!batch.labels.defined()) batch.labels = Tensor::empty(labels.there.shape(), dtypes::int32, MemoryKind::kBatch);
+  batch.labels.copy_from(labels.there);
   return batch;
 }
 
-StepResult Learner::Graphs::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+StepResult Learner::Graphs::microbatch(const Tensor& x, const GivenLabels& labels) {
   const Form form = form_of(x);
   const Batch& batch = take(x, labels);
   LiveStep now;
@@ -131,6 +136,7 @@ StepResult Learner::Graphs::microbatch(const Tensor& x, std::span<const int32_t>
       for (Parameter* p : l_.parameters_) p->zero_grad();
     return l_.run_one_by_one(x, labels);
   }
+  l_.do_meanwhile();
   StepResult result;
   result.samples = x.rows();
   const int64_t before = l_.state_.microbatch;

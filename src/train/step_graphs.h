@@ -39,7 +39,7 @@ class Learner::Graphs {
   // Whether this microbatch's work is recorded, or is to be now.
   bool serves(const Tensor& x);
   // After begin_microbatch.
-  StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
+  StepResult microbatch(const Tensor& x, const GivenLabels& labels);
   // Parameters, layers or the optimizer changed: all is recorded anew.
   void forget();
 
@@ -70,7 +70,7 @@ class Learner::Graphs {
   // False: the device, or something in `body`, cannot be recorded; then why_not() says so, and nothing was done.
   bool record(Part& part, const std::function<void()>& body);
   void launch(Part& part);
-  const Batch& take(const Tensor& x, std::span<const int32_t> labels);
+  const Batch& take(const Tensor& x, const GivenLabels& labels);
   bool run_front(Front& front, const Form& form, const Batch& batch);
   bool run_back(Part& part, const Form& form);
   void move_now(const Form& form);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/nn/prepare.h"
@@ -87,7 +88,8 @@ class Learner {
   // run inside backward where they can be fused (fused_updates). x lies on the learner's device. On one other than the
   // CPU errors about numbers come when its flags are read (kernels/flag.h), at the end of the microbatch at the latest,
   // but for new numbers that are not finite: those at the end of the next one.
-  StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
+  // labels_there: the same labels, int32 [n] on the learner's device, where somebody put them; else they are copied.
+  StepResult microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
   // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
   // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
   // flags of a device first.
@@ -99,13 +101,16 @@ class Learner {
   void flush();
   // Logits without a tape, in evaluation mode.
   Tensor predict(const Tensor& x);
-  // Loss and hits of one batch in evaluation mode.
-  StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
+  // Loss and hits of one batch in evaluation mode. labels_there: as microbatch.
+  StepResult evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
+  // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
+  // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
+  std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
 
   Device device() const { return device_; }
   // Whether the work of a microbatch is recorded the second time that its form comes, and repeated by one call from
-  // then on (base/device_work.h; CUDA graphs), where the device records. The numbers are those of the work done one by one.
-  // From the second step on errors about new numbers that are not finite name the step that was recorded as well.
+  // then on (base/device_work.h; CUDA graphs), where the device records. The numbers are those of the work done one by
+  // one. From the second step on errors about new numbers that are not finite name the step that was recorded as well.
   void set_recorded(bool on);
   // Graphs that were launched so far, and why nothing is recorded (empty: it is, or was not asked for).
   int64_t recorded_launches() const;
@@ -135,14 +140,20 @@ class Learner {
     DType dtype;
   };
   class Graphs;  // train/step_graphs.h
+  // Labels of a microbatch: on the host, and on the device unless the tensor is undefined.
+  struct GivenLabels {
+    std::span<const int32_t> host;
+    Tensor there;
+  };
   void require_usable() const;
   void begin_microbatch();
   void round_gradients();
   void count_microbatch(int64_t samples);
-  StepResult run_one_by_one(const Tensor& x, std::span<const int32_t> labels);
+  StepResult run_one_by_one(const Tensor& x, const GivenLabels& labels);
   void close_window(bool requantized);
   void forget_recorded();
-  StepResult run_microbatch(const Tensor& x, std::span<const int32_t> labels);
+  StepResult run_microbatch(const Tensor& x, const GivenLabels& labels);
+  void do_meanwhile() const;
   void backward(Tape& tape, const Var& loss, int64_t samples);
   void end_failed_window();
   std::optional<RequantKey> due_after(int64_t microbatches) const;
@@ -150,7 +161,7 @@ class Learner {
   void requantize();
   void check_flags(const char* when);
   struct Pending;  // numbers of a microbatch that a device has not told yet
-  Var forward(const Tensor& x, std::span<const int32_t> labels, StepResult& result, Pending& pending);
+  Var forward(const Tensor& x, const GivenLabels& labels, StepResult& result, Pending& pending);
   void check_plan(const Plan& plan);
   // phases.cpp
   void change_form(int64_t phase);
@@ -173,6 +184,7 @@ class Learner {
   int64_t since_requantize_ = 0;
   int64_t total_steps_ = 0;
   Tensor labels_;  // of a device: those of the microbatch
+  std::function<void()> meanwhile_;
   std::unique_ptr<Graphs> graphs_;
   std::optional<Plan> plan_;
   std::vector<QuantPhase> phases_;
