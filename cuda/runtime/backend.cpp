@@ -60,6 +60,11 @@ class CudaBackend final : public DeviceBackend {
 
   void fill_zero(void* data, int64_t bytes) override { fill_async(data, 0, bytes, current_stream()); }
   void synchronize() override { device_synchronize(); }
+  int64_t free_bytes() const override {
+    int64_t free_bytes = 0, total_bytes = 0;
+    memory_info(free_bytes, total_bytes);
+    return free_bytes + memory_pool().kept_bytes();
+  }
   int count() const override { return device_count(); }
 
   IsaMask capabilities() const override {

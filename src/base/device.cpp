@@ -37,6 +37,7 @@ class CpuBackend final : public DeviceBackend {
     if (bytes > 0) std::memset(data, 0, static_cast<size_t>(bytes));
   }
   void synchronize() override {}
+  int64_t free_bytes() const override { return -1; }
   int count() const override { return 1; }
   IsaMask capabilities() const override { return cpu_isa(); }
   std::string describe() const override { return concat(cpu_model_name(), ", ", isa_names(cpu_isa())); }

@@ -5,10 +5,10 @@
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/data/loader.h"
 #include "bitgrad/kernels/row.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
+#include "train/batch_feed.h"
 #include "train/lengths.h"
 #include "train/phases.h"
 
@@ -30,28 +30,8 @@ RunConfig rules_of_budget(RunConfig config, std::string& table) {
 
 }  // namespace
 
-Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch_size) {
-  const DeviceGuard guard(learner.device());
-  LoaderOptions options;
-  options.micro = batch_size;
-  options.shuffle = false;
-  options.end_epoch = 1;
-  Loader loader(data, options);
-  Batch batch;
-  Tensor x;
-  Evaluation e;
-  double loss = 0;
-  int64_t correct = 0;
-  while (loader.next(batch)) {
-    copy_batch(batch, x);
-    const StepResult r = learner.evaluate(x, {batch.labels, static_cast<size_t>(batch.size)});
-    loss += r.loss;
-    correct += r.correct;
-    e.samples += r.samples;
-  }
-  e.loss = loss / static_cast<double>(e.samples);
-  e.accuracy = 100.0 * static_cast<double>(correct) / static_cast<double>(e.samples);
-  return e;
+Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch) {
+  return detail::evaluate(learner, data, batch, nullptr);
 }
 
 Device device_of(const RunConfig& config) {
@@ -81,6 +61,9 @@ Trainer::Trainer(RunConfig config)
   learner_ = build_learner(config_, train_data_->features(), train_data_->classes(), train_data_->size(),
                            train_data_->vocabulary());
   learner_->set_recorded(config_.device.graph);
+  const std::string& resident = config_.device.resident_data;
+  train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_);
+  if (test_data_) test_resident_ = detail::place_data(resident, "data.test", *test_data_, residence_);
   microbatches_per_epoch_ = (train_data_->size() + config_.batch.micro - 1) / config_.batch.micro;
   const Quantity& stop = config_.train.stop;
   const bool epochs = stop.unit == Quantity::Unit::kEpochs;
@@ -131,7 +114,9 @@ bool Trainer::same_run(const std::string& saved_yaml, const std::string& checkpo
 
 Evaluation Trainer::evaluate_test() {
   start();
-  return evaluate(*learner_, test_data_ ? *test_data_ : *train_data_, config_.train.eval.batch);
+  const bool test = test_data_ != nullptr;
+  return detail::evaluate(*learner_, test ? *test_data_ : *train_data_, config_.train.eval.batch,
+                          test ? test_resident_.get() : train_resident_.get());
 }
 
 }  // namespace bitgrad

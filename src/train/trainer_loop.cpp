@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "bitgrad/base/log.h"
-#include "bitgrad/data/loader.h"
 #include "bitgrad/train/metrics.h"
 #include "bitgrad/train/trainer.h"
+#include "train/batch_feed.h"
 #include "train/lengths.h"
 #include "train/phases.h"
 
@@ -70,6 +70,7 @@ class Trainer::Loop {
   TrainOutcome run() {
     log_lines(t_.budget_table_);
     if (!t_.first_numbers_.empty()) log(LogLevel::kInfo, t_.first_numbers_);
+    log_lines(t_.residence_);
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
     if (const PrepareSpec* spec = detail::spec_of_now(learner())) detail::log_choices(learner().model(), *spec);
     detail::log_quantization(learner().model());
@@ -79,21 +80,19 @@ class Trainer::Loop {
     options.seed = static_cast<uint64_t>(t_.config_.run.seed);
     options.epoch = t_.counters_.epoch;
     options.position = t_.counters_.position;
-    Loader loader(*t_.train_data_, options);
-    Batch batch;
+    feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
     // A request to stop still finishes the open window, so that the state is one that a checkpoint can hold.
     while (learner().state().microbatch < t_.total_microbatches_ &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
-      loader.next(batch);
-      copy_batch(batch, x_);
-      StepResult r = learner().microbatch(x_, {batch.labels, static_cast<size_t>(batch.size)});
+      feed_->next();
+      StepResult r = learner().microbatch(feed_->x(), feed_->labels(), feed_->labels_there());
       const bool last = learner().state().microbatch >= t_.total_microbatches_;
       if (last) {
         learner().flush();
         r.stepped = true;
       }
-      t_.counters_.epoch = loader.epoch();
-      t_.counters_.position = loader.position();
+      t_.counters_.epoch = feed_->epoch();
+      t_.counters_.position = feed_->position();
       interval_.add(r);
       if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
       if (r.stepped && std::exchange(told_phase_, learner().phase()) != learner().phase()) log_fused_updates(learner());
@@ -167,7 +166,7 @@ class Trainer::Loop {
     const Quantity& every = *t_.config_.log_quantization;
     monitor_->stepped();
     if (last || due(every))
-      for (const QuantEvent& e : monitor_->report(t_.counters_.epoch, x_)) {
+      for (const QuantEvent& e : monitor_->report(t_.counters_.epoch, feed_->x())) {
         if (metrics_) metrics_->write(e);
         if (hooks_.on_quant) hooks_.on_quant(e);
       }
@@ -243,7 +242,7 @@ class Trainer::Loop {
   const TrainHooks& hooks_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<QuantMonitor> monitor_;
-  Tensor x_;  // of the last microbatch
+  std::unique_ptr<detail::BatchFeed> feed_;
   Interval interval_;
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.learner_->state().microbatch;

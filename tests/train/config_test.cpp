@@ -357,6 +357,8 @@ TEST_CASE("every allowed value of every list is accepted somewhere") {
         Strings{"schedule={name: exponential, every: 2 epochs, gamma: 0.5}"},
         Strings{"schedule={name: cosine, final: 0.5, warmup: 2 steps}"},
         Strings{"loss=squared_hinge", "run.bits=strict", "device.threads=3"},
+        Strings{"device={kind: cuda, index: 1, graph: false, resident_data: true}"},
+        Strings{"device.kind=cuda", "device.resident_data=false"},
         Strings{"model.layers=[{linear: {out: 2}}, {hardtanh: {}}, {linear: {out: 2}}, {tanh: }, {linear: {out: 3}}, "
                 "{tensor_norm: {eps: 1}}]"}}) {
     const RunConfig c = small(overrides);

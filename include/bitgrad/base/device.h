@@ -51,6 +51,8 @@ class DeviceBackend {
                     int64_t rows) = 0;
   virtual void fill_zero(void* data, int64_t bytes) = 0;
   virtual void synchronize() = 0;
+  // Memory that can still be asked for, in bytes; -1: not known.
+  virtual int64_t free_bytes() const = 0;
   // How many devices of this kind there are.
   virtual int count() const = 0;
   // What the kernels' rows may need of it (isa::kSm80Mma ...; the CPU's is cpu_isa()).

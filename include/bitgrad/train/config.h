@@ -153,9 +153,10 @@ struct RunSection {
 
 struct DeviceSection {
   std::string kind;
-  int64_t index = 0;               // of several devices; not read for cpu
-  bool graph = true;               // not read for cpu
-  std::optional<int64_t> threads;  // none: auto
+  int64_t index = 0;                   // of several devices; not read for cpu
+  bool graph = true;                   // not read for cpu
+  std::string resident_data = "auto";  // auto | true | false; for cpu without effect
+  std::optional<int64_t> threads;      // none: auto
   friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
 };
 

@@ -15,6 +15,10 @@
 
 namespace bitgrad {
 
+namespace detail {
+class ResidentData;
+}  // namespace detail
+
 // The phases of quantization of a configuration; an epoch has so many microbatches. Without quant.phases one phase that
 // quant.recipe, first, last and rules make; empty where there are none.
 std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch);
@@ -109,6 +113,8 @@ class Trainer {
   RunConfig config_;
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, test_data_;
+  std::unique_ptr<detail::ResidentData> train_resident_, test_resident_;
+  std::string residence_;  // where the data lie, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
   bool started_ = false;

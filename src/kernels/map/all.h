@@ -1,6 +1,7 @@
 // Every functor of maps.inc, for those who make a kernel of each.
 #pragma once
 
+#include "kernels/map/data_gather.h"
 #include "kernels/map/fill.h"
 #include "kernels/map/ops_check.h"
 #include "kernels/map/ops_embedding.h"

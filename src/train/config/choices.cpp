@@ -96,6 +96,7 @@ Names schedules() { return schedule_names(); }
 Names losses() { return loss_names(); }
 Names dataset_formats() { return bitgrad::dataset_formats(); }
 Names devices() { return {"cpu", "cuda"}; }
+Names residences() { return {"auto", "true", "false"}; }
 Names layer_kinds() { return keys_of("layer"); }
 Names bits_modes() { return {"fast", "strict"}; }
 Names recipes() { return recipe_names(); }

@@ -35,6 +35,7 @@ Names schedules();
 Names losses();
 Names dataset_formats();
 Names devices();
+Names residences();
 Names layer_kinds();
 Names bits_modes();
 Names splits();

@@ -21,6 +21,7 @@ void visit_device(V&& v, C& c) {
   v("kind", c.kind);
   v("index", c.index);
   v("graph", c.graph);
+  v("resident_data", c.resident_data);
   v("threads", c.threads);
 }
 

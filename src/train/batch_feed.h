@@ -1,0 +1,77 @@
+// Batches of a data set where a learner reads them. On a device the next one is on its way while a microbatch runs:
+// - the host reads it and copies it through pinned memory on a stream of its own, which the computation waits for;
+// - or the data set lies there (train/resident_data.h): ids and labels come that way, samples are gathered on the
+// device. On the CPU a batch is read and copied when it is asked for.
+#pragma once
+
+#include <array>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "bitgrad/base/device_work.h"
+#include "bitgrad/data/loader.h"
+#include "bitgrad/train/trainer.h"
+#include "train/resident_data.h"
+
+namespace bitgrad::detail {
+
+class BatchFeed {
+ public:
+  // On the learner's device, which is current here and in next(). While it lives, the learner's `meanwhile` is its own.
+  // `resident`: of `data`, or nullptr. Learner, data and resident outlive it. Errors as Loader.
+  BatchFeed(Learner& learner, const Dataset& data, LoaderOptions options, const ResidentData* resident = nullptr);
+  ~BatchFeed();
+  BatchFeed(const BatchFeed&) = delete;
+  BatchFeed& operator=(const BatchFeed&) = delete;
+
+  // As Loader::next: false at the end; what the data set throws comes out of the call for the batch that it concerns,
+  // and of every later one.
+  bool next();
+  // Of the batch that next() gave, until it is called again.
+  const Tensor& x() const { return x_; }
+  std::span<const int32_t> labels() const;
+  const Tensor& labels_there() const { return labels_; }  // undefined on the CPU
+  // Where the next batch starts: what a checkpoint stores.
+  int64_t epoch() const { return epoch_; }
+  int64_t position() const { return position_; }
+
+ private:
+  // A batch on the host, and its room on the device.
+  struct Place {
+    Batch batch;
+    Tensor x, labels, ids;
+  };
+  void make_room(int64_t rows, int64_t features, DType dtype);
+  void fetch();
+  void copy(Place& place);
+  bool next_here();
+  bool next_there();
+  void take();
+
+  Learner& learner_;
+  const ResidentData* const resident_;
+  Loader loader_;
+  std::unique_ptr<Prefetch> prefetch_;  // of a device
+  std::array<Place, 2> places_;
+  size_t now_ = 0;        // of next(); the other one is filled ahead
+  bool fetched_ = false;  // the other place is filled, or it is known why not
+  bool more_ = true;
+  std::exception_ptr error_;
+  Tensor x_, labels_;
+  int64_t epoch_, position_;
+  std::function<void()> outer_;  // the learner's meanwhile before
+};
+
+// evaluate (train/trainer.h) with data that may lie on the device.
+Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident);
+
+// Puts `data` on the current device where `choice` (device.resident_data) says so, and adds a line about it to `notes`;
+// `name` is that of the section. nullptr: it stays on the host. Throws Error where it must lie on the device and
+// cannot.
+std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::string& name, const Dataset& data,
+                                         std::string& notes);
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,25 @@
+// A data set in memory of a device, as it is stored on the host (Dataset::stored), and batches made of it there.
+#pragma once
+
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad::detail {
+
+class ResidentData {
+ public:
+  // What it takes of a device; 0 where a data set does not tell how it is stored.
+  static int64_t bytes_of(const Dataset& dataset);
+  // Copies the samples to the current device; labels stay on the host. Throws Error for a data set that does not tell
+  // how it is stored, or tells what does not fit together, and Error(kMemory) where the device is full.
+  explicit ResidentData(const Dataset& dataset);
+
+  // x [n, features] of the data set's dtype = its samples ids [n], int64 and all in range, on the current device.
+  void gather(const Tensor& ids, const Tensor& x) const;
+
+ private:
+  Storage codes_, numbers_;  // numbers_: undefined for ids
+  int64_t stride_;
+};
+
+}  // namespace bitgrad::detail
