@@ -1,4 +1,5 @@
-// bitgrad kernels [--all]: which rows each family has, and which of them this machine (under BITGRAD_ISA) may run.
+// bitgrad kernels [--all]: which rows each family has, and which of them this machine (under BITGRAD_ISA) may run; then
+// its devices, with the libraries that they were found to have.
 // bitgrad kernels --shape M,N,K --dtypes A,B: which gemm row would run a product, at what expected cost, and why the
 // others would not. bitgrad kernels --calibrate: measures those costs on this machine and keeps them for later runs.
 #include <algorithm>
@@ -27,6 +28,22 @@ std::string needs_of(const KernelInfo& k) {
   return k.needs == isa::kAnyCuda ? "cuda" : "cuda " + isa_names(k.needs);
 }
 
+// The devices of this machine, and the libraries that their kernels call.
+void list_devices() {
+  std::cout << "\ndevices\n" << std::left << std::setw(8) << "cpu" << device_backend(Device::cpu()).describe() << '\n';
+  const int count = device_count(DeviceKind::kCuda);
+  for (int i = 0; i < count; ++i) {
+    const DeviceGuard guard(Device::cuda(i));
+    const DeviceBackend& device = device_backend(Device::cuda(i));
+    std::cout << std::setw(8) << to_string(Device::cuda(i)) << device.describe() << '\n';
+    if (i + 1 < count) continue;
+    for (const std::string& library : device.libraries()) std::cout << std::setw(8) << "" << library << '\n';
+  }
+  if (count == 0)
+    std::cout << std::setw(8) << "cuda"
+              << "none: " << why_absent(DeviceKind::kCuda) << '\n';
+}
+
 int list(bool all) {
   device_count(DeviceKind::kCuda);  // its kernels are listed too
   std::cout << std::left << std::setw(13) << "family" << std::setw(44) << "kernel" << std::setw(26) << "needs"
@@ -37,6 +54,7 @@ int list(bool all) {
     std::cout << std::left << std::setw(13) << k.family << std::setw(44) << k.name << std::setw(26) << needs_of(k)
               << std::setw(10) << order_name(k.order) << (k.available ? "yes" : "no") << '\n';
   }
+  list_devices();
   return 0;
 }
 

@@ -13,6 +13,12 @@ namespace {
 
 std::atomic<IsaMask> g_added{0};
 
+// Filled while the backend is registered.
+std::vector<std::string (*)()>& library_texts() {
+  static auto* const texts = new std::vector<std::string (*)()>;
+  return *texts;
+}
+
 // A graph replays what it captured: a host address in it would be read again at every launch.
 void refuse_in_capture(const char* what) {
   if (capturing(current_stream()))
@@ -84,6 +90,12 @@ class CudaBackend final : public DeviceBackend {
     return concat(p.name, ", compute capability ", p.major, '.', p.minor, ", ", p.multiprocessors, " multiprocessors, ",
                   p.memory_bytes >> 30, " GiB");
   }
+
+  std::vector<std::string> libraries() const override {
+    std::vector<std::string> texts;
+    for (std::string (*const describe)() : library_texts()) texts.push_back(describe());
+    return texts;
+  }
 };
 
 }  // namespace
@@ -94,6 +106,7 @@ DeviceBackend& cuda_backend() {
 }
 
 void add_capability(IsaMask mask) { g_added.fetch_or(mask); }
+void add_library(std::string (*describe)()) { library_texts().push_back(describe); }
 
 void copy_between(Device to_device, void* to, Device from_device, const void* from, int64_t bytes) {
   if (bytes <= 0) return;

@@ -103,10 +103,9 @@ DeviceGuard::~DeviceGuard() { t_device = outer_; }
 DeviceBackend& device_backend(Device device) {
   DeviceBackend* const backend = find_backend(device.kind);
   const int count = backend == nullptr ? 0 : backend->count();
-  if (count == 0) {
-    const std::string why = backend == nullptr ? "this build or machine has no such device" : backend->describe();
-    fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: ", why, ". Use the CPU (device.kind=cpu).");
-  }
+  if (count == 0)
+    fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: ", why_absent(device.kind),
+              ". Use the CPU (device.kind=cpu).");
   if (device.index >= count)
     fail_with(ErrorCode::kDevice, "device", to_string(device), " is absent: expected an index below ", count, '.');
   return *backend;
@@ -115,6 +114,12 @@ DeviceBackend& device_backend(Device device) {
 int device_count(DeviceKind kind) {
   const DeviceBackend* const backend = find_backend(kind);
   return backend == nullptr ? 0 : backend->count();
+}
+
+std::string why_absent(DeviceKind kind) {
+  const DeviceBackend* const backend = find_backend(kind);
+  if (backend == nullptr) return "this build or machine has no such device";
+  return backend->count() == 0 ? backend->describe() : "";
 }
 
 IsaMask device_isa() { return t_device.is_cpu() ? cpu_isa() : device_backend(t_device).capabilities(); }

@@ -273,6 +273,11 @@ TEST_CASE("kernels, version and help tell what they are asked") {
   CHECK(scalar.code == 0);
   CHECK_FALSE(contains(scalar.out, "avx"));
   CHECK(contains(all.out, "avx512"));
+  CHECK(contains(kernels.out, "\ndevices\ncpu "));
+  const size_t cuda = kernels.out.find("\ncuda");
+  REQUIRE(cuda != std::string::npos);
+  const std::string devices = kernels.out.substr(cuda);
+  CHECK((contains(devices, "none: ") || contains(devices, "cuBLASLt")));
   const ProcessResult version = cli({"version"});
   CHECK(version.code == 0);
   CHECK(contains(version.out, "bitgrad 0.1.0"));

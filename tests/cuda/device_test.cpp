@@ -54,6 +54,10 @@ TEST_CASE("A CUDA device is found, described, and refused beyond the last one") 
         "emulated device 1, compute capability 9.0, 132 multiprocessors, 4 GiB");
   CHECK(has(error_of([] { DeviceGuard absent(Device::cuda(2)); }, ErrorCode::kDevice), "cuda:2 is absent"));
   CHECK(current_device() == Device::cuda(1));
+  CHECK(why_absent(DeviceKind::kCuda).empty());
+  const std::vector<std::string> libraries = device_backend(Device::cuda(1)).libraries();
+  REQUIRE(libraries.size() == 1);
+  CHECK(libraries[0].rfind("cuBLASLt", 0) == 0);
   const auto groups = [](int major, int minor, bool wgmma) {
     emulation::set_capability(major, minor, wgmma);
     return device_isa() & (isa::kSm80Mma | isa::kB1Mma | isa::kWgmma);

@@ -7,7 +7,7 @@
 #include "bitgrad/kernels/gemm.h"
 #include "cuda/emulation/emulation.h"
 #include "support/catch.h"
-
+#include "support/expect_error.h"
 
 namespace bitgrad {
 namespace {
@@ -75,7 +75,19 @@ TEST_CASE("gemm on CUDA: strict mode has the CPU's order of summation") {
 
 TEST_CASE("gemm on CUDA: an fp64 product is an error, not a product of the CPU") {
   const DeviceGuard guard(Device::cuda(0));
-  CHECK_THROWS_AS(select_gemm(product(dtypes::fp64, dtypes::fp64, 3, 3, 3)), Error);
+  const std::string text = "fp64 is the reference dtype of the CPU, but the current device is cuda:0";
+  GemmArgs wide = product(dtypes::int8, dtypes::int8, 3, 3, 3);
+  wide.c_dtype = dtypes::fp64;
+  for (const GemmArgs& args :
+       {product(dtypes::fp64, dtypes::fp64, 3, 3, 3), product(dtypes::fp32, dtypes::fp64, 3, 3, 3), wide}) {
+    CHECK(test::contains(test::error_of([&] { select_gemm(args); }), text));
+    CHECK(test::contains(test::error_of([&] { plan_gemm(args); }), text));
+    CHECK(test::error_code_of([&] { gemm(args); }) == static_cast<int>(ErrorCode::kDevice));
+  }
+  // Other operands that no row takes keep their own text.
+  GemmArgs none = product(dtypes::int8, dtypes::int8, 3, 3, 3);
+  none.a.layout = layouts::planes;
+  CHECK(test::contains(test::error_of([&] { select_gemm(none); }), "no kernel for these operands"));
 }
 
 }  // namespace

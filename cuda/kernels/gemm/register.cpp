@@ -21,6 +21,7 @@ constexpr GemmRow kRows[] = {
 std::span<const GemmRow> cuda_gemm_rows() { return kRows; }
 void register_gemm() {
   register_gemm_rows(kRows);
+  add_library(&gemm::describe_cublaslt);
 #if !defined(BITGRAD_CUDA_EMULATED)  // the library knows nothing of emulated devices
   if (gemm::cublaslt() != nullptr) add_capability(isa::kCublasLt);
 #endif

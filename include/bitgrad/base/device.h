@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "bitgrad/base/cpu.h"
 
@@ -59,6 +60,8 @@ class DeviceBackend {
   virtual IsaMask capabilities() const = 0;
   // "NVIDIA H200, compute capability 9.0, 139 GiB".
   virtual std::string describe() const = 0;
+  // Libraries that are looked for at run time: where each was found, or why it was not.
+  virtual std::vector<std::string> libraries() const { return {}; }
 
   void copy_from_host(void* to, const void* from, int64_t bytes) {
     copy(CopyWay::kFromHost, to, bytes, from, bytes, bytes, 1);
@@ -74,6 +77,8 @@ DeviceBackend& device_backend(Device device);
 void register_device_backend(DeviceKind kind, DeviceBackend* backend);
 // Devices of a kind; 0 where there is no backend or no such device.
 int device_count(DeviceKind kind);
+// Why there is no device of a kind; empty where there is one.
+std::string why_absent(DeviceKind kind);
 // Groups of instructions that rows of the current device may use.
 IsaMask device_isa();
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/families.h"
 #include "kernels/gemm/common.h"
@@ -117,6 +118,9 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
 }
 
 [[noreturn]] void fail_no_row(const GemmArgs& args, const char* where) {
+  if (!current_device().is_cpu())
+    for (const DType dtype : {args.a.dtype, args.b.dtype, args.c_dtype})
+      if (dtype == dtypes::fp64) detail::fail_fp64_on_device(where);
   std::string options;
   if (args.bias != nullptr) options += ", bias";
   if (args.fold_b_scale) options += ", fold_b_scale";
