@@ -1,7 +1,5 @@
 #include "bench_gemm_device.h"
 
-#include <algorithm>
-#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <random>
@@ -15,15 +13,11 @@
 #include "bitgrad/kernels/pack.h"
 #include "bitgrad/tensor/tensor.h"
 #include "shared/common.h"
-#include "shared/measure.h"
+#include "shared/launches.h"
 #include "shared/report.h"
 
 namespace bitgrad::bench {
 namespace {
-
-constexpr int64_t kCacheBytes = int64_t{64} << 20;  // more than the L2 of any target
-constexpr int64_t kMostCopies = 16;
-constexpr double kLeastNs = 3e6;  // of one measurement
 
 Tensor to_device(const void* host, int64_t bytes) {
   const Tensor t = Tensor::empty({bytes}, dtypes::uint8);
@@ -41,8 +35,7 @@ struct Side {
   Side(DType type, int64_t r, int64_t c, int64_t free, std::mt19937& rng) : dtype(type), rows(r), cols(c) {
     const Device device = current_device();
     const DeviceGuard host(Device::cpu());
-    const int64_t row = row_bytes_memory(type, c),
-                  count = std::clamp(kCacheBytes / std::max<int64_t>(row * r, 1) + 1, int64_t{1}, kMostCopies);
+    const int64_t count = operand_sets(static_cast<double>(row_bytes_memory(type, c) * r));
     for (int64_t i = 0; i < count; ++i) {
       Matrix x(type, r, c, rng);
       stride = x.stride;
@@ -76,39 +69,11 @@ struct Side {
   }
 };
 
-// Something that is launched again and again; launch(i) takes the i-th operands.
-struct Timed {
-  std::string name;
-  std::function<void(int64_t)> launch;
-  int64_t launches = 1;  // of one measurement
-  std::vector<double> ns{};
-
-  double run(int64_t count) {
-    DeviceBackend& device = device_backend(current_device());
-    device.synchronize();
-    const double begin = now_ns(TimeBase::kWall);
-    for (int64_t i = 0; i < count; ++i) launch(i);
-    device.synchronize();
-    return (now_ns(TimeBase::kWall) - begin) / static_cast<double>(count);
-  }
-  double median() const { return bench::median(ns); }
-};
-
-// All in turns, after a run that loads what is loaded late.
-void measure_all(std::vector<Timed>& all, int64_t repeat) {
-  for (Timed& t : all) {
-    t.run(1);
-    t.launches = std::clamp<int64_t>(static_cast<int64_t>(kLeastNs / std::max(t.run(2), 1.0)), 1, 2000);
-  }
-  for (int64_t r = 0; r < repeat; ++r)
-    for (Timed& t : all) t.ns.push_back(t.run(t.launches));
-}
-
 const Tensor& turn(const std::vector<Tensor>& copies, int64_t i) {
   return copies[static_cast<size_t>(i) % copies.size()];
 }
 
-Timed product(const GemmRow& row, GemmArgs args, std::vector<Tensor> a, std::vector<Tensor> b, std::string name) {
+Launches product(const GemmRow& row, GemmArgs args, std::vector<Tensor> a, std::vector<Tensor> b, std::string name) {
   return {std::move(name), [&row, args, a = std::move(a), b = std::move(b)](int64_t i) {
             GemmArgs now = args;
             now.a.data = turn(a, i).data();
@@ -146,10 +111,9 @@ class Products {
 // GB/s of a copy, read and written.
 double copy_bandwidth(int64_t repeat) {
   constexpr int64_t kBytes = int64_t{1} << 29;
-  const Tensor from = Tensor::zeros({kBytes}, dtypes::uint8), to = Tensor::empty({kBytes}, dtypes::uint8);
-  std::vector<Timed> all{{"copy", [&](int64_t) { to.copy_from(from); }}};
-  measure_all(all, repeat);
-  return 2.0 * static_cast<double>(kBytes) / all[0].median();
+  std::vector<Launches> all{copy_launches(kBytes)};
+  measure(all, repeat);
+  return copied_bytes(kBytes) / all[0].median();
 }
 
 void bench_product(const Options& options, const Shape& s, const Case& what, Json& rows) {
@@ -157,7 +121,7 @@ void bench_product(const Options& options, const Shape& s, const Case& what, Jso
   const Products products(options, s);
   const Side a = products.side(what.a, true, rng), b = products.side(what.b, false, rng),
              a16 = products.side(dtypes::bf16, true, rng), b16 = products.side(dtypes::bf16, false, rng);
-  std::vector<Timed> all;
+  std::vector<Launches> all;
   const GemmArgs wide = products.args(a16, b16, layouts::canonical, layouts::canonical, false);
   const GemmRow& rival = select_gemm(wide);
   all.push_back(product(rival, wide, a16.copies, b16.copies, concat("bf16 x bf16: ", rival.name)));
@@ -170,16 +134,23 @@ void bench_product(const Options& options, const Shape& s, const Case& what, Jso
     if (in_a.empty() || in_b.empty()) continue;
     all.push_back(product(row, args, std::move(in_a), std::move(in_b), std::string(row.name)));
   }
-  measure_all(all, options.repeat);
-  std::cout << "\n" << what.a << " x " << what.b << " -> bf16 with scales, m " << s.m << ", n " << s.n << ", k " << s.k
-            << ", " << what.product << '\n';
+  measure(all, options.repeat);
+  std::cout << "\n"
+            << what.a << " x " << what.b << " -> bf16 with scales, m " << s.m << ", n " << s.n << ", k " << s.k << ", "
+            << what.product << '\n';
   const double work = static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  for (const Timed& t : all) {
+  for (const Launches& t : all) {
     std::cout << "  " << std::left << std::setw(40) << t.name << std::right << std::fixed << std::setprecision(2)
               << std::setw(12) << t.median() / 1000 << " us" << std::setw(12) << 2 * work / t.median() / 1000
               << " TOP/s, x bf16 " << all[0].median() / t.median() << '\n';
-    rows.push_back({{"a", what.a.name()}, {"b", what.b.name()}, {"m", s.m}, {"n", s.n}, {"k", s.k},
-                    {"product", what.product}, {"kernel", t.name}, {"us", t.median() / 1000},
+    rows.push_back({{"a", what.a.name()},
+                    {"b", what.b.name()},
+                    {"m", s.m},
+                    {"n", s.n},
+                    {"k", s.k},
+                    {"product", what.product},
+                    {"kernel", t.name},
+                    {"us", t.median() / 1000},
                     {"x_bf16", all[0].median() / t.median()}});
   }
 }

@@ -5,8 +5,8 @@
 //
 //   bench_step [--layer binary,w1a8,w2a2,w4a8,w8a8] [--shape BATCH,IN,OUT ...] [--net tfc,sfc,lfc,mlp4096]
 //              [--batch 100,1000] [--grad fp32|bf16|int8] [--rounding nearest|stochastic] [--moments fp32|bf16|int8]
-//              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--device cpu|cuda] [--repeat R]
-//              [--no-parts] [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
+//              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--device cpu|cuda] [--recorded]
+//              [--repeat R] [--no-parts] [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
 //   bench_step --qat [--net lfc] [--scheme int8wo,int4wo ...] [...]     (bench_step_qat.h)
 //
 // Times are medians, ms of one optimizer step (A microbatches): processor time of the thread for one thread, wall time
@@ -70,6 +70,7 @@ class Turns {
     row["threads"] = options_.threads;
     row["device"] = to_string(options_.device);
     row["fused"] = ours_[0]->fused();
+    row["recorded"] = ours_[0]->recorded();
     row["ms"] = ms(whole);
     const size_t first_rival = ours_.size();
     const auto add_rival = [&](const std::string& name, const FakeQuantizedStep* rival, size_t at) {
@@ -127,7 +128,8 @@ void print(const Json& row) {
   std::cout << '\n' << row["layer"].get<std::string>();
   if (row.contains("net")) std::cout << ' ' << row["net"].get<std::string>();
   std::cout << ' ' << row["shape"].get<std::string>() << ": " << std::fixed << std::setprecision(3)
-            << row["ms"].get<double>() << " ms" << (row["fused"].get<bool>() ? ", fused" : "");
+            << row["ms"].get<double>() << " ms" << (row["fused"].get<bool>() ? ", fused" : "")
+            << (row["recorded"].get<bool>() ? ", recorded" : "");
   for (const char* rival : {"onednn_f32", "onednn_bf16"})
     if (!row[std::string("x_") + rival].is_null())
       std::cout << ", " << std::setprecision(2) << row[std::string("x_") + rival].get<double>() << " x " << rival

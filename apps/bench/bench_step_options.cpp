@@ -111,6 +111,7 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
   std::string device = "cpu";
   app.add_option("--device", device, "cpu, cuda (cpu); cuda: without oneDNN and the account of memory")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_flag("--recorded", options.recorded, "cuda: the step as recorded graphs, whole");
   app.add_option("--repeat", options.repeat, "measurements; the median counts (7)")->check(CLI::Range(1, 1000000));
   app.add_flag("--no-parts", no_parts, "the whole step only");
   app.add_flag("--no-rivals", no_rivals, "without oneDNN");
@@ -120,8 +121,10 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
                  "an older --json file: status 1 when a row's x_onednn_f32 is below slack times that of the file");
   app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
   app.parse(argc, argv);
-  options.parts = !no_parts;
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();
+  require(!options.recorded || !options.device.is_cpu(), "bench_step",
+          "--recorded: got --device cpu, expected --device cuda: the CPU records nothing.");
+  options.parts = !no_parts && !options.recorded;
   options.rivals = !no_rivals && options.device.is_cpu();
   options.memory = !no_memory && options.device.is_cpu();
   if (options.qat && accumulate->count() == 0) options.accumulate = 4;

@@ -38,6 +38,7 @@ struct Options {
   bool qat = false;                  // bench_step_qat.h
   std::vector<std::string> schemes;  // of qat; empty: all
   Device device;                     // not the CPU: wall time, no rivals and no account of memory
+  bool recorded = false;             // the step as graphs of a device
   int threads = 1;
   int64_t repeat = 7;
   std::string json, compare;

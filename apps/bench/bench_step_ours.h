@@ -28,6 +28,8 @@ class Ours {
   void forget_times();
   // Whether the update ran inside the backward pass: no gradient of a quantized weight was ever made in memory.
   bool fused() const;
+  // Whether steps were launched as recorded graphs.
+  bool recorded() const;
 
  private:
   struct State;

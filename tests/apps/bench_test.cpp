@@ -1,7 +1,9 @@
 // The benchmark programs as their users run them: arguments, reports, comparison with older reports. Shapes are small:
 // no figure is judged here but by files that the test writes.
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -26,6 +28,7 @@ void write(const std::string& path, const Json& json) { std::ofstream(path) << j
 const std::vector<std::string> kGemm{"--shape",  "33,48,70",  "--dtypes", "bint1,bint1",
                                      "--dtypes", "fp32,int4", "--repeat", "2"};
 const std::vector<std::string> kStep{"--shape", "20,48,33", "--repeat", "2"};
+const std::vector<std::string> kBandwidth{"--shape", "20,100", "--dtypes", "int4", "--copy-mib", "1", "--repeat", "1"};
 const std::vector<std::string> kPack{"--shape", "20,100", "--dtypes", "bint1,int4", "--repeat", "2"};
 
 std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
@@ -89,6 +92,47 @@ TEST_CASE("bench_step compares the ratio of each row with an older report") {
 }
 TEST_CASE("bench_pack compares the ratio of each row with an older report") {
   check_compare("bench_pack", kPack, "x_memcpy");
+}
+TEST_CASE("bench_bandwidth compares the share of each row with an older report") {
+  check_compare("bench_bandwidth", with(kBandwidth, {"--family", "pack"}), "copy_share");
+}
+
+TEST_CASE("bench_bandwidth reports bytes, speed and share of the copy of every family") {
+  TempDir temp;
+  const std::string file = temp.file("r.json");
+  const ProcessResult r = bench("bench_bandwidth", {"--shape", "20,100", "--dtypes", "bint1,int8", "--copy-mib", "1",
+                                                    "--repeat", "1", "--json", file});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const Json report = read(file);
+  CHECK(report.at("copy_gb_s") > 0);
+  CHECK_FALSE(report.at("device").get<std::string>().empty());
+  std::map<std::string, double> bytes;
+  std::set<std::string> families;
+  for (const Json& row : report.at("rows")) {
+    INFO(row.dump());
+    families.insert(row.at("family"));
+    CHECK(row.at("rows") == 20);
+    CHECK(row.at("cols") == 100);
+    CHECK(row.at("us") > 0);
+    CHECK(row.at("copy_share") > 0);
+    const double moved = row.at("gb_s").get<double>() * row.at("us").get<double>() * 1000;
+    CHECK(std::abs(moved / row.at("bytes").get<double>() - 1) < 1e-6);
+    bytes[row.at("what").get<std::string>() + " " + row.at("dtype").get<std::string>()] = row.at("bytes");
+  }
+  CHECK(families == std::set<std::string>{"elementwise", "optimizer", "pack", "quantize", "reduce"});
+  const double n = 20 * 100;
+  CHECK(bytes.at("add fp32") == 12 * n);
+  CHECK(bytes.at("adamw fp32") == 28 * n);
+  CHECK(bytes.at("quantize int8") == 4 * n + 20 * 104);
+  CHECK(bytes.at("quantize bint1") == 4 * n + 20 * 16);
+  CHECK(bytes.at("signs of a norm bint1") == 4 * n + 20 * 16);
+  CHECK(bytes.at("gradients bf16 stochastically by row and column int8") == 2 * n + 2 * 20 * 104);
+  CHECK(bytes.at("step of adamw, moments fp32 int8") > 28 * n + 20 * 104);
+  const ProcessResult one =
+      bench("bench_bandwidth", with(kBandwidth, {"--family", "optimizer", "--what", "sgd", "--json", file}));
+  REQUIRE(one.code == 0);
+  CHECK(rows_of(file).size() == 2);
 }
 
 TEST_CASE("bench_pack takes matrices that are smaller than a line of any layout") {
@@ -266,7 +310,12 @@ TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is 
   refused("bench_pack", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
   refused("bench_pack", {"--dtypes", "fp32"}, "--dtypes: got fp32, expected codes");
   refused("bench_pack", {"--what", "zip"}, "--what");
-  for (const char* program : {"bench_gemm", "bench_step", "bench_pack"}) {
+  refused("bench_bandwidth", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
+  refused("bench_bandwidth", {"--dtypes", "uint4"}, "--dtypes: got uint4, expected codes of an int or sign dtype");
+  refused("bench_bandwidth", {"--family", "gemm"}, "--family");
+  refused("bench_bandwidth", {"--shape", "1,1", "--what", "zip", "--copy-mib", "1"}, "no kernel has 'zip' in its name");
+  refused("bench_step", {"--recorded"}, "--recorded: got --device cpu, expected --device cuda");
+  for (const char* program : {"bench_gemm", "bench_step", "bench_pack", "bench_bandwidth"}) {
     const ProcessResult help = bench(program, {"--help"});
     CHECK(help.code == 0);
     CHECK(contains(help.out, "--compare"));

@@ -1,0 +1,160 @@
+// bench_bandwidth: kernels that move numbers beside a copy: pack, quantize in its forms, elementwise, reductions,
+// updates of optimizers and whole steps of one parameter. GB/s are bytes that a call must read and write, each operand
+// once, by its time; the share is of the bandwidth of a large copy, measured in turns with the kernel (on the CPU one
+// thread and memcpy). Operands are taken in turns from more memory than a cache holds.
+//
+//   bench_bandwidth [--shape ROWS,COLS ...] [--dtypes LIST] [--family pack,quantize,optimizer,elementwise,reduce]
+//                   [--what SUBSTRING] [--device cpu|cuda] [--copy-mib N] [--repeat R] [--json FILE] [--compare OLD]
+//                   [--slack S]
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+
+#include "bench_bandwidth_cases.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/flag.h"
+#include "shared/common.h"
+#include "shared/launches.h"
+#include "shared/report.h"
+
+namespace {
+
+using namespace bitgrad;
+using namespace bitgrad::bench;
+
+struct Options {
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  std::vector<DType> dtypes;
+  std::vector<std::string> families{"pack", "quantize", "optimizer", "elementwise", "reduce"};
+  std::string what, json, compare;
+  Device device;
+  int64_t copy_mib = 0, repeat = 11;
+  double slack = 0.9;
+
+  bool wants(const Case& c) const {
+    return std::find(families.begin(), families.end(), c.family) != families.end() &&
+           c.what.find(what) != std::string::npos;
+  }
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options), copy_(copy_launches(copy_bytes())) {}
+
+  void run(Json& report) {
+    for (const auto& [rows, cols] : options_.shapes) {
+      const Numbers numbers(rows, cols);
+      std::cout << "\n[" << rows << ", " << cols << "]\n";
+      for (const DType dtype : options_.dtypes) {
+        measure_all(code_cases(numbers, dtype), numbers, report["rows"]);
+        measure_all(step_cases(numbers, dtype), numbers, report["rows"]);
+      }
+      measure_all(number_cases(numbers), numbers, report["rows"]);
+      measure_all(update_cases(numbers), numbers, report["rows"]);
+    }
+    require(!copies_.empty(), "bench_bandwidth", "--family and --what leave nothing: no kernel has '", options_.what,
+            "' in its name.");
+    report["copy_gb_s"] = median(copies_);
+    std::cout << "\ncopy: " << std::fixed << std::setprecision(1) << median(copies_) << " GB/s\n";
+  }
+
+ private:
+  int64_t copy_bytes() const { return options_.copy_mib << 20; }
+
+  void measure_all(const std::vector<Case>& cases, const Numbers& numbers, Json& rows) {
+    for (const Case& c : cases)
+      if (options_.wants(c)) rows.push_back(measured(c, numbers));
+  }
+
+  Json measured(const Case& c, const Numbers& numbers) {
+    std::vector<std::function<void()>> calls;
+    for (int64_t i = 0; i < operand_sets(c.bytes); ++i) calls.push_back(c.operands());
+    std::vector<Launches> both{copy_, {c.what, [&](int64_t i) { calls[static_cast<size_t>(i) % calls.size()](); }}};
+    measure(both, options_.repeat);
+    drain_flags();
+    const double copy = copied_bytes(copy_bytes()) / both[0].median(), speed = c.bytes / both[1].median();
+    copies_.push_back(copy);
+    std::cout << "  " << std::left << std::setw(10) << c.family << ' ' << std::setw(9) << c.dtype << std::setw(52)
+              << c.what << std::setw(30) << c.layout << std::right << std::fixed << std::setprecision(1)
+              << std::setw(11) << both[1].median() / 1000 << " us" << std::setw(9) << speed << " GB/s" << std::setw(7)
+              << 100 * speed / copy << " % of copy" << std::endl;
+    return {{"family", c.family},     {"what", c.what},
+            {"dtype", c.dtype},       {"layout", c.layout},
+            {"rows", numbers.rows()}, {"cols", numbers.cols()},
+            {"bytes", c.bytes},       {"us", both[1].median() / 1000},
+            {"gb_s", speed},          {"copy_share", speed / copy}};
+  }
+
+  const Options& options_;
+  const Launches copy_;
+  std::vector<double> copies_;
+};
+
+std::pair<int64_t, int64_t> parse_shape(const std::string& text) {
+  int64_t rows = 0, cols = 0;
+  char comma = 0, rest = 0;
+  std::istringstream in(text);
+  const bool two = static_cast<bool>(in >> rows >> comma >> cols) && comma == ',' && !(in >> rest);
+  require(two && rows >= 1 && cols >= 1 && rows <= 65536 && cols <= 65536, "bench_bandwidth", "--shape: got '", text,
+          "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
+  return {rows, cols};
+}
+
+DType parse_codes(const std::string& name) {
+  const DType dtype = parse_dtype(name);
+  require(dtype.is_code() && (dtype.kind() == DTypeKind::kSign || dtype.kind() == DTypeKind::kInt), "bench_bandwidth",
+          "--dtypes: got ", name, ", expected codes of an int or sign dtype.");
+  return dtype;
+}
+
+Options parse_options(CLI::App& app, int argc, char** argv) {
+  Options options;
+  std::vector<std::string> shapes{"4096,4096"}, dtypes{"bint1", "int2", "int4", "int8"};
+  std::string device = "cpu";
+  app.add_option("--shape", shapes, "ROWS,COLS; may be given several times (4096,4096)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  app.add_option("--dtypes", dtypes, "dtypes of codes (bint1,int2,int4,int8)")->delimiter(',');
+  app.add_option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce (all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(options.families));
+  app.add_option("--what", options.what, "only kernels whose name holds this");
+  app.add_option("--device", device, "cpu, cuda (cpu)")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--copy-mib", options.copy_mib, "size of the copy (cuda 512, cpu 64)")->check(CLI::Range(1, 1 << 14));
+  app.add_option("--repeat", options.repeat, "measurements; the median counts (11)")->check(CLI::Range(1, 100000));
+  app.add_option("--json", options.json, "writes the rows to this file");
+  app.add_option("--compare", options.compare,
+                 "an older --json file: status 1 when a row's copy_share is below slack times that of the file");
+  app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
+  app.parse(argc, argv);
+  options.device = device == "cuda" ? Device::cuda() : Device::cpu();
+  if (options.copy_mib == 0) options.copy_mib = options.device.is_cpu() ? 64 : 512;
+  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
+  for (const std::string& name : dtypes) options.dtypes.push_back(parse_codes(name));
+  check_writable("--json", options.json);
+  return options;
+}
+
+int run(const Options& options) {
+  set_num_threads(1);
+  const DeviceGuard guard(options.device);
+  Json report = new_report(1);
+  report["device"] = device_backend(options.device).describe();
+  std::cout << to_string(options.device) << ": " << report["device"].get<std::string>() << ", median of "
+            << options.repeat << '\n';
+  Bench(options).run(report);
+  write_report(options.json, report);
+  if (options.compare.empty()) return 0;
+  const CompareRule rule{{"family", "what", "dtype", "layout", "rows", "cols"}, "copy_share", options.slack};
+  return compare_with_file(report, options.compare, rule) ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Kernels that move numbers beside a copy of the same device.", "bench_bandwidth");
+  return run_main(app, "bench_bandwidth", [&] { return run(parse_options(app, argc, argv)); });
+}

@@ -1,0 +1,151 @@
+#include "bench_bandwidth_cases.h"
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/pack.h"
+#include "bitgrad/optim/optimizer.h"
+
+namespace bitgrad::bench {
+namespace {
+
+constexpr float kRate = 1e-4f;
+
+// Numbers, gradient and two moments of a parameter.
+struct Moved {
+  Tensor w, g, m, v;
+  explicit Moved(const Numbers& n) : w(n.copy()), g(n.copy()), m(n.copy()), v(n.copy()) {
+    mul(v.numel(), v.as<float>(), v.as<float>(), v.as<float>());  // squares
+  }
+};
+
+struct Scaled {  // 8-bit moments
+  Tensor x, q, scales;
+  explicit Scaled(const Numbers& n)
+      : x(n.copy()),
+        q(Tensor::empty({x.numel()}, dtypes::uint8)),
+        scales(Tensor::empty({(x.numel() + kMomentBlock - 1) / kMomentBlock}, dtypes::fp32)) {
+    mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
+  }
+};
+
+template <typename Make>
+Case update_case(const Numbers& n, const char* what, double bytes_a_number, Make make) {
+  return {"optimizer", what, "fp32", "", bytes_a_number * n.count(), [n = &n, make]() -> std::function<void()> {
+            return make(*n);
+          }};
+}
+
+Case adam_case(const Numbers& n, const char* what, bool decoupled) {
+  return update_case(n, what, 28, [decoupled](const Numbers& numbers) {
+    return [p = Moved(numbers), decoupled] {
+      AdamArgs args{p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.v.as<float>(), p.g.as<float>(), kRate};
+      args.weight_decay = 0.01f, args.decoupled = decoupled;
+      adam_update(args);
+    };
+  });
+}
+
+Case sgd_case(const Numbers& n, const char* what, bool momentum) {
+  return update_case(n, what, momentum ? 20 : 12, [momentum](const Numbers& numbers) {
+    return [p = Moved(numbers), momentum] {
+      SgdArgs args{p.w.numel(), p.w.as<float>(), p.g.as<float>(), momentum ? p.m.as<float>() : nullptr, kRate};
+      args.mu = momentum ? 0.9f : 0.0f;
+      sgd_update(args);
+    };
+  });
+}
+
+// A step of the optimizer on one parameter whose gradient stays the same.
+struct OneParameter {
+  Parameter parameter;
+  Optimizer optimizer;
+  int64_t steps = 0;
+
+  OneParameter(const Numbers& n, ParameterSpec spec, OptimizerSpec rule, std::span<const Layout> layouts)
+      : parameter({n.rows(), n.cols()}, std::move(spec)), optimizer(std::move(rule)) {
+    parameter.initialize("weight", 1);
+    for (const Layout layout : layouts) parameter.add_layout(layout);
+    optimizer.attach({&parameter});
+    Tape tape;
+    tape.backward({parameter.read()}, {n.copy()});
+  }
+  void step() {
+    const RequantKey due{1, ++steps};
+    parameter.mark_grad();
+    optimizer.step(kRate, 1, &due);
+  }
+};
+
+// Layouts beside the canonical codes that products of a device read, as far as this device makes them.
+std::vector<Layout> product_layouts(const Numbers& n, DType dtype) {
+  std::vector<Layout> out;
+  for (const Layout layout : {layouts::transposed, layouts::frag64}) {
+    const PackArgs args{dtype, n.rows(), n.cols(), nullptr, 0, layout, nullptr};
+    if (layout.info().supports(dtype) && cheapest(pack_rows(), args) != nullptr) out.push_back(layout);
+  }
+  return out;
+}
+
+ParameterSpec codes_of(DType dtype) {
+  ParameterSpec spec;
+  spec.quant.emplace();
+  spec.quant->dtype = dtype;
+  const bool signs = dtype.kind() == DTypeKind::kSign;
+  spec.quant->scheme = signs ? "binary" : dtype == dtypes::ternary ? "ternary" : "absmax";
+  if (!signs && dtype != dtypes::ternary) spec.quant->granularity = Granularity::channel(0);
+  spec.init = {"uniform", -1, 1};
+  spec.latent_clamp = 1.0f;
+  return spec;
+}
+
+}  // namespace
+
+std::vector<Case> update_cases(const Numbers& n) {
+  std::vector<Case> cases{sgd_case(n, "sgd", false), sgd_case(n, "sgd, momentum", true), adam_case(n, "adam", false),
+                          adam_case(n, "adamw", true)};
+  cases.push_back(update_case(n, "finished gradient", 12, [](const Numbers& numbers) {
+    return [p = Moved(numbers), flags = Tensor::zeros({1}, dtypes::int32)] {
+      FinishGradientArgs args{p.g.numel(), p.g.as<float>(), 1, p.w.as<float>()};
+      args.flags = static_cast<uint32_t*>(flags.data());
+      finish_gradient(args);
+    };
+  }));
+  const double eight_bits = 5 + 4.0 / kMomentBlock;
+  cases.push_back(update_case(n, "moments to 8 bits", eight_bits, [](const Numbers& numbers) {
+    return [s = Scaled(numbers), draws = numbers.draws()] {
+      squares_to_uint8(s.x.numel(), s.x.as<float>(), *draws, 0, s.q.as<uint8_t>(), s.scales.as<float>());
+    };
+  }));
+  cases.push_back(update_case(n, "moments from 8 bits", eight_bits, [](const Numbers& numbers) {
+    const Scaled s(numbers);
+    squares_to_uint8(s.x.numel(), s.x.as<float>(), *numbers.draws(), 0, s.q.as<uint8_t>(), s.scales.as<float>());
+    return [s] { squares_from_uint8(s.x.numel(), s.q.as<uint8_t>(), s.scales.as<float>(), s.x.as<float>()); };
+  }));
+  return cases;
+}
+
+std::vector<Case> step_cases(const Numbers& n, DType dtype) {
+  std::vector<Case> cases;
+  const std::vector<Layout> layouts = product_layouts(n, dtype);
+  double codes = static_cast<double>(n.rows() * Tensor::empty({1, n.cols()}, dtype).stride());
+  std::string names = "canonical";
+  for (const Layout layout : layouts) {
+    codes += static_cast<double>(layout.info().bytes(dtype, n.rows(), n.cols()));
+    names += concat(", ", layout.name());
+  }
+  for (const MomentKind moments : {MomentKind::kFp32, MomentKind::kInt8}) {
+    const bool narrow = moments == MomentKind::kInt8;
+    OptimizerSpec rule;
+    rule.name = "adamw";
+    rule.weight_decay = 0.01f;
+    rule.moments = moments;
+    // g read, w read and written, both moments read and written; codes written.
+    const double bytes = (12 + (narrow ? 4 + 16.0 / kMomentBlock : 16)) * n.count() + codes;
+    cases.push_back({"optimizer", concat("step of adamw, moments ", moment_name(moments)), std::string(dtype.name()),
+                     names, bytes, [n = &n, dtype, rule, layouts]() -> std::function<void()> {
+                       auto one = std::make_shared<OneParameter>(*n, codes_of(dtype), rule, layouts);
+                       return [one] { one->step(); };
+                     }});
+  }
+  return cases;
+}
+
+}  // namespace bitgrad::bench
