@@ -1,4 +1,5 @@
 // The programs on emulated CUDA devices: what they measure on a device, and what they say of it. Nothing is fast here.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -91,5 +92,19 @@ TEST_CASE("bench_step measures a step on a device in parts, and whole as recorde
     CHECK(report.at("rows")[0].at("recorded") == true);
     CHECK(report.at("rows")[0].at("ms") > 0);
     CHECK(report.at("rows")[0].at("parts").empty());
+  }
+}
+
+TEST_CASE("gpu_check.sh runs its stages on emulated devices", "[slow]") {
+  TempDir temp;
+  const ProcessResult r = run_program({BITGRAD_SOURCE_DIR "/scripts/gpu_check.sh", kFolder, "device", "bench", "train"},
+                                      {{"BITGRAD_GPU_CHECK_SMALL", "1"}, {"BITGRAD_GPU_CHECK_OUT", temp.file("out")}});
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  for (const char* name :
+       {"bench_products", "bench_long", "bench_gx", "bench_gw", "bench_bandwidth", "bench_steps", "bench_nets"}) {
+    INFO(name);
+    REQUIRE(std::filesystem::exists(temp.file("out/" + std::string(name) + ".json")));
+    CHECK_FALSE(Json::parse(slurp(temp.file("out/" + std::string(name) + ".json"))).at("rows").empty());
   }
 }
