@@ -48,6 +48,9 @@ uint32_t random();
 // Ends the launch with an error that names kernel, block and thread.
 [[noreturn]] void fail_thread(const std::string& fact);
 
+// How many kernels of this name (LaunchShape::name, else that of the function) have run, those of graphs too.
+int64_t launches(const std::string& kernel);
+
 // ---- settings of the emulated machine
 // --------------------------------------------------------------------------------------- Order in which threads and
 // blocks run: 0 is the natural order, any other value a permutation. The default is BITGRAD_EMULATION_SEED, else 0.

@@ -60,6 +60,9 @@ void check_shape(const std::string& name, const LaunchShape& s) {
         '.');
 }
 
+std::mutex g_launches_mutex;
+std::map<std::string, int64_t> g_launches;
+
 struct FreeBytes {
   void operator()(void* data) const { std::free(data); }
 };
@@ -77,6 +80,10 @@ struct LaunchRecord {
 };
 
 void run_launch(const LaunchRecord& launch) {
+  {
+    const std::lock_guard lock(g_launches_mutex);
+    ++g_launches[launch.grid.kernel];
+  }
   const emulation::MemoryAccess access;
   const int64_t n = launch.clusters, grain = (n + 255) / 256;
   const uint64_t seed = emulation::seed();
@@ -90,6 +97,12 @@ void run_launch(const LaunchRecord& launch) {
 }
 
 }  // namespace
+
+int64_t emulation::launches(const std::string& kernel) {
+  const std::lock_guard lock(g_launches_mutex);
+  const auto found = g_launches.find(kernel);
+  return found == g_launches.end() ? 0 : found->second;
+}
 
 void detail::launch_raw(const void* kernel, void (*call)(const void*, void* const*), void* const* args,
                         const size_t* sizes, int count, const LaunchShape& shape) {

@@ -36,7 +36,7 @@ void run_binarize(const BinarizeProblem& p, Outcome& out) {
   const Placed<float> alpha(std::vector<float>(static_cast<size_t>(p.rows), 9.0f));
   const Placed<int32_t> row_ones(std::vector<int32_t>(static_cast<size_t>(p.rows), 9)),
       column_ones(std::vector<int32_t>(static_cast<size_t>(p.cols), 9));
-  const Placed<uint32_t> flags({8u});
+  const Placed<uint32_t> flags({8u}), alpha_flags({16u});
   BinarizeArgs args;
   args.rows = p.rows;
   args.cols = p.cols;
@@ -45,6 +45,7 @@ void run_binarize(const BinarizeProblem& p, Outcome& out) {
   args.codes = codes.data();
   args.stride = stride;
   args.flags = flags.data();
+  args.alpha_flags = alpha_flags.data();
   if (p.alpha) args.alpha = alpha.data();
   if (p.turned) args.turned = turned.data();
   if (p.row_ones) args.row_ones = row_ones.data();
@@ -56,6 +57,7 @@ void run_binarize(const BinarizeProblem& p, Outcome& out) {
   out.add(row_ones);
   out.add(column_ones);
   out.add(flags);
+  out.add(alpha_flags);
 }
 
 }  // namespace
@@ -118,6 +120,22 @@ TEST_CASE("binarize gives what quantize, reduce and a count of bits give, on the
           std::max(mean[static_cast<size_t>(r)] / static_cast<float>(cols), 0x1p-126f));
   }
   CHECK(column_ones == of_column);
+}
+
+TEST_CASE("binarize tells numbers that are not finite from an alpha that is not, on the CPU") {
+  for (const float bad : {1.0f, 3e38f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    const std::vector<float> x{0.5f, -1.0f, bad, -bad};
+    std::vector<uint64_t> codes(2);
+    std::vector<float> alpha(2);
+    uint32_t flags = 4, alpha_flags = 8;
+    BinarizeArgs args{2, 2, x.data(), 2, codes.data(), 8, nullptr, alpha.data()};
+    args.flags = &flags;
+    args.alpha_flags = &alpha_flags;
+    binarize(args);
+    CHECK(alpha[0] == 0.75f);
+    CHECK(flags == (std::isfinite(bad) ? 4u : 5u));
+    CHECK(alpha_flags == (bad == 1.0f ? 8u : 9u));
+  }
 }
 
 TEST_CASE("quantize_turned on CUDA gives the codes, masks and flags of quantize and layout transposed of them") {

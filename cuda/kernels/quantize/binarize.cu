@@ -112,10 +112,12 @@ struct AlphaRule {
   using Value = float;
   float* out;
   float n, eps;
+  uint32_t* flags;
   BITGRAD_DEVICE static float join(float a, float b) { return a + b; }
   BITGRAD_DEVICE void store(int64_t j, float sum) const {
     const float mean = sum / n;
     out[j] = mean < eps ? eps : mean;
+    if (flags != nullptr && !quantize_loops::is_finite_number(mean)) atomicOr(flags, kFlagNonFinite);
   }
 };
 
@@ -150,7 +152,7 @@ void binarize_cuda(const BinarizeArgs& args) {
   const unsigned blocks = static_cast<unsigned>(ceil_div(args.rows, kBlockRows) * chunks);
   launch(binarize_kernel, LaunchShape{{blocks}, {32 * kWarps}, 0, 1, "binarize_cuda"}, call);
   if (call.sums == nullptr || blocks == 0) return;
-  const AlphaRule rule{args.alpha, static_cast<float>(args.cols), args.eps};
+  const AlphaRule rule{args.alpha, static_cast<float>(args.cols), args.eps, args.alpha_flags};
   const sums::Sequences rows{args.rows, 1, args.cols, args.cols, args.ldx, false};
   sums::run_join("binarize_alpha_cuda", rule, rows, sums::kChunk, static_cast<const float*>(call.sums), chunks);
 }

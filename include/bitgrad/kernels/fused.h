@@ -21,9 +21,10 @@ struct BinarizeArgs {
   float* alpha = nullptr;  // optional, one a row: max(mean abs x, eps), mean in the order of reduce; not written
                            // without columns
   float eps = 0x1p-126f;
-  int32_t* row_ones = nullptr;     // optional, one a row: the number of +1
-  int32_t* column_ones = nullptr;  // optional, one a column
-  uint32_t* flags = nullptr;       // OR of kFlagNonFinite where x is NaN or Inf; its code is raw 0
+  int32_t* row_ones = nullptr;      // optional, one a row: the number of +1
+  int32_t* column_ones = nullptr;   // optional, one a column
+  uint32_t* flags = nullptr;        // OR of kFlagNonFinite where x is NaN or Inf; its code is raw 0
+  uint32_t* alpha_flags = nullptr;  // OR of kFlagNonFinite where an alpha is NaN or Inf
 };
 void binarize(const BinarizeArgs& args);
 

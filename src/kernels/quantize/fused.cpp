@@ -2,7 +2,9 @@
 #include "bitgrad/kernels/fused.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "bitgrad/base/memory.h"
@@ -15,6 +17,7 @@ namespace bitgrad {
 namespace {
 
 constexpr int64_t kBlockElements = 1 << 16;
+constexpr int64_t kSignElements = 1 << 14;  // of y that are in cache at a time
 
 // The number of set bits in each row of whole words.
 void count_ones(const void* codes, int64_t stride, int64_t rows, int64_t cols, int32_t* ones) {
@@ -73,8 +76,10 @@ void mean_abs(const BinarizeArgs& args) {
   sums.ldx = args.ldx;
   sums.out = args.alpha;
   reduce(sums);
-  for (int64_t r = 0; r < args.rows; ++r)
+  for (int64_t r = 0; r < args.rows; ++r) {
     args.alpha[r] = std::max(args.alpha[r] / static_cast<float>(args.cols), args.eps);
+    if (args.alpha_flags != nullptr && !std::isfinite(args.alpha[r])) *args.alpha_flags |= kFlagNonFinite;
+  }
 }
 
 }  // namespace
@@ -101,18 +106,22 @@ void binarize(const BinarizeArgs& args) {
 
 void normalize_sign(const NormalizeSignArgs& args) {
   BITGRAD_ON_DEVICE(normalize_sign, args);
-  const int64_t cols = args.norm.cols, block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, cols));
-  const Workspace space(std::min(block, args.norm.rows) * cols * static_cast<int64_t>(sizeof(float)));
-  for (int64_t r = 0; r < args.norm.rows; r += block) {
+  const int64_t cols = args.norm.cols;
+  if (cols == 0) return;
+  parallel_ranges(args.norm.rows, std::max<int64_t>(1, kSignElements / cols), [&](int64_t begin, int64_t end) {
+    const Workspace space((end - begin) * cols * static_cast<int64_t>(sizeof(float)));
+    uint32_t seen = 0;
     NormalizeArgs part = args.norm;
-    part.rows = std::min(block, args.norm.rows - r);
-    part.x += r * cols;
+    part.rows = end - begin;
+    part.x += begin * cols;
     part.y = space.as<float>();
     part.xhat = nullptr;
     normalize(part);
-    quantize(sign_args(part.rows, cols, part.y, cols, static_cast<char*>(args.codes) + r * args.stride, args.stride,
-                       args.flags));
-  }
+    quantize(sign_args(part.rows, cols, part.y, cols, static_cast<char*>(args.codes) + begin * args.stride, args.stride,
+                       &seen));
+    if (seen != 0 && args.flags != nullptr)
+      std::atomic_ref<uint32_t>(*args.flags).fetch_or(seen, std::memory_order_relaxed);
+  });
 }
 
 }  // namespace bitgrad
