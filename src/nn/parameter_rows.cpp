@@ -12,6 +12,7 @@
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/nn/parameter.h"
 #include "nn/row_params.h"
+#include "quant/at_once.h"
 
 namespace bitgrad {
 
@@ -82,6 +83,7 @@ struct Parameter::NewCodes {
   std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
   std::mutex mutex;                  // of params
   std::atomic<bool> packed = false;  // layouts that are packed by rows
+  bool turned = false;               // layout transposed; on a device, whose rows come all at once
 };
 
 bool Parameter::rows_are_apart() const {
@@ -109,8 +111,7 @@ void Parameter::begin_requantize(uint64_t seed, int64_t step) {
   require(low_bit() && has_master(), "requantize", "parameter '", path_, "' ", value_, " is not made from a master");
   require(seed == seed_, "requantize", "the seed of '", path_, "': got ", seed, ", expected that of initialize, ",
           seed_);
-  begin_codes(*spec_.quant,
-              live_by_step({seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)}),
+  begin_codes(*spec_.quant, live_by_step({seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)}),
               given_params(step));
 }
 
@@ -154,22 +155,33 @@ void Parameter::put_rows(int64_t begin, const Tensor& x) {
   }
 }
 
+// Gives the rows of codes their place in layout transposed, which a device writes with them: true where it has one.
+bool Parameter::attach_turned(Tensor& codes) const {
+  if (value_.device().is_cpu() || codes.shape() != value_.shape()) return false;
+  const Tensor turned = value_.in_layout(layouts::transposed);
+  if (!turned.defined()) return false;
+  codes.attach_layout(turned.without_quant());
+  return true;
+}
+
 void Parameter::put_codes(int64_t begin, const Tensor& x) {
   const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
-  std::shared_ptr<const QuantParams> params;
-  if (next_->learned) {
-    params = detail::params_of_rows(next_->learned, cols, begin, end);
-  } else {
-    params = std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
-    const std::lock_guard lock(next_->mutex);
-    put_params(*params, *next_->params, rows, cols, begin);
-  }
-  Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end);
+  Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end), made;
   QuantizeOptions options;
   options.sr = &next_->draws;
   options.first_element = begin * cols;
   options.into = &codes;
-  const Tensor made = quantize_tensor(next_->spec, x, params, options);
+  if (attach_turned(codes)) options.turned = next_->turned = true;
+  std::shared_ptr<const QuantParams> params;
+  if (next_->learned) {
+    params = detail::params_of_rows(next_->learned, cols, begin, end);
+  } else {
+    made = detail::quantize_at_once(*quantizer_, next_->spec, x, options);
+    params = made.defined() ? made.quant() : std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
+    const std::lock_guard lock(next_->mutex);
+    put_params(*params, *next_->params, rows, cols, begin);
+  }
+  if (!made.defined()) made = quantize_tensor(next_->spec, x, params, options);
   if (values_.defined()) write_values(made, as_matrix(values_).row_slice(begin, end));
 }
 
@@ -178,9 +190,9 @@ void Parameter::end_codes() {
   if (shape_.rows() == 0) put_rows(0, Tensor::empty({0, shape_.cols()}, dtypes::fp32));
   const std::shared_ptr<const QuantParams> made = next_->learned ? next_->learned : next_->params;
   if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
-  const bool packed = next_->packed;
+  const bool packed = next_->packed, turned = next_->turned;
   next_.reset();
-  write_layouts(/*rows_too=*/!packed);
+  write_layouts(/*rows_too=*/!packed, /*turned_too=*/!turned);
 }
 
 void Parameter::pack_rows(int64_t begin, int64_t end) {

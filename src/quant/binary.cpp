@@ -3,12 +3,50 @@
 // 1603.05279, eq. 6). With alpha_grad the gradient flows through alpha too (section 3.1 of the same): gx = g * (1/n +
 // alpha * d), n = elements of the block (the params' statistic, so that rows can be taken apart), d = slope of the
 // rule.
+#include "bitgrad/kernels/fused.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/straight_through.h"
 
 namespace bitgrad::detail {
 namespace {
+
+// n of each block, for alpha_grad.
+void add_statistic(const QuantSpec& spec, const Blocks& blocks, QuantParams& params) {
+  if (!spec.alpha_grad) return;
+  const Tensor n = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+  run_map(maps::SizesOfBlocks{blocks.sizes(), n.as<float>()}, blocks.count());
+  params.statistic = shared(n);
+}
+
+// alpha of each row, and its signs in both orders.
+QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& codes, const Tensor& turned) {
+  const Blocks blocks("binary", spec.granularity, x);
+  const Tensor alpha = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
+  const DataFlag flag;
+  const BlockCheck check;
+  BinarizeArgs args;
+  args.rows = x.rows();
+  args.cols = x.cols();
+  args.x = x.as<float>();
+  args.ldx = x.stride() / static_cast<int64_t>(sizeof(float));
+  args.codes = codes.data();
+  args.stride = codes.stride();
+  args.turned = turned.defined() ? turned.data() : nullptr;
+  args.alpha = alpha.as<float>();
+  args.eps = spec.eps.value_or(kSmallestNormal);
+  args.flags = flag.word();
+  args.alpha_flags = check.flags();
+  binarize(args);
+  flag.check(blocks.not_finite());
+  check.numbers(alpha, blocks);
+  QuantParams params;
+  params.scheme = blocks.scheme();
+  params.granularity = spec.granularity;
+  params.scale = shared(alpha);
+  add_statistic(spec, blocks, params);
+  return params;
+}
 
 class Binary final : public BuiltinQuantizer {
  public:
@@ -29,11 +67,13 @@ class Binary final : public BuiltinQuantizer {
     const Tensor sum = blocks.statistic(ReduceRule::kSumAbs);
     params =
         scale_params(spec, blocks, eps, maps::BlockScales{sum.as<float>(), blocks.sizes(), true, 1.0f, 1.0f, eps, {}});
-    if (!spec.alpha_grad) return params;
-    const Tensor n = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
-    run_map(maps::SizesOfBlocks{blocks.sizes(), n.as<float>()}, blocks.count());
-    params.statistic = shared(n);
+    add_statistic(spec, blocks, params);
     return params;
+  }
+  FitAndCode fit_and_code(const QuantSpec& spec) const override {
+    const Granularity& g = spec.granularity;
+    const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
+    return spec.alpha && !spec.pow2 && by_row && spec.dtype == dtypes::bint1 ? binarize_rows : nullptr;
   }
   bool own_backward(const QuantSpec& spec) const override { return spec.alpha_grad; }
   void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,

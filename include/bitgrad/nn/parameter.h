@@ -169,7 +169,7 @@ class Parameter {
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
   Var leaf(const Tensor& value);
-  void write_layouts(bool rows_too = true);
+  void write_layouts(bool rows_too = true, bool turned_too = true);
   void hold_nothing_yet();
   void take_numbers(const Numbers& numbers, int64_t step);
   void make_learned(const Tensor& x);
@@ -178,6 +178,7 @@ class Parameter {
   std::shared_ptr<const QuantParams> given_params(int64_t step) const;
   void begin_codes(const QuantSpec& spec, const RandomStream& draws, std::shared_ptr<const QuantParams> learned);
   void put_codes(int64_t begin, const Tensor& x);
+  bool attach_turned(Tensor& codes) const;
   void put_all(const Numbers& numbers, bool copies);
   Tensor block_of_rows(int64_t begin, int64_t end, bool copies) const;
 
