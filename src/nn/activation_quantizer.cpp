@@ -62,6 +62,7 @@ Var ActivationQuantizer::forward(const Var& x) {
   QuantizeOpOptions options;
   options.sr = &draws;
   options.flag = mutable_state().flags.word(path());
+  options.turned = *turned_ && state().training && Tape::current() != nullptr;
   observe(x.value(), options.flag);
   if (mode_.quantization == QuantSwitch::kOff) return x;
   Var input = x;
@@ -78,6 +79,8 @@ TensorMeta ActivationQuantizer::plan(const TensorMeta& in) {
       integers || in.dtype == dtypes::fp32, kName, "needs fp32 input, got ", in.dtype,
       ". Put dequantize before it, or give a layer behind a quantize layer a recipe of weights alone (such as int8wo); "
       "int32 sums of a linear layer (compute: integer) are taken too.");
+  const bool layouts = in.training && in.rows > 0;  // a plan of training that asks for them
+  if (layouts) *turned_ = false;
   if (mode_.quantization == QuantSwitch::kOff) return in;
   const QuantParams form = probe();
   if (integers) check_integers(form);
@@ -86,6 +89,7 @@ TensorMeta ActivationQuantizer::plan(const TensorMeta& in) {
   out.granularity = form.scale ? std::optional(form.granularity) : std::nullopt;
   out.zero_point = form.zero != nullptr;
   out.offset = form.offset != nullptr;
+  out.turned = layouts && !integers ? turned_ : nullptr;
   out.grad = in.grad || std::any_of(learned_.begin(), learned_.end(), [](Parameter* p) { return !p->spec().frozen; });
   return out;
 }

@@ -53,6 +53,9 @@ class ActivationQuantizer final : public Module {
   ActivationQuant quant_;
   const Quantizer& quantizer_;
   QuantMode mode_;
+  // Whether codes that are trained on are wanted in layout transposed too: who reads them says so when layouts are
+  // planned.
+  std::shared_ptr<bool> turned_ = std::make_shared<bool>(false);
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that is not known from the start
   mutable bool seen_set_ = false;

@@ -27,11 +27,12 @@ class Dropout final : public Module {
     require(!in.offset && (levels.empty() || std::find(levels.begin(), levels.end(), 0.0f) != levels.end()), "dropout",
             in.dtype, in.offset ? " with a real offset" : "",
             " has no exact code for value 0. Put dropout before the quantizer");
-    const bool by_row = !in.granularity || in.granularity->kind == Granularity::kTensor ||
-                        in.granularity->kind == Granularity::kToken;
+    const bool by_row =
+        !in.granularity || in.granularity->kind == Granularity::kTensor || in.granularity->kind == Granularity::kToken;
     require(!in.zero_point || by_row, "dropout", in.dtype, " with zero points per ", *in.granularity,
             ": expected per tensor or token. Put dropout before the quantizer, or quantize symmetrically");
     TensorMeta out = in;
+    out.turned = nullptr;
     if (in.dtype.kind() == DTypeKind::kSign) out.dtype = dtypes::ternary;
     if (!out.granularity) out.granularity = Granularity::tensor();
     return out;

@@ -3,6 +3,7 @@
 #include "bitgrad/kernels/gemm.h"
 #include "ops/common.h"
 #include "ops/linear_product.h"
+#include "ops/linear_turned.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -95,6 +96,18 @@ void plan_layout(const LinearForm& form, const TensorMeta& in) {
   form.weight.add_layout(plan_gemm(args).b_layout);
 }
 
+// Backward products in int8: what they read in layout transposed on a device.
+void plan_turned(const LinearForm& form, const TensorMeta& in) {
+  Parameter& w = form.weight;
+  const int64_t out = w.shape().rows();
+  const bool grouped = w.low_bit() && w.spec().quant->granularity.kind == Granularity::kGroup;
+  if (in.grad && form.modes.gx == ProductMode::kInt8 && w.low_bit() && !grouped &&
+      prefers_turned(w.value().dtype(), in.rows, in.features, out, /*a_turned=*/false))
+    w.add_layout(layouts::transposed);
+  if (in.turned != nullptr && form.modes.gw == ProductMode::kInt8 && !w.spec().frozen)
+    *in.turned = *in.turned || prefers_turned(in.dtype, out, in.features, in.rows, /*a_turned=*/true);
+}
+
 }  // namespace
 
 void check_compute(const LinearForm& form) {
@@ -120,6 +133,7 @@ TensorMeta plan_linear(const LinearForm& form, const TensorMeta& in) {
   if (form.compute == Compute::kInteger) plan_integer(form, in, y);
   if (form.compute == Compute::kInt) check_modes(form, in);
   if (form.compute != Compute::kFake && in.rows > 0) plan_layout(form, in);
+  if (form.compute == Compute::kInt && in.rows > 0 && in.training) plan_turned(form, in);
   return y;
 }
 

@@ -16,6 +16,12 @@ detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
   return {"gw", "x", gy, true, x, false, std::nullopt};
 }
 
+// x as gW reads it: in layout transposed where it was made so for that.
+Tensor for_gw(const Tensor& x, const LinearModes& modes) {
+  const Tensor turned = modes.gw == ProductMode::kInt8 ? x.in_layout(layouts::transposed) : Tensor();
+  return turned.defined() ? turned : x;
+}
+
 struct Linear {
   static constexpr std::string_view kName = "linear";
   struct Saved {
@@ -44,7 +50,7 @@ struct Linear {
     if (f64 && bias.defined())
       for (int64_t r = 0; r < y.rows(); ++r)
         for (int64_t c = 0; c < y.cols(); ++c) y.as<double>()[r * y.cols() + c] += bias.as<double>()[c];
-    s = {keep(x), keep(w), bias.defined(), modes.gx, modes.gw, modes.gx_per_group, std::nullopt};
+    s = {keep(for_gw(x, modes)), keep(w), bias.defined(), modes.gx, modes.gw, modes.gx_per_group, std::nullopt};
     if (modes.sr != nullptr) s.sr = *modes.sr;
     return y;
   }

@@ -4,6 +4,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
+#include "ops/linear_turned.h"
 
 namespace bitgrad {
 namespace {
@@ -24,17 +25,20 @@ struct RoundBf16 {
   }
 };
 
-Var as_fp32(const Var& x, const DynamicLinearOptions&) { return x; }
-Var as_bf16(const Var& x, const DynamicLinearOptions&) { return apply<RoundBf16>({x}); }
-Var as_int8(const Var& x, const DynamicLinearOptions& options) {
+Var as_fp32(const Var& x, const Var&, const DynamicLinearOptions&) { return x; }
+Var as_bf16(const Var& x, const Var&, const DynamicLinearOptions&) { return apply<RoundBf16>({x}); }
+Var as_int8(const Var& x, const Var& w, const DynamicLinearOptions& options) {
   QuantizeOpOptions how;
   how.sr = options.activation_sr;
+  how.turned = w.tracked() && Tape::current() != nullptr && options.gw == ProductMode::kInt8 &&
+               detail::prefers_turned(options.activation.dtype, w.value().rows(), x.value().cols(), x.value().rows(),
+                                      /*a_turned=*/true);
   return quantize(x, options.activation, how);
 }
 
 struct Forward {
   ProductMode mode;
-  Var (*operand)(const Var& x, const DynamicLinearOptions& options);
+  Var (*operand)(const Var& x, const Var& w, const DynamicLinearOptions& options);
 };
 constexpr Forward kForwards[] = {
     {ProductMode::kFp32, as_fp32}, {ProductMode::kBf16, as_bf16}, {ProductMode::kInt8, as_int8}};
@@ -64,7 +68,7 @@ Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias, const 
   modes.sr = options.gradient_sr;
   modes.gx_per_group = options.gx_per_group;
   for (const Forward& f : kForwards)
-    if (f.mode == options.forward) return linear(f.operand(x, options), w, bias, modes);
+    if (f.mode == options.forward) return linear(f.operand(x, w, options), w, bias, modes);
   fail_with(ErrorCode::kBug, kName, "internal error: unknown mode ", static_cast<int>(options.forward));
 }
 

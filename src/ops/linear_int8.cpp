@@ -11,6 +11,7 @@
 #include "ops/common.h"
 #include "ops/linear_fold.h"
 #include "ops/linear_product.h"
+#include "ops/linear_turned.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -133,10 +134,13 @@ void int8_product(const GradientProduct& p, GradSlot& slot) {
   args.m = p.turned ? p.gy.cols() : p.gy.rows();
   args.k = p.turned ? p.gy.rows() : p.gy.cols();
   if (!is_grouped(map)) {
+    const ScaleMap stays = map.row_step == 0 ? map : ScaleMap{};
+    const Tensor turned = p.other.in_layout(layouts::transposed);
+    const GemmOperand b_turned = turned.defined() ? from_transposed(turned, stays) : GemmOperand{};
     args.n = p.other.cols();
-    args.b = gemm_operand(p.other, true);
-    args.b.scale = map.row_step == 0 ? map : ScaleMap{};
-    return with_codes(p, folded_of(p, map), 0, args, [&](GemmArgs& ready) { product_into(ready, slot); });
+    args.b = contracted_rows(p.other, stays);
+    return with_codes(p, folded_of(p, map), 0, args,
+                      [&](GemmArgs& ready) { product_into(ready, slot, turned.defined() ? &b_turned : nullptr); });
   }
   // The draws of a bf16 sum are numbered by the whole row, a group's product knows its own columns only.
   const bool in_place = slot.dtype() == dtypes::fp32;

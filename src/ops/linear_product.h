@@ -33,8 +33,9 @@ void gradient_product(ProductMode mode, const GradientProduct& p, GradSlot& slot
 
 // C = A B goes to where the gradient lives, A and B of `args` being set: as a whole, or in blocks of rows that a fused
 // update takes one by one (tape.h, GradRows). A's free index is the row. Both ways give the same bits: floats are
-// summed in one order, that of the row of family gemm that runs the whole product.
-void product_into(GemmArgs& args, GradSlot& slot);
+// summed in one order, that of the row of family gemm that runs the whole product. b_turned: B's codes in the other
+// order too (linear_turned.h), for exact products on a device; nullptr: they are not there.
+void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_turned = nullptr);
 
 // int8 alone (linear_int8.cpp).
 void check_int8(const GradientProduct& p);

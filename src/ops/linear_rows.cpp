@@ -2,15 +2,13 @@
 // that gW never exists as a whole.
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/dtype/codec.h"
-#include "bitgrad/dtype/transpose.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/pack.h"
 #include "ops/common.h"
 #include "ops/linear_product.h"
+#include "ops/linear_turned.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -130,56 +128,8 @@ void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
   });
 }
 
-constexpr double kTurnNs = 0.001;  // an element, on a device
-
-// Codes stored [k, free], which kernels of devices read the slower way.
-bool can_turn(const GemmOperand& x) { return x.k_major && x.layout == layouts::canonical && x.dtype.is_code(); }
-
-// The operand as it is once it is stored [free, k]. Rows on 16 bytes, as the copy engines of devices want them; the
-// data is not there yet.
-GemmOperand turned_form(const GemmOperand& x, int64_t k) {
-  GemmOperand y = x;
-  y.data = nullptr;
-  y.k_major = false;
-  y.stride = (row_bytes_memory(x.dtype, k) + 15) / 16 * 16;
-  std::swap(y.scale.row_step, y.scale.col_step);
-  std::swap(y.scale.row_group, y.scale.col_group);
-  return y;
-}
-
-Tensor turn(GemmOperand& x, int64_t free, int64_t k) {
-  const GemmOperand from = x;
-  x = turned_form(from, k);
-  const Tensor turned = Tensor::empty({free * x.stride}, dtypes::uint8, MemoryKind::kWorkspace);
-  transpose_on_device({from.dtype.bits(), k, free, from.data, from.stride, turned.data(), x.stride});
-  x.data = turned.data();
-  return turned;
-}
-
-// Exact sums on a device: operands are turned first where the product gains more than that costs.
-void run_on_device(GemmArgs& args) {
-  bool best_a = false, best_b = false;
-  double best = std::numeric_limits<double>::infinity();
-  for (const bool a : {false, true})
-    for (const bool b : {false, true}) {
-      if ((a && !can_turn(args.a)) || (b && !can_turn(args.b))) continue;
-      GemmArgs form = args;
-      double elements = 0;
-      if (a) form.a = turned_form(args.a, args.k), elements += static_cast<double>(args.m);
-      if (b) form.b = turned_form(args.b, args.k), elements += static_cast<double>(args.n);
-      const double cost = gemm_cost(select_gemm(form), form) + kTurnNs * elements * static_cast<double>(args.k);
-      if (cost >= best) continue;
-      best = cost;
-      best_a = a;
-      best_b = b;
-    }
-  const Tensor a = best_a ? turn(args.a, args.m, args.k) : Tensor(),
-               b = best_b ? turn(args.b, args.n, args.k) : Tensor();
-  select_gemm(args).run(args);
-}
-
 // The whole, by the cheapest row where sums are exact.
-void run_whole(GemmArgs& args, GradSlot& slot) {
+void run_whole(GemmArgs& args, const GemmOperand* b_turned, GradSlot& slot) {
   const GradTarget target = slot.target();
   args.c = target.out.data();
   args.c_dtype = target.out.dtype();
@@ -187,7 +137,7 @@ void run_whole(GemmArgs& args, GradSlot& slot) {
   args.sr = target.sr;
   const GemmRow& lying = select_gemm(args);
   if (lying.order == SumOrder::kExact && !current_device().is_cpu()) {
-    run_on_device(args);
+    run_on_device(args, b_turned);
   } else if (lying.order == SumOrder::kExact && args.m > 0) {
     const Plan plan = plan_exact(args, args);
     const Tensor b = packed_b(args, plan.b_layout);
@@ -206,7 +156,7 @@ std::string why_whole(const GemmRow& row) {
 
 }  // namespace
 
-void product_into(GemmArgs& args, GradSlot& slot) {
+void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_turned) {
   args.c_dtype = slot.dtype();
   args.ldc = args.n;
   const int64_t block = args.m > 0 ? slot.block_rows() : 0;
@@ -223,7 +173,7 @@ void product_into(GemmArgs& args, GradSlot& slot) {
     }
     slot.decline_rows(why_whole(whole));
   }
-  run_whole(args, slot);
+  run_whole(args, b_turned, slot);
 }
 
 }  // namespace bitgrad::detail

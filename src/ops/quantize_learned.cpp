@@ -41,6 +41,7 @@ struct QuantizeLearned {
       how.sr = options.sr;
       how.first_element = options.first_element;
       how.flags = options.flag;
+      how.turned = options.turned;
       y = quantize_tensor(spec, x, params, how);
     }
     if (!will_backward()) return y;

@@ -25,6 +25,8 @@ struct TensorMeta {
   bool offset = false;   // a real offset
   bool training = true;  // dropout changes dtypes in training only
   bool grad = false;     // something before it trains, so that a gradient is wanted
+  // Of codes whose quantizer can write them in layout `transposed` too: set true by who reads them so in training.
+  std::shared_ptr<bool> turned;
 };
 
 class Module {

@@ -89,6 +89,7 @@ struct QuantizeOpOptions {
   int64_t first_element = 0;
   uint32_t* flag = nullptr;
   std::shared_ptr<const QuantParams> params;  // scales to use (an observer's) instead of those found from x
+  bool turned = false;  // the codes in layout `transposed` too, attached to the result: what an int8 gW may read
 };
 Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& options = {});
 // Codes of x by a scheme with learned parts (LSQ, LSQ+, PACT): learned[i] are fp32 [blocks]. Their gradients are the
@@ -103,9 +104,9 @@ Var quantize_gradient(const Var& x, const QuantSpec& spec, const RandomStream& s
 // respect to the value).
 Var dequantize(const Var& x);
 
-// Rows of a table: ids [n,t] int32 or int64, a constant, each in [0, v), else an Error that names the place; w [v,d] fp32
-// (fp64), or codes in layout canonical with scales of any granularity -> y [n, t*d] fp32 (fp64), the values of the rows
-// one beside the other. Backward: rows of w that several ids name get the sum in ascending order of r*t + c; no
+// Rows of a table: ids [n,t] int32 or int64, a constant, each in [0, v), else an Error that names the place; w [v,d]
+// fp32 (fp64), or codes in layout canonical with scales of any granularity -> y [n, t*d] fp32 (fp64), the values of the
+// rows one beside the other. Backward: rows of w that several ids name get the sum in ascending order of r*t + c; no
 // gradient flows to ids.
 Var embedding(const Var& ids, const Var& w);
 

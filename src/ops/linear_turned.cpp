@@ -1,0 +1,117 @@
+#include "ops/linear_turned.h"
+
+#include <limits>
+#include <utility>
+
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/dtype/transpose.h"
+#include "bitgrad/kernels/gemm_costs.h"
+#include "ops/common.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr double kTurnNs = 0.001;  // an element
+
+bool can_turn(const GemmOperand& x) { return x.k_major && x.layout == layouts::canonical && x.dtype.is_code(); }
+
+ScaleMap turned_scale(ScaleMap map) {
+  std::swap(map.row_step, map.col_step);
+  std::swap(map.row_group, map.col_group);
+  return map;
+}
+
+// The operand as it is once it is stored [free, k]. Rows on 16 bytes, as the copy engines of devices want them; the
+// data is not there yet.
+GemmOperand turned_form(const GemmOperand& x, int64_t k) {
+  GemmOperand y = x;
+  y.data = nullptr;
+  y.k_major = false;
+  y.stride = (row_bytes_memory(x.dtype, k) + 15) / 16 * 16;
+  y.scale = turned_scale(x.scale);
+  return y;
+}
+
+Tensor turn(GemmOperand& x, int64_t free, int64_t k) {
+  const GemmOperand from = x;
+  x = turned_form(from, k);
+  const Tensor turned = Tensor::empty({free * x.stride}, dtypes::uint8, MemoryKind::kWorkspace);
+  transpose_on_device({from.dtype.bits(), k, free, from.data, from.stride, turned.data(), x.stride});
+  x.data = turned.data();
+  return turned;
+}
+
+// How B is read: as it lies, turned for this product, or from codes that are there in the other order.
+enum class BOrder : uint8_t { kLying, kTurned, kThere };
+
+struct Orders {
+  bool turn_a = false;
+  BOrder b = BOrder::kLying;
+  double ns = std::numeric_limits<double>::infinity();
+};
+
+Orders cheapest(const GemmArgs& args, const GemmOperand* b_turned) {
+  Orders best;
+  for (const bool a : {false, true})
+    for (const BOrder b : {BOrder::kLying, BOrder::kTurned, BOrder::kThere}) {
+      if ((a && !can_turn(args.a)) || (b == BOrder::kTurned && !can_turn(args.b))) continue;
+      if (b == BOrder::kThere && b_turned == nullptr) continue;
+      GemmArgs form = args;
+      double elements = 0;
+      if (a) form.a = turned_form(args.a, args.k), elements += static_cast<double>(args.m);
+      if (b == BOrder::kTurned) form.b = turned_form(args.b, args.k), elements += static_cast<double>(args.n);
+      if (b == BOrder::kThere) form.b = *b_turned;
+      const double ns = gemm_cost(select_gemm(form), form) + kTurnNs * elements * static_cast<double>(args.k);
+      if (ns < best.ns) best = {a, b, ns};
+    }
+  return best;
+}
+
+}  // namespace
+
+GemmOperand from_transposed(const Tensor& transposed, const ScaleMap& scale) {
+  GemmOperand x;
+  x.data = transposed.data();
+  x.dtype = transposed.dtype();
+  x.stride = row_bytes_memory(transposed.dtype(), transposed.rows());
+  x.scale = turned_scale(scale);
+  return x;
+}
+
+GemmOperand contracted_rows(const Tensor& stored, const ScaleMap& scale) {
+  if (stored.layout() == layouts::transposed) return from_transposed(stored, scale);
+  GemmOperand x = gemm_operand(stored, true);
+  x.scale = scale;
+  return x;
+}
+
+void run_on_device(GemmArgs& args, const GemmOperand* b_turned) {
+  const Orders orders = cheapest(args, b_turned);
+  const Tensor a = orders.turn_a ? turn(args.a, args.m, args.k) : Tensor(),
+               b = orders.b == BOrder::kTurned ? turn(args.b, args.n, args.k) : Tensor();
+  if (orders.b == BOrder::kThere) args.b = *b_turned;
+  select_gemm(args).run(args);
+}
+
+bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_turned) {
+  if (current_device().is_cpu() || !b.is_code() || !is_integer(b) || m == 0 || n == 0 || k == 0) return false;
+  static const float kScale = 1.0f;  // one an index of A that is not contracted; nobody reads it
+  GemmArgs args;
+  args.m = m;
+  args.n = args.ldc = n;
+  args.k = k;
+  args.a.dtype = dtypes::int8;
+  args.a.k_major = a_turned;
+  args.a.stride = row_bytes_memory(dtypes::int8, a_turned ? m : k);
+  args.a.scale.scale = &kScale;
+  (a_turned ? args.a.scale.col_step : args.a.scale.row_step) = 1;
+  args.b.dtype = b;
+  args.b.k_major = true;
+  args.b.stride = row_bytes_memory(b, n);
+  GemmOperand there = args.b;
+  there.k_major = false;
+  there.stride = row_bytes_memory(b, k);
+  return cheapest(args, &there).b == BOrder::kThere;
+}
+
+}  // namespace bitgrad::detail

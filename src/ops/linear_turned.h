@@ -1,0 +1,28 @@
+// Exact products on a device that is not the CPU: codes stored [k, free], which its kernels read the slower way, are
+// turned to [free, k] first where the product gains more than that costs.
+//
+// Where codes are quantized for such a product they can be written in both orders from one read of the numbers (layout
+// `transposed`): a weight's by requantize, an activation's by its quantizer. prefers_turned tells, before there are
+// codes, whether the product of this shape reads them so; nn asks when layouts are planned. Of an activation that is
+// saved for gW alone the turned codes are all that is kept.
+#pragma once
+
+#include "bitgrad/kernels/gemm.h"
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad::detail {
+
+// B of a product that contracts the rows of `stored` codes [k, n], with the scales `scale` of these coordinates: as it
+// lies, or from layout transposed. `stored` may itself be in that layout.
+GemmOperand contracted_rows(const Tensor& stored, const ScaleMap& scale);
+GemmOperand from_transposed(const Tensor& transposed, const ScaleMap& scale);
+
+// Runs the product, operands turned where that pays. b_turned: B's codes in the other order, where they are there; else
+// nullptr.
+void run_on_device(GemmArgs& args, const GemmOperand* b_turned);
+
+// Whether the current device would read B of an int8 backward product from layout transposed if it were there: A int8
+// [m, k], or [k, m] where a_turned, B codes of this dtype, stored [k, n].
+bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_turned);
+
+}  // namespace bitgrad::detail
