@@ -14,6 +14,7 @@
 #include "kernels/map/quant_scales.h"
 #include "nn/activation_quantizer.h"
 #include "nn/integer_range.h"
+#include "nn/norm.h"
 #include "ops/dequantize.h"
 #include "quant/data_flag.h"
 
@@ -71,6 +72,21 @@ Var ActivationQuantizer::forward(const Var& x) {
   options.params = observed(spec);
   if (x.dtype() != dtypes::int32) return quantize(input, spec, options);
   return requantize(input, spec.dtype, options.params ? options.params : range_params(spec, x.value()));
+}
+
+// Whether codes are the signs of what comes in, in an evaluation, and nothing is learned of it.
+bool ActivationQuantizer::takes_signs() const {
+  return mode_.quantization != QuantSwitch::kOff && learned_.empty() && !observer_ && !state().training &&
+         quant_.spec.dtype == dtypes::bint1 && quantizer_.constant_params(quant_.spec) &&
+         quantizer_.code_range(quant_.spec).rule == CodeRule::kSign;
+}
+
+Var ActivationQuantizer::forward_behind(Module& before, const Var& x) {
+  auto* const norm = dynamic_cast<Norm*>(&before);
+  if (norm == nullptr || !takes_signs() || !norm->gives_signs(x.value())) return {};
+  QuantParams params = quantizer_.fit(quant_.spec, x.value());
+  return norm->signs(x.value(), std::make_shared<const QuantParams>(std::move(params)),
+                     mutable_state().flags.word(path()));
 }
 
 TensorMeta ActivationQuantizer::plan(const TensorMeta& in) {

@@ -28,6 +28,7 @@ class ActivationQuantizer final : public Module {
   ActivationQuantizer(const ActivationQuant& quant, int64_t features);
 
   Var forward(const Var& x) override;
+  Var forward_behind(Module& before, const Var& x) override;
   TensorMeta plan(const TensorMeta& in) override;
   std::string_view kind() const override { return "quantize"; }
   void set_quant_mode(const QuantMode& mode) override;
@@ -42,6 +43,7 @@ class ActivationQuantizer final : public Module {
   void add_learned(int64_t features);
   bool set() const;
   bool stores() const;
+  bool takes_signs() const;
   std::vector<Var> learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   bool set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   void observe(const Tensor& x, uint32_t* flag);

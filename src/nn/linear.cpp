@@ -26,6 +26,11 @@ class Linear final : public Module {
     if (stochastic_) modes.sr = &draws;
     return slot_.linear(x, bias_ ? bias_->read() : Var(), modes);
   }
+  // In evaluation: no gradient, so no draws.
+  Var forward_behind(Module& before, const Var& x) override {
+    if (slot_.input_quantizer() == nullptr) return {};
+    return slot_.linear_behind(before, x, bias_ ? bias_->read() : Var(), modes_);
+  }
 
   TensorMeta plan(const TensorMeta& in) override { return slot_.plan_linear(in, bias_ != nullptr, modes_); }
   std::string_view kind() const override { return "linear"; }

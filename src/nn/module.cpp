@@ -107,6 +107,8 @@ Var Module::operator()(const Var& x) {
   return y;
 }
 
+Var Module::forward_behind(Module&, const Var&) { return {}; }
+
 const StepState& Module::state() const { return mutable_state(); }
 StepState& Module::mutable_state() const {
   ensure(state_ != nullptr, "Module", "forward before initialize");
@@ -171,8 +173,18 @@ void Sequential::append(std::shared_ptr<Module> module) {
 }
 
 Var Sequential::forward(const Var& x) {
+  const bool pairs = initialized() && !state().training && !state().on_forward && Tape::current() == nullptr;
   Var y = x;
-  for (size_t i = 0; i < modules_.size(); ++i) y = in_layer(i, [&] { return (*modules_[i])(y); });
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    Var z;
+    if (pairs && i + 1 < modules_.size())
+      z = in_layer(i + 1, [&] { return modules_[i + 1]->forward_behind(*modules_[i], y); });
+    if (z.defined())
+      ++i;
+    else
+      z = in_layer(i, [&] { return (*modules_[i])(y); });
+    y = std::move(z);
+  }
   return y;
 }
 

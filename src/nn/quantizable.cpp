@@ -135,7 +135,16 @@ void Quantizable::convert() {
 Var Quantizable::input(const Var& x) { return input_ ? (*input_)(x) : x; }
 
 Var Quantizable::linear(const Var& x, const Var& bias, const LinearModes& modes) {
-  const Var in = input(x);
+  return product(input(x), bias, modes);
+}
+
+Var Quantizable::linear_behind(Module& before, const Var& x, const Var& bias, const LinearModes& modes) {
+  const Var in = input_ ? input_->forward_behind(before, x) : Var();
+  return in.defined() ? product(in, bias, modes) : Var();
+}
+
+// in: as the input's quantizer gives it.
+Var Quantizable::product(const Var& in, const Var& bias, const LinearModes& modes) {
   if (!on()) return bitgrad::linear(in, weight_.read(), bias);
   if (quant_.compute == Compute::kFake) return linear_fake(in, weight_.read_values(), bias);
   if (quant_.compute == Compute::kInteger) return integer_linear(in, weight_.read(), bias);

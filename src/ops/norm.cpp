@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/fused.h"
 #include "bitgrad/kernels/reduce.h"
 #include "kernels/map/ops_norm.h"
 #include "ops/common.h"
@@ -114,7 +115,36 @@ void check(std::string_view op, bool per_column, std::span<const Tensor> in, con
               " fp32, got ", *t);
 }
 
+// fp32; without the place of y.
+NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean, const Tensor& inv) {
+  NormalizeArgs args;
+  args.rows = in[0].rows();
+  args.cols = in[0].cols();
+  args.x = in[0].as<float>();
+  args.mean = mean.as<float>();
+  args.inv = inv.as<float>();
+  args.gamma = in[1].as<float>();
+  args.beta = in[2].as<float>();
+  args.column_step = per_column ? 1 : 0;
+  return args;
+}
+
 }  // namespace
+
+Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options,
+                  std::shared_ptr<const QuantParams> params, uint32_t* flags) {
+  check(op, per_column, in, options);
+  Tensor mean, inv;
+  statistics(per_column, in[0], options, mean, inv);
+  const Tensor codes = Tensor::empty(in[0].shape(), dtypes::bint1).with_quant(std::move(params));
+  NormalizeSignArgs args;
+  args.norm = normalize_args(per_column, in, mean, inv);
+  args.codes = codes.data();
+  args.stride = codes.stride();
+  args.flags = flags;
+  normalize_sign(args);
+  return codes;
+}
 
 Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
                     const NormOptions& options) {
@@ -126,15 +156,7 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
   if (x.dtype() == dtypes::fp64) {
     normalize_f64(per_column, x, mean, inv, gamma, beta, y);
   } else {
-    NormalizeArgs args;
-    args.rows = x.rows();
-    args.cols = x.cols();
-    args.x = x.as<float>();
-    args.mean = mean.as<float>();
-    args.inv = inv.as<float>();
-    args.gamma = gamma.as<float>();
-    args.beta = beta.as<float>();
-    args.column_step = per_column ? 1 : 0;
+    NormalizeArgs args = normalize_args(per_column, in, mean, inv);
     args.y = y.as<float>();
     normalize(args);
   }

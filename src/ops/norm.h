@@ -16,6 +16,10 @@ struct NormSaved {
 // per_column: batch norm; else tensor norm.
 Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
                     const NormOptions& options);
+// The bint1 codes, with these params, of norm_forward's y >= 0 in evaluation; y is not made. x: fp32. `flags` gets
+// kFlagNonFinite where y is NaN or Inf; those codes are raw 0.
+Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options,
+                  std::shared_ptr<const QuantParams> params, uint32_t* flags);
 void norm_backward(bool per_column, NormSaved& saved, const Tensor& gy, std::span<GradSlot> g);
 
 }  // namespace bitgrad

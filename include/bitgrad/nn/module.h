@@ -35,6 +35,10 @@ class Module {
   virtual Var forward(const Var& x) = 0;
   // forward, and StepState::on_forward is told: how a module runs another one.
   Var operator()(const Var& x);
+  // forward(before.forward(x)) without before's output in memory, where the two can do that; an undefined Var where
+  // they cannot, and nothing has happened. Asked in evaluation without a tape, by a parent that gives what `before`
+  // makes to this module alone and to nobody who looks on.
+  virtual Var forward_behind(Module& before, const Var& x);
   // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights ask
   // here for the layouts that their kernels read.
   virtual TensorMeta plan(const TensorMeta& in) = 0;

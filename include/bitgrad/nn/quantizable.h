@@ -99,6 +99,9 @@ class Quantizable {
   // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) as quant().compute says, input quantizer included. `modes`: of the
   // backward products; fp32 while switched off. Kind kLinear.
   Var linear(const Var& x, const Var& bias = {}, const LinearModes& modes = {});
+  // The same behind another module (Module::forward_behind): x is what goes into `before`. Undefined, and nothing has
+  // happened, unless the input's quantizer takes both in one.
+  Var linear_behind(Module& before, const Var& x, const Var& bias = {}, const LinearModes& modes = {});
   // What linear gives for an input of this form; plans the layouts. Throws Error when it does not fit.
   TensorMeta plan_linear(const TensorMeta& in, bool bias, const LinearModes& modes = {});
 
@@ -107,6 +110,7 @@ class Quantizable {
   static constexpr std::string_view kWeight = "weight";
   std::shared_ptr<ActivationQuantizer> make_input(const LayerQuant& quant) const;
   LayerQuant taken(const LayerQuant& quant) const;
+  Var product(const Var& in, const Var& bias, const LinearModes& modes);
   void hold_weight();
   int64_t step() const;
   std::string child_name() const;
