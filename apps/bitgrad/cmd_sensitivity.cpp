@@ -14,6 +14,7 @@ namespace {
 
 struct SensitivityCommand {
   std::string target, json;
+  bool force = false;
   std::vector<std::string> overrides, recipes;
   std::vector<int64_t> bits;
   int64_t samples = 1000;
@@ -26,7 +27,7 @@ int run_sensitivity(const SensitivityCommand& options) {
   for (const std::string& name : options.recipes) choices.push_back({find_recipe(name).recipe});
   load_gemm_costs(gemm_costs_path());
   const OpenedFile file = open_file(options.target, options.overrides);
-  if (!options.json.empty()) require_writable(options.json, /*force=*/true, {file.path});
+  if (!options.json.empty()) require_writable(options.json, options.force, {file.path});
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
   const auto data = open_dataset(file.config, file.config.data.train);
@@ -54,7 +55,8 @@ Run setup_sensitivity(CLI::App& app) {
       ->delimiter(',');
   app.add_option("--samples", o->samples, "of data.train, in the order of the run's first epoch")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
-  app.add_option("--json", o->json, "write the numbers to this file as well");
+  CLI::Option* json = app.add_option("--json", o->json, "write the numbers to this file as well");
+  app.add_flag("--force", o->force, "write over a file that exists")->needs(json);
   return [o] { return run_sensitivity(*o); };
 }
 

@@ -1,4 +1,5 @@
 // bitgrad: the command line. Exit codes: docs/architecture.md.
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <map>
@@ -44,7 +45,10 @@ bool unknown_command(int argc, char** argv, std::string& message) {
 
 int guarded(const Run& run) {
   try {
-    return run();
+    const int code = run();
+    if (!std::cout.flush())
+      bitgrad::fail_with(bitgrad::ErrorCode::kMemory, "output", "standard output takes no more (a full disk?)");
+    return code;
   } catch (const bitgrad::ConfigError& e) {
     std::cerr << e.what() << '\n';  // a report of its own: every line names file:line:col
     return static_cast<int>(e.code());
@@ -63,6 +67,7 @@ int guarded(const Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, like a full disk
   CLI::App app{"bitgrad trains neural networks whose weights are the low-bit weights."};
   app.require_subcommand(1);
   std::map<const CLI::App*, Run> runs;

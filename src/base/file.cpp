@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMostOfADevice = size_t{64} << 20;  // bytes; /dev/zero never ends
 
 [[noreturn]] void fail_file(std::string_view what, const std::string& path, int number) {
-  const bool full = number == ENOSPC || number == EDQUOT || number == ENOMEM;
+  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM;
   fail_with(full ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", path,
             "': ", std::generic_category().message(number), '.');
 }
@@ -241,6 +241,12 @@ bool is_temporary(const std::string& name) {
   const size_t end = name.find_last_not_of("0123456789");
   return end != std::string::npos && end + 1 < name.size() &&
          std::string_view(name).substr(0, end + 1).ends_with(kTemporary);
+}
+
+void require_replaceable(const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+    fail("file", "'", path, "' is a device, a pipe or a socket, which a file would replace. Name a file.");
 }
 
 void commit_file(const std::string& temporary, const std::string& path) {

@@ -18,21 +18,31 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Sums of steps since the last report.
+// Sums of steps since the last report, those before a resume included.
 struct Interval {
+  Interval() = default;
+  explicit Interval(const RunCounters& c)
+      : loss(c.unreported_loss), correct(c.unreported_correct), samples(c.unreported_samples) {}
   double loss = 0;
   int64_t correct = 0, samples = 0;
+  int64_t timed_samples = 0;
   Clock::time_point start = Clock::now();
   void add(const StepResult& r) {
     loss += r.loss;
     correct += r.correct;
     samples += r.samples;
+    timed_samples += r.samples;
   }
   void report(TrainEvent& e) const {
     const double n = static_cast<double>(std::max<int64_t>(samples, 1));
     e.loss = loss / n;
     e.accuracy = 100.0 * static_cast<double>(correct) / n;
-    e.samples_per_s = n / std::max(seconds_since(start), 1e-9);
+    e.samples_per_s = static_cast<double>(timed_samples) / std::max(seconds_since(start), 1e-9);
+  }
+  void keep(RunCounters& c) const {
+    c.unreported_loss = loss;
+    c.unreported_correct = correct;
+    c.unreported_samples = samples;
   }
 };
 
@@ -201,6 +211,7 @@ class Trainer::Loop {
   void save(const std::string& path) {
     if (metrics_) metrics_->flush();
     t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
+    interval_.keep(t_.counters_);
     save_checkpoint(path, learner(), t_.counters_, t_.config_yaml_);
     if (hooks_.on_checkpoint) hooks_.on_checkpoint(path);
   }
@@ -243,7 +254,7 @@ class Trainer::Loop {
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<QuantMonitor> monitor_;
   std::unique_ptr<detail::BatchFeed> feed_;
-  Interval interval_;
+  Interval interval_{t_.counters_};
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.learner_->state().microbatch;
   int64_t saved_step_ = -1, evaluated_step_ = -1;

@@ -287,6 +287,21 @@ TEST_CASE("kernels, version and help tell what they are asked") {
   CHECK(cli({"train", "--help"}).code == 0);
 }
 
+TEST_CASE("output that cannot be written, or a file beyond the limit of sizes, is exit 4 with a reason") {
+  TempDir temp;
+  if (::access("/dev/full", W_OK) == 0) {
+    const ProcessResult full = run_program({"sh", "-c", kProgram + " version > /dev/full"});
+    CHECK(full.code == 4);
+    CHECK(contains(full.err, "standard output takes no more"));
+  }
+  const std::string config = std::string(BITGRAD_SOURCE_DIR) + "/configs/digits_mlp_w1a1.yaml";
+  const ProcessResult limited = run_program(
+      {"sh", "-c",
+       "ulimit -f 16 && " + kProgram + " train " + config + " 'train.stop=1 steps' --out " + temp.file("run")});
+  CHECK(limited.code == 4);
+  CHECK(contains(limited.err, "File too large"));
+}
+
 TEST_CASE("kernels explains a product row by row") {
   const ProcessResult r = cli({"kernels", "--shape", "64,256,512", "--dtypes", "int8,int4", "--all"});
   INFO(r.err);

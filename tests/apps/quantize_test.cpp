@@ -245,6 +245,8 @@ TEST_CASE("convert, quantize and sensitivity say what is wrong with their argume
       {{"sensitivity", run, "--bits", "7"}, 2, "no recipe of weights in 7 bits"},
       {{"sensitivity", run, "--recipe", "none"}, 2, "leaves the weights in fp32"},
       {{"sensitivity", run, "--json", temp.file("no/json")}, 2, "there is no folder"},
+      {{"sensitivity", run, "--json", temp.file("text")}, 2, "exists"},
+      {{"sensitivity", run, "--force"}, 2, "--json"},
       {{"sensitivity", temp.file("text")}, 3, "text"},
   };
   for (const Case& c : cases) {

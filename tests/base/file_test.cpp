@@ -97,6 +97,16 @@ TEST_CASE("An exception of the writer leaves the old file and no temporary one")
   CHECK(file_system().list(dir.path()) == std::vector<std::string>{"a.txt"});
 }
 
+TEST_CASE("A file never takes the place of a pipe or a device") {
+  const test::TempDir dir;
+  const std::string pipe = dir.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& path : {pipe, std::string("/dev/null")})
+    CHECK(contains(error_of([&] { write_file_atomically(path, "new"); }),
+                   "'" + path + "' is a device, a pipe or a socket"));
+  CHECK(file_system().list(dir.path()) == std::vector<std::string>{"pipe"});
+}
+
 TEST_CASE("A full disk is an error of code 4 that names the file and the reason") {
   if (::access("/dev/full", W_OK) != 0) return;
   const auto file = file_system().create("/dev/full");

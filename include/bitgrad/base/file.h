@@ -66,11 +66,13 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 namespace detail {
 std::string temporary_name(const std::string& path);
 bool is_temporary(const std::string& name);  // of a file that write_file_atomically, of any process, was writing
+void require_replaceable(const std::string& path);  // a new file would not take the place of a device or a pipe
 void commit_file(const std::string& temporary, const std::string& path);
 }  // namespace detail
 
 template <std::invocable<OutputFile&> Writer>
 void write_file_atomically(const std::string& path, Writer&& writer) {
+  detail::require_replaceable(path);
   const std::string temporary = detail::temporary_name(path);
   try {
     std::unique_ptr<OutputFile> file = file_system().create(temporary);

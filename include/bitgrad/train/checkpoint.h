@@ -27,7 +27,10 @@ struct RunCounters {
   double best_accuracy = -1;  // percent; -1: not evaluated yet
   int64_t best_epoch = 0;
   double last_accuracy = -1;
-  double train_seconds = 0;  // wall time, not part of the state hash
+  // Not part of the state hash.
+  double train_seconds = 0;    // wall time
+  double unreported_loss = 0;  // sums over the samples since the last report of training
+  int64_t unreported_correct = 0, unreported_samples = 0;
 };
 
 struct CheckpointHeader {

@@ -130,6 +130,9 @@ std::string state_text(const CheckpointHeader& header) {
   Json state = state_record(header);
   state["phase"] = header.phase;
   state["train_seconds"] = header.counters.train_seconds;
+  state["unreported"] = {{"loss", header.counters.unreported_loss},
+                         {"correct", header.counters.unreported_correct},
+                         {"samples", header.counters.unreported_samples}};
   return state.dump();
 }
 
@@ -150,9 +153,16 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.best_epoch = state.at("best").at("epoch").get<int64_t>();
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
+    if (state.contains("unreported")) {  // not in files of older programs
+      const Json& sums = state.at("unreported");
+      h.counters.unreported_loss = sums.at("loss").get<double>();
+      h.counters.unreported_correct = sums.at("correct").get<int64_t>();
+      h.counters.unreported_samples = sums.at("samples").get<int64_t>();
+    }
     h.phase = state.value("phase", int64_t{0});  // files of older programs have none
-    for (const int64_t counter : {h.step, h.microbatch, h.since_requantize, h.phase, h.counters.epoch,
-                                  h.counters.position, h.counters.best_epoch})
+    for (const int64_t counter :
+         {h.step, h.microbatch, h.since_requantize, h.phase, h.counters.epoch, h.counters.position,
+          h.counters.best_epoch, h.counters.unreported_correct, h.counters.unreported_samples})
       if (counter < 0) bad(file.path(), "a counter is negative");
     const auto text = [&](const char* key) {
       const auto found = file.metadata().find(key);
