@@ -21,4 +21,5 @@ done
 find "$top/build/bin" -type f -exec ldd {} + | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | grep -v -E '/(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^/]*)\.so' | while read -r library; do
   cp -L "$library" "$top/build/lib/"
 done
+strip "$top"/build/bin/* "$top"/build/bin/tests/* 2> /dev/null # only smaller; where there is no strip, they are larger
 cp -R "$root/scripts" "$root/configs" "$top/" && tar -C "$folder" -czf "$file" bitgrad_gpu && echo "$file"

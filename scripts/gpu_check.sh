@@ -49,7 +49,7 @@ check() {
   seconds=$(($(date +%s) - begin))
   case $code in
     0) result=passed ;;
-    77) result="skipped: $(tail -n 1 "$out/$name.log" | tr -cd 'A-Za-z0-9 .,:;()/_-' | cut -c 1-100)" ;;
+    77) result="skipped: $(tail -n 1 "$out/$name.log" | sed 's/^skipped: //' | tr -cd 'A-Za-z0-9 .,:;()/_-' | cut -c 1-100)" ;;
     124 | 137) result="no end after $limit s" ;;
     *) result="failed with $code" ;;
   esac
