@@ -50,6 +50,8 @@ uint32_t random();
 
 // How many kernels of this name (LaunchShape::name, else that of the function) have run, those of graphs too.
 int64_t launches(const std::string& kernel);
+// Of all kernels.
+int64_t launches();
 
 // ---- settings of the emulated machine
 // --------------------------------------------------------------------------------------- Order in which threads and

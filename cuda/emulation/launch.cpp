@@ -104,6 +104,13 @@ int64_t emulation::launches(const std::string& kernel) {
   return found == g_launches.end() ? 0 : found->second;
 }
 
+int64_t emulation::launches() {
+  const std::lock_guard lock(g_launches_mutex);
+  int64_t all = 0;
+  for (const auto& [kernel, count] : g_launches) all += count;
+  return all;
+}
+
 void detail::launch_raw(const void* kernel, void (*call)(const void*, void* const*), void* const* args,
                         const size_t* sizes, int count, const LaunchShape& shape) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;

@@ -162,10 +162,9 @@ void Parameter::forget_layouts() {
   value_ = value_.reshape(shape_);
 }
 
-void Parameter::write_layouts(bool rows_too, bool turned_too) {
+void Parameter::write_layouts(const std::function<bool(Layout)>& written) {
   for (const Layout layout : planned_) {
-    if (!rows_too && layout.rows() != nullptr) continue;
-    if (!turned_too && layout == layouts::transposed) continue;
+    if (written && written(layout)) continue;
     Tensor derived = value_.in_layout(layout);
     if (!derived.defined()) derived = Tensor::empty_layout(shape_, value_.dtype(), layout, MemoryKind::kDerived);
     pack({value_.dtype(), value_.rows(), value_.cols(), value_.data(), value_.stride(), layout, derived.data()});

@@ -1,9 +1,8 @@
 // Codes of parameters in blocks of rows. No fp32 copy of a whole bf16 master is made where the scales of a row follow
 // from that row.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <mutex>
+#include <utility>
 
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/base/parallel.h"
@@ -11,6 +10,7 @@
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/nn/parameter.h"
+#include "nn/new_codes.h"
 #include "nn/row_params.h"
 #include "quant/at_once.h"
 
@@ -75,17 +75,6 @@ Tensor Parameter::value_rows(int64_t begin, int64_t end) const {
   return codes.with_quant(detail::params_of_rows(value_.quant(), shape_.cols(), begin, end));
 }
 
-// Codes on their way: all rows by one spec and one stream of draws.
-struct Parameter::NewCodes {
-  QuantSpec spec;
-  RandomStream draws;
-  std::shared_ptr<const QuantParams> learned;  // given scales; else they are fitted to the rows
-  std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
-  std::mutex mutex;                  // of params
-  std::atomic<bool> packed = false;  // layouts that are packed by rows
-  bool turned = false;               // layout transposed; on a device, whose rows come all at once
-};
-
 bool Parameter::rows_are_apart() const {
   const QuantSpec& quant = *spec_.quant;
   return scales_given() || !learned_.empty() || quantizer_->constant_params(quant) ||
@@ -123,34 +112,16 @@ void Parameter::begin_update(const RandomStream& draws) {
   begin_codes(spec, draws, given_params(0));
 }
 
-namespace {
-
-// NaN and Inf in new codes: an error that names the parameter. On a device it comes when the flags are read.
-CheckScope::Handler names_parameter(const Parameter& p, int64_t begin, int64_t step) {
-  const std::string text =
-      p.has_master()
-          ? concat("[requantize] the master of '", p.path(), "' (", p.master(), ") holds NaN or Inf at optimizer step ",
-                   step)
-          : concat("[update] the new numbers of '", p.path(), "' (", p.value(), ", no master), rows from ", begin,
-                   " on, hold NaN or Inf at optimizer step ", step, ". A smaller learning rate may help.");
-  return [text](const std::exception& e) {
-    const auto* error = dynamic_cast<const Error*>(&e);
-    if (error != nullptr && error->code() == ErrorCode::kNonFinite) throw Error(text, ErrorCode::kNonFinite);
-  };
-}
-
-}  // namespace
-
 void Parameter::put_rows(int64_t begin, const Tensor& x) {
   const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
   require(next_ != nullptr && x.dtype() == dtypes::fp32 && x.cols() == cols && begin >= 0 && end <= rows, "put_rows",
           "rows of '", path_, "' ", value_, " from ", begin, " on: got ", x, next_ ? "" : " without begin_requantize");
   std::optional<CheckScope> scope;
-  if (!current_device().is_cpu()) scope.emplace(names_parameter(*this, begin, step_now(next_->draws)));
+  if (!current_device().is_cpu()) scope.emplace(detail::names_parameter(*this, begin, step_now(next_->draws)));
   try {
     put_codes(begin, x);
   } catch (const Error& e) {
-    names_parameter(*this, begin, step_now(next_->draws))(e);
+    detail::names_parameter(*this, begin, step_now(next_->draws))(e);
     throw;
   }
 }
@@ -171,7 +142,10 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
   options.sr = &next_->draws;
   options.first_element = begin * cols;
   options.into = &codes;
-  if (attach_turned(codes)) options.turned = next_->turned = true;
+  if (attach_turned(codes)) {
+    options.turned = true;
+    next_->written.push_back(layouts::transposed);
+  }
   std::shared_ptr<const QuantParams> params;
   if (next_->learned) {
     params = detail::params_of_rows(next_->learned, cols, begin, end);
@@ -190,9 +164,11 @@ void Parameter::end_codes() {
   if (shape_.rows() == 0) put_rows(0, Tensor::empty({0, shape_.cols()}, dtypes::fp32));
   const std::shared_ptr<const QuantParams> made = next_->learned ? next_->learned : next_->params;
   if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
-  const bool packed = next_->packed, turned = next_->turned;
-  next_.reset();
-  write_layouts(/*rows_too=*/!packed, /*turned_too=*/!turned);
+  const std::shared_ptr<NewCodes> done = std::exchange(next_, nullptr);
+  write_layouts([&](Layout layout) {
+    return (done->packed && layout.rows() != nullptr) ||
+           std::find(done->written.begin(), done->written.end(), layout) != done->written.end();
+  });
 }
 
 void Parameter::pack_rows(int64_t begin, int64_t end) {

@@ -25,7 +25,11 @@ class AdamFamily : public UpdateRule {
     power2_ *= spec_.beta2;
   }
   void reset() override { power1_ = power2_ = 1; }
-  void update(const UpdatePiece& piece) const override {
+  std::optional<RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
+  void update(const UpdatePiece& piece) const override { adam_update(of(piece)); }
+
+ private:
+  AdamArgs of(const UpdatePiece& piece) const {
     AdamArgs args;
     args.n = piece.n;
     args.w = piece.w;
@@ -42,10 +46,9 @@ class AdamFamily : public UpdateRule {
     args.decoupled = decoupled_;
     args.live = piece.live;
     args.lr_factor = piece.lr_factor;
-    adam_update(args);
+    return args;
   }
 
- private:
   OptimizerSpec spec_;
   bool decoupled_;
   double power1_ = 1, power2_ = 1;

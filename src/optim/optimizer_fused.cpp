@@ -52,6 +52,13 @@ std::string Optimizer::not_fused(const Parameter& p) const {
   return "no optimizer moves it";
 }
 
+std::string Optimizer::not_one_kernel(const Parameter& p) const {
+  if (p.value().device().is_cpu()) return "the CPU moves blocks of rows";
+  for (const auto& s : slots_)
+    if (s->parameter == &p) return s->sweep.not_one_kernel();
+  return "no optimizer moves it";
+}
+
 // Of the step that ends; empty: it was fused.
 std::string Optimizer::why_not(const Slot& s) const {
   if (s.moved) return "";

@@ -33,19 +33,11 @@ void widen(const Tensor& g, const Tensor& to) {
     std::memcpy(to.data(), g.data(), static_cast<size_t>(g.numel()) * sizeof(float));
 }
 
-// Whole gradients of a device as fp32: their own memory, which is free once the step is over.
-Tensor widened(const Tensor& g) {
-  if (g.dtype() != dtypes::bf16) return g;
-  const Tensor wide = scratch_rows(g.rows(), g.cols());
-  from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
-  return wide;
-}
-
 }  // namespace
 
 RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind,
                  const OptimizerSpec& spec)
-    : p_(parameter), rule_(rule), moments_(moments), spec_(spec) {
+    : p_(parameter), rule_(rule), moments_(moments), kind_(kind), spec_(spec) {
   const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
   int64_t unit = p_.row_unit();
   if (kind == MomentKind::kInt8 && !rule.parts().empty()) {
@@ -72,8 +64,7 @@ void RowStep::begin(const Now& now) {
   if (p_.has_master())
     p_.begin_requantize(now.due->seed, now.due->step);
   else
-    p_.begin_update(
-        live_by_step({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)}));
+    p_.begin_update(live_by_step({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)}));
 }
 
 void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch) {
@@ -100,50 +91,59 @@ void RowStep::chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finish
   if (codes_) p_.put_rows(begin, x);
 }
 
+UpdatePiece RowStep::piece(int64_t n, float* w, float* g, std::span<float* const> state) const {
+  const ParameterSpec& spec = p_.spec();
+  UpdatePiece piece;
+  piece.n = n;
+  piece.w = w;
+  piece.g = g;
+  piece.state = state;
+  piece.lr = now_.lr * spec.lr_factor;
+  piece.weight_decay = spec.weight_decay.value_or(spec_.weight_decay);
+  piece.live = live_step();
+  piece.lr_factor = spec.lr_factor;
+  return piece;
+}
+
+RandomStream RowStep::draws(Purpose purpose) const {
+  return live_by_step({p_.seed(), purpose, site_id(p_.path()), static_cast<uint32_t>(now_.step)});
+}
+
+bool RowStep::narrow_master() const { return p_.has_master() && p_.master().dtype() == dtypes::bf16; }
+
+void RowStep::round_master(int64_t at, int64_t n, float* w) const {
+  uint16_t* master = p_.master().as<uint16_t>() + at;
+  to_bf16(n, w, draws(Purpose::kUpdate), static_cast<uint64_t>(at), master);
+  if (codes_) from_bf16(n, master, w);
+}
+
 void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
   const ParameterSpec& spec = p_.spec();
   const int64_t first = begin * p_.shape().cols();
-  const uint32_t id = site_id(p_.path()), step = static_cast<uint32_t>(now_.step);
-  const RandomStream updates = live_by_step({p_.seed(), Purpose::kUpdate, id, step}),
-                     draws = live_by_step({p_.seed(), Purpose::kMoment, id, step});
-  const bool narrow = p_.has_master() && p_.master().dtype() == dtypes::bf16;
-  moments_.for_pieces(first, first + x.numel(), draws, [&](int64_t at, int64_t n, std::span<float* const> state) {
-    UpdatePiece piece;
-    piece.n = n;
-    piece.w = x.as<float>() + (at - first);
-    piece.g = g.as<float>() + (at - first);
-    piece.state = state;
-    piece.lr = now_.lr * spec.lr_factor;
-    piece.weight_decay = spec.weight_decay.value_or(spec_.weight_decay);
-    piece.live = live_step();
-    piece.lr_factor = spec.lr_factor;
-    if (piece.live != nullptr)
-      run_map(maps::ScaleByFactor{piece.live, piece.g}, n);
+  const auto body = [&](int64_t at, int64_t n, std::span<float* const> state) {
+    const UpdatePiece moved = piece(n, x.as<float>() + (at - first), g.as<float>() + (at - first), state);
+    if (moved.live != nullptr)
+      run_map(maps::ScaleByFactor{moved.live, moved.g}, n);
     else if (now_.factor != 1)
-      scale(n, piece.g, now_.factor, piece.g);
-    rule_.update(piece);
-    if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, piece.w);
-    if (spec.floor) clamp(n, *spec.floor, INFINITY, piece.w);
-    if (!narrow) return;
-    uint16_t* master = p_.master().as<uint16_t>() + at;
-    to_bf16(n, piece.w, updates, static_cast<uint64_t>(at), master);
-    if (codes_) from_bf16(n, master, piece.w);
-  });
+      scale(n, moved.g, now_.factor, moved.g);
+    rule_.update(moved);
+    if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, moved.w);
+    if (spec.floor) clamp(n, *spec.floor, INFINITY, moved.w);
+    if (narrow_master()) round_master(at, n, moved.w);
+  };
+  moments_.for_pieces(first, first + x.numel(), draws(Purpose::kMoment), body);
 }
 
 void RowStep::end() {
   if (codes_) p_.end_codes();
 }
 
-// Kernels of a device take all rows at once.
-void RowStep::run_whole(const Tensor& g, bool finished) { chunk(0, g, number_rows(p_, 0, g.rows()), finished); }
-
 void RowStep::run(const Now& now, const Tensor& g, bool finished) {
   begin(now);
   const int64_t rows_all = p_.shape().rows();
   const Tensor matrix = as_matrix(g);
   if (!current_device().is_cpu()) {
-    if (rows_all > 0) run_whole(widened(matrix), finished);
+    if (rows_all > 0) run_whole(matrix, finished);
     return end();
   }
   const auto block = [&](int64_t i) {

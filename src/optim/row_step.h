@@ -5,9 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 
+#include "bitgrad/kernels/update_rows.h"
 #include "bitgrad/optim/optimizer.h"
 #include "optim/moments.h"
+#include "quant/kernel_scales.h"
 
 namespace bitgrad::detail {
 
@@ -41,17 +45,33 @@ class RowStep {
   // or the last row.
   void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
   void end();
-  // The whole sweep. On a device other than the CPU it is one of each kernel, and g in fp32 is overwritten.
+  // The whole sweep. On a device other than the CPU it is one kernel, or some (not_one_kernel), and g in fp32 may be
+  // overwritten.
   void run(const Now& now, const Tensor& g, bool finished);
+  // Why a device takes several kernels for a step whose codes are due; empty: one.
+  std::string not_one_kernel() const;
 
  private:
-  void run_whole(const Tensor& g, bool finished);
+  // Of a device (row_sweep.cpp): why parts of the step are no parts of one sweep; empty: they are.
+  struct Apart {
+    std::string gradient, update, codes;
+  };
+  Apart apart() const;
+  void run_whole(const Tensor& sums, bool finished);
+  void sweep_gradient(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const;
+
   void chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished);
   void update(int64_t begin, const Tensor& g, const Tensor& x);
+  UpdatePiece piece(int64_t n, float* w, float* g, std::span<float* const> state) const;
+  RandomStream draws(Purpose purpose) const;
+  bool narrow_master() const;
+  // Numbers w from element `at` on become those of a bf16 master, and w what it holds where codes follow.
+  void round_master(int64_t at, int64_t n, float* w) const;
 
   Parameter& p_;
   const UpdateRule& rule_;
   Moments& moments_;
+  MomentKind kind_;
   const OptimizerSpec& spec_;
   int64_t chunk_ = 1, block_ = 1;
   bool in_order_ = false;

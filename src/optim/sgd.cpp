@@ -15,7 +15,11 @@ class Sgd final : public UpdateRule {
   }
   bool on_device() const override { return true; }
   bool live() const override { return true; }
-  void update(const UpdatePiece& piece) const override {
+  std::optional<RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
+  void update(const UpdatePiece& piece) const override { sgd_update(of(piece)); }
+
+ private:
+  SgdArgs of(const UpdatePiece& piece) const {
     SgdArgs args;
     args.n = piece.n;
     args.w = piece.w;
@@ -27,10 +31,9 @@ class Sgd final : public UpdateRule {
     args.nesterov = spec_.nesterov;
     args.live = piece.live;
     args.lr_factor = piece.lr_factor;
-    sgd_update(args);
+    return args;
   }
 
- private:
   OptimizerSpec spec_;
 };
 

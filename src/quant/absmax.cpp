@@ -21,6 +21,7 @@ class Absmax final : public RangeQuantizer {
   }
 
  private:
+  std::optional<RowFit::Rule> row_rule() const override { return RowFit::kAbsmax; }
   void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
     run_map(maps::AbsmaxScales{blocks}, count);
   }

@@ -75,6 +75,10 @@ class Binary final : public BuiltinQuantizer {
     const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
     return spec.alpha && !spec.pow2 && by_row && spec.dtype == dtypes::bint1 ? binarize_rows : nullptr;
   }
+  std::optional<RowFit> row_fit(const QuantSpec& spec) const override {
+    if (!spec.alpha || spec.alpha_grad) return std::nullopt;
+    return RowFit{RowFit::kMeanAbs, -1, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
+  }
   bool own_backward(const QuantSpec& spec) const override { return spec.alpha_grad; }
   void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
                      const Tensor& g_x, std::span<const Tensor> g_learned) const override {

@@ -21,6 +21,9 @@ class Step final : public BuiltinQuantizer {
     const Tensor sum = blocks.statistic(ReduceRule::kSumPositive), count = blocks.statistic(ReduceRule::kCountPositive);
     return scale_params(spec, blocks, eps, maps::MeanAboveScales{sum.as<float>(), count.as<float>(), eps, {}});
   }
+  std::optional<RowFit> row_fit(const QuantSpec& spec) const override {
+    return RowFit{RowFit::kMeanPositive, 0, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
+  }
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ class Symmetric final : public RangeQuantizer {
   std::string_view name() const override { return "symmetric"; }
 
  private:
+  std::optional<RowFit::Rule> row_rule() const override { return RowFit::kSymmetric; }
   void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
     run_map(maps::SymmetricScales{blocks}, count);
   }
@@ -28,6 +29,7 @@ class SymmetricNoClip final : public RangeQuantizer {
   }
 
  private:
+  std::optional<RowFit::Rule> row_rule() const override { return RowFit::kSymmetricNoClip; }
   void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
     run_map(maps::SymmetricNoClipScales{blocks}, count);
   }

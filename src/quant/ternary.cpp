@@ -23,6 +23,9 @@ class Ternary final : public BuiltinQuantizer {
     return scale_params(spec, blocks, eps,
                         maps::BlockScales{sum.as<float>(), blocks.sizes(), true, 1.0f, 1.0f, eps, {}});
   }
+  std::optional<RowFit> row_fit(const QuantSpec& spec) const override {
+    return RowFit{RowFit::kMeanAbs, -1, 1, spec.eps.value_or(1e-5f), spec.pow2};
+  }
 };
 
 }  // namespace

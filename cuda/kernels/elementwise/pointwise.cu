@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/math.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
+#include "cuda/kernels/elementwise/update_formulas.h"
 
 namespace bitgrad::cuda {
 
@@ -44,10 +45,7 @@ struct Divide {
 };
 struct Clamp {
   float lo, hi;
-  BITGRAD_DEVICE void operator()(const float* x, float* y) const {
-    const float low = x[0] < lo ? lo : x[0];  // NaN stays
-    y[0] = low > hi ? hi : low;
-  }
+  BITGRAD_DEVICE void operator()(const float* x, float* y) const { y[0] = clamp_number(x[0], lo, hi); }
 };
 
 BITGRAD_GLOBAL void lookup_u8_kernel(const uint8_t* x, const float* table, float* y, int64_t n, bool by_four) {

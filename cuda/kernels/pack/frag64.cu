@@ -1,8 +1,6 @@
 #include "cuda/kernels/pack/frag64.h"
 
-#include "cuda/device/fragments.h"
-#include "cuda/kernels/gemm/operand.h"
-#include "dtype/layouts/frag64.h"
+#include "cuda/kernels/pack/frag64_word.h"
 
 namespace bitgrad::cuda {
 
@@ -19,20 +17,9 @@ BITGRAD_GLOBAL void pack_frag64_kernel(Frag64Args args) {
       if (byte < frag64_layout::block_bytes(part)) break;
       byte -= static_cast<int>(frag64_layout::block_bytes(part));
     }
-    const frag64_layout::WordPlace at = frag64_layout::word_place(part, byte);
-    uint32_t word = 0;
-    for (int field = 0; field < 8 / part; ++field) {
-      const int index = at.word * (8 / part) + field;
-      for (int y = 0; y < 4; ++y) {
-        const TilePoint p = operand_point(at.thread, index % 4, y);
-        const int64_t row = block / column_blocks * frag64_layout::kRows + p.row;
-        const int64_t column = block % column_blocks * frag64_layout::kColumns + index / 4 * kStepBytes + p.column;
-        if (row >= args.rows || column >= args.cols) continue;
-        const uint32_t raw = gemm::raw_code(args.canonical + row * args.stride, column, args.bits);
-        word |= ((raw >> position) & ((1u << part) - 1u)) << (8 * y + field * part);
-      }
-    }
-    args.out[i] = word;
+    args.out[i] =
+        frag64_word(args, block / column_blocks * frag64_layout::kRows, block % column_blocks * frag64_layout::kColumns,
+                    {part, position}, frag64_layout::word_place(part, byte));
   }
 }
 

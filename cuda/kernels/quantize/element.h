@@ -100,14 +100,21 @@ BITGRAD_DEVICE inline int32_t wide_code(const QuantizeCall& call, float x, const
   return quantize_loops::nearest_code(u, quantize_loops::safe_zero(p.zero));
 }
 
-// Octet o of row r; elements from `cols` on have code 0 and do not pass.
+// Rule clip: whether the code of x before its clamp lies in the range (kSign, kPositive: abs x <= 1).
 template <CodeRule kRule>
-BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t o) {
+BITGRAD_DEVICE inline bool clip_passes(const QuantizeCall& call, float x, const Params& p) {
+  if constexpr (kRule == CodeRule::kSign || kRule == CodeRule::kPositive) return (x < 0.0f ? -x : x) <= 1.0f;
+  if (!quantize_loops::is_finite_number(x)) return false;
+  const int32_t q = wide_code<kRule>(call, x, p, 0);
+  return q >= call.lo && q <= call.hi;
+}
+
+// The codes of count <= 8 elements x of row r from column c, a multiple of 8, on; others have code 0 and do not pass.
+template <CodeRule kRule>
+BITGRAD_DEVICE inline OctetCodes code_numbers(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t c,
+                                              int64_t count, const Numbers8& x) {
   using namespace quantize_loops;
   OctetCodes out;
-  const int64_t c = 8 * o, count = call.cols - c;
-  if (count <= 0) return out;
-  const Numbers8 x = load_numbers(call.x + r * call.ldx + c, count, call.wide);
   Draws8 draws{};
   if (rounds(kRule) && call.stochastic)
     draws = draws8(call.draws, static_cast<uint64_t>(call.first_element + r * call.cols + c));
@@ -131,6 +138,14 @@ BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Leve
     out.pass |= static_cast<uint32_t>(pass || !call.clip) << k;
   }
   return out;
+}
+
+// Octet o of row r.
+template <CodeRule kRule>
+BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t o) {
+  const int64_t c = 8 * o, count = call.cols - c;
+  if (count <= 0) return {};
+  return code_numbers<kRule>(call, levels, r, c, count, load_numbers(call.x + r * call.ldx + c, count, call.wide));
 }
 
 // Eight bytes of raw codes back to back.

@@ -67,14 +67,7 @@ BITGRAD_GLOBAL void clip_gradient_kernel(QuantizeCall call, const float* g, floa
     for (int k = 0; k < 8; ++k) {
       if (k >= count) continue;
       if (k > 0) p.advance();
-      bool pass;
-      if constexpr (kRule == CodeRule::kSign || kRule == CodeRule::kPositive) {
-        pass = (x.v[k] < 0.0f ? -x.v[k] : x.v[k]) <= 1.0f;
-      } else {
-        const int32_t q = quantize_loops::is_finite_number(x.v[k]) ? wide_code<kRule>(call, x.v[k], p, 0) : call.hi;
-        pass = quantize_loops::is_finite_number(x.v[k]) && q >= call.lo && q <= call.hi;
-      }
-      if (!pass) y.v[k] = 0.0f;
+      if (!clip_passes<kRule>(call, x.v[k], p)) y.v[k] = 0.0f;
     }
     store_numbers(gx + first, count, wide, y);
   }

@@ -106,6 +106,12 @@ class Parameter {
   void begin_update(const RandomStream& draws);
   void put_rows(int64_t begin, const Tensor& x);
   void end_codes();
+  // Why the codes of all rows cannot be made by a kernel of a device that moves the numbers in the same sweep
+  // (kernels/update_rows.h); empty: they can, where rows_are_apart().
+  std::string not_swept() const;
+  // In place of put_rows, where not_swept() is empty: what that kernel writes, until end_codes. Layouts transposed and
+  // frag64 are among it. Errors as those of put_rows, when the flags are read.
+  RowCodes sweep_codes();
   // Between put_rows and end_codes: layouts that are packed by rows (dtype/layout.h) get rows [begin, end) while their
   // codes are in cache; begin is a multiple of 16. Either for all rows or for none: then end_codes packs them. On a
   // device other than the CPU end_codes packs them in any case.
@@ -169,7 +175,8 @@ class Parameter {
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
   Var leaf(const Tensor& value);
-  void write_layouts(bool rows_too = true, bool turned_too = true);
+  // Those that are planned, but for the ones that `written` says are.
+  void write_layouts(const std::function<bool(Layout)>& written = nullptr);
   void hold_nothing_yet();
   void take_numbers(const Numbers& numbers, int64_t step);
   void make_learned(const Tensor& x);

@@ -9,7 +9,8 @@
 // gradient of a weight never exists as a whole. The bits are those of the step that comes afterwards.
 //
 // Parameters lie on the device that is current when they are attached and moved. On one other than the CPU the step
-// comes after backward, with whole tensors, and waits for the device once, before anything moves.
+// comes after backward, with whole tensors, where it can as one kernel a parameter (not_one_kernel), and waits for the
+// device once, before anything moves.
 #pragma once
 
 #include <cstdint>
@@ -62,9 +63,10 @@ class Optimizer {
   // An Error left the parameters between two steps: nothing that was attached is of further use.
   // On a device other than the CPU it is known when the flags are read (kernels/flag.h).
   bool half_moved() const { return half_moved_ || *lost_; }
-  // The parts of step, for who records the work of a device (base/device_work.h) between mark and end_step: mark; look_ahead,
-  // which asks for what must be known; then the flags are read (kernels/flag.h), and `sums` hold their numbers; ready;
-  // move; end_step. mark, ready and end_step ask nothing of the device, look_ahead and move do nothing else.
+  // The parts of step, for who records the work of a device (base/device_work.h) between mark and end_step: mark;
+  // look_ahead, which asks for what must be known; then the flags are read (kernels/flag.h), and `sums` hold their
+  // numbers; ready; move; end_step. mark, ready and end_step ask nothing of the device, look_ahead and move do nothing
+  // else.
   void mark();
   void look_ahead(int64_t samples, detail::SquareSums& sums);
   void ready(float lr, int64_t samples, const detail::SquareSums& sums);
@@ -76,6 +78,9 @@ class Optimizer {
   std::string not_recorded() const;
   // Why the updates of a parameter are never fused; empty: they are where ops allow it.
   std::string not_fused(const Parameter& parameter) const;
+  // Why the step of a parameter on a device, from its gradient to its codes, is more than one kernel; empty: it is one
+  // (kernels/update_rows.h).
+  std::string not_one_kernel(const Parameter& parameter) const;
   // Of the last step, in the order of attach, learned parts left out: whether the update was fused, else why not.
   struct FusedUpdate {
     std::string path;

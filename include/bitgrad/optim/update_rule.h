@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bitgrad/base/live_step.h"
+#include "bitgrad/kernels/update_rows.h"
 #include "bitgrad/nn/parameter.h"
 
 namespace bitgrad {
@@ -71,6 +73,12 @@ class UpdateRule {
   virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
   // Back to before the first step.
   virtual void reset() {}
+  // What update does with a piece, for a kernel of a device that does more in the same sweep
+  // (kernels/update_rows.h); none: it does something else, and update is called.
+  virtual std::optional<RowUpdate> row_update(const UpdatePiece& piece) const {
+    static_cast<void>(piece);
+    return std::nullopt;
+  }
   // Moves a piece and its state. Called from several threads at once, for pieces that do not overlap. On a device other
   // than the CPU: once for all of a parameter, with that device current and pointers into its memory.
   virtual void update(const UpdatePiece& piece) const = 0;

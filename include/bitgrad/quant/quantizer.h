@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "bitgrad/kernels/update_rows.h"
 #include "bitgrad/quant/scheme.h"
 #include "bitgrad/tensor/tensor.h"
 
@@ -75,6 +76,10 @@ class Quantizer {
   // high: a block without elements.
   virtual bool from_range() const { return false; }
   virtual QuantParams fit_range(const QuantSpec& spec, const Tensor& low, const Tensor& high) const;
+
+  // How the scale of one row follows from its numbers, where a kernel that has the row can find it as it goes
+  // (kernels/update_rows.h), with the bits of fit; none: it cannot. The scheme's scales are per row then.
+  virtual std::optional<RowFit> row_fit(const QuantSpec&) const { return std::nullopt; }
 
   // Parts of the scheme that train (empty: none). A scheme with learned parts has params from them, not from x; its fit
   // gives params from first_learned.

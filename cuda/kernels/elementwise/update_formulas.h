@@ -1,0 +1,102 @@
+// The element formulas of gradients and update rules, shared by the kernels of one rule (updates.cu) and the sweep that
+// does all of a step (update_rows.h). docs/numerics.md section 6; contracts: bitgrad/kernels/elementwise.h.
+#pragma once
+
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/quantize.h"
+#include "cuda/device/builtins.h"
+#include "kernels/map/map.h"
+
+namespace bitgrad::cuda {
+
+// NaN stays.
+BITGRAD_DEVICE inline float clamp_number(float x, float lo, float hi) {
+  const float low = x < lo ? lo : x;
+  return low > hi ? hi : low;
+}
+
+// in: sum, and w where there are bounds.
+template <bool kBounds>
+struct FinishGradient {
+  float divisor, lo, hi, clip;
+  uint32_t* flags;
+  BITGRAD_DEVICE void operator()(const float* in, float* out) const {
+    const float sum = in[0];
+    if (sum - sum != 0.0f) or_flag(flags, kFlagNonFinite);
+    float x = sum / divisor;
+    if (kBounds) x = in[1] >= lo && in[1] <= hi ? x : 0.0f;
+    out[0] = clip > 0 ? clamp_number(x, -clip, clip) : x;
+  }
+};
+
+// The learning rate of now.
+BITGRAD_DEVICE inline float rate(float lr, const LiveStep* live, float factor) {
+  return live != nullptr ? live->lr * factor : lr;
+}
+
+// An update rule: in: g, w, and kStates numbers of state; out: w, state. now(): the same with what LiveStep holds read.
+// in: g, w, buffer where there is one; out: w, buffer.
+template <bool kMomentum>
+struct Sgd {
+  static constexpr int kStates = kMomentum ? 1 : 0;
+  float by_value, mu, decay;
+  bool nesterov;
+  const LiveStep* live;
+  float lr_factor;
+  BITGRAD_DEVICE Sgd now() const { return {rate(by_value, live, lr_factor), mu, decay, nesterov, nullptr, 1.0f}; }
+  BITGRAD_DEVICE void operator()(const float* in, float* out) const {
+    const float lr = rate(by_value, live, lr_factor);
+    float g = in[0];
+    if (decay != 0.0f) g = g + decay * in[1];
+    float step = g;
+    if constexpr (kMomentum) {
+      const float b = mu * in[2] + g;
+      out[1] = b;
+      step = nesterov ? g + mu * b : b;
+    }
+    out[0] = in[1] - lr * step;
+  }
+};
+
+template <bool kMomentum>
+inline Sgd<kMomentum> sgd_rule(const SgdArgs& p) {
+  return {p.lr, p.mu, p.weight_decay, p.nesterov, p.live, p.lr_factor};
+}
+
+// in: g, w, m, v; out: w, m, v. A division by 1 changes no bit, so it is left out.
+struct Adam {
+  static constexpr int kStates = 2;
+  AdamArgs p;
+  float a1, a2;
+  BITGRAD_DEVICE Adam now() const {
+    Adam out = *this;
+    out.p.live = nullptr;
+    out.p.lr = rate(p.lr, p.live, p.lr_factor);
+    if (p.live == nullptr) return out;
+    out.p.c1 = p.live->c1;
+    out.p.c2 = p.live->c2;
+    return out;
+  }
+  BITGRAD_DEVICE void operator()(const float* in, float* out) const {
+    const float lr = rate(p.lr, p.live, p.lr_factor), decay = p.weight_decay;
+    const float c1 = p.live != nullptr ? p.live->c1 : p.c1, c2 = p.live != nullptr ? p.live->c2 : p.c2;
+    float g = in[0], w = in[1];
+    if (decay != 0.0f) {
+      if (p.decoupled) {
+        w = w - (lr * decay) * w;
+      } else {
+        g = g + decay * w;
+      }
+    }
+    const float m = p.b1 * in[2] + a1 * g;
+    const float v = p.b2 * in[3] + (a2 * g) * g;
+    out[1] = m;
+    out[2] = v;
+    const float mean = c1 == 1.0f ? m : m / c1, square = c2 == 1.0f ? v : v / c2;
+    out[0] = w - lr * (mean / (sqrtf(square) + p.eps));
+  }
+};
+
+inline Adam adam_rule(const AdamArgs& p) { return {p, 1.0f - p.b1, 1.0f - p.b2}; }
+
+}  // namespace bitgrad::cuda

@@ -1,0 +1,48 @@
+// The sweep of bitgrad/kernels/update_rows.h as kernels get it, and the kernels of one update rule.
+#pragma once
+
+#include "bitgrad/kernels/update_rows.h"
+#include "cuda/kernels/pack/frag64.h"
+#include "cuda/kernels/quantize/call.h"
+#include "cuda/runtime/runtime.h"
+
+namespace bitgrad::cuda {
+
+inline constexpr int kSweepThreads = 256;
+
+// A block takes `block_rows` rows of one piece of the columns; a team of its threads takes one of these rows at a time.
+struct SweepCall {
+  int64_t rows = 0, cols = 0;
+  int64_t piece = 0, pieces = 1;  // columns; one piece where scales are fitted to whole rows
+  int team = 32, block_rows = 1;  // threads: a warp, or the block
+  int64_t room = 0;               // numbers that each team keeps in shared memory; 0: they are read again
+  bool by_four = false;           // every row of every array lies on four elements
+  float* w = nullptr;
+  float* state[2] = {nullptr, nullptr};
+  const void* sums = nullptr;
+  bool bf16 = false;
+  float divisor = 1, clip_value = 0, factor = 1;
+  const LiveStep* live = nullptr;
+  SteRule ste = SteRule::kIdentity;
+  bool times_scale = false;
+  bool knows_codes = false;  // the kernel is that of `rule`; else one without codes
+  CodeRule rule = CodeRule::kInverse;
+  QuantizeCall before;  // the codes that the gradient is of: range and scales
+  bool clamps = false, floors = false;
+  float clamp = 0, floor = 0;
+  bool coded = false, fitted = false;
+  QuantizeCall codes;
+  RowFit fit;
+  float* scale = nullptr;
+  int32_t* zero = nullptr;
+  float* partial = nullptr;  // sums of chunks of 1024 numbers: [rows, chunks], where a mean is fitted
+  int64_t chunks = 0;
+  CodeRows turned;         // no data: not wanted
+  Frag64Args frag64 = {};  // no out: not wanted
+};
+
+// update_rows_sgd.cu, update_rows_adam.cu: the kernel of the update and of the code rule.
+void launch_sgd_rows(const SgdArgs& update, const SweepCall& call, const LaunchShape& shape);
+void launch_adam_rows(const AdamArgs& update, const SweepCall& call, const LaunchShape& shape);
+
+}  // namespace bitgrad::cuda

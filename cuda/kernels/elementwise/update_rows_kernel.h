@@ -1,0 +1,199 @@
+// The kernel of the sweep update_rows, for one update rule and one code rule.
+//
+// A team moves the numbers of its row, four neighbours a thread, and keeps the new ones in shared memory; finds the
+// row's scale in them; makes octets of codes. Layouts that mix rows come last, from the canonical codes of the block's
+// rows, which lie in a cache: 8 rows fill whole bytes of layout transposed, 16 rows whole words of frag64.
+#pragma once
+
+#include "bitgrad/dtype/bf16.h"
+#include "cuda/kernels/elementwise/update_formulas.h"
+#include "cuda/kernels/elementwise/update_rows_fit.h"
+#include "cuda/kernels/pack/frag64_word.h"
+#include "cuda/kernels/quantize/element.h"
+#include "kernels/map/quant_backward.h"
+
+namespace bitgrad::cuda::sweep {
+
+// No codes: identity and the rules that read neither range nor scales.
+struct NoCodes {
+  static constexpr bool kAny = false;
+};
+template <CodeRule kCodeRule>
+struct Codes {
+  static constexpr bool kAny = true;
+  static constexpr CodeRule kRule = kCodeRule;
+};
+
+template <int N>
+BITGRAD_DEVICE inline Pack<float, N> load_sums(const SweepCall& call, int64_t i) {
+  if (!call.bf16) return load_pack<N>(static_cast<const float*>(call.sums) + i);
+  const Pack<uint16_t, N> narrow = load_pack<N>(static_cast<const uint16_t*>(call.sums) + i);
+  Pack<float, N> out;
+  for (int k = 0; k < N; ++k) out.v[k] = bf16_to_float(narrow.v[k]);
+  return out;
+}
+
+// Sums of (r, c) and its neighbours to the gradients of the numbers w there.
+template <int N, typename C>
+BITGRAD_DEVICE inline void finish(const SweepCall& call, float factor, int64_t r, int64_t c, const Pack<float, N>& w,
+                                  Pack<float, N>& g) {
+  if (call.divisor != 1.0f)
+    for (int k = 0; k < N; ++k) g.v[k] = g.v[k] / call.divisor;
+  if constexpr (C::kAny) {
+    if (call.ste == SteRule::kClip || call.times_scale) {
+      Params p(call.before.scale, r, c, kInverts<C::kRule>);
+      for (int k = 0; k < N; ++k) {
+        if (k > 0) p.advance();
+        if (call.times_scale) g.v[k] = g.v[k] * p.scale;
+        if (call.ste == SteRule::kClip && !clip_passes<C::kRule>(call.before, w.v[k], p)) g.v[k] = 0.0f;
+      }
+    }
+  }
+  for (int k = 0; k < N; ++k) {
+    if (call.ste == SteRule::kApproxSign) g.v[k] = g.v[k] * maps::q::approx_sign_slope(w.v[k]);
+    if (call.ste == SteRule::kNone) g.v[k] = 0.0f;
+    if (call.clip_value > 0) g.v[k] = clamp_number(g.v[k], -call.clip_value, call.clip_value);
+    g.v[k] = g.v[k] * factor;
+  }
+}
+
+// Moves the numbers of (r, c) and its neighbours; gives the new ones.
+template <int N, typename C, typename Update>
+BITGRAD_DEVICE inline Pack<float, N> move_numbers(const SweepCall& call, const Update& update, float factor, int64_t r,
+                                                  int64_t c) {
+  constexpr int kStates = Update::kStates;
+  const int64_t i = r * call.cols + c;
+  Pack<float, N> in[2 + kStates], out[1 + kStates];
+  in[0] = load_sums<N>(call, i);
+  in[1] = load_pack<N>(call.w + i);
+  for (int s = 0; s < kStates; ++s) in[2 + s] = load_pack<N>(call.state[s] + i);
+  finish<N, C>(call, factor, r, c, in[1], in[0]);
+  for (int k = 0; k < N; ++k) {
+    float x[2 + kStates], y[1 + kStates];
+    for (int a = 0; a < 2 + kStates; ++a) x[a] = in[a].v[k];
+    update(x, y);
+    if (call.clamps) y[0] = clamp_number(y[0], -call.clamp, call.clamp);
+    if (call.floors) y[0] = clamp_number(y[0], call.floor, __int_as_float(0x7F800000));
+    for (int a = 0; a < 1 + kStates; ++a) out[a].v[k] = y[a];
+  }
+  store_pack<N>(call.w + i, out[0]);
+  for (int s = 0; s < kStates; ++s) store_pack<N>(call.state[s] + i, out[1 + s]);
+  return out[0];
+}
+
+// The columns of a block.
+struct Columns {
+  int64_t begin, end;
+};
+
+template <typename C, typename Update>
+BITGRAD_DEVICE inline void update_row(const SweepCall& call, const Update& update, float factor, const Seat& seat,
+                                      int64_t r, const Columns& columns, float* kept, Range& range) {
+  const auto take = [&]<int N>(int64_t c) {
+    const Pack<float, N> x = move_numbers<N, C>(call, update, factor, r, c);
+    if constexpr (C::kAny) {
+      if (!call.coded) return;
+      for (int k = 0; k < N; ++k) range.take(x.v[k]);
+      if (kept != nullptr) store_pack<N>(kept + (c - columns.begin), x);
+    }
+  };
+  const int64_t packed = call.by_four ? columns.begin + (columns.end - columns.begin) / 4 * 4 : columns.begin;
+  for (int64_t c = columns.begin + 4 * seat.thread; c < packed; c += 4 * seat.team) take.template operator()<4>(c);
+  for (int64_t c = packed + seat.thread; c < columns.end; c += seat.team) take.template operator()<1>(c);
+}
+
+template <CodeRule kRule>
+BITGRAD_DEVICE inline void code_row(const SweepCall& call, const Seat& seat, int64_t r, const Columns& columns,
+                                    const float* x, bool wide) {
+  const int64_t end = columns.end == call.cols ? padded_octets(call.cols) : columns.end / 8;
+  for (int64_t o = columns.begin / 8 + seat.thread; o < end; o += seat.team) {
+    const int64_t c = 8 * o, count = columns.end - c;
+    OctetCodes codes;
+    if (count > 0)
+      codes =
+          code_numbers<kRule>(call.codes, Levels{}, r, c, count, load_numbers(x + (c - columns.begin), count, wide));
+    store_codes(call.codes, r, o, codes);
+  }
+}
+
+// Rows row .. row + block_rows of layout transposed, eight at a time.
+BITGRAD_DEVICE inline void turn_rows(const SweepCall& call, int64_t row, const Columns& columns) {
+  const CodeRows& from = call.codes.codes;
+  for (int64_t first = row; first < row + call.block_rows; first += 8)
+    for (int64_t c = columns.begin + threadIdx.x; c < columns.end; c += kSweepThreads) {
+      uint64_t codes = 0;
+      for (int k = 0; k < 8; ++k)
+        if (first + k < call.rows)
+          codes |= static_cast<uint64_t>(gemm::raw_code(from.data + (first + k) * from.stride, c, from.bits))
+                   << (k * from.bits);
+      store_octet(call.turned, c, first / 8, codes);
+    }
+}
+
+// The 16 rows from `row` on belong to one warp of frag64's thread order.
+BITGRAD_DEVICE inline void fragment_rows(const SweepCall& call, int64_t row, const Columns& columns) {
+  using namespace frag64_layout;
+  const Frag64Args& args = call.frag64;
+  const int64_t column_block = columns.begin / kColumns, all = column_blocks(call.cols);
+  const int64_t blocks = column_blocks(columns.end) - column_block, share = block_bytes(args.bits) / 16;  // words
+  const int warp = static_cast<int>(row % kRows) / 16;
+  for (int64_t i = threadIdx.x; i < blocks * share; i += kSweepThreads) {
+    const Cell at = cell_of(i, share);
+    int word = static_cast<int>(at.col), before = 0;
+    Frag64Part part{4, args.bits};
+    for (; part.bits > 0; part.bits /= 2) {
+      if ((args.bits & part.bits) == 0) continue;
+      part.position -= part.bits;
+      if (word < 64 * part.bits) break;
+      word -= 64 * part.bits;
+      before += static_cast<int>(block_bytes(part.bits));
+    }
+    // Words in the order of memory: at most 16 bytes of a thread lie together.
+    const int together = part.bits == 1 ? 2 : 4, thread = 32 * warp + word / together % 32;
+    const WordPlace own{thread, word % together + word / (32 * together) * together};
+    const int64_t block = row / kRows * all + column_block + at.row;
+    const int64_t byte = block * block_bytes(args.bits) + before + word_byte(part.bits, thread, own.word);
+    args.out[byte / 4] = frag64_word(args, row / kRows * kRows, (column_block + at.row) * kColumns, part, own);
+  }
+}
+
+template <typename C, typename Update>
+BITGRAD_GLOBAL void __launch_bounds__(kSweepThreads, 3) update_rows_kernel(Update of_call, SweepCall call) {
+  const Update update = of_call.now();
+  const float factor = call.live != nullptr ? call.live->factor : call.factor;
+  const Cell block = cell_of(blockIdx.x, call.pieces);
+  const int64_t row = block.row * call.block_rows, begin = block.col * call.piece;
+  const Columns columns{begin, begin + call.piece < call.cols ? begin + call.piece : call.cols};
+  const int teams = kSweepThreads / call.team, team = static_cast<int>(threadIdx.x) / call.team;
+  const Seat seat{static_cast<int>(threadIdx.x) % call.team, call.team};
+  float* const kept = call.room == 0 ? nullptr : dynamic_shared<float>() + team * call.room;
+  for (int64_t r = row + team; r < row + call.block_rows && r < call.rows; r += teams) {
+    Range range = Range::none();
+    update_row<C>(call, update, factor, seat, r, columns, kept, range);
+    if constexpr (C::kAny) {
+      if (!call.coded) continue;
+      const float* const x = kept != nullptr ? kept : call.w + r * call.cols + begin;
+      seat.meet();
+      if (call.fitted) fit_row(call, seat, r, x, range);
+      code_row<C::kRule>(call, seat, r, columns, x, kept != nullptr || call.by_four);
+      seat.meet();
+    }
+  }
+  if constexpr (C::kAny) {
+    if (call.turned.data == nullptr && call.frag64.out == nullptr) return;
+    __syncthreads();
+    if (call.turned.data != nullptr) turn_rows(call, row, columns);
+    if (call.frag64.out != nullptr) fragment_rows(call, row, columns);
+  }
+}
+
+template <typename Update>
+void launch_rows(const Update& update, const SweepCall& call, const LaunchShape& shape) {
+  if (!call.knows_codes) return launch(update_rows_kernel<NoCodes, Update>, shape, update, call);
+#define BITGRAD_SWEEP_RULE(name) \
+  if (call.rule == CodeRule::name) launch(update_rows_kernel<Codes<CodeRule::name>, Update>, shape, update, call);
+#include "bitgrad/kernels/sweep_rules.inc"
+#undef BITGRAD_SWEEP_RULE
+}
+
+}  // namespace bitgrad::cuda::sweep

@@ -1,0 +1,119 @@
+// The step of one parameter on a device other than the CPU: one kernel (kernels/update_rows.h) does as much of it as it
+// can; other parts are kernels of their own, before and after it.
+#include <vector>
+
+#include "bitgrad/base/live_step.h"
+#include "bitgrad/kernels/elementwise.h"
+#include "nn/row_params.h"
+#include "optim/finish.h"
+#include "optim/row_step.h"
+
+namespace bitgrad::detail {
+namespace {
+
+// Sums as fp32: their own memory, which is free once the step is over.
+Tensor widened(const Tensor& sums) {
+  if (sums.dtype() != dtypes::bf16) return sums;
+  const Tensor wide = Tensor::empty({sums.rows(), sums.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
+  from_bf16(sums.numel(), sums.as<uint16_t>(), wide.as<float>());
+  return wide;
+}
+
+// The straight-through rule as the sweep takes it: codebooks have no clamp, so clip passes everything.
+SteRule rule_of(const QuantSpec& quant, const CodeRange& range) {
+  const SteRule rule = ste_rule(quant);
+  return rule == SteRule::kClip && range.rule == CodeRule::kCodebook ? SteRule::kIdentity : rule;
+}
+
+std::string gradient_apart(const Parameter& p) {
+  if (!p.low_bit() || !p.has_master()) return "";
+  const QuantSpec& quant = *p.spec().quant;
+  const Quantizer& quantizer = find_quantizer(quant.scheme);
+  const CodeRange range = quantizer.code_range(quant);
+  if (quantizer.own_backward(quant)) return concat("scheme ", quant.scheme, " has a backward of its own");
+  if (!sweeps_gradients(rule_of(quant, range), range.rule) || (quant.alpha && !sweeps_codes(range.rule)))
+    return concat("its straight-through rule, of codes by scheme ", quant.scheme, ", is a kernel of its own");
+  return "";
+}
+
+}  // namespace
+
+RowStep::Apart RowStep::apart() const {
+  Apart out;
+  out.gradient = gradient_apart(p_);
+  const std::vector<float*> no_state(rule_.parts().size(), nullptr);
+  if (p_.shape().numel() == 0)
+    out.update = "it has no numbers";
+  else if (!rule_.row_update(piece(0, nullptr, nullptr, no_state)))
+    out.update = concat("the update rule of family ", rule_.family(), " is a kernel of its own");
+  if (!p_.low_bit()) return out;
+  out.codes = narrow_master() ? "its master is rounded to bf16 before codes are made" : p_.not_swept();
+  return out;
+}
+
+std::string RowStep::not_one_kernel() const {
+  const Apart parts = apart();
+  for (const std::string* why : {&parts.update, &parts.gradient})
+    if (!why->empty()) return *why;
+  if (kind_ != MomentKind::kFp32 && !rule_.parts().empty())
+    return concat("its moments are widened from ", moment_name(kind_), " and rounded again");
+  if (!p_.low_bit()) return "";
+  if (!p_.has_master()) return "its numbers are made of its codes first";
+  if (!p_.rows_are_apart())
+    return concat("scales of granularity ", p_.spec().quant->granularity, " need all rows first");
+  if (!p_.learned().empty()) return "learned parts move before codes are made";
+  return parts.codes;
+}
+
+// What finish_rows does, as numbers for the sweep.
+void RowStep::sweep_gradient(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const {
+  RowGradient& g = args.gradient;
+  g.divisor = static_cast<float>(now_.samples);
+  g.clip_value = spec_.clip_value;
+  if (!p_.low_bit() || !p_.has_master()) return;
+  const QuantSpec& quant = *p_.spec().quant;
+  const CodeRange range = find_quantizer(quant.scheme).code_range(quant);
+  g.ste = rule_of(quant, range);
+  g.times_scale = quant.alpha;
+  g.dtype = quant.dtype;
+  g.rule = range.rule;
+  g.lo = range.lo;
+  g.hi = range.hi;
+  if (g.ste != SteRule::kClip && !g.times_scale) return;
+  scales.emplace(range, x.with_quant(p_.value().quant()));
+  g.scale = scales->map();
+}
+
+void RowStep::run_whole(const Tensor& sums, bool finished) {
+  const Apart parts = apart();
+  const Tensor x = number_rows(p_, 0, sums.rows());
+  if (!parts.update.empty()) return chunk(0, widened(sums), x, finished);
+  UpdateRowsArgs args;
+  args.rows = x.rows();
+  args.cols = x.cols();
+  args.w = x.as<float>();
+  Tensor g = sums;
+  std::optional<KernelScales> scales;
+  if (!finished && parts.gradient.empty()) {
+    sweep_gradient(x, args, scales);
+  } else if (!finished) {
+    g = widened(sums);
+    finish_chunk(p_, spec_, now_.samples, 0, g, x, /*check=*/false);
+  }
+  args.gradient.sums = g.data();
+  args.gradient.bf16 = g.dtype() == dtypes::bf16;
+  args.gradient.factor = now_.factor;
+  args.gradient.live = live_step();
+  args.latent_clamp = p_.spec().latent_clamp;
+  args.floor = p_.spec().floor;
+  const bool codes = codes_ && parts.codes.empty();
+  if (codes) args.codes = p_.sweep_codes();
+  moments_.for_pieces(0, x.numel(), draws(Purpose::kMoment), [&](int64_t, int64_t n, std::span<float* const> state) {
+    args.update = *rule_.row_update(piece(n, args.w, nullptr, state));
+    update_rows(args);
+    if (narrow_master()) round_master(0, n, args.w);
+  });
+  if (codes_ && !codes) p_.put_rows(0, x);
+}
+
+}  // namespace bitgrad::detail
