@@ -3,13 +3,14 @@
 
     scripts/check_cubins.py [--nvcc PATH] [--archs 80,86,...] [--jobs N] [--self-test] [SOURCE.cu ...]
 
-Without sources: all of cuda/kernels/gemm. Needs nvcc only (no cuobjdump): an instruction of a cubin is 16 bytes, its
-opcode the low 12 bits. Exit code: the number of broken rules, at most 100; 77 without nvcc (skipped).
+Without sources: all of cuda/kernels/gemm, and the sweeps of an optimizer step (SOURCES). Needs nvcc only (no
+cuobjdump): an instruction of a cubin is 16 bytes, its opcode the low 12 bits. Exit code: the number of broken rules, at most 100; 77 without nvcc (skipped).
 
 Rules, for each kernel and target:
   spill, stack      no spilled registers, no stack frame
   local             no LDL or STL
-  call              no CALL but of ptxas' own helpers for divisions, remainders and shuffles of 64 bits or diverged lanes.
+  call              no CALL but of ptxas' own helpers for divisions, roots, remainders and collectives of 64 bits or
+                    diverged lanes.
                     Products that a target lacks (b1 xor on 9.0, b1 and s4 from 10.0 on) compile into such calls too:
                     their helpers have mma in their names
   serialized        no remark C7508 or C7510 .. C7519 (wgmma made synchronous, setmaxnreg ignored)
@@ -19,6 +20,7 @@ Rules, for each kernel and target:
 import argparse
 import collections
 import concurrent.futures
+import glob
 import os
 import re
 import shutil
@@ -29,11 +31,12 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ARCHS = ["80", "86", "89", "90a", "100a", "120a"]
-FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false"]
+FLAGS = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false"]
 OPCODES = {0x9F1: "IGMMA", 0xDF1: "IGMMA", 0x9F2: "BGMMA", 0xDF2: "BGMMA", 0x237: "IMMA", 0x23D: "BMMA",
            0x944: "CALL", 0x943: "CALL", 0x983: "LDL", 0x387: "STL"}
 EMPTY = 64  # instructions, with padding
-HELPER = re.compile(r"__cuda_sm\d+_(div|rem|shflsync)")
+HELPER = re.compile(r"__cuda_sm\d+x?_(div|rem|rcp|sqrt|shflsync|warpsync)")
+SOURCES = ["cuda/kernels/gemm/*.cu", "cuda/kernels/elementwise/update_rows*.cu"]
 FUNCTION = 2  # type of a symbol
 
 Kernel = collections.namedtuple("Kernel", "name stack spills registers remarks")
@@ -184,9 +187,7 @@ def main():
     if not os.path.exists(args.nvcc):
         print("skipped: no nvcc")
         sys.exit(77)
-    folder_of_gemm = os.path.join(ROOT, "cuda", "kernels", "gemm")
-    sources = args.sources or sorted(os.path.join(folder_of_gemm, f) for f in os.listdir(folder_of_gemm)
-                                     if f.endswith(".cu"))
+    sources = args.sources or sorted(f for pattern in SOURCES for f in glob.glob(os.path.join(ROOT, pattern)))
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         if args.self_test:
             return self_test(args.nvcc, folder)

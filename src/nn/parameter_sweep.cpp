@@ -24,12 +24,13 @@ std::string Parameter::not_swept() const {
   if (!sweeps_codes(quantizer_->code_range(quant).rule))
     return concat("codes of ", quant.dtype, " by scheme ", quant.scheme, " are made by a kernel of their own");
   if (values_.defined()) return "a copy of its values in fp32 is written with the codes";
-  if (scales_given() || quantizer_->constant_params(quant)) return "";
-  if (!quantizer_->row_fit(quant)) return concat("scales of scheme ", quant.scheme, " are not found row by row");
+  if (quantizer_->constant_params(quant)) return "";
+  if (!scales_given() && !quantizer_->row_fit(quant))
+    return concat("scales of scheme ", quant.scheme, " are not found row by row");
   const Granularity& g = quant.granularity;
-  if (g.kind != Granularity::kToken && (g.kind != Granularity::kChannel || g.axis != 0))
-    return concat("scales of granularity ", g, " are not one a row");
-  return "";
+  if (g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0)) return "";
+  return scales_given() && g.kind == Granularity::kTensor ? ""
+                                                          : concat("scales of granularity ", g, " are not one a row");
 }
 
 namespace {

@@ -87,8 +87,10 @@ struct Columns {
 };
 
 template <typename C, typename Update>
-BITGRAD_DEVICE inline void update_row(const SweepCall& call, const Update& update, float factor, const Seat& seat,
-                                      int64_t r, const Columns& columns, float* kept, Range& range) {
+BITGRAD_DEVICE inline void update_row(const SweepCall& call, const Update& of_call, const Seat& seat, int64_t r,
+                                      const Columns& columns, float* kept, Range& range) {
+  const Update update = of_call.now();
+  const float factor = call.live != nullptr ? call.live->factor : call.factor;
   const auto take = [&]<int N>(int64_t c) {
     const Pack<float, N> x = move_numbers<N, C>(call, update, factor, r, c);
     if constexpr (C::kAny) {
@@ -106,12 +108,11 @@ template <CodeRule kRule>
 BITGRAD_DEVICE inline void code_row(const SweepCall& call, const Seat& seat, int64_t r, const Columns& columns,
                                     const float* x, bool wide) {
   const int64_t end = columns.end == call.cols ? padded_octets(call.cols) : columns.end / 8;
+  const RowParams p(call.codes.scale, r, kInverts<kRule>);
   for (int64_t o = columns.begin / 8 + seat.thread; o < end; o += seat.team) {
     const int64_t c = 8 * o, count = columns.end - c;
     OctetCodes codes;
-    if (count > 0)
-      codes =
-          code_numbers<kRule>(call.codes, Levels{}, r, c, count, load_numbers(x + (c - columns.begin), count, wide));
+    if (count > 0) codes = code_numbers<kRule>(call.codes, Levels{}, r, c, count, x + (c - columns.begin), wide, p);
     store_codes(call.codes, r, o, codes);
   }
 }
@@ -158,9 +159,7 @@ BITGRAD_DEVICE inline void fragment_rows(const SweepCall& call, int64_t row, con
 }
 
 template <typename C, typename Update>
-BITGRAD_GLOBAL void __launch_bounds__(kSweepThreads, 3) update_rows_kernel(Update of_call, SweepCall call) {
-  const Update update = of_call.now();
-  const float factor = call.live != nullptr ? call.live->factor : call.factor;
+BITGRAD_GLOBAL void __launch_bounds__(kSweepThreads, 2) update_rows_kernel(Update update, SweepCall call) {
   const Cell block = cell_of(blockIdx.x, call.pieces);
   const int64_t row = block.row * call.block_rows, begin = block.col * call.piece;
   const Columns columns{begin, begin + call.piece < call.cols ? begin + call.piece : call.cols};
@@ -169,7 +168,7 @@ BITGRAD_GLOBAL void __launch_bounds__(kSweepThreads, 3) update_rows_kernel(Updat
   float* const kept = call.room == 0 ? nullptr : dynamic_shared<float>() + team * call.room;
   for (int64_t r = row + team; r < row + call.block_rows && r < call.rows; r += teams) {
     Range range = Range::none();
-    update_row<C>(call, update, factor, seat, r, columns, kept, range);
+    update_row<C>(call, update, seat, r, columns, kept, range);
     if constexpr (C::kAny) {
       if (!call.coded) continue;
       const float* const x = kept != nullptr ? kept : call.w + r * call.cols + begin;

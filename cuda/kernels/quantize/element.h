@@ -49,12 +49,26 @@ class Params {
   bool invert_;
 };
 
+// Those of a whole row, in the same form.
+struct RowParams {
+  float scale = 1.0f, inverse = 1.0f, offset = 0.0f;
+  int32_t zero = 0;
+  BITGRAD_DEVICE RowParams(const ScaleMap& map, int64_t r, bool invert) {
+    const Params p(map, r, 0, invert);
+    scale = p.scale;
+    inverse = p.inverse;
+    offset = p.offset;
+    zero = p.zero;
+  }
+  BITGRAD_DEVICE void advance() {}
+};
+
 template <CodeRule kRule>
 inline constexpr bool kInverts = kRule == CodeRule::kInverse || kRule == CodeRule::kCodebook;
 
 // The number that the rule rounds.
-template <CodeRule kRule>
-BITGRAD_DEVICE inline float number_of(float x, const Params& p) {
+template <CodeRule kRule, typename P>
+BITGRAD_DEVICE inline float number_of(float x, const P& p) {
   [[maybe_unused]] const float s = p.scale, m = p.offset;
 #define BITGRAD_CODE_NUMBER(rule, name, body) \
   if constexpr (kRule == CodeRule::rule) return body;
@@ -90,8 +104,8 @@ struct OctetCodes {
 };
 
 // The code before its clamp; draw only where the call is stochastic.
-template <CodeRule kRule>
-BITGRAD_DEVICE inline int32_t wide_code(const QuantizeCall& call, float x, const Params& p, uint16_t draw) {
+template <CodeRule kRule, typename P>
+BITGRAD_DEVICE inline int32_t wide_code(const QuantizeCall& call, float x, const P& p, uint16_t draw) {
   const float u = number_of<kRule>(x, p);
   if constexpr (!rounds(kRule)) return quantize_loops::nearest_code(u, 0);
   if (call.stochastic)
@@ -109,16 +123,17 @@ BITGRAD_DEVICE inline bool clip_passes(const QuantizeCall& call, float x, const 
   return q >= call.lo && q <= call.hi;
 }
 
-// The codes of count <= 8 elements x of row r from column c, a multiple of 8, on; others have code 0 and do not pass.
-template <CodeRule kRule>
+// The codes of elements from[0] .. of row r from column c, a multiple of 8, on; those from `count` on have code 0 and
+// do not pass. wide: they lie on four elements; p: parameters of the first.
+template <CodeRule kRule, typename P>
 BITGRAD_DEVICE inline OctetCodes code_numbers(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t c,
-                                              int64_t count, const Numbers8& x) {
+                                              int64_t count, const float* from, bool wide, P p) {
   using namespace quantize_loops;
   OctetCodes out;
   Draws8 draws{};
   if (rounds(kRule) && call.stochastic)
     draws = draws8(call.draws, static_cast<uint64_t>(call.first_element + r * call.cols + c));
-  Params p(call.scale, r, c, kInverts<kRule>);
+  const Numbers8 x = load_numbers(from, count, wide);
   for (int k = 0; k < 8; ++k) {
     if (k >= count) continue;
     if (k > 0) p.advance();
@@ -145,7 +160,8 @@ template <CodeRule kRule>
 BITGRAD_DEVICE inline OctetCodes code_octet(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t o) {
   const int64_t c = 8 * o, count = call.cols - c;
   if (count <= 0) return {};
-  return code_numbers<kRule>(call, levels, r, c, count, load_numbers(call.x + r * call.ldx + c, count, call.wide));
+  return code_numbers<kRule>(call, levels, r, c, count, call.x + r * call.ldx + c, call.wide,
+                             Params(call.scale, r, c, kInverts<kRule>));
 }
 
 // Eight bytes of raw codes back to back.

@@ -54,7 +54,7 @@ struct RowCodes {
   // Canonical codes of all rows. Not read: rows, cols, x, ldx, ste, mask; with `fit` its scale. flags: OR of
   // kFlagNonFinite where a number, or a fitted scale, is NaN or Inf (such a scale becomes 1).
   QuantizeArgs codes;
-  std::optional<RowFit> fit;   // none: scales are given
+  std::optional<RowFit> fit;   // none: scales are given, each of whole rows (col_step 0)
   float* scale = nullptr;      // out, one a row, where there is a fit
   int32_t* zero = nullptr;     // out, one a row, kAffine
   void* transposed = nullptr;  // optional: the codes in these layouts, written whole
