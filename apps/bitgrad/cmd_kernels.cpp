@@ -123,7 +123,10 @@ int calibrate(const std::string& path) {
     for (const double f : row.factor) std::cout << std::setw(9) << f;
     std::cout << '\n';
   }
-  std::cout << "kept in " << path << "; train and eval on this machine choose by it from now on.\n";
+  std::cout << "kept in " << path
+            << (path == gemm_costs_path()
+                    ? "; train and eval on this machine choose by it from now on.\n"
+                    : concat("; it counts where BITGRAD_GEMM_COSTS names it (now: ", gemm_costs_path(), ").\n"));
   return 0;
 }
 

@@ -82,8 +82,8 @@ std::vector<std::string> device_overrides(const TrainOptions& options) {
   std::vector<std::string> words = options.overrides;
   if (!options.config.empty()) words.insert(words.begin(), options.config);
   for (const std::string& word : words) {
-    require(word.find('=') != std::string::npos, "train",
-            "--resume takes the configuration from the run folder; leave CONFIG away");
+    require(word.find('=') != std::string::npos, "train", "--resume takes the configuration from the run folder: got ",
+            word, ", expected no CONFIG and no override but device.KEY=VALUE");
     require(word.starts_with("device."), "train", "--resume takes the configuration from the run folder: got ", word,
             ", only device.* may differ");
   }
