@@ -18,13 +18,16 @@ using Json = nlohmann::json;
 
 namespace {
 
-// The metrics without what depends on the clock.
+// The metrics without what depends on the clock, and without what a resumed run cannot know of the codes before it
+// (docs/quantization_reports.md).
 std::vector<Json> metrics_of(const std::string& folder) {
   std::vector<Json> lines;
   std::istringstream in(text_of(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(in, line);) {
     Json j = Json::parse(line);
-    j.erase("samples_per_s");
+    for (const char* key : {"samples_per_s", "since", "flip_rate", "scale_drift", "watched", "flips_per_requantization",
+                            "oscillating", "oscillation"})
+      j.erase(key);
     lines.push_back(std::move(j));
   }
   return lines;

@@ -60,13 +60,18 @@ struct RandomStream {
          live != nullptr ? step + *live : step},
         {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   }
+  // Word i of a block. Selected, not indexed: a kernel keeps the block in registers.
+  BITGRAD_HD static uint32_t word_of(const PhiloxBlock& b, uint64_t i) {
+    const uint32_t low = i % 2 == 0 ? b[0] : b[1], high = i % 2 == 0 ? b[2] : b[3];
+    return i < 2 ? low : high;
+  }
   // 16-bit draw of element e: block e/8, word (e%8)/2, low half first.
   BITGRAD_HD uint16_t bits16(uint64_t e) const {
-    const uint32_t word = block(e / 8)[(e % 8) / 2];
+    const uint32_t word = word_of(block(e / 8), (e % 8) / 2);
     return static_cast<uint16_t>(e % 2 == 0 ? word : word >> 16);
   }
   // 32-bit draw of element e: block e/4, word e%4.
-  BITGRAD_HD uint32_t bits32(uint64_t e) const { return block(e / 4)[e % 4]; }
+  BITGRAD_HD uint32_t bits32(uint64_t e) const { return word_of(block(e / 4), e % 4); }
   // w0 | w1 << 32 of block e.
   BITGRAD_HD uint64_t bits64(uint64_t e) const {
     const PhiloxBlock b = block(e);
