@@ -1,5 +1,7 @@
 #include "cuda/register.h"
 
+#include <mutex>
+
 #include "bitgrad/base/device_work.h"
 #include "cuda/runtime/backend.h"
 #include "cuda/runtime/prefetch.h"
@@ -21,15 +23,21 @@ namespace {
 constexpr DeviceWorkMakers kWork{[]() -> std::unique_ptr<Prefetch> { return std::make_unique<PrefetchStream>(); },
                                  []() -> std::unique_ptr<StepRecord> { return std::make_unique<StepGraph>(); }};
 
-}  // namespace
-
-void register_cuda() {
-  register_device_backend(DeviceKind::kCuda, &cuda_backend());
+void register_all() {
   register_device_kernels(DeviceKind::kCuda, &device_kernel_table());
   register_device_work(DeviceKind::kCuda, &kWork);
 #define BITGRAD_CUDA_FAMILY(name) register_##name();
 #include "cuda/families.inc"
 #undef BITGRAD_CUDA_FAMILY
+  // Last: who finds the backend may use all of the above.
+  register_device_backend(DeviceKind::kCuda, &cuda_backend());
+}
+
+}  // namespace
+
+void register_cuda() {
+  static std::once_flag once;
+  std::call_once(once, register_all);
 }
 
 }  // namespace bitgrad::cuda

@@ -97,6 +97,17 @@ void refuse_capture(Stream stream, const char* what) {
               ": operation not permitted when stream is capturing.");
 }
 
+// Ends a capture without a graph.
+void abandon(GraphRecord* graph) {
+  for (const Stream s : graph->streams) {
+    s->capture = nullptr;
+    s->unjoined = false;
+  }
+  for (const Event event : machine().events)
+    if (event->capture == graph) event->capture = nullptr;
+  delete graph;
+}
+
 bool is_pinned(const void* data, int64_t bytes) {
   const auto& map = machine().pinned;
   auto it = map.upper_bound(data);
@@ -185,10 +196,16 @@ Stream stream_create() {
   return stream;
 }
 
-void stream_destroy(Stream stream) {
+void stream_destroy(Stream stream) noexcept {
   if (stream == nullptr) return;
-  stream_synchronize(stream);
   const std::lock_guard lock(machine().mutex);
+  if (stream->capture != nullptr) abandon(stream->capture);
+  while (!stream->queue.empty()) {
+    try {
+      drain(stream, stream->queued);
+    } catch (...) {  // of one operation; the others still run
+    }
+  }
   machine().created.erase(stream);
   for (const Event event : machine().events)  // what they stand for is done
     if (event->stream == stream) *event = EventRecord{nullptr, 0, nullptr, event->time};
@@ -222,7 +239,7 @@ Event event_create(bool timed) {
   return event;
 }
 
-void event_destroy(Event event) {
+void event_destroy(Event event) noexcept {
   const std::lock_guard lock(machine().mutex);
   machine().events.erase(event);
   delete event;
@@ -294,7 +311,7 @@ void* pinned_malloc(int64_t bytes) {
   return data;
 }
 
-void pinned_free(void* data) {
+void pinned_free(void* data) noexcept {
   const std::lock_guard lock(machine().mutex);
   machine().pinned.erase(data);
   std::free(data);
@@ -304,20 +321,14 @@ void memory_info(int64_t& free_bytes, int64_t& total_bytes) {
   emulation::arena_info(current_device_index(), free_bytes, total_bytes);
 }
 
-void copy_async(void* to, const void* from, int64_t bytes, CopyKind kind, Stream stream) {
-  copy_rows_async(to, bytes, from, bytes, bytes, 1, kind, stream);
-}
+namespace {
 
-void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
-                     CopyKind kind, Stream stream) {
-  if (bytes <= 0 || rows <= 0) return;
+void queue_copy(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
+                CopyKind kind, Stream stream) {
   const bool to_device = kind != CopyKind::kDeviceToHost, from_device = kind != CopyKind::kHostToDevice;
   if ((emulation::arena_device_of(to) >= 0) != to_device || (emulation::arena_device_of(from) >= 0) != from_device)
     fail_with(ErrorCode::kDevice, "copy", "cuda:", current_device_index(),
               ": invalid argument: a pointer is not where the kind of the copy says.");
-  if (rows > 1 && (to_stride < bytes || from_stride < bytes))
-    fail_with(ErrorCode::kDevice, "copy", "cuda:", current_device_index(), ": invalid pitch argument: rows of ", bytes,
-              " bytes, strides ", to_stride, " and ", from_stride, '.');
   const std::lock_guard lock(machine().mutex);
   const int64_t host_bytes = (rows - 1) * (to_device ? from_stride : to_stride) + bytes;
   const bool async = kind == CopyKind::kDeviceToDevice || is_pinned(to_device ? from : to, host_bytes);
@@ -332,6 +343,22 @@ void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from
   }
   enqueue(stream, name, [=] { copy(from); });
   stream_synchronize(stream);
+}
+
+}  // namespace
+
+void copy_async(void* to, const void* from, int64_t bytes, CopyKind kind, Stream stream) {
+  if (bytes > 0) queue_copy(to, bytes, from, bytes, bytes, 1, kind, stream);
+}
+
+void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
+                     CopyKind kind, Stream stream) {
+  if (bytes <= 0 || rows <= 0) return;
+  // As strict as cudaMemcpy2DAsync, which looks at the pitches of one row too.
+  if (to_stride < bytes || from_stride < bytes || to_stride > kMaxPitch || from_stride > kMaxPitch)
+    fail_with(ErrorCode::kDevice, "copy", "cuda:", current_device_index(), ": invalid pitch argument: rows of ", bytes,
+              " bytes, strides ", to_stride, " and ", from_stride, '.');
+  queue_copy(to, to_stride, from, from_stride, bytes, rows, kind, stream);
 }
 
 void peer_copy_async(void* to, int to_device, const void* from, int from_device, int64_t bytes, Stream stream) {
@@ -402,7 +429,7 @@ void graph_launch(GraphExec exec, Stream stream) {
   for (size_t i = 0; i < exec->operations.size(); ++i) enqueue(stream, exec->kinds[i], exec->operations[i]);
 }
 
-void graph_destroy(Graph graph) { delete graph; }
-void graph_exec_destroy(GraphExec exec) { delete exec; }
+void graph_destroy(Graph graph) noexcept { delete graph; }
+void graph_exec_destroy(GraphExec exec) noexcept { delete exec; }
 
 }  // namespace bitgrad::cuda

@@ -25,6 +25,18 @@ void refuse_in_capture(const char* what) {
     fail_with(ErrorCode::kDevice, "cuda", what, " while a graph is captured. The step must stay on the device.");
 }
 
+// Several rows, queued. A pitch that is too large for one call: row by row, which are few then.
+void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
+               CopyKind kind, Stream stream) {
+  ensure(to_stride >= bytes && from_stride >= bytes, "cuda", "copy: rows of ", bytes, " bytes overlap, strides ",
+         to_stride, " and ", from_stride, '.');
+  if (to_stride <= kMaxPitch && from_stride <= kMaxPitch)
+    return copy_rows_async(to, to_stride, from, from_stride, bytes, rows, kind, stream);
+  for (int64_t r = 0; r < rows; ++r)
+    copy_async(static_cast<char*>(to) + r * to_stride, static_cast<const char*>(from) + r * from_stride, bytes, kind,
+               stream);
+}
+
 class CudaBackend final : public DeviceBackend {
  public:
   void* allocate(int64_t bytes) override {
@@ -55,12 +67,15 @@ class CudaBackend final : public DeviceBackend {
       rows = 1;
     }
     const Stream stream = current_stream();
-    if (way == CopyWay::kOnDevice)
-      return copy_rows_async(to, to_stride, from, from_stride, bytes, rows, CopyKind::kDeviceToDevice, stream);
+    const auto queue = [&](CopyKind kind) {
+      // The strides of one row mean nothing.
+      if (rows == 1) return copy_async(to, from, bytes, kind, stream);
+      copy_rows(to, to_stride, from, from_stride, bytes, rows, kind, stream);
+    };
+    if (way == CopyWay::kOnDevice) return queue(CopyKind::kDeviceToDevice);
     refuse_in_capture(way == CopyWay::kFromHost ? "a copy from the host" : "a copy to the host");
     if (way == CopyWay::kFromHost && rows == 1) return staging_ring().copy_to_device(to, from, bytes, stream);
-    const CopyKind kind = way == CopyWay::kFromHost ? CopyKind::kHostToDevice : CopyKind::kDeviceToHost;
-    copy_rows_async(to, to_stride, from, from_stride, bytes, rows, kind, stream);
+    queue(way == CopyWay::kFromHost ? CopyKind::kHostToDevice : CopyKind::kDeviceToHost);
     stream_synchronize(stream);
   }
 

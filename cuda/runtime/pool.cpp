@@ -24,7 +24,7 @@ void* MemoryPool::pop(int pool, Stream stream, int64_t bytes) {
   if (it == free_.end() || it->second.empty()) return nullptr;
   void* const data = it->second.back();
   it->second.pop_back();
-  kept_ -= bytes;
+  if (pool == 0) kept_ -= bytes;
   return data;
 }
 
@@ -71,10 +71,11 @@ void MemoryPool::give(void* data) {
     event_destroy(event);
   }
   const std::lock_guard lock(mutex_);
+  block.pool = blocks_.at(data).pool;  // its pool may have been closed
   blocks_.erase(data);
   free_[{block.pool, block.stream, block.bytes}].push_back(data);
   used_ -= block.bytes;
-  kept_ += block.bytes;
+  if (block.pool == 0) kept_ += block.bytes;
 }
 
 void MemoryPool::trim() {
@@ -82,11 +83,12 @@ void MemoryPool::trim() {
   const std::lock_guard lock(mutex_);
   for (auto& [key, list] : free_) {
     if (std::get<0>(key) != 0) continue;  // a graph will use these again
-    for (void* const data : list) {
-      device_free(data);
+    while (!list.empty()) {
+      void* const data = list.back();
+      list.pop_back();
       kept_ -= std::get<2>(key);
+      device_free(data);
     }
-    list.clear();
   }
 }
 
@@ -116,6 +118,7 @@ void MemoryPool::close(int pool) {
     }
     auto& all = free_[{0, stream, bytes}];
     all.insert(all.end(), it->second.begin(), it->second.end());
+    kept_ += bytes * static_cast<int64_t>(it->second.size());
     it = free_.erase(it);
   }
 }

@@ -32,7 +32,7 @@ class MemoryPool {
   void trim();
 
   int64_t used_bytes() const;  // of blocks given out, in sizes of classes
-  int64_t kept_bytes() const;
+  int64_t kept_bytes() const;  // of free blocks that everyone can ask for: not those of private pools
   static int64_t class_bytes(int64_t bytes);
 
   // Private pools: numbers > 0. Requests of the calling thread go to `pool` until select(0).

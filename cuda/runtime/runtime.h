@@ -36,7 +36,8 @@ struct EventRecord;
 using Event = EventRecord*;
 
 Stream stream_create();
-void stream_destroy(Stream stream);
+// Waits for the stream's work. This and the other functions that end something swallow errors: destructors call them.
+void stream_destroy(Stream stream) noexcept;
 void stream_synchronize(Stream stream);
 void device_synchronize();
 // The stream that launches of the calling thread go to; the device's main stream by default.
@@ -46,7 +47,7 @@ void set_current_stream(Stream stream);
 void* native_stream(Stream stream);
 
 Event event_create(bool timed = false);
-void event_destroy(Event event);
+void event_destroy(Event event) noexcept;
 void event_record(Event event, Stream stream);
 void event_synchronize(Event event);
 bool event_done(Event event);
@@ -59,11 +60,12 @@ enum class CopyKind { kHostToDevice, kDeviceToHost, kDeviceToDevice };
 void* device_malloc(int64_t bytes);  // null when the device has too little memory
 void device_free(void* data);
 void* pinned_malloc(int64_t bytes);  // host memory that copies may read while the host goes on; null when there is none
-void pinned_free(void* data);
+void pinned_free(void* data) noexcept;
 void memory_info(int64_t& free_bytes, int64_t& total_bytes);
 // Asynchronous where the host side is pinned. A pageable source has been read when this returns.
 void copy_async(void* to, const void* from, int64_t bytes, CopyKind kind, Stream stream);
-// `rows` rows of `bytes`, strides in bytes.
+// `rows` rows of `bytes`, strides in bytes: none below `bytes`, also where there is one row, none above kMaxPitch.
+constexpr int64_t kMaxPitch = (int64_t{1} << 31) - 1;
 void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
                      CopyKind kind, Stream stream);
 void peer_copy_async(void* to, int to_device, const void* from, int from_device, int64_t bytes, Stream stream);
@@ -126,7 +128,7 @@ bool capturing(Stream stream);
 GraphExec graph_instantiate(Graph graph);
 bool graph_update(GraphExec exec, Graph graph);  // false: the shape differs, instantiate again
 void graph_launch(GraphExec exec, Stream stream);
-void graph_destroy(Graph graph);
-void graph_exec_destroy(GraphExec exec);
+void graph_destroy(Graph graph) noexcept;
+void graph_exec_destroy(GraphExec exec) noexcept;
 
 }  // namespace bitgrad::cuda

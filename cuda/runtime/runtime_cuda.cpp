@@ -30,6 +30,11 @@ void check(cudaError_t status, const char* what) {
     fail_cuda(status, what);
 }
 
+// In functions that end something: an error that is not sticky is forgotten, one that is shows at the next call.
+void forget(cudaError_t status) noexcept {
+  if (status != cudaSuccess) cudaGetLastError();
+}
+
 // Makes the device of the calling thread CUDA's too.
 int bind() {
   thread_local int bound = -1;
@@ -153,10 +158,11 @@ Stream stream_create() {
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream create");
   return reinterpret_cast<Stream>(stream);
 }
-void stream_destroy(Stream stream) {
+void stream_destroy(Stream stream) noexcept {
   if (stream == nullptr) return;
-  check(cudaStreamSynchronize(raw(stream)), "stream destroy");
-  check(cudaStreamDestroy(raw(stream)), "stream destroy");
+  const auto handle = reinterpret_cast<cudaStream_t>(stream);  // may be of any device
+  forget(cudaStreamSynchronize(handle));
+  forget(cudaStreamDestroy(handle));
 }
 void stream_synchronize(Stream stream) { check(cudaStreamSynchronize(raw(stream)), "synchronize"); }
 void device_synchronize() {
@@ -173,8 +179,8 @@ Event event_create(bool timed) {
   check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "event create");
   return reinterpret_cast<Event>(event);
 }
-void event_destroy(Event event) {
-  if (event != nullptr) check(cudaEventDestroy(raw(event)), "event destroy");
+void event_destroy(Event event) noexcept {
+  if (event != nullptr) forget(cudaEventDestroy(raw(event)));
 }
 void event_record(Event event, Stream stream) { check(cudaEventRecord(raw(event), raw(stream)), "event record"); }
 void event_synchronize(Event event) { check(cudaEventSynchronize(raw(event)), "event synchronize"); }
@@ -222,7 +228,7 @@ void* pinned_malloc(int64_t bytes) {
   check(status, "pinned malloc");
   return data;
 }
-void pinned_free(void* data) { check(cudaFreeHost(data), "pinned free"); }
+void pinned_free(void* data) noexcept { forget(cudaFreeHost(data)); }
 void memory_info(int64_t& free_bytes, int64_t& total_bytes) {
   bind();
   size_t free_now = 0, total = 0;
@@ -309,11 +315,11 @@ bool graph_update(GraphExec exec, Graph graph) {
   return true;
 }
 void graph_launch(GraphExec exec, Stream stream) { check(cudaGraphLaunch(raw(exec), raw(stream)), "graph launch"); }
-void graph_destroy(Graph graph) {
-  if (graph != nullptr) check(cudaGraphDestroy(raw(graph)), "graph destroy");
+void graph_destroy(Graph graph) noexcept {
+  if (graph != nullptr) forget(cudaGraphDestroy(raw(graph)));
 }
-void graph_exec_destroy(GraphExec exec) {
-  if (exec != nullptr) check(cudaGraphExecDestroy(raw(exec)), "graph destroy");
+void graph_exec_destroy(GraphExec exec) noexcept {
+  if (exec != nullptr) forget(cudaGraphExecDestroy(raw(exec)));
 }
 
 }  // namespace bitgrad::cuda

@@ -8,13 +8,30 @@ namespace bitgrad::cuda {
 
 bool StagingRing::ready() {
   if (tried_) return usable_;
-  tried_ = usable_ = true;
-  for (Slot& slot : slots_) {
-    slot.data = pinned_malloc(kSlotBytes);
-    if (slot.data == nullptr) return usable_ = false;
-    slot.fetched = event_create();
+  try {
+    for (Slot& slot : slots_) {
+      slot.data = pinned_malloc(kSlotBytes);
+      if (slot.data == nullptr) {  // not again: the runtime's own way from now on
+        free_slots();
+        tried_ = true;
+        return false;
+      }
+      slot.fetched = event_create();
+    }
+  } catch (...) {  // an error of the device; the next copy tries again
+    free_slots();
+    throw;
   }
+  tried_ = usable_ = true;
   return true;
+}
+
+void StagingRing::free_slots() noexcept {
+  for (Slot& slot : slots_) {
+    event_destroy(slot.fetched);
+    if (slot.data != nullptr) pinned_free(slot.data);
+    slot = {};
+  }
 }
 
 void StagingRing::copy_to_device(void* to, const void* from, int64_t bytes, Stream stream) {

@@ -27,6 +27,7 @@ class StagingRing {
     Event fetched = nullptr;
   };
   bool ready();
+  void free_slots() noexcept;
 
   std::mutex mutex_;
   std::array<Slot, kSlots> slots_{};

@@ -1,9 +1,16 @@
 #include "cuda/runtime/step_graph.h"
 
+#include <memory>
+
 #include "bitgrad/base/error.h"
 
 namespace bitgrad::cuda {
 namespace {
+
+struct DestroyGraph {
+  void operator()(Graph graph) const noexcept { graph_destroy(graph); }
+};
+using CapturedGraph = std::unique_ptr<GraphRecord, DestroyGraph>;
 
 // Ends the capture of a stream, also when the step throws.
 class Capture {
@@ -13,14 +20,14 @@ class Capture {
     if (!open_) return;
     try {
       graph_destroy(capture_end(stream_));
-    } catch (const Error&) {  // the step's own error is on its way
+    } catch (...) {  // the step's own error is on its way
     }
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
-  Graph end() {
+  CapturedGraph end() {
     open_ = false;
-    return capture_end(stream_);
+    return CapturedGraph(capture_end(stream_));
   }
 
  private:
@@ -32,29 +39,35 @@ class Capture {
 
 StepGraph::~StepGraph() {
   drop();
-  home_.close(pool_);
+  try {
+    home_.close(pool_);
+  } catch (...) {  // no memory for the list: the blocks stay where they are
+  }
 }
 
-void StepGraph::drop() {
+void StepGraph::drop() noexcept {
   if (exec_ == nullptr) return;
-  device_synchronize();
+  try {
+    const DeviceGuard guard(device_);
+    device_synchronize();
+  } catch (...) {  // a later call on the device says so again
+  }
   graph_exec_destroy(exec_);
   exec_ = nullptr;
 }
 
 void StepGraph::capture(const std::function<void()>& step) {
-  Graph graph = nullptr;
+  CapturedGraph graph;
   {
     const PoolScope scope(pool_);
     Capture capture(current_stream());
     step();
     graph = capture.end();
   }
-  if (exec_ == nullptr || !graph_update(exec_, graph)) {
-    drop();
-    exec_ = graph_instantiate(graph);
-  }
-  graph_destroy(graph);
+  if (exec_ != nullptr && graph_update(exec_, graph.get())) return;
+  const GraphExec fresh = graph_instantiate(graph.get());
+  drop();
+  exec_ = fresh;
 }
 
 void StepGraph::launch() {

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/device_work.h"
 #include "cuda/runtime/pool.h"
 #include "cuda/runtime/runtime.h"
@@ -13,7 +14,7 @@ namespace bitgrad::cuda {
 // Of the device that was current when it was made.
 class StepGraph final : public StepRecord {
  public:
-  StepGraph() : pool_(memory_pool().open()), home_(memory_pool()) {}
+  StepGraph() : device_(Device::cuda(current_device_index())), home_(memory_pool()), pool_(home_.open()) {}
   ~StepGraph() override;
   StepGraph(const StepGraph&) = delete;
   StepGraph& operator=(const StepGraph&) = delete;
@@ -23,9 +24,10 @@ class StepGraph final : public StepRecord {
   void launch() override;
 
  private:
-  void drop();
-  int pool_;
+  void drop() noexcept;
+  const Device device_;
   MemoryPool& home_;
+  const int pool_;
   GraphExec exec_ = nullptr;
 };
 

@@ -11,8 +11,8 @@ struct alignas(64) TensorMap {
 };
 
 // Matrix of bytes: `columns` bytes in each of `rows` rows, `stride` bytes apart; a copy moves `box_rows` rows of 128
-// bytes. Needs an address that is a multiple of 16, a stride that is a multiple of 16 and below 2^40, sizes of 1 to 2^32
-// and 1 to 256 rows in a box; throws Error otherwise, or when the driver refuses.
+// bytes. Needs an address that is a multiple of 16, a stride that is a multiple of 16 and below 2^40, sizes of 1 to
+// 2^32 and 1 to 256 rows in a box; throws Error otherwise, or when the driver refuses.
 TensorMap make_tensor_map(const void* data, int64_t columns, int64_t rows, int64_t stride, int box_rows);
 
 namespace detail {

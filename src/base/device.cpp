@@ -83,7 +83,7 @@ DeviceBackend* find_backend(DeviceKind kind) {
   if (kind == DeviceKind::kCuda && backends()[index].load(std::memory_order_acquire) == nullptr) {
     void (*volatile const install)() = cuda::register_cuda;  // null where no one brings it
     static std::once_flag once;
-    if (install != nullptr) std::call_once(once, install);
+    if (install != nullptr) std::call_once(once, install);  // puts the backend there when all else is in place
   }
   return backends()[index].load(std::memory_order_acquire);
 }

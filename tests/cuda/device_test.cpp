@@ -1,4 +1,6 @@
 // The CUDA device as the framework sees it: memory of the account, copies, several devices, prefetch, graphs of steps.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -12,6 +14,7 @@
 #include "cuda/device/builtins.h"
 #include "cuda/emulation/emulation.h"
 #include "cuda/emulation/memory.h"
+#include "cuda/register.h"
 #include "cuda/runtime/backend.h"
 #include "cuda/runtime/staging.h"
 #include "cuda/runtime/step_graph.h"
@@ -55,6 +58,7 @@ TEST_CASE("A CUDA device is found, described, and refused beyond the last one") 
   CHECK(has(error_of([] { DeviceGuard absent(Device::cuda(2)); }, ErrorCode::kDevice), "cuda:2 is absent"));
   CHECK(current_device() == Device::cuda(1));
   CHECK(why_absent(DeviceKind::kCuda).empty());
+  register_cuda();  // once more changes nothing
   const std::vector<std::string> libraries = device_backend(Device::cuda(1)).libraries();
   REQUIRE(libraries.size() == 1);
   CHECK(libraries[0].rfind("cuBLASLt", 0) == 0);
@@ -161,6 +165,59 @@ TEST_CASE("Copies from the host go through the staging ring, larger than it and 
   cuda_backend().copy(CopyWay::kOnDevice, static_cast<int*>(data) + 100, 4, data, 12, 4, 3);
   CHECK(fetched(static_cast<int*>(data) + 100, 4) == std::vector<int>{51, 61, 71, 104});
   cuda_backend().release(data, int64_t{n} * 4);
+}
+
+TEST_CASE("Dense rows and one row are plain copies, whatever their strides, and rows may not overlap") {
+  const DeviceGuard guard(Device::cuda());
+  DeviceBackend& backend = cuda_backend();
+  std::vector<int> host(15), back(15);
+  std::iota(host.begin(), host.end(), 1);
+  auto* const data = static_cast<int*>(backend.allocate(60));
+  auto* const other = static_cast<int*>(backend.allocate(60));
+  backend.copy(CopyWay::kFromHost, data, 20, host.data(), 20, 20, 3);
+  CHECK(fetched(data, 15) == host);
+  backend.copy(CopyWay::kOnDevice, other, 20, data, 20, 20, 3);
+  backend.copy(CopyWay::kToHost, back.data(), 20, other, 20, 20, 3);
+  CHECK(back == host);
+  for (const int64_t stride : {int64_t{0}, int64_t{4}, kMaxPitch + 1}) {
+    INFO(stride);
+    backend.fill_zero(data, 60);
+    backend.fill_zero(other, 60);
+    back.assign(15, 0);
+    backend.copy(CopyWay::kFromHost, data, stride, host.data(), stride, 20, 1);
+    backend.copy(CopyWay::kOnDevice, other, stride, data, stride, 20, 1);
+    backend.copy(CopyWay::kToHost, back.data(), stride, other, stride, 20, 1);
+    CHECK(back == std::vector<int>{1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  }
+  CHECK(has(error_of([&] { backend.copy(CopyWay::kOnDevice, other, 8, data, 20, 20, 3); }, ErrorCode::kBug),
+            "rows of 20 bytes overlap, strides 8 and 20"));
+  backend.release(other, 60);
+  backend.release(data, 60);
+}
+
+TEST_CASE("Rows that are further apart than the largest pitch are copied one by one") {
+  const DeviceGuard guard(Device::cuda());
+  constexpr int64_t kApart = kMaxPitch + 1;
+  void* const mapped = mmap(nullptr, static_cast<size_t>(kApart + 4096), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  auto* const first = static_cast<int*>(mapped);
+  auto* const second = reinterpret_cast<int*>(static_cast<char*>(mapped) + kApart);
+  for (int i = 0; i < 4; ++i) {
+    first[i] = i + 1;
+    second[i] = i + 11;
+  }
+  void* const data = cuda_backend().allocate(40);
+  cuda_backend().fill_zero(data, 40);
+  cuda_backend().copy(CopyWay::kFromHost, data, 20, mapped, kApart, 16, 2);
+  CHECK(fetched(data, 10) == std::vector<int>{1, 2, 3, 4, 0, 11, 12, 13, 14, 0});
+  first[0] = second[0] = -1;
+  cuda_backend().copy(CopyWay::kToHost, mapped, kApart, data, 20, 16, 2);
+  CHECK(first[0] == 1);
+  CHECK(second[0] == 11);
+  CHECK(second[4] == 0);
+  cuda_backend().release(data, 40);
+  munmap(mapped, static_cast<size_t>(kApart + 4096));
 }
 
 TEST_CASE("Two devices have memories of their own, and copy to one another in order") {
@@ -284,12 +341,49 @@ TEST_CASE("A captured step runs again and again, and its scratch is nobody else'
     graph.launch();  // the one before
     CHECK(fetched(total, 100) == std::vector<int>(100, 65));
     cuda_backend().release(witness, 400);
+    // What the graph keeps for itself is not free.
+    memory_pool().trim();
+    CHECK(memory_pool().kept_bytes() == 0);
+    int64_t free_bytes = 0, all_bytes = 0;
+    memory_info(free_bytes, all_bytes);
+    CHECK(cuda_backend().free_bytes() == free_bytes);
   }
+  CHECK(memory_pool().kept_bytes() == 2 * MemoryPool::class_bytes(400));
   cuda_backend().release(total, 400);
   const int64_t kept = memory_pool().kept_bytes();
   memory_pool().trim();
-  CHECK(kept > 0);
+  CHECK(kept == 3 * MemoryPool::class_bytes(400));
   CHECK(memory_pool().kept_bytes() == 0);
+}
+
+TEST_CASE("A captured step ends on its own device, after the work that it has there") {
+  emulation::set_lazy_main_streams(true);
+  {
+    const DeviceGuard guard(Device::cuda(0));
+    std::unique_ptr<StepGraph> graph;
+    Event done = nullptr;
+    int* total = nullptr;
+    {
+      const DeviceGuard there(Device::cuda(1));
+      total = static_cast<int*>(cuda_backend().allocate(400));
+      cuda_backend().fill_zero(total, 400);
+      graph = std::make_unique<StepGraph>();
+      graph->capture([&] { step_of(total, 2); });
+      graph->launch();
+      done = event_create();
+      event_record(done, current_stream());
+      CHECK_FALSE(event_done(done));
+    }
+    graph.reset();
+    CHECK(current_device() == Device::cuda(0));
+    CHECK(event_done(done));
+    event_destroy(done);
+    const DeviceGuard there(Device::cuda(1));
+    CHECK(fetched(total, 100) == std::vector<int>(100, 10));
+    cuda_backend().release(total, 400);
+    memory_pool().trim();
+  }
+  emulation::set_lazy_main_streams(false);
 }
 
 }  // namespace

@@ -113,6 +113,46 @@ TEST_CASE("Copies of rows respect both strides, and wrong pointers are refused")
             "invalid argument"));
   CHECK(has(error_of([&] { copy_rows_async(a.data(), 4, host.data(), 40, 8, 2, CopyKind::kHostToDevice, nullptr); }),
             "invalid pitch"));
+  // One row too: the pitches are looked at, and a plain copy has none.
+  const auto to_device = [&](int64_t to_stride, int64_t from_stride, int64_t bytes) {
+    copy_rows_async(a.data(), to_stride, host.data(), from_stride, bytes, 1, CopyKind::kHostToDevice, nullptr);
+  };
+  CHECK(has(error_of([&] { to_device(4, 8, 8); }), "invalid pitch"));
+  CHECK(has(error_of([&] { to_device(8, 4, 8); }), "invalid pitch"));
+  CHECK(has(error_of([&] { to_device(8, kMaxPitch + 1, 8); }), "invalid pitch"));
+  CHECK(has(error_of([&] { to_device(kMaxPitch + 1, 8, 8); }), "invalid pitch"));
+  to_device(8, kMaxPitch, 8);
+  copy_async(a.data(), host.data(), 160, CopyKind::kHostToDevice, nullptr);
+  CHECK(a.values()[39] == 39);
+}
+
+TEST_CASE("What ends a stream, an event or a graph does not throw") {
+  static_assert(noexcept(stream_destroy(nullptr))&& noexcept(event_destroy(nullptr))&& noexcept(
+      graph_destroy(nullptr))&& noexcept(graph_exec_destroy(nullptr))&& noexcept(pinned_free(nullptr)));
+  stream_destroy(nullptr);
+  event_destroy(nullptr);
+  graph_destroy(nullptr);
+  graph_exec_destroy(nullptr);
+  // The stream's late work is done, and its error is there at the next synchronization.
+  auto* const data = static_cast<unsigned char*>(device_malloc(1000));
+  Stream side = stream_create();
+  set_current_stream(side);
+  launch(write_one, {{1}, {1}}, data + 1003);
+  set_current_stream(nullptr);
+  stream_destroy(side);
+  const std::string text = "a kernel wrote 3 bytes past an allocation of 1000 bytes";
+  CHECK(has(error_of([] { stream_synchronize(nullptr); }), text));
+  CHECK(has(error_of([&] { device_free(data); }), text));
+  // A stream that takes part in a capture ends it.
+  side = stream_create();
+  const Event fork = event_create();
+  capture_begin(nullptr);
+  event_record(fork, nullptr);
+  stream_wait(side, fork);
+  stream_destroy(side);
+  CHECK_FALSE(capturing(nullptr));
+  CHECK(has(error_of([] { capture_end(nullptr); }), "not capturing"));
+  event_destroy(fork);
 }
 
 TEST_CASE("A copy on another stream is seen only behind its event") {

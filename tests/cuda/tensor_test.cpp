@@ -28,6 +28,38 @@ TEST_CASE("numbers of every dtype go to the device and back") {
   CHECK(t.describe() == "Tensor [4] fp32, canonical, 16 bytes");
 }
 
+TEST_CASE("dense tensors, strided rows and one row are copied to the device, on it and back") {
+  const DeviceGuard guard(gpu());
+  const Tensor host = [] {
+    const DeviceGuard on_cpu(Device::cpu());
+    return random_numbers({3, 5}, 7);
+  }();
+  const Tensor there = host.to_device(gpu(), MemoryKind::kActivation);
+  // Its rows, one of them, a part of all, a part of one.
+  const auto parts = [](const Tensor& t) {
+    return Results{t, t.row_slice(1, 2), t.column_slice(1, 4), t.row_slice(2, 3).column_slice(1, 4)};
+  };
+  const Results a = parts(host), b = parts(there);
+  for (size_t i = 0; i < a.size(); ++i) {
+    INFO(i);
+    const std::vector<double> numbers = a[i].numbers();
+    const Tensor sent = a[i].to_device(gpu(), MemoryKind::kActivation);
+    const Tensor copy = b[i].clone(MemoryKind::kActivation);
+    CHECK(sent.device() == gpu());
+    CHECK(copy.device() == gpu());
+    CHECK(sent.on_host().numbers() == numbers);
+    CHECK(copy.on_host().numbers() == numbers);
+    CHECK(b[i].to_device(Device::cpu(), MemoryKind::kActivation).numbers() == numbers);
+  }
+  // Into a part of a larger tensor, and out of a row of it.
+  const Tensor wide = Tensor::zeros({3, 9}, dtypes::fp32, MemoryKind::kActivation);
+  wide.column_slice(2, 7).copy_from(host);
+  wide.row_slice(0, 1).column_slice(2, 7).copy_from(there.row_slice(2, 3));
+  const std::vector<double> w = wide.on_host().numbers(), h = host.numbers();
+  for (size_t r = 0; r < 3; ++r)
+    for (size_t c = 0; c < 9; ++c) CHECK(w[r * 9 + c] == (c < 2 || c >= 7 ? 0.0 : h[(r == 0 ? 2 : r) * 5 + c - 2]));
+}
+
 TEST_CASE("rows and columns of a tensor are cut with their scales, which are no copies of the host's") {
   for (const Granularity& g : kGranularities)
     for (const DType dtype : {dtypes::int4, dtypes::bint1, dtypes::int3, dtypes::int8}) {
