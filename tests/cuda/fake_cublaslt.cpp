@@ -20,6 +20,8 @@ extern "C" {
 // Layouts of the last product: type, rows, columns, leading dimension of its three matrices; transposes; runs.
 int64_t fake_last[16];
 int64_t fake_runs = 0;
+// Of the last search: bytes on which its operands lie, A, B, C and D.
+int64_t fake_alignments[4];
 
 int cublasLtCreate(void** handle) {
   static Descriptor one;  // lives as long as the process, as the handles of the library do
@@ -45,14 +47,18 @@ int cublasLtMatmulPreferenceCreate(void** out) {
   *out = new Descriptor{};
   return 0;
 }
-int cublasLtMatmulPreferenceSetAttribute(void*, int, const void*, size_t) { return 0; }
+int cublasLtMatmulPreferenceSetAttribute(void* d, int attribute, const void* value, size_t bytes) {
+  return cublasLtMatmulDescSetAttribute(d, attribute, value, bytes);
+}
 int cublasLtMatmulDescDestroy(void* d) {
   delete static_cast<Descriptor*>(d);
   return 0;
 }
 int cublasLtMatrixLayoutDestroy(void* d) { return cublasLtMatmulDescDestroy(d); }
 int cublasLtMatmulPreferenceDestroy(void* d) { return cublasLtMatmulDescDestroy(d); }
-int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void*, int, void* out, int* count) {
+int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void* preference, int, void* out,
+                                   int* count) {
+  std::memcpy(fake_alignments, &static_cast<Descriptor*>(preference)->value[5], sizeof(fake_alignments));
   auto* all = static_cast<Heuristic*>(out);
   for (int i = 0; i < 3; ++i) {
     all[i] = Heuristic{};

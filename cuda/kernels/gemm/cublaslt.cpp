@@ -20,11 +20,13 @@
 namespace bitgrad::cuda::gemm {
 namespace {
 
-constexpr int kFp32 = 0, kInt8 = 3, kInt32 = 10, kBf16 = 14;        // cudaDataType
-constexpr int kComputeFp32 = 68, kComputeInt32 = 72;                // cublasComputeType_t
-constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26;  // cublasLtMatmulDescAttributes_t
-constexpr int kEpilogueBias = 4;                                    // cublasLtEpilogue_t
-constexpr int kMaxWorkspace = 1;                                    // cublasLtMatmulPreferenceAttributes_t
+constexpr int kFp32 = 0, kInt8 = 3, kInt32 = 10, kBf16 = 14;  // cudaDataType
+constexpr int kComputeFp32 = 68, kComputeInt32 = 72;          // cublasComputeType_t
+constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8,
+              kBiasType = 26;     // cublasLtMatmulDescAttributes_t
+constexpr int kEpilogueBias = 4;  // cublasLtEpilogue_t
+// cublasLtMatmulPreferenceAttributes_t
+constexpr int kMaxWorkspace = 1, kMinAlignmentA = 5, kMinAlignmentB = 6, kMinAlignmentC = 7, kMinAlignmentD = 8;
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 constexpr int kAlgorithms = 8, kTimedRuns = 3;
 
@@ -53,30 +55,47 @@ int type_of(LtType type) {
   return kInt32;
 }
 
+// The greatest power of two, at most 16, that divides an address: what lies further up differs from run to run, and
+// with it the algorithm would.
+uint32_t alignment_of(const void* x) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(x) | 16;
+  return static_cast<uint32_t>(address & (~address + 1));
+}
+
 // Everything that an algorithm depends on.
-using Shape = std::array<int64_t, 12>;
+using Shape = std::array<int64_t, 14>;
 Shape shape_of(const LtProduct& p) {
-  const auto aligned = [](const void* x) { return reinterpret_cast<uintptr_t>(x) % 16 == 0 ? 1 : 0; };
-  return {current_device_index(), p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.a_k_major * 2 + p.b_k_major,
-          static_cast<int64_t>(p.in), static_cast<int64_t>(p.out), p.accumulate * 2 + (p.bias != nullptr),
-          aligned(p.a) + 2 * aligned(p.b) + 4 * aligned(p.c)};
+  return {current_device_index(),
+          p.m,
+          p.n,
+          p.k,
+          p.lda,
+          p.ldb,
+          p.ldc,
+          p.a_k_major * 2 + p.b_k_major,
+          static_cast<int64_t>(p.in),
+          static_cast<int64_t>(p.out),
+          p.accumulate * 2 + (p.bias != nullptr),
+          alignment_of(p.a),
+          alignment_of(p.b),
+          alignment_of(p.c)};
 }
 
 }  // namespace
 
-#define BITGRAD_CUBLASLT_FUNCTIONS(X)                                                                                  \
-  X(Create, (void**))                                                                                                  \
-  X(MatmulDescCreate, (void**, int, int))                                                                              \
-  X(MatmulDescDestroy, (void*))                                                                                        \
-  X(MatmulDescSetAttribute, (void*, int, const void*, size_t))                                                         \
-  X(MatrixLayoutCreate, (void**, int, uint64_t, uint64_t, int64_t))                                                    \
-  X(MatrixLayoutDestroy, (void*))                                                                                      \
-  X(MatmulPreferenceCreate, (void**))                                                                                  \
-  X(MatmulPreferenceDestroy, (void*))                                                                                  \
-  X(MatmulPreferenceSetAttribute, (void*, int, const void*, size_t))                                                   \
-  X(MatmulAlgoGetHeuristic, (void*, void*, void*, void*, void*, void*, void*, int, void*, int*))                       \
-  X(Matmul, (void*, void*, const void*, const void*, void*, const void*, void*, const void*, const void*, void*, void*, \
-             void*, const void*, void*, size_t, void*))
+#define BITGRAD_CUBLASLT_FUNCTIONS(X)                                                                            \
+  X(Create, (void**))                                                                                            \
+  X(MatmulDescCreate, (void**, int, int))                                                                        \
+  X(MatmulDescDestroy, (void*))                                                                                  \
+  X(MatmulDescSetAttribute, (void*, int, const void*, size_t))                                                   \
+  X(MatrixLayoutCreate, (void**, int, uint64_t, uint64_t, int64_t))                                              \
+  X(MatrixLayoutDestroy, (void*))                                                                                \
+  X(MatmulPreferenceCreate, (void**))                                                                            \
+  X(MatmulPreferenceDestroy, (void*))                                                                            \
+  X(MatmulPreferenceSetAttribute, (void*, int, const void*, size_t))                                             \
+  X(MatmulAlgoGetHeuristic, (void*, void*, void*, void*, void*, void*, void*, int, void*, int*))                 \
+  X(Matmul, (void*, void*, const void*, const void*, void*, const void*, void*, const void*, const void*, void*, \
+             void*, void*, const void*, void*, size_t, void*))
 
 struct CublasLt {
 #define BITGRAD_MEMBER(name, parameters) int(*name) parameters = nullptr;
@@ -141,6 +160,14 @@ class Call {
     check(library.MatmulPreferenceCreate(&preference_.handle), "cublasLtMatmulPreferenceCreate");
     const auto bytes = static_cast<uint64_t>(kWorkspaceBytes);
     check(library.MatmulPreferenceSetAttribute(preference_.handle, kMaxWorkspace, &bytes, sizeof(bytes)), "workspace");
+    const auto align = [&](int attribute, const void* x) {
+      const uint32_t least = alignment_of(x);
+      check(library.MatmulPreferenceSetAttribute(preference_.handle, attribute, &least, sizeof(least)), "alignment");
+    };
+    align(kMinAlignmentA, p.b);
+    align(kMinAlignmentB, p.a);
+    align(kMinAlignmentC, p.c);
+    align(kMinAlignmentD, p.c);
   }
 
   // Best first, by the library's own estimate.
@@ -152,7 +179,8 @@ class Call {
           "cublasLtMatmulAlgoGetHeuristic");
     all.resize(static_cast<size_t>(count));
     std::erase_if(all, [](const Heuristic& h) { return h.state != 0; });
-    if (all.empty()) fail_with(ErrorCode::kDevice, "cuBLASLt", "no algorithm for ", p_.m, " x ", p_.n, " x ", p_.k, '.');
+    if (all.empty())
+      fail_with(ErrorCode::kDevice, "cuBLASLt", "no algorithm for ", p_.m, " x ", p_.n, " x ", p_.k, '.');
     return all;
   }
 
@@ -206,8 +234,8 @@ void* load(const std::string& name, CublasLt& library, std::string& why) {
     return nullptr;
   }
   const char* missing = nullptr;
-#define BITGRAD_LOAD(function, parameters)                                                                 \
-  library.function = reinterpret_cast<int(*) parameters>(dlsym(handle, "cublasLt" #function));             \
+#define BITGRAD_LOAD(function, parameters)                                                     \
+  library.function = reinterpret_cast<int(*) parameters>(dlsym(handle, "cublasLt" #function)); \
   if (library.function == nullptr && missing == nullptr) missing = "cublasLt" #function;
   BITGRAD_CUBLASLT_FUNCTIONS(BITGRAD_LOAD)
 #undef BITGRAD_LOAD
@@ -280,7 +308,9 @@ void run_cublaslt(CublasLt& library, const LtProduct& product) {
   auto at = library.chosen.find(shape);
   if (at == library.chosen.end()) {
     const std::vector<Heuristic> all = call.heuristics(handle);
-    const bool can_time = !product.accumulate && !capturing(current_stream());
+    // Algorithms differ in the bits of floats, and times from process to process.
+    const bool exact = product.in == LtType::kInt8 && product.out == LtType::kInt32;
+    const bool can_time = exact && !product.accumulate && !capturing(current_stream());
     const Heuristic best = can_time ? fastest(call, handle, all, workspace.as<void>()) : all.front();
     if (!capturing(current_stream())) library.chosen.emplace(shape, best);
     check(call.run(handle, best, workspace.as<void>()), "cublasLtMatmul");

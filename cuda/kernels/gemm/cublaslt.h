@@ -33,7 +33,8 @@ struct LtProduct {
   void* c = nullptr;
   const float* bias = nullptr;
 };
-// On the current device and stream. The first product of a shape asks for several algorithms and times them, unless a
+// On the current device and stream. Of floats the library's first algorithm is taken, so that the bits are those of
+// every other process; int8 into int32 is exact, so the first product of a shape times several algorithms, unless a
 // graph is being captured or C is added to. Throws Error(kDevice) with the library's status.
 void run_cublaslt(CublasLt& library, const LtProduct& product);
 

@@ -82,8 +82,8 @@ using MmaKernel = void (*)(MmaArgs);
 void launch_mma(MmaKernel kernel, const MmaArgs& k, const char* name) {
   if (k.out.m <= 0 || k.out.n <= 0) return;
   LaunchShape shape;
-  shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(k.out.m, kMmaTile));
-  shape.grid.y = static_cast<unsigned>(gemm_detail::ceil_div(k.out.n, kMmaTile));
+  shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(k.out.m, kMmaTile) *
+                                       gemm_detail::ceil_div(k.out.n, kMmaTile));  // grid.y ends at 65535
   shape.block.x = kMmaThreads;
   shape.shared_bytes = kMmaSharedBytes;
   shape.name = name;

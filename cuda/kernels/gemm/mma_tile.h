@@ -89,6 +89,11 @@ BITGRAD_DEVICE void copy_packed(mma::AsyncCopies& copies, const MmaSide& x, int6
   }
 }
 
+// Tiles of a column of C; the blocks of a grid go down the columns.
+BITGRAD_DEVICE inline unsigned blocks_down(const MmaArgs& args) {
+  return static_cast<unsigned>((args.out.m + kMmaTile - 1) / kMmaTile);
+}
+
 // kBitsB: 0 (B is bytes or bits in shared memory) or the width of packed codes.
 template <typename Op, int kBitsB>
 class MmaBlock {
@@ -99,8 +104,8 @@ class MmaBlock {
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_row_(static_cast<int>(threadIdx.x) / 32 / 4 * 64),
         warp_column_(static_cast<int>(threadIdx.x) / 32 % 4 * 32),
-        i0_(int64_t{blockIdx.x} * kMmaTile),
-        j0_(int64_t{blockIdx.y} * kMmaTile),
+        i0_(int64_t{blockIdx.x % blocks_down(args)} * kMmaTile),
+        j0_(int64_t{blockIdx.x / blocks_down(args)} * kMmaTile),
         steps_(static_cast<int>((args.out.k + kElements - 1) / kElements)) {}
 
   BITGRAD_DEVICE void run() {

@@ -15,8 +15,8 @@ namespace {
 
 LaunchShape tiles_of(const GemmArgs& args, int64_t tile, const char* name) {
   LaunchShape shape;
-  shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(args.m, tile));
-  shape.grid.y = static_cast<unsigned>(gemm_detail::ceil_div(args.n, tile));
+  shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(args.m, tile) *
+                                       gemm_detail::ceil_div(args.n, tile));  // grid.y ends at 65535
   shape.block.x = kReferenceThreads;
   shape.name = name;
   return shape;
@@ -74,9 +74,7 @@ void gemm_f32_chain512_simt(const GemmArgs& args) {
 }
 
 bool gemm_f32_table_simt_supports(const GemmArgs& args) { return gemm_detail::table_f32_supports(args); }
-double gemm_f32_table_simt_cost(const GemmArgs& args) {
-  return tiled_cost(args, kReferenceTile, kReferenceTile, 3000);
-}
+double gemm_f32_table_simt_cost(const GemmArgs& args) { return tiled_cost(args, kReferenceTile, kReferenceTile, 3000); }
 void gemm_f32_table_simt(const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
   const gemm_detail::TableShape table = gemm_detail::table_shape(args.b.dtype);

@@ -71,7 +71,8 @@ template <typename Order>
 BITGRAD_DEVICE void run_tile(const FloatArgs& args) {
   __shared__ float a[kStep][kPitch], b[kStep][kPitch];
   const Output& out = args.out;
-  const int64_t i0 = int64_t{blockIdx.x} * kTile, j0 = int64_t{blockIdx.y} * kTile;
+  const unsigned down = static_cast<unsigned>((out.m + kTile - 1) / kTile);
+  const int64_t i0 = int64_t{blockIdx.x % down} * kTile, j0 = int64_t{blockIdx.x / down} * kTile;
   const int y = static_cast<int>(threadIdx.x) / 16, x = static_cast<int>(threadIdx.x) % 16;
   Order order;
   for (int64_t k0 = 0; k0 < out.k; k0 += kStep) {
@@ -97,8 +98,7 @@ BITGRAD_DEVICE void run_tile(const FloatArgs& args) {
       const int64_t i = i0 + y + 16 * r, j = j0 + x + 16 * c;
       if (i >= out.m || j >= out.n) continue;
       const float sum = order.sum[r][c];
-      store_value(out, i, j,
-                  args.fold == FoldForm::kOntoSum ? sum * args.b.scale.scale[param_at(args.b, j, 0)] : sum);
+      store_value(out, i, j, args.fold == FoldForm::kOntoSum ? sum * args.b.scale.scale[param_at(args.b, j, 0)] : sum);
     }
   }
 }

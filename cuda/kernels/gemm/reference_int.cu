@@ -66,9 +66,8 @@ struct Sums {
       BITGRAD_UNROLL
       for (int c = 0; c < kSide; ++c) part_b[c] += column[c] = static_cast<Partial>(b[k][x + 16 * c]);
       BITGRAD_UNROLL
-      for (int r = 0; r < kSide; ++r)
-        BITGRAD_UNROLL
-        for (int c = 0; c < kSide; ++c) part[r][c] += row[r] * column[c];
+      for (int r = 0; r < kSide; ++r) BITGRAD_UNROLL
+      for (int c = 0; c < kSide; ++c) part[r][c] += row[r] * column[c];
     }
     BITGRAD_UNROLL
     for (int r = 0; r < kSide; ++r) {
@@ -126,7 +125,8 @@ BITGRAD_DEVICE void run_tile(const IntArgs& args) {
   constexpr int kSide = T::kSide, kTile = T::kTile;
   __shared__ typename T::Number a[kStep][T::kPitch], b[kStep][T::kPitch];
   const Output& out = args.out;
-  const int64_t i0 = int64_t{blockIdx.x} * kTile, j0 = int64_t{blockIdx.y} * kTile;
+  const unsigned down = static_cast<unsigned>((out.m + kTile - 1) / kTile);
+  const int64_t i0 = int64_t{blockIdx.x % down} * kTile, j0 = int64_t{blockIdx.x / down} * kTile;
   const int y = static_cast<int>(threadIdx.x) / 16, x = static_cast<int>(threadIdx.x) % 16;
   const bool grouped = args.form == ProductForm::kGroups;
   Sums<T> sums;

@@ -127,7 +127,7 @@ void binarize_cuda(const BinarizeArgs& args) {
   const int64_t chunks = ceil_div(args.cols, sums::kChunk), turned_bytes = row_bytes_memory(dtypes::bint1, args.rows);
   ensure((reinterpret_cast<uintptr_t>(args.codes) | static_cast<uint64_t>(args.stride)) % 8 == 0, "binarize",
          "codes at a stride of ", args.stride, " bytes, expected whole words");
-  const Workspace sums(args.alpha == nullptr ? 0 : args.rows * chunks * static_cast<int64_t>(sizeof(float)));
+  const Workspace chunk_sums(args.alpha == nullptr ? 0 : args.rows * chunks * static_cast<int64_t>(sizeof(float)));
   const BinarizeCall call{args.rows,
                           args.cols,
                           args.x,
@@ -136,7 +136,7 @@ void binarize_cuda(const BinarizeArgs& args) {
                           static_cast<uint64_t*>(args.turned),
                           args.stride / 8,
                           turned_bytes / 8,
-                          args.alpha == nullptr ? nullptr : sums.as<float>(),
+                          args.alpha == nullptr ? nullptr : chunk_sums.as<float>(),
                           chunks,
                           args.row_ones,
                           args.column_ones,
