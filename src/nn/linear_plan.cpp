@@ -1,5 +1,6 @@
 #include "nn/linear_plan.h"
 
+#include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
 #include "ops/common.h"
 #include "ops/linear_product.h"
@@ -85,7 +86,9 @@ void plan_layout(const LinearForm& form, const TensorMeta& in) {
   args.k = in.features;
   args.ldc = args.n;
   args.a.dtype = in.dtype;
+  args.a.stride = row_bytes_memory(in.dtype, args.k);
   args.b.dtype = form.weight.value().dtype();
+  args.b.stride = row_bytes_memory(args.b.dtype, args.k);
   if (form.compute == Compute::kInteger) {
     args.c_dtype = dtypes::int32;
   } else {
@@ -102,10 +105,10 @@ void plan_turned(const LinearForm& form, const TensorMeta& in) {
   const int64_t out = w.shape().rows();
   const bool grouped = w.low_bit() && w.spec().quant->granularity.kind == Granularity::kGroup;
   if (in.grad && form.modes.gx == ProductMode::kInt8 && w.low_bit() && !grouped &&
-      prefers_turned(w.value().dtype(), in.rows, in.features, out, /*a_turned=*/false))
+      prefers_turned(w.value().dtype(), in.rows, in.features, out, /*a_k_major=*/false))
     w.add_layout(layouts::transposed);
   if (in.turned != nullptr && form.modes.gw == ProductMode::kInt8 && !w.spec().frozen)
-    *in.turned = *in.turned || prefers_turned(in.dtype, out, in.features, in.rows, /*a_turned=*/true);
+    *in.turned = *in.turned || prefers_turned(in.dtype, out, in.features, in.rows, /*a_k_major=*/true);
 }
 
 }  // namespace

@@ -161,6 +161,18 @@ auto in_layer(size_t i, F&& run) {
   }
 }
 
+// Module `i` with the one before it as one, or undefined. An error is told of the one that makes it: of the two, one
+// after the other, the first that does.
+Var run_behind(size_t i, Module& before, Module& module, const Var& x) {
+  try {
+    return module.forward_behind(before, x);
+  } catch (const Error&) {
+    const Var between = in_layer(i - 1, [&] { return before(x); });
+    in_layer(i, [&] { return module(between); });
+    throw;
+  }
+}
+
 }  // namespace
 
 Sequential::Sequential(const std::vector<std::shared_ptr<Module>>& modules) {
@@ -177,8 +189,7 @@ Var Sequential::forward(const Var& x) {
   Var y = x;
   for (size_t i = 0; i < modules_.size(); ++i) {
     Var z;
-    if (pairs && i + 1 < modules_.size())
-      z = in_layer(i + 1, [&] { return modules_[i + 1]->forward_behind(*modules_[i], y); });
+    if (pairs && i + 1 < modules_.size()) z = run_behind(i + 1, *modules_[i], *modules_[i + 1], y);
     if (z.defined())
       ++i;
     else

@@ -1,7 +1,8 @@
 // y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]);  gx = gy W;  gW = gy^T X;  gbias = column sums of gy. docs/numerics.md
 // sections 4 and 5.
 //
-// Both backward products read the saved codes in canonical order; no float copy of an operand is made.
+// Both backward products read the saved codes in canonical order, or transposed where linear planned it; no float copy
+// of an operand is made.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/linear_product.h"

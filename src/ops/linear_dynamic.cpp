@@ -32,7 +32,7 @@ Var as_int8(const Var& x, const Var& w, const DynamicLinearOptions& options) {
   how.sr = options.activation_sr;
   how.turned = w.tracked() && Tape::current() != nullptr && options.gw == ProductMode::kInt8 &&
                detail::prefers_turned(options.activation.dtype, w.value().rows(), x.value().cols(), x.value().rows(),
-                                      /*a_turned=*/true);
+                                      /*a_k_major=*/true);
   return quantize(x, options.activation, how);
 }
 

@@ -93,7 +93,7 @@ void run_on_device(GemmArgs& args, const GemmOperand* b_turned) {
   select_gemm(args).run(args);
 }
 
-bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_turned) {
+bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_k_major) {
   if (current_device().is_cpu() || !b.is_code() || !is_integer(b) || m == 0 || n == 0 || k == 0) return false;
   static const float kScale = 1.0f;  // one an index of A that is not contracted; nobody reads it
   GemmArgs args;
@@ -101,10 +101,10 @@ bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_turned) {
   args.n = args.ldc = n;
   args.k = k;
   args.a.dtype = dtypes::int8;
-  args.a.k_major = a_turned;
-  args.a.stride = row_bytes_memory(dtypes::int8, a_turned ? m : k);
+  args.a.k_major = a_k_major;
+  args.a.stride = row_bytes_memory(dtypes::int8, a_k_major ? m : k);
   args.a.scale.scale = &kScale;
-  (a_turned ? args.a.scale.col_step : args.a.scale.row_step) = 1;
+  (a_k_major ? args.a.scale.col_step : args.a.scale.row_step) = 1;
   args.b.dtype = b;
   args.b.k_major = true;
   args.b.stride = row_bytes_memory(b, n);

@@ -22,7 +22,7 @@ GemmOperand from_transposed(const Tensor& transposed, const ScaleMap& scale);
 void run_on_device(GemmArgs& args, const GemmOperand* b_turned);
 
 // Whether the current device would read B of an int8 backward product from layout transposed if it were there: A int8
-// [m, k], or [k, m] where a_turned, B codes of this dtype, stored [k, n].
-bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_turned);
+// [m, k], or [k, m] where a_k_major, B codes of this dtype, stored [k, n].
+bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_k_major);
 
 }  // namespace bitgrad::detail

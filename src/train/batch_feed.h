@@ -9,11 +9,10 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "bitgrad/base/device_work.h"
 #include "bitgrad/data/loader.h"
-#include "bitgrad/train/trainer.h"
+#include "bitgrad/train/learner.h"
 #include "train/resident_data.h"
 
 namespace bitgrad::detail {
@@ -64,14 +63,5 @@ class BatchFeed {
   int64_t epoch_, position_;
   std::function<void()> outer_;  // the learner's meanwhile before
 };
-
-// evaluate (train/trainer.h) with data that may lie on the device.
-Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident);
-
-// Puts `data` on the current device where `choice` (device.resident_data) says so, and adds a line about it to `notes`;
-// `name` is that of the section. nullptr: it stays on the host. Throws Error where it must lie on the device and
-// cannot.
-std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::string& name, const Dataset& data,
-                                         std::string& notes);
 
 }  // namespace bitgrad::detail

@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "bitgrad/base/live_step.h"
-#include "bitgrad/base/text.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "train/phases.h"
@@ -12,17 +11,6 @@
 
 namespace bitgrad {
 namespace {
-
-struct NamedLoss {
-  const char* name;
-  LossFunction::OfHost of_host;
-  LossFunction::OfTensor of_tensor;
-};
-constexpr NamedLoss kLosses[] = {
-#define BITGRAD_LOSS(op) {#op, op, op##_of},
-#include "train/losses.inc"
-#undef BITGRAD_LOSS
-};
 
 // Above this many microbatches a window, sums in bf16 would stall with nearest rounding.
 constexpr int64_t kStochasticSums = 8;
@@ -34,23 +22,6 @@ void detail::check_codes_that_train(const Parameter& p, const RequantPolicy& pol
   fail("requantize_every", "parameter '", p.path(), "' has no master, so its codes change at every optimizer step of ",
        policy.accumulate, " microbatches: got requantize_every ", policy.every, ". Set it to ", policy.accumulate,
        ", or give the parameter a master");
-}
-
-LossFunction::LossFunction(OfHost of_host) : of_host_(of_host) {
-  for (const NamedLoss& l : kLosses)
-    if (l.of_host == of_host) of_tensor_ = l.of_tensor;
-}
-
-std::vector<std::string> loss_names() {
-  std::vector<std::string> names;
-  for (const NamedLoss& l : kLosses) names.push_back(l.name);
-  return names;
-}
-
-LossFunction find_loss(const std::string& name) {
-  for (const NamedLoss& l : kLosses)
-    if (l.name == name) return {l.of_host, l.of_tensor};
-  fail("loss", unknown_name("loss", name, loss_names()));
 }
 
 Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
@@ -173,6 +144,14 @@ void Learner::backward(Tape& tape, const Var& loss, int64_t samples) {
   tape.backward(loss);
 }
 
+// Before a layer sees the samples: statistics of a norm do not move for a microbatch that fails.
+void Learner::check_labels(int64_t samples, const GivenLabels& labels) const {
+  if (loss_.of_tensor() == nullptr) return;  // what a loss of the program takes is its own
+  const bool there = labels.there.defined() && !device_.is_cpu();
+  const int64_t given = there ? labels.there.numel() : static_cast<int64_t>(labels.host.size());
+  require(given == samples, "microbatch", "labels: got ", given, ", expected one for each of ", samples, " samples");
+}
+
 StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
   const DeviceGuard guard(device_);
   require_usable();
@@ -227,6 +206,7 @@ Var Learner::forward(const Tensor& x, const GivenLabels& labels, StepResult& res
 }
 
 StepResult Learner::run_microbatch(const Tensor& x, const GivenLabels& labels) {
+  check_labels(x.rows(), labels);
   begin_microbatch();
   if (graphs_ && graphs_->serves(x)) return graphs_->microbatch(x, labels);
   return run_one_by_one(x, labels);
@@ -340,43 +320,6 @@ void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requa
   state_.microbatch = microbatch;
   since_requantize_ = since_requantize;
   optimizer_->set_steps(step);
-}
-
-Tensor Learner::predict(const Tensor& x) {
-  const DeviceGuard guard(device_);
-  check_usable();
-  NoGrad off;
-  struct EvaluationMode {
-    bool& training;
-    ~EvaluationMode() { training = true; }
-  };
-  state_.training = false;
-  const EvaluationMode mode{state_.training};
-  try {
-    const Tensor logits = model_->forward(x).value();
-    check_flags("in an evaluation");
-    do_meanwhile();
-    drain_flags();
-    return logits;
-  } catch (...) {
-    drop_flags();
-    throw;
-  }
-}
-
-StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
-  const Tensor logits = predict(x);
-  const DeviceGuard guard(device_);
-  NoGrad off;
-  StepResult result;
-  result.samples = x.rows();
-  const bool there = !device_.is_cpu() && labels_there.defined();
-  const LossFunction::OfTensor of_tensor = there ? loss_.of_tensor() : nullptr;
-  const Var loss = of_tensor ? of_tensor(logits, labels_there) : loss_(logits, labels);
-  result.loss = loss.value().item();
-  result.correct =
-      there ? static_cast<int64_t>(correct_count(logits, labels_there).item()) : count_correct(logits, labels);
-  return result;
 }
 
 }  // namespace bitgrad

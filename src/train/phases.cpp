@@ -103,6 +103,7 @@ void Learner::replay(int64_t phase) {
 // What belongs to the form of the model.
 void Learner::settle() {
   parameters_ = model_->parameters();
+  forget_recorded();
   for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
   for (Parameter* p : parameters_) p->forget_layouts();  // those of other phases: kernels are chosen by what there is

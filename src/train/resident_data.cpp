@@ -60,4 +60,46 @@ void ResidentData::gather(const Tensor& ids, const Tensor& x) const {
   run_map(f, x.rows() * f.pieces());
 }
 
+namespace {
+
+constexpr int64_t kPart = 4;  // auto: at most one of so many parts of the free memory
+
+// Why a data set stays on the host; "" where it goes to the device.
+std::string why_not_resident(const std::string& choice, int64_t bytes, int64_t free) {
+  if (choice == "false") return "device.resident_data is false";
+  if (choice == "true") return {};
+  if (bytes == 0) return "the data set does not tell how it is stored";
+  if (bytes > free / kPart)
+    return concat("its ", bytes, " bytes are more than a quarter of the ", free, " that are free");
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::string& name, const Dataset& data,
+                                         std::string& notes) {
+  const Device device = current_device();
+  if (device.is_cpu()) {
+    if (choice != "auto")
+      notes += concat(name, ": device.resident_data: ", choice, " is for devices other than the CPU, which reads ",
+                      data.name(), " where it lies\n");
+    return nullptr;
+  }
+  const int64_t bytes = ResidentData::bytes_of(data), free = device_backend(device).free_bytes();
+  const std::string why_not = why_not_resident(choice, bytes, free);
+  const std::string what = concat(name, " (", data.name(), ')');
+  if (!why_not.empty()) {
+    notes += concat(what, ": batches are copied to ", to_string(device), " during the step before: ", why_not, '\n');
+    return nullptr;
+  }
+  require(bytes > 0, "device.resident_data", "true: ", what,
+          " does not tell how it is stored, so it cannot lie there. Take auto or false: batches are copied then.");
+  if (bytes > free)
+    fail_with(ErrorCode::kMemory, "device.resident_data", "true: ", what, " takes ", bytes, " bytes, ", free,
+              " are free on ", to_string(device), ". Take auto or false: batches are copied then.");
+  auto resident = std::make_unique<ResidentData>(data);
+  notes += concat(what, ": lies on ", to_string(device), ": ", bytes, " bytes of the ", free, " that were free\n");
+  return resident;
+}
+
 }  // namespace bitgrad::detail

@@ -1,6 +1,9 @@
 // A data set in memory of a device, as it is stored on the host (Dataset::stored), and batches made of it there.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/tensor/tensor.h"
 
@@ -21,5 +24,11 @@ class ResidentData {
   Storage codes_, numbers_;  // numbers_: undefined for ids
   int64_t stride_;
 };
+
+// Puts `data` on the current device where `choice` (device.resident_data) says so, and adds a line about it to `notes`;
+// `name` is that of the section. nullptr: it stays on the host. Throws Error where it must lie on the device and
+// cannot.
+std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::string& name, const Dataset& data,
+                                         std::string& notes);
 
 }  // namespace bitgrad::detail

@@ -9,16 +9,27 @@ namespace bitgrad {
 Learner::Graphs::Graphs(Learner& learner) : l_(learner) {
   const DeviceGuard guard(l_.device_);
   live_ = Tensor::zeros({static_cast<int64_t>(sizeof(LiveStep) / sizeof(int32_t))}, dtypes::int32, MemoryKind::kBuffer);
-  for (Parameter* p : l_.parameters_) p->keep_params_in_place(true);
-  why_not_ = l_.optimizer_->not_recorded();
-  if (why_not_.empty() && l_.loss_.of_tensor() == nullptr) why_not_ = "the loss reads its labels on the host";
-  for (const Parameter* p : l_.parameters_)
-    if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
-      why_not_ = concat("the straight-through rule of '", p->path(), "' changes from step to step");
+  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
 }
 
 Learner::Graphs::~Graphs() {
-  for (Parameter* p : l_.parameters_) p->keep_params_in_place(false);
+  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(false);
+}
+
+const std::string& Learner::Graphs::why_not() {
+  if (asked_) return why_not_;
+  asked_ = true;
+  why_not_ = l_.optimizer_->not_recorded();
+  if (why_not_.empty() && l_.loss_.of_tensor() == nullptr) why_not_ = "the loss reads its labels on the host";
+  for (const Parameter* p : l_.model_->parameters())
+    if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
+      why_not_ = concat("the straight-through rule of '", p->path(), "' changes from step to step");
+  if (!why_not_.empty()) tell_why_not();
+  return why_not_;
+}
+
+void Learner::Graphs::tell_why_not() const {
+  log(LogLevel::kInfo, concat("the work of a step is not recorded: ", why_not_));
 }
 
 void Learner::Graphs::forget() {
@@ -26,7 +37,9 @@ void Learner::Graphs::forget() {
   fronts_.clear();
   backs_.clear();
   batches_.clear();
-  for (Parameter* p : l_.parameters_) p->keep_params_in_place(true);
+  asked_ = false;
+  // l_.parameters_ may name learned parts that are gone.
+  for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
 }
 
 Learner::Graphs::Form Learner::Graphs::form_of(const Tensor& x) const {
@@ -36,7 +49,7 @@ Learner::Graphs::Form Learner::Graphs::form_of(const Tensor& x) const {
 }
 
 bool Learner::Graphs::serves(const Tensor& x) {
-  if (!why_not_.empty() || l_.state_.on_forward || x.device() != l_.device_) return false;
+  if (!why_not().empty() || l_.state_.on_forward || x.device() != l_.device_) return false;
   return ++seen_[form_of(x)] > 1;
 }
 
@@ -55,11 +68,12 @@ bool Learner::Graphs::record(Part& part, const std::function<void()>& body) {
     part.graph = std::move(graph);
     return true;
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNonFinite) throw;
+    if (error.code() == ErrorCode::kNonFinite || error.code() == ErrorCode::kBug) throw;
+    forget();
+    asked_ = true;
     why_not_ = error.what();
   }
-  log(LogLevel::kInfo, concat("the work of a step is not recorded: ", why_not_));
-  forget();
+  tell_why_not();
   return false;
 }
 
@@ -110,6 +124,7 @@ bool Learner::Graphs::run_back(Part& part, const Form& form) {
 }
 
 const Learner::Graphs::Batch& Learner::Graphs::take(const Tensor& x, const GivenLabels& labels) {
+  // Recorded work reads what is here, so the places stay where they are.
   Batch& batch = batches_[x.rows()];
   if (!batch.x.defined()) batch.x = Tensor::empty(x.shape(), x.dtype(), MemoryKind::kBatch);
   batch.x.copy_from(x);

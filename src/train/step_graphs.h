@@ -44,7 +44,8 @@ class Learner::Graphs {
   void forget();
 
   int64_t launches() const { return launches_; }
-  const std::string& why_not() const { return why_not_; }
+  // Empty: recorded. Found, and told in the log, anew for each form of the model.
+  const std::string& why_not();
 
  private:
   struct Form {
@@ -67,6 +68,7 @@ class Learner::Graphs {
   };
   Form form_of(const Tensor& x) const;
   void tell(const LiveStep& now);
+  void tell_why_not() const;
   // False: the device, or something in `body`, cannot be recorded; then why_not() says so, and nothing was done.
   bool record(Part& part, const std::function<void()>& body);
   void launch(Part& part);
@@ -83,6 +85,7 @@ class Learner::Graphs {
   std::map<Form, Front> fronts_;
   std::map<Form, Part> backs_;
   int64_t launches_ = 0;
+  bool asked_ = false;  // why_not_ is that of the model as it is
   std::string why_not_;
 };
 

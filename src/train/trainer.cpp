@@ -8,7 +8,7 @@
 #include "bitgrad/kernels/row.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
-#include "train/batch_feed.h"
+#include "train/evaluation.h"
 #include "train/lengths.h"
 #include "train/phases.h"
 
@@ -29,10 +29,6 @@ RunConfig rules_of_budget(RunConfig config, std::string& table) {
 }
 
 }  // namespace
-
-Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch) {
-  return detail::evaluate(learner, data, batch, nullptr);
-}
 
 Device device_of(const RunConfig& config) {
   return config.device.kind == "cuda" ? Device::cuda(static_cast<int>(config.device.index)) : Device::cpu();

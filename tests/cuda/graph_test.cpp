@@ -1,4 +1,5 @@
 // Recorded steps on the (emulated) device: the same state as work done kernel by kernel, for every form of microbatch.
+#include "bitgrad/train/ptq.h"
 #include "cuda/same_as_cpu.h"
 #include "support/log_lines.h"
 #include "support/temp_dir.h"
@@ -41,18 +42,22 @@ train: {stop: 9 steps}
 const std::vector<Run> kRuns = {
     {"fp32", kNet, {}},
     {"two microbatches, norm clip", kNet, {"batch.micro=5", "optim.clip_norm=0.5"}},
-    {"bf16 masters, 8-bit moments", kNet,
+    {"bf16 masters, 8-bit moments",
+     kNet,
      {"optim.moments=int8", "quant.weights={dtype: int8, scheme: absmax, granularity: channel, master: bf16}"}},
-    {"codes every second step, stochastic", kNet,
+    {"codes every second step, stochastic",
+     kNet,
      {"quant.weights={dtype: int4, scheme: symmetric, granularity: channel, rounding: stochastic, grad: bf16}",
       "batch.micro=5", "quant.requantize_every=4"}},
-    {"sums in bf16 by draws", kNet,
+    {"sums in bf16 by draws",
+     kNet,
      {"quant.weights={dtype: int4, scheme: symmetric, granularity: channel, grad: bf16}", "batch.micro=1"}},
     {"W1A1", kSmallTfc, {"train.stop=9 steps"}},
     {"int4, momentum", kSmallInt4, {"train.stop=9 steps"}},
     {"LSQ", kNet, {"quant.weights={dtype: int4, scheme: lsq}"}},
     {"int8 backward", kNet, {"quant.recipe=w8a8", "quant.backward={gx: int8, gw: int8}"}},
-    {"observed ranges and phases", kNet,
+    {"observed ranges and phases",
+     kNet,
      {"quant.recipe=8da4w", "train.stop=12 steps",
       "quant.phases=[{from: 0 steps, quantization: off}, {from: 4 steps}, {from: 8 steps, quantization: frozen, "
       "observers: false}]"}},
@@ -99,4 +104,35 @@ TEST_CASE("A rule that changes from step to step is not recorded, and the run sa
   CHECK(hash_of(recorded) == hash_of(cpu));
   CHECK(recorded.learner().recorded_launches() == 0);
   CHECK(contains(recorded.learner().not_recorded(), "changes from step to step"));
+}
+
+TEST_CASE("A run goes on in a later phase, whose learned parts are not those of the phase before") {
+  const KeepModes keep;
+  TempDir temp;
+  const Keys phases = {"quant.phases=[{from: 0 steps, recipe: w4a4}, {from: 3 steps, recipe: w2a2}]",
+                       "train.stop=9 steps", "checkpoint.every=1 steps"};
+  const std::string expected = run_all(small_config(keys("cpu", true, phases), kNet)).state_hash;
+  const RunConfig config = small_config(keys("cuda", true, phases), kNet);
+  const std::string folder = create_run_folder(config, temp.file("run"));
+  run_part(config, folder, 6);
+  CHECK(resume_run(folder).state_hash == expected);
+}
+
+TEST_CASE("A microbatch without a label for each sample is an error in every form, and the next one trains") {
+  const KeepModes keep;
+  std::vector<std::string> hashes;
+  for (const bool graph : {false, true}) {
+    Trainer trainer(small_config(keys("cuda", graph, {}), kNet));
+    Learner& learner = trainer.learner();
+    const DeviceGuard guard(learner.device());
+    const auto data = open_dataset(trainer.config(), trainer.config().data.train);
+    for (const SampleBatch& b : first_samples(*data, 40, 10, 1)) {
+      const std::span<const int32_t> labels = b.labels;
+      CHECK(contains(error_of([&] { learner.microbatch(b.x, labels.first(9)); }), "labels"));
+      learner.microbatch(b.x, labels);
+    }
+    CHECK((learner.recorded_launches() > 0) == graph);
+    hashes.push_back(state_hash(learner, {}));
+  }
+  CHECK(hashes[0] == hashes[1]);
 }

@@ -162,6 +162,25 @@ TEST_CASE("NaN before signs, and inputs that a norm refuses, give the texts of t
   }
 }
 
+TEST_CASE("an error of the norm's own checks names the norm's layer, also where the two are one kernel") {
+  for (const Device device : {Device::cpu(), gpu()}) {
+    const DeviceGuard guard(device);
+    std::vector<std::string> texts;
+    for (const bool watched : {false, true}) {
+      const auto model = make_sequential({layer("batch_norm"), quantize_layer(binary({}, false))}, 70);
+      StepState state;
+      model->initialize(kModelRoot, state);
+      model->parameters().front()->set_quant(scheme("absmax", dtypes::int8, {}), MasterKind::kFp32, 0);
+      state.training = false;
+      if (watched) state.on_forward = [](const std::string&, const Tensor&, const Tensor&) {};
+      const NoGrad none;
+      texts.push_back(error_of([&] { (*model)(Var(here(random_numbers({5, 70}, 1)))); }));
+    }
+    CHECK(contains(texts[0], "layer 0: [batch_norm] gamma must be [70]"));
+    CHECK(texts[0] == texts[1]);
+  }
+}
+
 TEST_CASE("a training net, and an evaluation on a tape, take the norm's numbers") {
   const std::vector<LayerSpec> layers{layer("batch_norm"), quantize_layer(binary({}, false)), binary_linear(10)};
   for (const bool training : {false, true}) {

@@ -6,8 +6,9 @@
 //   flag.check([=] { fail_with(ErrorCode::kNonFinite, ...); });
 //
 // On the CPU the error comes at once. On another device the word lies there; the check is kept, and made when the flags
-// are next read: at the end of an optimizer step, or when the host reads a number (drain_flags). Of several the first
-// check fails.
+// are next read (drain_flags). In training a device's flags are read once in a microbatch, in that of an optimizer step
+// before anything moves; what its updates find is read with the flags of the next microbatch, or when the model is
+// evaluated or saved. Of several the first check fails.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,8 @@ void drop_flags();
 // Calls `then` when the flags are read, in its turn among the checks; on the CPU at once.
 void at_drain(std::function<void()> then);
 
-// The words and checks of work that a device records (base/device_work.h) and does again: they lie apart from the others.
+// The words and checks of work that a device records (base/device_work.h) and does again: they lie apart from the
+// others.
 class FlagRecord {
  public:
   FlagRecord();  // on the current device

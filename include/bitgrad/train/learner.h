@@ -77,8 +77,8 @@ class Learner {
   // evaluated, with the layouts of one that trains, so that the same kernel rows are chosen.
   void plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows, DType dtype = dtypes::fp32,
             bool trains = true);
-  // The same once more, with old layouts forgotten: after prepare, or a slot's set, from outside. Nothing is planned
-  // before plan.
+  // The same once more, with old layouts forgotten: after prepare, set_quant_mode, or a slot's set, from outside.
+  // Work that was recorded is recorded anew. Nothing is planned before plan.
   void plan_again();
 
   // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
@@ -88,7 +88,8 @@ class Learner {
   // run inside backward where they can be fused (fused_updates). x lies on the learner's device. On one other than the
   // CPU errors about numbers come when its flags are read (kernels/flag.h), at the end of the microbatch at the latest,
   // but for new numbers that are not finite: those at the end of the next one.
-  // labels_there: the same labels, int32 [n] on the learner's device, where somebody put them; else they are copied.
+  // labels [n]; labels_there: the same, int32 [n] on the learner's device, where somebody put them; else they are
+  // copied.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
   // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
   // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
@@ -146,6 +147,7 @@ class Learner {
     Tensor there;
   };
   void require_usable() const;
+  void check_labels(int64_t samples, const GivenLabels& labels) const;
   void begin_microbatch();
   void round_gradients();
   void count_microbatch(int64_t samples);
