@@ -38,11 +38,19 @@ class Results:
         return self.report(name).get("rows", [])
 
     def lines(self, name):
+        """The objects of a file of lines; a line that is torn is left out."""
+        found = []
         try:
-            with open(os.path.join(self.folder, name)) as file:
-                return [json.loads(line) for line in file if line.startswith("{")]
-        except (OSError, ValueError):
-            return []
+            with open(os.path.join(self.folder, name), errors="replace") as file:
+                for line in file:
+                    if line.startswith("{"):
+                        try:
+                            found.append(json.loads(line))
+                        except ValueError:
+                            pass
+        except OSError:
+            pass
+        return found
 
 
 def microseconds(x):

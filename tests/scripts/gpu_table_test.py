@@ -79,6 +79,16 @@ class Table(Case):
         rows, _ = self.rows()
         self.assertEqual(rows["MNIST TFC: best accuracy, 10 of 1000 epochs"]["verdict"], "must")
 
+    def test_a_torn_line_leaves_the_others(self):
+        run = dict(train="tfc", epochs=10, published_epochs=1000, published=93.17, bar=92.87, best=92.9)
+        for name, line in (("train.jsonl", run), ("peers.jsonl", self.product("bf16", "bf16", 280.0, "torch.matmul"))):
+            with open(os.path.join(self.out, name), "w") as file:
+                file.write('{"torn": \n' + json.dumps(line) + '\n{"train": "sfc", "ep')
+        rows, done = self.rows()
+        self.assertEqual(rows["MNIST TFC: best accuracy, 10 of 1000 epochs"]["verdict"], "must")
+        self.assertEqual(rows["MNIST SFC: best accuracy"]["verdict"], "missing: not trained")
+        self.assertIn("torch.matmul", done.stdout)
+
     def test_files_that_cannot_be_read_are_missing_results(self):
         for name in ("bench_products.json", "peers.jsonl"):
             with open(os.path.join(self.out, name), "w") as file:

@@ -1,0 +1,46 @@
+// What the benchmark programs say of arguments that they cannot take.
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/subprocess.h"
+
+using namespace bitgrad::test;
+
+TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is expected") {
+  const auto bench = [](const std::string& name, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), BITGRAD_BINARY_DIR "/bin/" + name);
+    return run_program(arguments);
+  };
+  const auto refused = [&](const std::string& program, const std::vector<std::string>& arguments,
+                           const std::string& text) {
+    const ProcessResult r = bench(program, arguments);
+    INFO(program << ": " << r.out << r.err);
+    CHECK(r.code == 2);
+    CHECK(contains(r.err, text));
+  };
+  refused("bench_gemm", {"--shape", "1,2"}, "--shape: got '1,2', expected M,N,K");
+  refused("bench_gemm", {"--shape", "0,2,3"}, "three whole numbers");
+  refused("bench_gemm", {"--dtypes", "bint1"}, "--dtypes: got 'bint1', expected A,B");
+  refused("bench_gemm", {"--product", "backward"}, "--product");
+  refused("bench_gemm", {"--rivals", "mkl"}, "--rivals");
+  refused("bench_gemm", {"--guard", "x", "--record", "y"}, "excludes");
+  refused("bench_gemm", {"--json", "/no/such/folder/x.json"}, "--json: cannot write '/no/such/folder/x.json'");
+  refused("bench_step", {"--shape", "5,6"}, "--shape: got '5,6', expected BATCH,IN,OUT");
+  refused("bench_step", {"--shape", "5,6,"}, "three whole numbers");
+  refused("bench_step", {"--layer", "w3a3"}, "unknown layer 'w3a3', known are binary, w1a8, w2a2, w4a8, w8a8");
+  refused("bench_step", {"--net", "vgg"}, "unknown net 'vgg', known are tfc, sfc, lfc, mlp4096");
+  refused("bench_step", {"--grad", "fp64"}, "--grad");
+  refused("bench_step", {"--accumulate", "0"}, "--accumulate");
+  refused("bench_pack", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
+  refused("bench_pack", {"--dtypes", "fp32"}, "--dtypes: got fp32, expected codes");
+  refused("bench_pack", {"--what", "zip"}, "--what");
+  refused("bench_bandwidth", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");
+  refused("bench_bandwidth", {"--dtypes", "uint4"}, "--dtypes: got uint4, expected codes of an int or sign dtype");
+  refused("bench_bandwidth", {"--family", "gemm"}, "--family");
+  refused("bench_bandwidth", {"--shape", "1,1", "--what", "zip", "--copy-mib", "1"}, "no kernel has 'zip' in its name");
+  refused("bench_step", {"--recorded"}, "--recorded: got --device cpu, expected --device cuda");
+  for (const char* program : {"bench_gemm", "bench_step", "bench_pack", "bench_bandwidth"}) {
+    const ProcessResult help = bench(program, {"--help"});
+    CHECK(help.code == 0);
+    CHECK(contains(help.out, "--compare"));
+  }
+}
