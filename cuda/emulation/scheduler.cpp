@@ -102,6 +102,9 @@ void Scheduler::begin(const Grid& grid, int64_t first) {
   if (emulation::seed() != 0)
     for (int i = total - 1; i > 0; --i)
       std::swap(order_[static_cast<size_t>(i)], order_[random() % (static_cast<unsigned>(i) + 1)]);
+  ahead_.assign(warps * static_cast<size_t>(grid.cluster), 0);
+  if (emulation::seed() != 0)
+    for (uint8_t& ahead : ahead_) ahead = random() % 2;
   ready_.assign(order_.begin(), order_.end());
   polling_.clear();
   for (int i = 0; i < total; ++i) {
@@ -171,7 +174,13 @@ void Scheduler::make_ready(int index) {
   ready_.push_back(index);
 }
 
-// All members go on: in their order, or from a place of the seed on, forwards or backwards.
+bool Scheduler::runs_ahead(int index) const {
+  const Fiber& fiber = fibers_[static_cast<size_t>(index)];
+  return ahead_[static_cast<size_t>(fiber.block * ((threads_ + 31) / 32) + fiber.rank / 32)] != 0;
+}
+
+// All members go on: in their order, or from a place of the seed on, forwards or backwards. Warps that run ahead go
+// before whoever is ready already, so they get as far as barriers let them; others keep in step.
 void Scheduler::release(std::vector<int>& members) {
   idle_yields_ = 0;
   if (emulation::seed() != 0 && members.size() > 1) {
@@ -179,7 +188,13 @@ void Scheduler::release(std::vector<int>& members) {
     std::rotate(members.begin(), members.begin() + static_cast<int64_t>(r % members.size()), members.end());
     if ((r >> 16) % 2 != 0) std::reverse(members.begin(), members.end());
   }
-  for (const int member : members) make_ready(member);
+  std::ptrdiff_t first = 0;
+  for (const int member : members) {
+    make_ready(member);
+    if (!runs_ahead(member)) continue;
+    ready_.pop_back();
+    ready_.insert(ready_.begin() + first++, member);
+  }
   members.clear();
 }
 

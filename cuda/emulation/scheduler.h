@@ -94,6 +94,7 @@ class Scheduler {
   void resume(int fiber);
   void suspend(const char* where);
   void make_ready(int fiber);
+  bool runs_ahead(int fiber) const;
   void release(std::vector<int>& members);
   void finish_thread();
   bool poll();
@@ -107,6 +108,7 @@ class Scheduler {
   std::vector<Fiber> fibers_;
   std::vector<BlockState> blocks_;
   std::deque<int> ready_;
+  std::vector<uint8_t> ahead_;  // of the cluster's warps: whether the seed lets it go before all others
   std::vector<Polling> polling_;
   std::vector<int> order_;
   FiberContext main_;

@@ -19,10 +19,17 @@ Shape few_rows(Rng& rng) {
   return {uniform_int(rng, 1, 10), uniform_int(rng, 1, 20), kDeep[uniform_int(rng, 0, 13)]};
 }
 
+// Deep enough that each of the eight warps that cut k has a part, chunks of 32 and of 64 codes.
+Shape deep(Rng& rng) {
+  constexpr int64_t kDeep[] = {7169, 8191, 8193, 14337, 16384};
+  return {uniform_int(rng, 1, 5), uniform_int(rng, 1, 9), kDeep[uniform_int(rng, 0, 4)]};
+}
+
 TEST_CASE("gemm on CUDA: codes of one and two bits by popc are exact for few rows") {
   const std::vector<DType> bits{dtypes::bint1, dtypes::int1, dtypes::int2, dtypes::uint2, dtypes::ternary};
   test::check_cuda_row("gemm_bits_popc_simt", few_rows, test::shape_count(60), 61, pairs_of(bits, bits), true);
   test::check_cuda_row("gemm_bits_popc_simt", few_rows, test::shape_count(20), 62, pairs_of(bits, bits), true, true);
+  test::check_cuda_row("gemm_bits_popc_simt", deep, 10, 65, pairs_of(bits, bits), true);
 }
 
 TEST_CASE("gemm on CUDA: bytes times codes by dp4a are exact for few rows") {
@@ -31,6 +38,7 @@ TEST_CASE("gemm on CUDA: bytes times codes by dp4a are exact for few rows") {
                        pairs_of(bytes, test::small_integers()), true);
   test::check_cuda_row("gemm_s8_w_dp4a_simt", few_rows, test::shape_count(20), 64,
                        pairs_of(bytes, test::small_integers()), true, true);
+  test::check_cuda_row("gemm_s8_w_dp4a_simt", deep, 10, 66, pairs_of(bytes, test::small_integers()), true);
 }
 
 }  // namespace
