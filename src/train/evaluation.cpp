@@ -3,11 +3,12 @@
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "train/batch_feed.h"
+#include "train/step_graphs.h"
 
 namespace bitgrad {
 
-Tensor Learner::predict(const Tensor& x) {
-  const DeviceGuard guard(device_);
+// Runs `work` in evaluation mode, and reads what was found in its numbers.
+void Learner::in_evaluation(const std::function<void()>& work) {
   check_usable();
   NoGrad off;
   struct EvaluationMode {
@@ -17,29 +18,38 @@ Tensor Learner::predict(const Tensor& x) {
   state_.training = false;
   const EvaluationMode mode{state_.training};
   try {
-    const Tensor logits = model_->forward(x).value();
+    work();
     check_flags("in an evaluation");
     do_meanwhile();
     drain_flags();
-    return logits;
   } catch (...) {
     drop_flags();
     throw;
   }
 }
 
-StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
-  const Tensor logits = predict(x);
+Tensor Learner::predict(const Tensor& x) {
   const DeviceGuard guard(device_);
-  NoGrad off;
+  Tensor logits;
+  in_evaluation([&] { logits = model_->forward(x).value(); });
+  return logits;
+}
+
+StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
+  const DeviceGuard guard(device_);
   StepResult result;
   result.samples = x.rows();
-  const bool there = !device_.is_cpu() && labels_there.defined();
-  const LossFunction::OfTensor of_tensor = there ? loss_.of_tensor() : nullptr;
-  const Var loss = of_tensor ? of_tensor(logits, labels_there) : loss_(logits, labels);
-  result.loss = loss.value().item();
-  result.correct =
-      there ? static_cast<int64_t>(correct_count(logits, labels_there).item()) : count_correct(logits, labels);
+  if (device_.is_cpu()) {
+    const Tensor logits = predict(x);
+    const NoGrad off;
+    result.loss = loss_(logits, labels).value().item();
+    result.correct = count_correct(logits, labels);
+    return result;
+  }
+  Pending pending;  // loss and hits come with the flags: one wait
+  in_evaluation([&] { forward(x, {labels, labels_there}, result, pending); });
+  result.loss = static_cast<double>(*pending.loss);
+  result.correct = static_cast<int64_t>(*pending.correct);
   return result;
 }
 

@@ -147,6 +147,7 @@ class Learner {
     Tensor there;
   };
   void require_usable() const;
+  void in_evaluation(const std::function<void()>& work);
   void check_labels(int64_t samples, const GivenLabels& labels) const;
   void begin_microbatch();
   void round_gradients();
