@@ -38,15 +38,17 @@ GemmArgs rows_of(const GemmArgs& args, int64_t begin, int64_t end) {
   return part;
 }
 
-// How C is made: `rows` of it a call, by one row of family gemm, that reads B in one layout.
+// How C is made: `rows` of it a call, by one row of family gemm, that reads B in one layout, after B is turned where it
+// says so.
 struct Plan {
   const GemmRow* row = nullptr;
   Layout b_layout;
   int64_t rows = 0;
   double cost = std::numeric_limits<double>::infinity();  // nanoseconds
+  bool turned = false;
 };
 
-constexpr double kPackNs = 0.1;  // an element of B
+constexpr double kPackNs = 0.1;  // an element of B, turned or not
 constexpr double kFarNs = 0.25;  // an element of C that does not stay in L2
 constexpr int64_t kNearBytes = 1 << 20;
 constexpr int64_t kMostBlocks = 8;  // of rows that are taken, in one call
@@ -64,6 +66,19 @@ bool serves(const GemmRow& row, const GemmArgs& args, const GemmArgs& part) {
   return row.supports(part) && (rest == 0 || row.supports(rows_of(args, 0, rest)));
 }
 
+// The cheapest row of one order for calls like `part` whose B is turned and packed once. Only bits are turned: wider
+// codes are as fast to pack in each call.
+Plan plan_turned(const GemmArgs& args, const GemmArgs& part, SumOrder order) {
+  if (!can_turn(args.b) || args.b.dtype.bits() != 1) return {};
+  GemmArgs whole = args, form = part;
+  whole.b = form.b = turned_form(args.b, args.k);
+  const GemmRow& row = plan_gemm(form);
+  if (row.order != order || row.a_layout != args.a.layout || !serves(row, whole, form)) return {};
+  const double calls = static_cast<double>(calls_of(args, part.m));
+  return {&row, row.b_layout, part.m,
+          gemm_cost(row, form) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k), true};
+}
+
 // The cheapest way to exact sums, by calls like `part`: B as it lies, or packed once.
 Plan plan_exact(const GemmArgs& args, const GemmArgs& part) {
   const double calls = static_cast<double>(calls_of(args, part.m));
@@ -73,14 +88,18 @@ Plan plan_exact(const GemmArgs& args, const GemmArgs& part) {
   if (any.a_layout == args.a.layout && any.b_layout != args.b.layout && serves(any, args, part))
     better(plan, {&any, any.b_layout, part.m,
                   gemm_cost(any, part) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k)});
+  better(plan, plan_turned(args, part, SumOrder::kExact));
   return plan;
 }
 
 // The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its
-// own.
+// own. Digits are of rows of A, so that their sums are the same however B lies.
 Plan plan_floats(const GemmArgs& args, const GemmRow& whole, const GemmArgs& part) {
   if (whole.order == SumOrder::kFree || !serves(whole, args, part)) return {};
-  return {&whole, args.b.layout, part.m, gemm_cost(whole, part) * static_cast<double>(calls_of(args, part.m))};
+  Plan plan = {&whole, args.b.layout, part.m, gemm_cost(whole, part) * static_cast<double>(calls_of(args, part.m))};
+  const bool digits = whole.order == SumOrder::kDigits3 || whole.order == SumOrder::kDigits2;
+  if (digits) better(plan, plan_turned(args, part, whole.order));
+  return plan;
 }
 
 // Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several, all
@@ -99,15 +118,24 @@ Plan plan_blocks(const GemmArgs& args, const GemmRow& whole, int64_t block) {
   return best;
 }
 
-// B in the layout that the row reads.
-Tensor packed_b(GemmArgs& args, Layout layout) {
-  if (layout == args.b.layout) return {};
+// B of `args` in another layout.
+Tensor put_b(GemmArgs& args, Layout layout) {
   const int64_t rows = args.b.k_major ? args.k : args.n, cols = args.b.k_major ? args.n : args.k;
   Tensor packed = Tensor::empty_layout({rows, cols}, args.b.dtype, layout, MemoryKind::kWorkspace);
   pack({args.b.dtype, rows, cols, args.b.data, args.b.stride, layout, packed.data()});
   args.b.data = packed.data();
   args.b.layout = layout;
   return packed;
+}
+
+// B as the planned row reads it.
+Tensor packed_b(GemmArgs& args, const Plan& plan) {
+  Tensor turned;
+  if (plan.turned) {
+    turned = put_b(args, layouts::transposed);
+    args.b = from_transposed(turned, args.b.scale);
+  }
+  return plan.b_layout == args.b.layout ? turned : put_b(args, plan.b_layout);
 }
 
 void run(const GemmRow& row, const GemmArgs& args) {
@@ -140,7 +168,7 @@ void run_whole(GemmArgs& args, const GemmOperand* b_turned, GradSlot& slot) {
     run_on_device(args, b_turned);
   } else if (lying.order == SumOrder::kExact && args.m > 0) {
     const Plan plan = plan_exact(args, args);
-    const Tensor b = packed_b(args, plan.b_layout);
+    const Tensor b = packed_b(args, plan);
     run(*plan.row, args);
   } else {
     lying.run(args);
@@ -167,7 +195,7 @@ void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_turned) {
     const Plan plan = plan_blocks(args, whole, block);
     if (plan.row != nullptr) {
       // Before rows(): what fails after it leaves the update half done.
-      const Tensor b = packed_b(args, plan.b_layout);
+      const Tensor b = packed_b(args, plan);
       run_blocks(args, plan, *slot.rows());
       return slot.commit();
     }

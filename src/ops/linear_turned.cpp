@@ -13,23 +13,10 @@ namespace {
 
 constexpr double kTurnNs = 0.001;  // an element
 
-bool can_turn(const GemmOperand& x) { return x.k_major && x.layout == layouts::canonical && x.dtype.is_code(); }
-
 ScaleMap turned_scale(ScaleMap map) {
   std::swap(map.row_step, map.col_step);
   std::swap(map.row_group, map.col_group);
   return map;
-}
-
-// The operand as it is once it is stored [free, k]. Rows on 16 bytes, as the copy engines of devices want them; the
-// data is not there yet.
-GemmOperand turned_form(const GemmOperand& x, int64_t k) {
-  GemmOperand y = x;
-  y.data = nullptr;
-  y.k_major = false;
-  y.stride = (row_bytes_memory(x.dtype, k) + 15) / 16 * 16;
-  y.scale = turned_scale(x.scale);
-  return y;
 }
 
 Tensor turn(GemmOperand& x, int64_t free, int64_t k) {
@@ -68,6 +55,17 @@ Orders cheapest(const GemmArgs& args, const GemmOperand* b_turned) {
 }
 
 }  // namespace
+
+bool can_turn(const GemmOperand& x) { return x.k_major && x.layout == layouts::canonical && x.dtype.is_code(); }
+
+GemmOperand turned_form(const GemmOperand& x, int64_t k) {
+  GemmOperand y = x;
+  y.data = nullptr;
+  y.k_major = false;
+  y.stride = (row_bytes_memory(x.dtype, k) + 15) / 16 * 16;
+  y.scale = turned_scale(x.scale);
+  return y;
+}
 
 GemmOperand from_transposed(const Tensor& transposed, const ScaleMap& scale) {
   GemmOperand x;

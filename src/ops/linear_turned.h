@@ -17,6 +17,12 @@ namespace bitgrad::detail {
 GemmOperand contracted_rows(const Tensor& stored, const ScaleMap& scale);
 GemmOperand from_transposed(const Tensor& transposed, const ScaleMap& scale);
 
+// Codes stored [k, free], which turn into [free, k]. Plans of the CPU (linear_rows.cpp) ask for them too.
+bool can_turn(const GemmOperand& x);
+// The operand as it is once it is turned, its data not there yet. Rows on 16 bytes, as the copy engines of devices want
+// them.
+GemmOperand turned_form(const GemmOperand& x, int64_t k);
+
 // Runs the product, operands turned where that pays. b_turned: B's codes in the other order, where they are there; else
 // nullptr.
 void run_on_device(GemmArgs& args, const GemmOperand* b_turned);

@@ -17,7 +17,8 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr double kTaskMultiplyAdds = 0x1p26;  // some 30 us
+constexpr double kTaskMultiplyAdds = 0x1p26;          // some 30 us
+constexpr int64_t kStreamedBytes = int64_t{1} << 20;  // a C of more than these does not stay in L2 anyway
 
 class Product {
  public:
@@ -33,7 +34,10 @@ class Product {
     b_ = a_ + cut_.bytes_of_a();
     sums_ = b_ + cut_.bytes_of_b(args.k);
     units_ = reinterpret_cast<double*>(sums_ + cut_.bytes_of_sums());
-    std::fill(constant_scale_, constant_scale_ + kBlockSide, free_scale(args.b, 0));
+    // A scale that is in A's numbers already is not taken again.
+    const bool folded = numbers == TileNumbers::kDigits && fold_of(args) == Fold::kIntoA;
+    constant_scale_of_b_ = folded || args.b.scale.scale == nullptr || args.b.scale.per_tensor();
+    std::fill(constant_scale_, constant_scale_ + kBlockSide, folded ? 1 : free_scale(args.b, 0));
   }
 
   void run() {
@@ -128,12 +132,33 @@ class Product {
       constexpr Finish kFinish[] = {&finish_codes, &finish_halves, &finish_digits};
       task.finish = kFinish[static_cast<size_t>(numbers_)];
       task.context = &origin;
+      set_direct_rows(task.direct, origin);
       const int64_t size = args_.c_dtype.bits() / 8;
       task.c = static_cast<const uint8_t*>(args_.c) + (origin.i0 * args_.ldc + origin.j0) * size;
       task.c_row = args_.ldc * size;
       task.c_pair = kBlockSide * size;
     }
     loop_(task);
+  }
+
+  void set_direct_rows(DirectRows& out, const Origin& at) const {
+    if (args_.c_dtype != dtypes::fp32 || args_.row_minus != nullptr) return;
+    static constexpr float kOne = 1;
+    const ScaleMap& a = args_.a.scale;
+    const bool codes = numbers_ == TileNumbers::kCodes && a.scale != nullptr;
+    out.c = static_cast<float*>(args_.c) + at.i0 * args_.ldc + at.j0;
+    out.stride = args_.ldc;
+    out.rows = args_.m - at.i0;
+    out.columns = args_.n - at.j0;
+    out.sa_step = codes && !a.per_tensor() ? 1 : 0;
+    out.sa = codes ? a.scale + at.i0 * out.sa_step : &kOne;
+    out.sb = scales(at.j0);
+    out.sb_step = constant_scale_of_b_ ? 0 : 1;
+    out.bias = args_.bias == nullptr ? nullptr : args_.bias + at.j0;
+    out.unit = units_ + at.unit;
+    out.accumulate = args_.accumulate;
+    out.streamed = !args_.accumulate && args_.m * args_.n * 4 > kStreamedBytes && args_.ldc % 16 == 0 &&
+                   reinterpret_cast<uintptr_t>(args_.c) % 64 == 0;
   }
 
   void set_panels(TileTask& task, int64_t j0, int64_t pair, int64_t pass) const {
@@ -161,23 +186,14 @@ class Product {
   }
 
   // B's scale of columns j, j + 1, ...
-  const float* scales(int64_t j) const {
-    const bool constant = args_.b.scale.scale == nullptr || args_.b.scale.per_tensor();
-    return constant ? constant_scale_ : args_.b.scale.scale + j;
-  }
+  const float* scales(int64_t j) const { return constant_scale_of_b_ ? constant_scale_ : args_.b.scale.scale + j; }
 
   static void finish_codes(const void* context, int64_t block, int64_t pair, const uint8_t* sums, int r0, int r1) {
     const Origin& at = *static_cast<const Origin*>(context);
     const Product& self = at.product;
     const GemmArgs& args = self.args_;
-    const bool scaled = args.c_dtype == dtypes::fp32 && !args.accumulate && args.row_minus == nullptr;
     for_rows(at, block, pair, r0, r1, [&](int r, int64_t i, int64_t j, int64_t columns) {
       const auto* acc = reinterpret_cast<const int32_t*>(sums) + r * kBlockSide;
-      if (scaled) {
-        const float* bias = args.bias == nullptr ? nullptr : args.bias + j;
-        return self.isa_.write_scaled({acc, free_scale(args.a, i), self.scales(j), bias,
-                                       static_cast<float*>(args.c) + i * args.ldc + j, columns});
-      }
       if (args.row_minus == nullptr) return finish_row(args, i, j, columns, acc);
       int64_t wide[kBlockSide];
       for (int64_t c = 0; c < columns; ++c) {
@@ -199,19 +215,17 @@ class Product {
   static void finish_digits(const void* context, int64_t block, int64_t pair, const uint8_t* sums, int r0, int r1) {
     const Origin& at = *static_cast<const Origin*>(context);
     const Product& self = at.product;
-    // A scale that is in A's numbers already is not taken again.
-    const bool folded = fold_of(self.args_) == Fold::kIntoA;
     for_rows(at, block, pair, r0, r1, [&](int r, int64_t i, int64_t j, int64_t columns) {
       float sum[kBlockSide];
       const double unit = self.units_[at.unit + block * kBlockSide + r];
       self.isa_.join_digits(sums + r * kBlockSide * 4, self.cut_.parts, unit, sum);
-      self.finish_floats(i, j, columns, sum, folded ? nullptr : self.scales(j));
+      self.finish_floats(i, j, columns, sum, self.scales(j));
     });
   }
 
   void finish_floats(int64_t i, int64_t j, int64_t columns, const float* sum, const float* scale) const {
     float y[kBlockSide];
-    for (int64_t c = 0; c < columns; ++c) y[c] = scale == nullptr ? sum[c] : sum[c] * scale[c];
+    for (int64_t c = 0; c < columns; ++c) y[c] = sum[c] * scale[c];
     finish_row(args_, i, j, columns, y);
   }
 
@@ -223,6 +237,7 @@ class Product {
   const Workspace memory_;
   uint8_t *a_, *b_, *sums_;
   double* units_;
+  bool constant_scale_of_b_;
   float constant_scale_[kBlockSide];
 };
 

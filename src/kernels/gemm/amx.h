@@ -22,6 +22,7 @@ inline constexpr int kTileBytes = 64;    // of a row of a tile
 inline constexpr int kBlockSide = 32;    // rows and columns of a block of sums
 inline constexpr int kStepBytes = 2048;  // two tiles of A or of expanded B
 inline constexpr int kSumBytes = 4096;   // a block of sums, [32][32] int32 or fp32
+inline constexpr int kSumsStride = 128;  // from row to row of it
 inline constexpr int kMostParts = 3;     // digits
 inline constexpr int kRingSteps = 4;
 
@@ -30,6 +31,8 @@ inline constexpr int kRingSteps = 4;
 // the tile unit reads them.
 enum class TileFormat : uint8_t { kSign, kBits1, kBits2, kBits4, kBytes, kHalf, kCount };
 inline constexpr int kTileFormats = static_cast<int>(TileFormat::kCount);
+// What the sums of a product are.
+enum class SumKind : uint8_t { kCodes, kFloats, kDigits };
 // What a product reads: signed or unsigned bytes of A, then of B; bf16 pairs.
 enum class TileProduct : uint8_t { kSS, kSU, kUS, kUU, kBf16 };
 
@@ -56,6 +59,21 @@ constexpr StepOrder make_step_order(TileFormat format) {
   return order;
 }
 
+// fp32 rows of C that the loop writes itself, where a block has all 32 columns. Sums of codes: y = float(acc) * (sa[i]
+// * sb[j]); of bf16 and of digits: y = sum * sb[j]. + bias[j] if there is one. C = y or C + y.
+struct DirectRows {
+  float* c;               // of block 0 and pair 0; nullptr: none is written here
+  int64_t stride;         // numbers from row to row
+  int64_t rows, columns;  // from c to the end of C
+  const float *sa, *sb;   // of row 0; of column 0
+  int64_t sa_step;        // 0: one for all rows
+  int64_t sb_step;        // 0: 32 equal ones for all columns
+  const float* bias;      // or nullptr
+  const double* unit;     // of a row's digits
+  bool accumulate;
+  bool streamed;  // past the caches: c and the rows begin at lines of 64 bytes, and C is not read
+};
+
 // One call of the loop: blocks of rows times pairs of panels.
 struct TileTask {
   const uint8_t* a;      // [block][part][step][2][16 rows][64 bytes]
@@ -72,33 +90,23 @@ struct TileTask {
   int64_t sums_stride;
   bool resume;  // begin from these sums
   bool unsigned_fields;
+  DirectRows direct;
   // Where the outputs of block 0 and pair 0 begin, for the cache; bytes from row to row and from pair to pair.
   const uint8_t* c;
   int64_t c_row, c_pair;
-  // Rows [r0, r1) of a finished block, parts kSumBytes apart; nullptr: none. It touches no tile.
+  // Rows [r0, r1) of a finished block that is not written directly, parts kSumBytes apart; nullptr: the sums are not
+  // finished yet. It touches no tile.
   void (*finish)(const void* context, int64_t block, int64_t pair, const uint8_t* sums, int r0, int r1);
   const void* context;
-};
-
-// 32 sums of a row to fp32 outputs: y = float(acc) * (sa * sb[j]), + bias[j] if there is one. sb, bias: 32 entries.
-struct ScaledRow {
-  const int32_t* acc;
-  float sa;
-  const float* sb;
-  const float* bias;
-  float* c;
-  int64_t columns;
 };
 
 struct AmxIsa {
   // nullptr where there is no such product. parts: 1, or 2 and 3 for digits (kSign, kBytes with kSS).
   void (*(*loop)(TileFormat format, TileProduct product, int parts))(const TileTask&);
-  // out[i] = in[order[i]], 64 bytes.
-  void (*permute)(const uint8_t* in, const uint8_t* order, uint8_t* out);
-  void (*write_scaled)(const ScaledRow& row);
-  // Digits of q[j] = rint(x[j] * scale[j]), |q| < 2^31, the product exact: q = sum of out[p * stride + j] * 256^(parts
-  // - 1
-  // - p), as signed bytes.
+  // out[t * stride + i] = in[t * 64 + order[i]], `count` times 64 bytes.
+  void (*permute)(const uint8_t* in, const uint8_t* order, int64_t count, uint8_t* out, int64_t stride);
+  // Digits of q[j] = rint(x[j] * scale[j]), |q| < 2^31, the product exact, as signed bytes:
+  // q = sum of out[p * stride + j] * 256^(parts - 1 - p).
   void (*to_digits)(const float* x, const double* scale, int64_t n, int parts, uint8_t* out, int64_t stride);
   // Bits of abs x, which lie in the order of the numbers: the largest of all and of `most`; the same for each j.
   int32_t (*largest_bits)(const float* x, int64_t n, int32_t most);

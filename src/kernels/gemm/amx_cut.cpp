@@ -7,13 +7,18 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kBytesOfA = int64_t{512} << 10;   // half of what L2 keeps
 constexpr int64_t kPackedBytes = int64_t{2} << 20;  // of B, packed in the call
 constexpr int64_t kColumnsOfPasses = 2048;          // whose sums wait
 
 constexpr StepOrder kOrders[kTileFormats] = {make_step_order(TileFormat::kSign),  make_step_order(TileFormat::kBits1),
                                              make_step_order(TileFormat::kBits2), make_step_order(TileFormat::kBits4),
                                              make_step_order(TileFormat::kBytes), make_step_order(TileFormat::kHalf)};
+
+// Of A, which lies in L2 beside a pair of panels or what is packed of B: half of what L2 keeps, and all of it where
+// reading wide codes of B, once for each of A's blocks, costs more.
+int64_t most_bytes_of_a(TileFormat format, bool packs) {
+  return int64_t{!packs && format_bits(format) >= 4 ? 1024 : 512} << 10;
+}
 
 bool is_raw_byte(DType dtype) { return byte_range(dtype).shift != 0; }
 
@@ -46,8 +51,9 @@ TileCut::TileCut(const GemmArgs& args, TileNumbers numbers, int parts_in)
       parts(parts_in),
       packs(args.b.layout == layouts::canonical) {
   steps = ceil_div(args.k, step_depth(format));
-  pass = std::min(steps, kBytesOfA / (kStepBytes * parts));
-  rows = std::min(round_up(args.m, kBlockSide), kBytesOfA / (pass * kStepBytes * parts) * kBlockSide);
+  const int64_t most_of_a = most_bytes_of_a(format, packs);
+  pass = std::min(steps, most_of_a / (kStepBytes * parts));
+  rows = std::min(round_up(args.m, kBlockSide), most_of_a / (pass * kStepBytes * parts) * kBlockSide);
   columns = args.n;
   if (packs) {
     const int64_t unit = pack_columns_unit(format);

@@ -67,7 +67,7 @@ void put_digit_rows(const BlockOfA& block, int parts, const double* units, int64
         uint8_t* from = digits + part * kPiece;
         std::memset(from + count, 0, static_cast<size_t>(padded - count));
         uint8_t* to = out + part * part_bytes + k / kTileBytes * kStepBytes + r * kTileBytes;
-        for (int64_t t = 0; t < padded; t += kTileBytes, to += kStepBytes) block.isa.permute(from + t, block.order, to);
+        block.isa.permute(from, block.order, padded / kTileBytes, to, kStepBytes);
       }
     }
   }

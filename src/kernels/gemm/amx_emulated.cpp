@@ -51,14 +51,37 @@ class PortableFill {
   bool unsigned_fields_;
 };
 
-void permute(const uint8_t* in, const uint8_t* order, uint8_t* out) {
-  for (int i = 0; i < kTileBytes; ++i) out[i] = in[order[i]];
+void permute(const uint8_t* in, const uint8_t* order, int64_t count, uint8_t* out, int64_t stride) {
+  for (int64_t t = 0; t < count; ++t, in += kTileBytes, out += stride)
+    for (int i = 0; i < kTileBytes; ++i) out[i] = in[order[i]];
 }
+
+struct PortableWriter {
+  template <SumKind kKind, int kParts>
+  static void write(const DirectRows& out, const uint8_t* sums, int64_t i, int64_t end, int64_t j) {
+    for (; i < end; ++i, sums += kSumsStride) {
+      float y[kBlockSide];
+      if constexpr (kKind == SumKind::kDigits) AmxLoops<PortableWriter>::join_digits(sums, kParts, out.unit[i], y);
+      const float* sb = out.sb + j * out.sb_step;
+      float* c = out.c + i * out.stride + j;
+      for (int t = 0; t < kBlockSide; ++t) {
+        if constexpr (kKind == SumKind::kCodes)
+          y[t] = static_cast<float>(reinterpret_cast<const int32_t*>(sums)[t]) * (out.sa[i * out.sa_step] * sb[t]);
+        else
+          y[t] = (kKind == SumKind::kDigits ? y[t] : reinterpret_cast<const float*>(sums)[t]) * sb[t];
+        if (out.bias != nullptr) y[t] = y[t] + out.bias[j + t];
+        c[t] = out.accumulate ? c[t] + y[t] : y[t];
+      }
+    }
+  }
+  static void fence() {}
+};
 
 struct Portable {
   using Tiles = EmulatedTiles;
   template <TileFormat kFormat>
   using Fill = PortableFill<kFormat>;
+  using Writer = PortableWriter;
 };
 constexpr AmxIsa kIsa = make_amx_isa<Portable>(&TileLoops<Portable>::find, &permute);
 

@@ -1,9 +1,10 @@
-// The loop over blocks of 32 x 32 sums, written once over an Isa: its tile instructions (Isa::Tiles) and its expansion
-// of codes (Isa::Fill<format>). Isa is a type of an unnamed namespace, so that objects share no instance.
+// The loop over blocks of 32 x 32 sums, written once over an Isa: its tile instructions (Isa::Tiles), its expansion
+// of codes (Isa::Fill<format>) and how it writes rows of C (Isa::Writer). Isa is a type of an unnamed namespace, so
+// that objects share no instance.
 //
 // Sums stay in tiles over the whole of k. What a block needs besides its products happens in their shadow: codes of the
 // step that is three ahead are expanded into the ring, a quarter behind each product; the sums of a block are stored
-// between the first products of the next one, and finished (scaled, written) from its tenth step on, some rows a step.
+// between the first products of the next one, and finished (scaled, written) a few steps later, some rows a step.
 // A dummy tile store every 16 steps: when none ran for some 2000 cycles, the next one waits for as long as 950
 // (measured on Sapphire Rapids). Tiles are configured at every entry, since other code of the process releases them,
 // and released at the end, so that a switch of threads has little to save.
@@ -20,11 +21,12 @@ class TileLoop {
  public:
   explicit TileLoop(const TileTask& task)
       : task_(task), fill_(task.unsigned_fields), pairs_((task.panels + 1) / 2), rounds_(task.blocks * kParts) {
-    // The finish of a block fits between its tenth step, or half, and its last.
-    finish_from_ = task.steps / 2 < 10 ? task.steps / 2 : 10;
-    const int64_t steps = task.steps - finish_from_;
+    // The finish of a block fits between its tenth step, or an eighth of them, and its last.
+    finish_from_ = task.steps < 16 ? 1 : task.steps < 80 ? task.steps / 8 : 10;
+    const int64_t steps = task.steps > finish_from_ ? task.steps - finish_from_ : 1;
     finish_rows_ = static_cast<int>((kBlockSide + steps - 1) / steps);
-    if (finish_rows_ < kLeastFinishRows) finish_rows_ = kLeastFinishRows;
+    const int least = task.direct.c != nullptr ? kLeastDirectRows : kLeastFinishRows;
+    if (finish_rows_ < least) finish_rows_ = least;
   }
 
   void run() {
@@ -43,6 +45,7 @@ class TileLoop {
     }
     store_last();
     Tiles::release();
+    if (task_.direct.streamed) Isa::Writer::fence();
   }
 
  private:
@@ -50,10 +53,12 @@ class TileLoop {
   using Fill = typename Isa::template Fill<kFormat>;
   static constexpr bool kExpands = kFormat != TileFormat::kBytes;
   static constexpr int kDummyStoreSteps = 16;
-  // Rows that miss the cache together wait once: one row a step took nearly twice as long as eight.
-  static constexpr int kLeastFinishRows = 8;
+  static constexpr SumKind kSums = kProduct == TileProduct::kBf16 ? SumKind::kFloats
+                                   : kParts > 1                   ? SumKind::kDigits
+                                                                  : SumKind::kCodes;
+  // A call of finish stops the tiles for some 80 cycles; rows that miss the cache together wait once.
+  static constexpr int kLeastFinishRows = 8, kLeastDirectRows = 4;
   static constexpr int64_t kPanelStep = panel_step_bytes(kFormat);
-  static constexpr int64_t kSumsStride = kBlockSide * 4;
   struct Place {
     int64_t pair, block;
     int part;
@@ -158,6 +163,7 @@ class TileLoop {
     const Fill fill = fill_;
     expand_step(fill);
     const bool finishing = task_.finish != nullptr && previous_sums_ != nullptr && previous_.part == kParts - 1;
+    const bool fetching = finishing && !task_.direct.streamed;
     int finished = 0, fetched = 0;
     if (finishing && task_.steps == 1) finished = finish_some(finished, kBlockSide);
     for (int64_t step = 1; step < task_.steps; ++step) {
@@ -173,7 +179,7 @@ class TileLoop {
       expand<3>(fill);
       advance();
       if (step % kDummyStoreSteps == 0) Tiles::template store<4>(dummy_, kTileBytes);
-      if (finishing && fetched < kBlockSide) fetched = fetch_some(fetched);
+      if (fetching && fetched < kBlockSide) fetched = fetch_some(fetched);
       if (finishing && step >= finish_from_ && finished < kBlockSide) finished = finish_some(finished, finish_rows_);
     }
     previous_ = place;
@@ -181,10 +187,21 @@ class TileLoop {
   }
 
   // Rows [from, from + count) of the previous block; returns where they end.
-  int finish_some(int from, int count) {
+  [[gnu::always_inline]] int finish_some(int from, int count) {
     const int end = from + count < kBlockSide ? from + count : kBlockSide;
-    task_.finish(task_.context, previous_.block, previous_.pair, previous_sums_ - (kParts - 1) * kSumBytes, from, end);
+    const uint8_t* sums = previous_sums_ - (kParts - 1) * kSumBytes;
+    if (task_.direct.c != nullptr && (previous_.pair + 1) * kBlockSide <= task_.direct.columns)
+      write_directly(sums, from, end);
+    else
+      task_.finish(task_.context, previous_.block, previous_.pair, sums, from, end);
     return end;
+  }
+  [[gnu::always_inline]] void write_directly(const uint8_t* sums, int from, int end) {
+    const int64_t first = previous_.block * kBlockSide, left = task_.direct.rows - first;
+    const int64_t stop = end < left ? end : left;
+    if (from < stop)
+      Isa::Writer::template write<kSums, kParts>(task_.direct, sums + from * kSumsStride, first + from, first + stop,
+                                                 previous_.pair * kBlockSide);
   }
   // Lines of C that finish_some will write: a store that misses holds up the stores into the ring behind it.
   int fetch_some(int from) {

@@ -85,9 +85,74 @@ class VectorFill<TileFormat::kBytes> {
   explicit VectorFill(bool) {}
 };
 
-void permute(const uint8_t* in, const uint8_t* order, uint8_t* out) {
-  _mm512_storeu_si512(out, _mm512_permutexvar_epi8(_mm512_loadu_si512(order), _mm512_loadu_si512(in)));
+void permute(const uint8_t* in, const uint8_t* order, int64_t count, uint8_t* out, int64_t stride) {
+  const __m512i places = _mm512_loadu_si512(order);
+  for (int64_t t = 0; t < count; ++t, in += kTileBytes, out += stride)
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi8(places, _mm512_loadu_si512(in)));
 }
+
+class VectorWriter {
+ public:
+  // The cases that networks have run without branches in a row.
+  template <SumKind kKind, int kParts>
+  [[gnu::always_inline]] static void write(const DirectRows& out, const uint8_t* sums, int64_t i, int64_t end,
+                                           int64_t j) {
+    if (out.bias != nullptr || out.accumulate) return write_rows<kKind, kParts, true, false>(out, sums, i, end, j);
+    if (out.streamed) return write_rows<kKind, kParts, false, true>(out, sums, i, end, j);
+    write_rows<kKind, kParts, false, false>(out, sums, i, end, j);
+  }
+  static void fence() { _mm_sfence(); }
+
+ private:
+  // kAny: with bias, accumulated, streamed or not.
+  template <SumKind kKind, int kParts, bool kAny, bool kStreamed>
+  [[gnu::always_inline]] static void write_rows(const DirectRows& out, const uint8_t* sums, int64_t i, int64_t end,
+                                                int64_t j) {
+    const float *sb = out.sb + j * out.sb_step, *sa = out.sa;
+    const float* bias = out.bias == nullptr ? nullptr : out.bias + j;
+    const double* unit = out.unit;
+    const int64_t stride = out.stride, sa_step = out.sa_step;
+    const bool accumulate = out.accumulate, streamed = out.streamed;
+    const __m512 scale[2] = {_mm512_loadu_ps(sb), _mm512_loadu_ps(sb + 16)};
+    float* c = out.c + i * stride + j;
+    for (; i < end; ++i, c += stride, sums += kSumsStride) {
+#pragma GCC unroll 2
+      for (int t = 0; t < 2; ++t) {
+        const uint8_t* sum = sums + t * kTileBytes;
+        __m512 y;
+        if constexpr (kKind == SumKind::kCodes)
+          y = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sum)),
+                            _mm512_mul_ps(_mm512_set1_ps(sa[i * sa_step]), scale[t]));
+        else if constexpr (kKind == SumKind::kFloats)
+          y = _mm512_mul_ps(_mm512_loadu_ps(sum), scale[t]);
+        else
+          y = _mm512_mul_ps(join<kParts>(sum, unit[i]), scale[t]);
+        if (kAny && bias != nullptr) y = _mm512_add_ps(y, _mm512_loadu_ps(bias + 16 * t));
+        if (kAny && accumulate) y = _mm512_add_ps(_mm512_loadu_ps(c + 16 * t), y);
+        if (kStreamed || (kAny && streamed))
+          _mm512_stream_ps(c + 16 * t, y);
+        else
+          _mm512_storeu_ps(c + 16 * t, y);
+      }
+    }
+  }
+  // 16 columns of a row of digits, as AmxLoops::join_digits has it.
+  template <int kParts>
+  [[gnu::always_inline]] static __m512 join(const uint8_t* sums, double unit) {
+    const auto sum = [&](int part) {
+      return _mm512_cvtepi32_ps(_mm512_loadu_si512(sums + part * static_cast<int64_t>(kSumBytes)));
+    };
+    __m512 t = sum(kParts - 1);
+    float power = 256;
+#pragma GCC unroll 2
+    for (int part = kParts - 2; part >= 0; --part, power *= 256)
+      t = _mm512_fmadd_ps(sum(part), _mm512_set1_ps(power), t);
+    const __m512d units = _mm512_set1_pd(unit);
+    const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(t)), units));
+    const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_cvtps_pd(_mm512_extractf32x8_ps(t, 1)), units));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+  }
+};
 
 // As AmxLoops has it, 16 at a time; the compiler makes a mess of the narrowing.
 void to_digits(const float* x, const double* scale, int64_t n, int parts, uint8_t* out, int64_t stride) {
@@ -128,11 +193,13 @@ struct OnMachine {
   using Tiles = MachineTiles;
   template <TileFormat kFormat>
   using Fill = VectorFill<kFormat>;
+  using Writer = VectorWriter;
 };
 struct OnEmulation {
   using Tiles = EmulatedTiles;
   template <TileFormat kFormat>
   using Fill = VectorFill<kFormat>;
+  using Writer = VectorWriter;
 };
 constexpr AmxIsa kMachine = with_intrinsics(make_amx_isa<OnMachine>(&TileLoops<OnMachine>::find, &permute));
 constexpr AmxIsa kEmulated = with_intrinsics(make_amx_isa<OnMachine>(&TileLoops<OnEmulation>::find, &permute));

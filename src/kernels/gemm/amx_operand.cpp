@@ -142,8 +142,9 @@ void put_lines(const BlockOfA& block, const uint8_t* lines, uint8_t* out) {
   const int64_t end = round_up(block.rows, kBlockSide);
   for (int64_t m = 0; m < end; m += kTileBytes) {
     block.isa.transpose_bytes(lines + m, kMostRowsOfPut, rows);
-    for (int64_t r = 0; r < std::min<int64_t>(kTileBytes, end - m); ++r)
-      block.isa.permute(rows + r * kTileBytes, block.order, row_of_tiles(block, m + r, out));
+    for (int64_t r = 0; r < std::min<int64_t>(kTileBytes, end - m); r += kBlockSide) {
+      block.isa.permute(rows + r * kTileBytes, block.order, kBlockSide, row_of_tiles(block, m + r, out), kTileBytes);
+    }
   }
 }
 
@@ -151,15 +152,19 @@ void put_codes(const BlockOfA& block, uint8_t* out) {
   if (block.args.a.k_major) return put_code_lines(block, out);
   const GemmOperand& a = block.args.a;
   int8_t row[kPieceDepth];
+  // Stored bytes are what the tile unit reads; their last, broken step is copied.
+  const int64_t whole = a.dtype.bits() == 8 ? block.depth / kTileBytes : 0;
   for (int64_t r = 0; r < block.rows; ++r) {
     uint8_t* to = out + r * kTileBytes;
-    for (int64_t k = 0; k < block.depth; k += kPieceDepth) {
+    const uint8_t* stored = stored_row(a, block.i0 + r);
+    block.isa.permute(stored + block.k0, block.order, whole, to, kStepBytes);
+    for (int64_t k = whole * kTileBytes; k < block.depth; k += kPieceDepth) {
       const int64_t depth = std::min(kPieceDepth, block.depth - k), padded = round_up(depth, kTileBytes);
-      unpack_row_s8(a.dtype, stored_row(a, block.i0 + r), block.k0 + k, depth, row);
+      unpack_row_s8(a.dtype, stored, block.k0 + k, depth, row);
       make_raw(a.dtype, depth, row);
       std::memset(row + depth, 0, static_cast<size_t>(padded - depth));
-      for (int64_t t = 0; t < padded; t += kTileBytes, to += kStepBytes)
-        block.isa.permute(reinterpret_cast<const uint8_t*>(row) + t, block.order, to);
+      block.isa.permute(reinterpret_cast<const uint8_t*>(row), block.order, padded / kTileBytes,
+                        to + k / kTileBytes * kStepBytes, kStepBytes);
     }
   }
   clear_rows(block, ceil_div(block.depth, kTileBytes), out);
@@ -171,15 +176,12 @@ void put_halves(const BlockOfA& block, uint8_t* out) {
   for (int64_t r = 0; r < block.rows; ++r) {
     const uint8_t* row = stored_row(a, block.i0 + r) + 2 * block.k0;
     uint8_t* to = out + r * kTileBytes;
-    for (int64_t k = 0; k < block.depth; k += kHalves, to += kStepBytes) {
-      if (k + kHalves <= block.depth) {
-        block.isa.permute(row + 2 * k, block.order, to);
-        continue;
-      }
-      uint8_t tail[kTileBytes] = {};
-      std::memcpy(tail, row + 2 * k, static_cast<size_t>(2 * (block.depth - k)));
-      block.isa.permute(tail, block.order, to);
-    }
+    const int64_t whole = block.depth / kHalves, rest = block.depth % kHalves;
+    block.isa.permute(row, block.order, whole, to, kStepBytes);
+    if (rest == 0) continue;
+    uint8_t tail[kTileBytes] = {};
+    std::memcpy(tail, row + whole * kTileBytes, static_cast<size_t>(2 * rest));
+    block.isa.permute(tail, block.order, 1, to + whole * kStepBytes, kStepBytes);
   }
   clear_rows(block, ceil_div(block.depth, kHalves), out);
 }

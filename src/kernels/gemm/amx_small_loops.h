@@ -8,10 +8,6 @@ namespace bitgrad::gemm_detail {
 
 template <typename Isa>
 struct AmxLoops {
-  static void write_scaled(const ScaledRow& row) {
-    if (row.columns == kBlockSide) return write_columns(row, kBlockSide);
-    write_columns(row, row.columns);
-  }
   // The bits of 1.5 * 2^52 + y end in rint(y).
   static void to_digits(const float* __restrict x, const double* __restrict scale, int64_t n, int parts,
                         uint8_t* __restrict out, int64_t stride) {
@@ -96,15 +92,6 @@ struct AmxLoops {
       }
     }
   }
-  static inline void write_columns(const ScaledRow& row, int64_t columns) {
-    const int32_t* __restrict acc = row.acc;
-    float* __restrict c = row.c;
-    if (row.bias == nullptr) {
-      for (int64_t j = 0; j < columns; ++j) c[j] = static_cast<float>(acc[j]) * (row.sa * row.sb[j]);
-    } else {
-      for (int64_t j = 0; j < columns; ++j) c[j] = static_cast<float>(acc[j]) * (row.sa * row.sb[j]) + row.bias[j];
-    }
-  }
   template <int kDistance>
   static inline void exchange(uint32_t* __restrict x, uint32_t mask) {
     constexpr int kLanes = 16;
@@ -125,7 +112,6 @@ constexpr AmxIsa make_amx_isa(decltype(AmxIsa::loop) loop, decltype(AmxIsa::perm
   using L = AmxLoops<Isa>;
   return {loop,
           permute,
-          &L::write_scaled,
           &L::to_digits,
           &L::largest_bits,
           &L::largest_bits_each,
