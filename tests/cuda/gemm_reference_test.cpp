@@ -103,6 +103,7 @@ TEST_CASE("gemm on CUDA: the integer reference follows the formulas of real offs
       if (i % 2 == 0) args.a.scale.offset = pa.offset.data();
       if (i % 4 != 0) args.b.scale.offset = pb.offset.data();
       if (args.b.scale.offset == nullptr) args.b.scale.zero = pb.zero.data();
+      if (args.a.scale.offset == nullptr) args.a.scale.zero = pa.zero.data();
     }
     REQUIRE(row.supports(args));
     const std::vector<int64_t> a = test::reference_codes(args.a, shape.m, shape.k);

@@ -49,8 +49,7 @@ FragmentOperand fragments_of(const GemmArgs& args) {
   out.data = static_cast<const uint8_t*>(args.b.data);
   out.row_blocks = static_cast<int32_t>(frag64_layout::row_blocks(args.n));
   if (args.b.dtype.kind() == DTypeKind::kUint) {
-    out.down = 1;
-    out.mask = 0x7F7F7F7Fu;
+    out.down = 1;  // a code has at most 7 bits, so the last of its byte is 0
   } else if (args.b.dtype.kind() == DTypeKind::kSign) {
     out.down = 7;
     out.mask = 0x01010101u;
