@@ -184,7 +184,7 @@ class Tree:
         environment = {**os.environ, "BITGRAD_GEMM_COSTS": "/nonexistent/gemm_costs.txt", **mutation.environment}
         start = time.monotonic()
         with tempfile.TemporaryFile() as output:
-            run = subprocess.Popen([program, mutation.filter, "-r", "xml"], stdout=output, stderr=subprocess.DEVNULL,
+            run = subprocess.Popen([program, mutation.filter, "-r", "xml", "--abort"], stdout=output, stderr=subprocess.DEVNULL,
                                    env=environment, cwd=self.build, start_new_session=True,
                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
             try:

@@ -41,6 +41,7 @@ train: {stop: 9 steps}
 // numbers that change from step to step: rates, draws, corrections of Adam, the norm's factor.
 const std::vector<Run> kRuns = {
     {"fp32", kNet, {}},
+    {"rates of their own", kNet, {"quant.weights={dtype: int8, scheme: absmax, lr_factor: 0.3}"}},
     {"two microbatches, norm clip", kNet, {"batch.micro=5", "optim.clip_norm=0.5"}},
     {"bf16 masters, 8-bit moments",
      kNet,

@@ -38,6 +38,27 @@ TEST_CASE("A map takes its functor with it: the caller's may be gone when the ke
   CHECK(values[50] == 0.0f);
 }
 
+TEST_CASE("Columns of packed codes become rows of their own: every bit of them, and no other") {
+  constexpr int64_t kRows = 3, kWords = 6;
+  std::vector<uint64_t> in;
+  for (uint64_t i = 0; i < kRows * kWords; ++i) in.push_back((i + 1) * 0x9E3779B97F4A7C15u);
+  const auto bit = [](const std::vector<uint64_t>& words, int64_t at) {
+    return words[static_cast<size_t>(at / 64)] >> (at % 64) & 1;
+  };
+  for (const int64_t first : {0, 1, 40, 63, 64, 65, 193})
+    for (const int64_t count : {1, 30, 63, 64, 65, 128, 190, 191}) {
+      const int64_t words = (count + 63) / 64;
+      std::vector<uint64_t> out(static_cast<size_t>(kRows * words), ~uint64_t{0});
+      run_map(maps::CopyBits{in.data(), kWords, first, count, out.data(), words}, kRows * words);
+      int wrong = 0;
+      for (int64_t r = 0; r < kRows; ++r)
+        for (int64_t b = 0; b < words * 64; ++b)
+          wrong += bit(out, r * words * 64 + b) != (b < count ? bit(in, r * kWords * 64 + first + b) : 0);
+      INFO("first " << first << ", count " << count);
+      CHECK(wrong == 0);
+    }
+}
+
 TEST_CASE("The list of kernels names the map of each functor, available while a CUDA device is current") {
   const auto listed = [] {
     for (const KernelInfo& k : all_kernels())

@@ -155,6 +155,19 @@ TEST_CASE("A gradient that is not finite is refused with the CPU's text, before 
     }
 }
 
+TEST_CASE("The largest gradients in bf16 are finite") {
+  const DeviceGuard guard(gpu());
+  ParameterSpec spec;
+  spec.grad = dtypes::bf16;
+  Parameter p({3, 5}, spec);
+  p.initialize("p", 1);
+  const auto optimizer = make_optimizer(rule("sgd"));
+  optimizer->attach({&p});
+  give(p, Tensor::full(Shape{3, 5}, dtypes::bf16, 3.3e38));
+  optimizer->step(1e-38f, 1);
+  CHECK(error_of([] { drain_flags(); }) == "");
+}
+
 TEST_CASE(
     "New numbers that are not finite are found when the flags are read, and the optimizer knows that it is lost") {
   const DeviceGuard guard(gpu());

@@ -131,6 +131,20 @@ TEST_CASE("hand-computed gradients at the edges: qmin and qmax are outside, x = 
   }
 }
 
+TEST_CASE("sums of pieces of rows are added in their order") {
+  // Three pieces of one row each: (1 + 1e8) - 1e8 is 0 in fp32, the other way round it leaves 1.
+  const QuantSpec spec = spec_of("pact", dtypes::uint2);
+  const Quantizer& q = find_quantizer("pact");
+  const Tensor clip = Tensor::full({1}, dtypes::fp32, 3), sum = Tensor::zeros({1}, dtypes::fp32);
+  const Tensor x = Tensor::full({3, 65536}, dtypes::fp32, 9), g = Tensor::zeros({3, 65536}, dtypes::fp32),
+               gx = Tensor::empty({3, 65536}, dtypes::fp32);
+  g.as<float>()[0] = 1;
+  g.as<float>()[65536] = 1e8f;
+  g.as<float>()[131072] = -1e8f;
+  q.leaf_backward(spec, q.params_of(spec, {&clip, 1}), x, g, gx, {&sum, 1});
+  CHECK(sum.as<float>()[0] == 0);
+}
+
 TEST_CASE("sums of learned parts are the same when the gradient of x is not wanted") {
   for (const char* scheme : {"lsq", "lsq_plus", "pact"}) {
     const QuantSpec spec = spec_of(scheme, dtypes::uint3);
