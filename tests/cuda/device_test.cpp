@@ -221,8 +221,8 @@ TEST_CASE("Rows that are further apart than the largest pitch are copied one by 
 }
 
 TEST_CASE("Two devices have memories of their own, and copy to one another in order") {
-  for (const bool lazy : {false, true}) {
-    emulation::set_lazy_main_streams(lazy);
+  for (const int way : {0, 1, 2}) {
+    emulation::set_lazy_main_streams(way > 0);
     void *a = nullptr, *b = nullptr;
     {
       const DeviceGuard guard(Device::cuda(0));
@@ -234,6 +234,10 @@ TEST_CASE("Two devices have memories of their own, and copy to one another in or
       b = cuda_backend().allocate(400);
     }
     copy_between(Device::cuda(1), b, Device::cuda(0), a, 400);
+    if (way == 2) {  // before anyone waited for device 0
+      const DeviceGuard guard(Device::cuda(1));
+      CHECK(fetched(b, 100) == std::vector<int>(100, 9));
+    }
     {
       const DeviceGuard guard(Device::cuda(0));
       launch(fill_values, {{1}, {32}}, static_cast<int*>(a), 100, 1);  // after the copy has read it

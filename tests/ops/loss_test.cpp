@@ -39,14 +39,15 @@ TEST_CASE("losses pass the gradient check") {
 
 TEST_CASE("squared hinge is the sum over samples of the mean over classes") {
   // margins: 1 - 0.5 = 0.5, 1 - 3 < 0, 1 + 0.25 = 1.25 (label 0); all numbers exact in fp32
-  const std::vector<int32_t> labels = {0, 2};
-  const Tensor y = matrix({2, 4}, {0.5, -3, 0.25, -1, 0, 0, 1, 0});
-  const double first = (0.25 + 0 + 1.5625 + 0) / 4, second = (1 + 1 + 0 + 1) / 4.0;
-  CHECK(squared_hinge(Var(y), labels).value().item() == first + second);
+  // The third row has margins a little below 0.
+  const std::vector<int32_t> labels = {0, 2, 0};
+  const Tensor y = matrix({3, 4}, {0.5, -3, 0.25, -1, 0, 0, 1, 0, 1.5, -1.5, 0, 0});
+  const double first = (0.25 + 0 + 1.5625 + 0) / 4, second = (1 + 1 + 0 + 1) / 4.0, third = (0 + 0 + 1 + 1) / 4.0;
+  CHECK(squared_hinge(Var(y), labels).value().item() == first + second + third);
   AccumulateSink sink;
   Tape tape;
   tape.backward(squared_hinge(tape.leaf(y, &sink, dtypes::fp32), labels));
-  CHECK(sink.grad().numbers() == std::vector<double>{-0.25, 0, 0.625, 0, 0.5, 0.5, 0, 0.5});
+  CHECK(sink.grad().numbers() == std::vector<double>{-0.25, 0, 0.625, 0, 0.5, 0.5, 0, 0.5, 0, 0, 0.5, 0.5});
 }
 
 TEST_CASE("softmax cross-entropy is the log of the probability of the label") {
