@@ -43,6 +43,7 @@ const std::vector<Run> kRuns = {
     {"fp32", kNet, {}},
     {"rates of their own", kNet, {"quant.weights={dtype: int8, scheme: absmax, lr_factor: 0.3}"}},
     {"two microbatches, norm clip", kNet, {"batch.micro=5", "optim.clip_norm=0.5"}},
+    {"norm clip, 8-bit moments", kNet, {"optim.moments=int8", "optim.clip_norm=0.5"}},
     {"bf16 masters, 8-bit moments",
      kNet,
      {"optim.moments=int8", "quant.weights={dtype: int8, scheme: absmax, granularity: channel, master: bf16}"}},
