@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
-#include <sstream>
 
 #include "bench_bandwidth_cases.h"
 #include "bitgrad/base/parallel.h"
@@ -92,16 +91,6 @@ class Bench {
   std::vector<double> copies_;
 };
 
-std::pair<int64_t, int64_t> parse_shape(const std::string& text) {
-  int64_t rows = 0, cols = 0;
-  char comma = 0, rest = 0;
-  std::istringstream in(text);
-  const bool two = static_cast<bool>(in >> rows >> comma >> cols) && comma == ',' && !(in >> rest);
-  require(two && rows >= 1 && cols >= 1 && rows <= 65536 && cols <= 65536, "bench_bandwidth", "--shape: got '", text,
-          "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
-  return {rows, cols};
-}
-
 DType parse_codes(const std::string& name) {
   const DType dtype = parse_dtype(name);
   require(dtype.is_code() && (dtype.kind() == DTypeKind::kSign || dtype.kind() == DTypeKind::kInt), "bench_bandwidth",
@@ -132,7 +121,7 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
   app.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   if (options.copy_mib == 0) options.copy_mib = options.device.is_cpu() ? 64 : 512;
-  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
+  for (const std::string& text : shapes) options.shapes.push_back(parse_matrix_shape("bench_bandwidth", text));
   for (const std::string& name : dtypes) options.dtypes.push_back(parse_codes(name));
   check_writable("--json", options.json);
   return options;

@@ -12,7 +12,6 @@
 #include <iostream>
 #include <memory>
 #include <random>
-#include <sstream>
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
@@ -205,16 +204,6 @@ class Bench {
   std::vector<Contestant> all_;
 };
 
-std::pair<int64_t, int64_t> parse_shape(const std::string& text) {
-  int64_t rows = 0, cols = 0;
-  char comma = 0, rest = 0;
-  std::istringstream in(text);
-  const bool two = static_cast<bool>(in >> rows >> comma >> cols) && comma == ',' && !(in >> rest);
-  require(two && rows >= 1 && cols >= 1 && rows <= 65536 && cols <= 65536, "bench_pack", "--shape: got '", text,
-          "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
-  return {rows, cols};
-}
-
 Options parse_options(CLI::App& app, int argc, char** argv) {
   Options options;
   std::vector<std::string> shapes{"512,4096", "4096,4096"}, dtypes{"bint1", "ternary", "int2", "int4", "int8"};
@@ -233,7 +222,7 @@ Options parse_options(CLI::App& app, int argc, char** argv) {
                  "an older --json file: status 1 when a row's x_memcpy is below slack times that of the file");
   app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
   app.parse(argc, argv);
-  for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
+  for (const std::string& text : shapes) options.shapes.push_back(parse_matrix_shape("bench_pack", text));
   for (const std::string& name : dtypes) {
     options.dtypes.push_back(parse_dtype(name));
     const DTypeKind kind = options.dtypes.back().kind();

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
+#include <utility>
 
 #include "bitgrad/base/error.h"
 
@@ -17,6 +19,17 @@ inline int64_t status_bytes(const std::string& key) {
   for (std::string line; std::getline(file, line);)
     if (line.rfind(key + ':', 0) == 0) return std::stoll(line.substr(key.size() + 1)) * 1024;
   return 0;
+}
+
+// "ROWS,COLS" of --shape, each 1 .. 65536; throws Error that names the program.
+inline std::pair<int64_t, int64_t> parse_matrix_shape(const std::string& program, const std::string& text) {
+  int64_t rows = 0, cols = 0;
+  char comma = 0, rest = 0;
+  std::istringstream in(text);
+  const bool two = static_cast<bool>(in >> rows >> comma >> cols) && comma == ',' && !(in >> rest);
+  require(two && rows >= 1 && cols >= 1 && rows <= 65536 && cols <= 65536, program, "--shape: got '", text,
+          "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
+  return {rows, cols};
 }
 
 // What main does: reads the options and runs. 2 for a wrong option, the code of an Error, 70 for another exception.
