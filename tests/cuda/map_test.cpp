@@ -59,6 +59,33 @@ TEST_CASE("Columns of packed codes become rows of their own: every bit of them, 
     }
 }
 
+TEST_CASE("A gradient is delivered in bf16 by the draw of each element, rounded once after the sum") {
+  const RandomStream draws{5, Purpose::kGradient, 3, 1};
+  std::vector<float> g;
+  std::vector<uint16_t> before;
+  for (int i = 0; i < 300; ++i) {
+    g.push_back(0.1f * static_cast<float>(i + 1));
+    before.push_back(bf16_from_float(0.37f * static_cast<float>(300 - i)));
+  }
+  for (const bool stochastic : {false, true}) {
+    std::vector<uint16_t> out = before, expected;
+    for (size_t i = 0; i < g.size(); ++i) {
+      const float sum = bf16_to_float(before[i]) + g[i];
+      expected.push_back(stochastic ? bf16_from_float_stochastic(sum, draws.bits16(i)) : bf16_from_float(sum));
+    }
+    run_map(maps::DeliverBf16{out.data(), g.data(), nullptr, true, stochastic, draws}, 300);
+    CHECK(out == expected);
+  }
+}
+
+TEST_CASE("A recorded gradient is multiplied by the factor of now") {
+  LiveStep live;
+  live.factor = 0.3f;
+  std::vector<float> g{1.0f, -2.0f, 5.0f};
+  run_map(maps::ScaleByFactor{&live, g.data()}, 3);
+  CHECK(g == std::vector<float>{1.0f * 0.3f, -2.0f * 0.3f, 5.0f * 0.3f});
+}
+
 TEST_CASE("The list of kernels names the map of each functor, available while a CUDA device is current") {
   const auto listed = [] {
     for (const KernelInfo& k : all_kernels())
