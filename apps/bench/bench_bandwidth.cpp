@@ -6,7 +6,6 @@
 //   bench_bandwidth [--shape ROWS,COLS ...] [--dtypes LIST] [--family pack,quantize,optimizer,elementwise,reduce]
 //                   [--what SUBSTRING] [--device cpu|cuda] [--copy-mib N] [--repeat R] [--json FILE] [--compare OLD]
 //                   [--slack S]
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -98,27 +97,24 @@ DType parse_codes(const std::string& name) {
   return dtype;
 }
 
-Options parse_options(CLI::App& app, int argc, char** argv) {
+Options parse_options(cli::Arguments& args, int argc, char** argv) {
   Options options;
   std::vector<std::string> shapes{"4096,4096"}, dtypes{"bint1", "int2", "int4", "int8"};
   std::string device = "cpu";
-  app.add_option("--shape", shapes, "ROWS,COLS; may be given several times (4096,4096)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
-  app.add_option("--dtypes", dtypes, "dtypes of codes (bint1,int2,int4,int8)")->delimiter(',');
-  app.add_option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce (all)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(options.families));
-  app.add_option("--what", options.what, "only kernels whose name holds this");
-  app.add_option("--device", device, "cpu, cuda (cpu)")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--copy-mib", options.copy_mib, "size of the copy (cuda 512, cpu 64)")->check(CLI::Range(1, 1 << 14));
-  app.add_option("--repeat", options.repeat, "measurements; the median counts (11)")->check(CLI::Range(1, 100000));
-  app.add_option("--json", options.json, "writes the rows to this file");
-  app.add_option("--compare", options.compare,
-                 "an older --json file: status 1 when a row's copy_share is below slack times that of the file");
-  app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
-  app.parse(argc, argv);
+  args.option("--shape", shapes, "ROWS,COLS; may be given several times (4096,4096)").repeatable();
+  args.option("--dtypes", dtypes, "dtypes of codes (bint1,int2,int4,int8)").delimiter(',');
+  args.option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce (all)")
+      .delimiter(',')
+      .one_of(options.families);
+  args.option("--what", options.what, "only kernels whose name holds this");
+  args.option("--device", device, "cpu, cuda (cpu)").one_of({"cpu", "cuda"});
+  args.option("--copy-mib", options.copy_mib, "size of the copy (cuda 512, cpu 64)").range(1, 1 << 14);
+  args.option("--repeat", options.repeat, "measurements; the median counts (11)").range(1, 100000);
+  args.option("--json", options.json, "writes the rows to this file");
+  args.option("--compare", options.compare,
+              "an older --json file: status 1 when a row's copy_share is below slack times that of the file");
+  args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
+  args.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   if (options.copy_mib == 0) options.copy_mib = options.device.is_cpu() ? 64 : 512;
   for (const std::string& text : shapes) options.shapes.push_back(parse_matrix_shape("bench_bandwidth", text));
@@ -144,6 +140,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Kernels that move numbers beside a copy of the same device.", "bench_bandwidth");
-  return run_main(app, "bench_bandwidth", [&] { return run(parse_options(app, argc, argv)); });
+  cli::Arguments args("Kernels that move numbers beside a copy of the same device.", "bench_bandwidth");
+  return run_main("bench_bandwidth", [&] { return run(parse_options(args, argc, argv)); });
 }

@@ -11,7 +11,6 @@
 // Products: forward: C = A B^T with both stored [free, k]; gx: B stored [k, free]; gw: both stored [k, free] and the
 // product added to C. --group and --offset give B scales and real offsets (for each row, or in groups along k),
 // --a-zero gives A a zero point for each row. A slow row (above 0.4 s) is measured three times, above 2 s once.
-#include <CLI/CLI.hpp>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -166,9 +165,9 @@ int run(Options options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Multiply-adds a second of every usable gemm kernel and of libraries, one thread.", "bench_gemm");
-  return run_main(app, "bench_gemm", [&] {
-    const Options options = parse_options(app, argc, argv);
+  cli::Arguments args("Multiply-adds a second of every usable gemm kernel and of libraries, one thread.", "bench_gemm");
+  return run_main("bench_gemm", [&] {
+    const Options options = parse_options(args, argc, argv);
     return options.device.is_cpu() ? run(options) : run_on_device(options);
   });
 }

@@ -65,62 +65,58 @@ const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 
 }  // namespace
 
-Options parse_options(CLI::App& app, int argc, char** argv) {
+Options parse_options(cli::Arguments& args, int argc, char** argv) {
   Options options;
   std::vector<std::string> shapes{"1024,1024,1024"}, dtypes{"bint1,bint1"}, products{"forward"};
   bool all = false;
   options.rivals = rival_ids();
-  const auto one_each = [](CLI::Option* option) {
-    option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
-    return option;
-  };
-  one_each(app.add_option("--shape", shapes, "M,N,K; may be given several times (1024,1024,1024)"));
-  one_each(app.add_option("--dtypes", dtypes, "A,B; may be given several times (bint1,bint1)"));
-  app.add_option("--product", products, "forward | gx (B stored [k, free]) | gw (both stored [k, free], added to C)")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"forward", "gx", "gw"}));
-  app.add_flag("--a-k-major", options.a_k_major_flag, "A is stored [k, free]");
-  app.add_flag("--b-k-major", options.b_k_major_flag, "B is stored [k, free]");
-  app.add_flag("--all", all, "the products of training, fast rows only, at six shapes (or those of --shape)");
-  app.add_option("--rivals", options.rivals, "which libraries, of those built in; none for no library")
-      ->delimiter(',')
-      ->check(CLI::IsMember([] {
+  args.option("--shape", shapes, "M,N,K; may be given several times (1024,1024,1024)").repeatable();
+  args.option("--dtypes", dtypes, "A,B; may be given several times (bint1,bint1)").repeatable();
+  args.option("--product", products, "forward | gx (B stored [k, free]) | gw (both stored [k, free], added to C)")
+      .delimiter(',')
+      .one_of({"forward", "gx", "gw"});
+  args.flag("--a-k-major", options.a_k_major_flag, "A is stored [k, free]");
+  args.flag("--b-k-major", options.b_k_major_flag, "B is stored [k, free]");
+  args.flag("--all", all, "the products of training, fast rows only, at six shapes (or those of --shape)");
+  args.option("--rivals", options.rivals, "which libraries, of those built in; none for no library")
+      .delimiter(',')
+      .one_of([] {
         std::vector<std::string> ids = rival_ids();
         ids.push_back("none");
         return ids;
-      }()));
-  app.add_option("--kernel", options.kernel, "only rows whose name holds this");
-  app.add_flag("--fast-rows", options.fast_rows, "leave out the references and the rows that call libraries");
-  app.add_option("--repeat", options.repeat, "measurements of each row; the median counts (11)")
-      ->check(CLI::Range(1, 100000));
-  app.add_option("--group", options.group, "B's scales lie in groups of this size along k (0: bare codes)")
-      ->check(CLI::Range(0, 1 << 20));
-  app.add_flag("--offset", options.b_offset, "B has real offsets, for each row or group");
-  app.add_flag("--a-zero", options.a_zero, "A has a zero point for each row");
-  app.add_option("--json", options.json, "writes the rows to this file");
-  app.add_option("--compare", options.compare,
-                 "an older --json file: status 1 when a row's x_onednn_f32 is below "
-                 "slack times that of the file");
-  app.add_option("--slack", options.slack, "of --compare and --guard (0.9)")->check(CLI::Range(0.0, 10.0));
-  CLI::Option* guarded = app.add_option("--guard", options.guard,
-                                        "measures --all at small shapes and compares with the figures of this machine "
-                                        "in this file");
-  app.add_option("--record", options.record, "as --guard, but writes the figures of this machine into the file")
-      ->excludes(guarded);
+      }());
+  args.option("--kernel", options.kernel, "only rows whose name holds this");
+  args.flag("--fast-rows", options.fast_rows, "leave out the references and the rows that call libraries");
+  args.option("--repeat", options.repeat, "measurements of each row; the median counts (11)").range(1, 100000);
+  args.option("--group", options.group, "B's scales lie in groups of this size along k (0: bare codes)")
+      .range(0, 1 << 20);
+  args.flag("--offset", options.b_offset, "B has real offsets, for each row or group");
+  args.flag("--a-zero", options.a_zero, "A has a zero point for each row");
+  args.option("--json", options.json, "writes the rows to this file");
+  args.option("--compare", options.compare,
+              "an older --json file: status 1 when a row's x_onednn_f32 is below "
+              "slack times that of the file");
+  args.option("--slack", options.slack, "of --compare and --guard (0.9)").range(0.0, 10.0);
+  const cli::Argument guarded =
+      args.option("--guard", options.guard,
+                  "measures --all at small shapes and compares with the figures of this machine "
+                  "in this file");
+  args.option("--record", options.record, "as --guard, but writes the figures of this machine into the file")
+      .excludes(guarded);
   std::string device = "cpu";
-  app.add_option("--device", device,
-                 "cpu, cuda (cpu); cuda: products to bf16 with scales beside bf16, no libraries, guard or groups")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.parse(argc, argv);
+  args.option("--device", device,
+              "cpu, cuda (cpu); cuda: products to bf16 with scales beside bf16, no libraries, guard or groups")
+      .one_of({"cpu", "cuda"});
+  args.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   const bool short_run = !options.guard.empty() || !options.record.empty();
   if (all || short_run) {
     options.fast_rows = true;
-    if (app.count("--shape") == 0) shapes = short_run ? kGuardShapes : kAllShapes;
+    if (args.count("--shape") == 0) shapes = short_run ? kGuardShapes : kAllShapes;
   }
-  if (short_run && app.count("--rivals") == 0) options.rivals = {"onednn_f32"};
+  if (short_run && args.count("--rivals") == 0) options.rivals = {"onednn_f32"};
   for (const std::string& text : shapes) options.shapes.push_back(parse_shape(text));
-  if ((all || short_run) && app.count("--dtypes") == 0) {
+  if ((all || short_run) && args.count("--dtypes") == 0) {
     add_cases(options, kForwardPairs, {"forward"});
     add_cases(options, kBackwardPairs, {"gx", "gw"});
   } else {

@@ -1,13 +1,13 @@
 // The command line of bench_gemm.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/dtype.h"
+#include "shared/arguments.h"
 
 namespace bitgrad::bench {
 
@@ -38,7 +38,7 @@ struct Options {
   bool accumulate() const { return product == "gw"; }
 };
 
-// Throws CLI::ParseError, Error.
-Options parse_options(CLI::App& app, int argc, char** argv);
+// Throws cli::UsageError, cli::HelpShown, Error.
+Options parse_options(cli::Arguments& args, int argc, char** argv);
 
 }  // namespace bitgrad::bench

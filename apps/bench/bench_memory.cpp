@@ -2,7 +2,6 @@
 // account beside the growth of resident memory. What the account must say of weights, masters and moments is computed
 // from the shapes too; a difference ends the program with status 1. Each choice runs in a process of its own, so that
 // no peak hides another.
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
@@ -186,19 +185,19 @@ int run_all(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Memory of a training step under each choice of weights, masters and moments."};
+  cli::Arguments args{"Memory of a training step under each choice of weights, masters and moments."};
   Options options;
-  app.add_option("--hidden", options.hidden)->check(CLI::Range(1, 65536));
-  app.add_option("--depth", options.depth)->check(CLI::Range(1, 1000));
-  app.add_option("--batch", options.batch)->check(CLI::Range(1, 1000000));
-  app.add_option("--steps", options.steps)->check(CLI::Range(1, 1000));
-  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::Range(0, 1024));
-  app.add_option("--weights", options.weights, "dtypes of weights")->delimiter(',');
-  app.add_option("--activations", options.activations, "dtype of activations");
-  app.add_option("--grad", options.grad, "fp32 or bf16");
-  app.add_option("--json", options.json, "write the rows here");
-  return bench::run_main(app, "bench_memory", [&] {
-    app.parse(argc, argv);
+  args.option("--hidden", options.hidden).range(1, 65536);
+  args.option("--depth", options.depth).range(1, 1000);
+  args.option("--batch", options.batch).range(1, 1000000);
+  args.option("--steps", options.steps).range(1, 1000);
+  args.option("--threads", options.threads, "0: all cores").range(0, 1024);
+  args.option("--weights", options.weights, "dtypes of weights").delimiter(',');
+  args.option("--activations", options.activations, "dtype of activations");
+  args.option("--grad", options.grad, "fp32 or bf16");
+  args.option("--json", options.json, "write the rows here");
+  return bench::run_main("bench_memory", [&] {
+    args.parse(argc, argv);
     return run_all(options);
   });
 }

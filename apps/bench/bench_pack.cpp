@@ -5,7 +5,6 @@
 //
 //   bench_pack [--shape ROWS,COLS ...] [--dtypes LIST] [--what pack,unpack,quantize,dequantize] [--kernel SUBSTRING]
 //              [--repeat R] [--json FILE] [--compare OLD] [--slack S]
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
 #include <iomanip>
@@ -204,24 +203,21 @@ class Bench {
   std::vector<Contestant> all_;
 };
 
-Options parse_options(CLI::App& app, int argc, char** argv) {
+Options parse_options(cli::Arguments& args, int argc, char** argv) {
   Options options;
   std::vector<std::string> shapes{"512,4096", "4096,4096"}, dtypes{"bint1", "ternary", "int2", "int4", "int8"};
-  app.add_option("--shape", shapes, "ROWS,COLS; may be given several times (512,4096 and 4096,4096)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
-  app.add_option("--dtypes", dtypes, "dtypes of codes (bint1,ternary,int2,int4,int8)")->delimiter(',');
-  app.add_option("--what", options.what, "pack, unpack, quantize, dequantize (all)")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"pack", "unpack", "quantize", "dequantize"}));
-  app.add_option("--kernel", options.kernel, "only rows whose name holds this");
-  app.add_option("--repeat", options.repeat, "measurements; the median counts (11)")->check(CLI::Range(1, 100000));
-  app.add_option("--json", options.json, "writes the rows to this file");
-  app.add_option("--compare", options.compare,
-                 "an older --json file: status 1 when a row's x_memcpy is below slack times that of the file");
-  app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
-  app.parse(argc, argv);
+  args.option("--shape", shapes, "ROWS,COLS; may be given several times (512,4096 and 4096,4096)").repeatable();
+  args.option("--dtypes", dtypes, "dtypes of codes (bint1,ternary,int2,int4,int8)").delimiter(',');
+  args.option("--what", options.what, "pack, unpack, quantize, dequantize (all)")
+      .delimiter(',')
+      .one_of({"pack", "unpack", "quantize", "dequantize"});
+  args.option("--kernel", options.kernel, "only rows whose name holds this");
+  args.option("--repeat", options.repeat, "measurements; the median counts (11)").range(1, 100000);
+  args.option("--json", options.json, "writes the rows to this file");
+  args.option("--compare", options.compare,
+              "an older --json file: status 1 when a row's x_memcpy is below slack times that of the file");
+  args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
+  args.parse(argc, argv);
   for (const std::string& text : shapes) options.shapes.push_back(parse_matrix_shape("bench_pack", text));
   for (const std::string& name : dtypes) {
     options.dtypes.push_back(parse_dtype(name));
@@ -252,6 +248,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Packing, unpacking, quantizing beside memcpy, one thread.", "bench_pack");
-  return run_main(app, "bench_pack", [&] { return run(parse_options(app, argc, argv)); });
+  cli::Arguments args("Packing, unpacking, quantizing beside memcpy, one thread.", "bench_pack");
+  return run_main("bench_pack", [&] { return run(parse_options(args, argc, argv)); });
 }

@@ -185,6 +185,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Time and memory of a training step beside oneDNN's float simulation.", "bench_step"};
-  return run_main(app, "bench_step", [&] { return run(parse_options(app, argc, argv)); });
+  cli::Arguments args{"Time and memory of a training step beside oneDNN's float simulation.", "bench_step"};
+  return run_main("bench_step", [&] { return run(parse_options(args, argc, argv)); });
 }

@@ -1,7 +1,6 @@
 #include "bench_step_options.h"
 
 #include <algorithm>
-#include <map>
 
 #include "bitgrad/base/error.h"
 #include "shared/report.h"
@@ -15,12 +14,12 @@ const LayerKind kLayers[] = {{"binary", dtypes::bint1, dtypes::bint1},
                              {"w2a2", dtypes::int2, dtypes::int2},
                              {"w4a8", dtypes::int4, dtypes::int8},
                              {"w8a8", dtypes::int8, dtypes::int8}};
-struct Net {
+struct NamedNet {
   const char* name;
   std::vector<int64_t> widths;
 };
 // The nets of FINN (Umuroglu et al. 2017, arXiv 1612.07119) and a wide one.
-const Net kNets[] = {{"tfc", {784, 64, 64, 64, 10}},
+const NamedNet kNets[] = {{"tfc", {784, 64, 64, 64, 10}},
                      {"sfc", {784, 256, 256, 256, 10}},
                      {"lfc", {784, 1024, 1024, 1024, 10}},
                      {"mlp4096", {784, 4096, 4096, 4096, 10}}};
@@ -63,12 +62,6 @@ Case parse_shape(const std::string& text) {
   return out;
 }
 
-template <typename T>
-CLI::Option* add_choice(CLI::App& app, const std::string& name, T& value, const std::map<std::string, T>& choices,
-                        const std::string& text) {
-  return app.add_option(name, value, text)->transform(CLI::CheckedTransformer(choices, CLI::ignore_case));
-}
-
 }  // namespace
 
 std::string Case::shape() const {
@@ -77,57 +70,53 @@ std::string Case::shape() const {
   return text;
 }
 
-Options parse_options(CLI::App& app, int argc, char** argv) {
+Options parse_options(cli::Arguments& args, int argc, char** argv) {
   Options options;
   std::vector<std::string> layers{"binary"}, nets, shapes;
   std::vector<int64_t> batches{100};
   bool no_parts = false, no_rivals = false, no_memory = false;
-  app.add_option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)")->delimiter(',');
-  app.add_option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false);
-  app.add_option("--net", nets, "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given)")->delimiter(',');
-  app.add_option("--batch", batches, "batches of the nets (100)")->delimiter(',')->check(CLI::Range(1, 1000000));
-  add_choice<ProductMode>(app, "--grad", options.grad,
-                          {{"fp32", ProductMode::kFp32}, {"bf16", ProductMode::kBf16}, {"int8", ProductMode::kInt8}},
-                          "mode of both backward products (fp32)");
-  add_choice<Rounding>(app, "--rounding", options.rounding,
-                       {{"nearest", Rounding::kNearest}, {"stochastic", Rounding::kStochastic}},
-                       "of int8 gradients (stochastic)");
-  add_choice<MomentKind>(app, "--moments", options.moments,
-                         {{"fp32", MomentKind::kFp32}, {"bf16", MomentKind::kBf16}, {"int8", MomentKind::kInt8}},
-                         "of Adam (fp32)");
-  add_choice<MasterKind>(app, "--master", options.master,
-                         {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}},
-                         "(fp32)");
-  const CLI::Option* accumulate =
-      app.add_option("--accumulate", options.accumulate, "microbatches of a step (1; --qat: 4)")
-          ->check(CLI::Range(1, 1024));
-  app.add_flag("--qat", options.qat, "quantization-aware training beside its float twin");
-  app.add_option("--scheme", options.schemes, "of --qat (all)")->delimiter(',');
-  app.add_flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
-  app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024));
+  args.option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)").delimiter(',');
+  args.option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times").repeatable();
+  args.option("--net", nets, "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given)").delimiter(',');
+  args.option("--batch", batches, "batches of the nets (100)").delimiter(',').range(1, 1000000);
+  args.choice<ProductMode>("--grad", options.grad,
+                           {{"fp32", ProductMode::kFp32}, {"bf16", ProductMode::kBf16}, {"int8", ProductMode::kInt8}},
+                           "mode of both backward products (fp32)");
+  args.choice<Rounding>("--rounding", options.rounding,
+                        {{"nearest", Rounding::kNearest}, {"stochastic", Rounding::kStochastic}},
+                        "of int8 gradients (stochastic)");
+  args.choice<MomentKind>("--moments", options.moments,
+                          {{"fp32", MomentKind::kFp32}, {"bf16", MomentKind::kBf16}, {"int8", MomentKind::kInt8}},
+                          "of Adam (fp32)");
+  args.choice<MasterKind>("--master", options.master,
+                          {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}},
+                          "(fp32)");
+  const cli::Argument accumulate =
+      args.option("--accumulate", options.accumulate, "microbatches of a step (1; --qat: 4)").range(1, 1024);
+  args.flag("--qat", options.qat, "quantization-aware training beside its float twin");
+  args.option("--scheme", options.schemes, "of --qat (all)").delimiter(',');
+  args.flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
+  args.option("--threads", options.threads).range(1, 1024);
   std::string device = "cpu";
-  app.add_option("--device", device, "cpu, cuda (cpu); cuda: without oneDNN and the account of memory")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_flag("--recorded", options.recorded, "cuda: the step as recorded graphs, whole");
-  app.add_option("--repeat", options.repeat, "measurements; the median counts (7)")->check(CLI::Range(1, 1000000));
-  app.add_flag("--no-parts", no_parts, "the whole step only");
-  app.add_flag("--no-rivals", no_rivals, "without oneDNN");
-  app.add_flag("--no-memory", no_memory, "without the account of memory");
-  app.add_option("--json", options.json, "writes the rows to this file");
-  app.add_option("--compare", options.compare,
-                 "an older --json file: status 1 when a row's x_onednn_f32 is below slack times that of the file");
-  app.add_option("--slack", options.slack, "of --compare (0.9)")->check(CLI::Range(0.0, 10.0));
-  app.parse(argc, argv);
+  args.option("--device", device, "cpu, cuda (cpu); cuda: without oneDNN and the account of memory")
+      .one_of({"cpu", "cuda"});
+  args.flag("--recorded", options.recorded, "cuda: the step as recorded graphs, whole");
+  args.option("--repeat", options.repeat, "measurements; the median counts (7)").range(1, 1000000);
+  args.flag("--no-parts", no_parts, "the whole step only");
+  args.flag("--no-rivals", no_rivals, "without oneDNN");
+  args.flag("--no-memory", no_memory, "without the account of memory");
+  args.option("--json", options.json, "writes the rows to this file");
+  args.option("--compare", options.compare,
+              "an older --json file: status 1 when a row's x_onednn_f32 is below slack times that of the file");
+  args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
+  args.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();
   require(!options.recorded || !options.device.is_cpu(), "bench_step",
           "--recorded: got --device cpu, expected --device cuda: the CPU records nothing.");
   options.parts = !no_parts && !options.recorded;
   options.rivals = !no_rivals && options.device.is_cpu();
   options.memory = !no_memory && options.device.is_cpu();
-  if (options.qat && accumulate->count() == 0) options.accumulate = 4;
+  if (options.qat && accumulate.count() == 0) options.accumulate = 4;
   if (options.qat && nets.empty() && shapes.empty()) nets = {"lfc"};
   if (options.qat) layers = {"binary"};
   if (nets.empty() && shapes.empty()) nets = {"tfc", "sfc", "lfc"};

@@ -1,12 +1,12 @@
 // The command line of bench_step.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "bitgrad/nn/layers.h"
+#include "shared/arguments.h"
 
 namespace bitgrad::bench {
 
@@ -45,7 +45,7 @@ struct Options {
   double slack = 0.9;
 };
 
-// Throws CLI::ParseError, Error.
-Options parse_options(CLI::App& app, int argc, char** argv);
+// Throws cli::UsageError, cli::HelpShown, Error.
+Options parse_options(cli::Arguments& args, int argc, char** argv);
 
 }  // namespace bitgrad::bench

@@ -130,15 +130,15 @@ int run_convert(const ConvertOptions& options) {
 
 }  // namespace
 
-Run setup_convert(CLI::App& app) {
+Run setup_convert(Arguments& args) {
   auto o = std::make_shared<ConvertOptions>();
-  app.add_option("target", o->target, "run folder (its last checkpoint) or checkpoint file")->required();
-  app.add_option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
-  app.add_option("-o,--out", o->out, "the file to write");
-  app.add_flag("--best", o->best, "best.safetensors of the run folder");
-  CLI::Option* dry = app.add_flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
-  app.add_flag("--force", o->force, "write over a file that exists");
-  app.add_flag("--check", o->check, "compare both models on data.test")->excludes(dry);
+  args.option("target", o->target, "run folder (its last checkpoint) or checkpoint file").required();
+  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("-o,--out", o->out, "the file to write");
+  args.flag("--best", o->best, "best.safetensors of the run folder");
+  const Argument dry = args.flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
+  args.flag("--force", o->force, "write over a file that exists");
+  args.flag("--check", o->check, "compare both models on data.test").excludes(dry);
   return [o] { return run_convert(*o); };
 }
 

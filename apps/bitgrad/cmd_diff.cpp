@@ -117,16 +117,16 @@ int run_diff(const DiffOptions& options) {
 
 }  // namespace
 
-Run setup_diff(CLI::App& app) {
+Run setup_diff(Arguments& args) {
   auto options = std::make_shared<DiffOptions>();
-  app.add_option("a", options->a, "run folder (its last checkpoint), checkpoint or model file")->required();
-  app.add_option("b", options->b, "the other one")->required();
-  app.add_option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");
-  app.add_option("--samples", options->samples,
-                 "of data.test (data.train when there is none), in a fixed order that mixes them")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-  app.add_option("--json", options->json, "everything as one JSON object in this file");
-  app.add_flag("--force", options->force, "write over a file that exists");
+  args.option("a", options->a, "run folder (its last checkpoint), checkpoint or model file").required();
+  args.option("b", options->b, "the other one").required();
+  args.option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");
+  args.option("--samples", options->samples,
+              "of data.test (data.train when there is none), in a fixed order that mixes them")
+      .range(int64_t{1}, int64_t{1} << 31);
+  args.option("--json", options->json, "everything as one JSON object in this file");
+  args.flag("--force", options->force, "write over a file that exists");
   return [options] { return run_diff(*options); };
 }
 

@@ -37,12 +37,11 @@ int run_eval(const EvalOptions& options) {
 
 }  // namespace
 
-Run setup_eval(CLI::App& app) {
+Run setup_eval(Arguments& args) {
   auto options = std::make_shared<EvalOptions>();
-  app.add_option("target", options->target, "run folder (its last checkpoint), checkpoint or converted model")
-      ->required();
-  app.add_option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
-  app.add_flag("--json", options->json, "one JSON object on standard output");
+  args.option("target", options->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.flag("--json", options->json, "one JSON object on standard output");
   return [options] { return run_eval(*options); };
 }
 

@@ -148,11 +148,11 @@ int run_inspect(const InspectOptions& options) {
 
 }  // namespace
 
-Run setup_inspect(CLI::App& app) {
+Run setup_inspect(Arguments& args) {
   auto options = std::make_shared<InspectOptions>();
-  app.add_option("target", options->target, "run folder (its last checkpoint), checkpoint or model file")->required();
-  app.add_option("--layers", options->layers, "layers by a glob on their paths, such as layers.[0-4]");
-  app.add_flag("--json", options->json, "one JSON object on standard output");
+  args.option("target", options->target, "run folder (its last checkpoint), checkpoint or model file").required();
+  args.option("--layers", options->layers, "layers by a glob on their paths, such as layers.[0-4]");
+  args.flag("--json", options->json, "one JSON object on standard output");
   return [options] { return run_inspect(*options); };
 }
 

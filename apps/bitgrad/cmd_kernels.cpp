@@ -143,22 +143,22 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_kernels(CLI::App& app) {
+Run setup_kernels(Arguments& args) {
   auto o = std::make_shared<Options>();
-  app.add_flag("--all", o->all, "also rows that this machine cannot run, or that do not take these operands");
-  CLI::Option* shape = app.add_option("--shape", o->shape, "M,N,K: C[M,N] = A[M,K] B[N,K]^T")
-                           ->delimiter(',')
-                           ->expected(3)
-                           ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
-  app.add_option("--dtypes", o->dtypes, "A,B")->delimiter(',')->expected(2)->needs(shape);
-  app.add_option("--out", o->out, "dtype of C: fp32, bf16, int32")->needs(shape);
-  app.add_flag("--a-k-major", o->a_k_major, "A is stored [K,M]")->needs(shape);
-  app.add_flag("--b-k-major", o->b_k_major, "B is stored [K,N], as in backward products")->needs(shape);
-  app.add_flag("--strict", o->strict, "choose as run.bits: strict does")->needs(shape);
-  app.add_flag("--calibrate", o->calibrate, "measure the costs of the rows here (about ten seconds) and keep them")
-      ->excludes(shape);
-  app.add_option("--costs", o->costs,
-                 "the table of costs, in place of $BITGRAD_GEMM_COSTS or ~/.cache/bitgrad/gemm_costs.txt");
+  args.flag("--all", o->all, "also rows that this machine cannot run, or that do not take these operands");
+  const Argument shape = args.option("--shape", o->shape, "M,N,K: C[M,N] = A[M,K] B[N,K]^T")
+                             .delimiter(',')
+                             .expected(3)
+                             .range(int64_t{0}, int64_t{1} << 31);
+  args.option("--dtypes", o->dtypes, "A,B").delimiter(',').expected(2).needs(shape);
+  args.option("--out", o->out, "dtype of C: fp32, bf16, int32").needs(shape);
+  args.flag("--a-k-major", o->a_k_major, "A is stored [K,M]").needs(shape);
+  args.flag("--b-k-major", o->b_k_major, "B is stored [K,N], as in backward products").needs(shape);
+  args.flag("--strict", o->strict, "choose as run.bits: strict does").needs(shape);
+  args.flag("--calibrate", o->calibrate, "measure the costs of the rows here (about ten seconds) and keep them")
+      .excludes(shape);
+  args.option("--costs", o->costs,
+              "the table of costs, in place of $BITGRAD_GEMM_COSTS or ~/.cache/bitgrad/gemm_costs.txt");
   return [o] { return run(*o); };
 }
 

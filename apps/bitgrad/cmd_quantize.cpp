@@ -78,23 +78,23 @@ int run_quantize(const QuantizeOptions& options) {
 
 }  // namespace
 
-Run setup_quantize(CLI::App& app) {
+Run setup_quantize(Arguments& args) {
   auto o = std::make_shared<QuantizeOptions>();
-  app.add_option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model")->required();
-  app.add_option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
-  app.add_option("-o,--out", o->out, "the file to write");
-  app.add_option("--recipe", o->recipe, "how all layers are held, such as int8wo, 8da4w (docs/quantization.md)");
-  app.add_option("--first", o->first, "the recipe of the first layer");
-  app.add_option("--last", o->last, "the recipe of the last layer");
-  app.add_option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; again for more");
-  app.add_option("--observer", o->observer, "finds ranges of inputs that are quantized anew for each batch otherwise");
-  CLI::Option* samples = app.add_option("--samples", o->samples, "of data.train that ranges are found on")
-                             ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
-  app.add_option("--batches", o->batches, "the same in batches of train.eval.batch")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
-      ->excludes(samples);
-  app.add_flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
-  app.add_flag("--force", o->force, "write over a file that exists");
+  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("-o,--out", o->out, "the file to write");
+  args.option("--recipe", o->recipe, "how all layers are held, such as int8wo, 8da4w (docs/quantization.md)");
+  args.option("--first", o->first, "the recipe of the first layer");
+  args.option("--last", o->last, "the recipe of the last layer");
+  args.option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; again for more");
+  args.option("--observer", o->observer, "finds ranges of inputs that are quantized anew for each batch otherwise");
+  const Argument samples = args.option("--samples", o->samples, "of data.train that ranges are found on")
+                               .range(int64_t{1}, int64_t{1000000000});
+  args.option("--batches", o->batches, "the same in batches of train.eval.batch")
+      .range(int64_t{1}, int64_t{1000000})
+      .excludes(samples);
+  args.flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
+  args.flag("--force", o->force, "write over a file that exists");
   return [o] { return run_quantize(*o); };
 }
 

@@ -43,20 +43,20 @@ int run_sensitivity(const SensitivityCommand& options) {
 
 }  // namespace
 
-Run setup_sensitivity(CLI::App& app) {
+Run setup_sensitivity(Arguments& args) {
   auto o = std::make_shared<SensitivityCommand>();
-  app.add_option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model")->required();
-  app.add_option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
-  app.add_option("--bits", o->bits,
-                 "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, "
-                 "binary_wo; 8,4,3,2,1 when neither bits nor recipes are given")
-      ->delimiter(',');
-  app.add_option("--recipe", o->recipes, "recipes whose weights are tried too, such as ternary_wo; again for more")
-      ->delimiter(',');
-  app.add_option("--samples", o->samples, "of data.train, in the order of the run's first epoch")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
-  CLI::Option* json = app.add_option("--json", o->json, "write the numbers to this file as well");
-  app.add_flag("--force", o->force, "write over a file that exists")->needs(json);
+  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("--bits", o->bits,
+              "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, "
+              "binary_wo; 8,4,3,2,1 when neither bits nor recipes are given")
+      .delimiter(',');
+  args.option("--recipe", o->recipes, "recipes whose weights are tried too, such as ternary_wo; again for more")
+      .delimiter(',');
+  args.option("--samples", o->samples, "of data.train, in the order of the run's first epoch")
+      .range(int64_t{1}, int64_t{1000000000});
+  const Argument json = args.option("--json", o->json, "write the numbers to this file as well");
+  args.flag("--force", o->force, "write over a file that exists").needs(json);
   return [o] { return run_sensitivity(*o); };
 }
 

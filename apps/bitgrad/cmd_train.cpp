@@ -152,14 +152,14 @@ int run_train(const TrainOptions& options) {
 
 }  // namespace
 
-Run setup_train(CLI::App& app) {
+Run setup_train(Arguments& args) {
   auto options = std::make_shared<TrainOptions>();
-  app.add_option("config", options->config, "YAML file (docs/configuration.md)");
-  app.add_option("overrides", options->overrides,
-                 "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: device.* alone");
-  app.add_option("--out", options->out, "the exact run folder: absent or empty");
-  app.add_option("--resume", options->resume, "go on with this run folder");
-  app.add_flag("-q,--quiet", options->quiet, "no progress");
+  args.option("config", options->config, "YAML file (docs/configuration.md)");
+  args.option("overrides", options->overrides,
+              "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: device.* alone");
+  args.option("--out", options->out, "the exact run folder: absent or empty");
+  args.option("--resume", options->resume, "go on with this run folder");
+  args.flag("-q,--quiet", options->quiet, "no progress");
   return [options] {
     struct SinkGuard {
       ~SinkGuard() { set_log_sink(nullptr); }

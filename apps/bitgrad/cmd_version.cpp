@@ -27,7 +27,7 @@ void list_devices() {
 
 }  // namespace
 
-Run setup_version(CLI::App&) {
+Run setup_version(Arguments&) {
   return [] {
     std::cout << "bitgrad " << BITGRAD_VERSION << " (" << BITGRAD_GIT << ", " << BITGRAD_BUILD_TYPE << ")\n"
               << "compiler  " << BITGRAD_COMPILER << "\n"

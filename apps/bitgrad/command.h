@@ -1,13 +1,14 @@
-// A command adds its options to the parser and gives the function that runs it. run() returns the exit code.
+// A command adds its options to the command line and gives the function that runs it. run() returns the exit code.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+
+#include "shared/arguments.h"
 
 namespace bitgrad::cli {
 
 using Run = std::function<int()>;
-#define BITGRAD_COMMAND(name, summary) Run setup_##name(CLI::App& app);
+#define BITGRAD_COMMAND(name, summary) Run setup_##name(Arguments& args);
 #include "commands.inc"
 #undef BITGRAD_COMMAND
 

@@ -18,7 +18,7 @@ using bitgrad::cli::Run;
 struct Command {
   const char* name;
   const char* summary;
-  Run (*setup)(CLI::App&);
+  Run (*setup)(bitgrad::cli::Arguments&);
 };
 constexpr Command kCommands[] = {
 #define BITGRAD_COMMAND(name, summary) {#name, summary, bitgrad::cli::setup_##name},
@@ -68,25 +68,21 @@ int guarded(const Run& run) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, like a full disk
-  CLI::App app{"bitgrad trains neural networks whose weights are the low-bit weights."};
-  app.require_subcommand(1);
-  std::map<const CLI::App*, Run> runs;
-  for (const Command& c : kCommands) {
-    CLI::App* sub = app.add_subcommand(c.name, c.summary);
-    runs[sub] = c.setup(*sub);
-  }
+  bitgrad::cli::Arguments args("bitgrad trains neural networks whose weights are the low-bit weights.");
+  std::map<std::string, Run> runs;
+  for (const Command& c : kCommands) runs[c.name] = c.setup(args.command(c.name, c.summary));
   std::string message;
   if (unknown_command(argc, argv, message)) return usage_error(message);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& e) {
-    return app.exit(e);
-  } catch (const CLI::ParseError& e) {
+    args.parse(argc, argv);
+  } catch (const bitgrad::cli::HelpShown&) {
+    return 0;
+  } catch (const bitgrad::cli::UsageError& e) {
     return usage_error(std::string(e.what()) + ". Try: bitgrad --help");
   }
   // Warnings are seen also before a command opens its own log.
   bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {
     if (level >= bitgrad::LogLevel::kWarning) std::cerr << "warning: " << line << '\n';
   });
-  return guarded(runs.at(app.get_subcommands().front()));
+  return guarded(runs.at(args.chosen_command()));
 }

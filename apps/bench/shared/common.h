@@ -1,7 +1,6 @@
 // What the benchmark programs share: reading options with the exit codes of the command line, and resident memory.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <fstream>
 #include <iostream>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
+#include "shared/arguments.h"
 
 namespace bitgrad::bench {
 
@@ -34,11 +34,12 @@ inline std::pair<int64_t, int64_t> parse_matrix_shape(const std::string& program
 
 // What main does: reads the options and runs. 2 for a wrong option, the code of an Error, 70 for another exception.
 template <typename Run>
-int run_main(CLI::App& app, const std::string& name, Run&& run) {
+int run_main(const std::string& name, Run&& run) {
   try {
     return run();
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+  } catch (const cli::HelpShown&) {
+    return 0;
+  } catch (const cli::UsageError& error) {
     std::cerr << name << ": " << error.what() << "\nRun with --help for the options.\n";
     return 2;
   } catch (const Error& error) {

@@ -1,0 +1,105 @@
+// The command line of a program: named options, flags and positionals, with the checks that every program shares. CLI11
+// does the work and stands in arguments.cpp alone: its header costs seconds in every file that includes it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace bitgrad::cli {
+
+// A wrong command line; what() says which word and what is expected. Programs exit with 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// --help was asked for and has been printed to standard output. Programs exit with 0.
+struct HelpShown {};
+
+// One option, flag or positional of an Arguments; refers to it and is valid as long as it is.
+class Argument {
+ public:
+  explicit Argument(CLI::Option* option) : option_(option) {}
+  Argument required();
+  Argument delimiter(char separator);  // one word holds a list: "a,b"
+  Argument expected(int words);        // exactly so many
+  Argument repeatable();               // one word each time it is given; a vector collects them
+  // Whole numbers or floats in [low, high].
+  template <typename T>
+  Argument range(T low, T high) {
+    if constexpr (std::is_integral_v<T>)
+      return whole_range(low, high);
+    else
+      return float_range(low, high);
+  }
+  Argument one_of(const std::vector<std::string>& names);
+  Argument excludes(const Argument& other);
+  Argument needs(const Argument& other);
+  int64_t count() const;  // how often it was given, after parse()
+
+ private:
+  Argument whole_range(int64_t low, int64_t high);
+  Argument float_range(double low, double high);
+
+  CLI::Option* option_;
+};
+
+class Arguments {
+ public:
+  explicit Arguments(const std::string& description, const std::string& program = "");
+  ~Arguments();
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  // `names`: "--out", "-o,--out", or a bare word for a positional. `value` holds the default and outlives parse().
+  Argument option(const std::string& names, std::string& value, const std::string& text = "");
+  Argument option(const std::string& names, int& value, const std::string& text = "");
+  Argument option(const std::string& names, int64_t& value, const std::string& text = "");
+  Argument option(const std::string& names, double& value, const std::string& text = "");
+  Argument option(const std::string& names, std::vector<std::string>& value, const std::string& text = "");
+  Argument option(const std::string& names, std::vector<int64_t>& value, const std::string& text = "");
+  Argument flag(const std::string& names, bool& value, const std::string& text = "");
+
+  // A value of an enumeration by its name, in any case.
+  template <typename T>
+  Argument choice(const std::string& names, T& value, std::initializer_list<std::pair<const char*, T>> choices,
+                  const std::string& text = "") {
+    std::vector<std::string> words;
+    std::vector<T> values;
+    for (const auto& [word, v] : choices) {
+      words.emplace_back(word);
+      values.push_back(v);
+    }
+    return choice_by_index(
+        names, words, [&value, values](size_t i) { value = values[i]; }, text);
+  }
+
+  // A command, such as "train" of `bitgrad train`; exactly one must then be given.
+  Arguments& command(const std::string& name, const std::string& summary);
+
+  // Throws UsageError, HelpShown.
+  void parse(int argc, const char* const* argv);
+  const std::string& chosen_command() const;     // after parse(); empty without commands
+  int64_t count(const std::string& name) const;  // how often an option was given, after parse()
+
+ private:
+  struct State;
+  explicit Arguments(CLI::App& command);
+  Argument choice_by_index(const std::string& names, const std::vector<std::string>& words,
+                           std::function<void(size_t)> set, const std::string& text);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace bitgrad::cli
