@@ -1,15 +1,19 @@
 # Thin faces of CMake: `make train`, `make test`, `make build`.
-.PHONY: setup build train test clean
+.PHONY: setup configure build train test clean
 BITGRAD := build/release/bin/bitgrad
 
 setup:
 	@scripts/setup.sh
 
-build: setup
+configure: setup
 	@cmake --preset release
+
+build: configure
 	@cmake --build --preset release
 
-train: build
+# The library and the program alone.
+train: configure
+	@cmake --build --preset release --target bitgrad_cli
 	@$(BITGRAD) train configs/digits_mlp_w1a1.yaml
 
 test: build

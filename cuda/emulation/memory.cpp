@@ -42,13 +42,13 @@ struct Arena {
   std::map<int64_t, Watched> watched;      // pieces of an allocator above
 };
 
-struct Machine {
+struct DeviceMemory {
   std::mutex mutex;
   Arena arenas[kDevices];
   int open = 0;
   bool protect = true;
 
-  Machine() {
+  DeviceMemory() {
     const char* const text = std::getenv("BITGRAD_EMULATION_PROTECT");
     protect = text == nullptr || std::strcmp(text, "0") != 0;
     for (Arena& arena : arenas) {
@@ -67,8 +67,8 @@ struct Machine {
   }
 };
 
-Machine& machine() {
-  static Machine* const instance = new Machine;  // tensors of static life time are freed late
+DeviceMemory& device_memory() {
+  static DeviceMemory* const instance = new DeviceMemory;  // tensors of static life time are freed late
   return *instance;
 }
 
@@ -89,7 +89,7 @@ void check_guard(const Arena& arena, int64_t offset, const Watched& w) {
 Arena& arena_of(const void* data) {
   const int device = arena_device_of(data);
   if (device < 0) fail_with(ErrorCode::kDevice, "cuda emulation", "a pointer is not device memory.");
-  return machine().arenas[device];
+  return device_memory().arenas[device];
 }
 
 int64_t take(Arena& arena, int64_t bytes) {
@@ -103,7 +103,7 @@ int64_t take(Arena& arena, int64_t bytes) {
   const int64_t offset = arena.top;
   const int64_t grown = (offset + bytes + kGrowth - 1) / kGrowth * kGrowth;
   if (grown > kReserved) return -1;
-  protect_range(arena.base + offset, grown - offset, machine().open > 0 || !machine().protect);
+  protect_range(arena.base + offset, grown - offset, device_memory().open > 0 || !device_memory().protect);
   arena.top = grown;
   if (grown > offset + bytes) arena.free[offset + bytes] = grown - offset - bytes;
   return offset;
@@ -128,19 +128,19 @@ void give(Arena& arena, int64_t offset, int64_t bytes) {
 }  // namespace
 
 MemoryAccess::MemoryAccess() {
-  Machine& m = machine();
+  DeviceMemory& m = device_memory();
   const std::lock_guard lock(m.mutex);
   if (m.open++ == 0 && m.protect) m.set_access(true);
 }
 
 MemoryAccess::~MemoryAccess() {
-  Machine& m = machine();
+  DeviceMemory& m = device_memory();
   const std::lock_guard lock(m.mutex);
   if (--m.open == 0 && m.protect) m.set_access(false);
 }
 
 void* arena_allocate(int device, int64_t bytes) {
-  Machine& m = machine();
+  DeviceMemory& m = device_memory();
   const MemoryAccess access;
   const std::lock_guard lock(m.mutex);
   Arena& arena = m.arenas[device];
@@ -157,7 +157,7 @@ void* arena_allocate(int device, int64_t bytes) {
 
 void arena_free(void* data) {
   if (data == nullptr) return;
-  Machine& m = machine();
+  DeviceMemory& m = device_memory();
   const MemoryAccess access;
   const std::lock_guard lock(m.mutex);
   Arena& arena = arena_of(data);
@@ -175,7 +175,7 @@ void arena_free(void* data) {
 }
 
 void arena_watch(void* data, int64_t bytes, int64_t block_bytes) {
-  Machine& m = machine();
+  DeviceMemory& m = device_memory();
   const MemoryAccess access;
   const std::lock_guard lock(m.mutex);
   Arena& arena = arena_of(data);
@@ -186,7 +186,7 @@ void arena_watch(void* data, int64_t bytes, int64_t block_bytes) {
 }
 
 void arena_unwatch(void* data) {
-  Machine& m = machine();
+  DeviceMemory& m = device_memory();
   const MemoryAccess access;
   const std::lock_guard lock(m.mutex);
   Arena& arena = arena_of(data);
@@ -198,7 +198,7 @@ void arena_unwatch(void* data) {
 }
 
 void arena_check() {
-  Machine& m = machine();
+  DeviceMemory& m = device_memory();
   const MemoryAccess access;
   const std::lock_guard lock(m.mutex);
   for (const Arena& arena : m.arenas) {
@@ -210,22 +210,22 @@ void arena_check() {
 int arena_device_of(const void* data) {
   const auto* const p = static_cast<const unsigned char*>(data);
   for (int d = 0; d < kDevices; ++d) {
-    const unsigned char* const base = machine().arenas[d].base;
+    const unsigned char* const base = device_memory().arenas[d].base;
     if (p >= base && p < base + kReserved) return d;
   }
   return -1;
 }
 
 void arena_info(int device, int64_t& free_bytes, int64_t& total_bytes) {
-  const std::lock_guard lock(machine().mutex);
-  const Arena& arena = machine().arenas[device];
+  const std::lock_guard lock(device_memory().mutex);
+  const Arena& arena = device_memory().arenas[device];
   total_bytes = arena.total;
   free_bytes = arena.total - arena.used;
 }
 
 void set_arena_bytes(int device, int64_t bytes) {
-  const std::lock_guard lock(machine().mutex);
-  machine().arenas[device].total = bytes;
+  const std::lock_guard lock(device_memory().mutex);
+  device_memory().arenas[device].total = bytes;
 }
 
 }  // namespace bitgrad::cuda::emulation

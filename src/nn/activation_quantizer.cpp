@@ -21,7 +21,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kName = "quantize";
+constexpr std::string_view kQuantizeLayer = "quantize";
 constexpr std::string_view kDequantize = " Put dequantize before it.";
 
 // Two numbers that have the range of x.
@@ -37,11 +37,11 @@ Tensor range_as_batch(const Tensor& x) {
 ActivationQuantizer::ActivationQuantizer(const ActivationQuant& quant, int64_t features)
     : quant_(quant), quantizer_(find_quantizer(quant.spec.scheme)) {
   quantizer_.check(quant_.spec, /*weight=*/false);
-  require(quant_.grad == dtypes::fp32 || quant_.grad == dtypes::bf16, kName, "gradients can be fp32 or bf16, got ",
-          quant_.grad);
+  require(quant_.grad == dtypes::fp32 || quant_.grad == dtypes::bf16, kQuantizeLayer,
+          "gradients can be fp32 or bf16, got ", quant_.grad);
   add_learned(features);
   if (!quant_.observer) return;
-  require(learned_.empty(), kName, "scheme ", quant_.spec.scheme, " learns its scale: got also observer ",
+  require(learned_.empty(), kQuantizeLayer, "scheme ", quant_.spec.scheme, " learns its scale: got also observer ",
           quant_.observer->name, ". Leave the observer out.");
   observer_ = make_observer(*quant_.observer, quant_.spec, features);
   for (const Observer::State& s : observer_->state()) add_buffer("observer." + std::string(s.name), s.tensor);
@@ -92,7 +92,7 @@ Var ActivationQuantizer::forward_behind(Module& before, const Var& x) {
 TensorMeta ActivationQuantizer::plan(const TensorMeta& in) {
   const bool integers = in.dtype == dtypes::int32;
   require(
-      integers || in.dtype == dtypes::fp32, kName, "needs fp32 input, got ", in.dtype,
+      integers || in.dtype == dtypes::fp32, kQuantizeLayer, "needs fp32 input, got ", in.dtype,
       ". Put dequantize before it, or give a layer behind a quantize layer a recipe of weights alone (such as int8wo); "
       "int32 sums of a linear layer (compute: integer) are taken too.");
   const bool layouts = in.training && in.rows > 0;  // a plan of training that asks for them
@@ -115,7 +115,7 @@ void ActivationQuantizer::add_learned(int64_t features) {
   if (parts.empty()) return;
   const Granularity& g = quant_.spec.granularity;
   const bool per_feature = g.kind == Granularity::kChannel && g.axis != 0;
-  require(per_feature || g.kind == Granularity::kTensor, kName, "scheme ", quant_.spec.scheme,
+  require(per_feature || g.kind == Granularity::kTensor, kQuantizeLayer, "scheme ", quant_.spec.scheme,
           " learns numbers per tensor or per channel(1): got ", g, '.');
   for (const LearnedPart& part : parts) {
     const bool known = part.name == "clip";
@@ -158,8 +158,8 @@ bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint
   auto* const bad_word = reinterpret_cast<uint32_t*>(bad.as<int32_t>());
   const detail::FlagScope scope(bad_word);
   try {
-    values =
-        quantizer_.first_learned(spec, x.dtype() == dtypes::int32 ? values_of(kName, x, MemoryKind::kWorkspace) : x);
+    values = quantizer_.first_learned(
+        spec, x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : x);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     *flag |= kFlagNonFinite;  // the step is dropped: until then any legal numbers will do
@@ -211,25 +211,28 @@ QuantParams ActivationQuantizer::probe() const {
 // What requantize can do: docs/numerics.md section 4.
 void ActivationQuantizer::check_integers(const QuantParams& form) const {
   const Granularity& g = quant_.spec.granularity;
-  require(quantizer_.from_range() || !learned_.empty(), kName, "of int32 needs a scheme whose scale follows from a ",
+  require(quantizer_.from_range() || !learned_.empty(), kQuantizeLayer,
+          "of int32 needs a scheme whose scale follows from a ",
           "range (symmetric, absmax, affine) or is learned: got ", quant_.spec.scheme, '.', kDequantize);
-  require(!form.offset, kName, "of int32 has no real offset: got scheme ", quant_.spec.scheme, '.', kDequantize);
-  require(g.kind == Granularity::kTensor || (g.kind == Granularity::kToken && learned_.empty() && !observer_), kName,
-          "of int32 has scales per tensor, or per token found from each batch: got ", g, '.', kDequantize);
-  require(quant_.spec.rounding == Rounding::kNearest && !quant_.spec.reduce_range, kName,
+  require(!form.offset, kQuantizeLayer, "of int32 has no real offset: got scheme ", quant_.spec.scheme, '.',
+          kDequantize);
+  require(g.kind == Granularity::kTensor || (g.kind == Granularity::kToken && learned_.empty() && !observer_),
+          kQuantizeLayer, "of int32 has scales per tensor, or per token found from each batch: got ", g, '.',
+          kDequantize);
+  require(quant_.spec.rounding == Rounding::kNearest && !quant_.spec.reduce_range, kQuantizeLayer,
           "of int32 rounds to nearest, to all codes", " of ", quant_.spec.dtype, ": got ",
           quant_.spec.reduce_range ? "reduce_range" : "stochastic", '.', kDequantize);
-  require(!quant_.spec.div, kName, "of int32 multiplies by s_in / s_out and divides by no scale: got div.",
+  require(!quant_.spec.div, kQuantizeLayer, "of int32 multiplies by s_in / s_out and divides by no scale: got div.",
           kDequantize);
-  require(!learned_.empty() || ste_rule(quant_.spec) == SteRule::kClip, kName,
+  require(!learned_.empty() || ste_rule(quant_.spec) == SteRule::kClip, kQuantizeLayer,
           "of int32 has the straight-through rule clip", ": got another.", kDequantize);
-  require(!observer_ || observer_->name() == "min_max" || observer_->name() == "moving_average", kName,
+  require(!observer_ || observer_->name() == "min_max" || observer_->name() == "moving_average", kQuantizeLayer,
           "of int32 is observed by min_max or moving_average: got ", observer_ ? observer_->name() : "", '.',
           kDequantize);
 }
 
 std::shared_ptr<Module> make_quantize_layer(const LayerSpec& spec, int64_t in_features) {
-  require(spec.activation.has_value(), kName, "needs a quantization of activations (dtype, scheme)");
+  require(spec.activation.has_value(), kQuantizeLayer, "needs a quantization of activations (dtype, scheme)");
   return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
                                                                spec.learned_lr_factor, spec.learned_weight_decay},
                                                in_features);

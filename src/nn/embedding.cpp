@@ -7,7 +7,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kName = "embedding";
+constexpr std::string_view kEmbeddingLayer = "embedding";
 
 class Embedding final : public Module {
  public:
@@ -17,11 +17,11 @@ class Embedding final : public Module {
   Var forward(const Var& x) override { return embedding(x, weight_.read()); }
 
   TensorMeta plan(const TensorMeta& in) override {
-    require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.granularity, kName,
+    require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.granularity, kEmbeddingLayer,
             "needs ids, int32 or int64 without scales, got ", in.dtype,
             ". It is the first layer of a model whose data are ids.");
     const int64_t dim = weight_.shape().cols();
-    require(in.features <= std::numeric_limits<int64_t>::max() / dim, kName, in.features, " ids of ", dim,
+    require(in.features <= std::numeric_limits<int64_t>::max() / dim, kEmbeddingLayer, in.features, " ids of ", dim,
             " numbers each are more than int64 counts");
     TensorMeta y;
     y.rows = in.rows;
@@ -39,7 +39,7 @@ class Embedding final : public Module {
 }  // namespace
 
 std::shared_ptr<Module> make_embedding_layer(const LayerSpec& spec, int64_t) {
-  require(spec.num > 0 && spec.dim > 0, kName, "num and dim must be at least 1: got num ", spec.num, ", dim ",
+  require(spec.num > 0 && spec.dim > 0, kEmbeddingLayer, "num and dim must be at least 1: got num ", spec.num, ", dim ",
           spec.dim);
   return std::make_shared<Embedding>(spec);
 }

@@ -9,7 +9,7 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr std::string_view kName = "linear";
+constexpr std::string_view kLinearLayer = "linear";
 
 bool per_row(const Granularity& g) {
   return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
@@ -43,35 +43,38 @@ void plan_integer(const LinearForm& form, const TensorMeta& in, TensorMeta& y) {
   const std::string_view hint =
       ". Put a quantize layer of int, uint or sign codes before it, with a scheme such as "
       "symmetric or lsq, or use compute: int.";
-  require(in.dtype.is_code() && is_integer(in.dtype), kName, "compute: integer needs quantized input: got ", in.dtype,
-          hint);
-  require(!in.zero_point && !in.offset, kName, "compute: integer needs input without ",
+  require(in.dtype.is_code() && is_integer(in.dtype), kLinearLayer, "compute: integer needs quantized input: got ",
+          in.dtype, hint);
+  require(!in.zero_point && !in.offset, kLinearLayer, "compute: integer needs input without ",
           in.offset ? "offset" : "zero points", ": got ", in.dtype, hint);
   const Granularity x = in.granularity.value_or(Granularity::tensor());
-  require(x.kind == Granularity::kTensor || per_row(x), kName,
+  require(x.kind == Granularity::kTensor || per_row(x), kLinearLayer,
           "compute: integer needs input with scales per tensor or token: got ", x, hint);
   const bool per_token = per_row(x);
-  require(!per_token || !form.bias, kName, "compute: integer with a bias needs input with a scale per tensor: got ", x,
-          ". Leave the bias out.");
+  require(!per_token || !form.bias, kLinearLayer,
+          "compute: integer with a bias needs input with a scale per tensor: got ", x, ". Leave the bias out.");
   y.dtype = dtypes::int32;
   y.granularity = per_token ? Granularity::token() : Granularity::tensor();
   const Tensor& w = form.weight.value();
-  require(is_integer(w.dtype()), kName, "compute: integer needs weights of int, uint or sign codes: got ", w.dtype(),
-          ". Use compute: int.");
+  require(is_integer(w.dtype()), kLinearLayer, "compute: integer needs weights of int, uint or sign codes: got ",
+          w.dtype(), ". Use compute: int.");
   const int64_t most = most_products_in_int32(in.dtype, w.dtype());
-  require(in.features <= most, kName, "compute: integer sums ", in.dtype, " times ", w.dtype(), " in int32: got ",
-          in.features, " features, expected at most ", most, ". Use compute: int, which sums in int64.");
+  require(in.features <= most, kLinearLayer, "compute: integer sums ", in.dtype, " times ", w.dtype(),
+          " in int32: got ", in.features, " features, expected at most ", most,
+          ". Use compute: int, which sums in int64.");
   if (!w.quant()) return;
   const QuantParams& params = *w.quant();
-  require(!params.zero && !params.offset, kName, "compute: integer needs weights without zero points and offsets: got ",
-          "scheme ", params.scheme, ". Use symmetric, absmax or binary.");
+  require(!params.zero && !params.offset, kLinearLayer,
+          "compute: integer needs weights without zero points and offsets: got ", "scheme ", params.scheme,
+          ". Use symmetric, absmax or binary.");
   if (!params.scale) return;
   const Granularity& g = params.granularity;
-  require(g.kind == Granularity::kTensor || per_row(g), kName,
+  require(g.kind == Granularity::kTensor || per_row(g), kLinearLayer,
           "compute: integer needs weights with scales per tensor or channel(0): got ", g, ". Use compute: int.");
   const bool per_channel = per_row(g);
-  require(!per_channel || !per_token, kName, "compute: integer has one scale a row or one a column: got input per ", x,
-          " and weights per ", g, ". Make one of them per tensor.");
+  require(!per_channel || !per_token, kLinearLayer,
+          "compute: integer has one scale a row or one a column: got input per ", x, " and weights per ", g,
+          ". Make one of them per tensor.");
   if (per_channel) y.granularity = Granularity::channel(1);
 }
 
@@ -115,18 +118,18 @@ void plan_turned(const LinearForm& form, const TensorMeta& in) {
 
 void check_compute(const LinearForm& form) {
   const bool plain = form.modes.gx == ProductMode::kFp32 && form.modes.gw == ProductMode::kFp32;
-  require(plain || form.compute == Compute::kInt, kName, "compute: ", compute_name(form.compute),
+  require(plain || form.compute == Compute::kInt, kLinearLayer, "compute: ", compute_name(form.compute),
           " has backward products in fp32: got gx ", mode_name(form.modes.gx), ", gw ", mode_name(form.modes.gw),
           ". Use compute: int for other modes.");
-  require(form.compute != Compute::kInteger || form.weight.low_bit(), kName,
+  require(form.compute != Compute::kInteger || form.weight.low_bit(), kLinearLayer,
           "compute: integer needs quantized weights: got fp32. Give them an integer dtype, or use compute: int.");
 }
 
 TensorMeta plan_linear(const LinearForm& form, const TensorMeta& in) {
   check_compute(form);
-  require(in.features == form.weight.shape().cols(), kName, "x has ", in.features, " features, w expects ",
+  require(in.features == form.weight.shape().cols(), kLinearLayer, "x has ", in.features, " features, w expects ",
           form.weight.shape().cols());
-  require(in.dtype == dtypes::fp32 || in.dtype.is_code(), kName, "needs codes or fp32 input, got ", in.dtype,
+  require(in.dtype == dtypes::fp32 || in.dtype.is_code(), kLinearLayer, "needs codes or fp32 input, got ", in.dtype,
           ". Put quantize or dequantize before it.");
   TensorMeta y;
   y.rows = in.rows;

@@ -6,19 +6,19 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kName = "count_correct";
+constexpr std::string_view kCountCorrect = "count_correct";
 
 // 1 where a row is right.
 Tensor correct_rows(const Tensor& logits, const Labels& given) {
   if (logits.device() != current_device())
-    fail_with(ErrorCode::kDevice, kName, "logits (", logits, ") are on ", to_string(logits.device()),
+    fail_with(ErrorCode::kDevice, kCountCorrect, "logits (", logits, ") are on ", to_string(logits.device()),
               ", but the current device is ", to_string(current_device()), '.');
-  const CheckedLabels labels(kName, logits, given);
-  require(logits.dtype() == dtypes::fp32, kName, "logits must be fp32, got ", logits);
+  const CheckedLabels labels(kCountCorrect, logits, given);
+  require(logits.dtype() == dtypes::fp32, kCountCorrect, "logits must be fp32, got ", logits);
   const Tensor rows = Tensor::empty({logits.rows()}, dtypes::fp32, MemoryKind::kWorkspace);
   run_map(maps::CorrectRow{logits.as<float>(), labels.data(), logits.cols(), rows.as<float>(), labels.flags()},
           logits.rows(), rows_at_once(logits.cols()));
-  labels.check(kName, logits);
+  labels.check(kCountCorrect, logits);
   return rows;
 }
 

@@ -19,7 +19,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kName = "embedding";
+constexpr std::string_view kEmbedding = "embedding";
 constexpr int64_t kWork = 32768;  // numbers of a parallel chunk, about
 
 int64_t grain_of(int64_t items, int64_t numbers) {
@@ -48,20 +48,20 @@ class Ids {
   bool wide_;
 };
 
-void check(const Tensor& ids, const Tensor& w) {
-  require(ids.dtype() == dtypes::int32 || ids.dtype() == dtypes::int64, kName, "ids must be int32 or int64, got ", ids,
-          ". Numbers of rows of the table are wanted, not values.");
-  require(ids.shape().rank() == 2 && !ids.quant(), kName, "ids must be a matrix [n,t] without scales, got ", ids);
-  require(w.shape().rank() == 2, kName, "w must be a matrix [v,d], got ", w);
+void check_embedding(const Tensor& ids, const Tensor& w) {
+  require(ids.dtype() == dtypes::int32 || ids.dtype() == dtypes::int64, kEmbedding, "ids must be int32 or int64, got ",
+          ids, ". Numbers of rows of the table are wanted, not values.");
+  require(ids.shape().rank() == 2 && !ids.quant(), kEmbedding, "ids must be a matrix [n,t] without scales, got ", ids);
+  require(w.shape().rank() == 2, kEmbedding, "w must be a matrix [v,d], got ", w);
   const bool number = (w.dtype() == dtypes::fp32 || w.dtype() == dtypes::fp64) && !w.quant();
-  require((number || w.dtype().is_code()) && w.layout() == layouts::canonical, kName,
+  require((number || w.dtype().is_code()) && w.layout() == layouts::canonical, kEmbedding,
           "w must be fp32, fp64 or codes of at most 8 bits in layout canonical, got ", w, " in layout ", w.layout());
 }
 
 void check_ids(const Tensor& ids, const Shape& table, DType dtype) {
   const Ids at(ids);
   for (int64_t i = 0; i < at.size(); ++i)
-    require(at[i] >= 0 && at[i] < table.rows(), kName, "id at row ", i / ids.cols(), ", column ", i % ids.cols(),
+    require(at[i] >= 0 && at[i] < table.rows(), kEmbedding, "id at row ", i / ids.cols(), ", column ", i % ids.cols(),
             ": got ", at[i], ", expected 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
 }
 
@@ -71,7 +71,7 @@ void flag_ids(const Tensor& ids, const Tensor& w) {
   detail::flag_ids(ids, w.rows(), flag.word());
   flag.check([ids, table = w.shape(), dtype = w.dtype()] {
     check_ids(ids.on_host(), table, dtype);
-    fail(kName, "an id was none of 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
+    fail(kEmbedding, "an id was none of 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
   });
 }
 
@@ -168,19 +168,19 @@ void gradient_rows(const Positions& positions, const Tensor& gy, const Shape& sh
 }
 
 struct Embedding {
-  static constexpr std::string_view kName = bitgrad::kName;
+  static constexpr std::string_view kName = kEmbedding;
   struct Saved {
     Tensor ids;
   };
 
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
     const Tensor &ids = in[0], &w = in[1];
-    check(ids, w);
+    check_embedding(ids, w);
     const bool on_host = current_device().is_cpu();
     if (on_host) check_ids(ids, w.shape(), w.dtype());
     const int64_t d = w.cols();
-    require(ids.cols() == 0 || d <= std::numeric_limits<int64_t>::max() / ids.cols(), kName, "a row of the result has ",
-            ids.cols(), " x ", d, " numbers, more than int64 counts");
+    require(ids.cols() == 0 || d <= std::numeric_limits<int64_t>::max() / ids.cols(), kEmbedding,
+            "a row of the result has ", ids.cols(), " x ", d, " numbers, more than int64 counts");
     const bool f64 = w.dtype() == dtypes::fp64;
     const Tensor y = Tensor::empty({ids.rows(), ids.cols() * d}, f64 ? dtypes::fp64 : dtypes::fp32);
     s.ids = keep(ids);
@@ -230,7 +230,8 @@ struct Embedding {
 }  // namespace
 
 Var embedding(const Var& ids, const Var& w) {
-  require(!ids.tracked(), kName, "ids ", ids.value(), " want a gradient: numbers of rows have none. Pass a constant.");
+  require(!ids.tracked(), kEmbedding, "ids ", ids.value(),
+          " want a gradient: numbers of rows have none. Pass a constant.");
   return apply<Embedding>({ids, w});
 }
 

@@ -9,7 +9,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kName = "quantized_linear_dynamic";
+constexpr std::string_view kDynamicLinear = "quantized_linear_dynamic";
 
 // y = x in bf16, to nearest even. gx = gy.
 struct RoundBf16 {
@@ -53,13 +53,14 @@ DynamicLinearOptions::DynamicLinearOptions() {
 }
 
 Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias, const DynamicLinearOptions& options) {
-  require(x.defined() && w.defined(), kName, "x and w must be defined: got x ", x.value(), ", w ", w.value());
-  require(x.dtype() == dtypes::fp32 && !x.value().quant() && x.shape().rank() == 2 && x.value().contiguous(), kName,
-          "x: got ", x.value().describe(), ", expected an fp32 matrix [n, features]. For codes use `linear`.");
-  require(w.dtype() != dtypes::fp64, kName, "w: got ", w.value(), ", expected codes, fp32 or bf16");
-  require(w.shape().rank() == 2 && w.value().cols() == x.value().cols(), kName, "x has ", x.value().cols(),
+  require(x.defined() && w.defined(), kDynamicLinear, "x and w must be defined: got x ", x.value(), ", w ", w.value());
+  require(x.dtype() == dtypes::fp32 && !x.value().quant() && x.shape().rank() == 2 && x.value().contiguous(),
+          kDynamicLinear, "x: got ", x.value().describe(),
+          ", expected an fp32 matrix [n, features]. For codes use `linear`.");
+  require(w.dtype() != dtypes::fp64, kDynamicLinear, "w: got ", w.value(), ", expected codes, fp32 or bf16");
+  require(w.shape().rank() == 2 && w.value().cols() == x.value().cols(), kDynamicLinear, "x has ", x.value().cols(),
           " features, w expects ", w.value().cols(), " (x ", x.value(), ", w ", w.value(), ")");
-  require(options.forward == ProductMode::kInt8 || options.gw != ProductMode::kInt8 || !w.tracked(), kName,
+  require(options.forward == ProductMode::kInt8 || options.gw != ProductMode::kInt8 || !w.tracked(), kDynamicLinear,
           "gw int8 multiplies the codes of x, but forward is ", mode_name(options.forward),
           ", which makes none. Set forward to int8, or gw to bf16 or fp32.");
   LinearModes modes;
@@ -69,7 +70,7 @@ Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias, const 
   modes.gx_per_group = options.gx_per_group;
   for (const Forward& f : kForwards)
     if (f.mode == options.forward) return linear(f.operand(x, w, options), w, bias, modes);
-  fail_with(ErrorCode::kBug, kName, "internal error: unknown mode ", static_cast<int>(options.forward));
+  fail_with(ErrorCode::kBug, kDynamicLinear, "internal error: unknown mode ", static_cast<int>(options.forward));
 }
 
 }  // namespace bitgrad

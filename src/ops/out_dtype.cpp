@@ -13,7 +13,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kName = "out_dtype";
+constexpr std::string_view kOutDtype = "out_dtype";
 
 struct Inputs {
   Tensor a, b;
@@ -22,8 +22,8 @@ struct Inputs {
 // ---- rules of one op: shape of the result, forward, backward
 
 Shape matmul_shape(const Tensor& a, const Tensor& b) {
-  require(a.shape().rank() == 2 && b.shape().rank() == 2 && a.cols() == b.rows(), kName, "matmul: got a ", a, ", b ", b,
-          ", expected [m,k] and [k,n]");
+  require(a.shape().rank() == 2 && b.shape().rank() == 2 && a.cols() == b.rows(), kOutDtype, "matmul: got a ", a,
+          ", b ", b, ", expected [m,k] and [k,n]");
   return {a.rows(), b.cols()};
 }
 void matmul_forward(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag) {
@@ -48,8 +48,8 @@ void matmul_backward(const Inputs& s, const Tensor& g, std::span<GradSlot> slots
 }
 
 Shape linear_shape(const Tensor& a, const Tensor& b) {
-  require(a.shape().rank() == 2 && b.shape().rank() == 2 && a.cols() == b.cols(), kName, "linear: got a ", a, ", b ", b,
-          ", expected [m,k] and [n,k]");
+  require(a.shape().rank() == 2 && b.shape().rank() == 2 && a.cols() == b.cols(), kOutDtype, "linear: got a ", a,
+          ", b ", b, ", expected [m,k] and [n,k]");
   return {a.rows(), b.rows()};
 }
 void linear_forward(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag) {
@@ -62,7 +62,7 @@ void linear_backward(const Inputs& s, const Tensor& g, std::span<GradSlot> slots
 }
 
 Shape same_shape(const Tensor& a, const Tensor& b) {
-  require(a.shape() == b.shape(), kName, "shapes differ: got a ", a, ", b ", b, ", expected equal shapes");
+  require(a.shape() == b.shape(), kOutDtype, "shapes differ: got a ", a, ", b ", b, ", expected equal shapes");
   return a.shape();
 }
 
@@ -109,14 +109,15 @@ constexpr Rule kRules[] = {
 const Rule& rule_of(IntegerOp op) {
   for (const Rule& rule : kRules)
     if (rule.op == op) return rule;
-  fail_with(ErrorCode::kBug, kName, "internal error: unknown op ", static_cast<int>(op));
+  fail_with(ErrorCode::kBug, kOutDtype, "internal error: unknown op ", static_cast<int>(op));
 }
 
 void check_operand(std::string_view name, const Tensor& t) {
-  require(is_integer(t.dtype()), kName, name, ": got ", t, ", expected an int, uint or sign dtype");
-  require(!t.quant(), kName, name, ' ', t, " has scales (", t.quant() ? t.quant()->scheme : "",
+  require(is_integer(t.dtype()), kOutDtype, name, ": got ", t, ", expected an int, uint or sign dtype");
+  require(!t.quant(), kOutDtype, name, ' ', t, " has scales (", t.quant() ? t.quant()->scheme : "",
           "): out_dtype computes on bare codes. Use `linear` for values, or Tensor::without_quant.");
-  require(t.layout() == layouts::canonical, kName, name, ' ', t, " is in layout ", t.layout(), ", expected canonical");
+  require(t.layout() == layouts::canonical, kOutDtype, name, ' ', t, " is in layout ", t.layout(),
+          ", expected canonical");
 }
 
 struct OutDType {
@@ -129,7 +130,7 @@ struct OutDType {
     s.rule = &rule_of(op);
     check_operand("a", in[0]);
     check_operand("b", in[1]);
-    require(detail::exact_output(dtype), kName, "dtype of the result: got ", dtype,
+    require(detail::exact_output(dtype), kOutDtype, "dtype of the result: got ", dtype,
             ", expected int32, int64, fp32, or an int or uint dtype of at most 8 bits");
     const Tensor y = Tensor::empty(s.rule->shape(in[0], in[1]), dtype);
     s.rule->forward(in[0], in[1], y, flag);

@@ -18,8 +18,8 @@ namespace {
 
 using namespace maps::exact;
 
-constexpr int64_t kBlockElements = 1 << 17;  // int64 sums of a block of rows: 1 MiB
-constexpr int64_t kWideRows = 8;             // rows of a block of wide sums
+constexpr int64_t kSumBlockElements = 1 << 17;  // int64 sums of a block of rows: 1 MiB
+constexpr int64_t kWideRows = 8;                // rows of a block of wide sums
 
 // Row r of y from n exact numbers.
 template <typename Sum>
@@ -83,7 +83,7 @@ void wide_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tensor
 
 // Codes: a block of rows in int64, then narrowed.
 void narrowed_product(GemmArgs args, const Tensor& a, const Tensor& y, uint32_t* flag) {
-  const int64_t step = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, args.n)), m = args.m;
+  const int64_t step = std::max<int64_t>(1, kSumBlockElements / std::max<int64_t>(1, args.n)), m = args.m;
   const Workspace block(std::min(step, m) * args.n * static_cast<int64_t>(sizeof(int64_t)));
   args.c = block.as<int64_t>();
   args.c_dtype = dtypes::int64;
@@ -107,7 +107,7 @@ void narrowed_product(GemmArgs args, const Tensor& a, const Tensor& y, uint32_t*
 }
 
 template <typename Combine>
-void pointwise(const Tensor& a, const Tensor& b, bool product, const Tensor& y, uint32_t* flag, Combine combine) {
+void exact_pointwise(const Tensor& a, const Tensor& b, bool product, const Tensor& y, uint32_t* flag, Combine combine) {
   const int64_t n = y.cols();
   if (!current_device().is_cpu()) {
     const maps::ExactPointRuns map{target_of(y, flag), {exact_source(a), exact_source(b), product}};
@@ -165,10 +165,10 @@ void exact_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tenso
 }
 
 void exact_mul(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag) {
-  pointwise(a, b, true, y, flag, [](Int128 p, Int128 q) { return p * q; });
+  exact_pointwise(a, b, true, y, flag, [](Int128 p, Int128 q) { return p * q; });
 }
 void exact_add(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag) {
-  pointwise(a, b, false, y, flag, [](Int128 p, Int128 q) { return p + q; });
+  exact_pointwise(a, b, false, y, flag, [](Int128 p, Int128 q) { return p + q; });
 }
 
 }  // namespace bitgrad::detail

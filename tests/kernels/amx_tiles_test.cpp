@@ -9,7 +9,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
-#include "kernels/gemm/amx_emulated_tiles.h"
+#include "emulation/amx/tiles.h"
 #include "support/catch.h"
 
 namespace bitgrad {

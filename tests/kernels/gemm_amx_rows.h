@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bitgrad/base/cpu.h"
+#include "emulation/amx/isa.h"
 #include "kernels/gemm/amx.h"
 
 namespace bitgrad::test {

@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "kernels/gemm/amx_emulated_tiles.h"
+#include "emulation/amx/tiles.h"
 #include "kernels/gemm_amx_rows.h"
 #include "support/catch.h"
 #include "support/gemm_reference.h"

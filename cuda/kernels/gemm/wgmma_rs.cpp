@@ -15,21 +15,22 @@
 namespace bitgrad::cuda::gemm {
 namespace {
 
-struct NamedKernel {
+struct NamedRsKernel {
   WgmmaKernel run;
   const char* name;
   WgmmaType type;
   int bits, columns;
 };
-constexpr NamedKernel kKernels[] = {
+constexpr NamedRsKernel kRsKernels[] = {
 #define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster) {&kernel, #kernel, WgmmaType::type, bits, columns},
 #include "cuda/kernels/gemm/wgmma_fragment_kernels.inc"
 #undef BITGRAD_WGMMA_RS
 };
 
-const NamedKernel& kernel_of(WgmmaType type, int bits, int columns) {
-  return *std::find_if(std::begin(kKernels), std::end(kKernels),
-                       [&](const NamedKernel& k) { return k.type == type && k.bits == bits && k.columns == columns; });
+const NamedRsKernel& kernel_of(WgmmaType type, int bits, int columns) {
+  return *std::find_if(std::begin(kRsKernels), std::end(kRsKernels), [&](const NamedRsKernel& k) {
+    return k.type == type && k.bits == bits && k.columns == columns;
+  });
 }
 
 // Bits by which the unpacked bytes are above the numbers.
@@ -106,7 +107,7 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
   }
   out.columns = make_tensor_map(args.a.data, args.k, args.m, args.a.stride, form.columns / form.cluster);
   const WgmmaType type = args.a.dtype.kind() == DTypeKind::kUint ? WgmmaType::kS8U8 : WgmmaType::kS8S8;
-  const NamedKernel& kernel = kernel_of(type, args.b.dtype.bits(), form.columns);
+  const NamedRsKernel& kernel = kernel_of(type, args.b.dtype.bits(), form.columns);
   launch_tiles(kernel.run, kernel.name, out, args.n, args.m, form, kernel.bits, blocks);
 }
 

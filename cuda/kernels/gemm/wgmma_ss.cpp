@@ -13,21 +13,21 @@
 namespace bitgrad::cuda::gemm {
 namespace {
 
-struct NamedKernel {
+struct NamedSsKernel {
   WgmmaKernel run;
   const char* name;
   WgmmaType type;
   int columns;
 };
-constexpr NamedKernel kKernels[] = {
+constexpr NamedSsKernel kSsKernels[] = {
 #define BITGRAD_WGMMA_SS(kernel, type, columns, cluster) {&kernel, #kernel, WgmmaType::type, columns},
 #include "cuda/kernels/gemm/wgmma_kernels.inc"
 #undef BITGRAD_WGMMA_SS
 };
 
-const NamedKernel& kernel_of(WgmmaType type, int columns) {
-  return *std::find_if(std::begin(kKernels), std::end(kKernels),
-                       [&](const NamedKernel& k) { return k.type == type && k.columns == columns; });
+const NamedSsKernel& kernel_of(WgmmaType type, int columns) {
+  return *std::find_if(std::begin(kSsKernels), std::end(kSsKernels),
+                       [&](const NamedSsKernel& k) { return k.type == type && k.columns == columns; });
 }
 
 WgmmaType type_of(const GemmArgs& args) {
@@ -64,7 +64,7 @@ void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
   out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
   out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, kTileRows);
   out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
-  const NamedKernel& kernel = kernel_of(type_of(args), form.columns);
+  const NamedSsKernel& kernel = kernel_of(type_of(args), form.columns);
   launch_tiles(kernel.run, kernel.name, out, args.m, args.n, form, 8, blocks);
 }
 

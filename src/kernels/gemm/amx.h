@@ -5,8 +5,8 @@
 // later step are expanded into a ring of four steps in L1. The order of k inside a step is free as long as both sides
 // agree, so it is the one in which 64 bytes of packed codes become whole rows of a tile.
 //
-// An instruction set brings the loop and a few small functions (AmxIsa): the machine's, or portable code that emulates
-// the tile instructions, by which every index map is tested on any machine. Operands (amx_operand), digits (amx_digits)
+// An instruction set brings the loop and a few small functions (AmxIsa): the machine's, or, in tests, portable code that
+// emulates the tile instructions (tests/emulation/amx/), by which every index map is tested on any machine. Operands (amx_operand), digits (amx_digits)
 // and the cut (amx.cpp) are shared.
 #pragma once
 
@@ -131,9 +131,7 @@ void amx_int_gemm(const GemmArgs& args, const AmxIsa& isa);
 void amx_bf16_gemm(const GemmArgs& args, const AmxIsa& isa);
 void amx_digits_gemm(const GemmArgs& args, int parts, const AmxIsa& isa);
 
-// The instructions of this machine; portable code; AVX-512 code around emulated tiles (needs AVX-512, VBMI, GFNI).
+// The instructions of this machine.
 const AmxIsa& amx_machine();
-const AmxIsa& amx_emulated();
-const AmxIsa& amx_emulated_avx512();
 
 }  // namespace bitgrad::gemm_detail

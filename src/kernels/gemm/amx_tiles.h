@@ -1,5 +1,5 @@
 // The tile instructions behind one small interface, which the loop (amx_loop.h) takes as a template parameter:
-// MachineTiles are the instructions, EmulatedTiles (amx_emulated_tiles.h) do the same in portable code.
+// MachineTiles are the instructions, EmulatedTiles (tests/emulation/amx/tiles.h) do the same in portable code.
 //
 // The asm says "memory": g++ 12's own tile intrinsics do not, so that stores into a buffer may move behind the load of
 // a tile from it. The assembler needs no option for these mnemonics and the compiler never uses tiles itself.

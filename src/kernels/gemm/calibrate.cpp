@@ -17,7 +17,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kRows[kGemmCostClasses] = {1, 8, 64, 256};  // m of each class
+constexpr int64_t kClassRows[kGemmCostClasses] = {1, 8, 64, 256};  // m of each class
 constexpr int64_t kColumns = 512, kDepth = 1024;
 constexpr int kRepeat = 5;
 constexpr double kTooSlow = 2e8;  // estimated ns of one run that is not worth its time
@@ -159,7 +159,7 @@ std::vector<GemmCostFactors> calibrate_gemm(const std::function<void(std::string
       double sum = 0;
       int count = 0;
       for (const Pair& pair : pairs()) {
-        const double x = ratio(row, pair, kRows[size]);
+        const double x = ratio(row, pair, kClassRows[size]);
         if (x <= 0) continue;
         sum += std::log(x);
         ++count;

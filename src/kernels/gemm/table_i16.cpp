@@ -13,9 +13,9 @@
 namespace bitgrad::gemm_detail {
 namespace {
 
-constexpr int64_t kLanes = 32;
+constexpr int64_t kRowLanes = 32;
 constexpr int64_t kRows = 128;                  // of A expanded at a time
-constexpr int64_t kPiece = 128;                 // columns finished at a time, while their sums lie in the first cache
+constexpr int64_t kPieceColumns = 128;          // columns finished at a time, while their sums lie in the first cache
 constexpr int64_t kMaxDepth = 1 << 17;          // 255 * 3 * this is below 2^15 * 4096
 constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its lower part after a carry
 
@@ -23,7 +23,7 @@ constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its l
 class IntTask : TableBlock {
  public:
   IntTask(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t index)
-      : TableBlock(args, cut, kLanes, index), kernel_(kernel), args_(args), workspace_(bytes()) {
+      : TableBlock(args, cut, kRowLanes, index), kernel_(kernel), args_(args), workspace_(bytes()) {
     TableMemory memory{workspace_.as<char>()};
     tables_ = memory.take<char>(shape_.bytes());
     offsets_ = memory.take<uint16_t>(columns_ * kTableFields * 2);
@@ -61,15 +61,15 @@ class IntTask : TableBlock {
     turned.k_major = !turned.k_major;
     const auto shift = static_cast<int32_t>(byte_range(args_.a.dtype).shift);
     for (int64_t m = 0; m < m_; m += kRows) {
-      const int64_t rows = std::min(kRows, m_ - m), step = round_up(rows, kLanes);
+      const int64_t rows = std::min(kRows, m_ - m), step = round_up(rows, kRowLanes);
       for (int64_t k = 0; k < kc; k += kStrip) {
         const int64_t count = std::min(kStrip, kc - k);
         int8_t codes[kStrip * kRows];
         expand_strip(turned, k0 + k, count, m0_ + m, rows, codes, step);
-        for (int64_t lane = 0; lane < rows; lane += kLanes) {
-          int16_t* to = a_ + ((m + lane) / kLanes * chunk_ + k) * kLanes;
-          for (int64_t i = 0; i < count; ++i, to += kLanes) {
-            for (int64_t l = 0; l < kLanes; ++l) to[l] = static_cast<int16_t>(codes[i * step + lane + l] + shift);
+        for (int64_t lane = 0; lane < rows; lane += kRowLanes) {
+          int16_t* to = a_ + ((m + lane) / kRowLanes * chunk_ + k) * kRowLanes;
+          for (int64_t i = 0; i < count; ++i, to += kRowLanes) {
+            for (int64_t l = 0; l < kRowLanes; ++l) to[l] = static_cast<int16_t>(codes[i * step + lane + l] + shift);
           }
         }
       }
@@ -81,36 +81,36 @@ class IntTask : TableBlock {
     const bool first = k0 + p == 0, last = k0 + p + depth == args_.k;
     table_offsets(kernel_, shape_, args_.b, n0_, n_, k0 + p, depth, offsets_);
     for (int64_t line = 0; line < lines_; ++line) {
-      const int16_t* a = a_ + (line * chunk_ + p) * kLanes;
-      int16_t* low = low_ + line * columns_ * kLanes;
+      const int16_t* a = a_ + (line * chunk_ + p) * kRowLanes;
+      int16_t* low = low_ + line * columns_ * kRowLanes;
       State& state = state_[line];
       const int32_t bound = kernel_.bound(a, depth) * shape_.magnitude();
       if (state.bound + bound > kMost) {
-        kernel_.carry(low, high_ + line * columns_ * kLanes, n_, !state.carried);
+        kernel_.carry(low, high_ + line * columns_ * kRowLanes, n_, !state.carried);
         state = {kRest, true};
       }
       state.bound += bound;
       kernel_.i16.build(shape_, a, depth, tables_);
-      const int64_t step = last ? kPiece : n_;
+      const int64_t step = last ? kPieceColumns : n_;
       for (int64_t j = 0; j < n_; j += step) {
         const int64_t count = std::min(step, n_ - j);
-        kernel_.i16.add(shape_, groups, first, tables_, offsets_ + j * kTableFields, count, low + j * kLanes);
+        kernel_.i16.add(shape_, groups, first, tables_, offsets_ + j * kTableFields, count, low + j * kRowLanes);
         if (last) finish(line, j, count);
       }
     }
   }
 
   void finish_zeros() {
-    std::fill(low_, low_ + lines_ * columns_ * kLanes, int16_t{0});
+    std::fill(low_, low_ + lines_ * columns_ * kRowLanes, int16_t{0});
     for (int64_t line = 0; line < lines_; ++line)
-      for (int64_t j = 0; j < n_; j += kPiece) finish(line, j, std::min(kPiece, n_ - j));
+      for (int64_t j = 0; j < n_; j += kPieceColumns) finish(line, j, std::min(kPieceColumns, n_ - j));
   }
 
-  int64_t rows_of(int64_t line) const { return std::min(kLanes, m_ - line * kLanes); }
+  int64_t rows_of(int64_t line) const { return std::min(kRowLanes, m_ - line * kRowLanes); }
 
-  // Columns [j, j + count) of a line; count is kPiece at most.
+  // Columns [j, j + count) of a line; count is kPieceColumns at most.
   void finish(int64_t line, int64_t j, int64_t count) {
-    const int64_t m0 = m0_ + line * kLanes, rows = rows_of(line), at = (line * columns_ + j) * kLanes;
+    const int64_t m0 = m0_ + line * kRowLanes, rows = rows_of(line), at = (line * columns_ + j) * kRowLanes;
     const int16_t* high = state_[line].carried ? high_ + at : nullptr;
     const bool direct = args_.c_dtype == dtypes::fp32 && args_.row_minus == nullptr;
     if (direct) {
@@ -124,7 +124,7 @@ class IntTask : TableBlock {
     const ScaleMap& map = args_.b.scale;
     const bool by_column = map.scale != nullptr && !map.per_tensor();
     const float constant = map.scale != nullptr && !by_column ? *map.scale : 1.0f;
-    float row_scale[kLanes];
+    float row_scale[kRowLanes];
     for (int64_t i = 0; i < rows; ++i) row_scale[i] = free_scale(args_.a, m0 + i) * constant;
     const bool scaled = args_.a.scale.scale != nullptr || map.scale != nullptr;
     for (int64_t i = 0; i < rows; i += 16) {
@@ -144,11 +144,11 @@ class IntTask : TableBlock {
   }
 
   void finish_sums(int64_t m0, int64_t rows, int64_t j, int64_t count, const int16_t* low, const int16_t* high) {
-    int64_t sums[kPiece];
+    int64_t sums[kPieceColumns];
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t minus = args_.row_minus == nullptr ? 0 : args_.row_minus[m0 + i];
       for (int64_t c = 0; c < count; ++c) {
-        const int64_t at = c * kLanes + i, sum = low[at] + (high == nullptr ? 0 : int64_t{high[at]} * 4096);
+        const int64_t at = c * kRowLanes + i, sum = low[at] + (high == nullptr ? 0 : int64_t{high[at]} * 4096);
         if (__builtin_sub_overflow(sum, minus, &sums[c])) sums[c] = minus < 0 ? INT64_MAX : INT64_MIN;
       }
       finish_row(args_, m0 + i, n0_ + j, count, sums);
@@ -174,12 +174,13 @@ bool table_i16_supports(const GemmArgs& args) {
 
 double table_i16_cost(const TableKernel& kernel, const GemmArgs& args) {
   const bool direct = args.c_dtype == dtypes::fp32 && args.row_minus == nullptr;
-  return table_cost(kernel, args, cut_tables(args, kLanes, 2 * kTableLine, kTableTasks), kLanes, direct ? 0.3 : 2);
+  return table_cost(kernel, args, cut_tables(args, kRowLanes, 2 * kTableLine, kTableTasks), kRowLanes,
+                    direct ? 0.3 : 2);
 }
 
 void run_table_i16(const TableKernel& kernel, const GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
-  const TableCut cut = cut_tables(args, kLanes, 2 * kTableLine, detail::loops_run_inline() ? 1 : kTableTasks);
+  const TableCut cut = cut_tables(args, kRowLanes, 2 * kTableLine, detail::loops_run_inline() ? 1 : kTableTasks);
   parallel_for(cut.blocks_m * cut.blocks_n, [&](int64_t index) { IntTask(kernel, args, cut, index).run(); });
 }
 

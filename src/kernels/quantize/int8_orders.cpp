@@ -16,7 +16,7 @@ namespace {
 using quantize_loops::loops;
 using quantize_loops::QuantizeLoops;
 
-constexpr int64_t kBlockElements = 1 << 16, kMaxChunks = 64;
+constexpr int64_t kOrdersBlock = 1 << 16, kMaxChunks = 64;
 constexpr int64_t kPiece = 2048;  // elements whose numbers and draws lie on the stack
 constexpr int32_t kInfinity = 0x7F800000;
 constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
@@ -24,7 +24,7 @@ constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
 struct Cut {
   int64_t rows, chunks;  // rows of a chunk
   explicit Cut(const Int8OrdersArgs& args) {
-    rows = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, args.cols));
+    rows = std::max<int64_t>(1, kOrdersBlock / std::max<int64_t>(1, args.cols));
     rows = std::max(rows, (args.rows + kMaxChunks - 1) / kMaxChunks);
     chunks = (args.rows + rows - 1) / rows;
   }

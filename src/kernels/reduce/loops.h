@@ -13,6 +13,8 @@ inline constexpr int64_t kTaskElements = 32768;  // a multiple of kChunk
 inline constexpr int64_t kColumnBlock = 64;      // columns that are reduced side by side
 inline constexpr int kRules = 13;                // rules.inc
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 struct ReduceLoops {
   // One chunk, n <= kChunk elements in a row. t is read by kSumProduct only, c by the rules with a center.
   float (*chunk[kRules])(int64_t n, const float* x, const float* t, float c);

@@ -11,7 +11,6 @@ namespace {
 
 using namespace reduce_loops;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 float add_up(float a, float v) { return a + v; }
 
 void sums_of_all(const NormSumsArgs& args) {

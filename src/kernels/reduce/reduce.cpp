@@ -38,8 +38,6 @@ int rule_index(const ReduceArgs& args) {
   return args.times != nullptr ? int{kSumProduct} : static_cast<int>(args.rule);
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 void raise_flag(uint32_t* flags) {
   std::atomic_ref<uint32_t>(*flags).fetch_or(kFlagNonFinite, std::memory_order_relaxed);
 }

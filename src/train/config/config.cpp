@@ -13,12 +13,12 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   using namespace config;
   const SourceText source(text, 0);
   Report report(name, source);
-  Node root;
+  config::Node root;
   if (!read_yaml(source, report, root)) report.throw_if_any();
   apply_overrides(root, overrides, report);
   validate(root, report);
   RunConfig result;
-  if (root.kind == Node::Kind::kMap) result = bind(root, name, report);
+  if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, report);
   report.throw_if_any();
   result.origin = {name, std::string(text), overrides};
   return result;

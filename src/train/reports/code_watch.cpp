@@ -13,10 +13,10 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kBlock = 64;      // codes
-constexpr int64_t kGrain = 131072;  // codes of one piece of work
+constexpr int64_t kBlockCodes = 64;  // codes
+constexpr int64_t kGrain = 131072;   // codes of one piece of work
 
-int64_t blocks_of_row(const Tensor& t) { return (t.cols() + kBlock - 1) / kBlock; }
+int64_t blocks_of_row(const Tensor& t) { return (t.cols() + kBlockCodes - 1) / kBlockCodes; }
 
 void check(std::string_view where, const Tensor& before, const Tensor& now) {
   for (const Tensor* t : {&before, &now})
@@ -49,16 +49,16 @@ uint64_t changed_codes(const uint8_t* a, const uint8_t* b, int bits, int64_t n) 
 template <typename Block>
 void for_changed_blocks(const Tensor& before, const Tensor& now, Block&& block) {
   const int64_t blocks = blocks_of_row(now), bits = now.dtype().bits();
-  parallel_ranges(now.rows(), std::max<int64_t>(kGrain / std::max<int64_t>(now.cols(), 1), 1),
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t r = begin; r < end; ++r)
-                      for (int64_t b = 0; b < blocks; ++b) {
-                        const int64_t n = std::min(kBlock, now.cols() - b * kBlock), at = b * kBlock * bits / 8;
-                        const uint64_t changed =
-                            changed_codes(row_of(before, r) + at, row_of(now, r) + at, static_cast<int>(bits), n);
-                        if (changed != 0) block(r, b, changed);
-                      }
-                  });
+  parallel_ranges(
+      now.rows(), std::max<int64_t>(kGrain / std::max<int64_t>(now.cols(), 1), 1), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r)
+          for (int64_t b = 0; b < blocks; ++b) {
+            const int64_t n = std::min(kBlockCodes, now.cols() - b * kBlockCodes), at = b * kBlockCodes * bits / 8;
+            const uint64_t changed =
+                changed_codes(row_of(before, r) + at, row_of(now, r) + at, static_cast<int>(bits), n);
+            if (changed != 0) block(r, b, changed);
+          }
+      });
 }
 
 // The place of each raw code in the order of the numbers.
@@ -105,7 +105,7 @@ void CodeWatch::observe(const Tensor& watched) {
     uint64_t up = 0;
     for (uint64_t left = changed; left != 0; left &= left - 1) {
       const int i = std::countr_zero(left);
-      const int64_t at = b * kBlock + i;
+      const int64_t at = b * kBlockCodes + i;
       if (rank[load_raw(now, at, bits)] > rank[load_raw(before, at, bits)]) up |= uint64_t{1} << i;
     }
     auto* state = reinterpret_cast<uint64_t*>(state_.as<int64_t>()) + (r * blocks_of_row(codes) + b) * 3;

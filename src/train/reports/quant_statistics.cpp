@@ -17,7 +17,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kBlock = 65536;  // elements at a time, at least a unit of rows
+constexpr int64_t kBlockElements = 65536;  // elements at a time, at least a unit of rows
 constexpr std::string_view kWhere = "quant_statistics";
 
 using Rows = std::function<Tensor(int64_t begin, int64_t end)>;
@@ -119,7 +119,7 @@ QuantStatistics sweep(const QuantSpec& spec, const Tensor& codes, int64_t unit, 
   const Tensor matrix = detail::as_matrix(codes);
   const int64_t rows = matrix.rows(), cols = matrix.cols();
   const CodeRange range = find_quantizer(spec.scheme).code_range(spec);
-  const int64_t step = std::max(kBlock / std::max<int64_t>(cols, 1) / unit, int64_t{1}) * unit;
+  const int64_t step = std::max(kBlockElements / std::max<int64_t>(cols, 1) / unit, int64_t{1}) * unit;
   std::vector<Part> parts(static_cast<size_t>(codes.numel() == 0 ? 0 : (rows + step - 1) / step));
   parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t block) {
     Part& part = parts[static_cast<size_t>(block)];

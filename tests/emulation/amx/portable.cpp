@@ -1,7 +1,8 @@
 // The tile loop in portable code: emulated tiles, codes expanded one by one.
 #include <cstring>
 
-#include "kernels/gemm/amx_emulated_tiles.h"
+#include "emulation/amx/isa.h"
+#include "emulation/amx/tiles.h"
 #include "kernels/gemm/amx_loop.h"
 #include "kernels/gemm/amx_small_loops.h"
 

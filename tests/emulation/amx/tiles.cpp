@@ -1,4 +1,4 @@
-#include "kernels/gemm/amx_emulated_tiles.h"
+#include "emulation/amx/tiles.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,11 @@
+// The rows of the tile unit on machines without AMX: the loops of src/kernels/gemm/amx_loop.h around emulated tiles.
+#pragma once
+
+#include "kernels/gemm/amx.h"
+
+namespace bitgrad::gemm_detail {
+
+const AmxIsa& amx_emulated();         // portable code
+const AmxIsa& amx_emulated_avx512();  // needs AVX-512, VBMI and GFNI
+
+}  // namespace bitgrad::gemm_detail

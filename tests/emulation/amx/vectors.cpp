@@ -1,0 +1,32 @@
+// The AVX-512 code of the tile loop around emulated tiles: for machines with VBMI and GFNI, with AMX or without.
+#include <immintrin.h>
+
+#include "emulation/amx/isa.h"
+#include "emulation/amx/tiles.h"
+
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,gfni")
+
+#include "kernels/gemm/amx_vectors.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+struct OnEmulation {
+  using Tiles = EmulatedTiles;
+  template <TileFormat kFormat>
+  using Fill = VectorFill<kFormat>;
+  using Writer = VectorWriter;
+};
+constexpr AmxIsa kIsa = with_intrinsics(make_amx_isa<OnEmulation>(&TileLoops<OnEmulation>::find, &permute));
+
+}  // namespace
+}  // namespace bitgrad::gemm_detail
+
+#pragma GCC pop_options
+
+namespace bitgrad::gemm_detail {
+const AmxIsa& amx_emulated_avx512() { return kIsa; }
+}  // namespace bitgrad::gemm_detail
