@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/dtype/dtype.h"
-#include "shared/arguments.h"
+#include "cli/arguments.h"
 
 namespace bitgrad::bench {
 

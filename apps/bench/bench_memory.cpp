@@ -5,9 +5,9 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/layers.h"
@@ -19,7 +19,6 @@
 namespace {
 
 using namespace bitgrad;
-using Json = nlohmann::ordered_json;
 
 struct Options {
   int64_t hidden = 4096, depth = 4, batch = 100, steps = 2;
@@ -136,7 +135,7 @@ Json run(const Choice& choice, const Options& options) {
            {"peak_by_kind", account(memory_peak_by_kind())},
            {"rss_growth", bench::status_bytes("VmHWM") - rss_before}};
   row["as_expected"] = true;
-  for (const auto& [kind, bytes] : row["expected"].items())
+  for (const auto& [kind, bytes] : row["expected"].members())
     if (standing.at(kind) != bytes) row["as_expected"] = false;
   return row;
 }
@@ -168,8 +167,8 @@ int run_all(const Options& options) {
         const std::string name = weights + ", masters " + std::string(master_name(master)) + ", moments " +
                                  std::string(moment_name(moments));
         rows.push_back(bench::run_in_child(name, [&] { return run(choice, options); }));
-        print(rows.back());
-        good = good && rows.back()["as_expected"].get<bool>();
+        print(rows[rows.size() - 1]);
+        good = good && rows[rows.size() - 1]["as_expected"].get<bool>();
       }
   if (!options.json.empty())
     std::ofstream(options.json) << Json{{"machine", cpu_model_name()},

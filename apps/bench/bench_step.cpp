@@ -138,12 +138,12 @@ void print(const Json& row) {
   for (const char* parts : {"parts", "onednn_f32_parts", "onednn_bf16_parts"}) {
     if (!row.contains(parts) || row[parts].empty()) continue;
     std::cout << "  " << parts << ':';
-    for (const auto& [name, time] : row[parts].items()) std::cout << "  " << name << ' ' << time.get<double>();
+    for (const auto& [name, time] : row[parts].members()) std::cout << "  " << name << ' ' << time.get<double>();
     std::cout << '\n';
   }
   if (!row.contains("rss_growth")) return;
   std::cout << "  bytes:";
-  for (const auto& [kind, bytes] : row["bytes"].items()) std::cout << ' ' << kind << ' ' << bytes;
+  for (const auto& [kind, bytes] : row["bytes"].members()) std::cout << ' ' << kind << ' ' << bytes;
   std::cout << " | resident growth " << row["rss_growth"] << std::endl;
 }
 

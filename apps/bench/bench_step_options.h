@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bitgrad/nn/layers.h"
-#include "shared/arguments.h"
+#include "cli/arguments.h"
 
 namespace bitgrad::bench {
 

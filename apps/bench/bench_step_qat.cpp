@@ -221,7 +221,7 @@ void print(const Json& row) {
             << row["float_ms"].get<double>() << std::setprecision(3) << std::setw(8) << row["cost"].get<double>()
             << std::setprecision(2);
   if (row.contains("parts"))
-    for (const auto& [name, time] : row["parts"].items()) std::cout << std::setw(11) << time.get<double>();
+    for (const auto& [name, time] : row["parts"].members()) std::cout << std::setw(11) << time.get<double>();
   if (row.contains("onednn_f32_ms")) std::cout << "  oneDNN alone " << row["onednn_f32_ms"].get<double>();
   if (row.contains("bytes")) {
     std::cout << "  bytes";

@@ -1,8 +1,8 @@
 // bitgrad diff A B: two checkpoints or models, weight by weight and, on one batch, module by module.
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/train/compare.h"
 #include "bitgrad/train/ptq.h"
@@ -13,8 +13,6 @@
 
 namespace bitgrad::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct DiffOptions {
   std::string a, b, json;

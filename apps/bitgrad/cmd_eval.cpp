@@ -1,8 +1,8 @@
 // bitgrad eval RUN_DIR_OR_FILE [--json]: a fresh process reads the packed weights and data.test (data.train when
 // there is none).
 #include <iostream>
-#include <nlohmann/json.hpp>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "command.h"
 #include "open_file.h"
@@ -26,8 +26,7 @@ int run_eval(const EvalOptions& options) {
   const auto learner = load_file(file, data.get());
   const Evaluation e = evaluate(*learner, *data, file.config.train.eval.batch);
   if (options.json) {
-    std::cout << nlohmann::ordered_json{{"accuracy", e.accuracy}, {"loss", e.loss}, {"samples", e.samples}}.dump()
-              << '\n';
+    std::cout << Json{{"accuracy", e.accuracy}, {"loss", e.loss}, {"samples", e.samples}}.dump() << '\n';
   } else {
     std::cout << "accuracy " << e.accuracy << " %  loss " << e.loss << "  samples " << e.samples << "  (" << file.path
               << ")\n";

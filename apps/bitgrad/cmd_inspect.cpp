@@ -2,8 +2,8 @@
 // No data set is read.
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/train/quant_monitor.h"
 #include "command.h"
@@ -12,8 +12,6 @@
 
 namespace bitgrad::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kAll = "*";
 

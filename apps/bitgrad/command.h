@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "shared/arguments.h"
+#include "cli/arguments.h"
 
 namespace bitgrad::cli {
 

@@ -3,14 +3,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "apps/cli.h"
+#include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 
+using bitgrad::Json;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -42,7 +42,7 @@ std::vector<Json> json_lines(const std::string& path) {
   for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
   return lines;
 }
-std::string hash_in(const std::string& folder) { return json_file(folder + "/summary.json").at("state_hash"); }
+std::string hash_in(const std::string& folder) { return json_file(folder + "/summary.json").at("state_hash").text(); }
 
 // Runs long enough to be stopped: 400 steps with a checkpoint each tenth.
 std::vector<std::string> long_train(const std::string& out) {
@@ -71,7 +71,7 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
   CHECK(summary.at("steps") == 40);
   CHECK(summary.at("memory").at("total_peak") > 0);
   std::map<std::string, int64_t> events;
-  for (const Json& line : json_lines(folder + "/metrics.jsonl")) ++events[line.at("event")];
+  for (const Json& line : json_lines(folder + "/metrics.jsonl")) ++events[line.at("event").text()];
   CHECK(events == std::map<std::string, int64_t>{{"eval", 2}, {"train", 4}, {"quant", 2 * 6}});
 
   for (const std::string& target : {folder, folder + "/last.safetensors"}) {
@@ -214,7 +214,7 @@ TEST_CASE("interrupted, terminated and killed runs go on to the state of the cal
     CHECK(hash_in(folder) == hash);
     std::vector<int64_t> steps;
     for (const Json& line : json_lines(folder + "/metrics.jsonl"))
-      if (line.at("event") == "train") steps.push_back(line.at("step"));
+      if (line.at("event") == "train") steps.push_back(line.at("step").get<int64_t>());
     REQUIRE(steps.size() == 400);
     for (size_t i = 0; i < steps.size(); ++i) REQUIRE(steps[i] == static_cast<int64_t>(i) + 1);
     CHECK(json_file(folder + "/summary.json").at("best_accuracy") ==
@@ -395,7 +395,7 @@ TEST_CASE("a number that is not finite ends the run with exit code 5, names a te
   CHECK(r.code == 5);
   CHECK(contains(r.err, "layers.0"));
   CHECK(json_file(temp.file("run/summary.json")).at("status") == "failed");
-  CHECK(contains(json_file(temp.file("run/summary.json")).at("error"), "layers.0"));
+  CHECK(contains(json_file(temp.file("run/summary.json")).at("error").text(), "layers.0"));
   CHECK_FALSE(std::filesystem::exists(temp.file("run/last.safetensors")));
 }
 

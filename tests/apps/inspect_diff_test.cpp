@@ -2,18 +2,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "apps/cli.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
-#include "apps/cli.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 

@@ -2,14 +2,14 @@
 #include <sys/stat.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "apps/cli.h"
+#include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 
+using bitgrad::Json;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -110,7 +110,7 @@ TEST_CASE("convert takes the phase that the run was in, and warns where nothing 
 TEST_CASE("quantize holds a trained network in few bits") {
   TempDir temp;
   const std::string run = train(temp, "run"), file = temp.file("model");
-  const double before = eval(run).at("accuracy");
+  const double before = eval(run).at("accuracy").get<double>();
   const ProcessResult r = cli({"quantize", run, "-o", file, "--recipe", "int8wo"});
   INFO(r.out << r.err);
   REQUIRE(r.code == 0);

@@ -1,8 +1,8 @@
 // Reports while a model trains, against codes that the test keeps itself.
 #include "bitgrad/train/quant_monitor.h"
+#include "bitgrad/base/json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "bitgrad/ops/ops.h"
 #include "nn/activation_quantizer.h"
@@ -12,7 +12,6 @@
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 

@@ -1,15 +1,14 @@
 // log.quantization: reports in metrics.jsonl, the same with a resume at a report, and true after any other.
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/temp_dir.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -51,7 +50,8 @@ TEST_CASE("each report writes a line for every low-bit weight and quantizer, and
   run_all(config, folder);
   std::map<int64_t, std::vector<std::string>> layers;
   for (const Json& j : quant_lines(folder))
-    layers[j.at("step")].push_back(j.at("layer").get<std::string>() + ' ' + j.at("part").get<std::string>());
+    layers[j.at("step").get<int64_t>()].push_back(j.at("layer").get<std::string>() + ' ' +
+                                                  j.at("part").get<std::string>());
   REQUIRE(layers.size() == 4);
   for (const int64_t step : {4, 8, 12, 15})
     CHECK(layers.at(step) ==
@@ -59,7 +59,7 @@ TEST_CASE("each report writes a line for every low-bit weight and quantizer, and
   for (const Json& j : quant_lines(folder)) {
     CHECK(j.at("epoch") == j.at("step").get<int64_t>() / 5);
     if (j.at("part") != "weight") continue;
-    const int64_t step = j.at("step");
+    const int64_t step = j.at("step").get<int64_t>();
     CHECK(j.at("since") == (step == 15 ? 12 : step - 4));
     CHECK(j.at("watched") == (step == 15 ? 3 : 4));
   }
@@ -145,7 +145,7 @@ TEST_CASE("phases of a run: layers that are off have no lines") {
   std::map<int64_t, int64_t> weights;
   std::map<int64_t, Json> first;
   for (const Json& j : quant_lines(folder))
-    if (j.at("part") == "weight" && weights[j.at("step")]++ == 0) first[j.at("step")] = j;
+    if (j.at("part") == "weight" && weights[j.at("step").get<int64_t>()]++ == 0) first[j.at("step").get<int64_t>()] = j;
   for (int64_t step = 1; step <= 15; ++step) {
     INFO(step);
     CHECK(weights[step] == (step > 4 && step <= 8 ? 0 : 2));

@@ -1,8 +1,8 @@
 // Sensitivity of layers against hand computation, and post-training quantization.
 #include "bitgrad/train/sensitivity.h"
+#include "bitgrad/base/json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "bitgrad/data/loader.h"
 #include "support/catch.h"
@@ -168,7 +168,7 @@ TEST_CASE("sensitivities leave a model of float and low-bit weights as it was, b
       CHECK(twice.layers[i].effects[r].loss_change == s.layers[i].effects[r].loss_change);
       CHECK(twice.layers[i].effects[r].noise == s.layers[i].effects[r].noise);
     }
-  const nlohmann::json j = nlohmann::json::parse(sensitivity_json(s));
+  const Json j = Json::parse(sensitivity_json(s));
   CHECK(j.at("layers").size() == 2);
   CHECK(j.at("layers")[0].at("recipes")[1].at("recipe") == "int2wo");
   CHECK(j.at("layers")[0].at("recipes")[1].at("loss_change") == s.layers[0].effects[1].loss_change);

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
-#include "shared/arguments.h"
+#include "cli/arguments.h"
 
 namespace bitgrad::bench {
 

@@ -84,7 +84,11 @@ bool compare(const Ratios& now, const Ratios& before, const CompareRule& rule, b
 Json read_json(const std::string& path) {
   std::ifstream file(path);
   require(file.good(), "compare", "cannot read '", path, "'.");
-  const Json report = Json::parse(file, nullptr, false);
+  Json report;
+  try {
+    report = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  } catch (const JsonError&) {  // null is no report
+  }
   require(report.is_object(), "compare", "'", path, "' is not a report: expected a JSON object.");
   return report;
 }
@@ -133,7 +137,7 @@ bool guard(const Json& now, const std::string& path, const CompareRule& rule) {
       return true;
     }
     Ratios before;
-    for (const auto& [key, ratio] : machine.at("ratios").items()) before.emplace_back(key, ratio.get<double>());
+    for (const auto& [key, ratio] : machine.at("ratios").members()) before.emplace_back(key, ratio.get<double>());
     return compare(ratios, before, rule, /*all=*/true);
   }
   std::cout << "\nguard: no figures of this machine (" << now.at("cpu").get<std::string>() << ", "
@@ -148,12 +152,11 @@ void record(const Json& now, const std::string& path, const CompareRule& rule) {
   for (const auto& [key, ratio] : ratios_of(now, rule)) machine["ratios"][key] = std::round(ratio * 1000) / 1000;
   require(machine.contains("ratios"), "record", "no row has a rival, so there is nothing to record.");
   Json& machines = file["machines"];
-  const auto same = std::find_if(machines.begin(), machines.end(), [&](const Json& m) { return same_machine(m, now); });
-  if (same != machines.end()) {
-    *same = machine;
-  } else {
-    machines.push_back(machine);
-  }
+  Json kept = Json::array();
+  for (const Json& m : machines)
+    if (!same_machine(m, now)) kept.push_back(m);
+  kept.push_back(machine);
+  machines = kept;
   write_report(path, file);
 }
 

@@ -2,13 +2,12 @@
 // to a rival of the same run (times of two runs say little on a shared machine).
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-namespace bitgrad::bench {
+#include "bitgrad/base/json.h"
 
-using Json = nlohmann::ordered_json;
+namespace bitgrad::bench {
 
 // {"machine": name, "cpu": "GenuineIntel 6/207", "isa": granted instruction groups, "threads", "rows": []}
 Json new_report(int threads);

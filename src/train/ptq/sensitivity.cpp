@@ -1,11 +1,11 @@
 // Sensitivity of each layer to each recipe, one at a time.
 #include "bitgrad/train/sensitivity.h"
+#include "bitgrad/base/json.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "bitgrad/base/error.h"
@@ -209,7 +209,6 @@ void print_sensitivity(std::ostream& out, const Sensitivity& s) {
 }
 
 std::string sensitivity_json(const Sensitivity& s) {
-  using Json = nlohmann::ordered_json;
   const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
   Json layers = Json::array();
   for (const LayerSensitivity& layer : s.layers) {

@@ -1,12 +1,10 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/train/quant_monitor.h"
 
 namespace bitgrad {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostInHistogram = 16;  // codes: dtypes of 4 bits
 

@@ -1,4 +1,4 @@
-#include "shared/arguments.h"
+#include "cli/arguments.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,0 +1,261 @@
+#include "bitgrad/base/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <unordered_map>
+
+namespace bitgrad {
+namespace {
+
+using Library = nlohmann::ordered_json;
+
+const char* type_name(const Json& x) {
+  if (x.is_null()) return "null";
+  if (x.is_bool()) return "a boolean";
+  if (x.is_integer()) return "a whole number";
+  if (x.is_number()) return "a number";
+  if (x.is_string()) return "a string";
+  return x.is_array() ? "an array" : "an object";
+}
+
+[[noreturn]] void wrong_type(const Json& x, const std::string& expected) {
+  throw JsonError("JSON: got " + std::string(type_name(x)) + ", expected " + expected);
+}
+
+// Builds the tree from the library's events, so that neither side recurses into what a text nests.
+class Builder final : public nlohmann::json_sax<Library> {
+ public:
+  Json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool x) override { return add(x); }
+  bool number_integer(number_integer_t x) override { return add(int64_t{x}); }
+  bool number_unsigned(number_unsigned_t x) override { return add(uint64_t{x}); }
+  bool number_float(number_float_t x, const string_t&) override { return add(x); }
+  bool string(string_t& x) override { return add(std::move(x)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    name_ = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) override {
+    throw JsonError(e.what());
+  }
+
+ private:
+  bool add(Json x) {
+    place(std::move(x));
+    return true;
+  }
+  bool open(Json x) {
+    if (static_cast<int>(open_.size()) >= Json::kMaxDepth)
+      throw JsonError("JSON: nested deeper than " + std::to_string(Json::kMaxDepth) + " arrays and objects");
+    open_.push_back(place(std::move(x)));
+    names_.emplace_back();
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    names_.pop_back();
+    return true;
+  }
+  // An open value does not move: only the innermost one gets new parts.
+  Json* place(Json x) {
+    if (open_.empty()) {
+      root_ = std::move(x);
+      return &root_;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_object()) {
+      // A repeated name: the last one counts.
+      auto& members = const_cast<Json::Object&>(parent.members());
+      const auto [known, is_new] = names_.back().try_emplace(name_, members.size());
+      if (is_new) return &members.emplace_back(name_, std::move(x)).second;
+      Json& member = members[known->second].second;
+      member = std::move(x);
+      return &member;
+    }
+    parent.push_back(std::move(x));
+    return const_cast<Json*>(&parent.items().back());
+  }
+
+  Json root_;
+  std::vector<Json*> open_;
+  std::vector<std::unordered_map<std::string, size_t>> names_;  // of each open value: where its members are
+  std::string name_;
+};
+
+Library to_library(const Json& x) {
+  if (x.is_null()) return nullptr;
+  if (x.is_bool()) return x.get<bool>();
+  if (x.is_string()) return x.text();
+  if (x.is_integer()) {
+    if (x < 0) return x.get<int64_t>();
+    return x.get<uint64_t>();
+  }
+  if (x.is_number()) return x.get<double>();
+  Library out = x.is_array() ? Library::array() : Library::object();
+  if (x.is_array()) {
+    for (const Json& item : x.items()) out.push_back(to_library(item));
+  } else {
+    for (const auto& [name, value] : x.members()) out.push_back({name, to_library(value)});
+  }
+  return out;
+}
+
+}  // namespace
+
+Json::Json(std::initializer_list<Json> items) {
+  const auto is_member = [](const Json& x) { return x.is_array() && x.size() == 2 && x[0].is_string(); };
+  if (!std::all_of(items.begin(), items.end(), is_member)) {
+    value_ = Array(items);
+    return;
+  }
+  *this = object();
+  for (const Json& x : items) (*this)[x[0].text()] = x[1];
+}
+
+Json Json::array(Array items) {
+  Json out;
+  out.value_ = std::move(items);
+  return out;
+}
+
+Json Json::object() {
+  Json out;
+  out.value_ = Object();
+  return out;
+}
+
+Json Json::parse(std::string_view text) {
+  Builder builder;
+  if (!Library::sax_parse(text.begin(), text.end(), &builder)) throw JsonError("JSON: unreadable");
+  return builder.take();
+}
+
+std::string Json::dump(int indent) const {
+  try {
+    return to_library(*this).dump(indent);
+  } catch (const Library::exception& e) {
+    throw JsonError(e.what());
+  }
+}
+
+size_t Json::size() const {
+  if (is_null()) return 0;
+  if (const auto* a = std::get_if<Array>(&value_)) return a->size();
+  if (const auto* o = std::get_if<Object>(&value_)) return o->size();
+  return 1;
+}
+
+bool Json::contains(std::string_view name) const {
+  const auto* const o = std::get_if<Object>(&value_);
+  return o != nullptr && std::any_of(o->begin(), o->end(), [&](const auto& m) { return m.first == name; });
+}
+
+const Json& Json::at(std::string_view name) const {
+  for (const auto& [key, value] : members())
+    if (key == name) return value;
+  throw JsonError("JSON: no member '" + std::string(name) + "'");
+}
+
+const Json& Json::at(size_t index) const {
+  const Array& a = items();
+  if (index >= a.size())
+    throw JsonError("JSON: element " + std::to_string(index) + " of an array of " + std::to_string(a.size()));
+  return a[index];
+}
+
+Json& Json::operator[](std::string_view name) {
+  if (is_null()) value_ = Object();
+  auto* const o = std::get_if<Object>(&value_);
+  if (o == nullptr) wrong_type(*this, "an object");
+  for (auto& [key, value] : *o)
+    if (key == name) return value;
+  return o->emplace_back(std::string(name), Json()).second;
+}
+
+void Json::push_back(Json item) {
+  if (is_null()) value_ = Array();
+  auto* const a = std::get_if<Array>(&value_);
+  if (a == nullptr) wrong_type(*this, "an array");
+  a->push_back(std::move(item));
+}
+
+void Json::erase(std::string_view name) {
+  if (auto* const o = std::get_if<Object>(&value_)) std::erase_if(*o, [&](const auto& m) { return m.first == name; });
+}
+
+void Json::update(const Json& other) {
+  for (const auto& [name, value] : other.members()) (*this)[name] = value;
+}
+
+const Json::Array& Json::items() const {
+  if (const auto* a = std::get_if<Array>(&value_)) return *a;
+  wrong_type(*this, "an array");
+}
+
+const Json::Object& Json::members() const {
+  if (const auto* o = std::get_if<Object>(&value_)) return *o;
+  wrong_type(*this, "an object");
+}
+
+const std::string& Json::text() const {
+  if (const auto* s = std::get_if<std::string>(&value_)) return *s;
+  wrong_type(*this, "a string");
+}
+
+bool Json::boolean() const {
+  if (const auto* b = std::get_if<bool>(&value_)) return *b;
+  wrong_type(*this, "a boolean");
+}
+
+double Json::number() const {
+  if (const auto* i = std::get_if<int64_t>(&value_)) return static_cast<double>(*i);
+  if (const auto* u = std::get_if<uint64_t>(&value_)) return static_cast<double>(*u);
+  if (const auto* d = std::get_if<double>(&value_)) return *d;
+  wrong_type(*this, "a number");
+}
+
+std::pair<uint64_t, bool> Json::integer(bool is_signed, uint64_t largest) const {
+  uint64_t magnitude = 0;
+  bool negative = false;
+  if (const auto* i = std::get_if<int64_t>(&value_)) {
+    negative = *i < 0;
+    magnitude = negative ? ~static_cast<uint64_t>(*i) + 1 : static_cast<uint64_t>(*i);
+  } else if (const auto* u = std::get_if<uint64_t>(&value_)) {
+    magnitude = *u;
+  } else {
+    wrong_type(*this, "a whole number");
+  }
+  if (magnitude > (negative ? (is_signed ? largest + 1 : 0) : largest))
+    throw JsonError("JSON: got " + std::string(negative ? "-" : "") + std::to_string(magnitude) + ", expected " +
+                    (is_signed ? "-" + std::to_string(largest + 1) : std::string("0")) + " .. " +
+                    std::to_string(largest));
+  return {magnitude, negative};
+}
+
+bool Json::operator==(const Json& other) const {
+  if (is_number() && other.is_number()) {
+    if (!is_integer() || !other.is_integer()) return number() == other.number();
+    const auto a = integer(true, number() < 0 ? INT64_MAX : UINT64_MAX);
+    const auto b = other.integer(true, other.number() < 0 ? INT64_MAX : UINT64_MAX);
+    return a == b;
+  }
+  if (is_object() && other.is_object()) {
+    return size() == other.size() && std::all_of(members().begin(), members().end(), [&](const auto& m) {
+             return other.contains(m.first) && other.at(m.first) == m.second;
+           });
+  }
+  return value_ == other.value_;
+}
+
+std::ostream& operator<<(std::ostream& out, const Json& json) { return out << json.dump(); }
+
+}  // namespace bitgrad
