@@ -192,7 +192,8 @@ TEST_CASE("the guard knows its machine, sees a slower row and a row that is gone
 
   Json bad = good;
   Json& ratios = bad["machines"][0]["ratios"];
-  for (const auto& [key, ratio] : Json(ratios).members()) ratios[key] = ratio.get<double>() * 1e6;
+  const Json before = ratios;
+  for (const auto& [key, ratio] : before.members()) ratios[key] = ratio.get<double>() * 1e6;
   write(file, bad);
   const ProcessResult lost = guarded();
   CHECK(lost.code == 1);
