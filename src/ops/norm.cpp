@@ -65,8 +65,8 @@ Tensor inverse_f64(const Tensor& mean, const Tensor& squares, int64_t count, flo
     if (running == nullptr) continue;
     const float mom = running->momentum;
     float *const rm = running->running_mean.as<float>(), *const rv = running->running_var.as<float>();
-    rm[j] = (1.0f - mom) * rm[j] + mom * static_cast<float>(mu[j]);
-    rv[j] = (1.0f - mom) * rv[j] + mom * (static_cast<float>(sq[j]) / unbiased(count));
+    rm[j] = math::lerp(rm[j], static_cast<float>(mu[j]), mom, 1.0f - mom);
+    rv[j] = math::lerp(rv[j], static_cast<float>(sq[j]) / unbiased(count), mom, 1.0f - mom);
   }
   return inv;
 }

@@ -1,5 +1,5 @@
 // What Adam and AdamW share: their state and its correction.
-//   m = b1*m + (1-b1)*g;  v = b2*v + ((1-b2)*g)*g;  w -= lr*((m/c1)/(sqrt(v/c2)+eps)),  c = 1 - b^t
+//   m = lerp(m, g, 1-b1);  v = lerp(v, g*g, 1-b2);  w -= lr*((m/c1)/(sqrt(v/c2)+eps)),  c = 1 - b^t
 #pragma once
 
 #include "bitgrad/kernels/elementwise.h"
@@ -37,6 +37,8 @@ class AdamFamily : public UpdateRule {
     args.m = piece.state[0];
     args.v = piece.state[1];
     args.lr = piece.lr;
+    args.a1 = static_cast<float>(1.0 - spec_.beta1);
+    args.a2 = static_cast<float>(1.0 - spec_.beta2);
     args.b1 = static_cast<float>(spec_.beta1);
     args.b2 = static_cast<float>(spec_.beta2);
     args.eps = spec_.eps;

@@ -1,5 +1,5 @@
 // Bop, for weights that are signs and nothing else (Helwegen et al. 2019, arXiv 1906.02107, algorithm 1):
-//   m = (1-gamma)*m + gamma*g;  w = -w where abs m > threshold and sign m = sign w.
+//   m = lerp(m, g, gamma), which is (1-gamma)*m + gamma*g;  w = -w where abs m > threshold and sign m = sign w.
 // gamma follows the schedule of the learning rate: gamma = min(bop_gamma * (lr / base_lr), 1), in double, rounded once;
 // base_lr 0: it is constant.
 #include <algorithm>

@@ -310,9 +310,9 @@ TEST_CASE("SGD on the device: momentum, Nesterov, decay") {
   });
 }
 
-TEST_CASE("Adam on the device: coupled and decoupled decay, bias corrections on and off") {
+TEST_CASE("Adam on the device: coupled and decoupled decay, bias corrections on and off, averages long and short") {
   for_sizes([](int64_t n, int64_t shift, Outcome& out) {
-    for (const float correction : {1.0f, 0.1f}) {
+    for (const float correction : {1.0f, 0.1f, 0.2f, 0.3f}) {
       for (const float decay : {0.0f, 0.7f}) {
         for (const bool decoupled : {false, true}) {
           std::vector<float> squares = some_numbers(n, 4);
@@ -330,6 +330,14 @@ TEST_CASE("Adam on the device: coupled and decoupled decay, bias corrections on 
           args.c2 = correction == 1.0f ? 1.0f : 0.001f;
           args.weight_decay = decay;
           args.decoupled = decoupled;
+          if (correction == 0.2f) {
+            args.a1 = 0.75f;
+            args.b1 = 0.25f;
+          }
+          if (correction == 0.3f) {
+            args.a2 = 1.0f;
+            args.b2 = 0.0f;
+          }
           adam_update(args);
           for (const Placed<float>* p : {&w, &m, &v}) out.add(*p);
         }
@@ -342,10 +350,12 @@ TEST_CASE("Bop on the device") {
   for_sizes([](int64_t n, int64_t shift, Outcome& out) {
     std::vector<float> signs = some_numbers(n, 1);
     for (float& v : signs) v = v >= 0 ? 1.0f : -1.0f;
-    const Placed<float> w(signs, shift), m(some_numbers(n, 2), shift), g(some_numbers(n, 3), shift);
-    bop_update({n, w.data(), m.data(), g.data(), 0.1f, 0.05f});
-    out.add(w);
-    out.add(m);
+    for (const float gamma : {0.1f, 0.5f, 1.0f}) {
+      const Placed<float> w(signs, shift), m(some_numbers(n, 2), shift), g(some_numbers(n, 3), shift);
+      bop_update({n, w.data(), m.data(), g.data(), gamma, 0.05f});
+      out.add(w);
+      out.add(m);
+    }
   });
 }
 

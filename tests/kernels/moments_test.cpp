@@ -210,12 +210,32 @@ TEST_CASE("bop moves the average and flips signs that it has outgrown") {
       bop_update(args);
       int64_t wrong = 0;
       for (size_t i = 0; i < m.size(); ++i) {
-        const float kept = 0.875f * m0[i], added = 0.125f * g[i], mean = kept + added;
+        const float rise = g[i] - m0[i], added = 0.125f * rise, mean = m0[i] + added;
         const bool flip = std::fabs(mean) > 0.02f && (mean > 0) == (w0[i] > 0);
         wrong += m[i] != mean;
         wrong += w[i] != (flip ? -w0[i] : w0[i]);
       }
       CHECK(wrong == 0);
     }
+  });
+}
+
+TEST_CASE("the average of bop forgets at the rate gamma, however small, and a gamma of 1 remembers nothing") {
+  everywhere([] {
+    for (const float gamma : {1e-4f, 1e-6f}) {
+      constexpr size_t kCount = 19;
+      std::vector<float> m(kCount), w(kCount, 1.0f), g(kCount);
+      std::vector<double> exact(kCount);
+      for (uint64_t t = 0; t < 300000; ++t) {
+        for (size_t i = 0; i < kCount; ++i) g[i] = 1.0f + static_cast<float>((t * 7 + i * 13) % 11) * 0.125f;
+        bop_update({static_cast<int64_t>(kCount), w.data(), m.data(), g.data(), gamma, 1e30f});
+        for (size_t i = 0; i < kCount; ++i)
+          exact[i] += static_cast<double>(gamma) * (static_cast<double>(g[i]) - exact[i]);
+      }
+      for (size_t i = 0; i < kCount; ++i) CHECK(std::fabs(static_cast<double>(m[i]) / exact[i] - 1) < 1e-4);
+    }
+    std::vector<float> m(9, 1e20f), w(9, 1.0f), g(9, 3.0f);
+    bop_update({9, w.data(), m.data(), g.data(), 1.0f, 1e30f});
+    CHECK(m == g);
   });
 }

@@ -74,8 +74,8 @@ TEST_CASE("forward and running statistics have the documented order of operation
         const float total = bitgrad::sum(squares.data(), n);
         const float inv = 1.0f / std::sqrt(total / static_cast<float>(n) + o.eps);
         const float unbiased = total / static_cast<float>(std::max<int64_t>(n - 1, 1));
-        CHECK(o.running_mean.as<float>()[j] == (1.0f - 0.25f) * old_mean.as<float>()[j] + 0.25f * mean);
-        CHECK(o.running_var.as<float>()[j] == (1.0f - 0.25f) * old_var.as<float>()[j] + 0.25f * unbiased);
+        CHECK(o.running_mean.as<float>()[j] == old_mean.as<float>()[j] + 0.25f * (mean - old_mean.as<float>()[j]));
+        CHECK(o.running_var.as<float>()[j] == old_var.as<float>()[j] + 0.25f * (unbiased - old_var.as<float>()[j]));
         const std::vector<float> out = block(y, kind.per_column, j);
         bool equal = true;
         for (size_t i = 0; i < v.size(); ++i)

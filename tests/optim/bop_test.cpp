@@ -62,7 +62,7 @@ TEST_CASE("Bop flips the signs that a naive loop flips") {
       optimizer->step(lr, 2);
       int flips = 0;
       for (size_t i = 0; i < m.size(); ++i) {
-        m[i] = (1.0f - gamma) * m[i] + gamma * (g.as<float>()[i] / 2.0f);
+        m[i] = m[i] + gamma * (g.as<float>()[i] / 2.0f - m[i]);
         if (std::fabs(m[i]) > 0.05f && (m[i] > 0) == (w[i] > 0)) {
           w[i] = -w[i];
           ++flips;

@@ -72,11 +72,11 @@ TEST_CASE("Adam and AdamW, with bias corrections by repeated product in double")
           p1 *= 0.8;
           p2 *= 0.999;
         }
-        const float b1 = 0.8f, b2 = 0.999f, c1 = static_cast<float>(1 - p1), c2 = static_cast<float>(1 - p2);
+        const float c1 = static_cast<float>(1 - p1), c2 = static_cast<float>(1 - p2);
         if (decay != 0 && decoupled) w = w - (lr * decay) * w;
         if (decay != 0 && !decoupled) g = g + decay * w;
-        m[i] = b1 * m[i] + (1.0f - b1) * g;
-        v[i] = b2 * v[i] + ((1.0f - b2) * g) * g;
+        m[i] = m[i] + 0.2f * (g - m[i]);
+        v[i] = v[i] + 0.001f * (g * g - v[i]);
         return w - lr * ((m[i] / c1) / (std::sqrt(v[i] / c2) + 1e-8f));
       });
     }

@@ -62,6 +62,11 @@ struct Reference {
     }
   }
 
+  static float average(float old, float x, double beta) {
+    const float a = static_cast<float>(1.0 - beta), b = static_cast<float>(beta);
+    return a < 0.5f ? old + a * (x - old) : x + b * (old - x);
+  }
+
   float move(size_t e, float wi, float g, float lr, float wd) {
     if (spec.name == "sgd") {
       g = g + wd * wi;
@@ -69,14 +74,13 @@ struct Reference {
       part0[e] = spec.momentum * part0[e] + g;
       return wi - lr * (spec.nesterov ? g + spec.momentum * part0[e] : part0[e]);
     }
-    const float b1 = static_cast<float>(spec.beta1), b2 = static_cast<float>(spec.beta2);
     const float c1 = static_cast<float>(1 - power1), c2 = static_cast<float>(1 - power2);
     if (spec.name == "adamw")
       wi = wi - (lr * wd) * wi;
     else
       g = g + wd * wi;
-    part0[e] = b1 * part0[e] + (1.0f - b1) * g;
-    part1[e] = b2 * part1[e] + ((1.0f - b2) * g) * g;
+    part0[e] = average(part0[e], g, spec.beta1);
+    part1[e] = average(part1[e], g * g, spec.beta2);
     return wi - lr * ((part0[e] / c1) / (std::sqrt(part1[e] / c2) + spec.eps));
   }
 

@@ -2,6 +2,7 @@
 // does all of a step (update_rows.h). docs/numerics.md section 6; contracts: bitgrad/kernels/elementwise.h.
 #pragma once
 
+#include "bitgrad/base/math.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "cuda/device/builtins.h"
@@ -67,7 +68,6 @@ inline Sgd<kMomentum> sgd_rule(const SgdArgs& p) {
 struct Adam {
   static constexpr int kStates = 2;
   AdamArgs p;
-  float a1, a2;
   BITGRAD_DEVICE Adam now() const {
     Adam out = *this;
     out.p.live = nullptr;
@@ -88,8 +88,8 @@ struct Adam {
         g = g + decay * w;
       }
     }
-    const float m = p.b1 * in[2] + a1 * g;
-    const float v = p.b2 * in[3] + (a2 * g) * g;
+    const float m = math::lerp(in[2], g, p.a1, p.b1);
+    const float v = math::lerp(in[3], g * g, p.a2, p.b2);
     out[1] = m;
     out[2] = v;
     const float mean = c1 == 1.0f ? m : m / c1, square = c2 == 1.0f ? v : v / c2;
@@ -97,6 +97,6 @@ struct Adam {
   }
 };
 
-inline Adam adam_rule(const AdamArgs& p) { return {p, 1.0f - p.b1, 1.0f - p.b2}; }
+inline Adam adam_rule(const AdamArgs& p) { return {p}; }
 
 }  // namespace bitgrad::cuda

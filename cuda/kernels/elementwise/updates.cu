@@ -16,7 +16,7 @@ struct Bop {
   }
   BITGRAD_DEVICE void operator()(const float* in, float* out) const {
     const float rate_of_mean = gamma();
-    const float mean = (1.0f - rate_of_mean) * in[2] + rate_of_mean * in[0];
+    const float mean = math::lerp(in[2], in[0], rate_of_mean, 1.0f - rate_of_mean);
     out[1] = mean;
     out[0] = mean * in[1] > p.threshold ? -in[1] : in[1];
   }

@@ -123,6 +123,12 @@ BITGRAD_HD inline float erf(float x) {
   return static_cast<float>(x < 0.0f ? -t : t);
 }
 
+// A moving average, or the point between old and x at part a: b = 1 - a. torch.lerp: each end is met exactly, and what
+// is rounded is small beside the nearer one. Each operation rounded once.
+BITGRAD_HD inline float lerp(float old, float x, float a, float b) {
+  return a < 0.5f ? old + a * (x - old) : x + b * (old - x);
+}
+
 // cos(2 pi u) and sin(2 pi u) for u in [0, 1), within 1e-15: the turns form that Box-Muller needs.
 double cos_turns(double u);
 double sin_turns(double u);

@@ -120,20 +120,25 @@ struct SgdArgs {
 };
 void sgd_update(const SgdArgs& args);
 
-// m = b1*m + (1-b1)*g;  v = b2*v + ((1-b2)*g)*g;  w -= lr*((m/c1)/(sqrt(v/c2)+eps)).
+// m = lerp(m, g, a1);  v = lerp(v, g*g, a2);  w -= lr*((m/c1)/(sqrt(v/c2)+eps)).
 // decoupled: first w -= (lr*wd)*w (AdamW);  else first g += wd*w (Adam).
+// lerp(old, x, a): math::lerp with b = 1 - a. Both are rounded once from double: 1 - b of a b near 1 in fp32 would lose
+// most of its digits, and a sum b*old + a*x forgets at the rate of the rounded b.
 struct AdamArgs {
   int64_t n = 0;
   float *w = nullptr, *m = nullptr, *v = nullptr;
   const float* g = nullptr;
-  float lr = 0, b1 = 0.9f, b2 = 0.999f, eps = 1e-8f, c1 = 1, c2 = 1, weight_decay = 0;
+  float lr = 0;
+  float a1 = 0.1f, a2 = 0.001f;  // 1 - beta
+  float b1 = 0.9f, b2 = 0.999f;  // beta, read where a >= 1/2
+  float eps = 1e-8f, c1 = 1, c2 = 1, weight_decay = 0;
   bool decoupled = false;
   const LiveStep* live = nullptr;  // of a device: lr is live->lr * lr_factor, c1 and c2 are its
   float lr_factor = 1;
 };
 void adam_update(const AdamArgs& args);
 
-// Bop: m = (1-gamma)*m + gamma*g; w = -w where abs m > threshold and sign m = sign w. Every w is -1 or +1.
+// Bop: m = lerp(m, g, gamma); w = -w where abs m > threshold and sign m = sign w. Every w is -1 or +1.
 struct BopArgs {
   int64_t n = 0;
   float *w = nullptr, *m = nullptr;

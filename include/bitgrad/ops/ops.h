@@ -121,7 +121,7 @@ struct DropoutOptions {
 Var dropout(const Var& x, const DropoutOptions& options);
 
 // Batch norm of x[n,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). Training:
-// statistics of x, and running = (1-mom)*running + mom*new (variance unbiased with max(count-1, 1)) is written into
+// statistics of x, and running = lerp(running, new, mom) (variance unbiased with max(count-1, 1)) is written into
 // running_mean / running_var (fp32, [f] or [1]). Evaluation: the running statistics are used.
 struct NormOptions {
   float eps = 1e-5f;

@@ -3,12 +3,12 @@
 
 #include <cmath>
 
+#include "bitgrad/base/math.h"
 #include "kernels/map/map.h"
 
 namespace bitgrad::maps {
 
-// inv = 1 / sqrt(squares / count + eps); running = (1 - momentum) * running + momentum * new, where it is given. Index:
-// statistics.
+// inv = 1 / sqrt(squares / count + eps); running = lerp(running, new, momentum), where it is given. Index: statistics.
 struct NormStatistics {
   const float* mean;
   const float* squares;  // sums of (x - mean)^2
@@ -19,8 +19,8 @@ struct NormStatistics {
 
   BITGRAD_HD void operator()(int64_t j) const {
     if (running_mean != nullptr) {
-      running_mean[j] = (1.0f - momentum) * running_mean[j] + momentum * mean[j];
-      running_var[j] = (1.0f - momentum) * running_var[j] + momentum * (squares[j] / unbias);
+      running_mean[j] = math::lerp(running_mean[j], mean[j], momentum, 1.0f - momentum);
+      running_var[j] = math::lerp(running_var[j], squares[j] / unbias, momentum, 1.0f - momentum);
     }
     inv[j] = 1.0f / std::sqrt(squares[j] / count + eps);
   }
