@@ -1,10 +1,12 @@
 // lsq: s learned; code = clamp(rint(x / s), qmin, qmax). Learned Step Size Quantization: Esser et al. 2020, arXiv
 // 1902.08153, eqs. 1 to 5. First value s = max(2 mean abs x / sqrt Qp, 2^-20), Qp = qmax; s is kept at or above 2^-20.
-//   ds = sum of g * (rint u - u) inside, g * qmin where u <= qmin, g * qmax where u >= qmax; u = (x - m) / s before
-//   rounding; inside: qmin < u < qmax. Divided by sqrt(n * Qp) once (learned_divisor).
+//   u = (x - m) / s before rounding; inside: qmin < u < qmax, strict, for all gradients alike.
+//   gx = g inside, else 0 (rule clip).
+//   ds = sum of g * (rint u - u) inside, g * qmin where u <= qmin, g * qmax where u >= qmax, divided by sqrt(n * Qp)
+//   once (learned_divisor).
 // lsq_plus: real offset m learned too; code = clamp(rint((x - m) / s)). LSQ+: Bhalgat et al. 2020, arXiv 2004.09576,
-// eqs. 3 to 6: dm = sum of g outside, the same divisor. First m: 0, and min(0, min x) where codes start at 0, so that
-// negative numbers have codes.
+// eqs. 3 to 6: dm = sum of g outside, the same divisor and the same inside. First m: 0, and min(0, min x) where codes
+// start at 0, so that negative numbers have codes.
 #include <cmath>
 
 #include "quant/blocks.h"
@@ -74,14 +76,18 @@ QuantParams Lsq::params_of(const QuantSpec& spec, std::span<const Tensor> learne
 void Lsq::leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,
                         const Tensor& g_x, std::span<const Tensor> g_learned) const {
   check_leaf(*this, spec, params, x, g_value, g_x, g_learned);
-  if (!g_learned.empty() && x.numel() > 0) {
-    const BlockMap blocks(params, x);
-    const maps::q::LearnedPiece piece{{x.cols(), blocks.map()}, nullptr, x.as<float>(), g_value.as<float>(), nullptr};
-    const float qmin = static_cast<float>(spec.dtype.info().qmin), qmax = static_cast<float>(spec.dtype.info().qmax);
+  if (x.numel() == 0) return;
+  const BlockMap blocks(params, x);
+  maps::q::LearnedPiece piece{{x.cols(), blocks.map()}, nullptr, x.as<float>(), g_value.as<float>(), nullptr};
+  const float qmin = static_cast<float>(spec.dtype.info().qmin), qmax = static_cast<float>(spec.dtype.info().qmax);
+  if (!g_learned.empty()) {  // first: g_x may be g_value
     add_sums(params, x, maps::LsqStepTerms{piece, qmin, qmax}, g_learned[0]);
     if (with_offset()) add_sums(params, x, maps::LsqOffsetTerms{piece, qmin, qmax}, g_learned[1]);
   }
-  if (g_x.defined()) Quantizer::leaf_backward(spec, params, x, g_value, g_x);
+  if (!g_x.defined()) return;
+  if (ste_rule(spec) != SteRule::kClip) return Quantizer::leaf_backward(spec, params, x, g_value, g_x);
+  piece.out = g_x.as<float>();
+  run_elements(maps::LsqGradient{piece, qmin, qmax}, piece.elements, x.rows());
 }
 
 class LsqPlus final : public Lsq {

@@ -98,7 +98,7 @@ TEST_CASE("straight-through rules, alpha and its gradient") {
   for (const SteRule rule : {SteRule::kIdentity, SteRule::kClip, SteRule::kApproxSign, SteRule::kTanh, SteRule::kNone})
     for (const bool alpha : {false, true})
       for (const bool alpha_grad : {false, true})
-        for (const std::string scheme : {"binary", "standardized_binary", "symmetric", "dorefa_weight"}) {
+        for (const std::string scheme : {"binary", "standardized_binary", "symmetric", "dorefa_weight", "lsq_plus"}) {
           QuantSpec spec;
           spec.scheme = scheme;
           spec.dtype =

@@ -34,12 +34,12 @@ struct Result {
 };
 
 Result run(const Tensor& x, const QuantSpec& spec, const std::vector<Tensor>& learned, const Tensor& seed,
-           DType x_edge = dtypes::fp32) {
+           DType x_edge = dtypes::fp32, const QuantizeOpOptions& options = {}) {
   std::vector<AccumulateSink> sinks(learned.size() + 1);
   Tape tape;
   std::vector<Var> leaves;
   for (size_t i = 0; i < learned.size(); ++i) leaves.push_back(tape.leaf(learned[i], &sinks[i + 1], dtypes::fp32));
-  const Var y = quantize_learned(tape.leaf(x, &sinks[0], x_edge), spec, leaves);
+  const Var y = quantize_learned(tape.leaf(x, &sinks[0], x_edge), spec, leaves, options);
   tape.backward({y}, {seed});
   Result out{y.value(), sinks[0].grad(), {}};
   for (size_t i = 1; i < sinks.size(); ++i) out.learned.push_back(sinks[i].grad());
@@ -58,8 +58,8 @@ Element lsq_element(float x, float s, float m, int64_t qmin, int64_t qmax) {
   const double rounded = std::nearbyint(static_cast<double>(u));
   Element e;
   e.code = std::min(std::max(rounded, lo), hi);
-  e.passes = rounded >= lo && rounded <= hi;
   const bool inside = static_cast<double>(u) > lo && static_cast<double>(u) < hi;
+  e.passes = inside;
   e.ds = inside ? e.code - static_cast<double>(u) : (static_cast<double>(u) <= lo ? lo : hi);
   e.dm = inside ? 0 : 1;
   return e;
@@ -170,6 +170,38 @@ TEST_CASE(
   CHECK(integers.y.values() == floats.y.values());
   CHECK(test::bits_of(integers.gx) == test::bits_of(floats.gx));
   CHECK(test::bits_of(integers.learned[0]) == test::bits_of(floats.learned[0]));
+}
+
+TEST_CASE("at the ends of the codes LSQ passes nothing, whatever a draw or the rounding of an int32 makes of them") {
+  // u = x / s in quarters from 1 beyond qmin to 1 beyond qmax.
+  const QuantSpec nearest = spec_of("lsq", dtypes::int3);  // -4 .. 3
+  std::vector<double> quarters, expected;
+  for (int q = -20; q <= 16; ++q) {
+    quarters.push_back(q);
+    expected.push_back(q > -16 && q < 12 ? 1 : 0);
+  }
+  const int64_t n = static_cast<int64_t>(quarters.size());
+  const Tensor g = Tensor::full({1, n}, dtypes::fp32, 1), step = numbers_of({1}, {2.0});
+  const Tensor acc = Tensor::from_numbers({1, n}, dtypes::int32, quarters);
+  QuantParams in;
+  in.scheme = "product";
+  in.scale = std::make_shared<const Tensor>(numbers_of({1}, {0.5}));
+  const Tensor integers = acc.with_quant(std::make_shared<const QuantParams>(in));
+  const Tensor numbers = dequantize(Var(integers)).value();
+  CHECK(run(numbers, nearest, {step}, g).gx.numbers() == expected);
+  CHECK(run(integers, nearest, {step}, g).gx.numbers() == expected);
+  QuantSpec drawn = nearest;
+  drawn.rounding = Rounding::kStochastic;
+  bool other_codes = false;
+  for (uint32_t at = 0; at < 8; ++at) {
+    const RandomStream draws{7, Purpose::kActivation, 3, at};
+    QuantizeOpOptions options;
+    options.sr = &draws;
+    const Result got = run(numbers, drawn, {step}, g, dtypes::fp32, options);
+    CHECK(got.gx.numbers() == expected);
+    other_codes = other_codes || got.y.numbers() != run(numbers, nearest, {step}, g).y.numbers();
+  }
+  CHECK(other_codes);
 }
 
 TEST_CASE("gradients leave in the dtype of the edge, constants get none, an empty batch gives zeros") {

@@ -27,6 +27,10 @@ float expected_gradient(const QuantSpec& spec, const test::BlockParams& p, float
     const float y = math::tanh(x);
     return g * ((1 - y * y) / p.statistic);
   }
+  if (rule == SteRule::kClip && (spec.scheme == "lsq" || spec.scheme == "lsq_plus")) {
+    const float u = (x - p.m) / p.s;
+    return u > static_cast<float>(spec.dtype.info().qmin) && u < static_cast<float>(spec.dtype.info().qmax) ? g : 0;
+  }
   if (rule == SteRule::kClip) return test::code_of(spec, p, x).passes ? scaled : 0;
   if (rule == SteRule::kApproxSign) return scaled * std::max(0.0f, 2 - 2 * std::fabs(x));
   if (rule == SteRule::kTanh) return scaled * tanh_slope(spec.ste_t, x);

@@ -1,5 +1,5 @@
-// Maps: what the gradients of learned numbers sum up (LSQ, LSQ+, PACT: src/quant/lsq.cpp, pact.cpp), one call per
-// element; and the sum of pieces.
+// Maps: the gradients of LSQ and LSQ+ with respect to x, and what the gradients of learned numbers sum up (LSQ, LSQ+,
+// PACT: src/quant/lsq.cpp, pact.cpp), one call per element; and the sum of pieces.
 #pragma once
 
 #include "kernels/map/quant_numbers.h"
@@ -33,6 +33,18 @@ struct LearnedPiece {
 
 }  // namespace q
 
+// gx = g inside, qmin < u < qmax, else +0: NaN and Inf are outside.
+struct LsqGradient {
+  q::LearnedPiece piece;
+  float qmin, qmax;
+  BITGRAD_HD void at(int64_t e, int64_t j) const {
+    const float u = piece.number(e, j);
+    piece.out[e] = u > qmin && u < qmax ? piece.g[e] : 0.0f;
+  }
+  BITGRAD_HD void operator()(int64_t e) const { at(e, piece.elements.block(e)); }
+};
+
+// What g adds to the step: g * qmin, g * qmax outside.
 struct LsqStepTerms {
   q::LearnedPiece piece;
   float qmin, qmax;
@@ -43,6 +55,7 @@ struct LsqStepTerms {
   BITGRAD_HD void operator()(int64_t e) const { at(e, piece.elements.block(e)); }
 };
 
+// What g adds to the offset: g outside.
 struct LsqOffsetTerms {
   q::LearnedPiece piece;
   float qmin, qmax;
