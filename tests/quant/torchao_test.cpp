@@ -181,6 +181,44 @@ TEST_CASE("affine, symmetric, int4 weight only and 8da4w have the bits of torcha
   CHECK(cases["8da4w_activation"] == 5);
 }
 
+TEST_CASE(
+    "as uint4, the recipe's dtype, int4 weight only has torchao's codes and scales; values differ in the last bit") {
+  int64_t different = 0, cases = 0;
+  for (const json& line : golden()["cases"]) {
+    const auto text = line.get<std::array<std::string, 8>>();
+    if (text[0] != "int4wo" || text[3] == "blocks") continue;
+    INFO("per " << text[2] << ", input " << text[3]);
+    ++cases;
+    const Input& in = input(text[3]);
+    QuantSpec spec = spec_of(text[0], "uint4", text[2]);
+    Result r = quantized(spec, in.x);
+    for (uint8_t& q : r.codes) q = static_cast<uint8_t>(q - 8);
+    CHECK(digest(r.codes) == text[4]);
+    CHECK(digest(r.scales) == text[5]);
+    spec.dtype = dtypes::int4;
+    const Tensor same = dequantize_tensor(quantize_dynamic(spec, in.x));  // torchao's values, by the test above
+    const auto values = [](const Bytes& bytes) {
+      std::vector<float> out(bytes.size() / 4);
+      std::memcpy(out.data(), bytes.data(), bytes.size());
+      return out;
+    };
+    const std::vector<float> ours = values(r.values), lows = values(r.zeros), scales = values(r.scales);
+    const ScaleMap map = quantize_dynamic(spec, in.x).scale_map();
+    const int64_t cols = in.x.cols();
+    for (int64_t e = 0; e < in.x.numel(); ++e) {
+      const auto j = static_cast<size_t>(map.index(e / cols, e % cols));
+      const float want = same.as<float>()[e], got = ours[static_cast<size_t>(e)];
+      different += got != want;
+      // Three sums and a product, rounded once each; the largest number among them is l, or l + 8s.
+      const float size = std::fabs(lows[j]) + 8 * scales[j];
+      if (std::fabs(got - want) > size * 0x1p-22f)
+        FAIL_CHECK("element " << e << ": got " << got << ", torchao " << want);
+    }
+  }
+  CHECK(cases == 12);
+  CHECK(different > 0);
+}
+
 TEST_CASE("eps of minmax_offset bounds h - l, that of torchao's int4 weight only bounds the scale") {
   // A block with h - l = 2^-19 < 1.5e-5: torchao 0.18 gives s = 1e-6, the default of the scheme (eps 1e-6) (h-l)/15.
   const Tensor x = test::tensor_of({1, 2}, {0.5f, 0.5f + 0x1p-19f});
