@@ -9,6 +9,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/reduce.h"
 #include "kernels/map/optim_finish.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
@@ -60,6 +61,7 @@ bool RowStep::makes_codes(const RequantKey* due) const {
 void RowStep::begin(const Now& now) {
   now_ = now;
   codes_ = makes_codes(now.due);
+  checks_ = current_device().is_cpu() && !codes_ && !(p_.low_bit() && now.due != nullptr);
   if (!codes_) return;
   if (p_.has_master())
     p_.begin_requantize(now.due->seed, now.due->step);
@@ -114,7 +116,14 @@ bool RowStep::narrow_master() const { return p_.has_master() && p_.master().dtyp
 void RowStep::round_master(int64_t at, int64_t n, float* w) const {
   uint16_t* master = p_.master().as<uint16_t>() + at;
   to_bf16(n, w, draws(Purpose::kUpdate), static_cast<uint64_t>(at), master);
-  if (codes_) from_bf16(n, master, w);
+  if (codes_ || checks_) from_bf16(n, master, w);
+}
+
+void RowStep::check_numbers(int64_t n, const float* w) const {
+  if (all_finite(w, n)) return;
+  fail_with(ErrorCode::kNonFinite, "optimizer", "the update of '", p_.path(), "' (", p_.shape(), ' ',
+            p_.has_master() ? p_.master().dtype() : dtypes::fp32, ") gave NaN or Inf at optimizer step ", now_.step,
+            ": the model is lost. A smaller learning rate or weight decay may help.");
 }
 
 void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
@@ -130,6 +139,7 @@ void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
     if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, moved.w);
     if (spec.floor) clamp(n, *spec.floor, INFINITY, moved.w);
     if (narrow_master()) round_master(at, n, moved.w);
+    if (checks_) check_numbers(n, moved.w);
   };
   moments_.for_pieces(first, first + x.numel(), draws(Purpose::kMoment), body);
 }

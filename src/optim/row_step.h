@@ -65,8 +65,10 @@ class RowStep {
   UpdatePiece piece(int64_t n, float* w, float* g, std::span<float* const> state) const;
   RandomStream draws(Purpose purpose) const;
   bool narrow_master() const;
-  // Numbers w from element `at` on become those of a bf16 master, and w what it holds where codes follow.
+  // Numbers w from element `at` on become those of a bf16 master, and w what it holds where codes or a check follow.
   void round_master(int64_t at, int64_t n, float* w) const;
+  // Throws Error(kNonFinite) where new numbers are not finite.
+  void check_numbers(int64_t n, const float* w) const;
 
   Parameter& p_;
   const UpdateRule& rule_;
@@ -77,6 +79,7 @@ class RowStep {
   bool in_order_ = false;
   Now now_;
   bool codes_ = false;
+  bool checks_ = false;  // the CPU's numbers that do not become codes in this step: quantizers look at the others
 };
 
 }  // namespace bitgrad::detail

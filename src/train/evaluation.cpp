@@ -24,6 +24,7 @@ void Learner::in_evaluation(const std::function<void()>& work) {
     drain_flags();
   } catch (...) {
     drop_flags();
+    bad_loss_.reset();
     throw;
   }
 }
@@ -43,6 +44,8 @@ StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, c
     const Tensor logits = predict(x);
     const NoGrad off;
     result.loss = loss_(logits, labels).value().item();
+    note_loss(result.loss);
+    check_flags("in an evaluation");
     result.correct = count_correct(logits, labels);
     return result;
   }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "train/checkpoint/pieces.h"
 #include "train/phases.h"
 #include "train/step_graphs.h"
 
@@ -75,12 +77,22 @@ void Learner::check_plan(const Plan& plan) {
   }
 }
 
+// An error where the flags are checked next.
+void Learner::note_loss(double loss) {
+  if (!std::isfinite(loss) && !bad_loss_) bad_loss_ = loss;
+}
+
 // On a device in its turn among the checks, when its flags are read.
 void Learner::check_flags(const char* when) {
   at_drain([this, when] {
     const std::vector<std::string> raised = state_.flags.raised();
-    if (raised.empty()) return;
+    const std::optional<double> loss = std::exchange(bad_loss_, std::nullopt);
+    if (raised.empty() && !loss) return;
     state_.flags.clear();
+    if (raised.empty())
+      fail_with(ErrorCode::kNonFinite, "non-finite", "the loss is ", *loss, ' ', when, " at optimizer step ",
+                state_.step, ". ", checkpoint::describe_not_finite(*this),
+                " A smaller learning rate or smaller first values may help.");
     std::string names;
     for (const std::string& n : raised) names += (names.empty() ? "" : ", ") + n;
     fail_with(ErrorCode::kNonFinite, "non-finite", "NaN or Inf ", when, " at optimizer step ", state_.step,
@@ -192,6 +204,7 @@ Var Learner::forward(const Tensor& x, const GivenLabels& labels, StepResult& res
   if (device_.is_cpu()) {
     const Var loss = loss_(logits, labels.host);
     result.loss = loss.value().item();
+    note_loss(result.loss);
     result.correct = count_correct(logits.value(), labels.host);
     return loss;
   }
@@ -201,6 +214,7 @@ Var Learner::forward(const Tensor& x, const GivenLabels& labels, StepResult& res
   const LossFunction::OfTensor of_tensor = loss_.of_tensor();
   const Var loss = of_tensor ? of_tensor(logits, there) : loss_(logits, labels.host);
   read_later(loss.value(), pending.loss);
+  at_drain([this, told = pending.loss] { note_loss(static_cast<double>(*told)); });
   read_later(correct_count(logits.value(), there), pending.correct);
   return loss;
 }
@@ -309,6 +323,7 @@ void Learner::drop_window() {
   const DeviceGuard guard(device_);
   for (Parameter* p : parameters_) p->zero_grad();
   state_.flags.clear();  // of the window's forward passes
+  bad_loss_.reset();
   since_requantize_ -= window_microbatches_;
   window_microbatches_ = window_samples_ = 0;
 }

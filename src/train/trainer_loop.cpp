@@ -9,6 +9,7 @@
 #include "bitgrad/train/metrics.h"
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
+#include "train/checkpoint/pieces.h"
 #include "train/lengths.h"
 #include "train/phases.h"
 
@@ -147,8 +148,10 @@ class Trainer::Loop {
     if (last || due(t_.config_.log_every)) report();
     if (monitor_) watch_quantization(last);
     if (t_.test_data_ && (last || due(t_.config_.train.eval.every))) evaluate_test();
-    const bool stopping = stop_ != StopRequest::kNone;
-    if (!folder_.empty() && (last || stopping || due(t_.config_.checkpoint_every)) && step != saved_step_) {
+    const bool ends = last || stop_ != StopRequest::kNone;
+    const bool saves = !folder_.empty() && (ends || due(t_.config_.checkpoint_every)) && step != saved_step_;
+    if ((ends || saves) && evaluated_step_ != step) check_loss();
+    if (saves) {
       save(folder_ + "/last.safetensors");
       saved_step_ = step;
     }
@@ -208,6 +211,13 @@ class Trainer::Loop {
     interval_.start += Clock::now() - before;  // samples/s are those of training
   }
 
+  // Of the model as it is now, over the microbatch that trained it last.
+  void check_loss() {
+    const Clock::time_point before = Clock::now();
+    learner().evaluate(feed_->x(), feed_->labels(), feed_->labels_there());
+    interval_.start += Clock::now() - before;
+  }
+
   void save(const std::string& path) {
     if (metrics_) metrics_->flush();
     t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
@@ -241,6 +251,7 @@ class Trainer::Loop {
     outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     outcome.counters = t_.counters_;
     outcome.optimizer_steps = learner().state().step;
+    if (folder_.empty()) checkpoint::require_finite(learner());  // else saving has looked
     outcome.state_hash = state_hash(learner(), t_.counters_);
     if (evaluated_step_ == outcome.optimizer_steps) outcome.evaluation = evaluation_;
     if (!folder_.empty())

@@ -50,7 +50,9 @@ class Optimizer {
   // Gradients become zero. due: then every parameter with a master is requantized, those without a gradient too.
   // Throws Error(kNonFinite) that names the parameter when a gradient, or the sum for a learned part, holds NaN or Inf,
   // or their norm overflows; unless rows were updated in backward, no parameter and no state has moved then, and the
-  // window's gradients are of no further use. Non-finite new numbers are found when they become codes: half_moved().
+  // window's gradients are of no further use. New numbers that are not finite throw Error(kNonFinite) that names the
+  // parameter, and leave half_moved(): on the CPU in this step; on a device those that become codes are found when the
+  // flags are read, others by the loss, or when they are saved.
   void step(float lr, int64_t samples, const RequantKey* due = nullptr);
 
   // Begins the step `step` will end, with the same arguments: from now on parameters that not_fused() has nothing

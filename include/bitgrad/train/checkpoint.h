@@ -43,7 +43,7 @@ struct CheckpointHeader {
 };
 
 // Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary; a converted one throws
-// Error.
+// Error. A tensor that holds NaN or Inf is Error(kNonFinite), and the file that was there stays.
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
                      const std::string& config_yaml);
 // Reads what is needed before a learner can be built, and registers the dtypes that the file brings along: its
@@ -51,7 +51,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
 CheckpointHeader read_checkpoint_header(const std::string& path);
 // Restores parameters, optimizer, statistics and counters of a learner of the same configuration, which is in the phase
 // of the header (Learner::enter_phase). Throws Error(kData) that names the tensor when anything is missing, unknown or
-// of another form; the learner is then unusable.
+// of another form, Error(kNonFinite) when it holds NaN or Inf; the learner is then unusable.
 void load_checkpoint(const std::string& path, Learner& learner);
 
 // A model without what trains it: "<path>.codes" with scales, "<path>.value" (F32) of fp32 parameters, and buffers. The

@@ -83,13 +83,13 @@ class Learner {
 
   // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
   // requantized when due. x [n, features] of plan's dtype. Throws Error(kNonFinite) that names the tensor when a value
-  // or gradient is not finite; nothing was updated then, unless usable() says so. After any Error that leaves the
-  // learner usable the open window is dropped: the next microbatch begins a new one. Windows of one microbatch: updates
-  // run inside backward where they can be fused (fused_updates). x lies on the learner's device. On one other than the
-  // CPU errors about numbers come when its flags are read (kernels/flag.h), at the end of the microbatch at the latest,
-  // but for new numbers that are not finite: those at the end of the next one.
-  // labels [n]; labels_there: the same, int32 [n] on the learner's device, where somebody put them; else they are
-  // copied.
+  // or gradient, the loss of a microbatch of the window, or a new number is not finite; nothing was updated then,
+  // unless usable() says so. After any Error that leaves the learner usable the open window is dropped: the next
+  // microbatch begins a new one. Windows of one microbatch: updates run inside backward where they can be fused
+  // (fused_updates). x lies on the learner's device. On one other than the CPU errors about numbers come when its flags
+  // are read (kernels/flag.h), at the end of the microbatch at the latest, but for new numbers that are not finite:
+  // those at the end of the next one. labels [n]; labels_there: the same, int32 [n] on the learner's device, where
+  // somebody put them; else they are copied.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
   // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
   // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
@@ -102,7 +102,8 @@ class Learner {
   void flush();
   // Logits without a tape, in evaluation mode.
   Tensor predict(const Tensor& x);
-  // Loss and hits of one batch in evaluation mode. labels_there: as microbatch.
+  // Loss and hits of one batch in evaluation mode. labels_there: as microbatch. Throws Error(kNonFinite) when the loss
+  // is not finite.
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
   // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
   // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
@@ -162,6 +163,7 @@ class Learner {
   std::optional<RequantKey> due_after(int64_t microbatches) const;
   void end_window();
   void requantize();
+  void note_loss(double loss);
   void check_flags(const char* when);
   struct Pending;  // numbers of a microbatch that a device has not told yet
   Var forward(const Tensor& x, const GivenLabels& labels, StepResult& result, Pending& pending);
@@ -186,7 +188,8 @@ class Learner {
   int64_t window_microbatches_ = 0, window_samples_ = 0;
   int64_t since_requantize_ = 0;
   int64_t total_steps_ = 0;
-  Tensor labels_;  // of a device: those of the microbatch
+  std::optional<double> bad_loss_;  // not finite, since the flags were last checked
+  Tensor labels_;                   // of a device: those of the microbatch
   std::function<void()> meanwhile_;
   std::unique_ptr<Graphs> graphs_;
   std::optional<Plan> plan_;

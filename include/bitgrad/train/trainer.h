@@ -40,7 +40,7 @@ Device device_of(const RunConfig& config);
 // Applies device.threads and run.bits to the process.
 void apply_run_settings(const RunConfig& config);
 
-// Mean loss, accuracy in percent. On the learner's device.
+// Mean loss, accuracy in percent. On the learner's device. Error(kNonFinite) where a loss is not finite.
 struct Evaluation {
   double loss = 0, accuracy = 0;
   int64_t samples = 0;
@@ -93,7 +93,9 @@ class Trainer {
   void start();
   void resume(const std::string& checkpoint);
   // Trains to train.stop. `folder`: an existing run folder, which gets metrics.jsonl, last.safetensors,
-  // best.safetensors and summary.json; empty: nothing is written.
+  // best.safetensors and summary.json; empty: nothing is written. A model is saved, and the run ends without an Error,
+  // only where parameters, moments and statistics are finite, and the loss: over data.test if it was evaluated at that
+  // step, else over the microbatch before it. Else Error(kNonFinite).
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
   // data.test, or data.train when there is none.
   Evaluation evaluate_test();

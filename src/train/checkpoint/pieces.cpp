@@ -1,10 +1,22 @@
 #include "train/checkpoint/pieces.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/reduce.h"
 
 namespace bitgrad::checkpoint {
+namespace {
+
+bool is_finite(const Piece& p) {
+  if (p.dtype == "F32") return all_finite(static_cast<const float*>(p.data), p.bytes / 4);
+  if (p.dtype != "BF16") return true;
+  const auto* x = static_cast<const uint16_t*>(p.data);
+  return std::none_of(x, x + p.bytes / 2, [](uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u; });
+}
+
+}  // namespace
 
 std::string file_dtype(DType dtype) {
   struct Entry {
@@ -75,6 +87,34 @@ Pieces collect_model(Module& model) {
   }
   for (const auto& b : model.buffers()) pieces.add_tensor(b.path, b.tensor);
   return pieces;
+}
+
+std::vector<std::string> not_finite(const Pieces& pieces) {
+  const DeviceGuard cpu(Device::cpu());
+  std::vector<std::string> names;
+  for (const Piece& p : pieces.list)
+    if (!is_finite(p)) names.push_back(p.name);
+  return names;
+}
+
+std::string describe_not_finite(Learner& learner) {
+  constexpr size_t kListed = 8;
+  const DeviceGuard guard(learner.device());
+  const std::vector<std::string> names =
+      not_finite(learner.converted() ? collect_model(learner.model()) : collect(learner));
+  if (names.empty()) return "Parameters, moments and running statistics are all finite.";
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kListed); ++i)
+    text += concat(text.empty() ? "" : ", ", '\'', names[i], '\'');
+  if (names.size() > kListed) text += concat(" and ", names.size() - kListed, " more");
+  return concat("NaN or Inf in the model: ", text, '.');
+}
+
+void require_finite(Learner& learner) {
+  const DeviceGuard guard(learner.device());
+  if (const std::vector<std::string> names = not_finite(collect(learner)); !names.empty())
+    fail_with(ErrorCode::kNonFinite, "non-finite", "'", names[0], "' holds NaN or Inf at optimizer step ",
+              learner.state().step, ". A smaller learning rate may help.");
 }
 
 void fill_rows(const Tensor& t, const uint8_t* bytes) {

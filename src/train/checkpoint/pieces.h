@@ -42,6 +42,13 @@ Pieces collect(Learner& learner);
 // Throws Error for a low-bit parameter with a master.
 Pieces collect_model(Module& model);
 
+// Names of pieces (F32, BF16) that hold NaN or Inf, in order.
+std::vector<std::string> not_finite(const Pieces& pieces);
+// The same for a learner, trained or converted, as a sentence for an error.
+std::string describe_not_finite(Learner& learner);
+// Throws Error(kNonFinite) that names the first one of a learner that trains.
+void require_finite(Learner& learner);
+
 // Writes the file with the metadata of the header and `more`. Throws Error(kNonFinite) when a number is not finite.
 void write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
                   std::map<std::string, std::string> more);

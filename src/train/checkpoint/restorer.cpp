@@ -24,6 +24,12 @@ Tensor Restorer::plain(const std::string& name, DType dtype, const Shape& shape,
   entry(name, file_dtype(dtype), shape);
   const Tensor t = Tensor::zeros(shape, dtype, kind, Device::cpu());
   fill_rows(t, file_.data(name));
+  Pieces piece;
+  piece.add_tensor(name, t);
+  if (!not_finite(piece).empty())
+    fail_with(ErrorCode::kNonFinite, "checkpoint", file_.path(), ": '", name,
+              "' holds NaN or Inf: got a model that is lost, expected finite numbers. Go on from a file of an earlier "
+              "step");
   return t;
 }
 

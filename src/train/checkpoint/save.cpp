@@ -5,7 +5,6 @@
 #include "bitgrad/io/sha256.h"
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/kernels/row.h"
 #include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"
@@ -15,13 +14,6 @@ namespace bitgrad {
 using namespace checkpoint;
 
 namespace {
-
-bool is_finite(const Piece& p) {
-  if (p.dtype == "F32") return all_finite(static_cast<const float*>(p.data), p.bytes / 4);
-  if (p.dtype != "BF16") return true;
-  const auto* x = static_cast<const uint16_t*>(p.data);
-  return std::none_of(x, x + p.bytes / 2, [](uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u; });
-}
 
 // Every factor of every row that may run; a row that was not measured has 1.
 void hash_measured_costs(Sha256& hash) {
@@ -41,10 +33,9 @@ void hash_measured_costs(Sha256& hash) {
 void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
                               std::map<std::string, std::string> metadata) {
   const DeviceGuard cpu(Device::cpu());
-  for (const Piece& p : pieces.list)
-    if (!is_finite(p))
-      fail_with(ErrorCode::kNonFinite, "checkpoint", "'", p.name, "' holds NaN or Inf at optimizer step ", header.step,
-                ". Nothing was saved; ", path, " is as it was.");
+  if (const std::vector<std::string> names = not_finite(pieces); !names.empty())
+    fail_with(ErrorCode::kNonFinite, "checkpoint", "'", names[0], "' holds NaN or Inf at optimizer step ", header.step,
+              ". Nothing was saved; ", path, " is as it was.");
   std::vector<SafetensorsItem> items;
   for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
   metadata["bitgrad.state"] = state_text(header);
