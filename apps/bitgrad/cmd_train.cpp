@@ -1,4 +1,4 @@
-// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [device.kind=...]
+// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [--use-config] [device.kind=...]
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
@@ -22,7 +22,7 @@ namespace {
 struct TrainOptions {
   std::string config, out, resume;
   std::vector<std::string> overrides;
-  bool quiet = false;
+  bool quiet = false, use_config = false;
 };
 
 spdlog::level::level_enum level_of(LogLevel level) {
@@ -90,6 +90,14 @@ std::vector<std::string> device_overrides(const TrainOptions& options) {
   return words;
 }
 
+// Of a run that goes on. The header is read first: the configuration may name dtypes that the file brings along.
+RunConfig config_of_resumed(const TrainOptions& options, const std::string& checkpoint,
+                            const std::vector<std::string>& overrides) {
+  const CheckpointHeader saved = read_checkpoint_header(checkpoint);
+  if (options.use_config) return run_folder_config(options.resume, overrides);
+  return resumed_config(options.resume, saved, overrides);
+}
+
 // What computes, and with what rows.
 std::string machine_of(Device device) {
   const std::string cpu = concat(cpu_model_name(), ", isa ", isa_names(cpu_isa()), ", threads ", num_threads());
@@ -116,17 +124,17 @@ int run_train(const TrainOptions& options) {
   const std::vector<std::string> moved = resuming ? device_overrides(options) : std::vector<std::string>{};
   require(!resuming || options.out.empty(), "train",
           "--out and --resume exclude each other: a resumed run goes on in its own folder");
+  require(resuming || !options.use_config, "train",
+          "--use-config goes with --resume: a new run is of the configuration that is named");
   install_signal_handlers();
   const bool measured = load_gemm_costs(gemm_costs_path());
-  // The checkpoint first: the configuration may name dtypes that it brings along.
   const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
   std::unique_ptr<FileLock> lock;
   if (resuming) lock = lock_run_folder(options.resume);
-  if (resuming) read_checkpoint_header(checkpoint);
-  const RunConfig config =
-      resuming ? run_folder_config(options.resume, moved) : load_config(options.config, options.overrides);
   Progress progress(options.quiet);
   if (resuming) open_log(options.resume, progress);  // so that what resume warns of is seen
+  const RunConfig config =
+      resuming ? config_of_resumed(options, checkpoint, moved) : load_config(options.config, options.overrides);
   Trainer trainer(config);
   if (resuming)
     trainer.resume(checkpoint);
@@ -158,7 +166,8 @@ Run setup_train(Arguments& args) {
   args.option("overrides", options->overrides,
               "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: device.* alone");
   args.option("--out", options->out, "the exact run folder: absent or empty");
-  args.option("--resume", options->resume, "go on with this run folder");
+  args.option("--resume", options->resume, "go on with this run folder, with the configuration in its checkpoint");
+  args.flag("--use-config", options->use_config, "with --resume: go on with config.yaml as it is now, also changed");
   args.flag("-q,--quiet", options->quiet, "no progress");
   return [options] {
     struct SinkGuard {

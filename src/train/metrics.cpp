@@ -1,9 +1,13 @@
 #include "bitgrad/train/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
+#include "bitgrad/base/rng.h"
 
 namespace bitgrad {
 namespace {
@@ -19,30 +23,91 @@ Json number(double x) {
 // As it is: every reader gets the number that `eval --json` prints.
 Json percent(double x) { return x < 0 || !std::isfinite(x) ? Json(nullptr) : Json(x); }
 
-std::string kept_lines(const std::vector<uint8_t>& bytes, int64_t keep_steps) {
-  std::string kept, line;
-  for (const uint8_t byte : bytes) {
-    line.push_back(static_cast<char>(byte));
-    if (byte != '\n') continue;
-    const Json j = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (j.is_object() && j.contains("step") && j["step"].is_number_integer() && j["step"].get<int64_t>() <= keep_steps)
-      kept += line;
-    line.clear();
+WrittenSum sum_of(std::string_view text) {
+  return {static_cast<int64_t>(text.size()), crc32c(text.data(), text.size())};
+}
+
+// The lines of a file.
+struct Lines {
+  std::string kept;
+  std::vector<int64_t> unreadable;  // from 1
+  bool cut = false;                 // the last one has no end
+};
+
+// The step that a line is about; none: it is no line of this file.
+std::optional<int64_t> step_of(std::string_view line) {
+  const Json j = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!j.is_object() || !j.contains("event") || !j["event"].is_string()) return std::nullopt;
+  if (!j.contains("step") || !j["step"].is_number_integer()) return std::nullopt;
+  return j["step"].get<int64_t>();
+}
+
+Lines lines_of(std::string_view text, int64_t keep_steps) {
+  Lines out;
+  int64_t number = 0;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    out.cut = end == std::string_view::npos;
+    if (out.cut) break;
+    const std::string_view line = text.substr(0, end + 1);
+    const std::optional<int64_t> step = step_of(line);
+    ++number;
+    if (!step) out.unreadable.push_back(number);
+    if (step && *step <= keep_steps) out.kept += line;
+    text.remove_prefix(line.size());
   }
-  return kept;
+  return out;
+}
+
+std::string numbers_text(const std::vector<int64_t>& numbers) {
+  constexpr size_t kListed = 20;
+  std::string text = numbers.size() == 1 ? "line " : "lines ";
+  for (size_t i = 0; i < std::min(numbers.size(), kListed); ++i) text += concat(i == 0 ? "" : ", ", numbers[i]);
+  return numbers.size() > kListed ? concat(text, " and ", numbers.size() - kListed, " more") : text;
+}
+
+// Keeps a damaged file beside the one that takes its place.
+std::string keep_damaged(const std::string& path, std::string_view text) {
+  std::string name = path + ".damaged";
+  for (int i = 2; file_system().exists(name); ++i) name = concat(path, ".damaged.", i);
+  write_file_atomically(name, text);
+  return name;
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps) {
+MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const WrittenSum& saved) {
   const std::string path = folder + "/metrics.jsonl";
-  if (file_system().exists(path)) write_file_atomically(path, kept_lines(file_system().read(path), keep_steps));
+  if (file_system().exists(path)) {
+    const std::vector<uint8_t> bytes = file_system().read(path);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const Lines lines = lines_of(text, keep_steps);
+    const std::string_view begin = text.substr(0, static_cast<size_t>(saved.bytes));
+    std::string damage;
+    if (!lines.unreadable.empty())
+      damage = concat(numbers_text(lines.unreadable), " cannot be read and ",
+                      lines.unreadable.size() == 1 ? "was" : "were", " dropped");
+    else if (saved.bytes > 0 && sum_of(begin) != saved)
+      damage =
+          concat("is not what the run had written up to step ", keep_steps, ": lines were changed, or are missing");
+    if (!damage.empty())
+      log(LogLevel::kWarning, concat(path, ": ", damage, ". The file as it was: ", keep_damaged(path, text)));
+    else if (lines.cut)
+      log(LogLevel::kInfo,
+          concat(path, ": the last line has no end, and is dropped: the run was killed while it wrote"));
+    write_file_atomically(path, lines.kept);
+    written_ = sum_of(lines.kept);
+  } else if (saved.bytes > 0) {
+    log(LogLevel::kWarning, concat(path, " is gone: it begins anew after step ", keep_steps));
+  }
   file_ = file_system().open_append(path);
 }
 
 void MetricsLog::line(const std::string& text) {
   const std::string whole = text + '\n';
   file_->write(whole.data(), whole.size());
+  written_.bytes += static_cast<int64_t>(whole.size());
+  written_.crc32c = crc32c(whole.data(), whole.size(), written_.crc32c);
 }
 
 void MetricsLog::write(const TrainEvent& e) {

@@ -1,8 +1,10 @@
 #include "bitgrad/train/run_folder.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
 
 namespace bitgrad {
 namespace {
@@ -54,13 +56,58 @@ RunConfig run_folder_config(const std::string& folder, const std::vector<std::st
   return load_config(folder + "/config.yaml", overrides);
 }
 
+namespace {
+
+constexpr size_t kListedKeys = 20;
+
+bool is_of_device(const ConfigDifference& d) { return d.key.starts_with("device."); }
+
+// "optim.lr: got 0.5, expected 0.02; ..."; a is config.yaml.
+std::string listed(const std::vector<ConfigDifference>& differences) {
+  const std::string none = "nothing";
+  std::string text;
+  for (size_t i = 0; i < std::min(differences.size(), kListedKeys); ++i) {
+    const ConfigDifference& d = differences[i];
+    text += concat(text.empty() ? "" : "; ", d.key, ": got ", d.a.value_or(none), ", expected ", d.b.value_or(none));
+  }
+  if (differences.size() > kListedKeys) text += concat("; and ", differences.size() - kListedKeys, " more keys");
+  return text;
+}
+
+void check_config_file(const std::string& path, const RunConfig& saved) {
+  std::vector<ConfigDifference> differences;
+  try {
+    differences = config_differences(load_config(path), saved);
+  } catch (const ConfigError& error) {
+    const std::string report = error.what();
+    log(LogLevel::kWarning, concat(path, " cannot be read: the run goes on with the configuration in its checkpoint (",
+                                   report.substr(0, report.find('\n')), ')'));
+    return;
+  }
+  if (differences.empty()) return;
+  require(std::all_of(differences.begin(), differences.end(), is_of_device), "resume", path,
+          " is not the configuration that the run was saved with. ", listed(differences),
+          ". Put it back, or go on with it by --use-config");
+  log(LogLevel::kWarning, concat(path, " is not read for the device, the checkpoint is: ", listed(differences)));
+}
+
+}  // namespace
+
+RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
+                         const std::vector<std::string>& overrides) {
+  const std::string checkpoint = folder + "/last.safetensors";
+  check_config_file(folder + "/config.yaml", parse_config(saved.config, checkpoint));
+  return parse_config(saved.config, checkpoint, overrides);
+}
+
 std::string run_folder_checkpoint(const std::string& folder) {
-  require_run_folder(folder);
   const std::string path = folder + "/last.safetensors";
-  if (!file_system().exists(path))
+  if (!file_system().exists(path)) {
+    require_run_folder(folder);
     fail_with(ErrorCode::kData, "run folder", "'", folder,
               "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ",
               folder, "/config.yaml");
+  }
   return path;
 }
 

@@ -71,7 +71,9 @@ class Trainer::Loop {
  public:
   Loop(Trainer& trainer, const std::string& folder, const TrainHooks& hooks)
       : t_(trainer), folder_(folder), hooks_(hooks) {
-    if (!folder_.empty()) metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step);
+    const RunCounters& c = t_.counters_;
+    const WrittenSum saved{c.metrics_bytes, c.metrics_crc};
+    if (!folder_.empty()) metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved);
     if (t_.config_.log_quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
       monitor_->expect(microbatches_to(*t_.config_.log_quantization));
@@ -219,7 +221,11 @@ class Trainer::Loop {
   }
 
   void save(const std::string& path) {
-    if (metrics_) metrics_->flush();
+    if (metrics_) {
+      metrics_->flush();
+      t_.counters_.metrics_bytes = metrics_->written().bytes;
+      t_.counters_.metrics_crc = metrics_->written().crc32c;
+    }
     t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     interval_.keep(t_.counters_);
     save_checkpoint(path, learner(), t_.counters_, t_.config_yaml_);

@@ -31,6 +31,8 @@ struct RunCounters {
   double train_seconds = 0;    // wall time
   double unreported_loss = 0;  // sums over the samples since the last report of training
   int64_t unreported_correct = 0, unreported_samples = 0;
+  int64_t metrics_bytes = 0;  // of metrics.jsonl when the file was saved, 0: none or not known; and their CRC32C
+  uint32_t metrics_crc = 0;
 };
 
 struct CheckpointHeader {

@@ -308,6 +308,14 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
 RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
 // The resolved configuration, complete: every key that applies, with defaults. Reads back to an equal RunConfig.
 std::string to_yaml(const RunConfig& config);
+// A key that two configurations do not give the same value: its path as overrides have it, and the values as to_yaml
+// writes them; none: the key is not there.
+struct ConfigDifference {
+  std::string key;
+  std::optional<std::string> a, b;
+};
+// In the order of the keys of `a`, then those of `b` alone. Empty: the configurations are equal.
+std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunConfig& b);
 // A finding of a later stage (a model that does not fit the data) in the form of the reader's own, at a mark of this
 // config.
 ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message);

@@ -9,6 +9,13 @@
 
 namespace bitgrad {
 
+// What a file holds up to its last line.
+struct WrittenSum {
+  int64_t bytes = 0;
+  uint32_t crc32c = 0;
+  friend bool operator==(const WrittenSum&, const WrittenSum&) = default;
+};
+
 // metrics.jsonl: one JSON object a line.
 //   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s"},
 //   {"event":"eval","split","epoch","step","loss","accuracy"} and
@@ -16,8 +23,12 @@ namespace bitgrad {
 class MetricsLog {
  public:
   // Opens <folder>/metrics.jsonl for appending. Lines past `keep_steps` are dropped first (a resumed run writes them
-  // again), and so is a last line without its end.
-  MetricsLog(const std::string& folder, int64_t keep_steps);
+  // again), and so is a last line without its end, as a killed program leaves one (info in the log).
+  // Lines that cannot be read are dropped too, and `saved`, what was written when the run was saved (0 bytes: not
+  // known), is compared with what the file begins with: either damage is a warning with the numbers of the lines, and
+  // the file as it was is kept as metrics.jsonl.damaged, or .damaged.2 and so on: none is overwritten.
+  MetricsLog(const std::string& folder, int64_t keep_steps, const WrittenSum& saved = {});
+  const WrittenSum& written() const { return written_; }
   void write(const TrainEvent& event);
   void write(const EvalEvent& event);
   void write(const QuantEvent& event);
@@ -26,6 +37,7 @@ class MetricsLog {
  private:
   void line(const std::string& text);
   std::unique_ptr<OutputFile> file_;
+  WrittenSum written_;
 };
 
 // summary.json: best_accuracy, last_accuracy (percent), best_epoch, epochs, steps, seconds, state_hash, status

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/config.h"
 
 namespace bitgrad {
@@ -17,10 +18,15 @@ std::string create_run_folder(const RunConfig& config, const std::string& out);
 // Keeps a second process from training in the same folder, and removes what a killed one left half written. Throws
 // Error while another one holds it.
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder);
-// Of a folder that a run made: its configuration and its last checkpoint. Throw Error(kData) when they are not there.
-// `overrides`: key=value, as load_config; a run goes on with its own configuration but for device.*.
+// Of a folder that a run made: config.yaml as it is now, and the last checkpoint. Throw Error(kData) when they are not
+// there. `overrides`: key=value, as load_config.
 RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides = {});
 std::string run_folder_checkpoint(const std::string& folder);
+// The configuration that the run of `folder` goes on with: the one in `saved`, the header of its last checkpoint.
+// Throws Error that lists the keys, with both values, where config.yaml says otherwise; a config.yaml that cannot be
+// read, or differs in device.* alone, is a warning. `overrides`: key=value, as load_config.
+RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
+                         const std::vector<std::string>& overrides = {});
 // The last checkpoint of a run folder; a file as it is.
 std::string checkpoint_of(const std::string& folder_or_file);
 

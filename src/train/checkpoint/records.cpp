@@ -133,6 +133,8 @@ std::string state_text(const CheckpointHeader& header) {
   state["unreported"] = {{"loss", header.counters.unreported_loss},
                          {"correct", header.counters.unreported_correct},
                          {"samples", header.counters.unreported_samples}};
+  if (header.counters.metrics_bytes > 0)
+    state["metrics"] = {{"bytes", header.counters.metrics_bytes}, {"crc32c", header.counters.metrics_crc}};
   return state.dump();
 }
 
@@ -159,10 +161,14 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
       h.counters.unreported_correct = sums.at("correct").get<int64_t>();
       h.counters.unreported_samples = sums.at("samples").get<int64_t>();
     }
+    if (state.contains("metrics")) {  // nor this
+      h.counters.metrics_bytes = state.at("metrics").at("bytes").get<int64_t>();
+      h.counters.metrics_crc = state.at("metrics").at("crc32c").get<uint32_t>();
+    }
     h.phase = state.value("phase", int64_t{0});  // files of older programs have none
-    for (const int64_t counter :
-         {h.step, h.microbatch, h.since_requantize, h.phase, h.counters.epoch, h.counters.position,
-          h.counters.best_epoch, h.counters.unreported_correct, h.counters.unreported_samples})
+    for (const int64_t counter : {h.step, h.microbatch, h.since_requantize, h.phase, h.counters.epoch,
+                                  h.counters.position, h.counters.best_epoch, h.counters.unreported_correct,
+                                  h.counters.unreported_samples, h.counters.metrics_bytes})
       if (counter < 0) bad(file.path(), "a counter is negative");
     const auto text = [&](const char* key) {
       const auto found = file.metadata().find(key);

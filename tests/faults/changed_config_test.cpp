@@ -1,0 +1,118 @@
+// The program when files of a run folder are not what the run wrote: it goes on as it was, or says what is changed.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "train/wild_runs.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+using Json = nlohmann::json;
+
+namespace {
+
+const std::vector<std::string> kKeys{"train.stop=6 steps", "checkpoint.every=1 steps", "log.every=1 steps"};
+
+// A run that was stopped after 3 of 6 steps, and the state at the end of one that was not.
+struct Stopped {
+  Stopped() {
+    const KeepModes keep;
+    const RunConfig config = small_config(kKeys, kWildNet);
+    calm = run_all(config).state_hash;
+    run_part(config, create_run_folder(config, folder), 3);
+    this->config = slurp(folder + "/config.yaml");
+    metrics = slurp(folder + "/metrics.jsonl");
+  }
+  // The folder as it was, resumed after a change; a copy.
+  ProcessResult resumed(const std::string& name, const std::string& text, const std::vector<std::string>& more = {}) {
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(folder, copy);
+    std::ofstream(copy + '/' + name, std::ios::binary) << text;
+    std::vector<std::string> words{"train", "--resume", copy};
+    words.insert(words.end(), more.begin(), more.end());
+    return cli(words);
+  }
+  std::string hash() const { return Json::parse(slurp(copy + "/summary.json")).at("state_hash"); }
+  TempDir temp;
+  const std::string folder = temp.file("run"), copy = temp.file("copy");
+  std::string calm, config, metrics;
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  return at == std::string::npos ? "not there: " + from : text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("resume with a changed config.yaml lists the keys, and goes on with it only where that is asked for") {
+  Stopped run;
+  const std::string changed = replaced(run.config, "lr: 0.1", "lr: 0.3");
+  const ProcessResult refused = run.resumed("config.yaml", changed);
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err,
+                 "config.yaml is not the configuration that the run was saved with. optim.lr: got 0.3, "
+                 "expected 0.1. Put it back, or go on with it by --use-config"));
+  CHECK(slurp(run.copy + "/last.safetensors") == slurp(run.folder + "/last.safetensors"));
+  const ProcessResult taken = run.resumed("config.yaml", changed, {"--use-config"});
+  INFO(taken.err);
+  CHECK(taken.code == 0);
+  CHECK(contains(taken.err, "resumed with another configuration"));
+  CHECK(run.hash() != run.calm);
+  // Now it is the configuration of the checkpoint.
+  CHECK(cli({"train", "--resume", run.copy}).code == 0);
+  CHECK(run.resumed("config.yaml", run.config).code == 0);
+  CHECK(run.hash() == run.calm);
+  const ProcessResult alone = cli({"train", run.folder + "/config.yaml", "--use-config"});
+  CHECK(alone.code == 2);
+  CHECK(contains(alone.err, "--use-config goes with --resume"));
+}
+
+TEST_CASE("no flipped bit of config.yaml trains on with another configuration") {
+  Stopped run;
+  int64_t refused = 0, warned = 0, same = 0;
+  for (size_t i = 3; i < run.config.size(); i += 13) {
+    std::string flipped = run.config;
+    flipped[i] = static_cast<char>(flipped[i] ^ (1 << (i % 4)));  // digits stay digits, most letters become others
+    const ProcessResult r = run.resumed("config.yaml", flipped);
+    INFO("byte " << i << ": " << r.err);
+    if (r.code == 2) {
+      ++refused;
+      CHECK(contains(r.err, "is not the configuration that the run was saved with"));
+      continue;
+    }
+    REQUIRE(r.code == 0);
+    CHECK(run.hash() == run.calm);
+    (contains(r.err, "warning: ") ? warned : same) += 1;
+  }
+  INFO(refused << " refused, " << warned << " warned of, " << same << " the same");
+  CHECK(refused > 3);
+  CHECK(warned > 20);
+}
+
+TEST_CASE("no damage of metrics.jsonl passes without a word, and the run ends as it would have") {
+  Stopped run;
+  const std::string path = run.copy + "/metrics.jsonl";
+  for (size_t i = 3; i < run.metrics.size(); i += 41) {
+    std::string flipped = run.metrics;
+    flipped[i] = static_cast<char>(flipped[i] ^ (1 << (i % 8)));
+    const ProcessResult r = run.resumed("metrics.jsonl", flipped);
+    INFO("byte " << i << ": " << r.err);
+    CHECK(r.code == 0);
+    CHECK(run.hash() == run.calm);
+    CHECK(contains(r.err, "warning: " + path + ": "));
+    CHECK(slurp(path + ".damaged") == flipped);
+  }
+  const ProcessResult second = run.resumed("metrics.jsonl", replaced(run.metrics, "\n{", "\n["));
+  CHECK(contains(second.err, path + ": line 2 cannot be read and was dropped"));
+  // What a kill in the middle of a write leaves is no alarm.
+  const ProcessResult cut = run.resumed("metrics.jsonl", run.metrics + "{\"event\":\"tra");
+  CHECK(cut.code == 0);
+  CHECK(!contains(cut.err, "warning"));
+  CHECK(contains(slurp(run.copy + "/train.log"), "the last line has no end, and is dropped"));
+  CHECK(!std::filesystem::exists(path + ".damaged"));
+  CHECK(run.hash() == run.calm);
+}

@@ -1,0 +1,208 @@
+// A run folder whose config.yaml or metrics.jsonl is not what the run wrote.
+#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/run_folder.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/log_lines.h"
+#include "support/temp_dir.h"
+#include "train/small_runs.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  return at == std::string::npos ? "not there: " + from : text.replace(at, from.size(), to);
+}
+
+// A run that was stopped after 7 of 15 steps.
+struct Stopped {
+  explicit Stopped(const std::string& folder_name, const std::vector<std::string>& keys = {})
+      : folder(create_run_folder(small_config(keys), folder_name)), calm(run_all(small_config(keys)).state_hash) {
+    run_part(small_config(keys), folder, 7);
+    config = text_of(folder + "/config.yaml");
+    metrics = text_of(folder + "/metrics.jsonl");
+  }
+  void put(const std::string& name, const std::string& text) const { write_file_atomically(folder + '/' + name, text); }
+  RunConfig resumed(const std::vector<std::string>& overrides = {}) const {
+    return resumed_config(folder, read_checkpoint_header(run_folder_checkpoint(folder)), overrides);
+  }
+  // Goes on; gives the hash of the state at the end.
+  std::string go_on() const {
+    Trainer trainer(resumed());
+    trainer.resume(run_folder_checkpoint(folder));
+    return trainer.run(folder).state_hash;
+  }
+  std::string folder, calm, config, metrics;
+};
+
+}  // namespace
+
+TEST_CASE("differences of configurations are listed by key with both values") {
+  const auto list = [](const RunConfig& a, const RunConfig& b) {
+    std::vector<std::string> out;
+    for (const ConfigDifference& d : config_differences(a, b))
+      out.push_back(concat(d.key, '|', d.a.value_or("-"), '|', d.b.value_or("-")));
+    return out;
+  };
+  const RunConfig base = small_config();
+  CHECK(list(base, base).empty());
+  CHECK(list(base, parse_config(to_yaml(base), "again.yaml")).empty());
+  using Lines = std::vector<std::string>;
+  CHECK(list(small_config({"optim.lr=0.5", "model.layers.2.linear.out=13"}), base) ==
+        Lines{"model.layers.2.linear.out|13|12", "optim.lr|0.5|0.02"});
+  CHECK(list(small_config({"data.affine=[3,-1]"}), base) == Lines{"data.affine|[3, -1]|[2, -1]"});
+  CHECK(list(small_config({"quant.weights.init=uniform(-2,1)"}), base) ==
+        Lines{"quant.weights.init|uniform(-2,1)|uniform(-1,1)"});
+  CHECK(list(small_config({"optim.clip_norm=1"}), base) == Lines{"optim.clip_norm|1|none"});
+  CHECK(list(small_config({"optim={name: sgd, lr: 0.02}"}), base) ==
+        Lines{"optim.name|sgd|adam", "optim.momentum|0|-", "optim.nesterov|false|-", "optim.betas|-|[0.9, 0.999]",
+              "optim.eps|-|1e-08"});
+}
+
+TEST_CASE("a run goes on with the configuration in its checkpoint, and a changed config.yaml is an error") {
+  const KeepModes keep;
+  const TempDir temp;
+  const Stopped run(temp.file("run"));
+  const LogLines lines;
+  CHECK(to_yaml(run.resumed()) == run.config);
+  run.put("config.yaml", "# a remark\n" + run.config);
+  CHECK(to_yaml(run.resumed()) == run.config);
+  CHECK(lines.warnings.empty());
+
+  run.put("config.yaml", replaced(replaced(run.config, "lr: 0.02", "lr: 0.03"), "stop: 3 epochs", "stop: 2 epochs"));
+  CHECK(error_of([&] { run.resumed(); }) ==
+        concat("[resume] ", run.folder,
+               "/config.yaml is not the configuration that the run was saved with. optim.lr: got 0.03, expected 0.02; "
+               "train.stop: got 2 epochs, expected 3 epochs. Put it back, or go on with it by --use-config"));
+  CHECK(error_code_of([&] { run.resumed(); }) == 2);
+  CHECK(run_folder_config(run.folder).optim.lr == 0.03);
+  CHECK(lines.warnings.empty());
+
+  run.put("config.yaml", run.config);
+  CHECK(run.go_on() == run.calm);
+  CHECK(lines.warnings.empty());
+}
+
+TEST_CASE("a config.yaml that cannot be read, or is gone, is a warning, and the run ends as it would have") {
+  const KeepModes keep;
+  const TempDir temp;
+  const std::vector<std::pair<std::string, std::string>> damages{{"cut", "version: 1\nrun: {name: sm"},
+                                                                 {"unknown key", "version: 1\nrun: {nmae: small}\n"},
+                                                                 {"empty", ""},
+                                                                 {"bytes", std::string("\0\xff\x01", 3)}};
+  int64_t runs = 0;
+  for (const auto& [name, text] : damages) {
+    INFO(name);
+    const Stopped run(temp.file(std::to_string(runs++)));
+    run.put("config.yaml", text);
+    const LogLines lines;
+    CHECK(run.go_on() == run.calm);
+    REQUIRE(lines.warnings.size() == 1);
+    CHECK(contains(lines.warnings[0], run.folder +
+                                          "/config.yaml cannot be read: the run goes on with the configuration "
+                                          "in its checkpoint ("));
+    CHECK(!contains(lines.warnings[0], "\n"));
+    CHECK(text_of(run.folder + "/config.yaml") == text);
+  }
+  const Stopped run(temp.file("gone"));
+  file_system().remove(run.folder + "/config.yaml");
+  const LogLines lines;
+  CHECK(run.go_on() == run.calm);
+  REQUIRE(lines.warnings.size() == 1);
+  CHECK(contains(lines.warnings[0], "/config.yaml cannot be read"));
+}
+
+TEST_CASE("the device of a resumed run is that of its checkpoint or of an override, whatever config.yaml says") {
+  const KeepModes keep;
+  const TempDir temp;
+  const Stopped run(temp.file("run"), {"device.threads=2"});
+  const LogLines lines;
+  CHECK(run.resumed({"device.threads=1"}).device.threads == 1);
+  CHECK(lines.warnings.empty());
+  run.put("config.yaml", replaced(run.config, "threads: 2", "threads: 3"));
+  CHECK(run.resumed().device.threads == 2);
+  REQUIRE(lines.warnings.size() == 1);
+  CHECK(contains(lines.warnings[0], "the checkpoint is: device.threads: got 3, expected 2"));
+}
+
+TEST_CASE("lines of the metrics that cannot be read are named, and the damaged file is kept beside the new one") {
+  const KeepModes keep;
+  const TempDir temp;
+  const Stopped run(temp.file("run"));
+  const std::string path = run.folder + "/metrics.jsonl";
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < run.metrics.size();) {
+    const size_t end = run.metrics.find('\n', at) + 1;
+    lines.push_back(run.metrics.substr(at, end - at));
+    at = end;
+  }
+  REQUIRE(lines.size() > 6);
+  std::string damaged, kept;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i != 1 && i != 4) kept += lines[i];
+    damaged += i == 1 ? replaced(lines[i], "{", "[") : i == 4 ? replaced(lines[i], "\"step\"", "\"stop\"") : lines[i];
+  }
+  write_file_atomically(path, damaged);
+  write_file_atomically(path + ".damaged", "an older one");
+  const LogLines log;
+  CHECK(run.go_on() == run.calm);
+  REQUIRE(log.warnings.size() == 1);
+  CHECK(log.warnings[0] ==
+        concat(path, ": lines 2, 5 cannot be read and were dropped. The file as it was: ", path, ".damaged.2"));
+  CHECK(text_of(path + ".damaged") == "an older one");
+  CHECK(text_of(path + ".damaged.2") == damaged);
+  CHECK(text_of(path).starts_with(kept));
+  CHECK(text_of(path).size() > kept.size());
+}
+
+TEST_CASE("every flipped bit of the metrics is told, and no file of a calm run is") {
+  const KeepModes keep;
+  const TempDir temp;
+  const Stopped run(temp.file("run"));
+  const std::string path = run.folder + "/metrics.jsonl";
+  const RunCounters c = read_checkpoint_header(run.folder + "/last.safetensors").counters;
+  const WrittenSum saved{c.metrics_bytes, c.metrics_crc};
+  REQUIRE(saved.bytes == static_cast<int64_t>(run.metrics.size()));
+  struct Told {
+    std::vector<std::string> lines, warnings;
+  };
+  const auto opened = [&](const std::string& text) {
+    write_file_atomically(path, text);
+    const LogLines log;
+    { MetricsLog metrics(run.folder, 7, saved); }
+    return Told{log.lines, log.warnings};
+  };
+  CHECK(opened(run.metrics).lines.empty());
+  // Written after the save: dropped as ever; cut off by a kill: told, but no alarm.
+  CHECK(opened(run.metrics + "{\"event\":\"train\",\"step\":8}\n").lines.empty());
+  CHECK(text_of(path) == run.metrics);
+  {
+    const Told log = opened(run.metrics + "{\"event\":\"tr");
+    CHECK(log.warnings.empty());
+    REQUIRE(log.lines.size() == 1);
+    CHECK(contains(log.lines[0], "the last line has no end, and is dropped"));
+    CHECK(text_of(path) == run.metrics);
+  }
+  CHECK(opened(run.metrics.substr(0, run.metrics.find('\n') + 1)).warnings.size() == 1);
+  file_system().remove(path + ".damaged");
+  file_system().remove(path);
+  {
+    const LogLines log;
+    { MetricsLog metrics(run.folder, 7, saved); }
+    REQUIRE(log.warnings.size() == 1);
+    CHECK(contains(log.warnings[0], "metrics.jsonl is gone: it begins anew after step 7"));
+  }
+  for (size_t i = 0; i < run.metrics.size(); i += 7) {
+    std::string flipped = run.metrics;
+    flipped[i] = static_cast<char>(flipped[i] ^ (1 << (i % 8)));
+    if (opened(flipped).warnings.size() != 1) FAIL("byte " << i);
+    for (const std::string& name : file_system().list(run.folder)) {
+      if (!contains(name, ".damaged")) continue;
+      CHECK(text_of(run.folder + '/' + name) == flipped);
+      file_system().remove(run.folder + '/' + name);
+    }
+  }
+}
