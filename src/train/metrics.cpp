@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
 
 namespace bitgrad {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Numbers short enough to read; NaN and Inf have no JSON form.
 Json number(double x) {
@@ -36,10 +34,13 @@ struct Lines {
 
 // The step that a line is about; none: it is no line of this file.
 std::optional<int64_t> step_of(std::string_view line) {
-  const Json j = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!j.is_object() || !j.contains("event") || !j["event"].is_string()) return std::nullopt;
-  if (!j.contains("step") || !j["step"].is_number_integer()) return std::nullopt;
-  return j["step"].get<int64_t>();
+  try {
+    const Json j = Json::parse(line);
+    j.at("event").text();
+    return j.at("step").get<int64_t>();
+  } catch (const JsonError&) {
+    return std::nullopt;
+  }
 }
 
 Lines lines_of(std::string_view text, int64_t keep_steps) {
