@@ -60,30 +60,30 @@ class Dataset {
 
 // What a format needs to make a data set. Formats read the fields they name in DatasetFormat and ignore the others.
 struct DatasetSpec {
-  std::string format;                        // a name of the list
-  std::string images;                        // path, absolute or under `root`
-  std::string labels;                        // path, absolute or under `root`
-  std::string file;                          // path, absolute or under `root`
-  std::string root;                          // data.root; empty: the current folder
-  std::string split = "train";               // "train" or "test"
-  int64_t size = 0;                          // samples of a procedural format
-  int64_t classes = 0;                       // 0: the format's default
-  uint64_t seed = 1;                         // of a procedural format
-  int64_t context = 0;                       // ids of a sample of a text
-  double test_fraction = 0.1;                // part at the end of a text that is split "test"
-  std::array<float, 2> affine{1.0f, 0.0f};   // [a, b]
-  std::map<std::string, std::string> extra;  // further keys of formats that programs register
+  std::string format = {};                        // a name of the list
+  std::string images = {};                        // path, absolute or under `root`
+  std::string labels = {};                        // path, absolute or under `root`
+  std::string file = {};                          // path, absolute or under `root`
+  std::string root = {};                          // data.root; empty: the current folder
+  std::string split = "train";                    // "train" or "test"
+  int64_t size = 0;                               // samples of a procedural format
+  int64_t classes = 0;                            // 0: the format's default
+  uint64_t seed = 1;                              // of a procedural format
+  int64_t context = 0;                            // ids of a sample of a text
+  double test_fraction = 0.1;                     // part at the end of a text that is split "test"
+  std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]
+  std::map<std::string, std::string> extra = {};  // further keys of formats that programs register
 };
 
 using DatasetFactory = std::function<std::unique_ptr<Dataset>(const DatasetSpec&)>;
 
 // One format. `required` and `optional` are the keys of the configuration that it reads beside `format`.
 struct DatasetFormat {
-  std::string name;
-  std::vector<std::string> required;
-  std::vector<std::string> optional;
-  std::string summary;
-  DatasetFactory create;
+  std::string name = {};
+  std::vector<std::string> required = {};
+  std::vector<std::string> optional = {};
+  std::string summary = {};
+  DatasetFactory create = {};
   bool ids = false;  // samples are ids (Dataset::vocabulary() is not 0)
 };
 

@@ -22,11 +22,11 @@ std::optional<DTypeKind> find_kind(std::string_view name);
 
 // Everything that defines a dtype. Files hold this record, never the handle.
 struct DTypeInfo {
-  std::string name;
+  std::string name = {};
   int bits = 0;  // of one element
   DTypeKind kind = DTypeKind::kFloat;
-  int64_t qmin = 0, qmax = 0;  // code range (int, uint); -1, 1 for sign; 0, levels-1 for codebook; 0, 0 for float
-  std::vector<float> levels;   // codebook only: value of raw code i
+  int64_t qmin = 0, qmax = 0;      // code range (int, uint); -1, 1 for sign; 0, levels-1 for codebook; 0, 0 for float
+  std::vector<float> levels = {};  // codebook only: value of raw code i
   friend bool operator==(const DTypeInfo&, const DTypeInfo&) = default;
 };
 

@@ -18,10 +18,10 @@ namespace bitgrad {
 
 // One tensor of a file.
 struct SafetensorsEntry {
-  std::string name;
-  std::string dtype;           // the format's name: U8, F32, BF16, I64 ...
-  std::vector<int64_t> shape;  // empty: one element
-  int64_t offset = 0;          // from the start of the data
+  std::string name = {};
+  std::string dtype = {};           // the format's name: U8, F32, BF16, I64 ...
+  std::vector<int64_t> shape = {};  // empty: one element
+  int64_t offset = 0;               // from the start of the data
   int64_t bytes = 0;
 };
 
@@ -60,9 +60,9 @@ class SafetensorsFile {
 
 // A tensor to be written: row-major, little endian.
 struct SafetensorsItem {
-  std::string name;
-  std::string dtype;
-  std::vector<int64_t> shape;
+  std::string name = {};
+  std::string dtype = {};
+  std::vector<int64_t> shape = {};
   const void* data = nullptr;
   int64_t bytes = 0;  // must be what dtype and shape say
 };

@@ -25,22 +25,22 @@ namespace bitgrad {
 //   quantize_gradient  identity; quantizes the gradient that passes.
 //   relu        fp32, or int32 with a scale. Other pointwise functions, norms: fp32. dropout: fp32 or codes.
 struct LayerSpec {
-  std::string kind;                      // a line of layers.inc, or a name given to register_layer
-  int64_t out = 0;                       // linear
-  bool bias = false;                     // linear
-  int64_t num = 0, dim = 0;              // embedding: rows of the table, numbers of a row
-  ParameterSpec weight;                  // linear, embedding
-  Compute compute = Compute::kInt;       // linear
+  std::string kind = {};            // a line of layers.inc, or a name given to register_layer
+  int64_t out = 0;                  // linear
+  bool bias = false;                // linear
+  int64_t num = 0, dim = 0;         // embedding: rows of the table, numbers of a row
+  ParameterSpec weight = {};        // linear, embedding
+  Compute compute = Compute::kInt;  // linear
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;  // linear: products of the backward
   Rounding gradient_rounding = Rounding::kStochastic;            // linear: of the gradients of int8 products
-  bool gx_per_group = false;             // linear
-  std::optional<QuantSpec> activation;   // quantize: of the codes; quantize_gradient: of the gradient
-  DType activation_grad = dtypes::fp32;  // quantize: dtype of the gradient that leaves the quantizer, fp32 or bf16
-  std::optional<ObserverSpec> observer;  // quantize: scales follow an observed range; none: found from each batch
-  float learned_lr_factor = 1.0f;        // quantize: learned steps, clips and offsets
-  std::optional<float> learned_weight_decay;
-  double p = 0.5;                        // dropout
-  float eps = 1e-5f, momentum = 0.1f;    // norms
+  bool gx_per_group = false;                                     // linear
+  std::optional<QuantSpec> activation = {};   // quantize: of the codes; quantize_gradient: of the gradient
+  DType activation_grad = dtypes::fp32;       // quantize: dtype of the gradient that leaves the quantizer, fp32 or bf16
+  std::optional<ObserverSpec> observer = {};  // quantize: scales follow an observed range; none: found from each batch
+  float learned_lr_factor = 1.0f;             // quantize: learned steps, clips and offsets
+  std::optional<float> learned_weight_decay = {};
+  double p = 0.5;                      // dropout
+  float eps = 1e-5f, momentum = 0.1f;  // norms
 };
 
 using LayerFactory = std::function<std::shared_ptr<Module>(const LayerSpec& spec, int64_t in_features)>;

@@ -20,13 +20,13 @@ inline constexpr const char* kModelRoot = "layers";
 struct TensorMeta {
   int64_t rows = 0, features = 0;  // rows 0: only the form is asked for, no layout is planned
   DType dtype = dtypes::fp32;
-  std::optional<Granularity> granularity;  // of its scales; none: no scales
+  std::optional<Granularity> granularity = {};  // of its scales; none: no scales
   bool zero_point = false;
   bool offset = false;   // a real offset
   bool training = true;  // dropout changes dtypes in training only
   bool grad = false;     // something before it trains, so that a gradient is wanted
   // Of codes whose quantizer can write them in layout `transposed` too: set true by who reads them so in training.
-  std::shared_ptr<bool> turned;
+  std::shared_ptr<bool> turned = {};
 };
 
 class Module {
@@ -46,8 +46,8 @@ class Module {
   // Depth-first, own before children; the learned parts of a parameter follow it.
   std::vector<Parameter*> parameters();
   struct Buffer {
-    std::string path;
-    Tensor tensor;
+    std::string path = {};
+    Tensor tensor = {};
   };
   std::vector<Buffer> buffers();
 
@@ -56,8 +56,8 @@ class Module {
   // The same with the paths of their layers: that of the module for the weight "weight", else "<module>.<weight>".
   // `root` stands for the path of this module before initialize has named it.
   struct QuantizableAt {
-    std::string layer;
-    Quantizable* slot;
+    std::string layer = {};
+    Quantizable* slot = nullptr;
   };
   std::vector<QuantizableAt> quantizables_at(const std::string& root);
   // Its line of layers.inc, "linear", "quantize" ...: for tables.

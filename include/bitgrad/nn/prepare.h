@@ -26,23 +26,23 @@ void register_recipe(const std::string& name, LayerQuant quant);
 
 // Layers whose path matches the glob: * any characters, ? one, [abc] [a-c] [!a] one of a set.
 struct QuantRule {
-  std::string layers;
-  LayerQuant quant;
+  std::string layers = {};
+  LayerQuant quant = {};
 };
 // Later ones win: all, then first, then last (the first and the last quantizable layer, depth first), then the rules in
 // order. A layer that nothing names stays as it is.
 struct PrepareSpec {
-  std::optional<LayerQuant> all, first, last;
-  std::vector<QuantRule> rules;
+  std::optional<LayerQuant> all = {}, first = {}, last = {};
+  std::vector<QuantRule> rules = {};
   bool empty() const { return !all && !first && !last && rules.empty(); }
 };
 
 // One quantizable layer and what a spec would make of it.
 struct LayerChoice {
-  std::string layer;  // path
+  std::string layer = {};  // path
   Quantizable* slot = nullptr;
-  std::optional<LayerQuant> quant;  // none: no rule names it
-  std::string rule;                 // "all", "first", "last", or the glob that won
+  std::optional<LayerQuant> quant = {};  // none: no rule names it
+  std::string rule = {};                 // "all", "first", "last", or the glob that won
 };
 // In depth-first order; changes nothing. `root`: the path of the model before initialize has named it. Throws Error for
 // a glob that matches no layer (lists the layers).
@@ -62,13 +62,13 @@ void set_quant_mode(Module& model, const QuantMode& mode);
 
 // One row of the table that a model prints.
 struct LayerSummary {
-  std::string layer, kind, recipe;
-  Shape shape;                 // of the weight
-  std::string weight, input;   // "int4 symmetric group(32)", "int8 affine token", "fp32"
-  std::string range;           // of the codes and of their values: "[-8, 7] x 0.0021 .. 0.0113"
-  std::string compute;         // int, fake, integer
-  int64_t bytes = 0;           // of codes and scales, as in a file
-  int64_t resident_bytes = 0;  // with derived layouts and master
+  std::string layer = {}, kind = {}, recipe = {};
+  Shape shape = {};                     // of the weight
+  std::string weight = {}, input = {};  // "int4 symmetric group(32)", "int8 affine token", "fp32"
+  std::string range = {};               // of the codes and of their values: "[-8, 7] x 0.0021 .. 0.0113"
+  std::string compute = {};             // int, fake, integer
+  int64_t bytes = 0;                    // of codes and scales, as in a file
+  int64_t resident_bytes = 0;           // with derived layouts and master
 };
 std::vector<LayerSummary> summarize(Module& model);
 // The table, one layer a line, quantize layers too, and the sum of the weights' bytes.

@@ -28,18 +28,18 @@ std::string_view compute_name(Compute compute);  // "int", "fake", "integer"
 
 // How one layer is held and computed. Plain data; what a recipe names and a rule gives.
 struct LayerQuant {
-  std::string recipe = "none";           // the name it came from, for people: "8da4w", "custom"
-  std::optional<QuantSpec> weight;       // none: fp32
-  std::optional<QuantSpec> input;        // of what the layer multiplies; none: as it comes. Not for embeddings
-  std::optional<ObserverSpec> observer;  // of the input; none: scales are found from each batch
+  std::string recipe = "none";                // the name it came from, for people: "8da4w", "custom"
+  std::optional<QuantSpec> weight = {};       // none: fp32
+  std::optional<QuantSpec> input = {};        // of what the layer multiplies; none: as it comes. Not for embeddings
+  std::optional<ObserverSpec> observer = {};  // of the input; none: scales are found from each batch
   Compute compute = Compute::kInt;
   // How the weight trains; none: as the layer's own spec says.
-  std::optional<MasterKind> master;
-  std::optional<DType> grad;
-  std::optional<float> latent_clamp;
+  std::optional<MasterKind> master = {};
+  std::optional<DType> grad = {};
+  std::optional<float> latent_clamp = {};
   DType input_grad = dtypes::fp32;  // dtype of the gradient that leaves the input's quantizer, fp32 or bf16
   float learned_lr_factor = 1.0f;   // of learned steps, clips and offsets, of weight and input
-  std::optional<float> learned_weight_decay;
+  std::optional<float> learned_weight_decay = {};
   friend bool operator==(const LayerQuant&, const LayerQuant&) = default;
 };
 

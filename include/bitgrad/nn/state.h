@@ -38,9 +38,9 @@ struct StepState {
   bool training = true;
   bool calibrating = false;  // evaluation mode, but observers see the batches and learned steps take first values
   double progress = 0;       // steps done / steps of the run, 0 to 1; 0 where the length is not known
-  FlagBoard flags;
+  FlagBoard flags = {};
   // Told of every module that runs, after it has: its path, what it took and what it gave (Module::operator()).
-  std::function<void(const std::string& path, const Tensor& in, const Tensor& out)> on_forward;
+  std::function<void(const std::string& path, const Tensor& in, const Tensor& out)> on_forward = {};
 };
 
 }  // namespace bitgrad

@@ -47,7 +47,7 @@ Var linear_fake(const Var& x, const Var& w, const Var& bias = {});
 struct DynamicLinearOptions {
   // Of x, used by forward int8. Default: int8 affine per token, rule identity. With another forward gw cannot be int8,
   // unless w wants no gradient.
-  QuantSpec activation;
+  QuantSpec activation = {};
   ProductMode forward = ProductMode::kInt8, gx = ProductMode::kInt8, gw = ProductMode::kInt8;
   const RandomStream* activation_sr = nullptr;  // when `activation` rounds stochastically
   const RandomStream* gradient_sr = nullptr;    // as LinearModes::sr
@@ -88,7 +88,7 @@ struct QuantizeOpOptions {
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;
   uint32_t* flag = nullptr;
-  std::shared_ptr<const QuantParams> params;  // scales to use (an observer's) instead of those found from x
+  std::shared_ptr<const QuantParams> params = {};  // scales to use (an observer's) instead of those found from x
   bool turned = false;  // the codes in layout `transposed` too, attached to the result: what an int8 gW may read
 };
 Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& options = {});
@@ -115,7 +115,7 @@ Var embedding(const Var& ids, const Var& w);
 // = (first_row + row) * f + column.
 struct DropoutOptions {
   double p = 0.5;
-  RandomStream stream;  // purpose kDropout, id of the site's path, step = global microbatch
+  RandomStream stream = {};  // purpose kDropout, id of the site's path, step = global microbatch
   int64_t first_row = 0;
 };
 Var dropout(const Var& x, const DropoutOptions& options);
@@ -127,7 +127,7 @@ struct NormOptions {
   float eps = 1e-5f;
   float momentum = 0.1f;
   bool training = true;
-  Tensor running_mean, running_var;
+  Tensor running_mean = {}, running_var = {};
 };
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);

@@ -85,8 +85,8 @@ class Optimizer {
   std::string not_one_kernel(const Parameter& parameter) const;
   // Of the last step, in the order of attach, learned parts left out: whether the update was fused, else why not.
   struct FusedUpdate {
-    std::string path;
-    std::string why_not;  // empty: fused
+    std::string path = {};
+    std::string why_not = {};  // empty: fused
   };
   const std::vector<FusedUpdate>& fused_updates() const { return updates_; }
 
@@ -98,8 +98,8 @@ class Optimizer {
   // Everything that a checkpoint holds beside the step count, sharing the optimizer's bytes:
   // "<parameter path>.<family>.<part>" fp32, bf16 [shape], or int8, uint8 [numel] with ".scale" fp32 [blocks of 256].
   struct StateTensor {
-    std::string name;
-    Tensor tensor;
+    std::string name = {};
+    Tensor tensor = {};
   };
   std::vector<StateTensor> state() const;
   // Resume: `steps` were done.

@@ -37,9 +37,9 @@ struct OptimizerSpec {
 // A piece of one parameter: n neighbours in row-major order, in fp32.
 struct UpdatePiece {
   int64_t n = 0;
-  float* w = nullptr;             // the numbers; for a rule that flips signs: -1 or +1
-  float* g = nullptr;             // finished gradient: divided, clipped; may be overwritten
-  std::span<float* const> state;  // of parts(), n numbers each
+  float* w = nullptr;                  // the numbers; for a rule that flips signs: -1 or +1
+  float* g = nullptr;                  // finished gradient: divided, clipped; may be overwritten
+  std::span<float* const> state = {};  // of parts(), n numbers each
   float lr = 0, weight_decay = 0;
   // While work of a device is recorded (base/live_step.h): lr is live->lr * lr_factor.
   const LiveStep* live = nullptr;
@@ -52,7 +52,7 @@ class UpdateRule {
 
   // One state tensor a parameter: "<parameter path>.<family>.<name>", zeros at first.
   struct Part {
-    std::string_view name;
+    std::string_view name = {};
     bool square = false;      // at least 0, a mean of squares: 8 bits hold its root
     bool stochastic = false;  // in bf16: rounded stochastically instead of to nearest even
   };

@@ -33,8 +33,8 @@ class Observer {
   // min_max, moving_average: low, high fp32 [blocks], batches int64 [1]. percentile, mse: also counts int64 [2048] of
   // abs x (mse: [4096], x >= 0, then x < 0) and exponent int64 [1]. The tensors share the observer's bytes.
   struct State {
-    std::string_view name;
-    Tensor tensor;
+    std::string_view name = {};
+    Tensor tensor = {};
   };
   virtual std::vector<State> state() const = 0;
 };

@@ -20,8 +20,8 @@ namespace bitgrad {
 
 // What codes a number: the kernel's rule and the clamp of the code.
 struct CodeRange {
-  CodeRule rule;
-  int64_t lo, hi;
+  CodeRule rule = {};
+  int64_t lo = 0, hi = 0;
   // minmax_offset: the kernel counts from l = m + s * lo (two roundings) and adds lo, as a zero point
   bool from_lowest = false;
   // The kernel's offset is QuantParams::statistic (ternary_threshold, dorefa_weight, standardized_binary).
@@ -31,8 +31,8 @@ struct CodeRange {
 // A learned part of a scheme: one number per block (LSQ's step, LSQ+'s offset, PACT's clip). A parameter of its own in
 // training, of shape [count of blocks].
 struct LearnedPart {
-  std::string_view name;       // "step", "offset", "clip": the end of the parameter's path
-  std::optional<float> floor;  // kept at or above this after each update
+  std::string_view name = {};       // "step", "offset", "clip": the end of the parameter's path
+  std::optional<float> floor = {};  // kept at or above this after each update
 };
 
 class Quantizer {

@@ -14,26 +14,26 @@ enum class Rounding : uint8_t { kNearest, kStochastic };
 struct QuantSpec {
   DType dtype = dtypes::int8;
   std::string scheme = "symmetric";  // a line of quantizers.inc, or a name given to register_quantizer
-  Granularity granularity;
+  Granularity granularity = {};
   Rounding rounding = Rounding::kNearest;
-  std::optional<SteRule> ste;  // none: the scheme's own default
-  bool alpha = false;          // binary: s = mean abs x per granularity (XNOR-Net); false: s = 1
-  bool alpha_grad = false;     // binary with alpha: the gradient flows through alpha too (XNOR-Net, section 3)
-  bool reduce_range = false;   // 8-bit integer codes use half their range: int8 -64 .. 63, uint8 0 .. 127
-  float ste_t = 1.0f;          // rule tanh: the sharpness t in use; annealed_t gives it from the progress of a run
+  std::optional<SteRule> ste = {};  // none: the scheme's own default
+  bool alpha = false;               // binary: s = mean abs x per granularity (XNOR-Net); false: s = 1
+  bool alpha_grad = false;          // binary with alpha: the gradient flows through alpha too (XNOR-Net, section 3)
+  bool reduce_range = false;        // 8-bit integer codes use half their range: int8 -64 .. 63, uint8 0 .. 127
+  float ste_t = 1.0f;               // rule tanh: the sharpness t in use; annealed_t gives it from the progress of a run
   float ste_t_first = 0.1f, ste_t_last = 10.0f;
   float first_clip = 10.0f;  // pact: first value of its learned clip alpha
   float scale = 1.0f;        // fixed: s and m
   float offset = 0.0f;
-  std::optional<float> eps;  // floor of scales; none: the scheme's own
-  bool pow2 = false;         // s -> 2^ceil(log2 s), before the zero point
-  bool div = false;          // x / s in place of x * (1/s)
+  std::optional<float> eps = {};  // floor of scales; none: the scheme's own
+  bool pow2 = false;              // s -> 2^ceil(log2 s), before the zero point
+  bool div = false;               // x / s in place of x * (1/s)
   friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };
 
 // The integer codes that a spec may use: those of its dtype, or with reduce_range half of them.
 struct CodeLimits {
-  int64_t lo, hi;
+  int64_t lo = 0, hi = 0;
 };
 CodeLimits code_limits(const QuantSpec& spec);
 

@@ -35,14 +35,14 @@ std::ostream& operator<<(std::ostream& out, const Granularity& granularity);
 int64_t scale_count(const Granularity& granularity, int64_t rows, int64_t cols);
 
 struct QuantParams {
-  std::string scheme;  // its name, as in numerics.md
-  Granularity granularity;
-  std::shared_ptr<const Tensor> scale;   // fp32, flat; null: all 1
-  std::shared_ptr<const Tensor> zero;    // int32, flat, indexed as scale; null: none
-  std::shared_ptr<const Tensor> offset;  // fp32 real offsets; null: none. Not together with zero
+  std::string scheme = {};  // its name, as in numerics.md
+  Granularity granularity = {};
+  std::shared_ptr<const Tensor> scale = {};   // fp32, flat; null: all 1
+  std::shared_ptr<const Tensor> zero = {};    // int32, flat, indexed as scale; null: none
+  std::shared_ptr<const Tensor> offset = {};  // fp32 real offsets; null: none. Not together with zero
   // fp32, flat, indexed as scale: what coding and backward need beside the value (the threshold of ternary_threshold,
   // max abs tanh x of dorefa_weight); null: none.
-  std::shared_ptr<const Tensor> statistic;
+  std::shared_ptr<const Tensor> statistic = {};
   int64_t bytes() const;
 };
 

@@ -28,13 +28,13 @@ std::vector<size_t> pick_choices(const std::vector<std::vector<BudgetChoice>>& l
 // What a budget came to.
 struct BudgetPlan {
   struct Layer {
-    std::string layer;
-    LayerEffect effect;  // the choice
+    std::string layer = {};
+    LayerEffect effect = {};  // the choice
   };
-  std::vector<Layer> layers;
+  std::vector<Layer> layers = {};
   int64_t budget = 0, bytes = 0, least = 0, most = 0;  // of the choices; least and most: with the fewest and most bits
   // A choice for each layer, a line with its bytes and what it costs, and what uniform bits would come to.
-  std::string table;
+  std::string table = {};
 };
 // The cost of an effect: max(change of the loss, 0) + kNoiseWeight * noise of the weight relative to its signal. The
 // second term orders choices whose change of the loss is below what few samples can show.

@@ -36,12 +36,12 @@ struct RunCounters {
 };
 
 struct CheckpointHeader {
-  RunCounters counters;
+  RunCounters counters = {};
   int64_t step = 0, microbatch = 0, since_requantize = 0;
   uint64_t seed = 0;
-  int64_t phase = 0;        // of quantization
-  std::string config;       // YAML
-  std::string kernel_hash;  // of the table of kernel rows of the run that saved
+  int64_t phase = 0;             // of quantization
+  std::string config = {};       // YAML
+  std::string kernel_hash = {};  // of the table of kernel rows of the run that saved
 };
 
 // Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary; a converted one throws
@@ -70,9 +70,10 @@ Shape shape_in_file(const std::string& file, const std::string& parameter);
 
 // What init_from found for the parameters of a model.
 struct InitFrom {
-  std::vector<std::string> taken;    // paths of parameters and buffers
-  std::vector<std::string> skipped;  // of the file: what this model has no place for
-  std::vector<std::string> fresh;  // learned parts and observed ranges of this model, which keep their own first values
+  std::vector<std::string> taken = {};    // paths of parameters and buffers
+  std::vector<std::string> skipped = {};  // of the file: what this model has no place for
+  // Learned parts and observed ranges of this model, which keep their own first values.
+  std::vector<std::string> fresh = {};
 };
 // Takes numbers from a checkpoint or model of another run by their paths: masters where it has them, else the values of
 // its codes; and buffers (running statistics). Every weight, bias, norm parameter and buffer of this model must be

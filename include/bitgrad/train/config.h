@@ -26,8 +26,8 @@ struct SourceMark {
 
 // One finding of the reader, without its position.
 struct ConfigDiagnostic {
-  SourceMark mark;
-  std::string message;
+  SourceMark mark = {};
+  std::string message = {};
 };
 
 // What a bad configuration throws (code kUsage). what() is the whole report, sorted by line, with source lines and
@@ -61,8 +61,8 @@ std::ostream& operator<<(std::ostream& out, const InitConfig& init);
 
 // How learned parts of a scheme (LSQ's step, PACT's clip) train.
 struct LearnedConfig {
-  double lr_factor = 1.0;              // of the run's learning rate
-  std::optional<double> weight_decay;  // none: that of the optimizer
+  double lr_factor = 1.0;                   // of the run's learning rate
+  std::optional<double> weight_decay = {};  // none: that of the optimizer
   friend bool operator==(const LearnedConfig&, const LearnedConfig&) = default;
 };
 
@@ -78,28 +78,28 @@ struct ObserverConfig {
 // lr_factor, weight_decay and frozen only.
 struct QuantConfig {
   DType dtype = dtypes::fp32;
-  std::string scheme;          // empty for a float dtype
-  std::string alpha = "none";  // scheme binary: none (s = 1), or whose mean abs x it is: tensor, channel, token
-  bool alpha_grad = false;     // the gradient flows through alpha too
-  Granularity granularity;     // with alpha: that of alpha
+  std::string scheme = {};       // empty for a float dtype
+  std::string alpha = "none";    // scheme binary: none (s = 1), or whose mean abs x it is: tensor, channel, token
+  bool alpha_grad = false;       // the gradient flows through alpha too
+  Granularity granularity = {};  // with alpha: that of alpha
   std::string rounding = "nearest";
-  std::string ste;                         // empty for a float dtype
+  std::string ste = {};                    // empty for a float dtype
   std::array<double, 2> ste_t{0.1, 10.0};  // rule tanh: first and last sharpness
   double scale = 1.0, offset = 0.0;        // scheme fixed
   double first_clip = 10.0;                // scheme pact
-  std::optional<double> eps;               // floor of scales; none: the scheme's own
+  std::optional<double> eps = {};          // floor of scales; none: the scheme's own
   bool pow2 = false, div = false, reduce_range = false;
-  LearnedConfig learned;               // schemes with learned parts
-  ObserverConfig observer;             // activations
-  InitConfig init;                     // weights
-  std::optional<double> latent_clamp;  // weights: masters are kept in [-c, c]
-  DType grad = dtypes::fp32;           // dtype of the gradient
-  std::string master = "fp32";         // weights: fp32, bf16, none
-  std::string moments = "fp32";        // weights: fp32, bf16, int8
-  std::string optimizer = "default";   // weights: default (that of the run), bop
-  double lr_factor = 1.0;              // weights: of the run's learning rate
-  std::optional<double> weight_decay;  // weights; none: that of the optimizer
-  bool frozen = false;                 // weights
+  LearnedConfig learned = {};               // schemes with learned parts
+  ObserverConfig observer = {};             // activations
+  InitConfig init = {};                     // weights
+  std::optional<double> latent_clamp = {};  // weights: masters are kept in [-c, c]
+  DType grad = dtypes::fp32;                // dtype of the gradient
+  std::string master = "fp32";              // weights: fp32, bf16, none
+  std::string moments = "fp32";             // weights: fp32, bf16, int8
+  std::string optimizer = "default";        // weights: default (that of the run), bop
+  double lr_factor = 1.0;                   // weights: of the run's learning rate
+  std::optional<double> weight_decay = {};  // weights; none: that of the optimizer
+  bool frozen = false;                      // weights
   friend bool operator==(const QuantConfig&, const QuantConfig&) = default;
 };
 
@@ -113,7 +113,7 @@ struct BackwardConfig {
 
 // One layer; fields that its kind does not have keep their defaults.
 struct LayerConfig {
-  std::string kind;       // a name of layer kinds: quantize, dropout, linear, ...
+  std::string kind = {};  // a name of layer kinds: quantize, dropout, linear, ...
   int64_t num = 0;        // embedding
   int64_t dim = 0;        // embedding
   int64_t out = 0;        // linear
@@ -123,49 +123,49 @@ struct LayerConfig {
   double momentum = 0.0;  // batch_norm, tensor_norm
   // linear, embedding: its weights; quantize: its codes; quantize_gradient: those of the gradient. Own keys and those
   // of `quant:` are merged.
-  QuantConfig quant;
-  std::string compute = "int";  // linear: int, fake, integer. Merged too
-  BackwardConfig backward;      // linear. Merged too
-  SourceMark mark;              // of the kind
-  SourceMark out_mark;          // linear: of the value of `out`
+  QuantConfig quant = {};
+  std::string compute = "int";   // linear: int, fake, integer. Merged too
+  BackwardConfig backward = {};  // linear. Merged too
+  SourceMark mark = {};          // of the kind
+  SourceMark out_mark = {};      // linear: of the value of `out`
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
 struct DatasetConfig {
-  std::string format;          // idx, digits, text, or a registered one
-  std::string images, labels;  // idx: paths, absolute or under data.root
-  int64_t classes = 0;         // idx: 0 is the format's default
-  int64_t size = 0, seed = 1;  // digits
-  std::string file;            // text: path, absolute or under data.root
-  int64_t context = 0;         // text
-  double test_fraction = 0.1;  // text
-  std::string split;           // digits, text: train or test
-  SourceMark mark;
+  std::string format = {};               // idx, digits, text, or a registered one
+  std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
+  int64_t classes = 0;                   // idx: 0 is the format's default
+  int64_t size = 0, seed = 1;            // digits
+  std::string file = {};                 // text: path, absolute or under data.root
+  int64_t context = 0;                   // text
+  double test_fraction = 0.1;            // text
+  std::string split = {};                // digits, text: train or test
+  SourceMark mark = {};
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
 };
 
 struct RunSection {
-  std::string name, dir;
+  std::string name = {}, dir = {};
   int64_t seed = 0;
-  std::string bits;  // fast | strict
+  std::string bits = {};  // fast | strict
   friend bool operator==(const RunSection&, const RunSection&) = default;
 };
 
 struct DeviceSection {
-  std::string kind;
-  int64_t index = 0;                   // of several devices; not read for cpu
-  bool graph = true;                   // not read for cpu
-  std::string resident_data = "auto";  // auto | true | false; for cpu without effect
-  std::optional<int64_t> threads;      // none: auto
+  std::string kind = {};
+  int64_t index = 0;                    // of several devices; not read for cpu
+  bool graph = true;                    // not read for cpu
+  std::string resident_data = "auto";   // auto | true | false; for cpu without effect
+  std::optional<int64_t> threads = {};  // none: auto
   friend bool operator==(const DeviceSection&, const DeviceSection&) = default;
 };
 
 struct DataSection {
   // As resolved: the key, else $BITGRAD_DATA, else the folder of the config, always absolute; empty when no file is
   // read.
-  std::string root;
-  DatasetConfig train;
-  std::optional<DatasetConfig> test;
+  std::string root = {};
+  DatasetConfig train = {};
+  std::optional<DatasetConfig> test = {};
   std::array<double, 2> affine{1.0, 0.0};  // [a, b]: a * (pixel / 255) + b
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
@@ -173,33 +173,33 @@ struct DataSection {
 // How prepare holds a layer: a recipe by name, with what is put in place of its parts.
 struct LayerQuantConfig {
   std::string recipe = "none";
-  std::optional<int64_t> group;  // length of the recipe's groups; not beside weights
+  std::optional<int64_t> group = {};  // length of the recipe's groups; not beside weights
   // In place of the recipe's; dtype fp32: not quantized. init, moments, optimizer, lr_factor, weight_decay and frozen
   // are the layer's own: they keep their defaults here.
-  std::optional<QuantConfig> weights;
-  std::optional<QuantConfig> activations;  // of the layer's input
-  std::string compute;                     // int, fake, integer; empty: that of the recipe
+  std::optional<QuantConfig> weights = {};
+  std::optional<QuantConfig> activations = {};  // of the layer's input
+  std::string compute = {};                     // int, fake, integer; empty: that of the recipe
   friend bool operator==(const LayerQuantConfig&, const LayerQuantConfig&) = default;
 };
 struct QuantRuleConfig {
-  std::string layers;  // glob on paths such as layers.3
-  LayerQuantConfig quant;
-  SourceMark mark;  // of the glob
+  std::string layers = {};  // glob on paths such as layers.3
+  LayerQuantConfig quant = {};
+  SourceMark mark = {};  // of the glob
   friend bool operator==(const QuantRuleConfig&, const QuantRuleConfig&) = default;
 };
 // Later ones win: recipe, first, last, rules in order (nn/prepare.h).
 struct PrepareConfig {
-  std::optional<std::string> recipe, first, last;  // names
-  std::vector<QuantRuleConfig> rules;
-  SourceMark mark;
+  std::optional<std::string> recipe = {}, first = {}, last = {};  // names
+  std::vector<QuantRuleConfig> rules = {};
+  SourceMark mark = {};
   friend bool operator==(const PrepareConfig&, const PrepareConfig&) = default;
 };
 struct QuantPhaseConfig {
-  Quantity from;
-  std::optional<PrepareConfig> prepare;  // none: as before
-  std::string quantization = "on";       // on, off, frozen
+  Quantity from = {};
+  std::optional<PrepareConfig> prepare = {};  // none: as before
+  std::string quantization = "on";            // on, off, frozen
   bool observers = true;
-  SourceMark mark;
+  SourceMark mark = {};
   friend bool operator==(const QuantPhaseConfig&, const QuantPhaseConfig&) = default;
 };
 // Bits of each layer's weights are chosen so that all weights together take at most so many bytes.
@@ -207,19 +207,19 @@ struct BudgetConfig {
   int64_t bytes = 0;
   std::vector<int64_t> bits{8, 4, 3, 2, 1};  // to choose from
   int64_t samples = 1000;                    // of data.train that measure what a choice costs
-  SourceMark mark;
+  SourceMark mark = {};
   friend bool operator==(const BudgetConfig&, const BudgetConfig&) = default;
 };
 
 struct QuantSection {
-  PrepareConfig prepare;                   // keys recipe, first, last, rules
-  std::vector<QuantPhaseConfig> phases;    // over time
-  std::optional<BudgetConfig> budget;      // resolved: rules
-  QuantConfig weights;                     // what a linear or embedding layer takes
-  std::optional<QuantConfig> activations;  // what a quantize layer takes
-  std::string compute = "int";             // what a linear layer takes
-  BackwardConfig backward;                 // what a linear layer takes
-  int64_t requantize_every = 1;            // N, microbatches; a multiple of A
+  PrepareConfig prepare = {};                   // keys recipe, first, last, rules
+  std::vector<QuantPhaseConfig> phases = {};    // over time
+  std::optional<BudgetConfig> budget = {};      // resolved: rules
+  QuantConfig weights = {};                     // what a linear or embedding layer takes
+  std::optional<QuantConfig> activations = {};  // what a quantize layer takes
+  std::string compute = "int";                  // what a linear layer takes
+  BackwardConfig backward = {};                 // what a linear layer takes
+  int64_t requantize_every = 1;                 // N, microbatches; a multiple of A
   friend bool operator==(const QuantSection&, const QuantSection&) = default;
 };
 
@@ -235,68 +235,68 @@ struct BopConfig {
 };
 
 struct OptimConfig {
-  std::string name;
+  std::string name = {};
   double lr = 0.0;
-  std::array<double, 2> betas{};                // adam, adamw
-  double eps = 0.0;                             // adam, adamw
-  double weight_decay = 0.0;                    // sgd, adam: in the gradient; adamw: decoupled
-  double momentum = 0.0;                        // sgd
-  bool nesterov = false;                        // sgd
-  std::string moments = "fp32";                 // of parameters that do not say their own
-  std::string fused = "auto";                   // auto | off: updates inside backward
-  BopConfig bop;                                // of weights with optimizer bop
-  std::optional<double> clip_norm, clip_value;  // value first, then norm
+  std::array<double, 2> betas{};                          // adam, adamw
+  double eps = 0.0;                                       // adam, adamw
+  double weight_decay = 0.0;                              // sgd, adam: in the gradient; adamw: decoupled
+  double momentum = 0.0;                                  // sgd
+  bool nesterov = false;                                  // sgd
+  std::string moments = "fp32";                           // of parameters that do not say their own
+  std::string fused = "auto";                             // auto | off: updates inside backward
+  BopConfig bop = {};                                     // of weights with optimizer bop
+  std::optional<double> clip_norm = {}, clip_value = {};  // value first, then norm
   friend bool operator==(const OptimConfig&, const OptimConfig&) = default;
 };
 
 struct ScheduleConfig {
-  std::string name;
-  Quantity warmup;      // linear from 0; 0: none
-  Quantity every;       // step, exponential
-  double factor = 0.0;  // step: rate times this at each `every`
-  double gamma = 0.0;   // exponential: rate * gamma^floor(t / every)
-  double final = 0.0;   // cosine: the last rate as a part of the first
+  std::string name = {};
+  Quantity warmup = {};  // linear from 0; 0: none
+  Quantity every = {};   // step, exponential
+  double factor = 0.0;   // step: rate times this at each `every`
+  double gamma = 0.0;    // exponential: rate * gamma^floor(t / every)
+  double final = 0.0;    // cosine: the last rate as a part of the first
   friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
 };
 
 struct EvalSection {
-  Quantity every;
+  Quantity every = {};
   int64_t batch = 0;
   friend bool operator==(const EvalSection&, const EvalSection&) = default;
 };
 
 struct TrainSection {
-  Quantity stop;
-  EvalSection eval;
+  Quantity stop = {};
+  EvalSection eval = {};
   friend bool operator==(const TrainSection&, const TrainSection&) = default;
 };
 
 // The text that a configuration was read from. All origins compare equal, as marks do.
 struct ConfigOrigin {
-  std::string name;                    // of the file, for messages
-  std::string text;                    // of the file, as it was
-  std::vector<std::string> overrides;  // as given
+  std::string name = {};                    // of the file, for messages
+  std::string text = {};                    // of the file, as it was
+  std::vector<std::string> overrides = {};  // as given
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
 };
 
 struct RunConfig {
   int64_t version = 1;
-  RunSection run;
-  DeviceSection device;
-  DataSection data;
-  std::vector<LayerConfig> layers;
-  std::string init_from;  // model.init_from: run folder, checkpoint or model file; empty: none
-  SourceMark init_from_mark;
-  QuantSection quant;
-  BatchSection batch;
-  std::string loss;
-  OptimConfig optim;
-  ScheduleConfig schedule;
-  TrainSection train;
-  Quantity checkpoint_every;
-  Quantity log_every;
-  std::optional<Quantity> log_quantization;  // none: off
-  ConfigOrigin origin;
+  RunSection run = {};
+  DeviceSection device = {};
+  DataSection data = {};
+  std::vector<LayerConfig> layers = {};
+  std::string init_from = {};  // model.init_from: run folder, checkpoint or model file; empty: none
+  SourceMark init_from_mark = {};
+  QuantSection quant = {};
+  BatchSection batch = {};
+  std::string loss = {};
+  OptimConfig optim = {};
+  ScheduleConfig schedule = {};
+  TrainSection train = {};
+  Quantity checkpoint_every = {};
+  Quantity log_every = {};
+  std::optional<Quantity> log_quantization = {};  // none: off
+  ConfigOrigin origin = {};
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 

@@ -14,19 +14,19 @@ namespace bitgrad {
 
 struct QuantEvent {
   int64_t step = 0, epoch = 0;
-  std::string layer;  // path; that of the weight without ".weight", that of an input's quantizer without ".input"
-  std::string part;   // "weight", "input", or "quantize": a quantize layer
-  std::string dtype, scheme, granularity;
-  QuantStatistics statistics;
+  std::string layer = {};  // path; that of the weight without ".weight", that of an input's quantizer without ".input"
+  std::string part = {};   // "weight", "input", or "quantize": a quantize layer
+  std::string dtype = {}, scheme = {}, granularity = {};
+  QuantStatistics statistics = {};
   // Weights. Flips and drift are counted from the codes of this step on: that of the report before, or a later one
   // where its codes are not known (a run was resumed, the weight became low-bit). none: nothing is known yet.
-  std::optional<int64_t> since;
-  std::optional<double> flip_rate;                 // part of the codes that differ
-  std::optional<double> scale_drift;               // mean relative change of the scales
-  int64_t watched = 0;                             // consecutive requantizations before this report that were watched
-  std::optional<double> flips_per_requantization;  // part of the codes, mean of those watched
-  std::optional<double> oscillating;               // part of the codes that were reversed at least once
-  std::optional<double> oscillation;               // reversals a code and requantization
+  std::optional<int64_t> since = {};
+  std::optional<double> flip_rate = {};    // part of the codes that differ
+  std::optional<double> scale_drift = {};  // mean relative change of the scales
+  int64_t watched = 0;                     // consecutive requantizations before this report that were watched
+  std::optional<double> flips_per_requantization = {};  // part of the codes, mean of those watched
+  std::optional<double> oscillating = {};               // part of the codes that were reversed at least once
+  std::optional<double> oscillation = {};               // reversals a code and requantization
 };
 // One line of JSON: {"event":"quant","step":..., ...}; docs/quantization_reports.md has the keys.
 std::string to_json(const QuantEvent& event);
@@ -34,7 +34,7 @@ std::string to_json(const QuantEvent& event);
 // Layer and part of every weight and every quantizer of activations, by the path of the parameter or quantizer. A
 // low-bit parameter that belongs to no quantizable layer is one of its own.
 struct QuantPlace {
-  std::string layer, part;
+  std::string layer = {}, part = {};
 };
 std::map<std::string, QuantPlace> quant_places(Module& model);
 

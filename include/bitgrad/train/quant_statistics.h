@@ -17,18 +17,19 @@ namespace bitgrad {
 struct QuantStatistics {
   int64_t elements = 0;
   // Elements of each code of the dtype in the order of records: qmin .. qmax, -1 and +1, levels 0, 1 ...
-  std::vector<int64_t> histogram;
+  std::vector<int64_t> histogram = {};
   int64_t dead_codes = 0;  // codes of the dtype that no element uses
   double entropy = 0;      // bits an element; 0 .. log2 of the number of codes
   double entropy_limit = 0;
-  std::optional<double> at_ends;    // the least or the greatest code; dtypes of three codes and more
-  std::optional<double> saturated;  // code before its clamp outside the range; schemes that round
-  std::optional<double> pass;     // a gradient of ones comes through the straight-through rule as another number than 0
-  std::optional<double> sqnr_db;  // 10 log10(sum x^2 / sum (x - value)^2); +-infinity where one sum is 0
+  std::optional<double> at_ends = {};    // the least or the greatest code; dtypes of three codes and more
+  std::optional<double> saturated = {};  // code before its clamp outside the range; schemes that round
+  // A gradient of ones comes through the straight-through rule as another number than 0.
+  std::optional<double> pass = {};
+  std::optional<double> sqnr_db = {};  // 10 log10(sum x^2 / sum (x - value)^2); +-infinity where one sum is 0
   struct Scale {
     double least = 0, mean = 0, largest = 0;
   };
-  std::optional<Scale> scale;  // none: the scheme has no scales
+  std::optional<Scale> scale = {};  // none: the scheme has no scales
 };
 
 // `codes`: canonical, with their QuantParams. `x`: the numbers they were made from, fp32 of the same shape, or

@@ -19,32 +19,32 @@ std::string uniform_recipe(int64_t bits);
 
 // How a weight may be held: the weight's part of a recipe.
 struct WeightChoice {
-  std::string recipe;
+  std::string recipe = {};
   bool rows = false;  // groups are as long as the row of the layer: one scale for each output
 };
 
 // One layer held by one choice, all others as they were.
 struct LayerEffect {
-  std::string recipe;
-  std::optional<int64_t> group;  // in place of the recipe's
-  int64_t bits = 0;              // of a code
-  int64_t bytes = 0;             // of codes and scales, as in a file
-  double noise = 0;              // sum (w - q)^2 / sum w^2 over the weight; 0 for a weight of zeros
-  double loss_change = 0;        // of the mean loss of the samples
-  double accuracy_change = 0;    // in points of a percent
+  std::string recipe = {};
+  std::optional<int64_t> group = {};  // in place of the recipe's
+  int64_t bits = 0;                   // of a code
+  int64_t bytes = 0;                  // of codes and scales, as in a file
+  double noise = 0;                   // sum (w - q)^2 / sum w^2 over the weight; 0 for a weight of zeros
+  double loss_change = 0;             // of the mean loss of the samples
+  double accuracy_change = 0;         // in points of a percent
   // 10 log10(1 / noise); infinite without noise.
   double sqnr_db() const;
 };
 struct LayerSensitivity {
-  std::string layer, kind;
-  Shape shape;
-  int64_t bytes = 0;                 // as it is
-  std::vector<LayerEffect> effects;  // in the order of the choices
+  std::string layer = {}, kind = {};
+  Shape shape = {};
+  int64_t bytes = 0;                      // as it is
+  std::vector<LayerEffect> effects = {};  // in the order of the choices
 };
 struct Sensitivity {
   int64_t samples = 0;
   double loss = 0, accuracy = 0;  // of the model as it is
-  std::vector<LayerSensitivity> layers;
+  std::vector<LayerSensitivity> layers = {};
 };
 
 // Each quantizable layer in turn takes each choice, which is evaluated on the samples in evaluation

@@ -57,27 +57,27 @@ struct TrainEvent {
   double seconds = 0, eta_seconds = 0;
 };
 struct EvalEvent {
-  std::string split;
+  std::string split = {};
   int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
   bool best = false;
 };
 enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
-  std::function<void(const TrainEvent&)> on_tick;  // each optimizer step; for progress bars, must be cheap
-  std::function<void(const EvalEvent&)> on_eval;
-  std::function<void(const QuantEvent&)> on_quant;  // log.quantization: one a layer
-  std::function<void(const std::string& path)> on_checkpoint;
-  std::function<StopRequest()> stop_requested;  // polled every microbatch; the open window is finished first
+  std::function<void(const TrainEvent&)> on_tick = {};  // each optimizer step; for progress bars, must be cheap
+  std::function<void(const EvalEvent&)> on_eval = {};
+  std::function<void(const QuantEvent&)> on_quant = {};  // log.quantization: one a layer
+  std::function<void(const std::string& path)> on_checkpoint = {};
+  std::function<StopRequest()> stop_requested = {};  // polled every microbatch; the open window is finished first
 };
 
 struct TrainOutcome {
   StopRequest stopped = StopRequest::kNone;  // kNone: ran to the end
-  RunCounters counters;
-  std::string state_hash;
+  RunCounters counters = {};
+  std::string state_hash = {};
   double seconds = 0;  // of the whole run, also before a resume
   int64_t optimizer_steps = 0;
-  std::optional<Evaluation> evaluation;  // on data.test at the last step, if that step was evaluated
+  std::optional<Evaluation> evaluation = {};  // on data.test at the last step, if that step was evaluated
 };
 
 class Trainer {
