@@ -9,10 +9,17 @@ namespace {
 
 constexpr std::string_view kEmbeddingLayer = "embedding";
 
+// A spec without initial values has those that configurations give a table.
+ParameterSpec table_spec(ParameterSpec spec) {
+  if (spec.init.name.empty()) spec.init = {"normal", 0, 1};
+  return spec;
+}
+
 class Embedding final : public Module {
  public:
   explicit Embedding(const LayerSpec& spec)
-      : weight_(add_quantizable("weight", {spec.num, spec.dim}, spec.weight, Quantizable::Kind::kEmbedding).weight()) {}
+      : weight_(add_quantizable("weight", {spec.num, spec.dim}, table_spec(spec.weight), Quantizable::Kind::kEmbedding)
+                    .weight()) {}
 
   Var forward(const Var& x) override { return embedding(x, weight_.read()); }
 

@@ -20,6 +20,9 @@ double fan_in(const Shape& s) { return static_cast<double>(s.cols()); }
 double fans(const Shape& s) { return static_cast<double>(s.cols()) + static_cast<double>(s.rows()); }
 float symmetric(double bound, float u) { return between(-bound, bound, u); }
 
+// As the default of the configuration's key weights.init.
+constexpr std::string_view kDefaultRule = "glorot_uniform";
+
 constexpr InitRule kRules[] = {
     {"constant", [](const Init& i, const Shape&, const RandomStream&, uint64_t) { return static_cast<float>(i.a); }},
     {"uniform",
@@ -52,8 +55,9 @@ void initialize(const Init& init, uint64_t seed, std::string_view path, const Te
 void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& whole, int64_t first,
                      const Tensor& out) {
   const InitRule* rule = nullptr;
+  const std::string_view name = init.name.empty() ? kDefaultRule : std::string_view(init.name);
   for (const InitRule& r : kRules)
-    if (r.name == init.name) rule = &r;
+    if (r.name == name) rule = &r;
   if (rule == nullptr) {
     const auto names = init_names();
     fail("init", unknown_name("rule", init.name, {names.begin(), names.end()}));

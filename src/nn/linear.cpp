@@ -11,7 +11,7 @@ class Linear final : public Module {
  public:
   Linear(const LayerSpec& spec, int64_t in)
       : slot_(add_quantizable("weight", {spec.out, in}, spec.weight, Quantizable::Kind::kLinear, spec.compute)) {
-    if (spec.bias) bias_ = &add_parameter("bias", {spec.out}, ParameterSpec{});
+    if (spec.bias) bias_ = &add_parameter("bias", {spec.out}, {.init = {"zeros"}});
     modes_.gx = spec.gx;
     modes_.gw = spec.gw;
     modes_.gx_per_group = spec.gx_per_group;

@@ -28,7 +28,7 @@ std::vector<Module::Buffer> Module::buffers() {
 }
 
 Parameter& Module::add_parameter(const std::string& name, Shape shape, ParameterSpec spec) {
-  parameters_.push_back({name, std::make_unique<Parameter>(std::move(shape), std::move(spec))});
+  parameters_.push_back({name, std::make_unique<Parameter>(std::move(shape), std::move(spec), name)});
   return *parameters_.back().item;
 }
 
@@ -111,7 +111,8 @@ Var Module::forward_behind(Module&, const Var&) { return {}; }
 
 const StepState& Module::state() const { return mutable_state(); }
 StepState& Module::mutable_state() const {
-  ensure(state_ != nullptr, "Module", "forward before initialize");
+  require(state_ != nullptr, "Module", "forward before initialize: the module (kind '", kind(),
+          "') knows no seed and no step yet. Call initialize of the model first; a Learner does.");
   return *state_;
 }
 

@@ -49,7 +49,8 @@ void detail::check_parameter_spec(const ParameterSpec& spec) {
 std::string_view master_name(MasterKind kind) { return kMasters[static_cast<size_t>(kind)].name; }
 std::string_view moment_name(MomentKind kind) { return kMoments[static_cast<size_t>(kind)].name; }
 
-Parameter::Parameter(Shape shape, ParameterSpec spec) : shape_(std::move(shape)), spec_(std::move(spec)) {
+Parameter::Parameter(Shape shape, ParameterSpec spec, std::string name)
+    : path_(std::move(name)), shape_(std::move(shape)), spec_(std::move(spec)) {
   detail::check_parameter_spec(spec_);
   hold_nothing_yet();
 }
@@ -72,6 +73,7 @@ void Parameter::hold_nothing_yet() {
   value_ = Tensor::zeros(shape_, quant.dtype, MemoryKind::kValue);
   for (const LearnedPart& part : quantizer_->learned(quant)) {
     ParameterSpec learned;
+    learned.init = {"zeros"};  // until the scheme gives its first values
     learned.moments = MomentKind::kFp32;
     learned.optimizer = spec_.optimizer;
     learned.lr_factor = spec_.learned_lr_factor;
@@ -83,9 +85,14 @@ void Parameter::hold_nothing_yet() {
   }
 }
 
+void Parameter::require_ready(std::string_view where) const {
+  require(ready_, where, "parameter '", path_, "' (", value_,
+          ") has no values yet: initialize was not "
+          "called. Call initialize of the model, or of the parameter, first.");
+}
+
 Var Parameter::leaf(const Tensor& value) {
-  require(!low_bit() || value_.quant(), "Parameter", "the value of ", value_,
-          " was never made from its master. Call initialize first.");
+  require_ready("Parameter::read");
   Tape* tape = Tape::current();
   return tape && !spec_.frozen ? tape->leaf(value, &sink_, spec_.grad) : Var(value);
 }
@@ -191,6 +198,7 @@ void Parameter::restore(const Tensor& master, const Tensor& value) {
             "' come without their quantization parameters");
   }
   if (has_master()) this->master().copy_from(master);
+  ready_ = true;
   if (!low_bit()) return;
   value_.copy_from(value);
   const bool moves = value.device() != value_.device();

@@ -37,7 +37,7 @@ void Parameter::set_quant(const std::optional<QuantSpec>& quant, MasterKind mast
   spec.quant = quant;
   spec.master = master;
   detail::check_parameter_spec(spec);
-  const bool drawn = !path_.empty();
+  const bool drawn = ready_;
   const Tensor from = drawn ? numbers() : Tensor();
   spec_ = std::move(spec);
   sink_.clear();

@@ -98,6 +98,7 @@ void Parameter::begin_codes(const QuantSpec& spec, const RandomStream& draws,
 
 void Parameter::begin_requantize(uint64_t seed, int64_t step) {
   require(low_bit() && has_master(), "requantize", "parameter '", path_, "' ", value_, " is not made from a master");
+  require_ready("requantize");
   require(seed == seed_, "requantize", "the seed of '", path_, "': got ", seed, ", expected that of initialize, ",
           seed_);
   begin_codes(*spec_.quant, live_by_step({seed, Purpose::kRequantize, site_id(path_), static_cast<uint32_t>(step)}),
@@ -218,6 +219,7 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
 // The fp32 numbers of all rows become the value: its own master, or codes drawn for `step` and what they come from.
 void Parameter::take_numbers(const Numbers& numbers, int64_t step) {
   const int64_t rows = shape_.rows(), cols = shape_.cols();
+  ready_ = true;
   if (!low_bit()) return numbers(0, as_matrix(value_));
   if (master_.defined()) {
     const int64_t some = master_.dtype() == dtypes::fp32 || !master_.device().is_cpu()

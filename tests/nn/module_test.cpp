@@ -294,8 +294,24 @@ TEST_CASE("equal and colliding paths are errors when the model is built") {
 }
 
 TEST_CASE("a module that was not initialized says so") {
-  CHECK(contains(error_of([] {
-                   make_layer(layer("batch_norm"), 3)->forward(Var(Tensor::zeros({2, 3}, dtypes::fp32)));
-                 }),
-                 "forward before initialize"));
+  const auto forward = [](const LayerSpec& spec) {
+    return error_of([&] { make_layer(spec, 3)->forward(Var(Tensor::zeros({2, 3}, dtypes::fp32))); });
+  };
+  CHECK(forward(layer("batch_norm")) ==
+        "[Module] forward before initialize: the module (kind 'batch_norm') knows no seed and no step yet. Call "
+        "initialize of the model first; a Learner does.");
+  CHECK(contains(forward(linear_spec(4, kBinary)), "forward before initialize: the module (kind 'linear')"));
+
+  // A module of the program's own that asks for nothing but its parameter.
+  class Own final : public Module {
+   public:
+    Own() : scale_(add_parameter("scale", {3}, {})) {}
+    Var forward(const Var&) override { return scale_.read(); }
+    TensorMeta plan(const TensorMeta& in) override { return in; }
+
+   private:
+    Parameter& scale_;
+  } own;
+  CHECK(contains(error_of([&] { own.forward(Var(Tensor::zeros({3}, dtypes::fp32))); }),
+                 "[Parameter::read] parameter 'scale' ([3] fp32) has no values yet: initialize was not called."));
 }

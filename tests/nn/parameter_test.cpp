@@ -103,9 +103,7 @@ TEST_CASE("all planned layouts are written by every requantization, in place") {
 }
 
 TEST_CASE("reading a parameter gives a leaf on the current tape, with the parameter's gradient dtype") {
-  Parameter p({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric"), dtypes::bf16));
-  CHECK(error_of([&] { p.read(); }) ==
-        "[Parameter] the value of [3,8] int4 was never made from its master. Call initialize first.");
+  Parameter p({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric"), dtypes::bf16), "w");
   p.initialize("w", 1);
   CHECK_FALSE(p.read().tracked());
   CHECK_FALSE(p.has_grad());
@@ -160,6 +158,28 @@ TEST_CASE("a learned step with NaN or Inf is an error that names the part, not t
         "expected a finite number.");
     CHECK(error_code_of([&] { p.requantize(1, 17); }) == 5);
   }
+}
+
+TEST_CASE("a parameter that was not initialized names itself and the call that is missing") {
+  const auto text = [](const char* where, const char* what) {
+    return concat('[', where, "] parameter 'w' (", what,
+                  ") has no values yet: initialize was not called. Call initialize of the model, or of the parameter, "
+                  "first.");
+  };
+  Parameter codes({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric")), "w"), floats({4}, {}, "w");
+  CHECK(error_of([&] { codes.read(); }) == text("Parameter::read", "[3,8] int4"));
+  CHECK(error_of([&] { codes.read_values(); }) == text("Parameter::read", "[3,8] int4"));
+  CHECK(error_of([&] { codes.requantize(0, 1); }) == text("requantize", "[3,8] int4"));
+  CHECK(error_of([&] { floats.read(); }) == text("Parameter::read", "[4] fp32"));
+  codes.initialize("layers.0.weight", 1);
+  floats.initialize("layers.0.bias", 1);
+  CHECK_NOTHROW(codes.read());
+  CHECK_NOTHROW(codes.requantize(1, 1));
+  CHECK_NOTHROW(floats.read());
+  // Restored numbers are numbers.
+  Parameter twin({3, 8}, weight_spec(quant_spec(dtypes::int4, "symmetric")));
+  twin.restore(codes.master(), codes.value());
+  CHECK(twin.read().value().values() == codes.value().values());
 }
 
 TEST_CASE("a parameter is requantized with the seed that it was drawn with") {

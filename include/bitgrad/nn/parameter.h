@@ -32,25 +32,25 @@ enum class MomentKind : uint8_t {
 std::string_view moment_name(MomentKind kind);  // "fp32", "bf16", "int8"
 
 struct ParameterSpec {
-  std::optional<QuantSpec> quant;  // none: fp32
-  DType grad = dtypes::fp32;       // fp32 or bf16
-  Init init;
-  std::optional<float> latent_clamp;  // masters are clamped to [-c, c] after each update
+  std::optional<QuantSpec> quant = {};     // none: fp32
+  DType grad = dtypes::fp32;               // fp32 or bf16
+  Init init = {};                          // an empty name: glorot_uniform
+  std::optional<float> latent_clamp = {};  // masters are clamped to [-c, c] after each update
   MasterKind master = MasterKind::kFp32;
-  std::optional<MomentKind> moments;  // none: those of the optimizer
-  std::string optimizer;              // empty: the run's; "bop": bint1 codes without a master
-  float lr_factor = 1.0f;             // of the run's learning rate
-  std::optional<float> weight_decay;  // none: that of the optimizer
-  std::optional<float> floor;         // numbers are kept at or above it after each update (learned steps and clips)
-  bool frozen = false;                // no gradient, no update
-  float learned_lr_factor = 1.0f;     // of learned steps, clips and offsets of `quant`
-  std::optional<float> learned_weight_decay;
+  std::optional<MomentKind> moments = {};  // none: those of the optimizer
+  std::string optimizer = {};              // empty: the run's; "bop": bint1 codes without a master
+  float lr_factor = 1.0f;                  // of the run's learning rate
+  std::optional<float> weight_decay = {};  // none: that of the optimizer
+  std::optional<float> floor = {};  // numbers are kept at or above it after each update (learned steps and clips)
+  bool frozen = false;              // no gradient, no update
+  float learned_lr_factor = 1.0f;   // of learned steps, clips and offsets of `quant`
+  std::optional<float> learned_weight_decay = {};
 };
 
 class Parameter {
  public:
-  // Throws Error when the quantizer refuses the spec.
-  Parameter(Shape shape, ParameterSpec spec);
+  // Throws Error when the quantizer refuses the spec. `name`: of errors, until initialize gives it a path.
+  Parameter(Shape shape, ParameterSpec spec, std::string name = {});
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -75,7 +75,8 @@ class Parameter {
   bool has_grad() const { return sink_.filled(); }
   DType grad_dtype() const { return spec_.grad; }
 
-  // A leaf on the current tape (each call one leaf on the same sink), or a constant when there is none.
+  // A leaf on the current tape (each call one leaf on the same sink), or a constant when there is none. Throws Error
+  // before initialize.
   Var read();
   // The same on the fp32 values of the codes: a copy (kind derived), made on the first call and from then on whenever
   // the codes are. A float parameter: read().
@@ -89,11 +90,11 @@ class Parameter {
   // The seed of initialize: it keys the draws of updates too.
   uint64_t seed() const { return seed_; }
   // value = quantizer(master), scales fitted anew (or made of the learned parts as they are now), all planned layouts
-  // written. `seed` (that of initialize, else Error) and `step` key stochastic rounding. Throws Error(kNonFinite) that
-  // names the parameter when the master or a learned part holds NaN or Inf (on a device other than the CPU: when the
-  // flags are read, kernels/flag.h). Nothing to do for a float parameter or one
-  // without a master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend
-  // on the numbers, else as a whole, in workspace memory.
+  // written. After initialize, else Error. `seed` (that of initialize, else Error) and `step` key stochastic rounding.
+  // Throws Error(kNonFinite) that names the parameter when the master or a learned part holds NaN or Inf (on a device
+  // other than the CPU: when the flags are read, kernels/flag.h). Nothing to do for a float parameter or one without a
+  // master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend on the
+  // numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
   // The same in blocks of whole rows, for who has the numbers at hand: begin_requantize (with a master) or begin_update
   // (without one: stochastic rounding by `draws`, element = row-major index in the parameter; kind sign: by the sign),
@@ -175,6 +176,7 @@ class Parameter {
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
   Var leaf(const Tensor& value);
+  void require_ready(std::string_view where) const;
   // Those that are planned, but for the ones that `written` says are.
   void write_layouts(const std::function<bool(Layout)>& written = nullptr);
   void hold_nothing_yet();
@@ -199,6 +201,7 @@ class Parameter {
   std::vector<std::unique_ptr<Parameter>> learned_;
   std::vector<Layout> planned_;
   std::shared_ptr<NewCodes> next_;
+  bool ready_ = false;  // initialize, set_numbers or restore gave it numbers
   bool scales_frozen_ = false, converted_ = false, params_stay_ = false;
   AccumulateSink sink_;
   RandomStream gradient_draws_;
