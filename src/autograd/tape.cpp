@@ -1,5 +1,8 @@
 #include "bitgrad/autograd/tape.h"
 
+#include <algorithm>
+#include <atomic>
+
 #include "autograd/deliver.h"
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/kernels/elementwise.h"
@@ -10,6 +13,19 @@ namespace {
 
 thread_local Tape* t_current = nullptr;
 thread_local Tape* t_recording = nullptr;
+
+// Of the tapes that live on this thread.
+struct LivingTape {
+  const Tape* tape;
+  uint64_t id;
+  friend bool operator==(const LivingTape&, const LivingTape&) = default;
+};
+thread_local std::vector<LivingTape> t_living;
+
+uint64_t next_tape_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
 
 Tensor ones(const Shape& shape, DType dtype) {
   if (dtype != dtypes::fp32) return Tensor::full(shape, dtype, 1.0);
@@ -40,12 +56,13 @@ void check_grad_dtype(std::string_view where, DType dtype, const Tensor& value) 
 // ----------------------------------------------------------------------------------------------------------------------
 
 DType Var::grad_dtype() const {
-  if (tape_ == nullptr) return value_.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
+  if (tape_ == nullptr || !Tape::lives(*this)) return value_.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
   return tape_->edges_[static_cast<size_t>(edge_)].dtype;
 }
 
 Var& Var::want_grad(DType dtype) {
   require(tracked(), "want_grad", "the Var ", value_, " is a constant: no gradient flows to it");
+  require(Tape::lives(*this), "want_grad", "the tape of the Var ", value_, " is gone");
   check_grad_dtype("want_grad", dtype, value_);
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
   require(edge.readers == 0 || edge.dtype == dtype, "want_grad", "an op has read this Var already, with gradients in ",
@@ -57,9 +74,18 @@ Var& Var::want_grad(DType dtype) {
 // ---- Tape
 // ---------------------------------------------------------------------------------------------------------------------
 
-Tape::Tape() : outer_(t_current) { t_current = this; }
-Tape::~Tape() { t_current = outer_; }
+Tape::Tape() : id_(next_tape_id()), outer_(t_current) {
+  t_living.push_back({this, id_});
+  t_current = this;
+}
+Tape::~Tape() {
+  std::erase(t_living, LivingTape{this, id_});
+  t_current = outer_;
+}
 Tape* Tape::current() { return t_current; }
+bool Tape::lives(const Var& var) {
+  return std::find(t_living.rbegin(), t_living.rend(), LivingTape{var.tape_, var.tape_id_}) != t_living.rend();
+}
 
 NoGrad::NoGrad() : outer_(t_current) { t_current = nullptr; }
 NoGrad::~NoGrad() { t_current = outer_; }
@@ -79,7 +105,7 @@ Var Tape::leaf(const Tensor& value, GradSink* sink, DType grad_dtype) {
   require(sink != nullptr, "Tape::leaf", "a leaf needs a GradSink; a constant is a plain Var");
   require(!done_, "Tape::leaf", "this tape has run backward. Make a new one.");
   check_grad_dtype("Tape::leaf", grad_dtype, value);
-  return Var(value, this, add_edge(value, grad_dtype, sink));
+  return Var(value, this, id_, add_edge(value, grad_dtype, sink));
 }
 
 Tensor Tape::saved(const Tensor& tensor) const {
@@ -89,7 +115,9 @@ Tensor Tape::saved(const Tensor& tensor) const {
 }
 
 std::vector<Var> Tape::record(std::unique_ptr<Node> node, const std::vector<Var>& inputs, std::vector<Tensor> outputs) {
-  require(!done_, node->name(), "an input belongs to a tape that has run backward");
+  require(!done_, node->name(),
+          "an input belongs to a tape that has run backward, which frees what gradients need. Run the forward pass "
+          "again on a new tape, or detach() the input.");
   Record record;
   record.node = std::move(node);
   for (const Var& v : inputs) {
@@ -102,7 +130,7 @@ std::vector<Var> Tape::record(std::unique_ptr<Node> node, const std::vector<Var>
   for (Tensor& value : outputs) {
     const int64_t edge = add_edge(value, value.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32, nullptr);
     record.outputs.push_back(edge);
-    out.push_back(Var(std::move(value), this, edge));
+    out.push_back(Var(std::move(value), this, id_, edge));
   }
   nodes_.push_back(std::move(record));
   return out;
@@ -171,7 +199,8 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
           "this tape has run backward already: its saved tensors are freed. Run the forward pass again on a new tape.");
   require(outputs.size() == seeds.size(), "backward", "got ", outputs.size(), " outputs and ", seeds.size(), " seeds");
   for (size_t i = 0; i < outputs.size(); ++i) {
-    require(outputs[i].tape() == this, "backward", "output ", i, " (", outputs[i].value(), ") is not on this tape",
+    const bool own = outputs[i].tape_ == this && outputs[i].tape_id_ == id_;
+    require(own, "backward", "output ", i, " (", outputs[i].value(), ") is not on this tape",
             outputs[i].tracked() ? "" : ": it is a constant, no leaf was read on the way to it");
     require(seeds[i].shape() == outputs[i].shape() && seeds[i].dtype() == outputs[i].grad_dtype(), "backward", "seed ",
             i, " is ", seeds[i], " but output ", i, " wants ", outputs[i].shape(), ' ', outputs[i].grad_dtype());
@@ -209,6 +238,9 @@ Tape* tape_of(std::string_view op, const std::vector<Var>& inputs) {
     require(inputs[i].defined(), op, "input ", i, " is undefined");
     check_device(op, "input", i, inputs[i].value());
     if (!inputs[i].tracked()) continue;
+    require(
+        t_current == nullptr || Tape::lives(inputs[i]), op, "input ", i, " (", inputs[i].value(),
+        ") was recorded on a tape that is gone, or of another thread. Use it while its tape lives, or detach() it.");
     require(tape == nullptr || tape == inputs[i].tape(), op, "inputs lie on two tapes");
     tape = inputs[i].tape();
   }

@@ -1,6 +1,7 @@
 // The tape: which gradients flow where, how they are summed and rounded, and what it refuses.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/ops.h"
@@ -207,9 +208,37 @@ TEST_CASE("backward runs once, from outputs of this tape, with seeds that fit") 
                    tape.backward({y}, {row({1, 1})});
                  }),
                  "this tape has run backward already: its saved tensors are freed"));
-  CHECK(contains(error_of([&] { mul(x, x); }), "[mul] an input belongs to a tape that has run backward"));
+  CHECK(contains(
+      error_of([&] { mul(x, x); }),
+      "[mul] an input belongs to a tape that has run backward, which frees what gradients need. Run the forward "
+      "pass again on a new tape, or detach() the input."));
   CHECK(contains(error_of([&] { tape.leaf(row({1}), &sink, dtypes::fp32); }), "this tape has run backward"));
   CHECK(sink.grad().numbers() == Numbers{2, 4});
+}
+
+TEST_CASE("a Var whose tape is gone, or lies where a later one does, is refused; its value is not lost") {
+  AccumulateSink sink;
+  std::optional<Tape> tape(std::in_place);
+  const Var x = tape->leaf(row({2, 3}), &sink, dtypes::bf16), y = mul(x, x);
+  CHECK(Tape::lives(y));
+  tape.reset();
+  CHECK_FALSE(Tape::lives(y));
+  // Without a tape the value is a constant.
+  CHECK(add(y, y).value().numbers() == Numbers{8, 18});
+  CHECK(x.grad_dtype() == dtypes::fp32);
+  tape.emplace();
+  REQUIRE(&*tape == y.tape());  // the address of the one before
+  const std::string gone =
+      "[add] input 0 ([2] fp32) was recorded on a tape that is gone, or of another thread. Use it while its tape "
+      "lives, "
+      "or detach() it.";
+  CHECK(error_of([&] { add(y, y); }) == gone);
+  const Var own = tape->leaf(row({1, 1}), &sink, dtypes::fp32);
+  CHECK(contains(error_of([&] { add(own, y); }), "[add] input 1 ([2] fp32) was recorded on a tape that is gone"));
+  CHECK(contains(error_of([&] { tape->backward({y}, {row({1, 1})}); }), "output 0 ([2] fp32) is not on this tape"));
+  CHECK(contains(error_of([&] { Var(y).want_grad(dtypes::bf16); }), "the tape of the Var [2] fp32 is gone"));
+  tape->backward(sum(mul(own, y.detach())));
+  CHECK(sink.grad().numbers() == Numbers{4, 9});
 }
 
 TEST_CASE("a sink keeps one shape and dtype") {

@@ -20,7 +20,7 @@ namespace bitgrad {
 // Where an op writes the gradient of one input: out = out + g if `accumulate`, else out = g (out is uninitialised).
 // `sr` is set when the sum is to be rounded to bf16 stochastically (element = row-major index).
 struct GradTarget {
-  Tensor out;
+  Tensor out = {};
   bool accumulate = false;
   const RandomStream* sr = nullptr;
 };
@@ -142,6 +142,8 @@ class Tape {
 
   // The innermost living tape of this thread, or nullptr (also inside NoGrad).
   static Tape* current();
+  // Whether the tape of a tracked Var lives, on this thread.
+  static bool lives(const Var& var);
 
   // A leaf: gradients of `dtype` go to `sink`, which must outlive backward. Any dtype of value, integers too.
   Var leaf(const Tensor& value, GradSink* sink, DType grad_dtype);
@@ -181,6 +183,7 @@ class Tape {
   void run_node(Record& record);
   Tensor finished(int64_t edge);
 
+  const uint64_t id_;  // of all tapes of the process
   std::vector<Edge> edges_;
   std::vector<Record> nodes_;
   SavedHook saved_hook_;

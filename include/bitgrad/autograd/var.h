@@ -1,6 +1,8 @@
 // Var: a tensor with a place on a tape, and the dtype in which its edge wants gradients.
 #pragma once
 
+#include <utility>
+
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
@@ -17,7 +19,8 @@ class Var {
   const Shape& shape() const { return value_.shape(); }
   DType dtype() const { return value_.dtype(); }
   bool defined() const { return value_.defined(); }
-  // On a tape: an op that reads it is recorded.
+  // On a tape: an op that reads it is recorded. The tape must live and must not have run backward then, else the op
+  // throws Error; detach() takes the value out of it.
   bool tracked() const { return tape_ != nullptr; }
   Tape* tape() const { return tape_; }
   // The edge's index on its tape; meaningful only when tracked.
@@ -32,9 +35,11 @@ class Var {
 
  private:
   friend class Tape;
-  Var(Tensor value, Tape* tape, int64_t edge) : value_(std::move(value)), tape_(tape), edge_(edge) {}
+  Var(Tensor value, Tape* tape, uint64_t tape_id, int64_t edge)
+      : value_(std::move(value)), tape_(tape), tape_id_(tape_id), edge_(edge) {}
   Tensor value_;
   Tape* tape_ = nullptr;
+  uint64_t tape_id_ = 0;  // a later tape may lie at the same address
   int64_t edge_ = -1;
 };
 
