@@ -1,5 +1,6 @@
 #include "bitgrad/tensor/tensor.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "bitgrad/dtype/codec.h"
@@ -55,6 +56,27 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, Device de
   const DeviceGuard guard(device);
   device_backend(device).fill_zero(t.data(), t.storage_.bytes());
   return t;
+}
+
+Tensor Tensor::from(std::span<const float> values, const Shape& shape, DType dtype, MemoryKind kind) {
+  require(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::from", "shape ", shape, " needs ",
+          shape.numel(), " values, got ", values.size());
+  const Device device = current_device();
+  const Tensor t = zeros(shape, dtype, device.is_cpu() ? kind : MemoryKind::kWorkspace, Device::cpu());
+  if (dtype == dtypes::fp32) {
+    std::copy(values.begin(), values.end(), t.as<float>());
+  } else {
+    std::vector<double> row(static_cast<size_t>(t.cols()));
+    for (int64_t r = 0; r < t.rows(); ++r) {
+      std::copy_n(values.begin() + r * t.cols(), t.cols(), row.begin());
+      pack_row(dtype, row.data(), t.cols(), static_cast<char*>(t.data()) + r * t.stride_);
+    }
+  }
+  return device.is_cpu() ? t : t.to_device(device, kind);
+}
+
+Tensor Tensor::from(std::initializer_list<float> values, const Shape& shape, DType dtype, MemoryKind kind) {
+  return from(std::span(values.begin(), values.size()), shape, dtype, kind);
 }
 
 Tensor Tensor::from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind) {

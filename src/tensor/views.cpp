@@ -1,4 +1,5 @@
 // Row and column views, transposition, and reading numbers out of a tensor.
+#include <algorithm>
 #include <numeric>
 #include <ostream>
 
@@ -103,6 +104,20 @@ std::vector<double> Tensor::numbers() const {
   return out;
 }
 
+namespace {
+
+// The value of number v at row r, column c: the arithmetic of docs/numerics.md section 2, in fp32.
+double scaled(const ScaleMap& map, int64_t r, int64_t c, double v) {
+  const int64_t i = map.index(r, c);
+  float f = static_cast<float>(v);
+  if (map.zero) f = f - static_cast<float>(map.zero[i]);
+  if (map.scale) f = f * map.scale[i];
+  if (map.offset) f = f + map.offset[i];
+  return static_cast<double>(f);
+}
+
+}  // namespace
+
 std::vector<double> Tensor::values() const {
   if (!device().is_cpu()) return on_host().values();
   std::vector<double> out = numbers();
@@ -111,14 +126,39 @@ std::vector<double> Tensor::values() const {
   for (int64_t r = 0; r < rows(); ++r)
     for (int64_t c = 0; c < cols(); ++c) {
       double& v = out[static_cast<size_t>(r * cols() + c)];
-      const int64_t i = map.index(r, c);
-      float f = static_cast<float>(v);
-      if (map.zero) f = f - static_cast<float>(map.zero[i]);
-      if (map.scale) f = f * map.scale[i];
-      if (map.offset) f = f + map.offset[i];
-      v = f;
+      v = scaled(map, r, c, v);
     }
   return out;
+}
+
+std::vector<float> Tensor::to_vector() const {
+  if (!defined()) return {};
+  if (dtype_ == dtypes::fp32 && !quant_ && device().is_cpu() && contiguous())
+    return {as<float>(), as<float>() + numel()};
+  const std::vector<double> all = values();
+  std::vector<float> out(all.size());
+  std::transform(all.begin(), all.end(), out.begin(), [](double v) { return static_cast<float>(v); });
+  return out;
+}
+
+float Tensor::at(std::initializer_list<int64_t> index) const {
+  require(defined(), "Tensor::at", "the tensor is undefined");
+  if (!device().is_cpu()) return on_host().at(index);
+  require(layout_ == layouts::canonical, "Tensor::at", "needs canonical codes, got layout ", layout_);
+  require(static_cast<int64_t>(index.size()) == shape_.rank(), "Tensor::at", "got ", index.size(), " indices for ",
+          *this, ", expected ", shape_.rank(), ": one an axis");
+  int64_t flat = 0, axis = 0;
+  for (const int64_t i : index) {
+    const int64_t size = shape_[axis], at = i < 0 ? i + size : i;
+    require(at >= 0 && at < size, "Tensor::at", "index ", i, " of axis ", axis, " of ", *this, ": expected ", -size,
+            " .. ", size - 1);
+    flat = flat * size + at;
+    ++axis;
+  }
+  const int64_t r = flat / cols(), c = flat % cols();
+  double number = 0;
+  unpack_row(dtype_, static_cast<const char*>(data()) + r * stride_, c, 1, &number);
+  return static_cast<float>(quant_ ? scaled(scale_map(), r, c, number) : number);
 }
 
 double Tensor::item() const {

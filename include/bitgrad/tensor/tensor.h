@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <iosfwd>
 #include <memory>
 #include <span>
@@ -26,6 +27,14 @@ class Tensor {
                       Device device = current_device());
   static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation,
                       Device device = current_device());
+  // Row-major fp32 values as a tensor of `dtype`: floats are rounded to nearest even, integers and codes must be
+  // representable and get no scale (quantize_dynamic of quant/quantizer.h finds one). On the current device.
+  //   Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3})
+  // Throws Error when the shape needs another number of values.
+  static Tensor from(std::span<const float> values, const Shape& shape, DType dtype = dtypes::fp32,
+                     MemoryKind kind = MemoryKind::kActivation);
+  static Tensor from(std::initializer_list<float> values, const Shape& shape, DType dtype = dtypes::fp32,
+                     MemoryKind kind = MemoryKind::kActivation);
   // Row-major numbers (not values: no scale is applied). Integers must be representable, floats are rounded to nearest
   // even. On the current device, as all of these.
   static Tensor from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers,
@@ -91,6 +100,11 @@ class Tensor {
   std::vector<double> numbers() const;
   std::vector<double> values() const;
   double item() const;  // the one value of a one-element tensor
+  // The values as fp32 (wider ones are rounded to nearest even), row-major, of any dtype, layout and device. A copy.
+  std::vector<float> to_vector() const;
+  // The value of one element, such as t.at({2, -1}): an index an axis, negative ones count from the end. Canonical
+  // layout; from a device the whole tensor is copied. Throws Error for a wrong number of indices, or one out of range.
+  float at(std::initializer_list<int64_t> index) const;
 
   // "Tensor [256,784] bint1, binary per tensor, canonical, 26,624 bytes + 4 of scales".
   std::string describe() const;

@@ -7,38 +7,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json dtype_record(DType dtype) {
-  const DTypeInfo& i = dtype.info();
-  Json record{{"name", i.name}, {"bits", i.bits}, {"kind", kind_name(i.kind)}, {"qmin", i.qmin}, {"qmax", i.qmax}};
-  if (!i.levels.empty()) record["levels"] = i.levels;
-  return record;
-}
-
-// The dtype of a file's record: known, or registered now. Another record under a known name is an error of
-// register_dtype.
-DType dtype_of(const Json& record) {
-  DTypeInfo info;
-  info.name = record.at("name").get<std::string>();
-  info.bits = record.at("bits").get<int>();
-  const auto kind = find_kind(record.at("kind").get<std::string>());
-  require(kind.has_value(), "checkpoint", "dtype '", info.name, "' has an unknown kind");
-  info.kind = *kind;
-  info.qmin = record.at("qmin").get<int64_t>();
-  info.qmax = record.at("qmax").get<int64_t>();
-  if (record.contains("levels")) info.levels = record.at("levels").get<std::vector<float>>();
-  const auto known = find_dtype(info.name);
-  return known && known->info() == info ? *known : register_dtype(info);
-}
-
-Json granularity_record(const Granularity& g) {
-  return {{"kind", static_cast<int>(g.kind)}, {"axis", g.axis}, {"group", g.group}, {"text", concat(g)}};
-}
-Granularity granularity_of(const Json& j) {
-  const int kind = j.at("kind").get<int>();
-  require(kind >= 0 && kind <= static_cast<int>(Granularity::kGroup), "checkpoint", "unknown granularity ", kind);
-  return {static_cast<Granularity::Kind>(kind), j.at("axis").get<int64_t>(), j.at("group").get<int64_t>()};
-}
-
 Json state_record(const CheckpointHeader& h) {
   return {{"format_version", kCheckpointFormat},
           {"step", h.step},
@@ -51,12 +19,16 @@ Json state_record(const CheckpointHeader& h) {
           {"last_accuracy", h.counters.last_accuracy}};
 }
 
-Json metadata_json(const SafetensorsFile& file, const std::string& key) {
+const std::string& metadata_text(const SafetensorsFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end())
     bad(file.path(), "has no '" + key + "' in its metadata: it is not a bitgrad checkpoint");
+  return found->second;
+}
+
+Json metadata_json(const SafetensorsFile& file, const std::string& key) {
   try {
-    return Json::parse(found->second);
+    return Json::parse(metadata_text(file, key));
   } catch (const nlohmann::json::exception& e) {
     bad(file.path(), "'" + key + "' is not JSON: " + e.what());
   }
@@ -88,24 +60,17 @@ std::string kind_of(const SafetensorsFile& file) {
 }
 
 std::string tensors_text(Module& model) {
-  Json records = Json::object();
+  detail::CodesRecords records;
   for (Parameter* p : model.parameters())
-    if (p->low_bit())
-      records[p->path() + ".codes"] = {{"dtype", dtype_record(p->value().dtype())},
-                                       {"shape", p->shape().dims()},
-                                       {"scheme", p->value().quant()->scheme},
-                                       {"granularity", granularity_record(p->value().quant()->granularity)}};
-  return records.dump();
+    if (p->low_bit()) records.emplace_back(p->path() + ".codes", detail::codes_record(p->value()));
+  return detail::codes_records_text(records);
 }
 
 std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file) {
-  return reading_json(file.path(), [&] {
-    std::map<std::string, CodesRecord> out;
-    const Json records = metadata_json(file, "bitgrad.tensors");
-    for (const auto& [name, record] : records.items())
-      out[name] = {dtype_of(record.at("dtype")), Shape(record.at("shape").get<std::vector<int64_t>>()),
-                   record.at("scheme").get<std::string>(), granularity_of(record.at("granularity"))};
-    return out;
+  return reading(file.path(), [&] {
+    const detail::CodesRecords records =
+        detail::parse_codes_records(metadata_text(file, std::string(detail::kCodesKey)));
+    return std::map<std::string, CodesRecord>(records.begin(), records.end());
   });
 }
 

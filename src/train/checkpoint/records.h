@@ -7,6 +7,7 @@
 
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/train/checkpoint.h"
+#include "io/codes_record.h"
 
 namespace bitgrad::checkpoint {
 
@@ -17,13 +18,7 @@ namespace bitgrad::checkpoint {
 inline constexpr std::string_view kModelKind = "model", kCheckpointKind = "checkpoint";
 std::string kind_of(const SafetensorsFile& file);
 
-// How the codes of one parameter are to be read.
-struct CodesRecord {
-  DType dtype;
-  Shape shape;
-  std::string scheme;
-  Granularity granularity;
-};
+using detail::CodesRecord;
 
 // bitgrad.tensors: a record for each "<path>.codes".
 std::string tensors_text(Module& model);

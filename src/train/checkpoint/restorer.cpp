@@ -1,7 +1,5 @@
 #include "train/checkpoint/restorer.h"
 
-#include <cstring>
-
 #include "bitgrad/dtype/codec.h"
 #include "train/checkpoint/pieces.h"
 
@@ -140,22 +138,9 @@ Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
   return dequantize_tensor(t.with_quant(std::move(params)), MemoryKind::kWorkspace);
 }
 
-// Kernels trust their codes: ones out of the dtype's range, or pad bits that are set, would be read as other numbers.
 void Restorer::check_codes(const std::string& name, const Tensor& t) const {
-  const DTypeInfo& info = t.dtype().info();
-  std::vector<uint8_t> raw(static_cast<size_t>(t.cols())), packed(static_cast<size_t>(t.stride()));
-  for (int64_t r = 0; r < t.rows(); ++r) {
-    const auto* row = static_cast<const uint8_t*>(t.data()) + r * t.stride();
-    unpack_row_raw(t.dtype(), row, 0, t.cols(), raw.data());
-    for (const uint8_t code : raw) {
-      const int64_t number = info.kind == DTypeKind::kCodebook ? code : decode_int(info, code);
-      if (number < info.qmin || number > info.qmax)
-        bad(file_.path(), concat("tensor '", name, "', row ", r, ": ", number, " is no code of ", t.dtype()));
-    }
-    pack_row_raw(t.dtype(), raw.data(), t.cols(), packed.data());
-    if (std::memcmp(packed.data(), row, packed.size()) != 0)
-      bad(file_.path(), concat("tensor '", name, "', row ", r, ": bits after the last code are set"));
-  }
+  if (const std::string what = detail::wrong_codes(t); !what.empty())
+    bad(file_.path(), concat("tensor '", name, "', ", what));
 }
 
 }  // namespace bitgrad::checkpoint
