@@ -118,9 +118,10 @@ void Optimizer::refuse(const Parameter& p) const {
   fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", p.shape(), ' ', p.grad_dtype(),
             ") holds NaN or Inf at optimizer step ", steps_,
             half_moved_ ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off finds "
-                          "this before anything moves; a smaller"
-                        : ". Nothing was updated. A smaller",
-            " learning rate, or optim.clip_norm, may help.");
+                          "this before anything moves."
+                        : ". Nothing was updated.",
+            " Look for NaN or Inf in the samples first; where they are finite, a smaller learning rate, or "
+            "optim.clip_norm, may help.");
 }
 
 // What must be known before the first update: that sums are finite, gradients of learned parts, and with `norm` the sum

@@ -1,7 +1,10 @@
 #include "train/evaluation.h"
 
+#include <cmath>
+
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "train/bad_input.h"
 #include "train/batch_feed.h"
 #include "train/step_graphs.h"
 
@@ -32,8 +35,19 @@ void Learner::in_evaluation(const std::function<void()>& work) {
 Tensor Learner::predict(const Tensor& x) {
   const DeviceGuard guard(device_);
   Tensor logits;
-  in_evaluation([&] { logits = model_->forward(x).value(); });
+  evaluate_input(x, [&] { logits = model_->forward(x).value(); });
   return logits;
+}
+
+// in_evaluation of x, which is named where it is not finite. A device is asked when something was found.
+void Learner::evaluate_input(const Tensor& x, const std::function<void()>& work) {
+  if (device_.is_cpu()) detail::check_input(x);
+  try {
+    in_evaluation(work);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNonFinite) detail::check_input(x);
+    throw;
+  }
 }
 
 StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
@@ -50,9 +64,10 @@ StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, c
     return result;
   }
   Pending pending;  // loss and hits come with the flags: one wait
-  in_evaluation([&] { forward(x, {labels, labels_there}, result, pending); });
+  evaluate_input(x, [&] { forward(x, {labels, labels_there}, result, pending); });
   result.loss = static_cast<double>(*pending.loss);
   result.correct = static_cast<int64_t>(*pending.correct);
+  if (!std::isfinite(result.loss)) detail::check_input(x);
   return result;
 }
 

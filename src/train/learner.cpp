@@ -7,6 +7,7 @@
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
 #include "train/phases.h"
 #include "train/step_graphs.h"
@@ -151,6 +152,7 @@ std::optional<RequantKey> Learner::due_after(int64_t microbatches) const {
 void Learner::backward(Tape& tape, const Var& loss, int64_t samples) {
   if (policy_.accumulate > 1) return tape.backward(loss);
   check_flags("in a forward pass");
+  if (!bad_input_.empty()) detail::fail_input(bad_input_, "");
   const std::optional<RequantKey> due = due_after(1);
   optimizer_->arm(learning_rate_(state_.step), samples, due ? &*due : nullptr);
   tape.backward(loss);
@@ -168,12 +170,31 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels,
   const DeviceGuard guard(device_);
   require_usable();
   require(!converted_, "Learner", "the model is converted: it can only be evaluated");
+  const int64_t now = state_.microbatch;
   try {
     return run_microbatch(x, {labels, labels_there});
+  } catch (const Error& error) {
+    fail_window(error, x, now);
   } catch (...) {
     end_failed_window();
     throw;
   }
+}
+
+void Learner::note_input(const Tensor& x, int64_t microbatch) {
+  if (!bad_input_.empty()) return;
+  bad_input_ = detail::non_finite_input(x);
+  if (!bad_input_.empty()) bad_input_ += concat(" in microbatch ", microbatch);
+}
+
+// Ends the window. The error of one whose input was not finite names the input: what was found follows from it.
+void Learner::fail_window(const Error& error, const Tensor& x, int64_t microbatch) {
+  if (error.code() == ErrorCode::kNonFinite) note_input(x, microbatch);
+  const std::string input = std::exchange(bad_input_, {});
+  end_failed_window();
+  if (error.code() != ErrorCode::kNonFinite || input.empty()) throw;
+  detail::fail_input(
+      input, usable() ? " No parameter has moved." : " Parameters have moved in the same backward: the model is lost.");
 }
 
 namespace {
@@ -246,6 +267,7 @@ StepResult Learner::run_one_by_one(const Tensor& x, const GivenLabels& labels) {
   StepResult result;
   result.samples = x.rows();
   Pending pending;
+  if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is asked when something was found
   {
     Tape tape;
     const Var loss = forward(x, labels, result, pending);
@@ -274,6 +296,7 @@ void Learner::end_window() {
 
 void Learner::close_window(bool requantized) {
   ++state_.step;
+  bad_input_.clear();
   window_microbatches_ = window_samples_ = 0;
   if (requantized) since_requantize_ = 0;
 }
@@ -311,6 +334,8 @@ void Learner::flush() {
   require_usable();
   try {
     if (window_samples_ > 0) end_window();
+  } catch (const Error& error) {
+    fail_window(error, {}, state_.microbatch);
   } catch (...) {
     end_failed_window();
     throw;
@@ -324,6 +349,7 @@ void Learner::drop_window() {
   for (Parameter* p : parameters_) p->zero_grad();
   state_.flags.clear();  // of the window's forward passes
   bad_loss_.reset();
+  bad_input_.clear();
   since_requantize_ -= window_microbatches_;
   window_microbatches_ = window_samples_ = 0;
 }

@@ -375,7 +375,11 @@ TEST_CASE("a checkpoint inside a window is refused") {
   TempDir temp;
   const auto learner = small_learner(dtypes::bint1, "binary", 3, 2, 2);
   train_some(*learner, 1);
-  CHECK(error_code_of([&] { save_checkpoint(temp.file("c"), *learner, kCounters, ""); }) == 70);
+  const auto save = [&] { save_checkpoint(temp.file("c"), *learner, kCounters, ""); };
+  CHECK(error_code_of(save) == 2);
+  CHECK(error_of(save) == "[checkpoint] " + temp.file("c") +
+                              ": the window of 2 microbatches is open, with 6 samples. Save after a microbatch that "
+                              "stepped (StepResult::stepped), or call flush first.");
   CHECK_FALSE(file_system().exists(temp.file("c")));
 }
 

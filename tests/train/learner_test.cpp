@@ -45,16 +45,31 @@ class BreakingLayer final : public Module {
   AccumulateSink sink_;
 };
 
-// One linear layer of one int4 weight row set, whose gradient is easy to follow.
-std::unique_ptr<Learner> quantized_input_learner() {
+// Gives what it takes, but for one number where `poison` is not 0: a model that makes NaN or Inf of finite samples.
+class PoisonLayer final : public Module {
+ public:
+  Var forward(const Var& x) override {
+    if (poison == 0) return x;
+    const Tensor y = x.value().clone(MemoryKind::kActivation);
+    y.as<float>()[1] = poison;
+    return Var(y);
+  }
+  TensorMeta plan(const TensorMeta& in) override { return in; }
+
+  float poison = 0;
+};
+
+// One linear layer of one int4 weight row set, whose gradient is easy to follow, behind a quantizer, behind `first`.
+std::unique_ptr<Learner> quantized_input_learner(const std::shared_ptr<Module>& first) {
   LayerSpec quantize = plain_spec("quantize");
   quantize.activation.emplace();
   quantize.activation->dtype = dtypes::int8;
   quantize.activation->scheme = "absmax";
   OptimizerSpec sgd;
   return std::make_unique<Learner>(
-      make_sequential({quantize, linear_spec(3, dtypes::int4, "symmetric")}, kFeatures), find_loss("squared_hinge"),
-      sgd, RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
+      std::make_shared<Sequential>(std::vector<std::shared_ptr<Module>>{
+          first, make_layer(quantize, kFeatures), make_layer(linear_spec(3, dtypes::int4, "symmetric"), kFeatures)}),
+      find_loss("squared_hinge"), sgd, RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
 }
 
 }  // namespace
@@ -145,31 +160,40 @@ TEST_CASE("a dropped window leaves no trace in the gradients") {
 TEST_CASE("a number that is not finite ends the step, names the tensor and moves nothing") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const float poison : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
-    const auto learner = quantized_input_learner();
+    const auto layer = std::make_shared<PoisonLayer>();
+    const auto learner = quantized_input_learner(layer);
     learner->plan(kFeatures, 3, 2, 2);
-    Tensor x = Tensor::full({2, kFeatures}, dtypes::fp32, 0.5);
-    x.as<float>()[7] = poison;
+    const Tensor x = Tensor::full({2, kFeatures}, dtypes::fp32, 0.5);
+    layer->poison = poison;
     const auto masters = masters_of(*learner);
     const std::vector<int32_t> labels{0, 1};
     const auto step = [&] { learner->microbatch(x, labels); };
     const std::string text = error_of(step);
     INFO(text);
-    CHECK(contains(text, "layers.0"));
+    CHECK(contains(text, "layers.1"));
     CHECK(contains(text, "optimizer step 0"));
     CHECK(masters_of(*learner) == masters);
     CHECK(learner->state().step == 0);
     CHECK(error_code_of([&] { learner->predict(x); }) == 5);
     CHECK(learner->state().training);
     // The next clean batch works: no flag stays raised.
+    layer->poison = 0;
     learner->microbatch(Tensor::full({2, kFeatures}, dtypes::fp32, 0.5), labels);
     CHECK(learner->state().step == 1);
   }
 }
 
 TEST_CASE("without a quantizer the gradient names the parameter that is not finite") {
-  const auto learner = small_learner();
-  Tensor x = Tensor::full({2, kFeatures}, dtypes::fp32, 0.5);
-  x.as<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  const auto layer = std::make_shared<PoisonLayer>();
+  OptimizerSpec adam;
+  adam.name = "adam";
+  adam.fused = false;
+  const auto learner = std::make_unique<Learner>(
+      std::make_shared<Sequential>(std::vector<std::shared_ptr<Module>>{
+          layer, make_layer(linear_spec(3, dtypes::int4, "affine", Granularity::channel(0)), kFeatures)}),
+      find_loss("softmax_cross_entropy"), adam, RequantPolicy{}, [](int64_t) { return 0.05f; }, 3);
+  const Tensor x = Tensor::full({2, kFeatures}, dtypes::fp32, 0.5);
+  layer->poison = std::numeric_limits<float>::quiet_NaN();
   const std::vector<int32_t> labels{0, 1};
   const auto masters = masters_of(*learner);
   const auto step = [&] { learner->microbatch(x, labels); };

@@ -27,8 +27,8 @@ struct StepResult {
 // From optimizer step `from` on (before the first microbatch of its window) the model is held like this.
 struct QuantPhase {
   int64_t from = 0;
-  std::optional<PrepareSpec> spec;  // none: as before
-  QuantMode mode;
+  std::optional<PrepareSpec> spec = {};  // none: as before
+  QuantMode mode = {};
 };
 
 // A phase that cannot be entered.
@@ -83,13 +83,15 @@ class Learner {
 
   // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
   // requantized when due. x [n, features] of plan's dtype. Throws Error(kNonFinite) that names the tensor when a value
-  // or gradient, the loss of a microbatch of the window, or a new number is not finite; nothing was updated then,
+  // or gradient, the loss of a microbatch of the window, or a new number is not finite, and x with the place of the
+  // number when x is what holds it; nothing was updated then,
   // unless usable() says so. After any Error that leaves the learner usable the open window is dropped: the next
   // microbatch begins a new one. Windows of one microbatch: updates run inside backward where they can be fused
   // (fused_updates). x lies on the learner's device. On one other than the CPU errors about numbers come when its flags
   // are read (kernels/flag.h), at the end of the microbatch at the latest, but for new numbers that are not finite:
-  // those at the end of the next one. labels [n]; labels_there: the same, int32 [n] on the learner's device, where
-  // somebody put them; else they are copied.
+  // those at the end of the next one.
+  // labels [n]; labels_there: the same, int32 [n] on the learner's device, where somebody put them; else they are
+  // copied.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
   // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
   // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
@@ -100,10 +102,11 @@ class Learner {
   std::vector<Optimizer::FusedUpdate> fused_updates() const;
   // Steps with what the window holds so far (if anything), and requantizes: the end of a run. Errors as microbatch.
   void flush();
-  // Logits without a tape, in evaluation mode.
+  // Logits without a tape, in evaluation mode. Error(kNonFinite) that names x when it is not finite (on a device other
+  // than the CPU: where a quantizer or the loss finds it), or the layer whose quantizer takes NaN or Inf.
   Tensor predict(const Tensor& x);
   // Loss and hits of one batch in evaluation mode. labels_there: as microbatch. Throws Error(kNonFinite) when the loss
-  // is not finite.
+  // is not finite; other errors as predict.
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
   // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
   // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
@@ -149,6 +152,7 @@ class Learner {
   };
   void require_usable() const;
   void in_evaluation(const std::function<void()>& work);
+  void evaluate_input(const Tensor& x, const std::function<void()>& work);
   void check_labels(int64_t samples, const GivenLabels& labels) const;
   void begin_microbatch();
   void round_gradients();
@@ -160,6 +164,8 @@ class Learner {
   void do_meanwhile() const;
   void backward(Tape& tape, const Var& loss, int64_t samples);
   void end_failed_window();
+  void note_input(const Tensor& x, int64_t microbatch);
+  [[noreturn]] void fail_window(const Error& error, const Tensor& x, int64_t microbatch);
   std::optional<RequantKey> due_after(int64_t microbatches) const;
   void end_window();
   void requantize();
@@ -187,6 +193,7 @@ class Learner {
   std::vector<Parameter*> parameters_;
   int64_t window_microbatches_ = 0, window_samples_ = 0;
   int64_t since_requantize_ = 0;
+  std::string bad_input_;  // the first input of the window that is known to hold NaN or Inf
   int64_t total_steps_ = 0;
   std::optional<double> bad_loss_;  // not finite, since the flags were last checked
   Tensor labels_;                   // of a device: those of the microbatch

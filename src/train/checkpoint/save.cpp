@@ -51,7 +51,9 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   learner.check_usable();
   require(!learner.converted(), "checkpoint", path,
           ": the model is converted, nothing of it trains on. Write it with save_model.");
-  ensure(learner.window_samples() == 0, "checkpoint", "saved inside a window of accumulation");
+  require(learner.window_samples() == 0, "checkpoint", path, ": the window of ", learner.policy().accumulate,
+          " microbatches is open, with ", learner.window_samples(),
+          " samples. Save after a microbatch that stepped (StepResult::stepped), or call flush first.");
   CheckpointHeader header = header_of(learner, counters);
   header.config = config_yaml;
   header.kernel_hash = kernel_table_hash();
