@@ -25,8 +25,7 @@ DType register_my_nf4() {
 }
 
 DType register_my_ternary() {
-  return register_dtype(
-      {.name = "my_ternary", .bits = 2, .kind = DTypeKind::kInt, .qmin = -1, .qmax = 1, .levels = {}});
+  return register_dtype({.name = "my_ternary", .bits = 2, .kind = DTypeKind::kInt, .qmin = -1, .qmax = 1});
 }
 
 std::shared_ptr<Sequential> make_model(DType dtype, const std::string& scheme, int64_t features, int64_t classes) {
@@ -35,7 +34,6 @@ std::shared_ptr<Sequential> make_model(DType dtype, const std::string& scheme, i
   weight.quant->dtype = dtype;
   weight.quant->scheme = scheme;
   weight.quant->granularity = Granularity::channel(0);
-  weight.init = {"glorot_uniform"};
   const auto linear = [&](int64_t out) {
     LayerSpec spec;
     spec.kind = "linear";
@@ -51,19 +49,15 @@ std::shared_ptr<Sequential> make_model(DType dtype, const std::string& scheme, i
   return make_sequential({linear(64), layer("batch_norm"), layer("relu"), linear(classes)}, features);
 }
 
-// A batch as a tensor.
-Tensor to_tensor(const Batch& batch) {
-  Tensor x = Tensor::empty({batch.size, batch.features}, dtypes::fp32, MemoryKind::kBatch);
-  std::copy(batch.x, batch.x + x.numel(), x.as<float>());
-  return x;
-}
-
 // Accuracy on `test` in percent, of the packed weights.
 double accuracy(Learner& learner, const Dataset& test) {
   Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   int64_t correct = 0;
-  for (Batch batch; loader.next(batch);)
-    correct += learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)}).correct;
+  Tensor x;
+  for (Batch batch; loader.next(batch);) {
+    copy_batch(batch, x);
+    correct += learner.evaluate(x, {batch.labels, static_cast<size_t>(batch.size)}).correct;
+  }
   return 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
 }
 
@@ -76,8 +70,11 @@ bool train(DType dtype, const std::string& scheme, const Dataset& data, const Da
       /*seed=*/1);
   learner.plan(data.features(), data.classes(), 50, 250);
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 6});
-  for (Batch batch; loader.next(batch);)
-    learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+  Tensor x;
+  for (Batch batch; loader.next(batch);) {
+    copy_batch(batch, x);
+    learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
+  }
   const double percent = accuracy(learner, test);
   std::cout << learner.model().parameters()[0]->value().describe() << '\n';
   std::printf("%-10s accuracy %.1f %%\n", dtype.name().c_str(), percent);

@@ -20,9 +20,9 @@ namespace {
 class Gated final : public Module {
  public:
   Gated(int64_t in, int64_t hidden, int64_t out)
-      : up_(add_quantizable("up", {hidden, in}, glorot())),
-        gate_(add_quantizable("gate", {hidden, in}, glorot())),
-        down_(add_quantizable("down", {out, hidden}, glorot())) {}
+      : up_(add_quantizable("up", {hidden, in}, {})),
+        gate_(add_quantizable("gate", {hidden, in}, {})),
+        down_(add_quantizable("down", {out, hidden}, {})) {}
 
   Var forward(const Var& x) override { return down_.linear(mul(relu(up_.linear(x)), sigmoid(gate_.linear(x)))); }
 
@@ -35,19 +35,8 @@ class Gated final : public Module {
   std::string_view kind() const override { return "gated"; }
 
  private:
-  static ParameterSpec glorot() {
-    ParameterSpec spec;
-    spec.init = {"glorot_uniform"};
-    return spec;
-  }
   Quantizable &up_, &gate_, &down_;
 };
-
-Tensor to_tensor(const Batch& batch) {
-  Tensor x = Tensor::empty({batch.size, batch.features}, dtypes::fp32, MemoryKind::kBatch);
-  std::copy(batch.x, batch.x + x.numel(), x.as<float>());
-  return x;
-}
 
 // Logits of the whole test set, and how many of them are right.
 struct Answer {
@@ -58,8 +47,10 @@ Answer answer(Learner& learner, const Dataset& test) {
   Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   Answer a;
   int64_t correct = 0;
+  Tensor x;
   for (Batch batch; loader.next(batch);) {
-    const Tensor y = learner.predict(to_tensor(batch));
+    copy_batch(batch, x);
+    const Tensor y = learner.predict(x);
     correct += count_correct(y, {batch.labels, static_cast<size_t>(batch.size)});
     const std::vector<double> numbers = y.numbers();
     a.logits.insert(a.logits.end(), numbers.begin(), numbers.end());
@@ -93,8 +84,11 @@ int main() {
       /*seed=*/1);
   learner.plan(data->features(), data->classes(), 50, 250);
   Loader loader(*data, {.micro = 50, .seed = 1, .end_epoch = 6});
-  for (Batch batch; loader.next(batch);)
-    learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+  Tensor x;
+  for (Batch batch; loader.next(batch);) {
+    copy_batch(batch, x);
+    learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
+  }
 
   const Answer prepared = answer(learner, *test);
   print_quantization(std::cout, *model);

@@ -72,7 +72,6 @@ std::shared_ptr<Sequential> make_model(const std::string& scheme, int64_t featur
   linear.weight.quant->dtype = dtypes::int2;
   linear.weight.quant->scheme = scheme;
   linear.weight.quant->granularity = Granularity::channel(0);
-  linear.weight.init = {"glorot_uniform"};
   LayerSpec batch_norm, relu, quantize;
   batch_norm.kind = "batch_norm";
   relu.kind = "relu";
@@ -92,13 +91,6 @@ std::shared_ptr<Sequential> make_model(const std::string& scheme, int64_t featur
   return model;
 }
 
-// A batch as a tensor.
-Tensor to_tensor(const Batch& batch) {
-  Tensor x = Tensor::empty({batch.size, batch.features}, dtypes::fp32, MemoryKind::kBatch);
-  std::copy(batch.x, batch.x + x.numel(), x.as<float>());
-  return x;
-}
-
 struct Score {
   double loss, percent;
 };
@@ -106,8 +98,10 @@ struct Score {
 Score evaluate(Learner& learner, const Dataset& test) {
   Loader loader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   StepResult sum;
+  Tensor x;
   for (Batch batch; loader.next(batch);) {
-    const StepResult r = learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+    copy_batch(batch, x);
+    const StepResult r = learner.evaluate(x, {batch.labels, static_cast<size_t>(batch.size)});
     sum.loss += r.loss;
     sum.correct += r.correct;
   }
@@ -124,8 +118,11 @@ bool train(const std::string& scheme, const Dataset& data, const Dataset& test) 
   learner.plan(data.features(), data.classes(), 50, 250);
   const Score before = evaluate(learner, test);
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 6});
-  for (Batch batch; loader.next(batch);)
-    learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+  Tensor x;
+  for (Batch batch; loader.next(batch);) {
+    copy_batch(batch, x);
+    learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
+  }
   const Score after = evaluate(learner, test);
   std::cout << learner.model().parameters()[0]->value().describe() << '\n';
   std::printf("%-13s loss %.3f before, %.3f after, accuracy %.1f %%\n", scheme.c_str(), before.loss, after.loss,

@@ -50,7 +50,6 @@ int main() {
   spec.quant->scheme = "symmetric";
   spec.quant->granularity = Granularity::channel(0);
   spec.grad = dtypes::bf16;
-  spec.init = {"glorot_uniform"};
   Parameter weight({kOutputs, kInputs}, spec);
   weight.initialize("weight", kSeed);
 

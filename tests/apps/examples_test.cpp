@@ -15,6 +15,30 @@ const std::string kBin = BITGRAD_BINARY_DIR "/bin/";
 
 }  // namespace
 
+TEST_CASE("the program in the README is first_program, which trains and reads back what it saved") {
+  const std::string readme = slurp(BITGRAD_SOURCE_DIR "/README.md"), start = "```cpp\n";
+  const size_t begin = readme.find(start);
+  REQUIRE(begin != std::string::npos);
+  CHECK(readme.find(start, begin + 1) == std::string::npos);
+  const size_t text = begin + start.size(), end = readme.find("```", text);
+  REQUIRE(end != std::string::npos);
+  CHECK(readme.substr(text, end - text) == slurp(BITGRAD_SOURCE_DIR "/apps/examples/first_program.cpp"));
+
+  const TempDir dir;
+  const ProcessResult r = run_program({kBin + "first_program"}, {}, dir.path());
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "Tensor [10,784] int4, symmetric per channel(0)"));
+  double percent = 0, at = 0, value = 0;
+  const size_t line = r.out.find("accuracy");
+  REQUIRE(line != std::string::npos);
+  REQUIRE(std::sscanf(r.out.c_str() + line, "accuracy in epoch 5: %lf %%, w[3,400] = %lf = %lf", &percent, &at,
+                      &value) == 3);
+  CHECK(percent > 70);
+  CHECK(at == value);
+  CHECK(std::filesystem::exists(dir.file("w.safetensors")));
+}
+
 TEST_CASE("requantize_loop shows the dtypes, the bytes and a falling loss") {
   const ProcessResult r = run_program({kBin + "requantize_loop"});
   INFO(r.out << r.err);

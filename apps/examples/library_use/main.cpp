@@ -2,10 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "bitgrad/data/loader.h"
-#include "bitgrad/nn/layers.h"
-#include "bitgrad/ops/ops.h"
-#include "bitgrad/train/learner.h"
+#include "bitgrad/bitgrad.h"
 
 using namespace bitgrad;
 
@@ -69,42 +66,33 @@ class RingNet final : public Module {
 
  private:
   static ParameterSpec int4() {
-    ParameterSpec spec;
-    spec.quant.emplace();
-    spec.quant->dtype = dtypes::int4;
-    spec.quant->scheme = "symmetric";
-    spec.quant->granularity = Granularity::channel(0);
-    spec.init = {"glorot_uniform"};
-    return spec;
+    return {.quant = QuantSpec{.dtype = dtypes::int4, .granularity = Granularity::channel(0)}};
   }
   std::shared_ptr<Module> hidden_, out_;
 };
-
-Tensor to_tensor(const Batch& batch) {
-  Tensor x = Tensor::empty({batch.size, batch.features}, dtypes::fp32, MemoryKind::kBatch);
-  std::copy(batch.x, batch.x + x.numel(), x.as<float>());
-  return x;
-}
 
 }  // namespace
 
 int main() {
   const Rings data(2000, 1), test(500, 2);
-  OptimizerSpec adam;
-  adam.name = "adam";
   Learner learner(
-      std::make_shared<RingNet>(), find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1},
+      std::make_shared<RingNet>(), find_loss("softmax_cross_entropy"), {.name = "adam"}, {.accumulate = 1, .every = 1},
       [](int64_t) { return 0.02f; }, /*seed=*/1);
   learner.plan(data.features(), data.classes(), 50, 250);
 
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 10});
-  for (Batch batch; loader.next(batch);)
-    learner.microbatch(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)});
+  Tensor x;
+  for (Batch batch; loader.next(batch);) {
+    copy_batch(batch, x);
+    learner.microbatch(x, {batch.labels, static_cast<size_t>(batch.size)});
+  }
 
   Loader reader(test, {.micro = 250, .shuffle = false, .end_epoch = 1});
   int64_t correct = 0;
-  for (Batch batch; reader.next(batch);)
-    correct += learner.evaluate(to_tensor(batch), {batch.labels, static_cast<size_t>(batch.size)}).correct;
+  for (Batch batch; reader.next(batch);) {
+    copy_batch(batch, x);
+    correct += learner.evaluate(x, {batch.labels, static_cast<size_t>(batch.size)}).correct;
+  }
   const double percent = 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());
   std::printf("%s\naccuracy %.1f %%\n", learner.model().parameters()[0]->value().describe().c_str(), percent);
   return percent > 90 ? 0 : 1;
