@@ -1,6 +1,7 @@
 // Detection by cpuid and xgetbv (Intel SDM vol. 1 chapter 13; vol. 2 CPUID), AMX by arch_prctl (Linux 5.16).
 #include "bitgrad/base/cpu.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -81,12 +82,47 @@ IsaMask detect_vectors() { return 0; }
 bool ask_for_amx() { return false; }
 #endif
 
+constexpr struct GroupName {
+  IsaMask bit;
+  std::string_view name;
+} kGroupNames[] = {{isa::kAvx2, "avx2"},           {isa::kAvx512, "avx512"},    {isa::kAvx512Vnni, "vnni"},
+                   {isa::kAvx512Popcnt, "popcnt"}, {isa::kAvx512Bf16, "bf16"},  {isa::kAmx, "amx"},
+                   {isa::kAvx512Vbmi, "vbmi"},     {isa::kSm80Mma, "mma.s8"},   {isa::kB1Mma, "mma.b1"},
+                   {isa::kWgmma, "wgmma"},         {isa::kCublasLt, "cublaslt"}};
+
+// The group of this name and those that no CPU has without it.
+IsaMask group_and_above(std::string_view name) {
+  constexpr IsaMask kOfCpu = isa::kAvx2 | kAvx512All | isa::kAmx;
+  for (const GroupName& group : kGroupNames) {
+    if (group.name != name || (group.bit & kOfCpu) == 0) continue;
+    if (group.bit == isa::kAvx2) return kOfCpu;
+    if (group.bit == isa::kAvx512) return kAvx512All | isa::kAmx;
+    return group.bit == isa::kAvx512Vbmi ? isa::kAvx512Vbmi | isa::kAmx : group.bit;  // AMX rows expand codes with VBMI
+  }
+  fail("BITGRAD_ISA_WITHOUT", "unknown group of instructions: got '", name,
+       "', expected a list of avx2, avx512, vnni, popcnt, bf16, vbmi and amx, such as bf16,amx.");
+}
+
+// BITGRAD_ISA_WITHOUT: groups that count as absent whatever the cap, so that tests see a machine without them.
+IsaMask absent_groups() {
+  const char* variable = std::getenv("BITGRAD_ISA_WITHOUT");
+  std::string_view rest = variable == nullptr ? "" : variable;
+  IsaMask absent = 0;
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    absent |= group_and_above(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return absent;
+}
+
 // Permission for tiles enlarges every signal frame of the process, so it is asked for only under the cap `amx`, which
 // is also the default.
 IsaMask usable(IsaLevel cap) {
-  static const IsaMask vectors = detect_vectors();
+  static const IsaMask absent = absent_groups();
+  static const IsaMask vectors = detect_vectors() & ~absent;
   IsaMask mask = vectors;
-  if (cap == IsaLevel::kAmx && (vectors & isa::kAvx512) != 0) {
+  if (cap == IsaLevel::kAmx && (vectors & isa::kAvx512) != 0 && (absent & isa::kAmx) == 0) {
     static const bool amx = ask_for_amx();
     if (amx) mask |= isa::kAmx;
   }
@@ -192,15 +228,8 @@ IsaLevel parse_isa_level(std::string_view name) {
 }
 
 std::string isa_names(IsaMask mask) {
-  constexpr struct {
-    IsaMask bit;
-    std::string_view name;
-  } kNames[] = {{isa::kAvx2, "avx2"},           {isa::kAvx512, "avx512"},    {isa::kAvx512Vnni, "vnni"},
-                {isa::kAvx512Popcnt, "popcnt"}, {isa::kAvx512Bf16, "bf16"},  {isa::kAmx, "amx"},
-                {isa::kAvx512Vbmi, "vbmi"},     {isa::kSm80Mma, "mma.s8"},   {isa::kB1Mma, "mma.b1"},
-                {isa::kWgmma, "wgmma"},         {isa::kCublasLt, "cublaslt"}};
   std::string text;
-  for (const auto& n : kNames)
+  for (const GroupName& n : kGroupNames)
     if ((mask & n.bit) != 0) text.append(text.empty() ? "" : " ").append(n.name);
   return text.empty() ? "scalar" : text;
 }

@@ -29,8 +29,8 @@ inline constexpr IsaMask kCublasLt = 1u << 19;  // the library was found at run 
 // The four caps, lowest first: a cap keeps all groups of its level and below.
 enum class IsaLevel { kScalar, kAvx2, kAvx512, kAmx };
 
-// Groups that kernels may use now: what the CPU and the system grant, under the cap. The first call reads BITGRAD_ISA
-// (scalar | avx2 | avx512 | amx; anything else is an Error) and caps oneDNN too.
+// Groups that kernels may use now: what CPU and system grant, less BITGRAD_ISA_WITHOUT (docs/testing.md), under a cap.
+// The first call reads BITGRAD_ISA (scalar | avx2 | avx512 | amx; anything else is an Error) and caps oneDNN too.
 IsaMask cpu_isa();
 // Replaces the cap (tests, benchmarks). Kernel look-ups made before are forgotten.
 void set_isa_cap(IsaLevel level);
