@@ -37,8 +37,8 @@ std::vector<GemmCostFactors> gemm_costs();
 // Grows with each set_gemm_costs.
 uint64_t gemm_costs_generation();
 
-// Measures all vector rows that this machine may run now on small random products (about ten seconds, one thread,
-// processor time), against the shipped constants. `progress` gets each row's name before it is measured; may be empty.
+// Measures each vector row that takes a product here now, on small random ones (ten seconds, one thread, processor
+// time), against the shipped constants. `progress` gets each row's name before it is measured; may be empty.
 std::vector<GemmCostFactors> calibrate_gemm(const std::function<void(std::string_view)>& progress);
 
 // $BITGRAD_GEMM_COSTS, else $XDG_CACHE_HOME/bitgrad/gemm_costs.txt, else $HOME/.cache/bitgrad/gemm_costs.txt; empty

@@ -125,8 +125,7 @@ double median_ns(const GemmRow& row, const GemmArgs& args, double estimate) {
   return ns[kRepeat / 2];
 }
 
-// Measured / estimated for one product; 0 when the row does not take it.
-double ratio(const GemmRow& row, const Pair& pair, int64_t m) {
+GemmArgs product_of(const Pair& pair, int64_t m) {
   GemmArgs args;
   args.m = m;
   args.n = args.ldc = kColumns;
@@ -135,7 +134,25 @@ double ratio(const GemmRow& row, const Pair& pair, int64_t m) {
   args.b.k_major = pair.b_k_major;
   args.a.dtype = pair.a;
   args.b.dtype = pair.b;
-  if (!row.supports(args) || row.cost(args) > kTooSlow) return 0;
+  return args;
+}
+
+bool worth_measuring(const GemmRow& row, const GemmArgs& args) {
+  return row.supports(args) && row.cost(args) <= kTooSlow;
+}
+
+// False for a vector row that refuses every product here: oneDNN's bf16 without AVX-512.
+bool takes_any(const GemmRow& row) {
+  for (const Pair& pair : pairs())
+    for (const int64_t m : kRows)
+      if (worth_measuring(row, product_of(pair, m))) return true;
+  return false;
+}
+
+// Measured / estimated for one product; 0 when the row does not take it.
+double ratio(const GemmRow& row, const Pair& pair, int64_t m) {
+  GemmArgs args = product_of(pair, m);
+  if (!worth_measuring(row, args)) return 0;
   Codes a(pair.a, pair.a_k_major ? kDepth : m, pair.a_k_major ? m : kDepth, 1);
   Codes b(pair.b, pair.b_k_major ? kDepth : kColumns, pair.b_k_major ? kColumns : kDepth, 2);
   if (!a.in_layout(row.a_layout, args.a) || !b.in_layout(row.b_layout, args.b)) return 0;
@@ -151,7 +168,7 @@ std::vector<GemmCostFactors> calibrate_gemm(const std::function<void(std::string
   const OneThread one;
   std::vector<GemmCostFactors> out;
   for (const GemmRow& row : gemm_rows()) {
-    if (!row.granted() || (row.needs == isa::kScalar && row.order != SumOrder::kFree)) continue;
+    if (!row.granted() || (row.needs == isa::kScalar && row.order != SumOrder::kFree) || !takes_any(row)) continue;
     if (progress) progress(row.name);
     GemmCostFactors factors;
     factors.row = row.name;
