@@ -10,6 +10,7 @@
 #include "kernels/gemm_amx_rows.h"
 #include "kernels/gemm_float_problem.h"
 #include "support/catch.h"
+#include "support/needs.h"
 
 namespace bitgrad {
 namespace {
@@ -269,17 +270,10 @@ TEST_CASE("two digits are for bf16, scales within rows are for other rows, and s
 }
 
 TEST_CASE("oneDNN and the tile unit live together in one process and many threads") {
-  if ((cpu_isa() & isa::kAmx) == 0) {
-    WARN(
-        "skipped: "
-        "this machine has no AMX, or the system does not grant it");
-    return;
-  }
+  if (test::skipped_without(isa::kAmx)) return;
   const auto is_theirs = [](const GemmRow& row) { return row.name == "gemm_bf16_onednn"; };
   if (std::none_of(gemm_rows().begin(), gemm_rows().end(), is_theirs)) {
-    WARN(
-        "skipped: "
-        "built without oneDNN");
+    WARN("skipped: built without oneDNN");
     return;
   }
   // oneDNN configures and releases tiles as it likes; each thread runs both in turn.

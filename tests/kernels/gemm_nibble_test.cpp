@@ -8,6 +8,7 @@
 #include "bitgrad/dtype/layout.h"
 #include "support/catch.h"
 #include "support/gemm_reference.h"
+#include "support/needs.h"
 
 namespace bitgrad {
 namespace {
@@ -75,6 +76,7 @@ const Kind kKinds[] = {{"gemm_b1_b1_i32_nibble", dtypes::bint1, dtypes::bint1},
 template <typename F>
 void for_each_row(F f) {
   int rows = 0;
+  test::skipped_without(isa::kAvx2);
   for (const GemmRow& row : gemm_rows()) {
     for (const Kind& kind : kKinds) {
       if (row.name.substr(0, kind.stem.size()) != kind.stem) continue;

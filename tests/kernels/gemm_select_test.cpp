@@ -1,5 +1,6 @@
 // The choice of a gemm row: by machine, mode, layouts and cost; its errors; the list of all kernels.
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -238,6 +239,20 @@ TEST_CASE("every gemm row is listed once with its order") {
   CHECK(names.size() == gemm_rows().size());
   CHECK(names.count("gemm_b1_b1_i32_popcount_avx512") == 1);
   CHECK(order_name(SumOrder::kChain512) == "chain512");
+}
+
+TEST_CASE("kernels are available where their instructions are granted, and those that no test runs here are named") {
+  std::map<IsaMask, int> missing;
+  int listed = 0;
+  for (const KernelInfo& kernel : all_kernels()) {
+    if (kernel.device != DeviceKind::kCpu) continue;
+    ++listed;
+    CHECK(kernel.available == ((kernel.needs & ~cpu_isa()) == 0));
+    if (!kernel.available) ++missing[kernel.needs & ~cpu_isa()];
+  }
+  CHECK(listed > 0);
+  for (const auto& [groups, count] : missing)
+    WARN("skipped: " << count << " of " << listed << " kernels need " << isa_names(groups));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
@@ -12,6 +11,7 @@
 #include "ops/linear_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/needs.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -181,7 +181,7 @@ TEST_CASE("nothing is computed for operands that want no gradient") {
 }
 
 TEST_CASE("optimized rows expand at most 1 MiB of an operand per thread, and nothing keeps a float copy") {
-  if ((cpu_isa() & isa::kAvx2) == 0) return;  // the scalar references are exempt
+  if (skipped_without(isa::kAvx2)) return;  // the scalar references are exempt
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t n = 512, f = 1024, o = 1024, mib = 1 << 20;

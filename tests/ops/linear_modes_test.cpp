@@ -1,7 +1,6 @@
 // Backward products of linear in bf16 and int8: against the formulas of docs/numerics.md section 5, written out.
 #include <algorithm>
 
-#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
@@ -9,6 +8,7 @@
 #include "ops/linear_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/needs.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -339,7 +339,7 @@ TEST_CASE("the gradients of bf16 and int8 mode have the same bits for any number
 }
 
 TEST_CASE("bf16 and int8 mode keep no float copy: 2 bytes an element of gy (int8: 1 for each product), and at most 1 MiB a thread") {
-  if ((cpu_isa() & isa::kAvx2) == 0) return;  // the scalar references are exempt
+  if (skipped_without(isa::kAvx2)) return;  // the scalar references are exempt
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t n = 512, f = 1024, o = 1024, mib = 1 << 20;
