@@ -13,7 +13,8 @@
 // for more. Parts are differences between the whole step and a step without the part, measured in the same turns, so
 // they carry the noise of both; the forward pass is timed inside the step. Where the update runs inside the backward
 // pass (fused), gW and update are one part. On a CUDA device times are wall times of a step that is waited for at its
-// end (and at the end of its forward pass). bytes: the account by kind at its peak; rss_growth: resident memory of a
+// end (and at the end of its forward pass). x_<rival> is null for a rival that the machine cannot run (oneDNN's bf16
+// without AVX-512), and its times are left out. bytes: the account by kind at its peak; rss_growth: resident memory of a
 // process that makes the model and two steps.
 #include "bench_step_options.h"
 
