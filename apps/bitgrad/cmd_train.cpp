@@ -162,7 +162,7 @@ int run_train(const TrainOptions& options) {
 
 Run setup_train(Arguments& args) {
   auto options = std::make_shared<TrainOptions>();
-  args.option("config", options->config, "YAML file (docs/configuration.md)");
+  args.option("config", options->config, "YAML file (docs/configuration.md); - reads standard input");
   args.option("overrides", options->overrides,
               "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: device.* alone");
   args.option("--out", options->out, "the exact run folder: absent or empty");

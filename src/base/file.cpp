@@ -11,17 +11,14 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
-#include <new>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 
+#include "base/file_contents.h"
 #include "bitgrad/base/error.h"
 
 namespace bitgrad {
 namespace {
-
-constexpr size_t kMostOfADevice = size_t{64} << 20;  // bytes; /dev/zero never ends
 
 [[noreturn]] void fail_file(std::string_view what, const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM;
@@ -58,6 +55,53 @@ int open_or_fail(const std::string& path, int flags, std::string_view what) {
   const int fd = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
   if (fd < 0) fail_file(what, path, errno);
   return fd;
+}
+
+// What a path is that is no regular file.
+std::string_view kind_of_file(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return S_ISCHR(mode) || S_ISBLK(mode) ? "a device" : "of an unknown kind";
+}
+
+void require_regular(mode_t mode, const std::string& path) {
+  if (S_ISDIR(mode)) fail_file("read", path, EISDIR);
+  if (!S_ISREG(mode))
+    fail_with(ErrorCode::kData, "file", "cannot read '", path, "': it is ", kind_of_file(mode),
+              ", expected a regular file.");
+}
+
+struct stat status_of(int fd, const std::string& path) {
+  struct stat status = {};
+  if (::fstat(fd, &status) != 0) fail_file("read", path, errno);
+  return status;
+}
+
+// Opening a device may have effects, so the path is asked first. Between the two it may become a pipe: O_NONBLOCK keeps
+// open from waiting for the other end.
+int open_regular(const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0) require_regular(status.st_mode, path);
+  Descriptor file(open_or_fail(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, "read"));
+  require_regular(status_of(file.get(), path).st_mode, path);
+  return file.take();
+}
+
+// A device is written to (/dev/null, /dev/full); a pipe would wait for a reader, and go away with it.
+int open_output(const std::string& path, int flags, std::string_view what) {
+  struct stat status = {};
+  const auto refuse = [&] {
+    fail_with(ErrorCode::kData, "file", "cannot ", what, " '", path, "': it is ", kind_of_file(status.st_mode),
+              ", expected a regular file.");
+  };
+  const auto waits = [&] { return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode); };
+  if (::stat(path.c_str(), &status) == 0 && waits()) refuse();
+  Descriptor file(open_or_fail(path, flags | O_NONBLOCK | O_NOCTTY, what));
+  status = status_of(file.get(), path);
+  if (waits()) refuse();
+  ::fcntl(file.get(), F_SETFL, flags & O_APPEND);  // without O_NONBLOCK
+  return file.take();
 }
 
 void sync_or_fail(int fd, const std::string& path) {
@@ -101,44 +145,49 @@ class PosixOutputFile final : public OutputFile {
   std::string path_;
 };
 
+class PosixInputFile final : public InputFile {
+ public:
+  explicit PosixInputFile(const std::string& path) : fd_(open_regular(path)), path_(path) {
+    size_ = status_of(fd_.get(), path).st_size;
+  }
+  int64_t size() const override { return size_; }
+  size_t read_at(int64_t offset, void* to, size_t bytes) override {
+    constexpr size_t kMostPerCall = size_t{1} << 30;
+    size_t done = 0;
+    while (done < bytes) {
+      const size_t part = std::min(bytes - done, kMostPerCall);
+      const ssize_t got = uninterrupted(
+          [&] { return ::pread(fd_.get(), static_cast<char*>(to) + done, part, offset + static_cast<off_t>(done)); });
+      if (got < 0) fail_file("read", path_, errno);
+      if (got == 0) break;
+      done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+ private:
+  Descriptor fd_;
+  std::string path_;
+  int64_t size_ = 0;
+};
+
 class PosixFileSystem final : public FileSystem {
  public:
   std::unique_ptr<OutputFile> create(const std::string& path) override {
-    return std::make_unique<PosixOutputFile>(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC, "create"), path);
+    return std::make_unique<PosixOutputFile>(open_output(path, O_WRONLY | O_CREAT | O_TRUNC, "create"), path);
   }
 
   std::unique_ptr<OutputFile> open_append(const std::string& path) override {
-    return std::make_unique<PosixOutputFile>(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND, "append to"), path);
+    return std::make_unique<PosixOutputFile>(open_output(path, O_WRONLY | O_CREAT | O_APPEND, "append to"), path);
+  }
+
+  std::unique_ptr<InputFile> open_read(const std::string& path) override {
+    return std::make_unique<PosixInputFile>(path);
   }
 
   std::vector<uint8_t> read(const std::string& path) override {
-    const Descriptor file(open_or_fail(path, O_RDONLY, "read"));
-    struct stat status = {};
-    if (::fstat(file.get(), &status) != 0) fail_file("read", path, errno);
-    if (S_ISDIR(status.st_mode)) fail_file("read", path, EISDIR);
-    const bool device = S_ISBLK(status.st_mode) || S_ISCHR(status.st_mode);
-    std::vector<uint8_t> bytes;
-    size_t filled = 0;
-    try {
-      // One byte more than the size, so that the end is seen without growing. The size is only a hint (/proc says 0).
-      bytes.resize(static_cast<size_t>(std::max<off_t>(status.st_size, 0)) + 1);
-      for (;;) {
-        const ssize_t got =
-            uninterrupted([&] { return ::read(file.get(), bytes.data() + filled, bytes.size() - filled); });
-        if (got < 0) fail_file("read", path, errno);
-        if (got == 0) break;
-        filled += static_cast<size_t>(got);
-        if (device && filled > kMostOfADevice)
-          fail_with(ErrorCode::kData, "file", "'", path, "' is a device that does not end, expected a file");
-        if (filled == bytes.size()) bytes.resize(bytes.size() * 2 + 4096);
-      }
-    } catch (const std::bad_alloc&) {
-      fail_file("read", path, ENOMEM);
-    } catch (const std::length_error&) {
-      fail_file("read", path, ENOMEM);
-    }
-    bytes.resize(filled);
-    return bytes;
+    PosixInputFile file(path);
+    return detail::read_whole(file, path);
   }
 
   bool exists(const std::string& path) override {

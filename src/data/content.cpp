@@ -3,30 +3,40 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <limits>
 
 #include "bitgrad/base/error.h"
 
 namespace bitgrad::data {
 namespace {
 
+constexpr int64_t kPiece = int64_t{1} << 16;        // bytes of the file read at once
 constexpr int64_t kMostPerCall = int64_t{1} << 30;  // zlib counts in 32 bits
-constexpr int64_t kDeflateRatio = 1032;
+constexpr int64_t kDeflateRatio = 1032;             // what deflate can reach
+constexpr int64_t kLikelyRatio = 100;               // what data reach, and more
+constexpr int64_t kAnyRatio = int64_t{16} << 20;    // content of this length may have any ratio
 
-bool is_gzip(const std::vector<uint8_t>& file, size_t at) {
-  return file.size() - at >= 2 && file[at] == 0x1f && file[at + 1] == 0x8b;
+int64_t times(int64_t bytes, int64_t factor) {
+  return bytes > std::numeric_limits<int64_t>::max() / factor ? std::numeric_limits<int64_t>::max() : bytes * factor;
+}
+
+bool is_gzip(InputFile& file, int64_t at) {
+  std::array<uint8_t, 2> magic{};
+  return file.read_at(at, magic.data(), magic.size()) == magic.size() && magic[0] == 0x1f && magic[1] == 0x8b;
 }
 
 }  // namespace
 
 struct ContentReader::Inflate {
   z_stream stream{};
-  size_t fed = 0;  // bytes of the file handed to zlib
+  int64_t fed = 0;  // bytes of the file handed to zlib
   bool done = false;
+  std::vector<uint8_t> piece = std::vector<uint8_t>(static_cast<size_t>(kPiece));
   std::vector<uint8_t> skipped;
 };
 
-ContentReader::ContentReader(std::string path, const std::vector<uint8_t>& file) : path_(std::move(path)), file_(file) {
+ContentReader::ContentReader(std::string path, InputFile& file) : path_(std::move(path)), file_(file) {
   if (!is_gzip(file_, 0)) return;
   inflate_ = std::make_unique<Inflate>();
   constexpr int kGzipOnly = 16 + MAX_WBITS;
@@ -41,33 +51,34 @@ ContentReader::~ContentReader() {
 }
 
 int64_t ContentReader::longest() const {
-  const int64_t bytes = static_cast<int64_t>(file_.size());
-  return compressed() ? bytes * kDeflateRatio : bytes;
+  const int64_t bytes = file_.size();
+  if (!compressed()) return bytes;
+  return std::min(times(bytes, kDeflateRatio), std::max(times(bytes, kLikelyRatio), kAnyRatio));
 }
 
 int64_t ContentReader::read(uint8_t* to, int64_t n) {
   if (compressed()) return read_gzip(to, n);
-  const int64_t part = std::min(n, static_cast<int64_t>(file_.size()) - offset_);
-  if (part > 0 && to != nullptr) std::memcpy(to, file_.data() + offset_, static_cast<size_t>(part));
+  int64_t part = std::min(n, std::max<int64_t>(file_.size() - offset_, 0));
+  if (part > 0 && to != nullptr) part = static_cast<int64_t>(file_.read_at(offset_, to, static_cast<size_t>(part)));
   offset_ += part;
   return part;
 }
 
-int64_t ContentReader::consumed() const { return static_cast<int64_t>(inflate_->fed - inflate_->stream.avail_in); }
+int64_t ContentReader::consumed() const { return inflate_->fed - static_cast<int64_t>(inflate_->stream.avail_in); }
 
 void ContentReader::refill() {
   Inflate& z = *inflate_;
   if (z.stream.avail_in != 0) return;
-  const size_t part = std::min(file_.size() - z.fed, static_cast<size_t>(kMostPerCall));
-  z.stream.next_in = const_cast<Bytef*>(file_.data() + z.fed);
+  const size_t part = file_.read_at(z.fed, z.piece.data(), z.piece.size());
+  z.stream.next_in = z.piece.data();
   z.stream.avail_in = static_cast<uInt>(part);
-  z.fed += part;
+  z.fed += static_cast<int64_t>(part);
 }
 
 // True when no further member follows.
 bool ContentReader::end_of_member() {
-  const size_t at = static_cast<size_t>(consumed());
-  if (at == file_.size()) return true;
+  const int64_t at = consumed();
+  if (at >= file_.size()) return true;
   if (!is_gzip(file_, at)) {
     fail_with(ErrorCode::kData, "data", path_, ": bytes after the gzip stream: got ", file_.size() - at, " at offset ",
               at, " of the file, expected its end.");
@@ -89,6 +100,10 @@ int64_t ContentReader::read_gzip(uint8_t* to, int64_t n) {
     const int64_t made = room - static_cast<int64_t>(z.stream.avail_out);
     done += made;
     offset_ += made;
+    if (offset_ > longest())
+      fail_with(ErrorCode::kData, "data", path_, ": the content of the gzip stream is too long: got more than ",
+                longest(), " bytes from a file of ", file_.size(), ", expected at most ", kLikelyRatio,
+                " times the file. If these are the data that you mean, unpack the file.");
     if (rc == Z_STREAM_END) {
       z.done = end_of_member();
     } else if (rc == Z_MEM_ERROR) {
@@ -97,7 +112,7 @@ int64_t ContentReader::read_gzip(uint8_t* to, int64_t n) {
       fail_with(ErrorCode::kData, "data", path_, ": damaged gzip stream at offset ", consumed(), " of the file: got '",
                 z.stream.msg == nullptr ? "a preset dictionary" : z.stream.msg,
                 "', expected valid data. Fetch the file again.");
-    } else if (made == 0 && consumed() == static_cast<int64_t>(file_.size())) {
+    } else if (made == 0 && consumed() >= file_.size()) {
       fail_with(ErrorCode::kData, "data", path_, ": truncated gzip stream: got ", file_.size(),
                 " bytes, expected more (the content ends at offset ", offset_, "). Fetch the file again.");
     }

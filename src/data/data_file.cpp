@@ -10,8 +10,8 @@ std::string data_path(const std::string& root, const std::string& path) {
   return root.ends_with('/') ? root + path : root + "/" + path;
 }
 
-std::vector<uint8_t> read_data_file(std::string_view where, const DatasetSpec& spec, const std::string& key,
-                                    const std::string& path, std::string_view expected) {
+std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetSpec& spec, const std::string& key,
+                                          const std::string& path, std::string_view expected) {
   const std::string full = data_path(spec.root, path);
   const std::string named = concat(key, " '", full, "'");
   if (file_system().is_directory(full))
@@ -23,7 +23,7 @@ std::vector<uint8_t> read_data_file(std::string_view where, const DatasetSpec& s
               spec.root.empty() ? "." : spec.root, "'; set data.root or BITGRAD_DATA to the folder that holds it.",
               hint);
   }
-  return file_system().read(full);
+  return file_system().open_read(full);
 }
 
 }  // namespace bitgrad::data

@@ -2,8 +2,10 @@
 // dimensions, each dimension as a big-endian uint32, then the elements in row-major order. Images are idx3 [n, rows,
 // columns], labels idx1 [n].
 //
-// Nothing that a header says is trusted: sizes are held against the file before memory is asked for, and a gzip stream
-// whose own length field disagrees is inflated once without storing anything.
+// Nothing that a header says is trusted: both headers are read, and held against each other and the lengths of the
+// files, before memory is asked for. No more is inflated than a header promises, and one byte. A gzip stream whose own
+// length field disagrees is inflated once without storing anything.
+#include <algorithm>
 #include <array>
 #include <iomanip>
 #include <sstream>
@@ -40,14 +42,24 @@ std::string type_name(uint8_t type) {
   return hex(type, 2);
 }
 
-struct IdxArray {
+// An open file, and what its header says.
+struct IdxFile {
+  IdxFile(const DatasetSpec& spec, const std::string& key, const std::string& value)
+      : path(data_path(spec.root, value)),
+        file(open_data_file("data.idx", spec, key, value, "an idx file")),
+        reader(path, *file) {}
+  std::string path;
+  std::unique_ptr<InputFile> file;
+  ContentReader reader;
   std::vector<int64_t> dims;
-  int64_t header_bytes = 0;
+  int64_t header_bytes = 0, total = 0;  // total: of the elements
   TrackedBytes elements;
 };
 
 // Reads and checks the header; `rank` and `what` are what the caller needs.
-void read_header(ContentReader& reader, const std::string& path, int rank, const char* what, IdxArray& array) {
+void read_header(IdxFile& idx, int rank, const char* what) {
+  ContentReader& reader = idx.reader;
+  const std::string& path = idx.path;
   std::array<uint8_t, 16> head{};
   const int64_t expected = 4 + 4 * rank;
   const int64_t got = reader.read(head.data(), 4);
@@ -71,72 +83,73 @@ void read_header(ContentReader& reader, const std::string& path, int rank, const
     const int64_t extent = (int64_t{b[0]} << 24) | (int64_t{b[1]} << 16) | (int64_t{b[2]} << 8) | int64_t{b[3]};
     if (extent == 0)
       fail_idx(path, "dimension ", d, " at offset ", 4 + 4 * d, ": got 0, expected 1 or more. The set is empty.");
-    array.dims.push_back(extent);
+    idx.dims.push_back(extent);
   }
-  array.header_bytes = expected;
+  idx.header_bytes = expected;
+}
+
+[[noreturn]] void fail_trailing(const IdxFile& idx) {
+  fail_idx(idx.path, "trailing bytes: got more content at offset ", idx.header_bytes + idx.total,
+           ", expected its end by the header at offset 4.");
 }
 
 // The number of elements, held against what the file can hold.
-int64_t check_size(const ContentReader& reader, const std::string& path, const IdxArray& array) {
-  const int64_t room = reader.longest() - array.header_bytes;
+void check_size(IdxFile& idx) {
+  const ContentReader& reader = idx.reader;
+  const int64_t room = reader.longest() - idx.header_bytes;
   int64_t total = 1;
   std::string shape;
   bool fits = true;
-  for (const int64_t extent : array.dims) {
+  for (const int64_t extent : idx.dims) {
     shape += concat(shape.empty() ? "" : " x ", extent);
     fits = fits && total <= room / extent;
     if (fits) total *= extent;
   }
   if (!fits) {
-    fail_idx(path, "elements: got ", shape, " in the header at offset 4, expected at most ", room,
-             ", which is all that a file of ", "this length ",
-             reader.compressed() ? "can inflate to" : "holds after the header",
-             ". The header is damaged or the file truncated.");
+    fail_idx(idx.path, "elements: got ", shape, " in the header at offset 4, expected at most ", room,
+             ", which is all that a file of this length ",
+             reader.compressed()
+                 ? "may inflate to (100 times its length, or 16 MiB). The header is damaged or the file "
+                   "truncated; if these are the data that you mean, unpack the file."
+                 : "holds after the header. The header is damaged or the file truncated.");
   }
-  return total;
+  idx.total = total;
+  if (!reader.compressed() && total < room) fail_trailing(idx);
 }
 
 // The last field of a gzip file: the length of its content modulo 2^32.
-uint32_t gzip_length(const std::vector<uint8_t>& file) {
-  uint32_t length = 0;
-  for (size_t i = 0; i < 4 && i < file.size(); ++i) length = (length << 8) | file[file.size() - 1 - i];
-  return length;
+uint32_t gzip_length(InputFile& file) {
+  std::array<uint8_t, 4> field{};
+  file.read_at(std::max<int64_t>(file.size() - 4, 0), field.data(), field.size());
+  return uint32_t{field[0]} | (uint32_t{field[1]} << 8) | (uint32_t{field[2]} << 16) | (uint32_t{field[3]} << 24);
 }
 
-void read_exactly(ContentReader& reader, const std::string& path, uint8_t* to, int64_t total) {
-  const int64_t got = reader.read(to, total);
-  if (got < total) {
-    fail_idx(path, "truncated: content ends at offset ", reader.offset(), ", expected ", total - got,
+void read_exactly(const IdxFile& idx, ContentReader& reader, uint8_t* to) {
+  const int64_t got = reader.read(to, idx.total);
+  if (got < idx.total) {
+    fail_idx(idx.path, "truncated: content ends at offset ", reader.offset(), ", expected ", idx.total - got,
              " more bytes by the header at offset 4.");
   }
-  const int64_t end = reader.offset();
   uint8_t extra = 0;
-  if (reader.read(&extra, 1) != 0) {
-    fail_idx(path, "trailing bytes: got more content at offset ", end, ", expected its end by the header at offset 4.");
-  }
+  if (reader.read(&extra, 1) != 0) fail_trailing(idx);
 }
 
-IdxArray read_idx(const std::string& path, const std::vector<uint8_t>& file, int rank, const char* what) {
-  IdxArray array;
-  ContentReader reader(path, file);
-  read_header(reader, path, rank, what, array);
-  const int64_t total = check_size(reader, path, array);
-  if (reader.compressed() && gzip_length(file) != static_cast<uint32_t>(array.header_bytes + total)) {
-    ContentReader trial(path, file);
-    trial.read(nullptr, array.header_bytes);
-    read_exactly(trial, path, nullptr, total);
+void read_elements(IdxFile& idx) {
+  if (idx.reader.compressed() && gzip_length(*idx.file) != static_cast<uint32_t>(idx.header_bytes + idx.total)) {
+    ContentReader trial(idx.path, *idx.file);
+    trial.read(nullptr, idx.header_bytes);
+    read_exactly(idx, trial, nullptr);
   }
-  array.elements = TrackedBytes(total, MemoryKind::kDataset);
-  read_exactly(reader, path, array.elements.data(), total);
-  return array;
+  idx.elements = TrackedBytes(idx.total, MemoryKind::kDataset);
+  read_exactly(idx, idx.reader, idx.elements.data());
 }
 
-void check_labels(const std::string& path, const IdxArray& labels, int64_t classes) {
+void check_labels(const IdxFile& labels, int64_t classes) {
   const uint8_t* label = labels.elements.data();
   for (int64_t i = 0; i < labels.elements.size(); ++i) {
     if (label[i] >= classes) {
-      fail_idx(path, "label ", i, " at offset ", labels.header_bytes + i, ": got ", int{label[i]}, ", expected 0 .. ",
-               classes - 1, ".", classes < kMostClasses ? " Set classes if the set has more." : "");
+      fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i, ": got ", int{label[i]},
+               ", expected 0 .. ", classes - 1, ".", classes < kMostClasses ? " Set classes if the set has more." : "");
     }
   }
 }
@@ -148,19 +161,21 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   require(classes >= 1 && classes <= kMostClasses, "data.idx", "classes: got ", classes, ", expected 1 .. ",
           kMostClasses, ".");
   check_affine(spec.affine);
-  const std::string images_path = data_path(spec.root, spec.images);
-  const std::string labels_path = data_path(spec.root, spec.labels);
   // Labels first: they are small, and a mistake in them shows at once.
-  IdxArray labels =
-      read_idx(labels_path, read_data_file("data.idx", spec, "labels", spec.labels, "an idx file"), 1, "labels");
-  check_labels(labels_path, labels, classes);
-  IdxArray images =
-      read_idx(images_path, read_data_file("data.idx", spec, "images", spec.images, "an idx file"), 3, "images");
+  IdxFile labels(spec, "labels", spec.labels);
+  read_header(labels, 1, "labels");
+  check_size(labels);
+  IdxFile images(spec, "images", spec.images);
+  read_header(images, 3, "images");
+  check_size(images);
   if (images.dims[0] != labels.dims[0]) {
-    fail_idx(images_path, "images at offset 4: got ", images.dims[0], ", expected ", labels.dims[0],
-             ", the number of labels in '", labels_path, "' at offset 4.");
+    fail_idx(images.path, "images at offset 4: got ", images.dims[0], ", expected ", labels.dims[0],
+             ", the number of labels in '", labels.path, "' at offset 4.");
   }
-  return std::make_unique<ImageDataset>(images_path, std::vector<int64_t>{images.dims[1], images.dims[2]}, classes,
+  read_elements(labels);
+  check_labels(labels, classes);
+  read_elements(images);
+  return std::make_unique<ImageDataset>(images.path, std::vector<int64_t>{images.dims[1], images.dims[2]}, classes,
                                         spec.affine, std::move(images.elements), std::move(labels.elements));
 }
 

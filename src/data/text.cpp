@@ -44,12 +44,14 @@ class TextDataset final : public Dataset {
   TrackedBytes ids_;
 };
 
-std::vector<uint8_t> content_of(const std::string& path, const std::vector<uint8_t>& file) {
-  ContentReader trial(path, file);
-  const int64_t size = trial.read(nullptr, trial.longest());
-  std::vector<uint8_t> content(static_cast<size_t>(size));
-  ContentReader(path, file).read(content.data(), size);
-  return content;
+// Reads to the end: the bytes, and which of them occur.
+int64_t count_bytes(ContentReader& reader, std::array<bool, 256>& occurs) {
+  std::vector<uint8_t> piece(size_t{1} << 16);
+  for (;;) {
+    const int64_t got = reader.read(piece.data(), std::ssize(piece));
+    for (int64_t i = 0; i < got; ++i) occurs[piece[static_cast<size_t>(i)]] = true;
+    if (got < std::ssize(piece)) return reader.offset();
+  }
 }
 
 void check_keys(const DatasetSpec& spec) {
@@ -67,14 +69,16 @@ void check_keys(const DatasetSpec& spec) {
 std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   check_keys(spec);
   const std::string path = data_path(spec.root, spec.file);
-  const std::vector<uint8_t> text = content_of(path, read_data_file(kWhere, spec, "file", spec.file, "a text"));
-  const auto size = static_cast<int64_t>(text.size());
+  const std::unique_ptr<InputFile> file = open_data_file(kWhere, spec, "file", spec.file, "a text");
+  // Twice from front to back: of the text no more than the split is ever in memory.
+  ContentReader all(path, *file);
+  std::array<bool, 256> occurs{};
+  const int64_t size = count_bytes(all, occurs);
   if (size == 0) fail_with(ErrorCode::kData, kWhere, path, ": the file is empty.");
   std::array<uint8_t, 256> id_of{};
-  for (const uint8_t byte : text) id_of[byte] = 1;
   int64_t vocabulary = 0;
-  for (uint8_t& id : id_of)
-    if (id != 0) id = static_cast<uint8_t>(vocabulary++);
+  for (size_t byte = 0; byte < id_of.size(); ++byte)
+    if (occurs[byte]) id_of[byte] = static_cast<uint8_t>(vocabulary++);
   const auto cut = static_cast<int64_t>(static_cast<double>(size) * (1.0 - spec.test_fraction));
   const int64_t begin = spec.split == "train" ? 0 : cut, end = spec.split == "train" ? cut : size;
   if (end - begin <= spec.context)
@@ -84,7 +88,10 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
               "test_fraction (",
               spec.test_fraction, ").");
   TrackedBytes ids(end - begin, MemoryKind::kDataset);
-  std::transform(text.begin() + begin, text.begin() + end, ids.data(), [&](uint8_t byte) { return id_of[byte]; });
+  ContentReader text(path, *file);
+  if (text.read(nullptr, begin) != begin || text.read(ids.data(), ids.size()) != ids.size())
+    fail_with(ErrorCode::kData, kWhere, path, ": the file became shorter while it was read.");
+  std::transform(ids.data(), ids.data() + ids.size(), ids.data(), [&](uint8_t byte) { return id_of[byte]; });
   return std::make_unique<TextDataset>(concat(path, " (", spec.split, ")"), spec.context, vocabulary, std::move(ids));
 }
 

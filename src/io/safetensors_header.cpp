@@ -138,6 +138,10 @@ Header parse_header(std::string_view json, const std::string& path) {
   if (json.empty() || json.front() != '{')
     fail_with(ErrorCode::kData, "safetensors", "'", path,
               "': the header does not begin with '{' at byte 8 of the file.");
+  // The parser would take it as the end of the text, and leave the rest unread.
+  if (const size_t nul = json.find('\0'); nul != std::string_view::npos)
+    fail_with(ErrorCode::kData, "safetensors", "'", path, "': byte ", nul,
+              " of the header is 0, which JSON does not have. The file is damaged or of another kind.");
   Handler handler;
   if (!Json::sax_parse(json.begin(), json.end(), &handler))
     fail_with(ErrorCode::kData, "safetensors", "'", path, "': ", handler.error,

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <new>
 #include <numeric>
+#include <span>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
@@ -18,17 +20,17 @@ template <typename... Parts>
   fail_with(ErrorCode::kData, "safetensors", "'", path, "': ", parts...);
 }
 
-// The length of the JSON text, checked against the file.
-size_t header_length(const std::vector<uint8_t>& bytes, const std::string& path) {
-  if (bytes.size() < kLengthBytes)
-    fail_data(path, "the file is too short: got ", bytes.size(), " bytes, expected at least ", kLengthBytes, '.');
+// The length of the JSON text, checked against the file. `front`: its first bytes, at most kLengthBytes.
+size_t header_length(std::span<const uint8_t> front, int64_t file_bytes, const std::string& path) {
+  if (front.size() < kLengthBytes)
+    fail_data(path, "the file is too short: got ", front.size(), " bytes, expected at least ", kLengthBytes, '.');
   uint64_t length = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{bytes[i]} << (8 * i);
+  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{front[i]} << (8 * i);
   if (length > kMaxHeaderBytes)
     fail_data(path, "the header is too long: bytes 0 to 7 say ", length, ", at most ", kMaxHeaderBytes,
               " are allowed. The file is damaged or of another kind.");
-  if (length > bytes.size() - kLengthBytes)
-    fail_data(path, "the file ends inside the header: got ", bytes.size(), " bytes, expected at least ",
+  if (length + kLengthBytes > static_cast<uint64_t>(file_bytes))
+    fail_data(path, "the file ends inside the header: got ", file_bytes, " bytes, expected at least ",
               length + kLengthBytes, '.');
   return static_cast<size_t>(length);
 }
@@ -75,15 +77,33 @@ bool check_checksums(const std::vector<uint8_t>& bytes, size_t json_bytes,
 
 }  // namespace
 
-SafetensorsFile SafetensorsFile::read(const std::string& path) { return parse(file_system().read(path), path); }
+SafetensorsFile SafetensorsFile::read(const std::string& path) { return read(*file_system().open_read(path), path); }
 
 SafetensorsFile SafetensorsFile::parse(std::vector<uint8_t> bytes, const std::string& path) {
-  const size_t json_bytes = header_length(bytes, path);
-  const std::string_view json(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, json_bytes);
-  Header header = parse_header(json, path);
+  return read(*memory_file(std::move(bytes)), path);
+}
+
+// Nothing is read, and no memory asked for, before what was read says that it belongs there.
+SafetensorsFile SafetensorsFile::read(InputFile& input, const std::string& path) {
+  std::vector<uint8_t> bytes(kLengthBytes);
+  bytes.resize(input.read_at(0, bytes.data(), bytes.size()));
+  const size_t json_bytes = header_length(bytes, input.size(), path);
   SafetensorsFile file;
   file.data_begin_ = kLengthBytes + json_bytes;
-  check_offsets(header.entries, static_cast<int64_t>(bytes.size() - file.data_begin_), path);
+  const auto read_to = [&](size_t end) {
+    const size_t begin = bytes.size();
+    try {
+      bytes.resize(end);
+    } catch (const std::bad_alloc&) {
+      fail_with(ErrorCode::kMemory, "safetensors", "'", path, "': no memory for its ", end, " bytes.");
+    }
+    if (input.read_at(static_cast<int64_t>(begin), bytes.data() + begin, end - begin) != end - begin)
+      fail_data(path, "the file became shorter while it was read.");
+  };
+  read_to(file.data_begin_);
+  Header header = parse_header({reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, json_bytes}, path);
+  check_offsets(header.entries, input.size() - static_cast<int64_t>(file.data_begin_), path);
+  read_to(static_cast<size_t>(input.size()));
   file.has_checksums_ = check_checksums(bytes, json_bytes, header.metadata, path);
   file.path_ = path;
   file.bytes_ = std::move(bytes);

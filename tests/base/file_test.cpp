@@ -134,6 +134,55 @@ TEST_CASE("Files that cannot be read are errors of code 3 that name path and rea
   CHECK(contains(error_of([&] { write_file_atomically(dir.file("no/such"), "x"); }), "no/such"));
 }
 
+TEST_CASE("What is no regular file is refused at once, with what it is, and nothing waits for a pipe") {
+  const test::TempDir dir;
+  const std::string pipe = dir.file("pipe"), socket = dir.file("socket");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  REQUIRE(::mknod(socket.c_str(), S_IFSOCK | 0600, 0) == 0);
+  FileSystem& files = file_system();
+  const std::pair<std::string, const char*> cases[] = {
+      {pipe, "a pipe"}, {socket, "a socket"}, {"/dev/zero", "a device"}, {"/dev/null", "a device"}};
+  for (const auto& [path, what] : cases) {
+    INFO(path);
+    const std::string text = "cannot read '" + path + "': it is " + what + ", expected a regular file.";
+    CHECK(contains(error_of([&] { files.read(path); }), text));
+    CHECK(contains(error_of([&] { files.open_read(path); }), text));
+    CHECK(contains(error_of([&] { read_file(path, 10); }), text));
+    CHECK(error_code_of([&] { files.read(path); }) == 3);
+  }
+  for (const auto& [path, what] : {cases[0], cases[1]}) {
+    INFO(path);
+    CHECK(contains(error_of([&] { files.create(path); }), "cannot create '" + path + "': it is " + what));
+    CHECK(contains(error_of([&] { files.open_append(path); }), "cannot append to '" + path + "': it is " + what));
+    CHECK(error_code_of([&] { files.create(path); }) == 3);
+  }
+  const auto null = files.open_append("/dev/null");  // a device takes what is written
+  null->write("x", 1);
+  null->close();
+}
+
+TEST_CASE("A file is read in parts, and up to a limit") {
+  const test::TempDir dir;
+  write_file_atomically(dir.file("a"), "0123456789");
+  const std::unique_ptr<InputFile> on_disk = file_system().open_read(dir.file("a"));
+  const std::unique_ptr<InputFile> in_memory = memory_file(file_system().read(dir.file("a")));
+  for (InputFile* file : {on_disk.get(), in_memory.get()}) {
+    CHECK(file->size() == 10);
+    std::string part(4, '-');
+    CHECK(file->read_at(3, part.data(), 4) == 4);
+    CHECK(part == "3456");
+    CHECK(file->read_at(8, part.data(), 4) == 2);
+    CHECK(part == "8956");
+    CHECK(file->read_at(10, part.data(), 4) == 0);
+    CHECK(file->read_at(int64_t{1} << 40, part.data(), 4) == 0);
+  }
+  CHECK(read_file(dir.file("a"), 10).size() == 10);
+  const auto too_long = [&] { read_file(dir.file("a"), 9); };
+  CHECK(error_code_of(too_long) == 3);
+  CHECK(contains(error_of(too_long), "'" + dir.file("a") + "' has 10 bytes, at most 9 are read."));
+  CHECK(contains(error_of([] { read_file("/proc/self/status", 9); }), "has more bytes, at most 9 are read."));
+}
+
 TEST_CASE("Reading follows files whose size is not known before") {
   CHECK(!text_of("/proc/self/status").empty());
   const test::TempDir dir;
@@ -180,7 +229,7 @@ TEST_CASE("A replaced file system is used until it is given back") {
   }
   CHECK(&file_system() == real);
   CHECK(set_file_system(nullptr) == real);
-  CHECK(text_of("/dev/null").empty());
+  CHECK(!text_of("/proc/self/status").empty());
   CHECK(error_code_of([] { file_system().read("/dev/zero"); }) == 3);
 }
 

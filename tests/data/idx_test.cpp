@@ -1,5 +1,6 @@
 #include <zlib.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -259,6 +260,54 @@ TEST_CASE("Content that is longer than the header says is refused, plain and gzi
   const std::string end = std::to_string(after.size());
   after.push_back(0);
   CHECK(contains(message(after, good_labels()), "root/i: bytes after the gzip stream: got 1 at offset " + end));
+}
+
+// n zeros behind `head`, packed, a piece at a time.
+Bytes packed_zeros(const Bytes& head, int64_t n) {
+  z_stream z{};
+  REQUIRE(deflateInit2(&z, 1, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  Bytes out, piece(1 << 20), zeros(1 << 20);
+  const auto feed = [&](const Bytes& content, size_t count, int flush) {
+    z.next_in = const_cast<Bytef*>(content.data());
+    z.avail_in = static_cast<uInt>(count);
+    do {
+      z.next_out = piece.data();
+      z.avail_out = static_cast<uInt>(piece.size());
+      deflate(&z, flush);
+      out.insert(out.end(), piece.data(), z.next_out);
+    } while (z.avail_out == 0);
+  };
+  feed(head, head.size(), Z_NO_FLUSH);
+  for (; n > 0; n -= std::ssize(zeros)) feed(zeros, static_cast<size_t>(std::min(n, std::ssize(zeros))), Z_NO_FLUSH);
+  feed(zeros, 0, Z_FINISH);
+  deflateEnd(&z);
+  return out;
+}
+
+TEST_CASE("A small gzip file that swells is refused before memory is asked for, whatever its header promises") {
+  constexpr int64_t kSwollen = int64_t{256} << 20;
+  const Bytes right = packed_zeros(idx({3, 1 << 14, 1 << 14}, {}), 3 * (kSwollen / 3 + 1));  // not of the exact length
+  reset_memory_peaks();
+  const int64_t before = memory_now().total;
+  const std::string promised = message(right, good_labels());
+  CHECK(contains(promised, "root/i: elements: got 3 x 16384 x 16384 in the header at offset 4, expected at most "));
+  CHECK(contains(promised, "may inflate to (100 times its length, or 16 MiB)"));
+  CHECK(contains(promised, "unpack the file"));
+  const Bytes hidden = packed_zeros(good_images(), kSwollen);
+  CHECK(contains(message(hidden, good_labels()), "root/i: trailing bytes: got more content at offset 40"));
+  CHECK(memory_at_peak().total - before <= 64);
+  // Up to 16 MiB any ratio is read.
+  MemoryFiles disk;
+  disk.files = {{"root/i", packed_zeros(idx({3, 2048, 2048}, {}), 3 * 2048 * 2048)}, {"root/l", good_labels()}};
+  CHECK(make_dataset(spec_of())->size() == 3);
+}
+
+TEST_CASE("Counts of both headers are compared before the elements of either are read") {
+  reset_memory_peaks();
+  const int64_t before = memory_now().total;
+  const Bytes labels = idx({1 << 20}, Bytes(1 << 20, 200));  // labels out of range too
+  CHECK(contains(message(good_images(), labels), "images at offset 4: got 3, expected 1048576"));
+  CHECK(memory_at_peak().total == before);
 }
 
 TEST_CASE("A file cut at any length is one data error") {

@@ -188,4 +188,23 @@ TEST_CASE("Tiny Shakespeare is read as its bytes") {
   CHECK(train->size() == 1003854 - 16);
 }
 
+TEST_CASE("A packed text that swells to more than 100 times its file is refused with what to do") {
+  const test::TempDir dir;
+  write_gzip(dir.file("t.gz"), std::string(size_t{17} << 20, 'a'));
+  const auto call = [&] { make_dataset(text_spec(dir.file("t.gz"), 4)); };
+  CHECK(error_code_of(call) == kData);
+  CHECK(contains(error_of(call), "the content of the gzip stream is too long: got more than 16777216 bytes"));
+  CHECK(contains(error_of(call), "unpack the file"));
+}
+
+TEST_CASE("Of a long text no more than the split is in memory") {
+  const test::TempDir dir;
+  write(dir.file("t"), std::string(size_t{4} << 20, 'a') + "b");
+  reset_memory_peaks();
+  const int64_t before = memory_now().total;
+  const auto set = make_dataset(text_spec(dir.file("t"), 4, "test", 0.25));
+  CHECK(memory_at_peak().total - before <= (int64_t{1} << 20) + 64);
+  CHECK(set->classes() == 2);
+}
+
 }  // namespace bitgrad

@@ -1,17 +1,23 @@
 // What the reader takes from other programs, and what it refuses.
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "bitgrad/io/safetensors.h"
 #include "io/safetensors_support.h"
 #include "support/catch.h"
+#include "support/temp_dir.h"
 
 namespace bitgrad {
 namespace {
 
 using test::contains;
+using test::error_code_of;
+using test::error_of;
 using test::file_of;
 using test::refusal;
+using test::TempDir;
 
 TEST_CASE("Files of other programs load: any order of the text, white space, no metadata") {
   const std::string json =
@@ -115,6 +121,35 @@ TEST_CASE("Absurd lengths, depths and ranks are refused at once") {
   CHECK(contains(refusal("{\"a\":{\"dtype\":\"U8\",\"shape\":[" + shape + "],\"data_offsets\":[0,1]}}", "x"),
                  "longer than"));
   CHECK(contains(refusal("", ""), "does not begin"));
+}
+
+TEST_CASE("A zero byte in the header is refused wherever it stands, with its place") {
+  // The parser takes one as the end of the text: what follows would be in the file and never be read.
+  using namespace std::string_literals;
+  for (const std::string& json : {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})"s + "\0"s + R"(,"b":1})"s,
+                                  R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}} )"s + "\0"s,
+                                  "{\0\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}"s}) {
+    const std::string text = refusal(json, "x");
+    CHECK(contains(text, concat("byte ", json.find('\0'), " of the header is 0")));
+  }
+}
+
+TEST_CASE("Of a file whose header is wrong the data are never read") {
+  TempDir temp;
+  const auto write = [&](const std::string& name, const std::vector<uint8_t>& front, int64_t bytes) {
+    std::ofstream(temp.file(name), std::ios::binary)
+        .write(reinterpret_cast<const char*>(front.data()), std::ssize(front));
+    std::filesystem::resize_file(temp.file(name), static_cast<uintmax_t>(bytes));  // a hole: takes no room on the disk
+    return temp.file(name);
+  };
+  constexpr int64_t kHuge = int64_t{3} << 40;  // nobody has so much memory
+  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  const auto zeros = [&] { SafetensorsFile::read(write("zeros", {}, kHuge)); };
+  CHECK(contains(error_of(zeros), "does not begin with '{'"));
+  CHECK(error_code_of(zeros) == 3);
+  const auto longer = [&] { SafetensorsFile::read(write("longer", file_of(header, "x"), kHuge)); };
+  CHECK(contains(error_of(longer), "the tensors need 1 bytes of data, the file has"));
+  CHECK(error_code_of(longer) == 3);
 }
 
 }  // namespace

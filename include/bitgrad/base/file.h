@@ -21,6 +21,16 @@ class OutputFile {
   virtual void close() = 0;
 };
 
+// A regular file being read. Errors throw Error(kData) and name the path.
+class InputFile {
+ public:
+  virtual ~InputFile() = default;
+  // Bytes, when it was opened. Files of /proc say 0.
+  virtual int64_t size() const = 0;
+  // Copies up to `bytes` bytes from `offset` (at least 0) on; fewer only at the end of the file.
+  virtual size_t read_at(int64_t offset, void* to, size_t bytes) = 0;
+};
+
 // Held while it lives; gone with the process, however that ends.
 class FileLock {
  public:
@@ -31,9 +41,14 @@ class FileLock {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
+  // Both write to regular files and devices; a pipe or socket in their place is Error(kData).
   virtual std::unique_ptr<OutputFile> create(const std::string& path) = 0;  // truncates
   virtual std::unique_ptr<OutputFile> open_append(const std::string& path) = 0;
-  virtual std::vector<uint8_t> read(const std::string& path) = 0;  // whole file; Error(kData) names the path
+  // The whole of a regular file, whatever its size. Error(kData) names the path, and what else than a file it is: nothing
+  // waits for the other end of a pipe.
+  virtual std::vector<uint8_t> read(const std::string& path) = 0;
+  // The same, to be read in parts. A file system without its own reads the whole.
+  virtual std::unique_ptr<InputFile> open_read(const std::string& path);
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
   virtual std::vector<std::string> list(const std::string& directory) = 0;  // names, sorted
@@ -55,6 +70,13 @@ class FileSystem {
 FileSystem& file_system();
 // Replaces the implementation and returns the old one (tests). nullptr: back to POSIX.
 FileSystem* set_file_system(FileSystem* replacement);
+
+// The whole file, if it has at most `max_bytes` bytes; a longer one is Error(kData) before it is read.
+std::vector<uint8_t> read_file(const std::string& path, int64_t max_bytes);
+// What standard input holds until its end (of a pipe, a terminal, a file). More than `max_bytes` bytes is Error(kData).
+std::vector<uint8_t> read_standard_input(int64_t max_bytes);
+// A file of these bytes.
+std::unique_ptr<InputFile> memory_file(std::vector<uint8_t> bytes);
 
 // Writes path + ".tmp-<pid>", fsyncs, renames over `path`, fsyncs the directory. On any error the old file stays whole
 // and the temporary one is removed; only when the very last step fails (the directory's fsync) is the new file, whole,

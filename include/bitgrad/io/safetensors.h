@@ -16,6 +16,8 @@
 
 namespace bitgrad {
 
+class InputFile;  // base/file.h
+
 // One tensor of a file.
 struct SafetensorsEntry {
   std::string name = {};
@@ -48,6 +50,7 @@ class SafetensorsFile {
 
  private:
   SafetensorsFile() = default;
+  static SafetensorsFile read(InputFile& input, const std::string& path);
 
   std::string path_;
   std::vector<uint8_t> bytes_;

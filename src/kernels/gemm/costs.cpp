@@ -20,6 +20,7 @@ namespace {
 constexpr char kHead[] = "bitgrad gemm costs 1";
 constexpr char kWhere[] = "gemm costs";
 constexpr size_t kMaxRows = 256;
+constexpr int64_t kMostBytes = int64_t{1} << 20;  // of a file
 
 struct Table {
   std::vector<GemmCostFactors> named;
@@ -134,7 +135,7 @@ void save_gemm_costs(const std::string& path, const std::vector<GemmCostFactors>
 
 bool load_gemm_costs(const std::string& path) {
   if (path.empty() || !file_system().exists(path)) return false;
-  const std::vector<uint8_t> bytes = file_system().read(path);
+  const std::vector<uint8_t> bytes = read_file(path, kMostBytes);
   std::istringstream in(std::string(bytes.begin(), bytes.end()));
   std::string line;
   if (!std::getline(in, line) || line != kHead)

@@ -28,11 +28,13 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
   std::vector<uint8_t> bytes;
   try {
     require(!file_system().is_directory(path), path, "is a folder, not a configuration file");
-    bytes = file_system().read(path);
+    const auto most = static_cast<int64_t>(config::kMaxBytes);
+    bytes = path == "-" ? read_standard_input(most) : read_file(path, most);
   } catch (const Error& error) {
     throw ConfigError(concat(path, ": error: the configuration cannot be read: ", error.what()), {{{}, error.what()}});
   }
-  return parse_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, overrides);
+  return parse_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
+                      path == "-" ? "standard input" : path, overrides);
 }
 
 ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message) {
