@@ -27,6 +27,7 @@ const char* type_name(const Json& x) {
 // Builds the tree from the library's events, so that neither side recurses into what a text nests.
 class Builder final : public nlohmann::json_sax<Library> {
  public:
+  explicit Builder(const JsonLimits& limits) : limits_(limits) {}
   Json take() { return std::move(root_); }
 
   bool null() override { return add(nullptr); }
@@ -54,8 +55,8 @@ class Builder final : public nlohmann::json_sax<Library> {
     return true;
   }
   bool open(Json x) {
-    if (static_cast<int>(open_.size()) >= Json::kMaxDepth)
-      throw JsonError("JSON: nested deeper than " + std::to_string(Json::kMaxDepth) + " arrays and objects");
+    if (static_cast<int>(open_.size()) >= limits_.depth)
+      throw JsonError("more than " + std::to_string(limits_.depth) + " collections inside one another");
     open_.push_back(place(std::move(x)));
     names_.emplace_back();
     return true;
@@ -73,10 +74,10 @@ class Builder final : public nlohmann::json_sax<Library> {
     }
     Json& parent = *open_.back();
     if (parent.is_object()) {
-      // A repeated name: the last one counts.
       auto& members = const_cast<Json::Object&>(parent.members());
       const auto [known, is_new] = names_.back().try_emplace(name_, members.size());
       if (is_new) return &members.emplace_back(name_, std::move(x)).second;
+      if (limits_.unique_names) throw JsonError("the key '" + name_.substr(0, 80) + "' twice in one object");
       Json& member = members[known->second].second;
       member = std::move(x);
       return &member;
@@ -85,6 +86,7 @@ class Builder final : public nlohmann::json_sax<Library> {
     return const_cast<Json*>(&parent.items().back());
   }
 
+  const JsonLimits& limits_;
   Json root_;
   std::vector<Json*> open_;
   std::vector<std::unordered_map<std::string, size_t>> names_;  // of each open value: where its members are
@@ -133,8 +135,11 @@ Json Json::object() {
   return out;
 }
 
-Json Json::parse(std::string_view text) {
-  Builder builder;
+Json Json::parse(std::string_view text, const JsonLimits& limits) {
+  // The library takes a zero byte as the end.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    throw JsonError("a byte 0 at " + std::to_string(zero));
+  Builder builder(limits);
   if (!Library::sax_parse(text.begin(), text.end(), &builder)) throw JsonError("JSON: unreadable");
   return builder.take();
 }

@@ -1,14 +1,18 @@
 #include "io/codes_record.h"
 
+#include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <limits>
 
 #include "bitgrad/dtype/codec.h"
+#include "io/metadata.h"
 
 namespace bitgrad::detail {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr size_t kMostRank = 8, kMostLevels = 256;
+constexpr int64_t kLargestAxis = int64_t{1} << 62;  // Shape says what a product may be
+constexpr int64_t kLargestGroup = int64_t{1} << 31;
 
 Json dtype_record(DType dtype) {
   const DTypeInfo& i = dtype.info();
@@ -17,34 +21,52 @@ Json dtype_record(DType dtype) {
   return record;
 }
 
+std::vector<float> levels_of(const Json& list) {
+  require(list.is_array() && list.size() <= kMostLevels, "codes",
+          "malformed metadata: levels: expected a list of at most ", kMostLevels);
+  std::vector<float> levels;
+  for (const Json& level : list) {
+    const auto number = level.get<double>();
+    require(std::abs(number) <= std::numeric_limits<float>::max(), "codes", "a level is too large for fp32");
+    levels.push_back(static_cast<float>(number));
+  }
+  return levels;
+}
+
 // The dtype of a file's record: known, or registered now. Another record under a known name is an error of
 // register_dtype.
 DType dtype_of(const Json& record) {
   DTypeInfo info;
-  info.name = record.at("name").get<std::string>();
-  info.bits = record.at("bits").get<int>();
-  const auto kind = find_kind(record.at("kind").get<std::string>());
+  info.name = record.at("name").text();
+  info.bits = static_cast<int>(whole_member(record, "bits", 1, 64));
+  const auto kind = find_kind(record.at("kind").text());
   require(kind.has_value(), "codes", "dtype '", info.name, "' has an unknown kind");
   info.kind = *kind;
-  info.qmin = record.at("qmin").get<int64_t>();
-  info.qmax = record.at("qmax").get<int64_t>();
-  if (record.contains("levels")) info.levels = record.at("levels").get<std::vector<float>>();
+  info.qmin = whole_member(record, "qmin", INT64_MIN, INT64_MAX);
+  info.qmax = whole_member(record, "qmax", INT64_MIN, INT64_MAX);
+  if (record.contains("levels")) info.levels = levels_of(record.at("levels"));
   const auto known = find_dtype(info.name);
-  return known && known->info() == info ? *known : register_dtype(info);
+  const DType dtype = known && known->info() == info ? *known : register_dtype(info);
+  require(dtype.is_code(), "codes", "codes cannot be of ", dtype);
+  return dtype;
 }
 
 Json granularity_record(const Granularity& g) {
   return {{"kind", static_cast<int>(g.kind)}, {"axis", g.axis}, {"group", g.group}, {"text", concat(g)}};
 }
-Granularity granularity_of(const std::string& name, const Json& j) {
-  const int kind = j.at("kind").get<int>();
-  require(kind >= 0 && kind <= static_cast<int>(Granularity::kGroup), "codes", "'", name, "': unknown granularity ",
-          kind);
-  const Granularity g{static_cast<Granularity::Kind>(kind), j.at("axis").get<int64_t>(), j.at("group").get<int64_t>()};
-  constexpr int64_t kMostGroup = int64_t{1} << 40;
-  require(g.kind != Granularity::kGroup || (g.group >= 1 && g.group <= kMostGroup), "codes", "'", name,
-          "': the group of a granularity: got ", g.group, ", expected 1 .. ", kMostGroup);
-  return g;
+Granularity granularity_of(const Json& j) {
+  const auto kind =
+      static_cast<Granularity::Kind>(whole_number(j.at("kind"), "kind of the granularity", 0, Granularity::kGroup));
+  return {kind, whole_member(j, "axis", -1, 1),
+          whole_member(j, "group", kind == Granularity::kGroup ? 1 : 0, kLargestGroup)};
+}
+
+Shape shape_of(const Json& list) {
+  require(list.is_array() && list.size() <= kMostRank, "codes",
+          "malformed metadata: shape: expected a list of at most ", kMostRank);
+  std::vector<int64_t> sizes;
+  for (const Json& size : list) sizes.push_back(whole_number(size, "shape", 1, kLargestAxis));
+  return Shape(std::move(sizes));
 }
 
 }  // namespace
@@ -65,17 +87,20 @@ std::string codes_records_text(const CodesRecords& records) {
 }
 
 CodesRecords parse_codes_records(const std::string& text) {
-  try {
-    CodesRecords out;
-    const Json all = Json::parse(text);
-    for (const auto& [name, record] : all.items())
-      out.emplace_back(
-          name, CodesRecord{dtype_of(record.at("dtype")), Shape(record.at("shape").get<std::vector<int64_t>>()),
-                            record.at("scheme").get<std::string>(), granularity_of(name, record.at("granularity"))});
-    return out;
-  } catch (const nlohmann::json::exception& e) {
-    fail("codes", "malformed metadata: ", e.what());
+  const Json all = parse_metadata(std::string(kCodesKey), text);
+  require(all.is_object(), "codes", "'", kCodesKey, "' is not a JSON object");
+  CodesRecords out;
+  for (const auto& [name, record] : all.members()) {
+    try {
+      out.emplace_back(name, CodesRecord{dtype_of(record.at("dtype")), shape_of(record.at("shape")),
+                                         record.at("scheme").text(), granularity_of(record.at("granularity"))});
+    } catch (const JsonError& e) {
+      fail("codes", "record of '", name, "': malformed metadata: ", e.what());
+    } catch (const Error& e) {
+      fail("codes", "record of '", name, "': ", e.what());
+    }
   }
+  return out;
 }
 
 std::string wrong_codes(const Tensor& t) {

@@ -24,6 +24,10 @@ class AdamFamily : public UpdateRule {
     power1_ *= spec_.beta1;
     power2_ *= spec_.beta2;
   }
+  // b^t only falls: once a correction is 1 in fp32 it stays 1.
+  bool settled() const override {
+    return static_cast<float>(1 - power1_) == 1.0f && static_cast<float>(1 - power2_) == 1.0f;
+  }
   void reset() override { power1_ = power2_ = 1; }
   std::optional<RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
   void update(const UpdatePiece& piece) const override { adam_update(of(piece)); }

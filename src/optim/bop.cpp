@@ -14,6 +14,7 @@ class Bop final : public UpdateRule {
  public:
   explicit Bop(const OptimizerSpec& spec) : spec_(spec) {}
   std::string_view family() const override { return "bop"; }
+  bool settled() const override { return true; }
   // gamma is far below the steps of bf16, so nearest rounding would stall.
   std::vector<Part> parts() const override { return {{.name = "m", .stochastic = true}}; }
   bool flips_signs() const override { return true; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/flag.h"
@@ -29,8 +30,14 @@ UpdateRule& Optimizer::rule_of(const Parameter& p) {
   std::unique_ptr<UpdateRule>& rule = rules_[spec.name];
   if (rule) return *rule;
   rule = make_rule(spec);
-  for (int64_t t = 0; t < steps_; ++t) rule->begin_step(t);
+  if (!replay_due_) replay(*rule);
   return *rule;
+}
+
+// As after the steps done.
+void Optimizer::replay(UpdateRule& rule) const {
+  rule.reset();
+  for (int64_t t = 0; t < steps_ && !rule.settled(); ++t) rule.begin_step(t);
 }
 
 void Optimizer::check(const std::vector<Parameter*>& parameters) {
@@ -40,14 +47,13 @@ void Optimizer::check(const std::vector<Parameter*>& parameters) {
 }
 
 // Moments move over from slots_, the slots before; their parameters may be gone.
-void Optimizer::add_slot(Slots& slots, Parameter* p) {
-  for (const auto& s : slots)
-    if (s->parameter == p) return;
+std::unique_ptr<Optimizer::Slot> Optimizer::make_slot(Parameter* p, const SlotsByPath& before) {
   UpdateRule& rule = rule_of(*p);
   const MomentKind kind = p->spec().moments.value_or(spec_.moments);
-  const auto goes_on = [&](const std::unique_ptr<Slot>& s) { return s->feeds(*p, rule, kind); };
-  const auto before = std::find_if(slots_.begin(), slots_.end(), goes_on);
-  slots.push_back(std::make_unique<Slot>(p, &rule, kind, spec_, before != slots_.end() ? before->get() : nullptr));
+  const auto [begin, end] = before.equal_range(p->path());
+  const auto goes_on = [&](const auto& entry) { return entry.second->feeds(*p, rule, kind); };
+  const auto old = std::find_if(begin, end, goes_on);
+  return std::make_unique<Slot>(p, &rule, kind, spec_, old != end ? old->second : nullptr);
 }
 
 void Optimizer::attach(const std::vector<Parameter*>& parameters) {
@@ -60,18 +66,25 @@ void Optimizer::attach(const std::vector<Parameter*>& parameters) {
       if (!part->spec().frozen) all.push_back(part.get());
   }
   check(all);
+  SlotsByPath before;
+  for (const auto& s : slots_) before.emplace(s->path, s.get());
   Slots slots;
-  for (Parameter* p : all) add_slot(slots, p);
+  std::map<const Parameter*, Slot*> slot_of;
+  for (Parameter* p : all) {
+    Slot*& slot = slot_of[p];
+    if (slot == nullptr) slot = slots.emplace_back(make_slot(p, before)).get();
+  }
   slots_ = std::move(slots);
   for (const auto& owner : slots_) {
     if (!owner->parameter->learned().empty()) owner->divisors = detail::learned_divisors(*owner->parameter);
-    for (const auto& part : owner->parameter->learned())
-      for (const auto& s : slots_) {
-        if (s->parameter != part.get()) continue;
-        s->owner = owner.get();
-        s->gradient = Tensor::zeros(part->shape(), dtypes::fp32, MemoryKind::kGrad);
-        owner->learned.push_back(s->gradient);
-      }
+    for (const auto& part : owner->parameter->learned()) {
+      const auto found = slot_of.find(part.get());
+      if (found == slot_of.end()) continue;
+      Slot& s = *found->second;
+      s.owner = owner.get();
+      s.gradient = Tensor::zeros(part->shape(), dtypes::fp32, MemoryKind::kGrad);
+      owner->learned.push_back(s.gradient);
+    }
   }
 }
 
@@ -83,10 +96,7 @@ std::vector<Optimizer::StateTensor> Optimizer::state() const {
 
 void Optimizer::set_steps(int64_t steps) {
   steps_ = steps;
-  for (const auto& [name, rule] : rules_) {
-    rule->reset();
-    for (int64_t t = 0; t < steps; ++t) rule->begin_step(t);
-  }
+  replay_due_ = true;  // when a step comes: a model that is only evaluated needs no rules
 }
 
 // On a device other than the CPU the error comes when the flags are read.
@@ -188,6 +198,8 @@ float Optimizer::norm_factor(double sum_of_squares) {
 }
 
 void Optimizer::begin_rules() {
+  if (std::exchange(replay_due_, false))
+    for (const auto& [name, rule] : rules_) replay(*rule);
   for (const auto& [name, rule] : rules_) rule->begin_step(steps_);
 }
 

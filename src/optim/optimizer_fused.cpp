@@ -37,19 +37,22 @@ class Optimizer::FusedRows final : public GradRows {
 };
 
 std::string Optimizer::not_fused(const Parameter& p) const {
+  for (const auto& s : slots_)
+    if (s->parameter == &p) return not_fused(p, s.get());
+  return not_fused(p, nullptr);
+}
+
+std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
   if (!spec_.fused) return "optim.fused is off";
   if (const Device device = p.value().device(); !device.is_cpu())
     return concat("on ", to_string(device), " whole tensors are updated at once");
   if (spec_.clip_norm > 0) return "the global norm of all gradients must be known first (clip_norm)";
-  for (const auto& s : slots_) {
-    if (s->parameter != &p) continue;
-    if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
-    if (!s->learned.empty())
-      return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
-    if (s->sweep.in_order()) return "blocks of its 8-bit moments span too many rows";
-    return {};
-  }
-  return "no optimizer moves it";
+  if (s == nullptr) return "no optimizer moves it";
+  if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
+  if (!s->learned.empty())
+    return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
+  if (s->sweep.in_order()) return "blocks of its 8-bit moments span too many rows";
+  return {};
 }
 
 std::string Optimizer::not_one_kernel(const Parameter& p) const {
@@ -63,7 +66,7 @@ std::string Optimizer::not_one_kernel(const Parameter& p) const {
 std::string Optimizer::why_not(const Slot& s) const {
   if (s.moved) return "";
   if (!armed_) return "the step came after backward";
-  if (std::string why = not_fused(*s.parameter); !why.empty()) return why;
+  if (std::string why = not_fused(*s.parameter, &s); !why.empty()) return why;
   if (!s.active) return "it had no gradient";
   if (!s.declined.empty()) return s.declined;
   return "its gradient came as a whole: it is read more than once, or by an op that gives no rows";
@@ -84,7 +87,7 @@ void Optimizer::arm(float lr, int64_t samples, const RequantKey* due) {
   begin_rules();
   for (const auto& s : slots_) {
     Parameter& p = *s->parameter;
-    if (p.has_grad() || !not_fused(p).empty()) continue;
+    if (p.has_grad() || !not_fused(p, s.get()).empty()) continue;
     s->fused = std::make_unique<FusedRows>(
         *this, *s, RowStep::Now{lr, samples, steps_, 1.0f, armed_->due ? &*armed_->due : nullptr});
     p.set_gradient_rows(s->fused.get());

@@ -10,6 +10,7 @@ class Sgd final : public UpdateRule {
  public:
   explicit Sgd(const OptimizerSpec& spec) : spec_(spec) {}
   std::string_view family() const override { return "sgd"; }
+  bool settled() const override { return true; }
   std::vector<Part> parts() const override {
     return spec_.momentum > 0 ? std::vector<Part>{{"momentum"}} : std::vector<Part>{};
   }

@@ -21,6 +21,11 @@ std::ostream& operator<<(std::ostream& out, const Granularity& g) {
   return out;
 }
 
+namespace {
+// Runs of `group` that n elements make, without a sum that could overflow.
+int64_t parts(int64_t n, int64_t group) { return n / group + (n % group != 0 ? 1 : 0); }
+}  // namespace
+
 int64_t scale_count(const Granularity& g, int64_t rows, int64_t cols) {
   switch (g.kind) {
     case Granularity::kTensor:
@@ -31,7 +36,7 @@ int64_t scale_count(const Granularity& g, int64_t rows, int64_t cols) {
       return rows;
     case Granularity::kGroup:
       require(g.group > 0, "Granularity", "group size must be at least 1: got ", g.group);
-      return g.axis == 0 ? (rows + g.group - 1) / g.group * cols : rows * ((cols + g.group - 1) / g.group);
+      return g.axis == 0 ? parts(rows, g.group) * cols : rows * parts(cols, g.group);
   }
   return 0;
 }

@@ -61,7 +61,26 @@ struct Samples {
   DType dtype() const { return vocabulary > 0 ? dtypes::int32 : dtypes::fp32; }
 };
 
-Modules build_layers(const RunConfig& config, const Samples& samples) {
+// Before a layer of `features` inputs is made: the file holds the numbers of its matrix. Vectors are as long as a side
+// of one, and all features come to the matrix of a linear layer at last.
+void check_form(const FileForm& form, const LayerSpec& spec, size_t index, int64_t features) {
+  const auto wrong = [&](const auto&... parts) {
+    fail_with(ErrorCode::kData, "checkpoint", form.path, ": ", parts...);
+  };
+  const std::string path = concat(kModelRoot, '.', index, ".weight");
+  if (spec.kind != "linear" && spec.kind != "embedding") {
+    if (features / 8 > form.bytes)
+      wrong("layer ", index, " (", spec.kind, ") of its configuration has ", features, " inputs, the file holds ",
+            form.bytes, " bytes of tensors");
+    return;
+  }
+  const Shape shape = spec.kind == "linear" ? Shape{spec.out, features} : Shape{spec.num, spec.dim};
+  const auto found = form.parameters.find(path);
+  if (found == form.parameters.end()) wrong("holds nothing for parameter '", path, "' ", shape, " of this model");
+  if (found->second != shape) wrong("parameter '", path, "' is ", found->second, ", the model has ", shape);
+}
+
+Modules build_layers(const RunConfig& config, const Samples& samples, const FileForm* form) {
   Modules modules;
   TensorMeta meta;
   meta.features = samples.features;
@@ -71,7 +90,9 @@ Modules build_layers(const RunConfig& config, const Samples& samples) {
     meta = at_mark(config, layer.mark, [&] {
       require(layer.kind != "embedding" || layer.num >= samples.vocabulary, "embedding", "num: got ", layer.num,
               ", expected at least ", samples.vocabulary, ", the number of different ids in the data");
-      modules.push_back(make_layer(config::layer_spec(layer), meta.features));
+      const LayerSpec spec = config::layer_spec(layer);
+      if (form != nullptr) check_form(*form, spec, modules.size(), meta.features);
+      modules.push_back(make_layer(spec, meta.features));
       return modules.back()->plan(meta);
     });
   return modules;
@@ -113,11 +134,11 @@ void set_phases(const RunConfig& config, Learner& learner, int64_t per_epoch, bo
 }
 
 std::unique_ptr<Learner> build(const RunConfig& config, const Samples& samples, int64_t classes, int64_t train_size,
-                               bool trains) {
+                               bool trains, const FileForm* form = nullptr) {
   const int64_t per_epoch = (train_size + config.batch.micro - 1) / config.batch.micro;
   const ScheduleSpec schedule = schedule_spec(config, per_epoch);
   const double lr = config.optim.lr;
-  const Modules modules = build_layers(config, samples);
+  const Modules modules = build_layers(config, samples, form);
   auto learner = std::make_unique<Learner>(
       std::make_shared<Sequential>(modules), find_loss(config.loss), config::optimizer_spec(config.optim),
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
@@ -168,15 +189,15 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features
   return build(config, {features, vocabulary}, classes, train_size, /*trains=*/true);
 }
 
-std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data) {
+std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form) {
   return build(config, {data.features(), data.vocabulary()}, std::max(data.classes(), last_linear(config).out),
-               data.size(), /*trains=*/false);
+               data.size(), /*trains=*/false, form);
 }
 
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file) {
-  const bool model = file_kind(file) == "model";
-  std::unique_ptr<Learner> learner = build_evaluator(config, data);
-  if (model) {
+  const FileForm form = file_form(file);
+  std::unique_ptr<Learner> learner = build_evaluator(config, data, &form);
+  if (form.kind == "model") {
     learner->convert();
     load_model(file, learner->model());
   } else {

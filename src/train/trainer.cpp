@@ -88,6 +88,9 @@ void Trainer::resume(const std::string& checkpoint) {
   if (header.counters.position > samples)
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": position ", header.counters.position,
               " of an epoch lies beyond the ", samples, " samples of data.train. Was the run started on other data?");
+  if (header.microbatch > total_microbatches_)
+    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", header.microbatch, " lies beyond the ",
+              total_microbatches_, " of the run (train.stop ", config_.train.stop, ")");
   detail::enter_phase_of(header, checkpoint, *learner_);
   load_checkpoint(checkpoint, *learner_);
   started_ = true;

@@ -9,6 +9,7 @@
 
 using bitgrad::Json;
 using bitgrad::JsonError;
+using bitgrad::JsonLimits;
 
 namespace {
 
@@ -85,9 +86,14 @@ TEST_CASE("a JSON text that is wrong, cut or nested without end is an error that
   }
   CHECK(json_error([] { Json::parse("[1, x]"); }).find("column 5") != std::string::npos);
   const std::string deep(1 << 20, '[');
-  CHECK(json_error([&] { Json::parse(deep); }) == "JSON: nested deeper than 200 arrays and objects");
-  const std::string edge = std::string(Json::kMaxDepth, '[') + std::string(Json::kMaxDepth, ']');
+  CHECK(json_error([&] { Json::parse(deep); }) == "more than 200 collections inside one another");
+  const std::string edge = std::string(JsonLimits().depth, '[') + std::string(JsonLimits().depth, ']');
   CHECK(Json::parse(edge).dump() == edge);
   CHECK_FALSE(json_error([] { Json("\xff").dump(); }).empty());
   CHECK(Json::parse(R"({"a":1,"b":2,"a":3})").dump() == R"({"a":3,"b":2})");
+  CHECK(json_error([] { Json::parse(R"({"a":1,"b":2,"a":3})", {.unique_names = true}); }) ==
+        "the key 'a' twice in one object");
+  CHECK(json_error([] { Json::parse("[[[]]]", {.depth = 2}); }) == "more than 2 collections inside one another");
+  CHECK(Json::parse("[[]]", {.depth = 2}).size() == 1);
+  CHECK(json_error([] { Json::parse(std::string_view("{}\0{", 4)); }) == "a byte 0 at 2");
 }

@@ -1,4 +1,5 @@
 // What an optimizer keeps, how it is resumed, and what it refuses.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -147,4 +148,28 @@ TEST_CASE("optimizers are made by name, and values out of range are refused") {
   CHECK_NOTHROW(make_optimizer(named("optim_test_own")));
   CHECK(error_of([] { register_optimizer("sgd", nullptr); }) ==
         "[register_optimizer] an optimizer 'sgd' exists already");
+}
+
+TEST_CASE("an optimizer goes on after any number of steps at once, with the corrections of the repeated product") {
+  for (const int64_t steps : {int64_t{2}, int64_t{150}, int64_t{40'000}, int64_t{1} << 53}) {
+    INFO(steps);
+    OptimizerSpec spec = named("adam");
+    spec.beta1 = 0.5;
+    spec.beta2 = 0.999;
+    auto w = float_parameter("w", {1, 1});
+    auto optimizer = make_optimizer(spec);
+    optimizer->attach({w.get()});
+    optimizer->set_steps(steps);
+    give(*w, random_tensor({1, 1}, dtypes::fp32, 3));
+    const double g = w->grad().numbers()[0], before = w->master().numbers()[0];
+    optimizer->step(0.1f, 1);
+    double c1 = 1, c2 = 1;  // beta^t: below 1e-300 long before the limit
+    for (int64_t t = 0; t < std::min<int64_t>(steps + 1, 1'000'000); ++t) {
+      c1 *= 0.5;
+      c2 *= 0.999;
+    }
+    const double m = 0.5 * g, v = (1 - 0.999) * g * g;
+    const double step = 0.1 * (m / (1 - c1)) / (std::sqrt(v / (1 - c2)) + 1e-8);
+    CHECK(std::abs((before - w->master().numbers()[0]) - step) <= 1e-4 * std::abs(step) + 1e-7);
+  }
 }

@@ -23,11 +23,16 @@ struct JsonError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What parse() takes.
+struct JsonLimits {
+  int depth = 200;            // arrays and objects inside one another
+  bool unique_names = false;  // a name twice in one object is an error; else the last one counts
+};
+
 class Json {
  public:
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;
-  static constexpr int kMaxDepth = 200;  // of arrays and objects in a text that parse() takes
 
   Json(std::nullptr_t = nullptr) {}
   template <std::same_as<bool> T>
@@ -51,8 +56,8 @@ class Json {
   static Json array(Array items = {});
   static Json object();
 
-  // Throws JsonError that says where the text is wrong, or that it is nested deeper than kMaxDepth.
-  static Json parse(std::string_view text);
+  // Throws JsonError that says where the text is wrong, or which limit it exceeds.
+  static Json parse(std::string_view text, const JsonLimits& limits = {});
   // indent < 0: on one line. NaN and Inf become null. Throws JsonError for text that is not UTF-8.
   std::string dump(int indent = -1) const;
 

@@ -114,7 +114,9 @@ class Optimizer {
     std::optional<RequantKey> due;
   };
   using Slots = std::vector<std::unique_ptr<Slot>>;
-  void add_slot(Slots& slots, Parameter* parameter);
+  using SlotsByPath = std::multimap<std::string, Slot*>;
+  std::unique_ptr<Slot> make_slot(Parameter* parameter, const SlotsByPath& before);
+  std::string not_fused(const Parameter& parameter, const Slot* slot) const;
   UpdateRule& rule_of(const Parameter& parameter);
   void check_finite(const Slot& slot) const;
   [[noreturn]] void refuse(const Parameter& parameter) const;
@@ -122,6 +124,7 @@ class Optimizer {
   bool finishes_early(const Slot& slot) const;
   void finish_early(Slot& slot, int64_t samples, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
+  void replay(UpdateRule& rule) const;
   void begin_rules();
   void check_step(float lr, int64_t samples) const;
   std::string why_not(const Slot& slot) const;
@@ -136,6 +139,7 @@ class Optimizer {
 
   OptimizerSpec spec_;
   int64_t steps_ = 0;
+  bool replay_due_ = false;  // rules are not at steps_ yet
   Now now_;
   float last_norm_ = 0;
   std::optional<Armed> armed_;

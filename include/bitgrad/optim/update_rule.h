@@ -71,6 +71,9 @@ class UpdateRule {
   virtual void tell(LiveStep& live) const { static_cast<void>(live); }
   // Once per optimizer step, before the pieces; `steps` are done so far. Resume: also called for each step done.
   virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
+  // Whether no further begin_step changes what update reads: a resumed run, whose file may speak of any number of steps,
+  // need not call it for each.
+  virtual bool settled() const { return false; }
   // Back to before the first step.
   virtual void reset() {}
   // What update does with a piece, for a kernel of a device that does more in the same sweep

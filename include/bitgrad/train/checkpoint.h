@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "bitgrad/train/learner.h"
@@ -62,7 +63,15 @@ void load_checkpoint(const std::string& path, Learner& learner);
 void save_model(const std::string& path, Module& model, const CheckpointHeader& header);
 // Reads it into a converted model of the same form (prepare and convert were run). Errors as load_checkpoint.
 void load_model(const std::string& path, Module& model);
-// "checkpoint" or "model"; registers the dtypes that the file brings along. Throws Error(kData) for other files.
+// What a file of either kind holds, before a model is built for it. Its configuration is text that anybody may have
+// written: layers that it describes must have these shapes, or a small file would make a large model.
+struct FileForm {
+  std::string path, kind;                   // kind: "checkpoint" or "model"
+  std::map<std::string, Shape> parameters;  // by path, whatever their precision
+  int64_t bytes = 0;                        // of all tensors
+};
+// Registers the dtypes that the file brings along. Throws Error(kData) for other files.
+FileForm file_form(const std::string& path);
 std::string file_kind(const std::string& path);
 
 // [rows, cols] of a parameter of a file of either kind, whatever it is held in. Throws Error(kData).

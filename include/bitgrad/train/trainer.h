@@ -28,7 +28,9 @@ std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatch
 std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
                                        int64_t vocabulary = 0);
 // The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.
-std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data);
+// form: of the file that its numbers will come from; a layer that the file has no such matrix for is Error(kData),
+// before memory is asked for.
+std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form = nullptr);
 // The same with the numbers of a file: a checkpoint, in its phase, or a model (train/checkpoint.h), converted.
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
 // The data set of a section of the configuration ("train" or "test").

@@ -26,19 +26,30 @@ void load_model(const std::string& path, Module& model) {
   });
 }
 
-std::string file_kind(const std::string& path) {
-  const SafetensorsFile file = SafetensorsFile::read(path);
-  read_tensors(file);
-  return kind_of(file);
+FileForm file_form(const std::string& path) {
+  return reading(path, [&] {
+    const SafetensorsFile file = SafetensorsFile::read(path);
+    FileForm form{path, kind_of(file), {}, 0};
+    for (const SafetensorsEntry& e : file.entries()) {
+      form.bytes += e.bytes;
+      for (const std::string_view suffix : {".master", ".value"})
+        if (e.name.ends_with(suffix) && e.bytes > 0)
+          form.parameters.emplace(e.name.substr(0, e.name.size() - suffix.size()), Shape(e.shape));
+    }
+    for (const auto& [name, record] : read_tensors(file))
+      form.parameters.insert_or_assign(name.substr(0, name.rfind('.')), record.shape);
+    return form;
+  });
 }
 
+std::string file_kind(const std::string& path) { return file_form(path).kind; }
+
 Shape shape_in_file(const std::string& file, const std::string& parameter) {
-  const SafetensorsFile opened = SafetensorsFile::read(file);
-  const std::map<std::string, CodesRecord> records = read_tensors(opened);
-  if (const auto codes = records.find(parameter + ".codes"); codes != records.end()) return codes->second.shape;
-  for (const char* suffix : {".master", ".value"})
-    if (opened.contains(parameter + suffix)) return Shape(opened.entry(parameter + suffix).shape);
-  bad(file, concat("has no tensor '", parameter, "', which its configuration speaks of"));
+  const FileForm form = file_form(file);
+  const auto found = form.parameters.find(parameter);
+  if (found == form.parameters.end())
+    bad(file, concat("has no tensor '", parameter, "', which its configuration speaks of"));
+  return found->second;
 }
 
 }  // namespace bitgrad

@@ -1,11 +1,26 @@
 #include "train/checkpoint/records.h"
 
-#include <nlohmann/json.hpp>
+#include "io/metadata.h"
+#include "train/lengths.h"
 
 namespace bitgrad::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using detail::whole_member;
+
+// A record speaks of a tensor of the file, whose size is that of its bytes there.
+void check_record(const SafetensorsFile& file, const std::string& name, const CodesRecord& record) {
+  if (!name.ends_with(detail::kCodesEnd))
+    bad(file.path(), concat("the metadata has a record of '", name, "', expected one of codes"));
+  if (!file.contains(name)) bad(file.path(), concat("tensor '", name, "' is missing, the metadata has a record of it"));
+  const SafetensorsEntry& e = file.entry(name);
+  const auto bits = static_cast<__int128>(record.shape.cols()) * record.dtype.bits();
+  const bool fits = e.dtype == "U8" && e.shape.size() == 2 && e.shape[0] == record.shape.rows() &&
+                    static_cast<__int128>(e.shape[1]) == (bits + 7) / 8;
+  if (!fits)
+    bad(file.path(), concat("tensor '", name, "' is ", Shape(e.shape), ' ', e.dtype, ", expected the codes of ",
+                            record.shape, ' ', record.dtype, ", which its record speaks of"));
+}
 
 Json state_record(const CheckpointHeader& h) {
   return {{"format_version", kCheckpointFormat},
@@ -26,21 +41,13 @@ const std::string& metadata_text(const SafetensorsFile& file, const std::string&
   return found->second;
 }
 
-Json metadata_json(const SafetensorsFile& file, const std::string& key) {
-  try {
-    return Json::parse(metadata_text(file, key));
-  } catch (const nlohmann::json::exception& e) {
-    bad(file.path(), "'" + key + "' is not JSON: " + e.what());
-  }
-}
-
 // As reading(), also for metadata of another form than expected.
 template <typename F>
 auto reading_json(const std::string& path, F&& read) {
   return reading(path, [&] {
     try {
       return read();
-    } catch (const nlohmann::json::exception& e) {
+    } catch (const JsonError& e) {
       bad(path, std::string("malformed metadata: ") + e.what());
     }
   });
@@ -70,6 +77,7 @@ std::map<std::string, CodesRecord> read_tensors(const SafetensorsFile& file) {
   return reading(file.path(), [&] {
     const detail::CodesRecords records =
         detail::parse_codes_records(metadata_text(file, std::string(detail::kCodesKey)));
+    for (const auto& [name, record] : records) check_record(file, name, record);
     return std::map<std::string, CodesRecord>(records.begin(), records.end());
   });
 }
@@ -105,43 +113,38 @@ std::string state_text(const CheckpointHeader& header) {
 
 CheckpointHeader read_state(const SafetensorsFile& file) {
   return reading_json(file.path(), [&] {
-    const Json state = metadata_json(file, "bitgrad.state");
-    const int version = state.at("format_version").get<int>();
+    const Json state = detail::parse_metadata("bitgrad.state", metadata_text(file, "bitgrad.state"));
+    const int64_t version = whole_member(state, "format_version", INT64_MIN, INT64_MAX);
     if (version != kCheckpointFormat)
       bad(file.path(), concat("format version ", version, ", this program reads ", kCheckpointFormat));
+    const auto count = [](const Json& from, const char* key) {
+      return whole_member(from, key, 0, detail::kMostMicrobatches);
+    };
     CheckpointHeader h;
-    h.step = state.at("step").get<int64_t>();
-    h.microbatch = state.at("microbatch").get<int64_t>();
-    h.since_requantize = state.at("since_requantize").get<int64_t>();
+    h.step = count(state, "step");
+    h.microbatch = count(state, "microbatch");
+    h.since_requantize = count(state, "since_requantize");
+    require(state.at("seed").is_integer(), "checkpoint", "seed: expected a whole number");
     h.seed = state.at("seed").get<uint64_t>();
-    h.counters.epoch = state.at("epoch").get<int64_t>();
-    h.counters.position = state.at("position").get<int64_t>();
+    h.counters.epoch = count(state, "epoch");
+    h.counters.position = count(state, "position");
     h.counters.best_accuracy = state.at("best").at("accuracy").get<double>();
-    h.counters.best_epoch = state.at("best").at("epoch").get<int64_t>();
+    h.counters.best_epoch = count(state.at("best"), "epoch");
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
     if (state.contains("unreported")) {  // not in files of older programs
       const Json& sums = state.at("unreported");
       h.counters.unreported_loss = sums.at("loss").get<double>();
-      h.counters.unreported_correct = sums.at("correct").get<int64_t>();
-      h.counters.unreported_samples = sums.at("samples").get<int64_t>();
+      h.counters.unreported_correct = count(sums, "correct");
+      h.counters.unreported_samples = count(sums, "samples");
     }
     if (state.contains("metrics")) {  // nor this
-      h.counters.metrics_bytes = state.at("metrics").at("bytes").get<int64_t>();
-      h.counters.metrics_crc = state.at("metrics").at("crc32c").get<uint32_t>();
+      h.counters.metrics_bytes = whole_member(state.at("metrics"), "bytes", 0, INT64_MAX);
+      h.counters.metrics_crc = static_cast<uint32_t>(whole_member(state.at("metrics"), "crc32c", 0, UINT32_MAX));
     }
-    h.phase = state.value("phase", int64_t{0});  // files of older programs have none
-    for (const int64_t counter : {h.step, h.microbatch, h.since_requantize, h.phase, h.counters.epoch,
-                                  h.counters.position, h.counters.best_epoch, h.counters.unreported_correct,
-                                  h.counters.unreported_samples, h.counters.metrics_bytes})
-      if (counter < 0) bad(file.path(), "a counter is negative");
-    const auto text = [&](const char* key) {
-      const auto found = file.metadata().find(key);
-      if (found == file.metadata().end()) bad(file.path(), std::string("has no '") + key + "' in its metadata");
-      return found->second;
-    };
-    h.config = text("bitgrad.config");
-    h.kernel_hash = text("bitgrad.kernels");
+    if (state.contains("phase")) h.phase = count(state, "phase");  // files of older programs have none
+    h.config = metadata_text(file, "bitgrad.config");
+    h.kernel_hash = metadata_text(file, "bitgrad.kernels");
     return h;
   });
 }

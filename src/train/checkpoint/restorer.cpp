@@ -1,6 +1,7 @@
 #include "train/checkpoint/restorer.h"
 
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/reduce.h"
 #include "train/checkpoint/pieces.h"
 
 namespace bitgrad::checkpoint {
@@ -106,8 +107,7 @@ Tensor Restorer::codes(const Parameter& p) {
   params->granularity = r.granularity;
   // The file holds the parts that the model has: one that is missing would count as 1 or 0.
   const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) {
-    return like ? std::make_shared<const Tensor>(
-                      plain(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState))
+    return like ? quant_part(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype)
                 : nullptr;
   };
   params->scale = part(".scale", model.scale);
@@ -128,9 +128,8 @@ Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
   params->granularity = r.granularity;
   const Shape count{scale_count(r.granularity, shape.rows(), shape.cols())};
   const auto part = [&](const char* suffix, DType dtype) {
-    return file_.contains(path + suffix)
-               ? std::make_shared<const Tensor>(plain(path + suffix, dtype, count, MemoryKind::kWorkspace))
-               : nullptr;
+    return file_.contains(path + suffix) ? quant_part(path + suffix, dtype, count, MemoryKind::kWorkspace, r.dtype)
+                                         : nullptr;
   };
   params->scale = part(".scale", dtypes::fp32);
   params->zero = part(".zero", dtypes::int32);
@@ -138,6 +137,22 @@ Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
   return dequantize_tensor(t.with_quant(std::move(params)), MemoryKind::kWorkspace);
 }
 
+// Kernels trust them as well: a zero point is a code, and sums that hold it were counted so.
+std::shared_ptr<const Tensor> Restorer::quant_part(const std::string& name, DType dtype, const Shape& shape,
+                                                   MemoryKind kind, DType codes) {
+  Tensor t = plain(name, dtype, shape, kind);
+  if (dtype == dtypes::fp32 && !all_finite(t.as<float>(), t.numel()))
+    bad(file_.path(), "tensor '" + name + "' holds NaN or Inf");
+  if (dtype == dtypes::int32) {
+    const DTypeInfo& info = codes.info();
+    for (int64_t i = 0; i < t.numel(); ++i)
+      if (const int32_t z = t.as<int32_t>()[i]; z < info.qmin || z > info.qmax)
+        bad(file_.path(), concat("tensor '", name, "', element ", i, ": ", z, " is no zero point of ", codes));
+  }
+  return std::make_shared<const Tensor>(std::move(t));
+}
+
+// Kernels trust their codes: ones out of the dtype's range, or pad bits that are set, would be read as other numbers.
 void Restorer::check_codes(const std::string& name, const Tensor& t) const {
   if (const std::string what = detail::wrong_codes(t); !what.empty())
     bad(file_.path(), concat("tensor '", name, "', ", what));

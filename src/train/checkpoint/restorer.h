@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -36,6 +37,9 @@ class Restorer {
   const CodesRecord& record(const std::string& name) const;
   Tensor bare_codes(const std::string& name, const CodesRecord& record);
   Tensor codes(const Parameter& p);
+  // A scale, zero point, offset or statistic.
+  std::shared_ptr<const Tensor> quant_part(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind,
+                                           DType codes);
   Tensor values_of_codes(const std::string& path, const Shape& shape);
   void check_codes(const std::string& name, const Tensor& t) const;
 

@@ -84,7 +84,8 @@ RunConfig float_config(RunConfig config) {
 }
 
 std::unique_ptr<Learner> load_floats(const std::string& file, const RunConfig& config, const Dataset& data) {
-  std::unique_ptr<Learner> learner = build_evaluator(float_config(config), data);
+  const FileForm form = file_form(file);
+  std::unique_ptr<Learner> learner = build_evaluator(float_config(config), data, &form);
   init_from(file, learner->model());
   return learner;
 }
