@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <unordered_map>
 
 #include "autograd/deliver.h"
 #include "bitgrad/autograd/op.h"
@@ -148,12 +149,10 @@ GradTarget Tape::edge_target(int64_t index) {
   return {edge.grad, !first, nullptr};
 }
 
-// The leaves of one parameter share its sink, so reads of it are edges of that sink.
+// The leaves of one parameter share its sink, so reads of it are edges of that sink: backward has counted them all.
 GradRows* Tape::edge_rows(int64_t index) const {
   const Edge& edge = edges_[static_cast<size_t>(index)];
   if (edge.sink == nullptr || edge.readers != 1 || edge.wide) return nullptr;
-  for (const Edge& other : edges_)
-    if (&other != &edge && other.sink == edge.sink && other.readers > 0) return nullptr;
   return edge.sink->rows(edge.shape, edge.dtype);
 }
 
@@ -213,6 +212,13 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
     edge.readers += 2;  // the seed is a contribution of its own, never an alias of the caller's tensor
     detail::deliver(edge_target(outputs[i].edge()), seeds[i]);
     if (edge.sink) edge.sink->done();
+  }
+  // Edges of one sink are contributions to one gradient.
+  std::unordered_map<const GradSink*, Edge*> read;
+  for (Edge& edge : edges_) {
+    if (edge.sink == nullptr || edge.readers == 0) continue;
+    const auto [first, fresh] = read.emplace(edge.sink, &edge);
+    if (!fresh) first->second->readers = edge.readers = std::max<int64_t>(edge.readers, 2);
   }
   for (size_t i = nodes_.size(); i-- > 0;) {
     run_node(nodes_[i]);

@@ -52,11 +52,11 @@ TEST_CASE("metadata that are deep, long, ambiguous or cut by a zero byte are ref
     return error_after([&](Parts& p) { p.metadata[key] = text; });
   };
   CHECK(contains(with("bitgrad.tensors", std::string(1 << 20, '[')),
-                 "'bitgrad.tensors' has more than 8 collections inside one another"));
+                 "'bitgrad.tensors' is not JSON: more than 8 collections inside one another"));
   CHECK(contains(with("bitgrad.tensors", std::string((16 << 20) + 1, ' ')),
                  "'bitgrad.tensors' has 16777217 bytes, at most 16777216 are read"));
-  CHECK(contains(with("bitgrad.state", R"({"step": 1, "step": 2})"), "'bitgrad.state' has the key 'step' twice"));
-  CHECK(contains(with("bitgrad.state", "{}\0 {"s), "'bitgrad.state' has a byte 0"));
+  CHECK(contains(with("bitgrad.state", R"({"step": 1, "step": 2})"), "'bitgrad.state' is not JSON: the key 'step' twice in one object"));
+  CHECK(contains(with("bitgrad.state", "{}\0 {"s), "'bitgrad.state' is not JSON: a byte 0"));
 }
 
 TEST_CASE("counters of a forged file are held within what a run can do") {

@@ -77,8 +77,9 @@ TensorMeta SmallModel::plan(const Form& form, size_t i, const LayerConfig& layer
   const std::string path = path_of_layer(i);
   const std::shared_ptr<Module> module = small_layer(layer, form.meta.features);
   PrepareSpec spec;
-  for (const auto& [name, choice] : form.choices)
-    if (name == path || name.starts_with(path + '.')) spec.rules.push_back({name, choice.quant});
+  // In the order of names: the layer itself, others that begin like it (layers.1-x), what lies in it.
+  for (auto at = form.choices.lower_bound(path); at != form.choices.end() && at->first.starts_with(path); ++at)
+    if (at->first == path || at->first.starts_with(path + '.')) spec.rules.push_back({at->first, at->second.quant});
   prepare(*module, spec, form.mode, path);
   StepState state;
   module->initialize(path, state);
