@@ -262,8 +262,8 @@ TEST_CASE("metadata that are made to take memory or to hide a part are refused")
   check_forged([](Parts& p) { p.metadata["bitgrad.tensors"] = std::string(80'000'000, '['); },
                "'bitgrad.tensors' has 80000000 bytes, at most 16777216 are read");
   check_forged([](Parts& p) { p.metadata["bitgrad.tensors"] = std::string(16'000'000, '['); },
-               "'bitgrad.tensors' has more than 8 collections inside one another");
-  check_forged([](Parts& p) { p.metadata["bitgrad.state"] += std::string("\0{", 2); }, "'bitgrad.state' has a byte 0");
+               "'bitgrad.tensors' is not JSON: more than 8 collections inside one another");
+  check_forged([](Parts& p) { p.metadata["bitgrad.state"] += std::string("\0{", 2); }, "'bitgrad.state' is not JSON: a byte 0");
   // A zero byte in the padding of the header, with its checksum made right.
   TempDir temp;
   Bytes file = file_system().read(run_folder() + "/last.safetensors");

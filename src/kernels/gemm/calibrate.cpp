@@ -144,7 +144,7 @@ bool worth_measuring(const GemmRow& row, const GemmArgs& args) {
 // False for a vector row that refuses every product here: oneDNN's bf16 without AVX-512.
 bool takes_any(const GemmRow& row) {
   for (const Pair& pair : pairs())
-    for (const int64_t m : kRows)
+    for (const int64_t m : kClassRows)
       if (worth_measuring(row, product_of(pair, m))) return true;
   return false;
 }
