@@ -1,4 +1,5 @@
 // The program when files of a run folder are not what the run wrote: it goes on as it was, or says what is changed.
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -73,10 +74,12 @@ TEST_CASE("resume with a changed config.yaml lists the keys, and goes on with it
 
 TEST_CASE("no flipped bit of config.yaml trains on with another configuration") {
   Stopped run;
-  int64_t refused = 0, warned = 0, same = 0;
-  for (size_t i = 3; i < run.config.size(); i += 13) {
+  int64_t refused = 0, warned = 0, same = 0, digits = 0;
+  for (size_t i = 0; i < run.config.size(); ++i) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(run.config[i])) != 0;
+    if (!(digit && ++digits % 2 == 0) && i % 23 != 0) continue;
     std::string flipped = run.config;
-    flipped[i] = static_cast<char>(flipped[i] ^ (1 << (i % 4)));  // digits stay digits, most letters become others
+    flipped[i] = static_cast<char>(flipped[i] ^ (digit ? 1 : 1 << (i % 8)));  // digits become digits
     const ProcessResult r = run.resumed("config.yaml", flipped);
     INFO("byte " << i << ": " << r.err);
     if (r.code == 2) {
@@ -89,8 +92,8 @@ TEST_CASE("no flipped bit of config.yaml trains on with another configuration") 
     (contains(r.err, "warning: ") ? warned : same) += 1;
   }
   INFO(refused << " refused, " << warned << " warned of, " << same << " the same");
-  CHECK(refused > 3);
-  CHECK(warned > 20);
+  CHECK(refused > 4);
+  CHECK(warned > 10);
 }
 
 TEST_CASE("no damage of metrics.jsonl passes without a word, and the run ends as it would have") {

@@ -57,7 +57,8 @@ TEST_CASE("a loss that is not finite ends the step before anything moves, and na
     for (int64_t i = 1; i < accumulate; ++i) learner->microbatch(x, labels);
     CHECK(error_of([&] { learner->microbatch(x, labels); }) ==
           "[non-finite] the loss is inf in a forward pass at optimizer step 0. Parameters, moments and running "
-          "statistics are all finite. A smaller learning rate or smaller first values may help.");
+          "statistics are all finite; the largest number is 1e+19, in 'layers.0.weight.master'. A smaller learning "
+          "rate or smaller first values may help.");
     CHECK(learner->usable());
     CHECK(learner->window_samples() == 0);
     CHECK(bits_of(parameter(*learner, "layers.0.weight").master()) == before);

@@ -1,8 +1,10 @@
 #include "train/checkpoint/pieces.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/reduce.h"
 
@@ -14,6 +16,30 @@ bool is_finite(const Piece& p) {
   if (p.dtype != "BF16") return true;
   const auto* x = static_cast<const uint16_t*>(p.data);
   return std::none_of(x, x + p.bytes / 2, [](uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u; });
+}
+
+float largest_of(const Piece& p) {
+  const auto* wide = static_cast<const float*>(p.data);
+  const auto* narrow = static_cast<const uint16_t*>(p.data);
+  const bool f32 = p.dtype == "F32";
+  float largest = 0;
+  for (int64_t i = 0; i < p.bytes / (f32 ? 4 : 2); ++i)
+    largest = std::max(largest, std::fabs(f32 ? wide[i] : bf16_to_float(narrow[i])));
+  return largest;
+}
+
+// The parameter with the largest number, as a part of a sentence; empty: there is none.
+std::string largest_parameter(const Pieces& pieces) {
+  const Piece* found = nullptr;
+  float largest = -1;
+  for (const Piece& p : pieces.list) {
+    if (!p.name.ends_with(".master") && !p.name.ends_with(".value")) continue;
+    if (const float x = largest_of(p); x > largest) {
+      largest = x;
+      found = &p;
+    }
+  }
+  return found == nullptr ? "" : concat("; the largest number is ", largest, ", in '", found->name, '\'');
 }
 
 }  // namespace
@@ -100,9 +126,10 @@ std::vector<std::string> not_finite(const Pieces& pieces) {
 std::string describe_not_finite(Learner& learner) {
   constexpr size_t kListed = 8;
   const DeviceGuard guard(learner.device());
-  const std::vector<std::string> names =
-      not_finite(learner.converted() ? collect_model(learner.model()) : collect(learner));
-  if (names.empty()) return "Parameters, moments and running statistics are all finite.";
+  const Pieces pieces = learner.converted() ? collect_model(learner.model()) : collect(learner);
+  const std::vector<std::string> names = not_finite(pieces);
+  if (names.empty())
+    return concat("Parameters, moments and running statistics are all finite", largest_parameter(pieces), '.');
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), kListed); ++i)
     text += concat(text.empty() ? "" : ", ", '\'', names[i], '\'');

@@ -44,7 +44,8 @@ Pieces collect_model(Module& model);
 
 // Names of pieces (F32, BF16) that hold NaN or Inf, in order.
 std::vector<std::string> not_finite(const Pieces& pieces);
-// The same for a learner, trained or converted, as a sentence for an error.
+// The same for a learner, trained or converted, as a sentence for an error; where all are finite, the parameter with
+// the largest number.
 std::string describe_not_finite(Learner& learner);
 // Throws Error(kNonFinite) that names the first one of a learner that trains.
 void require_finite(Learner& learner);
