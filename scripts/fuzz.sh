@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: scripts/fuzz.sh [SECONDS [TARGET...]]   runs each fuzz target so long (default 60), one after the other.
-# Needs clang++ and its compiler-rt (Debian 12: apt-get install clang-14 libclang-rt-14-dev). New inputs go to
+# Needs clang++ and its compiler-rt (Debian 12: apt-get install clang-14 libclang-rt-14-dev libomp-14-dev). New inputs go to
 # build/fuzz/corpus/<target>, findings to build/fuzz/findings/<target>-*; a finding ends the script with 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
