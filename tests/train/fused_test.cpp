@@ -212,7 +212,10 @@ TEST_CASE("a gradient that a library makes is told to come as a whole, by the li
     cheap.emplace_back().row = row.name;
     cheap.back().factor.fill(1e-9);
   }
-  if (cheap.empty()) return;  // built without libraries
+  if (cheap.empty()) {
+    WARN("skipped: built without oneDNN and Eigen");
+    return;
+  }
   set_gemm_costs(cheap);
   const Case c;
   OptimizerSpec adam;
