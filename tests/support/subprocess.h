@@ -31,13 +31,20 @@ struct ProcessResult {
   std::string out, err;
 };
 
+// Streams that are not as usual, by their descriptors. Nothing of them is in the result.
+struct ProcessStreams {
+  std::vector<int> closed = {}, unread = {};  // unread: a pipe whose reader has gone
+  std::vector<std::pair<int, std::string>> files = {};
+};
+
 // A started program. Its standard input is empty. Kill it or wait for it; the destructor does both.
 class Process {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
+  using Streams = ProcessStreams;
 
   explicit Process(const std::vector<std::string>& arguments, const Environment& environment = {},
-                   const std::string& directory = "") {
+                   const std::string& directory = "", const Streams& streams = {}) {
     std::vector<char*> argv;
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
@@ -50,6 +57,10 @@ class Process {
     redirect("/dev/null", O_RDONLY, 0);
     redirect(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 1);
     redirect(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 2);
+    for (const auto& [fd, path] : streams.files) redirect(path.c_str(), O_RDWR, fd);
+    for (const int fd : streams.unread) make_unread(fd);
+    for (const int fd : streams.closed) ::close(fd);
+    ::signal(SIGPIPE, SIG_DFL);
     ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
@@ -91,13 +102,21 @@ class Process {
     ::close(fd);
   }
 
+  static void make_unread(int target) {
+    int ends[2];
+    if (::pipe(ends) != 0 || ::dup2(ends[1], target) < 0) ::_exit(125);
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+
   TempDir temp_;
   pid_t pid_ = -1;
 };
 
 inline ProcessResult run_program(const std::vector<std::string>& arguments,
-                                 const Process::Environment& environment = {}, const std::string& directory = "") {
-  return Process(arguments, environment, directory).wait();
+                                 const Process::Environment& environment = {}, const std::string& directory = "",
+                                 const Process::Streams& streams = {}) {
+  return Process(arguments, environment, directory, streams).wait();
 }
 
 }  // namespace bitgrad::test
