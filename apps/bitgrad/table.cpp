@@ -1,9 +1,9 @@
 #include "table.h"
 
 #include <cmath>
-#include <sstream>
 
 #include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::cli {
 
@@ -11,7 +11,7 @@ void print_table(std::ostream& out, const std::vector<std::vector<std::string>>&
 
 std::string short_number(double x) {
   if (std::isnan(x)) return "-";
-  std::ostringstream out;
+  TextWriter out;
   out.precision(4);
   out << x;
   return out.str();

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "bitgrad/base/text.h"
+
 namespace bitgrad {
 namespace {
 
@@ -33,7 +35,7 @@ void log(LogLevel level, std::string_view line) {
     sink = slot().sink;
   }
   // Called without the lock, so that a sink may log or replace itself.
-  if (sink) (*sink)(level, line);
+  if (sink) (*sink)(level, printable_lines(line));
 }
 
 }  // namespace bitgrad

@@ -1,8 +1,48 @@
 #include "bitgrad/base/text.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace bitgrad {
+namespace {
+
+// Bytes of the character at the begin of `text`, 0 where there is none that a terminal may show (Unicode 15, table 3-7:
+// well-formed UTF-8).
+size_t shown_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0}; };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return first < 0x20 || first == 0x7F ? 0 : 1;
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  uint8_t least = 0x80, most = 0xBF;  // of the second byte
+  if (first == 0xC2) least = 0xA0;    // below: U+0080 to U+009F
+  if (first == 0xE0) least = 0xA0;
+  if (first == 0xED) most = 0x9F;
+  if (first == 0xF0) least = 0x90;
+  if (first == 0xF4) most = 0x8F;
+  if (byte(1) < least || byte(1) > most) return 0;
+  for (size_t i = 2; i < bytes; ++i)
+    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
+  return bytes;
+}
+
+std::string shown(std::string_view text, std::string_view keep) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto byte = static_cast<uint8_t>(text[0]);
+    const size_t bytes = keep.find(text[0]) != std::string_view::npos ? 1 : shown_bytes(text);
+    if (bytes == 0)
+      out.append("\\x").append(1, kDigits[byte >> 4]).append(1, kDigits[byte & 15u]);
+    else
+      out.append(text.substr(0, bytes));
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return out;
+}
+
+}  // namespace
 
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
@@ -31,7 +71,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 }
 
 std::string unknown_name(std::string_view what, std::string_view name, const std::vector<std::string>& known) {
-  std::string out = "unknown " + std::string(what) + " '" + std::string(name) + "'.";
+  std::string out = "unknown " + std::string(what) + " '" + printable(name) + "'.";
   const std::string near = nearest_name(name, known);
   if (!near.empty()) out += " Did you mean '" + near + "'?";
   out += " Known:";
@@ -39,7 +79,13 @@ std::string unknown_name(std::string_view what, std::string_view name, const std
   return out;
 }
 
-std::string text_table(const std::vector<std::vector<std::string>>& lines) {
+std::string printable(std::string_view text) { return shown(text, ""); }
+std::string printable_lines(std::string_view text) { return shown(text, "\n\t"); }
+
+std::string text_table(const std::vector<std::vector<std::string>>& cells) {
+  std::vector<std::vector<std::string>> lines = cells;
+  for (auto& line : lines)
+    for (std::string& cell : line) cell = printable(cell);
   std::vector<size_t> width;
   for (const auto& line : lines) {
     width.resize(std::max(width.size(), line.size()), 0);

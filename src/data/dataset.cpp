@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
-#include <sstream>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
 #include "data/formats.h"
 
 namespace bitgrad {
 namespace {
 
 std::vector<std::string> words(const std::string& text) {
-  std::istringstream in(text);
+  TextReader in(text);
   std::vector<std::string> result;
   for (std::string word; in >> word;) result.push_back(word);
   return result;

@@ -1,7 +1,7 @@
 #include <array>
-#include <sstream>
 #include <string>
 
+#include "bitgrad/base/text_stream.h"
 #include "data/digits.h"
 
 namespace bitgrad::data {
@@ -9,10 +9,10 @@ namespace {
 
 Glyph parse_glyph(const std::string& text) {
   Glyph glyph;
-  std::istringstream strokes(text);
+  TextReader strokes(text);
   for (std::string part; std::getline(strokes, part, ';');) {
     Stroke stroke;
-    std::istringstream points(part);
+    TextReader points(part);
     int x = 0;
     int y = 0;
     char comma = 0;

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <iomanip>
-#include <sstream>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text_stream.h"
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
@@ -28,7 +28,7 @@ template <typename... Parts>
 }
 
 std::string hex(uint32_t value, int digits) {
-  std::ostringstream out;
+  TextWriter out;
   out << "0x" << std::hex << std::setw(digits) << std::setfill('0') << value;
   return out.str();
 }

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <ostream>
 #include <set>
-#include <sstream>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/prepare.h"
 #include "nn/activation_quantizer.h"
@@ -38,7 +38,7 @@ std::string range_of(const Parameter& weight) {
     lo = static_cast<double>(codes.lo);
     hi = static_cast<double>(codes.hi);
   }
-  std::ostringstream out;
+  TextWriter out;
   out.precision(3);
   out << '[' << lo << ", " << hi << ']';
   const auto& params = weight.value().quant();

@@ -1,8 +1,8 @@
 // Which rule holds which layer how, in the log of a run.
-#include <sstream>
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
 #include "train/phases.h"
 
 namespace bitgrad {
@@ -11,7 +11,7 @@ void detail::log_choices(Module& model, const PrepareSpec& spec) {
   std::vector<std::vector<std::string>> lines{{"layer", "rule", "recipe"}};
   for (const LayerChoice& c : choose_layers(model, spec))
     lines.push_back({c.layer, c.quant ? c.rule : "(no rule)", c.slot->quant().recipe});
-  std::istringstream table(text_table(lines));
+  TextReader table(text_table(lines));
   for (std::string line; std::getline(table, line);) log(LogLevel::kInfo, line);
 }
 

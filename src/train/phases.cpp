@@ -5,9 +5,9 @@
 #include "train/phases.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text_stream.h"
 #include "train/numbers.h"
 
 namespace bitgrad {
@@ -56,9 +56,10 @@ void in_phase(const std::vector<QuantPhase>& phases, int64_t index, Use use) {
 }  // namespace
 
 void detail::log_quantization(Module& model) {
-  std::stringstream table;
+  TextWriter table;
   print_quantization(table, model);
-  for (std::string line; std::getline(table, line);) log(LogLevel::kInfo, line);
+  TextReader lines(table.str());
+  for (std::string line; std::getline(lines, line);) log(LogLevel::kInfo, line);
 }
 
 void detail::enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text_stream.h"
 #include "bitgrad/train/metrics.h"
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
@@ -60,7 +60,7 @@ void log_fused_updates(const Learner& learner) {
 }
 
 void log_lines(const std::string& text) {
-  std::istringstream lines(text);
+  TextReader lines(text);
   for (std::string line; std::getline(lines, line);) log(LogLevel::kInfo, line);
 }
 

@@ -3,12 +3,15 @@
 
 #include <concepts>
 #include <cstdint>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
+#include "bitgrad/base/text_stream.h"
+
 namespace bitgrad {
+
+std::string printable_lines(std::string_view text);  // base/text.h
 
 // What went wrong, as the process exit code that a program should end with.
 enum class ErrorCode : int {
@@ -20,11 +23,12 @@ enum class ErrorCode : int {
   kBug = 70,       // an internal promise was broken
 };
 
-// The only exception that the library throws on purpose. what() is a complete sentence for the user.
+// The only exception that the library throws on purpose. what() is a complete sentence for the user, made printable
+// (base/text.h): parts of it may come from a file.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ErrorCode code = ErrorCode::kUsage)
-      : std::runtime_error(message), code_(code) {}
+      : std::runtime_error(printable_lines(message)), code_(code) {}
   ErrorCode code() const noexcept { return code_; }
 
  private:
@@ -34,7 +38,7 @@ class Error : public std::runtime_error {
 // Joins the parts with operator<<.
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream out;
+  TextWriter out;
   (out << ... << parts);
   return out.str();
 }

@@ -1,6 +1,7 @@
 // Log lines of the library go to a sink that the application sets; without one they are dropped.
 //
-// Lines come from any thread, also at the same time: a sink must be safe for that.
+// Lines come from any thread, also at the same time: a sink must be safe for that. They are made printable
+// (base/text.h): parts of them may come from a file.
 #pragma once
 
 #include <functional>

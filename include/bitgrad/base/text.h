@@ -1,4 +1,4 @@
-// Texts that help: the nearest known name to a mistyped one, tables.
+// Texts that help: the nearest known name to a mistyped one, tables, foreign bytes made visible.
 #pragma once
 
 #include <string>
@@ -15,7 +15,13 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 // "unknown layer 'linaer'. Did you mean 'linear'? Known: ..."
 std::string unknown_name(std::string_view what, std::string_view name, const std::vector<std::string>& known);
-// Lines of cells as columns, each as wide as its widest cell, two blanks apart; one line of text for each.
+// `text` with every byte that a terminal would obey instead of showing as \xNN: control characters (U+0000 to U+001F,
+// U+007F to U+009F) and what is not UTF-8. For text from a file, before it meets a person.
+std::string printable(std::string_view text);
+// The same, but line ends and tabs stay: a message of several lines.
+std::string printable_lines(std::string_view text);
+// Lines of cells as columns, each as wide as its widest cell, two blanks apart; one line of text for each. Cells are
+// made printable.
 std::string text_table(const std::vector<std::vector<std::string>>& lines);
 
 }  // namespace bitgrad

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <sstream>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
+#include "bitgrad/base/text_stream.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/gemm/strict_order.h"
 
@@ -37,7 +37,7 @@ std::atomic<const Table*> g_table{nullptr};
 std::atomic<uint64_t> g_generation{0};
 
 std::vector<std::string> words(const std::string& line) {
-  std::istringstream in(line);
+  TextReader in(line);
   std::vector<std::string> out;
   for (std::string word; in >> word;) out.push_back(word);
   return out;
@@ -121,7 +121,7 @@ std::string gemm_costs_path() {
 }
 
 void save_gemm_costs(const std::string& path, const std::vector<GemmCostFactors>& factors) {
-  std::ostringstream text;
+  TextWriter text;
   text << kHead << "\ncpu " << cpu_model_name() << '\n';
   for (const GemmCostFactors& row : factors) {
     text << row.row;
@@ -136,7 +136,7 @@ void save_gemm_costs(const std::string& path, const std::vector<GemmCostFactors>
 bool load_gemm_costs(const std::string& path) {
   if (path.empty() || !file_system().exists(path)) return false;
   const std::vector<uint8_t> bytes = read_file(path, kMostBytes);
-  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  TextReader in(std::string(bytes.begin(), bytes.end()));
   std::string line;
   if (!std::getline(in, line) || line != kHead)
     fail_with(ErrorCode::kData, kWhere, path, ":1: got '", line, "', expected '", kHead,

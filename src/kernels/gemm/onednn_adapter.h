@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <new>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
@@ -104,7 +105,8 @@ inline bool has_bf16() {
       const OneThread one;
       Matmul({16, 16, 16, 16, 1, 16, 1, 16, true, true, false, false});
       return true;
-    } catch (const dnnl::error&) {
+    } catch (const dnnl::error& error) {
+      if (error.status == dnnl_out_of_memory) throw std::bad_alloc();  // no answer: asked again by the next caller
       return false;
     }
   }();

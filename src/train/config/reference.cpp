@@ -1,7 +1,7 @@
 // The reference of keys, made from the registry.
 #include <algorithm>
-#include <sstream>
 
+#include "bitgrad/base/text_stream.h"
 #include "train/config/choices.h"
 #include "train/config/schema.h"
 
@@ -42,7 +42,7 @@ std::string escaped(std::string text) {
 }  // namespace
 
 std::string config_reference() {
-  std::ostringstream out;
+  TextWriter out;
   std::vector<std::string> groups;
   for (const KeySpec& spec : config::all_keys())
     if (std::find(groups.begin(), groups.end(), spec.group) == groups.end()) groups.emplace_back(spec.group);

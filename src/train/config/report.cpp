@@ -1,8 +1,8 @@
 // Renders findings: `file:line:col: error: message`, the source line and a caret line.
 #include <algorithm>
-#include <sstream>
 #include <tuple>
 
+#include "bitgrad/base/text_stream.h"
 #include "train/config/source.h"
 
 namespace bitgrad::config {
@@ -48,7 +48,7 @@ std::string Report::render(const Finding& finding) const {
   const SourceMark& mark = finding.diagnostic.mark;
   const SourceText& text_of = source(mark.argument);
   const auto [text, carets] = excerpt(text_of.line(mark.line - 1), text_of.byte_column(mark), finding.length);
-  std::ostringstream out;
+  TextWriter out;
   std::string margin;
   if (mark.argument == 0) {
     out << name_ << ':' << mark.line << ':' << mark.col;

@@ -1,6 +1,5 @@
 // RunConfig -> YAML: every key that applies, with its value, in the order of fields.h.
-#include <sstream>
-
+#include "bitgrad/base/text_stream.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/numbers.h"
@@ -208,7 +207,7 @@ std::ostream& operator<<(std::ostream& out, const InitConfig& init) {
 
 std::string to_yaml(const RunConfig& c) {
   using namespace config;
-  std::ostringstream out;
+  TextWriter out;
   out << "version: " << c.version << '\n';
   out << "run: " << map_of("run", "", [&](auto& w) { visit_run(w, c.run); }) << '\n';
   out << "device: " << map_of("device", c.device.kind, [&](auto& w) { visit_device(w, c.device); }) << '\n';

@@ -7,7 +7,8 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <sstream>
+
+#include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::config {
 namespace {
@@ -199,7 +200,7 @@ bool read_yaml(const SourceText& source, Report& report, Node& tree) {
   for (const ConfigDiagnostic& diagnostic : bad) report.add(diagnostic);
   if (!bad.empty()) return false;
   TreeBuilder builder(source, report, tree);
-  std::istringstream in(source.prepared());
+  TextReader in(source.prepared());
   try {
     YAML::Parser parser(in);
     while (parser.HandleNextDocument(builder)) {

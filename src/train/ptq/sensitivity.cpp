@@ -11,6 +11,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/base/text_stream.h"
 #include "train/numbers.h"
 
 namespace bitgrad {
@@ -123,7 +124,7 @@ class Meter {
 };
 
 std::string fixed(double x, int digits, bool sign) {
-  std::ostringstream out;
+  TextWriter out;
   if (sign) out << std::showpos;
   out << std::fixed << std::setprecision(digits) << x;
   return out.str();
