@@ -14,6 +14,13 @@ void require_run_folder(const std::string& folder) {
     fail_with(ErrorCode::kData, "run folder", "'", folder, "' has no config.yaml: it is not a run folder");
 }
 
+std::unique_ptr<FileLock> lock_or_fail(const std::string& folder) {
+  auto lock = file_system().lock_directory(folder);
+  require(lock != nullptr, "run folder", "another process trains in '", folder,
+          "'. Wait for its end, or stop it first");
+  return lock;
+}
+
 // Makes the next free <parent>/NNNN.
 std::string make_numbered(const std::string& parent) {
   file_system().make_directories(parent);
@@ -28,23 +35,26 @@ std::string make_numbered(const std::string& parent) {
 
 }  // namespace
 
-std::string create_run_folder(const RunConfig& config, const std::string& out) {
+RunFolder start_run_folder(const RunConfig& config, const std::string& out) {
   const std::string path = out.empty() ? make_numbered(config.run.dir + '/' + config.run.name) : out;
-  if (file_system().exists(path)) {
-    require(file_system().is_directory(path), "run folder", "'", path, "' is a file");
-    require(file_system().list(path).empty(), "run folder", "'", path,
-            "' is not empty, and a run never overwrites one. Name another with --out, or go on with --resume ", path);
-  }
+  require(!file_system().exists(path) || file_system().is_directory(path), "run folder", "'", path, "' is a file");
   file_system().make_directories(path);
+  // Of several starts in one folder the one that gets the lock goes on; the folder is looked at, and written to, under
+  // it.
+  RunFolder folder{path, lock_or_fail(path)};
+  require(file_system().list(path).empty(), "run folder", "'", path,
+          "' is not empty, and a run never overwrites one. Name another with --out, or go on with --resume ", path);
   write_file_atomically(path + "/config.yaml", to_yaml(config));
   write_file_atomically(path + "/config.source.yaml", config.origin.text);
-  return path;
+  return folder;
+}
+
+std::string create_run_folder(const RunConfig& config, const std::string& out) {
+  return start_run_folder(config, out).path;
 }
 
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
-  auto lock = file_system().lock_directory(folder);
-  require(lock != nullptr, "run folder", "another process trains in '", folder,
-          "'. Wait for its end, or stop it first");
+  auto lock = lock_or_fail(folder);
   // What a process that was killed had not finished: nobody else writes here.
   for (const std::string& name : file_system().list(folder))
     if (detail::is_temporary(name)) file_system().remove(folder + '/' + name);

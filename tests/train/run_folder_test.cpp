@@ -35,6 +35,26 @@ TEST_CASE("a run folder is never overwritten") {
   CHECK(create_run_folder(config, temp.file("empty")) == temp.file("empty"));
 }
 
+TEST_CASE("a new run folder is locked before anything is written into it, and stays so") {
+  TempDir temp;
+  const std::string path = temp.file("run");
+  file_system().make_directories(path);
+  const auto start = [&] { start_run_folder(small_config(), path); };
+  {
+    const auto other = lock_run_folder(path);  // of a start that has not written yet
+    CHECK(contains(error_of(start), "another process trains in '" + path));
+    CHECK(file_system().list(path).empty());
+  }
+  const RunConfig config = small_config({"optim.lr=0.5"});
+  {
+    const RunFolder first = start_run_folder(config, path);
+    CHECK(first.path == path);
+    CHECK(contains(error_of(start), "another process trains in '" + path));
+  }
+  CHECK(contains(error_of(start), "not empty"));
+  CHECK(run_folder_config(path) == config);
+}
+
 TEST_CASE("without a name the folder gets the next free number") {
   TempDir temp;
   const RunConfig config = small_config({"run.dir=" + temp.file("runs")});

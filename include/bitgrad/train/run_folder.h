@@ -11,9 +11,15 @@
 
 namespace bitgrad {
 
+struct RunFolder {
+  std::string path;
+  std::unique_ptr<FileLock> lock;  // keeps other processes out while it lives
+};
 // `out` names the exact folder, which must be absent or empty; empty: the next free <run.dir>/<run.name>/NNNN. Creates
-// it, writes config.yaml and the configuration as given (config.source.yaml), returns its path. Throws Error when `out`
-// holds anything.
+// it, locks it, then writes config.yaml and the configuration as given (config.source.yaml). Of several processes that
+// start in one folder one gets it; the others get an Error and write nothing. Throws Error when `out` holds anything.
+RunFolder start_run_folder(const RunConfig& config, const std::string& out);
+// The same, but the folder is free again: returns its path.
 std::string create_run_folder(const RunConfig& config, const std::string& out);
 // Keeps a second process from training in the same folder, and removes what a killed one left half written. Throws
 // Error while another one holds it.
