@@ -6,11 +6,14 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +24,7 @@
 
 #include "base/loops.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
 
 namespace bitgrad {
 namespace {
@@ -133,13 +137,14 @@ class Pool {
     return pool;
   }
 
-  // Runs the loop on the calling thread and up to `helpers` workers. False: the pool is busy, nothing was done.
-  bool run(Loop& loop, int helpers) {
+  // Runs the loop on the calling thread and up to `helpers` workers. Returns how many there were, -1: the pool is busy,
+  // nothing was done.
+  int run(Loop& loop, int helpers) {
     const std::unique_lock busy(caller_, std::try_to_lock);
-    if (!busy.owns_lock()) return false;
+    if (!busy.owns_lock()) return -1;
     {
       const std::lock_guard lock(mutex_);
-      while (static_cast<int>(workers_.size()) < helpers) workers_.emplace_back([this] { serve(); });
+      helpers = hire(helpers);
       loop_ = &loop;
       places_ = helpers;
       offers_.fetch_add(1, std::memory_order_release);
@@ -149,7 +154,7 @@ class Pool {
     std::unique_lock lock(mutex_);
     loop_ = nullptr;  // workers that come now find nothing
     done_.wait(lock, [this] { return active_ == 0; });
-    return true;
+    return helpers;
   }
 
  private:
@@ -162,6 +167,18 @@ class Pool {
     }
     wake_.notify_all();
     for (std::thread& t : workers_) t.join();
+  }
+
+  // Makes workers until there are `wanted`, or the system has no more (a limit of memory or of processes): a result
+  // does not depend on how many there are. Returns how many of the wanted ones there are.
+  int hire(int wanted) {
+    try {
+      workers_.reserve(static_cast<size_t>(wanted));
+      while (static_cast<int>(workers_.size()) < wanted) workers_.emplace_back([this] { serve(); });
+    } catch (const std::system_error&) {
+    } catch (const std::bad_alloc&) {
+    }
+    return std::min(wanted, static_cast<int>(workers_.size()));
   }
 
   void serve() {
@@ -229,6 +246,18 @@ int num_threads() {
   return n;
 }
 
+namespace {
+
+// The system refused a thread: it is not asked again, until set_num_threads.
+void keep_to(int threads, int wanted) {
+  if (g_threads.compare_exchange_strong(wanted, threads, std::memory_order_relaxed))
+    log(LogLevel::kWarning, concat("the system gives no more than ", threads, " of ", wanted,
+                                   " threads (a limit of memory or of processes): the run goes on with these. "
+                                   "Results are the same; ask for fewer, or raise `ulimit -v` or `ulimit -u`."));
+}
+
+}  // namespace
+
 namespace detail {
 
 bool loops_run_inline() { return t_inside || num_threads() == 1; }
@@ -238,7 +267,8 @@ void parallel_for_impl(int64_t chunks, void (*call)(void*, int64_t), void* conte
   const int threads = chunks == 1 || loops_run_inline() || !current_device().is_cpu() ? 1 : num_threads();
   if (threads > 1) {
     Loop loop(chunks, call, context);
-    if (Pool::instance().run(loop, threads - 1)) {
+    if (const int helpers = Pool::instance().run(loop, threads - 1); helpers >= 0) {
+      if (helpers < threads - 1) keep_to(helpers + 1, threads);
       loop.rethrow();
       return;
     }

@@ -7,11 +7,13 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
 #include "bitgrad/base/rng.h"
 
 namespace bitgrad {
@@ -201,7 +203,7 @@ class Loader::Impl {
         next_{options.epoch, options.position},
         maker_(dataset, options),
         slots_(static_cast<size_t>(options.prefetch)) {
-    if (options.prefetch > 0) thread_ = std::thread([this] { run(); });
+    if (options.prefetch > 0) read_ahead();
   }
 
   ~Impl() {
@@ -224,6 +226,17 @@ class Loader::Impl {
   int64_t batches_per_epoch() const { return (n_ + options_.micro - 1) / options_.micro; }
 
  private:
+  // The batches are the same without.
+  void read_ahead() {
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      slots_.clear();
+      log(LogLevel::kWarning, concat("no thread to read batches ahead (", error.what(),
+                                     "): each is read when the step before it has ended"));
+    }
+  }
+
   bool take(Batch& batch) {
     if (slots_.empty()) return take_here(batch);
     std::unique_lock<std::mutex> lock(mutex_);

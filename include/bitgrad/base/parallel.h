@@ -9,7 +9,8 @@
 
 namespace bitgrad {
 
-// Threads that parallel_for uses: 1 .. 1024. The default is the number of cores that the affinity mask allows.
+// Threads that parallel_for uses: 1 .. 1024. The default is the number of cores that the affinity mask allows. Where
+// the system does not give that many, the number falls to those there are, with a warning in the log.
 void set_num_threads(int n);
 int num_threads();
 
