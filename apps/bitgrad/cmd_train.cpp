@@ -13,6 +13,7 @@
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
+#include "output.h"
 #include "progress.h"
 #include "signals.h"
 
@@ -140,9 +141,13 @@ int run_train(const TrainOptions& options) {
     trainer.resume(checkpoint);
   else
     trainer.start();
-  const std::string folder = resuming ? options.resume : create_run_folder(trainer.config(), options.out);
-  if (!resuming) lock = lock_run_folder(folder);
-  if (!resuming) open_log(folder, progress);
+  std::string folder = options.resume;
+  if (!resuming) {
+    RunFolder made = start_run_folder(trainer.config(), options.out);
+    folder = std::move(made.path);
+    lock = std::move(made.lock);
+    open_log(folder, progress);
+  }
   tell_start(trainer, folder, measured, resuming, progress);
   TrainHooks hooks;
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
@@ -155,7 +160,9 @@ int run_train(const TrainOptions& options) {
   hooks.stop_requested = stop_request;
   const TrainOutcome outcome = trainer.run(folder, hooks);
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
-  return finish(trainer, outcome, folder);
+  const int code = finish(trainer, outcome, folder);
+  flush_or_drop_output();
+  return code;
 }
 
 }  // namespace

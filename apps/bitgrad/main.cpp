@@ -4,12 +4,14 @@
 #include <iostream>
 #include <map>
 #include <new>
+#include <system_error>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/config.h"
 #include "command.h"
+#include "output.h"
 
 namespace {
 
@@ -27,7 +29,7 @@ constexpr Command kCommands[] = {
 };
 
 int usage_error(const std::string& text) {
-  std::cerr << "error: " << text << '\n';
+  std::cerr << "error: " << bitgrad::printable_lines(text) << '\n';
   return static_cast<int>(bitgrad::ErrorCode::kUsage);
 }
 
@@ -43,12 +45,19 @@ bool unknown_command(int argc, char** argv, std::string& message) {
   return true;
 }
 
+int bug(const std::exception& e) {
+  std::cerr << "error: this is a bug in bitgrad, please report it: " << bitgrad::printable_lines(e.what()) << '\n';
+  return static_cast<int>(bitgrad::ErrorCode::kBug);
+}
+
+// A limit of memory or of processes.
+bool no_resources(const std::system_error& e) {
+  return e.code() == std::errc::resource_unavailable_try_again || e.code() == std::errc::not_enough_memory;
+}
+
 int guarded(const Run& run) {
   try {
-    const int code = run();
-    if (!std::cout.flush())
-      bitgrad::fail_with(bitgrad::ErrorCode::kMemory, "output", "standard output takes no more (a full disk?)");
-    return code;
+    return bitgrad::cli::checked_output(run());
   } catch (const bitgrad::ConfigError& e) {
     std::cerr << e.what() << '\n';  // a report of its own: every line names file:line:col
     return static_cast<int>(e.code());
@@ -58,16 +67,16 @@ int guarded(const Run& run) {
   } catch (const std::bad_alloc&) {
     std::cerr << "error: out of memory\n";
     return static_cast<int>(bitgrad::ErrorCode::kMemory);
+  } catch (const std::system_error& e) {
+    if (!no_resources(e)) return bug(e);
+    std::cerr << "error: the system gives no more memory or threads: " << e.what() << '\n';
+    return static_cast<int>(bitgrad::ErrorCode::kMemory);
   } catch (const std::exception& e) {
-    std::cerr << "error: this is a bug in bitgrad, please report it: " << e.what() << '\n';
-    return static_cast<int>(bitgrad::ErrorCode::kBug);
+    return bug(e);
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, like a full disk
+int run_command(int argc, char** argv) {
   bitgrad::cli::Arguments args("bitgrad trains neural networks whose weights are the low-bit weights.");
   std::map<std::string, Run> runs;
   for (const Command& c : kCommands) runs[c.name] = c.setup(args.command(c.name, c.summary));
@@ -84,5 +93,15 @@ int main(int argc, char** argv) {
   bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {
     if (level >= bitgrad::LogLevel::kWarning) std::cerr << "warning: " << line << '\n';
   });
-  return guarded(runs.at(args.chosen_command()));
+  return runs.at(args.chosen_command())();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return guarded([&] {
+    bitgrad::cli::prepare_streams();
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, like a full disk
+    return run_command(argc, argv);
+  });
 }

@@ -5,6 +5,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iomanip>
+#include <utility>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
+#include "output.h"
 
 namespace bitgrad::cli {
 namespace {
@@ -30,7 +36,9 @@ bool is_terminal() {
 }  // namespace
 
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(is_terminal()), last_(std::chrono::steady_clock::now()) {}
-Progress::~Progress() { erase(); }
+Progress::~Progress() {
+  if (drawn_ && !failed_) std::fputs("\r\033[K", stderr);
+}
 
 std::string Progress::describe(const TrainEvent& e) const {
   char text[160];
@@ -40,9 +48,15 @@ std::string Progress::describe(const TrainEvent& e) const {
   return text;
 }
 
+void Progress::put(const std::string& text) {
+  if (failed_ || std::fputs(text.c_str(), stderr) >= 0) return;
+  failed_ = true;  // before the log, whose warnings come here
+  log(LogLevel::kWarning, concat("standard error takes no more (", why_no_more(STDERR_FILENO),
+                                 "): what is printed there is dropped, the run goes on"));
+}
+
 void Progress::erase() {
-  if (drawn_) std::fputs("\r\033[K", stderr);
-  drawn_ = false;
+  if (std::exchange(drawn_, false)) put("\r\033[K");
 }
 
 void Progress::draw(const TrainEvent& e) {
@@ -50,7 +64,7 @@ void Progress::draw(const TrainEvent& e) {
       static_cast<double>(e.microbatch) / static_cast<double>(std::max<int64_t>(e.microbatches_total, 1));
   std::string bar(static_cast<size_t>(kBarWidth), '.');
   std::fill_n(bar.begin(), std::min(kBarWidth, static_cast<int>(part * kBarWidth)), '#');
-  std::fprintf(stderr, "\r\033[K[%s] %3d %%  %s", bar.c_str(), static_cast<int>(100 * part), describe(e).c_str());
+  put(concat("\r\033[K[", bar, "] ", std::setw(3), static_cast<int>(100 * part), " %  ", describe(e)));
   drawn_ = true;
 }
 
@@ -62,7 +76,7 @@ void Progress::tick(const TrainEvent& e) {
   if (terminal_)
     draw(e);
   else
-    std::fprintf(stderr, "%s\n", describe(e).c_str());
+    put(describe(e) + '\n');
 }
 
 void Progress::evaluated(const EvalEvent& e) {
@@ -74,13 +88,13 @@ void Progress::evaluated(const EvalEvent& e) {
 
 void Progress::warn(const std::string& text) {
   erase();
-  std::fprintf(stderr, "warning: %s\n", text.c_str());
+  put("warning: " + text + '\n');
 }
 
 void Progress::line(const std::string& text) {
   if (quiet_) return;
   erase();
-  std::fprintf(stderr, "%s\n", text.c_str());
+  put(text + '\n');
 }
 
 }  // namespace bitgrad::cli

@@ -1,4 +1,5 @@
-// What a person sees of a run: a bar on a terminal, plain lines elsewhere.
+// What a person sees of a run: a bar on a terminal, plain lines elsewhere. Where standard error takes no more, a line
+// in the log says so, and the run goes on unseen.
 #pragma once
 
 #include <chrono>
@@ -21,11 +22,12 @@ class Progress {
   void line(const std::string& text);
 
  private:
+  void put(const std::string& text);
   void erase();
   void draw(const TrainEvent& event);
   std::string describe(const TrainEvent& event) const;
   const bool quiet_, terminal_;
-  bool drawn_ = false;
+  bool drawn_ = false, failed_ = false;
   std::chrono::steady_clock::time_point last_;
 };
 

@@ -52,13 +52,15 @@ inline size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-// Lines of metrics.jsonl, without what the clock says.
-inline std::vector<std::string> metrics_in(const std::string& folder) {
+// Lines of metrics.jsonl, without what the clock says. A resumed run watches flips from there on, so its reports of
+// quantization are left out (`resumed`).
+inline std::vector<std::string> metrics_in(const std::string& folder, bool resumed = false) {
   std::vector<std::string> lines;
   std::istringstream in(slurp(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(in, line);) {
     nlohmann::json event = nlohmann::json::parse(line);
     event.erase("samples_per_s");
+    if (resumed && event.at("event") == "quant") continue;
     lines.push_back(event.dump());
   }
   return lines;

@@ -167,6 +167,13 @@ TEST_CASE("files call the file system through its seam") {
   CHECK(found.empty());
 }
 
+TEST_CASE("texts are made and read by streams that throw") {
+  const std::string found = uses({"include", "src", "apps"}, R"(\bstd::[oi]?stringstream\b)",
+                                 [](const SourceFile& f) { return f.path == "include/bitgrad/base/text_stream.h"; });
+  INFO(found);
+  CHECK(found.empty());
+}
+
 TEST_CASE("no file has more than 500 lines") {
   std::string found;
   for (const SourceFile& file : source_files({"include", "src", "apps", "tests"}))

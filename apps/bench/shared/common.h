@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/streams.h"
+#include "bitgrad/base/text_stream.h"
 #include "cli/arguments.h"
 
 namespace bitgrad::bench {
@@ -25,17 +26,19 @@ inline int64_t status_bytes(const std::string& key) {
 inline std::pair<int64_t, int64_t> parse_matrix_shape(const std::string& program, const std::string& text) {
   int64_t rows = 0, cols = 0;
   char comma = 0, rest = 0;
-  std::istringstream in(text);
+  TextReader in(text);
   const bool two = static_cast<bool>(in >> rows >> comma >> cols) && comma == ',' && !(in >> rest);
   require(two && rows >= 1 && cols >= 1 && rows <= 65536 && cols <= 65536, program, "--shape: got '", text,
           "', expected ROWS,COLS, two whole numbers of 1 .. 65536.");
   return {rows, cols};
 }
 
-// What main does: reads the options and runs. 2 for a wrong option, the code of an Error, 70 for another exception.
+// What main does: opens streams that are missing, reads the options and runs. 2 for a wrong option, the code of an
+// Error, 70 for another exception.
 template <typename Run>
 int run_main(const std::string& name, Run&& run) {
   try {
+    open_missing_streams();
     return run();
   } catch (const cli::HelpShown&) {
     return 0;

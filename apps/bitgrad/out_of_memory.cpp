@@ -1,0 +1,59 @@
+#include "out_of_memory.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad::cli {
+namespace {
+
+// Nothing here allocates.
+[[noreturn]] void end(const char* text, ErrorCode code) noexcept {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+  ::_exit(static_cast<int>(code));
+}
+
+bool memory_is_left() noexcept {
+  void* const block = std::malloc(4096);
+  std::free(block);
+  return block != nullptr;
+}
+
+// The exception that nobody caught. There is none where the runtime found no memory to make one.
+bool is_memory() noexcept {
+  if (!std::current_exception()) return !memory_is_left();
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kMemory;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void end_without_handler() noexcept {
+  if (is_memory()) end("error: out of memory\n", ErrorCode::kMemory);
+  end("error: this is a bug in bitgrad, please report it: an exception that nothing caught\n", ErrorCode::kBug);
+}
+
+}  // namespace bitgrad::cli
+
+// The loader calls what stands in this section before any initializer of the program and of its libraries (System V
+// ABI, DT_PREINIT_ARRAY). A sanitizer is not ready then; there the handler comes with the initializers.
+namespace {
+void install() { std::set_terminate(bitgrad::cli::end_without_handler); }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+[[gnu::constructor]] void install_late() { install(); }
+#else
+[[gnu::section(".preinit_array"), gnu::used]] void (*install_early)() = install;
+#endif
+}  // namespace

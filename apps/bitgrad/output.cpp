@@ -1,0 +1,49 @@
+#include "output.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/streams.h"
+
+namespace bitgrad::cli {
+namespace {
+
+bool g_dropped = false;
+
+// A pipe or a socket without a reader (POSIX: POLLERR is reported whether or not it was asked for).
+bool reader_is_gone(int descriptor) {
+  pollfd state{descriptor, 0, 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+}  // namespace
+
+void prepare_streams() {
+  open_missing_streams();
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+std::string why_no_more(int descriptor) { return reader_is_gone(descriptor) ? "its reader has gone" : "a full disk?"; }
+
+void flush_or_drop_output() {
+  if (g_dropped || std::cout.flush()) return;
+  g_dropped = true;
+  log(LogLevel::kWarning,
+      concat("standard output takes no more (", why_no_more(STDOUT_FILENO), "): what is printed there is dropped"));
+}
+
+int checked_output(int code) {
+  if (g_dropped || std::cout.flush()) return code;
+  if (!reader_is_gone(STDOUT_FILENO))
+    fail_with(ErrorCode::kMemory, "output", "standard output takes no more (", why_no_more(STDOUT_FILENO), ')');
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
+  return 128 + SIGPIPE;  // the first process of a container is not ended by its own signal
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,84 @@
+// Allocations that fail, one at a time or all from one on, over a whole training.
+#include "faults/small_train.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad::test;
+
+#if !BITGRAD_SANITIZED
+
+namespace {
+
+Process::Environment shim(const std::string& name, long value, long length = 1) {
+  return {{"LD_PRELOAD", BITGRAD_FAILING_CALLS},
+          {name, std::to_string(value)},
+          {"FAULT_MALLOC_FOR", std::to_string(length)}};
+}
+
+long allocations_of(const std::vector<std::string>& arguments, const std::string& counts) {
+  REQUIRE(cli(arguments, {{"LD_PRELOAD", BITGRAD_FAILING_CALLS}, {"FAULT_COUNT", counts}}).code == 0);
+  return std::stol(slurp(counts));
+}
+
+// One run with a failing allocation: it ends well, and then all is as in the calm run, or with 4 and a text, and then
+// what it left is whole.
+void check_run(const std::string& folder, const std::string& calm, const ProcessResult& r) {
+  const bool before_main = r.code == 1 && contains(r.err, "libgomp: Out of memory");  // which ends the process itself
+  CHECK((r.code == 0 || r.code == 4 || before_main));
+  CHECK_FALSE(contains(r.err, "bug"));
+  if (r.code == 0) {
+    CHECK(hash_in(folder) == hash_in(calm));
+    CHECK(slurp(folder + "/config.yaml") == slurp(calm + "/config.yaml"));
+    CHECK(slurp(folder + "/config.source.yaml") == slurp(calm + "/config.source.yaml"));
+    CHECK(metrics_in(folder) == metrics_in(calm));
+  } else {
+    CHECK(contains(r.err, "memory"));
+  }
+  if (!exists(folder + "/last.safetensors")) return;
+  const ProcessResult resumed = cli({"train", "--resume", folder});
+  INFO("resumed: " << resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(hash_in(folder) == hash_in(calm));
+}
+
+}  // namespace
+
+TEST_CASE("a failing allocation ends a training with 4 and a text, or leaves the run as it would have been") {
+  constexpr long kRuns = 40;
+  TempDir temp;
+  const std::string calm = temp.file("calm");
+  const auto arguments = [](const std::string& folder) {
+    return small_train(folder, {"train.stop=1 epochs", "device.threads=2"});
+  };
+  const long all = allocations_of(arguments(calm), temp.file("counts"));
+  REQUIRE(all > 1000);
+  for (const long length : {1l, 1000000000l})
+    for (long run = 0; run < kRuns; ++run) {
+      // The first allocations are those of the libraries, before main.
+      const long n = run < 4 ? 1 + run * 7 : all * (2 * run + (length > 1)) / (2 * kRuns) + 1;
+      const std::string folder = temp.file(std::to_string(n) + (length > 1 ? "on" : ""));
+      const ProcessResult r = cli(arguments(folder), shim("FAULT_MALLOC", n, length));
+      INFO("allocation " << n << " of " << all << (length > 1 ? " and all later ones" : "") << ": code " << r.code
+                         << ": " << r.out << r.err);
+      check_run(folder, calm, r);
+    }
+}
+
+TEST_CASE("a failing allocation spoils no file that convert writes") {
+  constexpr long kRuns = 20;
+  TempDir temp;
+  const std::string run = temp.file("run"), whole = temp.file("whole.safetensors");
+  REQUIRE(cli(small_train(run)).code == 0);
+  const long all = allocations_of({"convert", run, "-o", whole}, temp.file("counts"));
+  for (long i = 0; i < kRuns; ++i) {
+    const long n = all * (2 * i + 1) / (2 * kRuns) + 1;
+    const std::string out = temp.file(std::to_string(n) + ".safetensors");
+    const ProcessResult r = cli({"convert", run, "-o", out}, shim("FAULT_MALLOC", n));
+    INFO("allocation " << n << " of " << all << ": code " << r.code << ": " << r.err);
+    CHECK((r.code == 0 || r.code == 4));
+    if (r.code == 0) CHECK(exists(out));
+    if (exists(out)) CHECK(slurp(out) == slurp(whole));
+  }
+}
+
+#endif

@@ -1,0 +1,127 @@
+// Standard streams that are closed, that nobody reads, or whose disk is full.
+#include <unistd.h>
+
+#include <csignal>
+
+#include "faults/small_train.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad::test;
+
+namespace {
+
+// A run folder that is what the calm one is.
+void check_whole(const std::string& folder, const std::string& calm) {
+  CHECK(json_file(folder + "/summary.json").at("status") == "finished");
+  CHECK(hash_in(folder) == hash_in(calm));
+  CHECK(slurp(folder + "/config.yaml") == slurp(calm + "/config.yaml"));
+  CHECK(slurp(folder + "/config.source.yaml") == slurp(calm + "/config.source.yaml"));
+  CHECK(metrics_in(folder) == metrics_in(calm));
+  for (const char* name : {"/last.safetensors", "/best.safetensors"}) {
+    const ProcessResult r = cli({"eval", folder + name, "--json"});
+    CHECK(r.code == 0);
+    CHECK(r.out == cli({"eval", calm + name, "--json"}).out);
+  }
+}
+
+constexpr const char* kOut = "standard output takes no more";
+constexpr const char* kErr = "standard error takes no more";
+
+}  // namespace
+
+TEST_CASE("a training whose reader goes away runs to its end and says so once in its log") {
+  TempDir temp;
+  const std::string calm = temp.file("calm");
+  REQUIRE(cli(small_train(calm)).code == 0);
+  CHECK_FALSE(contains(slurp(calm + "/train.log"), "takes no more"));
+  int number = 0;
+  for (const std::vector<int>& unread : {std::vector<int>{1}, {2}, {1, 2}}) {
+    const std::string folder = temp.file(std::to_string(number++));
+    const ProcessResult r = cli(small_train(folder), {}, {.unread = unread});
+    INFO(unread.front() << " of " << unread.size() << ": " << r.out << r.err);
+    CHECK(r.code == 0);
+    check_whole(folder, calm);
+    const std::string log = slurp(folder + "/train.log");
+    CHECK(count_of(log, kOut) == (unread.front() == 1 ? 1u : 0u));
+    CHECK(count_of(log, kErr) == (unread.back() == 2 ? 1u : 0u));
+    CHECK(count_of(log, "its reader has gone") == unread.size());
+  }
+}
+
+TEST_CASE("a training whose output does not fit on the disk runs to its end and says so once in its log") {
+  if (::access("/dev/full", W_OK) != 0) {
+    WARN("skipped: there is no /dev/full");
+    return;
+  }
+  TempDir temp;
+  const std::string calm = temp.file("calm"), folder = temp.file("run");
+  REQUIRE(cli(small_train(calm)).code == 0);
+  const ProcessResult r = cli(small_train(folder), {}, {.files = {{1, "/dev/full"}, {2, "/dev/full"}}});
+  CHECK(r.code == 0);
+  check_whole(folder, calm);
+  const std::string log = slurp(folder + "/train.log");
+  CHECK(count_of(log, kOut) == 1);
+  CHECK(count_of(log, kErr) == 1);
+  CHECK(count_of(log, "a full disk?") == 2);
+}
+
+TEST_CASE("a command whose reader goes away ends quietly, as other programs do") {
+  TempDir temp;
+  const std::string folder = temp.file("run");
+  REQUIRE(cli(small_train(folder)).code == 0);
+  for (const auto& arguments : {std::vector<std::string>{"inspect", folder},
+                                {"inspect", folder, "--json"},
+                                {"eval", folder},
+                                {"diff", folder, folder + "/best.safetensors"},
+                                {"kernels", "--all"},
+                                {"version"},
+                                {"--help"}}) {
+    const ProcessResult r = cli(arguments, {}, {.unread = {1}});
+    INFO(arguments.front());
+    CHECK(r.code == 128 + SIGPIPE);
+    CHECK(r.err.empty());
+    const ProcessResult blind = cli(arguments, {}, {.unread = {2}});  // which it does not use
+    CHECK(blind.code == 0);
+    CHECK_FALSE(blind.out.empty());
+    if (::access("/dev/full", W_OK) != 0) continue;
+    const ProcessResult full = cli(arguments, {}, {.files = {{1, "/dev/full"}}});
+    CHECK(full.code == 4);
+    CHECK(full.err == "error: [output] standard output takes no more (a full disk?)\n");
+  }
+}
+
+TEST_CASE("a command that writes a file writes it whole, read or not") {
+  TempDir temp;
+  const std::string folder = temp.file("run");
+  REQUIRE(cli(small_train(folder)).code == 0);
+  REQUIRE(cli({"convert", folder, "-o", temp.file("a.safetensors")}).code == 0);
+  CHECK(cli({"convert", folder, "-o", temp.file("b.safetensors")}, {}, {.unread = {1, 2}}).code == 128 + SIGPIPE);
+  CHECK(slurp(temp.file("a.safetensors")) == slurp(temp.file("b.safetensors")));
+}
+
+TEST_CASE("a program that is started without standard streams writes nothing of its own into its files") {
+  TempDir temp;
+  const std::string calm = temp.file("calm");
+  REQUIRE(cli(small_train(calm)).code == 0);
+  for (int mask = 1; mask < 8; ++mask) {
+    std::vector<int> closed;
+    for (int fd = 0; fd < 3; ++fd)
+      if ((mask >> fd & 1) != 0) closed.push_back(fd);
+    const std::string folder = temp.file(std::to_string(mask));
+    const ProcessResult r = cli(small_train(folder), {}, {.closed = closed});
+    INFO("closed: " << mask << ": " << r.err);
+    CHECK(r.code == 0);
+    check_whole(folder, calm);
+    CHECK_FALSE(contains(slurp(folder + "/train.log"), "takes no more"));
+    CHECK(cli({"eval", folder}, {}, {.closed = closed}).code == 0);
+    CHECK(cli({"convert", folder, "-o", folder + ".safetensors"}, {}, {.closed = closed}).code == 0);
+    CHECK(cli({"eval", folder + ".safetensors"}).code == 0);
+  }
+  const std::string report = temp.file("report.json");
+  const ProcessResult bench = run_program(
+      {BITGRAD_BINARY_DIR "/bin/bench_pack", "--shape", "8,64", "--dtypes", "int8", "--repeat", "1", "--json", report},
+      {}, "", {.closed = {0, 1, 2}});
+  CHECK(bench.code == 0);
+  CHECK_NOTHROW(nlohmann::json::parse(slurp(report)));
+}
