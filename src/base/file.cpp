@@ -22,7 +22,8 @@ namespace {
 
 [[noreturn]] void fail_file(std::string_view what, const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM;
-  fail_with(full ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", path,
+  const bool broken = number == EIO && what != "read" && what != "list";  // a disk that takes no more
+  fail_with(full || broken ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", path,
             "': ", std::generic_category().message(number), '.');
 }
 

@@ -11,8 +11,8 @@
 
 namespace bitgrad {
 
-// A file being written. Errors throw Error(kMemory) when the disk is full, else Error(kData), and name the path and the
-// reason.
+// A file being written. Errors throw Error(kMemory) when the disk is full or fails (EIO), else Error(kData), and name
+// the path and the reason.
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
@@ -87,7 +87,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 
 namespace detail {
 std::string temporary_name(const std::string& path);
-bool is_temporary(const std::string& name);  // of a file that write_file_atomically, of any process, was writing
+bool is_temporary(const std::string& name);         // of a file that write_file_atomically, of any process, was writing
 void require_replaceable(const std::string& path);  // a new file would not take the place of a device or a pipe
 void commit_file(const std::string& temporary, const std::string& path);
 }  // namespace detail
