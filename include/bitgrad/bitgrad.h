@@ -10,6 +10,7 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/memory.h"

@@ -65,7 +65,7 @@ Shape shape_of(const Json& list) {
   require(list.is_array() && list.size() <= kMostRank, "codes",
           "malformed metadata: shape: expected a list of at most ", kMostRank);
   std::vector<int64_t> sizes;
-  for (const Json& size : list) sizes.push_back(whole_number(size, "shape", 1, kLargestAxis));
+  for (const Json& size : list) sizes.push_back(whole_number(size, "shape", 0, kLargestAxis));
   return Shape(std::move(sizes));
 }
 

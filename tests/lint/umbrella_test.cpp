@@ -20,12 +20,15 @@ const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/base/device_work.h", "how a trainer queues and records the work of a device"},
     {"bitgrad/base/host_device.h", "a macro of functions that kernels call"},
     {"bitgrad/base/live_step.h", "numbers of recorded steps, for update rules and kernels of devices"},
+    {"bitgrad/base/streams.h", "what a program's main does about missing standard streams"},
+    {"bitgrad/base/text_stream.h", "string streams of the library itself"},
     {"bitgrad/dtype/scale_map.h", "scales as kernels read them"},
     {"bitgrad/dtype/transpose.h", "a contract of kernels"},
 };
 // Structs of its headers that are not filled by programs, and why.
 const std::map<std::string, std::string> kNotFilled = {
     {"Batch", "owns its memory"},
+    {"RunFolder", "is made by start_run_folder, and owns a lock"},
     {"DynamicLinearOptions", "has a constructor"},
     {"LayoutInfo", "a line of the library's own list"},
     {"RowPacking", "a line of the library's own list"},

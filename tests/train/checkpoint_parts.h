@@ -52,9 +52,9 @@ struct Parts {
   }
 };
 
-// Saves a trained learner, changes the parts, and gives the error of loading them into a learner like it; "" when it
-// loads.
-inline std::string error_after(const std::function<void(Parts&)>& change) {
+// Saves a trained learner, changes the parts, and gives the error, which has `code`, of loading them into a learner
+// like it; "" when it loads.
+inline std::string error_after(const std::function<void(Parts&)>& change, int code = 3) {
   TempDir temp;
   const auto learner = small_learner();
   train_some(*learner, 2);
@@ -66,7 +66,7 @@ inline std::string error_after(const std::function<void(Parts&)>& change) {
   const auto load = [&] { load_checkpoint(temp.file("b"), *fresh); };
   const std::string text = error_of(load);
   if (!text.empty()) {
-    CHECK(error_code_of(load) == 3);
+    CHECK(error_code_of(load) == code);
     CHECK(contains(text, temp.file("b")));
   }
   return text;

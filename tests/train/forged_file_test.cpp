@@ -55,7 +55,8 @@ TEST_CASE("metadata that are deep, long, ambiguous or cut by a zero byte are ref
                  "'bitgrad.tensors' is not JSON: more than 8 collections inside one another"));
   CHECK(contains(with("bitgrad.tensors", std::string((16 << 20) + 1, ' ')),
                  "'bitgrad.tensors' has 16777217 bytes, at most 16777216 are read"));
-  CHECK(contains(with("bitgrad.state", R"({"step": 1, "step": 2})"), "'bitgrad.state' is not JSON: the key 'step' twice in one object"));
+  CHECK(contains(with("bitgrad.state", R"({"step": 1, "step": 2})"),
+                 "'bitgrad.state' is not JSON: the key 'step' twice in one object"));
   CHECK(contains(with("bitgrad.state", "{}\0 {"s), "'bitgrad.state' is not JSON: a byte 0"));
 }
 
@@ -71,18 +72,20 @@ TEST_CASE("counters of a forged file are held within what a run can do") {
 }
 
 TEST_CASE("scales that are not finite and zero points that are no codes are refused") {
-  const auto fill = [](const std::string& name, auto number) {
-    return error_after([&](Parts& p) {
-      std::vector<uint8_t>& bytes = p.bytes[p.find(name)];
-      std::memcpy(bytes.data() + bytes.size() - sizeof number, &number, sizeof number);
-    });
+  const auto fill = [](const std::string& name, auto number, int code) {
+    return error_after(
+        [&](Parts& p) {
+          std::vector<uint8_t>& bytes = p.bytes[p.find(name)];
+          std::memcpy(bytes.data() + bytes.size() - sizeof number, &number, sizeof number);
+        },
+        code);
   };
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-    CHECK(contains(fill("layers.0.weight.scale", bad), "tensor 'layers.0.weight.scale' holds NaN or Inf"));
-    CHECK(contains(fill("layers.3.weight.offset", bad), "tensor 'layers.3.weight.offset' holds NaN or Inf"));
+    CHECK(contains(fill("layers.0.weight.scale", bad, 5), "'layers.0.weight.scale' holds NaN or Inf"));
+    CHECK(contains(fill("layers.3.weight.offset", bad, 5), "'layers.3.weight.offset' holds NaN or Inf"));
   }
   for (const int32_t zero : {8, -9, std::numeric_limits<int32_t>::min()})  // int4: -8 .. 7
-    CHECK(contains(fill("layers.0.weight.zero", zero),
+    CHECK(contains(fill("layers.0.weight.zero", zero, 3),
                    concat("tensor 'layers.0.weight.zero', element 3: ", zero, " is no zero point of int4")));
 }
 

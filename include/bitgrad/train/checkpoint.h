@@ -66,9 +66,9 @@ void load_model(const std::string& path, Module& model);
 // What a file of either kind holds, before a model is built for it. Its configuration is text that anybody may have
 // written: layers that it describes must have these shapes, or a small file would make a large model.
 struct FileForm {
-  std::string path, kind;                   // kind: "checkpoint" or "model"
-  std::map<std::string, Shape> parameters;  // by path, whatever their precision
-  int64_t bytes = 0;                        // of all tensors
+  std::string path = {}, kind = {};              // kind: "checkpoint" or "model"
+  std::map<std::string, Shape> parameters = {};  // by path, whatever their precision
+  int64_t bytes = 0;                             // of all tensors
 };
 // Registers the dtypes that the file brings along. Throws Error(kData) for other files.
 FileForm file_form(const std::string& path);

@@ -311,8 +311,8 @@ std::string to_yaml(const RunConfig& config);
 // A key that two configurations do not give the same value: its path as overrides have it, and the values as to_yaml
 // writes them; none: the key is not there.
 struct ConfigDifference {
-  std::string key;
-  std::optional<std::string> a, b;
+  std::string key = {};
+  std::optional<std::string> a = {}, b = {};
 };
 // In the order of the keys of `a`, then those of `b` alone. Empty: the configurations are equal.
 std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunConfig& b);

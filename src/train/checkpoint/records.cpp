@@ -12,6 +12,9 @@ using detail::whole_member;
 void check_record(const SafetensorsFile& file, const std::string& name, const CodesRecord& record) {
   if (!name.ends_with(detail::kCodesEnd))
     bad(file.path(), concat("the metadata has a record of '", name, "', expected one of codes"));
+  for (const int64_t size : record.shape.dims())
+    if (size < 1)
+      bad(file.path(), concat("record of '", name, "': shape: got ", size, ", expected a whole number from 1"));
   if (!file.contains(name)) bad(file.path(), concat("tensor '", name, "' is missing, the metadata has a record of it"));
   const SafetensorsEntry& e = file.entry(name);
   const auto bits = static_cast<__int128>(record.shape.cols()) * record.dtype.bits();
