@@ -1,5 +1,3 @@
-#include <zlib.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -8,6 +6,7 @@
 #include "bitgrad/data/dataset.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/idx_bytes.h"
 
 namespace bitgrad {
 namespace {
@@ -15,6 +14,8 @@ namespace {
 using test::contains;
 using test::error_code_of;
 using test::error_of;
+using test::gzip;
+using test::idx_header;
 using Bytes = std::vector<uint8_t>;
 
 constexpr int kData = static_cast<int>(ErrorCode::kData);
@@ -46,28 +47,9 @@ class MemoryFiles final : public FileSystem {
   FileSystem* old_;
 };
 
-void put32(Bytes& out, uint32_t value) {
-  for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<uint8_t>(value >> shift));
-}
-
 Bytes idx(const std::vector<uint32_t>& dims, const Bytes& elements, uint8_t type = 0x08) {
-  Bytes out{0, 0, type, static_cast<uint8_t>(dims.size())};
-  for (const uint32_t extent : dims) put32(out, extent);
+  Bytes out = idx_header(dims, type);
   out.insert(out.end(), elements.begin(), elements.end());
-  return out;
-}
-
-Bytes gzip(const Bytes& content) {
-  z_stream z{};
-  REQUIRE(deflateInit2(&z, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  Bytes out(deflateBound(&z, content.size()) + 64);
-  z.next_in = const_cast<Bytef*>(content.data());
-  z.avail_in = static_cast<uInt>(content.size());
-  z.next_out = out.data();
-  z.avail_out = static_cast<uInt>(out.size());
-  REQUIRE(deflate(&z, Z_FINISH) == Z_STREAM_END);
-  out.resize(z.total_out);
-  deflateEnd(&z);
   return out;
 }
 

@@ -12,15 +12,7 @@
 
 namespace bitgrad::gemm_detail {
 namespace {
-
-struct OnMachine {
-  using Tiles = MachineTiles;
-  template <TileFormat kFormat>
-  using Fill = VectorFill<kFormat>;
-  using Writer = VectorWriter;
-};
-constexpr AmxIsa kIsa = with_intrinsics(make_amx_isa<OnMachine>(&TileLoops<OnMachine>::find, &permute));
-
+constexpr AmxIsa kIsa = vector_isa<MachineTiles>();
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 

@@ -184,5 +184,19 @@ constexpr AmxIsa with_intrinsics(AmxIsa isa) {
   return isa;
 }
 
+template <typename T>
+struct WithVectors {
+  using Tiles = T;
+  template <TileFormat kFormat>
+  using Fill = VectorFill<kFormat>;
+  using Writer = VectorWriter;
+};
+
+// The instruction set of these tiles: MachineTiles, or emulated ones.
+template <typename T>
+constexpr AmxIsa vector_isa() {
+  return with_intrinsics(make_amx_isa<WithVectors<T>>(&TileLoops<WithVectors<T>>::find, &permute));
+}
+
 }  // namespace
 }  // namespace bitgrad::gemm_detail

@@ -13,15 +13,7 @@
 
 namespace bitgrad::gemm_detail {
 namespace {
-
-struct OnEmulation {
-  using Tiles = EmulatedTiles;
-  template <TileFormat kFormat>
-  using Fill = VectorFill<kFormat>;
-  using Writer = VectorWriter;
-};
-constexpr AmxIsa kIsa = with_intrinsics(make_amx_isa<OnEmulation>(&TileLoops<OnEmulation>::find, &permute));
-
+constexpr AmxIsa kIsa = vector_isa<EmulatedTiles>();
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
