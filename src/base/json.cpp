@@ -1,7 +1,6 @@
 #include "bitgrad/base/json.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <unordered_map>
@@ -24,7 +23,7 @@ const char* type_name(const Json& x) {
   throw JsonError("JSON: got " + std::string(type_name(x)) + ", expected " + expected);
 }
 
-// Builds the tree from the library's events, so that neither side recurses into what a text nests.
+// Builds the tree from the library's events, so that reading does not recurse into what a text nests.
 class Builder final : public nlohmann::json_sax<Library> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}

@@ -1,5 +1,7 @@
 #include "io/metadata.h"
 
+#include <cstdint>
+
 #include "bitgrad/base/error.h"
 
 namespace bitgrad::detail {
@@ -21,9 +23,10 @@ Json parse_metadata(const std::string& key, const std::string& text) {
 }
 
 int64_t whole_number(const Json& value, const std::string& key, int64_t least, int64_t most) {
-  if (value.is_integer() && !(value > static_cast<double>(INT64_MAX)) && value != uint64_t{1} << 63) {
+  try {
     const auto x = value.get<int64_t>();
     if (x >= least && x <= most) return x;
+  } catch (const JsonError&) {  // another type, or beyond int64
   }
   fail("metadata", "malformed metadata: ", key, ": got ", value.dump().substr(0, 60), ", expected a whole number from ",
        least, " to ", most, least == 0 ? ", none that is negative" : "");

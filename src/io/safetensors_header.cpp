@@ -12,7 +12,7 @@
 namespace bitgrad::safetensors {
 namespace {
 
-using Json = nlohmann::json;
+using LibraryJson = nlohmann::json;
 
 // A name as it may stand in an error: short, without control characters.
 std::string shown(const std::string& name) {
@@ -22,7 +22,7 @@ std::string shown(const std::string& name) {
   return concat('\'', text, name.size() > 80 ? "...'" : "'");
 }
 
-class Handler final : public nlohmann::json_sax<Json> {
+class Handler final : public nlohmann::json_sax<LibraryJson> {
  public:
   Header header;
   std::string error;  // set when a handler has returned false
@@ -143,7 +143,7 @@ Header parse_header(std::string_view json, const std::string& path) {
     fail_with(ErrorCode::kData, "safetensors", "'", path, "': byte ", nul,
               " of the header is 0, which JSON does not have. The file is damaged or of another kind.");
   Handler handler;
-  if (!Json::sax_parse(json.begin(), json.end(), &handler))
+  if (!LibraryJson::sax_parse(json.begin(), json.end(), &handler))
     fail_with(ErrorCode::kData, "safetensors", "'", path, "': ", handler.error,
               ". The file is damaged or of another kind.");
   return std::move(handler.header);

@@ -1,8 +1,8 @@
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/io/safetensors.h"
 #include "io/safetensors_format.h"
@@ -16,8 +16,8 @@ constexpr std::string_view kWhere = "write_safetensors";
 // A JSON text with its quotes.
 std::string json_string(std::string_view text) {
   try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
+    return Json(text).dump();
+  } catch (const JsonError&) {
     fail(kWhere, "a name or metadata text is not valid UTF-8.");
   }
 }

@@ -9,7 +9,7 @@
 
 namespace bitgrad::detail {
 
-// "x [2,5] fp32 holds nan at [0,1]", the first of them; empty: all of x is finite, or x holds ids. On the CPU one fast
+// "x [2,5] fp32 holds NaN at [0,1]", the first of them; empty: all of x is finite, or x holds ids. On the CPU one fast
 // read of x; from a device x is copied: for errors.
 std::string non_finite_input(const Tensor& x);
 

@@ -290,6 +290,7 @@ StepResult Learner::run_one_by_one(const Tensor& x, const GivenLabels& labels) {
 void Learner::end_window() {
   const std::optional<RequantKey> due = due_after(0);
   check_flags("in a forward pass");
+  if (!bad_input_.empty()) detail::fail_input(bad_input_, "");
   optimizer_->step(learning_rate_(state_.step), window_samples_, due ? &*due : nullptr);
   close_window(due.has_value());
 }

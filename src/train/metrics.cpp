@@ -45,15 +45,15 @@ std::optional<int64_t> step_of(std::string_view line) {
 
 Lines lines_of(std::string_view text, int64_t keep_steps) {
   Lines out;
-  int64_t number = 0;
+  int64_t line_number = 0;
   while (!text.empty()) {
     const size_t end = text.find('\n');
     out.cut = end == std::string_view::npos;
     if (out.cut) break;
     const std::string_view line = text.substr(0, end + 1);
     const std::optional<int64_t> step = step_of(line);
-    ++number;
-    if (!step) out.unreadable.push_back(number);
+    ++line_number;
+    if (!step) out.unreadable.push_back(line_number);
     if (step && *step <= keep_steps) out.kept += line;
     text.remove_prefix(line.size());
   }

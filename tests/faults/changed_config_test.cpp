@@ -2,16 +2,15 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "apps/cli.h"
+#include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/wild_runs.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -36,7 +35,7 @@ struct Stopped {
     words.insert(words.end(), more.begin(), more.end());
     return cli(words);
   }
-  std::string hash() const { return Json::parse(slurp(copy + "/summary.json")).at("state_hash"); }
+  std::string hash() const { return Json::parse(slurp(copy + "/summary.json")).at("state_hash").text(); }
   TempDir temp;
   const std::string folder = temp.file("run"), copy = temp.file("copy");
   std::string calm, config, metrics;

@@ -4,9 +4,9 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "apps/cli.h"
+#include "bitgrad/base/json.h"
 #include "bitgrad/io/safetensors.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -14,7 +14,6 @@
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/cli.h"
+#include "bitgrad/base/json.h"
 
 // A preloaded allocator does not go with those of the sanitizers.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -43,8 +43,10 @@ inline std::vector<std::string> with_program(std::vector<std::string> arguments)
   return arguments;
 }
 
-inline nlohmann::json json_file(const std::string& path) { return nlohmann::json::parse(slurp(path)); }
-inline std::string hash_in(const std::string& folder) { return json_file(folder + "/summary.json").at("state_hash"); }
+inline Json json_file(const std::string& path) { return Json::parse(slurp(path)); }
+inline std::string hash_in(const std::string& folder) {
+  return json_file(folder + "/summary.json").at("state_hash").text();
+}
 inline bool exists(const std::string& path) { return std::filesystem::exists(path); }
 inline size_t count_of(const std::string& text, const std::string& part) {
   size_t count = 0;
@@ -58,7 +60,7 @@ inline std::vector<std::string> metrics_in(const std::string& folder, bool resum
   std::vector<std::string> lines;
   std::istringstream in(slurp(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(in, line);) {
-    nlohmann::json event = nlohmann::json::parse(line);
+    Json event = Json::parse(line);
     event.erase("samples_per_s");
     if (resumed && event.at("event") == "quant") continue;
     lines.push_back(event.dump());

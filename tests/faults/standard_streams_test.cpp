@@ -3,6 +3,7 @@
 
 #include <csignal>
 
+#include "bitgrad/base/json.h"
 #include "faults/small_train.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -123,5 +124,5 @@ TEST_CASE("a program that is started without standard streams writes nothing of 
       {BITGRAD_BINARY_DIR "/bin/bench_pack", "--shape", "8,64", "--dtypes", "int8", "--repeat", "1", "--json", report},
       {}, "", {.closed = {0, 1, 2}});
   CHECK(bench.code == 0);
-  CHECK_NOTHROW(nlohmann::json::parse(slurp(report)));
+  CHECK_NOTHROW(bitgrad::Json::parse(slurp(report)));
 }

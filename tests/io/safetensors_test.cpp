@@ -1,7 +1,7 @@
 #include "bitgrad/io/safetensors.h"
+#include "bitgrad/base/json.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -70,7 +70,7 @@ TEST_CASE("What is written is plain safetensors to another parser, with the data
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
   CHECK((8 + length) % 64 == 0);
-  const auto json = nlohmann::json::parse(bytes.begin() + 8, bytes.begin() + 8 + static_cast<int64_t>(length));
+  const auto json = Json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()) + 8, length));
   CHECK(json.size() == 5);
   CHECK(json["__metadata__"]["note"] == kMetadata.at("note"));
   CHECK(json["layers.0.weight.master"]["dtype"] == "F32");

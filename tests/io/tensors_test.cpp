@@ -1,8 +1,8 @@
 // Tensors to files and back, and files that others wrote or that lie.
 #include "bitgrad/io/tensors.h"
+#include "bitgrad/base/json.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/io/safetensors.h"
@@ -129,7 +129,7 @@ TEST_CASE("floats are plain tensors to other readers, and codes are U8 with a re
   CHECK(file.entry("codes.codes").dtype == "U8");
   CHECK(file.entry("codes.codes").shape == std::vector<int64_t>{3, 3});
   CHECK(file.entry("codes.scale").shape == std::vector<int64_t>{3});
-  const auto record = nlohmann::json::parse(file.metadata().at("bitgrad.tensors")).at("codes.codes");
+  const auto record = Json::parse(file.metadata().at("bitgrad.tensors")).at("codes.codes");
   CHECK(record.at("dtype").at("name") == "int4");
   CHECK(record.at("shape") == std::vector<int>{3, 5});
   // Without codes there is nothing of ours but the checksums.

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bitgrad/base/json.h"
 #include "optim/optim_support.h"
 #include "support/catch.h"
 
@@ -182,10 +182,11 @@ double error_of_steps(const Case& c, size_t count, int steps) {
 
 TEST_CASE("the formula in double leads where torch.optim.Adam and AdamW lead, and the library beside it") {
   std::ifstream in(BITGRAD_SOURCE_DIR "/tests/golden/torch_adam.json");
-  const nlohmann::json golden = nlohmann::json::parse(in);
+  const Json golden = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
   REQUIRE(golden["cases"].size() == 6);
   for (const auto& of : golden["cases"]) {
-    const Case c{of["optimizer"], of["lr"], of["betas"][0], of["betas"][1], of["weight_decay"]};
+    const Case c{of["optimizer"].text(), of["lr"].get<double>(), of["betas"][0].get<double>(),
+                 of["betas"][1].get<double>(), of["weight_decay"].get<double>()};
     INFO(c.optimizer << ", lr " << c.lr << ", decay " << c.decay);
     const size_t count = of["weights"][0].size();
     Torch torch(c, first_numbers(count));

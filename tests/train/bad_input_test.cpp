@@ -29,6 +29,14 @@ std::unique_ptr<Learner> quantized(int64_t accumulate = 1) {
       OptimizerSpec{}, RequantPolicy{accumulate, accumulate}, [](int64_t) { return 0.1f; }, 1);
 }
 
+// relu(NaN) is 0: nothing behind it sees what the samples hold.
+std::unique_ptr<Learner> relu_first(int64_t accumulate) {
+  return std::make_unique<Learner>(
+      make_sequential({plain_spec("relu"), linear_spec(3, dtypes::int4, "symmetric")}, kFeatures),
+      find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{accumulate, accumulate},
+      [](int64_t) { return 0.1f; }, 1);
+}
+
 Tensor good() { return Tensor::full({3, kFeatures}, dtypes::fp32, 0.5); }
 Tensor bad(float what = std::numeric_limits<float>::quiet_NaN()) {
   const Tensor x = good();
@@ -67,6 +75,16 @@ TEST_CASE("a quantizer that sees it first is not what is blamed") {
   CHECK(error_of([&] { learner->predict(bad()); }) == evaluated);
   CHECK(error_of([&] { learner->evaluate(bad(), kLabels); }) == evaluated);
   CHECK(learner->microbatch(good(), kLabels).stepped);
+}
+
+TEST_CASE("samples that are not finite are refused also where no layer passes that on") {
+  for (const int64_t accumulate : {1, 2}) {
+    const auto learner = relu_first(accumulate);
+    if (accumulate == 2) learner->microbatch(bad(), kLabels);
+    CHECK(error_of([&] { learner->microbatch(accumulate == 2 ? good() : bad(), kLabels); }) ==
+          "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 0: samples must be finite. No parameter has moved.");
+    CHECK(learner->window_samples() == 0);
+  }
 }
 
 TEST_CASE("the error at the end of a window names the microbatch whose samples were not finite") {

@@ -3,11 +3,11 @@
 
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/train/checkpoint.h"
 #include "support/catch.h"
@@ -16,8 +16,6 @@
 #include "train/small_learner.h"
 
 namespace bitgrad::test {
-
-using Json = nlohmann::ordered_json;
 
 inline const RunCounters kCounters{2, 30, 87.5, 1, 80.25, 12.5};
 

@@ -1,8 +1,8 @@
 #include "bitgrad/train/checkpoint.h"
+#include "bitgrad/base/json.h"
 
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "bitgrad/base/file.h"

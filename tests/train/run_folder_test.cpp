@@ -1,6 +1,5 @@
 #include "bitgrad/train/run_folder.h"
-
-#include <nlohmann/json.hpp>
+#include "bitgrad/base/json.h"
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/train/metrics.h"
@@ -11,7 +10,6 @@
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 TEST_CASE("a run folder holds the resolved configuration and the one that was given") {
   TempDir temp;
@@ -127,8 +125,8 @@ TEST_CASE("metrics are one JSON object a line with the agreed keys") {
   std::getline(in, line);
   const auto keys = [](const std::string& text) {
     std::vector<std::string> names;
-    const auto parsed = nlohmann::ordered_json::parse(text);
-    for (const auto& [key, value] : parsed.items()) names.push_back(key);
+    const auto parsed = Json::parse(text);
+    for (const auto& [key, value] : parsed.members()) names.push_back(key);
     return names;
   };
   CHECK(keys(line) == std::vector<std::string>{"event", "step", "epoch", "loss", "accuracy", "lr", "samples_per_s"});

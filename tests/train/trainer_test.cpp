@@ -1,7 +1,7 @@
 #include "bitgrad/train/trainer.h"
+#include "bitgrad/base/json.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 
@@ -14,7 +14,6 @@
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -313,7 +312,7 @@ TEST_CASE("the rate that is told is that of the step just done") {
   std::istringstream in(text_of(folder + "/metrics.jsonl"));
   std::vector<double> logged;
   for (std::string line; std::getline(in, line);)
-    if (const Json j = Json::parse(line); j.at("event") == "train") logged.push_back(j.at("lr"));
+    if (const Json j = Json::parse(line); j.at("event") == "train") logged.push_back(j.at("lr").get<double>());
   REQUIRE(logged.size() == 10);
   for (size_t i = 0; i < logged.size(); ++i) CHECK(static_cast<float>(logged[i]) == static_cast<float>(rates[i]));
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -102,8 +103,8 @@ class Json {
   Array::const_iterator begin() const { return items().begin(); }
   Array::const_iterator end() const { return items().end(); }
 
-  // T: bool, integers, floats, std::string, std::vector of these. Throws JsonError for a value of another type and for
-  // a number that T does not hold; whole numbers of a double are no integers.
+  // T: bool, integers, floats, std::string, Json, std::vector of these. Throws JsonError for a value of another type
+  // and for a whole number that an integer T does not hold; 2.0 is no whole number. Floats are rounded to T.
   template <typename T>
   T get() const {
     if constexpr (std::same_as<T, Json>) {
@@ -143,7 +144,7 @@ class Json {
   friend bool operator==(const Json& json, const std::string& x) { return json == Json(x); }
   template <typename T>
   requires(std::integral<T> || std::floating_point<T>) friend auto operator<=>(const Json& json, T x) {
-    return json.number() <=> static_cast<double>(x);
+    return json.number() <=> static_cast<double>(x);  // in double; use get<T>() for whole numbers beyond 2^53
   }
   friend auto operator<=>(const Json& a, const Json& b) { return a.number() <=> b.number(); }
 
