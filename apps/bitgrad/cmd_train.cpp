@@ -1,10 +1,15 @@
 // bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [--use-config] [device.kind=...]
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include <iostream>
 
 #include "bitgrad/base/cpu.h"
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"

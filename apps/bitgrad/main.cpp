@@ -4,7 +4,10 @@
 #include <iostream>
 #include <map>
 #include <new>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"

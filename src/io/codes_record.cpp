@@ -1,9 +1,11 @@
 #include "io/codes_record.h"
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "io/metadata.h"
 

@@ -2,8 +2,16 @@
 
 #include <cstring>
 #include <deque>
+#include <map>
+#include <memory>
 #include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/io/safetensors.h"
 #include "io/codes_record.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/kernels/flag.h"

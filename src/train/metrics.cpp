@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
+#include <vector>
 
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"

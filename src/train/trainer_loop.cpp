@@ -1,8 +1,12 @@
 // The loop of a run: microbatches, and between optimizer steps reports, evaluations and checkpoints.
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <map>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text_stream.h"
