@@ -51,7 +51,8 @@ std::vector<LayerSpec> layers(const Choice& choice, const Options& options) {
     quantize.kind = "quantize";
     quantize.activation = quant(parse_dtype(options.activations), Granularity::tensor());
     linear.kind = "linear";
-    linear.out = options.hidden;
+    linear.attributes["out"] = options.hidden;
+    linear.attributes["bias"] = false;
     linear.weight.quant = quant(choice.weights, Granularity::channel(0));
     linear.weight.quant->ste = SteRule::kIdentity;
     linear.weight.grad = parse_dtype(options.grad);
@@ -100,9 +101,9 @@ Json run(const Choice& choice, const Options& options) {
   state.seed = 1;
   const auto model = make_sequential(layers(choice, options), options.hidden);
   model->initialize("layers", state);
-  TensorMeta meta;
-  meta.rows = options.batch;
-  meta.features = options.hidden;
+  Form meta;
+  meta.samples = options.batch;
+  meta.sample = {options.hidden};
   model->plan(meta);
   OptimizerSpec adam;
   adam.name = "adam";

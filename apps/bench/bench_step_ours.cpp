@@ -29,7 +29,8 @@ LayerSpec quantize_spec(DType dtype) {
 LayerSpec linear_spec(DType dtype, int64_t out, const Options& options) {
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = false;
   spec.gx = spec.gw = options.grad;
   spec.gradient_rounding = options.rounding;
   spec.weight.quant.emplace();
@@ -77,12 +78,10 @@ class Hidden final : public Module {
     const Var input = tape != nullptr && input_gradient_ ? Tape::current()->leaf(x.value(), &gx_, dtypes::fp32) : x;
     return apply<GivenGradient>({layers_->forward(input)}, gy_);
   }
-  TensorMeta plan(const TensorMeta& in) override {
-    TensorMeta meta = in;
-    meta.grad = input_gradient_;
-    meta = layers_->plan(meta);
-    meta.features = 1;
-    return meta;
+  Form plan(const Form& in, PlanRequests& requests) override {
+    Form form = in;
+    form.grad = input_gradient_;
+    return layers_->plan(form, requests).with_features(1);
   }
 
  private:
@@ -101,7 +100,7 @@ std::shared_ptr<Module> make_net(const Case& what, const Options& options) {
   };
   const auto quantize_and_drop = [&] {
     list.push_back(quantize_spec(what.layer.activations));
-    add("dropout").p = 0.2;
+    add("dropout").attributes["p"] = 0.2;
   };
   quantize_and_drop();
   for (size_t i = 1; i + 1 < what.widths.size(); ++i) {
@@ -110,7 +109,7 @@ std::shared_ptr<Module> make_net(const Case& what, const Options& options) {
     quantize_and_drop();
   }
   list.push_back(linear_spec(what.layer.weights, what.widths.back(), options));
-  add("tensor_norm").eps = 1e-4f;
+  add("tensor_norm");
   return make_sequential(list, what.widths.front());
 }
 

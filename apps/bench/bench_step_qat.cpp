@@ -90,7 +90,8 @@ std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t
   for (size_t i = 1; i < widths.size(); ++i) {
     if (scheme.activations.scheme != nullptr) add("quantize").activation = spec_of(scheme.activations);
     LayerSpec& linear = add("linear");
-    linear.out = widths[i];
+    linear.attributes["out"] = widths[i];
+    linear.attributes["bias"] = false;
     linear.compute = scheme.compute;
     linear.weight.quant = spec_of(scheme.weights);
     linear.weight.init = {"uniform", -1, 1};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/train/run_folder.h"
 
 namespace bitgrad::cli {
@@ -26,16 +27,18 @@ class FormOfData final : public Dataset {
 int64_t features_of(const std::string& file, const RunConfig& config) {
   int64_t dim = 1;
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    if (config.layers[i].kind == "embedding") dim = std::max<int64_t>(config.layers[i].dim, 1);
-    if (config.layers[i].kind == "linear")
-      return shape_in_file(file, concat(kModelRoot, '.', i, ".weight")).cols() / dim;
+    const LayerConfig& layer = config.layers[i];
+    const LayerKind& kind = *find_layer_kind(layer.kind);
+    if (kind.ids) dim = std::max<int64_t>(layer.attributes.integer("dim"), 1);
+    if (kind.product) return shape_in_file(file, concat(kModelRoot, '.', i, ".weight")).cols() / dim;
   }
   fail_with(ErrorCode::kData, "checkpoint", file, ": its configuration has no linear layer");
 }
 
 // Different ids that the model takes; 0: it takes numbers.
 int64_t vocabulary_of(const RunConfig& config) {
-  return !config.layers.empty() && config.layers[0].kind == "embedding" ? config.layers[0].num : 0;
+  const LayerConfig& first = config.layers.at(0);
+  return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ std::shared_ptr<Sequential> make_model(DType dtype, const std::string& scheme, i
   const auto linear = [&](int64_t out) {
     LayerSpec spec;
     spec.kind = "linear";
-    spec.out = out;
+    spec.attributes["out"] = out;
+    spec.attributes["bias"] = false;
     spec.weight = weight;
     return spec;
   };

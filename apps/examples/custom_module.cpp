@@ -26,11 +26,12 @@ class Gated final : public Module {
 
   Var forward(const Var& x) override { return down_.linear(mul(relu(up_.linear(x)), sigmoid(gate_.linear(x)))); }
 
-  TensorMeta plan(const TensorMeta& in) override {
-    const TensorMeta up = up_.plan_linear(in, /*bias=*/false), gate = gate_.plan_linear(in, /*bias=*/false);
+  Form plan(const Form& in, PlanRequests& requests) override {
+    const Form up = up_.plan_linear(in, requests), gate = gate_.plan_linear(in, requests);
     require(up.dtype == dtypes::fp32 && gate.dtype == dtypes::fp32, "gated", "up and gate are multiplied in fp32: got ",
             up.dtype, " and ", gate.dtype, ". Leave compute: integer away");
-    return down_.plan_linear(up, /*bias=*/false);
+    PlanRequests unserved;  // of what is made here
+    return down_.plan_linear(up, unserved);
   }
   std::string_view kind() const override { return "gated"; }
 

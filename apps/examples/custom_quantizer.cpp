@@ -81,12 +81,14 @@ std::shared_ptr<Sequential> make_model(const std::string& scheme, int64_t featur
   quantize.activation->scheme = scheme;
 
   auto model = std::make_shared<Sequential>();
-  linear.out = 64;
+  linear.attributes["out"] = 64;
+  linear.attributes["bias"] = false;
   model->append(make_layer(linear, features));
   model->append(make_layer(batch_norm, 64));
   model->append(make_layer(relu, 64));
   model->append(make_layer(quantize, 64));
-  linear.out = classes;
+  linear.attributes["out"] = classes;
+  linear.attributes["bias"] = false;
   model->append(make_layer(linear, 64));
   return model;
 }

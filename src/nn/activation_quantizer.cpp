@@ -14,7 +14,7 @@
 #include "kernels/map/quant_scales.h"
 #include "nn/activation_quantizer.h"
 #include "nn/integer_range.h"
-#include "nn/norm.h"
+#include "nn/layers/norm.h"
 #include "ops/dequantize.h"
 #include "quant/data_flag.h"
 
@@ -34,16 +34,31 @@ Tensor range_as_batch(const Tensor& x) {
 
 }  // namespace
 
-ActivationQuantizer::ActivationQuantizer(const ActivationQuant& quant, int64_t features)
+ActivationQuantizer::ActivationQuantizer(const ActivationQuant& quant)
     : quant_(quant), quantizer_(find_quantizer(quant.spec.scheme)) {
   quantizer_.check(quant_.spec, /*weight=*/false);
   require(quant_.grad == dtypes::fp32 || quant_.grad == dtypes::bf16, kQuantizeLayer,
           "gradients can be fp32 or bf16, got ", quant_.grad);
-  add_learned(features);
+  add_learned();
   if (!quant_.observer) return;
   require(learned_.empty(), kQuantizeLayer, "scheme ", quant_.spec.scheme, " learns its scale: got also observer ",
           quant_.observer->name, ". Leave the observer out.");
-  observer_ = make_observer(*quant_.observer, quant_.spec, features);
+  make_observer(*quant_.observer, quant_.spec, 1);  // refuses what does not fit
+}
+
+bool ActivationQuantizer::per_feature() const {
+  const Granularity& g = quant_.spec.granularity;
+  return g.kind == Granularity::kChannel && g.axis != 0;
+}
+
+void ActivationQuantizer::describe(int64_t features) {
+  features_ = features;
+  for (Parameter* p : learned_) p->describe({per_feature() ? features : 1});
+}
+
+void ActivationQuantizer::allocate() {
+  if (!quant_.observer || observer_) return;
+  observer_ = make_observer(*quant_.observer, quant_.spec, features_);
   for (const Observer::State& s : observer_->state()) add_buffer("observer." + std::string(s.name), s.tensor);
 }
 
@@ -63,7 +78,7 @@ Var ActivationQuantizer::forward(const Var& x) {
   QuantizeOpOptions options;
   options.sr = &draws;
   options.flag = mutable_state().flags.word(path());
-  options.turned = *turned_ && state().training && Tape::current() != nullptr;
+  options.turned = transposed_ && state().training && Tape::current() != nullptr;
   observe(x.value(), options.flag);
   if (mode_.quantization == QuantSwitch::kOff) return x;
   Var input = x;
@@ -89,33 +104,36 @@ Var ActivationQuantizer::forward_behind(Module& before, const Var& x) {
                      mutable_state().flags.word(path()));
 }
 
-TensorMeta ActivationQuantizer::plan(const TensorMeta& in) {
+Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   const bool integers = in.dtype == dtypes::int32;
   require(
       integers || in.dtype == dtypes::fp32, kQuantizeLayer, "needs fp32 input, got ", in.dtype,
       ". Put dequantize before it, or give a layer behind a quantize layer a recipe of weights alone (such as int8wo); "
       "int32 sums of a linear layer (compute: integer) are taken too.");
-  const bool layouts = in.training && in.rows > 0;  // a plan of training that asks for them
-  if (layouts) *turned_ = false;
+  describe(in.features());
+  if (in.training && in.samples > 0) transposed_ = false;  // readers request it anew
   if (mode_.quantization == QuantSwitch::kOff) return in;
-  const QuantParams form = probe();
-  if (integers) check_integers(form);
-  TensorMeta out = in;
+  const std::optional<ScaleForm> scales = scale_form(quant_.spec);
+  if (integers) check_integers(scales && scales->offset);
+  Form out = in;
   out.dtype = quant_.spec.dtype;
-  out.granularity = form.scale ? std::optional(form.granularity) : std::nullopt;
-  out.zero_point = form.zero != nullptr;
-  out.offset = form.offset != nullptr;
-  out.turned = layouts && !integers ? turned_ : nullptr;
+  out.scales = scales;
+  integers_ = integers;
   out.grad = in.grad || std::any_of(learned_.begin(), learned_.end(), [](Parameter* p) { return !p->spec().frozen; });
   return out;
 }
 
-void ActivationQuantizer::add_learned(int64_t features) {
+PlanRequests ActivationQuantizer::serve(const PlanRequests& requests) {
+  if (mode_.quantization == QuantSwitch::kOff) return requests;
+  transposed_ = transposed_ || (!integers_ && requests.wants(layouts::transposed));
+  return {};
+}
+
+void ActivationQuantizer::add_learned() {
   const std::vector<LearnedPart> parts = quantizer_.learned(quant_.spec);
   if (parts.empty()) return;
   const Granularity& g = quant_.spec.granularity;
-  const bool per_feature = g.kind == Granularity::kChannel && g.axis != 0;
-  require(per_feature || g.kind == Granularity::kTensor, kQuantizeLayer, "scheme ", quant_.spec.scheme,
+  require(per_feature() || g.kind == Granularity::kTensor, kQuantizeLayer, "scheme ", quant_.spec.scheme,
           " learns numbers per tensor or per channel(1): got ", g, '.');
   for (const LearnedPart& part : parts) {
     const bool known = part.name == "clip";
@@ -125,7 +143,7 @@ void ActivationQuantizer::add_learned(int64_t features) {
     p.floor = part.floor;
     p.lr_factor = quant_.learned_lr_factor;
     p.weight_decay = quant_.learned_weight_decay;
-    learned_.push_back(&add_parameter(std::string(part.name), {per_feature ? features : 1}, p));
+    learned_.push_back(&add_parameter(std::string(part.name), p));
     if (!known && marker_ == nullptr) marker_ = learned_.back();
   }
 }
@@ -200,23 +218,14 @@ std::shared_ptr<const QuantParams> ActivationQuantizer::range_params(const Quant
   return std::make_shared<const QuantParams>(quantizer_.fit_range(spec, range.low, range.high));
 }
 
-// The kinds of scales that the scheme makes: asked of tiny numbers.
-QuantParams ActivationQuantizer::probe() const {
-  if (learned_.empty()) return quantizer_.fit(quant_.spec, Tensor::full({1, 1}, dtypes::fp32, 0.5));
-  std::vector<Tensor> ones;
-  for (const Parameter* p : learned_) ones.push_back(Tensor::full(p->shape(), dtypes::fp32, 1.0));
-  return quantizer_.params_of(quant_.spec, ones);
-}
-
 // What requantize can do: docs/numerics.md section 4.
-void ActivationQuantizer::check_integers(const QuantParams& form) const {
+void ActivationQuantizer::check_integers(bool offset) const {
   const Granularity& g = quant_.spec.granularity;
   require(quantizer_.from_range() || !learned_.empty(), kQuantizeLayer,
           "of int32 needs a scheme whose scale follows from a ",
           "range (symmetric, absmax, affine) or is learned: got ", quant_.spec.scheme, '.', kDequantize);
-  require(!form.offset, kQuantizeLayer, "of int32 has no real offset: got scheme ", quant_.spec.scheme, '.',
-          kDequantize);
-  require(g.kind == Granularity::kTensor || (g.kind == Granularity::kToken && learned_.empty() && !observer_),
+  require(!offset, kQuantizeLayer, "of int32 has no real offset: got scheme ", quant_.spec.scheme, '.', kDequantize);
+  require(g.kind == Granularity::kTensor || (g.kind == Granularity::kToken && learned_.empty() && !quant_.observer),
           kQuantizeLayer, "of int32 has scales per tensor, or per token found from each batch: got ", g, '.',
           kDequantize);
   require(quant_.spec.rounding == Rounding::kNearest && !quant_.spec.reduce_range, kQuantizeLayer,
@@ -226,16 +235,23 @@ void ActivationQuantizer::check_integers(const QuantParams& form) const {
           kDequantize);
   require(!learned_.empty() || ste_rule(quant_.spec) == SteRule::kClip, kQuantizeLayer,
           "of int32 has the straight-through rule clip", ": got another.", kDequantize);
-  require(!observer_ || observer_->name() == "min_max" || observer_->name() == "moving_average", kQuantizeLayer,
-          "of int32 is observed by min_max or moving_average: got ", observer_ ? observer_->name() : "", '.',
-          kDequantize);
+  const std::string observer = quant_.observer ? quant_.observer->name : std::string();
+  require(observer.empty() || observer == "min_max" || observer == "moving_average", kQuantizeLayer,
+          "of int32 is observed by min_max or moving_average: got ", observer, '.', kDequantize);
 }
 
-std::shared_ptr<Module> make_quantize_layer(const LayerSpec& spec, int64_t in_features) {
-  require(spec.activation.has_value(), kQuantizeLayer, "needs a quantization of activations (dtype, scheme)");
-  return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
-                                                               spec.learned_lr_factor, spec.learned_weight_decay},
-                                               in_features);
+LayerKind quantize_kind() {
+  LayerKind kind;
+  kind.name = "quantize";
+  kind.doc = "quantizes activations as quant.activations says; own keys override";
+  kind.quantizer = LayerKind::Quantizer::kActivations;
+  kind.output = LayerKind::Output::kNone;
+  kind.make = [](const LayerSpec& spec) {
+    require(spec.activation.has_value(), kQuantizeLayer, "needs a quantization of activations (dtype, scheme)");
+    return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
+                                                                 spec.learned_lr_factor, spec.learned_weight_decay});
+  };
+  return kind;
 }
 
 }  // namespace bitgrad

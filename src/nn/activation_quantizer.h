@@ -25,11 +25,14 @@ struct ActivationQuant {
 class ActivationQuantizer final : public Module {
  public:
   // Throws Error when the scheme or the observer refuses.
-  ActivationQuantizer(const ActivationQuant& quant, int64_t features);
+  explicit ActivationQuantizer(const ActivationQuant& quant);
+  // The features of the input, which plan says too: learned parts and observed ranges per channel(1) have so many.
+  void describe(int64_t features);
 
   Var forward(const Var& x) override;
   Var forward_behind(Module& before, const Var& x) override;
-  TensorMeta plan(const TensorMeta& in) override;
+  Form plan(const Form& in, PlanRequests& requests) override;
+  PlanRequests serve(const PlanRequests& requests) override;
   std::string_view kind() const override { return "quantize"; }
   void set_quant_mode(const QuantMode& mode) override;
   const QuantMode& quant_mode() const { return mode_; }
@@ -40,7 +43,9 @@ class ActivationQuantizer final : public Module {
   const std::vector<Parameter*>& learned() const { return learned_; }
 
  private:
-  void add_learned(int64_t features);
+  void allocate() override;
+  void add_learned();
+  bool per_feature() const;
   bool set() const;
   bool stores() const;
   bool takes_signs() const;
@@ -49,15 +54,14 @@ class ActivationQuantizer final : public Module {
   void observe(const Tensor& x, uint32_t* flag);
   std::shared_ptr<const QuantParams> observed(const QuantSpec& spec) const;
   std::shared_ptr<const QuantParams> range_params(const QuantSpec& spec, const Tensor& x) const;
-  QuantParams probe() const;
-  void check_integers(const QuantParams& form) const;
+  void check_integers(bool offset) const;
 
   ActivationQuant quant_;
   const Quantizer& quantizer_;
   QuantMode mode_;
-  // Whether codes that are trained on are wanted in layout transposed too: who reads them says so when layouts are
-  // planned.
-  std::shared_ptr<bool> turned_ = std::make_shared<bool>(false);
+  bool transposed_ = false;  // readers want the codes that are trained on in layout transposed too
+  int64_t features_ = 1;
+  bool integers_ = false;  // planned for int32 sums, whose codes are made in one order
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that is not known from the start
   mutable bool seen_set_ = false;

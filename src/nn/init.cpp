@@ -12,32 +12,32 @@ namespace {
 struct InitRule {
   std::string_view name;
   // Number of element e.
-  float (*draw)(const Init&, const Shape&, const RandomStream&, uint64_t e);
+  float (*draw)(const Init&, const Fans&, const RandomStream&, uint64_t e);
 };
 
 float between(double lo, double hi, float u) { return static_cast<float>(lo) + static_cast<float>(hi - lo) * u; }
-double fan_in(const Shape& s) { return static_cast<double>(s.cols()); }
-double fans(const Shape& s) { return static_cast<double>(s.cols()) + static_cast<double>(s.rows()); }
+double fan_in(const Fans& s) { return static_cast<double>(s.in); }
+double fans(const Fans& s) { return static_cast<double>(s.in) + static_cast<double>(s.out); }
 float symmetric(double bound, float u) { return between(-bound, bound, u); }
 
 // As the default of the configuration's key weights.init.
 constexpr std::string_view kDefaultRule = "glorot_uniform";
 
 constexpr InitRule kRules[] = {
-    {"constant", [](const Init& i, const Shape&, const RandomStream&, uint64_t) { return static_cast<float>(i.a); }},
+    {"constant", [](const Init& i, const Fans&, const RandomStream&, uint64_t) { return static_cast<float>(i.a); }},
     {"uniform",
-     [](const Init& i, const Shape&, const RandomStream& r, uint64_t e) { return between(i.a, i.b, r.uniform(e)); }},
-    {"normal", [](const Init& i, const Shape&, const RandomStream& r,
+     [](const Init& i, const Fans&, const RandomStream& r, uint64_t e) { return between(i.a, i.b, r.uniform(e)); }},
+    {"normal", [](const Init& i, const Fans&, const RandomStream& r,
                   uint64_t e) { return static_cast<float>(i.a) + static_cast<float>(i.b) * r.normal(e); }},
-    {"glorot_uniform", [](const Init&, const Shape& s, const RandomStream& r,
+    {"glorot_uniform", [](const Init&, const Fans& s, const RandomStream& r,
                           uint64_t e) { return symmetric(std::sqrt(6.0 / fans(s)), r.uniform(e)); }},
-    {"glorot_normal", [](const Init&, const Shape& s, const RandomStream& r,
+    {"glorot_normal", [](const Init&, const Fans& s, const RandomStream& r,
                          uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fans(s))) * r.normal(e); }},
-    {"he_uniform", [](const Init&, const Shape& s, const RandomStream& r,
+    {"he_uniform", [](const Init&, const Fans& s, const RandomStream& r,
                       uint64_t e) { return symmetric(std::sqrt(6.0 / fan_in(s)), r.uniform(e)); }},
-    {"he_normal", [](const Init&, const Shape& s, const RandomStream& r,
+    {"he_normal", [](const Init&, const Fans& s, const RandomStream& r,
                      uint64_t e) { return static_cast<float>(std::sqrt(2.0 / fan_in(s))) * r.normal(e); }},
-    {"zeros", [](const Init&, const Shape&, const RandomStream&, uint64_t) { return 0.0f; }},
+    {"zeros", [](const Init&, const Fans&, const RandomStream&, uint64_t) { return 0.0f; }},
 };
 
 }  // namespace
@@ -53,7 +53,9 @@ void initialize(const Init& init, uint64_t seed, std::string_view path, const Te
 }
 
 void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& whole, int64_t first,
-                     const Tensor& out) {
+                     const Tensor& out, Fans fans) {
+  if (fans.in == 0) fans.in = whole.cols();
+  if (fans.out == 0) fans.out = whole.rows();
   const InitRule* rule = nullptr;
   const std::string_view name = init.name.empty() ? kDefaultRule : std::string_view(init.name);
   for (const InitRule& r : kRules)
@@ -65,13 +67,13 @@ void initialize_part(const Init& init, uint64_t seed, std::string_view path, con
   if (!out.device().is_cpu()) {
     const DeviceGuard host(Device::cpu());
     const Tensor drawn = Tensor::empty(out.shape(), out.dtype(), MemoryKind::kWorkspace);
-    initialize_part(init, seed, path, whole, first, drawn);
+    initialize_part(init, seed, path, whole, first, drawn, fans);
     return out.copy_from(drawn);
   }
   const RandomStream draws{seed, Purpose::kInit, site_id(path), 0};
   float* x = out.as<float>();
   parallel_ranges(out.numel(), 16384, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) x[i] = rule->draw(init, whole, draws, static_cast<uint64_t>(first + i));
+    for (int64_t i = begin; i < end; ++i) x[i] = rule->draw(init, fans, draws, static_cast<uint64_t>(first + i));
   });
 }
 

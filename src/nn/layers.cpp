@@ -1,78 +1,48 @@
-// The list of layer kinds, and models made of them.
+// Layers and models made of their descriptions.
 #include "bitgrad/nn/layers.h"
-
-#include <map>
-#include <mutex>
-
-#include "bitgrad/base/text.h"
-#include "bitgrad/ops/ops.h"
 
 namespace bitgrad {
 
-#define BITGRAD_LAYER(name, factory) std::shared_ptr<Module> factory(const LayerSpec& spec, int64_t in_features);
-#include "nn/layers.inc"
-#undef BITGRAD_LAYER
-std::shared_ptr<Module> make_unary_layer(UnaryOp op);
-
-namespace {
-
-std::map<std::string, LayerFactory>& registry() {
-  static std::map<std::string, LayerFactory> layers = [] {
-    std::map<std::string, LayerFactory> list{
-#define BITGRAD_LAYER(name, factory) {name, factory},
-#include "nn/layers.inc"
-#undef BITGRAD_LAYER
-    };
-    for (int i = 0; i < static_cast<int>(UnaryOp::kCount); ++i) {
-      const UnaryOp op = static_cast<UnaryOp>(i);
-      list[std::string(unary_name(op))] = [op](const LayerSpec&, int64_t) { return make_unary_layer(op); };
-    }
-    return list;
-  }();
-  return layers;
-}
-std::mutex g_mutex;
-
-}  // namespace
-
-std::vector<std::string> layer_names() {
-  const std::lock_guard lock(g_mutex);
-  std::vector<std::string> names;
-  for (const auto& [name, factory] : registry()) names.push_back(name);
-  return names;
-}
-
-void register_layer(const std::string& name, LayerFactory factory) {
-  const std::lock_guard lock(g_mutex);
-  require(registry().emplace(name, std::move(factory)).second, "register_layer", "a layer kind '", name,
-          "' exists already");
+std::shared_ptr<Module> make_layer(const LayerSpec& spec) {
+  auto full = std::make_shared<LayerSpec>(completed(spec));
+  std::shared_ptr<Module> layer = kind_of(spec).make(*full);
+  ensure(layer != nullptr, spec.kind, "the kind made no layer");
+  layer->set_spec(std::move(full));
+  return layer;
 }
 
 std::shared_ptr<Module> make_layer(const LayerSpec& spec, int64_t in_features) {
-  LayerFactory factory;
-  {
-    const std::lock_guard lock(g_mutex);
-    const auto found = registry().find(spec.kind);
-    if (found != registry().end()) factory = found->second;
+  std::shared_ptr<Module> layer = make_layer(spec);
+  Form form;
+  form.sample = {in_features};
+  if (kind_of(spec).ids) form.dtype = dtypes::int32;
+  layer->plan(form);
+  return layer;
+}
+
+std::shared_ptr<Sequential> make_layers(const std::vector<LayerSpec>& specs) {
+  auto model = std::make_shared<Sequential>();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const std::string name = specs[i].name.empty() ? std::to_string(i) : specs[i].name;
+    model->append(in_layer(name, [&] { return make_layer(specs[i]); }), name);
   }
-  if (!factory) fail("layer", unknown_name("layer", spec.kind, layer_names()));
-  return factory(spec, in_features);
+  return model;
+}
+
+std::shared_ptr<Sequential> make_model(const ModelSpec& spec) {
+  auto model = make_layers(spec.layers);
+  model->connect_all(*model);
+  Form input = spec.input;
+  input.samples = 0;
+  model->plan(input);
+  return model;
 }
 
 std::shared_ptr<Sequential> make_sequential(const std::vector<LayerSpec>& specs, int64_t in_features) {
-  auto model = std::make_shared<Sequential>();
-  TensorMeta meta;
-  meta.features = in_features;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    try {
-      auto layer = make_layer(specs[i], meta.features);
-      meta = layer->plan(meta);
-      model->append(std::move(layer));
-    } catch (const Error& e) {
-      throw Error(concat("layer ", i, " (", specs[i].kind, "): ", e.what()), e.code());
-    }
-  }
-  return model;
+  ModelSpec model;
+  model.input.sample = {in_features};
+  model.layers = specs;
+  return make_model(model);
 }
 
 }  // namespace bitgrad

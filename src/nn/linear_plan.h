@@ -16,6 +16,6 @@ struct LinearForm {
 // Throws Error for a compute that does not go with the modes of the backward or with weights in fp32.
 void check_compute(const LinearForm& form);
 // The form of the result; plans the layout of the weight when the rows are known. Throws Error when it does not fit.
-TensorMeta plan_linear(const LinearForm& form, const TensorMeta& in);
+Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests);
 
 }  // namespace bitgrad::detail

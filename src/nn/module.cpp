@@ -19,6 +19,14 @@ std::vector<Parameter*> Module::parameters() {
   return out;
 }
 
+std::vector<std::pair<std::string, Parameter*>> Module::parameters_at(const std::string& root) {
+  std::vector<std::pair<std::string, Parameter*>> out;
+  for (auto& p : parameters_) out.emplace_back(root + '.' + p.name, p.item.get());
+  for (auto& c : children_)
+    for (auto& p : c.item->parameters_at(root + '.' + c.name)) out.push_back(std::move(p));
+  return out;
+}
+
 std::vector<Module::Buffer> Module::buffers() {
   std::vector<Buffer> out;
   for (auto& b : buffers_) out.push_back({path_ + '.' + b.name, b.item});
@@ -27,9 +35,14 @@ std::vector<Module::Buffer> Module::buffers() {
   return out;
 }
 
-Parameter& Module::add_parameter(const std::string& name, Shape shape, ParameterSpec spec) {
-  parameters_.push_back({name, std::make_unique<Parameter>(std::move(shape), std::move(spec), name)});
+Parameter& Module::add_parameter(const std::string& name, ParameterSpec spec) {
+  parameters_.push_back({name, std::make_unique<Parameter>(std::move(spec), name)});
   return *parameters_.back().item;
+}
+Parameter& Module::add_parameter(const std::string& name, Shape shape, ParameterSpec spec) {
+  Parameter& p = add_parameter(name, std::move(spec));
+  p.describe(shape);
+  return p;
 }
 
 Tensor Module::add_buffer(const std::string& name, const Shape& shape, double number) {
@@ -61,7 +74,21 @@ void Module::replace_child(const std::string& name, std::shared_ptr<Module> chil
 
 Quantizable& Module::add_quantizable(const std::string& name, Shape shape, const ParameterSpec& spec,
                                      Quantizable::Kind kind, Compute compute) {
-  Parameter& weight = add_parameter(name, std::move(shape), spec);
+  return add_slot(name, add_parameter(name, std::move(shape), spec), spec, kind, compute);
+}
+Quantizable& Module::add_quantizable(const std::string& name, const ParameterSpec& spec, Quantizable::Kind kind,
+                                     Compute compute) {
+  return add_slot(name, add_parameter(name, spec), spec, kind, compute);
+}
+
+Quantizable& Module::add_tied(const std::string& name, Quantizable& owner, Compute compute) {
+  Quantizable& slot = add_slot(name, owner.weight(), owner.weight().spec(), Quantizable::Kind::kLinear, compute);
+  slot.owner_slot_ = &owner;
+  return slot;
+}
+
+Quantizable& Module::add_slot(const std::string& name, Parameter& weight, const ParameterSpec& spec,
+                              Quantizable::Kind kind, Compute compute) {
   LayerQuant own;
   if (spec.quant) own.recipe = "custom";
   own.weight = spec.quant;
@@ -101,6 +128,18 @@ std::vector<Module*> Module::children() {
   return out;
 }
 
+Module* Module::find(std::string_view names) {
+  const size_t dot = names.find('.');
+  for (auto& c : children_)
+    if (c.name == names.substr(0, dot)) return dot == names.npos ? c.item.get() : c.item->find(names.substr(dot + 1));
+  return nullptr;
+}
+
+void Module::connect_all(Module& root) {
+  connect(root);
+  for (auto& c : children_) in_layer(c.name, [&] { c.item->connect_all(root); });
+}
+
 Var Module::operator()(const Var& x) {
   Var y = forward(x);
   if (state_ != nullptr && state_->on_forward) state_->on_forward(path_, x.value(), y.value());
@@ -108,6 +147,12 @@ Var Module::operator()(const Var& x) {
 }
 
 Var Module::forward_behind(Module&, const Var&) { return {}; }
+
+Form Module::plan(const Form& in) {
+  PlanRequests unserved;
+  return plan(in, unserved);
+}
+PlanRequests Module::serve(const PlanRequests&) { return {}; }
 
 const StepState& Module::state() const { return mutable_state(); }
 StepState& Module::mutable_state() const {
@@ -120,6 +165,7 @@ void Module::name_all(const std::string& path, StepState& state) {
   path_ = path;
   state_ = &state;
   for (auto& p : parameters_) p.item->initialize(path + '.' + p.name, state.seed);
+  allocate();
   for (auto& c : children_) c.item->name_all(path + '.' + c.name, state);
 }
 
@@ -149,61 +195,15 @@ void Module::collect_paths(std::vector<std::string>& out) const {
   for (const auto& c : children_) c.item->collect_paths(out);
 }
 
-namespace {
-
-// The layer's place before what its errors say. A type of error of a program's own passes as it is.
-template <typename F>
-auto in_layer(size_t i, F&& run) {
+void rethrow_in_layer(const std::string& name) {
   try {
-    return run();
+    throw;
+  } catch (const LayerError& e) {
+    throw LayerError(name + '.' + e.layer(), e.message(), e.code());
   } catch (const Error& e) {
     if (typeid(e) != typeid(Error)) throw;
-    throw Error(concat("layer ", i, ": ", e.what()), e.code());
+    throw LayerError(name, e.what(), e.code());
   }
-}
-
-// Module `i` with the one before it as one, or undefined. An error is told of the one that makes it: of the two, one
-// after the other, the first that does.
-Var run_behind(size_t i, Module& before, Module& module, const Var& x) {
-  try {
-    return module.forward_behind(before, x);
-  } catch (const Error&) {
-    const Var between = in_layer(i - 1, [&] { return before(x); });
-    in_layer(i, [&] { return module(between); });
-    throw;
-  }
-}
-
-}  // namespace
-
-Sequential::Sequential(const std::vector<std::shared_ptr<Module>>& modules) {
-  for (const auto& m : modules) append(m);
-}
-
-void Sequential::append(std::shared_ptr<Module> module) {
-  add_child(std::to_string(modules_.size()), module);
-  modules_.push_back(std::move(module));
-}
-
-Var Sequential::forward(const Var& x) {
-  const bool pairs = initialized() && !state().training && !state().on_forward && Tape::current() == nullptr;
-  Var y = x;
-  for (size_t i = 0; i < modules_.size(); ++i) {
-    Var z;
-    if (pairs && i + 1 < modules_.size()) z = run_behind(i + 1, *modules_[i], *modules_[i + 1], y);
-    if (z.defined())
-      ++i;
-    else
-      z = in_layer(i, [&] { return (*modules_[i])(y); });
-    y = std::move(z);
-  }
-  return y;
-}
-
-TensorMeta Sequential::plan(const TensorMeta& in) {
-  TensorMeta meta = in;
-  for (size_t i = 0; i < modules_.size(); ++i) meta = in_layer(i, [&] { return modules_[i]->plan(meta); });
-  return meta;
 }
 
 }  // namespace bitgrad

@@ -49,28 +49,47 @@ void detail::check_parameter_spec(const ParameterSpec& spec) {
 std::string_view master_name(MasterKind kind) { return kMasters[static_cast<size_t>(kind)].name; }
 std::string_view moment_name(MomentKind kind) { return kMoments[static_cast<size_t>(kind)].name; }
 
-Parameter::Parameter(Shape shape, ParameterSpec spec, std::string name)
-    : path_(std::move(name)), shape_(std::move(shape)), spec_(std::move(spec)) {
+Parameter::Parameter(ParameterSpec spec, std::string name) : path_(std::move(name)), spec_(std::move(spec)) {
   detail::check_parameter_spec(spec_);
-  hold_nothing_yet();
+}
+
+Parameter::Parameter(Shape shape, ParameterSpec spec, std::string name) : Parameter(std::move(spec), std::move(name)) {
+  describe(shape);
+}
+
+void Parameter::describe(const Shape& shape, const Shape& logical, Fans fans) {
+  require(shape.numel() == logical.numel(), "Parameter", "'", path_, "' of shape ", shape, " is seen as ", logical,
+          ": expected as many elements");
+  if (!shape_) {
+    shape_ = shape;
+    logical_shape_ = logical;
+    fans_ = fans;
+  }
+  require(*shape_ == shape && logical_shape_ == logical && fans_ == fans, "Parameter", "'", path_, "' has the shape ",
+          logical_shape_, ", got ", logical);
+}
+
+const Shape& Parameter::shape() const {
+  require(described(), "Parameter", "'", path_,
+          "' has no shape yet: its layer learns it from the form of its input. Call plan of the model first.");
+  return *shape_;
 }
 
 // Zeros in the form that the spec asks for.
-void Parameter::hold_nothing_yet() {
+void Parameter::allocate() {
   master_ = values_ = Tensor();
   learned_.clear();
-  planned_.clear();
   quantizer_ = nullptr;
   if (!low_bit()) {
-    value_ = Tensor::zeros(shape_, dtypes::fp32, MemoryKind::kMaster);
+    value_ = Tensor::zeros(shape(), dtypes::fp32, MemoryKind::kMaster);
     return;
   }
   const QuantSpec& quant = *spec_.quant;
   quantizer_ = &find_quantizer(quant.scheme);
   if (spec_.master != MasterKind::kNone && !spec_.frozen)
     master_ =
-        Tensor::zeros(shape_, spec_.master == MasterKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kMaster);
-  value_ = Tensor::zeros(shape_, quant.dtype, MemoryKind::kValue);
+        Tensor::zeros(shape(), spec_.master == MasterKind::kBf16 ? dtypes::bf16 : dtypes::fp32, MemoryKind::kMaster);
+  value_ = Tensor::zeros(shape(), quant.dtype, MemoryKind::kValue);
   for (const LearnedPart& part : quantizer_->learned(quant)) {
     ParameterSpec learned;
     learned.init = {"zeros"};  // until the scheme gives its first values
@@ -80,15 +99,15 @@ void Parameter::hold_nothing_yet() {
     learned.weight_decay = spec_.learned_weight_decay;
     learned.floor = part.floor;
     learned.frozen = spec_.frozen || scales_frozen_;
-    const int64_t blocks = scale_count(quant.granularity, shape_.rows(), shape_.cols());
+    const int64_t blocks = scale_count(quant.granularity, shape().rows(), shape().cols());
     learned_.push_back(std::make_unique<Parameter>(Shape{blocks}, std::move(learned)));
   }
 }
 
 void Parameter::require_ready(std::string_view where) const {
-  require(ready_, where, "parameter '", path_, "' (", value_,
-          ") has no values yet: initialize was not "
-          "called. Call initialize of the model, or of the parameter, first.");
+  if (ready_) return;
+  fail(where, "parameter '", path_, "' (", described() ? concat(*shape_, ' ', dtype()) : concat(dtype()),
+       ") has no values yet: initialize was not called. Call initialize of the model, or of the parameter, first.");
 }
 
 Var Parameter::leaf(const Tensor& value) {
@@ -108,9 +127,12 @@ Var Parameter::read_values() {
 void Parameter::initialize(const std::string& path, uint64_t seed) {
   path_ = path;
   seed_ = seed;
-  take_numbers([&](int64_t begin,
-                   const Tensor& x) { initialize_part(spec_.init, seed_, path_, shape_, begin * shape_.cols(), x); },
-               0);
+  if (!allocated()) allocate();
+  take_numbers(
+      [&](int64_t begin, const Tensor& x) {
+        initialize_part(spec_.init, seed_, path_, shape(), begin * shape().cols(), x, fans_);
+      },
+      0);
 }
 
 void Parameter::make_learned(const Tensor& x) {
@@ -122,7 +144,7 @@ void Parameter::make_learned(const Tensor& x) {
   for (size_t i = 0; i < parts.size(); ++i) {
     Parameter& learned = *learned_[i];
     learned.initialize(concat(path_, '.', parts[i].name), seed_);
-    learned.value_.copy_from(first[i].reshape(learned.shape_));
+    learned.value_.copy_from(first[i].reshape(learned.shape()));
     if (const auto& floor = learned.spec_.floor)
       clamp(learned.value_.numel(), *floor, INFINITY, learned.value_.as<float>());
   }
@@ -161,19 +183,19 @@ void Parameter::add_layout(Layout layout) {
   for (const Layout l : planned_)
     if (l == layout) return;
   planned_.push_back(layout);
-  write_layouts();
+  if (allocated()) write_layouts();
 }
 
 void Parameter::forget_layouts() {
   planned_.clear();
-  value_ = value_.reshape(shape_);
+  if (allocated()) value_ = value_.reshape(shape());
 }
 
 void Parameter::write_layouts(const std::function<bool(Layout)>& written) {
   for (const Layout layout : planned_) {
     if (written && written(layout)) continue;
     Tensor derived = value_.in_layout(layout);
-    if (!derived.defined()) derived = Tensor::empty_layout(shape_, value_.dtype(), layout, MemoryKind::kDerived);
+    if (!derived.defined()) derived = Tensor::empty_layout(shape(), value_.dtype(), layout, MemoryKind::kDerived);
     pack({value_.dtype(), value_.rows(), value_.cols(), value_.data(), value_.stride(), layout, derived.data()});
     value_.attach_layout(derived);
   }
@@ -186,13 +208,14 @@ void Parameter::set_gradient_rounding(bool stochastic, uint64_t seed, int64_t mi
 }
 
 void Parameter::restore(const Tensor& master, const Tensor& value) {
+  if (!allocated()) allocate();
   if (has_master())
-    require(master.defined() && master.shape() == shape_ && master.dtype() == this->master().dtype(), "restore",
+    require(master.defined() && master.shape() == shape() && master.dtype() == this->master().dtype(), "restore",
             "the master of '", path_, "' is ", this->master(), ", got ", master);
   else
     require(!master.defined(), "restore", "parameter '", path_, "' has no master, got ", master);
   if (low_bit()) {
-    require(value.shape() == shape_ && value.dtype() == value_.dtype(), "restore", "parameter '", path_, "' is ",
+    require(value.shape() == shape() && value.dtype() == value_.dtype(), "restore", "parameter '", path_, "' is ",
             value_, ", got ", value);
     require(value.quant() != nullptr, "restore", "the codes of '", path_,
             "' come without their quantization parameters");

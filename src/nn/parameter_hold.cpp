@@ -25,7 +25,7 @@ bool same_quant(const std::optional<QuantSpec>& a, const std::optional<QuantSpec
 Tensor Parameter::numbers() const {
   if (!has_master()) return dequantize_tensor(value_, MemoryKind::kWorkspace);
   if (master().dtype() == dtypes::fp32) return master();
-  const Tensor wide = Tensor::empty(shape_, dtypes::fp32, MemoryKind::kWorkspace);
+  const Tensor wide = Tensor::empty(shape(), dtypes::fp32, MemoryKind::kWorkspace);
   from_bf16(wide.numel(), master().as<uint16_t>(), wide.as<float>());
   return wide;
 }
@@ -41,15 +41,17 @@ void Parameter::set_quant(const std::optional<QuantSpec>& quant, MasterKind mast
   const Tensor from = drawn ? numbers() : Tensor();
   spec_ = std::move(spec);
   sink_.clear();
-  hold_nothing_yet();
+  if (!allocated()) return;
+  planned_.clear();
+  allocate();
   if (!drawn) return;
   take_numbers([&](int64_t begin, const Tensor& x) { x.copy_from(as_matrix(from).row_slice(begin, begin + x.rows())); },
                step);
 }
 
 void Parameter::set_numbers(const Tensor& x, int64_t step) {
-  require(x.shape() == shape_ && x.dtype() == dtypes::fp32 && !converted_, "set_numbers", "parameter '", path_, "' is ",
-          value_, converted_ ? ", converted" : "", ": got ", x);
+  require(x.shape() == shape() && x.dtype() == dtypes::fp32 && !converted_, "set_numbers", "parameter '", path_,
+          "' is ", value_, converted_ ? ", converted" : "", ": got ", x);
   struct Unfrozen {
     bool& now;
     const bool before = std::exchange(now, false);

@@ -72,7 +72,7 @@ void write_values(const Tensor& codes, const Tensor& to) {
 
 Tensor Parameter::value_rows(int64_t begin, int64_t end) const {
   const Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end);
-  return codes.with_quant(detail::params_of_rows(value_.quant(), shape_.cols(), begin, end));
+  return codes.with_quant(detail::params_of_rows(value_.quant(), shape_->cols(), begin, end));
 }
 
 bool Parameter::rows_are_apart() const {
@@ -114,7 +114,7 @@ void Parameter::begin_update(const RandomStream& draws) {
 }
 
 void Parameter::put_rows(int64_t begin, const Tensor& x) {
-  const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
+  const int64_t rows = shape_->rows(), cols = shape_->cols(), end = begin + x.rows();
   require(next_ != nullptr && x.dtype() == dtypes::fp32 && x.cols() == cols && begin >= 0 && end <= rows, "put_rows",
           "rows of '", path_, "' ", value_, " from ", begin, " on: got ", x, next_ ? "" : " without begin_requantize");
   std::optional<CheckScope> scope;
@@ -137,7 +137,7 @@ bool Parameter::attach_turned(Tensor& codes) const {
 }
 
 void Parameter::put_codes(int64_t begin, const Tensor& x) {
-  const int64_t rows = shape_.rows(), cols = shape_.cols(), end = begin + x.rows();
+  const int64_t rows = shape_->rows(), cols = shape_->cols(), end = begin + x.rows();
   Tensor codes = as_matrix(value_.without_quant()).row_slice(begin, end), made;
   QuantizeOptions options;
   options.sr = &next_->draws;
@@ -162,7 +162,7 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
 
 void Parameter::end_codes() {
   ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no codes on their way");
-  if (shape_.rows() == 0) put_rows(0, Tensor::empty({0, shape_.cols()}, dtypes::fp32));
+  if (shape_->rows() == 0) put_rows(0, Tensor::empty({0, shape_->cols()}, dtypes::fp32));
   const std::shared_ptr<const QuantParams> made = next_->learned ? next_->learned : next_->params;
   if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
   const std::shared_ptr<NewCodes> done = std::exchange(next_, nullptr);
@@ -186,14 +186,14 @@ void Parameter::pack_rows(int64_t begin, int64_t end) {
 
 // Rows to read numbers from, or to write them to: those of an fp32 master, or a copy.
 Tensor Parameter::block_of_rows(int64_t begin, int64_t end, bool copies) const {
-  if (copies) return Tensor::empty({end - begin, shape_.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
+  if (copies) return Tensor::empty({end - begin, shape_->cols()}, dtypes::fp32, MemoryKind::kWorkspace);
   return as_matrix(master_).row_slice(begin, end);
 }
 
 // put_rows of all rows; `numbers` fills copies.
 void Parameter::put_all(const Numbers& numbers, bool copies) {
-  const int64_t rows = shape_.rows(), unit = row_unit(),
-                wanted = (kCodeBlock / std::max<int64_t>(shape_.cols(), 1) + unit - 1) / unit * unit;
+  const int64_t rows = shape_->rows(), unit = row_unit(),
+                wanted = (kCodeBlock / std::max<int64_t>(shape_->cols(), 1) + unit - 1) / unit * unit;
   const bool blocks = rows_are_apart() && value_.device().is_cpu();  // a device does all rows in one sweep
   const int64_t step = blocks ? std::max(wanted, unit) : std::max<int64_t>(rows, 1);
   parallel_for(std::max<int64_t>((rows + step - 1) / step, 1), [&](int64_t block) {
@@ -205,12 +205,14 @@ void Parameter::put_all(const Numbers& numbers, bool copies) {
 }
 
 void Parameter::requantize(uint64_t seed, int64_t step) {
+  if (!low_bit()) return;
+  require_ready("requantize");
   if (!master_.defined()) return;
   begin_requantize(seed, step);
   const bool narrow = master_.dtype() != dtypes::fp32;
   put_all(
       [&](int64_t begin, const Tensor& x) {
-        if (narrow) from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_.cols(), x.as<float>());
+        if (narrow) from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_->cols(), x.as<float>());
       },
       narrow);
   end_codes();
@@ -218,7 +220,7 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
 
 // The fp32 numbers of all rows become the value: its own master, or codes drawn for `step` and what they come from.
 void Parameter::take_numbers(const Numbers& numbers, int64_t step) {
-  const int64_t rows = shape_.rows(), cols = shape_.cols();
+  const int64_t rows = shape_->rows(), cols = shape_->cols();
   ready_ = true;
   if (!low_bit()) return numbers(0, as_matrix(value_));
   if (master_.defined()) {
@@ -239,7 +241,7 @@ void Parameter::take_numbers(const Numbers& numbers, int64_t step) {
   if (!learned_.empty()) {
     Tensor x = master_;
     if (!x.defined() || x.dtype() != dtypes::fp32) {
-      x = Tensor::empty(shape_, dtypes::fp32, MemoryKind::kWorkspace);
+      x = Tensor::empty(*shape_, dtypes::fp32, MemoryKind::kWorkspace);
       if (master_.defined())
         from_bf16(x.numel(), master_.as<uint16_t>(), x.as<float>());
       else

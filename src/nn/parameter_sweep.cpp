@@ -59,12 +59,12 @@ RowCodes Parameter::sweep_codes() {
   const bool constant = quantizer_->constant_params(spec);
   if (!next_->learned && !constant) {
     to.fit = quantizer_->row_fit(spec);
-    *next_->params = row_params(spec, *to.fit, shape_.rows());
+    *next_->params = row_params(spec, *to.fit, shape_->rows());
     to.scale = next_->params->scale->as<float>();
     if (next_->params->zero) to.zero = next_->params->zero->as<int32_t>();
   } else {
     if (!next_->learned)
-      *next_->params = quantizer_->fit(spec, Tensor::empty({0, shape_.cols()}, dtypes::fp32, MemoryKind::kWorkspace));
+      *next_->params = quantizer_->fit(spec, Tensor::empty({0, shape_->cols()}, dtypes::fp32, MemoryKind::kWorkspace));
     const std::shared_ptr<const QuantParams> given = next_->learned ? next_->learned : next_->params;
     next_->scales.emplace(range, as_matrix(value_.without_quant()).with_quant(given));
     to.codes.scale = next_->scales->map();
@@ -86,7 +86,7 @@ RowCodes Parameter::sweep_codes() {
   to.frag64 = layout(layouts::frag64);
   const FlagWord flag;
   to.codes.flags = flag.word();
-  flag.check([p = shape_, dtype = spec.dtype] {
+  flag.check([p = *shape_, dtype = spec.dtype] {
     fail_with(ErrorCode::kNonFinite, "quantize", "x ", p, " fp32 holds NaN or Inf: it has no codes of ", dtype, '.');
   });
   return to;

@@ -35,6 +35,10 @@ std::string Quantizable::child_name() const { return name_ == kWeight ? "input" 
 // What of `quant` this layer takes.
 LayerQuant Quantizable::taken(const LayerQuant& quant) const {
   LayerQuant q = quant;
+  if (owner_slot_ != nullptr) {
+    q.weight = weight_.spec().quant;
+    q.master = weight_.spec().master;
+  }
   if (!q.weight) q.master = MasterKind::kFp32;
   q.master = q.master ? q.master : own_.master;
   q.grad = q.grad ? q.grad : own_.grad;
@@ -51,15 +55,28 @@ LayerQuant Quantizable::taken(const LayerQuant& quant) const {
 std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q) const {
   require(q.input || !q.observer, "Quantizable", "an observer finds the range of an input quantizer: got none");
   if (!q.input) return nullptr;
-  return std::make_shared<ActivationQuantizer>(
-      ActivationQuant{*q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay},
-      weight_.shape().cols());
+  const auto input = std::make_shared<ActivationQuantizer>(
+      ActivationQuant{*q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay});
+  if (weight_.described()) input->describe(weight_.shape().cols());
+  return input;
 }
 
 void Quantizable::check(const LayerQuant& quant, const QuantMode& mode) const {
   const LayerQuant q = taken(quant);
   require(!converted_, "Quantizable",
           "the layer is converted: its codes have no master to make others of. Prepare before convert");
+  check_weight(q);
+  require(q.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
+          "compute: integer gives int32, which no float product does: it cannot be switched off. Use compute: int.");
+  const bool taken_name = std::any_of(owner_.children_.begin(), owner_.children_.end(),
+                                      [&](const auto& child) { return child.name == child_name(); });
+  require(!q.input || input_ || !taken_name, "Quantizable", "the module has a child '", child_name(),
+          "' of its own, where the input's quantizer belongs. Rename it.");
+  make_input(q);
+}
+
+void Quantizable::check_weight(const LayerQuant& q) const {
+  if (owner_slot_ != nullptr) return;
   ParameterSpec spec = weight_.spec();
   spec.quant = q.weight;
   spec.master = *q.master;
@@ -70,13 +87,6 @@ void Quantizable::check(const LayerQuant& quant, const QuantMode& mode) const {
   detail::check_parameter_spec(spec);
   require(q.compute != Compute::kInteger || q.weight, "Quantizable",
           "compute: integer needs quantized weights: got fp32. Use compute: int.");
-  require(q.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
-          "compute: integer gives int32, which no float product does: it cannot be switched off. Use compute: int.");
-  const bool taken_name = std::any_of(owner_.children_.begin(), owner_.children_.end(),
-                                      [&](const auto& child) { return child.name == child_name(); });
-  require(!q.input || input_ || !taken_name, "Quantizable", "the module has a child '", child_name(),
-          "' of its own, where the input's quantizer belongs. Rename it.");
-  make_input(q);
 }
 
 void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
@@ -97,6 +107,7 @@ void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
 
 // Scales that are found anew may move until the mode says that they are found.
 void Quantizable::hold_weight() {
+  if (owner_slot_ != nullptr) return;
   const bool low = on() && quant_.weight;
   weight_.set_training(*quant_.grad, quant_.latent_clamp, quant_.learned_lr_factor, quant_.learned_weight_decay);
   weight_.set_quant(low ? quant_.weight : std::nullopt, low ? *quant_.master : MasterKind::kFp32, step());
@@ -128,7 +139,7 @@ void Quantizable::convert() {
   }
   mode_ = {};
   if (quant_.compute == Compute::kFake) quant_.compute = Compute::kInt;
-  weight_.convert();
+  if (owner_slot_ == nullptr) weight_.convert();
   converted_ = true;
 }
 
@@ -151,12 +162,16 @@ Var Quantizable::product(const Var& in, const Var& bias, const LinearModes& mode
   return bitgrad::linear(in, weight_.read(), bias, modes);
 }
 
-TensorMeta Quantizable::plan_linear(const TensorMeta& in, bool bias, const LinearModes& modes) {
-  const TensorMeta x = input_ ? input_->plan(in) : in;
+Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const LinearModes& modes) {
+  const Form x = input_ ? input_->plan(in, requests) : in;
   static const LinearModes kPlain;
   // A layer that was converted while it was off is on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
-  return detail::plan_linear({weight_, on() ? quant_.compute : Compute::kInt, plain ? kPlain : modes, bias}, x);
+  PlanRequests of_codes;
+  const Form y = detail::plan_linear({weight_, on() ? quant_.compute : Compute::kInt, plain ? kPlain : modes, bias}, x,
+                                     input_ ? of_codes : requests);
+  if (input_) requests.merge(input_->serve(of_codes));
+  return y;
 }
 
 }  // namespace bitgrad

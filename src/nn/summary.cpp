@@ -27,7 +27,7 @@ std::string describe(const ActivationQuantizer& input) {
 // "[-8, 7] x 0.0021 .. 0.0113": codes and scales.
 std::string range_of(const Parameter& weight) {
   if (!weight.low_bit()) return "";
-  const DTypeInfo& info = weight.value().dtype().info();
+  const DTypeInfo& info = weight.dtype().info();
   double lo = static_cast<double>(info.qmin), hi = static_cast<double>(info.qmax);
   if (!info.levels.empty()) {
     const auto [least, most] = std::minmax_element(info.levels.begin(), info.levels.end());
@@ -51,12 +51,14 @@ std::string range_of(const Parameter& weight) {
   return out.str();
 }
 
-int64_t file_bytes(const Tensor& value) {
-  return value.rows() * row_bytes_file(value.dtype(), value.cols()) + (value.quant() ? value.quant()->bytes() : 0);
+int64_t file_bytes(const Parameter& weight) {
+  const auto& quant = weight.value().quant();
+  return weight.shape().rows() * row_bytes_file(weight.dtype(), weight.shape().cols()) + (quant ? quant->bytes() : 0);
 }
 
 int64_t memory_bytes(const Parameter& weight) {
   const Tensor& value = weight.value();
+  if (!value.defined()) return 0;
   int64_t bytes = value.bytes() + (value.quant() ? value.quant()->bytes() : 0);
   for (const Tensor& derived : value.attached_layouts()) bytes += derived.bytes();
   if (weight.low_bit() && weight.has_master()) bytes += weight.master().bytes();
@@ -76,8 +78,8 @@ LayerSummary summarize_slot(const std::string& layer, const Quantizable& slot) {
   row.input = slot.input_quantizer() != nullptr ? describe(*slot.input_quantizer()) : "as it comes";
   row.range = range_of(weight);
   row.compute = std::string(compute_name(slot.on() ? slot.quant().compute : Compute::kInt));
-  row.bytes = file_bytes(weight.value());
-  row.resident_bytes = memory_bytes(weight);
+  row.bytes = slot.weight_owner() == nullptr ? file_bytes(weight) : 0;
+  row.resident_bytes = slot.weight_owner() == nullptr ? memory_bytes(weight) : 0;
   return row;
 }
 

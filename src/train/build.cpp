@@ -12,8 +12,6 @@
 namespace bitgrad {
 namespace {
 
-using Modules = std::vector<std::shared_ptr<Module>>;
-
 // Optimizer steps of a length; epochs need not be whole steps when windows run across them.
 int64_t to_steps(const Quantity& q, int64_t microbatches_per_epoch, int64_t accumulate) {
   if (q.unit == Quantity::Unit::kSteps) return q.value;
@@ -43,11 +41,16 @@ SourceMark phase_mark(const RunConfig& config, int64_t phase) {
   return of_quant ? config.quant.prepare.mark : phases.at(static_cast<size_t>(phase)).mark;
 }
 
-// What `use` refuses is an error at this mark, or at that of the phase.
+// What `use` refuses is an error at this mark, or at that of the phase or layer that it is about.
 template <typename Use>
 auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
   try {
     return use();
+  } catch (const LayerError& e) {
+    const LayerConfig* const layer = config::layer_at(config.layers, e.layer());
+    if (e.code() != ErrorCode::kUsage || layer == nullptr) throw;
+    throw config_error_at(config, layer->mark,
+                          layer->block.empty() ? e.message() : concat(e.message(), " (in ", layer->block, ')'));
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kUsage) throw;
     const auto* phase = dynamic_cast<const PhaseError*>(&e);
@@ -55,72 +58,27 @@ auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
   }
 }
 
-// What one sample of the data is.
-struct Samples {
-  int64_t features = 0, vocabulary = 0;
-  DType dtype() const { return vocabulary > 0 ? dtypes::int32 : dtypes::fp32; }
-};
-
-// Before a layer of `features` inputs is made: the file holds the numbers of its matrix. Vectors are as long as a side
-// of one, and all features come to the matrix of a linear layer at last.
-void check_form(const FileForm& form, const LayerSpec& spec, size_t index, int64_t features) {
+// Before the model has memory: the file holds the values of all its parameters.
+void check_file(const FileForm& form, Module& model) {
   const auto wrong = [&](const auto&... parts) {
     fail_with(ErrorCode::kData, "checkpoint", form.path, ": ", parts...);
   };
-  const std::string path = concat(kModelRoot, '.', index, ".weight");
-  if (spec.kind != "linear" && spec.kind != "embedding") {
-    if (features / 8 > form.bytes)
-      wrong("layer ", index, " (", spec.kind, ") of its configuration has ", features, " inputs, the file holds ",
-            form.bytes, " bytes of tensors");
-    return;
+  for (const auto& [path, parameter] : model.parameters_at(kModelRoot)) {
+    const auto found = form.parameters.find(path);
+    const Shape& shape = parameter->shape();
+    if (found == form.parameters.end()) wrong("holds nothing for parameter '", path, "' ", shape, " of this model");
+    if (found->second != shape) wrong("parameter '", path, "' is ", found->second, ", the model has ", shape);
   }
-  const Shape shape = spec.kind == "linear" ? Shape{spec.out, features} : Shape{spec.num, spec.dim};
-  const auto found = form.parameters.find(path);
-  if (found == form.parameters.end()) wrong("holds nothing for parameter '", path, "' ", shape, " of this model");
-  if (found->second != shape) wrong("parameter '", path, "' is ", found->second, ", the model has ", shape);
 }
 
-Modules build_layers(const RunConfig& config, const Samples& samples, const FileForm* form) {
-  Modules modules;
-  TensorMeta meta;
-  meta.features = samples.features;
-  meta.dtype = samples.dtype();
-  meta.training = false;  // modes of the backward may need codes that prepare makes: plan asks for them
-  for (const LayerConfig& layer : config.layers)
-    meta = at_mark(config, layer.mark, [&] {
-      require(layer.kind != "embedding" || layer.num >= samples.vocabulary, "embedding", "num: got ", layer.num,
-              ", expected at least ", samples.vocabulary, ", the number of different ids in the data");
-      const LayerSpec spec = config::layer_spec(layer);
-      if (form != nullptr) check_form(*form, spec, modules.size(), meta.features);
-      modules.push_back(make_layer(spec, meta.features));
-      return modules.back()->plan(meta);
-    });
-  return modules;
-}
-
-const LayerConfig& last_linear(const RunConfig& config) {
-  const auto last = std::find_if(config.layers.rbegin(), config.layers.rend(),
-                                 [](const LayerConfig& layer) { return layer.kind == "linear"; });
-  ensure(last != config.layers.rend(), "config", "a model without a linear layer");
-  return *last;
-}
-
-// Layer by layer, so that one that does not fit is found where it stands; then the whole, with the data's classes.
-void plan(const RunConfig& config, Learner& learner, const Modules& modules, const Samples& samples, int64_t classes,
-          bool trains) {
-  for (const bool training : {true, false}) {
-    TensorMeta meta;
-    meta.rows = training ? config.batch.micro : config.train.eval.batch;
-    meta.features = samples.features;
-    meta.dtype = samples.dtype();
-    meta.training = training;
-    for (size_t i = 0; i < modules.size(); ++i)
-      meta = at_mark(config, config.layers[i].mark, [&] { return modules[i]->plan(meta); });
-  }
-  at_mark(config, last_linear(config).out_mark, [&] {
-    learner.plan(samples.features, classes, config.batch.micro, config.train.eval.batch, samples.dtype(), trains);
-    return 0;
+// Where the number of outputs is written: the value of `out` of the last layer that has one.
+SourceMark output_mark(const RunConfig& config) {
+  SourceMark mark = config.layers.back().mark;
+  for_each_layer(config.layers, [&](const LayerConfig& layer) {
+    const auto out = layer.marks.find("out");
+    if (out != layer.marks.end()) mark = out->second;
   });
+  return mark;
 }
 
 void set_phases(const RunConfig& config, Learner& learner, int64_t per_epoch, bool trains) {
@@ -133,20 +91,46 @@ void set_phases(const RunConfig& config, Learner& learner, int64_t per_epoch, bo
   });
 }
 
-std::unique_ptr<Learner> build(const RunConfig& config, const Samples& samples, int64_t classes, int64_t train_size,
-                               bool trains, const FileForm* form = nullptr) {
-  const int64_t per_epoch = (train_size + config.batch.micro - 1) / config.batch.micro;
+// The values that a model is built for. outputs: that the data need, at most what the model gives.
+struct Task {
+  Form input;
+  int64_t outputs = 0;
+  int64_t samples = 0;
+  bool trains = true;
+  const FileForm* file = nullptr;
+};
+
+std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
+  const int64_t per_epoch = (task.samples + config.batch.micro - 1) / config.batch.micro;
   const ScheduleSpec schedule = schedule_spec(config, per_epoch);
   const double lr = config.optim.lr;
-  const Modules modules = build_layers(config, samples, form);
+  const SourceMark outputs = output_mark(config);
+  PlanSpec plan;
+  plan.input = task.input;
+  plan.outputs = task.outputs;
+  plan.train_samples = config.batch.micro;
+  plan.eval_samples = config.train.eval.batch;
+  plan.trains = task.trains;
+  const std::shared_ptr<Sequential> model = at_mark(config, outputs, [&] {
+    ModelSpec spec = model_spec(config, task.input);
+    spec.input.training =
+        false;  // modes of the backward may need codes that prepare makes: Learner::plan asks for them
+    auto described = make_model(spec);
+    if (!task.trains) plan.outputs = std::max(plan.outputs, described->plan(spec.input).features());
+    return described;
+  });
+  if (task.file != nullptr) check_file(*task.file, *model);
   auto learner = std::make_unique<Learner>(
-      std::make_shared<Sequential>(modules), find_loss(config.loss), config::optimizer_spec(config.optim),
+      model, find_loss(config.loss), config::optimizer_spec(config.optim),
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
       [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
       static_cast<uint64_t>(config.run.seed));
   learner->set_total_steps(schedule.total);
-  set_phases(config, *learner, per_epoch, trains);
-  plan(config, *learner, modules, samples, classes, trains);
+  set_phases(config, *learner, per_epoch, task.trains);
+  at_mark(config, outputs, [&] {
+    learner->plan(plan);
+    return 0;
+  });
   return learner;
 }
 
@@ -184,14 +168,50 @@ std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatch
   return phases;
 }
 
+ModelSpec model_spec(const RunConfig& config, const Form& input) {
+  ModelSpec spec;
+  spec.input = input;
+  spec.layers = config::layer_specs(config.layers);
+  bool axes = false;
+  for_each_layer(config.layers, [&](const LayerConfig& layer) { axes = axes || find_layer_kind(layer.kind)->axes; });
+  if (!axes) spec.input.sample = {input.sample.numel()};
+  return spec;
+}
+
+Form input_form(const Dataset& data) {
+  Form form;
+  form.sample = Shape(data.sample_shape());
+  form.dtype = data.dtype();
+  form.ids = data.vocabulary();
+  return form;
+}
+
+std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& input, int64_t outputs,
+                                       int64_t train_size) {
+  Task task;
+  task.input = model_spec(config, input).input;
+  task.outputs = outputs;
+  task.samples = train_size;
+  return build(config, task);
+}
+
 std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
                                        int64_t vocabulary) {
-  return build(config, {features, vocabulary}, classes, train_size, /*trains=*/true);
+  Form input;
+  input.sample = {features};
+  input.ids = vocabulary;
+  if (vocabulary > 0) input.dtype = dtypes::int32;
+  return build_learner(config, input, classes, train_size);
 }
 
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form) {
-  return build(config, {data.features(), data.vocabulary()}, std::max(data.classes(), last_linear(config).out),
-               data.size(), /*trains=*/false, form);
+  Task task;
+  task.input = model_spec(config, input_form(data)).input;
+  task.outputs = data.classes();
+  task.samples = data.size();
+  task.trains = false;
+  task.file = form;
+  return build(config, task);
 }
 
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file) {

@@ -35,7 +35,7 @@ void Learner::in_evaluation(const std::function<void()>& work) {
 Tensor Learner::predict(const Tensor& x) {
   const DeviceGuard guard(device_);
   Tensor logits;
-  evaluate_input(x, [&] { logits = model_->forward(x).value(); });
+  evaluate_input(x, [&] { logits = model_->forward(as_planned(x)).value(); });
   return logits;
 }
 
@@ -53,7 +53,7 @@ void Learner::evaluate_input(const Tensor& x, const std::function<void()>& work)
 StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
   const DeviceGuard guard(device_);
   StepResult result;
-  result.samples = x.rows();
+  result.samples = x.shape()[0];
   if (device_.is_cpu()) {
     const Tensor logits = predict(x);
     const NoGrad off;
@@ -64,7 +64,7 @@ StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, c
     return result;
   }
   Pending pending;  // loss and hits come with the flags: one wait
-  evaluate_input(x, [&] { forward(x, {labels, labels_there}, result, pending); });
+  evaluate_input(x, [&] { forward(as_planned(x), {labels, labels_there}, result, pending); });
   result.loss = static_cast<double>(*pending.loss);
   result.correct = static_cast<int64_t>(*pending.correct);
   if (!std::isfinite(result.loss)) detail::check_input(x);

@@ -47,14 +47,26 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
   optimizer_->attach(parameters_);
 }
 
-void Learner::plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows, DType dtype, bool trains) {
+void Learner::plan(const PlanSpec& spec) {
   const auto trained = [](const Parameter* p) { return !p->spec().frozen; };
   const DeviceGuard guard(device_);
-  require(!trains || std::any_of(parameters_.begin(), parameters_.end(), trained), "model",
+  require(!spec.trains || std::any_of(parameters_.begin(), parameters_.end(), trained), "model",
           "nothing trains: ", parameters_.empty() ? "no layer has parameters" : "all parameters are frozen");
-  plan_ = Plan{features, classes, train_rows, eval_rows, dtype};
+  plan_ = spec;
   check_plan(*plan_);
   if (phases_.size() > 1) try_phases(phase_);
+}
+
+void Learner::plan(int64_t features, int64_t classes, int64_t train_samples, int64_t eval_samples, DType dtype,
+                   bool trains) {
+  PlanSpec spec;
+  spec.input.sample = {features};
+  spec.input.dtype = dtype;
+  spec.outputs = classes;
+  spec.train_samples = train_samples;
+  spec.eval_samples = eval_samples;
+  spec.trains = trains;
+  plan(spec);
 }
 
 void Learner::plan_again() {
@@ -64,19 +76,27 @@ void Learner::plan_again() {
   if (plan_) check_plan(*plan_);
 }
 
-void Learner::check_plan(const Plan& plan) {
+void Learner::check_plan(const PlanSpec& plan) {
   for (const bool training : {true, false}) {
-    TensorMeta in;
-    in.rows = training ? plan.train_rows : plan.eval_rows;
-    in.features = plan.features;
-    in.dtype = plan.dtype;
+    Form in;
+    in.samples = training ? plan.train_samples : plan.eval_samples;
+    in.sample = plan.input.sample;
+    in.dtype = plan.input.dtype;
     in.training = training;
-    const TensorMeta out = model_->plan(in);
+    const Form out = model_->plan(in);
     require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
-    require(plan.classes == 0 || out.features == plan.classes, "model", "the last layer gives ", out.features,
-            " numbers, the data has ", plan.classes, " classes");
+    require(plan.outputs == 0 || out.features() == plan.outputs, "model", "the last layer gives ", out.features(),
+            " numbers, the data has ", plan.outputs, " classes");
   }
+}
+
+Tensor Learner::as_planned(const Tensor& x) const {
+  if (!plan_ || x.shape().rank() < 1 || x.quant() || !x.contiguous()) return x;
+  Form form = plan_->input;
+  form.samples = x.shape()[0];
+  const Shape planned = form.shape();
+  return planned == x.shape() || planned.numel() != x.numel() ? x : x.reshape(planned);
 }
 
 // An error where the flags are checked next.
@@ -173,7 +193,7 @@ StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels,
   require(!converted_, "Learner", "the model is converted: it can only be evaluated");
   const int64_t now = state_.microbatch;
   try {
-    return run_microbatch(x, {labels, labels_there});
+    return run_microbatch(as_planned(x), {labels, labels_there});
   } catch (const Error& error) {
     fail_window(error, x, now);
   } catch (...) {
@@ -242,7 +262,7 @@ Var Learner::forward(const Tensor& x, const GivenLabels& labels, StepResult& res
 }
 
 StepResult Learner::run_microbatch(const Tensor& x, const GivenLabels& labels) {
-  check_labels(x.rows(), labels);
+  check_labels(x.shape()[0], labels);
   begin_microbatch();
   if (graphs_ && graphs_->serves(x)) return graphs_->microbatch(x, labels);
   return run_one_by_one(x, labels);
@@ -266,7 +286,7 @@ StepResult Learner::run_one_by_one(const Tensor& x, const GivenLabels& labels) {
     }
   } const counted{state_};
   StepResult result;
-  result.samples = x.rows();
+  result.samples = x.shape()[0];
   Pending pending;
   if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is asked when something was found
   {

@@ -122,7 +122,10 @@ void Learner::try_form(int64_t phase) {
   in_phase(phases_, phase, [&] {
     for (const Parameter* p : parameters) detail::check_codes_that_train(*p, policy_);
     optimizer_->check(parameters);
-    if (plan_) check_plan({plan_->features, plan_->classes, 0, 0, plan_->dtype});
+    if (!plan_) return;
+    PlanSpec form = *plan_;
+    form.train_samples = form.eval_samples = 0;
+    check_plan(form);
   });
 }
 

@@ -44,7 +44,7 @@ void Learner::Graphs::forget() {
 
 Learner::Graphs::Form Learner::Graphs::form_of(const Tensor& x) const {
   const bool last = l_.window_microbatches_ + 1 == l_.policy_.accumulate;
-  return {x.rows(), last ? l_.window_samples_ + x.rows() : 0, l_.window_microbatches_ == 0, last,
+  return {x.shape()[0], last ? l_.window_samples_ + x.shape()[0] : 0, l_.window_microbatches_ == 0, last,
           last && l_.due_after(1).has_value()};
 }
 
@@ -125,7 +125,7 @@ bool Learner::Graphs::run_back(Part& part, const Form& form) {
 
 const Learner::Graphs::Batch& Learner::Graphs::take(const Tensor& x, const GivenLabels& labels) {
   // Recorded work reads what is here, so the places stay where they are.
-  Batch& batch = batches_[x.rows()];
+  Batch& batch = batches_[x.shape()[0]];
   if (!batch.x.defined()) batch.x = Tensor::empty(x.shape(), x.dtype(), MemoryKind::kBatch);
   batch.x.copy_from(x);
   if (!labels.there.defined()) {
@@ -153,7 +153,7 @@ StepResult Learner::Graphs::microbatch(const Tensor& x, const GivenLabels& label
   }
   l_.do_meanwhile();
   StepResult result;
-  result.samples = x.rows();
+  result.samples = x.shape()[0];
   const int64_t before = l_.state_.microbatch;
   l_.count_microbatch(result.samples);
   *front.backward = false;

@@ -54,8 +54,7 @@ Trainer::Trainer(RunConfig config)
   if (test_data_)
     require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(),
             " classes, data.train ", train_data_->classes());
-  learner_ = build_learner(config_, train_data_->features(), train_data_->classes(), train_data_->size(),
-                           train_data_->vocabulary());
+  learner_ = build_learner(config_, input_form(*train_data_), train_data_->classes(), train_data_->size());
   learner_->set_recorded(config_.device.graph);
   const std::string& resident = config_.device.resident_data;
   train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_);

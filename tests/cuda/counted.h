@@ -52,7 +52,7 @@ inline Tensor turned_codes(const Tensor& t) {
 inline LayerSpec layer(const std::string& kind, int64_t out = 0) {
   LayerSpec spec;
   spec.kind = kind;
-  spec.out = out;
+  if (out > 0) spec.attributes = {{"out", out}, {"bias", false}};
   spec.weight.init = {"glorot_normal", 0, 0};
   return spec;
 }

@@ -27,7 +27,7 @@ std::unique_ptr<data::ImageDataset> images(int64_t count, int64_t features, uint
 
 std::unique_ptr<Learner> learner_for(const Dataset& data) {
   RunConfig config = small_config(on("cuda"), data.vocabulary() > 0 ? kText : kNet);
-  config.layers.back().out = data.classes();
+  config.layers.back().attributes["out"] = data.classes();
   return build_learner(config, data.features(), data.classes(), data.size(), data.vocabulary());
 }
 

@@ -24,8 +24,7 @@ TEST_CASE("first numbers are drawn alike") {
 LayerSpec layer(const std::string& kind, int64_t out = 0) {
   LayerSpec spec;
   spec.kind = kind;
-  spec.out = out;
-  spec.bias = out > 0;
+  if (out > 0) spec.attributes = {{"out", out}, {"bias", true}};
   spec.weight.init = {"glorot_normal", 0, 0};
   return spec;
 }
@@ -35,9 +34,9 @@ Results train(const std::shared_ptr<Sequential>& model, const Tensor& x, int64_t
   StepState state;
   state.seed = 11;
   model->initialize(kModelRoot, state);
-  TensorMeta meta;
-  meta.rows = x.rows();
-  meta.features = features;
+  Form meta;
+  meta.samples = x.rows();
+  meta.sample = {features};
   meta.dtype = x.dtype();
   model->plan(meta);
   Results out;
@@ -68,8 +67,8 @@ TEST_CASE("a network of floats trains alike") {
 
 TEST_CASE("a network of ids trains alike") {
   LayerSpec table = layer("embedding");
-  table.num = 17;
-  table.dim = 6;
+  table.attributes["num"] = 17;
+  table.attributes["dim"] = 6;
   std::vector<double> ids;
   for (int i = 0; i < 12 * 4; ++i) ids.push_back(i * i % 17);
   CHECK(device_difference([&] {

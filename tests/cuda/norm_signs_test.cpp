@@ -105,7 +105,7 @@ TEST_CASE("empty batches pass a norm in front of signs") {
 TEST_CASE("a norm in front of a linear layer that quantizes its input by signs") {
   LayerSpec spec = binary_linear(10);
   for (const bool bias : {false, true}) {
-    spec.bias = bias;
+    spec.attributes["bias"] = bias;
     const auto run = [&](bool watched) {
       const auto model = make_sequential({layer("batch_norm"), spec}, 70);
       StepState state;

@@ -9,7 +9,7 @@ using namespace bitgrad::test;
 
 namespace {
 
-struct Form {
+struct Held {
   const char* name;
   DType dtype;
   const char* scheme;
@@ -18,7 +18,7 @@ struct Form {
   MasterKind master = MasterKind::kFp32;
 };
 
-const std::vector<Form> kForms = {
+const std::vector<Held> kForms = {
     {"signs", dtypes::bint1, "binary", Granularity::tensor()},
     {"int8 by rows", dtypes::int8, "absmax", Granularity::channel(0)},
     {"int4 in groups, stochastic", dtypes::int4, "symmetric", Granularity::groups(16), Rounding::kStochastic},
@@ -31,7 +31,7 @@ const std::vector<Form> kForms = {
     {"learned steps", dtypes::int4, "lsq", Granularity::channel(0)},
 };
 
-ParameterSpec spec_of(const Form& form) {
+ParameterSpec spec_of(const Held& form) {
   ParameterSpec spec;
   spec.init = {"uniform", -1, 1};
   spec.quant.emplace();
@@ -55,7 +55,7 @@ void append(Results& to, const Results& more) { to.insert(to.end(), more.begin()
 }  // namespace
 
 TEST_CASE("Parameters of every form are made, requantized and given new numbers on a device as on the CPU") {
-  for (const Form& form : kForms) {
+  for (const Held& form : kForms) {
     INFO(form.name);
     CHECK(device_difference([&] {
             Parameter p({13, 48}, spec_of(form));
@@ -81,7 +81,7 @@ TEST_CASE("A parameter changes its form on a device as on the CPU") {
           Parameter p({9, 32}, spec);
           p.initialize("w", 5);
           Results out = all_of(p);
-          for (const Form& form : kForms) {
+          for (const Held& form : kForms) {
             p.set_quant(spec_of(form).quant, form.master, 4);
             append(out, all_of(p));
           }
@@ -108,7 +108,7 @@ TEST_CASE("Layouts of a parameter on a device follow its codes, and dequantized 
 
 TEST_CASE("A parameter is restored from tensors of the CPU on a device, and the other way round") {
   const StrictBits strict;
-  for (const Form& form : kForms) {
+  for (const Held& form : kForms) {
     INFO(form.name);
     Parameter from({11, 32}, spec_of(form));
     from.initialize("w", 2);
@@ -129,7 +129,7 @@ TEST_CASE("A parameter is restored from tensors of the CPU on a device, and the 
 }
 
 TEST_CASE("A master that is not finite is an error with the CPU's text, when the flags of the device are read") {
-  for (const Form& form : kForms) {
+  for (const Held& form : kForms) {
     if (form.master == MasterKind::kNone) continue;
     INFO(form.name);
     const TwoErrors e = errors_of([&] {

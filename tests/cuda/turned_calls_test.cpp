@@ -110,9 +110,9 @@ Results train(const std::shared_ptr<Sequential>& model, int64_t features) {
   StepState state;
   state.seed = 11;
   model->initialize(kModelRoot, state);
-  TensorMeta meta;
-  meta.rows = 64;
-  meta.features = features;
+  Form meta;
+  meta.samples = 64;
+  meta.sample = {features};
   model->plan(meta);
   const Tensor x = random_numbers({64, features}, 1);
   Results out;

@@ -33,7 +33,8 @@ void load_into_its_own(const std::string& file) {
 void load_into_another(const std::string& file) {
   LayerSpec linear;
   linear.kind = "linear";
-  linear.out = kClasses;
+  linear.attributes["out"] = kClasses;
+  linear.attributes["bias"] = false;
   const auto model = make_sequential({linear}, kFeatures);
   StepState state;
   model->initialize(kModelRoot, state);

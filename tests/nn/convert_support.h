@@ -192,15 +192,16 @@ inline std::string describe(const ConvertCase& c) {
 inline std::shared_ptr<Sequential> float_model(const ConvertCase& c) {
   LayerSpec linear;
   linear.kind = "linear";
-  linear.out = c.hidden;
-  linear.bias = c.bias;
+  linear.attributes["out"] = c.hidden;
+  linear.attributes["bias"] = c.bias;
   linear.weight.init = {"uniform", -1, 1};
   LayerSpec dequantize;
   dequantize.kind = "dequantize";
   LayerSpec hardtanh;
   hardtanh.kind = "hardtanh";
   LayerSpec last = linear;
-  last.out = c.out;
+  last.attributes["out"] = c.out;
+  last.attributes["bias"] = false;
   return make_sequential({linear, dequantize, hardtanh, last, dequantize}, c.in);
 }
 
@@ -212,9 +213,9 @@ inline PrepareSpec spec_of(const ConvertCase& c) {
 
 inline void plan_rows(Module& model, const ConvertCase& c) {
   for (const bool training : {true, false}) {
-    TensorMeta in;
-    in.rows = c.batch;
-    in.features = c.in;
+    Form in;
+    in.samples = c.batch;
+    in.sample = {c.in};
     in.training = training;
     model.plan(in);
   }

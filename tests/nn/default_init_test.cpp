@@ -56,7 +56,7 @@ TEST_CASE("the table of an embedding draws normal(0,1), biases begin at 0, norms
     for (const Parameter* p : module->parameters()) values.push_back(bits_of(p->value()));
     return values;
   };
-  const LayerSpec table{.kind = "embedding", .num = 9, .dim = 4};
+  const LayerSpec table{.kind = "embedding", .attributes = {{"num", 9}, {"dim", 4}}};
   LayerSpec said = table;
   said.weight.init = {"normal", 0, 1};
   CHECK(made(table, 3) == made(said, 3));
@@ -64,7 +64,7 @@ TEST_CASE("the table of an embedding draws normal(0,1), biases begin at 0, norms
   CHECK(made(table, 3) != made(said, 3));
 
   const auto zeros = [](size_t n) { return std::vector<uint32_t>(n, 0u); };
-  const auto linear = made({.kind = "linear", .out = 6, .bias = true}, 8);
+  const auto linear = made({.kind = "linear", .attributes = {{"out", 6}, {"bias", true}}}, 8);
   REQUIRE(linear.size() == 2);
   CHECK(linear[0] != zeros(48));
   CHECK(linear[1] == zeros(6));

@@ -12,17 +12,17 @@ namespace {
 LayerSpec table(int64_t num, int64_t dim, const std::optional<QuantSpec>& quant = {}) {
   LayerSpec spec;
   spec.kind = "embedding";
-  spec.num = num;
-  spec.dim = dim;
+  spec.attributes["num"] = num;
+  spec.attributes["dim"] = dim;
   spec.weight.quant = quant;
   spec.weight.init = {"normal", 0, 1};
   return spec;
 }
 
-TensorMeta ids_meta(int64_t rows, int64_t t, DType dtype = dtypes::int32) {
-  TensorMeta in;
-  in.rows = rows;
-  in.features = t;
+Form ids_form(int64_t rows, int64_t t, DType dtype = dtypes::int32) {
+  Form in;
+  in.samples = rows;
+  in.sample = {t};
   in.dtype = dtype;
   return in;
 }
@@ -51,24 +51,26 @@ TEST_CASE("an embedding layer gives the values of its rows, for every dtype that
 TEST_CASE("an embedding layer plans t ids as t * dim numbers, and takes ids only") {
   const auto module = make_layer(table(9, 4), 6);
   for (const DType dtype : {dtypes::int32, dtypes::int64}) {
-    const TensorMeta out = module->plan(ids_meta(8, 6, dtype));
-    CHECK(out.rows == 8);
-    CHECK(out.features == 24);
+    const Form out = module->plan(ids_form(8, 6, dtype));
+    CHECK(out.samples == 8);
+    CHECK(out.features() == 24);
     CHECK(out.dtype == dtypes::fp32);
-    CHECK(!out.granularity);
+    CHECK(!out.scales);
     CHECK(out.grad);
   }
-  CHECK(error_of([&] { module->plan(ids_meta(8, 6, dtypes::fp32)); }) ==
+  CHECK(error_of([&] { module->plan(ids_form(8, 6, dtypes::fp32)); }) ==
         "[embedding] needs ids, int32 or int64 without scales, got fp32. It is the first layer of a model whose data "
         "are ids.");
-  TensorMeta scaled = ids_meta(8, 6);
-  scaled.granularity = Granularity::tensor();
+  Form scaled = ids_form(8, 6);
+  scaled.scales = {Granularity::tensor()};
   CHECK(contains(error_of([&] { module->plan(scaled); }), "needs ids, int32 or int64 without scales"));
   LayerSpec frozen = table(9, 4);
   frozen.weight.frozen = true;
-  CHECK(!make_layer(frozen, 6)->plan(ids_meta(8, 6)).grad);
-  CHECK(error_of([] { make_layer(table(0, 4), 6); }) == "[embedding] num and dim must be at least 1: got num 0, dim 4");
-  CHECK(contains(error_of([] { make_layer(table(3, 0), 6); }), "got num 3, dim 0"));
+  CHECK(!make_layer(frozen, 6)->plan(ids_form(8, 6)).grad);
+  CHECK(error_of([] { make_layer(table(0, 4), 6); }) ==
+        "[embedding] num: got 0, expected a whole number in [1, 16777216]");
+  CHECK(contains(error_of([] { make_layer(table(3, 0), 6); }),
+                 "[embedding] dim: got 0, expected a whole number in [1, 1048576]"));
 }
 
 TEST_CASE("the gradient of an embedding layer lands in its weight, in the dtype that the weight asks for") {

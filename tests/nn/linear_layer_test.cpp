@@ -15,7 +15,8 @@ namespace {
 LayerSpec linear_layer(const QuantSpec& quant, int64_t out = 5) {
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = false;
   spec.weight = weight_spec(quant);
   return spec;
 }
@@ -52,9 +53,9 @@ std::string plan_error(const std::vector<LayerSpec>& specs, int64_t features = 6
     auto model = make_sequential(specs, features);
     StepState state;
     model->initialize("layers", state);
-    TensorMeta in;
-    in.rows = 8;
-    in.features = features;
+    Form in;
+    in.samples = 8;
+    in.sample = {features};
     model->plan(in);
   });
 }
@@ -171,7 +172,7 @@ TEST_CASE("compute integer tells which layer it needs before it") {
   LayerSpec linear = linear_layer(kInt8);
   linear.compute = Compute::kInteger;
   CHECK(contains(plan_error({linear}),
-                 "layer 0 (linear): [linear] compute: integer needs quantized input: got fp32. Put a "
+                 "layer 0: [linear] compute: integer needs quantized input: got fp32. Put a "
                  "quantize layer of int, uint or sign codes before it"));
   CHECK(contains(plan_error({quantize_layer(quant_spec(dtypes::int8, "affine")), linear}),
                  "needs input without zero points: got int8"));
@@ -179,10 +180,10 @@ TEST_CASE("compute integer tells which layer it needs before it") {
                  "needs input without offset"));
   CHECK(contains(plan_error({quantize_layer(per(kInt8, Granularity::groups(32))), linear}),
                  "with scales per tensor or token: got group("));
-  linear.bias = true;
+  linear.attributes["bias"] = true;
   CHECK(contains(plan_error({quantize_layer(per(kInt8, Granularity::token())), linear}),
                  "with a bias needs input with a scale per tensor: got token"));
-  linear.bias = false;
+  linear.attributes["bias"] = false;
   linear.weight.quant = per(kInt8, Granularity::channel(0));
   CHECK(contains(plan_error({quantize_layer(per(kInt8, Granularity::token())), linear}),
                  "got input per token and weights per channel(0). Make one of them per tensor."));
@@ -216,13 +217,13 @@ TEST_CASE("plans of integer layers give the granularity that forward gives") {
     auto model = make_sequential({quantize_layer(per(kInt8, row.x)), linear}, 64);
     StepState state;
     model->initialize("layers", state);
-    TensorMeta in;
-    in.rows = 8;
-    in.features = 64;
-    const TensorMeta out = model->plan(in);
+    Form in;
+    in.samples = 8;
+    in.sample = {64};
+    const Form out = model->plan(in);
     CHECK(out.dtype == dtypes::int32);
-    REQUIRE(out.granularity.has_value());
-    CHECK(*out.granularity == row.y);
+    REQUIRE(out.scales.has_value());
+    CHECK(out.scales->granularity == row.y);
     const Tensor y = model->forward(Var(random_tensor({8, 64}, dtypes::fp32, 3))).value();
     CHECK(y.quant()->granularity == row.y);
   }
@@ -245,9 +246,9 @@ TEST_CASE("a plan attaches the layout of the row that forward runs, for every fo
       StepState state;
       model->initialize("layers", state);
       plain->initialize("layers", state);
-      TensorMeta in;
-      in.rows = 32;
-      in.features = 256;
+      Form in;
+      in.samples = 32;
+      in.sample = {256};
       model->plan(in);
       const auto a = model->forward(Var(x)).value().numbers(), b = plain->forward(Var(x)).value().numbers();
       double worst = 0;

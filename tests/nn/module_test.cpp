@@ -23,8 +23,8 @@ LayerSpec layer(const std::string& kind) {
 }
 LayerSpec linear_spec(int64_t out, const QuantSpec& quant, bool bias = false) {
   LayerSpec spec = layer("linear");
-  spec.out = out;
-  spec.bias = bias;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = bias;
   spec.weight = weight_spec(quant);
   return spec;
 }
@@ -44,7 +44,7 @@ std::vector<std::string> names(Module& m) {
 class Passing final : public Module {
  public:
   Var forward(const Var& x) override { return x; }
-  TensorMeta plan(const TensorMeta& in) override { return in; }
+  Form plan(const Form& in, PlanRequests&) override { return in; }
 };
 
 struct OwnError : Error {
@@ -57,7 +57,7 @@ class Failing final : public Module {
     if (own_) throw OwnError("mine");
     fail_with(ErrorCode::kNonFinite, "failing", "NaN");
   }
-  TensorMeta plan(const TensorMeta& in) override { return in; }
+  Form plan(const Form& in, PlanRequests&) override { return in; }
 
  private:
   bool own_;
@@ -70,7 +70,7 @@ class Named final : public Module {
     for (const std::string& n : parameters) add_parameter(n, {1}, {});
   }
   Var forward(const Var& x) override { return x; }
-  TensorMeta plan(const TensorMeta& in) override { return in; }
+  Form plan(const Form& in, PlanRequests&) override { return in; }
 };
 
 }  // namespace
@@ -98,27 +98,32 @@ TEST_CASE("a model names parameters and buffers by path, own before children") {
 TEST_CASE("every layer of the list is made by its name and gives what it plans") {
   for (const std::string& name : layer_names()) {
     INFO(name);
+    const LayerKind& kind = *find_layer_kind(name);
     LayerSpec spec = layer(name);
-    spec.out = 5;
-    spec.num = 3;
-    spec.dim = 2;
+    for (const LayerKey& key : kind.keys)
+      if (key.standard == "!") spec.attributes[key.name] = key.name == "p" ? Attribute(0.5) : Attribute(3);
+    if (kind.lists.kind == LayerLists::Kind::kNamed) spec.lists = {{"body", {layer("relu")}}};
+    if (kind.lists.kind == LayerLists::Kind::kIndexed) spec.lists = {{"0", {}}, {"1", {layer("relu")}}};
+    if (kind.lists.kind == LayerLists::Kind::kInline || kind.lists.kind == LayerLists::Kind::kRepeated)
+      spec.lists = {{"layers", {layer("relu")}}};
+    if (name == "head") continue;  // reads the weight of another layer: tied_test.cpp
     spec.weight = weight_spec(quant_spec(dtypes::int4, "symmetric"));
     spec.activation = quant_spec(dtypes::int8, "symmetric");
     const auto module = make_layer(spec, 7);
     StepState state;
     module->initialize("m", state);
-    TensorMeta in;
-    in.rows = 4;
-    in.features = 7;
+    Form in;
+    in.samples = 4;
+    in.sample = {7};
     if (name == "embedding") in.dtype = dtypes::int32;
-    const TensorMeta out = module->plan(in);
+    const Form out = module->plan(in);
     const Tensor x =
         name == "embedding" ? Tensor::full({4, 7}, dtypes::int32, 2) : random_tensor({4, 7}, dtypes::fp32, 1);
     const Tensor y = module->forward(Var(x)).value();
-    CHECK(y.shape() == Shape{4, out.features});
+    CHECK(y.shape() == Shape{4, out.features()});
     CHECK(y.dtype() == out.dtype);
-    CHECK(bool(y.quant() && y.quant()->scale) == out.granularity.has_value());
-    CHECK(bool(y.quant() && y.quant()->zero) == out.zero_point);
+    CHECK(bool(y.quant() && y.quant()->scale) == out.scales.has_value());
+    CHECK(bool(y.quant() && y.quant()->zero) == (out.scales && out.scales->zero_point));
   }
   for (int i = 0; i < static_cast<int>(UnaryOp::kCount); ++i)
     CHECK_NOTHROW(make_layer(layer(std::string(unary_name(static_cast<UnaryOp>(i)))), 3));
@@ -129,38 +134,46 @@ TEST_CASE("unknown layers and wrong specs are errors that say where and what is 
                  "unknown layer 'linaer'. Did you mean 'linear'? Known: batch_norm, dequantize, dropout, "));
   CHECK(error_of([] {
           make_sequential({linear_spec(4, kBinary), layer("nothing_like_it")}, 3);
-        }).rfind("layer 1 (nothing_like_it): [layer] unknown layer", 0) == 0);
-  CHECK(contains(error_of([] { make_layer(linear_spec(0, kBinary), 3); }),
-                 "in and out must be at least 1: got in 3, out 0"));
+        }).rfind("layer 1: [layer] unknown layer 'nothing_like_it'", 0) == 0);
+  CHECK(error_of([] { make_layer(linear_spec(0, kBinary), 3); }) ==
+        "[linear] out: got 0, expected a whole number in [1, 1048576]");
+  CHECK(error_of([] { make_layer(layer("linear"), 3); }) ==
+        "[linear] attribute 'out' is missing: a whole number in [1, 1048576]");
+  LayerSpec misspelt = linear_spec(4, kBinary);
+  misspelt.attributes["biass"] = true;
+  CHECK(contains(error_of([&] { make_layer(misspelt, 3); }), "unknown attribute 'biass'. Did you mean 'bias'?"));
+  misspelt = linear_spec(4, kBinary);
+  misspelt.attributes["bias"] = 1;
+  CHECK(error_of([&] { make_layer(misspelt, 3); }) == "[linear] bias: got 1, expected true or false");
   CHECK(contains(error_of([] { make_layer(layer("quantize"), 3); }), "needs a quantization of activations"));
   LayerSpec norm = layer("batch_norm");
-  norm.eps = 0;
-  CHECK(contains(error_of([&] { make_layer(norm, 3); }), "eps must be above 0: got 0"));
-  norm.eps = 1e-5f;
-  norm.momentum = 2;
-  CHECK(contains(error_of([&] { make_layer(norm, 3); }), "momentum must be in [0, 1]: got 2"));
+  norm.attributes["eps"] = 0;
+  CHECK(contains(error_of([&] { make_layer(norm, 3); }), "[batch_norm] eps: got 0, expected a number in [1e-12, 1]"));
+  norm.attributes["eps"] = 1e-5;
+  norm.attributes["momentum"] = 2;
+  CHECK(contains(error_of([&] { make_layer(norm, 3); }), "[batch_norm] momentum: got 2, expected a number in (0, 1]"));
   LayerSpec drop = layer("dropout");
-  drop.p = 1;
-  CHECK(contains(error_of([&] { make_layer(drop, 3); }), "p must be in [0, 1): got 1"));
+  drop.attributes["p"] = 1;
+  CHECK(contains(error_of([&] { make_layer(drop, 3); }), "[dropout] p: got 1, expected a number in [0, 1)"));
 }
 
 TEST_CASE("plans refuse what does not fit, with the layer's place") {
   CHECK(error_of([] {
           make_sequential({linear_spec(4, kBinary), quantize_spec(kBinary), layer("batch_norm")}, 3);
-        }) == "layer 2 (batch_norm): [batch_norm] needs fp32 input, got bint1. Put it before the quantizer");
+        }) == "layer 2: [batch_norm] needs fp32 input, got bint1. Put it before the quantizer");
   CHECK(contains(error_of([] {
                    make_sequential({quantize_spec(kBinary), quantize_spec(kBinary)}, 3);
                  }),
-                 "layer 1 (quantize): [quantize] needs fp32 input, got bint1"));
+                 "layer 1: [quantize] needs fp32 input, got bint1"));
   CHECK(contains(error_of([] {
                    make_sequential({quantize_spec(kBinary), layer("relu")}, 3);
                  }),
-                 "layer 1 (relu): [relu] needs fp32 input, got bint1"));
+                 "layer 1: [relu] needs fp32 input, got bint1"));
   auto model = make_sequential({linear_spec(4, kBinary), linear_spec(2, kBinary)}, 3);
   StepState state;
   model->initialize("layers", state);
-  TensorMeta in;
-  in.features = 5;
+  Form in;
+  in.sample = {5};
   CHECK(error_of([&] { model->plan(in); }) == "layer 0: [linear] x has 5 features, w expects 3");
 }
 
@@ -174,7 +187,7 @@ TEST_CASE("errors of a forward pass start with the layer, and keep their code") 
   const auto run = [&](int64_t features) { model->forward(Var(Tensor::zeros({2, features}, dtypes::fp32))); };
   CHECK(error_of([&] { run(5); }).rfind("layer 1: [linear] x has 5 features, w expects 3", 0) == 0);
   CHECK(error_code_of([&] { run(5); }) == 2);
-  CHECK(error_of([&] { run(3); }) == "layer 2: layer 0: [failing] NaN");
+  CHECK(error_of([&] { run(3); }) == "layer 2.0: [failing] NaN");
   CHECK(error_code_of([&] { run(3); }) == 5);
   Sequential own({std::make_shared<Failing>(true)});
   own.initialize("own", state);
@@ -182,10 +195,16 @@ TEST_CASE("errors of a forward pass start with the layer, and keep their code") 
 }
 
 TEST_CASE("a program's own layer is made by name, once") {
-  register_layer("nn_test_passing", [](const LayerSpec&, int64_t) { return std::make_shared<Passing>(); });
-  CHECK(error_of([] { register_layer("nn_test_passing", {}); }) ==
+  const auto kind = [](const std::string& name) {
+    LayerKind passing;
+    passing.name = name;
+    passing.make = [](const LayerSpec&) { return std::make_shared<Passing>(); };
+    return passing;
+  };
+  register_layer(kind("nn_test_passing"));
+  CHECK(error_of([&] { register_layer(kind("nn_test_passing")); }) ==
         "[register_layer] a layer kind 'nn_test_passing' exists already");
-  CHECK(contains(error_of([] { register_layer("linear", {}); }), "'linear' exists already"));
+  CHECK(contains(error_of([&] { register_layer(kind("linear")); }), "'linear' exists already"));
   const auto known = layer_names();
   CHECK(std::find(known.begin(), known.end(), "nn_test_passing") != known.end());
   auto model = make_sequential({layer("nn_test_passing"), linear_spec(2, kBinary)}, 3);
@@ -200,13 +219,13 @@ TEST_CASE("linear plans the layouts that its kernels read, and the plan changes 
   StepState state, other;
   model->initialize("layers", state);
   plain->initialize("layers", other);
-  TensorMeta in;
-  in.features = 256;
+  Form in;
+  in.sample = {256};
   model->plan(in);
   CHECK(model->parameters()[0]->value().attached_layouts().empty());  // rows 0: the form only
-  in.rows = 100;
-  const TensorMeta out = model->plan(in);
-  CHECK(out.features == 64);
+  in.samples = 100;
+  const Form out = model->plan(in);
+  CHECK(out.features() == 64);
   CHECK(out.dtype == dtypes::fp32);
   const Tensor x = random_tensor({100, 256}, dtypes::fp32, 4);
   CHECK(bits_of(model->forward(Var(x)).value()) == bits_of(plain->forward(Var(x)).value()));
@@ -214,7 +233,7 @@ TEST_CASE("linear plans the layouts that its kernels read, and the plan changes 
 
 TEST_CASE("dropout is the identity in evaluation, and drawn by path and microbatch in training") {
   LayerSpec spec = layer("dropout");
-  spec.p = 0.5;
+  spec.attributes["p"] = 0.5;
   auto model = make_sequential({spec, spec}, 64);
   StepState state;
   model->initialize("layers", state);
@@ -228,8 +247,8 @@ TEST_CASE("dropout is the identity in evaluation, and drawn by path and microbat
   CHECK((*model)[1].forward(x).value().numbers() != first);
   state.microbatch = 1;
   CHECK((*model)[0].forward(x).value().numbers() != first);
-  TensorMeta in;
-  in.features = 64;
+  Form in;
+  in.sample = {64};
   in.dtype = dtypes::bint1;
   CHECK((*model)[0].plan(in).dtype == dtypes::ternary);
   in.training = false;
@@ -307,7 +326,7 @@ TEST_CASE("a module that was not initialized says so") {
    public:
     Own() : scale_(add_parameter("scale", {3}, {})) {}
     Var forward(const Var&) override { return scale_.read(); }
-    TensorMeta plan(const TensorMeta& in) override { return in; }
+    Form plan(const Form& in, PlanRequests&) override { return in; }
 
    private:
     Parameter& scale_;

@@ -26,11 +26,11 @@ Tensor drawn(const Shape& shape, const char* path, uint64_t seed) {
   return x;
 }
 
-struct Form {
+struct Held {
   QuantSpec quant;
   Granularity granularity;
 };
-std::vector<Form> forms() {
+std::vector<Held> forms() {
   return {{quant_spec(dtypes::int4, "symmetric"), Granularity::tensor()},
           {quant_spec(dtypes::int4, "affine", Rounding::kStochastic), Granularity::channel(0)},
           {quant_spec(dtypes::int8, "minmax_offset"), Granularity::groups(100)},
@@ -44,7 +44,7 @@ std::vector<Form> forms() {
 }  // namespace
 
 TEST_CASE("codes without a master are those of a master with the same draws, in any number of blocks of rows") {
-  for (const Form& form : forms())
+  for (const Held& form : forms())
     for (const Shape& shape : {Shape{5, 70}, Shape{230, 301}, Shape{1, 1}, Shape{0, 4}}) {
       Parameter with(shape, with_master(form.quant, MasterKind::kFp32, form.granularity)),
           without(shape, with_master(form.quant, MasterKind::kNone, form.granularity));
@@ -61,7 +61,7 @@ TEST_CASE("codes without a master are those of a master with the same draws, in 
 }
 
 TEST_CASE("a bf16 master is the nearest to the draws, and its codes are the quantizer's answer to it") {
-  for (const Form& form : forms()) {
+  for (const Held& form : forms()) {
     const Shape shape{230, 301};
     Parameter p(shape, with_master(form.quant, MasterKind::kBf16, form.granularity));
     p.initialize("w", 4);
@@ -110,10 +110,10 @@ TEST_CASE("blocks of rows are widened where rows are apart, and the whole where 
 
 TEST_CASE("rows are coded with scales of their own, in any order, rounded by the draws of their elements") {
   const Shape shape{9, 70};
-  for (const Form& form : {Form{quant_spec(dtypes::int4, "affine"), Granularity::channel(0)},
-                           Form{quant_spec(dtypes::uint4, "minmax_offset"), Granularity::groups(32)},
-                           Form{quant_spec(dtypes::int8, "fixed"), Granularity::tensor()},
-                           Form{quant_spec(dtypes::bint1, "binary"), Granularity::tensor()}}) {
+  for (const Held& form : {Held{quant_spec(dtypes::int4, "affine"), Granularity::channel(0)},
+                           Held{quant_spec(dtypes::uint4, "minmax_offset"), Granularity::groups(32)},
+                           Held{quant_spec(dtypes::int8, "fixed"), Granularity::tensor()},
+                           Held{quant_spec(dtypes::bint1, "binary"), Granularity::tensor()}}) {
     Parameter p(shape, with_master(form.quant, MasterKind::kNone, form.granularity));
     p.initialize("w", 1);
     p.add_layout(layouts::planes);
@@ -182,7 +182,7 @@ TEST_CASE("parameters of every kind of master come back byte for byte") {
 }
 
 TEST_CASE("a bf16 master with NaN is an error that names the parameter") {
-  for (const Form& form : forms()) {
+  for (const Held& form : forms()) {
     Parameter p({5, 70}, with_master(form.quant, MasterKind::kBf16, form.granularity));
     p.initialize("layers.0.weight", 1);
     p.master().as<uint16_t>()[300] = bf16_from_float(NAN);

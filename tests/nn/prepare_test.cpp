@@ -19,7 +19,8 @@ namespace {
 LayerSpec linear_of(int64_t out) {
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = false;
   spec.weight.init = {"uniform", -1, 1};
   return spec;
 }
@@ -38,7 +39,10 @@ class Twin final : public Module {
  public:
   Twin() : up_(add_quantizable("up", {8, 10}, weights())), weight_(add_quantizable("weight", {4, 8}, weights())) {}
   Var forward(const Var& x) override { return weight_.linear(up_.linear(x)); }
-  TensorMeta plan(const TensorMeta& in) override { return weight_.plan_linear(up_.plan_linear(in, false), false); }
+  Form plan(const Form& in, PlanRequests& requests) override {
+    PlanRequests of_up;
+    return weight_.plan_linear(up_.plan_linear(in, requests), of_up);
+  }
 
  private:
   static ParameterSpec weights() {
@@ -53,7 +57,8 @@ class Nest final : public Module {
  public:
   explicit Nest(std::shared_ptr<Module> inner) : inner_(std::move(inner)) { add_child("inner", inner_); }
   Var forward(const Var& x) override { return (*inner_)(x); }
-  TensorMeta plan(const TensorMeta& in) override { return inner_->plan(in); }
+  Form plan(const Form& in, PlanRequests& requests) override { return inner_->plan(in, requests); }
+  PlanRequests serve(const PlanRequests& requests) override { return inner_->serve(requests); }
 
  private:
   std::shared_ptr<Module> inner_;
@@ -140,10 +145,10 @@ TEST_CASE("later choices win: all, first, last, then the rules in order") {
   CHECK(choices[1].slot->weight().shape() == Shape{9, 12});
   CHECK_FALSE(choices[1].slot->weight().low_bit());  // nothing has changed
   prepare(*model, spec);
-  CHECK(choices[0].slot->weight().value().dtype() == dtypes::int8);
+  CHECK(choices[0].slot->weight().dtype() == dtypes::int8);
   CHECK(choices[0].slot->input_quantizer() == nullptr);
   CHECK(choices[1].slot->input_quantizer()->quant().spec.dtype == dtypes::int8);
-  CHECK(choices[2].slot->weight().value().dtype() == dtypes::nf4);
+  CHECK(choices[2].slot->weight().dtype() == dtypes::nf4);
   CHECK_FALSE(choices[3].slot->weight().low_bit());
 }
 
@@ -257,10 +262,10 @@ TEST_CASE("a module with two weights, inside others, has a path for each") {
                                                      "layers.0.inner.inner.up_input.step"});
   std::vector<std::string> ran;
   state.on_forward = [&](const std::string& path, const Tensor&, const Tensor&) { ran.push_back(path); };
-  TensorMeta in;
-  in.rows = 5;
-  in.features = 10;
-  CHECK(model->plan(in).features == 4);
+  Form in;
+  in.samples = 5;
+  in.sample = {10};
+  CHECK(model->plan(in).features() == 4);
   const Tensor x = random_tensor({5, 10}, dtypes::fp32, 3);
   state.training = false;
   const Tensor y = (*model)(x).value();
@@ -287,7 +292,7 @@ TEST_CASE("a layer that is in the model twice, and a child of the input's name, 
       add_child(child, make_linear(10, 10, {}));
     }
     Var forward(const Var& x) override { return weight_.linear(x); }
-    TensorMeta plan(const TensorMeta& in) override { return weight_.plan_linear(in, false); }
+    Form plan(const Form& in, PlanRequests& requests) override { return weight_.plan_linear(in, requests); }
 
    private:
     Quantizable& weight_;
@@ -353,10 +358,9 @@ TEST_CASE("recipes have names, users add theirs, and unknown ones suggest the ne
 TEST_CASE("an embedding takes the weight of a recipe, trains with it and is converted to equal bits") {
   for (const std::string& name : recipe_names()) {
     INFO(name);
-    LayerSpec table = linear_of(0);
+    LayerSpec table = linear_of(1);
     table.kind = "embedding";
-    table.num = 9;
-    table.dim = 5;
+    table.attributes = {{"num", 9}, {"dim", 5}};
     const auto model = std::make_shared<Sequential>();
     model->append(make_layer(table, 3));
     model->append(make_layer(linear_of(4), 15));

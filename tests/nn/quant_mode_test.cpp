@@ -18,8 +18,8 @@ constexpr QuantMode kOn{}, kOff{QuantSwitch::kOff, true}, kFrozen{QuantSwitch::k
 LayerSpec linear_of(int64_t out) {
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
-  spec.bias = true;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = true;
   spec.weight.init = {"uniform", -1, 1};
   return spec;
 }
@@ -298,9 +298,9 @@ TEST_CASE("explicit quantize layers follow the mode, and a new recipe while off 
   spec.all = find_recipe("int4wo");
   prepare(*model, spec);
   CHECK_FALSE(model->quantizables()[0]->weight().low_bit());
-  TensorMeta in;
-  in.rows = 5;
-  in.features = 10;
+  Form in;
+  in.samples = 5;
+  in.sample = {10};
   CHECK(model->plan(in).dtype == dtypes::fp32);
   set_quant_mode(*model, kFrozen);
   CHECK(model->quantizables()[0]->weight().value().dtype() == dtypes::uint4);

@@ -69,6 +69,7 @@ TEST_CASE("a plan refuses dropout behind codes that have no 0") {
   quantize.activation->scheme = "minmax_offset";
   LayerSpec dropout;
   dropout.kind = "dropout";
+  dropout.attributes["p"] = 0.5;
   CHECK(contains(error_of([&] {
                    make_sequential({quantize, dropout}, 5);
                  }),
@@ -83,6 +84,7 @@ TEST_CASE("a plan refuses dropout behind zero points of columns, whose dropped e
   quantize.activation->scheme = "affine";
   LayerSpec dropout;
   dropout.kind = "dropout";
+  dropout.attributes["p"] = 0.5;
   for (const Granularity& g : {Granularity::tensor(), Granularity::token()}) {
     quantize.activation->granularity = g;
     CHECK_NOTHROW(make_sequential({quantize, dropout}, 5));

@@ -32,7 +32,8 @@ LayerSpec observed_layer(const std::string& observer, const Granularity& granula
 LayerSpec linear_layer(int64_t out) {
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = false;
   spec.weight = weight_spec(quant_spec(dtypes::int8, "symmetric"));
   return spec;
 }
@@ -267,17 +268,17 @@ TEST_CASE("plans tell dtype, granularity, zero and offset of learned and observe
   for (const Row& row : rows) {
     INFO(row.spec.activation->scheme << ' ' << row.spec.activation->granularity);
     Fixture f(row.spec);
-    TensorMeta in;
-    in.rows = 4;
-    in.features = 6;
-    const TensorMeta out = f.layer->plan(in);
+    Form in;
+    in.samples = 4;
+    in.sample = {6};
+    const Form out = f.layer->plan(in);
     CHECK(out.dtype == row.spec.activation->dtype);
-    CHECK((out.granularity ? concat(*out.granularity) : std::string("none")) == row.granularity);
-    CHECK(out.zero_point == row.zero);
-    CHECK(out.offset == row.offset);
+    CHECK((out.scales ? concat(out.scales->granularity) : std::string("none")) == row.granularity);
+    CHECK((out.scales && out.scales->zero_point) == row.zero);
+    CHECK((out.scales && out.scales->offset) == row.offset);
     const Tensor y = f.run(spread(1));
-    CHECK(bool(y.quant() && y.quant()->scale) == out.granularity.has_value());
-    CHECK(bool(y.quant() && y.quant()->offset) == out.offset);
+    CHECK(bool(y.quant() && y.quant()->scale) == out.scales.has_value());
+    CHECK(bool(y.quant() && y.quant()->offset) == row.offset);
   }
 }
 

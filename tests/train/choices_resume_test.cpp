@@ -158,7 +158,7 @@ TEST_CASE("buffers of any dtype are saved, hashed and resumed") {
         kept.push_back(add_buffer(concat("as_", d), Tensor::zeros({3, 5}, d, MemoryKind::kBuffer)));
     }
     Var forward(const Var& x) override { return x; }
-    TensorMeta plan(const TensorMeta& in) override { return in; }
+    Form plan(const Form& in, PlanRequests&) override { return in; }
     std::vector<Tensor> kept;
   };
   const auto made = [] {

@@ -303,9 +303,15 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"dataset", "data.test."},
                                                        {"model", "model."},
                                                        {"layer", "model.layers.0."},
-                                                       {"dropout", "model.layers.1.dropout."},
-                                                       {"embedding", "model.layers.0.embedding."},
-                                                       {"linear", "model.layers.2.linear."},
+                                                       {"block", "model.blocks.x."},
+                                                       {"layer.dropout", "model.layers.1.dropout."},
+                                                       {"layer.embedding", "model.layers.0.embedding."},
+                                                       {"layer.linear", "model.layers.2.linear."},
+                                                       {"layer.head", "model.layers.2.head."},
+                                                       {"layer.sequence", "model.layers.2.sequence."},
+                                                       {"layer.residual", "model.layers.2.residual."},
+                                                       {"layer.branches", "model.layers.2.branches."},
+                                                       {"layer.repeat", "model.layers.2.repeat."},
                                                        {"backward", "quant.backward."},
                                                        {"quantize_gradient", "model.layers.0.quantize_gradient."},
                                                        {"learned", "quant.activations.learned."},
@@ -314,8 +320,8 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"rule", "quant.rules.1."},
                                                        {"phase", "quant.phases.2."},
                                                        {"budget", "quant.budget."},
-                                                       {"batch_norm", "model.layers.3.batch_norm."},
-                                                       {"tensor_norm", "model.layers.15.tensor_norm."},
+                                                       {"layer.batch_norm", "model.layers.3.batch_norm."},
+                                                       {"layer.tensor_norm", "model.layers.15.tensor_norm."},
                                                        {"quant", "quant."},
                                                        {"weights", "quant.weights."},
                                                        {"activations", "quant.activations."},
@@ -328,7 +334,8 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"log", "log."}};
   const std::string plain = BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml",
                     phases = BITGRAD_SOURCE_DIR "/configs/digits_mlp_qat_phases.yaml";
-  for (const KeySpec& spec : config::all_keys()) {
+  for (const KeySpec* key : config::all_keys()) {
+    const KeySpec& spec = *key;
     REQUIRE(places.count(spec.group) == 1);
     std::vector<std::string> values = spec.type->out_of_range(spec);
     values.emplace_back(spec.type->wrong_type);

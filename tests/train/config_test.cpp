@@ -34,12 +34,12 @@ TEST_CASE("the MNIST configurations hold the recipe of their papers") {
   const RunConfig w1a1 = load_config(std::string(BITGRAD_SOURCE_DIR) + "/configs/mnist_tfc_w1a1.yaml");
   REQUIRE(w1a1.layers.size() == 16);
   CHECK(w1a1.layers[0].kind == "quantize");
-  CHECK(w1a1.layers[1].p == 0.2);
-  CHECK(w1a1.layers[2].out == 64);
-  CHECK_FALSE(w1a1.layers[2].bias);
-  CHECK(w1a1.layers[3].eps == 1e-5);
+  CHECK(w1a1.layers[1].attributes.number("p") == 0.2);
+  CHECK(w1a1.layers[2].attributes.integer("out") == 64);
+  CHECK_FALSE(w1a1.layers[2].attributes.flag("bias"));
+  CHECK(w1a1.layers[3].attributes.number("eps") == 1e-5);
   CHECK(w1a1.layers[15].kind == "tensor_norm");
-  CHECK(w1a1.layers[15].eps == 1e-4);
+  CHECK(w1a1.layers[15].attributes.number("eps") == 1e-4);
   CHECK(w1a1.quant.weights.dtype == dtypes::bint1);
   CHECK(w1a1.quant.weights.ste == "identity");
   CHECK(w1a1.quant.weights.init == InitConfig{"uniform", -1, 1});
@@ -47,7 +47,7 @@ TEST_CASE("the MNIST configurations hold the recipe of their papers") {
   CHECK(w1a1.train.stop == Quantity{1000, Quantity::Unit::kEpochs});
   CHECK(w1a1.schedule.every == Quantity{40, Quantity::Unit::kEpochs});
   const RunConfig w1a2 = load_config(std::string(BITGRAD_SOURCE_DIR) + "/configs/mnist_lfc_w1a2.yaml");
-  CHECK(w1a2.layers[2].out == 1024);
+  CHECK(w1a2.layers[2].attributes.integer("out") == 1024);
   CHECK(w1a2.layers[2].quant.dtype == dtypes::bint1);
   CHECK(w1a2.layers[0].quant.dtype == dtypes::ternary);
   CHECK(w1a2.layers[0].quant.scheme == "fixed");
@@ -202,7 +202,7 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
 TEST_CASE("overrides set, add, replace and take back, and the last one for a key holds") {
   CHECK(small({"optim.lr=0.5", "optim.lr=0.25"}).optim.lr == 0.25);
   CHECK(small({"data.affine=[2,-1]"}).data.affine == std::array<double, 2>{2, -1});
-  CHECK(small({"model.layers.1.linear.out=12"}).layers[1].out == 12);
+  CHECK(small({"model.layers.1.linear.out=12"}).layers[1].attributes.integer("out") == 12);
   CHECK(small({"train.stop=7 steps"}).train.stop == Quantity{7, Quantity::Unit::kSteps});
   CHECK(small({"quant.weights.init=normal(0, 0.5)"}).quant.weights.init == InitConfig{"normal", 0, 0.5});
   CHECK(small({"optim.clip_norm=1", "~optim.clip_norm"}).optim.clip_norm == std::nullopt);
@@ -316,18 +316,22 @@ TEST_CASE("fields and registry name the same keys") {
   config::visit_optim(collect, c.optim), same("optim");
   config::visit_schedule(collect, c.schedule), same("schedule");
   config::visit_eval(collect, c.train.eval), same("eval");
-  for (const std::string& kind : config::keys_of("layer")) {
-    LayerConfig layer;
-    layer.kind = kind;
-    config::visit_layer(collect, layer);
-    if (kind == "embedding") keys.emplace_back("weights");
-    if (kind == "linear") keys.insert(keys.end(), {"weights", "compute", "backward"});
-    if (kind != "quantize" && kind != "quantize_gradient") same(kind);
+  for (const std::string& name : config::keys_of("layer")) {
+    const LayerKind& kind = *find_layer_kind(name);
+    for (const LayerKey& key : kind.keys) keys.push_back(key.name);
+    if (kind.weights) keys.emplace_back("weights");
+    if (kind.product) keys.insert(keys.end(), {"compute", "backward"});
+    if (kind.lists.kind == LayerLists::Kind::kNamed)
+      for (const LayerKey& key : kind.lists.keys) keys.push_back(key.name);
+    else if (kind.lists.kind != LayerLists::Kind::kNone)
+      keys.emplace_back("layers");
+    if (kind.quantizer == LayerKind::Quantizer::kNone) same(config::group_of_kind(name));
   }
 }
 
 TEST_CASE("every line of the registry is complete and reads its own default") {
-  for (const config::KeySpec& spec : config::all_keys()) {
+  for (const config::KeySpec* key : config::all_keys()) {
+    const config::KeySpec& spec = *key;
     INFO(spec.group << '.' << spec.key);
     CHECK_FALSE(spec.doc.empty());
     CHECK_FALSE(spec.type->expects(spec).empty());

@@ -38,9 +38,10 @@ TEST_CASE("layers of a program and of a configuration that name no initial value
 
 TEST_CASE("a network of layers that name only their kind and size trains") {
   Learner learner(
-      make_sequential(
-          {{.kind = "linear", .out = 32, .bias = true}, {.kind = "relu"}, {.kind = "linear", .out = 4, .bias = true}},
-          16),
+      make_sequential({{.kind = "linear", .attributes = {{"out", 32}}},
+                       {.kind = "relu"},
+                       {.kind = "linear", .attributes = {{"out", 4}}}},
+                      16),
       find_loss("softmax_cross_entropy"), {.name = "adam"}, {}, [](int64_t) { return 0.01f; }, /*seed=*/1);
   learner.plan(16, 4, 32, 0);
   // The class of a sample is the block of four numbers with the largest sum.

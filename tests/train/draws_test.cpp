@@ -27,9 +27,10 @@ std::vector<int32_t> labels(int64_t i) {
 // summed in bf16 (stochastically, as A > 8).
 std::unique_ptr<Learner> learner_of(const QuantSpec& input, const QuantSpec& weights) {
   LayerSpec drop = plain_spec("dropout"), quantize = plain_spec("quantize"), linear = plain_spec("linear");
-  drop.p = 0.25;
+  drop.attributes["p"] = 0.25;
   quantize.activation = input;
-  linear.out = kClasses;
+  linear.attributes["out"] = kClasses;
+  linear.attributes["bias"] = false;
   linear.weight = weight_spec(weights, dtypes::bf16);
   linear.gw = ProductMode::kInt8;
   return std::make_unique<Learner>(

@@ -47,8 +47,8 @@ LayerSpec quantize_layer(DType dtype) {
 LayerSpec linear_layer(const Case& c, int64_t out) {
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
-  spec.bias = true;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = true;
   spec.gw = c.gw;
   spec.weight = weight_spec(c.quant, c.grad);
   spec.weight.master = c.master;

@@ -36,7 +36,8 @@ class BreakingLayer final : public Module {
   Var forward(const Var& x) override {
     return inner_->forward(broken ? apply<Break>({Tape::current()->leaf(x.value(), &sink_, dtypes::fp32)}) : x);
   }
-  TensorMeta plan(const TensorMeta& in) override { return inner_->plan(in); }
+  Form plan(const Form& in, PlanRequests& requests) override { return inner_->plan(in, requests); }
+  PlanRequests serve(const PlanRequests& requests) override { return inner_->serve(requests); }
 
   bool broken = false;
 
@@ -54,7 +55,7 @@ class PoisonLayer final : public Module {
     y.as<float>()[1] = poison;
     return Var(y);
   }
-  TensorMeta plan(const TensorMeta& in) override { return in; }
+  Form plan(const Form& in, PlanRequests&) override { return in; }
 
   float poison = 0;
 };
@@ -297,7 +298,7 @@ TEST_CASE("N must be a multiple of A") {
 
 TEST_CASE("a model in which nothing trains is refused before the first step") {
   LayerSpec frozen = linear_spec(3, dtypes::int4, "symmetric");
-  frozen.bias = false;
+  frozen.attributes["bias"] = false;
   frozen.weight.frozen = true;
   const auto plan_of = [](const std::vector<LayerSpec>& layers) {
     Learner learner(
@@ -307,7 +308,7 @@ TEST_CASE("a model in which nothing trains is refused before the first step") {
   };
   CHECK(contains(error_of([&] { plan_of({frozen}); }), "nothing trains: all parameters are frozen"));
   CHECK(contains(error_of([&] { plan_of({plain_spec("relu")}); }), "nothing trains: no layer has parameters"));
-  frozen.bias = true;
+  frozen.attributes["bias"] = true;
   CHECK_NOTHROW(plan_of({frozen}));
 }
 

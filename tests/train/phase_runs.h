@@ -62,7 +62,7 @@ struct PhaseRun {
 // 5 -> 24 -> batch norm -> relu -> dropout -> 10 -> relu -> 3, in fp32 but for the phases.
 inline std::shared_ptr<Sequential> phase_model(DType grad = dtypes::fp32) {
   LayerSpec dropout = plain_spec("dropout");
-  dropout.p = 0.2;
+  dropout.attributes["p"] = 0.2;
   std::vector<LayerSpec> layers{linear_spec(24, dtypes::fp32, ""),
                                 plain_spec("batch_norm"),
                                 plain_spec("relu"),

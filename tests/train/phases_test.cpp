@@ -229,13 +229,13 @@ TEST_CASE("layouts are those of the phase, whatever phases were before") {
 
 TEST_CASE("phases of a model that takes ids are tried and entered") {
   LayerSpec embedding = plain_spec("embedding");
-  embedding.num = 11;
-  embedding.dim = 6;
+  embedding.attributes["num"] = 11;
+  embedding.attributes["dim"] = 6;
   OptimizerSpec adam;
   adam.name = "adam";
   Learner learner(
       std::make_shared<Sequential>(std::vector<std::shared_ptr<Module>>{
-          make_layer(embedding, 4), make_layer(linear_spec(3, dtypes::fp32, ""), 4 * embedding.dim)}),
+          make_layer(embedding, 4), make_layer(linear_spec(3, dtypes::fp32, ""), 4 * 6)}),
       find_loss("softmax_cross_entropy"), adam, RequantPolicy{}, [](int64_t) { return 0.05f; }, 3);
   learner.set_phases({{0, std::nullopt, kOn}, {1, all_layers(kInt4), kOn}});
   learner.plan(4, 3, 2, 2, dtypes::int32);

@@ -22,10 +22,11 @@ struct Case {
 std::unique_ptr<Learner> make_learner(const Case& c) {
   LayerSpec first, norm, activation, second, last;
   first.kind = second.kind = "linear";
-  first.out = kHidden;
-  second.out = kClasses;
+  first.attributes["out"] = kHidden;
+  second.attributes["out"] = kClasses;
+  second.attributes["bias"] = false;
   first.weight = second.weight = weight_spec(c.weights, c.grad);
-  first.bias = true;
+  first.attributes["bias"] = true;
   norm.kind = "batch_norm";
   activation.kind = "quantize";
   activation.activation = quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic);
@@ -179,7 +180,8 @@ TEST_CASE("a learner equals a loop written by hand with the library's ops") {
     const QuantSpec quant = quant_spec(dtypes::int4, "symmetric", rounding);
     LayerSpec spec;
     spec.kind = "linear";
-    spec.out = kClasses;
+    spec.attributes["out"] = kClasses;
+    spec.attributes["bias"] = false;
     spec.weight = weight_spec(quant);
     const int64_t a = 4;
     Learner learner(

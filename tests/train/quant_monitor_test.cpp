@@ -248,12 +248,12 @@ TEST_CASE("places follow from what owns a weight or quantizer, whatever its name
       ActivationQuant own;
       own.spec.dtype = dtypes::int8;
       own.spec.scheme = "absmax";
-      add_child("input", std::make_shared<ActivationQuantizer>(own, 5));
+      add_child("input", std::make_shared<ActivationQuantizer>(own));
     }
     Var forward(const Var& x) override { return add(a_.linear(x), b_.linear(x)); }
-    TensorMeta plan(const TensorMeta& in) override {
-      a_.plan_linear(in, false);
-      return b_.plan_linear(in, false);
+    Form plan(const Form& in, PlanRequests& requests) override {
+      a_.plan_linear(in, requests);
+      return b_.plan_linear(in, requests);
     }
 
    private:

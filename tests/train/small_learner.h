@@ -13,8 +13,8 @@ namespace bitgrad::test {
 inline LayerSpec linear_spec(int64_t out, DType dtype, const std::string& scheme, const Granularity& granularity = {}) {
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
-  spec.bias = true;
+  spec.attributes["out"] = out;
+  spec.attributes["bias"] = true;
   spec.weight.init = {"glorot_uniform"};
   if (dtype.is_float()) return spec;
   spec.weight.quant.emplace();

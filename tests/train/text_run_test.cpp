@@ -117,14 +117,14 @@ TEST_CASE("keys of texts and of embeddings reach the library, and read back") {
   CHECK(c.data.train.context == 4);
   CHECK(c.data.train.split == "train");
   CHECK(c.data.test->split == "test");
-  CHECK(c.layers[0].num == 30);
-  CHECK(c.layers[0].dim == 5);
+  CHECK(c.layers[0].attributes.integer("num") == 30);
+  CHECK(c.layers[0].attributes.integer("dim") == 5);
   CHECK(c.layers[0].quant.dtype == dtypes::int4);
   CHECK(c.layers[0].quant.init == InitConfig{"normal", 0, 1});
   CHECK(c.layers[1].quant.init == InitConfig{});
   CHECK((parse_config(to_yaml(c), "r.yaml") == c));
   CHECK_FALSE(contains(to_yaml(c), "affine"));
-  CHECK(contains(to_yaml(c), "- embedding: {num: 30, dim: 5, weights: {dtype: int4,"));
+  CHECK(contains(to_yaml(c), "- embedding: {num: 30, dim: 5, flat: true, weights: {dtype: int4,"));
   // Own keys over those of quant.weights; the first values of a table are those of quant.weights where it says any.
   const RunConfig own =
       file.config({"model.layers.0.embedding.weights={dtype: nf4, granularity: group(5)}", "quant.weights.init=zeros"});

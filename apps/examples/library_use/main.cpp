@@ -62,7 +62,12 @@ class RingNet final : public Module {
     add_child("out", out_);
   }
   Var forward(const Var& x) override { return out_->forward(square(hidden_->forward(x))); }
-  TensorMeta plan(const TensorMeta& in) override { return out_->plan(hidden_->plan(in)); }
+  Form plan(const Form& in, PlanRequests& requests) override {
+    PlanRequests of_hidden;
+    const Form out = out_->plan(hidden_->plan(in, requests), of_hidden);
+    requests.merge(hidden_->serve(of_hidden));
+    return out;
+  }
 
  private:
   static ParameterSpec int4() {

@@ -26,11 +26,18 @@ struct Init {
   friend bool operator==(const Init&, const Init&) = default;
 };
 
+// fan_in and fan_out of a weight, where they are not the columns and rows of its matrix (a convolution: kh*kw*C and
+// O*kh*kw). 0: those of the matrix.
+struct Fans {
+  int64_t in = 0, out = 0;
+  friend bool operator==(const Fans&, const Fans&) = default;
+};
+
 std::vector<std::string_view> init_names();
 // Throws Error for an unknown name; an empty one is glorot_uniform.
 void initialize(const Init& init, uint64_t seed, std::string_view path, const Tensor& out);
 // The same numbers of a part: `out` gets elements first, first + 1, .. of a tensor of shape `whole` (row-major).
 void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& whole, int64_t first,
-                     const Tensor& out);
+                     const Tensor& out, Fans fans = {});
 
 }  // namespace bitgrad

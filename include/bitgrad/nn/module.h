@@ -7,27 +7,17 @@
 #include <vector>
 
 #include "bitgrad/autograd/var.h"
+#include "bitgrad/nn/form.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/nn/quantizable.h"
 #include "bitgrad/nn/state.h"
 
 namespace bitgrad {
 
+struct LayerSpec;
+
 // The path under which a Learner names the model, and so the root of the paths of its layers.
 inline constexpr const char* kModelRoot = "layers";
-
-// What flows between modules, known before any number does: [rows, features] of a dtype, and how it is scaled.
-struct TensorMeta {
-  int64_t rows = 0, features = 0;  // rows 0: only the form is asked for, no layout is planned
-  DType dtype = dtypes::fp32;
-  std::optional<Granularity> granularity = {};  // of its scales; none: no scales
-  bool zero_point = false;
-  bool offset = false;   // a real offset
-  bool training = true;  // dropout changes dtypes in training only
-  bool grad = false;     // something before it trains, so that a gradient is wanted
-  // Of codes whose quantizer can write them in layout `transposed` too: set true by who reads them so in training.
-  std::shared_ptr<bool> turned = {};
-};
 
 class Module {
  public:
@@ -39,12 +29,20 @@ class Module {
   // they cannot, and nothing has happened. Asked in evaluation without a tape, by a parent that gives what `before`
   // makes to this module alone and to nobody who looks on.
   virtual Var forward_behind(Module& before, const Var& x);
-  // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights ask
-  // here for the layouts that their kernels read.
-  virtual TensorMeta plan(const TensorMeta& in) = 0;
+  // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights
+  // plan the layouts that their kernels read here. `requests` gets what this module wants of the one that makes its
+  // input; whoever knows that one hands it to its serve().
+  virtual Form plan(const Form& in, PlanRequests& requests) = 0;
+  // The same where nobody can serve the requests: of a whole model.
+  Form plan(const Form& in);
+  // What readers want of this module's output, after all have planned. Gives what it passes on to its own input:
+  // everything where the output is the input itself; else nothing.
+  virtual PlanRequests serve(const PlanRequests& requests);
 
   // Depth-first, own before children; the learned parts of a parameter follow it.
   std::vector<Parameter*> parameters();
+  // Without learned parts, with the paths that they have below `root`: before initialize too.
+  std::vector<std::pair<std::string, Parameter*>> parameters_at(const std::string& root);
   struct Buffer {
     std::string path = {};
     Tensor tensor = {};
@@ -67,6 +65,13 @@ class Module {
   virtual void set_quant_mode(const QuantMode& mode);
   // Direct children, in order.
   std::vector<Module*> children();
+  // The module below this one with these names, such as "3.body.1"; nullptr: none.
+  Module* find(std::string_view names);
+  // connect of this module and all below it; `root` is the whole model.
+  void connect_all(Module& root);
+  // What it was made of, where make_layer made it; nullptr otherwise.
+  const LayerSpec* spec() const { return spec_.get(); }
+  void set_spec(std::shared_ptr<const LayerSpec> spec) { spec_ = std::move(spec); }
 
   // Names everything below `path`, draws the masters, makes the first values. Throws Error when two paths (of
   // modules or parameters) are equal or collide in CRC32C.
@@ -79,6 +84,8 @@ class Module {
 
  protected:
   Parameter& add_parameter(const std::string& name, Shape shape, ParameterSpec spec);
+  // One whose shape follows from the form of the input: plan calls its describe.
+  Parameter& add_parameter(const std::string& name, ParameterSpec spec);
   // State that is saved and resumed but not trained: fp32 filled with a number, or a tensor that the module made (any
   // dtype that a checkpoint holds: fp32, bf16, int8, uint8, int32, int64). The bytes are shared.
   Tensor add_buffer(const std::string& name, const Shape& shape, double number);
@@ -89,6 +96,15 @@ class Module {
   // is held until prepare says otherwise.
   Quantizable& add_quantizable(const std::string& name, Shape shape, const ParameterSpec& spec,
                                Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kInt);
+  // One whose shape follows from the form of the input.
+  Quantizable& add_quantizable(const std::string& name, const ParameterSpec& spec,
+                               Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kInt);
+  // A slot of its own on the weight of another one, which owns it and says how it is quantized (tied embeddings).
+  Quantizable& add_tied(const std::string& name, Quantizable& owner, Compute compute = Compute::kInt);
+  // Makes what needs memory, such as buffers, when the module is initialized: its parameters have theirs.
+  virtual void allocate() {}
+  // Called once when a tree of layers is made, before it is planned: looks up layers that this one refers to.
+  virtual void connect(Module&) {}
   // The step that the model is in; set by initialize.
   const StepState& state() const;
   StepState& mutable_state() const;
@@ -103,7 +119,10 @@ class Module {
     std::string name;
     T item;
   };
+  Quantizable& add_slot(const std::string& name, Parameter& weight, const ParameterSpec& spec, Quantizable::Kind kind,
+                        Compute compute);
   std::string path_;
+  std::shared_ptr<const LayerSpec> spec_;
   StepState* state_ = nullptr;
   std::vector<Named<std::unique_ptr<Parameter>>> parameters_;
   std::vector<Named<Tensor>> buffers_;
@@ -111,19 +130,29 @@ class Module {
   std::vector<std::unique_ptr<Quantizable>> quantizables_;  // of parameters_, so they go first
 };
 
-// Children one after the other, named 0, 1, 2 ... Errors of forward and plan start with "layer <index>: ".
-class Sequential : public Module {
+// What a child throws, with its place: the names from the module that was asked down to the one that refuses, such as
+// "3.body.1". what() is "layer 3.body.1: " and the message.
+class LayerError : public Error {
  public:
-  Sequential() = default;
-  explicit Sequential(const std::vector<std::shared_ptr<Module>>& modules);
-  void append(std::shared_ptr<Module> module);
-  Var forward(const Var& x) override;
-  TensorMeta plan(const TensorMeta& in) override;
-  size_t size() const { return modules_.size(); }
-  Module& operator[](size_t i) { return *modules_.at(i); }
+  LayerError(std::string layer, std::string message, ErrorCode code)
+      : Error("layer " + layer + ": " + message, code), layer_(std::move(layer)), message_(std::move(message)) {}
+  const std::string& layer() const noexcept { return layer_; }
+  // Without the place.
+  const std::string& message() const noexcept { return message_; }
 
  private:
-  std::vector<std::shared_ptr<Module>> modules_;
+  std::string layer_, message_;
 };
+// Throws what is being handled with `name` before its place. Types of errors of a program's own pass as they are.
+[[noreturn]] void rethrow_in_layer(const std::string& name);
+// Runs `run` for the child `name`: its errors carry the place.
+template <typename F>
+auto in_layer(const std::string& name, F&& run) {
+  try {
+    return run();
+  } catch (const Error&) {
+    rethrow_in_layer(name);
+  }
+}
 
 }  // namespace bitgrad

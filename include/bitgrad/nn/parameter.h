@@ -49,16 +49,29 @@ struct ParameterSpec {
 
 class Parameter {
  public:
-  // Throws Error when the quantizer refuses the spec. `name`: of errors, until initialize gives it a path.
+  // Described by its spec, then by a shape; it has memory from initialize on. Throws Error when the quantizer refuses
+  // the spec. `name`: of errors, until initialize gives it a path.
+  explicit Parameter(ParameterSpec spec, std::string name = {});
   Parameter(Shape shape, ParameterSpec spec, std::string name = {});
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
   const std::string& path() const { return path_; }
-  const Shape& shape() const { return shape_; }
+  // [O, K] of a weight, as kernels read it: all axes of `shape` but the last are rows. `logical`: as people see it,
+  // such as [O, kh, kw, C]; the same number of elements in the same order. fans: of initial values; those of a matrix
+  // where they are left out. Once; the same again changes nothing, another shape throws Error.
+  void describe(const Shape& shape, const Shape& logical, Fans fans = {});
+  void describe(const Shape& shape) { describe(shape, shape); }
+  bool described() const { return shape_.has_value(); }
+  bool allocated() const { return value_.defined(); }
+  // Throws Error before describe.
+  const Shape& shape() const;
+  const Shape& logical_shape() const { return shape(), logical_shape_; }
+  // Of the value: that of the codes, or fp32.
+  DType dtype() const { return low_bit() ? spec_.quant->dtype : dtypes::fp32; }
   const ParameterSpec& spec() const { return spec_; }
   bool low_bit() const { return spec_.quant.has_value(); }
-  // Low-bit: codes with scales and derived layouts. Float: the numbers.
+  // Low-bit: codes with scales and derived layouts. Float: the numbers. Undefined before initialize.
   const Tensor& value() const { return value_; }
   // fp32 or bf16 [shape]; the value itself for a float parameter; undefined for a low-bit parameter without a master.
   const Tensor& master() const { return low_bit() ? master_ : value_; }
@@ -179,7 +192,7 @@ class Parameter {
   void require_ready(std::string_view where) const;
   // Those that are planned, but for the ones that `written` says are.
   void write_layouts(const std::function<bool(Layout)>& written = nullptr);
-  void hold_nothing_yet();
+  void allocate();
   void take_numbers(const Numbers& numbers, int64_t step);
   void make_learned(const Tensor& x);
   bool scales_given() const { return scales_frozen_ && value_.quant() != nullptr; }
@@ -193,7 +206,9 @@ class Parameter {
 
   std::string path_;
   uint64_t seed_ = 0;
-  Shape shape_;
+  std::optional<Shape> shape_;
+  Shape logical_shape_;
+  Fans fans_;
   ParameterSpec spec_;
   const Quantizer* quantizer_ = nullptr;
   Tensor master_, value_;

@@ -16,7 +16,8 @@ namespace bitgrad {
 class Module;
 class ActivationQuantizer;
 struct StepState;
-struct TensorMeta;
+struct Form;
+class PlanRequests;
 
 // How a linear layer computes its forward product. docs/numerics.md section 5.
 enum class Compute : uint8_t {
@@ -74,6 +75,9 @@ class Quantizable {
   const QuantMode& mode() const { return mode_; }
   // Whether the product runs quantized now.
   bool on() const { return mode_.quantization != QuantSwitch::kOff; }
+  // Whose weight this slot multiplies by, and who says how it is quantized; nullptr: it is its own. Such a slot takes
+  // what a LayerQuant says of the input alone.
+  const Quantizable* weight_owner() const { return owner_slot_; }
   // nullptr: the input is taken as it comes.
   ActivationQuantizer* input_quantizer() const { return input_.get(); }
 
@@ -102,8 +106,9 @@ class Quantizable {
   // The same behind another module (Module::forward_behind): x is what goes into `before`. Undefined, and nothing has
   // happened, unless the input's quantizer takes both in one.
   Var linear_behind(Module& before, const Var& x, const Var& bias = {}, const LinearModes& modes = {});
-  // What linear gives for an input of this form; plans the layouts. Throws Error when it does not fit.
-  TensorMeta plan_linear(const TensorMeta& in, bool bias, const LinearModes& modes = {});
+  // What linear gives for an input of this form; plans the layouts. `requests`: Module::plan. Throws Error when it does
+  // not fit.
+  Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const LinearModes& modes = {});
 
  private:
   friend class Module;
@@ -111,6 +116,7 @@ class Quantizable {
   std::shared_ptr<ActivationQuantizer> make_input(const LayerQuant& quant) const;
   LayerQuant taken(const LayerQuant& quant) const;
   Var product(const Var& in, const Var& bias, const LinearModes& modes);
+  void check_weight(const LayerQuant& quant) const;
   void hold_weight();
   int64_t step() const;
   std::string child_name() const;
@@ -124,6 +130,7 @@ class Quantizable {
   QuantMode mode_;
   std::shared_ptr<ActivationQuantizer> input_;
   bool converted_ = false;
+  const Quantizable* owner_slot_ = nullptr;
 };
 
 }  // namespace bitgrad

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <iosfwd>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/dtype.h"
+#include "bitgrad/nn/model_spec.h"
 #include "bitgrad/tensor/quant_params.h"
 
 namespace bitgrad {
@@ -111,25 +113,39 @@ struct BackwardConfig {
   friend bool operator==(const BackwardConfig&, const BackwardConfig&) = default;
 };
 
+struct LayerListConfig;
+
 // One layer; fields that its kind does not have keep their defaults.
 struct LayerConfig {
-  std::string kind = {};  // a name of layer kinds: quantize, dropout, linear, ...
-  int64_t num = 0;        // embedding
-  int64_t dim = 0;        // embedding
-  int64_t out = 0;        // linear
-  bool bias = true;       // linear
-  double p = 0.0;         // dropout
-  double eps = 0.0;       // batch_norm, tensor_norm
-  double momentum = 0.0;  // batch_norm, tensor_norm
-  // linear, embedding: its weights; quantize: its codes; quantize_gradient: those of the gradient. Own keys and those
-  // of `quant:` are merged.
+  std::string kind = {};                    // a name of layer kinds: quantize, dropout, linear, ...
+  Attributes attributes = {};               // the kind's own keys
+  std::vector<LayerListConfig> lists = {};  // of a container
+  // Kinds with weights: those; quantize: its codes; quantize_gradient: those of the gradient. Own keys and those of
+  // `quant:` are merged.
   QuantConfig quant = {};
-  std::string compute = "int";   // linear: int, fake, integer. Merged too
-  BackwardConfig backward = {};  // linear. Merged too
-  SourceMark mark = {};          // of the kind
-  SourceMark out_mark = {};      // linear: of the value of `out`
-  friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
+  std::string compute = "int";   // of kinds with a product: int, fake, integer. Merged too
+  BackwardConfig backward = {};  // of kinds with a product. Merged too
+  // Of the text: where the kind stands, the values of its keys, and the path of its map, such as model.layers.3.linear;
+  // what is expanded from a block says which one, and where that is used.
+  SourceMark mark = {};
+  std::map<std::string, SourceMark> marks = {};
+  std::string path = {}, block = {};
+  friend bool operator==(const LayerConfig& a, const LayerConfig& b);
 };
+// As LayerList (nn/model_spec.h).
+struct LayerListConfig {
+  std::string key = {};
+  std::vector<LayerConfig> layers = {};
+  friend bool operator==(const LayerListConfig&, const LayerListConfig&) = default;
+};
+// Calls f(layer) for all layers, those within containers after the container.
+template <typename Layers, typename F>
+void for_each_layer(Layers& layers, F&& f) {
+  for (auto& layer : layers) {
+    f(layer);
+    for (auto& list : layer.lists) for_each_layer(list.layers, f);
+  }
+}
 
 struct DatasetConfig {
   std::string format = {};               // idx, digits, text, or a registered one

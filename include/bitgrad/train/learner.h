@@ -41,6 +41,16 @@ class PhaseError : public Error {
   int64_t phase_;
 };
 
+// What a model is planned for.
+struct PlanSpec {
+  Form input = {};      // shape of a sample, and its dtype: fp32, or int32 for ids; the rest is not read
+  int64_t outputs = 0;  // of the model, along its last axis; 0: any number
+  int64_t train_samples = 0, eval_samples = 0;  // of a batch; 0: no layouts are planned
+  // Something must train; false: the model is only evaluated, with the layouts of one that trains, so that the same
+  // kernels are chosen.
+  bool trains = true;
+};
+
 class Learner {
  public:
   // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an
@@ -72,17 +82,18 @@ class Learner {
   void convert();
   bool converted() const { return converted_; }
 
-  // Layouts for these numbers of rows (0: none), and a check that the model takes [rows, features] of `dtype` (fp32, or
-  // int32 for data of ids) and gives `classes` numbers (0: any). trains: something must train; false: the model is only
-  // evaluated, with the layouts of one that trains, so that the same kernel rows are chosen.
-  void plan(int64_t features, int64_t classes, int64_t train_rows, int64_t eval_rows, DType dtype = dtypes::fp32,
+  // Plans the layouts of training and evaluation, and checks that the model takes the input and gives the outputs.
+  void plan(const PlanSpec& spec);
+  // The same for samples that are vectors: [n, features] of `dtype` become `classes` values each (0: any number).
+  void plan(int64_t features, int64_t classes, int64_t train_samples, int64_t eval_samples, DType dtype = dtypes::fp32,
             bool trains = true);
   // The same once more, with old layouts forgotten: after prepare, set_quant_mode, or a slot's set, from outside.
   // Work that was recorded is recorded anew. Nothing is planned before plan.
   void plan_again();
 
   // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
-  // requantized when due. x [n, features] of plan's dtype. Throws Error(kNonFinite) that names the tensor when a value
+  // requantized when due. x [n, sample...] of plan's dtype; another shape with the same number of values in a sample is
+  // viewed as the planned one. Throws Error(kNonFinite) that names the tensor when a value
   // or gradient, the loss of a microbatch of the window, or a new number is not finite, and x with the place of the
   // number when x is what holds it; nothing was updated then,
   // unless usable() says so. After any Error that leaves the learner usable the open window is dropped: the next
@@ -140,10 +151,6 @@ class Learner {
   void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
  private:
-  struct Plan {
-    int64_t features, classes, train_rows, eval_rows;
-    DType dtype;
-  };
   class Graphs;  // train/step_graphs.h
   // Labels of a microbatch: on the host, and on the device unless the tensor is undefined.
   struct GivenLabels {
@@ -173,7 +180,8 @@ class Learner {
   void check_flags(const char* when);
   struct Pending;  // numbers of a microbatch that a device has not told yet
   Var forward(const Tensor& x, const GivenLabels& labels, StepResult& result, Pending& pending);
-  void check_plan(const Plan& plan);
+  void check_plan(const PlanSpec& plan);
+  Tensor as_planned(const Tensor& x) const;
   // phases.cpp
   void change_form(int64_t phase);
   void replay(int64_t phase);
@@ -199,7 +207,7 @@ class Learner {
   Tensor labels_;                   // of a device: those of the microbatch
   std::function<void()> meanwhile_;
   std::unique_ptr<Graphs> graphs_;
-  std::optional<Plan> plan_;
+  std::optional<PlanSpec> plan_;
   std::vector<QuantPhase> phases_;
   std::vector<LayerQuant> own_;  // of the quantizable layers, before phases
   int64_t phase_ = 0;

@@ -22,9 +22,14 @@ class ResidentData;
 // The phases of quantization of a configuration; an epoch has so many microbatches. Without quant.phases one phase that
 // quant.recipe, first, last and rules make; empty where there are none.
 std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch);
+// The form of a data set's samples, and the model of a configuration for samples of a form. A model none of whose
+// layers looks at axes takes vectors.
+Form input_form(const Dataset& data);
+ModelSpec model_spec(const RunConfig& config, const Form& input);
 // The learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `features`, `classes`,
 // `train_size` and `vocabulary` (0: samples are fp32) come from the data. Throws ConfigError at the layer that does not
 // fit.
+std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& input, int64_t outputs, int64_t train_size);
 std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
                                        int64_t vocabulary = 0);
 // The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.

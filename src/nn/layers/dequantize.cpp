@@ -10,14 +10,12 @@ class DequantizeLayer final : public Module {
  public:
   Var forward(const Var& x) override { return x.dtype() == dtypes::fp32 ? x : dequantize(x); }
 
-  TensorMeta plan(const TensorMeta& in) override {
+  Form plan(const Form& in, PlanRequests&) override {
     require(in.dtype == dtypes::fp32 || in.dtype == dtypes::int32 || in.dtype.is_code(), "dequantize",
             "needs codes, int32 or fp32, got ", in.dtype);
-    TensorMeta out;
-    out.rows = in.rows;
-    out.features = in.features;
-    out.training = in.training;
-    out.grad = in.grad;
+    Form out = in;
+    out.dtype = dtypes::fp32;
+    out.scales.reset();
     return out;
   }
   std::string_view kind() const override { return "dequantize"; }
@@ -25,6 +23,13 @@ class DequantizeLayer final : public Module {
 
 }  // namespace
 
-std::shared_ptr<Module> make_dequantize_layer(const LayerSpec&, int64_t) { return std::make_shared<DequantizeLayer>(); }
+LayerKind dequantize_kind() {
+  LayerKind kind;
+  kind.name = "dequantize";
+  kind.doc = "codes or integers become their fp32 values";
+  kind.output = LayerKind::Output::kKeeps;
+  kind.make = [](const LayerSpec&) { return std::make_shared<DequantizeLayer>(); };
+  return kind;
+}
 
 }  // namespace bitgrad

@@ -19,25 +19,26 @@ class Dropout final : public Module {
     return dropout(x, options_);
   }
 
-  TensorMeta plan(const TensorMeta& in) override {
+  Form plan(const Form& in, PlanRequests&) override {
     require(in.dtype == dtypes::fp32 || in.dtype.is_code(), "dropout", "needs fp32 input or codes, got ", in.dtype,
             ". Put dequantize before it, or dropout behind a quantizer");
     if (options_.p == 0 || in.dtype.is_float() || !in.training) return in;
     const std::vector<float>& levels = in.dtype.info().levels;
-    require(!in.offset && (levels.empty() || std::find(levels.begin(), levels.end(), 0.0f) != levels.end()), "dropout",
-            in.dtype, in.offset ? " with a real offset" : "",
+    const ScaleForm scales = in.scales.value_or(ScaleForm{});
+    require(!scales.offset && (levels.empty() || std::find(levels.begin(), levels.end(), 0.0f) != levels.end()),
+            "dropout", in.dtype, scales.offset ? " with a real offset" : "",
             " has no exact code for value 0. Put dropout before the quantizer");
-    const bool by_row =
-        !in.granularity || in.granularity->kind == Granularity::kTensor || in.granularity->kind == Granularity::kToken;
-    require(!in.zero_point || by_row, "dropout", in.dtype, " with zero points per ", *in.granularity,
+    const Granularity& g = scales.granularity;
+    const bool by_row = g.kind == Granularity::kTensor || g.kind == Granularity::kToken;
+    require(!scales.zero_point || by_row, "dropout", in.dtype, " with zero points per ", g,
             ": expected per tensor or token. Put dropout before the quantizer, or quantize symmetrically");
-    TensorMeta out = in;
-    out.turned = nullptr;
+    Form out = in;
     if (in.dtype.kind() == DTypeKind::kSign) out.dtype = dtypes::ternary;
-    if (!out.granularity) out.granularity = Granularity::tensor();
+    out.scales = scales;
     return out;
   }
 
+  PlanRequests serve(const PlanRequests& requests) override { return options_.p == 0 ? requests : PlanRequests(); }
   std::string_view kind() const override { return "dropout"; }
 
  private:
@@ -46,9 +47,14 @@ class Dropout final : public Module {
 
 }  // namespace
 
-std::shared_ptr<Module> make_dropout_layer(const LayerSpec& spec, int64_t) {
-  require(spec.p >= 0 && spec.p < 1, "dropout", "p must be in [0, 1): got ", spec.p);
-  return std::make_shared<Dropout>(spec.p);
+LayerKind dropout_kind() {
+  LayerKind kind;
+  kind.name = "dropout";
+  kind.doc = "sets random elements to 0 in training";
+  kind.keys = {{"p", LayerKey::Type::kNumber, "[0, 1)", "!", "probability of a zero"}};
+  kind.output = LayerKind::Output::kNone;
+  kind.make = [](const LayerSpec& spec) { return std::make_shared<Dropout>(spec.attributes.number("p")); };
+  return kind;
 }
 
 }  // namespace bitgrad

@@ -18,37 +18,50 @@ ParameterSpec table_spec(ParameterSpec spec) {
 class Embedding final : public Module {
  public:
   explicit Embedding(const LayerSpec& spec)
-      : weight_(add_quantizable("weight", {spec.num, spec.dim}, table_spec(spec.weight), Quantizable::Kind::kEmbedding)
+      : flat_(spec.attributes.flag("flat")),
+        weight_(add_quantizable("weight", {spec.attributes.integer("num"), spec.attributes.integer("dim")},
+                                table_spec(spec.weight), Quantizable::Kind::kEmbedding)
                     .weight()) {}
 
   Var forward(const Var& x) override { return embedding(x, weight_.read()); }
 
-  TensorMeta plan(const TensorMeta& in) override {
-    require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.granularity, kEmbeddingLayer,
+  Form plan(const Form& in, PlanRequests&) override {
+    require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.scales, kEmbeddingLayer,
             "needs ids, int32 or int64 without scales, got ", in.dtype,
             ". It is the first layer of a model whose data are ids.");
     const int64_t dim = weight_.shape().cols();
-    require(in.features <= std::numeric_limits<int64_t>::max() / dim, kEmbeddingLayer, in.features, " ids of ", dim,
+    require(weight_.shape().rows() >= in.ids, kEmbeddingLayer, "num: got ", weight_.shape().rows(),
+            ", expected at least ", in.ids, ", the number of different ids in the data");
+    require(in.features() <= std::numeric_limits<int64_t>::max() / dim, kEmbeddingLayer, in.features(), " ids of ", dim,
             " numbers each are more than int64 counts");
-    TensorMeta y;
-    y.rows = in.rows;
-    y.features = in.features * dim;
-    y.training = in.training;
+    Form y = in.with_features(in.features() * dim);
+    y.dtype = dtypes::fp32;
+    y.ids = 0;
     y.grad = !weight_.spec().frozen;
     return y;
   }
   std::string_view kind() const override { return "embedding"; }
 
  private:
+  bool flat_;
   Parameter& weight_;
 };
 
 }  // namespace
 
-std::shared_ptr<Module> make_embedding_layer(const LayerSpec& spec, int64_t) {
-  require(spec.num > 0 && spec.dim > 0, kEmbeddingLayer, "num and dim must be at least 1: got num ", spec.num, ", dim ",
-          spec.dim);
-  return std::make_shared<Embedding>(spec);
+LayerKind embedding_kind() {
+  using Type = LayerKey::Type;
+  LayerKind kind;
+  kind.name = "embedding";
+  kind.doc = "ids become the rows of a table that they name";
+  kind.keys = {{"num", Type::kInt, "[1, 16777216]", "!", "rows of the table: at least the number of different ids"},
+               {"dim", Type::kInt, "[1, 1048576]", "!", "values of a row"},
+               {"flat", Type::kBool, "", "true", "the rows of a sample lie side by side, [t * dim]; false: [t, dim]"}};
+  kind.weights = true;
+  kind.ids = true;
+  kind.output = LayerKind::Output::kNone;
+  kind.make = [](const LayerSpec& spec) { return std::make_shared<Embedding>(spec); };
+  return kind;
 }
 
 }  // namespace bitgrad

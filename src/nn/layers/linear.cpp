@@ -1,7 +1,7 @@
 // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), on packed operands, as a float simulation, or int32 with a scale.
-#include "bitgrad/base/live_step.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/layers/product_keys.h"
 #include "nn/linear_plan.h"
 
 namespace bitgrad {
@@ -9,53 +9,115 @@ namespace {
 
 class Linear final : public Module {
  public:
-  Linear(const LayerSpec& spec, int64_t in)
-      : slot_(add_quantizable("weight", {spec.out, in}, spec.weight, Quantizable::Kind::kLinear, spec.compute)) {
-    if (spec.bias) bias_ = &add_parameter("bias", {spec.out}, {.init = {"zeros"}});
-    modes_.gx = spec.gx;
-    modes_.gw = spec.gw;
-    modes_.gx_per_group = spec.gx_per_group;
-    stochastic_ = spec.gradient_rounding == Rounding::kStochastic;
-    detail::check_compute({slot_.weight(), spec.compute, modes_, spec.bias});
+  explicit Linear(const LayerSpec& spec)
+      : out_(spec.attributes.integer("out")),
+        slot_(add_quantizable("weight", spec.weight, Quantizable::Kind::kLinear, spec.compute)),
+        product_(spec) {
+    if (spec.attributes.flag("bias")) bias_ = &add_parameter("bias", {out_}, {.init = {"zeros"}});
+    detail::check_compute({slot_.weight(), spec.compute, product_.modes(), bias_ != nullptr});
   }
 
   Var forward(const Var& x) override {
-    const RandomStream draws = live_by_microbatch(
-        {state().seed, Purpose::kGradient, site_id(path()), static_cast<uint32_t>(state().microbatch)});
-    LinearModes modes = modes_;
-    if (stochastic_) modes.sr = &draws;
-    return slot_.linear(x, bias_ ? bias_->read() : Var(), modes);
+    const RandomStream draws = product_.draws(path(), state());
+    return slot_.linear(x, bias(), product_.modes(draws));
   }
   // In evaluation: no gradient, so no draws.
   Var forward_behind(Module& before, const Var& x) override {
     if (slot_.input_quantizer() == nullptr) return {};
-    return slot_.linear_behind(before, x, bias_ ? bias_->read() : Var(), modes_);
+    return slot_.linear_behind(before, x, bias(), product_.modes());
   }
 
-  TensorMeta plan(const TensorMeta& in) override { return slot_.plan_linear(in, bias_ != nullptr, modes_); }
+  Form plan(const Form& in, PlanRequests& requests) override {
+    if (!slot_.weight().described()) slot_.weight().describe({out_, in.features()});
+    return slot_.plan_linear(in, requests, bias_ != nullptr, product_.modes());
+  }
   std::string_view kind() const override { return "linear"; }
 
  private:
+  Var bias() const { return bias_ ? bias_->read() : Var(); }
+
+  int64_t out_;
   Quantizable& slot_;
+  detail::ProductKeys product_;
   Parameter* bias_ = nullptr;
-  LinearModes modes_;
-  bool stochastic_ = true;
+};
+
+// y = x W^T with the table of an embedding, or the weight of another layer, as W: the scores of a model whose input and
+// output share a vocabulary (Press and Wolf 2017, arXiv 1608.05859).
+class Head final : public Module {
+ public:
+  explicit Head(const LayerSpec& spec)
+      : tie_(spec.attributes.text("tie")),
+        compute_(spec.compute),
+        with_bias_(spec.attributes.flag("bias")),
+        product_(spec) {
+    if (with_bias_) bias_ = &add_parameter("bias", ParameterSpec{.init = {"zeros"}});
+  }
+
+  void connect(Module& root) override {
+    const std::string prefix = std::string(kModelRoot) + '.';
+    Module* const owner = tie_.starts_with(prefix) ? root.find(std::string_view(tie_).substr(prefix.size())) : nullptr;
+    const std::vector<Quantizable*> slots = owner ? owner->quantizables() : std::vector<Quantizable*>();
+    require(slots.size() == 1 && slots[0]->weight_owner() == nullptr, "head", "tie: got '", tie_,
+            "', expected the path of a layer with one weight of its own, such as ", kModelRoot, ".0 of an embedding");
+    slot_ = &add_tied("weight", *slots[0], compute_);
+  }
+
+  Var forward(const Var& x) override {
+    const RandomStream draws = product_.draws(path(), state());
+    return slot_->linear(x, bias_ ? bias_->read() : Var(), product_.modes(draws));
+  }
+
+  Form plan(const Form& in, PlanRequests& requests) override {
+    require(slot_ != nullptr, "head", "shares the weight of '", tie_,
+            "': the model it belongs to is made by make_model, make_layers and connect_all");
+    if (bias_ != nullptr && !bias_->described()) bias_->describe({slot_->weight().shape().rows()});
+    return slot_->plan_linear(in, requests, bias_ != nullptr, product_.modes());
+  }
+  std::string_view kind() const override { return "head"; }
+
+ private:
+  std::string tie_;
+  Compute compute_;
+  bool with_bias_;
+  detail::ProductKeys product_;
+  Quantizable* slot_ = nullptr;
+  Parameter* bias_ = nullptr;
 };
 
 }  // namespace
 
-std::shared_ptr<Module> make_linear_layer(const LayerSpec& spec, int64_t in_features) {
-  require(spec.out > 0 && in_features > 0, "linear", "in and out must be at least 1: got in ", in_features, ", out ",
-          spec.out);
-  return std::make_shared<Linear>(spec, in_features);
+LayerKind linear_kind() {
+  using Type = LayerKey::Type;
+  LayerKind kind;
+  kind.name = "linear";
+  kind.doc = "x W^T + b, over the last axis of x";
+  kind.keys = {{"out", Type::kInt, "[1, 1048576]", "!", "number of outputs"},
+               {"bias", Type::kBool, "", "true", "whether there is a bias"}};
+  kind.weights = kind.product = true;
+  kind.make = [](const LayerSpec& spec) { return std::make_shared<Linear>(spec); };
+  return kind;
 }
+
+LayerKind head_kind() {
+  using Type = LayerKey::Type;
+  LayerKind kind;
+  kind.name = "head";
+  kind.doc = "x W^T, W being the table of an embedding or the weight of another layer";
+  kind.keys = {{"tie", Type::kText, "", "!", "path of the layer that owns W, such as layers.0"},
+               {"bias", Type::kBool, "", "false", "whether there is a bias"}};
+  kind.product = true;
+  kind.make = [](const LayerSpec& spec) { return std::make_shared<Head>(spec); };
+  return kind;
+}
+
 std::shared_ptr<Module> make_linear(int64_t in, int64_t out, const ParameterSpec& weight, bool bias) {
+  require(out > 0 && in > 0, "linear", "in and out must be at least 1: got in ", in, ", out ", out);
   LayerSpec spec;
   spec.kind = "linear";
-  spec.out = out;
+  spec.attributes = {{"out", out}, {"bias", bias}};
   spec.weight = weight;
-  spec.bias = bias;
-  return make_linear_layer(spec, in);
+  return make_layer(spec, in);
 }
 
 }  // namespace bitgrad

@@ -1,6 +1,6 @@
 // Batch norm (a statistic per feature) and tensor norm (one in all): parameters gamma (1) and beta (0), buffers
 // running_mean and running_var.
-#include "nn/norm.h"
+#include "nn/layers/norm.h"
 
 #include "bitgrad/nn/layers.h"
 #include "ops/norm.h"
@@ -16,18 +16,22 @@ ParameterSpec constant(double number) {
 
 }  // namespace
 
-Norm::Norm(std::string_view name, Op op, bool per_column, int64_t statistics, float eps, float momentum)
+Norm::Norm(std::string_view name, Op op, bool per_column, float eps, float momentum)
     : name_(name),
       op_(op),
       per_column_(per_column),
-      gamma_(add_parameter("gamma", {statistics}, constant(1))),
-      beta_(add_parameter("beta", {statistics}, constant(0))) {
+      gamma_(add_parameter("gamma", constant(1))),
+      beta_(add_parameter("beta", constant(0))) {
   require(eps > 0, name, "eps must be above 0: got ", eps);
   require(momentum >= 0 && momentum <= 1, name, "momentum must be in [0, 1]: got ", momentum);
   options_.eps = eps;
   options_.momentum = momentum;
-  options_.running_mean = add_buffer("running_mean", {statistics}, 0);
-  options_.running_var = add_buffer("running_var", {statistics}, 1);
+}
+
+void Norm::allocate() {
+  if (options_.running_mean.defined()) return;
+  options_.running_mean = add_buffer("running_mean", gamma_.shape(), 0);
+  options_.running_var = add_buffer("running_var", gamma_.shape(), 1);
 }
 
 Var Norm::forward(const Var& x) {
@@ -48,19 +52,41 @@ Tensor Norm::signs(const Tensor& x, std::shared_ptr<const QuantParams> params, u
   return norm_signs(name_, per_column_, in, options_, std::move(params), flags);
 }
 
-TensorMeta Norm::plan(const TensorMeta& in) {
+Form Norm::plan(const Form& in, PlanRequests&) {
   require(in.dtype == dtypes::fp32, name_, "needs fp32 input, got ", in.dtype,
           in.dtype == dtypes::int32 ? ". Put dequantize before it" : ". Put it before the quantizer");
-  TensorMeta out = in;
+  const Shape statistics{per_column_ ? in.features() : 1};
+  gamma_.describe(statistics);
+  beta_.describe(statistics);
+  Form out = in;
   out.grad = true;
   return out;
 }
 
-std::shared_ptr<Module> make_batch_norm_layer(const LayerSpec& spec, int64_t in_features) {
-  return std::make_shared<Norm>("batch_norm", batch_norm, /*per_column=*/true, in_features, spec.eps, spec.momentum);
+namespace {
+
+LayerKind norm_kind(const char* name, const char* doc, Norm::Op op, bool per_column, const char* eps) {
+  using Type = LayerKey::Type;
+  LayerKind kind;
+  kind.name = name;
+  kind.doc = doc;
+  kind.keys = {{"eps", Type::kNumber, "[1e-12, 1]", eps, "added to the variance"},
+               {"momentum", Type::kNumber, "(0, 1]", "0.1", "part of the new value in the running statistics"}};
+  kind.output = LayerKind::Output::kKeeps;
+  kind.make = [name, op, per_column](const LayerSpec& spec) {
+    return std::make_shared<Norm>(name, op, per_column, static_cast<float>(spec.attributes.number("eps")),
+                                  static_cast<float>(spec.attributes.number("momentum")));
+  };
+  return kind;
 }
-std::shared_ptr<Module> make_tensor_norm_layer(const LayerSpec& spec, int64_t) {
-  return std::make_shared<Norm>("tensor_norm", tensor_norm, /*per_column=*/false, 1, spec.eps, spec.momentum);
+
+}  // namespace
+
+LayerKind batch_norm_kind() {
+  return norm_kind("batch_norm", "normalizes each feature over the batch", batch_norm, /*per_column=*/true, "1e-5");
+}
+LayerKind tensor_norm_kind() {
+  return norm_kind("tensor_norm", "normalizes the whole tensor", tensor_norm, /*per_column=*/false, "1e-4");
 }
 
 }  // namespace bitgrad

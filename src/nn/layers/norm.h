@@ -18,11 +18,11 @@ namespace bitgrad {
 class Norm final : public Module {
  public:
   using Op = Var (*)(const Var&, const Var&, const Var&, const NormOptions&);
-  // per_column: a statistic per feature, [statistics]; else one in all.
-  Norm(std::string_view name, Op op, bool per_column, int64_t statistics, float eps, float momentum);
+  // per_column: a statistic per feature; else one in all.
+  Norm(std::string_view name, Op op, bool per_column, float eps, float momentum);
 
   Var forward(const Var& x) override;
-  TensorMeta plan(const TensorMeta& in) override;
+  Form plan(const Form& in, PlanRequests& requests) override;
   std::string_view kind() const override { return name_; }
 
   // Whether signs(x) can be asked for: forward takes x, in fp32.
@@ -31,6 +31,8 @@ class Norm final : public Module {
   Tensor signs(const Tensor& x, std::shared_ptr<const QuantParams> params, uint32_t* flags);
 
  private:
+  void allocate() override;
+
   std::string_view name_;
   Op op_;
   bool per_column_;

@@ -22,7 +22,8 @@ class QuantizeGradientLayer final : public Module {
                                                  static_cast<uint32_t>(state().microbatch)}));
   }
 
-  TensorMeta plan(const TensorMeta& in) override { return in; }
+  Form plan(const Form& in, PlanRequests&) override { return in; }
+  PlanRequests serve(const PlanRequests& requests) override { return requests; }
   std::string_view kind() const override { return "quantize_gradient"; }
 
  private:
@@ -31,9 +32,17 @@ class QuantizeGradientLayer final : public Module {
 
 }  // namespace
 
-std::shared_ptr<Module> make_quantize_gradient_layer(const LayerSpec& spec, int64_t) {
-  require(spec.activation.has_value(), "quantize_gradient", "needs a quantization of the gradient (dtype, scheme)");
-  return std::make_shared<QuantizeGradientLayer>(*spec.activation);
+LayerKind quantize_gradient_kind() {
+  LayerKind kind;
+  kind.name = "quantize_gradient";
+  kind.doc = "passes x on; quantizes the gradient that comes back";
+  kind.quantizer = LayerKind::Quantizer::kGradients;
+  kind.output = LayerKind::Output::kNone;
+  kind.make = [](const LayerSpec& spec) {
+    require(spec.activation.has_value(), "quantize_gradient", "needs a quantization of the gradient (dtype, scheme)");
+    return std::make_shared<QuantizeGradientLayer>(*spec.activation);
+  };
+  return kind;
 }
 
 }  // namespace bitgrad

@@ -11,7 +11,7 @@ class UnaryLayer final : public Module {
   Var forward(const Var& x) override {
     return op_ == UnaryOp::relu && x.dtype() == dtypes::int32 ? integer_relu(x) : unary(op_, x);
   }
-  TensorMeta plan(const TensorMeta& in) override {
+  Form plan(const Form& in, PlanRequests&) override {
     const bool integers = in.dtype == dtypes::int32;
     if (integers && op_ == UnaryOp::relu) return in;
     require(in.dtype == dtypes::fp32, unary_name(op_), "needs fp32 input, got ", in.dtype,
@@ -26,6 +26,29 @@ class UnaryLayer final : public Module {
 
 }  // namespace
 
-std::shared_ptr<Module> make_unary_layer(UnaryOp op) { return std::make_shared<UnaryLayer>(op); }
+namespace {
+
+std::string unary_doc(std::string_view name) {
+  constexpr std::pair<std::string_view, const char*> kFormulas[] = {
+      {"relu", "max(x, 0)"}, {"hardtanh", "min(max(x, -1), 1)"}, {"tanh", "tanh(x)"}, {"sigmoid", "1 / (1 + exp(-x))"}};
+  for (const auto& [known, formula] : kFormulas)
+    if (known == name) return formula;
+  return std::string(name) + "(x), element by element";
+}
+
+}  // namespace
+
+std::vector<LayerKind> unary_kinds() {
+  std::vector<LayerKind> kinds;
+  for (int i = 0; i < static_cast<int>(UnaryOp::kCount); ++i) {
+    const UnaryOp op = static_cast<UnaryOp>(i);
+    LayerKind& kind = kinds.emplace_back();
+    kind.name = unary_name(op);
+    kind.doc = unary_doc(kind.name);
+    kind.output = LayerKind::Output::kNone;
+    kind.make = [op](const LayerSpec&) { return std::make_shared<UnaryLayer>(op); };
+  }
+  return kinds;
+}
 
 }  // namespace bitgrad

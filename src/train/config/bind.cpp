@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "bitgrad/nn/layer_kind.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/merge.h"
@@ -61,43 +62,99 @@ void bind_products(const Node* own, const Node* base, const std::string& path, s
                  backward);
 }
 
-LayerConfig bind_layer(const Entry& entry, const std::string& path, const Node* quant, const std::string& moments,
-                       Report& report) {
-  LayerConfig layer;
-  layer.kind = entry.key;
-  layer.mark = entry.key_mark;
-  const std::string here = concat(path, '.', layer.kind);
-  visit_layer(Reader(layer.kind, &entry.node), layer);
-  const auto base = [&](std::string_view key) { return child(quant, key); };
-  if (layer.kind == "quantize" && sound(quant, "activations"))
-    layer.quant = resolve_quantizer(
-        {&entry.node, base("activations"), here, entry.key_mark, Role::kActivations, moments}, report);
-  if (layer.kind == "quantize_gradient")
-    layer.quant = resolve_quantizer({&entry.node, nullptr, here, entry.key_mark, Role::kGradients, moments}, report);
-  if (!choices::has_weights(layer)) return layer;
-  if (const Node* out = entry.node.child("out")) layer.out_mark = out->mark;
-  if (sound(quant, "weights")) {
-    const Entry* own = entry.node.find("weights");
-    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base("weights"), concat(here, ".weights"),
-                                     own ? own->key_mark : entry.key_mark, Role::kWeights, moments},
-                                    report);
-    const bool given = (own && own->node.child("init")) || child(base("weights"), "init");
-    if (layer.kind == "embedding" && !given) layer.quant.init = kTableInit;
+// The layers of a model, and of containers within it.
+class LayerReader {
+ public:
+  LayerReader(const Node* quant, const std::string& moments, Report& report)
+      : quant_(quant), moments_(moments), report_(report) {}
+
+  std::vector<LayerConfig> read_list(const Node& list, const std::string& path) {
+    std::vector<LayerConfig> layers;
+    for (size_t i = 0; i < list.items.size(); ++i) {
+      const Node& item = list.items[i];
+      if (item.bad || !item.suspects.empty() || item.entries.empty()) continue;
+      const Report::Within block(report_, item.block);
+      layers.push_back(read(item.entries[0], concat(path, '.', i)));
+      layers.back().block = item.block;
+    }
+    return layers;
   }
-  if (layer.kind != "linear") return layer;
-  bind_products(&entry.node, quant, here, layer.compute, layer.backward, report);
-  return layer;
-}
+
+ private:
+  LayerConfig read(const Entry& entry, const std::string& path) {
+    const LayerKind& kind = *find_layer_kind(entry.key);
+    LayerConfig layer;
+    layer.kind = entry.key;
+    layer.mark = entry.key_mark;
+    layer.path = concat(path, '.', layer.kind);
+    read_attributes(kind, entry.node, layer);
+    read_lists(kind, entry.node, layer);
+    if (kind.quantizer == LayerKind::Quantizer::kActivations && sound(quant_, "activations"))
+      layer.quant = resolve_quantizer(
+          {&entry.node, child(quant_, "activations"), layer.path, entry.key_mark, Role::kActivations, moments_},
+          report_);
+    if (kind.quantizer == LayerKind::Quantizer::kGradients)
+      layer.quant =
+          resolve_quantizer({&entry.node, nullptr, layer.path, entry.key_mark, Role::kGradients, moments_}, report_);
+    if (kind.weights && sound(quant_, "weights")) read_weights(kind, entry, layer);
+    if (kind.product) bind_products(&entry.node, quant_, layer.path, layer.compute, layer.backward, report_);
+    return layer;
+  }
+
+  void read_attributes(const LayerKind& kind, const Node& map, LayerConfig& layer) {
+    const std::string group = group_of_kind(kind.name);
+    for (const LayerKey& key : kind.keys) {
+      const KeySpec& spec = *find_key(group, key.name);
+      const Node* const node = map.child(key.name);
+      if (node != nullptr) layer.marks[key.name] = node->mark;
+      if (node == nullptr && !spec.has_default()) continue;
+      std::visit(
+          [&](const auto& x) {
+            using T = std::decay_t<decltype(x)>;
+            if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                          std::is_same_v<T, std::string>)
+              layer.attributes[key.name] = x;
+          },
+          node != nullptr ? node->value : default_value(spec));
+    }
+  }
+
+  void read_lists(const LayerKind& kind, const Node& map, LayerConfig& layer) {
+    using Lists = LayerLists::Kind;
+    const auto add = [&](const std::string& key, const Node& list, const std::string& path) {
+      layer.lists.push_back({key, read_list(list, path)});
+    };
+    if (kind.lists.kind == Lists::kNamed) {
+      for (const LayerKey& key : kind.lists.keys)
+        if (const Node* list = map.child(key.name)) add(key.name, *list, concat(layer.path, '.', key.name));
+      return;
+    }
+    const Node* const lists = map.child("layers");
+    if (kind.lists.kind == Lists::kNone || lists == nullptr) return;
+    const std::string path = layer.path + ".layers";
+    if (kind.lists.kind != Lists::kIndexed) return add("layers", *lists, path);
+    for (size_t i = 0; i < lists->items.size(); ++i) add(std::to_string(i), lists->items[i], concat(path, '.', i));
+  }
+
+  void read_weights(const LayerKind& kind, const Entry& entry, LayerConfig& layer) {
+    const Entry* own = entry.node.find("weights");
+    const Node* const base = child(quant_, "weights");
+    layer.quant = resolve_quantizer({own ? &own->node : nullptr, base, concat(layer.path, ".weights"),
+                                     own ? own->key_mark : entry.key_mark, Role::kWeights, moments_},
+                                    report_);
+    const bool given = (own && own->node.child("init")) || child(base, "init");
+    if (kind.ids && !given) layer.quant.init = kTableInit;
+  }
+
+  const Node* quant_;
+  const std::string& moments_;
+  Report& report_;
+};
 
 void bind_layers(const Node& root, RunConfig& config, Report& report) {
   const Node* layers = child(root.child("model"), "layers");
   if (!layers || !sound(&root, "quant")) return;
-  for (size_t i = 0; i < layers->items.size(); ++i) {
-    const Node& item = layers->items[i];
-    if (!item.bad && item.suspects.empty() && !item.entries.empty())
-      config.layers.push_back(
-          bind_layer(item.entries[0], concat("model.layers.", i), root.child("quant"), config.optim.moments, report));
-  }
+  config.layers = LayerReader(root.child("quant"), config.optim.moments, report).read_list(*layers, "model.layers");
 }
 
 void bind_quant(const Node& root, RunConfig& config, Report& report) {

@@ -2,6 +2,7 @@
 // unknown key.
 #include <algorithm>
 
+#include "bitgrad/nn/layer_kind.h"
 #include "train/config/bind.h"
 #include "train/config/choices.h"
 #include "train/config/numbers.h"
@@ -134,9 +135,9 @@ class Checks {
   template <typename Use>
   void each_weights(Use use) {
     if (!sound_path("model.layers") || !sound_path("quant.weights")) return;
-    for (size_t i = 0; i < config_.layers.size(); ++i)
-      if (choices::has_weights(config_.layers[i]))
-        use(config_.layers[i].quant, concat("model.layers.", i, '.', config_.layers[i].kind, ".weights"));
+    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+      if (choices::has_weights(layer)) use(layer.quant, layer.path + ".weights");
+    });
   }
   // Weights that rules give.
   template <typename Use>
@@ -187,27 +188,40 @@ class Checks {
     if (!used) contradiction({"optim.bop"}, "optim.bop goes with weights of optimizer bop, there are none");
   }
 
-  // The output is a linear layer's, at most normalised and dequantized: anything else would cut off or disturb the
-  // scores.
+  // The output comes from a layer that makes scores, at most normalized and dequantized: anything else would cut off or
+  // disturb them.
   void last_layer() {
     const Node* layers = find("model.layers");
     if (!layers || !sound_path("model.layers") || config_.layers.size() != layers->items.size()) return;
-    const auto may_follow = [](const LayerConfig& layer) {
-      return layer.kind == "batch_norm" || layer.kind == "tensor_norm" || layer.kind == "dequantize";
-    };
-    const auto last = std::find_if_not(config_.layers.rbegin(), config_.layers.rend(), may_follow);
-    if (last == config_.layers.rend() || std::none_of(config_.layers.begin(), config_.layers.end(),
-                                                      [](const LayerConfig& l) { return l.kind == "linear"; })) {
+    bool any = false;
+    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+      any = any || (output_of(layer) == Output::kScores && layer.lists.empty());
+    });
+    const LayerConfig* const last = output_layer(config_.layers);
+    if (last == nullptr || !any) {
       contradiction({"model.layers"},
                     "model.layers: there is no linear layer; the last one makes the scores of the classes");
       return;
     }
-    if (last->kind != "linear")
+    if (output_of(*last) == Output::kNone)
       report_.error(last->mark,
                     concat("model.layers: the output must come from a linear layer, with nothing but norms or "
                            "dequantize after it; got ",
                            last->kind, " after the last one"),
                     last->kind.size());
+  }
+  using Output = LayerKind::Output;
+  static Output output_of(const LayerConfig& layer) { return find_layer_kind(layer.kind)->output; }
+  // The last layer that does not merely keep scores; within containers that run their layers in order.
+  static const LayerConfig* output_layer(const std::vector<LayerConfig>& layers) {
+    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+      const LayerLists::Kind form = find_layer_kind(layer->kind)->lists.kind;
+      const bool in_order = form == LayerLists::Kind::kInline || form == LayerLists::Kind::kRepeated;
+      if (!in_order && output_of(*layer) != Output::kKeeps) return &*layer;
+      if (in_order && !layer->lists.empty())
+        if (const LayerConfig* const inner = output_layer(layer->lists[0].layers)) return inner;
+    }
+    return nullptr;
   }
 
   const Node& root_;

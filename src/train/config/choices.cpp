@@ -4,6 +4,7 @@
 
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/init.h"
+#include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/schedule.h"
@@ -130,7 +131,7 @@ const Enumeration<QuantSwitch>& quant_switch_kinds() {
   return all;
 }
 
-bool has_weights(const LayerConfig& layer) { return find_key(layer.kind, "weights") != nullptr; }
+bool has_weights(const LayerConfig& layer) { return find_layer_kind(layer.kind)->weights; }
 bool gives_ids(const DatasetConfig& data) {
   const DatasetFormat* format = find_dataset_format(data.format);
   return format != nullptr && format->ids;
@@ -208,7 +209,9 @@ bool for_rule(std::string_view key) {
   return std::find(std::begin(kOwn), std::end(kOwn), key) == std::end(kOwn);
 }
 
-std::string default_ste(std::string_view scheme) { return std::string(ste_name(known_quantizer(scheme).default_ste())); }
+std::string default_ste(std::string_view scheme) {
+  return std::string(ste_name(known_quantizer(scheme).default_ste()));
+}
 
 Names schemes_of_ste(std::string_view ste) {
   return ste == "approx_sign" ? Names{"binary", "standardized_binary", "step"} : Names{};

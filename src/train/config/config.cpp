@@ -4,10 +4,16 @@
 
 #include "bitgrad/base/file.h"
 #include "train/config/bind.h"
+#include "train/config/blocks.h"
 #include "train/config/overrides.h"
 #include "train/config/yaml.h"
 
 namespace bitgrad {
+
+bool operator==(const LayerConfig& a, const LayerConfig& b) {
+  return a.kind == b.kind && a.attributes == b.attributes && a.lists == b.lists && a.quant == b.quant &&
+         a.compute == b.compute && a.backward == b.backward;
+}
 
 RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   using namespace config;
@@ -16,6 +22,8 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   config::Node root;
   if (!read_yaml(source, report, root)) report.throw_if_any();
   apply_overrides(root, overrides, report);
+  expand_blocks(root, report);
+  report.throw_if_any();  // further findings would follow from these
   validate(root, report);
   RunConfig result;
   if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, report);

@@ -39,24 +39,6 @@ void visit_dataset(V&& v, C& c) {
   v("split", c.split);
 }
 
-// The keys of one layer's map; `kind` decides which.
-template <typename V, typename C>
-void visit_layer(V&& v, C& c) {
-  if (c.kind == "dropout") v("p", c.p);
-  if (c.kind == "embedding") {
-    v("num", c.num);
-    v("dim", c.dim);
-  }
-  if (c.kind == "linear") {
-    v("out", c.out);
-    v("bias", c.bias);
-  }
-  if (c.kind == "batch_norm" || c.kind == "tensor_norm") {
-    v("eps", c.eps);
-    v("momentum", c.momentum);
-  }
-}
-
 // What a quantizer holds: the role decides which keys there are.
 enum class Role : uint8_t { kWeights, kActivations, kGradients };
 constexpr std::string_view group_of(Role role) {

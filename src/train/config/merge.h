@@ -61,6 +61,6 @@ class Merged {
 };
 
 // "[lsq] fact" -> "lsq: fact": a finding of the library inside one of the reader's.
-std::string library_text(const Error& error);
+std::string library_text(std::string_view error);
 
 }  // namespace bitgrad::config

@@ -1,11 +1,11 @@
-// Whether the layers fit together: each is made small (small_model.h) and asked for its plan, so that the layers' own
-// checks speak. Sizes of the data are not known here; the model that is trained is planned again.
+// Whether the layers fit together: the model is described (model_forms.h) and planned, so that the layers' own checks
+// speak. Shapes of the data are not known here; the model that is trained is planned again.
 #include <algorithm>
 
 #include "train/config/bind.h"
 #include "train/config/choices.h"
 #include "train/config/merge.h"
-#include "train/config/small_model.h"
+#include "train/config/model_forms.h"
 
 namespace bitgrad::config {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 // Adds to what the first layer refuses that it is not one for these data.
 void tell_data(const LayerConfig& first, const DatasetConfig& data, std::string& wrong) {
   const bool ids = choices::gives_ids(data);
-  if (ids == (first.kind == "embedding")) return;
+  if (ids == find_layer_kind(first.kind)->ids) return;
   wrong += concat(wrong.ends_with('.') ? "" : ".", " data.train of format ", data.format,
                   ids ? " gives ids (int32): an embedding layer comes first, got "
                       : " gives numbers (fp32), which no table is looked up by: got ",
@@ -33,8 +33,9 @@ void check_idle(const Node* quant, const RunConfig& config, Report& report) {
   const Merged keys(quant->child("backward"), nullptr, "quant.backward", "backward", report);
   const BackwardConfig standard, &c = config.quant.backward;
   const auto any = [&](auto uses) {
-    return std::any_of(config.layers.begin(), config.layers.end(),
-                       [&](const LayerConfig& layer) { return uses(layer.backward); });
+    bool found = false;
+    for_each_layer(config.layers, [&](const LayerConfig& layer) { found = found || uses(layer.backward); });
+    return found;
   };
   if (c.rounding != standard.rounding && !has_int8(c) && !any(has_int8)) report_idle(keys, "rounding", kRoundingUse);
   const auto gx = [](const BackwardConfig& b) { return b.gx == kInt8; };
@@ -42,16 +43,16 @@ void check_idle(const Node* quant, const RunConfig& config, Report& report) {
 }
 
 // quant.compute says nothing where recipes hold every layer that takes it. False: that was reported.
-bool check_compute(const Node* quant, const RunConfig& config, const SmallModel& model, Report& report) {
+bool check_compute(const Node* quant, const RunConfig& config, const ModelForms& forms, Report& report) {
   const Node* node = quant ? quant->child("compute") : nullptr;
   const std::string& compute = config.quant.compute;
   if (!node || compute == "int") return true;
   bool taken = false, used = false;
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    if (config.layers[i].kind != "linear" || config.layers[i].compute != compute) continue;
+  for_each_place(config.layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
+    if (!find_layer_kind(layer.kind)->product || layer.compute != compute) return;
     taken = true;
-    used |= model.by_own_keys(i);
-  }
+    used |= forms.by_own_keys(places);
+  });
   if (!taken || used) return true;
   report.error(node->mark,
                concat("quant.compute is that of layers that no recipe holds, and recipes or rules hold all that take "
@@ -61,39 +62,44 @@ bool check_compute(const Node* quant, const RunConfig& config, const SmallModel&
   return false;
 }
 
-// How a linear layer computes, key by key, so that the one that does not fit is found.
-class ProductKeys {
- public:
-  ProductKeys(const Node& entry, const Node* quant, const std::string& path, Report& report)
-      : keys_(&entry, quant, path, "quant", report),
-        backward_(keys_.inner("backward", "backward")),
-        own_dtype_(entry.child("weights") && entry.child("weights")->child("dtype")) {}
+// What stands at a path of the tree, such as model.layers.3.linear; nullptr: nothing.
+const Entry* entry_at(const Node& root, const std::string& path) {
+  const Node* node = &root;
+  const Entry* entry = nullptr;
+  for (const std::string& part : split(path, '.')) {
+    if (node == nullptr) return nullptr;
+    if (node->kind == Node::Kind::kList) {
+      node = &node->items.at(static_cast<size_t>(std::stoul(part)));
+      continue;
+    }
+    entry = node->find(part);
+    node = entry ? &entry->node : nullptr;
+  }
+  return entry;
+}
 
-  // Takes the keys of `wanted` over into `layer`; false: one was reported. An inherited one that does not fit a layer
-  // with a dtype of its own is left out.
-  bool apply(const LayerConfig& wanted, LayerConfig& layer, const SmallModel& model, size_t i) const {
+// How a layer computes its products, key by key, so that the one that does not fit is found.
+class ProductChecks {
+ public:
+  ProductChecks(const Node& root, const LayerConfig& layer, Report& report)
+      : entry_(entry_at(root, layer.path)->node),
+        keys_(&entry_, root.child("quant"), layer.path, "quant", report),
+        backward_(keys_.inner("backward", "backward")),
+        own_dtype_(entry_.child("weights") && entry_.child("weights")->child("dtype")) {}
+
+  // Takes the keys of `wanted` over into `layer` of `layers`, one after the other; false: one was reported. An
+  // inherited one that does not fit a layer with a dtype of its own is left out.
+  bool apply(const LayerConfig& wanted, LayerConfig& layer, const std::vector<LayerConfig>& layers,
+             ModelForms& forms) const {
     layer.backward.rounding = wanted.backward.rounding;
     layer.backward.per_group = wanted.backward.per_group;
-    return try_key(keys_, "compute", layer.compute, wanted.compute, layer, model, i) &&
-           try_key(backward_, "gx", layer.backward.gx, wanted.backward.gx, layer, model, i) &&
-           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, layer, model, i) &&
-           drop_idle(layer.backward);
-  }
-
- private:
-  bool try_key(const Merged& keys, std::string_view key, std::string& field, const std::string& wanted,
-               const LayerConfig& layer, const SmallModel& model, size_t i) const {
-    const std::string before = field;
-    field = wanted;
-    const std::string wrong = field == before ? "" : model.refusal(i, layer).text;
-    if (wrong.empty()) return true;
-    field = before;
-    if (!keys.own(key) && own_dtype_) return true;
-    // The key stands in the layer or in quant: it is no default.
-    const Node* node = keys.pick(key);
-    ensure(node != nullptr, "config", "no key ", key, " to blame");
-    keys.error(node->mark, concat(keys.path(), '.', key, ": ", wrong), node);
-    return false;
+    const auto refusal = [&]() -> std::string {
+      const auto refused = forms.refusal(layers);
+      return refused && layer_at(layers, refused->place) == &layer ? refused->text : "";
+    };
+    return try_key(keys_, "compute", layer.compute, wanted.compute, refusal) &&
+           try_key(backward_, "gx", layer.backward.gx, wanted.backward.gx, refusal) &&
+           try_key(backward_, "gw", layer.backward.gw, wanted.backward.gw, refusal);
   }
 
   // What says how int8 products are taken means nothing without them: own keys are reported (false), inherited ones go.
@@ -110,39 +116,75 @@ class ProductKeys {
     return true;
   }
 
+ private:
+  template <typename F>
+  bool try_key(const Merged& keys, std::string_view key, std::string& field, const std::string& wanted,
+               F&& refusal) const {
+    const std::string before = field;
+    field = wanted;
+    const std::string wrong = field == before ? "" : refusal();
+    if (wrong.empty()) return true;
+    field = before;
+    if (!keys.own(key) && own_dtype_) return true;
+    // The key stands in the layer or in quant: it is no default.
+    const Node* node = keys.pick(key);
+    ensure(node != nullptr, "config", "no key ", key, " to blame");
+    keys.error(node->mark, concat(keys.path(), '.', key, ": ", wrong), node);
+    return false;
+  }
+
+  const Node& entry_;
   Merged keys_, backward_;
   bool own_dtype_;
 };
 
-}  // namespace
-
-void check_plan(const Node& root, RunConfig& config, Report& report) {
-  const Node* layers = root.child("model")->child("layers");
-  SmallModel model(config, report);
-  if (!model.ok() || !check_compute(root.child("quant"), config, model, report)) return;
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    LayerConfig& layer = config.layers[i];
-    const Entry& entry = layers->items[i].entries[0];
-    const std::string path = concat("model.layers.", i, '.', layer.kind);
+// What a layer refuses, in its plainest form first, then key by key. False: it was reported; true: keys that do not fit
+// have left it, so the model is to be asked again.
+bool resolve(const Node& root, RunConfig& config, LayerConfig& layer, ModelForms& forms, ModelForms::Refusal refused,
+             Report& report) {
+  const Report::Within block(report, layer.block);
+  if (find_layer_kind(layer.kind)->product) {
     const LayerConfig wanted = layer;
     layer.compute = "int";
     layer.backward = {};
-    SmallModel::Refusal wrong = model.refusal(i, layer);
-    if (!wrong.text.empty() && i == 0) tell_data(layer, config.data.train, wrong.text);
-    if (!wrong.text.empty())
-      return report.error(wrong.choice ? *wrong.choice : layer.mark, concat(path, ": ", wrong.text),
-                          wrong.choice ? 1 : layer.kind.size());
-    if (layer.kind == "linear" &&
-        !ProductKeys(entry.node, root.child("quant"), path, report).apply(wanted, layer, model, i))
-      return;
-    model.pass(i, layer);
+    const auto plain = forms.refusal(config.layers);
+    if (!plain || layer_at(config.layers, plain->place) != &layer) {
+      const bool done = ProductChecks(root, wanted, report).apply(wanted, layer, config.layers, forms);
+      ensure(!done || !(layer == wanted), "config", layer.path, ": ", refused.text);
+      return done;
+    }
+    refused = *plain;
   }
-  check_idle(root.child("quant"), config, report);
-  check_compute(root.child("quant"), config, model, report);  // again: layers that it does not fit have left it
-  if (model.dtype() != dtypes::fp32)
+  if (&layer == &config.layers.front()) tell_data(layer, config.data.train, refused.text);
+  report.error(refused.choice ? *refused.choice : layer.mark, concat(layer.path, ": ", refused.text),
+               refused.choice ? 1 : layer.kind.size());
+  return false;
+}
+
+}  // namespace
+
+void check_plan(const Node& root, RunConfig& config, Report& report) {
+  const Node* const quant = root.child("quant");
+  ModelForms forms(config, report);
+  if (!forms.ok() || !check_compute(quant, config, forms, report)) return;
+  while (auto refused = forms.refusal(config.layers)) {
+    auto* const layer = const_cast<LayerConfig*>(layer_at(config.layers, refused->place));
+    ensure(layer != nullptr, "config", "no layer ", refused->place, " of: ", refused->text);
+    if (!resolve(root, config, *layer, forms, std::move(*refused), report)) return;
+  }
+  bool sound = true;
+  for_each_layer(config.layers, [&](LayerConfig& layer) {
+    const Report::Within block(report, layer.block);
+    if (sound && find_layer_kind(layer.kind)->product)
+      sound = ProductChecks(root, layer, report).drop_idle(layer.backward);
+  });
+  if (!sound) return;
+  check_idle(quant, config, report);
+  check_compute(quant, config, forms, report);  // again: layers that it does not fit have left it
+  if (forms.dtype() != dtypes::fp32)
     report.error(
         config.layers.back().mark,
-        concat("model.layers: the scores must be fp32, got ", model.dtype(), "; put dequantize: {} at the end"),
+        concat("model.layers: the scores must be fp32, got ", forms.dtype(), "; put dequantize: {} at the end"),
         config.layers.back().kind.size());
 }
 

@@ -85,7 +85,7 @@ class Resolver {
       find_quantizer(c.scheme).check(quant_spec(c), weights());
       return {};
     } catch (const Error& error) {
-      return library_text(error);
+      return library_text(error.what());
     }
   }
   // Takes a key over unless the scheme refuses it: an own one is reported, an inherited one left out.
@@ -231,7 +231,7 @@ class Resolver {
           quant_spec(c), /*features=*/1);
       return {};
     } catch (const Error& error) {
-      return library_text(error);
+      return library_text(error.what());
     }
   }
 
@@ -241,10 +241,9 @@ class Resolver {
 
 }  // namespace
 
-std::string library_text(const Error& error) {
-  const std::string text = error.what();
+std::string library_text(std::string_view text) {
   const size_t end = text.find("] ");
-  if (!text.starts_with('[') || end == std::string::npos) return text;
+  if (!text.starts_with('[') || end == std::string_view::npos) return std::string(text);
   return concat(text.substr(1, end - 1), ": ", text.substr(end + 2));
 }
 

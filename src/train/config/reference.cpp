@@ -14,6 +14,8 @@ using config::KeySpec;
 std::string values_of(const KeySpec& spec) {
   if (spec.type == &config::kMap) return concat("map: see `", spec.detail, '`');
   if (spec.type == &config::kLayers) return "list of layers: see `layer`";
+  if (spec.type == &config::kLayerLists) return "list of lists of layers: see `layer`";
+  if (spec.type == &config::kBlocks) return concat("map of blocks: see `", spec.detail, '`');
   if (spec.type == &config::kMaps) return concat("list of maps: see `", spec.detail, '`');
   if (spec.type == &config::kBudget) return concat("a size such as '60 KB', or a map: see `", spec.detail, '`');
   if (spec.type == &config::kRecipe) return "a recipe: see docs/quantization.md";
@@ -44,12 +46,13 @@ std::string escaped(std::string text) {
 std::string config_reference() {
   TextWriter out;
   std::vector<std::string> groups;
-  for (const KeySpec& spec : config::all_keys())
-    if (std::find(groups.begin(), groups.end(), spec.group) == groups.end()) groups.emplace_back(spec.group);
+  for (const KeySpec* spec : config::all_keys())
+    if (std::find(groups.begin(), groups.end(), spec->group) == groups.end()) groups.emplace_back(spec->group);
   for (const std::string& group : groups) {
     out << "### " << (group.empty() ? "top level" : "`" + group + "`")
         << "\n\n| key | value | default | with | meaning |\n|---|---|---|---|---|\n";
-    for (const KeySpec& spec : config::all_keys()) {
+    for (const KeySpec* key : config::all_keys()) {
+      const KeySpec& spec = *key;
       if (spec.group != group) continue;
       const std::string with = spec.when.empty() ? ""
                                                  : concat(config::selector_of(group, true), ' ',

@@ -41,6 +41,7 @@ std::pair<std::string, std::string> excerpt(std::string_view line, size_t at, si
 }  // namespace
 
 void Report::error(SourceMark mark, std::string message, size_t length) {
+  if (!where_.empty()) message += concat(" (in ", where_, ')');
   findings_.push_back({{mark, std::move(message)}, length});
 }
 

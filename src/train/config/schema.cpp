@@ -1,22 +1,99 @@
 #include "train/config/schema.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
+#include <mutex>
 
 #include "bitgrad/base/text.h"
+#include "bitgrad/nn/layer_kind.h"
 #include "train/config/choices.h"
 #include "train/config/yaml.h"
 
 namespace bitgrad::config {
 namespace {
 
-const KeySpec kKeys[] = {
+// A key of a kind of layers.
+const ValueType& type_of(const LayerKey& key) {
+  using Type = LayerKey::Type;
+  switch (key.type) {
+    case Type::kBool:
+      return kBool;
+    case Type::kInt:
+      return kInt;
+    case Type::kNumber:
+      return kNumber;
+    case Type::kText:
+      return kText;
+    case Type::kChoice:
+      break;
+  }
+  return kChoice;
+}
+
+// All keys; those of kinds are added when the kinds are known.
+class Keys {
+ public:
+  Keys() {
 #define BITGRAD_CONFIG_KEY(group, key, type, detail, standard, when, choices, doc) \
-  {group, key, &type, detail, standard, when, choices, doc},
+  add({group, key, &type, detail, standard, when, choices, doc});
 #include "train/config/keys.inc"
 #undef BITGRAD_CONFIG_KEY
+  }
+  void update() {
+    const std::vector<const LayerKind*> kinds = layer_kinds();
+    for (; kinds_ < kinds.size(); ++kinds_) add_kind(*kinds[kinds_]);
+  }
+  const KeySpec* find(std::string_view group, std::string_view key) const {
+    const auto found = index_.find({group, key});
+    return found == index_.end() ? nullptr : found->second;
+  }
+  const std::deque<KeySpec>& all() const { return keys_; }
+
+ private:
+  void add(KeySpec key) {
+    const KeySpec& added = keys_.emplace_back(std::move(key));
+    index_.emplace(std::pair(added.group, added.key), &added);
+  }
+  std::string_view kept(std::string text) { return texts_.emplace_back(std::move(text)); }
+
+  void add_kind(const LayerKind& kind) {
+    using Quantizer = LayerKind::Quantizer;
+    const std::string_view own = kept(group_of_kind(kind.name));
+    const std::string_view group = kind.quantizer == Quantizer::kActivations ? group_of(Role::kActivations)
+                                   : kind.quantizer == Quantizer::kGradients ? group_of(Role::kGradients)
+                                                                             : own;
+    add({"layer", kind.name, &kMap, group, "", "", nullptr, kind.doc});
+    for (const LayerKey& key : kind.keys)
+      add({own, key.name, &type_of(key), key.range, key.standard, "", [&key] { return key.choices; }, key.doc});
+    add_lists(kind, own);
+    if (kind.weights) add({own, "weights", &kMap, "weights", "", "", nullptr, "own keys over those of quant.weights"});
+    if (!kind.product) return;
+    add({own, "compute", &kChoice, "", "=quant.compute", "", choices::computes, "how the product is computed"});
+    add({own, "backward", &kMap, "backward", "", "", nullptr, "own keys over those of quant.backward"});
+  }
+  void add_lists(const LayerKind& kind, std::string_view own) {
+    using Lists = LayerLists::Kind;
+    if (kind.lists.kind == Lists::kInline || kind.lists.kind == Lists::kRepeated)
+      add({own, "layers", &kLayers, "layer", "!", "", nullptr, "the layers in order"});
+    if (kind.lists.kind == Lists::kIndexed)
+      add({own, "layers", &kLayerLists, "layer", "!", "", nullptr, "lists of layers"});
+    if (kind.lists.kind == Lists::kNamed)
+      for (const LayerKey& key : kind.lists.keys)
+        add({own, key.name, &kLayers, "layer", key.standard, "", nullptr, key.doc});
+  }
+
+  std::deque<KeySpec> keys_;
+  std::deque<std::string> texts_;
+  std::map<std::pair<std::string_view, std::string_view>, const KeySpec*> index_;
+  size_t kinds_ = 0;
 };
+
+std::mutex g_keys_mutex;
+Keys& keys() {
+  static Keys all;
+  all.update();
+  return all;
+}
 
 // Groups whose keys depend on one of them.
 struct Selector {
@@ -35,22 +112,28 @@ bool KeySpec::applies(std::string_view selected) const {
   return std::find(values.begin(), values.end(), selected) != values.end();
 }
 
-std::span<const KeySpec> all_keys() { return kKeys; }
+std::vector<const KeySpec*> all_keys() {
+  const std::lock_guard lock(g_keys_mutex);
+  std::vector<const KeySpec*> all;
+  for (const KeySpec& key : keys().all()) all.push_back(&key);
+  return all;
+}
+
+constexpr std::string_view kKindPrefix = "layer.";
+std::string group_of_kind(std::string_view kind) { return concat(kKindPrefix, kind); }
+std::string_view shown_group(std::string_view group) {
+  return group.starts_with(kKindPrefix) ? group.substr(kKindPrefix.size()) : group;
+}
 
 const KeySpec* find_key(std::string_view group, std::string_view key) {
-  static const auto index = [] {
-    std::map<std::pair<std::string_view, std::string_view>, const KeySpec*> map;
-    for (const KeySpec& spec : kKeys) map.emplace(std::pair(spec.group, spec.key), &spec);
-    return map;
-  }();
-  const auto found = index.find({group, key});
-  return found == index.end() ? nullptr : found->second;
+  const std::lock_guard lock(g_keys_mutex);
+  return keys().find(group, key);
 }
 
 std::vector<std::string> keys_of(std::string_view group) {
   std::vector<std::string> keys;
-  for (const KeySpec& spec : kKeys)
-    if (spec.group == group) keys.emplace_back(spec.key);
+  for (const KeySpec* spec : all_keys())
+    if (spec->group == group) keys.emplace_back(spec->key);
   return keys;
 }
 
@@ -77,22 +160,11 @@ Value read_default(const KeySpec& spec) {
 }  // namespace
 
 const Value& default_value(const KeySpec& spec) {
-  static const std::vector<Value> defaults = [] {
-    std::vector<Value> values;
-    for (const KeySpec& s : kKeys) values.push_back(read_default(s));
-    return values;
-  }();
-  return defaults[static_cast<size_t>(&spec - kKeys)];
-}
-
-Range parse_range(std::string_view text) {
-  const size_t comma = text.find(',');
-  ensure(comma != std::string_view::npos, "config", "bad range '", text, '\'');
-  Range range{0, 0, text.front() == '(', text.back() == ')'};
-  const std::string_view lo = text.substr(1, comma - 1), hi = text.substr(comma + 2, text.size() - comma - 3);
-  std::from_chars(lo.data(), lo.data() + lo.size(), range.lo);
-  std::from_chars(hi.data(), hi.data() + hi.size(), range.hi);
-  return range;
+  static std::map<const KeySpec*, Value> defaults;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto found = defaults.find(&spec);
+  return found != defaults.end() ? found->second : defaults.emplace(&spec, read_default(spec)).first->second;
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& names) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bitgrad/base/number_range.h"
 #include "train/config/tree.h"
 
 namespace bitgrad::config {
@@ -37,7 +39,7 @@ struct KeySpec {
   std::string_view group, key;
   const ValueType* type;
   std::string_view detail, standard, when;
-  std::vector<std::string> (*choices)();
+  std::function<std::vector<std::string>()> choices;
   std::string_view doc;
 
   bool required() const { return standard == "!"; }
@@ -46,7 +48,13 @@ struct KeySpec {
   bool applies(std::string_view selected) const;
 };
 
-std::span<const KeySpec> all_keys();
+// Those of keys.inc, and of the kinds of layers that are known now: group "layer" has a key for each kind, group
+// "layer.<kind>" its keys. Pointers to keys stay valid.
+std::vector<const KeySpec*> all_keys();
+// The group of a kind's own keys.
+std::string group_of_kind(std::string_view kind);
+// A group as people know it: its name, or the kind of layer.
+std::string_view shown_group(std::string_view group);
 const KeySpec* find_key(std::string_view group, std::string_view key);
 std::vector<std::string> keys_of(std::string_view group);
 // The key of a group whose value decides which others exist ("optim" -> "name"), or empty. `merged`: also where that
@@ -54,13 +62,6 @@ std::vector<std::string> keys_of(std::string_view group);
 std::string_view selector_of(std::string_view group, bool merged = false);
 // The default of a key, read by its type; monostate when it has none. `spec` is one of all_keys().
 const Value& default_value(const KeySpec& spec);
-
-struct Range {
-  double lo, hi;
-  bool open_lo, open_hi;
-  bool contains(double x) const { return (open_lo ? x > lo : x >= lo) && (open_hi ? x < hi : x <= hi); }
-};
-Range parse_range(std::string_view text);  // "(0, 1]"
 
 // The nearest of `names` by edit distance with transpositions, if it is near enough to be meant (at most a third of the
 // word, at least 1); else "".

@@ -60,6 +60,20 @@ class Report {
   void add_argument(SourceText text) { arguments_.push_back(std::move(text)); }
   const SourceText& source(int argument) const { return argument == 0 ? *file_ : arguments_.at(argument - 1); }
   void error(SourceMark mark, std::string message, size_t length = 1);
+  // Findings until the scope ends say so: "(in block 'unit', used at 14:7)". Empty: nothing.
+  class Within {
+   public:
+    Within(Report& report, std::string where) : report_(report), outer_(report.where_) {
+      if (!where.empty()) report_.where_ = std::move(where);
+    }
+    ~Within() { report_.where_ = std::move(outer_); }
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+
+   private:
+    Report& report_;
+    std::string outer_;
+  };
   void add(const ConfigDiagnostic& diagnostic) { error(diagnostic.mark, diagnostic.message); }
   bool empty() const { return findings_.empty(); }
   // Throws ConfigError when there are findings, sorted: the file by line and column, then the command line.
@@ -75,6 +89,7 @@ class Report {
   const SourceText* file_;
   std::vector<SourceText> arguments_;
   std::vector<Finding> findings_;
+  std::string where_;
 };
 
 }  // namespace bitgrad::config

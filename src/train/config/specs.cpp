@@ -1,7 +1,11 @@
 #include "train/config/specs.h"
 
+#include <algorithm>
+
+#include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/quant/rounding.h"
 #include "train/config/choices.h"
+#include "train/config/numbers.h"
 
 namespace bitgrad::config {
 namespace {
@@ -99,32 +103,56 @@ ParameterSpec parameter_spec(const QuantConfig& c) {
 }
 
 LayerSpec layer_spec(const LayerConfig& c) {
+  const LayerKind& kind = *find_layer_kind(c.kind);
   LayerSpec spec;
   spec.kind = c.kind;
-  spec.num = c.num;
-  spec.dim = c.dim;
-  spec.out = c.out;
-  spec.bias = c.bias;
-  spec.p = c.p;
-  spec.eps = static_cast<float>(c.eps);
-  spec.momentum = static_cast<float>(c.momentum);
-  if (choices::has_weights(c)) spec.weight = parameter_spec(c.quant);
-  if (c.kind == "linear") {
+  spec.attributes = c.attributes;
+  for (const LayerListConfig& list : c.lists) spec.lists.push_back({list.key, layer_specs(list.layers)});
+  if (kind.weights) spec.weight = parameter_spec(c.quant);
+  if (kind.product) {
     spec.compute = choices::compute_kinds().parse(c.compute);
     spec.gx = choices::product_modes().parse(c.backward.gx);
     spec.gw = choices::product_modes().parse(c.backward.gw);
     spec.gradient_rounding = parse_rounding(c.backward.rounding);
     spec.gx_per_group = c.backward.per_group;
   }
-  if (c.kind == "quantize_gradient") spec.activation = quant_spec(c.quant);
-  if (c.kind == "quantize") {
-    spec.activation = quant_spec(c.quant);
-    spec.activation_grad = c.quant.grad;
-    if (c.quant.observer.name != "none") spec.observer = observer_spec(c.quant.observer);
-    spec.learned_lr_factor = static_cast<float>(c.quant.learned.lr_factor);
-    spec.learned_weight_decay = narrowed(c.quant.learned.weight_decay);
-  }
+  if (kind.quantizer == LayerKind::Quantizer::kNone) return spec;
+  spec.activation = quant_spec(c.quant);
+  if (kind.quantizer == LayerKind::Quantizer::kGradients) return spec;
+  spec.activation_grad = c.quant.grad;
+  if (c.quant.observer.name != "none") spec.observer = observer_spec(c.quant.observer);
+  spec.learned_lr_factor = static_cast<float>(c.quant.learned.lr_factor);
+  spec.learned_weight_decay = narrowed(c.quant.learned.weight_decay);
   return spec;
+}
+
+std::vector<LayerSpec> layer_specs(const std::vector<LayerConfig>& layers) {
+  std::vector<LayerSpec> specs;
+  for (const LayerConfig& layer : layers) specs.push_back(layer_spec(layer));
+  return specs;
+}
+
+const LayerConfig* layer_at(const std::vector<LayerConfig>& layers, std::string_view place) {
+  const auto head = [&] { return place.substr(0, place.find('.')); };
+  const auto go_on = [&] { place.remove_prefix(std::min(head().size() + 1, place.size())); };
+  int64_t index = 0;
+  if (parse_whole(std::string(head()), index) != NumberResult::kOk || index < 0 || index >= std::ssize(layers))
+    return nullptr;
+  const LayerConfig& layer = layers[static_cast<size_t>(index)];
+  go_on();
+  using Lists = LayerLists::Kind;
+  const Lists form = find_layer_kind(layer.kind)->lists.kind;
+  if (place.empty() || form == Lists::kNone || layer.lists.empty()) return &layer;
+  const LayerListConfig* list = &layer.lists[0];
+  if (form == Lists::kNamed || form == Lists::kIndexed) {
+    const auto named =
+        std::find_if(layer.lists.begin(), layer.lists.end(), [&](const LayerListConfig& l) { return l.key == head(); });
+    if (named == layer.lists.end()) return &layer;
+    list = &*named;
+  }
+  if (form != Lists::kInline) go_on();
+  const LayerConfig* const inner = place.empty() ? nullptr : layer_at(list->layers, place);
+  return inner != nullptr ? inner : &layer;
 }
 
 OptimizerSpec optimizer_spec(const OptimConfig& c) {

@@ -13,6 +13,10 @@ QuantSpec quant_spec(const QuantConfig& c);
 QuantConfig activations_config(const QuantSpec& spec, DType grad);
 ParameterSpec parameter_spec(const QuantConfig& c);  // of weights
 LayerSpec layer_spec(const LayerConfig& c);
+std::vector<LayerSpec> layer_specs(const std::vector<LayerConfig>& layers);
+// The layer with this place in the model, as LayerError says it: "3.body.1". The nearest container around it where the
+// place names a list; nullptr: none.
+const LayerConfig* layer_at(const std::vector<LayerConfig>& layers, std::string_view place);
 OptimizerSpec optimizer_spec(const OptimConfig& c);
 // The recipe, then what is put in the place of its parts; with those LayerQuant::recipe is "custom".
 LayerQuant layer_quant(const LayerQuantConfig& c);

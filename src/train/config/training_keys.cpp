@@ -19,7 +19,7 @@ std::string refusal(const QuantConfig& c, const std::string& path) {
     Optimizer(spec).attach({&parameter});
     return {};
   } catch (const Error& error) {
-    const std::string text = library_text(error), head = concat("parameter '", path, "': ");
+    const std::string text = library_text(error.what()), head = concat("parameter '", path, "': ");
     const size_t at = text.find(head);
     return at == std::string::npos ? text : text.substr(at + head.size());
   }

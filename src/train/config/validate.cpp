@@ -1,6 +1,9 @@
 #include "train/config/validate.h"
 
+#include <algorithm>
 #include <map>
+
+#include "train/config/blocks.h"
 
 namespace bitgrad::config {
 namespace {
@@ -14,7 +17,7 @@ struct Place {
 
 class Validator {
  public:
-  explicit Validator(Report& report) : report_(report) {}
+  Validator(Report& report, std::vector<std::string> blocks) : report_(report), blocks_(std::move(blocks)) {}
 
   void check_map(Node& node, const Place& place) {
     if (node.kind == Node::Kind::kNull) node.kind = Node::Kind::kMap;  // `train:` with nothing below it
@@ -48,7 +51,11 @@ class Validator {
     } else if (spec.type == &kMaps && node.kind == Node::Kind::kList) {
       check_maps(node, spec, path);
     } else if (spec.type == &kLayers && node.kind == Node::Kind::kList) {
-      check_layers(node, path);
+      check_layers(node, path, spec.group != "model");
+    } else if (spec.type == &kLayerLists && node.kind == Node::Kind::kList) {
+      check_layer_lists(node, path);
+    } else if (spec.type == &kBlocks || spec.type == &kBlockKeys) {
+      return;  // expand_blocks has read them
     } else if (spec.type->read) {
       std::string wrong = spec.type->read(spec, node, node.value);
       if (!wrong.empty()) {
@@ -84,24 +91,41 @@ class Validator {
     }
   }
 
-  void check_layers(Node& list, const std::string& path) {
-    if (list.items.empty()) bad(list, concat(path, ": the list is empty; a model has at least a linear layer"));
+  // `may_be_empty`: in a container an empty list passes its input on.
+  void check_layers(Node& list, const std::string& path, bool may_be_empty) {
+    if (list.items.empty() && !may_be_empty)
+      bad(list, concat(path, ": the list is empty; a model has at least a linear layer"));
     for (size_t i = 0; i < list.items.size(); ++i) {
       Node& item = list.items[i];
-      const std::string item_path = concat(path, '.', i);
-      if (item.kind != Node::Kind::kMap || item.entries.empty()) {
-        bad(item, concat(item_path, ": got ", describe(item), ", expected a layer: {kind: {...}} with kind one of ",
-                         join(keys_of("layer"))));
-        list.bad = true;
-        continue;
-      }
-      const size_t before = errors_;
-      check_map(item, {"layer", item_path, item.mark});
-      if (item.entries.size() > 1 && item.entries[1].key != item.entries[0].key && item.suspects.empty())
-        bad(item, item.entries[1].key_mark,
-            concat(item_path, ": a layer has one kind, got ", item.entries[0].key, " and ", item.entries[1].key),
-            item.entries[1].key.size());
-      if (errors_ > before || !item.suspects.empty()) item.bad = list.bad = true;
+      const Report::Within block(report_, item.block);
+      if (!check_layer(item, concat(path, '.', i))) list.bad = true;
+    }
+  }
+
+  bool check_layer(Node& item, const std::string& path) {
+    if (item.kind != Node::Kind::kMap || item.entries.empty()) {
+      bad(item, concat(path, ": got ", describe(item), ", expected a layer: {kind: {...}} with kind one of ",
+                       join(keys_of("layer"))));
+      return false;
+    }
+    const size_t before = errors_;
+    check_map(item, {"layer", path, item.mark});
+    if (item.entries.size() > 1 && item.entries[1].key != item.entries[0].key && item.suspects.empty())
+      bad(item, item.entries[1].key_mark,
+          concat(path, ": a layer has one kind, got ", item.entries[0].key, " and ", item.entries[1].key),
+          item.entries[1].key.size());
+    if (errors_ > before || !item.suspects.empty()) item.bad = true;
+    return !item.bad;
+  }
+
+  void check_layer_lists(Node& lists, const std::string& path) {
+    for (size_t i = 0; i < lists.items.size(); ++i) {
+      Node& list = lists.items[i];
+      if (list.kind == Node::Kind::kList)
+        check_layers(list, concat(path, '.', i), /*may_be_empty=*/true);
+      else
+        bad(list, concat(path, '.', i, ": got ", describe(list), ", expected a list of layers"));
+      if (list.bad) lists.bad = true;
     }
   }
 
@@ -112,6 +136,8 @@ class Validator {
   }
 
   void unknown(Node& node, const Entry& entry, const Place& place, const std::vector<std::string>& absent) {
+    const bool block = std::find(blocks_.begin(), blocks_.end(), entry.key) != blocks_.end();
+    if (place.group == "layer" && block && node.entries.size() > 1) return;  // beside another kind, which is reported
     const std::string shown = entry.key.size() > 60 ? entry.key.substr(0, 60) + "..." : entry.key;
     std::string message = concat("unknown ", place.group == "layer" ? "layer kind '" : "key '", shown, '\'');
     if (!place.path.empty()) message += concat(" in '", place.path, '\'');
@@ -121,7 +147,7 @@ class Validator {
     if (!hint.empty()) {
       message += concat(". A blank is missing after ':' of '", word, ":'");
     } else if (errors_ < kMaxReported) {  // further ones are counted, not shown
-      const std::vector<std::string> known = keys_of(place.group);
+      const std::vector<std::string> known = known_keys(place.group);
       // A misspelt key is mostly one that is not there yet.
       hint = nearest(entry.key, absent);
       if (hint.empty()) hint = nearest(entry.key, known);
@@ -133,12 +159,19 @@ class Validator {
     ++errors_;
   }
 
+  // Kinds, and blocks of this configuration beside them.
+  std::vector<std::string> known_keys(std::string_view group) const {
+    std::vector<std::string> known = keys_of(group);
+    if (group == "layer") known.insert(known.end(), blocks_.begin(), blocks_.end());
+    return known;
+  }
+
   // " 'lr' is a key of 'optim'." for a key that stands in the wrong map.
   static std::string other_home(std::string_view key) {
-    for (const KeySpec& spec : all_keys())
-      if (spec.key == key && spec.group != "layer")
+    for (const KeySpec* spec : all_keys())
+      if (spec->key == key && spec->group != "layer")
         return concat(" '", key, "' is a key of ",
-                      spec.group.empty() ? "the top level" : concat('\'', spec.group, '\''), '.');
+                      spec->group.empty() ? "the top level" : concat('\'', shown_group(spec->group), '\''), '.');
     return {};
   }
 
@@ -165,7 +198,8 @@ class Validator {
 
   // `node` is nullptr for a map that is absent: its required keys are reported at the map around it.
   void report_missing(const Node* node, const Place& place, const std::string& selected) {
-    for (const KeySpec& spec : all_keys()) {
+    for (const KeySpec* key : all_keys()) {
+      const KeySpec& spec = *key;
       if (spec.group != place.group || (node && node->find(spec.key)) || !sound(node, spec.key)) continue;
       if (spec.required() && (spec.when.empty() || spec.applies(selected))) {
         report_.error(place.key_mark,
@@ -185,6 +219,7 @@ class Validator {
   }
 
   Report& report_;
+  std::vector<std::string> blocks_;
   size_t errors_ = 0;
 };
 
@@ -216,7 +251,7 @@ void validate(Node& root, Report& report) {
                  "train.stop");
     return;
   }
-  Validator(report).check_map(root, {"", "", top});
+  Validator(report, block_names(root)).check_map(root, {"", "", top});
 }
 
 }  // namespace bitgrad::config

@@ -18,6 +18,11 @@ std::string expects_map(const KeySpec& spec) { return concat("a map with keys ",
 std::string expects_layers(const KeySpec&) {
   return concat("a list of layers, each {kind: {...}} with kind one of ", join(choices::layer_kinds()));
 }
+std::string expects_layer_lists(const KeySpec&) { return "a list of lists of layers"; }
+std::string expects_blocks(const KeySpec& spec) {
+  return concat("a map of blocks, each {name: {...}} with keys ", join(keys_of(spec.detail)));
+}
+std::string expects_block_keys(const KeySpec&) { return "a map of keys, each with its default or required"; }
 std::string expects_maps(const KeySpec& spec) {
   return concat("a list of maps, each with keys ", join(keys_of(spec.detail)));
 }
@@ -73,7 +78,7 @@ std::string read_int_value(const KeySpec& spec, const Node& node, int64_t& value
   if (!plain(node)) return got(spec, node);
   const NumberResult result = parse_whole(node.text, value);
   if (result == NumberResult::kNotANumber) return got(spec, node);
-  return result == NumberResult::kOk && parse_range(spec.detail).contains(static_cast<double>(value))
+  return result == NumberResult::kOk && parse_number_range(spec.detail).contains(static_cast<double>(value))
              ? ""
              : out_of(spec, node.text);
 }
@@ -81,7 +86,7 @@ std::string read_number_value(const KeySpec& spec, const Node& node, double& val
   if (!plain(node)) return got(spec, node);
   const NumberResult result = parse_decimal(node.text, value);
   if (result == NumberResult::kNotANumber) return got(spec, node);
-  return result == NumberResult::kOk && parse_range(spec.detail).contains(value) ? "" : out_of(spec, node.text);
+  return result == NumberResult::kOk && parse_number_range(spec.detail).contains(value) ? "" : out_of(spec, node.text);
 }
 
 std::string read_int(const KeySpec& spec, const Node& node, Value& value) {
@@ -128,7 +133,7 @@ std::string read_bytes(const KeySpec& spec, const Node& node, Value& value) {
   int64_t bytes = 0;
   const NumberResult result = parse_bytes(node.text, bytes);
   if (result == NumberResult::kNotANumber) return got(spec, node);
-  if (result != NumberResult::kOk || !parse_range(spec.detail).contains(static_cast<double>(bytes)))
+  if (result != NumberResult::kOk || !parse_number_range(spec.detail).contains(static_cast<double>(bytes)))
     return out_of(spec, node.text);
   value = bytes;
   return "";
@@ -271,7 +276,7 @@ std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
 Texts no_texts(const KeySpec&) { return {}; }
 // Just outside of both ends. An end that the double cannot step over in whole numbers is left by a digit more.
 Texts beyond_range(const KeySpec& spec) {
-  const Range range = parse_range(spec.detail);
+  const NumberRange range = parse_number_range(spec.detail);
   const bool whole = spec.type->name.starts_with("whole");
   Texts texts;
   if (whole) {
@@ -285,7 +290,7 @@ Texts beyond_range(const KeySpec& spec) {
   return texts;
 }
 Texts pair_beyond_range(const KeySpec& spec) {
-  const Range range = parse_range(spec.detail);
+  const NumberRange range = parse_number_range(spec.detail);
   const std::string ok = number_text(range.lo);
   const std::string over = number_text(range.open_hi ? range.hi : std::nextafter(range.hi, INFINITY));
   return {concat('[', ok, ", ", over, ']'), concat('[', over, ", ", ok, ']'), concat('[', ok, ']'),
@@ -299,12 +304,12 @@ Texts empty_text(const KeySpec&) { return {"\"\""}; }
 Texts bad_names(const KeySpec&) { return {"a/b", "..", std::string(65, 'a'), "\"\""}; }
 Texts unknown_word(const KeySpec&) { return {"zzz"}; }
 Texts bad_int_lists(const KeySpec& spec) {
-  const Range range = parse_range(spec.detail);
+  const NumberRange range = parse_number_range(spec.detail);
   const int64_t lo = static_cast<int64_t>(range.lo), hi = static_cast<int64_t>(range.hi);
   return {"[]", concat('[', lo - 1, ']'), concat('[', lo, ", ", hi + 1, ']'), concat('[', lo, ", ", lo, ']'), "[x]"};
 }
 Texts bad_bytes(const KeySpec& spec) {
-  const int64_t most = static_cast<int64_t>(parse_range(spec.detail).hi);
+  const int64_t most = static_cast<int64_t>(parse_number_range(spec.detail).hi);
   return {"0", "-1", concat(most + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
 }
 // What a size alone or the map would refuse.

@@ -1,5 +1,6 @@
 // RunConfig -> YAML: every key that applies, with its value, in the order of fields.h.
 #include "bitgrad/base/text_stream.h"
+#include "bitgrad/nn/layer_kind.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/numbers.h"
@@ -57,7 +58,8 @@ std::string text(const BopConfig& c);
 // Writes the keys of one map as {a: 1, b: 2}; keys that do not exist under the selected value are left out.
 class Writer {
  public:
-  explicit Writer(std::string_view group, std::string selected = "") : group_(group), selected_(std::move(selected)) {}
+  explicit Writer(std::string group, std::string selected = "")
+      : group_(std::move(group)), selected_(std::move(selected)) {}
   template <typename T>
   void operator()(std::string_view key, const T& field) {
     const KeySpec* spec = find_key(group_, key);
@@ -70,13 +72,12 @@ class Writer {
   std::string map() const { return concat('{', body_, '}'); }
 
  private:
-  std::string_view group_;
-  std::string selected_, body_;
+  std::string group_, selected_, body_;
 };
 
 template <typename Visit>
 std::string map_of(std::string_view group, std::string selected, Visit visit) {
-  Writer writer(group, std::move(selected));
+  Writer writer(std::string(group), std::move(selected));
   visit(writer);
   return writer.map();
 }
@@ -114,7 +115,7 @@ class QuantizerWriter {
 };
 
 std::string quantizer(const QuantConfig& c, Role role, bool of_rule = false) {
-  Writer writer(group_of(role), c.scheme);
+  Writer writer(std::string(group_of(role)), c.scheme);
   visit_quantizer(QuantizerWriter(writer, c, of_rule && role == Role::kWeights), c, role);
   return writer.map();
 }
@@ -173,14 +174,39 @@ std::string dataset(const DatasetConfig& c) {
   return writer.map();
 }
 
+std::string text(const Attribute& attribute) {
+  return std::visit([](const auto& x) { return text(x); }, attribute.value());
+}
+
+std::string layer(const LayerConfig& c, const QuantSection& quant);
+std::string layers_of(const LayerListConfig& list, const QuantSection& quant) {
+  std::string out;
+  for (const LayerConfig& l : list.layers) out += concat(out.empty() ? "{" : ", {", layer(l, quant), '}');
+  return concat('[', out, ']');
+}
+
+void write_lists(Writer& writer, const LayerKind& kind, const LayerConfig& c, const QuantSection& quant) {
+  if (kind.lists.kind != LayerLists::Kind::kIndexed) {
+    for (const LayerListConfig& list : c.lists) writer.add(list.key, layers_of(list, quant));
+    return;
+  }
+  std::string lists;
+  for (const LayerListConfig& list : c.lists) lists += concat(lists.empty() ? "" : ", ", layers_of(list, quant));
+  writer.add("layers", concat('[', lists, ']'));
+}
+
 std::string layer(const LayerConfig& c, const QuantSection& quant) {
-  if (c.kind == "quantize")
-    return concat("quantize: ", quant.activations == c.quant ? "{}" : quantizer(c.quant, Role::kActivations));
-  if (c.kind == "quantize_gradient") return concat(c.kind, ": ", quantizer(c.quant, Role::kGradients));
-  Writer writer(c.kind);
-  visit_layer(writer, c);
-  if (choices::has_weights(c) && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, Role::kWeights));
-  if (c.kind == "linear") {
+  const LayerKind& kind = *find_layer_kind(c.kind);
+  using Quantizer = LayerKind::Quantizer;
+  if (kind.quantizer == Quantizer::kActivations)
+    return concat(c.kind, ": ", quant.activations == c.quant ? "{}" : quantizer(c.quant, Role::kActivations));
+  if (kind.quantizer == Quantizer::kGradients) return concat(c.kind, ": ", quantizer(c.quant, Role::kGradients));
+  Writer writer(group_of_kind(c.kind));
+  for (const LayerKey& key : kind.keys)
+    if (c.attributes.contains(key.name)) writer.add(key.name, text(c.attributes.values().at(key.name)));
+  write_lists(writer, kind, c, quant);
+  if (kind.weights && !(c.quant == quant.weights)) writer.add("weights", quantizer(c.quant, Role::kWeights));
+  if (kind.product) {
     if (c.compute != quant.compute) writer.add("compute", text(c.compute));
     if (!(c.backward == quant.backward)) writer.add("backward", text(c.backward));
   }

@@ -70,11 +70,11 @@ RunConfig float_config(RunConfig config) {
   config.quant.weights = float_weights(config.quant.weights);
   config.quant.compute = "int";
   config.quant.backward = {};
-  for (LayerConfig& layer : config.layers) {
-    if (layer.kind == "linear" || layer.kind == "embedding") layer.quant = float_weights(layer.quant);
+  for_each_layer(config.layers, [](LayerConfig& layer) {
+    if (find_layer_kind(layer.kind)->weights) layer.quant = float_weights(layer.quant);
     layer.compute = "int";
     layer.backward = {};
-  }
+  });
   config.quant.prepare = {};
   config.quant.prepare.recipe = "none";
   config.quant.phases.clear();

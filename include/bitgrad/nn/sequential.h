@@ -1,0 +1,35 @@
+// Modules one after the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bitgrad/nn/module.h"
+
+namespace bitgrad {
+
+// Children in order, named 0, 1, 2 ... unless they are given a name. What they throw says which one: LayerError.
+class Sequential : public Module {
+ public:
+  Sequential() = default;
+  explicit Sequential(const std::vector<std::shared_ptr<Module>>& modules);
+  void append(std::shared_ptr<Module> module, std::string name = {});
+  Var forward(const Var& x) override;
+  using Module::plan;
+  Form plan(const Form& in, PlanRequests& requests) override;
+  PlanRequests serve(const PlanRequests& requests) override;
+  std::string_view kind() const override { return "sequence"; }
+  size_t size() const { return modules_.size(); }
+  Module& operator[](size_t i) { return *modules_.at(i); }
+  // Of child i.
+  const std::string& name(size_t i) const { return names_.at(i); }
+
+ private:
+  PlanRequests serve_before(size_t i, PlanRequests requests);
+  Var forward_fused(size_t i, const Var& x);
+  std::vector<std::shared_ptr<Module>> modules_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace bitgrad

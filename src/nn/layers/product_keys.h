@@ -1,0 +1,36 @@
+// Keys `compute` and `backward` of layers that multiply by a weight (LayerKind::product).
+#pragma once
+
+#include <string>
+
+#include "bitgrad/base/live_step.h"
+#include "bitgrad/nn/model_spec.h"
+#include "bitgrad/nn/state.h"
+
+namespace bitgrad::detail {
+
+// The modes of the backward products, and their draws: by path and microbatch.
+class ProductKeys {
+ public:
+  explicit ProductKeys(const LayerSpec& spec) : stochastic_(spec.gradient_rounding == Rounding::kStochastic) {
+    modes_.gx = spec.gx;
+    modes_.gw = spec.gw;
+    modes_.gx_per_group = spec.gx_per_group;
+  }
+  const LinearModes& modes() const { return modes_; }
+  // `draws` outlives the call that the modes are for.
+  LinearModes modes(const RandomStream& draws) const {
+    LinearModes modes = modes_;
+    if (stochastic_) modes.sr = &draws;
+    return modes;
+  }
+  RandomStream draws(const std::string& path, const StepState& state) const {
+    return live_by_microbatch({state.seed, Purpose::kGradient, site_id(path), static_cast<uint32_t>(state.microbatch)});
+  }
+
+ private:
+  LinearModes modes_;
+  bool stochastic_;
+};
+
+}  // namespace bitgrad::detail

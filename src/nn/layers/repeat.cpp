@@ -1,0 +1,22 @@
+// The same layers several times, each round with parameters of its own: children 0, 1, ... are the rounds.
+#include "bitgrad/nn/layers.h"
+
+namespace bitgrad {
+
+LayerKind repeat_kind() {
+  LayerKind kind;
+  kind.name = "repeat";
+  kind.doc = "the same layers several times, each round with parameters of its own";
+  kind.keys = {{"times", LayerKey::Type::kInt, "[1, 4096]", "!", "rounds"}};
+  kind.lists.kind = LayerLists::Kind::kRepeated;
+  kind.make = [](const LayerSpec& spec) {
+    require(!spec.lists.empty() && !spec.lists[0].layers.empty(), "repeat", "layers: got none, expected at least one");
+    auto rounds = std::make_shared<Sequential>();
+    for (int64_t i = 0; i < spec.attributes.integer("times"); ++i)
+      rounds->append(in_layer(std::to_string(i), [&] { return make_layers(spec.lists[0].layers); }));
+    return rounds;
+  };
+  return kind;
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,65 @@
+// y = body(x) + shortcut(x); without a shortcut y = body(x) + x (He et al. 2015, arXiv 1512.03385, eq. 1 and 2).
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kResidual = "residual";
+
+class Residual final : public Module {
+ public:
+  // shortcut: nullptr for x itself.
+  Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut)
+      : body_(std::move(body)), shortcut_(std::move(shortcut)) {
+    add_child("body", body_);
+    if (shortcut_) add_child("shortcut", shortcut_);
+  }
+
+  Var forward(const Var& x) override {
+    const Var y = in_layer("body", [&] { return (*body_)(x); });
+    return add(y, shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x);
+  }
+
+  Form plan(const Form& in, PlanRequests& requests) override {
+    const Form body = in_layer("body", [&] { return body_->plan(in, requests); });
+    const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->plan(in, requests); }) : in;
+    const char* const name = shortcut_ ? "the shortcut" : "x";
+    require(body.sample == other.sample && body.dtype == dtypes::fp32 && other.dtype == dtypes::fp32, kResidual,
+            "body and ", name, " are added: got ", body, " and ", other, ", expected one shape of fp32");
+    Form out = body;
+    out.grad = body.grad || other.grad;
+    return out;
+  }
+  std::string_view kind() const override { return kResidual; }
+
+ private:
+  std::shared_ptr<Sequential> body_, shortcut_;
+};
+
+std::shared_ptr<Sequential> list_of(const LayerSpec& spec, std::string_view key) {
+  for (const LayerList& list : spec.lists)
+    if (list.key == key) return in_layer(list.key, [&] { return make_layers(list.layers); });
+  return nullptr;
+}
+
+}  // namespace
+
+LayerKind residual_kind() {
+  LayerKind kind;
+  kind.name = kResidual;
+  kind.doc = "body(x) + shortcut(x); without a shortcut body(x) + x";
+  kind.lists.kind = LayerLists::Kind::kNamed;
+  kind.lists.keys = {{.name = "body", .standard = "!", .doc = "layers"},
+                     {.name = "shortcut", .standard = "", .doc = "layers; absent or empty: x as it is"}};
+  kind.make = [](const LayerSpec& spec) {
+    const auto body = list_of(spec, "body");
+    require(body != nullptr && body->size() > 0, kResidual, "body: got no layers, expected at least one");
+    auto shortcut = list_of(spec, "shortcut");
+    if (shortcut && shortcut->size() == 0) shortcut = nullptr;
+    return std::make_shared<Residual>(body, shortcut);
+  };
+  return kind;
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,72 @@
+// Layers one after the other: the model itself, and kind `sequence`.
+#include "bitgrad/nn/layers.h"
+
+namespace bitgrad {
+
+Sequential::Sequential(const std::vector<std::shared_ptr<Module>>& modules) {
+  for (const auto& m : modules) append(m);
+}
+
+void Sequential::append(std::shared_ptr<Module> module, std::string name) {
+  if (name.empty()) name = std::to_string(modules_.size());
+  add_child(name, module);
+  modules_.push_back(std::move(module));
+  names_.push_back(std::move(name));
+}
+
+// Module i and the one after it as one, or undefined. An error is that of the first of the two that makes it when they
+// run one after the other.
+Var Sequential::forward_fused(size_t i, const Var& x) {
+  Module &before = *modules_[i], &module = *modules_[i + 1];
+  try {
+    return module.forward_behind(before, x);
+  } catch (const Error&) {
+    const Var between = in_layer(names_[i], [&] { return before(x); });
+    in_layer(names_[i + 1], [&] { return module(between); });
+    throw;
+  }
+}
+
+Var Sequential::forward(const Var& x) {
+  const bool pairs = initialized() && !state().training && !state().on_forward && Tape::current() == nullptr;
+  Var y = x;
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    Var z;
+    if (pairs && i + 1 < modules_.size()) z = forward_fused(i, y);
+    if (z.defined())
+      ++i;
+    else
+      z = in_layer(names_[i], [&] { return (*modules_[i])(y); });
+    y = std::move(z);
+  }
+  return y;
+}
+
+Form Sequential::plan(const Form& in, PlanRequests& requests) {
+  Form form = in;
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    PlanRequests wanted;
+    form = in_layer(names_[i], [&] { return modules_[i]->plan(form, wanted); });
+    requests.merge(serve_before(i, std::move(wanted)));
+  }
+  return form;
+}
+
+PlanRequests Sequential::serve(const PlanRequests& requests) { return serve_before(modules_.size(), requests); }
+
+// What the readers of module i - 1 want; gives what all before it pass on.
+PlanRequests Sequential::serve_before(size_t i, PlanRequests requests) {
+  while (i > 0 && !requests.empty()) requests = modules_[--i]->serve(requests);
+  return requests;
+}
+
+LayerKind sequence_kind() {
+  LayerKind kind;
+  kind.name = "sequence";
+  kind.doc = "layers one after the other, as one layer";
+  kind.lists.kind = LayerLists::Kind::kInline;
+  kind.make = [](const LayerSpec& spec) { return make_layers(spec.lists.at(0).layers); };
+  return kind;
+}
+
+}  // namespace bitgrad

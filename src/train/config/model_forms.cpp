@@ -1,0 +1,199 @@
+#include "train/config/model_forms.h"
+
+#include <algorithm>
+
+#include "train/config/choices.h"
+#include "train/config/merge.h"
+
+namespace bitgrad::config {
+namespace {
+
+// Stands for the features of samples that are not known yet.
+constexpr int64_t kFeatures = 2;
+
+std::string path_of(const std::string& place) { return concat(kModelRoot, '.', place); }
+
+// The mark of what won (LayerChoice::rule).
+SourceMark mark_of(const PrepareConfig& c, const std::string& rule) {
+  const auto named =
+      std::find_if(c.rules.rbegin(), c.rules.rend(), [&](const QuantRuleConfig& r) { return r.layers == rule; });
+  return named == c.rules.rend() ? c.mark : named->mark;
+}
+
+std::shared_ptr<Sequential> made(const std::vector<LayerConfig>& layers) {
+  auto model = make_layers(layer_specs(layers));
+  model->connect_all(*model);
+  return model;
+}
+
+std::vector<LayerConfig> plain(std::vector<LayerConfig> layers) {
+  for_each_layer(layers, [](LayerConfig& layer) {
+    layer.compute = "int";
+    layer.backward = {};
+  });
+  return layers;
+}
+
+void each_place(const std::vector<LayerConfig>& layers, const std::vector<std::string>& prefixes,
+                const std::function<void(const LayerConfig&, const std::vector<std::string>&)>& f) {
+  using Lists = LayerLists::Kind;
+  const auto below = [](const std::vector<std::string>& places, const std::string& name) {
+    std::vector<std::string> out;
+    for (const std::string& place : places) out.push_back(place.empty() ? name : concat(place, '.', name));
+    return out;
+  };
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerConfig& layer = layers[i];
+    const std::vector<std::string> places = below(prefixes, std::to_string(i));
+    const Lists form = find_layer_kind(layer.kind)->lists.kind;
+    if (form == Lists::kNone) f(layer, places);
+    for (const LayerListConfig& list : layer.lists) {
+      if (form == Lists::kInline) {
+        each_place(list.layers, places, f);
+      } else if (form != Lists::kRepeated) {
+        each_place(list.layers, below(places, list.key), f);
+      } else {
+        std::vector<std::string> rounds;
+        for (int64_t round = 0; round < layer.attributes.integer("times"); ++round)
+          for (std::string& place : below(places, std::to_string(round))) rounds.push_back(std::move(place));
+        each_place(list.layers, rounds, f);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void for_each_place(const std::vector<LayerConfig>& layers,
+                    const std::function<void(const LayerConfig&, const std::vector<std::string>&)>& f) {
+  each_place(layers, {""}, f);
+}
+
+ModelForms::ModelForms(const RunConfig& config, Report& report)
+    : input_(choices::gives_ids(config.data.train) ? dtypes::int32 : dtypes::fp32) {
+  for_each_layer(config.layers, [&](const LayerConfig& l) { plans_ = plans_ && !find_layer_kind(l.kind)->axes; });
+  std::shared_ptr<Sequential> model;
+  try {
+    model = made(plain(config.layers));
+  } catch (const LayerError& error) {
+    const LayerConfig* layer = layer_at(config.layers, error.layer());
+    if (layer == nullptr) layer = &config.layers.front();
+    const Report::Within block(report, layer->block);
+    report.error(layer->mark, concat(layer->path, ": ", library_text(error.message())), layer->kind.size());
+    ok_ = false;
+    return;
+  }
+  QuantForm form;
+  const QuantSection& quant = config.quant;
+  ok_ = choose(quant.prepare, "quant", *model, form.choices, report);
+  if (quant.phases.empty()) forms_.push_back(form);
+  for (size_t i = 0; i < quant.phases.size(); ++i) {
+    const QuantPhaseConfig& phase = quant.phases[i];
+    if (phase.prepare && !choose(*phase.prepare, concat("quant.phases.", i), *model, form.choices, report)) ok_ = false;
+    form.mode = quant_mode(phase);
+    form.mark = phase.mark;
+    forms_.push_back(form);
+  }
+}
+
+bool ModelForms::choose(const PrepareConfig& c, const std::string& path, Module& model, Choices& choices,
+                        Report& report) const {
+  const PrepareSpec spec = prepare_spec(c);
+  bool all_match = true;
+  for (size_t i = 0; i < spec.rules.size(); ++i) {
+    PrepareSpec alone;
+    alone.rules = {spec.rules[i]};
+    try {
+      choose_layers(model, alone);
+    } catch (const Error& error) {
+      report.error(c.rules[i].mark, concat(path, ".rules.", i, ".layers: ", library_text(error.what())),
+                   spec.rules[i].layers.size());
+      all_match = false;
+    }
+  }
+  if (!all_match) return false;
+  for (const LayerChoice& choice : choose_layers(model, spec))
+    if (choice.quant) choices[choice.layer] = {*choice.quant, mark_of(c, choice.rule)};
+  return true;
+}
+
+// nullptr: the layer's own keys count.
+const ModelForms::Choice* ModelForms::choice_of(const QuantForm& form, const std::string& place) {
+  const std::string path = path_of(place);
+  const auto at = form.choices.lower_bound(path);
+  const bool own = at == form.choices.end() || (at->first != path && !at->first.starts_with(path + '.'));
+  return own ? nullptr : &at->second;
+}
+
+// Layer by layer, so that it is known which one refuses.
+std::optional<ModelForms::Refusal> ModelForms::prepare_layers(const QuantForm& form, Module& model) {
+  for (const auto& [path, choice] : form.choices) {
+    PrepareSpec spec;
+    spec.rules = {{path, choice.quant}};
+    try {
+      prepare(model, spec);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kBug) throw;
+      return Refusal{path.substr(path_of("").size()), library_text(error.what()), &choice.mark};
+    }
+  }
+  set_quant_mode(model, form.mode);
+  return std::nullopt;
+}
+
+std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
+                                                          const std::vector<LayerConfig>& layers) const {
+  std::optional<Refusal> off;
+  for_each_place(layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
+    for (const std::string& place : places) {
+      const Choice* const choice = choice_of(form, place);
+      const bool integer = choice ? choice->quant.compute == Compute::kInteger : layer.compute == "integer";
+      if (!off && integer && form.mode.quantization == QuantSwitch::kOff && find_layer_kind(layer.kind)->product)
+        off = Refusal{place,
+                      "compute: integer gives int32, which no float product does: it cannot be switched off. Use "
+                      "compute: int.",
+                      &form.mark};
+    }
+  });
+  if (off) return off;
+  try {
+    const std::shared_ptr<Sequential> model = made(layers);
+    if (auto refused = prepare_layers(form, *model)) return refused;
+    Form input;
+    input.sample = {kFeatures};
+    input.dtype = input_;
+    if (plans_) form.output = model->plan(input).dtype;
+  } catch (const LayerError& error) {
+    if (error.code() == ErrorCode::kBug) throw;
+    const LayerConfig* const layer = layer_at(layers, error.layer());
+    if (layer != nullptr && !layer->lists.empty()) return std::nullopt;  // shapes
+    const Choice* const choice = choice_of(form, error.layer());
+    return Refusal{error.layer(), library_text(error.message()), choice ? &choice->mark : nullptr};
+  }
+  return std::nullopt;
+}
+
+std::optional<ModelForms::Refusal> ModelForms::refusal(const std::vector<LayerConfig>& layers) {
+  for (QuantForm& form : forms_)
+    if (auto refused = refusal_in(form, layers)) return refused;
+  return std::nullopt;
+}
+
+bool ModelForms::by_own_keys(const std::vector<std::string>& places) const {
+  bool ever_held = false;
+  for (const std::string& place : places)
+    for (const QuantForm& form : forms_) {
+      const bool held = choice_of(form, place) != nullptr;
+      if (!held && form.mode.quantization != QuantSwitch::kOff) return true;
+      ever_held |= held;
+    }
+  return !ever_held;
+}
+
+DType ModelForms::dtype() const {
+  for (const QuantForm& form : forms_)
+    if (form.output != dtypes::fp32) return form.output;
+  return dtypes::fp32;
+}
+
+}  // namespace bitgrad::config
