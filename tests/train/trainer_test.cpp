@@ -284,9 +284,9 @@ TEST_CASE("a model that does not fit the data is refused at its layer") {
   CHECK(contains(groups, "got w int8 per group(64)"));
   // The caret stands under the value of the key.
   std::istringstream lines(groups);
-  std::string first, text, carets;
-  std::getline(lines, first), std::getline(lines, text), std::getline(lines, carets);
-  CHECK(text.substr(carets.find('^'), 6) == "int8}}");
+  std::string first, source, carets;
+  std::getline(lines, first), std::getline(lines, source), std::getline(lines, carets);
+  CHECK(source.substr(carets.find('^'), 6) == "int8}}");
 }
 
 TEST_CASE("a network is evaluated on data of fewer classes than it tells apart, not of more") {

@@ -59,7 +59,15 @@ class Attributes {
   std::map<std::string, Attribute, std::less<>> values_;
 };
 
-struct LayerList;
+struct LayerSpec;
+
+// Layers one after the other, under a key of a container: "body", "shortcut", or 0, 1, ... for one list of several.
+struct LayerList {
+  LayerList() = default;
+  LayerList(std::string key, std::vector<LayerSpec> layers);
+  std::string key;
+  std::vector<LayerSpec> layers;
+};
 
 // Plain data that describes one layer. `attributes` are the keys of its kind (layer_kind.h); keys that are left out
 // have their defaults. What low-bit layers of every kind share has fields of its own: a kind reads those that it
@@ -84,11 +92,7 @@ struct LayerSpec {
   std::optional<float> learned_weight_decay = {};
 };
 
-// Layers one after the other, under a key of a container: "body", "shortcut", or 0, 1, ... for one list of several.
-struct LayerList {
-  std::string key = {};
-  std::vector<LayerSpec> layers = {};
-};
+inline LayerList::LayerList(std::string k, std::vector<LayerSpec> l) : key(std::move(k)), layers(std::move(l)) {}
 
 struct ModelSpec {
   Form input = {};  // shape of a sample and dtype

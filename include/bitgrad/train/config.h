@@ -113,7 +113,16 @@ struct BackwardConfig {
   friend bool operator==(const BackwardConfig&, const BackwardConfig&) = default;
 };
 
-struct LayerListConfig;
+struct LayerConfig;
+
+// As LayerList (nn/model_spec.h).
+struct LayerListConfig {
+  LayerListConfig() = default;
+  LayerListConfig(std::string key, std::vector<LayerConfig> layers);
+  std::string key;
+  std::vector<LayerConfig> layers;
+  friend bool operator==(const LayerListConfig& a, const LayerListConfig& b);
+};
 
 // One layer; fields that its kind does not have keep their defaults.
 struct LayerConfig {
@@ -132,12 +141,9 @@ struct LayerConfig {
   std::string path = {}, block = {};
   friend bool operator==(const LayerConfig& a, const LayerConfig& b);
 };
-// As LayerList (nn/model_spec.h).
-struct LayerListConfig {
-  std::string key = {};
-  std::vector<LayerConfig> layers = {};
-  friend bool operator==(const LayerListConfig&, const LayerListConfig&) = default;
-};
+inline LayerListConfig::LayerListConfig(std::string k, std::vector<LayerConfig> l)
+    : key(std::move(k)), layers(std::move(l)) {}
+
 // Calls f(layer) for all layers, those within containers after the container.
 template <typename Layers, typename F>
 void for_each_layer(Layers& layers, F&& f) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "bitgrad/nn/layer_kind.h"
 #include "train/config/choices.h"
@@ -74,8 +75,9 @@ class LayerReader {
       const Node& item = list.items[i];
       if (item.bad || !item.suspects.empty() || item.entries.empty()) continue;
       const Report::Within block(report_, item.block);
+      const std::string outer = std::exchange(block_, std::string(item.block.empty() ? block_ : item.block));
       layers.push_back(read(item.entries[0], concat(path, '.', i)));
-      layers.back().block = item.block;
+      layers.back().block = std::exchange(block_, outer);
     }
     return layers;
   }
@@ -149,6 +151,7 @@ class LayerReader {
   const Node* quant_;
   const std::string& moments_;
   Report& report_;
+  std::string block_;  // that the layers being read come from
 };
 
 void bind_layers(const Node& root, RunConfig& config, Report& report) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "train/config/numbers.h"
 #include "train/config/schema.h"
@@ -116,11 +117,12 @@ class Expander {
     map.mark = use.node.mark;
     map.entries.push_back({"layers", use.key_mark, std::move(layers)});
     item.entries[0] = {"sequence", use.key_mark, std::move(map)};
-    item.block = item.block.empty() ? where : concat(where, ", in ", item.block);
-    for (Node& inner : item.entries[0].node.entries[0].node.items) inner.block = item.block;
+    item.block = context_.empty() ? where : concat(where, ", in ", context_);
+    const std::string outer = std::exchange(context_, item.block);
     open_.push_back(use.key);
     expand(item.entries[0].node.entries[0].node);
     open_.pop_back();
+    context_ = outer;
   }
 
   using Arguments = std::map<std::string, const Node*>;
@@ -172,7 +174,8 @@ class Expander {
 
   Report& report_;
   std::map<std::string, Block> blocks_;
-  std::vector<std::string> open_;
+  std::vector<std::string> open_;  // blocks that are being expanded
+  std::string context_;            // of the innermost one
   int64_t nodes_ = 0;
 };
 

@@ -10,6 +10,7 @@
 
 namespace bitgrad {
 
+bool operator==(const LayerListConfig& a, const LayerListConfig& b) { return a.key == b.key && a.layers == b.layers; }
 bool operator==(const LayerConfig& a, const LayerConfig& b) {
   return a.kind == b.kind && a.attributes == b.attributes && a.lists == b.lists && a.quant == b.quant &&
          a.compute == b.compute && a.backward == b.backward;

@@ -33,7 +33,7 @@ struct Node {
   // Set by validate.
   Value value;
   bool bad = false;                // reported: checks that need it say nothing
-  std::string block;               // of a layer that a block stands for: "block 'unit', used at 14:7"
+  std::string block;               // of a layer that stands in the place of a block: "block 'unit', used at 14:7"
   std::set<std::string> suspects;  // known keys that an unknown key of this map was probably meant to be
 
   // The first entry of that key, or nullptr (also when this is no map).

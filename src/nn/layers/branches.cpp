@@ -1,0 +1,85 @@
+// Several lists of layers over one input, whose outputs are joined: side by side along the last axis, added, or
+// multiplied. An empty list is the input itself.
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kBranches = "branches";
+
+class Branches final : public Module {
+ public:
+  enum class Join : uint8_t { kConcat, kAdd, kMultiply };
+
+  Branches(std::vector<std::shared_ptr<Sequential>> branches, Join join) : branches_(std::move(branches)), join_(join) {
+    for (size_t i = 0; i < branches_.size(); ++i) add_child(std::to_string(i), branches_[i]);
+  }
+
+  Var forward(const Var& x) override {
+    std::vector<Var> parts;
+    for (size_t i = 0; i < branches_.size(); ++i)
+      parts.push_back(in_layer(std::to_string(i), [&] { return (*branches_[i])(x); }));
+    if (join_ == Join::kConcat) return concatenate(parts, -1);
+    Var y = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) y = join_ == Join::kAdd ? add(y, parts[i]) : mul(y, parts[i]);
+    return y;
+  }
+
+  Form plan(const Form& in, PlanRequests& requests) override {
+    Form out;
+    int64_t features = 0;
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      const Form part = in_layer(std::to_string(i), [&] { return branches_[i]->plan(in, requests); });
+      check(part, i == 0 ? part : out, i);
+      features += part.features();
+      const bool grad = part.grad || (i > 0 && out.grad);
+      if (i == 0) out = part;
+      out.grad = grad;
+    }
+    return join_ == Join::kConcat ? out.with_features(features) : out;
+  }
+  std::string_view kind() const override { return kBranches; }
+
+ private:
+  // `first`: the form of branch 0.
+  void check(const Form& part, const Form& first, size_t i) const {
+    const bool concat_axes = join_ == Join::kConcat;
+    const Shape wanted = concat_axes ? first.with_features(part.features()).sample : first.sample;
+    require(part.dtype == dtypes::fp32, kBranches, "outputs are joined in fp32: branch ", i, " gives ", part,
+            ". End it with a layer that gives fp32, such as dequantize");
+    require(part.sample == wanted, kBranches, "branch ", i, " gives ", part, ", branch 0 ", first, ": expected ",
+            concat_axes ? "shapes that differ in the last axis at most" : "one shape");
+  }
+
+  std::vector<std::shared_ptr<Sequential>> branches_;
+  Join join_;
+};
+
+}  // namespace
+
+LayerKind branches_kind() {
+  LayerKind kind;
+  kind.name = kBranches;
+  kind.doc = "lists of layers over one input, their outputs joined; an empty list is the input itself";
+  kind.keys = {{.name = "join",
+                .type = LayerKey::Type::kChoice,
+                .standard = "concat",
+                .doc = "concat: side by side along the last axis; add; multiply",
+                .choices = {"concat", "add", "multiply"}}};
+  kind.lists.form = LayerLists::Form::kIndexed;
+  kind.make = [](const LayerSpec& spec) {
+    require(spec.lists.size() >= 2, kBranches, "layers: got ", spec.lists.size(), " lists, expected at least 2");
+    std::vector<std::shared_ptr<Sequential>> branches;
+    for (size_t i = 0; i < spec.lists.size(); ++i)
+      branches.push_back(in_layer(std::to_string(i), [&] { return make_layers(spec.lists[i].layers); }));
+    const std::string& join = spec.attributes.text("join");
+    using Join = Branches::Join;
+    return std::make_shared<Branches>(std::move(branches), join == "concat" ? Join::kConcat
+                                                           : join == "add"  ? Join::kAdd
+                                                                            : Join::kMultiply);
+  };
+  return kind;
+}
+
+}  // namespace bitgrad

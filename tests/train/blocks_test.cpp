@@ -1,0 +1,162 @@
+// model.blocks and containers in configurations: expansion, places of errors, round trips, training.
+#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/train/config.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+#include "train/small_runs.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+std::string yaml(const std::string& model) {
+  return "version: 1\ndata:\n  train: {format: digits, size: 40}\n  test: {format: digits, size: 20}\n" + model +
+         "quant:\n  weights: {dtype: int8, scheme: absmax}\n  activations: {dtype: int8, scheme: absmax}\n"
+         "batch: {global: 20}\noptim: {name: adam, lr: 0.01}\ntrain: {stop: 4 steps}\n";
+}
+RunConfig parsed(const std::string& model, const std::vector<std::string>& overrides = {}) {
+  return parse_config(yaml(model), "small.yaml", overrides);
+}
+std::string refused(const std::string& model, const std::vector<std::string>& overrides = {}) {
+  return error_of([&] { parsed(model, overrides); });
+}
+
+const std::string kUnits =
+    "model:\n"
+    "  blocks:\n"
+    "    dense: {keys: {c: required}, layers: [{linear: {out: $c}}, {relu: {}}]}\n"
+    "    unit: {keys: {c: 12, p: 0.1}, layers: [{residual: {body: [{dense: {c: $c}}, {dropout: {p: $p}}]}}]}\n"
+    "  layers:\n"
+    "    - dense: {c: 12}\n"
+    "    - unit: {p: 0.5}\n"
+    "    - repeat: {times: 2, layers: [{unit: {}}]}\n"
+    "    - linear: {out: 10}\n";
+
+}  // namespace
+
+TEST_CASE("a block stands for its layers, with the keys of each use") {
+  const RunConfig c = parsed(kUnits);
+  REQUIRE(c.layers.size() == 4);
+  CHECK(c.layers[0].kind == "sequence");
+  CHECK(c.layers[0].lists.at(0).layers.at(0).attributes.integer("out") == 12);
+  const LayerConfig& residual = c.layers[1].lists.at(0).layers.at(0);
+  REQUIRE(residual.kind == "residual");
+  const std::vector<LayerConfig>& body = residual.lists.at(0).layers;
+  REQUIRE(body.size() == 2);
+  CHECK(body[0].kind == "sequence");
+  CHECK(body[0].lists.at(0).layers.at(0).attributes.integer("out") == 12);
+  CHECK(body[1].attributes.number("p") == 0.5);
+  const LayerConfig& in_round = c.layers[2].lists.at(0).layers.at(0).lists.at(0).layers.at(0);
+  CHECK(in_round.lists.at(0).layers.at(1).attributes.number("p") == 0.1);
+  CHECK(body[1].block == "block 'unit', used at 11:7");
+  CHECK(body[0].lists[0].layers[0].block == "block 'dense', used at 8:64, in block 'unit', used at 11:7");
+}
+
+TEST_CASE("a configuration with blocks is written back as the layers that they stand for") {
+  const RunConfig c = parsed(kUnits);
+  const std::string written = to_yaml(c);
+  CHECK(contains(written, "- repeat: {times: 2, layers: [{sequence: {layers: [{residual: {body: [{sequence: "));
+  const RunConfig again = parse_config(written, "again.yaml");
+  CHECK(again == c);
+  CHECK(to_yaml(again) == written);
+}
+
+TEST_CASE("overrides reach blocks, their uses and layers within containers") {
+  CHECK(parsed(kUnits, {"model.layers.1.unit.p=0.25"})
+            .layers[1]
+            .lists[0]
+            .layers[0]
+            .lists[0]
+            .layers[1]
+            .attributes.number("p") == 0.25);
+  CHECK(parsed(kUnits, {"model.blocks.unit.keys.p=0.75"})
+            .layers[2]
+            .lists[0]
+            .layers[0]
+            .lists[0]
+            .layers[0]
+            .lists[0]
+            .layers[1]
+            .attributes.number("p") == 0.75);
+  CHECK(parsed(kUnits, {"model.layers.2.repeat.times=5"}).layers[2].attributes.integer("times") == 5);
+  const std::string written = to_yaml(parsed(kUnits));
+  const RunConfig c = parse_config(written, "again.yaml",
+                                   {"model.layers.2.repeat.layers.0.sequence.layers.0.residual.body.1.dropout.p=0"});
+  CHECK(c.layers[2].lists[0].layers[0].lists[0].layers[0].lists[0].layers[1].attributes.number("p") == 0);
+}
+
+TEST_CASE("what is wrong within a block is said at its definition, with the place of use") {
+  // Shapes are known once the data are.
+  const RunConfig wide = parsed(kUnits, {"model.layers.2.repeat.layers.0.unit.c=13"});
+  const std::string shape = error_of([&] { build_learner(wide, 784, 10, 40); });
+  CHECK(contains(shape, "small.yaml:8:"));
+  CHECK(contains(shape,
+                 "[residual] body and x are added: got [n,13] fp32 and [n,12] fp32, expected one shape of fp32 (in "
+                 "block 'unit', used at 12:36)"));
+  const std::string range = refused(kUnits, {"model.layers.1.unit.p=1.5"});
+  CHECK(contains(range,
+                 "command line, argument 1: error: model.layers.1.sequence.layers.0.residual.body.1.dropout.p: "
+                 "1.5 is out of range [0, 1) (in block 'unit', used at 11:7)"));
+}
+
+TEST_CASE("blocks and uses that do not fit are errors that name what is known") {
+  const auto with = [](const std::string& blocks, const std::string& layers) {
+    return refused("model:\n  blocks: " + blocks + "\n  layers: [" + layers + ", {linear: {out: 10}}]\n");
+  };
+  const std::string unit = "{unit: {keys: {c: required}, layers: [{linear: {out: $c}}]}}";
+  CHECK(contains(with(unit, "{unit: {}}"), "block 'unit' needs the key 'c'"));
+  CHECK(contains(with(unit, "{unit: {cc: 3}}"), "unknown key 'cc' of block 'unit'. Did you mean 'c'? Known: c"));
+  CHECK(contains(with(unit, "{unit: 3}"), "unit: got '3', expected a map with the keys of the block: c"));
+  CHECK(contains(with(unit, "{relu: {}}"), "model.blocks.unit: no layer uses this block"));
+  CHECK(contains(with("{relu: {layers: []}}", "{relu: {}}"), "model.blocks.relu: is the name of a kind of layers"));
+  CHECK(contains(with("{a: {layers: [{b: {}}]}, b: {layers: [{a: {}}]}}", "{a: {}}"), "block 'a' uses itself"));
+  CHECK(contains(with("{a: {layers: [{linear: {out: $n}}]}}", "{a: {}}"), "'$n': block 'a' has no such key"));
+  CHECK(contains(with("{a: {layer: []}}", "{a: {}}"), "model.blocks.a: expected {keys: {...}, layers: [...]}"));
+  CHECK(contains(with("{a: {layers: [], key: {}}}", "{a: {}}"),
+                 "unknown key 'key' in 'model.blocks.a'. Known: keys, layers"));
+  CHECK(contains(with("{a: {layers: [{relu: {}}], keys: 3}}", "{a: {}}"), "model.blocks.a.keys: got '3'"));
+  CHECK(contains(with("7", "{relu: {}}"), "model.blocks: got '7', expected a map of blocks"));
+  CHECK(contains(with(unit, "{unti: {c: 3}}, {unit: {c: 3}}"),
+                 "unknown layer kind 'unti' in 'model.layers.0'. Did you mean 'unit'?"));
+  // Blocks of blocks grow without end only on paper.
+  std::string towers = "{b0: {layers: [{relu: {}}]}";
+  for (int i = 1; i < 20; ++i) towers += concat(", b", i, ": {layers: [{b", i - 1, ": {}}, {b", i - 1, ": {}}]}");
+  CHECK(contains(with(towers + "}", "{b19: {}}"), "blocks expand to more than 100000 values"));
+}
+
+TEST_CASE("containers say what they need") {
+  const auto with = [](const std::string& layers) {
+    return refused("model:\n  layers: [" + layers + ", {linear: {out: 10}}]\n");
+  };
+  CHECK(contains(with("{residual: {}}"), "missing required key 'model.layers.0.residual.body'"));
+  CHECK(contains(with("{residual: {body: []}}"), "model.layers.0.residual: residual: body: got no layers, expected at least one"));
+  CHECK(contains(with("{residual: {body: 3}}"), "model.layers.0.residual.body: got '3', expected a list of layers"));
+  CHECK(contains(with("{repeat: {times: 2}}"), "missing required key 'model.layers.0.repeat.layers'"));
+  CHECK(contains(with("{repeat: {times: 0, layers: [{relu: {}}]}}"), "0 is out of range [1, 4096]"));
+  CHECK(contains(with("{sequence: {layers: [{tanhh: {}}]}}"),
+                 "unknown layer kind 'tanhh' in 'model.layers.0.sequence.layers.0'. Did you mean 'tanh'?"));
+  CHECK(contains(refused("model:\n  layers: [{residual: {body: [{linear: {out: 10}}]}}, {relu: {}}]\n"),
+                 "the output must come from a linear layer"));
+}
+
+TEST_CASE("a network of blocks trains, is evaluated from its file and resumes bit for bit") {
+  const KeepModes keep;
+  TempDir temp;
+  const RunConfig config = parsed(kUnits, {"run.bits=strict", "checkpoint.every=2 steps"});
+  const std::string whole = create_run_folder(config, temp.file("whole"));
+  const TrainOutcome outcome = run_all(config, whole);
+  REQUIRE(outcome.evaluation.has_value());
+  const std::string file = whole + "/last.safetensors";
+  const RunConfig read = parse_config(read_checkpoint_header(file).config, file);
+  const auto data = open_dataset(read, *read.data.test);
+  CHECK(evaluate(*load_evaluator(read, *data, file), *data, 20).loss == outcome.evaluation->loss);
+  RunConfig half = config;
+  half.train.stop = {2, Quantity::Unit::kSteps};
+  const std::string part = create_run_folder(half, temp.file("part"));
+  run_all(half, part);
+  Trainer trainer(config);
+  trainer.resume(part + "/last.safetensors");
+  CHECK(trainer.run("").state_hash == outcome.state_hash);
+}
