@@ -9,6 +9,7 @@
 #include "kernels/map/ops_loss.h"
 #include "kernels/map/ops_norm.h"
 #include "kernels/map/optim_finish.h"
+#include "kernels/map/pointwise.h"
 #include "kernels/map/quant_backward.h"
 #include "kernels/map/quant_exact.h"
 #include "kernels/map/quant_integers.h"
