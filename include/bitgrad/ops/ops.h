@@ -132,7 +132,8 @@ struct NormOptions {
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 
-// Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid.
+// Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16 (taken
+// in fp32, rounded once) or fp64; y in its dtype.
 Var unary(UnaryOp op, const Var& x);
 #define BITGRAD_UNARY(name, value, derivative) \
   inline Var name(const Var& x) { return unary(UnaryOp::name, x); }
