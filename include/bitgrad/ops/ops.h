@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/kernels/elementwise.h"
@@ -132,6 +133,19 @@ struct NormOptions {
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 
+// Layer norm and RMS norm over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): every row by its own
+// statistics. gamma and beta are [d] in fp32 (fp64 for fp64); beta may be absent.
+//   y = ((x - mean) / sqrt(var + eps)) * gamma + beta, var biased (arXiv 1607.06450, equation 3)
+//   y = (x / sqrt(mean(x^2) + eps)) * gamma (arXiv 1910.07467, equation 4)
+Var layer_norm(const Var& x, const Var& gamma, const Var& beta = {}, float eps = 1e-5f);
+Var rms_norm(const Var& x, const Var& gamma, float eps = 1e-5f);
+
+// Softmax over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): exp(x - max) / sum. A row that holds NaN
+// or +Inf, or -Inf alone, becomes NaN.
+Var softmax(const Var& x);
+// int32 [..]: the first of the largest elements of the last axis of x[.., d], fp32 or bf16. NaN counts as the largest.
+Tensor arg_max(const Tensor& x);
+
 // Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16 (taken
 // in fp32, rounded once) or fp64; y in its dtype.
 Var unary(UnaryOp op, const Var& x);
@@ -140,11 +154,21 @@ Var unary(UnaryOp op, const Var& x);
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 
-// y = a + b, y = a * b (same shape, fp32 or fp64).
+// y = a + b, a - b, a * b of one dtype: fp32, bf16 (taken in fp32, rounded once) or fp64. Shapes broadcast by NumPy's
+// rules, up to 4 axes where they differ; the gradient of what is repeated is the sum over its repetitions.
 Var add(const Var& a, const Var& b);
+Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
 // The same elements in another shape.
 Var reshape(const Var& x, const Shape& shape);
+// What moves elements takes any dtype, dense; codes without a scale or with one for the whole tensor, which comes
+// along. Axis i of the result is axis axes[i] of x: at most 4, each once, negative ones count from the end. The last
+// axis of codes of fewer than 8 bits stays the last.
+Var permute(const Var& x, const std::vector<int64_t>& axes);
+// Elements [begin, end) of an axis. Of axis 0 a view, with scales of any granularity.
+Var slice(const Var& x, int64_t axis, int64_t begin, int64_t end);
+// The parts one behind the other along an axis: one dtype, one size but along that axis, equal scales.
+Var concatenate(const std::vector<Var>& parts, int64_t axis);
 // Sum of all elements, shape [].
 Var sum(const Var& x);
 

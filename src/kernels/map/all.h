@@ -4,6 +4,7 @@
 #include "kernels/map/data_gather.h"
 #include "kernels/map/fill.h"
 #include "kernels/map/ops_check.h"
+#include "kernels/map/ops_codes.h"
 #include "kernels/map/ops_embedding.h"
 #include "kernels/map/ops_linear.h"
 #include "kernels/map/ops_loss.h"
