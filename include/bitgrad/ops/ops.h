@@ -187,4 +187,28 @@ int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels);
 // The same as fp32 [], exact for fewer than 2^24 rows, without waiting; labels as losses take them.
 Tensor correct_count(const Tensor& logits, const Tensor& labels);
 
+// Losses that are the *mean* over what they count, shape [] (docs/numerics.md section 10). Outputs fp32, bf16 or fp64.
+// Mean over all elements of (outputs - target)^2; target of the same shape, fp32 or bf16 (fp64 for fp64).
+Var mean_squared_error(const Var& outputs, const Tensor& target);
+// Mean over all elements of max(x, 0) - x t + log(1 + e^-|x|), the cross-entropy of sigmoid(x) with targets t in [0, 1]
+// (TensorFlow, sigmoid_cross_entropy_with_logits); targets as above. One outside [0, 1] is an Error.
+Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
+// Logits [.., classes], targets int32 [..]: mean of log(sum exp(y - max)) - (y_target - max) over the positions whose
+// target is not `ignore_index`. A target that is neither, and targets of which none counts, are Errors, on a device
+// when its flags are read.
+inline constexpr int32_t kIgnoreIndex = -100;
+Var softmax_cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+
+// What metrics are made of: one number on the current device, without waiting for it; logits and outputs fp32 or bf16.
+// Counts are int64 [] and exact; sums are fp64 [], taken in one order in double, the same bits on every device.
+// Accuracy is top_k_count(k = 1) / target_count, perplexity exp(cross_entropy_total / target_count), bits per byte
+// cross_entropy_total / (ln 2 * bytes), mean squared error squared_error_total / elements.
+Tensor target_count(const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+// Positions whose target is among the k largest logits; of equal logits the one with the lower index is before the
+// other, and NaN is before every number. A NaN at the target does not count.
+Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32_t ignore_index = kIgnoreIndex);
+// In nats, over the positions that count.
+Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+Tensor squared_error_total(const Tensor& outputs, const Tensor& target);
+
 }  // namespace bitgrad
