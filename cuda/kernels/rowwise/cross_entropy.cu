@@ -64,9 +64,9 @@ void cross_entropy_rows_cuda(const CrossEntropyRowsArgs& args) {
                              args.cols,
                              floats_of(args.x),
                              {args.targets, args.ignore, args.flags},
-                             numbers_of(args.loss),
-                             numbers_of(args.top),
-                             numbers_of(args.total)};
+                             values_of(args.loss),
+                             values_of(args.top),
+                             values_of(args.total)};
   launch_rows("cross_entropy_rows_cuda", cross_entropy_kernel<false>, cross_entropy_kernel<true>, args.rows, args.cols,
               p);
 }
@@ -77,10 +77,10 @@ void cross_entropy_rows_backward_cuda(const CrossEntropyRowsBackwardArgs& args) 
                                      args.cols,
                                      floats_of(args.x),
                                      {args.targets, args.ignore, nullptr},
-                                     numbers_of(args.top),
-                                     numbers_of(args.total),
-                                     numbers_of(args.factor),
-                                     numbers_of(args.gx)};
+                                     values_of(args.top),
+                                     values_of(args.total),
+                                     values_of(args.factor),
+                                     values_of(args.gx)};
   launch_rows("cross_entropy_rows_backward_cuda", cross_entropy_backward_kernel<false>,
               cross_entropy_backward_kernel<true>, args.rows, args.cols, p);
 }

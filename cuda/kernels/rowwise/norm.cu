@@ -100,34 +100,28 @@ void norm_rows_cuda(const NormRowsArgs& args) {
                      floats_of(args.x),
                      args.centered,
                      args.eps,
-                     numbers_of(args.gamma),
-                     numbers_of(args.beta),
+                     values_of(args.gamma),
+                     values_of(args.beta),
                      args.y.data,
                      args.y.dtype == dtypes::bf16,
-                     numbers_of(args.mean),
-                     numbers_of(args.inv)};
+                     values_of(args.mean),
+                     values_of(args.inv)};
   launch_rows("norm_rows_cuda", norm_kernel<false>, norm_kernel<true>, args.rows, args.cols, p);
 }
 
 void norm_rows_backward_cuda(const NormRowsBackwardArgs& args) {
   using namespace rowwise;
-  const float* const mean = args.centered ? numbers_of(args.mean) : nullptr;
+  const float* const mean = args.centered ? values_of(args.mean) : nullptr;
   // First what reads gy, for gx may be written in its place.
   if (args.ggamma.data != nullptr || args.gbeta.data != nullptr) {
-    const ParameterRule rule{floats_of(args.x),       floats_of(args.gy),    mean, numbers_of(args.inv), args.cols,
-                             numbers_of(args.ggamma), numbers_of(args.gbeta)};
+    const ParameterRule rule{floats_of(args.x),      floats_of(args.gy),   mean, values_of(args.inv), args.cols,
+                             values_of(args.ggamma), values_of(args.gbeta)};
     sums::run_columns("norm_rows_backward_parameters_cuda", rule, args.rows, args.cols, args.cols);
   }
   if (args.gx.data == nullptr) return;
-  const NormBackwardParams p{args.rows,
-                             args.cols,
-                             floats_of(args.x),
-                             floats_of(args.gy),
-                             args.centered,
-                             numbers_of(args.gamma),
-                             mean,
-                             numbers_of(args.inv),
-                             numbers_of(args.gx)};
+  const NormBackwardParams p{
+      args.rows, args.cols,           floats_of(args.x), floats_of(args.gy), args.centered, values_of(args.gamma),
+      mean,      values_of(args.inv), values_of(args.gx)};
   launch_rows("norm_rows_backward_cuda", norm_backward_kernel<false>, norm_backward_kernel<true>, args.rows, args.cols,
               p);
 }

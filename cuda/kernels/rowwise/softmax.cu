@@ -56,7 +56,7 @@ void softmax_rows_cuda(const SoftmaxRowsArgs& args) {
 
 void softmax_rows_backward_cuda(const SoftmaxRowsBackwardArgs& args) {
   using namespace rowwise;
-  const SoftmaxBackwardParams p{args.rows, args.cols, floats_of(args.y), floats_of(args.gy), numbers_of(args.gx)};
+  const SoftmaxBackwardParams p{args.rows, args.cols, floats_of(args.y), floats_of(args.gy), values_of(args.gx)};
   launch_rows("softmax_rows_backward_cuda", softmax_backward_kernel<false>, softmax_backward_kernel<true>, args.rows,
               args.cols, p);
 }

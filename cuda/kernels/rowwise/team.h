@@ -140,8 +140,8 @@ struct Floats {
   BITGRAD_DEVICE float operator[](int64_t i) const { return maps::load_float(data, bf16, i); }
 };
 inline Floats floats_of(const FloatsIn& x) { return {x.data, x.dtype == dtypes::bf16}; }
-inline float* numbers_of(const FloatsOut& y) { return static_cast<float*>(y.data); }
-inline const float* numbers_of(const FloatsIn& x) { return static_cast<const float*>(x.data); }
+inline float* values_of(const FloatsOut& y) { return static_cast<float*>(y.data); }
+inline const float* values_of(const FloatsIn& x) { return static_cast<const float*>(x.data); }
 
 // Launches kernel<false> for short rows, kernel<true> for long ones.
 template <typename Params>

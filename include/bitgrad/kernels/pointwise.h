@@ -1,9 +1,9 @@
 // Family pointwise: functions of two arrays, and copies, over up to 4 axes. Each array has its own step along each
 // axis, so broadcasting (a step of 0), permuting, slicing and concatenating are uses of one kernel.
 //
-// Elements are fp32 or bf16, mixed as the caller likes: bf16 is widened when it is read, the function is taken in fp32,
-// and a bf16 result is rounded once, to nearest even. fp64 is for references: all three arrays, on the CPU alone. Every
-// path of every ISA and device gives the same bits: one operation an element.
+// Elements are fp32 or bf16, mixed as the caller likes: bf16 is widened when it is read, the function is computed in
+// fp32, and a bf16 result is rounded once, to nearest even. fp64 is for references: all three arrays, on the CPU alone.
+// Every path of every ISA and device gives the same bits: one operation an element.
 #pragma once
 
 #include "bitgrad/kernels/row.h"

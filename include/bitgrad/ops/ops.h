@@ -146,16 +146,16 @@ Var softmax(const Var& x);
 // int32 [..]: the first of the largest elements of the last axis of x[.., d], fp32 or bf16. NaN counts as the largest.
 Tensor arg_max(const Tensor& x);
 
-// Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16 (taken
-// in fp32, rounded once) or fp64; y in its dtype.
+// Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16
+// (computed in fp32, rounded once) or fp64; y in its dtype.
 Var unary(UnaryOp op, const Var& x);
 #define BITGRAD_UNARY(name, value, derivative) \
   inline Var name(const Var& x) { return unary(UnaryOp::name, x); }
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 
-// y = a + b, a - b, a * b of one dtype: fp32, bf16 (taken in fp32, rounded once) or fp64. Shapes broadcast by NumPy's
-// rules, up to 4 axes where they differ; the gradient of what is repeated is the sum over its repetitions.
+// y = a + b, a - b, a * b of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast by
+// NumPy's rules, up to 4 axes where they differ; the gradient of what is repeated is the sum over its repetitions.
 Var add(const Var& a, const Var& b);
 Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
@@ -200,7 +200,7 @@ inline constexpr int32_t kIgnoreIndex = -100;
 Var softmax_cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 
 // What metrics are made of: one number on the current device, without waiting for it; logits and outputs fp32 or bf16.
-// Counts are int64 [] and exact; sums are fp64 [], taken in one order in double, the same bits on every device.
+// Counts are int64 [] and exact; sums are fp64 [], added in one order in double, the same bits on every device.
 // Accuracy is top_k_count(k = 1) / target_count, perplexity exp(cross_entropy_total / target_count), bits per byte
 // cross_entropy_total / (ln 2 * bytes), mean squared error squared_error_total / elements.
 Tensor target_count(const Tensor& targets, int32_t ignore_index = kIgnoreIndex);

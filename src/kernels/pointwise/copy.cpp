@@ -14,16 +14,17 @@ using namespace pointwise_loops;
 namespace {
 
 template <typename T>
-void copy_line(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t begin, int64_t end) {
-  if (x_step == 1 && y_step == 1) {
-    std::copy(x + begin, x + end, y + begin);
-    return;
-  }
-  for (int64_t i = begin; i < end; ++i) y[i * y_step] = x[i * x_step];
+void copy_line(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t n) {
+  if (x_step == 1 && y_step == 1)
+    std::copy_n(x, n, y);
+  else if (y_step == 1)
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i * x_step];
+  else
+    for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
 }
 
-// Neighbours of x lie along `axis`, neighbours of y (as a rule) along the inner one: squares of both go through a
-// buffer, so that x and y are read and written by neighbours.
+// Neighbours of x lie along `axis`, neighbours of y along the inner one: squares, whose lines of x stay in cache while
+// those of y are written.
 template <typename T>
 void copy_squares(const Walk<2>& walk, int axis, const T* x, T* y) {
   constexpr int64_t kSide = sizeof(T) <= 4 ? 64 : 32, kInner = kPointwiseAxes - 1;
@@ -31,7 +32,6 @@ void copy_squares(const Walk<2>& walk, int axis, const T* x, T* y) {
   const int first = axis == 0 ? 1 : 0, second = axis == 2 ? 1 : 2;  // the other two outer axes
   const int64_t grain = std::max<int64_t>(1, kTileElements / (kSide * walk.inner()));
   parallel_ranges(others * stripes, grain, [&](int64_t begin, int64_t end) {
-    T square[kSide][kSide + 1];  // [inner axis][along]
     for (int64_t s = begin; s < end; ++s) {
       const int64_t other = s / stripes, j0 = s % stripes * kSide, side = std::min(kSide, along - j0);
       const int64_t p = other / walk.size[second], q = other % walk.size[second];
@@ -39,14 +39,10 @@ void copy_squares(const Walk<2>& walk, int axis, const T* x, T* y) {
       T* const to = y + p * walk.step[1][first] + q * walk.step[1][second] + j0 * walk.step[1][axis];
       for (int64_t i0 = 0; i0 < walk.inner(); i0 += kSide) {
         const int64_t count = std::min(kSide, walk.inner() - i0);
-        for (int64_t i = 0; i < count; ++i) std::copy_n(from + (i0 + i) * walk.step[0][kInner], side, square[i]);
-        for (int64_t j = 0; j < side; ++j) {
-          T* const line = to + j * walk.step[1][axis] + i0 * walk.step[1][kInner];
-          if (walk.step[1][kInner] == 1)
-            for (int64_t i = 0; i < count; ++i) line[i] = square[i][j];
-          else
-            for (int64_t i = 0; i < count; ++i) line[i * walk.step[1][kInner]] = square[i][j];
-        }
+        const T* const in = from + i0 * walk.step[0][kInner];
+        T* const out = to + i0 * walk.step[1][kInner];
+        for (int64_t j = 0; j < side; ++j)
+          copy_line(in + j, walk.step[0][kInner], out + j * walk.step[1][axis], walk.step[1][kInner], count);
       }
     }
   });
@@ -60,7 +56,8 @@ void copy_bits(const Walk<2>& walk, const void* x, void* y) {
     for (int axis = kPointwiseAxes - 2; axis >= 0; --axis)
       if (walk.size[axis] > 1 && walk.step[0][axis] == 1) return copy_squares(walk, axis, from, to);
   for_lines(walk, [&](const auto& at, int64_t begin, int64_t end) {
-    copy_line(from + at.start(0), walk.inner_step(0), to + at.start(1), walk.inner_step(1), begin, end);
+    const int64_t x_step = walk.inner_step(0), y_step = walk.inner_step(1);
+    copy_line(from + at.start(0) + begin * x_step, x_step, to + at.start(1) + begin * y_step, y_step, end - begin);
   });
 }
 

@@ -38,7 +38,7 @@ struct OutputLine {
   int64_t step;
 
   bool side_by_side() const { return !bf16 && step == 1; }
-  // Where a loop writes elements i ..; write() brings them home from `space`.
+  // Where a loop writes elements i ..; write() stores them from `space`.
   float* place(int64_t i, float* space) const { return side_by_side() ? static_cast<float*>(data) + i : space; }
   void write(int64_t i, int64_t n, const float* space) const {
     if (side_by_side()) return;

@@ -26,7 +26,7 @@ inline const float* read_floats(const FloatsIn& x, int64_t at, int64_t n, float*
   elementwise::loops().from_bf16(n, static_cast<const uint16_t*>(x.data) + at, space);
   return space;
 }
-// Where elements [at, ..) are made: their place, or `space` where they are bf16; write_floats() brings them home.
+// Where elements [at, ..) are made: their place, or `space` where they are bf16; write_floats() stores them.
 inline float* place_floats(const FloatsOut& y, int64_t at, float* space) {
   return y.dtype == dtypes::bf16 ? space : floats(y) + at;
 }
