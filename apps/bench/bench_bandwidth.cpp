@@ -3,9 +3,9 @@
 // once, by its time; the share is of the bandwidth of a large copy, measured in turns with the kernel (on the CPU one
 // thread and memcpy). Operands are taken in turns from more memory than a cache holds.
 //
-//   bench_bandwidth [--shape ROWS,COLS ...] [--dtypes LIST] [--family pack,quantize,optimizer,elementwise,reduce]
-//                   [--what SUBSTRING] [--device cpu|cuda] [--copy-mib N] [--repeat R] [--json FILE] [--compare OLD]
-//                   [--slack S]
+//   bench_bandwidth [--shape ROWS,COLS ...] [--dtypes LIST]
+//                   [--family pack,quantize,optimizer,elementwise,reduce,pointwise,rowwise] [--what SUBSTRING]
+//                   [--device cpu|cuda] [--copy-mib N] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -25,7 +25,7 @@ using namespace bitgrad::bench;
 struct Options {
   std::vector<std::pair<int64_t, int64_t>> shapes;
   std::vector<DType> dtypes;
-  std::vector<std::string> families{"pack", "quantize", "optimizer", "elementwise", "reduce"};
+  std::vector<std::string> families{"pack", "quantize", "optimizer", "elementwise", "reduce", "pointwise", "rowwise"};
   std::string what, json, compare;
   Device device;
   int64_t copy_mib = 0, repeat = 11;
@@ -50,6 +50,7 @@ class Bench {
         measure_all(step_cases(numbers, dtype), numbers, report["rows"]);
       }
       measure_all(number_cases(numbers), numbers, report["rows"]);
+      measure_all(row_cases(numbers), numbers, report["rows"]);
       measure_all(update_cases(numbers), numbers, report["rows"]);
     }
     require(!copies_.empty(), "bench_bandwidth", "--family and --what leave nothing: no kernel has '", options_.what,
@@ -103,7 +104,7 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   std::string device = "cpu";
   args.option("--shape", shapes, "ROWS,COLS; may be given several times (4096,4096)").repeatable();
   args.option("--dtypes", dtypes, "dtypes of codes (bint1,int2,int4,int8)").delimiter(',');
-  args.option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce (all)")
+  args.option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce, pointwise, rowwise (all)")
       .delimiter(',')
       .one_of(options.families);
   args.option("--what", options.what, "only kernels whose name holds this");

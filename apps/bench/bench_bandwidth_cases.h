@@ -43,6 +43,8 @@ class Numbers {
 std::vector<Case> code_cases(const Numbers& numbers, DType dtype);
 // fp32 in and out: elementwise, norms, reductions, bf16.
 std::vector<Case> number_cases(const Numbers& numbers);
+// fp32 in and out: strided functions and copies, and what runs over rows.
+std::vector<Case> row_cases(const Numbers& numbers);
 // Updates of optimizers, and 8-bit moments.
 std::vector<Case> update_cases(const Numbers& numbers);
 // A whole step of AdamW on one parameter of that dtype: update, new codes and their layouts.

@@ -10,7 +10,7 @@ class NumberCases {
   explicit NumberCases(const Numbers& numbers) : n_(numbers) {}
 
   void add_pointwise() {
-    for (const UnaryOp op : {UnaryOp::relu, UnaryOp::tanh}) {
+    for (const UnaryOp op : {UnaryOp::relu, UnaryOp::tanh, UnaryOp::silu, UnaryOp::gelu}) {
       add("elementwise", concat(unary_name(op), ", forward"), 8, [op](const Numbers& n) {
         return [op, x = n.copy(), y = n.copy()] { unary_forward(op, x.numel(), x.as<float>(), y.as<float>()); };
       });

@@ -11,22 +11,22 @@ namespace {
 
 constexpr uint32_t kInitialised = 0x2D3;  // no poison of shared memory looks like this
 
-struct State {
+struct BarrierState {
   int32_t bytes;
   uint32_t due : 11;
   uint32_t arrivals : 10;
   uint32_t parity : 1;
   uint32_t mark : 10;
 };
-static_assert(sizeof(State) == sizeof(uint64_t));
+static_assert(sizeof(BarrierState) == sizeof(uint64_t));
 
-State load(const uint64_t* barrier) {
-  State state;
+BarrierState load(const uint64_t* barrier) {
+  BarrierState state;
   std::memcpy(&state, barrier, sizeof state);
   return state;
 }
 
-void store(uint64_t* barrier, State state) {
+void store(uint64_t* barrier, BarrierState state) {
   if (state.due == 0 && state.bytes == 0) {
     state.parity ^= 1;
     state.due = state.arrivals;
@@ -36,7 +36,7 @@ void store(uint64_t* barrier, State state) {
 }
 
 void arrive(uint64_t* barrier, uint32_t bytes) {
-  State state = load(barrier);
+  BarrierState state = load(barrier);
   if (state.mark != kInitialised) fail_thread("an mbarrier was used before it was initialised");
   if (state.due == 0) fail_thread("more arrivals at an mbarrier than it was initialised for");
   --state.due;
@@ -68,7 +68,7 @@ uint32_t shared_address(const void* p) {
 void barrier_init(uint64_t* barrier, uint32_t arrivals) {
   if (shared_address(barrier) % 8 != 0) fail_thread("an mbarrier must lie at a multiple of 8 bytes");
   if (arrivals == 0 || arrivals > 1023) fail_thread("an mbarrier of the emulation has 1 to 1023 arrivals");
-  State state{};
+  BarrierState state{};
   state.due = state.arrivals = arrivals & 1023u;
   state.mark = kInitialised;
   std::memcpy(barrier, &state, sizeof state);
@@ -89,7 +89,7 @@ void barrier_wait(uint64_t* barrier, uint32_t parity) {
 }
 
 void barrier_complete(uint64_t* barrier, uint32_t bytes) {
-  State state = load(barrier);
+  BarrierState state = load(barrier);
   state.bytes -= static_cast<int32_t>(bytes);
   store(barrier, state);
 }

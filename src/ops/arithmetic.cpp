@@ -1,42 +1,51 @@
-// y = a + b and y = a * b, same shapes; sum of all elements; reshape.
+// y = a + b, a - b and a * b of shapes that broadcast; sum of all elements; reshape.
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/tensor_gradient.h"
 #include "ops/common.h"
+#include "ops/strided.h"
 
 namespace bitgrad {
 namespace {
 
-// y[i] = f(a[i], b[i]) in fp64; fp32 goes to the kernels.
-template <typename F>
-Tensor pointwise(const Tensor& a, const Tensor& b, void (*kernel)(int64_t, const float*, const float*, float*), F f) {
-  Tensor y = Tensor::empty(a.shape(), a.dtype());
-  if (a.dtype() == dtypes::fp64)
-    for (int64_t i = 0; i < a.numel(); ++i) y.as<double>()[i] = f(a.as<double>()[i], b.as<double>()[i]);
+// The shape of the result.
+Shape check_pair(std::string_view op, std::span<const Tensor> in) {
+  const std::string_view names[] = {"a", "b"};
+  for (size_t i = 0; i < 2; ++i)
+    if (in[i].dtype() != dtypes::bf16 || in[i].quant() || !in[i].contiguous()) require_float(op, names[i], in[i]);
+  require(in[0].dtype() == in[1].dtype(), op, "operands differ: got ", in[0], " and ", in[1]);
+  return broadcast_shape(op, in[0], in[1]);
+}
+
+// Gradients are fp32, of fp64 operands fp64.
+DType wide_dtype(DType dtype) { return dtype == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32; }
+
+Tensor negated(const Tensor& g) {
+  const Tensor out = Tensor::empty(g.shape(), g.dtype());
+  if (g.dtype() == dtypes::fp64)
+    for (int64_t i = 0; i < g.numel(); ++i) out.as<double>()[i] = -g.as<double>()[i];
   else
-    kernel(a.numel(), a.as<float>(), b.as<float>(), y.as<float>());
-  return y;
-}
-Tensor product(const Tensor& a, const Tensor& b) {
-  return pointwise(a, b, bitgrad::mul, [](double p, double q) { return p * q; });
+    scale(g.numel(), g.as<float>(), -1.0f, out.as<float>());
+  return out;
 }
 
-void check_pair(std::string_view op, std::span<const Tensor> in) {
-  require_float(op, "a", in[0]);
-  require_float(op, "b", in[1]);
-  require_same(op, in[0], in[1]);
-}
-
-struct Add {
-  static constexpr std::string_view kName = "add";
-  struct Saved {};
-  static Tensor forward(Saved&, std::span<const Tensor> in) {
-    check_pair(kName, in);
-    return pointwise(in[0], in[1], bitgrad::add, [](double p, double q) { return p + q; });
+// y = a + b, or a - b.
+template <PointwiseOp op>
+struct AddOrSub {
+  static constexpr std::string_view kName = op == PointwiseOp::add ? "add" : "sub";
+  struct Saved {
+    Shape a, b;
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in) {
+    const Shape shape = check_pair(kName, in);
+    s = {in[0].shape(), in[1].shape()};
+    return broadcast(op, in[0], in[1], shape, in[0].dtype());
   }
-  static void backward(Saved&, std::span<const Tensor> gy, std::span<GradSlot> g) {
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     const Tensor wide_gy = wide(gy[0]);
-    for (GradSlot& slot : g)
-      if (slot.wanted()) slot.set_rounded(wide_gy);
+    if (g[0].wanted()) g[0].set_rounded(sum_to_shape(wide_gy, s.a));
+    if (!g[1].wanted()) return;
+    const Tensor gb = sum_to_shape(wide_gy, s.b);
+    g[1].set_rounded(op == PointwiseOp::add ? gb : negated(gb));
   }
 };
 
@@ -46,14 +55,17 @@ struct Mul {
     Tensor a, b;
   };
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
-    check_pair(kName, in);
+    const Shape shape = check_pair(kName, in);
     s = {keep(in[0]), keep(in[1])};
-    return product(in[0], in[1]);
+    return broadcast(PointwiseOp::mul, in[0], in[1], shape, in[0].dtype());
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    const Tensor wide_gy = wide(gy[0]);
-    if (g[0].wanted()) g[0].set_rounded(product(wide_gy, s.b));
-    if (g[1].wanted()) g[1].set_rounded(product(wide_gy, s.a));
+    const auto gradient = [&](const Tensor& other, const Shape& shape) {
+      const DType dtype = wide_dtype(other.dtype());
+      return sum_to_shape(broadcast(PointwiseOp::mul, gy[0], other, gy[0].shape(), dtype), shape);
+    };
+    if (g[0].wanted()) g[0].set_rounded(gradient(s.b, s.a.shape()));
+    if (g[1].wanted()) g[1].set_rounded(gradient(s.a, s.b.shape()));
   }
 };
 
@@ -96,7 +108,8 @@ struct Reshape {
 
 }  // namespace
 
-Var add(const Var& a, const Var& b) { return apply<Add>({a, b}); }
+Var add(const Var& a, const Var& b) { return apply<AddOrSub<PointwiseOp::add>>({a, b}); }
+Var sub(const Var& a, const Var& b) { return apply<AddOrSub<PointwiseOp::sub>>({a, b}); }
 Var mul(const Var& a, const Var& b) { return apply<Mul>({a, b}); }
 Var sum(const Var& x) { return apply<Sum>({x}); }
 Var reshape(const Var& x, const Shape& shape) { return apply<Reshape>({x}, shape); }

@@ -28,6 +28,12 @@ void require_same(std::string_view op, const Tensor& a, const Tensor& b) {
   require(a.shape() == b.shape() && a.dtype() == b.dtype(), op, "operands differ: got ", a, " and ", b);
 }
 
+void require_here(std::string_view op, std::string_view what, const Tensor& x) {
+  if (x.device() == current_device()) return;
+  fail_with(ErrorCode::kDevice, op, what, " (", x, ") is on ", to_string(x.device()), ", but the current device is ",
+            to_string(current_device()), ". Copy it there (to_device), or change the DeviceGuard.");
+}
+
 bool is_integer(DType dtype) {
   const DTypeKind kind = dtype.kind();
   return kind == DTypeKind::kInt || kind == DTypeKind::kUint || kind == DTypeKind::kSign;

@@ -16,6 +16,9 @@ Tensor wide(const Tensor& gradient);
 void require_float(std::string_view op, std::string_view what, const Tensor& x);
 void require_same(std::string_view op, const Tensor& a, const Tensor& b);
 
+// Error(kDevice) that names both unless x lies on the current device: for functions that no tape checks.
+void require_here(std::string_view op, std::string_view what, const Tensor& x);
+
 // Kinds int, uint and sign: codes, int32 and int64.
 bool is_integer(DType dtype);
 // Largest absolute number of an integer dtype, as a double.

@@ -1,4 +1,5 @@
-// Pointwise functions of unary.inc: y = f(x), gx = gy * f'(x).
+// Pointwise functions of unary.inc: y = f(x), gx = gy * f'(x). x in bf16: y too, f is computed in fp32 and rounded
+// once.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 
@@ -13,9 +14,11 @@ struct Unary {
   };
   static Tensor forward(Saved& s, std::span<const Tensor> in, UnaryOp op) {
     const Tensor& x = in[0];
-    require_float(unary_name(op), "x", x);
+    if (x.dtype() != dtypes::bf16 || x.quant() || !x.contiguous()) require_float(unary_name(op), "x", x);
     Tensor y = Tensor::empty(x.shape(), x.dtype());
-    if (x.dtype() == dtypes::fp64)
+    if (x.dtype() == dtypes::bf16)
+      unary_forward(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
+    else if (x.dtype() == dtypes::fp64)
       unary_forward(op, x.numel(), x.as<double>(), y.as<double>());
     else
       unary_forward(op, x.numel(), x.as<float>(), y.as<float>());
@@ -26,7 +29,9 @@ struct Unary {
     if (!g[0].wanted()) return;
     const Tensor gy = wide(gy_edge[0]);
     Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
-    if (gy.dtype() == dtypes::fp64)
+    if (s.x.dtype() == dtypes::bf16)
+      unary_backward(s.op, gy.numel(), s.x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
+    else if (gy.dtype() == dtypes::fp64)
       unary_backward(s.op, gy.numel(), s.x.as<double>(), gy.as<double>(), gx.as<double>());
     else
       unary_backward(s.op, gy.numel(), s.x.as<float>(), gy.as<float>(), gx.as<float>());

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "support/catch.h"
 
@@ -92,6 +93,45 @@ TEST_CASE("erf is within 0.51 ulp of the exact value over its whole range") {
   CHECK(math::erf(kInf) == 1.0f);
   CHECK(math::erf(-kInf) == -1.0f);
   CHECK(std::isnan(math::erf(kNan)));
+}
+
+TEST_CASE("what is taken in double and rounded once is within its bound of the exact value, far out too") {
+  // The bounds that the header promises, relative.
+  struct Function {
+    double (*ours)(double);
+    long double (*exact)(long double);
+    double lo, hi, bound;
+  };
+  const auto normal = [](long double x) { return 0.5L * std::erfc(-x / std::sqrt(2.0L)); };
+  const std::vector<Function> all = {
+      {math::sigmoid_double, [](long double x) { return 1 / (1 + std::exp(-x)); }, -690, 690, 2e-12},
+      {math::normal_cdf_double, normal, -8.9, 40, 5e-12},
+      {math::normal_cdf_double, normal, -15, -8.9, 1e-9},
+      {math::silu_double, [](long double x) { return x / (1 + std::exp(-x)); }, -690, 690, 2e-12},
+      {math::gelu_double, [](long double x) { return x * 0.5L * std::erfc(-x / std::sqrt(2.0L)); }, -8.9, 40, 5e-12},
+      {math::softplus_tail_double, [](long double x) { return std::log1p(std::exp(-x)); }, 0, 690, 3e-12}};
+  for (const Function& f : all) {
+    double largest = 0;
+    for (int i = 0; i <= 20000; ++i) {
+      const double x = f.lo + (f.hi - f.lo) * i / 20000;
+      const long double e = f.exact(x);
+      if (e != 0) largest = std::max(largest, static_cast<double>(std::abs((f.ours(x) - e) / e)));
+    }
+    CAPTURE(f.lo, f.hi);
+    CHECK(largest <= f.bound);
+  }
+  for (const auto f : {math::silu_double, math::gelu_double, math::gelu_tanh_double}) {
+    CHECK(f(3e38) == 3e38);
+    CHECK(std::abs(f(-3e38)) < 1e-100);
+    CHECK(std::isnan(f(static_cast<double>(kNan))));
+    CHECK(!std::isfinite(f(static_cast<double>(-kInf))));
+  }
+  for (const auto f : {math::silu_slope_double, math::gelu_slope_double, math::gelu_tanh_slope_double}) {
+    CHECK(f(3e38) == 1);
+    CHECK(std::abs(f(-3e38)) < 1e-100);
+    CHECK(std::abs(f(0) - 0.5) <= 3e-12);
+  }
+  CHECK(math::softplus_tail_double(1e30) < 1e-300);
 }
 
 TEST_CASE("cos and sin of turns are within 1e-15 of the exact values, and exact at the quarters") {

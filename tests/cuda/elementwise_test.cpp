@@ -39,6 +39,24 @@ TEST_CASE("Pointwise functions on the device have the bits of the CPU") {
   });
 }
 
+TEST_CASE("Pointwise functions of bf16 on the device have the bits of the CPU") {
+  for_sizes([](int64_t n, int64_t shift, Outcome& out) {
+    std::vector<float> drawn = some_numbers(n, 1, true);
+    std::vector<uint16_t> narrow;
+    for (const float v : drawn) narrow.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(v) >> 16));
+    const Placed<uint16_t> x(narrow, shift);
+    const Placed<float> gy(some_numbers(n, 2), 0);
+    for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op) {
+      const Placed<uint16_t> y(some_words<uint16_t>(n + 3, 3), shift);
+      const Placed<float> gx(some_numbers(n + 3, 3), shift);
+      unary_forward(static_cast<UnaryOp>(op), n, x.data(), y.data());
+      unary_backward(static_cast<UnaryOp>(op), n, x.data(), gy.data(), gx.data());
+      for (const uint16_t v : y.values()) out.floats.push_back(std::bit_cast<float>(uint32_t{v} << 16));
+      out.add(gx);
+    }
+  });
+}
+
 TEST_CASE("Sums, products, scaling, division and clamp on the device, also in place") {
   for_sizes([](int64_t n, int64_t shift, Outcome& out) {
     const Placed<float> a(some_numbers(n, 1, true), shift), b(some_numbers(n, 2), shift);

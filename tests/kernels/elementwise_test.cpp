@@ -132,6 +132,9 @@ TEST_CASE("unary functions are within 3 ulp of doubles and the same bits on ever
       [](double x) { return std::min(1.0, std::max(-1.0, x)); },
       [](double x) { return std::tanh(x); },
       [](double x) { return 1 / (1 + std::exp(-x)); },
+      [](double x) { return x / (1 + std::exp(-x)); },
+      [](double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); },
+      [](double x) { return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); },
   };
   REQUIRE(exact.size() == static_cast<size_t>(UnaryOp::kCount));
   const std::vector<float> x = numbers(20001, 4), gy = numbers(20001, 5);
@@ -159,6 +162,32 @@ TEST_CASE("unary functions are within 3 ulp of doubles and the same bits on ever
       CHECK(differing(gx, first_gradient) == 0);
     });
   }
+}
+
+TEST_CASE("unary functions of bf16 are those of fp32 rounded once, forward and backward") {
+  everywhere([] {
+    for (int64_t n : kSizes) {
+      const std::vector<float> drawn = numbers(n, 4, true), gy = numbers(n, 5);
+      std::vector<uint16_t> x(static_cast<size_t>(n)), y(x.size()), expected(x.size());
+      std::vector<float> wide(x.size()), gx(x.size()), expected_gx(x.size());
+      to_bf16(n, drawn.data(), x.data());
+      from_bf16(n, x.data(), wide.data());
+      for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op) {
+        INFO(unary_name(static_cast<UnaryOp>(op)));
+        unary_forward(static_cast<UnaryOp>(op), n, x.data(), y.data());
+        unary_backward(static_cast<UnaryOp>(op), n, x.data(), gy.data(), gx.data());
+        std::vector<float> f(x.size());
+        unary_forward(static_cast<UnaryOp>(op), n, wide.data(), f.data());
+        unary_backward(static_cast<UnaryOp>(op), n, wide.data(), gy.data(), expected_gx.data());
+        for (size_t i = 0; i < f.size(); ++i) expected[i] = bf16_from_float(f[i]);
+        int64_t wrong = 0;
+        for (size_t i = 0; i < f.size(); ++i)
+          wrong += y[i] != expected[i] && !(std::isnan(bf16_to_float(y[i])) && std::isnan(f[i]));
+        CHECK(wrong == 0);
+        CHECK(differing(gx, expected_gx) == 0);
+      }
+    }
+  });
 }
 
 TEST_CASE("unary derivatives agree with central differences in doubles, and floats follow doubles") {

@@ -2,6 +2,7 @@
 #include "cuda/kernels/elementwise/pointwise.h"
 
 #include "bitgrad/base/math.h"
+#include "bitgrad/dtype/bf16.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
 #include "cuda/kernels/elementwise/update_formulas.h"
 
@@ -78,6 +79,46 @@ void unary_backward_cuda(UnaryOp op, int64_t n, const float* x, const float* gy,
 #define BITGRAD_UNARY(name, value, derivative) \
   case UnaryOp::name:                          \
     return run_pointwise("unary_backward_" #name "_cuda", Backward_##name{}, s, n);
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+    case UnaryOp::kCount:
+      break;
+  }
+}
+
+// Of x in bf16: f(numbers, result) as above, with gy where it is wanted; y in bf16 or fp32.
+template <typename F, bool kBackward>
+BITGRAD_GLOBAL void pointwise_bf16(F f, const uint16_t* x, const float* gy, void* y, int64_t n) {
+  for (int64_t i = thread_index(); i < n; i += thread_count()) {
+    const float in[2] = {bf16_to_float(x[i]), kBackward ? gy[i] : 0.0f};
+    float out[1];
+    f(in, out);
+    if (kBackward)
+      static_cast<float*>(y)[i] = out[0];
+    else
+      static_cast<uint16_t*>(y)[i] = bf16_from_float(out[0]);
+  }
+}
+
+void unary_forward_bf16_cuda(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
+  switch (op) {
+#define BITGRAD_UNARY(name, value, derivative)                                                          \
+  case UnaryOp::name:                                                                                   \
+    return launch(pointwise_bf16<Forward_##name, false>, cover(n, "unary_forward_bf16_" #name "_cuda"), \
+                  Forward_##name{}, x, static_cast<const float*>(nullptr), static_cast<void*>(y), n);
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+    case UnaryOp::kCount:
+      break;
+  }
+}
+
+void unary_backward_bf16_cuda(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx) {
+  switch (op) {
+#define BITGRAD_UNARY(name, value, derivative)                                                           \
+  case UnaryOp::name:                                                                                    \
+    return launch(pointwise_bf16<Backward_##name, true>, cover(n, "unary_backward_bf16_" #name "_cuda"), \
+                  Backward_##name{}, x, gy, static_cast<void*>(gx), n);
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
     case UnaryOp::kCount:

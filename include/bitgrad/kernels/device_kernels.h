@@ -7,6 +7,7 @@
 #include "bitgrad/kernels/fused.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
+#include "bitgrad/kernels/rowwise.h"
 #include "bitgrad/kernels/update_rows.h"
 
 namespace bitgrad {

@@ -21,6 +21,9 @@ void unary_forward(UnaryOp op, int64_t n, const float* x, float* y);
 void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
 void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx);
 void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx);
+// x and y in bf16: f is computed in fp32 and rounded once, to nearest even. gx is fp32.
+void unary_forward(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y);
+void unary_backward(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx);
 
 // y = a + b, y = a * b; y may be an operand.
 void add(int64_t n, const float* a, const float* b, float* y);

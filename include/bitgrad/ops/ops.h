@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "bitgrad/autograd/op.h"
 #include "bitgrad/kernels/elementwise.h"
@@ -132,18 +133,42 @@ struct NormOptions {
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 
-// Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid.
+// Layer norm and RMS norm over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): every row by its own
+// statistics. gamma and beta are [d] in fp32 (fp64 for fp64); beta may be absent.
+//   y = ((x - mean) / sqrt(var + eps)) * gamma + beta, var biased (arXiv 1607.06450, equation 3)
+//   y = (x / sqrt(mean(x^2) + eps)) * gamma (arXiv 1910.07467, equation 4)
+Var layer_norm(const Var& x, const Var& gamma, const Var& beta = {}, float eps = 1e-5f);
+Var rms_norm(const Var& x, const Var& gamma, float eps = 1e-5f);
+
+// Softmax over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): exp(x - max) / sum. A row that holds NaN
+// or +Inf, or -Inf alone, becomes NaN.
+Var softmax(const Var& x);
+// int32 [..]: the first of the largest elements of the last axis of x[.., d], fp32 or bf16. NaN counts as the largest.
+Tensor arg_max(const Tensor& x);
+
+// Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16
+// (computed in fp32, rounded once) or fp64; y in its dtype.
 Var unary(UnaryOp op, const Var& x);
 #define BITGRAD_UNARY(name, value, derivative) \
   inline Var name(const Var& x) { return unary(UnaryOp::name, x); }
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 
-// y = a + b, y = a * b (same shape, fp32 or fp64).
+// y = a + b, a - b, a * b of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast by
+// NumPy's rules, up to 4 axes where they differ; the gradient of what is repeated is the sum over its repetitions.
 Var add(const Var& a, const Var& b);
+Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
 // The same elements in another shape.
 Var reshape(const Var& x, const Shape& shape);
+// What moves elements takes any dtype, dense; codes without a scale or with one for the whole tensor, which comes
+// along. Axis i of the result is axis axes[i] of x: at most 4, each once, negative ones count from the end. The last
+// axis of codes of fewer than 8 bits stays the last.
+Var permute(const Var& x, const std::vector<int64_t>& axes);
+// Elements [begin, end) of an axis. Of axis 0 a view, with scales of any granularity.
+Var slice(const Var& x, int64_t axis, int64_t begin, int64_t end);
+// The parts one behind the other along an axis: one dtype, one size but along that axis, equal scales.
+Var concatenate(const std::vector<Var>& parts, int64_t axis);
 // Sum of all elements, shape [].
 Var sum(const Var& x);
 
@@ -161,5 +186,29 @@ Var softmax_cross_entropy_of(const Var& logits, const Tensor& labels);
 int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels);
 // The same as fp32 [], exact for fewer than 2^24 rows, without waiting; labels as losses take them.
 Tensor correct_count(const Tensor& logits, const Tensor& labels);
+
+// Losses that are the *mean* over what they count, shape [] (docs/numerics.md section 10). Outputs fp32, bf16 or fp64.
+// Mean over all elements of (outputs - target)^2; target of the same shape, fp32 or bf16 (fp64 for fp64).
+Var mean_squared_error(const Var& outputs, const Tensor& target);
+// Mean over all elements of max(x, 0) - x t + log(1 + e^-|x|), the cross-entropy of sigmoid(x) with targets t in [0, 1]
+// (TensorFlow, sigmoid_cross_entropy_with_logits); targets as above. One outside [0, 1] is an Error.
+Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
+// Logits [.., classes], targets int32 [..]: mean of log(sum exp(y - max)) - (y_target - max) over the positions whose
+// target is not `ignore_index`. A target that is neither, and targets of which none counts, are Errors, on a device
+// when its flags are read.
+inline constexpr int32_t kIgnoreIndex = -100;
+Var softmax_cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+
+// What metrics are made of: one number on the current device, without waiting for it; logits and outputs fp32 or bf16.
+// Counts are int64 [] and exact; sums are fp64 [], added in one order in double, the same bits on every device.
+// Accuracy is top_k_count(k = 1) / target_count, perplexity exp(cross_entropy_total / target_count), bits per byte
+// cross_entropy_total / (ln 2 * bytes), mean squared error squared_error_total / elements.
+Tensor target_count(const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+// Positions whose target is among the k largest logits; of equal logits the one with the lower index is before the
+// other, and NaN is before every number. A NaN at the target does not count.
+Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32_t ignore_index = kIgnoreIndex);
+// In nats, over the positions that count.
+Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+Tensor squared_error_total(const Tensor& outputs, const Tensor& target);
 
 }  // namespace bitgrad

@@ -2,8 +2,10 @@
 // work and calls the loops of the granted ISA.
 #include "bitgrad/kernels/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/device_kernels.h"
 #include "kernels/elementwise/loops.h"
@@ -80,6 +82,43 @@ void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, do
   if (!current_device().is_cpu()) detail::fail_fp64_on_device("unary_backward");
   const auto loop = kBackward64[static_cast<int>(op)];
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
+}
+
+namespace {
+
+constexpr int64_t kWidened = 1024;  // bf16 elements that are widened at a time
+
+// Calls body(i, count) for pieces of n elements.
+template <typename Body>
+void cut_widened(int64_t n, Body&& body) {
+  cut(n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kWidened) body(i, std::min(kWidened, end - i));
+  });
+}
+
+}  // namespace
+
+void unary_forward(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
+  BITGRAD_ON_DEVICE(unary_forward_bf16, op, n, x, y);
+  const auto& loops = elementwise::loops();
+  const auto loop = loops.unary_forward[static_cast<int>(op)];
+  cut_widened(n, [&](int64_t i, int64_t count) {
+    alignas(64) float wide[kWidened];
+    loops.from_bf16(count, x + i, wide);
+    loop(count, wide, wide);
+    loops.to_bf16(count, wide, y + i);
+  });
+}
+
+void unary_backward(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx) {
+  BITGRAD_ON_DEVICE(unary_backward_bf16, op, n, x, gy, gx);
+  const auto& loops = elementwise::loops();
+  const auto loop = loops.unary_backward[static_cast<int>(op)];
+  cut_widened(n, [&](int64_t i, int64_t count) {
+    alignas(64) float wide[kWidened];
+    loops.from_bf16(count, x + i, wide);
+    loop(count, wide, gy + i, gx + i);
+  });
 }
 
 void add(int64_t n, const float* a, const float* b, float* y) {

@@ -1,0 +1,13 @@
+// The loops of family pointwise for AVX2: the same source in a target region, without contraction, so the same bits.
+#include "kernels/pointwise/loops.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi2")
+namespace bitgrad::pointwise_loops::avx2 {
+#include "kernels/pointwise/loops.inc"
+}  // namespace bitgrad::pointwise_loops::avx2
+#pragma GCC pop_options
+
+namespace bitgrad::pointwise_loops {
+const PointwiseLoops& loops_avx2() { return avx2::kLoops; }
+}  // namespace bitgrad::pointwise_loops

@@ -1,0 +1,27 @@
+// The loops of family pointwise as a table of functions, one table per ISA. All tables give the same bits.
+#pragma once
+
+#include "bitgrad/kernels/pointwise.h"
+
+namespace bitgrad::pointwise_loops {
+
+// For each PointwiseOp.
+struct PointwiseLoops {
+  using Loop = void (*)(int64_t n, const float* a, const float* b, float* y);
+#define BITGRAD_POINTWISE_FORM(form) Loop form[static_cast<int>(PointwiseOp::kCount)];
+#include "kernels/pointwise/kernels.inc"
+#undef BITGRAD_POINTWISE_FORM
+};
+
+const PointwiseLoops& loops_scalar();
+const PointwiseLoops& loops_avx2();
+const PointwiseLoops& loops_avx512();
+
+// The table of the best ISA that cpu_isa() grants now.
+inline const PointwiseLoops& loops() {
+  const IsaMask granted = cpu_isa();
+  if (granted & isa::kAvx512) return loops_avx512();
+  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
+}
+
+}  // namespace bitgrad::pointwise_loops

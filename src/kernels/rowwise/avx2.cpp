@@ -1,0 +1,15 @@
+// The loops of family rowwise for AVX2: the same source in a target region, without contraction, so the same bits.
+#include "bitgrad/base/math.h"
+#include "bitgrad/dtype/bf16.h"
+#include "kernels/rowwise/loops.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi2")
+namespace bitgrad::rowwise::avx2 {
+#include "kernels/rowwise/loops.inc"
+}  // namespace bitgrad::rowwise::avx2
+#pragma GCC pop_options
+
+namespace bitgrad::rowwise {
+const RowwiseLoops& loops_avx2() { return avx2::kLoops; }
+}  // namespace bitgrad::rowwise

@@ -1,0 +1,42 @@
+// The loops of family rowwise as a table of functions, one table per ISA. All tables give the same bits.
+#pragma once
+
+#include "bitgrad/kernels/rowwise.h"
+
+namespace bitgrad::rowwise {
+
+inline constexpr int64_t kRowChunk = 1024;  // rows whose 16 lanes make one partial sum of a column
+inline constexpr int64_t kSumLanes = 16;
+inline constexpr int64_t kColumns = 64;  // columns that are summed side by side
+
+// What the elements of a row share.
+struct NormRow {
+  float mean = 0, inv = 0;
+  float mean_h = 0, mean_h_xhat = 0;  // of the backward
+};
+
+struct NormColumns {
+  int64_t rows, ld;
+  const void *gy, *x;
+  bool bf16_gy, bf16_x;
+  const float *mean, *inv;  // a number for each row; mean may be nullptr: 0
+};
+
+struct RowwiseLoops {
+#define BITGRAD_ROWWISE_LOOP(name, result, parameters) result(*name) parameters;
+#include "kernels/rowwise/kernels.inc"
+#undef BITGRAD_ROWWISE_LOOP
+};
+
+const RowwiseLoops& loops_scalar();
+const RowwiseLoops& loops_avx2();
+const RowwiseLoops& loops_avx512();
+
+// The table of the best ISA that cpu_isa() grants now.
+inline const RowwiseLoops& loops() {
+  const IsaMask granted = cpu_isa();
+  if (granted & isa::kAvx512) return loops_avx512();
+  return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
+}
+
+}  // namespace bitgrad::rowwise

@@ -1,0 +1,11 @@
+// The loops of family rowwise for the baseline ISA: the reference.
+#include "bitgrad/base/math.h"
+#include "bitgrad/dtype/bf16.h"
+#include "kernels/rowwise/loops.h"
+
+namespace bitgrad::rowwise {
+namespace scalar {
+#include "kernels/rowwise/loops.inc"
+}  // namespace scalar
+const RowwiseLoops& loops_scalar() { return scalar::kLoops; }
+}  // namespace bitgrad::rowwise

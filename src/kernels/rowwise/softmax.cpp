@@ -1,0 +1,47 @@
+// Family rowwise: softmax and its backward.
+#include "bitgrad/kernels/rowwise.h"
+#include "kernels/families.h"
+#include "kernels/rowwise/rows.h"
+
+namespace bitgrad {
+
+using namespace rowwise;
+
+void softmax_rows(const SoftmaxRowsArgs& args) {
+  BITGRAD_ROWWISE(softmax_rows, softmax_fp64, args.x, args);
+  const int64_t cols = args.cols;
+  for_ranges_of_rows(args.rows, cols, 2, [&](int64_t begin, int64_t end, float* space) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* const x = read_floats(args.x, r * cols, cols, space);
+      float* const y = place_floats(args.y, r * cols, space + cols);
+      loops().exp_minus(cols, x, reduce_row(ReduceRule::kMax, x, cols), y);
+      elementwise::loops().divide(cols, y, reduce_row(ReduceRule::kSum, y, cols));
+      write_floats(args.y, r * cols, cols, y);
+    }
+  });
+}
+
+void softmax_rows_backward(const SoftmaxRowsBackwardArgs& args) {
+  BITGRAD_ROWWISE(softmax_rows_backward, softmax_backward_fp64, args.y, args);
+  const int64_t cols = args.cols;
+  for_ranges_of_rows(args.rows, cols, 2, [&](int64_t begin, int64_t end, float* space) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* const y = read_floats(args.y, r * cols, cols, space);
+      const float* const gy = read_floats(args.gy, r * cols, cols, space + cols);
+      const float dot = reduce_row(ReduceRule::kSum, gy, cols, y);
+      loops().softmax_backward(cols, y, gy, dot, floats(args.gx) + r * cols);
+    }
+  });
+}
+
+void append_rowwise_kernels(std::vector<KernelInfo>& out) {
+  const IsaMask granted = cpu_isa();
+#define BITGRAD_ROWWISE_LOOP(name, result, parameters)                                                        \
+  out.push_back({"rowwise", #name "_avx512", isa::kAvx512, SumOrder::kLanes, (granted & isa::kAvx512) != 0}); \
+  out.push_back({"rowwise", #name "_avx2", isa::kAvx2, SumOrder::kLanes, (granted & isa::kAvx2) != 0});       \
+  out.push_back({"rowwise", #name "_scalar", isa::kScalar, SumOrder::kLanes, true});
+#include "kernels/rowwise/kernels.inc"
+#undef BITGRAD_ROWWISE_LOOP
+}
+
+}  // namespace bitgrad

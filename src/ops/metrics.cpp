@@ -1,0 +1,82 @@
+// Counts and sums that metrics are made of: exact integers, and doubles added in one order (docs/numerics.md section
+// 10).
+#include "bitgrad/kernels/rowwise.h"
+#include "kernels/map/ops_totals.h"
+#include "ops/positions.h"
+#include "ops/strided.h"
+
+namespace bitgrad {
+namespace {
+
+void require_not_fp64(std::string_view op, const Tensor& x) {
+  require(x.dtype() != dtypes::fp64, op, "needs fp32 or bf16, got ", x);
+}
+
+}  // namespace
+
+Tensor target_count(const Tensor& targets, int32_t ignore_index) {
+  constexpr std::string_view kTargetCount = "target_count";
+  require(targets.defined() && targets.dtype() == dtypes::int32 && targets.contiguous() && !targets.quant(),
+          kTargetCount, "targets must be dense int32, got ", targets);
+  require_here(kTargetCount, "targets", targets);
+  return count_targets(targets, ignore_index);
+}
+
+Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32_t ignore_index) {
+  constexpr std::string_view kTopKCount = "top_k_count";
+  require_here(kTopKCount, "logits", logits);
+  const PositionTargets checked(kTopKCount, logits, targets, ignore_index);
+  require_not_fp64(kTopKCount, logits);
+  require(k >= 1 && k < kNoRank, kTopKCount, "k is ", k, ", expected at least 1");
+  const Tensor ranks = Tensor::empty({logits.rows()}, dtypes::int32, MemoryKind::kWorkspace);
+  target_ranks({logits.rows(),
+                logits.cols(),
+                {logits.data(), logits.dtype()},
+                targets.as<int32_t>(),
+                ignore_index,
+                ranks.as<int32_t>(),
+                checked.flags()});
+  checked.check(kTopKCount);
+  return total_of_pieces(dtypes::int64, ranks.numel(), [&](void* out, int64_t pieces) {
+    run_map(maps::CountRanks{ranks.as<int32_t>(), ranks.numel(), k, static_cast<int64_t*>(out)}, pieces,
+            rows_at_once(maps::kTotalPiece));
+  });
+}
+
+Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index) {
+  constexpr std::string_view kCrossEntropyTotal = "cross_entropy_total";
+  require_here(kCrossEntropyTotal, "logits", logits);
+  const PositionTargets checked(kCrossEntropyTotal, logits, targets, ignore_index);
+  require_not_fp64(kCrossEntropyTotal, logits);
+  const auto numbers = [&] { return Tensor::empty({logits.rows()}, dtypes::fp32, MemoryKind::kWorkspace); };
+  const Tensor loss = numbers(), top = numbers(), total = numbers();
+  cross_entropy_rows({logits.rows(),
+                      logits.cols(),
+                      {logits.data(), logits.dtype()},
+                      targets.as<int32_t>(),
+                      ignore_index,
+                      {loss.data(), dtypes::fp32},
+                      {top.data(), dtypes::fp32},
+                      {total.data(), dtypes::fp32},
+                      checked.flags()});
+  checked.check(kCrossEntropyTotal);
+  return total_of_pieces(dtypes::fp64, loss.numel(), [&](void* out, int64_t pieces) {
+    run_map(maps::SumTerms{loss.as<float>(), loss.numel(), static_cast<double*>(out)}, pieces,
+            rows_at_once(maps::kTotalPiece));
+  });
+}
+
+Tensor squared_error_total(const Tensor& outputs, const Tensor& target) {
+  constexpr std::string_view kSquaredErrorTotal = "squared_error_total";
+  require_here(kSquaredErrorTotal, "outputs", outputs);
+  require_targets_like(kSquaredErrorTotal, outputs, target);
+  require_not_fp64(kSquaredErrorTotal, outputs);
+  const int64_t n = outputs.numel();
+  return total_of_pieces(dtypes::fp64, n, [&](void* out, int64_t pieces) {
+    run_map(maps::SumSquaredErrors{outputs.data(), target.data(), outputs.dtype() == dtypes::bf16,
+                                   target.dtype() == dtypes::bf16, n, static_cast<double*>(out)},
+            pieces, rows_at_once(maps::kTotalPiece));
+  });
+}
+
+}  // namespace bitgrad

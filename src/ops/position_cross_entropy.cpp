@@ -1,0 +1,84 @@
+// loss = mean over the positions that count of log(sum_c exp(y - max)) - (y_target - max);  gy = (softmax(y) - onehot)
+// / count. What the backward needs of the softmax is its maximum and its sum: two numbers a position. docs/numerics.md
+// section 10.
+#include "bitgrad/kernels/rowwise.h"
+#include "kernels/map/ops_totals.h"
+#include "ops/positions.h"
+
+namespace bitgrad {
+namespace {
+
+struct PositionCrossEntropy {
+  static constexpr std::string_view kName = "softmax_cross_entropy";
+  struct Saved {
+    Tensor x, targets, top, total, count;
+    int32_t ignore = 0;
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given, int32_t ignore) {
+    const Tensor& x = in[0];
+    const PositionTargets targets(kName, x, given, ignore);
+    const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
+    const auto numbers = [&] { return Tensor::empty({x.rows()}, dtype); };
+    const Tensor loss = numbers(), top = numbers(), total = numbers();
+    cross_entropy_rows({x.rows(),
+                        x.cols(),
+                        {x.data(), x.dtype()},
+                        given.as<int32_t>(),
+                        ignore,
+                        {loss.data(), dtype},
+                        {top.data(), dtype},
+                        {total.data(), dtype},
+                        targets.flags()});
+    targets.check(kName);
+    const Tensor count = count_targets(given, ignore);
+    s = {keep(x), keep(given), keep(top), keep(total), keep(count), ignore};
+    return mean(loss, count, given, ignore);
+  }
+
+  static Tensor mean(const Tensor& loss, const Tensor& count, const Tensor& targets, int32_t ignore) {
+    const auto fail_empty = [shape = targets.shape(), ignore] {
+      fail(kName, "no target of ", shape, " counts (all are ", ignore, "): there is nothing to average over");
+    };
+    if (loss.dtype() == dtypes::fp64) {
+      double total = 0;
+      for (int64_t i = 0; i < loss.numel(); ++i) total += loss.as<double>()[i];
+      if (*count.as<int64_t>() == 0) fail_empty();
+      return Tensor::scalar(total / static_cast<double>(*count.as<int64_t>()), dtypes::fp64);
+    }
+    const Tensor out = Tensor::empty(Shape{}, dtypes::fp32), total = total_of(loss);
+    const FlagWord empty;
+    run_map(maps::DivideByCount{total.as<float>(), count.as<int64_t>(), out.as<float>(), empty.word()}, 1);
+    empty.check(fail_empty);
+    return out;
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
+    const Tensor gy = wide(gy_edge[0]), factor = Tensor::empty(Shape{}, gy.dtype());
+    if (gy.dtype() == dtypes::fp64)
+      *factor.as<double>() = gy.item() / static_cast<double>(*s.count.as<int64_t>());
+    else
+      run_map(maps::DivideByCount{gy.as<float>(), s.count.as<int64_t>(), factor.as<float>(), nullptr}, 1);
+    const Tensor& x = s.x;
+    const Tensor gx = Tensor::empty(x.shape(), gy.dtype());
+    cross_entropy_rows_backward({x.rows(),
+                                 x.cols(),
+                                 {x.data(), x.dtype()},
+                                 s.targets.as<int32_t>(),
+                                 s.ignore,
+                                 {s.top.data(), s.top.dtype()},
+                                 {s.total.data(), s.total.dtype()},
+                                 {factor.data(), factor.dtype()},
+                                 {gx.data(), gx.dtype()}});
+    g[0].set_rounded(gx);
+  }
+};
+
+}  // namespace
+
+Var softmax_cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index) {
+  return apply<PositionCrossEntropy>({logits}, targets, ignore_index);
+}
+
+}  // namespace bitgrad

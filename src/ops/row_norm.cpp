@@ -1,0 +1,75 @@
+#include "ops/row_norm.h"
+
+#include "bitgrad/kernels/rowwise.h"
+#include "ops/common.h"
+#include "ops/strided.h"
+
+namespace bitgrad {
+namespace {
+
+FloatsIn read(const Tensor& t) { return t.defined() ? FloatsIn{t.data(), t.dtype()} : FloatsIn{}; }
+FloatsOut written(const Tensor& t) { return t.defined() ? FloatsOut{t.data(), t.dtype()} : FloatsOut{}; }
+
+// Statistics, parameters and gradients are fp32; of fp64 fp64.
+DType wide_of(const Tensor& x) { return x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32; }
+
+void check_norm(std::string_view op, std::span<const Tensor> in, float eps) {
+  const Tensor& x = in[0];
+  require_activation(op, "x", x);
+  require(x.shape().rank() > 0 && x.cols() > 0, op, "x must have an axis with elements, got ", x);
+  const Shape want{x.cols()};
+  for (size_t i = 1; i < in.size(); ++i)
+    require(in[i].shape() == want && in[i].dtype() == wide_of(x) && !in[i].quant() && in[i].contiguous(), op,
+            i == 1 ? "gamma" : "beta", " must be ", want, ' ', wide_of(x), ", got ", in[i]);
+  require(eps >= 0, op, "eps must not be negative, got ", eps);
+}
+
+}  // namespace
+
+Tensor row_norm_forward(std::string_view op, bool centered, RowNormSaved& saved, std::span<const Tensor> in,
+                        float eps) {
+  check_norm(op, in, eps);
+  const Tensor& x = in[0];
+  const Tensor y = Tensor::empty(x.shape(), x.dtype()), inv = Tensor::empty({x.rows()}, wide_of(x));
+  const Tensor mean = centered ? Tensor::empty({x.rows()}, wide_of(x)) : Tensor();
+  NormRowsArgs args;
+  args.rows = x.rows();
+  args.cols = x.cols();
+  args.x = read(x);
+  args.centered = centered;
+  args.eps = eps;
+  args.gamma = read(in[1]);
+  if (in.size() > 2) args.beta = read(in[2]);
+  args.y = written(y);
+  args.mean = written(mean);
+  args.inv = written(inv);
+  norm_rows(args);
+  saved = {keep(x), keep(in[1]), centered ? keep(mean) : Tensor(), keep(inv)};
+  return y;
+}
+
+void row_norm_backward(bool centered, RowNormSaved& s, const Tensor& gy, std::span<GradSlot> g) {
+  const DType dtype = wide_of(s.x);
+  const auto made = [&](size_t i, const Shape& shape) {
+    return i < g.size() && g[i].wanted() ? Tensor::empty(shape, dtype) : Tensor();
+  };
+  const Tensor gx = made(0, s.x.shape()), ggamma = made(1, s.gamma.shape()), gbeta = made(2, s.gamma.shape());
+  NormRowsBackwardArgs args;
+  args.rows = s.x.rows();
+  args.cols = s.x.cols();
+  args.x = read(s.x);
+  args.gy = read(gy);
+  args.centered = centered;
+  args.gamma = read(s.gamma);
+  args.mean = read(s.mean);
+  args.inv = read(s.inv);
+  args.gx = written(gx);
+  args.ggamma = written(ggamma);
+  args.gbeta = written(gbeta);
+  norm_rows_backward(args);
+  const Tensor* const all[] = {&gx, &ggamma, &gbeta};
+  for (size_t i = 0; i < g.size(); ++i)
+    if (g[i].wanted()) g[i].set_rounded(*all[i]);
+}
+
+}  // namespace bitgrad

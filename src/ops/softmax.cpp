@@ -1,0 +1,50 @@
+// y = softmax of each row of x, over its last axis; gx = y * (gy - sum gy * y). docs/numerics.md section 10.
+#include "bitgrad/kernels/rowwise.h"
+#include "bitgrad/ops/ops.h"
+#include "ops/common.h"
+#include "ops/strided.h"
+
+namespace bitgrad {
+namespace {
+
+struct Softmax {
+  static constexpr std::string_view kName = "softmax";
+  struct Saved {
+    Tensor y;
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in) {
+    const Tensor& x = in[0];
+    require_activation(kName, "x", x);
+    require(x.shape().rank() > 0, kName, "x must have an axis to sum over, got ", x);
+    const Tensor y = Tensor::empty(x.shape(), x.dtype());
+    softmax_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, {y.data(), y.dtype()}});
+    s.y = keep(y);
+    return y;
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
+    const Tensor& y = s.y;
+    const Tensor gx = Tensor::empty(y.shape(), y.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32);
+    softmax_rows_backward(
+        {y.rows(), y.cols(), {y.data(), y.dtype()}, {gy[0].data(), gy[0].dtype()}, {gx.data(), gx.dtype()}});
+    g[0].set_rounded(gx);
+  }
+};
+
+}  // namespace
+
+Var softmax(const Var& x) { return apply<Softmax>({x}); }
+
+Tensor arg_max(const Tensor& x) {
+  constexpr std::string_view kArgMax = "arg_max";
+  require_here(kArgMax, "x", x);
+  require_activation(kArgMax, "x", x);
+  require(x.dtype() != dtypes::fp64, kArgMax, "x must be fp32 or bf16, got ", x);
+  require(x.shape().rank() > 0 && x.cols() > 0, kArgMax, "x must have an axis with elements, got ", x);
+  const std::vector<int64_t>& dims = x.shape().dims();
+  const Tensor index = Tensor::empty(Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)), dtypes::int32);
+  arg_max_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, index.as<int32_t>()});
+  return index;
+}
+
+}  // namespace bitgrad
