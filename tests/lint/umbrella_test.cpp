@@ -30,6 +30,8 @@ const std::map<std::string, std::string> kNotFilled = {
     {"Batch", "owns its memory"},
     {"RunFolder", "is made by start_run_folder, and owns a lock"},
     {"DynamicLinearOptions", "has a constructor"},
+    {"LayerList", "has a constructor"},
+    {"LayerListConfig", "has a constructor"},
     {"LayoutInfo", "a line of the library's own list"},
     {"RowPacking", "a line of the library's own list"},
 };

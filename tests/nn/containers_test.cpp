@@ -124,6 +124,54 @@ TEST_CASE("a residual's gradients reach body, shortcut and input") {
     }
 }
 
+TEST_CASE("branches are joined side by side, added or multiplied; an empty one is the input") {
+  const Tensor x = random_tensor({3, 4}, dtypes::fp32, 5);
+  for (const std::string join : {"concat", "add", "multiply"}) {
+    INFO(join);
+    LayerSpec branches = plain("branches");
+    branches.attributes["join"] = join;
+    branches.lists = {
+        {"0", {}}, {"1", {linear(4, false)}}, {"2", {linear(join == "concat" ? 2 : 4, false), plain("tanh")}}};
+    StepState state;
+    const auto model = started({branches}, 4, state);
+    CHECK(paths(*model) == std::vector<std::string>{"layers.0.1.0.weight", "layers.0.2.0.weight"});
+    const std::vector<double> a = x.values(), b = product(a, 3, parameter(*model, "layers.0.1.0.weight"), nullptr);
+    std::vector<double> c = product(a, 3, parameter(*model, "layers.0.2.0.weight"), nullptr);
+    for (double& v : c) v = std::tanh(v);
+    const Tensor y = (*model)(Var(x)).value();
+    Form in;
+    in.sample = {4};
+    CHECK(model->plan(in).features() == y.cols());
+    REQUIRE(y.shape() == Shape{3, join == "concat" ? 10 : 4});
+    for (size_t r = 0; r < 3; ++r)
+      for (size_t i = 0; i < 4; ++i) {
+        const double p = a[r * 4 + i], q = b[r * 4 + i];
+        if (join == "concat") {
+          CHECK(y.as<float>()[r * 10 + i] == static_cast<float>(p));
+          CHECK(std::abs(y.as<float>()[r * 10 + 4 + i] - q) < 1e-5);
+          if (i < 2) CHECK(std::abs(y.as<float>()[r * 10 + 8 + i] - c[r * 2 + i]) < 1e-5);
+        } else {
+          const double t = c[r * 4 + i];
+          CHECK(std::abs(y.as<float>()[r * 4 + i] - (join == "add" ? p + q + t : p * q * t)) < 1e-5);
+        }
+      }
+  }
+}
+
+TEST_CASE("branches that do not join say which one") {
+  LayerSpec branches = plain("branches");
+  branches.attributes["join"] = "add";
+  branches.lists = {{"0", {linear(4)}}, {"1", {linear(5)}}};
+  CHECK(error_of([&] { make_sequential({branches}, 3); }) ==
+        "layer 0: [branches] branch 1 gives [n,5] fp32, branch 0 [n,4] fp32: expected one shape");
+  branches.lists = {{"0", {linear(4)}}};
+  CHECK(error_of([&] { make_sequential({branches}, 3); }) ==
+        "layer 0: [branches] layers: got 1 lists, expected at least 2");
+  branches.attributes["join"] = "sum";
+  CHECK(error_of([&] { make_sequential({branches}, 3); }) ==
+        "layer 0: [branches] join: got sum, expected one of concat, add, multiply");
+}
+
 TEST_CASE("a repetition makes its layers anew each round, with draws of their own") {
   StepState state;
   const auto model = started({linear(4), repeat(3, {linear(4), plain("relu")})}, 6, state);

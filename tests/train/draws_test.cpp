@@ -34,7 +34,7 @@ std::unique_ptr<Learner> learner_of(const QuantSpec& input, const QuantSpec& wei
   linear.weight = weight_spec(weights, dtypes::bf16);
   linear.gw = ProductMode::kInt8;
   return std::make_unique<Learner>(
-      make_sequential({drop, quantize, linear}, kWide), softmax_cross_entropy, OptimizerSpec{},
+      make_sequential({drop, quantize, linear}, kWide), find_loss("softmax_cross_entropy"), OptimizerSpec{},
       RequantPolicy{kAccumulate, kEvery}, [](int64_t) { return kRate; }, kSeed);
 }
 

@@ -67,7 +67,7 @@ LayerKind branches_kind() {
                 .standard = "concat",
                 .doc = "concat: side by side along the last axis; add; multiply",
                 .choices = {"concat", "add", "multiply"}}};
-  kind.lists.form = LayerLists::Form::kIndexed;
+  kind.lists.kind = LayerLists::Kind::kIndexed;
   kind.make = [](const LayerSpec& spec) {
     require(spec.lists.size() >= 2, kBranches, "layers: got ", spec.lists.size(), " lists, expected at least 2");
     std::vector<std::shared_ptr<Sequential>> branches;
