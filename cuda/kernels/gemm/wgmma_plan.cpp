@@ -55,8 +55,8 @@ void set_shared_sizes(TileForm form, int bits, LaunchShape& shape) {
 
 }  // namespace
 
-bool wgmma_operand(const GemmOperand& x) {
-  return !x.k_major && x.layout == layouts::canonical && x.stride % 16 == 0 &&
+bool wgmma_operand(const GemmOperand& x, int64_t batch_step) {
+  return !x.k_major && x.layout == layouts::canonical && x.stride % 16 == 0 && batch_step % 16 == 0 &&
          reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
 }
 

@@ -30,7 +30,7 @@ void store_bf16(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, cons
   uint16_t* c = c_at<uint16_t>(args, i, j0);
   if (stochastic) {
     uint16_t draws[kPiece];
-    args.sr->fill_bits16(static_cast<uint64_t>(i * args.n + j0), count, draws);
+    args.sr->fill_bits16(static_cast<uint64_t>(args.first_element + i * args.n + j0), count, draws);
     for (int64_t j = 0; j < count; ++j) c[j] = bf16_from_float_stochastic(y[j], draws[j]);
     return;
   }
@@ -188,9 +188,9 @@ void add_group(const GemmArgs& args, int64_t j0, int64_t count, int64_t k, const
   for (int64_t j = 0; j < count; ++j) {
     const int64_t at = group == 1 ? first + j * step : param_at(b, j0 + j, k);
     const Float scale = static_cast<Float>(scale_at(b, at));
-    t[j] = t[j] + (b.scale.offset == nullptr
-                       ? group_term(acc[j], scale)
-                       : group_term(acc[j], scale, row_sum, static_cast<Float>(b.scale.offset[at])));
+    t[j] =
+        t[j] + (b.scale.offset == nullptr ? group_term(acc[j], scale)
+                                          : group_term(acc[j], scale, row_sum, static_cast<Float>(b.scale.offset[at])));
   }
 }
 template void add_group(const GemmArgs&, int64_t, int64_t, int64_t, const int32_t*, int32_t, float*);
