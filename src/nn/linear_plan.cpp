@@ -1,10 +1,6 @@
 #include "nn/linear_plan.h"
 
-#include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/gemm.h"
-#include "ops/common.h"
-#include "ops/linear_product.h"
-#include "ops/linear_turned.h"
+#include "bitgrad/ops/product.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -15,27 +11,22 @@ bool per_row(const Granularity& g) {
   return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
 }
 
-// A tensor of the form of `in`, two rows, with scales that nobody reads: what checks and the choice of a kernel ask of.
-Tensor stand_in(const TensorMeta& in) {
-  const Tensor x = Tensor::zeros({2, in.features}, in.dtype, MemoryKind::kWorkspace);
-  if (!in.granularity && !in.zero_point && !in.offset) return x;
-  QuantParams params;
-  params.granularity = in.granularity.value_or(Granularity::tensor());
-  const Shape count{scale_count(params.granularity, 2, in.features)};
-  const auto filled = [&](DType dtype, double number) {
-    return std::make_shared<const Tensor>(Tensor::full(count, dtype, number, MemoryKind::kWorkspace));
-  };
-  params.scale = filled(dtypes::fp32, 1);
-  if (in.zero_point) params.zero = filled(dtypes::int32, 0);
-  if (in.offset) params.offset = filled(dtypes::fp32, 0);
-  return x.with_quant(std::make_shared<const QuantParams>(std::move(params)));
-}
-
-void check_modes(const LinearForm& form, const TensorMeta& in) {
-  // Before initialize the weights have no scales to check yet; the plan with rows comes after it.
-  if (!in.training || (form.weight.low_bit() && !form.weight.value().quant())) return;
-  if (in.grad) check_product(form.modes.gx, {"gx", "w", {}, false, form.weight.value(), form.modes.gx_per_group, {}});
-  if (!form.weight.spec().frozen) check_product(form.modes.gw, {"gw", "x", {}, true, stand_in(in), false, {}, true});
+ProductForm product_form(const LinearForm& form, const TensorMeta& in) {
+  ProductForm p;
+  p.x.rows = in.rows;
+  p.x.cols = in.features;
+  p.x.dtype = in.dtype;
+  p.x.scales = in.granularity;
+  p.x.zero_point = in.zero_point;
+  p.x.offset = in.offset;
+  p.w = form_of(form.weight.value());
+  p.bias = form.bias;
+  p.integer_out = form.compute == Compute::kInteger;
+  const bool modes = form.compute == Compute::kInt && in.training;
+  p.gx = modes && in.grad;
+  p.gw = modes && !form.weight.spec().frozen;
+  p.modes = form.modes;
+  return p;
 }
 
 // What integer_linear can do: docs/numerics.md section 4.
@@ -78,40 +69,14 @@ void plan_integer(const LinearForm& form, const TensorMeta& in, TensorMeta& y) {
   if (per_channel) y.granularity = Granularity::channel(1);
 }
 
-// The product of this shape, with numbers that nobody reads: which row would run, and in which layout would it read
-// the weight?
-void plan_layout(const LinearForm& form, const TensorMeta& in) {
-  static const float kNumber = 1.0f;
-  const Tensor x = stand_in(in);
-  GemmArgs args;
-  args.m = in.rows;
-  args.n = form.weight.shape().rows();
-  args.k = in.features;
-  args.ldc = args.n;
-  args.a.dtype = in.dtype;
-  args.a.stride = row_bytes_memory(in.dtype, args.k);
-  args.b.dtype = form.weight.value().dtype();
-  args.b.stride = row_bytes_memory(args.b.dtype, args.k);
-  if (form.compute == Compute::kInteger) {
-    args.c_dtype = dtypes::int32;
-  } else {
-    args.bias = form.bias ? &kNumber : nullptr;
-    args.a.scale = x.scale_map();
-    args.b.scale = form.weight.value().scale_map();
-  }
-  form.weight.add_layout(plan_gemm(args).b_layout);
-}
-
-// Backward products in int8: what they read in layout transposed on a device.
-void plan_turned(const LinearForm& form, const TensorMeta& in) {
-  Parameter& w = form.weight;
-  const int64_t out = w.shape().rows();
-  const bool grouped = w.low_bit() && w.spec().quant->granularity.kind == Granularity::kGroup;
-  if (in.grad && form.modes.gx == ProductMode::kInt8 && w.low_bit() && !grouped &&
-      prefers_turned(w.value().dtype(), in.rows, in.features, out, /*a_k_major=*/false))
-    w.add_layout(layouts::transposed);
-  if (in.turned != nullptr && form.modes.gw == ProductMode::kInt8 && !w.spec().frozen)
-    *in.turned = *in.turned || prefers_turned(in.dtype, out, in.features, in.rows, /*a_k_major=*/true);
+// The layouts that the products of this shape read.
+void plan_layouts(const LinearForm& form, const ProductForm& product, const TensorMeta& in) {
+  const ProductPlan plan = plan_product(product);
+  form.weight.add_layout(plan.w_layout);
+  const ParameterSpec& spec = form.weight.spec();
+  const bool groups = spec.quant && spec.quant->granularity.kind == Granularity::kGroup;
+  if (plan.w_transposed && form.weight.low_bit() && !groups) form.weight.add_layout(layouts::transposed);
+  if (in.turned != nullptr) *in.turned = *in.turned || plan.x_transposed;
 }
 
 }  // namespace
@@ -137,9 +102,10 @@ TensorMeta plan_linear(const LinearForm& form, const TensorMeta& in) {
   y.training = in.training;
   y.grad = in.grad || !form.weight.spec().frozen || form.bias;
   if (form.compute == Compute::kInteger) plan_integer(form, in, y);
-  if (form.compute == Compute::kInt) check_modes(form, in);
-  if (form.compute != Compute::kFake && in.rows > 0) plan_layout(form, in);
-  if (form.compute == Compute::kInt && in.rows > 0 && in.training) plan_turned(form, in);
+  const ProductForm product = product_form(form, in);
+  // Before initialize the weights have no scales to check yet; the plan with rows comes after it.
+  if (!form.weight.low_bit() || form.weight.value().quant()) check_modes(product);
+  if (form.compute != Compute::kFake && in.rows > 0) plan_layouts(form, product, in);
   return y;
 }
 

@@ -8,16 +8,13 @@
 #pragma once
 
 #include "bitgrad/kernels/gemm.h"
-#include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad::detail {
 
-// B of a product that contracts the rows of `stored` codes [k, n], with the scales `scale` of these coordinates: as it
-// lies, or from layout transposed. `stored` may itself be in that layout.
-GemmOperand contracted_rows(const Tensor& stored, const ScaleMap& scale);
-GemmOperand from_transposed(const Tensor& transposed, const ScaleMap& scale);
+// Codes of a stored matrix [k, free] in layout transposed, with scales in coordinates of the stored matrix.
+GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const ScaleMap& scale);
 
-// Codes stored [k, free], which turn into [free, k]. Plans of the CPU (linear_rows.cpp) ask for them too.
+// Codes stored [k, free], which turn into [free, k]. Plans of the CPU (blocks.cpp) ask for them too.
 bool can_turn(const GemmOperand& x);
 // The operand as it is once it is turned, its data not there yet. Rows on 16 bytes, as the copy engines of devices want
 // them.

@@ -1,4 +1,4 @@
-#include "ops/linear_fold.h"
+#include "ops/product/fold.h"
 
 #include <algorithm>
 #include <cmath>

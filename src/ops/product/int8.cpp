@@ -9,30 +9,31 @@
 
 #include "kernels/map/ops_linear.h"
 #include "ops/common.h"
-#include "ops/linear_fold.h"
-#include "ops/linear_product.h"
-#include "ops/linear_turned.h"
+#include "ops/product/blocks.h"
+#include "ops/product/fold.h"
+#include "ops/product/gradient.h"
+#include "ops/product/order.h"
 
 namespace bitgrad::detail {
 namespace {
 
 constexpr int64_t kSmallestGroup = 64;
 
-// Scales of the stored operand [k, n]; a single group is a row, or a column.
-ScaleMap simplest_map(const Tensor& t) {
-  ScaleMap map = t.scale_map();
+// Scales of a stored operand [rows, cols]; a single group is a row, or a column.
+ScaleMap simplest_map(ScaleMap map, int64_t rows, int64_t cols) {
   if (map.trivial()) return {};
   if (map.row_step != 0 && map.col_step != 0) {
-    if (map.col_group >= t.cols()) {
+    if (map.col_group >= cols) {
       map.col_step = 0;
       map.col_group = 1;
-    } else if (map.row_group >= t.rows()) {
+    } else if (map.row_group >= rows) {
       map.row_step = 0;
       map.row_group = 1;
     }
   }
   return map;
 }
+ScaleMap simplest_map(const Tensor& t) { return simplest_map(t.scale_map(), t.rows(), t.cols()); }
 bool is_grouped(const ScaleMap& map) { return map.row_step != 0 && map.col_step != 0; }
 
 // gy quantized (or its codes, made before), as A of args (B is set, its scale too unless it is in `folded`), then
@@ -47,7 +48,7 @@ void with_codes(const GradientProduct& p, const Along& folded, int64_t first_ele
     minus = sums_with_zeros(codes, p.turned, folded.zero);
     args.row_minus = minus.as<int64_t>();
   }
-  args.a = gemm_operand(codes, p.turned);
+  args.a = side_of(codes, p.turned).gemm;
   run(args);
 }
 
@@ -71,8 +72,7 @@ void run_groups(const GradientProduct& p, const ScaleMap& map, GemmArgs args) {
   char* const c = static_cast<char*>(args.c);
   for (int64_t c0 = 0, group = 0; c0 < cols; c0 += map.col_group, ++group) {
     args.n = std::min(map.col_group, cols - c0);
-    args.b = gemm_operand(p.other, true);
-    args.b.scale = {};
+    args.b = side_of(p.other, true, {}).gemm;
     Tensor copy;
     if (c0 * bits % 64 == 0) {
       args.b.data = static_cast<const char*>(p.other.data()) + c0 * bits / 8;
@@ -88,26 +88,27 @@ void run_groups(const GradientProduct& p, const ScaleMap& map, GemmArgs args) {
 }
 
 // The other operand in errors.
-struct Operand {
-  const GradientProduct& p;
-  friend std::ostream& operator<<(std::ostream& out, const Operand& o) {
-    out << o.p.other_name << ' ';
-    return o.p.form_only ? out << o.p.other.dtype() : out << o.p.other;
+struct OtherName {
+  const GradientForm& form;
+  friend std::ostream& operator<<(std::ostream& out, const OtherName& o) {
+    out << o.form.other_name << ' ';
+    if (o.form.shape_known) out << Shape{o.form.other.rows, o.form.other.cols} << ' ';
+    return out << o.form.other.dtype;
   }
 };
 
 }  // namespace
 
-void check_int8(const GradientProduct& p) {
-  const Tensor& t = p.other;
-  const Operand other{p};
-  require(is_integer(t.dtype()) && t.dtype().is_code(), "linear", p.name, " int8 multiplies codes: got ", other,
+void check_int8(const GradientForm& p) {
+  const OperandForm& t = p.other;
+  const OtherName other{p};
+  require(is_integer(t.dtype) && t.dtype.is_code(), "linear", p.name, " int8 multiplies codes: got ", other,
           ", expected an int, uint or sign dtype of at most 8 bits. Apply `quantize` to ", p.other_name,
           " first, or set ", p.name, " to bf16 or fp32.");
-  const ScaleMap map = simplest_map(t);
-  const auto granularity = [&] { return t.quant() ? t.quant()->granularity : Granularity{}; };
+  const ScaleMap map = simplest_map(scale_map_of(t), t.rows, t.cols);
+  const auto granularity = [&] { return t.scales.value_or(Granularity{}); };
   require(map.offset == nullptr, "linear", p.name, " int8 has no real offsets; use bf16: got ", other,
-          p.form_only || !t.quant() ? "" : ", " + t.quant()->scheme, " per ", granularity(),
+          t.scheme.empty() ? "" : ", " + t.scheme, " per ", granularity(),
           ", expected integer zero points or none (affine, symmetric, absmax).");
   if (!is_grouped(map)) return;
   if (p.turned)
@@ -130,15 +131,12 @@ void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {
 
 void int8_product(const GradientProduct& p, GradSlot& slot) {
   const ScaleMap map = simplest_map(p.other);
-  GemmArgs args;
-  args.m = p.turned ? p.gy.cols() : p.gy.rows();
-  args.k = p.turned ? p.gy.rows() : p.gy.cols();
+  const ScaleMap stays = !is_grouped(map) && map.row_step == 0 ? map : ScaleMap{};
+  GemmArgs args = product_args(side_of(p.gy, p.turned), side_of(p.other, true, stays));
   if (!is_grouped(map)) {
-    const ScaleMap stays = map.row_step == 0 ? map : ScaleMap{};
     const Tensor turned = p.other.in_layout(layouts::transposed);
-    const GemmOperand b_turned = turned.defined() ? from_transposed(turned, stays) : GemmOperand{};
-    args.n = p.other.cols();
-    args.b = contracted_rows(p.other, stays);
+    const GemmOperand b_turned =
+        turned.defined() ? from_transposed(turned.data(), turned.dtype(), turned.rows(), stays) : GemmOperand{};
     return with_codes(p, folded_of(p, map), 0, args,
                       [&](GemmArgs& ready) { product_into(ready, slot, turned.defined() ? &b_turned : nullptr); });
   }

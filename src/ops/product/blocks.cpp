@@ -1,5 +1,6 @@
-// Backward products of a linear layer: where they go. A fused update takes blocks of rows of gW as they are made, so
-// that gW never exists as a whole.
+// A fused update takes blocks of rows of gW as they are made, so that gW never exists as a whole.
+#include "ops/product/blocks.h"
+
 #include <algorithm>
 #include <limits>
 
@@ -7,8 +8,7 @@
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/pack.h"
 #include "ops/common.h"
-#include "ops/linear_product.h"
-#include "ops/linear_turned.h"
+#include "ops/product/order.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -66,17 +66,26 @@ bool serves(const GemmRow& row, const GemmArgs& args, const GemmArgs& part) {
   return row.supports(part) && (rest == 0 || row.supports(rows_of(args, 0, rest)));
 }
 
+// Matrices of B in a batch.
+int64_t members_of_b(const GemmBatch& batch) { return batch.b == 0 ? std::min<int64_t>(1, batch.count) : batch.count; }
+
+// Nanoseconds of packing B once, for each member of the batch.
+double pack_cost(const GemmArgs& args) {
+  const double share =
+      args.batch.count > 0 ? static_cast<double>(members_of_b(args.batch)) / static_cast<double>(args.batch.count) : 1;
+  return kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k) * share;
+}
+
 // The cheapest row of one order for calls like `part` whose B is turned and packed once. Only bits are turned: wider
 // codes are as fast to pack in each call.
 Plan plan_turned(const GemmArgs& args, const GemmArgs& part, SumOrder order) {
-  if (!can_turn(args.b) || args.b.dtype.bits() != 1) return {};
+  if (!can_turn(args.b) || args.b.dtype.bits() != 1 || args.batch.count != 1) return {};
   GemmArgs whole = args, form = part;
   whole.b = form.b = turned_form(args.b, args.k);
   const GemmRow& row = plan_gemm(form);
   if (row.order != order || row.a_layout != args.a.layout || !serves(row, whole, form)) return {};
   const double calls = static_cast<double>(calls_of(args, part.m));
-  return {&row, row.b_layout, part.m,
-          gemm_cost(row, form) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k), true};
+  return {&row, row.b_layout, part.m, gemm_cost(row, form) * calls + pack_cost(args), true};
 }
 
 // The cheapest way to exact sums, by calls like `part`: B as it lies, or packed once.
@@ -86,8 +95,7 @@ Plan plan_exact(const GemmArgs& args, const GemmArgs& part) {
   Plan plan;
   if (serves(lying, args, part)) plan = {&lying, args.b.layout, part.m, gemm_cost(lying, part) * calls};
   if (any.a_layout == args.a.layout && any.b_layout != args.b.layout && serves(any, args, part))
-    better(plan, {&any, any.b_layout, part.m,
-                  gemm_cost(any, part) * calls + kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k)});
+    better(plan, {&any, any.b_layout, part.m, gemm_cost(any, part) * calls + pack_cost(args)});
   better(plan, plan_turned(args, part, SumOrder::kExact));
   return plan;
 }
@@ -118,13 +126,20 @@ Plan plan_blocks(const GemmArgs& args, const GemmRow& whole, int64_t block) {
   return best;
 }
 
-// B of `args` in another layout.
+// B of `args`, or every B of a batch, in another layout.
 Tensor put_b(GemmArgs& args, Layout layout) {
   const int64_t rows = args.b.k_major ? args.k : args.n, cols = args.b.k_major ? args.n : args.k;
-  Tensor packed = Tensor::empty_layout({rows, cols}, args.b.dtype, layout, MemoryKind::kWorkspace);
-  pack({args.b.dtype, rows, cols, args.b.data, args.b.stride, layout, packed.data()});
+  const int64_t members = members_of_b(args.batch);
+  const int64_t bytes = (layout.info().bytes(args.b.dtype, rows, cols) + 7) / 8 * 8;
+  Tensor packed = Tensor::empty({members * bytes}, dtypes::uint8, MemoryKind::kWorkspace);
+  parallel_ranges(members, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      pack({args.b.dtype, rows, cols, static_cast<const char*>(args.b.data) + i * args.batch.b, args.b.stride, layout,
+            static_cast<char*>(packed.data()) + i * bytes});
+  });
   args.b.data = packed.data();
   args.b.layout = layout;
+  if (args.batch.b != 0) args.batch.b = bytes;
   return packed;
 }
 
@@ -133,7 +148,7 @@ Tensor packed_b(GemmArgs& args, const Plan& plan) {
   Tensor turned;
   if (plan.turned) {
     turned = put_b(args, layouts::transposed);
-    args.b = from_transposed(turned, args.b.scale);
+    args.b = from_transposed(turned.data(), args.b.dtype, args.k, args.b.scale);
   }
   return plan.b_layout == args.b.layout ? turned : put_b(args, plan.b_layout);
 }
@@ -156,23 +171,13 @@ void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
   });
 }
 
-// The whole, by the cheapest row where sums are exact.
 void run_whole(GemmArgs& args, const GemmOperand* b_turned, GradSlot& slot) {
   const GradTarget target = slot.target();
   args.c = target.out.data();
   args.c_dtype = target.out.dtype();
   args.accumulate = target.accumulate;
   args.sr = target.sr;
-  const GemmRow& lying = select_gemm(args);
-  if (lying.order == SumOrder::kExact && !current_device().is_cpu()) {
-    run_on_device(args, b_turned);
-  } else if (lying.order == SumOrder::kExact && args.m > 0) {
-    const Plan plan = plan_exact(args, args);
-    const Tensor b = packed_b(args, plan);
-    run(*plan.row, args);
-  } else {
-    lying.run(args);
-  }
+  run_product(args, b_turned);
   slot.commit();
 }
 
@@ -184,11 +189,27 @@ std::string why_whole(const GemmRow& row) {
 
 }  // namespace
 
+void run_product(GemmArgs& args, const GemmOperand* b_turned) {
+  const GemmRow& lying = select_gemm(args);
+  const bool exact = lying.order == SumOrder::kExact, cpu = current_device().is_cpu();
+  if (exact && !cpu && args.batch.count == 1) {
+    run_on_device(args, b_turned);
+  } else if (exact && cpu && args.m > 0) {
+    const Plan plan = plan_exact(args, args);
+    const Tensor b = packed_b(args, plan);
+    run(*plan.row, args);
+  } else {
+    lying.run(args);
+  }
+}
+
 void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_turned) {
   args.c_dtype = slot.dtype();
   args.ldc = args.n;
   const int64_t block = args.m > 0 ? slot.block_rows() : 0;
-  if (block > 0 && !current_device().is_cpu()) {
+  if (block > 0 && args.batch.count != 1) {
+    slot.decline_rows("its gradient came as a whole: a batch of products made it");
+  } else if (block > 0 && !current_device().is_cpu()) {
     decline_rows_on_device(slot);
   } else if (block > 0) {
     const GemmRow& whole = select_gemm(args);

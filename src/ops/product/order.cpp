@@ -1,4 +1,4 @@
-#include "ops/linear_turned.h"
+#include "ops/product/order.h"
 
 #include <limits>
 #include <utility>
@@ -7,6 +7,7 @@
 #include "bitgrad/dtype/transpose.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "ops/common.h"
+#include "ops/product/operand.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -67,19 +68,12 @@ GemmOperand turned_form(const GemmOperand& x, int64_t k) {
   return y;
 }
 
-GemmOperand from_transposed(const Tensor& transposed, const ScaleMap& scale) {
+GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const ScaleMap& scale) {
   GemmOperand x;
-  x.data = transposed.data();
-  x.dtype = transposed.dtype();
-  x.stride = row_bytes_memory(transposed.dtype(), transposed.rows());
+  x.data = codes;
+  x.dtype = dtype;
+  x.stride = row_bytes_memory(dtype, k);
   x.scale = turned_scale(scale);
-  return x;
-}
-
-GemmOperand contracted_rows(const Tensor& stored, const ScaleMap& scale) {
-  if (stored.layout() == layouts::transposed) return from_transposed(stored, scale);
-  GemmOperand x = gemm_operand(stored, true);
-  x.scale = scale;
   return x;
 }
 
@@ -93,22 +87,16 @@ void run_on_device(GemmArgs& args, const GemmOperand* b_turned) {
 
 bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_k_major) {
   if (current_device().is_cpu() || !b.is_code() || !is_integer(b) || m == 0 || n == 0 || k == 0) return false;
-  static const float kScale = 1.0f;  // one an index of A that is not contracted; nobody reads it
-  GemmArgs args;
-  args.m = m;
-  args.n = args.ldc = n;
-  args.k = k;
-  args.a.dtype = dtypes::int8;
-  args.a.k_major = a_k_major;
-  args.a.stride = row_bytes_memory(dtypes::int8, a_k_major ? m : k);
-  args.a.scale.scale = &kScale;
-  (a_k_major ? args.a.scale.col_step : args.a.scale.row_step) = 1;
-  args.b.dtype = b;
-  args.b.k_major = true;
-  args.b.stride = row_bytes_memory(b, n);
-  GemmOperand there = args.b;
-  there.k_major = false;
-  there.stride = row_bytes_memory(b, k);
+  OperandForm gy, codes;
+  gy.rows = a_k_major ? k : m;
+  gy.cols = a_k_major ? m : k;
+  gy.dtype = dtypes::int8;
+  gy.scales = a_k_major ? Granularity::channel(1) : Granularity::token();
+  codes.rows = k;
+  codes.cols = n;
+  codes.dtype = b;
+  const GemmArgs args = product_args(side_of(gy, a_k_major), side_of(codes, true));
+  const GemmOperand there = from_transposed(nullptr, b, k, {});
   return cheapest(args, &there).b == BOrder::kThere;
 }
 
