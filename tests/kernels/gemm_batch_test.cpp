@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/gemm.h"
-#include "kernels/gemm/batch.h"
+#include "kernels/gemm/common/batch.h"
 #include "kernels/gemm_amx_rows.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

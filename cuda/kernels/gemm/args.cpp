@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/dtype/codec.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {

@@ -1,10 +1,10 @@
 // The last step of every product on the device: scale, bias, accumulation, rounding, store of one element. Formulas of
-// src/kernels/gemm/formulas.h and docs/numerics.md sections 4 and 7.
+// src/kernels/gemm/common/formulas.h and docs/numerics.md sections 4 and 7.
 #pragma once
 
 #include "bitgrad/base/rng.h"
 #include "cuda/kernels/gemm/operand.h"
-#include "kernels/gemm/formulas.h"
+#include "kernels/gemm/common/formulas.h"
 
 namespace bitgrad::cuda::gemm {
 

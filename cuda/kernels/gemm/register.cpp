@@ -3,7 +3,7 @@
 #include "cuda/kernels/gemm/cublaslt.h"
 #include "cuda/kernels/gemm/rows.h"
 #include "cuda/runtime/backend.h"
-#include "kernels/gemm/batch.h"
+#include "kernels/gemm/common/batch.h"
 
 namespace bitgrad::cuda {
 namespace {

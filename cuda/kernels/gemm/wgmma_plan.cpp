@@ -8,7 +8,7 @@
 #include "cuda/kernels/gemm/wgmma_sums.h"
 #include "cuda/kernels/gemm/wgmma_tile.h"
 #include "cuda/runtime/runtime.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {

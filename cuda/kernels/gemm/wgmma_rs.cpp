@@ -10,7 +10,7 @@
 #include "cuda/kernels/gemm/wgmma_plan.h"
 #include "cuda/runtime/runtime.h"
 #include "dtype/layouts/frag64.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {

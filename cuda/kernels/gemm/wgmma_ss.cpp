@@ -8,7 +8,7 @@
 #include "cuda/kernels/gemm/rows.h"
 #include "cuda/kernels/gemm/wgmma_kernels.h"
 #include "cuda/kernels/gemm/wgmma_plan.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {

@@ -12,10 +12,10 @@
 #include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/families.h"
-#include "kernels/gemm/batch.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/batch.h"
+#include "kernels/gemm/common/operands.h"
+#include "kernels/gemm/common/strict_order.h"
 #include "kernels/gemm/rows.h"
-#include "kernels/gemm/strict_order.h"
 
 namespace bitgrad {
 namespace {
