@@ -6,6 +6,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/kernels/gemm.h"
+#include "bitgrad/ops/product.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
@@ -19,12 +20,8 @@ void require_same(std::string_view op, const Tensor& a, const Tensor& b);
 // Error(kDevice) that names both unless x lies on the current device: for functions that no tape checks.
 void require_here(std::string_view op, std::string_view what, const Tensor& x);
 
-// Kinds int, uint and sign: codes, int32 and int64.
-bool is_integer(DType dtype);
 // Largest absolute number of an integer dtype, as a double.
 double magnitude(DType dtype);
-// How many products of two numbers of these integer dtypes an int32 sum holds, whatever they are.
-int64_t most_products_in_int32(DType a, DType b);
 
 // A tensor as an operand of family gemm, with its scales. k_major: stored [k, free].
 GemmOperand gemm_operand(const Tensor& t, bool k_major);

@@ -8,7 +8,8 @@
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/quant_integers.h"
 #include "ops/common.h"
-#include "ops/linear_product.h"
+#include "ops/product/forward.h"
+#include "ops/product/gradient.h"
 #include "quant/straight_through.h"
 
 namespace bitgrad {

@@ -5,7 +5,8 @@
 // of an operand is made.
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
-#include "ops/linear_product.h"
+#include "ops/product/forward.h"
+#include "ops/product/gradient.h"
 
 namespace bitgrad {
 namespace {
@@ -74,8 +75,8 @@ struct Linear {
 Var linear(const Var& x, const Var& w, const Var& bias) { return linear(x, w, bias, LinearModes{}); }
 
 Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes) {
-  if (x.tracked() && w.defined()) check_product(modes.gx, product_gx({}, w.value(), modes.gx_per_group));
-  if (w.tracked() && x.defined()) check_product(modes.gw, product_gw({}, x.value()));
+  if (x.tracked() && w.defined()) check_product(modes.gx, product_gx({}, w.value(), modes.gx_per_group).form());
+  if (w.tracked() && x.defined()) check_product(modes.gw, product_gw({}, x.value()).form());
   return bias.defined() ? apply<Linear>({x, w, bias}, modes) : apply<Linear>({x, w}, modes);
 }
 

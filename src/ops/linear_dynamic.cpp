@@ -4,7 +4,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
-#include "ops/linear_turned.h"
+#include "ops/product/order.h"
 
 namespace bitgrad {
 namespace {

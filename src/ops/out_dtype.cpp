@@ -9,6 +9,7 @@
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
 #include "ops/out_dtype_exact.h"
+#include "ops/product/operand.h"
 
 namespace bitgrad {
 namespace {
@@ -30,21 +31,15 @@ void matmul_forward(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t*
   detail::exact_product(a, b, true, y, flag);
 }
 
-// slot = A B^T with operands stored as told.
-void product(int64_t m, int64_t n, int64_t k, const GemmOperand& a, const GemmOperand& b, GradSlot& slot) {
-  GemmArgs args;
-  args.m = m;
-  args.n = n;
-  args.k = k;
-  args.a = a;
-  args.b = b;
+using detail::side_of;
+void product(const detail::Side& a, const detail::Side& b, GradSlot& slot) {
+  GemmArgs args = detail::product_args(a, b);
   gemm_into(args, slot);
 }
 
 void matmul_backward(const Inputs& s, const Tensor& g, std::span<GradSlot> slots) {
-  const int64_t m = s.a.rows(), k = s.a.cols(), n = s.b.cols();
-  if (slots[0].wanted()) product(m, k, n, gemm_operand(g, false), gemm_operand(s.b, false), slots[0]);
-  if (slots[1].wanted()) product(k, n, m, gemm_operand(s.a, true), gemm_operand(g, true), slots[1]);
+  if (slots[0].wanted()) product(side_of(g, false), side_of(s.b, false), slots[0]);
+  if (slots[1].wanted()) product(side_of(s.a, true), side_of(g, true), slots[1]);
 }
 
 Shape linear_shape(const Tensor& a, const Tensor& b) {
@@ -56,9 +51,8 @@ void linear_forward(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t*
   detail::exact_product(a, b, false, y, flag);
 }
 void linear_backward(const Inputs& s, const Tensor& g, std::span<GradSlot> slots) {
-  const int64_t m = s.a.rows(), k = s.a.cols(), n = s.b.rows();
-  if (slots[0].wanted()) product(m, k, n, gemm_operand(g, false), gemm_operand(s.b, true), slots[0]);
-  if (slots[1].wanted()) product(n, k, m, gemm_operand(g, true), gemm_operand(s.a, true), slots[1]);
+  if (slots[0].wanted()) product(side_of(g, false), side_of(s.b, true), slots[0]);
+  if (slots[1].wanted()) product(side_of(g, true), side_of(s.a, true), slots[1]);
 }
 
 Shape same_shape(const Tensor& a, const Tensor& b) {

@@ -12,6 +12,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
+#include "ops/product/operand.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -148,19 +149,12 @@ bool exact_output(DType dtype) {
 void exact_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tensor& y, uint32_t* flag) {
   if (y.numel() == 0) return;
   if (!a.dtype().is_code() || !b.dtype().is_code()) return wide_product(a, b, b_k_major, y, flag);
-  GemmArgs args;
-  args.m = y.rows();
-  args.n = y.cols();
-  args.k = a.cols();
-  args.a = gemm_operand(a, false);
-  args.b = gemm_operand(b, b_k_major);
+  GemmArgs args = product_args(side_of(a, false), side_of(b, b_k_major), y.dtype());
   const double bound = static_cast<double>(args.k) * magnitude(a.dtype()) * magnitude(b.dtype());
   const bool fits = y.dtype() == dtypes::fp32 || y.dtype() == dtypes::int64 ||
                     (y.dtype() == dtypes::int32 && bound <= std::numeric_limits<int32_t>::max());
   if (!fits) return narrowed_product(args, a, y, flag);
   args.c = y.data();
-  args.c_dtype = y.dtype();
-  args.ldc = y.cols();
   gemm(args);
 }
 

@@ -41,6 +41,31 @@ int64_t scale_count(const Granularity& g, int64_t rows, int64_t cols) {
   return 0;
 }
 
+ScaleMap scale_steps(const Granularity& g, int64_t cols) {
+  ScaleMap map;
+  switch (g.kind) {
+    case Granularity::kTensor:
+      break;
+    case Granularity::kToken:
+      map.row_step = 1;
+      break;
+    case Granularity::kChannel:
+      (g.axis == 0 ? map.row_step : map.col_step) = 1;
+      break;
+    case Granularity::kGroup:
+      if (g.axis == 0) {
+        map.row_group = g.group;
+        map.row_step = cols;
+        map.col_step = 1;
+      } else {
+        map.col_group = g.group;
+        map.col_step = 1;
+        map.row_step = (cols + g.group - 1) / g.group;
+      }
+  }
+  return map;
+}
+
 int64_t QuantParams::bytes() const {
   int64_t total = 0;
   for (const auto& t : {scale, zero, offset, statistic}) total += t ? t->bytes() : 0;

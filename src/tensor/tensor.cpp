@@ -139,32 +139,11 @@ Tensor Tensor::with_quant(std::shared_ptr<const QuantParams> quant) const {
 }
 
 ScaleMap Tensor::scale_map() const {
-  ScaleMap map;
-  if (!quant_) return map;
+  if (!quant_) return {};
+  ScaleMap map = scale_steps(quant_->granularity, cols());
   if (quant_->scale) map.scale = quant_->scale->as<float>();
   if (quant_->zero) map.zero = quant_->zero->as<int32_t>();
   if (quant_->offset) map.offset = quant_->offset->as<float>();
-  const Granularity& g = quant_->granularity;
-  switch (g.kind) {
-    case Granularity::kTensor:
-      break;
-    case Granularity::kToken:
-      map.row_step = 1;
-      break;
-    case Granularity::kChannel:
-      (g.axis == 0 ? map.row_step : map.col_step) = 1;
-      break;
-    case Granularity::kGroup:
-      if (g.axis == 0) {
-        map.row_group = g.group;
-        map.row_step = cols();
-        map.col_step = 1;
-      } else {
-        map.col_group = g.group;
-        map.col_step = 1;
-        map.row_step = (cols() + g.group - 1) / g.group;
-      }
-  }
   return map;
 }
 

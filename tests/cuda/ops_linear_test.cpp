@@ -170,4 +170,33 @@ TEST_CASE("the float simulation and the layer that quantizes its input at run ti
   }
 }
 
+TEST_CASE("matmul of floats and codes, batched and with a shared factor, forward and backward") {
+  const auto difference = [](const Tensor& a, const Tensor& b, bool transposed) {
+    return device_difference([&] {
+      AccumulateSink ga, gb;
+      Results out;
+      for (int i = 0; i < 2; ++i) {  // written, then added
+        Tape tape;
+        const Var y = matmul(tape.leaf(here(a), &ga, dtypes::fp32), tape.leaf(here(b), &gb, dtypes::fp32),
+                             {.transposed_b = transposed});
+        tape.backward({y}, {here(random_numbers(y.shape(), 31, 0.1))});
+        out.push_back(y.value());
+      }
+      for (const AccumulateSink* s : {&ga, &gb}) out.push_back(s->grad());
+      return out;
+    });
+  };
+  const Tensor a = random_numbers({5, 9, 33}, 1);
+  CHECK(difference(a, random_numbers({5, 33, 17}, 2), false) == "");
+  CHECK(difference(a, random_numbers({5, 17, 33}, 2), true) == "");
+  CHECK(difference(a, random_numbers({33, 17}, 2), false) == "");
+  for (const DType d : {dtypes::bint1, dtypes::ternary, dtypes::int4, dtypes::int8}) {
+    INFO(d);
+    const Tensor codes = random_codes({5, 17, 33}, d, 3);
+    CHECK(difference(a, codes, true) == "");
+    CHECK(difference(random_codes({5, 9, 33}, dtypes::int8, 4), codes, true) == "");
+    CHECK(difference(random_codes({5, 9, 17}, d, 5), codes, false) == "");
+  }
+}
+
 }  // namespace

@@ -2,7 +2,7 @@
 #include "bitgrad/kernels/pack.h"
 #include "cuda/counted.h"
 #include "cuda/emulation/emulation.h"
-#include "ops/linear_turned.h"
+#include "ops/product/order.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;

@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "emulation/amx/isa.h"
-#include "kernels/gemm/amx.h"
+#include "kernels/gemm/tiles/amx.h"
 
 namespace bitgrad::test {
 

@@ -138,7 +138,7 @@ inline uint64_t reference_store(const GemmArgs& args, int64_t i, int64_t j, floa
   }
   if (args.accumulate) y = bf16_to_float(static_cast<uint16_t>(old)) + y;
   if (args.sr == nullptr) return bf16_from_float(y);
-  return bf16_from_float_stochastic(y, args.sr->bits16(static_cast<uint64_t>(i * args.n + j)));
+  return bf16_from_float_stochastic(y, args.sr->bits16(static_cast<uint64_t>(args.first_element + i * args.n + j)));
 }
 inline uint64_t reference_store(const GemmArgs& args, int64_t, int64_t, double y, uint64_t old) {
   return std::bit_cast<uint64_t>(args.accumulate ? std::bit_cast<double>(old) + y : y);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/dtype/codec.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {
@@ -49,7 +49,8 @@ Output output_of(const GemmArgs& args) {
              output_form(args.c_dtype),
              args.accumulate,
              args.sr != nullptr && args.c_dtype == dtypes::bf16,
-             {}};
+             {},
+             args.first_element};
   if (args.sr != nullptr) out.draws = *args.sr;
   return out;
 }
@@ -72,7 +73,9 @@ bool exact_sum(const GemmArgs& args) {
   return (product == gemm_detail::IntegerProduct::kPlain || product == gemm_detail::IntegerProduct::kOffsets) &&
          args.a.dtype.is_code() && args.b.dtype.is_code() && integer_output(args);
 }
-bool fits_int32(const GemmArgs& args, int64_t most_a, int64_t most_b) { return args.k <= INT32_MAX / (most_a * most_b); }
+bool fits_int32(const GemmArgs& args, int64_t most_a, int64_t most_b) {
+  return args.k <= INT32_MAX / (most_a * most_b);
+}
 
 int32_t plane_weight(DType dtype, int plane) {
   if (dtype.kind() == DTypeKind::kSign) return 2;

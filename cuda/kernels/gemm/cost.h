@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "bitgrad/kernels/gemm.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 

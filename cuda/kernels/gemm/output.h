@@ -1,10 +1,10 @@
 // The last step of every product on the device: scale, bias, accumulation, rounding, store of one element. Formulas of
-// src/kernels/gemm/formulas.h and docs/numerics.md sections 4 and 7.
+// src/kernels/gemm/common/formulas.h and docs/numerics.md sections 4 and 7.
 #pragma once
 
 #include "bitgrad/base/rng.h"
 #include "cuda/kernels/gemm/operand.h"
-#include "kernels/gemm/formulas.h"
+#include "kernels/gemm/common/formulas.h"
 
 namespace bitgrad::cuda::gemm {
 
@@ -18,6 +18,7 @@ struct Output {
   OutputForm form;
   bool accumulate, stochastic;
   RandomStream draws;
+  int64_t first_element;
 };
 
 // Parameters of one side, per tensor (step 0) or per free index (step 1).
@@ -53,8 +54,9 @@ BITGRAD_HD inline void store_value(const Output& out, int64_t i, int64_t j, floa
   }
   uint16_t* c = static_cast<uint16_t*>(out.c) + at;
   if (out.accumulate) y = float_of_bits(uint32_t{*c} << 16) + y;
-  *c = static_cast<uint16_t>(out.stochastic ? round_to_bf16(y, out.draws.bits16(static_cast<uint64_t>(i * out.n + j)))
-                                            : round_to_bf16(y));
+  *c = static_cast<uint16_t>(
+      out.stochastic ? round_to_bf16(y, out.draws.bits16(static_cast<uint64_t>(out.first_element + i * out.n + j)))
+                     : round_to_bf16(y));
 }
 
 // acc: the exact sum, corrected and saturated. Int: int32_t, int64_t.
@@ -66,8 +68,9 @@ BITGRAD_HD inline void store_plain(const Output& out, const FreeParams& a, const
     static_cast<int64_t*>(out.c)[at] = acc;
   } else if (out.form == OutputForm::kInt32) {
     const int64_t x = acc;
-    static_cast<int32_t*>(out.c)[at] =
-        static_cast<int32_t>(x > INT32_MAX ? int64_t{INT32_MAX} : x < INT32_MIN ? int64_t{INT32_MIN} : x);
+    static_cast<int32_t*>(out.c)[at] = static_cast<int32_t>(x > INT32_MAX   ? int64_t{INT32_MAX}
+                                                            : x < INT32_MIN ? int64_t{INT32_MIN}
+                                                                            : x);
   } else {
     const float sa = a.scale == nullptr ? 1.0f : a.scale[i * a.step];
     const float sb = b.scale == nullptr ? 1.0f : b.scale[j * b.step];

@@ -5,10 +5,10 @@
 #include "cuda/kernels/gemm/cost.h"
 #include "cuda/kernels/gemm/rows.h"
 #include "cuda/runtime/runtime.h"
-#include "kernels/gemm/chain512.h"
-#include "kernels/gemm/common.h"
-#include "kernels/gemm/float_operand.h"
-#include "kernels/gemm/table.h"
+#include "kernels/gemm/common/operands.h"
+#include "kernels/gemm/floats/chain512.h"
+#include "kernels/gemm/floats/float_operand.h"
+#include "kernels/gemm/tables/table.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {

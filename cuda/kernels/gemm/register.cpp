@@ -3,14 +3,16 @@
 #include "cuda/kernels/gemm/cublaslt.h"
 #include "cuda/kernels/gemm/rows.h"
 #include "cuda/runtime/backend.h"
+#include "kernels/gemm/common/batch.h"
 
 namespace bitgrad::cuda {
 namespace {
 
 constexpr GemmRow kRows[] = {
-#define BITGRAD_CUDA_GEMM_ROW(row, needs, order, a_layout, b_layout)                                               \
-  {{#row, DeviceKind::kCuda, needs, SumOrder::order, &gemm_rows::row##_supports, &gemm_rows::row##_cost, &gemm_rows::row}, \
-   layouts::a_layout,                                                                                              \
+#define BITGRAD_CUDA_GEMM_ROW(row, needs, order, a_layout, b_layout)                                     \
+  {{#row, DeviceKind::kCuda, needs, SumOrder::order, &gemm_rows::row##_supports, &gemm_rows::row##_cost, \
+    &gemm_detail::batched<&gemm_rows::row>},                                                             \
+   layouts::a_layout,                                                                                    \
    layouts::b_layout},
 #include "cuda/kernels/gemm/kernels.inc"
 #undef BITGRAD_CUDA_GEMM_ROW

@@ -8,7 +8,7 @@
 #include "cuda/kernels/gemm/wgmma_sums.h"
 #include "cuda/kernels/gemm/wgmma_tile.h"
 #include "cuda/runtime/runtime.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {
@@ -55,8 +55,8 @@ void set_shared_sizes(TileForm form, int bits, LaunchShape& shape) {
 
 }  // namespace
 
-bool wgmma_operand(const GemmOperand& x) {
-  return !x.k_major && x.layout == layouts::canonical && x.stride % 16 == 0 &&
+bool wgmma_operand(const GemmOperand& x, int64_t batch_step) {
+  return !x.k_major && x.layout == layouts::canonical && x.stride % 16 == 0 && batch_step % 16 == 0 &&
          reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
 }
 

@@ -14,7 +14,7 @@ inline constexpr TileForm kWideTile256{256, 2}, kNarrowTile128{128, 1};
 
 // An exact product of one sum without offsets or groups, with operands that lie [free, k] in canonical rows that TMA
 // can read (rows and strides of 16 bytes), raw sums within int32, k > 0, and an output the device has.
-bool wgmma_operand(const GemmOperand& x);
+bool wgmma_operand(const GemmOperand& x, int64_t batch_step);
 bool wgmma_product(const GemmArgs& args, double largest_product);
 
 // The form that is done earlier, and the nanoseconds it takes, for a matrix of rows x columns with k_bytes bytes of k.

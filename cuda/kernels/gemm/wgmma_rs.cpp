@@ -10,7 +10,7 @@
 #include "cuda/kernels/gemm/wgmma_plan.h"
 #include "cuda/runtime/runtime.h"
 #include "dtype/layouts/frag64.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {
@@ -62,7 +62,8 @@ FragmentOperand fragments_of(const GemmArgs& args) {
 
 bool supports(const GemmArgs& args) {
   const GemmOperand &a = args.a, &b = args.b;
-  if (a.dtype.bits() != 8 || !wgmma_operand(a) || b.k_major || b.dtype.bits() > 7) return false;
+  if (a.dtype.bits() != 8 || !wgmma_operand(a, args.batch.a) || b.k_major || b.dtype.bits() > 7) return false;
+  if (args.batch.b % 16 != 0) return false;
   if (!gemm_detail::has_small_integer_codes(a.dtype) || !gemm_detail::has_small_integer_codes(b.dtype)) return false;
   const auto weight = static_cast<double>(largest_code(b.dtype) << shift_of(b.dtype));
   return wgmma_product(args, static_cast<double>(largest_code(a.dtype)) * weight);

@@ -8,7 +8,7 @@
 #include "cuda/kernels/gemm/rows.h"
 #include "cuda/kernels/gemm/wgmma_kernels.h"
 #include "cuda/kernels/gemm/wgmma_plan.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {
@@ -39,9 +39,12 @@ WgmmaType type_of(const GemmArgs& args) {
 int64_t k_bytes(const GemmArgs& args) { return (args.k * args.a.dtype.bits() + 7) / 8; }
 
 bool supports(const GemmArgs& args, int bits) {
-  const auto fits = [bits](const GemmOperand& x) { return x.dtype.bits() == bits && wgmma_operand(x); };
+  const auto fits = [bits](const GemmOperand& x, int64_t step) {
+    return x.dtype.bits() == bits && wgmma_operand(x, step);
+  };
   const auto largest = [](DType dtype) { return static_cast<double>(dtype.bits() == 1 ? 1 : largest_code(dtype)); };
-  return fits(args.a) && fits(args.b) && wgmma_product(args, largest(args.a.dtype) * largest(args.b.dtype));
+  return fits(args.a, args.batch.a) && fits(args.b, args.batch.b) &&
+         wgmma_product(args, largest(args.a.dtype) * largest(args.b.dtype));
 }
 
 void run(const GemmArgs& args) { run_wgmma_ss(args, choose_form(args.m, args.n, k_bytes(args)), multiprocessors()); }

@@ -39,6 +39,18 @@ struct GemmOperand {
   ScaleMap scale;        // in coordinates of the stored matrix
 };
 
+// Products of one form that lie beside each other (heads, groups, samples): member i reads and writes at i times these
+// distances from member 0, and has the bits of the product alone.
+struct GemmBatch {
+  int64_t count = 1;  // 0: nothing is done
+  // Bytes between the members of A and of B, multiples of 8 for codes and of an element for others; 0: all read the
+  // same one.
+  int64_t a = 0, b = 0;
+  int64_t c = 0;  // elements; members of C must not overlap: one behind the other, or side by side within ldc
+  int64_t a_scale = 0, b_scale = 0;  // entries of the arrays of ScaleMap
+  int64_t bias = 0, row_minus = 0;   // entries
+};
+
 struct GemmArgs {
   int64_t m = 0, n = 0, k = 0;  // any may be 0: k = 0 gives zeros (+ bias)
   GemmOperand a, b;             // free index m for a, n for b
@@ -50,11 +62,15 @@ struct GemmArgs {
   // corrects a zero point of B that runs along k: sum_k qa[i,k] zb[k].
   const int64_t* row_minus = nullptr;
   bool fold_b_scale = false;
-  bool accumulate = false;           // C = round(float(C) + y), fp32, bf16 and fp64; y itself is not rounded before
-  const RandomStream* sr = nullptr;  // bf16 output: stochastic rounding, element row * n + column
+  bool accumulate = false;  // C = round(float(C) + y), fp32, bf16 and fp64; y itself is not rounded before
+  // bf16 output: stochastic rounding, element first_element + (member * m + row) * n + column
+  const RandomStream* sr = nullptr;
+  int64_t first_element = 0;
+  GemmBatch batch = {};
 };
 
-// A row plus the layouts in which it reads its operands.
+// A row plus the layouts in which it reads its operands. supports and cost speak of one member of a batch; run takes
+// them all.
 struct GemmRow : KernelRow<GemmArgs> {
   Layout a_layout, b_layout;
 };
@@ -69,7 +85,8 @@ const GemmRow& select_gemm(const GemmArgs& args);
 const GemmRow& plan_gemm(const GemmArgs& args);
 // The same when B lies only in `b_layouts` (A may be packed into any): what an op asks whose weight has these layouts.
 const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);
-// Selects and runs. No checks of pointers or strides.
+// Selects and runs. No checks of pointers or strides, but of a batch: select_gemm, plan_gemm and gemm throw Error for a
+// negative count, members of C that overlap, and steps that are no whole elements.
 void gemm(const GemmArgs& args);
 
 // True if the product of these operands is taken on integer codes (the first three cases above).

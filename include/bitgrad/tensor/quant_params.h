@@ -33,6 +33,8 @@ struct Granularity {
 std::ostream& operator<<(std::ostream& out, const Granularity& granularity);
 // Number of scales of a [rows, cols] matrix.
 int64_t scale_count(const Granularity& granularity, int64_t rows, int64_t cols);
+// Where the scale of an element of a matrix with `cols` columns lies: steps and groups, the pointers null.
+ScaleMap scale_steps(const Granularity& granularity, int64_t cols);
 
 struct QuantParams {
   std::string scheme = {};  // its name, as in numerics.md

@@ -1,7 +1,8 @@
 // Family gemm: the table of rows and the choice among them.
 //
-// The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null),
-// of the machine and of the mode. A small direct-mapped cache per thread remembers it.
+// The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null)
+// and the number of members of a batch, of the machine and of the mode. A small direct-mapped cache per thread
+// remembers it.
 #include "bitgrad/kernels/gemm.h"
 
 #include <array>
@@ -11,9 +12,10 @@
 #include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/families.h"
-#include "kernels/gemm/common.h"
+#include "kernels/gemm/common/batch.h"
+#include "kernels/gemm/common/operands.h"
+#include "kernels/gemm/common/strict_order.h"
 #include "kernels/gemm/rows.h"
-#include "kernels/gemm/strict_order.h"
 
 namespace bitgrad {
 namespace {
@@ -21,7 +23,7 @@ namespace {
 constexpr GemmRow kRows[] = {
 #define BITGRAD_GEMM_ROW(row, isa, order, a_layout, b_layout)                                                       \
   {{#row, DeviceKind::kCpu, isa, SumOrder::order, &gemm_rows_detail::row##_supports, &gemm_rows_detail::row##_cost, \
-    &gemm_rows_detail::row},                                                                                        \
+    &gemm_detail::batched<&gemm_rows_detail::row>},                                                                 \
    layouts::a_layout,                                                                                               \
    layouts::b_layout},
 #include "kernels/gemm/kernels.inc"
@@ -49,7 +51,7 @@ const GemmRow* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_lay
   return best;
 }
 
-using Key = std::array<uint64_t, 21>;
+using Key = std::array<uint64_t, 22>;
 
 void put_operand(const GemmOperand& x, uint64_t* out) {
   out[0] = x.dtype.id() | (uint64_t{x.layout.id()} << 8) | (uint64_t{x.k_major} << 16) |
@@ -64,6 +66,9 @@ void put_operand(const GemmOperand& x, uint64_t* out) {
 
 Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   Key key{};
+  // Of the steps of a batch it matters what they are multiples of.
+  if (args.batch.count > 1)
+    key[21] = 1 | (static_cast<uint64_t>(args.batch.a) % 64) << 8 | (static_cast<uint64_t>(args.batch.b) % 64) << 16;
   key[18] = a_layouts;
   key[19] = b_layouts;
   key[20] = static_cast<uint64_t>(current_device().kind) | (uint64_t{current_device().index} << 8) |
@@ -153,6 +158,7 @@ bool gemm_is_integer(const GemmArgs& args) {
 namespace {
 
 const GemmRow& cached_choice(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts, const char* where) {
+  if (args.batch.count != 1) gemm_detail::check_batch(args, where);
   thread_local std::array<CachedChoice, kCacheSlots> cache;
   const Key key = key_of(args, a_layouts, b_layouts);
   CachedChoice& slot = cache[hash_of(key) % kCacheSlots];

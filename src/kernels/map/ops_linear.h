@@ -1,5 +1,5 @@
 // What the backward products of a linear layer need of scales, zero points and the gradient gy. docs/numerics.md
-// section 5; src/ops/linear_fold.h.
+// section 5; src/ops/product/fold.h.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"

@@ -1,7 +1,8 @@
-// The rows of the tile unit on machines without AMX: the loops of src/kernels/gemm/amx_loop.h around emulated tiles.
+// The rows of the tile unit on machines without AMX: the loops of src/kernels/gemm/tiles/amx_loop.h around emulated
+// tiles.
 #pragma once
 
-#include "kernels/gemm/amx.h"
+#include "kernels/gemm/tiles/amx.h"
 
 namespace bitgrad::gemm_detail {
 

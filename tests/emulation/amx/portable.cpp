@@ -3,8 +3,8 @@
 
 #include "emulation/amx/isa.h"
 #include "emulation/amx/tiles.h"
-#include "kernels/gemm/amx_loop.h"
-#include "kernels/gemm/amx_small_loops.h"
+#include "kernels/gemm/tiles/amx_loop.h"
+#include "kernels/gemm/tiles/amx_small_loops.h"
 
 namespace bitgrad::gemm_detail {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/gemm/amx_tiles.h"
+#include "kernels/gemm/tiles/amx_tiles.h"
 
 namespace bitgrad::gemm_detail {
 

@@ -9,7 +9,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,gfni")
 
-#include "kernels/gemm/amx_vectors.h"
+#include "kernels/gemm/tiles/amx_vectors.h"
 
 namespace bitgrad::gemm_detail {
 namespace {

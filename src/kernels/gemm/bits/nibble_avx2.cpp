@@ -1,0 +1,64 @@
+// Nibble counts with AVX2: 64 lanes an entry, two groups of tables (24 KiB) in L1.
+#include <immintrin.h>
+
+#include "kernels/gemm/bits/nibble.h"
+#include "kernels/gemm/common/operands.h"
+#include "kernels/gemm/rows.h"
+
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi2,popcnt")
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+struct V {
+  using Reg = __m256i;
+  static constexpr int64_t kBytes = 32;
+  static inline Reg zero() { return _mm256_setzero_si256(); }
+  static inline Reg set1(char x) { return _mm256_set1_epi8(x); }
+  static inline Reg set1_16(short x) { return _mm256_set1_epi16(x); }
+  static inline Reg load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
+  static inline void store(void* p, Reg x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
+  static inline Reg add(Reg a, Reg b) { return _mm256_add_epi8(a, b); }
+  static inline Reg sub(Reg a, Reg b) { return _mm256_sub_epi8(a, b); }
+  static inline Reg add16(Reg a, Reg b) { return _mm256_add_epi16(a, b); }
+  static inline Reg bit_and(Reg a, Reg b) { return _mm256_and_si256(a, b); }
+  static inline Reg average(Reg a, Reg b) { return _mm256_avg_epu8(a, b); }
+  template <int n>
+  static inline Reg shift_right(Reg a) {
+    return _mm256_srli_epi16(a, n);
+  }
+  static inline void keep(Reg&, Reg&) {}
+};
+
+}  // namespace
+}  // namespace bitgrad::gemm_detail
+
+#include "kernels/gemm/bits/nibble_loops.h"
+
+#pragma GCC pop_options
+
+namespace bitgrad::gemm_rows_detail {
+
+using namespace gemm_detail;
+
+namespace {
+constexpr NibbleKernel kKernel{64, 2, 760, 245, &columns, &split, &build, &look_up, &transpose, &write, &count};
+constexpr NibbleDot kB1B1{false, false}, kTB1{true, false}, kTT{true, true};
+}  // namespace
+
+bool gemm_b1_b1_i32_nibble_avx2_supports(const GemmArgs& args) { return nibble_supports(args, kB1B1); }
+bool gemm_t_b1_i32_nibble_avx2_supports(const GemmArgs& args) { return nibble_supports(args, kTB1); }
+bool gemm_t_t_i32_nibble_avx2_supports(const GemmArgs& args) { return nibble_supports(args, kTT); }
+
+double gemm_b1_b1_i32_nibble_avx2_cost(const GemmArgs& args) { return nibble_cost(args, kKernel, kB1B1); }
+double gemm_t_b1_i32_nibble_avx2_cost(const GemmArgs& args) { return nibble_cost(args, kKernel, kTB1); }
+double gemm_t_t_i32_nibble_avx2_cost(const GemmArgs& args) { return nibble_cost(args, kKernel, kTT); }
+
+void gemm_b1_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kB1B1); }
+void gemm_t_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTB1); }
+void gemm_t_t_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTT); }
+
+}  // namespace bitgrad::gemm_rows_detail

@@ -1,0 +1,24 @@
+// How a product by nibble counts is computed: which operand gives the tables, and the cut.
+#pragma once
+
+#include "kernels/gemm/bits/nibble.h"
+
+namespace bitgrad::gemm_detail {
+
+inline constexpr int64_t kNibbleTurned = 64;  // rows of counts that are transposed together
+
+// One way to compute the product: tables of one operand, look-ups by the other.
+struct NibblePlan {
+  bool tables_of_b;
+  bool ternary_tables;
+  int64_t lanes, rows;  // rows of the operand of tables, and of the other one
+  int planes;           // words looked up for 60 bits
+  int64_t groups;
+  int64_t blocks;                  // of lanes
+  int64_t chunk_rows, row_chunks;  // of the looked up rows
+  double ns;
+};
+// The cheaper of the two ways.
+NibblePlan nibble_plan(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);
+
+}  // namespace bitgrad::gemm_detail

@@ -1,0 +1,93 @@
+// Popcount products with VPOPCNTDQ: one register holds one word of 16 columns. XOR, VPOPCNTD, VPADDD for 512 products
+// of bits; limits 341 multiply-adds a cycle where two ports take them.
+#include <immintrin.h>
+
+#include "kernels/gemm/bits/popcount.h"
+#include "kernels/gemm/common/operands.h"
+#include "kernels/gemm/rows.h"
+
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,popcnt")
+
+#include "kernels/gemm/bits/popcount_avx512_tile.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+template <typename Dot, int R, int P>
+void tile_avx512(const BitTile& t) {
+  Sum<Dot> sums[R][P];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) sums[r][p].plus = sums[r][p].minus = _mm512_setzero_si512();
+  }
+  for (int64_t w = 0; w < t.words; ++w) add_column<Dot, R, P, false>(t, w, sums);
+  if (t.tail != 0) add_column<Dot, R, P, true>(t, t.words, sums);
+  store_tile<Dot, R, P>(t, sums);
+}
+
+template <typename Dot>
+constexpr TileFunction kTiles[4][4] = {
+    {&tile_avx512<Dot, 1, 1>, &tile_avx512<Dot, 1, 2>, &tile_avx512<Dot, 1, 3>, &tile_avx512<Dot, 1, 4>},
+    {&tile_avx512<Dot, 2, 1>, &tile_avx512<Dot, 2, 2>, &tile_avx512<Dot, 2, 3>, &tile_avx512<Dot, 2, 4>},
+    {&tile_avx512<Dot, 3, 1>, &tile_avx512<Dot, 3, 2>, &tile_avx512<Dot, 3, 3>, &tile_avx512<Dot, 3, 4>},
+    {&tile_avx512<Dot, 4, 1>, &tile_avx512<Dot, 4, 2>, &tile_avx512<Dot, 4, 3>, &tile_avx512<Dot, 4, 4>},
+};
+// Two sums an output: half as many panels.
+template <typename Dot>
+constexpr TileFunction kNarrowTiles[4][2] = {{&tile_avx512<Dot, 1, 1>, &tile_avx512<Dot, 1, 2>},
+                                             {&tile_avx512<Dot, 2, 1>, &tile_avx512<Dot, 2, 2>},
+                                             {&tile_avx512<Dot, 3, 1>, &tile_avx512<Dot, 3, 2>},
+                                             {&tile_avx512<Dot, 4, 1>, &tile_avx512<Dot, 4, 2>}};
+
+}  // namespace
+}  // namespace bitgrad::gemm_detail
+
+#pragma GCC pop_options
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+template <typename Dot>
+void tile(int rows, int panels, const BitTile& t) {
+  if constexpr (Dot::kSums == 2) {
+    kNarrowTiles<Dot>[rows - 1][panels - 1](t);
+  } else {
+    kTiles<Dot>[rows - 1][panels - 1](t);
+  }
+}
+template <typename Dot>
+constexpr BitKernel kKernel{4, Dot::kSums == 2 ? 2 : 4, &tile<Dot>, &count_row_avx512, true};
+
+}  // namespace
+}  // namespace bitgrad::gemm_detail
+
+namespace bitgrad::gemm_rows_detail {
+
+using namespace gemm_detail;
+
+bool gemm_b1_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_b1_b1(args); }
+bool gemm_t_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_b1(args); }
+bool gemm_t_t_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_t_t(args); }
+
+double gemm_b1_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotB1B1>, 880); }
+double gemm_t_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTB1>, 840); }
+double gemm_t_t_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotTT>, 435); }
+
+void gemm_b1_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotB1B1>, DotB1B1{}); }
+void gemm_t_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTB1>, DotTB1{}); }
+void gemm_t_t_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotTT>, DotTT{}); }
+
+bool gemm_i2_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_i2_b1(args); }
+bool gemm_u2_b1_i32_popcount_avx512_supports(const GemmArgs& args) { return popcount_supports_u2_b1(args); }
+
+double gemm_i2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotI2B1>, 415); }
+double gemm_u2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcount_cost(args, kKernel<DotU2B1>, 415); }
+
+void gemm_i2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
+void gemm_u2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
+
+}  // namespace bitgrad::gemm_rows_detail

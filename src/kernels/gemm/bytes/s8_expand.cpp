@@ -1,0 +1,101 @@
+#include "kernels/gemm/bytes/s8_expand.h"
+
+#include <cstring>
+
+#include "kernels/gemm/bytes/s8.h"
+#include "kernels/gemm/common/operands.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+// Bytes of an 8 x 8 block: byte i of row r to byte r of row i (Warren, "Hacker's Delight", 2nd ed., section 7-3, on
+// bytes).
+void transpose_8x8(const int8_t* in, int64_t in_step, int8_t* out, int64_t out_step, int64_t out_rows) {
+  uint64_t row[8];
+  for (int r = 0; r < 8; ++r) std::memcpy(&row[r], in + r * in_step, 8);
+  const auto exchange = [&](int distance, int shift, uint64_t mask) {
+    for (int r = 0; r < 8; ++r) {
+      if ((r & distance) != 0) continue;
+      const uint64_t t = ((row[r] >> shift) ^ row[r + distance]) & mask;
+      row[r + distance] ^= t;
+      row[r] ^= t << shift;
+    }
+  };
+  exchange(1, 8, 0x00FF00FF00FF00FFu);
+  exchange(2, 16, 0x0000FFFF0000FFFFu);
+  exchange(4, 32, 0x00000000FFFFFFFFu);
+  for (int r = 0; r < out_rows; ++r) std::memcpy(out + r * out_step, &row[r], 8);
+}
+
+}  // namespace
+
+ByteRange byte_range(DType dtype) {
+  const DTypeInfo& info = dtype.info();
+  if (info.kind == DTypeKind::kSign) return {-1, 1, 0};
+  if (info.kind == DTypeKind::kUint) {
+    return info.bits == 8 ? ByteRange{-128, 127, 128} : ByteRange{0, (int64_t{1} << info.bits) - 1, 0};
+  }
+  return {-(int64_t{1} << (info.bits - 1)), (int64_t{1} << (info.bits - 1)) - 1, 0};
+}
+
+void expand_strip(const GemmOperand& x, int64_t f0, int64_t count, int64_t k0, int64_t depth, int8_t* out,
+                  int64_t step) {
+  if (!x.k_major) {
+    for (int64_t f = 0; f < count; ++f) {
+      unpack_row_s8(x.dtype, stored_row(x, f0 + f), k0, depth, out + f * step);
+      std::memset(out + f * step + depth, 0, static_cast<size_t>(step - depth));
+    }
+    return;
+  }
+  int8_t lines[8 * kStrip] = {};
+  for (int64_t k = 0; k < step; k += 8) {
+    for (int64_t line = 0; line < 8; ++line) {
+      if (k + line < depth) {
+        unpack_row_s8(x.dtype, stored_row(x, k0 + k + line), f0, count, lines + line * kStrip);
+      } else {
+        std::memset(lines + line * kStrip, 0, kStrip);
+      }
+    }
+    for (int64_t f = 0; f < count; f += 8) {
+      transpose_8x8(lines + f, kStrip, out + f * step + k, step, std::min<int64_t>(8, count - f));
+    }
+  }
+}
+
+// Eight at a time, as bytes of at least 0 in lanes of 16 bits: kDepthBytes of them cannot fill a lane.
+int32_t sum_of(const int8_t* codes, int64_t count) {
+  constexpr uint64_t kBias = 0x8080808080808080u, kBytes = 0x00FF00FF00FF00FFu, kWords = 0x0000FFFF0000FFFFu;
+  uint64_t lanes = 0;
+  int64_t k = 0;
+  for (; k + 8 <= count; k += 8) {
+    uint64_t word;
+    std::memcpy(&word, codes + k, 8);
+    word ^= kBias;
+    lanes += (word & kBytes) + ((word >> 8) & kBytes);
+  }
+  lanes = (lanes & kWords) + ((lanes >> 16) & kWords);
+  int32_t sum = static_cast<int32_t>((lanes & 0xFFFFFFFFu) + (lanes >> 32)) - static_cast<int32_t>(128 * k);
+  for (; k < count; ++k) sum += codes[k];
+  return sum;
+}
+
+void widen(const int8_t* codes, int64_t depth, int64_t step, int32_t shift, int16_t* out) {
+  for (int64_t k = 0; k < depth; ++k) out[k] = static_cast<int16_t>(codes[k] + shift);
+  std::fill(out + depth, out + step, static_cast<int16_t>(0));
+}
+
+void make_unsigned(const int8_t* codes, int64_t count, int64_t offset, uint8_t* out) {
+  const uint8_t add = static_cast<uint8_t>(offset);
+  for (int64_t k = 0; k < count; ++k) out[k] = static_cast<uint8_t>(static_cast<uint8_t>(codes[k]) + add);
+}
+
+void put_panel(const void* rows, int64_t step, int64_t units, void* panel) {
+  const auto* from = static_cast<const char*>(rows);
+  auto* to = static_cast<char*>(panel);
+  for (int64_t u = 0; u < units; ++u) {
+    for (int64_t lane = 0; lane < kS8Lanes; ++lane)
+      std::memcpy(to + (u * kS8Lanes + lane) * 4, from + lane * step + u * 4, 4);
+  }
+}
+
+}  // namespace bitgrad::gemm_detail

@@ -1,0 +1,272 @@
+// The loops of the small-integer products with B in layout vnni64. A block of C is walked group by group of 64 columns;
+// of a group a block of k of B is opened to bytes (8-bit codes are read where they lie) and meets all rows of the
+// block, which stay in L2. The memory that comes next in B is asked for meanwhile. A is read where it lies, or
+// expanded for a slab of k.
+#include "kernels/gemm/bytes/s8_panels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "kernels/gemm/bytes/s8_panels_plan.h"
+#include "kernels/gemm/common/epilogue.h"
+#include "kernels/gemm/common/operands.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+int32_t wrap(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(x))); }
+
+// One block of C on one thread.
+class Block {
+ public:
+  // row_sums: of the bytes of all rows of A, if it is read in place.
+  Block(const S8PanelPlan& plan, const int32_t* row_sums, int64_t i0, int64_t j0)
+      : plan_(plan),
+        args_(plan.args),
+        i0_(i0),
+        j0_(j0),
+        rows_(std::min(plan.rows, args_.m - i0)),
+        columns_(std::min(plan.columns, args_.n - j0)),
+        memory_(a_bytes() + opened_bytes() + sums_bytes()) {
+    char* p = memory_.as<char>();
+    a_ = reinterpret_cast<int8_t*>(p);
+    opened_ = reinterpret_cast<uint8_t*>(p + a_bytes());
+    sums_ = reinterpret_cast<int32_t*>(p + a_bytes() + opened_bytes());
+    for (int64_t i = 0; i < rows_; ++i) row_sums_[i] = plan.in_place ? row_sums[i0 + i] : 0;
+  }
+
+  void run() {
+    for (int64_t k0 = 0; k0 == 0 || k0 < args_.k; k0 += plan_.slab) {
+      const int64_t length = std::min(plan_.slab, args_.k - k0);
+      load_a(k0, length);
+      if (k0 + length == args_.k) make_rows();
+      for (int64_t j = 0; j < columns_; j += kS8PanelColumns) multiply_group(j, k0, length);
+    }
+  }
+
+ private:
+  int64_t a_bytes() const {
+    return plan_.in_place ? 0 : round_up(plan_.rows * round_up(std::min(plan_.slab, args_.k), 8), 64);
+  }
+  int64_t opened_bytes() const {
+    return plan_.fields == 1 ? 0 : kS8PanelColumns * round_up(std::min(plan_.depth, args_.k), 32);
+  }
+  int64_t sums_bytes() const { return plan_.rows * (plan_.several ? plan_.columns : kS8PanelColumns) * 4; }
+
+  void load_a(int64_t k0, int64_t length) {
+    if (plan_.in_place) {
+      a_step_ = args_.a.stride;
+      a_at_ = reinterpret_cast<const int8_t*>(stored_row(args_.a, i0_)) + k0;
+      return;
+    }
+    a_step_ = round_up(length, 8);
+    a_at_ = a_;
+    for (int64_t s = 0; s < rows_; s += kStrip) {
+      const int64_t count = std::min(kStrip, rows_ - s);
+      expand_strip(args_.a, i0_ + s, count, k0, length, a_ + s * a_step_, a_step_);
+      for (int64_t i = s; i < s + count; ++i) row_sums_[i] += plan_.kernel.row_sum(a_ + i * a_step_, length);
+    }
+  }
+
+  // What corrects the rows and scales them.
+  void make_rows() {
+    for (int64_t i = 0; i < rows_; ++i) {
+      const int64_t alpha = plan_.alpha(i0_ + i), sum = row_sums_[i] + args_.k * alpha;
+      const int64_t minus = args_.row_minus == nullptr ? 0 : args_.row_minus[i0_ + i];
+      row_by_[i] = wrap(sum);
+      row_add_[i] = wrap((plan_.beta_varies ? 0 : sum * plan_.beta(0)) - minus);
+      row_of_sums_[i] = wrap(alpha << plan_.shift);
+      sa_[i] = free_scale(args_.a, i0_ + i);
+    }
+  }
+
+  // Columns j .. of the block over a slab of k.
+  void multiply_group(int64_t j, int64_t k0, int64_t length) {
+    const int64_t panel = (j0_ + j) / kPanelRows, panels = vnni_group_panels(panel, args_.n);
+    const auto* group = static_cast<const uint8_t*>(args_.b.data) + vnni_group_start(plan_.bits, panel, args_.k);
+    S8PanelTile tile{};
+    tile.columns = std::min<int64_t>(kS8PanelColumns, args_.n - j0_ - j);
+    tile.a_step = a_step_;
+    int32_t* const sums = sums_ + (plan_.several ? j * plan_.rows : 0);
+    float sb[kS8PanelColumns] = {}, bias[kS8PanelColumns] = {};
+    int32_t beta[kS8PanelColumns] = {};
+    for (int64_t k = 0; k == 0 || k < length; k += plan_.depth) {
+      const int64_t depth = std::min(plan_.depth, length - k), done = k0 + k + depth;
+      const int64_t steps = ceil_div(depth, 4 * plan_.fields);
+      const uint8_t* const b = group + (k0 + k) / (4 * plan_.fields) * panels * 64;
+      tile.units = ceil_div(depth, 4);
+      tile.first = k0 + k == 0;
+      tile.b = b;
+      const bool closed = plan_.fields != 1 && !plan_.opens && panels == kVnniPanels;
+      if (plan_.fields != 1 && !closed) {
+        plan_.kernel.open(b, steps, panels, plan_.fields, opened_);
+        tile.b = opened_;
+      }
+      if (done == args_.k) finish_columns(tile, j, sb, bias, beta);
+      if (closed) {
+        run_closed(tile, j, a_at_ + k, sums);
+      } else {
+        run_tiles(tile, j, a_at_ + k, sums, b + steps * panels * 64, steps * panels);
+      }
+      if (done == args_.k && !plan_.direct) finish_sums(tile, j, sums);
+    }
+  }
+
+  void finish_columns(S8PanelTile& tile, int64_t j, float* sb, float* bias, int32_t* beta) const {
+    tile.direct = plan_.direct;
+    tile.accumulate = args_.accumulate;
+    tile.shift = plan_.shift;
+    tile.ldc = args_.ldc;
+    for (int64_t c = 0; c < tile.columns; ++c) sb[c] = free_scale(args_.b, j0_ + j + c);
+    tile.sb = sb;
+    if (args_.bias != nullptr) {
+      std::copy(args_.bias + j0_ + j, args_.bias + j0_ + j + tile.columns, bias);
+      tile.bias = bias;
+    }
+    if (plan_.beta_varies) {
+      for (int64_t c = 0; c < tile.columns; ++c) beta[c] = wrap(plan_.beta(j0_ + j + c));
+      tile.column_by = beta;
+    }
+    if (plan_.alphas) tile.column_sums = plan_.column_sums + j0_ + j;
+  }
+
+  // The first row of a tile that writes C.
+  void set_output(S8PanelTile& tile, int64_t i, int64_t j) const {
+    tile.c = static_cast<float*>(args_.c) + (i0_ + i) * args_.ldc + j0_ + j;
+    tile.sa = sa_ + i;
+    tile.row_add = row_add_ + i;
+    tile.row_by = row_by_ + i;
+    tile.row_of_sums = row_of_sums_ + i;
+  }
+
+  // One tile of few rows with B as it lies.
+  void run_closed(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums) const {
+    tile.a = a;
+    tile.sums = sums;
+    if (tile.direct) set_output(tile, 0, j);
+    plan_.kernel.few_tile(static_cast<int>(rows_), plan_.fields, tile);
+  }
+
+  // All rows of the block. `lines` lines from `ahead` on are asked for, spread over the tiles.
+  void run_tiles(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums, const uint8_t* ahead, int64_t lines) {
+    const int panels = static_cast<int>(ceil_div(tile.columns, kPanelRows));
+    const int64_t tiles = ceil_div(rows_, plan_.kernel.rows), turns = std::max<int64_t>(1, tile.units / 4);
+    const int64_t a_turn = ceil_div(lines, tiles * turns);
+    for (int64_t q = 0, i = 0; q < tiles; ++q) {
+      const int64_t rows = ceil_div(rows_ - i, tiles - q);
+      tile.a = a + i * a_step_;
+      tile.sums = sums + i * kS8PanelColumns;
+      tile.ahead = ahead + q * turns * a_turn * 64;
+      tile.ahead_lines = q * turns * a_turn < lines ? a_turn : 0;
+      if (tile.direct) {
+        set_output(tile, i, j);
+        // The next tile of the group, or the first one of the next group.
+        const bool end = i + rows == rows_;
+        tile.c_ahead_rows = !end                             ? std::min<int64_t>(rows, rows_ - i - rows)
+                            : j + kS8PanelColumns < columns_ ? rows
+                                                             : 0;
+        tile.c_ahead = static_cast<float*>(args_.c) + (i0_ + (end ? 0 : i + rows)) * args_.ldc + j0_ + j +
+                       (end ? kS8PanelColumns : 0);
+      }
+      plan_.kernel.tile(static_cast<int>(rows), panels, plan_.most, tile);
+      i += rows;
+    }
+  }
+
+  // Of the kernels that do not do it themselves, and for the other outputs.
+  void finish_sums(const S8PanelTile& tile, int64_t j, const int32_t* sums) const {
+    int32_t dots[kS8PanelColumns];
+    for (int64_t i = 0; i < rows_; ++i, sums += kS8PanelColumns) {
+      for (int64_t c = 0; c < tile.columns; ++c) {
+        uint32_t dot = (static_cast<uint32_t>(sums[c]) << tile.shift) + static_cast<uint32_t>(row_add_[i]);
+        if (tile.column_by != nullptr)
+          dot += static_cast<uint32_t>(row_by_[i]) * static_cast<uint32_t>(tile.column_by[c]);
+        if (tile.column_sums != nullptr)
+          dot += static_cast<uint32_t>(row_of_sums_[i]) * static_cast<uint32_t>(tile.column_sums[c]);
+        dots[c] = static_cast<int32_t>(dot);
+      }
+      finish_row(args_, i0_ + i, j0_ + j, tile.columns, dots);
+    }
+  }
+
+  const S8PanelPlan& plan_;
+  const GemmArgs& args_;
+  const int64_t i0_, j0_, rows_, columns_;
+  const Workspace memory_;
+  int8_t* a_;
+  uint8_t* opened_;
+  int32_t* sums_;
+  const int8_t* a_at_ = nullptr;
+  int64_t a_step_ = 0;
+  int32_t row_sums_[kS8PanelMaxRows], row_add_[kS8PanelMaxRows], row_by_[kS8PanelMaxRows],
+      row_of_sums_[kS8PanelMaxRows];
+  float sa_[kS8PanelMaxRows];
+};
+
+// Whether every sum of codes fits in int32.
+bool codes_fit_int32(const GemmArgs& args) {
+  return static_cast<double>(args.k) * static_cast<double>(byte_range(args.a.dtype).magnitude()) *
+             static_cast<double>(byte_range(args.b.dtype).magnitude()) <=
+         0x7FFFFFFFp0;
+}
+
+// The same of the sums that are wanted, zero points and row_minus taken off.
+bool fits_int32(const GemmArgs& args) {
+  const ByteRange a = byte_range(args.a.dtype), b = byte_range(args.b.dtype);
+  const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
+  const auto most = [](const ByteRange& codes, const ZeroRange& zero) {
+    return static_cast<double>(codes.magnitude()) +
+           static_cast<double>(std::max(std::abs(zero.low), std::abs(zero.high)));
+  };
+  double bound = static_cast<double>(args.k) * most(a, za) * most(b, zb);
+  if (args.row_minus != nullptr) {
+    double minus = 0;
+    for (int64_t i = 0; i < args.m; ++i) minus = std::max(minus, std::abs(static_cast<double>(args.row_minus[i])));
+    bound += minus;
+  }
+  return bound <= 0x7FFFFFFFp0;
+}
+
+// Takes B out of its layout and leaves the product to the rows of canonical codes, whose sums have 64 bits.
+void multiply_canonical(const GemmArgs& args) {
+  GemmArgs canonical = args;
+  GemmOperand& b = canonical.b;
+  const int64_t rows = b.k_major ? args.k : args.n, columns = b.k_major ? args.n : args.k;
+  b.stride = row_bytes_memory(b.dtype, columns);
+  const Workspace memory(rows * b.stride);
+  b.layout.info().unpack(b.dtype, rows, columns, b.data, memory.as<char>(), b.stride);
+  b.data = memory.as<char>();
+  b.layout = layouts::canonical;
+  gemm(canonical);
+}
+
+}  // namespace
+
+bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKernel& kernel) {
+  return has_small_integer_codes(args.a.dtype) && has_small_integer_codes(args.b.dtype) &&
+         args.b.dtype.bits() <= kernel.bits && args.b.k_major == b_k_major &&
+         integer_product(args) == IntegerProduct::kPlain && integer_output_supported(args) && codes_fit_int32(args);
+}
+
+void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel) {
+  if (args.m == 0 || args.n == 0) return;
+  if (!fits_int32(args)) return multiply_canonical(args);
+  const S8PanelPlan plan(args, kernel);
+  const Workspace memory(args.m * 4);
+  auto* const row_sums = memory.as<int32_t>();
+  if (plan.in_place) {
+    parallel_ranges(args.m, ceil_div(kS8PanelChunkBytes, std::max<int64_t>(1, args.k)),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i)
+                        row_sums[i] = kernel.row_sum(reinterpret_cast<const int8_t*>(stored_row(args.a, i)), args.k);
+                    });
+  }
+  const int64_t column_blocks = ceil_div(args.n, plan.columns);
+  parallel_for(ceil_div(args.m, plan.rows) * column_blocks, [&](int64_t chunk) {
+    Block(plan, row_sums, chunk / column_blocks * plan.rows, chunk % column_blocks * plan.columns).run();
+  });
+}
+
+}  // namespace bitgrad::gemm_detail

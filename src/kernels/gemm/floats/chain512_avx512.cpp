@@ -1,0 +1,107 @@
+// gemm_f32_chain512_avx512: tiles of 12 x 32, 24 accumulators of 16 lanes.
+#include "kernels/gemm/floats/chain512.h"
+#include "kernels/gemm/rows.h"
+
+#if defined(__x86_64__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // false alarms inside the AVX-512 headers of g++ 12
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#endif
+
+namespace bitgrad::gemm_rows_detail {
+namespace {
+
+constexpr int kMr = 12, kNr = 32;
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,fma")
+
+// R rows of the tile and V vectors of columns; `last` selects the columns of the last vector.
+template <int R, int V>
+void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, __mmask16 last, bool add) {
+  __m512 sum[R][V];
+#pragma GCC unroll 12
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) sum[i][v] = _mm512_setzero_ps();
+  for (int64_t k = 0; k < kc; ++k, a += kMr, b += kNr) {
+    __m512 y[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) y[v] = _mm512_loadu_ps(b + 16 * v);
+#pragma GCC unroll 12
+    for (int i = 0; i < R; ++i) {
+      const __m512 x = _mm512_set1_ps(a[i]);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) sum[i][v] = _mm512_fmadd_ps(x, y[v], sum[i][v]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      float* to = c + i * ldc + 16 * v;
+      const __mmask16 mask = v == V - 1 ? last : static_cast<__mmask16>(0xFFFF);
+      const __m512 old = add ? _mm512_maskz_loadu_ps(mask, to) : _mm512_setzero_ps();
+      _mm512_mask_storeu_ps(to, mask, add ? _mm512_add_ps(old, sum[i][v]) : sum[i][v]);
+    }
+  _mm256_zeroupper();  // the compiler's own, without which SSE code crawls, is missing below -O2
+}
+
+using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, __mmask16, bool);
+#define BITGRAD_TILE_ROW(R) \
+  { tile_rv<R, 1>, tile_rv<R, 2> }
+constexpr Tile kTiles[kMr][2] = {BITGRAD_TILE_ROW(1), BITGRAD_TILE_ROW(2),  BITGRAD_TILE_ROW(3),  BITGRAD_TILE_ROW(4),
+                                 BITGRAD_TILE_ROW(5), BITGRAD_TILE_ROW(6),  BITGRAD_TILE_ROW(7),  BITGRAD_TILE_ROW(8),
+                                 BITGRAD_TILE_ROW(9), BITGRAD_TILE_ROW(10), BITGRAD_TILE_ROW(11), BITGRAD_TILE_ROW(12)};
+#undef BITGRAD_TILE_ROW
+
+void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b, float* c, int64_t ldc, bool add) {
+  const int64_t vectors = cols > 16 ? 2 : 1;
+  const auto last = static_cast<__mmask16>(0xFFFFu >> (16 * vectors - cols));
+  kTiles[rows - 1][vectors - 1](kc, a, b, c, ldc, last, add);
+}
+
+// Four rows' quarters are put into one vector while they are read, so that eight shuffles inside quarters are left for
+// 64 numbers.
+void transpose16(const float* const* rows, int64_t kc, int64_t width, float* out) {
+  int64_t k = 0;
+  for (; k + 4 <= kc; k += 4, out += 4 * width) {
+    __m512 t[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      t[j] = _mm512_castps128_ps512(_mm_loadu_ps(rows[j] + k));
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 4] + k), 1);
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 8] + k), 2);
+      t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 12] + k), 3);
+    }
+    const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
+                  ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])),
+                  cd = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
+                  cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+    _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)));
+    _mm512_storeu_ps(out + width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    _mm512_storeu_ps(out + 2 * width, _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high)));
+    _mm512_storeu_ps(out + 3 * width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high)));
+  }
+  for (; k < kc; ++k, out += width)
+    for (int i = 0; i < 16; ++i) out[i] = rows[i][k];
+  _mm256_zeroupper();
+}
+#pragma GCC pop_options
+#pragma GCC diagnostic pop
+#else
+void tile(int64_t, int64_t, int64_t, const float*, const float*, float*, int64_t, bool) {}
+void transpose16(const float* const*, int64_t, int64_t, float*) {}
+#endif
+
+constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95, transpose16};
+
+}  // namespace
+
+bool gemm_f32_chain512_avx512_supports(const GemmArgs& args) { return gemm_detail::chain512_supports(args); }
+double gemm_f32_chain512_avx512_cost(const GemmArgs& args) { return gemm_detail::chain512_cost(kKernel, args); }
+void gemm_f32_chain512_avx512(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
+
+}  // namespace bitgrad::gemm_rows_detail

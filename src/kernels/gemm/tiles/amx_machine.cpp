@@ -1,0 +1,23 @@
+// The tile loop on the machine's tiles.
+#include <immintrin.h>
+
+#include "kernels/gemm/tiles/amx_tiles.h"
+
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,gfni")
+
+#include "kernels/gemm/tiles/amx_vectors.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+constexpr AmxIsa kIsa = vector_isa<MachineTiles>();
+}  // namespace
+}  // namespace bitgrad::gemm_detail
+
+#pragma GCC pop_options
+
+namespace bitgrad::gemm_detail {
+const AmxIsa& amx_machine() { return kIsa; }
+}  // namespace bitgrad::gemm_detail

@@ -1,0 +1,43 @@
+// Operands of the products on the tile unit: rows of A as steps of 64 bytes in tile order, columns of B as panels.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/gemm/tiles/amx.h"
+
+namespace bitgrad::gemm_detail {
+
+// Rows and contracted indices of A that become blocks of 32 rows.
+struct BlockOfA {
+  const GemmArgs& args;
+  const AmxIsa& isa;
+  const uint8_t* order;  // StepOrder of B's format
+  int64_t i0, rows;      // at most 32, of k-major A at most kMostRowsOfPut; the rest of a block becomes zero
+  int64_t k0, depth;     // up to whole steps: zero
+  int64_t block_bytes;   // from block to block
+};
+inline constexpr int64_t kMostRowsOfPut = 128;
+// Row r of step 0 of a block.
+inline uint8_t* row_of_tiles(const BlockOfA& block, int64_t r, uint8_t* out) {
+  return out + r / kBlockSide * block.block_bytes + r % kBlockSide * kTileBytes;
+}
+// 64 lines of kMostRowsOfPut bytes, [k][row], to one step of every block.
+void put_lines(const BlockOfA& block, const uint8_t* lines, uint8_t* out);
+// out: [block][step][2][16 rows][64 bytes]. Codes of at most 8 bits, uint8 as unsigned bytes, all others as signed
+// ones.
+void put_codes(const BlockOfA& block, uint8_t* out);
+// bf16 without parameters, steps of 32.
+void put_halves(const BlockOfA& block, uint8_t* out);
+
+// Columns j0 .. j0 + columns of canonical B as panels of 16 over the whole of k, up to 64 zero: bits (kSign, kBits1,
+// kHalf) or bytes (kBytes; uint8 unsigned, all others signed). At most pack_columns_unit columns, j0 a multiple of
+// it.
+constexpr int64_t pack_columns_unit(TileFormat format) { return format == TileFormat::kBytes ? 128 : 512; }
+void pack_columns(const GemmArgs& args, const AmxIsa& isa, TileFormat format, int64_t j0, int64_t columns,
+                  uint8_t* out);
+// Bytes of a panel that pack_columns writes.
+constexpr int64_t packed_panel_bytes(TileFormat format, int64_t k) {
+  return (k + 63) / 64 * 8 * kTileRows * format_bits(format);
+}
+
+}  // namespace bitgrad::gemm_detail

@@ -1,0 +1,118 @@
+// Rows of the tile unit: what they support, what they cost, what they run.
+#include <algorithm>
+
+#include "kernels/gemm/common/operands.h"
+#include "kernels/gemm/rows.h"
+#include "kernels/gemm/tiles/amx.h"
+
+namespace bitgrad::gemm_detail {
+namespace {
+
+bool reads_panels16(const GemmOperand& b) { return b.dtype.bits() == 1 && !b.k_major; }
+bool reads_tiles16(const GemmOperand& b) { return layouts::tiles16.info().supports(b.dtype) && !b.k_major; }
+
+// Two digits are 15 bits of a row's largest number: enough for bf16, which has 8, not for fp32.
+bool digits2_supports(const GemmArgs& args) { return args.a.dtype == dtypes::bf16 && amx_digits_supports(args); }
+
+// Nanoseconds of an element of A, of a byte of B for each time that it is read, and of a code of B packed in the call.
+struct Rates {
+  double gmacs, a, b, pack;
+};
+// Measured on one core of a Xeon whose int8 tile unit does 3100 GMAC/s alone and 2450 beside loads of new numbers (the
+// clock falls); 32 .. 512 rows.
+double cost(const GemmArgs& args, int b_bits, const Rates& rates) {
+  // C that stays in L2, C that does not, and C that is read too.
+  constexpr double kNear = 0.04, kFar = 0.15, kAdded = 0.1, kNearBytes = 1 << 20;
+  constexpr double kCall = 3000, kHalfBlock = 0.9;
+  const double m = static_cast<double>(args.m), n = static_cast<double>(args.n), k = static_cast<double>(args.k);
+  // A block of at most 16 rows takes nearly the time of a whole one: codes are expanded for both.
+  const int64_t rest = args.m % kBlockSide;
+  const double blocks = static_cast<double>(args.m / kBlockSide) + (rest == 0 ? 0 : rest <= kTileRows ? kHalfBlock : 1);
+  const double columns = static_cast<double>(round_up(args.n, kBlockSide));
+  const double depth = static_cast<double>(round_up(args.k, 64));
+  const double block_bytes = b_bits >= 4 && rates.pack == 0 ? 1 << 20 : 512 << 10;  // as cut
+  const double reads = std::max(1.0, m * k / block_bytes);
+  const double output = (4 * m * n > kNearBytes ? kFar : kNear) + (args.accumulate ? kAdded : 0);
+  return kCall + blocks * kBlockSide * columns * depth / rates.gmacs + rates.a * m * k +
+         rates.b * reads * n * k * b_bits / 8 + rates.pack * n * k + output * m * n;
+}
+
+double pack_ns(const GemmOperand& b) {
+  if (b.dtype.bits() == 1) return b.k_major ? 0.045 : 0.035;
+  return b.k_major ? 0.22 : 0.14;
+}
+Rates with_pack(Rates rates, const GemmArgs& args) {
+  rates.pack = pack_ns(args.b);
+  return rates;
+}
+int packed_bits(const GemmArgs& args) { return args.b.dtype.bits() == 1 ? 1 : 8; }
+
+Rates code_rates(const GemmArgs& args, int b_bits) {
+  const double gmacs = b_bits == 1 ? 2100 : b_bits == 2 ? 1900 : b_bits == 4 ? 1700 : 1500;
+  return {gmacs, args.a.k_major ? 0.7 : 0.13, 0.015, 0};
+}
+Rates half_rates(const GemmArgs& args) { return {1080, args.a.k_major ? 0.37 : 0.26, 0.015, 0}; }
+Rates digit_rates(const GemmArgs& args, int parts) {
+  return {parts == 3 ? 650.0 : 950.0, (args.a.k_major ? 1.1 : 0.33) * parts, 0.015 * parts, 0};
+}
+
+}  // namespace
+}  // namespace bitgrad::gemm_detail
+
+namespace bitgrad::gemm_rows_detail {
+
+using namespace gemm_detail;
+
+bool gemm_s8_b1_i32_tiles_amx_supports(const GemmArgs& args) {
+  return amx_int_supports(args) && reads_panels16(args.b);
+}
+double gemm_s8_b1_i32_tiles_amx_cost(const GemmArgs& args) { return cost(args, 1, code_rates(args, 1)); }
+void gemm_s8_b1_i32_tiles_amx(const GemmArgs& args) { amx_int_gemm(args, amx_machine()); }
+
+bool gemm_s8_s8_i32_tiles_amx_supports(const GemmArgs& args) { return amx_int_supports(args) && reads_tiles16(args.b); }
+double gemm_s8_s8_i32_tiles_amx_cost(const GemmArgs& args) {
+  return cost(args, args.b.dtype.bits(), code_rates(args, args.b.dtype.bits()));
+}
+void gemm_s8_s8_i32_tiles_amx(const GemmArgs& args) { amx_int_gemm(args, amx_machine()); }
+
+bool gemm_s8_s8_i32_pack_amx_supports(const GemmArgs& args) { return amx_int_supports(args); }
+double gemm_s8_s8_i32_pack_amx_cost(const GemmArgs& args) {
+  return cost(args, packed_bits(args), with_pack(code_rates(args, packed_bits(args)), args));
+}
+void gemm_s8_s8_i32_pack_amx(const GemmArgs& args) { amx_int_gemm(args, amx_machine()); }
+
+bool gemm_bf16_b1_f32_tiles_amx_supports(const GemmArgs& args) {
+  return amx_bf16_supports(args) && reads_panels16(args.b);
+}
+double gemm_bf16_b1_f32_tiles_amx_cost(const GemmArgs& args) { return cost(args, 1, half_rates(args)); }
+void gemm_bf16_b1_f32_tiles_amx(const GemmArgs& args) { amx_bf16_gemm(args, amx_machine()); }
+
+bool gemm_bf16_b1_f32_pack_amx_supports(const GemmArgs& args) { return amx_bf16_supports(args); }
+double gemm_bf16_b1_f32_pack_amx_cost(const GemmArgs& args) { return cost(args, 1, with_pack(half_rates(args), args)); }
+void gemm_bf16_b1_f32_pack_amx(const GemmArgs& args) { amx_bf16_gemm(args, amx_machine()); }
+
+bool gemm_f32_b1_f32_digits3_amx_supports(const GemmArgs& args) {
+  return amx_digits_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign;
+}
+double gemm_f32_b1_f32_digits3_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(args, 3)); }
+void gemm_f32_b1_f32_digits3_amx(const GemmArgs& args) { amx_digits_gemm(args, 3, amx_machine()); }
+
+bool gemm_f32_b1_f32_digits2_amx_supports(const GemmArgs& args) {
+  return digits2_supports(args) && reads_panels16(args.b) && args.b.dtype.kind() == DTypeKind::kSign;
+}
+double gemm_f32_b1_f32_digits2_amx_cost(const GemmArgs& args) { return cost(args, 1, digit_rates(args, 2)); }
+void gemm_f32_b1_f32_digits2_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
+
+bool gemm_f32_s8_f32_digits3_pack_amx_supports(const GemmArgs& args) { return amx_digits_supports(args); }
+double gemm_f32_s8_f32_digits3_pack_amx_cost(const GemmArgs& args) {
+  return cost(args, packed_bits(args), with_pack(digit_rates(args, 3), args));
+}
+void gemm_f32_s8_f32_digits3_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 3, amx_machine()); }
+
+bool gemm_f32_s8_f32_digits2_pack_amx_supports(const GemmArgs& args) { return digits2_supports(args); }
+double gemm_f32_s8_f32_digits2_pack_amx_cost(const GemmArgs& args) {
+  return cost(args, packed_bits(args), with_pack(digit_rates(args, 2), args));
+}
+void gemm_f32_s8_f32_digits2_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
+
+}  // namespace bitgrad::gemm_rows_detail

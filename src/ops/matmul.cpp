@@ -1,0 +1,124 @@
+// y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of b[.., n, k] with transposed_b: one product for every index of
+// the leading axes, as a batch of family gemm. docs/numerics.md section 4.
+//   ga = gy b^T;  gb = a^T gy, or gy^T a with transposed_b. A matrix b that all members share makes one product of
+//   all rows of a, and its gradient one sum over all of them.
+#include "bitgrad/ops/ops.h"
+#include "ops/common.h"
+#include "ops/product/blocks.h"
+#include "ops/product/gradient.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kMatmul = "matmul";
+
+// Stored rows of one member of a, of b and of gy, and how many members there are.
+struct Extents {
+  int64_t count = 1, a_rows = 0, b_rows = 0;
+};
+
+void check_factor(std::string_view name, const Tensor& t) {
+  require(t.shape().rank() >= 2, kMatmul, name, ": got ", t, ", expected at least 2 axes");
+  require(t.dtype().is_float() || t.dtype().is_code(), kMatmul, name, ": got ", t,
+          ", expected floats or codes of at most 8 bits. For products of wider integers use out_dtype.");
+  require(t.layout() == layouts::canonical, kMatmul, name, ' ', t, " is in layout ", t.layout(),
+          ", expected canonical");
+}
+
+int64_t leading(const Shape& shape) {
+  int64_t count = 1;
+  for (int64_t i = 0; i + 2 < shape.rank(); ++i) count *= shape[i];
+  return count;
+}
+
+Extents extents_of(const Tensor& a, const Tensor& b, bool transposed_b) {
+  check_factor("a", a);
+  check_factor("b", b);
+  const Shape &sa = a.shape(), &sb = b.shape();
+  const int64_t b_k = transposed_b ? sb[-1] : sb[-2];
+  require(sa[-1] == b_k, kMatmul, "a has ", sa[-1], " columns, b has ", b_k, transposed_b ? " columns" : " rows",
+          " (a ", a, ", b ", b, "). ", transposed_b ? "b [.., k, n] goes without" : "For b [.., n, k] set",
+          " transposed_b.");
+  const bool f64 = a.dtype() == dtypes::fp64;
+  require(f64 == (b.dtype() == dtypes::fp64), kMatmul, "a and b must both be fp64, or neither: got a ", a, ", b ", b);
+  if (sb.rank() == 2) return {1, a.rows(), sb[0]};
+  bool equal = sa.rank() == sb.rank();
+  for (int64_t i = 0; equal && i + 2 < sa.rank(); ++i) equal = sa[i] == sb[i];
+  require(equal, kMatmul, "leading axes differ: got a ", a, ", b ", b,
+          ", expected equal ones, or a matrix b that all of a is multiplied with. Reshape them.");
+  return {leading(sa), sa[-2], sb[-2]};
+}
+
+// Matrices of `rows` stored rows one behind the other, as a side of a batch.
+struct Members {
+  detail::Side side;
+  int64_t bytes = 0, scales = 0;  // from one to the next
+};
+Members members_of(const Tensor& t, int64_t rows, bool contracted_rows) {
+  Members out;
+  out.side.gemm = gemm_operand(t, contracted_rows);
+  out.side.free = contracted_rows ? t.cols() : rows;
+  out.side.contracted = contracted_rows ? rows : t.cols();
+  out.bytes = rows * t.stride();
+  const ScaleMap& map = out.side.gemm.scale;
+  if (map.row_step == 0) return out;
+  require(rows % map.row_group == 0 || rows == t.rows(), kMatmul, "scales of ", t, " per ", t.quant()->granularity,
+          " span its matrices of ", rows, " rows: expected groups that divide them");
+  out.scales = rows / map.row_group * map.row_step;
+  return out;
+}
+
+GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c) {
+  GemmArgs args = detail::product_args(a.side, b.side, c);
+  args.batch.count = count;
+  args.batch.a = a.bytes;
+  args.batch.b = b.bytes;
+  args.batch.c = args.m * args.n;
+  args.batch.a_scale = a.scales;
+  args.batch.b_scale = b.scales;
+  return args;
+}
+
+struct Matmul {
+  static constexpr std::string_view kName = kMatmul;
+  struct Saved {
+    Tensor a, b;
+    Extents extents;
+    bool transposed_b = false;
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const MatmulOptions& options) {
+    const Tensor &a = in[0], &b = in[1];
+    const Extents e = extents_of(a, b, options.transposed_b);
+    std::vector<int64_t> dims = a.shape().dims();
+    dims.back() = options.transposed_b ? b.shape()[-2] : b.cols();
+    const Tensor y = Tensor::empty(Shape(dims), a.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32);
+    GemmArgs args = batch_args(e.count, members_of(a, e.a_rows, false),
+                               members_of(b, e.b_rows, /*contracted_rows=*/!options.transposed_b), y.dtype());
+    args.c = y.data();
+    detail::run_product(args);
+    s = {keep(a), keep(b), e, options.transposed_b};
+    return y;
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    const Extents& e = s.extents;
+    if (g[0].wanted()) {
+      GemmArgs args = batch_args(e.count, members_of(gy[0], e.a_rows, false),
+                                 members_of(s.b, e.b_rows, /*contracted_rows=*/s.transposed_b), g[0].dtype());
+      args.fold_b_scale = detail::folds(args.b.scale);
+      detail::product_into(args, g[0]);
+    }
+    if (!g[1].wanted()) return;
+    const Members a = members_of(s.a, e.a_rows, true), grad = members_of(gy[0], e.a_rows, true);
+    GemmArgs args = batch_args(e.count, s.transposed_b ? grad : a, s.transposed_b ? a : grad, g[1].dtype());
+    args.fold_b_scale = detail::folds(args.b.scale);
+    detail::product_into(args, g[1]);
+  }
+};
+
+}  // namespace
+
+Var matmul(const Var& a, const Var& b, const MatmulOptions& options) { return apply<Matmul>({a, b}, options); }
+
+}  // namespace bitgrad

@@ -1,0 +1,258 @@
+#include "ops/product/fold.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/quantize.h"
+#include "bitgrad/kernels/reduce.h"
+#include "kernels/map/ops_linear.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr int64_t kBlockElements = 1 << 16;
+constexpr int64_t kMaxChunks = 64;
+constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
+
+int64_t block_count(const FoldedGradient& g) {
+  return g.cols() == 0 ? 0 : (g.rows() + g.block_rows() - 1) / g.block_rows();
+}
+int64_t chunk_count(const FoldedGradient& g) { return std::min(block_count(g), kMaxChunks); }
+
+// Calls body(chunk, r0, count, numbers) for blocks of rows; a chunk's blocks run in order on one thread. Cut by shape.
+template <typename Body>
+void for_each_block(const FoldedGradient& g, Body&& body) {
+  const int64_t step = g.block_rows(), blocks = block_count(g), chunks = chunk_count(g);
+  parallel_for(chunks, [&](int64_t chunk) {
+    const Workspace scratch(step * g.cols() * static_cast<int64_t>(sizeof(float)));
+    for (int64_t b = blocks * chunk / chunks; b < blocks * (chunk + 1) / chunks; ++b) {
+      const int64_t r0 = b * step, count = std::min(step, g.rows() - r0);
+      body(chunk, r0, count, g.block(r0, count, scratch.as<float>()));
+    }
+  });
+}
+
+// Largest absolute number of each free index.
+std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
+  const int64_t free = g.free(), cols = g.cols(), chunks = std::max<int64_t>(1, chunk_count(g));
+  // turned: one line a chunk, joined at the end; max has no order.
+  std::vector<float> lines(static_cast<size_t>(g.turned() ? chunks * free : free), 0.0f);
+  for_each_block(g, [&](int64_t chunk, int64_t r0, int64_t count, const float* x) {
+    ReduceArgs args;
+    args.rule = ReduceRule::kAbsMax;
+    args.axis = g.turned() ? ReduceAxis::kColumns : ReduceAxis::kRows;
+    args.rows = count;
+    args.cols = cols;
+    args.x = x;
+    args.ldx = cols;
+    args.flags = flags;
+    if (!g.turned()) {
+      args.out = lines.data() + r0;
+      return reduce(args);
+    }
+    const Workspace block(free * static_cast<int64_t>(sizeof(float)));
+    args.out = block.as<float>();
+    reduce(args);
+    float* line = lines.data() + chunk * free;
+    for (int64_t f = 0; f < free; ++f) line[f] = std::max(line[f], args.out[f]);
+  });
+  if (g.turned())
+    for (int64_t chunk = 1; chunk < chunks; ++chunk)
+      for (int64_t f = 0; f < free; ++f)
+        lines[static_cast<size_t>(f)] =
+            std::max(lines[static_cast<size_t>(f)], lines[static_cast<size_t>(chunk * free + f)]);
+  lines.resize(static_cast<size_t>(free));
+  return lines;
+}
+
+// Free indices that hold a NaN or Inf. Runs only when there is one.
+std::vector<bool> broken(const FoldedGradient& g) {
+  std::vector<bool> out(static_cast<size_t>(g.free()), false);
+  const Workspace scratch(g.cols() * static_cast<int64_t>(sizeof(float)));
+  for (int64_t r = 0; r < g.rows(); ++r) {
+    const float* x = g.block(r, 1, scratch.as<float>());
+    for (int64_t c = 0; c < g.cols(); ++c)
+      if (!std::isfinite(x[c])) out[static_cast<size_t>(g.turned() ? c : r)] = true;
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t FoldedGradient::block_rows() const {
+  return std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, cols()));
+}
+
+const float* FoldedGradient::block(int64_t r0, int64_t count, float* scratch) const {
+  const int64_t width = cols();
+  const float* x = scratch;
+  if (gy_.dtype() == dtypes::bf16) {
+    from_bf16(count * width, gy_.as<uint16_t>() + r0 * width, scratch);
+  } else {
+    x = gy_.as<float>() + r0 * width;
+  }
+  if (fold_ == nullptr) return x;
+  for (int64_t r = 0; r < count; ++r) {
+    if (turned_) {
+      scale(width, x + r * width, fold_[r0 + r], scratch + r * width);
+    } else {
+      mul(width, x + r * width, fold_, scratch + r * width);
+    }
+  }
+  return scratch;
+}
+
+Along along(const ScaleMap& map, int64_t k, int64_t c0) {
+  Along out;
+  if (map.scale != nullptr) out.scale = Tensor::empty({k}, dtypes::fp32, MemoryKind::kWorkspace);
+  if (map.zero != nullptr) out.zero = Tensor::empty({k}, dtypes::int32, MemoryKind::kWorkspace);
+  if (map.scale == nullptr && map.zero == nullptr) return out;
+  run_map(maps::GatherAlong{map.scale, map.zero, map.row_group, map.row_step, c0 / map.col_group * map.col_step,
+                            map.scale == nullptr ? nullptr : out.scale.as<float>(),
+                            map.zero == nullptr ? nullptr : out.zero.as<int32_t>()},
+          k);
+  return out;
+}
+
+namespace {
+
+// As maps see it.
+maps::FoldedNumbers numbers_of(const FoldedGradient& g) {
+  return {g.gy().data(), g.gy().dtype() == dtypes::bf16, g.turned(), g.cols(), g.fold()};
+}
+
+}  // namespace
+
+Tensor to_bf16_codes(const FoldedGradient& g) {
+  const Tensor out = Tensor::empty({g.rows(), g.cols()}, dtypes::bf16);
+  if (!current_device().is_cpu()) {
+    run_map(maps::FoldToBf16{numbers_of(g), out.as<uint16_t>()}, out.numel());
+    return out;
+  }
+  for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
+    to_bf16(count * g.cols(), x, out.as<uint16_t>() + r0 * g.cols());
+  });
+  return out;
+}
+
+namespace {
+
+Tensor with_scales(const Tensor& codes, const Tensor& scales, bool turned) {
+  QuantParams params;
+  params.scheme = "absmax";
+  params.granularity = turned ? Granularity::channel(1) : Granularity::token();
+  params.scale = std::make_shared<const Tensor>(scales);
+  return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+}
+
+// One order of gy's codes for the kernel that makes them where all numbers are finite.
+struct Order {
+  Order(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element)
+      : scales(Tensor::empty({g.free()}, dtypes::fp32)),
+        codes(Tensor::empty({g.rows(), g.cols()}, dtypes::int8)),
+        args{g.fold(), scales.as<float>(), codes.as<int8_t>(), codes.stride(), sr ? &*sr : nullptr, first_element} {}
+  Tensor scales, codes;
+  Int8Order args;
+};
+
+Int8OrdersArgs orders_of(const Tensor& gy) {
+  Int8OrdersArgs args;
+  args.rows = gy.rows();
+  args.cols = gy.cols();
+  args.x = gy.data();
+  args.bf16 = gy.dtype() == dtypes::bf16;
+  return args;
+}
+
+// The general way of the CPU: numbers that are not finite spoil their own index only. Kernels of other devices give
+// such indices scale NaN themselves.
+Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
+  uint32_t flags = 0;
+  const std::vector<float> most = largest(g, &flags);
+  const std::vector<bool> bad = flags != 0 ? broken(g) : std::vector<bool>(most.size(), false);
+  const Tensor scales = Tensor::empty({g.free()}, dtypes::fp32);
+  float* s = scales.as<float>();
+  for (size_t f = 0; f < most.size(); ++f) s[f] = bad[f] ? 1.0f : std::max(most[f] / kQmax, kEps);
+  const Tensor codes = Tensor::empty({g.rows(), g.cols()}, dtypes::int8);
+  for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
+    uint32_t seen = 0;
+    QuantizeArgs args;
+    args.rows = count;
+    args.cols = g.cols();
+    args.x = x;
+    args.ldx = g.cols();
+    args.dtype = dtypes::int8;
+    args.codes = static_cast<char*>(codes.data()) + r0 * codes.stride();
+    args.stride = codes.stride();
+    args.lo = -static_cast<int64_t>(kQmax);
+    args.hi = static_cast<int64_t>(kQmax);
+    args.scale.scale = g.turned() ? s : s + r0;
+    (g.turned() ? args.scale.col_step : args.scale.row_step) = 1;
+    args.sr = sr ? &*sr : nullptr;
+    args.first_element = first_element + r0 * g.cols();
+    args.flags = &seen;
+    quantize(args);
+  });
+  for (size_t f = 0; f < bad.size(); ++f)
+    if (bad[f]) s[f] = std::numeric_limits<float>::quiet_NaN();
+  return with_scales(codes, scales, g.turned());
+}
+
+}  // namespace
+
+Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
+  const Order order(g, sr, first_element);
+  Int8OrdersArgs args = orders_of(g.gy());
+  (g.turned() ? args.by_column : args.by_row) = order.args;
+  if (!quantize_int8_orders(args)) return codes_beside_nonfinite(g, sr, first_element);
+  return with_scales(order.codes, order.scales, g.turned());
+}
+
+Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_turned,
+                             const std::optional<RandomStream>& sr_plain,
+                             const std::optional<RandomStream>& sr_turned) {
+  const FoldedGradient plain(gy, false, fold_plain), turned(gy, true, fold_turned);
+  {
+    const Order by_row(plain, sr_plain, 0), by_column(turned, sr_turned, 0);
+    Int8OrdersArgs args = orders_of(gy);
+    args.by_row = by_row.args;
+    args.by_column = by_column.args;
+    if (quantize_int8_orders(args))
+      return {with_scales(by_row.codes, by_row.scales, false), with_scales(by_column.codes, by_column.scales, true)};
+  }
+  return {to_int8_codes(plain, sr_plain, 0), to_int8_codes(turned, sr_turned, 0)};
+}
+
+Tensor sums_with_zeros(const Tensor& codes, bool turned, const Tensor& zero) {
+  constexpr int64_t kGrain = 64;
+  const int64_t rows = codes.rows(), cols = codes.cols(), stride = codes.stride(), free = turned ? cols : rows;
+  const auto* q = static_cast<const int8_t*>(codes.data());
+  const auto* z = zero.as<int32_t>();
+  const Tensor sums = Tensor::zeros({free}, dtypes::int64, MemoryKind::kWorkspace);
+  auto* out = sums.as<int64_t>();
+  if (!current_device().is_cpu()) {
+    const int64_t contracted = turned ? rows : cols, parts = (contracted + maps::kZerosAtOnce - 1) / maps::kZerosAtOnce;
+    run_map(maps::SumWithZeros{q, stride, free, contracted, turned, z, out}, parts * free);
+    return sums;
+  }
+  parallel_ranges(free, kGrain, [&](int64_t begin, int64_t end) {
+    if (!turned) {
+      for (int64_t r = begin; r < end; ++r) {
+        int64_t total = 0;
+        for (int64_t c = 0; c < cols; ++c) total += int64_t{q[r * stride + c]} * z[c];
+        out[r] = total;
+      }
+      return;
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = begin; c < end; ++c) out[c] += q[r * stride + c] * int64_t{z[r]};
+  });
+  return sums;
+}
+
+}  // namespace bitgrad::detail

@@ -1,0 +1,112 @@
+#include "ops/product/gradient.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "ops/product/blocks.h"
+#include "ops/product/fold.h"
+
+namespace bitgrad::detail {
+namespace {
+
+// Takes the arguments of a product, but for where it goes.
+using RunProduct = std::function<void(GemmArgs&)>;
+
+GemmArgs arguments(const GradientProduct& p) { return product_args(side_of(p.gy, p.turned), side_of(p.other, true)); }
+
+void no_check(const GradientForm&) {}
+
+void with_fp32(const GradientProduct& p, const RunProduct& run) {
+  GemmArgs args = arguments(p);
+  args.fold_b_scale = folds(args.b.scale);
+  run(args);
+}
+
+void check_bf16(const GradientForm& form) {
+  require(form.other.dtype != dtypes::fp64, "linear", form.name, " bf16: ", form.other_name, " is ",
+          Shape{form.other.rows, form.other.cols}, ' ', form.other.dtype,
+          ", expected codes, fp32 or bf16. Products of fp64 have the mode fp32 only (they are taken in double).");
+}
+
+void with_bf16(const GradientProduct& p, const RunProduct& run) {
+  GemmArgs args = arguments(p);
+  const bool fold = folds(args.b.scale);
+  Tensor rounded = p.gy;
+  if (fold || p.gy.dtype() != dtypes::bf16) {
+    const Along folded = fold ? along(args.b.scale, args.k, 0) : Along{};
+    rounded = to_bf16_codes(FoldedGradient(p.gy, p.turned, folded.scales()));
+  }
+  args.a = side_of(rounded, p.turned).gemm;
+  if (fold) args.b.scale = {};
+  run(args);
+}
+
+template <void (*kWith)(const GradientProduct&, const RunProduct&)>
+void into_slot(const GradientProduct& p, GradSlot& slot) {
+  kWith(p, [&](GemmArgs& args) { product_into(args, slot); });
+}
+
+struct Mode {
+  ProductMode mode;
+  std::string_view name;
+  void (*check)(const GradientForm&);
+  void (*run)(const GradientProduct&, GradSlot&);
+  void (*with)(const GradientProduct&, const RunProduct&);  // nullptr: no products that are added up
+};
+constexpr Mode kModes[] = {
+    {ProductMode::kFp32, "fp32", no_check, into_slot<with_fp32>, with_fp32},
+    {ProductMode::kBf16, "bf16", check_bf16, into_slot<with_bf16>, with_bf16},
+    {ProductMode::kInt8, "int8", check_int8, int8_product, nullptr},
+};
+const Mode& mode_of(ProductMode mode) {
+  for (const Mode& m : kModes)
+    if (m.mode == mode) return m;
+  fail_with(ErrorCode::kBug, "linear", "internal error: unknown mode ", static_cast<int>(mode));
+}
+
+}  // namespace
+
+bool folds(const ScaleMap& s) {
+  return s.scale != nullptr && s.zero == nullptr && s.offset == nullptr && (s.per_tensor() || s.per_row());
+}
+
+void check_product(ProductMode mode, const GradientForm& form) { mode_of(mode).check(form); }
+void gradient_product(ProductMode mode, const GradientProduct& p, GradSlot& slot) { mode_of(mode).run(p, slot); }
+
+void gradient_product(ProductMode mode, GradientProduct p, const Operand& other, GradSlot& slot) {
+  const int64_t rows = other.row_count(), block = other.block_rows();
+  Tensor workspace;
+  if (block >= rows) {
+    p.other = other.rows(0, rows, workspace);
+    return gradient_product(mode, p, slot);
+  }
+  const Mode& m = mode_of(mode);
+  ensure(p.turned && m.with != nullptr, "linear", p.name, ' ', m.name, " of an operand in blocks of rows");
+  const bool in_place = slot.dtype() == dtypes::fp32;
+  const GradTarget target =
+      in_place ? slot.target() : GradTarget{Tensor::empty(slot.shape(), dtypes::fp32), false, nullptr};
+  const Tensor gy = p.gy;
+  for (int64_t begin = 0; begin < rows; begin += block) {
+    const int64_t end = std::min(begin + block, rows);
+    p.gy = gy.row_slice(begin, end);
+    p.other = other.rows(begin, end, workspace);
+    m.with(p, [&](GemmArgs& args) {
+      args.c = target.out.data();
+      args.accumulate = target.accumulate || begin > 0;
+      gemm(args);
+    });
+  }
+  if (in_place)
+    slot.commit();
+  else
+    slot.set_rounded(target.out);
+}
+
+}  // namespace bitgrad::detail
+
+namespace bitgrad {
+
+std::string_view mode_name(ProductMode mode) { return detail::mode_of(mode).name; }
+
+}  // namespace bitgrad

@@ -1,0 +1,48 @@
+// Which layouts the kernels of linear's products read, found from forms alone.
+#include "ops/product/gradient.h"
+#include "ops/product/operand.h"
+#include "ops/product/order.h"
+
+namespace bitgrad {
+namespace {
+
+OperandForm bare(const OperandForm& form) {
+  OperandForm codes;
+  codes.rows = form.rows;
+  codes.cols = form.cols;
+  codes.dtype = form.dtype;
+  return codes;
+}
+
+Layout forward_layout(const ProductForm& form) {
+  static const float kUnread = 1;
+  using detail::side_of;
+  if (form.integer_out)
+    return plan_gemm(detail::product_args(side_of(bare(form.x), false), side_of(bare(form.w), false), dtypes::int32))
+        .b_layout;
+  return plan_gemm(detail::product_args(side_of(form.x, false), side_of(form.w, false), dtypes::fp32,
+                                        form.bias ? &kUnread : nullptr))
+      .b_layout;
+}
+
+}  // namespace
+
+void check_modes(const ProductForm& form) {
+  if (form.gx) detail::check_product(form.modes.gx, {"gx", "w", false, form.w, form.modes.gx_per_group});
+  // Rows of x are known with the batch alone: errors leave out its shape.
+  if (form.gw) detail::check_product(form.modes.gw, {"gw", "x", true, form.x, false, false});
+}
+
+ProductPlan plan_product(const ProductForm& form) {
+  const int64_t n = form.x.rows, i = form.x.cols, o = form.w.rows;
+  const bool groups = form.w.scales && form.w.scales->kind == Granularity::kGroup;
+  ProductPlan plan;
+  plan.w_layout = forward_layout(form);
+  plan.w_transposed = form.gx && form.modes.gx == ProductMode::kInt8 && !groups &&
+                      detail::prefers_turned(form.w.dtype, n, i, o, /*a_k_major=*/false);
+  plan.x_transposed = form.gw && form.modes.gw == ProductMode::kInt8 &&
+                      detail::prefers_turned(form.x.dtype, o, i, n, /*a_k_major=*/true);
+  return plan;
+}
+
+}  // namespace bitgrad
