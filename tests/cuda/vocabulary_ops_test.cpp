@@ -112,7 +112,7 @@ TEST_CASE("losses over positions and elements, and totals for metrics") {
         const Tensor y = random_numbers(Shape(dims), 3, 4, dtype), t = targets_for(positions, classes);
         Tensor numbers = random_numbers(Shape(dims), 4);
         for (int64_t i = 0; i < numbers.numel(); ++i) numbers.as<float>()[i] = std::fabs(numbers.as<float>()[i]);
-        CHECK(differs({y}, [&](const auto& v) { return softmax_cross_entropy(v[0], here(t)); }) == "");
+        CHECK(differs({y}, [&](const auto& v) { return cross_entropy(v[0], here(t)); }) == "");
         CHECK(differs({y}, [&](const auto& v) { return mean_squared_error(v[0], here(numbers)); }) == "");
         CHECK(differs({y}, [&](const auto& v) { return sigmoid_cross_entropy(v[0], here(numbers)); }) == "");
         CHECK(device_difference([&] {
@@ -128,9 +128,8 @@ TEST_CASE("wrong targets are the same errors, on the device when flags are read"
   const auto numbers = [](const std::vector<double>& t) { return Tensor::from_numbers({2, 3}, dtypes::int32, t); };
   const Tensor bad = numbers({0, 1, 2, 3, 4, 0}), none = numbers({-9, -9, -9, -9, -9, -9});
   for (const auto& run : std::vector<std::function<void()>>{
-           [&] { softmax_cross_entropy(Var(here(y)), here(bad)); },
-           [&] { softmax_cross_entropy(Var(here(y)), here(none), -9); }, [&] { top_k_count(here(y), here(bad), 5); },
-           [&] { cross_entropy_total(here(y), here(bad)); },
+           [&] { cross_entropy(Var(here(y)), here(bad)); }, [&] { cross_entropy(Var(here(y)), here(none), -9); },
+           [&] { top_k_count(here(y), here(bad), 5); }, [&] { cross_entropy_total(here(y), here(bad)); },
            [&] {
              sigmoid_cross_entropy(Var(here(y)), here(random_numbers({2, 3, 4}, 4)));
            }}) {
@@ -139,6 +138,6 @@ TEST_CASE("wrong targets are the same errors, on the device when flags are read"
     CHECK(e.on_gpu == e.on_cpu);
   }
   const DeviceGuard guard(gpu());
-  CHECK(contains(error_of([&] { softmax_cross_entropy(Var(here(y)), bad); }), "targets ([2,3] int32) is on cpu"));
+  CHECK(contains(error_of([&] { cross_entropy(Var(here(y)), bad); }), "targets ([2,3] int32) is on cpu"));
   CHECK(contains(error_of([&] { arg_max(y); }), "[arg_max] x ([2,3,4] fp32) is on cpu"));
 }

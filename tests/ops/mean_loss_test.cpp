@@ -52,7 +52,7 @@ TEST_CASE("the mean losses pass the gradient check") {
     const std::vector<std::function<Var(const Var&)>> losses = {
         [&](const Var& v) { return mean_squared_error(v, t); },
         [&](const Var& v) { return sigmoid_cross_entropy(v, t); },
-        [&](const Var& v) { return softmax_cross_entropy(v, classes, -1); }};
+        [&](const Var& v) { return cross_entropy(v, classes, -1); }};
     for (const auto& loss : losses) {
       CHECK(gradcheck([&](const auto& v) { return loss(v[0]); }, {y}) == "");
       CHECK(gradcheck([&](const auto& v) { return mul(loss(v[0]), loss(v[0])); }, {y}) == "");
@@ -97,14 +97,14 @@ TEST_CASE("sigmoid cross-entropy is stable at both ends and exact between") {
   CHECK(std::fabs(g[3] - 0.25 / (1 + std::exp(-1.0))) <= 1e-8);
 }
 
-TEST_CASE("softmax cross-entropy over positions is the mean over those that count") {
+TEST_CASE("cross-entropy over positions is the mean over those that count") {
   for (const Shape& shape : {Shape{5}, Shape{9, 4}, Shape{3, 6, 11}, Shape{2, 3, 2, 1030}})
     for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
       INFO(shape << ' ' << dtype);
       const Tensor y = random_tensor(shape, dtype, 5, -4, 4), t = drawn_targets(shape, kIgnoreIndex);
       const auto [sum, count] = exact_cross_entropy(y, t, kIgnoreIndex);
       const double mean = sum / static_cast<double>(count);
-      CHECK(std::fabs(softmax_cross_entropy(Var(y), t).value().item() - mean) <= 4e-6 * mean + 1e-7);
+      CHECK(std::fabs(cross_entropy(Var(y), t).value().item() - mean) <= 4e-6 * mean + 1e-7);
       CHECK(target_count(t).item() == static_cast<double>(count));
       CHECK(std::fabs(cross_entropy_total(y, t).item() - sum) <= 4e-6 * sum + 1e-7);
     }
@@ -114,7 +114,7 @@ TEST_CASE("its gradient is (softmax - onehot) / count, and zero where nothing co
   const Tensor y = random_tensor({6, 5}, dtypes::fp32, 6, -2, 2), t = integers({6}, {0, -1, 4, 2, -1, 3});
   AccumulateSink sink;
   Tape tape;
-  tape.backward(softmax_cross_entropy(tape.leaf(y, &sink, dtypes::fp32), t, -1));
+  tape.backward(cross_entropy(tape.leaf(y, &sink, dtypes::fp32), t, -1));
   const std::vector<double> p = softmax(Var(y)).value().numbers(), g = sink.grad().numbers(), target = t.numbers();
   for (size_t r = 0; r < 6; ++r)
     for (size_t c = 0; c < 5; ++c) {
@@ -130,30 +130,30 @@ TEST_CASE("with every position counted it is the sum of the op over labels, divi
   for (int i = 0; i < 16; ++i) labels.push_back(i * 3 % 7);
   const Tensor t = integers({16}, std::vector<double>(labels.begin(), labels.end()));
   const double sum = softmax_cross_entropy(Var(y), labels).value().item();
-  CHECK(std::fabs(softmax_cross_entropy(Var(y), t).value().item() * 16 - sum) <= 1e-5);
+  CHECK(std::fabs(cross_entropy(Var(y), t).value().item() * 16 - sum) <= 1e-5);
 }
 
 TEST_CASE("targets that are wrong, or of which none counts, are errors that say where") {
   const Tensor y = Tensor::zeros({2, 3, 4}, dtypes::fp32);
   CHECK(error_of([&] {
-          softmax_cross_entropy(Var(y), integers({2, 3}, {0, 1, 2, 3, 4, 0}));
-        }) == "[softmax_cross_entropy] target at [1,1] is 4, expected 0 .. 3, or -100 where it does not count");
+          cross_entropy(Var(y), integers({2, 3}, {0, 1, 2, 3, 4, 0}));
+        }) == "[cross_entropy] target at [1,1] is 4, expected 0 .. 3, or -100 where it does not count");
   CHECK(contains(error_of([&] {
                    top_k_count(y, integers({2, 3}, {0, 1, -2, 3, 0, 0}), 1, -1);
                  }),
                  "[top_k_count] target at [0,2] is -2, expected 0 .. 3, or -1 where"));
   CHECK(error_of([&] {
-          softmax_cross_entropy(Var(y), integers({2, 3}, {-9, -9, -9, -9, -9, -9}), -9);
-        }) == "[softmax_cross_entropy] no target of [2,3] counts (all are -9): there is nothing to average over");
+          cross_entropy(Var(y), integers({2, 3}, {-9, -9, -9, -9, -9, -9}), -9);
+        }) == "[cross_entropy] no target of [2,3] counts (all are -9): there is nothing to average over");
   CHECK(error_of([&] {
-          softmax_cross_entropy(Var(y), integers({6}, {0, 0, 0, 0, 0, 0}));
-        }) == "[softmax_cross_entropy] targets of logits [2,3,4] fp32 must be [2,3], got [6] int32");
+          cross_entropy(Var(y), integers({6}, {0, 0, 0, 0, 0, 0}));
+        }) == "[cross_entropy] targets of logits [2,3,4] fp32 must be [2,3], got [6] int32");
   CHECK(contains(error_of([&] {
-                   softmax_cross_entropy(Var(y), Tensor::zeros({2, 3}, dtypes::fp32));
+                   cross_entropy(Var(y), Tensor::zeros({2, 3}, dtypes::fp32));
                  }),
                  "targets must be dense int32, got [2,3] fp32"));
   CHECK(contains(error_of([&] {
-                   softmax_cross_entropy(Var(Tensor::zeros({2, 0}, dtypes::fp32)), integers({2}, {0, 0}));
+                   cross_entropy(Var(Tensor::zeros({2, 0}, dtypes::fp32)), integers({2}, {0, 0}));
                  }),
                  "logits must be [.., classes], got [2,0] fp32"));
   CHECK(error_of([&] {

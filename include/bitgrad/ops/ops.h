@@ -208,7 +208,7 @@ Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
 // target is not `ignore_index`. A target that is neither, and targets of which none counts, are Errors, on a device
 // when its flags are read.
 inline constexpr int32_t kIgnoreIndex = -100;
-Var softmax_cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 
 // What metrics are made of: one number on the current device, without waiting for it; logits and outputs fp32 or bf16.
 // Counts are int64 [] and exact; sums are fp64 [], added in one order in double, the same bits on every device.

@@ -8,8 +8,8 @@
 namespace bitgrad {
 namespace {
 
-struct PositionCrossEntropy {
-  static constexpr std::string_view kName = "softmax_cross_entropy";
+struct CrossEntropy {
+  static constexpr std::string_view kName = "cross_entropy";
   struct Saved {
     Tensor x, targets, top, total, count;
     int32_t ignore = 0;
@@ -77,8 +77,8 @@ struct PositionCrossEntropy {
 
 }  // namespace
 
-Var softmax_cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index) {
-  return apply<PositionCrossEntropy>({logits}, targets, ignore_index);
+Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index) {
+  return apply<CrossEntropy>({logits}, targets, ignore_index);
 }
 
 }  // namespace bitgrad
