@@ -49,36 +49,6 @@ Extents extents_of(const Tensor& a, const Tensor& b, bool transposed_b) {
   return {leading(sa), sa[-2], sb[-2]};
 }
 
-// Matrices of `rows` stored rows one behind the other, as a side of a batch.
-struct Members {
-  detail::Side side;
-  int64_t bytes = 0, scales = 0;  // from one to the next
-};
-Members members_of(const Tensor& t, int64_t rows, bool contracted_rows) {
-  Members out;
-  out.side.gemm = gemm_operand(t, contracted_rows);
-  out.side.free = contracted_rows ? t.cols() : rows;
-  out.side.contracted = contracted_rows ? rows : t.cols();
-  out.bytes = rows * t.stride();
-  const ScaleMap& map = out.side.gemm.scale;
-  if (map.row_step == 0) return out;
-  require(rows % map.row_group == 0 || rows == t.rows(), kMatmul, "scales of ", t, " per ", t.quant()->granularity,
-          " span its matrices of ", rows, " rows: expected groups that divide them");
-  out.scales = rows / map.row_group * map.row_step;
-  return out;
-}
-
-GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c) {
-  GemmArgs args = detail::product_args(a.side, b.side, c);
-  args.batch.count = count;
-  args.batch.a = a.bytes;
-  args.batch.b = b.bytes;
-  args.batch.c = args.m * args.n;
-  args.batch.a_scale = a.scales;
-  args.batch.b_scale = b.scales;
-  return args;
-}
-
 struct Matmul {
   static constexpr std::string_view kName = kMatmul;
   struct Saved {
@@ -93,8 +63,9 @@ struct Matmul {
     std::vector<int64_t> dims = a.shape().dims();
     dims.back() = options.transposed_b ? b.shape()[-2] : b.cols();
     const Tensor y = Tensor::empty(Shape(dims), a.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32);
-    GemmArgs args = batch_args(e.count, members_of(a, e.a_rows, false),
-                               members_of(b, e.b_rows, /*contracted_rows=*/!options.transposed_b), y.dtype());
+    GemmArgs args = detail::batch_args(
+        e.count, detail::members_of(kMatmul, a, e.a_rows, false),
+        detail::members_of(kMatmul, b, e.b_rows, /*contracted_rows=*/!options.transposed_b), y.dtype());
     args.c = y.data();
     detail::run_product(args);
     s = {keep(a), keep(b), e, options.transposed_b};
@@ -104,14 +75,16 @@ struct Matmul {
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     const Extents& e = s.extents;
     if (g[0].wanted()) {
-      GemmArgs args = batch_args(e.count, members_of(gy[0], e.a_rows, false),
-                                 members_of(s.b, e.b_rows, /*contracted_rows=*/s.transposed_b), g[0].dtype());
+      GemmArgs args = detail::batch_args(e.count, detail::members_of(kMatmul, gy[0], e.a_rows, false),
+                                         detail::members_of(kMatmul, s.b, e.b_rows, /*contracted_rows=*/s.transposed_b),
+                                         g[0].dtype());
       args.fold_b_scale = detail::folds(args.b.scale);
       detail::product_into(args, g[0]);
     }
     if (!g[1].wanted()) return;
-    const Members a = members_of(s.a, e.a_rows, true), grad = members_of(gy[0], e.a_rows, true);
-    GemmArgs args = batch_args(e.count, s.transposed_b ? grad : a, s.transposed_b ? a : grad, g[1].dtype());
+    const detail::Members a = detail::members_of(kMatmul, s.a, e.a_rows, true),
+                          grad = detail::members_of(kMatmul, gy[0], e.a_rows, true);
+    GemmArgs args = detail::batch_args(e.count, s.transposed_b ? grad : a, s.transposed_b ? a : grad, g[1].dtype());
     args.fold_b_scale = detail::folds(args.b.scale);
     detail::product_into(args, g[1]);
   }

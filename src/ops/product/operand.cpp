@@ -78,6 +78,31 @@ GemmArgs product_args(const Side& a, const Side& b, DType c, const float* bias) 
   return args;
 }
 
+Members members_of(std::string_view where, const Tensor& stored, int64_t rows, bool contracted_rows) {
+  Members out;
+  out.side.gemm = gemm_operand(stored, contracted_rows);
+  out.side.free = contracted_rows ? stored.cols() : rows;
+  out.side.contracted = contracted_rows ? rows : stored.cols();
+  out.bytes = rows * stored.stride();
+  const ScaleMap& map = out.side.gemm.scale;
+  if (map.row_step == 0) return out;
+  require(rows % map.row_group == 0 || rows == stored.rows(), where, "scales of ", stored, " per ",
+          stored.quant()->granularity, " span its matrices of ", rows, " rows: expected groups that divide them");
+  out.scales = rows / map.row_group * map.row_step;
+  return out;
+}
+
+GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c) {
+  GemmArgs args = product_args(a.side, b.side, c);
+  args.batch.count = count;
+  args.batch.a = a.bytes;
+  args.batch.b = b.bytes;
+  args.batch.c = args.m * args.n;
+  args.batch.a_scale = a.scales;
+  args.batch.b_scale = b.scales;
+  return args;
+}
+
 int64_t MatrixOperand::block_rows() const { return std::max<int64_t>(1, matrix_.rows()); }
 
 Tensor MatrixOperand::rows(int64_t begin, int64_t end, Tensor&) const {

@@ -2,6 +2,8 @@
 // them of forms, the runs of tensors: both ask for the same kernel.
 #pragma once
 
+#include <string_view>
+
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/ops/product.h"
 #include "bitgrad/tensor/tensor.h"
@@ -23,6 +25,16 @@ ScaleMap scale_map_of(const OperandForm& form);
 
 // C[free of a, free of b] = sum over the contracted index, rows of C one behind the other. C's memory is the caller's.
 GemmArgs product_args(const Side& a, const Side& b, DType c = dtypes::fp32, const float* bias = nullptr);
+
+// Matrices of `rows` stored rows that lie one behind the other in `stored`, with its scales: a side of a batch.
+struct Members {
+  Side side;
+  int64_t bytes = 0, scales = 0;  // from one to the next
+};
+// Throws Error where scales are shared by rows of two matrices. `where` names the op.
+Members members_of(std::string_view where, const Tensor& stored, int64_t rows, bool contracted_rows);
+// product_args of every pair of members, C's dense and one behind the other.
+GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c);
 
 // A side that need not exist as a whole: a matrix, or (later) the windows of a convolution, whose codes are gathered a
 // block of rows at a time. The drivers (forward.h, gradient.h) ask it for blocks of its stored rows: rows of the result
