@@ -20,7 +20,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct ConvertOptions {
-  std::string target, out;
+  std::string target, out, data;
   std::vector<std::string> overrides;
   bool best = false, dry_run = false, force = false, check = false;
 };
@@ -72,17 +72,18 @@ bool any_fake(Module& model) {
 }
 
 // data.test (data.train when there is none), on a device that is there.
-std::unique_ptr<Dataset> open_for_check(const RunConfig& config) {
-  apply_run_settings(config);
-  device_backend(device_of(config));
-  return open_dataset(config, config.data.test ? *config.data.test : config.data.train);
+std::unique_ptr<Dataset> open_for_check(const OpenedFile& file, const std::vector<std::string>& overrides) {
+  apply_run_settings(file.config);
+  device_backend(device_of(file.config));
+  return data_of(file, overrides);
 }
 
 // The written file against the checkpoint.
-int check(const OpenedFile& file, const std::string& written, const Dataset& data) {
+int check(const OpenedFile& file, const std::string& written, const Dataset& data,
+          const std::vector<std::string>& overrides) {
   const DeviceGuard guard(device_of(file.config));
   const auto prepared = load_file(file, &data);
-  const auto converted = load_file(open_file(written), &data);
+  const auto converted = load_file(open_file(written, overrides), &data);
   const Comparison c = compare(*prepared, *converted, data, file.config.train.eval.batch);
   const auto percent = [&](int64_t correct) {
     return 100.0 * static_cast<double>(correct) / static_cast<double>(c.samples);
@@ -105,16 +106,19 @@ int run_convert(const ConvertOptions& options) {
   load_gemm_costs(gemm_costs_path());
   require(!options.best || file_system().is_directory(options.target), "convert",
           "--best chooses among the checkpoints of a run folder, '", options.target, "' is none");
-  const OpenedFile file =
-      open_file(options.best ? options.target + "/best.safetensors" : options.target, options.overrides);
+  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
+  const OpenedFile file = open_file(options.best ? options.target + "/best.safetensors" : options.target, overrides);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "convert", file.path, " is converted already");
   const std::unique_ptr<Dataset> data =
-      options.check ? open_for_check(file.config) : nullptr;  // before a file is written
+      options.check ? open_for_check(file, overrides) : nullptr;  // before a file is written
   const auto learner = load_file(file, nullptr);
-  const RunConfig config = converted_config(file.config, *learner);
-  print_choices(std::cout, learner->model(), prepare_spec_of(config));
-  std::cout << '\n';
+  RunConfig config = file.config;
+  if (file.of_run) {
+    config = converted_config(file.config, *learner);
+    print_choices(std::cout, learner->model(), prepare_spec_of(config));
+    std::cout << '\n';
+  }
   learner->convert();
   print_quantization(std::cout, learner->model());
   const std::vector<LayerSummary> rows = summarize(learner->model());
@@ -122,10 +126,13 @@ int run_convert(const ConvertOptions& options) {
   if (std::all_of(rows.begin(), rows.end(), [](const LayerSummary& row) { return row.weight == "fp32"; }))
     log(LogLevel::kWarning, "no layer is quantized: the converted model is fp32");
   if (options.dry_run) return 0;
-  save_converted(options.out, *learner, file.header, config);
+  if (file.of_run)
+    save_converted(options.out, *learner, file.header, config);
+  else
+    save_converted(options.out, *learner, file.header);
   std::cout << file.path << ": " << file_bytes(file.path) << " bytes -> " << options.out << ": "
             << file_bytes(options.out) << " bytes\n";
-  return data != nullptr ? check(file, options.out, *data) : 0;
+  return data != nullptr ? check(file, options.out, *data, overrides) : 0;
 }
 
 }  // namespace
@@ -135,6 +142,7 @@ Run setup_convert(Arguments& args) {
   args.option("target", o->target, "run folder (its last checkpoint) or checkpoint file").required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write");
+  args.option("--data", o->data, std::string("with --check: ") + kDataHelp);
   args.flag("--best", o->best, "best.safetensors of the run folder");
   const Argument dry = args.flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
   args.flag("--force", o->force, "write over a file that exists");

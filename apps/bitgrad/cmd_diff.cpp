@@ -15,7 +15,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct DiffOptions {
-  std::string a, b, json;
+  std::string a, b, json, data;
   std::vector<std::string> overrides;
   int64_t samples = 256;
   bool force = false;
@@ -94,13 +94,14 @@ Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d,
 int run_diff(const DiffOptions& options) {
   if (!options.json.empty()) require_writable(options.json, options.force);
   load_gemm_costs(gemm_costs_path());
-  const OpenedFile a = open_file(options.a, options.overrides), b = open_file(options.b, options.overrides);
+  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
+  const OpenedFile a = open_file(options.a, overrides), b = open_file(options.b, overrides);
   if (!options.json.empty()) require_writable(options.json, /*force=*/true, {a.path, b.path});
   require(a.features == b.features, "diff", "the inputs differ: ", a.path, " takes ", a.features, " numbers, ", b.path,
           ' ', b.features, ". Models are compared on one batch");
   apply_run_settings(a.config);
   const DeviceGuard guard(device_of(a.config));
-  const auto data = open_dataset(a.config, a.config.data.test ? *a.config.data.test : a.config.data.train);
+  const auto data = data_of(a.of_run || !b.of_run ? a : b, overrides);
   require(data->features() == a.features, "diff", "the samples of ", data->name(), " have ", data->features(),
           " numbers, the models take ", a.features);
   const auto first = load_file(a, data.get()), second = load_file(b, data.get());
@@ -120,6 +121,7 @@ Run setup_diff(Arguments& args) {
   args.option("a", options->a, "run folder (its last checkpoint), checkpoint or model file").required();
   args.option("b", options->b, "the other one").required();
   args.option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");
+  args.option("--data", options->data, kDataHelp);
   args.option("--samples", options->samples,
               "of data.test (data.train when there is none), in a fixed order that mixes them")
       .range(int64_t{1}, int64_t{1} << 31);

@@ -13,16 +13,17 @@ namespace {
 struct EvalOptions {
   std::string target;
   std::vector<std::string> overrides;
+  std::string data;
   bool json = false;
 };
 
 int run_eval(const EvalOptions& options) {
   load_gemm_costs(gemm_costs_path());
-  const OpenedFile file = open_file(options.target, options.overrides);
+  const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
+  const OpenedFile file = open_file(options.target, overrides);
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
-  // Training data are not needed, unless there are no others.
-  const auto data = open_dataset(file.config, file.config.data.test ? *file.config.data.test : file.config.data.train);
+  const auto data = data_of(file, overrides);
   const auto learner = load_file(file, data.get());
   const Evaluation e = evaluate(*learner, *data, file.config.train.eval.batch);
   if (options.json) {
@@ -40,6 +41,7 @@ Run setup_eval(Arguments& args) {
   auto options = std::make_shared<EvalOptions>();
   args.option("target", options->target, "run folder (its last checkpoint), checkpoint or converted model").required();
   args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
+  args.option("--data", options->data, kDataHelp);
   args.flag("--json", options->json, "one JSON object on standard output");
   return [options] { return run_eval(*options); };
 }

@@ -18,6 +18,7 @@
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
+#include "open_file.h"
 #include "output.h"
 #include "progress.h"
 #include "signals.h"
@@ -26,7 +27,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct TrainOptions {
-  std::string config, out, resume;
+  std::string config, out, resume, data;
   std::vector<std::string> overrides;
   bool quiet = false, use_config = false;
 };
@@ -90,10 +91,11 @@ std::vector<std::string> device_overrides(const TrainOptions& options) {
   for (const std::string& word : words) {
     require(word.find('=') != std::string::npos, "train", "--resume takes the configuration from the run folder: got ",
             word, ", expected no CONFIG and no override but device.KEY=VALUE");
-    require(word.starts_with("device."), "train", "--resume takes the configuration from the run folder: got ", word,
-            ", only device.* may differ");
+    require(word.starts_with("device.") || word.starts_with("data.root="), "train",
+            "--resume takes the configuration from the run folder: got ", word,
+            ", only device.* and data.root may differ");
   }
-  return words;
+  return with_data_root(words, options.data);
 }
 
 // Of a run that goes on. The header is read first: the configuration may name dtypes that the file brings along.
@@ -139,8 +141,8 @@ int run_train(const TrainOptions& options) {
   if (resuming) lock = lock_run_folder(options.resume);
   Progress progress(options.quiet);
   if (resuming) open_log(options.resume, progress);  // so that what resume warns of is seen
-  const RunConfig config =
-      resuming ? config_of_resumed(options, checkpoint, moved) : load_config(options.config, options.overrides);
+  const RunConfig config = resuming ? config_of_resumed(options, checkpoint, moved)
+                                    : load_config(options.config, with_data_root(options.overrides, options.data));
   Trainer trainer(config);
   if (resuming)
     trainer.resume(checkpoint);
@@ -179,6 +181,7 @@ Run setup_train(Arguments& args) {
               "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: device.* alone");
   args.option("--out", options->out, "the exact run folder: absent or empty");
   args.option("--resume", options->resume, "go on with this run folder, with the configuration in its checkpoint");
+  args.option("--data", options->data, "folder of the data, as data.root=DIR");
   args.flag("--use-config", options->use_config, "with --resume: go on with config.yaml as it is now, also changed");
   args.flag("-q,--quiet", options->quiet, "no progress");
   return [options] {

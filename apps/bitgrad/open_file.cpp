@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/run_folder.h"
 
 namespace bitgrad::cli {
@@ -41,6 +42,11 @@ int64_t vocabulary_of(const RunConfig& config) {
   return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
 }
 
+// Stands for the configuration of a file that no run wrote: what is not about the model.
+constexpr const char* kNoRun =
+    "version: 1\nrun: {name: model}\ndata: {train: {format: digits, size: 1}}\nmodel: {layers: [{linear: {out: 1}}]}\n"
+    "optim: {name: sgd, lr: 0.1}\ntrain: {stop: 1 steps}\n";
+
 }  // namespace
 
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides) {
@@ -48,14 +54,40 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   out.path = checkpoint_of(target);
   out.kind = file_kind(out.path);
   out.header = read_checkpoint_header(out.path);
-  out.config = parse_config(out.header.config, out.path, overrides);
-  out.features = features_of(out.path, out.config);
+  out.of_run = !out.header.config.empty();
+  const std::optional<ModelRecord> record = read_model_record(out.path);
+  out.config =
+      parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, {true, remembered_root(out.path)});
+  if (!out.of_run && !record)
+    fail_with(ErrorCode::kData, "checkpoint", out.path,
+              ": has neither a configuration nor a record of its model: only the program that wrote it can open it");
+  out.features = record ? record->model.input.sample.numel() : features_of(out.path, out.config);
   return out;
 }
 
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
+  if (!file.of_run) return open_model(file.path, find_loss(file.config.loss), file.config.train.eval.batch);
   if (data != nullptr) return load_evaluator(file.config, *data, file.path);
   return load_evaluator(file.config, FormOfData(file.features, vocabulary_of(file.config)), file.path);
+}
+
+std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data) {
+  if (data.empty()) return overrides;
+  std::string quoted;
+  for (const char c : data) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  overrides.push_back("data.root=\"" + quoted + '"');
+  return overrides;
+}
+
+std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides) {
+  const auto names_data = [](const std::string& o) { return o.starts_with("data.t"); };
+  require(file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
+          " was written by no run, so it names no data: give them, such as 'data.test={format: digits, size: 1000}'");
+  // Training data are not needed, unless there are no others.
+  return open_dataset(file.config, file.config.data.test ? *file.config.data.test : file.config.data.train);
 }
 
 std::string describe(const OpenedFile& file) {

@@ -14,11 +14,18 @@ struct OpenedFile {
   CheckpointHeader header;
   RunConfig config;
   int64_t features = 0;  // of one sample
+  bool of_run = true;    // false: written by a program of its own, so `config` says nothing of it
 };
 // Of a run folder (its last checkpoint) or a file. Throws Error(kData), ConfigError.
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {});
 // The model of a file, ready to predict. `data` may be nullptr: nothing is read then but the file.
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data);
+// The overrides with data.root as option --data gives it; empty: as they are.
+std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data);
+inline constexpr const char* kDataHelp =
+    "folder of the data, as data.root=DIR; else $BITGRAD_DATA, else where the run found them";
+// data.test of its configuration, else data.train; a file that no run wrote needs an override that names them.
+std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides);
 // "checkpoint runs/a/last.safetensors: mnist, step 100, epoch 2, ..."
 std::string describe(const OpenedFile& file);
 

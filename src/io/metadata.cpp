@@ -8,15 +8,14 @@ namespace bitgrad::detail {
 namespace {
 
 constexpr size_t kMostBytes = size_t{16} << 20;
-constexpr JsonLimits kLimits{.depth = 8, .unique_names = true};
 
 }  // namespace
 
-Json parse_metadata(const std::string& key, const std::string& text) {
+Json parse_metadata(const std::string& key, const std::string& text, int depth) {
   require(text.size() <= kMostBytes, "metadata", "'", key, "' has ", text.size(), " bytes, at most ", kMostBytes,
           " are read");
   try {
-    return Json::parse(text, kLimits);
+    return Json::parse(text, {.depth = depth, .unique_names = true});
   } catch (const JsonError& e) {
     fail("metadata", "'", key, "' is not JSON: ", e.what());
   }

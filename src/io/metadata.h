@@ -8,9 +8,9 @@
 
 namespace bitgrad::detail {
 
-// The text under `key`, of at most 16 MiB. Throws Error for what is no JSON, has more than 8 collections inside one
-// another, or a key twice.
-Json parse_metadata(const std::string& key, const std::string& text);
+// The text under `key`, of at most 16 MiB. Throws Error for what is no JSON, has more than `depth` collections inside
+// one another, or a key twice.
+Json parse_metadata(const std::string& key, const std::string& text, int depth = 8);
 
 // A whole number in [least, most]; what would be rounded or wrapped is refused. Throws Error that names `key`.
 int64_t whole_number(const Json& value, const std::string& key, int64_t least, int64_t most);

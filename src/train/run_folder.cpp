@@ -63,7 +63,7 @@ std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
 
 RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides) {
   require_run_folder(folder);
-  return load_config(folder + "/config.yaml", overrides);
+  return load_config(folder + "/config.yaml", overrides, {true, {}});
 }
 
 namespace {
@@ -84,10 +84,12 @@ std::string listed(const std::vector<ConfigDifference>& differences) {
   return text;
 }
 
-void check_config_file(const std::string& path, const RunConfig& saved) {
+void check_config_file(const std::string& path, RunConfig saved) {
   std::vector<ConfigDifference> differences;
   try {
-    differences = config_differences(load_config(path), saved);
+    const RunConfig written = load_config(path);
+    saved.data.root = written.data.root;  // files of a model hold none
+    differences = config_differences(written, saved);
   } catch (const ConfigError& error) {
     const std::string report = error.what();
     log(LogLevel::kWarning, concat(path, " cannot be read: the run goes on with the configuration in its checkpoint (",
@@ -107,7 +109,18 @@ RunConfig resumed_config(const std::string& folder, const CheckpointHeader& save
                          const std::vector<std::string>& overrides) {
   const std::string checkpoint = folder + "/last.safetensors";
   check_config_file(folder + "/config.yaml", parse_config(saved.config, checkpoint));
-  return parse_config(saved.config, checkpoint, overrides);
+  return parse_config(saved.config, checkpoint, overrides, {true, remembered_root(checkpoint)});
+}
+
+std::string remembered_root(const std::string& file) {
+  const size_t slash = file.rfind('/');
+  const std::string config = (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + "config.yaml";
+  if (!file_system().exists(config)) return {};
+  try {
+    return load_config(config).data.root;
+  } catch (const ConfigError&) {
+    return {};
+  }
 }
 
 std::string run_folder_checkpoint(const std::string& folder) {

@@ -40,7 +40,7 @@ void apply_run_settings(const RunConfig& config) {
 }
 
 Trainer::Trainer(RunConfig config)
-    : config_(rules_of_budget(std::move(config), budget_table_)), config_yaml_(to_yaml(config_)) {
+    : config_(rules_of_budget(std::move(config), budget_table_)), config_yaml_(to_portable_yaml(config_)) {
   apply_run_settings(config_);
   const DeviceGuard guard(device_of(config_));
   train_data_ = open_dataset(config_, config_.data.train);
@@ -107,7 +107,7 @@ bool Trainer::same_run(const std::string& saved_yaml, const std::string& checkpo
   if (saved_yaml == config_yaml_) return true;
   RunConfig saved = parse_config(saved_yaml, checkpoint);
   saved.device = config_.device;
-  return to_yaml(saved) == config_yaml_;
+  return to_portable_yaml(saved) == config_yaml_;
 }
 
 Evaluation Trainer::evaluate_test() {

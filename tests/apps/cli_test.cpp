@@ -431,6 +431,6 @@ TEST_CASE("a run goes on with its own configuration, but for the device") {
   REQUIRE(cli(small_train(folder, {"train.stop=2 steps"})).code == 0);
   const ProcessResult other = cli({"train", "--resume", folder, "device.threads=1", "optim.lr=0.5"});
   CHECK(other.code == 2);
-  CHECK(contains(other.err, "got optim.lr=0.5, only device.* may differ"));
+  CHECK(contains(other.err, "got optim.lr=0.5, only device.* and data.root may differ"));
   CHECK(cli({"train", "--resume", folder, "device.threads=1", "device.kind=cpu"}).code == 0);
 }

@@ -51,7 +51,8 @@ std::unique_ptr<Learner> opened(const std::string& file, const Dataset& data) {
 
 // Quantizes, writes, reads again: the same numbers come out.
 void check_quantized(const std::string& file, const PrepareConfig& prepare, const std::string& out) {
-  RunConfig config = float_config(parse_config(read_checkpoint_header(file).config, file));
+  RunConfig config =
+      float_config(parse_config(read_checkpoint_header(file).config, file, {}, {true, remembered_root(file)}));
   const auto data = open_dataset(config, config.data.train);
   const std::vector<SampleBatch> samples = first_samples(*data, 40, 20, 1);
   const auto learner = load_floats(file, config, *data);
@@ -126,7 +127,8 @@ TEST_CASE("ranges of quantize layers are found once, on the quantized layers bef
   const KeepModes keep;
   TempDir temp;
   const std::string file = trained(temp, shortened("mnist_mlp_int8_int.yaml"));
-  const RunConfig config = float_config(parse_config(read_checkpoint_header(file).config, file));
+  const RunConfig config =
+      float_config(parse_config(read_checkpoint_header(file).config, file, {}, {true, remembered_root(file)}));
   const auto data = open_dataset(config, config.data.train);
   const std::vector<SampleBatch> samples = first_samples(*data, 40, 20, 1);
   const auto batches_of = [](Learner& learner) {
@@ -242,7 +244,8 @@ TEST_CASE("every kind of run is converted, in phases too, and the file is read")
   std::vector<Case> cases;
   for (const std::string& name : shipped("mnist_mlp_")) cases.push_back({name, ""});
   cases.push_back({"mnist_mlp_int8_fake.yaml", "[{from: 0 steps}, {from: 1 steps, recipe: int4wo}]"});
-  cases.push_back({"mnist_mlp_int8_fake.yaml", "[{from: 0 steps}, {from: 1 steps, recipe: int4wo, first: int8wo, last: none}]"});
+  cases.push_back(
+      {"mnist_mlp_int8_fake.yaml", "[{from: 0 steps}, {from: 1 steps, recipe: int4wo, first: int8wo, last: none}]"});
   cases.push_back({"mnist_mlp_int8_backward.yaml", "[{from: 0 steps}, {from: 1 steps, quantization: off}]"});
   for (const Case& c : cases) {
     INFO(c.name << ' ' << c.phases);

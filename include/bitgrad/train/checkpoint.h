@@ -6,7 +6,9 @@
 // their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
 //   bitgrad.tensors  JSON, for each .codes {dtype: the whole record, shape, scheme, granularity}
 //   bitgrad.state    JSON {step, microbatch, epoch, position, seed, phase, format_version, best, ...}
-//   bitgrad.config   the resolved configuration
+//   bitgrad.config   the resolved configuration, without data.root; empty where no run wrote the file
+//   bitgrad.model    the form of the input, the layers and how they are quantized (train/model_record.h); not in files
+//                    of models that make_layer did not make
 //   bitgrad.kernels  kernel_table_hash() of the run that saved
 //   bitgrad.version  of the program that saved; not read
 #pragma once
@@ -42,6 +44,7 @@ struct CheckpointHeader {
   uint64_t seed = 0;
   int64_t phase = 0;             // of quantization
   std::string config = {};       // YAML
+  std::string model = {};        // what the file says of its model (train/model_record.h); empty: nothing
   std::string kernel_hash = {};  // of the table of kernel rows of the run that saved
 };
 
@@ -56,6 +59,9 @@ CheckpointHeader read_checkpoint_header(const std::string& path);
 // of the header (Learner::enter_phase). Throws Error(kData) that names the tensor when anything is missing, unknown or
 // of another form, Error(kNonFinite) when it holds NaN or Inf; the learner is then unusable.
 void load_checkpoint(const std::string& path, Learner& learner);
+// The parameters and buffers of a checkpoint alone, into a model of the same form; counters and the optimizer's state
+// are left out. Errors as load_checkpoint.
+void load_values(const std::string& path, Module& model);
 
 // A model without what trains it: "<path>.codes" with scales, "<path>.value" (F32) of fp32 parameters, and buffers. The
 // metadata are those of a checkpoint; bitgrad.kind is "model". A low-bit parameter that has a master is an Error. An

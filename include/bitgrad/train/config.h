@@ -322,14 +322,26 @@ struct RunConfig {
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 
+// Where a text comes from, which says what wins for data.root. An override always does; then, of a user's text, the
+// key, $BITGRAD_DATA and the configuration's folder; of what a run remembers $BITGRAD_DATA, the key, `root` and the
+// file's folder.
+struct ConfigSource {
+  bool run = false;
+  std::string root = {};
+};
+
 // Reads and checks a file. Overrides are "a.b=value", "a.0.b=value" for items of lists, or "~a.b" (back to the
 // default); they count from 1 in messages, and the last one for a key holds. Throws ConfigError with everything that is
 // wrong.
-RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {},
+                      const ConfigSource& source = {});
 // The same for text; `name` stands for the file in messages, and its folder is where relative paths start.
-RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
+RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {},
+                       const ConfigSource& source = {});
 // The resolved configuration, complete: every key that applies, with defaults. Reads back to an equal RunConfig.
 std::string to_yaml(const RunConfig& config);
+// The same without data.root, a path of this machine: what files of a model hold.
+std::string to_portable_yaml(const RunConfig& config);
 // A key that two configurations do not give the same value: its path as overrides have it, and the values as to_yaml
 // writes them; none: the key is not there.
 struct ConfigDifference {

@@ -123,6 +123,9 @@ class Learner {
   // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
   std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
 
+  // What the model was planned for; nullptr before plan.
+  const Form* input() const { return plan_ ? &plan_->input : nullptr; }
+
   Device device() const { return device_; }
   // Whether the work of a microbatch is recorded the second time that its form comes, and repeated by one call from
   // then on (base/device_work.h; CUDA graphs), where the device records. The numbers are those of the work done one by

@@ -47,6 +47,8 @@ RunConfig with_observer(RunConfig config, Module& model, const std::string& obse
 // are held in now, and no other phases.
 RunConfig converted_config(RunConfig config, Learner& learner);
 // Writes the model file of a converted learner, with its configuration and the counters of the run that it came from.
+// The same for a file that no run wrote: its record of the model says all.
+void save_converted(const std::string& path, Learner& learner, CheckpointHeader header);
 void save_converted(const std::string& path, Learner& learner, CheckpointHeader from, const RunConfig& config);
 
 }  // namespace bitgrad

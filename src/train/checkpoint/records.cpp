@@ -147,6 +147,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     }
     if (state.contains("phase")) h.phase = count(state, "phase");  // files of older programs have none
     h.config = metadata_text(file, "bitgrad.config");
+    const auto model = file.metadata().find("bitgrad.model");  // not in files of older programs
+    if (model != file.metadata().end()) h.model = model->second;
     h.kernel_hash = metadata_text(file, "bitgrad.kernels");
     return h;
   });

@@ -34,4 +34,14 @@ void load_checkpoint(const std::string& path, Learner& learner) {
   });
 }
 
+void load_values(const std::string& path, Module& model) {
+  reading(path, [&] {
+    Restorer restorer(path, kCheckpointKind);
+    read_state(restorer.file());
+    for (Parameter* p : model.parameters()) restorer.parameter(*p);
+    for (const auto& b : model.buffers()) restorer.into(b.path, b.tensor);
+    return 0;
+  });
+}
+
 }  // namespace bitgrad

@@ -6,6 +6,7 @@
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/row.h"
+#include "bitgrad/train/model_record.h"
 #include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"
 
@@ -40,6 +41,7 @@ void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, con
   for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
   metadata["bitgrad.state"] = state_text(header);
   metadata["bitgrad.config"] = header.config;
+  if (!header.model.empty()) metadata["bitgrad.model"] = header.model;
   metadata["bitgrad.kernels"] = header.kernel_hash;
   metadata["bitgrad.version"] = BITGRAD_VERSION;
   write_safetensors(path, items, metadata);
@@ -56,6 +58,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
           " samples. Save after a microbatch that stepped (StepResult::stepped), or call flush first.");
   CheckpointHeader header = header_of(learner, counters);
   header.config = config_yaml;
+  if (const auto record = model_record(learner)) header.model = to_text(*record);
   header.kernel_hash = kernel_table_hash();
   write_pieces(path, collect(learner), header, {{"bitgrad.tensors", tensors_text(learner.model())}});
 }

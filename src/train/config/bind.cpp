@@ -183,17 +183,20 @@ std::string absolute_text(const std::filesystem::path& path) {
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// data.root, else $BITGRAD_DATA, else the config's folder. A relative root starts at the config's folder, on the
-// command line at the current one.
-std::string data_root(const Node* data, const std::string& name) {
+// By ConfigSource. A relative root starts at the config's folder, on the command line at the current one.
+std::string data_root(const Node* data, const std::string& name, const ConfigSource& source) {
   const std::filesystem::path folder = std::filesystem::path(name).parent_path();
   const Node* node = child(data, "root");
-  if (node && std::holds_alternative<std::string>(node->value)) {
+  if (node && !std::holds_alternative<std::string>(node->value)) node = nullptr;
+  const char* environment = std::getenv("BITGRAD_DATA");
+  const bool set = environment != nullptr && *environment != 0;
+  const bool remembered = node != nullptr && source.run && node->mark.argument == 0;
+  if (node && !(remembered && set)) {
     const std::filesystem::path root = std::get<std::string>(node->value);
     return absolute_text(node->mark.argument > 0 ? root : folder / root);
   }
-  const char* environment = std::getenv("BITGRAD_DATA");
-  if (environment && *environment) return absolute_text(environment);
+  if (set) return absolute_text(environment);
+  if (!source.root.empty()) return source.root;
   return absolute_text(folder.empty() ? "." : folder);
 }
 
@@ -206,7 +209,7 @@ std::string name_of_file(const std::string& name) {
 
 }  // namespace
 
-RunConfig bind(const Node& root, const std::string& name, Report& report) {
+RunConfig bind(const Node& root, const std::string& name, const ConfigSource& source, Report& report) {
   RunConfig config;
   config.run.name = name_of_file(name);
   Reader top("", &root);
@@ -223,7 +226,7 @@ RunConfig bind(const Node& root, const std::string& name, Report& report) {
   Reader("data", data)("affine", config.data.affine);
   const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty(); };
   if (reads(config.data.train) || (config.data.test && reads(*config.data.test)))
-    config.data.root = data_root(data, name);
+    config.data.root = data_root(data, name, source);
   visit_batch(Reader("batch", root.child("batch")), config.batch);
   if (!child(root.child("batch"), "micro")) config.batch.micro = config.batch.global;
   config.quant.requantize_every = config.batch.micro > 0 ? std::max<int64_t>(1, config.batch.accumulate()) : 1;

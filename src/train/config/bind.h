@@ -12,7 +12,7 @@ void assign(T& field, const Value& value) {
 }
 
 // Reads every key, with defaults, and reports contradictions. `name`: of the file, for run.name and relative paths.
-RunConfig bind(const Node& root, const std::string& name, Report& report);
+RunConfig bind(const Node& root, const std::string& name, const ConfigSource& source, Report& report);
 
 // quant.recipe, first, last, rules, phases and budget, with what contradicts among them. Called by bind.
 void bind_prepare(const Node& root, RunConfig& config, Report& report);

@@ -16,24 +16,25 @@ bool operator==(const LayerConfig& a, const LayerConfig& b) {
          a.compute == b.compute && a.backward == b.backward;
 }
 
-RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+RunConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides,
+                       const ConfigSource& source) {
   using namespace config;
-  const SourceText source(text, 0);
-  Report report(name, source);
+  const SourceText file(text, 0);
+  Report report(name, file);
   config::Node root;
-  if (!read_yaml(source, report, root)) report.throw_if_any();
+  if (!read_yaml(file, report, root)) report.throw_if_any();
   apply_overrides(root, overrides, report);
   expand_blocks(root, report);
   report.throw_if_any();  // further findings would follow from these
   validate(root, report);
   RunConfig result;
-  if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, report);
+  if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, source, report);
   report.throw_if_any();
   result.origin = {name, std::string(text), overrides};
   return result;
 }
 
-RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
+RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides, const ConfigSource& source) {
   std::vector<uint8_t> bytes;
   try {
     require(!file_system().is_directory(path), path, "is a folder, not a configuration file");
@@ -43,7 +44,7 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
     throw ConfigError(concat(path, ": error: the configuration cannot be read: ", error.what()), {{{}, error.what()}});
   }
   return parse_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                      path == "-" ? "standard input" : path, overrides);
+                      path == "-" ? "standard input" : path, overrides, source);
 }
 
 ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message) {

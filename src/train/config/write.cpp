@@ -231,6 +231,12 @@ std::ostream& operator<<(std::ostream& out, const InitConfig& init) {
   return out;
 }
 
+std::string to_portable_yaml(const RunConfig& config) {
+  RunConfig c = config;
+  c.data.root.clear();
+  return to_yaml(c);
+}
+
 std::string to_yaml(const RunConfig& c) {
   using namespace config;
   TextWriter out;

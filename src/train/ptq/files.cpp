@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/text.h"
 #include "bitgrad/quant/observer.h"
+#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/ptq.h"
 #include "bitgrad/train/trainer.h"
 #include "train/config/specs.h"
@@ -141,10 +142,16 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
 }
 
 void save_converted(const std::string& path, Learner& learner, CheckpointHeader header, const RunConfig& config) {
-  header.phase = 0;
-  header.config = to_yaml(config);
+  header.config = to_portable_yaml(config);
   check_reads_back(header.config, path);
+  save_converted(path, learner, std::move(header));
+}
+
+void save_converted(const std::string& path, Learner& learner, CheckpointHeader header) {
+  header.phase = 0;
   header.kernel_hash.clear();
+  header.model.clear();
+  if (const auto record = model_record(learner)) header.model = to_text(*record);
   save_model(path, learner.model(), header);
 }
 

@@ -1,0 +1,345 @@
+#include "bitgrad/train/model_record.h"
+
+#include <set>
+
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/quant/rounding.h"
+#include "bitgrad/train/checkpoint.h"
+#include "io/metadata.h"
+#include "train/checkpoint/records.h"
+
+namespace bitgrad {
+namespace {
+
+using detail::parse_metadata;
+using detail::whole_number;
+
+constexpr int64_t kMaxRank = 8, kMaxAxis = int64_t{1} << 40;
+constexpr int kMaxDepth = 120;  // containers within containers
+constexpr const char* kKey = "bitgrad.model";
+
+// A text of a list of values with names.
+template <typename T>
+T named(const Json& json, std::initializer_list<T> values, std::string_view (*name)(T), std::string_view what) {
+  for (const T value : values)
+    if (json.text() == name(value)) return value;
+  fail(kKey, what, ": got '", json.text(), "', which this program does not know");
+}
+
+// Each type as JSON and back: put writes, get reads.
+Json put(bool x) { return x; }
+Json put(int64_t x) { return x; }
+Json put(float x) { return static_cast<double>(x); }
+Json put(double x) { return x; }
+Json put(const std::string& x) { return x; }
+Json put(DType x) { return x.name(); }
+Json put(Rounding x) { return rounding_name(x); }
+Json put(SteRule x) { return ste_name(x); }
+Json put(Compute x) { return compute_name(x); }
+Json put(ProductMode x) { return mode_name(x); }
+Json put(MasterKind x) { return master_name(x); }
+Json put(MomentKind x) { return moment_name(x); }
+Json put(QuantSwitch x) { return quant_switch_name(x); }
+Json put(const Init& x) { return {{"name", x.name}, {"a", x.a}, {"b", x.b}}; }
+Json put(const Granularity& g) {
+  return {{"kind", static_cast<int64_t>(g.kind)}, {"axis", g.axis}, {"group", g.group}, {"text", concat(g)}};
+}
+Json put(const QuantSpec& x);
+Json put(const ObserverSpec& x);
+template <typename T>
+Json put(const std::optional<T>& x) {
+  return x ? put(*x) : Json(nullptr);
+}
+
+void get(const Json& j, bool& x) { x = j.get<bool>(); }
+void get(const Json& j, int64_t& x) { x = j.get<int64_t>(); }
+void get(const Json& j, float& x) { x = j.get<float>(); }
+void get(const Json& j, double& x) { x = j.get<double>(); }
+void get(const Json& j, std::string& x) { x = j.text(); }
+void get(const Json& j, DType& x) { x = parse_dtype(j.text()); }
+void get(const Json& j, Rounding& x) { x = parse_rounding(j.text()); }
+void get(const Json& j, SteRule& x) { x = parse_ste(j.text()); }
+void get(const Json& j, Compute& x) {
+  x = named(j, {Compute::kInt, Compute::kFake, Compute::kInteger}, compute_name, "compute");
+}
+void get(const Json& j, ProductMode& x) {
+  x = named(j, {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}, mode_name, "mode of a product");
+}
+void get(const Json& j, MasterKind& x) {
+  x = named(j, {MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}, master_name, "master");
+}
+void get(const Json& j, MomentKind& x) {
+  x = named(j, {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}, moment_name, "moments");
+}
+void get(const Json& j, QuantSwitch& x) {
+  x = named(j, {QuantSwitch::kOn, QuantSwitch::kOff, QuantSwitch::kFrozen}, quant_switch_name, "quantization");
+}
+void get(const Json& j, Init& x) {
+  get(j.at("name"), x.name);
+  get(j.at("a"), x.a);
+  get(j.at("b"), x.b);
+}
+void get(const Json& j, Granularity& g) {
+  g.kind = static_cast<Granularity::Kind>(whole_number(j.at("kind"), "kind", 0, Granularity::kGroup));
+  g.axis = whole_number(j.at("axis"), "axis", -1, 1);
+  g.group = whole_number(j.at("group"), "group", 0, int64_t{1} << 31);
+}
+void get(const Json& j, QuantSpec& x);
+void get(const Json& j, ObserverSpec& x);
+template <typename T>
+void get(const Json& j, std::optional<T>& x) {
+  if (j.is_null())
+    x.reset();
+  else
+    get(j, x.emplace());
+}
+
+// The members of each struct, in one place for both directions.
+template <typename V, typename T>
+void visit_quant(V&& v, T& x) {
+  v("dtype", x.dtype), v("scheme", x.scheme), v("granularity", x.granularity), v("rounding", x.rounding);
+  v("ste", x.ste), v("alpha", x.alpha), v("alpha_grad", x.alpha_grad), v("reduce_range", x.reduce_range);
+  v("ste_t", x.ste_t), v("ste_t_first", x.ste_t_first), v("ste_t_last", x.ste_t_last), v("first_clip", x.first_clip);
+  v("scale", x.scale), v("offset", x.offset), v("eps", x.eps), v("pow2", x.pow2), v("div", x.div);
+}
+template <typename V, typename T>
+void visit_observer(V&& v, T& x) {
+  v("name", x.name), v("momentum", x.momentum), v("percentile", x.percentile);
+}
+template <typename V, typename T>
+void visit_weight(V&& v, T& x) {
+  v("quant", x.quant), v("grad", x.grad), v("init", x.init), v("latent_clamp", x.latent_clamp), v("master", x.master);
+  v("moments", x.moments), v("optimizer", x.optimizer), v("lr_factor", x.lr_factor), v("weight_decay", x.weight_decay);
+  v("floor", x.floor), v("frozen", x.frozen), v("learned_lr_factor", x.learned_lr_factor);
+  v("learned_weight_decay", x.learned_weight_decay);
+}
+template <typename V, typename T>
+void visit_slot(V&& v, T& x) {
+  v("recipe", x.recipe), v("weight", x.weight), v("input", x.input), v("observer", x.observer), v("compute", x.compute);
+  v("master", x.master), v("grad", x.grad), v("latent_clamp", x.latent_clamp), v("input_grad", x.input_grad);
+  v("learned_lr_factor", x.learned_lr_factor), v("learned_weight_decay", x.learned_weight_decay);
+}
+template <typename V, typename T>
+void visit_product(V&& v, T& x) {
+  v("compute", x.compute), v("gx", x.gx), v("gw", x.gw), v("gradient_rounding", x.gradient_rounding);
+  v("gx_per_group", x.gx_per_group);
+}
+template <typename V, typename T>
+void visit_activation(V&& v, T& x) {
+  v("quant", x.activation), v("grad", x.activation_grad), v("observer", x.observer);
+  v("learned_lr_factor", x.learned_lr_factor), v("learned_weight_decay", x.learned_weight_decay);
+}
+
+struct Put {
+  Json& to;
+  template <typename T>
+  void operator()(const char* key, const T& x) const {
+    to[key] = put(x);
+  }
+};
+struct Get {
+  const Json& from;
+  template <typename T>
+  void operator()(const char* key, T& x) const {
+    get(from.at(key), x);
+  }
+};
+
+Json put(const QuantSpec& x) {
+  Json j;
+  visit_quant(Put{j}, x);
+  return j;
+}
+Json put(const ObserverSpec& x) {
+  Json j;
+  visit_observer(Put{j}, x);
+  return j;
+}
+void get(const Json& j, QuantSpec& x) { visit_quant(Get{j}, x); }
+void get(const Json& j, ObserverSpec& x) { visit_observer(Get{j}, x); }
+
+Json put_layers(const std::vector<LayerSpec>& layers);
+Json put_layer(const LayerSpec& x) {
+  const LayerKind& kind = kind_of(x);
+  Json j{{"kind", x.kind}};
+  if (!x.name.empty()) j["name"] = x.name;
+  Json attributes = Json::object();
+  for (const auto& [key, value] : x.attributes.values())
+    attributes[key] = std::visit([](const auto& v) { return put(v); }, value.value());
+  j["attributes"] = attributes;
+  if (kind.weights) visit_weight(Put{j["weight"]}, x.weight);
+  if (kind.product) visit_product(Put{j["product"]}, x);
+  if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Put{j["quantizer"]}, x);
+  if (x.lists.empty()) return j;
+  Json lists = Json::array();
+  for (const LayerList& list : x.lists) lists.push_back({{"key", list.key}, {"layers", put_layers(list.layers)}});
+  j["lists"] = lists;
+  return j;
+}
+Json put_layers(const std::vector<LayerSpec>& layers) {
+  Json list = Json::array();
+  for (const LayerSpec& layer : layers) list.push_back(put_layer(layer));
+  return list;
+}
+
+Attribute attribute_of(const Json& j) {
+  if (j.is_bool()) return j.get<bool>();
+  if (j.is_integer()) return j.get<int64_t>();
+  if (j.is_number()) return j.get<double>();
+  return j.text();
+}
+std::vector<LayerSpec> get_layers(const Json& list);
+LayerSpec get_layer(const Json& j) {
+  LayerSpec x;
+  x.kind = j.at("kind").text();
+  const LayerKind& kind = kind_of(x);
+  x.name = j.value("name", "");
+  for (const auto& [key, value] : j.at("attributes").members()) x.attributes[key] = attribute_of(value);
+  if (kind.weights) visit_weight(Get{j.at("weight")}, x.weight);
+  if (kind.product) visit_product(Get{j.at("product")}, x);
+  if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Get{j.at("quantizer")}, x);
+  if (j.contains("lists"))
+    for (const Json& list : j.at("lists")) x.lists.push_back({list.at("key").text(), get_layers(list.at("layers"))});
+  return x;
+}
+std::vector<LayerSpec> get_layers(const Json& list) {
+  std::vector<LayerSpec> layers;
+  for (const Json& layer : list) layers.push_back(get_layer(layer));
+  return layers;
+}
+
+Json put_form(const Form& form) {
+  return {{"sample", form.sample.dims()}, {"dtype", put(form.dtype)}, {"ids", form.ids}};
+}
+Form get_form(const Json& j) {
+  Form form;
+  std::vector<int64_t> dims;
+  for (const Json& size : j.at("sample")) dims.push_back(whole_number(size, "sample", 0, kMaxAxis));
+  require(std::ssize(dims) <= kMaxRank, kKey, "sample: got ", dims.size(), " axes, expected at most ", kMaxRank);
+  form.sample = Shape(std::move(dims));
+  get(j.at("dtype"), form.dtype);
+  form.ids = whole_number(j.at("ids"), "ids", 0, kMaxAxis);
+  return form;
+}
+
+// The layers of a sequence; false: one was not made of a spec.
+bool specs_of(Sequential& model, std::vector<LayerSpec>& specs) {
+  for (size_t i = 0; i < model.size(); ++i) {
+    const LayerSpec* const spec = model[i].spec();
+    auto* const inner = dynamic_cast<Sequential*>(&model[i]);
+    LayerSpec layer;
+    if (spec != nullptr) {
+      layer = *spec;
+    } else if (inner != nullptr) {
+      layer.kind = "sequence";
+      std::vector<LayerSpec> layers;
+      if (!specs_of(*inner, layers)) return false;
+      layer.lists.emplace_back("layers", std::move(layers));
+    } else {
+      return false;
+    }
+    layer.name = model.name(i) == std::to_string(i) ? "" : model.name(i);
+    specs.push_back(std::move(layer));
+  }
+  return true;
+}
+
+void check_shapes(const FileForm& form, Module& model) {
+  for (const auto& [path, parameter] : model.parameters_at(kModelRoot)) {
+    const auto found = form.parameters.find(path);
+    if (found == form.parameters.end() || found->second != parameter->shape())
+      fail_with(ErrorCode::kData, "checkpoint", form.path, ": its model has parameter '", path, "' ",
+                parameter->shape(), ", it holds ", found == form.parameters.end() ? "none" : concat(found->second));
+  }
+}
+
+}  // namespace
+
+std::optional<ModelRecord> model_record(Learner& learner) {
+  auto* const root = dynamic_cast<Sequential*>(&learner.model());
+  ModelRecord record;
+  if (root == nullptr || learner.input() == nullptr || !specs_of(*root, record.model.layers)) return std::nullopt;
+  record.model.input = *learner.input();
+  for (const Module::QuantizableAt& at : root->quantizables_at(kModelRoot)) {
+    record.slots.push_back({at.layer, at.slot->quant()});
+    record.mode = at.slot->mode();
+  }
+  return record;
+}
+
+std::string to_text(const ModelRecord& record) {
+  Json slots = Json::array();
+  for (const ModelRecord::Slot& slot : record.slots) {
+    Json j{{"layer", slot.layer}};
+    visit_slot(Put{j}, slot.quant);
+    slots.push_back(j);
+  }
+  return Json{{"input", put_form(record.model.input)},
+              {"layers", put_layers(record.model.layers)},
+              {"slots", slots},
+              {"mode", {{"quantization", put(record.mode.quantization)}, {"observers", record.mode.observers}}}}
+      .dump();
+}
+
+ModelRecord parse_model_record(const std::string& text) {
+  try {
+    const Json j = parse_metadata(kKey, text, kMaxDepth);
+    ModelRecord record;
+    record.model.input = get_form(j.at("input"));
+    record.model.layers = get_layers(j.at("layers"));
+    for (const Json& slot : j.at("slots")) {
+      ModelRecord::Slot& to = record.slots.emplace_back();
+      to.layer = slot.at("layer").text();
+      visit_slot(Get{slot}, to.quant);
+    }
+    get(j.at("mode").at("quantization"), record.mode.quantization);
+    get(j.at("mode").at("observers"), record.mode.observers);
+    return record;
+  } catch (const JsonError& e) {
+    fail(kKey, "malformed: ", e.what());
+  }
+}
+
+std::optional<ModelRecord> read_model_record(const std::string& file) {
+  const std::string text = read_checkpoint_header(file).model;
+  if (text.empty()) return std::nullopt;
+  return checkpoint::reading(file, [&] { return parse_model_record(text); });
+}
+
+std::unique_ptr<Learner> open_model(const std::string& file, const LossFunction& loss, int64_t eval_samples) {
+  const CheckpointHeader header = read_checkpoint_header(file);
+  const std::optional<ModelRecord> record = read_model_record(file);
+  if (!record)
+    fail_with(ErrorCode::kData, "checkpoint", file,
+              ": says nothing of its model: open it with the configuration that it was trained with");
+  return checkpoint::reading(file, [&] {
+    const FileForm form = file_form(file);
+    ModelSpec spec = record->model;
+    spec.input.training = false;
+    const std::shared_ptr<Sequential> model = make_model(spec);
+    std::map<std::string, Quantizable*> slots;
+    for (const Module::QuantizableAt& at : model->quantizables_at(kModelRoot)) slots[at.layer] = at.slot;
+    for (const ModelRecord::Slot& slot : record->slots) {
+      require(slots.count(slot.layer) == 1, kKey, "has a slot '", slot.layer, "', its model has none");
+      slots[slot.layer]->set(slot.quant);
+    }
+    set_quant_mode(*model, record->mode);
+    check_shapes(form, *model);
+    auto learner = std::make_unique<Learner>(
+        model, loss, OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.0f; }, header.seed);
+    PlanSpec plan;
+    plan.input = record->model.input;
+    plan.eval_samples = eval_samples;
+    plan.trains = false;
+    learner->plan(plan);
+    if (form.kind == "model") {
+      learner->convert();
+      load_model(file, learner->model());
+    } else {
+      load_values(file, learner->model());
+    }
+    return learner;
+  });
+}
+
+}  // namespace bitgrad
