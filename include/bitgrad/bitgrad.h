@@ -59,6 +59,7 @@
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/metrics.h"
+#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/ptq.h"
 #include "bitgrad/train/quant_monitor.h"
 #include "bitgrad/train/quant_statistics.h"

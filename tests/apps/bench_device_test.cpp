@@ -66,7 +66,8 @@ TEST_CASE("bench_bandwidth measures every family on a device") {
     CHECK(row.at("us") > 0);
     CHECK(row.at("copy_share") > 0);
   }
-  CHECK(families == std::set<std::string>{"elementwise", "optimizer", "pack", "quantize", "reduce"});
+  CHECK(families ==
+        std::set<std::string>{"elementwise", "optimizer", "pack", "pointwise", "quantize", "reduce", "rowwise"});
   CHECK(layouts.count("frag64") == 1);
   CHECK(layouts.count("canonical, transposed, frag64") == 1);
   const Json signs = report_of("bench_bandwidth",

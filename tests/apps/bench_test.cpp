@@ -146,7 +146,8 @@ TEST_CASE("bench_bandwidth reports bytes, speed and share of the copy of every f
     CHECK(std::abs(moved / row.at("bytes").get<double>() - 1) < 1e-6);
     bytes[row.at("what").get<std::string>() + " " + row.at("dtype").get<std::string>()] = row.at("bytes").get<double>();
   }
-  CHECK(families == std::set<std::string>{"elementwise", "optimizer", "pack", "quantize", "reduce"});
+  CHECK(families ==
+        std::set<std::string>{"elementwise", "optimizer", "pack", "pointwise", "quantize", "reduce", "rowwise"});
   const double n = 20 * 100;
   CHECK(bytes.at("add fp32") == 12 * n);
   CHECK(bytes.at("adamw fp32") == 28 * n);

@@ -11,9 +11,11 @@ namespace bitgrad::test {
 
 inline const std::string kProgram = BITGRAD_BINARY_DIR "/bin/bitgrad";
 
-inline ProcessResult cli(std::vector<std::string> arguments, const Process::Environment& environment = {},
+// The tester's own $BITGRAD_DATA, which wins over what a run remembers, does not reach it.
+inline ProcessResult cli(std::vector<std::string> arguments, Process::Environment environment = {},
                          const Process::Streams& streams = {}) {
   arguments.insert(arguments.begin(), kProgram);
+  environment.insert(environment.begin(), {"BITGRAD_DATA", ""});
   return run_program(arguments, environment, "", streams);
 }
 

@@ -53,6 +53,7 @@ inline LayerSpec layer(const std::string& kind, int64_t out = 0) {
   LayerSpec spec;
   spec.kind = kind;
   if (out > 0) spec.attributes = {{"out", out}, {"bias", false}};
+  if (kind == "dropout") spec.attributes["p"] = 0.5;
   spec.weight.init = {"glorot_normal", 0, 0};
   return spec;
 }

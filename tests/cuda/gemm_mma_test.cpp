@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cuda/device/mma_fragments.h"
-#include "cuda/kernels/gemm/unpack.h"
 #include "cuda/gemm_rows_check.h"
+#include "cuda/kernels/gemm/unpack.h"
 #include "support/catch.h"
 
 namespace bitgrad {

@@ -36,7 +36,8 @@ Shape reference_shape(Rng& rng) {
   return {kFree[uniform_int(rng, 0, 9)], kFree[uniform_int(rng, 0, 9)], kDeep[uniform_int(rng, 0, 8)]};
 }
 
-TEST_CASE("gemm on CUDA: the integer reference is exact for every pair of integer dtypes, zeros and orders of storage") {
+TEST_CASE(
+    "gemm on CUDA: the integer reference is exact for every pair of integer dtypes, zeros and orders of storage") {
   Rng rng(41);
   const GemmRow row = on_device(cuda_row("gemm_int_simt"));
   const std::vector<DType> list = integer_dtypes();
@@ -143,8 +144,8 @@ void check_same_bits(const GemmRow& row, const GemmRow& cpu, const test::Problem
   REQUIRE(row.supports(args));
   test::run_on_device(row, args, 8);
   cpu.run(p.args(theirs.data()));
-  INFO(p.a.dtype << (p.a_k_major ? " k-major x " : " x ") << p.b.dtype << (p.b_k_major ? " k-major" : "") << ", m " << p.m
-                 << " n " << p.n << " k " << p.k << " to " << p.c_dtype << (p.fold ? " folded" : ""));
+  INFO(p.a.dtype << (p.a_k_major ? " k-major x " : " x ") << p.b.dtype << (p.b_k_major ? " k-major" : "") << ", m "
+                 << p.m << " n " << p.n << " k " << p.k << " to " << p.c_dtype << (p.fold ? " folded" : ""));
   CHECK((mine == theirs));
 }
 

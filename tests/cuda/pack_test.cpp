@@ -1,7 +1,7 @@
 // Family pack on an emulated device against the CPU's layouts, byte by byte.
+#include "bitgrad/kernels/pack.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/transpose.h"
-#include "bitgrad/kernels/pack.h"
 #include "cuda/both.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

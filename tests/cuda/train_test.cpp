@@ -195,6 +195,8 @@ TEST_CASE("Models and learners of two devices are kept apart") {
   {
     const DeviceGuard cpu(Device::cpu());
     model = make_linear(4, 3, {});
+    StepState state;
+    model->initialize(kModelRoot, state);  // its memory lies here
   }
   CHECK(contains(error_of([&] {
                    const Learner misplaced(

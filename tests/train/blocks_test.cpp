@@ -120,6 +120,22 @@ TEST_CASE("blocks and uses that do not fit are errors that name what is known") 
   CHECK(contains(with("7", "{relu: {}}"), "model.blocks: got '7', expected a map of blocks"));
   CHECK(contains(with(unit, "{unti: {c: 3}}, {unit: {c: 3}}"),
                  "unknown layer kind 'unti' in 'model.layers.0'. Did you mean 'unit'?"));
+  const std::string twice = "{unit: {c: 3}, unit: {c: 3}}";
+  CHECK(contains(with(unit, twice), "duplicate key 'unit'; it is already set at"));
+  CHECK(contains(with(unit, "{unit: {c: 3}, relu: {}}"), "a layer has one kind, got unit and relu"));
+  CHECK(contains(with(unit, "{relu: {}, unit: {c: 3}}"), "a layer has one kind, got relu and unit"));
+  CHECK(contains(with(unit, "{unit: {c: 3, c: 4}}"), "duplicate key 'c'"));
+  CHECK(contains(with("{a: {layers: [{relu: {}}]}, a: {layers: [{relu: {}}]}}", "{a: {}}"), "duplicate key 'a'"));
+  CHECK(contains(with("{a: {keys: {c: 1, c: 2}, layers: [{relu: {}}]}}", "{a: {}}"), "duplicate key 'c'"));
+  CHECK(contains(with("{a: {layers: [{relu: {}}], layers: []}}", "{a: {}}"), "duplicate key 'layers'"));
+  // One finding for all uses of a block, and for a misspelt key of all blocks.
+  const std::string once = with("{a: {layers: [{linear: {ot: 3}}]}}", "{a: {}}, {a: {}}");
+  CHECK(contains(once, "unknown key 'ot'"));
+  CHECK(contains(once, "1 error."));
+  const std::string misspelt =
+      refused("model:\n  blokcs: " + unit + "\n  layers: [{unit: {c: 3}}, {linear: {out: 10}}]\n");
+  CHECK(contains(misspelt, "unknown key 'blokcs' in 'model'. Did you mean 'blocks'?"));
+  CHECK(contains(misspelt, "1 error."));
   // Blocks of blocks grow without end only on paper.
   std::string towers = "{b0: {layers: [{relu: {}}]}";
   for (int i = 1; i < 20; ++i) towers += concat(", b", i, ": {layers: [{b", i - 1, ": {}}, {b", i - 1, ": {}}]}");
@@ -131,7 +147,8 @@ TEST_CASE("containers say what they need") {
     return refused("model:\n  layers: [" + layers + ", {linear: {out: 10}}]\n");
   };
   CHECK(contains(with("{residual: {}}"), "missing required key 'model.layers.0.residual.body'"));
-  CHECK(contains(with("{residual: {body: []}}"), "model.layers.0.residual: residual: body: got no layers, expected at least one"));
+  CHECK(contains(with("{residual: {body: []}}"),
+                 "model.layers.0.residual: residual: body: got no layers, expected at least one"));
   CHECK(contains(with("{residual: {body: 3}}"), "model.layers.0.residual.body: got '3', expected a list of layers"));
   CHECK(contains(with("{repeat: {times: 2}}"), "missing required key 'model.layers.0.repeat.layers'"));
   CHECK(contains(with("{repeat: {times: 0, layers: [{relu: {}}]}}"), "0 is out of range [1, 4096]"));

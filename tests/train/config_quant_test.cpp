@@ -383,8 +383,8 @@ TEST_CASE("a new scheme is never a dtype's default") {
 }
 
 TEST_CASE("Bop keeps a moment whatever the run's rule keeps") {
-  const RunConfig c = small({"optim={name: sgd, lr: 1, moments: int8}",
-                             "quant.weights={dtype: bint1, master: none, optimizer: bop}"});
+  const RunConfig c =
+      small({"optim={name: sgd, lr: 1, moments: int8}", "quant.weights={dtype: bint1, master: none, optimizer: bop}"});
   CHECK(c.layers[1].quant.moments == "int8");
 }
 

@@ -175,7 +175,9 @@ TEST_CASE("a run logs what it begins with, the table of its layers, and each pha
   CHECK(count("phase 3 at step 10: quantization frozen, observers off") == 1);
   CHECK(count("layers.4 ") >= 4);
   // Which rule holds which layer, when the run starts and where a phase brings rules.
-  const auto lines_equal = [&](const std::string& text) { return std::count(log.lines.begin(), log.lines.end(), text); };
+  const auto lines_equal = [&](const std::string& text) {
+    return std::count(log.lines.begin(), log.lines.end(), text);
+  };
   CHECK(count("layer     rule") == 2);
   CHECK(lines_equal("layers.0  all   8da4w") == 1);
   CHECK(lines_equal("layers.0  first  w4a4") == 1);

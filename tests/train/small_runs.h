@@ -1,6 +1,7 @@
 // Runs of a few small steps for the tests of the trainer, and the process-wide modes that a run leaves behind.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,10 @@
 #include "bitgrad/train/trainer.h"
 
 namespace bitgrad::test {
+
+// Runs of these tests have data roots of their own: the tester's $BITGRAD_DATA, which wins over what a run remembers,
+// does not reach them.
+inline const bool kNoDataFolder = ::unsetenv("BITGRAD_DATA") == 0;
 
 // Puts threads, mode of the bits and cap of the ISA back.
 class KeepModes {

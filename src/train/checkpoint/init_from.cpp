@@ -1,6 +1,7 @@
 // First numbers from another run, whatever its quantization was.
 #include <set>
 
+#include "bitgrad/nn/layer_kind.h"
 #include "train/checkpoint/restorer.h"
 
 namespace bitgrad {
@@ -13,7 +14,8 @@ namespace {
 void collect_own(Module& module, std::set<std::string>& own) {
   for (const Parameter* p : module.parameters())
     for (const auto& part : p->learned()) own.insert(part->path());
-  if (module.kind() == "quantize") {
+  const LayerKind* const kind = find_layer_kind(module.kind());
+  if (kind != nullptr && kind->quantizer == LayerKind::Quantizer::kActivations) {
     for (const Parameter* p : module.parameters()) own.insert(p->path());
     for (const Module::Buffer& b : module.buffers()) own.insert(b.path);
   }

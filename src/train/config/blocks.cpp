@@ -29,8 +29,9 @@ class Expander {
     read(blocks->node);
     Entry* const layers = model.find("layers");
     if (layers != nullptr && report_.empty()) expand(layers->node);
+    const bool listed = layers != nullptr && layers->node.kind == Node::Kind::kList;
     for (const auto& [name, block] : blocks_)
-      if (!block.used && report_.empty())
+      if (!block.used && listed && report_.empty())
         report_.error(block.entry->key_mark, concat("model.blocks.", name, ": no layer uses this block"), name.size());
   }
 
@@ -40,6 +41,7 @@ class Expander {
       return report_.error(blocks.mark, concat("model.blocks: got ", describe(blocks), ", expected a map of blocks"),
                            blocks.length());
     const std::vector<std::string> kinds = keys_of("layer");
+    if (!unique(blocks)) return;
     for (const Entry& entry : blocks.entries) {
       const auto wrong = [&](const auto&... parts) {
         report_.error(entry.key_mark, concat("model.blocks.", entry.key, ": ", parts...), entry.key.size());
@@ -47,12 +49,26 @@ class Expander {
       if (!is_name(entry.key)) return wrong("the name of a block has letters, digits, '_' and '-'");
       if (std::find(kinds.begin(), kinds.end(), entry.key) != kinds.end())
         return wrong("is the name of a kind of layers");
-      if (blocks_.count(entry.key) > 0) return wrong("a block of this name stands before it");
       read_block(entry);
     }
   }
 
+  // Reports keys that stand twice.
+  bool unique(const Node& map) {
+    for (const Entry& entry : map.entries) {
+      const Entry& first = *map.find(entry.key);
+      if (&first == &entry) continue;
+      report_.error(entry.key_mark,
+                    concat("duplicate key '", entry.key, "'; it is already set at ", first.key_mark.line, ':',
+                           first.key_mark.col),
+                    entry.key.size());
+      return false;
+    }
+    return true;
+  }
+
   void read_block(const Entry& entry) {
+    if (!unique(entry.node)) return;
     Block block{&entry, entry.node.child("keys"), entry.node.child("layers")};
     const std::string path = concat("model.blocks.", entry.key);
     if (entry.node.kind != Node::Kind::kMap || block.layers == nullptr || block.layers->kind != Node::Kind::kList)
@@ -66,6 +82,7 @@ class Expander {
                            concat(path, ".keys: got ", describe(*block.keys),
                                   ", expected a map of keys, each with its default or required"),
                            block.keys->length());
+    if (block.keys != nullptr && !unique(*block.keys)) return;
     check_names(*block.layers, block, entry.key);
     blocks_.emplace(entry.key, block);
   }
@@ -96,9 +113,16 @@ class Expander {
   }
 
   void expand_use(Node& item) {
-    const auto found =
-        item.kind == Node::Kind::kMap && item.entries.size() == 1 ? blocks_.find(item.entries[0].key) : blocks_.end();
-    if (found == blocks_.end()) return expand(item);
+    const auto use_of = std::find_if(item.entries.begin(), item.entries.end(),
+                                     [&](const Entry& entry) { return blocks_.count(entry.key) > 0; });
+    if (item.kind != Node::Kind::kMap || use_of == item.entries.end()) return expand(item);
+    if (item.entries.size() > 1) {
+      if (!unique(item)) return;
+      return report_.error(item.entries[1].key_mark,
+                           concat("a layer has one kind, got ", item.entries[0].key, " and ", item.entries[1].key),
+                           item.entries[1].key.size());
+    }
+    const auto found = blocks_.find(use_of->key);
     Block& block = found->second;
     block.used = true;
     const Entry use = item.entries[0];
@@ -138,7 +162,7 @@ class Expander {
                     use.node.length());
       return false;
     }
-    bool good = true;
+    bool good = unique(use.node);
     for (const Entry& given : use.node.entries) {
       if (std::find(known.begin(), known.end(), given.key) == known.end()) {
         const std::string hint = nearest(given.key, known);
@@ -152,7 +176,7 @@ class Expander {
       arguments.emplace(given.key, &given.node);
     }
     for (const std::string& key : known) {
-      if (arguments.count(key) > 0) continue;
+      if (arguments.count(key) > 0 || !good) continue;  // an unknown key may have meant this one
       const Node& standard = block.keys->find(key)->node;
       if (standard.kind == Node::Kind::kScalar && !standard.quoted && standard.text == kRequired) {
         report_.error(use.key_mark, concat("block '", use.key, "' needs the key '", key, '\''), use.key.size());

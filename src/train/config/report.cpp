@@ -41,7 +41,14 @@ std::pair<std::string, std::string> excerpt(std::string_view line, size_t at, si
 }  // namespace
 
 void Report::error(SourceMark mark, std::string message, size_t length) {
-  if (!where_.empty()) message += concat(" (in ", where_, ')');
+  if (!where_.empty()) {
+    // A block that is used several times says it once.
+    for (const Finding& finding : findings_) {
+      const SourceMark &a = finding.diagnostic.mark, &b = mark;
+      if (a.argument == b.argument && a.line == b.line && a.col == b.col) return;
+    }
+    message += concat(" (in ", where_, ')');
+  }
   findings_.push_back({{mark, std::move(message)}, length});
 }
 

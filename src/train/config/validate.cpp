@@ -8,6 +8,13 @@
 namespace bitgrad::config {
 namespace {
 
+bool has_misspelt_blocks(const Node& root) {
+  const Node* const model = root.child("model");
+  return model != nullptr && std::any_of(model->entries.begin(), model->entries.end(), [](const Entry& entry) {
+           return find_key("model", entry.key) == nullptr && nearest(entry.key, {"blocks"}) == "blocks";
+         });
+}
+
 // One map while it is checked.
 struct Place {
   std::string_view group;
@@ -17,7 +24,8 @@ struct Place {
 
 class Validator {
  public:
-  Validator(Report& report, std::vector<std::string> blocks) : report_(report), blocks_(std::move(blocks)) {}
+  Validator(Report& report, const Node& root)
+      : report_(report), blocks_(block_names(root)), blocks_misspelt_(has_misspelt_blocks(root)) {}
 
   void check_map(Node& node, const Place& place) {
     if (node.kind == Node::Kind::kNull) node.kind = Node::Kind::kMap;  // `train:` with nothing below it
@@ -136,8 +144,10 @@ class Validator {
   }
 
   void unknown(Node& node, const Entry& entry, const Place& place, const std::vector<std::string>& absent) {
-    const bool block = std::find(blocks_.begin(), blocks_.end(), entry.key) != blocks_.end();
-    if (place.group == "layer" && block && node.entries.size() > 1) return;  // beside another kind, which is reported
+    if (place.group == "layer" && blocks_misspelt_) {  // a block, probably
+      node.suspects.insert(entry.key);
+      return;
+    }
     const std::string shown = entry.key.size() > 60 ? entry.key.substr(0, 60) + "..." : entry.key;
     std::string message = concat("unknown ", place.group == "layer" ? "layer kind '" : "key '", shown, '\'');
     if (!place.path.empty()) message += concat(" in '", place.path, '\'');
@@ -220,6 +230,7 @@ class Validator {
 
   Report& report_;
   std::vector<std::string> blocks_;
+  bool blocks_misspelt_;
   size_t errors_ = 0;
 };
 
@@ -251,7 +262,7 @@ void validate(Node& root, Report& report) {
                  "train.stop");
     return;
   }
-  Validator(report, block_names(root)).check_map(root, {"", "", top});
+  Validator(report, root).check_map(root, {"", "", top});
 }
 
 }  // namespace bitgrad::config
