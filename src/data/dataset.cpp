@@ -7,6 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
+#include "data/first_samples.h"
 #include "data/formats.h"
 
 namespace bitgrad {
@@ -51,7 +52,8 @@ Registry& registry() {
 
 bool is_set(const DatasetSpec& spec, const std::string& key) {
   if (key == "images") return !spec.images.empty();
-  if (key == "labels") return !spec.labels.empty();
+  if (key == "labels") return !spec.labels.empty() || !spec.targets.empty();  // one of the two
+  if (key == "targets") return !spec.targets.empty();
   if (key == "file") return !spec.file.empty();
   if (key == "context") return spec.context != 0;
   if (key == "size") return spec.size != 0;
@@ -89,6 +91,15 @@ void Dataset::sample_ids(int64_t, int32_t*, int32_t*) const {
   fail("data", name(), ": samples are ", dtype(), ": this data set has no ids.");
 }
 
+TargetForm Dataset::target_form() const { return {.shape = {}, .classes = classes()}; }
+
+void Dataset::example(int64_t index, void* x, void* target) const {
+  require(target_form() == TargetForm{.shape = {}, .classes = classes(), .text_bytes = target_form().text_bytes},
+          "data", name(), ": targets are not one class a sample: its data set must override example.");
+  if (vocabulary() > 0) return sample_ids(index, static_cast<int32_t*>(x), static_cast<int32_t*>(target));
+  sample(index, static_cast<float*>(x), static_cast<int32_t*>(target));
+}
+
 void register_dataset(DatasetFormat format) {
   require(!format.name.empty(), "data", "register_dataset: got an empty name.");
   require(static_cast<bool>(format.create), "data", "register_dataset: format '", format.name,
@@ -122,7 +133,8 @@ std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   require(dataset != nullptr, "data", "format ", format->name, ": its create function returned nothing.");
   require((dataset->vocabulary() > 0) == format->ids, "data", "format ", format->name, ": its data set gives ",
           dataset->dtype(), ", the format says ", format->ids ? "ids." : "fp32.");
-  return dataset;
+  if (spec.limit == 0) return dataset;
+  return data::first_samples(std::move(dataset), spec.limit);
 }
 
 }  // namespace bitgrad

@@ -1,12 +1,17 @@
 // idx files (LeCun's MNIST page, 1998): two zero bytes, the type of an element (08 = unsigned byte), the number of
-// dimensions, each dimension as a big-endian uint32, then the elements in row-major order. Images are idx3 [n, rows,
-// columns], labels idx1 [n].
+// dimensions, each dimension as a big-endian uint32, then the elements in row-major order, big-endian.
+// - images: uint8 [n, rows, columns], or float32 [n, ...] of 2 to 4 dimensions, which are taken as they are;
+// - labels, classes: uint8, int16 or int32 [n], or [n, positions];
+// - targets, values: any type, [n] or [n, ...]; float64 is rounded to fp32, an integer that fp32 does not hold refused.
 //
 // Nothing that a header says is trusted: both headers are read, and held against each other and the lengths of the
 // files, before memory is asked for. No more is inflated than a header promises, and one byte. A gzip stream whose own
 // length field disagrees is inflated once without storing anything.
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <iomanip>
 
 #include "bitgrad/base/error.h"
@@ -20,7 +25,8 @@ namespace bitgrad::data {
 namespace {
 
 constexpr int64_t kDefaultClasses = 10;
-constexpr int64_t kMostClasses = 256;  // a label is one byte
+constexpr int64_t kMostClasses = 65536;
+constexpr int kMostDimensions = 4;
 
 template <typename... Parts>
 [[noreturn]] void fail_idx(const std::string& path, const Parts&... parts) {
@@ -33,14 +39,35 @@ std::string hex(uint32_t value, int digits) {
   return out.str();
 }
 
-std::string type_name(uint8_t type) {
-  constexpr std::array<std::pair<uint8_t, const char*>, 6> kTypes{
-      {{0x08, "uint8"}, {0x09, "int8"}, {0x0B, "int16"}, {0x0C, "int32"}, {0x0D, "float32"}, {0x0E, "float64"}}};
-  for (const auto& [code, name] : kTypes) {
-    if (code == type) return concat(hex(type, 2), " (", name, ")");
-  }
-  return hex(type, 2);
+struct ElementType {
+  uint8_t code;
+  std::string_view name;
+  int64_t bytes;
+};
+constexpr std::array<ElementType, 6> kTypes{{{0x08, "uint8", 1},
+                                             {0x09, "int8", 1},
+                                             {0x0B, "int16", 2},
+                                             {0x0C, "int32", 4},
+                                             {0x0D, "float32", 4},
+                                             {0x0E, "float64", 8}}};
+constexpr uint8_t kUint8 = 0x08, kFloat32 = 0x0D;
+
+const ElementType* type_of(uint8_t code) {
+  for (const ElementType& type : kTypes)
+    if (type.code == code) return &type;
+  return nullptr;
 }
+std::string type_name(uint8_t code) {
+  const ElementType* type = type_of(code);
+  return type == nullptr ? hex(code, 2) : concat(hex(code, 2), " (", type->name, ")");
+}
+
+// What a file may hold.
+struct Form {
+  std::vector<uint8_t> types;
+  int least = 1, most = 1;  // dimensions
+  std::string_view what;
+};
 
 // An open file, and what its header says.
 struct IdxFile {
@@ -48,33 +75,51 @@ struct IdxFile {
       : path(data_path(spec.root, value)),
         file(open_data_file("data.idx", spec, key, value, "an idx file")),
         reader(path, *file) {}
+  IdxFile(const IdxFile&) = delete;
   std::string path;
   std::unique_ptr<InputFile> file;
   ContentReader reader;
   std::vector<int64_t> dims;
-  int64_t header_bytes = 0, total = 0;  // total: of the elements
+  ElementType type{};
+  int64_t header_bytes = 0, total = 0, bytes = 0;  // total, bytes: of the elements
   TrackedBytes elements;
 };
 
-// Reads and checks the header; `rank` and `what` are what the caller needs.
-void read_header(IdxFile& idx, int rank, const char* what) {
+void check_type(const IdxFile& idx, uint8_t code, const Form& form) {
+  if (std::find(form.types.begin(), form.types.end(), code) != form.types.end()) return;
+  std::string expected;
+  for (const uint8_t type : form.types) expected += concat(expected.empty() ? "" : " or ", type_name(type));
+  fail_idx(idx.path, "element type at offset 2: got ", type_name(code), ", expected ", expected, ".");
+}
+
+// Images of bytes have rows and columns, values any axes.
+void check_rank(const IdxFile& idx, int rank, const Form& form) {
+  const bool pixels = form.what == "images" && idx.type.code == kUint8;
+  const int least = pixels ? 3 : form.least, most = pixels ? 3 : form.most;
+  if (rank >= least && rank <= most) return;
+  const bool swapped = (form.what == "images" && rank == 1) || (form.what == "labels" && rank == 3);
+  fail_idx(idx.path, "dimensions at offset 3: got ", rank, ", expected ", least, " (", form.what, ")",
+           most > least ? concat(" .. ", most) : std::string(), ".",
+           swapped ? " Are images and labels exchanged?" : "");
+}
+
+// Reads the header and checks it against what the caller needs.
+void read_header(IdxFile& idx, const Form& form) {
   ContentReader& reader = idx.reader;
   const std::string& path = idx.path;
-  std::array<uint8_t, 16> head{};
-  const int64_t expected = 4 + 4 * rank;
+  std::array<uint8_t, 4 + 4 * kMostDimensions> head{};
   const int64_t got = reader.read(head.data(), 4);
   if (got == 4 && (head[0] != 0 || head[1] != 0)) {
     fail_idx(path, "magic at offset 0: got ", hex((uint32_t{head[0]} << 8) | head[1], 4),
              ", expected 0x0000. Not an idx file.");
   }
-  if (got == 4 && head[2] != 0x08) {
-    fail_idx(path, "element type at offset 2: got ", type_name(head[2]), ", expected 0x08 (uint8).");
+  if (got == 4) {
+    check_type(idx, head[2], form);
+    idx.type = *type_of(head[2]);
+    check_rank(idx, head[3], form);
   }
-  if (got == 4 && head[3] != rank) {
-    const bool swapped = (rank == 3 && head[3] == 1) || (rank == 1 && head[3] == 3);
-    fail_idx(path, "dimensions at offset 3: got ", int{head[3]}, ", expected ", rank, " (", what, ").",
-             swapped ? " Are images and labels exchanged?" : "");
-  }
+  const int rank = got == 4 ? int{head[3]} : form.what == "images" ? 3 : form.least;
+  const int64_t expected = 4 + 4 * rank;
   if (got < 4 || reader.read(head.data() + 4, expected - 4) < expected - 4) {
     fail_idx(path, "truncated header: got ", reader.offset(), " bytes, expected ", expected, ".");
   }
@@ -89,14 +134,14 @@ void read_header(IdxFile& idx, int rank, const char* what) {
 }
 
 [[noreturn]] void fail_trailing(const IdxFile& idx) {
-  fail_idx(idx.path, "trailing bytes: got more content at offset ", idx.header_bytes + idx.total,
+  fail_idx(idx.path, "trailing bytes: got more content at offset ", idx.header_bytes + idx.bytes,
            ", expected its end by the header at offset 4.");
 }
 
 // The number of elements, held against what the file can hold.
 void check_size(IdxFile& idx) {
   const ContentReader& reader = idx.reader;
-  const int64_t room = reader.longest() - idx.header_bytes;
+  const int64_t room = (reader.longest() - idx.header_bytes) / idx.type.bytes;
   int64_t total = 1;
   std::string shape;
   bool fits = true;
@@ -114,7 +159,8 @@ void check_size(IdxFile& idx) {
                  : "holds after the header. The header is damaged or the file truncated.");
   }
   idx.total = total;
-  if (!reader.compressed() && total < room) fail_trailing(idx);
+  idx.bytes = total * idx.type.bytes;
+  if (!reader.compressed() && idx.bytes < reader.longest() - idx.header_bytes) fail_trailing(idx);
 }
 
 // The last field of a gzip file: the length of its content modulo 2^32.
@@ -125,9 +171,9 @@ uint32_t gzip_length(InputFile& file) {
 }
 
 void read_exactly(const IdxFile& idx, ContentReader& reader, uint8_t* to) {
-  const int64_t got = reader.read(to, idx.total);
-  if (got < idx.total) {
-    fail_idx(idx.path, "truncated: content ends at offset ", reader.offset(), ", expected ", idx.total - got,
+  const int64_t got = reader.read(to, idx.bytes);
+  if (got < idx.bytes) {
+    fail_idx(idx.path, "truncated: content ends at offset ", reader.offset(), ", expected ", idx.bytes - got,
              " more bytes by the header at offset 4.");
   }
   uint8_t extra = 0;
@@ -135,48 +181,148 @@ void read_exactly(const IdxFile& idx, ContentReader& reader, uint8_t* to) {
 }
 
 void read_elements(IdxFile& idx) {
-  if (idx.reader.compressed() && gzip_length(*idx.file) != static_cast<uint32_t>(idx.header_bytes + idx.total)) {
+  if (idx.reader.compressed() && gzip_length(*idx.file) != static_cast<uint32_t>(idx.header_bytes + idx.bytes)) {
     ContentReader trial(idx.path, *idx.file);
     trial.read(nullptr, idx.header_bytes);
     read_exactly(idx, trial, nullptr);
   }
-  idx.elements = TrackedBytes(idx.total, MemoryKind::kDataset);
+  idx.elements = TrackedBytes(idx.bytes, MemoryKind::kDataset);
   read_exactly(idx, idx.reader, idx.elements.data());
+  uint8_t* const data = idx.elements.data();
+  for (int64_t i = 0; idx.type.bytes > 1 && i < idx.bytes; i += idx.type.bytes)
+    std::reverse(data + i, data + i + idx.type.bytes);  // big-endian
 }
 
-void check_labels(const IdxFile& labels, int64_t classes) {
-  const uint8_t* label = labels.elements.data();
-  for (int64_t i = 0; i < labels.elements.size(); ++i) {
-    if (label[i] >= classes) {
-      fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i, ": got ", int{label[i]},
-               ", expected 0 .. ", classes - 1, ".", classes < kMostClasses ? " Set classes if the set has more." : "");
-    }
+template <typename T>
+T element(const IdxFile& idx, int64_t i) {
+  T value;
+  std::memcpy(&value, idx.elements.data() + i * int64_t{sizeof(T)}, sizeof(T));
+  return value;
+}
+double value_at(const IdxFile& idx, int64_t i) {
+  switch (idx.type.code) {
+    case 0x09:
+      return element<int8_t>(idx, i);
+    case 0x0B:
+      return element<int16_t>(idx, i);
+    case 0x0C:
+      return element<int32_t>(idx, i);
+    case 0x0D:
+      return static_cast<double>(element<float>(idx, i));
+    case 0x0E:
+      return element<double>(idx, i);
+    default:
+      return element<uint8_t>(idx, i);
+  }
+}
+
+void check_labels(const IdxFile& labels, int64_t classes, int64_t most) {
+  for (int64_t i = 0; i < labels.total; ++i) {
+    const auto label = static_cast<int64_t>(value_at(labels, i));
+    const bool ignored = labels.dims.size() > 1 && label == kIgnoredClass;
+    if (ignored || (label >= 0 && label < classes)) continue;
+    fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,
+             ", expected 0 .. ", classes - 1, ".", classes < most ? " Set classes if the set has more." : "");
+  }
+}
+
+// Elements as fp32.
+TrackedBytes values_of(const IdxFile& idx) {
+  TrackedBytes out(idx.total * int64_t{sizeof(float)}, MemoryKind::kDataset);
+  auto* const to = reinterpret_cast<float*>(out.data());
+  for (int64_t i = 0; i < idx.total; ++i) {
+    const double value = value_at(idx, i);
+    to[i] = static_cast<float>(value);
+    const auto where = [&] { return concat("target ", i, " at offset ", idx.header_bytes + i * idx.type.bytes); };
+    if (!std::isfinite(to[i])) fail_idx(idx.path, where(), ": got ", value, ", expected a finite fp32.");
+    if (idx.type.code == 0x0C && static_cast<double>(to[i]) != value)
+      fail_idx(idx.path, where(), ": got ", static_cast<int64_t>(value),
+               ", which fp32 does not hold. Store float32 targets.");
+  }
+  return out;
+}
+
+// The axes behind that of the samples.
+std::vector<int64_t> inner_dims(const IdxFile& idx) { return {idx.dims.begin() + 1, idx.dims.end()}; }
+
+// Classes or values, whichever file is given.
+class TargetFile {
+ public:
+  explicit TargetFile(const DatasetSpec& spec) : values_(!spec.targets.empty()), file_(opened(spec)) {
+    read_header(file_, values_ ? Form{{0x08, 0x09, 0x0B, 0x0C, 0x0D, 0x0E}, 1, kMostDimensions, "targets"}
+                               : Form{{0x08, 0x0B, 0x0C}, 1, 2, "labels"});
+    classes_ = spec.classes == 0 && !values_ ? kDefaultClasses : spec.classes;
+    require(!values_ || spec.classes == 0, "data.idx", "classes: got ", spec.classes,
+            ", which is for labels; targets are values.");
+    require(values_ || (classes_ >= 1 && classes_ <= most()), "data.idx", "classes: got ", classes_, ", expected 1 .. ",
+            most(), " for labels of ", file_.type.name, ".");
+    check_size(file_);
+  }
+  const IdxFile& file() const { return file_; }
+  const char* what() const { return values_ ? "targets" : "labels"; }
+  ImageDataset::Targets read() {
+    read_elements(file_);
+    const Shape shape(inner_dims(file_));
+    if (values_)
+      return {values_of(file_), StoredAs::kFloat, {.shape = shape.rank() == 0 ? Shape{1} : shape, .classes = 0}};
+    check_labels(file_, classes_, most());
+    // int16: bit for bit a uint16 where it is a class; -100 is not.
+    if (file_.type.bytes == 2 && shape.rank() > 0) return {widened(), StoredAs::kInt32, {shape, classes_}};
+    const StoredAs form = file_.type.bytes == 1   ? StoredAs::kUint8
+                          : file_.type.bytes == 2 ? StoredAs::kUint16
+                                                  : StoredAs::kInt32;
+    return {std::move(file_.elements), form, {shape, classes_}};
+  }
+
+ private:
+  static IdxFile opened(const DatasetSpec& spec) {
+    require(spec.labels.empty() != spec.targets.empty(), "data.idx", "got ",
+            spec.labels.empty() ? "neither labels nor targets" : "both labels and targets",
+            ", expected one of them: labels are classes, targets are values.");
+    return spec.labels.empty() ? IdxFile(spec, "targets", spec.targets) : IdxFile(spec, "labels", spec.labels);
+  }
+  int64_t most() const { return file_.type.bytes == 1 ? 256 : file_.type.bytes == 2 ? 32768 : kMostClasses; }
+  TrackedBytes widened() const {
+    TrackedBytes out(file_.total * 4, MemoryKind::kDataset);
+    for (int64_t i = 0; i < file_.total; ++i) reinterpret_cast<int32_t*>(out.data())[i] = element<int16_t>(file_, i);
+    return out;
+  }
+
+  bool values_;
+  IdxFile file_;
+  int64_t classes_ = 0;
+};
+
+// x = a * value + b, each operation rounded once.
+void apply_affine(const std::array<float, 2>& affine, TrackedBytes& values) {
+  if (affine == std::array<float, 2>{1.0f, 0.0f}) return;
+  auto* const x = reinterpret_cast<float*>(values.data());
+  for (int64_t i = 0; i < values.size() / 4; ++i) {
+    const float scaled = affine[0] * x[i];
+    x[i] = scaled + affine[1];
   }
 }
 
 }  // namespace
 
 std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
-  const int64_t classes = spec.classes == 0 ? kDefaultClasses : spec.classes;
-  require(classes >= 1 && classes <= kMostClasses, "data.idx", "classes: got ", classes, ", expected 1 .. ",
-          kMostClasses, ".");
   check_affine(spec.affine);
   // Labels first: they are small, and a mistake in them shows at once.
-  IdxFile labels(spec, "labels", spec.labels);
-  read_header(labels, 1, "labels");
-  check_size(labels);
+  TargetFile targets(spec);
   IdxFile images(spec, "images", spec.images);
-  read_header(images, 3, "images");
+  read_header(images, {{kUint8, kFloat32}, 2, kMostDimensions, "images"});
   check_size(images);
-  if (images.dims[0] != labels.dims[0]) {
-    fail_idx(images.path, "images at offset 4: got ", images.dims[0], ", expected ", labels.dims[0],
-             ", the number of labels in '", labels.path, "' at offset 4.");
+  const IdxFile& of = targets.file();
+  if (images.dims[0] != of.dims[0]) {
+    fail_idx(images.path, "images at offset 4: got ", images.dims[0], ", expected ", of.dims[0], ", the number of ",
+             targets.what(), " in '", of.path, "' at offset 4.");
   }
-  read_elements(labels);
-  check_labels(labels, classes);
+  ImageDataset::Targets read = targets.read();
   read_elements(images);
-  return std::make_unique<ImageDataset>(images.path, std::vector<int64_t>{images.dims[1], images.dims[2]}, classes,
-                                        spec.affine, std::move(images.elements), std::move(labels.elements));
+  const bool pixels = images.type.code == kUint8;
+  if (!pixels) apply_affine(spec.affine, images.elements);
+  return std::make_unique<ImageDataset>(images.path, inner_dims(images), spec.affine, std::move(images.elements),
+                                        pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
 }
 
 }  // namespace bitgrad::data

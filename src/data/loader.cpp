@@ -15,6 +15,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/rng.h"
+#include "data/stored.h"
 
 namespace bitgrad {
 namespace {
@@ -23,8 +24,6 @@ namespace {
 constexpr int64_t kMostEpochs = int64_t{std::numeric_limits<uint32_t>::max()} + 1;
 constexpr int64_t kMostMicro = int64_t{1} << 31;
 constexpr int kMostPrefetch = 1024;
-
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   const int64_t n = dataset.size();
@@ -72,9 +71,9 @@ class BatchMaker {
       : dataset_(dataset),
         options_(options),
         n_(dataset.size()),
-        features_(options.samples ? dataset.features() : 0),
-        labels_(options.samples ? nullptr : dataset.stored().labels),
-        classes_(dataset.classes()),
+        sample_(options.samples ? Shape(dataset.sample_shape()) : Shape{0}),
+        form_(dataset.target_form()),
+        stored_(options.samples ? StoredSamples{} : dataset.stored()),
         dtype_(dataset.dtype()),
         cursor_{options.epoch, options.position} {}
 
@@ -83,17 +82,11 @@ class BatchMaker {
     if (cursor_.epoch >= options_.end_epoch) return false;
     prepare_order();
     const int64_t size = std::min(options_.micro, n_ - cursor_.position);
-    batch.resize(size, features_, dtype_);
+    batch.resize(size, sample_, dtype_, form_);
+    batch.counted = size * form_.shape.numel();
     for (int64_t i = 0; i < size; ++i) {
-      const int64_t id = order_[static_cast<size_t>(cursor_.position + i)];
-      batch.ids[i] = id;
-      if (labels_ != nullptr)
-        batch.labels[i] = labels_[id];
-      else if (batch.tokens != nullptr)
-        dataset_.sample_ids(id, batch.tokens + i * features_, batch.labels + i);
-      else
-        dataset_.sample(id, batch.x + i * features_, batch.labels + i);
-      check_label(id, batch.labels[i]);
+      batch.ids[i] = order_[static_cast<size_t>(cursor_.position + i)];
+      make_example(batch, i);
     }
     batch.epoch = cursor_.epoch;
     batch.position = cursor_.position;
@@ -113,32 +106,69 @@ class BatchMaker {
     }
     order_epoch_ = cursor_.epoch;
   }
-  void check_label(int64_t id, int32_t label) const {
-    if (label >= 0 && label < classes_) return;
-    fail_with(ErrorCode::kData, "data.loader", dataset_.name(), ": label of sample ", id, ": got ", label,
-              ", expected 0 .. ", classes_ - 1, ".");
+
+  // Example i of the batch.
+  void make_example(Batch& batch, int64_t i) const {
+    const int64_t id = batch.ids[i], count = form_.shape.numel(), at = i * batch.features;
+    void* const target =
+        batch.labels != nullptr ? static_cast<void*>(batch.labels + i * count) : batch.values + i * count;
+    if (!options_.samples)
+      data::copy_stored_target(stored_, id, count, target);
+    else
+      dataset_.example(id, batch.tokens != nullptr ? static_cast<void*>(batch.tokens + at) : batch.x + at, target);
+    if (batch.labels != nullptr) check_classes(batch, id, batch.labels + i * count, count);
+  }
+
+  void check_classes(Batch& batch, int64_t id, const int32_t* classes, int64_t count) const {
+    const bool positions = form_.shape.rank() > 0;
+    for (int64_t p = 0; p < count; ++p) {
+      if (classes[p] >= 0 && classes[p] < form_.classes) continue;
+      const bool ignored = positions && classes[p] == kIgnoredClass;
+      if (!ignored)
+        fail_with(ErrorCode::kData, "data.loader", dataset_.name(), ": label of sample ", id,
+                  positions ? concat(" at position ", p) : std::string(), ": got ", classes[p], ", expected 0 .. ",
+                  form_.classes - 1, ".");
+      --batch.counted;
+    }
   }
 
   const Dataset& dataset_;
   const LoaderOptions options_;
   const int64_t n_;
-  const int64_t features_;
-  const uint8_t* const labels_;  // nullptr: with the samples
-  const int64_t classes_;
+  const Shape sample_;
+  const TargetForm form_;
+  const StoredSamples stored_;  // where targets are made without samples
   const DType dtype_;
   Cursor cursor_;
   std::vector<int64_t> order_;
   int64_t order_epoch_ = -1;
 };
 
+// The first elements of a room as a tensor.
+Tensor part_of(const Tensor& room, const Shape& shape) { return room.row_slice(0, shape.numel()).reshape(shape); }
+
+Shape with_samples(int64_t samples, const Shape& one) {
+  std::vector<int64_t> dims{samples};
+  dims.insert(dims.end(), one.dims().begin(), one.dims().end());
+  return Shape(std::move(dims));
+}
+
+void copy_to(const Tensor& from, Tensor& into) {
+  if (!into.defined() || into.shape() != from.shape() || into.dtype() != from.dtype() ||
+      into.device() != current_device())
+    into = Tensor::empty(from.shape(), from.dtype(), MemoryKind::kBatch);
+  if (into.numel() > 0) device_backend(current_device()).copy_from_host(into.data(), from.data(), into.bytes());
+}
+
 }  // namespace
 
-void copy_batch(const Batch& batch, Tensor& into) {
-  const Shape shape{batch.size, batch.features};
-  if (!into.defined() || into.shape() != shape || into.dtype() != batch.dtype || into.device() != current_device())
-    into = Tensor::empty(shape, batch.dtype, MemoryKind::kBatch);
-  const void* from = batch.tokens != nullptr ? static_cast<const void*>(batch.tokens) : batch.x;
-  if (into.numel() > 0) device_backend(current_device()).copy_from_host(into.data(), from, into.bytes());
+void copy_batch(const Batch& batch, Tensor& into) { copy_to(batch.x_tensor(), into); }
+void copy_targets(const Batch& batch, Tensor& into) { copy_to(batch.target_tensor(), into); }
+
+Tensor Batch::x_tensor() const { return part_of(samples_, {size, features}); }
+Tensor Batch::target_tensor() const { return part_of(targets_, with_samples(size, target)); }
+int64_t Batch::memory_bytes() const {
+  return (samples_.defined() ? samples_.bytes() + targets_.bytes() : 0) + ids_.size();
 }
 
 void Batch::swap(Batch& other) noexcept {
@@ -146,38 +176,63 @@ void Batch::swap(Batch& other) noexcept {
   std::swap(tokens, other.tokens);
   std::swap(dtype, other.dtype);
   std::swap(labels, other.labels);
+  std::swap(values, other.values);
   std::swap(ids, other.ids);
   std::swap(size, other.size);
   std::swap(features, other.features);
+  std::swap(sample, other.sample);
+  std::swap(target, other.target);
+  std::swap(counted, other.counted);
   std::swap(epoch, other.epoch);
   std::swap(position, other.position);
   std::swap(last_of_epoch, other.last_of_epoch);
-  memory_.swap(other.memory_);
+  std::swap(samples_, other.samples_);
+  std::swap(targets_, other.targets_);
+  ids_.swap(other.ids_);
 }
 
 void Batch::resize(int64_t samples, int64_t numbers, DType of) {
-  require(of == dtypes::fp32 || of == dtypes::int32, "data.batch", "dtype: got ", of, ", expected fp32 or int32.");
   require(samples >= 0 && numbers >= 0 && (numbers == 0 || samples <= (int64_t{1} << 58) / numbers), "data.batch",
           "size: got ", samples, " x ", numbers, ", expected a product of at most 2^58.");
-  const int64_t x_bytes = aligned(samples * numbers * int64_t{sizeof(float)});
-  const int64_t id_bytes = aligned(samples * int64_t{sizeof(int64_t)});
-  const int64_t needed = x_bytes + id_bytes + aligned(samples * int64_t{sizeof(int32_t)});
-  if (needed > memory_.size()) {
+  resize(samples, Shape{numbers}, of, {.shape = {}, .classes = 1});
+}
+
+void Batch::resize(int64_t samples, const Shape& one, DType of, const TargetForm& form) {
+  require(of == dtypes::fp32 || of == dtypes::int32, "data.batch", "dtype: got ", of, ", expected fp32 or int32.");
+  const auto fits = [&](const Shape& shape) {
+    return samples >= 0 && (shape.numel() == 0 || samples <= (int64_t{1} << 58) / shape.numel());
+  };
+  require(fits(one) && fits(form.shape), "data.batch", "size: got ", samples, " x ", one, " and ", form.shape,
+          ", expected products of at most 2^58.");
+  constexpr int64_t kLine = 64;  // bytes of a line of the cache
+  const auto lines = [](int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
+  const int64_t numbers = samples * one.numel(), targets = samples * form.shape.numel();
+  const int64_t id_bytes = lines(samples * int64_t{sizeof(int64_t)});
+  const auto too_small = [](const Tensor& room, int64_t elements, DType dtype) {
+    return !room.defined() || room.numel() < elements || room.dtype() != dtype;
+  };
+  if (too_small(samples_, numbers, of) || too_small(targets_, targets, form.dtype()) || ids_.size() < id_bytes) {
     // The old room goes first, so that both never live at once.
-    x = nullptr;
-    tokens = nullptr;
+    x = values = nullptr;
+    tokens = labels = nullptr;
     ids = nullptr;
-    labels = nullptr;
     size = 0;
-    memory_ = TrackedBytes();
-    memory_ = TrackedBytes(needed, MemoryKind::kBatch);
+    samples_ = targets_ = Tensor();
+    ids_ = TrackedBytes();
+    samples_ = Tensor::empty({lines(numbers * 4) / 4, 1}, of, MemoryKind::kBatch, Device::cpu());
+    targets_ = Tensor::empty({lines(targets * 4) / 4, 1}, form.dtype(), MemoryKind::kBatch, Device::cpu());
+    ids_ = TrackedBytes(id_bytes, MemoryKind::kBatch);
   }
-  x = of == dtypes::fp32 ? reinterpret_cast<float*>(memory_.data()) : nullptr;
-  tokens = of == dtypes::int32 ? reinterpret_cast<int32_t*>(memory_.data()) : nullptr;
-  ids = reinterpret_cast<int64_t*>(memory_.data() + x_bytes);
-  labels = reinterpret_cast<int32_t*>(memory_.data() + x_bytes + id_bytes);
+  x = of == dtypes::fp32 ? samples_.as<float>() : nullptr;
+  tokens = of == dtypes::int32 ? samples_.as<int32_t>() : nullptr;
+  labels = form.classes > 0 ? targets_.as<int32_t>() : nullptr;
+  values = form.classes > 0 ? nullptr : targets_.as<float>();
+  ids = reinterpret_cast<int64_t*>(ids_.data());
   size = samples;
-  features = numbers;
+  features = one.numel();
+  sample = one;
+  target = form.shape;
+  counted = targets;
   dtype = of;
 }
 

@@ -1,7 +1,8 @@
 // Text as ids: the bytes that occur in the whole file, sorted, are the vocabulary, 0 .. v-1. Sample i of a split holds
 // the `context` ids before position context + i of that split, its label is the id at that position (the task of Bengio
 // et al. 2003 and Karpathy's char-rnn, 2015). Split train is the first floor(size * (1 - test_fraction)) bytes, test
-// the rest; no sample lies across.
+// the rest; no sample lies across. targets `last` is that one label; targets `each` asks for the next byte at every
+// position of the sample: target [context], the ids from position i + 1 on.
 //
 // The file may be plain or gzip.
 #include <algorithm>
@@ -20,27 +21,40 @@ constexpr std::string_view kWhere = "data.text";
 class TextDataset final : public Dataset {
  public:
   // ids: those of the split, more than `context`, each below `vocabulary`.
-  TextDataset(std::string name, int64_t context, int64_t vocabulary, TrackedBytes ids)
-      : name_(std::move(name)), context_(context), vocabulary_(vocabulary), ids_(std::move(ids)) {}
+  TextDataset(std::string name, int64_t context, int64_t vocabulary, bool each, TrackedBytes ids)
+      : name_(std::move(name)), context_(context), vocabulary_(vocabulary), each_(each), ids_(std::move(ids)) {}
 
   std::string name() const override { return name_; }
   int64_t size() const override { return ids_.size() - context_; }
   std::vector<int64_t> sample_shape() const override { return {context_}; }
   int64_t classes() const override { return vocabulary_; }
   int64_t vocabulary() const override { return vocabulary_; }
-  StoredSamples stored() const override { return {ids_.data(), ids_.size(), 1, nullptr, ids_.data() + context_}; }
+  TargetForm target_form() const override {
+    return {.shape = each_ ? Shape{context_} : Shape{}, .classes = vocabulary_, .text_bytes = 1};
+  }
+  StoredSamples stored() const override {
+    return {ids_.data(), ids_.size(), 1, nullptr, ids_.data() + (each_ ? 1 : context_)};
+  }
   int64_t memory_bytes() const override { return ids_.size(); }
   void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
+    require(!each_, kWhere, name_, ": targets are a class a position: read it by example.");
+    example(index, x, label);
+  }
+  void example(int64_t index, void* x, void* target) const override {
     require(index >= 0 && index < size(), kWhere, name_, ": sample index: got ", index, ", expected 0 .. ", size() - 1,
             ".");
     const uint8_t* from = ids_.data() + index;
-    std::copy_n(from, context_, x);
-    *label = from[context_];
+    std::copy_n(from, context_, static_cast<int32_t*>(x));
+    if (each_)
+      std::copy_n(from + 1, context_, static_cast<int32_t*>(target));
+    else
+      *static_cast<int32_t*>(target) = from[context_];
   }
 
  private:
   std::string name_;
   int64_t context_, vocabulary_;
+  bool each_;
   TrackedBytes ids_;
 };
 
@@ -60,6 +74,8 @@ void check_keys(const DatasetSpec& spec) {
           ", expected a number in [0, 1).");
   require(spec.split == "train" || spec.split == "test", kWhere, "split: got '", spec.split,
           "', expected train or test.");
+  require(spec.targets.empty() || spec.targets == "last" || spec.targets == "each", kWhere, "targets: got '",
+          spec.targets, "', expected last (the byte behind the sample) or each (the next byte at every position).");
   require(spec.affine == DatasetSpec{}.affine, kWhere, "affine: got [", spec.affine[0], ", ", spec.affine[1],
           "], which is for pixels; a text has none.");
 }
@@ -92,7 +108,8 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   if (text.read(nullptr, begin) != begin || text.read(ids.data(), ids.size()) != ids.size())
     fail_with(ErrorCode::kData, kWhere, path, ": the file became shorter while it was read.");
   std::transform(ids.data(), ids.data() + ids.size(), ids.data(), [&](uint8_t byte) { return id_of[byte]; });
-  return std::make_unique<TextDataset>(concat(path, " (", spec.split, ")"), spec.context, vocabulary, std::move(ids));
+  return std::make_unique<TextDataset>(concat(path, " (", spec.split, ")"), spec.context, vocabulary,
+                                       spec.targets == "each", std::move(ids));
 }
 
 }  // namespace bitgrad::data

@@ -13,12 +13,19 @@ StoredSamples checked(const Dataset& dataset) {
   const StoredSamples s = dataset.stored();
   require(s.codes != nullptr && s.labels != nullptr, kWhere, dataset.name(),
           ": this data set does not tell how it is stored, so it cannot lie on a device.");
-  const int64_t needed = dataset.size() > 0 ? (dataset.size() - 1) * s.stride + dataset.features() : 0;
+  const int64_t needed =
+      dataset.size() > 0 ? ((dataset.size() - 1) * s.stride + dataset.features()) * element_bytes(s.form) : 0;
   require(s.stride >= 0 && s.bytes >= needed, kWhere, dataset.name(), ": stored samples: got ", s.bytes,
           " bytes and a stride of ", s.stride, ", expected at least ", needed, " bytes for ", dataset.size(),
           " samples of ", dataset.features(), '.');
-  require((s.numbers == nullptr) == (dataset.vocabulary() > 0), kWhere, dataset.name(), ": stored samples are ",
-          s.numbers == nullptr ? "ids" : "numbers", ", the data set gives ", dataset.dtype(), '.');
+  const bool values = s.numbers != nullptr || s.form == StoredAs::kFloat;
+  require(values != (dataset.vocabulary() > 0), kWhere, dataset.name(), ": stored samples are ",
+          values ? "numbers" : "ids", ", the data set gives ", dataset.dtype(), '.');
+  require(s.numbers == nullptr || s.form == StoredAs::kUint8, kWhere, dataset.name(),
+          ": only codes of one byte stand for numbers of a table.");
+  require((s.target_form == StoredAs::kFloat) == (dataset.target_form().classes == 0), kWhere, dataset.name(),
+          ": stored targets are ", s.target_form == StoredAs::kFloat ? "values" : "classes", ", the data set gives ",
+          dataset.target_form().dtype(), '.');
   return s;
 }
 
@@ -43,16 +50,18 @@ ResidentData::ResidentData(const Dataset& dataset) {
   codes_ = placed(s.codes, s.bytes);
   if (s.numbers != nullptr) numbers_ = placed(s.numbers, kTableBytes);
   stride_ = s.stride;
+  code_bytes_ = element_bytes(s.form);
 }
 
 void ResidentData::gather(const Tensor& ids, const Tensor& x) const {
   maps::GatherSamples f{};
-  f.codes = static_cast<const uint8_t*>(codes_.data());
+  f.codes = codes_.data();
+  f.code_bytes = code_bytes_;
   f.ids = ids.as<int64_t>();
   f.features = x.cols();
   f.stride = stride_;
-  if (numbers_.defined()) {
-    f.numbers = static_cast<const float*>(numbers_.data());
+  if (numbers_.defined()) f.numbers = static_cast<const float*>(numbers_.data());
+  if (x.dtype() == dtypes::fp32) {
     f.x = x.as<float>();
   } else {
     f.tokens = x.as<int32_t>();

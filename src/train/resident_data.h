@@ -13,7 +13,7 @@ class ResidentData {
  public:
   // What it takes of a device; 0 where a data set does not tell how it is stored.
   static int64_t bytes_of(const Dataset& dataset);
-  // Copies the samples to the current device; labels stay on the host. Throws Error for a data set that does not tell
+  // Copies the samples to the current device; targets stay on the host. Throws Error for a data set that does not tell
   // how it is stored, or tells what does not fit together, and Error(kMemory) where the device is full.
   explicit ResidentData(const Dataset& dataset);
 
@@ -21,8 +21,8 @@ class ResidentData {
   void gather(const Tensor& ids, const Tensor& x) const;
 
  private:
-  Storage codes_, numbers_;  // numbers_: undefined for ids
-  int64_t stride_;
+  Storage codes_, numbers_;  // numbers_: undefined for ids and values
+  int64_t stride_, code_bytes_;
 };
 
 // Puts `data` on the current device where `choice` (device.resident_data) says so, and adds a line about it to `notes`;

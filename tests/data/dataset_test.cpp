@@ -56,7 +56,7 @@ TEST_CASE("The built-in formats are listed with the keys that they read") {
   const DatasetFormat* idx = find_dataset_format("idx");
   REQUIRE(idx != nullptr);
   CHECK(idx->required == std::vector<std::string>{"images", "labels"});
-  CHECK(idx->optional == std::vector<std::string>{"classes"});
+  CHECK(idx->optional == std::vector<std::string>{"classes", "targets"});
   CHECK_FALSE(idx->summary.empty());
   CHECK(find_dataset_format("digits")->required == std::vector<std::string>{"size"});
   CHECK(find_dataset_format("") == nullptr);
@@ -214,9 +214,9 @@ void check_stored(const Dataset& set) {
     int32_t label = -1;
     const bool numbers = set.vocabulary() == 0;
     numbers ? set.sample(i, x.data(), &label) : set.sample_ids(i, ids.data(), &label);
-    wrong += label != stored.labels[i];
+    wrong += label != static_cast<const uint8_t*>(stored.labels)[i];
     for (int64_t c = 0; c < features; ++c) {
-      const uint8_t code = stored.codes[i * stored.stride + c];
+      const uint8_t code = static_cast<const uint8_t*>(stored.codes)[i * stored.stride + c];
       const auto at = static_cast<size_t>(c);
       wrong += numbers ? x[at] != stored.numbers[code] : ids[at] != code;
     }

@@ -1,4 +1,4 @@
-// Data sets: numbered samples with one label each, and the list of formats that make them.
+// Data sets: numbered examples (a sample and its target), and the list of formats that make them.
 //
 // A program may write its own Dataset, use it directly, or register its format under a name with register_dataset.
 #pragma once
@@ -15,20 +15,43 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/dtype.h"
+#include "bitgrad/tensor/shape.h"
 
 namespace bitgrad {
 
-// How a data set holds its samples in memory of the host, for devices that take them as they are: sample i is
-// features() codes of one byte from codes + i * stride on. A code stands for a number of `numbers`, or is an id.
-struct StoredSamples {
-  const uint8_t* codes = nullptr;  // nullptr: the data set does not tell
-  int64_t bytes = 0;               // of all codes
-  int64_t stride = 0;
-  const float* numbers = nullptr;   // [256]; nullptr for ids
-  const uint8_t* labels = nullptr;  // [size()]
+// The class of a position that does not count; only where a sample has more than one class.
+inline constexpr int32_t kIgnoredClass = -100;
+
+// What a model has to say of each sample: classes, or values.
+struct TargetForm {
+  Shape shape = {};       // of the target of one sample: [] one class, [t] one a position, [k] k values
+  int64_t classes = 0;    // classes are int32, 0 .. classes-1; 0: the target is fp32 values
+  double text_bytes = 0;  // bytes of text that one class stands for, for bits per byte; 0: no text
+  DType dtype() const { return classes > 0 ? dtypes::int32 : dtypes::fp32; }
+  // Elements along the last axis of a model's output: a score a class, or the values.
+  int64_t outputs() const { return classes > 0 ? classes : shape.cols(); }
+  friend bool operator==(const TargetForm&, const TargetForm&) = default;
 };
 
-// Samples 0 .. size()-1: fp32 numbers, or ids of words (bytes, tokens) that an embedding looks up. Const calls may come
+// What lies in memory: codes and ids of 8, 16 or 32 bits, or fp32 values.
+enum class StoredAs : uint8_t { kUint8, kUint16, kInt32, kFloat };
+constexpr int64_t element_bytes(StoredAs form) { return form == StoredAs::kUint8 ? 1 : form == StoredAs::kUint16 ? 2 : 4; }
+
+// How a data set holds its examples in memory of the host, for devices that take them as they are. Sample i is the
+// features() elements from element i * stride of `codes` on: values (kFloat), ids, or bytes that each stand for a value
+// of `numbers`. Target i lies from element i * target_stride of `labels` on: classes, or values (kFloat).
+struct StoredSamples {
+  const void* codes = nullptr;  // nullptr: the data set does not tell
+  int64_t bytes = 0;            // of all codes
+  int64_t stride = 0;
+  const float* numbers = nullptr;  // [256]; nullptr for ids and values
+  const void* labels = nullptr;
+  StoredAs form = StoredAs::kUint8;
+  StoredAs target_form = StoredAs::kUint8;
+  int64_t target_stride = 1;
+};
+
+// Samples 0 .. size()-1: fp32 values, or ids of words (bytes, tokens) that an embedding looks up. Const calls may come
 // from several threads at once.
 class Dataset {
  public:
@@ -38,8 +61,10 @@ class Dataset {
   virtual int64_t size() const = 0;
   // Shape of one sample, without the batch axis, such as {28, 28}.
   virtual std::vector<int64_t> sample_shape() const = 0;
-  // Labels are 0 .. classes()-1.
+  // Classes are 0 .. classes()-1; 0: targets are values.
   virtual int64_t classes() const = 0;
+  // One class a sample, where a data set says nothing else.
+  virtual TargetForm target_form() const;
   // Samples are ids 0 .. vocabulary()-1; 0: they are numbers.
   virtual int64_t vocabulary() const { return 0; }
   // Of samples: int32 for ids, else fp32.
@@ -49,7 +74,10 @@ class Dataset {
   // range. A data set has one of the two, by its dtype; the other throws Error.
   virtual void sample(int64_t index, float* x, int32_t* label) const;
   virtual void sample_ids(int64_t index, int32_t* x, int32_t* label) const;
-  // The same samples and labels as they lie in memory, as long as the data set lives; nothing where they are made when
+  // Writes sample `index` to x [sample_shape] of dtype(), and its target [target_form().shape] of that form's dtype. A
+  // data set of one class a sample may leave this to sample or sample_ids; one with other targets overrides this alone.
+  virtual void example(int64_t index, void* x, void* target) const;
+  // The same samples and targets as they lie in memory, as long as the data set lives; nothing where they are made when
   // they are asked for.
   virtual StoredSamples stored() const { return {}; }
   // Bytes that the data set holds in memory.
@@ -63,10 +91,12 @@ struct DatasetSpec {
   std::string format = {};                        // a name of the list
   std::string images = {};                        // path, absolute or under `root`
   std::string labels = {};                        // path, absolute or under `root`
+  std::string targets = {};                       // path, absolute or under `root`; of a text: last or each
   std::string file = {};                          // path, absolute or under `root`
   std::string root = {};                          // data.root; empty: the current folder
   std::string split = "train";                    // "train" or "test"
   int64_t size = 0;                               // samples of a procedural format
+  int64_t limit = 0;                              // the first so many samples; 0: all
   int64_t classes = 0;                            // 0: the format's default
   uint64_t seed = 1;                              // of a procedural format
   int64_t context = 0;                            // ids of a sample of a text

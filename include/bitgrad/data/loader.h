@@ -9,15 +9,19 @@
 
 namespace bitgrad {
 
-// Samples `position` .. `position + size - 1` of an epoch's order. Owns its memory (account: batch); move-only.
+// Examples `position` .. `position + size - 1` of an epoch's order. Owns its memory (account: batch), which lies on the
+// CPU; move-only.
 struct Batch {
   float* x = nullptr;         // [size, features] of dtype fp32
   int32_t* tokens = nullptr;  // [size, features] of dtype int32: in place of x for a data set of ids
-  int32_t* labels = nullptr;  // [size]
+  int32_t* labels = nullptr;  // [size, target...] classes
+  float* values = nullptr;    // [size, target...] fp32, in place of labels for targets that are values
   int64_t* ids = nullptr;     // [size] index of each sample in the data set
   DType dtype = dtypes::fp32;
   int64_t size = 0;
-  int64_t features = 0;
+  int64_t features = 0;  // of a sample: the product of its shape
+  Shape sample, target;  // of one example
+  int64_t counted = 0;   // elements of the targets, without classes that are ignored
   int64_t epoch = 0;
   int64_t position = 0;
   bool last_of_epoch = false;
@@ -29,17 +33,25 @@ struct Batch {
     return *this;
   }
   void swap(Batch& other) noexcept;
-  // Makes room for `samples` of `features` numbers of `dtype` (fp32 or int32) and sets size, features and dtype.
-  // Allocates only when the room is too small, and forgets the content then.
+  // Makes room for `samples` of `features` elements of `dtype` (fp32 or int32), with one class each, and sets size,
+  // features and dtype. Allocates only when the room is too small, and forgets the content then.
   void resize(int64_t samples, int64_t features, DType dtype = dtypes::fp32);
-  int64_t memory_bytes() const { return memory_.size(); }
+  // The same for samples and targets of a form.
+  void resize(int64_t samples, const Shape& sample, DType dtype, const TargetForm& target);
+  // What lies here, without a copy: [size, features], and [size, target...]; good until the batch is filled again.
+  Tensor x_tensor() const;
+  Tensor target_tensor() const;
+  int64_t memory_bytes() const;
 
  private:
-  TrackedBytes memory_;
+  Tensor samples_, targets_;  // room, [elements, 1]
+  TrackedBytes ids_;
 };
-// The numbers (fp32) or ids (int32) of a batch as a tensor [size, features] of the current device, copied. What `into`
+// The values (fp32) or ids (int32) of a batch as a tensor [size, features] of the current device, copied. What `into`
 // is before is used again where shape, dtype and device fit.
 void copy_batch(const Batch& batch, Tensor& into);
+// The same for its targets, [size, target...].
+void copy_targets(const Batch& batch, Tensor& into);
 
 struct LoaderOptions {
   int64_t micro = 1;    // samples of a batch; the last one of an epoch may be smaller, and is never dropped
@@ -49,7 +61,7 @@ struct LoaderOptions {
   int64_t position = 0;
   int64_t end_epoch = -1;  // the first epoch that is not read; -1: never ends
   int prefetch = 2;        // batches made ahead on a thread; 0: made inside next()
-  bool samples = true;     // false: labels and ids alone, with features 0; for a data set that tells how it is stored
+  bool samples = true;     // false: targets and ids alone, with features 0; for a data set that tells how it is stored
 };
 
 // Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle for i = n-1 .. 1 that swaps i with the high 64
@@ -69,7 +81,7 @@ class Loader {
   // Gives the next batch and takes the old content of `batch` back for reuse, so that after the first prefetch + 1
   // calls with one Batch nothing is allocated. Returns false, and leaves `batch` alone, when end_epoch is reached. What
   // the data set throws comes out of the call for the batch that it concerns, and of every later one. Error(kData) for
-  // a label out of range.
+  // a class out of range.
   bool next(Batch& batch);
   // Where the batch that next() gives next starts: what a checkpoint stores.
   int64_t epoch() const;
