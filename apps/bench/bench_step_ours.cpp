@@ -114,8 +114,7 @@ std::shared_ptr<Module> make_net(const Case& what, const Options& options) {
 }
 
 // A loss that reads no labels.
-Var sum_of(const Var& y, std::span<const int32_t>) { return sum(y); }
-Var sum_of_tensor(const Var& y, const Tensor&) { return sum(y); }
+Var sum_of(const Var& y, const Tensor&) { return sum(y); }
 
 OptimizerSpec adam(const Options& options) {
   OptimizerSpec spec;
@@ -162,13 +161,13 @@ Ours::Ours(const Case& what, const Options& options, Without without) : state_(s
   for (size_t i = 0; s.net && i < s.labels.size(); ++i)
     s.labels[i] = static_cast<int32_t>(static_cast<int64_t>(i) % what.widths.back());
   s.base = time_base(options);
-  LossFunction loss = [&s](const Var& logits, std::span<const int32_t> labels) {
+  LossFunction loss = [&s](const Var& logits, const Tensor& labels) {
     device_backend(current_device()).synchronize();
     s.forward_ns.push_back(now_ns(s.base) - s.start);
     return s.net ? squared_hinge(logits, labels) : sum(logits);
   };
   // What is recorded cannot be waited for in its middle.
-  if (options.recorded) loss = s.net ? find_loss("squared_hinge") : LossFunction(&sum_of, &sum_of_tensor);
+  if (options.recorded) loss = s.net ? find_loss("squared_hinge") : LossFunction(&sum_of);
   std::shared_ptr<Module> model;
   if (s.net) {
     model = make_net(what, options);

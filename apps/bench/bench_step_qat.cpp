@@ -120,7 +120,7 @@ class Net {
     if (leave == Leave::kRequantize) policy.every *= kNever;
     if (leave == Leave::kUpdate || leave == Leave::kWeightGradients) policy.accumulate = policy.every = 2 * accumulate_;
     const LossFunction cross_entropy = find_loss("softmax_cross_entropy");
-    const LossFunction loss = [this, cross_entropy](const Var& logits, std::span<const int32_t> labels) {
+    const LossFunction loss = [this, cross_entropy](const Var& logits, const Tensor& labels) {
       forward_ += now_ns(base_) - start_;
       return cross_entropy(logits, labels);
     };

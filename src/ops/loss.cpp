@@ -14,42 +14,38 @@ void check_classes(std::string_view op, int64_t classes, std::span<const int32_t
 
 }  // namespace
 
-CheckedLabels::CheckedLabels(std::string_view op, const Tensor& y, const Labels& labels) {
+CheckedLabels::CheckedLabels(std::string_view op, const Tensor& y, const Tensor& labels) : labels_(labels) {
   require_float(op, "logits", y);
-  require(y.shape().rank() == 2 && y.cols() > 0, op, "logits must be [n, classes], got ", y);
+  require(y.shape().rank() >= 2 && y.cols() > 0, op, "logits must be [n, classes], got ", y);
   const Device device = current_device();
-  const Tensor& t = labels.tensor;
-  if (t.defined()) {
-    require(t.dtype() == dtypes::int32 && t.contiguous() && !t.quant(), op, "labels must be dense int32, got ", t);
-    if (t.device() != device)
-      fail_with(ErrorCode::kDevice, op, "labels (", t, ") are on ", to_string(t.device()),
-                ", but the current device is ", to_string(device), '.');
-  }
-  const int64_t count = t.defined() ? t.numel() : static_cast<int64_t>(labels.host.size());
-  require(count == y.rows(), op, "logits ", y, " have ", y.rows(), " rows, got ", count, " labels");
-  held_ = t;
-  if (t.defined() && !device.is_cpu()) {
+  require(labels.defined() && labels.dtype() == dtypes::int32 && labels.contiguous() && !labels.quant(), op,
+          "labels must be dense int32, got ", labels);
+  if (labels.device() != device)
+    fail_with(ErrorCode::kDevice, op, "labels (", labels, ") are on ", to_string(labels.device()),
+              ", but the current device is ", to_string(device), '.');
+  require(labels.numel() == y.rows(), op, "logits ", y, " have ", y.rows(), " rows, got ", labels.numel(), " labels");
+  if (device.is_cpu())
+    check_classes(op, y.cols(), {data(), static_cast<size_t>(labels.numel())});
+  else
     flag_.emplace();
-    data_ = t.as<int32_t>();
-    return;
-  }
-  const std::span<const int32_t> host =
-      t.defined() ? std::span<const int32_t>(t.as<int32_t>(), static_cast<size_t>(count)) : labels.host;
-  check_classes(op, y.cols(), host);
-  data_ = host.data();
-  if (device.is_cpu()) return;
-  held_ = Tensor::empty({count}, dtypes::int32, MemoryKind::kBatch);
-  device_backend(device).copy_from_host(held_.data(), host.data(), held_.bytes());
-  data_ = held_.as<int32_t>();
 }
 
 void CheckedLabels::check(std::string_view op, const Tensor& y) const {
   if (!flag_) return;
-  flag_->check([op, labels = held_, classes = y.cols()] {
+  flag_->check([op, labels = labels_, classes = y.cols()] {
     const Tensor host = labels.on_host();
     check_classes(op, classes, {host.as<int32_t>(), static_cast<size_t>(host.numel())});
     fail(op, "a label was none of 0 .. ", classes - 1);
   });
+}
+
+Tensor labels_of(std::string_view op, const Tensor& y, std::span<const int32_t> labels) {
+  const Device device = current_device();
+  const bool fits = y.shape().rank() >= 2 && y.rows() == static_cast<int64_t>(labels.size());
+  if (fits && !device.is_cpu()) check_classes(op, y.cols(), labels);  // at once, not when the flags are read
+  const Tensor out = Tensor::empty({static_cast<int64_t>(labels.size())}, dtypes::int32, MemoryKind::kBatch);
+  device_backend(device).copy_from_host(out.data(), labels.data(), out.bytes());
+  return out;
 }
 
 Tensor loss_total(const Tensor& terms, double divisor) {

@@ -1,4 +1,4 @@
-// Shared by the losses over logits [n, classes] and labels.
+// Shared by the losses over logits [.., classes] and labels.
 #pragma once
 
 #include <optional>
@@ -9,29 +9,25 @@
 
 namespace bitgrad {
 
-// Labels as they were given: on the host, or in a tensor.
-struct Labels {
-  std::span<const int32_t> host;
-  Tensor tensor;  // undefined: `host` has them
-};
-
-// Labels [n] where kernels may read them, each a class unless `flags` gets a bit.
+// Labels [..] where kernels may read them, each a class unless `flags` gets a bit.
 class CheckedLabels {
  public:
-  // logits: fp32 (fp64) [n, classes]. Throws Error for a label that is known to be no class; `op` and `logits` are
-  // named.
-  CheckedLabels(std::string_view op, const Tensor& logits, const Labels& labels);
-  const int32_t* data() const { return data_; }
+  // logits: fp32 (fp64) [.., classes]; labels: dense int32 on the current device, one for each row of logits. Throws
+  // Error for a label that is known to be no class; `op` and `logits` are named.
+  CheckedLabels(std::string_view op, const Tensor& logits, const Tensor& labels);
+  const int32_t* data() const { return labels_.as<int32_t>(); }
   // nullptr: they were checked on the host.
   uint32_t* flags() const { return flag_ ? flag_->word() : nullptr; }
   // After the kernel that ORs into flags().
   void check(std::string_view op, const Tensor& logits) const;
 
  private:
-  Tensor held_;
-  const int32_t* data_ = nullptr;
+  Tensor labels_;
   std::optional<FlagWord> flag_;
 };
+
+// Labels of the host as a tensor [n] of the current device, checked as far as they are known to belong to `logits`.
+Tensor labels_of(std::string_view op, const Tensor& logits, std::span<const int32_t> labels);
 
 // sum of all terms / divisor, as a scalar tensor.
 Tensor loss_total(const Tensor& terms, double divisor);

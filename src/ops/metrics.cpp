@@ -2,6 +2,7 @@
 // 10).
 #include "bitgrad/kernels/rowwise.h"
 #include "kernels/map/ops_totals.h"
+#include "ops/loss.h"
 #include "ops/positions.h"
 #include "ops/strided.h"
 
@@ -41,6 +42,16 @@ Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32
     run_map(maps::CountRanks{ranks.as<int32_t>(), ranks.numel(), k, static_cast<int64_t*>(out)}, pieces,
             rows_at_once(maps::kTotalPiece));
   });
+}
+
+int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels) {
+  constexpr std::string_view kCountCorrect = "count_correct";
+  require_here(kCountCorrect, "logits", logits);
+  require(logits.dtype() == dtypes::fp32, kCountCorrect, "logits must be fp32, got ", logits);
+  const Tensor classes = labels_of(kCountCorrect, logits, labels);
+  require(logits.shape().rank() >= 2 && classes.numel() == logits.rows(), kCountCorrect, "logits ", logits, " have ",
+          logits.rows(), " rows, got ", classes.numel(), " labels");
+  return static_cast<int64_t>(top_k_count(logits.reshape({logits.rows(), logits.cols()}), classes, 1).item());
 }
 
 Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index) {

@@ -11,7 +11,7 @@ struct SoftmaxCrossEntropy {
   struct Saved {
     Tensor difference;  // softmax - onehot
   };
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const Labels& given) {
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given) {
     const Tensor& y = in[0];
     const CheckedLabels labels(kName, y, given);
     const int64_t classes = y.cols();
@@ -36,11 +36,11 @@ struct SoftmaxCrossEntropy {
 
 }  // namespace
 
-Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels) {
-  return apply<SoftmaxCrossEntropy>({logits}, Labels{labels, {}});
+Var softmax_cross_entropy_sum(const Var& logits, const Tensor& labels) {
+  return apply<SoftmaxCrossEntropy>({logits}, labels);
 }
-Var softmax_cross_entropy_of(const Var& logits, const Tensor& labels) {
-  return apply<SoftmaxCrossEntropy>({logits}, Labels{{}, labels});
+Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels) {
+  return softmax_cross_entropy_sum(logits, labels_of(SoftmaxCrossEntropy::kName, logits.value(), labels));
 }
 
 }  // namespace bitgrad

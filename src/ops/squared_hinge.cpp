@@ -11,7 +11,7 @@ struct SquaredHinge {
   struct Saved {
     Tensor margin;  // t * max(0, 1 - t y)
   };
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const Labels& given) {
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given) {
     const Tensor& y = in[0];
     const CheckedLabels labels(kName, y, given);
     const int64_t classes = y.cols();
@@ -40,9 +40,9 @@ struct SquaredHinge {
 
 }  // namespace
 
+Var squared_hinge(const Var& logits, const Tensor& labels) { return apply<SquaredHinge>({logits}, labels); }
 Var squared_hinge(const Var& logits, std::span<const int32_t> labels) {
-  return apply<SquaredHinge>({logits}, Labels{labels, {}});
+  return squared_hinge(logits, labels_of(SquaredHinge::kName, logits.value(), labels));
 }
-Var squared_hinge_of(const Var& logits, const Tensor& labels) { return apply<SquaredHinge>({logits}, Labels{{}, labels}); }
 
 }  // namespace bitgrad

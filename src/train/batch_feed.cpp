@@ -20,7 +20,7 @@ BatchFeed::BatchFeed(Learner& learner, const Dataset& data, LoaderOptions option
       epoch_(loader_.epoch()),
       position_(loader_.position()) {
   if (learner_.device().is_cpu()) return;
-  make_room(std::min(options.micro, data.size()), data.features(), data.dtype());
+  make_room(std::min(options.micro, data.size()), data);
   prefetch_ = make_prefetch();
   prefetch_->begin();
   outer_ = learner_.set_meanwhile([this] { fetch(); });
@@ -37,12 +37,14 @@ BatchFeed::~BatchFeed() {
 }
 
 // Once, for the largest batch: memory that is handed out while a step runs may still be in use by it.
-void BatchFeed::make_room(int64_t rows, int64_t features, DType dtype) {
+void BatchFeed::make_room(int64_t rows, const Dataset& data) {
+  const TargetForm target = data.target_form();
   const auto room = [&](int64_t cols, DType of) { return Tensor::empty({rows, cols}, of, MemoryKind::kBatch); };
   for (Place& place : places_) {
-    place.labels = room(1, dtypes::int32);
+    place.target = room(target.shape.numel(), target.dtype());
     if (resident_) place.ids = room(1, dtypes::int64);
-    place.x = resident_ && places_[0].x.defined() ? places_[0].x : room(features, dtype);  // gathered in next()
+    place.x =
+        resident_ && places_[0].x.defined() ? places_[0].x : room(data.features(), data.dtype());  // gathered in next()
   }
 }
 
@@ -59,13 +61,14 @@ void BatchFeed::fetch() {
 
 void BatchFeed::copy(Place& place) {
   const Batch& b = place.batch;
-  const auto rows = [&](int64_t bytes) { return b.size * bytes; };
-  prefetch_->copy_from_host(place.labels.data(), b.labels, rows(sizeof(int32_t)));
-  const void* const numbers = b.tokens != nullptr ? static_cast<const void*>(b.tokens) : b.x;
-  if (resident_)
-    prefetch_->copy_from_host(place.ids.data(), b.ids, rows(sizeof(int64_t)));
-  else
-    prefetch_->copy_from_host(place.x.data(), numbers, rows(place.x.cols() * b.dtype.bits() / 8));
+  const Tensor target = b.target_tensor();
+  prefetch_->copy_from_host(place.target.data(), target.data(), target.bytes());
+  if (resident_) {
+    prefetch_->copy_from_host(place.ids.data(), b.ids, b.size * int64_t{sizeof(int64_t)});
+  } else {
+    const Tensor x = b.x_tensor();
+    prefetch_->copy_from_host(place.x.data(), x.data(), x.bytes());
+  }
   prefetch_->end();
 }
 
@@ -93,19 +96,16 @@ void BatchFeed::take() {
   const Place& place = places_[now_];
   const Batch& b = place.batch;
   x_ = place.x.row_slice(0, b.size);
-  labels_ = place.labels.row_slice(0, b.size).reshape({b.size});
+  target_ = place.target.row_slice(0, b.size).reshape(b.target_tensor().shape());
   if (resident_) resident_->gather(place.ids, x_);
 }
 
 bool BatchFeed::next_here() {
-  if (!loader_.next(places_[now_].batch)) return false;
-  copy_batch(places_[now_].batch, x_);
+  Batch& batch = places_[now_].batch;
+  if (!loader_.next(batch)) return false;
+  x_ = batch.x_tensor();
+  target_ = batch.target_tensor();
   return true;
-}
-
-std::span<const int32_t> BatchFeed::labels() const {
-  const Batch& b = places_[now_].batch;
-  return {b.labels, static_cast<size_t>(b.size)};
 }
 
 }  // namespace bitgrad::detail

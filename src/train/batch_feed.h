@@ -1,14 +1,13 @@
 // Batches of a data set where a learner reads them. On a device the next one is on its way while a microbatch runs:
 // - the host reads it and copies it through pinned memory on a stream of its own, which the computation waits for;
-// - or the data set lies there (train/resident_data.h): ids and labels come that way, samples are gathered on the
-// device. On the CPU a batch is read and copied when it is asked for.
+// - or the data set lies there (train/resident_data.h): ids and targets come that way, samples are gathered on the
+// device. On the CPU a batch is read when it is asked for, and taken where it lies.
 #pragma once
 
 #include <array>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <span>
 
 #include "bitgrad/base/device_work.h"
 #include "bitgrad/data/loader.h"
@@ -31,8 +30,8 @@ class BatchFeed {
   bool next();
   // Of the batch that next() gave, until it is called again.
   const Tensor& x() const { return x_; }
-  std::span<const int32_t> labels() const;
-  const Tensor& labels_there() const { return labels_; }  // undefined on the CPU
+  const Tensor& target() const { return target_; }
+  int64_t counted() const { return places_[now_].batch.counted; }  // elements of the target
   // Where the next batch starts: what a checkpoint stores.
   int64_t epoch() const { return epoch_; }
   int64_t position() const { return position_; }
@@ -41,9 +40,9 @@ class BatchFeed {
   // A batch on the host, and its room on the device.
   struct Place {
     Batch batch;
-    Tensor x, labels, ids;
+    Tensor x, target, ids;
   };
-  void make_room(int64_t rows, int64_t features, DType dtype);
+  void make_room(int64_t rows, const Dataset& data);
   void fetch();
   void copy(Place& place);
   bool next_here();
@@ -59,7 +58,7 @@ class BatchFeed {
   bool fetched_ = false;  // the other place is filled, or it is known why not
   bool more_ = true;
   std::exception_ptr error_;
-  Tensor x_, labels_;
+  Tensor x_, target_;
   int64_t epoch_, position_;
   std::function<void()> outer_;  // the learner's meanwhile before
 };

@@ -50,23 +50,32 @@ void Learner::evaluate_input(const Tensor& x, const std::function<void()>& work)
   }
 }
 
-StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
+// What metrics need beside loss and hits.
+void Learner::measure(const Tensor& outputs, const Target& target, Pending& pending) const {
+  constexpr int64_t kFive = 5;
+  if (target.tensor.dtype() == dtypes::fp32) {
+    if (outputs.numel() == target.tensor.numel())
+      detail::read_later(squared_error_total(outputs, target.tensor.reshape(outputs.shape())), pending.squared_error);
+  } else if (outputs.cols() > kFive) {
+    detail::read_later(top_k_count(outputs, target.tensor, kFive), pending.among_top5);
+  }
+}
+
+StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
   const DeviceGuard guard(device_);
+  return evaluate(x, labels_here(labels), static_cast<int64_t>(labels.size()));
+}
+
+StepResult Learner::evaluate(const Tensor& x, const Tensor& given, int64_t counted) {
+  const DeviceGuard guard(device_);
+  const Tensor planned = as_planned(x);
+  const Target target = checked(planned, given, counted);
   StepResult result;
   result.samples = x.shape()[0];
-  if (device_.is_cpu()) {
-    const Tensor logits = predict(x);
-    const NoGrad off;
-    result.loss = loss_(logits, labels).value().item();
-    note_loss(result.loss);
-    check_flags("in an evaluation");
-    result.correct = count_correct(logits, labels);
-    return result;
-  }
-  Pending pending;  // loss and hits come with the flags: one wait
-  evaluate_input(x, [&] { forward(as_planned(x), {labels, labels_there}, result, pending); });
-  result.loss = static_cast<double>(*pending.loss);
-  result.correct = static_cast<int64_t>(*pending.correct);
+  result.counted = target.counted;
+  Pending pending;  // loss and hits of a device come with the flags: one wait
+  evaluate_input(x, [&] { forward(planned, target, pending, /*evaluation=*/true); });
+  pending.tell(result);
   if (!std::isfinite(result.loss)) detail::check_input(x);
   return result;
 }
@@ -82,7 +91,7 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   double loss = 0;
   int64_t correct = 0;
   while (feed.next()) {
-    const StepResult r = learner.evaluate(feed.x(), feed.labels(), feed.labels_there());
+    const StepResult r = learner.evaluate(feed.x(), feed.target(), feed.counted());
     loss += r.loss;
     correct += r.correct;
     e.samples += r.samples;

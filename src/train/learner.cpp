@@ -8,6 +8,7 @@
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
+#include "kernels/map/fill.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
 #include "train/phases.h"
@@ -170,30 +171,52 @@ std::optional<RequantKey> Learner::due_after(int64_t microbatches) const {
   return RequantKey{state_.seed, state_.step + 1};
 }
 
-void Learner::backward(Tape& tape, const Var& loss, int64_t samples) {
-  if (policy_.accumulate > 1) return tape.backward(loss);
+// Of the sum over what counts, also where the loss gives the mean.
+void Learner::seed_backward(Tape& tape, const Var& loss, const Target& target) const {
+  if (!loss_.is_mean(target.tensor)) return tape.backward(loss);
+  const Tensor seed = Tensor::empty(loss.shape(), dtypes::fp32);
+  run_map(maps::Fill{seed.as<float>(), static_cast<float>(target.counted)}, seed.numel());
+  tape.backward({loss}, {seed});
+}
+
+void Learner::backward(Tape& tape, const Var& loss, const Target& target) {
+  if (policy_.accumulate > 1) return seed_backward(tape, loss, target);
   check_flags("in a forward pass");
   if (!bad_input_.empty()) detail::fail_input(bad_input_, "");
   const std::optional<RequantKey> due = due_after(1);
-  optimizer_->arm(learning_rate_(state_.step), samples, due ? &*due : nullptr);
-  tape.backward(loss);
+  optimizer_->arm(learning_rate_(state_.step), target.counted, due ? &*due : nullptr);
+  seed_backward(tape, loss, target);
 }
 
 // Before a layer sees the samples: statistics of a norm do not move for a microbatch that fails.
-void Learner::check_labels(int64_t samples, const GivenLabels& labels) const {
-  if (loss_.of_tensor() == nullptr) return;  // what a loss of the program takes is its own
-  const bool there = labels.there.defined() && !device_.is_cpu();
-  const int64_t given = there ? labels.there.numel() : static_cast<int64_t>(labels.host.size());
-  require(given == samples, "microbatch", "labels: got ", given, ", expected one for each of ", samples, " samples");
+Learner::Target Learner::checked(const Tensor& x, const Tensor& target, int64_t counted) const {
+  const int64_t samples = x.shape()[0], given = target.shape().rank() > 0 ? target.shape()[0] : 0;
+  require(given == samples || !loss_.recordable(), "microbatch", "labels: got ", given, ", expected one for each of ",
+          samples, " samples");
+  if (target.device() != device_)
+    fail_with(ErrorCode::kDevice, "microbatch", "the target (", target, ") is on ", to_string(target.device()),
+              ", the learner on ", to_string(device_));
+  const bool classes = target.dtype() == dtypes::int32;
+  require(loss_.name().empty() || classes == loss_takes_classes(loss_.name()), "microbatch", "loss ", loss_.name(),
+          " takes ", classes ? "values (fp32)" : "classes (int32)", " as targets, got ", target);
+  if (counted < 0 && classes && loss_.is_mean(target)) counted = static_cast<int64_t>(target_count(target).item());
+  require(counted != 0 || target.numel() == 0, "microbatch", "no element of the target ", target, " counts");
+  return {target, counted < 0 ? target.numel() : counted};
 }
 
-StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there) {
+StepResult Learner::microbatch(const Tensor& x, std::span<const int32_t> labels) {
+  const DeviceGuard guard(device_);
+  return microbatch(x, labels_here(labels), static_cast<int64_t>(labels.size()));
+}
+
+StepResult Learner::microbatch(const Tensor& x, const Tensor& target, int64_t counted) {
   const DeviceGuard guard(device_);
   require_usable();
   require(!converted_, "Learner", "the model is converted: it can only be evaluated");
   const int64_t now = state_.microbatch;
   try {
-    return run_microbatch(as_planned(x), {labels, labels_there});
+    const Tensor planned = as_planned(x);
+    return run_microbatch(planned, checked(planned, target, counted));
   } catch (const Error& error) {
     fail_window(error, x, now);
   } catch (...) {
@@ -218,22 +241,35 @@ void Learner::fail_window(const Error& error, const Tensor& x, int64_t microbatc
       input, usable() ? " No parameter has moved." : " Parameters have moved in the same backward: the model is lost.");
 }
 
-namespace {
-
-// The one number of a tensor of the current device, told when the flags are read.
-void read_later(const Tensor& number, const std::shared_ptr<float>& to) {
-  const FlagWord word;
-  constexpr int64_t bytes = sizeof(float);
-  device_backend(current_device()).copy(CopyWay::kOnDevice, word.word(), bytes, number.as<float>(), bytes, bytes, 1);
-  word.read([to](uint32_t bits) { *to = std::bit_cast<float>(bits); });
+void detail::read_later(const Tensor& number, const std::shared_ptr<double>& to) {
+  if (current_device().is_cpu()) {
+    *to = number.item();
+    return;
+  }
+  constexpr int64_t kWord = sizeof(uint32_t);
+  const auto word = [&](int64_t at, std::function<void(uint32_t)> take) {
+    const FlagWord flag;
+    device_backend(current_device())
+        .copy(CopyWay::kOnDevice, flag.word(), kWord, static_cast<const uint8_t*>(number.data()) + at * kWord, kWord,
+              kWord, 1);
+    flag.read(std::move(take));
+  };
+  if (number.dtype() == dtypes::fp32)
+    return word(0, [to](uint32_t bits) { *to = static_cast<double>(std::bit_cast<float>(bits)); });
+  const auto low = std::make_shared<uint32_t>(0);
+  const bool is_count = number.dtype() == dtypes::int64;
+  word(0, [low](uint32_t bits) { *low = bits; });
+  word(1, [low, to, is_count](uint32_t bits) {
+    const uint64_t whole = (uint64_t{bits} << 32) | *low;
+    *to = is_count ? static_cast<double>(whole) : std::bit_cast<double>(whole);
+  });
 }
 
-}  // namespace
-
-void detail::copy_labels(std::span<const int32_t> labels, Tensor& into) {
+Tensor Learner::labels_here(std::span<const int32_t> labels) {
   const Shape shape{static_cast<int64_t>(labels.size())};
-  if (!into.defined() || into.shape() != shape) into = Tensor::empty(shape, dtypes::int32, MemoryKind::kBatch);
-  device_backend(current_device()).copy_from_host(into.data(), labels.data(), into.bytes());
+  if (!labels_.defined() || labels_.shape() != shape) labels_ = Tensor::empty(shape, dtypes::int32, MemoryKind::kBatch);
+  if (!labels.empty()) device_backend(device_).copy_from_host(labels_.data(), labels.data(), labels_.bytes());
+  return labels_;
 }
 
 // While the host would wait for the device.
@@ -241,41 +277,42 @@ void Learner::do_meanwhile() const {
   if (!device_.is_cpu() && meanwhile_) meanwhile_();
 }
 
-Var Learner::forward(const Tensor& x, const GivenLabels& labels, StepResult& result, Pending& pending) {
-  const Var logits = model_->forward(x);
-  if (device_.is_cpu()) {
-    const Var loss = loss_(logits, labels.host);
-    result.loss = loss.value().item();
-    note_loss(result.loss);
-    result.correct = count_correct(logits.value(), labels.host);
-    return loss;
-  }
-  const bool given = labels.there.defined();
-  if (!given && live_step() == nullptr) detail::copy_labels(labels.host, labels_);  // recorded work has them
-  const Tensor& there = given ? labels.there : labels_;
-  const LossFunction::OfTensor of_tensor = loss_.of_tensor();
-  const Var loss = of_tensor ? of_tensor(logits, there) : loss_(logits, labels.host);
-  read_later(loss.value(), pending.loss);
-  at_drain([this, told = pending.loss] { note_loss(static_cast<double>(*told)); });
-  read_later(correct_count(logits.value(), there), pending.correct);
+void Learner::Pending::tell(StepResult& result) const {
+  result.loss = *loss;
+  result.correct = static_cast<int64_t>(*correct);
+  result.among_top5 = static_cast<int64_t>(*among_top5);
+  result.squared_error = *squared_error;
+}
+
+Var Learner::forward(const Tensor& x, const Target& target, Pending& pending, bool evaluation) {
+  const Var outputs = model_->forward(x);
+  const Var loss = loss_(outputs, target.tensor);
+  detail::read_later(loss.value(), pending.loss);
+  at_drain([this, told = pending.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {
+    *told *= static_cast<double>(count);
+    note_loss(*told);
+  });
+  if (target.tensor.dtype() == dtypes::int32)
+    detail::read_later(top_k_count(outputs.value(), target.tensor, 1), pending.correct);
+  if (evaluation) measure(outputs.value(), target, pending);
   return loss;
 }
 
-StepResult Learner::run_microbatch(const Tensor& x, const GivenLabels& labels) {
-  check_labels(x.shape()[0], labels);
+StepResult Learner::run_microbatch(const Tensor& x, const Target& target) {
   begin_microbatch();
-  if (graphs_ && graphs_->serves(x)) return graphs_->microbatch(x, labels);
-  return run_one_by_one(x, labels);
+  if (graphs_ && graphs_->serves(x, target)) return graphs_->microbatch(x, target);
+  return run_one_by_one(x, target);
 }
 
-void Learner::count_microbatch(int64_t samples) {
+void Learner::count_microbatch(const StepResult& result) {
   ++state_.microbatch;
   ++since_requantize_;
   ++window_microbatches_;
-  window_samples_ += samples;
+  window_samples_ += result.samples;
+  window_counted_ += result.counted;
 }
 
-StepResult Learner::run_one_by_one(const Tensor& x, const GivenLabels& labels) {
+StepResult Learner::run_one_by_one(const Tensor& x, const Target& target) {
   // A microbatch whose backward failed does not count, also where a device tells so after it.
   struct Counted {
     StepState& state;
@@ -287,24 +324,23 @@ StepResult Learner::run_one_by_one(const Tensor& x, const GivenLabels& labels) {
   } const counted{state_};
   StepResult result;
   result.samples = x.shape()[0];
+  result.counted = target.counted;
   Pending pending;
   if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is asked when something was found
   {
     Tape tape;
-    const Var loss = forward(x, labels, result, pending);
-    backward(tape, loss, result.samples);
+    const Var loss = forward(x, target, pending);
+    backward(tape, loss, target);
   }
   at_drain([done = counted.backward] { *done = true; });
   do_meanwhile();
-  count_microbatch(result.samples);
+  count_microbatch(result);
   if (window_microbatches_ == policy_.accumulate) {
     end_window();
     result.stepped = true;
   }
-  if (device_.is_cpu()) return result;
   if (!result.stepped) drain_flags();  // a step has read them
-  result.loss = static_cast<double>(*pending.loss);
-  result.correct = static_cast<int64_t>(*pending.correct);
+  pending.tell(result);
   return result;
 }
 
@@ -312,14 +348,14 @@ void Learner::end_window() {
   const std::optional<RequantKey> due = due_after(0);
   check_flags("in a forward pass");
   if (!bad_input_.empty()) detail::fail_input(bad_input_, "");
-  optimizer_->step(learning_rate_(state_.step), window_samples_, due ? &*due : nullptr);
+  optimizer_->step(learning_rate_(state_.step), window_counted_, due ? &*due : nullptr);
   close_window(due.has_value());
 }
 
 void Learner::close_window(bool requantized) {
   ++state_.step;
   bad_input_.clear();
-  window_microbatches_ = window_samples_ = 0;
+  window_microbatches_ = window_samples_ = window_counted_ = 0;
   if (requantized) since_requantize_ = 0;
 }
 
@@ -373,7 +409,7 @@ void Learner::drop_window() {
   bad_loss_.reset();
   bad_input_.clear();
   since_requantize_ -= window_microbatches_;
-  window_microbatches_ = window_samples_ = 0;
+  window_microbatches_ = window_samples_ = window_counted_ = 0;
 }
 
 void Learner::set_counters(int64_t step, int64_t microbatch, int64_t since_requantize) {

@@ -20,7 +20,8 @@ const std::string& Learner::Graphs::why_not() {
   if (asked_) return why_not_;
   asked_ = true;
   why_not_ = l_.optimizer_->not_recorded();
-  if (why_not_.empty() && l_.loss_.of_tensor() == nullptr) why_not_ = "the loss reads its labels on the host";
+  if (why_not_.empty() && !l_.loss_.recordable())
+    why_not_ = "the loss is one of the program's own, which may wait for the device";
   for (const Parameter* p : l_.model_->parameters())
     if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
       why_not_ = concat("the straight-through rule of '", p->path(), "' changes from step to step");
@@ -42,15 +43,20 @@ void Learner::Graphs::forget() {
   for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
 }
 
-Learner::Graphs::Form Learner::Graphs::form_of(const Tensor& x) const {
+Learner::Graphs::Form Learner::Graphs::form_of(const Tensor& x, const Target& target) const {
   const bool last = l_.window_microbatches_ + 1 == l_.policy_.accumulate;
-  return {x.shape()[0], last ? l_.window_samples_ + x.shape()[0] : 0, l_.window_microbatches_ == 0, last,
+  return {x.shape()[0],
+          target.tensor.numel(),
+          target.counted,
+          last ? l_.window_counted_ + target.counted : 0,
+          l_.window_microbatches_ == 0,
+          last,
           last && l_.due_after(1).has_value()};
 }
 
-bool Learner::Graphs::serves(const Tensor& x) {
+bool Learner::Graphs::serves(const Tensor& x, const Target& target) {
   if (!why_not().empty() || l_.state_.on_forward || x.device() != l_.device_) return false;
-  return ++seen_[form_of(x)] > 1;
+  return ++seen_[form_of(x, target)] > 1;
 }
 
 void Learner::Graphs::tell(const LiveStep& now) {
@@ -91,17 +97,16 @@ bool Learner::Graphs::run_front(Front& front, const Form& form, const Batch& bat
   } else {
     const bool done = record(front, [&] {
       l_.round_gradients();
-      l_.labels_ = batch.labels;
       {
-        StepResult unused;
+        const Target target{batch.target, form.counted};
         Tape tape;
-        tape.backward(l_.forward(batch.x, {}, unused, front.pending));
+        l_.seed_backward(tape, l_.forward(batch.x, target, front.pending), target);
       }
       at_drain([done = front.backward] { *done = true; });
       if (!form.last) return;
       l_.check_flags("in a forward pass");
       l_.optimizer_->mark();
-      l_.optimizer_->look_ahead(form.samples, *front.sums);
+      l_.optimizer_->look_ahead(form.divisor, *front.sums);
     });
     if (!done) return false;
     for (Parameter* p : l_.parameters_)
@@ -123,23 +128,21 @@ bool Learner::Graphs::run_back(Part& part, const Form& form) {
   return true;
 }
 
-const Learner::Graphs::Batch& Learner::Graphs::take(const Tensor& x, const GivenLabels& labels) {
+const Learner::Graphs::Batch& Learner::Graphs::take(const Tensor& x, const Target& target) {
   // Recorded work reads what is here, so the places stay where they are.
-  Batch& batch = batches_[x.shape()[0]];
-  if (!batch.x.defined()) batch.x = Tensor::empty(x.shape(), x.dtype(), MemoryKind::kBatch);
-  batch.x.copy_from(x);
-  if (!labels.there.defined()) {
-    detail::copy_labels(labels.host, batch.labels);
-    return batch;
-  }
-  if (!batch.labels.defined()) batch.labels = Tensor::empty(labels.there.shape(), dtypes::int32, MemoryKind::kBatch);
-  batch.labels.copy_from(labels.there);
+  Batch& batch = batches_[{x.shape()[0], target.tensor.numel()}];
+  const auto put = [](const Tensor& from, Tensor& to) {
+    if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), MemoryKind::kBatch);
+    to.copy_from(from);
+  };
+  put(x, batch.x);
+  put(target.tensor, batch.target);
   return batch;
 }
 
-StepResult Learner::Graphs::microbatch(const Tensor& x, const GivenLabels& labels) {
-  const Form form = form_of(x);
-  const Batch& batch = take(x, labels);
+StepResult Learner::Graphs::microbatch(const Tensor& x, const Target& target) {
+  const Form form = form_of(x, target);
+  const Batch& batch = take(x, target);
   LiveStep now;
   now.step = static_cast<uint32_t>(l_.state_.step);
   now.microbatch = static_cast<uint32_t>(l_.state_.microbatch);
@@ -149,13 +152,14 @@ StepResult Learner::Graphs::microbatch(const Tensor& x, const GivenLabels& label
   if (!run_front(front, form, batch)) {
     if (form.first)
       for (Parameter* p : l_.parameters_) p->zero_grad();
-    return l_.run_one_by_one(x, labels);
+    return l_.run_one_by_one(x, target);
   }
   l_.do_meanwhile();
   StepResult result;
   result.samples = x.shape()[0];
+  result.counted = target.counted;
   const int64_t before = l_.state_.microbatch;
-  l_.count_microbatch(result.samples);
+  l_.count_microbatch(result);
   *front.backward = false;
   try {
     drain_flags();
@@ -163,12 +167,11 @@ StepResult Learner::Graphs::microbatch(const Tensor& x, const GivenLabels& label
     if (!*front.backward) l_.state_.microbatch = before;
     throw;
   }
-  result.loss = static_cast<double>(*front.pending.loss);
-  result.correct = static_cast<int64_t>(*front.pending.correct);
+  front.pending.tell(result);
   if (!form.last) return result;
 
   result.stepped = true;
-  l_.optimizer_->ready(l_.learning_rate_(l_.state_.step), form.samples, *front.sums);
+  l_.optimizer_->ready(l_.learning_rate_(l_.state_.step), form.divisor, *front.sums);
   l_.optimizer_->tell(now);
   tell(now);
   if (!run_back(backs_[form], form)) move_now(form);

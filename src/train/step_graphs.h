@@ -1,6 +1,6 @@
 // The work of a microbatch as two graphs of a device: front (forward, backward, and what an optimizer step must know
 // first), then the flags are read, then, where a window ends, back (the updates and the new codes). Graphs are made by
-// the form of the microbatch: rows, samples of its window, whether it begins or ends one, and whether codes follow.
+// the form of the microbatch: rows, what counts in its window, whether it begins or ends one, and whether codes follow.
 //
 // The first microbatch of a form runs one kernel after another, the second records, the others repeat. What changes
 // from one to the next lies in memory of the device: batch, labels, and LiveStep (base/live_step.h). What the host does
@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/base/device_work.h"
@@ -22,13 +23,16 @@
 namespace bitgrad {
 
 namespace detail {
-// Labels where the kernels of the current device read them; `into` is used again where it fits.
-void copy_labels(std::span<const int32_t> labels, Tensor& into);
+// The one number of a tensor of the current device (fp32, fp64 or int64), told when the flags are read; of the CPU at
+// once.
+void read_later(const Tensor& number, const std::shared_ptr<double>& to);
 }  // namespace detail
 
-// Loss and hits of a microbatch, as numbers of fp32 that a device tells when its flags are read.
+// What a microbatch came to, as a device tells it when its flags are read.
 struct Learner::Pending {
-  std::shared_ptr<float> loss = std::make_shared<float>(0.0f), correct = std::make_shared<float>(0.0f);
+  static std::shared_ptr<double> zero() { return std::make_shared<double>(0.0); }
+  std::shared_ptr<double> loss = zero(), correct = zero(), among_top5 = zero(), squared_error = zero();
+  void tell(StepResult& result) const;
 };
 
 class Learner::Graphs {
@@ -37,9 +41,9 @@ class Learner::Graphs {
   ~Graphs();
 
   // Whether this microbatch's work is recorded, or is to be now.
-  bool serves(const Tensor& x);
+  bool serves(const Tensor& x, const Target& target);
   // After begin_microbatch.
-  StepResult microbatch(const Tensor& x, const GivenLabels& labels);
+  StepResult microbatch(const Tensor& x, const Target& target);
   // Parameters, layers or the optimizer changed: all is recorded anew.
   void forget();
 
@@ -49,7 +53,8 @@ class Learner::Graphs {
 
  private:
   struct Form {
-    int64_t rows, samples;
+    int64_t rows, target, counted;  // target: elements. counted: of this microbatch
+    int64_t divisor;                // what counts in a window that ends here
     bool first, last, requantize;
     auto operator<=>(const Form&) const = default;
   };
@@ -64,22 +69,23 @@ class Learner::Graphs {
     std::vector<Parameter*> gradients;  // that hold sums after it
   };
   struct Batch {
-    Tensor x, labels;
+    Tensor x, target;
   };
-  Form form_of(const Tensor& x) const;
+  using Place = std::pair<int64_t, int64_t>;  // rows, elements of the target
+  Form form_of(const Tensor& x, const Target& target) const;
   void tell(const LiveStep& now);
   void tell_why_not() const;
   // False: the device, or something in `body`, cannot be recorded; then why_not() says so, and nothing was done.
   bool record(Part& part, const std::function<void()>& body);
   void launch(Part& part);
-  const Batch& take(const Tensor& x, const GivenLabels& labels);
+  const Batch& take(const Tensor& x, const Target& target);
   bool run_front(Front& front, const Form& form, const Batch& batch);
   bool run_back(Part& part, const Form& form);
   void move_now(const Form& form);
 
   Learner& l_;
   Tensor live_;
-  std::map<int64_t, Batch> batches_;  // by rows: where recorded work reads
+  std::map<Place, Batch> batches_;  // where recorded work reads
   LiveStep now_;
   std::map<Form, int64_t> seen_;
   std::map<Form, Front> fronts_;

@@ -102,7 +102,7 @@ class Trainer::Loop {
     while (learner().state().microbatch < t_.total_microbatches_ &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
       feed_->next();
-      StepResult r = learner().microbatch(feed_->x(), feed_->labels(), feed_->labels_there());
+      StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted());
       const bool last = learner().state().microbatch >= t_.total_microbatches_;
       if (last) {
         learner().flush();
@@ -220,7 +220,7 @@ class Trainer::Loop {
   // Of the model as it is now, over the microbatch that trained it last.
   void check_loss() {
     const Clock::time_point before = Clock::now();
-    learner().evaluate(feed_->x(), feed_->labels(), feed_->labels_there());
+    learner().evaluate(feed_->x(), feed_->target(), feed_->counted());
     interval_.start += Clock::now() - before;
   }
 

@@ -46,13 +46,13 @@ TEST_CASE("The next batch is read while a microbatch runs, and no further") {
     detail::BatchFeed feed(*learner, data, options);
     REQUIRE(feed.next());
     CHECK(Brittle::reads == 4);
-    learner->microbatch(feed.x(), feed.labels(), feed.labels_there());
+    learner->microbatch(feed.x(), feed.target(), feed.counted());
     CHECK(Brittle::reads == 8);
-    learner->evaluate(feed.x(), feed.labels(), feed.labels_there());
+    learner->evaluate(feed.x(), feed.target(), feed.counted());
     CHECK(Brittle::reads == 8);
     REQUIRE(feed.next());
     CHECK(Brittle::reads == 8);
-    learner->evaluate(feed.x(), feed.labels(), feed.labels_there());
+    learner->evaluate(feed.x(), feed.target(), feed.counted());
     CHECK(Brittle::reads == 12);
     {
       detail::BatchFeed inner(*learner, data, options);
@@ -105,10 +105,9 @@ TEST_CASE("A feed gives the loader's batches, whatever their size, from the host
           copy_batch(batch, x);
         }
         CHECK(difference(x, feed.x().on_host()) == "");
-        const Tensor labels = feed.labels_there().on_host();
+        const Tensor labels = feed.target().on_host();
         REQUIRE(labels.numel() == batch.size);
         CHECK(std::equal(batch.labels, batch.labels + batch.size, labels.as<int32_t>()));
-        CHECK(std::equal(batch.labels, batch.labels + batch.size, feed.labels().begin(), feed.labels().end()));
         CHECK(feed.epoch() == loader.epoch());
         CHECK(feed.position() == loader.position());
       }
@@ -118,7 +117,7 @@ TEST_CASE("A feed gives the loader's batches, whatever their size, from the host
   }
 }
 
-TEST_CASE("A loss that takes its labels from the host trains and evaluates on fed batches as its twin does") {
+TEST_CASE("A loss of a program trains and evaluates on fed batches as its twin does") {
   const KeepModes keep;
   const DeviceGuard guard(gpu());
   const auto data = images(22, 9, 1);
@@ -134,15 +133,16 @@ TEST_CASE("A loss that takes its labels from the host trains and evaluates on fe
     std::vector<double> seen;
     detail::BatchFeed feed(learner, *data, options, there);
     while (feed.next()) {
-      const StepResult trained = learner.microbatch(feed.x(), feed.labels(), feed.labels_there());
-      const StepResult measured = learner.evaluate(feed.x(), feed.labels(), feed.labels_there());
+      const StepResult trained = learner.microbatch(feed.x(), feed.target(), feed.counted());
+      const StepResult measured = learner.evaluate(feed.x(), feed.target(), feed.counted());
       seen.insert(seen.end(), {trained.loss, measured.loss, static_cast<double>(trained.correct),
                                static_cast<double>(measured.correct)});
     }
     return seen;
   };
-  const auto of_host = [](const Var& logits, std::span<const int32_t> labels) {
-    return softmax_cross_entropy(logits, labels);
+  const auto of_host = [](const Var& logits, const Tensor& labels) {
+    const Tensor host = labels.on_host();
+    return softmax_cross_entropy(logits, {host.as<int32_t>(), static_cast<size_t>(host.numel())});
   };
   const std::vector<double> expected = numbers_of(find_loss("softmax_cross_entropy"), nullptr);
   CHECK(expected.size() == 3 * 5 * 4);
@@ -160,10 +160,10 @@ TEST_CASE("A microbatch with labels of its own leaves the feed's alone") {
   options.micro = 4;
   detail::BatchFeed feed(*learner, *data, options);
   REQUIRE(feed.next());
-  learner->microbatch(feed.x(), feed.labels(), feed.labels_there());
-  const std::vector<double> labels = feed.labels_there().numbers();
+  learner->microbatch(feed.x(), feed.target(), feed.counted());
+  const std::vector<double> labels = feed.target().numbers();
   learner->microbatch(feed.x(), std::vector<int32_t>{3, 3, 3, 3});
-  CHECK(feed.labels_there().numbers() == labels);
+  CHECK(feed.target().numbers() == labels);
   CHECK(labels != std::vector<double>(4, 3.0));
 }
 

@@ -129,7 +129,8 @@ TEST_CASE("A microbatch without a label for each sample is an error in every for
     const DeviceGuard guard(learner.device());
     const auto data = open_dataset(trainer.config(), trainer.config().data.train);
     for (const SampleBatch& b : first_samples(*data, 40, 10, 1)) {
-      const std::span<const int32_t> labels = b.labels;
+      const Tensor host = b.target.on_host();
+      const std::span<const int32_t> labels(host.as<int32_t>(), static_cast<size_t>(host.numel()));
       CHECK(contains(error_of([&] { learner.microbatch(b.x, labels.first(9)); }), "labels"));
       learner.microbatch(b.x, labels);
     }

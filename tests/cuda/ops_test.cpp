@@ -54,27 +54,28 @@ TEST_CASE("losses take labels of the host or of the device") {
       for (const int32_t l : labels) numbers.push_back(l);
       const Tensor as_tensor = Tensor::from_numbers({n}, dtypes::int32, numbers);
       CHECK(op_difference({y}, [&](const auto& v) { return squared_hinge(v[0], labels); }) == "");
-      CHECK(op_difference({y}, [&](const auto& v) { return squared_hinge_of(v[0], here(as_tensor)); }) == "");
+      CHECK(op_difference({y}, [&](const auto& v) { return squared_hinge(v[0], here(as_tensor)); }) == "");
       CHECK(op_difference({y}, [&](const auto& v) { return softmax_cross_entropy(v[0], labels); }) == "");
-      CHECK(op_difference({y}, [&](const auto& v) { return softmax_cross_entropy_of(v[0], here(as_tensor)); }) == "");
-      CHECK(device_difference([&] { return Results{correct_count(here(y), here(as_tensor))}; }) == "");
+      CHECK(op_difference({y}, [&](const auto& v) { return softmax_cross_entropy_sum(v[0], here(as_tensor)); }) == "");
+      CHECK(device_difference([&] { return Results{top_k_count(here(y), here(as_tensor), 1)}; }) == "");
       const int64_t correct = count_correct(y, labels);
       const DeviceGuard guard(gpu());
       CHECK(count_correct(here(y), labels) == correct);
-      CHECK(correct_count(here(y), here(as_tensor)).item() == static_cast<double>(correct));
+      CHECK(top_k_count(here(y), here(as_tensor), 1).item() == static_cast<double>(correct));
     }
 }
 
 TEST_CASE("a label that is no class is the same error, on the device when flags are read") {
   const Tensor y = random_numbers({3, 4}, 3),
                bad = Tensor::from_numbers({3}, dtypes::int32, std::vector<double>{0, 4, -1});
-  for (const auto loss : {squared_hinge_of, softmax_cross_entropy_of}) {
+  using Loss = Var (*)(const Var&, const Tensor&);
+  for (const Loss loss : {Loss(squared_hinge), Loss(softmax_cross_entropy_sum)}) {
     const TwoErrors e = errors_of([&] { loss(here(y), here(bad)); });
     CHECK(contains(e.on_cpu, "label 1 is 4, allowed are 0 .. 3"));
     CHECK(e.on_gpu == e.on_cpu);
   }
   const DeviceGuard guard(gpu());
-  CHECK(contains(error_of([&] { squared_hinge_of(here(y), bad); }), "labels ([3] int32) are on cpu"));
+  CHECK(contains(error_of([&] { squared_hinge(here(y), bad); }), "labels ([3] int32) are on cpu"));
 }
 
 TEST_CASE("norms: statistics, running averages, evaluation, gradients") {

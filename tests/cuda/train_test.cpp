@@ -108,7 +108,7 @@ TEST_CASE("Loss and hits of microbatches are those of the CPU") {
     std::vector<double>& seen = all.emplace_back();
     const auto data = open_dataset(trainer.config(), trainer.config().data.train);
     for (const SampleBatch& b : first_samples(*data, 30, 10, 1)) {
-      const StepResult r = trainer.learner().microbatch(b.x, b.labels);
+      const StepResult r = trainer.learner().microbatch(b.x, b.target);
       seen.insert(seen.end(), {r.loss, static_cast<double>(r.correct), r.stepped ? 1.0 : 0.0});
     }
   }
@@ -125,10 +125,10 @@ TEST_CASE("NaN in a batch is an error with the CPU's text on a device, and the n
     const auto data = open_dataset(trainer.config(), trainer.config().data.train);
     const std::vector<SampleBatch> batches = first_samples(*data, 20, 10, 1);
     const Tensor bad = Tensor::full(batches[0].x.shape(), dtypes::fp32, NAN);
-    errors.push_back(error_of([&] { learner.microbatch(bad, batches[0].labels); }));
+    errors.push_back(error_of([&] { learner.microbatch(bad, batches[0].target); }));
     CHECK(learner.usable());
     errors.push_back(error_of([&] { learner.predict(bad); }));
-    learner.microbatch(batches[1].x, batches[1].labels);
+    learner.microbatch(batches[1].x, batches[1].target);
     hashes.push_back(state_hash(learner, {}));
   }
   CHECK(errors[0] != "");
@@ -189,7 +189,7 @@ TEST_CASE("Models and learners of two devices are kept apart") {
   const std::vector<SampleBatch> samples = first_samples(*data, 10, 10, 1);
   {
     const DeviceGuard first(gpu(0));  // of no matter to a learner
-    learner->microbatch(samples[0].x, samples[0].labels);
+    learner->microbatch(samples[0].x, samples[0].target);
   }
   std::shared_ptr<Module> model;
   {

@@ -106,13 +106,13 @@ TEST_CASE("labels may lie in a tensor") {
   const Tensor y = random_tensor({6, 5}, dtypes::fp32, 3, -2, 2);
   const std::vector<int32_t> labels = labels_of(6, 5);
   const Tensor t = Tensor::from_numbers({6}, dtypes::int32, std::vector<double>(labels.begin(), labels.end()));
-  CHECK(squared_hinge_of(y, t).value().item() == squared_hinge(y, labels).value().item());
-  CHECK(softmax_cross_entropy_of(y, t).value().item() == softmax_cross_entropy(y, labels).value().item());
-  CHECK(correct_count(y, t).item() == static_cast<double>(count_correct(y, labels)));
+  CHECK(squared_hinge(y, t).value().item() == squared_hinge(y, labels).value().item());
+  CHECK(softmax_cross_entropy_sum(y, t).value().item() == softmax_cross_entropy(y, labels).value().item());
+  CHECK(top_k_count(y, t, 1).item() == static_cast<double>(count_correct(y, labels)));
   const Tensor bad = Tensor::from_numbers({6}, dtypes::int32, std::vector<double>{0, 1, 2, 3, 5, 0});
-  CHECK(contains(error_of([&] { squared_hinge_of(y, bad); }), "label 4 is 5, allowed are 0 .. 4"));
-  CHECK(contains(error_of([&] { squared_hinge_of(y, y); }), "labels must be dense int32, got [6,5] fp32"));
-  CHECK(contains(error_of([&] { squared_hinge_of(y, t.row_slice(0, 5)); }), "have 6 rows, got 5 labels"));
+  CHECK(contains(error_of([&] { squared_hinge(y, bad); }), "label 4 is 5, allowed are 0 .. 4"));
+  CHECK(contains(error_of([&] { squared_hinge(y, y); }), "labels must be dense int32, got [6,5] fp32"));
+  CHECK(contains(error_of([&] { squared_hinge(y, t.row_slice(0, 5)); }), "have 6 rows, got 5 labels"));
 }
 
 TEST_CASE("wrong logits and labels are errors that say what is allowed") {

@@ -72,7 +72,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
       make_sequential({quantize_layer(dtypes::bint1), linear_layer(c, c.out), quantize_layer(dtypes::int4),
                        linear_layer(c, kClasses)},
                       c.in),
-      squared_hinge, spec, RequantPolicy{c.accumulate, c.every}, [](int64_t) { return 0.05f; }, 11);
+      find_loss("squared_hinge"), spec, RequantPolicy{c.accumulate, c.every}, [](int64_t) { return 0.05f; }, 11);
   learner->plan(c.in, kClasses, kRows, 0);
   return learner;
 }
@@ -221,7 +221,8 @@ TEST_CASE("a gradient that a library makes is told to come as a whole, by the li
   OptimizerSpec adam;
   adam.name = "adam";
   Learner learner(
-      make_sequential({linear_layer(c, kClasses)}, c.in), squared_hinge, adam, {}, [](int64_t) { return 0.1f; }, 1);
+      make_sequential({linear_layer(c, kClasses)}, c.in), find_loss("squared_hinge"), adam, {},
+      [](int64_t) { return 0.1f; }, 1);
   train(learner, c, 1);
   const std::string why = learner.fused_updates().at(0).why_not;
   INFO(why);
@@ -312,7 +313,7 @@ TEST_CASE("a gradient that is not finite inside backward names the parameter, an
   for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
     Case c;
     c.grad = grad;
-    LossFunction infinite = [](const Var& y, std::span<const int32_t>) {
+    LossFunction infinite = [](const Var& y, const Tensor&) {
       return apply<Slope>({y}, std::numeric_limits<float>::infinity());
     };
     OptimizerSpec spec;

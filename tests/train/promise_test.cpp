@@ -35,7 +35,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
   optimizer.name = c.optimizer;
   if (c.optimizer == "sgd") optimizer.momentum = 0.9f;
   auto learner = std::make_unique<Learner>(
-      make_sequential({first, norm, activation, second, last}, kFeatures), squared_hinge, optimizer,
+      make_sequential({first, norm, activation, second, last}, kFeatures), find_loss("squared_hinge"), optimizer,
       RequantPolicy{c.accumulate, c.every}, [](int64_t) { return 0.05f; }, 11);
   learner->plan(kFeatures, kClasses, kRows, 0);
   return learner;
@@ -185,7 +185,7 @@ TEST_CASE("a learner equals a loop written by hand with the library's ops") {
     spec.weight = weight_spec(quant);
     const int64_t a = 4;
     Learner learner(
-        make_sequential({spec}, kFeatures), softmax_cross_entropy, OptimizerSpec{}, {a, a},
+        make_sequential({spec}, kFeatures), find_loss("softmax_cross_entropy"), OptimizerSpec{}, {a, a},
         [](int64_t) { return 0.5f; }, 3);
     Parameter& w = *learner.model().parameters()[0];
     const Tensor master = w.master().clone(MemoryKind::kMaster);

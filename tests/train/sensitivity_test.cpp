@@ -43,9 +43,13 @@ std::unique_ptr<Learner> float_learner() {
       model, find_loss("softmax_cross_entropy"), adam, RequantPolicy{1, 1}, [](int64_t) { return 0.05f; }, 3);
 }
 
+Tensor classes(const std::vector<double>& labels) {
+  return Tensor::from_numbers({std::ssize(labels)}, dtypes::int32, labels);
+}
+
 std::vector<SampleBatch> two_batches() {
-  return {{random_tensor({6, 5}, dtypes::fp32, 1), {0, 1, 2, 0, 1, 2}},
-          {random_tensor({3, 5}, dtypes::fp32, 2), {2, 1, 0}}};
+  return {{random_tensor({6, 5}, dtypes::fp32, 1), classes({0, 1, 2, 0, 1, 2})},
+          {random_tensor({3, 5}, dtypes::fp32, 2), classes({2, 1, 0})}};
 }
 
 // Mean loss in double of the float model with weights w0 [4,5] and w2 [3,4].
@@ -67,7 +71,7 @@ double reference_loss(const std::vector<double>& w0, const std::vector<double>& 
         for (size_t i = 0; i < 4; ++i) y[o] += w2[o * 4 + i] * h[i];
         total += std::exp(y[o]);
       }
-      sum += std::log(total) - y[s.labels[static_cast<size_t>(r)]];
+      sum += std::log(total) - y[s.target.as<int32_t>()[r]];
     }
   return sum / static_cast<double>(n);
 }
@@ -219,10 +223,10 @@ TEST_CASE("the first samples are those of the first epoch's order") {
     int32_t label = 0;
     data->sample(order[static_cast<size_t>(i)], x.data(), &label);
     const SampleBatch& b = batches[static_cast<size_t>(i / 10)];
-    CHECK(b.labels[static_cast<size_t>(i % 10)] == label);
+    CHECK(b.target.as<int32_t>()[i % 10] == label);
     CHECK(std::equal(x.begin(), x.end(), b.x.as<float>() + (i % 10) * data->features()));
   }
-  CHECK(first_samples(*data, 1000, 64, 7).front().labels.size() == 50);
+  CHECK(first_samples(*data, 1000, 64, 7).front().target.numel() == 50);
   CHECK(contains(error_of([&] { first_samples(*data, 0, 10, 7); }), "at least 1"));
 }
 
@@ -249,7 +253,7 @@ TEST_CASE("quantizing after training holds the trained numbers as the rules say,
   for (const Module::Buffer& b : learner->model().buffers())
     if (b.path == "layers.0.input.observer.high") CHECK(b.tensor.item() == 1.0f);
   for (const Quantizable* slot : learner->model().quantizables()) CHECK(slot->converted());
-  CHECK(contains(error_of([&] { learner->microbatch(samples[0].x, samples[0].labels); }), "convert"));
+  CHECK(contains(error_of([&] { learner->microbatch(samples[0].x, samples[0].target); }), "convert"));
 
   spec.rules.push_back({"nothing.*", find_recipe("int8wo")});
   CHECK(contains(error_of([&] { quantize_after_training(*load(), spec, samples); }), "matches no layer"));

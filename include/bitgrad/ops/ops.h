@@ -183,20 +183,19 @@ Var concatenate(const std::vector<Var>& parts, int64_t axis);
 // Sum of all elements, shape [].
 Var sum(const Var& x);
 
-// Losses: the *sum* over samples, shape [] (docs/numerics.md section 6). logits [n, classes]; labels n class indices.
+// Losses: the *sum* over rows of logits [.., classes], shape [] (docs/numerics.md section 6). labels: a class for each
+// row, dense int32 on the current device; on a device other than the CPU one that is no class fails when the flags are
+// read (kernels/flag.h). The forms with labels of the host copy them.
 // squared hinge: mean over classes of max(0, 1 - t*y)^2, t = +1 for the label's class, else -1.
+Var squared_hinge(const Var& logits, const Tensor& labels);
 Var squared_hinge(const Var& logits, std::span<const int32_t> labels);
 // softmax cross-entropy: log(sum exp(y - max)) - (y_label - max).
+Var softmax_cross_entropy_sum(const Var& logits, const Tensor& labels);
 Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels);
-// With labels int32 [n], dense, that lie on the current device. There a label that is no class fails when the flags are
-// read (kernels/flag.h).
-Var squared_hinge_of(const Var& logits, const Tensor& labels);
-Var softmax_cross_entropy_of(const Var& logits, const Tensor& labels);
 
-// Number of rows whose largest logit (the first of equals) is the label's. Waits for the device.
+// Number of rows of logits fp32 [.., classes] whose largest logit (the first of equals) is the label's. Waits for the
+// device.
 int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels);
-// The same as fp32 [], exact for fewer than 2^24 rows, without waiting; labels as losses take them.
-Tensor correct_count(const Tensor& logits, const Tensor& labels);
 
 // Losses that are the *mean* over what they count, shape [] (docs/numerics.md section 10). Outputs fp32, bf16 or fp64.
 // Mean over all elements of (outputs - target)^2; target of the same shape, fp32 or bf16 (fp64 for fp64).

@@ -18,10 +18,14 @@
 namespace bitgrad {
 
 struct StepResult {
-  double loss = 0;      // sum over the microbatch
-  int64_t correct = 0;  // rows whose largest logit is the label's
+  double loss = 0;      // sum over the elements of the target that count
+  int64_t correct = 0;  // classes with the largest logit
   int64_t samples = 0;
-  bool stepped = false;  // the optimizer ran: a boundary where a checkpoint may lie
+  int64_t counted = 0;  // elements of the target that count
+  // Of an evaluation alone.
+  int64_t among_top5 = 0;    // classes that are among the five largest logits, where there are more than five
+  double squared_error = 0;  // of values, summed
+  bool stepped = false;      // the optimizer ran: a boundary where a checkpoint may lie
 };
 
 // From optimizer step `from` on (before the first microbatch of its window) the model is held like this.
@@ -101,9 +105,12 @@ class Learner {
   // (fused_updates). x lies on the learner's device. On one other than the CPU errors about numbers come when its flags
   // are read (kernels/flag.h), at the end of the microbatch at the latest, but for new numbers that are not finite:
   // those at the end of the next one.
-  // labels [n]; labels_there: the same, int32 [n] on the learner's device, where somebody put them; else they are
-  // copied.
-  StepResult microbatch(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
+  // target: what the loss takes, on the learner's device: classes int32 [n, ..], or values fp32 [n, ..]. counted: how
+  // many elements of it count, -1: found here (classes of positions are counted, which waits for a device). The
+  // optimizer divides by what counts in the window.
+  StepResult microbatch(const Tensor& x, const Tensor& target, int64_t counted = -1);
+  // With one class a sample, copied to the learner's device.
+  StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
   // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
   // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
   // flags of a device first.
@@ -116,9 +123,10 @@ class Learner {
   // Logits without a tape, in evaluation mode. Error(kNonFinite) that names x when it is not finite (on a device other
   // than the CPU: where a quantizer or the loss finds it), or the layer whose quantizer takes NaN or Inf.
   Tensor predict(const Tensor& x);
-  // Loss and hits of one batch in evaluation mode. labels_there: as microbatch. Throws Error(kNonFinite) when the loss
-  // is not finite; other errors as predict.
-  StepResult evaluate(const Tensor& x, std::span<const int32_t> labels, const Tensor& labels_there = {});
+  // Loss, and what metrics are made of, of one batch in evaluation mode. target: as microbatch. Throws
+  // Error(kNonFinite) when the loss is not finite; other errors as predict.
+  StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1);
+  StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
   // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
   // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
   std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
@@ -155,24 +163,26 @@ class Learner {
 
  private:
   class Graphs;  // train/step_graphs.h
-  // Labels of a microbatch: on the host, and on the device unless the tensor is undefined.
-  struct GivenLabels {
-    std::span<const int32_t> host;
-    Tensor there;
+  // The target of a microbatch, and how many of its elements count.
+  struct Target {
+    Tensor tensor;
+    int64_t counted = 0;
   };
   void require_usable() const;
   void in_evaluation(const std::function<void()>& work);
   void evaluate_input(const Tensor& x, const std::function<void()>& work);
-  void check_labels(int64_t samples, const GivenLabels& labels) const;
+  Target checked(const Tensor& x, const Tensor& target, int64_t counted) const;
+  Tensor labels_here(std::span<const int32_t> labels);
   void begin_microbatch();
   void round_gradients();
-  void count_microbatch(int64_t samples);
-  StepResult run_one_by_one(const Tensor& x, const GivenLabels& labels);
+  void count_microbatch(const StepResult& result);
+  StepResult run_one_by_one(const Tensor& x, const Target& target);
   void close_window(bool requantized);
   void forget_recorded();
-  StepResult run_microbatch(const Tensor& x, const GivenLabels& labels);
+  StepResult run_microbatch(const Tensor& x, const Target& target);
   void do_meanwhile() const;
-  void backward(Tape& tape, const Var& loss, int64_t samples);
+  void seed_backward(Tape& tape, const Var& loss, const Target& target) const;
+  void backward(Tape& tape, const Var& loss, const Target& target);
   void end_failed_window();
   void note_input(const Tensor& x, int64_t microbatch);
   [[noreturn]] void fail_window(const Error& error, const Tensor& x, int64_t microbatch);
@@ -182,7 +192,8 @@ class Learner {
   void note_loss(double loss);
   void check_flags(const char* when);
   struct Pending;  // numbers of a microbatch that a device has not told yet
-  Var forward(const Tensor& x, const GivenLabels& labels, StepResult& result, Pending& pending);
+  Var forward(const Tensor& x, const Target& target, Pending& pending, bool evaluation = false);
+  void measure(const Tensor& outputs, const Target& target, Pending& pending) const;
   void check_plan(const PlanSpec& plan);
   Tensor as_planned(const Tensor& x) const;
   // phases.cpp
@@ -203,11 +214,12 @@ class Learner {
   std::function<float(int64_t)> learning_rate_;
   std::vector<Parameter*> parameters_;
   int64_t window_microbatches_ = 0, window_samples_ = 0;
+  int64_t window_counted_ = 0;  // elements of targets
   int64_t since_requantize_ = 0;
   std::string bad_input_;  // the first input of the window that is known to hold NaN or Inf
   int64_t total_steps_ = 0;
   std::optional<double> bad_loss_;  // not finite, since the flags were last checked
-  Tensor labels_;                   // of a device: those of the microbatch
+  Tensor labels_;                   // given on the host: those of the microbatch
   std::function<void()> meanwhile_;
   std::unique_ptr<Graphs> graphs_;
   std::optional<PlanSpec> plan_;

@@ -16,8 +16,8 @@
 namespace bitgrad {
 
 struct SampleBatch {
-  Tensor x = {};  // [n, features] fp32, or int32 of data of ids
-  std::vector<int32_t> labels = {};
+  Tensor x = {};       // [n, features] fp32, or int32 of data of ids
+  Tensor target = {};  // [n, ..] classes (int32), or values (fp32)
 };
 // The first `samples` (at most all) of the order that a run with this seed has in its first epoch, in batches of at
 // most `batch`. So samples that lie in the file by class are mixed.

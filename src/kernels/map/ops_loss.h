@@ -83,22 +83,4 @@ struct ScaleByNumber {
   BITGRAD_HD void operator()(int64_t i) const { y[i] = (*number * factor) * x[i]; }
 };
 
-// 1 where the largest logit (the first of equals) is the label's, else 0. Index: rows.
-struct CorrectRow {
-  const float* y;
-  const int32_t* labels;
-  int64_t classes;
-  float* out;
-  uint32_t* flags;
-
-  BITGRAD_HD void operator()(int64_t r) const {
-    is_class(labels[r], classes, flags);
-    const float* const row = y + r * classes;
-    int64_t best = 0;
-    for (int64_t c = 1; c < classes; ++c)
-      if (row[c] > row[best]) best = c;
-    out[r] = best == labels[r] ? 1.0f : 0.0f;
-  }
-};
-
 }  // namespace bitgrad::maps

@@ -21,7 +21,7 @@ std::vector<SampleBatch> first_samples(const Dataset& data, int64_t samples, int
     SampleBatch& out = batches.emplace_back();
     b.size = rows;
     copy_batch(b, out.x);
-    out.labels.assign(b.labels, b.labels + rows);
+    copy_targets(b, out.target);
     left -= rows;
   }
   return batches;

@@ -86,10 +86,10 @@ Means evaluate_samples(Learner& learner, std::span<const SampleBatch> samples) {
   Means sum;
   int64_t n = 0;
   for (const SampleBatch& s : samples) {
-    const StepResult r = learner.evaluate(s.x, s.labels);
+    const StepResult r = learner.evaluate(s.x, s.target);
     sum.loss += r.loss;
     sum.accuracy += static_cast<double>(r.correct);
-    n += r.samples;
+    n += r.counted;
   }
   return {sum.loss / static_cast<double>(n), 100.0 * sum.accuracy / static_cast<double>(n)};
 }
