@@ -31,18 +31,22 @@ int64_t float_bytes(const std::vector<LayerSummary>& rows) {
   return bytes;
 }
 
-// Hits and logits of two models, batch by batch.
+// Hits and outputs of two models, batch by batch.
 struct Comparison {
   int64_t samples = 0, correct_a = 0, correct_b = 0;
+  int64_t classes = 0;  // that targets name; 0: they are values
   bool equal_bits = true;
   double max_abs_difference = 0;
 
-  void add(Learner& a, Learner& b, const Tensor& x, std::span<const int32_t> labels) {
+  void add(Learner& a, Learner& b, const Tensor& x, const Tensor& target) {
     const Tensor ya = a.predict(x).on_host(), yb = b.predict(x).on_host();
     const DeviceGuard cpu(Device::cpu());
-    samples += x.rows();
-    correct_a += count_correct(ya, labels);
-    correct_b += count_correct(yb, labels);
+    samples += x.shape()[0];
+    if (target.dtype() == dtypes::int32) {
+      classes += static_cast<int64_t>(target_count(target).item());
+      correct_a += static_cast<int64_t>(top_k_count(ya, target, 1).item());
+      correct_b += static_cast<int64_t>(top_k_count(yb, target, 1).item());
+    }
     equal_bits &= std::memcmp(ya.data(), yb.data(), static_cast<size_t>(ya.bytes())) == 0;
     for (int64_t i = 0; i < ya.numel(); ++i)
       max_abs_difference = std::max(max_abs_difference, std::abs(static_cast<double>(ya.as<float>()[i]) -
@@ -60,7 +64,7 @@ Comparison compare(Learner& a, Learner& b, const Dataset& data, int64_t batch) {
   for (Batch read; loader.next(read);) {
     Tensor x;
     copy_batch(read, x);
-    result.add(a, b, x, {read.labels, static_cast<size_t>(read.size)});
+    result.add(a, b, x, read.target_tensor());
   }
   return result;
 }
@@ -86,10 +90,12 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
   const auto converted = load_file(open_file(written, overrides), &data);
   const Comparison c = compare(*prepared, *converted, data, file.config.train.eval.batch);
   const auto percent = [&](int64_t correct) {
-    return 100.0 * static_cast<double>(correct) / static_cast<double>(c.samples);
+    return 100.0 * static_cast<double>(correct) / static_cast<double>(c.classes);
   };
-  std::cout << "check: accuracy " << percent(c.correct_a) << " % before, " << percent(c.correct_b) << " % after, on "
-            << c.samples << " samples; logits "
+  std::cout << "check: ";
+  if (c.classes > 0)
+    std::cout << "accuracy " << percent(c.correct_a) << " % before, " << percent(c.correct_b) << " % after, ";
+  std::cout << "on " << c.samples << " samples; logits "
             << (c.equal_bits ? "equal bit for bit" : concat("differ by at most ", c.max_abs_difference)) << '\n';
   if (c.equal_bits) return 0;
   if (!any_fake(prepared->model()))

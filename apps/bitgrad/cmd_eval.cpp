@@ -1,5 +1,6 @@
 // bitgrad eval RUN_DIR_OR_FILE [--json]: a fresh process reads the packed weights and data.test (data.train when
 // there is none).
+#include <cmath>
 #include <iostream>
 
 #include "bitgrad/base/json.h"
@@ -27,10 +28,16 @@ int run_eval(const EvalOptions& options) {
   const auto learner = load_file(file, data.get());
   const Evaluation e = evaluate(*learner, *data, file.config.train.eval.batch);
   if (options.json) {
-    std::cout << Json{{"accuracy", e.accuracy}, {"loss", e.loss}, {"samples", e.samples}}.dump() << '\n';
+    Json j{{"accuracy", e.accuracy < 0 ? Json(nullptr) : Json(e.accuracy)}, {"loss", e.loss}, {"samples", e.samples}};
+    for (const auto& [name, value] : e.metrics)
+      if (!j.contains(name)) j[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
+    std::cout << j.dump() << '\n';
   } else {
-    std::cout << "accuracy " << e.accuracy << " %  loss " << e.loss << "  samples " << e.samples << "  (" << file.path
-              << ")\n";
+    if (e.accuracy >= 0) std::cout << "accuracy " << e.accuracy << " %  ";
+    std::cout << "loss " << e.loss;
+    for (const auto& [name, value] : e.metrics)
+      if (name != "loss" && name != "accuracy") std::cout << "  " << name << ' ' << value;
+    std::cout << "  samples " << e.samples << "  (" << file.path << ")\n";
   }
   return 0;
 }

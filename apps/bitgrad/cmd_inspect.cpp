@@ -111,7 +111,7 @@ Json to_json(const Inspected& layer) {
 
 Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers) {
   const CheckpointHeader& h = file.header;
-  const bool evaluated = h.counters.best_accuracy >= 0;
+  const bool evaluated = h.counters.best_accuracy >= 0, known = evaluated || h.counters.best_value;
   Json j{{"file", file.path},
          {"kind", file.kind},
          {"name", file.config.run.name},
@@ -120,7 +120,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers) {
          {"epoch", h.counters.epoch},
          {"phase", h.phase},
          {"best_accuracy", evaluated ? Json(h.counters.best_accuracy) : Json(nullptr)},
-         {"best_epoch", evaluated ? Json(h.counters.best_epoch) : Json(nullptr)},
+         {"best_epoch", known ? Json(h.counters.best_epoch) : Json(nullptr)},
          {"layers", Json::array()}};
   for (const Inspected& layer : layers) j["layers"].push_back(to_json(layer));
   return j;

@@ -70,8 +70,11 @@ int run_quantize(const QuantizeOptions& options) {
   print_quantization(std::cout, learner->model());
   save_converted(options.out, *learner, file.header, config);
   const Evaluation after = evaluate(*load_file(open_file(options.out), &measured), measured, batch);
-  std::cout << "before: accuracy " << before.accuracy << " %  loss " << before.loss << "  (" << describe(file) << ")\n"
-            << "after:  accuracy " << after.accuracy << " %  loss " << after.loss << "  (" << options.out << ")\n"
+  const auto accuracy = [](const Evaluation& e) {
+    return e.accuracy < 0 ? "" : concat("accuracy ", e.accuracy, " %  ");
+  };
+  std::cout << "before: " << accuracy(before) << "loss " << before.loss << "  (" << describe(file) << ")\n"
+            << "after:  " << accuracy(after) << "loss " << after.loss << "  (" << options.out << ")\n"
             << "of " << after.samples << (test ? " test" : " training") << " samples\n";
   return 0;
 }

@@ -74,10 +74,12 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
     return exit_code(outcome.stopped);
   }
   const Evaluation e = outcome.evaluation ? *outcome.evaluation : trainer.evaluate_test();
-  std::cout << "accuracy on the packed weights: " << e.accuracy << " % of " << e.samples
-            << (trainer.config().data.test ? " test" : " training") << " samples";
-  if (outcome.counters.best_accuracy >= 0)
-    std::cout << " (best " << outcome.counters.best_accuracy << " % at epoch " << outcome.counters.best_epoch << ')';
+  const bool percent = outcome.metric == "accuracy" || outcome.metric == "top5_accuracy";
+  const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
+  std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
+            << " of " << e.samples << (trainer.config().data.test ? " test" : " training") << " samples";
+  if (const auto best = trainer.best_value())
+    std::cout << " (best " << shown(*best) << " at epoch " << outcome.counters.best_epoch << ')';
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout);
   std::cout << "run folder: " << folder << '\n';
@@ -161,7 +163,9 @@ int run_train(const TrainOptions& options) {
   hooks.on_eval = [&](const EvalEvent& e) {
     progress.evaluated(e);
     log(LogLevel::kInfo,
-        concat("epoch ", e.epoch, " step ", e.step, ' ', e.split, " accuracy ", e.accuracy, " loss ", e.loss));
+        concat("epoch ", e.epoch, " step ", e.step, ' ', e.split,
+               e.accuracy >= 0 ? concat(" accuracy ", e.accuracy) : "", " loss ", e.loss,
+               e.metric == "accuracy" || e.metric == "loss" ? "" : concat(' ', e.metric, ' ', e.value)));
   };
   hooks.on_checkpoint = [](const std::string& path) { log(LogLevel::kInfo, "saved " + path); };
   hooks.stop_requested = stop_request;

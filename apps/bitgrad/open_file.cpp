@@ -96,7 +96,9 @@ std::string describe(const OpenedFile& file) {
                             ", epoch ", h.counters.epoch);
   const size_t phases = file.config.quant.phases.size();
   if (phases > 1) text += concat(", phase ", h.phase, " of 0 .. ", phases - 1);
-  if (h.counters.best_accuracy >= 0)
+  if (h.counters.best_value)
+    text += concat(", best ", h.counters.metric, ' ', *h.counters.best_value, " at epoch ", h.counters.best_epoch);
+  else if (h.counters.best_accuracy >= 0)
     text += concat(", best ", h.counters.best_accuracy, " % at epoch ", h.counters.best_epoch);
   return text;
 }

@@ -42,8 +42,10 @@ Progress::~Progress() {
 
 std::string Progress::describe(const TrainEvent& e) const {
   char text[160];
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  acc %.2f %%  lr %.3g  %.0f samples/s  ETA %s",
-                static_cast<long long>(e.epoch), static_cast<long long>(e.step), e.loss, e.accuracy, e.lr,
+  char accuracy[32] = "";
+  if (e.accuracy >= 0) std::snprintf(accuracy, sizeof accuracy, "acc %.2f %%  ", e.accuracy);
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %slr %.3g  %.0f samples/s  ETA %s",
+                static_cast<long long>(e.epoch), static_cast<long long>(e.step), e.loss, accuracy, e.lr,
                 e.samples_per_s, duration(e.eta_seconds).c_str());
   return text;
 }
@@ -80,9 +82,12 @@ void Progress::tick(const TrainEvent& e) {
 }
 
 void Progress::evaluated(const EvalEvent& e) {
-  char text[160];
-  std::snprintf(text, sizeof text, "epoch %lld  %s accuracy %.2f %%  loss %.4f%s", static_cast<long long>(e.epoch),
-                e.split.c_str(), e.accuracy, e.loss, e.best ? "  (best so far)" : "");
+  char text[240], accuracy[32] = "", best[96] = "";
+  if (e.accuracy >= 0) std::snprintf(accuracy, sizeof accuracy, "accuracy %.2f %%  ", e.accuracy);
+  if (e.metric != "accuracy" && e.metric != "loss")
+    std::snprintf(best, sizeof best, "  %s %.4f", e.metric.c_str(), e.value);
+  std::snprintf(text, sizeof text, "epoch %lld  %s %sloss %.4f%s%s", static_cast<long long>(e.epoch), e.split.c_str(),
+                accuracy, e.loss, best, e.best ? "  (best so far)" : "");
   line(text);
 }
 

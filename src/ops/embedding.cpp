@@ -1,4 +1,5 @@
 // y[r, c*d .. c*d+d-1] = w[ids[r,c], :];  gw[i,:] = sum of gy[r, c*d .. c*d+d-1] over the (r,c) with ids[r,c] = i.
+// flat: y is [n, t*d]; else [n, t, d], the same elements in the same places.
 // The table look-up of Bengio, Ducharme, Vincent, Jauvin 2003 (JMLR 3), section 2. docs/numerics.md sections 4 and 5.
 //
 // Only rows that are read are dequantized. The gradient is made row by row of the table, positions in ascending order,
@@ -173,7 +174,7 @@ struct Embedding {
     Tensor ids;
   };
 
-  static Tensor forward(Saved& s, std::span<const Tensor> in) {
+  static Tensor forward(Saved& s, std::span<const Tensor> in, bool flat) {
     const Tensor &ids = in[0], &w = in[1];
     check_embedding(ids, w);
     const bool on_host = current_device().is_cpu();
@@ -182,7 +183,8 @@ struct Embedding {
     require(ids.cols() == 0 || d <= std::numeric_limits<int64_t>::max() / ids.cols(), kEmbedding,
             "a row of the result has ", ids.cols(), " x ", d, " numbers, more than int64 counts");
     const bool f64 = w.dtype() == dtypes::fp64;
-    const Tensor y = Tensor::empty({ids.rows(), ids.cols() * d}, f64 ? dtypes::fp64 : dtypes::fp32);
+    const Shape shape = flat ? Shape{ids.rows(), ids.cols() * d} : Shape{ids.rows(), ids.cols(), d};
+    const Tensor y = Tensor::empty(shape, f64 ? dtypes::fp64 : dtypes::fp32);
     s.ids = keep(ids);
     if (!on_host) {
       flag_ids(ids, w);
@@ -229,10 +231,10 @@ struct Embedding {
 
 }  // namespace
 
-Var embedding(const Var& ids, const Var& w) {
+Var embedding(const Var& ids, const Var& w, bool flat) {
   require(!ids.tracked(), kEmbedding, "ids ", ids.value(),
           " want a gradient: numbers of rows have none. Pass a constant.");
-  return apply<Embedding>({ids, w});
+  return apply<Embedding>({ids, w}, flat);
 }
 
 }  // namespace bitgrad

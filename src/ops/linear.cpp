@@ -1,5 +1,5 @@
-// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]);  gx = gy W;  gW = gy^T X;  gbias = column sums of gy. docs/numerics.md
-// sections 4 and 5.
+// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), where n is the rows of all leading axes of x;  gx = gy W;  gW = gy^T X;
+// gbias = column sums of gy. docs/numerics.md sections 4 and 5.
 //
 // Both backward products read the saved codes in canonical order, or transposed where linear planned it; no float copy
 // of an operand is made.
@@ -36,7 +36,7 @@ struct Linear {
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const LinearModes& modes) {
     const Tensor &x = in[0], &w = in[1];
-    require(x.shape().rank() == 2 && w.shape().rank() == 2, kName, "x and w must be matrices: got x ", x, ", w ", w);
+    require(x.shape().rank() >= 2 && w.shape().rank() == 2, kName, "x and w must be matrices: got x ", x, ", w ", w);
     require(x.cols() == w.cols(), kName, "x has ", x.cols(), " features, w expects ", w.cols(), " (x ", x, ", w ", w,
             ")");
     const bool f64 = x.dtype() == dtypes::fp64;
@@ -47,7 +47,9 @@ struct Linear {
       require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), kName,
               "bias must be [", w.rows(), "] ", f64 ? "fp64" : "fp32", ", got ", bias);
     }
-    Tensor y = Tensor::empty({x.rows(), w.rows()}, f64 ? dtypes::fp64 : dtypes::fp32);
+    std::vector<int64_t> dims = x.shape().dims();
+    dims.back() = w.rows();
+    Tensor y = Tensor::empty(Shape(std::move(dims)), f64 ? dtypes::fp64 : dtypes::fp32);
     detail::forward_product(x, w, f64 ? Tensor() : bias, y);
     if (f64 && bias.defined())
       for (int64_t r = 0; r < y.rows(); ++r)

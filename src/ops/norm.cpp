@@ -101,7 +101,7 @@ void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const T
 void check(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
   const Tensor& x = in[0];
   require_float(op, "x", x);
-  require(x.shape().rank() == 2, op, "x must be a matrix [n,f], got ", x);
+  require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
   require(x.numel() > 0 || !o.training, op, "x has no elements to take statistics of: got ", x);
   const Shape want{per_column ? x.cols() : 1};
   for (size_t i = 1; i < 3; ++i)

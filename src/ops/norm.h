@@ -1,4 +1,4 @@
-// Normalisation over the rows (batch norm, one statistic per column) or over all elements (tensor norm, one in all).
+// Normalisation over the rows of all leading axes (batch norm, one statistic per column) or over all elements (tensor norm, one in all).
 //   mu, var: two passes, biased;  y = ((x - mu) * (1/sqrt(var + eps))) * gamma + beta
 //   gx = ((gy - mean gy) - xhat * mean(gy xhat)) * (gamma * inv);  evaluation: gx = gy * (gamma * inv).
 //   docs/numerics.md section 6.

@@ -94,6 +94,7 @@ void set_phases(const RunConfig& config, Learner& learner, int64_t per_epoch, bo
 // The values that a model is built for. outputs: that the data need, at most what the model gives.
 struct Task {
   Form input;
+  std::optional<TargetForm> target = {};
   int64_t outputs = 0;
   int64_t samples = 0;
   bool trains = true;
@@ -108,6 +109,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
   PlanSpec plan;
   plan.input = task.input;
   plan.outputs = task.outputs;
+  plan.target = task.target;
   plan.train_samples = config.batch.micro;
   plan.eval_samples = config.train.eval.batch;
   plan.trains = task.trains;
@@ -141,6 +143,8 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   spec.format = section.format;
   spec.images = section.images;
   spec.labels = section.labels;
+  spec.targets = section.targets;
+  spec.limit = section.limit;
   spec.file = section.file;
   spec.context = section.context;
   spec.test_fraction = section.test_fraction;
@@ -192,6 +196,15 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& inpu
   task.input = model_spec(config, input).input;
   task.outputs = outputs;
   task.samples = train_size;
+  return build(config, task);
+}
+
+std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& data) {
+  Task task;
+  task.input = model_spec(config, input_form(data)).input;
+  task.target = data.target_form();
+  task.outputs = task.target->outputs();
+  task.samples = data.size();
   return build(config, task);
 }
 

@@ -87,17 +87,15 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   options.shuffle = false;
   options.end_epoch = 1;
   BatchFeed feed(learner, data, options, resident);
-  Evaluation e;
-  double loss = 0;
-  int64_t correct = 0;
+  StepResult sums;
   while (feed.next()) {
-    const StepResult r = learner.evaluate(feed.x(), feed.target(), feed.counted());
-    loss += r.loss;
-    correct += r.correct;
-    e.samples += r.samples;
+    add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
   }
-  e.loss = loss / static_cast<double>(e.samples);
-  e.accuracy = 100.0 * static_cast<double>(correct) / static_cast<double>(e.samples);
+  Evaluation e;
+  e.samples = sums.samples;
+  e.metrics = metric_values({data.target_form(), learner.loss().name()}, sums);
+  e.loss = value_of(e.metrics, "loss").value();
+  e.accuracy = value_of(e.metrics, "accuracy").value_or(-1);
   return e;
 }
 

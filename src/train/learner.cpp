@@ -22,6 +22,23 @@ constexpr int64_t kStochasticSums = 8;
 
 }  // namespace
 
+namespace {
+
+// A class or value for each place that the model speaks about.
+void check_outputs(const Shape& sample, const TargetForm& target) {
+  const std::vector<int64_t>& dims = sample.dims();
+  const bool fits = target.classes > 0
+                        ? !dims.empty() && Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)) == target.shape
+                        : sample.numel() == target.shape.numel();
+  require(fits, "model", "the model gives ", sample, " for a sample, the targets are ",
+          target.classes > 0 ? "a class for each of " : "values ", target.shape,
+          target.classes > 0 && target.shape.rank() > 0
+              ? ". Layers that keep positions give one row of scores each; embedding: {flat: false} begins them"
+              : "");
+}
+
+}  // namespace
+
 void detail::check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
   if (p.has_master() || p.spec().frozen || policy.every == policy.accumulate) return;
   fail("requantize_every", "parameter '", p.path(), "' has no master, so its codes change at every optimizer step of ",
@@ -87,8 +104,10 @@ void Learner::check_plan(const PlanSpec& plan) {
     const Form out = model_->plan(in);
     require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
+    const bool values = plan.target && plan.target->classes == 0;
     require(plan.outputs == 0 || out.features() == plan.outputs, "model", "the last layer gives ", out.features(),
-            " numbers, the data has ", plan.outputs, " classes");
+            " numbers, the data has ", plan.outputs, values ? " values a sample" : " classes");
+    if (plan.target) check_outputs(out.sample, *plan.target);
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // One class a sample: the sum, whose bits are older than the mean over positions, some of which may not count.
-Var cross_entropy_of_classes(const Var& logits, const Tensor& target) {
+Var class_loss(const Var& logits, const Tensor& target) {
   if (target.shape().rank() < 2) return softmax_cross_entropy_sum(logits, target);
   return cross_entropy(logits, target, kIgnoreIndex);
 }

@@ -25,6 +25,15 @@ Json number(double x) {
 // As it is: every reader gets the number that `eval --json` prints.
 Json percent(double x) { return x < 0 || !std::isfinite(x) ? Json(nullptr) : Json(x); }
 
+Json best_value(const TrainOutcome& o) {
+  if (o.counters.metric.empty()) return percent(o.counters.best_accuracy);
+  return o.counters.best_value ? Json(*o.counters.best_value) : Json(nullptr);
+}
+Json last_value(const TrainOutcome& o) {
+  if (o.counters.metric.empty()) return percent(o.counters.last_accuracy);
+  return o.counters.last_value ? Json(*o.counters.last_value) : Json(nullptr);
+}
+
 WrittenSum sum_of(std::string_view text) {
   return {static_cast<int64_t>(text.size()), crc32c(text.data(), text.size())};
 }
@@ -127,13 +136,11 @@ void MetricsLog::write(const TrainEvent& e) {
 }
 
 void MetricsLog::write(const EvalEvent& e) {
-  line(Json{{"event", "eval"},
-            {"split", e.split},
-            {"epoch", e.epoch},
-            {"step", e.step},
-            {"loss", number(e.loss)},
-            {"accuracy", percent(e.accuracy)}}
-           .dump());
+  Json j{{"event", "eval"}, {"split", e.split},       {"epoch", e.epoch},
+         {"step", e.step},  {"loss", number(e.loss)}, {"accuracy", percent(e.accuracy)}};
+  for (const auto& [name, value] : e.metrics)
+    if (!j.contains(name)) j[name] = number(value);
+  line(j.dump());
 }
 
 void MetricsLog::write(const QuantEvent& e) { line(to_json(e)); }
@@ -150,6 +157,9 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
   Json summary{{"status", status},
                {"best_accuracy", percent(outcome.counters.best_accuracy)},
                {"last_accuracy", percent(outcome.counters.last_accuracy)},
+               {"metric", outcome.metric},
+               {"best_value", best_value(outcome)},
+               {"last_value", last_value(outcome)},
                {"best_epoch", outcome.counters.best_epoch},
                {"epochs", outcome.counters.epoch},
                {"steps", outcome.optimizer_steps},

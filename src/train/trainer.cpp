@@ -15,6 +15,12 @@
 namespace bitgrad {
 namespace {
 
+std::vector<std::string> losses_for(const TargetForm& target) {
+  std::vector<std::string> names = loss_names();
+  std::erase_if(names, [&](const std::string& name) { return loss_takes_classes(name) != (target.classes > 0); });
+  return names;
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
@@ -26,6 +32,38 @@ RunConfig rules_of_budget(RunConfig config, std::string& table) {
   RunConfig resolved = resolve_budget(std::move(config), &plan);
   table = plan.table;
   return resolved;
+}
+
+std::string kind_of(const TargetForm& target) {
+  return concat(target.classes > 0 ? "classes " : "values ", target.shape);
+}
+
+void check_targets(const RunConfig& config, const Dataset& train, const Dataset* test) {
+  const TargetForm target = train.target_form();
+  const bool classes = loss_takes_classes(config.loss);
+  require(classes == (target.classes > 0), "loss", config.loss, " takes ", classes ? "classes" : "values",
+          " as targets, data.train (", train.name(), ") has ", kind_of(target),
+          ". Losses for these: ", joined(losses_for(target)));
+  if (test == nullptr) return;
+  const TargetForm other = test->target_form();
+  require(other.shape == target.shape && other.dtype() == target.dtype(), "data", "data.train (", train.name(),
+          ") has targets of ", kind_of(target), ", data.test (", test->name(), ") of ", kind_of(other));
+}
+
+// What train.best says, or what fits the targets.
+BestRule best_rule(const RunConfig& config, const TargetForm& target) {
+  const MetricTask task{target, config.loss};
+  const BestConfig& best = config.train.best;
+  const std::string name = !best.metric.empty() ? best.metric : target.classes > 0 ? "accuracy" : "loss";
+  const Metric* const metric = find_metric(name);
+  std::string fitting;
+  for (const Metric& m : metrics())
+    if (m.fits(task)) fitting += concat(fitting.empty() ? "" : ", ", m.name);
+  if (metric == nullptr || !metric->fits(task))
+    throw config_error_at(config, best.mark,
+                          concat("train.best: ", name, " says nothing of loss ", config.loss, " on ", kind_of(target),
+                                 ". Metrics of this run: ", fitting));
+  return {name, best.goes.empty() ? metric->more_is_better : best.goes == "up"};
 }
 
 }  // namespace
@@ -54,7 +92,9 @@ Trainer::Trainer(RunConfig config)
   if (test_data_)
     require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(),
             " classes, data.train ", train_data_->classes());
-  learner_ = build_learner(config_, input_form(*train_data_), train_data_->classes(), train_data_->size());
+  check_targets(config_, *train_data_, test_data_.get());
+  best_ = best_rule(config_, train_data_->target_form());
+  learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   const std::string& resident = config_.device.resident_data;
   train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_);
@@ -94,6 +134,7 @@ void Trainer::resume(const std::string& checkpoint) {
   load_checkpoint(checkpoint, *learner_);
   started_ = true;
   counters_ = header.counters;
+  if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
   if (!same_run(header.config, checkpoint))
     log(LogLevel::kWarning, "resumed with another configuration than the run that saved had: not bit for bit");
   if (header.kernel_hash != kernel_table_hash() && bits_mode() == BitsMode::kFast)
@@ -108,6 +149,11 @@ bool Trainer::same_run(const std::string& saved_yaml, const std::string& checkpo
   RunConfig saved = parse_config(saved_yaml, checkpoint);
   saved.device = config_.device;
   return to_portable_yaml(saved) == config_yaml_;
+}
+
+std::optional<double> Trainer::best_value() const {
+  if (best_.metric != "accuracy") return counters_.best_value;
+  return counters_.best_accuracy < 0 ? std::nullopt : std::optional(counters_.best_accuracy);
 }
 
 Evaluation Trainer::evaluate_test() {

@@ -29,19 +29,19 @@ struct Interval {
   explicit Interval(const RunCounters& c)
       : loss(c.unreported_loss), correct(c.unreported_correct), samples(c.unreported_samples) {}
   double loss = 0;
-  int64_t correct = 0, samples = 0;
+  int64_t correct = 0, samples = 0;  // samples: what counts in their targets
   int64_t timed_samples = 0;
   Clock::time_point start = Clock::now();
   void add(const StepResult& r) {
     loss += r.loss;
     correct += r.correct;
-    samples += r.samples;
+    samples += r.counted;
     timed_samples += r.samples;
   }
-  void report(TrainEvent& e) const {
+  void report(TrainEvent& e, bool classes) const {
     const double n = static_cast<double>(std::max<int64_t>(samples, 1));
     e.loss = loss / n;
-    e.accuracy = 100.0 * static_cast<double>(correct) / n;
+    e.accuracy = classes ? 100.0 * static_cast<double>(correct) / n : -1;
     e.samples_per_s = static_cast<double>(timed_samples) / std::max(seconds_since(start), 1e-9);
   }
   void keep(RunCounters& c) const {
@@ -126,6 +126,7 @@ class Trainer::Loop {
       TrainOutcome outcome;
       outcome.seconds = seconds_before_ + seconds_since(start_);
       outcome.counters = t_.counters_;
+      outcome.metric = t_.best_.metric;
       outcome.optimizer_steps = learner().state().step;
       write_summary(folder_, outcome, "failed", error.what());
     } catch (const std::exception& second) {
@@ -205,11 +206,20 @@ class Trainer::Loop {
     e.step = learner().state().step;
     e.loss = result.loss;
     e.accuracy = result.accuracy;
-    e.best = result.accuracy > c.best_accuracy;
+    e.metrics = result.metrics;
+    e.metric = t_.best_.metric;
+    e.value = value_of(result.metrics, e.metric).value();
+    const std::optional<double> best = t_.best_value();
+    e.best = !best || t_.best_.better(e.value, *best);
     c.last_accuracy = result.accuracy;
     if (e.best) {
       c.best_accuracy = result.accuracy;
       c.best_epoch = c.epoch;
+    }
+    if (e.metric != "accuracy") {
+      c.metric = e.metric;
+      c.last_value = e.value;
+      if (e.best) c.best_value = e.value;
     }
     if (metrics_) metrics_->write(e);
     if (e.best && !folder_.empty()) save(folder_ + "/best.safetensors");
@@ -246,7 +256,7 @@ class Trainer::Loop {
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);
     e.eta_seconds = done > 0 ? e.seconds / done * static_cast<double>(t_.total_microbatches_ - e.microbatch) : 0;
-    interval_.report(e);
+    interval_.report(e, t_.train_data_->classes() > 0);
     return e;
   }
 
@@ -260,6 +270,7 @@ class Trainer::Loop {
     outcome.stopped = learner().state().microbatch >= t_.total_microbatches_ ? StopRequest::kNone : stop_;
     outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     outcome.counters = t_.counters_;
+    outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
     if (folder_.empty()) checkpoint::require_finite(learner());  // else saving has looked
     outcome.state_hash = state_hash(learner(), t_.counters_);

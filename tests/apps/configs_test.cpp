@@ -7,6 +7,7 @@
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/vector_files.h"
 
 using bitgrad::Json;
 using namespace bitgrad::test;
@@ -21,6 +22,7 @@ std::string data_root() {
 std::string data_of(const std::string& name) {
   if (name.rfind("mnist", 0) == 0) return "mnist/train-images-idx3-ubyte.gz";
   if (name.rfind("shakespeare", 0) == 0) return "text/tinyshakespeare.txt";
+  if (name.rfind("vectors", 0) == 0) return "vectors/train-x.idx";
   return "";
 }
 
@@ -42,21 +44,24 @@ std::vector<std::string> digits_instead(const std::string& train, const std::str
 TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
   REQUIRE(shipped().size() >= 20);
   TempDir temp;
+  write_vectors(temp.path(), 300, 120);
   for (const auto& path : shipped()) {
     const std::string name = path.stem(), folder = temp.file(name);
     const std::string file = data_of(name);
     const bool mnist = name.rfind("mnist", 0) == 0;
-    if (!file.empty() && !std::filesystem::exists(data_root() + "/" + file)) {
-      WARN(name << " skipped: no " << file << " in " << data_root() << " (set BITGRAD_DATA)");
+    const bool vectors = name.rfind("vectors", 0) == 0;
+    const std::string root = vectors ? temp.path() : data_root();
+    if (!file.empty() && !std::filesystem::exists(root + "/" + file)) {
+      WARN(name << " skipped: no " << file << " in " << root << " (set BITGRAD_DATA)");
       continue;
     }
     std::vector<std::string> arguments{kProgram, "train", path, "train.eval.every=3 steps", "--out", folder};
     std::vector<std::string> smaller{"train.stop=3 steps"};
     if (!file.empty())
-      smaller.push_back("data.root=" + data_root());
+      smaller.push_back("data.root=" + root);
     else
       smaller.insert(smaller.end(), {"data.train.size=400", "data.test.size=200"});
-    if (name == "digits_linear_fp32" || (!file.empty() && !mnist)) smaller.push_back("schedule.warmup=1 steps");
+    if (name == "digits_linear_fp32" || (!file.empty() && !mnist && !vectors)) smaller.push_back("schedule.warmup=1 steps");
     arguments.insert(arguments.end(), smaller.begin(), smaller.end());
     const ProcessResult r = run_program(arguments);
     INFO(name << ": " << r.out << r.err);
@@ -67,7 +72,7 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
                                           "mnist_mlp_bop_w1a8"};
     if (mnist && evaluated.count(name) == 0) continue;
     const ProcessResult e = run_program({kProgram, "eval", folder, "--json"});
-    const int64_t samples = mnist ? 10000 : file.empty() ? 200 : 111540 - 16;
+    const int64_t samples = mnist ? 10000 : vectors ? 120 : file.empty() ? 200 : 111540 - 16;
     CHECK(Json::parse(e.out).at("samples") == samples);
   }
 }

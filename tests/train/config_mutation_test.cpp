@@ -342,6 +342,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"schedule", "schedule."},
                                                        {"train", "train."},
                                                        {"eval", "train.eval."},
+                                                       {"best", "train.best."},
                                                        {"checkpoint", "checkpoint."},
                                                        {"log", "log."}};
   const std::string plain = BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml",

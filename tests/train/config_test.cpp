@@ -316,6 +316,7 @@ TEST_CASE("fields and registry name the same keys") {
   config::visit_optim(collect, c.optim), same("optim");
   config::visit_schedule(collect, c.schedule), same("schedule");
   config::visit_eval(collect, c.train.eval), same("eval");
+  config::visit_best(collect, c.train.best), same("best");
   for (const std::string& name : config::keys_of("layer")) {
     const LayerKind& kind = *find_layer_kind(name);
     for (const LayerKey& key : kind.keys) keys.push_back(key.name);

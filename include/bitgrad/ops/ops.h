@@ -13,7 +13,7 @@
 
 namespace bitgrad {
 
-// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), fp32 (fp64 when x and w are). x and w may be of any dtype, quantized or
+// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), fp32 (fp64 when x and w are); further axes of x before i stay. x and w may be of any dtype, quantized or
 // not; the product reads codes packed, forward and backward. Edges of integer operands carry the gradient of the
 // *value*.
 Var linear(const Var& x, const Var& w, const Var& bias = {});
@@ -118,9 +118,9 @@ Var dequantize(const Var& x);
 
 // Rows of a table: ids [n,t] int32 or int64, a constant, each in [0, v), else an Error that names the place; w [v,d]
 // fp32 (fp64), or codes in layout canonical with scales of any granularity -> y [n, t*d] fp32 (fp64), the values of the
-// rows one beside the other. Backward: rows of w that several ids name get the sum in ascending order of r*t + c; no
+// rows one beside the other; not flat: [n, t, d]. Backward: rows of w that several ids name get the sum in ascending order of r*t + c; no
 // gradient flows to ids.
-Var embedding(const Var& ids, const Var& w);
+Var embedding(const Var& ids, const Var& w, bool flat = true);
 
 // Dropout with probability p of dropping. Numbers: y = x * keep / (1-p). Codes: dropped elements get the code of value
 // 0 (bint1 becomes ternary), the scale is multiplied by 1/(1-p). Keep where bits16 >= round(p * 65536). x[n,f], element

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "bitgrad/train/learner.h"
@@ -27,15 +28,18 @@ inline constexpr int kCheckpointFormat = 2;
 struct RunCounters {
   int64_t epoch = 0;          // epochs completed by the loader
   int64_t position = 0;       // samples of the current epoch done
-  double best_accuracy = -1;  // percent; -1: not evaluated yet
+  double best_accuracy = -1;  // percent, of the best model; -1: not evaluated yet, or targets are values
   int64_t best_epoch = 0;
   double last_accuracy = -1;
   // Not part of the state hash.
-  double train_seconds = 0;    // wall time
-  double unreported_loss = 0;  // sums over the samples since the last report of training
-  int64_t unreported_correct = 0, unreported_samples = 0;
+  double train_seconds = 0;                                // wall time
+  double unreported_loss = 0;                              // sums over the samples since the last report of training
+  int64_t unreported_correct = 0, unreported_samples = 0;  // samples: elements of the targets that counted
   int64_t metrics_bytes = 0;  // of metrics.jsonl when the file was saved, 0: none or not known; and their CRC32C
   uint32_t metrics_crc = 0;
+  // Of the metric that picks the best model, where that is not accuracy; part of the state hash then.
+  std::string metric = {};
+  std::optional<double> best_value = {}, last_value = {};
 };
 
 struct CheckpointHeader {

@@ -156,6 +156,8 @@ void for_each_layer(Layers& layers, F&& f) {
 struct DatasetConfig {
   std::string format = {};               // idx, digits, text, or a registered one
   std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
+  std::string targets = {};              // idx: path of values, in place of labels; text: last (also empty) or each
+  int64_t limit = 0;                     // the first so many samples; 0: all
   int64_t classes = 0;                   // idx: 0 is the format's default
   int64_t size = 0, seed = 1;            // digits
   std::string file = {};                 // text: path, absolute or under data.root
@@ -287,8 +289,17 @@ struct EvalSection {
   friend bool operator==(const EvalSection&, const EvalSection&) = default;
 };
 
+// What picks the best model.
+struct BestConfig {
+  std::string metric = {};  // empty: accuracy for classes, loss for values
+  std::string goes = {};    // up | down; empty: as the metric says
+  SourceMark mark = {};
+  friend bool operator==(const BestConfig&, const BestConfig&) = default;
+};
+
 struct TrainSection {
   Quantity stop = {};
+  BestConfig best = {};
   EvalSection eval = {};
   friend bool operator==(const TrainSection&, const TrainSection&) = default;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"
@@ -49,6 +50,8 @@ class PhaseError : public Error {
 struct PlanSpec {
   Form input = {};      // shape of a sample, and its dtype: fp32, or int32 for ids; the rest is not read
   int64_t outputs = 0;  // of the model, along its last axis; 0: any number
+  // Of the targets: outputs have its axes, and that of the classes behind them; or are as many values. none: not known.
+  std::optional<TargetForm> target = {};
   int64_t train_samples = 0, eval_samples = 0;  // of a batch; 0: no layouts are planned
   // Something must train; false: the model is only evaluated, with the layouts of one that trains, so that the same
   // kernels are chosen.
@@ -143,6 +146,7 @@ class Learner {
   int64_t recorded_launches() const;
   std::string not_recorded() const;
   Module& model() { return *model_; }
+  const LossFunction& loss() const { return loss_; }
   Optimizer& optimizer() { return *optimizer_; }
   StepState& state() { return state_; }
   const RequantPolicy& policy() const { return policy_; }

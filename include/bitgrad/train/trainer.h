@@ -11,6 +11,7 @@
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/learner.h"
+#include "bitgrad/train/metric.h"
 #include "bitgrad/train/quant_monitor.h"
 
 namespace bitgrad {
@@ -32,6 +33,8 @@ ModelSpec model_spec(const RunConfig& config, const Form& input);
 std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& input, int64_t outputs, int64_t train_size);
 std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
                                        int64_t vocabulary = 0);
+// The same for a data set, whose targets the outputs must fit.
+std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& data);
 // The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.
 // form: of the file that its numbers will come from; a layer that the file has no such matrix for is Error(kData),
 // before memory is asked for.
@@ -47,10 +50,12 @@ Device device_of(const RunConfig& config);
 // Applies device.threads and run.bits to the process.
 void apply_run_settings(const RunConfig& config);
 
-// Mean loss, accuracy in percent. On the learner's device. Error(kNonFinite) where a loss is not finite.
+// Mean loss over what counts, accuracy in percent (-1: targets are values), and every metric that fits the task. On the
+// learner's device. Error(kNonFinite) where a loss is not finite.
 struct Evaluation {
-  double loss = 0, accuracy = 0;
+  double loss = 0, accuracy = -1;
   int64_t samples = 0;
+  MetricValues metrics = {};
 };
 Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
 
@@ -58,7 +63,7 @@ Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
 struct TrainEvent {
   int64_t step = 0, epoch = 0;
   int64_t microbatch = 0, microbatches_total = 0;
-  double loss = 0, accuracy = 0;  // means since the last event of this kind
+  double loss = 0, accuracy = 0;  // means since the last event of this kind; accuracy -1: targets are values
   double lr = 0;                  // of the optimizer step just done
   double samples_per_s = 0;
   double seconds = 0, eta_seconds = 0;
@@ -68,6 +73,9 @@ struct EvalEvent {
   int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
   bool best = false;
+  MetricValues metrics = {};  // all that fit the task
+  std::string metric = {};    // the one that picks the best model
+  double value = 0;           // of it
 };
 enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
@@ -85,6 +93,7 @@ struct TrainOutcome {
   double seconds = 0;  // of the whole run, also before a resume
   int64_t optimizer_steps = 0;
   std::optional<Evaluation> evaluation = {};  // on data.test at the last step, if that step was evaluated
+  std::string metric = {};                    // what picks the best model
 };
 
 class Trainer {
@@ -113,6 +122,10 @@ class Trainer {
   // What the budget came to (BudgetPlan::table); empty without one.
   const std::string& budget_table() const { return budget_table_; }
   const RunCounters& counters() const { return counters_; }
+  // What picks the best model: train.best, else accuracy for classes, loss for values.
+  const BestRule& best() const { return best_; }
+  // Of that metric, of the best model; none: nothing was evaluated.
+  std::optional<double> best_value() const;
   int64_t total_microbatches() const { return total_microbatches_; }
 
  private:
@@ -126,6 +139,7 @@ class Trainer {
   std::string residence_;  // where the data lie, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
+  BestRule best_;
   bool started_ = false;
   std::string first_numbers_;  // where they came from, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;

@@ -1,4 +1,5 @@
-// y[r, c*dim .. c*dim+dim-1] = weight[ids[r,c], :]: the rows of a table, in codes or fp32, that ids name.
+// y[r, c*dim .. c*dim+dim-1] = weight[ids[r,c], :] (flat), or y[r, c, :]: the rows of a table, in codes or fp32, that
+// ids name.
 #include <limits>
 
 #include "bitgrad/nn/layers.h"
@@ -23,7 +24,7 @@ class Embedding final : public Module {
                                 table_spec(spec.weight), Quantizable::Kind::kEmbedding)
                     .weight()) {}
 
-  Var forward(const Var& x) override { return embedding(x, weight_.read()); }
+  Var forward(const Var& x) override { return embedding(x, weight_.read(), flat_); }
 
   Form plan(const Form& in, PlanRequests&) override {
     require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.scales, kEmbeddingLayer,
@@ -34,7 +35,10 @@ class Embedding final : public Module {
             ", expected at least ", in.ids, ", the number of different ids in the data");
     require(in.features() <= std::numeric_limits<int64_t>::max() / dim, kEmbeddingLayer, in.features(), " ids of ", dim,
             " numbers each are more than int64 counts");
-    Form y = in.with_features(in.features() * dim);
+    require(flat_ || in.sample.rank() == 1, kEmbeddingLayer, "flat: false takes samples of one axis, ids [t], got ",
+            in.sample);
+    Form y = flat_ ? in.with_features(in.features() * dim) : in;
+    if (!flat_) y.sample = {in.features(), dim};
     y.dtype = dtypes::fp32;
     y.ids = 0;
     y.grad = !weight_.spec().frozen;

@@ -26,15 +26,20 @@ void check_record(const SafetensorsFile& file, const std::string& name, const Co
 }
 
 Json state_record(const CheckpointHeader& h) {
-  return {{"format_version", kCheckpointFormat},
-          {"step", h.step},
-          {"microbatch", h.microbatch},
-          {"since_requantize", h.since_requantize},
-          {"epoch", h.counters.epoch},
-          {"position", h.counters.position},
-          {"seed", h.seed},
-          {"best", {{"accuracy", h.counters.best_accuracy}, {"epoch", h.counters.best_epoch}}},
-          {"last_accuracy", h.counters.last_accuracy}};
+  const auto number = [](const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); };
+  Json state{{"format_version", kCheckpointFormat},
+             {"step", h.step},
+             {"microbatch", h.microbatch},
+             {"since_requantize", h.since_requantize},
+             {"epoch", h.counters.epoch},
+             {"position", h.counters.position},
+             {"seed", h.seed},
+             {"best", {{"accuracy", h.counters.best_accuracy}, {"epoch", h.counters.best_epoch}}},
+             {"last_accuracy", h.counters.last_accuracy}};
+  if (!h.counters.metric.empty())
+    state["metric"] = {
+        {"name", h.counters.metric}, {"best", number(h.counters.best_value)}, {"last", number(h.counters.last_value)}};
+  return state;
 }
 
 const std::string& metadata_text(const SafetensorsFile& file, const std::string& key) {
@@ -134,6 +139,15 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.best_accuracy = state.at("best").at("accuracy").get<double>();
     h.counters.best_epoch = count(state.at("best"), "epoch");
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
+    if (state.contains("metric")) {  // of runs whose best model another one than accuracy picks
+      const Json& metric = state.at("metric");
+      const auto number = [&](const char* key) {
+        return metric.at(key).is_null() ? std::optional<double>() : metric.at(key).get<double>();
+      };
+      h.counters.metric = metric.at("name").text();
+      h.counters.best_value = number("best");
+      h.counters.last_value = number("last");
+    }
     h.counters.train_seconds = state.at("train_seconds").get<double>();
     if (state.contains("unreported")) {  // not in files of older programs
       const Json& sums = state.at("unreported");

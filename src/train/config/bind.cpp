@@ -52,6 +52,7 @@ void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   const auto used = [&](std::string_view key) { return find_key("dataset", key)->applies(out.format); };
   if (!used("split")) out.split.clear();
   if (!used("size")) out.seed = plain.seed, out.size = plain.size;
+  if (!used("targets")) out.targets = plain.targets;
   if (!used("file")) out.file = plain.file, out.context = plain.context, out.test_fraction = plain.test_fraction;
 }
 
@@ -237,6 +238,10 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   visit_schedule(Reader("schedule", root.child("schedule")), config.schedule);
   const Node* train = root.child("train");
   Reader("train", train)("stop", config.train.stop);
+  if (const Node* best = child(train, "best")) {
+    config.train.best.mark = best->mark;
+    visit_best(Reader("best", best), config.train.best);
+  }
   config.train.eval.batch = config.batch.micro;
   visit_eval(Reader("eval", child(train, "eval")), config.train.eval);
   Reader("checkpoint", root.child("checkpoint"))("every", config.checkpoint_every);

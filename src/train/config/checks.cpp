@@ -18,6 +18,8 @@ class Checks {
     batch();
     requantize();
     affine();
+    targets();
+    best();
     texts();
     schedule();
     momentum();
@@ -94,6 +96,26 @@ class Checks {
       contradiction({"data.affine"}, concat("data.affine is for pixels, data.train of format ",
                                             config_.data.train.format, " gives ids"));
   }
+  // A file of targets, or a word; labels or targets.
+  void targets() {
+    const auto check = [&](const std::string& path, const DatasetConfig& c) {
+      if (!sound_path(path + ".targets") || c.targets.empty()) return;
+      const bool known = c.targets == "last" || c.targets == "each";
+      if (c.format == "text" && !known)
+        contradiction({path + ".targets"}, concat(path, ".targets of a text: got '", c.targets,
+                                                  "', expected last (the "
+                                                  "byte behind the sample) or each (the next byte at every position)"));
+      if (c.format == "idx" && !c.labels.empty())
+        contradiction({path + ".targets"},
+                      concat(path, " has both labels and targets: labels are classes, targets are values. Give one"));
+    };
+    check("data.train", config_.data.train);
+    if (config_.data.test) check("data.test", *config_.data.test);
+  }
+  void best() {
+    if (find("train.best") && sound_path("data.test") && !find("data.test"))
+      contradiction({"train.best"}, "train.best needs data.test, which is not given: the best model is found on it");
+  }
   // Ids follow from the whole file, and what is tested follows from both fractions.
   void texts() {
     if (!sound_path("data.train") || !sound_path("data.test") || !config_.data.test) return;
@@ -108,6 +130,7 @@ class Checks {
     };
     same("file", train.file, test.file, "the bytes of the file say which id is which");
     same("context", train.context, test.context, "samples are of one length");
+    same("targets", train.targets, test.targets, "both are told at the same positions");
     if (train.split != test.split)
       same("test_fraction", train.test_fraction, test.test_fraction,
            "it cuts the file once, so that both parts are apart");

@@ -12,6 +12,7 @@
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/quant/rounding.h"
 #include "bitgrad/train/learner.h"
+#include "bitgrad/train/metric.h"
 #include "train/config/schema.h"
 
 namespace bitgrad::config::choices {
@@ -95,6 +96,8 @@ Names optimizers() { return rules(/*flips_signs=*/false); }
 Names fusings() { return {"auto", "off"}; }
 Names schedules() { return schedule_names(); }
 Names losses() { return loss_names(); }
+Names metrics() { return metric_names(); }
+Names directions() { return {"up", "down"}; }
 Names dataset_formats() { return bitgrad::dataset_formats(); }
 Names devices() { return {"cpu", "cuda"}; }
 Names residences() { return {"auto", "true", "false"}; }

@@ -33,6 +33,8 @@ Names optimizers();
 Names fusings();
 Names schedules();
 Names losses();
+Names metrics();
+Names directions();
 Names dataset_formats();
 Names devices();
 Names residences();

@@ -30,6 +30,7 @@ void visit_dataset(V&& v, C& c) {
   v("format", c.format);
   v("images", c.images);
   v("labels", c.labels);
+  v("targets", c.targets);
   v("classes", c.classes);
   v("size", c.size);
   v("seed", c.seed);
@@ -37,6 +38,7 @@ void visit_dataset(V&& v, C& c) {
   v("context", c.context);
   v("test_fraction", c.test_fraction);
   v("split", c.split);
+  v("limit", c.limit);
 }
 
 // What a quantizer holds: the role decides which keys there are.
@@ -179,6 +181,12 @@ void visit_schedule(V&& v, C& c) {
   v("factor", c.factor);
   v("gamma", c.gamma);
   v("final", c.final);
+}
+
+template <typename V, typename C>
+void visit_best(V&& v, C& c) {
+  v("metric", c.metric);
+  v("goes", c.goes);
 }
 
 template <typename V, typename C>

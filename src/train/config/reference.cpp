@@ -18,6 +18,7 @@ std::string values_of(const KeySpec& spec) {
   if (spec.type == &config::kBlocks) return concat("map of blocks: see `", spec.detail, '`');
   if (spec.type == &config::kMaps) return concat("list of maps: see `", spec.detail, '`');
   if (spec.type == &config::kBudget) return concat("a size such as '60 KB', or a map: see `", spec.detail, '`');
+  if (spec.type == &config::kBest) return concat("the name of a metric, or a map: see `", spec.detail, '`');
   if (spec.type == &config::kRecipe) return "a recipe: see docs/quantization.md";
   if (spec.type == &config::kDType && spec.key == "dtype")
     return spec.group == "weights" ? "a packed dtype or fp32" : "a packed dtype";
@@ -30,7 +31,8 @@ std::string values_of(const KeySpec& spec) {
 }
 
 std::string standard_of(const KeySpec& spec) {
-  if (spec.required()) return "required";
+  if (spec.required())
+    return spec.alternative().empty() ? "required" : concat("required, or `", spec.alternative(), '`');
   if (spec.standard.empty() || spec.standard == "{}") return "-";
   if (spec.computed()) return std::string(spec.standard.substr(1));
   return concat('`', spec.standard, '`');

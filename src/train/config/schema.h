@@ -33,8 +33,9 @@ struct ValueType {
 
 // One key. `detail`: the range of a number, the units of a quantity, the group that a map opens, or each map
 // of a list.
-// `standard`: "!" required; "" optional, absent without a default; "=x" computed (x says how); else the default as
-// YAML. `when`: the values of the group's selector (format, name) under which the key exists, by comma; empty: always.
+// `standard`: "!" required, "!other" unless the key `other` is given; "" optional, absent without a default; "=x"
+// computed (x says how); else the default as YAML. `when`: the values of the group's selector (format, name) under
+// which the key exists, by comma; empty: always.
 struct KeySpec {
   std::string_view group, key;
   const ValueType* type;
@@ -42,7 +43,9 @@ struct KeySpec {
   std::function<std::vector<std::string>()> choices;
   std::string_view doc;
 
-  bool required() const { return standard == "!"; }
+  bool required() const { return standard.starts_with('!'); }
+  // The key of the same map that may stand in place of a required one; empty: none.
+  std::string_view alternative() const { return required() ? standard.substr(1) : std::string_view(); }
   bool computed() const { return standard.starts_with('='); }
   bool has_default() const { return !standard.empty() && !required() && !computed(); }
   bool applies(std::string_view selected) const;

@@ -52,9 +52,9 @@ class Validator {
  private:
   void check_value(Entry& entry, const KeySpec& spec, const std::string& path) {
     Node& node = entry.node;
-    if (spec.type == &kBudget && node.kind == Node::Kind::kScalar) as_bytes(node);
-    if ((spec.type == &kMap || spec.type == &kBudget) &&
-        (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
+    const bool short_form = spec.type == &kBudget || spec.type == &kBest;
+    if (short_form && node.kind == Node::Kind::kScalar) as_map(node, spec.type == &kBest ? "metric" : "bytes");
+    if ((spec.type == &kMap || short_form) && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
       check_map(node, {spec.detail, path, entry.key_mark});
     } else if (spec.type == &kMaps && node.kind == Node::Kind::kList) {
       check_maps(node, spec, path);
@@ -75,12 +75,12 @@ class Validator {
     }
   }
 
-  // `budget: 60 KB` is short for {bytes: 60 KB}.
-  static void as_bytes(Node& node) {
+  // `budget: 60 KB` is short for {bytes: 60 KB}, `best: loss` for {metric: loss}.
+  static void as_map(Node& node, const std::string& key) {
     Node map;
     map.kind = Node::Kind::kMap;
     map.mark = node.mark;
-    map.entries.push_back({"bytes", node.mark, std::move(node)});
+    map.entries.push_back({key, node.mark, std::move(node)});
     node = std::move(map);
   }
 
@@ -211,6 +211,8 @@ class Validator {
     for (const KeySpec* key : all_keys()) {
       const KeySpec& spec = *key;
       if (spec.group != place.group || (node && node->find(spec.key)) || !sound(node, spec.key)) continue;
+      const std::string_view other = spec.alternative();
+      if (!other.empty() && node && (node->find(other) || !sound(node, other))) continue;
       if (spec.required() && (spec.when.empty() || spec.applies(selected))) {
         report_.error(place.key_mark,
                       concat("missing required key '", path_of(place.path, spec.key), "': ", spec.type->expects(spec)));

@@ -29,6 +29,9 @@ std::string expects_maps(const KeySpec& spec) {
 std::string expects_budget(const KeySpec& spec) {
   return concat("a size such as '60 KB', or a map with keys ", join(keys_of(spec.detail)));
 }
+std::string expects_best(const KeySpec& spec) {
+  return concat("the name of a metric, or a map with keys ", join(keys_of(spec.detail)));
+}
 std::string expects_int(const KeySpec& spec) { return concat("a whole number in ", spec.detail); }
 std::string expects_number(const KeySpec& spec) { return concat("a number in ", spec.detail); }
 std::string expects_number_or_none(const KeySpec& spec) { return concat("a number in ", spec.detail, " or none"); }
@@ -314,6 +317,8 @@ Texts bad_bytes(const KeySpec& spec) {
 }
 // What a size alone or the map would refuse.
 Texts bad_budgets(const KeySpec&) { return {"0", "60 KQ", "\"60 KB\""}; }
+// What a name alone or the map would refuse.
+Texts bad_bests(const KeySpec&) { return {"zzz"}; }
 Texts bad_globs(const KeySpec&) { return {"\"\"", "\"layers.[1\"", "\"[]\"", "\"[!]\"", "\"[3-1]\"", "\"a]\""}; }
 Texts bad_granularities(const KeySpec&) {
   return {"group",    "group(0)",   "group(2,32)", "group(1,2,3)", "group(1.5)", "group(32",

@@ -168,9 +168,23 @@ void write_quant(std::ostream& out, const QuantSection& c) {
   line("requantize_every", text(c.requantize_every));
 }
 
+// Leaves out what is not given.
+class DatasetWriter {
+ public:
+  explicit DatasetWriter(Writer& writer) : writer_(writer) {}
+  template <typename T>
+  void operator()(std::string_view key, const T& field) {
+    const bool optional = key == "labels" || key == "targets" || key == "limit";
+    if (!optional || !(field == T{})) writer_(key, field);
+  }
+
+ private:
+  Writer& writer_;
+};
+
 std::string dataset(const DatasetConfig& c) {
   Writer writer("dataset", c.format);
-  visit_dataset(writer, c);
+  visit_dataset(DatasetWriter(writer), c);
   return writer.map();
 }
 
@@ -258,6 +272,8 @@ std::string to_yaml(const RunConfig& c) {
   out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
   out << "schedule: " << map_of("schedule", c.schedule.name, [&](auto& w) { visit_schedule(w, c.schedule); }) << '\n';
   out << "train:\n  stop: " << c.train.stop << '\n';
+  if (const BestConfig& best = c.train.best; !best.metric.empty())
+    out << "  best: {metric: " << best.metric << (best.goes.empty() ? "" : concat(", goes: ", best.goes)) << "}\n";
   if (c.data.test) out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
   out << "checkpoint: {every: " << c.checkpoint_every << "}\n";
   out << "log: " << map_of("log", "", [&](auto& w) { visit_log(w, c); }) << '\n';

@@ -1,0 +1,286 @@
+// Metrics as functions of sums, the metric that picks the best model, and runs whose targets are values, several
+// labels, or a class a position.
+#include "bitgrad/train/metric.h"
+
+#include <cmath>
+#include <fstream>
+
+#include "bitgrad/base/json.h"
+#include "bitgrad/train/ptq.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+#include "support/vector_files.h"
+#include "train/small_runs.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+using Keys = std::vector<std::string>;
+
+RunConfig shipped(const std::string& name, const std::string& root, Keys keys = {}) {
+  keys.insert(keys.begin(), "data.root=" + root);
+  return load_config(concat(BITGRAD_SOURCE_DIR, "/configs/", name, ".yaml"), keys);
+}
+
+Json json_of(const std::string& path) { return Json::parse(text_of(path)); }
+
+std::vector<std::string> names_of(const MetricValues& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) names.push_back(name);
+  return names;
+}
+
+class Vectors {
+ public:
+  Vectors() { write_vectors(folder_.path(), 200, 90); }
+  const std::string& root() const { return folder_.path(); }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+ private:
+  TempDir folder_;
+};
+
+class Text {
+ public:
+  Text() {
+    std::filesystem::create_directories(folder_.path() + "/text");
+    std::ofstream out(folder_.path() + "/text/tinyshakespeare.txt");
+    for (char c = '0'; c < '0' + 65; ++c) out << c;  // the vocabulary
+    for (int i = 0; i < 60; ++i) out << "TO;BE;OR;NOT;TO;BE:LINE:" << i * i % 97;
+  }
+  const std::string& root() const { return folder_.path(); }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+ private:
+  TempDir folder_;
+};
+const Keys kPositions = {"train.stop=30 steps", "train.eval.every=10 steps", "schedule.warmup=1 steps",
+                         "batch.global=20",     "data.train.context=5",      "data.test.context=5",
+                         "train.eval.batch=33"};
+
+}  // namespace
+
+TEST_CASE("Metrics are their formulas over the sums of all batches") {
+  StepResult sums;
+  StepResult one;
+  one.loss = 30;
+  one.correct = 7;
+  one.among_top5 = 9;
+  one.samples = 2;
+  one.counted = 12;
+  one.squared_error = 5;
+  add_sums(one, sums);
+  one.loss = 6;
+  one.counted = 4;
+  add_sums(one, sums);
+  CHECK(sums.samples == 4);
+  const MetricTask text{{.shape = {8}, .classes = 65, .text_bytes = 2}, "softmax_cross_entropy"};
+  const MetricValues of_text = metric_values(text, sums);
+  CHECK(names_of(of_text) == Keys{"accuracy", "top5_accuracy", "loss", "perplexity", "bits_per_byte"});
+  CHECK(value_of(of_text, "accuracy") == 100.0 * 14 / 16);
+  CHECK(value_of(of_text, "top5_accuracy") == 100.0 * 18 / 16);
+  CHECK(value_of(of_text, "loss") == 2.25);
+  CHECK(std::fabs(*value_of(of_text, "perplexity") - std::exp(2.25)) < 1e-12);
+  CHECK(std::fabs(*value_of(of_text, "bits_per_byte") - 2.25 / std::log(2.0) / 2) < 1e-12);
+  CHECK_FALSE(value_of(of_text, "mean_squared_error"));
+  const MetricTask few{{.shape = {}, .classes = 5}, "squared_hinge"};
+  CHECK(names_of(metric_values(few, sums)) == Keys{"accuracy", "loss"});
+  const MetricTask regression{{.shape = {2}, .classes = 0}, "mean_squared_error"};
+  const MetricValues of_values = metric_values(regression, sums);
+  CHECK(names_of(of_values) == Keys{"loss", "mean_squared_error"});
+  CHECK(value_of(of_values, "mean_squared_error") == 10.0 / 16);
+  const MetricTask labels{{.shape = {5}, .classes = 0}, "sigmoid_cross_entropy"};
+  CHECK(names_of(metric_values(labels, sums)) == Keys{"loss"});
+  CHECK(find_metric("accuracy")->more_is_better);
+  CHECK_FALSE(find_metric("perplexity")->more_is_better);
+  CHECK(find_metric("acuracy") == nullptr);
+}
+
+TEST_CASE("train.best is a name or a map, is written back, and is refused where it says nothing") {
+  const auto best = [](Keys keys) { return small_config(keys).train.best; };
+  CHECK(best({}) == BestConfig{});
+  CHECK(best({"train.best=loss"}) == BestConfig{.metric = "loss"});
+  CHECK(best({"train.best={metric: top5_accuracy, goes: down}"}) ==
+        BestConfig{.metric = "top5_accuracy", .goes = "down"});
+  const RunConfig config = small_config({"train.best={metric: loss, goes: up}", "data.train.limit=20"});
+  CHECK(parse_config(to_yaml(config), "again.yaml") == config);
+  CHECK(contains(to_yaml(config), "  best: {metric: loss, goes: up}\n"));
+  CHECK(contains(error_of([] { small_config({"train.best=acuracy"}); }), "did you mean 'accuracy'?"));
+  CHECK(
+      contains(error_of([] { small_config({"train.best={goes: up}"}); }), "missing required key 'train.best.metric'"));
+  CHECK(contains(error_of([] {
+                   small_config({"train.best=loss", "~data.test"});
+                 }),
+                 "train.best needs data.test, which is not given"));
+  const std::string wrong = error_of([] { Trainer(small_config({"train.best=bits_per_byte"})); });
+  CHECK(contains(wrong,
+                 "train.best: bits_per_byte says nothing of loss squared_hinge on classes []. Metrics of this "
+                 "run: accuracy, top5_accuracy, loss"));
+  CHECK(contains(wrong, "command line, argument 1"));
+}
+
+TEST_CASE("The metric of train.best picks the best model, and summary and metrics name it") {
+  const KeepModes keep;
+  TempDir temp;
+  for (const std::string goes : {"down", "up"}) {
+    const RunConfig config = small_config({"train.best={metric: loss, goes: " + goes + "}", "data.train.limit=40"});
+    const std::string folder = create_run_folder(config, temp.file(goes));
+    std::vector<EvalEvent> events;
+    TrainHooks hooks;
+    hooks.on_eval = [&](const EvalEvent& e) { events.push_back(e); };
+    Trainer trainer(config);
+    CHECK(trainer.total_microbatches() == 12);
+    const TrainOutcome outcome = trainer.run(folder, hooks);
+    REQUIRE(events.size() == 3);
+    double best = 0;
+    for (size_t i = 0; i < events.size(); ++i) {
+      const bool better = i == 0 || (goes == "up" ? events[i].loss > best : events[i].loss < best);
+      CHECK(events[i].best == better);
+      if (better) best = events[i].loss;
+      CHECK(events[i].metric == "loss");
+      CHECK(events[i].value == events[i].loss);
+    }
+    CHECK(trainer.best_value() == best);
+    const Json summary = json_of(folder + "/summary.json");
+    CHECK(summary.at("metric") == "loss");
+    CHECK(summary.at("best_value") == best);
+    CHECK(summary.at("last_value") == events.back().loss);
+    CHECK(summary.at("last_accuracy") == events.back().accuracy);
+    const CheckpointHeader header = read_checkpoint_header(folder + "/last.safetensors");
+    CHECK(header.counters.metric == "loss");
+    CHECK(header.counters.best_value == best);
+    CHECK(contains(text_of(folder + "/metrics.jsonl"), "\"top5_accuracy\":"));
+    CHECK(outcome.metric == "loss");
+  }
+  const RunConfig plain = small_config({});
+  const std::string folder = create_run_folder(plain, temp.file("plain"));
+  const TrainOutcome outcome = run_all(plain, folder);
+  const Json summary = json_of(folder + "/summary.json");
+  CHECK(summary.at("metric") == "accuracy");
+  CHECK(summary.at("best_value") == summary.at("best_accuracy"));
+  CHECK(summary.at("last_value") == summary.at("last_accuracy"));
+  CHECK(outcome.counters.metric.empty());
+}
+
+TEST_CASE("A regression trains on idx files of floats, and its best model has the least mean squared error") {
+  const KeepModes keep;
+  const Vectors data;
+  const RunConfig config = shipped("vectors_mlp_int8_regression", data.root(), {"batch.micro=16"});
+  const std::string folder = create_run_folder(config, data.file("run"));
+  Trainer trainer(config);
+  const Evaluation before = trainer.evaluate_test();
+  CHECK(before.accuracy == -1);
+  CHECK(before.samples == 90);
+  CHECK(names_of(before.metrics) == Keys{"loss", "mean_squared_error"});
+  const TrainOutcome outcome = trainer.run(folder);
+  REQUIRE(outcome.evaluation.has_value());
+  CHECK(outcome.evaluation->loss < 0.3 * before.loss);
+  CHECK(std::fabs(outcome.evaluation->loss - *value_of(outcome.evaluation->metrics, "mean_squared_error")) < 1e-6);
+  const Json summary = json_of(folder + "/summary.json");
+  CHECK(summary.at("metric") == "mean_squared_error");
+  CHECK(summary.at("best_accuracy").is_null());
+  CHECK(summary.at("best_value").get<double>() <= summary.at("last_value").get<double>());
+  const RunConfig short_run =
+      shipped("vectors_mlp_int8_regression", data.root(), {"batch.micro=16", "train.stop=3 epochs"});
+  const std::string calm = create_run_folder(short_run, data.file("calm")),
+                    cut = create_run_folder(short_run, data.file("cut"));
+  run_all(short_run, calm);
+  run_part(short_run, cut, 17);
+  CHECK(resume_run(cut).state_hash == json_of(calm + "/summary.json").at("state_hash").text());
+  CHECK(json_of(cut + "/summary.json").at("best_value") == json_of(calm + "/summary.json").at("best_value"));
+}
+
+TEST_CASE("Several labels a sample train with sigmoid cross-entropy") {
+  const KeepModes keep;
+  const Vectors data;
+  Trainer trainer(shipped("vectors_mlp_int8_labels", data.root()));
+  const Evaluation before = trainer.evaluate_test();
+  CHECK(names_of(before.metrics) == Keys{"loss"});
+  const TrainOutcome outcome = trainer.run("");
+  CHECK(outcome.metric == "loss");
+  CHECK(outcome.evaluation->loss < 0.6 * before.loss);
+  CHECK(trainer.best_value() <= outcome.evaluation->loss);
+}
+
+TEST_CASE("The next byte at each position trains, and bits per byte pick the best model") {
+  const KeepModes keep;
+  const Text text;
+  Keys keys = kPositions;
+  const RunConfig config = shipped("shakespeare_mlp_positions_int8", text.root(), keys);
+  Trainer trainer(config);
+  const Evaluation before = trainer.evaluate_test();
+  const TrainOutcome outcome = trainer.run("");
+  const Evaluation& e = *outcome.evaluation;
+  CHECK(names_of(e.metrics) == Keys{"accuracy", "top5_accuracy", "loss", "perplexity", "bits_per_byte"});
+  CHECK(e.loss < before.loss);
+  CHECK(std::fabs(*value_of(e.metrics, "bits_per_byte") - e.loss / std::log(2.0)) < 1e-12);
+  CHECK(outcome.metric == "bits_per_byte");
+  // The loss over positions by hand: logits of each batch, in double.
+  const auto data = open_dataset(config, *config.data.test);
+  double total = 0;
+  int64_t positions = 0, correct = 0;
+  for (const SampleBatch& b : first_samples(*data, data->size(), 7, 1)) {
+    const Tensor y = trainer.learner().predict(b.x);
+    REQUIRE(y.shape() == Shape{b.x.rows(), 5, 65});
+    for (int64_t r = 0; r < y.rows(); ++r, ++positions) {
+      const float* row = y.as<float>() + r * 65;
+      double sum = 0;
+      for (int64_t c = 0; c < 65; ++c) sum += std::exp(static_cast<double>(row[c]));
+      const int32_t label = b.target.as<int32_t>()[r];
+      total += std::log(sum) - static_cast<double>(row[label]);
+      correct += std::max_element(row, row + 65) - row == label;
+    }
+  }
+  CHECK(std::fabs(e.loss - total / static_cast<double>(positions)) < 1e-5);
+  CHECK(e.accuracy == 100.0 * static_cast<double>(correct) / static_cast<double>(positions));
+  CHECK(e.samples * 5 == positions);
+}
+
+TEST_CASE("Positions count in a window: two microbatches are the step of one") {
+  const KeepModes keep;
+  const Text text;
+  std::vector<double> losses;
+  for (const char* micro : {"batch.micro=20", "batch.micro=10"}) {
+    Keys keys = kPositions;
+    keys.insert(keys.end(), {micro, "quant.weights.dtype=fp32", "~quant.weights.scheme", "~quant.weights.granularity",
+                             "model.layers=[{embedding: {num: 65, dim: 8, flat: false}}, {linear: {out: 65}}]"});
+    losses.push_back(run_all(shipped("shakespeare_mlp_positions_int8", text.root(), keys)).evaluation->loss);
+  }
+  CHECK(std::fabs(losses[0] - losses[1]) < 1e-4);
+}
+
+TEST_CASE("Models, losses and data that do not fit are refused before anything trains") {
+  const KeepModes keep;
+  const Vectors data;
+  const Text text;
+  const auto refusal = [&](const char* name, const std::string& root, Keys keys) {
+    return error_of([&] { Trainer(shipped(name, root, keys)); });
+  };
+  CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
+                 "[loss] squared_hinge takes classes as targets, data.train ("));
+  CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
+                 "has values [2]. Losses for these: mean_squared_error, sigmoid_cross_entropy"));
+  CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"model.layers.4.linear.out=3"}),
+                 "the last layer gives 3 numbers, the data has 2 values a sample"));
+  CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"data.test.targets=vectors/test-labels.idx"}),
+                 "has targets of values [2], data.test ("));
+  Keys flat = kPositions;
+  flat.insert(flat.end(), {"model.layers.0.embedding.flat=true", "data.train.file=text/tinyshakespeare.txt"});
+  CHECK(contains(refusal("shakespeare_mlp_positions_int8", text.root(), flat),
+                 "the model gives [65] for a sample, the targets are a class for each of [5]. Layers that keep"));
+  Keys last = kPositions;
+  last.insert(last.end(), {"data.train.targets=last", "data.test.targets=last"});
+  CHECK(contains(refusal("shakespeare_mlp_positions_int8", text.root(), last),
+                 "the model gives [5,65] for a sample, the targets are a class for each of []"));
+  CHECK(contains(error_of([&] { shipped("shakespeare_mlp_positions_int8", text.root(), {"data.test.targets=last"}); }),
+                 "data.test.targets (last) must be data.train.targets (each)"));
+  CHECK(contains(error_of([&] { shipped("shakespeare_mlp_positions_int8", text.root(), {"data.train.targets=all"}); }),
+                 "data.train.targets of a text: got 'all', expected last"));
+  CHECK(contains(error_of([&] { shipped("vectors_mlp_int8_labels", data.root(), {"data.train.labels=x"}); }),
+                 "data.train has both labels and targets"));
+  CHECK(contains(error_of([&] { shipped("vectors_mlp_int8_labels", data.root(), {"~data.train.targets"}); }),
+                 "missing required key 'data.train.labels'"));
+}
