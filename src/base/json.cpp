@@ -92,23 +92,59 @@ class Builder final : public nlohmann::json_sax<Library> {
   std::string name_;
 };
 
-Library to_library(const Json& x) {
-  if (x.is_null()) return nullptr;
-  if (x.is_bool()) return x.get<bool>();
-  if (x.is_string()) return x.text();
-  if (x.is_integer()) {
+// Writes one value as the library would. The library sees scalars alone: its tree costs as much memory as ours, and
+// asks for more where it is destroyed.
+class Writer {
+ public:
+  Writer(std::string& out, int indent) : out_(out), indent_(indent) {}
+
+  void write(const Json& x) {
+    if (x.is_array()) {
+      list('[', x.items(), ']', [&](const Json& item) { write(item); });
+    } else if (x.is_object()) {
+      list('{', x.members(), '}', [&](const auto& member) {
+        out_ += Library(member.first).dump();
+        out_ += indent_ < 0 ? ":" : ": ";
+        write(member.second);
+      });
+    } else {
+      out_ += scalar(x).dump();
+    }
+  }
+
+ private:
+  static Library scalar(const Json& x) {
+    if (x.is_null()) return nullptr;
+    if (x.is_bool()) return x.get<bool>();
+    if (x.is_string()) return x.text();
+    if (!x.is_integer()) return x.get<double>();
     if (x < 0) return x.get<int64_t>();
     return x.get<uint64_t>();
   }
-  if (x.is_number()) return x.get<double>();
-  Library out = x.is_array() ? Library::array() : Library::object();
-  if (x.is_array()) {
-    for (const Json& item : x.items()) out.push_back(to_library(item));
-  } else {
-    for (const auto& [name, value] : x.members()) out.push_back({name, to_library(value)});
+  template <typename List, typename F>
+  void list(char open, const List& parts, char close, F&& write_part) {
+    out_ += open;
+    ++depth_;
+    bool first = true;
+    for (const auto& part : parts) {
+      if (!first) out_ += ',';
+      first = false;
+      new_line();
+      write_part(part);
+    }
+    --depth_;
+    if (!first) new_line();
+    out_ += close;
   }
-  return out;
-}
+  void new_line() {
+    if (indent_ < 0) return;
+    out_ += '\n';
+    out_.append(static_cast<size_t>(indent_ * depth_), ' ');
+  }
+
+  std::string& out_;
+  int indent_, depth_ = 0;
+};
 
 }  // namespace
 
@@ -145,7 +181,9 @@ Json Json::parse(std::string_view text, const JsonLimits& limits) {
 
 std::string Json::dump(int indent) const {
   try {
-    return to_library(*this).dump(indent);
+    std::string out;
+    Writer(out, indent).write(*this);
+    return out;
   } catch (const Library::exception& e) {
     throw JsonError(e.what());
   }

@@ -17,6 +17,8 @@
 #include <variant>
 #include <vector>
 
+#include "bitgrad/base/copy_variant.h"
+
 namespace bitgrad {
 
 // A text that is no JSON, a value of another type than asked for, a member that is not there.
@@ -36,6 +38,13 @@ class Json {
   using Object = std::vector<std::pair<std::string, Json>>;
 
   Json(std::nullptr_t = nullptr) {}
+  Json(const Json& other) : value_(detail::copy_of(other.value_)) {}
+  Json(Json&&) noexcept = default;
+  Json& operator=(Json other) noexcept {
+    value_ = std::move(other.value_);
+    return *this;
+  }
+  ~Json() = default;
   template <std::same_as<bool> T>
   Json(T x) : value_(x) {}
   template <std::integral T>

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "bitgrad/base/copy_variant.h"
 #include "bitgrad/nn/form.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/nn/quantizable.h"
@@ -23,6 +24,13 @@ class Attribute {
  public:
   using Value = std::variant<bool, int64_t, double, std::string>;
   Attribute() = default;  // false
+  Attribute(const Attribute& other) : value_(detail::copy_of(other.value_)) {}
+  Attribute(Attribute&&) noexcept = default;
+  Attribute& operator=(Attribute other) noexcept {
+    value_ = std::move(other.value_);
+    return *this;
+  }
+  ~Attribute() = default;
   Attribute(bool x) : value_(x) {}
   template <std::integral T>
   requires(!std::same_as<T, bool>) Attribute(T x) : value_(static_cast<int64_t>(x)) {}

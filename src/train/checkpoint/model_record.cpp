@@ -52,7 +52,6 @@ Json put(const std::optional<T>& x) {
 }
 
 void get(const Json& j, bool& x) { x = j.get<bool>(); }
-void get(const Json& j, int64_t& x) { x = j.get<int64_t>(); }
 void get(const Json& j, float& x) { x = j.get<float>(); }
 void get(const Json& j, double& x) { x = j.get<double>(); }
 void get(const Json& j, std::string& x) { x = j.text(); }
@@ -166,14 +165,18 @@ Json put_layer(const LayerSpec& x) {
   Json attributes = Json::object();
   for (const auto& [key, value] : x.attributes.values())
     attributes[key] = std::visit([](const auto& v) { return put(v); }, value.value());
-  j["attributes"] = attributes;
+  j["attributes"] = std::move(attributes);
   if (kind.weights) visit_weight(Put{j["weight"]}, x.weight);
   if (kind.product) visit_product(Put{j["product"]}, x);
   if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Put{j["quantizer"]}, x);
   if (x.lists.empty()) return j;
   Json lists = Json::array();
-  for (const LayerList& list : x.lists) lists.push_back({{"key", list.key}, {"layers", put_layers(list.layers)}});
-  j["lists"] = lists;
+  for (const LayerList& list : x.lists) {
+    Json item{{"key", list.key}};
+    item["layers"] = put_layers(list.layers);
+    lists.push_back(std::move(item));
+  }
+  j["lists"] = std::move(lists);
   return j;
 }
 Json put_layers(const std::vector<LayerSpec>& layers) {
@@ -267,18 +270,20 @@ std::optional<ModelRecord> model_record(Learner& learner) {
   return record;
 }
 
+// One layer or slot as JSON at a time: the tree of a model of thousands of layers takes many times the room of its
+// text.
 std::string to_text(const ModelRecord& record) {
-  Json slots = Json::array();
-  for (const ModelRecord::Slot& slot : record.slots) {
-    Json j{{"layer", slot.layer}};
-    visit_slot(Put{j}, slot.quant);
-    slots.push_back(j);
+  std::string text = concat("{\"input\":", put_form(record.model.input), ",\"layers\":[");
+  const auto append = [&](size_t index, const Json& json) { text += (index > 0 ? "," : "") + json.dump(); };
+  for (size_t i = 0; i < record.model.layers.size(); ++i) append(i, put_layer(record.model.layers[i]));
+  text += "],\"slots\":[";
+  for (size_t i = 0; i < record.slots.size(); ++i) {
+    Json j{{"layer", record.slots[i].layer}};
+    visit_slot(Put{j}, record.slots[i].quant);
+    append(i, j);
   }
-  return Json{{"input", put_form(record.model.input)},
-              {"layers", put_layers(record.model.layers)},
-              {"slots", slots},
-              {"mode", {{"quantization", put(record.mode.quantization)}, {"observers", record.mode.observers}}}}
-      .dump();
+  const Json mode{{"quantization", put(record.mode.quantization)}, {"observers", record.mode.observers}};
+  return text + concat("],\"mode\":", mode, '}');
 }
 
 ModelRecord parse_model_record(const std::string& text) {

@@ -34,13 +34,13 @@ std::string state_text(const CheckpointHeader& header);
 // Throws Error(kData).
 CheckpointHeader read_state(const SafetensorsFile& file);
 
-// Runs `read` and turns every Error into one of kind kData that names the file; those about NaN and Inf stay.
+// Runs `read` and turns an Error of usage (or a broken promise) into one of kind kData that names the file.
 template <typename F>
 auto reading(const std::string& path, F&& read) {
   try {
     return read();
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::kData || e.code() == ErrorCode::kNonFinite) throw;
+    if (e.code() != ErrorCode::kUsage && e.code() != ErrorCode::kBug) throw;
     bad(path, e.what());
   }
 }
