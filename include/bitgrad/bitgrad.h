@@ -58,6 +58,7 @@
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/loss.h"
+#include "bitgrad/train/metric.h"
 #include "bitgrad/train/metrics.h"
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/ptq.h"

@@ -71,7 +71,10 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
     const std::set<std::string> evaluated{"mnist_tfc_w1a1", "mnist_mlp_int8_int", "mnist_mlp_lsq_w2a2",
                                           "mnist_mlp_bop_w1a8"};
     if (mnist && evaluated.count(name) == 0) continue;
-    const ProcessResult e = run_program({kProgram, "eval", folder, "--json"});
+    std::vector<std::string> evaluate{kProgram, "eval", folder, "--json"};
+    if (vectors) evaluate.insert(evaluate.end(), {"--data", root});
+    const ProcessResult e = run_program(evaluate);
+    INFO(e.err);
     const int64_t samples = mnist ? 10000 : vectors ? 120 : file.empty() ? 200 : 111540 - 16;
     CHECK(Json::parse(e.out).at("samples") == samples);
   }
