@@ -137,7 +137,7 @@ void Optimizer::refuse(const Parameter& p) const {
 // What must be known before the first update: that sums are finite, gradients of learned parts, and with `norm` the sum
 // of squares of all gradients (in double). fp32 gradients with learned parts stay finished; the others are finished
 // once more when their turn comes. A device is asked for all of it, and then waited for once.
-void Optimizer::look_ahead(int64_t samples, detail::SquareSums& sums) {
+void Optimizer::reduce_norms(int64_t samples, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
@@ -215,18 +215,18 @@ void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
                 (due == nullptr || *due == *armed_->due),
             "optimizer", "step differs from the arm that began it: got lr ", lr, ", ", samples, " samples, expected ",
             armed_->lr, ", ", armed_->samples, due ? ", and the same requantization" : "");
-  else
-    check_step(lr, samples);
   const auto sums = std::make_shared<detail::SquareSums>();
-  mark();
-  look_ahead(samples, *sums);
+  begin_step(lr, samples);
+  reduce_norms(samples, *sums);
   drain_flags();
-  ready(lr, samples, *sums);
-  move(due);
+  set_scalars(lr, samples, *sums);
+  apply(due);
+  requantize(due);
   end_step();
 }
 
-void Optimizer::mark() {
+void Optimizer::begin_step(float lr, int64_t samples) {
+  if (!armed_) check_step(lr, samples);
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
@@ -236,17 +236,16 @@ void Optimizer::mark() {
   }
 }
 
-// The factor of the norm, and the numbers of the step.
-void Optimizer::ready(float lr, int64_t samples, const detail::SquareSums& sums) {
+void Optimizer::set_scalars(float lr, int64_t samples, const detail::SquareSums& sums) {
   now_ = Now{lr, samples, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
   if (!armed_) begin_rules();
   half_moved_ = true;
 }
 
-void Optimizer::tell(LiveStep& live) const {
+void Optimizer::write_scalars(LiveStep& live) const {
   live.lr = now_.lr;
   live.factor = now_.factor;
-  for (const auto& [name, rule] : rules_) rule->tell(live);
+  for (const auto& [name, rule] : rules_) rule->write_scalars(live);
 }
 
 std::string Optimizer::not_recorded() const {
@@ -255,16 +254,21 @@ std::string Optimizer::not_recorded() const {
   return "";
 }
 
-void Optimizer::move(const RequantKey* due) {
-  // On a device new numbers that are not finite are found later.
+// On a device new numbers that are not finite are found later.
+void Optimizer::apply(const RequantKey* due) {
   const CheckScope scope([lost = lost_](const std::exception&) { *lost = true; });
   const detail::RowStep::Now now{now_.lr, now_.samples, steps_, now_.factor, due};
   for (const auto& s : slots_)
     if (s->active)
       s->sweep.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
+}
+
+void Optimizer::requantize(const RequantKey* due) {
+  if (due == nullptr) return;
+  const CheckScope scope([lost = lost_](const std::exception&) { *lost = true; });
   for (const auto& s : slots_) {
     const bool made = (s->active || s->moved) && s->sweep.makes_codes(due);
-    if (due != nullptr && s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);
+    if (s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);
   }
 }
 

@@ -6,59 +6,75 @@
 #include "bitgrad/ops/ops.h"
 #include "train/bad_input.h"
 #include "train/batch_feed.h"
-#include "train/step_graphs.h"
+#include "train/step.h"
 
 namespace bitgrad {
 
-// Runs `work` in evaluation mode, and reads what was found in its numbers.
-void Learner::in_evaluation(const std::function<void()>& work) {
-  check_usable();
+// Runs `work` in evaluation mode, and reads what was found in its values.
+void Learner::Evaluator::run_in_mode(const std::function<void()>& work) {
+  l_.check_usable();
   NoGrad off;
   struct EvaluationMode {
     bool& training;
     ~EvaluationMode() { training = true; }
   };
-  state_.training = false;
-  const EvaluationMode mode{state_.training};
+  l_.state_.training = false;
+  const EvaluationMode mode{l_.state_.training};
   try {
     work();
-    check_flags("in an evaluation");
-    do_meanwhile();
+    l_.check_flags("in an evaluation");
+    l_.do_meanwhile();
     drain_flags();
   } catch (...) {
     drop_flags();
-    bad_loss_.reset();
+    l_.bad_loss_.reset();
     throw;
   }
 }
 
-Tensor Learner::predict(const Tensor& x) {
-  const DeviceGuard guard(device_);
-  Tensor logits;
-  evaluate_input(x, [&] { logits = model_->forward(as_planned(x)).value(); });
-  return logits;
-}
-
-// in_evaluation of x, which is named where it is not finite. A device is asked when something was found.
-void Learner::evaluate_input(const Tensor& x, const std::function<void()>& work) {
-  if (device_.is_cpu()) detail::check_input(x);
+// x is named where it is not finite. A device is asked when something was found.
+void Learner::Evaluator::run(const Tensor& x, const std::function<void()>& work) {
+  if (l_.device_.is_cpu()) detail::check_input(x);
   try {
-    in_evaluation(work);
+    run_in_mode(work);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kNonFinite) detail::check_input(x);
     throw;
   }
 }
 
-// What metrics need beside loss and hits.
-void Learner::measure(const Tensor& outputs, const Target& target, Pending& pending) const {
+Tensor Learner::Evaluator::predict(const Tensor& x) {
+  Tensor logits;
+  run(x, [&] { logits = l_.model_->forward(l_.as_planned(x)).value(); });
+  return logits;
+}
+
+void Learner::Evaluator::measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) {
   constexpr int64_t kFive = 5;
-  if (target.tensor.dtype() == dtypes::fp32) {
-    if (outputs.numel() == target.tensor.numel())
-      detail::read_later(squared_error_total(outputs, target.tensor.reshape(outputs.shape())), pending.squared_error);
+  if (target.dtype() == dtypes::fp32) {
+    if (outputs.numel() == target.numel())
+      detail::read_later(squared_error_total(outputs, target.reshape(outputs.shape())), outcome.squared_error);
   } else if (outputs.cols() > kFive) {
-    detail::read_later(top_k_count(outputs, target.tensor, kFive), pending.among_top5);
+    detail::read_later(top_k_count(outputs, target, kFive), outcome.among_top5);
   }
+}
+
+StepResult Learner::Evaluator::evaluate(const Tensor& x, const Tensor& given, int64_t counted) {
+  const Tensor planned = l_.as_planned(x);
+  const Target target = l_.checked(planned, given, counted);
+  StepResult result;
+  result.samples = x.shape()[0];
+  result.counted = target.counted;
+  const Outcome outcome;  // loss and hits of a device come with the flags: one wait
+  run(x, [&] { l_.forward(planned, target, outcome); });
+  outcome.write_to(result);
+  if (!std::isfinite(result.loss)) detail::check_input(x);
+  return result;
+}
+
+Tensor Learner::predict(const Tensor& x) {
+  const DeviceGuard guard(device_);
+  return Evaluator(*this).predict(x);
 }
 
 StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
@@ -66,18 +82,9 @@ StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
   return evaluate(x, labels_here(labels), static_cast<int64_t>(labels.size()));
 }
 
-StepResult Learner::evaluate(const Tensor& x, const Tensor& given, int64_t counted) {
+StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t counted) {
   const DeviceGuard guard(device_);
-  const Tensor planned = as_planned(x);
-  const Target target = checked(planned, given, counted);
-  StepResult result;
-  result.samples = x.shape()[0];
-  result.counted = target.counted;
-  Pending pending;  // loss and hits of a device come with the flags: one wait
-  evaluate_input(x, [&] { forward(planned, target, pending, /*evaluation=*/true); });
-  pending.tell(result);
-  if (!std::isfinite(result.loss)) detail::check_input(x);
-  return result;
+  return Evaluator(*this).evaluate(x, target, counted);
 }
 
 Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident) {

@@ -1,8 +1,31 @@
-// What a data set's samples score.
+// Evaluation: what batches, and whole data sets, score. docs/numerics.md section 10.
 #pragma once
+
+#include <functional>
 
 #include "bitgrad/train/trainer.h"
 #include "train/resident_data.h"
+#include "train/step.h"
+
+namespace bitgrad {
+
+// The learner's model in evaluation mode, without a tape. Made for one batch.
+class Learner::Evaluator {
+ public:
+  explicit Evaluator(Learner& learner) : l_(learner) {}
+  Tensor predict(const Tensor& x);
+  StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted);
+  // What metrics need beside loss and hits.
+  static void measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome);
+
+ private:
+  void run(const Tensor& x, const std::function<void()>& work);
+  void run_in_mode(const std::function<void()>& work);
+
+  Learner& l_;
+};
+
+}  // namespace bitgrad
 
 namespace bitgrad::detail {
 

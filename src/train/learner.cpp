@@ -1,17 +1,16 @@
 #include "bitgrad/train/learner.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/fill.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
 #include "train/phases.h"
+#include "train/step.h"
 #include "train/step_graphs.h"
 
 namespace bitgrad {
@@ -52,7 +51,8 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
       loss_(std::move(loss)),
       optimizer_(make_optimizer(optimizer)),
       policy_(policy),
-      learning_rate_(std::move(learning_rate)) {
+      learning_rate_(std::move(learning_rate)),
+      phases_(std::make_unique<Phases>(*this)) {
   check_requant(policy_);
   state_.seed = seed;
   model_->initialize(kModelRoot, state_);
@@ -72,7 +72,7 @@ void Learner::plan(const PlanSpec& spec) {
           "nothing trains: ", parameters_.empty() ? "no layer has parameters" : "all parameters are frozen");
   plan_ = spec;
   check_plan(*plan_);
-  if (phases_.size() > 1) try_phases(phase_);
+  phases_->try_all();
 }
 
 void Learner::plan(int64_t features, int64_t classes, int64_t train_samples, int64_t eval_samples, DType dtype,
@@ -149,11 +149,10 @@ void Learner::set_total_steps(int64_t steps) {
 
 void Learner::begin_microbatch() {
   state_.training = true;
-  if (window_microbatches_ == 0) enter_due_phases();
+  if (window_microbatches_ == 0) phases_->enter_due();
   if (total_steps_ > 0)
     state_.progress = std::min(static_cast<double>(state_.step) / static_cast<double>(total_steps_), 1.0);
   for (Parameter* p : parameters_) p->set_progress(state_.progress);
-  round_gradients();
 }
 
 void Learner::round_gradients() {
@@ -169,8 +168,8 @@ void Learner::check_usable() const {
 }
 
 void Learner::require_usable() const {
-  require(!entering_, "Learner", "an Error ended the entry of phase ", phase_, " at optimizer step ", state_.step,
-          ": layers belong to no phase. Go on from the last checkpoint with a new learner.");
+  require(!phases_->entering(), "Learner", "an Error ended the entry of phase ", phase(), " at optimizer step ",
+          state_.step, ": layers belong to no phase. Go on from the last checkpoint with a new learner.");
   require(
       usable(), "Learner", "an Error ended optimizer step ", state_.step,
       " in the middle of its updates: masters and codes belong to no step. Go on from the last checkpoint with a new "
@@ -188,23 +187,6 @@ std::vector<Optimizer::FusedUpdate> Learner::fused_updates() const {
 std::optional<RequantKey> Learner::due_after(int64_t microbatches) const {
   if (!requant_due(policy_, since_requantize_ + microbatches)) return std::nullopt;
   return RequantKey{state_.seed, state_.step + 1};
-}
-
-// Of the sum over what counts, also where the loss gives the mean.
-void Learner::seed_backward(Tape& tape, const Var& loss, const Target& target) const {
-  if (!loss_.is_mean(target.tensor)) return tape.backward(loss);
-  const Tensor seed = Tensor::empty(loss.shape(), dtypes::fp32);
-  run_map(maps::Fill{seed.as<float>(), static_cast<float>(target.counted)}, seed.numel());
-  tape.backward({loss}, {seed});
-}
-
-void Learner::backward(Tape& tape, const Var& loss, const Target& target) {
-  if (policy_.accumulate > 1) return seed_backward(tape, loss, target);
-  check_flags("in a forward pass");
-  if (!bad_input_.empty()) detail::fail_input(bad_input_, "");
-  const std::optional<RequantKey> due = due_after(1);
-  optimizer_->arm(learning_rate_(state_.step), target.counted, due ? &*due : nullptr);
-  seed_backward(tape, loss, target);
 }
 
 // Before a layer sees the samples: statistics of a norm do not move for a microbatch that fails.
@@ -260,30 +242,6 @@ void Learner::fail_window(const Error& error, const Tensor& x, int64_t microbatc
       input, usable() ? " No parameter has moved." : " Parameters have moved in the same backward: the model is lost.");
 }
 
-void detail::read_later(const Tensor& number, const std::shared_ptr<double>& to) {
-  if (current_device().is_cpu()) {
-    *to = number.item();
-    return;
-  }
-  constexpr int64_t kWord = sizeof(uint32_t);
-  const auto word = [&](int64_t at, std::function<void(uint32_t)> take) {
-    const FlagWord flag;
-    device_backend(current_device())
-        .copy(CopyWay::kOnDevice, flag.word(), kWord, static_cast<const uint8_t*>(number.data()) + at * kWord, kWord,
-              kWord, 1);
-    flag.read(std::move(take));
-  };
-  if (number.dtype() == dtypes::fp32)
-    return word(0, [to](uint32_t bits) { *to = static_cast<double>(std::bit_cast<float>(bits)); });
-  const auto low = std::make_shared<uint32_t>(0);
-  const bool is_count = number.dtype() == dtypes::int64;
-  word(0, [low](uint32_t bits) { *low = bits; });
-  word(1, [low, to, is_count](uint32_t bits) {
-    const uint64_t whole = (uint64_t{bits} << 32) | *low;
-    *to = is_count ? static_cast<double>(whole) : std::bit_cast<double>(whole);
-  });
-}
-
 Tensor Learner::labels_here(std::span<const int32_t> labels) {
   const Shape shape{static_cast<int64_t>(labels.size())};
   if (!labels_.defined() || labels_.shape() != shape) labels_ = Tensor::empty(shape, dtypes::int32, MemoryKind::kBatch);
@@ -296,31 +254,42 @@ void Learner::do_meanwhile() const {
   if (!device_.is_cpu() && meanwhile_) meanwhile_();
 }
 
-void Learner::Pending::tell(StepResult& result) const {
-  result.loss = *loss;
-  result.correct = static_cast<int64_t>(*correct);
-  result.among_top5 = static_cast<int64_t>(*among_top5);
-  result.squared_error = *squared_error;
-}
-
-Var Learner::forward(const Tensor& x, const Target& target, Pending& pending, bool evaluation) {
-  const Var outputs = model_->forward(x);
-  const Var loss = loss_(outputs, target.tensor);
-  detail::read_later(loss.value(), pending.loss);
-  at_drain([this, told = pending.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {
-    *told *= static_cast<double>(count);
-    note_loss(*told);
-  });
-  if (target.tensor.dtype() == dtypes::int32)
-    detail::read_later(top_k_count(outputs.value(), target.tensor, 1), pending.correct);
-  if (evaluation) measure(outputs.value(), target, pending);
-  return loss;
-}
-
 StepResult Learner::run_microbatch(const Tensor& x, const Target& target) {
   begin_microbatch();
-  if (graphs_ && graphs_->serves(x, target)) return graphs_->microbatch(x, target);
-  return run_one_by_one(x, target);
+  if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is asked when something was found
+  StepResult result;
+  result.samples = x.shape()[0];
+  result.counted = target.counted;
+  Step step(*this, x, target);
+  run(step, graphs_ && graphs_->serves(step, x) ? graphs_.get() : nullptr, result);
+  step.outcome().write_to(result);
+  return result;
+}
+
+// The stages of a step, with one reading of the flags in between.
+void Learner::run(Step& step, Graphs* graphs, StepResult& result) {
+  const int64_t before = state_.microbatch;
+  try {
+    if (graphs)
+      graphs->run_front(step);
+    else
+      step.run_front();
+    do_meanwhile();
+    if (step.has_microbatch()) count_microbatch(result);
+    drain_flags();
+  } catch (...) {  // a microbatch whose backward failed does not count, also where a device reports that after it
+    state_.microbatch = before + (*step.outcome().backward ? 1 : 0);
+    throw;
+  }
+  if (!step.form().last) return;
+  step.set_scalars();
+  if (graphs)
+    graphs->run_back(step);
+  else
+    step.run_back();
+  optimizer_->end_step();
+  close_window(step.form().requantize);
+  result.stepped = true;
 }
 
 void Learner::count_microbatch(const StepResult& result) {
@@ -331,46 +300,6 @@ void Learner::count_microbatch(const StepResult& result) {
   window_counted_ += result.counted;
 }
 
-StepResult Learner::run_one_by_one(const Tensor& x, const Target& target) {
-  // A microbatch whose backward failed does not count, also where a device tells so after it.
-  struct Counted {
-    StepState& state;
-    const int64_t before = state.microbatch;
-    std::shared_ptr<bool> backward = std::make_shared<bool>(false);
-    ~Counted() {
-      if (!*backward) state.microbatch = before;
-    }
-  } const counted{state_};
-  StepResult result;
-  result.samples = x.shape()[0];
-  result.counted = target.counted;
-  Pending pending;
-  if (device_.is_cpu()) note_input(x, state_.microbatch);  // a device is asked when something was found
-  {
-    Tape tape;
-    const Var loss = forward(x, target, pending);
-    backward(tape, loss, target);
-  }
-  at_drain([done = counted.backward] { *done = true; });
-  do_meanwhile();
-  count_microbatch(result);
-  if (window_microbatches_ == policy_.accumulate) {
-    end_window();
-    result.stepped = true;
-  }
-  if (!result.stepped) drain_flags();  // a step has read them
-  pending.tell(result);
-  return result;
-}
-
-void Learner::end_window() {
-  const std::optional<RequantKey> due = due_after(0);
-  check_flags("in a forward pass");
-  if (!bad_input_.empty()) detail::fail_input(bad_input_, "");
-  optimizer_->step(learning_rate_(state_.step), window_counted_, due ? &*due : nullptr);
-  close_window(due.has_value());
-}
-
 void Learner::close_window(bool requantized) {
   ++state_.step;
   bad_input_.clear();
@@ -379,6 +308,27 @@ void Learner::close_window(bool requantized) {
 }
 
 Learner::~Learner() = default;
+
+bool Learner::usable() const { return !optimizer_->half_moved() && !phases_->entering(); }
+
+// What belongs to the form of the model.
+void Learner::settle() {
+  parameters_ = model_->parameters();
+  forget_recorded();
+  for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
+  optimizer_->attach(parameters_);
+  for (Parameter* p : parameters_) p->forget_layouts();  // those of other phases: kernels are chosen by what there is
+  if (plan_) check_plan(*plan_);
+}
+
+void Learner::convert() {
+  forget_recorded();
+  const DeviceGuard guard(device_);
+  bitgrad::convert(*model_);
+  phases_->end();
+  converted_ = true;
+  settle();
+}
 
 void Learner::set_recorded(bool on) {
   if (!on || device_.is_cpu())
@@ -410,7 +360,11 @@ void Learner::flush() {
   const DeviceGuard guard(device_);
   require_usable();
   try {
-    if (window_samples_ > 0) end_window();
+    if (window_samples_ > 0) {
+      Step step(*this);
+      StepResult result;
+      run(step, nullptr, result);
+    }
   } catch (const Error& error) {
     fail_window(error, {}, state_.microbatch);
   } catch (...) {

@@ -70,111 +70,109 @@ void detail::enter_phase_of(const CheckpointHeader& header, const std::string& f
   if (header.phase != learner.phase()) learner.enter_phase(header.phase);
 }
 
-void Learner::set_phases(std::vector<QuantPhase> phases) {
-  require(phases_.empty() && state_.microbatch == 0, "phases", "they are set once, before the first microbatch: got ",
-          state_.microbatch, " done, and ", phases_.size(), " phases set");
+void Learner::Phases::set(std::vector<QuantPhase> phases) {
+  require(list_.empty() && l_.state_.microbatch == 0, "phases", "they are set once, before the first microbatch: got ",
+          l_.state_.microbatch, " done, and ", list_.size(), " phases set");
   check_order(phases);
-  const DeviceGuard guard(device_);
-  for (const Quantizable* slot : model_->quantizables()) own_.push_back(slot->quant());
-  phases_ = std::move(phases);
-  if (phases_.size() > 1) try_phases(-1);
-  enter_phase(0);
+  for (const Quantizable* slot : l_.model_->quantizables()) own_.push_back(slot->quant());
+  list_ = std::move(phases);
+  if (list_.size() > 1) try_from(-1);
+  enter(0);
 }
 
 // To the form of a phase from that of the one before.
-void Learner::change_form(int64_t phase) {
-  forget_recorded();
-  const QuantPhase& next = phases_[static_cast<size_t>(phase)];
-  in_phase(phases_, phase, [&] {
+void Learner::Phases::change_form(int64_t phase) {
+  l_.forget_recorded();
+  const QuantPhase& next = list_[static_cast<size_t>(phase)];
+  in_phase(list_, phase, [&] {
     if (next.spec)
-      prepare(*model_, *next.spec, next.mode);
+      prepare(*l_.model_, *next.spec, next.mode);
     else
-      set_quant_mode(*model_, next.mode);
+      set_quant_mode(*l_.model_, next.mode);
   });
 }
 
 // To the form of a phase, -1: that of no phase, from any other.
-void Learner::replay(int64_t phase) {
-  const std::vector<Quantizable*> slots = model_->quantizables();
+void Learner::Phases::replay(int64_t phase) {
+  const std::vector<Quantizable*> slots = l_.model_->quantizables();
   for (size_t i = 0; i < slots.size(); ++i) slots[i]->set(own_[i], {});
-  set_quant_mode(*model_, {});
+  set_quant_mode(*l_.model_, {});
   for (int64_t i = 0; i <= phase; ++i) change_form(i);
 }
 
-// What belongs to the form of the model.
-void Learner::settle() {
-  parameters_ = model_->parameters();
-  forget_recorded();
-  for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
-  optimizer_->attach(parameters_);
-  for (Parameter* p : parameters_) p->forget_layouts();  // those of other phases: kernels are chosen by what there is
-  if (plan_) check_plan(*plan_);
+void Learner::Phases::settle_in(int64_t phase) {
+  in_phase(list_, phase, [&] { l_.settle(); });
   entering_ = false;
 }
 
-void Learner::settle_in(int64_t phase) {
-  in_phase(phases_, phase, [&] { settle(); });
-}
-
-void Learner::try_form(int64_t phase) {
+void Learner::Phases::try_form(int64_t phase) {
   change_form(phase);
-  const std::vector<Parameter*> parameters = model_->parameters();
-  in_phase(phases_, phase, [&] {
-    for (const Parameter* p : parameters) detail::check_codes_that_train(*p, policy_);
-    optimizer_->check(parameters);
-    if (!plan_) return;
-    PlanSpec form = *plan_;
+  const std::vector<Parameter*> parameters = l_.model_->parameters();
+  in_phase(list_, phase, [&] {
+    for (const Parameter* p : parameters) detail::check_codes_that_train(*p, l_.policy_);
+    l_.optimizer_->check(parameters);
+    if (!l_.plan_) return;
+    PlanSpec form = *l_.plan_;
     form.train_samples = form.eval_samples = 0;
-    check_plan(form);
+    l_.check_plan(form);
   });
 }
 
-// Every form, one after the other; then the model is as it was, in the form `now`.
-void Learner::try_phases(int64_t now) {
-  entering_ = true;
-  const detail::Numbers numbers(*model_);
-  replay(-1);
-  for (int64_t i = 0; i < std::ssize(phases_); ++i) try_form(i);
-  replay(now);
-  numbers.put_back(*model_);
-  if (now < 0)
-    settle();
-  else
-    settle_in(now);
+void Learner::Phases::try_all() {
+  if (list_.size() > 1) try_from(now_);
 }
 
-void Learner::enter_phase(int64_t index) {
-  const int64_t count = std::max<int64_t>(std::ssize(phases_), 1);
-  require(index >= 0 && index < count, "phases", "got phase ", index, ", expected one of ", count);
-  if (phases_.empty()) return;
-  const DeviceGuard guard(device_);
+// Every form, one after the other; then the model is as it was, in the form `now`.
+void Learner::Phases::try_from(int64_t now) {
   entering_ = true;
-  phase_ = index;
+  const detail::Numbers numbers(*l_.model_);
+  replay(-1);
+  for (int64_t i = 0; i < std::ssize(list_); ++i) try_form(i);
+  replay(now);
+  numbers.put_back(*l_.model_);
+  if (now >= 0) return settle_in(now);
+  l_.settle();
+  entering_ = false;
+}
+
+void Learner::Phases::enter(int64_t index) {
+  const int64_t count = std::max<int64_t>(std::ssize(list_), 1);
+  require(index >= 0 && index < count, "phases", "got phase ", index, ", expected one of ", count);
+  if (list_.empty()) return;
+  entering_ = true;
+  now_ = index;
   replay(index);
   settle_in(index);
 }
 
-void Learner::enter_due_phases() {
-  while (phase_ + 1 < std::ssize(phases_) && phases_[static_cast<size_t>(phase_ + 1)].from <= state_.step) {
-    if (since_requantize_ > 0) requantize();
+void Learner::Phases::enter_due() {
+  while (now_ + 1 < std::ssize(list_) && list_[static_cast<size_t>(now_ + 1)].from <= l_.state_.step) {
+    if (l_.since_requantize_ > 0) l_.requantize();
     entering_ = true;
-    change_form(++phase_);
-    settle_in(phase_);
-    log(LogLevel::kInfo,
-        concat("phase ", phase_, " at step ", state_.step, ": ", describe(phases_[static_cast<size_t>(phase_)])));
-    if (const auto& spec = phases_[static_cast<size_t>(phase_)].spec) detail::log_choices(*model_, *spec);
-    detail::log_quantization(*model_);
+    change_form(++now_);
+    settle_in(now_);
+    const QuantPhase& phase = list_[static_cast<size_t>(now_)];
+    log(LogLevel::kInfo, concat("phase ", now_, " at step ", l_.state_.step, ": ", describe(phase)));
+    if (phase.spec) detail::log_choices(*l_.model_, *phase.spec);
+    detail::log_quantization(*l_.model_);
   }
 }
 
-void Learner::convert() {
-  forget_recorded();
+void Learner::Phases::end() {
+  list_.clear();
+  now_ = 0;
+  entering_ = false;
+}
+
+void Learner::set_phases(std::vector<QuantPhase> phases) {
   const DeviceGuard guard(device_);
-  bitgrad::convert(*model_);
-  phases_.clear();
-  phase_ = 0;
-  converted_ = true;
-  settle();
+  phases_->set(std::move(phases));
+}
+const std::vector<QuantPhase>& Learner::phases() const { return phases_->list(); }
+int64_t Learner::phase() const { return phases_->now(); }
+void Learner::enter_phase(int64_t index) {
+  const DeviceGuard guard(device_);
+  phases_->enter(index);
 }
 
 }  // namespace bitgrad

@@ -1,9 +1,48 @@
-// Pieces of the learner's phases.
+// The phases of quantization of a learner. docs/numerics.md section 9.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "bitgrad/train/checkpoint.h"
+
+namespace bitgrad {
+
+// What Learner::set_phases describes. The form of a phase follows from the layers' own quantization and from the phases
+// up to it, in order, whatever the values are.
+class Learner::Phases {
+ public:
+  explicit Phases(Learner& learner) : l_(learner) {}
+
+  void set(std::vector<QuantPhase> phases);
+  const std::vector<QuantPhase>& list() const { return list_; }
+  int64_t now() const { return now_; }
+  // An Error ended the entry of a phase: layers, optimizer and layouts are of no one form.
+  bool entering() const { return entering_; }
+  void enter(int64_t index);
+  // Those whose step has come, at the beginning of a window.
+  void enter_due();
+  // Every form once, after the plan is known.
+  void try_all();
+  // No further phase: the model is converted.
+  void end();
+
+ private:
+  void change_form(int64_t phase);
+  void replay(int64_t phase);
+  void try_from(int64_t now);
+  void try_form(int64_t phase);
+  void settle_in(int64_t phase);
+
+  Learner& l_;
+  std::vector<QuantPhase> list_;
+  std::vector<LayerQuant> own_;  // of the quantizable layers, before phases
+  int64_t now_ = 0;
+  bool entering_ = false;
+};
+
+}  // namespace bitgrad
 
 namespace bitgrad::detail {
 

@@ -65,17 +65,22 @@ class Optimizer {
   // An Error left the parameters between two steps: nothing that was attached is of further use.
   // On a device other than the CPU it is known when the flags are read (kernels/flag.h).
   bool half_moved() const { return half_moved_ || *lost_; }
-  // The parts of step, for who records the work of a device (base/device_work.h) between mark and end_step: mark;
-  // look_ahead, which asks for what must be known; then the flags are read (kernels/flag.h), and `sums` hold their
-  // numbers; ready; move; end_step. mark, ready and end_step ask nothing of the device, look_ahead and move do nothing
-  // else.
-  void mark();
-  void look_ahead(int64_t samples, detail::SquareSums& sums);
-  void ready(float lr, int64_t samples, const detail::SquareSums& sums);
-  void move(const RequantKey* due);
+  // The parts of step, in their order, for a list of stages that a device may record (train/step.h,
+  // base/device_work.h):
+  //   begin_step     on the host: which parameters take part
+  //   reduce_norms   asks for what must be known; then the flags are read (kernels/flag.h), and `sums` are there
+  //   set_scalars    on the host: learning rate, factor of the norm, the rules' own scalars
+  //   apply          the updates, with the codes that are made in the same sweep
+  //   requantize     the codes that are due and were not made there
+  //   end_step       on the host
+  void begin_step(float lr, int64_t samples);
+  void reduce_norms(int64_t samples, detail::SquareSums& sums);
+  void set_scalars(float lr, int64_t samples, const detail::SquareSums& sums);
+  void apply(const RequantKey* due);
+  void requantize(const RequantKey* due);
   void end_step();
-  // After ready: the numbers of this step that recorded work reads.
-  void tell(LiveStep& live) const;
+  // After set_scalars: the scalars of this step that recorded work reads.
+  void write_scalars(LiveStep& live) const;
   // Why the work of a step cannot be recorded; empty: it can.
   std::string not_recorded() const;
   // Why the updates of a parameter are never fused; empty: they are where ops allow it.

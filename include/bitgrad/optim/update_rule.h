@@ -68,7 +68,7 @@ class UpdateRule {
   // numbers of LiveStep: its launches may be recorded.
   virtual bool live() const { return false; }
   // The rule's own numbers of LiveStep, after begin_step.
-  virtual void tell(LiveStep& live) const { static_cast<void>(live); }
+  virtual void write_scalars(LiveStep& live) const { static_cast<void>(live); }
   // Once per optimizer step, before the pieces; `steps` are done so far. Resume: also called for each step done.
   virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
   // Whether no further begin_step changes what update reads: a resumed run, whose file may speak of any number of steps,

@@ -80,9 +80,9 @@ class Learner {
   // a run; the numbers of the model stay. Throws PhaseError with what prepare, set_quant_mode, the layers' plan or the
   // optimizer say; the learner is of no further use then.
   void set_phases(std::vector<QuantPhase> phases);
-  const std::vector<QuantPhase>& phases() const { return phases_; }
+  const std::vector<QuantPhase>& phases() const;
   // The index of the phase that the model is in; 0 without phases.
-  int64_t phase() const { return phase_; }
+  int64_t phase() const;
   // Resume: the form of that phase, with numbers that load_checkpoint will replace.
   void enter_phase(int64_t index);
   // For good: the model keeps codes alone (nn/prepare.h), and is only evaluated from now on. Phases are over.
@@ -117,7 +117,7 @@ class Learner {
   // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
   // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
   // flags of a device first.
-  bool usable() const { return !optimizer_->half_moved() && !entering_; }
+  bool usable() const;
   void check_usable() const;
   // Of the last step: the parameters whose updates ran inside backward, and why others did not.
   std::vector<Optimizer::FusedUpdate> fused_updates() const;
@@ -166,48 +166,38 @@ class Learner {
   void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
  private:
-  class Graphs;  // train/step_graphs.h
+  class Step;       // train/step.h
+  struct Outcome;   // of its stages
+  class Graphs;     // train/step_graphs.h
+  class Phases;     // train/phases.h
+  class Evaluator;  // train/evaluation.h
   // The target of a microbatch, and how many of its elements count.
   struct Target {
     Tensor tensor;
     int64_t counted = 0;
   };
   void require_usable() const;
-  void in_evaluation(const std::function<void()>& work);
-  void evaluate_input(const Tensor& x, const std::function<void()>& work);
   Target checked(const Tensor& x, const Tensor& target, int64_t counted) const;
   Tensor labels_here(std::span<const int32_t> labels);
   void begin_microbatch();
   void round_gradients();
   void count_microbatch(const StepResult& result);
-  StepResult run_one_by_one(const Tensor& x, const Target& target);
   void close_window(bool requantized);
   void forget_recorded();
   StepResult run_microbatch(const Tensor& x, const Target& target);
+  void run(Step& step, Graphs* graphs, StepResult& result);
   void do_meanwhile() const;
-  void seed_backward(Tape& tape, const Var& loss, const Target& target) const;
-  void backward(Tape& tape, const Var& loss, const Target& target);
   void end_failed_window();
   void note_input(const Tensor& x, int64_t microbatch);
   [[noreturn]] void fail_window(const Error& error, const Tensor& x, int64_t microbatch);
   std::optional<RequantKey> due_after(int64_t microbatches) const;
-  void end_window();
   void requantize();
   void note_loss(double loss);
   void check_flags(const char* when);
-  struct Pending;  // numbers of a microbatch that a device has not told yet
-  Var forward(const Tensor& x, const Target& target, Pending& pending, bool evaluation = false);
-  void measure(const Tensor& outputs, const Target& target, Pending& pending) const;
+  Var forward(const Tensor& x, const Target& target, const Outcome& outcome);
   void check_plan(const PlanSpec& plan);
   Tensor as_planned(const Tensor& x) const;
-  // phases.cpp
-  void change_form(int64_t phase);
-  void replay(int64_t phase);
-  void try_phases(int64_t now);
-  void try_form(int64_t phase);
   void settle();
-  void settle_in(int64_t phase);
-  void enter_due_phases();
 
   const Device device_ = current_device();
   StepState state_;
@@ -227,10 +217,7 @@ class Learner {
   std::function<void()> meanwhile_;
   std::unique_ptr<Graphs> graphs_;
   std::optional<PlanSpec> plan_;
-  std::vector<QuantPhase> phases_;
-  std::vector<LayerQuant> own_;  // of the quantizable layers, before phases
-  int64_t phase_ = 0;
-  bool entering_ = false;  // layers, optimizer and layouts are of no one form
+  std::unique_ptr<Phases> phases_;
   bool converted_ = false;
 };
 

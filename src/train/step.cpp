@@ -1,0 +1,159 @@
+#include "train/step.h"
+
+#include <bit>
+#include <utility>
+
+#include "bitgrad/kernels/flag.h"
+#include "bitgrad/ops/ops.h"
+#include "kernels/map/fill.h"
+#include "train/bad_input.h"
+#include "train/evaluation.h"
+
+namespace bitgrad {
+
+const Learner::Step::Stage Learner::Step::kStages[] = {
+    {"forward", kFront, kEachMicrobatch, &Step::forward},  //
+    {"backward", kFront, kEachMicrobatch, &Step::backward},
+    {"flags", kFront, kWindowEnd, &Step::flags},
+    {"norms", kFront, kWindowEnd, &Step::norms},
+    {"update", kBack, kWindowEnd, &Step::update},
+    {"requantize", kBack, kWindowEnd, &Step::requantize},
+};
+
+void Learner::Step::run(Part part) {
+  try {
+    for (const Stage& stage : kStages)
+      if (stage.part == part && (stage.when == kEachMicrobatch ? has_microbatch_ : form_.last)) (this->*stage.run)();
+  } catch (...) {
+    tape_.reset();
+    loss_ = {};
+    throw;
+  }
+}
+
+Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
+    : l_(learner), x_(x), target_(target), learning_rate_(learner.learning_rate_(learner.state_.step)) {
+  form_.rows = x.shape()[0];
+  form_.target = target.tensor.numel();
+  form_.counted = target.counted;
+  form_.first = l_.window_microbatches_ == 0;
+  form_.last = l_.window_microbatches_ + 1 == l_.policy_.accumulate;
+  if (!form_.last) return;
+  form_.divisor = l_.window_counted_ + target.counted;
+  due_ = l_.due_after(1);
+  form_.requantize = due_.has_value();
+}
+
+Learner::Step::Step(Learner& learner)
+    : l_(learner), has_microbatch_(false), learning_rate_(learner.learning_rate_(learner.state_.step)) {
+  form_.divisor = l_.window_counted_;
+  form_.last = true;
+  due_ = l_.due_after(0);
+  form_.requantize = due_.has_value();
+}
+
+void Learner::Step::record_at(const Tensor& x, const Tensor& target, const Outcome& outcome) {
+  x_ = x;
+  target_.tensor = target;
+  outcome_ = outcome;
+  recorded_ = true;
+}
+
+void Learner::Step::run_one_by_one(const Tensor& x, const Target& target) {
+  x_ = x;
+  target_ = target;
+  outcome_ = {};
+  recorded_ = false;
+}
+
+void Learner::Step::forward() {
+  l_.round_gradients();
+  tape_.emplace();
+  loss_ = l_.forward(x_, target_, outcome_);
+}
+
+// Of the sum over what counts, also where the loss gives the mean. A window of one microbatch: updates run inside
+// backward where they can be fused, so what the forward found is checked first.
+void Learner::Step::backward() {
+  if (!recorded_ && l_.policy_.accumulate == 1) {
+    flags();
+    l_.optimizer_->arm(learning_rate_, form_.divisor, due_ ? &*due_ : nullptr);
+  }
+  if (!l_.loss_.is_mean(target_.tensor)) {
+    tape_->backward(loss_);
+  } else {
+    const Tensor seed = Tensor::empty(loss_.shape(), dtypes::fp32);
+    run_map(maps::Fill{seed.as<float>(), static_cast<float>(target_.counted)}, seed.numel());
+    tape_->backward({loss_}, {seed});
+  }
+  loss_ = {};
+  tape_.reset();
+  at_drain([done = outcome_.backward] { *done = true; });
+}
+
+void Learner::Step::flags() {
+  l_.check_flags("in a forward pass");
+  if (!l_.bad_input_.empty()) detail::fail_input(l_.bad_input_, "");
+}
+
+void Learner::Step::begin_update() {
+  if (form_.last) l_.optimizer_->begin_step(learning_rate_, form_.divisor);
+}
+
+void Learner::Step::norms() {
+  begin_update();
+  l_.optimizer_->reduce_norms(form_.divisor, *outcome_.sums);
+}
+
+void Learner::Step::set_scalars() { l_.optimizer_->set_scalars(learning_rate_, form_.divisor, *outcome_.sums); }
+
+void Learner::Step::update() { l_.optimizer_->apply(due_ ? &*due_ : nullptr); }
+
+void Learner::Step::requantize() { l_.optimizer_->requantize(due_ ? &*due_ : nullptr); }
+
+void Learner::Outcome::write_to(StepResult& result) const {
+  result.loss = *loss;
+  result.correct = static_cast<int64_t>(*correct);
+  result.among_top5 = static_cast<int64_t>(*among_top5);
+  result.squared_error = *squared_error;
+}
+
+Var Learner::forward(const Tensor& x, const Target& target, const Outcome& outcome) {
+  const Var outputs = model_->forward(x);
+  const Var loss = loss_(outputs, target.tensor);
+  detail::read_later(loss.value(), outcome.loss);
+  at_drain([this, sum = outcome.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {
+    *sum *= static_cast<double>(count);
+    note_loss(*sum);
+  });
+  if (target.tensor.dtype() == dtypes::int32)
+    detail::read_later(top_k_count(outputs.value(), target.tensor, 1), outcome.correct);
+  if (!state_.training) Evaluator::measure(outputs.value(), target.tensor, outcome);
+  return loss;
+}
+
+void detail::read_later(const Tensor& number, const std::shared_ptr<double>& to) {
+  if (current_device().is_cpu()) {
+    *to = number.item();
+    return;
+  }
+  constexpr int64_t kWord = sizeof(uint32_t);
+  const auto word = [&](int64_t at, std::function<void(uint32_t)> take) {
+    const FlagWord flag;
+    device_backend(current_device())
+        .copy(CopyWay::kOnDevice, flag.word(), kWord, static_cast<const uint8_t*>(number.data()) + at * kWord, kWord,
+              kWord, 1);
+    flag.read(std::move(take));
+  };
+  if (number.dtype() == dtypes::fp32)
+    return word(0, [to](uint32_t bits) { *to = static_cast<double>(std::bit_cast<float>(bits)); });
+  const auto low = std::make_shared<uint32_t>(0);
+  const bool is_count = number.dtype() == dtypes::int64;
+  word(0, [low](uint32_t bits) { *low = bits; });
+  word(1, [low, to, is_count](uint32_t bits) {
+    const uint64_t whole = (uint64_t{bits} << 32) | *low;
+    *to = is_count ? static_cast<double>(whole) : std::bit_cast<double>(whole);
+  });
+}
+
+}  // namespace bitgrad
