@@ -6,6 +6,8 @@
 #include <fstream>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/ptq.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -203,6 +205,35 @@ TEST_CASE("Several labels a sample train with sigmoid cross-entropy") {
   CHECK(outcome.metric == "loss");
   CHECK(outcome.evaluation->loss < 0.6 * before.loss);
   CHECK(trainer.best_value() <= outcome.evaluation->loss);
+}
+
+TEST_CASE("A table that is input and output of a text model is one parameter: trained, saved and converted once") {
+  const KeepModes keep;
+  const Text text;
+  Keys keys = kPositions;
+  const RunConfig config = shipped("shakespeare_mlp_tied_int8", text.root(), keys);
+  Trainer trainer(config);
+  const double before = trainer.evaluate_test().loss;
+  const TempDir temp;
+  std::filesystem::create_directory(temp.file("run"));
+  const TrainOutcome outcome = trainer.run(temp.file("run"));
+  CHECK(outcome.metric == "bits_per_byte");
+  CHECK(outcome.evaluation->loss < before);
+  const std::vector<Quantizable*> slots = trainer.learner().model().quantizables();
+  Parameter& table = slots.front()->weight();
+  CHECK(&slots.back()->weight() == &table);
+  CHECK(slots.back()->weight_owner() == slots.front());
+  CHECK(table.path() == "layers.0.weight");
+  int64_t tables = 0;
+  for (const auto& [name, shape] : file_form(temp.file("run") + "/last.safetensors").parameters)
+    tables += shape == Shape{65, 64};
+  CHECK(tables == 1);
+  const auto opened = open_model(temp.file("run") + "/last.safetensors", trainer.learner().loss());
+  const auto data = open_dataset(config, *config.data.test);
+  const std::vector<SampleBatch> batch = first_samples(*data, 9, 9, 1);
+  const Tensor a = opened->predict(batch[0].x), b = trainer.learner().predict(batch[0].x);
+  CHECK(a.shape() == b.shape());
+  CHECK(std::equal(a.as<float>(), a.as<float>() + a.numel(), b.as<float>()));
 }
 
 TEST_CASE("The next byte at each position trains, and bits per byte pick the best model") {
