@@ -63,6 +63,17 @@ const std::vector<std::string> kAllShapes{"1024,1024,1024", "4096,4096,4096", "2
 // Each below 2 ms in fp32, ragged or not.
 const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 
+// Which kernels, and on what operands.
+void add_kernel_options(cli::Arguments& args, Options& options) {
+  args.option("--kernel", options.kernel, "only rows whose name holds this");
+  args.flag("--fast-rows", options.fast_rows, "leave out the references and the rows that call libraries");
+  args.option("--repeat", options.repeat, "measurements of each row; the median counts (11)").range(1, 100000);
+  args.option("--group", options.group, "B's scales lie in groups of this size along k (0: bare codes)")
+      .range(0, 1 << 20);
+  args.flag("--offset", options.b_offset, "B has real offsets, for each row or group");
+  args.flag("--a-zero", options.a_zero, "A has a zero point for each row");
+}
+
 }  // namespace
 
 Options parse_options(cli::Arguments& args, int argc, char** argv) {
@@ -85,13 +96,7 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
         ids.push_back("none");
         return ids;
       }());
-  args.option("--kernel", options.kernel, "only rows whose name holds this");
-  args.flag("--fast-rows", options.fast_rows, "leave out the references and the rows that call libraries");
-  args.option("--repeat", options.repeat, "measurements of each row; the median counts (11)").range(1, 100000);
-  args.option("--group", options.group, "B's scales lie in groups of this size along k (0: bare codes)")
-      .range(0, 1 << 20);
-  args.flag("--offset", options.b_offset, "B has real offsets, for each row or group");
-  args.flag("--a-zero", options.a_zero, "A has a zero point for each row");
+  add_kernel_options(args, options);
   args.option("--json", options.json, "writes the rows to this file");
   args.option("--compare", options.compare,
               "an older --json file: status 1 when a row's x_onednn_f32 is below "

@@ -20,9 +20,9 @@ struct NamedNet {
 };
 // The nets of FINN (Umuroglu et al. 2017, arXiv 1612.07119) and a wide one.
 const NamedNet kNets[] = {{"tfc", {784, 64, 64, 64, 10}},
-                     {"sfc", {784, 256, 256, 256, 10}},
-                     {"lfc", {784, 1024, 1024, 1024, 10}},
-                     {"mlp4096", {784, 4096, 4096, 4096, 10}}};
+                          {"sfc", {784, 256, 256, 256, 10}},
+                          {"lfc", {784, 1024, 1024, 1024, 10}},
+                          {"mlp4096", {784, 4096, 4096, 4096, 10}}};
 
 template <typename List>
 auto find_named(const char* what, const List& list, const std::string& name) {
@@ -70,15 +70,10 @@ std::string Case::shape() const {
   return text;
 }
 
-Options parse_options(cli::Arguments& args, int argc, char** argv) {
-  Options options;
-  std::vector<std::string> layers{"binary"}, nets, shapes;
-  std::vector<int64_t> batches{100};
-  bool no_parts = false, no_rivals = false, no_memory = false;
-  args.option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)").delimiter(',');
-  args.option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times").repeatable();
-  args.option("--net", nets, "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given)").delimiter(',');
-  args.option("--batch", batches, "batches of the nets (100)").delimiter(',').range(1, 1000000);
+namespace {
+
+// What each layer of a case is, and how it trains.
+void add_layer_options(cli::Arguments& args, Options& options) {
   args.choice<ProductMode>("--grad", options.grad,
                            {{"fp32", ProductMode::kFp32}, {"bf16", ProductMode::kBf16}, {"int8", ProductMode::kInt8}},
                            "mode of both backward products (fp32)");
@@ -91,6 +86,20 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.choice<MasterKind>("--master", options.master,
                           {{"fp32", MasterKind::kFp32}, {"bf16", MasterKind::kBf16}, {"none", MasterKind::kNone}},
                           "(fp32)");
+}
+
+}  // namespace
+
+Options parse_options(cli::Arguments& args, int argc, char** argv) {
+  Options options;
+  std::vector<std::string> layers{"binary"}, nets, shapes;
+  std::vector<int64_t> batches{100};
+  bool no_parts = false, no_rivals = false, no_memory = false;
+  args.option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)").delimiter(',');
+  args.option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times").repeatable();
+  args.option("--net", nets, "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given)").delimiter(',');
+  args.option("--batch", batches, "batches of the nets (100)").delimiter(',').range(1, 1000000);
+  add_layer_options(args, options);
   const cli::Argument accumulate =
       args.option("--accumulate", options.accumulate, "microbatches of a step (1; --qat: 4)").range(1, 1024);
   args.flag("--qat", options.qat, "quantization-aware training beside its float twin");

@@ -175,9 +175,43 @@ TEST_CASE("texts are made and read by streams that throw") {
   CHECK(found.empty());
 }
 
+TEST_CASE("no function has more than 60 lines") {
+  constexpr int kLines = 60;
+  std::string found;
+  int functions = 0;
+  for (const SourceFile& file : source_files({"include", "src", "cuda", "apps"}))
+    for (const Function& f : functions_of(file)) {
+      ++functions;
+      if (f.lines > kLines) found += at(file, f.line, "a function of " + std::to_string(f.lines) + " lines");
+    }
+  INFO(found);
+  CHECK(found.empty());
+  CHECK(functions > 2000);
+}
+
+TEST_CASE("kinds of layers are known to their own files alone") {
+  std::string kinds;
+  for (const SourceFile& file : source_files({"src/nn/layers"}))
+    if (file.ends_with("/layers.inc"))
+      for (const Line& line : file.lines) {
+        std::smatch m;
+        if (std::regex_search(line.text, m, std::regex(R"(^BITGRAD_LAYER\((\w+)_kind\))")))
+          kinds += (kinds.empty() ? "" : "|") + m[1].str();
+      }
+  REQUIRE(kinds.size() > 100);
+  const std::regex compared("[!=]= *\"(" + kinds + ")\"|\"(" + kinds + ")\" *[!=]=");
+  std::string found;
+  for (const SourceFile& file : source_files({"include", "src", "apps"}))
+    if (!file.starts_with("src/nn/layers/"))
+      for (const Line& line : file.lines)
+        if (std::regex_search(line.text, compared)) found += at(file, line.number, line.text);
+  INFO(found);
+  CHECK(found.empty());
+}
+
 TEST_CASE("no file has more than 500 lines") {
   std::string found;
-  for (const SourceFile& file : source_files({"include", "src", "apps", "tests"}))
+  for (const SourceFile& file : source_files({"include", "src", "cuda", "apps", "tests"}))
     if (file.lines.size() > 500) found += file.path + " has " + std::to_string(file.lines.size()) + " lines\n";
   INFO(found);
   CHECK(found.empty());
@@ -185,7 +219,7 @@ TEST_CASE("no file has more than 500 lines") {
 
 TEST_CASE("headers have #pragma once, and nothing is left for later") {
   std::string found;
-  for (const SourceFile& file : source_files({"include", "src", "apps", "tests"})) {
+  for (const SourceFile& file : source_files({"include", "src", "cuda", "apps", "tests"})) {
     bool once = !file.ends_with(".h");
     for (const Line& line : file.lines) {
       once = once || line.text == "#pragma once";
@@ -208,4 +242,14 @@ TEST_CASE("the lint rules see what they forbid") {
   CHECK(closure("train").count("bitgrad") == 0);
   CHECK(included_layer({1, "vector", true}).empty());
   CHECK(layer_of("include/bitgrad/io/sha256.h") == "io");
+  SourceFile file{"a.cpp", {}};
+  int number = 0;
+  for (const char* text :
+       {"int one() { return 1; }", "class A {", " public:", "  void two(int a,", "           int b) {", "    three();",
+        "  }", "};", "static int four(", "    int a) {", "  if (a) {", "  }", "}", "int x = four(1);"})
+    file.lines.push_back({++number, text, code_of(text)});
+  const std::vector<Function> functions = functions_of(file);
+  REQUIRE(functions.size() == 2);
+  CHECK((functions[0].line == 9 && functions[0].lines == 5));
+  CHECK((functions[1].line == 4 && functions[1].lines == 4));
 }

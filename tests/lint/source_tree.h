@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ inline std::vector<SourceFile> source_files(const std::vector<std::string>& fold
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string extension = entry.path().extension();
-      if (extension != ".h" && extension != ".cpp" && extension != ".inc") continue;
+      if (extension != ".h" && extension != ".cpp" && extension != ".inc" && extension != ".cu") continue;
       SourceFile file{fs::relative(entry.path(), root).string(), {}};
       std::ifstream in(entry.path());
       int number = 0;
@@ -78,6 +79,40 @@ inline std::vector<Include> includes_of(const SourceFile& file) {
     includes.push_back({line.number, line.text.substr(open + 1, close - open - 1), angled});
   }
   return includes;
+}
+
+struct Function {
+  int line;  // of its first line
+  int lines;
+};
+
+// Functions that end with a brace in the column of their first line, 0 or 2 (members): as clang-format lays them out.
+inline std::vector<Function> functions_of(const SourceFile& file) {
+  static const std::regex other(R"(^ *(namespace|class|struct|enum|union|extern|using|public|private|protected)\b)");
+  std::vector<Function> functions;
+  std::vector<bool> inside(file.lines.size());  // of a function that was found
+  for (const size_t indent : {size_t{0}, size_t{2}}) {
+    const std::string margin(indent, ' ');
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& first = file.lines[i].code;
+      if (inside[i] || first.size() <= indent || first.compare(0, indent, margin) != 0) continue;
+      if (std::string(" }#)").find(first[indent]) != std::string::npos || std::regex_search(first, other)) continue;
+      std::string head;
+      size_t k = i;
+      const auto last = [&] {
+        const size_t end = file.lines[k].code.find_last_not_of(" \\");
+        return end == std::string::npos ? ';' : file.lines[k].code[end];
+      };
+      for (head = first; k + 1 < file.lines.size() && std::string("{};").find(last()) == std::string::npos;)
+        head += file.lines[++k].code;
+      if (last() != '{' || head.find('(') == std::string::npos) continue;
+      while (k + 1 < file.lines.size() && file.lines[k].code.rfind(margin + "}", 0) != 0) ++k;
+      functions.push_back({file.lines[i].number, static_cast<int>(k - i + 1)});
+      std::fill(inside.begin() + static_cast<std::ptrdiff_t>(i), inside.begin() + static_cast<std::ptrdiff_t>(k), true);
+      i = k;
+    }
+  }
+  return functions;
 }
 
 }  // namespace bitgrad::lint
