@@ -20,6 +20,8 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
+#include "bitgrad/dist/communicator.h"
+#include "bitgrad/dist/tree_sum.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/dtype.h"

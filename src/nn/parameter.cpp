@@ -230,4 +230,10 @@ void Parameter::restore(const Tensor& master, const Tensor& value) {
   if (values_.defined()) values_.copy_from(dequantize_tensor(value_, MemoryKind::kWorkspace));
 }
 
+void Parameter::make_zero_grad() {
+  const GradTarget target = sink_.target(shape(), grad_dtype());
+  device_backend(target.out.device()).fill_zero(target.out.data(), target.out.bytes());
+  sink_.done();
+}
+
 }  // namespace bitgrad

@@ -5,6 +5,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/train/trainer.h"
+#include "train/config/choices.h"
 #include "train/config/specs.h"
 #include "train/lengths.h"
 #include "train/phases.h"
@@ -128,6 +129,7 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
       [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
       static_cast<uint64_t>(config.run.seed));
   learner->set_total_steps(schedule.total);
+  learner->set_window_sum(config::choices::window_sums().parse(config.batch.sum));
   set_phases(config, *learner, per_epoch, task.trains);
   at_mark(config, outputs, [&] {
     learner->plan(plan);

@@ -12,6 +12,7 @@
 #include "train/phases.h"
 #include "train/step.h"
 #include "train/step_graphs.h"
+#include "train/window_sums.h"
 
 namespace bitgrad {
 namespace {
@@ -149,7 +150,11 @@ void Learner::set_total_steps(int64_t steps) {
 
 void Learner::begin_microbatch() {
   state_.training = true;
-  if (window_microbatches_ == 0) phases_->enter_due();
+  if (window_microbatches_ == 0) {
+    phases_->enter_due();
+    window_start_ = state_.microbatch;
+    if (ranks_) state_.microbatch += ranks_->rank() * own_microbatches();
+  }
   if (total_steps_ > 0)
     state_.progress = std::min(static_cast<double>(state_.step) / static_cast<double>(total_steps_), 1.0);
   for (Parameter* p : parameters_) p->set_progress(state_.progress);
@@ -221,7 +226,7 @@ StepResult Learner::microbatch(const Tensor& x, const Tensor& target, int64_t co
   } catch (const Error& error) {
     fail_window(error, x, now);
   } catch (...) {
-    end_failed_window();
+    end_failed_window("an exception that is no Error");
     throw;
   }
 }
@@ -236,7 +241,7 @@ void Learner::note_input(const Tensor& x, int64_t microbatch) {
 void Learner::fail_window(const Error& error, const Tensor& x, int64_t microbatch) {
   if (error.code() == ErrorCode::kNonFinite) note_input(x, microbatch);
   const std::string input = std::exchange(bad_input_, {});
-  end_failed_window();
+  end_failed_window(error.what());
   if (error.code() != ErrorCode::kNonFinite || input.empty()) throw;
   detail::fail_input(
       input, usable() ? " No parameter has moved." : " Parameters have moved in the same backward: the model is lost.");
@@ -302,6 +307,10 @@ void Learner::count_microbatch(const StepResult& result) {
 
 void Learner::close_window(bool requantized) {
   ++state_.step;
+  if (ranks_) {
+    state_.microbatch = window_start_ + policy_.accumulate;
+    since_requantize_ += others_microbatches();
+  }
   bad_input_.clear();
   window_microbatches_ = window_samples_ = window_counted_ = 0;
   if (requantized) since_requantize_ = 0;
@@ -309,12 +318,33 @@ void Learner::close_window(bool requantized) {
 
 Learner::~Learner() = default;
 
+std::string_view window_sum_name(WindowSum sum) { return sum == WindowSum::kTree ? "tree" : "running"; }
+
+void Learner::set_window_sum(WindowSum sum) {
+  require(window_microbatches_ == 0, "Learner", "the order of sums changes inside a window");
+  forget_recorded();
+  const bool tree = sum == WindowSum::kTree && (policy_.accumulate > 1 || ranks_);
+  sums_ = tree ? std::make_unique<detail::WindowSums>() : nullptr;
+}
+
+void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
+  require(ranks != nullptr, "Learner", "no communicator");
+  if (ranks->size() == 1) return;
+  require(state_.microbatch == 0, "Learner", "ranks begin together, before the first microbatch: got ",
+          state_.microbatch, " done");
+  require(policy_.accumulate % ranks->size() == 0, "Learner", "a window of ", policy_.accumulate,
+          " microbatches cannot be shared by ", ranks->size(), " ranks. Expected a multiple");
+  ranks_ = std::move(ranks);
+  set_window_sum(WindowSum::kTree);
+}
+
 bool Learner::usable() const { return !optimizer_->half_moved() && !phases_->entering(); }
 
 // What belongs to the form of the model.
 void Learner::settle() {
   parameters_ = model_->parameters();
   forget_recorded();
+  if (sums_) sums_->drop();
   for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
   for (Parameter* p : parameters_) p->forget_layouts();  // those of other phases: kernels are chosen by what there is
@@ -345,9 +375,10 @@ std::string Learner::not_recorded() const {
 }
 
 // An Error passes: gradients may hold part of a microbatch, or numbers that are not finite.
-void Learner::end_failed_window() {
+void Learner::end_failed_window(const std::string& why) {
   drop_flags();
   optimizer_->disarm();
+  if (ranks_) ranks_->abort(why);
   if (usable()) drop_window();
 }
 
@@ -361,6 +392,7 @@ void Learner::flush() {
   require_usable();
   try {
     if (window_samples_ > 0) {
+      require(!ranks_, "Learner", "ranks end their windows whole: flush inside one");
       Step step(*this);
       StepResult result;
       run(step, nullptr, result);
@@ -368,7 +400,7 @@ void Learner::flush() {
   } catch (const Error& error) {
     fail_window(error, {}, state_.microbatch);
   } catch (...) {
-    end_failed_window();
+    end_failed_window("an exception that is no Error");
     throw;
   }
   if (since_requantize_ > 0) requantize();
@@ -378,6 +410,7 @@ void Learner::flush() {
 void Learner::drop_window() {
   const DeviceGuard guard(device_);
   for (Parameter* p : parameters_) p->zero_grad();
+  if (sums_) sums_->drop();
   state_.flags.clear();  // of the window's forward passes
   bad_loss_.reset();
   bad_input_.clear();

@@ -8,12 +8,15 @@
 #include "kernels/map/fill.h"
 #include "train/bad_input.h"
 #include "train/evaluation.h"
+#include "train/window_sums.h"
 
 namespace bitgrad {
 
 const Learner::Step::Stage Learner::Step::kStages[] = {
     {"forward", kFront, kEachMicrobatch, &Step::forward},  //
     {"backward", kFront, kEachMicrobatch, &Step::backward},
+    {"sum", kFront, kEachMicrobatch, &Step::sum},
+    {"reduce", kFront, kWindowEnd, &Step::reduce},
     {"flags", kFront, kWindowEnd, &Step::flags},
     {"norms", kFront, kWindowEnd, &Step::norms},
     {"update", kBack, kWindowEnd, &Step::update},
@@ -37,10 +40,10 @@ Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
   form_.target = target.tensor.numel();
   form_.counted = target.counted;
   form_.first = l_.window_microbatches_ == 0;
-  form_.last = l_.window_microbatches_ + 1 == l_.policy_.accumulate;
+  form_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
   if (!form_.last) return;
   form_.divisor = l_.window_counted_ + target.counted;
-  due_ = l_.due_after(1);
+  due_ = l_.due_after(1 + l_.others_microbatches());
   form_.requantize = due_.has_value();
 }
 
@@ -89,6 +92,15 @@ void Learner::Step::backward() {
   loss_ = {};
   tape_.reset();
   at_drain([done = outcome_.backward] { *done = true; });
+}
+
+// Gradients lie in the parameters, where backward adds them, or are terms of a tree.
+void Learner::Step::sum() {
+  if (l_.sums_) l_.sums_->add(l_.parameters_);
+}
+
+void Learner::Step::reduce() {
+  if (l_.sums_) l_.sums_->finish(l_.parameters_, l_.ranks_.get(), form_.divisor);
 }
 
 void Learner::Step::flags() {

@@ -1,6 +1,6 @@
 // The order of one step of training, in one place for every device. docs/numerics.md section 6.
 //
-//   each microbatch:       forward, backward
+//   each microbatch:       forward, backward, sum
 //   at the window's end:   reduce, flags, norms | the host reads what was found | update, requantize
 //
 // The CPU runs the stages one after another. A device queues them, or records those in front of the reading and those
@@ -84,6 +84,7 @@ class Learner::Step {
 
   void forward();
   void backward();
+  void sum();
   void reduce();
   void flags();
   void norms();

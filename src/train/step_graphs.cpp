@@ -22,6 +22,7 @@ const std::string& Learner::Graphs::why_not() {
   why_not_ = l_.optimizer_->not_recorded();
   if (why_not_.empty() && !l_.loss_.recordable())
     why_not_ = "the loss is one of the program's own, which may wait for the device";
+  if (why_not_.empty() && l_.sums_) why_not_ = "the gradients of a window are added in a tree";
   for (const Parameter* p : l_.model_->parameters())
     if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
       why_not_ = concat("the straight-through rule of '", p->path(), "' changes from step to step");

@@ -22,7 +22,7 @@ const std::map<std::string, std::set<std::string>> kBelow = {
     {"nn", {"ops"}},
     {"io", {"tensor"}},
     {"data", {"tensor"}},
-    {"dist", {"tensor"}},
+    {"dist", {"tensor", "kernels"}},
     {"optim", {"nn", "dist"}},
     {"train", {"optim", "nn", "io", "data", "dist"}},
     {"bitgrad", {"train"}},  // the umbrella, bitgrad/bitgrad.h: for programs alone

@@ -144,6 +144,8 @@ class Parameter {
   void keep_params_in_place(bool on) { params_stay_ = on; }
   // A recorded backward added to the gradient again.
   void mark_grad() { sink_.done(); }
+  // The gradient is zeros: on a rank whose microbatches did not reach this parameter.
+  void make_zero_grad();
   // The value in its canonical layout alone, until others are asked for.
   void forget_layouts();
   // Sums in bf16 are rounded stochastically when on (drawn by path and microbatch).

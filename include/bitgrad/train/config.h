@@ -249,6 +249,7 @@ struct QuantSection {
 
 struct BatchSection {
   int64_t global = 0, micro = 0;
+  std::string sum = "running";                           // of the gradients of microbatches: running | tree
   int64_t accumulate() const { return global / micro; }  // A
   friend bool operator==(const BatchSection&, const BatchSection&) = default;
 };

@@ -11,12 +11,17 @@
 #include <vector>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/dist/communicator.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"
 #include "bitgrad/train/loss.h"
 
 namespace bitgrad {
+
+namespace detail {
+class WindowSums;
+}
 
 struct StepResult {
   double loss = 0;      // sum over the elements of the target that count
@@ -45,6 +50,11 @@ class PhaseError : public Error {
  private:
   int64_t phase_;
 };
+
+// In which order the gradients of a window's microbatches are added (docs/numerics.md section 6): one after another, or
+// in a tree that several ranks share.
+enum class WindowSum : uint8_t { kRunning, kTree };
+std::string_view window_sum_name(WindowSum sum);  // running, tree
 
 // What a model is planned for.
 struct PlanSpec {
@@ -138,6 +148,14 @@ class Learner {
   const Form* input() const { return plan_ ? &plan_->input : nullptr; }
 
   Device device() const { return device_; }
+  // Before the first microbatch. kTree: log2(A) + 1 buffers of the size of all gradients, and nothing is recorded.
+  void set_window_sum(WindowSum sum);
+  // Before the first microbatch: this learner is one rank of several, with the same model, seed and policy, that share
+  // the A microbatches of each window: rank r is given those from r * A / size on, A / size of them. Sums are those of
+  // a tree (kTree), so that any number of ranks gives the bits of one as long as A / size is a power of two; what
+  // layers sum up over microbatches beside gradients (running statistics, observers) stays each rank's own. A must be a
+  // multiple of the size. An Error of one rank ends all: the others throw Error(kDevice). Nothing is fused or recorded.
+  void set_communicator(std::shared_ptr<Communicator> ranks);
   // Whether the work of a microbatch is recorded the second time that its form comes, and repeated by one call from
   // then on (base/device_work.h; CUDA graphs), where the device records. The numbers are those of the work done one by
   // one. From the second step on errors about new numbers that are not finite name the step that was recorded as well.
@@ -183,11 +201,14 @@ class Learner {
   void round_gradients();
   void count_microbatch(const StepResult& result);
   void close_window(bool requantized);
+  // Microbatches of a window that this rank runs, and those that the others run.
+  int64_t own_microbatches() const { return ranks_ ? policy_.accumulate / ranks_->size() : policy_.accumulate; }
+  int64_t others_microbatches() const { return policy_.accumulate - own_microbatches(); }
   void forget_recorded();
   StepResult run_microbatch(const Tensor& x, const Target& target);
   void run(Step& step, Graphs* graphs, StepResult& result);
   void do_meanwhile() const;
-  void end_failed_window();
+  void end_failed_window(const std::string& why);
   void note_input(const Tensor& x, int64_t microbatch);
   [[noreturn]] void fail_window(const Error& error, const Tensor& x, int64_t microbatch);
   std::optional<RequantKey> due_after(int64_t microbatches) const;
@@ -215,6 +236,9 @@ class Learner {
   std::optional<double> bad_loss_;  // not finite, since the flags were last checked
   Tensor labels_;                   // given on the host: those of the microbatch
   std::function<void()> meanwhile_;
+  std::unique_ptr<detail::WindowSums> sums_;  // of a tree; nullptr: gradients are added as they come
+  std::shared_ptr<Communicator> ranks_;       // nullptr: one
+  int64_t window_start_ = 0;                  // microbatches of all ranks before the window
   std::unique_ptr<Graphs> graphs_;
   std::optional<PlanSpec> plan_;
   std::unique_ptr<Phases> phases_;

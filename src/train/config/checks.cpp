@@ -75,7 +75,7 @@ class Checks {
   }
   void batch() {
     if (!sound_path("batch.global") || !sound_path("batch.micro") || batch_is_good()) return;
-    const auto [global, micro] = config_.batch;
+    const int64_t global = config_.batch.global, micro = config_.batch.micro;
     contradiction({"batch.global", "batch.micro"},
                   concat("batch.global (", global, ") is not a multiple of batch.micro (", micro,
                          "); nearest: ", neighbours(global, micro)));

@@ -80,6 +80,7 @@ Names weight_alphas() { return {"none", "tensor", "channel"}; }
 Names activation_alphas() { return {"none", "tensor", "token"}; }
 Names masters() { return master_kinds().names(); }
 Names moments() { return moment_kinds().names(); }
+Names window_sum_names() { return window_sums().names(); }
 Names parameter_optimizers() {
   Names names = rules(/*flips_signs=*/true);
   names.insert(names.begin(), "default");
@@ -114,6 +115,10 @@ std::vector<InitKind> init_kinds() {
 
 const Enumeration<MasterKind>& master_kinds() {
   static const Enumeration<MasterKind> all{{MasterKind::kFp32, MasterKind::kBf16, MasterKind::kNone}, master_name};
+  return all;
+}
+const Enumeration<WindowSum>& window_sums() {
+  static const Enumeration<WindowSum> all{{WindowSum::kRunning, WindowSum::kTree}, window_sum_name};
   return all;
 }
 const Enumeration<MomentKind>& moment_kinds() {

@@ -9,6 +9,7 @@
 
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/train/learner.h"
 #include "train/config/fields.h"
 
 namespace bitgrad::config::choices {
@@ -25,6 +26,7 @@ Names weight_alphas();
 Names activation_alphas();
 Names masters();
 Names moments();
+Names window_sum_names();
 Names parameter_optimizers();
 Names observers();
 Names computes();
@@ -70,6 +72,7 @@ struct Enumeration {
 };
 const Enumeration<MasterKind>& master_kinds();
 const Enumeration<MomentKind>& moment_kinds();
+const Enumeration<WindowSum>& window_sums();
 const Enumeration<Compute>& compute_kinds();
 const Enumeration<ProductMode>& product_modes();
 const Enumeration<QuantSwitch>& quant_switch_kinds();

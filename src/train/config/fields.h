@@ -155,6 +155,7 @@ template <typename V, typename C>
 void visit_batch(V&& v, C& c) {
   v("global", c.global);
   v("micro", c.micro);
+  v("sum", c.sum);
 }
 
 template <typename V, typename C>

@@ -1,0 +1,108 @@
+// Trees of sums, and sums over ranks that are threads.
+#include "bitgrad/dist/tree_sum.h"
+
+#include <string>
+#include <thread>
+
+#include "bitgrad/base/rng.h"
+#include "bitgrad/dist/communicator.h"
+#include "bitgrad/dtype/bf16.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/numbers.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+std::string joined(int64_t terms) {
+  const auto join = [](const std::string& left, const std::string& right) { return "(" + left + "+" + right + ")"; };
+  TreeSum<std::string, decltype(join)> tree(join);
+  for (int64_t i = 0; i < terms; ++i) tree.add(std::to_string(i));
+  return tree.finish();
+}
+
+// The values of each rank, after `work` of all ranks at the same time.
+template <typename Work>
+void on_ranks(const std::vector<std::shared_ptr<Communicator>>& ranks, Work work) {
+  std::vector<std::thread> threads;
+  for (const auto& rank : ranks) threads.emplace_back([&work, &rank] { work(*rank); });
+  for (std::thread& t : threads) t.join();
+}
+
+}  // namespace
+
+TEST_CASE("a tree adds pairs, then pairs of pairs; what is left over joins from the last on") {
+  CHECK(joined(1) == "0");
+  CHECK(joined(2) == "(0+1)");
+  CHECK(joined(3) == "((0+1)+2)");
+  CHECK(joined(4) == "((0+1)+(2+3))");
+  CHECK(joined(6) == "(((0+1)+(2+3))+(4+5))");
+  CHECK(joined(7) == "(((0+1)+(2+3))+((4+5)+6))");
+  CHECK(joined(8) == "(((0+1)+(2+3))+((4+5)+(6+7)))");
+}
+
+TEST_CASE("the sum over ranks is the tree in the order of ranks, on every rank") {
+  for (const DType dtype : {dtypes::fp32, dtypes::bf16})
+    for (const int64_t size : {1, 2, 3, 4, 5, 8}) {
+      const auto ranks = make_thread_ranks(size);
+      const int64_t n = 1 + 37 * size;
+      std::vector<Tensor> values, before;
+      for (int64_t r = 0; r < size; ++r) {
+        values.push_back(random_tensor({n}, dtype, static_cast<uint64_t>(r + 1)));
+        before.push_back(Tensor::empty({n}, dtype));
+        before.back().copy_from(values.back());
+      }
+      on_ranks(ranks, [&](Communicator& rank) { rank.sum(values[static_cast<size_t>(rank.rank())]); });
+      const auto join = [dtype](double a, double b) {
+        const float sum = static_cast<float>(a) + static_cast<float>(b);
+        return static_cast<double>(dtype == dtypes::bf16 ? bf16_to_float(bf16_from_float(sum)) : sum);
+      };
+      std::vector<std::vector<double>> terms;
+      for (const Tensor& t : before) terms.push_back(t.numbers());
+      for (int64_t i = 0; i < n; ++i) {
+        TreeSum<double, decltype(join)> tree(join);
+        for (const auto& term : terms) tree.add(term[static_cast<size_t>(i)]);
+        const double expected = tree.finish();
+        for (const Tensor& t : values)
+          if (t.numbers()[static_cast<size_t>(i)] != expected) FAIL("rank sum of " << size << " at " << i);
+      }
+    }
+}
+
+TEST_CASE("counts are added over ranks, again and again") {
+  const auto ranks = make_thread_ranks(3);
+  std::vector<std::vector<int64_t>> counts(3);
+  on_ranks(ranks, [&](Communicator& rank) {
+    auto& own = counts[static_cast<size_t>(rank.rank())];
+    own = {rank.rank(), 1};
+    for (int i = 0; i < 30; ++i) rank.sum(own);
+  });
+  int64_t power = 1;
+  for (int i = 0; i < 30; ++i) power *= 3;
+  for (const auto& c : counts) CHECK(c == std::vector<int64_t>{power, power});
+}
+
+TEST_CASE("a rank that aborts ends the calls of the others, and tensors that differ end all") {
+  const auto ranks = make_thread_ranks(2);
+  std::string error;
+  on_ranks(ranks, [&](Communicator& rank) {
+    if (rank.rank() == 1) return rank.abort("no samples left");
+    error = error_of([&] {
+      const Tensor t = Tensor::zeros({3}, dtypes::fp32);
+      rank.sum(t);
+    });
+  });
+  CHECK(contains(error, "[ranks] another rank ended: rank 1: no samples left"));
+  const auto others = make_thread_ranks(2);
+  std::vector<std::string> errors(2);
+  on_ranks(others, [&](Communicator& rank) {
+    errors[static_cast<size_t>(rank.rank())] = error_of([&] {
+      const Tensor t = Tensor::zeros({3 + rank.rank()}, dtypes::fp32);
+      rank.sum(t);
+    });
+  });
+  for (const std::string& e : errors) CHECK((contains(e, "another rank") && contains(e, "fp32")));
+  CHECK(contains(error_of([] { make_thread_ranks(0); }), "[ranks] got 0 ranks, expected at least 1"));
+}
