@@ -22,7 +22,7 @@ class Meeting {
   // Waits until no rank reads the others' parts any more.
   void leave() { wait_for_all(); }
 
-  void abort(const std::string& reason) {
+  void cancel(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (reason_.empty()) reason_ = reason.empty() ? "no reason was given" : reason;
     arrived_.notify_all();
@@ -81,7 +81,7 @@ class ThreadRank final : public Communicator {
       tree.add(std::move(term));
     }
     if (!differs.empty()) {
-      meeting_->abort(differs);
+      meeting_->cancel(differs);
       fail_with(ErrorCode::kDevice, "ranks", differs);
     }
     const Tensor total = tree.finish();
@@ -101,7 +101,7 @@ class ThreadRank final : public Communicator {
     std::copy(total.begin(), total.end(), counts.begin());
   }
 
-  void abort(const std::string& reason) override { meeting_->abort(concat("rank ", rank_, ": ", reason)); }
+  void cancel(const std::string& reason) override { meeting_->cancel(concat("rank ", rank_, ": ", reason)); }
 
  private:
   std::shared_ptr<Meeting> meeting_;

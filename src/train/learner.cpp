@@ -378,7 +378,7 @@ std::string Learner::not_recorded() const {
 void Learner::end_failed_window(const std::string& why) {
   drop_flags();
   optimizer_->disarm();
-  if (ranks_) ranks_->abort(why);
+  if (ranks_) ranks_->cancel(why);
   if (usable()) drop_window();
 }
 

@@ -84,11 +84,11 @@ TEST_CASE("counts are added over ranks, again and again") {
   for (const auto& c : counts) CHECK(c == std::vector<int64_t>{power, power});
 }
 
-TEST_CASE("a rank that aborts ends the calls of the others, and tensors that differ end all") {
+TEST_CASE("a rank that cancels ends the calls of the others, and tensors that differ end all") {
   const auto ranks = make_thread_ranks(2);
   std::string error;
   on_ranks(ranks, [&](Communicator& rank) {
-    if (rank.rank() == 1) return rank.abort("no samples left");
+    if (rank.rank() == 1) return rank.cancel("no samples left");
     error = error_of([&] {
       const Tensor t = Tensor::zeros({3}, dtypes::fp32);
       rank.sum(t);

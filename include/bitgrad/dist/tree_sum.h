@@ -3,6 +3,7 @@
 // elsewhere: on another rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
