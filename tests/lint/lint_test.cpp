@@ -111,6 +111,55 @@ TEST_CASE("public headers include other public headers and the standard library 
   CHECK(found.empty());
 }
 
+// Private headers of a layer that others read, and why. The list may only become shorter.
+const std::map<std::string, std::string> kShared = {
+    {"base/loops.h", "loops that kernels cut into pieces"},
+    {"dtype/bit_tricks.h", "bits of packed rows, for kernels"},
+    {"dtype/layouts/", "the order of fragments that kernels of devices read"},
+    {"io/codes_record.h", "records of codes, in checkpoints too"},
+    {"io/metadata.h", "metadata of files, of checkpoints too"},
+    {"kernels/gemm/", "arguments and formulas that the CPU and devices share"},
+    {"kernels/map/", "functors: one source for the CPU and devices; each moves to its owner"},
+    {"kernels/quantize/", "plan and rounding that the CPU and devices share"},
+    {"kernels/reduce/", "rules that the CPU and devices share"},
+    {"dist/add.h", "sums of gradients, over ranks and over a window"},
+    {"nn/activation_quantizer.h", "reports read its state"},
+    {"nn/row_params.h", "scales of rows, for updates in blocks"},
+    {"ops/dequantize.h", "what a slot runs without a tape"},
+    {"ops/norm.h", "norms that are fused with the quantizer behind them"},
+    {"optim/finish.h", "statistics of finished gradients"},
+    {"optim/square_sums.h", "a stage of the step (train/step.h)"},
+    {"quant/at_once.h", "scale and codes in one sweep"},
+    {"quant/blocks.h", "blocks of scales"},
+    {"quant/data_flag.h", "how errors about data are worded"},
+    {"quant/kernel_scales.h", "scales as kernels take them"},
+    {"quant/straight_through.h", "rules that ops and layers share"},
+};
+
+TEST_CASE("private headers stay in their layer, but for those that are listed with a reason") {
+  std::string found;
+  std::set<std::string> used;
+  for (const SourceFile& file : source_files({"src", "cuda"}))
+    for (const Include& include : includes_of(file)) {
+      const std::string owner = include.target.substr(0, include.target.find('/'));
+      if (include.angled || kBelow.count(owner) == 0 || file.starts_with("src/" + owner + "/")) continue;
+      if (owner == "bitgrad" || owner == "apps") continue;
+      const auto entry = std::find_if(kShared.begin(), kShared.end(), [&](const auto& shared) {
+        return shared.first.back() == '/' ? include.target.rfind(shared.first, 0) == 0 : include.target == shared.first;
+      });
+      if (entry == kShared.end())
+        found += at(file, include.line, include.target);
+      else
+        used.insert(entry->first);
+    }
+  INFO(found);
+  CHECK(found.empty());
+  for (const auto& [header, why] : kShared) {
+    INFO(header << " is read by no other layer: take it off the list");
+    CHECK(used.count(header) == 1);
+  }
+}
+
 TEST_CASE("programs and examples use public headers and their own files only") {
   std::string found;
   for (const SourceFile& file : source_files({"apps"}))
