@@ -97,13 +97,14 @@ int run_diff(const DiffOptions& options) {
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile a = open_file(options.a, overrides), b = open_file(options.b, overrides);
   if (!options.json.empty()) require_writable(options.json, /*force=*/true, {a.path, b.path});
-  require(a.features == b.features, "diff", "the inputs differ: ", a.path, " takes ", a.features, " numbers, ", b.path,
-          ' ', b.features, ". Models are compared on one batch");
+  require(a.input.sample.numel() == b.input.sample.numel(), "diff", "the inputs differ: ", a.path, " takes ",
+          a.input.sample.numel(), " numbers, ", b.path, ' ', b.input.sample.numel(),
+          ". Models are compared on one batch");
   apply_run_settings(a.config);
   const DeviceGuard guard(device_of(a.config));
   const auto data = data_of(a.of_run || !b.of_run ? a : b, overrides);
-  require(data->features() == a.features, "diff", "the samples of ", data->name(), " have ", data->features(),
-          " numbers, the models take ", a.features);
+  require(data->features() == a.input.sample.numel(), "diff", "the samples of ", data->name(), " have ",
+          data->features(), " numbers, the models take ", a.input.sample.numel());
   const auto first = load_file(a, data.get()), second = load_file(b, data.get());
   const Tensor x = first_samples(*data, options.samples, options.samples, /*seed=*/0).front().x;
   const ModelDifference d = compare_models(*first, *second, x);

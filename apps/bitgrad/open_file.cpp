@@ -12,16 +12,16 @@ namespace {
 // Stands for data that are not there: the form of a sample alone.
 class FormOfData final : public Dataset {
  public:
-  FormOfData(int64_t features, int64_t vocabulary) : features_(features), vocabulary_(vocabulary) {}
+  explicit FormOfData(const Form& form) : form_(form) {}
   std::string name() const override { return "no data"; }
   int64_t size() const override { return 1; }
-  std::vector<int64_t> sample_shape() const override { return {features_}; }
+  std::vector<int64_t> sample_shape() const override { return form_.sample.dims(); }
   int64_t classes() const override { return 0; }
-  int64_t vocabulary() const override { return vocabulary_; }
+  int64_t vocabulary() const override { return form_.ids; }
   void sample(int64_t, float*, int32_t*) const override { fail("data", "this command reads no data"); }
 
  private:
-  int64_t features_, vocabulary_;
+  Form form_;
 };
 
 // What comes before the first linear layer keeps the features; an embedding gives dim for each.
@@ -61,14 +61,19 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   if (!out.of_run && !record)
     fail_with(ErrorCode::kData, "checkpoint", out.path,
               ": has neither a configuration nor a record of its model: only the program that wrote it can open it");
-  out.features = record ? record->model.input.sample.numel() : features_of(out.path, out.config);
+  if (record) {
+    out.input = record->model.input;
+  } else {
+    out.input.sample = {features_of(out.path, out.config)};
+    out.input.ids = vocabulary_of(out.config);
+  }
   return out;
 }
 
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
   if (!file.of_run) return open_model(file.path, find_loss(file.config.loss), file.config.train.eval.batch);
   if (data != nullptr) return load_evaluator(file.config, *data, file.path);
-  return load_evaluator(file.config, FormOfData(file.features, vocabulary_of(file.config)), file.path);
+  return load_evaluator(file.config, FormOfData(file.input), file.path);
 }
 
 std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data) {

@@ -13,8 +13,8 @@ struct OpenedFile {
   std::string path, kind;  // kind: "checkpoint", "model"
   CheckpointHeader header;
   RunConfig config;
-  int64_t features = 0;  // of one sample
-  bool of_run = true;    // false: written by a program of its own, so `config` says nothing of it
+  Form input = {};     // of the model: shape of a sample, ids
+  bool of_run = true;  // false: written by a program of its own, so `config` says nothing of it
 };
 // Of a run folder (its last checkpoint) or a file. Throws Error(kData), ConfigError.
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {});
