@@ -1,6 +1,7 @@
 #include "train/evaluation.h"
 
 #include <cmath>
+#include <utility>
 
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
@@ -50,6 +51,13 @@ void Learner::evaluate_input(const Tensor& x, const std::function<void()>& work)
   }
 }
 
+void Learner::run_measures(const Tensor& outputs, const Tensor& target) const {
+  if (measures_.empty()) return;
+  const Tensor y = outputs.on_host(), t = target.on_host();
+  const DeviceGuard cpu(Device::cpu());
+  for (const auto& [name, measure] : measures_) measured_[name] = measure(y, t);
+}
+
 // What metrics need beside loss and hits.
 void Learner::measure(const Tensor& outputs, const Target& target, Pending& pending) const {
   constexpr int64_t kFive = 5;
@@ -59,6 +67,7 @@ void Learner::measure(const Tensor& outputs, const Target& target, Pending& pend
   } else if (outputs.cols() > kFive) {
     detail::read_later(top_k_count(outputs, target.tensor, kFive), pending.among_top5);
   }
+  run_measures(outputs, target.tensor);
 }
 
 StepResult Learner::evaluate(const Tensor& x, std::span<const int32_t> labels) {
@@ -76,6 +85,7 @@ StepResult Learner::evaluate(const Tensor& x, const Tensor& given, int64_t count
   Pending pending;  // loss and hits of a device come with the flags: one wait
   evaluate_input(x, [&] { forward(planned, target, pending, /*evaluation=*/true); });
   pending.tell(result);
+  result.measured = std::exchange(measured_, {});
   if (!std::isfinite(result.loss)) detail::check_input(x);
   return result;
 }
@@ -87,13 +97,19 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   options.shuffle = false;
   options.end_epoch = 1;
   BatchFeed feed(learner, data, options, resident);
+  const MetricTask task{data.target_form(), learner.loss().name()};
+  struct Measuring {
+    Learner& learner;
+    ~Measuring() { learner.set_measures({}); }
+  } const measuring{learner};
+  learner.set_measures(measures_of(task, learner.metric_keys()));
   StepResult sums;
   while (feed.next()) {
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
   }
   Evaluation e;
   e.samples = sums.samples;
-  e.metrics = metric_values({data.target_form(), learner.loss().name()}, sums);
+  e.metrics = metric_values(task, sums);
   e.loss = value_of(e.metrics, "loss").value();
   e.accuracy = value_of(e.metrics, "accuracy").value_or(-1);
   return e;

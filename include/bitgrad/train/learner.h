@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,10 @@
 
 namespace bitgrad {
 
+// The sum that a metric makes of one batch: outputs [n, .., o] and their target, both on the CPU; and those of a task.
+using Measure = std::function<double(const Tensor& outputs, const Tensor& target)>;
+using Measures = std::map<std::string, Measure>;
+
 struct StepResult {
   double loss = 0;      // sum over the elements of the target that count
   int64_t correct = 0;  // classes with the largest logit
@@ -26,7 +31,8 @@ struct StepResult {
   // Of an evaluation alone.
   int64_t among_top5 = 0;    // classes that are among the five largest logits, where there are more than five
   double squared_error = 0;  // of values, summed
-  bool stepped = false;      // the optimizer ran: a boundary where a checkpoint may lie
+  std::map<std::string, double> measured = {};  // sums of metrics that have their own (Measures)
+  bool stepped = false;                         // the optimizer ran: a boundary where a checkpoint may lie
 };
 
 // From optimizer step `from` on (before the first microbatch of its window) the model is held like this.
@@ -130,6 +136,10 @@ class Learner {
   // Error(kNonFinite) when the loss is not finite; other errors as predict.
   StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1);
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
+  // What evaluate measures too (train/metric.h), and the keys that the configuration gives metrics.
+  void set_measures(Measures measures) { measures_ = std::move(measures), measured_.clear(); }
+  void set_metric_keys(std::map<std::string, Attributes> keys) { metric_keys_ = std::move(keys); }
+  const std::map<std::string, Attributes>& metric_keys() const { return metric_keys_; }
   // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
   // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
   std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
@@ -198,6 +208,7 @@ class Learner {
   struct Pending;  // numbers of a microbatch that a device has not told yet
   Var forward(const Tensor& x, const Target& target, Pending& pending, bool evaluation = false);
   void measure(const Tensor& outputs, const Target& target, Pending& pending) const;
+  void run_measures(const Tensor& outputs, const Tensor& target) const;
   void check_plan(const PlanSpec& plan);
   Tensor as_planned(const Tensor& x) const;
   // phases.cpp
@@ -225,6 +236,9 @@ class Learner {
   std::optional<double> bad_loss_;  // not finite, since the flags were last checked
   Tensor labels_;                   // given on the host: those of the microbatch
   std::function<void()> meanwhile_;
+  Measures measures_;
+  mutable std::map<std::string, double> measured_;  // of the batch that is evaluated
+  std::map<std::string, Attributes> metric_keys_;
   std::unique_ptr<Graphs> graphs_;
   std::optional<PlanSpec> plan_;
   std::vector<QuantPhase> phases_;
