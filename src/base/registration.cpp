@@ -1,6 +1,7 @@
 #include "base/registration.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -43,10 +44,13 @@ std::string whose(const NameOf& name) {
   return found != all.of.end() ? ": it is of this program" : ": it is built in";
 }
 
-void note_owner(const NameOf& name, const std::string& plugin) {
+std::atomic<uint64_t> g_added{0};
+
+void note_added(const NameOf& name, const std::string& plugin) {
   Owners& all = owners();
   const std::lock_guard lock(all.mutex);
   all.of[name] = plugin;
+  ++g_added;
 }
 
 }  // namespace
@@ -64,8 +68,10 @@ void add_new(const Named& named, std::function<void()> add) {
     return;
   }
   add();
-  note_owner(name, "");
+  note_added(name, "");
 }
+
+uint64_t added_names() { return g_added; }
 
 void SharedKeys::claim(std::string_view function, const std::string& owner, const std::vector<Key>& keys,
                        const std::shared_ptr<const void>& holder) {
@@ -101,7 +107,7 @@ void register_of_plugin(const std::string& plugin, const std::function<void()>& 
   }
   for (const auto& [name, add] : stage.added) {
     add();
-    note_owner(name, plugin);
+    note_added(name, plugin);
   }
 }
 

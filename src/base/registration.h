@@ -2,6 +2,7 @@
 // known to be good, so that a plugin that fails half-way leaves nothing behind.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,9 @@ void require_new(std::string_view function, const Named& named, bool exists,
                  std::string_view refusal = "exists already");
 // Runs `add`: now, or, while a plugin registers on this thread, when it has registered everything.
 void add_new(const Named& named, std::function<void()> add);
+
+// Names that were added so far: whoever keeps something that follows from the lists looks whether there are new ones.
+uint64_t added_names();
 
 // The file name of the plugin that gave this name; empty: it is built in, of the program, or unknown.
 std::string plugin_of(std::string_view what, std::string_view name);

@@ -87,6 +87,8 @@ TEST_CASE("The example trains, is evaluated, inspected, converted and compared w
   // A lower bar counts more samples; the key comes from the configuration.
   CHECK(eval_of({f.run, "train.metrics.sure_accuracy.probability=0.01"}).at("sure_accuracy").get<double>() >=
         e.at("accuracy").get<double>());
+  CHECK(eval_of({f.run, "loss={smoothed_cross_entropy: {smoothing: 0.5}}"}).at("loss").get<double>() >
+        e.at("loss").get<double>() + 0.1);
   CHECK(contains(good({"inspect", f.run}).out, "int4 quantile_clip"));
 
   const std::string model = f.temp.file("model.safetensors");
@@ -298,6 +300,15 @@ TEST_CASE("Values of a plugin's keys reach what it made, are written back, and s
                                  parsed({"data.train.rings=4", "data.train.points=8"}).data.train);
   CHECK(data->classes() == 4);
   CHECK(data->size() == 8);
+}
+
+TEST_CASE("bitgrad keys lists what configurations may say, with plugins that are named") {
+  const std::string plain = good({"keys"}).out, all = good({"keys", "--plugin", kRings}).out;
+  CHECK(contains(plain, "### `layer.linear`"));
+  CHECK_FALSE(contains(plain, "squares"));
+  CHECK(contains(all, "### `layer.squares`"));
+  CHECK(contains(all, "| `probability` | a number in (0, 1] | `0.9` |  | that the class must have |"));
+  CHECK(contains(refused({"keys", "--plugin", library("no_entry")}).err, "has no symbol bitgrad_plugin"));
 }
 
 TEST_CASE("Loss, metric and scheme of the plugin compute what their formulas say") {

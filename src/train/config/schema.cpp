@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 
+#include "base/registration.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/layer_kind.h"
@@ -43,6 +45,9 @@ class Keys {
 #undef BITGRAD_CONFIG_KEY
   }
   void update() {
+    const uint64_t added = detail::added_names();
+    if (added_ == added) return;
+    added_ = added;
     const std::vector<const LayerKind*> kinds = layer_kinds();
     for (; kinds_ < kinds.size(); ++kinds_) add_kind(*kinds[kinds_]);
     const std::vector<const LossKind*> losses = loss_kinds();
@@ -132,6 +137,7 @@ class Keys {
   std::deque<std::string> texts_;
   std::deque<Key> own_;
   std::map<std::pair<std::string_view, std::string_view>, KeySpec*> index_;
+  std::optional<uint64_t> added_;                                            // that these keys follow from
   size_t kinds_ = 0, losses_ = 0, metrics_ = 0, formats_ = 0, schemes_ = 0;  // of their lists, added so far
 };
 
