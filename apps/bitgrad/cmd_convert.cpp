@@ -20,6 +20,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct ConvertOptions {
+  std::vector<std::string> plugins;
   std::string target, out, data;
   std::vector<std::string> overrides;
   bool best = false, dry_run = false, force = false, check = false;
@@ -109,6 +110,7 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
 }
 
 int run_convert(const ConvertOptions& options) {
+  load_named_plugins(options.plugins);
   load_gemm_costs(gemm_costs_path());
   require(!options.best || file_system().is_directory(options.target), "convert",
           "--best chooses among the checkpoints of a run folder, '", options.target, "' is none");
@@ -145,6 +147,7 @@ int run_convert(const ConvertOptions& options) {
 
 Run setup_convert(Arguments& args) {
   auto o = std::make_shared<ConvertOptions>();
+  add_plugin_option(args, o->plugins);
   args.option("target", o->target, "run folder (its last checkpoint) or checkpoint file").required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write");

@@ -15,6 +15,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct DiffOptions {
+  std::vector<std::string> plugins;
   std::string a, b, json, data;
   std::vector<std::string> overrides;
   int64_t samples = 256;
@@ -92,6 +93,7 @@ Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d,
 }
 
 int run_diff(const DiffOptions& options) {
+  load_named_plugins(options.plugins);
   if (!options.json.empty()) require_writable(options.json, options.force);
   load_gemm_costs(gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
@@ -119,6 +121,7 @@ int run_diff(const DiffOptions& options) {
 
 Run setup_diff(Arguments& args) {
   auto options = std::make_shared<DiffOptions>();
+  add_plugin_option(args, options->plugins);
   args.option("a", options->a, "run folder (its last checkpoint), checkpoint or model file").required();
   args.option("b", options->b, "the other one").required();
   args.option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");

@@ -12,6 +12,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct EvalOptions {
+  std::vector<std::string> plugins;
   std::string target;
   std::vector<std::string> overrides;
   std::string data;
@@ -19,6 +20,7 @@ struct EvalOptions {
 };
 
 int run_eval(const EvalOptions& options) {
+  load_named_plugins(options.plugins);
   load_gemm_costs(gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile file = open_file(options.target, overrides);
@@ -46,6 +48,7 @@ int run_eval(const EvalOptions& options) {
 
 Run setup_eval(Arguments& args) {
   auto options = std::make_shared<EvalOptions>();
+  add_plugin_option(args, options->plugins);
   args.option("target", options->target, "run folder (its last checkpoint), checkpoint or converted model").required();
   args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("--data", options->data, kDataHelp);

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kAll = "*";
 
 struct InspectOptions {
+  std::vector<std::string> plugins;
   std::string target, layers = kAll;
   bool json = false;
 };
@@ -127,6 +128,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers) {
 }
 
 int run_inspect(const InspectOptions& options) {
+  load_named_plugins(options.plugins);
   const OpenedFile file = open_file(options.target);
   const auto learner = load_file(file, nullptr);
   const std::vector<Inspected> layers = inspect(learner->model(), options.layers);
@@ -148,6 +150,7 @@ int run_inspect(const InspectOptions& options) {
 
 Run setup_inspect(Arguments& args) {
   auto options = std::make_shared<InspectOptions>();
+  add_plugin_option(args, options->plugins);
   args.option("target", options->target, "run folder (its last checkpoint), checkpoint or model file").required();
   args.option("--layers", options->layers, "layers by a glob on their paths, such as layers.[0-4]");
   args.flag("--json", options->json, "one JSON object on standard output");

@@ -14,6 +14,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct QuantizeOptions {
+  std::vector<std::string> plugins;
   std::string target, out, recipe, first, last, observer;
   std::vector<std::string> rules, overrides;
   int64_t samples = 1000, batches = 0;
@@ -47,6 +48,7 @@ RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
 }
 
 int run_quantize(const QuantizeOptions& options) {
+  load_named_plugins(options.plugins);
   load_gemm_costs(gemm_costs_path());
   const OpenedFile file = open_file(options.target, options.overrides);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
@@ -83,6 +85,7 @@ int run_quantize(const QuantizeOptions& options) {
 
 Run setup_quantize(Arguments& args) {
   auto o = std::make_shared<QuantizeOptions>();
+  add_plugin_option(args, o->plugins);
   args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write");

@@ -15,12 +15,13 @@ namespace {
 struct SensitivityCommand {
   std::string target, json;
   bool force = false;
-  std::vector<std::string> overrides, recipes;
+  std::vector<std::string> overrides, recipes, plugins;
   std::vector<int64_t> bits;
   int64_t samples = 1000;
 };
 
 int run_sensitivity(const SensitivityCommand& options) {
+  load_named_plugins(options.plugins);
   std::vector<WeightChoice> choices;
   const bool usual = options.bits.empty() && options.recipes.empty();
   for (const int64_t bits : usual ? BudgetConfig{}.bits : options.bits) choices.push_back({uniform_recipe(bits)});
@@ -47,6 +48,7 @@ Run setup_sensitivity(Arguments& args) {
   auto o = std::make_shared<SensitivityCommand>();
   args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
+  add_plugin_option(args, o->plugins);
   args.option("--bits", o->bits,
               "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, "
               "binary_wo; 8,4,3,2,1 when neither bits nor recipes are given")

@@ -27,6 +27,7 @@ namespace bitgrad::cli {
 namespace {
 
 struct TrainOptions {
+  std::vector<std::string> plugins;
   std::string config, out, resume, data;
   std::vector<std::string> overrides;
   bool quiet = false, use_config = false;
@@ -136,6 +137,9 @@ int run_train(const TrainOptions& options) {
           "--out and --resume exclude each other: a resumed run goes on in its own folder");
   require(resuming || !options.use_config, "train",
           "--use-config goes with --resume: a new run is of the configuration that is named");
+  require(resuming || options.plugins.empty(), "train",
+          "--plugin goes with --resume: a new run names its plugins in the configuration, or by plugins=[PATH]");
+  load_named_plugins(options.plugins);
   install_signal_handlers();
   const bool measured = load_gemm_costs(gemm_costs_path());
   const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
@@ -186,6 +190,7 @@ Run setup_train(Arguments& args) {
   args.option("--out", options->out, "the exact run folder: absent or empty");
   args.option("--resume", options->resume, "go on with this run folder, with the configuration in its checkpoint");
   args.option("--data", options->data, "folder of the data, as data.root=DIR");
+  add_plugin_option(args, options->plugins);
   args.flag("--use-config", options->use_config, "with --resume: go on with config.yaml as it is now, also changed");
   args.flag("-q,--quiet", options->quiet, "no progress");
   return [options] {

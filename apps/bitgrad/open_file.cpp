@@ -4,6 +4,7 @@
 
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/train/model_record.h"
+#include "bitgrad/train/plugin.h"
 #include "bitgrad/train/run_folder.h"
 
 namespace bitgrad::cli {
@@ -55,9 +56,10 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
   out.kind = file_kind(out.path);
   out.header = read_checkpoint_header(out.path);
   out.of_run = !out.header.config.empty();
+  // The configuration first: it loads the plugins whose kinds the record names.
+  const ConfigSource source{true, remembered_root(out.path), ConfigSource::Plugins::kLoaded};
+  out.config = parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, source);
   const std::optional<ModelRecord> record = read_model_record(out.path);
-  out.config =
-      parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, {true, remembered_root(out.path)});
   if (!out.of_run && !record)
     fail_with(ErrorCode::kData, "checkpoint", out.path,
               ": has neither a configuration nor a record of its model: only the program that wrote it can open it");
@@ -71,9 +73,19 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
 }
 
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
-  if (!file.of_run) return open_model(file.path, find_loss(file.config.loss), file.config.train.eval.batch);
+  if (!file.of_run)
+    return open_model(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
   if (data != nullptr) return load_evaluator(file.config, *data, file.path);
   return load_evaluator(file.config, FormOfData(file.input), file.path);
+}
+
+void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
+  args.option("--plugin", paths, "a plugin that the file needs, when it lies elsewhere now; may be given again")
+      .repeatable();
+}
+
+void load_named_plugins(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) load_plugin(path);
 }
 
 std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bitgrad/train/trainer.h"
+#include "cli/arguments.h"
 
 namespace bitgrad::cli {
 
@@ -20,6 +21,9 @@ struct OpenedFile {
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {});
 // The model of a file, ready to predict. `data` may be nullptr: nothing is read then but the file.
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data);
+// Option --plugin of a command: its libraries are loaded by load_named_plugins, before a file is opened.
+void add_plugin_option(Arguments& args, std::vector<std::string>& paths);
+void load_named_plugins(const std::vector<std::string>& paths);
 // The overrides with data.root as option --data gives it; empty: as they are.
 std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data);
 inline constexpr const char* kDataHelp =

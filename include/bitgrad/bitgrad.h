@@ -11,6 +11,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/base/key.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/memory.h"

@@ -4,6 +4,7 @@
 #include <deque>
 #include <mutex>
 
+#include "base/registration.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
@@ -30,13 +31,16 @@ std::string join(const std::vector<std::string>& names) {
 struct Registry {
   std::mutex mutex;
   std::deque<DatasetFormat> formats;
+  detail::SharedKeys keys{{"format", "images", "labels", "targets", "limit", "classes", "size", "seed", "file",
+                           "context", "test_fraction", "split", "root", "affine"}};
 
   Registry() {
 #define BITGRAD_DATASET(name, factory, required, optional, ids, summary) \
-  formats.push_back({#name, words(required), words(optional), summary, data::factory, ids});
+  formats.push_back({#name, words(required), words(optional), summary, data::factory, ids, {}});
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
   }
+  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // of keys that are claimed
   const DatasetFormat* find(std::string_view name) const {
     for (const DatasetFormat& format : formats) {
       if (format.name == name) return &format;
@@ -104,11 +108,16 @@ void register_dataset(DatasetFormat format) {
   require(!format.name.empty(), "data", "register_dataset: got an empty name.");
   require(static_cast<bool>(format.create), "data", "register_dataset: format '", format.name,
           "' has no create function.");
-  Registry& r = registry();
-  const std::lock_guard<std::mutex> lock(r.mutex);
-  require(r.find(format.name) == nullptr, "data", "register_dataset: format '", format.name,
-          "' is registered already.");
-  r.formats.push_back(std::move(format));
+  const detail::Named named{"a data set", format.name};
+  detail::require_new("register_dataset", named, find_dataset_format(format.name) != nullptr, "is registered already");
+  const auto shared = std::make_shared<DatasetFormat>(std::move(format));
+  registry().keys.claim("register_dataset", concat("format '", shared->name, '\''), shared->keys, shared);
+  detail::add_new(named, [shared] {
+    Registry& r = registry();
+    const std::lock_guard<std::mutex> lock(r.mutex);
+    r.formats.push_back(*shared);
+    r.holders.push_back(shared);
+  });
 }
 
 std::vector<std::string> dataset_formats() {
@@ -129,7 +138,9 @@ std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   const DatasetFormat* format = find_dataset_format(spec.format);
   if (format == nullptr) fail("data", unknown_name("format", spec.format, dataset_formats()));
   check_keys(spec, *format);
-  std::unique_ptr<Dataset> dataset = format->create(spec);
+  DatasetSpec full = spec;
+  full.keys = completed(format->name, format->keys, spec.keys);
+  std::unique_ptr<Dataset> dataset = format->create(full);
   require(dataset != nullptr, "data", "format ", format->name, ": its create function returned nothing.");
   require((dataset->vocabulary() > 0) == format->ids, "data", "format ", format->name, ": its data set gives ",
           dataset->dtype(), ", the format says ", format->ids ? "ids." : "fp32.");

@@ -2,6 +2,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/registration.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/quant/quantizer.h"
 
@@ -33,12 +34,16 @@ class Registry {
     for (const auto& q : all_) out.push_back(q->name());
     return out;
   }
-  void add(std::unique_ptr<Quantizer> quantizer) {
+  void add(std::shared_ptr<const Quantizer> quantizer) {
     const std::lock_guard lock(mutex_);
-    require(look_up(quantizer->name()) == nullptr, "register_quantizer", "scheme \"", quantizer->name(),
-            "\" is registered already. Choose another name.");
     all_.push_back(std::move(quantizer));
   }
+  // What stands beside schemes in configurations.
+  detail::SharedKeys keys{{"dtype",  "scheme",  "alpha",        "alpha_grad", "granularity", "rounding",
+                           "eps",    "pow2",    "reduce_range", "div",        "ste",         "ste_t",
+                           "scale",  "offset",  "first_clip",   "learned",    "observer",    "init",
+                           "master", "moments", "latent_clamp", "optimizer",  "lr_factor",   "weight_decay",
+                           "frozen", "grad"}};
 
  private:
   const Quantizer* look_up(std::string_view name) const {
@@ -47,7 +52,7 @@ class Registry {
     return nullptr;
   }
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<const Quantizer>> all_;
+  std::vector<std::shared_ptr<const Quantizer>> all_;
 };
 
 Registry& registry() {
@@ -76,7 +81,18 @@ std::vector<std::string_view> quantizer_names() { return registry().names(); }
 void register_quantizer(std::unique_ptr<Quantizer> quantizer) {
   require(quantizer != nullptr, "register_quantizer", "the quantizer is a null pointer.");
   require(!quantizer->name().empty(), "register_quantizer", "the scheme's name is empty.");
-  registry().add(std::move(quantizer));
+  const std::shared_ptr<const Quantizer> shared = std::move(quantizer);
+  const std::string name(shared->name());
+  const detail::Named named{"scheme", name};
+  require(registry().find(name) == nullptr || !detail::plugin_of("scheme", name).empty(), "register_quantizer",
+          "scheme \"", name, "\" is registered already. Choose another name.");
+  detail::require_new("register_quantizer", named, registry().find(name) != nullptr, "is registered already");
+  const std::vector<Key> keys = shared->keys();
+  for (const Key& key : keys)
+    require(!key.standard.empty() && key.standard != "!", "register_quantizer", "scheme '", name, "': the key '",
+            key.name, "' has no default: a scheme is also used without its keys");
+  registry().keys.claim("register_quantizer", concat("scheme '", name, '\''), keys, shared);
+  detail::add_new(named, [shared] { registry().add(shared); });
 }
 
 }  // namespace bitgrad

@@ -124,10 +124,11 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
   });
   if (task.file != nullptr) check_file(*task.file, *model);
   auto learner = std::make_unique<Learner>(
-      model, find_loss(config.loss), config::optimizer_spec(config.optim),
+      model, find_loss(config.loss, config.loss_keys), config::optimizer_spec(config.optim),
       RequantPolicy{config.batch.accumulate(), config.quant.requantize_every},
       [schedule, lr](int64_t step) { return scheduled_rate(schedule, lr, step); },
       static_cast<uint64_t>(config.run.seed));
+  learner->set_metric_keys(config.train.metrics);
   learner->set_total_steps(schedule.total);
   learner->set_window_sum(config::choices::window_sums().parse(config.batch.sum));
   set_phases(config, *learner, per_epoch, task.trains);
@@ -155,6 +156,7 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   spec.size = section.size;
   spec.classes = section.classes;
   spec.seed = static_cast<uint64_t>(section.seed);
+  spec.keys = section.keys;
   spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
   return make_dataset(spec);
 }

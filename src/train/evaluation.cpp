@@ -1,6 +1,7 @@
 #include "train/evaluation.h"
 
 #include <cmath>
+#include <utility>
 
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
@@ -49,7 +50,15 @@ Tensor Learner::Evaluator::predict(const Tensor& x) {
   return logits;
 }
 
-void Learner::Evaluator::measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) {
+// Metrics with a sum of their own.
+void Learner::Evaluator::run_measures(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const {
+  if (l_.measures_.empty()) return;
+  const Tensor y = outputs.on_host(), t = target.on_host();
+  const DeviceGuard cpu(Device::cpu());
+  for (const auto& [name, measure] : l_.measures_) (*outcome.measured)[name] = measure(y, t);
+}
+
+void Learner::Evaluator::measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const {
   constexpr int64_t kFive = 5;
   if (target.dtype() == dtypes::fp32) {
     if (outputs.numel() == target.numel())
@@ -57,6 +66,7 @@ void Learner::Evaluator::measure(const Tensor& outputs, const Tensor& target, co
   } else if (outputs.cols() > kFive) {
     detail::read_later(top_k_count(outputs, target, kFive), outcome.among_top5);
   }
+  run_measures(outputs, target, outcome);
 }
 
 StepResult Learner::Evaluator::evaluate(const Tensor& x, const Tensor& given, int64_t counted) {
@@ -94,13 +104,19 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   options.shuffle = false;
   options.end_epoch = 1;
   BatchFeed feed(learner, data, options, resident);
+  const MetricTask task{data.target_form(), learner.loss().name()};
+  struct Measuring {
+    Learner& learner;
+    ~Measuring() { learner.set_measures({}); }
+  } const measuring{learner};
+  learner.set_measures(measures_of(task, learner.metric_keys()));
   StepResult sums;
   while (feed.next()) {
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
   }
   Evaluation e;
   e.samples = sums.samples;
-  e.metrics = metric_values({data.target_form(), learner.loss().name()}, sums);
+  e.metrics = metric_values(task, sums);
   e.loss = value_of(e.metrics, "loss").value();
   e.accuracy = value_of(e.metrics, "accuracy").value_or(-1);
   return e;

@@ -16,11 +16,12 @@ class Learner::Evaluator {
   Tensor predict(const Tensor& x);
   StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted);
   // What metrics need beside loss and hits.
-  static void measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome);
+  void measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const;
 
  private:
   void run(const Tensor& x, const std::function<void()>& work);
   void run_in_mode(const std::function<void()>& work);
+  void run_measures(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const;
 
   Learner& l_;
 };

@@ -63,7 +63,7 @@ std::unique_ptr<FileLock> lock_run_folder(const std::string& folder) {
 
 RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides) {
   require_run_folder(folder);
-  return load_config(folder + "/config.yaml", overrides, {true, {}});
+  return load_config(folder + "/config.yaml", overrides, {true, {}, ConfigSource::Plugins::kNameOrPath});
 }
 
 namespace {
@@ -87,7 +87,7 @@ std::string listed(const std::vector<ConfigDifference>& differences) {
 void check_config_file(const std::string& path, RunConfig saved) {
   std::vector<ConfigDifference> differences;
   try {
-    const RunConfig written = load_config(path);
+    const RunConfig written = load_config(path, {}, {.plugins = ConfigSource::Plugins::kNameOrPath});
     saved.data.root = written.data.root;  // files of a model hold none
     differences = config_differences(written, saved);
   } catch (const ConfigError& error) {
@@ -108,8 +108,10 @@ void check_config_file(const std::string& path, RunConfig saved) {
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides) {
   const std::string checkpoint = folder + "/last.safetensors";
-  check_config_file(folder + "/config.yaml", parse_config(saved.config, checkpoint));
-  return parse_config(saved.config, checkpoint, overrides, {true, remembered_root(checkpoint)});
+  const std::string root = remembered_root(checkpoint);  // first: it knows where plugins lie
+  check_config_file(folder + "/config.yaml",
+                    parse_config(saved.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded}));
+  return parse_config(saved.config, checkpoint, overrides, {true, root, ConfigSource::Plugins::kLoaded});
 }
 
 std::string remembered_root(const std::string& file) {
@@ -117,7 +119,7 @@ std::string remembered_root(const std::string& file) {
   const std::string config = (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + "config.yaml";
   if (!file_system().exists(config)) return {};
   try {
-    return load_config(config).data.root;
+    return load_config(config, {}, {.plugins = ConfigSource::Plugins::kNameOrPath}).data.root;
   } catch (const ConfigError&) {
     return {};
   }

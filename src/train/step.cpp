@@ -128,6 +128,7 @@ void Learner::Outcome::write_to(StepResult& result) const {
   result.correct = static_cast<int64_t>(*correct);
   result.among_top5 = static_cast<int64_t>(*among_top5);
   result.squared_error = *squared_error;
+  result.measured = *measured;
 }
 
 Var Learner::forward(const Tensor& x, const Target& target, const Outcome& outcome) {
@@ -140,7 +141,7 @@ Var Learner::forward(const Tensor& x, const Target& target, const Outcome& outco
   });
   if (target.tensor.dtype() == dtypes::int32)
     detail::read_later(top_k_count(outputs.value(), target.tensor, 1), outcome.correct);
-  if (!state_.training) Evaluator::measure(outputs.value(), target.tensor, outcome);
+  if (!state_.training) Evaluator(*this).measure(outputs.value(), target.tensor, outcome);
   return loss;
 }
 

@@ -9,8 +9,10 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/train/learner.h"
@@ -28,6 +30,7 @@ void read_later(const Tensor& number, const std::shared_ptr<double>& to);
 struct Learner::Outcome {
   static std::shared_ptr<double> zero() { return std::make_shared<double>(0.0); }
   std::shared_ptr<double> loss = zero(), correct = zero(), among_top5 = zero(), squared_error = zero();
+  std::shared_ptr<std::map<std::string, double>> measured = std::make_shared<std::map<std::string, double>>();
   std::shared_ptr<bool> backward = std::make_shared<bool>(false);  // it was done, and the forward was finite
   std::shared_ptr<detail::SquareSums> sums = std::make_shared<detail::SquareSums>();  // of the finished gradients
   void write_to(StepResult& result) const;

@@ -57,12 +57,15 @@ BestRule best_rule(const RunConfig& config, const TargetForm& target) {
   const std::string name = !best.metric.empty() ? best.metric : target.classes > 0 ? "accuracy" : "loss";
   const Metric* const metric = find_metric(name);
   std::string fitting;
-  for (const Metric& m : metrics())
-    if (m.fits(task)) fitting += concat(fitting.empty() ? "" : ", ", m.name);
+  for (const Metric* m : metrics())
+    if (m->fits(task)) fitting += concat(fitting.empty() ? "" : ", ", m->name);
   if (metric == nullptr || !metric->fits(task))
     throw config_error_at(config, best.mark,
                           concat("train.best: ", name, " says nothing of loss ", config.loss, " on ", kind_of(target),
                                  ". Metrics of this run: ", fitting));
+  if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
+    throw config_error_at(config, best.mark,
+                          concat("train.best: ", name, " has a required key; give it in train.metrics.", name));
   return {name, best.goes.empty() ? metric->more_is_better : best.goes == "up"};
 }
 
@@ -146,7 +149,7 @@ void Trainer::resume(const std::string& checkpoint) {
 // Whether a saved configuration is this one, but for the device and its threads.
 bool Trainer::same_run(const std::string& saved_yaml, const std::string& checkpoint) const {
   if (saved_yaml == config_yaml_) return true;
-  RunConfig saved = parse_config(saved_yaml, checkpoint);
+  RunConfig saved = parse_config(saved_yaml, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
   saved.device = config_.device;
   return to_portable_yaml(saved) == config_yaml_;
 }

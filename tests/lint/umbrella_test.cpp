@@ -25,6 +25,7 @@ const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/base/text_stream.h", "string streams of the library itself"},
     {"bitgrad/dtype/scale_map.h", "scales as kernels read them"},
     {"bitgrad/dtype/transpose.h", "a contract of kernels"},
+    {"bitgrad/train/plugin.h", "names the commit, which would recompile every program"},
     {"bitgrad/ops/product.h", "how layers plan their products; programs call Quantizable::plan_linear"},
 };
 // Structs of its headers that are not filled by programs, and why.

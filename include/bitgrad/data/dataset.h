@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "bitgrad/base/key.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/tensor/shape.h"
@@ -35,7 +36,9 @@ struct TargetForm {
 
 // What lies in memory: codes and ids of 8, 16 or 32 bits, or fp32 values.
 enum class StoredAs : uint8_t { kUint8, kUint16, kInt32, kFloat };
-constexpr int64_t element_bytes(StoredAs form) { return form == StoredAs::kUint8 ? 1 : form == StoredAs::kUint16 ? 2 : 4; }
+constexpr int64_t element_bytes(StoredAs form) {
+  return form == StoredAs::kUint8 ? 1 : form == StoredAs::kUint16 ? 2 : 4;
+}
 
 // How a data set holds its examples in memory of the host, for devices that take them as they are. Sample i is the
 // features() elements from element i * stride of `codes` on: values (kFloat), ids, or bytes that each stand for a value
@@ -102,7 +105,8 @@ struct DatasetSpec {
   int64_t context = 0;                            // ids of a sample of a text
   double test_fraction = 0.1;                     // part at the end of a text that is split "test"
   std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]
-  std::map<std::string, std::string> extra = {};  // further keys of formats that programs register
+  std::map<std::string, std::string> extra = {};  // further keys that a registered format names as texts
+  Attributes keys = {};                           // DatasetFormat::keys; those left out have their defaults
 };
 
 using DatasetFactory = std::function<std::unique_ptr<Dataset>(const DatasetSpec&)>;
@@ -115,9 +119,12 @@ struct DatasetFormat {
   std::string summary = {};
   DatasetFactory create = {};
   bool ids = false;  // samples are ids (Dataset::vocabulary() is not 0)
+  // Keys of its own, checked: `create` finds a value in DatasetSpec::keys for each that has a default.
+  std::vector<Key> keys = {};
 };
 
-// Adds a format from a program. Throws Error when the name is empty or taken, or `create` is empty.
+// Adds a format from a program or plugin. Throws Error when the name is empty or taken, `create` is empty, or a key
+// does not read, is one that DatasetSpec has a field for, or is described otherwise by another format.
 void register_dataset(DatasetFormat format);
 // The names of all formats, built-in ones first, then in order of registration.
 std::vector<std::string> dataset_formats();

@@ -8,26 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/key.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"
 
 namespace bitgrad {
 
-struct LayerKey {
-  enum class Type : uint8_t {
-    kBool,
-    kInt,     // range "[1, 64]"; ( and ) leave the end out
-    kNumber,  // range as kInt
-    kText,
-    kChoice,  // one of `choices`
-  };
-  std::string name = {};
-  Type type = Type::kInt;
-  std::string range = {};
-  std::string standard = {};  // the default as text; "!": required; "": may be absent
-  std::string doc = {};
-  std::vector<std::string> choices = {};
-};
+using LayerKey = Key;
 
 // What a container's lists of layers are called in paths below it, and in configurations.
 struct LayerLists {

@@ -1,16 +1,12 @@
 // A model as data: the form of its input and a tree of layers. What configurations, checkpoints and exports hold.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <variant>
 #include <vector>
 
-#include "bitgrad/base/copy_variant.h"
+#include "bitgrad/base/key.h"
 #include "bitgrad/nn/form.h"
 #include "bitgrad/nn/parameter.h"
 #include "bitgrad/nn/quantizable.h"
@@ -18,54 +14,6 @@
 #include "bitgrad/quant/observer.h"
 
 namespace bitgrad {
-
-// The value of one key of a layer.
-class Attribute {
- public:
-  using Value = std::variant<bool, int64_t, double, std::string>;
-  Attribute() = default;  // false
-  Attribute(const Attribute& other) : value_(detail::copy_of(other.value_)) {}
-  Attribute(Attribute&&) noexcept = default;
-  Attribute& operator=(Attribute other) noexcept {
-    value_ = std::move(other.value_);
-    return *this;
-  }
-  ~Attribute() = default;
-  Attribute(bool x) : value_(x) {}
-  template <std::integral T>
-  requires(!std::same_as<T, bool>) Attribute(T x) : value_(static_cast<int64_t>(x)) {}
-  template <std::floating_point T>
-  Attribute(T x) : value_(static_cast<double>(x)) {}
-  Attribute(std::string x) : value_(std::move(x)) {}
-  Attribute(const char* x) : value_(std::string(x)) {}
-
-  const Value& value() const { return value_; }
-  friend bool operator==(const Attribute&, const Attribute&) = default;
-
- private:
-  Value value_;
-};
-std::ostream& operator<<(std::ostream& out, const Attribute& attribute);  // true, 5, 0.1, text
-
-// Values by key. Getters throw Error when the key is absent or has a value of another type; a whole number is taken as
-// a number too.
-class Attributes {
- public:
-  Attributes() = default;
-  Attributes(std::initializer_list<std::pair<const std::string, Attribute>> values) : values_(values) {}
-  Attribute& operator[](const std::string& key) { return values_[key]; }
-  bool contains(std::string_view key) const { return values_.find(key) != values_.end(); }
-  bool flag(std::string_view key) const;
-  int64_t integer(std::string_view key) const;
-  double number(std::string_view key) const;
-  const std::string& text(std::string_view key) const;
-  const std::map<std::string, Attribute, std::less<>>& values() const { return values_; }
-  friend bool operator==(const Attributes&, const Attributes&) = default;
-
- private:
-  const Attribute& at(std::string_view key) const;
-  std::map<std::string, Attribute, std::less<>> values_;
-};
 
 struct LayerSpec;
 

@@ -39,6 +39,10 @@ class Quantizer {
  public:
   virtual ~Quantizer() = default;
   virtual std::string_view name() const = 0;
+  // Keys of its own, which stand beside `scheme` in a configuration; each has a default.
+  virtual std::vector<Key> keys() const { return {}; }
+  // The values of its keys for a spec: those given, else the defaults. Throws Error for values that do not fit.
+  Attributes values_of_keys(const QuantSpec& spec) const { return completed(name(), keys(), spec.keys); }
   // Whether fit, params_of and leaf_backward also run while a device other than the CPU is current: then the tensors
   // lie there, and only functions of the library that act on the current device may touch their numbers (reduce,
   // Tensor's own, ...). find_quantizer gives no other scheme there.
@@ -97,7 +101,8 @@ const Quantizer& find_quantizer(std::string_view name);
 // To ask what a scheme is, wherever it works.
 const Quantizer& known_quantizer(std::string_view name);
 std::vector<std::string_view> quantizer_names();
-// Adds a scheme from a user's program. A known name throws Error.
+// Adds a scheme from a user's program or plugin. Throws Error for a known name, and for a key that does not read, has
+// no default, is one of QuantSpec's members or of a weight, or is described otherwise by another scheme.
 void register_quantizer(std::unique_ptr<Quantizer> quantizer);
 
 // What quantize_tensor makes beside the codes.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "bitgrad/base/key.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/tensor/quant_params.h"
 
@@ -28,6 +29,7 @@ struct QuantSpec {
   std::optional<float> eps = {};  // floor of scales; none: the scheme's own
   bool pow2 = false;              // s -> 2^ceil(log2 s), before the zero point
   bool div = false;               // x / s in place of x * (1/s)
+  Attributes keys = {};           // Quantizer::keys; those left out have their defaults
   friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };
 

@@ -102,6 +102,7 @@ struct QuantConfig {
   double lr_factor = 1.0;                   // weights: of the run's learning rate
   std::optional<double> weight_decay = {};  // weights; none: that of the optimizer
   bool frozen = false;                      // weights
+  Attributes keys = {};                     // the scheme's own keys
   friend bool operator==(const QuantConfig&, const QuantConfig&) = default;
 };
 
@@ -164,6 +165,7 @@ struct DatasetConfig {
   int64_t context = 0;                   // text
   double test_fraction = 0.1;            // text
   std::string split = {};                // digits, text: train or test
+  Attributes keys = {};                  // the format's own keys
   SourceMark mark = {};
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
 };
@@ -301,6 +303,7 @@ struct BestConfig {
 struct TrainSection {
   Quantity stop = {};
   BestConfig best = {};
+  std::map<std::string, Attributes> metrics = {};  // keys of metrics that have some
   EvalSection eval = {};
   friend bool operator==(const TrainSection&, const TrainSection&) = default;
 };
@@ -315,6 +318,7 @@ struct ConfigOrigin {
 
 struct RunConfig {
   int64_t version = 1;
+  std::vector<std::string> plugins = {};  // absolute paths, as they were loaded
   RunSection run = {};
   DeviceSection device = {};
   DataSection data = {};
@@ -324,6 +328,7 @@ struct RunConfig {
   QuantSection quant = {};
   BatchSection batch = {};
   std::string loss = {};
+  Attributes loss_keys = {};  // of its kind
   OptimConfig optim = {};
   ScheduleConfig schedule = {};
   TrainSection train = {};
@@ -340,6 +345,11 @@ struct RunConfig {
 struct ConfigSource {
   bool run = false;
   std::string root = {};
+  // How plugins are found: by their paths; by their file names among those that are loaded, for they may lie elsewhere
+  // now, else by their paths (config.yaml of a run); by their file names alone (texts within files: a file loads no
+  // code).
+  enum class Plugins : uint8_t { kPath, kNameOrPath, kLoaded };
+  Plugins plugins = Plugins::kPath;
 };
 
 // Reads and checks a file. Overrides are "a.b=value", "a.0.b=value" for items of lists, or "~a.b" (back to the
@@ -352,7 +362,7 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
                        const ConfigSource& source = {});
 // The resolved configuration, complete: every key that applies, with defaults. Reads back to an equal RunConfig.
 std::string to_yaml(const RunConfig& config);
-// The same without data.root, a path of this machine: what files of a model hold.
+// The same without paths of this machine (data.root, the folders of plugins): what files of a model hold.
 std::string to_portable_yaml(const RunConfig& config);
 // A key that two configurations do not give the same value: its path as overrides have it, and the values as to_yaml
 // writes them; none: the key is not there.

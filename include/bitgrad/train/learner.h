@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,9 @@ namespace bitgrad {
 namespace detail {
 class WindowSums;
 }
+// The sum that a metric makes of one batch: outputs [n, .., o] and their target, both on the CPU; and those of a task.
+using Measure = std::function<double(const Tensor& outputs, const Tensor& target)>;
+using Measures = std::map<std::string, Measure>;
 
 struct StepResult {
   double loss = 0;      // sum over the elements of the target that count
@@ -31,7 +35,8 @@ struct StepResult {
   // Of an evaluation alone.
   int64_t among_top5 = 0;    // classes that are among the five largest logits, where there are more than five
   double squared_error = 0;  // of values, summed
-  bool stepped = false;      // the optimizer ran: a boundary where a checkpoint may lie
+  std::map<std::string, double> measured = {};  // sums of metrics that have their own (Measures)
+  bool stepped = false;                         // the optimizer ran: a boundary where a checkpoint may lie
 };
 
 // From optimizer step `from` on (before the first microbatch of its window) the model is held like this.
@@ -140,6 +145,10 @@ class Learner {
   // Error(kNonFinite) when the loss is not finite; other errors as predict.
   StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1);
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
+  // What evaluate measures too (train/metric.h), and the keys that the configuration gives metrics.
+  void set_measures(Measures measures) { measures_ = std::move(measures), measured_.clear(); }
+  void set_metric_keys(std::map<std::string, Attributes> keys) { metric_keys_ = std::move(keys); }
+  const std::map<std::string, Attributes>& metric_keys() const { return metric_keys_; }
   // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
   // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
   std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
@@ -239,6 +248,8 @@ class Learner {
   std::unique_ptr<detail::WindowSums> sums_;  // of a tree; nullptr: gradients are added as they come
   std::shared_ptr<Communicator> ranks_;       // nullptr: one
   int64_t window_start_ = 0;                  // microbatches of all ranks before the window
+  Measures measures_;
+  std::map<std::string, Attributes> metric_keys_;
   std::unique_ptr<Graphs> graphs_;
   std::optional<PlanSpec> plan_;
   std::unique_ptr<Phases> phases_;

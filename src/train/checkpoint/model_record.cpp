@@ -1,7 +1,9 @@
 #include "bitgrad/train/model_record.h"
 
+#include <algorithm>
 #include <set>
 
+#include "base/registration.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/quant/rounding.h"
 #include "bitgrad/train/checkpoint.h"
@@ -144,9 +146,32 @@ struct Get {
   }
 };
 
+Json put(const Attributes& x) {
+  Json j = Json::object();
+  for (const auto& [key, value] : x.values()) j[key] = std::visit([](const auto& v) { return put(v); }, value.value());
+  return j;
+}
+Attribute attribute_of(const Json& j) {
+  if (j.is_bool()) return j.get<bool>();
+  if (j.is_integer()) return j.get<int64_t>();
+  if (j.is_number()) return j.get<double>();
+  return j.text();
+}
+void get(const Json& j, Attributes& x) {
+  for (const auto& [key, value] : j.members()) x[key] = attribute_of(value);
+}
+// What a plugin gave when the file was written must be there when it is read.
+void check_known(std::string_view what, const std::string& name, bool known, const Json& j) {
+  const std::string plugin = j.value("plugin", "");
+  require(known || plugin.empty(), kKey, what, " '", name, "' is not known: it came from plugin ", plugin,
+          ". Name the plugin: --plugin PATH, or load_plugin in a program");
+}
+
 Json put(const QuantSpec& x) {
   Json j;
   visit_quant(Put{j}, x);
+  if (!x.keys.values().empty()) j["keys"] = put(x.keys);
+  if (const std::string plugin = detail::plugin_of("scheme", x.scheme); !plugin.empty()) j["plugin"] = plugin;
   return j;
 }
 Json put(const ObserverSpec& x) {
@@ -154,18 +179,21 @@ Json put(const ObserverSpec& x) {
   visit_observer(Put{j}, x);
   return j;
 }
-void get(const Json& j, QuantSpec& x) { visit_quant(Get{j}, x); }
+void get(const Json& j, QuantSpec& x) {
+  visit_quant(Get{j}, x);
+  if (j.contains("keys")) get(j.at("keys"), x.keys);
+  const std::vector<std::string_view> schemes = quantizer_names();
+  check_known("scheme", x.scheme, std::find(schemes.begin(), schemes.end(), x.scheme) != schemes.end(), j);
+}
 void get(const Json& j, ObserverSpec& x) { visit_observer(Get{j}, x); }
 
 Json put_layers(const std::vector<LayerSpec>& layers);
 Json put_layer(const LayerSpec& x) {
   const LayerKind& kind = kind_of(x);
   Json j{{"kind", x.kind}};
+  if (const std::string plugin = detail::plugin_of("a layer kind", x.kind); !plugin.empty()) j["plugin"] = plugin;
   if (!x.name.empty()) j["name"] = x.name;
-  Json attributes = Json::object();
-  for (const auto& [key, value] : x.attributes.values())
-    attributes[key] = std::visit([](const auto& v) { return put(v); }, value.value());
-  j["attributes"] = std::move(attributes);
+  j["attributes"] = put(x.attributes);
   if (kind.weights) visit_weight(Put{j["weight"]}, x.weight);
   if (kind.product) visit_product(Put{j["product"]}, x);
   if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Put{j["quantizer"]}, x);
@@ -185,19 +213,14 @@ Json put_layers(const std::vector<LayerSpec>& layers) {
   return list;
 }
 
-Attribute attribute_of(const Json& j) {
-  if (j.is_bool()) return j.get<bool>();
-  if (j.is_integer()) return j.get<int64_t>();
-  if (j.is_number()) return j.get<double>();
-  return j.text();
-}
 std::vector<LayerSpec> get_layers(const Json& list);
 LayerSpec get_layer(const Json& j) {
   LayerSpec x;
   x.kind = j.at("kind").text();
+  check_known("layer kind", x.kind, find_layer_kind(x.kind) != nullptr, j);
   const LayerKind& kind = kind_of(x);
   x.name = j.value("name", "");
-  for (const auto& [key, value] : j.at("attributes").members()) x.attributes[key] = attribute_of(value);
+  get(j.at("attributes"), x.attributes);
   if (kind.weights) visit_weight(Get{j.at("weight")}, x.weight);
   if (kind.product) visit_product(Get{j.at("product")}, x);
   if (kind.quantizer != LayerKind::Quantizer::kNone) visit_activation(Get{j.at("quantizer")}, x);

@@ -5,7 +5,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/train/loss.h"
+#include "bitgrad/train/metric.h"
 #include "train/config/choices.h"
 #include "train/config/fields.h"
 #include "train/config/merge.h"
@@ -42,6 +45,36 @@ class Reader {
 
 const Node* child(const Node* map, std::string_view key) { return map ? map->child(key) : nullptr; }
 
+// The values of keys that are described as data.
+void read_own_keys(std::string_view group, const std::vector<Key>& keys, const Node* map, Attributes& out) {
+  for (const Key& key : keys) {
+    const KeySpec& spec = *find_key(group, key.name);
+    const Node* const node = child(map, key.name);
+    if (node == nullptr && !spec.has_default()) continue;
+    if (const std::optional<Attribute> value = attribute_of(node != nullptr ? node->value : default_value(spec)))
+      out[key.name] = *value;
+  }
+}
+
+void bind_loss(const Node& root, RunConfig& config) {
+  const Node* const node = root.child("loss");
+  const bool map = node != nullptr && node->kind == Node::Kind::kMap;
+  if (!map) Reader("", &root)("loss", config.loss);
+  if (map && !node->entries.empty()) config.loss = node->entries[0].key;
+  const LossKind* const kind = node != nullptr && node->bad ? nullptr : find_loss_kind(config.loss);
+  if (kind == nullptr) return;
+  read_own_keys(group_of_named("loss", kind->name), kind->keys, map ? &node->entries[0].node : nullptr,
+                config.loss_keys);
+}
+
+void bind_metrics(const Node* train, TrainSection& out) {
+  const Node* const metrics = child(train, "metrics");
+  if (metrics == nullptr || metrics->bad) return;
+  for (const Entry& entry : metrics->entries)
+    if (const Metric* const metric = find_metric(entry.key))
+      read_own_keys(group_of_named("metrics", metric->name), metric->keys, &entry.node, out.metrics[metric->name]);
+}
+
 void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   out.split = std::move(split);
   if (!map) return;
@@ -53,6 +86,8 @@ void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   if (!used("split")) out.split.clear();
   if (!used("size")) out.seed = plain.seed, out.size = plain.size;
   if (!used("targets")) out.targets = plain.targets;
+  if (const DatasetFormat* const format = find_dataset_format(out.format))
+    read_own_keys("dataset", format->keys, map, out.keys);
   if (!used("file")) out.file = plain.file, out.context = plain.context, out.test_fraction = plain.test_fraction;
 }
 
@@ -105,21 +140,9 @@ class LayerReader {
   }
 
   void read_attributes(const LayerKind& kind, const Node& map, LayerConfig& layer) {
-    const std::string group = group_of_kind(kind.name);
-    for (const LayerKey& key : kind.keys) {
-      const KeySpec& spec = *find_key(group, key.name);
-      const Node* const node = map.child(key.name);
-      if (node != nullptr) layer.marks[key.name] = node->mark;
-      if (node == nullptr && !spec.has_default()) continue;
-      std::visit(
-          [&](const auto& x) {
-            using T = std::decay_t<decltype(x)>;
-            if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
-                          std::is_same_v<T, std::string>)
-              layer.attributes[key.name] = x;
-          },
-          node != nullptr ? node->value : default_value(spec));
-    }
+    read_own_keys(group_of_kind(kind.name), kind.keys, &map, layer.attributes);
+    for (const LayerKey& key : kind.keys)
+      if (const Node* const node = map.child(key.name)) layer.marks[key.name] = node->mark;
   }
 
   void read_lists(const LayerKind& kind, const Node& map, LayerConfig& layer) {
@@ -210,6 +233,19 @@ std::string name_of_file(const std::string& name) {
 
 }  // namespace
 
+std::optional<Attribute> attribute_of(const Value& value) {
+  return std::visit(
+      [](const auto& x) -> std::optional<Attribute> {
+        using T = std::decay_t<decltype(x)>;
+        if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                      std::is_same_v<T, std::string>)
+          return Attribute(x);
+        else
+          return std::nullopt;
+      },
+      value);
+}
+
 RunConfig bind(const Node& root, const std::string& name, const ConfigSource& source, Report& report) {
   RunConfig config;
   config.run.name = name_of_file(name);
@@ -218,7 +254,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   if (from) config.init_from_mark = from->mark;
   Reader("model", root.child("model"))("init_from", config.init_from);
   top("version", config.version);
-  top("loss", config.loss);
+  bind_loss(root, config);
   visit_run(Reader("run", root.child("run")), config.run);
   visit_device(Reader("device", root.child("device")), config.device);
   const Node* data = root.child("data");
@@ -242,6 +278,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
     config.train.best.mark = best->mark;
     visit_best(Reader("best", best), config.train.best);
   }
+  bind_metrics(train, config.train);
   config.train.eval.batch = config.batch.micro;
   visit_eval(Reader("eval", child(train, "eval")), config.train.eval);
   Reader("checkpoint", root.child("checkpoint"))("every", config.checkpoint_every);

@@ -1,6 +1,9 @@
 // Checked tree -> RunConfig.
 #pragma once
 
+#include <optional>
+
+#include "bitgrad/base/key.h"
 #include "train/config/validate.h"
 
 namespace bitgrad::config {
@@ -10,6 +13,9 @@ template <typename T>
 void assign(T& field, const Value& value) {
   if (const T* read = std::get_if<T>(&value)) field = *read;
 }
+
+// A value that a key described as data may have; none: another one, or not read.
+std::optional<Attribute> attribute_of(const Value& value);
 
 // Reads every key, with defaults, and reports contradictions. `name`: of the file, for run.name and relative paths.
 RunConfig bind(const Node& root, const std::string& name, const ConfigSource& source, Report& report);

@@ -1,11 +1,12 @@
-// The steps of reading: bytes, YAML, overrides, schema, fields, contradictions; then one report of everything that is
-// wrong.
+// The steps of reading: bytes, YAML, overrides, plugins, schema, fields, contradictions; then one report of everything
+// that is wrong.
 #include "bitgrad/train/config.h"
 
 #include "bitgrad/base/file.h"
 #include "train/config/bind.h"
 #include "train/config/blocks.h"
 #include "train/config/overrides.h"
+#include "train/config/plugins.h"
 #include "train/config/yaml.h"
 
 namespace bitgrad {
@@ -24,12 +25,15 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   config::Node root;
   if (!read_yaml(file, report, root)) report.throw_if_any();
   apply_overrides(root, overrides, report);
+  const std::vector<std::string> plugins = load_plugins(root, name, source, report);
+  report.throw_if_any();  // the keys that there are follow from the plugins
   expand_blocks(root, report);
   report.throw_if_any();  // further findings would follow from these
   validate(root, report);
   RunConfig result;
   if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, source, report);
   report.throw_if_any();
+  result.plugins = plugins;
   result.origin = {name, std::string(text), overrides};
   return result;
 }

@@ -1,8 +1,10 @@
 #include "train/config/quantizer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "bitgrad/quant/observer.h"
+#include "bitgrad/quant/quantizer.h"
 #include "train/config/choices.h"
 #include "train/config/merge.h"
 #include "train/config/specs.h"
@@ -75,6 +77,7 @@ class Resolver {
     option(c, &QuantConfig::eps, "eps");
     option(c, &QuantConfig::pow2, "pow2");
     option(c, &QuantConfig::div, "div");
+    pick_own_keys(c);
     pick_learned(c);
     if (keys_.role == Role::kActivations) pick_observer(c);
   }
@@ -191,6 +194,30 @@ class Resolver {
     }
     for (const char* key : {"scale", "offset"})
       merged_.contradiction({key}, concat(key, " goes with scheme fixed, the scheme is ", c.scheme));
+  }
+
+  // Keys that registered schemes bring along.
+  void pick_own_keys(QuantConfig& c) const {
+    for (const std::string_view scheme : quantizer_names())
+      for (const Key& key : known_quantizer(scheme).keys()) {
+        const KeySpec& spec = *find_key(group_of(keys_.role), key.name);
+        if (!spec.applies(c.scheme))
+          merged_.contradiction({key.name}, concat(key.name, " goes with scheme ", join(split(spec.when, ','), " or "),
+                                                   ", the scheme is ", c.scheme));
+        else if (scheme == c.scheme)
+          pick_own_key(c, key, spec);
+      }
+  }
+  void pick_own_key(QuantConfig& c, const Key& key, const KeySpec& spec) const {
+    c.keys[key.name] = attribute_of(default_value(spec)).value();
+    const Node* const node = merged_.pick(key.name);
+    const std::optional<Attribute> given = node != nullptr ? attribute_of(node->value) : std::nullopt;
+    if (!given) return;
+    const Attribute before = std::exchange(c.keys[key.name], *given);
+    const std::string wrong = refusal(c);
+    if (wrong.empty()) return;
+    c.keys[key.name] = before;
+    merged_.contradiction({key.name}, wrong);
   }
 
   void pick_learned(QuantConfig& c) const {

@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 
+#include "base/registration.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/quant/quantizer.h"
+#include "bitgrad/train/metric.h"
 #include "train/config/choices.h"
 #include "train/config/yaml.h"
 
@@ -40,21 +45,68 @@ class Keys {
 #undef BITGRAD_CONFIG_KEY
   }
   void update() {
+    const uint64_t added = detail::added_names();
+    if (added_ == added) return;
+    added_ = added;
     const std::vector<const LayerKind*> kinds = layer_kinds();
     for (; kinds_ < kinds.size(); ++kinds_) add_kind(*kinds[kinds_]);
+    const std::vector<const LossKind*> losses = loss_kinds();
+    for (; losses_ < losses.size(); ++losses_)
+      add_named("loss", losses[losses_]->name, losses[losses_]->doc, losses[losses_]->keys);
+    const std::vector<const Metric*> metrics = bitgrad::metrics();
+    for (; metrics_ < metrics.size(); ++metrics_)
+      add_named("metrics", metrics[metrics_]->name, metrics[metrics_]->doc, metrics[metrics_]->keys);
+    const std::vector<std::string> formats = dataset_formats();
+    for (; formats_ < formats.size(); ++formats_) add_format(*find_dataset_format(formats[formats_]));
+    const std::vector<std::string_view> schemes = quantizer_names();
+    for (; schemes_ < schemes.size(); ++schemes_)
+      for (const Role role : {Role::kWeights, Role::kActivations})
+        for (const Key& key : known_quantizer(schemes[schemes_]).keys())
+          add_selected(group_of(role), key, schemes[schemes_]);
   }
-  const KeySpec* find(std::string_view group, std::string_view key) const {
-    const auto found = index_.find({group, key});
-    return found == index_.end() ? nullptr : found->second;
-  }
+  const KeySpec* find(std::string_view group, std::string_view key) const { return look_up(group, key); }
   const std::deque<KeySpec>& all() const { return keys_; }
 
  private:
   void add(KeySpec key) {
-    const KeySpec& added = keys_.emplace_back(std::move(key));
+    KeySpec& added = keys_.emplace_back(std::move(key));
     index_.emplace(std::pair(added.group, added.key), &added);
   }
   std::string_view kept(std::string text) { return texts_.emplace_back(std::move(text)); }
+
+  KeySpec* look_up(std::string_view group, std::string_view key) const {
+    const auto found = index_.find({group, key});
+    return found == index_.end() ? nullptr : found->second;
+  }
+  // `own` may be gone when its description is read.
+  void add_own(std::string_view group, const Key& own, std::string_view when) {
+    const Key& key = own_.emplace_back(own);
+    add({group, key.name, &type_of(key), key.range, key.standard, when, [&key] { return key.choices; }, key.doc});
+  }
+  // Keys of one of several kinds, in a map that its name opens.
+  void add_named(std::string_view group, const std::string& name, const std::string& doc,
+                 const std::vector<Key>& keys) {
+    if (keys.empty()) return;
+    const std::string_view own = kept(concat(group, '.', name));
+    add({group, kept(name), &kMap, own, "", "", nullptr, kept(doc)});
+    for (const Key& key : keys) add_own(own, key, "");
+  }
+  // A key that goes with values of the group's selector.
+  void add_selected(std::string_view group, const Key& own, std::string_view selected) {
+    if (KeySpec* const known = look_up(group, own.name))
+      known->when = kept(concat(known->when, ',', selected));
+    else
+      add_own(group, own, kept(std::string(selected)));
+  }
+  void add_format(const DatasetFormat& format) {
+    for (const std::vector<std::string>* names : {&format.required, &format.optional})
+      for (const std::string& name : *names) {
+        KeySpec* const known = look_up("dataset", name);
+        if (known != nullptr && !known->when.empty() && !known->applies(format.name))
+          known->when = kept(concat(known->when, ',', format.name));
+      }
+    for (const Key& key : format.keys) add_selected("dataset", key, format.name);
+  }
 
   void add_kind(const LayerKind& kind) {
     using Quantizer = LayerKind::Quantizer;
@@ -63,8 +115,7 @@ class Keys {
                                    : kind.quantizer == Quantizer::kGradients ? group_of(Role::kGradients)
                                                                              : own;
     add({"layer", kind.name, &kMap, group, "", "", nullptr, kind.doc});
-    for (const LayerKey& key : kind.keys)
-      add({own, key.name, &type_of(key), key.range, key.standard, "", [&key] { return key.choices; }, key.doc});
+    for (const LayerKey& key : kind.keys) add_own(own, key, "");
     add_lists(kind, own);
     if (kind.weights) add({own, "weights", &kMap, "weights", "", "", nullptr, "own keys over those of quant.weights"});
     if (!kind.product) return;
@@ -84,8 +135,10 @@ class Keys {
 
   std::deque<KeySpec> keys_;
   std::deque<std::string> texts_;
-  std::map<std::pair<std::string_view, std::string_view>, const KeySpec*> index_;
-  size_t kinds_ = 0;
+  std::deque<Key> own_;
+  std::map<std::pair<std::string_view, std::string_view>, KeySpec*> index_;
+  std::optional<uint64_t> added_;                                            // that these keys follow from
+  size_t kinds_ = 0, losses_ = 0, metrics_ = 0, formats_ = 0, schemes_ = 0;  // of their lists, added so far
 };
 
 std::mutex g_keys_mutex;
@@ -119,10 +172,12 @@ std::vector<const KeySpec*> all_keys() {
   return all;
 }
 
-constexpr std::string_view kKindPrefix = "layer.";
+constexpr std::string_view kKindPrefix = "layer.", kLossPrefix = "loss.", kMetricPrefix = "metrics.";
 std::string group_of_kind(std::string_view kind) { return concat(kKindPrefix, kind); }
 std::string_view shown_group(std::string_view group) {
-  return group.starts_with(kKindPrefix) ? group.substr(kKindPrefix.size()) : group;
+  for (const std::string_view prefix : {kKindPrefix, kLossPrefix, kMetricPrefix})
+    if (group.starts_with(prefix)) return group.substr(prefix.size());
+  return group;
 }
 
 const KeySpec* find_key(std::string_view group, std::string_view key) {

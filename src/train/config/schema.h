@@ -51,9 +51,13 @@ struct KeySpec {
   bool applies(std::string_view selected) const;
 };
 
-// Those of keys.inc, and of the kinds of layers that are known now: group "layer" has a key for each kind, group
-// "layer.<kind>" its keys. Pointers to keys stay valid.
+// Those of keys.inc, and of what is registered now. Group "layer" has a key for each kind, group "layer.<kind>" its
+// keys; "loss" and "metrics" have one for each loss and metric with keys, "loss.<name>" and "metrics.<name>" these. Own
+// keys of formats and schemes stand in "dataset", "weights" and "activations", with `when`. Pointers to keys stay
+// valid.
 std::vector<const KeySpec*> all_keys();
+// Of a loss or metric; of a layer kind: group_of_kind.
+inline std::string group_of_named(std::string_view group, std::string_view name) { return concat(group, '.', name); }
 // The group of a kind's own keys.
 std::string group_of_kind(std::string_view kind);
 // A group as people know it: its name, or the kind of layer.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "train/config/blocks.h"
+#include "train/config/choices.h"
 
 namespace bitgrad::config {
 namespace {
@@ -56,6 +57,10 @@ class Validator {
     if (short_form && node.kind == Node::Kind::kScalar) as_map(node, spec.type == &kBest ? "metric" : "bytes");
     if ((spec.type == &kMap || short_form) && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
       check_map(node, {spec.detail, path, entry.key_mark});
+    } else if (spec.type == &kLoss && node.kind == Node::Kind::kMap) {
+      check_loss(node, spec, path, entry.key_mark);
+    } else if (spec.type == &kMetrics && (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kNull)) {
+      check_metrics(node, spec, path, entry.key_mark);
     } else if (spec.type == &kMaps && node.kind == Node::Kind::kList) {
       check_maps(node, spec, path);
     } else if (spec.type == &kLayers && node.kind == Node::Kind::kList) {
@@ -82,6 +87,34 @@ class Validator {
     map.mark = node.mark;
     map.entries.push_back({key, node.mark, std::move(node)});
     node = std::move(map);
+  }
+
+  // {name: {keys}} with a name of the choices; one without keys has no group.
+  void check_loss(Node& node, const KeySpec& spec, const std::string& path, SourceMark key_mark) {
+    const size_t before = errors_;
+    if (node.entries.size() != 1)
+      bad(node, concat(path, ": got a map of ", node.entries.size(),
+                       " keys, expected the name of a loss, or {name: {...}} with the keys of one"));
+    else if (!node.entries[0].node.entries.empty() || !one_of(spec.choices(), node.entries[0].key) ||
+             find_key(spec.detail, node.entries[0].key) != nullptr)
+      check_one_of(node, spec.choices(), {spec.detail, path, key_mark});
+    if (errors_ > before || !node.suspects.empty()) node.bad = true;
+  }
+  void check_metrics(Node& node, const KeySpec& spec, const std::string& path, SourceMark key_mark) {
+    const size_t before = errors_;
+    check_one_of(node, choices::metrics(), {spec.detail, path, key_mark});
+    if (errors_ > before || !node.suspects.empty()) node.bad = true;
+  }
+  static bool one_of(const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+  void check_one_of(Node& node, const std::vector<std::string>& names, const Place& place) {
+    for (Entry& entry : node.entries) {
+      if (find_key(place.group, entry.key) != nullptr || !one_of(names, entry.key)) continue;
+      return bad(entry.node, entry.key_mark, concat(place.path, '.', entry.key, ": ", entry.key, " has no keys"),
+                 entry.key.size());
+    }
+    check_map(node, place);
   }
 
   void check_maps(Node& list, const KeySpec& spec, const std::string& path) {

@@ -32,6 +32,13 @@ std::string expects_budget(const KeySpec& spec) {
 std::string expects_best(const KeySpec& spec) {
   return concat("the name of a metric, or a map with keys ", join(keys_of(spec.detail)));
 }
+std::string expects_loss(const KeySpec& spec) { return concat("one of ", join(spec.choices())); }
+std::string expects_metrics(const KeySpec& spec) {
+  const Texts with_keys = keys_of(spec.detail);
+  return with_keys.empty() ? "a map of metrics that have keys; none has"
+                           : concat("a map of metrics: ", join(with_keys));
+}
+std::string expects_text_list(const KeySpec&) { return "a list of texts"; }
 std::string expects_int(const KeySpec& spec) { return concat("a whole number in ", spec.detail); }
 std::string expects_number(const KeySpec& spec) { return concat("a number in ", spec.detail); }
 std::string expects_number_or_none(const KeySpec& spec) { return concat("a number in ", spec.detail, " or none"); }
@@ -153,6 +160,18 @@ std::string read_text(const KeySpec& spec, const Node& node, Value& value) {
                                    [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7F; });
   if (control) return "the text holds a control character or a line end";
   value = node.text;
+  return "";
+}
+std::string read_text_list(const KeySpec& spec, const Node& node, Value& value) {
+  auto& out = value.emplace<std::vector<std::string>>();
+  if (node.kind != Node::Kind::kList) return got(spec, node);
+  for (const Node& item : node.items) {
+    Value text;
+    std::string wrong = item.kind == Node::Kind::kScalar ? read_text(spec, item, text) : got(spec, item);
+    if (!wrong.empty()) return wrong;
+    out.push_back(std::get<std::string>(text));
+    if (std::count(out.begin(), out.end(), out.back()) > 1) return concat(describe(item), " stands in the list twice");
+  }
   return "";
 }
 std::string read_glob(const KeySpec& spec, const Node& node, Value& value) {
@@ -324,6 +343,7 @@ Texts bad_granularities(const KeySpec&) {
   return {"group",    "group(0)",   "group(2,32)", "group(1,2,3)", "group(1.5)", "group(32",
           "group:32", "channel(2)", "channel(-1)", "tensor(1)",    "()",         "zzz"};
 }
+Texts bad_text_lists(const KeySpec&) { return {"[[1]]", "[a, a]", "{a: 1}"}; }
 Texts bad_inits(const KeySpec&) {
   return {"uniform(1)", "constant(1,2)", "constant", "uniform(1,-1)", "normal(0,-1)", "zzz"};
 }

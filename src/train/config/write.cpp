@@ -95,6 +95,31 @@ std::string text(const BopConfig& c) {
   return map_of("bop", "", [&](auto& w) { visit_bop(w, c); });
 }
 
+std::string text(const Attribute& attribute) {
+  return std::visit([](const auto& x) { return text(x); }, attribute.value());
+}
+void write_own_keys(Writer& writer, const Attributes& keys) {
+  for (const auto& [key, value] : keys.values()) writer.add(key, text(value));
+}
+std::string own_keys(const Attributes& keys) {
+  Writer writer("");
+  write_own_keys(writer, keys);
+  return writer.map();
+}
+std::string loss(const RunConfig& c) {
+  return c.loss_keys.values().empty() ? c.loss : concat('{', c.loss, ": ", own_keys(c.loss_keys), '}');
+}
+std::string metrics(const std::map<std::string, Attributes>& all) {
+  Writer writer("");
+  for (const auto& [name, keys] : all) writer.add(name, own_keys(keys));
+  return writer.map();
+}
+std::string list_of(const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& item : texts) out += concat(out.empty() ? "" : ", ", text(item));
+  return concat('[', out, ']');
+}
+
 // Leaves out keys that have no meaning beside the others.
 class QuantizerWriter {
  public:
@@ -117,6 +142,7 @@ class QuantizerWriter {
 std::string quantizer(const QuantConfig& c, Role role, bool of_rule = false) {
   Writer writer(std::string(group_of(role)), c.scheme);
   visit_quantizer(QuantizerWriter(writer, c, of_rule && role == Role::kWeights), c, role);
+  write_own_keys(writer, c.keys);
   return writer.map();
 }
 
@@ -185,11 +211,8 @@ class DatasetWriter {
 std::string dataset(const DatasetConfig& c) {
   Writer writer("dataset", c.format);
   visit_dataset(DatasetWriter(writer), c);
+  write_own_keys(writer, c.keys);
   return writer.map();
-}
-
-std::string text(const Attribute& attribute) {
-  return std::visit([](const auto& x) { return text(x); }, attribute.value());
 }
 
 std::string layer(const LayerConfig& c, const QuantSection& quant);
@@ -248,6 +271,7 @@ std::ostream& operator<<(std::ostream& out, const InitConfig& init) {
 std::string to_portable_yaml(const RunConfig& config) {
   RunConfig c = config;
   c.data.root.clear();
+  for (std::string& path : c.plugins) path.erase(0, path.rfind('/') + 1);
   return to_yaml(c);
 }
 
@@ -255,6 +279,7 @@ std::string to_yaml(const RunConfig& c) {
   using namespace config;
   TextWriter out;
   out << "version: " << c.version << '\n';
+  if (!c.plugins.empty()) out << "plugins: " << list_of(c.plugins) << '\n';
   out << "run: " << map_of("run", "", [&](auto& w) { visit_run(w, c.run); }) << '\n';
   out << "device: " << map_of("device", c.device.kind, [&](auto& w) { visit_device(w, c.device); }) << '\n';
   out << "data:\n";
@@ -268,12 +293,13 @@ std::string to_yaml(const RunConfig& c) {
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
   write_quant(out, c.quant);
   out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
-  out << "loss: " << c.loss << '\n';
+  out << "loss: " << loss(c) << '\n';
   out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';
   out << "schedule: " << map_of("schedule", c.schedule.name, [&](auto& w) { visit_schedule(w, c.schedule); }) << '\n';
   out << "train:\n  stop: " << c.train.stop << '\n';
   if (const BestConfig& best = c.train.best; !best.metric.empty())
     out << "  best: {metric: " << best.metric << (best.goes.empty() ? "" : concat(", goes: ", best.goes)) << "}\n";
+  if (!c.train.metrics.empty()) out << "  metrics: " << metrics(c.train.metrics) << '\n';
   if (c.data.test) out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
   out << "checkpoint: {every: " << c.checkpoint_every << "}\n";
   out << "log: " << map_of("log", "", [&](auto& w) { visit_log(w, c); }) << '\n';

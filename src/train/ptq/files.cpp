@@ -59,7 +59,7 @@ bool has_range(const LayerQuant& quant) {
 
 void check_reads_back(const std::string& yaml, const std::string& path) {
   try {
-    parse_config(yaml, path);
+    parse_config(yaml, path, {}, {.plugins = ConfigSource::Plugins::kLoaded});
   } catch (const ConfigError& e) {
     fail_with(ErrorCode::kBug, "save_converted", "the model's configuration would not be read back: ", e.what());
   }

@@ -1,0 +1,20 @@
+// bitgrad keys [--plugin PATH]: every key that a configuration may have, as the tables of docs/configuration.md.
+#include <iostream>
+
+#include "bitgrad/train/config.h"
+#include "command.h"
+#include "open_file.h"
+
+namespace bitgrad::cli {
+
+Run setup_keys(Arguments& args) {
+  auto plugins = std::make_shared<std::vector<std::string>>();
+  args.option("--plugin", *plugins, "a plugin whose keys are listed too; may be given again").repeatable();
+  return [plugins] {
+    load_named_plugins(*plugins);
+    std::cout << config_reference();
+    return 0;
+  };
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,12 @@
+// What this plugin is made of: one file each.
+#pragma once
+
+namespace rings {
+
+void register_layer_kind();  // squares
+void register_the_loss();    // smoothed_cross_entropy
+void register_the_metric();  // sure_accuracy
+void register_data();        // rings
+void register_scheme();      // quantile_clip
+
+}  // namespace rings

@@ -1,0 +1,21 @@
+// A plugin: five things that bitgrad does not have, which a configuration names like those that it has. rings.yaml
+// trains with all of them.
+//
+//   build/release/bin/bitgrad train build/release/bin/rings.yaml --out /tmp/rings
+#include "bitgrad/train/plugin.h"
+
+#include "parts.h"
+
+namespace {
+
+void register_all() {
+  rings::register_layer_kind();
+  rings::register_the_loss();
+  rings::register_the_metric();
+  rings::register_data();
+  rings::register_scheme();
+}
+
+}  // namespace
+
+BITGRAD_PLUGIN(register_all)

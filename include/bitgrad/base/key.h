@@ -1,0 +1,93 @@
+// Keys as data, and their values: what layer kinds, losses, metrics, data sets and schemes of quantization say of what
+// can be set of them. Configurations, their reference page and their error marks follow from these descriptions.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "bitgrad/base/copy_variant.h"
+
+namespace bitgrad {
+
+struct Key {
+  enum class Type : uint8_t {
+    kBool,
+    kInt,     // range "[1, 64]"; ( and ) leave the end out
+    kNumber,  // range as kInt
+    kText,
+    kChoice,  // one of `choices`
+  };
+  std::string name = {};
+  Type type = Type::kInt;
+  std::string range = {};
+  std::string standard = {};  // the default as text; "!": required; "": may be absent
+  std::string doc = {};
+  std::vector<std::string> choices = {};
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+// The value of one key.
+class Attribute {
+ public:
+  using Value = std::variant<bool, int64_t, double, std::string>;
+  Attribute() = default;  // false
+  Attribute(const Attribute& other) : value_(detail::copy_of(other.value_)) {}
+  Attribute(Attribute&&) noexcept = default;
+  Attribute& operator=(Attribute other) noexcept {
+    value_ = std::move(other.value_);
+    return *this;
+  }
+  ~Attribute() = default;
+  Attribute(bool x) : value_(x) {}
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Attribute(T x) : value_(static_cast<int64_t>(x)) {}
+  template <std::floating_point T>
+  Attribute(T x) : value_(static_cast<double>(x)) {}
+  Attribute(std::string x) : value_(std::move(x)) {}
+  Attribute(const char* x) : value_(std::string(x)) {}
+
+  const Value& value() const { return value_; }
+  friend bool operator==(const Attribute&, const Attribute&) = default;
+
+ private:
+  Value value_;
+};
+std::ostream& operator<<(std::ostream& out, const Attribute& attribute);  // true, 5, 0.1, text
+
+// Values by key. Getters throw Error when the key is absent or has a value of another type; a whole number is taken as
+// a number too.
+class Attributes {
+ public:
+  Attributes() = default;
+  Attributes(std::initializer_list<std::pair<const std::string, Attribute>> values) : values_(values) {}
+  Attribute& operator[](const std::string& key) { return values_[key]; }
+  bool contains(std::string_view key) const { return values_.find(key) != values_.end(); }
+  bool flag(std::string_view key) const;
+  int64_t integer(std::string_view key) const;
+  double number(std::string_view key) const;
+  const std::string& text(std::string_view key) const;
+  const std::map<std::string, Attribute, std::less<>>& values() const { return values_; }
+  friend bool operator==(const Attributes&, const Attributes&) = default;
+
+ private:
+  const Attribute& at(std::string_view key) const;
+  std::map<std::string, Attribute, std::less<>> values_;
+};
+
+// Throws Error that names `owner`, such as "kind 'relu'", for a name that is no word of lower-case letters, digits and
+// '_' (at most 64, not beginning with a digit).
+void check_kind_name(std::string_view where, const std::string& name);
+// Throws Error for keys that do not read: a bad or second name, a default out of its range.
+void check_keys(std::string_view where, const std::string& owner, const std::vector<Key>& keys);
+// `given` with the defaults of what it leaves out. Throws Error("[where] ...") for an unknown key, a value that does
+// not fit, and a required key that is missing.
+Attributes completed(std::string_view where, const std::vector<Key>& keys, const Attributes& given);
+
+}  // namespace bitgrad
