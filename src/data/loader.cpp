@@ -47,6 +47,10 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   if (options.end_epoch == -1) options.end_epoch = kMostEpochs;
   require(options.samples || dataset.stored().labels != nullptr, "data.loader", dataset.name(),
           ": labels without samples were asked for, but this data set does not tell how it is stored.");
+  require(options.transforms.empty() || (options.samples && dataset.dtype() == dtypes::fp32), "data.loader",
+          dataset.name(),
+          options.samples ? ": transforms are of values, its samples are ids."
+                          : ": transforms were asked for without samples.");
   options.micro = std::min(options.micro, n);
   return options;
 }
@@ -116,6 +120,9 @@ class BatchMaker {
       data::copy_stored_target(stored_, id, count, target);
     else
       dataset_.example(id, batch.tokens != nullptr ? static_cast<void*>(batch.tokens + at) : batch.x + at, target);
+    for (size_t t = 0; t < options_.transforms.size(); ++t)
+      options_.transforms[t]->apply(transform_stream(options_.seed, cursor_.epoch, static_cast<int64_t>(t)), id,
+                                    sample_, batch.x + at);
     if (batch.labels != nullptr) check_classes(batch, id, batch.labels + i * count, count);
   }
 

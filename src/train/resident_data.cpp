@@ -74,8 +74,9 @@ namespace {
 constexpr int64_t kPart = 4;  // auto: at most one of so many parts of the free memory
 
 // Why a data set stays on the host; "" where it goes to the device.
-std::string why_not_resident(const std::string& choice, int64_t bytes, int64_t free) {
+std::string why_not_resident(const std::string& choice, int64_t bytes, int64_t free, bool transformed) {
   if (choice == "false") return "device.resident_data is false";
+  if (transformed && choice == "auto") return "its transforms run on the host";
   if (choice == "true") return {};
   if (bytes == 0) return "the data set does not tell how it is stored";
   if (bytes > free / kPart)
@@ -86,7 +87,7 @@ std::string why_not_resident(const std::string& choice, int64_t bytes, int64_t f
 }  // namespace
 
 std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::string& name, const Dataset& data,
-                                         std::string& notes) {
+                                         std::string& notes, bool transformed) {
   const Device device = current_device();
   if (device.is_cpu()) {
     if (choice != "auto")
@@ -95,12 +96,14 @@ std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::s
     return nullptr;
   }
   const int64_t bytes = ResidentData::bytes_of(data), free = device_backend(device).free_bytes();
-  const std::string why_not = why_not_resident(choice, bytes, free);
+  const std::string why_not = why_not_resident(choice, bytes, free, transformed);
   const std::string what = concat(name, " (", data.name(), ')');
   if (!why_not.empty()) {
     notes += concat(what, ": batches are copied to ", to_string(device), " during the step before: ", why_not, '\n');
     return nullptr;
   }
+  require(!transformed, "device.resident_data", "true: the samples of ", what,
+          " are changed by transforms, which run on the host. Take auto or false: batches are copied then.");
   require(bytes > 0, "device.resident_data", "true: ", what,
           " does not tell how it is stored, so it cannot lie there. Take auto or false: batches are copied then.");
   if (bytes > free)

@@ -100,7 +100,9 @@ Trainer::Trainer(RunConfig config)
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   const std::string& resident = config_.device.resident_data;
-  train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_);
+  for (const TransformConfig& t : config_.data.train.transforms)
+    transforms_.push_back(make_transform(t.name, t.keys));
+  train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_, !transforms_.empty());
   if (test_data_) test_resident_ = detail::place_data(resident, "data.test", *test_data_, residence_);
   microbatches_per_epoch_ = (train_data_->size() + config_.batch.micro - 1) / config_.batch.micro;
   const Quantity& stop = config_.train.stop;

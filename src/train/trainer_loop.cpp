@@ -97,6 +97,7 @@ class Trainer::Loop {
     options.seed = static_cast<uint64_t>(t_.config_.run.seed);
     options.epoch = t_.counters_.epoch;
     options.position = t_.counters_.position;
+    options.transforms = t_.transforms_;
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
     // A request to stop still finishes the open window, so that the state is one that a checkpoint can hold.
     while (learner().state().microbatch < t_.total_microbatches_ &&

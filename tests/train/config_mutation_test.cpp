@@ -343,6 +343,8 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"train", "train."},
                                                        {"eval", "train.eval."},
                                                        {"best", "train.best."},
+                                                       {"transform", "data.train.transforms.0."},
+                                                       {"transform.noise", "data.train.transforms.0.noise."},
                                                        {"checkpoint", "checkpoint."},
                                                        {"log", "log."}};
   const std::string plain = BITGRAD_SOURCE_DIR "/configs/mnist_tfc_w1a1.yaml",

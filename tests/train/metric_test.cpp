@@ -283,6 +283,37 @@ TEST_CASE("Positions count in a window: two microbatches are the step of one") {
   CHECK(std::fabs(losses[0] - losses[1]) < 1e-4);
 }
 
+TEST_CASE("Transforms of data.train change its samples alone, and a resumed run goes on with the same draws") {
+  const KeepModes keep;
+  const Vectors data;
+  const Keys noisy = {"data.train.transforms=[{noise: {sd: 0.1}}]", "train.stop=2 epochs"};
+  const RunConfig config = shipped("vectors_mlp_int8_regression", data.root(), noisy);
+  CHECK((config.data.train.transforms == std::vector<TransformConfig>{{"noise", {{"sd", 0.1}}}}));
+  CHECK(contains(to_yaml(config), "transforms: [{noise: {sd: 0.1}}]"));
+  CHECK(parse_config(to_yaml(config), "again.yaml") == config);
+  const std::string calm = create_run_folder(config, data.file("calm")),
+                    cut = create_run_folder(config, data.file("cut"));
+  const TrainOutcome outcome = run_all(config, calm);
+  run_part(config, cut, 9);
+  CHECK(resume_run(cut).state_hash == outcome.state_hash);
+  const RunConfig plain = shipped("vectors_mlp_int8_regression", data.root(), {"train.stop=2 epochs"});
+  CHECK(run_all(plain).state_hash != outcome.state_hash);
+  CHECK(Trainer(plain).evaluate_test().loss == Trainer(config).evaluate_test().loss);
+  const auto refusal = [&](const std::string& key) {
+    return error_of([&] { shipped("vectors_mlp_int8_regression", data.root(), {key}); });
+  };
+  CHECK(contains(refusal("data.test.transforms=[{noise: {sd: 0.1}}]"), "samples are changed in training alone"));
+  CHECK(contains(refusal("data.train.transforms=[{noise: {sd: -1}}]"), "-1 is out of range (0, 1e30]"));
+  CHECK(contains(refusal("data.train.transforms=[{noice: {sd: 1}}]"), "Did you mean 'noise'?"));
+  CHECK(contains(refusal("data.train.transforms=[{noise: {}}]"), "missing required key"));
+  CHECK(contains(refusal("data.train.transforms=[{}]"), "a transform is a map of one key, its name, got 0"));
+  const Text text;
+  CHECK(contains(error_of([&] {
+                   shipped("shakespeare_mlp_positions_int8", text.root(), {"data.train.transforms=[{noise: {sd: 1}}]"});
+                 }),
+                 "data.train.transforms are of values, data.train of format text gives ids"));
+}
+
 TEST_CASE("Models, losses and data that do not fit are refused before anything trains") {
   const KeepModes keep;
   const Vectors data;

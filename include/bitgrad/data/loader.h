@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/transform.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
@@ -62,6 +63,7 @@ struct LoaderOptions {
   int64_t end_epoch = -1;  // the first epoch that is not read; -1: never ends
   int prefetch = 2;        // batches made ahead on a thread; 0: made inside next()
   bool samples = true;     // false: targets and ids alone, with features 0; for a data set that tells how it is stored
+  std::vector<std::shared_ptr<const Transform>> transforms = {};  // of samples of fp32, in order, drawn by `seed`
 };
 
 // Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle for i = n-1 .. 1 that swaps i with the high 64

@@ -154,18 +154,26 @@ void for_each_layer(Layers& layers, F&& f) {
   }
 }
 
+// A change of samples in training: a name of transform_kinds(), and its numbers.
+struct TransformConfig {
+  std::string name = {};
+  Attributes keys = {};
+  friend bool operator==(const TransformConfig&, const TransformConfig&) = default;
+};
+
 struct DatasetConfig {
   std::string format = {};               // idx, digits, text, or a registered one
   std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
   std::string targets = {};              // idx: path of values, in place of labels; text: last (also empty) or each
   int64_t limit = 0;                     // the first so many samples; 0: all
-  int64_t classes = 0;                   // idx: 0 is the format's default
-  int64_t size = 0, seed = 1;            // digits
-  std::string file = {};                 // text: path, absolute or under data.root
-  int64_t context = 0;                   // text
-  double test_fraction = 0.1;            // text
-  std::string split = {};                // digits, text: train or test
-  Attributes keys = {};                  // the format's own keys
+  std::vector<TransformConfig> transforms = {};  // of data.train, in order
+  int64_t classes = 0;                           // idx: 0 is the format's default
+  int64_t size = 0, seed = 1;                    // digits
+  std::string file = {};                         // text: path, absolute or under data.root
+  int64_t context = 0;                           // text
+  double test_fraction = 0.1;                    // text
+  std::string split = {};                        // digits, text: train or test
+  Attributes keys = {};                          // the format's own keys
   SourceMark mark = {};
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
 };

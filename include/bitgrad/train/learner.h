@@ -146,7 +146,7 @@ class Learner {
   StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1);
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
   // What evaluate measures too (train/metric.h), and the keys that the configuration gives metrics.
-  void set_measures(Measures measures) { measures_ = std::move(measures), measured_.clear(); }
+  void set_measures(Measures measures) { measures_ = std::move(measures); }
   void set_metric_keys(std::map<std::string, Attributes> keys) { metric_keys_ = std::move(keys); }
   const std::map<std::string, Attributes>& metric_keys() const { return metric_keys_; }
   // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and

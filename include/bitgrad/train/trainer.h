@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/transform.h"
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/learner.h"
@@ -135,6 +136,7 @@ class Trainer {
   RunConfig config_;
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, test_data_;
+  std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, test_resident_;
   std::string residence_;  // where the data lie, for the log
   std::unique_ptr<Learner> learner_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/transform.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/metric.h"
@@ -28,6 +29,7 @@ class Reader {
   void operator()(std::string_view key, BopConfig& field) const {
     visit_bop(Reader("bop", map_ ? map_->child(key) : nullptr), field);
   }
+  void operator()(std::string_view key, std::vector<TransformConfig>& field) const;
   template <typename T>
   void operator()(std::string_view key, T& field) const {
     const KeySpec* spec = find_key(group_, key);
@@ -53,6 +55,19 @@ void read_own_keys(std::string_view group, const std::vector<Key>& keys, const N
     if (node == nullptr && !spec.has_default()) continue;
     if (const std::optional<Attribute> value = attribute_of(node != nullptr ? node->value : default_value(spec)))
       out[key.name] = *value;
+  }
+}
+
+void Reader::operator()(std::string_view key, std::vector<TransformConfig>& field) const {
+  const Node* const list = child(map_, key);
+  for (size_t i = 0; list != nullptr && i < list->items.size(); ++i) {
+    if (list->items[i].bad || list->items[i].entries.empty()) continue;
+    const Entry& entry = list->items[i].entries[0];
+    const TransformKind* const kind = find_transform(entry.key);
+    if (kind == nullptr) continue;
+    TransformConfig& out = field.emplace_back();
+    out.name = kind->name;
+    read_own_keys(group_of_named("transform", kind->name), kind->keys, &entry.node, out.keys);
   }
 }
 

@@ -19,6 +19,7 @@ class Checks {
     requantize();
     affine();
     targets();
+    transforms();
     best();
     texts();
     schedule();
@@ -111,6 +112,14 @@ class Checks {
     };
     check("data.train", config_.data.train);
     if (config_.data.test) check("data.test", *config_.data.test);
+  }
+  void transforms() {
+    if (sound_path("data.test.transforms") && config_.data.test && !config_.data.test->transforms.empty())
+      contradiction({"data.test.transforms"}, "data.test.transforms: samples are changed in training alone");
+    if (sound_path("data.train.transforms") && !config_.data.train.transforms.empty() &&
+        choices::gives_ids(config_.data.train))
+      contradiction({"data.train.transforms"}, concat("data.train.transforms are of values, data.train of format ",
+                                                      config_.data.train.format, " gives ids"));
   }
   void best() {
     if (find("train.best") && sound_path("data.test") && !find("data.test"))

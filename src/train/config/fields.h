@@ -39,6 +39,7 @@ void visit_dataset(V&& v, C& c) {
   v("test_fraction", c.test_fraction);
   v("split", c.split);
   v("limit", c.limit);
+  v("transforms", c.transforms);
 }
 
 // What a quantizer holds: the role decides which keys there are.

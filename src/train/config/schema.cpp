@@ -8,6 +8,7 @@
 #include "base/registration.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/transform.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/train/metric.h"
@@ -63,6 +64,10 @@ class Keys {
       for (const Role role : {Role::kWeights, Role::kActivations})
         for (const Key& key : known_quantizer(schemes[schemes_]).keys())
           add_selected(group_of(role), key, schemes[schemes_]);
+    const std::vector<const TransformKind*> transforms = transform_kinds();
+    for (; transforms_ < transforms.size(); ++transforms_)
+      add_named("transform", transforms[transforms_]->name, transforms[transforms_]->doc,
+                transforms[transforms_]->keys);
   }
   const KeySpec* find(std::string_view group, std::string_view key) const { return look_up(group, key); }
   const std::deque<KeySpec>& all() const { return keys_; }
@@ -86,7 +91,7 @@ class Keys {
   // Keys of one of several kinds, in a map that its name opens.
   void add_named(std::string_view group, const std::string& name, const std::string& doc,
                  const std::vector<Key>& keys) {
-    if (keys.empty()) return;
+    if (keys.empty() && group != "transform") return;  // others are written as a bare name
     const std::string_view own = kept(concat(group, '.', name));
     add({group, kept(name), &kMap, own, "", "", nullptr, kept(doc)});
     for (const Key& key : keys) add_own(own, key, "");
@@ -137,8 +142,9 @@ class Keys {
   std::deque<std::string> texts_;
   std::deque<Key> own_;
   std::map<std::pair<std::string_view, std::string_view>, KeySpec*> index_;
-  std::optional<uint64_t> added_;                                            // that these keys follow from
-  size_t kinds_ = 0, losses_ = 0, metrics_ = 0, formats_ = 0, schemes_ = 0;  // of their lists, added so far
+  std::optional<uint64_t> added_;  // that these keys follow from
+  size_t kinds_ = 0, losses_ = 0, metrics_ = 0, formats_ = 0, schemes_ = 0,
+         transforms_ = 0;  // of their lists, added so far
 };
 
 std::mutex g_keys_mutex;

@@ -51,7 +51,7 @@ struct KeySpec {
   bool applies(std::string_view selected) const;
 };
 
-// Those of keys.inc, and of what is registered now. Group "layer" has a key for each kind, group "layer.<kind>" its
+// Those of keys.inc, of the transforms (group "transform"), and of what is registered now. Group "layer" has a key for each kind, group "layer.<kind>" its
 // keys; "loss" and "metrics" have one for each loss and metric with keys, "loss.<name>" and "metrics.<name>" these. Own
 // keys of formats and schemes stand in "dataset", "weights" and "activations", with `when`. Pointers to keys stay
 // valid.

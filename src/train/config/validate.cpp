@@ -128,6 +128,8 @@ class Validator {
       else
         bad(item,
             concat(item_path, ": got ", describe(item), ", expected a map with keys ", join(keys_of(spec.detail))));
+      if (errors_ == before && item.suspects.empty() && spec.detail == "transform" && item.entries.size() != 1)
+        bad(item, concat(item_path, ": a transform is a map of one key, its name, got ", item.entries.size()));
       if (errors_ > before || !item.suspects.empty()) item.bad = list.bad = true;
     }
   }

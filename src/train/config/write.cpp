@@ -56,6 +56,14 @@ std::string text(const BackwardConfig& c);
 std::string text(const BopConfig& c);
 
 // Writes the keys of one map as {a: 1, b: 2}; keys that do not exist under the selected value are left out.
+std::string own_keys(const Attributes& keys);
+std::string text(const std::vector<TransformConfig>& transforms) {
+  std::string out;
+  for (const TransformConfig& t : transforms)
+    out += concat(out.empty() ? "{" : ", {", t.name, ": ", own_keys(t.keys), '}');
+  return concat('[', out, ']');
+}
+
 class Writer {
  public:
   explicit Writer(std::string group, std::string selected = "")
@@ -200,7 +208,7 @@ class DatasetWriter {
   explicit DatasetWriter(Writer& writer) : writer_(writer) {}
   template <typename T>
   void operator()(std::string_view key, const T& field) {
-    const bool optional = key == "labels" || key == "targets" || key == "limit";
+    const bool optional = key == "labels" || key == "targets" || key == "limit" || key == "transforms";
     if (!optional || !(field == T{})) writer_(key, field);
   }
 
