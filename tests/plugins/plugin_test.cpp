@@ -253,6 +253,9 @@ TEST_CASE("Keys of a plugin are checked as built-in ones are: hints, ranges, def
   CHECK(contains(mistake({"loss={squared_hinge: {p: 1}}"}), "loss.squared_hinge: squared_hinge has no keys"));
   CHECK(contains(mistake({"loss={}"}), "loss: got a map of 0 keys, expected the name of a loss, or {name: {...}}"));
   CHECK(contains(mistake({"train.metrics.sure_accuracy.probability=0"}), "0 is out of range (0, 1]"));
+  CHECK(contains(mistake({"data.train.transforms=[{turn: {degree: 1}}]"}), "Did you mean 'degrees'?"));
+  CHECK(contains(mistake({"data.train.transforms=[{turn: {degrees: 181}}]"}), "181 is out of range [0, 180]"));
+  CHECK(contains(mistake({"data.train.transforms=[{trun: {}}]"}), "Did you mean 'turn'?"));
   CHECK(contains(mistake({"train.metrics={sure_acuracy: {}}"}), "Did you mean 'sure_accuracy'?"));
   CHECK(contains(mistake({"train.metrics={loss: {}}"}), "train.metrics.loss: loss has no keys"));
   CHECK(contains(mistake({"data.train.ring=4"}), "unknown key 'ring' in 'data.train'. Did you mean 'rings'?"));
@@ -275,6 +278,8 @@ TEST_CASE("Values of a plugin's keys reach what it made, are written back, and s
   CHECK(c.loss_keys == Attributes{{"smoothing", 0.05}});
   CHECK(c.train.metrics.at("sure_accuracy") == Attributes{{"probability", 0.8}});
   CHECK(c.data.train.keys == Attributes{{"points", 3000}, {"rings", 3}, {"noise", 0.6}});
+  CHECK(c.data.train.transforms == std::vector<TransformConfig>{{"turn", {{"degrees", 30.0}}}});
+  CHECK(parsed({"data.train.transforms=[{turn: {}}]"}).data.train.transforms[0].keys == Attributes{{"degrees", 10.0}});
   CHECK(c.data.test->split == "test");
   CHECK(c.quant.weights.keys == Attributes{{"quantile", 0.95}});
   CHECK(c.quant.activations->keys == Attributes{{"quantile", 1.0}});
@@ -292,6 +297,7 @@ TEST_CASE("Values of a plugin's keys reach what it made, are written back, and s
   CHECK(contains(page, "| `factor` | a number in (0, 100] | `1` |  | what the squares are multiplied by |"));
   CHECK(contains(page, "### `loss.smoothed_cross_entropy`"));
   CHECK(contains(page, "### `metrics.sure_accuracy`"));
+  CHECK(contains(page, "### `transform.turn`"));
   CHECK(contains(page, "| `noise` | a number in [0, 1] | `0.6` | format rings | width of a ring |"));
   CHECK(contains(
       page, "| `quantile` | a number in (0, 1] | `0.8` | scheme quantile_clip | part of abs x that is not clipped |"));

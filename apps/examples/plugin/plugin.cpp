@@ -1,4 +1,4 @@
-// A plugin: five things that bitgrad does not have, which a configuration names like those that it has. rings.yaml
+// A plugin: six things that bitgrad does not have, which a configuration names like those that it has. rings.yaml
 // trains with all of them.
 //
 //   build/release/bin/bitgrad train build/release/bin/rings.yaml --out /tmp/rings
@@ -13,6 +13,7 @@ void register_all() {
   rings::register_the_loss();
   rings::register_the_metric();
   rings::register_data();
+  rings::register_the_transform();
   rings::register_scheme();
 }
 
