@@ -110,6 +110,32 @@ TEST_CASE("every edge between two layers has bf16 values and bf16 gradients, the
   CHECK(seen == std::vector<std::pair<DType, DType>>(3, {dtypes::bf16, dtypes::bf16}));
 }
 
+TEST_CASE("a module that has read the bf16 value it returns keeps its gradient in fp32") {
+  class Reader final : public Module {
+   public:
+    Var forward(const Var& x) override {
+      const Var y = cast(x, dtypes::bf16);
+      if (reads) static_cast<void>(sum(cast(y, dtypes::fp32)));
+      return y;
+    }
+    Form plan(const Form& in, PlanRequests&) override { return in; }
+    bool reads = false;
+  };
+  Reader module;
+  for (const bool reads : {false, true}) {
+    module.reads = reads;
+    AccumulateSink sink;
+    Tape tape;
+    const Var x = tape.leaf(random_tensor({3, 4}, dtypes::fp32, 1), &sink, dtypes::fp32);
+    CHECK_FALSE(x.was_read());
+    const Var y = module(x);
+    CHECK(x.was_read());
+    CHECK(y.was_read() == reads);
+    CHECK(y.grad_dtype() == (reads ? dtypes::fp32 : dtypes::bf16));
+  }
+  CHECK_FALSE(Var(random_tensor({3, 4}, dtypes::fp32, 1)).was_read());
+}
+
 TEST_CASE("the model's outputs are fp32 whatever its last layer is") {
   const Strict strict;
   for (const auto& [name, spec] : layers_of_values()) {
