@@ -62,7 +62,7 @@ class ActivationQuantizer final : public Module {
   bool transposed_ = false;  // readers want the codes that are trained on in layout transposed too
   int64_t features_ = 1;
   DType y_ = dtypes::fp32;  // of float values that pass, as planned
-  bool integers_ = false;  // planned for int32 sums, whose codes are made in one order
+  bool integers_ = false;   // planned for int32 sums, whose codes are made in one order
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that is not known from the start
   mutable bool seen_set_ = false;
