@@ -61,6 +61,10 @@ DType Var::grad_dtype() const {
   return tape_->edges_[static_cast<size_t>(edge_)].dtype;
 }
 
+bool Var::was_read() const {
+  return tape_ != nullptr && Tape::lives(*this) && tape_->edges_[static_cast<size_t>(edge_)].readers > 0;
+}
+
 Var& Var::want_grad(DType dtype) {
   require(tracked(), "want_grad", "the Var ", value_, " is a constant: no gradient flows to it");
   require(Tape::lives(*this), "want_grad", "the tape of the Var ", value_, " is gone");

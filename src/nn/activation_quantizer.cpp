@@ -15,6 +15,8 @@
 #include "nn/activation_quantizer.h"
 #include "nn/integer_range.h"
 #include "nn/layers/norm.h"
+#include "nn/values.h"
+#include "ops/common.h"
 #include "ops/dequantize.h"
 #include "quant/data_flag.h"
 
@@ -80,9 +82,10 @@ Var ActivationQuantizer::forward(const Var& x) {
   options.flag = mutable_state().flags.word(path());
   options.turned = transposed_ && state().training && Tape::current() != nullptr;
   observe(x.value(), options.flag);
-  if (mode_.quantization == QuantSwitch::kOff) return x;
+  if (mode_.quantization == QuantSwitch::kOff) return detail::hand_on(x, y_);
   Var input = x;
-  if (input.tracked() && quant_.grad != input.grad_dtype()) input.want_grad(quant_.grad);
+  const DType grad = x.dtype() == dtypes::bf16 ? dtypes::bf16 : quant_.grad;  // a bf16 edge has bf16 gradients
+  if (input.tracked() && grad != input.grad_dtype()) input.want_grad(grad);
   if (!learned_.empty()) return quantize_learned(input, spec, learned_now(spec, x.value(), options.flag), options);
   options.params = observed(spec);
   if (x.dtype() != dtypes::int32) return quantize(input, spec, options);
@@ -107,12 +110,16 @@ Var ActivationQuantizer::forward_behind(Module& before, const Var& x) {
 Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   const bool integers = in.dtype == dtypes::int32;
   require(
-      integers || in.dtype == dtypes::fp32, kQuantizeLayer, "needs fp32 input, got ", in.dtype,
+      integers || detail::is_values(in.dtype), kQuantizeLayer, "needs fp32 input, got ", in.dtype,
       ". Put dequantize before it, or give a layer behind a quantize layer a recipe of weights alone (such as int8wo); "
       "int32 sums of a linear layer (compute: integer) are taken too.");
   describe(in.features());
   if (in.training && in.samples > 0) transposed_ = false;  // readers request it anew
-  if (mode_.quantization == QuantSwitch::kOff) return in;
+  if (mode_.quantization == QuantSwitch::kOff) {
+    Form out = in;
+    out.dtype = y_ = detail::handed_on(in);
+    return out;
+  }
   const std::optional<ScaleForm> scales = scale_form(quant_.spec);
   if (integers) check_integers(scales && scales->offset);
   Form out = in;
@@ -177,7 +184,7 @@ bool ActivationQuantizer::set_first(const QuantSpec& spec, const Tensor& x, uint
   const detail::FlagScope scope(bad_word);
   try {
     values = quantizer_.first_learned(
-        spec, x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : x);
+        spec, x.dtype() == dtypes::int32 ? values_of(kQuantizeLayer, x, MemoryKind::kWorkspace) : widened(x));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     *flag |= kFlagNonFinite;  // the step is dropped: until then any legal numbers will do
@@ -200,7 +207,7 @@ void ActivationQuantizer::observe(const Tensor& x, uint32_t* flag) {
   if (!observer_ || x.numel() == 0 || !stores() || !(mode_.observers || state().calibrating)) return;
   const detail::FlagScope scope(flag);
   try {
-    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : x);
+    observer_->observe(x.dtype() == dtypes::int32 ? range_as_batch(x) : widened(x));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
     *flag |= kFlagNonFinite;
@@ -246,6 +253,7 @@ LayerKind quantize_kind() {
   kind.doc = "quantizes activations as quant.activations says; own keys override";
   kind.quantizer = LayerKind::Quantizer::kActivations;
   kind.output = LayerKind::Output::kNone;
+  kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
     require(spec.activation.has_value(), kQuantizeLayer, "needs a quantization of activations (dtype, scheme)");
     return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,

@@ -21,7 +21,7 @@ struct ActivationQuant {
   friend bool operator==(const ActivationQuant&, const ActivationQuant&) = default;
 };
 
-// x [n,features] fp32, or int32 with a scale, becomes codes; while switched off it passes as it is.
+// x [n,features] fp32 or bf16, or int32 with a scale, becomes codes; while switched off it passes as it is.
 class ActivationQuantizer final : public Module {
  public:
   // Throws Error when the scheme or the observer refuses.
@@ -61,7 +61,8 @@ class ActivationQuantizer final : public Module {
   QuantMode mode_;
   bool transposed_ = false;  // readers want the codes that are trained on in layout transposed too
   int64_t features_ = 1;
-  bool integers_ = false;  // planned for int32 sums, whose codes are made in one order
+  DType y_ = dtypes::fp32;  // of float values that pass, as planned
+  bool integers_ = false;   // planned for int32 sums, whose codes are made in one order
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that is not known from the start
   mutable bool seen_set_ = false;

@@ -31,6 +31,11 @@ std::optional<ScaleForm> scale_form(const QuantSpec& spec) {
   return ScaleForm{params.granularity, params.zero != nullptr, params.offset != nullptr};
 }
 
+void check_values(DType values) {
+  require(values == dtypes::fp32 || values == dtypes::bf16, "model", "values between layers: got ", values,
+          ", expected fp32 or bf16");
+}
+
 std::ostream& operator<<(std::ostream& out, const Form& form) {
   out << "[n";
   for (const int64_t size : form.sample.dims()) out << ',' << size;

@@ -32,6 +32,7 @@ std::shared_ptr<Sequential> make_layers(const std::vector<LayerSpec>& specs) {
 std::shared_ptr<Sequential> make_model(const ModelSpec& spec) {
   auto model = make_layers(spec.layers);
   model->connect_all(*model);
+  check_values(spec.input.values);
   Form input = spec.input;
   input.samples = 0;
   model->plan(input);

@@ -1,6 +1,7 @@
 #include "nn/linear_plan.h"
 
 #include "bitgrad/ops/product.h"
+#include "nn/values.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -40,6 +41,7 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
   }
   p.w = weight_form(form.weight);
   p.bias = form.bias;
+  p.y = in.float_output();
   p.integer_out = form.compute == Compute::kInteger;
   const bool modes = form.compute == Compute::kInt && in.training;
   p.gx = modes && in.grad;
@@ -110,10 +112,10 @@ Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests)
   check_compute(form);
   require(in.features() == form.weight.shape().cols(), kLinearLayer, "x has ", in.features(), " features, w expects ",
           form.weight.shape().cols());
-  require(in.dtype == dtypes::fp32 || in.dtype.is_code(), kLinearLayer, "needs codes or fp32 input, got ", in.dtype,
+  require(is_values(in.dtype) || in.dtype.is_code(), kLinearLayer, "needs codes or fp32 input, got ", in.dtype,
           ". Put quantize or dequantize before it.");
   Form y = in.with_features(form.weight.shape().rows());
-  y.dtype = dtypes::fp32;
+  y.dtype = in.float_output();
   y.scales.reset();
   y.grad = in.grad || !form.weight.spec().frozen || form.bias;
   const ProductForm product = product_form(form, in);

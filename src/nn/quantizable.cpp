@@ -156,13 +156,16 @@ Var Quantizable::linear_behind(Module& before, const Var& x, const Var& bias, co
 
 // in: as the input's quantizer gives it.
 Var Quantizable::product(const Var& in, const Var& bias, const LinearModes& modes) {
-  if (!on()) return bitgrad::linear(in, weight_.read(), bias);
-  if (quant_.compute == Compute::kFake) return linear_fake(in, weight_.read_values(), bias);
+  LinearModes how = on() ? modes : LinearModes();
+  how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
+  if (!on()) return bitgrad::linear(in, weight_.read(), bias, how);
+  if (quant_.compute == Compute::kFake) return linear_fake(in, weight_.read_values(), bias, how.y);
   if (quant_.compute == Compute::kInteger) return integer_linear(in, weight_.read(), bias);
-  return bitgrad::linear(in, weight_.read(), bias, modes);
+  return bitgrad::linear(in, weight_.read(), bias, how);
 }
 
 Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const LinearModes& modes) {
+  y_ = in.float_output();
   const Form x = input_ ? input_->plan(in, requests) : in;
   static const LinearModes kPlain;
   // A layer that was converted while it was off is on, in fp32.

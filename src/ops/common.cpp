@@ -18,6 +18,35 @@ Tensor wide(const Tensor& gradient) {
   return out;
 }
 
+Tensor widened(const Tensor& x) {
+  if (x.dtype() != dtypes::bf16) return x;
+  const Tensor from = x.contiguous() ? x : x.clone(MemoryKind::kWorkspace);
+  const Tensor out = Tensor::empty(x.shape(), dtypes::fp32, MemoryKind::kWorkspace);
+  from_bf16(from.numel(), from.as<uint16_t>(), out.as<float>());
+  return out;
+}
+
+Tensor wide_result(const Shape& shape, DType dtype) {
+  if (dtype != dtypes::bf16) return Tensor::empty(shape, dtype);
+  return Tensor::empty(shape, dtypes::fp32, MemoryKind::kWorkspace);
+}
+
+Tensor narrowed(const Tensor& values, DType dtype) {
+  if (dtype != dtypes::bf16) return values;
+  const Tensor out = Tensor::empty(values.shape(), dtype);
+  to_bf16(values.numel(), values.as<float>(), out.as<uint16_t>());
+  return out;
+}
+
+void require_result(std::string_view op, DType dtype) {
+  require(dtype == dtypes::fp32 || dtype == dtypes::bf16, op, "dtype of the result: got ", dtype,
+          ", expected fp32 or bf16");
+}
+
+void require_values(std::string_view op, std::string_view what, const Tensor& x) {
+  if (x.dtype() != dtypes::bf16 || x.quant() || !x.contiguous()) require_float(op, what, x);
+}
+
 void require_float(std::string_view op, std::string_view what, const Tensor& x) {
   require((x.dtype() == dtypes::fp32 || x.dtype() == dtypes::fp64) && !x.quant(), op, what,
           " must be fp32 (or fp64), got ", x, x.dtype().is_float() ? "" : ". Dequantize it first");

@@ -13,8 +13,18 @@ namespace bitgrad {
 
 // A gradient in its edge's dtype as numbers to compute with: bf16 becomes fp32, fp32 and fp64 stay. Dense.
 Tensor wide(const Tensor& gradient);
+// x as values to compute with, dense: bf16 becomes fp32 in workspace memory, fp32 and fp64 are x itself.
+Tensor widened(const Tensor& x);
+// Memory for the values of a result in `dtype`, before narrowed: of bf16 fp32 in workspace memory.
+Tensor wide_result(const Shape& shape, DType dtype);
+// The result in `dtype`: of bf16 `values` (fp32, dense) rounded to nearest even, else `values` itself.
+Tensor narrowed(const Tensor& values, DType dtype);
+// Throws Error unless a result of fp32 values can have this dtype: fp32 or bf16.
+void require_result(std::string_view op, DType dtype);
 // fp32 or fp64, canonical, dense, without scales; else Error.
 void require_float(std::string_view op, std::string_view what, const Tensor& x);
+// The same, or bf16.
+void require_values(std::string_view op, std::string_view what, const Tensor& x);
 void require_same(std::string_view op, const Tensor& a, const Tensor& b);
 
 // Error(kDevice) that names both unless x lies on the current device: for functions that no tape checks.

@@ -1,5 +1,5 @@
-// Values of a quantized x as fp32: y = s * (q - z), or s * q + m; of int32: y = float(q) * s. Backward: gx = gy, as
-// gradients are taken with respect to the value.
+// Values of a quantized x: y = s * (q - z), or s * q + m, in fp32; of int32: y = float(q) * s; rounded once where y is
+// bf16. Backward: gx = gy, as gradients are taken with respect to the value.
 #include "ops/dequantize.h"
 
 #include "bitgrad/ops/ops.h"
@@ -23,7 +23,11 @@ struct Dequantize {
   static constexpr std::string_view kName = "dequantize";
   struct Saved {};
 
-  static Tensor forward(Saved&, std::span<const Tensor> in) { return values_of(kName, in[0]); }
+  static Tensor forward(Saved&, std::span<const Tensor> in, DType y) {
+    require_result(kName, y);
+    const MemoryKind kind = y == dtypes::bf16 ? MemoryKind::kWorkspace : MemoryKind::kActivation;
+    return narrowed(values_of(kName, in[0], kind), y);
+  }
   static void backward(Saved&, std::span<const Tensor> gy, std::span<GradSlot> g) {
     if (g[0].wanted()) g[0].set_rounded(gy[0].dtype() == g[0].dtype() ? gy[0] : wide(gy[0]));
   }
@@ -37,6 +41,6 @@ Tensor values_of(std::string_view op, const Tensor& x, MemoryKind kind) {
   return dequantize_tensor(x, kind);
 }
 
-Var dequantize(const Var& x) { return apply<Dequantize>({x}); }
+Var dequantize(const Var& x, DType y) { return apply<Dequantize>({x}, y); }
 
 }  // namespace bitgrad

@@ -1,4 +1,5 @@
-// Dropout: y = x * keep / (1 - p) (Srivastava et al. 2014). Numbers: dropped ones are 0. Codes: dropped ones get the
+// Dropout: y = x * keep / (1 - p) (Srivastava et al. 2014). Numbers: dropped ones are 0; bf16 ones are widened and
+// rounded once. Codes: dropped ones get the
 // code of value 0 and the scale is multiplied by 1/(1-p); bint1, which has no 0, becomes ternary. Backward: gx = keep ?
 // gy / (1 - p) : 0, with respect to the value. Keep where bits16(element) >= rint(p * 65536). The factor 1/(1-p) is
 // computed in double and cast once. Kept: the keep bits.
@@ -33,9 +34,8 @@ Tensor keep_bits(const Tensor& x, const DropoutOptions& options) {
   return mask;
 }
 
-// y = keep ? x * factor : 0, for fp32 and fp64.
-Tensor masked(const Tensor& x, const Tensor& mask, double factor) {
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
+// y = keep ? x * factor : 0, for fp32 and fp64; gives y, which has x's shape and dtype.
+Tensor masked(const Tensor& x, const Tensor& mask, double factor, const Tensor& y) {
   if (x.numel() == 0) return y;
   if (x.dtype() == dtypes::fp32) {
     apply_mask({x.rows(), x.cols(), x.as<float>(), bits_of(mask), static_cast<float>(factor), y.as<float>()});
@@ -134,19 +134,22 @@ struct Dropout {
   static Tensor forward(Saved& s, std::span<const Tensor> in, const DropoutOptions& options) {
     const Tensor& x = in[0];
     const bool codes = x.dtype().is_code();
-    require(codes || x.dtype() == dtypes::fp32 || x.dtype() == dtypes::fp64, kWhere, "dtype of x: got ", x,
-            ", expected fp32, fp64 or codes of at most 8 bits.");
+    require(codes || x.dtype() == dtypes::fp32 || x.dtype() == dtypes::fp64 || x.dtype() == dtypes::bf16, kWhere,
+            "dtype of x: got ", x, ", expected fp32, bf16, fp64 or codes of at most 8 bits.");
     require(codes || !x.quant(), kWhere, "x ", x, " carries scales: expected plain numbers.");
     if (codes) check_zero_code(x);
     const Tensor mask = keep_bits(x, options);
     s.factor = 1.0 / (1.0 - options.p);
     s.mask = keep(mask);
     if (codes) return dropped_codes(x, mask, static_cast<float>(s.factor));
-    return masked(x.contiguous() ? x : x.clone(MemoryKind::kActivation), mask, s.factor);
+    const Tensor from = widened(x.contiguous() ? x : x.clone(MemoryKind::kActivation));
+    return narrowed(masked(from, mask, s.factor, wide_result(x.shape(), x.dtype())), x.dtype());
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    if (g[0].wanted()) g[0].set_rounded(masked(wide(gy[0]), s.mask, s.factor));
+    if (!g[0].wanted()) return;
+    const Tensor from = wide(gy[0]);
+    g[0].set_rounded(masked(from, s.mask, s.factor, Tensor::empty(from.shape(), from.dtype())));
   }
 };
 

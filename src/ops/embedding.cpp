@@ -174,9 +174,10 @@ struct Embedding {
     Tensor ids;
   };
 
-  static Tensor forward(Saved& s, std::span<const Tensor> in, bool flat) {
+  static Tensor forward(Saved& s, std::span<const Tensor> in, bool flat, DType dtype) {
     const Tensor &ids = in[0], &w = in[1];
     check_embedding(ids, w);
+    require_result(kName, dtype);
     const bool on_host = current_device().is_cpu();
     if (on_host) check_ids(ids, w.shape(), w.dtype());
     const int64_t d = w.cols();
@@ -184,12 +185,12 @@ struct Embedding {
             "a row of the result has ", ids.cols(), " x ", d, " numbers, more than int64 counts");
     const bool f64 = w.dtype() == dtypes::fp64;
     const Shape shape = flat ? Shape{ids.rows(), ids.cols() * d} : Shape{ids.rows(), ids.cols(), d};
-    const Tensor y = Tensor::empty(shape, f64 ? dtypes::fp64 : dtypes::fp32);
+    const Tensor y = wide_result(shape, f64 ? dtypes::fp64 : dtype);
     s.ids = keep(ids);
     if (!on_host) {
       flag_ids(ids, w);
       detail::gather_rows(ids, w, y);
-      return y;
+      return narrowed(y, dtype);
     }
     const Ids at(ids);
     const ScaleMap map = w.scale_map();
@@ -202,7 +203,7 @@ struct Embedding {
           read_row(w, map, at[p], y.as<float>() + p * d);
       }
     });
-    return y;
+    return f64 ? y : narrowed(y, dtype);
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
@@ -231,10 +232,10 @@ struct Embedding {
 
 }  // namespace
 
-Var embedding(const Var& ids, const Var& w, bool flat) {
+Var embedding(const Var& ids, const Var& w, bool flat, DType dtype) {
   require(!ids.tracked(), kEmbedding, "ids ", ids.value(),
           " want a gradient: numbers of rows have none. Pass a constant.");
-  return apply<Embedding>({ids, w}, flat);
+  return apply<Embedding>({ids, w}, flat, dtype);
 }
 
 }  // namespace bitgrad

@@ -40,6 +40,7 @@ struct Linear {
     require(x.cols() == w.cols(), kName, "x has ", x.cols(), " features, w expects ", w.cols(), " (x ", x, ", w ", w,
             ")");
     const bool f64 = x.dtype() == dtypes::fp64;
+    require_result(kName, modes.y);
     require(f64 == (w.dtype() == dtypes::fp64), kName, "x and w must both be fp64, or neither: got x ", x, ", w ", w);
     Tensor bias;
     if (in.size() > 2) {
@@ -49,7 +50,7 @@ struct Linear {
     }
     std::vector<int64_t> dims = x.shape().dims();
     dims.back() = w.rows();
-    Tensor y = Tensor::empty(Shape(std::move(dims)), f64 ? dtypes::fp64 : dtypes::fp32);
+    Tensor y = Tensor::empty(Shape(std::move(dims)), f64 ? dtypes::fp64 : modes.y);
     detail::forward_product(x, w, f64 ? Tensor() : bias, y);
     if (f64 && bias.defined())
       for (int64_t r = 0; r < y.rows(); ++r)
@@ -82,9 +83,11 @@ Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes
   return bias.defined() ? apply<Linear>({x, w, bias}, modes) : apply<Linear>({x, w}, modes);
 }
 
-Var linear_fake(const Var& x, const Var& w, const Var& bias) {
+Var linear_fake(const Var& x, const Var& w, const Var& bias, DType y) {
   const auto as_float = [](const Var& v) { return v.dtype().is_float() && !v.value().quant() ? v : dequantize(v); };
-  return linear(as_float(x), as_float(w), bias);
+  LinearModes modes;
+  modes.y = y;
+  return linear(as_float(x), as_float(w), bias, modes);
 }
 
 }  // namespace bitgrad

@@ -100,13 +100,14 @@ void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const T
 
 void check(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
   const Tensor& x = in[0];
-  require_float(op, "x", x);
+  require_values(op, "x", x);
+  const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // of gamma and beta
   require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
   require(x.numel() > 0 || !o.training, op, "x has no elements to take statistics of: got ", x);
   const Shape want{per_column ? x.cols() : 1};
   for (size_t i = 1; i < 3; ++i)
-    require(in[i].shape() == want && in[i].dtype() == x.dtype(), op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',
-            x.dtype(), ", got ", in[i]);
+    require(in[i].shape() == want && in[i].dtype() == dtype, op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',
+            dtype, ", got ", in[i]);
   const bool running = o.running_mean.defined() || o.running_var.defined();
   require(running || o.training, op, "evaluation needs running statistics");
   if (running)
@@ -149,19 +150,20 @@ Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> 
 Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
                     const NormOptions& options) {
   check(op, per_column, in, options);
-  const Tensor &x = in[0], &gamma = in[1], &beta = in[2];
+  const Tensor values[] = {widened(in[0]), in[1], in[2]};
+  const Tensor &x = values[0], &gamma = in[1], &beta = in[2];
   Tensor mean, inv;
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor y = wide_result(x.shape(), in[0].dtype());
   statistics(per_column, x, options, mean, inv);
   if (x.dtype() == dtypes::fp64) {
     normalize_f64(per_column, x, mean, inv, gamma, beta, y);
   } else {
-    NormalizeArgs args = normalize_args(per_column, in, mean, inv);
+    NormalizeArgs args = normalize_args(per_column, values, mean, inv);
     args.y = y.as<float>();
     normalize(args);
   }
-  saved = {keep(x), keep(mean), keep(inv), keep(gamma), options.training};
-  return y;
+  saved = {keep(in[0]), keep(mean), keep(inv), keep(gamma), options.training};
+  return narrowed(y, in[0].dtype());
 }
 
 namespace {
@@ -227,6 +229,7 @@ void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tenso
 
 void norm_backward(bool per_column, NormSaved& s, const Tensor& gy_edge, std::span<GradSlot> g) {
   const Tensor gy = wide(gy_edge);
+  s.x = widened(s.x);
   const Sums sums = gradient_sums(per_column, s, gy);
   if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
   if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));

@@ -1,7 +1,9 @@
-// Normalisation over the rows of all leading axes (batch norm, one statistic per column) or over all elements (tensor norm, one in all).
+// Normalisation over the rows of all leading axes (batch norm, one statistic per column) or over all elements (tensor
+// norm, one in all).
 //   mu, var: two passes, biased;  y = ((x - mu) * (1/sqrt(var + eps))) * gamma + beta
 //   gx = ((gy - mean gy) - xhat * mean(gy xhat)) * (gamma * inv);  evaluation: gx = gy * (gamma * inv).
-//   docs/numerics.md section 6.
+//   docs/numerics.md section 6. x in bf16 is widened into workspace memory, in the backward once more, and y rounded
+//   once.
 #pragma once
 
 #include "bitgrad/ops/ops.h"

@@ -18,11 +18,11 @@ struct Quantize {
   };
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const QuantSpec& spec, const QuantizeOpOptions& options) {
-    const Tensor& x = in[0];
-    require(!x.quant() && x.dtype().is_float(), kName, "x is quantized already, or integer: got ", x,
+    require(!in[0].quant() && in[0].dtype().is_float(), kName, "x is quantized already, or integer: got ", in[0],
             ", expected fp32 numbers. Dequantize it first.");
-    require(x.dtype() == dtypes::fp32, kName, "dtype of x: got ", x, ", expected fp32. Straight-through rules have no ",
-            x.dtype(), " form.");
+    require(in[0].dtype() == dtypes::fp32 || in[0].dtype() == dtypes::bf16, kName, "dtype of x: got ", in[0],
+            ", expected fp32 or bf16. Straight-through rules have no ", in[0].dtype(), " form.");
+    const Tensor x = widened(in[0]);
     const SteRule rule = ste_rule(spec);
     QuantizeOptions how;
     how.sr = options.sr;
@@ -39,7 +39,7 @@ struct Quantize {
     s.own = own;
     s.mask = keep(mask);
     if (own || rule == SteRule::kApproxSign || rule == SteRule::kTanh)
-      s.x = keep(x.contiguous() ? x : x.clone(MemoryKind::kActivation));
+      s.x = keep(in[0].contiguous() ? in[0] : in[0].clone(MemoryKind::kActivation));
     if (own || spec.alpha) s.params = y.quant();
     return y;
   }
@@ -49,7 +49,7 @@ struct Quantize {
     Tensor gv = wide(gy[0]);
     if (s.own) {
       const Tensor gx = Tensor::empty(gv.shape(), dtypes::fp32);
-      find_quantizer(s.spec.scheme).leaf_backward(s.spec, *s.params, s.x, gv, gx);
+      find_quantizer(s.spec.scheme).leaf_backward(s.spec, *s.params, widened(s.x), gv, gx);
       return g[0].set_rounded(gx);
     }
     if (s.spec.ste == SteRule::kNone) return;
@@ -60,7 +60,7 @@ struct Quantize {
     }
     if (s.spec.ste == SteRule::kClip && s.mask.defined() && g[0].dtype() == dtypes::fp32)
       return masked_into(gv, s.mask, g[0]);
-    g[0].set_rounded(straight_through(s.spec, gv, s.mask, s.x));
+    g[0].set_rounded(straight_through(s.spec, gv, s.mask, s.x.defined() ? widened(s.x) : s.x));
   }
 };
 

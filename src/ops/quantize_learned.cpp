@@ -1,6 +1,6 @@
 // Codes of activations by a scheme with learned parts: LSQ (Esser et al. 2020, arXiv 1902.08153, eqs. 1-3), LSQ+
 // (Bhalgat et al. 2020, arXiv 2004.09576), PACT (Choi et al. 2018, arXiv 1805.06085, eqs. 1-3). Scales come from the
-// learned numbers; x is fp32, or int32 with a scale (then the codes are those of requantize).
+// learned numbers; x is fp32, bf16 (widened), or int32 with a scale (then the codes are those of requantize).
 // Backward: gx by the scheme's rule; a learned number's gradient is the sum of docs/numerics.md section 3 over the
 // microbatch, divided once by learned_divisor(n), n = elements that share it without the batch axis. Kept: x, as the
 // sums need the numbers before rounding.
@@ -27,8 +27,8 @@ struct QuantizeLearned {
     const Quantizer& quantizer = find_quantizer(spec.scheme);
     quantizer.check(spec, /*weight=*/false);
     const bool integers = x.dtype() == dtypes::int32;
-    require(integers || (x.dtype() == dtypes::fp32 && !x.quant()), kName, "x: got ", x,
-            ", expected fp32 numbers, or int32 with a scale.");
+    const bool values = (x.dtype() == dtypes::fp32 || x.dtype() == dtypes::bf16) && !x.quant();
+    require(integers || values, kName, "x: got ", x, ", expected fp32 numbers, or int32 with a scale.");
     check_learned(quantizer, spec, in);
     require(!options.params, kName, "scales are given beside the learned numbers of scheme ", spec.scheme,
             ". Use quantize for given scales.");
@@ -42,7 +42,7 @@ struct QuantizeLearned {
       how.first_element = options.first_element;
       how.flags = options.flag;
       how.turned = options.turned;
-      y = quantize_tensor(spec, x, params, how);
+      y = quantize_tensor(spec, widened(x), params, how);
     }
     if (!will_backward()) return y;
     s = {&quantizer, spec, keep(x.contiguous() ? x : x.clone(MemoryKind::kActivation)), params,
@@ -71,7 +71,7 @@ struct QuantizeLearned {
     for (size_t i = 1; i < g.size(); ++i) learns = learns || g[i].wanted();
     if (!learns && !g[0].wanted()) return;
     const Tensor gv = wide(gy[0]);
-    const Tensor x = s.x.dtype() == dtypes::int32 ? values_of(kName, s.x, MemoryKind::kWorkspace) : s.x;
+    const Tensor x = s.x.dtype() == dtypes::int32 ? values_of(kName, s.x, MemoryKind::kWorkspace) : widened(s.x);
     const Tensor gx = g[0].wanted() ? Tensor::empty(gv.shape(), dtypes::fp32) : Tensor();
     std::vector<Tensor> sums;
     if (learns)

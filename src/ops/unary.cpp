@@ -14,7 +14,7 @@ struct Unary {
   };
   static Tensor forward(Saved& s, std::span<const Tensor> in, UnaryOp op) {
     const Tensor& x = in[0];
-    if (x.dtype() != dtypes::bf16 || x.quant() || !x.contiguous()) require_float(unary_name(op), "x", x);
+    require_values(unary_name(op), "x", x);
     Tensor y = Tensor::empty(x.shape(), x.dtype());
     if (x.dtype() == dtypes::bf16)
       unary_forward(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());

@@ -179,6 +179,7 @@ std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatch
 ModelSpec model_spec(const RunConfig& config, const Form& input) {
   ModelSpec spec;
   spec.input = input;
+  spec.input.values = config.values;
   spec.layers = config::layer_specs(config.layers);
   bool axes = false;
   for_each_layer(config.layers, [&](const LayerConfig& layer) { axes = axes || find_layer_kind(layer.kind)->axes; });

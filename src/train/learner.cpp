@@ -101,6 +101,7 @@ void Learner::check_plan(const PlanSpec& plan) {
     in.samples = training ? plan.train_samples : plan.eval_samples;
     in.sample = plan.input.sample;
     in.dtype = plan.input.dtype;
+    in.values = plan.input.values;
     in.training = training;
     const Form out = model_->plan(in);
     require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype,

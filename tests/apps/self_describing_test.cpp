@@ -118,6 +118,25 @@ TEST_CASE("checkpoints and converted files say what model they hold, and no path
   }
 }
 
+TEST_CASE("a run with bf16 values is evaluated, resumed, converted and opened with them") {
+  TempDir temp;
+  const std::string folder = trained(temp, kBranched, "run", {"model.values=bf16"});
+  const std::string model = temp.file("model.safetensors");
+  REQUIRE(cli({"convert", folder, "-o", model}).code == 0);
+  for (const std::string& file : {folder + "/last.safetensors", model}) {
+    const auto record = read_model_record(file);
+    REQUIRE(record.has_value());
+    CHECK(record->model.input.values == dtypes::bf16);
+  }
+  const double loss = loss_of({folder});
+  CHECK(loss_of({model}) == loss);
+  CHECK(loss_of({folder + "/last.safetensors"}) == loss);
+  const ProcessResult more = cli({"train", "--resume", folder});
+  INFO(more.out << more.err);
+  CHECK(more.code == 0);
+  CHECK(read_model_record(folder + "/last.safetensors")->model.input.values == dtypes::bf16);
+}
+
 TEST_CASE("a file that no run wrote opens with inspect, eval, diff and convert") {
   TempDir temp;
   const std::string file = library_made(temp);

@@ -50,7 +50,40 @@ optim: {name: adam, lr: 0.02}
 train: {stop: 4 steps}
 )yaml";
 
+// Joins, a norm at the end, learned and float inputs of products: what bf16 between layers passes through.
+constexpr const char* kBf16Net = R"yaml(version: 1
+run: {name: small_bf16, seed: 4}
+data:
+  train: {format: digits, size: 50}
+  test: {format: digits, size: 20}
+model:
+  values: bf16
+  layers:
+    - linear: {out: 16}
+    - batch_norm: {}
+    - residual:
+        body:
+          - gelu: {}
+          - quantize: {dtype: int4, scheme: lsq}
+          - linear: {out: 16, weights: {dtype: int4, scheme: symmetric, granularity: channel}}
+    - branches: {join: multiply, layers: [[{tanh: {}}], [{dropout: {p: 0.2}}]]}
+    - quantize: {dtype: bint1, scheme: binary}
+    - linear: {out: 10, bias: false, weights: {dtype: bint1, scheme: binary}}
+    - tensor_norm: {}
+batch: {global: 10, micro: 10}
+loss: softmax_cross_entropy
+optim: {name: adam, lr: 0.02}
+train: {stop: 4 steps}
+)yaml";
+
 const std::vector<Run> kRuns = {
+    {"bf16 values", kBf16Net, {}},
+    {"bf16 values, fp32 network", kFloatNet, {"model.values=bf16"}},
+    {"bf16 values, int8 backward",
+     kFloatNet,
+     {"model.values=bf16", "quant.recipe=w8a8", "quant.backward={gx: int8, gw: int8}"}},
+    {"bf16 values, W1A1", kSmallTfc, {kFew, "model.values=bf16"}},
+    {"bf16 values, int4, bf16 gradients", kSmallInt4, {kFew, "model.values=bf16"}},
     {"fp32", kFloatNet, {}},
     {"fp32, two microbatches, norm clip", kFloatNet, {"batch.micro=5", "optim.clip_norm=0.5"}},
     {"8-bit moments", kFloatNet, {"optim.moments=int8"}},
@@ -76,6 +109,20 @@ TEST_CASE("Runs of every kind of numbers end on a device with the state of the C
     REQUIRE(cuda.evaluation.has_value());
     CHECK(cuda.evaluation->accuracy == cpu.evaluation->accuracy);
     CHECK(cuda.evaluation->loss == cpu.evaluation->loss);
+  }
+}
+
+TEST_CASE("Shipped networks with bf16 values train to the same bits on a device as on the CPU") {
+  const KeepModes keep;
+  for (const char* name : {"digits_residual_w1a8", "digits_branches_int8"}) {
+    INFO(name);
+    std::vector<std::string> hashes;
+    for (const char* device : {"cpu", "cuda"})
+      hashes.push_back(run_all(load_config(concat(BITGRAD_SOURCE_DIR, "/configs/", name, ".yaml"),
+                                           on(device, {"model.values=bf16", "data.train.size=200", "data.test.size=100",
+                                                       "train.stop=2 steps"})))
+                           .state_hash);
+    CHECK(hashes[0] == hashes[1]);
   }
 }
 

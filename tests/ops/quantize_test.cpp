@@ -201,7 +201,7 @@ TEST_CASE("quantize refuses what is no fp32 number, and names it") {
   CHECK(contains(error_of([&] { quantize(quantize_dynamic(spec, x), spec); }), "got [2] int8, expected fp32"));
   CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::fp64), spec); }),
                  "[quantize] dtype of x: got [2] fp64, expected fp32"));
-  CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::bf16), spec); }), "got [2] bf16, expected fp32"));
+  CHECK(contains(error_of([&] { quantize(Tensor::zeros({2}, dtypes::fp16), spec); }), "got [2] fp16, expected fp32"));
   spec.scheme = "binary";
   CHECK(contains(error_of([&] { quantize(x, spec); }), "[binary] dtype int8: got kind int, expected kind sign"));
   spec.scheme = "none";

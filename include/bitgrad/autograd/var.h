@@ -30,6 +30,8 @@ class Var {
   // Asks for gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call it before an op reads the
   // Var.
   Var& want_grad(DType dtype);
+  // Whether an op has read this Var, which settles that dtype. False when it is not tracked or its tape is gone.
+  bool was_read() const;
   // The same value off the tape.
   Var detach() const { return Var(value_); }
 

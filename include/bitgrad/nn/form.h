@@ -34,6 +34,13 @@ struct Form {
   std::optional<ScaleForm> scales = {};  // none: codes stand for themselves
   bool training = true;                  // dropout changes dtypes in training only
   bool grad = false;                     // something before it trains, so that a gradient is wanted
+  // Dtype of the float values that one layer hands to the next: fp32, or bf16 (half the bytes, one rounding where they
+  // are written). docs/numerics.md section 10.
+  DType values = dtypes::fp32;
+  bool inner = false;  // another layer reads what is made of this input; false: it is the model's output, in fp32
+
+  // Dtype of the float values that a layer makes of this input.
+  DType float_output() const { return inner ? values : dtypes::fp32; }
 
   int64_t features() const { return sample.cols(); }
   // Rows of the matrix of one sample, and of all of them. Throws Error past 2^62.
@@ -47,6 +54,8 @@ struct Form {
 };
 // The scales that the scheme of `spec` makes for weights; none: their codes stand for themselves.
 std::optional<ScaleForm> scale_form(const QuantSpec& spec);
+// Throws Error unless values between layers can have this dtype: fp32 or bf16.
+void check_values(DType values);
 std::ostream& operator<<(std::ostream& out, const Form& form);  // "[n,28,28] fp32"
 
 // What a module that reads a tensor wants of the module that makes it: further layouts of the codes, written while

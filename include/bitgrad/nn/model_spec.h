@@ -51,7 +51,7 @@ struct LayerSpec {
 inline LayerList::LayerList(std::string k, std::vector<LayerSpec> l) : key(std::move(k)), layers(std::move(l)) {}
 
 struct ModelSpec {
-  Form input = {};  // shape of a sample and dtype
+  Form input = {};  // shape of a sample, dtype, and what values between layers are held in: input.values, fp32 or bf16
   std::vector<LayerSpec> layers = {};
 };
 

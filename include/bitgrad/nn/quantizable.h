@@ -130,6 +130,7 @@ class Quantizable {
   QuantMode mode_;
   std::shared_ptr<ActivationQuantizer> input_;
   bool converted_ = false;
+  DType y_ = dtypes::fp32;  // of what linear gives, as planned
   const Quantizable* owner_slot_ = nullptr;
 };
 

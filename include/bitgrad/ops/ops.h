@@ -13,9 +13,9 @@
 
 namespace bitgrad {
 
-// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), fp32 (fp64 when x and w are); further axes of x before i stay. x and w may be of any dtype, quantized or
-// not; the product reads codes packed, forward and backward. Edges of integer operands carry the gradient of the
-// *value*.
+// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), fp32 (fp64 when x and w are); further axes of x before i stay. x and w
+// may be of any dtype, quantized or not; the product reads codes packed, forward and backward. Edges of integer
+// operands carry the gradient of the *value*.
 Var linear(const Var& x, const Var& w, const Var& bias = {});
 
 // In what a product of a backward (or forward) is taken. docs/numerics.md section 5.
@@ -33,6 +33,7 @@ struct LinearModes {
   // purpose kGradientWeight, which linear makes of this one); nullptr: to nearest. Copied when linear is called.
   const RandomStream* sr = nullptr;
   bool gx_per_group = false;  // int8 gx with weights per group along a row, groups of at least 64: one product a group
+  DType y = dtypes::fp32;     // of the result: fp32, or bf16 (rounded once, behind the bias); fp64 operands give fp64
 };
 // As linear, with the products of the backward taken in these modes. int8 needs the other operand in codes of an
 // integer kind or sign without real offsets: gx needs w per tensor, channel or token (or groups of at least 64 along a
@@ -40,8 +41,9 @@ struct LinearModes {
 // points. A line of gy that holds a NaN or Inf gives NaN. Throws Error that says what to use instead, before any work,
 // and only for operands whose gradient is wanted.
 Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes);
-// The float simulation: both operands are dequantized to fp32 and multiplied (and kept) as floats. For comparisons.
-Var linear_fake(const Var& x, const Var& w, const Var& bias = {});
+// The float simulation: both operands are dequantized to fp32 and multiplied (and kept) as floats. For comparisons. y:
+// dtype of the result, as LinearModes::y.
+Var linear_fake(const Var& x, const Var& w, const Var& bias = {}, DType y = dtypes::fp32);
 
 // Products of two activations, such as the scores of attention: y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of
 // b[.., n, k] with transposed_b; fp32 (fp64 when a and b are). Leading axes are equal, or b is a matrix that all of a
@@ -93,9 +95,9 @@ Var requantize(const Var& x, DType dtype, std::shared_ptr<const QuantParams> out
 // The shift form: q = clamp((acc + 2^(k-1) - 1 + ((acc>>k)&1)) >> k), 1 <= k <= 31, the scale times 2^k.
 Var requantize_shift(const Var& x, DType dtype, int k);
 
-// Codes of x[n,f] (fp32) by the scheme, scales found from x. Backward: the scheme's straight-through rule, one bit an
-// element. `sr`: needed for stochastic rounding. `flag` (optional) gets non-finite bits; without it a non-finite x
-// throws.
+// Codes of x[n,f] (fp32, or bf16: the codes of the widened values) by the scheme, scales found from x. Backward: the
+// scheme's straight-through rule, one bit an element. `sr`: needed for stochastic rounding. `flag` (optional) gets
+// non-finite bits; without it a non-finite x throws.
 struct QuantizeOpOptions {
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;
@@ -112,19 +114,23 @@ Var quantize_learned(const Var& x, const QuantSpec& spec, const std::vector<Var>
 // y = x; the gradient that passes is quantized by `spec` (DoReFa's gradients: scheme dorefa_gradient, stochastic) and
 // dequantized. `sr` draws: purpose kGradient.
 Var quantize_gradient(const Var& x, const QuantSpec& spec, const RandomStream& sr);
-// Values of a quantized x as fp32; of int32 float(q) * s. Backward: the gradient passes as it is (it is taken with
-// respect to the value).
-Var dequantize(const Var& x);
+// Values of a quantized x; of int32 float(q) * s. y: fp32, or bf16 (the fp32 value rounded once). Backward: the
+// gradient passes as it is (it is taken with respect to the value).
+Var dequantize(const Var& x, DType y = dtypes::fp32);
+// x in another of the dtypes fp32 and bf16: rounded to nearest even, or widened, which is exact; x itself where it has
+// that dtype. Backward: the gradient passes as it is.
+Var cast(const Var& x, DType dtype);
 
 // Rows of a table: ids [n,t] int32 or int64, a constant, each in [0, v), else an Error that names the place; w [v,d]
 // fp32 (fp64), or codes in layout canonical with scales of any granularity -> y [n, t*d] fp32 (fp64), the values of the
-// rows one beside the other; not flat: [n, t, d]. Backward: rows of w that several ids name get the sum in ascending order of r*t + c; no
-// gradient flows to ids.
-Var embedding(const Var& ids, const Var& w, bool flat = true);
+// rows one beside the other; not flat: [n, t, d]. Backward: rows of w that several ids name get the sum in ascending
+// order of r*t + c; no gradient flows to ids. dtype: of y where w is not fp64, fp32 or bf16 (the fp32 value rounded
+// once).
+Var embedding(const Var& ids, const Var& w, bool flat = true, DType dtype = dtypes::fp32);
 
-// Dropout with probability p of dropping. Numbers: y = x * keep / (1-p). Codes: dropped elements get the code of value
-// 0 (bint1 becomes ternary), the scale is multiplied by 1/(1-p). Keep where bits16 >= round(p * 65536). x[n,f], element
-// = (first_row + row) * f + column.
+// Dropout with probability p of dropping. Numbers (fp32, bf16 or fp64; y in x's dtype): y = x * keep / (1-p). Codes:
+// dropped elements get the code of value 0 (bint1 becomes ternary), the scale is multiplied by 1/(1-p). Keep where
+// bits16 >= round(p * 65536). x[n,f], element = (first_row + row) * f + column.
 struct DropoutOptions {
   double p = 0.5;
   RandomStream stream = {};  // purpose kDropout, id of the site's path, step = global microbatch
@@ -132,7 +138,8 @@ struct DropoutOptions {
 };
 Var dropout(const Var& x, const DropoutOptions& options);
 
-// Batch norm of x[n,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). Training:
+// Batch norm of x[n,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). x and y: fp32,
+// fp64, or bf16 (computed in fp32 from the widened x, y rounded once; gamma and beta are fp32 then). Training:
 // statistics of x, and running = lerp(running, new, mom) (variance unbiased with max(count-1, 1)) is written into
 // running_mean / running_var (fp32, [f] or [1]). Evaluation: the running statistics are used.
 struct NormOptions {

@@ -35,6 +35,7 @@ struct ProductForm {
   OperandForm x = {};  // rows 0: not known yet
   OperandForm w = {};
   bool bias = false;
+  DType y = dtypes::fp32;       // fp32 or bf16
   bool integer_out = false;     // int32 sums of the bare codes (integer_linear)
   bool gx = false, gw = false;  // which gradients training wants
   LinearModes modes = {};

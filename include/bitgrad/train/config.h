@@ -333,6 +333,7 @@ struct RunConfig {
   std::vector<LayerConfig> layers = {};
   std::string init_from = {};  // model.init_from: run folder, checkpoint or model file; empty: none
   SourceMark init_from_mark = {};
+  DType values = dtypes::fp32;  // model.values: between layers, fp32 or bf16
   QuantSection quant = {};
   BatchSection batch = {};
   std::string loss = {};

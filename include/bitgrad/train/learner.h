@@ -63,7 +63,7 @@ std::string_view window_sum_name(WindowSum sum);  // running, tree
 
 // What a model is planned for.
 struct PlanSpec {
-  Form input = {};      // shape of a sample, and its dtype: fp32, or int32 for ids; the rest is not read
+  Form input = {};      // shape of a sample, its dtype (fp32, or int32 for ids), `values`; the rest is not read
   int64_t outputs = 0;  // of the model, along its last axis; 0: any number
   // Of the targets: outputs have its axes, and that of the classes behind them; or are as many values. none: not known.
   std::optional<TargetForm> target = {};

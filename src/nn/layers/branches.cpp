@@ -2,6 +2,7 @@
 // multiplied. An empty list is the input itself.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -20,33 +21,40 @@ class Branches final : public Module {
     std::vector<Var> parts;
     for (size_t i = 0; i < branches_.size(); ++i)
       parts.push_back(in_layer(std::to_string(i), [&] { return (*branches_[i])(x); }));
-    if (join_ == Join::kConcat) return concatenate(parts, -1);
-    Var y = parts[0];
-    for (size_t i = 1; i < parts.size(); ++i) y = join_ == Join::kAdd ? add(y, parts[i]) : mul(y, parts[i]);
-    return y;
+    const bool once = join_ == Join::kConcat || parts.size() <= 2;
+    return detail::in_values(std::move(parts), y_, once, [this](const std::vector<Var>& p) { return joined(p); });
   }
 
   Form plan(const Form& in, PlanRequests& requests) override {
-    Form out;
+    Form out, inside = in;
+    inside.inner = true;
     int64_t features = 0;
     for (size_t i = 0; i < branches_.size(); ++i) {
-      const Form part = in_layer(std::to_string(i), [&] { return branches_[i]->plan(in, requests); });
+      const Form part = in_layer(std::to_string(i), [&] { return branches_[i]->plan(inside, requests); });
       check(part, i == 0 ? part : out, i);
       features += part.features();
       const bool grad = part.grad || (i > 0 && out.grad);
       if (i == 0) out = part;
       out.grad = grad;
     }
+    out.inner = in.inner;
+    out.dtype = y_ = in.float_output();
     return join_ == Join::kConcat ? out.with_features(features) : out;
   }
   std::string_view kind() const override { return kBranches; }
 
  private:
+  Var joined(const std::vector<Var>& parts) const {
+    if (join_ == Join::kConcat) return concatenate(parts, -1);
+    Var y = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) y = join_ == Join::kAdd ? add(y, parts[i]) : mul(y, parts[i]);
+    return y;
+  }
   // `first`: the form of branch 0.
   void check(const Form& part, const Form& first, size_t i) const {
     const bool concat_axes = join_ == Join::kConcat;
     const Shape wanted = concat_axes ? first.with_features(part.features()).sample : first.sample;
-    require(part.dtype == dtypes::fp32, kBranches, "outputs are joined in fp32: branch ", i, " gives ", part,
+    require(detail::is_values(part.dtype), kBranches, "outputs are joined in fp32: branch ", i, " gives ", part,
             ". End it with a layer that gives fp32, such as dequantize");
     require(part.sample == wanted, kBranches, "branch ", i, " gives ", part, ", branch 0 ", first, ": expected ",
             concat_axes ? "shapes that differ in the last axis at most" : "one shape");
@@ -54,6 +62,7 @@ class Branches final : public Module {
 
   std::vector<std::shared_ptr<Sequential>> branches_;
   Join join_;
+  DType y_ = dtypes::fp32;  // as planned
 };
 
 }  // namespace
@@ -68,6 +77,7 @@ LayerKind branches_kind() {
                 .doc = "concat: side by side along the last axis; add; multiply",
                 .choices = {"concat", "add", "multiply"}}};
   kind.lists.kind = LayerLists::Kind::kIndexed;
+  kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
     require(spec.lists.size() >= 2, kBranches, "layers: got ", spec.lists.size(), " lists, expected at least 2");
     std::vector<std::shared_ptr<Sequential>> branches;

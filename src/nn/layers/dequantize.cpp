@@ -1,24 +1,30 @@
-// Codes, or int32 sums with a scale, become fp32 numbers; fp32 passes through, so that a float twin of an integer
+// Codes, or int32 sums with a scale, become float values; float values pass through, so that a float twin of an integer
 // network has the same list of layers.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
 
 class DequantizeLayer final : public Module {
  public:
-  Var forward(const Var& x) override { return x.dtype() == dtypes::fp32 ? x : dequantize(x); }
+  Var forward(const Var& x) override {
+    return detail::is_values(x.dtype()) ? detail::hand_on(x, y_) : dequantize(x, y_);
+  }
 
   Form plan(const Form& in, PlanRequests&) override {
-    require(in.dtype == dtypes::fp32 || in.dtype == dtypes::int32 || in.dtype.is_code(), "dequantize",
+    require(detail::is_values(in.dtype) || in.dtype == dtypes::int32 || in.dtype.is_code(), "dequantize",
             "needs codes, int32 or fp32, got ", in.dtype);
     Form out = in;
-    out.dtype = dtypes::fp32;
+    out.dtype = y_ = detail::is_values(in.dtype) ? detail::handed_on(in) : in.float_output();
     out.scales.reset();
     return out;
   }
   std::string_view kind() const override { return "dequantize"; }
+
+ private:
+  DType y_ = dtypes::fp32;  // as planned
 };
 
 }  // namespace
@@ -28,6 +34,7 @@ LayerKind dequantize_kind() {
   kind.name = "dequantize";
   kind.doc = "codes or integers become their fp32 values";
   kind.output = LayerKind::Output::kKeeps;
+  kind.bf16 = true;
   kind.make = [](const LayerSpec&) { return std::make_shared<DequantizeLayer>(); };
   return kind;
 }

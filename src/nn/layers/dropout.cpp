@@ -4,6 +4,7 @@
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -12,7 +13,8 @@ class Dropout final : public Module {
  public:
   explicit Dropout(double p) { options_.p = p; }
 
-  Var forward(const Var& x) override {
+  Var forward(const Var& in) override {
+    const Var x = detail::hand_on(in, y_);
     if (!state().training || options_.p == 0) return x;
     options_.stream = live_by_microbatch(
         {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
@@ -20,9 +22,11 @@ class Dropout final : public Module {
   }
 
   Form plan(const Form& in, PlanRequests&) override {
-    require(in.dtype == dtypes::fp32 || in.dtype.is_code(), "dropout", "needs fp32 input or codes, got ", in.dtype,
+    require(detail::is_values(in.dtype) || in.dtype.is_code(), "dropout", "needs fp32 input or codes, got ", in.dtype,
             ". Put dequantize before it, or dropout behind a quantizer");
-    if (options_.p == 0 || in.dtype.is_float() || !in.training) return in;
+    Form out = in;
+    out.dtype = y_ = detail::handed_on(in);
+    if (options_.p == 0 || in.dtype.is_float() || !in.training) return out;
     const std::vector<float>& levels = in.dtype.info().levels;
     const ScaleForm scales = in.scales.value_or(ScaleForm{});
     require(!scales.offset && (levels.empty() || std::find(levels.begin(), levels.end(), 0.0f) != levels.end()),
@@ -32,7 +36,6 @@ class Dropout final : public Module {
     const bool by_row = g.kind == Granularity::kTensor || g.kind == Granularity::kToken;
     require(!scales.zero_point || by_row, "dropout", in.dtype, " with zero points per ", g,
             ": expected per tensor or token. Put dropout before the quantizer, or quantize symmetrically");
-    Form out = in;
     if (in.dtype.kind() == DTypeKind::kSign) out.dtype = dtypes::ternary;
     out.scales = scales;
     return out;
@@ -43,6 +46,7 @@ class Dropout final : public Module {
 
  private:
   DropoutOptions options_;
+  DType y_ = dtypes::fp32;  // of float values, as planned
 };
 
 }  // namespace
@@ -53,6 +57,7 @@ LayerKind dropout_kind() {
   kind.doc = "sets random elements to 0 in training";
   kind.keys = {{"p", LayerKey::Type::kNumber, "[0, 1)", "!", "probability of a zero"}};
   kind.output = LayerKind::Output::kNone;
+  kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Dropout>(spec.attributes.number("p")); };
   return kind;
 }

@@ -24,7 +24,7 @@ class Embedding final : public Module {
                                 table_spec(spec.weight), Quantizable::Kind::kEmbedding)
                     .weight()) {}
 
-  Var forward(const Var& x) override { return embedding(x, weight_.read(), flat_); }
+  Var forward(const Var& x) override { return embedding(x, weight_.read(), flat_, y_); }
 
   Form plan(const Form& in, PlanRequests&) override {
     require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.scales, kEmbeddingLayer,
@@ -39,7 +39,7 @@ class Embedding final : public Module {
             in.sample);
     Form y = flat_ ? in.with_features(in.features() * dim) : in;
     if (!flat_) y.sample = {in.features(), dim};
-    y.dtype = dtypes::fp32;
+    y.dtype = y_ = in.float_output();
     y.ids = 0;
     y.grad = !weight_.spec().frozen;
     return y;
@@ -49,6 +49,7 @@ class Embedding final : public Module {
  private:
   bool flat_;
   Parameter& weight_;
+  DType y_ = dtypes::fp32;  // as planned
 };
 
 }  // namespace
@@ -63,6 +64,7 @@ LayerKind embedding_kind() {
                {"flat", Type::kBool, "", "true", "the rows of a sample lie side by side, [t * dim]; false: [t, dim]"}};
   kind.weights = true;
   kind.ids = true;
+  kind.bf16 = true;
   kind.output = LayerKind::Output::kNone;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Embedding>(spec); };
   return kind;

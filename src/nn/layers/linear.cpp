@@ -94,7 +94,7 @@ LayerKind linear_kind() {
   kind.doc = "x W^T + b, over the last axis of x";
   kind.keys = {{"out", Type::kInt, "[1, 1048576]", "!", "number of outputs"},
                {"bias", Type::kBool, "", "true", "whether there is a bias"}};
-  kind.weights = kind.product = true;
+  kind.weights = kind.product = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Linear>(spec); };
   return kind;
 }
@@ -106,7 +106,7 @@ LayerKind head_kind() {
   kind.doc = "x W^T, W being the table of an embedding or the weight of another layer";
   kind.keys = {{"tie", Type::kText, "", "!", "path of the layer that owns W, such as layers.0"},
                {"bias", Type::kBool, "", "false", "whether there is a bias"}};
-  kind.product = true;
+  kind.product = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Head>(spec); };
   return kind;
 }

@@ -3,6 +3,7 @@
 #include "nn/layers/norm.h"
 
 #include "bitgrad/nn/layers.h"
+#include "nn/values.h"
 #include "ops/norm.h"
 
 namespace bitgrad {
@@ -36,12 +37,12 @@ void Norm::allocate() {
 
 Var Norm::forward(const Var& x) {
   options_.training = state().training;
-  return op_(x, gamma_.read(), beta_.read(), options_);
+  return detail::in_values(x, y_, [this](const Var& in) { return op_(in, gamma_.read(), beta_.read(), options_); });
 }
 
 bool Norm::gives_signs(const Tensor& x) const {
   const Tensor& gamma = gamma_.value();
-  return x.dtype() == dtypes::fp32 && !x.quant() && x.shape().rank() == 2 && x.contiguous() &&
+  return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32 && !x.quant() && x.shape().rank() == 2 && x.contiguous() &&
          x.device() == current_device() && gamma.device() == current_device() &&
          (!per_column_ || x.cols() == gamma.numel());
 }
@@ -53,12 +54,13 @@ Tensor Norm::signs(const Tensor& x, std::shared_ptr<const QuantParams> params, u
 }
 
 Form Norm::plan(const Form& in, PlanRequests&) {
-  require(in.dtype == dtypes::fp32, name_, "needs fp32 input, got ", in.dtype,
+  require(detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,
           in.dtype == dtypes::int32 ? ". Put dequantize before it" : ". Put it before the quantizer");
   const Shape statistics{per_column_ ? in.features() : 1};
   gamma_.describe(statistics);
   beta_.describe(statistics);
   Form out = in;
+  out.dtype = y_ = in.float_output();
   out.grad = true;
   return out;
 }
@@ -73,6 +75,7 @@ LayerKind norm_kind(const char* name, const char* doc, Norm::Op op, bool per_col
   kind.keys = {{"eps", Type::kNumber, "[1e-12, 1]", eps, "added to the variance"},
                {"momentum", Type::kNumber, "(0, 1]", "0.1", "part of the new value in the running statistics"}};
   kind.output = LayerKind::Output::kKeeps;
+  kind.bf16 = true;
   kind.make = [name, op, per_column](const LayerSpec& spec) {
     return std::make_shared<Norm>(name, op, per_column, static_cast<float>(spec.attributes.number("eps")),
                                   static_cast<float>(spec.attributes.number("momentum")));

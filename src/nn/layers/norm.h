@@ -25,7 +25,7 @@ class Norm final : public Module {
   Form plan(const Form& in, PlanRequests& requests) override;
   std::string_view kind() const override { return name_; }
 
-  // Whether signs(x) can be asked for: forward takes x, in fp32.
+  // Whether signs(x) can be asked for: forward takes x, in fp32, and gives fp32.
   bool gives_signs(const Tensor& x) const;
   // bint1 codes of forward(x) >= 0 in evaluation, with these params; `flags` gets kFlagNonFinite.
   Tensor signs(const Tensor& x, std::shared_ptr<const QuantParams> params, uint32_t* flags);
@@ -38,6 +38,7 @@ class Norm final : public Module {
   bool per_column_;
   Parameter &gamma_, &beta_;
   NormOptions options_;
+  DType y_ = dtypes::fp32;  // as planned
 };
 
 }  // namespace bitgrad

@@ -2,6 +2,7 @@
 #include "bitgrad/base/live_step.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -15,19 +16,25 @@ class QuantizeGradientLayer final : public Module {
             " learns its scale, which no gradient can. Use dorefa_gradient, symmetric or absmax.");
   }
 
-  Var forward(const Var& x) override {
+  Var forward(const Var& in) override {
+    const Var x = detail::hand_on(in, y_);
     if (!x.tracked()) return x;
     return quantize_gradient(x, spec_,
                              live_by_microbatch({state().seed, Purpose::kGradient, site_id(path()),
                                                  static_cast<uint32_t>(state().microbatch)}));
   }
 
-  Form plan(const Form& in, PlanRequests&) override { return in; }
+  Form plan(const Form& in, PlanRequests&) override {
+    Form out = in;
+    out.dtype = y_ = detail::handed_on(in);
+    return out;
+  }
   PlanRequests serve(const PlanRequests& requests) override { return requests; }
   std::string_view kind() const override { return "quantize_gradient"; }
 
  private:
   QuantSpec spec_;
+  DType y_ = dtypes::fp32;  // of float values, as planned
 };
 
 }  // namespace
@@ -38,6 +45,7 @@ LayerKind quantize_gradient_kind() {
   kind.doc = "passes x on; quantizes the gradient that comes back";
   kind.quantizer = LayerKind::Quantizer::kGradients;
   kind.output = LayerKind::Output::kNone;
+  kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
     require(spec.activation.has_value(), "quantize_gradient", "needs a quantization of the gradient (dtype, scheme)");
     return std::make_shared<QuantizeGradientLayer>(*spec.activation);

@@ -9,6 +9,7 @@ LayerKind repeat_kind() {
   kind.doc = "the same layers several times, each round with parameters of its own";
   kind.keys = {{"times", LayerKey::Type::kInt, "[1, 4096]", "!", "rounds"}};
   kind.lists.kind = LayerLists::Kind::kRepeated;
+  kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
     require(!spec.lists.empty() && !spec.lists[0].layers.empty(), "repeat", "layers: got none, expected at least one");
     auto rounds = std::make_shared<Sequential>();

@@ -1,6 +1,7 @@
 // y = body(x) + shortcut(x); without a shortcut y = body(x) + x (He et al. 2015, arXiv 1512.03385, eq. 1 and 2).
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -18,16 +19,21 @@ class Residual final : public Module {
 
   Var forward(const Var& x) override {
     const Var y = in_layer("body", [&] { return (*body_)(x); });
-    return add(y, shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x);
+    const Var other = shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x;
+    return detail::in_values({y, other}, y_, true, [](const std::vector<Var>& p) { return add(p[0], p[1]); });
   }
 
   Form plan(const Form& in, PlanRequests& requests) override {
-    const Form body = in_layer("body", [&] { return body_->plan(in, requests); });
-    const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->plan(in, requests); }) : in;
+    Form inside = in;
+    inside.inner = true;
+    const Form body = in_layer("body", [&] { return body_->plan(inside, requests); });
+    const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->plan(inside, requests); }) : inside;
     const char* const name = shortcut_ ? "the shortcut" : "x";
-    require(body.sample == other.sample && body.dtype == dtypes::fp32 && other.dtype == dtypes::fp32, kResidual,
+    require(body.sample == other.sample && detail::is_values(body.dtype) && detail::is_values(other.dtype), kResidual,
             "body and ", name, " are added: got ", body, " and ", other, ", expected one shape of fp32");
     Form out = body;
+    out.inner = in.inner;
+    out.dtype = y_ = in.float_output();
     out.grad = body.grad || other.grad;
     return out;
   }
@@ -35,6 +41,7 @@ class Residual final : public Module {
 
  private:
   std::shared_ptr<Sequential> body_, shortcut_;
+  DType y_ = dtypes::fp32;  // as planned
 };
 
 std::shared_ptr<Sequential> list_of(const LayerSpec& spec, std::string_view key) {
@@ -50,6 +57,7 @@ LayerKind residual_kind() {
   kind.name = kResidual;
   kind.doc = "body(x) + shortcut(x); without a shortcut body(x) + x";
   kind.lists.kind = LayerLists::Kind::kNamed;
+  kind.bf16 = true;
   kind.lists.keys = {{.name = "body", .standard = "!", .doc = "layers"},
                      {.name = "shortcut", .standard = "", .doc = "layers; absent or empty: x as it is"}};
   kind.make = [](const LayerSpec& spec) {

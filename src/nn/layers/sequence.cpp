@@ -42,13 +42,29 @@ Var Sequential::forward(const Var& x) {
   return y;
 }
 
+namespace {
+
+// Throws Error for a kind that knows no values of this dtype.
+void check_kind(const Module& module, DType values) {
+  if (values != dtypes::bf16 || module.spec() == nullptr) return;
+  require(kind_of(*module.spec()).bf16, module.kind(),
+          "reads and gives fp32 values alone: values between layers are bf16, expected fp32. Set model.values: fp32");
+}
+
+}  // namespace
+
 Form Sequential::plan(const Form& in, PlanRequests& requests) {
   Form form = in;
   for (size_t i = 0; i < modules_.size(); ++i) {
     PlanRequests wanted;
-    form = in_layer(names_[i], [&] { return modules_[i]->plan(form, wanted); });
+    form.inner = in.inner || i + 1 < modules_.size();
+    form = in_layer(names_[i], [&] {
+      check_kind(*modules_[i], form.values);
+      return modules_[i]->plan(form, wanted);
+    });
     requests.merge(serve_before(i, std::move(wanted)));
   }
+  form.inner = in.inner;
   return form;
 }
 
@@ -65,6 +81,7 @@ LayerKind sequence_kind() {
   kind.name = "sequence";
   kind.doc = "layers one after the other, as one layer";
   kind.lists.kind = LayerLists::Kind::kInline;
+  kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return make_layers(spec.lists.at(0).layers); };
   return kind;
 }

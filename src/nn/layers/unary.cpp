@@ -1,6 +1,7 @@
 // Pointwise layers: one for each line of kernels/unary.inc. relu takes int32 sums with a scale too.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -9,19 +10,23 @@ class UnaryLayer final : public Module {
  public:
   explicit UnaryLayer(UnaryOp op) : op_(op) {}
   Var forward(const Var& x) override {
-    return op_ == UnaryOp::relu && x.dtype() == dtypes::int32 ? integer_relu(x) : unary(op_, x);
+    if (op_ == UnaryOp::relu && x.dtype() == dtypes::int32) return integer_relu(x);
+    return detail::in_values(x, y_, [this](const Var& in) { return unary(op_, in); });
   }
   Form plan(const Form& in, PlanRequests&) override {
     const bool integers = in.dtype == dtypes::int32;
     if (integers && op_ == UnaryOp::relu) return in;
-    require(in.dtype == dtypes::fp32, unary_name(op_), "needs fp32 input, got ", in.dtype,
+    require(detail::is_values(in.dtype), unary_name(op_), "needs fp32 input, got ", in.dtype,
             integers ? ". Put dequantize before it" : ". Put it before the quantizer, or dequantize before it");
-    return in;
+    Form out = in;
+    out.dtype = y_ = in.float_output();
+    return out;
   }
   std::string_view kind() const override { return unary_name(op_); }
 
  private:
   UnaryOp op_;
+  DType y_ = dtypes::fp32;  // as planned
 };
 
 }  // namespace
@@ -46,6 +51,7 @@ std::vector<LayerKind> unary_kinds() {
     kind.name = unary_name(op);
     kind.doc = unary_doc(kind.name);
     kind.output = LayerKind::Output::kNone;
+    kind.bf16 = true;
     kind.make = [op](const LayerSpec&) { return std::make_shared<UnaryLayer>(op); };
   }
   return kinds;

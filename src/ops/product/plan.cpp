@@ -20,7 +20,7 @@ Layout forward_layout(const ProductForm& form) {
   if (form.integer_out)
     return plan_gemm(detail::product_args(side_of(bare(form.x), false), side_of(bare(form.w), false), dtypes::int32))
         .b_layout;
-  return plan_gemm(detail::product_args(side_of(form.x, false), side_of(form.w, false), dtypes::fp32,
+  return plan_gemm(detail::product_args(side_of(form.x, false), side_of(form.w, false), form.y,
                                         form.bias ? &kUnread : nullptr))
       .b_layout;
 }

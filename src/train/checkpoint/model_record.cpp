@@ -235,7 +235,9 @@ std::vector<LayerSpec> get_layers(const Json& list) {
 }
 
 Json put_form(const Form& form) {
-  return {{"sample", form.sample.dims()}, {"dtype", put(form.dtype)}, {"ids", form.ids}};
+  Json j{{"sample", form.sample.dims()}, {"dtype", put(form.dtype)}, {"ids", form.ids}};
+  if (form.values != dtypes::fp32) j["values"] = put(form.values);
+  return j;
 }
 Form get_form(const Json& j) {
   Form form;
@@ -245,6 +247,7 @@ Form get_form(const Json& j) {
   form.sample = Shape(std::move(dims));
   get(j.at("dtype"), form.dtype);
   form.ids = whole_number(j.at("ids"), "ids", 0, kMaxAxis);
+  if (j.contains("values")) get(j.at("values"), form.values);
   return form;
 }
 

@@ -268,6 +268,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   const Node* from = child(root.child("model"), "init_from");
   if (from) config.init_from_mark = from->mark;
   Reader("model", root.child("model"))("init_from", config.init_from);
+  Reader("model", root.child("model"))("values", config.values);
   top("version", config.version);
   bind_loss(root, config);
   visit_run(Reader("run", root.child("run")), config.run);

@@ -52,7 +52,7 @@ class ModelForms {
   std::optional<Refusal> refusal_in(QuantForm& form, const std::vector<LayerConfig>& layers) const;
 
   std::vector<QuantForm> forms_;
-  DType input_;
+  DType input_, values_;
   bool plans_ = true;  // false: layers look at axes of a sample that is not known yet
   bool ok_ = true;
 };

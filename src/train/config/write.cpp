@@ -297,6 +297,7 @@ std::string to_yaml(const RunConfig& c) {
   if (!choices::gives_ids(c.data.train)) out << "  affine: " << text(c.data.affine) << '\n';
   out << "model:\n";
   if (!c.init_from.empty()) out << "  init_from: " << text(c.init_from) << '\n';
+  out << "  values: " << text(c.values) << '\n';
   out << "  layers:\n";
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
   write_quant(out, c.quant);

@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 
+#include "bitgrad/ops/ops.h"
 #include "bitgrad/train/quant_monitor.h"
 #include "nn/activation_quantizer.h"
 
@@ -26,8 +27,9 @@ QuantEvent event_of(const QuantPlace& place, const QuantSpec& spec, const Tensor
   e.dtype = out.dtype().name();
   e.scheme = out.quant()->scheme;
   e.granularity = concat(out.quant()->granularity);
-  const bool known = in.dtype() == dtypes::fp32 && in.contiguous();  // int32 sums stay integers
-  e.statistics = quant_statistics(spec, out, known ? in : Tensor());
+  const bool values = in.dtype() == dtypes::fp32 || in.dtype() == dtypes::bf16;  // int32 sums stay integers
+  const bool known = values && in.contiguous();
+  e.statistics = quant_statistics(spec, out, known ? cast(in, dtypes::fp32).value() : Tensor());
   return e;
 }
 

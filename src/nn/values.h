@@ -1,0 +1,43 @@
+// What layers do with float values between two of them (Form::values): they compute in fp32 and round once, where they
+// write. docs/numerics.md section 10.
+#pragma once
+
+#include <vector>
+
+#include "bitgrad/nn/form.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad::detail {
+
+// Float values that a layer reads: fp32 or bf16.
+inline bool is_values(DType dtype) { return dtype == dtypes::fp32 || dtype == dtypes::bf16; }
+
+// f(x) in `y`, for an f that gives the dtype of what it takes. Where x has another one f computes in fp32: x is
+// widened, or the result rounded. Other dtypes than fp32 and bf16 pass as they are.
+template <typename F>
+Var in_values(const Var& x, DType y, F&& f) {
+  if (x.dtype() == y || !is_values(x.dtype())) return f(x);
+  return y == dtypes::fp32 ? f(cast(x, y)) : cast(f(x), y);
+}
+
+// The same for several inputs. once: f takes bf16 and rounds once.
+template <typename F>
+Var in_values(std::vector<Var> parts, DType y, bool once, F&& f) {
+  bool same = true, values = true;
+  for (const Var& part : parts) {
+    same = same && part.dtype() == y;
+    values = values && is_values(part.dtype());
+  }
+  if (!values || (same && (once || y == dtypes::fp32))) return f(parts);
+  for (Var& part : parts) part = cast(part, dtypes::fp32);
+  return cast(f(parts), y);
+}
+
+// The dtype in which a layer hands on what it gets, and what it gets in that dtype: values that are no layer's own are
+// not rounded, those of the model's output are widened.
+inline DType handed_on(const Form& in) { return in.dtype == dtypes::bf16 && !in.inner ? dtypes::fp32 : in.dtype; }
+inline Var hand_on(const Var& x, DType planned) {
+  return x.dtype() == dtypes::bf16 && planned == dtypes::fp32 ? cast(x, planned) : x;
+}
+
+}  // namespace bitgrad::detail
