@@ -32,7 +32,7 @@ int64_t Quantizable::step() const { return owner_.initialized() ? owner_.state()
 
 std::string Quantizable::child_name() const { return name_ == kWeight ? "input" : name_ + "_input"; }
 
-// What of `quant` this layer takes.
+// The part of `quant` that applies to this layer.
 LayerQuant Quantizable::taken(const LayerQuant& quant) const {
   LayerQuant q = quant;
   if (owner_slot_ != nullptr) {

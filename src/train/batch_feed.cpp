@@ -31,7 +31,7 @@ BatchFeed::~BatchFeed() {
   learner_.set_meanwhile(std::move(outer_));
   try {
     const DeviceGuard guard(learner_.device());
-    prefetch_->wait();      // who gets the rooms next comes after the copies
+    prefetch_->wait();      // buffers must not be reused before the copies end
   } catch (const Error&) {  // the device's own error is on its way
   }
 }
@@ -91,7 +91,7 @@ bool BatchFeed::next_there() {
   return true;
 }
 
-// What of the places is the batch of now.
+// Sets x_ and target_ to the current batch.
 void BatchFeed::take() {
   const Place& place = places_[now_];
   const Batch& b = place.batch;

@@ -1,7 +1,8 @@
 // Batches of a data set where a learner reads them. On a device the next one is on its way while a microbatch runs:
 // - the host reads it and copies it through pinned memory on a stream of its own, which the computation waits for;
 // - or the data set lies there (train/resident_data.h): ids and targets come that way, samples are gathered on the
-// device. On the CPU a batch is read when it is asked for, and taken where it lies.
+//   device.
+// On the CPU a batch is read when it is asked for, and used where it lies.
 #pragma once
 
 #include <array>

@@ -72,7 +72,7 @@ void Learner::plan(const PlanSpec& spec) {
   require(!spec.trains || std::any_of(parameters_.begin(), parameters_.end(), trained), "model",
           "nothing trains: ", parameters_.empty() ? "no layer has parameters" : "all parameters are frozen");
   plan_ = spec;
-  check_plan(*plan_);
+  plan_and_check(*plan_);
   phases_->try_all();
 }
 
@@ -92,10 +92,10 @@ void Learner::plan_again() {
   forget_recorded();
   const DeviceGuard guard(device_);
   for (Parameter* p : model_->parameters()) p->forget_layouts();  // parameters_ may name learned parts that are gone
-  if (plan_) check_plan(*plan_);
+  if (plan_) plan_and_check(*plan_);
 }
 
-void Learner::check_plan(const PlanSpec& plan) {
+void Learner::plan_and_check(const PlanSpec& plan) {
   for (const bool training : {true, false}) {
     Form in;
     in.samples = training ? plan.train_samples : plan.eval_samples;
@@ -189,7 +189,7 @@ std::vector<Optimizer::FusedUpdate> Learner::fused_updates() const {
   return updates;
 }
 
-// What follows the step that ends a window after so many further microbatches.
+// The requantization that is due after `microbatches` more, if any.
 std::optional<RequantKey> Learner::due_after(int64_t microbatches) const {
   if (!requant_due(policy_, since_requantize_ + microbatches)) return std::nullopt;
   return RequantKey{state_.seed, state_.step + 1};
@@ -267,7 +267,7 @@ StepResult Learner::run_microbatch(const Tensor& x, const Target& target) {
   result.samples = x.shape()[0];
   result.counted = target.counted;
   Step step(*this, x, target);
-  run(step, graphs_ && graphs_->serves(step, x) ? graphs_.get() : nullptr, result);
+  run(step, graphs_ && graphs_->count_and_serve(step) ? graphs_.get() : nullptr, result);
   step.outcome().write_to(result);
   return result;
 }
@@ -284,17 +284,17 @@ void Learner::run(Step& step, Graphs* graphs, StepResult& result) {
     if (step.has_microbatch()) count_microbatch(result);
     drain_flags();
   } catch (...) {  // a microbatch whose backward failed does not count, also where a device reports that after it
-    state_.microbatch = before + (*step.outcome().backward ? 1 : 0);
+    state_.microbatch = before + (*step.outcome().backward_done ? 1 : 0);
     throw;
   }
-  if (!step.form().last) return;
+  if (!step.key().last) return;
   step.set_scalars();
   if (graphs)
     graphs->run_back(step);
   else
     step.run_back();
   optimizer_->end_step();
-  close_window(step.form().requantize);
+  close_window(step.key().requantize);
   result.stepped = true;
 }
 
@@ -349,7 +349,7 @@ void Learner::settle() {
   for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
   for (Parameter* p : parameters_) p->forget_layouts();  // those of other phases: kernels are chosen by what there is
-  if (plan_) check_plan(*plan_);
+  if (plan_) plan_and_check(*plan_);
 }
 
 void Learner::convert() {

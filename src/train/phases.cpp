@@ -114,7 +114,7 @@ void Learner::Phases::try_form(int64_t phase) {
     if (!l_.plan_) return;
     PlanSpec form = *l_.plan_;
     form.train_samples = form.eval_samples = 0;
-    l_.check_plan(form);
+    l_.plan_and_check(form);
   });
 }
 

@@ -57,7 +57,7 @@ void log_quantization(Module& model);
 
 // A table, as log lines: layer, the rule of `spec` that won, the recipe that holds it now.
 void log_choices(Module& model, const PrepareSpec& spec);
-// The last spec that a phase up to that of now brought; nullptr: none.
+// The most recent spec of the phases up to the current one; nullptr: none.
 const PrepareSpec* spec_of_now(const Learner& learner);
 
 }  // namespace bitgrad::detail

@@ -17,8 +17,8 @@ const Learner::Step::Stage Learner::Step::kStages[] = {
     {"backward", kFront, kEachMicrobatch, &Step::backward},
     {"sum", kFront, kEachMicrobatch, &Step::sum},
     {"reduce", kFront, kWindowEnd, &Step::reduce},
-    {"flags", kFront, kWindowEnd, &Step::flags},
-    {"norms", kFront, kWindowEnd, &Step::norms},
+    {"check_forward", kFront, kWindowEnd, &Step::check_forward},
+    {"check_gradients", kFront, kWindowEnd, &Step::check_gradients},
     {"update", kBack, kWindowEnd, &Step::update},
     {"requantize", kBack, kWindowEnd, &Step::requantize},
 };
@@ -26,7 +26,7 @@ const Learner::Step::Stage Learner::Step::kStages[] = {
 void Learner::Step::run(Part part) {
   try {
     for (const Stage& stage : kStages)
-      if (stage.part == part && (stage.when == kEachMicrobatch ? has_microbatch_ : form_.last)) (this->*stage.run)();
+      if (stage.part == part && (stage.when == kEachMicrobatch ? has_microbatch_ : key_.last)) (this->*stage.run)();
   } catch (...) {
     tape_.reset();
     loss_ = {};
@@ -36,23 +36,23 @@ void Learner::Step::run(Part part) {
 
 Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
     : l_(learner), x_(x), target_(target), learning_rate_(learner.learning_rate_(learner.state_.step)) {
-  form_.rows = x.shape()[0];
-  form_.target = target.tensor.numel();
-  form_.counted = target.counted;
-  form_.first = l_.window_microbatches_ == 0;
-  form_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
-  if (!form_.last) return;
-  form_.divisor = l_.window_counted_ + target.counted;
+  key_.rows = x.shape()[0];
+  key_.target = target.tensor.numel();
+  key_.counted = target.counted;
+  key_.first = l_.window_microbatches_ == 0;
+  key_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
+  if (!key_.last) return;
+  key_.divisor = l_.window_counted_ + target.counted;
   due_ = l_.due_after(1 + l_.others_microbatches());
-  form_.requantize = due_.has_value();
+  key_.requantize = due_.has_value();
 }
 
 Learner::Step::Step(Learner& learner)
     : l_(learner), has_microbatch_(false), learning_rate_(learner.learning_rate_(learner.state_.step)) {
-  form_.divisor = l_.window_counted_;
-  form_.last = true;
+  key_.divisor = l_.window_counted_;
+  key_.last = true;
   due_ = l_.due_after(0);
-  form_.requantize = due_.has_value();
+  key_.requantize = due_.has_value();
 }
 
 void Learner::Step::record_at(const Tensor& x, const Tensor& target, const Outcome& outcome) {
@@ -79,8 +79,8 @@ void Learner::Step::forward() {
 // backward where they can be fused, so what the forward found is checked first.
 void Learner::Step::backward() {
   if (!recorded_ && l_.policy_.accumulate == 1) {
-    flags();
-    l_.optimizer_->arm(learning_rate_, form_.divisor, due_ ? &*due_ : nullptr);
+    check_forward();
+    l_.optimizer_->arm(learning_rate_, key_.divisor, due_ ? &*due_ : nullptr);
   }
   if (!l_.loss_.is_mean(target_.tensor)) {
     tape_->backward(loss_);
@@ -91,7 +91,7 @@ void Learner::Step::backward() {
   }
   loss_ = {};
   tape_.reset();
-  at_drain([done = outcome_.backward] { *done = true; });
+  at_drain([done = outcome_.backward_done] { *done = true; });
 }
 
 // Gradients lie in the parameters, where backward adds them, or are terms of a tree.
@@ -100,24 +100,26 @@ void Learner::Step::sum() {
 }
 
 void Learner::Step::reduce() {
-  if (l_.sums_) l_.sums_->finish(l_.parameters_, l_.ranks_.get(), form_.divisor);
+  if (l_.sums_) l_.sums_->finish(l_.parameters_, l_.ranks_.get(), key_.divisor);
 }
 
-void Learner::Step::flags() {
+// A device is asked; what it found is read behind the stages of this part.
+void Learner::Step::check_forward() {
   l_.check_flags("in a forward pass");
   if (!l_.bad_input_.empty()) detail::fail_input(l_.bad_input_, "");
 }
 
 void Learner::Step::begin_update() {
-  if (form_.last) l_.optimizer_->begin_step(learning_rate_, form_.divisor);
+  if (key_.last) l_.optimizer_->begin_step(learning_rate_, key_.divisor);
 }
 
-void Learner::Step::norms() {
+// And what the update must know first: gradients of learned parts, the norm of a clip.
+void Learner::Step::check_gradients() {
   begin_update();
-  l_.optimizer_->reduce_norms(form_.divisor, *outcome_.sums);
+  l_.optimizer_->reduce_norms(key_.divisor, *outcome_.sums);
 }
 
-void Learner::Step::set_scalars() { l_.optimizer_->set_scalars(learning_rate_, form_.divisor, *outcome_.sums); }
+void Learner::Step::set_scalars() { l_.optimizer_->set_scalars(learning_rate_, key_.divisor, *outcome_.sums); }
 
 void Learner::Step::update() { l_.optimizer_->apply(due_ ? &*due_ : nullptr); }
 

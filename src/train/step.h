@@ -1,7 +1,12 @@
 // The order of one step of training, in one place for every device. docs/numerics.md section 6.
 //
 //   each microbatch:       forward, backward, sum
-//   at the window's end:   reduce, flags, norms | the host reads what was found | update, requantize
+//   at the window's end:   reduce, check_forward, check_gradients | the host reads what was found | update, requantize
+//
+// Learner::run drives the two parts and does the host's work between them. Windows of one microbatch on the CPU: stage
+// backward first checks the flags and arms the optimizer; weights whose gradient comes in rows are then updated and
+// requantized inside it, and update and requantize handle the rest. Optimizer::step is the same order without a
+// learner.
 //
 // The CPU runs the stages one after another. A device queues them, or records those in front of the reading and those
 // behind it as two graphs, and launches the graphs (train/step_graphs.h).
@@ -31,7 +36,7 @@ struct Learner::Outcome {
   static std::shared_ptr<double> zero() { return std::make_shared<double>(0.0); }
   std::shared_ptr<double> loss = zero(), correct = zero(), among_top5 = zero(), squared_error = zero();
   std::shared_ptr<std::map<std::string, double>> measured = std::make_shared<std::map<std::string, double>>();
-  std::shared_ptr<bool> backward = std::make_shared<bool>(false);  // it was done, and the forward was finite
+  std::shared_ptr<bool> backward_done = std::make_shared<bool>(false);                // and the forward was finite
   std::shared_ptr<detail::SquareSums> sums = std::make_shared<detail::SquareSums>();  // of the finished gradients
   void write_to(StepResult& result) const;
 };
@@ -39,12 +44,12 @@ struct Learner::Outcome {
 class Learner::Step {
  public:
   // All that the work of a microbatch depends on, beside the batch and the scalars of the step.
-  struct Form {
+  struct Key {
     int64_t rows = 0, target = 0, counted = 0;  // samples; elements of the target, and how many of them count
     int64_t divisor = 0;                        // elements that count in a window that ends here
     bool first = false, last = false;           // of its window
     bool requantize = false;                    // codes are made from the masters at its end
-    auto operator<=>(const Form&) const = default;
+    auto operator<=>(const Key&) const = default;
   };
 
   // The next microbatch of the learner's window.
@@ -54,7 +59,7 @@ class Learner::Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  const Form& form() const { return form_; }
+  const Key& key() const { return key_; }
   bool has_microbatch() const { return has_microbatch_; }
   const Tensor& x() const { return x_; }
   const Target& target() const { return target_; }
@@ -63,8 +68,8 @@ class Learner::Step {
   void run_back() { run(kBack); }
   // Between them, on the host: learning rate, factor of the norm, the rules' own scalars.
   void set_scalars();
-  // What the host does in stage norms, for recorded work that is launched again: the parameters with gradients take
-  // part in the update. Nothing inside a window.
+  // What the host does in stage check_gradients, for recorded work that is launched again: the parameters with
+  // gradients take part in the update. Nothing inside a window.
   void begin_update();
 
   // Recorded work reads its batch from, and leaves its numbers in, places that stay where they are. Updates are not
@@ -77,7 +82,7 @@ class Learner::Step {
   enum Part : uint8_t { kFront, kBack };
   enum When : uint8_t { kEachMicrobatch, kWindowEnd };
   struct Stage {
-    const char* name;
+    const char* name;  // for readers
     Part part;
     When when;
     void (Step::*run)();
@@ -89,15 +94,15 @@ class Learner::Step {
   void backward();
   void sum();
   void reduce();
-  void flags();
-  void norms();
+  void check_forward();
+  void check_gradients();
   void update();
   void requantize();
 
   Learner& l_;
   Tensor x_;
   Target target_;
-  Form form_;
+  Key key_;
   bool has_microbatch_ = true, recorded_ = false;
   float learning_rate_ = 0;
   std::optional<RequantKey> due_;

@@ -44,9 +44,9 @@ void Learner::Graphs::forget() {
   for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
 }
 
-bool Learner::Graphs::serves(const Step& step, const Tensor& x) {
-  if (!why_not().empty() || l_.state_.on_forward || x.device() != l_.device_) return false;
-  return ++seen_[step.form()] > 1;
+bool Learner::Graphs::count_and_serve(const Step& step) {
+  if (!why_not().empty() || l_.state_.on_forward || step.x().device() != l_.device_) return false;
+  return ++seen_[step.key()] > 1;
 }
 
 void Learner::Graphs::write(const LiveStep& now) {
@@ -81,7 +81,7 @@ void Learner::Graphs::launch(Part& part) {
 
 // Recorded work reads what is here, so the places stay where they are.
 const Learner::Graphs::Batch& Learner::Graphs::copy(const Step& step) {
-  Batch& batch = batches_[{step.form().rows, step.form().target}];
+  Batch& batch = batches_[{step.key().rows, step.key().target}];
   const auto put = [](const Tensor& from, Tensor& to) {
     if (!to.defined()) to = Tensor::empty(from.shape(), from.dtype(), MemoryKind::kBatch);
     to.copy_from(from);
@@ -100,7 +100,7 @@ void Learner::Graphs::run_front(Step& step) {
   now.microbatch = static_cast<uint32_t>(l_.state_.microbatch);
   write(now);
 
-  Front& front = fronts_[step.form()];
+  Front& front = fronts_[step.key()];
   step.record_at(batch.x, batch.target, front.outcome);
   if (front.graph) {
     for (Parameter* p : front.gradients) p->mark_grad();
@@ -110,12 +110,12 @@ void Learner::Graphs::run_front(Step& step) {
     for (Parameter* p : l_.parameters_)
       if (p->has_grad()) front.gradients.push_back(p);
   } else {
-    if (step.form().first)
+    if (step.key().first)
       for (Parameter* p : l_.parameters_) p->zero_grad();
     step.run_one_by_one(x, target);
     return step.run_front();
   }
-  *front.outcome.backward = false;
+  *front.outcome.backward_done = false;
   launch(front);
 }
 
@@ -124,7 +124,7 @@ void Learner::Graphs::run_back(Step& step) {
   LiveStep now = now_;
   l_.optimizer_->write_scalars(now);
   write(now);
-  Part& back = backs_[step.form()];
+  Part& back = backs_[step.key()];
   if (!back.graph && !record(back, [&] { step.run_back(); })) return step.run_back();
   launch(back);
 }

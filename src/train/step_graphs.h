@@ -1,7 +1,7 @@
 // The stages of a step as two graphs of a device: those in front of the reading of the flags, and those behind it
-// (train/step.h). Graphs are made by the form of the step.
+// (train/step.h). Graphs are made by the key of the step.
 //
-// The first step of a form runs one kernel after another, the second records, the others repeat. What changes from one
+// The first step of a key runs one kernel after another, the second records, the others repeat. What changes from one
 // to the next lies in memory of the device: batch, target, and LiveStep (base/live_step.h). What the host does in the
 // stages is done again here: whose gradients hold sums, which parameters take part in the update.
 #pragma once
@@ -24,8 +24,8 @@ class Learner::Graphs {
   explicit Graphs(Learner& learner);
   ~Graphs();
 
-  // Whether the work of this step is recorded, or is to be now. x: as the program gave it.
-  bool serves(const Step& step, const Tensor& x);
+  // Notes that such a step came; whether its work is recorded, or is to be now: from the second time on.
+  bool count_and_serve(const Step& step);
   // As Step's. Where the device, or something in the stages, cannot be recorded, they run one by one, and why_not()
   // says why.
   void run_front(Step& step);
@@ -52,7 +52,8 @@ class Learner::Graphs {
   using Place = std::pair<int64_t, int64_t>;  // rows, elements of the target
   void write(const LiveStep& now);
   void log_why_not() const;
-  // False: it cannot be recorded; then why_not() says so, and nothing was done.
+  // False: it cannot be recorded, and why_not() says so; all records and copies of batches are gone, and references to
+  // them dangle.
   bool record(Part& part, const std::function<void()>& body);
   void launch(Part& part);
   const Batch& copy(const Step& step);
@@ -61,9 +62,9 @@ class Learner::Graphs {
   Tensor live_;
   std::map<Place, Batch> batches_;  // where recorded work reads
   LiveStep now_;
-  std::map<Step::Form, int64_t> seen_;
-  std::map<Step::Form, Front> fronts_;
-  std::map<Step::Form, Part> backs_;
+  std::map<Step::Key, int64_t> seen_;
+  std::map<Step::Key, Front> fronts_;
+  std::map<Step::Key, Part> backs_;
   int64_t launches_ = 0;
   bool asked_ = false;  // why_not_ is that of the model as it is
   std::string why_not_;

@@ -1,7 +1,7 @@
 // What every kernel family shares: the row, the mode of the bits, and the choice by cost.
 //
 // A family is a list of rows over one argument struct (src/kernels/<family>/kernels.inc; rows of other devices are
-// added by register_rows). A row is usable when it is of the current device's kind, the machine grants its ISA (under
+// added by RowList::add). A row is usable when it is of the current device's kind, the machine grants its ISA (under
 // the cap), its order of summation is legal in the current mode, and supports(args) says yes; the cheapest usable row
 // runs. The last rows of a family are its references; together they support every legal argument.
 #pragma once

@@ -1,7 +1,7 @@
 // Family elementwise: the step of one parameter, a matrix of numbers, in one sweep on a device that has such a kernel:
 // sums of a window -> gradient -> update -> clamps -> scales of rows -> codes -> layouts (docs/numerics.md section 6).
-// Gradients, numbers and state are read once. The bits are those of the kernels that do it one after the other, which
-// is what the CPU runs.
+// Gradients, numbers and state are read once. The bits are those of the kernels that do it one after the other (the
+// CPU's body, a reference); training on the CPU runs src/optim/row_step.cpp.
 #pragma once
 
 #include <optional>

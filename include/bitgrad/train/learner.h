@@ -225,7 +225,7 @@ class Learner {
   void note_loss(double loss);
   void check_flags(const char* when);
   Var forward(const Tensor& x, const Target& target, const Outcome& outcome);
-  void check_plan(const PlanSpec& plan);
+  void plan_and_check(const PlanSpec& plan);
   Tensor as_planned(const Tensor& x) const;
   void settle();
 

@@ -1,4 +1,5 @@
-// The step of one parameter as the sequence of its kernels; other devices run one sweep.
+// The step of one parameter as the sequence of its kernels: the reference of the devices' single kernel. Training on the
+// CPU does not come here; it runs src/optim/row_step.cpp, which gives the same bits.
 #include "bitgrad/kernels/update_rows.h"
 
 #include <cmath>
