@@ -31,8 +31,8 @@ std::string join(const std::vector<std::string>& names) {
 struct Registry {
   std::mutex mutex;
   std::deque<DatasetFormat> formats;
-  detail::SharedKeys keys{{"format", "images", "labels", "targets", "limit", "classes", "size", "seed", "file",
-                           "context", "test_fraction", "split", "root", "affine"}};
+  detail::SharedKeys keys{{"format", "images", "labels", "targets", "limit", "transforms", "classes", "size", "seed",
+                           "file", "context", "test_fraction", "split", "root", "affine"}};
 
   Registry() {
 #define BITGRAD_DATASET(name, factory, required, optional, ids, summary) \

