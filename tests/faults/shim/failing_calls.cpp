@@ -4,7 +4,7 @@
 // FAULT_FILE=n          the n-th open for writing, write, fsync, close or rename fails with FAULT_ERRNO, not done
 // FAULT_KILL=n          the process is killed in the place of that call
 // FAULT_THREADS=n       only the first n threads can be made
-// FAULT_COUNT=path      at the end: "allocations file-calls threads" into this file
+// FAULT_COUNT=path      at the end: "allocations file-calls threads allocations-before-main" into this file
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,6 +55,7 @@ const Settings& settings() {
 }
 
 constinit std::atomic<long> g_allocations{0}, g_files{0}, g_threads{0};
+constinit long g_before_main = 0;             // allocations
 constinit std::atomic<bool> g_written[1024];  // descriptors that are open for writing
 
 bool no_memory() {
@@ -88,8 +89,8 @@ int open_counted(const char* path, int flags, mode_t mode) {
   const char* const path = getenv("FAULT_COUNT");
   if (path == nullptr) return;
   char text[96];
-  const int length =
-      snprintf(text, sizeof text, "%ld %ld %ld\n", g_allocations.load(), g_files.load(), g_threads.load());
+  const int length = snprintf(text, sizeof text, "%ld %ld %ld %ld\n", g_allocations.load(), g_files.load(),
+                              g_threads.load(), g_before_main);
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, 0644));
   if (fd < 0) return;
   syscall(SYS_write, fd, text, static_cast<size_t>(length));
@@ -98,7 +99,27 @@ int open_counted(const char* path, int flags, mode_t mode) {
 
 }  // namespace
 
+namespace {
+
+using Main = int (*)(int, char**, char**);
+Main g_main = nullptr;
+int counted_main(int argc, char** argv, char** environment) {
+  g_before_main = g_allocations.load();
+  return g_main(argc, argv, environment);
+}
+
+}  // namespace
+
 extern "C" {
+
+// The constructors of the program and its libraries ran before main.
+int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(), void (*rtld_fini)(),
+                      void* stack) {
+  using Start = int (*)(Main, int, char**, void (*)(), void (*)(), void (*)(), void*);
+  g_main = main;
+  const auto start = reinterpret_cast<Start>(dlsym(RTLD_NEXT, "__libc_start_main"));
+  return start(counted_main, argc, argv, init, fini, rtld_fini, stack);
+}
 
 void* malloc(size_t bytes) noexcept { return no_memory() ? nullptr : __libc_malloc(bytes); }
 void* calloc(size_t count, size_t bytes) noexcept { return no_memory() ? nullptr : __libc_calloc(count, bytes); }
