@@ -1,6 +1,7 @@
 // Ranks that are threads: each lays down where its values lie, reads those of all others, and makes the whole tree.
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #include "bitgrad/dist/communicator.h"
 #include "bitgrad/dist/tree_sum.h"
@@ -13,43 +14,56 @@ class Meeting {
  public:
   explicit Meeting(int64_t size) : parts_(static_cast<size_t>(size)) {}
 
-  // Waits until all ranks are here with what they give; it stays until leave().
-  const std::vector<const void*>& meet(int64_t rank, const void* part) {
-    parts_[static_cast<size_t>(rank)] = part;
-    wait_for_all();
-    return parts_;
-  }
-  // Waits until no rank reads the others' parts any more.
-  void leave() { wait_for_all(); }
+  // What all ranks give, once they are all here. While it lives, also when its rank throws, no rank goes on, so that
+  // none takes away what another one reads.
+  class Parts {
+   public:
+    Parts(Meeting& meeting, int64_t rank, const void* part) : meeting_(meeting) { meeting_.arrive(rank, part); }
+    ~Parts() { meeting_.leave(); }
+    Parts(const Parts&) = delete;
+    Parts& operator=(const Parts&) = delete;
+    auto begin() const { return meeting_.parts_.begin(); }
+    auto end() const { return meeting_.parts_.end(); }
+
+   private:
+    Meeting& meeting_;
+  };
 
   void cancel(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (reason_.empty()) reason_ = reason.empty() ? "no reason was given" : reason;
-    arrived_.notify_all();
+    changed_.notify_all();
   }
 
  private:
-  void wait_for_all() {
+  void arrive(int64_t rank, const void* part) {
     std::unique_lock lock(mutex_);
     check();
+    parts_[static_cast<size_t>(rank)] = part;
     const int64_t round = round_;
     if (++here_ == std::ssize(parts_)) {
-      here_ = 0;
+      reading_ = std::exchange(here_, 0);
       ++round_;
-      arrived_.notify_all();
+      changed_.notify_all();
       return;
     }
-    arrived_.wait(lock, [&] { return round_ != round || !reason_.empty(); });
+    changed_.wait(lock, [&] { return round_ != round || !reason_.empty(); });
     if (round_ == round) check();
+  }
+  void leave() {
+    std::unique_lock lock(mutex_);
+    if (--reading_ == 0) changed_.notify_all();
+    const int64_t round = round_;
+    changed_.wait(lock, [&] { return reading_ == 0 || round_ != round; });
   }
   void check() const {
     if (!reason_.empty()) fail_with(ErrorCode::kDevice, "ranks", "another rank ended: ", reason_);
   }
 
   std::mutex mutex_;
-  std::condition_variable arrived_;
+  std::condition_variable changed_;
   std::vector<const void*> parts_;
-  int64_t here_ = 0, round_ = 0;
+  int64_t here_ = 0, reading_ = 0, round_ = 0;
   std::string reason_;
 };
 
@@ -63,47 +77,48 @@ class ThreadRank final : public Communicator {
   void sum(const Tensor& values) override {
     require(values.dtype() == dtypes::fp32 || values.dtype() == dtypes::bf16, "ranks", "sum: got ", values.dtype(),
             ", expected fp32 or bf16");
-    const std::vector<const void*>& parts = meeting_->meet(rank_, &values);
-    const auto join = [](Tensor left, Tensor right) {
-      detail::add_left(left, right);
-      return right;
-    };
-    TreeSum<Tensor, decltype(join)> tree(join);
-    std::string differs;
-    for (const void* part : parts) {
-      const Tensor& from = *static_cast<const Tensor*>(part);
-      if (from.shape() != values.shape() || from.dtype() != values.dtype()) {
-        differs = concat("sum: rank ", rank_, " has ", values, ", another rank ", from);
-        break;
-      }
-      Tensor term = Tensor::empty(from.shape(), from.dtype(), MemoryKind::kWorkspace);
-      term.copy_from(from);
-      tree.add(std::move(term));
-    }
-    if (!differs.empty()) {
-      meeting_->cancel(differs);
-      fail_with(ErrorCode::kDevice, "ranks", differs);
-    }
-    const Tensor total = tree.finish();
-    meeting_->leave();
+    const Tensor total = total_of(values);
     values.copy_from(total);
   }
 
   void sum(std::span<int64_t> counts) override {
-    const std::vector<const void*>& parts = meeting_->meet(rank_, &counts);
     std::vector<int64_t> total(counts.size());
-    for (const void* part : parts) {
-      const auto& from = *static_cast<const std::span<int64_t>*>(part);
-      ensure(from.size() == total.size(), "ranks", "counts of several lengths");
-      for (size_t i = 0; i < total.size(); ++i) total[i] += from[i];
+    {
+      const Meeting::Parts parts(*meeting_, rank_, &counts);
+      for (const void* part : parts) {
+        const auto& from = *static_cast<const std::span<int64_t>*>(part);
+        ensure(from.size() == total.size(), "ranks", "counts of several lengths");
+        for (size_t i = 0; i < total.size(); ++i) total[i] += from[i];
+      }
     }
-    meeting_->leave();
     std::copy(total.begin(), total.end(), counts.begin());
   }
 
   void cancel(const std::string& reason) override { meeting_->cancel(concat("rank ", rank_, ": ", reason)); }
 
  private:
+  // Every rank makes the same sum of all ranks' values. One that finds tensors of several forms is not alone: all do.
+  Tensor total_of(const Tensor& values) {
+    const Meeting::Parts parts(*meeting_, rank_, &values);
+    const auto join = [](Tensor left, Tensor right) {
+      detail::add_left(left, right);
+      return right;
+    };
+    TreeSum<Tensor, decltype(join)> tree(join);
+    for (const void* part : parts) {
+      const Tensor& from = *static_cast<const Tensor*>(part);
+      if (from.shape() != values.shape() || from.dtype() != values.dtype()) {
+        const std::string differs = concat("sum: rank ", rank_, " has ", values, ", another rank ", from);
+        meeting_->cancel(differs);
+        fail_with(ErrorCode::kDevice, "ranks", differs);
+      }
+      Tensor term = Tensor::empty(from.shape(), from.dtype(), MemoryKind::kWorkspace);
+      term.copy_from(from);
+      tree.add(std::move(term));
+    }
+    return tree.finish();
+  }
+
   std::shared_ptr<Meeting> meeting_;
   int64_t rank_, size_;
 };

@@ -6,7 +6,7 @@
 #include "bitgrad/nn/model_spec.h"
 #include "support/catch.h"
 
-#if !BITGRAD_SANITIZED  // sanitizers have an operator new of their own
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which have an operator new of their own
 
 namespace {
 
