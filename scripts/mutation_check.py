@@ -282,7 +282,7 @@ def run_all(tree, mutations, results, store):
 # ---- results
 def markdown(mutations, results):
     lines = ["# Mutations", "",
-             "Each line: one place of the code broken on purpose, and the test that turned red. Written by "
+             "Each line: one place of the code broken on purpose, and the test that transposed red. Written by "
              "`scripts/mutation_check.py --markdown`;", "the exact texts: `tests/cuda/mutations.txt`.", "",
              f"{len(mutations)} mutations, "
              f"{sum(results.get(m.name, {}).get('verdict') == 'killed' for m in mutations)} killed.", "",

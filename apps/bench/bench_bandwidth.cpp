@@ -72,7 +72,7 @@ class Bench {
     for (int64_t i = 0; i < operand_sets(c.bytes); ++i) calls.push_back(c.operands());
     std::vector<Launches> both{copy_, {c.what, [&](int64_t i) { calls[static_cast<size_t>(i) % calls.size()](); }}};
     measure(both, options_.repeat);
-    drain_flags();
+    poll_errors();
     const double copy = copied_bytes(copy_bytes()) / both[0].median(), speed = c.bytes / both[1].median();
     copies_.push_back(copy);
     std::cout << "  " << std::left << std::setw(10) << c.family << ' ' << std::setw(9) << c.dtype << std::setw(52)

@@ -60,7 +60,7 @@ class CodeCases {
     for (const Layout layout : all_layouts()) {
       if (layout == layouts::canonical || !layout.info().supports(dtype_)) continue;
       PackArgs args{dtype_, n_.rows(), n_.cols(), nullptr, 0, layout, nullptr};
-      if (cheapest(pack_rows(), args) == nullptr) continue;
+      if (cheapest(pack_kernels(), args) == nullptr) continue;
       add("pack", "pack", layout.name(), canonical_bytes(n_, dtype_) + layout_bytes(n_, dtype_, layout),
           [n = &n_, dtype = dtype_, args, layout]() mutable -> std::function<void()> {
             const Quantized from(*n, dtype);
@@ -85,7 +85,9 @@ class CodeCases {
     add("quantize", "quantize, both orders", layouts::transposed.name(),
         bytes + layout_bytes(n_, dtype_, layouts::transposed), [n = &n_, dtype = dtype_]() -> std::function<void()> {
           const Quantized q(*n, dtype);
-          return [q, turned = layout_room(*n, dtype, layouts::transposed)] { quantize_turned(q.args, turned.data()); };
+          return [q, transposed = layout_room(*n, dtype, layouts::transposed)] {
+            quantize_transposed(q.args, transposed.data());
+          };
         });
     add("quantize", "dequantize", "canonical", bytes, [n = &n_, dtype = dtype_]() -> std::function<void()> {
       const Quantized q(*n, dtype);
@@ -99,16 +101,16 @@ class CodeCases {
 
   void add_signs() {
     if (dtype_ != dtypes::bint1) return;
-    const double codes = canonical_bytes(n_, dtype_), turned = layout_bytes(n_, dtype_, layouts::transposed),
+    const double codes = canonical_bytes(n_, dtype_), transposed = layout_bytes(n_, dtype_, layouts::transposed),
                  counts = 8.0 * static_cast<double>(n_.rows()) + 4.0 * static_cast<double>(n_.cols());
     add("quantize", "binarize, both orders, alpha, counts", layouts::transposed.name(),
-        4 * n_.count() + codes + turned + counts, [n = &n_]() -> std::function<void()> {
+        4 * n_.count() + codes + transposed + counts, [n = &n_]() -> std::function<void()> {
           const Quantized q(*n, dtypes::bint1);
           const Tensor to = layout_room(*n, dtypes::bint1, layouts::transposed), alpha = n->column_of(0),
                        row_ones = Tensor::empty({n->rows()}, dtypes::int32),
                        column_ones = Tensor::empty({n->cols()}, dtypes::int32);
           BinarizeArgs args{n->rows(), n->cols(), q.x.as<float>(), n->cols(), q.codes.data(), q.codes.stride()};
-          args.turned = to.data(), args.alpha = alpha.as<float>(), args.flags = q.args.flags;
+          args.transposed = to.data(), args.alpha = alpha.as<float>(), args.flags = q.args.flags;
           args.row_ones = row_ones.as<int32_t>(), args.column_ones = column_ones.as<int32_t>();
           return [args, q, to, alpha, row_ones, column_ones] { binarize(args); };
         });
@@ -136,7 +138,7 @@ class CodeCases {
       }
   }
 
-  std::vector<Case> take() { return std::move(cases_); }
+  std::vector<Case> release() { return std::move(cases_); }
 
  private:
   static std::function<void()> int8_orders(const Numbers& n, bool bf16, bool both) {
@@ -177,7 +179,7 @@ std::vector<Case> code_cases(const Numbers& numbers, DType dtype) {
   cases.add_quantize();
   cases.add_signs();
   cases.add_int8_orders();
-  return cases.take();
+  return cases.release();
 }
 
 }  // namespace bitgrad::bench

@@ -81,7 +81,7 @@ class NumberCases {
     add_reduction("sum of squares", ReduceRule::kSumSquares, ReduceAxis::kAll);
   }
 
-  std::vector<Case> take() { return std::move(cases_); }
+  std::vector<Case> release() { return std::move(cases_); }
 
  private:
   static void add_numbers(int64_t n, const float* a, const float* b, float* y) { bitgrad::add(n, a, b, y); }
@@ -113,7 +113,7 @@ std::vector<Case> number_cases(const Numbers& numbers) {
   cases.add_bf16();
   cases.add_norms();
   cases.add_reductions();
-  return cases.take();
+  return cases.release();
 }
 
 }  // namespace bitgrad::bench

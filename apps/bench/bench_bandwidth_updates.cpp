@@ -79,7 +79,7 @@ std::vector<Layout> product_layouts(const Numbers& n, DType dtype) {
   std::vector<Layout> out;
   for (const Layout layout : {layouts::transposed, layouts::frag64}) {
     const PackArgs args{dtype, n.rows(), n.cols(), nullptr, 0, layout, nullptr};
-    if (layout.info().supports(dtype) && cheapest(pack_rows(), args) != nullptr) out.push_back(layout);
+    if (layout.info().supports(dtype) && cheapest(pack_kernels(), args) != nullptr) out.push_back(layout);
   }
   return out;
 }

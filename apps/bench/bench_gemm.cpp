@@ -1,5 +1,5 @@
-// bench_gemm: every usable row of family gemm beside libraries (oneDNN fp32, bf16, int8; OpenBLAS; Eigen) on the same
-// product, on one thread, measured in turns in the same run; medians of the thread's processor time. A is packed
+// bench_gemm: every usable kernel of family gemm beside libraries (oneDNN fp32, bf16, int8; OpenBLAS; Eigen) on the
+// same product, on one thread, measured in turns in the same run; medians of the thread's processor time. A is packed
 // outside, B is prepacked in the layout that each side asks for. G = 1e9 multiply-adds a second; x a rival = its time /
 // the row's time; the share (peak_fraction) is of the fastest unit for the pair, measured once at the start
 // (bench_gemm_units.cpp).
@@ -36,26 +36,26 @@ using namespace bitgrad::bench;
 
 void add_rows(const Options& options, const Shape& s, Matrix& a, Matrix& b, Bytes& c,
               std::vector<std::shared_ptr<Bytes>>& kept, std::vector<Contestant>& all) {
-  for (const GemmRow& row : gemm_rows()) {
-    if (row.name.find(options.kernel) == std::string_view::npos || !row.granted()) continue;
-    if (options.fast_rows && row.needs == isa::kScalar) continue;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (kernel.name.find(options.kernel) == std::string_view::npos || !kernel.granted()) continue;
+    if (options.fast_rows && kernel.needs == isa::kScalar) continue;
     GemmArgs args;
     args.m = s.m, args.n = s.n, args.k = s.k;
-    args.a = {a.bytes.data(), a.dtype, row.a_layout, a.stride, options.a_k_major(), a.map};
-    args.b = {b.bytes.data(), b.dtype, row.b_layout, b.stride, options.b_k_major(), b.map};
+    args.a = {a.bytes.data(), a.dtype, kernel.a_layout, a.stride, options.a_k_major(), a.map};
+    args.b = {b.bytes.data(), b.dtype, kernel.b_layout, b.stride, options.b_k_major(), b.map};
     args.c = c.data(), args.ldc = s.n, args.accumulate = options.accumulate();
-    if (!row.usable(args)) continue;
-    if (row.a_layout != layouts::canonical) {
-      kept.push_back(packed(a, row.a_layout));
+    if (!kernel.usable(args)) continue;
+    if (kernel.a_layout != layouts::canonical) {
+      kept.push_back(packed(a, kernel.a_layout));
       if (kept.back() == nullptr) continue;
       args.a.data = kept.back()->data();
     }
-    if (row.b_layout != layouts::canonical) {
-      kept.push_back(packed(b, row.b_layout));
+    if (kernel.b_layout != layouts::canonical) {
+      kept.push_back(packed(b, kernel.b_layout));
       if (kept.back() == nullptr) continue;
       args.b.data = kept.back()->data();
     }
-    all.push_back({std::string(row.name), [args, run = row.run] { run(args); }, 1, false, {}});
+    all.push_back({std::string(kernel.name), [args, run = kernel.run] { run(args); }, 1, false, {}});
   }
 }
 

@@ -45,7 +45,7 @@ struct Side {
     std::vector<double> s(static_cast<size_t>(free));
     for (double& v : s) v = 0.5 + static_cast<double>(rng() % 1000) / 1000;
     const DeviceGuard there(device);
-    scales = Tensor::from_numbers({free}, dtypes::fp32, s);
+    scales = Tensor::from_elements({free}, dtypes::fp32, s);
   }
 
   // The codes in a layout of a row; empty where it cannot hold them.
@@ -73,12 +73,13 @@ const Tensor& turn(const std::vector<Tensor>& copies, int64_t i) {
   return copies[static_cast<size_t>(i) % copies.size()];
 }
 
-Launches product(const GemmRow& row, GemmArgs args, std::vector<Tensor> a, std::vector<Tensor> b, std::string name) {
-  return {std::move(name), [&row, args, a = std::move(a), b = std::move(b)](int64_t i) {
+Launches product(const GemmKernel& kernel, GemmArgs args, std::vector<Tensor> a, std::vector<Tensor> b,
+                 std::string name) {
+  return {std::move(name), [&kernel, args, a = std::move(a), b = std::move(b)](int64_t i) {
             GemmArgs now = args;
             now.a.data = turn(a, i).data();
             now.b.data = turn(b, i).data();
-            row.run(now);
+            kernel.run(now);
           }};
 }
 
@@ -123,16 +124,16 @@ void bench_product(const Options& options, const Shape& s, const Case& what, Jso
              a16 = products.side(dtypes::bf16, true, rng), b16 = products.side(dtypes::bf16, false, rng);
   std::vector<Launches> all;
   const GemmArgs wide = products.args(a16, b16, layouts::canonical, layouts::canonical, false);
-  const GemmRow& rival = select_gemm(wide);
+  const GemmKernel& rival = select_gemm(wide);
   all.push_back(product(rival, wide, a16.copies, b16.copies, concat("bf16 x bf16: ", rival.name)));
-  for (const GemmRow& row : gemm_rows()) {
-    if (!row.granted() || row.name.find(options.kernel) == std::string_view::npos) continue;
-    if (options.fast_rows && row.name.ends_with("_simt")) continue;
-    const GemmArgs args = products.args(a, b, row.a_layout, row.b_layout, true);
-    if (!row.usable(args)) continue;
-    std::vector<Tensor> in_a = a.in(row.a_layout), in_b = b.in(row.b_layout);
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (!kernel.granted() || kernel.name.find(options.kernel) == std::string_view::npos) continue;
+    if (options.fast_rows && kernel.name.ends_with("_simt")) continue;
+    const GemmArgs args = products.args(a, b, kernel.a_layout, kernel.b_layout, true);
+    if (!kernel.usable(args)) continue;
+    std::vector<Tensor> in_a = a.in(kernel.a_layout), in_b = b.in(kernel.b_layout);
     if (in_a.empty() || in_b.empty()) continue;
-    all.push_back(product(row, args, std::move(in_a), std::move(in_b), std::string(row.name)));
+    all.push_back(product(kernel, args, std::move(in_a), std::move(in_b), std::string(kernel.name)));
   }
   measure(all, options.repeat);
   std::cout << "\n"

@@ -22,12 +22,12 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-int64_t parse_size(const std::string& text, const std::string& whole) {
+int64_t parse_size(const std::string& text, const std::string& full) {
   constexpr int64_t kMaxSide = 1 << 20;
   const bool digits = !text.empty() && text.size() <= 8 &&
                       std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   const int64_t size = digits ? std::stoll(text) : 0;
-  require(size >= 1 && size <= kMaxSide, "bench_gemm", "--shape: got '", whole,
+  require(size >= 1 && size <= kMaxSide, "bench_gemm", "--shape: got '", full,
           "', expected M,N,K, three whole numbers of 1 .. ", kMaxSide, '.');
   return size;
 }

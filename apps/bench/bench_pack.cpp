@@ -1,7 +1,7 @@
 // bench_pack: what packing costs: codes into every layout and back, numbers into codes (binarize and pack, quantize
-// rows, with and without stochastic rounding) and codes into numbers, each usable row of its family, beside memcpy of
-// as many bytes as the row reads and writes, in turns in the same run on one thread; medians of the thread's processor
-// time. ns a code; GB/s of bytes read plus bytes written; x memcpy = memcpy's time / the row's time.
+// rows, with and without stochastic rounding) and codes into numbers, each usable kernel of its family, beside memcpy
+// of as many bytes as the row reads and writes, in turns in the same run on one thread; medians of the thread's
+// processor time. ns a code; GB/s of bytes read plus bytes written; x memcpy = memcpy's time / the row's time.
 //
 //   bench_pack [--shape ROWS,COLS ...] [--dtypes LIST] [--what pack,unpack,quantize,dequantize] [--kernel SUBSTRING]
 //              [--repeat R] [--json FILE] [--compare OLD] [--slack S]
@@ -83,10 +83,10 @@ class Bench {
  private:
   // Bytes that one call reads and writes at most: numbers and codes, or canonical codes and a layout, pads included.
   int64_t largest_entry() const {
-    int64_t most = rows_ * cols_ * 5;
+    int64_t upper = rows_ * cols_ * 5;
     for (const Layout layout : all_layouts())
-      if (layout.info().supports(dtype_)) most = std::max(most, layout.info().bytes(dtype_, rows_, cols_));
-    return most + rows_ * stride_ + 64;
+      if (layout.info().supports(dtype_)) upper = std::max(upper, layout.info().bytes(dtype_, rows_, cols_));
+    return upper + rows_ * stride_ + 64;
   }
 
   bool chosen(std::string_view kernel) const { return kernel.find(options_.kernel) != std::string_view::npos; }
@@ -110,12 +110,12 @@ class Bench {
 
   void add_pack() {
     for (const Layout layout : derived())
-      for (const KernelRow<PackArgs>& row : pack_rows()) {
+      for (const Kernel<PackArgs>& kernel : pack_kernels()) {
         auto out = room(layout);
         const PackArgs args{dtype_, rows_, cols_, codes_.data(), stride_, layout, out->data()};
-        if (!chosen(row.name) || !row.usable(args)) continue;
-        add({"pack", std::string(layout.name()), std::string(row.name), bytes_of(layout)},
-            [args, out, run = row.run] { run(args); });
+        if (!chosen(kernel.name) || !kernel.usable(args)) continue;
+        add({"pack", std::string(layout.name()), std::string(kernel.name), bytes_of(layout)},
+            [args, out, run = kernel.run] { run(args); });
       }
   }
   void add_unpack() {
@@ -147,9 +147,9 @@ class Bench {
     masked.ste = SteRule::kClip;
     masked.mask = static_cast<uint64_t*>(mask_.data());
     drawn.sr = &draws_;
-    add_quantize_rows("quantize", plain, bytes);
-    add_quantize_rows("quantize with clip mask", masked, bytes + mask);
-    if (rounds(plain.rule)) add_quantize_rows("quantize stochastically", drawn, bytes);
+    add_quantize_kernels("quantize", plain, bytes);
+    add_quantize_kernels("quantize with clip mask", masked, bytes + mask);
+    if (rounds(plain.rule)) add_quantize_kernels("quantize stochastically", drawn, bytes);
     if (plain.rule != CodeRule::kSign) return;
     for (const Layout layout : derived()) {
       auto out = room(layout);
@@ -160,10 +160,10 @@ class Bench {
           });
     }
   }
-  void add_quantize_rows(const char* what, const QuantizeArgs& args, double bytes) {
-    for (const KernelRow<QuantizeArgs>& row : quantize_rows())
-      if (chosen(row.name) && row.usable(args))
-        add({what, "canonical", std::string(row.name), bytes}, [args, run = row.run] { run(args); });
+  void add_quantize_kernels(const char* what, const QuantizeArgs& args, double bytes) {
+    for (const Kernel<QuantizeArgs>& kernel : quantize_kernels())
+      if (chosen(kernel.name) && kernel.usable(args))
+        add({what, "canonical", std::string(kernel.name), bytes}, [args, run = kernel.run] { run(args); });
   }
 
   void add_dequantize() {

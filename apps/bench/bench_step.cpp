@@ -14,8 +14,8 @@
 // they carry the noise of both; the forward pass is timed inside the step. Where the update runs inside the backward
 // pass (fused), gW and update are one part. On a CUDA device times are wall times of a step that is waited for at its
 // end (and at the end of its forward pass). x_<rival> is null for a rival that the machine cannot run (oneDNN's bf16
-// without AVX-512), and its times are left out. bytes: the account by kind at its peak; rss_growth: resident memory of a
-// process that makes the model and two steps.
+// without AVX-512), and its times are left out. bytes: the account by kind at its peak; rss_growth: resident memory of
+// a process that makes the model and two steps.
 #include "bench_step_options.h"
 
 #include <iomanip>
@@ -58,7 +58,7 @@ class Turns {
   }
 
   Json row() const {
-    const double whole = all_[0].median();
+    const double full = all_[0].median();
     Json row{{"layer", what_.layer.name}};
     if (!what_.net.empty()) row["net"] = what_.net;
     row["shape"] = what_.shape();
@@ -72,10 +72,10 @@ class Turns {
     row["device"] = to_string(options_.device);
     row["fused"] = ours_[0]->fused();
     row["recorded"] = ours_[0]->recorded();
-    row["ms"] = ms(whole);
+    row["ms"] = ms(full);
     const size_t first_rival = ours_.size();
     const auto add_rival = [&](const std::string& name, const FakeQuantizedStep* rival, size_t at) {
-      row["x_" + name] = rival != nullptr ? Json(all_[at].median() / whole) : Json(nullptr);
+      row["x_" + name] = rival != nullptr ? Json(all_[at].median() / full) : Json(nullptr);
       if (rival == nullptr) return;
       row[name + "_ms"] = ms(all_[at].median());
       row[name + "_parts"] = rival_parts(*rival);
@@ -96,10 +96,10 @@ class Turns {
   Json parts() const {
     Json parts = Json::object();
     if (!options_.parts) return parts;
-    const double whole = all_[0].median(), no_requantize = all_[1].median(), no_update = all_[2].median();
+    const double full = all_[0].median(), no_requantize = all_[1].median(), no_update = all_[2].median();
     const double forward = median(ours_[0]->forward_ns()) * static_cast<double>(options_.accumulate);
     const bool layer = what_.net.empty();
-    const double gx = layer ? whole - all_[3].median() : 0;
+    const double gx = layer ? full - all_[3].median() : 0;
     parts["forward"] = ms(forward);
     if (layer) parts["gx"] = ms(gx);
     if (ours_[0]->fused()) {
@@ -108,7 +108,7 @@ class Turns {
       parts[layer ? "gw" : "backward"] = ms(no_update - forward - gx);
       parts["update"] = ms(no_requantize - no_update);
     }
-    parts["requantize"] = ms(whole - no_requantize);
+    parts["requantize"] = ms(full - no_requantize);
     return parts;
   }
 

@@ -190,7 +190,7 @@ Json measure_scheme(const Scheme& scheme, const Case& what, const Options& optio
   measure(all, options.repeat, time_base(options.threads), /*rare=*/false);
 
   const auto ms = [](double ns) { return ns / 1e6; };
-  const double twin = all[0].median(), whole = all[1].median();
+  const double twin = all[0].median(), full = all[1].median();
   // Medians of the turns' own ratios: a neighbour's burst hits both of a turn.
   std::vector<double> ratios;
   for (size_t i = 0; i < all[0].ns.size(); ++i) ratios.push_back(all[1].ns[i] / all[0].ns[i]);
@@ -200,7 +200,7 @@ Json measure_scheme(const Scheme& scheme, const Case& what, const Options& optio
            {"accumulate", options.accumulate},
            {"grad", mode_name(options.grad)},
            {"threads", options.threads},
-           {"ms", ms(whole)},
+           {"ms", ms(full)},
            {"float_ms", ms(twin)},
            {"cost", median(ratios)},
            {"x_float", 1 / median(ratios)}};
@@ -212,7 +212,7 @@ Json measure_scheme(const Scheme& scheme, const Case& what, const Options& optio
                   {"gx", ms(no_gw - forward)},
                   {"gw", ms(no_update - no_gw)},
                   {"update", ms(no_requantize - no_update)},
-                  {"requantize", ms(whole - no_requantize)}};
+                  {"requantize", ms(full - no_requantize)}};
   return row;
 }
 

@@ -9,7 +9,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "command.h"
 
 namespace bitgrad::cli {
@@ -88,18 +88,18 @@ int explain(const Options& options) {
   for (const GemmCandidate& c : rows) {
     const bool usable = c.verdict == GemmVerdict::kChosen || c.verdict == GemmVerdict::kDearer;
     if (!usable && c.verdict == GemmVerdict::kUnsupported && !options.all) continue;
-    std::cout << std::left << std::setw(44) << c.row->name << std::right << std::fixed;
-    if (usable && c.row->needs == isa::kScalar && c.row->order != SumOrder::kFree)
+    std::cout << std::left << std::setw(44) << c.kernel->name << std::right << std::fixed;
+    if (usable && c.kernel->needs == isa::kScalar && c.kernel->order != SumOrder::kFree)
       std::cout << std::setw(12) << "reference" << std::setw(9) << '-';
     else if (usable)
       std::cout << std::setw(12) << std::setprecision(1) << c.ns / 1000 << std::setw(9) << std::setprecision(2)
                 << c.ns / std::max(best, 1e-9);
     else
       std::cout << std::setw(12) << '-' << std::setw(9) << '-';
-    std::cout << "  " << std::left << std::setw(26) << concat(c.row->a_layout, ", ", c.row->b_layout)
+    std::cout << "  " << std::left << std::setw(26) << concat(c.kernel->a_layout, ", ", c.kernel->b_layout)
               << verdict_name(c.verdict);
-    if (c.verdict == GemmVerdict::kNeedsIsa) std::cout << ": " << isa_names(c.row->needs & ~cpu_isa());
-    if (c.verdict == GemmVerdict::kOrder) std::cout << ": " << order_name(c.row->order);
+    if (c.verdict == GemmVerdict::kNeedsIsa) std::cout << ": " << isa_names(c.kernel->needs & ~cpu_isa());
+    if (c.verdict == GemmVerdict::kOrder) std::cout << ": " << order_name(c.kernel->order);
     std::cout << '\n';
   }
   return 0;
@@ -119,7 +119,7 @@ int calibrate(const std::string& path) {
   for (const char* m : {"1", "2-16", "17-128", ">128"}) std::cout << std::setw(9) << m;
   std::cout << '\n';
   for (const GemmCostFactors& row : factors) {
-    std::cout << std::left << std::setw(44) << row.row << std::right << std::fixed << std::setprecision(2);
+    std::cout << std::left << std::setw(44) << row.kernel << std::right << std::fixed << std::setprecision(2);
     for (const double f : row.factor) std::cout << std::setw(9) << f;
     std::cout << '\n';
   }

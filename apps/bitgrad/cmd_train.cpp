@@ -116,7 +116,7 @@ std::string machine_of(Device device) {
   return device.is_cpu() ? cpu : concat(to_string(device), ' ', device_backend(device).describe(), ", host ", cpu);
 }
 
-void tell_start(Trainer& trainer, const std::string& folder, bool measured, bool resuming, Progress& progress) {
+void report_start(Trainer& trainer, const std::string& folder, bool measured, bool resuming, Progress& progress) {
   const RunConfig& config = trainer.config();
   const Device device = trainer.learner().device();
   log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", machine_of(device), ", bits ",
@@ -161,7 +161,7 @@ int run_train(const TrainOptions& options) {
     lock = std::move(made.lock);
     open_log(folder, progress);
   }
-  tell_start(trainer, folder, measured, resuming, progress);
+  report_start(trainer, folder, measured, resuming, progress);
   TrainHooks hooks;
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
   hooks.on_eval = [&](const EvalEvent& e) {

@@ -53,7 +53,7 @@ Answer answer(Learner& learner, const Dataset& test) {
     copy_batch(batch, x);
     const Tensor y = learner.predict(x);
     correct += count_correct(y, {batch.labels, static_cast<size_t>(batch.size)});
-    const std::vector<double> numbers = y.numbers();
+    const std::vector<double> numbers = y.elements();
     a.logits.insert(a.logits.end(), numbers.begin(), numbers.end());
   }
   a.percent = 100.0 * static_cast<double>(correct) / static_cast<double>(test.size());

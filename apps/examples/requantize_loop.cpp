@@ -92,7 +92,7 @@ int main() {
             << "gradient " << weight.grad().bytes() << " bytes\n"
             << "master   " << weight.master().bytes() << " bytes\n"
             << "codes of row 0:";
-  const std::vector<double> codes = weight.value().row_slice(0, 1).numbers();
+  const std::vector<double> codes = weight.value().row_slice(0, 1).elements();
   for (size_t i = 0; i < 16; ++i) std::cout << ' ' << codes[i];
   const double last = sum_of_loss / static_cast<double>(samples);
   std::printf(" ...\nloss %.4f -> %.4f\n", first, last);

@@ -117,13 +117,13 @@ BITGRAD_DEVICE inline void cluster_sync() {
 
 // Registers per thread of the caller's warpgroup from here on, a multiple of 8. All warps of the warpgroup execute it.
 template <int kRegisters>
-BITGRAD_DEVICE inline void give_registers() {
+BITGRAD_DEVICE inline void decrease_registers() {
 #if BITGRAD_SM90A
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
 template <int kRegisters>
-BITGRAD_DEVICE inline void take_registers() {
+BITGRAD_DEVICE inline void increase_registers() {
 #if BITGRAD_SM90A
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif

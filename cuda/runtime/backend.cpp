@@ -41,7 +41,7 @@ class CudaBackend final : public DeviceBackend {
  public:
   void* allocate(int64_t bytes) override {
     ensure(bytes >= 0, "cuda", "allocate: got ", bytes, " bytes.");
-    void* const data = memory_pool().take(bytes);
+    void* const data = memory_pool().acquire(bytes);
     if (data != nullptr) return data;
     int64_t free_bytes = 0, total_bytes = 0;
     memory_info(free_bytes, total_bytes);
@@ -52,7 +52,7 @@ class CudaBackend final : public DeviceBackend {
 
   void release(void* data, int64_t) noexcept override {
     try {
-      memory_pool().give(data);
+      memory_pool().release(data);
     } catch (const std::exception& error) {
       // A destructor runs this: the error is the device's last words.
       std::fprintf(stderr, "%s\n", error.what());

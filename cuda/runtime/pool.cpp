@@ -28,7 +28,7 @@ void* MemoryPool::pop(int pool, Stream stream, int64_t bytes) {
   return data;
 }
 
-void* MemoryPool::take(int64_t bytes) {
+void* MemoryPool::acquire(int64_t bytes) {
   const int64_t size = class_bytes(bytes);
   const Stream stream = current_stream();
   void* data = nullptr;
@@ -53,7 +53,7 @@ void* MemoryPool::take(int64_t bytes) {
   return data;
 }
 
-void MemoryPool::give(void* data) {
+void MemoryPool::release(void* data) {
   if (data == nullptr) return;
   Block block;
   {

@@ -25,9 +25,9 @@ class MemoryPool {
 
   // At least `bytes` on the current stream of the current device, aligned to 256 bytes; null when the device has none,
   // also after the kept blocks went back to it.
-  void* take(int64_t bytes);
+  void* acquire(int64_t bytes);
   // The work of the current stream that uses the block may still be on its way.
-  void give(void* data);
+  void release(void* data);
   // Returns all kept blocks to the device (waits for it).
   void trim();
 

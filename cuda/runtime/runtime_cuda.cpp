@@ -123,12 +123,12 @@ void allow_shared(const void* kernel, const LaunchShape& shape) {
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
   if (!m.large_shared.insert(static_cast<const char*>(kernel) + device).second) return;
-  const int most = m.properties[static_cast<size_t>(device)].shared_bytes_per_block;
+  const int max = m.properties[static_cast<size_t>(device)].shared_bytes_per_block;
   cudaFuncAttributes attributes{};
   cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
   if (status == cudaSuccess)
     status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  most - static_cast<int>(attributes.sharedSizeBytes));
+                                  max - static_cast<int>(attributes.sharedSizeBytes));
   if (status != cudaSuccess) fail_cuda(status, kernel_name(kernel, shape));
 }
 

@@ -46,7 +46,7 @@ int BlockCache::class_of(int64_t units) {
   return static_cast<int>(kSmallUnits) + 8 * (step - 1) + static_cast<int>((units - 1) >> step) - 8;
 }
 
-void* BlockCache::take(int64_t bytes) {
+void* BlockCache::acquire(int64_t bytes) {
   const int64_t units = class_units(bytes), size = units * kAlignment;
   Free* surplus = nullptr;
   {

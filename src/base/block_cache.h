@@ -41,8 +41,8 @@ class BlockCache {
   ~BlockCache() { trim(); }
 
   // A block of at least `bytes` (0 .. 2^46), not initialised; nullptr when the system has none.
-  void* take(int64_t bytes);
-  // Gives back a block that take(bytes) returned.
+  void* acquire(int64_t bytes);
+  // Gives back a block that acquire(bytes) returned.
   void give(void* data, int64_t bytes) noexcept;
   // Returns every kept block to the system.
   void trim() noexcept;

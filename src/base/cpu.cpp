@@ -65,7 +65,7 @@ IsaMask detect_vectors() {
 }
 
 // The CPU may have tiles that the system does not hand out, so the system's answer decides.
-bool ask_for_amx() {
+bool request_amx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   constexpr uint32_t kTileInt8Bf16 = (1u << 24) | (1u << 25) | (1u << 22);
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all_set(d, kTileInt8Bf16)) return false;
@@ -79,7 +79,7 @@ bool ask_for_amx() {
 }
 #else
 IsaMask detect_vectors() { return 0; }
-bool ask_for_amx() { return false; }
+bool request_amx() { return false; }
 #endif
 
 constexpr struct GroupName {
@@ -97,7 +97,8 @@ IsaMask group_and_above(std::string_view name) {
     if (group.name != name || (group.bit & kOfCpu) == 0) continue;
     if (group.bit == isa::kAvx2) return kOfCpu;
     if (group.bit == isa::kAvx512) return kAvx512All | isa::kAmx;
-    return group.bit == isa::kAvx512Vbmi ? isa::kAvx512Vbmi | isa::kAmx : group.bit;  // AMX rows expand codes with VBMI
+    return group.bit == isa::kAvx512Vbmi ? isa::kAvx512Vbmi | isa::kAmx
+                                         : group.bit;  // AMX kernels expand codes with VBMI
   }
   fail("BITGRAD_ISA_WITHOUT", "unknown group of instructions: got '", name,
        "', expected a list of avx2, avx512, vnni, popcnt, bf16, vbmi and amx, such as bf16,amx.");
@@ -123,7 +124,7 @@ IsaMask usable(IsaLevel cap) {
   static const IsaMask vectors = detect_vectors() & ~absent;
   IsaMask mask = vectors;
   if (cap == IsaLevel::kAmx && (vectors & isa::kAvx512) != 0 && (absent & isa::kAmx) == 0) {
-    static const bool amx = ask_for_amx();
+    static const bool amx = request_amx();
     if (amx) mask |= isa::kAmx;
   }
   return mask & record_of(cap).keeps;

@@ -17,7 +17,7 @@ class CpuBackend final : public DeviceBackend {
  public:
   void* allocate(int64_t bytes) override {
     ensure(bytes >= 0, "cpu", "allocate: got ", bytes, " bytes.");
-    void* const data = bytes <= kMaxBytes ? cache_.take(bytes) : nullptr;
+    void* const data = bytes <= kMaxBytes ? cache_.acquire(bytes) : nullptr;
     if (data == nullptr) fail_with(ErrorCode::kMemory, "cpu", "out of memory: ", bytes, " bytes were asked for.");
     return data;
   }

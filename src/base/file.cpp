@@ -46,7 +46,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
-  int take() { return std::exchange(fd_, -1); }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -86,7 +86,7 @@ int open_regular(const std::string& path) {
   if (::stat(path.c_str(), &status) == 0) require_regular(status.st_mode, path);
   Descriptor file(open_or_fail(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, "read"));
   require_regular(status_of(file.get(), path).st_mode, path);
-  return file.take();
+  return file.release();
 }
 
 // A device is written to (/dev/null, /dev/full); a pipe would wait for a reader, and go away with it.
@@ -102,7 +102,7 @@ int open_output(const std::string& path, int flags, std::string_view what) {
   status = status_of(file.get(), path);
   if (waits()) refuse();
   ::fcntl(file.get(), F_SETFL, flags & O_APPEND);  // without O_NONBLOCK
-  return file.take();
+  return file.release();
 }
 
 void sync_or_fail(int fd, const std::string& path) {
@@ -136,7 +136,7 @@ class PosixOutputFile final : public OutputFile {
   void close() override {
     if (fd_.get() < 0) return;
     // After EINTR the descriptor is gone on Linux: not an error, and not to be repeated.
-    if (::close(fd_.take()) != 0 && errno != EINTR) fail_file("close", path_, errno);
+    if (::close(fd_.release()) != 0 && errno != EINTR) fail_file("close", path_, errno);
   }
 
  private:
@@ -266,7 +266,7 @@ std::unique_ptr<FileLock> FileSystem::lock_directory(const std::string& path) {
   Descriptor directory(open_or_fail(path, O_RDONLY | O_DIRECTORY, "open the directory"));
   const bool locked = uninterrupted([&] { return ::flock(directory.get(), LOCK_EX | LOCK_NB); }) == 0;
   if (!locked && errno == EWOULDBLOCK) return nullptr;  // any other error: no locks here, such as on some networks
-  return std::make_unique<PosixFileLock>(directory.take());
+  return std::make_unique<PosixFileLock>(directory.release());
 }
 
 FileSystem& file_system() {

@@ -32,10 +32,10 @@ class MemoryFile final : public InputFile {
 
 // Reads to the end, or one byte beyond `most`. `size`: as many are expected.
 template <typename ReadSome>
-std::vector<uint8_t> read_to_end(const std::string& path, int64_t size, int64_t most, ReadSome read_some) {
+std::vector<uint8_t> read_to_end(const std::string& path, int64_t size, int64_t upper, ReadSome read_some) {
   std::vector<uint8_t> bytes;
   try {
-    const size_t limit = static_cast<size_t>(most) + 1;
+    const size_t limit = static_cast<size_t>(upper) + 1;
     size_t filled = 0;
     // One byte more than the size, so that the end is seen without growing.
     bytes.resize(std::min(static_cast<size_t>(std::max<int64_t>(size, 0)) + 1, limit));

@@ -27,7 +27,7 @@ const char* type_name(const Json& x) {
 class Builder final : public nlohmann::json_sax<Library> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
-  Json take() { return std::move(root_); }
+  Json release() { return std::move(root_); }
 
   bool null() override { return add(nullptr); }
   bool boolean(bool x) override { return add(x); }
@@ -176,7 +176,7 @@ Json Json::parse(std::string_view text, const JsonLimits& limits) {
     throw JsonError("a byte 0 at " + std::to_string(zero));
   Builder builder(limits);
   if (!Library::sax_parse(text.begin(), text.end(), &builder)) throw JsonError("JSON: unreadable");
-  return builder.take();
+  return builder.release();
 }
 
 std::string Json::dump(int indent) const {

@@ -43,7 +43,7 @@ bool Attributes::flag(std::string_view key) const { return value_of<bool>(key, a
 int64_t Attributes::integer(std::string_view key) const { return value_of<int64_t>(key, at(key), "a whole number"); }
 double Attributes::number(std::string_view key) const {
   const Attribute& attribute = at(key);
-  if (const auto* whole = std::get_if<int64_t>(&attribute.value())) return static_cast<double>(*whole);
+  if (const auto* full = std::get_if<int64_t>(&attribute.value())) return static_cast<double>(*full);
   return value_of<double>(key, attribute, "a number");
 }
 const std::string& Attributes::text(std::string_view key) const {
@@ -88,7 +88,7 @@ bool fits(const Key& key, const Attribute& attribute) {
       break;
   }
   const NumberRange range = parse_number_range(key.range);
-  if (const auto* whole = std::get_if<int64_t>(&value)) return range.contains(static_cast<double>(*whole));
+  if (const auto* full = std::get_if<int64_t>(&value)) return range.contains(static_cast<double>(*full));
   const auto* const number = std::get_if<double>(&value);
   return key.type == Type::kNumber && number != nullptr && range.contains(*number);
 }
@@ -99,11 +99,11 @@ Attribute read_standard(const Key& key) {
   if (key.type == Type::kBool) return key.standard == "true" ? Attribute(true) : Attribute(false);
   if (key.type == Type::kText || key.type == Type::kChoice) return key.standard;
   if (key.type == Type::kInt) {
-    int64_t whole = 0;
-    const auto read = std::from_chars(begin, end, whole);
+    int64_t full = 0;
+    const auto read = std::from_chars(begin, end, full);
     require(read.ec == std::errc() && read.ptr == end, "keys", "key '", key.name, "': the default '", key.standard,
             "' is no whole number");
-    return whole;
+    return full;
   }
   double number = 0;
   const auto read = std::from_chars(begin, end, number);

@@ -14,13 +14,13 @@ size_t shown_bytes(std::string_view text) {
   if (first < 0x80) return first < 0x20 || first == 0x7F ? 0 : 1;
   const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
   if (first < 0xC2 || first > 0xF4) return 0;
-  uint8_t least = 0x80, most = 0xBF;  // of the second byte
-  if (first == 0xC2) least = 0xA0;    // below: U+0080 to U+009F
-  if (first == 0xE0) least = 0xA0;
-  if (first == 0xED) most = 0x9F;
-  if (first == 0xF0) least = 0x90;
-  if (first == 0xF4) most = 0x8F;
-  if (byte(1) < least || byte(1) > most) return 0;
+  uint8_t min = 0x80, max = 0xBF;  // of the second byte
+  if (first == 0xC2) min = 0xA0;   // below: U+0080 to U+009F
+  if (first == 0xE0) min = 0xA0;
+  if (first == 0xED) max = 0x9F;
+  if (first == 0xF0) min = 0x90;
+  if (first == 0xF4) max = 0x8F;
+  if (byte(1) < min || byte(1) > max) return 0;
   for (size_t i = 2; i < bytes; ++i)
     if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
   return bytes;

@@ -91,7 +91,7 @@ Writer make_writer(Draws draws, const SplitStyle& split) {
 
 void displace(Glyph& glyph, Draws& draws, float spread) {
   for (Stroke& stroke : glyph) {
-    const Point whole{0.5f * spread * draws.bell(), 0.5f * spread * draws.bell()};
+    const Point full{0.5f * spread * draws.bell(), 0.5f * spread * draws.bell()};
     Point last{9.0f, 9.0f};
     Point move{0.0f, 0.0f};
     for (Point& p : stroke) {
@@ -99,7 +99,7 @@ void displace(Glyph& glyph, Draws& draws, float spread) {
       last = p;
       // Half of the last move stays, or round digits become polygons.
       if (!corner) move = {0.5f * move.x + spread * draws.bell(), 0.5f * move.y + spread * draws.bell()};
-      p = {p.x + whole.x + move.x, p.y + whole.y + move.y};
+      p = {p.x + full.x + move.x, p.y + full.y + move.y};
     }
   }
 }

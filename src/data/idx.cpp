@@ -65,7 +65,7 @@ std::string type_name(uint8_t code) {
 // What a file may hold.
 struct Form {
   std::vector<uint8_t> types;
-  int least = 1, most = 1;  // dimensions
+  int min = 1, max = 1;  // dimensions
   std::string_view what;
 };
 
@@ -95,12 +95,11 @@ void check_type(const IdxFile& idx, uint8_t code, const Form& form) {
 // Images of bytes have rows and columns, values any axes.
 void check_rank(const IdxFile& idx, int rank, const Form& form) {
   const bool pixels = form.what == "images" && idx.type.code == kUint8;
-  const int least = pixels ? 3 : form.least, most = pixels ? 3 : form.most;
-  if (rank >= least && rank <= most) return;
+  const int min = pixels ? 3 : form.min, max = pixels ? 3 : form.max;
+  if (rank >= min && rank <= max) return;
   const bool swapped = (form.what == "images" && rank == 1) || (form.what == "labels" && rank == 3);
-  fail_idx(idx.path, "dimensions at offset 3: got ", rank, ", expected ", least, " (", form.what, ")",
-           most > least ? concat(" .. ", most) : std::string(), ".",
-           swapped ? " Are images and labels exchanged?" : "");
+  fail_idx(idx.path, "dimensions at offset 3: got ", rank, ", expected ", min, " (", form.what, ")",
+           max > min ? concat(" .. ", max) : std::string(), ".", swapped ? " Are images and labels exchanged?" : "");
 }
 
 // Reads the header and checks it against what the caller needs.
@@ -118,7 +117,7 @@ void read_header(IdxFile& idx, const Form& form) {
     idx.type = *type_of(head[2]);
     check_rank(idx, head[3], form);
   }
-  const int rank = got == 4 ? int{head[3]} : form.what == "images" ? 3 : form.least;
+  const int rank = got == 4 ? int{head[3]} : form.what == "images" ? 3 : form.min;
   const int64_t expected = 4 + 4 * rank;
   if (got < 4 || reader.read(head.data() + 4, expected - 4) < expected - 4) {
     fail_idx(path, "truncated header: got ", reader.offset(), " bytes, expected ", expected, ".");
@@ -216,13 +215,13 @@ double value_at(const IdxFile& idx, int64_t i) {
   }
 }
 
-void check_labels(const IdxFile& labels, int64_t classes, int64_t most) {
+void check_labels(const IdxFile& labels, int64_t classes, int64_t max) {
   for (int64_t i = 0; i < labels.total; ++i) {
     const auto label = static_cast<int64_t>(value_at(labels, i));
     const bool ignored = labels.dims.size() > 1 && label == kIgnoredClass;
     if (ignored || (label >= 0 && label < classes)) continue;
     fail_idx(labels.path, "label ", i, " at offset ", labels.header_bytes + i * labels.type.bytes, ": got ", label,
-             ", expected 0 .. ", classes - 1, ".", classes < most ? " Set classes if the set has more." : "");
+             ", expected 0 .. ", classes - 1, ".", classes < max ? " Set classes if the set has more." : "");
   }
 }
 
@@ -254,8 +253,8 @@ class TargetFile {
     classes_ = spec.classes == 0 && !values_ ? kDefaultClasses : spec.classes;
     require(!values_ || spec.classes == 0, "data.idx", "classes: got ", spec.classes,
             ", which is for labels; targets are values.");
-    require(values_ || (classes_ >= 1 && classes_ <= most()), "data.idx", "classes: got ", classes_, ", expected 1 .. ",
-            most(), " for labels of ", file_.type.name, ".");
+    require(values_ || (classes_ >= 1 && classes_ <= max()), "data.idx", "classes: got ", classes_, ", expected 1 .. ",
+            max(), " for labels of ", file_.type.name, ".");
     check_size(file_);
   }
   const IdxFile& file() const { return file_; }
@@ -265,7 +264,7 @@ class TargetFile {
     const Shape shape(inner_dims(file_));
     if (values_)
       return {values_of(file_), StoredAs::kFloat, {.shape = shape.rank() == 0 ? Shape{1} : shape, .classes = 0}};
-    check_labels(file_, classes_, most());
+    check_labels(file_, classes_, max());
     // int16: bit for bit a uint16 where it is a class; -100 is not.
     if (file_.type.bytes == 2 && shape.rank() > 0) return {widened(), StoredAs::kInt32, {shape, classes_}};
     const StoredAs form = file_.type.bytes == 1   ? StoredAs::kUint8
@@ -281,7 +280,7 @@ class TargetFile {
             ", expected one of them: labels are classes, targets are values.");
     return spec.labels.empty() ? IdxFile(spec, "targets", spec.targets) : IdxFile(spec, "labels", spec.labels);
   }
-  int64_t most() const { return file_.type.bytes == 1 ? 256 : file_.type.bytes == 2 ? 32768 : kMostClasses; }
+  int64_t max() const { return file_.type.bytes == 1 ? 256 : file_.type.bytes == 2 ? 32768 : kMostClasses; }
   TrackedBytes widened() const {
     TrackedBytes out(file_.total * 4, MemoryKind::kDataset);
     for (int64_t i = 0; i < file_.total; ++i) reinterpret_cast<int32_t*>(out.data())[i] = element<int16_t>(file_, i);

@@ -38,11 +38,11 @@ void unpack_bytes_vbmi(const CodeRun& run, const ByteRule& rule, uint8_t* out) {
   const __m512i table = look_up ? _mm512_loadu_si512(rule.table) : _mm512_setzero_si512();
   const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << bits) - 1));
   const __m512i top = _mm512_set1_epi8(static_cast<char>(rule.top));
-  const __mmask64 whole = first_bits(run.bit == 0 ? step : step + 1);
+  const __mmask64 full = first_bits(run.bit == 0 ? step : step + 1);
   const uint8_t* p = run.p;
   int64_t n = run.n;
   for (; n > 0; n -= 64, p += step, out += 64) {
-    const __m512i in = _mm512_maskz_loadu_epi8(n >= 64 ? whole : first_bits((run.bit + n * bits + 7) / 8), p);
+    const __m512i in = _mm512_maskz_loadu_epi8(n >= 64 ? full : first_bits((run.bit + n * bits + 7) / 8), p);
     __m512i x = _mm512_multishift_epi64_epi8(start, _mm512_permutexvar_epi8(lay, in));
     if (look_up) {
       x = _mm512_permutexvar_epi8(x, table);
@@ -88,11 +88,11 @@ void unpack_floats_avx512(const CodeRun& run, const FloatRule& rule, float* out)
   const __m512i up = _mm512_sub_epi32(_mm512_set1_epi32(32 - run.bits), start);
   const __m128i down = _mm_cvtsi32_si128(32 - run.bits);
   const __m512 table = _mm512_loadu_ps(rule.table);
-  const __mmask16 whole = static_cast<__mmask16>(first_bits(run.bit == 0 ? step : step + 1));
+  const __mmask16 full = static_cast<__mmask16>(first_bits(run.bit == 0 ? step : step + 1));
   const uint8_t* p = run.p;
   int64_t n = run.n;
   for (; n > 0; n -= 16, p += step, out += 16) {
-    const __mmask16 bytes = n >= 16 ? whole : static_cast<__mmask16>(first_bits((run.bit + n * bits + 7) / 8));
+    const __mmask16 bytes = n >= 16 ? full : static_cast<__mmask16>(first_bits((run.bit + n * bits + 7) / 8));
     const __m128i in = _mm_maskz_loadu_epi8(bytes, p);
     const __m512i x = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(in), shuffle);
     __m512 y;

@@ -21,18 +21,18 @@ Json parse_metadata(const std::string& key, const std::string& text, int depth) 
   }
 }
 
-int64_t whole_number(const Json& value, const std::string& key, int64_t least, int64_t most) {
+int64_t whole_number(const Json& value, const std::string& key, int64_t min, int64_t max) {
   try {
     const auto x = value.get<int64_t>();
-    if (x >= least && x <= most) return x;
+    if (x >= min && x <= max) return x;
   } catch (const JsonError&) {  // another type, or beyond int64
   }
   fail("metadata", "malformed metadata: ", key, ": got ", value.dump().substr(0, 60), ", expected a whole number from ",
-       least, " to ", most, least == 0 ? ", none that is negative" : "");
+       min, " to ", max, min == 0 ? ", none that is negative" : "");
 }
 
-int64_t whole_member(const Json& record, const std::string& key, int64_t least, int64_t most) {
-  return whole_number(record.at(key), key, least, most);
+int64_t whole_member(const Json& record, const std::string& key, int64_t min, int64_t max) {
+  return whole_number(record.at(key), key, min, max);
 }
 
 }  // namespace bitgrad::detail

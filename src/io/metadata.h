@@ -13,7 +13,7 @@ namespace bitgrad::detail {
 Json parse_metadata(const std::string& key, const std::string& text, int depth = 8);
 
 // A whole number in [least, most]; what would be rounded or wrapped is refused. Throws Error that names `key`.
-int64_t whole_number(const Json& value, const std::string& key, int64_t least, int64_t most);
-int64_t whole_member(const Json& record, const std::string& key, int64_t least, int64_t most);
+int64_t whole_number(const Json& value, const std::string& key, int64_t min, int64_t max);
+int64_t whole_member(const Json& record, const std::string& key, int64_t min, int64_t max);
 
 }  // namespace bitgrad::detail

@@ -60,8 +60,8 @@ size_t header_crc_place(std::string_view json) {
   const size_t at = json.find(pattern);
   if (at == std::string_view::npos) return at;
   const size_t place = at + pattern.size();
-  const bool whole = json.size() > place + kNoCrc.size() && json[place + kNoCrc.size()] == '"';
-  return whole ? place : std::string_view::npos;
+  const bool full = json.size() > place + kNoCrc.size() && json[place + kNoCrc.size()] == '"';
+  return full ? place : std::string_view::npos;
 }
 
 std::string header_crc(std::string_view length_and_json, size_t place) {

@@ -183,10 +183,10 @@ class Reader {
   }
 
   std::shared_ptr<const Tensor> part(const std::string& name, std::string_view end, DType dtype, const Shape& count) {
-    const std::string whole = joined(name, end);
-    if (!file_.contains(whole)) return nullptr;
-    check_form(whole, plain_dtype(dtype)->name, count);
-    return std::make_shared<const Tensor>(rows(whole, dtype, count));
+    const std::string full = joined(name, end);
+    if (!file_.contains(full)) return nullptr;
+    check_form(full, plain_dtype(dtype)->name, count);
+    return std::make_shared<const Tensor>(rows(full, dtype, count));
   }
 
   SafetensorsFile file_;

@@ -31,14 +31,15 @@ float read_number(const float* number) {
   if (current_device().is_cpu()) return *number;
   float out = 0;
   device_backend(current_device()).copy_to_host(&out, number, sizeof(out));
-  drain_flags();
+  poll_errors();
   return out;
 }
 
 namespace detail {
 
 void fail_no_device_kernel(std::string_view name) {
-  fail_with(ErrorCode::kDevice, name, "there is no such kernel on ", to_string(current_device()), ". Use the CPU (device.kind=cpu).");
+  fail_with(ErrorCode::kDevice, name, "there is no such kernel on ", to_string(current_device()),
+            ". Use the CPU (device.kind=cpu).");
 }
 void fail_fp64_on_device(std::string_view name) {
   fail_with(ErrorCode::kDevice, name, "fp64 is the reference dtype of the CPU, but the current device is ",

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 
@@ -15,9 +15,9 @@ namespace bitgrad {
 
 namespace detail {
 
-// Adds one record for each row: KernelRow<Args> or a type derived from it.
+// Adds one record for each row: Kernel<Args> or a type derived from it.
 template <typename Row>
-void append_rows(std::string_view family, std::span<const Row> rows, std::vector<KernelInfo>& out) {
+void append_kernels(std::string_view family, std::span<const Row> rows, std::vector<KernelInfo>& out) {
   for (const Row& row : rows) {
     const bool legal = legal_in_strict(row.order) || bits_mode() == BitsMode::kFast;
     out.push_back({family, row.name, row.needs, row.order, row.granted() && legal, row.device});

@@ -18,10 +18,10 @@ constexpr size_t kNoWord = ~size_t{0};
 
 struct Check {
   size_t word;
-  std::function<void(uint32_t)> take;
+  std::function<void(uint32_t)> report;
 };
 
-using Handlers = std::vector<std::shared_ptr<const CheckScope::Handler>>;
+using Handlers = std::vector<std::shared_ptr<const ErrorContext::Handler>>;
 thread_local Handlers t_handlers;  // of the scopes that are open, outer first
 
 // `fail` behind the handlers of the scopes that are open now.
@@ -74,7 +74,7 @@ FlagWord::FlagWord() : word_(&on_host_) {
   Board& b = board();
   if (b.words == nullptr) make_words(b);
   ensure(b.used < kWords || t_record == nullptr, "flags", "recorded work has more than ", kWords, " flags");
-  if (b.used == kWords) drain_flags();
+  if (b.used == kWords) poll_errors();
   word_ = b.words + b.used++;
 }
 
@@ -88,13 +88,13 @@ void FlagWord::check(std::function<void()> fail) const {
   });
 }
 
-void FlagWord::read(std::function<void(uint32_t)> take) const {
-  if (word_ == &on_host_) return take(on_host_);
+void FlagWord::read(std::function<void(uint32_t)> report) const {
+  if (word_ == &on_host_) return report(on_host_);
   Board& b = board();
-  b.checks.push_back({static_cast<size_t>(word_ - b.words), std::move(take)});
+  b.checks.push_back({static_cast<size_t>(word_ - b.words), std::move(report)});
 }
 
-void at_drain(std::function<void()> then) {
+void on_poll(std::function<void()> then) {
   if (current_device().is_cpu()) return then();
   board().checks.push_back({kNoWord, [then = handled(std::move(then))](uint32_t) { then(); }});
 }
@@ -102,7 +102,7 @@ void at_drain(std::function<void()> then) {
 namespace {
 
 // The words of a board, which become zero.
-std::vector<uint32_t> take_words(const Board& b) {
+std::vector<uint32_t> collect_words(const Board& b) {
   std::vector<uint32_t> words(b.used);
   DeviceBackend& backend = device_backend(current_device());
   const auto bytes = static_cast<int64_t>(b.used * sizeof(uint32_t));
@@ -111,34 +111,34 @@ std::vector<uint32_t> take_words(const Board& b) {
   return words;
 }
 
-struct Taken {
+struct Collected {
   std::vector<Check> checks;
   std::vector<uint32_t> words;
 };
 
 // Everything that is to be checked, the words of this thread first; all begin anew.
-std::vector<Taken> take_all() {
+std::vector<Collected> collect_all() {
   Board& b = main_board();
-  std::vector<Taken> out;
+  std::vector<Collected> out;
   if (b.used > 0 || !b.checks.empty()) {
-    out.push_back({std::exchange(b.checks, {}), take_words(b)});
+    out.push_back({std::exchange(b.checks, {}), collect_words(b)});
     b.used = 0;
   }
-  for (Board* record : std::exchange(b.expected, {})) out.push_back({record->checks, take_words(*record)});
+  for (Board* record : std::exchange(b.expected, {})) out.push_back({record->checks, collect_words(*record)});
   return out;
 }
 
 }  // namespace
 
-void drain_flags() {
+void poll_errors() {
   if (current_device().is_cpu()) return;
   ensure(t_record == nullptr, "flags", "the flags were read inside recorded work");
-  for (const Taken& taken : take_all())
-    for (const Check& c : taken.checks) c.take(c.word == kNoWord ? 0 : taken.words[c.word]);
+  for (const Collected& collected : collect_all())
+    for (const Check& c : collected.checks) c.report(c.word == kNoWord ? 0 : collected.words[c.word]);
 }
 
-void drop_flags() {
-  if (!current_device().is_cpu() && t_record == nullptr) take_all();
+void discard_errors() {
+  if (!current_device().is_cpu() && t_record == nullptr) collect_all();
 }
 
 struct FlagRecord::Impl {
@@ -160,7 +160,9 @@ void FlagRecord::expect() { main_board().expected.push_back(&impl_->board); }
 FlagRecord::Scope::Scope(FlagRecord& record) : outer_(t_record) { t_record = &record.impl_->board; }
 FlagRecord::Scope::~Scope() { t_record = static_cast<Board*>(outer_); }
 
-CheckScope::CheckScope(Handler handler) { t_handlers.push_back(std::make_shared<const Handler>(std::move(handler))); }
-CheckScope::~CheckScope() { t_handlers.pop_back(); }
+ErrorContext::ErrorContext(Handler handler) {
+  t_handlers.push_back(std::make_shared<const Handler>(std::move(handler)));
+}
+ErrorContext::~ErrorContext() { t_handlers.pop_back(); }
 
 }  // namespace bitgrad

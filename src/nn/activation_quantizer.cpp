@@ -6,7 +6,7 @@
 // values of its own batch. A clip is known from the start. docs/numerics.md sections 3 and 9.
 #include <algorithm>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
@@ -72,7 +72,7 @@ void ActivationQuantizer::set_quant_mode(const QuantMode& mode) {
 Var ActivationQuantizer::forward(const Var& x) {
   QuantSpec spec = quant_.spec;
   if (!state().training) spec.rounding = Rounding::kNearest;  // so that accuracy depends on no draw and no batch size
-  require(live_step() == nullptr || ste_rule(spec) != SteRule::kTanh, "quantize", "the straight-through rule of '",
+  require(step_scalars() == nullptr || ste_rule(spec) != SteRule::kTanh, "quantize", "the straight-through rule of '",
           path(), "' changes from step to step");
   if (ste_rule(spec) == SteRule::kTanh) spec.ste_t = annealed_t(spec, state().progress);
   const RandomStream draws = live_by_microbatch(
@@ -80,7 +80,7 @@ Var ActivationQuantizer::forward(const Var& x) {
   QuantizeOpOptions options;
   options.sr = &draws;
   options.flag = mutable_state().flags.word(path());
-  options.turned = transposed_ && state().training && Tape::current() != nullptr;
+  options.transposed = transposed_ && state().training && Tape::current() != nullptr;
   observe(x.value(), options.flag);
   if (mode_.quantization == QuantSwitch::kOff) return detail::hand_on(x, y_);
   Var input = x;
@@ -93,15 +93,15 @@ Var ActivationQuantizer::forward(const Var& x) {
 }
 
 // Whether codes are the signs of what comes in, in an evaluation, and nothing is learned of it.
-bool ActivationQuantizer::takes_signs() const {
+bool ActivationQuantizer::accepts_signs() const {
   return mode_.quantization != QuantSwitch::kOff && learned_.empty() && !observer_ && !state().training &&
          quant_.spec.dtype == dtypes::bint1 && quantizer_.constant_params(quant_.spec) &&
          quantizer_.code_range(quant_.spec).rule == CodeRule::kSign;
 }
 
-Var ActivationQuantizer::forward_behind(Module& before, const Var& x) {
-  auto* const norm = dynamic_cast<Norm*>(&before);
-  if (norm == nullptr || !takes_signs() || !norm->gives_signs(x.value())) return {};
+Var ActivationQuantizer::forward_fused(Module& previous, const Var& x) {
+  auto* const norm = dynamic_cast<Norm*>(&previous);
+  if (norm == nullptr || !accepts_signs() || !norm->returns_signs(x.value())) return {};
   QuantParams params = quantizer_.fit(quant_.spec, x.value());
   return norm->signs(x.value(), std::make_shared<const QuantParams>(std::move(params)),
                      mutable_state().flags.word(path()));

@@ -30,7 +30,7 @@ class ActivationQuantizer final : public Module {
   void describe(int64_t features);
 
   Var forward(const Var& x) override;
-  Var forward_behind(Module& before, const Var& x) override;
+  Var forward_fused(Module& previous, const Var& x) override;
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;
   std::string_view kind() const override { return "quantize"; }
@@ -48,7 +48,7 @@ class ActivationQuantizer final : public Module {
   bool per_feature() const;
   bool set() const;
   bool stores() const;
-  bool takes_signs() const;
+  bool accepts_signs() const;
   std::vector<Var> learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   bool set_first(const QuantSpec& spec, const Tensor& x, uint32_t* flag);
   void observe(const Tensor& x, uint32_t* flag);

@@ -52,10 +52,10 @@ void initialize(const Init& init, uint64_t seed, std::string_view path, const Te
   initialize_part(init, seed, path, out.shape(), 0, out);
 }
 
-void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& whole, int64_t first,
+void initialize_part(const Init& init, uint64_t seed, std::string_view path, const Shape& full, int64_t first,
                      const Tensor& out, Fans fans) {
-  if (fans.in == 0) fans.in = whole.cols();
-  if (fans.out == 0) fans.out = whole.rows();
+  if (fans.in == 0) fans.in = full.cols();
+  if (fans.out == 0) fans.out = full.rows();
   const InitRule* rule = nullptr;
   const std::string_view name = init.name.empty() ? kDefaultRule : std::string_view(init.name);
   for (const InitRule& r : kRules)
@@ -67,7 +67,7 @@ void initialize_part(const Init& init, uint64_t seed, std::string_view path, con
   if (!out.device().is_cpu()) {
     const DeviceGuard host(Device::cpu());
     const Tensor drawn = Tensor::empty(out.shape(), out.dtype(), MemoryKind::kWorkspace);
-    initialize_part(init, seed, path, whole, first, drawn, fans);
+    initialize_part(init, seed, path, full, first, drawn, fans);
     return out.copy_from(drawn);
   }
   const RandomStream draws{seed, Purpose::kInit, site_id(path), 0};

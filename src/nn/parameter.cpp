@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/pack.h"
@@ -128,7 +128,7 @@ void Parameter::initialize(const std::string& path, uint64_t seed) {
   path_ = path;
   seed_ = seed;
   if (!allocated()) allocate();
-  take_numbers(
+  requantize_from(
       [&](int64_t begin, const Tensor& x) {
         initialize_part(spec_.init, seed_, path_, shape(), begin * shape().cols(), x, fans_);
       },
@@ -161,7 +161,7 @@ std::shared_ptr<const QuantParams> Parameter::learned_params(int64_t step) const
     fail_with(ErrorCode::kNonFinite, "requantize", "learned parts of '", path, "' at optimizer step ", step, ": ",
               e.what());
   };
-  const CheckScope scope(names_parameter);
+  const ErrorContext scope(names_parameter);
   try {
     return std::make_shared<const QuantParams>(quantizer_->params_of(*spec_.quant, parts));
   } catch (const Error& e) {

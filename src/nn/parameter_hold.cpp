@@ -22,7 +22,7 @@ bool same_quant(const std::optional<QuantSpec>& a, const std::optional<QuantSpec
 
 }  // namespace
 
-Tensor Parameter::numbers() const {
+Tensor Parameter::dequantized() const {
   if (!has_master()) return dequantize_tensor(value_, MemoryKind::kWorkspace);
   if (master().dtype() == dtypes::fp32) return master();
   const Tensor wide = Tensor::empty(shape(), dtypes::fp32, MemoryKind::kWorkspace);
@@ -38,27 +38,27 @@ void Parameter::set_quant(const std::optional<QuantSpec>& quant, MasterKind mast
   spec.master = master;
   detail::check_parameter_spec(spec);
   const bool drawn = ready_;
-  const Tensor from = drawn ? numbers() : Tensor();
+  const Tensor from = drawn ? dequantized() : Tensor();
   spec_ = std::move(spec);
   sink_.clear();
   if (!allocated()) return;
   planned_.clear();
   allocate();
   if (!drawn) return;
-  take_numbers([&](int64_t begin, const Tensor& x) { x.copy_from(as_matrix(from).row_slice(begin, begin + x.rows())); },
-               step);
+  requantize_from(
+      [&](int64_t begin, const Tensor& x) { x.copy_from(as_matrix(from).row_slice(begin, begin + x.rows())); }, step);
 }
 
-void Parameter::set_numbers(const Tensor& x, int64_t step) {
-  require(x.shape() == shape() && x.dtype() == dtypes::fp32 && !converted_, "set_numbers", "parameter '", path_,
-          "' is ", value_, converted_ ? ", converted" : "", ": got ", x);
+void Parameter::assign(const Tensor& x, int64_t step) {
+  require(x.shape() == shape() && x.dtype() == dtypes::fp32 && !converted_, "assign", "parameter '", path_, "' is ",
+          value_, converted_ ? ", converted" : "", ": got ", x);
   struct Unfrozen {
     bool& now;
     const bool before = std::exchange(now, false);
     ~Unfrozen() { now = before; }
   } const unfrozen{scales_frozen_};
-  take_numbers([&](int64_t begin, const Tensor& to) { to.copy_from(as_matrix(x).row_slice(begin, begin + to.rows())); },
-               step);
+  requantize_from(
+      [&](int64_t begin, const Tensor& to) { to.copy_from(as_matrix(x).row_slice(begin, begin + to.rows())); }, step);
 }
 
 void Parameter::set_training(DType grad, std::optional<float> latent_clamp, float learned_lr_factor,

@@ -4,15 +4,15 @@
 #include <cstring>
 #include <utility>
 
-#include "bitgrad/base/live_step.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/nn/parameter.h"
-#include "nn/new_codes.h"
+#include "nn/requantization.h"
 #include "nn/row_params.h"
-#include "quant/at_once.h"
+#include "quant/fused.h"
 
 namespace bitgrad {
 
@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kCodeBlock = 32768;  // numbers that are coded at a time, at least one row
 
 // The scales of a block of rows become those of the whole. Parts that the whole lacks are made.
-void put_params(const QuantParams& part, QuantParams& whole, int64_t rows, int64_t cols, int64_t begin) {
+void put_params(const QuantParams& part, QuantParams& full, int64_t rows, int64_t cols, int64_t begin) {
   const auto put = [&](const std::shared_ptr<const Tensor>& from, std::shared_ptr<const Tensor>& to) {
     if (!from) return;
     if (!to)
@@ -32,12 +32,12 @@ void put_params(const QuantParams& part, QuantParams& whole, int64_t rows, int64
     const int64_t first = detail::first_scale(part.granularity, cols, begin);
     to->column_slice(first, first + from->numel()).copy_from(*from);
   };
-  whole.scheme = part.scheme;
-  whole.granularity = part.granularity;
-  put(part.scale, whole.scale);
-  put(part.zero, whole.zero);
-  put(part.offset, whole.offset);
-  put(part.statistic, whole.statistic);
+  full.scheme = part.scheme;
+  full.granularity = part.granularity;
+  put(part.scale, full.scale);
+  put(part.zero, full.zero);
+  put(part.offset, full.offset);
+  put(part.statistic, full.statistic);
 }
 
 // The numbers of `from` into the tensors of `to`; false, and nothing happened, where their forms differ.
@@ -75,7 +75,7 @@ Tensor Parameter::value_rows(int64_t begin, int64_t end) const {
   return codes.with_quant(detail::params_of_rows(value_.quant(), shape_->cols(), begin, end));
 }
 
-bool Parameter::rows_are_apart() const {
+bool Parameter::scales_are_row_local() const {
   const QuantSpec& quant = *spec_.quant;
   return scales_given() || !learned_.empty() || quantizer_->constant_params(quant) ||
          detail::scales_within_rows(quant.granularity);
@@ -90,7 +90,7 @@ int64_t Parameter::row_unit() const {
 // Tensors that hold the old codes keep the old scales: the new ones get memory of their own.
 void Parameter::begin_codes(const QuantSpec& spec, const RandomStream& draws,
                             std::shared_ptr<const QuantParams> learned) {
-  next_ = std::make_shared<NewCodes>();
+  next_ = std::make_shared<Requantization>();
   next_->spec = spec;
   next_->draws = draws;
   next_->learned = std::move(learned);
@@ -106,7 +106,7 @@ void Parameter::begin_requantize(uint64_t seed, int64_t step) {
 }
 
 void Parameter::begin_update(const RandomStream& draws) {
-  require(low_bit() && !has_master() && rows_are_apart(), "update", "parameter '", path_,
+  require(low_bit() && !has_master() && scales_are_row_local(), "update", "parameter '", path_,
           "' has a master, or scales that span rows: its codes are made by requantize");
   QuantSpec spec = *spec_.quant;
   if (spec.dtype.kind() != DTypeKind::kSign) spec.rounding = Rounding::kStochastic;
@@ -117,7 +117,7 @@ void Parameter::put_rows(int64_t begin, const Tensor& x) {
   const int64_t rows = shape_->rows(), cols = shape_->cols(), end = begin + x.rows();
   require(next_ != nullptr && x.dtype() == dtypes::fp32 && x.cols() == cols && begin >= 0 && end <= rows, "put_rows",
           "rows of '", path_, "' ", value_, " from ", begin, " on: got ", x, next_ ? "" : " without begin_requantize");
-  std::optional<CheckScope> scope;
+  std::optional<ErrorContext> scope;
   if (!current_device().is_cpu()) scope.emplace(detail::names_parameter(*this, begin, step_now(next_->draws)));
   try {
     put_codes(begin, x);
@@ -128,11 +128,11 @@ void Parameter::put_rows(int64_t begin, const Tensor& x) {
 }
 
 // Gives the rows of codes their place in layout transposed, which a device writes with them: true where it has one.
-bool Parameter::attach_turned(Tensor& codes) const {
+bool Parameter::attach_transposed(Tensor& codes) const {
   if (value_.device().is_cpu() || codes.shape() != value_.shape()) return false;
-  const Tensor turned = value_.in_layout(layouts::transposed);
-  if (!turned.defined()) return false;
-  codes.attach_layout(turned.without_quant());
+  const Tensor transposed = value_.in_layout(layouts::transposed);
+  if (!transposed.defined()) return false;
+  codes.attach_layout(transposed.without_quant());
   return true;
 }
 
@@ -143,15 +143,15 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
   options.sr = &next_->draws;
   options.first_element = begin * cols;
   options.into = &codes;
-  if (attach_turned(codes)) {
-    options.turned = true;
+  if (attach_transposed(codes)) {
+    options.transposed = true;
     next_->written.push_back(layouts::transposed);
   }
   std::shared_ptr<const QuantParams> params;
   if (next_->learned) {
     params = detail::params_of_rows(next_->learned, cols, begin, end);
   } else {
-    made = detail::quantize_at_once(*quantizer_, next_->spec, x, options);
+    made = detail::quantize_fused(*quantizer_, next_->spec, x, options);
     params = made.defined() ? made.quant() : std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
     const std::lock_guard lock(next_->mutex);
     put_params(*params, *next_->params, rows, cols, begin);
@@ -165,7 +165,7 @@ void Parameter::end_codes() {
   if (shape_->rows() == 0) put_rows(0, Tensor::empty({0, shape_->cols()}, dtypes::fp32));
   const std::shared_ptr<const QuantParams> made = next_->learned ? next_->learned : next_->params;
   if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
-  const std::shared_ptr<NewCodes> done = std::exchange(next_, nullptr);
+  const std::shared_ptr<Requantization> done = std::exchange(next_, nullptr);
   write_layouts([&](Layout layout) {
     return (done->packed && layout.rows() != nullptr) ||
            std::find(done->written.begin(), done->written.end(), layout) != done->written.end();
@@ -194,7 +194,7 @@ Tensor Parameter::block_of_rows(int64_t begin, int64_t end, bool copies) const {
 void Parameter::put_all(const Numbers& numbers, bool copies) {
   const int64_t rows = shape_->rows(), unit = row_unit(),
                 wanted = (kCodeBlock / std::max<int64_t>(shape_->cols(), 1) + unit - 1) / unit * unit;
-  const bool blocks = rows_are_apart() && value_.device().is_cpu();  // a device does all rows in one sweep
+  const bool blocks = scales_are_row_local() && value_.device().is_cpu();  // a device does all rows in one sweep
   const int64_t step = blocks ? std::max(wanted, unit) : std::max<int64_t>(rows, 1);
   parallel_for(std::max<int64_t>((rows + step - 1) / step, 1), [&](int64_t block) {
     const int64_t begin = block * step;
@@ -218,17 +218,17 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
   end_codes();
 }
 
-// The fp32 numbers of all rows become the value: its own master, or codes drawn for `step` and what they come from.
-void Parameter::take_numbers(const Numbers& numbers, int64_t step) {
+// The fp32 values of all rows become the value: its own master, or codes drawn for `step` and what they come from.
+void Parameter::requantize_from(const Numbers& numbers, int64_t step) {
   const int64_t rows = shape_->rows(), cols = shape_->cols();
   ready_ = true;
   if (!low_bit()) return numbers(0, as_matrix(value_));
   if (master_.defined()) {
-    const int64_t some = master_.dtype() == dtypes::fp32 || !master_.device().is_cpu()
-                             ? std::max<int64_t>(rows, 1)
-                             : std::max(kCodeBlock / std::max<int64_t>(cols, 1), int64_t{1});
-    for (int64_t begin = 0; begin < rows; begin += some) {
-      const Tensor part = as_matrix(master_).row_slice(begin, std::min(begin + some, rows));
+    const int64_t rows_per_pass = master_.dtype() == dtypes::fp32 || !master_.device().is_cpu()
+                                      ? std::max<int64_t>(rows, 1)
+                                      : std::max(kCodeBlock / std::max<int64_t>(cols, 1), int64_t{1});
+    for (int64_t begin = 0; begin < rows; begin += rows_per_pass) {
+      const Tensor part = as_matrix(master_).row_slice(begin, std::min(begin + rows_per_pass, rows));
       if (master_.dtype() == dtypes::fp32) {
         numbers(begin, part);
         continue;

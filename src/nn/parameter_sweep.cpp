@@ -1,12 +1,12 @@
 // Codes of parameters by the kernel of a device that moves their numbers (kernels/update_rows.h).
-#include "nn/new_codes.h"
+#include "nn/requantization.h"
 #include "nn/row_params.h"
 
 namespace bitgrad {
 
 using detail::as_matrix;
 
-CheckScope::Handler detail::names_parameter(const Parameter& p, int64_t begin, int64_t step) {
+ErrorContext::Handler detail::names_parameter(const Parameter& p, int64_t begin, int64_t step) {
   const std::string text =
       p.has_master()
           ? concat("[requantize] the master of '", p.path(), "' (", p.master(), ") holds NaN or Inf at optimizer step ",
@@ -52,7 +52,7 @@ QuantParams row_params(const QuantSpec& spec, const RowFit& fit, int64_t rows) {
 
 RowCodes Parameter::sweep_codes() {
   ensure(next_ != nullptr && not_swept().empty(), "sweep_codes", "parameter '", path_, "'");
-  const CheckScope scope(detail::names_parameter(*this, 0, step_now(next_->draws)));
+  const ErrorContext scope(detail::names_parameter(*this, 0, step_now(next_->draws)));
   const QuantSpec& spec = next_->spec;
   const CodeRange range = quantizer_->code_range(spec);
   RowCodes to;

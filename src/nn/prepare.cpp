@@ -134,7 +134,7 @@ void calibrate(Module& model, StepState& state, std::span<const Tensor> batches)
     }
   } mode(state);
   for (const Tensor& x : batches) model(x);
-  drain_flags();
+  poll_errors();
   const std::vector<std::string> raised = state.flags.raised();
   if (raised.empty()) return;
   state.flags.clear();

@@ -33,7 +33,7 @@ int64_t Quantizable::step() const { return owner_.initialized() ? owner_.state()
 std::string Quantizable::child_name() const { return name_ == kWeight ? "input" : name_ + "_input"; }
 
 // The part of `quant` that applies to this layer.
-LayerQuant Quantizable::taken(const LayerQuant& quant) const {
+LayerQuant Quantizable::checked(const LayerQuant& quant) const {
   LayerQuant q = quant;
   if (owner_slot_ != nullptr) {
     q.weight = weight_.spec().quant;
@@ -62,7 +62,7 @@ std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q
 }
 
 void Quantizable::check(const LayerQuant& quant, const QuantMode& mode) const {
-  const LayerQuant q = taken(quant);
+  const LayerQuant q = checked(quant);
   require(!converted_, "Quantizable",
           "the layer is converted: its codes have no master to make others of. Prepare before convert");
   check_weight(q);
@@ -92,7 +92,7 @@ void Quantizable::check_weight(const LayerQuant& q) const {
 void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
   check(quant, mode);
   const LayerQuant before = quant_;
-  quant_ = taken(quant);
+  quant_ = checked(quant);
   mode_ = mode;
   hold_weight();
   const auto input_of = [](const LayerQuant& q) {
@@ -133,7 +133,7 @@ void Quantizable::set_mode(const QuantMode& mode) {
 void Quantizable::convert() {
   if (converted_) return;
   if (!on()) {
-    quant_ = taken(LayerQuant{});
+    quant_ = checked(LayerQuant{});
     input_.reset();
     owner_.replace_child(child_name(), nullptr);
   }
@@ -149,8 +149,8 @@ Var Quantizable::linear(const Var& x, const Var& bias, const LinearModes& modes)
   return product(input(x), bias, modes);
 }
 
-Var Quantizable::linear_behind(Module& before, const Var& x, const Var& bias, const LinearModes& modes) {
-  const Var in = input_ ? input_->forward_behind(before, x) : Var();
+Var Quantizable::linear_fused(Module& previous, const Var& x, const Var& bias, const LinearModes& modes) {
+  const Var in = input_ ? input_->forward_fused(previous, x) : Var();
   return in.defined() ? product(in, bias, modes) : Var();
 }
 

@@ -30,9 +30,9 @@ std::string range_of(const Parameter& weight) {
   const DTypeInfo& info = weight.dtype().info();
   double lo = static_cast<double>(info.qmin), hi = static_cast<double>(info.qmax);
   if (!info.levels.empty()) {
-    const auto [least, most] = std::minmax_element(info.levels.begin(), info.levels.end());
-    lo = static_cast<double>(*least);
-    hi = static_cast<double>(*most);
+    const auto [min, max] = std::minmax_element(info.levels.begin(), info.levels.end());
+    lo = static_cast<double>(*min);
+    hi = static_cast<double>(*max);
   } else if (weight.spec().quant) {
     const CodeRange codes = find_quantizer(weight.spec().quant->scheme).code_range(*weight.spec().quant);
     lo = static_cast<double>(codes.lo);
@@ -45,9 +45,9 @@ std::string range_of(const Parameter& weight) {
   if (!params || !params->scale || params->scale->numel() == 0) return out.str();
   const Tensor scale = params->scale->on_host();
   const float* s = scale.as<float>();
-  const auto [least, most] = std::minmax_element(s, s + params->scale->numel());
-  out << " x " << *least;
-  if (*most != *least) out << " .. " << *most;
+  const auto [min, max] = std::minmax_element(s, s + params->scale->numel());
+  out << " x " << *min;
+  if (*max != *min) out << " .. " << *max;
   return out.str();
 }
 

@@ -43,7 +43,7 @@ void decline_rows_on_device(const GradSlot& slot);
 // Sum of all elements of x (fp32, dense) in the order of docs/numerics.md section 8, fp32 [].
 Tensor total_of(const Tensor& x);
 // Rows of a map over rows of `cols` elements that are one piece of work on the CPU.
-int64_t rows_at_once(int64_t cols);
+int64_t rows_per_task(int64_t cols);
 // Sums of the columns of g[n,o], fp32 or fp64.
 Tensor column_sums(const Tensor& g);
 // out = g (fp32, dense) where the bit is set, else 0. mask: bint1 of g's rows and columns.

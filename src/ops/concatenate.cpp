@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kConcatenate = "concatenate";
 
-// Both or neither, and equal bits. On a device they are compared when its flags are read.
+// Both or neither, and equal bits. On a device they are compared when its errors are polled.
 void require_equal_numbers(size_t part, const std::shared_ptr<const Tensor>& a,
                            const std::shared_ptr<const Tensor>& b) {
   const auto differ = [part] {

@@ -66,7 +66,7 @@ void check_ids(const Tensor& ids, const Shape& table, DType dtype) {
             ": got ", at[i], ", expected 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
 }
 
-// The same on a device, told when its flags are read.
+// The same on a device, told when its errors are polled.
 void flag_ids(const Tensor& ids, const Tensor& w) {
   const FlagWord flag;
   detail::flag_ids(ids, w.rows(), flag.word());
@@ -164,7 +164,7 @@ void gradient_rows(const Positions& positions, const Tensor& gy, const Shape& sh
     const Tensor block = Tensor::empty({end - begin, d}, dtypes::fp32, MemoryKind::kWorkspace);
     for (int64_t r = begin; r < end; ++r)
       sum_parts(gy.as<float>(), positions.of(r), d, block.as<float>() + (r - begin) * d);
-    rows.take(begin, block);
+    rows.consume(begin, block);
   });
 }
 

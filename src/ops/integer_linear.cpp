@@ -58,7 +58,7 @@ Tensor rounded_bias(const Tensor& bias, const QuantParams& params) {
                             flag.word(), out.as<int32_t>()},
           bias.numel());
   flag.check([bias] {
-    const std::vector<double> numbers = bias.numbers();
+    const std::vector<double> numbers = bias.elements();
     for (size_t j = 0; j < numbers.size(); ++j)
       if (!std::isfinite(numbers[j]))
         fail_with(ErrorCode::kNonFinite, kWhere, "bias[", j, "] is ", numbers[j], ", expected a finite number");
@@ -90,9 +90,9 @@ struct IntegerLinear {
         sx.per_tensor() || sw.per_tensor(), kName,
         "x has scales per token and w per channel: int32 has no scale for each element. Use one scale per tensor on "
         "one side.");
-    const int64_t most = most_products_in_int32(x.dtype(), w.dtype());
-    require(x.cols() <= most, kName, "sums of ", x.cols(), " products of ", x.dtype(), " and ", w.dtype(),
-            " leave int32: got ", x.cols(), " features, expected at most ", most,
+    const int64_t max = most_products_in_int32(x.dtype(), w.dtype());
+    require(x.cols() <= max, kName, "sums of ", x.cols(), " products of ", x.dtype(), " and ", w.dtype(),
+            " leave int32: got ", x.cols(), " features, expected at most ", max,
             ". Use `linear`, which sums in int64.");
     if (!bias.defined()) return;
     require(bias.shape() == Shape{w.rows()} && bias.dtype() == dtypes::fp32, kName, "bias must be [", w.rows(),

@@ -20,8 +20,8 @@ detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
 
 // x as gW reads it: in layout transposed where it was made so for that.
 Tensor for_gw(const Tensor& x, const LinearModes& modes) {
-  const Tensor turned = modes.gw == ProductMode::kInt8 ? x.in_layout(layouts::transposed) : Tensor();
-  return turned.defined() ? turned : x;
+  const Tensor transposed = modes.gw == ProductMode::kInt8 ? x.in_layout(layouts::transposed) : Tensor();
+  return transposed.defined() ? transposed : x;
 }
 
 struct Linear {

@@ -4,7 +4,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 #include "ops/common.h"
-#include "ops/product/order.h"
+#include "ops/product/transposed.h"
 
 namespace bitgrad {
 namespace {
@@ -30,9 +30,10 @@ Var as_bf16(const Var& x, const Var&, const DynamicLinearOptions&) { return appl
 Var as_int8(const Var& x, const Var& w, const DynamicLinearOptions& options) {
   QuantizeOpOptions how;
   how.sr = options.activation_sr;
-  how.turned = w.tracked() && Tape::current() != nullptr && options.gw == ProductMode::kInt8 &&
-               detail::prefers_turned(options.activation.dtype, w.value().rows(), x.value().cols(), x.value().rows(),
-                                      /*a_k_major=*/true);
+  how.transposed =
+      w.tracked() && Tape::current() != nullptr && options.gw == ProductMode::kInt8 &&
+      detail::prefers_transposed(options.activation.dtype, w.value().rows(), x.value().cols(), x.value().rows(),
+                                 /*a_k_major=*/true);
   return quantize(x, options.activation, how);
 }
 

@@ -40,7 +40,7 @@ Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32
   checked.check(kTopKCount);
   return total_of_pieces(dtypes::int64, ranks.numel(), [&](void* out, int64_t pieces) {
     run_map(maps::CountRanks{ranks.as<int32_t>(), ranks.numel(), k, static_cast<int64_t*>(out)}, pieces,
-            rows_at_once(maps::kTotalPiece));
+            rows_per_task(maps::kTotalPiece));
   });
 }
 
@@ -73,7 +73,7 @@ Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t 
   checked.check(kCrossEntropyTotal);
   return total_of_pieces(dtypes::fp64, loss.numel(), [&](void* out, int64_t pieces) {
     run_map(maps::SumTerms{loss.as<float>(), loss.numel(), static_cast<double*>(out)}, pieces,
-            rows_at_once(maps::kTotalPiece));
+            rows_per_task(maps::kTotalPiece));
   });
 }
 
@@ -86,7 +86,7 @@ Tensor squared_error_total(const Tensor& outputs, const Tensor& target) {
   return total_of_pieces(dtypes::fp64, n, [&](void* out, int64_t pieces) {
     run_map(maps::SumSquaredErrors{outputs.data(), target.data(), outputs.dtype() == dtypes::bf16,
                                    target.dtype() == dtypes::bf16, n, static_cast<double*>(out)},
-            pieces, rows_at_once(maps::kTotalPiece));
+            pieces, rows_per_task(maps::kTotalPiece));
   });
 }
 

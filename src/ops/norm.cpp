@@ -77,7 +77,7 @@ void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& 
   if (!o.training) {
     const auto as_x = [&](const Tensor& t) {
       return x.dtype() == dtypes::fp32 ? t.clone(MemoryKind::kActivation)
-                                       : Tensor::from_numbers(t.shape(), dtypes::fp64, t.numbers());
+                                       : Tensor::from_elements(t.shape(), dtypes::fp64, t.elements());
     };
     mean = as_x(o.running_mean);
     inv = invert(mean, as_x(o.running_var), 1, o.eps, nullptr);

@@ -71,7 +71,7 @@ Tensor total_of_pieces(DType dtype, int64_t n, const std::function<void(void* ou
 Tensor count_targets(const Tensor& targets, int32_t ignore) {
   return total_of_pieces(dtypes::int64, targets.numel(), [&](void* out, int64_t pieces) {
     run_map(maps::CountTargets{targets.as<int32_t>(), targets.numel(), ignore, static_cast<int64_t*>(out)}, pieces,
-            rows_at_once(maps::kTotalPiece));
+            rows_per_task(maps::kTotalPiece));
   });
 }
 

@@ -28,7 +28,7 @@ struct Quantize {
     how.sr = options.sr;
     how.first_element = options.first_element;
     how.flags = options.flag;
-    how.turned = options.turned;
+    how.transposed = options.transposed;
     const bool own = find_quantizer(spec.scheme).own_backward(spec);
     Tensor mask;
     if (will_backward() && rule == SteRule::kClip && !own) how.mask = &mask;

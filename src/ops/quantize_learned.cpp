@@ -41,7 +41,7 @@ struct QuantizeLearned {
       how.sr = options.sr;
       how.first_element = options.first_element;
       how.flags = options.flag;
-      how.turned = options.turned;
+      how.transposed = options.transposed;
       y = quantize_tensor(spec, widened(x), params, how);
     }
     if (!will_backward()) return y;

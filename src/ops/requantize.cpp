@@ -58,7 +58,7 @@ struct Requantize {
     const FlagWord flag;
     run_map(maps::FlagNotPositive{out.scale->as<float>(), flag.word()}, count);
     flag.check([scale = out.scale] {
-      const std::vector<double> numbers = scale->numbers();
+      const std::vector<double> numbers = scale->elements();
       for (size_t i = 0; i < numbers.size(); ++i)
         require(std::isfinite(numbers[i]) && numbers[i] > 0, kName, "scale ", i, " of the result is ", numbers[i],
                 ", expected a positive number");
@@ -83,7 +83,7 @@ struct Requantize {
                                     f.m.as<float>(), flag.word()},
             rows * cols);
     flag.check([params = x.quant()] {
-      for (const double s : params->scale->numbers())
+      for (const double s : params->scale->elements())
         require(std::isfinite(s), kName, "scale of x: got ", s, ", expected a finite number");
     });
     return f;
@@ -124,7 +124,7 @@ struct RequantizeShift {
                                 {scale.as<float>(), flag.word()}},
             count);
     flag.check([before = params.scale, k] {
-      for (const double s : before->numbers()) {
+      for (const double s : before->elements()) {
         const float v = std::ldexp(static_cast<float>(s), k);
         require(std::isfinite(v), kName, "scale ", s, " times 2^", k, " is ", v, ", expected a finite scale");
       }

@@ -10,7 +10,7 @@ namespace {
 
 // A target that is not in [0, 1]; names the first.
 [[noreturn]] void fail_target(std::string_view op, const Tensor& target) {
-  const std::vector<double> t = target.numbers();
+  const std::vector<double> t = target.elements();
   for (size_t i = 0; i < t.size(); ++i)
     require(t[i] >= 0 && t[i] <= 1, op, "target ", i, " of ", target, " is ", t[i], ", expected 0 .. 1");
   fail(op, "a target of ", target, " was not in 0 .. 1");

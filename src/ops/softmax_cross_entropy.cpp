@@ -23,7 +23,7 @@ struct SoftmaxCrossEntropy {
     } else {
       run_map(maps::SoftmaxRow{y.as<float>(), labels.data(), classes, difference.as<float>(), terms.as<float>(),
                                labels.flags()},
-              y.rows(), rows_at_once(classes));
+              y.rows(), rows_per_task(classes));
     }
     labels.check(kName, y);
     s.difference = keep(difference);

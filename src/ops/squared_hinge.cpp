@@ -23,7 +23,7 @@ struct SquaredHinge {
     } else {
       run_map(maps::SquaredHingeRow{y.as<float>(), labels.data(), classes, margin.as<float>(), squares.as<float>(),
                                     labels.flags()},
-              y.rows(), rows_at_once(classes));
+              y.rows(), rows_per_task(classes));
     }
     labels.check(kName, y);
     s.margin = keep(margin);

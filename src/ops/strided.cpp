@@ -178,12 +178,12 @@ Around around(const Tensor& t, int64_t axis) {
 }
 
 // Element (or word) `begin` of the axis of a whole is element 0 of a part.
-StridedCopyArgs part_of(const Tensor& whole, const Tensor& part, int64_t axis) {
-  const Around w = around(whole, axis), p = around(part, axis);
+StridedCopyArgs part_of(const Tensor& full, const Tensor& part, int64_t axis) {
+  const Around w = around(full, axis), p = around(part, axis);
   StridedCopyArgs args;
   const int64_t size[] = {w.outer, part.shape()[axis], w.inner};
   std::copy(size, size + 3, args.size + 1);
-  args.x.dtype = unit_of(whole).dtype;
+  args.x.dtype = unit_of(full).dtype;
   args.y.dtype = unit_of(part).dtype;
   const int64_t whole_steps[] = {w.outer_step, w.step, 1}, part_steps[] = {p.outer_step, p.step, 1};
   std::copy(whole_steps, whole_steps + 3, args.x.step + 1);
@@ -191,9 +191,9 @@ StridedCopyArgs part_of(const Tensor& whole, const Tensor& part, int64_t axis) {
   return args;
 }
 
-void* place_of(const Tensor& whole, int64_t axis, int64_t begin) {
-  const Unit unit = unit_of(whole);
-  return static_cast<char*>(whole.data()) + begin * around(whole, axis).step * unit.dtype.bits() / 8;
+void* place_of(const Tensor& full, int64_t axis, int64_t begin) {
+  const Unit unit = unit_of(full);
+  return static_cast<char*>(full.data()) + begin * around(full, axis).step * unit.dtype.bits() / 8;
 }
 
 }  // namespace
@@ -223,37 +223,37 @@ Tensor permuted(const Tensor& x, const std::vector<int64_t>& axes, bool widen) {
   return y.with_quant(x.quant());
 }
 
-void copy_out(const Tensor& whole, int64_t axis, int64_t begin, const Tensor& part) {
+void copy_out(const Tensor& full, int64_t axis, int64_t begin, const Tensor& part) {
   if (part.numel() == 0) return;
-  if (is_packed(whole) && is_last(whole, axis)) {
-    const int bits = whole.dtype().bits();
+  if (is_packed(full) && is_last(full, axis)) {
+    const int bits = full.dtype().bits();
     const int64_t words = part.stride() / 8;
-    run_map(maps::CopyBits{static_cast<const uint64_t*>(whole.data()), whole.stride() / 8, begin * bits,
+    run_map(maps::CopyBits{static_cast<const uint64_t*>(full.data()), full.stride() / 8, begin * bits,
                            part.cols() * bits, static_cast<uint64_t*>(part.data()), words},
             part.rows() * words);
     return;
   }
-  StridedCopyArgs args = part_of(whole, part, axis);
-  args.x.data = place_of(whole, axis, begin);
+  StridedCopyArgs args = part_of(full, part, axis);
+  args.x.data = place_of(full, axis, begin);
   args.y.data = part.data();
   strided_copy(args);
 }
 
-void copy_in(const Tensor& part, int64_t axis, int64_t begin, const Tensor& whole) {
+void copy_in(const Tensor& part, int64_t axis, int64_t begin, const Tensor& full) {
   if (part.numel() == 0) return;
-  if (is_packed(whole) && is_last(whole, axis)) {
-    const int bits = whole.dtype().bits();
+  if (is_packed(full) && is_last(full, axis)) {
+    const int bits = full.dtype().bits();
     const maps::PlaceBits place{
         static_cast<const uint64_t*>(part.data()), part.stride() / 8, begin * bits, part.cols() * bits,
-        static_cast<uint64_t*>(whole.data()),      whole.stride() / 8};
+        static_cast<uint64_t*>(full.data()),       full.stride() / 8};
     run_map(place, part.rows() * place.words());
     return;
   }
-  StridedCopyArgs args = part_of(whole, part, axis);
+  StridedCopyArgs args = part_of(full, part, axis);
   std::swap(args.x.step, args.y.step);
   std::swap(args.x.dtype, args.y.dtype);
   args.x.data = part.data();
-  args.y.data = place_of(whole, axis, begin);
+  args.y.data = place_of(full, axis, begin);
   strided_copy(args);
 }
 

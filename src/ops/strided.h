@@ -29,7 +29,7 @@ Tensor sum_to_shape(const Tensor& g, const Shape& shape);
 Tensor permuted(const Tensor& x, const std::vector<int64_t>& axes, bool widen);
 // Copies part [begin, begin + size of the axis in `part`) along an axis of `whole`, out of it or into it. Equal dtypes,
 // or out of a bf16 whole into an fp32 part.
-void copy_out(const Tensor& whole, int64_t axis, int64_t begin, const Tensor& part);
-void copy_in(const Tensor& part, int64_t axis, int64_t begin, const Tensor& whole);
+void copy_out(const Tensor& full, int64_t axis, int64_t begin, const Tensor& part);
+void copy_in(const Tensor& part, int64_t axis, int64_t begin, const Tensor& full);
 
 }  // namespace bitgrad

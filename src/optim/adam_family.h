@@ -15,7 +15,7 @@ class AdamFamily : public UpdateRule {
   std::vector<Part> parts() const override { return {{"m"}, {.name = "v", .square = true, .stochastic = true}}; }
   bool on_device() const override { return true; }
   bool live() const override { return true; }
-  void write_scalars(LiveStep& live) const override {
+  void write_scalars(StepScalars& live) const override {
     live.c1 = static_cast<float>(1 - power1_);
     live.c2 = static_cast<float>(1 - power2_);
   }

@@ -197,7 +197,7 @@ Tensor learned_divisors(const Parameter& p) {
   for (int64_t j = 0; j < blocks; ++j)
     divisors.push_back(
         static_cast<double>(quantizer.learned_divisor(quant, block_size(quant.granularity, rows, cols, j))));
-  return Tensor::from_numbers({blocks}, dtypes::fp32, divisors, MemoryKind::kDerived);
+  return Tensor::from_elements({blocks}, dtypes::fp32, divisors, MemoryKind::kDerived);
 }
 
 void finish_learned(const OptimizerSpec& spec, std::span<const Tensor> learned, const Tensor& divisors) {

@@ -99,7 +99,7 @@ void Optimizer::set_steps(int64_t steps) {
   replay_due_ = true;  // when a step comes: a model that is only evaluated needs no rules
 }
 
-// On a device other than the CPU the error comes when the flags are read.
+// On a device other than the CPU the error comes when the errors are polled.
 void Optimizer::check_finite(const Slot& s) const {
   const Tensor& g = s.parameter->grad();
   if (!current_device().is_cpu()) {
@@ -145,7 +145,7 @@ void Optimizer::reduce_norms(int64_t samples, detail::SquareSums& sums) {
     sums.next();
     if (s->owner != nullptr) {
       if (norm) sums.add(s->gradient.as<float>(), s->gradient.numel());
-    } else if (cpu && squares_at_once(*s)) {
+    } else if (cpu && norm_in_one_pass(*s)) {
       const std::optional<float> squares = detail::finished_squares(p, spec_, samples);
       if (!squares) refuse(p);
       sums.add(*squares);
@@ -157,13 +157,13 @@ void Optimizer::reduce_norms(int64_t samples, detail::SquareSums& sums) {
 }
 
 // By blocks, without a finished gradient that stays.
-bool Optimizer::squares_at_once(const Slot& s) const {
+bool Optimizer::norm_in_one_pass(const Slot& s) const {
   const Parameter& p = *s.parameter;
   return spec_.clip_norm > 0 && s.learned.empty() && p.grad_dtype() == dtypes::fp32 && detail::squares_by_blocks(p);
 }
 // Before the first update, for the norm or for learned parts.
 bool Optimizer::finishes_early(const Slot& s) const {
-  if (current_device().is_cpu() && squares_at_once(s)) return false;
+  if (current_device().is_cpu() && norm_in_one_pass(s)) return false;
   return spec_.clip_norm > 0 || !s.learned.empty();
 }
 
@@ -218,7 +218,7 @@ void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
   const auto sums = std::make_shared<detail::SquareSums>();
   begin_step(lr, samples);
   reduce_norms(samples, *sums);
-  drain_flags();
+  poll_errors();
   set_scalars(lr, samples, *sums);
   apply(due);
   requantize(due);
@@ -242,7 +242,7 @@ void Optimizer::set_scalars(float lr, int64_t samples, const detail::SquareSums&
   half_moved_ = true;
 }
 
-void Optimizer::write_scalars(LiveStep& live) const {
+void Optimizer::write_scalars(StepScalars& live) const {
   live.lr = now_.lr;
   live.factor = now_.factor;
   for (const auto& [name, rule] : rules_) rule->write_scalars(live);
@@ -256,7 +256,7 @@ std::string Optimizer::not_recorded() const {
 
 // On a device new numbers that are not finite are found later.
 void Optimizer::apply(const RequantKey* due) {
-  const CheckScope scope([lost = lost_](const std::exception&) { *lost = true; });
+  const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   const detail::RowStep::Now now{now_.lr, now_.samples, steps_, now_.factor, due};
   for (const auto& s : slots_)
     if (s->active)
@@ -265,7 +265,7 @@ void Optimizer::apply(const RequantKey* due) {
 
 void Optimizer::requantize(const RequantKey* due) {
   if (due == nullptr) return;
-  const CheckScope scope([lost = lost_](const std::exception&) { *lost = true; });
+  const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   for (const auto& s : slots_) {
     const bool made = (s->active || s->moved) && s->sweep.makes_codes(due);
     if (s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);

@@ -18,7 +18,7 @@ class Optimizer::FusedRows final : public GradRows {
     optimizer_.half_moved_ = true;  // until the step is over
     slot_.sweep.begin(now_);
   }
-  void take(int64_t begin, const Tensor& g) override {
+  void consume(int64_t begin, const Tensor& g) override {
     const Parameter& p = *slot_.parameter;
     if (p.grad_dtype() == dtypes::bf16) detail::round_to_bf16(p, begin, g);
     slot_.sweep.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);

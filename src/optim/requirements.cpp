@@ -13,7 +13,7 @@ bool keeps_its_values(const QuantSpec& spec) {
   const DeviceGuard cpu(Device::cpu());
   QuantSpec nearest = spec;
   nearest.rounding = Rounding::kNearest;
-  const Tensor x = Tensor::from_numbers({1, 4}, dtypes::fp32, std::vector<double>{1, 0.6, 0.1, 0});
+  const Tensor x = Tensor::from_elements({1, 4}, dtypes::fp32, std::vector<double>{1, 0.6, 0.1, 0});
   const Tensor codes = quantize_dynamic(nearest, x), again = quantize_dynamic(nearest, dequantize_tensor(codes));
   const std::vector<double> first = codes.values(), second = again.values();
   for (size_t i = 0; i < first.size(); ++i)

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "bitgrad/base/live_step.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
@@ -42,9 +42,9 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
   const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
   int64_t unit = p_.row_unit();
   if (kind == MomentKind::kInt8 && !rule.parts().empty()) {
-    const int64_t whole = std::lcm(unit, kMomentBlock / std::gcd(cols, kMomentBlock));
-    in_order_ = std::min(whole, rows) * cols > kMostInBlock && whole > unit && rows > unit;
-    if (!in_order_) unit = whole;
+    const int64_t full = std::lcm(unit, kMomentBlock / std::gcd(cols, kMomentBlock));
+    in_order_ = std::min(full, rows) * cols > kMostInBlock && full > unit && rows > unit;
+    if (!in_order_) unit = full;
   }
   chunk_ = std::max(kChunk / cols / unit * unit, unit);
   const int64_t multiple = std::lcm(unit, kRowBlock);
@@ -53,7 +53,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
 }
 
 bool RowStep::makes_codes(const RequantKey* due) const {
-  if (!p_.low_bit() || !p_.rows_are_apart()) return false;
+  if (!p_.low_bit() || !p_.scales_are_row_local()) return false;
   // Learned parts move after their owner, and its codes are made with them.
   return !p_.has_master() || (due != nullptr && p_.learned().empty());
 }
@@ -102,7 +102,7 @@ UpdatePiece RowStep::piece(int64_t n, float* w, float* g, std::span<float* const
   piece.state = state;
   piece.lr = now_.lr * spec.lr_factor;
   piece.weight_decay = spec.weight_decay.value_or(spec_.weight_decay);
-  piece.live = live_step();
+  piece.live = step_scalars();
   piece.lr_factor = spec.lr_factor;
   return piece;
 }

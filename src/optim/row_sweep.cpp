@@ -2,7 +2,7 @@
 // can; other parts are kernels of their own, before and after it.
 #include <vector>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
@@ -59,7 +59,7 @@ std::string RowStep::not_one_kernel() const {
     return concat("its moments are widened from ", moment_name(kind_), " and rounded again");
   if (!p_.low_bit()) return "";
   if (!p_.has_master()) return "its numbers are made of its codes first";
-  if (!p_.rows_are_apart())
+  if (!p_.scales_are_row_local())
     return concat("scales of granularity ", p_.spec().quant->granularity, " need all rows first");
   if (!p_.learned().empty()) return "learned parts move before codes are made";
   return parts.codes;
@@ -103,7 +103,7 @@ void RowStep::run_whole(const Tensor& sums, bool finished) {
   args.gradient.sums = g.data();
   args.gradient.bf16 = g.dtype() == dtypes::bf16;
   args.gradient.factor = now_.factor;
-  args.gradient.live = live_step();
+  args.gradient.live = step_scalars();
   args.latent_clamp = p_.spec().latent_clamp;
   args.floor = p_.spec().floor;
   const bool codes = codes_ && parts.codes.empty();

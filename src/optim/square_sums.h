@@ -18,7 +18,7 @@ class SquareSums {
   void add(const float* x, int64_t n);
   // Recorded work is done again: its numbers come anew.
   void forget();
-  // After the flags were read.
+  // After the errors were polled.
   double total() const;
 
  private:

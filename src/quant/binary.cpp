@@ -20,7 +20,7 @@ void add_statistic(const QuantSpec& spec, const Blocks& blocks, QuantParams& par
 }
 
 // alpha of each row, and its signs in both orders.
-QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& codes, const Tensor& turned) {
+QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& codes, const Tensor& transposed) {
   const Blocks blocks("binary", spec.granularity, x);
   const Tensor alpha = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
   const DataFlag flag;
@@ -32,7 +32,7 @@ QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& 
   args.ldx = x.stride() / static_cast<int64_t>(sizeof(float));
   args.codes = codes.data();
   args.stride = codes.stride();
-  args.turned = turned.defined() ? turned.data() : nullptr;
+  args.transposed = transposed.defined() ? transposed.data() : nullptr;
   args.alpha = alpha.as<float>();
   args.eps = spec.eps.value_or(kSmallestNormal);
   args.flags = flag.word();

@@ -45,10 +45,10 @@ Tensor at_least_floor(const Tensor& learned) {
 }
 
 LearnedRows learned_rows(const Tensor& x) {
-  constexpr int64_t kPieceElements = 65536, kPiecesAtOnce = 256;  // on a device: 64 MiB of terms
+  constexpr int64_t kPieceElements = 65536, kPiecesPerPass = 256;  // on a device: 64 MiB of terms
   const int64_t piece = std::max(int64_t{1}, kPieceElements / std::max(int64_t{1}, x.cols()));
   const bool on_cpu = current_device().is_cpu();
-  return {piece, on_cpu ? piece : piece * kPiecesAtOnce};
+  return {piece, on_cpu ? piece : piece * kPiecesPerPass};
 }
 
 void add_terms(const QuantParams& params, const Tensor& terms, int64_t first, int64_t rows_of_piece,
@@ -58,13 +58,13 @@ void add_terms(const QuantParams& params, const Tensor& terms, int64_t first, in
   const bool per_row = g.kind == Granularity::kChannel && g.axis == 0;
   if (per_row) rows_of_piece = rows;  // no row is cut
   const int64_t blocks = per_row ? rows : (g.kind == Granularity::kTensor ? 1 : cols);
-  const int64_t pieces = (rows + rows_of_piece - 1) / rows_of_piece, whole = rows / rows_of_piece;
+  const int64_t pieces = (rows + rows_of_piece - 1) / rows_of_piece, full = rows / rows_of_piece;
   const Tensor part = Tensor::empty({pieces, blocks}, dtypes::fp32, MemoryKind::kWorkspace);
   int64_t done = 0;
-  if (blocks == 1 && !per_row && whole > 1) {  // whole pieces are rows of one matrix: the same order of the sums
-    const Tensor lines = terms.row_slice(0, whole * rows_of_piece).reshape({whole, rows_of_piece * cols});
+  if (blocks == 1 && !per_row && full > 1) {  // whole pieces are rows of one matrix: the same order of the sums
+    const Tensor lines = terms.row_slice(0, full * rows_of_piece).reshape({full, rows_of_piece * cols});
     Blocks(params.scheme, Granularity::token(), lines).sums_to(part.as<float>());
-    done = whole;
+    done = full;
   }
   for (; done < pieces; ++done) {
     const Tensor piece = terms.row_slice(done * rows_of_piece, std::min(rows, (done + 1) * rows_of_piece));

@@ -42,12 +42,12 @@ void add_terms(const QuantParams& params, const Tensor& terms, int64_t first, in
 template <typename Map>
 void add_sums(const QuantParams& params, const Tensor& x, Map map, const Tensor& sums) {
   const LearnedRows rows = learned_rows(x);
-  const maps::q::LearnedPiece whole = map.piece;
+  const maps::q::LearnedPiece full = map.piece;
   const int64_t cols = x.cols();
   for (int64_t r = 0; r < x.rows(); r += rows.at_once) {
     const int64_t count = std::min(rows.at_once, x.rows() - r);
     const Tensor terms = Tensor::empty({count, cols}, dtypes::fp32, MemoryKind::kWorkspace);
-    map.piece = whole.from(r * cols, whole.elements.map.index(r, 0), terms.as<float>());
+    map.piece = full.from(r * cols, full.elements.map.index(r, 0), terms.as<float>());
     run_elements(map, map.piece.elements, count);
     add_terms(params, terms, r, rows.of_piece, sums);
   }

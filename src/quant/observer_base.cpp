@@ -46,7 +46,7 @@ void ObserverBase::observe(const Tensor& x) {
     const FlagScope scope(bad_word);
     batch = {blocks.statistic(ReduceRule::kMin), blocks.statistic(ReduceRule::kMax)};
   }
-  take({x, batch.low, batch.high, bad_word});
+  consume({x, batch.low, batch.high, bad_word});
   run_map(maps::ObserveRange{batch.low.as<float>(), batch.high.as<float>(), momentum().has_value(),
                              momentum().value_or(0.0f), batches_.as<int64_t>(), bad_word, flag.word(), low_.as<float>(),
                              high_.as<float>()},

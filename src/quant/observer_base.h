@@ -31,7 +31,7 @@ class ObserverBase : public Observer {
   // nullopt: the range widens; else the momentum of an average.
   virtual std::optional<float> momentum() const { return std::nullopt; }
   // What else the observer keeps of a batch.
-  virtual void take(const Batch&) {}
+  virtual void consume(const Batch&) {}
   // The range that the scales are made of; by default the observed one.
   struct Range {
     Tensor low, high;

@@ -41,7 +41,7 @@ class HistogramObserver : public ObserverBase {
   const Histogram& histogram() const { return histogram_; }
 
  private:
-  void take(const Batch& batch) final { histogram_.add(batch.x, batch.low, batch.high, batch.bad); }
+  void consume(const Batch& batch) final { histogram_.add(batch.x, batch.low, batch.high, batch.bad); }
 
   Histogram histogram_;
 };

@@ -4,8 +4,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/kernels/fused.h"
-#include "quant/at_once.h"
 #include "quant/data_flag.h"
+#include "quant/fused.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {
@@ -29,13 +29,13 @@ Tensor target(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& opt
 }
 
 // Where the codes go in layout `transposed`; undefined where nobody wants them so.
-Tensor turned_target(Tensor& codes, const QuantizeOptions& options) {
-  if (!options.turned) return {};
-  Tensor turned = codes.in_layout(layouts::transposed);
-  if (turned.defined()) return turned;
-  turned = Tensor::empty_layout(codes.shape(), codes.dtype(), layouts::transposed, MemoryKind::kSaved);
-  codes.attach_layout(turned);
-  return turned;
+Tensor transposed_target(Tensor& codes, const QuantizeOptions& options) {
+  if (!options.transposed) return {};
+  Tensor transposed = codes.in_layout(layouts::transposed);
+  if (transposed.defined()) return transposed;
+  transposed = Tensor::empty_layout(codes.shape(), codes.dtype(), layouts::transposed, MemoryKind::kSaved);
+  codes.attach_layout(transposed);
+  return transposed;
 }
 
 const RandomStream* draws(const QuantSpec& spec, const QuantizeOptions& options) {
@@ -62,7 +62,7 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   require(params != nullptr, "quantize", "no scales are given for x ", x, ". Fit them first, or use quantize_dynamic.");
   const RandomStream* sr = draws(spec, options);
   Tensor codes = target(spec, x, options).with_quant(std::move(params));
-  const Tensor turned = turned_target(codes, options);
+  const Tensor transposed = transposed_target(codes, options);
   const CodeRange range = quantizer.code_range(spec);
   std::optional<FlagWord> flag;
   if (options.flags == nullptr) flag.emplace();
@@ -90,7 +90,7 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
       args.mask = static_cast<uint64_t*>(options.mask->data());
     }
   }
-  if (x.numel() > 0) turned.defined() ? quantize_turned(args, turned.data()) : quantize(args);
+  if (x.numel() > 0) transposed.defined() ? quantize_transposed(args, transposed.data()) : quantize(args);
   if (flag)
     flag->check([shape = x.shape(), dtype = spec.dtype, scheme = quantizer.name()] {
       fail_with(ErrorCode::kNonFinite, "quantize", "x ", shape, " fp32 holds NaN or Inf: it has no codes of ", dtype,
@@ -99,15 +99,15 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   return codes;
 }
 
-Tensor detail::quantize_at_once(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
-                                const QuantizeOptions& options) {
+Tensor detail::quantize_fused(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
+                              const QuantizeOptions& options) {
   if (current_device().is_cpu() || x.numel() == 0 || spec.rounding != Rounding::kNearest) return {};
   if (options.mask != nullptr && needs_mask(spec, quantizer.code_range(spec))) return {};
   const Quantizer::FitAndCode make = quantizer.fit_and_code(spec);
   if (make == nullptr) return {};
   Tensor codes = target(spec, x, options);
-  const Tensor turned = turned_target(codes, options);
-  return codes.with_quant(std::make_shared<const QuantParams>(make(spec, x, codes, turned)));
+  const Tensor transposed = transposed_target(codes, options);
+  return codes.with_quant(std::make_shared<const QuantParams>(make(spec, x, codes, transposed)));
 }
 
 Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
@@ -116,7 +116,7 @@ Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOp
   check_numbers(x);
   QuantParams params;
   const detail::FlagScope scope(options.flags);
-  if (Tensor made = detail::quantize_at_once(quantizer, spec, x, options); made.defined()) return made;
+  if (Tensor made = detail::quantize_fused(quantizer, spec, x, options); made.defined()) return made;
   try {
     params = quantizer.fit(spec, x);
   } catch (const Error& error) {

@@ -79,8 +79,8 @@ Tensor Tensor::from(std::initializer_list<float> values, const Shape& shape, DTy
   return from(std::span(values.begin(), values.size()), shape, dtype, kind);
 }
 
-Tensor Tensor::from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind) {
-  require(static_cast<int64_t>(numbers.size()) == shape.numel(), "Tensor::from_numbers", "shape ", shape, " needs ",
+Tensor Tensor::from_elements(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind) {
+  require(static_cast<int64_t>(numbers.size()) == shape.numel(), "Tensor::from_elements", "shape ", shape, " needs ",
           shape.numel(), " numbers, got ", numbers.size());
   const Device device = current_device();
   const Tensor t = zeros(shape, dtype, device.is_cpu() ? kind : MemoryKind::kWorkspace, Device::cpu());
@@ -90,7 +90,7 @@ Tensor Tensor::from_numbers(const Shape& shape, DType dtype, std::span<const dou
 }
 
 Tensor Tensor::full(const Shape& shape, DType dtype, double number, MemoryKind kind) {
-  return from_numbers(shape, dtype, std::vector<double>(static_cast<size_t>(shape.numel()), number), kind);
+  return from_elements(shape, dtype, std::vector<double>(static_cast<size_t>(shape.numel()), number), kind);
 }
 
 Tensor Tensor::empty_layout(const Shape& shape, DType dtype, Layout layout, MemoryKind kind, Device device) {

@@ -90,13 +90,13 @@ Tensor Tensor::column_slice(int64_t begin, int64_t end) const {
   return t;
 }
 
-std::vector<double> Tensor::numbers() const {
+std::vector<double> Tensor::elements() const {
   if (!defined()) return {};
-  if (!device().is_cpu()) return without_quant().on_host().numbers();
+  if (!device().is_cpu()) return without_quant().on_host().elements();
   if (layout_ != layouts::canonical) {
     Tensor t = empty(shape_, dtype_, MemoryKind::kActivation, Device::cpu());
     layout_.info().unpack(dtype_, rows(), cols(), data(), t.data(), t.stride());
-    return t.numbers();
+    return t.elements();
   }
   std::vector<double> out(static_cast<size_t>(numel()));
   for (int64_t r = 0; r < rows(); ++r)
@@ -120,7 +120,7 @@ double scaled(const ScaleMap& map, int64_t r, int64_t c, double v) {
 
 std::vector<double> Tensor::values() const {
   if (!device().is_cpu()) return on_host().values();
-  std::vector<double> out = numbers();
+  std::vector<double> out = elements();
   if (!quant_) return out;
   const ScaleMap map = scale_map();
   for (int64_t r = 0; r < rows(); ++r)
@@ -220,17 +220,17 @@ Tensor transpose(const Tensor& m, MemoryKind kind) {
       p.granularity.axis = p.granularity.axis == 0 ? 1 : 0;
       break;
     case Granularity::kGroup: {
-      const auto turn = [&](const std::shared_ptr<const Tensor>& s) -> std::shared_ptr<const Tensor> {
+      const auto transposed_scales = [&](const std::shared_ptr<const Tensor>& s) -> std::shared_ptr<const Tensor> {
         if (!s) return s;
         const int64_t down =
             p.granularity.axis == 0 ? (m.rows() + p.granularity.group - 1) / p.granularity.group : m.rows();
         return std::make_shared<const Tensor>(
             transpose(s->reshape({down, down ? s->numel() / down : 0}), MemoryKind::kQuantState).reshape({s->numel()}));
       };
-      p.scale = turn(p.scale);
-      p.zero = turn(p.zero);
-      p.offset = turn(p.offset);
-      p.statistic = turn(p.statistic);
+      p.scale = transposed_scales(p.scale);
+      p.zero = transposed_scales(p.zero);
+      p.offset = transposed_scales(p.offset);
+      p.statistic = transposed_scales(p.statistic);
       p.granularity.axis = p.granularity.axis == 0 ? 1 : 0;
     }
   }

@@ -25,9 +25,9 @@ void Learner::Evaluator::run_in_mode(const std::function<void()>& work) {
     work();
     l_.check_flags("in an evaluation");
     l_.do_meanwhile();
-    drain_flags();
+    poll_errors();
   } catch (...) {
-    drop_flags();
+    discard_errors();
     l_.bad_loss_.reset();
     throw;
   }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "train/bad_input.h"
@@ -126,9 +126,9 @@ void Learner::note_loss(double loss) {
   if (!std::isfinite(loss) && !bad_loss_) bad_loss_ = loss;
 }
 
-// On a device in its turn among the checks, when its flags are read.
+// On a device in its turn among the checks, when its errors are polled.
 void Learner::check_flags(const char* when) {
-  at_drain([this, when] {
+  on_poll([this, when] {
     const std::vector<std::string> raised = state_.flags.raised();
     const std::optional<double> loss = std::exchange(bad_loss_, std::nullopt);
     if (raised.empty() && !loss) return;
@@ -169,7 +169,7 @@ void Learner::round_gradients() {
 
 void Learner::check_usable() const {
   const DeviceGuard guard(device_);
-  drain_flags();
+  poll_errors();
   require_usable();
 }
 
@@ -272,7 +272,7 @@ StepResult Learner::run_microbatch(const Tensor& x, const Target& target) {
   return result;
 }
 
-// The stages of a step, with one reading of the flags in between.
+// The stages of a step, with one poll of the errors in between.
 void Learner::run(Step& step, Graphs* graphs, StepResult& result) {
   const int64_t before = state_.microbatch;
   try {
@@ -282,7 +282,7 @@ void Learner::run(Step& step, Graphs* graphs, StepResult& result) {
       step.run_front();
     do_meanwhile();
     if (step.has_microbatch()) count_microbatch(result);
-    drain_flags();
+    poll_errors();
   } catch (...) {  // a microbatch whose backward failed does not count, also where a device reports that after it
     state_.microbatch = before + (*step.outcome().backward_done ? 1 : 0);
     throw;
@@ -379,7 +379,7 @@ std::string Learner::not_recorded() const {
 
 // An Error passes: gradients may hold part of a microbatch, or numbers that are not finite.
 void Learner::end_failed_window(const std::string& why) {
-  drop_flags();
+  discard_errors();
   optimizer_->disarm();
   if (ranks_) ranks_->cancel(why);
   if (usable()) drop_window();
@@ -407,7 +407,7 @@ void Learner::flush() {
     throw;
   }
   if (since_requantize_ > 0) requantize();
-  drain_flags();
+  poll_errors();
 }
 
 void Learner::drop_window() {

@@ -118,10 +118,10 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const Writ
 }
 
 void MetricsLog::line(const std::string& text) {
-  const std::string whole = text + '\n';
-  file_->write(whole.data(), whole.size());
-  written_.bytes += static_cast<int64_t>(whole.size());
-  written_.crc32c = crc32c(whole.data(), whole.size(), written_.crc32c);
+  const std::string full = text + '\n';
+  file_->write(full.data(), full.size());
+  written_.bytes += static_cast<int64_t>(full.size());
+  written_.crc32c = crc32c(full.data(), full.size(), written_.crc32c);
 }
 
 void MetricsLog::write(const TrainEvent& e) {

@@ -91,7 +91,7 @@ void Learner::Step::backward() {
   }
   loss_ = {};
   tape_.reset();
-  at_drain([done = outcome_.backward_done] { *done = true; });
+  on_poll([done = outcome_.backward_done] { *done = true; });
 }
 
 // Gradients lie in the parameters, where backward adds them, or are terms of a tree.
@@ -137,7 +137,7 @@ Var Learner::forward(const Tensor& x, const Target& target, const Outcome& outco
   const Var outputs = model_->forward(x);
   const Var loss = loss_(outputs, target.tensor);
   detail::read_later(loss.value(), outcome.loss);
-  at_drain([this, sum = outcome.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {
+  on_poll([this, sum = outcome.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {
     *sum *= static_cast<double>(count);
     note_loss(*sum);
   });
@@ -166,8 +166,8 @@ void detail::read_later(const Tensor& number, const std::shared_ptr<double>& to)
   const bool is_count = number.dtype() == dtypes::int64;
   word(0, [low](uint32_t bits) { *low = bits; });
   word(1, [low, to, is_count](uint32_t bits) {
-    const uint64_t whole = (uint64_t{bits} << 32) | *low;
-    *to = is_count ? static_cast<double>(whole) : std::bit_cast<double>(whole);
+    const uint64_t joined = (uint64_t{bits} << 32) | *low;
+    *to = is_count ? static_cast<double>(joined) : std::bit_cast<double>(joined);
   });
 }
 

@@ -26,12 +26,12 @@
 namespace bitgrad {
 
 namespace detail {
-// The one element of a tensor of the current device (fp32, fp64 or int64), there when the flags are read; on the CPU at
-// once.
+// The one element of a tensor of the current device (fp32, fp64 or int64), there when the errors are polled; on the CPU
+// at once.
 void read_later(const Tensor& number, const std::shared_ptr<double>& to);
 }  // namespace detail
 
-// What stages find out, there when the flags are read.
+// What stages find out, there when the errors are polled.
 struct Learner::Outcome {
   static std::shared_ptr<double> zero() { return std::make_shared<double>(0.0); }
   std::shared_ptr<double> loss = zero(), correct = zero(), among_top5 = zero(), squared_error = zero();
@@ -63,7 +63,7 @@ class Learner::Step {
   bool has_microbatch() const { return has_microbatch_; }
   const Tensor& x() const { return x_; }
   const Target& target() const { return target_; }
-  // The stages in front of the reading of the flags, and those behind it: the ones that this step has.
+  // The stages in front of the poll of the errors, and those behind it: the ones that this step has.
   void run_front() { run(kFront); }
   void run_back() { run(kBack); }
   // Between them, on the host: learning rate, factor of the norm, the rules' own scalars.

@@ -8,7 +8,8 @@ namespace bitgrad {
 
 Learner::Graphs::Graphs(Learner& learner) : l_(learner) {
   const DeviceGuard guard(l_.device_);
-  live_ = Tensor::zeros({static_cast<int64_t>(sizeof(LiveStep) / sizeof(int32_t))}, dtypes::int32, MemoryKind::kBuffer);
+  live_ =
+      Tensor::zeros({static_cast<int64_t>(sizeof(StepScalars) / sizeof(int32_t))}, dtypes::int32, MemoryKind::kBuffer);
   for (Parameter* p : l_.model_->parameters()) p->keep_params_in_place(true);
 }
 
@@ -49,16 +50,16 @@ bool Learner::Graphs::count_and_serve(const Step& step) {
   return ++seen_[step.key()] > 1;
 }
 
-void Learner::Graphs::write(const LiveStep& now) {
+void Learner::Graphs::write(const StepScalars& now) {
   now_ = now;
-  device_backend(l_.device_).copy_from_host(live_.data(), &now_, sizeof(LiveStep));
+  device_backend(l_.device_).copy_from_host(live_.data(), &now_, sizeof(StepScalars));
 }
 
 bool Learner::Graphs::record(Part& part, const std::function<void()>& body) {
   part.flags = std::make_unique<FlagRecord>();
   try {
     const FlagRecord::Scope flags(*part.flags);
-    const LiveScope live(static_cast<const LiveStep*>(live_.data()), now_);
+    const LiveScope live(static_cast<const StepScalars*>(live_.data()), now_);
     auto graph = make_step_record();
     graph->capture(body);
     part.graph = std::move(graph);
@@ -95,7 +96,7 @@ void Learner::Graphs::run_front(Step& step) {
   const Tensor x = step.x();
   const Target target = step.target();
   const Batch& batch = copy(step);
-  LiveStep now;
+  StepScalars now;
   now.step = static_cast<uint32_t>(l_.state_.step);
   now.microbatch = static_cast<uint32_t>(l_.state_.microbatch);
   write(now);
@@ -121,7 +122,7 @@ void Learner::Graphs::run_front(Step& step) {
 
 void Learner::Graphs::run_back(Step& step) {
   if (!why_not().empty()) return step.run_back();
-  LiveStep now = now_;
+  StepScalars now = now_;
   l_.optimizer_->write_scalars(now);
   write(now);
   Part& back = backs_[step.key()];

@@ -1,9 +1,9 @@
-// The stages of a step as two graphs of a device: those in front of the reading of the flags, and those behind it
+// The stages of a step as two graphs of a device: those in front of the poll of the errors, and those behind it
 // (train/step.h). Graphs are made by the key of the step.
 //
 // The first step of a key runs one kernel after another, the second records, the others repeat. What changes from one
-// to the next lies in memory of the device: batch, target, and LiveStep (base/live_step.h). What the host does in the
-// stages is done again here: whose gradients hold sums, which parameters take part in the update.
+// to the next lies in memory of the device: batch, target, and StepScalars (base/step_scalars.h). What the host does in
+// the stages is done again here: whose gradients hold sums, which parameters take part in the update.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bitgrad/base/device_work.h"
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/flag.h"
 #include "train/step.h"
 
@@ -50,7 +50,7 @@ class Learner::Graphs {
     Tensor x, target;
   };
   using Place = std::pair<int64_t, int64_t>;  // rows, elements of the target
-  void write(const LiveStep& now);
+  void write(const StepScalars& now);
   void log_why_not() const;
   // False: it cannot be recorded, and why_not() says so; all records and copies of batches are gone, and references to
   // them dangle.
@@ -61,7 +61,7 @@ class Learner::Graphs {
   Learner& l_;
   Tensor live_;
   std::map<Place, Batch> batches_;  // where recorded work reads
-  LiveStep now_;
+  StepScalars now_;
   std::map<Step::Key, int64_t> seen_;
   std::map<Step::Key, Front> fronts_;
   std::map<Step::Key, Part> backs_;

@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
 #include "train/evaluation.h"
@@ -100,8 +100,7 @@ Trainer::Trainer(RunConfig config)
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
   const std::string& resident = config_.device.resident_data;
-  for (const TransformConfig& t : config_.data.train.transforms)
-    transforms_.push_back(make_transform(t.name, t.keys));
+  for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
   train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_, !transforms_.empty());
   if (test_data_) test_resident_ = detail::place_data(resident, "data.test", *test_data_, residence_);
   microbatches_per_epoch_ = (train_data_->size() + config_.batch.micro - 1) / config_.batch.micro;

@@ -91,8 +91,8 @@ bool our_onednn_takes_bf16() {
   GemmArgs args;
   args.m = args.n = args.ldc = args.k = 64;
   args.a.dtype = args.b.dtype = dtypes::bf16;
-  for (const GemmRow& row : gemm_rows())
-    if (row.name == "gemm_bf16_onednn") return row.usable(args);
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.name == "gemm_bf16_onednn") return kernel.usable(args);
   return false;
 }
 // Whether oneDNN gives the benchmarks a product in bf16: bench_gemm leaves out a rival that it refuses.

@@ -243,11 +243,11 @@ TEST_CASE("a damaged checkpoint is one clear error with exit code 3") {
   TempDir temp;
   const std::string folder = temp.file("run"), path = folder + "/last.safetensors";
   REQUIRE(cli(small_train(folder)).code == 0);
-  const std::string whole = slurp(path);
+  const std::string full = slurp(path);
   const auto put = [&](const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; };
-  std::string flipped = whole;
-  flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 4);
-  for (const std::string& bytes : {whole.substr(0, whole.size() / 2), whole.substr(0, 4), std::string(), flipped,
+  std::string flipped = full;
+  flipped[full.size() / 2] = static_cast<char>(flipped[full.size() / 2] ^ 4);
+  for (const std::string& bytes : {full.substr(0, full.size() / 2), full.substr(0, 4), std::string(), flipped,
                                    std::string("PK\3\4 not a checkpoint")}) {
     put(bytes);
     for (const auto& arguments :
@@ -260,7 +260,7 @@ TEST_CASE("a damaged checkpoint is one clear error with exit code 3") {
       CHECK(r.out.empty());
     }
   }
-  put(whole);
+  put(full);
   CHECK(cli({"eval", folder}).code == 0);
   CHECK(cli({"eval", temp.file("absent.safetensors")}).code == 3);
 }

@@ -75,7 +75,7 @@ using Weights = std::map<std::string, Values>;
 
 Values values_of(const Tensor& t) {
   Values out{t.shape().dims(), {}};
-  const std::vector<double> numbers = t.numbers();
+  const std::vector<double> numbers = t.elements();
   for (const double number : numbers) {
     const auto x = static_cast<float>(number);
     out.bytes.append(reinterpret_cast<const char*>(&x), sizeof x);
@@ -346,7 +346,7 @@ write(sys.argv[2], {**least, "bitgrad.config": "", "bitgrad.kernels": "", "own":
   const auto learner = open_model(temp.file("least"), find_loss("softmax_cross_entropy"));
   const auto model = open_model(temp.file("model"), find_loss("softmax_cross_entropy"));
   const Tensor x = random_tensor({4, 784}, dtypes::fp32, 1);
-  CHECK(learner->predict(x).numbers() == model->predict(x).numbers());
+  CHECK(learner->predict(x).elements() == model->predict(x).elements());
   const ProcessResult inspected = cli({"inspect", temp.file("least")});
   INFO(inspected.err);
   CHECK(inspected.code == 0);
@@ -354,7 +354,7 @@ write(sys.argv[2], {**least, "bitgrad.config": "", "bitgrad.kernels": "", "own":
   CHECK(SafetensorsFile::read(temp.file("made")).has_checksums());
   const Tensor w = load_tensors(temp.file("made")).at("w");
   CHECK(w.dtype() == dtypes::int3);
-  CHECK(dequantize_tensor(w).numbers() == std::vector<double>{0.5, -0.5, 1.5, -2, 1, 0, 6, -6, -4, 2});
+  CHECK(dequantize_tensor(w).elements() == std::vector<double>{0.5, -0.5, 1.5, -2, 1, 0, 6, -6, -4, 2});
 }
 
 TEST_CASE("docs/file_format.md names every key, tensor and file that a run writes, and no other key of metadata") {

@@ -210,8 +210,8 @@ TEST_CASE("what a command reads, and what a run keeps, is never written over") {
 TEST_CASE("convert, quantize and sensitivity say what is wrong with their arguments") {
   TempDir temp;
   const std::string run = train(temp, "run", {"train.stop=20 steps"}), out = temp.file("model");
-  const std::string whole = slurp(run + "/last.safetensors");
-  std::ofstream(temp.file("cut"), std::ios::binary) << whole.substr(0, whole.size() / 2);
+  const std::string full = slurp(run + "/last.safetensors");
+  std::ofstream(temp.file("cut"), std::ios::binary) << full.substr(0, full.size() / 2);
   std::ofstream(temp.file("text")) << "not a model";
   const std::string pipe = temp.file("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

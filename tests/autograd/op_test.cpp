@@ -14,7 +14,7 @@ namespace {
 
 using Numbers = std::vector<double>;
 Tensor row(const Numbers& numbers, DType dtype = dtypes::fp32) {
-  return Tensor::from_numbers({static_cast<int64_t>(numbers.size())}, dtype, numbers);
+  return Tensor::from_elements({static_cast<int64_t>(numbers.size())}, dtype, numbers);
 }
 
 // y = x*x, as the comment of op.h writes it.
@@ -116,7 +116,7 @@ TEST_CASE("an op of one's own with two outputs passes it when both, either or no
   const Var v = tape.leaf(x[0], &sink, dtypes::fp64);
   apply_multi<SinCos>({v}, 2.0);
   tape.backward(sum(v));
-  CHECK(sink.grad().numbers() == Numbers(5, 1.0));
+  CHECK(sink.grad().elements() == Numbers(5, 1.0));
 }
 
 TEST_CASE("a gradient of a wrong shape or dtype is an error that names both sides") {
@@ -181,7 +181,7 @@ TEST_CASE("a slot knows what its edge wants, and its target adds in place") {
   };
   run(3);
   run(4);
-  CHECK(sink.grad().numbers() == Numbers{7, 7});
+  CHECK(sink.grad().elements() == Numbers{7, 7});
 }
 
 TEST_CASE("the caller's tensors are not changed by later sums on their edge") {
@@ -191,8 +191,8 @@ TEST_CASE("the caller's tensors are not changed by later sums on their edge") {
   const Var x = tape.leaf(row({1, 1}), &sx, dtypes::fp32), z = tape.leaf(row({1, 1}), &sz, dtypes::fp32);
   const Var u = mul(x, Var(row({1, 1}))), v = mul(z, Var(row({1, 1})));
   tape.backward(sum(add(add(u, v), add(u, u))));
-  CHECK(sx.grad().numbers() == Numbers{3, 3});
-  CHECK(sz.grad().numbers() == Numbers{1, 1});
+  CHECK(sx.grad().elements() == Numbers{3, 3});
+  CHECK(sz.grad().elements() == Numbers{1, 1});
 }
 
 TEST_CASE("saved tensors are counted as saved, pass the hook, and are freed by backward") {
@@ -216,7 +216,7 @@ TEST_CASE("saved tensors are counted as saved, pass the hook, and are freed by b
     CHECK(memory_now()[MemoryKind::kSaved] == before_saved);
     CHECK(memory_now().total - before == 8000 + 8);  // the gradient of the leaf, and y
   }
-  CHECK(sink.grad().numbers() == Numbers(1000, 4 * 0.125));
+  CHECK(sink.grad().elements() == Numbers(1000, 4 * 0.125));
 }
 
 TEST_CASE("backward frees the tensors of a node as soon as it has run") {
@@ -242,7 +242,7 @@ TEST_CASE("what the hook returns is what backward reads") {
   Tape tape;
   tape.set_saved_hook([](const Tensor& t) { return Tensor::full(t.shape(), t.dtype(), 10); });
   tape.backward(sum(apply<Square>({tape.leaf(row({1, 2}, dtypes::fp64), &sink, dtypes::fp64)})));
-  CHECK(sink.grad().numbers() == Numbers{20, 20});
+  CHECK(sink.grad().elements() == Numbers{20, 20});
 }
 
 TEST_CASE("ops that are not recorded keep nothing") {
@@ -254,7 +254,7 @@ TEST_CASE("ops that are not recorded keep nothing") {
   const NoGrad off;
   const Var z = apply<Square>({tape.leaf(row({1, 2}, dtypes::fp64), &sink, dtypes::fp64)});
   CHECK(memory_now()[MemoryKind::kSaved] == before);
-  CHECK(y.value().numbers() == z.value().numbers());
+  CHECK(y.value().elements() == z.value().elements());
 }
 
 TEST_CASE("tensors of other kinds stay in their column of the account when saved") {

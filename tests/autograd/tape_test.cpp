@@ -15,7 +15,7 @@ using namespace bitgrad::test;
 namespace {
 
 Tensor row(const std::vector<double>& numbers, DType dtype = dtypes::fp32) {
-  return Tensor::from_numbers({static_cast<int64_t>(numbers.size())}, dtype, numbers);
+  return Tensor::from_elements({static_cast<int64_t>(numbers.size())}, dtype, numbers);
 }
 using Numbers = std::vector<double>;
 
@@ -27,13 +27,13 @@ TEST_CASE("a leaf that is read twice adds both gradients, and two leaves on one 
     Tape tape;
     const Var x = tape.leaf(row({2, -3}), &sink, dtypes::fp32);
     tape.backward(sum(add(mul(x, x), x)));
-    CHECK(sink.grad().numbers() == Numbers{5, -5});
+    CHECK(sink.grad().elements() == Numbers{5, -5});
   }
   sink.clear();
   Tape tape;
   const Var a = tape.leaf(row({2, -3}), &sink, dtypes::fp32), b = tape.leaf(row({2, -3}), &sink, dtypes::fp32);
   tape.backward(sum(mul(a, b)));
-  CHECK(sink.grad().numbers() == Numbers{4, -6});
+  CHECK(sink.grad().elements() == Numbers{4, -6});
 }
 
 TEST_CASE("gradients add up over tapes until the sink is cleared, in the same memory") {
@@ -45,11 +45,11 @@ TEST_CASE("gradients add up over tapes until the sink is cleared, in the same me
   run();
   const void* memory = sink.grad().data();
   run();
-  CHECK(sink.grad().numbers() == Numbers{6, 8});
+  CHECK(sink.grad().elements() == Numbers{6, 8});
   sink.clear();
   CHECK_FALSE(sink.filled());
   run();
-  CHECK(sink.grad().numbers() == Numbers{3, 4});
+  CHECK(sink.grad().elements() == Numbers{3, 4});
   CHECK(sink.grad().data() == memory);
   CHECK(sink.grad().kind() == MemoryKind::kGrad);
 }
@@ -111,7 +111,7 @@ TEST_CASE("integer leaves get gradients of their values") {
     const Var codes = tape.leaf(random_codes({2, 5}, d, 7), &sink, dtypes::bf16);
     tape.backward(sum(dequantize(codes)));
     CHECK(sink.grad().dtype() == dtypes::bf16);
-    CHECK(sink.grad().numbers() == Numbers(10, 1.0));
+    CHECK(sink.grad().elements() == Numbers(10, 1.0));
   }
 }
 
@@ -122,8 +122,8 @@ TEST_CASE("several outputs with their own seeds, one of them a leaf or read by a
   const Var y = mul(x, Var(row({10, 10}))), z = mul(y, Var(row({2, 3})));
   const Tensor seed = row({1, 1});
   tape.backward({z, y, x, y}, {seed, seed, seed, seed});
-  CHECK(sink.grad().numbers() == Numbers{2 * 10 + 20 + 1, 3 * 10 + 20 + 1});
-  CHECK(seed.numbers() == Numbers{1, 1});
+  CHECK(sink.grad().elements() == Numbers{2 * 10 + 20 + 1, 3 * 10 + 20 + 1});
+  CHECK(seed.elements() == Numbers{1, 1});
 }
 
 TEST_CASE("branches that do not reach the output cost nothing and give nothing") {
@@ -203,7 +203,7 @@ TEST_CASE("backward runs once, from outputs of this tape, with seeds that fit") 
     CHECK(contains(error_of([&] { other.backward({y}, {row({1, 1})}); }), "output 0 ([2] fp32) is not on this tape"));
   }
   tape.backward({y}, {row({1, 1})});
-  CHECK(sink.grad().numbers() == Numbers{2, 4});
+  CHECK(sink.grad().elements() == Numbers{2, 4});
   CHECK(contains(error_of([&] {
                    tape.backward({y}, {row({1, 1})});
                  }),
@@ -213,7 +213,7 @@ TEST_CASE("backward runs once, from outputs of this tape, with seeds that fit") 
       "[mul] an input belongs to a tape that has run backward, which frees what gradients need. Run the forward "
       "pass again on a new tape, or detach() the input."));
   CHECK(contains(error_of([&] { tape.leaf(row({1}), &sink, dtypes::fp32); }), "this tape has run backward"));
-  CHECK(sink.grad().numbers() == Numbers{2, 4});
+  CHECK(sink.grad().elements() == Numbers{2, 4});
 }
 
 TEST_CASE("a Var whose tape is gone, or lies where a later one does, is refused; its value is not lost") {
@@ -224,7 +224,7 @@ TEST_CASE("a Var whose tape is gone, or lies where a later one does, is refused;
   tape.reset();
   CHECK_FALSE(Tape::lives(y));
   // Without a tape the value is a constant.
-  CHECK(add(y, y).value().numbers() == Numbers{8, 18});
+  CHECK(add(y, y).value().elements() == Numbers{8, 18});
   CHECK(x.grad_dtype() == dtypes::fp32);
   tape.emplace();
   REQUIRE(&*tape == y.tape());  // the address of the one before
@@ -238,7 +238,7 @@ TEST_CASE("a Var whose tape is gone, or lies where a later one does, is refused;
   CHECK(contains(error_of([&] { tape->backward({y}, {row({1, 1})}); }), "output 0 ([2] fp32) is not on this tape"));
   CHECK(contains(error_of([&] { Var(y).want_grad(dtypes::bf16); }), "the tape of the Var [2] fp32 is gone"));
   tape->backward(sum(mul(own, y.detach())));
-  CHECK(sink.grad().numbers() == Numbers{4, 9});
+  CHECK(sink.grad().elements() == Numbers{4, 9});
 }
 
 TEST_CASE("a sink keeps one shape and dtype") {
@@ -262,8 +262,8 @@ namespace {
 struct RowLog final : GradRows {
   int64_t block_rows() const override { return 2; }
   void begin() override { ++begun; }
-  void take(int64_t, const Tensor& g) override {
-    const Numbers n = g.numbers();
+  void consume(int64_t, const Tensor& g) override {
+    const Numbers n = g.elements();
     rows.insert(rows.end(), n.begin(), n.end());
   }
   void done() override { ++ended; }
@@ -286,7 +286,7 @@ struct SumByRows {
     GradRows* rows = g[0].rows();
     if (rows == nullptr) return g[0].set(Tensor::full(s.shape, dtypes::fp32, 7));
     for (int64_t r = 0; r < s.shape.rows(); r += rows->block_rows())
-      rows->take(
+      rows->consume(
           r, Tensor::full({std::min(rows->block_rows(), s.shape.rows() - r), 1}, dtypes::fp32, static_cast<double>(r)));
     if (s.commits) g[0].commit();
   }
@@ -311,7 +311,7 @@ TEST_CASE("the only gradient of a leaf goes in rows to a sink that takes them, a
     tape.backward(total);
   };
   run(1, 1);
-  CHECK(sink.grad().numbers() == Numbers{7, 7, 7});  // nobody takes rows
+  CHECK(sink.grad().elements() == Numbers{7, 7, 7});  // nobody takes rows
   sink.clear();
   sink.set_rows(&log);
   run(1, 1);
@@ -319,12 +319,12 @@ TEST_CASE("the only gradient of a leaf goes in rows to a sink that takes them, a
   CHECK(log.rows == Numbers{0, 0, 2});
   CHECK((log.begun == 1 && log.ended == 1));
   run(2, 1);
-  CHECK(sink.grad().numbers() == Numbers{14, 14, 14});
+  CHECK(sink.grad().elements() == Numbers{14, 14, 14});
   sink.clear();
   run(1, 2);
-  CHECK(sink.grad().numbers() == Numbers{14, 14, 14});
+  CHECK(sink.grad().elements() == Numbers{14, 14, 14});
   run(1, 1);  // the sum of the window is not complete without it
-  CHECK(sink.grad().numbers() == Numbers{21, 21, 21});
+  CHECK(sink.grad().elements() == Numbers{21, 21, 21});
   CHECK(log.begun == 1);
   sink.clear();
   CHECK(contains(error_of([&] { run(1, 1, false); }),

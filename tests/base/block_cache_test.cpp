@@ -36,19 +36,19 @@ TEST_CASE("a block that was given back serves the next request of its class") {
   BlockCache cache;
   for (const int64_t bytes :
        {int64_t{0}, int64_t{7}, int64_t{1000}, int64_t{5000}, int64_t{3} << 20, int64_t{9} << 20}) {
-    void* const first = cache.take(bytes);
+    void* const first = cache.acquire(bytes);
     REQUIRE(first != nullptr);
     CHECK(aligned(first));
     std::memset(first, 0x5A, static_cast<size_t>(bytes));
-    void* const second = cache.take(bytes);
+    void* const second = cache.acquire(bytes);
     CHECK(first != second);
-    cache.give(first, bytes);
+    cache.accumulate(first, bytes);
     CHECK(cache.kept() == (kKeeps ? BlockCache::class_bytes(bytes) : 0));
-    void* const third = cache.take(BlockCache::class_bytes(bytes));
+    void* const third = cache.acquire(BlockCache::class_bytes(bytes));
     if (kKeeps) CHECK(third == first);
     CHECK(cache.kept() == 0);
-    cache.give(second, bytes);
-    cache.give(third, bytes);
+    cache.accumulate(second, bytes);
+    cache.accumulate(third, bytes);
     cache.trim();
     CHECK(cache.kept() == 0);
   }
@@ -58,33 +58,33 @@ TEST_CASE("what is kept and what is used stay below the largest use plus a slack
   BlockCache cache;
   const int64_t size = BlockCache::kSlack / 2;
   std::vector<void*> blocks;
-  for (int i = 0; i < 6; ++i) blocks.push_back(cache.take(size));
-  for (void* block : blocks) cache.give(block, size);
+  for (int i = 0; i < 6; ++i) blocks.push_back(cache.acquire(size));
+  for (void* block : blocks) cache.accumulate(block, size);
   if (!kKeeps) return;
   CHECK(cache.kept() == 6 * size);
   // Another class: nothing fits, and keeping all of it beside the new block would outgrow 6 + 2 blocks.
-  void* const other = cache.take(size + size / 2);
+  void* const other = cache.acquire(size + size / 2);
   CHECK(cache.kept() == 6 * size);
-  void* const large = cache.take(2 * size);
+  void* const large = cache.acquire(2 * size);
   CHECK(cache.kept() == 0);
-  cache.give(other, size + size / 2);
-  cache.give(large, 2 * size);
+  cache.accumulate(other, size + size / 2);
+  cache.accumulate(large, 2 * size);
   CHECK(cache.kept() == 3 * size + size / 2);
 }
 
 TEST_CASE("a request that the system refuses gives nothing, and the bound stays") {
   BlockCache cache;
   // Sanitizers end the program instead of refusing.
-  if (kKeeps) CHECK(cache.take(int64_t{1} << 46) == nullptr);
-  void* const block = cache.take(2 * BlockCache::kSlack);
+  if (kKeeps) CHECK(cache.acquire(int64_t{1} << 46) == nullptr);
+  void* const block = cache.acquire(2 * BlockCache::kSlack);
   REQUIRE(block != nullptr);
-  void* const second = cache.take(BlockCache::kSlack);
-  cache.give(block, 2 * BlockCache::kSlack);
-  cache.give(second, BlockCache::kSlack);
+  void* const second = cache.acquire(BlockCache::kSlack);
+  cache.accumulate(block, 2 * BlockCache::kSlack);
+  cache.accumulate(second, BlockCache::kSlack);
   CHECK(cache.kept() == (kKeeps ? 3 * BlockCache::kSlack : 0));
-  void* const third = cache.take(4 * BlockCache::kSlack);
+  void* const third = cache.acquire(4 * BlockCache::kSlack);
   CHECK(cache.kept() == 0);
-  cache.give(third, 4 * BlockCache::kSlack);
+  cache.accumulate(third, 4 * BlockCache::kSlack);
 }
 
 TEST_CASE("threads share a cache without sharing a block") {
@@ -95,10 +95,10 @@ TEST_CASE("threads share a cache without sharing a block") {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 2000; ++i) {
         const int64_t bytes = 64 + (i * 37 + t) % 4000;
-        auto* block = static_cast<unsigned char*>(cache.take(bytes));
+        auto* block = static_cast<unsigned char*>(cache.acquire(bytes));
         std::memset(block, t, static_cast<size_t>(bytes));
         for (int64_t k = 0; k < bytes; ++k) faults[static_cast<size_t>(t)] += block[k] != t;
-        cache.give(block, bytes);
+        cache.accumulate(block, bytes);
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -39,8 +39,8 @@ std::vector<Weights> weights() {
 TEST_CASE("weights with alpha of rows are binarized, and transposed codes written, by one kernel") {
   for (const Shape& shape : {Shape{1, 1}, Shape{13, 48}, Shape{64, 128}, Shape{65, 129}, Shape{3, 1025}})
     for (const Weights& w : weights())
-      for (const bool turned : {false, true}) {
-        INFO(w.name << ' ' << shape << " transposed " << turned);
+      for (const bool both_orders : {false, true}) {
+        INFO(w.name << ' ' << shape << " both orders " << both_orders);
         std::unique_ptr<Counted> binarized, coded, transposed, together;
         CHECK(device_difference([&] {
                 ParameterSpec spec;
@@ -49,25 +49,25 @@ TEST_CASE("weights with alpha of rows are binarized, and transposed codes writte
                 spec.master = w.master;
                 Parameter p(shape, spec);
                 p.initialize("layers.0.weight", 3);
-                if (turned) p.add_layout(layouts::transposed);
+                if (both_orders) p.add_layout(layouts::transposed);
                 binarized = std::make_unique<Counted>("binarize_cuda");
                 coded = std::make_unique<Counted>("quantize_sign_cuda");
                 transposed = std::make_unique<Counted>("transpose_codes_cuda");
-                together = std::make_unique<Counted>("quantize_turned_cuda");
-                p.set_numbers(here(random_numbers(shape, 7)), 1);
-                Results out{p.value().clone(MemoryKind::kWorkspace), turned_codes(p.value())};
+                together = std::make_unique<Counted>("quantize_transposed_cuda");
+                p.assign(here(random_numbers(shape, 7)), 1);
+                Results out{p.value().clone(MemoryKind::kWorkspace), transposed_codes(p.value())};
                 p.freeze_scales(true);
                 p.requantize(3, 2);
                 out.push_back(p.value().clone(MemoryKind::kWorkspace));
-                out.push_back(turned_codes(p.value()));
+                out.push_back(transposed_codes(p.value()));
                 return out;
               }) == "");
         const bool master = w.master != MasterKind::kNone, levels = w.spec.dtype == dtypes::nf4;
         const int64_t calls = master ? 2 : 1, at_once = w.binarized ? 1 : 0;
         CHECK(binarized->now() == at_once);
-        CHECK(transposed->now() == (turned && levels ? calls : 0));
-        CHECK(together->now() == (turned && !levels ? calls - at_once : 0));
-        if (w.binarized) CHECK(coded->now() == (turned ? 0 : calls - at_once));
+        CHECK(transposed->now() == (both_orders && levels ? calls : 0));
+        CHECK(together->now() == (both_orders && !levels ? calls - at_once : 0));
+        if (w.binarized) CHECK(coded->now() == (both_orders ? 0 : calls - at_once));
       }
 }
 
@@ -75,12 +75,12 @@ TEST_CASE("a matrix without elements has transposed codes too, and no kernel run
   for (const Shape& shape : {Shape{0, 70}, Shape{70, 0}})
     for (const Weights& w : weights()) {
       INFO(w.name << ' ' << shape);
-      const Counted binarized("binarize_cuda"), together("quantize_turned_cuda");
+      const Counted binarized("binarize_cuda"), together("quantize_transposed_cuda");
       CHECK(device_difference([&] {
               QuantizeOptions options;
-              options.turned = true;
+              options.transposed = true;
               const Tensor x = Tensor::empty(shape, dtypes::fp32), codes = quantize_dynamic(w.spec, x, options);
-              return Results{codes, turned_codes(codes)};
+              return Results{codes, transposed_codes(codes)};
             }) == "");
       CHECK(binarized.now() + together.now() == 0);
     }
@@ -136,8 +136,8 @@ TEST_CASE("activations with alpha are binarized at once where no mask is wanted,
   QuantizeOpOptions options;
   options.flag = reinterpret_cast<uint32_t*>(flag.as<int32_t>());
   quantize(Var(here(bad)), spec, options);
-  CHECK(flag.numbers()[0] == 1);
-  CHECK_NOTHROW(drain_flags());
+  CHECK(flag.elements()[0] == 1);
+  CHECK_NOTHROW(poll_errors());
 }
 
 }  // namespace

@@ -39,13 +39,13 @@ inline QuantSpec scheme(const std::string& name, DType dtype, const Granularity&
 }
 
 // The layout as bare codes, so that its numbers can be compared: [cols, rows].
-inline Tensor turned_codes(const Tensor& t) {
-  const Tensor turned = t.in_layout(layouts::transposed);
-  if (!turned.defined()) return {};
+inline Tensor transposed_codes(const Tensor& t) {
+  const Tensor transposed = t.in_layout(layouts::transposed);
+  if (!transposed.defined()) return {};
   const Tensor out = Tensor::empty({t.cols(), t.rows()}, t.dtype());
   const int64_t bytes = out.stride() * out.rows();
   if (bytes > 0)
-    device_backend(current_device()).copy(CopyWay::kOnDevice, out.data(), bytes, turned.data(), bytes, bytes, 1);
+    device_backend(current_device()).copy(CopyWay::kOnDevice, out.data(), bytes, transposed.data(), bytes, bytes, 1);
   return out;
 }
 

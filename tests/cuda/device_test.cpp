@@ -123,8 +123,8 @@ TEST_CASE("A write past what was asked for is found, though the block is larger"
   launch(fill_values, {{1}, {32}}, data, 1251, 1);
   CHECK(has(error_of([] { cuda_backend().synchronize(); }, ErrorCode::kDevice),
             "wrote 0 bytes past an allocation of 5000 bytes"));
-  CHECK(has(error_of([&] { memory_pool().give(data); }, ErrorCode::kDevice), "past an allocation of 5000 bytes"));
-  memory_pool().give(data);
+  CHECK(has(error_of([&] { memory_pool().release(data); }, ErrorCode::kDevice), "past an allocation of 5000 bytes"));
+  memory_pool().release(data);
 }
 
 TEST_CASE("A full device first gets the kept blocks back, then the error names the bytes") {
@@ -254,13 +254,13 @@ TEST_CASE("Two devices have memories of their own, and copy to one another in or
 
 TEST_CASE("Flag words of a device are read together") {
   const DeviceGuard guard(Device::cuda());
-  drain_flags();
+  poll_errors();
   FlagWord quiet, loud;
   launch(set_flag, {{2}, {32}}, loud.word(), 4u);
   quiet.check([] { fail("quiet", "no"); });
   loud.check([] { fail_with(ErrorCode::kNonFinite, "loud", "yes"); });
-  CHECK(has(error_of([] { drain_flags(); }, ErrorCode::kNonFinite), "[loud] yes"));
-  drain_flags();
+  CHECK(has(error_of([] { poll_errors(); }, ErrorCode::kNonFinite), "[loud] yes"));
+  poll_errors();
 }
 
 TEST_CASE("On the CPU a prefetch copies at once and a step runs when it is launched") {

@@ -90,8 +90,8 @@ TEST_CASE("Classes that are ignored change what a recorded step divides by, as o
       std::vector<double> ids, targets;
       for (int i = 0; i < 6; ++i) ids.push_back((step * 5 + i * 7) % 6), targets.push_back((step + i) % 6);
       for (int i = 0; i < step % 3; ++i) targets[static_cast<size_t>(i)] = kIgnoredClass;
-      const Tensor x = Tensor::from_numbers({2, 3}, dtypes::int32, ids);
-      const Tensor t = Tensor::from_numbers({2, 3}, dtypes::int32, targets);
+      const Tensor x = Tensor::from_elements({2, 3}, dtypes::int32, ids);
+      const Tensor t = Tensor::from_elements({2, 3}, dtypes::int32, targets);
       CHECK(learner.microbatch(x, t).counted == 6 - step % 3);
     }
     hashes.push_back(state_hash(learner, {}));

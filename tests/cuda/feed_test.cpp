@@ -161,9 +161,9 @@ TEST_CASE("A microbatch with labels of its own leaves the feed's alone") {
   detail::BatchFeed feed(*learner, *data, options);
   REQUIRE(feed.next());
   learner->microbatch(feed.x(), feed.target(), feed.counted());
-  const std::vector<double> labels = feed.target().numbers();
+  const std::vector<double> labels = feed.target().elements();
   learner->microbatch(feed.x(), std::vector<int32_t>{3, 3, 3, 3});
-  CHECK(feed.target().numbers() == labels);
+  CHECK(feed.target().elements() == labels);
   CHECK(labels != std::vector<double>(4, 3.0));
 }
 

@@ -28,21 +28,21 @@ TEST_CASE("Of several checks the first that is not met throws, at once on the CP
     std::string steps;
     const std::string error = error_of([&] {
       check_number(1, "one");
-      at_drain([&] { steps += "a"; });
+      on_poll([&] { steps += "a"; });
       check_number(NAN, "two");
-      at_drain([&] { steps += "b"; });
+      on_poll([&] { steps += "b"; });
       check_number(INFINITY, "three");
-      drain_flags();
+      poll_errors();
     });
     CHECK(contains(error, "two"));
     CHECK(steps == "a");
-    drain_flags();  // the others are forgotten
+    poll_errors();  // the others are forgotten
   }
 }
 
 TEST_CASE("Numbers of a device are read with its flags") {
   const DeviceGuard guard(gpu());
-  const Tensor x = Tensor::from_numbers({4}, dtypes::fp32, std::vector<double>{1, 2, 3, 4});
+  const Tensor x = Tensor::from_elements({4}, dtypes::fp32, std::vector<double>{1, 2, 3, 4});
   float sum = 0;
   const FlagWord word;
   ReduceArgs args;
@@ -53,18 +53,18 @@ TEST_CASE("Numbers of a device are read with its flags") {
   reduce(args);
   word.read([&](uint32_t bits) { sum = std::bit_cast<float>(bits); });
   CHECK(sum == 0);
-  drain_flags();
+  poll_errors();
   CHECK(sum == 10);
 }
 
 TEST_CASE("Dropped flags are forgotten, and their words are zero when they are given out again") {
   const DeviceGuard guard(gpu());
   check_number(NAN, "dropped");
-  drop_flags();
+  discard_errors();
   uint32_t word = 7;
   const FlagWord flag;
   flag.read([&](uint32_t w) { word = w; });
-  drain_flags();
+  poll_errors();
   CHECK(word == 0);
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("More words than a device holds at a time are read in between") {
   const DeviceGuard guard(gpu());
   int64_t seen = 0;
   for (int i = 0; i < 5000; ++i) FlagWord().read([&](uint32_t w) { seen += w == 0; });
-  drain_flags();
+  poll_errors();
   CHECK(seen == 5000);
 }
 
@@ -80,9 +80,9 @@ TEST_CASE("Errors of checks pass the handlers of the scopes in which they were a
   const DeviceGuard guard(gpu());
   std::string seen;
   {
-    const CheckScope outer([&](const std::exception& e) { seen += concat("outer ", e.what(), "; "); });
+    const ErrorContext outer([&](const std::exception& e) { seen += concat("outer ", e.what(), "; "); });
     {
-      const CheckScope inner([&](const std::exception& e) {
+      const ErrorContext inner([&](const std::exception& e) {
         seen += concat("inner ", e.what(), "; ");
         throw Error("renamed");
       });
@@ -90,7 +90,7 @@ TEST_CASE("Errors of checks pass the handlers of the scopes in which they were a
     }
     check_number(1, "fine");
   }
-  CHECK(error_of([] { drain_flags(); }) == "renamed");
+  CHECK(error_of([] { poll_errors(); }) == "renamed");
   CHECK(seen == "inner [test] found; outer renamed; ");
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("Words of the board of a model are known when the flags are read") {
   check_finite(3, fine.as<float>(), board.word("a"));
   check_finite(3, x.as<float>(), board.word("b"));
   CHECK(board.raised().empty());
-  drain_flags();
+  poll_errors();
   CHECK(board.raised() == std::vector<std::string>{"b"});
   board.clear();
   CHECK(board.raised().empty());

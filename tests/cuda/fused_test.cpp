@@ -19,20 +19,21 @@ constexpr int64_t kRows[] = {1, 2, 63, 64, 65, 129}, kCols[] = {1, 15, 16, 17, 6
 Placed<uint8_t> garbage(int64_t bytes) {
   return Placed<uint8_t>(std::vector<uint8_t>(static_cast<size_t>(bytes), 0xA5));
 }
-int64_t turned_bytes(DType dtype, int64_t rows, int64_t cols) {
+int64_t transposed_bytes(DType dtype, int64_t rows, int64_t cols) {
   return layouts::transposed.info().bytes(dtype, rows, cols);
 }
 
 struct BinarizeProblem {
   int64_t rows, cols, ldx, pad;
-  bool nonfinite, alpha, turned, row_ones, column_ones;
+  bool nonfinite, alpha, transposed, row_ones, column_ones;
   uint32_t seed;
 };
 
 void run_binarize(const BinarizeProblem& p, Outcome& out) {
   const Placed<float> x(test::some_numbers(p.rows * p.ldx, p.seed, p.nonfinite));
   const int64_t stride = row_bytes_memory(dtypes::bint1, p.cols) + p.pad;
-  const Placed<uint8_t> codes = garbage(p.rows * stride), turned = garbage(turned_bytes(dtypes::bint1, p.rows, p.cols));
+  const Placed<uint8_t> codes = garbage(p.rows * stride),
+                        transposed = garbage(transposed_bytes(dtypes::bint1, p.rows, p.cols));
   const Placed<float> alpha(std::vector<float>(static_cast<size_t>(p.rows), 9.0f));
   const Placed<int32_t> row_ones(std::vector<int32_t>(static_cast<size_t>(p.rows), 9)),
       column_ones(std::vector<int32_t>(static_cast<size_t>(p.cols), 9));
@@ -47,12 +48,12 @@ void run_binarize(const BinarizeProblem& p, Outcome& out) {
   args.flags = flags.data();
   args.alpha_flags = alpha_flags.data();
   if (p.alpha) args.alpha = alpha.data();
-  if (p.turned) args.turned = turned.data();
+  if (p.transposed) args.transposed = transposed.data();
   if (p.row_ones) args.row_ones = row_ones.data();
   if (p.column_ones) args.column_ones = column_ones.data();
   binarize(args);
   out.add(codes);
-  out.add(turned);
+  out.add(transposed);
   out.add(alpha);
   out.add(row_ones);
   out.add(column_ones);
@@ -78,7 +79,7 @@ TEST_CASE("binarize on CUDA gives signs in both orders, alpha and counts of the 
                               random() % 4 != 0,
                               static_cast<uint32_t>(random())};
       INFO(rows << " x " << cols << ", ldx " << p.ldx << ", nonfinite " << p.nonfinite << ", wanted " << p.alpha
-                << p.turned << p.row_ones << p.column_ones);
+                << p.transposed << p.row_ones << p.column_ones);
       CHECK(differing_on_device([&](Outcome& out) { run_binarize(p, out); }) == 0);
     }
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{0, 70}, {70, 0}})
@@ -90,12 +91,13 @@ TEST_CASE("binarize on CUDA gives signs in both orders, alpha and counts of the 
 TEST_CASE("binarize gives what quantize, reduce and a count of bits give, on the CPU") {
   const int64_t rows = 37, cols = 1500;
   const std::vector<float> x = test::some_numbers(rows * cols, 5);
-  const int64_t stride = row_bytes_memory(dtypes::bint1, cols), turned_stride = row_bytes_memory(dtypes::bint1, rows);
+  const int64_t stride = row_bytes_memory(dtypes::bint1, cols),
+                transposed_stride = row_bytes_memory(dtypes::bint1, rows);
   std::vector<uint8_t> codes(static_cast<size_t>(rows * stride)),
-      turned(static_cast<size_t>(turned_bytes(dtypes::bint1, rows, cols)));
+      transposed(static_cast<size_t>(transposed_bytes(dtypes::bint1, rows, cols)));
   std::vector<float> alpha(rows);
   std::vector<int32_t> row_ones(rows), column_ones(cols);
-  BinarizeArgs args{rows, cols, x.data(), cols, codes.data(), stride, turned.data(), alpha.data()};
+  BinarizeArgs args{rows, cols, x.data(), cols, codes.data(), stride, transposed.data(), alpha.data()};
   args.row_ones = row_ones.data();
   args.column_ones = column_ones.data();
   binarize(args);
@@ -111,7 +113,7 @@ TEST_CASE("binarize gives what quantize, reduce and a count of bits give, on the
     for (int64_t c = 0; c < cols; ++c) {
       const uint32_t bit = x[static_cast<size_t>(r * cols + c)] >= 0.0f ? 1 : 0;
       REQUIRE(load_raw(codes.data() + r * stride, c, 1) == bit);
-      REQUIRE(load_raw(turned.data() + c * turned_stride, r, 1) == bit);
+      REQUIRE(load_raw(transposed.data() + c * transposed_stride, r, 1) == bit);
       ones += static_cast<int32_t>(bit);
       of_column[static_cast<size_t>(c)] += static_cast<int32_t>(bit);
     }
@@ -138,7 +140,7 @@ TEST_CASE("binarize tells numbers that are not finite from an alpha that is not,
   }
 }
 
-TEST_CASE("quantize_turned on CUDA gives the codes, masks and flags of quantize and layout transposed of them") {
+TEST_CASE("quantize_transposed on CUDA gives the codes, masks and flags of quantize and layout transposed of them") {
   std::mt19937 random(2);
   for (const DType dtype : all_dtypes()) {
     if (!dtype.is_code()) continue;
@@ -154,7 +156,8 @@ TEST_CASE("quantize_turned on CUDA gives the codes, masks and flags of quantize 
       CHECK(differing_on_device([&](Outcome& out) {
               const Placed<float> x(numbers), scale(std::vector<float>(static_cast<size_t>(rows), 0.3f));
               const int64_t stride = row_bytes_memory(dtype, cols);
-              const Placed<uint8_t> codes = garbage(rows * stride), turned = garbage(turned_bytes(dtype, rows, cols));
+              const Placed<uint8_t> codes = garbage(rows * stride),
+                                    transposed = garbage(transposed_bytes(dtype, rows, cols));
               const Placed<uint64_t> mask(std::vector<uint64_t>(static_cast<size_t>(rows * ((cols + 63) / 64)), 7));
               const Placed<uint32_t> flags({8u});
               QuantizeArgs args;
@@ -174,9 +177,9 @@ TEST_CASE("quantize_turned on CUDA gives the codes, masks and flags of quantize 
               args.flags = flags.data();
               args.sr = drawn ? &stream : nullptr;
               args.first_element = 13;
-              quantize_turned(args, turned.data());
+              quantize_transposed(args, transposed.data());
               out.add(codes);
-              out.add(turned);
+              out.add(transposed);
               out.add(mask);
               out.add(flags);
             }) == 0);

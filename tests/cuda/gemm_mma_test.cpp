@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "cuda/device/mma_fragments.h"
-#include "cuda/gemm_rows_check.h"
+#include "cuda/gemm_kernels_check.h"
 #include "cuda/kernels/gemm/unpack.h"
 #include "support/catch.h"
 
 namespace bitgrad {
 namespace {
 
-using test::cuda_row;
+using test::cuda_kernel;
 using test::pairs_of;
 using test::Rng;
 using test::Shape;
@@ -117,18 +117,18 @@ TEST_CASE("gemm on CUDA: sums at the ends of int32 stay exact by mma.sync, and d
   args.m = args.n = 1;
   args.ldc = 1;
   args.a.dtype = args.b.dtype = dtypes::uint8;
-  const GemmRow& row = cuda_row("gemm_s8_s8_mma");
+  const GemmKernel& kernel = cuda_kernel("gemm_s8_s8_mma");
   args.k = 33026;
-  CHECK_FALSE(row.supports(args));
+  CHECK_FALSE(kernel.supports(args));
   args.k = 33025;
-  CHECK(row.supports(args));
+  CHECK(kernel.supports(args));
   std::vector<uint8_t> high(33032, 255);
   int64_t c = 0;
   args.a.data = args.b.data = high.data();
   args.a.stride = args.b.stride = 33032;
   args.c = &c;
   args.c_dtype = dtypes::int64;
-  test::run_on_device(row, args);
+  test::run_on_device(kernel, args);
   CHECK(c == int64_t{33025} * 65025);
 }
 

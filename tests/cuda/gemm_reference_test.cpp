@@ -13,7 +13,7 @@ namespace bitgrad {
 namespace {
 
 using test::Case;
-using test::cuda_row;
+using test::cuda_kernel;
 using test::make_case;
 using test::on_device;
 using test::Rng;
@@ -39,7 +39,7 @@ Shape reference_shape(Rng& rng) {
 TEST_CASE(
     "gemm on CUDA: the integer reference is exact for every pair of integer dtypes, zeros and orders of storage") {
   Rng rng(41);
-  const GemmRow row = on_device(cuda_row("gemm_int_simt"));
+  const GemmKernel kernel = on_device(cuda_kernel("gemm_int_simt"));
   const std::vector<DType> list = integer_dtypes();
   const int count = test::shape_count(120);
   for (int i = 0; i < count; ++i) {
@@ -47,11 +47,11 @@ TEST_CASE(
     const Shape shape = reference_shape(rng);
     Case t;
     make_case(rng, t, da, db, shape, true);
-    REQUIRE(row.supports(t.args));
+    REQUIRE(kernel.supports(t.args));
     const std::vector<int64_t> a = test::reference_codes(t.args.a, shape.m, shape.k);
     const std::vector<int64_t> b = test::reference_codes(t.args.b, shape.n, shape.k);
     INFO(da << " x " << db << ", m " << shape.m << " n " << shape.n << " k " << shape.k << " to " << t.args.c_dtype);
-    CHECK(wrong_elements(rng, row, t.args, a, b) == 0);
+    CHECK(wrong_elements(rng, kernel, t.args, a, b) == 0);
   }
 }
 
@@ -70,7 +70,7 @@ struct Params {
 
 TEST_CASE("gemm on CUDA: the integer reference follows the formulas of real offsets and of groups along k") {
   Rng rng(42);
-  const GemmRow row = on_device(cuda_row("gemm_int_simt"));
+  const GemmKernel kernel = on_device(cuda_kernel("gemm_int_simt"));
   std::vector<DType> list = integer_dtypes();
   std::erase(list, dtypes::int64);  // sums of the reference stay within int64
   for (int i = 0; i < test::shape_count(60); ++i) {
@@ -106,11 +106,11 @@ TEST_CASE("gemm on CUDA: the integer reference follows the formulas of real offs
       if (args.b.scale.offset == nullptr) args.b.scale.zero = pb.zero.data();
       if (args.a.scale.offset == nullptr) args.a.scale.zero = pa.zero.data();
     }
-    REQUIRE(row.supports(args));
+    REQUIRE(kernel.supports(args));
     const std::vector<int64_t> a = test::reference_codes(args.a, shape.m, shape.k);
     const std::vector<int64_t> b = test::reference_codes(args.b, shape.n, shape.k);
     INFO(da << " x " << db << ", m " << shape.m << " n " << shape.n << " k " << shape.k << " group " << group);
-    CHECK(wrong_elements(rng, row, args, [&](int64_t r, int64_t c, uint64_t old) {
+    CHECK(wrong_elements(rng, kernel, args, [&](int64_t r, int64_t c, uint64_t old) {
             const int64_t *x = a.data() + r * shape.k, *y = b.data() + c * shape.k;
             return groups ? test::reference_groups<float>(args, group, r, c, x, y, old)
                           : test::reference_offsets<float>(args, r, c, x, y, old);
@@ -137,12 +137,12 @@ test::Problem random_problem(std::mt19937& rng, DType da, DType db, int64_t m, i
   return p;
 }
 
-void check_same_bits(const GemmRow& row, const GemmRow& cpu, const test::Problem& p) {
+void check_same_bits(const GemmKernel& kernel, const GemmKernel& cpu, const test::Problem& p) {
   std::vector<uint8_t> mine = p.c_before, theirs = p.c_before;
   const GemmArgs args = p.args(mine.data());
   if (!cpu.supports(args)) return;
-  REQUIRE(row.supports(args));
-  test::run_on_device(row, args, 8);
+  REQUIRE(kernel.supports(args));
+  test::run_on_device(kernel, args, 8);
   cpu.run(p.args(theirs.data()));
   INFO(p.a.dtype << (p.a_k_major ? " k-major x " : " x ") << p.b.dtype << (p.b_k_major ? " k-major" : "") << ", m "
                  << p.m << " n " << p.n << " k " << p.k << " to " << p.c_dtype << (p.fold ? " folded" : ""));
@@ -151,7 +151,7 @@ void check_same_bits(const GemmRow& row, const GemmRow& cpu, const test::Problem
 
 TEST_CASE("gemm on CUDA: float products have the bits of the CPU's references in both orders") {
   std::mt19937 rng(43);
-  const GemmRow &chain = cuda_row("gemm_f32_chain512_simt"), &table = cuda_row("gemm_f32_table_simt");
+  const GemmKernel &chain = cuda_kernel("gemm_f32_chain512_simt"), &table = cuda_kernel("gemm_f32_table_simt");
   const RandomStream stream{9, Purpose::kGradAccumulate, 3, 4};
   std::vector<DType> all;
   for (const DType d : all_dtypes())
@@ -162,13 +162,13 @@ TEST_CASE("gemm on CUDA: float products have the bits of the CPU's references in
     test::Problem p = random_problem(rng, da, db, static_cast<int64_t>(rng() % 70), static_cast<int64_t>(rng() % 70),
                                      kDeep[rng() % 10]);
     if (rng() % 2 == 0) p.sr = &stream;
-    check_same_bits(chain, test::gemm_row("gemm_f32_chain512_scalar"), p);
-    check_same_bits(table, test::gemm_row("gemm_f32_table_scalar"), p);
+    check_same_bits(chain, test::gemm_kernel("gemm_f32_chain512_scalar"), p);
+    check_same_bits(table, test::gemm_kernel("gemm_f32_table_scalar"), p);
   }
   for (const DType db : {dtypes::bint1, dtypes::int1, dtypes::ternary, dtypes::int2, dtypes::uint2}) {
     for (const int64_t k : {1, 5, 6, 41, 42, 43, 85, 300}) {
       const test::Problem p(dtypes::fp32, false, db, k % 2 == 0, 9, 67, k, rng);
-      check_same_bits(table, test::gemm_row("gemm_f32_table_scalar"), p);
+      check_same_bits(table, test::gemm_kernel("gemm_f32_table_scalar"), p);
     }
   }
 }
@@ -176,14 +176,14 @@ TEST_CASE("gemm on CUDA: float products have the bits of the CPU's references in
 TEST_CASE("gemm on CUDA: fp64 is left to the CPU") {
   GemmArgs args;
   args.m = args.n = args.k = args.ldc = 4;
-  for (const GemmRow& row : cuda::cuda_gemm_rows()) {
+  for (const GemmKernel& kernel : cuda::cuda_gemm_kernels()) {
     GemmArgs x = args;
     x.a.dtype = dtypes::fp64;
-    CHECK_FALSE(row.supports(x));
+    CHECK_FALSE(kernel.supports(x));
     x = args;
     x.a.dtype = x.b.dtype = dtypes::int8;
     x.c_dtype = dtypes::fp64;
-    CHECK_FALSE(row.supports(x));
+    CHECK_FALSE(kernel.supports(x));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/gemm_rows_check.h"
+#include "cuda/gemm_kernels_check.h"
 #include "cuda/kernels/gemm/simt_args.h"
 
 namespace bitgrad {

@@ -11,7 +11,7 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/gemm.h"
-#include "cuda/kernels/gemm/rows.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/wgmma_plan.h"
 #include "device_array.h"
 #include "support/catch.h"
@@ -345,9 +345,9 @@ TEST_CASE("wgmma rows take what TMA can read and leave the rest") {
   args.a = {nullptr, dtypes::int8, layouts::canonical, 1024, false, {}};
   args.b = args.a;
   args.ldc = 512;
-  const auto bytes = [&] { return gemm_rows::gemm_s8_s8_wgmma_supports(args); };
+  const auto bytes = [&] { return gemm_impl::gemm_s8_s8_wgmma_supports(args); };
   CHECK(bytes());
-  CHECK_FALSE(gemm_rows::gemm_b1_b1_wgmma_supports(args));
+  CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));
   args.a.stride = 1032;
   CHECK_FALSE(bytes());
   args.a.stride = 1024;
@@ -373,9 +373,9 @@ TEST_CASE("wgmma rows take what TMA can read and leave the rest") {
   args.a.dtype = dtypes::int7;
   CHECK_FALSE(bytes());
   args.a.dtype = args.b.dtype = dtypes::bint1;
-  CHECK(gemm_rows::gemm_b1_b1_wgmma_supports(args));
+  CHECK(gemm_impl::gemm_b1_b1_wgmma_supports(args));
   args.c_dtype = dtypes::fp64;
-  CHECK_FALSE(gemm_rows::gemm_b1_b1_wgmma_supports(args));
+  CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));
 }
 
 TEST_CASE("Large products take wide tiles, small ones narrow tiles") {

@@ -79,7 +79,7 @@ TEST_CASE("A gradient is delivered in bf16 by the draw of each element, rounded 
 }
 
 TEST_CASE("A recorded gradient is multiplied by the factor of now") {
-  LiveStep live;
+  StepScalars live;
   live.factor = 0.3f;
   std::vector<float> g{1.0f, -2.0f, 5.0f};
   run_map(maps::ScaleByFactor{&live, g.data()}, 3);

@@ -12,11 +12,11 @@ TEST_CASE("first numbers are drawn alike") {
   for (const std::string_view rule : init_names()) {
     INFO(rule);
     CHECK(device_difference([&] {
-            const Tensor whole = Tensor::empty({13, 29}, dtypes::fp32), part = Tensor::empty({2, 29}, dtypes::fp32);
+            const Tensor full = Tensor::empty({13, 29}, dtypes::fp32), part = Tensor::empty({2, 29}, dtypes::fp32);
             const Init init{std::string(rule), 0.25, 0.75};
-            initialize(init, 7, "layers.0.weight", whole);
+            initialize(init, 7, "layers.0.weight", full);
             initialize_part(init, 7, "layers.0.weight", {13, 29}, 3 * 29, part);
-            return Results{whole, part};
+            return Results{full, part};
           }) == "");
   }
 }
@@ -74,7 +74,7 @@ TEST_CASE("a network of ids trains alike") {
   for (int i = 0; i < 12 * 4; ++i) ids.push_back(i * i % 17);
   CHECK(device_difference([&] {
           const std::vector<std::shared_ptr<Module>> modules{make_layer(table, 4), make_layer(layer("linear", 9), 24)};
-          return train(std::make_shared<Sequential>(modules), Tensor::from_numbers({12, 4}, dtypes::int32, ids), 4);
+          return train(std::make_shared<Sequential>(modules), Tensor::from_elements({12, 4}, dtypes::int32, ids), 4);
         }) == "");
 }
 

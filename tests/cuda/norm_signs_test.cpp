@@ -53,7 +53,7 @@ Evaluation evaluate(const std::vector<LayerSpec>& layers, const Tensor& x, bool 
   const NoGrad none;
   const Counted fused("normalize_sign_cuda");
   const Tensor in = here(x);
-  drain_flags();
+  poll_errors();
   reset_memory_peaks();
   const int64_t before = memory_now()[MemoryKind::kActivation];
   Evaluation e;
@@ -149,7 +149,7 @@ TEST_CASE("NaN before signs, and inputs that a norm refuses, give the texts of t
       Tensor x = random_numbers({5, 70}, 1);
       x.as<float>()[100] = INFINITY;
       (*model)(Var(here(x)));
-      drain_flags();
+      poll_errors();
       for (const std::string& name : state.flags.raised()) raised.push_back(name);
       wrong_shape.push_back(error_of([&] { (*model)(Var(here(random_numbers({5, 71}, 1)))); }));
       wrong_form.push_back(error_of([&] { (*model)(Var(here(random_codes({5, 70}, dtypes::int8, 1)))); }));

@@ -52,7 +52,7 @@ TEST_CASE("a batch with NaN changes no observer, and is an error when the flags 
     observer->observe(here(random_numbers({3, 5}, 2)));
     const auto before = whole_state(*observer);
     observer->observe(here(bad));
-    CHECK(error_of([] { drain_flags(); }) == on_cpu);
+    CHECK(error_of([] { poll_errors(); }) == on_cpu);
     CHECK(contains(on_cpu, "holds NaN or Inf"));
     CHECK(whole_state(*observer) == before);
   }

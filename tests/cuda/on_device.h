@@ -75,7 +75,7 @@ class CarriedOperand {
 
 // Runs `row` on the device with the pointers of `args` in host memory. Codes and C begin `shift` bytes (a multiple of
 // 8) behind an aligned address.
-inline void run_on_device(const GemmRow& row, const GemmArgs& args, int64_t shift = 0) {
+inline void run_on_device(const GemmKernel& kernel, const GemmArgs& args, int64_t shift = 0) {
   const CarriedOperand a(args.a, args.m, args.k, shift), b(args.b, args.n, args.k, shift);
   const int64_t size = args.c_dtype.bits() / 8;
   const Carried c(args.c, args.m <= 0 ? 0 : ((args.m - 1) * args.ldc + args.n) * size, shift);
@@ -86,23 +86,23 @@ inline void run_on_device(const GemmRow& row, const GemmArgs& args, int64_t shif
   moved.c = c.as<void>();
   moved.bias = bias.as<float>();
   moved.row_minus = minus.as<int64_t>();
-  row.run(moved);
+  kernel.run(moved);
   cuda::device_synchronize();
   c.fetch(args.c);
 }
 
-inline const GemmRow& cuda_row(const std::string& name) {
-  for (const GemmRow& row : cuda::cuda_gemm_rows())
-    if (row.name == name) return row;
+inline const GemmKernel& cuda_kernel(const std::string& name) {
+  for (const GemmKernel& kernel : cuda::cuda_gemm_kernels())
+    if (kernel.name == name) return kernel;
   throw std::runtime_error("no gemm row " + name + " for CUDA");
 }
 
 // The row with a `run` that takes host memory, for the checks of tests/support. One at a time.
-inline GemmRow on_device(const GemmRow& row) {
-  static const GemmRow* current;
+inline GemmKernel on_device(const GemmKernel& kernel) {
+  static const GemmKernel* current;
   static int64_t turn;
-  current = &row;
-  GemmRow wrapped = row;
+  current = &kernel;
+  GemmKernel wrapped = kernel;
   wrapped.run = [](const GemmArgs& args) { run_on_device(*current, args, ++turn % 3 * 8); };
   return wrapped;
 }

@@ -123,7 +123,7 @@ class AskedRows final : public GradRows {
  public:
   int64_t block_rows() const override { return 4; }
   void begin() override {}
-  void take(int64_t, const Tensor&) override {}
+  void consume(int64_t, const Tensor&) override {}
   void done() override {}
   void declined(std::string_view text) override { why = text; }
   std::string why;
@@ -131,7 +131,7 @@ class AskedRows final : public GradRows {
 
 TEST_CASE("a gradient that is asked for in rows comes as a whole from a device, which says so") {
   const Tensor x = random_numbers({19, 70}, 1), w = random_numbers({21, 70}, 2);
-  const Tensor ids = Tensor::from_numbers({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
+  const Tensor ids = Tensor::from_elements({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
   const DeviceGuard guard(gpu());
   for (const bool table : {false, true}) {
     AskedRows rows;

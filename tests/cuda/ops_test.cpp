@@ -52,7 +52,7 @@ TEST_CASE("losses take labels of the host or of the device") {
       std::vector<double> numbers;
       for (int64_t i = 0; i < n; ++i) labels.push_back(static_cast<int32_t>(i * 7 % classes));
       for (const int32_t l : labels) numbers.push_back(l);
-      const Tensor as_tensor = Tensor::from_numbers({n}, dtypes::int32, numbers);
+      const Tensor as_tensor = Tensor::from_elements({n}, dtypes::int32, numbers);
       CHECK(op_difference({y}, [&](const auto& v) { return squared_hinge(v[0], labels); }) == "");
       CHECK(op_difference({y}, [&](const auto& v) { return squared_hinge(v[0], here(as_tensor)); }) == "");
       CHECK(op_difference({y}, [&](const auto& v) { return softmax_cross_entropy(v[0], labels); }) == "");
@@ -67,7 +67,7 @@ TEST_CASE("losses take labels of the host or of the device") {
 
 TEST_CASE("a label that is no class is the same error, on the device when flags are read") {
   const Tensor y = random_numbers({3, 4}, 3),
-               bad = Tensor::from_numbers({3}, dtypes::int32, std::vector<double>{0, 4, -1});
+               bad = Tensor::from_elements({3}, dtypes::int32, std::vector<double>{0, 4, -1});
   using Loss = Var (*)(const Var&, const Tensor&);
   for (const Loss loss : {Loss(squared_hinge), Loss(softmax_cross_entropy_sum)}) {
     const TwoErrors e = errors_of([&] { loss(here(y), here(bad)); });
@@ -125,7 +125,7 @@ TEST_CASE("rows of a table that ids name, and their gradients in ascending order
   std::vector<double> numbers;
   for (int i = 0; i < 7 * 9; ++i) numbers.push_back(i * i % 13);
   for (const DType ids_dtype : {dtypes::int32, dtypes::int64}) {
-    const Tensor ids = Tensor::from_numbers({7, 9}, ids_dtype, numbers);
+    const Tensor ids = Tensor::from_elements({7, 9}, ids_dtype, numbers);
     std::vector<Tensor> tables{random_numbers({13, 5}, 1), random_numbers({40, 67}, 2)};
     for (const DType dtype : {dtypes::bint1, dtypes::int3, dtypes::int8, dtypes::uint4})
       for (const Granularity& g : {Granularity::tensor(), Granularity::channel(0), Granularity::channel(1),
@@ -157,7 +157,7 @@ TEST_CASE("rows of a table that ids name, and their gradients in ascending order
 
 TEST_CASE("an id without a row is the same error, on the device when flags are read") {
   const Tensor w = random_numbers({3, 5}, 1),
-               ids = Tensor::from_numbers({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
+               ids = Tensor::from_elements({2, 2}, dtypes::int32, std::vector<double>{0, 2, 3, 1});
   const TwoErrors e = errors_of([&] { embedding(Var(here(ids)), Var(here(w))); });
   CHECK(contains(e.on_cpu, "id at row 1, column 0: got 3, expected 0 .. 2, the rows of w [3,5] fp32"));
   CHECK(e.on_gpu == e.on_cpu);

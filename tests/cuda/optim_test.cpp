@@ -91,16 +91,16 @@ Results train(const Case& c) {
   Results out;
   for (int step = 0; step < 3; ++step) {
     const auto seed = static_cast<uint64_t>(step);
-    give(p, here(random_tensor({37, 48}, p.grad_dtype(), 10 + seed, -3, 3)));
-    give(b, here(random_tensor({37}, dtypes::fp32, 20 + seed, -3, 3)));
+    accumulate(p, here(random_tensor({37, 48}, p.grad_dtype(), 10 + seed, -3, 3)));
+    accumulate(b, here(random_tensor({37}, dtypes::fp32, 20 + seed, -3, 3)));
     const RequantKey due{3, step + 1};
     optimizer->step(0.05f / static_cast<float>(step + 1), 7, step != 1 ? &due : nullptr);
     out.push_back(p.value().clone(MemoryKind::kWorkspace));
-    out.push_back(p.numbers().clone(MemoryKind::kWorkspace));
+    out.push_back(p.dequantized().clone(MemoryKind::kWorkspace));
     out.push_back(b.value().clone(MemoryKind::kWorkspace));
     for (const auto& s : optimizer->state()) out.push_back(s.tensor.clone(MemoryKind::kWorkspace));
     for (const auto& part : p.learned()) out.push_back(part->value().clone(MemoryKind::kWorkspace));
-    out.push_back(here(Tensor::from_numbers({1}, dtypes::fp32, std::vector<double>{optimizer->last_norm()})));
+    out.push_back(here(Tensor::from_elements({1}, dtypes::fp32, std::vector<double>{optimizer->last_norm()})));
   }
   return out;
 }
@@ -139,13 +139,13 @@ TEST_CASE("A gradient that is not finite is refused with the CPU's text, before 
         p.initialize("p", 1);
         const auto optimizer = make_optimizer(rules);
         optimizer->attach({&a, &p});
-        give(a, Tensor::full(Shape{2, 5}, grad, 1));
-        give(p, Tensor::full(Shape{3, 5}, grad, NAN));
-        const std::vector<double> before = a.value().numbers();
+        accumulate(a, Tensor::full(Shape{2, 5}, grad, 1));
+        accumulate(p, Tensor::full(Shape{3, 5}, grad, NAN));
+        const std::vector<double> before = a.value().elements();
         try {
           optimizer->step(0.1f, 1);
         } catch (const Error&) {
-          CHECK(a.value().numbers() == before);
+          CHECK(a.value().elements() == before);
           CHECK_FALSE(optimizer->half_moved());
           throw;
         }
@@ -163,9 +163,9 @@ TEST_CASE("The largest gradients in bf16 are finite") {
   p.initialize("p", 1);
   const auto optimizer = make_optimizer(rule("sgd"));
   optimizer->attach({&p});
-  give(p, Tensor::full(Shape{3, 5}, dtypes::bf16, 3.3e38));
+  accumulate(p, Tensor::full(Shape{3, 5}, dtypes::bf16, 3.3e38));
   optimizer->step(1e-38f, 1);
-  CHECK(error_of([] { drain_flags(); }) == "");
+  CHECK(error_of([] { poll_errors(); }) == "");
 }
 
 TEST_CASE(
@@ -175,11 +175,11 @@ TEST_CASE(
   p.initialize("p", 1);
   const auto optimizer = make_optimizer(rule("sgd"));
   optimizer->attach({&p});
-  give(p, Tensor::full(Shape{4, 32}, dtypes::fp32, 3e38));
+  accumulate(p, Tensor::full(Shape{4, 32}, dtypes::fp32, 3e38));
   const RequantKey due{1, 1};
   optimizer->step(3e38f, 1, &due);
   CHECK_FALSE(optimizer->half_moved());
-  CHECK(contains(error_of([] { drain_flags(); }), "the master of 'p'"));
+  CHECK(contains(error_of([] { poll_errors(); }), "the master of 'p'"));
   CHECK(optimizer->half_moved());
   CHECK(contains(error_of([&] { optimizer->step(0.1f, 1); }), "between two steps"));
 }
@@ -205,7 +205,7 @@ TEST_CASE("Updates are not fused on a device, and say so") {
   optimizer->attach({p.get()});
   CHECK(optimizer->not_fused(*p) == "on cuda:0 whole tensors are updated at once");
   optimizer->arm(0.1f, 1);
-  give(*p, here(random_tensor({3, 4}, dtypes::fp32, 3, -1, 1)));
+  accumulate(*p, here(random_tensor({3, 4}, dtypes::fp32, 3, -1, 1)));
   optimizer->step(0.1f, 1);
   CHECK(optimizer->fused_updates().front().why_not == "on cuda:0 whole tensors are updated at once");
 }

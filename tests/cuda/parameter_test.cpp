@@ -61,11 +61,11 @@ TEST_CASE("Parameters of every form are made, requantized and given new numbers 
             Parameter p({13, 48}, spec_of(form));
             p.initialize("layers.0.weight", 3);
             Results out = all_of(p);
-            p.set_numbers(here(random_tensor({13, 48}, dtypes::fp32, 7, -2, 2)), 1);
+            p.assign(here(random_tensor({13, 48}, dtypes::fp32, 7, -2, 2)), 1);
             append(out, all_of(p));
             p.requantize(3, 2);
             append(out, all_of(p));
-            out.push_back(p.numbers().clone(MemoryKind::kWorkspace));
+            out.push_back(p.dequantized().clone(MemoryKind::kWorkspace));
             p.freeze_scales(true);
             p.requantize(3, 3);
             append(out, all_of(p));
@@ -101,7 +101,7 @@ TEST_CASE("Layouts of a parameter on a device follow its codes, and dequantized 
         p.initialize("w", 5);
         p.add_layout(layouts::transposed);
         const Tensor values = p.read_values().value();
-        p.set_numbers(here(random_tensor({20, 70}, dtypes::fp32, 8, -3, 3)), 1);
+        p.assign(here(random_tensor({20, 70}, dtypes::fp32, 8, -3, 3)), 1);
         return Results{p.value().without_quant().in_layout(layouts::transposed), values.clone(MemoryKind::kWorkspace)};
       }) == "");
 }
@@ -116,7 +116,7 @@ TEST_CASE("A parameter is restored from tensors of the CPU on a device, and the 
     Parameter to({11, 32}, spec_of(form));
     to.initialize("w", 9);
     to.restore(from.has_master() ? from.master() : Tensor(), from.value());
-    drain_flags();
+    poll_errors();
     CHECK(to.value().device() == gpu());
     CHECK(difference(from.value(), to.value()) == "");
     if (from.has_master()) CHECK(difference(from.master(), to.master()) == "");

@@ -39,7 +39,7 @@ Tensor sums(const Shape& shape, const Granularity& g, int size = 3000) {
   std::vector<double> q(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < q.size(); ++i)
     q[i] = static_cast<double>(static_cast<int64_t>(draws.bits32(i) % static_cast<uint32_t>(2 * size)) - size);
-  return with_scales(Tensor::from_numbers(shape, dtypes::int32, q), g);
+  return with_scales(Tensor::from_elements(shape, dtypes::int32, q), g);
 }
 
 TEST_CASE("quantize, forward and backward") {
@@ -166,7 +166,7 @@ Tensor integers(const Shape& shape, DType dtype, uint64_t seed) {
   const double size = dtype == dtypes::int32 ? 2147483647.0 : 9007199254740992.0;
   for (size_t i = 0; i < q.size(); ++i)
     q[i] = i % 7 == 0 ? -size : std::floor((static_cast<double>(draws.uniform(i)) * 2 - 1) * size);
-  return Tensor::from_numbers(shape, dtype, q);
+  return Tensor::from_elements(shape, dtype, q);
 }
 
 TEST_CASE("out_dtype of all integers") {

@@ -9,7 +9,7 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/tensor/view.h"
 #include "cuda/register.h"
 #include "support/catch.h"
@@ -42,7 +42,7 @@ inline std::string difference(const Tensor& a, const Tensor& b) {
   if (a.defined() != b.defined()) return concat(a, " and ", b);
   if (!a.defined()) return "";
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return concat(a, " and ", b);
-  const std::vector<double> p = a.numbers(), q = b.numbers();
+  const std::vector<double> p = a.elements(), q = b.elements();
   for (size_t i = 0; i < p.size(); ++i)
     if (std::memcmp(&p[i], &q[i], sizeof(double)) != 0 && !(p[i] != p[i] && q[i] != q[i]))
       return concat("element ", i, " of ", a, ": ", p[i], " and ", q[i]);
@@ -68,7 +68,7 @@ inline std::string device_difference(const std::function<Results()>& run) {
   const Results on_cpu = run();
   const DeviceGuard guard(gpu());
   const Results on_gpu = run();
-  drain_flags();
+  poll_errors();
   if (on_cpu.size() != on_gpu.size()) return "numbers of results";
   for (size_t i = 0; i < on_cpu.size(); ++i) {
     if (on_gpu[i].defined() && on_gpu[i].device() != gpu()) return concat("result ", i, " is on the host");
@@ -78,7 +78,7 @@ inline std::string device_difference(const std::function<Results()>& run) {
   return "";
 }
 
-// What `run` says on the CPU at once, and on the device when its flags are read.
+// What `run` says on the CPU at once, and on the device when its errors are polled.
 struct TwoErrors {
   std::string on_cpu, on_gpu;
 };
@@ -88,7 +88,7 @@ inline TwoErrors errors_of(const std::function<void()>& run) {
   const DeviceGuard guard(gpu());
   out.on_gpu = error_of([&] {
     run();
-    drain_flags();
+    poll_errors();
   });
   return out;
 }
@@ -98,7 +98,7 @@ inline Tensor random_numbers(const Shape& shape, uint64_t seed, double scale = 1
   std::vector<double> x(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < x.size(); ++i) x[i] = (static_cast<double>(draws.uniform(i)) * 2 - 1) * scale;
   const DeviceGuard host(Device::cpu());
-  return Tensor::from_numbers(shape, dtype, x);
+  return Tensor::from_elements(shape, dtype, x);
 }
 
 // Codes of any kind, row-major random ones.
@@ -129,7 +129,7 @@ inline Tensor with_scales(const Tensor& codes, const Granularity& g, bool zero =
     m[i] = 0.1 * static_cast<double>(i % 3) - 0.1;
   }
   const auto made = [&](DType dtype, const std::vector<double>& x) {
-    return std::make_shared<const Tensor>(Tensor::from_numbers({count}, dtype, x, MemoryKind::kQuantState));
+    return std::make_shared<const Tensor>(Tensor::from_elements({count}, dtype, x, MemoryKind::kQuantState));
   };
   QuantParams p;
   p.scheme = "test";

@@ -16,7 +16,7 @@ TEST_CASE("numbers of every dtype go to the device and back") {
     INFO(dtype.name());
     CHECK(device_difference([&] {
             const std::vector<double> ones(15, 1.0);
-            const Results out{Tensor::from_numbers({3, 5}, dtype, ones), Tensor::full({2, 70}, dtype, 1.0),
+            const Results out{Tensor::from_elements({3, 5}, dtype, ones), Tensor::full({2, 70}, dtype, 1.0),
                               Tensor::zeros({3, 65}, dtype.is_code() ? dtypes::int8 : dtype)};
             return out;
           }) == "");
@@ -42,20 +42,20 @@ TEST_CASE("dense tensors, strided rows and one row are copied to the device, on 
   const Results a = parts(host), b = parts(there);
   for (size_t i = 0; i < a.size(); ++i) {
     INFO(i);
-    const std::vector<double> numbers = a[i].numbers();
+    const std::vector<double> numbers = a[i].elements();
     const Tensor sent = a[i].to_device(gpu(), MemoryKind::kActivation);
     const Tensor copy = b[i].clone(MemoryKind::kActivation);
     CHECK(sent.device() == gpu());
     CHECK(copy.device() == gpu());
-    CHECK(sent.on_host().numbers() == numbers);
-    CHECK(copy.on_host().numbers() == numbers);
-    CHECK(b[i].to_device(Device::cpu(), MemoryKind::kActivation).numbers() == numbers);
+    CHECK(sent.on_host().elements() == numbers);
+    CHECK(copy.on_host().elements() == numbers);
+    CHECK(b[i].to_device(Device::cpu(), MemoryKind::kActivation).elements() == numbers);
   }
   // Into a part of a larger tensor, and out of a row of it.
   const Tensor wide = Tensor::zeros({3, 9}, dtypes::fp32, MemoryKind::kActivation);
   wide.column_slice(2, 7).copy_from(host);
   wide.row_slice(0, 1).column_slice(2, 7).copy_from(there.row_slice(2, 3));
-  const std::vector<double> w = wide.on_host().numbers(), h = host.numbers();
+  const std::vector<double> w = wide.on_host().elements(), h = host.elements();
   for (size_t r = 0; r < 3; ++r)
     for (size_t c = 0; c < 9; ++c) CHECK(w[r * 9 + c] == (c < 2 || c >= 7 ? 0.0 : h[(r == 0 ? 2 : r) * 5 + c - 2]));
 }
@@ -102,7 +102,7 @@ TEST_CASE("copies between devices go through the host, and two devices keep thei
   CHECK(contains(error_of([&] { a.to_device(gpu(1), MemoryKind::kActivation); }), "copy through the CPU"));
   const Tensor b = a.on_host().to_device(gpu(1), MemoryKind::kActivation);
   CHECK(b.device() == gpu(1));
-  CHECK(b.numbers() == x.numbers());
+  CHECK(b.elements() == x.elements());
   CHECK(contains(error_of([&] { a.copy_from(b); }), "cuda:0 and cuda:1"));
 }
 

@@ -57,7 +57,7 @@ Tensor bytes_of(const Tensor& layout) {
     else
       device_backend(layout.device()).copy_to_host(bytes.data(), layout.data(), layout.bytes());
   }
-  return here(Tensor::from_numbers({layout.bytes()}, dtypes::uint8, std::vector<double>(bytes.begin(), bytes.end())));
+  return here(Tensor::from_elements({layout.bytes()}, dtypes::uint8, std::vector<double>(bytes.begin(), bytes.end())));
 }
 
 // Three steps; codes are not due in the second.
@@ -69,11 +69,11 @@ Results train(const Case& c) {
   optimizer->attach({&p});
   Results out;
   for (int step = 0; step < 3; ++step) {
-    give(p, here(random_tensor(c.shape, p.grad_dtype(), 10 + static_cast<uint64_t>(step), -3, 3)));
+    accumulate(p, here(random_tensor(c.shape, p.grad_dtype(), 10 + static_cast<uint64_t>(step), -3, 3)));
     const RequantKey due{3, step + 1};
     optimizer->step(0.05f / static_cast<float>(step + 1), 7, step != 1 ? &due : nullptr);
     out.push_back(p.value().clone(MemoryKind::kWorkspace));
-    out.push_back(p.numbers().clone(MemoryKind::kWorkspace));
+    out.push_back(p.dequantized().clone(MemoryKind::kWorkspace));
     for (const auto& s : optimizer->state()) out.push_back(s.tensor.clone(MemoryKind::kWorkspace));
     for (const auto& part : p.learned()) out.push_back(part->value().clone(MemoryKind::kWorkspace));
     for (const Tensor& layout : p.value().attached_layouts()) out.push_back(bytes_of(layout));
@@ -100,14 +100,14 @@ Said said(const Case& c) {
       if (layout.info().supports(p.value().dtype())) p.add_layout(layout);
   const auto optimizer = make_optimizer(c.optimizer);
   optimizer->attach({&p});
-  give(p, here(random_tensor(c.shape, p.grad_dtype(), 3, -1, 1)));
+  accumulate(p, here(random_tensor(c.shape, p.grad_dtype(), 3, -1, 1)));
   const RequantKey due{1, 1};
   const std::string why = optimizer->not_one_kernel(p);
   device_backend(gpu()).synchronize();
   const Counted sweeps("update_rows_cuda"), checks("check_finite_cuda");
   const int64_t before = cuda::emulation::launches();
   optimizer->step(0.1f, 4, &due);
-  drain_flags();
+  poll_errors();
   return {why, sweeps.now(), checks.now(), cuda::emulation::launches() - before};
 }
 
@@ -256,11 +256,11 @@ TEST_CASE("Frozen scales stay while codes follow the master, on the device as on
     optimizer->attach({&p});
     Results out;
     for (int step = 0; step < 2; ++step) {
-      give(p, here(random_tensor({9, 70}, dtypes::fp32, 4, -3, 3)));
+      accumulate(p, here(random_tensor({9, 70}, dtypes::fp32, 4, -3, 3)));
       const RequantKey due{3, step + 1};
       optimizer->step(0.3f, 2, &due);
       out.push_back(p.value().clone(MemoryKind::kWorkspace));
-      out.push_back(p.numbers().clone(MemoryKind::kWorkspace));
+      out.push_back(p.dequantized().clone(MemoryKind::kWorkspace));
     }
     return out;
   };
@@ -276,7 +276,7 @@ TEST_CASE("A copy of the values in fp32 follows the codes, with kernels of its o
     optimizer->attach({&p});
     if (!current_device().is_cpu())
       CHECK(optimizer->not_one_kernel(p) == "a copy of its values in fp32 is written with the codes");
-    give(p, here(random_tensor({9, 70}, dtypes::fp32, 4, -3, 3)));
+    accumulate(p, here(random_tensor({9, 70}, dtypes::fp32, 4, -3, 3)));
     const RequantKey due{3, 1};
     optimizer->step(0.3f, 2, &due);
     return Results{p.value().clone(MemoryKind::kWorkspace), copy.clone(MemoryKind::kWorkspace)};

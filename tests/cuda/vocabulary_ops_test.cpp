@@ -33,7 +33,7 @@ Tensor targets_for(const Shape& shape, int64_t classes) {
   std::vector<double> t;
   for (int64_t i = 0; i < shape.numel(); ++i)
     t.push_back(i % 5 == 3 ? kIgnoreIndex : static_cast<double>(i * 7 % classes));
-  return Tensor::from_numbers(shape, dtypes::int32, t);
+  return Tensor::from_elements(shape, dtypes::int32, t);
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ TEST_CASE("losses over positions and elements, and totals for metrics") {
 
 TEST_CASE("wrong targets are the same errors, on the device when flags are read") {
   const Tensor y = random_numbers({2, 3, 4}, 3);
-  const auto numbers = [](const std::vector<double>& t) { return Tensor::from_numbers({2, 3}, dtypes::int32, t); };
+  const auto numbers = [](const std::vector<double>& t) { return Tensor::from_elements({2, 3}, dtypes::int32, t); };
   const Tensor bad = numbers({0, 1, 2, 3, 4, 0}), none = numbers({-9, -9, -9, -9, -9, -9});
   for (const auto& run : std::vector<std::function<void()>>{
            [&] { cross_entropy(Var(here(y)), here(bad)); }, [&] { cross_entropy(Var(here(y)), here(none), -9); },

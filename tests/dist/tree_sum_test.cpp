@@ -60,13 +60,13 @@ TEST_CASE("the sum over ranks is the tree in the order of ranks, on every rank")
         return static_cast<double>(dtype == dtypes::bf16 ? bf16_to_float(bf16_from_float(sum)) : sum);
       };
       std::vector<std::vector<double>> terms;
-      for (const Tensor& t : before) terms.push_back(t.numbers());
+      for (const Tensor& t : before) terms.push_back(t.elements());
       for (int64_t i = 0; i < n; ++i) {
         TreeSum<double, decltype(join)> tree(join);
         for (const auto& term : terms) tree.add(term[static_cast<size_t>(i)]);
         const double expected = tree.finish();
         for (const Tensor& t : values)
-          if (t.numbers()[static_cast<size_t>(i)] != expected) FAIL("rank sum of " << size << " at " << i);
+          if (t.elements()[static_cast<size_t>(i)] != expected) FAIL("rank sum of " << size << " at " << i);
       }
     }
 }

@@ -277,13 +277,13 @@ TEST_CASE("vnni64 holds biased codes in fields of lines of 16 rows x 4 columns, 
           code |= static_cast<uint32_t>(element_bit(dtype, m, stride, r, c, p)) << p;
         return code;
       };
-      const auto turned = [&](int64_t r, int64_t c) { return raw(c, r); };
+      const auto transposed = [&](int64_t r, int64_t c) { return raw(c, r); };
       const auto same = [](const ExactBytes& got, const std::vector<uint8_t>& want) {
         return got.size() == static_cast<int64_t>(want.size()) &&
                (want.empty() || std::memcmp(got.get(), want.data(), want.size()) == 0);
       };
       const std::vector<uint8_t> rows = vnni64_bytes(dtype, s.rows, s.cols, raw);
-      const std::vector<uint8_t> columns = vnni64_bytes(dtype, s.cols, s.rows, turned);
+      const std::vector<uint8_t> columns = vnni64_bytes(dtype, s.cols, s.rows, transposed);
       const IsaLevel cap = isa_cap();
       for (const IsaLevel level : {cap, IsaLevel::kScalar}) {
         set_isa_cap(level);
@@ -338,8 +338,7 @@ TEST_CASE("a dtype, shape or stride that a layout cannot take is an error that n
     CHECK(contains(error_of([&] { layout.info().pack(dtype, 2, 17, memory.get(), 2, memory.get()); }),
                    dtype == dtypes::bint1 ? "row stride of bint1 [2, 17]: got 2 bytes, expected at least 3."
                                           : "row stride of int4 [2, 17]: got 2 bytes, expected at least 9."));
-    CHECK(contains(error_of([&] { layout.info().unpack(dtype, 2, 17, memory.get(), memory.get(), 2); }),
-                   "row stride"));
+    CHECK(contains(error_of([&] { layout.info().unpack(dtype, 2, 17, memory.get(), memory.get(), 2); }), "row stride"));
   }
 }
 

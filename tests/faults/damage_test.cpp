@@ -17,11 +17,11 @@ TEST_CASE("a flipped bit or a cut is found by every command that reads the file,
   std::mt19937 random(5);
   for (const std::string& path :
        {run + "/last.safetensors", run + "/best.safetensors", temp.file("model.safetensors")}) {
-    const std::string whole = slurp(path);
-    REQUIRE(whole.size() > 1000);
+    const std::string full = slurp(path);
+    REQUIRE(full.size() > 1000);
     for (int i = 0; i < kFlips + kCuts; ++i) {
-      std::string bytes = whole;
-      const size_t at = random() % (i < kFlips / 2 ? 1000 : whole.size());  // half of them in the header
+      std::string bytes = full;
+      const size_t at = random() % (i < kFlips / 2 ? 1000 : full.size());  // half of them in the header
       if (i < kFlips)
         bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
       else
@@ -39,7 +39,7 @@ TEST_CASE("a flipped bit or a cut is found by every command that reads the file,
       CHECK(r.out.empty());
       CHECK_FALSE(exists(temp.file("out.safetensors")));
     }
-    std::ofstream(path, std::ios::binary) << whole;
+    std::ofstream(path, std::ios::binary) << full;
     CHECK(cli({"eval", path}).code == 0);
   }
 }

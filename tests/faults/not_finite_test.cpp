@@ -69,7 +69,7 @@ TEST_CASE("eval and resume end with 5 where a file holds NaN, or its model has n
   const std::string config = temp.file("wild.yaml"), folder = temp.file("run"), last = folder + "/last.safetensors";
   std::ofstream(config) << kWildNet;
   REQUIRE(train(config, folder, {"loss=squared_hinge"}).code == 0);
-  const std::string whole = slurp(last);
+  const std::string full = slurp(last);
   const auto check = [&](const std::vector<std::string>& words, const std::string& text) {
     const ProcessResult r = cli(words);
     INFO(r.out << r.err);
@@ -81,7 +81,7 @@ TEST_CASE("eval and resume end with 5 where a file holds NaN, or its model has n
   check({"eval", temp.file("nan")}, temp.file("nan") + ": 'layers.1.running_var' holds NaN or Inf");
   std::filesystem::copy_file(temp.file("nan"), last, std::filesystem::copy_options::overwrite_existing);
   check({"train", "--resume", folder, "-q"}, "'layers.1.running_var' holds NaN or Inf");
-  std::ofstream(last, std::ios::binary) << whole;
+  std::ofstream(last, std::ios::binary) << full;
   forge(last, temp.file("large"), "layers.3.bias.master", 1e30f);
   check({"eval", temp.file("large"), "--json"},
         "the loss is inf in an evaluation at optimizer step 8. Parameters, moments and running statistics are all "

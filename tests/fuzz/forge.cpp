@@ -15,15 +15,15 @@ constexpr size_t kMostData = size_t{1} << 16;
 // The largest end of "data_offsets":[a,b].
 size_t data_bytes(std::string_view json) {
   constexpr std::string_view kKey = "\"data_offsets\":[";
-  size_t most = 0;
+  size_t upper = 0;
   for (size_t at = json.find(kKey); at != std::string_view::npos; at = json.find(kKey, at + 1)) {
     size_t i = json.find(',', at), number = 0;
     if (i == std::string_view::npos) break;
     for (++i; i < json.size() && json[i] >= '0' && json[i] <= '9' && number <= kMostData; ++i)
       number = number * 10 + static_cast<size_t>(json[i] - '0');
-    most = std::max(most, number);
+    upper = std::max(upper, number);
   }
-  return std::min(most, kMostData);
+  return std::min(upper, kMostData);
 }
 
 // Writes 8 digits behind "key":" where they have their place.

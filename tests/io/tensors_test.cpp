@@ -27,7 +27,7 @@ Tensor through_file(const Tensor& t) {
 
 bool same_part(const std::shared_ptr<const Tensor>& a, const std::shared_ptr<const Tensor>& b) {
   if (!a || !b) return !a && !b;
-  return a->dtype() == b->dtype() && a->shape() == b->shape() && a->numbers() == b->numbers();
+  return a->dtype() == b->dtype() && a->shape() == b->shape() && a->elements() == b->elements();
 }
 
 // A file with these metadata and codes of two rows of three int4 numbers, whatever they say of each other.
@@ -73,7 +73,7 @@ TEST_CASE("every dtype comes back from a file with its shape and numbers") {
       CHECK(back.dtype() == d);
       CHECK(back.shape() == shape);
       CHECK(back.quant() == nullptr);
-      CHECK(back.numbers() == t.numbers());
+      CHECK(back.elements() == t.elements());
       CHECK(back.kind() == MemoryKind::kBuffer);
     }
 }
@@ -110,7 +110,7 @@ TEST_CASE("a dtype that a program registered comes back, and one of another reco
   info.levels = {-1, -0.25f, 0.25f, 1};
   const DType levels = register_dtype(info);
   const Tensor t = Tensor::from({-1, 1, 0.25f, -0.25f}, {2, 2}, levels);
-  CHECK(through_file(t).numbers() == t.numbers());
+  CHECK(through_file(t).elements() == t.elements());
   CHECK(contains(refusal_of(Forged().replace(R"("qmin":-8)", R"("qmin":-7)")), "int4"));
 }
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "bitgrad/base/parallel.h"
-#include "kernels/gemm_amx_rows.h"
+#include "kernels/gemm_amx_kernels.h"
 #include "kernels/gemm_float_problem.h"
 #include "support/catch.h"
 #include "support/needs.h"
@@ -15,7 +15,7 @@
 namespace bitgrad {
 namespace {
 
-using test::amx_rows;
+using test::amx_kernels;
 using test::Problem;
 
 uint64_t noise() {
@@ -23,24 +23,24 @@ uint64_t noise() {
   return rng();
 }
 
-std::vector<uint8_t> run(const GemmRow& row, const Problem& problem) {
+std::vector<uint8_t> run(const GemmKernel& kernel, const Problem& problem) {
   std::vector<uint8_t> c = problem.c_before;
   GemmArgs args = problem.args(c.data());
   std::vector<uint64_t> derived;
-  test::derive_noisy(args.b, row.b_layout, args.n, args.k, derived, &noise);
-  row.run(args);
+  test::derive_noisy(args.b, kernel.b_layout, args.n, args.k, derived, &noise);
+  kernel.run(args);
   return c;
 }
 
-bool takes(const GemmRow& row, const Problem& problem) {
-  return row.supports(problem.args(nullptr)) && (row.b_layout == layouts::canonical || !problem.b_k_major);
+bool takes(const GemmKernel& kernel, const Problem& problem) {
+  return kernel.supports(problem.args(nullptr)) && (kernel.b_layout == layouts::canonical || !problem.b_k_major);
 }
 
 // The definition of orders digits3 and digits2.
 std::vector<float> digit_sums(const Problem& p, int parts) {
   const bool into_a = p.fold && p.b.map.scale != nullptr && !p.scale_by_n();
   const std::vector<float> x = p.a_values(into_a);
-  const double most = 127 * (std::pow(256.0, parts) - 1) / 255;
+  const double upper = 127 * (std::pow(256.0, parts) - 1) / 255;
   std::vector<float> sums;
   for (int64_t i = 0; i < p.m; ++i) {
     const float* row = x.data() + i * p.k;
@@ -51,7 +51,7 @@ std::vector<float> digit_sums(const Problem& p, int parts) {
       finite = finite && std::isfinite(row[k]);
     }
     int e = -200;
-    while (finite && std::rint(std::ldexp(a, -e)) > most) ++e;
+    while (finite && std::rint(std::ldexp(a, -e)) > upper) ++e;
     if (a == 0) e = 0;
     std::vector<int64_t> q(static_cast<size_t>(p.k));
     for (int64_t k = 0; finite && k < p.k; ++k)
@@ -82,13 +82,13 @@ int check_digits(const Problem& problem) {
   int ran = 0;
   for (const SumOrder order : {SumOrder::kDigits3, SumOrder::kDigits2}) {
     std::vector<uint8_t> expected;
-    for (const GemmRow& row : amx_rows(order)) {
-      if (!takes(row, problem)) continue;
+    for (const GemmKernel& kernel : amx_kernels(order)) {
+      if (!takes(kernel, problem)) continue;
       if (expected.empty()) expected = problem.finished(digit_sums(problem, order == SumOrder::kDigits3 ? 3 : 2));
-      INFO(row.name << " " << problem.a.dtype << (problem.a_k_major ? " k-major" : "") << " x " << problem.b.dtype
-                    << (problem.b_k_major ? " k-major" : "") << " to " << problem.c_dtype << " m " << problem.m << " n "
-                    << problem.n << " k " << problem.k);
-      CHECK((run(row, problem) == expected));
+      INFO(kernel.name << " " << problem.a.dtype << (problem.a_k_major ? " k-major" : "") << " x " << problem.b.dtype
+                       << (problem.b_k_major ? " k-major" : "") << " to " << problem.c_dtype << " m " << problem.m
+                       << " n " << problem.n << " k " << problem.k);
+      CHECK((run(kernel, problem) == expected));
       ++ran;
     }
   }
@@ -153,8 +153,8 @@ TEST_CASE("digit rows take zeros, subnormal numbers and the largest ones, and ma
   CHECK(check_digits(problem) > 0);
   element(problem, 7, 69) = INFINITY;
   element(problem, 8, 0) = NAN;
-  for (const GemmRow& row : amx_rows(SumOrder::kDigits3)) {
-    const std::vector<uint8_t> c = run(row, problem);
+  for (const GemmKernel& kernel : amx_kernels(SumOrder::kDigits3)) {
+    const std::vector<uint8_t> c = run(kernel, problem);
     for (int64_t i = 0; i < 9; ++i) {
       for (int64_t j = 0; j < 19; ++j) {
         float y;
@@ -167,10 +167,10 @@ TEST_CASE("digit rows take zeros, subnormal numbers and the largest ones, and ma
 }
 
 struct Errors {
-  double square = 0, most = 0;
+  double square = 0, upper = 0;
   void add(double error) {
     square += error * error;
-    most = std::max(most, std::fabs(error));
+    upper = std::max(upper, std::fabs(error));
   }
 };
 
@@ -179,8 +179,8 @@ TEST_CASE("three digits are nearer to the exact sum than a plain fp32 sum, two a
   for (const int64_t k : {256, 1024, 4096}) {
     Problem problem(dtypes::fp32, false, dtypes::bint1, false, 32, 48, k, rng);
     const std::vector<float> x = problem.a_values(false), w = problem.b_values(false);
-    for (const GemmRow& row : amx_rows(SumOrder::kDigits3)) {
-      const std::vector<uint8_t> c = run(row, problem);
+    for (const GemmKernel& kernel : amx_kernels(SumOrder::kDigits3)) {
+      const std::vector<uint8_t> c = run(kernel, problem);
       Errors plain, digits;
       for (int64_t i = 0; i < 32; ++i) {
         double largest = 0;
@@ -202,9 +202,9 @@ TEST_CASE("three digits are nearer to the exact sum than a plain fp32 sum, two a
                 static_cast<double>(k) * largest / 8355711 + std::fabs(exact) * 0x1p-22);
         }
       }
-      INFO(row.name << " k " << k << " rms " << digits.square << " against " << plain.square);
+      INFO(kernel.name << " k " << k << " rms " << digits.square << " against " << plain.square);
       CHECK(digits.square < plain.square);
-      CHECK(digits.most < plain.most);
+      CHECK(digits.upper < plain.upper);
     }
   }
 }
@@ -214,7 +214,7 @@ TEST_CASE("bf16 rows of the tile unit stay within the bound of any order of addi
   const int64_t shapes[][3] = {{1, 1, 1},    {16, 33, 31}, {17, 48, 32}, {33, 17, 33}, {65, 70, 130},
                                {32, 32, 64}, {0, 5, 3},    {5, 0, 3},    {4, 5, 0},    {40, 20, 8300}};
   int ran = 0;
-  for (const GemmRow& row : amx_rows(SumOrder::kFree)) {
+  for (const GemmKernel& kernel : amx_kernels(SumOrder::kFree)) {
     for (const auto& shape : shapes) {
       for (int way = 0; way < (shape[2] > 1000 ? 2 : 8); ++way) {
         Problem problem(dtypes::bf16, kOrders[way % 4][0], dtypes::bint1, kOrders[way % 4][1], shape[0], shape[1],
@@ -223,9 +223,9 @@ TEST_CASE("bf16 rows of the tile unit stay within the bound of any order of addi
           problem.b.add_parameters("scale", 1, way % 2 && !problem.b_k_major, 1, way % 2 && problem.b_k_major, rng);
         problem.accumulate = way == 3;
         if (way == 5) problem.add_bias(rng);
-        if (!takes(row, problem)) continue;
-        INFO(row.name << " m " << problem.m << " n " << problem.n << " k " << problem.k << " way " << way);
-        const std::vector<uint8_t> c = run(row, problem);
+        if (!takes(kernel, problem)) continue;
+        INFO(kernel.name << " m " << problem.m << " n " << problem.n << " k " << problem.k << " way " << way);
+        const std::vector<uint8_t> c = run(kernel, problem);
         const std::vector<Problem::Exact> exact = problem.exact();
         int bad = 0;
         for (int64_t i = 0; i < problem.m; ++i) {
@@ -249,8 +249,8 @@ TEST_CASE("two digits are for bf16, scales within rows are for other rows, and s
   Problem problem(dtypes::fp32, false, dtypes::bint1, false, 8, 9, 64, rng);
   const auto takers = [&](SumOrder order) {
     int count = 0;
-    for (const GemmRow& row : gemm_rows())
-      count += (row.needs & isa::kAmx) != 0 && row.order == order && row.supports(problem.args(nullptr));
+    for (const GemmKernel& kernel : gemm_kernels())
+      count += (kernel.needs & isa::kAmx) != 0 && kernel.order == order && kernel.supports(problem.args(nullptr));
     return count;
   };
   CHECK(takers(SumOrder::kDigits3) == 2);
@@ -264,23 +264,23 @@ TEST_CASE("two digits are for bf16, scales within rows are for other rows, and s
   const BitsMode mode = bits_mode();
   set_bits_mode(BitsMode::kStrict);
   for (const SumOrder order : {SumOrder::kDigits3, SumOrder::kDigits2, SumOrder::kFree}) {
-    for (const GemmRow& row : amx_rows(order)) CHECK_FALSE(row.usable(args));
+    for (const GemmKernel& kernel : amx_kernels(order)) CHECK_FALSE(kernel.usable(args));
   }
   set_bits_mode(mode);
 }
 
 TEST_CASE("oneDNN and the tile unit live together in one process and many threads") {
   if (test::skipped_without(isa::kAmx)) return;
-  const auto is_theirs = [](const GemmRow& row) { return row.name == "gemm_bf16_onednn"; };
-  if (std::none_of(gemm_rows().begin(), gemm_rows().end(), is_theirs)) {
+  const auto is_theirs = [](const GemmKernel& kernel) { return kernel.name == "gemm_bf16_onednn"; };
+  if (std::none_of(gemm_kernels().begin(), gemm_kernels().end(), is_theirs)) {
     WARN("skipped: built without oneDNN");
     return;
   }
   // oneDNN configures and releases tiles as it likes; each thread runs both in turn.
   const auto worker = [](uint32_t seed, int* wrong) {
     std::mt19937 rng(seed);
-    const GemmRow& ours = test::gemm_row("gemm_s8_b1_i32_tiles_amx");
-    const GemmRow& theirs = test::gemm_row("gemm_bf16_onednn");
+    const GemmKernel& ours = test::gemm_kernel("gemm_s8_b1_i32_tiles_amx");
+    const GemmKernel& theirs = test::gemm_kernel("gemm_bf16_onednn");
     for (int round = 0; round < 20; ++round) {
       Problem bf16(dtypes::bf16, false, dtypes::bf16, false, 64, 64, 128, rng);
       run(theirs, bf16);

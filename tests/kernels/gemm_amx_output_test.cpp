@@ -5,14 +5,14 @@
 #include <new>
 #include <vector>
 
-#include "kernels/gemm_amx_rows.h"
+#include "kernels/gemm_amx_kernels.h"
 #include "support/catch.h"
 #include "support/gemm_reference.h"
 
 namespace bitgrad {
 namespace {
 
-using test::amx_rows;
+using test::amx_kernels;
 using test::CodeMatrix;
 using test::Rng;
 using test::uniform_int;
@@ -65,23 +65,23 @@ struct Scales {
 };
 
 // Runs the row into an output that is written past the caches and into others that are not; returns whether it ran.
-bool same_output(const GemmRow& row, GemmArgs args, int64_t ldc) {
+bool same_output(const GemmKernel& kernel, GemmArgs args, int64_t ldc) {
   std::vector<uint64_t> derived;
-  test::derive_noisy(args.b, row.b_layout, args.n, args.k, derived, &noise);
+  test::derive_noisy(args.b, kernel.b_layout, args.n, args.k, derived, &noise);
   args.ldc = ldc;
-  if (!row.supports(args)) return false;
+  if (!kernel.supports(args)) return false;
   const auto run = [&](int64_t stride, int64_t skip) {
     Output c(args.m, stride, skip);
     args.c = c.begin();
     args.ldc = stride;
-    row.run(args);
+    kernel.run(args);
     CHECK(c.rest_untouched(args.m, args.n, stride));
     std::vector<float> dense;
     for (int64_t i = 0; i < args.m; ++i)
       dense.insert(dense.end(), c.begin() + i * stride, c.begin() + i * stride + args.n);
     return dense;
   };
-  INFO(row.name << (row.needs == isa::kScalar ? " emulated" : ""));
+  INFO(kernel.name << (kernel.needs == isa::kScalar ? " emulated" : ""));
   const std::vector<float> streamed = run(ldc, 0);
   CHECK((run(ldc, 1) == streamed));      // rows that do not begin at lines
   CHECK((run(ldc + 1, 0) == streamed));  // nor all of them
@@ -94,7 +94,7 @@ TEST_CASE("rows written past the caches are those written into them, for every k
   const Scales scales(rng, kM, kN);
   int ran = 0;
   for (const SumOrder order : {SumOrder::kExact, SumOrder::kDigits3, SumOrder::kDigits2, SumOrder::kFree}) {
-    for (const GemmRow& row : amx_rows(order)) {
+    for (const GemmKernel& kernel : amx_kernels(order)) {
       for (int way = 0; way < 4; ++way) {
         const int64_t k = way == 0 ? 40 : 200;
         const DType da = order == SumOrder::kExact     ? dtypes::int8
@@ -104,7 +104,7 @@ TEST_CASE("rows written past the caches are those written into them, for every k
         // Numbers of every row between -2 and 2, none of them NaN or Inf.
         for (uint64_t& word : a.words)
           if (da != dtypes::int8) word &= da == dtypes::fp32 ? 0xBFFFFFFFBFFFFFFFu : 0xBFFFBFFFBFFFBFFFu;
-        const DType db = row.b_layout == layouts::tiles16 ? dtypes::int4 : dtypes::bint1;
+        const DType db = kernel.b_layout == layouts::tiles16 ? dtypes::int4 : dtypes::bint1;
         const CodeMatrix b = test::random_codes(rng, db, kN, k);
         GemmArgs args;
         args.m = kM, args.n = kN, args.k = k;
@@ -114,7 +114,7 @@ TEST_CASE("rows written past the caches are those written into them, for every k
         if (way % 2 == 1) args.b.scale.scale = scales.b.data(), args.b.scale.row_step = 1;
         if (way == 1 && da == dtypes::int8) args.a.scale.scale = scales.a.data(), args.a.scale.row_step = 1;
         if (way == 2) args.bias = scales.bias.data();
-        ran += same_output(row, args, kLdc);
+        ran += same_output(kernel, args, kLdc);
       }
     }
   }

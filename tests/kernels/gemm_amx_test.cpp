@@ -6,14 +6,14 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "emulation/amx/tiles.h"
-#include "kernels/gemm_amx_rows.h"
+#include "kernels/gemm_amx_kernels.h"
 #include "support/catch.h"
 #include "support/gemm_reference.h"
 
 namespace bitgrad {
 namespace {
 
-using test::amx_rows;
+using test::amx_kernels;
 using test::CodeMatrix;
 using test::Rng;
 using test::uniform_int;
@@ -59,8 +59,8 @@ struct Case {
     args.ldc = shape.n + uniform_int(rng, 0, 5);
     if (args.c_dtype == dtypes::fp32 || args.c_dtype == dtypes::bf16) add_scales(rng);
     if (uniform_int(rng, 0, 5) == 0) {
-      const int64_t most = uniform_int(rng, 0, 1) == 0 ? INT64_MAX : 100000;
-      for (int64_t i = 0; i <= shape.m; ++i) row_minus.push_back(uniform_int(rng, -most, most));
+      const int64_t max = uniform_int(rng, 0, 1) == 0 ? INT64_MAX : 100000;
+      for (int64_t i = 0; i <= shape.m; ++i) row_minus.push_back(uniform_int(rng, -max, max));
       args.row_minus = row_minus.data();
     }
   }
@@ -87,25 +87,25 @@ struct Case {
 };
 
 // Runs every row that takes the case; returns how many did.
-int check(Rng& rng, const Case& t, const std::vector<GemmRow>& rows) {
+int check(Rng& rng, const Case& t, const std::vector<GemmKernel>& rows) {
   const std::vector<int64_t> a = test::reference_codes(t.args.a, t.args.m, t.args.k);
   const std::vector<int64_t> b = test::reference_codes(t.args.b, t.args.n, t.args.k);
   int ran = 0;
-  for (const GemmRow& row : rows) {
-    if (!row.usable(t.args)) continue;
+  for (const GemmKernel& kernel : rows) {
+    if (!kernel.usable(t.args)) continue;
     GemmArgs args = t.args;
     std::vector<uint64_t> derived;
-    test::derive_noisy(args.b, row.b_layout, args.n, args.k, derived, &noise);
-    const int64_t wrong = test::wrong_elements(rng, row, args, [&](int64_t i, int64_t j, uint64_t old) {
+    test::derive_noisy(args.b, kernel.b_layout, args.n, args.k, derived, &noise);
+    const int64_t wrong = test::wrong_elements(rng, kernel, args, [&](int64_t i, int64_t j, uint64_t old) {
       const int64_t minus = args.row_minus == nullptr ? 0 : args.row_minus[i];
       const int64_t acc = test::reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k, minus);
       return test::reference_element(args, i, j, acc, old);
     });
     ++ran;
     if (wrong != 0) {
-      FAIL_CHECK(row.name << " on " << args.a.dtype << " x " << args.b.dtype << " m " << args.m << " n " << args.n
-                          << " k " << args.k << " to " << args.c_dtype << ", k_major " << args.a.k_major
-                          << args.b.k_major << ": wrong elements " << wrong);
+      FAIL_CHECK(kernel.name << " on " << args.a.dtype << " x " << args.b.dtype << " m " << args.m << " n " << args.n
+                             << " k " << args.k << " to " << args.c_dtype << ", k_major " << args.a.k_major
+                             << args.b.k_major << ": wrong elements " << wrong);
     }
   }
   return ran;
@@ -120,7 +120,7 @@ TEST_CASE("integer rows of the tile unit equal the exact reference on random sha
       {dtypes::int8, dtypes::bint1},  {dtypes::bint1, dtypes::bint1}, {dtypes::ternary, dtypes::bint1},
       {dtypes::int8, dtypes::int2},   {dtypes::int8, dtypes::int4},   {dtypes::int8, dtypes::int8},
       {dtypes::uint8, dtypes::uint4}, {dtypes::uint8, dtypes::bint1}, {dtypes::uint8, dtypes::uint8}};
-  const std::vector<GemmRow> rows = amx_rows(SumOrder::kExact);
+  const std::vector<GemmKernel> rows = amx_kernels(SumOrder::kExact);
   REQUIRE(rows.size() >= 3);
   Rng rng(1);
   const int count = test::shape_count(400), threads = num_threads();
@@ -137,7 +137,7 @@ TEST_CASE("integer rows of the tile unit equal the exact reference on random sha
 }
 
 TEST_CASE("products whose k or columns come in several pieces are exact too") {
-  const std::vector<GemmRow> rows = amx_rows(SumOrder::kExact);
+  const std::vector<GemmKernel> rows = amx_kernels(SumOrder::kExact);
   Rng rng(2);
   // k beyond one pass (16384), with an odd word at the end; more columns than are packed at a time.
   for (const Shape& shape : {Shape{33, 40, 16500}, Shape{5, 33, 33000}, Shape{40, 1100, 3000}}) {
@@ -162,7 +162,7 @@ TEST_CASE("codes at the ends of their range stay exact, and sums beyond int32 ar
             for (int64_t c = 0; c < matrix->cols; ++c)
               store_raw(reinterpret_cast<uint8_t*>(matrix->words.data()) + r * matrix->stride, c, info.bits, raw);
         }
-        CHECK(check(rng, t, amx_rows(SumOrder::kExact)) >= 2);
+        CHECK(check(rng, t, amx_kernels(SumOrder::kExact)) >= 2);
       }
     }
   }
@@ -189,7 +189,7 @@ TEST_CASE("zero points, groups, offsets and wrong layouts' dtypes are left to ot
   args.b.dtype = dtypes::int4;
   const auto takers = [&] {
     int count = 0;
-    for (const GemmRow& row : gemm_rows()) count += (row.needs & isa::kAmx) != 0 && row.supports(args);
+    for (const GemmKernel& kernel : gemm_kernels()) count += (kernel.needs & isa::kAmx) != 0 && kernel.supports(args);
     return count;
   };
   CHECK(takers() == 2);  // tiles16 and packed in the call
@@ -216,18 +216,18 @@ TEST_CASE("tiles are configured at every entry, released at the end, and stored 
   Rng rng(4);
   const int threads = num_threads();
   set_num_threads(1);
-  for (const GemmRow& row : amx_rows(SumOrder::kExact)) {
+  for (const GemmKernel& kernel : amx_kernels(SumOrder::kExact)) {
     Case t(rng, dtypes::int8, dtypes::bint1, {70, 70, 6000}, false);
     GemmArgs args = t.args;
     std::vector<uint64_t> derived;
-    if (!row.supports(args) || row.needs != isa::kScalar) continue;
-    test::derive_noisy(args.b, row.b_layout, args.n, args.k, derived, &noise);
+    if (!kernel.supports(args) || kernel.needs != isa::kScalar) continue;
+    test::derive_noisy(args.b, kernel.b_layout, args.n, args.k, derived, &noise);
     std::vector<uint8_t> c = test::old_c(rng, args);
     args.c = c.data();
     gemm_detail::emulated::release();
-    row.run(args);
+    kernel.run(args);
     const gemm_detail::emulated::Account account = gemm_detail::emulated::account();
-    INFO(row.name);
+    INFO(kernel.name);
     CHECK_FALSE(account.configured);
     CHECK(account.products > 4 * 90);
     CHECK(account.most_products_unstored <= 4 * 32);
@@ -239,22 +239,22 @@ TEST_CASE("integer rows of the tile unit do not depend on the number of threads"
   const int threads = num_threads();
   Rng rng(5);
   Case t(rng, dtypes::int4, dtypes::bint1, {300, 700, 1500}, false);
-  for (const GemmRow& row : amx_rows(SumOrder::kExact)) {
+  for (const GemmKernel& kernel : amx_kernels(SumOrder::kExact)) {
     GemmArgs args = t.args;
     args.accumulate = false;
     args.sr = nullptr;
     args.c_dtype = dtypes::fp32;
     args.row_minus = nullptr;
     std::vector<uint64_t> derived;
-    if (!row.supports(args)) continue;
-    test::derive_noisy(args.b, row.b_layout, args.n, args.k, derived, &noise);
+    if (!kernel.supports(args)) continue;
+    test::derive_noisy(args.b, kernel.b_layout, args.n, args.k, derived, &noise);
     std::vector<float> first(static_cast<size_t>(300 * args.ldc)), second = first;
     args.c = first.data();
     set_num_threads(1);
-    row.run(args);
+    kernel.run(args);
     args.c = second.data();
     set_num_threads(3);
-    row.run(args);
+    kernel.run(args);
     CHECK((first == second));
   }
   set_num_threads(threads);

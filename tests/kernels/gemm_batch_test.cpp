@@ -6,7 +6,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/gemm.h"
 #include "kernels/gemm/common/batch.h"
-#include "kernels/gemm_amx_rows.h"
+#include "kernels/gemm_amx_kernels.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gemm_batch.h"
@@ -23,20 +23,20 @@ using test::error_of;
 
 // Kernels of this machine, and those of the tile unit around emulated tiles.
 struct Runnable {
-  GemmRow row;
+  GemmKernel kernel;
   bool emulated;
   void operator()(const GemmArgs& args) const {
-    if (emulated && args.batch.count != 1) return gemm_detail::run_members(args, row.run);
-    row.run(args);
+    if (emulated && args.batch.count != 1) return gemm_detail::run_members(args, kernel.run);
+    kernel.run(args);
   }
 };
 std::vector<Runnable> kernels_here() {
   std::vector<Runnable> all;
-  for (const GemmRow& row : gemm_rows())
-    if (row.device == DeviceKind::kCpu && (row.needs & ~cpu_isa()) == 0) all.push_back({row, false});
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.device == DeviceKind::kCpu && (kernel.needs & ~cpu_isa()) == 0) all.push_back({kernel, false});
   for (const SumOrder order : {SumOrder::kExact, SumOrder::kFree, SumOrder::kDigits3, SumOrder::kDigits2})
-    for (const GemmRow& row : test::amx_rows(order))
-      if (row.needs == isa::kScalar) all.push_back({row, true});
+    for (const GemmKernel& kernel : test::amx_kernels(order))
+      if (kernel.needs == isa::kScalar) all.push_back({kernel, true});
   return all;
 }
 
@@ -59,20 +59,20 @@ TEST_CASE(
     for (const BatchPair& pair : test::batch_pairs())
       for (const int64_t count : {0, 1, 2, 7}) {
         BatchForm form = test::random_form(rng, pair, count);
-        if (!kernel.row.supports(test::form_args(form))) {  // outputs and parameters that it has no code for
+        if (!kernel.kernel.supports(test::form_args(form))) {  // outputs and parameters that it has no code for
           const BatchForm drawn = form;
           form = {};
           form.pair = pair;
           form.m = drawn.m, form.n = drawn.n, form.k = drawn.k, form.count = count;
           form.beside = drawn.beside, form.shared_b = drawn.shared_b;
           form.c_dtype = pair.a == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
-          if (!kernel.row.supports(test::form_args(form))) continue;
+          if (!kernel.kernel.supports(test::form_args(form))) continue;
         }
         ++taken;
-        INFO(kernel.row.name << (kernel.emulated ? " (emulated)" : "") << ' ' << pair.a << " x " << pair.b << " m "
-                             << form.m << " n " << form.n << " k " << form.k << " to " << form.c_dtype << ", members "
-                             << count);
-        const BatchProblem problem(rng, form, kernel.row.a_layout, kernel.row.b_layout);
+        INFO(kernel.kernel.name << (kernel.emulated ? " (emulated)" : "") << ' ' << pair.a << " x " << pair.b << " m "
+                                << form.m << " n " << form.n << " k " << form.k << " to " << form.c_dtype
+                                << ", members " << count);
+        const BatchProblem problem(rng, form, kernel.kernel.a_layout, kernel.kernel.b_layout);
         std::vector<uint8_t> expected;
         {
           const Threads one(1);
@@ -86,8 +86,8 @@ TEST_CASE(
           REQUIRE(equal);
         }
       }
-    INFO(kernel.row.name);
-    const bool library = kernel.row.name == "gemm_bf16_onednn";  // has none for some instruction sets
+    INFO(kernel.kernel.name);
+    const bool library = kernel.kernel.name == "gemm_bf16_onednn";  // has none for some instruction sets
     CHECK((taken > 0 || library));
   }
 }
@@ -143,8 +143,8 @@ TEST_CASE("stochastic rounding of a batch is numbered through all members, from 
   form.pair = {dtypes::fp32, dtypes::fp32};
   form.count = 4, form.m = 5, form.n = 9, form.k = 33;
   const BatchProblem floats(rng, form, layouts::canonical, layouts::canonical);
-  const GemmRow& row = test::gemm_row("gemm_f32_chain512_scalar");
-  const std::vector<uint8_t> y = floats.as_batch(row.run);
+  const GemmKernel& kernel = test::gemm_kernel("gemm_f32_chain512_scalar");
+  const std::vector<uint8_t> y = floats.as_batch(kernel.run);
   GemmArgs args = floats.host_args(nullptr);
   std::vector<uint16_t> c(static_cast<size_t>(form.count * form.m * form.n));
   args.c = c.data();
@@ -153,7 +153,7 @@ TEST_CASE("stochastic rounding of a batch is numbered through all members, from 
   args.batch.c = form.m * form.n;
   args.sr = &floats.stream;
   args.first_element = 11;
-  row.run(args);
+  kernel.run(args);
   int64_t wrong = 0, at = 0;
   for (int64_t i = 0; i < form.count; ++i)
     for (int64_t r = 0; r < form.m; ++r)

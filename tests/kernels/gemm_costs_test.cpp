@@ -58,7 +58,7 @@ TEST_CASE("explain_gemm judges every row, and the chosen one is plan_gemm's and 
                              {dtypes::fp64, dtypes::fp64}}) {
     const GemmArgs args = product(a, b);
     const std::vector<GemmCandidate> all = explain_gemm(args);
-    CHECK(all.size() == gemm_rows().size());
+    CHECK(all.size() == gemm_kernels().size());
     int chosen = 0;
     double best = INFINITY, chosen_ns = -1;
     for (const GemmCandidate& c : all) {
@@ -66,11 +66,11 @@ TEST_CASE("explain_gemm judges every row, and the chosen one is plan_gemm's and 
       if (c.verdict == GemmVerdict::kChosen) {
         ++chosen;
         chosen_ns = c.ns;
-        CHECK(c.row == &plan_gemm(args));
+        CHECK(c.kernel == &plan_gemm(args));
       }
-      CHECK(is_usable == c.row->usable(args));
+      CHECK(is_usable == c.kernel->usable(args));
       if (is_usable) best = std::min(best, c.ns);
-      CHECK(((c.row->needs & ~cpu_isa()) != 0) == (c.verdict == GemmVerdict::kNeedsIsa));
+      CHECK(((c.kernel->needs & ~cpu_isa()) != 0) == (c.verdict == GemmVerdict::kNeedsIsa));
     }
     CHECK(chosen == 1);
     CHECK(chosen_ns == best);
@@ -81,7 +81,7 @@ TEST_CASE("in strict mode rows of a free order are named as such") {
   const ShippedCosts shipped;
   set_bits_mode(BitsMode::kStrict);
   for (const GemmCandidate& c : explain_gemm(product(dtypes::fp32, dtypes::fp32)))
-    if (c.row->order == SumOrder::kFree && c.verdict != GemmVerdict::kNeedsIsa &&
+    if (c.kernel->order == SumOrder::kFree && c.verdict != GemmVerdict::kNeedsIsa &&
         c.verdict != GemmVerdict::kUnsupported)
       CHECK(c.verdict == GemmVerdict::kOrder);
   set_bits_mode(BitsMode::kFast);
@@ -92,9 +92,9 @@ TEST_CASE("a factor moves the choice within its class of rows only, and is forgo
   const GemmArgs args = product(dtypes::fp32, dtypes::fp32);
   const std::vector<GemmCandidate> rows = usable(args);
   REQUIRE(rows.size() >= 2);
-  const GemmRow& before = plan_gemm(args);
+  const GemmKernel& before = plan_gemm(args);
   GemmCostFactors slow;
-  slow.row = before.name;
+  slow.kernel = before.name;
   slow.factor[2] = 1e15;  // m = 128
   set_gemm_costs({slow});
   CHECK(&plan_gemm(args) != &before);
@@ -110,16 +110,16 @@ TEST_CASE("a table of costs is read as it was written") {
   const ShippedCosts shipped;
   const TempDir temp;
   std::vector<GemmCostFactors> rows(2);
-  rows[0].row = gemm_rows()[0].name;
+  rows[0].kernel = gemm_kernels()[0].name;
   rows[0].factor = {0.5, 1.25, 2, 1024};
-  rows[1].row = "gemm_of_another_build";
+  rows[1].kernel = "gemm_of_another_build";
   const std::string path = temp.file("new/folder/costs.txt");
   save_gemm_costs(path, rows);
   REQUIRE(load_gemm_costs(path));
   const std::vector<GemmCostFactors> read = gemm_costs();
   REQUIRE(read.size() == 2);
   for (size_t i = 0; i < 2; ++i) {
-    CHECK(read[i].row == rows[i].row);
+    CHECK(read[i].kernel == rows[i].kernel);
     CHECK(read[i].factor == rows[i].factor);
   }
 }
@@ -135,7 +135,7 @@ TEST_CASE("a table of costs is the same text in a program with a decimal comma")
   const ShippedCosts shipped;
   const TempDir temp;
   GemmCostFactors row;
-  row.row = gemm_rows()[0].name;
+  row.kernel = gemm_kernels()[0].name;
   row.factor = {0.5, 1.25, 2, 1e-7};
   const Global global;
   save_gemm_costs(temp.file("costs.txt"), {row});
@@ -175,7 +175,7 @@ TEST_CASE("a damaged table is an error that names file and line") {
 }
 
 // Whether the row takes any plain product of what networks multiply, in its own layouts.
-bool takes_any(const GemmRow& row) {
+bool takes_any(const GemmKernel& kernel) {
   using namespace dtypes;
   const DType operands[] = {bint1, ternary, int2, uint2, int4, int8, bf16, fp32};
   for (const DType a : operands)
@@ -184,7 +184,7 @@ bool takes_any(const GemmRow& row) {
         GemmArgs args = product(a, b);
         args.a.k_major = (orders & 1) != 0;
         args.b.k_major = (orders & 2) != 0;
-        if (row.supports(args)) return true;
+        if (kernel.supports(args)) return true;
       }
   return false;
 }
@@ -195,18 +195,18 @@ std::vector<GemmCostFactors> check_calibration() {
   const std::vector<GemmCostFactors> rows = calibrate_gemm([&](std::string_view row) { seen.emplace_back(row); });
   CHECK(rows.size() == seen.size());
   for (const GemmCostFactors& row : rows) {
-    INFO(row.row);
-    CHECK(std::find(seen.begin(), seen.end(), row.row) != seen.end());
+    INFO(row.kernel);
+    CHECK(std::find(seen.begin(), seen.end(), row.kernel) != seen.end());
     for (const double f : row.factor) CHECK((std::isfinite(f) && f > 0));
     // 1 is the factor of a class in which no product was measured.
     CHECK(std::any_of(row.factor.begin(), row.factor.end(), [](double f) { return f != 1; }));
   }
   set_gemm_costs(rows);  // names are rows of this build, each once
-  for (const GemmRow& row : gemm_rows()) {
-    INFO(row.name);
-    const bool vector = row.needs != isa::kScalar || row.order == SumOrder::kFree;
-    const bool measured = std::find(seen.begin(), seen.end(), row.name) != seen.end();
-    CHECK(measured == (vector && (row.needs & ~cpu_isa()) == 0 && takes_any(row)));
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    INFO(kernel.name);
+    const bool vector = kernel.needs != isa::kScalar || kernel.order == SumOrder::kFree;
+    const bool measured = std::find(seen.begin(), seen.end(), kernel.name) != seen.end();
+    CHECK(measured == (vector && (kernel.needs & ~cpu_isa()) == 0 && takes_any(kernel)));
   }
   return rows;
 }
@@ -224,7 +224,7 @@ TEST_CASE("calibration leaves out a library's row that takes no product under th
     ~Scalar() { set_isa_cap(before); }
   };
   const Scalar scalar;
-  for (const GemmCostFactors& row : check_calibration()) CHECK(row.row != "gemm_bf16_onednn");
+  for (const GemmCostFactors& row : check_calibration()) CHECK(row.kernel != "gemm_bf16_onednn");
 }
 
 }  // namespace

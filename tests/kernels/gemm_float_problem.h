@@ -250,25 +250,25 @@ struct Problem {
   }
 };
 
-inline const GemmRow& gemm_row(const std::string& name) {
-  for (const GemmRow& row : gemm_rows())
-    if (row.name == name) return row;
+inline const GemmKernel& gemm_kernel(const std::string& name) {
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.name == name) return kernel;
   throw Error("no gemm row " + name);
 }
-inline bool runs_here(const GemmRow& row) { return (row.needs & ~cpu_isa()) == 0; }
+inline bool runs_here(const GemmKernel& kernel) { return (kernel.needs & ~cpu_isa()) == 0; }
 
 // The rows of order chain512 that this machine and the cap allow.
-inline std::vector<const GemmRow*> chain_rows() {
-  std::vector<const GemmRow*> rows;
-  for (const GemmRow& row : gemm_rows())
-    if (row.order == SumOrder::kChain512 && runs_here(row)) rows.push_back(&row);
+inline std::vector<const GemmKernel*> chain_kernels() {
+  std::vector<const GemmKernel*> rows;
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.order == SumOrder::kChain512 && runs_here(kernel)) rows.push_back(&kernel);
   return rows;
 }
 
 // C's bytes after a row ran.
-inline std::vector<uint8_t> run_row(const GemmRow& row, const Problem& problem) {
+inline std::vector<uint8_t> run_row(const GemmKernel& kernel, const Problem& problem) {
   std::vector<uint8_t> c = problem.c_before;
-  row.run(problem.args(c.data()));
+  kernel.run(problem.args(c.data()));
   return c;
 }
 

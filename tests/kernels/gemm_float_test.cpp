@@ -1,5 +1,5 @@
-// The float rows of family gemm. Rows of order chain512 are compared bit for bit with the definition of the order, gaps
-// of C included.
+// The float kernels of family gemm. Rows of order chain512 are compared bit for bit with the definition of the order,
+// gaps of C included.
 #include <cstdint>
 
 #include "bitgrad/base/error.h"
@@ -15,19 +15,19 @@ namespace {
 
 void check_chain_rows(const Problem& problem) {
   const std::vector<uint8_t> expected = problem.finished(problem.chain_sums());
-  for (const GemmRow* row : chain_rows()) {
-    INFO(row->name << " " << problem.a.dtype << (problem.a_k_major ? " k-major" : "") << " x " << problem.b.dtype
-                   << (problem.b_k_major ? " k-major" : "") << " to " << problem.c_dtype << " m " << problem.m << " n "
-                   << problem.n << " k " << problem.k);
-    REQUIRE(row->supports(problem.args(nullptr)));
-    CHECK((run_row(*row, problem) == expected));
+  for (const GemmKernel* kernel : chain_kernels()) {
+    INFO(kernel->name << " " << problem.a.dtype << (problem.a_k_major ? " k-major" : "") << " x " << problem.b.dtype
+                      << (problem.b_k_major ? " k-major" : "") << " to " << problem.c_dtype << " m " << problem.m
+                      << " n " << problem.n << " k " << problem.k);
+    REQUIRE(kernel->supports(problem.args(nullptr)));
+    CHECK((run_row(*kernel, problem) == expected));
   }
 }
 
 // Rows of any order against the sum in double.
-void check_within_bound(const GemmRow& row, const Problem& problem) {
-  INFO(row.name << " m " << problem.m << " n " << problem.n << " k " << problem.k);
-  const std::vector<uint8_t> c = run_row(row, problem);
+void check_within_bound(const GemmKernel& kernel, const Problem& problem) {
+  INFO(kernel.name << " m " << problem.m << " n " << problem.n << " k " << problem.k);
+  const std::vector<uint8_t> c = run_row(kernel, problem);
   const std::vector<Problem::Exact> exact = problem.exact();
   int64_t bad = 0;
   std::vector<uint8_t> rest = c;
@@ -103,8 +103,8 @@ TEST_CASE("chain512 rows apply scales, zero points and offsets of every granular
         Problem problem(dtypes::fp32, order[0], dtypes::int4, order[1], 9, 37, 531, rng);
         problem.b.add_parameters(kind, g.row_group, g.row_step, g.col_group, g.col_step, rng);
         check_chain_rows(problem);
-        for (const GemmRow* row : chain_rows()) check_within_bound(*row, problem);
-        check_within_bound(gemm_row("gemm_f64_scalar"), problem);
+        for (const GemmKernel* kernel : chain_kernels()) check_within_bound(*kernel, problem);
+        check_within_bound(gemm_kernel("gemm_f64_scalar"), problem);
         Problem both(dtypes::uint8, order[0], dtypes::nf4, order[1], 14, 17, 65, rng);
         both.a.add_parameters(kind, g.row_group, g.row_step, g.col_group, g.col_step, rng);
         both.b.add_parameters("scale", 1, 1, 1, 0, rng);
@@ -127,8 +127,8 @@ TEST_CASE("fold_b_scale multiplies a scale along k into A and a scale along n on
       problem.accumulate = true;
       problem.add_bias(rng);
       check_chain_rows(problem);
-      for (const GemmRow* row : chain_rows()) check_within_bound(*row, problem);
-      check_within_bound(gemm_row("gemm_f64_scalar"), problem);
+      for (const GemmKernel* kernel : chain_kernels()) check_within_bound(*kernel, problem);
+      check_within_bound(gemm_kernel("gemm_f64_scalar"), problem);
     }
   }
 }
@@ -142,14 +142,14 @@ TEST_CASE("a scale that cannot be folded, fp64 and products of integers are left
   const Problem integers(dtypes::bint1, false, dtypes::int8, false, 3, 4, 64, rng);
   const Problem wide(dtypes::fp64, false, dtypes::int8, false, 3, 4, 64, rng);
   std::vector<uint8_t> c(1024);
-  for (const GemmRow* row : chain_rows()) {
-    CHECK(row->supports(group.args(nullptr)));
-    CHECK(row->supports(zero.args(nullptr)));
-    CHECK_FALSE(row->supports(integers.args(nullptr)));
-    CHECK_FALSE(row->supports(wide.args(nullptr)));
+  for (const GemmKernel* kernel : chain_kernels()) {
+    CHECK(kernel->supports(group.args(nullptr)));
+    CHECK(kernel->supports(zero.args(nullptr)));
+    CHECK_FALSE(kernel->supports(integers.args(nullptr)));
+    CHECK_FALSE(kernel->supports(wide.args(nullptr)));
     for (Problem* p : {&group, &zero}) {
       p->fold = true;
-      CHECK_FALSE(row->supports(p->args(nullptr)));
+      CHECK_FALSE(kernel->supports(p->args(nullptr)));
       CHECK_THROWS_AS(gemm(p->args(c.data())), Error);
       p->fold = false;
     }
@@ -181,8 +181,8 @@ TEST_CASE("chain512 rows keep infinities, NaN and subnormal numbers") {
   for (int64_t t = 0; t < 40; ++t) reinterpret_cast<float*>(problem.a.bytes.data() + 2 * problem.a.stride)[t] = 1e-42f;
   check_chain_rows(problem);
   reinterpret_cast<float*>(problem.a.bytes.data() + 3 * problem.a.stride)[7] = NAN;
-  for (const GemmRow* row : chain_rows()) {
-    const std::vector<uint8_t> c = run_row(*row, problem);
+  for (const GemmKernel* kernel : chain_kernels()) {
+    const std::vector<uint8_t> c = run_row(*kernel, problem);
     for (int64_t j = 0; j < 19; ++j) {
       float y[2];
       std::memcpy(&y[0], &c[static_cast<size_t>(4 * (3 * 22 + j))], 4);
@@ -197,20 +197,20 @@ TEST_CASE("library rows stay within the rounding bound in every order") {
   std::mt19937 rng(8);
   const int64_t shapes[][3] = {{1, 1, 1},       {1, 40, 7},     {33, 1, 130}, {17, 65, 513},
                                {130, 300, 100}, {300, 130, 40}, {0, 5, 3},    {5, 0, 3}};
-  for (const GemmRow& row : gemm_rows()) {
-    if (row.order != SumOrder::kFree || !runs_here(row) || (row.needs & isa::kAmx) != 0) continue;
-    const DType in = row.name == "gemm_bf16_onednn" ? dtypes::bf16 : dtypes::fp32;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (kernel.order != SumOrder::kFree || !runs_here(kernel) || (kernel.needs & isa::kAmx) != 0) continue;
+    const DType in = kernel.name == "gemm_bf16_onednn" ? dtypes::bf16 : dtypes::fp32;
     for (const auto& shape : shapes) {
       for (const bool* order : kOrders) {
         for (int way = 0; way < 3; ++way) {
           Problem problem(in, order[0], in, order[1], shape[0], shape[1], shape[2], rng);
           problem.accumulate = way == 1;
           if (way == 2) problem.add_bias(rng);
-          if (!row.supports(problem.args(nullptr))) {
+          if (!kernel.supports(problem.args(nullptr))) {
             CHECK(in == dtypes::bf16);
             continue;
           }
-          check_within_bound(row, problem);
+          check_within_bound(kernel, problem);
         }
       }
     }
@@ -219,13 +219,13 @@ TEST_CASE("library rows stay within the rounding bound in every order") {
 
 TEST_CASE("oneDNN rounds bf16 outputs within one unit") {
   std::mt19937 rng(9);
-  for (const GemmRow& row : gemm_rows()) {
-    if (row.name != "gemm_bf16_onednn" || !runs_here(row)) continue;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (kernel.name != "gemm_bf16_onednn" || !runs_here(kernel)) continue;
     Problem problem(dtypes::bf16, false, dtypes::bf16, false, 20, 40, 64, rng);
     problem.add_bias(rng);
     problem.c_dtype = dtypes::bf16;
-    if (!row.supports(problem.args(nullptr))) continue;
-    const std::vector<uint8_t> c = run_row(row, problem);
+    if (!kernel.supports(problem.args(nullptr))) continue;
+    const std::vector<uint8_t> c = run_row(kernel, problem);
     const std::vector<Problem::Exact> exact = problem.exact();
     for (int64_t i = 0; i < 20; ++i) {
       for (int64_t j = 0; j < 40; ++j) {
@@ -240,12 +240,12 @@ TEST_CASE("oneDNN rounds bf16 outputs within one unit") {
 
 TEST_CASE("the double row is exact where doubles are, for fp64 and wide integers") {
   std::mt19937 rng(10);
-  const GemmRow& row = gemm_row("gemm_f64_scalar");
+  const GemmKernel& kernel = gemm_kernel("gemm_f64_scalar");
   for (const DType dtype : {dtypes::fp64, dtypes::int32, dtypes::int64, dtypes::fp32, dtypes::int5, dtypes::nf4}) {
     for (const bool* order : kOrders) {
       Problem problem(dtypes::fp64, order[0], dtype, order[1], 19, 67, 300, rng);
       problem.c_dtype = dtypes::fp64;
-      std::vector<uint8_t> bytes = run_row(row, problem);
+      std::vector<uint8_t> bytes = run_row(kernel, problem);
       int64_t bad = 0;
       for (int64_t i = 0; i < 19; ++i) {
         for (int64_t j = 0; j < 67; ++j) {
@@ -275,14 +275,14 @@ TEST_CASE("float rows give the same bits for 1, 2 and 4 threads") {
     for (const bool accumulate : {false, true}) {
       Problem problem(dtypes::fp32, true, dtypes::fp32, true, 130, 300, k, rng);
       problem.accumulate = accumulate;
-      for (const GemmRow& row : gemm_rows()) {
-        if (!runs_here(row) || !row.supports(problem.args(nullptr))) continue;
-        INFO(row.name);
+      for (const GemmKernel& kernel : gemm_kernels()) {
+        if (!runs_here(kernel) || !kernel.supports(problem.args(nullptr))) continue;
+        INFO(kernel.name);
         const Threads one(1);
-        const std::vector<uint8_t> expected = run_row(row, problem);
+        const std::vector<uint8_t> expected = run_row(kernel, problem);
         for (const int threads : {2, 4}) {
           const Threads several(threads);
-          CHECK((run_row(row, problem) == expected));
+          CHECK((run_row(kernel, problem) == expected));
         }
       }
     }
@@ -300,12 +300,12 @@ TEST_CASE("the expanded operands of an optimized row take at most 1 MiB a thread
       for (const bool buffered : {false, true}) {
         problem.c_dtype = buffered ? dtypes::bf16 : dtypes::fp32;
         problem.accumulate = buffered;
-        for (const GemmRow* row : chain_rows()) {
-          if (row->needs == isa::kScalar) continue;  // the reference is exempt
-          INFO(row->name << " threads " << threads << " buffered " << buffered);
+        for (const GemmKernel* kernel : chain_kernels()) {
+          if (kernel->needs == isa::kScalar) continue;  // the reference is exempt
+          INFO(kernel->name << " threads " << threads << " buffered " << buffered);
           reset_memory_peaks();
           const int64_t before = memory_now()[MemoryKind::kWorkspace];
-          run_row(*row, problem);
+          run_row(*kernel, problem);
           const int64_t peak = memory_peak_by_kind()[MemoryKind::kWorkspace] - before;
           CHECK(peak > 0);
           CHECK(peak <= threads * (int64_t{1} << 20));
@@ -321,12 +321,12 @@ TEST_CASE("float products are always possible and go to a fast row where there i
     for (const DType c_dtype : {dtypes::fp32, dtypes::bf16, dtypes::fp64}) {
       Problem problem(dtypes::fp32, false, dtype, true, 100, 64, 128, rng);
       problem.c_dtype = c_dtype;
-      const GemmRow& row = select_gemm(problem.args(nullptr));
-      INFO(dtype << " " << row.name);
+      const GemmKernel& kernel = select_gemm(problem.args(nullptr));
+      INFO(dtype << " " << kernel.name);
       if (c_dtype == dtypes::fp64 || dtype == dtypes::fp64) {
-        CHECK(row.order == SumOrder::kFp64);
+        CHECK(kernel.order == SumOrder::kFp64);
       } else if ((cpu_isa() & isa::kAvx2) != 0) {
-        CHECK((row.order == SumOrder::kFree || row.needs != isa::kScalar));
+        CHECK((kernel.order == SumOrder::kFree || kernel.needs != isa::kScalar));
       }
     }
   }

@@ -81,12 +81,12 @@ struct Case {
 };
 
 // All integer rows that read canonical codes.
-std::vector<const GemmRow*> rows_for(const GemmArgs& args) {
-  std::vector<const GemmRow*> rows;
-  for (const GemmRow& row : gemm_rows()) {
-    const bool exact =
-        row.order == SumOrder::kExact && row.a_layout == layouts::canonical && row.b_layout == layouts::canonical;
-    if (exact && row.usable(args)) rows.push_back(&row);
+std::vector<const GemmKernel*> rows_for(const GemmArgs& args) {
+  std::vector<const GemmKernel*> rows;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    const bool exact = kernel.order == SumOrder::kExact && kernel.a_layout == layouts::canonical &&
+                       kernel.b_layout == layouts::canonical;
+    if (exact && kernel.usable(args)) rows.push_back(&kernel);
   }
   return rows;
 }
@@ -105,17 +105,17 @@ void check(Rng& rng, const Case& t) {
     return fp64 ? test::reference_groups<double>(args, t.group, i, j, x, y, old)
                 : test::reference_groups<float>(args, t.group, i, j, x, y, old);
   };
-  const std::vector<const GemmRow*> rows = rows_for(args);
+  const std::vector<const GemmKernel*> rows = rows_for(args);
   CHECK(gemm_is_integer(args));
   CHECK(!rows.empty());
-  for (const GemmRow* row : rows) {
-    const int64_t wrong = test::wrong_elements(rng, *row, args, expected);
+  for (const GemmKernel* kernel : rows) {
+    const int64_t wrong = test::wrong_elements(rng, *kernel, args, expected);
     if (wrong != 0) {
-      FAIL_CHECK(row->name << " on " << args.a.dtype << " x " << args.b.dtype << " m " << args.m << " n " << args.n
-                           << " k " << args.k << " group " << t.group << " to " << args.c_dtype << ", k_major "
-                           << args.a.k_major << args.b.k_major << ", zeros " << (args.a.scale.zero != nullptr)
-                           << (args.b.scale.zero != nullptr) << ", offsets " << (args.a.scale.offset != nullptr)
-                           << (args.b.scale.offset != nullptr) << ": wrong elements " << wrong);
+      FAIL_CHECK(kernel->name << " on " << args.a.dtype << " x " << args.b.dtype << " m " << args.m << " n " << args.n
+                              << " k " << args.k << " group " << t.group << " to " << args.c_dtype << ", k_major "
+                              << args.a.k_major << args.b.k_major << ", zeros " << (args.a.scale.zero != nullptr)
+                              << (args.b.scale.zero != nullptr) << ", offsets " << (args.a.scale.offset != nullptr)
+                              << (args.b.scale.offset != nullptr) << ": wrong elements " << wrong);
     }
   }
 }
@@ -258,17 +258,17 @@ TEST_CASE("groups of B do not depend on the number of threads and keep their scr
       a.zero = b.zero = true;
       b.group = group;
       Case t(rng, dtypes::int8, dtypes::int4, {500, 530, 1300}, false, false, a, b);
-      for (const GemmRow* row : rows_for(t.args)) {
-        if (row->needs == isa::kScalar || (row->name.find("madd") != std::string_view::npos) != words) continue;
+      for (const GemmKernel* kernel : rows_for(t.args)) {
+        if (kernel->needs == isa::kScalar || (kernel->name.find("madd") != std::string_view::npos) != words) continue;
         std::vector<float> first(static_cast<size_t>(500 * t.args.ldc)), second = first;
         set_num_threads(1);
         t.args.c = first.data();
         reset_memory_peaks();
-        row->run(t.args);
+        kernel->run(t.args);
         CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] <= int64_t{1} << 20);
         set_num_threads(3);
         t.args.c = second.data();
-        row->run(t.args);
+        kernel->run(t.args);
         CHECK((first == second));
       }
     }

@@ -1,5 +1,5 @@
-// Every integer row of family gemm against sums of 128 bits, element by element, with ==. BITGRAD_TEST_SHAPES sets the
-// number of random shapes per kind of product (the rows of one kind share a shape).
+// Every integer kernel of family gemm against sums of 128 bits, element by element, with ==. BITGRAD_TEST_SHAPES sets
+// the number of random shapes per kind of product (the rows of one kind share a shape).
 #include <string>
 #include <utility>
 
@@ -24,11 +24,11 @@ using test::Shape;
 using test::shape_count;
 using test::wrong_elements;
 
-const GemmRow& row_named(const std::string& name) {
-  for (const GemmRow& row : gemm_rows())
-    if (row.name == name) return row;
+const GemmKernel& kernel_named(const std::string& name) {
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.name == name) return kernel;
   FAIL("no row " << name);
-  return gemm_rows()[0];
+  return gemm_kernels()[0];
 }
 
 // All rows of `names` that the machine has, on one random case.
@@ -38,13 +38,13 @@ void check_case(Rng& rng, DType da, DType db, Shape shape, bool general, const s
   const std::vector<int64_t> a = test::reference_codes(t.canonical_a, shape.m, shape.k);
   const std::vector<int64_t> b = test::reference_codes(t.canonical_b, shape.n, shape.k);
   for (const std::string& name : names) {
-    const GemmRow& row = row_named(name);
-    if ((row.needs & ~cpu_isa()) != 0 || left_out(row, t.args)) continue;
+    const GemmKernel& kernel = kernel_named(name);
+    if ((kernel.needs & ~cpu_isa()) != 0 || left_out(kernel, t.args)) continue;
     GemmArgs args = t.args;
-    derive(rng, args.a, row.a_layout, shape.m, shape.k, t.derived_a);
-    derive(rng, args.b, row.b_layout, shape.n, shape.k, t.derived_b);
-    const bool usable = row.usable(args);
-    const int64_t wrong = usable ? wrong_elements(rng, row, args, a, b) : -1;
+    derive(rng, args.a, kernel.a_layout, shape.m, shape.k, t.derived_a);
+    derive(rng, args.b, kernel.b_layout, shape.n, shape.k, t.derived_b);
+    const bool usable = kernel.usable(args);
+    const int64_t wrong = usable ? wrong_elements(rng, kernel, args, a, b) : -1;
     if (wrong != 0) {
       FAIL_CHECK(name << " on " << da << " x " << db << " m " << shape.m << " n " << shape.n << " k " << shape.k
                       << " to " << args.c_dtype << ", k_major " << args.a.k_major << args.b.k_major
@@ -71,16 +71,16 @@ void check_random_shapes(uint64_t seed, int fallback, bool general, const std::v
 std::vector<std::string> bit_rows(const std::string& kind) {
   const std::string stem = "gemm_" + kind + "_i32_";
   std::vector<std::string> names;
-  for (const GemmRow& row : gemm_rows())
-    if (row.name.substr(0, stem.size()) == stem) names.emplace_back(row.name);
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.name.substr(0, stem.size()) == stem) names.emplace_back(kernel.name);
   REQUIRE(names.size() >= 3);
   return names;
 }
 // Every row of codes in bytes, and the scalar reference. Rows of the tile unit take fewer products: gemm_amx_test.cpp.
 std::vector<std::string> byte_rows() {
   std::vector<std::string> names{"gemm_int_scalar"};
-  for (const GemmRow& row : gemm_rows())
-    if (row.name.starts_with("gemm_s8_s8_i32_") && (row.needs & isa::kAmx) == 0) names.emplace_back(row.name);
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.name.starts_with("gemm_s8_s8_i32_") && (kernel.needs & isa::kAmx) == 0) names.emplace_back(kernel.name);
   REQUIRE(names.size() >= 9);
   return names;
 }
@@ -158,13 +158,13 @@ void check_ends(DType da, DType db, int64_t k, const std::vector<std::string>& n
       const std::vector<int64_t> a = test::reference_codes(t.canonical_a, 3, k);
       const std::vector<int64_t> b = test::reference_codes(t.canonical_b, 35, k);
       for (const std::string& name : names) {
-        const GemmRow& row = row_named(name);
-        if (left_out(row, t.args) || !row.usable(t.args)) continue;
+        const GemmKernel& kernel = kernel_named(name);
+        if (left_out(kernel, t.args) || !kernel.usable(t.args)) continue;
         GemmArgs args = t.args;
-        derive(rng, args.a, row.a_layout, 3, k, t.derived_a);
-        derive(rng, args.b, row.b_layout, 35, k, t.derived_b);
+        derive(rng, args.a, kernel.a_layout, 3, k, t.derived_a);
+        derive(rng, args.b, kernel.b_layout, 35, k, t.derived_b);
         INFO(name << " on " << da << " x " << db << ", k " << k);
-        CHECK(wrong_elements(rng, row, args, a, b) == 0);
+        CHECK(wrong_elements(rng, kernel, args, a, b) == 0);
       }
     }
   }
@@ -189,7 +189,7 @@ TEST_CASE("codes at the ends of their range keep every integer row exact at ever
 TEST_CASE("rows of vnni64 refuse a depth at which sums of codes leave int32, and another row is planned") {
   const struct {
     DType a, b;
-    int64_t most;  // of k: floor((2^31 - 1) / (magnitude of a x magnitude of b))
+    int64_t max;  // of k: floor((2^31 - 1) / (magnitude of a x magnitude of b))
   } limits[] = {{dtypes::int8, dtypes::int8, 131071},
                 {dtypes::uint8, dtypes::int8, 65793},
                 {dtypes::int8, dtypes::int4, 2097151},
@@ -203,14 +203,14 @@ TEST_CASE("rows of vnni64 refuse a depth at which sums of codes leave int32, and
       args.a.dtype = limit.a;
       args.b.dtype = limit.b;
       args.b.k_major = b_k_major;
-      for (const GemmRow& row : gemm_rows()) {
-        if (!is_vnni64(row.b_layout) || left_out(row, args)) continue;
+      for (const GemmKernel& kernel : gemm_kernels()) {
+        if (!is_vnni64(kernel.b_layout) || left_out(kernel, args)) continue;
         ++rows;
-        INFO(row.name << " on " << limit.a << " x " << limit.b);
-        args.k = limit.most;
-        CHECK(row.supports(args));
-        args.k = limit.most + 1;
-        CHECK_FALSE(row.supports(args));
+        INFO(kernel.name << " on " << limit.a << " x " << limit.b);
+        args.k = limit.max;
+        CHECK(kernel.supports(args));
+        args.k = limit.max + 1;
+        CHECK_FALSE(kernel.supports(args));
       }
       CHECK(rows >= 2);
       CHECK_FALSE(is_vnni64(plan_gemm(args).b_layout));
@@ -230,10 +230,10 @@ TEST_CASE("zero points far outside the codes stay exact") {
     t.args.b.scale = {nullptr, t.zero_b.data(), nullptr, 1, 0, 1, 1};
     const std::vector<int64_t> a = test::reference_codes(t.args.a, 5, 77), b = test::reference_codes(t.args.b, 19, 77);
     for (const std::string& name : byte_rows()) {
-      const GemmRow& row = row_named(name);
+      const GemmKernel& kernel = kernel_named(name);
       GemmArgs args = t.args;
-      derive(rng, args.b, row.b_layout, 19, 77, t.derived_b);
-      if (row.usable(args)) CHECK(wrong_elements(rng, row, args, a, b) == 0);
+      derive(rng, args.b, kernel.b_layout, 19, 77, t.derived_b);
+      if (kernel.usable(args)) CHECK(wrong_elements(rng, kernel, args, a, b) == 0);
     }
   }
 }
@@ -254,13 +254,13 @@ TEST_CASE("row_minus is taken from the exact sums before they are scaled, and po
       const std::vector<int64_t> a = test::reference_codes(t.args.a, 7, 700),
                                  b = test::reference_codes(t.args.b, 21, 700);
       for (const std::string& name : byte_rows()) {
-        const GemmRow& row = row_named(name);
-        if ((row.needs & ~cpu_isa()) != 0 || left_out(row, t.args)) continue;
+        const GemmKernel& kernel = kernel_named(name);
+        if ((kernel.needs & ~cpu_isa()) != 0 || left_out(kernel, t.args)) continue;
         INFO(name << " minus " << minus << " to " << c);
         GemmArgs args = t.args;
-        derive(rng, args.b, row.b_layout, 21, 700, t.derived_b);
-        REQUIRE(row.supports(args));
-        CHECK(wrong_elements(rng, row, args, a, b) == 0);
+        derive(rng, args.b, kernel.b_layout, 21, 700, t.derived_b);
+        REQUIRE(kernel.supports(args));
+        CHECK(wrong_elements(rng, kernel, args, a, b) == 0);
       }
     }
   }
@@ -268,7 +268,7 @@ TEST_CASE("row_minus is taken from the exact sums before they are scaled, and po
   make_case(rng, bits, dtypes::bint1, dtypes::bint1, {7, 21, 700}, false);
   bits.row_minus.assign(7, 1);
   bits.args.row_minus = bits.row_minus.data();
-  for (const std::string& name : bit_rows("b1_b1")) CHECK_FALSE(row_named(name).supports(bits.args));
+  for (const std::string& name : bit_rows("b1_b1")) CHECK_FALSE(kernel_named(name).supports(bits.args));
 }
 
 TEST_CASE("an int32 output saturates and an fp64 output is not rounded to fp32") {
@@ -309,21 +309,21 @@ void check_threads(DType da, DType db, int64_t depth) {
   t.args.row_minus = nullptr;  // sums beyond int32 take another way
   const int64_t k = t.args.k;
   for (const std::string& name : byte_rows()) {
-    const GemmRow& row = row_named(name);
-    if (left_out(row, t.args)) continue;
+    const GemmKernel& kernel = kernel_named(name);
+    if (left_out(kernel, t.args)) continue;
     GemmArgs args = t.args;
-    derive(rng, args.b, row.b_layout, 530, k, t.derived_b);
-    if (!row.usable(args)) continue;
+    derive(rng, args.b, kernel.b_layout, 530, k, t.derived_b);
+    if (!kernel.usable(args)) continue;
     std::vector<float> first(static_cast<size_t>(500 * t.args.ldc)), second = first;
     set_num_threads(1);
     args.c = first.data();
     reset_memory_peaks();
-    row.run(args);
+    kernel.run(args);
     const int64_t bytes = memory_peak_by_kind()[MemoryKind::kWorkspace];
-    if (row.needs != isa::kScalar) CHECK(bytes <= int64_t{1} << 20);
+    if (kernel.needs != isa::kScalar) CHECK(bytes <= int64_t{1} << 20);
     set_num_threads(3);
     args.c = second.data();
-    row.run(args);
+    kernel.run(args);
     CHECK((first == second));
   }
 }

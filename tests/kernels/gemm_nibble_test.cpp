@@ -32,7 +32,7 @@ void derive(GemmOperand& x, Layout layout, int64_t rows, int64_t k, std::vector<
   x.layout = layout;
 }
 
-Problem make_problem(const GemmRow& row, DType a, DType b, int64_t m, int64_t n, int64_t k, uint64_t seed) {
+Problem make_problem(const GemmKernel& kernel, DType a, DType b, int64_t m, int64_t n, int64_t k, uint64_t seed) {
   Rng rng(seed);
   Problem p{test::random_codes(rng, a, m, k), test::random_codes(rng, b, n, k), {}, {}, {}};
   p.args.m = m;
@@ -41,8 +41,8 @@ Problem make_problem(const GemmRow& row, DType a, DType b, int64_t m, int64_t n,
   p.args.c_dtype = dtypes::int32;
   p.args.a = p.a.operand();
   p.args.b = p.b.operand();
-  derive(p.args.a, row.a_layout, m, k, p.derived_a);
-  derive(p.args.b, row.b_layout, n, k, p.derived_b);
+  derive(p.args.a, kernel.a_layout, m, k, p.derived_a);
+  derive(p.args.b, kernel.b_layout, n, k, p.derived_b);
   return p;
 }
 
@@ -77,35 +77,35 @@ template <typename F>
 void for_each_row(F f) {
   int rows = 0;
   test::skipped_without(isa::kAvx2);
-  for (const GemmRow& row : gemm_rows()) {
+  for (const GemmKernel& kernel : gemm_kernels()) {
     for (const Kind& kind : kKinds) {
-      if (row.name.substr(0, kind.stem.size()) != kind.stem) continue;
+      if (kernel.name.substr(0, kind.stem.size()) != kind.stem) continue;
       ++rows;
-      if ((row.needs & ~cpu_isa()) == 0) f(row, kind.a, kind.b);
+      if ((kernel.needs & ~cpu_isa()) == 0) f(kernel, kind.a, kind.b);
     }
   }
   CHECK(rows == 6);
 }
 
 TEST_CASE("nibble counts are exact over several chunks of rows and blocks of lanes, tables of either operand") {
-  for_each_row([](const GemmRow& row, DType a, DType b) {
+  for_each_row([](const GemmKernel& kernel, DType a, DType b) {
     const std::pair<int64_t, int64_t> sides[] = {{2051, 128}, {128, 2051}, {130, 1025}, {1025, 67}};
     for (const auto& [m, n] : sides) {
-      const Problem p = make_problem(row, a, b, m, n, 301, static_cast<uint64_t>(m));
+      const Problem p = make_problem(kernel, a, b, m, n, 301, static_cast<uint64_t>(m));
       std::vector<int32_t> c(static_cast<size_t>(m * n), -1);
       GemmArgs args = p.args;
       args.c = c.data();
-      REQUIRE(row.usable(args));
-      row.run(args);
-      INFO(row.name << " m " << m << " n " << n);
+      REQUIRE(kernel.usable(args));
+      kernel.run(args);
+      INFO(kernel.name << " m " << m << " n " << n);
       CHECK(wrong_sums(p, c) == 0);
     }
   });
 }
 
 TEST_CASE("nibble counts stay exact in 16 bits at the deepest k, and leave deeper products to others") {
-  for_each_row([](const GemmRow& row, DType a, DType b) {
-    Problem p = make_problem(row, a, b, 3, 5, kMaxK, 1);
+  for_each_row([](const GemmKernel& kernel, DType a, DType b) {
+    Problem p = make_problem(kernel, a, b, 3, 5, kMaxK, 1);
     // All products counted, or none: codes of A and B all alike, or all opposite.
     for (const bool alike : {true, false}) {
       for (CodeMatrix* x : {&p.a, &p.b}) {
@@ -117,32 +117,32 @@ TEST_CASE("nibble counts stay exact in 16 bits at the deepest k, and leave deepe
       GemmArgs args = p.args;
       args.a = p.a.operand();
       args.b = p.b.operand();
-      derive(args.a, row.a_layout, 3, kMaxK, p.derived_a);
-      derive(args.b, row.b_layout, 5, kMaxK, p.derived_b);
+      derive(args.a, kernel.a_layout, 3, kMaxK, p.derived_a);
+      derive(args.b, kernel.b_layout, 5, kMaxK, p.derived_b);
       std::vector<int32_t> c(15);
       args.c = c.data();
-      row.run(args);
-      INFO(row.name << " alike " << alike);
+      kernel.run(args);
+      INFO(kernel.name << " alike " << alike);
       CHECK((c == std::vector<int32_t>(15, static_cast<int32_t>(alike ? kMaxK : -kMaxK))));
       args.k = kMaxK + 1;
-      CHECK_FALSE(row.supports(args));
+      CHECK_FALSE(kernel.supports(args));
     }
   });
 }
 
 TEST_CASE("nibble counts give the same bits for any number of threads") {
   const int threads = num_threads();
-  for_each_row([](const GemmRow& row, DType a, DType b) {
-    const Problem p = make_problem(row, a, b, 300, 1100, 500, 3);
+  for_each_row([](const GemmKernel& kernel, DType a, DType b) {
+    const Problem p = make_problem(kernel, a, b, 300, 1100, 500, 3);
     std::vector<float> first(300 * 1100), second(300 * 1100);
     GemmArgs args = p.args;
     args.c_dtype = dtypes::fp32;
     set_num_threads(1);
     args.c = first.data();
-    row.run(args);
+    kernel.run(args);
     set_num_threads(3);
     args.c = second.data();
-    row.run(args);
+    kernel.run(args);
     CHECK((first == second));
   });
   set_num_threads(threads);

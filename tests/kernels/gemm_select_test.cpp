@@ -116,10 +116,10 @@ TEST_CASE("a scalar row is never cheaper than one with vector instructions") {
         args.b.layout = layout;
         args.b.k_major = k_major;
         double scalar = INFINITY, vector = 0;
-        for (const GemmRow& row : gemm_rows()) {
-          if (row.b_layout != layout || row.a_layout != args.a.layout || !row.usable(args)) continue;
-          (row.needs == isa::kScalar ? scalar : vector) =
-              row.needs == isa::kScalar ? std::min(scalar, row.cost(args)) : std::max(vector, row.cost(args));
+        for (const GemmKernel& kernel : gemm_kernels()) {
+          if (kernel.b_layout != layout || kernel.a_layout != args.a.layout || !kernel.usable(args)) continue;
+          (kernel.needs == isa::kScalar ? scalar : vector) =
+              kernel.needs == isa::kScalar ? std::min(scalar, kernel.cost(args)) : std::max(vector, kernel.cost(args));
         }
         compared += vector > 0 && scalar < INFINITY;
         INFO(layout << (k_major ? " k-major " : " ") << extent);
@@ -236,7 +236,7 @@ TEST_CASE("every gemm row is listed once with its order") {
     CHECK_FALSE(order_name(kernel.order).empty());
     if (kernel.needs == isa::kScalar && kernel.order != SumOrder::kFree) CHECK(kernel.available);
   }
-  CHECK(names.size() == gemm_rows().size());
+  CHECK(names.size() == gemm_kernels().size());
   CHECK(names.count("gemm_b1_b1_i32_popcount_avx512") == 1);
   CHECK(order_name(SumOrder::kChain512) == "chain512");
 }

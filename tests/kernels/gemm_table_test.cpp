@@ -1,5 +1,5 @@
-// Sum tables: the rows of family gemm that take them. Float rows are compared bit for bit with the definition of their
-// order, written out here; integer rows with exact sums.
+// Sum tables: the kernels of family gemm that take them. Float rows are compared bit for bit with the definition of
+// their order, written out here; integer rows with exact sums.
 #include <cstdint>
 
 #include "bitgrad/base/memory.h"
@@ -45,22 +45,22 @@ std::vector<float> table_sums(const Problem& problem, const Groups& g) {
   return sums;
 }
 
-std::vector<const GemmRow*> table_rows(SumOrder order) {
-  std::vector<const GemmRow*> rows;
-  for (const GemmRow& row : gemm_rows())
-    if (row.name.find("_table_") != std::string_view::npos && row.order == order && runs_here(row))
-      rows.push_back(&row);
+std::vector<const GemmKernel*> table_rows(SumOrder order) {
+  std::vector<const GemmKernel*> rows;
+  for (const GemmKernel& kernel : gemm_kernels())
+    if (kernel.name.find("_table_") != std::string_view::npos && kernel.order == order && runs_here(kernel))
+      rows.push_back(&kernel);
   return rows;
 }
 
 void check_rows(const Problem& problem, const Groups& g) {
   const std::vector<uint8_t> expected = problem.finished(table_sums(problem, g));
-  for (const GemmRow* row : table_rows(SumOrder::kTable)) {
-    INFO(row->name << " " << problem.a.dtype << (problem.a_k_major ? " k-major" : "") << " x " << problem.b.dtype
-                   << (problem.b_k_major ? " k-major" : "") << " to " << problem.c_dtype << " m " << problem.m << " n "
-                   << problem.n << " k " << problem.k);
-    REQUIRE(row->supports(problem.args(nullptr)));
-    CHECK((run_row(*row, problem) == expected));
+  for (const GemmKernel* kernel : table_rows(SumOrder::kTable)) {
+    INFO(kernel->name << " " << problem.a.dtype << (problem.a_k_major ? " k-major" : "") << " x " << problem.b.dtype
+                      << (problem.b_k_major ? " k-major" : "") << " to " << problem.c_dtype << " m " << problem.m
+                      << " n " << problem.n << " k " << problem.k);
+    REQUIRE(kernel->supports(problem.args(nullptr)));
+    CHECK((run_row(*kernel, problem) == expected));
   }
 }
 
@@ -150,13 +150,13 @@ TEST_CASE("float sum tables keep their bits over blocks of rows, columns and dep
     Problem problem(dtypes::fp32, g.codes == 6, g.dtype, true, 150, 4200, 520, rng);
     problem.accumulate = true;
     std::vector<uint8_t> expected;
-    for (const GemmRow* row : table_rows(SumOrder::kTable)) {
-      if (row->needs == isa::kScalar) continue;
+    for (const GemmKernel* kernel : table_rows(SumOrder::kTable)) {
+      if (kernel->needs == isa::kScalar) continue;
       for (const int threads : {1, 2, 4}) {
-        INFO(row->name << " threads " << threads);
+        INFO(kernel->name << " threads " << threads);
         const Threads use(threads);
         reset_memory_peaks();
-        const std::vector<uint8_t> c = run_row(*row, problem);
+        const std::vector<uint8_t> c = run_row(*kernel, problem);
         CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] <= threads * (int64_t{1} << 20));
         if (expected.empty()) expected = c;
         CHECK((c == expected));
@@ -176,8 +176,8 @@ TEST_CASE("float sum tables lie within the error bound of fp32 sums") {
   for (const Groups& g : kGroups) {
     const Problem problem(dtypes::fp32, false, g.dtype, true, 17, 70, 1000, rng);
     const std::vector<Problem::Exact> exact = problem.exact();
-    for (const GemmRow* row : table_rows(SumOrder::kTable)) {
-      const std::vector<uint8_t> c = run_row(*row, problem);
+    for (const GemmKernel* kernel : table_rows(SumOrder::kTable)) {
+      const std::vector<uint8_t> c = run_row(*kernel, problem);
       int64_t bad = 0;
       for (int64_t at = 0; at < problem.m * problem.n; ++at) {
         float y;
@@ -185,7 +185,7 @@ TEST_CASE("float sum tables lie within the error bound of fp32 sums") {
         const Problem::Exact& e = exact[static_cast<size_t>(at)];
         bad += !(std::fabs(static_cast<double>(y) - e.sum) <= e.bound);
       }
-      INFO(row->name << " " << g.dtype);
+      INFO(kernel->name << " " << g.dtype);
       CHECK(bad == 0);
     }
   }
@@ -196,16 +196,16 @@ TEST_CASE("sum tables leave products of other dtypes and scales to others") {
   DTypeInfo odd{"table_test_half", 2, DTypeKind::kInt, 0, 1, {}};
   for (const DType dtype : {dtypes::int3, dtypes::int8, dtypes::fp32, register_dtype(odd)}) {
     const Problem problem(dtypes::fp32, false, dtype, true, 16, 300, 40, rng);
-    for (const GemmRow* row : table_rows(SumOrder::kTable)) CHECK_FALSE(row->supports(problem.args(nullptr)));
+    for (const GemmKernel* kernel : table_rows(SumOrder::kTable)) CHECK_FALSE(kernel->supports(problem.args(nullptr)));
     const Problem codes(dtypes::int8, false, dtype, true, 16, 300, 40, rng);
-    for (const GemmRow* row : table_rows(SumOrder::kExact)) CHECK_FALSE(row->supports(codes.args(nullptr)));
+    for (const GemmKernel* kernel : table_rows(SumOrder::kExact)) CHECK_FALSE(kernel->supports(codes.args(nullptr)));
   }
   Problem scaled(dtypes::fp32, false, dtypes::bint1, true, 16, 300, 40, rng);
   scaled.b.add_parameters("scale", 1, 1, 1, 0, rng);
-  for (const GemmRow* row : table_rows(SumOrder::kTable)) CHECK_FALSE(row->supports(scaled.args(nullptr)));
+  for (const GemmKernel* kernel : table_rows(SumOrder::kTable)) CHECK_FALSE(kernel->supports(scaled.args(nullptr)));
   Problem zeros(dtypes::int8, false, dtypes::int2, true, 16, 300, 40, rng);
   zeros.b.add_parameters("zero", 1, 0, 1, 1, rng);
-  for (const GemmRow* row : table_rows(SumOrder::kExact)) CHECK_FALSE(row->supports(zeros.args(nullptr)));
+  for (const GemmKernel* kernel : table_rows(SumOrder::kExact)) CHECK_FALSE(kernel->supports(zeros.args(nullptr)));
 }
 
 TEST_CASE("in strict mode the order is one of dtypes and shape, on every instruction set") {
@@ -279,17 +279,17 @@ void make_case(Rng& rng, IntCase& t, DType da, DType db, int64_t m, int64_t n, i
 void check_int_rows(Rng& rng, const IntCase& t) {
   const std::vector<int64_t> a = reference_codes(t.args.a, t.args.m, t.args.k),
                              b = reference_codes(t.args.b, t.args.n, t.args.k);
-  for (const GemmRow* row : table_rows(SumOrder::kExact)) {
-    REQUIRE(row->supports(t.args));
-    const int64_t wrong = wrong_elements(rng, *row, t.args, [&](int64_t i, int64_t j, uint64_t old) {
+  for (const GemmKernel* kernel : table_rows(SumOrder::kExact)) {
+    REQUIRE(kernel->supports(t.args));
+    const int64_t wrong = wrong_elements(rng, *kernel, t.args, [&](int64_t i, int64_t j, uint64_t old) {
       const int64_t minus = t.args.row_minus == nullptr ? 0 : t.args.row_minus[i];
       const int64_t acc = reference_dot(a.data() + i * t.args.k, b.data() + j * t.args.k, t.args.k, minus);
       return reference_element(t.args, i, j, acc, old);
     });
     if (wrong != 0) {
-      FAIL_CHECK(row->name << " on " << t.args.a.dtype << " x " << t.args.b.dtype << " m " << t.args.m << " n "
-                           << t.args.n << " k " << t.args.k << " to " << t.args.c_dtype << ", k_major "
-                           << t.args.a.k_major << t.args.b.k_major << ": wrong elements " << wrong);
+      FAIL_CHECK(kernel->name << " on " << t.args.a.dtype << " x " << t.args.b.dtype << " m " << t.args.m << " n "
+                              << t.args.n << " k " << t.args.k << " to " << t.args.c_dtype << ", k_major "
+                              << t.args.a.k_major << t.args.b.k_major << ": wrong elements " << wrong);
     }
   }
 }
@@ -351,5 +351,5 @@ TEST_CASE("integer sum tables leave out what 16-bit upper parts cannot hold") {
   IntCase t;
   make_case(rng, t, dtypes::int8, dtypes::bint1, 1, 2, 3);
   t.args.k = (int64_t{1} << 17) + 1;
-  for (const GemmRow* row : table_rows(SumOrder::kExact)) CHECK_FALSE(row->supports(t.args));
+  for (const GemmKernel* kernel : table_rows(SumOrder::kExact)) CHECK_FALSE(kernel->supports(t.args));
 }

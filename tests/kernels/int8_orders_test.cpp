@@ -72,8 +72,8 @@ struct Problem {
                std::vector<int8_t>(static_cast<size_t>(rows * stride), 0)};
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < cols; ++c) {
-        float& most = out.scales[static_cast<size_t>(by_row ? r : c)];
-        most = std::max(most, std::fabs(folded(by_row, r, c)));
+        float& upper = out.scales[static_cast<size_t>(by_row ? r : c)];
+        upper = std::max(upper, std::fabs(folded(by_row, r, c)));
       }
     for (float& s : out.scales) s = std::max(s / 127.0f, 0x1p-126f);
     for (int64_t r = 0; r < rows; ++r)

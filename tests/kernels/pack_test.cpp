@@ -30,7 +30,7 @@ TEST_CASE("every pack row writes what unpack of the layout undoes, for every dty
           const size_t bytes = static_cast<size_t>(layout.info().bytes(dtype, rows, cols));
           std::vector<uint8_t> expected(bytes + 1, 0x11);
           layout.info().pack(dtype, rows, cols, codes.data(), stride, expected.data());
-          for (const auto& row : pack_rows()) {
+          for (const auto& row : pack_kernels()) {
             if (!row.usable(args)) continue;
             std::vector<uint8_t> out(bytes + 1, 0x11), back(codes.size(), 0xA5);
             args.out = out.data();
@@ -81,8 +81,8 @@ TEST_CASE("packing gives the same bytes for any number of threads") {
 }
 
 TEST_CASE("the last pack row is scalar and takes every argument") {
-  CHECK(pack_rows().back().needs == isa::kScalar);
-  CHECK(pack_rows().back().supports(PackArgs{}));
+  CHECK(pack_kernels().back().needs == isa::kScalar);
+  CHECK(pack_kernels().back().supports(PackArgs{}));
 }
 
 TEST_CASE(

@@ -220,7 +220,7 @@ TEST_CASE("every usable quantize row gives the bits of the scalar row, and the l
   c.run();
   const std::vector<uint8_t> codes = c.codes;
   const std::vector<uint64_t> mask = c.mask;
-  for (const auto& row : quantize_rows()) {
+  for (const auto& row : quantize_kernels()) {
     if (!row.usable(c.args)) continue;
     INFO(row.name);
     std::fill(c.codes.begin(), c.codes.end() - 1, uint8_t{0xFF});
@@ -233,9 +233,9 @@ TEST_CASE("every usable quantize row gives the bits of the scalar row, and the l
     }());
     CHECK(c.mask == mask);
   }
-  CHECK(quantize_rows().back().needs == isa::kScalar);
+  CHECK(quantize_kernels().back().needs == isa::kScalar);
   c.args.dtype = dtypes::nf4;
-  CHECK(quantize_rows().back().supports(c.args));
+  CHECK(quantize_kernels().back().supports(c.args));
 }
 
 TEST_CASE("a dtype without codes or a rule of another kind is a bug report that names both") {

@@ -17,9 +17,9 @@ using bitgrad::test::run_program;
 namespace {
 
 // Lines between a target pragma and the pop of its options, with those of the .inc files that are included there.
-void collect_region(const SourceFile& file, const std::map<std::string, const SourceFile*>& all, bool whole,
+void collect_region(const SourceFile& file, const std::map<std::string, const SourceFile*>& all, bool full,
                     std::string& out) {
-  bool inside = whole;
+  bool inside = full;
   for (const Line& line : file.lines) {
     if (line.code.find("#pragma GCC target") != std::string::npos) inside = true;
     if (line.code.find("#pragma GCC pop_options") != std::string::npos) inside = false;

@@ -131,7 +131,7 @@ const std::map<std::string, std::string> kShared = {
     {"ops/norm.h", "norms that are fused with the quantizer behind them"},
     {"optim/finish.h", "statistics of finished gradients"},
     {"optim/square_sums.h", "a stage of the step (train/step.h)"},
-    {"quant/at_once.h", "scale and codes in one sweep"},
+    {"quant/fused.h", "scale and codes in one sweep"},
     {"quant/blocks.h", "blocks of scales"},
     {"quant/data_flag.h", "how errors about data are worded"},
     {"quant/kernel_scales.h", "scales as kernels take them"},
@@ -288,7 +288,7 @@ TEST_CASE("the lint rules see what they forbid") {
   CHECK(closure("quant") == std::set<std::string>{"quant", "tensor", "kernels", "dtype", "base"});
   CHECK(closure("train").count("apps") == 0);
   CHECK(included_layer({1, "bitgrad/nn/module.h", false}) == "nn");
-  CHECK(included_layer({1, "kernels/gemm/rows.h", false}) == "kernels");
+  CHECK(included_layer({1, "kernels/gemm/kernels.h", false}) == "kernels");
   CHECK(included_layer({1, "bitgrad/bitgrad.h", false}) == "bitgrad");
   CHECK(closure("train").count("bitgrad") == 0);
   CHECK(included_layer({1, "vector", true}).empty());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 
@@ -131,12 +131,12 @@ inline const std::vector<std::pair<std::string, LayerSpec>>& layers_of_values() 
   return all;
 }
 
-inline Tensor as_double(const Tensor& x) { return Tensor::from_numbers(x.shape(), dtypes::fp64, x.values()); }
+inline Tensor as_double(const Tensor& x) { return Tensor::from_elements(x.shape(), dtypes::fp64, x.values()); }
 
 // "" where each element of `got` is `expected` with one rounding to bf16 (of an fp32 `got`: none) and fp32 arithmetic
 // whose error is at most `sums` times the largest element; else the first that is not.
 inline std::string off(const Tensor& got, const Tensor& expected, double sums) {
-  const std::vector<double> a = got.numbers(), b = expected.numbers();
+  const std::vector<double> a = got.elements(), b = expected.elements();
   if (a.size() != b.size()) return "sizes";
   double largest = 0;
   for (const double v : b) largest = std::max(largest, std::fabs(v));

@@ -14,9 +14,9 @@ struct RoundedEdge {
   static constexpr std::string_view kName = "rounded_edge";
   struct Saved {};
   static Tensor round(const Tensor& x) {
-    std::vector<double> v = x.numbers();
+    std::vector<double> v = x.elements();
     for (double& n : v) n = static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(n))));
-    return Tensor::from_numbers(x.shape(), dtypes::fp64, v);
+    return Tensor::from_elements(x.shape(), dtypes::fp64, v);
   }
   static Tensor forward(Saved&, std::span<const Tensor> in) { return round(in[0]); }
   static void backward(Saved&, std::span<const Tensor> gy, std::span<GradSlot> g) {

@@ -21,7 +21,7 @@ TEST_CASE("a layer between bf16 values gives what it gives for the widened value
           CHECK(bits_of(narrow.y) == bits_of(rounded(full.y)));
         } else {
           CHECK(narrow.y.dtype() == full.y.dtype());
-          CHECK(narrow.y.numbers() == full.y.numbers());
+          CHECK(narrow.y.elements() == full.y.elements());
           CHECK(narrow.y.values() == full.y.values());
         }
         REQUIRE(narrow.gx.defined() == full.gx.defined());
@@ -46,7 +46,7 @@ TEST_CASE("the model's input is not rounded: a first layer reads fp32 and writes
     // What hands on its input keeps its dtype.
     const bool keeps = name == "dropout" || name == "quantize_gradient" || name == "dequantize";
     if (full.y.dtype() != dtypes::fp32) {
-      CHECK(narrow.y.numbers() == full.y.numbers());
+      CHECK(narrow.y.elements() == full.y.elements());
     } else {
       CHECK(narrow.y.dtype() == (keeps ? dtypes::fp32 : dtypes::bf16));
       CHECK(bits_of(narrow.y) == bits_of(keeps ? full.y : rounded(full.y)));
@@ -60,7 +60,7 @@ TEST_CASE("an embedding in bf16 gives its rows rounded once, and the fp32 sums o
       INFO(dtype << flat);
       const LayerSpec spec = with_weight(layer("embedding", {{"num", 11}, {"dim", 19}, {"flat", flat}}),
                                          dtype == dtypes::fp32 ? std::optional<QuantSpec>() : usual_weight_spec(dtype));
-      const Tensor ids = Tensor::from_numbers({2, 3}, dtypes::int32, std::vector<double>{4, 0, 4, 10, 1, 4});
+      const Tensor ids = Tensor::from_elements({2, 3}, dtypes::int32, std::vector<double>{4, 0, 4, 10, 1, 4});
       const Result narrow = run(spec, ids, dtypes::bf16, true), full = run(spec, ids, dtypes::fp32, true);
       CHECK(narrow.y.dtype() == dtypes::bf16);
       CHECK(narrow.y.shape() == full.y.shape());
@@ -166,7 +166,7 @@ TEST_CASE("a head on a table gives fp32 scores of the bf16 values before it") {
   StepState state;
   model->initialize("layers", state);
   const Tensor ids =
-      Tensor::from_numbers({2, 6}, dtypes::int32, std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12});
+      Tensor::from_elements({2, 6}, dtypes::int32, std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12});
   const Tensor table = model->parameters()[0]->value();
   const Tensor rows = rounded(embedding(ids, table, false).value());
   const Tensor between = rounded(silu(Var(wide(rows))).value());

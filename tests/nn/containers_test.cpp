@@ -110,7 +110,7 @@ TEST_CASE("a residual's gradients reach body, shortcut and input") {
   const Parameter &body = parameter(*model, "layers.0.body.0.weight"),
                   &shortcut = parameter(*model, "layers.0.shortcut.0.weight");
   REQUIRE(body.has_grad());
-  CHECK(body.grad().numbers() == shortcut.grad().numbers());
+  CHECK(body.grad().elements() == shortcut.grad().elements());
   const std::vector<double> v = parameter(*model, "layers.1.weight").value().values(), g = gy.values(), xs = x.values(),
                             found = body.grad().values();
   for (int64_t o = 0; o < 4; ++o)
@@ -192,7 +192,7 @@ TEST_CASE("layers within containers give the bits of the same layers in a row") 
   const auto one = started(flat, 5, a), two = started(nested, 5, b);
   CHECK(paths(*two)[0] == "layers.0.0.weight");
   for (size_t i = 0; i < one->parameters().size(); ++i)
-    two->parameters()[i]->set_numbers(one->parameters()[i]->numbers(), 0);
+    two->parameters()[i]->assign(one->parameters()[i]->dequantized(), 0);
   const Var x = random_tensor({4, 5}, dtypes::fp32, 3);
   CHECK(bits_of((*one)(x).value()) == bits_of((*two)(x).value()));
 }
@@ -269,9 +269,9 @@ TEST_CASE("a head multiplies by the table of an embedding: one parameter, the su
   two->initialize(kModelRoot, b);
   CHECK(paths(*one) == std::vector<std::string>{"layers.0.weight"});
   REQUIRE(paths(*two) == std::vector<std::string>{"layers.0.weight", "layers.2.weight"});
-  const Tensor table = one->parameters()[0]->numbers();
-  for (Parameter* p : two->parameters()) p->set_numbers(table, 0);
-  const Tensor ids = Tensor::from_numbers({3, 1}, dtypes::int32, std::vector<double>{2, 6, 2}),
+  const Tensor table = one->parameters()[0]->dequantized();
+  for (Parameter* p : two->parameters()) p->assign(table, 0);
+  const Tensor ids = Tensor::from_elements({3, 1}, dtypes::int32, std::vector<double>{2, 6, 2}),
                gy = random_tensor({3, 7}, dtypes::fp32, 4);
   const auto run = [&](Sequential& model) {
     Tape tape;
@@ -330,10 +330,10 @@ TEST_CASE("a parameter is described once, and has memory when it is initialized"
                  "expected as many elements"));
   // Glorot and Bengio 2010, eq. 16, by the true fans: |w| <= sqrt(6 / (18 + 54)).
   p.initialize("w", 3);
-  double most = 0;
-  for (const double v : p.value().values()) most = std::max(most, std::abs(v));
-  CHECK(most <= std::sqrt(6.0 / 72) * (1 + 1e-6));
-  CHECK(most > 0.9 * std::sqrt(6.0 / 72));
+  double upper = 0;
+  for (const double v : p.value().values()) upper = std::max(upper, std::abs(v));
+  CHECK(upper <= std::sqrt(6.0 / 72) * (1 + 1e-6));
+  CHECK(upper > 0.9 * std::sqrt(6.0 / 72));
 }
 
 TEST_CASE("a model that was not planned cannot be initialized") {

@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "nn/convert_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"

@@ -25,7 +25,7 @@ TEST_CASE("a parameter without initial values of its own draws glorot_uniform, i
   // Glorot and Bengio 2010, eq. 16: uniform in [-r, r), r = sqrt(6 / (fan_in + fan_out)), whose variance is r^2 / 3.
   const double r = std::sqrt(6.0 / 80.0);
   double squares = 0, largest = 0;
-  for (const double v : plain.numbers()) {
+  for (const double v : plain.elements()) {
     squares += v * v;
     largest = std::max(largest, std::fabs(v));
   }
@@ -41,7 +41,7 @@ TEST_CASE("a parameter without initial values of its own draws glorot_uniform, i
   codes.initialize("w", 1);
   for (int64_t row = 0; row < 30; ++row) {
     bool zeros = true;
-    for (const double v : codes.value().row_slice(row, row + 1).numbers()) zeros = zeros && v == 0;
+    for (const double v : codes.value().row_slice(row, row + 1).elements()) zeros = zeros && v == 0;
     CHECK_FALSE(zeros);
   }
 }

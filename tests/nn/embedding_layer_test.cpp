@@ -30,7 +30,7 @@ Form ids_form(int64_t rows, int64_t t, DType dtype = dtypes::int32) {
 }  // namespace
 
 TEST_CASE("an embedding layer gives the values of its rows, for every dtype that weights have") {
-  const Tensor ids = Tensor::from_numbers({2, 3}, dtypes::int32, std::vector<double>{4, 0, 4, 2, 1, 3});
+  const Tensor ids = Tensor::from_elements({2, 3}, dtypes::int32, std::vector<double>{4, 0, 4, 2, 1, 3});
   for (const DType dtype : code_dtypes()) {
     INFO(dtype);
     const auto module = make_layer(table(5, 7, usual_weight_spec(dtype)), 3);
@@ -39,7 +39,7 @@ TEST_CASE("an embedding layer gives the values of its rows, for every dtype that
     const Parameter& weight = *module->parameters().at(0);
     CHECK(weight.path() == "layers.0.weight");
     CHECK(weight.shape() == Shape{5, 7});
-    const std::vector<double> values = weight.value().values(), at = ids.numbers();
+    const std::vector<double> values = weight.value().values(), at = ids.elements();
     const Tensor y = module->forward(Var(ids)).value();
     REQUIRE(y.shape() == Shape{2, 21});
     for (size_t p = 0; p < at.size(); ++p)
@@ -80,7 +80,7 @@ TEST_CASE("the gradient of an embedding layer lands in its weight, in the dtype 
     const auto module = make_layer(spec, 2);
     StepState state;
     module->initialize("e", state);
-    const Tensor ids = Tensor::from_numbers({2, 2}, dtypes::int64, std::vector<double>{1, 3, 1, 1});
+    const Tensor ids = Tensor::from_elements({2, 2}, dtypes::int64, std::vector<double>{1, 3, 1, 1});
     const Tensor gy = random_tensor({2, 6}, dtypes::fp32, 11);
     {
       Tape tape;
@@ -93,7 +93,7 @@ TEST_CASE("the gradient of an embedding layer lands in its weight, in the dtype 
     for (int64_t c = 0; c < 3; ++c) {
       const float one = (g[c] + g[6 + c]) + g[9 + c], three = g[3 + c];
       const auto rounded = [&](float x) { return grad == dtypes::bf16 ? bf16_to_float(bf16_from_float(x)) : x; };
-      const std::vector<double> got = weight.grad().numbers();
+      const std::vector<double> got = weight.grad().elements();
       const auto at = [&](int64_t r) { return static_cast<float>(got[static_cast<size_t>(r * 3 + c)]); };
       CHECK(at(0) == 0.0f);
       CHECK(at(1) == rounded(one));

@@ -90,7 +90,7 @@ struct Net {
   void step(float rate) {
     ++state.step;
     for (Parameter* p : model->parameters()) {
-      const std::vector<double> g = p->grad().numbers();
+      const std::vector<double> g = p->grad().elements();
       for (int64_t i = 0; i < p->master().numel(); ++i)
         p->master().as<float>()[i] -= rate * static_cast<float>(g[static_cast<size_t>(i)]) / kRows;
       p->zero_grad();
@@ -106,7 +106,7 @@ Tensor data() { return random_tensor({kRows, kIn}, dtypes::fp32, 21, -2, 2); }
 
 // The class whose direction fits best.
 std::vector<int32_t> labels_of(const Tensor& x) {
-  const std::vector<double> w = random_numbers(dtypes::fp32, kIn * kClasses, 22), v = x.numbers();
+  const std::vector<double> w = random_numbers(dtypes::fp32, kIn * kClasses, 22), v = x.elements();
   std::vector<int32_t> out;
   for (int64_t r = 0; r < kRows; ++r) {
     double best = -1e9;
@@ -170,7 +170,7 @@ TEST_CASE("a batch of zeros, or a dead layer, ends no run of an integer network"
       for (int64_t i = 0; i < bias->master().numel(); ++i) bias->master().as<float>()[i] = b;
       for (Parameter* p : net.model->parameters()) p->zero_grad();
       CHECK(std::isfinite(net.backward(Tensor::zeros({kRows, kIn}, dtypes::fp32), labels)));
-      for (const double g : bias->grad().numbers()) CHECK(std::isfinite(g));
+      for (const double g : bias->grad().elements()) CHECK(std::isfinite(g));
     }
     for (Parameter* p : net.model->parameters()) p->zero_grad();
     CHECK(std::isfinite(net.backward(data(), labels)));
@@ -204,14 +204,14 @@ TEST_CASE("a requantizing layer uses the range of the int32 values") {
   in.scale = std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, 0.5));
   const std::vector<double> numbers{-100, 20, 30, 0, 254, 7};
   const Tensor x =
-      Tensor::from_numbers({2, 3}, dtypes::int32, numbers).with_quant(std::make_shared<const QuantParams>(in));
+      Tensor::from_elements({2, 3}, dtypes::int32, numbers).with_quant(std::make_shared<const QuantParams>(in));
   const auto codes = [&](const QuantSpec& spec, std::vector<double>* scales = nullptr) {
     const auto layer = make_layer(quantize_layer(spec), 3);
     StepState state;
     layer->initialize("q", state);
     const Tensor y = layer->forward(Var(x)).value();
-    if (scales) *scales = y.quant()->scale->numbers();
-    return y.numbers();
+    if (scales) *scales = y.quant()->scale->elements();
+    return y.elements();
   };
   std::vector<double> scales;
   CHECK(codes(quant_spec(dtypes::int8, "absmax"), &scales) ==
@@ -301,18 +301,18 @@ TEST_CASE("dequantize gives the values of codes and sums, and passes fp32 and gr
   const Tensor x = random_tensor({3, 4}, dtypes::fp32, 1);
   CHECK(layer->forward(Var(x)).value().data() == x.data());
   const Tensor codes = quantize_dynamic(quant_spec(dtypes::int4, "affine"), x);
-  CHECK(layer->forward(Var(codes)).value().numbers() == codes.values());
+  CHECK(layer->forward(Var(codes)).value().elements() == codes.values());
   QuantParams per_channel;
   per_channel.scheme = "product";
   per_channel.granularity = Granularity::channel(1);
   per_channel.scale =
-      std::make_shared<const Tensor>(Tensor::from_numbers({4}, dtypes::fp32, std::vector<double>{1, 0.1, 0.25, 3}));
-  const Tensor sums = Tensor::from_numbers({1, 4}, dtypes::int32, std::vector<double>{16777217, 3, -2, 5})
+      std::make_shared<const Tensor>(Tensor::from_elements({4}, dtypes::fp32, std::vector<double>{1, 0.1, 0.25, 3}));
+  const Tensor sums = Tensor::from_elements({1, 4}, dtypes::int32, std::vector<double>{16777217, 3, -2, 5})
                           .with_quant(std::make_shared<const QuantParams>(per_channel));
   AccumulateSink sink;
   Tape tape;
   const Var y = layer->forward(tape.leaf(sums, &sink, dtypes::fp32));
-  CHECK(y.value().numbers() == std::vector<double>{16777216, static_cast<double>(3 * 0.1f), -0.5, 15});
+  CHECK(y.value().elements() == std::vector<double>{16777216, static_cast<double>(3 * 0.1f), -0.5, 15});
   const Tensor seed = random_tensor({1, 4}, dtypes::fp32, 2);
   tape.backward({y}, {seed});
   CHECK(bits_of(sink.grad()) == bits_of(seed));
@@ -333,10 +333,10 @@ TEST_CASE("a quantize_gradient layer draws by its path and microbatch, and leave
     const Var y = m.forward(tape.leaf(x, &sink, dtypes::fp32));
     CHECK(bits_of(y.value()) == bits_of(x));
     tape.backward({y}, {seed});
-    return sink.grad().numbers();
+    return sink.grad().elements();
   };
   const auto first = gradient((*model)[0]);
-  CHECK(first != seed.numbers());
+  CHECK(first != seed.elements());
   CHECK(gradient((*model)[0]) == first);
   CHECK(gradient((*model)[1]) != first);
   state.microbatch = 1;

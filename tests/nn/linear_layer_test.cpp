@@ -250,7 +250,7 @@ TEST_CASE("a plan attaches the layout of the row that forward runs, for every fo
       in.samples = 32;
       in.sample = {256};
       model->plan(in);
-      const auto a = model->forward(Var(x)).value().numbers(), b = plain->forward(Var(x)).value().numbers();
+      const auto a = model->forward(Var(x)).value().elements(), b = plain->forward(Var(x)).value().elements();
       double worst = 0;
       for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a[i] - b[i]) / (1 + std::fabs(b[i])));
       CHECK(worst < 1e-5);

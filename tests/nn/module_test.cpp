@@ -92,7 +92,7 @@ TEST_CASE("a model names parameters and buffers by path, own before children") {
   CHECK(model->size() == 6);
   CHECK((*model)[4].path() == "layers.4");
   CHECK(model->parameters()[0]->shape() == Shape{8, 12});
-  CHECK(model->parameters()[2]->value().numbers() == std::vector<double>(8, 1.0));
+  CHECK(model->parameters()[2]->value().elements() == std::vector<double>(8, 1.0));
 }
 
 TEST_CASE("every layer of the list is made by its name and gives what it plans") {
@@ -241,12 +241,12 @@ TEST_CASE("dropout is the identity in evaluation, and drawn by path and microbat
   state.training = false;
   CHECK(model->forward(x).value().data() == x.value().data());
   state.training = true;
-  const auto first = (*model)[0].forward(x).value().numbers();
-  CHECK(first != x.value().numbers());
-  CHECK((*model)[0].forward(x).value().numbers() == first);
-  CHECK((*model)[1].forward(x).value().numbers() != first);
+  const auto first = (*model)[0].forward(x).value().elements();
+  CHECK(first != x.value().elements());
+  CHECK((*model)[0].forward(x).value().elements() == first);
+  CHECK((*model)[1].forward(x).value().elements() != first);
   state.microbatch = 1;
-  CHECK((*model)[0].forward(x).value().numbers() != first);
+  CHECK((*model)[0].forward(x).value().elements() != first);
   Form in;
   in.sample = {64};
   in.dtype = dtypes::bint1;
@@ -263,12 +263,13 @@ TEST_CASE("norm layers write their running statistics in training only") {
     const Var x = random_tensor({10, 6}, dtypes::fp32, 6, 2, 4);
     state.training = false;
     model->forward(x);
-    CHECK(model->buffers()[0].tensor.numbers() == std::vector<double>(kind[0] == 'b' ? 6 : 1, 0.0));
-    CHECK(model->buffers()[1].tensor.numbers() == std::vector<double>(kind[0] == 'b' ? 6 : 1, 1.0));
+    CHECK(model->buffers()[0].tensor.elements() == std::vector<double>(kind[0] == 'b' ? 6 : 1, 0.0));
+    CHECK(model->buffers()[1].tensor.elements() == std::vector<double>(kind[0] == 'b' ? 6 : 1, 1.0));
     state.training = true;
     model->forward(x);
-    for (const double mean : model->buffers()[0].tensor.numbers()) CHECK((mean > 0.2 && mean < 0.4));  // 0.1 of about 3
-    for (const double var : model->buffers()[1].tensor.numbers())
+    for (const double mean : model->buffers()[0].tensor.elements())
+      CHECK((mean > 0.2 && mean < 0.4));  // 0.1 of about 3
+    for (const double var : model->buffers()[1].tensor.elements())
       CHECK((var > 0.9 && var < 1));  // 0.9 + 0.1 of about 1/3
   }
 }
@@ -278,10 +279,10 @@ TEST_CASE("a quantizer layer raises the flag of its path for NaN, and draws by p
   StepState state;
   model->initialize("layers", state);
   const Tensor x = random_tensor({5, 40}, dtypes::fp32, 7);
-  const auto a = model->forward(Var(x)).value().numbers();
-  CHECK(model->forward(Var(x)).value().numbers() == a);
+  const auto a = model->forward(Var(x)).value().elements();
+  CHECK(model->forward(Var(x)).value().elements() == a);
   state.microbatch = 1;
-  CHECK(model->forward(Var(x)).value().numbers() != a);
+  CHECK(model->forward(Var(x)).value().elements() != a);
   CHECK(state.flags.raised().empty());
   x.as<float>()[3] = NAN;
   CHECK_NOTHROW(model->forward(Var(x)));

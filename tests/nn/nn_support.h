@@ -36,7 +36,7 @@ inline bool can_round_stochastically(const QuantSpec& spec) {
 // Relative Frobenius distance: |a - b| / |b|.
 inline double distance(const Tensor& a, const Tensor& b) {
   double d = 0, n = 0;
-  const std::vector<double> x = a.numbers(), y = b.numbers();
+  const std::vector<double> x = a.elements(), y = b.elements();
   for (size_t i = 0; i < x.size(); ++i) {
     d += (x[i] - y[i]) * (x[i] - y[i]);
     n += y[i] * y[i];

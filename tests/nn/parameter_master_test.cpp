@@ -52,11 +52,11 @@ TEST_CASE("codes without a master are those of a master with the same draws, in 
       without.initialize("w", 4);
       INFO(with.value().describe());
       CHECK_FALSE(without.has_master());
-      CHECK(without.value().numbers() == with.value().numbers());
+      CHECK(without.value().elements() == with.value().elements());
       CHECK(without.value().values() == with.value().values());
-      const auto before = without.value().numbers();
+      const auto before = without.value().elements();
       without.requantize(4, 3);
-      CHECK(without.value().numbers() == before);
+      CHECK(without.value().elements() == before);
     }
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a bf16 master is the nearest to the draws, and its codes are the quan
     CHECK(p.master().bytes() == shape.numel() * 2);
     const Tensor x = drawn(shape, "w", 4);
     for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = bf16_to_float(bf16_from_float(x.as<float>()[i]));
-    CHECK(p.master().numbers() == x.numbers());
+    CHECK(p.master().elements() == x.elements());
     for (const int64_t step : {0, 7}) {
       p.requantize(4, step);
       const RandomStream draws{4, Purpose::kRequantize, site_id("w"), static_cast<uint32_t>(step)};
@@ -79,17 +79,17 @@ TEST_CASE("a bf16 master is the nearest to the draws, and its codes are the quan
       QuantSpec quant = form.quant;
       quant.granularity = form.granularity;
       const Tensor expected = quantize_dynamic(quant, x, options);
-      CHECK(p.value().numbers() == expected.numbers());
+      CHECK(p.value().elements() == expected.elements());
       CHECK(p.value().values() == expected.values());
     }
     // The old scales live on with who holds them.
     const Tensor held = p.value();
     if (!held.quant()->scale || form.quant.scheme == "binary") continue;
-    const auto scales = held.quant()->scale->numbers();
+    const auto scales = held.quant()->scale->elements();
     for (int64_t i = 0; i < x.numel(); ++i) p.master().as<uint16_t>()[i] = bf16_from_float(2 * x.as<float>()[i]);
     p.requantize(4, 8);
-    CHECK(held.quant()->scale->numbers() == scales);
-    CHECK(p.value().quant()->scale->numbers() != scales);
+    CHECK(held.quant()->scale->elements() == scales);
+    CHECK(p.value().quant()->scale->elements() != scales);
   }
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("rows are coded with scales of their own, in any order, rounded by the
     CHECK(contains(error_of([&] { p.put_rows(7, x.row_slice(0, 4)); }), "[put_rows] rows of 'w'"));
     if (form.quant.scheme == "fixed") {  // layouts while the codes are at hand, or at the end
       p.pack_rows(0, 9);
-      CHECK(p.value().in_layout(layouts::planes).numbers() == p.value().numbers());
+      CHECK(p.value().in_layout(layouts::planes).elements() == p.value().elements());
     }
     p.end_codes();
     QuantSpec quant = form.quant;
@@ -173,7 +173,7 @@ TEST_CASE("parameters of every kind of master come back byte for byte") {
     CHECK(p.value().values() != q.value().values());
     q.restore(p.master(), p.value());
     CHECK(q.value().values() == p.value().values());
-    if (p.has_master()) CHECK(q.master().numbers() == p.master().numbers());
+    if (p.has_master()) CHECK(q.master().elements() == p.master().elements());
     const Tensor wide = Tensor::zeros({5, 70}, dtypes::fp32);
     const std::string text = error_of([&] { q.restore(wide, p.value()); });
     CHECK(text == (kind == MasterKind::kBf16 ? "[restore] the master of 'w' is [5,70] bf16, got [5,70] fp32"
@@ -195,11 +195,11 @@ TEST_CASE("a part of a tensor is drawn as the whole is") {
   const Shape shape{7, 33};
   for (const std::string_view name : init_names()) {
     const Init init{std::string(name), -0.5, 1.5};
-    const Tensor whole = Tensor::zeros(shape, dtypes::fp32), part = Tensor::zeros({2, 33}, dtypes::fp32);
-    initialize(init, 3, "p", whole);
+    const Tensor full = Tensor::zeros(shape, dtypes::fp32), part = Tensor::zeros({2, 33}, dtypes::fp32);
+    initialize(init, 3, "p", full);
     initialize_part(init, 3, "p", shape, 4 * 33, part);
-    const auto all = whole.numbers();
-    CHECK(part.numbers() == std::vector<double>(all.begin() + 4 * 33, all.begin() + 6 * 33));
+    const auto all = full.elements();
+    CHECK(part.elements() == std::vector<double>(all.begin() + 4 * 33, all.begin() + 6 * 33));
   }
 }
 

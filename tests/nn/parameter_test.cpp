@@ -25,7 +25,7 @@ TEST_CASE("the value of a parameter is its quantizer's answer to its master, for
     CHECK(p.value().kind() == MemoryKind::kValue);
     CHECK(p.master().kind() == MemoryKind::kMaster);
     const Tensor expected = quantize_dynamic(spec, p.master());
-    CHECK(p.value().numbers() == expected.numbers());
+    CHECK(p.value().elements() == expected.elements());
     CHECK(p.value().values() == expected.values());
   }
 }
@@ -38,10 +38,10 @@ TEST_CASE("a float parameter is its own master and requantizing it changes nothi
   CHECK_FALSE(p.low_bit());
   CHECK(p.master().data() == p.value().data());
   CHECK(p.value().kind() == MemoryKind::kMaster);
-  const auto before = p.value().numbers();
+  const auto before = p.value().elements();
   p.requantize(1, 5);
   p.add_layout(layouts::planes);
-  CHECK(p.value().numbers() == before);
+  CHECK(p.value().elements() == before);
   CHECK(p.value().attached_layouts().empty());
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("masters are drawn by seed and path, not by the order of creation") {
   const auto draw = [](const char* path, uint64_t seed) {
     Parameter p({4, 4}, weight_spec(quant_spec(dtypes::int4, "symmetric")));
     p.initialize(path, seed);
-    return p.master().numbers();
+    return p.master().elements();
   };
   CHECK(draw("a", 1) == draw("a", 1));
   CHECK(draw("a", 1) != draw("b", 1));
@@ -60,16 +60,16 @@ TEST_CASE("stochastic codes depend on the step, and only on it") {
   const QuantSpec spec = quant_spec(dtypes::int4, "symmetric", Rounding::kStochastic);
   Parameter p({20, 33}, weight_spec(spec));
   p.initialize("w", 3);
-  const auto first = p.value().numbers();
+  const auto first = p.value().elements();
   p.requantize(3, 1);
-  const auto second = p.value().numbers();
+  const auto second = p.value().elements();
   CHECK(first != second);
   p.requantize(3, 0);
-  CHECK(p.value().numbers() == first);
+  CHECK(p.value().elements() == first);
   const RandomStream draws{3, Purpose::kRequantize, site_id("w"), 1};
   QuantizeOptions options;
   options.sr = &draws;
-  CHECK(quantize_dynamic(spec, p.master(), options).numbers() == second);
+  CHECK(quantize_dynamic(spec, p.master(), options).elements() == second);
 }
 
 TEST_CASE("all planned layouts are written by every requantization, in place") {
@@ -87,10 +87,10 @@ TEST_CASE("all planned layouts are written by every requantization, in place") {
     CHECK(places.size() >= 2);
     const int64_t bytes = memory_now().total;
     for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= i % 3 == 0 ? -0.3f : 1.0f;
-    const auto codes_before = p.value().numbers();
+    const auto codes_before = p.value().elements();
     const Tensor held = p.value();
     p.requantize(3, 1);
-    CHECK(p.value().numbers() != codes_before);
+    CHECK(p.value().elements() != codes_before);
     CHECK(memory_now().total - bytes <= 64);  // the old scales may live on with `held`
     CHECK(p.value().data() == held.data());
     size_t i = 0;
@@ -126,7 +126,7 @@ TEST_CASE("reading a parameter gives a leaf on the current tape, with the parame
     if (reads == 1) once = p.grad().clone(MemoryKind::kGrad);
     if (reads == 2)
       for (int64_t i = 0; i < 24; ++i)
-        CHECK(p.grad().numbers()[static_cast<size_t>(i)] == 2 * once.numbers()[static_cast<size_t>(i)]);
+        CHECK(p.grad().elements()[static_cast<size_t>(i)] == 2 * once.elements()[static_cast<size_t>(i)]);
     p.zero_grad();
     CHECK_FALSE(p.has_grad());
   }
@@ -201,7 +201,7 @@ TEST_CASE("restore brings codes and scales back byte for byte, though the master
   q.restore(master, value);
   CHECK(q.value().values() == value.values());
   CHECK(q.value().in_layout(layouts::planes).values() == value.values());
-  CHECK(q.master().numbers() == master.numbers());
+  CHECK(q.master().elements() == master.elements());
   CHECK(contains(error_of([&] {
                    q.restore(Tensor::zeros({5, 71}, dtypes::fp32), value);
                  }),
@@ -213,7 +213,7 @@ TEST_CASE("restore brings codes and scales back byte for byte, though the master
                    q.restore(Tensor::zeros({5, 70}, dtypes::fp32), value.without_quant());
                  }),
                  "come without their quantization parameters"));
-  CHECK(q.master().numbers() == master.numbers());
+  CHECK(q.master().elements() == master.elements());
 }
 
 TEST_CASE("a spec that cannot be is refused when the parameter is made") {
@@ -228,7 +228,7 @@ TEST_CASE("initial numbers follow their rule") {
   const auto draw = [](const Init& init, const Shape& shape) {
     const Tensor t = Tensor::zeros(shape, dtypes::fp32);
     initialize(init, 5, "some.path", t);
-    return t.numbers();
+    return t.elements();
   };
   const RandomStream draws{5, Purpose::kInit, site_id("some.path"), 0};
   const auto rule = [&](const char* name) { return draw({name, 0, 0}, {10, 14}); };
@@ -283,7 +283,7 @@ TEST_CASE("fp32 values are made once and follow the codes, whoever writes them")
     p.requantize(42, 1);
     CHECK(follows());
     CHECK(bits_of(first.value()) != old);
-    if (p.rows_are_apart()) {
+    if (p.scales_are_row_local()) {
       for (int64_t i = 0; i < p.master().numel(); ++i) p.master().as<float>()[i] *= 1.5f;
       p.begin_requantize(42, 2);
       for (const int64_t r : {4, 0, 2}) p.put_rows(r, p.master().row_slice(r, r + 2));

@@ -375,7 +375,7 @@ TEST_CASE("an embedding takes the weight of a recipe, trains with it and is conv
     CHECK_FALSE(slot.quant().input.has_value());
     CHECK(slot.weight().low_bit() == spec.all->weight.has_value());
     const Tensor ids =
-        Tensor::from_numbers({4, 3}, dtypes::int32, std::vector<double>{0, 8, 1, 1, 2, 3, 4, 4, 4, 7, 6, 5});
+        Tensor::from_elements({4, 3}, dtypes::int32, std::vector<double>{0, 8, 1, 1, 2, 3, 4, 4, 4, 7, 6, 5});
     const auto masters = bits_of(slot.weight().master());
     Optimizer optimizer({.name = "adam"});
     optimizer.attach(model->parameters());

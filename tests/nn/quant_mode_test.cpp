@@ -141,7 +141,7 @@ TEST_CASE("frozen scales stay while codes follow the masters, for every scheme a
     t.train(6);
     CHECK(scales_of(w) == bits_of(*params->scale));
     CHECK(bits_of(w.value()) != codes);
-    const Tensor wide = Tensor::from_numbers(w.shape(), dtypes::fp32, w.master().values());
+    const Tensor wide = Tensor::from_elements(w.shape(), dtypes::fp32, w.master().values());
     CHECK(bits_of(w.value()) == bits_of(quantize_tensor(*w.spec().quant, wide, params)));
     set_quant_mode(*t.model, kOn);
     t.train(1);
@@ -154,7 +154,7 @@ TEST_CASE("numbers that are refused leave frozen scales frozen") {
   Parameter& w = t.slot(0).weight();
   set_quant_mode(*t.model, kFrozen);
   CHECK(error_code_of([&] {
-          w.set_numbers(
+          w.assign(
               Tensor::full(w.shape(), dtypes::fp32, std::numeric_limits<float>::quiet_NaN(), MemoryKind::kWorkspace),
               0);
         }) == 5);
@@ -165,7 +165,7 @@ TEST_CASE("a spec and a mode that come together are checked together and change 
   Trained t(weights_of(dtypes::int2, "absmax", Granularity::channel(0), MasterKind::kNone));
   set_quant_mode(*t.model, kOff);
   Parameter& w = t.slot(0).weight();
-  w.set_numbers(random_tensor(w.shape(), dtypes::fp32, 77), 0);
+  w.assign(random_tensor(w.shape(), dtypes::fp32, 77), 0);
   const auto before = bits_of(w.value());
   LayerQuant integer = weights_of(dtypes::int4, "symmetric", Granularity::tensor(), MasterKind::kFp32);
   integer.compute = Compute::kInteger;
@@ -175,7 +175,7 @@ TEST_CASE("a spec and a mode that come together are checked together and change 
   CHECK(bits_of(w.value()) == before);
   prepare(*t.model, spec, kFrozen);
   CHECK(bits_of(w.master()) == before);
-  CHECK(bits_of(w.numbers()) == before);
+  CHECK(bits_of(w.dequantized()) == before);
   CHECK(w.scales_frozen());
   CHECK(t.slot(1).mode() == kFrozen);
   CHECK(contains(error_of([&] { set_quant_mode(*t.model, kOff); }), "[set_quant_mode] layer 'layers.0'"));
@@ -217,7 +217,7 @@ TEST_CASE("observers see batches while quantization is off, and none while they 
   q.input->granularity = Granularity::tensor();
   q.observer = ObserverSpec{"moving_average"};
   Trained t(q);
-  const auto range = [&] { return t.slot(0).input_quantizer()->observer()->state()[1].tensor.numbers(); };
+  const auto range = [&] { return t.slot(0).input_quantizer()->observer()->state()[1].tensor.elements(); };
   set_quant_mode(*t.model, kOff);
   t.train(1);
   REQUIRE(t.slot(0).input_quantizer()->observer()->ready());
@@ -242,13 +242,13 @@ TEST_CASE("calibrate finds ranges and first values in evaluation mode") {
   for (uint64_t i = 0; i < 3; ++i) batches.push_back(random_tensor({8, 10}, dtypes::fp32, 60 + i));
   double high = 0;
   for (const Tensor& b : batches)
-    for (const double v : b.numbers()) high = std::max(high, v);
+    for (const double v : b.elements()) high = std::max(high, v);
   calibrate(*t.model, t.state, batches);
   CHECK(t.state.training);
   CHECK_FALSE(t.state.calibrating);
   const auto state = t.slot(0).input_quantizer()->observer()->state();
-  CHECK(state[1].tensor.numbers()[0] == high);
-  CHECK(state[2].tensor.numbers()[0] == 3);
+  CHECK(state[1].tensor.elements()[0] == high);
+  CHECK(state[2].tensor.elements()[0] == 3);
 
   Parameter& step = *learned.slot(0).input_quantizer()->learned()[0];
   CHECK(step.value().item() == 0);
@@ -318,9 +318,9 @@ TEST_CASE("signs without a master are prepared from fp32 numbers, and flipped by
   StepState state;
   model->initialize("layers", state);
   Parameter& w = model->quantizables()[0]->weight();
-  const std::vector<double> numbers = w.value().numbers();
+  const std::vector<double> numbers = w.value().elements();
   prepare(*model, spec);
-  std::vector<double> codes = w.value().numbers();
+  std::vector<double> codes = w.value().elements();
   for (size_t i = 0; i < codes.size(); ++i) CHECK(codes[i] == (numbers[i] >= 0 ? 1 : -1));
   CHECK_FALSE(w.has_master());
   Optimizer optimizer({.name = "adam", .bop_gamma = 0.5f});
@@ -332,7 +332,7 @@ TEST_CASE("signs without a master are prepared from fp32 numbers, and flipped by
     const RequantKey due{state.seed, step};
     optimizer.step(0.05f, 6, &due);
   }
-  CHECK(w.value().numbers() != codes);
+  CHECK(w.value().elements() != codes);
 }
 
 TEST_CASE("layers that are off are converted to fp32 layers") {

@@ -23,7 +23,7 @@ LayerSpec stochastic_int4(DType grad = dtypes::fp32) {
 
 std::vector<double> codes(Module& layer, const Tensor& x) {
   NoGrad off;
-  return layer.forward(x).value().numbers();
+  return layer.forward(x).value().elements();
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ TEST_CASE("stochastic activations draw anew each microbatch in training, and rou
   const auto nearest = codes(*layer, x);
   QuantSpec plain = *stochastic_int4().activation;
   plain.rounding = Rounding::kNearest;
-  CHECK(nearest == quantize_dynamic(plain, x).numbers());
+  CHECK(nearest == quantize_dynamic(plain, x).elements());
   state.microbatch = 2;
   CHECK(codes(*layer, x) == nearest);
 }

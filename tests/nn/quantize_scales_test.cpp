@@ -53,7 +53,7 @@ struct Fixture {
     state.training = true;
     return y;
   }
-  std::vector<double> learned(size_t i = 0) { return layer->parameters().at(i)->value().numbers(); }
+  std::vector<double> learned(size_t i = 0) { return layer->parameters().at(i)->value().elements(); }
 
   StepState state;
   std::shared_ptr<Module> layer;
@@ -66,7 +66,7 @@ Tensor spread(uint64_t seed, double by = 1, int64_t rows = 8) {
 // LSQ's first step, in fp64.
 double first_step(const Tensor& x, double qp) {
   double sum = 0;
-  for (const double v : x.numbers()) sum += std::fabs(v);
+  for (const double v : x.elements()) sum += std::fabs(v);
   return 2 * sum / static_cast<double>(x.numel()) / std::sqrt(qp);
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("an observer fixes the scales: dynamic before the first batch, the sam
   CHECK(f.layer->buffers()[2].tensor.item() == 0);
   f.run(x);
   double lo = 0, hi = 0;
-  for (const double v : x.numbers()) {
+  for (const double v : x.elements()) {
     lo = std::min(lo, v);
     hi = std::max(hi, v);
   }
@@ -219,9 +219,9 @@ TEST_CASE("a moving average resumes from its buffers with the same bits, and NaN
     Tensor bad = spread(5);
     bad.as<float>()[0] = std::numeric_limits<float>::infinity();
     std::vector<std::vector<double>> before, after;
-    for (const auto& buffer : a.layer->buffers()) before.push_back(buffer.tensor.numbers());
+    for (const auto& buffer : a.layer->buffers()) before.push_back(buffer.tensor.elements());
     a.run(bad);
-    for (const auto& buffer : a.layer->buffers()) after.push_back(buffer.tensor.numbers());
+    for (const auto& buffer : a.layer->buffers()) after.push_back(buffer.tensor.elements());
     CHECK(before == after);
     CHECK(a.state.flags.raised() == std::vector<std::string>{"q"});
     const auto from = a.layer->buffers(), to = b.layer->buffers();
@@ -318,7 +318,7 @@ std::vector<double> train_two_steps(const LayerSpec& spec) {
     ++state.step;
     state.progress = 0.5;
     for (Parameter* p : model->parameters()) {
-      const std::vector<double> g = p->grad().numbers();
+      const std::vector<double> g = p->grad().elements();
       for (int64_t i = 0; i < p->master().numel(); ++i)
         p->master().as<float>()[i] -= 0.01f * static_cast<float>(g[static_cast<size_t>(i)]);
       p->zero_grad();
@@ -328,9 +328,9 @@ std::vector<double> train_two_steps(const LayerSpec& spec) {
   CHECK(state.flags.raised().empty());
   std::vector<double> out;
   for (Parameter* p : model->parameters())
-    for (const double v : p->master().numbers()) out.push_back(v);
+    for (const double v : p->master().elements()) out.push_back(v);
   for (const auto& b : model->buffers())
-    for (const double v : b.tensor.numbers()) out.push_back(v);
+    for (const double v : b.tensor.elements()) out.push_back(v);
   return out;
 }
 

@@ -69,9 +69,9 @@ TEST_CASE("empty tensors add up to nothing") {
 
 TEST_CASE("reshape keeps the numbers and the codes, and refuses what a packed axis cannot do") {
   const Tensor x = random_tensor({2, 6}, dtypes::fp32, 7);
-  CHECK(reshape(Var(x), {3, 4}).value().numbers() == x.numbers());
+  CHECK(reshape(Var(x), {3, 4}).value().elements() == x.elements());
   const Tensor codes = random_tensor({4, 3}, dtypes::int4, 8);
-  CHECK(reshape(Var(codes), {2, 2, 3}).value().numbers() == codes.numbers());
+  CHECK(reshape(Var(codes), {2, 2, 3}).value().elements() == codes.elements());
   CHECK(contains(error_of([&] { reshape(Var(codes), {6, 2}); }), "packed last axis cannot change from 3 to 2"));
   CHECK(contains(error_of([&] {
                    reshape(Var(x), {5, 2});

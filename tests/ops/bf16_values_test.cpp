@@ -1,6 +1,6 @@
 // What ops do with bf16 values between layers: read widened, written with one rounding.
 #include "bitgrad/dtype/bf16.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/rounding.h"
 #include "ops/product/operand.h"
@@ -26,7 +26,7 @@ class StrictOps {
 // By the definition: to nearest, ties to even.
 std::vector<uint32_t> rounded_bits(const Tensor& x) {
   std::vector<uint32_t> out;
-  for (const double v : x.numbers())
+  for (const double v : x.elements())
     out.push_back(std::bit_cast<uint32_t>(bf16_to_float(bf16_from_float(static_cast<float>(v)))));
   return out;
 }
@@ -67,7 +67,7 @@ TEST_CASE("cast rounds to nearest even or widens exactly, and passes the gradien
     CHECK(bits_of(run_op(up, {narrow}, dtypes::fp32, gy).gradients[0]) == bits_of(gy));
   }
   const Tensor tie = Tensor::from({1.00390625f, 1.01171875f, -0.0f}, {3});
-  CHECK(cast(tie, dtypes::bf16).value().numbers() == std::vector<double>{1.0, 1.015625, 0.0});
+  CHECK(cast(tie, dtypes::bf16).value().elements() == std::vector<double>{1.0, 1.015625, 0.0});
   CHECK(error_of([&] { cast(tie, dtypes::int8); }) == "[cast] dtype of the result: got int8, expected fp32 or bf16");
   CHECK(error_of([] { cast(Tensor::zeros({2}, dtypes::int32), dtypes::bf16); }) ==
         "[cast] x: got [2] int32, expected fp32 or bf16");
@@ -85,7 +85,7 @@ TEST_CASE("quantizers give bf16 values the codes, scales and gradients of the wi
         const auto op = [&](const std::vector<Var>& v) { return quantize(v[0], spec); };
         const Run narrow = run_op(op, {x}, dtypes::fp32, gy), full = run_op(op, {wide}, dtypes::fp32, gy);
         CHECK(narrow.y.dtype() == spec.dtype);
-        CHECK(narrow.y.numbers() == full.y.numbers());
+        CHECK(narrow.y.elements() == full.y.elements());
         CHECK(narrow.y.values() == full.y.values());
         REQUIRE(narrow.gradients[0].defined() == full.gradients[0].defined());
         if (full.gradients[0].defined()) CHECK(bits_of(narrow.gradients[0]) == bits_of(full.gradients[0]));

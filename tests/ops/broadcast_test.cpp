@@ -83,14 +83,14 @@ TEST_CASE("an element of the result is one rounded operation on those that it re
         INFO(p.a << " and " << p.b << ' ' << dtype);
         REQUIRE(y.shape() == p.y);
         REQUIRE(y.dtype() == dtype);
-        const std::vector<double> x = a.numbers(), z = b.numbers();
+        const std::vector<double> x = a.elements(), z = b.elements();
         std::vector<double> expected;
         for (int64_t i = 0; i < p.y.numel(); ++i) {
           const float v = op.value(static_cast<float>(x[static_cast<size_t>(place_in_operand(p.a, p.y, i))]),
                                    static_cast<float>(z[static_cast<size_t>(place_in_operand(p.b, p.y, i))]));
           expected.push_back(dtype == dtypes::bf16 ? bf16_to_float(bf16_from_float(v)) : v);
         }
-        CHECK(y.numbers() == expected);
+        CHECK(y.elements() == expected);
       }
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("the gradient of a repeated operand is the sum over its repetitions in
         const Var wa = tape.leaf(a, &sinks[2], edge), wb = tape.leaf(b, &sinks[3], edge);
         tape.backward({sub(va, vb), mul(wa, wb)}, {seed, seed});
         const std::vector<float> g = seed.to_vector();
-        const std::vector<double> x = a.numbers(), z = b.numbers();
+        const std::vector<double> x = a.elements(), z = b.elements();
         std::vector<float> minus, times_a, times_b;
         for (int64_t i = 0; i < p.y.numel(); ++i) {
           const float gi = g[static_cast<size_t>(i)];
@@ -123,10 +123,10 @@ TEST_CASE("the gradient of a repeated operand is the sum over its repetitions in
             for (double& e : v) e = bf16_to_float(bf16_from_float(static_cast<float>(e)));
           return v;
         };
-        CHECK(sinks[0].grad().numbers() == rounded(summed(g, p.a, p.y)));
-        CHECK(sinks[1].grad().numbers() == rounded(summed(minus, p.b, p.y)));
-        CHECK(sinks[2].grad().numbers() == rounded(summed(times_b, p.a, p.y)));
-        CHECK(sinks[3].grad().numbers() == rounded(summed(times_a, p.b, p.y)));
+        CHECK(sinks[0].grad().elements() == rounded(summed(g, p.a, p.y)));
+        CHECK(sinks[1].grad().elements() == rounded(summed(minus, p.b, p.y)));
+        CHECK(sinks[2].grad().elements() == rounded(summed(times_b, p.a, p.y)));
+        CHECK(sinks[3].grad().elements() == rounded(summed(times_a, p.b, p.y)));
       }
 }
 

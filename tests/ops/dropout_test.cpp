@@ -34,9 +34,9 @@ TEST_CASE("numbers are dropped by the draw of their element and scaled, in fp32 
       const DropoutOptions o = options_of(p, 3);
       const std::vector<float> x = test::numbers_for_test(shape.numel(), 2, 3);
       const std::vector<bool> keep = kept(o, shape.rows(), shape.cols());
-      const std::vector<double> single = dropout(test::tensor_of(shape, x), o).value().numbers();
-      const Tensor wide = Tensor::from_numbers(shape, dtypes::fp64, std::vector<double>(x.begin(), x.end()));
-      const std::vector<double> twice = dropout(wide, o).value().numbers();
+      const std::vector<double> single = dropout(test::tensor_of(shape, x), o).value().elements();
+      const Tensor wide = Tensor::from_elements(shape, dtypes::fp64, std::vector<double>(x.begin(), x.end()));
+      const std::vector<double> twice = dropout(wide, o).value().elements();
       int wrong = 0;
       for (size_t i = 0; i < x.size(); ++i) {
         wrong += single[i] != (keep[i] ? static_cast<double>(x[i] * factor_of(p)) : 0.0);
@@ -49,20 +49,20 @@ TEST_CASE("numbers are dropped by the draw of their element and scaled, in fp32 
 TEST_CASE("the threshold is p * 65536 rounded to nearest") {
   const Tensor x = Tensor::full({1, 1}, dtypes::fp32, 1);
   const double draw = options_of(0.5).stream.bits16(0);
-  CHECK(dropout(x, options_of((draw + 0.4) / 65536)).value().numbers()[0] > 0);
-  CHECK(dropout(x, options_of((draw + 0.6) / 65536)).value().numbers()[0] == 0);
+  CHECK(dropout(x, options_of((draw + 0.4) / 65536)).value().elements()[0] > 0);
+  CHECK(dropout(x, options_of((draw + 0.6) / 65536)).value().elements()[0] == 0);
 }
 
 TEST_CASE("dropped NaN is 0, and a probability below a draw's step drops nothing") {
   const Tensor x = Tensor::full({4, 500}, dtypes::fp32, std::nan(""));
   const DropoutOptions o = options_of(0.5);
   const std::vector<bool> keep = kept(o, 4, 500);
-  const std::vector<double> y = dropout(x, o).value().numbers();
+  const std::vector<double> y = dropout(x, o).value().elements();
   int wrong = 0;
   for (size_t i = 0; i < y.size(); ++i) wrong += keep[i] ? !std::isnan(y[i]) : y[i] != 0;
   CHECK(wrong == 0);
   int dropped = 0;
-  for (const double v : dropout(Tensor::full({4, 500}, dtypes::fp32, 1), options_of(1e-6)).value().numbers())
+  for (const double v : dropout(Tensor::full({4, 500}, dtypes::fp32, 1), options_of(1e-6)).value().elements())
     dropped += v == 0;
   CHECK(dropped == 0);
 }
@@ -75,7 +75,7 @@ TEST_CASE("p = 0 is the same tensor, and its gradient passes") {
   CHECK(y.value().data() == x.value().data());
   CHECK(tape.nodes() == 0);
   tape.backward({y}, {test::tensor_of({2, 2}, {5, 6, 7, 8})});
-  CHECK(sink.grad().numbers() == std::vector<double>{5, 6, 7, 8});
+  CHECK(sink.grad().elements() == std::vector<double>{5, 6, 7, 8});
 }
 
 TEST_CASE("codes of every dtype and scheme: kept values are multiplied, dropped ones are exactly 0") {
@@ -93,7 +93,7 @@ TEST_CASE("codes of every dtype and scheme: kept values are multiplied, dropped 
       const Tensor codes = quantize_dynamic(spec, test::tensor_of(shape, x));
       const Tensor y = dropout(codes, o).value();
       const bool sign = spec.dtype == dtypes::bint1;
-      const std::vector<double> before = codes.numbers(), after = y.numbers(), values = y.values();
+      const std::vector<double> before = codes.elements(), after = y.elements(), values = y.values();
       const std::vector<test::BlockParams> blocks = test::fit_blocks(spec, x, 6, 71);
       int wrong = !(y.dtype() == (sign ? dtypes::ternary : spec.dtype)) + (y.quant()->scheme != spec.scheme);
       for (size_t i = 0; i < x.size(); ++i) {
@@ -112,11 +112,11 @@ TEST_CASE("codes of every dtype and scheme: kept values are multiplied, dropped 
 }
 
 TEST_CASE("codes without scales get one") {
-  const Tensor x = Tensor::from_numbers({2, 3}, dtypes::int4, std::vector<double>{1, -8, 7, 0, 3, -1});
+  const Tensor x = Tensor::from_elements({2, 3}, dtypes::int4, std::vector<double>{1, -8, 7, 0, 3, -1});
   const Tensor y = dropout(x, options_of(0.5)).value();
   const std::vector<bool> keep = kept(options_of(0.5), 2, 3);
   CHECK(y.quant()->scale->numel() == 1);
-  for (size_t i = 0; i < 6; ++i) CHECK(y.values()[i] == (keep[i] ? 2 * x.numbers()[i] : 0.0));
+  for (size_t i = 0; i < 6; ++i) CHECK(y.values()[i] == (keep[i] ? 2 * x.elements()[i] : 0.0));
 }
 
 TEST_CASE("codes with no exact code of value 0 are refused and named") {
@@ -160,12 +160,12 @@ TEST_CASE("microbatches with first_row draw the masks of the whole batch") {
   QuantSpec spec;
   spec.scheme = "binary";
   spec.dtype = dtypes::bint1;
-  for (const Tensor& whole :
+  for (const Tensor& full :
        {test::tensor_of({rows, cols}, x), quantize_dynamic(spec, test::tensor_of({rows, cols}, x))}) {
-    const std::vector<double> all = dropout(whole, options_of(0.4)).value().values();
+    const std::vector<double> all = dropout(full, options_of(0.4)).value().values();
     std::vector<double> parts;
     for (int64_t r = 0; r < rows; r += 3) {
-      const std::vector<double> part = dropout(whole.row_slice(r, r + 3), options_of(0.4, r)).value().values();
+      const std::vector<double> part = dropout(full.row_slice(r, r + 3), options_of(0.4, r)).value().values();
       parts.insert(parts.end(), part.begin(), part.end());
     }
     CHECK(parts == all);
@@ -187,8 +187,8 @@ TEST_CASE(
       Tape tape;
       Var y = dropout(tape.leaf(Tensor::full(shape, dtype, 1), &sink, used), options_of(p));
       y.want_grad(used);
-      tape.backward({y}, {Tensor::from_numbers(shape, used, std::vector<double>(g.begin(), g.end()))});
-      const std::vector<double> got = sink.grad().numbers();
+      tape.backward({y}, {Tensor::from_elements(shape, used, std::vector<double>(g.begin(), g.end()))});
+      const std::vector<double> got = sink.grad().elements();
       int wrong = 0;
       for (size_t i = 0; i < g.size(); ++i) {
         double want = keep[i] ? static_cast<double>(g[i] * factor_of(p)) : 0;
@@ -214,17 +214,17 @@ TEST_CASE("dropout keeps one bit an element on a tape and nothing off it") {
 
 TEST_CASE("two sites, two steps and two seeds draw different masks") {
   const Tensor x = Tensor::full({4, 64}, dtypes::fp32, 1);
-  const std::vector<double> base = dropout(x, options_of(0.5)).value().numbers();
+  const std::vector<double> base = dropout(x, options_of(0.5)).value().elements();
   DropoutOptions o = options_of(0.5);
   o.stream.id += 1;
-  CHECK(dropout(x, o).value().numbers() != base);
+  CHECK(dropout(x, o).value().elements() != base);
   o = options_of(0.5);
   o.stream.step += 1;
-  CHECK(dropout(x, o).value().numbers() != base);
+  CHECK(dropout(x, o).value().elements() != base);
   o = options_of(0.5);
   o.stream.seed += 1;
-  CHECK(dropout(x, o).value().numbers() != base);
-  CHECK(dropout(x, options_of(0.5)).value().numbers() == base);
+  CHECK(dropout(x, o).value().elements() != base);
+  CHECK(dropout(x, options_of(0.5)).value().elements() == base);
 }
 
 }  // namespace

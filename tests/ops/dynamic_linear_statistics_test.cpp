@@ -17,7 +17,7 @@ Tensor normal_tensor(const Shape& shape, uint64_t seed) {
   const RandomStream draws{seed, Purpose::kUser, 1, 0};
   std::vector<double> numbers;
   for (int64_t i = 0; i < shape.numel(); ++i) numbers.push_back(draws.normal(static_cast<uint64_t>(i)));
-  return Tensor::from_numbers(shape, dtypes::fp32, numbers);
+  return Tensor::from_elements(shape, dtypes::fp32, numbers);
 }
 
 struct Layer {
@@ -144,8 +144,8 @@ TEST_CASE("gradients that int8 holds exactly have no noise, and equal those of f
     tape.backward(
         {quantized_linear_dynamic(tape.leaf(x, &sx, dtypes::fp32), tape.leaf(w, &sw, dtypes::fp32), {}, options)},
         {gy});
-    std::vector<double> out = sx.grad().numbers();
-    const std::vector<double> gw = sw.grad().numbers();
+    std::vector<double> out = sx.grad().elements();
+    const std::vector<double> gw = sw.grad().elements();
     out.insert(out.end(), gw.begin(), gw.end());
     return out;
   };

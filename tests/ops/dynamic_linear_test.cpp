@@ -18,7 +18,7 @@ Tensor normal_tensor(const Shape& shape, uint64_t seed) {
   const RandomStream draws{seed, Purpose::kUser, 1, 0};
   std::vector<double> numbers;
   for (int64_t i = 0; i < shape.numel(); ++i) numbers.push_back(draws.normal(static_cast<uint64_t>(i)));
-  return Tensor::from_numbers(shape, dtypes::fp32, numbers);
+  return Tensor::from_elements(shape, dtypes::fp32, numbers);
 }
 
 QuantSpec spec_of(std::string_view scheme, DType dtype, const Granularity& granularity) {
@@ -69,7 +69,7 @@ std::vector<double> affine_per_token(const Tensor& x) {
 }
 
 double relative_distance(const Tensor& got, const std::vector<double>& expected) {
-  const std::vector<double> g = got.numbers();
+  const std::vector<double> g = got.elements();
   double difference = 0, size = 0;
   for (size_t i = 0; i < g.size(); ++i) {
     difference += (g[i] - expected[i]) * (g[i] - expected[i]);
@@ -105,7 +105,7 @@ TEST_CASE("the forward in each mode is the layer of the rounded input, for every
                         {Granularity::groups(32), ZeroKind::kNone}, {Granularity::groups(64), ZeroKind::kInteger},
                         {Granularity::groups(32), ZeroKind::kReal}, {Granularity::channel(0), ZeroKind::kReal}};
   for (const ProductMode mode : kAllModes) {
-    std::vector<double> vx = x.numbers();
+    std::vector<double> vx = x.elements();
     if (mode == ProductMode::kBf16)
       for (double& v : vx) v = bf16_to_float(bf16_from_float(static_cast<float>(v)));
     if (mode == ProductMode::kInt8) vx = affine_per_token(x);
@@ -142,7 +142,7 @@ TEST_CASE("fp32-mode gradients are those of the dequantized layer to 1e-6, contr
       const Tensor x = normal_tensor({c.n, c.f}, ++seed), w = quantize_dynamic(spec, normal_tensor({c.o, c.f}, ++seed)),
                    gy = normal_tensor({c.n, c.o}, ++seed);
       const LinearRun got = run(x, w, gy, options_of(ProductMode::kInt8, ProductMode::kFp32, ProductMode::kFp32));
-      const std::vector<double> vx = affine_per_token(x), vw = w.values(), g = gy.numbers();
+      const std::vector<double> vx = affine_per_token(x), vw = w.values(), g = gy.elements();
       INFO(c.n << " x " << c.f << " x " << c.o << ", w " << spec.scheme << " per " << spec.granularity);
       CHECK(relative_distance(got.gx, multiply(c.n, c.f, c.o, g, c.o, 1, vw, 1, c.f)) <= 1e-6);
       CHECK(relative_distance(got.gw, multiply(c.o, c.f, c.n, g, 1, c.o, vx, 1, c.f)) <= 1e-6);
@@ -171,7 +171,7 @@ TEST_CASE("with reduce_range x takes codes of 7 bits, and the product is that of
         const float q = std::clamp(std::rint(x.as<float>()[r * 70 + c] * inverse) + z, -64.0f, 63.0f);
         sum += static_cast<double>(q - z) * static_cast<double>(s) * vw[static_cast<size_t>(o * 70 + c)];
       }
-      CHECK(std::fabs(got.y.numbers()[static_cast<size_t>(r * 12 + o)] - sum) <= 1e-4 + 1e-5 * std::fabs(sum));
+      CHECK(std::fabs(got.y.elements()[static_cast<size_t>(r * 12 + o)] - sum) <= 1e-4 + 1e-5 * std::fabs(sum));
     }
   }
 }
@@ -211,7 +211,7 @@ TEST_CASE("a frozen weight gets no gradient and asks nothing of x; gx passes the
     const Var y = quantized_linear_dynamic(tape.leaf(x, &sx, dtypes::fp32), Var(w), {},
                                            options_of(forward, ProductMode::kInt8, ProductMode::kInt8));
     tape.backward({y}, {gy});
-    CHECK(sx.grad().numbers() == int8_reference({gy, false, w, false, 0, nullptr}));
+    CHECK(sx.grad().elements() == int8_reference({gy, false, w, false, 0, nullptr}));
   }
 }
 
@@ -249,7 +249,7 @@ TEST_CASE("empty batches give empty results and zero gradients") {
         run(Tensor::zeros({0, 8}, dtypes::fp32), w, Tensor::zeros({0, 4}, dtypes::fp32), options_of(mode, mode, mode));
     CHECK(got.y.shape() == Shape{0, 4});
     CHECK(got.gx.shape() == Shape{0, 8});
-    CHECK(got.gw.numbers() == std::vector<double>(32, 0.0));
+    CHECK(got.gw.elements() == std::vector<double>(32, 0.0));
   }
 }
 

@@ -18,7 +18,7 @@ Tensor random_ids(int64_t n, int64_t t, int64_t v, uint64_t seed, DType dtype = 
   const RandomStream draws{seed, Purpose::kUser, 1, 0};
   std::vector<double> ids(static_cast<size_t>(n * t));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<double>(draws.bits32(i) % static_cast<uint32_t>(v));
-  return Tensor::from_numbers({n, t}, dtype, ids);
+  return Tensor::from_elements({n, t}, dtype, ids);
 }
 
 // Where the parameters of element (r, c) lie, by the words of numerics.md section 2.
@@ -54,7 +54,7 @@ std::string check_forward(const Tensor& ids, const Tensor& w) {
   const Tensor y = embedding(Var(ids), Var(w)).value();
   const int64_t d = w.cols();
   if (y.shape() != Shape{ids.rows(), ids.cols() * d} || y.dtype() != dtypes::fp32) return concat("y is ", y);
-  const std::vector<double> numbers = w.numbers(), at = ids.numbers();
+  const std::vector<double> numbers = w.elements(), at = ids.elements();
   for (int64_t p = 0; p < ids.numel(); ++p)
     for (int64_t c = 0; c < d; ++c) {
       const float expected = value_at(w, numbers, static_cast<int64_t>(at[static_cast<size_t>(p)]), c);
@@ -68,7 +68,7 @@ std::string check_forward(const Tensor& ids, const Tensor& w) {
 // One add at a time, in the order of the text.
 std::vector<float> scattered(const Tensor& ids, const Tensor& gy, int64_t v, int64_t d) {
   std::vector<float> g(static_cast<size_t>(v * d), 0.0f);
-  const std::vector<double> at = ids.numbers(), numbers = gy.numbers();
+  const std::vector<double> at = ids.elements(), numbers = gy.elements();
   for (int64_t p = 0; p < ids.numel(); ++p)
     for (int64_t c = 0; c < d; ++c)
       g[static_cast<size_t>(static_cast<int64_t>(at[static_cast<size_t>(p)]) * d + c)] +=
@@ -97,7 +97,7 @@ class BlockRows final : public GradRows, public GradSink {
   BlockRows(const Shape& shape, int64_t block) : sum(Tensor::full(shape, dtypes::fp32, 9)), block_(block) {}
   int64_t block_rows() const override { return block_; }
   void begin() override { ++begun; }
-  void take(int64_t first, const Tensor& g) override { sum.row_slice(first, first + g.rows()).copy_from(g); }
+  void consume(int64_t first, const Tensor& g) override { sum.row_slice(first, first + g.rows()).copy_from(g); }
   void done() override { ++ended; }
   GradRows* rows(const Shape&, DType) override { return this; }
   GradTarget target(const Shape&, DType) override { throw std::logic_error("rows were offered"); }
@@ -136,8 +136,8 @@ TEST_CASE("embedding reads ids that are a view, and tables that are rows of a la
   const Tensor ids = random_ids(6, 9, 11, 400), table = random_codes({40, 20}, dtypes::int3, 401, Granularity::token());
   CHECK(check_forward(ids.column_slice(2, 7).row_slice(1, 5), table) == "");
   const Tensor rows = table.row_slice(8, 19);
-  CHECK(embedding(Var(ids), Var(rows)).value().numbers() ==
-        embedding(Var(ids), Var(rows.clone(MemoryKind::kActivation))).value().numbers());
+  CHECK(embedding(Var(ids), Var(rows)).value().elements() ==
+        embedding(Var(ids), Var(rows.clone(MemoryKind::kActivation))).value().elements());
 }
 
 TEST_CASE("embedding makes no copy of the table") {
@@ -162,7 +162,7 @@ TEST_CASE("a row's gradient is the sum over its ids in ascending order, whatever
     for (const int n : {1, 2, 5}) {
       set_num_threads(n);
       const Tensor g = gradient(ids, w, gy);
-      if (g.numbers() != expected) FAIL_CHECK("sizes " << s.n << ' ' << s.t << ' ' << s.v << ' ' << s.d);
+      if (g.elements() != expected) FAIL_CHECK("sizes " << s.n << ' ' << s.t << ' ' << s.v << ' ' << s.d);
     }
     set_num_threads(threads);
   }
@@ -194,7 +194,7 @@ TEST_CASE("sums over microbatches of embedding add the whole part: grad = round(
           expected[i] =
               bf16_to_float(stochastic ? bf16_from_float_stochastic(total, draws.bits16(i)) : bf16_from_float(total));
       }
-      CHECK(sum.grad().numbers() == numbers_of(expected));
+      CHECK(sum.grad().elements() == numbers_of(expected));
     }
     CHECK(sum.grad().dtype() == dtype);
   }
@@ -211,7 +211,7 @@ TEST_CASE("a gradient of embedding in bf16 from a bf16 edge is the fp32 sum of w
   tape.backward({y}, {gy});
   std::vector<float> expected = scattered(ids, gy, v, d);
   for (float& x : expected) x = bf16_to_float(bf16_from_float(x));
-  CHECK(sink.grad().numbers() == numbers_of(expected));
+  CHECK(sink.grad().elements() == numbers_of(expected));
 }
 
 TEST_CASE("embedding gives its gradient in blocks of rows where they are taken") {
@@ -240,7 +240,7 @@ TEST_CASE("embedding passes the gradient check, also where its table comes from 
 TEST_CASE("ids that name no row are an error with their place, and operands that do not fit name both sides") {
   const Tensor w = random_codes({5, 3}, dtypes::int4, 950);
   const auto with = [&](int64_t n, int64_t t, const std::vector<double>& ids, DType dtype = dtypes::int32) {
-    return error_of([&] { embedding(Var(Tensor::from_numbers({n, t}, dtype, ids)), Var(w)); });
+    return error_of([&] { embedding(Var(Tensor::from_elements({n, t}, dtype, ids)), Var(w)); });
   };
   CHECK(with(2, 3, {0, 1, 2, 3, 4, 5}) ==
         "[embedding] id at row 1, column 2: got 5, expected 0 .. 4, the rows of w [5,3] int4");
@@ -248,7 +248,7 @@ TEST_CASE("ids that name no row are an error with their place, and operands that
         "[embedding] id at row 1, column 0: got -1, expected 0 .. 4, the rows of w [5,3] int4");
   CHECK(with(1, 2, {0, 1}, dtypes::fp32) ==
         "[embedding] ids must be int32 or int64, got [1,2] fp32. Numbers of rows of the table are wanted, not values.");
-  const Var ids = Tensor::from_numbers({1, 2}, dtypes::int32, std::vector<double>{0, 1});
+  const Var ids = Tensor::from_elements({1, 2}, dtypes::int32, std::vector<double>{0, 1});
   CHECK(contains(error_of([&] { embedding(Tensor::zeros({4}, dtypes::int32), Var(w)); }), "matrix [n,t]"));
   CHECK(contains(error_of([&] { embedding(ids, Tensor::zeros({4}, dtypes::fp32)); }), "w must be a matrix [v,d], got"));
   CHECK(contains(error_of([&] {

@@ -24,7 +24,7 @@ float scale_at(const Tensor& t, int64_t r, int64_t c) {
 }
 
 std::vector<int64_t> sums(const Tensor& x, const Tensor& w) {
-  const auto qx = x.numbers(), qw = w.numbers();
+  const auto qx = x.elements(), qw = w.elements();
   std::vector<int64_t> out;
   for (int64_t i = 0; i < x.rows(); ++i)
     for (int64_t j = 0; j < w.rows(); ++j) {
@@ -42,7 +42,7 @@ Tensor with_scale(const Tensor& t, std::vector<double> scale, const Granularity&
   params.scheme = "made";
   params.granularity = granularity;
   params.scale =
-      std::make_shared<const Tensor>(Tensor::from_numbers({static_cast<int64_t>(scale.size())}, dtypes::fp32, scale));
+      std::make_shared<const Tensor>(Tensor::from_elements({static_cast<int64_t>(scale.size())}, dtypes::fp32, scale));
   return t.with_quant(std::make_shared<const QuantParams>(std::move(params)));
 }
 
@@ -71,23 +71,23 @@ TEST_CASE("integer_linear keeps exact sums as int32 and multiplies the scales") 
 }
 
 TEST_CASE("the bias is rounded to the scale of the sums, ties to even, and the total is clamped to int32") {
-  const Tensor x = with_scale(Tensor::from_numbers({2, 1}, dtypes::int8, std::vector<double>{1, -1}), {0.5}),
-               w = with_scale(Tensor::from_numbers({4, 1}, dtypes::int8, std::vector<double>{1, 2, 3, 0}), {1, 2, 4, 8},
-                              Granularity::channel(0));
+  const Tensor x = with_scale(Tensor::from_elements({2, 1}, dtypes::int8, std::vector<double>{1, -1}), {0.5}),
+               w = with_scale(Tensor::from_elements({4, 1}, dtypes::int8, std::vector<double>{1, 2, 3, 0}),
+                              {1, 2, 4, 8}, Granularity::channel(0));
   // Scales 0.5, 1, 2, 4: biases in them 1.5, 2.5, -0.5, -3.
-  const Tensor bias = Tensor::from_numbers({4}, dtypes::fp32, std::vector<double>{0.75, 2.5, -1, -12});
-  CHECK(integer_linear(Var(x), Var(w), Var(bias)).value().numbers() == std::vector<double>{3, 4, 3, -3, 1, 0, -3, -3});
-  const Tensor one = with_scale(Tensor::from_numbers({1, 1}, dtypes::int8, std::vector<double>{127}), {1}),
-               both = with_scale(Tensor::from_numbers({2, 1}, dtypes::int8, std::vector<double>{127, -127}), {1});
-  const Tensor large = Tensor::from_numbers({2}, dtypes::fp32, std::vector<double>{0x1.fffffep30, -0x1p31 + 128});
-  CHECK(integer_linear(Var(one), Var(both), Var(large)).value().numbers() == std::vector<double>{0x1p31 - 1, -0x1p31});
+  const Tensor bias = Tensor::from_elements({4}, dtypes::fp32, std::vector<double>{0.75, 2.5, -1, -12});
+  CHECK(integer_linear(Var(x), Var(w), Var(bias)).value().elements() == std::vector<double>{3, 4, 3, -3, 1, 0, -3, -3});
+  const Tensor one = with_scale(Tensor::from_elements({1, 1}, dtypes::int8, std::vector<double>{127}), {1}),
+               both = with_scale(Tensor::from_elements({2, 1}, dtypes::int8, std::vector<double>{127, -127}), {1});
+  const Tensor large = Tensor::from_elements({2}, dtypes::fp32, std::vector<double>{0x1.fffffep30, -0x1p31 + 128});
+  CHECK(integer_linear(Var(one), Var(both), Var(large)).value().elements() == std::vector<double>{0x1p31 - 1, -0x1p31});
 }
 
 TEST_CASE("a bias past int32, as behind an input of zeros, saturates, and its gradient passes") {
   constexpr double kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
   const double eps = std::ldexp(1.0, -126);
   const Tensor x = with_scale(Tensor::zeros({2, 3}, dtypes::int8), {eps}), w = Tensor::zeros({5, 3}, dtypes::int8),
-               bias = Tensor::from_numbers({5}, dtypes::fp32, std::vector<double>{1, -1, 0, 5 * eps, 0x1p-95}),
+               bias = Tensor::from_elements({5}, dtypes::fp32, std::vector<double>{1, -1, 0, 5 * eps, 0x1p-95}),
                g = random_tensor({2, 5}, dtypes::fp32, 1690);
   const std::vector<double> row = {kMax, kMin, 0, 5, kMax};
   std::vector<double> expected = row;
@@ -95,17 +95,17 @@ TEST_CASE("a bias past int32, as behind an input of zeros, saturates, and its gr
   AccumulateSink sink;
   Tape tape;
   const Var y = integer_linear(Var(x), Var(with_scale(w, {1})), tape.leaf(bias, &sink, dtypes::fp32));
-  CHECK(y.value().numbers() == expected);
+  CHECK(y.value().elements() == expected);
   tape.backward({y}, {g});
   for (size_t j = 0; j < 5; ++j) CHECK(sink.grad().as<float>()[j] == g.as<float>()[j] + g.as<float>()[5 + j]);
   // Sums are added to it and clamped once more: here 127 * 127 * 2.
-  const Tensor most = with_scale(Tensor::full({1, 2}, dtypes::int8, 127), {eps});
-  CHECK(integer_linear(Var(most), Var(most), Var(Tensor::full({1}, dtypes::fp32, -1))).value().numbers() ==
+  const Tensor max = with_scale(Tensor::full({1, 2}, dtypes::int8, 127), {eps});
+  CHECK(integer_linear(Var(max), Var(max), Var(Tensor::full({1}, dtypes::fp32, -1))).value().elements() ==
         std::vector<double>{kMin + 2 * 127 * 127});
   // The product of the scales underflows to 0: a bias of 0 stays 0.
   const Var none = integer_linear(Var(x), Var(with_scale(w, {0x1p-30})), Var(bias));
-  CHECK(none.value().quant()->scale->numbers() == std::vector<double>{0});
-  CHECK(none.value().row_slice(0, 1).numbers() == std::vector<double>{kMax, kMin, 0, kMax, kMax});
+  CHECK(none.value().quant()->scale->elements() == std::vector<double>{0});
+  CHECK(none.value().row_slice(0, 1).elements() == std::vector<double>{kMax, kMin, 0, kMax, kMax});
 }
 
 TEST_CASE("the backward of integer_linear is that of linear on the same values, with the bias") {
@@ -144,7 +144,7 @@ TEST_CASE("integer_linear at its limits: the largest sum fits, one product more 
     const Tensor empty =
         integer_linear(Var(random_codes({n, f}, dtypes::int8, 1)), Var(random_codes({o, f}, dtypes::int8, 2))).value();
     CHECK(empty.shape() == Shape{n, o});
-    CHECK(empty.numbers() == std::vector<double>(static_cast<size_t>(n * o), 0.0));
+    CHECK(empty.elements() == std::vector<double>(static_cast<size_t>(n * o), 0.0));
   }
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("integer_relu keeps the scale, and passes the gradient where the integ
   constexpr double kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
   std::vector<double> numbers = {kMin, -1, 0, 1, kMax};
   for (int i = 0; i < 65; ++i) numbers.push_back(i % 3 - 1);
-  const Tensor q = with_scale(Tensor::from_numbers({2, 35}, dtypes::int32, numbers), {0.25}),
+  const Tensor q = with_scale(Tensor::from_elements({2, 35}, dtypes::int32, numbers), {0.25}),
                g = random_tensor({2, 35}, dtypes::fp32, 1800);
   AccumulateSink sink;
   Tape tape;
@@ -186,8 +186,8 @@ TEST_CASE("integer_relu keeps the scale, and passes the gradient where the integ
   tape.backward({y}, {g});
   CHECK(y.value().quant() == q.quant());
   for (size_t i = 0; i < numbers.size(); ++i) {
-    CHECK(y.value().numbers()[i] == std::max(numbers[i], 0.0));
-    CHECK(sink.grad().numbers()[i] == (numbers[i] > 0 ? g.numbers()[i] : 0.0));
+    CHECK(y.value().elements()[i] == std::max(numbers[i], 0.0));
+    CHECK(sink.grad().elements()[i] == (numbers[i] > 0 ? g.elements()[i] : 0.0));
   }
   CHECK(contains(error_of([&] {
                    integer_relu(Var(random_codes({2, 2}, dtypes::int8, 1801)));
@@ -239,7 +239,7 @@ TEST_CASE("a network that stays in integers has the gradients of its float twin 
 
   // The twin: the same values in double; a hidden element passes where 0 < q and the code before its clamp is in 0
   // .. 15.
-  const auto vx = x.values(), v1 = w1.values(), v2 = w2.values(), h = codes.value().values(), g = gy.numbers();
+  const auto vx = x.values(), v1 = w1.values(), v2 = w2.values(), h = codes.value().values(), g = gy.elements();
   const std::vector<int64_t> acc = sums(x, w1);
   std::vector<double> gh(6 * 30), gx(6 * 20), g1(30 * 20), g2(4 * 30);
   int64_t passed = 0;
@@ -263,7 +263,8 @@ TEST_CASE("a network that stays in integers has the gradients of its float twin 
   CHECK(passed < 150);
   const auto close = [](const Tensor& got, const std::vector<double>& want) {
     double worst_error = 0;
-    for (size_t i = 0; i < want.size(); ++i) worst_error = std::max(worst_error, std::fabs(got.numbers()[i] - want[i]));
+    for (size_t i = 0; i < want.size(); ++i)
+      worst_error = std::max(worst_error, std::fabs(got.elements()[i] - want[i]));
     return worst_error < 1e-5;
   };
   CHECK(close(sx.grad(), gx));

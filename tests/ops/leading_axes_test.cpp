@@ -33,9 +33,9 @@ Seen run(const std::vector<Tensor>& in, const Shape& gradient, F&& op) {
   std::vector<Var> leaves;
   for (size_t i = 0; i < in.size(); ++i) leaves.push_back(tape.leaf(in[i], &sinks[i], dtypes::fp32));
   const Var y = op(leaves);
-  Seen seen{y.shape(), {y.value().numbers()}};
+  Seen seen{y.shape(), {y.value().elements()}};
   tape.backward({y}, {random_tensor(gradient, dtypes::fp32, 99)});
-  for (const AccumulateSink& sink : sinks) seen.numbers.push_back(sink.grad().numbers());
+  for (const AccumulateSink& sink : sinks) seen.numbers.push_back(sink.grad().elements());
   return seen;
 }
 
@@ -79,9 +79,9 @@ TEST_CASE("linear of codes keeps the axes before the features, with scales per t
 TEST_CASE("norms keep the axes before the features, bit for bit, in training and evaluation") {
   for (const Sizes& s : kSizes)
     for (const bool training : {true, false})
-      for (const bool whole : {false, true}) {
+      for (const bool full : {false, true}) {
         const Tensor x = random_tensor({s.n, s.t, s.i}, dtypes::fp32, 1);
-        const int64_t features = whole ? 1 : s.i;
+        const int64_t features = full ? 1 : s.i;
         const Tensor gamma = random_tensor({features}, dtypes::fp32, 2),
                      beta = random_tensor({features}, dtypes::fp32, 3);
         const auto op = [&](const std::vector<Var>& v) {
@@ -89,7 +89,7 @@ TEST_CASE("norms keep the axes before the features, bit for bit, in training and
           options.training = training;
           options.running_mean = random_tensor({features}, dtypes::fp32, 4);
           options.running_var = random_tensor({features}, dtypes::fp32, 5, 0.5, 2);
-          return whole ? tensor_norm(v[0], v[1], v[2], options) : batch_norm(v[0], v[1], v[2], options);
+          return full ? tensor_norm(v[0], v[1], v[2], options) : batch_norm(v[0], v[1], v[2], options);
         };
         const Seen three = run({x, gamma, beta}, {s.n, s.t, s.i}, op);
         const Seen two = run({x.reshape({s.n * s.t, s.i}), gamma, beta}, {s.n * s.t, s.i}, op);
@@ -102,7 +102,7 @@ TEST_CASE("An embedding that is not flat gives the same rows with an axis of pos
   for (const Sizes& s : kSizes) {
     std::vector<double> numbers;
     for (int64_t p = 0; p < s.n * s.t; ++p) numbers.push_back(static_cast<double>(p * 7 % s.o));
-    const Var ids(Tensor::from_numbers({s.n, s.t}, dtypes::int32, numbers));
+    const Var ids(Tensor::from_elements({s.n, s.t}, dtypes::int32, numbers));
     const Tensor w = random_tensor({s.o, s.i}, dtypes::fp32, 1);
     const Seen three = run({w}, {s.n, s.t, s.i}, [&](const auto& v) { return embedding(ids, v[0], /*flat=*/false); });
     const Seen two = run({w}, {s.n, s.t * s.i}, [&](const auto& v) { return embedding(ids, v[0]); });
@@ -115,7 +115,7 @@ TEST_CASE("Sums of losses over rows take leading axes, bit for bit") {
   for (const Sizes& s : kSizes) {
     std::vector<double> numbers;
     for (int64_t p = 0; p < s.n * s.t; ++p) numbers.push_back(static_cast<double>(p * 5 % s.i));
-    const Tensor t = Tensor::from_numbers({s.n, s.t}, dtypes::int32, numbers);
+    const Tensor t = Tensor::from_elements({s.n, s.t}, dtypes::int32, numbers);
     const Tensor y = random_tensor({s.n, s.t, s.i}, dtypes::fp32, 1);
     for (const auto loss :
          {static_cast<Var (*)(const Var&, const Tensor&)>(squared_hinge), softmax_cross_entropy_sum}) {
@@ -133,7 +133,7 @@ TEST_CASE("gradients of ops over three axes are those of differences") {
   CHECK(gradcheck([](const auto& v) { return linear(v[0], v[1], v[2]); }, {x, w, b}) == "");
   CHECK(gradcheck([](const auto& v) { return batch_norm(v[0], v[1], v[2], NormOptions{}); },
                   {x, gamma, random_tensor({4}, dtypes::fp64, 5)}) == "");
-  const Var ids(Tensor::from_numbers({2, 3}, dtypes::int32, std::vector<double>{0, 4, 1, 1, 0, 2}));
+  const Var ids(Tensor::from_elements({2, 3}, dtypes::int32, std::vector<double>{0, 4, 1, 1, 0, 2}));
   CHECK(gradcheck([&](const auto& v) { return embedding(ids, v[0], false); }, {w}) == "");
 }
 

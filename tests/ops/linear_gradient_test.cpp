@@ -24,7 +24,7 @@ class MeetingRows final : public GradRows, public GradSink {
   explicit MeetingRows(const Shape& shape) : sum(Tensor::zeros(shape, dtypes::fp32)) {}
   int64_t block_rows() const override { return 64; }
   void begin() override {}
-  void take(int64_t first, const Tensor& g) override {
+  void consume(int64_t first, const Tensor& g) override {
     std::unique_lock lock(mutex_);
     sum.row_slice(first, first + g.rows()).copy_from(g);
     met = met || ++inside_ > 1;
@@ -64,8 +64,8 @@ TEST_CASE("threads share the blocks of rows of a gradient, of few and of many ro
     }
 }
 
-// So many blocks of rows that the bits of x are turned once for all of them where that is cheaper than to read them as
-// they lie in each call (the first shape, on the tile unit).
+// So many blocks of rows that the bits of x are transposed once for all of them where that is cheaper than to read them
+// as they lie in each call (the first shape, on the tile unit).
 TEST_CASE("blocks of rows of a gradient have the bits of the whole, for codes of few bits in every mode") {
   const RandomStream draws{5, Purpose::kGradientWeight, 7, 3};
   for (const auto& [k, n] : {std::pair<int64_t, int64_t>{100, 2003}, {64, 33}, {31, 16}}) {
@@ -133,7 +133,7 @@ TEST_CASE("sums over microbatches add the unrounded gradient: grad = round(float
           expected[i] =
               bf16_to_float(stochastic ? bf16_from_float_stochastic(total, draws.bits16(i)) : bf16_from_float(total));
       }
-      CHECK(sum.grad().numbers() == std::vector<double>(expected.begin(), expected.end()));
+      CHECK(sum.grad().elements() == std::vector<double>(expected.begin(), expected.end()));
     }
     CHECK(sum.grad().dtype() == grad);
   }
@@ -166,8 +166,8 @@ TEST_CASE("a bf16 edge between two linears carries the rounded gradient") {
   hidden.want_grad(dtypes::bf16);
   tape.backward({linear(hidden, Var(w2))}, {gy});
   const Tensor gh = run_linear(hidden.value(), w2, gy).gx;
-  const Tensor rounded = Tensor::from_numbers(gh.shape(), dtypes::bf16, gh.numbers());
-  const Tensor widened = Tensor::from_numbers(gh.shape(), dtypes::fp32, rounded.numbers());
+  const Tensor rounded = Tensor::from_elements(gh.shape(), dtypes::bf16, gh.elements());
+  const Tensor widened = Tensor::from_elements(gh.shape(), dtypes::fp32, rounded.elements());
   CHECK(bits_of(g1.grad()) == bits_of(run_linear(x, w1, widened).gw));
 }
 

@@ -14,8 +14,8 @@ namespace bitgrad::test {
 inline const RandomStream kGradientDraws{11, Purpose::kGradient, 0xABCDu, 5};
 
 struct Int8Problem {
-  Tensor gy;            // values of the edge
-  bool turned = false;  // rows of gy are contracted
+  Tensor gy;                // values of the edge
+  bool transposed = false;  // rows of gy are contracted
   Tensor other;
   bool along = false;  // the scale and zero of `other` run along the contracted index (and by group)
   int64_t group = 0;   // 0: none
@@ -29,21 +29,21 @@ struct Int8Line {
 };
 template <typename Fold>
 Int8Line int8_line(const Int8Problem& p, const std::vector<double>& gy, int64_t f, uint64_t first, Fold fold) {
-  const int64_t cols = p.gy.cols(), k_count = p.turned ? p.gy.rows() : cols;
+  const int64_t cols = p.gy.cols(), k_count = p.transposed ? p.gy.rows() : cols;
   std::vector<float> g;
-  float most = 0;
+  float upper = 0;
   for (int64_t k = 0; k < k_count; ++k) {
-    const float v = static_cast<float>(gy[static_cast<size_t>(p.turned ? k * cols + f : f * cols + k)]);
+    const float v = static_cast<float>(gy[static_cast<size_t>(p.transposed ? k * cols + f : f * cols + k)]);
     g.push_back(v * fold(k));
-    most = std::max(most, std::fabs(g.back()));
+    upper = std::max(upper, std::fabs(g.back()));
   }
-  Int8Line out{{}, std::max(most / 127.0f, 0x1p-126f)};
+  Int8Line out{{}, std::max(upper / 127.0f, 0x1p-126f)};
   const float inverse = 1.0f / out.scale;
   for (int64_t k = 0; k < k_count; ++k) {
     const float u = g[static_cast<size_t>(k)] * inverse;
     int64_t q = static_cast<int64_t>(std::rint(u));
     if (p.sr != nullptr) {
-      const uint64_t element = first + static_cast<uint64_t>(p.turned ? k * cols + f : f * cols + k);
+      const uint64_t element = first + static_cast<uint64_t>(p.transposed ? k * cols + f : f * cols + k);
       const float v = std::min(std::max(u, -128.0f), 128.0f);
       q = (static_cast<int64_t>(std::floor(v * 65536.0f)) + p.sr->bits16(element)) >> 16;
     }
@@ -54,9 +54,9 @@ Int8Line int8_line(const Int8Problem& p, const std::vector<double>& gy, int64_t 
 
 // C[f,n] as int8 mode must give it, bit for bit.
 inline std::vector<double> int8_reference(const Int8Problem& p) {
-  const std::vector<double> gy = p.gy.numbers(), codes = p.other.numbers();
+  const std::vector<double> gy = p.gy.elements(), codes = p.other.elements();
   const ScaleMap map = p.other.scale_map();
-  const int64_t free = p.turned ? p.gy.cols() : p.gy.rows(), k_count = p.other.rows(), n = p.other.cols();
+  const int64_t free = p.transposed ? p.gy.cols() : p.gy.rows(), k_count = p.other.rows(), n = p.other.cols();
   const int64_t width = p.group > 0 ? p.group : n;
   std::vector<double> out(static_cast<size_t>(free * n));
   for (int64_t c0 = 0, g = 0; c0 < n; c0 += width, ++g)

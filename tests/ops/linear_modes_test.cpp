@@ -65,13 +65,13 @@ TEST_CASE("bf16 mode rounds the folded gradient once, and sums in fp32") {
                    w = random_codes({o, f}, dtypes::int4, ++seed, c.granularity, c.zero),
                    gy = gradient_of(n, o, edge, ++seed);
       const Gradients got = gradients(x, w, gy, modes_of(ProductMode::kBf16, ProductMode::kBf16));
-      const std::vector<double> g = gy.numbers();
+      const std::vector<double> g = gy.elements();
       const auto rounded = [&](const Tensor& other, int64_t k, double number) {
         const ScaleMap map = other.scale_map();
         const float s = c.fold ? map.scale[map.index(k, 0)] : 1.0f;
         return double{bf16_to_float(bf16_from_float(static_cast<float>(number) * s))};
       };
-      const std::vector<double> qx = c.fold ? x.numbers() : x.values(), qw = c.fold ? w.numbers() : w.values();
+      const std::vector<double> qx = c.fold ? x.elements() : x.values(), qw = c.fold ? w.elements() : w.values();
       const Product gx = product(
           n, f, o, [&](int64_t t, int64_t k) { return rounded(w, k, g[static_cast<size_t>(t * o + k)]); },
           [&](int64_t i, int64_t k) { return qw[static_cast<size_t>(k * f + i)]; });
@@ -90,7 +90,7 @@ TEST_CASE("bf16 mode differs from fp32 mode, by no more than the rounding of the
   const Gradients narrow = gradients(x, w, gy, modes_of(ProductMode::kBf16, ProductMode::kBf16)),
                   wide = gradients(x, w, gy, {});
   CHECK(bits_of(narrow.gx) != bits_of(wide.gx));
-  const auto a = narrow.gw.numbers(), b = wide.gw.numbers();
+  const auto a = narrow.gw.elements(), b = wide.gw.elements();
   double difference = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     difference += (a[i] - b[i]) * (a[i] - b[i]);
@@ -125,7 +125,7 @@ TEST_CASE("int8 gx is the formula bit for bit: scales of w per tensor, channel, 
                      x = random_tensor({11, 90}, dtypes::fp32, ++seed), gy = gradient_of(11, 37, edge, ++seed);
         const Gradients got = gradients(x, w, gy, modes_of(ProductMode::kInt8, ProductMode::kFp32, sr), true, false);
         INFO(c.dtype << " per " << c.granularity << ", edge " << edge << (sr ? ", stochastic" : ""));
-        CHECK(got.gx.numbers() == int8_reference({gy, false, w, c.along, 0, sr}));
+        CHECK(got.gx.elements() == int8_reference({gy, false, w, c.along, 0, sr}));
       }
 }
 
@@ -155,10 +155,10 @@ TEST_CASE("int8 gw is the formula bit for bit: x per tensor, token with zero poi
         const RandomStream* sr = stochastic ? &kGradientDraws : nullptr;
         const Gradients got = gradients(x, w, gy, modes_of(ProductMode::kFp32, ProductMode::kInt8, sr));
         INFO(c.dtype << " per " << c.granularity << (stochastic ? ", stochastic" : ""));
-        CHECK(got.gw.numbers() == int8_reference({gy, true, x, c.along, 0, stochastic ? &second : nullptr}));
+        CHECK(got.gw.elements() == int8_reference({gy, true, x, c.along, 0, stochastic ? &second : nullptr}));
         double sum = 0;
-        for (int64_t t = 0; t < 45; ++t) sum += gy.numbers()[static_cast<size_t>(t * 13)];
-        CHECK(std::fabs(got.gb.numbers()[0] - sum) < 1e-5);
+        for (int64_t t = 0; t < 45; ++t) sum += gy.elements()[static_cast<size_t>(t * 13)];
+        CHECK(std::fabs(got.gb.elements()[0] - sum) < 1e-5);
       }
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("int8 gx with groups of w: one product a group on request, ragged and 
                      gy = gradient_of(6, 19, dtypes::fp32, ++seed);
         const Gradients got = gradients(x, w, gy, modes_of(ProductMode::kInt8, ProductMode::kFp32, sr, true));
         INFO(c.dtype << ", " << c.features << " features in groups of " << c.group << (sr ? ", stochastic" : ""));
-        CHECK(got.gx.numbers() == int8_reference({gy, false, w, true, c.group, sr}));
+        CHECK(got.gx.elements() == int8_reference({gy, false, w, true, c.group, sr}));
       }
 }
 
@@ -198,8 +198,8 @@ TEST_CASE("int8 gradients of many blocks of rows are the formula, draws numbered
     const LinearModes modes =
         modes_of(ProductMode::kInt8, ProductMode::kInt8, c.stochastic ? &kGradientDraws : nullptr);
     const Gradients got = gradients(x, w, gy, modes);
-    const bool gx = got.gx.numbers() == int8_reference({gy, false, w, true, 0, modes.sr}),
-               gw = got.gw.numbers() == int8_reference({gy, true, x, true, 0, c.stochastic ? &second : nullptr});
+    const bool gx = got.gx.elements() == int8_reference({gy, false, w, true, 0, modes.sr}),
+               gw = got.gw.elements() == int8_reference({gy, true, x, true, 0, c.stochastic ? &second : nullptr});
     CHECK(gx);
     CHECK(gw);
   }
@@ -226,7 +226,7 @@ TEST_CASE("int8 gradients in bf16 and sums over microbatches round like those of
       tape.backward({linear(tape.leaf(x, &sx, grad), tape.leaf(w, &sw, grad), {}, modes)}, {gy});
     }
     for (const auto& [one, sum] : {std::pair{wide.gx, sx.grad()}, std::pair{wide.gw, sw.grad()}}) {
-      const std::vector<double> got = sum.numbers();
+      const std::vector<double> got = sum.elements();
       for (int64_t i = 0; i < one.numel(); ++i) {
         const float g = one.as<float>()[i];
         float expected = g + g;
@@ -251,8 +251,8 @@ TEST_CASE("int8 mode: a gradient of zeros gives zeros, and empty shapes give emp
       const Tensor x = random_codes({c.n, c.f}, dtypes::int8, 720, Granularity::token(), ZeroKind::kInteger),
                    w = random_codes({c.o, c.f}, dtypes::int8, 721, of_w, ZeroKind::kInteger);
       const Gradients got = gradients(x, w, Tensor::zeros({c.n, c.o}, dtypes::fp32), modes);
-      CHECK(got.gx.numbers() == std::vector<double>(static_cast<size_t>(c.n * c.f), 0.0));
-      CHECK(got.gw.numbers() == std::vector<double>(static_cast<size_t>(c.o * c.f), 0.0));
+      CHECK(got.gx.elements() == std::vector<double>(static_cast<size_t>(c.n * c.f), 0.0));
+      CHECK(got.gw.elements() == std::vector<double>(static_cast<size_t>(c.o * c.f), 0.0));
     }
 }
 
@@ -338,7 +338,9 @@ TEST_CASE("the gradients of bf16 and int8 mode have the same bits for any number
   }
 }
 
-TEST_CASE("bf16 and int8 mode keep no float copy: 2 bytes an element of gy (int8: 1 for each product), and at most 1 MiB a thread") {
+TEST_CASE(
+    "bf16 and int8 mode keep no float copy: 2 bytes an element of gy (int8: 1 for each product), and at most 1 MiB a "
+    "thread") {
   if (skipped_without(isa::kAvx2)) return;  // the scalar references are exempt
   const int threads = num_threads();
   set_num_threads(2);
@@ -356,8 +358,7 @@ TEST_CASE("bf16 and int8 mode keep no float copy: 2 bytes an element of gy (int8
     const MemoryAccount peak = memory_peak_by_kind();
     INFO(mode_name(mode) << ", workspace " << peak[MemoryKind::kWorkspace]);
     CHECK(peak[MemoryKind::kWorkspace] <= 2 * mib);
-    const int64_t results = 4 * (n * f + o * f), seed = 4 * n * o,
-                  rounded = 2 * n * o;
+    const int64_t results = 4 * (n * f + o * f), seed = 4 * n * o, rounded = 2 * n * o;
     CHECK(peak.total - before <= results + seed + rounded + 2 * mib + 16384);
   }
   set_num_threads(threads);
@@ -379,8 +380,8 @@ TEST_CASE("int8 gx and gw taken together have the bits of each taken alone, also
           INFO("w per " << of_w << ", x per " << of_x << (broken ? ", an Inf" : "") << (sr ? ", stochastic" : ""));
           const bool equal = bits_of(both.gx) == bits_of(gx.gx) && bits_of(both.gw) == bits_of(gw.gw);
           CHECK(equal);
-          if (broken) CHECK(std::isnan(both.gx.numbers()[5 * 70]));
-          if (broken) CHECK(std::isnan(both.gw.numbers()[7 * 70]));
+          if (broken) CHECK(std::isnan(both.gx.elements()[5 * 70]));
+          if (broken) CHECK(std::isnan(both.gw.elements()[7 * 70]));
         }
 }
 
@@ -394,8 +395,8 @@ TEST_CASE("linear_fake multiplies values in floats, forward and backward") {
   const Tensor x = random_codes({7, 33}, dtypes::uint4, 760, Granularity::token(), ZeroKind::kInteger),
                w = random_codes({5, 33}, dtypes::int3, 761, Granularity::groups(8), ZeroKind::kReal),
                bias = random_tensor({5}, dtypes::fp32, 762), gy = gradient_of(7, 5, dtypes::fp32, 763);
-  const Tensor vx = Tensor::from_numbers({7, 33}, dtypes::fp32, x.values()),
-               vw = Tensor::from_numbers({5, 33}, dtypes::fp32, w.values());
+  const Tensor vx = Tensor::from_elements({7, 33}, dtypes::fp32, x.values()),
+               vw = Tensor::from_elements({5, 33}, dtypes::fp32, w.values());
   const LinearRun floats = run_linear(vx, vw, gy, dtypes::fp32, dtypes::fp32, bias);
   AccumulateSink sx, sw, sb;
   Tape tape;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/ops/ops.h"
 #include "support/numbers.h"
 
@@ -46,7 +46,7 @@ Product product(int64_t m, int64_t n, int64_t k, A a, B b) {
 inline double worst(const Tensor& got, const Product& expected, int64_t k) {
   const double u = 0x1p-24, steps = static_cast<double>(k + 4), gamma = steps * u / (1 - steps * u);
   double out = 0;
-  const std::vector<double> g = got.numbers();
+  const std::vector<double> g = got.elements();
   for (size_t i = 0; i < g.size(); ++i) {
     const double error = std::fabs(g[i] - expected.value[i]), bound = gamma * expected.magnitude[i] + 1e-38;
     out = std::max(out, std::isfinite(error) ? error / bound : INFINITY);
@@ -61,7 +61,7 @@ inline bool integer_kind(DType d) {
 // y = float(acc) * (sx * sw) (+ bias): what an integer product must give, bit for bit. Scales per tensor or per row;
 // integer zero points or none.
 inline std::vector<double> exact_integer_product(const Tensor& x, const Tensor& w, const Tensor& bias = {}) {
-  const auto qx = x.numbers(), qw = w.numbers();
+  const auto qx = x.elements(), qw = w.elements();
   const ScaleMap mx = x.scale_map(), mw = w.scale_map();
   const auto scale = [](const ScaleMap& m, int64_t r) { return m.scale ? m.scale[m.index(r, 0)] : 1.0f; };
   const auto zero = [](const ScaleMap& m, int64_t r) { return m.zero ? int64_t{m.zero[m.index(r, 0)]} : 0; };
@@ -98,16 +98,16 @@ inline std::string check_linear(const Tensor& x, const Tensor& w, uint64_t seed)
   const int64_t n = x.rows(), f = x.cols(), o = w.rows();
   const Tensor gy = random_tensor({n, o}, dtypes::fp32, seed);
   const LinearRun run = run_linear(x, w, gy);
-  const std::vector<double> vx = x.values(), vw = w.values(), vg = gy.numbers();
+  const std::vector<double> vx = x.values(), vw = w.values(), vg = gy.elements();
   const auto at = [](const std::vector<double>& v, int64_t ld) {
     return [&v, ld](int64_t r, int64_t c) { return v[static_cast<size_t>(r * ld + c)]; };
   };
-  const auto turned = [](const std::vector<double>& v, int64_t ld) {
+  const auto transposed = [](const std::vector<double>& v, int64_t ld) {
     return [&v, ld](int64_t c, int64_t r) { return v[static_cast<size_t>(r * ld + c)]; };
   };
   const double y = worst(run.y, product(n, o, f, at(vx, f), at(vw, f)), f);
-  const double gx = worst(run.gx, product(n, f, o, at(vg, o), turned(vw, f)), o);
-  const double gw = worst(run.gw, product(o, f, n, turned(vg, o), turned(vx, f)), n);
+  const double gx = worst(run.gx, product(n, f, o, at(vg, o), transposed(vw, f)), o);
+  const double gw = worst(run.gw, product(o, f, n, transposed(vg, o), transposed(vx, f)), n);
   if (y <= 1 && gx <= 1 && gw <= 1) return "";
   return concat("x ", x, ' ', x.describe(), "; w ", w.describe(), ": errors of y, gx, gw in units of their bound ", y,
                 ", ", gx, ", ", gw);

@@ -52,7 +52,7 @@ TEST_CASE("every activation dtype times every weight dtype gives the products of
         const std::string found = check_linear(x, w, 63);
         if (!found.empty()) FAIL_CHECK(found);
         if (integer_kind(dx) && integer_kind(dw) &&
-            !same(linear(Var(x), Var(w)).value().numbers(), exact_integer_product(x, w)))
+            !same(linear(Var(x), Var(w)).value().elements(), exact_integer_product(x, w)))
           FAIL_CHECK("not exact: x " << x << ", w " << w);
       }
 }
@@ -69,9 +69,9 @@ TEST_CASE("integers with scales and zero points are exact sums times one product
             const Tensor bias = random_tensor({17}, dtypes::fp32, 66);
             const std::string found = check_linear(x, w, 67);
             if (!found.empty()) FAIL_CHECK(found);
-            if (!same(linear(Var(x), Var(w), Var(bias)).value().numbers(), exact_integer_product(x, w, bias)))
+            if (!same(linear(Var(x), Var(w), Var(bias)).value().elements(), exact_integer_product(x, w, bias)))
               FAIL_CHECK("not exact: x " << x.describe() << ", w " << w.describe());
-            if (!same(linear(Var(x), Var(w.without_quant())).value().numbers(),
+            if (!same(linear(Var(x), Var(w.without_quant())).value().elements(),
                       exact_integer_product(x, w.without_quant())))
               FAIL_CHECK("not exact: x " << x.describe() << ", w without scales " << w);
           }
@@ -90,8 +90,9 @@ TEST_CASE("scales along the contracted axis, groups, offsets and codebooks give 
           const std::string found = check_linear(random_tensor({4, 130}, dx, 69), w, 70);
           if (!found.empty()) FAIL_CHECK(found);
         }
-        const std::string turned = check_linear(w, random_tensor({6, 130}, dtypes::int3, 71), 72);  // as the activation
-        if (!turned.empty()) FAIL_CHECK(turned);
+        const std::string transposed =
+            check_linear(w, random_tensor({6, 130}, dtypes::int3, 71), 72);  // as the activation
+        if (!transposed.empty()) FAIL_CHECK(transposed);
       }
 }
 
@@ -128,21 +129,21 @@ TEST_CASE("views of rows and columns are operands like any other") {
 TEST_CASE("empty products are zeros plus bias") {
   const Tensor bias = random_tensor({3}, dtypes::fp32, 83);
   CHECK(
-      linear(Var(Tensor::zeros({2, 0}, dtypes::bint1)), Var(Tensor::zeros({3, 0}, dtypes::bint1))).value().numbers() ==
+      linear(Var(Tensor::zeros({2, 0}, dtypes::bint1)), Var(Tensor::zeros({3, 0}, dtypes::bint1))).value().elements() ==
       std::vector<double>(6, 0.0));
-  const std::vector<double> b = bias.numbers();
+  const std::vector<double> b = bias.elements();
   CHECK(linear(Var(Tensor::zeros({1, 0}, dtypes::fp32)), Var(Tensor::zeros({3, 0}, dtypes::int4)), Var(bias))
             .value()
-            .numbers() == b);
+            .elements() == b);
   for (const DType d : {dtypes::fp32, dtypes::int8, dtypes::bint1}) {
     const LinearRun run = run_linear(Tensor::zeros({0, 4}, d), Tensor::zeros({3, 4}, d),
                                      Tensor::zeros({0, 3}, dtypes::fp32), dtypes::fp32, dtypes::fp32, bias);
     CHECK(run.y.shape() == Shape{0, 3});
     CHECK(run.gx.shape() == Shape{0, 4});
-    CHECK(run.gw.numbers() == std::vector<double>(12, 0.0));
-    CHECK(run.gb.numbers() == std::vector<double>(3, 0.0));
+    CHECK(run.gw.elements() == std::vector<double>(12, 0.0));
+    CHECK(run.gb.elements() == std::vector<double>(3, 0.0));
     CHECK(run_linear(Tensor::zeros({2, 4}, d), Tensor::zeros({0, 4}, d), Tensor::zeros({2, 0}, dtypes::fp32))
-              .gx.numbers() == std::vector<double>(8, 0.0));
+              .gx.elements() == std::vector<double>(8, 0.0));
   }
 }
 

@@ -20,7 +20,7 @@ std::vector<int32_t> labels_of(int64_t n, int64_t classes) {
 }
 
 Tensor matrix(const Shape& shape, const std::vector<double>& numbers) {
-  return Tensor::from_numbers(shape, dtypes::fp32, numbers);
+  return Tensor::from_elements(shape, dtypes::fp32, numbers);
 }
 
 }  // namespace
@@ -47,13 +47,13 @@ TEST_CASE("squared hinge is the sum over samples of the mean over classes") {
   AccumulateSink sink;
   Tape tape;
   tape.backward(squared_hinge(tape.leaf(y, &sink, dtypes::fp32), labels));
-  CHECK(sink.grad().numbers() == std::vector<double>{-0.25, 0, 0.625, 0, 0.5, 0.5, 0, 0.5, 0, 0, 0.5, 0.5});
+  CHECK(sink.grad().elements() == std::vector<double>{-0.25, 0, 0.625, 0, 0.5, 0.5, 0, 0.5, 0, 0, 0.5, 0.5});
 }
 
 TEST_CASE("softmax cross-entropy is the log of the probability of the label") {
   const std::vector<int32_t> labels = labels_of(9, 5);
   const Tensor y = random_tensor({9, 5}, dtypes::fp32, 23, -4, 4);
-  const std::vector<double> numbers = y.numbers();
+  const std::vector<double> numbers = y.elements();
   double expected = 0;
   for (size_t r = 0; r < 9; ++r) {
     double total = 0;
@@ -105,11 +105,11 @@ TEST_CASE("hits count the first of equal logits") {
 TEST_CASE("labels may lie in a tensor") {
   const Tensor y = random_tensor({6, 5}, dtypes::fp32, 3, -2, 2);
   const std::vector<int32_t> labels = labels_of(6, 5);
-  const Tensor t = Tensor::from_numbers({6}, dtypes::int32, std::vector<double>(labels.begin(), labels.end()));
+  const Tensor t = Tensor::from_elements({6}, dtypes::int32, std::vector<double>(labels.begin(), labels.end()));
   CHECK(squared_hinge(y, t).value().item() == squared_hinge(y, labels).value().item());
   CHECK(softmax_cross_entropy_sum(y, t).value().item() == softmax_cross_entropy(y, labels).value().item());
   CHECK(top_k_count(y, t, 1).item() == static_cast<double>(count_correct(y, labels)));
-  const Tensor bad = Tensor::from_numbers({6}, dtypes::int32, std::vector<double>{0, 1, 2, 3, 5, 0});
+  const Tensor bad = Tensor::from_elements({6}, dtypes::int32, std::vector<double>{0, 1, 2, 3, 5, 0});
   CHECK(contains(error_of([&] { squared_hinge(y, bad); }), "label 4 is 5, allowed are 0 .. 4"));
   CHECK(contains(error_of([&] { squared_hinge(y, y); }), "labels must be dense int32, got [6,5] fp32"));
   CHECK(contains(error_of([&] { squared_hinge(y, t.row_slice(0, 5)); }), "have 6 rows, got 5 labels"));

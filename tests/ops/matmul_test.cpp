@@ -45,7 +45,7 @@ void add(Product& to, const Product& from) {
 Expected expected_of(const Tensor& a, const Tensor& b, bool transposed_b, const Tensor& gy) {
   const int64_t m = a.shape()[-2], k = a.shape()[-1], n = gy.shape()[-1],
                 count = a.shape().rows() / std::max<int64_t>(1, m);
-  const std::vector<double> va = a.values(), vb = b.values(), vg = gy.numbers();
+  const std::vector<double> va = a.values(), vb = b.values(), vg = gy.elements();
   Expected out;
   for (int64_t i = 0; i < count; ++i) {
     const std::vector<double> ma = member(va, a.shape(), i), mb = member(vb, b.shape(), i),
@@ -153,7 +153,7 @@ TEST_CASE("products of bare codes are exact integers") {
       const Tensor a = random_tensor({5, 9, 130}, da, ++seed);
       const Tensor b = random_tensor(transposed ? Shape{5, 33, 130} : Shape{5, 130, 33}, db, ++seed);
       const Tensor gy = random_tensor({5, 9, 33}, dtypes::fp32, 1);
-      CHECK(matmul(Var(a), Var(b), {.transposed_b = transposed}).value().numbers() ==
+      CHECK(matmul(Var(a), Var(b), {.transposed_b = transposed}).value().elements() ==
             expected_of(a, b, transposed, gy).y.value);
     }
 }
@@ -219,9 +219,9 @@ TEST_CASE("gradients in bf16 are the fp32 ones rounded once") {
   const Tensor a = random_tensor({3, 5, 9}, dtypes::fp32, 1), b = random_tensor({3, 9, 6}, dtypes::fp32, 2);
   const Tensor gy = random_tensor({3, 5, 6}, dtypes::fp32, 3);
   const Run wide = run_matmul(a, b, false, gy), narrow = run_matmul(a, b, false, gy, dtypes::bf16);
-  const auto rounded = [](const Tensor& t) { return Tensor::from_numbers(t.shape(), dtypes::bf16, t.numbers()); };
-  CHECK(narrow.ga.numbers() == rounded(wide.ga).numbers());
-  CHECK(narrow.gb.numbers() == rounded(wide.gb).numbers());
+  const auto rounded = [](const Tensor& t) { return Tensor::from_elements(t.shape(), dtypes::bf16, t.elements()); };
+  CHECK(narrow.ga.elements() == rounded(wide.ga).elements());
+  CHECK(narrow.gb.elements() == rounded(wide.gb).elements());
   CHECK(narrow.ga.dtype() == dtypes::bf16);
 }
 
@@ -237,8 +237,8 @@ TEST_CASE("empty axes give empty products, and sums of nothing are 0") {
                                Tensor::zeros(Shape{a[0], a[1], b[-1]}, dtypes::fp32));
     CHECK(run.ga.shape() == a);
     CHECK(run.gb.shape() == b);
-    for (const double v : run.y.numbers()) CHECK(v == 0);
-    for (const double v : run.gb.numbers()) CHECK(v == 0);
+    for (const double v : run.y.elements()) CHECK(v == 0);
+    for (const double v : run.gb.elements()) CHECK(v == 0);
     return run.y.shape();
   };
   CHECK(shape_of({0, 3, 4}, {0, 4, 5}) == Shape{0, 3, 5});

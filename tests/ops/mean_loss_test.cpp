@@ -15,7 +15,7 @@ using namespace bitgrad::test;
 namespace {
 
 Tensor integers(const Shape& shape, const std::vector<double>& numbers) {
-  return Tensor::from_numbers(shape, dtypes::int32, numbers);
+  return Tensor::from_elements(shape, dtypes::int32, numbers);
 }
 // Targets of logits [.., classes], every fifth ignored.
 Tensor drawn_targets(const Shape& logits, int32_t ignore) {
@@ -28,7 +28,7 @@ Tensor drawn_targets(const Shape& logits, int32_t ignore) {
 
 // In doubles: the sum over positions that count, and how many.
 std::pair<double, int64_t> exact_cross_entropy(const Tensor& logits, const Tensor& targets, int32_t ignore) {
-  const std::vector<double> y = logits.numbers(), t = targets.numbers();
+  const std::vector<double> y = logits.elements(), t = targets.elements();
   const auto classes = static_cast<size_t>(logits.cols());
   double sum = 0;
   int64_t count = 0;
@@ -66,7 +66,7 @@ TEST_CASE("mean squared error is the mean over all elements") {
   AccumulateSink sink;
   Tape tape;
   tape.backward(mean_squared_error(tape.leaf(y, &sink, dtypes::fp32), t));
-  CHECK(sink.grad().numbers() == std::vector<double>{0.5, -1, 0, 0.25});
+  CHECK(sink.grad().elements() == std::vector<double>{0.5, -1, 0, 0.25});
   const Tensor narrow = random_tensor({7, 3}, dtypes::bf16, 3), target = random_tensor({7, 3}, dtypes::fp32, 4);
   const Tensor wide = Tensor::from(narrow.to_vector(), {7, 3});
   CHECK(mean_squared_error(Var(narrow), target).value().item() == mean_squared_error(Var(wide), target).value().item());
@@ -90,7 +90,7 @@ TEST_CASE("sigmoid cross-entropy is stable at both ends and exact between") {
   Tape tape;
   tape.backward(sigmoid_cross_entropy(tape.leaf(Tensor::from({0, 100, -100, 1}, {4}), &sink, dtypes::fp32),
                                       Tensor::from({1, 1, 1, 0}, {4})));
-  const std::vector<double> g = sink.grad().numbers();
+  const std::vector<double> g = sink.grad().elements();
   CHECK(g[0] == -0.125);
   CHECK(std::fabs(g[1]) <= 1e-40);
   CHECK(g[2] == -0.25);
@@ -115,7 +115,7 @@ TEST_CASE("its gradient is (softmax - onehot) / count, and zero where nothing co
   AccumulateSink sink;
   Tape tape;
   tape.backward(cross_entropy(tape.leaf(y, &sink, dtypes::fp32), t, -1));
-  const std::vector<double> p = softmax(Var(y)).value().numbers(), g = sink.grad().numbers(), target = t.numbers();
+  const std::vector<double> p = softmax(Var(y)).value().elements(), g = sink.grad().elements(), target = t.elements();
   for (size_t r = 0; r < 6; ++r)
     for (size_t c = 0; c < 5; ++c) {
       const float share = static_cast<float>(p[r * 5 + c]);
@@ -188,7 +188,7 @@ TEST_CASE("counts of the k largest: ties go to the lower index, NaN is before ev
   const Tensor many = random_tensor({1300, 9}, dtypes::fp32, 8);
   const Tensor t = drawn_targets({1300, 9}, -1);
   std::vector<int32_t> labels;
-  for (const double v : t.numbers()) labels.push_back(static_cast<int32_t>(v));
+  for (const double v : t.elements()) labels.push_back(static_cast<int32_t>(v));
   int64_t hits = 0;
   const Tensor best = arg_max(many);
   for (int64_t i = 0; i < 1300; ++i) hits += best.as<int32_t>()[i] == labels[static_cast<size_t>(i)];
@@ -201,7 +201,7 @@ TEST_CASE(
   for (const int64_t n : {1, 255, 256, 257, 70000}) {
     const Tensor y = random_tensor({n}, dtypes::fp32, 9), t = random_tensor({n}, dtypes::bf16, 10);
     std::vector<double> part;
-    const std::vector<double> p = y.numbers(), q = t.numbers();
+    const std::vector<double> p = y.elements(), q = t.elements();
     for (size_t i = 0; i < p.size(); ++i) part.push_back((p[i] - q[i]) * (p[i] - q[i]));
     do {
       std::vector<double> next;

@@ -31,7 +31,7 @@ std::vector<double> permuted_numbers(const Tensor& x, const std::vector<int64_t>
   std::vector<int64_t> dims;
   for (const int64_t a : axes) dims.push_back(x.shape()[a]);
   const Shape shape(dims);
-  const std::vector<double> from = x.numbers();
+  const std::vector<double> from = x.elements();
   std::vector<double> out;
   for (int64_t i = 0; i < shape.numel(); ++i) {
     const std::vector<int64_t> to = index_of(shape, i);
@@ -43,7 +43,7 @@ std::vector<double> permuted_numbers(const Tensor& x, const std::vector<int64_t>
 }
 
 std::vector<double> sliced_numbers(const Tensor& x, int64_t axis, int64_t begin, int64_t end) {
-  const std::vector<double> from = x.numbers();
+  const std::vector<double> from = x.elements();
   std::vector<double> out;
   for (int64_t i = 0; i < x.numel(); ++i) {
     const int64_t k = index_of(x.shape(), i)[static_cast<size_t>(axis)];
@@ -74,7 +74,7 @@ const std::vector<Shape> kShapes = {{}, {5}, {3, 70}, {2, 3, 65}, {2, 3, 4, 9}, 
 
 // Pad bits of the rows of a tensor of codes.
 bool pads_are_zero(const Tensor& t) {
-  const Tensor again = Tensor::from_numbers(t.shape(), t.dtype(), t.numbers());
+  const Tensor again = Tensor::from_elements(t.shape(), t.dtype(), t.elements());
   return std::memcmp(t.data(), again.data(), static_cast<size_t>(t.bytes())) == 0;
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("permute moves every dtype and keeps the scale; packed rows move whole
         if (x.dtype().bits() < 8 && !axes.empty() && axes.back() != shape.rank() - 1) continue;
         INFO(x.describe());
         const Tensor y = permute(Var(x), axes).value();
-        CHECK(y.numbers() == permuted_numbers(x, axes));
+        CHECK(y.elements() == permuted_numbers(x, axes));
         CHECK(y.quant() == x.quant());
         if (x.dtype().is_code() && x.numel() > 0) CHECK(pads_are_zero(y));
       }
@@ -116,7 +116,7 @@ TEST_CASE("slice cuts every dtype along every axis, wherever codes begin in a wo
           for (int64_t end = begin; end <= shape[axis]; end += 1 + shape[axis] / 4) {
             INFO(x.describe() << " axis " << axis << " [" << begin << ", " << end << ")");
             const Tensor y = slice(Var(x), axis, begin, end).value();
-            CHECK(y.numbers() == sliced_numbers(x, axis, begin, end));
+            CHECK(y.elements() == sliced_numbers(x, axis, begin, end));
             CHECK((y.quant() != nullptr) == (x.quant() != nullptr));
             if (x.dtype().is_code() && y.numel() > 0 && y.contiguous()) CHECK(pads_are_zero(y));
           }
@@ -133,7 +133,7 @@ TEST_CASE("parts that were cut are joined to what they were, whatever words they
           parts.push_back(slice(Var(x), axis, begin, end));
         INFO(x.describe() << " axis " << axis);
         const Tensor y = concatenate(parts, axis).value();
-        CHECK(y.numbers() == x.numbers());
+        CHECK(y.elements() == x.elements());
         CHECK(y.shape() == x.shape());
         if (x.dtype().is_code() && x.numel() > 0) CHECK(pads_are_zero(y));
       }
@@ -150,7 +150,7 @@ TEST_CASE("gradients on bf16 edges pass through moves exactly") {
   std::vector<double> expected;
   for (const double v : permuted_numbers(seed, {1, 2, 0}))
     expected.push_back(bf16_to_float(bf16_from_float(static_cast<float>(v))));
-  CHECK(sink.grad().numbers() == expected);
+  CHECK(sink.grad().elements() == expected);
 }
 
 TEST_CASE("scales of any granularity are cut with the rows of axis 0, and refused elsewhere") {

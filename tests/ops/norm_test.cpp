@@ -91,9 +91,9 @@ TEST_CASE("evaluation reads the running statistics and leaves them alone") {
     const Tensor x = random_tensor({4, 3}, dtypes::fp32, 41), gamma = random_tensor({count}, dtypes::fp32, 42),
                  beta = random_tensor({count}, dtypes::fp32, 43);
     const NormOptions o = with_running(count, false);
-    const auto before = o.running_mean.numbers();
+    const auto before = o.running_mean.elements();
     const Tensor y = kind.op(Var(x), Var(gamma), Var(beta), o).value();
-    CHECK(o.running_mean.numbers() == before);
+    CHECK(o.running_mean.elements() == before);
     for (int64_t i = 0; i < x.numel(); ++i) {
       const int64_t j = kind.per_column ? i % 3 : 0;
       const float inv = 1.0f / std::sqrt(o.running_var.as<float>()[j] + o.eps);
@@ -116,9 +116,9 @@ TEST_CASE("gradients of a norm in fp32 lie near those of the double reference, o
       Tape tape;
       std::vector<Var> v;
       for (size_t i = 0; i < 3; ++i)
-        v.push_back(tape.leaf(Tensor::from_numbers(in[i].shape(), value, in[i].numbers()), &sinks[i], grad));
+        v.push_back(tape.leaf(Tensor::from_elements(in[i].shape(), value, in[i].elements()), &sinks[i], grad));
       tape.backward({kind.op(v[0], v[1], v[2], NormOptions{})},
-                    {Tensor::from_numbers(seed.shape(), value, seed.numbers())});
+                    {Tensor::from_elements(seed.shape(), value, seed.elements())});
       return std::vector<Tensor>{sinks[0].grad(), sinks[1].grad(), sinks[2].grad()};
     };
     const auto exact = run(dtypes::fp64, dtypes::fp64), wide = run(dtypes::fp32, dtypes::fp32),
@@ -135,7 +135,7 @@ TEST_CASE("gradients of a norm in fp32 lie near those of the double reference, o
 TEST_CASE("constant columns give beta, not NaN") {
   const Tensor x = Tensor::full({5, 2}, dtypes::fp32, 3), one = Tensor::full({2}, dtypes::fp32, 1),
                beta = Tensor::full({2}, dtypes::fp32, 0.5);
-  CHECK(batch_norm(Var(x), Var(one), Var(beta), {}).value().numbers() == std::vector<double>(10, 0.5));
+  CHECK(batch_norm(Var(x), Var(one), Var(beta), {}).value().elements() == std::vector<double>(10, 0.5));
 }
 
 TEST_CASE("what does not fit a norm is an error that names it") {

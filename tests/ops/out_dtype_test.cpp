@@ -122,25 +122,25 @@ std::string compare(const Tensor& got, const Expected& expected, DType dtype, ui
   return (flag == kFlagSaturated) == expected.saturated && (flag & ~kFlagSaturated) == 0 ? "" : "flag";
 }
 
-Int128 dot(const Integers& a, const Integers& b, int64_t i, int64_t j, int64_t k, bool b_turned, int64_t n) {
+Int128 dot(const Integers& a, const Integers& b, int64_t i, int64_t j, int64_t k, bool b_transposed, int64_t n) {
   Int128 sum = 0;
   for (int64_t t = 0; t < k; ++t)
     sum += static_cast<Int128>(a.numbers[static_cast<size_t>(i * k + t)]) *
-           b.numbers[static_cast<size_t>(b_turned ? t * n + j : j * k + t)];
+           b.numbers[static_cast<size_t>(b_transposed ? t * n + j : j * k + t)];
   return sum;
 }
 
-std::string check_product(Rng& rng, bool turned, DType da, DType db, DType dtype) {
+std::string check_product(Rng& rng, bool transposed, DType da, DType db, DType dtype) {
   const int64_t m = draw_size(rng, 70), n = draw_size(rng, 150), k = draw_size(rng, 400);
   const bool tame = draw(rng, 0, 1) == 0 || (da == dtypes::int64 && db == dtypes::int64);
   const Integers a = random_integers(rng, {m, k}, da, tame),
-                 b = random_integers(rng, turned ? Shape{k, n} : Shape{n, k}, db, tame);
+                 b = random_integers(rng, transposed ? Shape{k, n} : Shape{n, k}, db, tame);
   Expected expected;
   for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) expected.add(dot(a, b, i, j, k, turned, n), dtype);
+    for (int64_t j = 0; j < n; ++j) expected.add(dot(a, b, i, j, k, transposed, n), dtype);
   uint32_t flag = 0;
   const Tensor got =
-      out_dtype(turned ? IntegerOp::matmul : IntegerOp::linear, dtype, Var(a.tensor), Var(b.tensor), &flag).value();
+      out_dtype(transposed ? IntegerOp::matmul : IntegerOp::linear, dtype, Var(a.tensor), Var(b.tensor), &flag).value();
   const std::string wrong = got.shape() == Shape{m, n} ? compare(got, expected, dtype, flag) : "shape";
   return wrong.empty() ? "" : concat(wrong, ": a ", a.tensor, ", b ", b.tensor, ", as ", dtype);
 }
@@ -173,10 +173,10 @@ TEST_CASE("matmul and linear of every pair of integer dtypes are exact, whatever
   for (int i = 0; i < count; ++i) {
     const auto pair = static_cast<size_t>(i % pairs);
     const DType any = results[static_cast<size_t>(draw(rng, 0, static_cast<int64_t>(results.size()) - 1))];
-    for (const bool turned : {false, true}) {
+    for (const bool transposed : {false, true}) {
       // int32 is what people ask for: every pair gives it at least once by linear and once by matmul.
       const DType dtype = i / pairs % 2 == 0 ? dtypes::int32 : any;
-      const std::string wrong = check_product(rng, turned, all[pair / all.size()], all[pair % all.size()], dtype);
+      const std::string wrong = check_product(rng, transposed, all[pair / all.size()], all[pair % all.size()], dtype);
       if (!wrong.empty()) FAIL_CHECK(wrong);
     }
   }
@@ -218,7 +218,7 @@ TEST_CASE("sums beyond 64 and 128 bits saturate, cancel and round as the exact n
   CHECK(flag == kFlagSaturated);
   flag = 0;
   CHECK(run({kMin, kMin, kMin, 7}, {5, -5, 0, -3}, dtypes::int64, &flag).as<int64_t>()[0] == -21);
-  CHECK(run({kMax, kMax, 1}, {kMax, -kMax, -1}, dtypes::int8, &flag).numbers() == std::vector<double>{-1});
+  CHECK(run({kMax, kMax, 1}, {kMax, -kMax, -1}, dtypes::int8, &flag).elements() == std::vector<double>{-1});
   CHECK(run({kMax, 1}, {1, -1}, dtypes::int64, &flag).as<int64_t>()[0] == kMax - 1);
   CHECK(run({kMin}, {1}, dtypes::int64, &flag).as<int64_t>()[0] == kMin);
   CHECK(flag == 0);
@@ -235,11 +235,11 @@ TEST_CASE("sums beyond 64 and 128 bits saturate, cancel and round as the exact n
 TEST_CASE("a result that fits leaves the flag alone, and no flag is needed to saturate") {
   const Tensor a = make({1, 3}, dtypes::int8, {100, -128, 1}).tensor, b = make({1, 3}, dtypes::int8, {27, 0, 1}).tensor;
   uint32_t flag = 1u << 7;
-  CHECK(out_dtype(IntegerOp::add, dtypes::int8, Var(a), Var(b), &flag).value().numbers() ==
+  CHECK(out_dtype(IntegerOp::add, dtypes::int8, Var(a), Var(b), &flag).value().elements() ==
         std::vector<double>{127, -128, 2});
   CHECK(flag == 1u << 7);
-  CHECK(out_dtype(IntegerOp::mul, dtypes::uint4, Var(a), Var(b)).value().numbers() == std::vector<double>{15, 0, 1});
-  CHECK(out_dtype(IntegerOp::mul, dtypes::ternary, Var(a), Var(b), &flag).value().numbers() ==
+  CHECK(out_dtype(IntegerOp::mul, dtypes::uint4, Var(a), Var(b)).value().elements() == std::vector<double>{15, 0, 1});
+  CHECK(out_dtype(IntegerOp::mul, dtypes::ternary, Var(a), Var(b), &flag).value().elements() ==
         std::vector<double>{1, 0, 1});
   CHECK(flag == ((1u << 7) | kFlagSaturated));
 }
@@ -252,31 +252,31 @@ TEST_CASE("gradients of products are those of the numbers, in the dtype that the
                                                       {dtypes::int64, dtypes::uint3}};
   uint64_t seed = 1000;
   for (const auto& [da, db] : pairs)
-    for (const bool turned : {false, true})
+    for (const bool transposed : {false, true})
       for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
         const int64_t m = 5, n = 7, k = 70;
         const Tensor a = random_tensor({m, k}, da, ++seed),
-                     b = random_tensor(turned ? Shape{k, n} : Shape{n, k}, db, ++seed),
+                     b = random_tensor(transposed ? Shape{k, n} : Shape{n, k}, db, ++seed),
                      g = random_tensor({m, n}, dtypes::fp32, ++seed);
         AccumulateSink sa, sb;
         Tape tape;
-        const Var y = out_dtype(turned ? IntegerOp::matmul : IntegerOp::linear, dtypes::int32, tape.leaf(a, &sa, grad),
-                                tape.leaf(b, &sb, grad));
+        const Var y = out_dtype(transposed ? IntegerOp::matmul : IntegerOp::linear, dtypes::int32,
+                                tape.leaf(a, &sa, grad), tape.leaf(b, &sb, grad));
         tape.backward({y}, {g});
-        const auto va = a.numbers(), vb = b.numbers(), vg = g.numbers();
+        const auto va = a.elements(), vb = b.elements(), vg = g.elements();
         const auto at_b = [&](int64_t kk, int64_t j) {
-          return vb[static_cast<size_t>(turned ? kk * n + j : j * k + kk)];
+          return vb[static_cast<size_t>(transposed ? kk * n + j : j * k + kk)];
         };
         const Product ga = product(
             m, k, n, [&](int64_t i, int64_t j) { return vg[static_cast<size_t>(i * n + j)]; },
             [&](int64_t kk, int64_t j) { return at_b(kk, j); });
         const Product gb = product(
-            turned ? k : n, turned ? n : k, m,
+            transposed ? k : n, transposed ? n : k, m,
             [&](int64_t r, int64_t i) {
-              return turned ? va[static_cast<size_t>(i * k + r)] : vg[static_cast<size_t>(i * n + r)];
+              return transposed ? va[static_cast<size_t>(i * k + r)] : vg[static_cast<size_t>(i * n + r)];
             },
             [&](int64_t c, int64_t i) {
-              return turned ? vg[static_cast<size_t>(i * n + c)] : va[static_cast<size_t>(i * k + c)];
+              return transposed ? vg[static_cast<size_t>(i * n + c)] : va[static_cast<size_t>(i * k + c)];
             });
         REQUIRE(sa.grad().dtype() == grad);
         REQUIRE(sb.grad().shape() == b.shape());
@@ -285,7 +285,7 @@ TEST_CASE("gradients of products are those of the numbers, in the dtype that the
           CHECK(worst(sb.grad(), gb, m) <= 1);
         } else {
           for (size_t i = 0; i < ga.value.size(); ++i)
-            if (std::fabs(sa.grad().numbers()[i] - ga.value[i]) >
+            if (std::fabs(sa.grad().elements()[i] - ga.value[i]) >
                 0x1.02p-8 * std::fabs(ga.value[i]) + 1e-4 * ga.magnitude[i])
               FAIL("element " << i << " in bf16");
         }
@@ -294,13 +294,13 @@ TEST_CASE("gradients of products are those of the numbers, in the dtype that the
 
 TEST_CASE("gradients of all four ops equal those of the op in double, which passes the gradient check") {
   for (const IntegerOp op : {IntegerOp::matmul, IntegerOp::linear, IntegerOp::mul, IntegerOp::add}) {
-    const bool is_product = op == IntegerOp::matmul || op == IntegerOp::linear, turned = op == IntegerOp::matmul;
+    const bool is_product = op == IntegerOp::matmul || op == IntegerOp::linear, transposed = op == IntegerOp::matmul;
     const Tensor a = random_tensor({4, 6}, dtypes::int5, 1100),
-                 b = random_tensor(turned ? Shape{6, 3} : Shape{is_product ? 3 : 4, 6}, dtypes::uint4, 1101),
+                 b = random_tensor(transposed ? Shape{6, 3} : Shape{is_product ? 3 : 4, 6}, dtypes::uint4, 1101),
                  g = random_tensor({4, is_product ? 3 : 6}, dtypes::fp32, 1102);
-    const auto in_double = [](const Tensor& t) { return Tensor::from_numbers(t.shape(), dtypes::fp64, t.numbers()); };
+    const auto in_double = [](const Tensor& t) { return Tensor::from_elements(t.shape(), dtypes::fp64, t.elements()); };
     // The double product wants b as [n,k].
-    const Tensor a64 = in_double(a), b64 = in_double(turned ? transpose(b) : b);
+    const Tensor a64 = in_double(a), b64 = in_double(transposed ? transpose(b) : b);
     const CheckedFunction fn = [&](const std::vector<Var>& v) {
       return is_product ? linear(v[0], v[1]) : op == IntegerOp::mul ? mul(v[0], v[1]) : add(v[0], v[1]);
     };
@@ -311,12 +311,13 @@ TEST_CASE("gradients of all four ops equal those of the op in double, which pass
       tape.backward({fn({tape.leaf(a64, &da, dtypes::fp64), tape.leaf(b64, &db, dtypes::fp64)})}, {in_double(g)});
     }
     Tape tape;
-    tape.backward(
-        {out_dtype(op, dtypes::int32, tape.leaf(a, &sa, dtypes::fp32), tape.leaf(b, &sb, dtypes::fp32))}, {g});
-    const Tensor gb = turned ? transpose(db.grad()) : db.grad();
+    tape.backward({out_dtype(op, dtypes::int32, tape.leaf(a, &sa, dtypes::fp32), tape.leaf(b, &sb, dtypes::fp32))},
+                  {g});
+    const Tensor gb = transposed ? transpose(db.grad()) : db.grad();
     for (const auto& [got, want] : {std::pair{sa.grad(), da.grad()}, std::pair{sb.grad(), gb}})
       for (size_t e = 0; e < static_cast<size_t>(got.numel()); ++e)
-        if (std::fabs(got.numbers()[e] - want.numbers()[e]) > 1e-4) FAIL("op " << static_cast<int>(op) << " element " << e);
+        if (std::fabs(got.elements()[e] - want.elements()[e]) > 1e-4)
+          FAIL("op " << static_cast<int>(op) << " element " << e);
   }
 }
 
@@ -333,14 +334,14 @@ TEST_CASE("gradients of mul and add: g times the other's numbers, and g") {
           const auto e = static_cast<size_t>(i);
           float ga = g.as<float>()[i], gb = ga;
           if (op == IntegerOp::mul) {
-            ga *= static_cast<float>(b.numbers()[e]);
-            gb *= static_cast<float>(a.numbers()[e]);
+            ga *= static_cast<float>(b.elements()[e]);
+            gb *= static_cast<float>(a.elements()[e]);
           }
           if (grad == dtypes::bf16) {
             ga = bf16_to_float(bf16_from_float(ga));
             gb = bf16_to_float(bf16_from_float(gb));
           }
-          if (sa.grad().numbers()[e] != ga || sb.grad().numbers()[e] != gb) FAIL("element " << i << " of " << d);
+          if (sa.grad().elements()[e] != ga || sb.grad().elements()[e] != gb) FAIL("element " << i << " of " << d);
           if (i > 20) break;
         }
       }
@@ -349,9 +350,9 @@ TEST_CASE("gradients of mul and add: g times the other's numbers, and g") {
 
 TEST_CASE("row views of codes multiply as their rows") {
   const Tensor a = random_tensor({9, 21}, dtypes::int4, 1300), b = random_tensor({5, 21}, dtypes::uint2, 1301);
-  const Tensor whole = out_dtype(IntegerOp::linear, dtypes::int8, Var(a), Var(b)).value(),
+  const Tensor full = out_dtype(IntegerOp::linear, dtypes::int8, Var(a), Var(b)).value(),
                part = out_dtype(IntegerOp::linear, dtypes::int8, Var(a.row_slice(2, 6)), Var(b)).value();
-  CHECK(part.numbers() == whole.row_slice(2, 6).clone(MemoryKind::kActivation).numbers());
+  CHECK(part.elements() == full.row_slice(2, 6).clone(MemoryKind::kActivation).elements());
 }
 
 TEST_CASE("out_dtype refuses scales, floats, results it cannot write and shapes that do not fit") {

@@ -153,12 +153,12 @@ TEST_CASE("forward of an operand in blocks of rows has the bits of the whole mat
         layout.info().pack(w.dtype(), w.rows(), w.cols(), w.data(), w.stride(), derived.data());
         w.attach_layout(derived);
       }
-      const Tensor whole = forward(detail::MatrixOperand(x), w, bias);
+      const Tensor full = forward(detail::MatrixOperand(x), w, bias);
       for (const int64_t block : {1, 3, 16, 66, 67, 100})
         for (const int threads : {1, 3}) {
           set_num_threads(threads);
           INFO(dx << " x " << dw << (packed ? ", packed" : "") << ", blocks of " << block);
-          CHECK(same_bits(bits_of(forward(CopiedRows(x, block), w, bias)), bits_of(whole)));
+          CHECK(same_bits(bits_of(forward(CopiedRows(x, block), w, bias)), bits_of(full)));
         }
     }
   set_num_threads(before);
@@ -169,12 +169,12 @@ TEST_CASE("gw of an operand in blocks of rows is the sum over all of them") {
   const auto integers = [](const Shape& shape, uint64_t seed) {
     std::vector<double> numbers = random_numbers(dtypes::fp32, shape.numel(), seed, -4, 4);
     for (double& v : numbers) v = std::rint(v);
-    return Tensor::from_numbers(shape, dtypes::fp32, numbers);
+    return Tensor::from_elements(shape, dtypes::fp32, numbers);
   };
   const Tensor gy = integers({67, 9}, 1);
   for (const DType d : {dtypes::fp32, dtypes::bint1, dtypes::int4}) {
     const Tensor x = d == dtypes::fp32 ? integers({67, 33}, 2) : random_tensor({67, 33}, d, 3);
-    const std::vector<double> vx = x.numbers(), vg = gy.numbers();
+    const std::vector<double> vx = x.elements(), vg = gy.elements();
     const Product expected = product(
         9, 33, 67, [&](int64_t f, int64_t k) { return vg[static_cast<size_t>(k * 9 + f)]; },
         [&](int64_t n, int64_t k) { return vx[static_cast<size_t>(k * 33 + n)]; });
@@ -184,9 +184,9 @@ TEST_CASE("gw of an operand in blocks of rows is the sum over all of them") {
         const auto into = [&](GradSlot& slot) {
           gradient_product(mode, {"gw", "x", gy, true, {}}, CopiedRows(x, block), slot);
         };
-        CHECK(gradient_of({9, 33}, dtypes::fp32, into).numbers() == expected.value);
-        const Tensor rounded = Tensor::from_numbers({9, 33}, dtypes::bf16, expected.value);
-        CHECK(gradient_of({9, 33}, dtypes::bf16, into).numbers() == rounded.numbers());
+        CHECK(gradient_of({9, 33}, dtypes::fp32, into).elements() == expected.value);
+        const Tensor rounded = Tensor::from_elements({9, 33}, dtypes::bf16, expected.value);
+        CHECK(gradient_of({9, 33}, dtypes::bf16, into).elements() == rounded.elements());
       }
   }
 }
@@ -204,7 +204,7 @@ TEST_CASE("gw of an operand in blocks adds to what its leaf has summed") {
                      })));
     if (i == 0) once = sink.grad().clone(MemoryKind::kActivation);
   }
-  const std::vector<double> a = once.numbers(), b = sink.grad().numbers();
+  const std::vector<double> a = once.elements(), b = sink.grad().elements();
   for (size_t i = 0; i < a.size(); ++i) CHECK(b[i] == a[i] + a[i]);
   AccumulateSink blocks;
   for (int i = 0; i < 2; ++i) {
@@ -215,7 +215,7 @@ TEST_CASE("gw of an operand in blocks adds to what its leaf has summed") {
                        gradient_product(ProductMode::kFp32, {"gw", "x", gy, true, {}}, CopiedRows(x, 7), slot);
                      })));
   }
-  const std::vector<double> c = blocks.grad().numbers();
+  const std::vector<double> c = blocks.grad().elements();
   for (size_t i = 0; i < b.size(); ++i) CHECK(std::fabs(c[i] - b[i]) < 1e-5);
 }
 

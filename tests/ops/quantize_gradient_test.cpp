@@ -38,12 +38,12 @@ TEST_CASE("the gradient becomes the nearest values of its codes, in the edge's d
   for (const DType y_edge : {dtypes::fp32, dtypes::bf16})
     for (const DType x_edge : {dtypes::fp32, dtypes::bf16}) {
       const Tensor g = test::random_tensor({5, 33}, y_edge, 2);
-      const std::vector<double> from = g.numbers();
+      const std::vector<double> from = g.elements();
       float a = 0;
       for (const double v : from) a = std::max(a, std::fabs(static_cast<float>(v)));
       const float s = a / 7.0f;
       const std::vector<double> got =
-          gradient(x, spec_of("absmax", dtypes::int4, Rounding::kNearest), {}, g, x_edge, y_edge).numbers();
+          gradient(x, spec_of("absmax", dtypes::int4, Rounding::kNearest), {}, g, x_edge, y_edge).elements();
       int wrong = 0;
       for (size_t i = 0; i < from.size(); ++i) {
         float want = s * std::nearbyint(static_cast<float>(from[i]) * (1.0f / s));
@@ -64,27 +64,27 @@ TEST_CASE("DoReFa's gradients are scaled per token, stochastic and unbiased") {
   const int draws = 400;
   for (int n = 0; n < draws; ++n) {
     const RandomStream stream{5, Purpose::kGradient, 77, static_cast<uint32_t>(n)};
-    const std::vector<double> got = gradient(x, spec, stream, g, dtypes::fp32, dtypes::fp32).numbers();
+    const std::vector<double> got = gradient(x, spec, stream, g, dtypes::fp32, dtypes::fp32).elements();
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += got[i];
   }
   int far = 0;
-  const std::vector<double> want = g.numbers();
+  const std::vector<double> want = g.elements();
   for (size_t i = 0; i < sum.size(); ++i) {
     const double top = i < 64 ? 1e-6 : 1;  // a step is at most 2 top / 15; sd of a mean of 400 at most half a step / 20
     far += std::fabs(sum[i] / draws - want[i]) > 6 * top / 15 / 20;
   }
   CHECK(far == 0);
   const RandomStream one{5, Purpose::kGradient, 77, 0}, two{5, Purpose::kGradient, 77, 1};
-  CHECK(gradient(x, spec, one, g, dtypes::fp32, dtypes::fp32).numbers() ==
-        gradient(x, spec, one, g, dtypes::fp32, dtypes::fp32).numbers());
-  CHECK(gradient(x, spec, one, g, dtypes::fp32, dtypes::fp32).numbers() !=
-        gradient(x, spec, two, g, dtypes::fp32, dtypes::fp32).numbers());
+  CHECK(gradient(x, spec, one, g, dtypes::fp32, dtypes::fp32).elements() ==
+        gradient(x, spec, one, g, dtypes::fp32, dtypes::fp32).elements());
+  CHECK(gradient(x, spec, one, g, dtypes::fp32, dtypes::fp32).elements() !=
+        gradient(x, spec, two, g, dtypes::fp32, dtypes::fp32).elements());
 }
 
 TEST_CASE("zero gradients stay zero, an empty one stays empty, and NaN goes on to where the optimizer finds it") {
   const QuantSpec spec = spec_of("absmax", dtypes::int4, Rounding::kNearest);
   const Tensor x = Tensor::zeros({1, 4}, dtypes::fp32);
-  CHECK(gradient(x, spec, {}, x, dtypes::fp32, dtypes::fp32).numbers() == std::vector<double>(4, 0));
+  CHECK(gradient(x, spec, {}, x, dtypes::fp32, dtypes::fp32).elements() == std::vector<double>(4, 0));
   const Tensor none = Tensor::zeros({0, 4}, dtypes::fp32);
   CHECK(gradient(none, spec, {}, none, dtypes::fp32, dtypes::fp32).shape() == Shape{0, 4});
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {

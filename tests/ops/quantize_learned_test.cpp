@@ -25,7 +25,7 @@ QuantSpec spec_of(const std::string& scheme, DType dtype, const Granularity& gra
 }
 
 Tensor numbers_of(const Shape& shape, const std::vector<double>& numbers) {
-  return Tensor::from_numbers(shape, dtypes::fp32, numbers);
+  return Tensor::from_elements(shape, dtypes::fp32, numbers);
 }
 
 struct Result {
@@ -77,7 +77,7 @@ std::string check_lsq(const std::string& scheme, DType dtype, const Shape& shape
   const Tensor offset = test::random_tensor({blocks}, dtypes::fp32, 6, -0.3, 0.3);
   const Result got = run(x, spec, plus ? std::vector<Tensor>{step, offset} : std::vector<Tensor>{step}, g);
   std::vector<double> ds(static_cast<size_t>(blocks)), dm(ds);
-  const std::vector<double> codes = got.y.numbers(), values = got.y.values();
+  const std::vector<double> codes = got.y.elements(), values = got.y.values();
   for (int64_t i = 0; i < rows * cols; ++i) {
     const size_t j = static_cast<size_t>(per_channel ? i % cols : 0), at = static_cast<size_t>(i);
     const float s = step.as<float>()[j], m = plus ? offset.as<float>()[j] : 0.0f;
@@ -130,7 +130,7 @@ TEST_CASE("PACT clips to [0, alpha], and alpha gets the sum of the gradients at 
     const Result got = run(numbers, spec_of("pact", d), {numbers_of({1}, {2.5})}, g);
     int wrong = 0;
     double sum = 0;
-    const std::vector<double> codes = got.y.numbers();
+    const std::vector<double> codes = got.y.elements();
     for (int64_t i = 0; i < n; ++i) {
       const float v = numbers.as<float>()[i], gi = g.as<float>()[i];
       const float q = std::nearbyint(std::min(std::max(v, 0.0f), alpha) * (1.0f / s));
@@ -148,11 +148,11 @@ TEST_CASE("the gradient of a step is a sum over the batch, so two halves add up 
   const QuantSpec spec = spec_of("lsq", dtypes::int4);
   const Tensor x = test::random_tensor({8, 40}, dtypes::fp32, 3), g = test::random_tensor({8, 40}, dtypes::fp32, 4);
   const Tensor step = numbers_of({1}, {0.1});
-  const double whole = run(x, spec, {step}, g).learned[0].item();
+  const double full = run(x, spec, {step}, g).learned[0].item();
   const double halves = run(x.row_slice(0, 4), spec, {step}, g.row_slice(0, 4)).learned[0].item() +
                         run(x.row_slice(4, 8), spec, {step}, g.row_slice(4, 8)).learned[0].item();
-  CHECK(std::fabs(whole - halves) < 1e-5);
-  CHECK(std::fabs(whole) > 1e-3);
+  CHECK(std::fabs(full - halves) < 1e-5);
+  CHECK(std::fabs(full) > 1e-3);
 }
 
 TEST_CASE(
@@ -182,14 +182,14 @@ TEST_CASE("at the ends of the codes LSQ passes nothing, whatever a draw or the r
   }
   const int64_t n = static_cast<int64_t>(quarters.size());
   const Tensor g = Tensor::full({1, n}, dtypes::fp32, 1), step = numbers_of({1}, {2.0});
-  const Tensor acc = Tensor::from_numbers({1, n}, dtypes::int32, quarters);
+  const Tensor acc = Tensor::from_elements({1, n}, dtypes::int32, quarters);
   QuantParams in;
   in.scheme = "product";
   in.scale = std::make_shared<const Tensor>(numbers_of({1}, {0.5}));
   const Tensor integers = acc.with_quant(std::make_shared<const QuantParams>(in));
   const Tensor numbers = dequantize(Var(integers)).value();
-  CHECK(run(numbers, nearest, {step}, g).gx.numbers() == expected);
-  CHECK(run(integers, nearest, {step}, g).gx.numbers() == expected);
+  CHECK(run(numbers, nearest, {step}, g).gx.elements() == expected);
+  CHECK(run(integers, nearest, {step}, g).gx.elements() == expected);
   QuantSpec drawn = nearest;
   drawn.rounding = Rounding::kStochastic;
   bool other_codes = false;
@@ -198,8 +198,8 @@ TEST_CASE("at the ends of the codes LSQ passes nothing, whatever a draw or the r
     QuantizeOpOptions options;
     options.sr = &draws;
     const Result got = run(numbers, drawn, {step}, g, dtypes::fp32, options);
-    CHECK(got.gx.numbers() == expected);
-    other_codes = other_codes || got.y.numbers() != run(numbers, nearest, {step}, g).y.numbers();
+    CHECK(got.gx.elements() == expected);
+    other_codes = other_codes || got.y.elements() != run(numbers, nearest, {step}, g).y.elements();
   }
   CHECK(other_codes);
 }
@@ -246,7 +246,7 @@ TEST_CASE("one and two threads give the same bits of codes and gradients") {
     const Result one = run(x, spec, learned, g);
     set_num_threads(2);
     const Result two = run(x, spec, learned, g);
-    CHECK(one.y.numbers() == two.y.numbers());
+    CHECK(one.y.elements() == two.y.elements());
     CHECK(test::bits_of(one.gx) == test::bits_of(two.gx));
     for (size_t i = 0; i < 2; ++i) CHECK(test::bits_of(one.learned[i]) == test::bits_of(two.learned[i]));
   }

@@ -26,7 +26,7 @@ Result run(const Tensor& x, const QuantSpec& spec, const std::vector<float>& see
   Tape tape;
   Var y = quantize(tape.leaf(x, &sink, x_edge), spec, options);
   y.want_grad(y_edge);
-  tape.backward({y}, {Tensor::from_numbers(x.shape(), y_edge, std::vector<double>(seed.begin(), seed.end()))});
+  tape.backward({y}, {Tensor::from_elements(x.shape(), y_edge, std::vector<double>(seed.begin(), seed.end()))});
   return {y.value(), sink.grad(), sink.filled()};
 }
 
@@ -40,7 +40,7 @@ int wrong_gradients(const QuantSpec& spec, const Shape& shape, DType y_edge, DTy
   const SteRule rule = ste_rule(spec);
   if (rule == SteRule::kNone) return got.reached ? 1 : 0;
   const std::vector<test::BlockParams> blocks = test::fit_blocks(spec, x, shape.rows(), shape.cols());
-  const std::vector<double> gradient = got.gradient.numbers();
+  const std::vector<double> gradient = got.gradient.elements();
   int wrong = got.gradient.dtype() != x_edge;
   for (size_t i = 0; i < x.size(); ++i) {
     const int64_t e = static_cast<int64_t>(i);
@@ -122,7 +122,7 @@ TEST_CASE("given scales are used instead of those of x, for the codes and for th
   options.params = std::make_shared<const QuantParams>(narrow);
   const Result got = run(x, spec, std::vector<float>(140, 1), dtypes::fp32, dtypes::fp32, options);
   int wrong = 0, clipped = 0;
-  const std::vector<double> codes = got.codes.numbers();
+  const std::vector<double> codes = got.codes.elements();
   for (int64_t i = 0; i < 140; ++i) {
     const float u = std::nearbyint(x.as<float>()[i] * 8);
     wrong += codes[static_cast<size_t>(i)] != static_cast<double>(std::clamp(u, -8.0f, 7.0f));
@@ -217,7 +217,7 @@ TEST_CASE("a non-finite x throws, or raises the flag of the op and passes no gra
   uint32_t flag = 0;
   QuantizeOpOptions options;
   options.flag = &flag;
-  CHECK(run(x, spec, {1, 1, 1}, dtypes::fp32, dtypes::fp32, options).gradient.numbers() ==
+  CHECK(run(x, spec, {1, 1, 1}, dtypes::fp32, dtypes::fp32, options).gradient.elements() ==
         std::vector<double>{1, 0, 1});
   CHECK(flag == kFlagNonFinite);
 }
@@ -232,12 +232,12 @@ TEST_CASE("dequantize gives values and passes the gradient as it is, for every s
         Tape tape;
         Var y = dequantize(tape.leaf(codes, &sink, x_edge));
         CHECK(y.dtype() == dtypes::fp32);
-        CHECK(y.value().numbers() == codes.values());
+        CHECK(y.value().elements() == codes.values());
         y.want_grad(y_edge);
         const Tensor seed = Tensor::full(x.shape(), y_edge, 0.75);
         tape.backward({y}, {seed});
         CHECK(sink.grad().dtype() == x_edge);
-        CHECK(sink.grad().numbers() == seed.numbers());
+        CHECK(sink.grad().elements() == seed.elements());
       }
   CHECK(contains(error_of([&] { dequantize(x); }), "[dequantize] x: got [3,33] fp32, expected codes"));
 }
@@ -250,9 +250,9 @@ TEST_CASE("a chain quantize, dequantize is the rule of quantize") {
   Tape tape;
   const Var x = tape.leaf(test::tensor_of({4}, {-3, -2.5f, 0.2f, 1.6f}), &sink, dtypes::fp32);
   const Var y = dequantize(quantize(x, spec));
-  CHECK(y.value().numbers() == std::vector<double>{-2, -2, 0, 1});
+  CHECK(y.value().elements() == std::vector<double>{-2, -2, 0, 1});
   tape.backward({y}, {test::tensor_of({4}, {1, 2, 3, 4})});
-  CHECK(sink.grad().numbers() == std::vector<double>{0, 2, 3, 0});
+  CHECK(sink.grad().elements() == std::vector<double>{0, 2, 3, 0});
 }
 
 }  // namespace

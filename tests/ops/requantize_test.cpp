@@ -22,8 +22,8 @@ std::shared_ptr<const QuantParams> params_of(const Granularity& granularity, std
   QuantParams p;
   p.scheme = "made";
   p.granularity = granularity;
-  p.scale = shared(Tensor::from_numbers({static_cast<int64_t>(scale.size())}, dtypes::fp32, scale));
-  if (!zero.empty()) p.zero = shared(Tensor::from_numbers({static_cast<int64_t>(zero.size())}, dtypes::int32, zero));
+  p.scale = shared(Tensor::from_elements({static_cast<int64_t>(scale.size())}, dtypes::fp32, scale));
+  if (!zero.empty()) p.zero = shared(Tensor::from_elements({static_cast<int64_t>(zero.size())}, dtypes::int32, zero));
   return std::make_shared<const QuantParams>(std::move(p));
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("requantize is clamp(rint(float(acc) * M) + z), and passes the gradien
           const Run got = run(x, g, dtypes::fp32, [&](const Var& v) { return requantize(v, d, out); });
           REQUIRE(got.y.dtype() == d);
           REQUIRE(got.y.quant() == out);
-          const std::vector<double> codes = got.y.numbers();
+          const std::vector<double> codes = got.y.elements();
           const float lo = static_cast<float>(d.info().qmin), hi = static_cast<float>(d.info().qmax);
           for (int64_t r = 0; r < n; ++r)
             for (int64_t c = 0; c < f; ++c) {
@@ -95,7 +95,7 @@ TEST_CASE("requantize is clamp(rint(float(acc) * M) + z), and passes the gradien
               if (zeros) u = u + static_cast<float>(z[i_out]);
               const bool passes = u >= lo && u <= hi;
               const float q = u < lo ? lo : u > hi ? hi : u;
-              if (codes[e] != q || got.gx.numbers()[e] != (passes ? g.numbers()[e] : 0.0))
+              if (codes[e] != q || got.gx.elements()[e] != (passes ? g.elements()[e] : 0.0))
                 FAIL(d << " from " << from << " to " << to << ", element " << e << ": code " << codes[e]
                        << ", expected " << q);
               if (e > 300) c = f;
@@ -105,23 +105,23 @@ TEST_CASE("requantize is clamp(rint(float(acc) * M) + z), and passes the gradien
 
 TEST_CASE("requantize at exact ties and at both clamps") {
   const Tensor x =
-      Tensor::from_numbers({1, 10}, dtypes::int32, std::vector<double>{1, 3, -1, -3, 255, 256, 254, -256, -257, -258});
+      Tensor::from_elements({1, 10}, dtypes::int32, std::vector<double>{1, 3, -1, -3, 255, 256, 254, -256, -257, -258});
   // M = 1/2: 0.5 1.5 -0.5 -1.5 127.5 128 127 -128 -128.5 -129.
   const Run got = run(x, Tensor::full({1, 10}, dtypes::fp32, 1), dtypes::bf16,
                       [](const Var& v) { return requantize(v, dtypes::int8, params_of({}, {2})); });
-  CHECK(got.y.numbers() == std::vector<double>{0, 2, 0, -2, 127, 127, 127, -128, -128, -128});
-  CHECK(got.gx.numbers() == std::vector<double>{1, 1, 1, 1, 0, 0, 1, 1, 1, 0});
+  CHECK(got.y.elements() == std::vector<double>{0, 2, 0, -2, 127, 127, 127, -128, -128, -128});
+  CHECK(got.gx.elements() == std::vector<double>{1, 1, 1, 1, 0, 0, 1, 1, 1, 0});
   CHECK(got.gx.dtype() == dtypes::bf16);
 }
 
 TEST_CASE("an output scale so small that M leaves fp32 saturates every sum but 0") {
-  const Tensor q = Tensor::from_numbers({1, 5}, dtypes::int32, std::vector<double>{0, 1, -1, kMax, kMin}),
+  const Tensor q = Tensor::from_elements({1, 5}, dtypes::int32, std::vector<double>{0, 1, -1, kMax, kMin}),
                g = Tensor::full({1, 5}, dtypes::fp32, 1);
   for (const double s_in : {4.0, 1e30}) {
     const Run got = run(q.with_quant(params_of({}, {s_in})), g, dtypes::fp32,
                         [](const Var& v) { return requantize(v, dtypes::int8, params_of({}, {0x1p-126}, {3})); });
-    CHECK(got.y.numbers() == std::vector<double>{3, 127, -128, 127, -128});
-    CHECK(got.gx.numbers() == std::vector<double>{1, 0, 0, 0, 0});
+    CHECK(got.y.elements() == std::vector<double>{3, 127, -128, 127, -128});
+    CHECK(got.gx.elements() == std::vector<double>{1, 0, 0, 0, 0});
   }
 }
 
@@ -131,14 +131,14 @@ TEST_CASE("requantize_shift is division by 2^k to nearest even, for k = 1 to 31"
                  g = random_tensor({5, 67}, dtypes::fp32, 2100);
     const DType d = kResults[k % 6];
     const Run got = run(x, g, dtypes::fp32, [&](const Var& v) { return requantize_shift(v, d, k); });
-    CHECK(got.y.quant()->scale->numbers() == std::vector<double>{std::ldexp(0.375, k)});
-    const std::vector<double> codes = got.y.numbers(), gx = got.gx.numbers();
+    CHECK(got.y.quant()->scale->elements() == std::vector<double>{std::ldexp(0.375, k)});
+    const std::vector<double> codes = got.y.elements(), gx = got.gx.elements();
     const double lo = static_cast<double>(d.info().qmin), hi = static_cast<double>(d.info().qmax);
     for (size_t i = 0; i < codes.size(); ++i) {
       // Exact in double; rint is to nearest even.
       const double u = std::rint(std::ldexp(static_cast<double>(x.as<int32_t>()[i]), -k));
       const double q = std::min(std::max(u, lo), hi);
-      if (codes[i] != q || gx[i] != (u >= lo && u <= hi ? g.numbers()[i] : 0.0))
+      if (codes[i] != q || gx[i] != (u >= lo && u <= hi ? g.elements()[i] : 0.0))
         FAIL("k " << k << ", " << d << ", number " << x.as<int32_t>()[i] << ": code " << codes[i] << ", expected "
                   << q);
     }
@@ -150,9 +150,9 @@ TEST_CASE("requantize_shift keeps scales per token and channel, and gives bare i
   const Tensor token =
       requantize_shift(Var(x.with_quant(params_of(Granularity::token(), {1, 2, 3}))), dtypes::int8, 4).value();
   CHECK(token.quant()->granularity == Granularity::token());
-  CHECK(token.quant()->scale->numbers() == std::vector<double>{16, 32, 48});
+  CHECK(token.quant()->scale->elements() == std::vector<double>{16, 32, 48});
   const Tensor bare = requantize_shift(Var(x), dtypes::int8, 3).value();
-  CHECK(bare.quant()->scale->numbers() == std::vector<double>{8});
+  CHECK(bare.quant()->scale->elements() == std::vector<double>{8});
 }
 
 TEST_CASE("pad bits of requantized rows are zero, and empty tensors stay empty") {

@@ -46,9 +46,10 @@ TEST_CASE("softmax and the norms over the last axis pass the gradient check") {
 
 TEST_CASE("fp32 results are those of doubles to a few units in the last place") {
   const Tensor x = random_tensor({4, 300}, dtypes::fp32, 4, -5, 5), gamma = random_tensor({300}, dtypes::fp32, 5);
-  const std::vector<double> p = x.numbers(), g = gamma.numbers();
-  const std::vector<double> y = softmax(Var(x)).value().numbers(), z = layer_norm(Var(x), Var(gamma)).value().numbers();
-  const std::vector<double> w = rms_norm(Var(x), Var(gamma)).value().numbers();
+  const std::vector<double> p = x.elements(), g = gamma.elements();
+  const std::vector<double> y = softmax(Var(x)).value().elements(),
+                            z = layer_norm(Var(x), Var(gamma)).value().elements();
+  const std::vector<double> w = rms_norm(Var(x), Var(gamma)).value().elements();
   for (size_t r = 0; r < 4; ++r) {
     double total = 0, mean = 0, squares = 0, deviations = 0;
     for (size_t i = 0; i < 300; ++i) {
@@ -114,7 +115,7 @@ TEST_CASE("the arg max keeps the leading axes") {
   const Tensor index = arg_max(x);
   CHECK(index.shape() == Shape{2, 2});
   CHECK(index.dtype() == dtypes::int32);
-  CHECK(index.numbers() == std::vector<double>{1, 0, 2, 1});
+  CHECK(index.elements() == std::vector<double>{1, 0, 2, 1});
   CHECK(arg_max(Tensor::from({1, 5, 2}, {3}, dtypes::bf16)).item() == 1);
 }
 

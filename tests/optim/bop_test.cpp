@@ -53,12 +53,12 @@ TEST_CASE("Bop flips the signs that a naive loop flips") {
     Reference kept{spec, moments};
     kept.seed = 3;
     std::vector<float> m(static_cast<size_t>(shape.numel()), 0.0f);
-    std::vector<double> w = p.value().numbers();
+    std::vector<double> w = p.value().elements();
     for (int step = 0; step < 8; ++step) {
       const Tensor g = random_tensor(shape, dtypes::fp32, 70 + static_cast<uint64_t>(step));
       const float lr = 0.02f / static_cast<float>(step + 1);
       const float gamma = static_cast<float>(static_cast<double>(0.25f) * (static_cast<double>(lr) / 0.02));
-      give(p, g);
+      accumulate(p, g);
       optimizer->step(lr, 2);
       int flips = 0;
       for (size_t i = 0; i < m.size(); ++i) {
@@ -71,8 +71,8 @@ TEST_CASE("Bop flips the signs that a naive loop flips") {
       kept.steps = static_cast<uint32_t>(step);
       kept.keep(m, 0, false, true);
       if (step == 0) CHECK(flips > 10);
-      REQUIRE(p.value().numbers() == w);
-      CHECK(p.value().in_layout(layouts::planes).numbers() == w);
+      REQUIRE(p.value().elements() == w);
+      CHECK(p.value().in_layout(layouts::planes).elements() == w);
       if (moments != MomentKind::kInt8) CHECK(floats(optimizer->state()[0].tensor) == m);
     }
     CHECK(optimizer->state()[0].name == "w.bop.m");
@@ -90,9 +90,10 @@ TEST_CASE("at its threshold Bop keeps a weight, and a zero average flips nothing
   auto optimizer = make_optimizer(how);
   optimizer->attach({&p});
   const float above = std::nextafter(0.5f, 1.0f);
-  give(p, Tensor::from_numbers({1, 4}, dtypes::fp32, std::vector<double>{0.5, static_cast<double>(above), -9, 0}));
+  accumulate(p,
+             Tensor::from_elements({1, 4}, dtypes::fp32, std::vector<double>{0.5, static_cast<double>(above), -9, 0}));
   optimizer->step(0.1f, 1);
-  CHECK(p.value().numbers() == std::vector<double>{1, -1, 1, 1});
+  CHECK(p.value().elements() == std::vector<double>{1, -1, 1, 1});
 }
 
 TEST_CASE("without a master there is none: codes, scales and moments are all the memory") {
@@ -106,7 +107,7 @@ TEST_CASE("without a master there is none: codes, scales and moments are all the
     CHECK(now[MemoryKind::kMaster] == before[MemoryKind::kMaster]);
     CHECK(now[MemoryKind::kValue] - before[MemoryKind::kValue] == 256 * 1024 * spec.quant->dtype.bits() / 8);
     CHECK(p.master().defined() == false);
-    give(p, Tensor::full({256, 1024}, dtypes::fp32, 0.1));
+    accumulate(p, Tensor::full({256, 1024}, dtypes::fp32, 0.1));
     reset_memory_peaks();
     optimizer->step(0.1f, 1);
     CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] <= 1 << 20);

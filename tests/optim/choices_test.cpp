@@ -43,8 +43,8 @@ TEST_CASE("a parameter may have its own rule, rate, decay and floor") {
   CHECK(optimizer->state()[0].name == "a.adam.m");
   const Tensor g = random_tensor({3, 5}, dtypes::fp32, 3);
   Floats w = floats(own->master()), a = floats(plain->master());
-  give(*plain, g);
-  give(*own, g);
+  accumulate(*plain, g);
+  accumulate(*own, g);
   optimizer->step(0.5f, 2);
   bool floored = false;
   for (size_t i = 0; i < w.size(); ++i) {
@@ -94,7 +94,7 @@ TEST_CASE("a frozen parameter has no gradient, no state and no master, and stays
     optimizer->attach({p.get(), other.get()});
     CHECK(optimizer->state().size() == 2);
     const auto before = p->value().values();
-    give(*other, random_tensor({4, 16}, dtypes::fp32, 1));
+    accumulate(*other, random_tensor({4, 16}, dtypes::fp32, 1));
     optimizer->step(0.1f, 1);
     CHECK(p->value().values() == before);
     Tape tape;
@@ -131,7 +131,7 @@ TEST_CASE("rules of one family hand their state on, and a rule of a program name
   auto optimizer = make_optimizer(named("adam"));
   optimizer->attach({p.get()});
   CHECK(optimizer->state()[0].name == "w.halve.count");
-  give(*p, Tensor::full({4, 5}, dtypes::fp32, 1));
+  accumulate(*p, Tensor::full({4, 5}, dtypes::fp32, 1));
   optimizer->step(0.5f, 1);
   for (size_t i = 0; i < w.size(); ++i) CHECK(p->master().as<float>()[i] == w[i] / 2 - 0.5f);
   CHECK(floats(optimizer->state()[0].tensor) == Floats(20, 1.0f));
@@ -163,7 +163,7 @@ TEST_CASE("an update that leaves fp32 names the parameter without a master") {
   p.initialize("layers.1.weight", 1);
   auto optimizer = make_optimizer(named("sgd"));
   optimizer->attach({&p});
-  give(p, Tensor::full({2, 8}, dtypes::fp32, 1e38));
+  accumulate(p, Tensor::full({2, 8}, dtypes::fp32, 1e38));
   const auto step = [&] { optimizer->step(1e38f, 1); };
   const std::string text = error_of(step);
   CHECK(contains(text, "[update] the new numbers of 'layers.1.weight' ([2,8] int8, no master)"));
@@ -181,8 +181,8 @@ TEST_CASE("8-bit moments whose blocks lie across long rows have the bits of thos
   second->attach({flat.get()});
   for (uint64_t step = 0; step < 2; ++step) {
     const Tensor g = random_tensor({60, 20001}, dtypes::fp32, 40 + step);
-    give(*rows, g);
-    give(*flat, g.reshape({60 * 20001}));
+    accumulate(*rows, g);
+    accumulate(*flat, g.reshape({60 * 20001}));
     first->step(0.01f, 3);
     second->step(0.01f, 3);
   }

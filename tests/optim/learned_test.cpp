@@ -34,8 +34,8 @@ Lsq make(const Shape& shape, const Granularity& granularity, MasterKind master =
 
 // Gradients of the steps, in double: sums / samples / sqrt(n * Qp).
 std::vector<double> by_hand(const Parameter& p, const std::vector<double>& g, double samples) {
-  const auto x = p.master().numbers();
-  const auto s = p.value().quant()->scale->numbers();
+  const auto x = p.master().elements();
+  const auto s = p.value().quant()->scale->elements();
   const size_t block = x.size() / s.size();
   std::vector<double> out(s.size(), 0.0);
   for (size_t i = 0; i < x.size(); ++i) {
@@ -61,13 +61,13 @@ TEST_CASE("a learned step is a parameter beside its weight, with its own path, r
   CHECK(w.step->spec().weight_decay == 0.0f);
   CHECK(w.step->spec().floor == 0x1p-20f);
   // The first steps are 2 mean abs x / sqrt Qp, and the first codes were made with them.
-  const auto x = w.p->master().numbers();
+  const auto x = w.p->master().elements();
   for (size_t r = 0; r < 6; ++r) {
     double mean = 0;
     for (size_t c = 0; c < 40; ++c) mean += std::fabs(x[r * 40 + c]) / 40;
-    CHECK(near(w.step->value().numbers()[r], 2 * mean / std::sqrt(3.0), 1.0));
+    CHECK(near(w.step->value().elements()[r], 2 * mean / std::sqrt(3.0), 1.0));
   }
-  CHECK(w.p->value().quant()->scale->numbers() == w.step->value().numbers());
+  CHECK(w.p->value().quant()->scale->elements() == w.step->value().elements());
   CHECK(w.p->value().quant()->scale->data() != w.step->value().data());
 }
 
@@ -82,20 +82,20 @@ TEST_CASE("the optimizer gives learned steps LSQ's gradient, for every form of m
         optimizer->attach({w.p.get()});
         for (int step = 0; step < 2; ++step) {
           const Tensor g = random_tensor(shape, grad, 30 + static_cast<uint64_t>(step), -1, 2);
-          const auto expected = by_hand(*w.p, g.numbers(), 4);
-          const auto before = w.step->value().numbers(), scale = w.p->value().quant()->scale->numbers();
-          give(*w.p, g);
+          const auto expected = by_hand(*w.p, g.elements(), 4);
+          const auto before = w.step->value().elements(), scale = w.p->value().quant()->scale->elements();
+          accumulate(*w.p, g);
           optimizer->step(0.25f, 4);
           CHECK_FALSE(w.p->has_grad());
           for (size_t j = 0; j < expected.size(); ++j) {
-            const double moved = w.step->value().numbers()[j] - before[j];
+            const double moved = w.step->value().elements()[j] - before[j];
             CHECK(near(moved, -0.125 * expected[j], 1.0));
             CHECK(moved != 0);
           }
           // The codes keep the steps that made them until they are made anew.
-          CHECK(w.p->value().quant()->scale->numbers() == scale);
+          CHECK(w.p->value().quant()->scale->elements() == scale);
           w.p->requantize(6, step + 1);
-          CHECK(w.p->value().quant()->scale->numbers() == w.step->value().numbers());
+          CHECK(w.p->value().quant()->scale->elements() == w.step->value().elements());
         }
       }
 }
@@ -104,30 +104,30 @@ TEST_CASE("the global norm and the value clip take learned steps into account") 
   const Shape shape{8, 16};
   const Tensor g = random_tensor(shape, dtypes::fp32, 40, 2, 3);
   const Lsq free = make(shape, Granularity::tensor()), bound = make(shape, Granularity::tensor());
-  const double ds = by_hand(*free.p, g.numbers(), 1)[0];
+  const double ds = by_hand(*free.p, g.elements(), 1)[0];
   double squares = ds * ds;
-  const auto u = free.p->master().numbers();
-  const double s = free.p->value().quant()->scale->numbers()[0];
+  const auto u = free.p->master().elements();
+  const double s = free.p->value().quant()->scale->elements()[0];
   for (size_t i = 0; i < u.size(); ++i) {
     const double v = u[i] / s;
-    if (v > -4 && v < 3) squares += g.numbers()[i] * g.numbers()[i];
+    if (v > -4 && v < 3) squares += g.elements()[i] * g.elements()[i];
   }
   OptimizerSpec spec = named("sgd");
   spec.clip_norm = 0.5f;
   auto optimizer = make_optimizer(spec);
   optimizer->attach({free.p.get()});
-  const double before = free.step->value().numbers()[0];
-  give(*free.p, g);
+  const double before = free.step->value().elements()[0];
+  accumulate(*free.p, g);
   optimizer->step(0.01f, 1);
   CHECK(near(static_cast<double>(optimizer->last_norm()), std::sqrt(squares), std::sqrt(squares)));
-  CHECK(near(before - free.step->value().numbers()[0], 0.01 * ds * 0.5 / std::sqrt(squares), 0.1));
+  CHECK(near(before - free.step->value().elements()[0], 0.01 * ds * 0.5 / std::sqrt(squares), 0.1));
   spec = named("sgd");
   spec.clip_value = static_cast<float>(std::fabs(ds) / 2);
   optimizer = make_optimizer(spec);
   optimizer->attach({bound.p.get()});
-  give(*bound.p, g);
+  accumulate(*bound.p, g);
   optimizer->step(0.01f, 1);
-  CHECK(near(std::fabs(before - bound.step->value().numbers()[0]), 0.01 * std::fabs(ds) / 2, 0.1));
+  CHECK(near(std::fabs(before - bound.step->value().elements()[0]), 0.01 * std::fabs(ds) / 2, 0.1));
 }
 
 TEST_CASE("a gradient of a learned step that overflows is an error before anything moves") {
@@ -142,22 +142,22 @@ TEST_CASE("a gradient of a learned step that overflows is an error before anythi
         spec.clip_norm = clip_norm;
         auto optimizer = make_optimizer(spec);
         optimizer->attach({plain.get(), w.p.get()});
-        const auto x = w.p->master().numbers();
-        const double s = w.step->value().numbers()[0];
+        const auto x = w.p->master().elements();
+        const double s = w.step->value().elements()[0];
         std::vector<double> numbers;  // finite; their terms all have one sign and add up past fp32
         for (const double v : x) {
           const double u = v / s, term = u <= -4 ? -4 : (u >= 3 ? 3 : std::rint(u) - u);
           numbers.push_back(term < 0 ? -0x1p127 : 0x1p127);
         }
-        const Tensor g = Tensor::from_numbers(shape, grad, numbers);
-        const auto step = w.step->value().numbers(), other = plain->value().numbers();
-        give(*w.p, g);
-        give(*plain, Tensor::full({4}, dtypes::fp32, 1));
+        const Tensor g = Tensor::from_elements(shape, grad, numbers);
+        const auto step = w.step->value().elements(), other = plain->value().elements();
+        accumulate(*w.p, g);
+        accumulate(*plain, Tensor::full({4}, dtypes::fp32, 1));
         CHECK(contains(error_of([&] { optimizer->step(0.1f, 1); }),
                        "[optimizer] the gradient of 'w.step' ([1] fp32) holds NaN or Inf at optimizer step 0"));
-        CHECK(w.p->master().numbers() == x);
-        CHECK(w.step->value().numbers() == step);
-        CHECK(plain->value().numbers() == other);
+        CHECK(w.p->master().elements() == x);
+        CHECK(w.step->value().elements() == step);
+        CHECK(plain->value().elements() == other);
         CHECK(optimizer->steps() == 0);
       }
 }
@@ -166,7 +166,7 @@ TEST_CASE("gradients in bf16 are widened in workspace memory") {
   const auto p = float_parameter("w", {512, 256}, dtypes::bf16);
   auto optimizer = make_optimizer(named("sgd"));
   optimizer->attach({p.get()});
-  give(*p, random_tensor({512, 256}, dtypes::bf16, 50));
+  accumulate(*p, random_tensor({512, 256}, dtypes::bf16, 50));
   reset_memory_peaks();
   const int64_t before = memory_now()[MemoryKind::kGrad];
   optimizer->step(0.1f, 1);
@@ -181,10 +181,10 @@ TEST_CASE("a step stays at its floor, and a frozen weight has frozen steps") {
   for (const double sign : {1.0, -1.0}) {
     Tensor g = Tensor::empty({4, 8}, dtypes::fp32);
     for (int64_t i = 0; i < 32; ++i) {
-      const double u = w.p->master().numbers()[static_cast<size_t>(i)] / w.step->value().numbers()[0];
+      const double u = w.p->master().elements()[static_cast<size_t>(i)] / w.step->value().elements()[0];
       g.as<float>()[i] = static_cast<float>(sign * (u < 0 ? 1 : -1) * (std::rint(u) - u));
     }
-    give(*w.p, g);
+    accumulate(*w.p, g);
     optimizer->step(1.0f, 1);
     CHECK(w.step->value().as<float>()[0] >= 0x1p-20f);
   }

@@ -47,7 +47,7 @@ Bytes after(MomentKind kind, Move&& move) {
   std::vector<Optimizer::StateTensor> state;
   moments.list("x", state);
   Bytes out{{w.begin(), w.end()}};
-  for (const auto& s : state) out.push_back(s.tensor.numbers());
+  for (const auto& s : state) out.push_back(s.tensor.elements());
   return out;
 }
 

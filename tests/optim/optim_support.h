@@ -29,12 +29,12 @@ inline std::unique_ptr<Parameter> float_parameter(const std::string& path, const
 }
 
 // The sum over a window of samples becomes g.
-inline void give(Parameter& p, const Tensor& g) {
+inline void accumulate(Parameter& p, const Tensor& g) {
   Tape tape;
   tape.backward({p.read()}, {g});
 }
 inline Floats floats(const Tensor& t) {
-  const auto n = t.numbers();
+  const auto n = t.elements();
   return {n.begin(), n.end()};
 }
 

@@ -17,7 +17,7 @@ TEST_CASE("state is named for checkpoints, and a resumed optimizer goes on bit f
   auto first = make_optimizer(named("adamw"));
   first->attach({a.get()});
   for (int step = 0; step < 3; ++step) {
-    give(*a, gradient(step));
+    accumulate(*a, gradient(step));
     first->step(0.1f, 1);
   }
   const auto state = first->state();
@@ -30,8 +30,8 @@ TEST_CASE("state is named for checkpoints, and a resumed optimizer goes on bit f
   b->master().copy_from(a->master());
   for (size_t i = 0; i < 2; ++i) second->state()[i].tensor.copy_from(state[i].tensor);
   second->set_steps(3);
-  give(*a, gradient(3));
-  give(*b, gradient(3));
+  accumulate(*a, gradient(3));
+  accumulate(*b, gradient(3));
   first->step(0.1f, 1);
   second->step(0.1f, 1);
   CHECK(floats(a->master()) == floats(b->master()));
@@ -47,7 +47,7 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
   const auto gradient = [](int step) { return random_tensor({3, 3}, dtypes::fp32, 20 + static_cast<uint64_t>(step)); };
   const auto numbers = [](const Optimizer& optimizer) {
     std::map<std::string, std::vector<double>> all;
-    for (const auto& s : optimizer.state()) all[s.name] = s.tensor.numbers();
+    for (const auto& s : optimizer.state()) all[s.name] = s.tensor.elements();
     return all;
   };
   for (const MomentKind kind : {MomentKind::kFp32, MomentKind::kBf16, MomentKind::kInt8}) {
@@ -59,8 +59,8 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
     first->attach({calm.get()});
     second->attach({old.get()});
     for (int step = 0; step < 3; ++step) {
-      give(*calm, gradient(step));
-      give(*old, gradient(step));
+      accumulate(*calm, gradient(step));
+      accumulate(*old, gradient(step));
       first->step(0.1f, 1);
       second->step(0.1f, 1);
     }
@@ -71,8 +71,8 @@ TEST_CASE("attached anew, what stays keeps its moments, what is new begins with 
     auto state = numbers(*second);
     CHECK(state.at("w.adam.m") == numbers(*first).at("w.adam.m"));
     CHECK(state.at("v.adam.m") == std::vector<double>(9, 0.0));
-    give(*calm, gradient(3));
-    give(*stays, gradient(3));
+    accumulate(*calm, gradient(3));
+    accumulate(*stays, gradient(3));
     first->step(0.1f, 1);
     second->step(0.1f, 1);
     CHECK(floats(calm->master()) == floats(stays->master()));
@@ -95,8 +95,8 @@ TEST_CASE("a rule that comes later goes on at the step of the run") {
   sgd->attach({plain.get(), &moved});
   early->master().copy_from(moved.master());
   const Tensor g = random_tensor({3, 3}, dtypes::fp32, 4);
-  give(*early, g);
-  give(moved, g);
+  accumulate(*early, g);
+  accumulate(moved, g);
   adam->step(0.1f, 1);
   sgd->step(0.1f, 1);
   CHECK(floats(early->master()) == floats(moved.master()));
@@ -160,8 +160,8 @@ TEST_CASE("an optimizer goes on after any number of steps at once, with the corr
     auto optimizer = make_optimizer(spec);
     optimizer->attach({w.get()});
     optimizer->set_steps(steps);
-    give(*w, random_tensor({1, 1}, dtypes::fp32, 3));
-    const double g = w->grad().numbers()[0], before = w->master().numbers()[0];
+    accumulate(*w, random_tensor({1, 1}, dtypes::fp32, 3));
+    const double g = w->grad().elements()[0], before = w->master().elements()[0];
     optimizer->step(0.1f, 1);
     double c1 = 1, c2 = 1;  // beta^t: below 1e-300 long before the limit
     for (int64_t t = 0; t < std::min<int64_t>(steps + 1, 1'000'000); ++t) {
@@ -170,6 +170,6 @@ TEST_CASE("an optimizer goes on after any number of steps at once, with the corr
     }
     const double m = 0.5 * g, v = (1 - 0.999) * g * g;
     const double step = 0.1 * (m / (1 - c1)) / (std::sqrt(v / (1 - c2)) + 1e-8);
-    CHECK(std::abs((before - w->master().numbers()[0]) - step) <= 1e-4 * std::abs(step) + 1e-7);
+    CHECK(std::abs((before - w->master().elements()[0]) - step) <= 1e-4 * std::abs(step) + 1e-7);
   }
 }

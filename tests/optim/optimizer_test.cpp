@@ -25,7 +25,7 @@ void check_against(const OptimizerSpec& spec, ByHand by_hand) {
   Floats w = floats(p->master());
   for (int step = 0; step < 6; ++step) {
     const Tensor g = random_tensor({5, 31}, dtypes::fp32, 100 + static_cast<uint64_t>(step), -3, 3);
-    give(*p, g);
+    accumulate(*p, g);
     const float lr = 0.1f / static_cast<float>(step + 1);
     optimizer->step(lr, 7);
     for (size_t i = 0; i < w.size(); ++i) w[i] = by_hand(i, w[i], g.as<float>()[i] / 7.0f, lr, step);
@@ -89,9 +89,9 @@ TEST_CASE("gradients are divided by the samples of the window once, over any num
   two->attach({b.get()});
   const Tensor g = Tensor::full({3, 4}, dtypes::fp32, 0.3),
                twice = Tensor::full({3, 4}, dtypes::fp32, static_cast<double>(0.3f + 0.3f));
-  give(*a, g);
-  give(*a, g);
-  give(*b, twice);
+  accumulate(*a, g);
+  accumulate(*a, g);
+  accumulate(*b, twice);
   one->step(0.5f, 3);
   two->step(0.5f, 3);
   CHECK(floats(a->master()) == floats(b->master()));
@@ -125,11 +125,11 @@ TEST_CASE(
       expected[i] = std::clamp(expected[i] - 0.5f * clipped, -0.75f, 0.75f);
     }
     CHECK(stopped > 20);
-    const auto codes = p.value().numbers();
-    give(p, g);
+    const auto codes = p.value().elements();
+    accumulate(p, g);
     optimizer->step(0.5f, 2);
     CHECK(floats(p.master()) == expected);
-    CHECK(p.value().numbers() == codes);
+    CHECK(p.value().elements() == codes);
   }
 }
 
@@ -147,8 +147,8 @@ TEST_CASE("clip_norm scales all gradients by one factor, only when the norm is l
     spec.clip_norm = limit;
     auto optimizer = make_optimizer(spec);
     optimizer->attach({a.get(), b.get()});
-    give(*a, ga);
-    give(*b, gb);
+    accumulate(*a, ga);
+    accumulate(*b, gb);
     optimizer->step(0.25f, 2);
     CHECK(optimizer->last_norm() == norm);
     const bool clips = limit < norm;
@@ -169,7 +169,7 @@ TEST_CASE("the norm of a parameter of many blocks is that of its finished gradie
     auto optimizer = make_optimizer(spec);
     optimizer->attach({p.get()});
     const Tensor g = random_tensor(shape, dtypes::fp32, 8);
-    give(*p, g);
+    accumulate(*p, g);
     Floats finished = floats(g);
     for (float& x : finished) x = std::clamp(x / 3.0f, -0.2f, 0.2f);
     optimizer->step(0.1f, 3);
@@ -185,7 +185,7 @@ TEST_CASE("a global norm beyond fp32 is an error, not a step of zeros") {
   spec.clip_norm = 1.0f;
   auto optimizer = make_optimizer(spec);
   optimizer->attach({p.get()});
-  give(*p, Tensor::full({2, 3}, dtypes::fp32, 1e30));
+  accumulate(*p, Tensor::full({2, 3}, dtypes::fp32, 1e30));
   const Floats before = floats(p->master());
   const std::string text = error_of([&] { optimizer->step(0.1f, 1); });
   CHECK(contains(text, "the global norm of the gradients overflows fp32 at optimizer step 0"));
@@ -211,11 +211,11 @@ TEST_CASE("bf16 gradients are taken in blocks and equal the whole") {
       whole.initialize("w", 8);
       blocks.initialize("w", 8);
       const Tensor narrow = random_tensor(shape, dtypes::bf16, 9),
-                   wide = Tensor::from_numbers(shape, dtypes::fp32, narrow.numbers());
+                   wide = Tensor::from_elements(shape, dtypes::fp32, narrow.elements());
       for (int64_t i = 0; i < shape.numel(); i += 3)
         whole.master().as<float>()[i] *= 3, blocks.master().as<float>()[i] *= 3;
-      give(whole, wide);
-      give(blocks, narrow);
+      accumulate(whole, wide);
+      accumulate(blocks, narrow);
       reset_memory_peaks();
       const int64_t before = memory_now()[MemoryKind::kGrad];
       second->step(0.01f, 3);
@@ -233,8 +233,8 @@ TEST_CASE("a gradient that is not finite names the parameter, and nothing has mo
       auto a = float_parameter("layers.0.bias", {3}), b = float_parameter("layers.1.weight", {2, 3}, grad);
       auto optimizer = make_optimizer(named("adam"));
       optimizer->attach({a.get(), b.get()});
-      give(*a, Tensor::full({3}, dtypes::fp32, 1));
-      give(*b, Tensor::from_numbers({2, 3}, grad, std::vector<double>{0, 0, 0, 0, bad, 0}));
+      accumulate(*a, Tensor::full({3}, dtypes::fp32, 1));
+      accumulate(*b, Tensor::from_elements({2, 3}, grad, std::vector<double>{0, 0, 0, 0, bad, 0}));
       const Floats wa = floats(a->master()), wb = floats(b->master());
       const std::string text = error_of([&] { optimizer->step(0.1f, 1); });
       CHECK(text.rfind(concat("[optimizer] the gradient of 'layers.1.weight' ([2,3] ", grad,
@@ -245,7 +245,7 @@ TEST_CASE("a gradient that is not finite names the parameter, and nothing has mo
       CHECK(floats(b->master()) == wb);
       CHECK(optimizer->steps() == 0);
       for (const auto& s : optimizer->state())
-        CHECK(s.tensor.numbers() == std::vector<double>(static_cast<size_t>(s.tensor.numel()), 0.0));
+        CHECK(s.tensor.elements() == std::vector<double>(static_cast<size_t>(s.tensor.numel()), 0.0));
     }
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("parameters without a gradient are left alone") {
   auto optimizer = make_optimizer(spec);
   optimizer->attach({a.get(), b.get()});
   const Floats before = floats(b->master());
-  give(*a, Tensor::full({3}, dtypes::fp32, 1));
+  accumulate(*a, Tensor::full({3}, dtypes::fp32, 1));
   optimizer->step(0.1f, 1);
   CHECK(floats(b->master()) == before);
 }

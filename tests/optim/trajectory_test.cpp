@@ -52,9 +52,9 @@ Tensor gradient(const Choice& c, int step) {
 
 // The bytes of all that training moves.
 std::vector<std::vector<double>> state_of(const Parameter& p, const Optimizer& optimizer) {
-  std::vector<std::vector<double>> out{p.value().numbers(), p.value().quant()->scale->numbers()};
-  if (p.has_master()) out.push_back(p.master().numbers());
-  for (const auto& s : optimizer.state()) out.push_back(s.tensor.numbers());
+  std::vector<std::vector<double>> out{p.value().elements(), p.value().quant()->scale->elements()};
+  if (p.has_master()) out.push_back(p.master().elements());
+  for (const auto& s : optimizer.state()) out.push_back(s.tensor.elements());
   return out;
 }
 
@@ -69,13 +69,13 @@ void check(const Choice& c, int steps = 3) {
   reference.w = numbers_of(*p);
   for (int step = 0; step < steps; ++step) {
     const Tensor g = gradient(c, step);
-    give(*p, g);
+    accumulate(*p, g);
     const float lr = 0.05f / static_cast<float>(step + 1);
     optimizer->step(lr, 3);
     reference.step(floats(g), lr, 3.0f, 0.01f);
     REQUIRE(numbers_of(*p) == reference.w);
     if (c.master == MasterKind::kNone) {
-      const auto codes = p->value().numbers();
+      const auto codes = p->value().elements();
       CHECK(std::equal(codes.begin(), codes.end(), reference.codes.begin()));
       CHECK(floats(*p->value().quant()->scale) == reference.scales);
     }
@@ -83,7 +83,7 @@ void check(const Choice& c, int steps = 3) {
   // What is stored, widened by hand.
   const auto state = optimizer->state();
   const auto stored = [&](size_t part, size_t e) {
-    if (c.moments != MomentKind::kInt8) return static_cast<float>(state[part].tensor.numbers()[e]);
+    if (c.moments != MomentKind::kInt8) return static_cast<float>(state[part].tensor.elements()[e]);
     const float s = state[2 * part + 1].tensor.as<float>()[e / 256];
     if (part == 0) return s * static_cast<float>(state[0].tensor.as<int8_t>()[e]);
     const float root = s * static_cast<float>(state[2].tensor.as<uint8_t>()[e]);
@@ -140,7 +140,7 @@ TEST_CASE("the number of threads changes no bit") {
         auto optimizer = make_optimizer(spec_of(c));
         optimizer->attach({p.get()});
         for (int step = 0; step < 2; ++step) {
-          give(*p, gradient(c, step));
+          accumulate(*p, gradient(c, step));
           optimizer->step(0.1f, 2);
         }
         states.push_back(state_of(*p, *optimizer));
@@ -164,9 +164,9 @@ TEST_CASE("updates of a tenth of a code or of a bf16 step arrive on average") {
     optimizer->attach({&p});
     const double step = master == MasterKind::kNone ? 0.01 : 0x1p-9;  // bf16 below 0.5: 8 bits from 0.25 on
     const double w0 = p.has_master() ? 0.5 : p.value().values()[0];
-    give(p, Tensor::full(shape, dtypes::fp32, 1.0));
+    accumulate(p, Tensor::full(shape, dtypes::fp32, 1.0));
     optimizer->step(static_cast<float>(0.1 * step), 1);
-    const auto after = p.has_master() ? p.master().numbers() : p.value().values();
+    const auto after = p.has_master() ? p.master().elements() : p.value().values();
     double mean = 0;
     int64_t moved = 0;
     for (const double x : after) {
@@ -190,7 +190,7 @@ TEST_CASE("8-bit squares never become 0 where they were not, so no update explod
   for (int step = 0; step < 50; ++step) {
     for (int64_t i = 0; i < g.numel(); ++i) g.as<float>()[i] = i % 2 ? 1.0f : 1e-4f;
     const Floats before = floats(p->master());
-    give(*p, g);
+    accumulate(*p, g);
     optimizer->step(0.01f, 1);
     for (size_t i = 0; i < before.size(); ++i) CHECK(std::fabs(p->master().as<float>()[i] - before[i]) < 0.5f);
   }

@@ -99,16 +99,16 @@ TEST_CASE("The example trains, is evaluated, inspected, converted and compared w
 TEST_CASE("A run that was cut ends with the bits of one that was not, and a run folder may move with its plugin") {
   const Folder f;
   good(f.train());
-  const std::string whole = json_of(f.run + "/summary.json").at("state_hash").text();
+  const std::string full = json_of(f.run + "/summary.json").at("state_hash").text();
   const std::string first = f.temp.file("first"), moved = f.temp.file("moved");
   good({"train", f.config, "--out", first, "train.stop=3 epochs", "schedule.name=constant"});
-  CHECK(json_of(first + "/summary.json").at("state_hash").text() != whole);
+  CHECK(json_of(first + "/summary.json").at("state_hash").text() != full);
   std::string yaml = slurp(first + "/config.yaml");
   CHECK(contains(yaml, "plugins: [" + f.plugin + "]\n"));
   yaml.replace(yaml.find("stop: 3 epochs"), 14, "stop: 6 epochs");
   write_file_atomically(first + "/config.yaml", yaml);
   good({"train", "--resume", first, "--use-config"});
-  CHECK(json_of(first + "/summary.json").at("state_hash").text() == whole);
+  CHECK(json_of(first + "/summary.json").at("state_hash").text() == full);
   good({"train", "--resume", first});  // it has ended: nothing is left to do, and the plugin is found
 
   // Where the plugin is not where config.yaml says, --plugin names it.

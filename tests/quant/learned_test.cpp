@@ -89,8 +89,8 @@ TEST_CASE("sums of rows taken apart add up to those of the whole") {
     const Quantizer& quantizer = find_quantizer("lsq");
     const Tensor value = quantize_dynamic(spec, x);
     const int64_t blocks = value.quant()->scale->numel();
-    const Tensor whole = Tensor::zeros({blocks}, dtypes::fp32), parts = Tensor::zeros({blocks}, dtypes::fp32);
-    quantizer.leaf_backward(spec, *value.quant(), x, g, gx, {&whole, 1});
+    const Tensor full = Tensor::zeros({blocks}, dtypes::fp32), parts = Tensor::zeros({blocks}, dtypes::fp32);
+    quantizer.leaf_backward(spec, *value.quant(), x, g, gx, {&full, 1});
     for (const int64_t begin : {0, 2, 4}) {
       const bool by_row = granularity == Granularity::channel(0);
       const Tensor part = by_row ? parts.row_slice(begin, begin + 2) : parts;
@@ -98,7 +98,7 @@ TEST_CASE("sums of rows taken apart add up to those of the whole") {
                               g.row_slice(begin, begin + 2), gx.row_slice(begin, begin + 2), {&part, 1});
     }
     for (int64_t j = 0; j < blocks; ++j)
-      CHECK(std::fabs(whole.as<float>()[j] - parts.as<float>()[j]) <= 1e-4f * (1 + std::fabs(whole.as<float>()[j])));
+      CHECK(std::fabs(full.as<float>()[j] - parts.as<float>()[j]) <= 1e-4f * (1 + std::fabs(full.as<float>()[j])));
   }
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("hand-computed gradients at the edges: qmin and qmax are outside, x = 
     // u = -3, -2, -1.5, 0.25, 1, 7: Qn, Qn, (-2 + 1.5), (0 - 0.25), Qp, Qp
     q.leaf_backward(spec, params, test::tensor_of({6}, {-1.5f, -1, -0.75f, 0.125f, 0.5f, 3.5f}), g, gx, {&sum, 1});
     CHECK(sum.as<float>()[0] == 1 * -2 + 2 * -2 + 4 * -0.5f + 8 * -0.25f + 16 * 1 + 32 * 1);
-    CHECK(gx.numbers() == std::vector<double>{0, 0, 4, 8, 0, 0});
+    CHECK(gx.elements() == std::vector<double>{0, 0, 4, 8, 0, 0});
     CHECK(q.learned_divisor(spec, 25) == 5.0f);
     CHECK(q.learned_divisor(spec_of("lsq", dtypes::int8), 10) == std::sqrt(1270.0f));
   }
@@ -126,7 +126,7 @@ TEST_CASE("hand-computed gradients at the edges: qmin and qmax are outside, x = 
     sum.as<float>()[0] = 0;
     q.leaf_backward(spec, params, test::tensor_of({6}, {-1, 0, 2.75f, 3, 3.25f, 9}), g, gx, {&sum, 1});
     CHECK(sum.as<float>()[0] == 8 + 16 + 32);
-    CHECK(gx.numbers() == std::vector<double>{0, 2, 4, 8, 16, 0});  // 3.25 rounds to the largest code
+    CHECK(gx.elements() == std::vector<double>{0, 2, 4, 8, 16, 0});  // 3.25 rounds to the largest code
     CHECK(q.learned_divisor(spec, 25) == 1.0f);
   }
 }
@@ -160,7 +160,7 @@ TEST_CASE("sums of learned parts are the same when the gradient of x is not want
     }
     q.leaf_backward(spec, params, x, g, gx, with);
     q.leaf_backward(spec, params, x, g, Tensor(), without);
-    for (size_t i = 0; i < with.size(); ++i) CHECK(with[i].numbers() == without[i].numbers());
+    for (size_t i = 0; i < with.size(); ++i) CHECK(with[i].elements() == without[i].elements());
     CHECK(contains(error_of([&] { q.leaf_backward(spec, params, x, g, Tensor()); }), "the gradient of the master"));
   }
 }
@@ -176,9 +176,9 @@ TEST_CASE("first values: mean for steps, the lowest number for offsets of unsign
   CHECK(step.shape() == Shape{2});
   CHECK(step.as<float>()[0] == 4.0f / std::sqrt(7.0f));
   CHECK(step.as<float>()[1] == floor);
-  CHECK(first("lsq_plus", dtypes::uint4, 1).numbers() == std::vector<double>{-3, 0});
-  CHECK(first("lsq_plus", dtypes::int4, 1).numbers() == std::vector<double>{0, 0});
-  CHECK(first("pact", dtypes::uint4, 0).numbers() == std::vector<double>{1.25, 1.25});
+  CHECK(first("lsq_plus", dtypes::uint4, 1).elements() == std::vector<double>{-3, 0});
+  CHECK(first("lsq_plus", dtypes::int4, 1).elements() == std::vector<double>{0, 0});
+  CHECK(first("pact", dtypes::uint4, 0).elements() == std::vector<double>{1.25, 1.25});
   CHECK(find_quantizer("lsq").learned(spec_of("lsq", dtypes::int4))[0].name == "step");
   CHECK(find_quantizer("lsq").learned(spec_of("lsq", dtypes::int4))[0].floor == floor);
   const std::vector<LearnedPart> parts = find_quantizer("lsq_plus").learned(spec_of("lsq_plus", dtypes::int4));
@@ -198,8 +198,8 @@ TEST_CASE("params keep their own copy of learned numbers, at or above the floor"
   const std::vector<Tensor> parts = {test::tensor_of({2}, {0.5f, -1}), test::tensor_of({2}, {0.25f, -2})};
   const QuantParams params = q.params_of(spec, parts);
   parts[0].as<float>()[0] = 7;
-  CHECK(params.scale->numbers() == std::vector<double>{0.5, std::ldexp(1.0, -20)});
-  CHECK(params.offset->numbers() == std::vector<double>{0.25, -2});
+  CHECK(params.scale->elements() == std::vector<double>{0.5, std::ldexp(1.0, -20)});
+  CHECK(params.offset->elements() == std::vector<double>{0.25, -2});
   CHECK(params.scale->kind() == MemoryKind::kQuantState);
 }
 

@@ -51,30 +51,30 @@ TEST_CASE("LSQ and LSQ+ pass a gradient where qmin < u < qmax before rounding, a
         std::vector<Tensor> learned{Tensor::full({blocks}, dtypes::fp32, 4)};
         if (q.learned(spec).size() > 1) learned.push_back(Tensor::zeros({blocks}, dtypes::fp32));
         const QuantParams params = q.params_of(spec, learned);
-        const Tensor x = Tensor::from_numbers({rows, cols}, dtypes::fp32, numbers);
+        const Tensor x = Tensor::from_elements({rows, cols}, dtypes::fp32, numbers);
         std::vector<double> gradients(numbers.size());
         for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<double>(i % 7 + 1);
-        const Tensor g = Tensor::from_numbers({rows, cols}, dtypes::fp32, gradients),
+        const Tensor g = Tensor::from_elements({rows, cols}, dtypes::fp32, gradients),
                      gx = Tensor::full({rows, cols}, dtypes::fp32, 3);
         q.leaf_backward(spec, params, x, g, gx);
-        CHECK(gx.numbers() == expected);
+        CHECK(gx.elements() == expected);
         // With the sums, and in place. What does not pass is what an offset gets.
         std::vector<Tensor> sums;
         for (size_t i = 0; i < learned.size(); ++i) sums.push_back(Tensor::zeros({blocks}, dtypes::fp32));
         const Tensor both = g.clone(MemoryKind::kGrad);
         q.leaf_backward(spec, params, x, both, both, sums);
-        CHECK(both.numbers() == expected);
+        CHECK(both.elements() == expected);
         if (sums.size() > 1) {
           double sum = 0;
-          for (const double part : sums[1].numbers()) sum += part;
+          for (const double part : sums[1].elements()) sum += part;
           CHECK(sum == outside);
         }
         spec.ste = SteRule::kIdentity;
         q.leaf_backward(spec, params, x, g, gx);
-        CHECK(gx.numbers() == g.numbers());
+        CHECK(gx.elements() == g.elements());
         spec.ste = SteRule::kNone;
         q.leaf_backward(spec, params, x, g, gx);
-        CHECK(gx.numbers() == std::vector<double>(gradients.size(), 0.0));
+        CHECK(gx.elements() == std::vector<double>(gradients.size(), 0.0));
       }
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("numbers without codes pass no gradient of LSQ") {
     std::vector<Tensor> learned{Tensor::full({1}, dtypes::fp32, 0.25)};
     if (q.learned(spec).size() > 1) learned.push_back(Tensor::zeros({1}, dtypes::fp32));
     q.leaf_backward(spec, q.params_of(spec, learned), x, g, gx);
-    CHECK(gx.numbers() == std::vector<double>{0, 0, 0, 1});
+    CHECK(gx.elements() == std::vector<double>{0, 0, 0, 1});
   }
 }
 

@@ -55,11 +55,11 @@ TEST_CASE("counts are those of all numbers at once, whatever the batches, their 
         both->observe(batch);
         at += static_cast<size_t>(cut);
       }
-      const std::vector<double> counts = state_of(*abs, "counts").numbers(),
-                                apart = state_of(*both, "counts").numbers();
+      const std::vector<double> counts = state_of(*abs, "counts").elements(),
+                                apart = state_of(*both, "counts").elements();
       REQUIRE(counts.size() == 2048);
       REQUIRE(apart.size() == 4096);
-      CHECK(state_of(*abs, "exponent").numbers() == std::vector<double>{11});
+      CHECK(state_of(*abs, "exponent").elements() == std::vector<double>{11});
       for (size_t i = 0; i < 2048; ++i) {
         REQUIRE(counts[i] == static_cast<double>(want.positive[i] + want.negative[i]));
         REQUIRE(apart[i] == static_cast<double>(want.positive[i]));
@@ -85,13 +85,13 @@ TEST_CASE("histograms hold the largest, the smallest and no numbers at all") {
     const auto observer = observer_named("percentile", spec);
     observer->observe(tensor_of({1}, {-c.x}));
     INFO(c.x);
-    CHECK(state_of(*observer, "exponent").numbers() == std::vector<double>{static_cast<double>(c.exponent)});
+    CHECK(state_of(*observer, "exponent").elements() == std::vector<double>{static_cast<double>(c.exponent)});
     CHECK(scale_of(observer->params(spec)) == std::max(c.x / 127.5f, 0x1p-126f));
     const double inverse = std::ldexp(1.0, 11 - c.exponent);
-    CHECK(state_of(*observer, "counts").numbers()[static_cast<size_t>(static_cast<double>(c.x) * inverse)] == 1);
+    CHECK(state_of(*observer, "counts").elements()[static_cast<size_t>(static_cast<double>(c.x) * inverse)] == 1);
     // From the far end of the range: everything merges into bin 0 beside the new number.
     observer->observe(tensor_of({1}, {std::numeric_limits<float>::max()}));
-    const std::vector<double> counts = state_of(*observer, "counts").numbers();
+    const std::vector<double> counts = state_of(*observer, "counts").elements();
     CHECK(counts[0] + counts[2047] == 2);
   }
 }
@@ -166,15 +166,15 @@ TEST_CASE("mse takes the best of 81 thresholds, a tie goes to the larger") {
           const PlainHistogram h(x);
           const float low = *std::min_element(x.begin(), x.end()), high = *std::max_element(x.begin(), x.end());
           const double a = std::max(std::fabs(low), std::fabs(high));
-          double least = INFINITY;
+          double lower = INFINITY;
           test::BlockParams want;
           int best = 0;
           for (int k = 20; k <= 100; ++k) {
             const float t = static_cast<float>(a * k / 100);
             const float l = std::min(std::max(low, -t), t), r = std::max(std::min(high, t), -t);
             const double e = plain_error(spec, h, l, r);
-            if (e > least) continue;
-            least = e;
+            if (e > lower) continue;
+            lower = e;
             best = k;
             want = test::fit_block(spec, {l, r});
           }
@@ -202,7 +202,7 @@ TEST_CASE("mse looks at nearest codes of the range in use, also for stochastic s
   half.reduce_range = true;
   const auto range = observer_named("min_max", half);
   range->observe(x);
-  const std::vector<double> low = state_of(*range, "low").numbers(), high = state_of(*range, "high").numbers();
+  const std::vector<double> low = state_of(*range, "low").elements(), high = state_of(*range, "high").elements();
   CHECK(scale_of(range->params(half)) == static_cast<float>(std::max(-low[0], high[0])) / 63.5f);
 }
 

@@ -32,7 +32,7 @@ inline Tensor state_of(const Observer& observer, std::string_view name) {
 
 inline std::map<std::string, std::vector<double>> whole_state(const Observer& observer) {
   std::map<std::string, std::vector<double>> out;
-  for (const Observer::State& s : observer.state()) out[std::string(s.name)] = s.tensor.numbers();
+  for (const Observer::State& s : observer.state()) out[std::string(s.name)] = s.tensor.elements();
   return out;
 }
 

@@ -42,8 +42,8 @@ TEST_CASE("min_max gives the scales of the least and largest number of all batch
   const QuantSpec spec = spec_of("affine", dtypes::uint8);
   const auto observer = observer_named("min_max", spec);
   observer->observe(tensor_of({2, 2}, {1, 2, 3, 0.5f}));
-  CHECK(state_of(*observer, "low").numbers() == std::vector<double>{0.5});
-  CHECK(state_of(*observer, "high").numbers() == std::vector<double>{3});
+  CHECK(state_of(*observer, "low").elements() == std::vector<double>{0.5});
+  CHECK(state_of(*observer, "high").elements() == std::vector<double>{3});
   observer->observe(tensor_of({1, 3}, {-1, 0, 0.25f}));
   observer->observe(tensor_of({0, 3}, {}));
   CHECK(whole_state(*observer) ==
@@ -80,8 +80,8 @@ TEST_CASE("after one batch min_max gives the very params of a fit, for every sch
             CHECK(test::bits_of(*got.scale) == test::bits_of(*want.scale));
             REQUIRE((got.zero != nullptr) == (want.zero != nullptr));
             REQUIRE((got.offset != nullptr) == (want.offset != nullptr));
-            if (got.zero) CHECK(got.zero->numbers() == want.zero->numbers());
-            if (got.offset) CHECK(got.offset->numbers() == want.offset->numbers());
+            if (got.zero) CHECK(got.zero->elements() == want.zero->elements());
+            if (got.offset) CHECK(got.offset->elements() == want.offset->elements());
           }
         }
   }
@@ -93,8 +93,8 @@ TEST_CASE("per channel each feature has its own range") {
   const auto observer = observer_named("min_max", spec, 3);
   observer->observe(tensor_of({2, 3}, {1, -2, 0, -1, 5, 0}));
   observer->observe(tensor_of({1, 3}, {0, -8, 0}));
-  CHECK(state_of(*observer, "low").numbers() == std::vector<double>{-1, -8, 0});
-  CHECK(state_of(*observer, "high").numbers() == std::vector<double>{1, 5, 0});
+  CHECK(state_of(*observer, "low").elements() == std::vector<double>{-1, -8, 0});
+  CHECK(state_of(*observer, "high").elements() == std::vector<double>{1, 5, 0});
   const QuantParams p = observer->params(spec);
   CHECK(p.granularity == Granularity::channel(1));
   CHECK(p.scale->numel() == 3);
@@ -124,8 +124,8 @@ TEST_CASE("moving_average rounds each operation once and the first batch sets") 
         low[j] = batch == 0 ? l : a + b;
         high[j] = batch == 0 ? h : c + d;
       }
-      CHECK(state_of(*observer, "low").numbers() == std::vector<double>(low.begin(), low.end()));
-      CHECK(state_of(*observer, "high").numbers() == std::vector<double>(high.begin(), high.end()));
+      CHECK(state_of(*observer, "low").elements() == std::vector<double>(low.begin(), low.end()));
+      CHECK(state_of(*observer, "high").elements() == std::vector<double>(high.begin(), high.end()));
     }
   }
 }
@@ -148,10 +148,10 @@ TEST_CASE("a column view is observed as its own numbers") {
 TEST_CASE("state that is saved and copied into a new observer goes on with equal bits") {
   for (const std::string_view name : observer_names()) {
     const QuantSpec spec = spec_of("affine", dtypes::int4);
-    const auto whole = observer_named(std::string(name), spec), first = observer_named(std::string(name), spec);
+    const auto full = observer_named(std::string(name), spec), first = observer_named(std::string(name), spec);
     const auto batch = [](uint64_t i) { return tensor_of({50, 4}, draws_with_outliers(200, 100 + i)); };
     for (uint64_t i = 0; i < 3; ++i) {
-      whole->observe(batch(i));
+      full->observe(batch(i));
       first->observe(batch(i));
     }
     const auto second = observer_named(std::string(name), spec);
@@ -164,14 +164,14 @@ TEST_CASE("state that is saved and copied into a new observer goes on with equal
     }
     CHECK(second->ready());
     for (uint64_t i = 3; i < 6; ++i) {
-      whole->observe(batch(i));
+      full->observe(batch(i));
       second->observe(batch(i));
     }
     INFO(name);
-    CHECK(whole_state(*whole) == whole_state(*second));
-    const QuantParams a = whole->params(spec), b = second->params(spec);
+    CHECK(whole_state(*full) == whole_state(*second));
+    const QuantParams a = full->params(spec), b = second->params(spec);
     CHECK(test::bits_of(*a.scale) == test::bits_of(*b.scale));
-    CHECK(a.zero->numbers() == b.zero->numbers());
+    CHECK(a.zero->elements() == b.zero->elements());
   }
 }
 

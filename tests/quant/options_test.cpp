@@ -103,11 +103,11 @@ TEST_CASE("scales of given ranges equal those of numbers with these ranges") {
       INFO(spec.scheme << ' ' << spec.dtype);
       CHECK(a.scheme == b.scheme);
       CHECK(a.granularity == b.granularity);
-      CHECK(a.scale->numbers() == b.scale->numbers());
+      CHECK(a.scale->elements() == b.scale->elements());
       REQUIRE(!a.zero == !b.zero);
       REQUIRE(!a.offset == !b.offset);
-      if (a.zero) CHECK(a.zero->numbers() == b.zero->numbers());
-      if (a.offset) CHECK(a.offset->numbers() == b.offset->numbers());
+      if (a.zero) CHECK(a.zero->elements() == b.zero->elements());
+      if (a.offset) CHECK(a.offset->elements() == b.offset->elements());
     }
   }
   CHECK(tried > 60);
@@ -135,7 +135,7 @@ TEST_CASE("the statistic is counted, and follows rows, columns and transposition
   spec.scheme = "ternary_threshold";
   spec.dtype = dtypes::ternary;
   const Tensor x = test::tensor_of({4, 128}, test::numbers_for_test(512, 1, 6));
-  const auto statistic = [](const Tensor& t) { return t.quant()->statistic->numbers(); };
+  const auto statistic = [](const Tensor& t) { return t.quant()->statistic->elements(); };
   for (const Granularity& g : {Granularity::channel(0), Granularity::token(), Granularity::channel(1),
                                Granularity::groups(64), Granularity::groups(2, 0), Granularity::tensor()}) {
     spec.granularity = g;
@@ -143,14 +143,14 @@ TEST_CASE("the statistic is counted, and follows rows, columns and transposition
     const std::vector<double> all = statistic(t);
     CHECK(t.quant()->bytes() == 2 * t.quant()->scale->bytes());
     const auto at = [&](int64_t r, int64_t c) { return static_cast<size_t>(test::block_of(g, 4, 128, r, c)); };
-    const Tensor rows = t.row_slice(2, 4), columns = t.column_slice(64, 128), turned = transpose(t);
+    const Tensor rows = t.row_slice(2, 4), columns = t.column_slice(64, 128), transposed = transpose(t);
     INFO(g);
     CHECK(statistic(rows)[static_cast<size_t>(test::block_of(g, 2, 128, 1, 3))] == all[at(3, 3)]);
     CHECK(statistic(columns)[static_cast<size_t>(test::block_of(g, 4, 64, 1, 5))] == all[at(1, 69)]);
-    const Granularity& turned_g = turned.quant()->granularity;
-    CHECK(statistic(turned)[static_cast<size_t>(test::block_of(turned_g, 128, 4, 69, 1))] == all[at(1, 69)]);
+    const Granularity& transposed_g = transposed.quant()->granularity;
+    CHECK(statistic(transposed)[static_cast<size_t>(test::block_of(transposed_g, 128, 4, 69, 1))] == all[at(1, 69)]);
     // Codes of the slice by its own params are the slice of the codes.
-    CHECK(quantize_tensor(spec, x.row_slice(2, 4), rows.quant()).numbers() == rows.numbers());
+    CHECK(quantize_tensor(spec, x.row_slice(2, 4), rows.quant()).elements() == rows.elements());
   }
   spec.granularity = Granularity::channel(0);
   QuantParams bare = *quantize_dynamic(spec, x).quant();
@@ -168,7 +168,7 @@ TEST_CASE("hand-computed codes of the schemes of TWN and DoReFa-Net") {
     spec.scheme = "ternary_threshold";
     spec.dtype = dtypes::ternary;
     const Tensor t = quantize_dynamic(spec, test::tensor_of({4}, {1, -3, 4, 0}));
-    CHECK(t.numbers() == std::vector<double>{0, -1, 1, 0});
+    CHECK(t.elements() == std::vector<double>{0, -1, 1, 0});
     CHECK(t.quant()->scale->as<float>()[0] == 3.5f);
     CHECK(t.quant()->statistic->as<float>()[0] == 0.7f * 2.0f);
   }
@@ -176,10 +176,10 @@ TEST_CASE("hand-computed codes of the schemes of TWN and DoReFa-Net") {
     spec.scheme = "dorefa_weight";
     spec.dtype = dtypes::uint2;
     const Tensor t = quantize_dynamic(spec, test::tensor_of({5}, {2, -2, 0, 0.3f, -0.3f}));
-    CHECK(t.numbers() == std::vector<double>{3, 0, 2, 2, 1});
+    CHECK(t.elements() == std::vector<double>{3, 0, 2, 2, 1});
     CHECK(std::fabs(t.values()[0] - 1) < 1e-6);
     CHECK(std::fabs(t.values()[1] + 1) < 1e-6);
-    CHECK(quantize_dynamic(spec, Tensor::zeros({2}, dtypes::fp32)).numbers() == std::vector<double>{2, 2});
+    CHECK(quantize_dynamic(spec, Tensor::zeros({2}, dtypes::fp32)).elements() == std::vector<double>{2, 2});
   }
   SECTION("DoReFa activations: codes of 3, 6 and 8 bits are exact products") {
     spec.scheme = "dorefa_activation";
@@ -189,7 +189,7 @@ TEST_CASE("hand-computed codes of the schemes of TWN and DoReFa-Net") {
       std::vector<float> x = {-1, 2, 0.5f / steps, 1.5f / steps};
       for (int k = 0; k <= 200; ++k) x.push_back((static_cast<float>(k) + 0.5f) / 201);
       const Tensor t = quantize_dynamic(spec, test::tensor_of({static_cast<int64_t>(x.size())}, x));
-      const std::vector<double> q = t.numbers();
+      const std::vector<double> q = t.elements();
       for (size_t i = 0; i < x.size(); ++i)
         CHECK(q[i] == static_cast<double>(std::nearbyint(steps * std::min(std::max(x[i], 0.0f), 1.0f))));
       CHECK(t.quant()->granularity == Granularity::tensor());

@@ -23,10 +23,10 @@ double nearest_power(double x) {
 }
 
 // A number, its neighbours, and their likes at other exponents.
-std::vector<float> around(float x, int least, int most) {
+std::vector<float> around(float x, int min, int max) {
   std::vector<float> all;
   for (const float y : {std::nextafter(x, 0.0f), x, std::nextafter(x, 4.0f)})
-    for (int e = least; e <= most; ++e) all.push_back(std::ldexp(y, e));
+    for (int e = min; e <= max; ++e) all.push_back(std::ldexp(y, e));
   return all;
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("a program adds a scheme of its own once") {
   QuantSpec spec;
   spec.scheme = "test_half";
   const Tensor t = quantize_dynamic(spec, test::tensor_of({3}, {127, -10, 3}));
-  CHECK(t.numbers() == std::vector<double>{127, -20, 6});
+  CHECK(t.elements() == std::vector<double>{127, -20, 6});
   CHECK(t.values() == std::vector<double>{63.5, -10, 3});
   CHECK(quantizer_names().back() == "test_half");
   CHECK(contains(error_of([] { register_quantizer(std::make_unique<TestHalf>()); }),
@@ -104,7 +104,7 @@ TEST_CASE("a dtype of a program with codes -1, 0, 1 is as good as ternary") {
   QuantSpec spec;
   spec.scheme = "ternary";
   spec.dtype = mine;
-  CHECK(quantize_dynamic(spec, test::tensor_of({4}, {3, -3, 0.1f, -0.1f})).numbers() ==
+  CHECK(quantize_dynamic(spec, test::tensor_of({4}, {3, -3, 0.1f, -0.1f})).elements() ==
         std::vector<double>{1, -1, 0, 0});
 }
 

@@ -58,10 +58,10 @@ inline bool fit_special(const QuantSpec& spec, const std::vector<float>& x, Bloc
   const float qmax = static_cast<float>(spec.dtype.info().qmax), n = static_cast<float>(x.size());
   const float eps = spec.eps.value_or(std::ldexp(1.0f, -126));
   std::vector<float> size, away, squares, above;
-  float least = 0, largest = 0, tanh_largest = 0, count = 0;
+  float lower = 0, largest = 0, tanh_largest = 0, count = 0;
   for (const float v : x) {
     size.push_back(std::fabs(v));
-    least = std::min(least, v);
+    lower = std::min(lower, v);
     largest = std::max(largest, std::fabs(v));
     tanh_largest = std::max(tanh_largest, std::fabs(math::tanh(v)));
   }
@@ -81,7 +81,7 @@ inline bool fit_special(const QuantSpec& spec, const std::vector<float>& x, Bloc
     p = {spec.first_clip / qmax, 0, 0, spec.first_clip};
   } else if (k == "lsq" || k == "lsq_plus") {
     p.s = std::max(2 * mean_size / std::sqrt(qmax), std::ldexp(1.0f, -20));
-    if (k == "lsq_plus" && spec.dtype.info().qmin == 0) p.m = least;
+    if (k == "lsq_plus" && spec.dtype.info().qmin == 0) p.m = lower;
   } else if (k == "standardized_binary") {
     for (const float v : x) away.push_back(std::fabs(v - mean)), squares.push_back((v - mean) * (v - mean));
     const float sd = n > 1 ? std::max(std::sqrt(lane_sum(squares) / (n - 1)), eps) : 1.0f;

@@ -32,7 +32,7 @@ TEST_CASE("stochastic codes follow the draw of their element, for every integer 
     options.mask = &mask;
     const Tensor t = quantize_dynamic(spec, test::tensor_of(shape, x), options);
     const std::vector<test::BlockParams> blocks = test::fit_blocks(spec, x, shape.rows(), shape.cols());
-    const std::vector<double> codes = t.numbers();
+    const std::vector<double> codes = t.elements();
     int wrong = 0;
     for (int64_t e = 0; e < shape.numel(); ++e) {
       const int64_t block = test::block_of(spec.granularity, shape.rows(), shape.cols(), e / 70, e % 70);
@@ -61,7 +61,7 @@ TEST_CASE("the mean of stochastic codes is the number, and codes at the ends sta
       spec.dtype = dtype;
       const std::vector<double> codes =
           quantize_dynamic(spec, test::tensor_of({4, n / 4}, std::vector<float>(static_cast<size_t>(n), x)), options)
-              .numbers();
+              .elements();
       double sum = 0;
       int far = 0;
       for (const double code : codes) {
@@ -76,10 +76,10 @@ TEST_CASE("the mean of stochastic codes is the number, and codes at the ends sta
     }
   spec.dtype = dtypes::int2;
   for (const double code :
-       quantize_dynamic(spec, test::tensor_of({500}, std::vector<float>(500, 1.7f)), options).numbers())
+       quantize_dynamic(spec, test::tensor_of({500}, std::vector<float>(500, 1.7f)), options).elements())
     CHECK(code == 1);
   for (const double code :
-       quantize_dynamic(spec, test::tensor_of({500}, std::vector<float>(500, -1e30f)), options).numbers())
+       quantize_dynamic(spec, test::tensor_of({500}, std::vector<float>(500, -1e30f)), options).elements())
     CHECK(code == -2);
 }
 

@@ -50,7 +50,7 @@ std::string difference(const QuantSpec& spec, const Shape& shape, const std::vec
       return concat("block ", j, ": got s ", s, " m ", m, " z ", z, ", expected ", blocks[j].s, ' ', blocks[j].m, ' ',
                     blocks[j].z);
   }
-  const std::vector<double> codes = t.numbers(), values = t.values();
+  const std::vector<double> codes = t.elements(), values = t.values();
   const Tensor restored = dequantize_tensor(t);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) {
@@ -144,7 +144,7 @@ TEST_CASE("8-bit codes with reduce_range are those of 7 bits in their own place"
       CHECK(limits.hi == (dtype == dtypes::int8 ? 63 : 127));
       spec.granularity = Granularity::token();
       for (const double q :
-           quantize_dynamic(spec, test::tensor_of({3, 67}, test::numbers_for_test(201, 9, 4))).numbers()) {
+           quantize_dynamic(spec, test::tensor_of({3, 67}, test::numbers_for_test(201, 9, 4))).elements()) {
         CHECK(q >= static_cast<double>(limits.lo));
         CHECK(q <= static_cast<double>(limits.hi));
       }
@@ -221,7 +221,7 @@ TEST_CASE("hand-computed scales and codes") {
     const Tensor t = quantize_dynamic(spec, test::tensor_of({4}, {-1, 0, 3, 1}));
     CHECK(t.quant()->scale->as<float>()[0] == 4.0f / 255.0f);
     CHECK(t.quant()->zero->as<int32_t>()[0] == -64);
-    CHECK(t.numbers() == std::vector<double>{-128, -64, 127, 0});
+    CHECK(t.elements() == std::vector<double>{-128, -64, 127, 0});
   }
   SECTION("int4 symmetric: the largest number lies on a tie, 7.5 rounds to 8 and is clipped") {
     spec.dtype = dtypes::int4;
@@ -229,8 +229,8 @@ TEST_CASE("hand-computed scales and codes") {
     QuantizeOptions options;
     options.mask = &mask;
     const Tensor t = quantize_dynamic(spec, test::tensor_of({3}, {7.5f, -7.5f, 1}), options);
-    CHECK(t.numbers() == std::vector<double>{7, -8, 1});
-    CHECK(mask.numbers() == std::vector<double>{-1, 1, 1});
+    CHECK(t.elements() == std::vector<double>{7, -8, 1});
+    CHECK(mask.elements() == std::vector<double>{-1, 1, 1});
   }
   SECTION("ternary by constants: FINN's two bits") {
     spec.scheme = "fixed";
@@ -240,8 +240,8 @@ TEST_CASE("hand-computed scales and codes") {
     options.mask = &mask;
     const Tensor t =
         quantize_dynamic(spec, test::tensor_of({8}, {0.5f, 0.51f, -0.5f, -0.51f, 1.5f, 1.49f, -1.5f, -0.0f}), options);
-    CHECK(t.numbers() == std::vector<double>{0, 1, 0, -1, 1, 1, -1, 0});
-    CHECK(mask.numbers() == std::vector<double>{1, 1, 1, 1, -1, 1, -1, 1});
+    CHECK(t.elements() == std::vector<double>{0, 1, 0, -1, 1, 1, -1, 0});
+    CHECK(mask.elements() == std::vector<double>{1, 1, 1, 1, -1, 1, -1, 1});
   }
   SECTION("binary: minus zero is +1, abs x = 1 passes") {
     spec.scheme = "binary";
@@ -251,27 +251,27 @@ TEST_CASE("hand-computed scales and codes") {
     options.mask = &mask;
     const Tensor t =
         quantize_dynamic(spec, test::tensor_of({5}, {-0.0f, 0.0f, -1.0f, 1.0f, std::nextafter(1.0f, 2.0f)}), options);
-    CHECK(t.numbers() == std::vector<double>{1, 1, -1, 1, 1});
-    CHECK(mask.numbers() == std::vector<double>{1, 1, 1, 1, -1});
+    CHECK(t.elements() == std::vector<double>{1, 1, -1, 1, 1});
+    CHECK(mask.elements() == std::vector<double>{1, 1, 1, 1, -1});
   }
   SECTION("int8 absmax never gives -128") {
     spec.scheme = "absmax";
-    CHECK(quantize_dynamic(spec, test::tensor_of({2}, {-1, 0.5f})).numbers() == std::vector<double>{-127, 64});
+    CHECK(quantize_dynamic(spec, test::tensor_of({2}, {-1, 0.5f})).elements() == std::vector<double>{-127, 64});
   }
 }
 
 TEST_CASE("views of rows and columns quantize like copies of them") {
   const std::vector<float> x = test::numbers_for_test(6 * 200, 2, 5);
-  const Tensor whole = test::tensor_of({6, 200}, x);
-  const Tensor view = whole.column_slice(64, 131).row_slice(1, 5);
+  const Tensor full = test::tensor_of({6, 200}, x);
+  const Tensor view = full.column_slice(64, 131).row_slice(1, 5);
   for (const Granularity& g : granularities()) {
     QuantSpec spec;
     spec.scheme = "affine";
     spec.dtype = dtypes::uint3;
     spec.granularity = g;
     const Tensor a = quantize_dynamic(spec, view), b = quantize_dynamic(spec, view.clone(MemoryKind::kActivation));
-    CHECK(a.numbers() == b.numbers());
-    CHECK(a.quant()->scale->numbers() == b.quant()->scale->numbers());
+    CHECK(a.elements() == b.elements());
+    CHECK(a.quant()->scale->elements() == b.quant()->scale->elements());
   }
 }
 
@@ -286,7 +286,7 @@ TEST_CASE("codes are written into a given tensor, pad bits cleared") {
   options.into = &into;
   const Tensor t = quantize_dynamic(spec, x, options);
   CHECK(t.data() == into.data());
-  CHECK(into.numbers() == std::vector<double>{1, -1, 1, -1, 1, -1});
+  CHECK(into.elements() == std::vector<double>{1, -1, 1, -1, 1, -1});
   for (const int at : {0, 8}) CHECK(static_cast<uint8_t*>(into.data())[at] == (at == 0 ? 5 : 2));
   for (int i = 1; i < 8; ++i) CHECK(static_cast<uint8_t*>(into.data())[i] == 0);
   Tensor other = Tensor::empty({3, 2}, dtypes::bint1);

@@ -66,7 +66,7 @@ TEST_CASE("scales of standardized_binary are the nearest power of two in the log
   // mean 1, sum of squares 8, sd sqrt(8 / 3), mean abs u = 1 / 1.633 = 0.61, log2 = -0.71: s = 1/2
   const QuantSpec spec = spec_of(Granularity::channel(0), 1);
   const Tensor t = quantize_dynamic(spec, test::tensor_of({1, 4}, {3, 1, -1, 1}));
-  CHECK(t.numbers() == std::vector<double>{1, 1, -1, 1});
+  CHECK(t.elements() == std::vector<double>{1, 1, -1, 1});
   CHECK(t.quant()->scale->as<float>()[0] == 0.5f);
   CHECK(t.quant()->statistic->as<float>()[0] == 1.0f);
   CHECK(t.values() == std::vector<double>{0.5, 0.5, -0.5, 0.5});
@@ -82,11 +82,11 @@ TEST_CASE("equal numbers and single ones have the smallest scale, codes +1 and f
       const QuantSpec spec = spec_of(g, 1);
       const Tensor x = test::tensor_of({2, 8}, std::vector<float>(16, value));
       const Tensor q = quantize_dynamic(spec, x);
-      CHECK(q.numbers() == std::vector<double>(16, 1));
+      CHECK(q.elements() == std::vector<double>(16, 1));
       CHECK(q.quant()->scale->as<float>()[0] == std::ldexp(1.0f, -126));
       const Tensor through = test::tensor_of({2, 8}, test::numbers_for_test(16, 3, 2));
       find_quantizer(spec.scheme).leaf_backward(spec, *q.quant(), x, through, through);
-      for (const double v : through.numbers()) CHECK(std::isfinite(v));
+      for (const double v : through.elements()) CHECK(std::isfinite(v));
     }
 }
 

@@ -120,7 +120,7 @@ TEST_CASE("leaf_backward of blocks of rows, with the params of those rows, equal
         quantizer.leaf_backward(spec, *value.row_slice(begin, end).quant(), x.row_slice(begin, end),
                                 g.row_slice(begin, end), parts.row_slice(begin, end));
       INFO(spec.scheme << ' ' << spec.dtype << " per " << granularity);
-      CHECK(parts.numbers() == whole.numbers());
+      CHECK(parts.elements() == whole.elements());
     }
 }
 
@@ -163,17 +163,17 @@ TEST_CASE("straight_through applies mask, slope, nothing or zero") {
   spec.scheme = "binary";
   spec.dtype = dtypes::bint1;
   const Tensor g = test::tensor_of({2, 2}, {1, 2, 3, 4}), x = test::tensor_of({2, 2}, {0.25f, -2, -0.75f, 1});
-  const Tensor mask = Tensor::from_numbers({2, 2}, dtypes::bint1, std::vector<double>{1, -1, -1, 1});
-  CHECK(straight_through(spec, g, mask, {}).numbers() == std::vector<double>{1, 0, 0, 4});
-  CHECK(straight_through(spec, g, {}, {}).numbers() == g.numbers());
+  const Tensor mask = Tensor::from_elements({2, 2}, dtypes::bint1, std::vector<double>{1, -1, -1, 1});
+  CHECK(straight_through(spec, g, mask, {}).elements() == std::vector<double>{1, 0, 0, 4});
+  CHECK(straight_through(spec, g, {}, {}).elements() == g.elements());
   spec.ste = SteRule::kApproxSign;
-  CHECK(straight_through(spec, g, {}, x).numbers() == std::vector<double>{1.5, 0, 1.5, 0});
+  CHECK(straight_through(spec, g, {}, x).elements() == std::vector<double>{1.5, 0, 1.5, 0});
   spec.ste = SteRule::kTanh;
   spec.ste_t = 2;
   const Tensor through = straight_through(spec, g, {}, x);
   for (int64_t i = 0; i < 4; ++i) CHECK(through.as<float>()[i] == g.as<float>()[i] * tanh_slope(2, x.as<float>()[i]));
   spec.ste = SteRule::kNone;
-  CHECK(straight_through(spec, g, {}, {}).numbers() == std::vector<double>{0, 0, 0, 0});
+  CHECK(straight_through(spec, g, {}, {}).elements() == std::vector<double>{0, 0, 0, 0});
   spec.ste = SteRule::kIdentity;
   CHECK(straight_through(spec, g, mask, x).data() == g.data());
 }
@@ -190,7 +190,7 @@ TEST_CASE("gradients of a wrong shape or dtype are errors that name both sides")
                        "the gradient of the master: got [2,3] bf16, expected [2,3] fp32"));
   CHECK(test::contains(test::error_of([&] { q.leaf_backward(spec, params, narrow, x, x); }),
                        "the master: got [2,3] bf16"));
-  const Tensor mask = Tensor::from_numbers({3, 2}, dtypes::bint1, std::vector<double>(6, 1));
+  const Tensor mask = Tensor::from_elements({3, 2}, dtypes::bint1, std::vector<double>(6, 1));
   CHECK(test::contains(test::error_of([&] { straight_through(spec, x, mask, {}); }),
                        "the mask: got [3,2] bint1, expected bits of [2,3]"));
   spec.ste = SteRule::kApproxSign;

@@ -120,7 +120,7 @@ Result quantized(const QuantSpec& spec, const Tensor& x) {
   const Tensor t = quantize_dynamic(spec, x);
   const QuantParams& p = *t.quant();
   Result out;
-  for (const double q : t.numbers()) out.codes.push_back(static_cast<uint8_t>(static_cast<int>(q)));
+  for (const double q : t.elements()) out.codes.push_back(static_cast<uint8_t>(static_cast<int>(q)));
   const auto copy = [](const Tensor& from) {
     const uint8_t* data = static_cast<const uint8_t*>(from.data());
     return Bytes(data, data + from.numel() * 4);

@@ -168,14 +168,14 @@ class BatchProblem {
     return out;
   }
   // Member i of those arguments.
-  GemmArgs member(const GemmArgs& whole, int64_t i) const {
-    GemmArgs out = whole;
+  GemmArgs member(const GemmArgs& full, int64_t i) const {
+    GemmArgs out = full;
     out.batch = {};
-    out.a = a.member(whole.a, i);
-    if (!form_.shared_b) out.b = b.member(whole.b, i);
-    out.c = static_cast<uint8_t*>(whole.c) + i * c_step * (form_.c_dtype.bits() / 8);
-    if (form_.bias) out.bias = whole.bias + i * (form_.n + 1);
-    if (form_.row_minus) out.row_minus = whole.row_minus + i * (form_.m + 2);
+    out.a = a.member(full.a, i);
+    if (!form_.shared_b) out.b = b.member(full.b, i);
+    out.c = static_cast<uint8_t*>(full.c) + i * c_step * (form_.c_dtype.bits() / 8);
+    if (form_.bias) out.bias = full.bias + i * (form_.n + 1);
+    if (form_.row_minus) out.row_minus = full.row_minus + i * (form_.m + 2);
     out.first_element = first_element + i * form_.m * form_.n;
     return out;
   }
@@ -191,8 +191,8 @@ class BatchProblem {
   template <typename Run>
   std::vector<uint8_t> one_by_one(Run&& run) const {
     std::vector<uint8_t> c = c_before;
-    const GemmArgs whole = host_args(c.data());
-    for (int64_t i = 0; i < form_.count; ++i) run(member(whole, i));
+    const GemmArgs full = host_args(c.data());
+    for (int64_t i = 0; i < form_.count; ++i) run(member(full, i));
     return c;
   }
 

@@ -38,7 +38,7 @@ struct Case {
 };
 
 inline void add_scale(Rng& rng, GemmOperand& x, int64_t free, bool zeros, std::vector<float>& scale,
-               std::vector<int32_t>& zero) {
+                      std::vector<int32_t>& zero) {
   const bool per_tensor = uniform_int(rng, 0, 2) == 0;
   const size_t count = static_cast<size_t>(per_tensor ? 1 : std::max<int64_t>(free, 1));
   if (uniform_int(rng, 0, 4) != 0) {
@@ -78,8 +78,8 @@ inline void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool g
   }
   if (general && uniform_int(rng, 0, 3) == 0) {
     // Small ones, and some that leave int32 behind.
-    const int64_t most = uniform_int(rng, 0, 2) == 0 ? int64_t{1} << uniform_int(rng, 30, 62) : 100000;
-    for (int64_t i = 0; i <= shape.m; ++i) t.row_minus.push_back(uniform_int(rng, -most, most));
+    const int64_t max = uniform_int(rng, 0, 2) == 0 ? int64_t{1} << uniform_int(rng, 30, 62) : 100000;
+    for (int64_t i = 0; i <= shape.m; ++i) t.row_minus.push_back(uniform_int(rng, -max, max));
     t.args.row_minus = t.row_minus.data();
   }
   t.canonical_a = t.args.a;
@@ -140,9 +140,9 @@ inline void derive(Rng& rng, GemmOperand& x, Layout layout, int64_t free, int64_
 }
 
 // The wrong elements of `row` on codes a [m, k] and b [n, k], zero points taken off.
-inline int64_t wrong_elements(Rng& rng, const GemmRow& row, const GemmArgs& args, const std::vector<int64_t>& a,
-                       const std::vector<int64_t>& b) {
-  return wrong_elements(rng, row, args, [&](int64_t i, int64_t j, uint64_t old) {
+inline int64_t wrong_elements(Rng& rng, const GemmKernel& kernel, const GemmArgs& args, const std::vector<int64_t>& a,
+                              const std::vector<int64_t>& b) {
+  return wrong_elements(rng, kernel, args, [&](int64_t i, int64_t j, uint64_t old) {
     const int64_t minus = args.row_minus == nullptr ? 0 : args.row_minus[i];
     const int64_t acc = reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k, minus);
     return reference_element(args, i, j, acc, old);
@@ -150,10 +150,10 @@ inline int64_t wrong_elements(Rng& rng, const GemmRow& row, const GemmArgs& args
 }
 
 // What a row of vnni64 does not take of the pairs and orders of storage that the byte rows are tested on.
-inline bool left_out(const GemmRow& row, const GemmArgs& args) {
-  if (!is_vnni64(row.b_layout)) return false;
-  return args.b.k_major != (row.b_layout == layouts::vnni64_t) ||
-         (row.name.find("avx2") != std::string_view::npos && args.b.dtype.bits() == 8);
+inline bool left_out(const GemmKernel& kernel, const GemmArgs& args) {
+  if (!is_vnni64(kernel.b_layout)) return false;
+  return args.b.k_major != (kernel.b_layout == layouts::vnni64_t) ||
+         (kernel.name.find("avx2") != std::string_view::npos && args.b.dtype.bits() == 8);
 }
 
 }  // namespace bitgrad::test

@@ -243,29 +243,29 @@ inline uint64_t element_bits(const std::vector<uint8_t>& c, DType dtype, int64_t
 }
 
 // Indices of C to check: all of a small extent, else both ends and a random few.
-inline std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t most) {
+inline std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t max) {
   std::vector<int64_t> picked;
-  if (extent <= most) {
+  if (extent <= max) {
     for (int64_t i = 0; i < extent; ++i) picked.push_back(i);
     return picked;
   }
   picked = {0, extent - 1, extent - extent % 16 - (extent % 16 == 0)};
-  while (static_cast<int64_t>(picked.size()) < most) picked.push_back(uniform_int(rng, 0, extent - 1));
+  while (static_cast<int64_t>(picked.size()) < max) picked.push_back(uniform_int(rng, 0, extent - 1));
   return picked;
 }
 
 // Runs `row` and counts the wrong elements among some, and every touched element outside [m, n]. expected(i, j, old):
 // the bits that C[i, j] must hold.
 template <typename Expected>
-int64_t wrong_elements(Rng& rng, const GemmRow& row, GemmArgs args, Expected&& expected) {
+int64_t wrong_elements(Rng& rng, const GemmKernel& kernel, GemmArgs args, Expected&& expected) {
   const std::vector<uint8_t> before = old_c(rng, args);
   std::vector<uint8_t> c = before;
   args.c = c.data();
-  row.run(args);
+  kernel.run(args);
   int64_t wrong = 0;
-  const int64_t most = args.m * args.n * args.k > 100000 ? 10 : 300;
-  for (const int64_t i : some_of(rng, args.m, most)) {
-    for (const int64_t j : some_of(rng, args.n, most)) {
+  const int64_t max = args.m * args.n * args.k > 100000 ? 10 : 300;
+  for (const int64_t i : some_of(rng, args.m, max)) {
+    for (const int64_t j : some_of(rng, args.n, max)) {
       const int64_t at = i * args.ldc + j;
       wrong += element_bits(c, args.c_dtype, at) != expected(i, j, element_bits(before, args.c_dtype, at));
     }

@@ -18,7 +18,7 @@ using CheckedFunction = std::function<Var(const std::vector<Var>&)>;
 
 inline double weighted_value(const CheckedFunction& fn, const std::vector<Tensor>& inputs, const Tensor& weights) {
   const NoGrad off;
-  const std::vector<double> y = fn({inputs.begin(), inputs.end()}).value().numbers(), s = weights.numbers();
+  const std::vector<double> y = fn({inputs.begin(), inputs.end()}).value().elements(), s = weights.elements();
   double total = 0;
   for (size_t i = 0; i < y.size(); ++i) total += y[i] * s[i];
   return total;

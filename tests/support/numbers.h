@@ -34,7 +34,7 @@ inline std::vector<double> random_numbers(DType dtype, int64_t n, uint64_t seed,
 }
 
 inline Tensor random_tensor(const Shape& shape, DType dtype, uint64_t seed, double lo = -1, double hi = 1) {
-  return Tensor::from_numbers(shape, dtype, random_numbers(dtype, shape.numel(), seed, lo, hi));
+  return Tensor::from_elements(shape, dtype, random_numbers(dtype, shape.numel(), seed, lo, hi));
 }
 
 enum class ZeroKind { kNone, kInteger, kReal };
@@ -52,7 +52,7 @@ inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed, const
   if (zero == ZeroKind::kInteger) {
     std::vector<double> z = random_numbers(dtypes::fp32, count, seed + 2, -3, 3);
     for (double& v : z) v = std::rint(v);
-    params.zero = shared(Tensor::from_numbers({count}, dtypes::int32, z));
+    params.zero = shared(Tensor::from_elements({count}, dtypes::int32, z));
   }
   if (zero == ZeroKind::kReal) params.offset = shared(random_tensor({count}, dtypes::fp32, seed + 3));
   return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
@@ -69,7 +69,7 @@ inline std::vector<DType> code_dtypes() {
 // Bits, so that -0 differs from 0 and a NaN equals itself.
 inline std::vector<uint32_t> bits_of(const Tensor& t) {
   std::vector<uint32_t> out;
-  for (const double v : t.numbers()) out.push_back(std::bit_cast<uint32_t>(static_cast<float>(v)));
+  for (const double v : t.elements()) out.push_back(std::bit_cast<uint32_t>(static_cast<float>(v)));
   return out;
 }
 

@@ -69,7 +69,7 @@ TEST_CASE("to_vector and at give the values of every dtype, granularity and view
   CHECK(cube.at({1, 2, 0}) == 10);
   CHECK(cube.at({-1, -1, -1}) == 11);
   CHECK(Tensor::scalar(3).at({}) == 3);
-  CHECK(Tensor::from_numbers({2}, dtypes::fp64, std::vector<double>{1 + 0x1p-30, 2}).at({0}) == 1);
+  CHECK(Tensor::from_elements({2}, dtypes::fp64, std::vector<double>{1 + 0x1p-30, 2}).at({0}) == 1);
   CHECK(cube.column_slice(1, 2).to_vector() == Floats{1, 3, 5, 7, 9, 11});
 }
 

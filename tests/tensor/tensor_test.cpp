@@ -18,10 +18,10 @@ using Numbers = std::vector<double>;
 
 std::shared_ptr<const Tensor> shared(const Tensor& t) { return std::make_shared<const Tensor>(t); }
 std::shared_ptr<const Tensor> floats(const Numbers& n) {
-  return shared(Tensor::from_numbers({static_cast<int64_t>(n.size())}, dtypes::fp32, n));
+  return shared(Tensor::from_elements({static_cast<int64_t>(n.size())}, dtypes::fp32, n));
 }
 std::shared_ptr<const Tensor> ints(const Numbers& n) {
-  return shared(Tensor::from_numbers({static_cast<int64_t>(n.size())}, dtypes::int32, n));
+  return shared(Tensor::from_elements({static_cast<int64_t>(n.size())}, dtypes::int32, n));
 }
 Tensor quantized(const Tensor& codes, const Granularity& g, std::shared_ptr<const Tensor> scale,
                  std::shared_ptr<const Tensor> zero = nullptr, std::shared_ptr<const Tensor> offset = nullptr) {
@@ -63,23 +63,23 @@ TEST_CASE("every dtype gives back the numbers that it was made from") {
       // Floats of few bits, so that bf16 and fp16 hold them exactly.
       if (d.is_float())
         for (double& v : numbers) v = std::rint(v * 64) / 64;
-      const Tensor t = Tensor::from_numbers(shape, d, numbers);
+      const Tensor t = Tensor::from_elements(shape, d, numbers);
       INFO(t);
-      CHECK(t.numbers() == numbers);
+      CHECK(t.elements() == numbers);
       CHECK(t.values() == numbers);
       CHECK(t.contiguous());
-      CHECK(t.clone(MemoryKind::kBuffer).numbers() == numbers);
+      CHECK(t.clone(MemoryKind::kBuffer).elements() == numbers);
       CHECK(t.bytes() == row_bytes_memory(d, shape.cols()) * shape.rows());
     }
 }
 
 TEST_CASE("numbers that a dtype cannot hold are refused, floats are rounded to nearest even") {
-  CHECK(contains(error_of([] { Tensor::from_numbers({2}, dtypes::int4, Numbers{7, 8}); }), "int4"));
-  CHECK(contains(error_of([] { Tensor::from_numbers({1}, dtypes::bint1, Numbers{0}); }), "bint1"));
-  CHECK(contains(error_of([] { Tensor::from_numbers({1}, dtypes::int8, Numbers{0.5}); }), "int8"));
+  CHECK(contains(error_of([] { Tensor::from_elements({2}, dtypes::int4, Numbers{7, 8}); }), "int4"));
+  CHECK(contains(error_of([] { Tensor::from_elements({1}, dtypes::bint1, Numbers{0}); }), "bint1"));
+  CHECK(contains(error_of([] { Tensor::from_elements({1}, dtypes::int8, Numbers{0.5}); }), "int8"));
   CHECK(error_of([] {
-          Tensor::from_numbers({2, 2}, dtypes::fp32, Numbers{1, 2, 3});
-        }) == "[Tensor::from_numbers] shape [2,2] needs 4 numbers, got 3");
+          Tensor::from_elements({2, 2}, dtypes::fp32, Numbers{1, 2, 3});
+        }) == "[Tensor::from_elements] shape [2,2] needs 4 numbers, got 3");
   CHECK(Tensor::scalar(1 + 0x1p-8, dtypes::bf16).item() == 1);
   CHECK(Tensor::scalar(1 + 0x3p-8, dtypes::bf16).item() == 1 + 0x1p-6);
   CHECK(Tensor::scalar(1 + 0x1p-24).item() == 1);
@@ -109,7 +109,7 @@ TEST_CASE("typed pointers are given only for the tensor's own type") {
 
 TEST_CASE("values are s * (q - z) or s * q + m, by tensor, channel, token and group") {
   const Numbers codes = {0, 1, 2, 3, 4, 5, 6, 7, -8, -1, 0, 1};
-  const Tensor q = Tensor::from_numbers({2, 6}, dtypes::int4, codes);
+  const Tensor q = Tensor::from_elements({2, 6}, dtypes::int4, codes);
   const auto expect = [&](const Tensor& t, auto scale, auto zero, auto offset) {
     Numbers out;
     for (int64_t r = 0; r < 2; ++r)
@@ -119,7 +119,7 @@ TEST_CASE("values are s * (q - z) or s * q + m, by tensor, channel, token and gr
         out.push_back(v + static_cast<float>(offset(r, c)));
       }
     CHECK(t.values() == out);
-    CHECK(t.numbers() == codes);
+    CHECK(t.elements() == codes);
   };
   const auto none = [](int64_t, int64_t) { return 0.0; };
   expect(
@@ -173,7 +173,7 @@ TEST_CASE("copies share bytes, clones do not, both keep scales") {
   const Tensor view = random_tensor({4, 128}, dtypes::int5, 6).column_slice(64, 128);
   CHECK_FALSE(view.contiguous());
   CHECK(view.clone(MemoryKind::kBuffer).contiguous());
-  CHECK(view.clone(MemoryKind::kBuffer).numbers() == view.numbers());
+  CHECK(view.clone(MemoryKind::kBuffer).elements() == view.elements());
 }
 
 TEST_CASE("copy_from writes equal shapes and dtypes, views too") {
@@ -181,8 +181,8 @@ TEST_CASE("copy_from writes equal shapes and dtypes, views too") {
   to.column_slice(2, 5).copy_from(from.column_slice(2, 5));
   Numbers expected(32, 0.0);
   for (size_t r = 0; r < 4; ++r)
-    for (size_t c = 2; c < 5; ++c) expected[r * 8 + c] = from.numbers()[r * 8 + c];
-  CHECK(to.numbers() == expected);
+    for (size_t c = 2; c < 5; ++c) expected[r * 8 + c] = from.elements()[r * 8 + c];
+  CHECK(to.elements() == expected);
   CHECK(error_of([&] {
           to.copy_from(Tensor::zeros({8, 4}, dtypes::fp32));
         }) == "[copy_from] shapes and dtypes differ: got [8,4] fp32, expected [4,8] fp32");
@@ -201,8 +201,8 @@ TEST_CASE("a copy to the same device has bytes of its own") {
   const Tensor view = a.row_slice(1, 3), dense = view.to_device({}, MemoryKind::kBatch);
   CHECK(dense.contiguous());
   CHECK(dense.values() == view.values());
-  const Tensor wide = Tensor::from_numbers({2, 3}, dtypes::fp32, std::vector<double>{1, 2, 3, 4, 5, 6});
-  CHECK(wide.column_slice(1, 3).to_device({}, MemoryKind::kBatch).numbers() == std::vector<double>{2, 3, 5, 6});
+  const Tensor wide = Tensor::from_elements({2, 3}, dtypes::fp32, std::vector<double>{1, 2, 3, 4, 5, 6});
+  CHECK(wide.column_slice(1, 3).to_device({}, MemoryKind::kBatch).elements() == std::vector<double>{2, 3, 5, 6});
 }
 
 TEST_CASE("derived layouts travel with the tensor and hold the same codes") {
@@ -272,19 +272,19 @@ TEST_CASE("storage is counted under its kind, moves between kinds, and goes with
   CHECK(memory_now().total == before.total);
   CHECK_FALSE(Tensor().defined());
   CHECK(Tensor().bytes() == 0);
-  CHECK(Tensor().numbers().empty());
+  CHECK(Tensor().elements().empty());
 }
 
 TEST_CASE("typed windows read and write elements") {
   const Tensor t = Tensor::zeros({3, 4}, dtypes::fp32);
   TensorView<float> view(t.column_slice(1, 3));
   view(2, 1) = 5;
-  CHECK(t.numbers()[2 * 4 + 2] == 5);
+  CHECK(t.elements()[2 * 4 + 2] == 5);
   const Tensor codes = Tensor::zeros({2, 70}, dtypes::int3);
   CodeView code_view(codes);
   code_view.set_raw(1, 69, 5);
   CHECK(code_view.raw(1, 69) == 5);
   CHECK(code_view.number(1, 69) == -3);
-  CHECK(codes.numbers()[139] == -3);
+  CHECK(codes.elements()[139] == -3);
   CHECK(contains(error_of([&] { CodeView{t}; }), "needs canonical codes, got [3,4] fp32"));
 }

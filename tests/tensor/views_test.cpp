@@ -18,7 +18,7 @@ Numbers cut(const Numbers& all, int64_t cols, int64_t r0, int64_t r1, int64_t c0
     for (int64_t c = c0; c < c1; ++c) out.push_back(all[static_cast<size_t>(r * cols + c)]);
   return out;
 }
-Numbers turned(const Numbers& all, int64_t rows, int64_t cols) {
+Numbers transposed(const Numbers& all, int64_t rows, int64_t cols) {
   Numbers out;
   for (int64_t c = 0; c < cols; ++c)
     for (int64_t r = 0; r < rows; ++r) out.push_back(all[static_cast<size_t>(r * cols + c)]);
@@ -89,19 +89,19 @@ TEST_CASE("views out of range, or through a group, are errors") {
   CHECK(contains(error_of([&] { t.column_slice(0, 71); }), "columns [0, 71)"));
   CHECK(contains(error_of([] { Tensor::scalar(1).row_slice(0, 1); }), "[row_slice]"));
   const Tensor line = random_tensor({10}, dtypes::fp32, 7);
-  CHECK(line.row_slice(2, 5).numbers() == cut(line.numbers(), 10, 0, 1, 2, 5));
+  CHECK(line.row_slice(2, 5).elements() == cut(line.elements(), 10, 0, 1, 2, 5));
   const Tensor cube = random_tensor({4, 3, 5}, dtypes::int6, 8);
   CHECK(cube.row_slice(1, 3).shape() == Shape{2, 3, 5});
-  CHECK(cube.row_slice(1, 3).numbers() == cut(cube.numbers(), 5, 3, 9, 0, 5));
+  CHECK(cube.row_slice(1, 3).elements() == cut(cube.elements(), 5, 3, 9, 0, 5));
 }
 
 TEST_CASE("reshape keeps the bytes; the packed axis and scales set its limits") {
   const Tensor f = random_tensor({4, 6}, dtypes::fp32, 9);
-  CHECK(f.reshape({24}).numbers() == f.numbers());
+  CHECK(f.reshape({24}).elements() == f.elements());
   CHECK(f.reshape({2, 12}).data() == f.data());
   CHECK(f.reshape({2, 2, 6}).rows() == 4);
-  CHECK(random_tensor({4, 64}, dtypes::bint1, 10).reshape({2, 128}).numbers() ==
-        random_tensor({4, 64}, dtypes::bint1, 10).numbers());
+  CHECK(random_tensor({4, 64}, dtypes::bint1, 10).reshape({2, 128}).elements() ==
+        random_tensor({4, 64}, dtypes::bint1, 10).elements());
   CHECK(contains(error_of([] {
                    Tensor::zeros({4, 63}, dtypes::bint1).reshape({252});
                  }),
@@ -117,7 +117,7 @@ TEST_CASE("reshape keeps the bytes; the packed axis and scales set its limits") 
                  }),
                  "are per channel(0); only per tensor scales allow another last axis"));
   CHECK(contains(error_of([&] { f.column_slice(0, 3).reshape({12}); }), "cannot change from 3 to 12"));
-  CHECK(f.column_slice(0, 3).reshape({2, 2, 3}).numbers() == f.column_slice(0, 3).numbers());
+  CHECK(f.column_slice(0, 3).reshape({2, 2, 3}).elements() == f.column_slice(0, 3).elements());
   CHECK(contains(error_of([&] { f.reshape({5, 5}); }), "shape [5,5] has 25 elements, the tensor [4,6] fp32 has 24"));
   CHECK(Tensor::zeros({0, 3}, dtypes::fp32).reshape({3, 0}).shape() == Shape{3, 0});
 }
@@ -135,7 +135,7 @@ TEST_CASE("transposes move codes and the axis of the scales, and twice is the id
         INFO(t.describe());
         const Tensor u = transpose(t);
         CHECK(u.shape() == Shape{shape[1], shape[0]});
-        CHECK(u.values() == turned(t.values(), shape[0], shape[1]));
+        CHECK(u.values() == transposed(t.values(), shape[0], shape[1]));
         CHECK(transpose(u).values() == t.values());
       }
   CHECK(error_of([] {
@@ -146,5 +146,5 @@ TEST_CASE("transposes move codes and the axis of the scales, and twice is the id
 TEST_CASE("a transpose of a view is that of its own elements") {
   const Tensor t = random_codes({9, 192}, dtypes::int5, 13, Granularity::channel(0));
   const Tensor v = t.row_slice(2, 7).column_slice(64, 192);
-  CHECK(transpose(v).values() == turned(v.values(), 5, 128));
+  CHECK(transpose(v).values() == transposed(v.values(), 5, 128));
 }

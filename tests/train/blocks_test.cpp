@@ -162,10 +162,10 @@ TEST_CASE("a network of blocks trains, is evaluated from its file and resumes bi
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = parsed(kUnits, {"run.bits=strict", "checkpoint.every=2 steps"});
-  const std::string whole = create_run_folder(config, temp.file("whole"));
-  const TrainOutcome outcome = run_all(config, whole);
+  const std::string full = create_run_folder(config, temp.file("whole"));
+  const TrainOutcome outcome = run_all(config, full);
   REQUIRE(outcome.evaluation.has_value());
-  const std::string file = whole + "/last.safetensors";
+  const std::string file = full + "/last.safetensors";
   const RunConfig read = parse_config(read_checkpoint_header(file).config, file);
   const auto data = open_dataset(read, *read.data.test);
   CHECK(evaluate(*load_evaluator(read, *data, file), *data, 20).loss == outcome.evaluation->loss);

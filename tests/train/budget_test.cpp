@@ -72,7 +72,7 @@ TEST_CASE("the knapsack of bits finds what trying every combination finds") {
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
   for (int trial = 0; trial < 3000; ++trial) {
     Layers layers(static_cast<size_t>(1 + below(5)));
-    int64_t least = 0;
+    int64_t lower = 0;
     for (auto& choices : layers) {
       choices.resize(static_cast<size_t>(1 + below(5)));
       int64_t smallest = INT64_MAX;
@@ -80,9 +80,9 @@ TEST_CASE("the knapsack of bits finds what trying every combination finds") {
         c = {below(12), static_cast<double>(below(9))};  // whole costs: sums are exact, ties are many
         smallest = std::min(smallest, c.bytes);
       }
-      least += smallest;
+      lower += smallest;
     }
-    const int64_t budget = least + below(30);
+    const int64_t budget = lower + below(30);
     INFO("trial " << trial << ", budget " << budget);
     REQUIRE(pick_choices(layers, budget) == brute_force(layers, budget));
   }

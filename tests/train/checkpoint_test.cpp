@@ -339,11 +339,11 @@ TEST_CASE("the hash of kernels is moved by each factor on the cost of each row t
   const std::string before = kernel_table_hash();
   std::set<std::string> hashes{before};
   size_t tables = 0;
-  for (const GemmRow& row : gemm_rows()) {
-    if ((row.needs & ~cpu_isa()) != 0) continue;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if ((kernel.needs & ~cpu_isa()) != 0) continue;
     for (int size = 0; size < kGemmCostClasses; ++size, ++tables) {
       GemmCostFactors factors;
-      factors.row = row.name;
+      factors.kernel = kernel.name;
       factors.factor[static_cast<size_t>(size)] = 1.0001;
       set_gemm_costs({factors});
       hashes.insert(kernel_table_hash());
@@ -351,9 +351,9 @@ TEST_CASE("the hash of kernels is moved by each factor on the cost of each row t
   }
   CHECK(hashes.size() == 1 + tables);
   GemmCostFactors absent, unmoved;
-  absent.row = "gemm_of_another_build";
+  absent.kernel = "gemm_of_another_build";
   absent.factor.fill(2);
-  unmoved.row = gemm_rows()[0].name;
+  unmoved.kernel = gemm_kernels()[0].name;
   set_gemm_costs({absent, unmoved});
   CHECK(kernel_table_hash() == before);
 }

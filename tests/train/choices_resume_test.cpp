@@ -79,10 +79,10 @@ TEST_CASE("a resumed run equals the unbroken one for each choice of masters, mom
   for (const Choice& c : choices()) {
     INFO(describe(c));
     set_num_threads(1);
-    const auto whole = make(c);
-    train_some(*whole, 3);
-    const std::string early = state_hash(*whole, kCounters);
-    train_some(*whole, 4);
+    const auto full = make(c);
+    train_some(*full, 3);
+    const std::string early = state_hash(*full, kCounters);
+    train_some(*full, 4);
     set_num_threads(2);
     const auto killed = make(c);
     train_some(*killed, 3);
@@ -94,10 +94,10 @@ TEST_CASE("a resumed run equals the unbroken one for each choice of masters, mom
     CHECK(state_hash(*resumed, kCounters) == early);
     train_some(*resumed, 4);
     const std::string end = state_hash(*resumed, kCounters);
-    CHECK(end == state_hash(*whole, kCounters));
+    CHECK(end == state_hash(*full, kCounters));
     CHECK(end != early);
     for (Parameter* p : resumed->model().parameters())
-      for (Parameter* q : whole->model().parameters())
+      for (Parameter* q : full->model().parameters())
         if (p->path() == q->path()) CHECK(p->value().values() == q->value().values());
   }
   set_num_threads(threads);
@@ -181,7 +181,7 @@ TEST_CASE("buffers of any dtype are saved, hashed and resumed") {
   const auto [other, resumed] = made();
   load_checkpoint(temp.file("c"), *resumed);
   CHECK(state_hash(*resumed, kCounters) == state_hash(*learner, kCounters));
-  for (size_t i = 0; i < counting->kept.size(); ++i) CHECK(other->kept[i].numbers() == counting->kept[i].numbers());
+  for (size_t i = 0; i < counting->kept.size(); ++i) CHECK(other->kept[i].elements() == counting->kept[i].elements());
   CHECK(SafetensorsFile::read(temp.file("c")).entry("layers.1.as_int8").dtype == "I8");
   CHECK(SafetensorsFile::read(temp.file("c")).entry("layers.1.as_int64").dtype == "I64");
 }

@@ -67,7 +67,7 @@ TEST_CASE("differences of weights and outputs are those of a plain loop") {
     check(p.values, of_a[i]->value().values(), of_b[i]->value().values());
     if (!of_a[i]->low_bit()) continue;
     int64_t flips = 0;
-    const std::vector<double> x = of_a[i]->value().numbers(), y = of_b[i]->value().numbers();
+    const std::vector<double> x = of_a[i]->value().elements(), y = of_b[i]->value().elements();
     for (size_t k = 0; k < x.size(); ++k) flips += x[k] != y[k];
     CHECK(*p.codes_differ == flips);
     CHECK(p.elements == of_a[i]->shape().numel());

@@ -106,7 +106,7 @@ TEST_CASE("a run takes the draws, and the masks of older codes, that a loop by t
       coded.assign(x, x + master.numel());
     }
     REQUIRE(bits_of(w.master()) == bits_of(master));
-    REQUIRE(w.value().numbers() == codes.numbers());
+    REQUIRE(w.value().elements() == codes.elements());
   }
   CHECK(steps == 6);
   CHECK(moved_masks > 0);

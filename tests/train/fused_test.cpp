@@ -207,9 +207,9 @@ TEST_CASE("a gradient that a library makes is told to come as a whole, by the li
   };
   const ShippedCosts shipped;
   std::vector<GemmCostFactors> cheap;
-  for (const GemmRow& row : gemm_rows()) {
-    if (row.order != SumOrder::kFree || (row.needs & ~cpu_isa()) != 0) continue;
-    cheap.emplace_back().row = row.name;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (kernel.order != SumOrder::kFree || (kernel.needs & ~cpu_isa()) != 0) continue;
+    cheap.emplace_back().kernel = kernel.name;
     cheap.back().factor.fill(1e-9);
   }
   if (cheap.empty()) {
@@ -227,7 +227,7 @@ TEST_CASE("a gradient that a library makes is told to come as a whole, by the li
   const std::string why = learner.fused_updates().at(0).why_not;
   INFO(why);
   CHECK(std::any_of(cheap.begin(), cheap.end(), [&](const GemmCostFactors& row) {
-    return why == concat("its gradient came as a whole: ", row.row,
+    return why == concat("its gradient came as a whole: ", row.kernel,
                          ", a library, made it, and sums blocks of its rows in another order");
   }));
   // The reason is of one step.
@@ -302,9 +302,9 @@ TEST_CASE("the gradient of a fused weight never exists as a whole") {
     reset_memory_peaks();
     const int64_t before = memory_now()[MemoryKind::kGrad];
     train(*learner, c, 2);
-    const int64_t most = memory_peak_by_kind()[MemoryKind::kGrad] - before, whole = 4 * c.in * c.out;
-    CHECK((most >= whole) == !fused);
-    if (fused) CHECK(most <= 4 * (c.out + kClasses));  // biases
+    const int64_t max = memory_peak_by_kind()[MemoryKind::kGrad] - before, whole = 4 * c.in * c.out;
+    CHECK((max >= whole) == !fused);
+    if (fused) CHECK(max <= 4 * (c.out + kClasses));  // biases
   }
 }
 

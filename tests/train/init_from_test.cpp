@@ -16,9 +16,9 @@ std::map<std::string, std::vector<double>> numbers_of(Learner& learner, bool own
   std::map<std::string, std::vector<double>> all;
   for (Parameter* p : learner.model().parameters())
     if (own || !contains(p->path(), ".step"))
-      all[p->path()] = p->has_master() ? p->master().numbers() : p->value().values();
+      all[p->path()] = p->has_master() ? p->master().elements() : p->value().values();
   for (const auto& b : learner.model().buffers())
-    if (own || !contains(b.path, ".observer")) all[b.path] = b.tensor.numbers();
+    if (own || !contains(b.path, ".observer")) all[b.path] = b.tensor.elements();
   return all;
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("a converted model gives the values of its codes") {
   init_from(temp.file("m"), to->model());
   for (Parameter* p : to->model().parameters())
     for (Parameter* q : from->model().parameters())
-      if (p->path() == q->path()) CHECK(p->value().numbers() == q->value().values());
+      if (p->path() == q->path()) CHECK(p->value().elements() == q->value().values());
 }
 
 TEST_CASE("a parameter that the file lacks, or has in another shape, is named") {

@@ -19,7 +19,7 @@ std::vector<std::vector<uint32_t>> masters_of(Learner& learner) {
 }
 std::vector<std::vector<double>> codes_of(Learner& learner) {
   std::vector<std::vector<double>> all;
-  for (Parameter* p : learner.model().parameters()) all.push_back(p->value().numbers());
+  for (Parameter* p : learner.model().parameters()) all.push_back(p->value().elements());
   return all;
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("a model file gives a fresh model the same codes, scales, floats and l
     for (size_t i = 0; i < to->model().parameters().size(); ++i) {
       const Parameter &a = *from->model().parameters()[i], &b = *to->model().parameters()[i];
       CHECK(a.path() == b.path());
-      CHECK(a.value().numbers() == b.value().numbers());
+      CHECK(a.value().elements() == b.value().elements());
       CHECK(a.value().values() == b.value().values());
     }
     save_model(temp.file("again"), to->model(), header_of_run());

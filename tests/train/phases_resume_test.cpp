@@ -39,14 +39,14 @@ TEST_CASE("a run resumed at any step, at boundaries of phases and beside them, h
   int mode = 0;
   for (const PhaseRun& run : phase_runs()) {
     set_bits_mode(mode++ % 3 == 0 ? BitsMode::kFast : BitsMode::kStrict);
-    const auto whole = phase_learner(run);
+    const auto full = phase_learner(run);
     std::vector<std::string> hashes;
     std::vector<int64_t> phases;
     for (int64_t step = 0; step <= kSteps; ++step) {
-      hashes.push_back(hash_of(*whole));
-      phases.push_back(whole->phase());
-      save_checkpoint(temp.file(std::to_string(step)), *whole, kCounters, "");
-      if (step < kSteps) train_some(*whole, run.accumulate);
+      hashes.push_back(hash_of(*full));
+      phases.push_back(full->phase());
+      save_checkpoint(temp.file(std::to_string(step)), *full, kCounters, "");
+      if (step < kSteps) train_some(*full, run.accumulate);
     }
     // A checkpoint on a boundary is of the phase of the last completed step.
     CHECK(phases.back() == std::ssize(run.phases) - 1);

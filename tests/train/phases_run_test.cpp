@@ -51,7 +51,7 @@ std::string run_in(const RunConfig& config, const std::string& folder) {
 std::map<std::string, std::vector<double>> masters_of(Learner& learner) {
   std::map<std::string, std::vector<double>> all;
   for (Parameter* p : learner.model().parameters())
-    if (!contains(p->path(), ".input")) all[p->path()] = p->master().numbers();
+    if (!contains(p->path(), ".input")) all[p->path()] = p->master().elements();
   return all;
 }
 

@@ -16,12 +16,12 @@ namespace {
 std::map<std::string, std::vector<double>> masters_of(Learner& learner) {
   std::map<std::string, std::vector<double>> all;
   for (Parameter* p : learner.model().parameters())
-    if (p->has_master()) all[p->path()] = p->master().numbers();
+    if (p->has_master()) all[p->path()] = p->master().elements();
   return all;
 }
 std::map<std::string, std::vector<double>> moments_of(Learner& learner) {
   std::map<std::string, std::vector<double>> all;
-  for (const auto& s : learner.optimizer().state()) all[s.name] = s.tensor.numbers();
+  for (const auto& s : learner.optimizer().state()) all[s.name] = s.tensor.elements();
   return all;
 }
 Parameter& parameter(Learner& learner, const std::string& path) {
@@ -85,9 +85,9 @@ TEST_CASE("an entry leaves masters and moments alone, makes codes of the masters
       CHECK(w.low_bit() == (phase != 3));
       if (!w.low_bit()) return;
       CHECK(w.value().dtype() == (phase == 1 ? dtypes::int4 : dtypes::int3));
-      const auto codes = w.value().numbers();
+      const auto codes = w.value().elements();
       w.requantize(w.seed(), learner->state().step);
-      CHECK(w.value().numbers() == codes);
+      CHECK(w.value().elements() == codes);
     });
     train_some(*learner, 1);
   }
@@ -103,10 +103,10 @@ TEST_CASE("masters become codes before an entry, and requantizations are counted
   train_some(*learner, 2);
   CHECK(learner->since_requantize() == 2);
   Parameter& w = parameter(*learner, "layers.0.weight");
-  const auto stale = w.value().numbers();
+  const auto stale = w.value().elements();
   look_inside(*learner, [&] {
     CHECK(learner->since_requantize() == 0);
-    CHECK(w.value().numbers() != stale);
+    CHECK(w.value().elements() != stale);
   });
   CHECK(learner->since_requantize() == 1);
   train_some(*learner, 3);
@@ -136,15 +136,15 @@ TEST_CASE("one phase from the start is the model that was made like that") {
 TEST_CASE("trying all phases at the start leaves no trace in the numbers") {
   for (PhaseRun run : phase_runs()) {
     INFO(run.name);
-    const auto whole = phase_learner(run);
+    const auto full = phase_learner(run);
     run.phases.resize(1);
     const auto first = phase_learner(run);
-    CHECK(masters_of(*whole) == masters_of(*first));
+    CHECK(masters_of(*full) == masters_of(*first));
     for (Parameter* p : first->model().parameters())
-      CHECK(parameter(*whole, p->path()).value().values() == p->value().values());
-    REQUIRE(whole->model().buffers().size() == first->model().buffers().size());
+      CHECK(parameter(*full, p->path()).value().values() == p->value().values());
+    REQUIRE(full->model().buffers().size() == first->model().buffers().size());
     for (size_t i = 0; i < first->model().buffers().size(); ++i)
-      CHECK(whole->model().buffers()[i].tensor.numbers() == first->model().buffers()[i].tensor.numbers());
+      CHECK(full->model().buffers()[i].tensor.elements() == first->model().buffers()[i].tensor.elements());
   }
 }
 
@@ -155,14 +155,14 @@ TEST_CASE("a frozen phase keeps scales and learned parts, and codes follow the m
   const auto learner = phase_learner(run);
   train_some(*learner, 4);
   Parameter& w = parameter(*learner, "layers.4.weight");
-  const auto scales = w.value().quant()->scale->numbers(), codes = w.value().numbers(),
-             step = parameter(*learner, "layers.4.weight.step").value().numbers(),
-             input = parameter(*learner, "layers.4.input.step").value().numbers();
+  const auto scales = w.value().quant()->scale->elements(), codes = w.value().elements(),
+             step = parameter(*learner, "layers.4.weight.step").value().elements(),
+             input = parameter(*learner, "layers.4.input.step").value().elements();
   train_some(*learner, 6);
-  CHECK(w.value().quant()->scale->numbers() == scales);
-  CHECK(w.value().numbers() != codes);
-  CHECK(parameter(*learner, "layers.4.weight.step").value().numbers() == step);
-  CHECK(parameter(*learner, "layers.4.input.step").value().numbers() == input);
+  CHECK(w.value().quant()->scale->elements() == scales);
+  CHECK(w.value().elements() != codes);
+  CHECK(parameter(*learner, "layers.4.weight.step").value().elements() == step);
+  CHECK(parameter(*learner, "layers.4.input.step").value().elements() == input);
 }
 
 TEST_CASE("observers see a phase that is switched off, and rest where they are told to") {
@@ -175,7 +175,7 @@ TEST_CASE("observers see a phase that is switched off, and rest where they are t
     std::vector<double> all;
     for (const auto& b : learner->model().buffers())
       if (contains(b.path, "observer"))
-        for (const double x : b.tensor.numbers()) all.push_back(x);
+        for (const double x : b.tensor.elements()) all.push_back(x);
     return all;
   };
   const auto none = ranges();
@@ -239,7 +239,7 @@ TEST_CASE("phases of a model that takes ids are tried and entered") {
       find_loss("softmax_cross_entropy"), adam, RequantPolicy{}, [](int64_t) { return 0.05f; }, 3);
   learner.set_phases({{0, std::nullopt, kOn}, {1, all_layers(kInt4), kOn}});
   learner.plan(4, 3, 2, 2, dtypes::int32);
-  const Tensor ids = Tensor::from_numbers({2, 4}, dtypes::int32, std::vector<double>{1, 2, 3, 4, 10, 0, 10, 7});
+  const Tensor ids = Tensor::from_elements({2, 4}, dtypes::int32, std::vector<double>{1, 2, 3, 4, 10, 0, 10, 7});
   for (int step = 0; step < 3; ++step) learner.microbatch(ids, std::vector<int32_t>{0, 2});
   CHECK(learner.phase() == 1);
   CHECK(parameter(learner, "layers.1.weight").value().dtype() == dtypes::int4);
@@ -279,11 +279,11 @@ TEST_CASE("fp32 numbers of a phase that was off are quantized once, also where a
   learner.set_phases({{0, all_layers(masterless), kOff}, {2, next, kOn}});
   learner.plan(kFeatures, 3, 6, 6);
   train_some(learner, 2);
-  const auto numbers = parameter(learner, "layers.2.weight").value().numbers();
+  const auto numbers = parameter(learner, "layers.2.weight").value().elements();
   look_inside(learner, [&] {
     CHECK(learner.phase() == 1);
     CHECK(parameter(learner, "layers.2.weight").value().dtype() == dtypes::int4);
-    CHECK(parameter(learner, "layers.2.weight").master().numbers() == numbers);
+    CHECK(parameter(learner, "layers.2.weight").master().elements() == numbers);
   });
 }
 

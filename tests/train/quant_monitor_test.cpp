@@ -27,8 +27,8 @@ All codes_now(Learner& learner) {
   for (const Parameter* p : learner.model().parameters()) {
     if (!p->low_bit()) continue;
     Kept& k = all[places.at(p->path()).layer];
-    k.codes = p->value().numbers();
-    if (p->value().quant()->scale) k.scales = p->value().quant()->scale->numbers();
+    k.codes = p->value().elements();
+    if (p->value().quant()->scale) k.scales = p->value().quant()->scale->elements();
   }
   return all;
 }

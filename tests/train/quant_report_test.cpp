@@ -107,14 +107,14 @@ TEST_CASE("a run that is resumed at a report writes the lines of the unbroken ru
     for (const char* every : {"log.quantization=4 steps", "log.quantization=1 epochs"}) {
       const RunConfig config = small_config({every, "checkpoint.every=1 steps"}, text);
       const std::string name = std::string(text == kSmallTfc ? "a" : "b") + every[17];
-      const std::string whole = fresh_folder(temp, "whole" + name, config);
-      run_all(config, whole);
+      const std::string full = fresh_folder(temp, "whole" + name, config);
+      run_all(config, full);
       for (const int64_t at : {4, 5, 8, 10}) {
         const bool report = every[17] == '4' ? at % 4 == 0 : at % 5 == 0;
         const std::string parts = fresh_folder(temp, name + std::to_string(at), config);
         run_part(config, parts, at);
         resume_run(parts);
-        const std::vector<Json> a = quant_lines(whole), b = quant_lines(parts);
+        const std::vector<Json> a = quant_lines(full), b = quant_lines(parts);
         INFO(every << ", resumed at " << at);
         if (report) CHECK(a == b);
         REQUIRE(a.size() == b.size());

@@ -58,10 +58,10 @@ std::unique_ptr<Parameter> moved(const Scheme& scheme, const Shape& shape, Maste
   spec.init = {"uniform", -1.0, 1.0};
   auto p = std::make_unique<Parameter>(shape, spec);
   p->initialize("layers.0.weight", seed);
-  std::vector<double> numbers = p->master().numbers();
+  std::vector<double> numbers = p->master().elements();
   const std::vector<double> push = random_numbers(dtypes::fp32, shape.numel(), seed + 7, 0.3, 1.6);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] *= push[i];
-  p->master().copy_from(Tensor::from_numbers(shape, p->master().dtype(), numbers));
+  p->master().copy_from(Tensor::from_elements(shape, p->master().dtype(), numbers));
   return p;
 }
 
@@ -93,12 +93,12 @@ bool saturates(const QuantSpec& spec, const QuantParams& q, int64_t i, float x) 
 Reference reference(const Parameter& p) {
   Reference out;
   const QuantSpec& spec = *p.spec().quant;
-  const std::vector<double> codes = p.value().numbers(), values = p.value().values(), w = p.master().numbers();
+  const std::vector<double> codes = p.value().elements(), values = p.value().values(), w = p.master().elements();
   double signal = 0, noise = 0;
-  const Tensor x = Tensor::from_numbers(p.shape(), dtypes::fp32, w);
+  const Tensor x = Tensor::from_elements(p.shape(), dtypes::fp32, w);
   const Tensor passed = Tensor::full(p.shape(), dtypes::fp32, 1);
   find_quantizer(spec.scheme).leaf_backward(spec, *p.value().quant(), x, passed, passed);
-  const std::vector<double> slopes = passed.numbers();
+  const std::vector<double> slopes = passed.elements();
   Tensor scaled = x.with_quant(p.value().quant());
   const ScaleMap map = scaled.scale_map();
   const CodeRule rule = find_quantizer(spec.scheme).code_range(spec).rule;
@@ -149,7 +149,7 @@ void check_parameter(const Parameter& p) {
   if (s.saturated) CHECK(*s.saturated == static_cast<double>(r.outside) / n);
   if (p.value().quant()->scale) {
     REQUIRE(s.scale.has_value());
-    const std::vector<double> scales = p.value().quant()->scale->numbers();
+    const std::vector<double> scales = p.value().quant()->scale->elements();
     double sum = 0;
     for (const double v : scales) sum += v;
     CHECK(s.scale->least == *std::min_element(scales.begin(), scales.end()));
@@ -159,7 +159,7 @@ void check_parameter(const Parameter& p) {
 }
 
 Tensor codes_of(const std::vector<double>& numbers, DType dtype = dtypes::int4) {
-  return Tensor::from_numbers({1, static_cast<int64_t>(numbers.size())}, dtype, numbers);
+  return Tensor::from_elements({1, static_cast<int64_t>(numbers.size())}, dtype, numbers);
 }
 
 }  // namespace
@@ -219,7 +219,7 @@ TEST_CASE("codes at the exact numbers have infinite SQNR, zeros none, and an emp
   spec.scheme = "fixed";
   const auto params = std::make_shared<const QuantParams>(find_quantizer("fixed").fit(spec, Tensor::scalar(1)));
   const std::vector<double> whole = {1, -2, 3, 7, -8};
-  const Tensor exact = Tensor::from_numbers({1, 5}, dtypes::fp32, whole);
+  const Tensor exact = Tensor::from_elements({1, 5}, dtypes::fp32, whole);
   CHECK(std::isinf(*quant_statistics(spec, quantize_tensor(spec, exact, params), exact).sqnr_db));
   const Tensor zeros = Tensor::zeros({2, 2}, dtypes::fp32);
   CHECK_FALSE(quant_statistics(spec, quantize_tensor(spec, zeros, params), zeros).sqnr_db.has_value());
@@ -254,14 +254,14 @@ TEST_CASE("count_flips counts codes, not bits, for every dtype, ragged rows and 
       INFO(dtype << ' ' << shape);
       const Tensor a = random_tensor(shape, dtype, 1), b = a.clone(MemoryKind::kActivation);
       CHECK(count_flips(a, b) == 0);
-      const std::vector<double> x = a.numbers(), other = random_numbers(dtype, shape.numel(), 2);
+      const std::vector<double> x = a.elements(), other = random_numbers(dtype, shape.numel(), 2);
       std::vector<double> y = x;
       int64_t flips = 0;
       for (size_t i = 0; i < y.size(); i += 3) {
         y[i] = other[i];
         flips += y[i] != x[i];
       }
-      b.copy_from(Tensor::from_numbers(shape, dtype, y));
+      b.copy_from(Tensor::from_elements(shape, dtype, y));
       CHECK(count_flips(a, b) == flips);
       if (shape.numel() == 0 || shape.cols() % 64 == 0) continue;
       // Pad bits do not count.
@@ -301,8 +301,8 @@ TEST_CASE("a watch equals a plain loop over random walks for every dtype") {
       const int64_t n = shape.numel();
       std::vector<double> last = random_numbers(dtype, n, 1);
       std::vector<int> way(last.size(), 0);
-      std::vector<bool> turned(last.size(), false);
-      CodeWatch watch(Tensor::from_numbers(shape, dtype, last));
+      std::vector<bool> transposed(last.size(), false);
+      CodeWatch watch(Tensor::from_elements(shape, dtype, last));
       int64_t flips = 0, reversals = 0;
       const int rounds = shape.numel() > 10000 ? 3 : 9;
       for (int k = 0; k < rounds; ++k) {
@@ -312,15 +312,15 @@ TEST_CASE("a watch equals a plain loop over random walks for every dtype") {
           const int now = next[i] > last[i] ? 1 : -1;
           ++flips;
           reversals += way[i] == -now;
-          turned[i] = turned[i] || way[i] == -now;
+          transposed[i] = transposed[i] || way[i] == -now;
           way[i] = now;
           last[i] = next[i];
         }
-        watch.observe(Tensor::from_numbers(shape, dtype, last));
+        watch.observe(Tensor::from_elements(shape, dtype, last));
       }
       CHECK(watch.flips() == flips);
       CHECK(watch.reversals() == reversals);
-      CHECK(watch.reversed() == std::count(turned.begin(), turned.end(), true));
+      CHECK(watch.reversed() == std::count(transposed.begin(), transposed.end(), true));
     }
 }
 
@@ -328,7 +328,7 @@ TEST_CASE("scale drift is the mean relative change of scales") {
   const auto params = [](std::vector<double> scales) {
     QuantParams q;
     q.scale = std::make_shared<const Tensor>(
-        Tensor::from_numbers({static_cast<int64_t>(scales.size())}, dtypes::fp32, scales));
+        Tensor::from_elements({static_cast<int64_t>(scales.size())}, dtypes::fp32, scales));
     return q;
   };
   CHECK(*scale_drift(params({1, 2}), params({1, 2})) == 0);
@@ -348,7 +348,7 @@ TEST_CASE("statistics refuse what they cannot read and say what they got") {
   CHECK(contains(error_of([&] { count_flips(a, b); }), "[count_flips] codes of one dtype and shape: got [2,4] int4"));
   CHECK(contains(error_of([&] { count_flips(a, plain.value()); }), "needs canonical codes, got [2,3] fp32"));
   CodeWatch watch(a);
-  CHECK_FALSE(watch.takes(b));
+  CHECK_FALSE(watch.matches(b));
   CHECK(contains(error_of([&] { watch.observe(b); }), "[CodeWatch]"));
   QuantSpec spec;
   spec.dtype = dtypes::int8;

@@ -44,7 +44,7 @@ std::unique_ptr<Learner> float_learner() {
 }
 
 Tensor classes(const std::vector<double>& labels) {
-  return Tensor::from_numbers({std::ssize(labels)}, dtypes::int32, labels);
+  return Tensor::from_elements({std::ssize(labels)}, dtypes::int32, labels);
 }
 
 std::vector<SampleBatch> two_batches() {
@@ -88,9 +88,9 @@ std::vector<double> symmetric(const std::vector<double>& w, size_t cols, int bit
   std::vector<double> q(w.size());
   const double half = std::ldexp(1.0, bits - 1);
   for (size_t r = 0; r < w.size() / cols; ++r) {
-    float most = 0;
-    for (size_t i = 0; i < cols; ++i) most = std::max(most, std::abs(static_cast<float>(w[r * cols + i])));
-    const float s = most / static_cast<float>((half * 2 - 1) / 2), inverse = 1.0f / s;
+    float upper = 0;
+    for (size_t i = 0; i < cols; ++i) upper = std::max(upper, std::abs(static_cast<float>(w[r * cols + i])));
+    const float s = upper / static_cast<float>((half * 2 - 1) / 2), inverse = 1.0f / s;
     for (size_t i = 0; i < cols; ++i) {
       const float code = std::nearbyint(static_cast<float>(w[r * cols + i]) * inverse);
       q[r * cols + i] = static_cast<double>(s) * std::min(std::max(static_cast<double>(code), -half), half - 1);

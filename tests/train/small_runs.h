@@ -9,7 +9,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 

@@ -31,7 +31,7 @@ std::unique_ptr<Learner> linear_learner(LossFunction loss, int64_t accumulate, f
 std::vector<double> weights(Learner& learner) {
   std::vector<double> all;
   for (const Parameter* p : learner.model().parameters())
-    for (const double v : p->value().numbers()) all.push_back(v);
+    for (const double v : p->value().elements()) all.push_back(v);
   return all;
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("Classes in a tensor and on the host are one target, and hits among th
     return learner;
   };
   const auto a = make(), b = make();
-  const Tensor target = Tensor::from_numbers({kRows}, dtypes::int32, numbers);
+  const Tensor target = Tensor::from_elements({kRows}, dtypes::int32, numbers);
   for (int i = 0; i < 3; ++i) CHECK(a->microbatch(x, labels).loss == b->microbatch(x, target).loss);
   CHECK(weights(*a) == weights(*b));
   const StepResult r = a->evaluate(x, labels);

@@ -225,7 +225,7 @@ TEST_CASE("the last, partial window is flushed and its codes are made anew") {
   CHECK(trainer.learner().window_samples() == 0);
   for (Parameter* p : trainer.learner().model().parameters()) {
     if (!p->low_bit()) continue;
-    const std::vector<double> codes = p->value().numbers(), masters = p->master().numbers();
+    const std::vector<double> codes = p->value().elements(), masters = p->master().elements();
     for (size_t i = 0; i < codes.size(); ++i) REQUIRE(codes[i] == (masters[i] >= 0 ? 1 : -1));
   }
 }

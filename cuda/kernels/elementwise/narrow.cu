@@ -116,10 +116,10 @@ BITGRAD_GLOBAL void moments_kernel(RandomStream stream, uint64_t first, const fl
     Pack<Code, 8> out;
     for (int k = 0; k < 8; ++k) {
       const float number = (kSquares ? sqrtf(in[k]) : in[k]) * inverse;
-      const int32_t least = kSquares ? (in[k] > 0.0f ? 1 : 0) : -127, most = kSquares ? 255 : 127;
+      const int32_t min = kSquares ? (in[k] > 0.0f ? 1 : 0) : -127, max = kSquares ? 255 : 127;
       const int32_t code = round_by_draw(number, kSquares ? 256.0f : 128.0f, draws.v[k]);
-      const int32_t low = code < least ? least : code;
-      out.v[k] = static_cast<Code>(low > most ? most : low);
+      const int32_t low = code < min ? min : code;
+      out.v[k] = static_cast<Code>(low > max ? max : low);
     }
     store8(q + i, count, wide, out);
   }

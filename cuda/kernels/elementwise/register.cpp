@@ -1,7 +1,7 @@
 // Registers family elementwise.
 #include "cuda/register.h"
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "cuda/kernels/elementwise/elementwise_cuda.h"
 
 namespace bitgrad::cuda {

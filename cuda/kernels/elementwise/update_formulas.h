@@ -31,18 +31,18 @@ struct FinishGradient {
 };
 
 // The learning rate of now.
-BITGRAD_DEVICE inline float rate(float lr, const LiveStep* live, float factor) {
+BITGRAD_DEVICE inline float rate(float lr, const StepScalars* live, float factor) {
   return live != nullptr ? live->lr * factor : lr;
 }
 
-// An update rule: in: g, w, and kStates numbers of state; out: w, state. now(): the same with what LiveStep holds read.
-// in: g, w, buffer where there is one; out: w, buffer.
+// An update rule: in: g, w, and kStates numbers of state; out: w, state. now(): the same with what StepScalars holds
+// read. in: g, w, buffer where there is one; out: w, buffer.
 template <bool kMomentum>
 struct Sgd {
   static constexpr int kStates = kMomentum ? 1 : 0;
   float by_value, mu, decay;
   bool nesterov;
-  const LiveStep* live;
+  const StepScalars* live;
   float lr_factor;
   BITGRAD_DEVICE Sgd now() const { return {rate(by_value, live, lr_factor), mu, decay, nesterov, nullptr, 1.0f}; }
   BITGRAD_DEVICE void operator()(const float* in, float* out) const {

@@ -19,14 +19,14 @@ constexpr int64_t kPiece = 4096;       // columns of a block where pieces of a r
 constexpr int64_t kMostOfWarp = 1024;  // columns of a row that a warp takes
 constexpr int64_t kMostKept = 65536;   // bytes of new numbers in shared memory
 
-int64_t whole(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
+int64_t rounded_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
 // Rows that the blocks cover: layouts that mix rows are padded to 64.
 int64_t rows_covered(const SweepCall& call) {
-  return call.turned.data != nullptr || call.frag64.out != nullptr ? whole(call.rows, 64) : call.rows;
+  return call.transposed.data != nullptr || call.frag64.out != nullptr ? rounded_up(call.rows, 64) : call.rows;
 }
 
-void take_gradient(const UpdateRowsArgs& args, SweepCall& call) {
+void set_gradient(const UpdateRowsArgs& args, SweepCall& call) {
   const RowGradient& from = args.gradient;
   call.sums = from.sums;
   call.bf16 = from.bf16;
@@ -48,7 +48,7 @@ void take_gradient(const UpdateRowsArgs& args, SweepCall& call) {
 }
 
 // Everything but the layouts of memory that follows from the shape.
-void take_codes(const UpdateRowsArgs& args, SweepCall& call) {
+void set_codes(const UpdateRowsArgs& args, SweepCall& call) {
   const RowCodes& to = *args.codes;
   ensure(!call.knows_codes || call.rule == to.codes.rule, "update_rows", "codes by rule ",
          static_cast<int>(to.codes.rule), ", gradients by rule ", static_cast<int>(call.rule));
@@ -66,7 +66,7 @@ void take_codes(const UpdateRowsArgs& args, SweepCall& call) {
   call.zero = to.zero;
   const int bits = codes.dtype.bits();
   if (to.transposed != nullptr)
-    call.turned = code_rows(to.transposed, row_bytes_memory(codes.dtype, args.rows), bits, args.rows);
+    call.transposed = code_rows(to.transposed, row_bytes_memory(codes.dtype, args.rows), bits, args.rows);
   if (to.frag64 != nullptr)
     call.frag64 = {static_cast<const uint8_t*>(codes.codes), codes.stride, args.rows, args.cols, bits, 0,
                    static_cast<uint32_t*>(to.frag64)};
@@ -81,7 +81,7 @@ void clear_behind(const UpdateRowsArgs& args) {
              layouts::transposed.info().bytes(dtype, args.rows, args.cols) - used, current_stream());
 }
 
-void take_state(const RowUpdate& update, SweepCall& call) {
+void set_state(const RowUpdate& update, SweepCall& call) {
   if (const auto* sgd = std::get_if<SgdArgs>(&update)) call.state[0] = sgd->momentum_buffer;
   if (const auto* adam = std::get_if<AdamArgs>(&update)) {
     call.state[0] = adam->m;
@@ -104,12 +104,12 @@ LaunchShape cut(SweepCall& call) {
   const int64_t width = std::min(call.piece, call.cols);
   call.team = width <= kMostOfWarp ? 32 : kSweepThreads;
   const int teams = kSweepThreads / call.team,
-            unit = call.frag64.out != nullptr ? 16 : (call.turned.data != nullptr ? 8 : 1);
+            unit = call.frag64.out != nullptr ? 16 : (call.transposed.data != nullptr ? 8 : 1);
   call.block_rows = std::max(teams, unit);
-  const int64_t kept = teams * whole(width, 4) * static_cast<int64_t>(sizeof(float));
+  const int64_t kept = teams * rounded_up(width, 4) * static_cast<int64_t>(sizeof(float));
   LaunchShape shape;
   if (call.coded && kept <= kMostKept) {
-    call.room = whole(width, 4);
+    call.room = rounded_up(width, 4);
     shape.shared_bytes = static_cast<int>(kept);
   }
   shape.grid.x = static_cast<unsigned>(ceil_div(rows_covered(call), call.block_rows) * call.pieces);
@@ -125,9 +125,9 @@ void update_rows_cuda(const UpdateRowsArgs& args) {
   call.rows = args.rows;
   call.cols = args.cols;
   call.w = args.w;
-  take_gradient(args, call);
-  take_state(args.update, call);
-  if (args.codes) take_codes(args, call);
+  set_gradient(args, call);
+  set_state(args.update, call);
+  if (args.codes) set_codes(args, call);
   if (!call.knows_codes) {  // rows have no meaning
     call.rows = args.rows * args.cols > 0 ? 1 : 0;
     call.cols = args.rows * args.cols;

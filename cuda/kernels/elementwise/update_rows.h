@@ -22,7 +22,7 @@ struct SweepCall {
   const void* sums = nullptr;
   bool bf16 = false;
   float divisor = 1, clip_value = 0, factor = 1;
-  const LiveStep* live = nullptr;
+  const StepScalars* live = nullptr;
   SteRule ste = SteRule::kIdentity;
   bool times_scale = false;
   bool knows_codes = false;  // the kernel is that of `rule`; else one without codes
@@ -37,7 +37,7 @@ struct SweepCall {
   int32_t* zero = nullptr;
   float* partial = nullptr;  // sums of chunks of 1024 numbers: [rows, chunks], where a mean is fitted
   int64_t chunks = 0;
-  CodeRows turned;         // no data: not wanted
+  CodeRows transposed;     // no data: not wanted
   Frag64Args frag64 = {};  // no out: not wanted
 };
 

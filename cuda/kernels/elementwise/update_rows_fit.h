@@ -23,7 +23,7 @@ struct Seat {
 struct Range {
   float low, high;
   BITGRAD_DEVICE static Range none() { return {__int_as_float(0x7F800000), -__int_as_float(0x7F800000)}; }
-  BITGRAD_DEVICE void take(float x) { join({x, x}); }
+  BITGRAD_DEVICE void accumulate(float x) { join({x, x}); }
   BITGRAD_DEVICE void join(Range v) {
     low = v.low < low ? v.low : low;
     high = v.high > high ? v.high : high;

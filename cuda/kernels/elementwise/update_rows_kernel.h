@@ -95,7 +95,7 @@ BITGRAD_DEVICE inline void update_row(const SweepCall& call, const Update& of_ca
     const Pack<float, N> x = move_numbers<N, C>(call, update, factor, r, c);
     if constexpr (C::kAny) {
       if (!call.coded) return;
-      for (int k = 0; k < N; ++k) range.take(x.v[k]);
+      for (int k = 0; k < N; ++k) range.accumulate(x.v[k]);
       if (kept != nullptr) store_pack<N>(kept + (c - columns.begin), x);
     }
   };
@@ -118,7 +118,7 @@ BITGRAD_DEVICE inline void code_row(const SweepCall& call, const Seat& seat, int
 }
 
 // Rows row .. row + block_rows of layout transposed, eight at a time.
-BITGRAD_DEVICE inline void turn_rows(const SweepCall& call, int64_t row, const Columns& columns) {
+BITGRAD_DEVICE inline void transpose_rows(const SweepCall& call, int64_t row, const Columns& columns) {
   const CodeRows& from = call.codes.codes;
   for (int64_t first = row; first < row + call.block_rows; first += 8)
     for (int64_t c = columns.begin + threadIdx.x; c < columns.end; c += kSweepThreads) {
@@ -127,7 +127,7 @@ BITGRAD_DEVICE inline void turn_rows(const SweepCall& call, int64_t row, const C
         if (first + k < call.rows)
           codes |= static_cast<uint64_t>(gemm::raw_code(from.data + (first + k) * from.stride, c, from.bits))
                    << (k * from.bits);
-      store_octet(call.turned, c, first / 8, codes);
+      store_octet(call.transposed, c, first / 8, codes);
     }
 }
 
@@ -179,9 +179,9 @@ BITGRAD_GLOBAL void __launch_bounds__(kSweepThreads, 2) update_rows_kernel(Updat
     }
   }
   if constexpr (C::kAny) {
-    if (call.turned.data == nullptr && call.frag64.out == nullptr) return;
+    if (call.transposed.data == nullptr && call.frag64.out == nullptr) return;
     __syncthreads();
-    if (call.turned.data != nullptr) turn_rows(call, row, columns);
+    if (call.transposed.data != nullptr) transpose_rows(call, row, columns);
     if (call.frag64.out != nullptr) fragment_rows(call, row, columns);
   }
 }

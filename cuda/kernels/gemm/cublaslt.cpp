@@ -161,8 +161,8 @@ class Call {
     const auto bytes = static_cast<uint64_t>(kWorkspaceBytes);
     check(library.MatmulPreferenceSetAttribute(preference_.handle, kMaxWorkspace, &bytes, sizeof(bytes)), "workspace");
     const auto align = [&](int attribute, const void* x) {
-      const uint32_t least = alignment_of(x);
-      check(library.MatmulPreferenceSetAttribute(preference_.handle, attribute, &least, sizeof(least)), "alignment");
+      const uint32_t min = alignment_of(x);
+      check(library.MatmulPreferenceSetAttribute(preference_.handle, attribute, &min, sizeof(min)), "alignment");
     };
     align(kMinAlignmentA, p.b);
     align(kMinAlignmentB, p.a);

@@ -5,8 +5,8 @@
 #include "bitgrad/dtype/layout.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/mma_args.h"
-#include "cuda/kernels/gemm/rows.h"
 #include "cuda/runtime/runtime.h"
 
 namespace bitgrad::cuda::gemm {
@@ -110,7 +110,7 @@ double bits_cost(const GemmArgs& args) {
 }  // namespace
 }  // namespace bitgrad::cuda::gemm
 
-namespace bitgrad::cuda::gemm_rows {
+namespace bitgrad::cuda::gemm_impl {
 
 using namespace gemm;
 
@@ -168,4 +168,4 @@ bool gemm_planes_planes_mma_supports(const GemmArgs& args) { return bits_support
 double gemm_planes_planes_mma_cost(const GemmArgs& args) { return bits_cost(args); }
 void gemm_planes_planes_mma(const GemmArgs& args) { run_bits(args, "gemm_planes_planes_mma"); }
 
-}  // namespace bitgrad::cuda::gemm_rows
+}  // namespace bitgrad::cuda::gemm_impl

@@ -1,10 +1,10 @@
 // A tile of 128 x 128 of an integer product by mma.sync, for every pair of operands that is bytes or bits in the end.
 //
 // Eight warps make 64 x 32 each. Shared memory holds four stages of 64 bytes of k (64 codes in bytes, 512 bits) of both
-// sides, filled by cp.async three stages ahead; operands in other orders or widths are turned into bytes by registers.
-// B may stay packed in shared memory and is opened to bytes in registers. Planes: the pairs run one after the other
-// over k, by falling weight, and the sums so far are multiplied at each change (Horner's scheme).
-// What lies beyond k in a row is noise, so A is masked in the last stage (and B where its sums are needed).
+// sides, filled by cp.async three stages ahead; operands in other orders or widths are transposed into bytes by
+// registers. B may stay packed in shared memory and is opened to bytes in registers. Planes: the pairs run one after
+// the other over k, by falling weight, and the sums so far are multiplied at each change (Horner's scheme). What lies
+// beyond k in a row is noise, so A is masked in the last stage (and B where its sums are needed).
 #pragma once
 
 #include "cuda/device/mma.h"

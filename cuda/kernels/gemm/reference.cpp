@@ -3,7 +3,7 @@
 
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
-#include "cuda/kernels/gemm/rows.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/runtime/runtime.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/chain512.h"
@@ -45,7 +45,7 @@ FloatArgs float_args(const GemmArgs& args) {
 }  // namespace
 }  // namespace bitgrad::cuda::gemm
 
-namespace bitgrad::cuda::gemm_rows {
+namespace bitgrad::cuda::gemm_impl {
 
 using namespace gemm;
 
@@ -84,4 +84,4 @@ void gemm_f32_table_simt(const GemmArgs& args) {
   launch(gemm_f32_table_simt_kernel, tiles_of(args, kReferenceTile, "gemm_f32_table_simt"), k);
 }
 
-}  // namespace bitgrad::cuda::gemm_rows
+}  // namespace bitgrad::cuda::gemm_impl

@@ -1,4 +1,4 @@
-// The rows of family gemm for CUDA.
+// The kernels of family gemm for CUDA.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace bitgrad::cuda {
 
-std::span<const GemmRow> cuda_gemm_rows();
-// Adds them to gemm_rows(). Once.
+std::span<const GemmKernel> cuda_gemm_kernels();
+// Adds them to gemm_kernels(). Once.
 void register_gemm();
 
 }  // namespace bitgrad::cuda

@@ -2,7 +2,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
-#include "cuda/kernels/gemm/rows.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/simt_args.h"
 #include "cuda/runtime/runtime.h"
 
@@ -59,7 +59,7 @@ double simt_cost(const GemmArgs& args, double macs_per_ns) {
 }  // namespace
 }  // namespace bitgrad::cuda::gemm
 
-namespace bitgrad::cuda::gemm_rows {
+namespace bitgrad::cuda::gemm_impl {
 
 using namespace gemm;
 
@@ -86,8 +86,8 @@ void gemm_bits_popc_simt(const GemmArgs& args) {
 
 bool gemm_s8_w_dp4a_simt_supports(const GemmArgs& args) {
   // Unsigned bytes are taken less 128.
-  const auto most = [](DType d) { return d.bits() == 8 ? int64_t{128} : largest_code(d); };
-  return few_rows(args) && args.a.dtype.bits() == 8 && fits_int32(args, most(args.a.dtype), most(args.b.dtype));
+  const auto max = [](DType d) { return d.bits() == 8 ? int64_t{128} : largest_code(d); };
+  return few_rows(args) && args.a.dtype.bits() == 8 && fits_int32(args, max(args.a.dtype), max(args.b.dtype));
 }
 double gemm_s8_w_dp4a_simt_cost(const GemmArgs& args) { return simt_cost(args, 12e3); }
 void gemm_s8_w_dp4a_simt(const GemmArgs& args) {
@@ -105,4 +105,4 @@ void gemm_s8_w_dp4a_simt(const GemmArgs& args) {
   launch_simt(args, kKernels[args.b.dtype.bits() - 1], k, "gemm_s8_w_dp4a_simt");
 }
 
-}  // namespace bitgrad::cuda::gemm_rows
+}  // namespace bitgrad::cuda::gemm_impl

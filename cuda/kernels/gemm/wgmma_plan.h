@@ -1,4 +1,4 @@
-// What the wgmma rows share: which products they take, what they cost, and their launches.
+// What the wgmma kernels share: which products they take, what they cost, and their launches.
 #pragma once
 
 #include "bitgrad/kernels/gemm.h"

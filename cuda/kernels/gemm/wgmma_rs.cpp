@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/rows.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/wgmma_fragment_sums.h"
 #include "cuda/kernels/gemm/wgmma_kernels.h"
 #include "cuda/kernels/gemm/wgmma_plan.h"
@@ -114,7 +114,7 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
 
 }  // namespace bitgrad::cuda::gemm
 
-namespace bitgrad::cuda::gemm_rows {
+namespace bitgrad::cuda::gemm_impl {
 
 bool gemm_s8_w_wgmma_supports(const GemmArgs& args) { return gemm::supports(args); }
 double gemm_s8_w_wgmma_cost(const GemmArgs& args) { return gemm::tiles_cost(args, args.n, args.m, args.k); }
@@ -122,4 +122,4 @@ void gemm_s8_w_wgmma(const GemmArgs& args) {
   gemm::run_wgmma_rs(args, gemm::choose_form(args.n, args.m, args.k), gemm::multiprocessors());
 }
 
-}  // namespace bitgrad::cuda::gemm_rows
+}  // namespace bitgrad::cuda::gemm_impl

@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "cuda/kernels/gemm/args.h"
-#include "cuda/kernels/gemm/rows.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/wgmma_kernels.h"
 #include "cuda/kernels/gemm/wgmma_plan.h"
 #include "kernels/gemm/common/operands.h"
@@ -73,7 +73,7 @@ void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
 
 }  // namespace bitgrad::cuda::gemm
 
-namespace bitgrad::cuda::gemm_rows {
+namespace bitgrad::cuda::gemm_impl {
 
 bool gemm_s8_s8_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 8); }
 double gemm_s8_s8_wgmma_cost(const GemmArgs& args) {
@@ -87,4 +87,4 @@ double gemm_b1_b1_wgmma_cost(const GemmArgs& args) {
 }
 void gemm_b1_b1_wgmma(const GemmArgs& args) { gemm::run(args); }
 
-}  // namespace bitgrad::cuda::gemm_rows
+}  // namespace bitgrad::cuda::gemm_impl

@@ -245,10 +245,10 @@ BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_ti
   }
   // 128 * 40 + 256 * 232 registers of the 64 Ki.
   if (threadIdx.x < kWarpgroup) {
-    give_registers<40>();
+    decrease_registers<40>();
     if (threadIdx.x == 0) produce(tile);
   } else {
-    take_registers<232>();
+    increase_registers<232>();
     const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
     consume(tile, consumer,
             [&](RingPlace& place, int32_t(&d)[kColumns / 2]) { multiply_tile(tile, place, consumer, d); });

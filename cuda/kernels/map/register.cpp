@@ -1,7 +1,7 @@
 // Registers family map: one kernel a functor.
 #include "cuda/register.h"
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "cuda/kernels/map/map_cuda.h"
 
 namespace bitgrad::cuda {

@@ -9,8 +9,8 @@ namespace bitgrad::cuda {
 // Elements of 1 .. 8, 16, 32 or 64 bits; rows of `out` have at least the bytes of a row in memory.
 void transpose_cuda(const TransposeArgs& args);
 
-#define BITGRAD_CUDA_PACK_ROW(name, layout) void name(const PackArgs& args);
+#define BITGRAD_CUDA_PACK_KERNEL(name, layout) void name(const PackArgs& args);
 #include "cuda/kernels/pack/kernels.inc"
-#undef BITGRAD_CUDA_PACK_ROW
+#undef BITGRAD_CUDA_PACK_KERNEL
 
 }  // namespace bitgrad::cuda

@@ -1,31 +1,31 @@
 // Registers family pack and the transposition that tensors ask for. Layouts that only products of the CPU read have no
 // row here.
+#include "cuda/register.h"
 #include "cuda/kernels/pack/frag64.h"
 #include "cuda/kernels/pack/pack_cuda.h"
-#include "cuda/register.h"
 
 namespace bitgrad::cuda {
 namespace {
 
 double elements(const PackArgs& args) { return static_cast<double>(args.rows * args.cols); }
 
-#define BITGRAD_CUDA_PACK_ROW(name, layout)                                   \
+#define BITGRAD_CUDA_PACK_KERNEL(name, layout)                                \
   bool name##_supports(const PackArgs& args) {                                \
     return args.to == layouts::layout && args.to.info().supports(args.dtype); \
   }
 #include "cuda/kernels/pack/kernels.inc"
-#undef BITGRAD_CUDA_PACK_ROW
+#undef BITGRAD_CUDA_PACK_KERNEL
 
 }  // namespace
 
 void register_pack() {
-  static constexpr KernelRow<PackArgs> kRows[] = {
-#define BITGRAD_CUDA_PACK_ROW(name, layout) \
+  static constexpr Kernel<PackArgs> kKernels[] = {
+#define BITGRAD_CUDA_PACK_KERNEL(name, layout) \
   {#name, DeviceKind::kCuda, isa::kAnyCuda, SumOrder::kExact, name##_supports, elements, name},
 #include "cuda/kernels/pack/kernels.inc"
-#undef BITGRAD_CUDA_PACK_ROW
+#undef BITGRAD_CUDA_PACK_KERNEL
   };
-  register_pack_rows(kRows);
+  register_pack_kernels(kKernels);
   register_device_transpose(transpose_cuda);
 }
 

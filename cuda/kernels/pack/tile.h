@@ -31,7 +31,8 @@ BITGRAD_DEVICE inline void put_octet(uint32_t* tile, int r, int o, uint64_t byte
 
 // Stores the tile's transpose: row c of `out` is column c of the matrix, which has `cols` columns. After a barrier.
 // Neighbouring threads take four octets of each of eight columns: shared memory without conflicts, 4 b bytes in a row.
-BITGRAD_DEVICE inline void store_turned(const uint32_t* tile, const TilePlace& at, int64_t cols, const CodeRows& out) {
+BITGRAD_DEVICE inline void store_transposed(const uint32_t* tile, const TilePlace& at, int64_t cols,
+                                            const CodeRows& out) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(tile);
   for (int i = static_cast<int>(threadIdx.x); i < kTileOctets; i += kTileThreads) {
     const int o = (i & 3) | ((i >> 5 & 3) << 2), c = (i >> 2 & 7) | (i >> 7) << 3;

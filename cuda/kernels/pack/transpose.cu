@@ -16,7 +16,7 @@ BITGRAD_GLOBAL void transpose_codes_kernel(int64_t rows, int64_t cols, CodeRows 
     put_octet(tile, r, o, spread_octet(codes, in.bits));
   }
   __syncthreads();
-  store_turned(tile, at, cols, out);
+  store_transposed(tile, at, cols, out);
 }
 
 inline constexpr int kWideSide = 32, kWideRows = 8;

@@ -20,9 +20,9 @@ struct BinarizeCall {
   int64_t rows, cols;
   const float* x;
   int64_t ldx;
-  uint64_t *codes, *turned;
-  int64_t stride, turned_stride;  // words
-  float* sums;                    // [rows, chunks], or null
+  uint64_t *codes, *transposed;
+  int64_t stride, transposed_stride;  // words
+  float* sums;                        // [rows, chunks], or null
   int64_t chunks;
   int *row_ones, *column_ones;
   uint32_t* flags;
@@ -53,7 +53,7 @@ BITGRAD_DEVICE inline void take_rows(const BinarizeCall& call, int64_t row0, int
 }
 
 // A square of 32 x 32 bits, a row a lane, to its transpose (Warren, "Hacker's Delight", 2nd ed., section 7-3).
-BITGRAD_DEVICE inline uint32_t turn_square(uint32_t x) {
+BITGRAD_DEVICE inline uint32_t transpose_square(uint32_t x) {
   const unsigned lane = threadIdx.x % 32;
   uint32_t low = 0x0000FFFFu;
   for (unsigned j = 16; j != 0; j /= 2, low ^= low << j) {
@@ -85,11 +85,11 @@ BITGRAD_DEVICE inline void store_columns(const BinarizeCall& call, int64_t row0,
                                          const uint32_t (*bits)[kBlockWords]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   for (int g = warp; g < kBlockWords; g += kWarps) {
-    const uint32_t low = turn_square(bits[lane][g]), high = turn_square(bits[32 + lane][g]);
+    const uint32_t low = transpose_square(bits[lane][g]), high = transpose_square(bits[32 + lane][g]);
     const int64_t c = chunk * sums::kChunk + 32 * g + lane;
     if (c >= call.cols) continue;
-    if (call.turned != nullptr)
-      call.turned[c * call.turned_stride + row0 / 64] = low | static_cast<uint64_t>(high) << 32;
+    if (call.transposed != nullptr)
+      call.transposed[c * call.transposed_stride + row0 / 64] = low | static_cast<uint64_t>(high) << 32;
     if (call.column_ones != nullptr) atomicAdd(call.column_ones + c, __popc(low) + __popc(high));
   }
 }
@@ -102,7 +102,7 @@ BITGRAD_GLOBAL void binarize_kernel(BinarizeCall call) {
     take_rows(call, row0, block.col, row, reinterpret_cast<uint16_t*>(bits[row]));
   __syncthreads();
   store_rows(call, row0, block.col, bits);
-  if (call.turned != nullptr || call.column_ones != nullptr) store_columns(call, row0, block.col, bits);
+  if (call.transposed != nullptr || call.column_ones != nullptr) store_columns(call, row0, block.col, bits);
 }
 
 namespace {
@@ -124,7 +124,8 @@ struct AlphaRule {
 }  // namespace
 
 void binarize_cuda(const BinarizeArgs& args) {
-  const int64_t chunks = ceil_div(args.cols, sums::kChunk), turned_bytes = row_bytes_memory(dtypes::bint1, args.rows);
+  const int64_t chunks = ceil_div(args.cols, sums::kChunk),
+                transposed_bytes = row_bytes_memory(dtypes::bint1, args.rows);
   ensure((reinterpret_cast<uintptr_t>(args.codes) | static_cast<uint64_t>(args.stride)) % 8 == 0, "binarize",
          "codes at a stride of ", args.stride, " bytes, expected whole words");
   const Workspace chunk_sums(args.alpha == nullptr ? 0 : args.rows * chunks * static_cast<int64_t>(sizeof(float)));
@@ -133,9 +134,9 @@ void binarize_cuda(const BinarizeArgs& args) {
                           args.x,
                           args.ldx,
                           static_cast<uint64_t*>(args.codes),
-                          static_cast<uint64_t*>(args.turned),
+                          static_cast<uint64_t*>(args.transposed),
                           args.stride / 8,
-                          turned_bytes / 8,
+                          transposed_bytes / 8,
                           args.alpha == nullptr ? nullptr : chunk_sums.as<float>(),
                           chunks,
                           args.row_ones,
@@ -146,9 +147,9 @@ void binarize_cuda(const BinarizeArgs& args) {
   };
   clear(args.row_ones, 4 * args.rows);
   clear(args.column_ones, 4 * args.cols);
-  if (args.turned != nullptr)
-    clear(static_cast<char*>(args.turned) + args.cols * turned_bytes,
-          layouts::transposed.info().bytes(dtypes::bint1, args.rows, args.cols) - args.cols * turned_bytes);
+  if (args.transposed != nullptr)
+    clear(static_cast<char*>(args.transposed) + args.cols * transposed_bytes,
+          layouts::transposed.info().bytes(dtypes::bint1, args.rows, args.cols) - args.cols * transposed_bytes);
   const unsigned blocks = static_cast<unsigned>(ceil_div(args.rows, kBlockRows) * chunks);
   launch(binarize_kernel, LaunchShape{{blocks}, {32 * kWarps}, 0, 1, "binarize_cuda"}, call);
   if (call.sums == nullptr || blocks == 0) return;

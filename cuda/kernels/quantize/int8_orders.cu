@@ -59,7 +59,7 @@ BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
   const int64_t c = block.col * kBlockCols + 8 * lane, count = call.cols - c;
   Numbers8 fold;
   for (int k = 0; k < 8; ++k) fold.v[k] = call.by_row.fold != nullptr && k < count ? call.by_row.fold[c + k] : 1.0f;
-  int most[8] = {};
+  int max[8] = {};
   for (int i = warp; i < kBlockRows; i += kWarps) {
     const int64_t r = block.row * kBlockRows + i;
     if (r >= call.rows) break;
@@ -68,7 +68,7 @@ BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
       const float f = call.by_column.fold == nullptr ? 1.0f : call.by_column.fold[r];
       for (int k = 0; k < 8; ++k) {
         const int bits = abs_bits(x.v[k] * f);
-        if (k < count && bits > most[k]) most[k] = bits;
+        if (k < count && bits > max[k]) max[k] = bits;
       }
     }
     if (call.by_row.codes == nullptr) continue;
@@ -81,7 +81,7 @@ BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
     if (lane == 0) atomicMax(reinterpret_cast<int*>(call.by_row.scales) + r, top);
   }
   if (call.by_column.codes == nullptr) return;
-  for (int k = 0; k < 8; ++k) of_warp[warp][k * 32 + lane] = most[k];
+  for (int k = 0; k < 8; ++k) of_warp[warp][k * 32 + lane] = max[k];
   __syncthreads();
   int top = 0;
   for (int w = 0; w < kWarps; ++w) top = of_warp[w][threadIdx.x] > top ? of_warp[w][threadIdx.x] : top;
@@ -123,7 +123,7 @@ BITGRAD_GLOBAL void int8_codes_kernel(OrdersCall call, int64_t octets) {
   for (int64_t i = thread_index(); i < call.rows * octets; i += thread_count()) {
     const Cell at = cell_of(i, octets);
     const int64_t r = at.row, c = 8 * at.col, count = call.cols - c, element = r * call.cols + c;
-    uint64_t plain = 0, turned = 0;
+    uint64_t plain = 0, transposed = 0;
     if (count > 0) {
       const Numbers8 x = load_gradient<kBf16>(call, r, c);
       if (a.codes != nullptr) {
@@ -140,11 +140,11 @@ BITGRAD_GLOBAL void int8_codes_kernel(OrdersCall call, int64_t octets) {
             b.stochastic ? draws8(b.draws, static_cast<uint64_t>(b.first_element + element)) : Draws8{};
         const float fold = b.fold == nullptr ? 1.0f : b.fold[r];
         for (int k = 0; k < 8; ++k)
-          if (k < count) turned |= int8_byte(x.v[k] * fold, b.scales[c + k], b.stochastic, draws.v[k]) << (8 * k);
+          if (k < count) transposed |= int8_byte(x.v[k] * fold, b.scales[c + k], b.stochastic, draws.v[k]) << (8 * k);
       }
     }
     if (a.codes != nullptr) store_order(a, r, at.col, plain);
-    if (b.codes != nullptr) store_order(b, r, at.col, turned);
+    if (b.codes != nullptr) store_order(b, r, at.col, transposed);
   }
 }
 

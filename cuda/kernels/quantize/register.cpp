@@ -1,7 +1,7 @@
 // Registers family quantize: its rows and the kernels without rows.
-#include "bitgrad/kernels/row.h"
-#include "cuda/kernels/quantize/quantize_cuda.h"
 #include "cuda/register.h"
+#include "bitgrad/kernels/kernel.h"
+#include "cuda/kernels/quantize/quantize_cuda.h"
 
 namespace bitgrad::cuda {
 namespace {
@@ -16,11 +16,11 @@ double any_cost(const QuantizeArgs&) { return 1; }
 }  // namespace
 
 void register_quantize() {
-  static constexpr KernelRow<QuantizeArgs> kRows[] = {{"quantize_sign_cuda", DeviceKind::kCuda, isa::kAnyCuda,
+  static constexpr Kernel<QuantizeArgs> kKernels[] = {{"quantize_sign_cuda", DeviceKind::kCuda, isa::kAnyCuda,
                                                        SumOrder::kExact, sign_supports, sign_cost, quantize_sign_cuda},
                                                       {"quantize_any_cuda", DeviceKind::kCuda, isa::kAnyCuda,
                                                        SumOrder::kExact, any_supports, any_cost, quantize_any_cuda}};
-  register_quantize_rows(kRows);
+  register_quantize_kernels(kKernels);
   DeviceKernels& table = device_kernel_table();
 #define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
 #include "cuda/kernels/quantize/kernels.inc"

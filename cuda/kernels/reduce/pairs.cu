@@ -27,7 +27,7 @@ struct RangeRule {
   BITGRAD_DEVICE static Pair start() { return {__int_as_float(0x7F800000), -__int_as_float(0x7F800000)}; }
   BITGRAD_DEVICE static Pair join(Pair a, Pair v) { return {v.a < a.a ? v.a : a.a, v.b > a.b ? v.b : a.b}; }
   BITGRAD_DEVICE NoCenter center(int64_t) const { return {}; }
-  BITGRAD_DEVICE void take(Pair& a, int64_t at, NoCenter, bool& nonfinite) const {
+  BITGRAD_DEVICE void accumulate(Pair& a, int64_t at, NoCenter, bool& nonfinite) const {
     const float v = x[at];
     nonfinite = nonfinite || v - v != 0.0f;
     a = join(a, {v, v});
@@ -46,7 +46,7 @@ struct NormRule {
   BITGRAD_DEVICE static Pair start() { return {0.0f, 0.0f}; }
   BITGRAD_DEVICE static Pair join(Pair a, Pair v) { return {a.a + v.a, a.b + v.b}; }
   BITGRAD_DEVICE Pair center(int64_t j) const { return {p.mean[j * p.column_step], p.inv[j * p.column_step]}; }
-  BITGRAD_DEVICE void take(Pair& a, int64_t at, Pair c, bool&) const {
+  BITGRAD_DEVICE void accumulate(Pair& a, int64_t at, Pair c, bool&) const {
     const float g = p.gy[at];
     a = join(a, {g, g * ((p.x[at] - c.a) * c.b)});
   }

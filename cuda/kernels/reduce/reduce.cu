@@ -19,26 +19,26 @@ struct Operands {
   using T = float;        \
   [[maybe_unused]] const T zero = 0.0f, one = 1.0f, inf = __int_as_float(0x7F800000)
 
-#define BITGRAD_REDUCE_RULE(rule, start_value, map, joined)                                             \
-  struct rule##Rule {                                                                                   \
-    using Value = float;                                                                                \
-    using Center = float;                                                                               \
-    Operands p;                                                                                         \
-    BITGRAD_DEVICE static float start() {                                                               \
-      BITGRAD_CONSTANTS;                                                                                \
-      return start_value;                                                                               \
-    }                                                                                                   \
-    BITGRAD_DEVICE static float join(float a, float v) { return joined; }                               \
-    BITGRAD_DEVICE float center(int64_t j) const { return p.centers == nullptr ? 0.0f : p.centers[j]; } \
-    BITGRAD_DEVICE void take(float& a, int64_t at, [[maybe_unused]] float c, bool& nonfinite) const {   \
-      BITGRAD_CONSTANTS;                                                                                \
-      const T x = p.x[at];                                                                              \
-      [[maybe_unused]] const T t = p.times == nullptr ? zero : p.times[at];                             \
-      nonfinite = nonfinite || x - x != zero;                                                           \
-      a = join(a, map);                                                                                 \
-    }                                                                                                   \
-    BITGRAD_DEVICE void store(int64_t j, float a) const { p.out[j] = a; }                               \
-    BITGRAD_DEVICE void raise() const { or_flag(p.flags, kFlagNonFinite); }                             \
+#define BITGRAD_REDUCE_RULE(rule, start_value, map, joined)                                                 \
+  struct rule##Rule {                                                                                       \
+    using Value = float;                                                                                    \
+    using Center = float;                                                                                   \
+    Operands p;                                                                                             \
+    BITGRAD_DEVICE static float start() {                                                                   \
+      BITGRAD_CONSTANTS;                                                                                    \
+      return start_value;                                                                                   \
+    }                                                                                                       \
+    BITGRAD_DEVICE static float join(float a, float v) { return joined; }                                   \
+    BITGRAD_DEVICE float center(int64_t j) const { return p.centers == nullptr ? 0.0f : p.centers[j]; }     \
+    BITGRAD_DEVICE void accumulate(float& a, int64_t at, [[maybe_unused]] float c, bool& nonfinite) const { \
+      BITGRAD_CONSTANTS;                                                                                    \
+      const T x = p.x[at];                                                                                  \
+      [[maybe_unused]] const T t = p.times == nullptr ? zero : p.times[at];                                 \
+      nonfinite = nonfinite || x - x != zero;                                                               \
+      a = join(a, map);                                                                                     \
+    }                                                                                                       \
+    BITGRAD_DEVICE void store(int64_t j, float a) const { p.out[j] = a; }                                   \
+    BITGRAD_DEVICE void raise() const { or_flag(p.flags, kFlagNonFinite); }                                 \
   };
 #include "kernels/reduce/rules.inc"
 #undef BITGRAD_REDUCE_RULE

@@ -1,7 +1,7 @@
 // Registers family reduce: its one row and the kernels without rows.
 #include "cuda/register.h"
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "cuda/kernels/reduce/reduce_cuda.h"
 
 namespace bitgrad::cuda {
@@ -13,10 +13,10 @@ double free_of_rivals(const ReduceArgs&) { return 0; }
 }  // namespace
 
 void register_reduce() {
-  static constexpr KernelRow<ReduceArgs> kRows[] = {{"reduce_lanes_cuda", DeviceKind::kCuda, isa::kAnyCuda,
+  static constexpr Kernel<ReduceArgs> kKernels[] = {{"reduce_lanes_cuda", DeviceKind::kCuda, isa::kAnyCuda,
                                                      SumOrder::kLanes, supports_every, free_of_rivals,
                                                      reduce_lanes_cuda}};
-  register_reduce_rows(kRows);
+  register_reduce_kernels(kKernels);
   DeviceKernels& table = device_kernel_table();
 #define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
 #include "cuda/kernels/reduce/kernels.inc"

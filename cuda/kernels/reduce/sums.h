@@ -6,7 +6,7 @@
 //   using Value;                                            what is added up: 4 or 8 bytes
 //   Value start();  Value join(Value a, Value b);           static, on the device
 //   using Center;  Center center(int64_t j);                what output j shares
-//   void take(Value& a, int64_t at, const Center& c, bool& nonfinite);   joins the element at offset `at` to a
+//   void accumulate(Value& a, int64_t at, const Center& c, bool& nonfinite);   joins the element at offset `at` to a
 //   void store(int64_t j, Value a);  void raise();          output j; a number was Inf or NaN
 #pragma once
 
@@ -75,7 +75,7 @@ BITGRAD_GLOBAL void reduce_lanes(Rule rule, Sequences s, int batch, int64_t batc
 #if defined(__CUDACC__)
 #pragma unroll 16
 #endif
-    for (int64_t i = begin + lane; i < end; i += kLanes) rule.take(a, base + s.offset(i), center, nonfinite);
+    for (int64_t i = begin + lane; i < end; i += kLanes) rule.accumulate(a, base + s.offset(i), center, nonfinite);
     if (nonfinite) rule.raise();
   }
   a = join_lanes<Rule>(a);
@@ -120,7 +120,7 @@ BITGRAD_GLOBAL void reduce_columns(Rule rule, int64_t rows, int64_t cols, int64_
 #if defined(__CUDACC__)
 #pragma unroll 8
 #endif
-    for (int64_t r = begin + lane; r < end; r += kLanes) rule.take(a, r * ldx + c, center, nonfinite);
+    for (int64_t r = begin + lane; r < end; r += kLanes) rule.accumulate(a, r * ldx + c, center, nonfinite);
     if (nonfinite) rule.raise();
   }
   of_lane[lane][x] = a;
@@ -161,13 +161,13 @@ BITGRAD_GLOBAL void join_partials(Rule rule, Sequences s, int64_t covered, const
 // Levels of join_partials until each output has one: `most` partial results of `covered` elements an output.
 template <typename Rule>
 void run_join(const char* name, const Rule& rule, const Sequences& s, int64_t covered, const typename Rule::Value* in,
-              int64_t most) {
-  const int64_t blocks = ceil_div(most, kJoined);
+              int64_t max) {
+  const int64_t blocks = ceil_div(max, kJoined);
   const Workspace space(blocks > 1 ? s.outputs * blocks * static_cast<int64_t>(sizeof(typename Rule::Value)) : 0);
   auto* const out = space.as<typename Rule::Value>();
-  const int64_t threads = most < 2 * 256 ? ceil_div(ceil_div(most, 2), 32) * 32 : 256;
+  const int64_t threads = max < 2 * 256 ? ceil_div(ceil_div(max, 2), 32) * 32 : 256;
   const LaunchShape shape{{static_cast<unsigned>(s.outputs * blocks)}, {static_cast<unsigned>(threads)}, 0, 1, name};
-  launch(join_partials<Rule>, shape, rule, s, covered, in, most, blocks, out);
+  launch(join_partials<Rule>, shape, rule, s, covered, in, max, blocks, out);
   if (blocks > 1) run_join(name, rule, s, covered * kJoined, static_cast<const typename Rule::Value*>(out), blocks);
 }
 

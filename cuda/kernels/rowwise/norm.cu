@@ -79,7 +79,7 @@ struct ParameterRule {
   BITGRAD_DEVICE static TwoSums start() { return {0.0f, 0.0f}; }
   BITGRAD_DEVICE static TwoSums join(TwoSums a, TwoSums v) { return a + v; }
   BITGRAD_DEVICE Center center(int64_t) const { return {}; }
-  BITGRAD_DEVICE void take(TwoSums& a, int64_t at, Center, bool&) const {
+  BITGRAD_DEVICE void accumulate(TwoSums& a, int64_t at, Center, bool&) const {
     const int64_t row = cell_of(at, cols).row;
     const float g = gy[at], m = mean == nullptr ? 0.0f : mean[row];
     a = a + TwoSums{g, g * ((x[at] - m) * inv[row])};

@@ -1,7 +1,7 @@
 // Registers family rowwise.
 #include "cuda/register.h"
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "cuda/kernels/rowwise/rowwise_cuda.h"
 
 namespace bitgrad::cuda {

@@ -36,7 +36,7 @@ class GradRows {
   virtual void begin() = 0;
   // Rows begin, begin + 1 .. of the gradient: g fp32 [count, cols], dense, not yet rounded to the edge's dtype; it may
   // be overwritten. From several threads, each row once, in any order.
-  virtual void take(int64_t begin, const Tensor& g) = 0;
+  virtual void consume(int64_t begin, const Tensor& g) = 0;
   // Every row was given.
   virtual void done() = 0;
   // In place of begin(): an op that gives rows will give this gradient as a whole, and why (a sentence).

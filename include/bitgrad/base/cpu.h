@@ -7,7 +7,7 @@
 
 namespace bitgrad {
 
-// A set of instruction groups. A kernel row names the set that it needs.
+// A set of instruction groups. A kernel names the set that it needs.
 using IsaMask = uint32_t;
 namespace isa {
 inline constexpr IsaMask kScalar = 0;

@@ -49,16 +49,15 @@ struct RandomStream {
   Purpose purpose = Purpose::kInit;
   uint32_t id = 0;
   uint32_t step = 0;
-  // In memory of a device, for kernels whose launch is repeated (base/live_step.h): added to `step` where they draw.
+  // In memory of a device, for kernels whose launch is repeated (base/step_scalars.h): added to `step` where they draw.
   const uint32_t* live = nullptr;
 
   // counter = {block lo32, purpose << 24 | block hi24, id, step (+ *live)}, key = seed (lo, hi).
   BITGRAD_HD PhiloxBlock block(uint64_t index) const {
-    return philox4x32_10(
-        {static_cast<uint32_t>(index),
-         (static_cast<uint32_t>(purpose) << 24) | (static_cast<uint32_t>(index >> 32) & 0xFFFFFFu), id,
-         live != nullptr ? step + *live : step},
-        {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+    return philox4x32_10({static_cast<uint32_t>(index),
+                          (static_cast<uint32_t>(purpose) << 24) | (static_cast<uint32_t>(index >> 32) & 0xFFFFFFu), id,
+                          live != nullptr ? step + *live : step},
+                         {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   }
   // Word i of a block. Selected, not indexed: a kernel keeps the block in registers.
   BITGRAD_HD static uint32_t word_of(const PhiloxBlock& b, uint64_t i) {

@@ -23,7 +23,7 @@ const DeviceKernels* device_kernels();
 // `kernels` must live on. A device whose backend registers none has no kernels: asking for them is an Error(kDevice).
 void register_device_kernels(DeviceKind kind, const DeviceKernels* kernels);
 
-// A float from the current device's memory. Waits for the device, and reads its flags (flag.h).
+// A float from the current device's memory. Waits for the device, and polls its errors (flag.h).
 float read_number(const float* number);
 
 namespace detail {

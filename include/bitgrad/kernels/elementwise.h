@@ -2,9 +2,9 @@
 // without contraction, so all three give the same bits. Work is cut every 16384 elements.
 #pragma once
 
-#include "bitgrad/base/live_step.h"
 #include "bitgrad/base/rng.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/base/step_scalars.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 
@@ -118,7 +118,7 @@ struct SgdArgs {
   float* momentum_buffer = nullptr;        // optional: b = mu*b + g; step = nesterov ? g + mu*b : b
   float lr = 0, mu = 0, weight_decay = 0;  // g += weight_decay * w (coupled)
   bool nesterov = false;
-  const LiveStep* live = nullptr;  // of a device: lr is live->lr * lr_factor in place of the field
+  const StepScalars* live = nullptr;  // of a device: lr is live->lr * lr_factor in place of the field
   float lr_factor = 1;
 };
 void sgd_update(const SgdArgs& args);
@@ -136,7 +136,7 @@ struct AdamArgs {
   float b1 = 0.9f, b2 = 0.999f;  // beta, read where a >= 1/2
   float eps = 1e-8f, c1 = 1, c2 = 1, weight_decay = 0;
   bool decoupled = false;
-  const LiveStep* live = nullptr;  // of a device: lr is live->lr * lr_factor, c1 and c2 are its
+  const StepScalars* live = nullptr;  // of a device: lr is live->lr * lr_factor, c1 and c2 are its
   float lr_factor = 1;
 };
 void adam_update(const AdamArgs& args);
@@ -149,7 +149,7 @@ struct BopArgs {
   float gamma = 0, threshold = 0;
   // Of a device, in place of gamma: min(base_gamma * (lr / base_lr), 1) in double, rounded once, lr = live->lr *
   // lr_factor.
-  const LiveStep* live = nullptr;
+  const StepScalars* live = nullptr;
   float lr_factor = 1, base_gamma = 0;
   double base_lr = 1;
 };

@@ -6,8 +6,8 @@
 //   flag.check([=] { fail_with(ErrorCode::kNonFinite, ...); });
 //
 // On the CPU the error comes at once. On another device the word lies there; the check is kept, and made when the flags
-// are next read (drain_flags). In training a device's flags are read once in a microbatch, in that of an optimizer step
-// before anything moves; what its updates find is read with the flags of the next microbatch, or when the model is
+// are next read (poll_errors). In training a device's errors are polled once in a microbatch, in that of an optimizer
+// step before anything moves; what its updates find is read with the flags of the next microbatch, or when the model is
 // evaluated or saved. Of several the first check fails.
 #pragma once
 
@@ -28,7 +28,7 @@ class FlagWord {
   uint32_t* word() const { return word_; }
   // `fail` throws; it holds what it names by value. Called when a bit is set.
   void check(std::function<void()> fail) const;
-  // `take` gets the word, whatever it holds, when the flags are read: a number of 4 bytes that a kernel wrote there.
+  // `take` gets the word, whatever it holds, when the errors are polled: a number of 4 bytes that a kernel wrote there.
   // On the CPU at once.
   void read(std::function<void(uint32_t word)> take) const;
 
@@ -39,11 +39,11 @@ class FlagWord {
 
 // Reads the flags of the current device and makes the checks that are kept; they are forgotten then, also when one
 // throws. Waits for the device. Nothing to do on the CPU.
-void drain_flags();
+void poll_errors();
 // Forgets them, with what was to be checked: after an error of the step that they belong to.
-void drop_flags();
-// Calls `then` when the flags are read, in its turn among the checks; on the CPU at once.
-void at_drain(std::function<void()> then);
+void discard_errors();
+// Calls `then` when the errors are polled, in its turn among the checks; on the CPU at once.
+void on_poll(std::function<void()> then);
 
 // The words and checks of work that a device records (base/device_work.h) and does again: they lie apart from the
 // others.
@@ -65,7 +65,7 @@ class FlagRecord {
    private:
     void* outer_;
   };
-  // The work was asked for once more: its checks are made when the flags are read.
+  // The work was asked for once more: its checks are made when the errors are polled.
   void expect();
 
  private:
@@ -77,13 +77,13 @@ class FlagRecord {
 // Errors of the checks of this scope pass `handler` first, the inner scope's first, whenever they are made: it may
 // throw another error in their place (one that names the parameter, say). It holds what it names by value. For checks
 // of devices: on the CPU they throw inside the scope, where try and catch see them.
-class CheckScope {
+class ErrorContext {
  public:
   using Handler = std::function<void(const std::exception& error)>;
-  explicit CheckScope(Handler handler);
-  ~CheckScope();
-  CheckScope(const CheckScope&) = delete;
-  CheckScope& operator=(const CheckScope&) = delete;
+  explicit ErrorContext(Handler handler);
+  ~ErrorContext();
+  ErrorContext(const ErrorContext&) = delete;
+  ErrorContext& operator=(const ErrorContext&) = delete;
 };
 
 }  // namespace bitgrad

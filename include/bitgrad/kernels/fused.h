@@ -8,18 +8,18 @@
 namespace bitgrad {
 
 // quantize(args), and the same codes as layout `transposed` of a [rows, cols] matrix, written whole.
-void quantize_turned(const QuantizeArgs& args, void* turned);
+void quantize_transposed(const QuantizeArgs& args, void* transposed);
 
 // Rows of numbers to bits x >= 0 in both orders, with what a product of bits needs beside them.
 struct BinarizeArgs {
   int64_t rows = 0, cols = 0;
   const float* x = nullptr;
-  int64_t ldx = 0;         // elements
-  void* codes = nullptr;   // bint1, canonical rows, pad bits are zeroed
-  int64_t stride = 0;      // bytes
-  void* turned = nullptr;  // optional: bint1 as layout `transposed`, written whole
-  float* alpha = nullptr;  // optional, one a row: max(mean abs x, eps), mean in the order of reduce; not written
-                           // without columns
+  int64_t ldx = 0;             // elements
+  void* codes = nullptr;       // bint1, canonical rows, pad bits are zeroed
+  int64_t stride = 0;          // bytes
+  void* transposed = nullptr;  // optional: bint1 as layout `transposed`, written whole
+  float* alpha = nullptr;      // optional, one a row: max(mean abs x, eps), mean in the order of reduce; not written
+                               // without columns
   float eps = 0x1p-126f;
   int32_t* row_ones = nullptr;      // optional, one a row: the number of +1
   int32_t* column_ones = nullptr;   // optional, one a column

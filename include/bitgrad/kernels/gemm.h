@@ -25,7 +25,7 @@
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/dtype/layout.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 
@@ -71,20 +71,20 @@ struct GemmArgs {
 
 // A row plus the layouts in which it reads its operands. supports and cost speak of one member of a batch; run takes
 // them all.
-struct GemmRow : KernelRow<GemmArgs> {
+struct GemmKernel : Kernel<GemmArgs> {
   Layout a_layout, b_layout;
 };
 
-std::span<const GemmRow> gemm_rows();
-void register_gemm_rows(std::span<const GemmRow> rows);  // of another device
-// The cheapest usable row whose layouts are those of the operands. Throws Error that names both operands when there is
-// none (it cannot happen for canonical operands). Looked up per call; costs a few dozen nanoseconds.
-const GemmRow& select_gemm(const GemmArgs& args);
-// The cheapest usable row if each operand could be had in any layout: what a parameter's derived layouts are planned
+std::span<const GemmKernel> gemm_kernels();
+void register_gemm_kernels(std::span<const GemmKernel> kernels);  // of another device
+// The cheapest usable kernel whose layouts are those of the operands. Throws Error that names both operands when there
+// is none (it cannot happen for canonical operands). Looked up per call; costs a few dozen nanoseconds.
+const GemmKernel& select_gemm(const GemmArgs& args);
+// The cheapest usable kernel if each operand could be had in any layout: what a parameter's derived layouts are planned
 // from. Data pointers of `args` may be null.
-const GemmRow& plan_gemm(const GemmArgs& args);
+const GemmKernel& plan_gemm(const GemmArgs& args);
 // The same when B lies only in `b_layouts` (A may be packed into any): what an op asks whose weight has these layouts.
-const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);
+const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);
 // Selects and runs. No checks of pointers or strides, but of a batch: select_gemm, plan_gemm and gemm throw Error for a
 // negative count, members of C that overlap, and steps that are no whole elements.
 void gemm(const GemmArgs& args);

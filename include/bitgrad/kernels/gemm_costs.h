@@ -22,12 +22,12 @@ inline constexpr int kGemmCostClasses = 4;
 int gemm_cost_class(int64_t m);
 
 struct GemmCostFactors {
-  std::string row;
+  std::string kernel;
   std::array<double, kGemmCostClasses> factor{1, 1, 1, 1};  // measured / estimated nanoseconds, each > 0
 };
 
 // Nanoseconds on one thread, with the factors in use.
-double gemm_cost(const GemmRow& row, const GemmArgs& args);
+double gemm_cost(const GemmKernel& kernel, const GemmArgs& args);
 
 // Replaces the factors in use; rows that are not named have 1. Cached choices are forgotten. Throws Error for a row
 // that is named twice, or a factor that is not a finite number above 0. Unknown rows are kept out silently: a table may
@@ -37,14 +37,14 @@ std::vector<GemmCostFactors> gemm_costs();
 // Grows with each set_gemm_costs.
 uint64_t gemm_costs_generation();
 
-// Measures each vector row that takes a product here now, on small random ones (ten seconds, one thread, processor
-// time), against the shipped constants. `progress` gets each row's name before it is measured; may be empty.
+// Measures each vector kernel that takes a product here now, on small random ones (ten seconds, one thread, processor
+// time), against the shipped constants. `progress` gets each kernel's name before it is measured; may be empty.
 std::vector<GemmCostFactors> calibrate_gemm(const std::function<void(std::string_view)>& progress);
 
 // $BITGRAD_GEMM_COSTS, else $XDG_CACHE_HOME/bitgrad/gemm_costs.txt, else $HOME/.cache/bitgrad/gemm_costs.txt; empty
 // when none of the three is set.
 std::string gemm_costs_path();
-// Text: a head with the CPU's name, then a line a row. Atomic; missing directories are made.
+// Text: a head with the CPU's name, then a line a kernel. Atomic; missing directories are made.
 void save_gemm_costs(const std::string& path, const std::vector<GemmCostFactors>& factors);
 // Reads and uses the table. False, and nothing changes, when there is no such file, or it was measured on another CPU
 // (a warning is logged). Throws Error(kData) that names the line when the file is damaged.
@@ -58,11 +58,11 @@ enum class GemmVerdict {
   kOrder,        // its order of summation is not the one of strict mode
 };
 struct GemmCandidate {
-  const GemmRow* row;
+  const GemmKernel* kernel;
   GemmVerdict verdict;
   double ns;  // expected; 0 unless chosen or dearer
 };
-// Every row of the family, in the order of the list, judged as plan_gemm judges them.
+// Every kernel of the family, in the order of the list, judged as plan_gemm judges them.
 std::vector<GemmCandidate> explain_gemm(const GemmArgs& args);
 std::string_view verdict_name(GemmVerdict verdict);  // "chosen", "slower", "needs instructions", ...
 

@@ -1,8 +1,8 @@
-// Family pack: canonical codes into another layout. Exact; the scalar row calls the layout record itself.
+// Family pack: canonical codes into another layout. Exact; the scalar kernel calls the layout record itself.
 #pragma once
 
 #include "bitgrad/dtype/layout.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 
@@ -15,8 +15,8 @@ struct PackArgs {
   void* out = nullptr;  // to.info().bytes(dtype, rows, cols), written whole
 };
 
-std::span<const KernelRow<PackArgs>> pack_rows();
-void register_pack_rows(std::span<const KernelRow<PackArgs>> rows);  // of another device
+std::span<const Kernel<PackArgs>> pack_kernels();
+void register_pack_kernels(std::span<const Kernel<PackArgs>> kernels);  // of another device
 void pack(const PackArgs& args);
 
 }  // namespace bitgrad

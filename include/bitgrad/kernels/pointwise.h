@@ -6,7 +6,7 @@
 // Every path of every ISA and device gives the same bits: one operation an element.
 #pragma once
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 
@@ -53,8 +53,8 @@ struct QuantizeArgs {
   uint32_t* flags =
       nullptr;  // OR of kFlagNonFinite where x is NaN or Inf; such x gets code 0 (the raw code of number 0, or raw 0)
 };
-std::span<const KernelRow<QuantizeArgs>> quantize_rows();
-void register_quantize_rows(std::span<const KernelRow<QuantizeArgs>> rows);  // of another device
+std::span<const Kernel<QuantizeArgs>> quantize_kernels();
+void register_quantize_kernels(std::span<const Kernel<QuantizeArgs>> kernels);  // of another device
 void quantize(const QuantizeArgs& args);
 // Rule clip without codes and mask between: gx = g where the mask of quantize with kClip would be set, else +0. g, gx:
 // dense [rows, cols], may be the same. Not read: codes, stride, sr, first_element, ste, mask, flags. Not for codebooks.

@@ -5,7 +5,7 @@
 // and any number of threads.
 #pragma once
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 
@@ -43,8 +43,8 @@ struct ReduceArgs {
   uint32_t* flags =
       nullptr;  // OR of kFlagNonFinite (quantize.h) if an x is NaN or Inf; NaN in min / max / absmax rules is skipped
 };
-std::span<const KernelRow<ReduceArgs>> reduce_rows();
-void register_reduce_rows(std::span<const KernelRow<ReduceArgs>> rows);  // of another device
+std::span<const Kernel<ReduceArgs>> reduce_kernels();
+void register_reduce_kernels(std::span<const Kernel<ReduceArgs>> kernels);  // of another device
 void reduce(const ReduceArgs& args);
 // kMin to args.out and kMax to `high` from one read, with the bits of two reductions. Axes kRows and kGroups; rule,
 // times and center are not read.

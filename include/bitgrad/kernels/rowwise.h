@@ -8,7 +8,7 @@
 // library's. An output of the size of the matrix may be an input of equal dtype unless it says otherwise.
 #pragma once
 
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 namespace bitgrad {
 

@@ -20,10 +20,10 @@ namespace bitgrad {
 struct RowGradient {
   const void* sums = nullptr;  // fp32 or bf16, dense
   bool bf16 = false;
-  float divisor = 1;               // the number of samples; 1: finished
-  float clip_value = 0;            // 0: off
-  float factor = 1;                // of the global norm
-  const LiveStep* live = nullptr;  // of a device: live->factor in place of factor
+  float divisor = 1;                  // the number of samples; 1: finished
+  float clip_value = 0;               // 0: off
+  float factor = 1;                   // of the global norm
+  const StepScalars* live = nullptr;  // of a device: live->factor in place of factor
   SteRule ste = SteRule::kIdentity;
   bool times_scale = false;
   DType dtype = dtypes::int8;

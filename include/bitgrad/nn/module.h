@@ -25,10 +25,10 @@ class Module {
   virtual Var forward(const Var& x) = 0;
   // forward, and StepState::on_forward is told: how a module runs another one.
   Var operator()(const Var& x);
-  // forward(before.forward(x)) without before's output in memory, where the two can do that; an undefined Var where
-  // they cannot, and nothing has happened. Asked in evaluation without a tape, by a parent that gives what `before`
-  // makes to this module alone and to nobody who looks on.
-  virtual Var forward_behind(Module& before, const Var& x);
+  // forward(previous.forward(x)) without the output of `previous` in memory, where the two can be fused; where they
+  // cannot, an undefined Var and no side effects. Called in evaluation without a tape, by a parent that passes the
+  // output of `previous` to this module alone and reports it to no hook.
+  virtual Var forward_fused(Module& previous, const Var& x);
   // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights
   // plan the layouts that their kernels read here. `requests` gets what this module wants of the one that makes its
   // input; whoever knows that one hands it to its serve().

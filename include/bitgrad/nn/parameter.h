@@ -105,26 +105,26 @@ class Parameter {
   // value = quantizer(master), scales fitted anew (or made of the learned parts as they are now), all planned layouts
   // written. After initialize, else Error. `seed` (that of initialize, else Error) and `step` key stochastic rounding.
   // Throws Error(kNonFinite) that names the parameter when the master or a learned part holds NaN or Inf (on a device
-  // other than the CPU: when the flags are read, kernels/flag.h). Nothing to do for a float parameter or one without a
-  // master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend on the
+  // other than the CPU: when the errors are polled, kernels/flag.h). Nothing to do for a float parameter or one without
+  // a master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend on the
   // numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
   // The same in blocks of whole rows, for who has the numbers at hand: begin_requantize (with a master) or begin_update
   // (without one: stochastic rounding by `draws`, element = row-major index in the parameter; kind sign: by the sign),
   // then put_rows once for every row, then end_codes. put_rows may be called from several threads and in any order, for
   // blocks that begin at multiples of row_unit(). It overwrites the codes of its rows; value() has the old scales until
-  // end_codes. x [rows, cols] are the fp32 numbers of rows begin, begin + 1 ...
-  // Only where rows_are_apart(), else x must hold all rows. put_rows throws Error(kNonFinite) that names the parameter
-  // when x holds NaN or Inf; the codes are then of no use.
+  // end_codes. x [rows, cols] are the fp32 values of rows begin, begin + 1 ...
+  // Only where scales_are_row_local(), else x must hold all rows. put_rows throws Error(kNonFinite) that names the
+  // parameter when x holds NaN or Inf; the codes are then of no use.
   void begin_requantize(uint64_t seed, int64_t step);
   void begin_update(const RandomStream& draws);
   void put_rows(int64_t begin, const Tensor& x);
   void end_codes();
   // Why the codes of all rows cannot be made by a kernel of a device that moves the numbers in the same sweep
-  // (kernels/update_rows.h); empty: they can, where rows_are_apart().
+  // (kernels/update_rows.h); empty: they can, where scales_are_row_local().
   std::string not_swept() const;
   // In place of put_rows, where not_swept() is empty: what that kernel writes, until end_codes. Layouts transposed and
-  // frag64 are among it. Errors as those of put_rows, when the flags are read.
+  // frag64 are among it. Errors as those of put_rows, when the errors are polled.
   RowCodes sweep_codes();
   // Between put_rows and end_codes: layouts that are packed by rows (dtype/layout.h) get rows [begin, end) while their
   // codes are in cache; begin is a multiple of 16. Either for all rows or for none: then end_codes packs them. On a
@@ -132,7 +132,7 @@ class Parameter {
   void pack_rows(int64_t begin, int64_t end);
   // Whether scales lie within rows, or do not depend on the numbers: channel(0), token, groups along a row; constant
   // scales; learned ones.
-  bool rows_are_apart() const;
+  bool scales_are_row_local() const;
   // Rows that share scales in groups along axis 0; 1 otherwise.
   int64_t row_unit() const;
   // Straight-through rule tanh: sharpness for this progress of the run, 0 to 1.
@@ -158,11 +158,11 @@ class Parameter {
 
   // The numbers of now, fp32 [shape]: the master widened, or without one the values of the codes. Shares the bytes of a
   // master in fp32.
-  Tensor numbers() const;
+  Tensor dequantized() const;
   // Other numbers, fp32 [shape]: they become the master, or without one the values that the codes are made of; learned
   // parts take first values, and codes are made anew with the draws of (seed of initialize, step), scales too while
   // frozen. Layouts stay. After initialize.
-  void set_numbers(const Tensor& x, int64_t step);
+  void assign(const Tensor& x, int64_t step);
   // Changes how the value is held, from now on; none: fp32, its own master. Numbers stay: fp32 ones become the master
   // of this kind, and codes are made of it with the draws of (seed of initialize, step); back in fp32 the value is the
   // master widened, or without a master the values of the codes. Learned parts are made anew. A spec and kind that are
@@ -187,7 +187,7 @@ class Parameter {
   void restore(const Tensor& master, const Tensor& value);
 
  private:
-  struct NewCodes;  // between begin_requantize or begin_update and end_codes
+  struct Requantization;  // between begin_requantize or begin_update and end_codes
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
   Var leaf(const Tensor& value);
@@ -195,14 +195,14 @@ class Parameter {
   // Those that are planned, but for the ones that `written` says are.
   void write_layouts(const std::function<bool(Layout)>& written = nullptr);
   void allocate();
-  void take_numbers(const Numbers& numbers, int64_t step);
+  void requantize_from(const Numbers& numbers, int64_t step);
   void make_learned(const Tensor& x);
   bool scales_given() const { return scales_frozen_ && value_.quant() != nullptr; }
   std::shared_ptr<const QuantParams> learned_params(int64_t step) const;
   std::shared_ptr<const QuantParams> given_params(int64_t step) const;
   void begin_codes(const QuantSpec& spec, const RandomStream& draws, std::shared_ptr<const QuantParams> learned);
   void put_codes(int64_t begin, const Tensor& x);
-  bool attach_turned(Tensor& codes) const;
+  bool attach_transposed(Tensor& codes) const;
   void put_all(const Numbers& numbers, bool copies);
   Tensor block_of_rows(int64_t begin, int64_t end, bool copies) const;
 
@@ -217,8 +217,8 @@ class Parameter {
   Tensor values_;  // fp32 [shape]; undefined until read_values
   std::vector<std::unique_ptr<Parameter>> learned_;
   std::vector<Layout> planned_;
-  std::shared_ptr<NewCodes> next_;
-  bool ready_ = false;  // initialize, set_numbers or restore gave it numbers
+  std::shared_ptr<Requantization> next_;
+  bool ready_ = false;  // initialize, assign or restore gave it numbers
   bool scales_frozen_ = false, converted_ = false, params_stay_ = false;
   AccumulateSink sink_;
   RandomStream gradient_draws_;

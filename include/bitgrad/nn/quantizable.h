@@ -47,7 +47,7 @@ struct LayerQuant {
 // Switches of quantization while a model trains.
 enum class QuantSwitch : uint8_t {
   kOn,
-  kOff,     // weights are their fp32 numbers and inputs pass; observers go on if they are on
+  kOff,     // weights are their fp32 values and inputs pass; observers go on if they are on
   kFrozen,  // scales stay as they are, of weights, learned parts and observed ranges; codes still follow the masters
 };
 std::string_view quant_switch_name(QuantSwitch on);  // "on", "off", "frozen"
@@ -103,9 +103,9 @@ class Quantizable {
   // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) as quant().compute says, input quantizer included. `modes`: of the
   // backward products; fp32 while switched off. Kind kLinear.
   Var linear(const Var& x, const Var& bias = {}, const LinearModes& modes = {});
-  // The same behind another module (Module::forward_behind): x is what goes into `before`. Undefined, and nothing has
-  // happened, unless the input's quantizer takes both in one.
-  Var linear_behind(Module& before, const Var& x, const Var& bias = {}, const LinearModes& modes = {});
+  // The same fused with the module before it (Module::forward_fused): x is the input of `previous`. Undefined, without
+  // side effects, unless the input's quantizer can be fused with it.
+  Var linear_fused(Module& previous, const Var& x, const Var& bias = {}, const LinearModes& modes = {});
   // What linear gives for an input of this form; plans the layouts. `requests`: Module::plan. Throws Error when it does
   // not fit.
   Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const LinearModes& modes = {});
@@ -114,7 +114,7 @@ class Quantizable {
   friend class Module;
   static constexpr std::string_view kWeight = "weight";
   std::shared_ptr<ActivationQuantizer> make_input(const LayerQuant& quant) const;
-  LayerQuant taken(const LayerQuant& quant) const;
+  LayerQuant checked(const LayerQuant& quant) const;
   Var product(const Var& in, const Var& bias, const LinearModes& modes);
   void check_weight(const LayerQuant& quant) const;
   void hold_weight();

@@ -103,7 +103,7 @@ struct QuantizeOpOptions {
   int64_t first_element = 0;
   uint32_t* flag = nullptr;
   std::shared_ptr<const QuantParams> params = {};  // scales to use (an observer's) instead of those found from x
-  bool turned = false;  // the codes in layout `transposed` too, attached to the result: what an int8 gW may read
+  bool transposed = false;  // the codes in layout `transposed` too, attached to the result: what an int8 gW may read
 };
 Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& options = {});
 // Codes of x by a scheme with learned parts (LSQ, LSQ+, PACT): learned[i] are fp32 [blocks]. Their gradients are the
@@ -212,7 +212,7 @@ Var mean_squared_error(const Var& outputs, const Tensor& target);
 Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
 // Logits [.., classes], targets int32 [..]: mean of log(sum exp(y - max)) - (y_target - max) over the positions whose
 // target is not `ignore_index`. A target that is neither, and targets of which none counts, are Errors, on a device
-// when its flags are read.
+// when its errors are polled.
 inline constexpr int32_t kIgnoreIndex = -100;
 Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 

@@ -52,7 +52,7 @@ class Optimizer {
   // or their norm overflows; unless rows were updated in backward, no parameter and no state has moved then, and the
   // window's gradients are of no further use. New numbers that are not finite throw Error(kNonFinite) that names the
   // parameter, and leave half_moved(): on the CPU in this step; on a device those that become codes are found when the
-  // flags are read, others by the loss, or when they are saved.
+  // errors are polled, others by the loss, or when they are saved.
   void step(float lr, int64_t samples, const RequantKey* due = nullptr);
 
   // Begins the step `step` will end, with the same arguments: from now on parameters that not_fused() has nothing
@@ -63,12 +63,12 @@ class Optimizer {
   // Takes arm() back after a failed backward.
   void disarm();
   // An Error left the parameters between two steps: nothing that was attached is of further use.
-  // On a device other than the CPU it is known when the flags are read (kernels/flag.h).
+  // On a device other than the CPU it is known when the errors are polled (kernels/flag.h).
   bool half_moved() const { return half_moved_ || *lost_; }
   // The parts of step, in their order, for a list of stages that a device may record (train/step.h,
   // base/device_work.h):
   //   begin_step     on the host: which parameters take part
-  //   reduce_norms   asks for what must be known; then the flags are read (kernels/flag.h), and `sums` are there
+  //   reduce_norms   asks for what must be known; then the errors are polled (kernels/flag.h), and `sums` are there
   //   set_scalars    on the host: learning rate, factor of the norm, the rules' own scalars
   //   apply          the updates, with the codes that are made in the same sweep
   //   requantize     the codes that are due and were not made there
@@ -80,7 +80,7 @@ class Optimizer {
   void requantize(const RequantKey* due);
   void end_step();
   // After set_scalars: the scalars of this step that recorded work reads.
-  void write_scalars(LiveStep& live) const;
+  void write_scalars(StepScalars& live) const;
   // Why the work of a step cannot be recorded; empty: it can.
   std::string not_recorded() const;
   // Why the updates of a parameter are never fused; empty: they are where ops allow it.
@@ -125,7 +125,7 @@ class Optimizer {
   UpdateRule& rule_of(const Parameter& parameter);
   void check_finite(const Slot& slot) const;
   [[noreturn]] void refuse(const Parameter& parameter) const;
-  bool squares_at_once(const Slot& slot) const;
+  bool norm_in_one_pass(const Slot& slot) const;
   bool finishes_early(const Slot& slot) const;
   void finish_early(Slot& slot, int64_t samples, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/update_rows.h"
 #include "bitgrad/nn/parameter.h"
 
@@ -41,8 +41,8 @@ struct UpdatePiece {
   float* g = nullptr;                  // finished gradient: divided, clipped; may be overwritten
   std::span<float* const> state = {};  // of parts(), n numbers each
   float lr = 0, weight_decay = 0;
-  // While work of a device is recorded (base/live_step.h): lr is live->lr * lr_factor.
-  const LiveStep* live = nullptr;
+  // While work of a device is recorded (base/step_scalars.h): lr is live->lr * lr_factor.
+  const StepScalars* live = nullptr;
   float lr_factor = 1;
 };
 
@@ -65,14 +65,14 @@ class UpdateRule {
   // it. A rule that does not cannot train what lies on another device than the CPU.
   virtual bool on_device() const { return false; }
   // Whether a piece's `live` is read in place of lr, and everything else that changes from step to step in update is in
-  // numbers of LiveStep: its launches may be recorded.
+  // numbers of StepScalars: its launches may be recorded.
   virtual bool live() const { return false; }
-  // The rule's own numbers of LiveStep, after begin_step.
-  virtual void write_scalars(LiveStep& live) const { static_cast<void>(live); }
+  // The rule's own numbers of StepScalars, after begin_step.
+  virtual void write_scalars(StepScalars& live) const { static_cast<void>(live); }
   // Once per optimizer step, before the pieces; `steps` are done so far. Resume: also called for each step done.
   virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
-  // Whether no further begin_step changes what update reads: a resumed run, whose file may speak of any number of steps,
-  // need not call it for each.
+  // Whether no further begin_step changes what update reads: a resumed run, whose file may speak of any number of
+  // steps, need not call it for each.
   virtual bool settled() const { return false; }
   // Back to before the first step.
   virtual void reset() {}

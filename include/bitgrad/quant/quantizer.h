@@ -57,10 +57,11 @@ class Quantizer {
   // Scales for x (fp32, canonical, dense). x must be finite (the caller looks at flags or finite()).
   virtual QuantParams fit(const QuantSpec& spec, const Tensor& x) const = 0;
   // What gives the params of fit, and the codes of x by them to `codes` (its shape, spec's dtype, canonical) and, where
-  // that is defined, to `turned` (layout `transposed`), from one read of x, with the errors of fit; nullptr: no kernel
-  // of the current device does. Asked on devices other than the CPU, for x with elements and codes without a mask or
-  // draws.
-  using FitAndCode = QuantParams (*)(const QuantSpec& spec, const Tensor& x, const Tensor& codes, const Tensor& turned);
+  // that is defined, to `transposed` (layout `transposed`), from one read of x, with the errors of fit; nullptr: no
+  // kernel of the current device does. Asked on devices other than the CPU, for x with elements and codes without a
+  // mask or draws.
+  using FitAndCode = QuantParams (*)(const QuantSpec& spec, const Tensor& x, const Tensor& codes,
+                                     const Tensor& transposed);
   virtual FitAndCode fit_and_code(const QuantSpec&) const { return nullptr; }
   // Gradient of the master (or of the activations) x from the gradient of the value (both fp32, same shape; may be one
   // tensor). Applies the straight-through rule to the x that the codes came from. params: the scales that made them.
@@ -116,7 +117,7 @@ struct QuantizeOptions {
   Tensor* into = nullptr;  // codes are written here (same shape and dtype) instead of a new tensor
   // The codes in layout `transposed` too, attached to the result: written where `into` has it attached, else new, of
   // kind saved.
-  bool turned = false;
+  bool transposed = false;
 };
 // Codes of x (fp32) by given scales, with the params attached.
 Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<const QuantParams> params,

@@ -37,8 +37,8 @@ class Tensor {
                      MemoryKind kind = MemoryKind::kActivation);
   // Row-major numbers (not values: no scale is applied). Integers must be representable, floats are rounded to nearest
   // even. On the current device, as all of these.
-  static Tensor from_numbers(const Shape& shape, DType dtype, std::span<const double> numbers,
-                             MemoryKind kind = MemoryKind::kActivation);
+  static Tensor from_elements(const Shape& shape, DType dtype, std::span<const double> numbers,
+                              MemoryKind kind = MemoryKind::kActivation);
   static Tensor full(const Shape& shape, DType dtype, double number, MemoryKind kind = MemoryKind::kActivation);
   // One number, shape [].
   static Tensor scalar(double number, DType dtype = dtypes::fp32) { return full(Shape{}, dtype, number); }
@@ -96,8 +96,8 @@ class Tensor {
   Tensor in_layout(Layout layout) const;
   const std::vector<Tensor>& attached_layouts() const;
 
-  // Row-major numbers (codes' numbers without scales), and values (with them).
-  std::vector<double> numbers() const;
+  // Row-major numbers (codes' values without scales), and values (with them).
+  std::vector<double> elements() const;
   std::vector<double> values() const;
   double item() const;  // the one value of a one-element tensor
   // The values as fp32 (wider ones are rounded to nearest even), row-major, of any dtype, layout and device. A copy.

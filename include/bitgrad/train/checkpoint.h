@@ -49,7 +49,7 @@ struct CheckpointHeader {
   int64_t phase = 0;             // of quantization
   std::string config = {};       // YAML
   std::string model = {};        // what the file says of its model (train/model_record.h); empty: nothing
-  std::string kernel_hash = {};  // of the table of kernel rows of the run that saved
+  std::string kernel_hash = {};  // of the table of kernels of the run that saved
 };
 
 // Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary; a converted one throws
@@ -103,7 +103,7 @@ InitFrom init_from(const std::string& path, Module& model, int64_t step = 0);
 // SHA-256 over the sorted (name, dtype, shape, canonical bytes) of masters, codes, scales, optimizer state, running
 // statistics and counters. No time, path or number of threads.
 std::string state_hash(Learner& learner, const RunCounters& counters);
-// Identifies the kernel rows that this machine chooses from, under the cap: part of "the same bits" in fast mode.
+// Identifies the kernels that this machine chooses from, under the cap: part of "the same bits" in fast mode.
 std::string kernel_table_hash();
 
 }  // namespace bitgrad

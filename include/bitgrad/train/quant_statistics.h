@@ -56,7 +56,7 @@ class CodeWatch {
   explicit CodeWatch(const Tensor& codes);
   // After each requantization; same dtype and shape, else Error.
   void observe(const Tensor& codes);
-  bool takes(const Tensor& codes) const { return codes.dtype() == last_.dtype() && codes.shape() == last_.shape(); }
+  bool matches(const Tensor& codes) const { return codes.dtype() == last_.dtype() && codes.shape() == last_.shape(); }
 
   int64_t elements() const { return last_.numel(); }
   int64_t observations() const { return observations_; }

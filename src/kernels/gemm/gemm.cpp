@@ -1,4 +1,4 @@
-// Family gemm: the table of rows and the choice among them.
+// Family gemm: the table of kernels and the choice among them.
 //
 // The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null)
 // and the number of members of a batch, of the machine and of the mode. A small direct-mapped cache per thread
@@ -15,19 +15,19 @@
 #include "kernels/gemm/common/batch.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/common/strict_order.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 namespace bitgrad {
 namespace {
 
-constexpr GemmRow kRows[] = {
-#define BITGRAD_GEMM_ROW(row, isa, order, a_layout, b_layout)                                                       \
-  {{#row, DeviceKind::kCpu, isa, SumOrder::order, &gemm_rows_detail::row##_supports, &gemm_rows_detail::row##_cost, \
-    &gemm_detail::batched<&gemm_rows_detail::row>},                                                                 \
-   layouts::a_layout,                                                                                               \
+constexpr GemmKernel kKernels[] = {
+#define BITGRAD_GEMM_KERNEL(row, isa, order, a_layout, b_layout)                                      \
+  {{#row, DeviceKind::kCpu, isa, SumOrder::order, &gemm_impl::row##_supports, &gemm_impl::row##_cost, \
+    &gemm_detail::batched<&gemm_impl::row>},                                                          \
+   layouts::a_layout,                                                                                 \
    layouts::b_layout},
 #include "kernels/gemm/kernels.inc"
-#undef BITGRAD_GEMM_ROW
+#undef BITGRAD_GEMM_KERNEL
 };
 
 // Sets of layouts, one bit each.
@@ -35,16 +35,16 @@ using LayoutSet = uint64_t;
 constexpr LayoutSet kAnyLayout = ~LayoutSet{0};
 constexpr LayoutSet only(Layout layout) { return LayoutSet{1} << layout.id(); }
 
-// The cheapest usable row whose operands may lie in one of these layouts.
-const GemmRow* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
-  const GemmRow* best = nullptr;
+// The cheapest usable kernel whose operands may lie in one of these layouts.
+const GemmKernel* choose(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
+  const GemmKernel* best = nullptr;
   double best_cost = 0;
-  for (const GemmRow& row : gemm_rows()) {
-    if ((only(row.a_layout) & a_layouts) == 0 || (only(row.b_layout) & b_layouts) == 0) continue;
-    if (!row.usable(args) || !gemm_detail::legal_order(row, args)) continue;
-    const double cost = gemm_cost(row, args);
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if ((only(kernel.a_layout) & a_layouts) == 0 || (only(kernel.b_layout) & b_layouts) == 0) continue;
+    if (!kernel.usable(args) || !gemm_detail::legal_order(kernel, args)) continue;
+    const double cost = gemm_cost(kernel, args);
     if (best == nullptr || cost < best_cost) {
-      best = &row;
+      best = &kernel;
       best_cost = cost;
     }
   }
@@ -98,7 +98,7 @@ uint64_t hash_of(const Key& key) {
 
 struct CachedChoice {
   Key key{};
-  const GemmRow* row = nullptr;
+  const GemmKernel* kernel = nullptr;
 };
 constexpr size_t kCacheSlots = 256;
 
@@ -122,7 +122,7 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
   return concat(x.dtype, shape, " in layout ", x.layout, ", ", describe_scale(x));
 }
 
-[[noreturn]] void fail_no_row(const GemmArgs& args, const char* where) {
+[[noreturn]] void fail_no_kernel(const GemmArgs& args, const char* where) {
   if (!current_device().is_cpu())
     for (const DType dtype : {args.a.dtype, args.b.dtype, args.c_dtype})
       if (dtype == dtypes::fp64) detail::fail_fp64_on_device(where);
@@ -133,7 +133,8 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
   if (args.accumulate) options += ", accumulate";
   fail(where, "no kernel for these operands: got A ", describe(args.a, args.m, args.k), "; B ",
        describe(args.b, args.n, args.k), "; C ", args.c_dtype, '[', args.m, ',', args.n, ']', options,
-       ", expected operands in canonical layout or in the layouts of one row of `bitgrad kernels`, and for an integer "
+       ", expected operands in canonical layout or in the layouts of one kernel of `bitgrad kernels`, and for an "
+       "integer "
        "C bare codes without scales, bias or accumulate (row_minus: integer codes without groups or offsets). Hint: "
        "pass the canonical codes, or ask plan_gemm for the layouts.");
 }
@@ -142,14 +143,14 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
 
 namespace {
 // Never destroyed: kernels run in destructors of static life time too.
-RowList<GemmRow>& row_list() {
-  static auto* const list = new RowList<GemmRow>(kRows);
+KernelList<GemmKernel>& kernel_list() {
+  static auto* const list = new KernelList<GemmKernel>(kKernels);
   return *list;
 }
 }  // namespace
 
-std::span<const GemmRow> gemm_rows() { return row_list().rows(); }
-void register_gemm_rows(std::span<const GemmRow> rows) { row_list().add(rows); }
+std::span<const GemmKernel> gemm_kernels() { return kernel_list().kernels(); }
+void register_gemm_kernels(std::span<const GemmKernel> kernels) { kernel_list().add(kernels); }
 
 bool gemm_is_integer(const GemmArgs& args) {
   return gemm_detail::integer_product(args) != gemm_detail::IntegerProduct::kNone;
@@ -157,16 +158,16 @@ bool gemm_is_integer(const GemmArgs& args) {
 
 namespace {
 
-const GemmRow& cached_choice(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts, const char* where) {
+const GemmKernel& cached_choice(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts, const char* where) {
   if (args.batch.count != 1) gemm_detail::check_batch(args, where);
   thread_local std::array<CachedChoice, kCacheSlots> cache;
   const Key key = key_of(args, a_layouts, b_layouts);
   CachedChoice& slot = cache[hash_of(key) % kCacheSlots];
-  if (slot.row != nullptr && slot.key == key) return *slot.row;
-  const GemmRow* row = choose(args, a_layouts, b_layouts);
-  if (row == nullptr) fail_no_row(args, where);
-  slot = {key, row};
-  return *row;
+  if (slot.kernel != nullptr && slot.key == key) return *slot.kernel;
+  const GemmKernel* kernel = choose(args, a_layouts, b_layouts);
+  if (kernel == nullptr) fail_no_kernel(args, where);
+  slot = {key, kernel};
+  return *kernel;
 }
 
 // Supports and cost speak of the operands as stored; a derived layout is made from canonical codes, so plans start
@@ -179,15 +180,15 @@ GemmArgs as_canonical(GemmArgs args) {
 
 }  // namespace
 
-const GemmRow& select_gemm(const GemmArgs& args) {
+const GemmKernel& select_gemm(const GemmArgs& args) {
   return cached_choice(args, only(args.a.layout), only(args.b.layout), "gemm");
 }
 
-const GemmRow& plan_gemm(const GemmArgs& args) {
+const GemmKernel& plan_gemm(const GemmArgs& args) {
   return cached_choice(as_canonical(args), kAnyLayout, kAnyLayout, "plan_gemm");
 }
 
-const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts) {
+const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts) {
   LayoutSet set = 0;
   for (const Layout layout : b_layouts) set |= only(layout);
   return cached_choice(as_canonical(args), kAnyLayout, set, "plan_gemm");
@@ -195,6 +196,6 @@ const GemmRow& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts
 
 void gemm(const GemmArgs& args) { select_gemm(args).run(args); }
 
-void append_gemm_kernels(std::vector<KernelInfo>& out) { detail::append_rows("gemm", gemm_rows(), out); }
+void append_gemm_kernels(std::vector<KernelInfo>& out) { detail::append_kernels("gemm", gemm_kernels(), out); }
 
 }  // namespace bitgrad

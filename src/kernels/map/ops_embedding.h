@@ -119,9 +119,9 @@ struct EmbeddingGradient {
       out[i] = accumulate ? out[i] + sum : sum;
       return;
     }
-    const float whole = accumulate ? bf16_to_float(out_bf16[i]) + sum : sum;
+    const float full = accumulate ? bf16_to_float(out_bf16[i]) + sum : sum;
     out_bf16[i] =
-        stochastic ? bf16_from_float_stochastic(whole, draws.bits16(static_cast<uint64_t>(i))) : bf16_from_float(whole);
+        stochastic ? bf16_from_float_stochastic(full, draws.bits16(static_cast<uint64_t>(i))) : bf16_from_float(full);
   }
 };
 

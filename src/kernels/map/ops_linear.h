@@ -23,17 +23,17 @@ struct GatherAlong {
   }
 };
 
-// gy [rows, cols], fp32 or bf16, times one factor a column, or one a row (turned).
+// gy [rows, cols], fp32 or bf16, times one factor a column, or one a row (transposed).
 struct FoldedNumbers {
   const void* gy;
-  bool bf16, turned;
+  bool bf16, transposed;
   int64_t cols;
   const float* fold;  // nullptr: 1
 
   BITGRAD_HD float at(int64_t r, int64_t c) const {
     const int64_t i = r * cols + c;
     const float x = bf16 ? bf16_to_float(static_cast<const uint16_t*>(gy)[i]) : static_cast<const float*>(gy)[i];
-    return fold == nullptr ? x : x * fold[turned ? r : c];
+    return fold == nullptr ? x : x * fold[transposed ? r : c];
   }
 };
 
@@ -57,22 +57,22 @@ BITGRAD_HD inline void add_exact(int64_t* sum, int64_t part) {
 #endif
 }
 
-// out[f] += sum of q[f,k] * zero[k] over kZerosAtOnce contracted indices k. q int8 [rows, cols]; turned: f are its
+// out[f] += sum of q[f,k] * zero[k] over kZerosPerPart contracted indices k. q int8 [rows, cols]; transposed: f are its
 // columns. Index: part * free + f, `free` indices f.
-inline constexpr int64_t kZerosAtOnce = 256;
+inline constexpr int64_t kZerosPerPart = 256;
 struct SumWithZeros {
   const int8_t* q;
   int64_t stride, free, contracted;
-  bool turned;
+  bool transposed;
   const int32_t* zero;
   int64_t* out;
 
   BITGRAD_HD void operator()(int64_t i) const {
     const int64_t part = i / free, f = i - part * free;
-    const int64_t begin = part * kZerosAtOnce, end = begin + kZerosAtOnce;
+    const int64_t begin = part * kZerosPerPart, end = begin + kZerosPerPart;
     int64_t total = 0;
     for (int64_t k = begin; k < end && k < contracted; ++k)
-      total += int64_t{turned ? q[k * stride + f] : q[f * stride + k]} * zero[k];
+      total += int64_t{transposed ? q[k * stride + f] : q[f * stride + k]} * zero[k];
     add_exact(out + f, total);
   }
 };

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "kernels/map/map.h"
 
 namespace bitgrad::maps {
@@ -26,7 +26,7 @@ struct FlagNonFiniteBf16 {
 
 // g = g * live->factor.
 struct ScaleByFactor {
-  const LiveStep* live;
+  const StepScalars* live;
   float* g;
   BITGRAD_HD void operator()(int64_t i) const { g[i] = g[i] * live->factor; }
 };

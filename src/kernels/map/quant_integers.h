@@ -184,15 +184,15 @@ struct IntegerRowRanges {
   float *low, *high;
   BITGRAD_HD void operator()(int64_t r) const {
     const ScaleMap& map = elements.map;
-    float least = 0, most = 0;
+    float min = 0, max = 0;
     for (int64_t c = 0; c < elements.cols; ++c) {
       float v = static_cast<float>(x[r * elements.cols + c]);
       if (map.scale != nullptr) v = v * map.scale[q::index_of(map, r, c)];
-      least = c == 0 ? v : q::smaller(least, v);
-      most = c == 0 ? v : q::larger(most, v);
+      min = c == 0 ? v : q::smaller(min, v);
+      max = c == 0 ? v : q::larger(max, v);
     }
-    low[r] = least;
-    high[r] = most;
+    low[r] = min;
+    high[r] = max;
   }
 };
 

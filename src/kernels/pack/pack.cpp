@@ -1,5 +1,5 @@
-// Family pack: canonical codes -> another layout. The scalar row is the layout record's own function, in blocks of rows
-// where the layout has them.
+// Family pack: canonical codes -> another layout. The scalar kernel is the layout record's own function, in blocks of
+// rows where the layout has them.
 #include "bitgrad/kernels/pack.h"
 
 #include <algorithm>
@@ -24,34 +24,34 @@ void pack_layout_scalar(const PackArgs& args) {
   });
 }
 
-constexpr KernelRow<PackArgs> kRows[] = {
-#define BITGRAD_PACK_ROW(name, needs) \
+constexpr Kernel<PackArgs> kKernels[] = {
+#define BITGRAD_PACK_KERNEL(name, needs) \
   {#name, DeviceKind::kCpu, needs, SumOrder::kExact, name##_supports, name##_cost, name},
 #include "kernels/pack/kernels.inc"
-#undef BITGRAD_PACK_ROW
+#undef BITGRAD_PACK_KERNEL
 };
 
 }  // namespace
 
 namespace {
 // Never destroyed: kernels run in destructors of static life time too.
-RowList<KernelRow<PackArgs>>& row_list() {
-  static auto* const list = new RowList<KernelRow<PackArgs>>(kRows);
+KernelList<Kernel<PackArgs>>& kernel_list() {
+  static auto* const list = new KernelList<Kernel<PackArgs>>(kKernels);
   return *list;
 }
 }  // namespace
 
-std::span<const KernelRow<PackArgs>> pack_rows() { return row_list().rows(); }
-void register_pack_rows(std::span<const KernelRow<PackArgs>> rows) { row_list().add(rows); }
+std::span<const Kernel<PackArgs>> pack_kernels() { return kernel_list().kernels(); }
+void register_pack_kernels(std::span<const Kernel<PackArgs>> kernels) { kernel_list().add(kernels); }
 
 void pack(const PackArgs& args) {
-  const KernelRow<PackArgs>* const row = cheapest(pack_rows(), args);
-  if (row == nullptr)
+  const Kernel<PackArgs>* const kernel = cheapest(pack_kernels(), args);
+  if (kernel == nullptr)
     fail_with(ErrorCode::kDevice, "pack", "there is no kernel on ", to_string(current_device()), " from canonical ",
               args.dtype, " codes to layout ", args.to, ": no product there reads it. Use layout canonical.");
-  row->run(args);
+  kernel->run(args);
 }
 
-void append_pack_kernels(std::vector<KernelInfo>& out) { detail::append_rows("pack", pack_rows(), out); }
+void append_pack_kernels(std::vector<KernelInfo>& out) { detail::append_kernels("pack", pack_kernels(), out); }
 
 }  // namespace bitgrad

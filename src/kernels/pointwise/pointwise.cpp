@@ -47,11 +47,11 @@ class ShortLines {
   ShortLines(const PointwiseArgs& args, const Walk<3>& walk)
       : args_(args), walk_(walk), loop_(pointwise_loops::loops().both[static_cast<int>(args.op)]) {}
   void run() const {
-    const int64_t n = walk_.inner(), most = kPiece / n;
+    const int64_t n = walk_.inner(), max = kPiece / n;
     for_row_blocks(walk_.outer(), n, [&](int64_t r0, int64_t r1, int64_t, int64_t) {
       alignas(64) float space_a[kPiece], space_b[kPiece], space_y[kPiece];
       for (int64_t r = r0; r < r1;) {
-        const int64_t lines = std::min({most, r1 - r, walk_.size[2] - r % walk_.size[2]});
+        const int64_t lines = std::min({max, r1 - r, walk_.size[2] - r % walk_.size[2]});
         const WalkCursor<3> at(walk_, r);
         float* const y = is_one_line(args_.y.dtype, 2) ? static_cast<float*>(args_.y.data) + at.start(2) : space_y;
         loop_(lines * n, read(args_.a, 0, at.start(0), lines, space_a), read(args_.b, 1, at.start(1), lines, space_b),

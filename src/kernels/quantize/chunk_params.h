@@ -32,8 +32,8 @@ class ChunkParamReader {
   ChunkParams read(int64_t r, int64_t c, int64_t n) {
     ChunkParams p;
     const int64_t row = map_.index(r, 0);
-    p.each = map_.col_step != 0 && c / map_.col_group != (c + n - 1) / map_.col_group;
-    if (!p.each) {
+    p.per_element = map_.col_step != 0 && c / map_.col_group != (c + n - 1) / map_.col_group;
+    if (!p.per_element) {
       const int64_t at = row + (c / map_.col_group) * map_.col_step;
       p.scale = map_.scale == nullptr ? &kOne : map_.scale + at;
       p.zero = map_.zero == nullptr ? &kZeroPoint : map_.zero + at;

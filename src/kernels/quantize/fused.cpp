@@ -36,7 +36,7 @@ void count_ones(const void* codes, int64_t stride, int64_t rows, int64_t cols, i
                   });
 }
 
-void turn(DType dtype, int64_t rows, int64_t cols, const void* codes, int64_t stride, void* turned) {
+void transpose(DType dtype, int64_t rows, int64_t cols, const void* codes, int64_t stride, void* transposed) {
   PackArgs args;
   args.dtype = dtype;
   args.rows = rows;
@@ -44,7 +44,7 @@ void turn(DType dtype, int64_t rows, int64_t cols, const void* codes, int64_t st
   args.canonical = codes;
   args.stride = stride;
   args.to = layouts::transposed;
-  args.out = turned;
+  args.out = transposed;
   pack(args);
 }
 
@@ -84,10 +84,10 @@ void mean_abs(const BinarizeArgs& args) {
 
 }  // namespace
 
-void quantize_turned(const QuantizeArgs& args, void* turned) {
-  BITGRAD_ON_DEVICE(quantize_turned, args, turned);
+void quantize_transposed(const QuantizeArgs& args, void* transposed) {
+  BITGRAD_ON_DEVICE(quantize_transposed, args, transposed);
   quantize(args);
-  turn(args.dtype, args.rows, args.cols, args.codes, args.stride, turned);
+  transpose(args.dtype, args.rows, args.cols, args.codes, args.stride, transposed);
 }
 
 void binarize(const BinarizeArgs& args) {
@@ -95,13 +95,13 @@ void binarize(const BinarizeArgs& args) {
   quantize(sign_args(args.rows, args.cols, args.x, args.ldx, args.codes, args.stride, args.flags));
   if (args.alpha != nullptr && args.cols > 0) mean_abs(args);
   if (args.row_ones != nullptr) count_ones(args.codes, args.stride, args.rows, args.cols, args.row_ones);
-  if (args.turned == nullptr && args.column_ones == nullptr) return;
-  const Workspace space(args.turned == nullptr ? layouts::transposed.info().bytes(dtypes::bint1, args.rows, args.cols)
-                                               : 0);
-  void* const turned = args.turned == nullptr ? space.as<void>() : args.turned;
-  turn(dtypes::bint1, args.rows, args.cols, args.codes, args.stride, turned);
+  if (args.transposed == nullptr && args.column_ones == nullptr) return;
+  const Workspace space(
+      args.transposed == nullptr ? layouts::transposed.info().bytes(dtypes::bint1, args.rows, args.cols) : 0);
+  void* const transposed = args.transposed == nullptr ? space.as<void>() : args.transposed;
+  transpose(dtypes::bint1, args.rows, args.cols, args.codes, args.stride, transposed);
   if (args.column_ones != nullptr)
-    count_ones(turned, row_bytes_memory(dtypes::bint1, args.rows), args.cols, args.rows, args.column_ones);
+    count_ones(transposed, row_bytes_memory(dtypes::bint1, args.rows), args.cols, args.rows, args.column_ones);
 }
 
 void normalize_sign(const NormalizeSignArgs& args) {

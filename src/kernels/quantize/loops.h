@@ -15,10 +15,10 @@ namespace bitgrad::quantize_loops {
 inline constexpr int64_t kChunk = 512;  // elements of one chunk, a multiple of 64
 inline constexpr int kRules = 10;       // CodeRule
 
-// The parameters of a chunk: one number each (`each` false) or one an element. Never null.
+// The parameters of a chunk: one number each (`per_element` false) or one an element. Never null.
 struct ChunkParams {
-  bool each = false;
-  const float* scale = nullptr;   // 1 where the tensor has none; for rules that multiply by 1/s, if `each`: 1/s
+  bool per_element = false;
+  const float* scale = nullptr;   // 1 where the tensor has none; for rules that multiply by 1/s, if `per_element`: 1/s
   const int32_t* zero = nullptr;  // 0 where it has none
   const float* offset = nullptr;  // 0 where it has none
 };

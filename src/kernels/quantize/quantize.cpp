@@ -25,7 +25,7 @@ void raise_flag(uint32_t* flags) {
 // Of a rule that does not round.
 ChunkParams without_zero(ChunkParams p) {
   static constexpr int32_t kNoZero = 0;
-  p.each = false;
+  p.per_element = false;
   p.zero = &kNoZero;
   return p;
 }
@@ -126,36 +126,36 @@ bool any_supports(const QuantizeArgs&) { return true; }
 // A row's name tells its form: quantize_sign_<isa> or quantize_any_<isa>.
 constexpr bool is_sign_row(std::string_view name) { return name.starts_with("quantize_sign"); }
 
-#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                         \
+#define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)                                                      \
   double name##_cost(const QuantizeArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
   void name(const QuantizeArgs& args) {                                                                            \
     is_sign_row(#name) ? quantize_sign(loops(), args) : quantize_any(loops(), args);                               \
   }
 #include "kernels/quantize/kernels.inc"
-#undef BITGRAD_QUANTIZE_ROW
+#undef BITGRAD_QUANTIZE_KERNEL
 
-constexpr KernelRow<QuantizeArgs> kRows[] = {
-#define BITGRAD_QUANTIZE_ROW(name, needs, relative, loops)                                                           \
+constexpr Kernel<QuantizeArgs> kKernels[] = {
+#define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)                                                        \
   {#name, DeviceKind::kCpu, needs, SumOrder::kExact, is_sign_row(#name) ? sign_supports : any_supports, name##_cost, \
    name},
 #include "kernels/quantize/kernels.inc"
-#undef BITGRAD_QUANTIZE_ROW
+#undef BITGRAD_QUANTIZE_KERNEL
 };
 
 }  // namespace
 
 namespace {
 // Never destroyed: kernels run in destructors of static life time too.
-RowList<KernelRow<QuantizeArgs>>& row_list() {
-  static auto* const list = new RowList<KernelRow<QuantizeArgs>>(kRows);
+KernelList<Kernel<QuantizeArgs>>& kernel_list() {
+  static auto* const list = new KernelList<Kernel<QuantizeArgs>>(kKernels);
   return *list;
 }
 }  // namespace
 
-std::span<const KernelRow<QuantizeArgs>> quantize_rows() { return row_list().rows(); }
-void register_quantize_rows(std::span<const KernelRow<QuantizeArgs>> rows) { row_list().add(rows); }
+std::span<const Kernel<QuantizeArgs>> quantize_kernels() { return kernel_list().kernels(); }
+void register_quantize_kernels(std::span<const Kernel<QuantizeArgs>> kernels) { kernel_list().add(kernels); }
 
-void quantize(const QuantizeArgs& args) { cheapest(quantize_rows(), args)->run(args); }
+void quantize(const QuantizeArgs& args) { cheapest(quantize_kernels(), args)->run(args); }
 
 void clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
   BITGRAD_ON_DEVICE(clip_gradient, args, g, gx);
@@ -181,6 +181,8 @@ void clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
   });
 }
 
-void append_quantize_kernels(std::vector<KernelInfo>& out) { detail::append_rows("quantize", quantize_rows(), out); }
+void append_quantize_kernels(std::vector<KernelInfo>& out) {
+  detail::append_kernels("quantize", quantize_kernels(), out);
+}
 
 }  // namespace bitgrad

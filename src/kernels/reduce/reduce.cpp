@@ -148,17 +148,17 @@ void run_reduce(const ReduceLoops& loops, const ReduceArgs& args) {
 
 bool supports_every(const ReduceArgs&) { return true; }
 
-#define BITGRAD_REDUCE_ROW(name, needs, relative, loops)                                                         \
+#define BITGRAD_REDUCE_KERNEL(name, needs, relative, loops)                                                      \
   double name##_cost(const ReduceArgs& args) { return (relative) * static_cast<double>(args.rows * args.cols); } \
   void name(const ReduceArgs& args) { run_reduce(loops(), args); }
 #include "kernels/reduce/kernels.inc"
-#undef BITGRAD_REDUCE_ROW
+#undef BITGRAD_REDUCE_KERNEL
 
-constexpr KernelRow<ReduceArgs> kRows[] = {
-#define BITGRAD_REDUCE_ROW(name, needs, relative, loops) \
+constexpr Kernel<ReduceArgs> kKernels[] = {
+#define BITGRAD_REDUCE_KERNEL(name, needs, relative, loops) \
   {#name, DeviceKind::kCpu, needs, SumOrder::kLanes, supports_every, name##_cost, name},
 #include "kernels/reduce/kernels.inc"
-#undef BITGRAD_REDUCE_ROW
+#undef BITGRAD_REDUCE_KERNEL
 };
 
 ReduceArgs contiguous(ReduceRule rule, const float* x, int64_t n, float* out) {
@@ -175,16 +175,16 @@ ReduceArgs contiguous(ReduceRule rule, const float* x, int64_t n, float* out) {
 
 namespace {
 // Never destroyed: kernels run in destructors of static life time too.
-RowList<KernelRow<ReduceArgs>>& row_list() {
-  static auto* const list = new RowList<KernelRow<ReduceArgs>>(kRows);
+KernelList<Kernel<ReduceArgs>>& kernel_list() {
+  static auto* const list = new KernelList<Kernel<ReduceArgs>>(kKernels);
   return *list;
 }
 }  // namespace
 
-std::span<const KernelRow<ReduceArgs>> reduce_rows() { return row_list().rows(); }
-void register_reduce_rows(std::span<const KernelRow<ReduceArgs>> rows) { row_list().add(rows); }
+std::span<const Kernel<ReduceArgs>> reduce_kernels() { return kernel_list().kernels(); }
+void register_reduce_kernels(std::span<const Kernel<ReduceArgs>> kernels) { kernel_list().add(kernels); }
 
-void reduce(const ReduceArgs& args) { cheapest(reduce_rows(), args)->run(args); }
+void reduce(const ReduceArgs& args) { cheapest(reduce_kernels(), args)->run(args); }
 
 namespace {
 
@@ -192,12 +192,12 @@ namespace {
 bool long_range(const ReduceLoops& loops, int64_t n, const float* x, float* low, float* high) {
   const int64_t chunks = ceil_div(n, kChunk);
   const Workspace space(2 * chunks * static_cast<int64_t>(sizeof(float)));
-  float *least = space.as<float>(), *most = least + chunks;
-  bool found = loops.ranges(n / kChunk, kChunk, x, least, most);
-  if (const int64_t whole = n / kChunk; whole < chunks)
-    found |= loops.ranges(1, n - whole * kChunk, x + whole * kChunk, least + whole, most + whole);
-  *low = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMin)].join, least, chunks, 1);
-  *high = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMax)].join, most, chunks, 1);
+  float *min = space.as<float>(), *max = min + chunks;
+  bool found = loops.ranges(n / kChunk, kChunk, x, min, max);
+  if (const int64_t full = n / kChunk; full < chunks)
+    found |= loops.ranges(1, n - full * kChunk, x + full * kChunk, min + full, max + full);
+  *low = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMin)].join, min, chunks, 1);
+  *high = join_chunks(kRuleList[static_cast<int>(ReduceRule::kMax)].join, max, chunks, 1);
   return found;
 }
 
@@ -207,7 +207,7 @@ void reduce_ranges(const ReduceArgs& args, float* high) {
   BITGRAD_ON_DEVICE(reduce_ranges, args, high);
   const ReduceLoops& loops = reduce_loops::loops();
   const int64_t group = args.axis == ReduceAxis::kRows ? args.cols : args.group;
-  const int64_t per_row = args.axis == ReduceAxis::kRows ? 1 : ceil_div(args.cols, group), whole = args.cols / group;
+  const int64_t per_row = args.axis == ReduceAxis::kRows ? 1 : ceil_div(args.cols, group), full = args.cols / group;
   const int64_t grain = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, args.cols));
   parallel_ranges(args.rows, grain, [&](int64_t begin, int64_t end) {
     bool found = false;
@@ -219,9 +219,9 @@ void reduce_ranges(const ReduceArgs& args, float* high) {
           found |= long_range(loops, std::min(group, args.cols - j * group), x + j * group, low_out + j, high_out + j);
         continue;
       }
-      found |= loops.ranges(whole, group, x, low_out, high_out);
-      if (whole < per_row)
-        found |= loops.ranges(1, args.cols - whole * group, x + whole * group, low_out + whole, high_out + whole);
+      found |= loops.ranges(full, group, x, low_out, high_out);
+      if (full < per_row)
+        found |= loops.ranges(1, args.cols - full * group, x + full * group, low_out + full, high_out + full);
     }
     if (found && args.flags != nullptr) raise_flag(args.flags);
   });
@@ -269,6 +269,6 @@ bool all_finite(const float* x, int64_t n) {
   return !found;
 }
 
-void append_reduce_kernels(std::vector<KernelInfo>& out) { detail::append_rows("reduce", reduce_rows(), out); }
+void append_reduce_kernels(std::vector<KernelInfo>& out) { detail::append_kernels("reduce", reduce_kernels(), out); }
 
 }  // namespace bitgrad

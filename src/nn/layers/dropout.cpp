@@ -1,7 +1,7 @@
 // Dropout on numbers and on codes; drawn by (seed, path, microbatch, element). Identity in evaluation.
 #include <algorithm>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/values.h"

@@ -22,9 +22,9 @@ class Linear final : public Module {
     return slot_.linear(x, bias(), product_.modes(draws));
   }
   // In evaluation: no gradient, so no draws.
-  Var forward_behind(Module& before, const Var& x) override {
+  Var forward_fused(Module& previous, const Var& x) override {
     if (slot_.input_quantizer() == nullptr) return {};
-    return slot_.linear_behind(before, x, bias(), product_.modes());
+    return slot_.linear_fused(previous, x, bias(), product_.modes());
   }
 
   Form plan(const Form& in, PlanRequests& requests) override {

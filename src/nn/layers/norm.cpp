@@ -40,7 +40,7 @@ Var Norm::forward(const Var& x) {
   return detail::in_values(x, y_, [this](const Var& in) { return op_(in, gamma_.read(), beta_.read(), options_); });
 }
 
-bool Norm::gives_signs(const Tensor& x) const {
+bool Norm::returns_signs(const Tensor& x) const {
   const Tensor& gamma = gamma_.value();
   return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32 && !x.quant() && x.shape().rank() == 2 && x.contiguous() &&
          x.device() == current_device() && gamma.device() == current_device() &&

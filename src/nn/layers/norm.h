@@ -1,8 +1,8 @@
 // The layer of both norms.
 //
-// Evaluation of a norm whose output nobody but a quantizer of signs reads (binary without alpha): the fp32 numbers y
+// Evaluation of a norm whose output nobody but a quantizer of signs reads (binary without alpha): the fp32 values y
 // are not made, one kernel goes from x to the codes of y >= 0 (kernels/fused.h, normalize_sign). Who reads what is
-// known to the parent alone: Sequential asks the module behind a norm (Module::forward_behind), which answers where it
+// known to the parent alone: Sequential asks the module behind a norm (Module::forward_fused), which answers where it
 // quantizes its input so, and which asks the norm. Bits, flags of NaN and Inf, and errors are those of the two modules
 // one after the other. Where somebody looks at y (a tape, StepState::on_forward) they run one after the other.
 #pragma once
@@ -26,7 +26,7 @@ class Norm final : public Module {
   std::string_view kind() const override { return name_; }
 
   // Whether signs(x) can be asked for: forward takes x, in fp32, and gives fp32.
-  bool gives_signs(const Tensor& x) const;
+  bool returns_signs(const Tensor& x) const;
   // bint1 codes of forward(x) >= 0 in evaluation, with these params; `flags` gets kFlagNonFinite.
   Tensor signs(const Tensor& x, std::shared_ptr<const QuantParams> params, uint32_t* flags);
 

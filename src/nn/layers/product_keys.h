@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/state.h"
 

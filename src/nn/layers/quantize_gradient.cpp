@@ -1,5 +1,5 @@
 // Identity; the gradient that passes becomes the value of codes (DoReFa-Net), drawn by path and microbatch.
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/values.h"

@@ -16,12 +16,12 @@ void Sequential::append(std::shared_ptr<Module> module, std::string name) {
 
 // Module i and the one after it as one, or undefined. An error is that of the first of the two that makes it when they
 // run one after the other.
-Var Sequential::forward_fused(size_t i, const Var& x) {
-  Module &before = *modules_[i], &module = *modules_[i + 1];
+Var Sequential::forward_pair(size_t i, const Var& x) {
+  Module &previous = *modules_[i], &module = *modules_[i + 1];
   try {
-    return module.forward_behind(before, x);
+    return module.forward_fused(previous, x);
   } catch (const Error&) {
-    const Var between = in_layer(names_[i], [&] { return before(x); });
+    const Var between = in_layer(names_[i], [&] { return previous(x); });
     in_layer(names_[i + 1], [&] { return module(between); });
     throw;
   }
@@ -32,7 +32,7 @@ Var Sequential::forward(const Var& x) {
   Var y = x;
   for (size_t i = 0; i < modules_.size(); ++i) {
     Var z;
-    if (pairs && i + 1 < modules_.size()) z = forward_fused(i, y);
+    if (pairs && i + 1 < modules_.size()) z = forward_pair(i, y);
     if (z.defined())
       ++i;
     else

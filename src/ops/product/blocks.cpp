@@ -8,7 +8,7 @@
 #include "bitgrad/kernels/gemm_costs.h"
 #include "bitgrad/kernels/pack.h"
 #include "ops/common.h"
-#include "ops/product/order.h"
+#include "ops/product/transposed.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -38,17 +38,17 @@ GemmArgs rows_of(const GemmArgs& args, int64_t begin, int64_t end) {
   return part;
 }
 
-// How C is made: `rows` of it a call, by one row of family gemm, that reads B in one layout, after B is turned where it
-// says so.
+// How C is made: `rows` of it a call, by one kernel of family gemm, that reads B in one layout, after B is transposed
+// where it says so.
 struct Plan {
-  const GemmRow* row = nullptr;
+  const GemmKernel* kernel = nullptr;
   Layout b_layout;
   int64_t rows = 0;
   double cost = std::numeric_limits<double>::infinity();  // nanoseconds
-  bool turned = false;
+  bool transposed = false;
 };
 
-constexpr double kPackNs = 0.1;  // an element of B, turned or not
+constexpr double kPackNs = 0.1;  // an element of B, transposed or not
 constexpr double kFarNs = 0.25;  // an element of C that does not stay in L2
 constexpr int64_t kNearBytes = 1 << 20;
 constexpr int64_t kMostBlocks = 8;  // of rows that are taken, in one call
@@ -61,9 +61,9 @@ void better(Plan& best, const Plan& other) {
 int64_t calls_of(const GemmArgs& args, int64_t count) { return (args.m + count - 1) / count; }
 
 // Whether the row takes `part`, and the fewer rows at the end of C.
-bool serves(const GemmRow& row, const GemmArgs& args, const GemmArgs& part) {
+bool serves(const GemmKernel& kernel, const GemmArgs& args, const GemmArgs& part) {
   const int64_t rest = args.m % part.m;
-  return row.supports(part) && (rest == 0 || row.supports(rows_of(args, 0, rest)));
+  return kernel.supports(part) && (rest == 0 || kernel.supports(rows_of(args, 0, rest)));
 }
 
 // Matrices of B in a batch.
@@ -76,49 +76,49 @@ double pack_cost(const GemmArgs& args) {
   return kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k) * share;
 }
 
-// The cheapest row of one order for calls like `part` whose B is turned and packed once. Only bits are turned: wider
-// codes are as fast to pack in each call.
-Plan plan_turned(const GemmArgs& args, const GemmArgs& part, SumOrder order) {
-  if (!can_turn(args.b) || args.b.dtype.bits() != 1 || args.batch.count != 1) return {};
-  GemmArgs whole = args, form = part;
-  whole.b = form.b = turned_form(args.b, args.k);
-  const GemmRow& row = plan_gemm(form);
-  if (row.order != order || row.a_layout != args.a.layout || !serves(row, whole, form)) return {};
+// The cheapest kernel of one order for calls like `part` whose B is transposed and packed once. Only bits are
+// transposed: wider codes are as fast to pack in each call.
+Plan plan_transposed(const GemmArgs& args, const GemmArgs& part, SumOrder order) {
+  if (!can_transpose(args.b) || args.b.dtype.bits() != 1 || args.batch.count != 1) return {};
+  GemmArgs full = args, form = part;
+  full.b = form.b = transposed_form(args.b, args.k);
+  const GemmKernel& kernel = plan_gemm(form);
+  if (kernel.order != order || kernel.a_layout != args.a.layout || !serves(kernel, full, form)) return {};
   const double calls = static_cast<double>(calls_of(args, part.m));
-  return {&row, row.b_layout, part.m, gemm_cost(row, form) * calls + pack_cost(args), true};
+  return {&kernel, kernel.b_layout, part.m, gemm_cost(kernel, form) * calls + pack_cost(args), true};
 }
 
 // The cheapest way to exact sums, by calls like `part`: B as it lies, or packed once.
 Plan plan_exact(const GemmArgs& args, const GemmArgs& part) {
   const double calls = static_cast<double>(calls_of(args, part.m));
-  const GemmRow &lying = select_gemm(part), &any = plan_gemm(part);
+  const GemmKernel &lying = select_gemm(part), &any = plan_gemm(part);
   Plan plan;
   if (serves(lying, args, part)) plan = {&lying, args.b.layout, part.m, gemm_cost(lying, part) * calls};
   if (any.a_layout == args.a.layout && any.b_layout != args.b.layout && serves(any, args, part))
     better(plan, {&any, any.b_layout, part.m, gemm_cost(any, part) * calls + pack_cost(args)});
-  better(plan, plan_turned(args, part, SumOrder::kExact));
+  better(plan, plan_transposed(args, part, SumOrder::kExact));
   return plan;
 }
 
 // The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its
 // own. Digits are of rows of A, so that their sums are the same however B lies.
-Plan plan_floats(const GemmArgs& args, const GemmRow& whole, const GemmArgs& part) {
-  if (whole.order == SumOrder::kFree || !serves(whole, args, part)) return {};
-  Plan plan = {&whole, args.b.layout, part.m, gemm_cost(whole, part) * static_cast<double>(calls_of(args, part.m))};
-  const bool digits = whole.order == SumOrder::kDigits3 || whole.order == SumOrder::kDigits2;
-  if (digits) better(plan, plan_turned(args, part, whole.order));
+Plan plan_floats(const GemmArgs& args, const GemmKernel& full, const GemmArgs& part) {
+  if (full.order == SumOrder::kFree || !serves(full, args, part)) return {};
+  Plan plan = {&full, args.b.layout, part.m, gemm_cost(full, part) * static_cast<double>(calls_of(args, part.m))};
+  const bool digits = full.order == SumOrder::kDigits3 || full.order == SumOrder::kDigits2;
+  if (digits) better(plan, plan_transposed(args, part, full.order));
   return plan;
 }
 
 // Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several, all
 // of them or few enough for threads to share the calls.
-Plan plan_blocks(const GemmArgs& args, const GemmRow& whole, int64_t block) {
+Plan plan_blocks(const GemmArgs& args, const GemmKernel& full, int64_t block) {
   Plan best;
   for (int64_t n = 1; n <= kMostBlocks; n *= 2) {
     const GemmArgs part = rows_of(args, 0, std::min(n * block, args.m));
     const int64_t calls = calls_of(args, part.m);
     if (calls > 1 && calls < std::min(kCalls, args.m / block)) continue;
-    Plan plan = whole.order == SumOrder::kExact ? plan_exact(args, part) : plan_floats(args, whole, part);
+    Plan plan = full.order == SumOrder::kExact ? plan_exact(args, part) : plan_floats(args, full, part);
     if (part.m * args.n * static_cast<int64_t>(sizeof(float)) > kNearBytes)
       plan.cost += kFarNs * static_cast<double>(args.m) * static_cast<double>(args.n);
     better(best, plan);
@@ -145,17 +145,17 @@ Tensor put_b(GemmArgs& args, Layout layout) {
 
 // B as the planned row reads it.
 Tensor packed_b(GemmArgs& args, const Plan& plan) {
-  Tensor turned;
-  if (plan.turned) {
-    turned = put_b(args, layouts::transposed);
-    args.b = from_transposed(turned.data(), args.b.dtype, args.k, args.b.scale);
+  Tensor transposed;
+  if (plan.transposed) {
+    transposed = put_b(args, layouts::transposed);
+    args.b = from_transposed(transposed.data(), args.b.dtype, args.k, args.b.scale);
   }
-  return plan.b_layout == args.b.layout ? turned : put_b(args, plan.b_layout);
+  return plan.b_layout == args.b.layout ? transposed : put_b(args, plan.b_layout);
 }
 
-void run(const GemmRow& row, const GemmArgs& args) {
-  ensure(row.supports(args), "linear", "row ", row.name, " was planned for a product that it does not take");
-  row.run(args);
+void run(const GemmKernel& kernel, const GemmArgs& args) {
+  ensure(kernel.supports(args), "linear", "row ", kernel.name, " was planned for a product that it does not take");
+  kernel.run(args);
 }
 
 void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
@@ -165,45 +165,45 @@ void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
     const Tensor c = Tensor::empty({end - begin, args.n}, dtypes::fp32, MemoryKind::kWorkspace);
     GemmArgs part = rows_of(args, begin, end);
     part.c = c.data();
-    run(*plan.row, part);
+    run(*plan.kernel, part);
     parallel_ranges(end - begin, block,
-                    [&](int64_t first, int64_t last) { rows.take(begin + first, c.row_slice(first, last)); });
+                    [&](int64_t first, int64_t last) { rows.consume(begin + first, c.row_slice(first, last)); });
   });
 }
 
-void run_whole(GemmArgs& args, const GemmOperand* b_turned, GradSlot& slot) {
+void run_whole(GemmArgs& args, const GemmOperand* b_transposed, GradSlot& slot) {
   const GradTarget target = slot.target();
   args.c = target.out.data();
   args.c_dtype = target.out.dtype();
   args.accumulate = target.accumulate;
   args.sr = target.sr;
-  run_product(args, b_turned);
+  run_product(args, b_transposed);
   slot.commit();
 }
 
-std::string why_whole(const GemmRow& row) {
-  return concat("its gradient came as a whole: ", row.name,
-                row.order == SumOrder::kFree ? ", a library, made it, and sums blocks of its rows in another order"
-                                             : " made it, and does not take blocks of its rows");
+std::string why_whole(const GemmKernel& kernel) {
+  return concat("its gradient came as a whole: ", kernel.name,
+                kernel.order == SumOrder::kFree ? ", a library, made it, and sums blocks of its rows in another order"
+                                                : " made it, and does not take blocks of its rows");
 }
 
 }  // namespace
 
-void run_product(GemmArgs& args, const GemmOperand* b_turned) {
-  const GemmRow& lying = select_gemm(args);
+void run_product(GemmArgs& args, const GemmOperand* b_transposed) {
+  const GemmKernel& lying = select_gemm(args);
   const bool exact = lying.order == SumOrder::kExact, cpu = current_device().is_cpu();
   if (exact && !cpu && args.batch.count == 1) {
-    run_on_device(args, b_turned);
+    run_on_device(args, b_transposed);
   } else if (exact && cpu && args.m > 0) {
     const Plan plan = plan_exact(args, args);
     const Tensor b = packed_b(args, plan);
-    run(*plan.row, args);
+    run(*plan.kernel, args);
   } else {
     lying.run(args);
   }
 }
 
-void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_turned) {
+void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_transposed) {
   args.c_dtype = slot.dtype();
   args.ldc = args.n;
   const int64_t block = args.m > 0 ? slot.block_rows() : 0;
@@ -212,17 +212,17 @@ void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_turned) {
   } else if (block > 0 && !current_device().is_cpu()) {
     decline_rows_on_device(slot);
   } else if (block > 0) {
-    const GemmRow& whole = select_gemm(args);
-    const Plan plan = plan_blocks(args, whole, block);
-    if (plan.row != nullptr) {
+    const GemmKernel& full = select_gemm(args);
+    const Plan plan = plan_blocks(args, full, block);
+    if (plan.kernel != nullptr) {
       // Before rows(): what fails after it leaves the update half done.
       const Tensor b = packed_b(args, plan);
       run_blocks(args, plan, *slot.rows());
       return slot.commit();
     }
-    slot.decline_rows(why_whole(whole));
+    slot.decline_rows(why_whole(full));
   }
-  run_whole(args, b_turned, slot);
+  run_whole(args, b_transposed, slot);
 }
 
 }  // namespace bitgrad::detail

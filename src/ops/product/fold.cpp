@@ -40,18 +40,18 @@ void for_each_block(const FoldedGradient& g, Body&& body) {
 // Largest absolute number of each free index.
 std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
   const int64_t free = g.free(), cols = g.cols(), chunks = std::max<int64_t>(1, chunk_count(g));
-  // turned: one line a chunk, joined at the end; max has no order.
-  std::vector<float> lines(static_cast<size_t>(g.turned() ? chunks * free : free), 0.0f);
+  // transposed: one line a chunk, joined at the end; max has no order.
+  std::vector<float> lines(static_cast<size_t>(g.transposed() ? chunks * free : free), 0.0f);
   for_each_block(g, [&](int64_t chunk, int64_t r0, int64_t count, const float* x) {
     ReduceArgs args;
     args.rule = ReduceRule::kAbsMax;
-    args.axis = g.turned() ? ReduceAxis::kColumns : ReduceAxis::kRows;
+    args.axis = g.transposed() ? ReduceAxis::kColumns : ReduceAxis::kRows;
     args.rows = count;
     args.cols = cols;
     args.x = x;
     args.ldx = cols;
     args.flags = flags;
-    if (!g.turned()) {
+    if (!g.transposed()) {
       args.out = lines.data() + r0;
       return reduce(args);
     }
@@ -61,7 +61,7 @@ std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
     float* line = lines.data() + chunk * free;
     for (int64_t f = 0; f < free; ++f) line[f] = std::max(line[f], args.out[f]);
   });
-  if (g.turned())
+  if (g.transposed())
     for (int64_t chunk = 1; chunk < chunks; ++chunk)
       for (int64_t f = 0; f < free; ++f)
         lines[static_cast<size_t>(f)] =
@@ -77,7 +77,7 @@ std::vector<bool> broken(const FoldedGradient& g) {
   for (int64_t r = 0; r < g.rows(); ++r) {
     const float* x = g.block(r, 1, scratch.as<float>());
     for (int64_t c = 0; c < g.cols(); ++c)
-      if (!std::isfinite(x[c])) out[static_cast<size_t>(g.turned() ? c : r)] = true;
+      if (!std::isfinite(x[c])) out[static_cast<size_t>(g.transposed() ? c : r)] = true;
   }
   return out;
 }
@@ -98,7 +98,7 @@ const float* FoldedGradient::block(int64_t r0, int64_t count, float* scratch) co
   }
   if (fold_ == nullptr) return x;
   for (int64_t r = 0; r < count; ++r) {
-    if (turned_) {
+    if (transposed_) {
       scale(width, x + r * width, fold_[r0 + r], scratch + r * width);
     } else {
       mul(width, x + r * width, fold_, scratch + r * width);
@@ -123,7 +123,7 @@ namespace {
 
 // As maps see it.
 maps::FoldedNumbers numbers_of(const FoldedGradient& g) {
-  return {g.gy().data(), g.gy().dtype() == dtypes::bf16, g.turned(), g.cols(), g.fold()};
+  return {g.gy().data(), g.gy().dtype() == dtypes::bf16, g.transposed(), g.cols(), g.fold()};
 }
 
 }  // namespace
@@ -142,10 +142,10 @@ Tensor to_bf16_codes(const FoldedGradient& g) {
 
 namespace {
 
-Tensor with_scales(const Tensor& codes, const Tensor& scales, bool turned) {
+Tensor with_scales(const Tensor& codes, const Tensor& scales, bool transposed) {
   QuantParams params;
   params.scheme = "absmax";
-  params.granularity = turned ? Granularity::channel(1) : Granularity::token();
+  params.granularity = transposed ? Granularity::channel(1) : Granularity::token();
   params.scale = std::make_shared<const Tensor>(scales);
   return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
 }
@@ -173,11 +173,11 @@ Int8OrdersArgs orders_of(const Tensor& gy) {
 // such indices scale NaN themselves.
 Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
   uint32_t flags = 0;
-  const std::vector<float> most = largest(g, &flags);
-  const std::vector<bool> bad = flags != 0 ? broken(g) : std::vector<bool>(most.size(), false);
+  const std::vector<float> largest_of = largest(g, &flags);
+  const std::vector<bool> bad = flags != 0 ? broken(g) : std::vector<bool>(largest_of.size(), false);
   const Tensor scales = Tensor::empty({g.free()}, dtypes::fp32);
   float* s = scales.as<float>();
-  for (size_t f = 0; f < most.size(); ++f) s[f] = bad[f] ? 1.0f : std::max(most[f] / kQmax, kEps);
+  for (size_t f = 0; f < largest_of.size(); ++f) s[f] = bad[f] ? 1.0f : std::max(largest_of[f] / kQmax, kEps);
   const Tensor codes = Tensor::empty({g.rows(), g.cols()}, dtypes::int8);
   for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
     uint32_t seen = 0;
@@ -191,8 +191,8 @@ Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<Rando
     args.stride = codes.stride();
     args.lo = -static_cast<int64_t>(kQmax);
     args.hi = static_cast<int64_t>(kQmax);
-    args.scale.scale = g.turned() ? s : s + r0;
-    (g.turned() ? args.scale.col_step : args.scale.row_step) = 1;
+    args.scale.scale = g.transposed() ? s : s + r0;
+    (g.transposed() ? args.scale.col_step : args.scale.row_step) = 1;
     args.sr = sr ? &*sr : nullptr;
     args.first_element = first_element + r0 * g.cols();
     args.flags = &seen;
@@ -200,7 +200,7 @@ Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<Rando
   });
   for (size_t f = 0; f < bad.size(); ++f)
     if (bad[f]) s[f] = std::numeric_limits<float>::quiet_NaN();
-  return with_scales(codes, scales, g.turned());
+  return with_scales(codes, scales, g.transposed());
 }
 
 }  // namespace
@@ -208,40 +208,41 @@ Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<Rando
 Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
   const Order order(g, sr, first_element);
   Int8OrdersArgs args = orders_of(g.gy());
-  (g.turned() ? args.by_column : args.by_row) = order.args;
+  (g.transposed() ? args.by_column : args.by_row) = order.args;
   if (!quantize_int8_orders(args)) return codes_beside_nonfinite(g, sr, first_element);
-  return with_scales(order.codes, order.scales, g.turned());
+  return with_scales(order.codes, order.scales, g.transposed());
 }
 
-Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_turned,
+Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_transposed,
                              const std::optional<RandomStream>& sr_plain,
-                             const std::optional<RandomStream>& sr_turned) {
-  const FoldedGradient plain(gy, false, fold_plain), turned(gy, true, fold_turned);
+                             const std::optional<RandomStream>& sr_transposed) {
+  const FoldedGradient plain(gy, false, fold_plain), transposed(gy, true, fold_transposed);
   {
-    const Order by_row(plain, sr_plain, 0), by_column(turned, sr_turned, 0);
+    const Order by_row(plain, sr_plain, 0), by_column(transposed, sr_transposed, 0);
     Int8OrdersArgs args = orders_of(gy);
     args.by_row = by_row.args;
     args.by_column = by_column.args;
     if (quantize_int8_orders(args))
       return {with_scales(by_row.codes, by_row.scales, false), with_scales(by_column.codes, by_column.scales, true)};
   }
-  return {to_int8_codes(plain, sr_plain, 0), to_int8_codes(turned, sr_turned, 0)};
+  return {to_int8_codes(plain, sr_plain, 0), to_int8_codes(transposed, sr_transposed, 0)};
 }
 
-Tensor sums_with_zeros(const Tensor& codes, bool turned, const Tensor& zero) {
+Tensor sums_with_zeros(const Tensor& codes, bool transposed, const Tensor& zero) {
   constexpr int64_t kGrain = 64;
-  const int64_t rows = codes.rows(), cols = codes.cols(), stride = codes.stride(), free = turned ? cols : rows;
+  const int64_t rows = codes.rows(), cols = codes.cols(), stride = codes.stride(), free = transposed ? cols : rows;
   const auto* q = static_cast<const int8_t*>(codes.data());
   const auto* z = zero.as<int32_t>();
   const Tensor sums = Tensor::zeros({free}, dtypes::int64, MemoryKind::kWorkspace);
   auto* out = sums.as<int64_t>();
   if (!current_device().is_cpu()) {
-    const int64_t contracted = turned ? rows : cols, parts = (contracted + maps::kZerosAtOnce - 1) / maps::kZerosAtOnce;
-    run_map(maps::SumWithZeros{q, stride, free, contracted, turned, z, out}, parts * free);
+    const int64_t contracted = transposed ? rows : cols,
+                  parts = (contracted + maps::kZerosPerPart - 1) / maps::kZerosPerPart;
+    run_map(maps::SumWithZeros{q, stride, free, contracted, transposed, z, out}, parts * free);
     return sums;
   }
   parallel_ranges(free, kGrain, [&](int64_t begin, int64_t end) {
-    if (!turned) {
+    if (!transposed) {
       for (int64_t r = begin; r < end; ++r) {
         int64_t total = 0;
         for (int64_t c = 0; c < cols; ++c) total += int64_t{q[r * stride + c]} * z[c];

@@ -17,19 +17,20 @@ struct Along {
 };
 Along along(const ScaleMap& map, int64_t k, int64_t c0);
 
-// gy [rows, cols], fp32 or bf16, dense. turned: its rows are contracted (gW), else its columns (gx). fold: one number
-// per contracted index, multiplied in (rounded once); nullptr: none. Keeps references.
+// gy [rows, cols], fp32 or bf16, dense. transposed: its rows are contracted (gW), else its columns (gx). fold: one
+// number per contracted index, multiplied in (rounded once); nullptr: none. Keeps references.
 class FoldedGradient {
  public:
-  FoldedGradient(const Tensor& gy, bool turned, const float* fold) : gy_(gy), turned_(turned), fold_(fold) {}
+  FoldedGradient(const Tensor& gy, bool transposed, const float* fold)
+      : gy_(gy), transposed_(transposed), fold_(fold) {}
 
   int64_t rows() const { return gy_.rows(); }
   int64_t cols() const { return gy_.cols(); }
-  bool turned() const { return turned_; }
+  bool transposed() const { return transposed_; }
   const Tensor& gy() const { return gy_; }
   const float* fold() const { return fold_; }
   // Indices that are not contracted.
-  int64_t free() const { return turned_ ? cols() : rows(); }
+  int64_t free() const { return transposed_ ? cols() : rows(); }
   // Rows of one block: 65,536 elements, or one row.
   int64_t block_rows() const;
   // Rows [r0, r0 + count), dense: gy itself where nothing has to be done, else in `scratch` [count * cols]. On the CPU
@@ -38,14 +39,14 @@ class FoldedGradient {
 
  private:
   const Tensor& gy_;
-  bool turned_;
+  bool transposed_;
   const float* fold_;
 };
 
 // Rounded to nearest even, [rows, cols].
 Tensor to_bf16_codes(const FoldedGradient& g);
 
-// int8 by scheme absmax (narrow), one scale per index that is not contracted: token, or channel(1) when turned. An
+// int8 by scheme absmax (narrow), one scale per index that is not contracted: token, or channel(1) when transposed. An
 // index that holds a NaN or Inf gets scale NaN, so that its gradient is NaN as in fp32. sr: draws, element =
 // first_element + row-major index in gy; none: to nearest.
 Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element);
@@ -53,12 +54,13 @@ Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>&
 // The codes that to_int8_codes gives of gy for both products, made from the same reads of gy. fold: as above; sr: the
 // draws of each (none: to nearest), first element 0.
 struct Int8Codes {
-  Tensor plain, turned;
+  Tensor plain, transposed;
 };
-Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_turned,
-                             const std::optional<RandomStream>& sr_plain, const std::optional<RandomStream>& sr_turned);
+Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_transposed,
+                             const std::optional<RandomStream>& sr_plain,
+                             const std::optional<RandomStream>& sr_transposed);
 
 // sum over the contracted index k of q[f,k] * zero[k], int64, one per index f that is not contracted.
-Tensor sums_with_zeros(const Tensor& codes, bool turned, const Tensor& zero);
+Tensor sums_with_zeros(const Tensor& codes, bool transposed, const Tensor& zero);
 
 }  // namespace bitgrad::detail

@@ -27,16 +27,16 @@ Tensor packed(const Tensor& x, Layout layout) {
 }  // namespace
 
 void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
-  GemmArgs whole =
+  GemmArgs full =
       product_args(x.side(false), side_of(w, false), y.dtype(), bias.defined() ? bias.as<float>() : nullptr);
-  const GemmRow& kernel = plan_gemm(whole, layouts_of(w));
-  whole.b.data = w.in_layout(kernel.b_layout).data();
-  whole.b.layout = kernel.b_layout;
+  const GemmKernel& kernel = plan_gemm(full, layouts_of(w));
+  full.b.data = w.in_layout(kernel.b_layout).data();
+  full.b.layout = kernel.b_layout;
   const int64_t rows = x.row_count(), block = x.block_rows();
   const auto run = [&](int64_t begin, int64_t end) {
     Tensor workspace;
     const Tensor part = x.rows(begin, end, workspace), there = packed(part, kernel.a_layout);
-    GemmArgs args = whole;
+    GemmArgs args = full;
     args.m = end - begin;
     args.a = side_of(part, false).gemm;
     args.a.data = there.data();

@@ -13,7 +13,9 @@ namespace {
 // Takes the arguments of a product, but for where it goes.
 using RunProduct = std::function<void(GemmArgs&)>;
 
-GemmArgs arguments(const GradientProduct& p) { return product_args(side_of(p.gy, p.turned), side_of(p.other, true)); }
+GemmArgs arguments(const GradientProduct& p) {
+  return product_args(side_of(p.gy, p.transposed), side_of(p.other, true));
+}
 
 void no_check(const GradientForm&) {}
 
@@ -35,9 +37,9 @@ void with_bf16(const GradientProduct& p, const RunProduct& run) {
   Tensor rounded = p.gy;
   if (fold || p.gy.dtype() != dtypes::bf16) {
     const Along folded = fold ? along(args.b.scale, args.k, 0) : Along{};
-    rounded = to_bf16_codes(FoldedGradient(p.gy, p.turned, folded.scales()));
+    rounded = to_bf16_codes(FoldedGradient(p.gy, p.transposed, folded.scales()));
   }
-  args.a = side_of(rounded, p.turned).gemm;
+  args.a = side_of(rounded, p.transposed).gemm;
   if (fold) args.b.scale = {};
   run(args);
 }
@@ -82,7 +84,7 @@ void gradient_product(ProductMode mode, GradientProduct p, const Operand& other,
     return gradient_product(mode, p, slot);
   }
   const Mode& m = mode_of(mode);
-  ensure(p.turned && m.with != nullptr, "linear", p.name, ' ', m.name, " of an operand in blocks of rows");
+  ensure(p.transposed && m.with != nullptr, "linear", p.name, ' ', m.name, " of an operand in blocks of rows");
   const bool in_place = slot.dtype() == dtypes::fp32;
   const GradTarget target =
       in_place ? slot.target() : GradTarget{Tensor::empty(slot.shape(), dtypes::fp32), false, nullptr};

@@ -13,24 +13,24 @@ namespace bitgrad::detail {
 struct GradientForm {
   std::string_view name;  // "gx" or "gw", for errors
   std::string_view other_name;
-  bool turned = false;  // gy's rows are contracted
+  bool transposed = false;  // gy's rows are contracted
   OperandForm other;
   bool per_group = false;
   bool shape_known = true;  // false: errors leave out the shape of `other`
 };
 
-// C[f,n] = sum_k A[f,k] B[k,n]: B is the saved operand as it lies, A is gy [f,k] (gx: B = w), or gy turned, [k,f] (gw:
-// B = x).
+// C[f,n] = sum_k A[f,k] B[k,n]: B is the saved operand as it lies, A is gy [f,k] (gx: B = w), or gy transposed, [k,f]
+// (gw: B = x).
 struct GradientProduct {
   std::string_view name = {};
   std::string_view other_name = {};
   Tensor gy = {};  // fp32, bf16 or fp64, dense
-  bool turned = false;
+  bool transposed = false;
   Tensor other = {};
   bool per_group = false;               // int8: one product a group of columns of `other`
   std::optional<RandomStream> sr = {};  // int8: rounding of gy; none: nearest
   Tensor gy_codes = {};                 // int8: the codes of gy, where share_int8_codes has made them
-  GradientForm form() const { return {name, other_name, turned, form_of(other), per_group}; }
+  GradientForm form() const { return {name, other_name, transposed, form_of(other), per_group}; }
 };
 
 // Throws Error unless the product can be taken in this mode. Called before the forward.

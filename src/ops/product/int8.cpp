@@ -12,7 +12,7 @@
 #include "ops/product/blocks.h"
 #include "ops/product/fold.h"
 #include "ops/product/gradient.h"
-#include "ops/product/order.h"
+#include "ops/product/transposed.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -42,19 +42,19 @@ template <typename Run>
 void with_codes(const GradientProduct& p, const Along& folded, int64_t first_element, GemmArgs& args, Run&& run) {
   const Tensor codes = p.gy_codes.defined()
                            ? p.gy_codes
-                           : to_int8_codes(FoldedGradient(p.gy, p.turned, folded.scales()), p.sr, first_element);
+                           : to_int8_codes(FoldedGradient(p.gy, p.transposed, folded.scales()), p.sr, first_element);
   Tensor minus;
   if (folded.zero.defined()) {
-    minus = sums_with_zeros(codes, p.turned, folded.zero);
+    minus = sums_with_zeros(codes, p.transposed, folded.zero);
     args.row_minus = minus.as<int64_t>();
   }
-  args.a = side_of(codes, p.turned).gemm;
+  args.a = side_of(codes, p.transposed).gemm;
   run(args);
 }
 
 // What is folded into gy when the other operand is not in groups.
 Along folded_of(const GradientProduct& p, const ScaleMap& map) {
-  return map.row_step == 0 ? Along{} : along(map, p.turned ? p.gy.rows() : p.gy.cols(), 0);
+  return map.row_step == 0 ? Along{} : along(map, p.transposed ? p.gy.rows() : p.gy.cols(), 0);
 }
 
 // Columns [c0, c0 + n) of codes, packed anew.
@@ -111,7 +111,7 @@ void check_int8(const GradientForm& p) {
           t.scheme.empty() ? "" : ", " + t.scheme, " per ", granularity(),
           ", expected integer zero points or none (affine, symmetric, absmax).");
   if (!is_grouped(map)) return;
-  if (p.turned)
+  if (p.transposed)
     fail("linear", p.name, " int8 needs scales per tensor, channel or token; use bf16: got ", other, " per ",
          granularity(), '.');
   const bool served = p.per_group && map.row_group == 1 && map.col_group >= kSmallestGroup;
@@ -126,19 +126,21 @@ void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {
   const Along along_w = folded_of(gx, w_map), along_x = folded_of(gw, x_map);
   Int8Codes codes = to_int8_codes_both(gx.gy, along_w.scales(), along_x.scales(), gx.sr, gw.sr);
   gx.gy_codes = std::move(codes.plain);
-  gw.gy_codes = std::move(codes.turned);
+  gw.gy_codes = std::move(codes.transposed);
 }
 
 void int8_product(const GradientProduct& p, GradSlot& slot) {
   const ScaleMap map = simplest_map(p.other);
   const ScaleMap stays = !is_grouped(map) && map.row_step == 0 ? map : ScaleMap{};
-  GemmArgs args = product_args(side_of(p.gy, p.turned), side_of(p.other, true, stays));
+  GemmArgs args = product_args(side_of(p.gy, p.transposed), side_of(p.other, true, stays));
   if (!is_grouped(map)) {
-    const Tensor turned = p.other.in_layout(layouts::transposed);
-    const GemmOperand b_turned =
-        turned.defined() ? from_transposed(turned.data(), turned.dtype(), turned.rows(), stays) : GemmOperand{};
-    return with_codes(p, folded_of(p, map), 0, args,
-                      [&](GemmArgs& ready) { product_into(ready, slot, turned.defined() ? &b_turned : nullptr); });
+    const Tensor transposed = p.other.in_layout(layouts::transposed);
+    const GemmOperand b_transposed =
+        transposed.defined() ? from_transposed(transposed.data(), transposed.dtype(), transposed.rows(), stays)
+                             : GemmOperand{};
+    return with_codes(p, folded_of(p, map), 0, args, [&](GemmArgs& ready) {
+      product_into(ready, slot, transposed.defined() ? &b_transposed : nullptr);
+    });
   }
   // The draws of a bf16 sum are numbered by the whole row, a group's product knows its own columns only.
   const bool in_place = slot.dtype() == dtypes::fp32;

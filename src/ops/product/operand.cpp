@@ -5,7 +5,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "ops/common.h"
-#include "ops/product/order.h"
+#include "ops/product/transposed.h"
 
 namespace bitgrad {
 

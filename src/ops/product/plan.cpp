@@ -1,7 +1,7 @@
 // Which layouts the kernels of linear's products read, found from forms alone.
 #include "ops/product/gradient.h"
 #include "ops/product/operand.h"
-#include "ops/product/order.h"
+#include "ops/product/transposed.h"
 
 namespace bitgrad {
 namespace {
@@ -39,9 +39,9 @@ ProductPlan plan_product(const ProductForm& form) {
   ProductPlan plan;
   plan.w_layout = forward_layout(form);
   plan.w_transposed = form.gx && form.modes.gx == ProductMode::kInt8 && !groups &&
-                      detail::prefers_turned(form.w.dtype, n, i, o, /*a_k_major=*/false);
+                      detail::prefers_transposed(form.w.dtype, n, i, o, /*a_k_major=*/false);
   plan.x_transposed = form.gw && form.modes.gw == ProductMode::kInt8 &&
-                      detail::prefers_turned(form.x.dtype, o, i, n, /*a_k_major=*/true);
+                      detail::prefers_transposed(form.x.dtype, o, i, n, /*a_k_major=*/true);
   return plan;
 }
 

@@ -56,7 +56,7 @@ InitFrom init_from(const std::string& path, Module& model, int64_t step) {
       return own.count(name) == 0;
     };
     for (Parameter* p : model.parameters())
-      if (take(p->path())) p->set_numbers(restorer.numbers(p->path(), p->shape()), step);
+      if (take(p->path())) p->assign(restorer.numbers(p->path(), p->shape()), step);
     for (const Module::Buffer& b : model.buffers())
       if (take(b.path)) restorer.into(b.path, b.tensor);
     std::set<std::string> known(found.taken.begin(), found.taken.end());

@@ -56,7 +56,7 @@ Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
     if (!file_.contains(name)) continue;
     const DType dtype = file_.entry(name).dtype == file_dtype(dtypes::bf16) ? dtypes::bf16 : dtypes::fp32;
     const Tensor t = plain(name, dtype, shape, MemoryKind::kWorkspace);
-    return dtype == dtypes::fp32 ? t : Tensor::from_numbers(shape, dtypes::fp32, t.numbers(), MemoryKind::kWorkspace);
+    return dtype == dtypes::fp32 ? t : Tensor::from_elements(shape, dtypes::fp32, t.elements(), MemoryKind::kWorkspace);
   }
   if (!file_.contains(path + ".codes"))
     bad(file_.path(), concat("holds nothing for parameter '", path, "' ", shape, " of this model"));

@@ -5,7 +5,7 @@
 #include "bitgrad/io/sha256.h"
 #include "bitgrad/kernels/gemm.h"
 #include "bitgrad/kernels/gemm_costs.h"
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/model_record.h"
 #include "train/checkpoint/pieces.h"
 #include "train/checkpoint/records.h"
@@ -19,12 +19,12 @@ namespace {
 // Every factor of every row that may run; a row that was not measured has 1.
 void hash_measured_costs(Sha256& hash) {
   const std::vector<GemmCostFactors> measured = gemm_costs();
-  for (const GemmRow& row : gemm_rows()) {
-    if (!row.granted()) continue;
-    const auto same = [&](const GemmCostFactors& f) { return f.row == row.name; };
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (!kernel.granted()) continue;
+    const auto same = [&](const GemmCostFactors& f) { return f.kernel == kernel.name; };
     const auto at = std::find_if(measured.begin(), measured.end(), same);
     const GemmCostFactors factors = at != measured.end() ? *at : GemmCostFactors{};
-    hash.update(concat(row.name, '\n'));
+    hash.update(concat(kernel.name, '\n'));
     hash.update(factors.factor.data(), sizeof(factors.factor));
   }
 }
@@ -88,8 +88,8 @@ std::string kernel_table_hash() {
       probe.b.dtype = b;
       probe.b.k_major = true;
       probe.a.stride = probe.b.stride = size * 4;
-      for (const GemmRow& row : gemm_rows())
-        if (row.usable(probe)) hash.update(concat(row.name, ' ', row.cost(probe), '\n'));
+      for (const GemmKernel& kernel : gemm_kernels())
+        if (kernel.usable(probe)) hash.update(concat(kernel.name, ' ', kernel.cost(probe), '\n'));
     }
   }
   return hash.hex();

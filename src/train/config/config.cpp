@@ -42,8 +42,8 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
   std::vector<uint8_t> bytes;
   try {
     require(!file_system().is_directory(path), path, "is a folder, not a configuration file");
-    const auto most = static_cast<int64_t>(config::kMaxBytes);
-    bytes = path == "-" ? read_standard_input(most) : read_file(path, most);
+    const auto max = static_cast<int64_t>(config::kMaxBytes);
+    bytes = path == "-" ? read_standard_input(max) : read_file(path, max);
   } catch (const Error& error) {
     throw ConfigError(concat(path, ": error: the configuration cannot be read: ", error.what()), {{{}, error.what()}});
   }

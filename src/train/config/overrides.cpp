@@ -53,8 +53,8 @@ class Override {
   }
   static Node* item(Node& list, const std::string& part) {
     int64_t index = 0;
-    const bool whole = parse_whole(part, index) == NumberResult::kOk;
-    return whole && index >= 0 && index < static_cast<int64_t>(list.items.size()) ? &list.items[index] : nullptr;
+    const bool full = parse_whole(part, index) == NumberResult::kOk;
+    return full && index >= 0 && index < static_cast<int64_t>(list.items.size()) ? &list.items[index] : nullptr;
   }
 
   const KeySpec* spec_of_path() const {

@@ -36,9 +36,9 @@ NumberResult parse_bytes(std::string_view text, int64_t& bytes) {
   value *= unit->bytes;
   if (std::fabs(value) > kMost) return NumberResult::kTooLarge;
   // 0.1 KB is 100 bytes although 0.1 is no double.
-  const double whole = std::round(value);
-  if (std::fabs(value - whole) > 1e-9 * std::fabs(value)) return NumberResult::kNotANumber;
-  bytes = static_cast<int64_t>(whole);
+  const double full = std::round(value);
+  if (std::fabs(value - full) > 1e-9 * std::fabs(value)) return NumberResult::kNotANumber;
+  bytes = static_cast<int64_t>(full);
   return NumberResult::kOk;
 }
 

@@ -299,9 +299,9 @@ Texts no_texts(const KeySpec&) { return {}; }
 // Just outside of both ends. An end that the double cannot step over in whole numbers is left by a digit more.
 Texts beyond_range(const KeySpec& spec) {
   const NumberRange range = parse_number_range(spec.detail);
-  const bool whole = spec.type->name.starts_with("whole");
+  const bool full = spec.type->name.starts_with("whole");
   Texts texts;
-  if (whole) {
+  if (full) {
     texts.push_back(concat(static_cast<int64_t>(range.lo) - 1));
     texts.push_back(range.hi > 9e18 ? "9223372036854775808" : concat(static_cast<int64_t>(range.hi) + 1));
     return texts;
@@ -331,8 +331,8 @@ Texts bad_int_lists(const KeySpec& spec) {
   return {"[]", concat('[', lo - 1, ']'), concat('[', lo, ", ", hi + 1, ']'), concat('[', lo, ", ", lo, ']'), "[x]"};
 }
 Texts bad_bytes(const KeySpec& spec) {
-  const int64_t most = static_cast<int64_t>(parse_number_range(spec.detail).hi);
-  return {"0", "-1", concat(most + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
+  const int64_t max = static_cast<int64_t>(parse_number_range(spec.detail).hi);
+  return {"0", "-1", concat(max + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
 }
 // What a size alone or the map would refuse.
 Texts bad_budgets(const KeySpec&) { return {"0", "60 KQ", "\"60 KB\""}; }

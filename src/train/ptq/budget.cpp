@@ -15,13 +15,13 @@ namespace {
 // few samples cannot show, or which seem to make the loss better.
 constexpr double kNoiseWeight = 1e-3;
 
-int64_t sum_of_bytes(const Sensitivity& s, bool most) {
+int64_t sum_of_bytes(const Sensitivity& s, bool max) {
   int64_t sum = 0;
   for (const LayerSensitivity& layer : s.layers) {
     const auto [least, greatest] =
         std::minmax_element(layer.effects.begin(), layer.effects.end(),
                             [](const LayerEffect& a, const LayerEffect& b) { return a.bytes < b.bytes; });
-    sum += (most ? greatest : least)->bytes;
+    sum += (max ? greatest : least)->bytes;
   }
   return sum;
 }

@@ -25,9 +25,9 @@ struct State {
 };
 
 int64_t least_bytes(const std::vector<BudgetChoice>& choices) {
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const BudgetChoice& c : choices) least = std::min(least, c.bytes);
-  return least;
+  int64_t lower = std::numeric_limits<int64_t>::max();
+  for (const BudgetChoice& c : choices) lower = std::min(lower, c.bytes);
+  return lower;
 }
 
 // Of the states in each of kMaxStates equal parts of the room the cheapest is kept. Each one alone fits beside the
@@ -65,17 +65,17 @@ std::vector<State> extend(const std::vector<BudgetChoice>& choices, const std::v
 }  // namespace
 
 std::vector<size_t> pick_choices(const std::vector<std::vector<BudgetChoice>>& layers, int64_t budget) {
-  int64_t least = 0;
+  int64_t min = 0;
   for (const auto& choices : layers) {
     require(!choices.empty(), "budget", "a layer has no choice of bits");
-    least += least_bytes(choices);
+    min += least_bytes(choices);
   }
-  require(least <= budget, "budget", "the weights take at least ", least, " bytes, the budget is ", budget,
+  require(min <= budget, "budget", "the weights take at least ", min, " bytes, the budget is ", budget,
           ". Give it at least as much, or fewer bits to choose from");
   // From the last layer to the first, so that ties are decided by the first that differs.
   std::vector<std::vector<Link>> links(layers.size());
   std::vector<State> states(1);
-  int64_t before = least;  // the least that the layers before need
+  int64_t before = min;  // the least that the layers before need
   for (size_t i = layers.size(); i-- > 0;) {
     before -= least_bytes(layers[i]);
     states = extend(layers[i], states, budget - before);

@@ -173,7 +173,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
             slots[i]->on() ? "converted: it has codes alone" : "switched off");
     require(slots[i]->weight().learned().empty(), "sensitivity", "the weight of layer '", layer.layer,
             "' learns parts of its scheme, which the optimizer holds: measure the model in fp32 (load_floats)");
-    const Tensor w = slots[i]->weight().numbers().clone(MemoryKind::kWorkspace);
+    const Tensor w = slots[i]->weight().dequantized().clone(MemoryKind::kWorkspace);
     // Each choice is made of the numbers: a weight without a master would keep the codes of the one before.
     for (const WeightChoice& choice : choices) {
       Restoring restoring(*slots[i], numbers, learner.model());

@@ -180,7 +180,7 @@ QuantStatistics quant_statistics(const QuantSpec& spec, const Tensor& codes, con
 QuantStatistics quant_statistics(const Parameter& p) {
   require(p.low_bit() && p.value().quant(), kWhere, "parameter '", p.path(), "' ", p.value(), " holds no codes");
   if (!p.value().device().is_cpu())
-    return quant_statistics(*p.spec().quant, p.value(), p.has_master() ? p.numbers() : Tensor());
+    return quant_statistics(*p.spec().quant, p.value(), p.has_master() ? p.dequantized() : Tensor());
   Rows numbers;
   if (p.has_master()) numbers = [&p](int64_t begin, int64_t end) { return detail::number_rows(p, begin, end); };
   return sweep(*p.spec().quant, p.value(), p.row_unit(), numbers);

@@ -5,8 +5,8 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "kernels/gemm/bits/nibble_kernels.h"
 #include "kernels/gemm/bits/nibble_plan.h"
-#include "kernels/gemm/bits/nibble_rows.h"
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 
@@ -27,7 +27,7 @@ class Product {
         direct_(args.c_dtype == dtypes::fp32 && !args.accumulate) {}
 
   void run() {
-    parallel_ranges(plan_.rows, kNibbleTurned, [&](int64_t begin, int64_t end) { fill_words(begin, end); });
+    parallel_ranges(plan_.rows, kNibbleTransposed, [&](int64_t begin, int64_t end) { fill_words(begin, end); });
     parallel_for(plan_.row_chunks * plan_.blocks, [&](int64_t chunk) {
       const int64_t first = chunk / plan_.blocks * plan_.chunk_rows;
       run_chunk(first, std::min(plan_.rows, first + plan_.chunk_rows), chunk % plan_.blocks * kernel_.lanes);
@@ -74,7 +74,7 @@ class Product {
     const int64_t lanes = kernel_.lanes, rows = r1 - r0, column_bytes = lanes / 2;
     const int64_t columns = ceil_div(plan_.groups, kPieceGroups) * kPieceColumns * column_bytes;
     const int64_t table_bytes = kNibbleTables * kNibbleEntries * column_bytes,
-                  counts = round_up(rows, kNibbleTurned) * lanes;
+                  counts = round_up(rows, kNibbleTransposed) * lanes;
     const int64_t table_planes = plan_.ternary_tables ? 2 : 1;
     const Workspace memory(kernel_.resident * table_bytes + table_planes * columns + 3 * counts);
     uint8_t* tables = memory.as<uint8_t>();
@@ -152,18 +152,18 @@ class Product {
   // Lanes are rows of C.
   void write_columns(int64_t j0, int64_t columns, int64_t i0, const uint16_t* sums, const int32_t* base) const {
     const int64_t rows = std::min(kernel_.lanes, args_.m - i0);
-    alignas(64) uint16_t turned[kNibbleMaxLanes * kNibbleTurned];
-    float sb[kNibbleTurned];
-    int32_t row_base[kNibbleTurned];
-    for (int64_t j = 0; j < columns; j += kNibbleTurned) {
-      const int64_t count = std::min(kNibbleTurned, columns - j);
+    alignas(64) uint16_t transposed[kNibbleMaxLanes * kNibbleTransposed];
+    float sb[kNibbleTransposed];
+    int32_t row_base[kNibbleTransposed];
+    for (int64_t j = 0; j < columns; j += kNibbleTransposed) {
+      const int64_t count = std::min(kNibbleTransposed, columns - j);
       for (int64_t t = 0; t < count; t += 8)
-        kernel_.transpose(sums + (j + t) * kernel_.lanes, kernel_.lanes, turned + t, kNibbleTurned);
+        kernel_.transpose(sums + (j + t) * kernel_.lanes, kernel_.lanes, transposed + t, kNibbleTransposed);
       fill_scales(j0 + j, count, sb);
       for (int64_t i = 0; i < rows; ++i) {
         fetch(i0 + i, i0 + rows, j0 + j, count);
         std::fill(row_base, row_base + count, base[i]);
-        write_piece(i0 + i, j0 + j, count, turned + i * kNibbleTurned, row_base, sb);
+        write_piece(i0 + i, j0 + j, count, transposed + i * kNibbleTransposed, row_base, sb);
       }
     }
   }

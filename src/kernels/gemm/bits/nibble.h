@@ -77,9 +77,9 @@ struct NibbleKernel {
 struct NibbleDot {
   bool ternary_a, ternary_b;
 };
-// Whether popcount's rows of this pair take it, and sums stay in 16 bits.
+// Whether popcount's kernels support this pair, and sums stay in 16 bits.
 bool nibble_supports(const GemmArgs& args, NibbleDot dot);
-// Layouts as the popcount rows: A canonical or planes, B panels16.
+// Layouts as the popcount kernels: A canonical or planes, B panels16.
 void nibble_gemm(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);
 // Nanoseconds.
 double nibble_cost(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);

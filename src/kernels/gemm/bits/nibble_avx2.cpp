@@ -3,7 +3,7 @@
 
 #include "kernels/gemm/bits/nibble.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -40,7 +40,7 @@ struct V {
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -61,4 +61,4 @@ void gemm_b1_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKerne
 void gemm_t_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTB1); }
 void gemm_t_t_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTT); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -112,8 +112,8 @@ void build(const uint8_t* zero, const uint8_t* one, uint8_t* tables) {
 template <int t>
 inline typename V::Reg look_up_one(const uint8_t* tables, uint64_t word) {
   constexpr int kEntryShift = __builtin_ctzll(static_cast<uint64_t>(kHalf)), kRotate = (64 + 5 * t - kEntryShift) % 64;
-  const uint64_t turned = kRotate == 0 ? word : (word >> kRotate) | (word << ((64 - kRotate) % 64));
-  return V::load(tables + t * kTableBytes + (turned & ((kNibbleEntries - 1) << kEntryShift)));
+  const uint64_t transposed = kRotate == 0 ? word : (word >> kRotate) | (word << ((64 - kRotate) % 64));
+  return V::load(tables + t * kTableBytes + (transposed & ((kNibbleEntries - 1) << kEntryShift)));
 }
 template <int j>
 inline typename V::Reg look_up_three(const uint8_t* tables, uint64_t word) {

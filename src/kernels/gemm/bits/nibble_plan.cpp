@@ -19,7 +19,7 @@ NibblePlan plan_with(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot
   p.groups = ceil_div(args.k, kNibbleGroup);
   p.blocks = ceil_div(p.lanes, kernel.lanes);
   p.row_chunks = ceil_div(p.rows, kMaxRows);
-  p.chunk_rows = p.row_chunks == 0 ? 0 : round_up(ceil_div(p.rows, p.row_chunks), kNibbleTurned);
+  p.chunk_rows = p.row_chunks == 0 ? 0 : round_up(ceil_div(p.rows, p.row_chunks), kNibbleTransposed);
   // Measured on a Sapphire Rapids core at 3 GHz.
   constexpr double kCall = 600, kWord = 0.6, kSignWord = 1.7, kTernaryTables = 2.4, kOutput = 0.3;
   const double blocks = static_cast<double>(p.blocks), rows = static_cast<double>(p.rows);

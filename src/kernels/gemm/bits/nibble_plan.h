@@ -5,7 +5,7 @@
 
 namespace bitgrad::gemm_detail {
 
-inline constexpr int64_t kNibbleTurned = 64;  // rows of counts that are transposed together
+inline constexpr int64_t kNibbleTransposed = 64;  // rows of counts that are transposed together
 
 // One way to compute the product: tables of one operand, look-ups by the other.
 struct NibblePlan {

@@ -4,7 +4,7 @@
 
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -185,7 +185,7 @@ constexpr BitKernel kKernel{2, 2, &tile<Dot>, &count_row_avx2, false};
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -210,4 +210,4 @@ double gemm_u2_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount
 void gemm_i2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
 void gemm_u2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

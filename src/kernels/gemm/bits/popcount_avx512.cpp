@@ -4,7 +4,7 @@
 
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -65,7 +65,7 @@ constexpr BitKernel kKernel{4, Dot::kSums == 2 ? 2 : 4, &tile<Dot>, &count_row_a
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -90,4 +90,4 @@ double gemm_u2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcou
 void gemm_i2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
 void gemm_u2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -1,6 +1,6 @@
-// What the tiles of the popcount rows share in registers of 512 bits: sums, a word of all rows and panels, the output.
-// Included inside a target region (popcount_avx512.cpp, popcount_csa_avx512.cpp), so that this text is compiled for
-// that instruction set. No includes here.
+// What the tiles of the popcount kernels share in registers of 512 bits: sums, a word of all rows and panels, the
+// output. Included inside a target region (popcount_avx512.cpp, popcount_csa_avx512.cpp), so that this text is compiled
+// for that instruction set. No includes here.
 #pragma once
 
 namespace bitgrad::gemm_detail {

@@ -9,7 +9,7 @@
 
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -104,7 +104,7 @@ namespace {
 void tile_csa(int rows, int panels, const BitTile& t) { kCarrySaveTiles[rows - 1][panels - 1](t); }
 constexpr BitKernel kCarrySaveKernel{4, 2, &tile_csa, &count_row_avx512, true};
 
-// Zen 4 (AMD family 19h) splits 512 bits in two and takes 1.62 VPTERNLOG a cycle: there the plain row is the faster
+// Zen 4 (AMD family 19h) splits 512 bits in two and takes 1.62 VPTERNLOG a cycle: there the plain kernel is the faster
 // one.
 bool slow_ternary_logic() {
 #if defined(__x86_64__)
@@ -120,7 +120,7 @@ bool slow_ternary_logic() {
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -133,4 +133,4 @@ double gemm_b1_b1_i32_popcount_csa_avx512_cost(const GemmArgs& args) {
 
 void gemm_b1_b1_i32_popcount_csa_avx512(const GemmArgs& args) { popcount_gemm(args, kCarrySaveKernel, DotB1B1{}); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -8,7 +8,7 @@
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/formulas.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 namespace bitgrad::gemm_detail {
 namespace {
@@ -170,7 +170,7 @@ bool is_narrow(const GemmOperand& x, int64_t free, int64_t k) {
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -187,4 +187,4 @@ void gemm_int_scalar(const GemmArgs& args) {
   });
 }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

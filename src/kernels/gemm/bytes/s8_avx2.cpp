@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "kernels/gemm/bytes/s8.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -131,7 +131,7 @@ constexpr S8Kernel kKernel{4, 1, true, &tile, 1, &group_tile, &panel_sums, {60, 
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -139,4 +139,4 @@ bool gemm_s8_s8_i32_madd_avx2_supports(const GemmArgs& args) { return s8_support
 double gemm_s8_s8_i32_madd_avx2_cost(const GemmArgs& args) { return s8_cost(args, kKernel); }
 void gemm_s8_s8_i32_madd_avx2(const GemmArgs& args) { s8_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "kernels/gemm/bytes/s8.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -150,7 +150,7 @@ constexpr S8Kernel kKernel{6, 4, false, &tile, 2, &group_tile, &panel_sums, {380
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -158,4 +158,4 @@ bool gemm_s8_s8_i32_vnni_avx512_supports(const GemmArgs& args) { return s8_suppo
 double gemm_s8_s8_i32_vnni_avx512_cost(const GemmArgs& args) { return s8_cost(args, kKernel); }
 void gemm_s8_s8_i32_vnni_avx512(const GemmArgs& args) { s8_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

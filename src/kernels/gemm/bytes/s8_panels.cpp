@@ -170,7 +170,7 @@ class Block {
         tile.c_ahead = static_cast<float*>(args_.c) + (i0_ + (end ? 0 : i + rows)) * args_.ldc + j0_ + j +
                        (end ? kS8PanelColumns : 0);
       }
-      plan_.kernel.tile(static_cast<int>(rows), panels, plan_.most, tile);
+      plan_.kernel.tile(static_cast<int>(rows), panels, plan_.max, tile);
       i += rows;
     }
   }
@@ -216,11 +216,11 @@ bool codes_fit_int32(const GemmArgs& args) {
 bool fits_int32(const GemmArgs& args) {
   const ByteRange a = byte_range(args.a.dtype), b = byte_range(args.b.dtype);
   const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
-  const auto most = [](const ByteRange& codes, const ZeroRange& zero) {
+  const auto upper = [](const ByteRange& codes, const ZeroRange& zero) {
     return static_cast<double>(codes.magnitude()) +
            static_cast<double>(std::max(std::abs(zero.low), std::abs(zero.high)));
   };
-  double bound = static_cast<double>(args.k) * most(a, za) * most(b, zb);
+  double bound = static_cast<double>(args.k) * upper(a, za) * upper(b, zb);
   if (args.row_minus != nullptr) {
     double minus = 0;
     for (int64_t i = 0; i < args.m; ++i) minus = std::max(minus, std::abs(static_cast<double>(args.row_minus[i])));
@@ -229,7 +229,7 @@ bool fits_int32(const GemmArgs& args) {
   return bound <= 0x7FFFFFFFp0;
 }
 
-// Takes B out of its layout and leaves the product to the rows of canonical codes, whose sums have 64 bits.
+// Takes B out of its layout and leaves the product to the kernels of canonical codes, whose sums have 64 bits.
 void multiply_canonical(const GemmArgs& args) {
   GemmArgs canonical = args;
   GemmOperand& b = canonical.b;

@@ -1,4 +1,4 @@
-// The rows of layouts vnni64 and vnni64_t (not of panels16): products of small integers whose B lies so. B stays in
+// The kernels of layouts vnni64 and vnni64_t (not of panels16): products of small integers whose B lies so. B stays in
 // fields of 1, 2, 4 or 8 bits in memory and is opened to bytes for a block of k that stays in cache while rows of A
 // pass. docs/numerics.md section 4.
 //
@@ -7,7 +7,7 @@
 //   sum (qa - za)(qb - zb) = f sum x u + beta_j P_i + alpha_i f U_j,
 //   alpha_i = sa - za_i, beta_j = c - zb_j, P_i = sum x + K alpha_i, U_j = sum u, which the layout holds.
 // All of it modulo 2^32: exact, because the left side fits in int32 (else B is unpacked and the product taken by
-// another row). An instruction set brings the functions of S8PanelKernel; loops and corrections are shared
+// another kernel). An instruction set brings the functions of S8PanelKernel; loops and corrections are shared
 // (s8_panels.cpp).
 #pragma once
 
@@ -56,7 +56,7 @@ struct S8PanelKernel {
   int rows;  // of the largest tile, at most kS8PanelRows
   int bits;  // of the widest B
   // `most`: the largest u.
-  void (*tile)(int rows, int panels, int most, const S8PanelTile& tile);
+  void (*tile)(int rows, int panels, int max, const S8PanelTile& tile);
   bool direct;  // whether tile() can write fp32 itself
   // The same for at most `few_rows` rows and a whole group of 4 panels whose b is still closed, [step][panel][16
   // columns][4] of `fields` (2, 4 or 8) units a byte: where B is used once, opening it to memory costs more.

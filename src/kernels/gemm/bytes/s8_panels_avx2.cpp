@@ -4,7 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/gemm/bytes/s8_panels.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -94,10 +94,10 @@ int32_t sum_bytes(const int8_t* row, int64_t count) {
 namespace bitgrad::gemm_detail {
 namespace {
 
-void tile(int rows, int panels, int most, const S8PanelTile& t) {
+void tile(int rows, int panels, int max, const S8PanelTile& t) {
   constexpr void (*kTiles[kRows])(const S8PanelTile&, const uint8_t*, int64_t, int64_t, int32_t*) = {
       &tile_panel<1>, &tile_panel<2>, &tile_panel<3>};
-  const int64_t batch = INT16_MAX / (2 * 128 * most);
+  const int64_t batch = INT16_MAX / (2 * 128 * max);
   for (int p = 0; p < panels; ++p)
     kTiles[rows - 1](t, t.b + 64 * p, 64 * static_cast<int64_t>(panels), batch, t.sums + kPanelRows * p);
 }
@@ -110,7 +110,7 @@ constexpr S8PanelKernel kKernel{
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -121,4 +121,4 @@ bool gemm_s8_s8_i32_vnni64_t_avx2_supports(const GemmArgs& args) { return s8_pan
 double gemm_s8_s8_i32_vnni64_t_avx2_cost(const GemmArgs& args) { return s8_panels_cost(args, kKernel); }
 void gemm_s8_s8_i32_vnni64_t_avx2(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/gemm/bytes/s8_panels.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -222,7 +222,7 @@ constexpr S8PanelKernel kKernel{
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -233,4 +233,4 @@ bool gemm_s8_s8_i32_vnni64_t_avx512_supports(const GemmArgs& args) { return s8_p
 double gemm_s8_s8_i32_vnni64_t_avx512_cost(const GemmArgs& args) { return s8_panels_cost(args, kKernel); }
 void gemm_s8_s8_i32_vnni64_t_avx512(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

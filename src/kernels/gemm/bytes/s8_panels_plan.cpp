@@ -15,8 +15,8 @@ constexpr int64_t kChunkMultiplyAdds = int64_t{1} << 24;           // hides a pa
 constexpr int64_t kColumnsExpanded = 512;                          // share an expansion of A
 
 // The least equal pieces of at most `most`, on 32 codes: a line of B of any width.
-int64_t even_piece(int64_t total, int64_t most) {
-  return std::max<int64_t>(32, round_up(ceil_div(total, std::max<int64_t>(1, ceil_div(total, most))), 32));
+int64_t even_piece(int64_t total, int64_t upper) {
+  return std::max<int64_t>(32, round_up(ceil_div(total, std::max<int64_t>(1, ceil_div(total, upper))), 32));
 }
 
 bool reads_in_place(const GemmArgs& args) {
@@ -45,7 +45,7 @@ S8PanelPlan::S8PanelPlan(const GemmArgs& args_in, const S8PanelKernel& kernel_in
   const DTypeKind kind = args.b.dtype.kind();
   shift = kind == DTypeKind::kSign ? 1 : 0;
   lowest = kind == DTypeKind::kSign ? -1 : kind == DTypeKind::kInt ? -(int64_t{1} << (bits - 1)) : 0;
-  most = (1 << bits) - 1;
+  max = (1 << bits) - 1;
   several = args.k > kSlab;
   slab = even_piece(args.k, !several ? kSlab : in_place ? kDepth : kSlabWithSums);
   rows = ceil_div(args.m, ceil_div(args.m, in_place && !several ? kS8PanelMaxRows : kMaxRowsExpanded));

@@ -17,7 +17,7 @@ struct S8PanelPlan {
   const S8PanelKernel& kernel;
   int bits, fields, shift;  // of B; f = 1 << shift
   int64_t lowest;           // code of B: c
-  int most;                 // u
+  int max;                  // u
   ByteRange a;
   bool in_place;  // A
   bool several;   // slabs

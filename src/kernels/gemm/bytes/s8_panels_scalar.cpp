@@ -1,7 +1,7 @@
 // Small integers from layout vnni64 in plain C++: what every machine can run, and the reference of the others.
 #include "kernels/gemm/bytes/s8_panels.h"
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 namespace bitgrad::gemm_detail {
 namespace {
@@ -41,7 +41,7 @@ constexpr S8PanelKernel kKernel{1, 8, &tile, false, 0, nullptr, &open, &sum_byte
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -56,4 +56,4 @@ double gemm_s8_s8_i32_vnni64_t_scalar_cost(const GemmArgs& args) {
 }
 void gemm_s8_s8_i32_vnni64_t_scalar(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

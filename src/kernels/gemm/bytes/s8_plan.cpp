@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "bitgrad/base/parallel.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 namespace bitgrad::gemm_detail {
 namespace {
@@ -65,12 +65,12 @@ S8Plan::S8Plan(const GemmArgs& args_in, const S8Kernel& kernel_in)
       cb(kernel.words ? 0 : b.shift),
       group(exact_depth(args)) {
   const ZeroRange za = zero_range(args.a, args.m, args.k), zb = zero_range(args.b, args.n, args.k);
-  const auto most = [](const ByteRange& codes, const ZeroRange& zero) {
+  const auto upper = [](const ByteRange& codes, const ZeroRange& zero) {
     return static_cast<double>(codes.magnitude()) +
            static_cast<double>(std::max(std::abs(zero.low), std::abs(zero.high)));
   };
   zeros = args.a.scale.zero != nullptr || args.b.scale.zero != nullptr;
-  bound = static_cast<double>(group) * most(a, za) * most(b, zb);
+  bound = static_cast<double>(group) * upper(a, za) * upper(b, zb);
   if (args.row_minus != nullptr) {
     double minus = 0;
     for (int64_t i = 0; i < args.m; ++i) minus = std::max(minus, std::abs(static_cast<double>(args.row_minus[i])));
@@ -104,7 +104,7 @@ void s8_gemm(const GemmArgs& args, const S8Kernel& kernel) {
   if (args.m == 0 || args.n == 0) return;
   const S8Plan plan(args, kernel);
   // Zero points far outside any code range: sums need more than 64 bits.
-  if (!plan.small_groups && plan.bound > 0x1p62) return gemm_rows_detail::gemm_int_scalar(args);
+  if (!plan.small_groups && plan.bound > 0x1p62) return gemm_impl::gemm_int_scalar(args);
   const int64_t column_chunks = ceil_div(args.n, plan.columns);
   const auto run = plan.small_groups ? &run_s8_groups : &run_s8_chunk;
   parallel_for(ceil_div(args.m, plan.rows) * column_chunks, [&](int64_t chunk) {

@@ -1,6 +1,6 @@
-// Measures the costs of gemm rows on this machine: each vector row on small random products of every pair of operands
-// that it takes, against its own cost function. The factor of a row in a class of m is the geometric mean over pairs of
-// (median measured ns) / (estimated ns).
+// Measures the costs of gemm kernels on this machine: each vector kernel on small random products of every pair of
+// operands that it takes, against its own cost function. The factor of a kernel in a class of m is the geometric mean
+// over pairs of (median measured ns) / (estimated ns).
 #include <time.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::vector<Pair> pairs() {
     out.push_back({a, b, false, false});
   for (const DType a : {int8, fp32, bf16})
     for (const DType b : {bint1, ternary, int8})
-      for (const bool turned : {false, true}) out.push_back({a, b, turned, true});
+      for (const bool transposed : {false, true}) out.push_back({a, b, transposed, true});
   return out;
 }
 
@@ -112,13 +112,13 @@ double thread_ns() {
   return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
 }
 
-double median_ns(const GemmRow& row, const GemmArgs& args, double estimate) {
+double median_ns(const GemmKernel& kernel, const GemmArgs& args, double estimate) {
   const auto calls = std::max<int64_t>(1, static_cast<int64_t>(2e5 / std::max(estimate, 1.0)));
-  row.run(args);
+  kernel.run(args);
   std::array<double, kRepeat> ns{};
   for (double& x : ns) {
     const double start = thread_ns();
-    for (int64_t i = 0; i < calls; ++i) row.run(args);
+    for (int64_t i = 0; i < calls; ++i) kernel.run(args);
     x = (thread_ns() - start) / static_cast<double>(calls);
   }
   std::nth_element(ns.begin(), ns.begin() + kRepeat / 2, ns.end());
@@ -137,29 +137,29 @@ GemmArgs product_of(const Pair& pair, int64_t m) {
   return args;
 }
 
-bool worth_measuring(const GemmRow& row, const GemmArgs& args) {
-  return row.supports(args) && row.cost(args) <= kTooSlow;
+bool worth_measuring(const GemmKernel& kernel, const GemmArgs& args) {
+  return kernel.supports(args) && kernel.cost(args) <= kTooSlow;
 }
 
-// False for a vector row that refuses every product here: oneDNN's bf16 without AVX-512.
-bool takes_any(const GemmRow& row) {
+// False for a vector kernel that refuses every product here: oneDNN's bf16 without AVX-512.
+bool takes_any(const GemmKernel& kernel) {
   for (const Pair& pair : pairs())
     for (const int64_t m : kClassRows)
-      if (worth_measuring(row, product_of(pair, m))) return true;
+      if (worth_measuring(kernel, product_of(pair, m))) return true;
   return false;
 }
 
-// Measured / estimated for one product; 0 when the row does not take it.
-double ratio(const GemmRow& row, const Pair& pair, int64_t m) {
+// Measured / estimated for one product; 0 when the kernel does not take it.
+double ratio(const GemmKernel& kernel, const Pair& pair, int64_t m) {
   GemmArgs args = product_of(pair, m);
-  if (!worth_measuring(row, args)) return 0;
+  if (!worth_measuring(kernel, args)) return 0;
   Codes a(pair.a, pair.a_k_major ? kDepth : m, pair.a_k_major ? m : kDepth, 1);
   Codes b(pair.b, pair.b_k_major ? kDepth : kColumns, pair.b_k_major ? kColumns : kDepth, 2);
-  if (!a.in_layout(row.a_layout, args.a) || !b.in_layout(row.b_layout, args.b)) return 0;
+  if (!a.in_layout(kernel.a_layout, args.a) || !b.in_layout(kernel.b_layout, args.b)) return 0;
   const Workspace c(m * kColumns * static_cast<int64_t>(sizeof(float)));
   args.c = c.as<float>();
-  const double estimate = row.cost(args);
-  return median_ns(row, args, estimate) / estimate;
+  const double estimate = kernel.cost(args);
+  return median_ns(kernel, args, estimate) / estimate;
 }
 
 }  // namespace
@@ -167,16 +167,17 @@ double ratio(const GemmRow& row, const Pair& pair, int64_t m) {
 std::vector<GemmCostFactors> calibrate_gemm(const std::function<void(std::string_view)>& progress) {
   const OneThread one;
   std::vector<GemmCostFactors> out;
-  for (const GemmRow& row : gemm_rows()) {
-    if (!row.granted() || (row.needs == isa::kScalar && row.order != SumOrder::kFree) || !takes_any(row)) continue;
-    if (progress) progress(row.name);
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if (!kernel.granted() || (kernel.needs == isa::kScalar && kernel.order != SumOrder::kFree) || !takes_any(kernel))
+      continue;
+    if (progress) progress(kernel.name);
     GemmCostFactors factors;
-    factors.row = row.name;
+    factors.kernel = kernel.name;
     for (int size = 0; size < kGemmCostClasses; ++size) {
       double sum = 0;
       int count = 0;
       for (const Pair& pair : pairs()) {
-        const double x = ratio(row, pair, kClassRows[size]);
+        const double x = ratio(kernel, pair, kClassRows[size]);
         if (x <= 0) continue;
         sum += std::log(x);
         ++count;

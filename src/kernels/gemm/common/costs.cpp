@@ -1,4 +1,4 @@
-// Factors on the costs of gemm rows: kept by row, saved as text, and the verdict on every row.
+// Factors on the costs of gemm kernels: kept by kernel, saved as text, and the verdict on every kernel.
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -59,41 +59,42 @@ std::string factor_text(double factor) {
 
 GemmCostFactors parse_row(const std::string& path, int64_t number, const std::string& line) {
   const std::vector<std::string> parts = words(line);
-  GemmCostFactors row;
+  GemmCostFactors factors;
   bool good = parts.size() == 1 + kGemmCostClasses;
-  for (size_t i = 0; good && i < kGemmCostClasses; ++i) good = parse_factor(parts[i + 1], row.factor[i]);
+  for (size_t i = 0; good && i < kGemmCostClasses; ++i) good = parse_factor(parts[i + 1], factors.factor[i]);
   if (!good)
     fail_with(ErrorCode::kData, kWhere, path, ':', number, ": got '", line, "', expected a row's name and ",
               kGemmCostClasses,
               " factors above 0. Hint: measure anew by `bitgrad kernels --calibrate`, or delete the file.");
-  row.row = parts[0];
-  return row;
+  factors.kernel = parts[0];
+  return factors;
 }
 
 }  // namespace
 
 int gemm_cost_class(int64_t m) { return m <= 1 ? 0 : m <= 16 ? 1 : m <= 128 ? 2 : 3; }
 
-double gemm_cost(const GemmRow& row, const GemmArgs& args) {
+double gemm_cost(const GemmKernel& kernel, const GemmArgs& args) {
   const Table* table = g_table.load(std::memory_order_acquire);
-  const double ns = row.cost(args);
+  const double ns = kernel.cost(args);
   if (table == nullptr) return ns;
-  const auto at = static_cast<size_t>(&row - gemm_rows().data());
+  const auto at = static_cast<size_t>(&kernel - gemm_kernels().data());
   return ns * table->by_row[at][static_cast<size_t>(gemm_cost_class(args.m))];
 }
 
 void set_gemm_costs(std::vector<GemmCostFactors> factors) {
-  const std::span<const GemmRow> rows = gemm_rows();
-  ensure(rows.size() <= kMaxRows, kWhere, "more than ", kMaxRows, " gemm rows");
+  const std::span<const GemmKernel> kernels = gemm_kernels();
+  ensure(kernels.size() <= kMaxRows, kWhere, "more than ", kMaxRows, " gemm rows");
   auto table = std::make_unique<Table>();
   for (size_t i = 0; i < factors.size(); ++i) {
     for (size_t j = 0; j < i; ++j)
-      require(factors[i].row != factors[j].row, kWhere, "row '", factors[i].row, "' is named twice, expected once");
+      require(factors[i].kernel != factors[j].kernel, kWhere, "row '", factors[i].kernel,
+              "' is named twice, expected once");
     for (const double f : factors[i].factor)
-      require(std::isfinite(f) && f > 0, kWhere, "factor of row '", factors[i].row, "': got ", f,
+      require(std::isfinite(f) && f > 0, kWhere, "factor of row '", factors[i].kernel, "': got ", f,
               ", expected a finite number above 0");
-    for (size_t r = 0; r < rows.size(); ++r)
-      if (rows[r].name == factors[i].row) table->by_row[r] = factors[i].factor;
+    for (size_t r = 0; r < kernels.size(); ++r)
+      if (kernels[r].name == factors[i].kernel) table->by_row[r] = factors[i].factor;
   }
   table->named = std::move(factors);
   const std::lock_guard lock(g_mutex);
@@ -123,9 +124,9 @@ std::string gemm_costs_path() {
 void save_gemm_costs(const std::string& path, const std::vector<GemmCostFactors>& factors) {
   TextWriter text;
   text << kHead << "\ncpu " << cpu_model_name() << '\n';
-  for (const GemmCostFactors& row : factors) {
-    text << row.row;
-    for (const double f : row.factor) text << ' ' << factor_text(f);
+  for (const GemmCostFactors& entry : factors) {
+    text << entry.kernel;
+    for (const double f : entry.factor) text << ' ' << factor_text(f);
     text << '\n';
   }
   if (const size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0)
@@ -152,8 +153,8 @@ bool load_gemm_costs(const std::string& path) {
     if (!line.empty()) {
       rows.push_back(parse_row(path, number, line));
       for (size_t i = 0; i + 1 < rows.size(); ++i)
-        if (rows[i].row == rows.back().row)
-          fail_with(ErrorCode::kData, kWhere, path, ':', number, ": row '", rows[i].row,
+        if (rows[i].kernel == rows.back().kernel)
+          fail_with(ErrorCode::kData, kWhere, path, ':', number, ": row '", rows[i].kernel,
                     "' is named twice, expected once");
     }
   set_gemm_costs(std::move(rows));
@@ -163,19 +164,19 @@ bool load_gemm_costs(const std::string& path) {
 std::vector<GemmCandidate> explain_gemm(const GemmArgs& args_in) {
   GemmArgs args = args_in;
   args.a.layout = args.b.layout = layouts::canonical;
-  const GemmRow& best = plan_gemm(args);
+  const GemmKernel& best = plan_gemm(args);
   std::vector<GemmCandidate> out;
-  for (const GemmRow& row : gemm_rows()) {
-    GemmCandidate c{&row, GemmVerdict::kDearer, 0};
-    if (!row.granted())
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    GemmCandidate c{&kernel, GemmVerdict::kDearer, 0};
+    if (!kernel.granted())
       c.verdict = GemmVerdict::kNeedsIsa;
-    else if (!row.supports(args))
+    else if (!kernel.supports(args))
       c.verdict = GemmVerdict::kUnsupported;
-    else if (!row.usable(args) || !gemm_detail::legal_order(row, args))
+    else if (!kernel.usable(args) || !gemm_detail::legal_order(kernel, args))
       c.verdict = GemmVerdict::kOrder;
     else
-      c.ns = gemm_cost(row, args);
-    if (&row == &best) c.verdict = GemmVerdict::kChosen;
+      c.ns = gemm_cost(kernel, args);
+    if (&kernel == &best) c.verdict = GemmVerdict::kChosen;
     out.push_back(c);
   }
   return out;

@@ -1,5 +1,5 @@
-// Helpers that the rows of family gemm share: what an operand is, what kind of integer product a pair makes, and scale
-// and zero point by free index.
+// Helpers that the kernels of family gemm share: what an operand is, what kind of integer product a pair makes, and
+// scale and zero point by free index.
 #pragma once
 
 #include <algorithm>
@@ -109,7 +109,8 @@ inline double multiply_adds(const GemmArgs& args) {
   return static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k);
 }
 
-// Nanoseconds added to every scalar reference, so that none is chosen where a row with vector instructions is usable.
+// Nanoseconds added to every scalar reference, so that none is chosen where a kernel with vector instructions is
+// usable.
 inline constexpr double kReferenceCost = 1e12;
 
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }

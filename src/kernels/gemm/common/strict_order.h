@@ -6,12 +6,12 @@
 namespace bitgrad::gemm_detail {
 
 // A pure function of dtypes, shape and the form of the scales: never of the instruction set, layouts or costs. Every
-// order that it names has scalar, AVX2 and AVX-512 rows for these arguments.
+// order that it names has scalar, AVX2 and AVX-512 kernels for these arguments.
 SumOrder strict_order(const GemmArgs& args);
 
-// In mode strict a float row runs only if its order is that one.
-inline bool legal_order(const GemmRow& row, const GemmArgs& args) {
-  return bits_mode() != BitsMode::kStrict || row.order == SumOrder::kExact || row.order == strict_order(args);
+// In mode strict a float kernel runs only if its order is that one.
+inline bool legal_order(const GemmKernel& kernel, const GemmArgs& args) {
+  return bits_mode() != BitsMode::kStrict || kernel.order == SumOrder::kExact || kernel.order == strict_order(args);
 }
 
 }  // namespace bitgrad::gemm_detail

@@ -4,7 +4,8 @@
 //   P_p = one chain acc = fma(a[k], b[k], acc) over ascending k in [512 p, min(512 (p+1), K)), from acc = +0;
 //   sum = P_0, then sum = sum + P_p for p = 1, 2, ...;  K = 0: sum = +0.
 // With a scale folded per n: sum * s[n]. Then the epilogue (epilogue.h). a and b are values of float_operand.h.
-// Nothing of this depends on the ISA, the blocking, M, N or the threads, so all rows of this order give the same bits.
+// Nothing of this depends on the ISA, the blocking, M, N or the threads, so all kernels of this order give the same
+// bits.
 //
 // Blocking (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008): a task
 // is a block of C; for each k panel it expands B once into strips [k][nr], and runs the micro-kernel on each pair of

@@ -1,12 +1,12 @@
 // gemm_f32_chain512_avx2: tiles of 6 x 16, 12 accumulators of 8 lanes.
 #include "kernels/gemm/floats/chain512.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 namespace {
 
 constexpr int kMr = 6, kNr = 16;
@@ -50,11 +50,11 @@ void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, 
 }
 
 using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, int, bool);
-#define BITGRAD_TILE_ROW(R) \
+#define BITGRAD_TILE_KERNEL(R) \
   { tile_rv<R, 1>, tile_rv<R, 2> }
-constexpr Tile kTiles[kMr][2] = {BITGRAD_TILE_ROW(1), BITGRAD_TILE_ROW(2), BITGRAD_TILE_ROW(3),
-                                 BITGRAD_TILE_ROW(4), BITGRAD_TILE_ROW(5), BITGRAD_TILE_ROW(6)};
-#undef BITGRAD_TILE_ROW
+constexpr Tile kTiles[kMr][2] = {BITGRAD_TILE_KERNEL(1), BITGRAD_TILE_KERNEL(2), BITGRAD_TILE_KERNEL(3),
+                                 BITGRAD_TILE_KERNEL(4), BITGRAD_TILE_KERNEL(5), BITGRAD_TILE_KERNEL(6)};
+#undef BITGRAD_TILE_KERNEL
 
 void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b, float* c, int64_t ldc, bool add) {
   const int64_t vectors = cols > 8 ? 2 : 1;
@@ -74,4 +74,4 @@ bool gemm_f32_chain512_avx2_supports(const GemmArgs& args) { return gemm_detail:
 double gemm_f32_chain512_avx2_cost(const GemmArgs& args) { return gemm_detail::chain512_cost(kKernel, args); }
 void gemm_f32_chain512_avx2(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -1,6 +1,6 @@
 // gemm_f32_chain512_avx512: tiles of 12 x 32, 24 accumulators of 16 lanes.
 #include "kernels/gemm/floats/chain512.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 namespace {
 
 constexpr int kMr = 12, kNr = 32;
@@ -50,12 +50,13 @@ void tile_rv(int64_t kc, const float* a, const float* b, float* c, int64_t ldc, 
 }
 
 using Tile = void (*)(int64_t, const float*, const float*, float*, int64_t, __mmask16, bool);
-#define BITGRAD_TILE_ROW(R) \
+#define BITGRAD_TILE_KERNEL(R) \
   { tile_rv<R, 1>, tile_rv<R, 2> }
-constexpr Tile kTiles[kMr][2] = {BITGRAD_TILE_ROW(1), BITGRAD_TILE_ROW(2),  BITGRAD_TILE_ROW(3),  BITGRAD_TILE_ROW(4),
-                                 BITGRAD_TILE_ROW(5), BITGRAD_TILE_ROW(6),  BITGRAD_TILE_ROW(7),  BITGRAD_TILE_ROW(8),
-                                 BITGRAD_TILE_ROW(9), BITGRAD_TILE_ROW(10), BITGRAD_TILE_ROW(11), BITGRAD_TILE_ROW(12)};
-#undef BITGRAD_TILE_ROW
+constexpr Tile kTiles[kMr][2] = {BITGRAD_TILE_KERNEL(1),  BITGRAD_TILE_KERNEL(2),  BITGRAD_TILE_KERNEL(3),
+                                 BITGRAD_TILE_KERNEL(4),  BITGRAD_TILE_KERNEL(5),  BITGRAD_TILE_KERNEL(6),
+                                 BITGRAD_TILE_KERNEL(7),  BITGRAD_TILE_KERNEL(8),  BITGRAD_TILE_KERNEL(9),
+                                 BITGRAD_TILE_KERNEL(10), BITGRAD_TILE_KERNEL(11), BITGRAD_TILE_KERNEL(12)};
+#undef BITGRAD_TILE_KERNEL
 
 void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b, float* c, int64_t ldc, bool add) {
   const int64_t vectors = cols > 16 ? 2 : 1;
@@ -104,4 +105,4 @@ bool gemm_f32_chain512_avx512_supports(const GemmArgs& args) { return gemm_detai
 double gemm_f32_chain512_avx512_cost(const GemmArgs& args) { return gemm_detail::chain512_cost(kKernel, args); }
 void gemm_f32_chain512_avx512(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -16,7 +16,7 @@ typedef float Float4 __attribute__((vector_size(16), aligned(4), may_alias));
 inline Float4 load4(const float* p) { return *reinterpret_cast<const Float4*>(p); }
 inline void store4(float* p, Float4 v) { *reinterpret_cast<Float4*>(p) = v; }
 
-// fp32 numbers in memory are the values themselves.
+// fp32 values in memory are the values themselves.
 bool in_place(const StripBlock& block) {
   return block.x.dtype == dtypes::fp32 && block.k_scale == nullptr && (block.bare || block.x.scale.trivial());
 }
@@ -71,7 +71,7 @@ void pack_rows(const StripBlock& block, Transpose transpose, int64_t width, int6
 }
 
 // The lines of codes that strip f reads: many short runs, which the machine does not foresee.
-void ask_for(const StripBlock& block, int64_t width, int64_t f) {
+void prefetch_strip(const StripBlock& block, int64_t width, int64_t f) {
   constexpr int64_t kLine = 64;
   const int64_t bits = block.x.dtype.bits(), begin = block.k0 * bits / 8, end = (block.k0 + block.kc) * bits / 8;
   if (bits > 8) return;
@@ -87,7 +87,7 @@ void pack_free_major(const StripBlock& block, int64_t width, float* out, Transpo
   const auto pack = by_16 ? pack_rows<16> : pack_rows<4>;
   const Transpose transpose = by_16 ? transpose16 : transpose4;
   for (int64_t f = 0; f < block.nf; f += width, out += width * block.kc) {
-    ask_for(block, width, f + width);
+    prefetch_strip(block, width, f + width);
     for (int64_t k = 0; k < block.kc; k += kPiece)
       pack(block, transpose, width, f, k, std::min(kPiece, block.kc - k), out + k * width);
   }

@@ -10,9 +10,9 @@
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/float_operand.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 namespace {
 
 using namespace gemm_detail;
@@ -82,4 +82,4 @@ void gemm_f64_scalar(const GemmArgs& args) {
   });
 }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -69,8 +69,8 @@ TableShape table_shape(DType b) {
   if (!integers || info.bits > 2) return {};
   if (info.bits == 1) return low == 0 && info.qmax == 1 ? TableShape{6, 7, 2, 64, 0, 1} : TableShape{};
   if (low == -1 && info.qmax == 1) return {4, 6, 3, 81, -1, 1};
-  const bool whole = info.kind == DTypeKind::kInt ? low == -2 && info.qmax == 1 : low == 0 && info.qmax == 3;
-  return whole ? TableShape{3, 7, 4, 64, low, 1} : TableShape{};
+  const bool full = info.kind == DTypeKind::kInt ? low == -2 && info.qmax == 1 : low == 0 && info.qmax == 3;
+  return full ? TableShape{3, 7, 4, 64, low, 1} : TableShape{};
 }
 
 TableCut cut_tables(const GemmArgs& args, int64_t lanes, int64_t bytes_per_column, double most_tasks) {

@@ -8,7 +8,7 @@
 // A pass is what the tables of one time cover. Its order of float additions, for every output:
 //   t_i = A[m, k_i] * number of the code, rounded;  group g = t_0 + t_1 + .., left to right;  P = group_0 + group_1 +
 //   .., left to right;  sum = P_0, then sum = sum + P_p. What lies beyond K is left out. K = 0: +0.
-// It depends on the dtype of B alone, so scalar, AVX2 and AVX-512 rows give the same bits.
+// It depends on the dtype of B alone, so scalar, AVX2 and AVX-512 kernels give the same bits.
 //
 // Sums lie in the second cache as [block of rows][column][lane] and are transposed into C at the end. An instruction
 // set brings a TableKernel; table_f32.cpp and table_i16.cpp hold the loops.

@@ -1,12 +1,12 @@
 // Sum tables with AVX2 (gemm_f32_table_avx2, gemm_s8_table_avx2): lines of two 256-bit registers.
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tables/table.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 namespace {
 
 #if defined(__x86_64__)
@@ -234,9 +234,9 @@ int32_t bound(const int16_t* a, int64_t depth) {
   }
   Words::store(sums, sum);
   _mm256_zeroupper();
-  int32_t most = 0;
-  for (const uint16_t x : sums) most = x > most ? x : most;
-  return most;
+  int32_t max = 0;
+  for (const uint16_t x : sums) max = x > max ? x : max;
+  return max;
 }
 
 void carry(int16_t* low, int16_t* high, int64_t columns, bool first) {
@@ -269,4 +269,4 @@ bool gemm_s8_table_avx2_supports(const GemmArgs& args) { return gemm_detail::tab
 double gemm_s8_table_avx2_cost(const GemmArgs& args) { return gemm_detail::table_i16_cost(kKernel, args); }
 void gemm_s8_table_avx2(const GemmArgs& args) { gemm_detail::run_table_i16(kKernel, args); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

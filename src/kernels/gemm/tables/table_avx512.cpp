@@ -1,5 +1,5 @@
 // Sum tables with AVX-512 (gemm_f32_table_avx512, gemm_s8_table_avx512): lines of one 512-bit register.
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tables/table.h"
 
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 namespace {
 
 #if defined(__x86_64__)
@@ -275,8 +275,8 @@ void finish(const gemm_detail::TableFinish& f) {
 int32_t bound(const int16_t* a, int64_t depth) {
   __m512i sum = _mm512_setzero_si512();
   for (int64_t k = 0; k < depth; ++k) sum = _mm512_add_epi16(sum, _mm512_abs_epi16(_mm512_load_si512(a + k * 32)));
-  const __m512i most = _mm512_max_epi32(_mm512_and_si512(sum, _mm512_set1_epi32(0xFFFF)), _mm512_srli_epi32(sum, 16));
-  const int32_t result = _mm512_reduce_max_epi32(most);
+  const __m512i max = _mm512_max_epi32(_mm512_and_si512(sum, _mm512_set1_epi32(0xFFFF)), _mm512_srli_epi32(sum, 16));
+  const int32_t result = _mm512_reduce_max_epi32(max);
   _mm256_zeroupper();
   return result;
 }
@@ -310,4 +310,4 @@ bool gemm_s8_table_avx512_supports(const GemmArgs& args) { return gemm_detail::t
 double gemm_s8_table_avx512_cost(const GemmArgs& args) { return gemm_detail::table_i16_cost(kKernel, args); }
 void gemm_s8_table_avx512(const GemmArgs& args) { gemm_detail::run_table_i16(kKernel, args); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

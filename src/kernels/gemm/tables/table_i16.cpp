@@ -57,15 +57,15 @@ class IntTask : TableBlock {
 
   // A as [line][k][lane]: the expander's strips of an operand whose two sides have changed their parts.
   void load_a(int64_t k0, int64_t kc) {
-    GemmOperand turned = args_.a;
-    turned.k_major = !turned.k_major;
+    GemmOperand transposed = args_.a;
+    transposed.k_major = !transposed.k_major;
     const auto shift = static_cast<int32_t>(byte_range(args_.a.dtype).shift);
     for (int64_t m = 0; m < m_; m += kRows) {
       const int64_t rows = std::min(kRows, m_ - m), step = round_up(rows, kRowLanes);
       for (int64_t k = 0; k < kc; k += kStrip) {
         const int64_t count = std::min(kStrip, kc - k);
         int8_t codes[kStrip * kRows];
-        expand_strip(turned, k0 + k, count, m0_ + m, rows, codes, step);
+        expand_strip(transposed, k0 + k, count, m0_ + m, rows, codes, step);
         for (int64_t lane = 0; lane < rows; lane += kRowLanes) {
           int16_t* to = a_ + ((m + lane) / kRowLanes * chunk_ + k) * kRowLanes;
           for (int64_t i = 0; i < count; ++i, to += kRowLanes) {

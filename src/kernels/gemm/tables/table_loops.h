@@ -1,4 +1,4 @@
-// Sum tables: the loops that instruction sets share. A row's file includes this inside its target region and its
+// Sum tables: the loops that instruction sets share. A kernel's file includes this inside its target region and its
 // own anonymous namespace, and brings lines V: Number, kLanes, Reg, load, store, add, times (by a small integer).
 // No std:: in here: a template of the library instantiated for one target could be linked into the code of another.
 #pragma once

@@ -7,10 +7,10 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/chain512_pack.h"
 #include "kernels/gemm/floats/float_operand.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tables/table.h"
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 namespace {
 
 using gemm_detail::Fold;
@@ -75,4 +75,4 @@ void gemm_f32_table_scalar(const GemmArgs& args) {
   });
 }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

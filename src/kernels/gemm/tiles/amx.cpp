@@ -9,7 +9,7 @@
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/float_operand.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tiles/amx_cut.h"
 #include "kernels/gemm/tiles/amx_digits.h"
 #include "kernels/gemm/tiles/amx_operand.h"
@@ -249,15 +249,15 @@ void run_product(const GemmArgs& args, const AmxIsa& isa, TileNumbers numbers, i
 }  // namespace
 
 void amx_int_gemm(const GemmArgs& args, const AmxIsa& isa) {
-  if (args.k == 0) return gemm_rows_detail::gemm_int_scalar(args);
+  if (args.k == 0) return gemm_impl::gemm_int_scalar(args);
   run_product(args, isa, TileNumbers::kCodes, 1);
 }
 void amx_bf16_gemm(const GemmArgs& args, const AmxIsa& isa) {
-  if (args.k == 0) return gemm_rows_detail::gemm_f32_chain512_scalar(args);
+  if (args.k == 0) return gemm_impl::gemm_f32_chain512_scalar(args);
   run_product(args, isa, TileNumbers::kHalves, 1);
 }
 void amx_digits_gemm(const GemmArgs& args, int parts, const AmxIsa& isa) {
-  if (args.k == 0) return gemm_rows_detail::gemm_f32_chain512_scalar(args);
+  if (args.k == 0) return gemm_impl::gemm_f32_chain512_scalar(args);
   run_product(args, isa, TileNumbers::kDigits, parts);
 }
 

@@ -5,9 +5,9 @@
 // later step are expanded into a ring of four steps in L1. The order of k inside a step is free as long as both sides
 // agree, so it is the one in which 64 bytes of packed codes become whole rows of a tile.
 //
-// An instruction set brings the loop and a few small functions (AmxIsa): the machine's, or, in tests, portable code that
-// emulates the tile instructions (tests/emulation/amx/), by which every index map is tested on any machine. Operands (amx_operand), digits (amx_digits)
-// and the cut (amx.cpp) are shared.
+// An instruction set brings the loop and a few small functions (AmxIsa): the machine's, or, in tests, portable code
+// that emulates the tile instructions (tests/emulation/amx/), by which every index map is tested on any machine.
+// Operands (amx_operand), digits (amx_digits) and the cut (amx.cpp) are shared.
 #pragma once
 
 #include <array>
@@ -109,8 +109,8 @@ struct AmxIsa {
   // q = sum of out[p * stride + j] * 256^(parts - 1 - p).
   void (*to_digits)(const float* x, const double* scale, int64_t n, int parts, uint8_t* out, int64_t stride);
   // Bits of abs x, which lie in the order of the numbers: the largest of all and of `most`; the same for each j.
-  int32_t (*largest_bits)(const float* x, int64_t n, int32_t most);
-  void (*largest_bits_each)(const float* x, int64_t n, int32_t* most);
+  int32_t (*largest_bits)(const float* x, int64_t n, int32_t max);
+  void (*largest_bits_each)(const float* x, int64_t n, int32_t* max);
   // 32 columns of a row: out = fp32(t * unit), t the fma chain that joins the sums of the parts (kSumBytes apart).
   void (*join_digits)(const uint8_t* sums, int parts, double unit, float* out);
   // word[j] bit k = rows[k] bit j of 32 x 32 bits in each of 16 lanes, in place: x[32][16].
@@ -121,7 +121,7 @@ struct AmxIsa {
   void (*interleave)(const uint8_t* in, int64_t stride, uint8_t* out);
 };
 
-// Layouts and dtypes of B are the row's business.
+// Layouts and dtypes of B are the kernel's business.
 bool amx_int_supports(const GemmArgs& args);
 bool amx_bf16_supports(const GemmArgs& args);
 bool amx_digits_supports(const GemmArgs& args);

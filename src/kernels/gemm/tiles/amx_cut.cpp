@@ -57,8 +57,8 @@ TileCut::TileCut(const GemmArgs& args, TileNumbers numbers, int parts_in)
   columns = args.n;
   if (packs) {
     const int64_t unit = pack_columns_unit(format);
-    const int64_t most = kPackedBytes / (packed_panel_bytes(format, args.k) / kTileRows);
-    columns = std::min(columns, std::max(unit, most / unit * unit));
+    const int64_t upper = kPackedBytes / (packed_panel_bytes(format, args.k) / kTileRows);
+    columns = std::min(columns, std::max(unit, upper / unit * unit));
   }
   if (passes() > 1) columns = std::min(columns, kColumnsOfPasses);
 }

@@ -43,11 +43,11 @@ double unit_of(int32_t bits, int parts) {
   constexpr int32_t kInfinity = 0x7F800000;
   if (bits >= kInfinity) return std::numeric_limits<double>::quiet_NaN();
   if (bits == 0) return 1;
-  const int width = parts == 3 ? 23 : 15, most = parts == 3 ? 127 * 65793 : 127 * 257;
+  const int width = parts == 3 ? 23 : 15, max = parts == 3 ? 127 * 65793 : 127 * 257;
   int exponent = 0;
   const double fraction = std::frexp(static_cast<double>(std::bit_cast<float>(bits)), &exponent);
   exponent -= width;
-  if (std::rint(std::ldexp(fraction, width)) > most) ++exponent;
+  if (std::rint(std::ldexp(fraction, width)) > max) ++exponent;
   return std::ldexp(1.0, exponent);
 }
 
@@ -102,19 +102,19 @@ void put_digit_lines(const BlockOfA& block, int parts, const double* units, int6
 
 void find_units(const BlockOfA& block, int parts, double* units) {
   Values values(block.args);
-  int32_t most[kMostRowsOfPut] = {};
+  int32_t max[kMostRowsOfPut] = {};
   if (block.args.a.k_major) {
     for (int64_t k = 0; k < block.args.k; ++k)
-      block.isa.largest_bits_each(values.read(k, block.i0, block.rows), block.rows, most);
+      block.isa.largest_bits_each(values.read(k, block.i0, block.rows), block.rows, max);
   } else {
     for (int64_t r = 0; r < block.rows; ++r) {
       for (int64_t k = 0; k < block.args.k; k += kPiece) {
         const int64_t count = std::min(kPiece, block.args.k - k);
-        most[r] = block.isa.largest_bits(values.read(block.i0 + r, k, count), count, most[r]);
+        max[r] = block.isa.largest_bits(values.read(block.i0 + r, k, count), count, max[r]);
       }
     }
   }
-  for (int64_t r = 0; r < block.rows; ++r) units[r] = unit_of(most[r], parts);
+  for (int64_t r = 0; r < block.rows; ++r) units[r] = unit_of(max[r], parts);
 }
 
 void put_digits(const BlockOfA& block, int parts, const double* units, int64_t part_bytes, uint8_t* out) {

@@ -25,8 +25,8 @@ class TileLoop {
     finish_from_ = task.steps < 16 ? 1 : task.steps < 80 ? task.steps / 8 : 10;
     const int64_t steps = task.steps > finish_from_ ? task.steps - finish_from_ : 1;
     finish_rows_ = static_cast<int>((kBlockSide + steps - 1) / steps);
-    const int least = task.direct.c != nullptr ? kLeastDirectRows : kLeastFinishRows;
-    if (finish_rows_ < least) finish_rows_ = least;
+    const int min = task.direct.c != nullptr ? kLeastDirectRows : kLeastFinishRows;
+    if (finish_rows_ < min) finish_rows_ = min;
   }
 
   void run() {

@@ -153,12 +153,12 @@ void put_codes(const BlockOfA& block, uint8_t* out) {
   const GemmOperand& a = block.args.a;
   int8_t row[kPieceDepth];
   // Stored bytes are what the tile unit reads; their last, broken step is copied.
-  const int64_t whole = a.dtype.bits() == 8 ? block.depth / kTileBytes : 0;
+  const int64_t full = a.dtype.bits() == 8 ? block.depth / kTileBytes : 0;
   for (int64_t r = 0; r < block.rows; ++r) {
     uint8_t* to = out + r * kTileBytes;
     const uint8_t* stored = stored_row(a, block.i0 + r);
-    block.isa.permute(stored + block.k0, block.order, whole, to, kStepBytes);
-    for (int64_t k = whole * kTileBytes; k < block.depth; k += kPieceDepth) {
+    block.isa.permute(stored + block.k0, block.order, full, to, kStepBytes);
+    for (int64_t k = full * kTileBytes; k < block.depth; k += kPieceDepth) {
       const int64_t depth = std::min(kPieceDepth, block.depth - k), padded = round_up(depth, kTileBytes);
       unpack_row_s8(a.dtype, stored, block.k0 + k, depth, row);
       make_raw(a.dtype, depth, row);
@@ -176,12 +176,12 @@ void put_halves(const BlockOfA& block, uint8_t* out) {
   for (int64_t r = 0; r < block.rows; ++r) {
     const uint8_t* row = stored_row(a, block.i0 + r) + 2 * block.k0;
     uint8_t* to = out + r * kTileBytes;
-    const int64_t whole = block.depth / kHalves, rest = block.depth % kHalves;
-    block.isa.permute(row, block.order, whole, to, kStepBytes);
+    const int64_t full = block.depth / kHalves, rest = block.depth % kHalves;
+    block.isa.permute(row, block.order, full, to, kStepBytes);
     if (rest == 0) continue;
     uint8_t tail[kTileBytes] = {};
-    std::memcpy(tail, row + whole * kTileBytes, static_cast<size_t>(2 * rest));
-    block.isa.permute(tail, block.order, 1, to + whole * kStepBytes, kStepBytes);
+    std::memcpy(tail, row + full * kTileBytes, static_cast<size_t>(2 * rest));
+    block.isa.permute(tail, block.order, 1, to + full * kStepBytes, kStepBytes);
   }
   clear_rows(block, ceil_div(block.depth, kHalves), out);
 }

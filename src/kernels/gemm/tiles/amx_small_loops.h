@@ -29,12 +29,12 @@ struct AmxLoops {
       }
     }
   }
-  static int32_t largest_bits(const float* __restrict x, int64_t n, int32_t most) {
-    for (int64_t j = 0; j < n; ++j) most = larger(most, __builtin_bit_cast(int32_t, x[j]) & 0x7FFFFFFF);
-    return most;
+  static int32_t largest_bits(const float* __restrict x, int64_t n, int32_t max) {
+    for (int64_t j = 0; j < n; ++j) max = larger(max, __builtin_bit_cast(int32_t, x[j]) & 0x7FFFFFFF);
+    return max;
   }
-  static void largest_bits_each(const float* __restrict x, int64_t n, int32_t* __restrict most) {
-    for (int64_t j = 0; j < n; ++j) most[j] = larger(most[j], __builtin_bit_cast(int32_t, x[j]) & 0x7FFFFFFF);
+  static void largest_bits_each(const float* __restrict x, int64_t n, int32_t* __restrict max) {
+    for (int64_t j = 0; j < n; ++j) max[j] = larger(max[j], __builtin_bit_cast(int32_t, x[j]) & 0x7FFFFFFF);
   }
   // t = float(S of the last part), then t = fma(float(S), 256^i, t) towards the first; out = fp32(t * unit). All
   // numbers are integers below 2^53, so a sum in double is exact and rounding it is the fma.

@@ -1,10 +1,10 @@
 // Exact products on a device that is not the CPU: codes stored [k, free], which its kernels read the slower way, are
-// turned to [free, k] first where the product gains more than that costs.
+// transposed to [free, k] first where the product gains more than that costs.
 //
 // Where codes are quantized for such a product they can be written in both orders from one read of the numbers (layout
-// `transposed`): a weight's by requantize, an activation's by its quantizer. prefers_turned tells, before there are
+// `transposed`): a weight's by requantize, an activation's by its quantizer. prefers_transposed tells, before there are
 // codes, whether the product of this shape reads them so; nn asks when layouts are planned. Of an activation that is
-// saved for gW alone the turned codes are all that is kept.
+// saved for gW alone the transposed codes are all that is kept.
 #pragma once
 
 #include "bitgrad/kernels/gemm.h"
@@ -15,17 +15,17 @@ namespace bitgrad::detail {
 GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const ScaleMap& scale);
 
 // Codes stored [k, free], which turn into [free, k]. Plans of the CPU (blocks.cpp) ask for them too.
-bool can_turn(const GemmOperand& x);
-// The operand as it is once it is turned, its data not there yet. Rows on 16 bytes, as the copy engines of devices want
-// them.
-GemmOperand turned_form(const GemmOperand& x, int64_t k);
+bool can_transpose(const GemmOperand& x);
+// The operand as it is once it is transposed, its data not there yet. Rows on 16 bytes, as the copy engines of devices
+// want them.
+GemmOperand transposed_form(const GemmOperand& x, int64_t k);
 
-// Runs the product, operands turned where that pays. b_turned: B's codes in the other order, where they are there; else
-// nullptr.
-void run_on_device(GemmArgs& args, const GemmOperand* b_turned);
+// Runs the product, operands transposed where that pays. b_transposed: B's codes in the other order, where they are
+// there; else nullptr.
+void run_on_device(GemmArgs& args, const GemmOperand* b_transposed);
 
 // Whether the current device would read B of an int8 backward product from layout transposed if it were there: A int8
 // [m, k], or [k, m] where a_k_major, B codes of this dtype, stored [k, n].
-bool prefers_turned(DType b, int64_t m, int64_t n, int64_t k, bool a_k_major);
+bool prefers_transposed(DType b, int64_t m, int64_t n, int64_t k, bool a_k_major);
 
 }  // namespace bitgrad::detail

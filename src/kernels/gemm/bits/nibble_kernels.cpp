@@ -1,4 +1,4 @@
-#include "kernels/gemm/bits/nibble_rows.h"
+#include "kernels/gemm/bits/nibble_kernels.h"
 
 #include <algorithm>
 

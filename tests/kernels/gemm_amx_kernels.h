@@ -18,13 +18,13 @@ struct EmulatedRun {
   static void digits3(const GemmArgs& args) { gemm_detail::amx_digits_gemm(args, 3, kIsa()); }
   static void digits2(const GemmArgs& args) { gemm_detail::amx_digits_gemm(args, 2, kIsa()); }
 
-  static GemmRow of(GemmRow row) {
-    const bool free = row.order == SumOrder::kFree;
-    row.run = row.order == SumOrder::kDigits3   ? &digits3
-              : row.order == SumOrder::kDigits2 ? &digits2
-                                                : (free ? &halves : &codes);
-    row.needs = isa::kScalar;
-    return row;
+  static GemmKernel of(GemmKernel kernel) {
+    const bool free = kernel.order == SumOrder::kFree;
+    kernel.run = kernel.order == SumOrder::kDigits3   ? &digits3
+                 : kernel.order == SumOrder::kDigits2 ? &digits2
+                                                      : (free ? &halves : &codes);
+    kernel.needs = isa::kScalar;
+    return kernel;
   }
 };
 
@@ -33,13 +33,13 @@ inline bool has_vector_fill() {
 }
 
 // The runnable forms of all rows of `order` that need AMX.
-inline std::vector<GemmRow> amx_rows(SumOrder order) {
-  std::vector<GemmRow> rows;
-  for (const GemmRow& row : gemm_rows()) {
-    if ((row.needs & isa::kAmx) == 0 || row.order != order) continue;
-    rows.push_back(EmulatedRun<&gemm_detail::amx_emulated>::of(row));
-    if (has_vector_fill()) rows.push_back(EmulatedRun<&gemm_detail::amx_emulated_avx512>::of(row));
-    if ((row.needs & ~cpu_isa()) == 0) rows.push_back(row);
+inline std::vector<GemmKernel> amx_kernels(SumOrder order) {
+  std::vector<GemmKernel> rows;
+  for (const GemmKernel& kernel : gemm_kernels()) {
+    if ((kernel.needs & isa::kAmx) == 0 || kernel.order != order) continue;
+    rows.push_back(EmulatedRun<&gemm_detail::amx_emulated>::of(kernel));
+    if (has_vector_fill()) rows.push_back(EmulatedRun<&gemm_detail::amx_emulated_avx512>::of(kernel));
+    if ((kernel.needs & ~cpu_isa()) == 0) rows.push_back(kernel);
   }
   return rows;
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/gemm/common/operands.h"
-#include "kernels/gemm/rows.h"
+#include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tiles/amx.h"
 
 namespace bitgrad::gemm_detail {
@@ -59,7 +59,7 @@ Rates digit_rates(const GemmArgs& args, int parts) {
 }  // namespace
 }  // namespace bitgrad::gemm_detail
 
-namespace bitgrad::gemm_rows_detail {
+namespace bitgrad::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -115,4 +115,4 @@ double gemm_f32_s8_f32_digits2_pack_amx_cost(const GemmArgs& args) {
 }
 void gemm_f32_s8_f32_digits2_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
 
-}  // namespace bitgrad::gemm_rows_detail
+}  // namespace bitgrad::gemm_impl

@@ -1,6 +1,6 @@
 // Numbers that change from step to step, in memory of a device: what kernels read whose launches are recorded once and
-// repeated (StepRecord, base/device_work.h). A launch holds its arguments by value, so those would stay as they were when
-// it was recorded.
+// repeated (StepRecord, base/device_work.h). A launch holds its arguments by value, so those would stay as they were
+// when it was recorded.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace bitgrad {
 
-struct LiveStep {
+struct StepScalars {
   uint32_t step = 0, microbatch = 0;  // StepState::step, StepState::microbatch
   float lr = 0;                       // of the optimizer, before factors of parameters
   float factor = 1;                   // of the gradients: global-norm clip
@@ -19,18 +19,18 @@ struct LiveStep {
 // While it lives, work of this thread is recorded: `on_device` is where the kernels will read, `now` what stands there.
 class LiveScope {
  public:
-  LiveScope(const LiveStep* on_device, const LiveStep& now);
+  LiveScope(const StepScalars* on_device, const StepScalars& now);
   ~LiveScope();
   LiveScope(const LiveScope&) = delete;
   LiveScope& operator=(const LiveScope&) = delete;
 
  private:
-  const LiveStep* outer_;
-  LiveStep outer_now_;
+  const StepScalars* outer_;
+  StepScalars outer_now_;
 };
 
 // Of the innermost scope of this thread: in memory of the device; nullptr without one.
-const LiveStep* live_step();
+const StepScalars* step_scalars();
 
 // The stream as it is; while work is recorded, one whose step follows the count.
 RandomStream live_by_step(RandomStream stream);

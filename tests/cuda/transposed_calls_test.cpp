@@ -2,7 +2,7 @@
 #include "bitgrad/kernels/pack.h"
 #include "cuda/counted.h"
 #include "cuda/emulation/emulation.h"
-#include "ops/product/order.h"
+#include "ops/product/transposed.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -20,16 +20,16 @@ TEST_CASE("quantize writes transposed codes of every scheme from one read, with 
   for (const Shape& shape : {Shape{1, 5}, Shape{65, 130}, Shape{0, 5}, Shape{5, 0}})
     for (const QuantSpec& spec : specs) {
       INFO(spec.scheme << ' ' << shape);
-      const Counted together("quantize_turned_cuda");
+      const Counted together("quantize_transposed_cuda");
       CHECK(device_difference([&] {
               Tape tape;
               AccumulateSink sink;
               QuantizeOpOptions options;
               options.sr = &draws;
-              options.turned = true;
+              options.transposed = true;
               const Var y = quantize(tape.leaf(here(random_numbers(shape, 1)), &sink, dtypes::fp32), spec, options);
               tape.backward({y}, {here(random_numbers(shape, 2))});
-              return Results{y.value(), turned_codes(y.value()), sink.grad()};
+              return Results{y.value(), transposed_codes(y.value()), sink.grad()};
             }) == "");
       CHECK(together.now() == (shape.numel() > 0 && spec.dtype != dtypes::nf4 ? 1 : 0));
     }
@@ -41,7 +41,7 @@ TEST_CASE("learned codes come transposed too, and gW keeps them alone") {
   LinearModes modes;
   modes.gw = ProductMode::kInt8;
   QuantizeOpOptions options;
-  options.turned = true;
+  options.transposed = true;
   CHECK(device_difference([&] {
           Tape tape;
           AccumulateSink gx, gw, gs;
@@ -74,12 +74,12 @@ TEST_CASE("products of backward are the same whatever order codes are kept in") 
         const auto codes = [&](int64_t rows, uint64_t seed) {
           return with_scales(random_codes({rows, i}, dtype, seed), g, zeros);
         };
-        const auto run = [&, n = n, o = o](bool turned) {
+        const auto run = [&, n = n, o = o](bool transposed) {
           Tape tape;
           AccumulateSink gx, gw;
           const auto leaf = [&](const Tensor& host, AccumulateSink& sink) {
             Tensor t = here(host);
-            if (!turned) return tape.leaf(t, &sink, dtypes::fp32);
+            if (!transposed) return tape.leaf(t, &sink, dtypes::fp32);
             const Tensor other =
                 Tensor::empty_layout(t.shape(), t.dtype(), layouts::transposed, MemoryKind::kWorkspace);
             pack({t.dtype(), t.rows(), t.cols(), t.data(), t.stride(), layouts::transposed, other.data()});
@@ -132,21 +132,21 @@ Results train(const std::shared_ptr<Sequential>& model, int64_t features) {
   return out;
 }
 
-TEST_CASE("layers with gradients of int8 products plan transposed codes on a device, and nothing is turned twice") {
+TEST_CASE("layers with gradients of int8 products plan transposed codes on a device, and nothing is transposed twice") {
   const QuantSpec tokens = scheme("absmax", dtypes::int8, Granularity::token()),
                   rows = scheme("absmax", dtypes::int8, Granularity::channel(0));
   const std::vector<LayerSpec> layers{quantize_layer(tokens), int8_linear(96, rows), layer("relu"),
                                       quantize_layer(tokens), int8_linear(80, rows)};
   {
     const DeviceGuard guard(gpu());
-    REQUIRE(detail::prefers_turned(dtypes::int8, 96, 128, 64, true));  // gW of the first
-    REQUIRE(detail::prefers_turned(dtypes::int8, 64, 96, 80, false));  // gX of the second
-    REQUIRE_FALSE(detail::prefers_turned(dtypes::int8, 96, 0, 64, true));
-    REQUIRE_FALSE(detail::prefers_turned(dtypes::fp32, 96, 128, 64, true));
+    REQUIRE(detail::prefers_transposed(dtypes::int8, 96, 128, 64, true));  // gW of the first
+    REQUIRE(detail::prefers_transposed(dtypes::int8, 64, 96, 80, false));  // gX of the second
+    REQUIRE_FALSE(detail::prefers_transposed(dtypes::int8, 96, 0, 64, true));
+    REQUIRE_FALSE(detail::prefers_transposed(dtypes::fp32, 96, 128, 64, true));
   }
-  REQUIRE_FALSE(detail::prefers_turned(dtypes::int8, 96, 128, 64, true));  // the CPU
+  REQUIRE_FALSE(detail::prefers_transposed(dtypes::int8, 96, 128, 64, true));  // the CPU
   std::vector<size_t> planned;
-  const Counted together("quantize_turned_cuda"), turned("transpose_codes_cuda");
+  const Counted together("quantize_transposed_cuda"), transposed("transpose_codes_cuda");
   CHECK(device_difference([&] {
           const auto model = make_sequential(layers, 128);
           const Results out = train(model, 128);
@@ -158,7 +158,7 @@ TEST_CASE("layers with gradients of int8 products plan transposed codes on a dev
   CHECK(planned == std::vector<size_t>{0, 0, 0, 1});
   CHECK(together.now() == 4);  // two quantizers, two microbatches; none in the evaluation
   // The second weight when it was planned; gy as A of gW, in two layers and two microbatches.
-  CHECK(turned.now() == 1 + 4);
+  CHECK(transposed.now() == 1 + 4);
 }
 
 TEST_CASE("codes that dropout changes, that nobody trains on, or that are floats to gW, are not made transposed") {
@@ -171,7 +171,7 @@ TEST_CASE("codes that dropout changes, that nobody trains on, or that are floats
                                                  {quantize_layer(tokens), floats},
                                                  {quantize_layer(tokens), frozen, layer("batch_norm")}};
   for (const std::vector<LayerSpec>& net : nets) {
-    const Counted together("quantize_turned_cuda");
+    const Counted together("quantize_transposed_cuda");
     CHECK(device_difference([&] { return train(make_sequential(net, 128), 128); }) == "");
     CHECK(together.now() == 0);
   }
@@ -181,7 +181,7 @@ TEST_CASE("the layer that quantizes its input at run time makes it in both order
   const Tensor x = random_numbers({64, 128}, 1);
   const Tensor w = with_scales(random_codes({96, 128}, dtypes::int8, 2), Granularity::channel(0));
   for (const bool train : {true, false}) {
-    const Counted together("quantize_turned_cuda");
+    const Counted together("quantize_transposed_cuda");
     CHECK(device_difference([&] {
             Tape tape;
             AccumulateSink gx, gw;

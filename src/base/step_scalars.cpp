@@ -1,14 +1,14 @@
-#include "bitgrad/base/live_step.h"
+#include "bitgrad/base/step_scalars.h"
 
 namespace bitgrad {
 namespace {
 
-thread_local const LiveStep* t_live = nullptr;
-thread_local LiveStep t_now;
+thread_local const StepScalars* t_live = nullptr;
+thread_local StepScalars t_now;
 
 }  // namespace
 
-LiveScope::LiveScope(const LiveStep* on_device, const LiveStep& now) : outer_(t_live), outer_now_(t_now) {
+LiveScope::LiveScope(const StepScalars* on_device, const StepScalars& now) : outer_(t_live), outer_now_(t_now) {
   t_live = on_device;
   t_now = now;
 }
@@ -17,7 +17,7 @@ LiveScope::~LiveScope() {
   t_now = outer_now_;
 }
 
-const LiveStep* live_step() { return t_live; }
+const StepScalars* step_scalars() { return t_live; }
 
 RandomStream live_by_step(RandomStream stream) {
   if (t_live == nullptr) return stream;

@@ -11,7 +11,8 @@
 namespace bitgrad::cuda {
 
 template <CodeRule kRule>
-BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3) quantize_turned_kernel(QuantizeCall call, CodeRows turned) {
+BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3)
+    quantize_transposed_kernel(QuantizeCall call, CodeRows transposed) {
   __shared__ uint32_t tile[kTileWords];
   const TilePlace at = tile_place(call.rows);
   const int64_t octets = padded_octets(call.cols);
@@ -26,31 +27,31 @@ BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3) quantize_turned_kernel(Qu
     put_octet(tile, r, o, codes.bytes);
   }
   __syncthreads();
-  store_turned(tile, at, call.cols, turned);
+  store_transposed(tile, at, call.cols, transposed);
 }
 
 namespace {
 
-constexpr void (*kTurnedKernels[])(QuantizeCall, CodeRows) = {
-#define BITGRAD_CUDA_CODE_RULE(rule) quantize_turned_kernel<CodeRule::rule>,
+constexpr void (*kTransposedKernels[])(QuantizeCall, CodeRows) = {
+#define BITGRAD_CUDA_CODE_RULE(rule) quantize_transposed_kernel<CodeRule::rule>,
 #include "cuda/kernels/quantize/rules.inc"
 #undef BITGRAD_CUDA_CODE_RULE
 };
 
 }  // namespace
 
-void quantize_turned_cuda(const QuantizeArgs& args, void* turned) {
+void quantize_transposed_cuda(const QuantizeArgs& args, void* transposed) {
   if (args.rule == CodeRule::kCodebook) {
     quantize_any_cuda(args);
-    PackArgs pack{args.dtype, args.rows, args.cols, args.codes, args.stride, layouts::transposed, turned};
+    PackArgs pack{args.dtype, args.rows, args.cols, args.codes, args.stride, layouts::transposed, transposed};
     return pack_transposed_cuda(pack);
   }
   const int64_t stride = row_bytes_memory(args.dtype, args.rows), used = args.cols * stride;
   const LaunchShape shape{
-      {static_cast<unsigned>(tile_count(args.rows, args.cols))}, {kTileThreads}, 0, 1, "quantize_turned_cuda"};
-  launch(kTurnedKernels[static_cast<int>(args.rule)], shape, quantize_call(args),
-         code_rows(turned, stride, args.dtype.bits(), args.rows));
-  fill_async(static_cast<char*>(turned) + used, 0,
+      {static_cast<unsigned>(tile_count(args.rows, args.cols))}, {kTileThreads}, 0, 1, "quantize_transposed_cuda"};
+  launch(kTransposedKernels[static_cast<int>(args.rule)], shape, quantize_call(args),
+         code_rows(transposed, stride, args.dtype.bits(), args.rows));
+  fill_async(static_cast<char*>(transposed) + used, 0,
              layouts::transposed.info().bytes(args.dtype, args.rows, args.cols) - used, current_stream());
 }
 

@@ -1,5 +1,5 @@
 // The mode of the bits, names of orders, and the list of all kernels.
-#include "bitgrad/kernels/row.h"
+#include "bitgrad/kernels/kernel.h"
 
 #include <array>
 #include <atomic>
@@ -11,7 +11,7 @@ namespace bitgrad {
 namespace {
 
 constexpr std::array<std::string_view, 8> kOrderNames{"exact", "chain512", "table",   "lanes",
-                                                       "fp64",  "digits3",  "digits2", "free"};
+                                                      "fp64",  "digits3",  "digits2", "free"};
 static_assert(kOrderNames.size() == static_cast<size_t>(SumOrder::kFree) + 1);
 
 std::atomic<BitsMode> g_bits_mode{BitsMode::kFast};

@@ -12,10 +12,10 @@
 namespace bitgrad::test {
 
 // `count` random products through one row; pairs it does not take are passed over, unless `all` must be taken.
-inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int count, uint64_t seed, const std::vector<std::pair<DType, DType>>& pairs,
-               bool general, bool offsets = false) {
+inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int count, uint64_t seed,
+                           const std::vector<std::pair<DType, DType>>& pairs, bool general, bool offsets = false) {
   Rng rng(seed);
-  const GemmRow row = on_device(cuda_row(name));
+  const GemmKernel kernel = on_device(cuda_kernel(name));
   int taken = 0;
   for (int i = 0; i < 4 * count && taken < count; ++i) {
     const auto [da, db] = pairs[static_cast<size_t>(uniform_int(rng, 0, static_cast<int64_t>(pairs.size()) - 1))];
@@ -32,18 +32,18 @@ inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int
     const std::vector<int64_t> a = reference_codes(t.args.a, shape.m, shape.k);
     const std::vector<int64_t> b = reference_codes(t.args.b, shape.n, shape.k);
     GemmArgs args = t.args;
-    if (!row.supports(args)) continue;
+    if (!kernel.supports(args)) continue;
     ++taken;
-    derive(rng, args.a, row.a_layout, shape.m, shape.k, t.derived_a);
-    derive(rng, args.b, row.b_layout, shape.n, shape.k, t.derived_b);
+    derive(rng, args.a, kernel.a_layout, shape.m, shape.k, t.derived_a);
+    derive(rng, args.b, kernel.b_layout, shape.n, shape.k, t.derived_b);
     INFO(name << " on " << da << " x " << db << ", m " << shape.m << " n " << shape.n << " k " << shape.k << " to "
               << args.c_dtype << ", k-major " << args.a.k_major << args.b.k_major);
     if (real && (args.a.scale.offset != nullptr || args.b.scale.offset != nullptr)) {
-      CHECK(wrong_elements(rng, row, args, [&](int64_t r, int64_t c, uint64_t old) {
+      CHECK(wrong_elements(rng, kernel, args, [&](int64_t r, int64_t c, uint64_t old) {
               return reference_offsets<float>(args, r, c, a.data() + r * shape.k, b.data() + c * shape.k, old);
             }) == 0);
     } else {
-      CHECK(wrong_elements(rng, row, args, a, b) == 0);
+      CHECK(wrong_elements(rng, kernel, args, a, b) == 0);
     }
   }
   CHECK(taken == count);

@@ -14,7 +14,7 @@
 namespace bitgrad {
 
 // All rows by one spec and one stream of draws.
-struct Parameter::NewCodes {
+struct Parameter::Requantization {
   QuantSpec spec;
   RandomStream draws;
   std::shared_ptr<const QuantParams> learned;  // given scales; else they are fitted to the rows
@@ -26,8 +26,8 @@ struct Parameter::NewCodes {
 };
 
 namespace detail {
-// NaN and Inf in new codes: an error that names the parameter. On a device it comes when the flags are read.
-CheckScope::Handler names_parameter(const Parameter& p, int64_t begin, int64_t step);
+// NaN and Inf in new codes: an error that names the parameter. On a device it comes when the errors are polled.
+ErrorContext::Handler names_parameter(const Parameter& p, int64_t begin, int64_t step);
 }  // namespace detail
 
 }  // namespace bitgrad

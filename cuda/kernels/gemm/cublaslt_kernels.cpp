@@ -3,8 +3,8 @@
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
 #include "cuda/kernels/gemm/cublaslt.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/reference.h"
-#include "cuda/kernels/gemm/rows.h"
 #include "cuda/runtime/runtime.h"
 
 namespace bitgrad::cuda::gemm {
@@ -32,7 +32,7 @@ bool rows_of_elements(const GemmArgs& args) {
 }  // namespace
 }  // namespace bitgrad::cuda::gemm
 
-namespace bitgrad::cuda::gemm_rows {
+namespace bitgrad::cuda::gemm_impl {
 
 using namespace gemm;
 
@@ -47,12 +47,13 @@ void gemm_f32_cublaslt(const GemmArgs& args) {
 // A bias is fp32, which the library adds to an fp32 C only.
 bool gemm_bf16_cublaslt_supports(const GemmArgs& args) {
   const bool bf16 = args.c_dtype == dtypes::bf16;
-  return bare_floats(args, dtypes::bf16) && (bf16 ? args.sr == nullptr && args.bias == nullptr : args.c_dtype == dtypes::fp32) &&
-         rows_of_elements(args);
+  return bare_floats(args, dtypes::bf16) &&
+         (bf16 ? args.sr == nullptr && args.bias == nullptr : args.c_dtype == dtypes::fp32) && rows_of_elements(args);
 }
 double gemm_bf16_cublaslt_cost(const GemmArgs& args) { return 1500 + tiled_cost(args, 128, 256, 350e3); }
 void gemm_bf16_cublaslt(const GemmArgs& args) {
-  run_cublaslt(*cublaslt(), product_of(args, LtType::kBf16, args.c_dtype == dtypes::bf16 ? LtType::kBf16 : LtType::kFp32));
+  run_cublaslt(*cublaslt(),
+               product_of(args, LtType::kBf16, args.c_dtype == dtypes::bf16 ? LtType::kBf16 : LtType::kFp32));
 }
 
 // Both sides K-contiguous, rows and k in units of four (the library's rules for int8); sums make a round trip.
@@ -84,4 +85,4 @@ void gemm_s8_s8_cublaslt(const GemmArgs& args) {
                     output_of(args)});
 }
 
-}  // namespace bitgrad::cuda::gemm_rows
+}  // namespace bitgrad::cuda::gemm_impl

@@ -1,0 +1,15 @@
+// Declares the functions of every row of kernels.inc: NAME_supports, NAME_cost and NAME.
+#pragma once
+
+#include "bitgrad/kernels/gemm.h"
+
+namespace bitgrad::cuda::gemm_impl {
+
+#define BITGRAD_CUDA_GEMM_KERNEL(name, ...) \
+  bool name##_supports(const GemmArgs&);    \
+  double name##_cost(const GemmArgs&);      \
+  void name(const GemmArgs&);
+#include "cuda/kernels/gemm/kernels.inc"
+#undef BITGRAD_CUDA_GEMM_KERNEL
+
+}  // namespace bitgrad::cuda::gemm_impl
