@@ -7,7 +7,8 @@
 #include "cuda/runtime/prefetch.h"
 #include "cuda/runtime/step_graph.h"
 
-namespace bitgrad::cuda {
+namespace bitgrad {
+namespace cuda {
 
 #define BITGRAD_CUDA_FAMILY(name) void register_##name();
 #include "cuda/families.inc"
@@ -34,10 +35,11 @@ void register_all() {
 }
 
 }  // namespace
+}  // namespace cuda
 
-void register_cuda() {
+void install_cuda() {
   static std::once_flag once;
-  std::call_once(once, register_all);
+  std::call_once(once, cuda::register_all);
 }
 
-}  // namespace bitgrad::cuda
+}  // namespace bitgrad

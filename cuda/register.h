@@ -3,11 +3,16 @@
 
 #include "bitgrad/kernels/device_kernels.h"
 
-namespace bitgrad::cuda {
+namespace bitgrad {
 
-// Called by base/device.cpp when a CUDA device is first asked for. Without a driver the backend has no devices.
-void register_cuda();
+// Puts the CUDA backend and its kernels in place, once. Without a driver the backend has no devices. A build with CUDA
+// runs it when a CUDA device is first asked for (register_backend_installer).
+void install_cuda();
+
+namespace cuda {
+
 // The kernels without rows (device_kernels.inc): families fill their lines in register_<family>().
 DeviceKernels& device_kernel_table();
 
-}  // namespace bitgrad::cuda
+}  // namespace cuda
+}  // namespace bitgrad

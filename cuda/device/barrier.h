@@ -11,7 +11,7 @@
 #include "cuda/device/builtins.h"
 
 #if defined(BITGRAD_CUDA_EMULATED)
-#include "cuda/emulation/barrier.h"
+#include "emulation/cuda/barrier.h"
 #endif
 // sm_90a and its like. Elsewhere the functions below are empty, and no row offers them.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL)

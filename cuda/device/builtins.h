@@ -1,5 +1,5 @@
 // What a kernel source needs to see of CUDA, for both of its compilers: nvcc, and g++ with BITGRAD_CUDA_EMULATED, where
-// cuda/emulation/ gives the builtins their bodies. A host source that only launches kernels may include it too.
+// tests/emulation/cuda/ gives the builtins their bodies. A host source that only launches kernels may include it too.
 //   BITGRAD_GLOBAL void name(Args args)     a kernel
 //   BITGRAD_DEVICE inline int helper(int)   a function of the device
 //   T* dynamic_shared<T>()                  the dynamic shared memory of the block, aligned to 1024 bytes
@@ -29,6 +29,6 @@ __device__ inline T* dynamic_shared() {
 #define BITGRAD_DEVICE
 
 // In a host source of the real backend only the declarations are used, so that headers of kernels can be read.
-#include "cuda/emulation/builtins.h"
+#include "emulation/cuda/builtins.h"
 
 #endif

@@ -8,16 +8,16 @@
 #include "cuda/device/mma_fragments.h"
 
 #if !defined(__CUDACC__)
-#include "cuda/emulation/mma.h"
+#include "emulation/cuda/mma.h"
 #endif
 
 namespace bitgrad::cuda::mma {
 
 #if defined(__CUDACC__)
 
-#define BITGRAD_MMA(text)                                                                             \
-  asm volatile(text " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                          \
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                       \
+#define BITGRAD_MMA(text)                                                    \
+  asm volatile(text " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])              \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
 // d += a b, bytes of either signedness.

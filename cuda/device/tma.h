@@ -1,8 +1,8 @@
 // Tiles copied from global into shared memory by the tensor memory accelerator (TMA), complete on an mbarrier.
 //
-// A TensorMap (runtime/tensor_map.h) describes a matrix of bytes [rows, columns] and the box that one copy moves; what lies
-// outside the matrix arrives as zeros and counts as bytes all the same. The box's rows are 128 bytes and land swizzled
-// (fragments.h).
+// A TensorMap (runtime/tensor_map.h) describes a matrix of bytes [rows, columns] and the box that one copy moves; what
+// lies outside the matrix arrives as zeros and counts as bytes all the same. The box's rows are 128 bytes and land
+// swizzled (fragments.h).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "cuda/runtime/tensor_map.h"
 
 #if defined(BITGRAD_CUDA_EMULATED)
-#include "cuda/emulation/tma.h"
+#include "emulation/cuda/tma.h"
 #endif
 
 // Not for host code that only launches kernels.

@@ -13,7 +13,7 @@
 #include "cuda/device/unroll.h"
 
 #if defined(BITGRAD_CUDA_EMULATED)
-#include "cuda/emulation/wgmma.h"
+#include "emulation/cuda/wgmma.h"
 #endif
 
 namespace bitgrad::cuda {
@@ -72,19 +72,17 @@ namespace detail {
                          39) "," BITGRAD_S8(40, 41, 42, 43, 44, 45, 46,                                       \
                                             47) "," BITGRAD_S8(48, 49, 50, 51, 52, 53, 54,                    \
                                                                55) "," BITGRAD_S8(56, 57, 58, 59, 60, 61, 62, 63)
-#define BITGRAD_SUMS128                                                                                               \
-  BITGRAD_SUMS64                                                                                                      \
-      "," BITGRAD_S8(64, 65, 66, 67, 68, 69, 70, 71) "," BITGRAD_S8(72, 73, 74, 75, 76, 77, 78, 79) "," BITGRAD_S8(   \
-          80, 81, 82, 83, 84, 85, 86,                                                                                 \
-          87) "," BITGRAD_S8(88, 89, 90, 91, 92, 93, 94,                                                              \
-                             95) "," BITGRAD_S8(96, 97, 98, 99, 100, 101, 102,                                        \
-                                                103) "," BITGRAD_S8(104, 105, 106, 107, 108, 109, 110,                \
-                                                                    111) "," BITGRAD_S8(112, 113, 114, 115, 116, 117, \
-                                                                                        118,                          \
-                                                                                        119) "," BITGRAD_S8(120, 121, \
-                                                                                                            122, 123, \
-                                                                                                            124, 125, \
-                                                                                                            126, 127)
+#define BITGRAD_SUMS128                                                                                                \
+  BITGRAD_SUMS64                                                                                                       \
+  "," BITGRAD_S8(64, 65, 66, 67, 68, 69, 70, 71) "," BITGRAD_S8(72, 73, 74, 75, 76, 77, 78, 79) "," BITGRAD_S8(        \
+      80, 81, 82, 83, 84, 85, 86,                                                                                      \
+      87) "," BITGRAD_S8(88, 89, 90, 91, 92, 93, 94,                                                                   \
+                         95) "," BITGRAD_S8(96, 97, 98, 99, 100, 101, 102,                                             \
+                                            103) "," BITGRAD_S8(104, 105, 106, 107, 108, 109, 110,                     \
+                                                                111) "," BITGRAD_S8(112, 113, 114, 115, 116, 117, 118, \
+                                                                                    119) "," BITGRAD_S8(120, 121, 122, \
+                                                                                                        123, 124, 125, \
+                                                                                                        126, 127)
 #define BITGRAD_D8(o)                                                                                         \
   "+r"(d[o]), "+r"(d[o + 1]), "+r"(d[o + 2]), "+r"(d[o + 3]), "+r"(d[o + 4]), "+r"(d[o + 5]), "+r"(d[o + 6]), \
       "+r"(d[o + 7])

@@ -1,7 +1,7 @@
 // The seam between this project and the CUDA runtime: what host code may ask of a GPU. Two implementations of the same
-// functions: runtime_cuda.cpp (the CUDA runtime, linked statically) and cuda/emulation/runtime_emulated.cpp (tests).
-// All act on the current device (bitgrad/base/device.h) of the calling thread. Errors: bitgrad::Error(kDevice) with
-// CUDA's text.
+// functions: runtime_cuda.cpp (the CUDA runtime, linked statically) and tests/emulation/cuda/runtime_emulated.cpp
+// (tests). All act on the current device (bitgrad/base/device.h) of the calling thread. Errors: bitgrad::Error(kDevice)
+// with CUDA's text.
 #pragma once
 
 #include <cstddef>

@@ -79,7 +79,7 @@ void* BlockCache::fetch(int64_t size) {
   return data;
 }
 
-void BlockCache::give(void* data, int64_t bytes) noexcept {
+void BlockCache::release(void* data, int64_t bytes) noexcept {
   if (data == nullptr) return;
   const int64_t units = class_units(bytes), size = units * kAlignment;
   {

@@ -43,7 +43,7 @@ class BlockCache {
   // A block of at least `bytes` (0 .. 2^46), not initialised; nullptr when the system has none.
   void* acquire(int64_t bytes);
   // Gives back a block that acquire(bytes) returned.
-  void give(void* data, int64_t bytes) noexcept;
+  void release(void* data, int64_t bytes) noexcept;
   // Returns every kept block to the system.
   void trim() noexcept;
   // Bytes of the kept blocks.

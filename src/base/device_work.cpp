@@ -1,5 +1,6 @@
 #include "bitgrad/base/device_work.h"
 
+#include <array>
 #include <atomic>
 
 #include "bitgrad/base/error.h"
@@ -30,10 +31,14 @@ class HostStep final : public StepRecord {
   std::function<void()> step_;
 };
 
-std::atomic<const DeviceWorkMakers*> g_cuda{nullptr};
+constexpr DeviceWorkMakers kHostWork{[]() -> std::unique_ptr<Prefetch> { return std::make_unique<HostPrefetch>(); },
+                                     []() -> std::unique_ptr<StepRecord> { return std::make_unique<HostStep>(); }};
+
+std::array<std::atomic<const DeviceWorkMakers*>, kDeviceKinds> g_makers{&kHostWork};
 
 const DeviceWorkMakers& makers() {
-  const DeviceWorkMakers* const found = g_cuda.load(std::memory_order_acquire);
+  const DeviceWorkMakers* const found =
+      g_makers[static_cast<size_t>(current_device().kind)].load(std::memory_order_acquire);
   if (found == nullptr)
     fail_with(ErrorCode::kDevice, "device", to_string(current_device()), " has no streams of its own.");
   return *found;
@@ -41,19 +46,14 @@ const DeviceWorkMakers& makers() {
 
 }  // namespace
 
-std::unique_ptr<Prefetch> make_prefetch() {
-  if (current_device().is_cpu()) return std::make_unique<HostPrefetch>();
-  return makers().prefetch();
-}
+std::unique_ptr<Prefetch> make_prefetch() { return makers().prefetch(); }
 
-std::unique_ptr<StepRecord> make_step_record() {
-  if (current_device().is_cpu()) return std::make_unique<HostStep>();
-  return makers().step_record();
-}
+std::unique_ptr<StepRecord> make_step_record() { return makers().step_record(); }
 
 void register_device_work(DeviceKind kind, const DeviceWorkMakers* makers) {
-  require(kind == DeviceKind::kCuda, "register_device_work", "the CPU's cannot be replaced.");
-  g_cuda.store(makers, std::memory_order_release);
+  require(kind != DeviceKind::kCpu && static_cast<int>(kind) < kDeviceKinds, "register_device_work", "that of ",
+          to_string({kind, 0}), " cannot be replaced.");
+  g_makers[static_cast<size_t>(kind)].store(makers, std::memory_order_release);
 }
 
 }  // namespace bitgrad

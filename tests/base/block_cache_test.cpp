@@ -42,13 +42,13 @@ TEST_CASE("a block that was given back serves the next request of its class") {
     std::memset(first, 0x5A, static_cast<size_t>(bytes));
     void* const second = cache.acquire(bytes);
     CHECK(first != second);
-    cache.accumulate(first, bytes);
+    cache.release(first, bytes);
     CHECK(cache.kept() == (kKeeps ? BlockCache::class_bytes(bytes) : 0));
     void* const third = cache.acquire(BlockCache::class_bytes(bytes));
     if (kKeeps) CHECK(third == first);
     CHECK(cache.kept() == 0);
-    cache.accumulate(second, bytes);
-    cache.accumulate(third, bytes);
+    cache.release(second, bytes);
+    cache.release(third, bytes);
     cache.trim();
     CHECK(cache.kept() == 0);
   }
@@ -59,7 +59,7 @@ TEST_CASE("what is kept and what is used stay below the largest use plus a slack
   const int64_t size = BlockCache::kSlack / 2;
   std::vector<void*> blocks;
   for (int i = 0; i < 6; ++i) blocks.push_back(cache.acquire(size));
-  for (void* block : blocks) cache.accumulate(block, size);
+  for (void* block : blocks) cache.release(block, size);
   if (!kKeeps) return;
   CHECK(cache.kept() == 6 * size);
   // Another class: nothing fits, and keeping all of it beside the new block would outgrow 6 + 2 blocks.
@@ -67,8 +67,8 @@ TEST_CASE("what is kept and what is used stay below the largest use plus a slack
   CHECK(cache.kept() == 6 * size);
   void* const large = cache.acquire(2 * size);
   CHECK(cache.kept() == 0);
-  cache.accumulate(other, size + size / 2);
-  cache.accumulate(large, 2 * size);
+  cache.release(other, size + size / 2);
+  cache.release(large, 2 * size);
   CHECK(cache.kept() == 3 * size + size / 2);
 }
 
@@ -79,12 +79,12 @@ TEST_CASE("a request that the system refuses gives nothing, and the bound stays"
   void* const block = cache.acquire(2 * BlockCache::kSlack);
   REQUIRE(block != nullptr);
   void* const second = cache.acquire(BlockCache::kSlack);
-  cache.accumulate(block, 2 * BlockCache::kSlack);
-  cache.accumulate(second, BlockCache::kSlack);
+  cache.release(block, 2 * BlockCache::kSlack);
+  cache.release(second, BlockCache::kSlack);
   CHECK(cache.kept() == (kKeeps ? 3 * BlockCache::kSlack : 0));
   void* const third = cache.acquire(4 * BlockCache::kSlack);
   CHECK(cache.kept() == 0);
-  cache.accumulate(third, 4 * BlockCache::kSlack);
+  cache.release(third, 4 * BlockCache::kSlack);
 }
 
 TEST_CASE("threads share a cache without sharing a block") {
@@ -98,7 +98,7 @@ TEST_CASE("threads share a cache without sharing a block") {
         auto* block = static_cast<unsigned char*>(cache.acquire(bytes));
         std::memset(block, t, static_cast<size_t>(bytes));
         for (int64_t k = 0; k < bytes; ++k) faults[static_cast<size_t>(t)] += block[k] != t;
-        cache.accumulate(block, bytes);
+        cache.release(block, bytes);
       }
     });
   for (std::thread& thread : threads) thread.join();

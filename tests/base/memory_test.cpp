@@ -96,6 +96,8 @@ TEST_CASE("An absent device is an error of code 6 that names it") {
   CHECK(test::contains(test::error_of(call), "cuda:9"));
   CHECK(to_string(Device{}) == "cpu");
   CHECK(test::contains(test::error_of([] { register_device_backend(DeviceKind::kCpu, nullptr); }), "cpu"));
+  CHECK(test::error_of([] { register_backend_installer(DeviceKind::kCpu, nullptr); }) ==
+        "[register_backend_installer] the backend of cpu cannot be replaced.");
 }
 
 TEST_CASE("The account is exact when several threads allocate at once") {

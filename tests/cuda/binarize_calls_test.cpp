@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cuda/counted.h"
-#include "cuda/emulation/emulation.h"
+#include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "bitgrad/nn/layers.h"
-#include "cuda/emulation/emulation.h"
 #include "cuda/same_as_cpu.h"
+#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::test {
 

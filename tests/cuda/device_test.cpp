@@ -12,12 +12,12 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/kernels/flag.h"
 #include "cuda/device/builtins.h"
-#include "cuda/emulation/emulation.h"
-#include "cuda/emulation/memory.h"
 #include "cuda/register.h"
 #include "cuda/runtime/backend.h"
 #include "cuda/runtime/staging.h"
 #include "cuda/runtime/step_graph.h"
+#include "emulation/cuda/emulation.h"
+#include "emulation/cuda/memory.h"
 #include "support/catch.h"
 
 namespace bitgrad::cuda {
@@ -58,7 +58,7 @@ TEST_CASE("A CUDA device is found, described, and refused beyond the last one") 
   CHECK(has(error_of([] { DeviceGuard absent(Device::cuda(2)); }, ErrorCode::kDevice), "cuda:2 is absent"));
   CHECK(current_device() == Device::cuda(1));
   CHECK(why_absent(DeviceKind::kCuda).empty());
-  register_cuda();  // once more changes nothing
+  install_cuda();  // once more changes nothing
   const std::vector<std::string> libraries = device_backend(Device::cuda(1)).libraries();
   REQUIRE(libraries.size() == 1);
   CHECK(libraries[0].rfind("cuBLASLt", 0) == 0);

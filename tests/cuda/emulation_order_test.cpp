@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "cuda/device/builtins.h"
-#include "cuda/emulation/emulation.h"
 #include "cuda/support.h"
+#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda {
 namespace {

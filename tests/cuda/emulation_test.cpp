@@ -6,8 +6,8 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
 #include "cuda/device/builtins.h"
-#include "cuda/emulation/emulation.h"
 #include "cuda/support.h"
+#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda {
 

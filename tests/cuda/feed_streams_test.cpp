@@ -1,7 +1,7 @@
 // Batches that are copied ahead while the computation's own stream runs late: a place that is filled too early, or read
 // before its copy, would show in the state.
-#include "cuda/emulation/emulation.h"
 #include "cuda/same_as_cpu.h"
+#include "emulation/cuda/emulation.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;

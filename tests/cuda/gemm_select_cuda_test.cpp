@@ -5,7 +5,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
-#include "cuda/emulation/emulation.h"
+#include "emulation/cuda/emulation.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

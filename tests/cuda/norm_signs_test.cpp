@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "cuda/counted.h"
-#include "cuda/emulation/emulation.h"
+#include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;

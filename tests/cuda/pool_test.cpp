@@ -3,10 +3,10 @@
 
 #include "bitgrad/base/device.h"
 #include "cuda/device/builtins.h"
-#include "cuda/emulation/emulation.h"
 #include "cuda/runtime/backend.h"
 #include "cuda/runtime/pool.h"
 #include "cuda/runtime/runtime.h"
+#include "emulation/cuda/emulation.h"
 #include "support/catch.h"
 
 namespace bitgrad::cuda {

@@ -10,9 +10,9 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "cuda/device/builtins.h"
-#include "cuda/emulation/emulation.h"
-#include "cuda/emulation/memory.h"
 #include "cuda/support.h"
+#include "emulation/cuda/emulation.h"
+#include "emulation/cuda/memory.h"
 
 namespace bitgrad::cuda {
 namespace {

@@ -18,7 +18,7 @@
 namespace bitgrad::test {
 
 inline Device gpu(int index = 0) {
-  static const bool registered = (cuda::register_cuda(), true);
+  static const bool registered = (install_cuda(), true);
   static_cast<void>(registered);
   return Device::cuda(index);
 }

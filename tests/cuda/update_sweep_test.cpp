@@ -3,8 +3,8 @@
 
 #include "bitgrad/quant/rounding.h"
 #include "cuda/counted.h"
-#include "cuda/emulation/emulation.h"
 #include "cuda/same_as_cpu.h"
+#include "emulation/cuda/emulation.h"
 #include "optim/optim_support.h"
 #include "support/numbers.h"
 

@@ -9,9 +9,9 @@
 #include "cuda/device/descriptor.h"
 #include "cuda/device/tma.h"
 #include "cuda/device/wgmma.h"
-#include "cuda/emulation/emulation.h"
 #include "cuda/runtime/runtime.h"
 #include "device_array.h"
+#include "emulation/cuda/emulation.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

@@ -10,6 +10,7 @@
 namespace bitgrad {
 
 enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
+inline constexpr int kDeviceKinds = 2;
 
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
@@ -56,7 +57,7 @@ class DeviceBackend {
   virtual int64_t free_bytes() const = 0;
   // How many devices of this kind there are.
   virtual int count() const = 0;
-  // What the kernels' rows may need of it (isa::kSm80Mma ...; the CPU's is cpu_isa()).
+  // What kernels may need of it (isa::kSm80Mma ...; the CPU's is cpu_isa()).
   virtual IsaMask capabilities() const = 0;
   // "NVIDIA H200, compute capability 9.0, 139 GiB".
   virtual std::string describe() const = 0;
@@ -73,13 +74,17 @@ class DeviceBackend {
 
 // The backend of a device; throws Error(kDevice) that names the device when it is absent, or its index too large.
 DeviceBackend& device_backend(Device device);
-// Installs the backend of a kind. A build with CUDA installs its own when the kind is first asked for.
+// Puts the backend of a kind in place; it must live on.
 void register_device_backend(DeviceKind kind, DeviceBackend* backend);
+// How the backend of a kind comes into place: `install` runs once, when the kind is first asked for, and calls
+// register_device_backend. The backends of the build have theirs; a program brings others (an emulated device) before
+// the first use of their kind, and replaces one of the build so.
+void register_backend_installer(DeviceKind kind, void (*install)());
 // Devices of a kind; 0 where there is no backend or no such device.
 int device_count(DeviceKind kind);
 // Why there is no device of a kind; empty where there is one.
 std::string why_absent(DeviceKind kind);
-// Groups of instructions that rows of the current device may use.
+// Groups of instructions that kernels of the current device may use.
 IsaMask device_isa();
 
 }  // namespace bitgrad

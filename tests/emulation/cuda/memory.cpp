@@ -1,4 +1,4 @@
-#include "cuda/emulation/memory.h"
+#include "emulation/cuda/memory.h"
 
 #include <sys/mman.h>
 
@@ -92,7 +92,7 @@ Arena& arena_of(const void* data) {
   return device_memory().arenas[device];
 }
 
-int64_t take(Arena& arena, int64_t bytes) {
+int64_t allocate_block(Arena& arena, int64_t bytes) {
   for (auto it = arena.free.begin(); it != arena.free.end(); ++it) {
     if (it->second < bytes) continue;
     const int64_t offset = it->first, rest = it->second - bytes;
@@ -146,7 +146,7 @@ void* arena_allocate(int device, int64_t bytes) {
   Arena& arena = m.arenas[device];
   const int64_t block = round_up(bytes) + kGuard;
   if (arena.used + round_up(bytes) > arena.total) return nullptr;
-  const int64_t offset = take(arena, block);
+  const int64_t offset = allocate_block(arena, block);
   if (offset < 0) return nullptr;
   arena.used += round_up(bytes);
   arena.allocations[offset] = {bytes, block};

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cuda/emulation/emulation.h"
-#include "cuda/emulation/vector_types.h"
+#include "emulation/cuda/emulation.h"
+#include "emulation/cuda/vector_types.h"
 
 #define __global__
 #define __device__
@@ -66,8 +66,8 @@ T shuffle_any(Shuffle kind, unsigned mask, T value, int argument, int width) {
 }  // namespace emulation
 }  // namespace bitgrad::cuda
 
-#include "cuda/emulation/atomics.h"
-#include "cuda/emulation/intrinsics.h"
+#include "emulation/cuda/atomics.h"
+#include "emulation/cuda/intrinsics.h"
 
 // ---- barriers and warps
 // -----------------------------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ class StackPool {
   StackPool(const StackPool&) = delete;
   StackPool& operator=(const StackPool&) = delete;
   ~StackPool();
-  void* take();  // lowest usable address
-  void give(void* stack) { free_.push_back(stack); }
+  void* acquire();  // lowest usable address
+  void release(void* stack) { free_.push_back(stack); }
 
  private:
   std::vector<void*> free_;

@@ -1,4 +1,4 @@
-#include "cuda/emulation/wgmma.h"
+#include "emulation/cuda/wgmma.h"
 
 #include <array>
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "cuda/device/descriptor.h"
 #include "cuda/device/wgmma.h"
-#include "cuda/emulation/emulation.h"
+#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda::emulation {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "bitgrad/base/error.h"
-#include "cuda/emulation/scheduler.h"
+#include "emulation/cuda/scheduler.h"
 
 namespace bitgrad::cuda::emulation {
 

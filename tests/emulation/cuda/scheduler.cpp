@@ -1,5 +1,5 @@
 // Which thread of a cluster runs when, and what is said when none can.
-#include "cuda/emulation/scheduler.h"
+#include "emulation/cuda/scheduler.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bitgrad/base/error.h"
-#include "cuda/emulation/builtins.h"
+#include "emulation/cuda/builtins.h"
 
 __constinit thread_local uint3 threadIdx{};
 __constinit thread_local uint3 blockIdx{};
@@ -142,7 +142,7 @@ void Scheduler::entry() {
 void Scheduler::resume(int index) {
   Fiber& fiber = fibers_[static_cast<size_t>(index)];
   if (fiber.state == State::kNew) {
-    fiber.stack = stacks_.take();
+    fiber.stack = stacks_.acquire();
     fiber_prepare(fiber.context, fiber.stack, &Scheduler::entry);
   }
   fiber.state = State::kRunning;
@@ -152,7 +152,7 @@ void Scheduler::resume(int index) {
   fiber_switch(main_, fiber.context);
   if (fiber.state == State::kDone) {
     fiber_discard(fiber.context);
-    stacks_.give(fiber.stack);
+    stacks_.release(fiber.stack);
     if (error_ == nullptr && !cancelled_) finish_thread();
     --live_;
   }

@@ -1,4 +1,4 @@
-#include "cuda/emulation/mma.h"
+#include "emulation/cuda/mma.h"
 
 #include <bit>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cuda/device/mma_fragments.h"
-#include "cuda/emulation/emulation.h"
+#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda::emulation {
 namespace {

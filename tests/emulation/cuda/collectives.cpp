@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
-#include "cuda/emulation/builtins.h"
-#include "cuda/emulation/scheduler.h"
+#include "emulation/cuda/builtins.h"
+#include "emulation/cuda/scheduler.h"
 
 namespace bitgrad::cuda::emulation {
 namespace {

@@ -1,4 +1,4 @@
-#include "cuda/emulation/fiber.h"
+#include "emulation/cuda/fiber.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ StackPool::~StackPool() {
   for (void* stack : free_) munmap(static_cast<char*>(stack) - page_bytes(), kBytes + page_bytes());
 }
 
-void* StackPool::take() {
+void* StackPool::acquire() {
   if (!free_.empty()) {
     void* const stack = free_.back();
     free_.pop_back();

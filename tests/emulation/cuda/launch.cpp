@@ -13,10 +13,10 @@
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/parallel.h"
-#include "cuda/emulation/block.h"
-#include "cuda/emulation/emulation.h"
-#include "cuda/emulation/memory.h"
-#include "cuda/emulation/queue.h"
+#include "emulation/cuda/block.h"
+#include "emulation/cuda/emulation.h"
+#include "emulation/cuda/memory.h"
+#include "emulation/cuda/queue.h"
 
 namespace bitgrad::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // The scheduler of one cluster of blocks on one host thread: fibers, and the places where they meet. Internal to
-// cuda/emulation/.
+// tests/emulation/cuda/.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "cuda/emulation/block.h"
-#include "cuda/emulation/emulation.h"
-#include "cuda/emulation/fiber.h"
+#include "emulation/cuda/block.h"
+#include "emulation/cuda/emulation.h"
+#include "emulation/cuda/fiber.h"
 
 namespace bitgrad::cuda::emulation {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/emulation/emulation.h"
+#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda::emulation {
 

@@ -1,10 +1,10 @@
 // An mbarrier: arrivals of this phase still due, arrivals of every phase, bytes announced and not yet arrived, parity.
-#include "cuda/emulation/barrier.h"
+#include "emulation/cuda/barrier.h"
 
 #include <cstring>
 
 #include "bitgrad/base/text.h"
-#include "cuda/emulation/tma.h"
+#include "emulation/cuda/tma.h"
 
 namespace bitgrad::cuda::emulation {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cuda/emulation/vector_types.h"
+#include "emulation/cuda/vector_types.h"
 
 namespace bitgrad::cuda::emulation {
 

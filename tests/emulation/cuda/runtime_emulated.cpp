@@ -16,10 +16,10 @@
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
-#include "cuda/emulation/emulation.h"
-#include "cuda/emulation/memory.h"
-#include "cuda/emulation/queue.h"
 #include "cuda/runtime/runtime.h"
+#include "emulation/cuda/emulation.h"
+#include "emulation/cuda/memory.h"
+#include "emulation/cuda/queue.h"
 
 namespace bitgrad::cuda {
 

@@ -1,12 +1,12 @@
-#include "cuda/emulation/tma.h"
+#include "emulation/cuda/tma.h"
 
 #include <cstring>
 #include <vector>
 
 #include "cuda/device/fragments.h"
 #include "cuda/device/tma.h"
-#include "cuda/emulation/barrier.h"
-#include "cuda/emulation/emulation.h"
+#include "emulation/cuda/barrier.h"
+#include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda {
 namespace {
