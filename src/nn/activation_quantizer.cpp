@@ -247,19 +247,4 @@ void ActivationQuantizer::check_integers(bool offset) const {
           "of int32 is observed by min_max or moving_average: got ", observer, '.', kDequantize);
 }
 
-LayerKind quantize_kind() {
-  LayerKind kind;
-  kind.name = "quantize";
-  kind.doc = "quantizes activations as quant.activations says; own keys override";
-  kind.quantizer = LayerKind::Quantizer::kActivations;
-  kind.output = LayerKind::Output::kNone;
-  kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) {
-    require(spec.activation.has_value(), kQuantizeLayer, "needs a quantization of activations (dtype, scheme)");
-    return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
-                                                                 spec.learned_lr_factor, spec.learned_weight_decay});
-  };
-  return kind;
-}
-
 }  // namespace bitgrad

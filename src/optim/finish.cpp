@@ -73,9 +73,9 @@ void leaf_rows(const Parameter& p, int64_t begin, const Tensor& g, const Tensor&
 
 }  // namespace
 
-void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
+void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned) {
-  divide(g.numel(), g.as<float>(), static_cast<float>(samples));
+  divide(g.numel(), g.as<float>(), static_cast<float>(count));
   // Without a master the numbers are values of codes, which every rule that such a parameter may have lets pass.
   if (p.low_bit() && p.has_master()) leaf_rows(p, begin, g, x, learned);
   if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
@@ -91,11 +91,11 @@ struct Sweep {
 };
 
 // Whether the sweep of family elementwise does it.
-std::optional<Sweep> at_once(const Parameter& p, const OptimizerSpec& spec, int64_t samples, const Tensor& x) {
-  constexpr int64_t kMostSamples = int64_t{1} << 28;  // of the kernel
-  if (samples > kMostSamples) return std::nullopt;
+std::optional<Sweep> fused_finish(const Parameter& p, const OptimizerSpec& spec, int64_t count, const Tensor& x) {
+  constexpr int64_t kMaxCount = int64_t{1} << 28;  // of the kernel
+  if (count > kMaxCount) return std::nullopt;
   Sweep sweep;
-  sweep.args.divisor = static_cast<float>(samples);
+  sweep.args.divisor = static_cast<float>(count);
   sweep.args.clip_value = spec.clip_value;
   if (!p.low_bit() || !p.has_master()) return sweep;
   const QuantSpec& quant = *p.spec().quant;
@@ -131,9 +131,9 @@ int64_t sum_unit(const Parameter& p) {
 
 }  // namespace
 
-bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
+bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
                   const Tensor& x, bool check) {
-  if (std::optional<Sweep> sweep = at_once(p, spec, samples, x)) {
+  if (std::optional<Sweep> sweep = fused_finish(p, spec, count, x)) {
     sweep->args.n = g.numel();
     sweep->args.g = g.as<float>();
     const bool finite = finish_gradient(sweep->args);
@@ -141,7 +141,7 @@ bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t samples
     return finite;
   }
   const bool finite = !check || all_finite(g.as<float>(), g.numel());
-  finish_rows(p, spec, samples, begin, g, x, {});
+  finish_rows(p, spec, count, begin, g, x, {});
   return finite;
 }
 
@@ -149,7 +149,7 @@ bool squares_by_blocks(const Parameter& p) {
   return std::min(sum_unit(p), p.shape().rows()) * p.shape().cols() <= kMostInBlock;
 }
 
-std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t samples) {
+std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t count) {
   const int64_t rows = p.shape().rows(), cols = std::max<int64_t>(p.shape().cols(), 1), unit = sum_unit(p);
   const int64_t step = std::max(kFinishBlock / cols / unit * unit, unit);
   std::vector<float> parts(static_cast<size_t>((p.shape().numel() + kSumChunk - 1) / kSumChunk));
@@ -159,7 +159,7 @@ std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& s
                  g = Tensor::empty(from.shape(), dtypes::fp32, MemoryKind::kWorkspace);
     g.copy_from(from);
     const Tensor x = p.has_master() ? number_rows(p, begin, end) : Tensor();
-    if (!finish_chunk(p, spec, samples, begin, g, x, /*check=*/true)) finite = false;
+    if (!finish_chunk(p, spec, count, begin, g, x, /*check=*/true)) finite = false;
     if (g.numel() == 0) return;
     ReduceArgs args;
     args.rule = ReduceRule::kSumSquares;

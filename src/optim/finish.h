@@ -23,19 +23,19 @@ Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end);
 
 // g [rows, cols] fp32, dense, sums of rows from `begin` on, becomes the gradient of the numbers x = number_rows(...) of
 // the same rows. learned: one fp32 [blocks] per learned part, which gets the sums over these rows; empty: not wanted.
-void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
+void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned);
 
 // The same without learned parts, in one sweep where the scheme's rule is identity, or clip by given bounds of the
 // numbers. Gives whether all sums were finite; `check` false: they are known to be.
-bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t samples, int64_t begin, const Tensor& g,
+bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
                   const Tensor& x, bool check);
 
 // The sum of squares of the finished fp32 gradient of p, in the order of docs/numerics.md section 8, without moving
 // anything. none: a sum over the samples is not finite.
 // Only where squares_by_blocks(p): blocks of rows that are whole chunks of that sum are not too large.
 bool squares_by_blocks(const Parameter& p);
-std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t samples);
+std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& spec, int64_t count);
 
 // g (fp32, rows from `begin` on) as a bf16 gradient would hold it: to nearest even, or by the parameter's draws.
 void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g);

@@ -137,7 +137,7 @@ void Optimizer::refuse(const Parameter& p) const {
 // What must be known before the first update: that sums are finite, gradients of learned parts, and with `norm` the sum
 // of squares of all gradients (in double). fp32 gradients with learned parts stay finished; the others are finished
 // once more when their turn comes. A device is asked for all of it, and then waited for once.
-void Optimizer::reduce_norms(int64_t samples, detail::SquareSums& sums) {
+void Optimizer::reduce_norms(int64_t count, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
@@ -146,12 +146,12 @@ void Optimizer::reduce_norms(int64_t samples, detail::SquareSums& sums) {
     if (s->owner != nullptr) {
       if (norm) sums.add(s->gradient.as<float>(), s->gradient.numel());
     } else if (cpu && norm_in_one_pass(*s)) {
-      const std::optional<float> squares = detail::finished_squares(p, spec_, samples);
+      const std::optional<float> squares = detail::finished_squares(p, spec_, count);
       if (!squares) refuse(p);
       sums.add(*squares);
     } else {
       check_finite(*s);
-      if (finishes_early(*s)) finish_early(*s, samples, norm ? &sums : nullptr);
+      if (finishes_early(*s)) finish_early(*s, count, norm ? &sums : nullptr);
     }
   }
 }
@@ -167,7 +167,7 @@ bool Optimizer::finishes_early(const Slot& s) const {
   return spec_.clip_norm > 0 || !s.learned.empty();
 }
 
-void Optimizer::finish_early(Slot& s, int64_t samples, detail::SquareSums* sums) {
+void Optimizer::finish_early(Slot& s, int64_t count, detail::SquareSums* sums) {
   const Parameter& p = *s.parameter;
   for (const Tensor& t : s.learned)
     device_backend(t.device()).fill_zero(t.data(), t.numel() * static_cast<int64_t>(sizeof(float)));
@@ -176,7 +176,7 @@ void Optimizer::finish_early(Slot& s, int64_t samples, detail::SquareSums* sums)
     const int64_t end = std::min(begin + block, rows);
     const Tensor x = p.has_master() ? detail::number_rows(p, begin, end) : Tensor();
     const Tensor g = detail::gradient_rows(p, begin, end);
-    detail::finish_rows(p, spec_, samples, begin, g, x, s.learned);
+    detail::finish_rows(p, spec_, count, begin, g, x, s.learned);
     if (sums != nullptr && !s.finished) sums->add(g.as<float>(), g.numel());
   }
   if (sums != nullptr && s.finished) sums->add(p.grad().as<float>(), p.grad().numel());
@@ -203,30 +203,30 @@ void Optimizer::begin_rules() {
   for (const auto& [name, rule] : rules_) rule->begin_step(steps_);
 }
 
-void Optimizer::check_step(float lr, int64_t samples) const {
+void Optimizer::check_step(float lr, int64_t count) const {
   require(!half_moved(), "optimizer", "an earlier Error left the parameters between two steps");
-  require(samples > 0, "optimizer", "a step needs at least one sample, got ", samples);
+  require(count > 0, "optimizer", "a step needs at least one sample, got ", count);
   require(std::isfinite(lr) && lr >= 0, "optimizer", "the learning rate must be finite and at least 0, got ", lr);
 }
 
-void Optimizer::step(float lr, int64_t samples, const RequantKey* due) {
+void Optimizer::step(float lr, int64_t count, const RequantKey* due) {
   if (armed_)
-    require(lr == armed_->lr && samples == armed_->samples && (due != nullptr) == armed_->due.has_value() &&
+    require(lr == armed_->lr && count == armed_->count && (due != nullptr) == armed_->due.has_value() &&
                 (due == nullptr || *due == *armed_->due),
-            "optimizer", "step differs from the arm that began it: got lr ", lr, ", ", samples, " samples, expected ",
-            armed_->lr, ", ", armed_->samples, due ? ", and the same requantization" : "");
+            "optimizer", "step differs from the arm that began it: got lr ", lr, ", ", count, " samples, expected ",
+            armed_->lr, ", ", armed_->count, due ? ", and the same requantization" : "");
   const auto sums = std::make_shared<detail::SquareSums>();
-  begin_step(lr, samples);
-  reduce_norms(samples, *sums);
+  begin_step(lr, count);
+  reduce_norms(count, *sums);
   poll_errors();
-  set_scalars(lr, samples, *sums);
+  set_scalars(lr, count, *sums);
   apply(due);
   requantize(due);
   end_step();
 }
 
-void Optimizer::begin_step(float lr, int64_t samples) {
-  if (!armed_) check_step(lr, samples);
+void Optimizer::begin_step(float lr, int64_t count) {
+  if (!armed_) check_step(lr, count);
   for (const auto& s : slots_) {
     const Parameter& p = *s->parameter;
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
@@ -236,8 +236,8 @@ void Optimizer::begin_step(float lr, int64_t samples) {
   }
 }
 
-void Optimizer::set_scalars(float lr, int64_t samples, const detail::SquareSums& sums) {
-  now_ = Now{lr, samples, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
+void Optimizer::set_scalars(float lr, int64_t count, const detail::SquareSums& sums) {
+  now_ = Now{lr, count, spec_.clip_norm > 0 ? norm_factor(sums.total()) : 1.0f};
   if (!armed_) begin_rules();
   half_moved_ = true;
 }
@@ -257,17 +257,18 @@ std::string Optimizer::not_recorded() const {
 // On a device new numbers that are not finite are found later.
 void Optimizer::apply(const RequantKey* due) {
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
-  const detail::RowStep::Now now{now_.lr, now_.samples, steps_, now_.factor, due};
+  const detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, due};
   for (const auto& s : slots_)
     if (s->active)
-      s->sweep.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(), s->owner != nullptr || s->finished);
+      s->row_step.run(now, s->owner != nullptr ? s->gradient : s->parameter->grad(),
+                      s->owner != nullptr || s->finished);
 }
 
 void Optimizer::requantize(const RequantKey* due) {
   if (due == nullptr) return;
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   for (const auto& s : slots_) {
-    const bool made = (s->active || s->moved) && s->sweep.makes_codes(due);
+    const bool made = (s->active || s->moved) && s->row_step.makes_codes(due);
     if (s->parameter->low_bit() && !made) s->parameter->requantize(due->seed, due->step);
   }
 }

@@ -13,19 +13,19 @@ class Optimizer::FusedRows final : public GradRows {
   FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now) : optimizer_(optimizer), slot_(slot), now_(now) {
     now_.refuse = [this] { optimizer_.refuse(*slot_.parameter); };
   }
-  int64_t block_rows() const override { return slot_.sweep.block_rows(); }
+  int64_t block_rows() const override { return slot_.row_step.block_rows(); }
   void begin() override {
     optimizer_.half_moved_ = true;  // until the step is over
-    slot_.sweep.begin(now_);
+    slot_.row_step.begin(now_);
   }
   void consume(int64_t begin, const Tensor& g) override {
     const Parameter& p = *slot_.parameter;
     if (p.grad_dtype() == dtypes::bf16) detail::round_to_bf16(p, begin, g);
-    slot_.sweep.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
+    slot_.row_step.rows(begin, begin + g.rows(), g, /*finished=*/false, /*scratch=*/true);
   }
   void declined(std::string_view why) override { slot_.declined = why; }
   void done() override {
-    slot_.sweep.end();
+    slot_.row_step.end();
     slot_.moved = true;
     slot_.parameter->set_gradient_rows(nullptr);
   }
@@ -51,14 +51,14 @@ std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
   if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
   if (!s->learned.empty())
     return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
-  if (s->sweep.in_order()) return "blocks of its 8-bit moments span too many rows";
+  if (s->row_step.in_order()) return "blocks of its 8-bit moments span too many rows";
   return {};
 }
 
 std::string Optimizer::not_one_kernel(const Parameter& p) const {
   if (p.value().device().is_cpu()) return "the CPU moves blocks of rows";
   for (const auto& s : slots_)
-    if (s->parameter == &p) return s->sweep.not_one_kernel();
+    if (s->parameter == &p) return s->row_step.not_one_kernel();
   return "no optimizer moves it";
 }
 
@@ -80,16 +80,16 @@ void Optimizer::unfuse(Slot& s) {
   s.declined.clear();
 }
 
-void Optimizer::arm(float lr, int64_t samples, const RequantKey* due) {
-  check_step(lr, samples);
+void Optimizer::arm(float lr, int64_t count, const RequantKey* due) {
+  check_step(lr, count);
   require(!armed_, "optimizer", "armed already: step() ends what arm() began");
-  armed_.emplace(Armed{lr, samples, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
+  armed_.emplace(Armed{lr, count, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
   begin_rules();
   for (const auto& s : slots_) {
     Parameter& p = *s->parameter;
     if (p.has_grad() || !not_fused(p, s.get()).empty()) continue;
     s->fused = std::make_unique<FusedRows>(
-        *this, *s, RowStep::Now{lr, samples, steps_, 1.0f, armed_->due ? &*armed_->due : nullptr});
+        *this, *s, RowStep::Now{lr, count, steps_, 1.0f, armed_->due ? &*armed_->due : nullptr});
     p.set_gradient_rows(s->fused.get());
   }
 }

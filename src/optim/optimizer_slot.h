@@ -20,7 +20,7 @@ struct Optimizer::Slot {
         shape(p->shape()),
         kind(moment_kind),
         moments(before ? std::move(before->moments) : detail::Moments(*update, kind, shape)),
-        sweep(*p, *update, moments, kind, spec) {}
+        row_step(*p, *update, moments, kind, spec) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() {
@@ -39,7 +39,7 @@ struct Optimizer::Slot {
   Shape shape;
   MomentKind kind;
   detail::Moments moments;
-  detail::RowStep sweep;
+  detail::RowStep row_step;
   Slot* owner = nullptr;            // of a learned part: whose straight-through rule gives its gradient
   std::vector<Tensor> learned;      // gradients of the parameter's own learned parts
   Tensor divisors;                  // of their sums, one for each block of the scheme

@@ -88,7 +88,7 @@ void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, b
 
 void RowStep::chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished) {
   const bool check = now_.refuse != nullptr;
-  if (!finished && !finish_chunk(p_, spec_, now_.samples, begin, g, x, check) && check) now_.refuse();
+  if (!finished && !finish_chunk(p_, spec_, now_.count, begin, g, x, check) && check) now_.refuse();
   update(begin, g, x);
   if (codes_) p_.put_rows(begin, x);
 }

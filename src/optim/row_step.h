@@ -20,7 +20,7 @@ class RowStep {
   // Numbers of one optimizer step.
   struct Now {
     float lr = 0;
-    int64_t samples = 1;
+    int64_t count = 1;
     int64_t step = 0;                 // optimizer steps done
     float factor = 1;                 // of the global-norm clip
     const RequantKey* due = nullptr;  // the masters become codes after this step
@@ -52,13 +52,13 @@ class RowStep {
   std::string not_one_kernel() const;
 
  private:
-  // Of a device (row_sweep.cpp): why parts of the step are no parts of one sweep; empty: they are.
+  // Of a device (row_step_device.cpp): why parts of the step are no parts of one sweep; empty: they are.
   struct Apart {
     std::string gradient, update, codes;
   };
   Apart apart() const;
   void run_whole(const Tensor& sums, bool finished);
-  void sweep_gradient(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const;
+  void gradient_args(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const;
 
   void chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished);
   void update(int64_t begin, const Tensor& g, const Tensor& x);

@@ -32,7 +32,7 @@ void add_sums(const QuantParams& params, const Tensor& x, Map map, const Tensor&
 
 // The rows that one map makes terms of: some pieces, one on the CPU.
 struct LearnedRows {
-  int64_t of_piece, at_once;
+  int64_t of_piece, max_rows;
 };
 LearnedRows learned_rows(const Tensor& x);
 // Adds terms [rows, cols] of the rows from `first` on.
@@ -44,8 +44,8 @@ void add_sums(const QuantParams& params, const Tensor& x, Map map, const Tensor&
   const LearnedRows rows = learned_rows(x);
   const maps::q::LearnedPiece full = map.piece;
   const int64_t cols = x.cols();
-  for (int64_t r = 0; r < x.rows(); r += rows.at_once) {
-    const int64_t count = std::min(rows.at_once, x.rows() - r);
+  for (int64_t r = 0; r < x.rows(); r += rows.max_rows) {
+    const int64_t count = std::min(rows.max_rows, x.rows() - r);
     const Tensor terms = Tensor::empty({count, cols}, dtypes::fp32, MemoryKind::kWorkspace);
     map.piece = full.from(r * cols, full.elements.map.index(r, 0), terms.as<float>());
     run_elements(map, map.piece.elements, count);

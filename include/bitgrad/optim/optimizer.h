@@ -1,6 +1,7 @@
 // The optimizer: one step of all parameters from their gradients. docs/numerics.md section 6, in this order:
-//   divide by the samples of the window; quantizer backward (straight-through, gradients of learned parts); value clip;
-//   global-norm clip; decay; update; latent clamp and floor; requantize when due.
+//   divide by the count of the window (samples, or tokens of a loss per position); quantizer backward
+//   (straight-through, gradients of learned parts); value clip; global-norm clip; decay; update; latent clamp and
+//   floor; requantize when due.
 // One sweep over blocks of rows does all of it: masters and moments of fewer bits are widened and rounded again, and
 // codes and layouts are made, while the numbers lie in a cache. Parameters without a master are dequantized, moved and
 // rounded into codes.
@@ -46,20 +47,20 @@ class Optimizer {
   void attach(const std::vector<Parameter*>& parameters);
   // What attach would throw; changes nothing.
   void check(const std::vector<Parameter*>& parameters);
-  // One step at rate lr; gradients are sums over `samples` samples. Parameters without a gradient are left alone.
-  // Gradients become zero. due: then every parameter with a master is requantized, those without a gradient too.
-  // Throws Error(kNonFinite) that names the parameter when a gradient, or the sum for a learned part, holds NaN or Inf,
-  // or their norm overflows; unless rows were updated in backward, no parameter and no state has moved then, and the
-  // window's gradients are of no further use. New numbers that are not finite throw Error(kNonFinite) that names the
-  // parameter, and leave half_moved(): on the CPU in this step; on a device those that become codes are found when the
-  // errors are polled, others by the loss, or when they are saved.
-  void step(float lr, int64_t samples, const RequantKey* due = nullptr);
+  // One step at rate lr; gradients are sums over `count` samples, or tokens where the loss counts those. Parameters
+  // without a gradient are left alone. Gradients become zero. due: then every parameter with a master is requantized,
+  // those without a gradient too. Throws Error(kNonFinite) that names the parameter when a gradient, or the sum for a
+  // learned part, holds NaN or Inf, or their norm overflows; unless rows were updated in backward, no parameter and no
+  // state has moved then, and the window's gradients are of no further use. New numbers that are not finite throw
+  // Error(kNonFinite) that names the parameter, and leave half_moved(): on the CPU in this step; on a device those that
+  // become codes are found when the errors are polled, others by the loss, or when they are saved.
+  void step(float lr, int64_t count, const RequantKey* due = nullptr);
 
   // Begins the step `step` will end, with the same arguments: from now on parameters that not_fused() has nothing
   // against are moved inside backward, where an op gives their gradient in rows and they are read once on the tape. The
   // forward was finite, and the window is this one backward. A gradient that is not finite throws Error(kNonFinite)
   // that names the parameter out of backward.
-  void arm(float lr, int64_t samples, const RequantKey* due = nullptr);
+  void arm(float lr, int64_t count, const RequantKey* due = nullptr);
   // Takes arm() back after a failed backward.
   void disarm();
   // An Error left the parameters between two steps: nothing that was attached is of further use.
@@ -73,9 +74,9 @@ class Optimizer {
   //   apply          the updates, with the codes that are made in the same sweep
   //   requantize     the codes that are due and were not made there
   //   end_step       on the host
-  void begin_step(float lr, int64_t samples);
-  void reduce_norms(int64_t samples, detail::SquareSums& sums);
-  void set_scalars(float lr, int64_t samples, const detail::SquareSums& sums);
+  void begin_step(float lr, int64_t count);
+  void reduce_norms(int64_t count, detail::SquareSums& sums);
+  void set_scalars(float lr, int64_t count, const detail::SquareSums& sums);
   void apply(const RequantKey* due);
   void requantize(const RequantKey* due);
   void end_step();
@@ -115,7 +116,7 @@ class Optimizer {
   class FusedRows;
   struct Armed {
     float lr;
-    int64_t samples;
+    int64_t count;
     std::optional<RequantKey> due;
   };
   using Slots = std::vector<std::unique_ptr<Slot>>;
@@ -127,18 +128,18 @@ class Optimizer {
   [[noreturn]] void refuse(const Parameter& parameter) const;
   bool norm_in_one_pass(const Slot& slot) const;
   bool finishes_early(const Slot& slot) const;
-  void finish_early(Slot& slot, int64_t samples, detail::SquareSums* sums);
+  void finish_early(Slot& slot, int64_t count, detail::SquareSums* sums);
   float norm_factor(double sum_of_squares);
   void replay(UpdateRule& rule) const;
   void begin_rules();
-  void check_step(float lr, int64_t samples) const;
+  void check_step(float lr, int64_t count) const;
   std::string why_not(const Slot& slot) const;
   void unfuse(Slot& slot);
 
   // Of the step that moves.
   struct Now {
     float lr = 0;
-    int64_t samples = 1;
+    int64_t count = 1;
     float factor = 1;
   };
 

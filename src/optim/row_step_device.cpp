@@ -66,9 +66,9 @@ std::string RowStep::not_one_kernel() const {
 }
 
 // What finish_rows does, as numbers for the sweep.
-void RowStep::sweep_gradient(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const {
+void RowStep::gradient_args(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const {
   RowGradient& g = args.gradient;
-  g.divisor = static_cast<float>(now_.samples);
+  g.divisor = static_cast<float>(now_.count);
   g.clip_value = spec_.clip_value;
   if (!p_.low_bit() || !p_.has_master()) return;
   const QuantSpec& quant = *p_.spec().quant;
@@ -95,10 +95,10 @@ void RowStep::run_whole(const Tensor& sums, bool finished) {
   Tensor g = sums;
   std::optional<KernelScales> scales;
   if (!finished && parts.gradient.empty()) {
-    sweep_gradient(x, args, scales);
+    gradient_args(x, args, scales);
   } else if (!finished) {
     g = widened(sums);
-    finish_chunk(p_, spec_, now_.samples, 0, g, x, /*check=*/false);
+    finish_chunk(p_, spec_, now_.count, 0, g, x, /*check=*/false);
   }
   args.gradient.sums = g.data();
   args.gradient.bf16 = g.dtype() == dtypes::bf16;

@@ -1,0 +1,22 @@
+// The layer kind "quantize": an activation quantizer (nn/activation_quantizer.h) as a layer of its own.
+#include "bitgrad/nn/layers.h"
+#include "nn/activation_quantizer.h"
+
+namespace bitgrad {
+
+LayerKind quantize_kind() {
+  LayerKind kind;
+  kind.name = "quantize";
+  kind.doc = "quantizes activations as quant.activations says; own keys override";
+  kind.quantizer = LayerKind::Quantizer::kActivations;
+  kind.output = LayerKind::Output::kNone;
+  kind.bf16 = true;
+  kind.make = [](const LayerSpec& spec) {
+    require(spec.activation.has_value(), "quantize", "needs a quantization of activations (dtype, scheme)");
+    return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
+                                                                 spec.learned_lr_factor, spec.learned_weight_decay});
+  };
+  return kind;
+}
+
+}  // namespace bitgrad
