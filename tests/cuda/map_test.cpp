@@ -1,8 +1,11 @@
 // Maps on emulated devices.
 #include "kernels/map/map.h"
 
+#include "autograd/map/gradients.h"
 #include "both.h"
-#include "kernels/map/all.h"
+#include "kernels/map/fill.h"
+#include "ops/map/linear.h"
+#include "optim/map/finish.h"
 
 namespace bitgrad::test {
 namespace {
