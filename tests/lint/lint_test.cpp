@@ -163,6 +163,26 @@ TEST_CASE("private headers stay in their layer, but for those that are listed wi
   }
 }
 
+TEST_CASE("every layer with functors has their list and a file of their kernels") {
+  std::set<std::string> layers, with_list, with_line, with_kernels;
+  for (const SourceFile& file : source_files({"src", "cuda/kernels/map"})) {
+    std::smatch m;
+    if (std::regex_search(file.path, m, std::regex("^src/([a-z]+)/map/(.*)"))) {
+      layers.insert(m[1]);
+      if (m[2] == "maps.inc") with_list.insert(m[1]);
+    } else if (std::regex_search(file.path, m, std::regex("/([a-z]+)[.]cu$"))) {
+      with_kernels.insert(m[1]);
+    } else if (file.ends_with("/layers.inc")) {
+      for (const Line& line : file.lines)
+        if (std::regex_search(line.text, m, std::regex(R"(^BITGRAD_MAP_LAYER\((\w+)\))"))) with_line.insert(m[1]);
+    }
+  }
+  CHECK(layers.size() >= 7);
+  CHECK(with_list == layers);     // src/<layer>/map/maps.inc
+  CHECK(with_line == layers);     // cuda/kernels/map/layers.inc
+  CHECK(with_kernels == layers);  // cuda/kernels/map/<layer>.cu
+}
+
 TEST_CASE("programs and examples use public headers and their own files only") {
   std::string found;
   for (const SourceFile& file : source_files({"apps"}))
