@@ -1,8 +1,8 @@
 // Where gradients go: the default sink of leaves, and the slots through which an op's backward gives them.
 #include "autograd/deliver.h"
+#include "autograd/map/gradients.h"
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/kernels/elementwise.h"
-#include "kernels/map/tensor_gradient.h"
 
 namespace bitgrad {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/reduce.h"
-#include "kernels/map/quant_integers.h"
+#include "nn/map/first_batch.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -1,7 +1,7 @@
 // y = a + b, a - b and a * b of shapes that broadcast; sum of all elements; reshape.
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/tensor_gradient.h"
 #include "ops/common.h"
+#include "ops/map/gradients.h"
 #include "ops/strided.h"
 
 namespace bitgrad {

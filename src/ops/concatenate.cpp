@@ -3,8 +3,8 @@
 
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/ops_codes.h"
 #include "ops/common.h"
+#include "ops/map/codes.h"
 #include "ops/strided.h"
 
 namespace bitgrad {

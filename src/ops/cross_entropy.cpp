@@ -2,7 +2,7 @@
 // / count. What the backward needs of the softmax is its maximum and its sum: two numbers a position. docs/numerics.md
 // section 10.
 #include "bitgrad/kernels/rowwise.h"
-#include "kernels/map/ops_totals.h"
+#include "ops/map/totals.h"
 #include "ops/positions.h"
 
 namespace bitgrad {

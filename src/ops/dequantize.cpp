@@ -3,8 +3,8 @@
 #include "ops/dequantize.h"
 
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
+#include "ops/map/integers.h"
 #include "quant/straight_through.h"
 
 namespace bitgrad {

@@ -10,8 +10,8 @@
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/fill.h"
-#include "kernels/map/ops_check.h"
 #include "ops/common.h"
+#include "ops/map/check.h"
 
 namespace bitgrad {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "bitgrad/kernels/quantize.h"
-#include "kernels/map/ops_embedding.h"
+#include "ops/map/embedding.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
+#include "ops/map/integers.h"
 #include "ops/product/forward.h"
 #include "ops/product/gradient.h"
 #include "quant/straight_through.h"

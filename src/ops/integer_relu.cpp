@@ -1,8 +1,8 @@
 // y = max(q, 0) of int32 with a scale and no zero point; the scale stays. Backward: passes where q > 0, one bit an
 // element.
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
+#include "ops/map/integers.h"
 
 namespace bitgrad {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/loss.h"
 
 #include "bitgrad/kernels/elementwise.h"
-#include "kernels/map/ops_loss.h"
+#include "ops/map/loss.h"
 
 namespace bitgrad {
 namespace {

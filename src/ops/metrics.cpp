@@ -1,8 +1,8 @@
 // Counts and sums that metrics are made of: exact integers, and doubles added in one order (docs/numerics.md section
 // 10).
 #include "bitgrad/kernels/rowwise.h"
-#include "kernels/map/ops_totals.h"
 #include "ops/loss.h"
+#include "ops/map/totals.h"
 #include "ops/positions.h"
 #include "ops/strided.h"
 

@@ -6,8 +6,8 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/fused.h"
 #include "bitgrad/kernels/reduce.h"
-#include "kernels/map/ops_norm.h"
 #include "ops/common.h"
+#include "ops/map/norm.h"
 
 namespace bitgrad {
 namespace {

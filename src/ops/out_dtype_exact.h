@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bitgrad/tensor/tensor.h"
-#include "kernels/map/quant_exact.h"
+#include "ops/map/exact.h"
 
 namespace bitgrad::detail {
 

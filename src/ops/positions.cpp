@@ -1,6 +1,6 @@
 #include "ops/positions.h"
 
-#include "kernels/map/ops_totals.h"
+#include "ops/map/totals.h"
 #include "ops/strided.h"
 
 namespace bitgrad {

@@ -1,8 +1,8 @@
 // y = x. Backward: gx = value of the codes of gy by a scheme, scales found from gy, stochastic (DoReFa-Net: Zhou et al.
 // 2016, arXiv 1606.06160, eq. 12).
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/quant_backward.h"
 #include "ops/common.h"
+#include "ops/map/gradients.h"
 
 namespace bitgrad {
 namespace {

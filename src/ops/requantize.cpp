@@ -7,8 +7,8 @@
 
 #include "bitgrad/kernels/flag.h"
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/quant_integers.h"
 #include "ops/common.h"
+#include "ops/map/integers.h"
 
 namespace bitgrad {
 namespace {

@@ -1,8 +1,8 @@
 // loss = mean over all elements of max(x, 0) - x t + log(1 + e^-|x|), which is the cross-entropy of sigmoid(x) with t
 // in a form that neither overflows nor cancels (TensorFlow, sigmoid_cross_entropy_with_logits);  gx = (sigmoid(x) - t)
 // / n.
-#include "kernels/map/ops_elements.h"
 #include "ops/loss.h"
+#include "ops/map/elements.h"
 #include "ops/positions.h"
 
 namespace bitgrad {

@@ -1,7 +1,7 @@
 // loss = sum_n log(sum_c exp(y - max)) - (y_label - max);  gy = softmax(y) - onehot(label).
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/ops_loss.h"
 #include "ops/loss.h"
+#include "ops/map/loss.h"
 
 namespace bitgrad {
 namespace {

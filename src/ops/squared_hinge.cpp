@@ -1,7 +1,7 @@
 // loss = sum_n (1/C) sum_c max(0, 1 - t y)^2, t = +1 for the label's class, else -1;  gy = (-2/C) t max(0, 1 - t y).
 #include "bitgrad/ops/ops.h"
-#include "kernels/map/ops_loss.h"
 #include "ops/loss.h"
+#include "ops/map/loss.h"
 
 namespace bitgrad {
 namespace {

@@ -5,9 +5,9 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
-#include "kernels/map/ops_codes.h"
-#include "kernels/map/ops_linear.h"
 #include "ops/common.h"
+#include "ops/map/codes.h"
+#include "ops/map/linear.h"
 
 namespace bitgrad {
 

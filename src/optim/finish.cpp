@@ -9,8 +9,8 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
-#include "kernels/map/optim_finish.h"
 #include "nn/row_params.h"
+#include "optim/map/finish.h"
 #include "quant/blocks.h"
 
 namespace bitgrad::detail {

@@ -10,9 +10,9 @@
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
-#include "kernels/map/optim_finish.h"
 #include "nn/row_params.h"
 #include "optim/finish.h"
+#include "optim/map/finish.h"
 
 namespace bitgrad::detail {
 namespace {

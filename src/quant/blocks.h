@@ -10,7 +10,8 @@
 
 #include "bitgrad/kernels/reduce.h"
 #include "bitgrad/quant/quantizer.h"
-#include "kernels/map/quant_scales.h"
+#include "kernels/map/fill.h"
+#include "kernels/map/scales.h"
 #include "quant/data_flag.h"
 
 namespace bitgrad::detail {

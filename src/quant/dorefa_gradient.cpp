@@ -4,6 +4,7 @@
 // 0 then gets a value of +-s/2, as no code has the value 0.
 #include "quant/blocks.h"
 #include "quant/checks.h"
+#include "quant/map/scales.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -6,6 +6,7 @@
 #include "bitgrad/quant/rounding.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
+#include "quant/map/scales.h"
 #include "quant/straight_through.h"
 
 namespace bitgrad::detail {

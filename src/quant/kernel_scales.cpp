@@ -1,7 +1,8 @@
 #include "quant/kernel_scales.h"
 
 #include "bitgrad/base/error.h"
-#include "kernels/map/quant_scales.h"
+#include "kernels/map/fill.h"
+#include "quant/map/scales.h"
 
 namespace bitgrad::detail {
 

@@ -1,8 +1,8 @@
 // The schemes with learned parts (lsq, lsq_plus, pact): params made of one number per block and part.
 #pragma once
 
-#include "kernels/map/quant_learned.h"
 #include "quant/checks.h"
+#include "quant/map/learned.h"
 #include "quant/straight_through.h"
 
 namespace bitgrad::detail {
@@ -26,7 +26,7 @@ class LearnedQuantizer : public BuiltinQuantizer {
 Tensor at_least_floor(const Tensor& learned);
 
 // sums[j] += the sum of the terms of the elements of block j of x, in the order of docs/numerics.md section 8, by
-// pieces of whole rows of at most 65536 elements. Map: a map of kernels/map/quant_learned.h.
+// pieces of whole rows of at most 65536 elements. Map: a map of quant/map/learned.h.
 template <typename Map>
 void add_sums(const QuantParams& params, const Tensor& x, Map map, const Tensor& sums);
 

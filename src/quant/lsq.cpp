@@ -11,6 +11,7 @@
 
 #include "quant/blocks.h"
 #include "quant/learned.h"
+#include "quant/map/scales.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -3,6 +3,7 @@
 // only), codes shifted by qmin. Codes always come from s and m alone, with l = m + s * qmin, so that those of a fresh
 // fit and of scales read from a file agree. A tensor without elements has s = eps, m = 0.
 #include "quant/checks.h"
+#include "quant/map/scales.h"
 #include "quant/range.h"
 
 namespace bitgrad::detail {

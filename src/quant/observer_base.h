@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bitgrad/quant/observer.h"
-#include "kernels/map/quant_observe.h"
+#include "quant/map/observe.h"
 
 namespace bitgrad::detail {
 

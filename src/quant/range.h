@@ -2,7 +2,7 @@
 // minmax_offset. fit and fit_range are one path: fit gives the least and the largest number of each block.
 #pragma once
 
-#include "kernels/map/quant_ranges.h"
+#include "kernels/map/ranges.h"
 #include "quant/checks.h"
 
 namespace bitgrad::detail {
@@ -26,7 +26,7 @@ class RangeQuantizer : public BuiltinQuantizer {
   virtual Shift shift() const { return Shift::kNone; }
   // The formula of `scales` for one row; none: there is no such kernel.
   virtual std::optional<RowFit::Rule> row_rule() const { return std::nullopt; }
-  // Runs the scheme's map (kernels/map/quant_ranges.h) over the blocks.
+  // Runs the scheme's map (kernels/map/ranges.h) over the blocks.
   virtual void scales(const maps::q::RangeBlocks& blocks, int64_t count) const = 0;
 
   // On the CPU: errors of ranges and scales. what: whose numbers are too large.

@@ -11,6 +11,7 @@
 // Blocks lie in a row, so that rows can be taken apart.
 #include "quant/blocks.h"
 #include "quant/checks.h"
+#include "quant/map/scales.h"
 #include "quant/straight_through.h"
 
 namespace bitgrad::detail {

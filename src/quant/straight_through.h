@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/quant/quantizer.h"
-#include "kernels/map/quant_backward.h"
+#include "quant/map/gradients.h"
 
 namespace bitgrad::detail {
 

@@ -1,7 +1,7 @@
 #include "train/resident_data.h"
 
 #include "bitgrad/base/error.h"
-#include "kernels/map/data_gather.h"
+#include "train/map/gather.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -1,11 +1,41 @@
 // Maps on emulated devices.
 #include "kernels/map/map.h"
 
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "autograd/map/gradients.h"
 #include "both.h"
-#include "kernels/map/all.h"
+#include "kernels/map/fill.h"
+#include "nn/map/list.h"
+#include "ops/map/linear.h"
+#include "optim/map/finish.h"
+#include "quant/map/list.h"
+#include "train/map/list.h"
 
 namespace bitgrad::test {
 namespace {
+
+struct ListedMap {
+  std::string_view name;
+  bool runs_on_device;
+};
+// Every line of every layer's list.
+std::vector<ListedMap> listed_maps() {
+  return {
+#define BITGRAD_MAP(functor) \
+  {bitgrad::detail::MapLine<maps::functor>::kName, bitgrad::detail::MapLine<maps::functor>::on_device != nullptr},
+#include "autograd/map/maps.inc"
+#include "kernels/map/maps.inc"
+#include "nn/map/maps.inc"
+#include "ops/map/maps.inc"
+#include "optim/map/maps.inc"
+#include "quant/map/maps.inc"
+#include "train/map/maps.inc"
+#undef BITGRAD_MAP
+  };
+}
 
 TEST_CASE("A map writes every index and nothing behind it, on the CPU and on the device") {
   for (const int64_t n : {0, 1, 31, 32, 33, 4095, 4096, 4097, 32767, 32768, 100001}) {
@@ -86,16 +116,30 @@ TEST_CASE("A recorded gradient is multiplied by the factor of now") {
   CHECK(g == std::vector<float>{1.0f * 0.3f, -2.0f * 0.3f, 5.0f * 0.3f});
 }
 
-TEST_CASE("The list of kernels names the map of each functor, available while a CUDA device is current") {
+TEST_CASE("Every line of every layer's maps.inc is a kernel of the device, available while one is current") {
   const auto listed = [] {
+    std::map<std::string, bool> available;
     for (const KernelInfo& k : all_kernels())
-      if (k.name == "map_Fill_cuda") return k.family == "map" && k.device == DeviceKind::kCuda && k.available;
-    return false;
+      if (k.family == "map") {
+        CHECK(k.device == DeviceKind::kCuda);
+        CHECK(available.emplace(k.name, k.available).second);
+      }
+    return available;
   };
-  CHECK(device_count(DeviceKind::kCuda) > 0);
-  CHECK_FALSE(listed());
-  const DeviceGuard guard(Device::cuda());
-  CHECK(listed());
+  REQUIRE(device_count(DeviceKind::kCuda) > 0);
+  const std::vector<ListedMap> lines = listed_maps();
+  for (const bool current : {false, true}) {
+    const DeviceGuard guard(current ? Device::cuda() : Device::cpu());
+    const std::map<std::string, bool> kernels = listed();
+    CHECK(kernels.size() == lines.size());
+    for (const ListedMap& line : lines) {
+      INFO(line.name);
+      CHECK(line.runs_on_device);
+      const auto kernel = kernels.find(std::string(line.name) + "_cuda");
+      REQUIRE(kernel != kernels.end());
+      CHECK(kernel->second == current);
+    }
+  }
 }
 
 }  // namespace

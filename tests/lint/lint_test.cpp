@@ -120,7 +120,7 @@ const std::map<std::string, std::string> kShared = {
     {"io/codes_record.h", "records of codes, in checkpoints too"},
     {"io/metadata.h", "metadata of files, of checkpoints too"},
     {"kernels/gemm/", "arguments and formulas that the CPU and devices share"},
-    {"kernels/map/", "functors: one source for the CPU and devices; each moves to its owner"},
+    {"kernels/map/", "what a map is, and the functors that several layers run"},
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},
     {"kernels/reduce/", "rules that the CPU and devices share"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
@@ -146,6 +146,7 @@ TEST_CASE("private headers stay in their layer, but for those that are listed wi
       const std::string owner = include.target.substr(0, include.target.find('/'));
       if (include.angled || kBelow.count(owner) == 0 || file.starts_with("src/" + owner + "/")) continue;
       if (owner == "bitgrad" || owner == "apps") continue;
+      if (file.path == "cuda/kernels/map/" + owner + ".cu" && include.target == owner + "/map/maps.inc") continue;
       const auto entry = std::find_if(kShared.begin(), kShared.end(), [&](const auto& shared) {
         return shared.first.back() == '/' ? include.target.rfind(shared.first, 0) == 0 : include.target == shared.first;
       });
@@ -160,6 +161,26 @@ TEST_CASE("private headers stay in their layer, but for those that are listed wi
     INFO(header << " is read by no other layer: take it off the list");
     CHECK(used.count(header) == 1);
   }
+}
+
+TEST_CASE("every layer with functors has their list and a file of their kernels") {
+  std::set<std::string> layers, with_list, with_line, with_kernels;
+  for (const SourceFile& file : source_files({"src", "cuda/kernels/map"})) {
+    std::smatch m;
+    if (std::regex_search(file.path, m, std::regex("^src/([a-z]+)/map/(.*)"))) {
+      layers.insert(m[1]);
+      if (m[2] == "maps.inc") with_list.insert(m[1]);
+    } else if (std::regex_search(file.path, m, std::regex("/([a-z]+)[.]cu$"))) {
+      with_kernels.insert(m[1]);
+    } else if (file.ends_with("/layers.inc")) {
+      for (const Line& line : file.lines)
+        if (std::regex_search(line.text, m, std::regex(R"(^BITGRAD_MAP_LAYER\((\w+)\))"))) with_line.insert(m[1]);
+    }
+  }
+  CHECK(layers.size() >= 7);
+  CHECK(with_list == layers);     // src/<layer>/map/maps.inc
+  CHECK(with_line == layers);     // cuda/kernels/map/layers.inc
+  CHECK(with_kernels == layers);  // cuda/kernels/map/<layer>.cu
 }
 
 TEST_CASE("programs and examples use public headers and their own files only") {

@@ -3,8 +3,8 @@
 
 #include "cuda/kernels/elementwise/update_rows.h"
 #include "cuda/kernels/reduce/sums.h"
-#include "kernels/map/quant_ranges.h"
-#include "kernels/map/quant_scales.h"
+#include "kernels/map/ranges.h"
+#include "kernels/map/scales.h"
 
 namespace bitgrad::cuda::sweep {
 

@@ -10,7 +10,7 @@
 #include "cuda/kernels/elementwise/update_rows_fit.h"
 #include "cuda/kernels/pack/frag64_word.h"
 #include "cuda/kernels/quantize/element.h"
-#include "kernels/map/quant_backward.h"
+#include "kernels/map/straight_through.h"
 
 namespace bitgrad::cuda::sweep {
 

@@ -1,20 +1,16 @@
-// Registers family map: one kernel a functor.
+// Registers family map: the kernels of the functors of every layer.
 #include "cuda/register.h"
-
-#include "bitgrad/kernels/kernel.h"
-#include "cuda/kernels/map/map_cuda.h"
 
 namespace bitgrad::cuda {
 
+#define BITGRAD_MAP_LAYER(name) void register_##name##_maps();
+#include "cuda/kernels/map/layers.inc"
+#undef BITGRAD_MAP_LAYER
+
 void register_map() {
-  device_kernel_table().map = map_cuda;
-  static constexpr KernelInfo kInfos[] = {
-#define BITGRAD_MAP(functor) \
-  {"map", "map_" #functor "_cuda", isa::kAnyCuda, SumOrder::kExact, false, DeviceKind::kCuda},
-#include "kernels/map/maps.inc"
-#undef BITGRAD_MAP
-  };
-  register_kernels(kInfos);
+#define BITGRAD_MAP_LAYER(name) register_##name##_maps();
+#include "cuda/kernels/map/layers.inc"
+#undef BITGRAD_MAP_LAYER
 }
 
 }  // namespace bitgrad::cuda

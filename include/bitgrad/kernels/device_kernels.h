@@ -1,6 +1,6 @@
 // The kernels of a device that is not the CPU, but for the rows of the families (row.h): one function for each line of
-// device_kernels.inc. The public functions of those names (elementwise.h, reduce.h, quantize.h) and run_map call them
-// when such a device is current; pointers are the device's.
+// device_kernels.inc. The public functions of those names (elementwise.h, reduce.h, quantize.h) call them when such a
+// device is current; pointers are the device's. Functors have kernels of their own (src/kernels/map/map.h).
 #pragma once
 
 #include "bitgrad/kernels/elementwise.h"

@@ -1,5 +1,5 @@
-// The step of one parameter as the sequence of its kernels: the reference of the devices' single kernel. Training on the
-// CPU does not come here; it runs src/optim/row_step.cpp, which gives the same bits.
+// The step of one parameter as the sequence of its kernels: the reference of the devices' single kernel. Training on
+// the CPU does not come here; it runs src/optim/row_step.cpp, which gives the same bits.
 #include "bitgrad/kernels/update_rows.h"
 
 #include <cmath>
@@ -9,9 +9,10 @@
 #include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/pack.h"
 #include "bitgrad/kernels/reduce.h"
-#include "kernels/map/quant_backward.h"
-#include "kernels/map/quant_ranges.h"
-#include "kernels/map/quant_scales.h"
+#include "kernels/map/fill.h"
+#include "kernels/map/ranges.h"
+#include "kernels/map/scales.h"
+#include "kernels/map/straight_through.h"
 
 namespace bitgrad {
 namespace {

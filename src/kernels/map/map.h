@@ -3,42 +3,42 @@
 //
 //   BITGRAD_HD void operator()(int64_t i) const;
 //
-// in src/kernels/map/<thing>.h, namespace bitgrad::maps, with its line in maps.inc and its header in all.h. The CPU
-// runs it as a loop made at the call; a device runs the kernel that it made of the same source. Calls are independent
-// of one another and of their order: no two write one place. Functors are trivially copyable, pointers are of the
-// current device, and they may only call BITGRAD_HD functions.
+// in src/<layer>/map/<thing>.h, namespace bitgrad::maps, with its line in the list of its layer, <layer>/map/maps.inc.
+// The layer is the one whose code runs it, or kernels where several do. The CPU runs it as a loop made at the call; a
+// device runs the kernel that it made of the same source (cuda/kernels/map/<layer>.cu). Calls are independent of one
+// another and of their order: no two write one place. Functors are trivially copyable, pointers are of the current
+// device, and they may only call BITGRAD_HD functions.
 #pragma once
 
+#include <string_view>
 #include <type_traits>
 
 #include "bitgrad/base/host_device.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/device_kernels.h"
 
+// What a line BITGRAD_MAP(functor) of a maps.inc declares: <layer>/map/list.h.
+#define BITGRAD_DECLARE_MAP(functor)                                                     \
+  namespace bitgrad::maps {                                                              \
+  struct functor;                                                                        \
+  }                                                                                      \
+  template <>                                                                            \
+  struct bitgrad::detail::MapLine<bitgrad::maps::functor> {                              \
+    static constexpr std::string_view kName = "map_" #functor;                           \
+    static inline void (*on_device)(const bitgrad::maps::functor&, int64_t n) = nullptr; \
+  };
+
 namespace bitgrad {
 
-namespace maps {
-#define BITGRAD_MAP(functor) struct functor;
-#include "kernels/map/maps.inc"
-#undef BITGRAD_MAP
-}  // namespace maps
-
 namespace detail {
-enum MapId : int {
-#define BITGRAD_MAP(functor) kMap##functor,
-#include "kernels/map/maps.inc"
-#undef BITGRAD_MAP
-  kMapCount
-};
+// What the line of a functor says: its name, and the kernel that runs it while a device other than the CPU is current,
+// which copies the functor. The device's backend sets it when it registers (cuda/kernels/map/map_kernel.h).
 template <typename F>
-struct MapIdOf;  // a functor without a line in maps.inc
-#define BITGRAD_MAP(functor)                    \
-  template <>                                   \
-  struct MapIdOf<maps::functor> {               \
-    static constexpr int value = kMap##functor; \
-  };
-#include "kernels/map/maps.inc"
-#undef BITGRAD_MAP
+struct MapLine;
+template <typename F>
+inline constexpr bool kHasMapLine = requires {
+  MapLine<F>::kName;
+};
 }  // namespace detail
 
 inline constexpr int64_t kMapGrain = 16384;
@@ -46,10 +46,11 @@ inline constexpr int64_t kMapGrain = 16384;
 // f(0) .. f(n-1). `grain`: indices of one piece of work on the CPU (fewer where one call is long).
 template <typename F>
 void run_map(const F& f, int64_t n, int64_t grain = kMapGrain) {
-  static_assert(std::is_trivially_copyable_v<F>);
+  static_assert(std::is_trivially_copyable_v<F>, "a device gets a copy of the bytes");
+  static_assert(detail::kHasMapLine<F>, "a functor needs a line in the maps.inc of its layer: every device runs it");
   if (n <= 0) return;
-  if (const DeviceKernels* k = device_kernels())
-    return detail::present(k->map, "map")(detail::MapIdOf<F>::value, &f, n);
+  if (device_kernels() != nullptr)
+    return detail::present(detail::MapLine<F>::on_device, detail::MapLine<F>::kName)(f, n);
   parallel_ranges(n, grain, [&](int64_t begin, int64_t end) {
     const F local = f;
     for (int64_t i = begin; i < end; ++i) local(i);

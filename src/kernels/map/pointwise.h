@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"
-#include "kernels/map/map.h"
+#include "kernels/map/list.h"
 #include "kernels/pointwise/walk.h"
 
 namespace bitgrad::maps {

@@ -10,7 +10,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
-#include "kernels/map/ops_linear.h"
+#include "ops/map/linear.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -7,8 +7,8 @@
 // Groups of columns n: one such product a group, gy folded and quantized anew for each, with draws of its own.
 #include <algorithm>
 
-#include "kernels/map/ops_linear.h"
 #include "ops/common.h"
+#include "ops/map/linear.h"
 #include "ops/product/blocks.h"
 #include "ops/product/fold.h"
 #include "ops/product/gradient.h"

@@ -1,0 +1,38 @@
+// Family map: the kernel of a functor, and how a device gets it. The file <layer>.cu makes the kernels of a layer's
+// functors; cuda/map_headers/<layer>.h, which it includes, is written by CMake and includes all of src/<layer>/map/.
+#pragma once
+
+#include "bitgrad/kernels/kernel.h"
+#include "cuda/device/builtins.h"
+#include "cuda/kernels/launch.h"
+#include "kernels/map/map.h"
+
+namespace bitgrad::cuda {
+
+template <typename F>
+BITGRAD_GLOBAL void map_kernel(F f, int64_t n) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
+}
+
+template <typename F>
+struct MapKernel {
+  static inline const char* name = nullptr;  // in the list of kernels
+
+  // Few calls are long ones (a row, a block of scales): small blocks spread them over the GPU.
+  static void run(const F& f, int64_t n) {
+    const int threads = n >= 32768 ? 256 : (n >= 4096 ? 64 : 32);
+    launch(map_kernel<F>, cover(n, name, threads), f, n);
+  }
+};
+
+// Called while the backend registers (register.cpp). `name`: a literal.
+template <typename F>
+void add_map_kernel(const char* name) {
+  MapKernel<F>::name = name;
+  bitgrad::detail::MapLine<F>::on_device = MapKernel<F>::run;
+  const KernelInfo line[] = {{"map", name, isa::kAnyCuda, SumOrder::kExact, false, DeviceKind::kCuda}};
+  register_kernels(line);
+}
+
+}  // namespace bitgrad::cuda

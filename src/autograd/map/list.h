@@ -1,0 +1,8 @@
+// The maps of layer autograd, declared: one for each line of maps.inc. Headers of functors include it.
+#pragma once
+
+#include "kernels/map/map.h"
+
+#define BITGRAD_MAP BITGRAD_DECLARE_MAP
+#include "autograd/map/maps.inc"
+#undef BITGRAD_MAP

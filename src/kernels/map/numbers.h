@@ -1,0 +1,117 @@
+// What the maps of quantizers share: small functions on numbers that give the same bits on every device, and the shape
+// of blocks.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "bitgrad/dtype/scale_map.h"
+#include "bitgrad/kernels/quantize.h"
+#include "kernels/map/list.h"
+
+namespace bitgrad::maps::q {
+
+BITGRAD_HD inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+BITGRAD_HD inline float of_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+BITGRAD_HD inline bool finite(float x) { return (bits_of(x) & 0x7F800000u) != 0x7F800000u; }
+BITGRAD_HD inline float larger(float a, float b) { return a < b ? b : a; }   // as std::max, of NaN too
+BITGRAD_HD inline float smaller(float a, float b) { return b < a ? b : a; }  // as std::min
+// NaN gives lo.
+BITGRAD_HD inline float clamped(float x, float lo, float hi) { return x > lo ? (x < hi ? x : hi) : lo; }
+BITGRAD_HD inline float magnitude(float x) { return of_bits(bits_of(x) & 0x7FFFFFFFu); }
+
+// 2^ceil(log2 s) by the exponent bits, s > 0. Inf past 2^127.
+BITGRAD_HD inline float ceil_pow2(float s) {
+  uint32_t bits = bits_of(s);
+  if (bits >= 0x00800000u) return of_bits((bits + 0x007FFFFFu) & 0xFF800000u);
+  if (bits <= 1) return of_bits(1);
+  bits -= 1;          // subnormal: the next power of two of the bits
+  bits |= bits >> 1;  // no loop, so that loops over blocks stay vectors
+  bits |= bits >> 2;
+  bits |= bits >> 4;
+  bits |= bits >> 8;
+  bits |= bits >> 16;
+  return of_bits(bits + 1);
+}
+
+// 2^round(log2 x), x > 0 and normal: the next power of two where the fraction is above sqrt 2 = 0x3FB504F3.
+BITGRAD_HD inline float round_pow2(float x) {
+  const uint32_t bits = bits_of(x);
+  const uint32_t up = (bits & 0x007FFFFFu) > 0x003504F3u ? 0x00800000u : 0u;
+  return of_bits((bits & 0xFF800000u) + up);
+}
+
+// 2^e, -1022 <= e <= 1023.
+BITGRAD_HD inline double pow2(int64_t e) {
+  const uint64_t bits = static_cast<uint64_t>(e + 1023) << 52;
+  double x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// Elements of the blocks of a [rows, cols] matrix, a ragged one's true number. kGroups: along a row; kDown: along axis
+// 0.
+struct BlockSizes {
+  enum Kind : uint8_t { kAll, kRows, kColumns, kGroups, kDown };
+  Kind kind = kAll;
+  int64_t rows = 0, cols = 0, group = 0;
+
+  BITGRAD_HD int64_t elements(int64_t block) const {
+    if (kind == kRows) return cols;
+    if (kind == kColumns) return rows;
+    if (kind == kGroups) return run(cols, block % ((cols + group - 1) / group));
+    if (kind == kDown) return run(rows, block / cols);
+    return rows * cols;
+  }
+  // As the divisor of a mean.
+  BITGRAD_HD float of(int64_t block) const { return static_cast<float>(elements(block)); }
+
+ private:
+  BITGRAD_HD int64_t run(int64_t n, int64_t index) const {
+    const int64_t left = n - index * group;
+    return left < group ? left : group;
+  }
+};
+
+// Where a map puts one number per block. flags: kFlagNonFinite where it is NaN or Inf, which then becomes 1, so that
+// what follows has legal numbers; nullptr: the caller looks at the numbers.
+struct BlockOut {
+  float* out = nullptr;
+  uint32_t* flags = nullptr;
+  bool pow2 = false;
+
+  BITGRAD_HD float store(int64_t block, float number) const {
+    if (pow2) number = ceil_pow2(number);
+    if (flags != nullptr && !finite(number)) {
+      or_flag(flags, kFlagNonFinite);
+      number = 1.0f;
+    }
+    out[block] = number;
+    return number;
+  }
+};
+
+// ScaleMap::index, for maps.
+BITGRAD_HD inline int64_t index_of(const ScaleMap& map, int64_t r, int64_t c) {
+  return (r / map.row_group) * map.row_step + (c / map.col_group) * map.col_step;
+}
+
+// The block of element e of a dense matrix.
+struct Elements {
+  int64_t cols = 1;
+  ScaleMap map;
+  BITGRAD_HD int64_t block(int64_t e) const {
+    if (map.row_step == 0 && map.col_step == 0) return 0;
+    return index_of(map, e / cols, e % cols);
+  }
+};
+
+}  // namespace bitgrad::maps::q

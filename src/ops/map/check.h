@@ -1,0 +1,19 @@
+// Checks of numbers that only the device knows.
+#pragma once
+
+#include "ops/map/list.h"
+
+namespace bitgrad::maps {
+
+// flags get bit 1 where a number is outside [lo, hi].
+struct FlagOutside {
+  const int32_t* numbers;
+  int64_t lo, hi;
+  uint32_t* flags;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    if (numbers[i] < lo || numbers[i] > hi) or_flag(flags, 1u);
+  }
+};
+
+}  // namespace bitgrad::maps

@@ -1,0 +1,86 @@
+// Losses over logits [n, classes], row by row, and what follows from their gradient. docs/numerics.md section 6.
+#pragma once
+
+#include <cmath>
+
+#include "bitgrad/base/math.h"
+#include "ops/map/list.h"
+
+namespace bitgrad::maps {
+
+// Whether a label is a class; flags get bit 1 where it is not.
+BITGRAD_HD inline bool is_class(int32_t label, int64_t classes, uint32_t* flags) {
+  if (label >= 0 && label < classes) return true;
+  or_flag(flags, 1u);
+  return false;
+}
+
+// margin = t * max(0, 1 - t y), square = max(0, 1 - t y)^2 of the logits y[0 .. classes) of one row.
+template <typename T>
+BITGRAD_HD inline void hinge_row(const T* y, int64_t classes, int32_t label, T* margin, T* square) {
+  for (int64_t c = 0; c < classes; ++c) {
+    const T t = c == label ? T(1) : T(-1);
+    const T m = T(1) - t * y[c];
+    const T h = m <= T(0) ? T(0) : m;  // a NaN stays one
+    margin[c] = t * h;
+    square[c] = h * h;
+  }
+}
+
+// fp64 rows are references for gradient checks: there the C library serves.
+BITGRAD_HD inline float exp_of(float x) { return math::exp(x); }
+BITGRAD_HD inline float log_of(float x) { return math::log(x); }
+inline double exp_of(double x) { return std::exp(x); }
+inline double log_of(double x) { return std::log(x); }
+
+// difference = softmax(y) - onehot(label); gives log sum exp(y - max) - (y_label - max).
+template <typename T>
+BITGRAD_HD inline T softmax_row(const T* y, int64_t classes, int32_t label, T* difference) {
+  T top = y[0];
+  for (int64_t c = 1; c < classes; ++c) top = y[c] > top ? y[c] : top;
+  T total = 0;
+  for (int64_t c = 0; c < classes; ++c) total = total + (difference[c] = exp_of(y[c] - top));
+  for (int64_t c = 0; c < classes; ++c) difference[c] = difference[c] / total - (c == label ? T(1) : T(0));
+  return log_of(total) - (y[label] - top);
+}
+
+// Index: rows.
+struct SquaredHingeRow {
+  const float* y;
+  const int32_t* labels;
+  int64_t classes;
+  float *margin, *squares;  // [n, classes]
+  uint32_t* flags;          // nullptr: labels are known to be classes
+
+  BITGRAD_HD void operator()(int64_t r) const {
+    is_class(labels[r], classes, flags);
+    hinge_row(y + r * classes, classes, labels[r], margin + r * classes, squares + r * classes);
+  }
+};
+
+// Index: rows.
+struct SoftmaxRow {
+  const float* y;
+  const int32_t* labels;
+  int64_t classes;
+  float* difference;  // [n, classes]
+  float* terms;       // [n]
+  uint32_t* flags;
+
+  BITGRAD_HD void operator()(int64_t r) const {
+    const int32_t label = is_class(labels[r], classes, flags) ? labels[r] : 0;
+    terms[r] = softmax_row(y + r * classes, classes, label, difference + r * classes);
+  }
+};
+
+// y = (*number * factor) * x.
+struct ScaleByNumber {
+  const float* number;
+  float factor;
+  const float* x;
+  float* y;
+
+  BITGRAD_HD void operator()(int64_t i) const { y[i] = (*number * factor) * x[i]; }
+};
+
+}  // namespace bitgrad::maps

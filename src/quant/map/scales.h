@@ -1,0 +1,84 @@
+// Maps: scales and statistics of blocks from the sums and maxima of their numbers, one call per block. The formulas are
+// those of the schemes (src/quant/<scheme>.cpp), docs/numerics.md section 2.
+#pragma once
+
+#include "bitgrad/base/math.h"
+#include "kernels/map/ranges.h"
+#include "quant/map/list.h"
+
+namespace bitgrad::maps {
+
+// dorefa_weight: out = max(tanh largest, eps).
+struct LargestTanh {
+  const float* largest;
+  float eps;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = q::larger(math::tanh(largest[j]), eps); }
+};
+
+// out = +0 - number
+struct NegatedNumbers {
+  const float* number;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = 0.0f - number[j]; }
+};
+
+// out = min(+0, number)
+struct NoLargerThanZero {
+  const float* number;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = q::smaller(0.0f, number[j]); }
+};
+
+// out = size of the block
+struct SizesOfBlocks {
+  q::BlockSizes size;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = size.of(j); }
+};
+
+// standardized_binary: sd = max(sqrt(squares / (n - 1)), eps), 1 where n = 1; constant: whether it is eps or 1 by
+// definition.
+struct StandardDeviations {
+  const float* squares;
+  q::BlockSizes size;
+  float eps;
+  q::BlockOut sd;
+  int32_t* constant;
+  BITGRAD_HD void operator()(int64_t j) const {
+    const float n = size.of(j);
+    const float raw = n > 1.0f ? sqrtf(squares[j] / (n - 1.0f)) : 1.0f;
+    sd.store(j, q::larger(raw, eps));
+    constant[j] = n > 1.0f && raw > eps ? 0 : 1;
+  }
+};
+
+// standardized_binary: s = 2^round(log2 max(sum / n / sd, eps)).
+struct StandardizedScales {
+  const float *sum, *sd;
+  q::BlockSizes size;
+  float eps;
+  q::BlockOut out;
+  BITGRAD_HD void operator()(int64_t j) const {
+    out.store(j, q::round_pow2(q::larger(sum[j] / size.of(j) / sd[j], eps)));
+  }
+};
+
+// KernelScales of rules that count from the lowest number: l = m + s * lo.
+struct LowestNumbers {
+  const float *scale, *offset;
+  float lo;
+  float* out;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = offset[j] + scale[j] * lo; }
+};
+
+// s = max(high - low, eps) / (qmax - qmin); m = low - s * qmin.
+struct MinmaxOffsetScales {
+  q::RangeBlocks b;
+  BITGRAD_HD void operator()(int64_t j) const {
+    const float s = b.store(j, q::larger(b.high[j] - b.low[j], b.eps) / (b.hi - b.lo));
+    b.store_offset(j, b.low[j] - s * b.lo);
+  }
+};
+
+}  // namespace bitgrad::maps

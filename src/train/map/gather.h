@@ -1,0 +1,41 @@
+// Samples of a batch out of a data set that lies on the device as it is stored (StoredSamples, data/dataset.h).
+#pragma once
+
+#include "train/map/list.h"
+
+namespace bitgrad::maps {
+
+// x[r, c] = numbers[code], or tokens[r, c] = code, of code = codes[ids[r] * stride + c], one, two or four bytes each;
+// or x[r, c] = the fp32 value that lies there. Index: r * pieces() + the piece of kCodes codes.
+struct GatherSamples {
+  static constexpr int64_t kCodes = 4;
+  const void* codes;
+  int64_t code_bytes;
+  const int64_t* ids;    // of samples that there are
+  const float* numbers;  // [256], or nullptr
+  float* x;              // [rows, features], where there are numbers or values
+  int32_t* tokens;       // else these
+  int64_t features, stride;
+
+  BITGRAD_HD int64_t pieces() const { return (features + kCodes - 1) / kCodes; }
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t r = i / pieces(), begin = (i - r * pieces()) * kCodes;
+    const int64_t end = begin + kCodes < features ? begin + kCodes : features;
+    const int64_t from = ids[r] * stride, to = r * features;
+    for (int64_t c = begin; c < end; ++c) {
+      if (numbers != nullptr)
+        x[to + c] = numbers[static_cast<const uint8_t*>(codes)[from + c]];
+      else if (tokens == nullptr)
+        x[to + c] = static_cast<const float*>(codes)[from + c];
+      else
+        tokens[to + c] = id_at(from + c);
+    }
+  }
+  BITGRAD_HD int32_t id_at(int64_t at) const {
+    if (code_bytes == 1) return static_cast<const uint8_t*>(codes)[at];
+    if (code_bytes == 2) return static_cast<const uint16_t*>(codes)[at];
+    return static_cast<const int32_t*>(codes)[at];
+  }
+};
+
+}  // namespace bitgrad::maps

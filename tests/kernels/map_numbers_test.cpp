@@ -1,0 +1,58 @@
+// Powers of two beside a number, against frexp in double.
+#include "kernels/map/numbers.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "support/catch.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr float kLeast = std::numeric_limits<float>::denorm_min(), kNormal = std::numeric_limits<float>::min();
+
+double next_power(double s) {
+  int e = 0;
+  return std::frexp(s, &e) == 0.5 ? s : std::ldexp(1.0, e);
+}
+double nearest_power(double x) {
+  int e = 0;
+  return std::frexp(x, &e) > std::sqrt(2.0) / 2 ? std::ldexp(1.0, e) : std::ldexp(0.5, e);
+}
+
+// A number, its neighbours, and their likes at other exponents.
+std::vector<float> around(float x, int min, int max) {
+  std::vector<float> all;
+  for (const float y : {std::nextafter(x, 0.0f), x, std::nextafter(x, 4.0f)})
+    for (int e = min; e <= max; ++e) all.push_back(std::ldexp(y, e));
+  return all;
+}
+
+TEST_CASE("the next power of two of a scale is exact, of subnormal ones too") {
+  std::vector<float> numbers{kLeast, 2 * kLeast, 3 * kLeast, 5 * kLeast, kNormal / 2, std::nextafter(kNormal, 0.0f),
+                             kNormal};
+  for (const float x : around(1.0f, -149, 126))
+    if (x > 0) numbers.push_back(x);
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) numbers.push_back(maps::q::of_bits(1 + static_cast<uint32_t>(random() % 0x7E800000u)));
+  for (const float s : numbers) {
+    INFO(s);
+    CHECK(static_cast<double>(maps::q::ceil_pow2(s)) == next_power(s));
+  }
+  CHECK(std::isinf(maps::q::ceil_pow2(std::nextafter(0x1p127f, INFINITY))));
+}
+
+TEST_CASE("the nearest power of two by its exponent turns at the square root of two") {
+  std::vector<float> numbers = around(1.0f, -125, 126);
+  for (const float x : around(std::sqrt(2.0f), -126, 126)) numbers.push_back(x);
+  for (const float x : around(1.5f, -126, 126)) numbers.push_back(x);
+  for (const float x : numbers) {
+    INFO(x);
+    CHECK(static_cast<double>(maps::q::round_pow2(x)) == nearest_power(x));
+  }
+}
+
+}  // namespace
+}  // namespace bitgrad
