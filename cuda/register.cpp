@@ -14,8 +14,8 @@ namespace cuda {
 #include "cuda/families.inc"
 #undef BITGRAD_CUDA_FAMILY
 
-DeviceKernels& device_kernel_table() {
-  static DeviceKernels table;
+KernelTable& cuda_kernel_table() {
+  static KernelTable table;
   return table;
 }
 
@@ -25,7 +25,7 @@ constexpr DeviceWorkMakers kWork{[]() -> std::unique_ptr<Prefetch> { return std:
                                  []() -> std::unique_ptr<StepRecord> { return std::make_unique<StepGraph>(); }};
 
 void register_all() {
-  register_device_kernels(DeviceKind::kCuda, &device_kernel_table());
+  register_kernel_table(DeviceKind::kCuda, &cuda_kernel_table());
   register_device_work(DeviceKind::kCuda, &kWork);
 #define BITGRAD_CUDA_FAMILY(name) register_##name();
 #include "cuda/families.inc"

@@ -1,7 +1,7 @@
 // How the CUDA backend comes into being: device, rows of kernels, table of kernels.
 #pragma once
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 
 namespace bitgrad {
 
@@ -11,8 +11,8 @@ void install_cuda();
 
 namespace cuda {
 
-// The kernels without rows (device_kernels.inc): families fill their lines in register_<family>().
-DeviceKernels& device_kernel_table();
+// The kernels without rows (kernel_table.inc): families fill their lines in register_<family>().
+KernelTable& cuda_kernel_table();
 
 }  // namespace cuda
 }  // namespace bitgrad

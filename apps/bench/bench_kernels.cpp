@@ -162,7 +162,7 @@ void adam_narrow(benchmark::State& state, MomentKind kind) {
         from_bf16(piece, v16.as<uint16_t>() + i, args.v);
         adam_update(args);
         to_bf16(piece, args.m, m16.as<uint16_t>() + i);
-        to_bf16(piece, args.v, kDraws, second + e, v16.as<uint16_t>() + i);
+        to_bf16_stochastic(piece, args.v, kDraws, second + e, v16.as<uint16_t>() + i);
       } else {
         moments_from_int8(piece, m8.as<int8_t>() + i, ms.as<float>() + block, args.m);
         squares_from_uint8(piece, v8.as<uint8_t>() + i, vs.as<float>() + block, args.v);

@@ -17,7 +17,7 @@ struct Unary {
     require_values(unary_name(op), "x", x);
     Tensor y = Tensor::empty(x.shape(), x.dtype());
     if (x.dtype() == dtypes::bf16)
-      unary_forward(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
+      unary_forward_bf16(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
     else if (x.dtype() == dtypes::fp64)
       unary_forward(op, x.numel(), x.as<double>(), y.as<double>());
     else
@@ -30,7 +30,7 @@ struct Unary {
     const Tensor gy = wide(gy_edge[0]);
     Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
     if (s.x.dtype() == dtypes::bf16)
-      unary_backward(s.op, gy.numel(), s.x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
+      unary_backward_bf16(s.op, gy.numel(), s.x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
     else if (gy.dtype() == dtypes::fp64)
       unary_backward(s.op, gy.numel(), s.x.as<double>(), gy.as<double>(), gx.as<double>());
     else

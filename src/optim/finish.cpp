@@ -182,7 +182,7 @@ void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g) {
     const int64_t n = std::min(kPiece, g.numel() - at);
     float* x = g.as<float>() + at;
     if (const RandomStream* draws = p.gradient_rounding())
-      to_bf16(n, x, *draws, static_cast<uint64_t>(begin * g.cols() + at), narrow);
+      to_bf16_stochastic(n, x, *draws, static_cast<uint64_t>(begin * g.cols() + at), narrow);
     else
       to_bf16(n, x, narrow);
     from_bf16(n, narrow, x);

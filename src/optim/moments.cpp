@@ -104,7 +104,7 @@ void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64
   const uint64_t first = base + static_cast<uint64_t>(p.low);
   if (kind_ == MomentKind::kBf16) {
     uint16_t* out = s.numbers.as<uint16_t>() + p.low;
-    return s.part.stochastic ? to_bf16(n, in, draws, first, out) : to_bf16(n, in, out);
+    return s.part.stochastic ? to_bf16_stochastic(n, in, draws, first, out) : to_bf16(n, in, out);
   }
   if (s.part.square)
     squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block);

@@ -115,7 +115,7 @@ bool RowStep::narrow_master() const { return p_.has_master() && p_.master().dtyp
 
 void RowStep::round_master(int64_t at, int64_t n, float* w) const {
   uint16_t* master = p_.master().as<uint16_t>() + at;
-  to_bf16(n, w, draws(Purpose::kUpdate), static_cast<uint64_t>(at), master);
+  to_bf16_stochastic(n, w, draws(Purpose::kUpdate), static_cast<uint64_t>(at), master);
   if (codes_ || checks_) from_bf16(n, master, w);
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/quantize.h"
 #include "both.h"
 #include "support/expect_error.h"
@@ -49,8 +49,8 @@ TEST_CASE("Pointwise functions of bf16 on the device have the bits of the CPU") 
     for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op) {
       const Placed<uint16_t> y(some_words<uint16_t>(n + 3, 3), shift);
       const Placed<float> gx(some_numbers(n + 3, 3), shift);
-      unary_forward(static_cast<UnaryOp>(op), n, x.data(), y.data());
-      unary_backward(static_cast<UnaryOp>(op), n, x.data(), gy.data(), gx.data());
+      unary_forward_bf16(static_cast<UnaryOp>(op), n, x.data(), y.data());
+      unary_backward_bf16(static_cast<UnaryOp>(op), n, x.data(), gy.data(), gx.data());
       for (const uint16_t v : y.values()) out.floats.push_back(std::bit_cast<float>(uint32_t{v} << 16));
       out.add(gx);
     }
@@ -104,7 +104,7 @@ TEST_CASE("Rounding to bf16 and back on the device: nearest, stochastic from any
     out.add(wide);
     for (const uint64_t first : {uint64_t{0}, uint64_t{8}, uint64_t{3}, (uint64_t{5} << 40) + 7}) {
       const Placed<uint16_t> drawn(some_words<uint16_t>(n + 3, 3), shift);
-      to_bf16(n, x.data(), draws, first, drawn.data());
+      to_bf16_stochastic(n, x.data(), draws, first, drawn.data());
       out.add(drawn);
     }
   });

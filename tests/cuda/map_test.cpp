@@ -25,7 +25,7 @@ struct ListedMap {
 std::vector<ListedMap> listed_maps() {
   return {
 #define BITGRAD_MAP(functor) \
-  {bitgrad::detail::MapLine<maps::functor>::kName, bitgrad::detail::MapLine<maps::functor>::on_device != nullptr},
+  {bitgrad::detail::MapLine<maps::functor>::kName, bitgrad::detail::MapLine<maps::functor>::runs[static_cast<size_t>(DeviceKind::kCuda)] != nullptr},
 #include "autograd/map/maps.inc"
 #include "kernels/map/maps.inc"
 #include "nn/map/maps.inc"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/quantize.h"
 #include "both.h"
 

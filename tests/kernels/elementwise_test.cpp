@@ -174,8 +174,8 @@ TEST_CASE("unary functions of bf16 are those of fp32 rounded once, forward and b
       from_bf16(n, x.data(), wide.data());
       for (int op = 0; op < static_cast<int>(UnaryOp::kCount); ++op) {
         INFO(unary_name(static_cast<UnaryOp>(op)));
-        unary_forward(static_cast<UnaryOp>(op), n, x.data(), y.data());
-        unary_backward(static_cast<UnaryOp>(op), n, x.data(), gy.data(), gx.data());
+        unary_forward_bf16(static_cast<UnaryOp>(op), n, x.data(), y.data());
+        unary_backward_bf16(static_cast<UnaryOp>(op), n, x.data(), gy.data(), gx.data());
         std::vector<float> f(x.size());
         unary_forward(static_cast<UnaryOp>(op), n, wide.data(), f.data());
         unary_backward(static_cast<UnaryOp>(op), n, wide.data(), gy.data(), expected_gx.data());

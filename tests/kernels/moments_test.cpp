@@ -181,7 +181,7 @@ TEST_CASE("stochastic bf16 is bits plus draw, cut, and keeps NaN and Inf") {
         x[7] = std::bit_cast<float>(0x7F7FFFFFu);
       }
       std::vector<uint16_t> y(x.size());
-      to_bf16(n, x.data(), kDraws, 1001, y.data());
+      to_bf16_stochastic(n, x.data(), kDraws, 1001, y.data());
       int64_t wrong = 0;
       for (size_t i = 0; i < x.size(); ++i) wrong += y[i] != bf16_from_float_stochastic(x[i], kDraws.bits16(1001 + i));
       CHECK(wrong == 0);

@@ -22,14 +22,16 @@ struct Bop {
   }
 };
 
-void finish_gradient_cuda(const FinishGradientArgs& p) {
+bool finish_gradient_cuda(const FinishGradientArgs& p) {
   constexpr const char* kName = "finish_gradient_cuda";
   if (p.w == nullptr) {
     const FinishGradient<false> f{p.divisor, p.lo, p.hi, p.clip_value, p.flags};
-    return run_pointwise(kName, f, Streams<1, 1>{{p.g}, {p.g}}, p.n);
+    run_pointwise(kName, f, Streams<1, 1>{{p.g}, {p.g}}, p.n);
+    return true;
   }
   const FinishGradient<true> f{p.divisor, p.lo, p.hi, p.clip_value, p.flags};
   run_pointwise(kName, f, Streams<2, 1>{{p.g, p.w}, {p.g}}, p.n);
+  return true;
 }
 
 void sgd_update_cuda(const SgdArgs& p) {

@@ -30,7 +30,7 @@ struct MapKernel {
 template <typename F>
 void add_map_kernel(const char* name) {
   MapKernel<F>::name = name;
-  bitgrad::detail::MapLine<F>::on_device = MapKernel<F>::run;
+  bitgrad::detail::MapLine<F>::runs[static_cast<size_t>(DeviceKind::kCuda)] = MapKernel<F>::run;
   const KernelInfo line[] = {{"map", name, isa::kAnyCuda, SumOrder::kExact, false, DeviceKind::kCuda}};
   register_kernels(line);
 }

@@ -179,7 +179,7 @@ void run_orders(const OrdersCall& call) {
 
 }  // namespace
 
-void quantize_int8_orders_cuda(const Int8OrdersArgs& args) {
+bool quantize_int8_orders_cuda(const Int8OrdersArgs& args) {
   const OrdersCall call{args.rows,
                         args.cols,
                         args.x,
@@ -194,6 +194,7 @@ void quantize_int8_orders_cuda(const Int8OrdersArgs& args) {
   clear(call.by_row, args.rows);
   clear(call.by_column, args.cols);
   args.bf16 ? run_orders<true>(call) : run_orders<false>(call);
+  return true;
 }
 
 }  // namespace bitgrad::cuda

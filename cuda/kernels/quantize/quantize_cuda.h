@@ -3,14 +3,14 @@
 
 #include <type_traits>
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 
 namespace bitgrad::cuda {
 
 void quantize_any_cuda(const QuantizeArgs& args);
 void quantize_sign_cuda(const QuantizeArgs& args);
 
-#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(DeviceKernels::name)> name##_cuda;
+#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(KernelTable::name)> name##_cuda;
 #include "cuda/kernels/quantize/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
 

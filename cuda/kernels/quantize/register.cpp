@@ -21,7 +21,7 @@ void register_quantize() {
                                                       {"quantize_any_cuda", DeviceKind::kCuda, isa::kAnyCuda,
                                                        SumOrder::kExact, any_supports, any_cost, quantize_any_cuda}};
   register_quantize_kernels(kKernels);
-  DeviceKernels& table = device_kernel_table();
+  KernelTable& table = cuda_kernel_table();
 #define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
 #include "cuda/kernels/quantize/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL

@@ -1,14 +1,14 @@
 // The launches of family reduce: name_cuda(...) for each line of kernels.inc, with the contract and parameters of line
-// `name` of device_kernels.inc, and the row.
+// `name` of kernel_table.inc, and the row.
 #pragma once
 
 #include <type_traits>
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 
 namespace bitgrad::cuda {
 
-#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(DeviceKernels::name)> name##_cuda;
+#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(KernelTable::name)> name##_cuda;
 #include "cuda/kernels/reduce/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
 

@@ -17,7 +17,7 @@ void register_reduce() {
                                                      SumOrder::kLanes, supports_every, free_of_rivals,
                                                      reduce_lanes_cuda}};
   register_reduce_kernels(kKernels);
-  DeviceKernels& table = device_kernel_table();
+  KernelTable& table = cuda_kernel_table();
 #define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
 #include "cuda/kernels/reduce/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL

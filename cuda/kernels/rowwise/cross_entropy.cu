@@ -60,6 +60,7 @@ BITGRAD_GLOBAL void cross_entropy_backward_kernel(CrossEntropyBackwardParams p) 
 
 void cross_entropy_rows_cuda(const CrossEntropyRowsArgs& args) {
   using namespace rowwise;
+  refuse_fp64(args.x, "cross_entropy_rows");
   const CrossEntropyParams p{args.rows,
                              args.cols,
                              floats_of(args.x),
@@ -73,6 +74,7 @@ void cross_entropy_rows_cuda(const CrossEntropyRowsArgs& args) {
 
 void cross_entropy_rows_backward_cuda(const CrossEntropyRowsBackwardArgs& args) {
   using namespace rowwise;
+  refuse_fp64(args.x, "cross_entropy_rows_backward");
   const CrossEntropyBackwardParams p{args.rows,
                                      args.cols,
                                      floats_of(args.x),

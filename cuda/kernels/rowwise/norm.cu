@@ -95,6 +95,7 @@ struct ParameterRule {
 
 void norm_rows_cuda(const NormRowsArgs& args) {
   using namespace rowwise;
+  refuse_fp64(args.x, "norm_rows");
   const NormParams p{args.rows,
                      args.cols,
                      floats_of(args.x),
@@ -111,6 +112,7 @@ void norm_rows_cuda(const NormRowsArgs& args) {
 
 void norm_rows_backward_cuda(const NormRowsBackwardArgs& args) {
   using namespace rowwise;
+  refuse_fp64(args.x, "norm_rows_backward");
   const float* const mean = args.centered ? values_of(args.mean) : nullptr;
   // First what reads gy, for gx may be written in its place.
   if (args.ggamma.data != nullptr || args.gbeta.data != nullptr) {

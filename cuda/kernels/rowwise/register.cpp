@@ -7,7 +7,7 @@
 namespace bitgrad::cuda {
 
 void register_rowwise() {
-  DeviceKernels& table = device_kernel_table();
+  KernelTable& table = cuda_kernel_table();
 #define BITGRAD_CUDA_KERNEL(name) table.name = name##_cuda;
 #include "cuda/kernels/rowwise/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL

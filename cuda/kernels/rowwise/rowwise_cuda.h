@@ -1,15 +1,20 @@
 // The launches of family rowwise: name_cuda(...) for each line of kernels.inc, with the contract and parameters of line
-// `name` of device_kernels.inc.
+// `name` of kernel_table.inc.
 #pragma once
 
 #include <type_traits>
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 
 namespace bitgrad::cuda {
 
-#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(DeviceKernels::name)> name##_cuda;
+#define BITGRAD_CUDA_KERNEL(name) std::remove_pointer_t<decltype(KernelTable::name)> name##_cuda;
 #include "cuda/kernels/rowwise/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
+
+// Doubles are the CPU's.
+inline void refuse_fp64(const FloatsIn& x, std::string_view name) {
+  if (x.dtype == dtypes::fp64) bitgrad::detail::fail_fp64_on_device(name);
+}
 
 }  // namespace bitgrad::cuda

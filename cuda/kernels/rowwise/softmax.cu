@@ -50,12 +50,14 @@ BITGRAD_GLOBAL void softmax_backward_kernel(SoftmaxBackwardParams p) {
 
 void softmax_rows_cuda(const SoftmaxRowsArgs& args) {
   using namespace rowwise;
+  refuse_fp64(args.x, "softmax_rows");
   const SoftmaxParams p{args.rows, args.cols, floats_of(args.x), args.y.data, args.y.dtype == dtypes::bf16};
   launch_rows("softmax_rows_cuda", softmax_kernel<false>, softmax_kernel<true>, args.rows, args.cols, p);
 }
 
 void softmax_rows_backward_cuda(const SoftmaxRowsBackwardArgs& args) {
   using namespace rowwise;
+  refuse_fp64(args.y, "softmax_rows_backward");
   const SoftmaxBackwardParams p{args.rows, args.cols, floats_of(args.y), floats_of(args.gy), values_of(args.gx)};
   launch_rows("softmax_rows_backward_cuda", softmax_backward_kernel<false>, softmax_backward_kernel<true>, args.rows,
               args.cols, p);

@@ -22,8 +22,8 @@ void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
 void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx);
 void unary_backward(UnaryOp op, int64_t n, const double* x, const double* gy, double* gx);
 // x and y in bf16: f is computed in fp32 and rounded once, to nearest even. gx is fp32.
-void unary_forward(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y);
-void unary_backward(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx);
+void unary_forward_bf16(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y);
+void unary_backward_bf16(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx);
 
 // y = a + b, y = a * b; y may be an operand.
 void add(int64_t n, const float* a, const float* b, float* y);
@@ -157,7 +157,7 @@ void bop_update(const BopArgs& args);
 
 // Rounding of fp32 to bf16 (nearest even, or by 16-bit draws: x[i] is element first + i) and back.
 void to_bf16(int64_t n, const float* x, uint16_t* y);
-void to_bf16(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y);
+void to_bf16_stochastic(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y);
 void from_bf16(int64_t n, const uint16_t* x, float* y);
 
 // Moments of optimizers in 8 bits (docs/numerics.md section 6), in blocks of kMomentBlock elements, the last ragged:

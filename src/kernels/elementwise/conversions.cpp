@@ -2,8 +2,9 @@
 // 2022, arXiv 2110.02861, section 2; here with linear codes and stochastic rounding, docs/numerics.md section 6).
 #include <algorithm>
 
-#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
@@ -34,51 +35,46 @@ void for_blocks(int64_t begin, int64_t end, Body&& body) {
 
 }  // namespace
 
-void to_bf16(int64_t n, const float* x, uint16_t* y) {
-  BITGRAD_ON_DEVICE(to_bf16, n, x, y);
+void cpu::to_bf16(int64_t n, const float* x, uint16_t* y) {
   const auto loop = elementwise::loops().to_bf16;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
 }
 
-void from_bf16(int64_t n, const uint16_t* x, float* y) {
-  BITGRAD_ON_DEVICE(from_bf16, n, x, y);
+void cpu::from_bf16(int64_t n, const uint16_t* x, float* y) {
   const auto loop = elementwise::loops().from_bf16;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
 }
 
-void to_bf16(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y) {
-  BITGRAD_ON_DEVICE(to_bf16_stochastic, n, x, draws, first, y);
+void cpu::to_bf16_stochastic(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint16_t* y) {
   const auto loop = elementwise::loops().to_bf16_stochastic;
   cut_with_draws(n, draws, first,
                  [&](int64_t i, int64_t end, const uint16_t* bits) { loop(end - i, x + i, bits, y + i); });
 }
 
-void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q, float* scales) {
-  BITGRAD_ON_DEVICE(moments_to_int8, n, x, draws, first, q, scales);
+void cpu::moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, int8_t* q,
+                          float* scales) {
   const auto loop = elementwise::loops().moments_to_int8;
   cut_with_draws(n, draws, first, [&](int64_t i, int64_t end, const uint16_t* bits) {
     loop(end - i, x + i, bits, q + i, scales + i / kMomentBlock);
   });
 }
 
-void squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales) {
-  BITGRAD_ON_DEVICE(squares_to_uint8, n, x, draws, first, q, scales);
+void cpu::squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q,
+                           float* scales) {
   const auto loop = elementwise::loops().squares_to_uint8;
   cut_with_draws(n, draws, first, [&](int64_t i, int64_t end, const uint16_t* bits) {
     loop(end - i, x + i, bits, q + i, scales + i / kMomentBlock);
   });
 }
 
-void moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x) {
-  BITGRAD_ON_DEVICE(moments_from_int8, n, q, scales, x);
+void cpu::moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x) {
   const auto loop = elementwise::loops().moments_from_int8;
   cut(n, [&](int64_t begin, int64_t end) {
     for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) { loop(count, q + i, scales[block], x + i); });
   });
 }
 
-void squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x) {
-  BITGRAD_ON_DEVICE(squares_from_uint8, n, q, scales, x);
+void cpu::squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x) {
   const auto loop = elementwise::loops().squares_from_uint8;
   cut(n, [&](int64_t begin, int64_t end) {
     for_blocks(begin, end, [&](int64_t i, int64_t count, int64_t block) { loop(count, q + i, scales[block], x + i); });

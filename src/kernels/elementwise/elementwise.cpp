@@ -7,7 +7,8 @@
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
@@ -60,8 +61,7 @@ constexpr std::string_view kUnaryNames[] = {
 
 std::string_view unary_name(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
 
-void unary_forward(UnaryOp op, int64_t n, const float* x, float* y) {
-  BITGRAD_ON_DEVICE(unary_forward, op, n, x, y);
+void cpu::unary_forward(UnaryOp op, int64_t n, const float* x, float* y) {
   const auto loop = elementwise::loops().unary_forward[static_cast<int>(op)];
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
 }
@@ -72,8 +72,7 @@ void unary_forward(UnaryOp op, int64_t n, const double* x, double* y) {
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, y + i); });
 }
 
-void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx) {
-  BITGRAD_ON_DEVICE(unary_backward, op, n, x, gy, gx);
+void cpu::unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx) {
   const auto loop = elementwise::loops().unary_backward[static_cast<int>(op)];
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, gy + i, gx + i); });
 }
@@ -98,8 +97,7 @@ void cut_widened(int64_t n, Body&& body) {
 
 }  // namespace
 
-void unary_forward(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
-  BITGRAD_ON_DEVICE(unary_forward_bf16, op, n, x, y);
+void cpu::unary_forward_bf16(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
   const auto& loops = elementwise::loops();
   const auto loop = loops.unary_forward[static_cast<int>(op)];
   cut_widened(n, [&](int64_t i, int64_t count) {
@@ -110,8 +108,7 @@ void unary_forward(UnaryOp op, int64_t n, const uint16_t* x, uint16_t* y) {
   });
 }
 
-void unary_backward(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx) {
-  BITGRAD_ON_DEVICE(unary_backward_bf16, op, n, x, gy, gx);
+void cpu::unary_backward_bf16(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, float* gx) {
   const auto& loops = elementwise::loops();
   const auto loop = loops.unary_backward[static_cast<int>(op)];
   cut_widened(n, [&](int64_t i, int64_t count) {
@@ -121,38 +118,32 @@ void unary_backward(UnaryOp op, int64_t n, const uint16_t* x, const float* gy, f
   });
 }
 
-void add(int64_t n, const float* a, const float* b, float* y) {
-  BITGRAD_ON_DEVICE(add, n, a, b, y);
+void cpu::add(int64_t n, const float* a, const float* b, float* y) {
   const auto loop = elementwise::loops().add;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, a + i, b + i, y + i); });
 }
 
-void mul(int64_t n, const float* a, const float* b, float* y) {
-  BITGRAD_ON_DEVICE(mul, n, a, b, y);
+void cpu::mul(int64_t n, const float* a, const float* b, float* y) {
   const auto loop = elementwise::loops().mul;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, a + i, b + i, y + i); });
 }
 
-void scale(int64_t n, const float* x, float s, float* y) {
-  BITGRAD_ON_DEVICE(scale, n, x, s, y);
+void cpu::scale(int64_t n, const float* x, float s, float* y) {
   const auto loop = elementwise::loops().scale;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, s, y + i); });
 }
 
-void divide(int64_t n, float* x, float divisor) {
-  BITGRAD_ON_DEVICE(divide, n, x, divisor);
+void cpu::divide(int64_t n, float* x, float divisor) {
   const auto loop = elementwise::loops().divide;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, divisor); });
 }
 
-void clamp(int64_t n, float lo, float hi, float* x) {
-  BITGRAD_ON_DEVICE(clamp, n, lo, hi, x);
+void cpu::clamp(int64_t n, float lo, float hi, float* x) {
   const auto loop = elementwise::loops().clamp;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, lo, hi, x + i); });
 }
 
-void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y) {
-  BITGRAD_ON_DEVICE(lookup_u8, n, x, table, y);
+void cpu::lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y) {
   const auto loop = elementwise::loops().lookup_u8;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, table, y + i); });
 }

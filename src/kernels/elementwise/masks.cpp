@@ -4,8 +4,9 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
@@ -52,8 +53,7 @@ void drop_by_bytes(DType dtype, int64_t n, const void* in, const uint64_t* mask,
 
 }  // namespace
 
-void apply_mask(const MaskArgs& args) {
-  BITGRAD_ON_DEVICE(apply_mask, args);
+void cpu::apply_mask(const MaskArgs& args) {
   const auto loop = elementwise::loops().apply_mask;
   const auto [rows, cols] = longest_rows(args.rows, args.cols);
   const int64_t words = (cols + 63) / 64;
@@ -63,8 +63,7 @@ void apply_mask(const MaskArgs& args) {
   });
 }
 
-void keep_mask(const KeepMaskArgs& args) {
-  BITGRAD_ON_DEVICE(keep_mask, args);
+void cpu::keep_mask(const KeepMaskArgs& args) {
   const auto loop = elementwise::loops().keep_mask;
   const auto [rows, cols] = longest_rows(args.rows, args.cols);
   const int64_t words = (cols + 63) / 64;
@@ -79,8 +78,7 @@ void keep_mask(const KeepMaskArgs& args) {
   });
 }
 
-void drop_codes(const DropCodesArgs& args) {
-  BITGRAD_ON_DEVICE(drop_codes, args);
+void cpu::drop_codes(const DropCodesArgs& args) {
   const bool to_ternary = args.from == dtypes::bint1 && args.to == dtypes::ternary;
   ensure(args.to.is_code() && (args.from == args.to || to_ternary), "drop_codes", "no rule from ", args.from.name(),
          " to ", args.to.name());

@@ -1,14 +1,14 @@
 // Family elementwise: the normalisation of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv
 // 1502.03167, section 3).
-#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
 namespace bitgrad {
 
-void normalize(const NormalizeArgs& args) {
-  BITGRAD_ON_DEVICE(normalize, args);
+void cpu::normalize(const NormalizeArgs& args) {
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_one : loops.normalize;
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
@@ -26,8 +26,7 @@ void normalize(const NormalizeArgs& args) {
   });
 }
 
-void normalize_backward(const NormalizeBackwardArgs& args) {
-  BITGRAD_ON_DEVICE(normalize_backward, args);
+void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward;
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

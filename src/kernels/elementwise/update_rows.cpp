@@ -6,9 +6,10 @@
 #include <cstring>
 
 #include "bitgrad/base/memory.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/pack.h"
 #include "bitgrad/kernels/reduce.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/map/fill.h"
 #include "kernels/map/ranges.h"
 #include "kernels/map/scales.h"
@@ -133,8 +134,7 @@ ScaleMap row_scales(const RowCodes& codes) {
   return map;
 }
 
-void update_rows(const UpdateRowsArgs& args) {
-  BITGRAD_ON_DEVICE(update_rows, args);
+void cpu::update_rows(const UpdateRowsArgs& args) {
   const int64_t n = args.rows * args.cols;
   const Workspace space(float_bytes(n));
   float* const g = space.as<float>();

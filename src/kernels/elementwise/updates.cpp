@@ -3,17 +3,14 @@
 
 #include <atomic>
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
 namespace bitgrad {
 
-bool finish_gradient(const FinishGradientArgs& args) {
-  if (const DeviceKernels* k = device_kernels()) {
-    detail::present(k->finish_gradient, "finish_gradient")(args);
-    return true;
-  }
+bool cpu::finish_gradient(const FinishGradientArgs& args) {
   const auto loop = elementwise::loops().finish_gradient;
   std::atomic<bool> all{true};
   cut(args.n, [&](int64_t i, int64_t end) {
@@ -30,8 +27,7 @@ bool finish_gradient(const FinishGradientArgs& args) {
   return all;
 }
 
-void sgd_update(const SgdArgs& args) {
-  BITGRAD_ON_DEVICE(sgd_update, args);
+void cpu::sgd_update(const SgdArgs& args) {
   const auto loop = elementwise::loops().sgd;
   cut(args.n, [&](int64_t i, int64_t end) {
     SgdArgs part = args;
@@ -43,8 +39,7 @@ void sgd_update(const SgdArgs& args) {
   });
 }
 
-void adam_update(const AdamArgs& args) {
-  BITGRAD_ON_DEVICE(adam_update, args);
+void cpu::adam_update(const AdamArgs& args) {
   const auto loop = elementwise::loops().adam;
   cut(args.n, [&](int64_t i, int64_t end) {
     AdamArgs part = args;
@@ -57,8 +52,7 @@ void adam_update(const AdamArgs& args) {
   });
 }
 
-void bop_update(const BopArgs& args) {
-  BITGRAD_ON_DEVICE(bop_update, args);
+void cpu::bop_update(const BopArgs& args) {
   const auto loop = elementwise::loops().bop;
   cut(args.n, [&](int64_t i, int64_t end) {
     BopArgs part = args;

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "bitgrad/base/error.h"
-#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "kernels/families.h"
 #include "kernels/gemm/common/batch.h"
 #include "kernels/gemm/common/operands.h"

@@ -15,24 +15,25 @@
 
 #include "bitgrad/base/host_device.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 
 // What a line BITGRAD_MAP(functor) of a maps.inc declares: <layer>/map/list.h.
-#define BITGRAD_DECLARE_MAP(functor)                                                     \
-  namespace bitgrad::maps {                                                              \
-  struct functor;                                                                        \
-  }                                                                                      \
-  template <>                                                                            \
-  struct bitgrad::detail::MapLine<bitgrad::maps::functor> {                              \
-    static constexpr std::string_view kName = "map_" #functor;                           \
-    static inline void (*on_device)(const bitgrad::maps::functor&, int64_t n) = nullptr; \
+#define BITGRAD_DECLARE_MAP(functor)                                \
+  namespace bitgrad::maps {                                         \
+  struct functor;                                                   \
+  }                                                                 \
+  template <>                                                       \
+  struct bitgrad::detail::MapLine<bitgrad::maps::functor> {         \
+    static constexpr std::string_view kName = "map_" #functor;      \
+    using Run = void (*)(const bitgrad::maps::functor&, int64_t n); \
+    static inline Run runs[bitgrad::kDeviceKinds] = {};             \
   };
 
 namespace bitgrad {
 
 namespace detail {
-// What the line of a functor says: its name, and the kernel that runs it while a device other than the CPU is current,
-// which copies the functor. The device's backend sets it when it registers (cuda/kernels/map/map_kernel.h).
+// What the line of a functor says: its name, and for each kind of device but the CPU the kernel that runs it, which
+// copies the functor. The device's backend sets it when it registers (cuda/kernels/map/map_kernel.h).
 template <typename F>
 struct MapLine;
 template <typename F>
@@ -49,8 +50,10 @@ void run_map(const F& f, int64_t n, int64_t grain = kMapGrain) {
   static_assert(std::is_trivially_copyable_v<F>, "a device gets a copy of the bytes");
   static_assert(detail::kHasMapLine<F>, "a functor needs a line in the maps.inc of its layer: every device runs it");
   if (n <= 0) return;
-  if (device_kernels() != nullptr)
-    return detail::present(detail::MapLine<F>::on_device, detail::MapLine<F>::kName)(f, n);
+  if (const Device device = current_device(); !device.is_cpu()) {
+    const auto run = detail::MapLine<F>::runs[static_cast<size_t>(device.kind)];
+    return detail::present(run, detail::MapLine<F>::kName)(f, n);
+  }
   parallel_ranges(n, grain, [&](int64_t begin, int64_t end) {
     const F local = f;
     for (int64_t i = begin; i < end; ++i) local(i);

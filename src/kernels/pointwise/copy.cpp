@@ -2,7 +2,7 @@
 // another axis than those of y, squares of both.
 #include <algorithm>
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/pointwise.h"
 #include "kernels/map/pointwise.h"
 #include "kernels/pointwise/lines.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "kernels/families.h"
 #include "kernels/map/pointwise.h"
 #include "kernels/pointwise/lines.h"

@@ -1,14 +1,14 @@
 // Family quantize: codes -> numbers.
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/quantize.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/quantize/chunk_params.h"
 
 namespace bitgrad {
 
-void dequantize(const DequantizeArgs& args) {
-  BITGRAD_ON_DEVICE(dequantize, args);
+void cpu::dequantize(const DequantizeArgs& args) {
   using namespace quantize_loops;
   const IsaMask granted = cpu_isa();
   const QuantizeLoops& loops =

@@ -10,8 +10,9 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/pack.h"
+#include "kernels/cpu_kernels.h"
 
 namespace bitgrad {
 namespace {
@@ -84,14 +85,12 @@ void mean_abs(const BinarizeArgs& args) {
 
 }  // namespace
 
-void quantize_transposed(const QuantizeArgs& args, void* transposed) {
-  BITGRAD_ON_DEVICE(quantize_transposed, args, transposed);
+void cpu::quantize_transposed(const QuantizeArgs& args, void* transposed) {
   quantize(args);
   transpose(args.dtype, args.rows, args.cols, args.codes, args.stride, transposed);
 }
 
-void binarize(const BinarizeArgs& args) {
-  BITGRAD_ON_DEVICE(binarize, args);
+void cpu::binarize(const BinarizeArgs& args) {
   quantize(sign_args(args.rows, args.cols, args.x, args.ldx, args.codes, args.stride, args.flags));
   if (args.alpha != nullptr && args.cols > 0) mean_abs(args);
   if (args.row_ones != nullptr) count_ones(args.codes, args.stride, args.rows, args.cols, args.row_ones);
@@ -104,8 +103,7 @@ void binarize(const BinarizeArgs& args) {
     count_ones(transposed, row_bytes_memory(dtypes::bint1, args.rows), args.cols, args.rows, args.column_ones);
 }
 
-void normalize_sign(const NormalizeSignArgs& args) {
-  BITGRAD_ON_DEVICE(normalize_sign, args);
+void cpu::normalize_sign(const NormalizeSignArgs& args) {
   const int64_t cols = args.norm.cols;
   if (cols == 0) return;
   parallel_ranges(args.norm.rows, std::max<int64_t>(1, kSignElements / cols), [&](int64_t begin, int64_t end) {
@@ -116,7 +114,7 @@ void normalize_sign(const NormalizeSignArgs& args) {
     part.x += begin * cols;
     part.y = space.as<float>();
     part.xhat = nullptr;
-    normalize(part);
+    cpu::normalize(part);
     quantize(sign_args(part.rows, cols, part.y, cols, static_cast<char*>(args.codes) + begin * args.stride, args.stride,
                        &seen));
     if (seen != 0 && args.flags != nullptr)

@@ -6,8 +6,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernels.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/quantize/loops.h"
 
 namespace bitgrad {
@@ -99,11 +100,7 @@ void write_codes(const Int8OrdersArgs& args, const Cut& cut, int64_t k, const fl
 
 }  // namespace
 
-bool quantize_int8_orders(const Int8OrdersArgs& args) {
-  if (const DeviceKernels* k = device_kernels()) {
-    detail::present(k->quantize_int8_orders, "quantize_int8_orders")(args);
-    return true;
-  }
+bool cpu::quantize_int8_orders(const Int8OrdersArgs& args) {
   const Cut cut(args);
   const bool by_row = args.by_row.codes != nullptr, by_column = args.by_column.codes != nullptr;
   const auto words = [](int64_t n) { return n * static_cast<int64_t>(sizeof(int32_t)); };

@@ -7,7 +7,8 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
 #include "kernels/quantize/chunk_params.h"
@@ -157,8 +158,7 @@ void register_quantize_kernels(std::span<const Kernel<QuantizeArgs>> kernels) { 
 
 void quantize(const QuantizeArgs& args) { cheapest(quantize_kernels(), args)->run(args); }
 
-void clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
-  BITGRAD_ON_DEVICE(clip_gradient, args, g, gx);
+void cpu::clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
   const QuantizeLoops& loops = quantize_loops::loops();
   const Plan plan(args);
   const bool unit = args.rule == CodeRule::kSign || args.rule == CodeRule::kPositive;

@@ -3,7 +3,8 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/reduce/loops.h"
 
 namespace bitgrad {
@@ -46,8 +47,7 @@ void sums_of_columns(const NormSumsArgs& args, int64_t c, int64_t n) {
 
 }  // namespace
 
-void norm_sums(const NormSumsArgs& args) {
-  BITGRAD_ON_DEVICE(norm_sums, args);
+void cpu::norm_sums(const NormSumsArgs& args) {
   if (args.column_step == 0) return sums_of_all(args);
   const int64_t blocks = ceil_div(args.cols, kColumnBlock);
   const int64_t grain = std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::max<int64_t>(1, args.rows)));

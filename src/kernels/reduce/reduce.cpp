@@ -9,8 +9,9 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "bitgrad/kernels/quantize.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/families.h"
 #include "kernels/reduce/loops.h"
 
@@ -203,8 +204,7 @@ bool long_range(const ReduceLoops& loops, int64_t n, const float* x, float* low,
 
 }  // namespace
 
-void reduce_ranges(const ReduceArgs& args, float* high) {
-  BITGRAD_ON_DEVICE(reduce_ranges, args, high);
+void cpu::reduce_ranges(const ReduceArgs& args, float* high) {
   const ReduceLoops& loops = reduce_loops::loops();
   const int64_t group = args.axis == ReduceAxis::kRows ? args.cols : args.group;
   const int64_t per_row = args.axis == ReduceAxis::kRows ? 1 : ceil_div(args.cols, group), full = args.cols / group;
@@ -247,8 +247,7 @@ float contiguous_number(ReduceRule rule, const float* x, int64_t n) {
 float sum(const float* x, int64_t n) { return contiguous_number(ReduceRule::kSum, x, n); }
 float sum_squares(const float* x, int64_t n) { return contiguous_number(ReduceRule::kSumSquares, x, n); }
 
-void check_finite(int64_t n, const float* x, uint32_t* flags) {
-  BITGRAD_ON_DEVICE(check_finite, n, x, flags);
+void cpu::check_finite(int64_t n, const float* x, uint32_t* flags) {
   if (!all_finite(x, n)) raise_flag(flags);
 }
 

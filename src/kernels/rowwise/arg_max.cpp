@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "bitgrad/kernels/rowwise.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad {
@@ -20,16 +21,14 @@ int32_t first_largest(const float* x, int64_t n) {
 
 }  // namespace
 
-void arg_max_rows(const ArgMaxRowsArgs& args) {
-  BITGRAD_ON_DEVICE(arg_max_rows, args);
+void cpu::arg_max_rows(const ArgMaxRowsArgs& args) {
   for_ranges_of_rows(args.rows, args.cols, 1, [&](int64_t begin, int64_t end, float* space) {
     for (int64_t r = begin; r < end; ++r)
       args.index[r] = first_largest(read_floats(args.x, r * args.cols, args.cols, space), args.cols);
   });
 }
 
-void target_ranks(const TargetRanksArgs& args) {
-  BITGRAD_ON_DEVICE(target_ranks, args);
+void cpu::target_ranks(const TargetRanksArgs& args) {
   for_ranges_of_rows(args.rows, args.cols, 1, [&](int64_t begin, int64_t end, float* space) {
     for (int64_t r = begin; r < end; ++r) {
       args.rank[r] = kNoRank;

@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/kernels/rowwise.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad {
@@ -55,8 +56,8 @@ float total_of_exp(RowInPieces& row, int64_t cols, float top) {
 
 }  // namespace
 
-void cross_entropy_rows(const CrossEntropyRowsArgs& args) {
-  BITGRAD_ROWWISE(cross_entropy_rows, cross_entropy_fp64, args.x, args);
+void cpu::cross_entropy_rows(const CrossEntropyRowsArgs& args) {
+  if (is_fp64(args.x)) return cross_entropy_fp64(args);
   const int64_t cols = args.cols;
   for_ranges_of_rows(args.rows, cols, 0, [&](int64_t begin, int64_t end, float*) {
     for (int64_t r = begin; r < end; ++r) {
@@ -72,8 +73,8 @@ void cross_entropy_rows(const CrossEntropyRowsArgs& args) {
   });
 }
 
-void cross_entropy_rows_backward(const CrossEntropyRowsBackwardArgs& args) {
-  BITGRAD_ROWWISE(cross_entropy_rows_backward, cross_entropy_backward_fp64, args.x, args);
+void cpu::cross_entropy_rows_backward(const CrossEntropyRowsBackwardArgs& args) {
+  if (is_fp64(args.x)) return cross_entropy_backward_fp64(args);
   const int64_t cols = args.cols;
   const float factor = *floats(args.factor);
   for_ranges_of_rows(args.rows, cols, 1, [&](int64_t begin, int64_t end, float* space) {

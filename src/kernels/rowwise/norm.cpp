@@ -2,14 +2,15 @@
 #include <cmath>
 
 #include "bitgrad/kernels/rowwise.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/rowwise/rows.h"
 
 namespace bitgrad {
 
 using namespace rowwise;
 
-void norm_rows(const NormRowsArgs& args) {
-  BITGRAD_ROWWISE(norm_rows, norm_fp64, args.x, args);
+void cpu::norm_rows(const NormRowsArgs& args) {
+  if (is_fp64(args.x)) return norm_fp64(args);
   const int64_t cols = args.cols;
   const auto count = static_cast<float>(cols);
   for_ranges_of_rows(args.rows, cols, 2, [&](int64_t begin, int64_t end, float* space) {
@@ -91,8 +92,8 @@ void parameter_gradients(const NormRowsBackwardArgs& args) {
 
 }  // namespace
 
-void norm_rows_backward(const NormRowsBackwardArgs& args) {
-  BITGRAD_ROWWISE(norm_rows_backward, norm_backward_fp64, args.x, args);
+void cpu::norm_rows_backward(const NormRowsBackwardArgs& args) {
+  if (is_fp64(args.x)) return norm_backward_fp64(args);
   // First what reads gy, for gx may be written in its place.
   if (args.ggamma.data != nullptr || args.gbeta.data != nullptr) parameter_gradients(args);
   if (args.gx.data != nullptr) input_gradients(args);

@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/device_kernels.h"
+#include "bitgrad/kernels/kernel_table.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/reduce/loops.h"
 #include "kernels/rowwise/loops.h"
@@ -85,11 +85,3 @@ void cross_entropy_backward_fp64(const CrossEntropyRowsBackwardArgs& args);
 int64_t class_of(int32_t target, int64_t cols, uint32_t* flags);
 
 }  // namespace bitgrad::rowwise
-
-// First line of a kernel: doubles on the CPU, another device's kernel.
-#define BITGRAD_ROWWISE(name, fp64, first, args)                        \
-  if (is_fp64(first)) {                                                 \
-    if (!current_device().is_cpu()) detail::fail_fp64_on_device(#name); \
-    return fp64(args);                                                  \
-  }                                                                     \
-  BITGRAD_ON_DEVICE(name, args)

@@ -1,5 +1,6 @@
 // Family rowwise: softmax and its backward.
 #include "bitgrad/kernels/rowwise.h"
+#include "kernels/cpu_kernels.h"
 #include "kernels/families.h"
 #include "kernels/rowwise/rows.h"
 
@@ -7,8 +8,8 @@ namespace bitgrad {
 
 using namespace rowwise;
 
-void softmax_rows(const SoftmaxRowsArgs& args) {
-  BITGRAD_ROWWISE(softmax_rows, softmax_fp64, args.x, args);
+void cpu::softmax_rows(const SoftmaxRowsArgs& args) {
+  if (is_fp64(args.x)) return softmax_fp64(args);
   const int64_t cols = args.cols;
   for_ranges_of_rows(args.rows, cols, 2, [&](int64_t begin, int64_t end, float* space) {
     for (int64_t r = begin; r < end; ++r) {
@@ -21,8 +22,8 @@ void softmax_rows(const SoftmaxRowsArgs& args) {
   });
 }
 
-void softmax_rows_backward(const SoftmaxRowsBackwardArgs& args) {
-  BITGRAD_ROWWISE(softmax_rows_backward, softmax_backward_fp64, args.y, args);
+void cpu::softmax_rows_backward(const SoftmaxRowsBackwardArgs& args) {
+  if (is_fp64(args.y)) return softmax_backward_fp64(args);
   const int64_t cols = args.cols;
   for_ranges_of_rows(args.rows, cols, 2, [&](int64_t begin, int64_t end, float* space) {
     for (int64_t r = begin; r < end; ++r) {

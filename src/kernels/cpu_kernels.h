@@ -1,0 +1,12 @@
+// The CPU's kernels of kernel_table.inc, defined in the folders of their families.
+#pragma once
+
+#include "bitgrad/kernels/kernel_table.h"
+
+namespace bitgrad::cpu {
+
+#define BITGRAD_KERNEL(result, name, parameters, arguments) result name parameters;
+#include "bitgrad/kernels/kernel_table.inc"
+#undef BITGRAD_KERNEL
+
+}  // namespace bitgrad::cpu
