@@ -146,7 +146,7 @@ TEST_CASE("inspect needs no data, diff does") {
   const ProcessResult other = cli({"diff", run, trained(temp, "digits")});
   CHECK(other.code == 2);
   CHECK(contains(other.err, "[diff] the inputs differ"));
-  CHECK(contains(other.err, "takes 16 numbers"));
+  CHECK(contains(other.err, "has 16 values"));
   CHECK(contains(other.err, "784"));
 }
 
