@@ -53,8 +53,8 @@ class Bench {
       measure_all(row_cases(numbers), numbers, report["rows"]);
       measure_all(update_cases(numbers), numbers, report["rows"]);
     }
-    require(!copies_.empty(), "bench_bandwidth", "--family and --what leave nothing: no kernel has '", options_.what,
-            "' in its name.");
+    require(!copies_.empty(), "bench_bandwidth", "no kernel matches --family and --what: no name contains '",
+            options_.what, "'.");
     report["copy_gb_s"] = median(copies_);
     std::cout << "\ncopy: " << std::fixed << std::setprecision(1) << median(copies_) << " GB/s\n";
   }
@@ -107,13 +107,13 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--family", options.families, "pack, quantize, optimizer, elementwise, reduce, pointwise, rowwise (all)")
       .delimiter(',')
       .one_of(options.families);
-  args.option("--what", options.what, "only kernels whose name holds this");
+  args.option("--what", options.what, "only kernels whose name contains this");
   args.option("--device", device, "cpu, cuda (cpu)").one_of({"cpu", "cuda"});
   args.option("--copy-mib", options.copy_mib, "size of the copy (cuda 512, cpu 64)").range(1, 1 << 14);
   args.option("--repeat", options.repeat, "measurements; the median counts (11)").range(1, 100000);
-  args.option("--json", options.json, "writes the rows to this file");
+  args.option("--json", options.json, "write the results to this file");
   args.option("--compare", options.compare,
-              "an older --json file: status 1 when a row's copy_share is below slack times that of the file");
+              "an earlier --json file: exit status 1 if a result's copy_share is below slack times the recorded one");
   args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
   args.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();
@@ -141,6 +141,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  cli::Arguments args("Kernels that move numbers beside a copy of the same device.", "bench_bandwidth");
+  cli::Arguments args("Bandwidth of memory-bound kernels, relative to a copy on the same device.", "bench_bandwidth");
   return run_main("bench_bandwidth", [&] { return run(parse_options(args, argc, argv)); });
 }

@@ -129,7 +129,7 @@ void bench_product(const Options& options, const Shape& s, const Case& what, con
   add_rows(options, s, a, b, c, kept, all);
   if (all.size() == rivals.size() && options.fast_rows) return;
   require(all.size() > rivals.size(), "bench_gemm", "no usable kernel for ", what.a, " x ", what.b,
-          " whose name holds '", options.kernel, "'. Hint: `bitgrad kernels` lists all names.");
+          " whose name contains '", options.kernel, "'. Hint: `bitgrad kernels` lists all names.");
   measure(all, options.repeat);
   const Measured measured{options, s, what, units.fastest(what.a, what.b), rivals, all};
   measured.print();
@@ -145,7 +145,7 @@ int run(Options options) {
   Json report = new_report(1);
   std::cout << "machine: " << report["machine"].get<std::string>() << " (" << report["isa"].get<std::string>()
             << "), one thread, median of " << options.repeat << '\n';
-  std::cout << "clock by a chain of products: " << std::setprecision(3) << clock_ghz()
+  std::cout << "clock, measured by a chain of products: " << std::setprecision(3) << clock_ghz()
             << " GHz (MAC a cycle = GMAC/s divided by it)\n";
   const Units units(options.repeat);
   for (const Shape& shape : options.shapes)
@@ -165,7 +165,8 @@ int run(Options options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  cli::Arguments args("Multiply-adds a second of every usable gemm kernel and of libraries, one thread.", "bench_gemm");
+  cli::Arguments args("Multiply-adds per second of every usable gemm kernel and of libraries, one thread.",
+                      "bench_gemm");
   return run_main("bench_gemm", [&] {
     const Options options = parse_options(args, argc, argv);
     return options.device.is_cpu() ? run(options) : run_on_device(options);

@@ -65,13 +65,12 @@ const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 
 // Which kernels, and on what operands.
 void add_kernel_options(cli::Arguments& args, Options& options) {
-  args.option("--kernel", options.kernel, "only rows whose name holds this");
-  args.flag("--fast-rows", options.fast_rows, "leave out the references and the rows that call libraries");
-  args.option("--repeat", options.repeat, "measurements of each row; the median counts (11)").range(1, 100000);
-  args.option("--group", options.group, "B's scales lie in groups of this size along k (0: bare codes)")
-      .range(0, 1 << 20);
-  args.flag("--offset", options.b_offset, "B has real offsets, for each row or group");
-  args.flag("--a-zero", options.a_zero, "A has a zero point for each row");
+  args.option("--kernel", options.kernel, "only kernels whose name contains this");
+  args.flag("--fast-rows", options.fast_rows, "leave out reference kernels and kernels that call libraries");
+  args.option("--repeat", options.repeat, "measurements per kernel; the median is reported (11)").range(1, 100000);
+  args.option("--group", options.group, "group size of B's scales along k (0: codes without scales)").range(0, 1 << 20);
+  args.flag("--offset", options.b_offset, "B has real offsets, one per row or group");
+  args.flag("--a-zero", options.a_zero, "A has a zero point per row");
 }
 
 }  // namespace
@@ -88,8 +87,8 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
       .one_of({"forward", "gx", "gw"});
   args.flag("--a-k-major", options.a_k_major_flag, "A is stored [k, free]");
   args.flag("--b-k-major", options.b_k_major_flag, "B is stored [k, free]");
-  args.flag("--all", all, "the products of training, fast rows only, at six shapes (or those of --shape)");
-  args.option("--rivals", options.rivals, "which libraries, of those built in; none for no library")
+  args.flag("--all", all, "the products of training, fast kernels only, at six shapes (or those of --shape)");
+  args.option("--rivals", options.rivals, "libraries to compare with, of those built in; none for no library")
       .delimiter(',')
       .one_of([] {
         std::vector<std::string> ids = rival_ids();
@@ -97,20 +96,20 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
         return ids;
       }());
   add_kernel_options(args, options);
-  args.option("--json", options.json, "writes the rows to this file");
+  args.option("--json", options.json, "write the results to this file");
   args.option("--compare", options.compare,
-              "an older --json file: status 1 when a row's x_onednn_f32 is below "
-              "slack times that of the file");
+              "an earlier --json file: exit status 1 if a result's x_onednn_f32 is below "
+              "slack times the recorded one");
   args.option("--slack", options.slack, "of --compare and --guard (0.9)").range(0.0, 10.0);
   const cli::Argument guarded =
       args.option("--guard", options.guard,
-                  "measures --all at small shapes and compares with the figures of this machine "
+                  "measure --all at small shapes and compare with the results of this machine "
                   "in this file");
-  args.option("--record", options.record, "as --guard, but writes the figures of this machine into the file")
+  args.option("--record", options.record, "as --guard, but write the results of this machine to the file")
       .excludes(guarded);
   std::string device = "cpu";
   args.option("--device", device,
-              "cpu, cuda (cpu); cuda: products to bf16 with scales beside bf16, no libraries, guard or groups")
+              "cpu, cuda (cpu); cuda: products to bf16 with scales, compared with bf16; no libraries, guard or groups")
       .one_of({"cpu", "cuda"});
   args.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();

@@ -148,7 +148,7 @@ void print(const Json& row) {
             << row["masters"].get<std::string>() << std::setw(8) << row["moments"].get<std::string>() << std::right;
   for (const char* kind : kColumns) std::cout << std::setw(12) << row["peak_by_kind"][kind].get<int64_t>();
   std::cout << std::setw(13) << row["peak"]["total"].get<int64_t>() << std::setw(13) << row["rss_growth"].get<int64_t>()
-            << (row["as_expected"].get<bool>() ? "" : "  not what the shapes say") << std::endl;
+            << (row["as_expected"].get<bool>() ? "" : "  differs from the size computed from the shapes") << std::endl;
 }
 
 int run_all(const Options& options) {
@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
   args.option("--weights", options.weights, "dtypes of weights").delimiter(',');
   args.option("--activations", options.activations, "dtype of activations");
   args.option("--grad", options.grad, "fp32 or bf16");
-  args.option("--json", options.json, "write the rows here");
+  args.option("--json", options.json, "write the results to this file");
   return bench::run_main("bench_memory", [&] {
     args.parse(argc, argv);
     return run_all(options);

@@ -211,11 +211,11 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--what", options.what, "pack, unpack, quantize, dequantize (all)")
       .delimiter(',')
       .one_of({"pack", "unpack", "quantize", "dequantize"});
-  args.option("--kernel", options.kernel, "only rows whose name holds this");
+  args.option("--kernel", options.kernel, "only kernels whose name contains this");
   args.option("--repeat", options.repeat, "measurements; the median counts (11)").range(1, 100000);
-  args.option("--json", options.json, "writes the rows to this file");
+  args.option("--json", options.json, "write the results to this file");
   args.option("--compare", options.compare,
-              "an older --json file: status 1 when a row's x_memcpy is below slack times that of the file");
+              "an earlier --json file: exit status 1 if a result's x_memcpy is below slack times the recorded one");
   args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
   args.parse(argc, argv);
   for (const std::string& text : shapes) options.shapes.push_back(parse_matrix_shape("bench_pack", text));
@@ -248,6 +248,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  cli::Arguments args("Packing, unpacking, quantizing beside memcpy, one thread.", "bench_pack");
+  cli::Arguments args("Packing, unpacking and quantizing relative to memcpy, one thread.", "bench_pack");
   return run_main("bench_pack", [&] { return run(parse_options(args, argc, argv)); });
 }

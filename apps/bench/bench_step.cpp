@@ -186,6 +186,6 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  cli::Arguments args{"Time and memory of a training step beside oneDNN's float simulation.", "bench_step"};
+  cli::Arguments args{"Time and memory of a training step, compared with oneDNN's float simulation.", "bench_step"};
   return run_main("bench_step", [&] { return run(parse_options(args, argc, argv)); });
 }

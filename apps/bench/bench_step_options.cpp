@@ -102,21 +102,21 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   add_layer_options(args, options);
   const cli::Argument accumulate =
       args.option("--accumulate", options.accumulate, "microbatches of a step (1; --qat: 4)").range(1, 1024);
-  args.flag("--qat", options.qat, "quantization-aware training beside its float twin");
+  args.flag("--qat", options.qat, "quantization-aware training, compared with the same net in fp32");
   args.option("--scheme", options.schemes, "of --qat (all)").delimiter(',');
   args.flag("--norm-clip", options.norm_clip, "clip the norm of all gradients, so that nothing can be fused");
   args.option("--threads", options.threads).range(1, 1024);
   std::string device = "cpu";
-  args.option("--device", device, "cpu, cuda (cpu); cuda: without oneDNN and the account of memory")
+  args.option("--device", device, "cpu, cuda (cpu); cuda: without oneDNN and memory measurements")
       .one_of({"cpu", "cuda"});
-  args.flag("--recorded", options.recorded, "cuda: the step as recorded graphs, whole");
+  args.flag("--recorded", options.recorded, "cuda: replay the whole step as CUDA graphs");
   args.option("--repeat", options.repeat, "measurements; the median counts (7)").range(1, 1000000);
   args.flag("--no-parts", no_parts, "the whole step only");
   args.flag("--no-rivals", no_rivals, "without oneDNN");
-  args.flag("--no-memory", no_memory, "without the account of memory");
-  args.option("--json", options.json, "writes the rows to this file");
+  args.flag("--no-memory", no_memory, "without memory measurements");
+  args.option("--json", options.json, "write the results to this file");
   args.option("--compare", options.compare,
-              "an older --json file: status 1 when a row's x_onednn_f32 is below slack times that of the file");
+              "an earlier --json file: exit status 1 if a result's x_onednn_f32 is below slack times the recorded one");
   args.option("--slack", options.slack, "of --compare (0.9)").range(0.0, 10.0);
   args.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();

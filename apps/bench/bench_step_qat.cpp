@@ -242,7 +242,7 @@ void measure_qat(const Options& options, Json& report) {
   for (const Case& what : options.cases) {
     require(!what.net.empty(), "bench_step", "--qat measures nets: got --shape ", what.shape(), ", expected --net");
     std::cout << what.net << ' ' << what.shape() << ", " << options.accumulate
-              << " microbatches a step; ms, the float twin's, their ratio, parts\n";
+              << " microbatches per step; ms, ms in fp32, ratio, parts\n";
     std::cout
         << "scheme                   ms    float   ratio    forward         gx         gw     update requantize\n";
     std::vector<Json> memory;

@@ -101,11 +101,11 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
   if (c.equal_bits) return 0;
   if (!any_fake(prepared->model()))
     fail_with(ErrorCode::kBug, "convert",
-              "the converted model gives other logits than the trained one: got a largest "
+              "logits of the converted model differ from those of the trained one: got a maximum "
               "difference of ",
               c.max_abs_difference, ", expected equal bits");
-  std::cout
-      << "compute: fake trains on a float simulation, the converted model computes on the codes: close, not equal\n";
+  std::cout << "compute: simulated trains on a float simulation, the converted model computes on the codes: close, not "
+               "equal\n";
   return 0;
 }
 
@@ -113,7 +113,7 @@ int run_convert(const ConvertOptions& options) {
   load_named_plugins(options.plugins);
   load_gemm_costs(gemm_costs_path());
   require(!options.best || file_system().is_directory(options.target), "convert",
-          "--best chooses among the checkpoints of a run folder, '", options.target, "' is none");
+          "--best selects a checkpoint of a run folder: got '", options.target, "', which is not one");
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile file = open_file(options.best ? options.target + "/best.safetensors" : options.target, overrides);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
@@ -153,8 +153,9 @@ Run setup_convert(Arguments& args) {
   args.option("-o,--out", o->out, "the file to write");
   args.option("--data", o->data, std::string("with --check: ") + kDataHelp);
   args.flag("--best", o->best, "best.safetensors of the run folder");
-  const Argument dry = args.flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
-  args.flag("--force", o->force, "write over a file that exists");
+  const Argument dry =
+      args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
+  args.flag("--force", o->force, "overwrite an existing file");
   args.flag("--check", o->check, "compare both models on data.test").excludes(dry);
   return [o] { return run_convert(*o); };
 }

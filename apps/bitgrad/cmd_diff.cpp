@@ -99,14 +99,14 @@ int run_diff(const DiffOptions& options) {
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile a = open_file(options.a, overrides), b = open_file(options.b, overrides);
   if (!options.json.empty()) require_writable(options.json, /*force=*/true, {a.path, b.path});
-  require(a.input.sample.numel() == b.input.sample.numel(), "diff", "the inputs differ: ", a.path, " takes ",
-          a.input.sample.numel(), " numbers, ", b.path, ' ', b.input.sample.numel(),
+  require(a.input.sample.numel() == b.input.sample.numel(), "diff", "the inputs differ: ", a.path, " has ",
+          a.input.sample.numel(), " values, ", b.path, ' ', b.input.sample.numel(),
           ". Models are compared on one batch");
   apply_run_settings(a.config);
   const DeviceGuard guard(device_of(a.config));
   const auto data = data_of(a.of_run || !b.of_run ? a : b, overrides);
   require(data->features() == a.input.sample.numel(), "diff", "the samples of ", data->name(), " have ",
-          data->features(), " numbers, the models take ", a.input.sample.numel());
+          data->features(), " values, the models expect ", a.input.sample.numel());
   const auto first = load_file(a, data.get()), second = load_file(b, data.get());
   const Tensor x = first_samples(*data, options.samples, options.samples, /*seed=*/0).front().x;
   const ModelDifference d = compare_models(*first, *second, x);
@@ -123,14 +123,14 @@ Run setup_diff(Arguments& args) {
   auto options = std::make_shared<DiffOptions>();
   add_plugin_option(args, options->plugins);
   args.option("a", options->a, "run folder (its last checkpoint), checkpoint or model file").required();
-  args.option("b", options->b, "the other one").required();
+  args.option("b", options->b, "run folder, checkpoint or model file to compare with").required();
   args.option("overrides", options->overrides, "key=value of both configurations, such as data.root=DIR");
   args.option("--data", options->data, kDataHelp);
   args.option("--samples", options->samples,
-              "of data.test (data.train when there is none), in a fixed order that mixes them")
+              "number of samples of data.test (data.train if there is none), shuffled in a fixed order")
       .range(int64_t{1}, int64_t{1} << 31);
-  args.option("--json", options->json, "everything as one JSON object in this file");
-  args.flag("--force", options->force, "write over a file that exists");
+  args.option("--json", options->json, "write all results to this file as one JSON object");
+  args.flag("--force", options->force, "overwrite an existing file");
   return [options] { return run_diff(*options); };
 }
 

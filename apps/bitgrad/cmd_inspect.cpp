@@ -1,4 +1,4 @@
-// bitgrad inspect RUN_DIR_OR_FILE: how the layers of a checkpoint or model are held, and what their codes are used for.
+// bitgrad inspect RUN_DIR_OR_FILE: precision and code usage per layer.
 // No data set is read.
 #include <algorithm>
 #include <iostream>
@@ -50,7 +50,7 @@ std::vector<Inspected> inspect(Module& model, const std::string& glob) {
   for (const LayerChoice& layer : named_layers(model, named)) {
     if (!layer.quant) continue;
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.layer == layer.layer; });
-    ensure(row != rows.end(), "inspect", "no row of the table for layer ", layer.layer);
+    ensure(row != rows.end(), "inspect", "the summary has no layer ", layer.layer);
     const Parameter& weight = layer.slot->weight();
     out.push_back({*row, weight.low_bit() ? std::optional(statistics_of(weight)) : std::nullopt});
   }
@@ -74,7 +74,7 @@ void print_layers(const std::vector<Inspected>& layers) {
 
 void print_statistics(const std::vector<Inspected>& layers) {
   std::vector<std::vector<std::string>> table{
-      {"layer", "codes used", "entropy", "at ends", "saturated", "pass", "sqnr dB", "scale least", "mean", "largest"}};
+      {"layer", "codes used", "entropy", "at ends", "saturated", "pass", "sqnr dB", "scale min", "mean", "max"}};
   for (const auto& [summary, s] : layers) {
     if (!s) continue;
     const auto scale = [&](double QuantStatistics::Scale::*part) {
@@ -95,7 +95,7 @@ void print_histograms(const std::vector<Inspected>& layers) {
   constexpr size_t kMost = 16;
   for (const auto& [summary, s] : layers) {
     if (!s || s->histogram.size() > kMost) continue;
-    std::cout << "\ncodes of " << summary.layer << ", least first:";
+    std::cout << "\ncodes of " << summary.layer << ", smallest first:";
     for (const int64_t count : s->histogram) std::cout << ' ' << count;
     std::cout << '\n';
   }

@@ -64,8 +64,7 @@ int explain(const Options& options) {
   args.m = options.shape[0];
   args.n = args.ldc = options.shape[1];
   args.k = options.shape[2];
-  for (const int64_t n : options.shape)
-    require(n >= 0, "kernels", "--shape: got ", n, ", expected M,N,K of at least 0");
+  for (const int64_t n : options.shape) require(n >= 0, "kernels", "--shape: got ", n, ", expected M,N,K >= 0");
   args.a.dtype = parse_dtype(options.dtypes[0]);
   args.b.dtype = parse_dtype(options.dtypes[1]);
   args.a.k_major = options.a_k_major;
@@ -107,7 +106,7 @@ int explain(const Options& options) {
 
 int calibrate(const std::string& path) {
   require(!path.empty(), "kernels",
-          "--calibrate needs a place for its table: set HOME or BITGRAD_GEMM_COSTS, or give "
+          "--calibrate needs a path for its table: set HOME or BITGRAD_GEMM_COSTS, or pass "
           "--costs FILE");
   set_gemm_costs({});
   save_gemm_costs(path, {});  // a path that cannot be written is found now, not after the measurement
@@ -123,10 +122,10 @@ int calibrate(const std::string& path) {
     for (const double f : row.factor) std::cout << std::setw(9) << f;
     std::cout << '\n';
   }
-  std::cout << "kept in " << path
+  std::cout << "written to " << path
             << (path == gemm_costs_path()
-                    ? "; train and eval on this machine choose by it from now on.\n"
-                    : concat("; it counts where BITGRAD_GEMM_COSTS names it (now: ", gemm_costs_path(), ").\n"));
+                    ? "; train and eval on this machine use it from now on.\n"
+                    : concat("; it is used where BITGRAD_GEMM_COSTS names it (now: ", gemm_costs_path(), ").\n"));
   return 0;
 }
 
@@ -135,7 +134,7 @@ int run(const Options& options) {
   if (options.calibrate) return calibrate(path);
   if (options.shape.empty()) return list(options.all);
   require(options.dtypes.size() == 2, "kernels", "--shape needs --dtypes A,B, such as --dtypes int8,int4");
-  require(options.costs.empty() || file_system().exists(path), "kernels", "--costs ", path, ": there is no such file. ",
+  require(options.costs.empty() || file_system().exists(path), "kernels", "--costs ", path, ": no such file. ",
           "Hint: --calibrate --costs ", path, " makes it.");
   load_gemm_costs(path);
   return explain(options);
@@ -145,7 +144,7 @@ int run(const Options& options) {
 
 Run setup_kernels(Arguments& args) {
   auto o = std::make_shared<Options>();
-  args.flag("--all", o->all, "also rows that this machine cannot run, or that do not take these operands");
+  args.flag("--all", o->all, "also kernels that this machine cannot run or that do not support these operands");
   const Argument shape = args.option("--shape", o->shape, "M,N,K: C[M,N] = A[M,K] B[N,K]^T")
                              .delimiter(',')
                              .expected(3)
@@ -155,10 +154,11 @@ Run setup_kernels(Arguments& args) {
   args.flag("--a-k-major", o->a_k_major, "A is stored [K,M]").needs(shape);
   args.flag("--b-k-major", o->b_k_major, "B is stored [K,N], as in backward products").needs(shape);
   args.flag("--strict", o->strict, "choose as run.bits: strict does").needs(shape);
-  args.flag("--calibrate", o->calibrate, "measure the costs of the rows here (about ten seconds) and keep them")
+  args.flag("--calibrate", o->calibrate,
+            "measure the costs of the kernels on this machine (about ten seconds) and save them")
       .excludes(shape);
   args.option("--costs", o->costs,
-              "the table of costs, in place of $BITGRAD_GEMM_COSTS or ~/.cache/bitgrad/gemm_costs.txt");
+              "file of the cost table, in place of $BITGRAD_GEMM_COSTS or ~/.cache/bitgrad/gemm_costs.txt");
   return [o] { return run(*o); };
 }
 

@@ -9,7 +9,7 @@ namespace bitgrad::cli {
 
 Run setup_keys(Arguments& args) {
   auto plugins = std::make_shared<std::vector<std::string>>();
-  args.option("--plugin", *plugins, "a plugin whose keys are listed too; may be given again").repeatable();
+  args.option("--plugin", *plugins, "a plugin whose keys are listed too; repeatable").repeatable();
   return [plugins] {
     load_named_plugins(*plugins);
     std::cout << config_reference();

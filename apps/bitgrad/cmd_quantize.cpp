@@ -43,7 +43,7 @@ RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
   name(options.last, prepare.last);
   for (const std::string& text : options.rules) prepare.rules.push_back(parse_rule(text));
   require(!options.recipe.empty() || options.rules.size() > 0, "quantize",
-          "nothing says how layers are held: give --recipe NAME or --rule GLOB=NAME");
+          "got neither --recipe nor --rule, expected --recipe NAME or --rule GLOB=NAME");
   return config;
 }
 
@@ -89,18 +89,18 @@ Run setup_quantize(Arguments& args) {
   args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
   args.option("overrides", o->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("-o,--out", o->out, "the file to write");
-  args.option("--recipe", o->recipe, "how all layers are held, such as int8wo, 8da4w (docs/quantization.md)");
+  args.option("--recipe", o->recipe, "recipe of all layers, such as int8wo, 8da4w (docs/quantization.md)");
   args.option("--first", o->first, "the recipe of the first layer");
   args.option("--last", o->last, "the recipe of the last layer");
-  args.option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; again for more");
-  args.option("--observer", o->observer, "finds ranges of inputs that are quantized anew for each batch otherwise");
-  const Argument samples = args.option("--samples", o->samples, "of data.train that ranges are found on")
+  args.option("--rule", o->rules, "GLOB=RECIPE for layers by name, such as layers.0=int8wo; repeatable");
+  args.option("--observer", o->observer, "calibrates input ranges, which are otherwise computed for each batch");
+  const Argument samples = args.option("--samples", o->samples, "number of data.train samples used for calibration")
                                .range(int64_t{1}, int64_t{1000000000});
   args.option("--batches", o->batches, "the same in batches of train.eval.batch")
       .range(int64_t{1}, int64_t{1000000})
       .excludes(samples);
-  args.flag("--dry-run", o->dry_run, "show which rule holds which layer how; write nothing");
-  args.flag("--force", o->force, "write over a file that exists");
+  args.flag("--dry-run", o->dry_run, "print the precision of each layer and the rule that sets it; write nothing");
+  args.flag("--force", o->force, "overwrite an existing file");
   return [o] { return run_quantize(*o); };
 }
 

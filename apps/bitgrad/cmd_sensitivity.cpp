@@ -51,14 +51,14 @@ Run setup_sensitivity(Arguments& args) {
   add_plugin_option(args, o->plugins);
   args.option("--bits", o->bits,
               "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, "
-              "binary_wo; 8,4,3,2,1 when neither bits nor recipes are given")
+              "binary_wo; 8,4,3,2,1 if neither bits nor recipes are given")
       .delimiter(',');
-  args.option("--recipe", o->recipes, "recipes whose weights are tried too, such as ternary_wo; again for more")
+  args.option("--recipe", o->recipes, "further weight recipes to measure, such as ternary_wo; repeatable")
       .delimiter(',');
-  args.option("--samples", o->samples, "of data.train, in the order of the run's first epoch")
+  args.option("--samples", o->samples, "number of data.train samples, in the order of the run's first epoch")
       .range(int64_t{1}, int64_t{1000000000});
-  const Argument json = args.option("--json", o->json, "write the numbers to this file as well");
-  args.flag("--force", o->force, "write over a file that exists").needs(json);
+  const Argument json = args.option("--json", o->json, "also write the results to this file as JSON");
+  args.flag("--force", o->force, "overwrite an existing file").needs(json);
   return [o] { return run_sensitivity(*o); };
 }
 

@@ -65,7 +65,7 @@ void print_memory(std::ostream& out) {
 
 // A checkpoint is written, so the run can go on: say how.
 void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
-  std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Go on with: bitgrad train --resume "
+  std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Resume with: bitgrad train --resume "
             << folder << '\n';
 }
 
@@ -92,10 +92,10 @@ std::vector<std::string> device_overrides(const TrainOptions& options) {
   std::vector<std::string> words = options.overrides;
   if (!options.config.empty()) words.insert(words.begin(), options.config);
   for (const std::string& word : words) {
-    require(word.find('=') != std::string::npos, "train", "--resume takes the configuration from the run folder: got ",
+    require(word.find('=') != std::string::npos, "train", "--resume uses the configuration of the run folder: got ",
             word, ", expected no CONFIG and no override but device.KEY=VALUE");
     require(word.starts_with("device.") || word.starts_with("data.root="), "train",
-            "--resume takes the configuration from the run folder: got ", word,
+            "--resume uses the configuration of the run folder: got ", word,
             ", only device.* and data.root may differ");
   }
   return with_data_root(words, options.data);
@@ -134,11 +134,11 @@ int run_train(const TrainOptions& options) {
   require(resuming || !options.config.empty(), "train", "needs a configuration file, or --resume RUN_DIR");
   const std::vector<std::string> moved = resuming ? device_overrides(options) : std::vector<std::string>{};
   require(!resuming || options.out.empty(), "train",
-          "--out and --resume exclude each other: a resumed run goes on in its own folder");
+          "--out and --resume exclude each other: a resumed run continues in its own folder");
   require(resuming || !options.use_config, "train",
-          "--use-config goes with --resume: a new run is of the configuration that is named");
+          "--use-config needs --resume: a new run uses the configuration that is passed");
   require(resuming || options.plugins.empty(), "train",
-          "--plugin goes with --resume: a new run names its plugins in the configuration, or by plugins=[PATH]");
+          "--plugin needs --resume: a new run lists its plugins in the configuration, or by plugins=[PATH]");
   load_named_plugins(options.plugins);
   install_signal_handlers();
   const bool measured = load_gemm_costs(gemm_costs_path());
@@ -186,12 +186,12 @@ Run setup_train(Arguments& args) {
   auto options = std::make_shared<TrainOptions>();
   args.option("config", options->config, "YAML file (docs/configuration.md); - reads standard input");
   args.option("overrides", options->overrides,
-              "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: device.* alone");
-  args.option("--out", options->out, "the exact run folder: absent or empty");
-  args.option("--resume", options->resume, "go on with this run folder, with the configuration in its checkpoint");
+              "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.*");
+  args.option("--out", options->out, "the run folder, which must be absent or empty");
+  args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
   args.option("--data", options->data, "folder of the data, as data.root=DIR");
   add_plugin_option(args, options->plugins);
-  args.flag("--use-config", options->use_config, "with --resume: go on with config.yaml as it is now, also changed");
+  args.flag("--use-config", options->use_config, "with --resume: use config.yaml as it is now, even if it was edited");
   args.flag("-q,--quiet", options->quiet, "no progress");
   return [options] {
     struct SinkGuard {

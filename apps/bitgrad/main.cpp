@@ -72,7 +72,7 @@ int guarded(const Run& run) {
     return static_cast<int>(bitgrad::ErrorCode::kMemory);
   } catch (const std::system_error& e) {
     if (!no_resources(e)) return bug(e);
-    std::cerr << "error: the system gives no more memory or threads: " << e.what() << '\n';
+    std::cerr << "error: the system has no more memory or threads: " << e.what() << '\n';
     return static_cast<int>(bitgrad::ErrorCode::kMemory);
   } catch (const std::exception& e) {
     return bug(e);

@@ -80,8 +80,7 @@ std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) 
 }
 
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
-  args.option("--plugin", paths, "a plugin that the file needs, when it lies elsewhere now; may be given again")
-      .repeatable();
+  args.option("--plugin", paths, "a plugin that the file needs, if its path has changed; repeatable").repeatable();
 }
 
 void load_named_plugins(const std::vector<std::string>& paths) {
@@ -101,8 +100,9 @@ std::vector<std::string> with_data_root(std::vector<std::string> overrides, cons
 
 std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides) {
   const auto names_data = [](const std::string& o) { return o.starts_with("data.t"); };
-  require(file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
-          " was written by no run, so it names no data: give them, such as 'data.test={format: digits, size: 1000}'");
+  require(
+      file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
+      " was not written by a run, so it names no data set: pass one, such as 'data.test={format: digits, size: 1000}'");
   // Training data are not needed, unless there are no others.
   return open_dataset(file.config, file.config.data.test ? *file.config.data.test : file.config.data.train);
 }

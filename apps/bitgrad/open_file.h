@@ -27,7 +27,7 @@ void load_named_plugins(const std::vector<std::string>& paths);
 // The overrides with data.root as option --data gives it; empty: as they are.
 std::vector<std::string> with_data_root(std::vector<std::string> overrides, const std::string& data);
 inline constexpr const char* kDataHelp =
-    "folder of the data, as data.root=DIR; else $BITGRAD_DATA, else where the run found them";
+    "folder of the data, as data.root=DIR; else $BITGRAD_DATA, else where the run read it";
 // data.test of its configuration, else data.train; a file that no run wrote needs an override that names them.
 std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides);
 // "checkpoint runs/a/last.safetensors: mnist, step 100, epoch 2, ..."

@@ -28,19 +28,21 @@ void prepare_streams() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-std::string why_no_more(int descriptor) { return reader_is_gone(descriptor) ? "its reader has gone" : "a full disk?"; }
+std::string why_no_more(int descriptor) {
+  return reader_is_gone(descriptor) ? "the reader has exited" : "a full disk?";
+}
 
 void flush_or_drop_output() {
   if (g_dropped || std::cout.flush()) return;
   g_dropped = true;
   log(LogLevel::kWarning,
-      concat("standard output takes no more (", why_no_more(STDOUT_FILENO), "): what is printed there is dropped"));
+      concat("standard output cannot be written (", why_no_more(STDOUT_FILENO), "): further output is dropped"));
 }
 
 int checked_output(int code) {
   if (g_dropped || std::cout.flush()) return code;
   if (!reader_is_gone(STDOUT_FILENO))
-    fail_with(ErrorCode::kMemory, "output", "standard output takes no more (", why_no_more(STDOUT_FILENO), ')');
+    fail_with(ErrorCode::kMemory, "output", "standard output cannot be written (", why_no_more(STDOUT_FILENO), ')');
   std::signal(SIGPIPE, SIG_DFL);
   std::raise(SIGPIPE);
   return 128 + SIGPIPE;  // the first process of a container is not ended by its own signal

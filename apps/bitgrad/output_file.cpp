@@ -39,14 +39,14 @@ void require_writable(const std::string& path, bool force, std::initializer_list
   const size_t slash = path.find_last_of('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   require(file_system().is_directory(folder), "output", "'", path, "': there is no folder '", folder,
-          "'. Make it first");
+          "'. Create it first");
   require(std::none_of(inputs.begin(), inputs.end(), [&](const std::string& input) { return same_file(path, input); }),
-          "output", "'", path, "' is the file that is read. Name another one");
+          "output", "'", path, "' is the input file. Name another one");
   require(!is_special(path), "output", "'", path, "' is a device or a pipe, expected the name of a file");
   require(!is_file_of_run(path, folder), "output", "'", path, "' belongs to the run in '", folder,
           "' and would be replaced. Name another file");
   require(force || !file_system().exists(path), "output", "'", path,
-          "' exists. Name another file, or write over it with --force");
+          "' exists. Name another file, or overwrite it with --force");
 }
 
 int64_t file_bytes(const std::string& path) { return static_cast<int64_t>(std::filesystem::file_size(path)); }

@@ -53,8 +53,8 @@ std::string Progress::describe(const TrainEvent& e) const {
 void Progress::put(const std::string& text) {
   if (failed_ || std::fputs(text.c_str(), stderr) >= 0) return;
   failed_ = true;  // before the log, whose warnings come here
-  log(LogLevel::kWarning, concat("standard error takes no more (", why_no_more(STDERR_FILENO),
-                                 "): what is printed there is dropped, the run goes on"));
+  log(LogLevel::kWarning, concat("standard error cannot be written (", why_no_more(STDERR_FILENO),
+                                 "): further output is dropped, the run continues"));
 }
 
 void Progress::erase() {

@@ -29,7 +29,7 @@ class Gated final : public Module {
   Form plan(const Form& in, PlanRequests& requests) override {
     const Form up = up_.plan_linear(in, requests), gate = gate_.plan_linear(in, requests);
     require(up.dtype == dtypes::fp32 && gate.dtype == dtypes::fp32, "gated", "up and gate are multiplied in fp32: got ",
-            up.dtype, " and ", gate.dtype, ". Leave compute: integer away");
+            up.dtype, " and ", gate.dtype, ". Leave compute: integer_out away");
     PlanRequests unserved;  // of what is made here
     return down_.plan_linear(up, unserved);
   }

@@ -46,7 +46,7 @@ class CudaBackend final : public DeviceBackend {
     int64_t free_bytes = 0, total_bytes = 0;
     memory_info(free_bytes, total_bytes);
     fail_with(ErrorCode::kMemory, "cuda", "out of memory on ", to_string(current_device()), ": ", bytes,
-              " bytes were asked for, ", memory_pool().used_bytes(), " are in use here, ", free_bytes, " of ",
+              " bytes were requested, ", memory_pool().used_bytes(), " are in use here, ", free_bytes, " of ",
               total_bytes, " are free.");
   }
 

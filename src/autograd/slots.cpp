@@ -60,9 +60,9 @@ GradTarget AccumulateSink::target(const Shape& shape, DType dtype) {
 }
 
 void GradSlot::check_open() const {
-  require(wanted_, op_, "gradient ", index_, " is not wanted: input ", index_, " is a constant. Ask wanted() first.");
+  require(wanted_, op_, "gradient ", index_, " is not needed: input ", index_, " is a constant. Check wanted() first.");
   require(!given_ && !pending_.out.defined() && pending_rows_ == nullptr, op_, "gradient ", index_,
-          " was given already: one contribution an input. Add them up first.");
+          " was set already: one contribution per input. Add them up first.");
 }
 
 GradTarget GradSlot::target() {
@@ -105,16 +105,15 @@ void GradSlot::commit() {
 void GradSlot::set(const Tensor& gradient) {
   check_open();
   require(gradient.shape() == shape_ && gradient.dtype() == dtype_, op_, "gradient ", index_, " is ", gradient,
-          " but the edge wants ", shape_, ' ', dtype_);
+          ", expected ", shape_, ' ', dtype_);
   set_rounded(gradient);
 }
 
 void GradSlot::set_rounded(const Tensor& gradient) {
   check_open();
-  require(gradient.shape() == shape_, op_, "gradient ", index_, " is ", gradient, " but the edge wants ", shape_, ' ',
-          dtype_);
+  require(gradient.shape() == shape_, op_, "gradient ", index_, " is ", gradient, ", expected ", shape_, ' ', dtype_);
   require(gradient.dtype() == dtype_ || (gradient.dtype() == dtypes::fp32 && dtype_ == dtypes::bf16), op_, "gradient ",
-          index_, " is ", gradient, " but the edge wants ", shape_, ' ', dtype_);
+          index_, " is ", gradient, ", expected ", shape_, ' ', dtype_);
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
   // The usual case, one reader of an inner edge: no copy.
   if (edge.sink == nullptr && edge.readers == 1 && gradient.dtype() == dtype_ && gradient.contiguous()) {

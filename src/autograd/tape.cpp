@@ -67,11 +67,11 @@ bool Var::was_read() const {
 
 Var& Var::want_grad(DType dtype) {
   require(tracked(), "want_grad", "the Var ", value_, " is a constant: no gradient flows to it");
-  require(Tape::lives(*this), "want_grad", "the tape of the Var ", value_, " is gone");
+  require(Tape::lives(*this), "want_grad", "the tape of the Var ", value_, " no longer exists");
   check_grad_dtype("want_grad", dtype, value_);
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
   require(edge.readers == 0 || edge.dtype == dtype, "want_grad", "an op has read this Var already, with gradients in ",
-          edge.dtype, ", now ", dtype, " is asked for. Ask before the first op.");
+          edge.dtype, ", now ", dtype, " is requested. Call want_grad before the first op.");
   edge.dtype = dtype;
   return *this;
 }
@@ -204,9 +204,9 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
   for (size_t i = 0; i < outputs.size(); ++i) {
     const bool own = outputs[i].tape_ == this && outputs[i].tape_id_ == id_;
     require(own, "backward", "output ", i, " (", outputs[i].value(), ") is not on this tape",
-            outputs[i].tracked() ? "" : ": it is a constant, no leaf was read on the way to it");
+            outputs[i].tracked() ? "" : ": it is a constant, computed from no leaf");
     require(seeds[i].shape() == outputs[i].shape() && seeds[i].dtype() == outputs[i].grad_dtype(), "backward", "seed ",
-            i, " is ", seeds[i], " but output ", i, " wants ", outputs[i].shape(), ' ', outputs[i].grad_dtype());
+            i, " is ", seeds[i], " but output ", i, " needs ", outputs[i].shape(), ' ', outputs[i].grad_dtype());
     check_device("backward", "output", i, outputs[i].value());
     check_device("backward", "seed", i, seeds[i]);
   }
@@ -248,10 +248,10 @@ Tape* tape_of(std::string_view op, const std::vector<Var>& inputs) {
     require(inputs[i].defined(), op, "input ", i, " is undefined");
     check_device(op, "input", i, inputs[i].value());
     if (!inputs[i].tracked()) continue;
-    require(
-        t_current == nullptr || Tape::lives(inputs[i]), op, "input ", i, " (", inputs[i].value(),
-        ") was recorded on a tape that is gone, or of another thread. Use it while its tape lives, or detach() it.");
-    require(tape == nullptr || tape == inputs[i].tape(), op, "inputs lie on two tapes");
+    require(t_current == nullptr || Tape::lives(inputs[i]), op, "input ", i, " (", inputs[i].value(),
+            ") was recorded on a tape that no longer exists or belongs to another thread. Use it while its tape "
+            "exists, or detach() it.");
+    require(tape == nullptr || tape == inputs[i].tape(), op, "inputs are on two tapes");
     tape = inputs[i].tape();
   }
   return t_current == nullptr ? nullptr : tape;

@@ -18,7 +18,7 @@ class CpuBackend final : public DeviceBackend {
   void* allocate(int64_t bytes) override {
     ensure(bytes >= 0, "cpu", "allocate: got ", bytes, " bytes.");
     void* const data = bytes <= kMaxBytes ? cache_.acquire(bytes) : nullptr;
-    if (data == nullptr) fail_with(ErrorCode::kMemory, "cpu", "out of memory: ", bytes, " bytes were asked for.");
+    if (data == nullptr) fail_with(ErrorCode::kMemory, "cpu", "out of memory: ", bytes, " bytes were requested.");
     return data;
   }
   void release(void* data, int64_t bytes) noexcept override { cache_.release(data, bytes); }

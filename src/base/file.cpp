@@ -296,7 +296,7 @@ bool is_temporary(const std::string& name) {
 void require_replaceable(const std::string& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-    fail("file", "'", path, "' is a device, a pipe or a socket, which a file would replace. Name a file.");
+    fail("file", "'", path, "' is a device, a pipe or a socket, which writing would replace. Name a file.");
 }
 
 void commit_file(const std::string& temporary, const std::string& path) {

@@ -43,7 +43,7 @@ void add(MemoryKind kind, int64_t bytes) {
 
 std::string_view memory_kind_name(MemoryKind kind) {
   const size_t k = static_cast<size_t>(kind);
-  ensure(k < kKindNames.size(), "memory_kind_name", "there is no memory kind ", k, '.');
+  ensure(k < kKindNames.size(), "memory_kind_name", "no memory kind ", k, '.');
   return kKindNames[k];
 }
 
@@ -71,7 +71,7 @@ void reset_memory_peaks() {
 
 void* tracked_allocate(int64_t bytes, MemoryKind kind, Device device) {
   const std::string_view name = memory_kind_name(kind);
-  ensure(bytes >= 0, "memory", "a block of kind ", name, " was asked for with ", bytes, " bytes.");
+  ensure(bytes >= 0, "memory", "a block of kind ", name, " was requested with ", bytes, " bytes.");
   void* data = nullptr;
   try {
     const DeviceGuard guard(device);
@@ -79,7 +79,7 @@ void* tracked_allocate(int64_t bytes, MemoryKind kind, Device device) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kMemory) throw;
     fail_with(ErrorCode::kMemory, "memory", "no memory for a block of kind ", name, " on ", to_string(device), ": ",
-              bytes, " bytes asked for, ", memory_now().total, " bytes in use. Use a smaller batch or model.");
+              bytes, " bytes requested, ", memory_now().total, " bytes in use. Use a smaller batch or model.");
   }
   add(kind, bytes);
   return data;

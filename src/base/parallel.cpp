@@ -251,9 +251,9 @@ namespace {
 // The system refused a thread: it is not asked again, until set_num_threads.
 void keep_to(int threads, int wanted) {
   if (g_threads.compare_exchange_strong(wanted, threads, std::memory_order_relaxed))
-    log(LogLevel::kWarning, concat("the system gives no more than ", threads, " of ", wanted,
-                                   " threads (a limit of memory or of processes): the run goes on with these. "
-                                   "Results are the same; ask for fewer, or raise `ulimit -v` or `ulimit -u`."));
+    log(LogLevel::kWarning, concat("the system provides no more than ", threads, " of ", wanted,
+                                   " threads (a memory or process limit): the run continues with these. "
+                                   "Results are the same; request fewer, or raise `ulimit -v` or `ulimit -u`."));
 }
 
 }  // namespace

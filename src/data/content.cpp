@@ -103,7 +103,7 @@ int64_t ContentReader::read_gzip(uint8_t* to, int64_t n) {
     if (offset_ > longest())
       fail_with(ErrorCode::kData, "data", path_, ": the content of the gzip stream is too long: got more than ",
                 longest(), " bytes from a file of ", file_.size(), ", expected at most ", kLikelyRatio,
-                " times the file. If these are the data that you mean, unpack the file.");
+                " times the file. If this is the intended file, unpack it first.");
     if (rc == Z_STREAM_END) {
       z.done = end_of_member();
     } else if (rc == Z_MEM_ERROR) {

@@ -19,7 +19,7 @@ std::unique_ptr<InputFile> open_data_file(std::string_view where, const DatasetS
   if (!file_system().exists(full)) {
     const std::string twin = full.ends_with(".gz") ? full.substr(0, full.size() - 3) : full + ".gz";
     const std::string hint = file_system().exists(twin) ? concat(" There is '", twin, "'.") : std::string();
-    fail_with(ErrorCode::kData, where, named, ": no such file. '", path, "' was looked for under data.root = '",
+    fail_with(ErrorCode::kData, where, named, ": no such file. '", path, "' was looked up under data.root = '",
               spec.root.empty() ? "." : spec.root, "'; set data.root or BITGRAD_DATA to the folder that holds it.",
               hint);
   }

@@ -89,7 +89,7 @@ int64_t Dataset::features() const {
 }
 
 void Dataset::sample(int64_t, float*, int32_t*) const {
-  fail("data", name(), ": samples are ", dtype(), ": this data set has no fp32 numbers.");
+  fail("data", name(), ": samples are ", dtype(), ": this data set has no fp32 values.");
 }
 void Dataset::sample_ids(int64_t, int32_t*, int32_t*) const {
   fail("data", name(), ": samples are ", dtype(), ": this data set has no ids.");
@@ -99,7 +99,7 @@ TargetForm Dataset::target_form() const { return {.shape = {}, .classes = classe
 
 void Dataset::example(int64_t index, void* x, void* target) const {
   require(target_form() == TargetForm{.shape = {}, .classes = classes(), .text_bytes = target_form().text_bytes},
-          "data", name(), ": targets are not one class a sample: its data set must override example.");
+          "data", name(), ": targets are not one class per sample: its data set must override example.");
   if (vocabulary() > 0) return sample_ids(index, static_cast<int32_t*>(x), static_cast<int32_t*>(target));
   sample(index, static_cast<float*>(x), static_cast<int32_t*>(target));
 }
@@ -142,7 +142,7 @@ std::unique_ptr<Dataset> make_dataset(const DatasetSpec& spec) {
   full.keys = completed(format->name, format->keys, spec.keys);
   std::unique_ptr<Dataset> dataset = format->create(full);
   require(dataset != nullptr, "data", "format ", format->name, ": its create function returned nothing.");
-  require((dataset->vocabulary() > 0) == format->ids, "data", "format ", format->name, ": its data set gives ",
+  require((dataset->vocabulary() > 0) == format->ids, "data", "format ", format->name, ": its data set returns ",
           dataset->dtype(), ", the format says ", format->ids ? "ids." : "fp32.");
   if (spec.limit == 0) return dataset;
   return data::first_samples(std::move(dataset), spec.limit);

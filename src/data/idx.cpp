@@ -154,7 +154,7 @@ void check_size(IdxFile& idx) {
              ", which is all that a file of this length ",
              reader.compressed()
                  ? "may inflate to (100 times its length, or 16 MiB). The header is damaged or the file "
-                   "truncated; if these are the data that you mean, unpack the file."
+                   "truncated; if this is the intended file, unpack it first."
                  : "holds after the header. The header is damaged or the file truncated.");
   }
   idx.total = total;
@@ -236,7 +236,7 @@ TrackedBytes values_of(const IdxFile& idx) {
     if (!std::isfinite(to[i])) fail_idx(idx.path, where(), ": got ", value, ", expected a finite fp32.");
     if (idx.type.code == 0x0C && static_cast<double>(to[i]) != value)
       fail_idx(idx.path, where(), ": got ", static_cast<int64_t>(value),
-               ", which fp32 does not hold. Store float32 targets.");
+               ", which fp32 cannot represent exactly. Store float32 targets.");
   }
   return out;
 }

@@ -55,7 +55,7 @@ void ImageDataset::write_sample(int64_t index, float* x) const {
 
 void ImageDataset::sample(int64_t index, float* x, int32_t* label) const {
   require(targets_.form.classes > 0 && targets_.form.shape.rank() == 0, "data", name_,
-          ": targets are not one class a sample: read it by example.");
+          ": targets are not one class per sample: read it by example.");
   write_sample(index, x);
   copy_stored_target(stored(), index, 1, label);
 }

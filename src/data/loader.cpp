@@ -28,7 +28,7 @@ constexpr int kMostPrefetch = 1024;
 LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   const int64_t n = dataset.size();
   require(n >= 1, "data.loader", "samples in ", dataset.name(), ": got ", n, ", expected 1 or more.");
-  require(dataset.features() >= 1, "data.loader", "numbers in a sample of ", dataset.name(), ": got ",
+  require(dataset.features() >= 1, "data.loader", "values in a sample of ", dataset.name(), ": got ",
           dataset.features(), ", expected 1 or more.");
   require(options.micro >= 1 && options.micro <= kMostMicro, "data.loader", "micro: got ", options.micro,
           ", expected 1 .. ", kMostMicro, ".");
@@ -46,11 +46,11 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
           options.end_epoch, ", expected -1 .. ", kMostEpochs, ".");
   if (options.end_epoch == -1) options.end_epoch = kMostEpochs;
   require(options.samples || dataset.stored().labels != nullptr, "data.loader", dataset.name(),
-          ": labels without samples were asked for, but this data set does not tell how it is stored.");
+          ": labels without samples were requested, but this data set does not report how it is stored.");
   require(options.transforms.empty() || (options.samples && dataset.dtype() == dtypes::fp32), "data.loader",
           dataset.name(),
-          options.samples ? ": transforms are of values, its samples are ids."
-                          : ": transforms were asked for without samples.");
+          options.samples ? ": transforms need values, its samples are ids."
+                          : ": transforms were requested without samples.");
   options.micro = std::min(options.micro, n);
   return options;
 }
@@ -294,8 +294,8 @@ class Loader::Impl {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {
       slots_.clear();
-      log(LogLevel::kWarning, concat("no thread to read batches ahead (", error.what(),
-                                     "): each is read when the step before it has ended"));
+      log(LogLevel::kWarning,
+          concat("no thread to prefetch batches (", error.what(), "): each is read after the previous step has ended"));
     }
   }
 

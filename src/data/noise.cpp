@@ -25,8 +25,8 @@ class Noise final : public Transform {
 
 TransformKind noise_transform() {
   return {"noise",
-          "adds normal noise to each value, anew in each epoch",
-          {{"sd", Key::Type::kNumber, "(0, 1e30]", "!", "its standard deviation"}},
+          "adds normal noise to each value, redrawn in each epoch",
+          {{"sd", Key::Type::kNumber, "(0, 1e30]", "!", "standard deviation of the noise"}},
           [](const Attributes& keys) { return std::make_shared<Noise>(keys.number("sd")); }};
 }
 

@@ -37,7 +37,7 @@ class TextDataset final : public Dataset {
   }
   int64_t memory_bytes() const override { return ids_.size(); }
   void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
-    require(!each_, kWhere, name_, ": targets are a class a position: read it by example.");
+    require(!each_, kWhere, name_, ": targets are a class per position: read it by example.");
     example(index, x, label);
   }
   void example(int64_t index, void* x, void* target) const override {
@@ -75,7 +75,7 @@ void check_keys(const DatasetSpec& spec) {
   require(spec.split == "train" || spec.split == "test", kWhere, "split: got '", spec.split,
           "', expected train or test.");
   require(spec.targets.empty() || spec.targets == "last" || spec.targets == "each", kWhere, "targets: got '",
-          spec.targets, "', expected last (the byte behind the sample) or each (the next byte at every position).");
+          spec.targets, "', expected last (the byte after the sample) or each (the next byte at every position).");
   require(spec.affine == DatasetSpec{}.affine, kWhere, "affine: got [", spec.affine[0], ", ", spec.affine[1],
           "], which is for pixels; a text has none.");
 }

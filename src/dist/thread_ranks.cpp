@@ -31,7 +31,7 @@ class Meeting {
 
   void cancel(const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    if (reason_.empty()) reason_ = reason.empty() ? "no reason was given" : reason;
+    if (reason_.empty()) reason_ = reason.empty() ? "no reason given" : reason;
     changed_.notify_all();
   }
 

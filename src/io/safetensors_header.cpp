@@ -29,7 +29,7 @@ class Handler final : public nlohmann::json_sax<LibraryJson> {
 
   bool start_object(std::size_t) override {
     if (place_ == Place::kOutside) return move_to(Place::kTop);
-    if (place_ != Place::kTop) return refuse("an object stands where a value is expected");
+    if (place_ != Place::kTop) return refuse("an object in place of a value");
     if (name_ == kMetadataName) return move_to(Place::kMetadata);
     entry_ = {};
     entry_.name = name_;
@@ -62,12 +62,12 @@ class Handler final : public nlohmann::json_sax<LibraryJson> {
       header.metadata[field_] = text;
       return true;
     }
-    if (place_ != Place::kEntry || field_ != "dtype") return refuse("a text stands where none is expected");
+    if (place_ != Place::kEntry || field_ != "dtype") return refuse("an unexpected string");
     entry_.dtype = text;
     return true;
   }
   bool start_array(std::size_t) override {
-    if (place_ != Place::kEntry || field_ == "dtype") return refuse("a list stands where none is expected");
+    if (place_ != Place::kEntry || field_ == "dtype") return refuse("an unexpected list");
     return move_to(field_ == "shape" ? Place::kShape : Place::kOffsets);
   }
   bool end_array() override { return move_to(Place::kEntry); }
@@ -76,15 +76,15 @@ class Handler final : public nlohmann::json_sax<LibraryJson> {
     std::vector<int64_t>* const list = place_ == Place::kShape     ? &entry_.shape
                                        : place_ == Place::kOffsets ? &offsets_
                                                                    : nullptr;
-    if (list == nullptr) return refuse("a number stands where none is expected");
+    if (list == nullptr) return refuse("an unexpected number");
     if (list->size() >= kMaxRank) return refuse(concat("a list is longer than ", kMaxRank));
     list->push_back(static_cast<int64_t>(number));
     return true;
   }
   bool number_integer(number_integer_t) override { return refuse("a number is negative"); }
   bool number_float(number_float_t, const string_t&) override { return refuse("a number is not whole"); }
-  bool null() override { return refuse("null stands where a value is expected"); }
-  bool boolean(bool) override { return refuse("a truth value stands where none is expected"); }
+  bool null() override { return refuse("null in place of a value"); }
+  bool boolean(bool) override { return refuse("an unexpected boolean"); }
   bool binary(binary_t&) override { return refuse("binary data in JSON"); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
     error = concat("the header is not valid JSON near its byte ", position);
@@ -111,7 +111,7 @@ class Handler final : public nlohmann::json_sax<LibraryJson> {
     const auto bits = dtype_bits(entry_.dtype);
     if (!bits) return refuse(concat("unknown dtype: got ", shown(entry_.dtype), ", expected one of ", dtype_list()));
     if (offsets_.size() != 2) return refuse(concat("data_offsets: got ", offsets_.size(), " numbers, expected 2"));
-    if (offsets_[1] < offsets_[0]) return refuse("data_offsets: the end lies before the begin");
+    if (offsets_[1] < offsets_[0]) return refuse("data_offsets: the end is before the begin");
     entry_.offset = offsets_[0];
     entry_.bytes = offsets_[1] - offsets_[0];
     offsets_.clear();

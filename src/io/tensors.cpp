@@ -119,7 +119,7 @@ class Reader {
     if (const auto text = file_.metadata().find(std::string(kCodesKey)); text != file_.metadata().end())
       for (const auto& [codes, record] : parse_codes_records(text->second)) {
         check(codes.size() > kCodesEnd.size() && codes.ends_with(kCodesEnd) && file_.contains(codes), "the metadata '",
-              kCodesKey, "' speak of '", codes, "', which is no tensor of codes in the file");
+              kCodesKey, "' describes '", codes, "', which is not a tensor of codes in the file");
         const std::string name = codes.substr(0, codes.size() - kCodesEnd.size());
         out[name] = packed(name, record);
       }
@@ -164,7 +164,7 @@ class Reader {
   Tensor packed(const std::string& name, const CodesRecord& record) {
     const std::string codes = joined(name, kCodesEnd);
     const Shape& shape = record.shape;
-    check(record.dtype.is_code(), "tensor '", codes, "' is of ", record.dtype, ", which is no dtype of codes");
+    check(record.dtype.is_code(), "tensor '", codes, "' is of ", record.dtype, ", which is not a dtype of codes");
     constexpr int64_t kMostColumns = int64_t{1} << 58;
     check(shape.cols() <= kMostColumns, "tensor '", codes, "' has ", shape.cols(), " columns, expected at most ",
           kMostColumns);

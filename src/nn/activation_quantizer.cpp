@@ -109,10 +109,9 @@ Var ActivationQuantizer::forward_fused(Module& previous, const Var& x) {
 
 Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   const bool integers = in.dtype == dtypes::int32;
-  require(
-      integers || detail::is_values(in.dtype), kQuantizeLayer, "needs fp32 input, got ", in.dtype,
-      ". Put dequantize before it, or give a layer behind a quantize layer a recipe of weights alone (such as int8wo); "
-      "int32 sums of a linear layer (compute: integer) are taken too.");
+  require(integers || detail::is_values(in.dtype), kQuantizeLayer, "needs fp32 input, got ", in.dtype,
+          ". Put dequantize before it, or, after a quantize layer, use a recipe of weights only (such as int8wo); "
+          "int32 sums of a linear layer (compute: integer_out) are accepted too.");
   describe(in.features());
   if (in.training && in.samples > 0) transposed_ = false;  // readers request it anew
   if (mode_.quantization == QuantSwitch::kOff) {
@@ -141,7 +140,7 @@ void ActivationQuantizer::add_learned() {
   if (parts.empty()) return;
   const Granularity& g = quant_.spec.granularity;
   require(per_feature() || g.kind == Granularity::kTensor, kQuantizeLayer, "scheme ", quant_.spec.scheme,
-          " learns numbers per tensor or per channel(1): got ", g, '.');
+          " learns values per tensor or per channel(1): got ", g, '.');
   for (const LearnedPart& part : parts) {
     const bool known = part.name == "clip";
     ParameterSpec p;
@@ -229,11 +228,11 @@ std::shared_ptr<const QuantParams> ActivationQuantizer::range_params(const Quant
 void ActivationQuantizer::check_integers(bool offset) const {
   const Granularity& g = quant_.spec.granularity;
   require(quantizer_.from_range() || !learned_.empty(), kQuantizeLayer,
-          "of int32 needs a scheme whose scale follows from a ",
+          "of int32 needs a scheme whose scale is computed from a ",
           "range (symmetric, absmax, affine) or is learned: got ", quant_.spec.scheme, '.', kDequantize);
   require(!offset, kQuantizeLayer, "of int32 has no real offset: got scheme ", quant_.spec.scheme, '.', kDequantize);
   require(g.kind == Granularity::kTensor || (g.kind == Granularity::kToken && learned_.empty() && !quant_.observer),
-          kQuantizeLayer, "of int32 has scales per tensor, or per token found from each batch: got ", g, '.',
+          kQuantizeLayer, "of int32 has scales per tensor, or per token computed from each batch: got ", g, '.',
           kDequantize);
   require(quant_.spec.rounding == Rounding::kNearest && !quant_.spec.reduce_range, kQuantizeLayer,
           "of int32 rounds to nearest, to all codes", " of ", quant_.spec.dtype, ": got ",

@@ -19,7 +19,7 @@ namespace {
 void check_kind(const LayerKind& kind) {
   constexpr std::string_view kShared[] = {"weights", "compute", "backward", "layers"};
   check_kind_name("register_layer", kind.name);
-  require(kind.make != nullptr, "register_layer", "kind '", kind.name, "' has no function that makes it");
+  require(kind.make != nullptr, "register_layer", "kind '", kind.name, "' has no make function");
   check_keys("register_layer", concat("kind '", kind.name, '\''), kind.keys);
   for (const LayerKey& key : kind.keys)
     require(std::find(std::begin(kShared), std::end(kShared), key.name) == std::end(kShared), "register_layer",

@@ -6,7 +6,7 @@ namespace bitgrad {
 std::shared_ptr<Module> make_layer(const LayerSpec& spec) {
   auto full = std::make_shared<LayerSpec>(completed(spec));
   std::shared_ptr<Module> layer = kind_of(spec).make(*full);
-  ensure(layer != nullptr, spec.kind, "the kind made no layer");
+  ensure(layer != nullptr, spec.kind, "the kind returned no layer");
   layer->set_spec(std::move(full));
   return layer;
 }

@@ -54,36 +54,37 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
 void plan_integer(const LinearForm& form, const Form& in, const OperandForm& w, Form& y) {
   const std::string_view hint =
       ". Put a quantize layer of int, uint or sign codes before it, with a scheme such as "
-      "symmetric or lsq, or use compute: int.";
-  require(in.dtype.is_code() && is_integer(in.dtype), kLinearLayer, "compute: integer needs quantized input: got ",
+      "symmetric or lsq, or use compute: packed.";
+  require(in.dtype.is_code() && is_integer(in.dtype), kLinearLayer, "compute: integer_out needs quantized input: got ",
           in.dtype, hint);
   const ScaleForm scales = in.scales.value_or(ScaleForm{});
-  require(!scales.zero_point && !scales.offset, kLinearLayer, "compute: integer needs input without ",
+  require(!scales.zero_point && !scales.offset, kLinearLayer, "compute: integer_out needs input without ",
           scales.offset ? "offset" : "zero points", ": got ", in.dtype, hint);
   const Granularity& x = scales.granularity;
   require(x.kind == Granularity::kTensor || per_row(x), kLinearLayer,
-          "compute: integer needs input with scales per tensor or token: got ", x, hint);
+          "compute: integer_out needs input with scales per tensor or token: got ", x, hint);
   const bool per_token = per_row(x);
   require(!per_token || !form.bias, kLinearLayer,
-          "compute: integer with a bias needs input with a scale per tensor: got ", x, ". Leave the bias out.");
+          "compute: integer_out with a bias needs input with a scale per tensor: got ", x, ". Leave the bias out.");
   y.dtype = dtypes::int32;
   y.scales = {per_token ? Granularity::token() : Granularity::tensor()};
-  require(is_integer(w.dtype), kLinearLayer, "compute: integer needs weights of int, uint or sign codes: got ", w.dtype,
-          ". Use compute: int.");
+  require(is_integer(w.dtype), kLinearLayer, "compute: integer_out needs weights of int, uint or sign codes: got ",
+          w.dtype, ". Use compute: packed.");
   const int64_t max = most_products_in_int32(in.dtype, w.dtype);
-  require(in.features() <= max, kLinearLayer, "compute: integer sums ", in.dtype, " times ", w.dtype, " in int32: got ",
-          in.features(), " features, expected at most ", max, ". Use compute: int, which sums in int64.");
+  require(in.features() <= max, kLinearLayer, "compute: integer_out sums ", in.dtype, " times ", w.dtype,
+          " in int32: got ", in.features(), " features, expected at most ", max,
+          ". Use compute: packed, which sums in int64.");
   require(!w.zero_point && !w.offset, kLinearLayer,
-          "compute: integer needs weights without zero points and offsets: got ", "scheme ", w.scheme,
+          "compute: integer_out needs weights without zero points and offsets: got ", "scheme ", w.scheme,
           ". Use symmetric, absmax or binary.");
   if (!w.scales || w.unit_scale) return;
   const Granularity& g = *w.scales;
   require(g.kind == Granularity::kTensor || per_row(g), kLinearLayer,
-          "compute: integer needs weights with scales per tensor or channel(0): got ", g, ". Use compute: int.");
+          "compute: integer_out needs weights with scales per tensor or channel(0): got ", g, ". Use compute: packed.");
   const bool per_channel = per_row(g);
   require(!per_channel || !per_token, kLinearLayer,
-          "compute: integer has one scale a row or one a column: got input per ", x, " and weights per ", g,
-          ". Make one of them per tensor.");
+          "compute: integer_out has one scale per row or one per column: got input per ", x, " and weights per ", g,
+          ". Set one of them to per tensor.");
   if (per_channel) y.scales = {Granularity::channel(1)};
 }
 
@@ -103,9 +104,9 @@ void check_compute(const LinearForm& form) {
   const bool plain = form.modes.gx == ProductMode::kFp32 && form.modes.gw == ProductMode::kFp32;
   require(plain || form.compute == Compute::kInt, kLinearLayer, "compute: ", compute_name(form.compute),
           " has backward products in fp32: got gx ", mode_name(form.modes.gx), ", gw ", mode_name(form.modes.gw),
-          ". Use compute: int for other modes.");
+          ". Use compute: packed for other modes.");
   require(form.compute != Compute::kInteger || form.weight.low_bit(), kLinearLayer,
-          "compute: integer needs quantized weights: got fp32. Give them an integer dtype, or use compute: int.");
+          "compute: integer_out needs quantized weights: got fp32. Set an integer dtype, or use compute: packed.");
 }
 
 Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests) {

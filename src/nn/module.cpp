@@ -161,7 +161,7 @@ PlanRequests Module::serve(const PlanRequests&) { return {}; }
 const StepState& Module::state() const { return mutable_state(); }
 StepState& Module::mutable_state() const {
   require(state_ != nullptr, "Module", "forward before initialize: the module (kind '", kind(),
-          "') knows no seed and no step yet. Call initialize of the model first; a Learner does.");
+          "') has no seed and no step yet. Call initialize of the model first; a Learner does.");
   return *state_;
 }
 

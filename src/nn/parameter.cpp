@@ -58,8 +58,8 @@ Parameter::Parameter(Shape shape, ParameterSpec spec, std::string name) : Parame
 }
 
 void Parameter::describe(const Shape& shape, const Shape& logical, Fans fans) {
-  require(shape.numel() == logical.numel(), "Parameter", "'", path_, "' of shape ", shape, " is seen as ", logical,
-          ": expected as many elements");
+  require(shape.numel() == logical.numel(), "Parameter", "'", path_, "' of shape ", shape, " has the logical shape ",
+          logical, ": expected the same number of elements");
   if (!shape_) {
     shape_ = shape;
     logical_shape_ = logical;
@@ -71,7 +71,7 @@ void Parameter::describe(const Shape& shape, const Shape& logical, Fans fans) {
 
 const Shape& Parameter::shape() const {
   require(described(), "Parameter", "'", path_,
-          "' has no shape yet: its layer learns it from the form of its input. Call plan of the model first.");
+          "' has no shape yet: its layer infers it from the form of its input. Call plan of the model first.");
   return *shape_;
 }
 
@@ -217,8 +217,7 @@ void Parameter::restore(const Tensor& master, const Tensor& value) {
   if (low_bit()) {
     require(value.shape() == shape() && value.dtype() == value_.dtype(), "restore", "parameter '", path_, "' is ",
             value_, ", got ", value);
-    require(value.quant() != nullptr, "restore", "the codes of '", path_,
-            "' come without their quantization parameters");
+    require(value.quant() != nullptr, "restore", "the codes of '", path_, "' have no quantization parameters");
   }
   if (has_master()) this->master().copy_from(master);
   ready_ = true;

@@ -11,7 +11,7 @@ ErrorContext::Handler detail::names_parameter(const Parameter& p, int64_t begin,
       p.has_master()
           ? concat("[requantize] the master of '", p.path(), "' (", p.master(), ") holds NaN or Inf at optimizer step ",
                    step)
-          : concat("[update] the new numbers of '", p.path(), "' (", p.value(), ", no master), rows from ", begin,
+          : concat("[update] the new values of '", p.path(), "' (", p.value(), ", no master), rows from ", begin,
                    " on, hold NaN or Inf at optimizer step ", step, ". A smaller learning rate may help.");
   return [text](const std::exception& e) {
     const auto* error = dynamic_cast<const Error*>(&e);
@@ -22,15 +22,15 @@ ErrorContext::Handler detail::names_parameter(const Parameter& p, int64_t begin,
 std::string Parameter::not_swept() const {
   const QuantSpec& quant = *spec_.quant;
   if (!sweeps_codes(quantizer_->code_range(quant).rule))
-    return concat("codes of ", quant.dtype, " by scheme ", quant.scheme, " are made by a kernel of their own");
-  if (values_.defined()) return "a copy of its values in fp32 is written with the codes";
+    return concat("codes of ", quant.dtype, " by scheme ", quant.scheme, " need a separate kernel");
+  if (values_.defined()) return "its dequantized copy in fp32 is written with the codes";
   if (quantizer_->constant_params(quant)) return "";
   if (!scales_given() && !quantizer_->row_fit(quant))
-    return concat("scales of scheme ", quant.scheme, " are not found row by row");
+    return concat("scales of scheme ", quant.scheme, " are not computed row by row");
   const Granularity& g = quant.granularity;
   if (g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0)) return "";
   return scales_given() && g.kind == Granularity::kTensor ? ""
-                                                          : concat("scales of granularity ", g, " are not one a row");
+                                                          : concat("scales of granularity ", g, " are not one per row");
 }
 
 namespace {

@@ -32,7 +32,7 @@ Tensor Parameter::dequantized() const {
 
 void Parameter::set_quant(const std::optional<QuantSpec>& quant, MasterKind master, int64_t step) {
   if (same_quant(quant, spec_.quant) && master == spec_.master) return;
-  require(!converted_, "Parameter", "'", path_, "' ", value_, " is converted: it has no master to make other codes of");
+  require(!converted_, "Parameter", "'", path_, "' ", value_, " is converted: it has no master to requantize");
   ParameterSpec spec = spec_;
   spec.quant = quant;
   spec.master = master;
@@ -89,7 +89,8 @@ void Parameter::freeze_scales(bool on) {
 }
 
 void Parameter::set_frozen(bool on) {
-  require(!low_bit(), "Parameter", "'", path_, "' ", value_, " is low-bit: freeze it when it is made, or convert it");
+  require(!low_bit(), "Parameter", "'", path_, "' ", value_,
+          " is low-bit: freeze it when it is created, or convert it");
   spec_.frozen = on;
   sink_.clear();
 }

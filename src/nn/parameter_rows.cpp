@@ -97,7 +97,7 @@ void Parameter::begin_codes(const QuantSpec& spec, const RandomStream& draws,
 }
 
 void Parameter::begin_requantize(uint64_t seed, int64_t step) {
-  require(low_bit() && has_master(), "requantize", "parameter '", path_, "' ", value_, " is not made from a master");
+  require(low_bit() && has_master(), "requantize", "parameter '", path_, "' ", value_, " has no master to requantize");
   require_ready("requantize");
   require(seed == seed_, "requantize", "the seed of '", path_, "': got ", seed, ", expected that of initialize, ",
           seed_);
@@ -107,7 +107,7 @@ void Parameter::begin_requantize(uint64_t seed, int64_t step) {
 
 void Parameter::begin_update(const RandomStream& draws) {
   require(low_bit() && !has_master() && scales_are_row_local(), "update", "parameter '", path_,
-          "' has a master, or scales that span rows: its codes are made by requantize");
+          "' has a master, or scales that span rows: update it with requantize");
   QuantSpec spec = *spec_.quant;
   if (spec.dtype.kind() != DTypeKind::kSign) spec.rounding = Rounding::kStochastic;
   begin_codes(spec, draws, given_params(0));
@@ -161,7 +161,7 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
 }
 
 void Parameter::end_codes() {
-  ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no codes on their way");
+  ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no open requantization session");
   if (shape_->rows() == 0) put_rows(0, Tensor::empty({0, shape_->cols()}, dtypes::fp32));
   const std::shared_ptr<const QuantParams> made = next_->learned ? next_->learned : next_->params;
   if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
@@ -173,7 +173,7 @@ void Parameter::end_codes() {
 }
 
 void Parameter::pack_rows(int64_t begin, int64_t end) {
-  ensure(next_ != nullptr, "pack_rows", "parameter '", path_, "' has no codes on their way");
+  ensure(next_ != nullptr, "pack_rows", "parameter '", path_, "' has no open requantization session");
   if (!value_.device().is_cpu()) return;  // a device packs the whole in end_codes
   for (const Layout layout : planned_)
     if (const RowPacking* rows = layout.rows()) {

@@ -48,7 +48,7 @@ std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, c
   std::vector<LayerChoice> choices;
   std::set<const Quantizable*> seen;
   for (const Module::QuantizableAt& at : model.quantizables_at(root)) {
-    require(seen.insert(at.slot).second, "prepare", "the layer '", at.layer, "' is in the model twice.");
+    require(seen.insert(at.slot).second, "prepare", "the layer '", at.layer, "' is twice in the model.");
     choices.push_back({at.layer, at.slot, std::nullopt, ""});
   }
   if (spec.all)

@@ -17,7 +17,7 @@ constexpr std::string_view kNames[] = {"on", "off", "frozen"};
 }  // namespace
 
 std::string_view compute_name(Compute compute) {
-  static constexpr std::string_view kComputes[] = {"int", "fake", "integer"};
+  static constexpr std::string_view kComputes[] = {"packed", "simulated", "integer_out"};
   return kComputes[static_cast<size_t>(compute)];
 }
 
@@ -53,7 +53,7 @@ LayerQuant Quantizable::checked(const LayerQuant& quant) const {
 }
 
 std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q) const {
-  require(q.input || !q.observer, "Quantizable", "an observer finds the range of an input quantizer: got none");
+  require(q.input || !q.observer, "Quantizable", "an observer needs an input quantizer: got none");
   if (!q.input) return nullptr;
   const auto input = std::make_shared<ActivationQuantizer>(
       ActivationQuant{*q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay});
@@ -63,15 +63,15 @@ std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q
 
 void Quantizable::check(const LayerQuant& quant, const QuantMode& mode) const {
   const LayerQuant q = checked(quant);
-  require(!converted_, "Quantizable",
-          "the layer is converted: its codes have no master to make others of. Prepare before convert");
+  require(!converted_, "Quantizable", "the layer is converted: it has no master to requantize. Prepare before convert");
   check_weight(q);
   require(q.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
-          "compute: integer gives int32, which no float product does: it cannot be switched off. Use compute: int.");
+          "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use compute: "
+          "packed.");
   const bool taken_name = std::any_of(owner_.children_.begin(), owner_.children_.end(),
                                       [&](const auto& child) { return child.name == child_name(); });
   require(!q.input || input_ || !taken_name, "Quantizable", "the module has a child '", child_name(),
-          "' of its own, where the input's quantizer belongs. Rename it.");
+          "', a name that the input's quantizer needs. Rename it.");
   make_input(q);
 }
 
@@ -86,7 +86,7 @@ void Quantizable::check_weight(const LayerQuant& q) const {
   spec.learned_weight_decay = q.learned_weight_decay;
   detail::check_parameter_spec(spec);
   require(q.compute != Compute::kInteger || q.weight, "Quantizable",
-          "compute: integer needs quantized weights: got fp32. Use compute: int.");
+          "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
 }
 
 void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
@@ -116,10 +116,11 @@ void Quantizable::hold_weight() {
 
 void Quantizable::check_mode(const QuantMode& mode) const {
   if (mode == mode_) return;
-  require(!converted_, "Quantizable", "the layer is converted: it stays as it is, got quantization ",
+  require(!converted_, "Quantizable", "the layer is converted: its quantization is fixed, got quantization ",
           quant_switch_name(mode.quantization));
   require(quant_.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
-          "compute: integer gives int32, which no float product does: it cannot be switched off. Use compute: int.");
+          "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use compute: "
+          "packed.");
 }
 
 void Quantizable::set_mode(const QuantMode& mode) {

@@ -75,7 +75,7 @@ LayerSummary summarize_slot(const std::string& layer, const Quantizable& slot) {
   row.weight = weight.low_bit() ? describe(*weight.spec().quant) : "fp32";
   if (!slot.on() && slot.quant().weight) row.weight += " (off)";
   if (slot.on() && slot.mode().quantization == QuantSwitch::kFrozen && weight.low_bit()) row.weight += " (frozen)";
-  row.input = slot.input_quantizer() != nullptr ? describe(*slot.input_quantizer()) : "as it comes";
+  row.input = slot.input_quantizer() != nullptr ? describe(*slot.input_quantizer()) : "as is";
   row.range = range_of(weight);
   row.compute = std::string(compute_name(slot.on() ? slot.quant().compute : Compute::kInt));
   row.bytes = slot.weight_owner() == nullptr ? file_bytes(weight) : 0;

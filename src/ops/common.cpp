@@ -100,7 +100,8 @@ void gemm_into(GemmArgs& args, GradSlot& slot) {
 }
 
 void decline_rows_on_device(const GradSlot& slot) {
-  slot.decline_rows(concat("its gradient came as a whole: ", to_string(current_device()), " makes no blocks of rows"));
+  slot.decline_rows(concat("its gradient was not produced in blocks of rows: ", to_string(current_device()),
+                           " computes whole tensors"));
 }
 
 Tensor total_of(const Tensor& x) {

@@ -38,7 +38,7 @@ struct CrossEntropy {
 
   static Tensor mean(const Tensor& loss, const Tensor& count, const Tensor& targets, int32_t ignore) {
     const auto fail_empty = [shape = targets.shape(), ignore] {
-      fail(kName, "no target of ", shape, " counts (all are ", ignore, "): there is nothing to average over");
+      fail(kName, "no target of ", shape, " is valid (all are ", ignore, "): there is nothing to average over");
     };
     if (loss.dtype() == dtypes::fp64) {
       double total = 0;

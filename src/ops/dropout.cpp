@@ -136,7 +136,7 @@ struct Dropout {
     const bool codes = x.dtype().is_code();
     require(codes || x.dtype() == dtypes::fp32 || x.dtype() == dtypes::fp64 || x.dtype() == dtypes::bf16, kWhere,
             "dtype of x: got ", x, ", expected fp32, bf16, fp64 or codes of at most 8 bits.");
-    require(codes || !x.quant(), kWhere, "x ", x, " carries scales: expected plain numbers.");
+    require(codes || !x.quant(), kWhere, "x ", x, " has scales: expected values without scales.");
     if (codes) check_zero_code(x);
     const Tensor mask = keep_bits(x, options);
     s.factor = 1.0 / (1.0 - options.p);

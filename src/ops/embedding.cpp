@@ -51,7 +51,7 @@ class Ids {
 
 void check_embedding(const Tensor& ids, const Tensor& w) {
   require(ids.dtype() == dtypes::int32 || ids.dtype() == dtypes::int64, kEmbedding, "ids must be int32 or int64, got ",
-          ids, ". Numbers of rows of the table are wanted, not values.");
+          ids, ". Pass indices of the table's rows, not values.");
   require(ids.shape().rank() == 2 && !ids.quant(), kEmbedding, "ids must be a matrix [n,t] without scales, got ", ids);
   require(w.shape().rank() == 2, kEmbedding, "w must be a matrix [v,d], got ", w);
   const bool number = (w.dtype() == dtypes::fp32 || w.dtype() == dtypes::fp64) && !w.quant();
@@ -72,7 +72,7 @@ void flag_ids(const Tensor& ids, const Tensor& w) {
   detail::flag_ids(ids, w.rows(), flag.word());
   flag.check([ids, table = w.shape(), dtype = w.dtype()] {
     check_ids(ids.on_host(), table, dtype);
-    fail(kEmbedding, "an id was none of 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
+    fail(kEmbedding, "an id was not in 0 .. ", table.rows() - 1, ", the rows of w ", table, ' ', dtype);
   });
 }
 
@@ -182,7 +182,7 @@ struct Embedding {
     if (on_host) check_ids(ids, w.shape(), w.dtype());
     const int64_t d = w.cols();
     require(ids.cols() == 0 || d <= std::numeric_limits<int64_t>::max() / ids.cols(), kEmbedding,
-            "a row of the result has ", ids.cols(), " x ", d, " numbers, more than int64 counts");
+            "a row of the result has ", ids.cols(), " x ", d, " values, more than int64 can count");
     const bool f64 = w.dtype() == dtypes::fp64;
     const Shape shape = flat ? Shape{ids.rows(), ids.cols() * d} : Shape{ids.rows(), ids.cols(), d};
     const Tensor y = wide_result(shape, f64 ? dtypes::fp64 : dtype);
@@ -233,8 +233,7 @@ struct Embedding {
 }  // namespace
 
 Var embedding(const Var& ids, const Var& w, bool flat, DType dtype) {
-  require(!ids.tracked(), kEmbedding, "ids ", ids.value(),
-          " want a gradient: numbers of rows have none. Pass a constant.");
+  require(!ids.tracked(), kEmbedding, "ids ", ids.value(), " require a gradient: indices have none. Pass a constant.");
   return apply<Embedding>({ids, w}, flat, dtype);
 }
 

@@ -62,7 +62,7 @@ Tensor rounded_bias(const Tensor& bias, const QuantParams& params) {
     for (size_t j = 0; j < numbers.size(); ++j)
       if (!std::isfinite(numbers[j]))
         fail_with(ErrorCode::kNonFinite, kWhere, "bias[", j, "] is ", numbers[j], ", expected a finite number");
-    fail_with(ErrorCode::kNonFinite, kWhere, "the bias held NaN or Inf, expected finite numbers");
+    fail_with(ErrorCode::kNonFinite, kWhere, "the bias held NaN or Inf, expected finite values");
   });
   return out;
 }
@@ -92,13 +92,13 @@ struct IntegerLinear {
         "one side.");
     const int64_t max = most_products_in_int32(x.dtype(), w.dtype());
     require(x.cols() <= max, kName, "sums of ", x.cols(), " products of ", x.dtype(), " and ", w.dtype(),
-            " leave int32: got ", x.cols(), " features, expected at most ", max,
+            " overflow int32: got ", x.cols(), " features, expected at most ", max,
             ". Use `linear`, which sums in int64.");
     if (!bias.defined()) return;
     require(bias.shape() == Shape{w.rows()} && bias.dtype() == dtypes::fp32, kName, "bias must be [", w.rows(),
             "] fp32, got ", bias);
     require(sx.per_tensor(), kName, "a bias needs x per tensor: got scales per ", x.quant()->granularity,
-            ", which would make another integer of it for every row");
+            ", which would need another integer bias for every row");
   }
 
   static Tensor forward(Saved& s, std::span<const Tensor> in) {

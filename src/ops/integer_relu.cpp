@@ -16,7 +16,7 @@ struct IntegerRelu {
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
     const Tensor& x = in[0];
     require(x.dtype() == dtypes::int32 && x.contiguous(), kName, "x: got ", x,
-            ", expected dense int32, such as integer_linear gives");
+            ", expected dense int32, such as the output of integer_linear");
     const ScaleMap map = x.scale_map();
     require(map.zero == nullptr && map.offset == nullptr, kName, "x ", x, " has a zero point: 0 is not its code 0");
     const Tensor y = Tensor::empty(x.shape(), dtypes::int32), mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);

@@ -35,7 +35,7 @@ void CheckedLabels::check(std::string_view op, const Tensor& y) const {
   flag_->check([op, labels = labels_, classes = y.cols()] {
     const Tensor host = labels.on_host();
     check_classes(op, classes, {host.as<int32_t>(), static_cast<size_t>(host.numel())});
-    fail(op, "a label was none of 0 .. ", classes - 1);
+    fail(op, "a label was not in 0 .. ", classes - 1);
   });
 }
 

@@ -103,7 +103,7 @@ void check(std::string_view op, bool per_column, std::span<const Tensor> in, con
   require_values(op, "x", x);
   const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // of gamma and beta
   require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
-  require(x.numel() > 0 || !o.training, op, "x has no elements to take statistics of: got ", x);
+  require(x.numel() > 0 || !o.training, op, "x has no elements to compute statistics of: got ", x);
   const Shape want{per_column ? x.cols() : 1};
   for (size_t i = 1; i < 3; ++i)
     require(in[i].shape() == want && in[i].dtype() == dtype, op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',

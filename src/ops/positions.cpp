@@ -21,7 +21,7 @@ void check_targets(std::string_view op, const Tensor& targets, int64_t classes, 
   for (int64_t i = 0; i < targets.numel(); ++i) {
     if (t[i] == ignore || (t[i] >= 0 && t[i] < classes)) continue;
     fail(op, "target", place_in(targets.shape(), i), " is ", t[i], ", expected 0 .. ", classes - 1, ", or ", ignore,
-         " where it does not count");
+         " to ignore it");
   }
 }
 
@@ -47,7 +47,7 @@ void PositionTargets::check(std::string_view op) const {
   if (!flag_) return;
   flag_->check([op, targets = targets_, classes = classes_, ignore = ignore_] {
     check_targets(op, targets.on_host(), classes, ignore);
-    fail(op, "a target was none of 0 .. ", classes - 1);
+    fail(op, "a target was not in 0 .. ", classes - 1);
   });
 }
 

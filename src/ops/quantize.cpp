@@ -19,7 +19,7 @@ struct Quantize {
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const QuantSpec& spec, const QuantizeOpOptions& options) {
     require(!in[0].quant() && in[0].dtype().is_float(), kName, "x is quantized already, or integer: got ", in[0],
-            ", expected fp32 numbers. Dequantize it first.");
+            ", expected fp32 values. Dequantize it first.");
     require(in[0].dtype() == dtypes::fp32 || in[0].dtype() == dtypes::bf16, kName, "dtype of x: got ", in[0],
             ", expected fp32 or bf16. Straight-through rules have no ", in[0].dtype(), " form.");
     const Tensor x = widened(in[0]);

@@ -28,10 +28,10 @@ struct QuantizeLearned {
     quantizer.check(spec, /*weight=*/false);
     const bool integers = x.dtype() == dtypes::int32;
     const bool values = (x.dtype() == dtypes::fp32 || x.dtype() == dtypes::bf16) && !x.quant();
-    require(integers || values, kName, "x: got ", x, ", expected fp32 numbers, or int32 with a scale.");
+    require(integers || values, kName, "x: got ", x, ", expected fp32 values, or int32 with a scale.");
     check_learned(quantizer, spec, in);
-    require(!options.params, kName, "scales are given beside the learned numbers of scheme ", spec.scheme,
-            ". Use quantize for given scales.");
+    require(!options.params, kName, "scales were passed together with the learned values of scheme ", spec.scheme,
+            ". Use quantize for explicit scales.");
     const auto params = std::make_shared<const QuantParams>(quantizer.params_of(spec, in.subspan(1)));
     Tensor y;
     if (integers) {
@@ -59,7 +59,7 @@ struct QuantizeLearned {
     const Granularity& g = spec.granularity;
     const bool per_feature = g.kind == Granularity::kChannel && g.axis != 0;
     require(per_feature || g.kind == Granularity::kTensor, kName,
-            "learned numbers of activations are per tensor or per ", "channel(1): got ", g, '.');
+            "learned values of activations are per tensor or per ", "channel(1): got ", g, '.');
     const int64_t blocks = per_feature ? in[0].cols() : 1;
     for (size_t i = 0; i < parts.size(); ++i)
       require(in[i + 1].dtype() == dtypes::fp32 && in[i + 1].shape() == Shape{blocks}, kName, "the learned ",

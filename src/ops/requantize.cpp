@@ -19,7 +19,7 @@ struct Saved {
 
 void check_input(std::string_view op, const Tensor& x, DType dtype) {
   require(x.dtype() == dtypes::int32 && x.contiguous(), op, "x: got ", x,
-          ", expected dense int32, such as integer_linear gives");
+          ", expected dense int32, such as the output of integer_linear");
   const ScaleMap map = x.scale_map();
   require(map.zero == nullptr && map.offset == nullptr, op, "x ", x, " has a zero point, expected a scale only");
   require(dtype.is_code() && (dtype.kind() == DTypeKind::kInt || dtype.kind() == DTypeKind::kUint), op,
@@ -93,7 +93,7 @@ struct Requantize {
                         const std::shared_ptr<const QuantParams>& out) {
     const Tensor& x = in[0];
     check_input(kName, x, dtype);
-    require(out != nullptr, kName, "no params of the result are given");
+    require(out != nullptr, kName, "no params of the result");
     check_params(x, *out);
     const Factors f = factors(x, *out);
     const int32_t* zero = out->zero ? out->zero->as<int32_t>() : nullptr;

@@ -127,10 +127,10 @@ void Optimizer::check_finite(const Slot& s) const {
 void Optimizer::refuse(const Parameter& p) const {
   fail_with(ErrorCode::kNonFinite, "optimizer", "the gradient of '", p.path(), "' (", p.shape(), ' ', p.grad_dtype(),
             ") holds NaN or Inf at optimizer step ", steps_,
-            half_moved_ ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off finds "
-                          "this before anything moves."
+            half_moved_ ? ". Other rows were updated in the same backward: the model is lost. optim.fused: off detects "
+                          "this before any update."
                         : ". Nothing was updated.",
-            " Look for NaN or Inf in the samples first; where they are finite, a smaller learning rate, or "
+            " Look for NaN or Inf in the samples first; if they are finite, a smaller learning rate or "
             "optim.clip_norm, may help.");
 }
 
@@ -231,7 +231,7 @@ void Optimizer::begin_step(float lr, int64_t count) {
     const Parameter& p = *s->parameter;
     s->active = (s->owner != nullptr ? s->owner : s.get())->parameter->has_grad();
     require(!(s->active && s->moved), "optimizer", "parameter '", p.path(),
-            "' was moved in backward, and then got a further gradient");
+            "' was updated in backward, and then got another gradient");
     s->finished = s->active && s->owner == nullptr && finishes_early(*s) && p.grad_dtype() == dtypes::fp32;
   }
 }
@@ -250,7 +250,7 @@ void Optimizer::write_scalars(StepScalars& live) const {
 
 std::string Optimizer::not_recorded() const {
   for (const auto& [name, rule] : rules_)
-    if (!rule->live()) return concat("update rule '", name, "' does not read the numbers of the step from the device");
+    if (!rule->live()) return concat("update rule '", name, "' does not read its step scalars from the device");
   return "";
 }
 

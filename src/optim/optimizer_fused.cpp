@@ -45,9 +45,9 @@ std::string Optimizer::not_fused(const Parameter& p) const {
 std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
   if (!spec_.fused) return "optim.fused is off";
   if (const Device device = p.value().device(); !device.is_cpu())
-    return concat("on ", to_string(device), " whole tensors are updated at once");
+    return concat("on ", to_string(device), " whole tensors are updated after backward");
   if (spec_.clip_norm > 0) return "the global norm of all gradients must be known first (clip_norm)";
-  if (s == nullptr) return "no optimizer moves it";
+  if (s == nullptr) return "no optimizer updates it";
   if (s->owner != nullptr) return concat("it is a learned part of '", s->owner->parameter->path(), '\'');
   if (!s->learned.empty())
     return concat("the gradient of its learned ", p.learned()[0]->path(), " needs all rows first");
@@ -56,10 +56,10 @@ std::string Optimizer::not_fused(const Parameter& p, const Slot* s) const {
 }
 
 std::string Optimizer::not_one_kernel(const Parameter& p) const {
-  if (p.value().device().is_cpu()) return "the CPU moves blocks of rows";
+  if (p.value().device().is_cpu()) return "the CPU updates blocks of rows";
   for (const auto& s : slots_)
     if (s->parameter == &p) return s->row_step.not_one_kernel();
-  return "no optimizer moves it";
+  return "no optimizer updates it";
 }
 
 // Of the step that ends; empty: it was fused.
@@ -69,7 +69,7 @@ std::string Optimizer::why_not(const Slot& s) const {
   if (std::string why = not_fused(*s.parameter, &s); !why.empty()) return why;
   if (!s.active) return "it had no gradient";
   if (!s.declined.empty()) return s.declined;
-  return "its gradient came as a whole: it is read more than once, or by an op that gives no rows";
+  return "its gradient was not produced in blocks of rows: it is read more than once, or by an op without row blocks";
 }
 
 void Optimizer::unfuse(Slot& s) {
@@ -82,7 +82,7 @@ void Optimizer::unfuse(Slot& s) {
 
 void Optimizer::arm(float lr, int64_t count, const RequantKey* due) {
   check_step(lr, count);
-  require(!armed_, "optimizer", "armed already: step() ends what arm() began");
+  require(!armed_, "optimizer", "armed already: call step() before the next arm()");
   armed_.emplace(Armed{lr, count, due != nullptr ? std::optional<RequantKey>(*due) : std::nullopt});
   begin_rules();
   for (const auto& s : slots_) {

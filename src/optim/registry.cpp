@@ -73,7 +73,7 @@ std::unique_ptr<UpdateRule> make_rule(const OptimizerSpec& spec) {
   if (!factory) fail("optimizer", unknown_name("optimizer", spec.name, optimizer_names()));
   check_values(spec);
   auto rule = factory(spec);
-  ensure(rule != nullptr, "optimizer", "the factory of '", spec.name, "' gave no rule");
+  ensure(rule != nullptr, "optimizer", "the factory of '", spec.name, "' returned no rule");
   return rule;
 }
 

@@ -35,10 +35,10 @@ void check_signs(const std::string& where, std::string_view rule, const Paramete
           "optimizer", where, ": ", rule, " flips weights that are -1 and +1, got ", p.value(),
           p.low_bit() ? concat(", scheme ", p.spec().quant->scheme, p.spec().quant->alpha ? " with alpha" : "") : "",
           ". Give it dtype bint1, scheme binary without alpha; other parameters need another optimizer");
-  require(p.spec().master == MasterKind::kNone, "optimizer", where, ": ", rule, " moves no master, got master ",
+  require(p.spec().master == MasterKind::kNone, "optimizer", where, ": ", rule, " updates no master, got master ",
           master_name(p.spec().master), ". Set master to none");
   require(!p.spec().latent_clamp && !p.spec().floor && p.spec().weight_decay.value_or(0) == 0, "optimizer", where, ": ",
-          rule, " has no numbers to clamp or decay. Leave latent_clamp, floor and weight_decay out");
+          rule, " has no values to clamp or decay. Leave latent_clamp, floor and weight_decay out");
   check_passes(where, *p.spec().quant);
 }
 
@@ -49,7 +49,7 @@ void check_codes(const std::string& where, const Parameter& p) {
           ": updates are rounded into codes of kind int or uint, got ", quant.dtype,
           kind == DTypeKind::kSign ? ". Use optimizer bop, or a master" : ". Use a master");
   require(p.learned().empty(), "optimizer", where, ": scheme ", quant.scheme,
-          " learns from how its master lies between the codes. Use master fp32 or bf16");
+          " learns from the position of the master between the codes. Use master fp32 or bf16");
   const Quantizer& quantizer = find_quantizer(quant.scheme);
   require(quantizer.constant_params(quant) || scales_within_rows(quant.granularity), "optimizer", where,
           ": without a master scales are fitted row by row, got granularity ", quant.granularity,
@@ -58,7 +58,7 @@ void check_codes(const std::string& where, const Parameter& p) {
   stochastic.rounding = Rounding::kStochastic;
   quantizer.check(stochastic, /*weight=*/true);
   require(keeps_its_values(quant), "optimizer", where, ": scheme ", quant.scheme, " of ", quant.dtype,
-          " does not give the values of its own codes back, so weights without a master would shrink or grow on their "
+          " does not reproduce the values of its own codes, so weights without a master would shrink or grow on their "
           "own. Use scheme absmax, symmetric_no_clip, affine, minmax_offset or fixed, or a master");
   check_passes(where, quant);
 }
@@ -69,10 +69,9 @@ void check_trainable(const Parameter& p, std::string_view rule_name, const Updat
   const std::string where = concat("parameter '", p.path(), '\'');
   const Device device = p.value().device();
   if (!device.is_cpu() && !rule.on_device())
-    fail_with(
-        ErrorCode::kDevice, "optimizer", where, " lies on ", to_string(device), ": the update of '", rule_name,
-        "' is written for memory of the CPU. Override UpdateRule::on_device when it uses kernels alone, or train on "
-        "device cpu");
+    fail_with(ErrorCode::kDevice, "optimizer", where, " is on ", to_string(device), ": the update of '", rule_name,
+              "' needs CPU memory. Override UpdateRule::on_device if it uses kernels only, or train on "
+              "device cpu");
   if (rule.flips_signs()) return check_signs(where, rule_name, p);
   if (p.low_bit() && p.spec().master == MasterKind::kNone) check_codes(where, p);
 }

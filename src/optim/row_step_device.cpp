@@ -30,9 +30,9 @@ std::string gradient_apart(const Parameter& p) {
   const QuantSpec& quant = *p.spec().quant;
   const Quantizer& quantizer = find_quantizer(quant.scheme);
   const CodeRange range = quantizer.code_range(quant);
-  if (quantizer.own_backward(quant)) return concat("scheme ", quant.scheme, " has a backward of its own");
+  if (quantizer.own_backward(quant)) return concat("scheme ", quant.scheme, " has its own backward");
   if (!sweeps_gradients(rule_of(quant, range), range.rule) || (quant.alpha && !sweeps_codes(range.rule)))
-    return concat("its straight-through rule, of codes by scheme ", quant.scheme, ", is a kernel of its own");
+    return concat("its straight-through rule, of codes by scheme ", quant.scheme, ", needs a separate kernel");
   return "";
 }
 
@@ -43,11 +43,11 @@ RowStep::Apart RowStep::apart() const {
   out.gradient = gradient_apart(p_);
   const std::vector<float*> no_state(rule_.parts().size(), nullptr);
   if (p_.shape().numel() == 0)
-    out.update = "it has no numbers";
+    out.update = "it has no values";
   else if (!rule_.row_update(piece(0, nullptr, nullptr, no_state)))
-    out.update = concat("the update rule of family ", rule_.family(), " is a kernel of its own");
+    out.update = concat("the update rule of family ", rule_.family(), " needs a separate kernel");
   if (!p_.low_bit()) return out;
-  out.codes = narrow_master() ? "its master is rounded to bf16 before codes are made" : p_.not_swept();
+  out.codes = narrow_master() ? "its master is rounded to bf16 before requantization" : p_.not_swept();
   return out;
 }
 
@@ -58,10 +58,10 @@ std::string RowStep::not_one_kernel() const {
   if (kind_ != MomentKind::kFp32 && !rule_.parts().empty())
     return concat("its moments are widened from ", moment_name(kind_), " and rounded again");
   if (!p_.low_bit()) return "";
-  if (!p_.has_master()) return "its numbers are made of its codes first";
+  if (!p_.has_master()) return "its values are dequantized from its codes first";
   if (!p_.scales_are_row_local())
     return concat("scales of granularity ", p_.spec().quant->granularity, " need all rows first");
-  if (!p_.learned().empty()) return "learned parts move before codes are made";
+  if (!p_.learned().empty()) return "learned parts are updated before requantization";
   return parts.codes;
 }
 

@@ -60,10 +60,10 @@ int64_t block_size(const Granularity& g, int64_t rows, int64_t cols, int64_t blo
 
 Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x)
     : scheme_(scheme), granularity_(granularity), x_(x) {
-  require(x.defined() && x.dtype() == dtypes::fp32 && !x.quant(), scheme, "scales are fitted to fp32 numbers: got ", x,
+  require(x.defined() && x.dtype() == dtypes::fp32 && !x.quant(), scheme, "scales are fitted to fp32 values: got ", x,
           x.quant() ? ", which is quantized already" : "", '.');
-  require(x.layout() == layouts::canonical, scheme, "scales are fitted to canonical numbers: got layout ", x.layout(),
-          '.');
+  require(x.layout() == layouts::canonical, scheme, "scales are fitted to values in layout canonical: got layout ",
+          x.layout(), '.');
   count_ = scale_count(granularity, x.rows(), x.cols());
 }
 
@@ -82,7 +82,7 @@ ReduceArgs Blocks::arguments() const {
 
 std::function<void()> Blocks::not_finite() const {
   return [scheme = scheme_, shape = x_.shape()] {
-    fail_with(ErrorCode::kNonFinite, scheme, "x ", shape, " fp32 holds NaN or Inf: no scale fits it.");
+    fail_with(ErrorCode::kNonFinite, scheme, "x ", shape, " fp32 holds NaN or Inf: it has no scale.");
   };
 }
 

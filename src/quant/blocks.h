@@ -51,7 +51,7 @@ class Blocks {
 
   std::string_view scheme() const { return scheme_; }
   // "the numbers of x [2,3] fp32", for errors.
-  std::string what() const { return concat("the numbers of x ", x_); }
+  std::string what() const { return concat("the values of x ", x_); }
   // The error of NaN or Inf in x.
   std::function<void()> not_finite() const;
 

@@ -6,8 +6,8 @@ namespace bitgrad {
 
 QuantParams Quantizer::fit_range(const QuantSpec&, const Tensor&, const Tensor&) const {
   fail(name(),
-       "its scales do not follow from a range alone. Use scheme affine, symmetric, symmetric_no_clip, absmax or "
-       "minmax_offset where an observer gives the range.");
+       "its scales are not computed from a range. Use scheme affine, symmetric, symmetric_no_clip, absmax or "
+       "minmax_offset with an observer.");
 }
 
 std::vector<Tensor> Quantizer::first_learned(const QuantSpec&, const Tensor&) const {

@@ -12,7 +12,7 @@ KernelScales::KernelScales(const CodeRange& range, const Tensor& codes_or_number
   if (range.from_statistic) {
     const QuantParams& params = *codes_or_numbers.quant();
     require(params.statistic != nullptr, params.scheme, "the params of ", codes_or_numbers,
-            " lack the scheme's statistic. Fit them to numbers.");
+            " lack the scheme's statistic. Fit them to values.");
     map_.offset = params.statistic->as<float>();
   }
   if (range.rule == CodeRule::kTimes || range.rule == CodeRule::kTanh) {

@@ -10,8 +10,8 @@ namespace bitgrad::detail {
 void LearnedQuantizer::check_learned(const QuantSpec& spec, const Options& legal) const {
   check_common(*this, spec, legal);
   const Granularity::Kind kind = spec.granularity.kind;
-  require(kind == Granularity::kTensor || kind == Granularity::kChannel, name(), "granularity of learned numbers: got ",
-          spec.granularity, ", expected tensor or channel. A token or a group has no number that lasts.");
+  require(kind == Granularity::kTensor || kind == Granularity::kChannel, name(), "granularity of learned values: got ",
+          spec.granularity, ", expected tensor or channel. Tokens and groups have no persistent value.");
 }
 
 void LearnedQuantizer::require_parts(const QuantSpec& spec, std::span<const Tensor> learned) const {
@@ -22,12 +22,12 @@ void LearnedQuantizer::require_parts(const QuantSpec& spec, std::span<const Tens
     const Tensor& t = learned[i];
     require(t.defined() && t.dtype() == dtypes::fp32 && !t.quant() && t.shape().rank() == 1 &&
                 t.numel() == learned[0].numel(),
-            name(), "learned ", parts[i].name, ": got ", t, ", expected one fp32 number per block.");
+            name(), "learned ", parts[i].name, ": got ", t, ", expected one fp32 value per block.");
     if (!current_device().is_cpu()) {
       const DataFlag flag;
       check_finite(t.numel(), t.as<float>(), flag.word());
       flag.check([name = name(), part = parts[i].name] {
-        fail_with(ErrorCode::kNonFinite, name, "learned ", part, ": got NaN or Inf, expected finite numbers.");
+        fail_with(ErrorCode::kNonFinite, name, "learned ", part, ": got NaN or Inf, expected finite values.");
       });
       continue;
     }

@@ -21,14 +21,14 @@ void ObserverBase::check(const QuantSpec& spec) const {
     std::string names;
     for (const std::string_view known : quantizer_names())
       if (known_quantizer(known).from_range()) names += concat(names.empty() ? "" : ", ", known);
-    fail(name_, "scheme ", spec.scheme, " has no scales that follow from a range. Use one of: ", names, '.');
+    fail(name_, "scheme ", spec.scheme, " has no scales that are computed from a range. Use one of: ", names, '.');
   }
   quantizer.check(spec, false);
   const Granularity& g = spec.granularity;
   const bool per_channel = channels_ && g.kind == Granularity::kChannel && g.axis == 1;
   require(g.kind == Granularity::kTensor || per_channel, name_, "granularity: got ", g, ", expected tensor",
           channels_ ? " or channel(1)" : "",
-          ". Ranges per token or group are found from each batch, without observer.");
+          ". Ranges per token or group are computed from each batch, without observer.");
   require(g == granularity_, name_, "granularity: got ", g, ", but the range was observed per ", granularity_, '.');
 }
 
@@ -63,7 +63,7 @@ bool ObserverBase::ready() const {
 
 QuantParams ObserverBase::params(const QuantSpec& spec) const {
   check(spec);
-  require(ready(), name_, "no batch was observed yet, so there is no range to make scales of.");
+  require(ready(), name_, "no batch was observed yet, so there is no range to compute scales from.");
   const Range range = narrow(spec, {low_, high_});
   return find_quantizer(spec.scheme).fit_range(spec, range.low, range.high);
 }

@@ -59,7 +59,7 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   quantizer.check(spec, false);
   check_numbers(x);
-  require(params != nullptr, "quantize", "no scales are given for x ", x, ". Fit them first, or use quantize_dynamic.");
+  require(params != nullptr, "quantize", "no scales for x ", x, ". Fit them first, or use quantize_dynamic.");
   const RandomStream* sr = draws(spec, options);
   Tensor codes = target(spec, x, options).with_quant(std::move(params));
   const Tensor transposed = transposed_target(codes, options);

@@ -55,7 +55,7 @@ void RangeQuantizer::check_scales(const maps::q::RangeBlocks& blocks, int64_t co
   for (int64_t j = 0; j < count; ++j) {
     const float l = blocks.low[j], h = blocks.high[j];
     if (!(l > h) && !(std::isfinite(l) && std::isfinite(h)))
-      fail_with(ErrorCode::kNonFinite, name(), "the range of block ", j, " is ", l, " to ", h, ": no scale fits it.");
+      fail_with(ErrorCode::kNonFinite, name(), "the range of block ", j, " is ", l, " to ", h, ": it has no scale.");
     require_finite(name(), what, "scale", j, blocks.scale.out[j]);
   }
 }
@@ -63,9 +63,9 @@ void RangeQuantizer::check_scales(const maps::q::RangeBlocks& blocks, int64_t co
 QuantParams RangeQuantizer::fit_range(const QuantSpec& spec, const Tensor& low, const Tensor& high) const {
   for (const Tensor* t : {&low, &high})
     require(t->defined() && t->dtype() == dtypes::fp32 && !t->quant() && t->contiguous(), name(), "ranges per ",
-            spec.granularity, ": got ", *t, ", expected fp32 numbers.");
+            spec.granularity, ": got ", *t, ", expected fp32 values.");
   require(low.numel() == high.numel() && (spec.granularity.kind != Granularity::kTensor || low.numel() == 1), name(),
-          "ranges per ", spec.granularity, ": got ", low.numel(), " least and ", high.numel(), " largest numbers.");
+          "ranges per ", spec.granularity, ": got ", low.numel(), " minima and ", high.numel(), " maxima.");
   return params(spec, low, high, "the range's ends");
 }
 

@@ -71,7 +71,7 @@ const Quantizer& known_quantizer(std::string_view name) {
 const Quantizer& find_quantizer(std::string_view name) {
   const Quantizer& found = known_quantizer(name);
   if (!current_device().is_cpu() && !found.on_device())
-    fail_with(ErrorCode::kDevice, name, "the scheme was registered for the CPU alone, but the current device is ",
+    fail_with(ErrorCode::kDevice, name, "the scheme is registered for the CPU only, but the current device is ",
               to_string(current_device()), ". Use the CPU (device.kind=cpu), or a scheme whose on_device() is true.");
   return found;
 }

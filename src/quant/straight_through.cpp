@@ -82,7 +82,7 @@ BlockMap::BlockMap(const QuantParams& params, const Tensor& x)
 const float* BlockMap::statistic() const {
   const QuantParams& params = *scaled_.quant();
   require(params.statistic != nullptr, params.scheme, "the params of ", scaled_,
-          " lack the scheme's statistic. Fit them to numbers.");
+          " lack the scheme's statistic. Fit them to values.");
   return params.statistic->as<float>();
 }
 

@@ -81,7 +81,7 @@ Tensor Tensor::from(std::initializer_list<float> values, const Shape& shape, DTy
 
 Tensor Tensor::from_elements(const Shape& shape, DType dtype, std::span<const double> numbers, MemoryKind kind) {
   require(static_cast<int64_t>(numbers.size()) == shape.numel(), "Tensor::from_elements", "shape ", shape, " needs ",
-          shape.numel(), " numbers, got ", numbers.size());
+          shape.numel(), " elements, got ", numbers.size());
   const Device device = current_device();
   const Tensor t = zeros(shape, dtype, device.is_cpu() ? kind : MemoryKind::kWorkspace, Device::cpu());
   for (int64_t r = 0; r < t.rows(); ++r)
@@ -114,7 +114,7 @@ int64_t Tensor::bytes() const {
 template <typename T>
 T* Tensor::as() const {
   require(holds<T>(dtype_), "Tensor::as", "the tensor is ", *this, ", whose elements are not ", sizeof(T),
-          "-byte numbers of that type");
+          "-byte values of the requested type");
   return static_cast<T*>(data());
 }
 template float* Tensor::as<float>() const;
@@ -224,7 +224,7 @@ Tensor Tensor::on_host() const {
 
 void Tensor::attach_layout(Tensor derived) {
   require(derived.dtype_ == dtype_ && derived.shape_ == shape_, "attach_layout",
-          "a derived layout holds the same codes: got ", derived, ", expected ", *this);
+          "a derived layout has the same codes: got ", derived, ", expected ", *this);
   if (!derived_) derived_ = std::make_shared<std::vector<Tensor>>();
   for (Tensor& t : *derived_)
     if (t.layout_ == derived.layout_) {

@@ -67,7 +67,7 @@ void check_file(const FileForm& form, Module& model) {
   for (const auto& [path, parameter] : model.parameters_at(kModelRoot)) {
     const auto found = form.parameters.find(path);
     const Shape& shape = parameter->shape();
-    if (found == form.parameters.end()) wrong("holds nothing for parameter '", path, "' ", shape, " of this model");
+    if (found == form.parameters.end()) wrong("has no values for parameter '", path, "' ", shape, " of this model");
     if (found->second != shape) wrong("parameter '", path, "' is ", found->second, ", the model has ", shape);
   }
 }

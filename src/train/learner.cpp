@@ -30,10 +30,10 @@ void check_outputs(const Shape& sample, const TargetForm& target) {
   const bool fits = target.classes > 0
                         ? !dims.empty() && Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)) == target.shape
                         : sample.numel() == target.shape.numel();
-  require(fits, "model", "the model gives ", sample, " for a sample, the targets are ",
+  require(fits, "model", "the model returns ", sample, " per sample, the targets are ",
           target.classes > 0 ? "a class for each of " : "values ", target.shape,
           target.classes > 0 && target.shape.rank() > 0
-              ? ". Layers that keep positions give one row of scores each; embedding: {flat: false} begins them"
+              ? ". For one row of scores per position keep the position axis, from embedding: {flat: false} on"
               : "");
 }
 
@@ -43,7 +43,7 @@ void detail::check_codes_that_train(const Parameter& p, const RequantPolicy& pol
   if (p.has_master() || p.spec().frozen || policy.every == policy.accumulate) return;
   fail("requantize_every", "parameter '", p.path(), "' has no master, so its codes change at every optimizer step of ",
        policy.accumulate, " microbatches: got requantize_every ", policy.every, ". Set it to ", policy.accumulate,
-       ", or give the parameter a master");
+       ", or add a master to the parameter");
 }
 
 Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer,
@@ -60,7 +60,7 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
   parameters_ = model_->parameters();
   for (const Parameter* p : parameters_)
     if (p->value().device() != device_)
-      fail_with(ErrorCode::kDevice, "Learner", "parameter '", p->path(), "' lies on ", to_string(p->value().device()),
+      fail_with(ErrorCode::kDevice, "Learner", "parameter '", p->path(), "' is on ", to_string(p->value().device()),
                 ", the current device is ", to_string(device_), ". Build the model and its learner on one device");
   for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
@@ -104,11 +104,11 @@ void Learner::plan_and_check(const PlanSpec& plan) {
     in.values = plan.input.values;
     in.training = training;
     const Form out = model_->plan(in);
-    require(out.dtype == dtypes::fp32, "model", "the last layer gives ", out.dtype,
+    require(out.dtype == dtypes::fp32, "model", "the last layer returns ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
     const bool values = plan.target && plan.target->classes == 0;
-    require(plan.outputs == 0 || out.features() == plan.outputs, "model", "the last layer gives ", out.features(),
-            " numbers, the data has ", plan.outputs, values ? " values a sample" : " classes");
+    require(plan.outputs == 0 || out.features() == plan.outputs, "model", "the last layer returns ", out.features(),
+            " values, the data has ", plan.outputs, values ? " values per sample" : " classes");
     if (plan.target) check_outputs(out.sample, *plan.target);
   }
 }
@@ -136,7 +136,7 @@ void Learner::check_flags(const char* when) {
     if (raised.empty())
       fail_with(ErrorCode::kNonFinite, "non-finite", "the loss is ", *loss, ' ', when, " at optimizer step ",
                 state_.step, ". ", checkpoint::describe_not_finite(*this),
-                " A smaller learning rate or smaller first values may help.");
+                " A smaller learning rate or a smaller initialization may help.");
     std::string names;
     for (const std::string& n : raised) names += (names.empty() ? "" : ", ") + n;
     fail_with(ErrorCode::kNonFinite, "non-finite", "NaN or Inf ", when, " at optimizer step ", state_.step,
@@ -175,11 +175,11 @@ void Learner::check_usable() const {
 
 void Learner::require_usable() const {
   require(!phases_->entering(), "Learner", "an Error ended the entry of phase ", phase(), " at optimizer step ",
-          state_.step, ": layers belong to no phase. Go on from the last checkpoint with a new learner.");
-  require(
-      usable(), "Learner", "an Error ended optimizer step ", state_.step,
-      " in the middle of its updates: masters and codes belong to no step. Go on from the last checkpoint with a new "
-      "learner; optim.fused: off finds gradients that are not finite before anything moves.");
+          state_.step, ": its layers are between two phases. Resume from the last checkpoint with a new learner.");
+  require(usable(), "Learner", "an Error ended optimizer step ", state_.step,
+          " in the middle of its updates: masters and codes are between two steps. Resume from the last checkpoint "
+          "with a new "
+          "learner; optim.fused: off detects non-finite gradients before any update.");
 }
 
 std::vector<Optimizer::FusedUpdate> Learner::fused_updates() const {
@@ -227,7 +227,7 @@ StepResult Learner::microbatch(const Tensor& x, const Tensor& target, int64_t co
   } catch (const Error& error) {
     fail_window(error, x, now);
   } catch (...) {
-    end_failed_window("an exception that is no Error");
+    end_failed_window("an exception that is not an Error");
     throw;
   }
 }
@@ -244,8 +244,8 @@ void Learner::fail_window(const Error& error, const Tensor& x, int64_t microbatc
   const std::string input = std::exchange(bad_input_, {});
   end_failed_window(error.what());
   if (error.code() != ErrorCode::kNonFinite || input.empty()) throw;
-  detail::fail_input(
-      input, usable() ? " No parameter has moved." : " Parameters have moved in the same backward: the model is lost.");
+  detail::fail_input(input, usable() ? " No parameter was updated."
+                                     : " Parameters were updated in the same backward: the model is lost.");
 }
 
 Tensor Learner::labels_here(std::span<const int32_t> labels) {
@@ -395,7 +395,7 @@ void Learner::flush() {
   require_usable();
   try {
     if (window_samples_ > 0) {
-      require(!ranks_, "Learner", "ranks end their windows whole: flush inside one");
+      require(!ranks_, "Learner", "flush inside a window: ranks only end complete windows");
       Step step(*this);
       StepResult result;
       run(step, nullptr, result);
@@ -403,7 +403,7 @@ void Learner::flush() {
   } catch (const Error& error) {
     fail_window(error, {}, state_.microbatch);
   } catch (...) {
-    end_failed_window("an exception that is no Error");
+    end_failed_window("an exception that is not an Error");
     throw;
   }
   if (since_requantize_ > 0) requantize();

@@ -66,7 +66,7 @@ LossFunction::LossFunction(const LossKind& kind, const Attributes& keys)
       name_(kind.name),
       mean_from_rank_(kind.mean_from_rank),
       recordable_(kind.recordable) {
-  require(of_ != nullptr, kind.name, "the kind made no loss");
+  require(of_ != nullptr, kind.name, "the kind returned no loss");
 }
 
 Var LossFunction::operator()(const Var& outputs, const Tensor& target) const {
@@ -77,7 +77,7 @@ Var LossFunction::operator()(const Var& outputs, const Tensor& target) const {
 
 void register_loss(LossKind kind) {
   check_kind_name("register_loss", kind.name);
-  require(kind.make != nullptr, "register_loss", "loss '", kind.name, "' has no function that makes it");
+  require(kind.make != nullptr, "register_loss", "loss '", kind.name, "' has no make function");
   check_keys("register_loss", concat("loss '", kind.name, '\''), kind.keys);
   const detail::Named named{"a loss", kind.name};
   detail::require_new("register_loss", named, find_loss_kind(kind.name) != nullptr);

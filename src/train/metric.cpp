@@ -69,7 +69,8 @@ const Metric* find_metric(const std::string& name) {
 
 void register_metric(Metric metric) {
   check_kind_name("register_metric", metric.name);
-  require(metric.fits != nullptr, "register_metric", "metric '", metric.name, "' does not say what it fits");
+  require(metric.fits != nullptr, "register_metric", "metric '", metric.name,
+          "' does not define which targets it supports");
   require(metric.value != nullptr || metric.measure != nullptr, "register_metric", "metric '", metric.name,
           "' has neither a value nor a measure");
   check_keys("register_metric", concat("metric '", metric.name, '\''), metric.keys);

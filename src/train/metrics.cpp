@@ -102,17 +102,17 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const Writ
       damage = concat(numbers_text(lines.unreadable), " cannot be read and ",
                       lines.unreadable.size() == 1 ? "was" : "were", " dropped");
     else if (saved.bytes > 0 && sum_of(begin) != saved)
-      damage =
-          concat("is not what the run had written up to step ", keep_steps, ": lines were changed, or are missing");
+      damage = concat("differs from what the run had written up to step ", keep_steps,
+                      ": lines were changed, or are missing");
     if (!damage.empty())
-      log(LogLevel::kWarning, concat(path, ": ", damage, ". The file as it was: ", keep_damaged(path, text)));
+      log(LogLevel::kWarning, concat(path, ": ", damage, ". The original file: ", keep_damaged(path, text)));
     else if (lines.cut)
       log(LogLevel::kInfo,
-          concat(path, ": the last line has no end, and is dropped: the run was killed while it wrote"));
+          concat(path, ": the last line is incomplete and is dropped: the run was killed while writing it"));
     write_file_atomically(path, lines.kept);
     written_ = sum_of(lines.kept);
   } else if (saved.bytes > 0) {
-    log(LogLevel::kWarning, concat(path, " is gone: it begins anew after step ", keep_steps));
+    log(LogLevel::kWarning, concat(path, " is missing: a new one begins after step ", keep_steps));
   }
   file_ = file_system().open_append(path);
 }

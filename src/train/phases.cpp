@@ -35,7 +35,7 @@ void check_order(const std::vector<QuantPhase>& phases) {
     const int64_t from = phases[i].from;
     if (i == 0 ? from == 0 : from > phases[i - 1].from) continue;
     const std::string what = i == 0 ? concat("the first phase begins at step 0: got step ", from)
-                                    : concat("phase ", i, " begins after the one before: got step ", from,
+                                    : concat("phase ", i, " begins after the previous one: got step ", from,
                                              ", expected ", phases[i - 1].from + 1, " or more");
     throw PhaseError("[phases] " + what, ErrorCode::kUsage, static_cast<int64_t>(i));
   }
@@ -71,8 +71,9 @@ void detail::enter_phase_of(const CheckpointHeader& header, const std::string& f
 }
 
 void Learner::Phases::set(std::vector<QuantPhase> phases) {
-  require(list_.empty() && l_.state_.microbatch == 0, "phases", "they are set once, before the first microbatch: got ",
-          l_.state_.microbatch, " done, and ", list_.size(), " phases set");
+  require(list_.empty() && l_.state_.microbatch == 0, "phases",
+          "phases are set once, before the first microbatch: got ", l_.state_.microbatch, " done, and ", list_.size(),
+          " phases set");
   check_order(phases);
   for (const Quantizable* slot : l_.model_->quantizables()) own_.push_back(slot->quant());
   list_ = std::move(phases);

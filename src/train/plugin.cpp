@@ -35,7 +35,7 @@ template <typename... Parts>
 
 std::string why_not_loaded() {
   const char* const text = dlerror();
-  std::string error = text != nullptr ? text : "the system gives no reason";
+  std::string error = text != nullptr ? text : "no reason given by the system";
   if (error.find("undefined symbol: ") != std::string::npos)
     error +=
         ". It was built for another version of bitgrad, or this program does not export the library's symbols (CMake: "
@@ -65,7 +65,7 @@ const PluginEntry& entry_of(const Plugin& plugin, void* handle) {
   if (symbol == nullptr)
     refuse(plugin, "has no symbol ", kEntryPoint, ", so it is no plugin: one of its files must say BITGRAD_PLUGIN(f)");
   const PluginEntry* const entry = reinterpret_cast<const PluginEntry* (*)()>(symbol)();
-  if (entry == nullptr) refuse(plugin, kEntryPoint, " gives no entry");
+  if (entry == nullptr) refuse(plugin, kEntryPoint, " returns no entry");
   if (entry->interface != kPluginInterface)
     refuse(plugin, "is of plugin interface ", entry->interface, ", expected ", kPluginInterface,
            ". Build it with the headers of this program");
@@ -87,7 +87,7 @@ std::optional<std::string> failure_of(const Plugin& plugin, const PluginEntry& e
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {
-    return "it threw something that is no std::exception";
+    return "it threw something that is not a std::exception";
   }
 }
 

@@ -12,7 +12,7 @@ constexpr int64_t kNumbers = 256;  // of a code
 StoredSamples checked(const Dataset& dataset) {
   const StoredSamples s = dataset.stored();
   require(s.codes != nullptr && s.labels != nullptr, kWhere, dataset.name(),
-          ": this data set does not tell how it is stored, so it cannot lie on a device.");
+          ": this data set does not report how it is stored, so it cannot reside on a device.");
   const int64_t needed =
       dataset.size() > 0 ? ((dataset.size() - 1) * s.stride + dataset.features()) * element_bytes(s.form) : 0;
   require(s.stride >= 0 && s.bytes >= needed, kWhere, dataset.name(), ": stored samples: got ", s.bytes,
@@ -20,11 +20,11 @@ StoredSamples checked(const Dataset& dataset) {
           " samples of ", dataset.features(), '.');
   const bool values = s.numbers != nullptr || s.form == StoredAs::kFloat;
   require(values != (dataset.vocabulary() > 0), kWhere, dataset.name(), ": stored samples are ",
-          values ? "numbers" : "ids", ", the data set gives ", dataset.dtype(), '.');
+          values ? "values" : "ids", ", the data set returns ", dataset.dtype(), '.');
   require(s.numbers == nullptr || s.form == StoredAs::kUint8, kWhere, dataset.name(),
-          ": only codes of one byte stand for numbers of a table.");
+          ": only one-byte codes index a table of values.");
   require((s.target_form == StoredAs::kFloat) == (dataset.target_form().classes == 0), kWhere, dataset.name(),
-          ": stored targets are ", s.target_form == StoredAs::kFloat ? "values" : "classes", ", the data set gives ",
+          ": stored targets are ", s.target_form == StoredAs::kFloat ? "values" : "classes", ", the data set returns ",
           dataset.target_form().dtype(), '.');
   return s;
 }
@@ -78,7 +78,7 @@ std::string why_not_resident(const std::string& choice, int64_t bytes, int64_t f
   if (choice == "false") return "device.resident_data is false";
   if (transformed && choice == "auto") return "its transforms run on the host";
   if (choice == "true") return {};
-  if (bytes == 0) return "the data set does not tell how it is stored";
+  if (bytes == 0) return "the data set does not report how it is stored";
   if (bytes > free / kPart)
     return concat("its ", bytes, " bytes are more than a quarter of the ", free, " that are free");
   return {};
@@ -92,7 +92,7 @@ std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::s
   if (device.is_cpu()) {
     if (choice != "auto")
       notes += concat(name, ": device.resident_data: ", choice, " is for devices other than the CPU, which reads ",
-                      data.name(), " where it lies\n");
+                      data.name(), " from host memory\n");
     return nullptr;
   }
   const int64_t bytes = ResidentData::bytes_of(data), free = device_backend(device).free_bytes();
@@ -103,14 +103,14 @@ std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::s
     return nullptr;
   }
   require(!transformed, "device.resident_data", "true: the samples of ", what,
-          " are changed by transforms, which run on the host. Take auto or false: batches are copied then.");
+          " are changed by transforms, which run on the host. Use auto or false: batches are copied then.");
   require(bytes > 0, "device.resident_data", "true: ", what,
-          " does not tell how it is stored, so it cannot lie there. Take auto or false: batches are copied then.");
+          " does not report how it is stored, so it cannot reside there. Use auto or false: batches are copied then.");
   if (bytes > free)
     fail_with(ErrorCode::kMemory, "device.resident_data", "true: ", what, " takes ", bytes, " bytes, ", free,
-              " are free on ", to_string(device), ". Take auto or false: batches are copied then.");
+              " are free on ", to_string(device), ". Use auto or false: batches are copied then.");
   auto resident = std::make_unique<ResidentData>(data);
-  notes += concat(what, ": lies on ", to_string(device), ": ", bytes, " bytes of the ", free, " that were free\n");
+  notes += concat(what, ": resident on ", to_string(device), ": ", bytes, " bytes of the ", free, " that were free\n");
   return resident;
 }
 

@@ -17,7 +17,7 @@ void require_run_folder(const std::string& folder) {
 std::unique_ptr<FileLock> lock_or_fail(const std::string& folder) {
   auto lock = file_system().lock_directory(folder);
   require(lock != nullptr, "run folder", "another process trains in '", folder,
-          "'. Wait for its end, or stop it first");
+          "'. Wait until it ends, or stop it first");
   return lock;
 }
 
@@ -30,7 +30,7 @@ std::string make_numbered(const std::string& parent) {
     const std::string path = parent + '/' + number;
     if (file_system().make_directory(path)) return path;
   }
-  fail("run folder", "'", parent, "' has no free number left");
+  fail("run folder", "'", parent, "' has no free run number left");
 }
 
 }  // namespace
@@ -42,8 +42,10 @@ RunFolder start_run_folder(const RunConfig& config, const std::string& out) {
   // Of several starts in one folder the one that gets the lock goes on; the folder is looked at, and written to, under
   // it.
   RunFolder folder{path, lock_or_fail(path)};
-  require(file_system().list(path).empty(), "run folder", "'", path,
-          "' is not empty, and a run never overwrites one. Name another with --out, or go on with --resume ", path);
+  require(
+      file_system().list(path).empty(), "run folder", "'", path,
+      "' is not empty, and a run never overwrites one. Name another with --out, or continue this one with --resume ",
+      path);
   write_file_atomically(path + "/config.yaml", to_yaml(config));
   write_file_atomically(path + "/config.source.yaml", config.origin.text);
   return folder;
@@ -92,15 +94,16 @@ void check_config_file(const std::string& path, RunConfig saved) {
     differences = config_differences(written, saved);
   } catch (const ConfigError& error) {
     const std::string report = error.what();
-    log(LogLevel::kWarning, concat(path, " cannot be read: the run goes on with the configuration in its checkpoint (",
-                                   report.substr(0, report.find('\n')), ')'));
+    log(LogLevel::kWarning,
+        concat(path, " cannot be read: the run continues with the configuration in its checkpoint (",
+               report.substr(0, report.find('\n')), ')'));
     return;
   }
   if (differences.empty()) return;
   require(std::all_of(differences.begin(), differences.end(), is_of_device), "resume", path,
           " is not the configuration that the run was saved with. ", listed(differences),
-          ". Put it back, or go on with it by --use-config");
-  log(LogLevel::kWarning, concat(path, " is not read for the device, the checkpoint is: ", listed(differences)));
+          ". Restore it, or pass --use-config to use it");
+  log(LogLevel::kWarning, concat(path, " is ignored for device.*, the checkpoint counts: ", listed(differences)));
 }
 
 }  // namespace

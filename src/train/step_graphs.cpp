@@ -22,7 +22,7 @@ const std::string& Learner::Graphs::why_not() {
   asked_ = true;
   why_not_ = l_.optimizer_->not_recorded();
   if (why_not_.empty() && !l_.loss_.recordable())
-    why_not_ = "the loss is one of the program's own, which may wait for the device";
+    why_not_ = "the loss is user-defined and may synchronize with the device";
   if (why_not_.empty() && l_.sums_) why_not_ = "the gradients of a window are added in a tree";
   for (const Parameter* p : l_.model_->parameters())
     if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
@@ -32,7 +32,7 @@ const std::string& Learner::Graphs::why_not() {
 }
 
 void Learner::Graphs::log_why_not() const {
-  log(LogLevel::kInfo, concat("the work of a step is not recorded: ", why_not_));
+  log(LogLevel::kInfo, concat("the step is not recorded as a CUDA graph: ", why_not_));
 }
 
 void Learner::Graphs::forget() {

@@ -41,7 +41,7 @@ std::string kind_of(const TargetForm& target) {
 void check_targets(const RunConfig& config, const Dataset& train, const Dataset* test) {
   const TargetForm target = train.target_form();
   const bool classes = loss_takes_classes(config.loss);
-  require(classes == (target.classes > 0), "loss", config.loss, " takes ", classes ? "classes" : "values",
+  require(classes == (target.classes > 0), "loss", config.loss, " expects ", classes ? "classes" : "values",
           " as targets, data.train (", train.name(), ") has ", kind_of(target),
           ". Losses for these: ", joined(losses_for(target)));
   if (test == nullptr) return;
@@ -61,11 +61,11 @@ BestRule best_rule(const RunConfig& config, const TargetForm& target) {
     if (m->fits(task)) fitting += concat(fitting.empty() ? "" : ", ", m->name);
   if (metric == nullptr || !metric->fits(task))
     throw config_error_at(config, best.mark,
-                          concat("train.best: ", name, " says nothing of loss ", config.loss, " on ", kind_of(target),
+                          concat("train.best: ", name, " does not support loss ", config.loss, " on ", kind_of(target),
                                  ". Metrics of this run: ", fitting));
   if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
     throw config_error_at(config, best.mark,
-                          concat("train.best: ", name, " has a required key; give it in train.metrics.", name));
+                          concat("train.best: ", name, " has a required key; set it in train.metrics.", name));
   return {name, best.goes.empty() ? metric->more_is_better : best.goes == "up"};
 }
 
@@ -87,11 +87,11 @@ Trainer::Trainer(RunConfig config)
   train_data_ = open_dataset(config_, config_.data.train);
   if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
   if (test_data_)
-    require(test_data_->dtype() == train_data_->dtype(), "data", "data.train (", train_data_->name(), ") gives ",
+    require(test_data_->dtype() == train_data_->dtype(), "data", "data.train (", train_data_->name(), ") has ",
             train_data_->dtype(), ", data.test (", test_data_->name(), ") ", test_data_->dtype());
   if (test_data_)
     require(test_data_->features() == train_data_->features(), "data", "data.train has samples of ",
-            train_data_->features(), " numbers, data.test of ", test_data_->features());
+            train_data_->features(), " values, data.test of ", test_data_->features());
   if (test_data_)
     require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(),
             " classes, data.train ", train_data_->classes());
@@ -119,9 +119,9 @@ void Trainer::start() {
   const DeviceGuard guard(learner_->device());
   const std::string file = checkpoint_of(config_.init_from);
   const InitFrom found = init_from(file, learner_->model());
-  first_numbers_ = concat("first numbers from ", file, ": ", found.taken.size(), " tensors taken");
-  if (!found.fresh.empty()) first_numbers_ += "; first values of their own: " + joined(found.fresh);
-  if (!found.skipped.empty()) first_numbers_ += "; no place for: " + joined(found.skipped);
+  first_numbers_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
+  if (!found.fresh.empty()) first_numbers_ += "; newly initialized: " + joined(found.fresh);
+  if (!found.skipped.empty()) first_numbers_ += "; not used: " + joined(found.skipped);
 }
 
 void Trainer::resume(const std::string& checkpoint) {
@@ -130,9 +130,9 @@ void Trainer::resume(const std::string& checkpoint) {
   const int64_t samples = train_data_->size();
   if (header.counters.position > samples)
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": position ", header.counters.position,
-              " of an epoch lies beyond the ", samples, " samples of data.train. Was the run started on other data?");
+              " of an epoch is past the ", samples, " samples of data.train. Was the run started on other data?");
   if (header.microbatch > total_microbatches_)
-    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", header.microbatch, " lies beyond the ",
+    fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", header.microbatch, " is past the ",
               total_microbatches_, " of the run (train.stop ", config_.train.stop, ")");
   detail::enter_phase_of(header, checkpoint, *learner_);
   load_checkpoint(checkpoint, *learner_);
@@ -140,10 +140,10 @@ void Trainer::resume(const std::string& checkpoint) {
   counters_ = header.counters;
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
   if (!same_run(header.config, checkpoint))
-    log(LogLevel::kWarning, "resumed with another configuration than the run that saved had: not bit for bit");
+    log(LogLevel::kWarning, "resumed with a configuration other than that of the saved run: not bit for bit");
   if (header.kernel_hash != kernel_table_hash() && bits_mode() == BitsMode::kFast)
     log(LogLevel::kWarning,
-        "resumed with other kernels than the run that saved had: not bit for bit (run.bits: strict does not depend on "
+        "resumed with kernels other than those of the saved run: not bit for bit (run.bits: strict does not depend on "
         "the machine)");
 }
 

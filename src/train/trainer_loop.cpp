@@ -85,6 +85,7 @@ class Trainer::Loop {
   }
 
   TrainOutcome run() {
+    if (!t_.config_.origin.note.empty()) log(LogLevel::kInfo, t_.config_.origin.note);
     log_lines(t_.budget_table_);
     if (!t_.first_numbers_.empty()) log(LogLevel::kInfo, t_.first_numbers_);
     log_lines(t_.residence_);
@@ -145,8 +146,8 @@ class Trainer::Loop {
     const std::vector<QuantPhase>& phases = learner().phases();
     for (size_t i = 0; i < phases.size(); ++i)
       if (phases[i].from >= steps)
-        log(LogLevel::kWarning, concat("quant.phases.", i, " never starts: it is from step ", phases[i].from,
-                                       " on, the run ends after ", steps));
+        log(LogLevel::kWarning, concat("quant.phases.", i, " never starts: it begins at step ", phases[i].from,
+                                       ", the run ends after ", steps));
   }
 
   // Everything that happens between optimizer steps: reports, evaluation, checkpoints.

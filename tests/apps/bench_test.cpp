@@ -70,14 +70,14 @@ void check_compare(const std::string& program, const std::vector<std::string>& a
   const ProcessResult good = bench(program, with(arguments, {"--compare", temp.file("slower.json")}));
   INFO(good.err);
   CHECK(good.code == 0);
-  CHECK(contains(good.out, std::to_string(report.at("rows").size()) + " rows compared, 0 lost"));
+  CHECK(contains(good.out, std::to_string(report.at("rows").size()) + " results compared, 0 lost"));
   const ProcessResult bad = bench(program, with(arguments, {"--compare", temp.file("faster.json")}));
   CHECK(bad.code == 1);
   CHECK(contains(bad.out, "LOST"));
   CHECK(bench(program, with(arguments, {"--compare", temp.file("faster.json"), "--slack", "0"})).code == 0);
   const ProcessResult nothing = bench(program, with(arguments, {"--compare", temp.file("other.json")}));
   CHECK(nothing.code == 1);
-  CHECK(contains(nothing.out, "0 rows compared"));
+  CHECK(contains(nothing.out, "0 results compared"));
   write(temp.file("no_report.json"), Json::array());
   const ProcessResult refused = bench(program, with(arguments, {"--compare", temp.file("no_report.json")}));
   CHECK(refused.code == 2);
@@ -215,7 +215,7 @@ TEST_CASE("the guard knows its machine, sees a slower row and a row that is gone
 #endif
   if (skipped_without(bitgrad::isa::kAvx2)) {  // no fast row to record
     CHECK(recorded.code == 2);
-    CHECK(contains(recorded.err, "no row has a rival"));
+    CHECK(contains(recorded.err, "no result has a rival"));
     return;
   }
   REQUIRE(recorded.code == 0);
@@ -237,14 +237,14 @@ TEST_CASE("the guard knows its machine, sees a slower row and a row that is gone
   write(file, bad);
   const ProcessResult gone = guarded();
   CHECK(gone.code == 1);
-  CHECK(contains(gone.out, "a_row_of_old: was recorded and is gone"));
+  CHECK(contains(gone.out, "a_row_of_old: recorded, but missing now"));
 
   bad = good;
   bad["machines"][0]["cpu"] = "another 1/2";
   write(file, bad);
   const ProcessResult other = guarded();
   CHECK(other.code == 0);
-  CHECK(contains(other.out, "no figures of this machine"));
+  CHECK(contains(other.out, "no results of this machine"));
   REQUIRE(bench("bench_gemm", with(few, {"--record", file})).code == 0);
   CHECK(read(file).at("machines").size() == 2);
   CHECK(bench("bench_gemm", with(few, {"--record", file})).code == 0);

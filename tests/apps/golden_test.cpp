@@ -74,6 +74,8 @@ TEST_CASE("a run of format 2 that was stopped goes on, and ends in the state of 
   REQUIRE(r.code == 0);
   const Json summary = Json::parse(slurp(folder + "/summary.json"));
   CHECK(summary.at("steps") == 600);
+  CHECK(contains(slurp(folder + "/config.yaml"), "compute: int"));  // an old word of an old run: no note
+  CHECK_FALSE(contains(slurp(folder + "/train.log"), "is now called"));
   CHECK(summary.at("state_hash") == "6d8c77b85cf8474af03dda480636ed854035c2154e93a0b44b1215f5d7236a42");
 }
 

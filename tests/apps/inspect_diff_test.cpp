@@ -90,7 +90,7 @@ TEST_CASE("inspect prints how the layers are held and what their codes are used 
   CHECK(contains(r.out, "int4 symmetric group(32)"));
   CHECK(contains(r.out, "int8 affine token"));
   CHECK(contains(r.out, "16 of 16"));
-  CHECK(contains(r.out, "codes of layers.0, least first: "));
+  CHECK(contains(r.out, "codes of layers.0, smallest first: "));
   CHECK_FALSE(contains(r.out, "codes of layers.5"));
 
   const ProcessResult one = cli({"inspect", run + "/best.safetensors", "--layers", "layers.3", "--json"});
@@ -146,7 +146,7 @@ TEST_CASE("inspect needs no data, diff does") {
   const ProcessResult other = cli({"diff", run, trained(temp, "digits")});
   CHECK(other.code == 2);
   CHECK(contains(other.err, "[diff] the inputs differ"));
-  CHECK(contains(other.err, "takes 16 numbers"));
+  CHECK(contains(other.err, "has 16 values"));
   CHECK(contains(other.err, "784"));
 }
 

@@ -169,13 +169,13 @@ TEST_CASE("a budget becomes rules of the run folder, and the run can be resumed 
   const std::string run = train(temp, "run", {"model.init_from=" + from, "quant.budget=12 KB"});
   CHECK(contains(slurp(run + "/config.yaml"), "layers: layers.0"));
   CHECK(!contains(slurp(run + "/config.yaml"), "budget"));
-  CHECK(contains(slurp(run + "/train.log"), "budget: 12000 bytes; the weights take"));
+  CHECK(contains(slurp(run + "/train.log"), "budget: 12000 bytes; the weights need"));
   CHECK(cli({"train", "--resume", run}).code == 0);
   CHECK(cli({"convert", run, "-o", temp.file("model"), "--check"}).code == 0);
   const ProcessResult r =
       cli({"train", temp.file("net.yaml"), "--out", temp.file("no"), "model.init_from=" + from, "quant.budget=100"});
   CHECK(r.code == 2);
-  CHECK(contains(r.err, "the weights take at least"));
+  CHECK(contains(r.err, "the weights need at least"));
 }
 
 TEST_CASE("what a command reads, and what a run keeps, is never written over") {
@@ -242,7 +242,7 @@ TEST_CASE("convert, quantize and sensitivity say what is wrong with their argume
       {{"quantize", run, "-o", out, "--recipe", "int8wo", "--samples", "5", "--batches", "5"}, 2, "excludes"},
       {{"quantize", run, "--recipe", "int8wo"}, 2, "-o FILE"},
       {{"quantize", temp.file("cut"), "-o", out, "--recipe", "int8wo"}, 3, "cut"},
-      {{"sensitivity", run, "--bits", "7"}, 2, "no recipe of weights in 7 bits"},
+      {{"sensitivity", run, "--bits", "7"}, 2, "no weight recipe has 7 bits"},
       {{"sensitivity", run, "--recipe", "none"}, 2, "leaves the weights in fp32"},
       {{"sensitivity", run, "--json", temp.file("no/json")}, 2, "there is no folder"},
       {{"sensitivity", run, "--json", temp.file("text")}, 2, "exists"},

@@ -150,8 +150,8 @@ TEST_CASE("a file that no run wrote opens with inspect, eval, diff and convert")
   CHECK(std::isfinite(loss));
   const ProcessResult none = cli({"eval", file});
   CHECK(none.code == 2);
-  CHECK(
-      contains(none.err, "was written by no run, so it names no data: give them, such as 'data.test={format: digits"));
+  CHECK(contains(none.err,
+                 "was not written by a run, so it names no data set: pass one, such as 'data.test={format: digits"));
   const std::string model = temp.file("model.safetensors");
   const ProcessResult converted = cli({"convert", file, "-o", model, "--check", data});
   INFO(converted.out << converted.err);

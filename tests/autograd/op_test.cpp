@@ -122,21 +122,21 @@ TEST_CASE("an op of one's own with two outputs passes it when both, either or no
 TEST_CASE("a gradient of a wrong shape or dtype is an error that names both sides") {
   CHECK(run_custom([](auto, auto g) {
           g[0].set(row({1, 2, 3}));
-        }) == "[custom] gradient 0 is [3] fp32 but the edge wants [2] fp32");
+        }) == "[custom] gradient 0 is [3] fp32, expected [2] fp32");
   CHECK(run_custom(
             [](auto, auto g) {
               g[0].set(row({1, 2}));
             },
-            dtypes::bf16) == "[custom] gradient 0 is [2] fp32 but the edge wants [2] bf16");
+            dtypes::bf16) == "[custom] gradient 0 is [2] fp32, expected [2] bf16");
   CHECK(run_custom([](auto, auto g) {
           g[0].set(row({1, 2}, dtypes::int8));
-        }) == "[custom] gradient 0 is [2] int8 but the edge wants [2] fp32");
+        }) == "[custom] gradient 0 is [2] int8, expected [2] fp32");
   CHECK(run_custom([](auto, auto g) {
           g[0].set_rounded(row({1, 2}, dtypes::fp64));
-        }) == "[custom] gradient 0 is [2] fp64 but the edge wants [2] fp32");
+        }) == "[custom] gradient 0 is [2] fp64, expected [2] fp32");
   CHECK(run_custom([](auto, auto g) {
           g[0].set_rounded(row({1, 2}, dtypes::bf16));
-        }) == "[custom] gradient 0 is [2] bf16 but the edge wants [2] fp32");
+        }) == "[custom] gradient 0 is [2] bf16, expected [2] fp32");
   CHECK(run_custom([](auto, auto g) { g[0].set_rounded(row({1, 2})); }, dtypes::bf16).empty());
 }
 
@@ -144,13 +144,13 @@ TEST_CASE("a slot takes one contribution, from ops that asked whether it is want
   CHECK(contains(run_custom([](auto, auto g) {
                    g[1].set(row({1, 2}));
                  }),
-                 "[custom] gradient 1 is not wanted: input 1 is a constant"));
-  CHECK(contains(run_custom([](auto, auto g) { g[1].target(); }), "[custom] gradient 1 is not wanted"));
+                 "[custom] gradient 1 is not needed: input 1 is a constant"));
+  CHECK(contains(run_custom([](auto, auto g) { g[1].target(); }), "[custom] gradient 1 is not needed"));
   CHECK(contains(run_custom([](auto, auto g) {
                    g[0].set(row({1, 2}));
                    g[0].set(row({1, 2}));
                  }),
-                 "[custom] gradient 0 was given already"));
+                 "[custom] gradient 0 was set already"));
   CHECK(contains(run_custom([](auto, auto g) { g[0].target(); }),
                  "[custom] gradient 0 has a target() or rows() but no commit()"));
   CHECK(contains(run_custom([](auto, auto g) { g[0].commit(); }),

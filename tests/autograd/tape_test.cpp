@@ -93,7 +93,7 @@ TEST_CASE("a bf16 wish must come before the first reader, and must be a dtype th
   CHECK(error_of([&] { y.want_grad(dtypes::int8); }) ==
         "[want_grad] gradients of [2] fp32 can be fp32 or bf16, got int8");
   CHECK(contains(error_of([&] { x.want_grad(dtypes::bf16); }),
-                 "an op has read this Var already, with gradients in fp32, now bf16 is asked for"));
+                 "an op has read this Var already, with gradients in fp32, now bf16 is requested"));
   CHECK_NOTHROW(x.want_grad(dtypes::fp32));
   Var constant = row({1});
   CHECK(contains(error_of([&] { constant.want_grad(dtypes::bf16); }), "the Var [1] fp32 is a constant"));
@@ -175,7 +175,7 @@ TEST_CASE("tapes nest like scopes, and inputs on two tapes are refused") {
     Tape inner;
     CHECK(Tape::current() == &inner);
     const Var y = inner.leaf(x.value(), &inner_sink, dtypes::fp32);
-    CHECK(error_of([&] { add(x, y); }) == "[add] inputs lie on two tapes");
+    CHECK(error_of([&] { add(x, y); }) == "[add] inputs are on two tapes");
     inner.backward(sum(mul(y, y)));
   }
   CHECK(Tape::current() == &outer);
@@ -191,13 +191,12 @@ TEST_CASE("backward runs once, from outputs of this tape, with seeds that fit") 
   CHECK(contains(error_of([&] { tape.backward(y); }), "an output without a seed has one element, got [2] fp32"));
   CHECK(error_of([&] {
           tape.backward({y}, {row({1, 2, 3})});
-        }) == "[backward] seed 0 is [3] fp32 but output 0 wants [2] fp32");
+        }) == "[backward] seed 0 is [3] fp32 but output 0 needs [2] fp32");
   CHECK(error_of([&] {
           tape.backward({y}, {row({1, 2}, dtypes::bf16)});
-        }) == "[backward] seed 0 is [2] bf16 but output 0 wants [2] fp32");
+        }) == "[backward] seed 0 is [2] bf16 but output 0 needs [2] fp32");
   CHECK(contains(error_of([&] { tape.backward({y}, {}); }), "got 1 outputs and 0 seeds"));
-  CHECK(
-      contains(error_of([&] { tape.backward(Var(row({1}))); }), "it is a constant, no leaf was read on the way to it"));
+  CHECK(contains(error_of([&] { tape.backward(Var(row({1}))); }), "it is a constant, computed from no leaf"));
   {
     Tape other;
     CHECK(contains(error_of([&] { other.backward({y}, {row({1, 1})}); }), "output 0 ([2] fp32) is not on this tape"));
@@ -229,14 +228,14 @@ TEST_CASE("a Var whose tape is gone, or lies where a later one does, is refused;
   tape.emplace();
   REQUIRE(&*tape == y.tape());  // the address of the one before
   const std::string gone =
-      "[add] input 0 ([2] fp32) was recorded on a tape that is gone, or of another thread. Use it while its tape "
-      "lives, "
-      "or detach() it.";
+      "[add] input 0 ([2] fp32) was recorded on a tape that no longer exists or belongs to another thread. Use it "
+      "while its tape exists, or detach() it.";
   CHECK(error_of([&] { add(y, y); }) == gone);
   const Var own = tape->leaf(row({1, 1}), &sink, dtypes::fp32);
-  CHECK(contains(error_of([&] { add(own, y); }), "[add] input 1 ([2] fp32) was recorded on a tape that is gone"));
+  CHECK(contains(error_of([&] { add(own, y); }),
+                 "[add] input 1 ([2] fp32) was recorded on a tape that no longer exists"));
   CHECK(contains(error_of([&] { tape->backward({y}, {row({1, 1})}); }), "output 0 ([2] fp32) is not on this tape"));
-  CHECK(contains(error_of([&] { Var(y).want_grad(dtypes::bf16); }), "the tape of the Var [2] fp32 is gone"));
+  CHECK(contains(error_of([&] { Var(y).want_grad(dtypes::bf16); }), "the tape of the Var [2] fp32 no longer exists"));
   tape->backward(sum(mul(own, y.detach())));
   CHECK(sink.grad().elements() == Numbers{4, 9});
 }

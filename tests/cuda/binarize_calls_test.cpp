@@ -108,7 +108,7 @@ TEST_CASE("numbers that have no codes or no alpha: binarized weights fail with t
       // A device does not name the block.
       const bool block = contains(e.on_cpu, "scale of block 0 is inf");
       CHECK(block == (activation && bad == 3e38f));
-      if (block) CHECK(contains(e.on_gpu, "[binary] the numbers of x [3,40] fp32 are too large: the scale of a block"));
+      if (block) CHECK(contains(e.on_gpu, "[binary] the values of x [3,40] fp32 are too large: the scale of a block"));
       if (!block) CHECK(e.on_gpu == e.on_cpu);
       CHECK(binarized.now() == (activation ? 1 : 2));
     }

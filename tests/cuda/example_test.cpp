@@ -165,5 +165,5 @@ TEST_CASE("Transformed samples stay on the host, and the log says so") {
   Keys there = keys;
   there.emplace_back("device.resident_data=true");
   CHECK(contains(error_of([&] { Trainer(shipped("vectors_mlp_int8_regression", folder.path(), on("cuda", there))); }),
-                 "are changed by transforms, which run on the host. Take auto or false"));
+                 "are changed by transforms, which run on the host. Use auto or false"));
 }

@@ -182,8 +182,8 @@ TEST_CASE("The account shows what lies on the device, the log says where data li
   };
   const Keys one = {"train.stop=1 steps"};
   const std::vector<std::string> there = log_of(small_config(fed("auto", true, one), kNet));
-  CHECK(any_of(there, "data.train (digits (train)): lies on cuda:0: 35520 bytes of the "));
-  CHECK(any_of(there, "data.test (digits (test)): lies on cuda:0: 19056 bytes of the "));
+  CHECK(any_of(there, "data.train (digits (train)): resident on cuda:0: 35520 bytes of the "));
+  CHECK(any_of(there, "data.test (digits (test)): resident on cuda:0: 19056 bytes of the "));
   const std::vector<std::string> copied = log_of(small_config(fed("false", true, one), kNet));
   CHECK(any_of(copied,
                "data.train (digits (train)): batches are copied to cuda:0 during the step before: "
@@ -191,7 +191,7 @@ TEST_CASE("The account shows what lies on the device, the log says where data li
   const std::vector<std::string> host = log_of(small_config(on("cpu", {"device.resident_data=true", one[0]}), kNet));
   CHECK(any_of(host, "data.train: device.resident_data: true is for devices other than the CPU"));
   CHECK_FALSE(any_of(log_of(small_config(on("cpu", one), kNet)), "resident"));
-  CHECK(any_of(log_of(own_format("brittle", fed("auto", true, one))), "does not tell how it is stored"));
+  CHECK(any_of(log_of(own_format("brittle", fed("auto", true, one))), "does not report how it is stored"));
   CHECK(any_of(log_of(own_format("huge", fed("auto", true, one))),
                "batches are copied to cuda:0 during the step before: its 1125899906843648 bytes are more than a "
                "quarter of the "));
@@ -206,8 +206,8 @@ TEST_CASE("Data that must lie on the device and cannot are an error that says wh
     CHECK(e.code() == ErrorCode::kMemory);
     CHECK(contains(e.what(), "device.resident_data"));
     CHECK(contains(e.what(), "data.train (huge) takes 1125899906843648 bytes"));
-    CHECK(contains(e.what(), "are free on cuda:0. Take auto or false"));
+    CHECK(contains(e.what(), "are free on cuda:0. Use auto or false"));
   }
   CHECK(contains(error_of([] { Trainer(own_format("brittle", fed("true", true))); }),
-                 "data.train (brittle) does not tell how it is stored"));
+                 "data.train (brittle) does not report how it is stored"));
 }

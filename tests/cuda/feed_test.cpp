@@ -190,10 +190,10 @@ TEST_CASE("A data set that tells what does not fit together is refused before an
   CHECK(contains(refused({codes.data(), 11, 4, numbers.data(), codes.data()}),
                  "got 11 bytes and a stride of 4, expected at least 12 bytes for 3 samples of 4"));
   CHECK(contains(refused({codes.data(), 12, -1, numbers.data(), codes.data()}), "a stride of -1"));
-  CHECK(contains(refused({codes.data(), 12, 4, nullptr, codes.data()}), "are ids, the data set gives fp32"));
-  CHECK(contains(refused({}), "does not tell how it is stored"));
-  CHECK(contains(refused({codes.data(), 12, 4, numbers.data(), nullptr}), "does not tell how it is stored"));
+  CHECK(contains(refused({codes.data(), 12, 4, nullptr, codes.data()}), "are ids, the data set returns fp32"));
+  CHECK(contains(refused({}), "does not report how it is stored"));
+  CHECK(contains(refused({codes.data(), 12, 4, numbers.data(), nullptr}), "does not report how it is stored"));
   data.words = 5;
   CHECK(
-      contains(refused({codes.data(), 12, 4, numbers.data(), codes.data()}), "are numbers, the data set gives int32"));
+      contains(refused({codes.data(), 12, 4, numbers.data(), codes.data()}), "are values, the data set returns int32"));
 }

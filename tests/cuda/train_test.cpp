@@ -250,7 +250,7 @@ TEST_CASE("Models and learners of two devices are kept apart") {
                        model, find_loss("squared_hinge"), OptimizerSpec{}, RequantPolicy{},
                        [](int64_t) { return 0.1f; }, 1);
                  }),
-                 "lies on cpu, the current device is cuda:1"));
+                 "is on cpu, the current device is cuda:1"));
 }
 
 TEST_CASE("A device that is absent is an error of a device, before anything is written") {

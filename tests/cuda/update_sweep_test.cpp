@@ -146,29 +146,28 @@ TEST_CASE("What one kernel cannot do is told, and kernels of its own do it") {
     return p;
   };
   const std::vector<std::pair<std::string, Case>> all = {
-      {"it has no numbers", {"", rule("adam"), int4, {0, 3}}},
+      {"it has no values", {"", rule("adam"), int4, {0, 3}}},
       {"its moments are widened from bf16 and rounded again", {"", rule("adam", MomentKind::kBf16), int4}},
       {"its moments are widened from int8 and rounded again", {"", rule("sgd", MomentKind::kInt8), int4}},
-      {"its master is rounded to bf16 before codes are made",
+      {"its master is rounded to bf16 before requantization",
        {"", rule("adam"), with(int4, [](auto& p) { p.master = MasterKind::kBf16; })}},
-      {"its numbers are made of its codes first",
+      {"its values are dequantized from its codes first",
        {"", rule("adam"), with(codes(dtypes::int8, "absmax"), [](auto& p) { p.master = MasterKind::kNone; })}},
       {"scales of granularity tensor need all rows first",
        {"", rule("adam"), codes(dtypes::int4, "symmetric", Granularity::tensor())}},
       {"scales of granularity channel(1) need all rows first",
        {"", rule("adam"), codes(dtypes::int4, "symmetric", Granularity::channel(1))}},
-      {"scales of granularity group(16) are not one a row",
+      {"scales of granularity group(16) are not one per row",
        {"", rule("adam"), codes(dtypes::int4, "symmetric", Granularity::groups(16))}},
-      {"learned parts move before codes are made", {"", rule("adam"), codes(dtypes::int4, "lsq")}},
-      {"scales of scheme minmax_offset are not found row by row",
+      {"learned parts are updated before requantization", {"", rule("adam"), codes(dtypes::int4, "lsq")}},
+      {"scales of scheme minmax_offset are not computed row by row",
        {"", rule("adam"), codes(dtypes::int4, "minmax_offset")}},
-      {"codes of nf4 by scheme codebook are made by a kernel of their own",
-       {"", rule("adam"), codes(dtypes::nf4, "codebook")}},
-      {"scheme dorefa_weight has a backward of its own",
+      {"codes of nf4 by scheme codebook need a separate kernel", {"", rule("adam"), codes(dtypes::nf4, "codebook")}},
+      {"scheme dorefa_weight has its own backward",
        {"", rule("adam"), codes(dtypes::uint4, "dorefa_weight", Granularity::tensor())}},
-      {"its straight-through rule, of codes by scheme binary, is a kernel of its own",
+      {"its straight-through rule, of codes by scheme binary, needs a separate kernel",
        {"", rule("adam"), with(codes(dtypes::bint1, "binary"), [](auto& p) { p.quant->ste = SteRule::kTanh; })}},
-      {"the update rule of family bop is a kernel of its own",
+      {"the update rule of family bop needs a separate kernel",
        {"", rule("bop"), with(codes(dtypes::bint1, "binary"), [](auto& p) { p.master = MasterKind::kNone; })}}};
   for (const auto& [why, c] : all) {
     const Said it = said(c);
@@ -176,9 +175,9 @@ TEST_CASE("What one kernel cannot do is told, and kernels of its own do it") {
     INFO(why);
     CHECK((it.all > 2 || c.shape.numel() == 0));
   }
-  CHECK(said({"", rule("adam"), codes(dtypes::int4, "lsq")}).why == "scheme lsq has a backward of its own");
+  CHECK(said({"", rule("adam"), codes(dtypes::int4, "lsq")}).why == "scheme lsq has its own backward");
   auto p = float_parameter("w", {3, 4});
-  CHECK(make_optimizer(rule("sgd"))->not_one_kernel(*p) == "the CPU moves blocks of rows");
+  CHECK(make_optimizer(rule("sgd"))->not_one_kernel(*p) == "the CPU updates blocks of rows");
 }
 
 TEST_CASE("Trained parameters and layouts have the bits of the CPU: every scheme, dtype and granularity") {
@@ -275,7 +274,7 @@ TEST_CASE("A copy of the values in fp32 follows the codes, with kernels of its o
     const auto optimizer = make_optimizer(rule("adam"));
     optimizer->attach({&p});
     if (!current_device().is_cpu())
-      CHECK(optimizer->not_one_kernel(p) == "a copy of its values in fp32 is written with the codes");
+      CHECK(optimizer->not_one_kernel(p) == "its dequantized copy in fp32 is written with the codes");
     accumulate(p, here(random_tensor({9, 70}, dtypes::fp32, 4, -3, 3)));
     const RequantKey due{3, 1};
     optimizer->step(0.3f, 2, &due);

@@ -136,7 +136,7 @@ TEST_CASE("A program registers a format of its own, which gets its keys and keep
   CHECK(contains(error_of([&] { make_dataset(spec); }), "returned nothing"));
   register_dataset({"no_ids", {}, {}, "", [](const DatasetSpec&) { return std::make_unique<Squares>(1); }, true});
   spec.format = "no_ids";
-  CHECK(contains(error_of([&] { make_dataset(spec); }), "its data set gives fp32, the format says ids."));
+  CHECK(contains(error_of([&] { make_dataset(spec); }), "its data set returns fp32, the format says ids."));
   int32_t id = 0, label = 0;
   CHECK(contains(error_of([&] { made->sample_ids(0, &id, &label); }), "samples are fp32: this data set has no ids."));
 }

@@ -150,7 +150,7 @@ TEST_CASE("Classes of 16 and 32 bits, and classes by position, are read from idx
 TEST_CASE("What targets of idx files cannot be is named") {
   const Bytes vectors = floats({2, 3}, kVectors);
   CHECK(contains(Files(vectors, integers({2}, {16777217, 0}, 0x0C, 4), false).refusal(),
-                 "target 0 at offset 8: got 16777217, which fp32 does not hold"));
+                 "target 0 at offset 8: got 16777217, which fp32 cannot represent exactly"));
   CHECK(contains(Files(vectors, floats({2}, {0, std::numeric_limits<float>::infinity()}), false).refusal(),
                  "target 1 at offset 12: got inf, expected a finite fp32"));
   CHECK(contains(Files(vectors, doubles({2}, {1e300, 0}), false).refusal(), "target 0 at offset 8: got 1e+300"));
@@ -199,7 +199,7 @@ TEST_CASE("Targets of each position of a text are the bytes that follow") {
     CHECK(z.back() == label);
   }
   int32_t x[4], label;
-  CHECK(contains(error_of([&] { each->sample_ids(0, x, &label); }), "targets are a class a position"));
+  CHECK(contains(error_of([&] { each->sample_ids(0, x, &label); }), "targets are a class per position"));
   LoaderOptions options;
   options.micro = 3;
   Loader whole(*each, options);
@@ -282,7 +282,7 @@ TEST_CASE("A data set whose targets are not one class says that it lacks example
     TargetForm target_form() const override { return {.shape = {1}, .classes = 0}; }
   } set;
   float x = 0, target = 0;
-  CHECK(contains(error_of([&] { set.example(0, &x, &target); }), "lacks: targets are not one class a sample"));
+  CHECK(contains(error_of([&] { set.example(0, &x, &target); }), "lacks: targets are not one class per sample"));
 }
 
 TEST_CASE("A limit takes the first samples of a set of any format") {

@@ -158,7 +158,7 @@ TEST_CASE("A missing file names its path, data.root and a twin with or without g
   CHECK(error_code_of([&] { make_dataset(spec); }) == kData);
   const std::string text = error_of([&] { make_dataset(spec); });
   CHECK(contains(text, "labels 'root/l': no such file"));
-  CHECK(contains(text, "looked for under data.root = 'root'"));
+  CHECK(contains(text, "looked up under data.root = 'root'"));
   CHECK(contains(text, "There is 'root/l.gz'."));
   spec.labels = "l.gz";
   spec.images = "i.gz";
@@ -274,7 +274,7 @@ TEST_CASE("A small gzip file that swells is refused before memory is asked for, 
   const std::string promised = message(right, good_labels());
   CHECK(contains(promised, "root/i: elements: got 3 x 16384 x 16384 in the header at offset 4, expected at most "));
   CHECK(contains(promised, "may inflate to (100 times its length, or 16 MiB)"));
-  CHECK(contains(promised, "unpack the file"));
+  CHECK(contains(promised, "unpack it first"));
   const Bytes hidden = packed_zeros(good_images(), kSwollen);
   CHECK(contains(message(hidden, good_labels()), "root/i: trailing bytes: got more content at offset 40"));
   CHECK(memory_at_peak().total - before <= 64);

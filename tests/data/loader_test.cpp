@@ -323,7 +323,7 @@ TEST_CASE("Options out of range and empty data sets are errors before anything i
   const Counting empty(0);
   CHECK(contains(error_of([&] { Loader loader(empty, {}); }), "samples in counting: got 0, expected 1 or more"));
   set.shape = {4, 0};
-  CHECK(contains(error_of([&] { Loader loader(set, {}); }), "numbers in a sample of counting: got 0"));
+  CHECK(contains(error_of([&] { Loader loader(set, {}); }), "values in a sample of counting: got 0"));
 }
 
 // The same numbers and labels as they are stored.
@@ -392,8 +392,9 @@ TEST_CASE("Labels alone are checked, and asked only of a data set that tells how
   const Counting counting(5);
   LoaderOptions options = options_of(4, 0);
   options.samples = false;
-  CHECK(contains(error_of([&] { const Loader loader(counting, options); }),
-                 "counting: labels without samples were asked for, but this data set does not tell how it is stored"));
+  CHECK(
+      contains(error_of([&] { const Loader loader(counting, options); }),
+               "counting: labels without samples were requested, but this data set does not report how it is stored"));
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ TEST_CASE("What a transform is not given, or cannot be given, is named") {
   options.transforms = noises();
   const Ramp ids(/*ids=*/true);
   CHECK(contains(error_of([&] { const Loader loader(ids, options); }),
-                 "ramp: transforms are of values, its samples are ids"));
+                 "ramp: transforms need values, its samples are ids"));
 }
 
 TEST_CASE("A transform of a program is made by its name, with its defaults") {

@@ -55,12 +55,12 @@ TEST_CASE("resume with a changed config.yaml lists the keys, and goes on with it
   CHECK(refused.code == 2);
   CHECK(contains(refused.err,
                  "config.yaml is not the configuration that the run was saved with. optim.lr: got 0.3, "
-                 "expected 0.1. Put it back, or go on with it by --use-config"));
+                 "expected 0.1. Restore it, or pass --use-config to use it"));
   CHECK(slurp(run.copy + "/last.safetensors") == slurp(run.folder + "/last.safetensors"));
   const ProcessResult taken = run.resumed("config.yaml", changed, {"--use-config"});
   INFO(taken.err);
   CHECK(taken.code == 0);
-  CHECK(contains(taken.err, "resumed with another configuration"));
+  CHECK(contains(taken.err, "resumed with a configuration other than that of the saved run"));
   CHECK(run.hash() != run.calm);
   // Now it is the configuration of the checkpoint.
   CHECK(cli({"train", "--resume", run.copy}).code == 0);
@@ -68,7 +68,7 @@ TEST_CASE("resume with a changed config.yaml lists the keys, and goes on with it
   CHECK(run.hash() == run.calm);
   const ProcessResult alone = cli({"train", run.folder + "/config.yaml", "--use-config"});
   CHECK(alone.code == 2);
-  CHECK(contains(alone.err, "--use-config goes with --resume"));
+  CHECK(contains(alone.err, "--use-config needs --resume"));
 }
 
 TEST_CASE("no flipped bit of config.yaml trains on with another configuration") {
@@ -114,7 +114,7 @@ TEST_CASE("no damage of metrics.jsonl passes without a word, and the run ends as
   const ProcessResult cut = run.resumed("metrics.jsonl", run.metrics + "{\"event\":\"tra");
   CHECK(cut.code == 0);
   CHECK(!contains(cut.err, "warning"));
-  CHECK(contains(slurp(run.copy + "/train.log"), "the last line has no end, and is dropped"));
+  CHECK(contains(slurp(run.copy + "/train.log"), "the last line is incomplete and is dropped"));
   CHECK(!std::filesystem::exists(path + ".damaged"));
   CHECK(run.hash() == run.calm);
 }

@@ -288,7 +288,7 @@ TEST_CASE("numbers of a forged file that no run has are refused, and none is cou
   parts.edit("bitgrad.state", [](Json& s) { s["step"] = s["microbatch"] = int64_t{1} << 53; });
   parts.write(temp.file("run") + "/last.safetensors");
   CHECK(limited({"eval", temp.file("run")}).code == 0);
-  check_refused({"train", "--resume", temp.file("run")}, 3, "microbatch 9007199254740992 lies beyond the 4 of the run");
+  check_refused({"train", "--resume", temp.file("run")}, 3, "microbatch 9007199254740992 is past the 4 of the run");
 }
 
 TEST_CASE("init_from refuses a forged group, and takes codes without a scale as they are") {

@@ -18,9 +18,9 @@ TEST_CASE("where a thread cannot be made, a training goes on with fewer to the s
     INFO(given << ": " << r.err);
     CHECK(r.code == 0);
     CHECK(hash_in(folder) == hash_in(calm));
-    CHECK(count_of(r.err, "warning: the system gives no more than") == 1);
-    CHECK(contains(r.err, "of 8 threads (a limit of memory or of processes)"));
-    CHECK(contains(r.err, "warning: no thread to read batches ahead"));
+    CHECK(count_of(r.err, "warning: the system provides no more than") == 1);
+    CHECK(contains(r.err, "of 8 threads (a memory or process limit)"));
+    CHECK(contains(r.err, "warning: no thread to prefetch batches"));
   }
 }
 

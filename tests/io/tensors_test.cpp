@@ -184,7 +184,7 @@ TEST_CASE("records and codes that do not fit are refused before they are used") 
   CHECK(contains(refusal_of(Forged().replace("[2,3]", "[4611686018427387904,4]")), "passes 2^62"));
   CHECK(contains(refusal_of(Forged().replace("[2,3]", "[1,4611686018427387903]")), "columns, expected at most"));
   CHECK(contains(refusal_of(Forged().replace("w.codes", "v.codes")),
-                 "the metadata 'bitgrad.tensors' speak of 'v.codes', which is no tensor of codes in the file"));
+                 "the metadata 'bitgrad.tensors' describes 'v.codes', which is not a tensor of codes in the file"));
   CHECK(contains(refusal_of(Forged().replace(R"("kind":1,"axis":0,"group":0)", R"("kind":3,"axis":1,"group":0)")),
                  "group: got 0, expected a whole number from 1 to 2147483648"));
   CHECK(contains(refusal_of(Forged().replace(R"("kind":1,"axis":0,"group":0)",

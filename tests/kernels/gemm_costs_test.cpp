@@ -166,11 +166,11 @@ TEST_CASE("a damaged table is an error that names file and line") {
     put(path, head() + "gemm_f32_eigen 1 1 1 1\n" + line + "\n");
     const std::string text = error_of([&] { load_gemm_costs(path); });
     INFO(text);
-    CHECK(contains(text, path + ":4: got '" + line + "', expected a row's name and 4 factors above 0"));
+    CHECK(contains(text, path + ":4: got '" + line + "', expected a kernel's name and 4 factors above 0"));
     CHECK(contains(text, "bitgrad kernels --calibrate"));
   }
   put(path, head() + "gemm_f32_eigen 1 1 1 1\ngemm_f32_eigen 2 1 1 1\n");
-  CHECK(contains(error_of([&] { load_gemm_costs(path); }), path + ":4: row 'gemm_f32_eigen' is named twice"));
+  CHECK(contains(error_of([&] { load_gemm_costs(path); }), path + ":4: kernel 'gemm_f32_eigen' is named twice"));
   CHECK(gemm_costs().empty());
 }
 

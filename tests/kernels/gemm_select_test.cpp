@@ -213,7 +213,7 @@ TEST_CASE("a missing row is an error that names both operands and what to do") {
       text,
       "[gemm] no kernel for these operands: got A bint1[100,784] in layout planes, no scale; B int4[784,128] in layout "
       "canonical, no scale; C fp32[100,128], expected "));
-  CHECK(contains(text, "Hint: pass the canonical codes, or ask plan_gemm for the layouts."));
+  CHECK(contains(text, "Hint: pass the canonical codes, or query plan_gemm for the layouts."));
   CHECK(error_of([&] { gemm(args); }) == text);
 
   static const float scale[1] = {0.5f};

@@ -226,7 +226,7 @@ TEST_CASE("models refuse values of other dtypes, and kinds that know no bf16") {
   ModelSpec model = net(dtypes::bf16);
   model.layers[3] = layer("nn_test_fp32_only");
   CHECK(error_of([&] { make_model(model); }) ==
-        "layer 3: [nn_test_fp32_only] reads and gives fp32 values alone: values between layers are bf16, expected "
+        "layer 3: [nn_test_fp32_only] reads and returns fp32 values only: values between layers are bf16, expected "
         "fp32. Set model.values: fp32");
   model.input.values = dtypes::fp32;
   CHECK_NOTHROW(make_model(model));

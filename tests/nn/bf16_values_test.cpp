@@ -12,7 +12,7 @@ TEST_CASE("a layer between bf16 values gives what it gives for the widened value
   for (const auto& [name, spec] : layers_of_values())
     for (const Shape& shape : {Shape{1, 1}, Shape{7, 33}, Shape{64, 130}, Shape{3, 5, 17}})
       for (const bool training : {true, false}) {
-        if (name == "codes, compute integer" && shape.rank() == 3) continue;  // of matrices
+        if (name == "codes, compute integer_out" && shape.rank() == 3) continue;  // of matrices
         INFO(name << ' ' << shape << (training ? " training" : " evaluation"));
         const Tensor x = random_tensor(shape, dtypes::bf16, 5, -2, 2);
         const Result narrow = run(spec, x, dtypes::bf16, training), full = run(spec, wide(x), dtypes::fp32, training);

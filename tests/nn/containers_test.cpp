@@ -302,7 +302,7 @@ TEST_CASE("a head says when there is nothing to share") {
   CHECK(error_of([&] {
           make_sequential({linear(4), head}, 4);
         }) ==
-        "layer 1: [head] tie: got 'layers.5', expected the path of a layer with one weight of its own, such as "
+        "layer 1: [head] tie: got 'layers.5', expected the path of a layer that owns exactly one weight, such as "
         "layers.0 of an embedding");
   head.attributes["tie"] = "layers.0";
   CHECK(error_of([&] {
@@ -318,7 +318,7 @@ TEST_CASE("a parameter is described once, and has memory when it is initialized"
   CHECK_FALSE(huge.allocated());
   CHECK(memory_now().total == before);
   Parameter p(ParameterSpec{}, "w");
-  CHECK(contains(error_of([&] { p.shape(); }), "'w' has no shape yet: its layer learns it from the form of its input"));
+  CHECK(contains(error_of([&] { p.shape(); }), "'w' has no shape yet: its layer infers it from the form of its input"));
   p.describe({6, 18}, {6, 3, 3, 2}, {18, 54});
   CHECK(p.shape() == Shape{6, 18});
   CHECK(p.logical_shape() == Shape{6, 3, 3, 2});
@@ -327,7 +327,7 @@ TEST_CASE("a parameter is described once, and has memory when it is initialized"
   CHECK(contains(error_of([&] {
                    Parameter(ParameterSpec{}).describe({6, 18}, {6, 3, 3});
                  }),
-                 "expected as many elements"));
+                 "expected the same number of elements"));
   // Glorot and Bengio 2010, eq. 16, by the true fans: |w| <= sqrt(6 / (18 + 54)).
   p.initialize("w", 3);
   double upper = 0;

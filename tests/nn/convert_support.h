@@ -108,7 +108,7 @@ inline QuantSpec with_options(QuantSpec spec, bool weight, Draws& draws) {
   return spec;
 }
 
-// What compute integer takes.
+// What compute integer_out takes.
 inline LayerQuant integer_quant(Draws& draws) {
   using G = Granularity;
   const auto pick = [&](const G& granularity) {

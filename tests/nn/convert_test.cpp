@@ -144,7 +144,7 @@ TEST_CASE("the cases of the product meet every weight scheme, dtype and granular
   CHECK(all_inputs().size() > 300);
 }
 
-TEST_CASE("a model of compute fake stays close when it is converted to packed products") {
+TEST_CASE("a model of compute simulated stays close when it is converted to packed products") {
   for (const int64_t k : {5, 64, 700}) {
     ConvertCase c = random_case(3);
     c.in = k;

@@ -59,7 +59,8 @@ TEST_CASE("an embedding layer plans t ids as t * dim numbers, and takes ids only
     CHECK(out.grad);
   }
   CHECK(error_of([&] { module->plan(ids_form(8, 6, dtypes::fp32)); }) ==
-        "[embedding] needs ids, int32 or int64 without scales, got fp32. It is the first layer of a model whose data "
+        "[embedding] needs ids, int32 or int64 without scales, got fp32. It must be the first layer of a model whose "
+        "data "
         "are ids.");
   Form scaled = ids_form(8, 6);
   scaled.scales = {Granularity::tensor()};

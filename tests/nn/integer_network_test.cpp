@@ -1,5 +1,5 @@
 // A network that stays in integers from its first quantize to its last dequantize trains beside its float simulation:
-// the same list of layers with compute: fake.
+// the same list of layers with compute: simulated.
 #include <cmath>
 #include <limits>
 
@@ -273,7 +273,7 @@ TEST_CASE("layers that cannot take int32 name dequantize") {
       contains(behind(linear), "[linear] needs codes or fp32 input, got int32. Put quantize or dequantize before it."));
   CHECK(contains(
       behind(quantize_layer(quant_spec(dtypes::bint1, "binary"))),
-      "of int32 needs a scheme whose scale follows from a range (symmetric, absmax, affine) or is learned: got "
+      "of int32 needs a scheme whose scale is computed from a range (symmetric, absmax, affine) or is learned: got "
       "binary. Put dequantize before it."));
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::uint4, "minmax_offset"))), "of int32 has no real offset"));
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::uint4, "lsq_plus"))), "of int32 has no real offset"));
@@ -282,8 +282,8 @@ TEST_CASE("layers that cannot take int32 name dequantize") {
   CHECK(contains(behind(divides), "of int32 multiplies by s_in / s_out and divides by no scale: got div"));
   LayerSpec channel = quantize_layer(quant_spec(dtypes::int8, "lsq"));
   channel.activation->granularity = Granularity::channel(1);
-  CHECK(
-      contains(behind(channel), "of int32 has scales per tensor, or per token found from each batch: got channel(1)"));
+  CHECK(contains(behind(channel),
+                 "of int32 has scales per tensor, or per token computed from each batch: got channel(1)"));
   CHECK(contains(behind(quantize_layer(quant_spec(dtypes::int8, "symmetric", Rounding::kStochastic))),
                  "rounds to nearest, to all codes of int8: got stochastic"));
   LayerSpec ste = quantize_layer(quant_spec(dtypes::int8, "symmetric"));
@@ -321,7 +321,7 @@ TEST_CASE("dequantize gives the values of codes and sums, and passes fp32 and gr
 
 TEST_CASE("a quantize_gradient layer draws by its path and microbatch, and leaves the forward alone") {
   LayerSpec spec = plain("quantize_gradient");
-  CHECK(contains(error_of([&] { make_layer(spec, 4); }), "needs a quantization of the gradient"));
+  CHECK(contains(error_of([&] { make_layer(spec, 4); }), "needs a quantized gradient"));
   spec.activation = quant_spec(dtypes::int4, "absmax", Rounding::kStochastic);
   auto model = make_sequential({spec, spec}, 4);
   StepState state;

@@ -63,12 +63,12 @@ std::string plan_error(const std::vector<LayerSpec>& specs, int64_t features = 6
 }  // namespace
 
 TEST_CASE("names of ways to compute") {
-  CHECK(compute_name(Compute::kInt) == "int");
-  CHECK(compute_name(Compute::kFake) == "fake");
-  CHECK(compute_name(Compute::kInteger) == "integer");
+  CHECK(compute_name(Compute::kInt) == "packed");
+  CHECK(compute_name(Compute::kFake) == "simulated");
+  CHECK(compute_name(Compute::kInteger) == "integer_out");
 }
 
-TEST_CASE("int, fake and integer compute the same product") {
+TEST_CASE("packed, simulated and integer_out compute the same product") {
   const Tensor x = random_tensor({9, 64}, dtypes::fp32, 1), g = random_tensor({9, 5}, dtypes::fp32, 2);
   std::vector<Gradients> results;
   for (const Compute compute : {Compute::kInt, Compute::kFake, Compute::kInteger}) {
@@ -168,11 +168,11 @@ TEST_CASE("a plan names the mode of a backward product that the operands do not 
   CHECK(plan_error({data}) == "");
 }
 
-TEST_CASE("compute integer tells which layer it needs before it") {
+TEST_CASE("compute integer_out tells which layer it needs before it") {
   LayerSpec linear = linear_layer(kInt8);
   linear.compute = Compute::kInteger;
   CHECK(contains(plan_error({linear}),
-                 "layer 0: [linear] compute: integer needs quantized input: got fp32. Put a "
+                 "layer 0: [linear] compute: integer_out needs quantized input: got fp32. Put a "
                  "quantize layer of int, uint or sign codes before it"));
   CHECK(contains(plan_error({quantize_layer(quant_spec(dtypes::int8, "affine")), linear}),
                  "needs input without zero points: got int8"));
@@ -186,22 +186,23 @@ TEST_CASE("compute integer tells which layer it needs before it") {
   linear.attributes["bias"] = false;
   linear.weight.quant = per(kInt8, Granularity::channel(0));
   CHECK(contains(plan_error({quantize_layer(per(kInt8, Granularity::token())), linear}),
-                 "got input per token and weights per channel(0). Make one of them per tensor."));
+                 "got input per token and weights per channel(0). Set one of them to per tensor."));
   linear.weight.quant = quant_spec(dtypes::int8, "affine");
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}),
                  "weights without zero points and offsets: got scheme affine"));
   linear.weight.quant = per(kInt8, Granularity::groups(32));
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}), "per tensor or channel(0): got group("));
   linear.weight.quant.reset();
-  CHECK(contains(plan_error({quantize_layer(kInt8), linear}), "compute: integer needs quantized weights: got fp32"));
+  CHECK(
+      contains(plan_error({quantize_layer(kInt8), linear}), "compute: integer_out needs quantized weights: got fp32"));
   linear = linear_layer(kInt8);
   linear.compute = Compute::kInteger;
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}, 200000), "got 200000 features, expected at most 131071"));
   linear.gx = ProductMode::kInt8;
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}),
-                 "compute: integer has backward products in fp32: got gx int8, gw fp32. Use compute: int"));
+                 "compute: integer_out has backward products in fp32: got gx int8, gw fp32. Use compute: packed"));
   linear.compute = Compute::kFake;
-  CHECK(contains(plan_error({linear}), "compute: fake has backward products in fp32"));
+  CHECK(contains(plan_error({linear}), "compute: simulated has backward products in fp32"));
 }
 
 TEST_CASE("plans of integer layers give the granularity that forward gives") {

@@ -145,7 +145,7 @@ TEST_CASE("unknown layers and wrong specs are errors that say where and what is 
   misspelt = linear_spec(4, kBinary);
   misspelt.attributes["bias"] = 1;
   CHECK(error_of([&] { make_layer(misspelt, 3); }) == "[linear] bias: got 1, expected true or false");
-  CHECK(contains(error_of([] { make_layer(layer("quantize"), 3); }), "needs a quantization of activations"));
+  CHECK(contains(error_of([] { make_layer(layer("quantize"), 3); }), "needs quantized activations"));
   LayerSpec norm = layer("batch_norm");
   norm.attributes["eps"] = 0;
   CHECK(contains(error_of([&] { make_layer(norm, 3); }), "[batch_norm] eps: got 0, expected a number in [1e-12, 1]"));
@@ -318,7 +318,7 @@ TEST_CASE("a module that was not initialized says so") {
     return error_of([&] { make_layer(spec, 3)->forward(Var(Tensor::zeros({2, 3}, dtypes::fp32))); });
   };
   CHECK(forward(layer("batch_norm")) ==
-        "[Module] forward before initialize: the module (kind 'batch_norm') knows no seed and no step yet. Call "
+        "[Module] forward before initialize: the module (kind 'batch_norm') has no seed and no step yet. Call "
         "initialize of the model first; a Learner does.");
   CHECK(contains(forward(linear_spec(4, kBinary)), "forward before initialize: the module (kind 'linear')"));
 

@@ -212,7 +212,7 @@ TEST_CASE("restore brings codes and scales back byte for byte, though the master
   CHECK(contains(error_of([&] {
                    q.restore(Tensor::zeros({5, 70}, dtypes::fp32), value.without_quant());
                  }),
-                 "come without their quantization parameters"));
+                 "have no quantization parameters"));
   CHECK(q.master().elements() == master.elements());
 }
 

@@ -178,11 +178,11 @@ TEST_CASE("a rule that fits no layer or cannot be done changes nothing") {
   bad.weight.reset();
   bad.compute = Compute::kInteger;
   spec.rules = {{"*.4", bad}};
-  CHECK(contains(refused(), "compute: integer needs quantized weights"));
+  CHECK(contains(refused(), "compute: integer_out needs quantized weights"));
   bad = find_recipe("int8wo");
   bad.observer.emplace();
   spec.rules = {{"*.4", bad}};
-  CHECK(contains(refused(), "an observer finds the range of an input quantizer"));
+  CHECK(contains(refused(), "an observer needs an input quantizer"));
   CHECK(values_of_all(*model) == before);
   spec = {};
   spec.all = find_recipe("int8wo");
@@ -275,14 +275,14 @@ TEST_CASE("a module with two weights, inside others, has a path for each") {
   CHECK(bits_of((*model)(x).value()) == bits_of(y));
 }
 
-TEST_CASE("a layer that is in the model twice, and a child of the input's name, are errors") {
+TEST_CASE("a layer that is twice in the model, and a child of the input's name, are errors") {
   const auto model = std::make_shared<Sequential>();
   const auto layer = make_linear(10, 10, {});
   model->append(layer);
   model->append(layer);
   PrepareSpec spec;
   spec.all = find_recipe("w8a8");
-  CHECK(contains(error_of([&] { prepare(*model, spec); }), "is in the model twice"));
+  CHECK(contains(error_of([&] { prepare(*model, spec); }), "is twice in the model"));
   StepState state;
   CHECK(contains(error_of([&] { model->initialize("layers", state); }), "have the path"));
 
@@ -299,7 +299,8 @@ TEST_CASE("a layer that is in the model twice, and a child of the input's name, 
   };
   Clash input("input"), weight("weight");
   input.initialize("layers", state);
-  CHECK(contains(error_of([&] { prepare(input, spec); }), "the module has a child 'input' of its own"));
+  CHECK(contains(error_of([&] { prepare(input, spec); }),
+                 "the module has a child 'input', a name that the input's quantizer needs"));
   CHECK(input.children().size() == 1);
   CHECK(contains(error_of([&] { weight.initialize("layers", state); }), "have the path 'layers.weight'"));
   spec.rules = {{"layers", find_recipe("int8wo")}};
@@ -405,11 +406,11 @@ TEST_CASE("a model prints its quantization layer by layer") {
   CHECK(before.str() ==
         "layer     kind    shape   recipe            weight                    input                compute  "
         "codes x scales  bytes\n"
-        "layers.0  linear  [4,10]  int4wo_symmetric  int4 symmetric group(32)  as it comes          int      "
+        "layers.0  linear  [4,10]  int4wo_symmetric  int4 symmetric group(32)  as is                packed   "
         "[-8, 7]         20\n"
-        "layers.2  linear  [3,4]   w1a1              bint1 binary tensor       bint1 binary tensor  int      "
+        "layers.2  linear  [3,4]   w1a1              bint1 binary tensor       bint1 binary tensor  packed   "
         "[-1, 1]         3\n"
-        "layers.3  linear  [2,3]   none              fp32                      as it comes          int      "
+        "layers.3  linear  [2,3]   none              fp32                      as is                packed   "
         "                24\n"
         "weights: 47 bytes\n");
   StepState state;
@@ -417,7 +418,7 @@ TEST_CASE("a model prints its quantization layer by layer") {
   set_quant_mode(*model, {QuantSwitch::kFrozen, true});
   std::ostringstream frozen;
   print_quantization(frozen, *model);
-  CHECK(contains(frozen.str(), "int4 symmetric group(32) (frozen)  as it comes          int      [-8, 7] x 0."));
+  CHECK(contains(frozen.str(), "int4 symmetric group(32) (frozen)  as is                packed   [-8, 7] x 0."));
   CHECK(contains(frozen.str(), "weights: 63 bytes\n"));
   set_quant_mode(*model, {QuantSwitch::kOff, true});
   const auto rows = summarize(*model);
@@ -436,6 +437,6 @@ TEST_CASE("a model prints its quantization layer by layer") {
   CHECK(out.str() ==
         "layer     kind      shape   recipe  weight  input               compute  codes x scales  bytes\n"
         "layers.0  quantize                          int8 absmax tensor\n"
-        "layers.1  linear    [4,10]  none    fp32    as it comes         int                      160\n"
+        "layers.1  linear    [4,10]  none    fp32    as is               packed                   160\n"
         "weights: 160 bytes\n");
 }

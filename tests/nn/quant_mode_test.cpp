@@ -271,8 +271,9 @@ TEST_CASE("a product that stays in integers cannot be switched off, and then not
   prepare(*model, spec);
   StepState state;
   model->initialize("layers", state);
-  CHECK(contains(error_of([&] { set_quant_mode(*model, kOff); }),
-                 "[set_quant_mode] layer 'layers.1', quantization off: [Quantizable] compute: integer gives int32"));
+  CHECK(contains(
+      error_of([&] { set_quant_mode(*model, kOff); }),
+      "[set_quant_mode] layer 'layers.1', quantization off: [Quantizable] compute: integer_out returns int32"));
   CHECK(model->quantizables()[0]->on());
   CHECK(model->quantizables()[0]->weight().low_bit());
   spec.rules.clear();

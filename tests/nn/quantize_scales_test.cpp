@@ -288,9 +288,9 @@ TEST_CASE("learned and observed layers refuse what does not fit") {
   CHECK(contains(error_of([&] { make_layer(both, 6); }),
                  "scheme lsq learns its scale: got also observer moving_average"));
   CHECK(contains(error_of([&] { make_layer(quantize_layer("lsq", dtypes::int4, Granularity::token()), 6); }),
-                 "granularity of learned numbers: got token"));
+                 "granularity of learned values: got token"));
   CHECK(contains(error_of([&] { make_layer(quantize_layer("lsq", dtypes::int4, Granularity::channel(0)), 6); }),
-                 "scheme lsq learns numbers per tensor or per channel(1): got channel(0)"));
+                 "scheme lsq learns values per tensor or per channel(1): got channel(0)"));
   LayerSpec wrong = observed_layer("nothing");
   CHECK(contains(error_of([&] { make_layer(wrong, 6); }), "unknown observer 'nothing'"));
   wrong = quantize_layer("binary", dtypes::bint1);

@@ -267,7 +267,7 @@ TEST_CASE("dynamic linear errors name what is wrong") {
   CHECK(contains(error(Var(random_tensor({2, 64}, dtypes::fp64, 894)), Var(w)), "expected an fp32 matrix"));
   CHECK(error(Var(x), tape.leaf(w, &sink, dtypes::fp32),
               options_of(ProductMode::kBf16, ProductMode::kFp32, ProductMode::kInt8)) ==
-        "[quantized_linear_dynamic] gw int8 multiplies the codes of x, but forward is bf16, which makes none. Set "
+        "[quantized_linear_dynamic] gw int8 multiplies the codes of x, but forward is bf16, which has none. Set "
         "forward "
         "to int8, or gw to bf16 or fp32.");
   const Tensor bad = normal_tensor({2, 64}, 895);

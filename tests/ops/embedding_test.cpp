@@ -247,7 +247,7 @@ TEST_CASE("ids that name no row are an error with their place, and operands that
   CHECK(with(3, 2, {0, 1, -1, 9, 0, 0}, dtypes::int64) ==
         "[embedding] id at row 1, column 0: got -1, expected 0 .. 4, the rows of w [5,3] int4");
   CHECK(with(1, 2, {0, 1}, dtypes::fp32) ==
-        "[embedding] ids must be int32 or int64, got [1,2] fp32. Numbers of rows of the table are wanted, not values.");
+        "[embedding] ids must be int32 or int64, got [1,2] fp32. Pass indices of the table's rows, not values.");
   const Var ids = Tensor::from_elements({1, 2}, dtypes::int32, std::vector<double>{0, 1});
   CHECK(contains(error_of([&] { embedding(Tensor::zeros({4}, dtypes::int32), Var(w)); }), "matrix [n,t]"));
   CHECK(contains(error_of([&] { embedding(ids, Tensor::zeros({4}, dtypes::fp32)); }), "w must be a matrix [v,d], got"));
@@ -259,5 +259,5 @@ TEST_CASE("ids that name no row are an error with their place, and operands that
   AccumulateSink sink;
   Tape tape;
   const Var leaf = tape.leaf(ids.value(), &sink, dtypes::fp32);
-  CHECK(contains(error_of([&] { embedding(leaf, Var(w)); }), "[embedding] ids [1,2] int32 want a gradient"));
+  CHECK(contains(error_of([&] { embedding(leaf, Var(w)); }), "[embedding] ids [1,2] int32 require a gradient"));
 }

@@ -135,7 +135,7 @@ TEST_CASE("integer_linear at its limits: the largest sum fits, one product more 
   CHECK(y.as<int32_t>()[0] == limit * 16384);
   CHECK(
       error_of([&] { integer_linear(Var(ends(limit + 1, dtypes::int8, 1)), Var(ends(limit + 1, dtypes::int8, 1))); }) ==
-      "[integer_linear] sums of 131072 products of int8 and int8 leave int32: got 131072 features, expected at most "
+      "[integer_linear] sums of 131072 products of int8 and int8 overflow int32: got 131072 features, expected at most "
       "131071. Use `linear`, which sums in int64.");
   CHECK(
       contains(error_of([&] { integer_linear(Var(ends(65794, dtypes::uint8, 1)), Var(ends(65794, dtypes::int8, 1))); }),

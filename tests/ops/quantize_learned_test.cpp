@@ -267,14 +267,15 @@ TEST_CASE("quantize_learned refuses what does not fit, and says what to use") {
   CHECK(contains(error(x, lsq, {Tensor::zeros({1}, dtypes::int32)}), "got [1] int32, expected [1] fp32"));
   CHECK(contains(error(x, spec_of("lsq", dtypes::int4, Granularity::channel(1)), {one}), "expected [3] fp32"));
   CHECK(contains(error(x, spec_of("lsq", dtypes::int4, Granularity::token()), {one}),
-                 "granularity of learned numbers: got token"));
+                 "granularity of learned values: got token"));
   CHECK(contains(error(x, spec_of("lsq", dtypes::int4, Granularity::channel(0)), {one}),
-                 "learned numbers of activations are per tensor or per channel(1): got channel(0)"));
+                 "learned values of activations are per tensor or per channel(1): got channel(0)"));
   CHECK(contains(error(Tensor::zeros({2, 3}, dtypes::fp64), lsq, {one}), "got [2,3] fp64, expected fp32"));
   CHECK(contains(error(Tensor::zeros({2, 3}, dtypes::int8), lsq, {one}), "got [2,3] int8, expected fp32"));
   QuantizeOpOptions given;
   given.params = std::make_shared<const QuantParams>();
-  CHECK(contains(error_of([&] { quantize_learned(x, lsq, {one}, given); }), "scales are given beside"));
+  CHECK(contains(error_of([&] { quantize_learned(x, lsq, {one}, given); }),
+                 "scales were passed together with the learned values"));
 }
 
 }  // namespace

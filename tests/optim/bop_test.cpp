@@ -119,7 +119,7 @@ TEST_CASE("Bop refuses what has no signs to flip, and says what to use") {
   ParameterSpec spec = sign_spec();
   spec.master = MasterKind::kFp32;
   CHECK(refusal(spec) ==
-        "[optimizer] parameter 'layers.0.weight': bop moves no master, got master fp32. Set master to none");
+        "[optimizer] parameter 'layers.0.weight': bop updates no master, got master fp32. Set master to none");
   spec = sign_spec();
   spec.quant->alpha = true;
   CHECK(contains(refusal(spec), "bop flips weights that are -1 and +1, got [4,64] bint1, scheme binary with alpha"));
@@ -129,10 +129,10 @@ TEST_CASE("Bop refuses what has no signs to flip, and says what to use") {
   CHECK(contains(refusal(ParameterSpec{}, "bop"), "got [4,64] fp32. Give it dtype bint1"));
   spec = sign_spec();
   spec.latent_clamp = 1.0f;
-  CHECK(contains(refusal(spec), "bop has no numbers to clamp or decay"));
+  CHECK(contains(refusal(spec), "bop has no values to clamp or decay"));
   spec = sign_spec();
   spec.weight_decay = 0.1f;
-  CHECK(contains(refusal(spec), "bop has no numbers to clamp or decay"));
+  CHECK(contains(refusal(spec), "bop has no values to clamp or decay"));
   spec = sign_spec();
   spec.quant->ste = SteRule::kApproxSign;
   CHECK(contains(refusal(spec), "its straight-through rule must be identity or clip"));
@@ -167,8 +167,8 @@ TEST_CASE("parameters without a master refuse schemes that cannot hold their upd
   CHECK(contains(refusal(spec), "codes of kind int or uint, got bint1. Use optimizer bop, or a master"));
   CHECK(contains(refusal(code_spec(dtypes::nf4, "codebook")), "codes of kind int or uint, got nf4. Use a master"));
   // s = (max - min) / 255 of symmetric maps the largest value to half a code beyond the last.
-  CHECK(contains(refusal(code_spec(dtypes::int8, "symmetric")), "does not give the values of its own codes back"));
-  CHECK(contains(refusal(code_spec(dtypes::ternary, "ternary")), "does not give the values of its own codes back"));
+  CHECK(contains(refusal(code_spec(dtypes::int8, "symmetric")), "does not reproduce the values of its own codes"));
+  CHECK(contains(refusal(code_spec(dtypes::ternary, "ternary")), "does not reproduce the values of its own codes"));
   spec = code_spec();
   spec.quant->ste = SteRule::kNone;
   CHECK(contains(refusal(spec), "must be identity or clip"));

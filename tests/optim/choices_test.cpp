@@ -166,7 +166,7 @@ TEST_CASE("an update that leaves fp32 names the parameter without a master") {
   accumulate(p, Tensor::full({2, 8}, dtypes::fp32, 1e38));
   const auto step = [&] { optimizer->step(1e38f, 1); };
   const std::string text = error_of(step);
-  CHECK(contains(text, "[update] the new numbers of 'layers.1.weight' ([2,8] int8, no master)"));
+  CHECK(contains(text, "[update] the new values of 'layers.1.weight' ([2,8] int8, no master)"));
   CHECK(contains(text, "hold NaN or Inf at optimizer step 0"));
 }
 

@@ -206,6 +206,7 @@ TEST_CASE("a scheme with learned parts needs a master") {
   Parameter p({4, 8}, spec);
   p.initialize("w", 1);
   CHECK(error_of([&] { make_optimizer(named("adam"))->attach({&p}); }) ==
-        "[optimizer] parameter 'w': scheme lsq learns from how its master lies between the codes. Use master fp32 or "
+        "[optimizer] parameter 'w': scheme lsq learns from the position of the master between the codes. Use master "
+        "fp32 or "
         "bf16");
 }

@@ -132,7 +132,7 @@ TEST_CASE("A run that was cut ends with the bits of one that was not, and a run 
   good(with({"diff", first, first}));
   good(with({"convert", first, "-o", f.temp.file("m.safetensors")}));
   CHECK(contains(refused({"train", f.config, "--plugin", moved + "/rings_plugin.so"}).err,
-                 "[train] --plugin goes with --resume"));
+                 "[train] --plugin needs --resume"));
 }
 
 TEST_CASE("Files name plugins without a path of the machine") {

@@ -209,7 +209,7 @@ TEST_CASE("what an observer does not serve is an error when it is made") {
   CHECK(contains(error("min_max", spec_of("affine", dtypes::int8, Granularity::channel(1)), 0),
                  "[min_max] features: got 0, expected at least 1"));
   const std::string no_range = error("percentile", spec_of("binary", dtypes::bint1));
-  CHECK(contains(no_range, "[percentile] scheme binary has no scales that follow from a range. Use one of: "));
+  CHECK(contains(no_range, "[percentile] scheme binary has no scales that are computed from a range. Use one of: "));
   for (const char* name : {"affine", "symmetric", "symmetric_no_clip", "absmax", "minmax_offset"})
     CHECK(contains(no_range, name));
   CHECK(contains(error("min_max", spec_of("affine", dtypes::nf4)), "[affine]"));

@@ -92,7 +92,7 @@ TEST_CASE("scales of given ranges equal those of numbers with these ranges") {
     if (!quantizer.from_range()) {
       CHECK(
           contains(error_of([&] { quantizer.fit_range(spec, test::tensor_of({4}, low), test::tensor_of({4}, high)); }),
-                   "its scales do not follow from a range alone"));
+                   "its scales are not computed from a range"));
       continue;
     }
     ++tried;
@@ -121,13 +121,13 @@ TEST_CASE("a range without elements has the smallest scale, bad ranges are error
   const QuantParams params = q.fit_range(spec, ends({kInf}), ends({-kInf}));
   CHECK(params.scale->as<float>()[0] == std::ldexp(1.0f, -126));
   CHECK(params.zero->as<int32_t>()[0] == 0);
-  CHECK(contains(error_of([&] { q.fit_range(spec, ends({1}), ends({1, 2})); }), "got 1 least and 2 largest numbers"));
-  CHECK(contains(error_of([&] { q.fit_range(spec, ends({1, 2}), ends({1, 2})); }), "ranges per tensor: got 2 least"));
+  CHECK(contains(error_of([&] { q.fit_range(spec, ends({1}), ends({1, 2})); }), "got 1 minima and 2 maxima"));
+  CHECK(contains(error_of([&] { q.fit_range(spec, ends({1, 2}), ends({1, 2})); }), "ranges per tensor: got 2 minima"));
   CHECK(contains(error_of([&] { q.fit_range(spec, ends({1}), ends({kInf})); }),
-                 "the range of block 0 is 1 to inf: no scale fits it"));
+                 "the range of block 0 is 1 to inf: it has no scale"));
   CHECK(contains(error_of([&] { q.fit_range(spec, ends({-3e38f}), ends({3e38f})); }),
                  "[affine] the range's ends are too large: the scale of block 0 is inf"));
-  CHECK(contains(error_of([&] { q.fit_range(spec, Tensor(), ends({1})); }), "expected fp32 numbers"));
+  CHECK(contains(error_of([&] { q.fit_range(spec, Tensor(), ends({1})); }), "expected fp32 values"));
 }
 
 TEST_CASE("the statistic is counted, and follows rows, columns and transposition") {

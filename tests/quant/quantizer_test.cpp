@@ -141,7 +141,7 @@ TEST_CASE("x that is no fp32 number is an error") {
   CHECK(contains(error_of([&] { quantize_dynamic(spec, quantize_dynamic(spec, x)); }),
                  "x [2] int8 is quantized already (scheme symmetric)"));
   CHECK(contains(error_of([&] { quantize_dynamic(spec, Tensor()); }), "x is undefined"));
-  CHECK(contains(error_of([&] { quantize_tensor(spec, x, nullptr); }), "no scales are given"));
+  CHECK(contains(error_of([&] { quantize_tensor(spec, x, nullptr); }), "no scales for x"));
   CHECK(contains(error_of([&] { dequantize_tensor(x); }), "dtype of x: got [2] fp32, expected codes"));
   CHECK(contains(error_of([&] { find_quantizer("absmax").fit(spec, Tensor::zeros({2}, dtypes::fp64)); }),
                  "got [2] fp64"));

@@ -79,7 +79,7 @@ TEST_CASE("numbers that a dtype cannot hold are refused, floats are rounded to n
   CHECK(contains(error_of([] { Tensor::from_elements({1}, dtypes::int8, Numbers{0.5}); }), "int8"));
   CHECK(error_of([] {
           Tensor::from_elements({2, 2}, dtypes::fp32, Numbers{1, 2, 3});
-        }) == "[Tensor::from_elements] shape [2,2] needs 4 numbers, got 3");
+        }) == "[Tensor::from_elements] shape [2,2] needs 4 elements, got 3");
   CHECK(Tensor::scalar(1 + 0x1p-8, dtypes::bf16).item() == 1);
   CHECK(Tensor::scalar(1 + 0x3p-8, dtypes::bf16).item() == 1 + 0x1p-6);
   CHECK(Tensor::scalar(1 + 0x1p-24).item() == 1);
@@ -101,7 +101,7 @@ TEST_CASE("typed pointers are given only for the tensor's own type") {
   const Tensor t = Tensor::zeros({2, 2}, dtypes::bf16);
   CHECK_NOTHROW(t.as<uint16_t>());
   CHECK(contains(error_of([&] { t.as<float>(); }),
-                 "[Tensor::as] the tensor is [2,2] bf16, whose elements are not 4-byte numbers of that type"));
+                 "[Tensor::as] the tensor is [2,2] bf16, whose elements are not 4-byte values of the requested type"));
   CHECK_NOTHROW(Tensor::zeros({2}, dtypes::uint8).as<uint8_t>());
   CHECK(contains(error_of([] { Tensor::zeros({2}, dtypes::int4).as<int8_t>(); }), "[2] int4"));
   CHECK(contains(error_of([] { Tensor::zeros({2}, dtypes::int32).as<int64_t>(); }), "[2] int32"));
@@ -229,7 +229,7 @@ TEST_CASE("derived layouts travel with the tensor and hold the same codes") {
   Tensor t = Tensor::zeros({2, 64}, dtypes::bint1);
   CHECK(error_of([&] {
           t.attach_layout(Tensor::empty_layout({2, 65}, dtypes::bint1, layouts::planes, MemoryKind::kDerived));
-        }) == "[attach_layout] a derived layout holds the same codes: got [2,65] bint1, expected [2,64] bint1");
+        }) == "[attach_layout] a derived layout has the same codes: got [2,65] bint1, expected [2,64] bint1");
   CHECK(contains(error_of([] {
                    Tensor::empty_layout({2, 2}, dtypes::fp32, layouts::planes, MemoryKind::kDerived);
                  }),

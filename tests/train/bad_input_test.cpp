@@ -58,7 +58,7 @@ TEST_CASE("a sample that is not finite is named with its place, before any param
     const auto masters = masters_of(*learner);
     const auto step = [&] { learner->microbatch(bad(), kLabels); };
     CHECK(error_of(step) ==
-          "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 0: samples must be finite. No parameter has moved.");
+          "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 0: samples must be finite. No parameter was updated.");
     CHECK(error_code_of(step) == 5);
     CHECK(learner->usable());
     CHECK(masters_of(*learner) == masters);
@@ -70,7 +70,7 @@ TEST_CASE("a sample that is not finite is named with its place, before any param
 TEST_CASE("a quantizer that sees it first is not what is blamed") {
   const auto learner = quantized();
   CHECK(error_of([&] { learner->microbatch(bad(), kLabels); }) ==
-        "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 0: samples must be finite. No parameter has moved.");
+        "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 0: samples must be finite. No parameter was updated.");
   const std::string evaluated = "[input] x [3,5] fp32 holds NaN at [1,2]: samples must be finite.";
   CHECK(error_of([&] { learner->predict(bad()); }) == evaluated);
   CHECK(error_of([&] { learner->evaluate(bad(), kLabels); }) == evaluated);
@@ -82,7 +82,7 @@ TEST_CASE("samples that are not finite are refused also where no layer passes th
     const auto learner = relu_first(accumulate);
     if (accumulate == 2) learner->microbatch(bad(), kLabels);
     CHECK(error_of([&] { learner->microbatch(accumulate == 2 ? good() : bad(), kLabels); }) ==
-          "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 0: samples must be finite. No parameter has moved.");
+          "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 0: samples must be finite. No parameter was updated.");
     CHECK(learner->window_samples() == 0);
   }
 }
@@ -97,8 +97,9 @@ TEST_CASE("the error at the end of a window names the microbatch whose samples w
       const std::string text =
           error_of([&] { by_flush ? learner->flush() : (void)learner->microbatch(good(), kLabels); });
       INFO(text);
-      CHECK(text ==
-            "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 1: samples must be finite. No parameter has moved.");
+      CHECK(
+          text ==
+          "[input] x [3,5] fp32 holds NaN at [1,2] in microbatch 1: samples must be finite. No parameter was updated.");
       CHECK(learner->window_samples() == 0);
       // It is forgotten with its window.
       for (int i = 0; i < 4; ++i) CHECK(learner->microbatch(good(), kLabels).stepped == (i == 3));

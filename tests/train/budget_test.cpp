@@ -110,7 +110,7 @@ TEST_CASE("a budget that cannot be kept says the least bytes, and a layer needs 
   const Layers layers{{{10, 0}, {4, 1}}, {{20, 0}, {7, 2}}};
   CHECK(pick_choices(layers, 11) == std::vector<size_t>{1, 1});
   CHECK(contains(error_of([&] { pick_choices(layers, 10); }), "at least 11 bytes, the budget is 10"));
-  CHECK(contains(error_of([&] { pick_choices({{{1, 0}}, {}}, 10); }), "no choice"));
+  CHECK(contains(error_of([&] { pick_choices({{{1, 0}}, {}}, 10); }), "a layer has no bit widths to select from"));
 }
 
 TEST_CASE("a plan takes the bits whose changes of the loss add up to the least, and shows uniform bits beside them") {
@@ -130,10 +130,10 @@ TEST_CASE("a plan takes the bits whose changes of the loss add up to the least, 
   CHECK(plan.bytes == 125);
   CHECK(plan.least == 50);
   CHECK(plan.most == 200);
-  CHECK(contains(plan.table, "budget: 130 bytes; the weights take 125"));
+  CHECK(contains(plan.table, "budget: 130 bytes; the weights need 125"));
   CHECK(contains(plan.table, "over the budget"));
-  CHECK(!contains(plan.table, "the most bits fit"));
-  CHECK(contains(plan_budget(s, 1000).table, "the most bits fit"));
+  CHECK(!contains(plan.table, "the highest bit widths fit"));
+  CHECK(contains(plan_budget(s, 1000).table, "the highest bit widths fit"));
   CHECK(contains(error_of([&] { plan_budget(s, 49); }), "at least 50 bytes"));
   CHECK(contains(error_of([&] { plan_budget({}, 49); }), "no layer"));
 }
@@ -167,8 +167,9 @@ TEST_CASE("a quant.budget becomes rules before the run starts, and the run keeps
   CHECK(bytes == plan.bytes);
 
   CHECK_THROWS_AS(resolve_budget(with_budget("100")), ConfigError);
-  CHECK(contains(error_of([&] { resolve_budget(with_budget("100")); }), "the weights take at least"));
-  CHECK(contains(error_of([&] { resolve_budget(with_budget("{bytes: 4 KB, bits: [7]}")); }), "in 7 bits"));
+  CHECK(contains(error_of([&] { resolve_budget(with_budget("100")); }), "the weights need at least"));
+  CHECK(contains(error_of([&] { resolve_budget(with_budget("{bytes: 4 KB, bits: [7]}")); }),
+                 "no weight recipe has 7 bits"));
   CHECK(contains(error_of([&] {
                    resolve_budget(small_config({"model.init_from=/no/such/run", "quant.budget=4 KB"}, kFloat));
                  }),

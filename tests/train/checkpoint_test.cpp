@@ -163,7 +163,7 @@ TEST_CASE("a tensor that belongs nowhere, or has another form, is named") {
     p.items.push_back({"layers.9.weight.master", "F32", {1}, nullptr, 4});
     p.bytes.emplace_back(4, 0);
   });
-  CHECK(contains(extra, "'layers.9.weight.master' belongs to no part"));
+  CHECK(contains(extra, "'layers.9.weight.master' does not belong to this model"));
   for (const std::string name : {"layers.0.weight.master", "layers.0.weight.codes", "layers.0.weight.scale",
                                  "layers.0.weight.adam.m", "layers.1.running_mean"}) {
     const std::string shape =

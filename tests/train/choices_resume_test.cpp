@@ -143,7 +143,7 @@ TEST_CASE("a checkpoint of one choice is no checkpoint of another, and the error
   CHECK(contains(error_for({"adam", MomentKind::kInt8, MasterKind::kFp32}),
                  "'layers.0.weight.master' is [70,5] BF16, expected [70,5] F32"));
   CHECK(contains(error_for({"adam", MomentKind::kInt8, MasterKind::kNone}),
-                 "'layers.0.weight.master' belongs to no part of this model"));
+                 "'layers.0.weight.master' does not belong to this model"));
   CHECK(contains(error_for({"adam", MomentKind::kFp32, MasterKind::kBf16}), "'layers.0.weight.adam.m' is [350] I8"));
   CHECK(
       contains(error_for({"sgd", MomentKind::kInt8, MasterKind::kBf16}), "'layers.0.weight.sgd.momentum' is missing"));
@@ -200,7 +200,7 @@ TEST_CASE("parameters without a master are requantized by every optimizer step")
   CHECK(
       error_of([&] { make(none, 2, 4); }) ==
       "[requantize_every] parameter 'layers.0.weight' has no master, so its codes change at every optimizer step of 2 "
-      "microbatches: got requantize_every 4. Set it to 2, or give the parameter a master");
+      "microbatches: got requantize_every 4. Set it to 2, or add a master to the parameter");
   Choice frozen = none;
   frozen.frozen = true;
   CHECK_NOTHROW(make(frozen, 2, 4));

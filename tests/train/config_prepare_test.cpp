@@ -47,7 +47,7 @@ bool same(const QuantSpec& a, const QuantSpec& b) {
 TEST_CASE("recipe, first, last and rules become the library's own spec") {
   const RunConfig c = read({"quant.recipe=int4wo", "quant.first=8da4w", "quant.last=none",
                             "quant.rules=[{layers: \"layers.[1-3]\", recipe: int4wo, group: 64}, {layers: layers.2, "
-                            "recipe: w8a8, compute: fake}]"});
+                            "recipe: w8a8, compute: simulated}]"});
   const PrepareSpec spec = config::prepare_spec(c.quant.prepare);
   CHECK(spec.all->recipe == "int4wo");
   CHECK(spec.first->recipe == "8da4w");
@@ -95,7 +95,7 @@ TEST_CASE("weights and activations of a rule stand in place of the recipe's part
   CHECK(q.input.has_value() == find_recipe("w1a1").input.has_value());
   const LayerQuant in = rule_of(
       "recipe: int8wo, activations: {dtype: uint8, scheme: affine, observer: {name: percentile, percentile: 99}, grad: "
-      "bf16}, compute: fake");
+      "bf16}, compute: simulated");
   CHECK(in.recipe == "custom");
   CHECK(same(*in.weight, *find_recipe("int8wo").weight));
   CHECK(in.input->dtype == dtypes::uint8);
@@ -191,7 +191,7 @@ TEST_CASE("what is wrong with the form of a glob is named") {
   CHECK(contains(config::glob_fault("[]"), "empty"));
   CHECK(contains(config::glob_fault("[!]"), "empty"));
   CHECK(contains(config::glob_fault("x[a[b]]"), "'[' inside '[...]'"));
-  CHECK(contains(config::glob_fault("[9-0]"), "'9-0' goes down"));
+  CHECK(contains(config::glob_fault("[9-0]"), "'9-0' is descending"));
 }
 
 TEST_CASE("what contradicts among recipes, rules, phases and budget is found where it stands") {
@@ -207,28 +207,29 @@ TEST_CASE("what contradicts among recipes, rules, phases and budget is found whe
        "11:10: quant.rules: got a map, expected a list of maps, each with keys layers"},
       {"  rules: [w4a4]\n", "11:11: quant.rules.0: got 'w4a4', expected a map with keys layers, recipe, group"},
       {"  rules:\n    - {recipe: w4a4}\n", "12:7: missing required key 'quant.rules.0.layers': a glob such as"},
-      {"  rules:\n    - {layers: layers.0}\n", "12:7: quant.rules.0: says nothing of its layers; give recipe, weights"},
-      {"  rules:\n    - {layers: layers.0, compute: fake}\n", "12:7: quant.rules.0: says nothing of its layers"},
+      {"  rules:\n    - {layers: layers.0}\n",
+       "12:7: quant.rules.0: sets nothing for its layers; expected recipe, weights"},
+      {"  rules:\n    - {layers: layers.0, compute: simulated}\n", "12:7: quant.rules.0: sets nothing for its layers"},
       {"  rules:\n    - {layers: \"layers.[0\", recipe: w4a4}\n", "12:16: quant.rules.0.layers: '[' is not closed in"},
       {"  rules:\n    - {layer: layers.0, recipe: w4a4}\n",
        "12:8: unknown key 'layer' in 'quant.rules.0'. Did you mean 'layers'?"},
       {"  rules:\n    - {layers: layers.0, recipe: w8a8, group: 64}\n",
        "12:47: quant.rules.0: group goes with recipes that have groups ("},
       {"  rules:\n    - {layers: layers.0, group: 64, weights: {dtype: int4}}\n",
-       "12:33: quant.rules.0: group is that of the recipe, weights are given in its place"},
+       "12:33: quant.rules.0: group belongs to the recipe, but weights replaces it"},
       {"  rules:\n    - {layers: layers.0, recipe: int4wo, group: 0}\n",
        "12:49: quant.rules.0.group: 0 is out of range"},
       {"  rules:\n    - {layers: layers.0, weights: {dtype: int4, init: zeros}}\n",
-       "12:55: quant.rules.0.weights: init is the layer's own; write it in the layer's weights or in quant.weights"},
+       "12:55: quant.rules.0.weights: init belongs to the layer; set it in the layer's weights or in quant.weights"},
       {"  rules:\n    - {layers: layers.0, weights: {dtype: int4, scheme: ternary}}\n",
        "12:57: quant.rules.0.weights: scheme ternary needs dtype ternary, got int4"},
       {"  rules:\n    - {layers: layers.0, weights: {dtype: int4, master: none}}\n",
        "12:57: quant.rules.0.weights: without a master scales are fitted row by row"},
       {"  rules:\n    - {layers: layers.0, activations: {scheme: affine}}\n",
-       "12:48: quant.rules.0.activations.scheme needs a dtype beside it"},
+       "12:48: quant.rules.0.activations.scheme needs a dtype"},
       {"  rules:\n    - {layers: layers.0, activations: {}}\n", "12:26: quant.rules.0.activations needs a dtype"},
       {"  rules:\n    - {layers: layers.0, activations: {dtype: bint1, observer: {name: mse}}}\n",
-       "12:71: quant.rules.0.activations.observer: an observer finds a range, scheme binary takes none"},
+       "12:71: quant.rules.0.activations.observer: an observer measures a range, scheme binary uses none"},
       {"  rules:\n    - {layers: layers.0, weights: {dtype: int4, scheme: lsq}, activations: {dtype: int4, scheme: "
        "lsq, "
        "learned: {lr_factor: 0.5}}}\n",
@@ -236,15 +237,16 @@ TEST_CASE("what contradicts among recipes, rules, phases and budget is found whe
       {"  rules:\n    - {layers: layers.0, weights: {dtype: int4, scheme: lsq, learned: {lr_factor: 2}}, activations: "
        "{dtype: int4, scheme: lsq}}\n",
        "12:71: quant.rules.0.weights: learned of weights and of activations must be the same in one layer"},
-      {"  recipe: int4wo\n  compute: fake\n",
-       "12:12: quant.compute is that of layers that no recipe holds, and recipes or rules hold all that take it"},
-      {"  recipe: w8a8\n  compute: integer\n", "12:12: quant.compute is that of layers that no recipe holds, "},
-      {"  compute: fake\n  rules: [{layers: \"*\", recipe: w8a8}]\n",
-       "11:12: quant.compute is that of layers that no "},
-      {"  compute: fake\n  phases: [{from: 0 steps, quantization: off}, {from: 2 epochs, recipe: w8a8}]\n",
-       "11:12: quant.compute is that of layers that no recipe holds, "},
+      {"  recipe: int4wo\n  compute: simulated\n",
+       "12:12: quant.compute is for layers without a recipe, and recipes or rules set all that use it"},
+      {"  recipe: w8a8\n  compute: integer_out\n", "12:12: quant.compute is for layers without a recipe, "},
+      {"  compute: simulated\n  rules: [{layers: \"*\", recipe: w8a8}]\n",
+       "11:12: quant.compute is for layers without a "},
+      {"  compute: simulated\n  phases: [{from: 0 steps, quantization: off}, {from: 2 epochs, recipe: w8a8}]\n",
+       "11:12: quant.compute is for layers without a recipe, "},
       {"  rules: [{layers: layers.0, group: 32}]\n  recipe: int4wo\n",
-       "11:11: quant.rules.0: says nothing of its layers; give recipe, weights or activations (a rule does not inherit "
+       "11:11: quant.rules.0: sets nothing for its layers; expected recipe, weights or activations (a rule does not "
+       "inherit "
        "quant.recipe)"},
       {"  phases: []\n", "11:11: quant.phases: the list is empty; leave the key out"},
       {"  phases: [{quantization: off}]\n", "11:12: missing required key 'quant.phases.0.from'"},
@@ -258,28 +260,29 @@ TEST_CASE("what contradicts among recipes, rules, phases and budget is found whe
       {"  phases: [{from: 0 steps}, {from: 3 epochs}, {from: 9 steps}, {from: 3 epochs}]\n",
        "11:71: quant.phases.3.from (3 epochs) is not after quant.phases.1.from (3 epochs)"},
       {"  recipe: int4wo\n  phases: [{from: 0 steps, last: w4a4}]\n",
-       "12:34: quant.phases.0 has recipe, first, last or rules of its own, so those of quant never hold"},
+       "12:34: quant.phases.0 sets recipe, first, last or rules, so those of quant never apply"},
       {"  phases: [{from: 0 steps, rules: []}]\n", "11:35: quant.phases.0.rules: the list is empty"},
       {"  phases: [{from: 0 steps, rules: [{layers: layers.0, recipe: x}]}]\n",
        "11:63: quant.phases.0.rules.0.recipe: got 'x', expected one of "},
-      {"  budget: 60 KB\n", "11:11: quant.budget needs model.init_from: bits are chosen by what they cost a trained"},
+      {"  budget: 60 KB\n",
+       "11:11: quant.budget needs model.init_from: bits are selected by their effect on a trained"},
       {"  budget: {bits: [8]}\n", "11:3: missing required key 'quant.budget.bytes'"},
       {"  budget: {bytes: 60 KB, bits: [8, 9]}\n",
        "11:32: quant.budget.bits: 9 is out of range [1, 8]",
        {"model.init_from=x"}},
       {"  budget: {bytes: 60 KB, bits: [8, 4, 8]}\n",
-       "11:32: quant.budget.bits: 8 stands in the list twice",
+       "11:32: quant.budget.bits: 8 is twice in the list",
        {"model.init_from=x"}},
       {"  budget: {bytes: 60 KB, bits: 8}\n",
        "11:32: quant.budget.bits: got '8', expected a list of different whole",
        {"model.init_from=x"}},
       {"  budget: 60 K\n", "11:11: quant.budget.bytes: got '60 K', expected a whole number of bytes, or a number and"},
       {"  budget: 60 KB\n  recipe: int4wo\n",
-       "11:11: quant.budget chooses how each layer is held, so quant.recipe cannot stand beside it"},
+       "11:11: quant.budget selects the recipe of each layer, so quant.recipe cannot be set too"},
       {"  budget: 60 KB\n  phases: [{from: 0 steps}]\n",
-       "11:11: quant.budget chooses how each layer is held, so quant.ph"},
-      {"  budget: 60 KB\n  compute: fake\n",
-       "11:11: quant.budget chooses how each layer is held, so quant.compute cannot stand beside it",
+       "11:11: quant.budget selects the recipe of each layer, so quant.ph"},
+      {"  budget: 60 KB\n  compute: simulated\n",
+       "11:11: quant.budget selects the recipe of each layer, so quant.compute cannot be set too",
        {"model.init_from=x"}},
       {"  bugdet: 60 KB\n", "11:3: unknown key 'bugdet' in 'quant'. Did you mean 'budget'?"},
   };
@@ -317,7 +320,7 @@ TEST_CASE("a recipe that a layer refuses is found at the rule that chose it") {
 
 TEST_CASE("a layer that cannot be switched off is found before any phase starts") {
   const std::string rule =
-      "quant.rules=[{layers: layers.4, recipe: w8a8, activations: {dtype: int8}, compute: integer}]";
+      "quant.rules=[{layers: layers.4, recipe: w8a8, activations: {dtype: int8}, compute: integer_out}]";
   std::string text = kFloat;
   text.replace(text.find("out: 10"), 7, "out: 10, bias: false");
   text.insert(text.find("quant:"), "    - dequantize: {}\n");
@@ -325,29 +328,29 @@ TEST_CASE("a layer that cannot be switched off is found before any phase starts"
   CHECK(finding(text, {rule, "quant.phases=[{from: 0 steps}, {from: 3 steps, quantization: frozen}]"}) == "");
   const std::string found = finding(text, {rule, "quant.phases=[{from: 0 steps}, {from: 3 steps, quantization: off}]"});
   INFO(found);
-  CHECK(
-      found ==
-      "arg 2: model.layers.4.linear: compute: integer gives int32, which no float product does: it cannot be switched "
-      "off. Use compute: int.");
+  CHECK(found ==
+        "arg 2: model.layers.4.linear: compute: integer_out returns int32, which no float product does: it cannot be "
+        "switched "
+        "off. Use compute: packed.");
 }
 
 TEST_CASE("quant.compute is that of some layer in some phase") {
-  const std::string fake = "quant.compute=fake", codes = "quant.weights={dtype: int8}";
+  const std::string simulated = "quant.compute=simulated", codes = "quant.weights={dtype: int8}";
   for (const Strings& keys :
-       std::vector<Strings>{{fake},
-                            {fake, codes},
-                            {fake, codes, "quant.first=w8a8"},
-                            {fake, codes, "quant.rules=[{layers: \"layers.[24]\", recipe: w8a8}]"},
-                            {fake, codes, "quant.phases=[{from: 0 steps}, {from: 2 epochs, recipe: w8a8}]"},
-                            {fake, codes, "quant.phases=[{from: 0 steps, quantization: off}, {from: 2 epochs}]"},
-                            {fake, codes, "quant.phases=[{from: 0 steps, quantization: off}]"},
+       std::vector<Strings>{{simulated},
+                            {simulated, codes},
+                            {simulated, codes, "quant.first=w8a8"},
+                            {simulated, codes, "quant.rules=[{layers: \"layers.[24]\", recipe: w8a8}]"},
+                            {simulated, codes, "quant.phases=[{from: 0 steps}, {from: 2 epochs, recipe: w8a8}]"},
+                            {simulated, codes, "quant.phases=[{from: 0 steps, quantization: off}, {from: 2 epochs}]"},
+                            {simulated, codes, "quant.phases=[{from: 0 steps, quantization: off}]"},
                             // A layer's own keys may wait for nothing: they stand where a reader sees them.
-                            {"model.layers.2.linear.compute=fake", "quant.recipe=w8a8"}}) {
+                            {"model.layers.2.linear.compute=simulated", "quant.recipe=w8a8"}}) {
     INFO(keys.back());
     CHECK_NOTHROW(read(keys));
   }
-  CHECK(finding(kFloat, {fake, codes, "quant.first=w8a8", "quant.rules=[{layers: \"layers.[24]\", recipe: w8a8}]"})
-            .starts_with("arg 1: quant.compute is that of layers that no recipe holds"));
+  CHECK(finding(kFloat, {simulated, codes, "quant.first=w8a8", "quant.rules=[{layers: \"layers.[24]\", recipe: w8a8}]"})
+            .starts_with("arg 1: quant.compute is for layers without a recipe"));
 }
 
 TEST_CASE("products of the backward may need what a recipe gives") {
@@ -381,7 +384,7 @@ TEST_CASE("overrides reach into rules and phases, and take them back") {
   CHECK(contains(finding(text, {"quant.rules.0.recipe=w8a8"}), "arg 1: quant.rules.0: group goes with recipes"));
   CHECK(contains(finding(text, {"quant.phases.0.from=3 epochs"}), "arg 1: quant.phases.0.from (3 epochs): the first"));
   CHECK(contains(finding(text, {"quant.budget=60 KB", "model.init_from=x"}),
-                 "arg 1: quant.budget chooses how each layer is held, so quant.recipe cannot stand"));
+                 "arg 1: quant.budget selects the recipe of each layer, so quant.recipe cannot be set too"));
   CHECK(parse_config(text, "f.yaml",
                      {"~quant.phases", "~quant.rules", "~quant.recipe", "quant.budget=60 KB", "model.init_from=x"})
             .quant.budget->bytes == 60000);

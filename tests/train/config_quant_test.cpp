@@ -195,7 +195,7 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
   };
   const std::vector<Case> cases{
       {{"quant.weights.optimizer=bop"},
-       "arg 1: quant.weights: bop moves no master, got master fp32. Set master to none"},
+       "arg 1: quant.weights: bop updates no master, got master fp32. Set master to none"},
       {{"quant.weights={dtype: int8, granularity: channel, master: none, optimizer: bop}"},
        "quant.weights: bop flips weights that are -1 and +1, got"},
       {{"quant.weights.master=none"},
@@ -207,9 +207,9 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
       {{"quant.weights={dtype: int8, scheme: absmax, master: none, granularity: group(0,32)}"},
        "got granularity group"},
       {{"quant.weights={dtype: int4, scheme: lsq, master: none, granularity: channel}"},
-       "scheme lsq learns from how its master lies between the codes"},
+       "scheme lsq learns from the position of the master between the codes"},
       {{"quant.weights={dtype: bint1, master: none, optimizer: bop, latent_clamp: 1}"},
-       "bop has no numbers to clamp or decay"},
+       "bop has no values to clamp or decay"},
       {{"quant.weights={dtype: bint1, master: none, optimizer: bop, ste: tanh}"},
        "its straight-through rule must be identity or clip"},
       {{"quant.weights={dtype: fp32, master: bf16}"}, "master is for low-bit dtypes, dtype is fp32"},
@@ -226,7 +226,7 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
       {{"quant.weights={dtype: bint1, master: none, optimizer: bop, frozen: true}"},
        "frozen weights never change, optimizer bop has nothing to do"},
       {{"quant.weights={dtype: bint1, master: none, optimizer: bop, weight_decay: 0.1}"},
-       "bop has no numbers to clamp or decay"},
+       "bop has no values to clamp or decay"},
       {{"quant.weights={dtype: int4, scheme: lsq, frozen: true, learned: {lr_factor: 2}}"},
        "frozen weights never change, nor do learned parts"},
       {{"quant.weights.alpha_grad=true"},
@@ -244,7 +244,7 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
       {{"quant.weights={dtype: int8, scheme: dorefa_gradient}"}, "scheme dorefa_gradient is not for weights"},
       {{"quant.activations.scheme=dorefa_gradient"},
        "arg 1: quant.activations: scheme dorefa_gradient is not for activations"},
-      {{"quant.activations={dtype: bint1, observer: {name: mse}}"}, "scheme binary takes none; observers go with"},
+      {{"quant.activations={dtype: bint1, observer: {name: mse}}"}, "scheme binary uses none; observers go with"},
       {{"quant.activations={dtype: int8, observer: {name: mse, momentum: 0.5}}"},
        "momentum goes with observer moving_average, the observer is mse"},
       {{"quant.activations={dtype: int8, observer: {percentile: 50}}"},
@@ -351,15 +351,15 @@ train: {stop: 3 epochs}
         "");
   // Other ways to compute.
   CHECK(other_than("8:7: model.layers: the scores must be fp32, got int32; put dequantize",
-                   finding({}, with("granularity: channel}", "granularity: channel}, compute: integer"))) == "");
-  CHECK(other_than("5:56: model.layers.0.linear.compute: linear: compute: integer needs quantized input",
-                   finding({}, with("{gx: fp32}", "{gx: fp32}, compute: integer"))) == "");
-  CHECK(other_than("8:88: model.layers.3.linear.backward.gw: linear: compute: fake has backward products in fp32",
+                   finding({}, with("granularity: channel}", "granularity: channel}, compute: integer_out"))) == "");
+  CHECK(other_than("5:56: model.layers.0.linear.compute: linear: compute: integer_out needs quantized input",
+                   finding({}, with("{gx: fp32}", "{gx: fp32}, compute: integer_out"))) == "");
+  CHECK(other_than("8:93: model.layers.3.linear.backward.gw: linear: compute: simulated has backward products in fp32",
                    finding({}, with("granularity: channel}",
-                                    "granularity: channel}, compute: fake, backward: {gw: int8}"))) == "");
+                                    "granularity: channel}, compute: simulated, backward: {gw: int8}"))) == "");
   CHECK(finding({}, with("quantize: {dtype: int8}", "quantize: {dtype: uint8}")) == "");
-  CHECK(other_than("arg 1: model.layers.3.linear.compute: linear: compute: integer needs input without zero points",
-                   finding({"model.layers.3.linear.compute=integer"},
+  CHECK(other_than("arg 1: model.layers.3.linear.compute: linear: compute: integer_out needs input without zero points",
+                   finding({"model.layers.3.linear.compute=integer_out"},
                            with("quantize: {dtype: int8}", "quantize: {dtype: uint8}"))) == "");
   CHECK(other_than("7:7: model.layers.2.quantize: quantize: needs fp32 input, got int8",
                    finding({}, with("    - relu: {}\n", "    - quantize: {dtype: int8}\n"))) == "");
@@ -399,8 +399,8 @@ TEST_CASE("the twins of the MNIST perceptrons differ in what they say they diffe
   };
   RunConfig twin = load("int8_int");
   for (LayerConfig& layer : twin.layers)
-    if (layer.kind == "linear") layer.compute = "fake";
-  twin.quant.compute = "fake";
+    if (layer.kind == "linear") layer.compute = "simulated";
+  twin.quant.compute = "simulated";
   twin.run.name = "mnist_mlp_int8_fake";
   CHECK((twin == load("int8_fake")));
   const RunConfig fp32 = load("fp32");

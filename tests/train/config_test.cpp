@@ -166,7 +166,7 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
       {{"quant.weights={dtype: int1, scheme: affine}"},
        "use scheme step or minmax_offset, or dtype bint1 with scheme binary"},
       {{"quant.weights={dtype: fp32, scheme: absmax}"}, "scheme is for low-bit dtypes, dtype is fp32"},
-      {{"quant.weights={scheme: absmax}"}, "no dtype is given"},
+      {{"quant.weights={scheme: absmax}"}, "no dtype is set"},
       {{"quant.weights={dtype: ternary, scheme: fixed}"}, "scheme fixed needs a scale"},
       {{"quant.weights={dtype: int4, scheme: absmax, scale: 2}"}, "scale goes with scheme fixed, the scheme is absmax"},
       {{"quant.weights={dtype: int4, scheme: absmax, alpha: tensor}"}, "alpha is the scale of scheme binary"},

@@ -198,7 +198,7 @@ TEST_CASE("what forbids updates inside backward is told") {
   Case c;
   const auto learner = make_learner(c);
   train(*learner, c, 1);
-  CHECK(contains(learner->fused_updates()[1].why_not, "its gradient came as a whole"));
+  CHECK(contains(learner->fused_updates()[1].why_not, "its gradient was not produced in blocks of rows"));
 }
 
 TEST_CASE("a gradient that a library makes is told to come as a whole, by the library's name") {
@@ -227,8 +227,8 @@ TEST_CASE("a gradient that a library makes is told to come as a whole, by the li
   const std::string why = learner.fused_updates().at(0).why_not;
   INFO(why);
   CHECK(std::any_of(cheap.begin(), cheap.end(), [&](const GemmCostFactors& row) {
-    return why == concat("its gradient came as a whole: ", row.kernel,
-                         ", a library, made it, and sums blocks of its rows in another order");
+    return why == concat("its gradient was not produced in blocks of rows: ", row.kernel,
+                         " is a library kernel, which sums blocks of rows in another order");
   }));
   // The reason is of one step.
   set_gemm_costs({});
@@ -259,7 +259,8 @@ TEST_CASE("a parameter that is read twice on the tape is updated after backward,
     }
     CHECK(w.has_grad());
     optimizer.step(0.01f, 5, &due);
-    CHECK(contains(optimizer.fused_updates()[0].why_not, fused ? "came as a whole" : "fused is off"));
+    CHECK(
+        contains(optimizer.fused_updates()[0].why_not, fused ? "was not produced in blocks of rows" : "fused is off"));
     masters.push_back(bits_of(w.master()));
   }
   CHECK(masters[0] == masters[1]);

@@ -139,7 +139,7 @@ TEST_CASE("a parameter that the file lacks, or has in another shape, is named") 
   };
   save({linear_spec(24, dtypes::fp32, "")});
   CHECK(error() ==
-        concat("[checkpoint] ", temp.file("c"), ": holds nothing for parameter 'layers.1.gamma' [24] of this model"));
+        concat("[checkpoint] ", temp.file("c"), ": has no values for parameter 'layers.1.gamma' [24] of this model"));
   save({linear_spec(25, dtypes::fp32, "")});
   CHECK(contains(error(), "tensor 'layers.0.weight.master' is [25,5] F32, expected [24,5] F32"));
   LayerSpec codes = linear_spec(25, dtypes::int4, "symmetric");

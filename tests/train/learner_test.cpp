@@ -321,5 +321,5 @@ TEST_CASE("a model that ends in codes is told which layers give numbers") {
       make_sequential({linear_spec(3, dtypes::int4, "symmetric"), last}, kFeatures), find_loss("softmax_cross_entropy"),
       OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.05f; }, 1);
   CHECK(error_of([&] { learner.plan(kFeatures, 3, 6, 6); }) ==
-        "[model] the last layer gives int8, the loss needs fp32. End with a linear, norm or dequantize layer");
+        "[model] the last layer returns int8, the loss needs fp32. End with a linear, norm or dequantize layer");
 }

@@ -116,10 +116,10 @@ TEST_CASE("train.best is a name or a map, is written back, and is refused where 
   CHECK(contains(error_of([] {
                    small_config({"train.best=loss", "~data.test"});
                  }),
-                 "train.best needs data.test, which is not given"));
+                 "train.best needs data.test, which is not set"));
   const std::string wrong = error_of([] { Trainer(small_config({"train.best=bits_per_byte"})); });
   CHECK(contains(wrong,
-                 "train.best: bits_per_byte says nothing of loss squared_hinge on classes []. Metrics of this "
+                 "train.best: bits_per_byte does not support loss squared_hinge on classes []. Metrics of this "
                  "run: accuracy, top5_accuracy, loss"));
   CHECK(contains(wrong, "command line, argument 1"));
 }
@@ -302,7 +302,7 @@ TEST_CASE("Transforms of data.train change its samples alone, and a resumed run 
   const auto refusal = [&](const std::string& key) {
     return error_of([&] { shipped("vectors_mlp_int8_regression", data.root(), {key}); });
   };
-  CHECK(contains(refusal("data.test.transforms=[{noise: {sd: 0.1}}]"), "samples are changed in training alone"));
+  CHECK(contains(refusal("data.test.transforms=[{noise: {sd: 0.1}}]"), "transforms apply to training samples only"));
   CHECK(contains(refusal("data.train.transforms=[{noise: {sd: -1}}]"), "-1 is out of range (0, 1e30]"));
   CHECK(contains(refusal("data.train.transforms=[{noice: {sd: 1}}]"), "Did you mean 'noise'?"));
   CHECK(contains(refusal("data.train.transforms=[{noise: {}}]"), "missing required key"));
@@ -311,7 +311,7 @@ TEST_CASE("Transforms of data.train change its samples alone, and a resumed run 
   CHECK(contains(error_of([&] {
                    shipped("shakespeare_mlp_positions_int8", text.root(), {"data.train.transforms=[{noise: {sd: 1}}]"});
                  }),
-                 "data.train.transforms are of values, data.train of format text gives ids"));
+                 "data.train.transforms need values, data.train of format text has ids"));
 }
 
 TEST_CASE("Models, losses and data that do not fit are refused before anything trains") {
@@ -322,21 +322,22 @@ TEST_CASE("Models, losses and data that do not fit are refused before anything t
     return error_of([&] { Trainer(shipped(name, root, keys)); });
   };
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
-                 "[loss] squared_hinge takes classes as targets, data.train ("));
+                 "[loss] squared_hinge expects classes as targets, data.train ("));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"loss=squared_hinge", "~train.best"}),
                  "has values [2]. Losses for these: mean_squared_error, sigmoid_cross_entropy"));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"model.layers.4.linear.out=3"}),
-                 "the last layer gives 3 numbers, the data has 2 values a sample"));
+                 "the last layer returns 3 values, the data has 2 values per sample"));
   CHECK(contains(refusal("vectors_mlp_int8_regression", data.root(), {"data.test.targets=vectors/test-labels.idx"}),
                  "has targets of values [2], data.test ("));
   Keys flat = kPositions;
   flat.insert(flat.end(), {"model.layers.0.embedding.flat=true", "data.train.file=text/tinyshakespeare.txt"});
   CHECK(contains(refusal("shakespeare_mlp_positions_int8", text.root(), flat),
-                 "the model gives [65] for a sample, the targets are a class for each of [5]. Layers that keep"));
+                 "the model returns [65] per sample, the targets are a class for each of [5]. For one row of scores "
+                 "per position keep"));
   Keys last = kPositions;
   last.insert(last.end(), {"data.train.targets=last", "data.test.targets=last"});
   CHECK(contains(refusal("shakespeare_mlp_positions_int8", text.root(), last),
-                 "the model gives [5,65] for a sample, the targets are a class for each of []"));
+                 "the model returns [5,65] per sample, the targets are a class for each of []"));
   CHECK(contains(error_of([&] { shipped("shakespeare_mlp_positions_int8", text.root(), {"data.test.targets=last"}); }),
                  "data.test.targets (last) must be data.train.targets (each)"));
   CHECK(contains(error_of([&] { shipped("shakespeare_mlp_positions_int8", text.root(), {"data.train.targets=all"}); }),

@@ -57,8 +57,8 @@ TEST_CASE("a loss that is not finite ends the step before anything moves, and na
     for (int64_t i = 1; i < accumulate; ++i) learner->microbatch(x, labels);
     CHECK(error_of([&] { learner->microbatch(x, labels); }) ==
           "[non-finite] the loss is inf in a forward pass at optimizer step 0. Parameters, moments and running "
-          "statistics are all finite; the largest number is 1e+19, in 'layers.0.weight.master'. A smaller learning "
-          "rate or smaller first values may help.");
+          "statistics are all finite; the largest value is 1e+19, in 'layers.0.weight.master'. A smaller learning "
+          "rate or a smaller initialization may help.");
     CHECK(learner->usable());
     CHECK(learner->window_samples() == 0);
     CHECK(bits_of(parameter(*learner, "layers.0.weight").master()) == before);
@@ -118,7 +118,7 @@ TEST_CASE("a file that holds NaN is an error of its own, and what was in the lea
     const auto other = small_learner();
     const auto load = [&] { load_checkpoint(temp.file("bad"), *other); };
     CHECK(error_code_of(load) == 5);
-    CHECK(
-        contains(error_of(load), concat("[checkpoint] ", temp.file("bad"), ": '", name, "' holds NaN or Inf: got a")));
+    CHECK(contains(error_of(load), concat("[checkpoint] ", temp.file("bad"), ": '", name,
+                                          "' holds NaN or Inf: expected finite values. Resume from a")));
   }
 }

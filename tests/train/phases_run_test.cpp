@@ -118,7 +118,7 @@ TEST_CASE("a converted model of a run is evaluated as its checkpoint") {
   }
 }
 
-TEST_CASE("a run begins with the numbers of another one, from its folder, its checkpoint or a model") {
+TEST_CASE("a run begins with the values of another one, from its folder, its checkpoint or a model") {
   const KeepModes keep;
   TempDir temp;
   const std::string source = run_in(float_config(), temp.file("float"));
@@ -168,7 +168,7 @@ TEST_CASE("a run logs what it begins with, the table of its layers, and each pha
                          [&](const std::string& line) { return contains(line, text); });
   };
   CHECK(log.warnings.empty());
-  CHECK(count(concat("first numbers from ", source, "/last.safetensors: 8 tensors taken")) == 1);
+  CHECK(count(concat("initial values from ", source, "/last.safetensors: 8 tensors copied")) == 1);
   CHECK(count("phase 0 at step 0") == 1);
   CHECK(count("phase 1 at step 3: quantization on, observers on") == 1);
   CHECK(count("phase 2 at step 5: quantization on, observers on, all layers int3wo, first w4a4") == 1);
@@ -214,8 +214,8 @@ TEST_CASE("a phase that a short run never reaches is told, and the run goes on")
   const LogLines log;
   CHECK(run_all(phases_config({"train.stop=5 steps"})).optimizer_steps == 5);
   REQUIRE(log.warnings.size() == 2);
-  CHECK(log.warnings[0] == "quant.phases.2 never starts: it is from step 5 on, the run ends after 5");
-  CHECK(contains(log.warnings[1], "quant.phases.3 never starts: it is from step 10 on"));
+  CHECK(log.warnings[0] == "quant.phases.2 never starts: it begins at step 5, the run ends after 5");
+  CHECK(contains(log.warnings[1], "quant.phases.3 never starts: it begins at step 10"));
 }
 
 TEST_CASE("phases that do not fit the run are found where they are written, before training") {
@@ -226,5 +226,5 @@ TEST_CASE("phases that do not fit the run are found where they are written, befo
   const std::string order = error({"quant.phases.1.from=5 steps"});
   INFO(order);
   CHECK(contains(order, "small.yaml:18:"));
-  CHECK(contains(order, "phase 2 begins after the one before: got step 5, expected 6 or more"));
+  CHECK(contains(order, "phase 2 begins after the previous one: got step 5, expected 6 or more"));
 }

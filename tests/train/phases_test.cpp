@@ -311,7 +311,7 @@ TEST_CASE("the state hash sees the phase where there are several") {
 TEST_CASE("phases that are out of order are refused") {
   CHECK(refused({{1, std::nullopt, kOn}}, 0) == "[phases] the first phase begins at step 0: got step 1");
   CHECK(refused({{0, std::nullopt, kOn}, {4, std::nullopt, kOff}, {4, std::nullopt, kOn}}, 2) ==
-        "[phases] phase 2 begins after the one before: got step 4, expected 5 or more");
+        "[phases] phase 2 begins after the previous one: got step 4, expected 5 or more");
   const auto learner = phase_learner({});
   train_some(*learner, 1);
   CHECK(contains(error_of([&] {
@@ -349,17 +349,17 @@ TEST_CASE("a later phase whose layers do not fit together is found by plan") {
   spec.rules.push_back({"layers.0", integer});
   const std::string text = refused({{0, std::nullopt, kOn}, {5, spec, kOn}}, 1);
   CHECK(contains(text, "phase 1 (from step 5): "));
-  CHECK(contains(text, "compute: integer needs quantized input"));
+  CHECK(contains(text, "compute: integer_out needs quantized input"));
 }
 
-TEST_CASE("compute integer cannot be switched off") {
+TEST_CASE("compute integer_out cannot be switched off") {
   LayerQuant integer = with_input(held(dtypes::int4, "symmetric", {}), dtypes::int8, "absmax", Granularity::tensor());
   integer.compute = Compute::kInteger;
   PrepareSpec spec;
   spec.rules.push_back({"layers.6", integer});
   const std::string text = refused({{0, spec, kOn}, {5, std::nullopt, kOff}}, 1);
   CHECK(contains(text, "phase 1 (from step 5): "));
-  CHECK(contains(text, "compute: integer"));
+  CHECK(contains(text, "compute: integer_out"));
   CHECK(contains(text, "off"));
 }
 
@@ -369,7 +369,7 @@ TEST_CASE("a learner whose phases were refused is of no further use, and says so
   nowhere.rules.push_back({"layers.40", kInt4});
   CHECK(error_code_of([&] { learner->set_phases({{0, std::nullopt, kOn}, {2, nowhere, kOn}}); }) == 2);
   CHECK_FALSE(learner->usable());
-  CHECK(contains(error_of([&] { train_some(*learner, 1); }), "layers belong to no phase"));
+  CHECK(contains(error_of([&] { train_some(*learner, 1); }), "its layers are between two phases"));
 }
 
 TEST_CASE("masters that hold no numbers end the entry, and the learner with it") {

@@ -190,7 +190,7 @@ TEST_CASE("a recipe with an input is refused behind a quantize layer, with what 
   const std::string file = trained(temp, shortened("mnist_mlp_int8_int.yaml"));
   PrepareConfig all;
   all.recipe = "w8a8";
-  CHECK(contains(error_of([&] { check_quantized(file, all, temp.file("no")); }), "a recipe of weights alone"));
+  CHECK(contains(error_of([&] { check_quantized(file, all, temp.file("no")); }), "a recipe of weights only"));
 }
 
 TEST_CASE("every kind of run is quantized after training, and the file is read") {

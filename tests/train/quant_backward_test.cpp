@@ -78,7 +78,7 @@ TEST_CASE("a phase that is off lets int8 products of the backward wait, converte
 
 TEST_CASE("a run whose quant.compute ended with a phase is converted to a model that is read back") {
   const KeepModes keep;
-  const RunConfig config = net({"quant.compute=fake", "quant.weights={dtype: int8, granularity: channel}",
+  const RunConfig config = net({"quant.compute=simulated", "quant.weights={dtype: int8, granularity: channel}",
                                 "quant.phases=[{from: 0 steps}, {from: 2 steps, recipe: w8a8}]"});
   TempDir temp;
   const std::string folder = create_run_folder(config, temp.file("run"));

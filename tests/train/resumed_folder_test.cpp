@@ -76,7 +76,7 @@ TEST_CASE("a run goes on with the configuration in its checkpoint, and a changed
   CHECK(error_of([&] { run.resumed(); }) ==
         concat("[resume] ", run.folder,
                "/config.yaml is not the configuration that the run was saved with. optim.lr: got 0.03, expected 0.02; "
-               "train.stop: got 2 epochs, expected 3 epochs. Put it back, or go on with it by --use-config"));
+               "train.stop: got 2 epochs, expected 3 epochs. Restore it, or pass --use-config to use it"));
   CHECK(error_code_of([&] { run.resumed(); }) == 2);
   CHECK(run_folder_config(run.folder).optim.lr == 0.03);
   CHECK(lines.warnings.empty());
@@ -102,7 +102,7 @@ TEST_CASE("a config.yaml that cannot be read, or is gone, is a warning, and the 
     CHECK(run.go_on() == run.calm);
     REQUIRE(lines.warnings.size() == 1);
     CHECK(contains(lines.warnings[0], run.folder +
-                                          "/config.yaml cannot be read: the run goes on with the configuration "
+                                          "/config.yaml cannot be read: the run continues with the configuration "
                                           "in its checkpoint ("));
     CHECK(!contains(lines.warnings[0], "\n"));
     CHECK(text_of(run.folder + "/config.yaml") == text);
@@ -125,7 +125,7 @@ TEST_CASE("the device of a resumed run is that of its checkpoint or of an overri
   run.put("config.yaml", replaced(run.config, "threads: 2", "threads: 3"));
   CHECK(run.resumed().device.threads == 2);
   REQUIRE(lines.warnings.size() == 1);
-  CHECK(contains(lines.warnings[0], "the checkpoint is: device.threads: got 3, expected 2"));
+  CHECK(contains(lines.warnings[0], "the checkpoint counts: device.threads: got 3, expected 2"));
 }
 
 TEST_CASE("lines of the metrics that cannot be read are named, and the damaged file is kept beside the new one") {
@@ -151,7 +151,7 @@ TEST_CASE("lines of the metrics that cannot be read are named, and the damaged f
   CHECK(run.go_on() == run.calm);
   REQUIRE(log.warnings.size() == 1);
   CHECK(log.warnings[0] ==
-        concat(path, ": lines 2, 5 cannot be read and were dropped. The file as it was: ", path, ".damaged.2"));
+        concat(path, ": lines 2, 5 cannot be read and were dropped. The original file: ", path, ".damaged.2"));
   CHECK(text_of(path + ".damaged") == "an older one");
   CHECK(text_of(path + ".damaged.2") == damaged);
   CHECK(text_of(path).starts_with(kept));
@@ -183,7 +183,7 @@ TEST_CASE("every flipped bit of the metrics is told, and no file of a calm run i
     const Told log = opened(run.metrics + "{\"event\":\"tr");
     CHECK(log.warnings.empty());
     REQUIRE(log.lines.size() == 1);
-    CHECK(contains(log.lines[0], "the last line has no end, and is dropped"));
+    CHECK(contains(log.lines[0], "the last line is incomplete and is dropped"));
     CHECK(text_of(path) == run.metrics);
   }
   CHECK(opened(run.metrics.substr(0, run.metrics.find('\n') + 1)).warnings.size() == 1);
@@ -193,7 +193,7 @@ TEST_CASE("every flipped bit of the metrics is told, and no file of a calm run i
     const LogLines log;
     { MetricsLog metrics(run.folder, 7, saved); }
     REQUIRE(log.warnings.size() == 1);
-    CHECK(contains(log.warnings[0], "metrics.jsonl is gone: it begins anew after step 7"));
+    CHECK(contains(log.warnings[0], "metrics.jsonl is missing: a new one begins after step 7"));
   }
   for (size_t i = 0; i < run.metrics.size(); i += 7) {
     std::string flipped = run.metrics;

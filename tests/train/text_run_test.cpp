@@ -142,7 +142,7 @@ TEST_CASE("what does not fit a text is found at its key") {
   const std::string good = kSmallText;
   CHECK(places_of(good) == "");
   CHECK(contains(text_error(without(good, "model:", "  affine: [2, -1]\nmodel:")),
-                 "7:11: error: data.affine is for pixels, data.train of format text gives ids"));
+                 "7:11: error: data.affine is for pixels, data.train of format text has ids"));
   CHECK(contains(text_error(without(good, "file: a.txt, context: 4, test_fraction: 0.18}\nmodel",
                                     "file: b.txt, context: 4, test_fraction: 0.18}\nmodel")),
                  "6:30: error: data.test.file (b.txt) must be data.train.file (a.txt): the bytes of the file say"));
@@ -150,7 +150,7 @@ TEST_CASE("what does not fit a text is found at its key") {
       text_error(without(good, "context: 4, test_fraction: 0.18}\nmodel", "context: 5, test_fraction: 0.18}\nmodel")),
       "data.test.context (5) must be data.train.context (4): samples are of one length"));
   CHECK(contains(text_error(without(good, ", test_fraction: 0.18}\nmodel", "}\nmodel")),
-                 "data.test.test_fraction (0.1) must be data.train.test_fraction (0.18): it cuts the file once"));
+                 "data.test.test_fraction (0.1) must be data.train.test_fraction (0.18): it splits the file once"));
   CHECK(contains(text_error(without(good, "context: 4, ")), "missing required key 'data.train.context'"));
   CHECK(contains(text_error(without(good, "context: 4, ", "size: 4, context: 4, ")),
                  "data.train.size goes with data.train.format digits, not with text"));
@@ -160,7 +160,7 @@ TEST_CASE("a model for pictures on a text, and one for texts on pictures, are er
   const std::string good = kSmallText;
   CHECK(contains(text_error(without(good, "    - embedding: {num: 30, dim: 5}\n")),
                  "9:7: error: model.layers.0.linear: linear: needs codes or fp32 input, got int32. Put quantize or "
-                 "dequantize before it. data.train of format text gives ids (int32): an embedding layer comes first, "
+                 "dequantize before it. data.train of format text has ids (int32): expected an embedding layer first, "
                  "got linear"));
   std::string pictures = kSmall;
   pictures.replace(pictures.find("    - quantize"), 0, "    - embedding: {num: 3, dim: 2}\n");
@@ -168,14 +168,14 @@ TEST_CASE("a model for pictures on a text, and one for texts on pictures, are er
       contains(text_error(pictures),
                "5:7: error: model.layers.0.embedding: embedding: needs ids, int32 or int64 without scales, got fp32."));
   CHECK(contains(text_error(pictures),
-                 "data.train of format digits gives numbers (fp32), which no table is looked up by: got embedding"));
+                 "data.train of format digits has values (fp32), which are not ids of an embedding: got embedding"));
   const TextFile file;
   CHECK(contains(error_of([&] { Trainer(file.config({"data.test={format: digits, size: 20}"})); }),
                  "[data] data.train (" + file.folder().file("a.txt") +
-                     " (train)) gives int32, data.test (digits (test)) "
+                     " (train)) has int32, data.test (digits (test)) "
                      "fp32"));
   CHECK(contains(error_of([&] { Trainer(file.config({"model.layers.0.embedding.num=24"})); }),
                  "num: got 24, expected at least 25, the number of different ids in the data"));
   CHECK(contains(error_of([&] { Trainer(file.config({"model.layers.3.linear.out=24"})); }),
-                 "the last layer gives 24 numbers, the data has 25 classes"));
+                 "the last layer returns 24 values, the data has 25 classes"));
 }

@@ -295,7 +295,7 @@ TEST_CASE("a network is evaluated on data of fewer classes than it tells apart, 
   CHECK(build_evaluator(config, FewDigits(5)) != nullptr);
   CHECK(build_evaluator(config, FewDigits(10)) != nullptr);
   CHECK(contains(error_of([&] { build_evaluator(config, FewDigits(11)); }),
-                 "the last layer gives 10 numbers, the data has 11 classes"));
+                 "the last layer returns 10 values, the data has 11 classes"));
 }
 
 TEST_CASE("the rate that is told is that of the step just done") {
@@ -359,7 +359,7 @@ TEST_CASE("a checkpoint whose place lies beyond the data is refused") {
   const std::string folder = create_run_folder(config, temp.file("run"));
   run_part(config, folder, 4);
   const auto resume = [&] { Trainer(small_config({"data.train.size=39"})).resume(folder + "/last.safetensors"); };
-  CHECK(contains(error_of(resume), "position 40 of an epoch lies beyond the 39 samples of data.train"));
+  CHECK(contains(error_of(resume), "position 40 of an epoch is past the 39 samples of data.train"));
   CHECK(error_code_of(resume) == 3);
 }
 
@@ -375,7 +375,7 @@ TEST_CASE("resuming with another configuration or seed is told") {
   CHECK(log.warnings.empty());
   Trainer(small_config({"optim.lr=0.5"})).resume(path);
   REQUIRE(log.warnings.size() == 1);
-  CHECK(contains(log.warnings[0], "another configuration"));
+  CHECK(contains(log.warnings[0], "a configuration other than that of the saved run"));
   CHECK(contains(error_of([&] { Trainer(small_config({"run.seed=9"})).resume(path); }), "seed 5"));
   CHECK(contains(error_of([&] { Trainer(small_config({"model.layers.2.linear.out=23"})).resume(path); }),
                  "layers.2.weight"));

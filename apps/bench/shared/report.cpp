@@ -75,9 +75,9 @@ bool compare(const Ratios& now, const Ratios& before, const CompareRule& rule, b
   for (const auto& [key, was] : before)
     if (all && find_ratio(now, key) == nullptr) {
       ++lost;
-      std::cout << "  " << key << ": was recorded and is gone  LOST\n";
+      std::cout << "  " << key << ": recorded, but missing now  LOST\n";
     }
-  std::cout << compared << " rows compared, " << lost << " lost\n";
+  std::cout << compared << " results compared, " << lost << " lost\n";
   return compared > 0 && lost == 0;
 }
 
@@ -140,7 +140,7 @@ bool guard(const Json& now, const std::string& path, const CompareRule& rule) {
     for (const auto& [key, ratio] : machine.at("ratios").members()) before.emplace_back(key, ratio.get<double>());
     return compare(ratios, before, rule, /*all=*/true);
   }
-  std::cout << "\nguard: no figures of this machine (" << now.at("cpu").get<std::string>() << ", "
+  std::cout << "\nguard: no results of this machine (" << now.at("cpu").get<std::string>() << ", "
             << now.at("isa").get<std::string>() << ") in " << path << ", so nothing is compared\n";
   return true;
 }
@@ -150,7 +150,7 @@ void record(const Json& now, const std::string& path, const CompareRule& rule) {
   if (std::filesystem::exists(path)) file = read_json(path);
   Json machine{{"machine", now.at("machine")}, {"cpu", now.at("cpu")}, {"isa", now.at("isa")}};
   for (const auto& [key, ratio] : ratios_of(now, rule)) machine["ratios"][key] = std::round(ratio * 1000) / 1000;
-  require(machine.contains("ratios"), "record", "no row has a rival, so there is nothing to record.");
+  require(machine.contains("ratios"), "record", "no result has a rival, so there is nothing to record.");
   Json& machines = file["machines"];
   Json kept = Json::array();
   for (const Json& m : machines)

@@ -112,7 +112,7 @@ namespace {
 void check(int status, const char* call) {
   if (status != 0)
     fail_with(ErrorCode::kDevice, "cuBLASLt", call, ": got status ", status,
-              ", expected 0. Hint: set BITGRAD_CUBLASLT to another library, or to a name that does not exist to do "
+              ", expected 0. Hint: set BITGRAD_CUBLASLT to another library, or to a name that does not exist to run "
               "without it.");
 }
 

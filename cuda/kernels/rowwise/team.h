@@ -149,7 +149,7 @@ void launch_rows(const char* name, void (*short_rows)(Params), void (*long_rows)
                  const Params& params) {
   if (rows == 0) return;
   constexpr int64_t kMost = kChunk * kJoined * kBatches;
-  require(cols <= kMost, name, "a row has ", cols, " elements, a device takes at most ", kMost);
+  require(cols <= kMost, name, "a row has ", cols, " elements, a device supports at most ", kMost);
   const bool one_chunk = cols <= kChunk;
   const int64_t blocks = one_chunk ? ceil_div(rows, kShortThreads / kLanes) : rows;
   const LaunchShape shape{

@@ -35,7 +35,7 @@ struct LayerSpec {
   std::vector<LayerList> lists = {};  // of a container
 
   ParameterSpec weight = {};  // LayerKind::weights
-  // LayerKind::product. gx, gw: modes of the backward products; other than fp32 they need compute int.
+  // LayerKind::product. gx, gw: modes of the backward products; other than fp32 they need compute packed.
   Compute compute = Compute::kInt;
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
   Rounding gradient_rounding = Rounding::kStochastic;  // of the gradients of int8 products

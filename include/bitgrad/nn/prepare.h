@@ -66,7 +66,7 @@ struct LayerSummary {
   Shape shape = {};                     // of the weight
   std::string weight = {}, input = {};  // "int4 symmetric group(32)", "int8 affine token", "fp32"
   std::string range = {};               // of the codes and of their values: "[-8, 7] x 0.0021 .. 0.0113"
-  std::string compute = {};             // int, fake, integer
+  std::string compute = {};             // packed, simulated, integer_out
   int64_t bytes = 0;                    // of codes and scales, as in a file
   int64_t resident_bytes = 0;           // with derived layouts and master
 };

@@ -25,7 +25,7 @@ enum class Compute : uint8_t {
   kFake,     // the float simulation: operands are dequantized first
   kInteger,  // as kInt, but the result stays int32 with its scale
 };
-std::string_view compute_name(Compute compute);  // "int", "fake", "integer"
+std::string_view compute_name(Compute compute);  // "packed", "simulated", "integer_out"
 
 // How one layer is held and computed. Plain data; what a recipe names and a rule gives.
 struct LayerQuant {
@@ -91,10 +91,10 @@ class Quantizable {
   // What set would throw. An embedding takes the weight's part of `quant` alone.
   void check(const LayerQuant& quant) const { check(quant, mode_); }
   void check(const LayerQuant& quant, const QuantMode& mode) const;
-  // Throws Error for a layer of compute integer that is switched off, and for a converted one.
+  // Throws Error for a layer of compute integer_out that is switched off, and for a converted one.
   void set_mode(const QuantMode& mode);
   void check_mode(const QuantMode& mode) const;
-  // Codes only, for good: no master, no learned parts of the weight, no gradient; compute fake becomes int.
+  // Codes only, for good: no master, no learned parts of the weight, no gradient; compute simulated becomes packed.
   void convert();
   bool converted() const { return converted_; }
 

@@ -133,8 +133,8 @@ struct LayerConfig {
   // Kinds with weights: those; quantize: its codes; quantize_gradient: those of the gradient. Own keys and those of
   // `quant:` are merged.
   QuantConfig quant = {};
-  std::string compute = "int";   // of kinds with a product: int, fake, integer. Merged too
-  BackwardConfig backward = {};  // of kinds with a product. Merged too
+  std::string compute = "packed";  // of kinds with a product: packed, simulated, integer_out. Merged too
+  BackwardConfig backward = {};    // of kinds with a product. Merged too
   // Of the text: where the kind stands, the values of its keys, and the path of its map, such as model.layers.3.linear;
   // what is expanded from a block says which one, and where that is used.
   SourceMark mark = {};
@@ -212,7 +212,7 @@ struct LayerQuantConfig {
   // are the layer's own: they keep their defaults here.
   std::optional<QuantConfig> weights = {};
   std::optional<QuantConfig> activations = {};  // of the layer's input
-  std::string compute = {};                     // int, fake, integer; empty: that of the recipe
+  std::string compute = {};                     // packed, simulated, integer_out; empty: that of the recipe
   friend bool operator==(const LayerQuantConfig&, const LayerQuantConfig&) = default;
 };
 struct QuantRuleConfig {
@@ -251,7 +251,7 @@ struct QuantSection {
   std::optional<BudgetConfig> budget = {};      // resolved: rules
   QuantConfig weights = {};                     // what a linear or embedding layer takes
   std::optional<QuantConfig> activations = {};  // what a quantize layer takes
-  std::string compute = "int";                  // what a linear layer takes
+  std::string compute = "packed";               // how linear layers compute their product
   BackwardConfig backward = {};                 // what a linear layer takes
   int64_t requantize_every = 1;                 // N, microbatches; a multiple of A
   friend bool operator==(const QuantSection&, const QuantSection&) = default;
@@ -321,6 +321,7 @@ struct ConfigOrigin {
   std::string name = {};                    // of the file, for messages
   std::string text = {};                    // of the file, as it was
   std::vector<std::string> overrides = {};  // as given
+  std::string note = {};                    // old words that a user wrote, one line for the log; empty: none
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
 };
 

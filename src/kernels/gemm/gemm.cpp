@@ -135,8 +135,8 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
        describe(args.b, args.n, args.k), "; C ", args.c_dtype, '[', args.m, ',', args.n, ']', options,
        ", expected operands in canonical layout or in the layouts of one kernel of `bitgrad kernels`, and for an "
        "integer "
-       "C bare codes without scales, bias or accumulate (row_minus: integer codes without groups or offsets). Hint: "
-       "pass the canonical codes, or ask plan_gemm for the layouts.");
+       "C codes without scales, bias or accumulate (row_minus: integer codes without groups or offsets). Hint: "
+       "pass the canonical codes, or query plan_gemm for the layouts.");
 }
 
 }  // namespace

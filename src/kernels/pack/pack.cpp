@@ -48,7 +48,7 @@ void pack(const PackArgs& args) {
   const Kernel<PackArgs>* const kernel = cheapest(pack_kernels(), args);
   if (kernel == nullptr)
     fail_with(ErrorCode::kDevice, "pack", "there is no kernel on ", to_string(current_device()), " from canonical ",
-              args.dtype, " codes to layout ", args.to, ": no product there reads it. Use layout canonical.");
+              args.dtype, " codes to layout ", args.to, ": no product kernel there reads it. Use layout canonical.");
   kernel->run(args);
 }
 

@@ -55,7 +55,7 @@ class Branches final : public Module {
     const bool concat_axes = join_ == Join::kConcat;
     const Shape wanted = concat_axes ? first.with_features(part.features()).sample : first.sample;
     require(detail::is_values(part.dtype), kBranches, "outputs are joined in fp32: branch ", i, " gives ", part,
-            ". End it with a layer that gives fp32, such as dequantize");
+            ". End it with a layer that returns fp32, such as dequantize");
     require(part.sample == wanted, kBranches, "branch ", i, " gives ", part, ", branch 0 ", first, ": expected ",
             concat_axes ? "shapes that differ in the last axis at most" : "one shape");
   }
@@ -70,11 +70,11 @@ class Branches final : public Module {
 LayerKind branches_kind() {
   LayerKind kind;
   kind.name = kBranches;
-  kind.doc = "lists of layers over one input, their outputs joined; an empty list is the input itself";
+  kind.doc = "parallel lists of layers over one input, whose outputs are joined; an empty list is the identity";
   kind.keys = {{.name = "join",
                 .type = LayerKey::Type::kChoice,
                 .standard = "concat",
-                .doc = "concat: side by side along the last axis; add; multiply",
+                .doc = "how the outputs are joined. concat: along the last axis; add; multiply",
                 .choices = {"concat", "add", "multiply"}}};
   kind.lists.kind = LayerLists::Kind::kIndexed;
   kind.bf16 = true;

@@ -32,7 +32,7 @@ class DequantizeLayer final : public Module {
 LayerKind dequantize_kind() {
   LayerKind kind;
   kind.name = "dequantize";
-  kind.doc = "codes or integers become their fp32 values";
+  kind.doc = "converts codes or integers to their fp32 values";
   kind.output = LayerKind::Output::kKeeps;
   kind.bf16 = true;
   kind.make = [](const LayerSpec&) { return std::make_shared<DequantizeLayer>(); };

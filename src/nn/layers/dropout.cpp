@@ -23,7 +23,7 @@ class Dropout final : public Module {
 
   Form plan(const Form& in, PlanRequests&) override {
     require(detail::is_values(in.dtype) || in.dtype.is_code(), "dropout", "needs fp32 input or codes, got ", in.dtype,
-            ". Put dequantize before it, or dropout behind a quantizer");
+            ". Put dequantize before it, or put dropout after a quantizer");
     Form out = in;
     out.dtype = y_ = detail::handed_on(in);
     if (options_.p == 0 || in.dtype.is_float() || !in.training) return out;

@@ -29,13 +29,13 @@ class Embedding final : public Module {
   Form plan(const Form& in, PlanRequests&) override {
     require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.scales, kEmbeddingLayer,
             "needs ids, int32 or int64 without scales, got ", in.dtype,
-            ". It is the first layer of a model whose data are ids.");
+            ". It must be the first layer of a model whose data are ids.");
     const int64_t dim = weight_.shape().cols();
     require(weight_.shape().rows() >= in.ids, kEmbeddingLayer, "num: got ", weight_.shape().rows(),
             ", expected at least ", in.ids, ", the number of different ids in the data");
     require(in.features() <= std::numeric_limits<int64_t>::max() / dim, kEmbeddingLayer, in.features(), " ids of ", dim,
-            " numbers each are more than int64 counts");
-    require(flat_ || in.sample.rank() == 1, kEmbeddingLayer, "flat: false takes samples of one axis, ids [t], got ",
+            " values each are more than int64 can count");
+    require(flat_ || in.sample.rank() == 1, kEmbeddingLayer, "flat: false needs samples of one axis, ids [t], got ",
             in.sample);
     Form y = flat_ ? in.with_features(in.features() * dim) : in;
     if (!flat_) y.sample = {in.features(), dim};
@@ -58,10 +58,11 @@ LayerKind embedding_kind() {
   using Type = LayerKey::Type;
   LayerKind kind;
   kind.name = "embedding";
-  kind.doc = "ids become the rows of a table that they name";
-  kind.keys = {{"num", Type::kInt, "[1, 16777216]", "!", "rows of the table: at least the number of different ids"},
-               {"dim", Type::kInt, "[1, 1048576]", "!", "values of a row"},
-               {"flat", Type::kBool, "", "true", "the rows of a sample lie side by side, [t * dim]; false: [t, dim]"}};
+  kind.doc = "looks up the row of a table for each id";
+  kind.keys = {
+      {"num", Type::kInt, "[1, 16777216]", "!", "rows of the table: at least the number of different ids"},
+      {"dim", Type::kInt, "[1, 1048576]", "!", "values per row"},
+      {"flat", Type::kBool, "", "true", "true: the rows of a sample are concatenated, [t * dim]; false: [t, dim]"}};
   kind.weights = true;
   kind.ids = true;
   kind.bf16 = true;

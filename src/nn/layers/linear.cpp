@@ -59,7 +59,7 @@ class Head final : public Module {
     Module* const owner = tie_.starts_with(prefix) ? root.find(std::string_view(tie_).substr(prefix.size())) : nullptr;
     const std::vector<Quantizable*> slots = owner ? owner->quantizables() : std::vector<Quantizable*>();
     require(slots.size() == 1 && slots[0]->weight_owner() == nullptr, "head", "tie: got '", tie_,
-            "', expected the path of a layer with one weight of its own, such as ", kModelRoot, ".0 of an embedding");
+            "', expected the path of a layer that owns exactly one weight, such as ", kModelRoot, ".0 of an embedding");
     slot_ = &add_tied("weight", *slots[0], compute_);
   }
 
@@ -70,7 +70,7 @@ class Head final : public Module {
 
   Form plan(const Form& in, PlanRequests& requests) override {
     require(slot_ != nullptr, "head", "shares the weight of '", tie_,
-            "': the model it belongs to is made by make_model, make_layers and connect_all");
+            "', but is not connected: build its model with make_model, or with make_layers and connect_all");
     if (bias_ != nullptr && !bias_->described()) bias_->describe({slot_->weight().shape().rows()});
     return slot_->plan_linear(in, requests, bias_ != nullptr, product_.modes());
   }
@@ -93,7 +93,7 @@ LayerKind linear_kind() {
   kind.name = "linear";
   kind.doc = "x W^T + b, over the last axis of x";
   kind.keys = {{"out", Type::kInt, "[1, 1048576]", "!", "number of outputs"},
-               {"bias", Type::kBool, "", "true", "whether there is a bias"}};
+               {"bias", Type::kBool, "", "true", "adds a bias"}};
   kind.weights = kind.product = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Linear>(spec); };
   return kind;
@@ -105,7 +105,7 @@ LayerKind head_kind() {
   kind.name = "head";
   kind.doc = "x W^T, W being the table of an embedding or the weight of another layer";
   kind.keys = {{"tie", Type::kText, "", "!", "path of the layer that owns W, such as layers.0"},
-               {"bias", Type::kBool, "", "false", "whether there is a bias"}};
+               {"bias", Type::kBool, "", "false", "adds a bias"}};
   kind.product = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<Head>(spec); };
   return kind;

@@ -7,12 +7,12 @@ namespace bitgrad {
 LayerKind quantize_kind() {
   LayerKind kind;
   kind.name = "quantize";
-  kind.doc = "quantizes activations as quant.activations says; own keys override";
+  kind.doc = "quantizes activations by quant.activations; the layer's keys override it";
   kind.quantizer = LayerKind::Quantizer::kActivations;
   kind.output = LayerKind::Output::kNone;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
-    require(spec.activation.has_value(), "quantize", "needs a quantization of activations (dtype, scheme)");
+    require(spec.activation.has_value(), "quantize", "needs quantized activations (dtype, scheme)");
     return std::make_shared<ActivationQuantizer>(ActivationQuant{*spec.activation, spec.observer, spec.activation_grad,
                                                                  spec.learned_lr_factor, spec.learned_weight_decay});
   };

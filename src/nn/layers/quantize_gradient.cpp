@@ -42,12 +42,12 @@ class QuantizeGradientLayer final : public Module {
 LayerKind quantize_gradient_kind() {
   LayerKind kind;
   kind.name = "quantize_gradient";
-  kind.doc = "passes x on; quantizes the gradient that comes back";
+  kind.doc = "identity in forward; quantizes the gradient in backward";
   kind.quantizer = LayerKind::Quantizer::kGradients;
   kind.output = LayerKind::Output::kNone;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
-    require(spec.activation.has_value(), "quantize_gradient", "needs a quantization of the gradient (dtype, scheme)");
+    require(spec.activation.has_value(), "quantize_gradient", "needs a quantized gradient (dtype, scheme)");
     return std::make_shared<QuantizeGradientLayer>(*spec.activation);
   };
   return kind;

@@ -6,7 +6,7 @@ namespace bitgrad {
 LayerKind repeat_kind() {
   LayerKind kind;
   kind.name = "repeat";
-  kind.doc = "the same layers several times, each round with parameters of its own";
+  kind.doc = "repeats its layers, each time with separate parameters";
   kind.keys = {{"times", LayerKey::Type::kInt, "[1, 4096]", "!", "rounds"}};
   kind.lists.kind = LayerLists::Kind::kRepeated;
   kind.bf16 = true;

@@ -59,7 +59,7 @@ LayerKind residual_kind() {
   kind.lists.kind = LayerLists::Kind::kNamed;
   kind.bf16 = true;
   kind.lists.keys = {{.name = "body", .standard = "!", .doc = "layers"},
-                     {.name = "shortcut", .standard = "", .doc = "layers; absent or empty: x as it is"}};
+                     {.name = "shortcut", .standard = "", .doc = "layers; absent or empty: the identity"}};
   kind.make = [](const LayerSpec& spec) {
     const auto body = list_of(spec, "body");
     require(body != nullptr && body->size() > 0, kResidual, "body: got no layers, expected at least one");

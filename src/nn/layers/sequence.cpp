@@ -48,7 +48,7 @@ namespace {
 void check_kind(const Module& module, DType values) {
   if (values != dtypes::bf16 || module.spec() == nullptr) return;
   require(kind_of(*module.spec()).bf16, module.kind(),
-          "reads and gives fp32 values alone: values between layers are bf16, expected fp32. Set model.values: fp32");
+          "reads and returns fp32 values only: values between layers are bf16, expected fp32. Set model.values: fp32");
 }
 
 }  // namespace

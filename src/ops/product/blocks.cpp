@@ -154,7 +154,8 @@ Tensor packed_b(GemmArgs& args, const Plan& plan) {
 }
 
 void run(const GemmKernel& kernel, const GemmArgs& args) {
-  ensure(kernel.supports(args), "linear", "row ", kernel.name, " was planned for a product that it does not take");
+  ensure(kernel.supports(args), "linear", "kernel ", kernel.name,
+         " was planned for a product that it does not support");
   kernel.run(args);
 }
 
@@ -182,9 +183,9 @@ void run_whole(GemmArgs& args, const GemmOperand* b_transposed, GradSlot& slot) 
 }
 
 std::string why_whole(const GemmKernel& kernel) {
-  return concat("its gradient came as a whole: ", kernel.name,
-                kernel.order == SumOrder::kFree ? ", a library, made it, and sums blocks of its rows in another order"
-                                                : " made it, and does not take blocks of its rows");
+  return concat("its gradient was not produced in blocks of rows: ", kernel.name,
+                kernel.order == SumOrder::kFree ? " is a library kernel, which sums blocks of rows in another order"
+                                                : " does not support blocks of rows");
 }
 
 }  // namespace
@@ -208,7 +209,7 @@ void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_transpose
   args.ldc = args.n;
   const int64_t block = args.m > 0 ? slot.block_rows() : 0;
   if (block > 0 && args.batch.count != 1) {
-    slot.decline_rows("its gradient came as a whole: a batch of products made it");
+    slot.decline_rows("its gradient was not produced in blocks of rows: it is a batch of products");
   } else if (block > 0 && !current_device().is_cpu()) {
     decline_rows_on_device(slot);
   } else if (block > 0) {

@@ -43,7 +43,7 @@ void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, cons
     args.a.layout = kernel.a_layout;
     args.c = static_cast<char*>(y.data()) + begin * y.stride();
     ensure(block >= rows || kernel.supports(args), "linear", kernel.name, " was planned for a product of ", rows,
-           " rows, and does not take ", args.m, " of them");
+           " rows, and does not support ", args.m, " of them");
     kernel.run(args);
   };
   if (block >= rows) return run(0, rows);

@@ -28,7 +28,7 @@ void with_fp32(const GradientProduct& p, const RunProduct& run) {
 void check_bf16(const GradientForm& form) {
   require(form.other.dtype != dtypes::fp64, "linear", form.name, " bf16: ", form.other_name, " is ",
           Shape{form.other.rows, form.other.cols}, ' ', form.other.dtype,
-          ", expected codes, fp32 or bf16. Products of fp64 have the mode fp32 only (they are taken in double).");
+          ", expected codes, fp32 or bf16. Products of fp64 have the mode fp32 only (they are computed in double).");
 }
 
 void with_bf16(const GradientProduct& p, const RunProduct& run) {

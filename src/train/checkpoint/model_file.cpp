@@ -48,7 +48,7 @@ Shape shape_in_file(const std::string& file, const std::string& parameter) {
   const FileForm form = file_form(file);
   const auto found = form.parameters.find(parameter);
   if (found == form.parameters.end())
-    bad(file, concat("has no tensor '", parameter, "', which its configuration speaks of"));
+    bad(file, concat("has no tensor '", parameter, "', which its configuration describes"));
   return found->second;
 }
 

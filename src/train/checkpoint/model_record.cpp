@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/old_words.h"
 #include "base/registration.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/quant/rounding.h"
@@ -23,9 +24,10 @@ constexpr const char* kKey = "bitgrad.model";
 // A text of a list of values with names.
 template <typename T>
 T named(const Json& json, std::initializer_list<T> values, std::string_view (*name)(T), std::string_view what) {
+  const std::string text = json.text();
   for (const T value : values)
-    if (json.text() == name(value)) return value;
-  fail(kKey, what, ": got '", json.text(), "', which this program does not know");
+    if (detail::current_word(what, text) == name(value)) return value;
+  fail(kKey, what, ": got '", text, "', which this program does not know");
 }
 
 // Each type as JSON and back: put writes, get reads.
@@ -278,7 +280,7 @@ void check_shapes(const FileForm& form, Module& model) {
     const auto found = form.parameters.find(path);
     if (found == form.parameters.end() || found->second != parameter->shape())
       fail_with(ErrorCode::kData, "checkpoint", form.path, ": its model has parameter '", path, "' ",
-                parameter->shape(), ", it holds ", found == form.parameters.end() ? "none" : concat(found->second));
+                parameter->shape(), ", the file has ", found == form.parameters.end() ? "none" : concat(found->second));
   }
 }
 
@@ -342,7 +344,7 @@ std::unique_ptr<Learner> open_model(const std::string& file, const LossFunction&
   const std::optional<ModelRecord> record = read_model_record(file);
   if (!record)
     fail_with(ErrorCode::kData, "checkpoint", file,
-              ": says nothing of its model: open it with the configuration that it was trained with");
+              ": has no record of its model: open it with the configuration that it was trained with");
   return checkpoint::reading(file, [&] {
     const FileForm form = file_form(file);
     ModelSpec spec = record->model;

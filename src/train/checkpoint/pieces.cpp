@@ -39,7 +39,7 @@ std::string largest_parameter(const Pieces& pieces) {
       found = &p;
     }
   }
-  return found == nullptr ? "" : concat("; the largest number is ", largest, ", in '", found->name, '\'');
+  return found == nullptr ? "" : concat("; the largest value is ", largest, ", in '", found->name, '\'');
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ std::string file_dtype(DType dtype) {
                                  {dtypes::uint8, "U8"}, {dtypes::int32, "I32"}, {dtypes::int64, "I64"}};
   for (const Entry& e : kNames)
     if (e.dtype == dtype) return e.name;
-  fail_with(ErrorCode::kBug, "checkpoint", "internal error: files hold no plain tensors of ", dtype);
+  fail_with(ErrorCode::kBug, "checkpoint", "internal error: files have no plain tensors of ", dtype);
 }
 
 void Pieces::add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape, const Tensor& tensor) {

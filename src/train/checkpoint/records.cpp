@@ -22,7 +22,7 @@ void check_record(const SafetensorsFile& file, const std::string& name, const Co
                     static_cast<__int128>(e.shape[1]) == (bits + 7) / 8;
   if (!fits)
     bad(file.path(), concat("tensor '", name, "' is ", Shape(e.shape), ' ', e.dtype, ", expected the codes of ",
-                            record.shape, ' ', record.dtype, ", which its record speaks of"));
+                            record.shape, ' ', record.dtype, ", which its record describes"));
 }
 
 Json state_record(const CheckpointHeader& h) {

@@ -24,7 +24,7 @@ void load_checkpoint(const std::string& path, Learner& learner) {
       bad(path, concat("was saved in phase ", h.phase, " of quantization, the model is in phase ", learner.phase()));
     if (h.step > h.microbatch || h.since_requantize > h.microbatch)
       bad(path, concat("its counters do not agree: step ", h.step, ", microbatch ", h.microbatch,
-                       ", microbatches since the masters became codes ", h.since_requantize));
+                       ", microbatches since the last requantization ", h.since_requantize));
     for (Parameter* p : learner.model().parameters()) restorer.parameter(*p);
     for (const auto& s : learner.optimizer().state()) restorer.into(s.name, s.tensor);
     for (const auto& b : learner.model().buffers()) restorer.into(b.path, b.tensor);

@@ -14,7 +14,7 @@ Restorer::Restorer(const std::string& path, std::string_view kind)
   if (kind.empty() || got == kind) return;
   bad(path,
       got == kModelKind
-          ? "is a converted model, without masters and optimizer: got a model, expected a checkpoint. A run goes on "
+          ? "is a converted model, without masters and optimizer: got a model, expected a checkpoint. A run resumes "
             "from its last.safetensors; model.init_from starts a new one from the model's weights"
           : "is a checkpoint: got masters and codes, expected a converted model. Make one with bitgrad convert");
 }
@@ -27,7 +27,7 @@ Tensor Restorer::plain(const std::string& name, DType dtype, const Shape& shape,
   piece.add_tensor(name, t);
   if (!not_finite(piece).empty())
     fail_with(ErrorCode::kNonFinite, "checkpoint", file_.path(), ": '", name,
-              "' holds NaN or Inf: got a model that is lost, expected finite numbers. Go on from a file of an earlier "
+              "' holds NaN or Inf: expected finite values. Resume from a file of an earlier "
               "step");
   return t;
 }
@@ -59,13 +59,13 @@ Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
     return dtype == dtypes::fp32 ? t : Tensor::from_elements(shape, dtypes::fp32, t.elements(), MemoryKind::kWorkspace);
   }
   if (!file_.contains(path + ".codes"))
-    bad(file_.path(), concat("holds nothing for parameter '", path, "' ", shape, " of this model"));
+    bad(file_.path(), concat("has no values for parameter '", path, "' ", shape, " of this model"));
   return values_of_codes(path, shape);
 }
 
 void Restorer::done() const {
   for (const SafetensorsEntry& e : file_.entries())
-    if (!used(e.name)) bad(file_.path(), "tensor '" + e.name + "' belongs to no part of this model");
+    if (!used(e.name)) bad(file_.path(), "tensor '" + e.name + "' does not belong to this model");
 }
 
 const SafetensorsEntry& Restorer::entry(const std::string& name, const std::string& dtype, const Shape& shape) {

@@ -36,7 +36,7 @@ void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, con
   const DeviceGuard cpu(Device::cpu());
   if (const std::vector<std::string> names = not_finite(pieces); !names.empty())
     fail_with(ErrorCode::kNonFinite, "checkpoint", "'", names[0], "' holds NaN or Inf at optimizer step ", header.step,
-              ". Nothing was saved; ", path, " is as it was.");
+              ". Nothing was saved; ", path, " is unchanged.");
   std::vector<SafetensorsItem> items;
   for (const Piece& p : pieces.list) items.push_back({p.name, p.dtype, p.shape, p.data, p.bytes});
   metadata["bitgrad.state"] = state_text(header);
@@ -52,7 +52,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   const DeviceGuard guard(learner.device());
   learner.check_usable();
   require(!learner.converted(), "checkpoint", path,
-          ": the model is converted, nothing of it trains on. Write it with save_model.");
+          ": the model is converted and no longer trains. Write it with save_model.");
   require(learner.window_samples() == 0, "checkpoint", path, ": the window of ", learner.policy().accumulate,
           " microbatches is open, with ", learner.window_samples(),
           " samples. Save after a microbatch that stepped (StepResult::stepped), or call flush first.");

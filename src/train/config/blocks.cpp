@@ -169,7 +169,7 @@ class Expander {
         report_.error(given.key_mark,
                       concat("unknown key '", given.key, "' of block '", use.key, '\'',
                              hint.empty() ? "." : concat(". Did you mean '", hint, "'?"),
-                             known.empty() ? " It takes no keys." : concat(" Known: ", join(known))),
+                             known.empty() ? " It has no keys." : concat(" Known: ", join(known))),
                       given.key.size());
         good = false;
       }

@@ -94,8 +94,8 @@ class Checks {
       contradiction({"data.affine"}, "data.affine: a factor of 0 makes all pixels equal");
     if (sound_path("data.affine") && sound_path("data.train") && find("data.affine") &&
         choices::gives_ids(config_.data.train))
-      contradiction({"data.affine"}, concat("data.affine is for pixels, data.train of format ",
-                                            config_.data.train.format, " gives ids"));
+      contradiction({"data.affine"},
+                    concat("data.affine is for pixels, data.train of format ", config_.data.train.format, " has ids"));
   }
   // A file of targets, or a word; labels or targets.
   void targets() {
@@ -105,7 +105,7 @@ class Checks {
       if (c.format == "text" && !known)
         contradiction({path + ".targets"}, concat(path, ".targets of a text: got '", c.targets,
                                                   "', expected last (the "
-                                                  "byte behind the sample) or each (the next byte at every position)"));
+                                                  "byte after the sample) or each (the next byte at every position)"));
       if (c.format == "idx" && !c.labels.empty())
         contradiction({path + ".targets"},
                       concat(path, " has both labels and targets: labels are classes, targets are values. Give one"));
@@ -115,15 +115,15 @@ class Checks {
   }
   void transforms() {
     if (sound_path("data.test.transforms") && config_.data.test && !config_.data.test->transforms.empty())
-      contradiction({"data.test.transforms"}, "data.test.transforms: samples are changed in training alone");
+      contradiction({"data.test.transforms"}, "data.test.transforms: transforms apply to training samples only");
     if (sound_path("data.train.transforms") && !config_.data.train.transforms.empty() &&
         choices::gives_ids(config_.data.train))
-      contradiction({"data.train.transforms"}, concat("data.train.transforms are of values, data.train of format ",
-                                                      config_.data.train.format, " gives ids"));
+      contradiction({"data.train.transforms"}, concat("data.train.transforms need values, data.train of format ",
+                                                      config_.data.train.format, " has ids"));
   }
   void best() {
     if (find("train.best") && sound_path("data.test") && !find("data.test"))
-      contradiction({"train.best"}, "train.best needs data.test, which is not given: the best model is found on it");
+      contradiction({"train.best"}, "train.best needs data.test, which is not set: the best model is selected on it");
   }
   // Ids follow from the whole file, and what is tested follows from both fractions.
   void texts() {
@@ -139,10 +139,10 @@ class Checks {
     };
     same("file", train.file, test.file, "the bytes of the file say which id is which");
     same("context", train.context, test.context, "samples are of one length");
-    same("targets", train.targets, test.targets, "both are told at the same positions");
+    same("targets", train.targets, test.targets, "both have targets at the same positions");
     if (train.split != test.split)
       same("test_fraction", train.test_fraction, test.test_fraction,
-           "it cuts the file once, so that both parts are apart");
+           "it splits the file once, so that the parts do not overlap");
   }
 
   static bool at_least(const Quantity& a, const Quantity& b) { return a.unit == b.unit && a.value >= b.value; }
@@ -160,7 +160,7 @@ class Checks {
   }
   void evaluation() {
     if (find("train.eval") && !find("train.eval")->entries.empty() && sound_path("data.test") && !find("data.test"))
-      contradiction({"train.eval"}, "train.eval needs data.test, which is not given");
+      contradiction({"train.eval"}, "train.eval needs data.test, which is not set");
   }
 
   // Weights of layers, with the path of their own keys, where all that they come from is sound.

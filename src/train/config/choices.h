@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/old_words.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/train/learner.h"
@@ -59,15 +60,16 @@ template <typename T>
 struct Enumeration {
   std::vector<T> values;
   std::string_view (*name)(T);
+  std::string_view key = {};  // of old words
   Names names() const {
     Names out;
     for (const T value : values) out.emplace_back(name(value));
     return out;
   }
-  // `text` comes from a checked configuration.
+  // `text` comes from a checked configuration, or is an old word that a program has set.
   T parse(std::string_view text) const {
     for (const T value : values)
-      if (name(value) == text) return value;
+      if (name(value) == detail::current_word(key, text)) return value;
     fail_with(ErrorCode::kBug, "config", "internal error: no value is called ", text);
   }
 };

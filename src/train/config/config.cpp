@@ -34,7 +34,8 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, source, report);
   report.throw_if_any();
   result.plugins = plugins;
-  result.origin = {name, std::string(text), overrides};
+  const bool of_user = !source.run && source.plugins == ConfigSource::Plugins::kPath;
+  result.origin = {name, std::string(text), overrides, report.old_words(of_user)};
   return result;
 }
 

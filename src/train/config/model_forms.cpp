@@ -28,7 +28,7 @@ std::shared_ptr<Sequential> made(const std::vector<LayerConfig>& layers) {
 
 std::vector<LayerConfig> plain(std::vector<LayerConfig> layers) {
   for_each_layer(layers, [](LayerConfig& layer) {
-    layer.compute = "int";
+    layer.compute = "packed";
     layer.backward = {};
   });
   return layers;
@@ -147,11 +147,11 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
   for_each_place(layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
     for (const std::string& place : places) {
       const Choice* const choice = choice_of(form, place);
-      const bool integer = choice ? choice->quant.compute == Compute::kInteger : layer.compute == "integer";
+      const bool integer = choice ? choice->quant.compute == Compute::kInteger : layer.compute == "integer_out";
       if (!off && integer && form.mode.quantization == QuantSwitch::kOff && find_layer_kind(layer.kind)->product)
         off = Refusal{place,
-                      "compute: integer gives int32, which no float product does: it cannot be switched off. Use "
-                      "compute: int.",
+                      "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use "
+                      "compute: packed.",
                       &form.mark};
     }
   });

@@ -29,7 +29,7 @@ class Override {
     Node* node = &root;
     for (size_t i = 0; node && i + 1 < parts_.size(); ++i) node = inside(*node, parts_[i]);
     if (!node || !node->find(parts_.back()))
-      return error(concat("'", path_, "' is not set in the file, so there is nothing to take back"));
+      return error(concat("'", path_, "' is not set in the file, so there is nothing to reset"));
     const KeySpec* spec = spec_of_path();
     if (spec && spec->required()) return error(concat("'", path_, "' is required and has no default"));
     std::erase_if(node->entries, [&](const Entry& entry) { return entry.key == parts_.back(); });

@@ -15,8 +15,8 @@ void tell_data(const LayerConfig& first, const DatasetConfig& data, std::string&
   const bool ids = choices::gives_ids(data);
   if (ids == find_layer_kind(first.kind)->ids) return;
   wrong += concat(wrong.ends_with('.') ? "" : ".", " data.train of format ", data.format,
-                  ids ? " gives ids (int32): an embedding layer comes first, got "
-                      : " gives numbers (fp32), which no table is looked up by: got ",
+                  ids ? " has ids (int32): expected an embedding layer first, got "
+                      : " has values (fp32), which are not ids of an embedding: got ",
                   first.kind);
 }
 
@@ -46,7 +46,7 @@ void check_idle(const Node* quant, const RunConfig& config, Report& report) {
 bool check_compute(const Node* quant, const RunConfig& config, const ModelForms& forms, Report& report) {
   const Node* node = quant ? quant->child("compute") : nullptr;
   const std::string& compute = config.quant.compute;
-  if (!node || compute == "int") return true;
+  if (!node || compute == "packed") return true;
   bool taken = false, used = false;
   for_each_place(config.layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
     if (!find_layer_kind(layer.kind)->product || layer.compute != compute) return;
@@ -55,8 +55,8 @@ bool check_compute(const Node* quant, const RunConfig& config, const ModelForms&
   });
   if (!taken || used) return true;
   report.error(node->mark,
-               concat("quant.compute is that of layers that no recipe holds, and recipes or rules hold all that take "
-                      "it; write it in a rule, such as {layers: \"*\", recipe: int8wo, compute: ",
+               concat("quant.compute is for layers without a recipe, and recipes or rules set all that use "
+                      "it; set it in a rule, such as {layers: \"*\", recipe: int8wo, compute: ",
                       compute, '}'),
                node->length());
   return false;
@@ -145,7 +145,7 @@ bool resolve(const Node& root, RunConfig& config, LayerConfig& layer, ModelForms
   const Report::Within block(report, layer.block);
   if (find_layer_kind(layer.kind)->product) {
     const LayerConfig wanted = layer;
-    layer.compute = "int";
+    layer.compute = "packed";
     layer.backward = {};
     const auto plain = forms.refusal(config.layers);
     if (!plain || layer_at(config.layers, plain->place) != &layer) {

@@ -55,11 +55,12 @@ class RuleReader {
 
   void check(const LayerQuantConfig& quant) const {
     if (!map_.child("recipe") && !quant.weights && !quant.activations)
-      return report_.error(map_.mark, concat(path_, ": says nothing of its layers; give recipe, weights or activations",
-                                             " (a rule does not inherit quant.recipe)"));
+      return report_.error(map_.mark,
+                           concat(path_, ": sets nothing for its layers; expected recipe, weights or activations",
+                                  " (a rule does not inherit quant.recipe)"));
     if (quant.group && quant.weights)
       keys_.contradiction({"group"},
-                          "group is that of the recipe, weights are given in its place; write granularity "
+                          "group belongs to the recipe, but weights replaces it; set granularity "
                           "there, such as granularity: group(64)");
     else if (quant.group && !has_groups(quant.recipe))
       keys_.contradiction({"group", "recipe"}, concat("group goes with recipes that have groups (", join(grouped()),
@@ -68,7 +69,7 @@ class RuleReader {
     for (const std::string& key : keys_of("weights"))
       if (!choices::for_rule(key))
         weights.contradiction({key}, concat(key,
-                                            " is the layer's own; write it in the layer's weights or in "
+                                            " belongs to the layer; set it in the layer's weights or in "
                                             "quant.weights"));
     check_learned(quant);
   }
@@ -156,23 +157,24 @@ void bind_phases(const Node& quant, bool prepared, std::vector<QuantPhaseConfig>
   check_order(phases, report);
   if (prepared && phases[0].prepare)
     report.error(phases[0].prepare->mark,
-                 "quant.phases.0 has recipe, first, last or rules of its own, so those of quant never hold; write them "
-                 "in one of both places");
+                 "quant.phases.0 sets recipe, first, last or rules, so those of quant never apply; set them "
+                 "in one of the two places");
 }
 
 void check_budget(const Node& root, const Node& quant, const std::string& compute, Report& report) {
   const Node& budget = *quant.child("budget");
   for (const std::string_view key : {"recipe", "first", "last", "rules", "phases", "compute"}) {
     const Entry* other = quant.find(key);
-    if (!other || (key == "compute" && compute == "int")) continue;
+    if (!other || (key == "compute" && compute == "packed")) continue;
     const SourceMark mark = blame({budget.mark, other->key_mark});
-    return report.error(
-        mark, concat("quant.budget chooses how each layer is held, so quant.", key, " cannot stand beside it"),
-        mark.argument == other->key_mark.argument && mark.argument > 0 ? key.size() : budget.length());
+    return report.error(mark,
+                        concat("quant.budget selects the recipe of each layer, so quant.", key, " cannot be set too"),
+                        mark.argument == other->key_mark.argument && mark.argument > 0 ? key.size() : budget.length());
   }
   const Node* model = root.child("model");
   if (sound(&root, "model") && sound(model, "init_from") && !(model && model->child("init_from")))
-    report.error(budget.mark, "quant.budget needs model.init_from: bits are chosen by what they cost a trained model",
+    report.error(budget.mark,
+                 "quant.budget needs model.init_from: bits are selected by their effect on a trained model",
                  budget.length());
 }
 

@@ -30,7 +30,7 @@ class Resolver {
       const Node* scheme = own("scheme");
       merged_.error(
           scheme ? scheme->mark : keys_.key_mark,
-          concat(keys_.path, scheme                             ? ".scheme needs a dtype beside it"
+          concat(keys_.path, scheme                             ? ".scheme needs a dtype"
                              : keys_.path.starts_with("model.") ? " needs a dtype, its own or that of quant.activations"
                                                                 : " needs a dtype"));
       return c;
@@ -53,9 +53,8 @@ class Resolver {
     const bool given = own("dtype") || merged_.inherited("dtype");
     for (const std::string& key : keys_of(group_of(keys_.role)))
       if (!choices::for_float(key))
-        merged_.contradiction({key},
-                              concat(key, " is for low-bit dtypes, ", given ? "" : "no dtype is given, so it is ",
-                                     given ? "dtype is " : "", c.dtype.name()));
+        merged_.contradiction({key}, concat(key, " is for low-bit dtypes, ", given ? "" : "no dtype is set, so it is ",
+                                            given ? "dtype is " : "", c.dtype.name()));
   }
 
   void low_bit(QuantConfig& c) {
@@ -250,7 +249,7 @@ class Resolver {
   }
   std::string observer_refusal(const QuantConfig& c) const {
     if (!find_quantizer(c.scheme).from_range())
-      return concat("an observer finds a range, scheme ", c.scheme, " takes none; observers go with ",
+      return concat("an observer measures a range, scheme ", c.scheme, " uses none; observers go with ",
                     join(choices::range_schemes()));
     try {
       make_observer(

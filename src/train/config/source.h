@@ -74,6 +74,10 @@ class Report {
     Report& report_;
     std::string outer_;
   };
+  // A value of `key` that is accepted, and is written in another way now.
+  void old_word(SourceMark mark, std::string_view key, std::string_view old, std::string_view now);
+  // One line about them all; empty: there are none. `of_file`: also about those of the file, not of arguments alone.
+  std::string old_words(bool of_file) const;
   void add(const ConfigDiagnostic& diagnostic) { error(diagnostic.mark, diagnostic.message); }
   bool empty() const { return findings_.empty(); }
   // Throws ConfigError when there are findings, sorted: the file by line and column, then the command line.
@@ -90,6 +94,11 @@ class Report {
   std::vector<SourceText> arguments_;
   std::vector<Finding> findings_;
   std::string where_;
+  struct OldWord {
+    bool of_file;
+    std::string text;
+  };
+  std::vector<OldWord> old_words_;
 };
 
 }  // namespace bitgrad::config

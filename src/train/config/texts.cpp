@@ -53,7 +53,8 @@ std::string glob_fault(std::string_view glob) {
     const std::string_view set = glob.substr(first, close - first);
     if (set.find('[') != std::string_view::npos) return "'[' inside '[...]'";
     for (size_t k = 1; k + 1 < set.size(); ++k)
-      if (set[k] == '-' && set[k - 1] > set[k + 1]) return concat("the range '", set.substr(k - 1, 3), "' goes down");
+      if (set[k] == '-' && set[k - 1] > set[k + 1])
+        return concat("the range '", set.substr(k - 1, 3), "' is descending");
     i = close;
   }
   return {};

@@ -74,6 +74,9 @@ class Validator {
       if (!wrong.empty()) {
         node.value = {};  // a reader may have left part of it
         bad(node, concat(path, ": ", wrong));
+      } else if (const auto* word = std::get_if<std::string>(&node.value);
+                 spec.type == &kChoice && *word != node.text) {
+        report_.old_word(node.mark, spec.key, node.text, *word);
       }
     } else {
       bad(node, concat(path, ": got ", describe(node), ", expected ", spec.type->expects(spec)));
@@ -137,7 +140,7 @@ class Validator {
   // `may_be_empty`: in a container an empty list passes its input on.
   void check_layers(Node& list, const std::string& path, bool may_be_empty) {
     if (list.items.empty() && !may_be_empty)
-      bad(list, concat(path, ": the list is empty; a model has at least a linear layer"));
+      bad(list, concat(path, ": the list is empty; a model needs at least a linear layer"));
     for (size_t i = 0; i < list.items.size(); ++i) {
       Node& item = list.items[i];
       const Report::Within block(report_, item.block);
@@ -197,7 +200,7 @@ class Validator {
       hint = nearest(entry.key, absent);
       if (hint.empty()) hint = nearest(entry.key, known);
       message += hint.empty() ? concat('.', other_home(entry.key)) : concat(". Did you mean '", hint, "'?");
-      message += known.empty() ? " It takes no keys." : concat(" Known: ", join(known));
+      message += known.empty() ? " It has no keys." : concat(" Known: ", join(known));
     }
     report_.error(entry.key_mark, message, entry.key.size());
     node.suspects.insert(hint.empty() ? entry.key : hint);

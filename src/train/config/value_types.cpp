@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/old_words.h"
 #include "train/config/choices.h"
 #include "train/config/numbers.h"
 #include "train/config/schema.h"
@@ -133,7 +134,7 @@ std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
     int64_t number = 0;
     std::string wrong = read_int_value(spec, item, number);
     if (!wrong.empty()) return wrong;
-    if (std::find(out.begin(), out.end(), number) != out.end()) return concat(number, " stands in the list twice");
+    if (std::find(out.begin(), out.end(), number) != out.end()) return concat(number, " is twice in the list");
     out.push_back(number);
   }
   return "";
@@ -170,7 +171,7 @@ std::string read_text_list(const KeySpec& spec, const Node& node, Value& value) 
     std::string wrong = item.kind == Node::Kind::kScalar ? read_text(spec, item, text) : got(spec, item);
     if (!wrong.empty()) return wrong;
     out.push_back(std::get<std::string>(text));
-    if (std::count(out.begin(), out.end(), out.back()) > 1) return concat(describe(item), " stands in the list twice");
+    if (std::count(out.begin(), out.end(), out.back()) > 1) return concat(describe(item), " is twice in the list");
   }
   return "";
 }
@@ -187,13 +188,15 @@ std::string read_name(const KeySpec& spec, const Node& node, Value& value) {
 std::string read_choice(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kScalar) return got(spec, node);
   const Texts names = spec.choices();
-  if (std::find(names.begin(), names.end(), node.text) == names.end()) {
+  const auto known = [&](std::string_view word) { return std::find(names.begin(), names.end(), word) != names.end(); };
+  const std::string_view word = known(node.text) ? node.text : detail::current_word(spec.key, node.text);
+  if (!known(word)) {
     const std::string hint = nearest(node.text, names);
     return concat("got ", describe(node),
                   hint.empty() ? ", expected " : concat(", did you mean '", hint, "'? Expected "),
                   spec.type->expects(spec));
   }
-  value = node.text;
+  value = std::string(word);
   return "";
 }
 std::string read_dtype(const KeySpec& spec, const Node& node, Value& value) {
@@ -282,7 +285,7 @@ std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
     if (node.text.back() != ')') return got(spec, node);
     const Texts numbers = split(node.text.substr(open + 1, node.text.size() - open - 2), ',');
     if (numbers.size() != static_cast<size_t>(kind->numbers))
-      return concat(init.kind, " takes ", kind->numbers, " numbers, got ", numbers.size(), " in ", describe(node));
+      return concat(init.kind, " needs ", kind->numbers, " numbers, got ", numbers.size(), " in ", describe(node));
     if (parse_decimal(trimmed(numbers.front()), init.a) != NumberResult::kOk) return got(spec, node);
     if (kind->numbers == 2 && parse_decimal(trimmed(numbers.back()), init.b) != NumberResult::kOk)
       return got(spec, node);

@@ -63,11 +63,11 @@ std::string table_of(const BudgetPlan& plan, const Sensitivity& s) {
   lines.back()[2].clear();
   for (size_t c = 0; c < s.layers.front().effects.size(); ++c)
     lines.push_back(sum_line("all layers", uniform(s, c), plan.budget));
-  return concat("budget: ", plan.budget, " bytes; the weights take ", plan.bytes, ", with these bits at least ",
+  return concat("budget: ", plan.budget, " bytes; the weights need ", plan.bytes, ", with these bit widths at least ",
                 plan.least, " and at most ", plan.most,
-                plan.bytes == plan.most ? ": the most bits fit, a larger budget changes nothing" : "",
+                plan.bytes == plan.most ? ": the highest bit widths fit, a larger budget changes nothing" : "",
                 ".\nChanges of the loss and accuracy of ", s.samples,
-                " samples when one layer alone takes the recipe, and their sums:\n", text_table(lines));
+                " samples when only one layer uses the recipe, and their sums:\n", text_table(lines));
 }
 
 BudgetPlan plan_for(const RunConfig& config) {

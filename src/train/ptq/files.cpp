@@ -69,11 +69,11 @@ void check_reads_back(const std::string& yaml, const std::string& path) {
 
 RunConfig float_config(RunConfig config) {
   config.quant.weights = float_weights(config.quant.weights);
-  config.quant.compute = "int";
+  config.quant.compute = "packed";
   config.quant.backward = {};
   for_each_layer(config.layers, [](LayerConfig& layer) {
     if (find_layer_kind(layer.kind)->weights) layer.quant = float_weights(layer.quant);
-    layer.compute = "int";
+    layer.compute = "packed";
     layer.backward = {};
   });
   config.quant.prepare = {};
@@ -109,7 +109,7 @@ RunConfig with_observer(RunConfig config, Module& model, const std::string& obse
     r.quant.activations = config::activations_config(input, c.quant->input_grad);
     r.quant.activations->observer.name = observer;
   }
-  require(any, "quantize", "observer ", observer, ": no layer has an input whose range it could find");
+  require(any, "quantize", "observer ", observer, ": no layer has an input range to calibrate");
   config.quant.prepare = prepare;
   return config;
 }
@@ -119,7 +119,7 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   const std::vector<PrepareConfig> specs = applied(quant, learner.phase());
   PrepareConfig prepare;
   // A phase's recipe may stand beside quant.compute, which quant.recipe may not.
-  const bool as_it_is = specs.size() == 1 && (quant.compute == "int" || !specs.front().recipe);
+  const bool as_it_is = specs.size() == 1 && (quant.compute == "packed" || !specs.front().recipe);
   if (as_it_is) prepare = specs.front();
   const std::vector<LayerChoice> layers = choose_layers(learner.model(), {});
   if (!as_it_is)
@@ -130,7 +130,7 @@ RunConfig converted_config(RunConfig config, Learner& learner) {
   quant.prepare = prepare;
   quant.phases.clear();
   quant.budget.reset();
-  quant.compute = "int";  // layers say their own; beside recipes that hold them all it would be refused
+  quant.compute = "packed";  // layers say their own; beside recipes that hold them all it would be refused
   config.init_from.clear();
   config.device.kind = "cpu";  // who opens the file says where
   config.device.index = 0;

@@ -67,11 +67,11 @@ std::vector<State> extend(const std::vector<BudgetChoice>& choices, const std::v
 std::vector<size_t> pick_choices(const std::vector<std::vector<BudgetChoice>>& layers, int64_t budget) {
   int64_t min = 0;
   for (const auto& choices : layers) {
-    require(!choices.empty(), "budget", "a layer has no choice of bits");
+    require(!choices.empty(), "budget", "a layer has no bit widths to select from");
     min += least_bytes(choices);
   }
-  require(min <= budget, "budget", "the weights take at least ", min, " bytes, the budget is ", budget,
-          ". Give it at least as much, or fewer bits to choose from");
+  require(min <= budget, "budget", "the weights need at least ", min, " bytes, the budget is ", budget,
+          ". Raise the budget, or allow lower bit widths");
   // From the last layer to the first, so that ties are decided by the first that differs.
   std::vector<std::vector<Link>> links(layers.size());
   std::vector<State> states(1);

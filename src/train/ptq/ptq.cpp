@@ -35,7 +35,7 @@ std::vector<Tensor> tensors_of(std::span<const SampleBatch> batches) {
 
 void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::span<const SampleBatch> samples) {
   const DeviceGuard guard(learner.device());
-  require(!samples.empty(), "quantize", "ranges of inputs and layouts need samples: got none");
+  require(!samples.empty(), "quantize", "input ranges and layouts need samples: got none");
   Module& model = learner.model();
   set_quant_mode(model, {});
   prepare(model, spec);

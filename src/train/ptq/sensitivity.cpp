@@ -38,7 +38,7 @@ class Restoring {
     try {
       restore();
     } catch (const std::exception& e) {
-      log(LogLevel::kError, concat("sensitivity: the model could not be put back: ", e.what()));
+      log(LogLevel::kError, concat("sensitivity: the model could not be restored: ", e.what()));
     }
   }
   Restoring(const Restoring&) = delete;
@@ -138,7 +138,7 @@ std::string uniform_recipe(int64_t bits) {
     if (u.bits == bits) return u.recipe;
     known += (known.empty() ? "" : ", ") + std::to_string(u.bits);
   }
-  fail("bits", "there is no recipe of weights in ", bits, " bits. Known: ", known);
+  fail("bits", "no weight recipe has ", bits, " bits. Known: ", known);
 }
 
 double LayerEffect::sqnr_db() const {
@@ -153,7 +153,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
     const LayerQuant recipe = find_recipe(choice.recipe);
     require(recipe.weight.has_value(), "sensitivity", "recipe ", choice.recipe, " leaves the weights in fp32");
     require(!choice.rows || recipe.weight->granularity.kind == Granularity::kGroup, "sensitivity", "recipe ",
-            choice.recipe, " has no groups that could be rows");
+            choice.recipe, " has no groups to replace by rows");
   }
   Meter meter(learner, samples);
   Sensitivity result;
@@ -170,9 +170,9 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
     layer.shape = rows[i].shape;
     layer.bytes = rows[i].bytes;
     require(slots[i]->on() && !slots[i]->converted(), "sensitivity", "layer '", layer.layer, "' is ",
-            slots[i]->on() ? "converted: it has codes alone" : "switched off");
+            slots[i]->on() ? "converted: it has codes only" : "switched off");
     require(slots[i]->weight().learned().empty(), "sensitivity", "the weight of layer '", layer.layer,
-            "' learns parts of its scheme, which the optimizer holds: measure the model in fp32 (load_floats)");
+            "' has learned scheme parameters, which belong to the optimizer: measure the model in fp32 (load_floats)");
     const Tensor w = slots[i]->weight().dequantized().clone(MemoryKind::kWorkspace);
     // Each choice is made of the numbers: a weight without a master would keep the codes of the one before.
     for (const WeightChoice& choice : choices) {
@@ -198,14 +198,14 @@ void print_sensitivity(std::ostream& out, const Sensitivity& s) {
   std::vector<std::vector<std::string>> lines{
       {"layer", "recipe", "bits", "bytes", "SQNR dB", "loss change", "accuracy change"}};
   for (const LayerSensitivity& layer : s.layers) {
-    lines.push_back({layer.layer, "(as it is)", "", std::to_string(layer.bytes)});
+    lines.push_back({layer.layer, "(unchanged)", "", std::to_string(layer.bytes)});
     for (const LayerEffect& e : layer.effects) {
       std::vector<std::string>& line = lines.emplace_back(1);
       for (std::string& cell : effect_cells(e)) line.push_back(std::move(cell));
     }
   }
   out << "loss " << s.loss << ", accuracy " << s.accuracy << " % of " << s.samples
-      << " samples; with one layer at a time in other weights:\n"
+      << " samples; with the weights of one layer at a time requantized:\n"
       << text_table(lines);
 }
 

@@ -166,7 +166,7 @@ QuantStatistics quant_statistics(const QuantSpec& spec, const Tensor& codes, con
   require(codes.defined() && codes.dtype() == spec.dtype && codes.layout() == layouts::canonical && codes.quant(),
           kWhere, "needs canonical ", spec.dtype, " codes with scales, got ", codes);
   require(!x.defined() || (x.dtype() == dtypes::fp32 && x.shape() == codes.shape() && x.contiguous()), kWhere,
-          "the numbers of ", codes, ": got ", x, ", expected fp32 of the same shape");
+          "the values of ", codes, ": got ", x, ", expected fp32 of the same shape");
   const Granularity& g = codes.quant()->granularity;
   const int64_t unit = g.kind == Granularity::kGroup && g.axis == 0 ? g.group : 1;
   Rows numbers;
@@ -178,7 +178,7 @@ QuantStatistics quant_statistics(const QuantSpec& spec, const Tensor& codes, con
 }
 
 QuantStatistics quant_statistics(const Parameter& p) {
-  require(p.low_bit() && p.value().quant(), kWhere, "parameter '", p.path(), "' ", p.value(), " holds no codes");
+  require(p.low_bit() && p.value().quant(), kWhere, "parameter '", p.path(), "' ", p.value(), " has no codes");
   if (!p.value().device().is_cpu())
     return quant_statistics(*p.spec().quant, p.value(), p.has_master() ? p.dequantized() : Tensor());
   Rows numbers;

@@ -63,9 +63,9 @@ GemmCostFactors parse_row(const std::string& path, int64_t number, const std::st
   bool good = parts.size() == 1 + kGemmCostClasses;
   for (size_t i = 0; good && i < kGemmCostClasses; ++i) good = parse_factor(parts[i + 1], factors.factor[i]);
   if (!good)
-    fail_with(ErrorCode::kData, kWhere, path, ':', number, ": got '", line, "', expected a row's name and ",
+    fail_with(ErrorCode::kData, kWhere, path, ':', number, ": got '", line, "', expected a kernel's name and ",
               kGemmCostClasses,
-              " factors above 0. Hint: measure anew by `bitgrad kernels --calibrate`, or delete the file.");
+              " factors above 0. Hint: measure again with `bitgrad kernels --calibrate`, or delete the file.");
   factors.kernel = parts[0];
   return factors;
 }
@@ -84,14 +84,14 @@ double gemm_cost(const GemmKernel& kernel, const GemmArgs& args) {
 
 void set_gemm_costs(std::vector<GemmCostFactors> factors) {
   const std::span<const GemmKernel> kernels = gemm_kernels();
-  ensure(kernels.size() <= kMaxRows, kWhere, "more than ", kMaxRows, " gemm rows");
+  ensure(kernels.size() <= kMaxRows, kWhere, "more than ", kMaxRows, " gemm kernels");
   auto table = std::make_unique<Table>();
   for (size_t i = 0; i < factors.size(); ++i) {
     for (size_t j = 0; j < i; ++j)
-      require(factors[i].kernel != factors[j].kernel, kWhere, "row '", factors[i].kernel,
+      require(factors[i].kernel != factors[j].kernel, kWhere, "kernel '", factors[i].kernel,
               "' is named twice, expected once");
     for (const double f : factors[i].factor)
-      require(std::isfinite(f) && f > 0, kWhere, "factor of row '", factors[i].kernel, "': got ", f,
+      require(std::isfinite(f) && f > 0, kWhere, "factor of kernel '", factors[i].kernel, "': got ", f,
               ", expected a finite number above 0");
     for (size_t r = 0; r < kernels.size(); ++r)
       if (kernels[r].name == factors[i].kernel) table->by_row[r] = factors[i].factor;
@@ -141,11 +141,11 @@ bool load_gemm_costs(const std::string& path) {
   std::string line;
   if (!std::getline(in, line) || line != kHead)
     fail_with(ErrorCode::kData, kWhere, path, ":1: got '", line, "', expected '", kHead,
-              "'. Hint: measure anew by `bitgrad kernels --calibrate`, or delete the file.");
+              "'. Hint: measure again with `bitgrad kernels --calibrate`, or delete the file.");
   const std::string cpu = concat("cpu ", cpu_model_name());
   if (!std::getline(in, line) || line != cpu) {
     log(LogLevel::kWarning, concat(path, " was measured on another machine ('", line, "', this is '", cpu,
-                                   "'): the shipped costs are used. `bitgrad kernels --calibrate` measures anew."));
+                                   "'): the shipped costs are used. `bitgrad kernels --calibrate` measures again."));
     return false;
   }
   std::vector<GemmCostFactors> rows;
@@ -154,7 +154,7 @@ bool load_gemm_costs(const std::string& path) {
       rows.push_back(parse_row(path, number, line));
       for (size_t i = 0; i + 1 < rows.size(); ++i)
         if (rows[i].kernel == rows.back().kernel)
-          fail_with(ErrorCode::kData, kWhere, path, ':', number, ": row '", rows[i].kernel,
+          fail_with(ErrorCode::kData, kWhere, path, ':', number, ": kernel '", rows[i].kernel,
                     "' is named twice, expected once");
     }
   set_gemm_costs(std::move(rows));
@@ -183,8 +183,8 @@ std::vector<GemmCandidate> explain_gemm(const GemmArgs& args_in) {
 }
 
 std::string_view verdict_name(GemmVerdict verdict) {
-  constexpr std::array<std::string_view, 5> kNames{"chosen", "slower", "needs instructions that are not granted",
-                                                   "not for these operands", "another order than strict asks for"};
+  constexpr std::array<std::string_view, 5> kNames{"chosen", "slower", "needs instructions that are not enabled",
+                                                   "operands not supported", "summation order not allowed in strict"};
   static_assert(kNames.size() == static_cast<size_t>(GemmVerdict::kOrder) + 1, "a name for every verdict");
   return kNames[static_cast<size_t>(verdict)];
 }
