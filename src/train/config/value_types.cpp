@@ -1,5 +1,5 @@
-// The types of values: how each reads a scalar, and texts that each must refuse. Numbers are decimal; infinities, NaN,
-// hexadecimal, octal and digits with separators are refused, and a quoted scalar is text.
+// The types of values: how each reads a scalar. Numbers are decimal; infinities, NaN, hexadecimal, octal and digits
+// with separators are refused, and a quoted scalar is text.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -293,59 +293,6 @@ std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
   }
   value = init;
   return "";
-}
-
-Texts no_texts(const KeySpec&) { return {}; }
-// Just outside of both ends. An end that the double cannot step over in whole numbers is left by a digit more.
-Texts beyond_range(const KeySpec& spec) {
-  const NumberRange range = parse_number_range(spec.detail);
-  const bool full = spec.type->name.starts_with("whole");
-  Texts texts;
-  if (full) {
-    texts.push_back(concat(static_cast<int64_t>(range.lo) - 1));
-    texts.push_back(range.hi > 9e18 ? "9223372036854775808" : concat(static_cast<int64_t>(range.hi) + 1));
-    return texts;
-  }
-  texts.push_back(number_text(range.open_lo ? range.lo : std::nextafter(range.lo, -INFINITY)));
-  texts.push_back(number_text(range.open_hi ? range.hi : std::nextafter(range.hi, INFINITY)));
-  texts.push_back("1e999");
-  return texts;
-}
-Texts pair_beyond_range(const KeySpec& spec) {
-  const NumberRange range = parse_number_range(spec.detail);
-  const std::string ok = number_text(range.lo);
-  const std::string over = number_text(range.open_hi ? range.hi : std::nextafter(range.hi, INFINITY));
-  return {concat('[', ok, ", ", over, ']'), concat('[', over, ", ", ok, ']'), concat('[', ok, ']'),
-          concat('[', ok, ", ", ok, ", ", ok, ']')};
-}
-Texts quantity_beyond_range(const KeySpec& spec) {
-  return {concat(least_of(spec) - 1, ' ', units_of(spec).front()),
-          concat(kMostOfAQuantity + 1, ' ', units_of(spec).front())};
-}
-Texts empty_text(const KeySpec&) { return {"\"\""}; }
-Texts bad_names(const KeySpec&) { return {"a/b", "..", std::string(65, 'a'), "\"\""}; }
-Texts unknown_word(const KeySpec&) { return {"zzz"}; }
-Texts bad_int_lists(const KeySpec& spec) {
-  const NumberRange range = parse_number_range(spec.detail);
-  const int64_t lo = static_cast<int64_t>(range.lo), hi = static_cast<int64_t>(range.hi);
-  return {"[]", concat('[', lo - 1, ']'), concat('[', lo, ", ", hi + 1, ']'), concat('[', lo, ", ", lo, ']'), "[x]"};
-}
-Texts bad_bytes(const KeySpec& spec) {
-  const int64_t max = static_cast<int64_t>(parse_number_range(spec.detail).hi);
-  return {"0", "-1", concat(max + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
-}
-// What a size alone or the map would refuse.
-Texts bad_budgets(const KeySpec&) { return {"0", "60 KQ", "\"60 KB\""}; }
-// What a name alone or the map would refuse.
-Texts bad_bests(const KeySpec&) { return {"zzz"}; }
-Texts bad_globs(const KeySpec&) { return {"\"\"", "\"layers.[1\"", "\"[]\"", "\"[!]\"", "\"[3-1]\"", "\"a]\""}; }
-Texts bad_granularities(const KeySpec&) {
-  return {"group",    "group(0)",   "group(2,32)", "group(1,2,3)", "group(1.5)", "group(32",
-          "group:32", "channel(2)", "channel(-1)", "tensor(1)",    "()",         "zzz"};
-}
-Texts bad_text_lists(const KeySpec&) { return {"[[1]]", "[a, a]", "{a: 1}"}; }
-Texts bad_inits(const KeySpec&) {
-  return {"uniform(1)", "constant(1,2)", "constant", "uniform(1,-1)", "normal(0,-1)", "zzz"};
 }
 
 }  // namespace
