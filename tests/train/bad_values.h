@@ -15,7 +15,7 @@ namespace bitgrad {
 // Just outside of both ends. An end that the double cannot step over in whole numbers is left by a digit more.
 inline std::vector<std::string> beyond_range(const config::KeySpec& spec) {
   const NumberRange range = parse_number_range(spec.detail);
-  if (spec.type->name.starts_with("whole"))
+  if (spec.type == &config::kInt || spec.type == &config::kIntOrAuto)
     return {concat(static_cast<int64_t>(range.lo) - 1),
             range.hi > 9e18 ? "9223372036854775808" : concat(static_cast<int64_t>(range.hi) + 1)};
   return {config::number_text(range.open_lo ? range.lo : std::nextafter(range.lo, -INFINITY)),

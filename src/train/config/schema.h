@@ -17,12 +17,13 @@ struct KeySpec;
 
 // A type of value: how it reads a node, and what messages call it.
 struct ValueType {
-  std::string_view name;
-  // What is expected: "a whole number in [1, 64]".
-  std::string (*expects)(const KeySpec& spec);
+  // Of expects(): <keys> are those of the group that `detail` names, <detail>, <choices> and the others the key's own.
+  std::string_view form;
   // Returns an empty text and sets `value`, or says what is wrong ("got ..., expected ..."). nullptr: maps and
   // lists of them.
   std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
+  // What is expected: "a whole number in [1, 64]".
+  std::string expects(const KeySpec& spec) const;
 };
 #define BITGRAD_VALUE_TYPE(symbol, ...) extern const ValueType symbol;
 #include "train/config/value_types.inc"
