@@ -6,24 +6,14 @@
 namespace bitgrad {
 namespace {
 
-// Bytes of the character at the begin of `text`, 0 where there is none that a terminal may show (Unicode 15, table 3-7:
-// well-formed UTF-8).
+// Bytes of the character at the begin of `text`, 0 where there is none that a terminal may show.
 size_t shown_bytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0}; };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return first < 0x20 || first == 0x7F ? 0 : 1;
-  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  uint8_t min = 0x80, max = 0xBF;  // of the second byte
-  if (first == 0xC2) min = 0xA0;   // below: U+0080 to U+009F
-  if (first == 0xE0) min = 0xA0;
-  if (first == 0xED) max = 0x9F;
-  if (first == 0xF0) min = 0x90;
-  if (first == 0xF4) max = 0x8F;
-  if (byte(1) < min || byte(1) > max) return 0;
-  for (size_t i = 2; i < bytes; ++i)
-    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
-  return bytes;
+  const size_t bytes = utf8_bytes(text);
+  if (bytes == 0) return 0;
+  const auto first = static_cast<uint8_t>(text[0]);
+  const bool control =
+      bytes == 1 ? first < 0x20 || first == 0x7F : first == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0;
+  return control ? 0 : bytes;
 }
 
 std::string shown(std::string_view text, std::string_view keep) {
@@ -43,6 +33,23 @@ std::string shown(std::string_view text, std::string_view keep) {
 }
 
 }  // namespace
+
+size_t utf8_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0}; };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return text.empty() ? 0 : 1;
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  uint8_t min = 0x80, max = 0xBF;  // of the second byte
+  if (first == 0xE0) min = 0xA0;
+  if (first == 0xED) max = 0x9F;
+  if (first == 0xF0) min = 0x90;
+  if (first == 0xF4) max = 0x8F;
+  if (byte(1) < min || byte(1) > max) return 0;
+  for (size_t i = 2; i < bytes; ++i)
+    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
+  return bytes;
+}
 
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));

@@ -9,6 +9,7 @@
 
 #include "bitgrad/train/config.h"
 #include "support/catch.h"
+#include "train/bad_values.h"
 #include "train/config/schema.h"
 
 namespace bitgrad {
@@ -263,7 +264,7 @@ TEST_CASE("a value of the wrong type in any key of a shipped configuration is fo
       const KeySpec* spec = spec_of(key.path);
       REQUIRE(spec);
       Position at{};
-      const std::string spoilt = with_value(text, key, std::string(spec->type->wrong_type), at);
+      const std::string spoilt = with_value(text, key, wrong_type(*spec), at);
       CHECK(complaint(spoilt, at, "expected") == "");
     }
   }
@@ -276,7 +277,7 @@ TEST_CASE("a value out of range in any key of a shipped configuration is found a
       if (in_block(key) || is_use_of_block(key)) continue;
       const KeySpec* spec = spec_of(key.path);
       REQUIRE(spec);
-      for (const std::string& value : spec->type->out_of_range(*spec)) {
+      for (const std::string& value : out_of_range(*spec)) {
         INFO(name << ": " << key.path << " = " << value);
         Position at{};
         const std::string spoilt = with_value(text, key, value, at);
@@ -352,8 +353,8 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
   for (const KeySpec* key : config::all_keys()) {
     const KeySpec& spec = *key;
     REQUIRE(places.count(spec.group) == 1);
-    std::vector<std::string> values = spec.type->out_of_range(spec);
-    values.emplace_back(spec.type->wrong_type);
+    std::vector<std::string> values = out_of_range(spec);
+    values.emplace_back(wrong_type(spec));
     for (const std::string& value : values) {
       const std::string argument = places.at(spec.group) + std::string(spec.key) + '=' + value;
       INFO(argument);

@@ -15,6 +15,8 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 // "unknown layer 'linaer'. Did you mean 'linear'? Known: ..."
 std::string unknown_name(std::string_view what, std::string_view name, const std::vector<std::string>& known);
+// Bytes of the character at the begin of `text`, 0 where it is not well-formed UTF-8 (Unicode 15, table 3-7).
+size_t utf8_bytes(std::string_view text);
 // `text` with every byte that a terminal would obey instead of showing as \xNN: control characters (U+0000 to U+001F,
 // U+007F to U+009F) and what is not UTF-8. For text from a file, before it meets a person.
 std::string printable(std::string_view text);

@@ -22,53 +22,10 @@ namespace {
 // The rows of a table are no sums, so their spread does not follow its size (as torch.nn.Embedding).
 const InitConfig kTableInit{"normal", 0, 1};
 
-// Reads the keys of one map; nullptr: all defaults.
-class Reader {
- public:
-  Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
-  void operator()(std::string_view key, BopConfig& field) const {
-    visit_bop(Reader("bop", map_ ? map_->child(key) : nullptr), field);
-  }
-  void operator()(std::string_view key, std::vector<TransformConfig>& field) const;
-  template <typename T>
-  void operator()(std::string_view key, T& field) const {
-    const KeySpec* spec = find_key(group_, key);
-    ensure(spec != nullptr, "config", "no key ", group_, '.', key);
-    if (const Node* node = map_ ? map_->child(key) : nullptr)
-      assign(field, node->value);
-    else if (spec->has_default())
-      assign(field, default_value(*spec));
-  }
-
- private:
-  std::string_view group_;
-  const Node* map_;
-};
-
-const Node* child(const Node* map, std::string_view key) { return map ? map->child(key) : nullptr; }
-
 // The values of keys that are described as data.
 void read_own_keys(std::string_view group, const std::vector<Key>& keys, const Node* map, Attributes& out) {
-  for (const Key& key : keys) {
-    const KeySpec& spec = *find_key(group, key.name);
-    const Node* const node = child(map, key.name);
-    if (node == nullptr && !spec.has_default()) continue;
-    if (const std::optional<Attribute> value = attribute_of(node != nullptr ? node->value : default_value(spec)))
-      out[key.name] = *value;
-  }
-}
-
-void Reader::operator()(std::string_view key, std::vector<TransformConfig>& field) const {
-  const Node* const list = child(map_, key);
-  for (size_t i = 0; list != nullptr && i < list->items.size(); ++i) {
-    if (list->items[i].bad || list->items[i].entries.empty()) continue;
-    const Entry& entry = list->items[i].entries[0];
-    const TransformKind* const kind = find_transform(entry.key);
-    if (kind == nullptr) continue;
-    TransformConfig& out = field.emplace_back();
-    out.name = kind->name;
-    read_own_keys(group_of_named("transform", kind->name), kind->keys, &entry.node, out.keys);
-  }
+  for (const Key& key : keys)
+    if (const auto value = attribute_of(value_of(group, key.name, child(map, key.name)))) out[key.name] = *value;
 }
 
 void bind_loss(const Node& root, RunConfig& config) {
@@ -247,6 +204,29 @@ std::string name_of_file(const std::string& name) {
 }
 
 }  // namespace
+
+const Value& value_of(std::string_view group, std::string_view key, const Node* node) {
+  const KeySpec* const spec = find_key(group, key);
+  ensure(spec != nullptr, "config", "no key ", group, '.', key);
+  return node != nullptr ? node->value : default_value(*spec);
+}
+
+void Reader::operator()(std::string_view key, BopConfig& field) const {
+  visit_bop(Reader("bop", child(map_, key)), field);
+}
+
+void Reader::operator()(std::string_view key, std::vector<TransformConfig>& field) const {
+  const Node* const list = child(map_, key);
+  for (size_t i = 0; list != nullptr && i < list->items.size(); ++i) {
+    if (list->items[i].bad || list->items[i].entries.empty()) continue;
+    const Entry& entry = list->items[i].entries[0];
+    const TransformKind* const kind = find_transform(entry.key);
+    if (kind == nullptr) continue;
+    TransformConfig& out = field.emplace_back();
+    out.name = kind->name;
+    read_own_keys(group_of_named("transform", kind->name), kind->keys, &entry.node, out.keys);
+  }
+}
 
 std::optional<Attribute> attribute_of(const Value& value) {
   return std::visit(

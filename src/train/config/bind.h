@@ -8,11 +8,37 @@
 
 namespace bitgrad::config {
 
-// Puts a read value into a field; a value that is not there (monostate: reported before) leaves the field.
+// Puts a read value into a field, also one that may hold none; a value that is not there (monostate: reported before)
+// leaves the field.
 template <typename T>
 void assign(T& field, const Value& value) {
-  if (const T* read = std::get_if<T>(&value)) field = *read;
+  const auto put = [&](const auto& read) {
+    using Read = std::decay_t<decltype(read)>;
+    if constexpr (std::is_same_v<T, Read> || std::is_same_v<T, std::optional<Read>>) field = read;
+  };
+  std::visit(put, value);
 }
+
+// The value of a key: that of `node`, else the default; monostate: there is none, or it is wrong.
+const Value& value_of(std::string_view group, std::string_view key, const Node* node);
+
+inline const Node* child(const Node* map, std::string_view key) { return map ? map->child(key) : nullptr; }
+
+// Reads the keys of one map; nullptr: all defaults.
+class Reader {
+ public:
+  Reader(std::string_view group, const Node* map) : group_(group), map_(map) {}
+  void operator()(std::string_view key, BopConfig& field) const;
+  void operator()(std::string_view key, std::vector<TransformConfig>& field) const;
+  template <typename T>
+  void operator()(std::string_view key, T& field) const {
+    assign(field, value_of(group_, key, child(map_, key)));
+  }
+
+ private:
+  std::string_view group_;
+  const Node* map_;
+};
 
 // A value that a key described as data may have; none: another one, or not read.
 std::optional<Attribute> attribute_of(const Value& value);

@@ -5,7 +5,6 @@
 #include "bitgrad/nn/layer_kind.h"
 #include "train/config/bind.h"
 #include "train/config/choices.h"
-#include "train/config/numbers.h"
 
 namespace bitgrad::config {
 namespace {
@@ -42,18 +41,7 @@ class Checks {
     }
     return true;
   }
-  const Node* find(const std::string& path) const {
-    const Node* node = &root_;
-    for (const std::string& part : split(path, '.')) {
-      if (!node) break;
-      int64_t item = 0;
-      if (node->kind == Node::Kind::kList && parse_whole(part, item) == NumberResult::kOk)
-        node = &node->items.at(static_cast<size_t>(item));
-      else
-        node = node->child(part);
-    }
-    return node;
-  }
+  const Node* find(const std::string& path) const { return node_at(root_, path); }
   // Reports at the value of the first path that is set (one of the command line goes first).
   void contradiction(const std::vector<std::string>& paths, const std::string& message) {
     const Node* blamed = nullptr;

@@ -31,12 +31,7 @@ class Merged {
   }
   template <typename T>
   void set(T& field, std::string_view key) const {
-    const KeySpec* spec = find_key(group_, key);
-    ensure(spec != nullptr, "config", "no key ", group_, '.', key);
-    if (const Node* node = pick(key))
-      assign(field, node->value);
-    else if (spec->has_default())
-      assign(field, default_value(*spec));
+    assign(field, value_of(group_, key, pick(key)));
   }
 
   void error(SourceMark mark, std::string message, const Node* node = nullptr) const {

@@ -62,27 +62,11 @@ bool check_compute(const Node* quant, const RunConfig& config, const ModelForms&
   return false;
 }
 
-// What stands at a path of the tree, such as model.layers.3.linear; nullptr: nothing.
-const Entry* entry_at(const Node& root, const std::string& path) {
-  const Node* node = &root;
-  const Entry* entry = nullptr;
-  for (const std::string& part : split(path, '.')) {
-    if (node == nullptr) return nullptr;
-    if (node->kind == Node::Kind::kList) {
-      node = &node->items.at(static_cast<size_t>(std::stoul(part)));
-      continue;
-    }
-    entry = node->find(part);
-    node = entry ? &entry->node : nullptr;
-  }
-  return entry;
-}
-
 // How a layer computes its products, key by key, so that the one that does not fit is found.
 class ProductChecks {
  public:
   ProductChecks(const Node& root, const LayerConfig& layer, Report& report)
-      : entry_(entry_at(root, layer.path)->node),
+      : entry_(*node_at(root, layer.path)),
         keys_(&entry_, root.child("quant"), layer.path, "quant", report),
         backward_(keys_.inner("backward", "backward")),
         own_dtype_(entry_.child("weights") && entry_.child("weights")->child("dtype")) {}

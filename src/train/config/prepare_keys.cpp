@@ -12,16 +12,6 @@ namespace {
 
 constexpr std::string_view kPrepareKeys[] = {"recipe", "first", "last", "rules"};
 
-// The value of a key that is there, else its default; none: the field stays.
-template <typename T, typename Field>
-void take(std::string_view group, const Node& map, std::string_view key, Field& field) {
-  const KeySpec* spec = find_key(group, key);
-  ensure(spec != nullptr, "config", "no key ", group, '.', key);
-  const Node* node = map.child(key);
-  const Value& value = node || !spec->has_default() ? (node ? node->value : Value{}) : default_value(*spec);
-  if (const T* read = std::get_if<T>(&value)) field = *read;
-}
-
 bool has_groups(const std::string& recipe) {
   const LayerQuant quant = find_recipe(recipe);
   return quant.weight && quant.weight->granularity.kind == Granularity::kGroup;
@@ -34,12 +24,13 @@ class RuleReader {
 
   QuantRuleConfig read() const {
     QuantRuleConfig rule;
-    take<std::string>("rule", map_, "layers", rule.layers);
+    const Reader reader("rule", &map_);
+    reader("layers", rule.layers);
     if (const Node* layers = map_.child("layers")) rule.mark = layers->mark;
     LayerQuantConfig& quant = rule.quant;
-    take<std::string>("rule", map_, "recipe", quant.recipe);
-    take<int64_t>("rule", map_, "group", quant.group);
-    take<std::string>("rule", map_, "compute", quant.compute);
+    reader("recipe", quant.recipe);
+    reader("group", quant.group);
+    reader("compute", quant.compute);
     quant.weights = part("weights", Role::kWeights);
     quant.activations = part("activations", Role::kActivations);
     check(quant);
@@ -105,9 +96,10 @@ std::optional<PrepareConfig> read_prepare(std::string_view group, const Node& ma
   if (given == std::end(kPrepareKeys)) return std::nullopt;
   PrepareConfig prepare;
   prepare.mark = map.child(*given)->mark;
-  take<std::string>(group, map, "recipe", prepare.recipe);
-  take<std::string>(group, map, "first", prepare.first);
-  take<std::string>(group, map, "last", prepare.last);
+  const Reader reader(group, &map);
+  reader("recipe", prepare.recipe);
+  reader("first", prepare.first);
+  reader("last", prepare.last);
   const Node* rules = map.child("rules");
   for (size_t i = 0; rules && i < rules->items.size(); ++i)
     if (!rules->items[i].bad)
@@ -117,11 +109,9 @@ std::optional<PrepareConfig> read_prepare(std::string_view group, const Node& ma
 
 QuantPhaseConfig read_phase(const Node& map, const std::string& path, Report& report) {
   QuantPhaseConfig phase;
-  take<Quantity>("phase", map, "from", phase.from);
+  visit_phase(Reader("phase", &map), phase);
   phase.mark = map.child("from") ? map.child("from")->mark : map.mark;
   phase.prepare = read_prepare("phase", map, path, report);
-  take<std::string>("phase", map, "quantization", phase.quantization);
-  take<bool>("phase", map, "observers", phase.observers);
   return phase;
 }
 
@@ -190,9 +180,7 @@ void bind_prepare(const Node& root, RunConfig& config, Report& report) {
   if (!budget || !sound(quant, "budget")) return;
   BudgetConfig& out = config.quant.budget.emplace();
   out.mark = budget->mark;
-  take<int64_t>("budget", *budget, "bytes", out.bytes);
-  take<std::vector<int64_t>>("budget", *budget, "bits", out.bits);
-  take<int64_t>("budget", *budget, "samples", out.samples);
+  visit_budget(Reader("budget", budget), out);
   if (budget->child("bytes") && !budget->child("bytes")->bad) check_budget(root, *quant, config.quant.compute, report);
 }
 

@@ -17,15 +17,13 @@ struct KeySpec;
 
 // A type of value: how it reads a node, and what messages call it.
 struct ValueType {
-  std::string_view name;
-  // What is expected: "a whole number in [1, 64]".
-  std::string (*expects)(const KeySpec& spec);
+  // Of expects(): <keys> are those of the group that `detail` names, <detail>, <choices> and the others the key's own.
+  std::string_view form;
   // Returns an empty text and sets `value`, or says what is wrong ("got ..., expected ..."). nullptr: maps and
   // lists of them.
   std::string (*read)(const KeySpec& spec, const Node& node, Value& value);
-  // Values of the right type but out of range, and of the wrong type: YAML texts for the negative tests.
-  std::vector<std::string> (*out_of_range)(const KeySpec& spec);
-  std::string_view wrong_type;
+  // What is expected: "a whole number in [1, 64]".
+  std::string expects(const KeySpec& spec) const;
 };
 #define BITGRAD_VALUE_TYPE(symbol, ...) extern const ValueType symbol;
 #include "train/config/value_types.inc"
@@ -51,10 +49,10 @@ struct KeySpec {
   bool applies(std::string_view selected) const;
 };
 
-// Those of keys.inc, of the transforms (group "transform"), and of what is registered now. Group "layer" has a key for each kind, group "layer.<kind>" its
-// keys; "loss" and "metrics" have one for each loss and metric with keys, "loss.<name>" and "metrics.<name>" these. Own
-// keys of formats and schemes stand in "dataset", "weights" and "activations", with `when`. Pointers to keys stay
-// valid.
+// Those of keys.inc, of the transforms (group "transform"), and of what is registered now. Group "layer" has a key for
+// each kind, group "layer.<kind>" its keys; "loss" and "metrics" have one for each loss and metric with keys,
+// "loss.<name>" and "metrics.<name>" these. Own keys of formats and schemes stand in "dataset", "weights" and
+// "activations", with `when`. Pointers to keys stay valid.
 std::vector<const KeySpec*> all_keys();
 // Of a loss or metric; of a layer kind: group_of_kind.
 inline std::string group_of_named(std::string_view group, std::string_view name) { return concat(group, '.', name); }

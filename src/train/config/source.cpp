@@ -4,26 +4,10 @@
 
 #include <algorithm>
 
+#include "bitgrad/base/text.h"
+
 namespace bitgrad::config {
 namespace {
-
-// Length of the well-formed UTF-8 sequence at `i`, 0 if there is none (RFC 3629: no overlong forms, no surrogates).
-size_t utf8_length(std::string_view s, size_t i) {
-  const auto byte = [&](size_t k) { return k < s.size() ? static_cast<uint8_t>(s[k]) : uint8_t{0}; };
-  const auto tail = [&](size_t k) { return (byte(k) & 0xC0u) == 0x80u; };
-  const uint8_t a = byte(i), b = byte(i + 1);
-  if (a < 0x80) return 1;
-  if (a >= 0xC2 && a <= 0xDF) return tail(i + 1) ? 2 : 0;
-  if (a >= 0xE0 && a <= 0xEF) {
-    const bool ok = tail(i + 1) && tail(i + 2) && !(a == 0xE0 && b < 0xA0) && !(a == 0xED && b > 0x9F);
-    return ok ? 3 : 0;
-  }
-  if (a >= 0xF0 && a <= 0xF4) {
-    const bool ok = tail(i + 1) && tail(i + 2) && tail(i + 3) && !(a == 0xF0 && b < 0x90) && !(a == 0xF4 && b > 0x8F);
-    return ok ? 4 : 0;
-  }
-  return 0;
-}
 
 bool starts_with_wide_bom(std::string_view s) {
   using namespace std::string_view_literals;
@@ -140,7 +124,7 @@ std::vector<ConfigDiagnostic> SourceText::bad_bytes() const {
       if (c != ' ') indentation = false;
       if ((c < 0x20 && c != '\t') || c == 0x7F)
         return refuse(concat("control character with code ", static_cast<int>(c), "; use spaces and plain text"));
-      const size_t length = utf8_length(s, i);
+      const size_t length = utf8_bytes(s.substr(i));
       if (length == 0)
         return refuse(concat("byte ", static_cast<int>(c), " is not valid UTF-8; save the file as UTF-8"));
       i += length;

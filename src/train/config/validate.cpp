@@ -5,6 +5,7 @@
 
 #include "train/config/blocks.h"
 #include "train/config/choices.h"
+#include "train/config/numbers.h"
 
 namespace bitgrad::config {
 namespace {
@@ -281,6 +282,19 @@ bool sound(const Node* map, std::string_view key) {
   if (map->suspects.count(std::string(key)) > 0) return false;
   const Node* node = map->child(key);
   return !node || !node->bad;
+}
+
+const Node* node_at(const Node& root, std::string_view path) {
+  const Node* node = &root;
+  for (const std::string& part : split(path, '.')) {
+    if (!node) break;
+    int64_t item = 0;
+    if (node->kind == Node::Kind::kList && parse_whole(part, item) == NumberResult::kOk)
+      node = &node->items.at(static_cast<size_t>(item));
+    else
+      node = node->child(part);
+  }
+  return node;
 }
 
 SourceMark blame(std::initializer_list<SourceMark> marks) {

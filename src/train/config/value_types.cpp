@@ -1,5 +1,5 @@
-// The types of values: how each reads a scalar, and texts that each must refuse. Numbers are decimal; infinities, NaN,
-// hexadecimal, octal and digits with separators are refused, and a quoted scalar is text.
+// The types of values: how each reads a scalar. Numbers are decimal; infinities, NaN, hexadecimal, octal and digits
+// with separators are refused, and a quoted scalar is text.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -15,67 +15,28 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-std::string expects_map(const KeySpec& spec) { return concat("a map with keys ", join(keys_of(spec.detail))); }
-std::string expects_layers(const KeySpec&) {
-  return concat("a list of layers, each {kind: {...}} with kind one of ", join(choices::layer_kinds()));
-}
-std::string expects_layer_lists(const KeySpec&) { return "a list of lists of layers"; }
-std::string expects_blocks(const KeySpec& spec) {
-  return concat("a map of blocks, each {name: {...}} with keys ", join(keys_of(spec.detail)));
-}
-std::string expects_block_keys(const KeySpec&) { return "a map of keys, each with its default or required"; }
-std::string expects_maps(const KeySpec& spec) {
-  return concat("a list of maps, each with keys ", join(keys_of(spec.detail)));
-}
-std::string expects_budget(const KeySpec& spec) {
-  return concat("a size such as '60 KB', or a map with keys ", join(keys_of(spec.detail)));
-}
-std::string expects_best(const KeySpec& spec) {
-  return concat("the name of a metric, or a map with keys ", join(keys_of(spec.detail)));
-}
-std::string expects_loss(const KeySpec& spec) { return concat("one of ", join(spec.choices())); }
-std::string expects_metrics(const KeySpec& spec) {
-  const Texts with_keys = keys_of(spec.detail);
-  return with_keys.empty() ? "a map of metrics that have keys; none has"
-                           : concat("a map of metrics: ", join(with_keys));
-}
-std::string expects_text_list(const KeySpec&) { return "a list of texts"; }
-std::string expects_int(const KeySpec& spec) { return concat("a whole number in ", spec.detail); }
-std::string expects_number(const KeySpec& spec) { return concat("a number in ", spec.detail); }
-std::string expects_number_or_none(const KeySpec& spec) { return concat("a number in ", spec.detail, " or none"); }
-std::string expects_int_or_auto(const KeySpec& spec) { return concat("a whole number in ", spec.detail, " or auto"); }
-std::string expects_pair(const KeySpec& spec) { return concat("a list of two numbers in ", spec.detail); }
-std::string expects_int_list(const KeySpec& spec) {
-  return concat("a list of different whole numbers in ", spec.detail);
-}
-std::string expects_bytes(const KeySpec&) {
-  return "a whole number of bytes, or a number and a unit (B, KB, MB, GB, KiB, MiB, GiB) such as '60 KB'";
-}
-std::string expects_bool(const KeySpec&) { return "true or false"; }
-std::string expects_text(const KeySpec&) { return "a text"; }
-std::string expects_name(const KeySpec&) {
-  return "a name of 1 to 64 letters, digits, '_', '-' or '.', not starting with '.' or '-'";
-}
-std::string expects_choice(const KeySpec& spec) { return concat("one of ", join(spec.choices())); }
-std::string expects_glob(const KeySpec&) { return "a glob such as 'layers.3' or 'layers.*'"; }
-std::string expects_granularity(const KeySpec& spec) { return concat("one of ", spec.detail); }
-std::string expects_init(const KeySpec&) {
+Texts forms_of_init() {
   Texts kinds;
   for (const choices::InitKind& kind : choices::init_kinds())
     kinds.push_back(concat(kind.name, kind.numbers == 2 ? "(a,b)" : kind.numbers == 1 ? "(a)" : ""));
-  return concat("one of ", join(kinds));
+  return kinds;
 }
 // detail: "steps, epochs" or "steps, epochs; from 0".
 Texts units_of(const KeySpec& spec) {
   return split(spec.detail.starts_with("steps, epochs") ? "steps,epochs" : "steps", ',');
 }
 int64_t least_of(const KeySpec& spec) { return spec.detail.ends_with("from 0") ? 0 : 1; }
-std::string expects_quantity(const KeySpec& spec) {
-  return concat("a whole number from ", least_of(spec), " and a unit (", join(units_of(spec), " or "),
-                "), such as '40 ", units_of(spec).back(), '\'');
-}
 
-std::string expects_quantity_or_off(const KeySpec& spec) { return concat(expects_quantity(spec), ", or off"); }
+// What stands for <word> in ValueType::form.
+std::string filled(std::string_view word, const KeySpec& spec) {
+  if (word == "detail") return std::string(spec.detail);
+  if (word == "keys") return join(keys_of(spec.detail));
+  if (word == "choices") return join(spec.choices());
+  if (word == "kinds") return join(choices::layer_kinds());
+  if (word == "inits") return join(forms_of_init());
+  if (word == "least") return concat(least_of(spec));
+  return word == "units" ? join(units_of(spec), " or ") : units_of(spec).back();
+}
 
 std::string got(const KeySpec& spec, const Node& node) {
   return concat("got ", describe(node), ", expected ", spec.type->expects(spec));
@@ -298,60 +259,19 @@ std::string read_init(const KeySpec& spec, const Node& node, Value& value) {
   return "";
 }
 
-Texts no_texts(const KeySpec&) { return {}; }
-// Just outside of both ends. An end that the double cannot step over in whole numbers is left by a digit more.
-Texts beyond_range(const KeySpec& spec) {
-  const NumberRange range = parse_number_range(spec.detail);
-  const bool full = spec.type->name.starts_with("whole");
-  Texts texts;
-  if (full) {
-    texts.push_back(concat(static_cast<int64_t>(range.lo) - 1));
-    texts.push_back(range.hi > 9e18 ? "9223372036854775808" : concat(static_cast<int64_t>(range.hi) + 1));
-    return texts;
-  }
-  texts.push_back(number_text(range.open_lo ? range.lo : std::nextafter(range.lo, -INFINITY)));
-  texts.push_back(number_text(range.open_hi ? range.hi : std::nextafter(range.hi, INFINITY)));
-  texts.push_back("1e999");
-  return texts;
-}
-Texts pair_beyond_range(const KeySpec& spec) {
-  const NumberRange range = parse_number_range(spec.detail);
-  const std::string ok = number_text(range.lo);
-  const std::string over = number_text(range.open_hi ? range.hi : std::nextafter(range.hi, INFINITY));
-  return {concat('[', ok, ", ", over, ']'), concat('[', over, ", ", ok, ']'), concat('[', ok, ']'),
-          concat('[', ok, ", ", ok, ", ", ok, ']')};
-}
-Texts quantity_beyond_range(const KeySpec& spec) {
-  return {concat(least_of(spec) - 1, ' ', units_of(spec).front()),
-          concat(kMostOfAQuantity + 1, ' ', units_of(spec).front())};
-}
-Texts empty_text(const KeySpec&) { return {"\"\""}; }
-Texts bad_names(const KeySpec&) { return {"a/b", "..", std::string(65, 'a'), "\"\""}; }
-Texts unknown_word(const KeySpec&) { return {"zzz"}; }
-Texts bad_int_lists(const KeySpec& spec) {
-  const NumberRange range = parse_number_range(spec.detail);
-  const int64_t lo = static_cast<int64_t>(range.lo), hi = static_cast<int64_t>(range.hi);
-  return {"[]", concat('[', lo - 1, ']'), concat('[', lo, ", ", hi + 1, ']'), concat('[', lo, ", ", lo, ']'), "[x]"};
-}
-Texts bad_bytes(const KeySpec& spec) {
-  const int64_t max = static_cast<int64_t>(parse_number_range(spec.detail).hi);
-  return {"0", "-1", concat(max + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
-}
-// What a size alone or the map would refuse.
-Texts bad_budgets(const KeySpec&) { return {"0", "60 KQ", "\"60 KB\""}; }
-// What a name alone or the map would refuse.
-Texts bad_bests(const KeySpec&) { return {"zzz"}; }
-Texts bad_globs(const KeySpec&) { return {"\"\"", "\"layers.[1\"", "\"[]\"", "\"[!]\"", "\"[3-1]\"", "\"a]\""}; }
-Texts bad_granularities(const KeySpec&) {
-  return {"group",    "group(0)",   "group(2,32)", "group(1,2,3)", "group(1.5)", "group(32",
-          "group:32", "channel(2)", "channel(-1)", "tensor(1)",    "()",         "zzz"};
-}
-Texts bad_text_lists(const KeySpec&) { return {"[[1]]", "[a, a]", "{a: 1}"}; }
-Texts bad_inits(const KeySpec&) {
-  return {"uniform(1)", "constant(1,2)", "constant", "uniform(1,-1)", "normal(0,-1)", "zzz"};
-}
-
 }  // namespace
+
+std::string ValueType::expects(const KeySpec& spec) const {
+  if (this == &kMetrics && keys_of(spec.detail).empty()) return "a map of metrics that have keys; none has";
+  std::string text(form);
+  for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) {
+    const size_t size = text.find('>', at) - at + 1;
+    const std::string word = filled(std::string_view(text).substr(at + 1, size - 2), spec);
+    text.replace(at, size, word);
+    at += word.size();
+  }
+  return text;
+}
 
 #define BITGRAD_VALUE_TYPE(symbol, ...) const ValueType symbol{__VA_ARGS__};
 #include "train/config/value_types.inc"

@@ -46,10 +46,16 @@ std::string text(const std::array<double, 2>& pair) {
 std::string text(const std::optional<double>& x) { return x ? number_text(*x) : "none"; }
 std::string text(const std::optional<int64_t>& x) { return x ? concat(*x) : "auto"; }
 std::string text(const std::optional<Quantity>& x) { return x ? concat(*x) : "off"; }
-std::string text(const std::vector<int64_t>& numbers) {
+
+// [a, b], by the text of each item.
+template <typename Items, typename Text>
+std::string list_of(const Items& items, Text text_of) {
   std::string out;
-  for (const int64_t number : numbers) out += concat(out.empty() ? "" : ", ", number);
+  for (const auto& item : items) out += concat(out.empty() ? "" : ", ", text_of(item));
   return concat('[', out, ']');
+}
+std::string text(const std::vector<int64_t>& numbers) {
+  return list_of(numbers, [](int64_t number) { return concat(number); });
 }
 
 std::string text(const LearnedConfig& c);
@@ -60,10 +66,7 @@ std::string text(const BopConfig& c);
 // Writes the keys of one map as {a: 1, b: 2}; keys that do not exist under the selected value are left out.
 std::string own_keys(const Attributes& keys);
 std::string text(const std::vector<TransformConfig>& transforms) {
-  std::string out;
-  for (const TransformConfig& t : transforms)
-    out += concat(out.empty() ? "{" : ", {", t.name, ": ", own_keys(t.keys), '}');
-  return concat('[', out, ']');
+  return list_of(transforms, [](const auto& t) { return concat('{', t.name, ": ", own_keys(t.keys), '}'); });
 }
 
 class Writer {
@@ -124,11 +127,6 @@ std::string metrics(const std::map<std::string, Attributes>& all) {
   for (const auto& [name, keys] : all) writer.add(name, own_keys(keys));
   return writer.map();
 }
-std::string list_of(const std::vector<std::string>& texts) {
-  std::string out;
-  for (const std::string& item : texts) out += concat(out.empty() ? "" : ", ", text(item));
-  return concat('[', out, ']');
-}
 
 // Leaves out keys that have no meaning beside the others.
 class QuantizerWriter {
@@ -174,9 +172,7 @@ void prepare(const PrepareConfig& c, Add add) {
   if (c.recipe) add("recipe", text(*c.recipe));
   if (c.first) add("first", text(*c.first));
   if (c.last) add("last", text(*c.last));
-  std::string rules;
-  for (const QuantRuleConfig& r : c.rules) rules += concat(rules.empty() ? "" : ", ", rule(r));
-  if (!rules.empty()) add("rules", concat('[', rules, ']'));
+  if (!c.rules.empty()) add("rules", list_of(c.rules, rule));
 }
 
 std::string phase(const QuantPhaseConfig& c) {
@@ -227,9 +223,7 @@ std::string dataset(const DatasetConfig& c) {
 
 std::string layer(const LayerConfig& c, const QuantSection& quant);
 std::string layers_of(const LayerListConfig& list, const QuantSection& quant) {
-  std::string out;
-  for (const LayerConfig& l : list.layers) out += concat(out.empty() ? "{" : ", {", layer(l, quant), '}');
-  return concat('[', out, ']');
+  return list_of(list.layers, [&](const LayerConfig& l) { return concat('{', layer(l, quant), '}'); });
 }
 
 void write_lists(Writer& writer, const LayerKind& kind, const LayerConfig& c, const QuantSection& quant) {
@@ -237,9 +231,7 @@ void write_lists(Writer& writer, const LayerKind& kind, const LayerConfig& c, co
     for (const LayerListConfig& list : c.lists) writer.add(list.key, layers_of(list, quant));
     return;
   }
-  std::string lists;
-  for (const LayerListConfig& list : c.lists) lists += concat(lists.empty() ? "" : ", ", layers_of(list, quant));
-  writer.add("layers", concat('[', lists, ']'));
+  writer.add("layers", list_of(c.lists, [&](const LayerListConfig& list) { return layers_of(list, quant); }));
 }
 
 std::string layer(const LayerConfig& c, const QuantSection& quant) {
@@ -289,7 +281,8 @@ std::string to_yaml(const RunConfig& c) {
   using namespace config;
   TextWriter out;
   out << "version: " << c.version << '\n';
-  if (!c.plugins.empty()) out << "plugins: " << list_of(c.plugins) << '\n';
+  if (!c.plugins.empty())
+    out << "plugins: " << list_of(c.plugins, [](const std::string& path) { return text(path); }) << '\n';
   out << "run: " << map_of("run", "", [&](auto& w) { visit_run(w, c.run); }) << '\n';
   out << "device: " << map_of("device", c.device.kind, [&](auto& w) { visit_device(w, c.device); }) << '\n';
   out << "data:\n";
