@@ -1,7 +1,7 @@
 // How the CUDA backend comes into being: device, rows of kernels, table of kernels.
 #pragma once
 
-#include "bitgrad/kernels/kernel_table.h"
+#include "cuda/kernels/contracts.h"
 
 namespace bitgrad {
 

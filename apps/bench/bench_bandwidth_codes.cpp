@@ -23,7 +23,7 @@ namespace {
 // Operands of quantize, kept alive by copies of this.
 struct Quantized {
   Tensor x, codes, scales, mask, flags;
-  QuantizeArgs args;
+  kernels::QuantizeArgs args;
 
   Quantized(const Numbers& numbers, DType dtype)
       : x(numbers.copy()),
@@ -59,15 +59,15 @@ class CodeCases {
   void add_pack() {
     for (const Layout layout : all_layouts()) {
       if (layout == layouts::canonical || !layout.info().supports(dtype_)) continue;
-      PackArgs args{dtype_, n_.rows(), n_.cols(), nullptr, 0, layout, nullptr};
-      if (cheapest(pack_kernels(), args) == nullptr) continue;
+      kernels::PackArgs args{dtype_, n_.rows(), n_.cols(), nullptr, 0, layout, nullptr};
+      if (cheapest(kernels::pack_kernels(), args) == nullptr) continue;
       add("pack", "pack", layout.name(), canonical_bytes(n_, dtype_) + layout_bytes(n_, dtype_, layout),
           [n = &n_, dtype = dtype_, args, layout]() mutable -> std::function<void()> {
             const Quantized from(*n, dtype);
             quantize(from.args);
             const Tensor to = layout_room(*n, dtype, layout);
             args.canonical = from.codes.data(), args.stride = from.codes.stride(), args.out = to.data();
-            return [args, codes = from.codes, to] { pack(args); };
+            return [args, codes = from.codes, to] { kernels::pack(args); };
           });
     }
   }
@@ -86,16 +86,16 @@ class CodeCases {
         bytes + layout_bytes(n_, dtype_, layouts::transposed), [n = &n_, dtype = dtype_]() -> std::function<void()> {
           const Quantized q(*n, dtype);
           return [q, transposed = layout_room(*n, dtype, layouts::transposed)] {
-            quantize_transposed(q.args, transposed.data());
+            kernels::quantize_transposed(q.args, transposed.data());
           };
         });
     add("quantize", "dequantize", "canonical", bytes, [n = &n_, dtype = dtype_]() -> std::function<void()> {
       const Quantized q(*n, dtype);
-      quantize(q.args);
-      DequantizeArgs args{n->rows(),        n->cols(), dtype,           q.codes.data(),
-                          q.codes.stride(), {},        q.x.as<float>(), n->cols()};
+      kernels::quantize(q.args);
+      kernels::DequantizeArgs args{n->rows(),        n->cols(), dtype,           q.codes.data(),
+                                   q.codes.stride(), {},        q.x.as<float>(), n->cols()};
       args.scale.scale = q.scales.as<float>(), args.scale.row_step = 1;
-      return [q, args] { dequantize(args); };
+      return [q, args] { kernels::dequantize(args); };
     });
   }
 
@@ -109,20 +109,21 @@ class CodeCases {
           const Tensor to = layout_room(*n, dtypes::bint1, layouts::transposed), alpha = n->column_of(0),
                        row_ones = Tensor::empty({n->rows()}, dtypes::int32),
                        column_ones = Tensor::empty({n->cols()}, dtypes::int32);
-          BinarizeArgs args{n->rows(), n->cols(), q.x.as<float>(), n->cols(), q.codes.data(), q.codes.stride()};
+          kernels::BinarizeArgs args{n->rows(), n->cols(),      q.x.as<float>(),
+                                     n->cols(), q.codes.data(), q.codes.stride()};
           args.transposed = to.data(), args.alpha = alpha.as<float>(), args.flags = q.args.flags;
           args.row_ones = row_ones.as<int32_t>(), args.column_ones = column_ones.as<int32_t>();
-          return [args, q, to, alpha, row_ones, column_ones] { binarize(args); };
+          return [args, q, to, alpha, row_ones, column_ones] { kernels::binarize(args); };
         });
     add("quantize", "signs of a norm", "canonical", 4 * n_.count() + codes, [n = &n_]() -> std::function<void()> {
       const Quantized q(*n, dtypes::bint1);
       const Tensor mean = n->row_of(0.1), inv = n->row_of(1.5), beta = n->row_of(-0.1);
-      NormalizeSignArgs args;
+      kernels::NormalizeSignArgs args;
       args.norm.rows = n->rows(), args.norm.cols = n->cols(), args.norm.x = q.x.as<float>();
       args.norm.mean = mean.as<float>(), args.norm.inv = args.norm.gamma = inv.as<float>();
       args.norm.beta = beta.as<float>();
       args.codes = q.codes.data(), args.stride = q.codes.stride(), args.flags = q.args.flags;
-      return [args, q, mean, inv, beta] { normalize_sign(args); };
+      return [args, q, mean, inv, beta] { kernels::normalize_sign(args); };
     });
   }
 
@@ -144,12 +145,12 @@ class CodeCases {
   static std::function<void()> int8_orders(const Numbers& n, bool bf16, bool both) {
     const Quantized q(n, dtypes::int8);
     const Tensor by_column = n.room(dtypes::int8), column_scales = n.row_of(1), narrow = n.room(dtypes::bf16);
-    if (bf16) to_bf16(q.x.numel(), q.x.as<float>(), narrow.as<uint16_t>());
-    Int8OrdersArgs args{n.rows(), n.cols(), bf16 ? narrow.data() : q.x.data(), bf16, {}, {}, q.args.flags};
+    if (bf16) kernels::to_bf16(q.x.numel(), q.x.as<float>(), narrow.as<uint16_t>());
+    kernels::Int8OrdersArgs args{n.rows(), n.cols(), bf16 ? narrow.data() : q.x.data(), bf16, {}, {}, q.args.flags};
     args.by_row = {nullptr, q.scales.as<float>(), q.codes.as<int8_t>(), q.codes.stride(), n.draws(), 0};
     if (both)
       args.by_column = {nullptr, column_scales.as<float>(), by_column.as<int8_t>(), by_column.stride(), n.draws(), 0};
-    return [args, q, by_column, column_scales, narrow] { quantize_int8_orders(args); };
+    return [args, q, by_column, column_scales, narrow] { kernels::quantize_int8_orders(args); };
   }
 
   template <typename Change>
@@ -157,7 +158,7 @@ class CodeCases {
     add("quantize", what, "canonical", bytes, [n = &n_, dtype = dtype_, change]() -> std::function<void()> {
       Quantized q(*n, dtype);
       change(q, *n);
-      return [q] { quantize(q.args); };
+      return [q] { kernels::quantize(q.args); };
     });
   }
   void add(const char* family, std::string what, std::string_view layout, double bytes,

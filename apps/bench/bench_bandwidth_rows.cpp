@@ -15,21 +15,21 @@ Case row_case(const Numbers& n, const char* family, const char* what, double byt
           }};
 }
 
-FloatsIn in(const Tensor& t) { return {t.data(), t.dtype()}; }
-FloatsOut out(const Tensor& t) { return {t.data(), t.dtype()}; }
+kernels::FloatsIn in(const Tensor& t) { return {t.data(), t.dtype()}; }
+kernels::FloatsOut out(const Tensor& t) { return {t.data(), t.dtype()}; }
 
 // y = x + b, b one row or one column.
 Case broadcast_case(const Numbers& numbers, const char* what, bool row) {
   return row_case(numbers, "pointwise", what, 8, [row](const Numbers& n) {
     const int64_t rows = n.rows(), cols = n.cols();
     const Tensor x = n.copy(), y = n.room(dtypes::fp32), b = row ? n.row_of(0.1) : n.column_of(0.1);
-    PointwiseArgs args;
+    kernels::PointwiseArgs args;
     args.size[2] = rows;
     args.size[3] = cols;
     args.a = {x.data(), dtypes::fp32, {0, 0, cols, 1}};
     args.b = {b.data(), dtypes::fp32, {0, 0, row ? 0 : 1, row ? 1 : 0}};
     args.y = {y.data(), dtypes::fp32, {0, 0, cols, 1}};
-    return [args, x, y, b] { pointwise(args); };
+    return [args, x, y, b] { kernels::pointwise(args); };
   });
 }
 
@@ -38,7 +38,7 @@ Case copy_case(const Numbers& numbers, const char* what, bool transposed) {
   return row_case(numbers, "pointwise", what, 8, [transposed](const Numbers& n) {
     const int64_t rows = n.rows(), cols = n.cols(), half = cols / 2;
     const Tensor x = n.copy(), y = n.room(dtypes::fp32);
-    StridedCopyArgs args;
+    kernels::StridedCopyArgs args;
     args.x = {x.data(), dtypes::fp32, {0, half, cols, 1}};
     args.y = {y.data(), dtypes::fp32, {0, rows * half, half, 1}};
     const int64_t sizes[] = {2, rows, half};
@@ -50,14 +50,14 @@ Case copy_case(const Numbers& numbers, const char* what, bool transposed) {
       args.x = {x.data(), dtypes::fp32, {0, 0, 1, cols}};
       args.y = {y.data(), dtypes::fp32, {0, 0, rows, 1}};
     }
-    return [args, x, y] { strided_copy(args); };
+    return [args, x, y] { kernels::strided_copy(args); };
   });
 }
 
 Case softmax_backward_case(const Numbers& numbers) {
   return row_case(numbers, "rowwise", "softmax, backward", 12, [](const Numbers& n) {
     return [rows = n.rows(), cols = n.cols(), y = n.copy(), gy = n.copy(), gx = n.copy()] {
-      softmax_rows_backward({rows, cols, in(y), in(gy), out(gx)});
+      kernels::softmax_rows_backward({rows, cols, in(y), in(gy), out(gx)});
     };
   });
 }
@@ -67,7 +67,7 @@ Case norm_case(const Numbers& numbers) {
   return row_case(numbers, "rowwise", "layer norm, forward", 8, [](const Numbers& n) {
     const Tensor x = n.copy(), y = n.copy(), gamma = n.row_of(1.5), beta = n.row_of(0.1), mean = n.column_of(0),
                  inv = n.column_of(0);
-    NormRowsArgs args;
+    kernels::NormRowsArgs args;
     args.rows = n.rows();
     args.cols = n.cols();
     args.x = in(x);
@@ -76,7 +76,7 @@ Case norm_case(const Numbers& numbers) {
     args.y = out(y);
     args.mean = out(mean);
     args.inv = out(inv);
-    return [args, x, y, gamma, beta, mean, inv] { norm_rows(args); };
+    return [args, x, y, gamma, beta, mean, inv] { kernels::norm_rows(args); };
   });
 }
 
@@ -84,7 +84,7 @@ Case norm_backward_case(const Numbers& numbers) {
   return row_case(numbers, "rowwise", "layer norm, backward", 12, [](const Numbers& n) {
     const Tensor x = n.copy(), gy = n.copy(), gx = n.copy(), gamma = n.row_of(1.5), mean = n.column_of(0.1),
                  inv = n.column_of(1.5), ggamma = n.row_of(0), gbeta = n.row_of(0);
-    NormRowsBackwardArgs args;
+    kernels::NormRowsBackwardArgs args;
     args.rows = n.rows();
     args.cols = n.cols();
     args.x = in(x);
@@ -95,7 +95,7 @@ Case norm_backward_case(const Numbers& numbers) {
     args.gx = out(gx);
     args.ggamma = out(ggamma);
     args.gbeta = out(gbeta);
-    return [args, x, gy, gx, gamma, mean, inv, ggamma, gbeta] { norm_rows_backward(args); };
+    return [args, x, gy, gx, gamma, mean, inv, ggamma, gbeta] { kernels::norm_rows_backward(args); };
   });
 }
 
@@ -109,9 +109,9 @@ Case cross_entropy_case(const Numbers& numbers, bool backward) {
         return [backward, rows = n.rows(), cols = n.cols(), x, gx, loss, top, total, factor, targets] {
           const int32_t* const t = targets.as<int32_t>();
           if (backward)
-            cross_entropy_rows_backward({rows, cols, in(x), t, -1, in(top), in(total), in(factor), out(gx)});
+            kernels::cross_entropy_rows_backward({rows, cols, in(x), t, -1, in(top), in(total), in(factor), out(gx)});
           else
-            cross_entropy_rows({rows, cols, in(x), t, -1, out(loss), out(top), out(total), nullptr});
+            kernels::cross_entropy_rows({rows, cols, in(x), t, -1, out(loss), out(top), out(total), nullptr});
         };
       });
 }
@@ -124,7 +124,7 @@ std::vector<Case> row_cases(const Numbers& numbers) {
       copy_case(numbers, "permute, rows stay whole", false), copy_case(numbers, "permute, transposed", true)};
   cases.push_back(row_case(numbers, "rowwise", "softmax, forward", 8, [](const Numbers& n) {
     return [rows = n.rows(), cols = n.cols(), x = n.copy(), y = n.copy()] {
-      softmax_rows({rows, cols, in(x), out(y)});
+      kernels::softmax_rows({rows, cols, in(x), out(y)});
     };
   }));
   cases.push_back(softmax_backward_case(numbers));

@@ -12,7 +12,7 @@ constexpr float kRate = 1e-4f;
 struct Moved {
   Tensor w, g, m, v;
   explicit Moved(const Numbers& n) : w(n.copy()), g(n.copy()), m(n.copy()), v(n.copy()) {
-    mul(v.numel(), v.as<float>(), v.as<float>(), v.as<float>());  // squares
+    kernels::mul(v.numel(), v.as<float>(), v.as<float>(), v.as<float>());  // squares
   }
 };
 
@@ -21,8 +21,8 @@ struct Scaled {  // 8-bit moments
   explicit Scaled(const Numbers& n)
       : x(n.copy()),
         q(Tensor::empty({x.numel()}, dtypes::uint8)),
-        scales(Tensor::empty({(x.numel() + kMomentBlock - 1) / kMomentBlock}, dtypes::fp32)) {
-    mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
+        scales(Tensor::empty({(x.numel() + kernels::kMomentBlock - 1) / kernels::kMomentBlock}, dtypes::fp32)) {
+    kernels::mul(x.numel(), x.as<float>(), x.as<float>(), x.as<float>());
   }
 };
 
@@ -36,9 +36,9 @@ Case update_case(const Numbers& n, const char* what, double bytes_a_number, Make
 Case adam_case(const Numbers& n, const char* what, bool decoupled) {
   return update_case(n, what, 28, [decoupled](const Numbers& numbers) {
     return [p = Moved(numbers), decoupled] {
-      AdamArgs args{p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.v.as<float>(), p.g.as<float>(), kRate};
+      kernels::AdamArgs args{p.w.numel(), p.w.as<float>(), p.m.as<float>(), p.v.as<float>(), p.g.as<float>(), kRate};
       args.weight_decay = 0.01f, args.decoupled = decoupled;
-      adam_update(args);
+      kernels::adam_update(args);
     };
   });
 }
@@ -46,9 +46,9 @@ Case adam_case(const Numbers& n, const char* what, bool decoupled) {
 Case sgd_case(const Numbers& n, const char* what, bool momentum) {
   return update_case(n, what, momentum ? 20 : 12, [momentum](const Numbers& numbers) {
     return [p = Moved(numbers), momentum] {
-      SgdArgs args{p.w.numel(), p.w.as<float>(), p.g.as<float>(), momentum ? p.m.as<float>() : nullptr, kRate};
+      kernels::SgdArgs args{p.w.numel(), p.w.as<float>(), p.g.as<float>(), momentum ? p.m.as<float>() : nullptr, kRate};
       args.mu = momentum ? 0.9f : 0.0f;
-      sgd_update(args);
+      kernels::sgd_update(args);
     };
   });
 }
@@ -78,8 +78,8 @@ struct OneParameter {
 std::vector<Layout> product_layouts(const Numbers& n, DType dtype) {
   std::vector<Layout> out;
   for (const Layout layout : {layouts::transposed, layouts::frag64}) {
-    const PackArgs args{dtype, n.rows(), n.cols(), nullptr, 0, layout, nullptr};
-    if (layout.info().supports(dtype) && cheapest(pack_kernels(), args) != nullptr) out.push_back(layout);
+    const kernels::PackArgs args{dtype, n.rows(), n.cols(), nullptr, 0, layout, nullptr};
+    if (layout.info().supports(dtype) && cheapest(kernels::pack_kernels(), args) != nullptr) out.push_back(layout);
   }
   return out;
 }
@@ -103,21 +103,22 @@ std::vector<Case> update_cases(const Numbers& n) {
                           adam_case(n, "adamw", true)};
   cases.push_back(update_case(n, "finished gradient", 12, [](const Numbers& numbers) {
     return [p = Moved(numbers), flags = Tensor::zeros({1}, dtypes::int32)] {
-      FinishGradientArgs args{p.g.numel(), p.g.as<float>(), 1, p.w.as<float>()};
+      kernels::FinishGradientArgs args{p.g.numel(), p.g.as<float>(), 1, p.w.as<float>()};
       args.flags = static_cast<uint32_t*>(flags.data());
-      finish_gradient(args);
+      kernels::finish_gradient(args);
     };
   }));
-  const double eight_bits = 5 + 4.0 / kMomentBlock;
+  const double eight_bits = 5 + 4.0 / kernels::kMomentBlock;
   cases.push_back(update_case(n, "moments to 8 bits", eight_bits, [](const Numbers& numbers) {
     return [s = Scaled(numbers), draws = numbers.draws()] {
-      squares_to_uint8(s.x.numel(), s.x.as<float>(), *draws, 0, s.q.as<uint8_t>(), s.scales.as<float>());
+      kernels::squares_to_uint8(s.x.numel(), s.x.as<float>(), *draws, 0, s.q.as<uint8_t>(), s.scales.as<float>());
     };
   }));
   cases.push_back(update_case(n, "moments from 8 bits", eight_bits, [](const Numbers& numbers) {
     const Scaled s(numbers);
-    squares_to_uint8(s.x.numel(), s.x.as<float>(), *numbers.draws(), 0, s.q.as<uint8_t>(), s.scales.as<float>());
-    return [s] { squares_from_uint8(s.x.numel(), s.q.as<uint8_t>(), s.scales.as<float>(), s.x.as<float>()); };
+    kernels::squares_to_uint8(s.x.numel(), s.x.as<float>(), *numbers.draws(), 0, s.q.as<uint8_t>(),
+                              s.scales.as<float>());
+    return [s] { kernels::squares_from_uint8(s.x.numel(), s.q.as<uint8_t>(), s.scales.as<float>(), s.x.as<float>()); };
   }));
   return cases;
 }
@@ -138,7 +139,7 @@ std::vector<Case> step_cases(const Numbers& n, DType dtype) {
     rule.weight_decay = 0.01f;
     rule.moments = moments;
     // g read, w read and written, both moments read and written; codes written.
-    const double bytes = (12 + (narrow ? 4 + 16.0 / kMomentBlock : 16)) * n.count() + codes;
+    const double bytes = (12 + (narrow ? 4 + 16.0 / kernels::kMomentBlock : 16)) * n.count() + codes;
     cases.push_back({"optimizer", concat("step of adamw, moments ", moment_name(moments)), std::string(dtype.name()),
                      names, bytes, [n = &n, dtype, rule, layouts]() -> std::function<void()> {
                        auto one = std::make_shared<OneParameter>(*n, codes_of(dtype), rule, layouts);

@@ -36,10 +36,10 @@ using namespace bitgrad::bench;
 
 void add_rows(const Options& options, const Shape& s, Matrix& a, Matrix& b, Bytes& c,
               std::vector<std::shared_ptr<Bytes>>& kept, std::vector<Contestant>& all) {
-  for (const GemmKernel& kernel : gemm_kernels()) {
+  for (const kernels::GemmKernel& kernel : kernels::gemm_kernels()) {
     if (kernel.name.find(options.kernel) == std::string_view::npos || !kernel.granted()) continue;
     if (options.fast_rows && kernel.needs == isa::kScalar) continue;
-    GemmArgs args;
+    kernels::GemmArgs args;
     args.m = s.m, args.n = s.n, args.k = s.k;
     args.a = {a.bytes.data(), a.dtype, kernel.a_layout, a.stride, options.a_k_major(), a.map};
     args.b = {b.bytes.data(), b.dtype, kernel.b_layout, b.stride, options.b_k_major(), b.map};

@@ -55,13 +55,13 @@ struct Side {
     std::vector<Tensor> out;
     for (const Tensor& codes : copies) {
       out.push_back(Tensor::empty_layout({rows, cols}, dtype, layout, MemoryKind::kDerived));
-      pack({dtype, rows, cols, codes.data(), stride, layout, out.back().data()});
+      kernels::pack({dtype, rows, cols, codes.data(), stride, layout, out.back().data()});
     }
     return out;
   }
 
-  GemmOperand operand(const Tensor& data, Layout layout, bool k_major, bool scaled) const {
-    GemmOperand o{data.data(), dtype, layout, stride, k_major, {}};
+  kernels::GemmOperand operand(const Tensor& data, Layout layout, bool k_major, bool scaled) const {
+    kernels::GemmOperand o{data.data(), dtype, layout, stride, k_major, {}};
     if (!scaled) return o;
     o.scale.scale = scales.as<float>();
     (k_major ? o.scale.col_step : o.scale.row_step) = 1;
@@ -73,10 +73,10 @@ const Tensor& turn(const std::vector<Tensor>& copies, int64_t i) {
   return copies[static_cast<size_t>(i) % copies.size()];
 }
 
-Launches product(const GemmKernel& kernel, GemmArgs args, std::vector<Tensor> a, std::vector<Tensor> b,
-                 std::string name) {
+Launches product(const kernels::GemmKernel& kernel, kernels::GemmArgs args, std::vector<Tensor> a,
+                 std::vector<Tensor> b, std::string name) {
   return {std::move(name), [&kernel, args, a = std::move(a), b = std::move(b)](int64_t i) {
-            GemmArgs now = args;
+            kernels::GemmArgs now = args;
             now.a.data = turn(a, i).data();
             now.b.data = turn(b, i).data();
             kernel.run(now);
@@ -89,8 +89,8 @@ class Products {
     c_ = Tensor::empty({s.m, s.n}, dtypes::bf16);
   }
 
-  GemmArgs args(const Side& a, const Side& b, Layout a_layout, Layout b_layout, bool scaled) const {
-    GemmArgs g;
+  kernels::GemmArgs args(const Side& a, const Side& b, Layout a_layout, Layout b_layout, bool scaled) const {
+    kernels::GemmArgs g;
     g.m = s_.m, g.n = s_.n, g.k = s_.k;
     g.a = a.operand(a.copies[0], a_layout, options_.a_k_major(), scaled);
     g.b = b.operand(b.copies[0], b_layout, options_.b_k_major(), scaled);
@@ -123,13 +123,13 @@ void bench_product(const Options& options, const Shape& s, const Case& what, Jso
   const Side a = products.side(what.a, true, rng), b = products.side(what.b, false, rng),
              a16 = products.side(dtypes::bf16, true, rng), b16 = products.side(dtypes::bf16, false, rng);
   std::vector<Launches> all;
-  const GemmArgs wide = products.args(a16, b16, layouts::canonical, layouts::canonical, false);
-  const GemmKernel& rival = select_gemm(wide);
+  const kernels::GemmArgs wide = products.args(a16, b16, layouts::canonical, layouts::canonical, false);
+  const kernels::GemmKernel& rival = kernels::select_gemm(wide);
   all.push_back(product(rival, wide, a16.copies, b16.copies, concat("bf16 x bf16: ", rival.name)));
-  for (const GemmKernel& kernel : gemm_kernels()) {
+  for (const kernels::GemmKernel& kernel : kernels::gemm_kernels()) {
     if (!kernel.granted() || kernel.name.find(options.kernel) == std::string_view::npos) continue;
     if (options.fast_rows && kernel.name.ends_with("_simt")) continue;
-    const GemmArgs args = products.args(a, b, kernel.a_layout, kernel.b_layout, true);
+    const kernels::GemmArgs args = products.args(a, b, kernel.a_layout, kernel.b_layout, true);
     if (!kernel.usable(args)) continue;
     std::vector<Tensor> in_a = a.in(kernel.a_layout), in_b = b.in(kernel.b_layout);
     if (in_a.empty() || in_b.empty()) continue;

@@ -35,7 +35,7 @@ void count(benchmark::State& state, int64_t elements) { state.SetItemsProcessed(
 void quantize_to(benchmark::State& state, DType dtype, CodeRule rule) {
   const Tensor x = uniform(kRows, kCols), codes = Tensor::zeros(x.shape(), dtype), bits = mask(kRows, kCols);
   const float s = 0.05f;
-  QuantizeArgs args;
+  kernels::QuantizeArgs args;
   args.rows = kRows;
   args.cols = kCols;
   args.x = x.as<float>();
@@ -62,8 +62,8 @@ void dropout_codes(benchmark::State& state) {
                bits = mask(kRows, kCols);
   auto* words = static_cast<uint64_t*>(bits.data());
   for (auto _ : state) {
-    keep_mask({kRows, kCols, &kDraws, 0, 13107, words});
-    DropCodesArgs args;
+    kernels::keep_mask({kRows, kCols, &kDraws, 0, 13107, words});
+    kernels::DropCodesArgs args;
     args.rows = kRows;
     args.cols = kCols;
     args.from = dtypes::bint1;
@@ -73,7 +73,7 @@ void dropout_codes(benchmark::State& state) {
     args.mask = words;
     args.out = out.data();
     args.out_stride = out.stride();
-    drop_codes(args);
+    kernels::drop_codes(args);
   }
   count(state, in.numel());
 }
@@ -97,8 +97,8 @@ void register_pack_to() {
 
 void column_sums(benchmark::State& state) {
   const Tensor x = uniform(kRows, 256), out = Tensor::zeros({256}, dtypes::fp32);
-  ReduceArgs args;
-  args.axis = ReduceAxis::kColumns;
+  kernels::ReduceArgs args;
+  args.axis = kernels::ReduceAxis::kColumns;
   args.rows = kRows;
   args.cols = 256;
   args.x = x.as<float>();
@@ -110,8 +110,8 @@ void column_sums(benchmark::State& state) {
 BENCHMARK(column_sums);
 
 // Optimizers: items are elements. 4096 elements with their state lie in L2; 1 << 22 come from memory.
-AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v, int64_t n, bool late) {
-  AdamArgs args;
+kernels::AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v, int64_t n, bool late) {
+  kernels::AdamArgs args;
   args.n = n;
   args.w = w.as<float>();
   args.g = g.as<float>();
@@ -126,8 +126,8 @@ AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, const Tens
 void adam(benchmark::State& state, bool late) {
   const int64_t n = state.range(0);
   const Tensor w = uniform(1, n), g = uniform(1, n), m = uniform(1, n), v = Tensor::zeros({n}, dtypes::fp32);
-  const AdamArgs args = adam_args(w, g, m, v, n, late);
-  for (auto _ : state) adam_update(args);
+  const kernels::AdamArgs args = adam_args(w, g, m, v, n, late);
+  for (auto _ : state) kernels::adam_update(args);
   count(state, n);
 }
 BENCHMARK_CAPTURE(adam, first_steps, false)->Arg(4096)->Arg(1 << 22);
@@ -136,7 +136,7 @@ BENCHMARK_CAPTURE(adam, later_steps, true)->Arg(4096)->Arg(1 << 22);
 void sgd_momentum(benchmark::State& state) {
   const int64_t n = state.range(0);
   const Tensor w = uniform(1, n), g = uniform(1, n), b = Tensor::zeros({n}, dtypes::fp32);
-  for (auto _ : state) sgd_update({n, w.as<float>(), g.as<float>(), b.as<float>(), 1e-3f, 0.9f, 0.0f, false});
+  for (auto _ : state) kernels::sgd_update({n, w.as<float>(), g.as<float>(), b.as<float>(), 1e-3f, 0.9f, 0.0f, false});
   count(state, n);
 }
 BENCHMARK(sgd_momentum)->Arg(4096)->Arg(1 << 22);
@@ -147,28 +147,28 @@ void adam_narrow(benchmark::State& state, MomentKind kind) {
   const Tensor w = uniform(1, n), g = uniform(1, n), m = Tensor::zeros({piece}, dtypes::fp32),
                v = Tensor::zeros({piece}, dtypes::fp32), m16 = Tensor::zeros({n}, dtypes::bf16),
                v16 = Tensor::zeros({n}, dtypes::bf16), m8 = Tensor::zeros({n}, dtypes::int8),
-               v8 = Tensor::zeros({n}, dtypes::uint8), ms = Tensor::zeros({n / kMomentBlock}, dtypes::fp32),
-               vs = Tensor::zeros({n / kMomentBlock}, dtypes::fp32);
+               v8 = Tensor::zeros({n}, dtypes::uint8), ms = Tensor::zeros({n / kernels::kMomentBlock}, dtypes::fp32),
+               vs = Tensor::zeros({n / kernels::kMomentBlock}, dtypes::fp32);
   const uint64_t second = uint64_t{1} << 40;
-  AdamArgs args = adam_args(w, g, m, v, piece, true);
+  kernels::AdamArgs args = adam_args(w, g, m, v, piece, true);
   for (auto _ : state) {
     for (int64_t i = 0; i < n; i += piece) {
-      const int64_t block = i / kMomentBlock;
+      const int64_t block = i / kernels::kMomentBlock;
       const uint64_t e = static_cast<uint64_t>(i);
       args.w = w.as<float>() + i;
       args.g = g.as<float>() + i;
       if (kind == MomentKind::kBf16) {
-        from_bf16(piece, m16.as<uint16_t>() + i, args.m);
-        from_bf16(piece, v16.as<uint16_t>() + i, args.v);
-        adam_update(args);
-        to_bf16(piece, args.m, m16.as<uint16_t>() + i);
-        to_bf16_stochastic(piece, args.v, kDraws, second + e, v16.as<uint16_t>() + i);
+        kernels::from_bf16(piece, m16.as<uint16_t>() + i, args.m);
+        kernels::from_bf16(piece, v16.as<uint16_t>() + i, args.v);
+        kernels::adam_update(args);
+        kernels::to_bf16(piece, args.m, m16.as<uint16_t>() + i);
+        kernels::to_bf16_stochastic(piece, args.v, kDraws, second + e, v16.as<uint16_t>() + i);
       } else {
-        moments_from_int8(piece, m8.as<int8_t>() + i, ms.as<float>() + block, args.m);
-        squares_from_uint8(piece, v8.as<uint8_t>() + i, vs.as<float>() + block, args.v);
-        adam_update(args);
-        moments_to_int8(piece, args.m, kDraws, e, m8.as<int8_t>() + i, ms.as<float>() + block);
-        squares_to_uint8(piece, args.v, kDraws, second + e, v8.as<uint8_t>() + i, vs.as<float>() + block);
+        kernels::moments_from_int8(piece, m8.as<int8_t>() + i, ms.as<float>() + block, args.m);
+        kernels::squares_from_uint8(piece, v8.as<uint8_t>() + i, vs.as<float>() + block, args.v);
+        kernels::adam_update(args);
+        kernels::moments_to_int8(piece, args.m, kDraws, e, m8.as<int8_t>() + i, ms.as<float>() + block);
+        kernels::squares_to_uint8(piece, args.v, kDraws, second + e, v8.as<uint8_t>() + i, vs.as<float>() + block);
       }
     }
   }
@@ -188,13 +188,15 @@ void narrow(benchmark::State& state, int form) {
   const Tensor x = uniform(1, 4096), y = Tensor::zeros({4096}, dtypes::bf16), s = Tensor::zeros({16}, dtypes::fp32);
   for (int i = 0; i < 4096; ++i) x.as<float>()[i] = x.as<float>()[i] * x.as<float>()[i];
   for (auto _ : state) {
-    if (form == 0) to_bf16(4096, x.as<float>(), y.as<uint16_t>());
-    if (form == 1) to_bf16(4096, x.as<float>(), kDraws, 0, y.as<uint16_t>());
-    if (form == 2) moments_to_int8(4096, x.as<float>(), kDraws, 0, static_cast<int8_t*>(y.data()), s.as<float>());
-    if (form == 3) squares_to_uint8(4096, x.as<float>(), kDraws, 0, static_cast<uint8_t*>(y.data()), s.as<float>());
-    if (form == 4) from_bf16(4096, y.as<uint16_t>(), x.as<float>());
-    if (form == 5) moments_from_int8(4096, static_cast<int8_t*>(y.data()), s.as<float>(), x.as<float>());
-    if (form == 6) squares_from_uint8(4096, static_cast<uint8_t*>(y.data()), s.as<float>(), x.as<float>());
+    if (form == 0) kernels::to_bf16(4096, x.as<float>(), y.as<uint16_t>());
+    if (form == 1) kernels::to_bf16_stochastic(4096, x.as<float>(), kDraws, 0, y.as<uint16_t>());
+    if (form == 2)
+      kernels::moments_to_int8(4096, x.as<float>(), kDraws, 0, static_cast<int8_t*>(y.data()), s.as<float>());
+    if (form == 3)
+      kernels::squares_to_uint8(4096, x.as<float>(), kDraws, 0, static_cast<uint8_t*>(y.data()), s.as<float>());
+    if (form == 4) kernels::from_bf16(4096, y.as<uint16_t>(), x.as<float>());
+    if (form == 5) kernels::moments_from_int8(4096, static_cast<int8_t*>(y.data()), s.as<float>(), x.as<float>());
+    if (form == 6) kernels::squares_from_uint8(4096, static_cast<uint8_t*>(y.data()), s.as<float>(), x.as<float>());
   }
   count(state, 4096);
 }
@@ -202,21 +204,21 @@ BENCHMARK_CAPTURE(narrow, bf16_nearest, 0);
 BENCHMARK_CAPTURE(narrow, bf16_by_draws, 1);
 BENCHMARK_CAPTURE(narrow, mean_int8, 2);
 BENCHMARK_CAPTURE(narrow, square_uint8, 3);
-BENCHMARK_CAPTURE(narrow, from_bf16, 4);
+BENCHMARK_CAPTURE(narrow, kernels::from_bf16, 4);
 BENCHMARK_CAPTURE(narrow, from_mean_int8, 5);
 BENCHMARK_CAPTURE(narrow, from_square_uint8, 6);
 
 // Gradients of a window to those of a step: (mean, bounds of the binary rule, value clip).
 void finish(benchmark::State& state, float divisor, bool bounds, float clip) {
   const Tensor g = uniform(1, 4096), w = uniform(1, 4096);
-  FinishGradientArgs args;
+  kernels::FinishGradientArgs args;
   args.n = 4096;
   args.g = g.as<float>();
   args.divisor = divisor;
   args.w = bounds ? w.as<float>() : nullptr;
   args.clip_value = clip;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(finish_gradient(args));
+    benchmark::DoNotOptimize(kernels::finish_gradient(args));
     args.g[0] = 1.0f;
   }
   count(state, 4096);

@@ -62,7 +62,7 @@ class Bench {
     for (int64_t i = 0; i < rows * cols; ++i)
       numbers_.floats()[i] = (static_cast<float>(rng() % 2001) / 1000 - 1) * limit * 0.05f;
     scale_.assign(static_cast<size_t>(rows), 0.05f);
-    QuantizeArgs fill = quantize_args();
+    kernels::QuantizeArgs fill = quantize_args();
     quantize(fill);
   }
 
@@ -110,9 +110,9 @@ class Bench {
 
   void add_pack() {
     for (const Layout layout : derived())
-      for (const Kernel<PackArgs>& kernel : pack_kernels()) {
+      for (const Kernel<kernels::PackArgs>& kernel : kernels::pack_kernels()) {
         auto out = room(layout);
-        const PackArgs args{dtype_, rows_, cols_, codes_.data(), stride_, layout, out->data()};
+        const kernels::PackArgs args{dtype_, rows_, cols_, codes_.data(), stride_, layout, out->data()};
         if (!chosen(kernel.name) || !kernel.usable(args)) continue;
         add({"pack", std::string(layout.name()), std::string(kernel.name), bytes_of(layout)},
             [args, out, run = kernel.run] { run(args); });
@@ -122,7 +122,7 @@ class Bench {
     if (!options_.kernel.empty()) return;  // not a family of kernels
     for (const Layout layout : derived()) {
       auto packed = room(layout);
-      pack({dtype_, rows_, cols_, codes_.data(), stride_, layout, packed->data()});
+      kernels::pack({dtype_, rows_, cols_, codes_.data(), stride_, layout, packed->data()});
       auto back = std::make_shared<Bytes>(rows_ * stride_);
       add({"unpack", std::string(layout.name()), "layout", bytes_of(layout)}, [this, layout, packed, back] {
         layout.info().unpack(dtype_, rows_, cols_, packed->data(), back->data(), stride_);
@@ -130,8 +130,8 @@ class Bench {
     }
   }
 
-  QuantizeArgs quantize_args() {
-    QuantizeArgs args;
+  kernels::QuantizeArgs quantize_args() {
+    kernels::QuantizeArgs args;
     args.rows = rows_, args.cols = cols_, args.x = numbers_.floats(), args.ldx = cols_;
     args.dtype = dtype_, args.codes = codes_.data(), args.stride = stride_;
     const bool sign = dtype_.kind() == DTypeKind::kSign;
@@ -143,7 +143,7 @@ class Bench {
   void add_quantize() {
     const double bytes = static_cast<double>(rows_ * (cols_ * 4 + stride_));
     const double mask = static_cast<double>(rows_ * plane_words(cols_) * 8);
-    QuantizeArgs plain = quantize_args(), masked = plain, drawn = plain;
+    kernels::QuantizeArgs plain = quantize_args(), masked = plain, drawn = plain;
     masked.ste = SteRule::kClip;
     masked.mask = static_cast<uint64_t*>(mask_.data());
     drawn.sr = &draws_;
@@ -156,24 +156,24 @@ class Bench {
       add({"binarize and pack", std::string(layout.name()), "both families", bytes + mask + bytes_of(layout)},
           [this, masked, out, layout] {
             quantize(masked);
-            pack({dtype_, rows_, cols_, codes_.data(), stride_, layout, out->data()});
+            kernels::pack({dtype_, rows_, cols_, codes_.data(), stride_, layout, out->data()});
           });
     }
   }
-  void add_quantize_kernels(const char* what, const QuantizeArgs& args, double bytes) {
-    for (const Kernel<QuantizeArgs>& kernel : quantize_kernels())
+  void add_quantize_kernels(const char* what, const kernels::QuantizeArgs& args, double bytes) {
+    for (const Kernel<kernels::QuantizeArgs>& kernel : kernels::quantize_kernels())
       if (chosen(kernel.name) && kernel.usable(args))
         add({what, "canonical", std::string(kernel.name), bytes}, [args, run = kernel.run] { run(args); });
   }
 
   void add_dequantize() {
     if (!options_.kernel.empty()) return;
-    DequantizeArgs args;
+    kernels::DequantizeArgs args;
     args.rows = rows_, args.cols = cols_, args.dtype = dtype_, args.codes = codes_.data(), args.stride = stride_;
     args.scale.scale = scale_.data(), args.scale.row_step = 1;
     args.y = copy_from_.floats(), args.ldy = cols_;
     add({"dequantize", "canonical", "selected", static_cast<double>(rows_ * (cols_ * 4 + stride_))},
-        [args] { dequantize(args); });
+        [args] { kernels::dequantize(args); });
   }
 
   void report(const Entry& entry, double ns, double memcpy_ns, Json& rows) const {

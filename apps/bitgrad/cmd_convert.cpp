@@ -111,7 +111,7 @@ int check(const OpenedFile& file, const std::string& written, const Dataset& dat
 
 int run_convert(const ConvertOptions& options) {
   load_named_plugins(options.plugins);
-  load_gemm_costs(gemm_costs_path());
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
   require(!options.best || file_system().is_directory(options.target), "convert",
           "--best selects a checkpoint of a run folder: got '", options.target, "', which is not one");
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);

@@ -95,7 +95,7 @@ Json to_json(const OpenedFile& a, const OpenedFile& b, const ModelDifference& d,
 int run_diff(const DiffOptions& options) {
   load_named_plugins(options.plugins);
   if (!options.json.empty()) require_writable(options.json, options.force);
-  load_gemm_costs(gemm_costs_path());
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile a = open_file(options.a, overrides), b = open_file(options.b, overrides);
   if (!options.json.empty()) require_writable(options.json, /*force=*/true, {a.path, b.path});

@@ -21,7 +21,7 @@ struct EvalOptions {
 
 int run_eval(const EvalOptions& options) {
   load_named_plugins(options.plugins);
-  load_gemm_costs(gemm_costs_path());
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile file = open_file(options.target, overrides);
   apply_run_settings(file.config);

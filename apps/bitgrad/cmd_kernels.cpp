@@ -60,7 +60,7 @@ int list(bool all) {
 
 // Scales and numbers that nobody reads: only their form matters to the choice.
 int explain(const Options& options) {
-  GemmArgs args;
+  kernels::GemmArgs args;
   args.m = options.shape[0];
   args.n = args.ldc = options.shape[1];
   args.k = options.shape[2];
@@ -71,22 +71,22 @@ int explain(const Options& options) {
   args.b.k_major = options.b_k_major;
   args.c_dtype = parse_dtype(options.out);
   set_bits_mode(options.strict ? BitsMode::kStrict : BitsMode::kFast);
-  std::vector<GemmCandidate> rows = explain_gemm(args);
-  std::stable_sort(rows.begin(), rows.end(), [](const GemmCandidate& x, const GemmCandidate& y) {
+  std::vector<kernels::GemmCandidate> rows = kernels::explain_gemm(args);
+  std::stable_sort(rows.begin(), rows.end(), [](const kernels::GemmCandidate& x, const kernels::GemmCandidate& y) {
     return x.verdict != y.verdict ? x.verdict < y.verdict : x.ns < y.ns;
   });
   std::cout << args.a.dtype << (args.a.k_major ? " [k,m]" : " [m,k]") << " x " << args.b.dtype
             << (args.b.k_major ? " [k,n]" : " [n,k]") << " -> " << args.c_dtype << ", m " << args.m << ", n " << args.n
             << ", k " << args.k << ", " << (options.strict ? "strict" : "fast") << ", costs "
-            << (gemm_costs().empty() ? "as shipped" : "measured on this machine") << ", " << isa_names(cpu_isa())
-            << '\n'
+            << (kernels::gemm_costs().empty() ? "as shipped" : "measured on this machine") << ", "
+            << isa_names(cpu_isa()) << '\n'
             << std::left << std::setw(44) << "kernel" << std::right << std::setw(12) << "expected us" << std::setw(9)
             << "times"
             << "  reads A, B in layouts     verdict\n";
   const double best = rows.front().ns;
-  for (const GemmCandidate& c : rows) {
-    const bool usable = c.verdict == GemmVerdict::kChosen || c.verdict == GemmVerdict::kDearer;
-    if (!usable && c.verdict == GemmVerdict::kUnsupported && !options.all) continue;
+  for (const kernels::GemmCandidate& c : rows) {
+    const bool usable = c.verdict == kernels::GemmVerdict::kChosen || c.verdict == kernels::GemmVerdict::kDearer;
+    if (!usable && c.verdict == kernels::GemmVerdict::kUnsupported && !options.all) continue;
     std::cout << std::left << std::setw(44) << c.kernel->name << std::right << std::fixed;
     if (usable && c.kernel->needs == isa::kScalar && c.kernel->order != SumOrder::kFree)
       std::cout << std::setw(12) << "reference" << std::setw(9) << '-';
@@ -96,9 +96,9 @@ int explain(const Options& options) {
     else
       std::cout << std::setw(12) << '-' << std::setw(9) << '-';
     std::cout << "  " << std::left << std::setw(26) << concat(c.kernel->a_layout, ", ", c.kernel->b_layout)
-              << verdict_name(c.verdict);
-    if (c.verdict == GemmVerdict::kNeedsIsa) std::cout << ": " << isa_names(c.kernel->needs & ~cpu_isa());
-    if (c.verdict == GemmVerdict::kOrder) std::cout << ": " << order_name(c.kernel->order);
+              << kernels::verdict_name(c.verdict);
+    if (c.verdict == kernels::GemmVerdict::kNeedsIsa) std::cout << ": " << isa_names(c.kernel->needs & ~cpu_isa());
+    if (c.verdict == kernels::GemmVerdict::kOrder) std::cout << ": " << order_name(c.kernel->order);
     std::cout << '\n';
   }
   return 0;
@@ -108,35 +108,36 @@ int calibrate(const std::string& path) {
   require(!path.empty(), "kernels",
           "--calibrate needs a path for its table: set HOME or BITGRAD_GEMM_COSTS, or pass "
           "--costs FILE");
-  set_gemm_costs({});
-  save_gemm_costs(path, {});  // a path that cannot be written is found now, not after the measurement
-  const std::vector<GemmCostFactors> factors =
-      calibrate_gemm([](std::string_view row) { std::cout << "measuring " << row << '\n'
-                                                          << std::flush; });
-  save_gemm_costs(path, factors);
+  kernels::set_gemm_costs({});
+  kernels::save_gemm_costs(path, {});  // a path that cannot be written is found now, not after the measurement
+  const std::vector<kernels::GemmCostFactors> factors =
+      kernels::calibrate_gemm([](std::string_view row) { std::cout << "measuring " << row << '\n'
+                                                                   << std::flush; });
+  kernels::save_gemm_costs(path, factors);
   std::cout << "measured / shipped cost, by rows of A:\n" << std::left << std::setw(44) << "kernel" << std::right;
   for (const char* m : {"1", "2-16", "17-128", ">128"}) std::cout << std::setw(9) << m;
   std::cout << '\n';
-  for (const GemmCostFactors& row : factors) {
+  for (const kernels::GemmCostFactors& row : factors) {
     std::cout << std::left << std::setw(44) << row.kernel << std::right << std::fixed << std::setprecision(2);
     for (const double f : row.factor) std::cout << std::setw(9) << f;
     std::cout << '\n';
   }
   std::cout << "written to " << path
-            << (path == gemm_costs_path()
+            << (path == kernels::gemm_costs_path()
                     ? "; train and eval on this machine use it from now on.\n"
-                    : concat("; it is used where BITGRAD_GEMM_COSTS names it (now: ", gemm_costs_path(), ").\n"));
+                    : concat("; it is used where BITGRAD_GEMM_COSTS names it (now: ", kernels::gemm_costs_path(),
+                             ").\n"));
   return 0;
 }
 
 int run(const Options& options) {
-  const std::string path = options.costs.empty() ? gemm_costs_path() : options.costs;
+  const std::string path = options.costs.empty() ? kernels::gemm_costs_path() : options.costs;
   if (options.calibrate) return calibrate(path);
   if (options.shape.empty()) return list(options.all);
   require(options.dtypes.size() == 2, "kernels", "--shape needs --dtypes A,B, such as --dtypes int8,int4");
   require(options.costs.empty() || file_system().exists(path), "kernels", "--costs ", path, ": no such file. ",
           "Hint: --calibrate --costs ", path, " makes it.");
-  load_gemm_costs(path);
+  kernels::load_gemm_costs(path);
   return explain(options);
 }
 

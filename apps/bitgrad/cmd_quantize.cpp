@@ -49,7 +49,7 @@ RunConfig target_config(const QuantizeOptions& options, const RunConfig& run) {
 
 int run_quantize(const QuantizeOptions& options) {
   load_named_plugins(options.plugins);
-  load_gemm_costs(gemm_costs_path());
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
   const OpenedFile file = open_file(options.target, options.overrides);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   RunConfig config = target_config(options, file.config);

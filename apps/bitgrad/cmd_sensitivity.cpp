@@ -26,7 +26,7 @@ int run_sensitivity(const SensitivityCommand& options) {
   const bool usual = options.bits.empty() && options.recipes.empty();
   for (const int64_t bits : usual ? BudgetConfig{}.bits : options.bits) choices.push_back({uniform_recipe(bits)});
   for (const std::string& name : options.recipes) choices.push_back({find_recipe(name).recipe});
-  load_gemm_costs(gemm_costs_path());
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
   const OpenedFile file = open_file(options.target, options.overrides);
   if (!options.json.empty()) require_writable(options.json, options.force, {file.path});
   apply_run_settings(file.config);

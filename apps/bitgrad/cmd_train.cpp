@@ -120,7 +120,7 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
   const RunConfig& config = trainer.config();
   const Device device = trainer.learner().device();
   log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", machine_of(device), ", bits ",
-                              config.run.bits, ", costs ", measured ? gemm_costs_path() : "as shipped",
+                              config.run.bits, ", costs ", measured ? kernels::gemm_costs_path() : "as shipped",
                               resuming ? ", resumed" : "", " at step ", trainer.learner().state().step));
   progress.line(
       concat("training ", config.run.name,
@@ -141,7 +141,7 @@ int run_train(const TrainOptions& options) {
           "--plugin needs --resume: a new run lists its plugins in the configuration, or by plugins=[PATH]");
   load_named_plugins(options.plugins);
   install_signal_handlers();
-  const bool measured = load_gemm_costs(gemm_costs_path());
+  const bool measured = kernels::load_gemm_costs(kernels::gemm_costs_path());
   const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
   std::unique_ptr<FileLock> lock;
   if (resuming) lock = lock_run_folder(options.resume);

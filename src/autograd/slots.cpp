@@ -14,7 +14,7 @@ void add_into(const Tensor& sum, const Tensor& part) {
     const double* p = part.as<double>();
     for (int64_t i = 0; i < sum.numel(); ++i) s[i] += p[i];
   } else {
-    add(sum.numel(), sum.as<float>(), part.as<float>(), sum.as<float>());
+    kernels::add(sum.numel(), sum.as<float>(), part.as<float>(), sum.as<float>());
   }
 }
 
@@ -30,7 +30,7 @@ void deliver(const GradTarget& target, const Tensor& gradient) {
   if (target.out.dtype() != dtypes::bf16) {
     if (gradient.dtype() == dtypes::bf16) {
       Tensor wide = Tensor::empty(gradient.shape(), dtypes::fp32);
-      from_bf16(gradient.numel(), gradient.as<uint16_t>(), wide.as<float>());
+      kernels::from_bf16(gradient.numel(), gradient.as<uint16_t>(), wide.as<float>());
       deliver(target, wide);
     } else {
       add_into(target.out, gradient);
@@ -39,7 +39,7 @@ void deliver(const GradTarget& target, const Tensor& gradient) {
   }
   uint16_t* out = target.out.as<uint16_t>();
   if (!target.accumulate && target.sr == nullptr) {
-    to_bf16(gradient.numel(), gradient.as<float>(), out);
+    kernels::to_bf16(gradient.numel(), gradient.as<float>(), out);
     return;
   }
   const bool narrow = gradient.dtype() == dtypes::bf16;

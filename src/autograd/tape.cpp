@@ -166,7 +166,7 @@ Tensor Tape::finished(int64_t index) {
   edge.grad = Tensor();
   if (!grad.defined() || grad.dtype() == edge.dtype) return grad;
   Tensor rounded = Tensor::empty(edge.shape, edge.dtype);
-  to_bf16(grad.numel(), grad.as<float>(), rounded.as<uint16_t>());
+  kernels::to_bf16(grad.numel(), grad.as<float>(), rounded.as<uint16_t>());
   return rounded;
 }
 

@@ -3,10 +3,10 @@
 
 #include "bitgrad/kernels/kernel_table.h"
 
-namespace bitgrad::cpu {
+namespace bitgrad::kernels::cpu {
 
 #define BITGRAD_KERNEL(result, name, parameters, arguments) result name parameters;
 #include "bitgrad/kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
 
-}  // namespace bitgrad::cpu
+}  // namespace bitgrad::kernels::cpu

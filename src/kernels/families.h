@@ -1,4 +1,4 @@
-// How a family lists its rows for all_kernels(). One line of families.inc declares the family.
+// How a family lists its kernels for all_kernels(). One line of families.inc declares the family.
 #pragma once
 
 #include <span>
@@ -7,22 +7,19 @@
 
 #include "bitgrad/kernels/kernel.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 #define BITGRAD_FAMILY(name) void append_##name##_kernels(std::vector<KernelInfo>& out);
 #include "kernels/families.inc"
 #undef BITGRAD_FAMILY
 
-namespace detail {
-
-// Adds one record for each row: Kernel<Args> or a type derived from it.
-template <typename Row>
-void append_kernels(std::string_view family, std::span<const Row> rows, std::vector<KernelInfo>& out) {
-  for (const Row& row : rows) {
-    const bool legal = legal_in_strict(row.order) || bits_mode() == BitsMode::kFast;
-    out.push_back({family, row.name, row.needs, row.order, row.granted() && legal, row.device});
+// Adds one record for each kernel: Kernel<Args> or a type derived from it.
+template <typename K>
+void append_kernels(std::string_view family, std::span<const K> kernels, std::vector<KernelInfo>& out) {
+  for (const K& k : kernels) {
+    const bool legal = legal_in_strict(k.order) || bits_mode() == BitsMode::kFast;
+    out.push_back({family, k.name, k.needs, k.order, k.granted() && legal, k.device});
   }
 }
 
-}  // namespace detail
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

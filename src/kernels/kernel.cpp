@@ -33,15 +33,15 @@ BitsMode bits_mode() { return g_bits_mode.load(std::memory_order_relaxed); }
 void set_bits_mode(BitsMode mode) { g_bits_mode.store(mode, std::memory_order_relaxed); }
 
 std::vector<KernelInfo> all_kernels() {
-  std::vector<KernelInfo> kernels;
-#define BITGRAD_FAMILY(name) append_##name##_kernels(kernels);
+  std::vector<KernelInfo> out;
+#define BITGRAD_FAMILY(name) kernels::append_##name##_kernels(out);
 #include "kernels/families.inc"
 #undef BITGRAD_FAMILY
   for (KernelInfo k : added_kernels()) {
     k.available = k.device == current_device().kind && (k.needs & ~device_isa()) == 0;
-    kernels.push_back(k);
+    out.push_back(k);
   }
-  return kernels;
+  return out;
 }
 
 void register_kernels(std::span<const KernelInfo> kernels) {

@@ -8,7 +8,7 @@
 #include "bitgrad/kernels/flag.h"
 #include "kernels/cpu_kernels.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 constexpr KernelTable kCpuKernels{
@@ -39,6 +39,10 @@ void register_kernel_table(DeviceKind kind, const KernelTable* table) {
   result name parameters { return detail::present(kernel_table().name, #name) arguments; }
 #include "bitgrad/kernels/kernel_table.inc"
 #undef BITGRAD_KERNEL
+
+}  // namespace bitgrad::kernels
+
+namespace bitgrad {
 
 float read_number(const float* number) {
   if (current_device().is_cpu()) return *number;

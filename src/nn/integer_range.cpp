@@ -25,17 +25,17 @@ IntegerRange integer_range(const Tensor& x, bool per_row) {
       rows, std::max(int64_t{1}, kMapGrain / std::max(int64_t{1}, cols)));
   if (per_row) return of_rows;
   const IntegerRange out{numbers_of(1), numbers_of(1)};
-  ReduceArgs args;
+  kernels::ReduceArgs args;
   args.rows = 1;
   args.cols = args.ldx = rows;
-  args.rule = ReduceRule::kMin;
+  args.rule = kernels::ReduceRule::kMin;
   args.x = of_rows.low.as<float>();
   args.out = out.low.as<float>();
-  reduce(args);
-  args.rule = ReduceRule::kMax;
+  kernels::reduce(args);
+  args.rule = kernels::ReduceRule::kMax;
   args.x = of_rows.high.as<float>();
   args.out = out.high.as<float>();
-  reduce(args);
+  kernels::reduce(args);
   return out;
 }
 

@@ -146,7 +146,7 @@ void Parameter::make_learned(const Tensor& x) {
     learned.initialize(concat(path_, '.', parts[i].name), seed_);
     learned.value_.copy_from(first[i].reshape(learned.shape()));
     if (const auto& floor = learned.spec_.floor)
-      clamp(learned.value_.numel(), *floor, INFINITY, learned.value_.as<float>());
+      kernels::clamp(learned.value_.numel(), *floor, INFINITY, learned.value_.as<float>());
   }
 }
 
@@ -196,7 +196,8 @@ void Parameter::write_layouts(const std::function<bool(Layout)>& written) {
     if (written && written(layout)) continue;
     Tensor derived = value_.in_layout(layout);
     if (!derived.defined()) derived = Tensor::empty_layout(shape(), value_.dtype(), layout, MemoryKind::kDerived);
-    pack({value_.dtype(), value_.rows(), value_.cols(), value_.data(), value_.stride(), layout, derived.data()});
+    kernels::pack(
+        {value_.dtype(), value_.rows(), value_.cols(), value_.data(), value_.stride(), layout, derived.data()});
     value_.attach_layout(derived);
   }
 }

@@ -21,7 +21,7 @@ ErrorContext::Handler detail::names_parameter(const Parameter& p, int64_t begin,
 
 std::string Parameter::not_swept() const {
   const QuantSpec& quant = *spec_.quant;
-  if (!sweeps_codes(quantizer_->code_range(quant).rule))
+  if (!kernels::sweeps_codes(quantizer_->code_range(quant).rule))
     return concat("codes of ", quant.dtype, " by scheme ", quant.scheme, " need a separate kernel");
   if (values_.defined()) return "its dequantized copy in fp32 is written with the codes";
   if (quantizer_->constant_params(quant)) return "";
@@ -36,7 +36,7 @@ std::string Parameter::not_swept() const {
 namespace {
 
 // Where a fit writes its numbers.
-QuantParams row_params(const QuantSpec& spec, const RowFit& fit, int64_t rows) {
+QuantParams row_params(const QuantSpec& spec, const kernels::RowFit& fit, int64_t rows) {
   const auto numbers = [&](DType dtype) {
     return std::make_shared<const Tensor>(Tensor::empty({rows}, dtype, MemoryKind::kQuantState));
   };
@@ -44,18 +44,18 @@ QuantParams row_params(const QuantSpec& spec, const RowFit& fit, int64_t rows) {
   params.scheme = spec.scheme;
   params.granularity = spec.granularity;
   params.scale = numbers(dtypes::fp32);
-  if (fit.rule == RowFit::kAffine) params.zero = numbers(dtypes::int32);
+  if (fit.rule == kernels::RowFit::kAffine) params.zero = numbers(dtypes::int32);
   return params;
 }
 
 }  // namespace
 
-RowCodes Parameter::sweep_codes() {
+kernels::RowCodes Parameter::sweep_codes() {
   ensure(next_ != nullptr && not_swept().empty(), "sweep_codes", "parameter '", path_, "'");
   const ErrorContext scope(detail::names_parameter(*this, 0, step_now(next_->draws)));
   const QuantSpec& spec = next_->spec;
   const CodeRange range = quantizer_->code_range(spec);
-  RowCodes to;
+  kernels::RowCodes to;
   const bool constant = quantizer_->constant_params(spec);
   if (!next_->learned && !constant) {
     to.fit = quantizer_->row_fit(spec);

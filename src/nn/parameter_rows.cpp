@@ -57,7 +57,7 @@ bool copy_params(const QuantParams& from, const std::shared_ptr<const QuantParam
 
 // The values of codes into rows of fp32.
 void write_values(const Tensor& codes, const Tensor& to) {
-  DequantizeArgs args;
+  kernels::DequantizeArgs args;
   args.rows = codes.rows();
   args.cols = args.ldy = codes.cols();
   args.dtype = codes.dtype();
@@ -65,7 +65,7 @@ void write_values(const Tensor& codes, const Tensor& to) {
   args.stride = codes.stride();
   args.scale = codes.scale_map();
   args.y = to.as<float>();
-  if (codes.numel() > 0) dequantize(args);
+  if (codes.numel() > 0) kernels::dequantize(args);
 }
 
 }  // namespace
@@ -212,7 +212,7 @@ void Parameter::requantize(uint64_t seed, int64_t step) {
   const bool narrow = master_.dtype() != dtypes::fp32;
   put_all(
       [&](int64_t begin, const Tensor& x) {
-        if (narrow) from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_->cols(), x.as<float>());
+        if (narrow) kernels::from_bf16(x.numel(), master_.as<uint16_t>() + begin * shape_->cols(), x.as<float>());
       },
       narrow);
   end_codes();
@@ -235,7 +235,7 @@ void Parameter::requantize_from(const Numbers& numbers, int64_t step) {
       }
       const Tensor x = Tensor::empty(part.shape(), dtypes::fp32, MemoryKind::kWorkspace);
       numbers(begin, x);
-      to_bf16(x.numel(), x.as<float>(), part.as<uint16_t>());
+      kernels::to_bf16(x.numel(), x.as<float>(), part.as<uint16_t>());
     }
   }
   if (!learned_.empty()) {
@@ -243,7 +243,7 @@ void Parameter::requantize_from(const Numbers& numbers, int64_t step) {
     if (!x.defined() || x.dtype() != dtypes::fp32) {
       x = Tensor::empty(*shape_, dtypes::fp32, MemoryKind::kWorkspace);
       if (master_.defined())
-        from_bf16(x.numel(), master_.as<uint16_t>(), x.as<float>());
+        kernels::from_bf16(x.numel(), master_.as<uint16_t>(), x.as<float>());
       else
         numbers(0, as_matrix(x));
     }

@@ -23,14 +23,14 @@ Tensor negated(const Tensor& g) {
   if (g.dtype() == dtypes::fp64)
     for (int64_t i = 0; i < g.numel(); ++i) out.as<double>()[i] = -g.as<double>()[i];
   else
-    scale(g.numel(), g.as<float>(), -1.0f, out.as<float>());
+    kernels::scale(g.numel(), g.as<float>(), -1.0f, out.as<float>());
   return out;
 }
 
 // y = a + b, or a - b.
-template <PointwiseOp op>
+template <kernels::PointwiseOp op>
 struct AddOrSub {
-  static constexpr std::string_view kName = op == PointwiseOp::add ? "add" : "sub";
+  static constexpr std::string_view kName = op == kernels::PointwiseOp::add ? "add" : "sub";
   struct Saved {
     Shape a, b;
   };
@@ -44,7 +44,7 @@ struct AddOrSub {
     if (g[0].wanted()) g[0].set_rounded(sum_to_shape(wide_gy, s.a));
     if (!g[1].wanted()) return;
     const Tensor gb = sum_to_shape(wide_gy, s.b);
-    g[1].set_rounded(op == PointwiseOp::add ? gb : negated(gb));
+    g[1].set_rounded(op == kernels::PointwiseOp::add ? gb : negated(gb));
   }
 };
 
@@ -56,12 +56,12 @@ struct Mul {
   static Tensor forward(Saved& s, std::span<const Tensor> in) {
     const Shape shape = check_pair(kName, in);
     s = {keep(in[0]), keep(in[1])};
-    return broadcast(PointwiseOp::mul, in[0], in[1], shape, in[0].dtype());
+    return broadcast(kernels::PointwiseOp::mul, in[0], in[1], shape, in[0].dtype());
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     const auto gradient = [&](const Tensor& other, const Shape& shape) {
       const DType dtype = wide_dtype(other.dtype());
-      return sum_to_shape(broadcast(PointwiseOp::mul, gy[0], other, gy[0].shape(), dtype), shape);
+      return sum_to_shape(broadcast(kernels::PointwiseOp::mul, gy[0], other, gy[0].shape(), dtype), shape);
     };
     if (g[0].wanted()) g[0].set_rounded(gradient(s.b, s.a.shape()));
     if (g[1].wanted()) g[1].set_rounded(gradient(s.a, s.b.shape()));
@@ -107,8 +107,8 @@ struct Reshape {
 
 }  // namespace
 
-Var add(const Var& a, const Var& b) { return apply<AddOrSub<PointwiseOp::add>>({a, b}); }
-Var sub(const Var& a, const Var& b) { return apply<AddOrSub<PointwiseOp::sub>>({a, b}); }
+Var add(const Var& a, const Var& b) { return apply<AddOrSub<kernels::PointwiseOp::add>>({a, b}); }
+Var sub(const Var& a, const Var& b) { return apply<AddOrSub<kernels::PointwiseOp::sub>>({a, b}); }
 Var mul(const Var& a, const Var& b) { return apply<Mul>({a, b}); }
 Var sum(const Var& x) { return apply<Sum>({x}); }
 Var reshape(const Var& x, const Shape& shape) { return apply<Reshape>({x}, shape); }

@@ -15,7 +15,7 @@ struct Cast {
     require_values(kName, "x", x);
     if (dtype == dtypes::bf16) return narrowed(x, dtype);
     const Tensor y = Tensor::empty(x.shape(), dtype);
-    from_bf16(x.numel(), x.as<uint16_t>(), y.as<float>());
+    kernels::from_bf16(x.numel(), x.as<uint16_t>(), y.as<float>());
     return y;
   }
   static void backward(Saved&, std::span<const Tensor> gy, std::span<GradSlot> g) {

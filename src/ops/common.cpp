@@ -14,7 +14,7 @@ namespace bitgrad {
 Tensor wide(const Tensor& gradient) {
   if (gradient.dtype() != dtypes::bf16) return gradient;
   Tensor out = Tensor::empty(gradient.shape(), dtypes::fp32);
-  from_bf16(gradient.numel(), gradient.as<uint16_t>(), out.as<float>());
+  kernels::from_bf16(gradient.numel(), gradient.as<uint16_t>(), out.as<float>());
   return out;
 }
 
@@ -22,7 +22,7 @@ Tensor widened(const Tensor& x) {
   if (x.dtype() != dtypes::bf16) return x;
   const Tensor from = x.contiguous() ? x : x.clone(MemoryKind::kWorkspace);
   const Tensor out = Tensor::empty(x.shape(), dtypes::fp32, MemoryKind::kWorkspace);
-  from_bf16(from.numel(), from.as<uint16_t>(), out.as<float>());
+  kernels::from_bf16(from.numel(), from.as<uint16_t>(), out.as<float>());
   return out;
 }
 
@@ -34,7 +34,7 @@ Tensor wide_result(const Shape& shape, DType dtype) {
 Tensor narrowed(const Tensor& values, DType dtype) {
   if (dtype != dtypes::bf16) return values;
   const Tensor out = Tensor::empty(values.shape(), dtype);
-  to_bf16(values.numel(), values.as<float>(), out.as<uint16_t>());
+  kernels::to_bf16(values.numel(), values.as<float>(), out.as<uint16_t>());
   return out;
 }
 
@@ -77,8 +77,8 @@ int64_t most_products_in_int32(DType a, DType b) {
   return static_cast<int64_t>(static_cast<double>(std::numeric_limits<int32_t>::max()) / (magnitude(a) * magnitude(b)));
 }
 
-GemmOperand gemm_operand(const Tensor& t, bool k_major) {
-  GemmOperand o;
+kernels::GemmOperand gemm_operand(const Tensor& t, bool k_major) {
+  kernels::GemmOperand o;
   o.data = t.data();
   o.dtype = t.dtype();
   o.layout = t.layout();
@@ -88,14 +88,14 @@ GemmOperand gemm_operand(const Tensor& t, bool k_major) {
   return o;
 }
 
-void gemm_into(GemmArgs& args, GradSlot& slot) {
+void gemm_into(kernels::GemmArgs& args, GradSlot& slot) {
   const GradTarget target = slot.target();
   args.c = target.out.data();
   args.c_dtype = target.out.dtype();
   args.ldc = target.out.cols();
   args.accumulate = target.accumulate;
   args.sr = target.sr;
-  gemm(args);
+  kernels::gemm(args);
   slot.commit();
 }
 
@@ -106,12 +106,12 @@ void decline_rows_on_device(const GradSlot& slot) {
 
 Tensor total_of(const Tensor& x) {
   const Tensor out = Tensor::empty(Shape{}, dtypes::fp32);
-  ReduceArgs args;
+  kernels::ReduceArgs args;
   args.rows = 1;
   args.cols = args.ldx = x.numel();
   args.x = x.as<float>();
   args.out = out.as<float>();
-  reduce(args);
+  kernels::reduce(args);
   return out;
 }
 
@@ -124,27 +124,27 @@ Tensor column_sums(const Tensor& g) {
       for (int64_t c = 0; c < g.cols(); ++c) out.as<double>()[c] += g.as<double>()[r * g.cols() + c];
     return out;
   }
-  ReduceArgs args;
-  args.axis = ReduceAxis::kColumns;
+  kernels::ReduceArgs args;
+  args.axis = kernels::ReduceAxis::kColumns;
   args.rows = g.rows();
   args.cols = g.cols();
   args.x = g.as<float>();
   args.ldx = g.cols();
   args.out = out.as<float>();
-  reduce(args);
+  kernels::reduce(args);
   return out;
 }
 
 namespace {
 
 void put_masked(const Tensor& g, const Tensor& mask, const Tensor& out) {
-  MaskArgs args;
+  kernels::MaskArgs args;
   args.rows = g.rows();
   args.cols = g.cols();
   args.g = g.as<float>();
   args.mask = static_cast<const uint64_t*>(mask.data());
   args.gx = out.as<float>();
-  if (g.numel() > 0) apply_mask(args);
+  if (g.numel() > 0) kernels::apply_mask(args);
 }
 
 }  // namespace
@@ -158,7 +158,7 @@ Tensor masked(const Tensor& g, const Tensor& mask) {
 void masked_into(const Tensor& g, const Tensor& mask, GradSlot& slot) {
   const GradTarget target = slot.target();
   if (target.accumulate)
-    add(g.numel(), target.out.as<float>(), masked(g, mask).as<float>(), target.out.as<float>());
+    kernels::add(g.numel(), target.out.as<float>(), masked(g, mask).as<float>(), target.out.as<float>());
   else
     put_masked(g, mask, target.out);
   slot.commit();

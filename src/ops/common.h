@@ -34,9 +34,9 @@ void require_here(std::string_view op, std::string_view what, const Tensor& x);
 double magnitude(DType dtype);
 
 // A tensor as an operand of family gemm, with its scales. k_major: stored [k, free].
-GemmOperand gemm_operand(const Tensor& t, bool k_major);
+kernels::GemmOperand gemm_operand(const Tensor& t, bool k_major);
 // The product goes straight to where the gradient lives.
-void gemm_into(GemmArgs& args, GradSlot& slot);
+void gemm_into(kernels::GemmArgs& args, GradSlot& slot);
 
 // Tells who takes rows of this gradient that the current device, which is not the CPU, makes none.
 void decline_rows_on_device(const GradSlot& slot);

@@ -21,15 +21,15 @@ struct CrossEntropy {
     const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
     const auto numbers = [&] { return Tensor::empty({x.rows()}, dtype); };
     const Tensor loss = numbers(), top = numbers(), total = numbers();
-    cross_entropy_rows({x.rows(),
-                        x.cols(),
-                        {x.data(), x.dtype()},
-                        given.as<int32_t>(),
-                        ignore,
-                        {loss.data(), dtype},
-                        {top.data(), dtype},
-                        {total.data(), dtype},
-                        targets.flags()});
+    kernels::cross_entropy_rows({x.rows(),
+                                 x.cols(),
+                                 {x.data(), x.dtype()},
+                                 given.as<int32_t>(),
+                                 ignore,
+                                 {loss.data(), dtype},
+                                 {top.data(), dtype},
+                                 {total.data(), dtype},
+                                 targets.flags()});
     targets.check(kName);
     const Tensor count = count_targets(given, ignore);
     s = {keep(x), keep(given), keep(top), keep(total), keep(count), ignore};
@@ -62,15 +62,15 @@ struct CrossEntropy {
       run_map(maps::DivideByCount{gy.as<float>(), s.count.as<int64_t>(), factor.as<float>(), nullptr}, 1);
     const Tensor& x = s.x;
     const Tensor gx = Tensor::empty(x.shape(), gy.dtype());
-    cross_entropy_rows_backward({x.rows(),
-                                 x.cols(),
-                                 {x.data(), x.dtype()},
-                                 s.targets.as<int32_t>(),
-                                 s.ignore,
-                                 {s.top.data(), s.top.dtype()},
-                                 {s.total.data(), s.total.dtype()},
-                                 {factor.data(), factor.dtype()},
-                                 {gx.data(), gx.dtype()}});
+    kernels::cross_entropy_rows_backward({x.rows(),
+                                          x.cols(),
+                                          {x.data(), x.dtype()},
+                                          s.targets.as<int32_t>(),
+                                          s.ignore,
+                                          {s.top.data(), s.top.dtype()},
+                                          {s.total.data(), s.total.dtype()},
+                                          {factor.data(), factor.dtype()},
+                                          {gx.data(), gx.dtype()}});
     g[0].set_rounded(gx);
   }
 };

@@ -23,14 +23,14 @@ const uint64_t* bits_of(const Tensor& mask) { return static_cast<const uint64_t*
 
 Tensor keep_bits(const Tensor& x, const DropoutOptions& options) {
   Tensor mask = Tensor::empty({x.rows(), x.cols()}, dtypes::bint1);
-  KeepMaskArgs args;
+  kernels::KeepMaskArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
   args.stream = &options.stream;
   args.first_element = options.first_row * x.cols();
   args.threshold = static_cast<uint32_t>(std::rint(options.p * 65536.0));
   args.mask = static_cast<uint64_t*>(mask.data());
-  if (x.numel() > 0) keep_mask(args);
+  if (x.numel() > 0) kernels::keep_mask(args);
   return mask;
 }
 
@@ -38,7 +38,7 @@ Tensor keep_bits(const Tensor& x, const DropoutOptions& options) {
 Tensor masked(const Tensor& x, const Tensor& mask, double factor, const Tensor& y) {
   if (x.numel() == 0) return y;
   if (x.dtype() == dtypes::fp32) {
-    apply_mask({x.rows(), x.cols(), x.as<float>(), bits_of(mask), static_cast<float>(factor), y.as<float>()});
+    kernels::apply_mask({x.rows(), x.cols(), x.as<float>(), bits_of(mask), static_cast<float>(factor), y.as<float>()});
     return y;
   }
   const int64_t cols = x.cols(), words = (cols + 63) / 64;
@@ -98,7 +98,7 @@ std::shared_ptr<const QuantParams> scaled(const Tensor& x, float factor) {
   const Tensor scale =
       Tensor::empty({scale_count(params.granularity, x.rows(), x.cols())}, dtypes::fp32, MemoryKind::kQuantState);
   if (params.scale)
-    bitgrad::scale(scale.numel(), params.scale->as<float>(), factor, scale.as<float>());
+    kernels::scale(scale.numel(), params.scale->as<float>(), factor, scale.as<float>());
   else
     run_map(maps::Fill{scale.as<float>(), factor}, scale.numel());
   params.scale = std::make_shared<const Tensor>(scale);
@@ -108,7 +108,7 @@ std::shared_ptr<const QuantParams> scaled(const Tensor& x, float factor) {
 Tensor dropped_codes(const Tensor& x, const Tensor& mask, float factor) {
   const Tensor y = Tensor::empty(x.shape(), dropped_dtype(x.dtype()));
   const ScaleMap map = x.scale_map();
-  DropCodesArgs args;
+  kernels::DropCodesArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
   args.from = x.dtype();
@@ -120,7 +120,7 @@ Tensor dropped_codes(const Tensor& x, const Tensor& mask, float factor) {
   args.zero_step = map.row_step;
   args.out = y.data();
   args.out_stride = y.stride();
-  if (x.numel() > 0) drop_codes(args);
+  if (x.numel() > 0) kernels::drop_codes(args);
   return y.with_quant(scaled(x, factor));
 }
 

@@ -78,7 +78,7 @@ void flag_ids(const Tensor& ids, const Tensor& w) {
 
 // The values of row `id`, all of one matrix of one row.
 void read_row(const Tensor& w, const ScaleMap& map, int64_t id, float* y) {
-  DequantizeArgs args;
+  kernels::DequantizeArgs args;
   args.rows = 1;
   args.cols = args.ldy = w.cols();
   args.dtype = w.dtype();
@@ -90,7 +90,7 @@ void read_row(const Tensor& w, const ScaleMap& map, int64_t id, float* y) {
   if (map.zero != nullptr) args.scale.zero += first;
   if (map.offset != nullptr) args.scale.offset += first;
   args.y = y;
-  dequantize(args);
+  kernels::dequantize(args);
 }
 
 // The flat positions of every row of the table, ascending: those of row i are at[first[i]] .. at[first[i+1] - 1].

@@ -85,7 +85,7 @@ void gather_rows(const Tensor& ids, const Tensor& w, const Tensor& y) {
   const Tensor codes = Tensor::empty({count, d}, w.dtype(), MemoryKind::kWorkspace);
   gather(ids, w.rows(), 1, w.data(), w.stride(), codes.stride(), codes.data());
   const GatheredScales scales(ids, w);
-  DequantizeArgs args;
+  kernels::DequantizeArgs args;
   args.rows = count;
   args.cols = args.ldy = d;
   args.dtype = w.dtype();
@@ -93,7 +93,7 @@ void gather_rows(const Tensor& ids, const Tensor& w, const Tensor& y) {
   args.stride = codes.stride();
   args.scale = scales.map();
   args.y = y.as<float>();
-  dequantize(args);
+  kernels::dequantize(args);
 }
 
 void scatter_rows(const Tensor& ids, const Tensor& gy, const GradTarget& target) {

@@ -17,7 +17,7 @@ struct RoundBf16 {
   struct Saved {};
   static Tensor forward(Saved&, std::span<const Tensor> in) {
     Tensor y = Tensor::empty(in[0].shape(), dtypes::bf16);
-    to_bf16(y.numel(), in[0].as<float>(), y.as<uint16_t>());
+    kernels::to_bf16(y.numel(), in[0].as<float>(), y.as<uint16_t>());
     return y;
   }
   static void backward(Saved&, std::span<const Tensor> gy, std::span<GradSlot> g) {

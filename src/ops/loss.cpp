@@ -55,7 +55,7 @@ Tensor loss_total(const Tensor& terms, double divisor) {
     return Tensor::scalar(total / divisor, dtypes::fp64);
   }
   const Tensor total = total_of(terms);
-  if (divisor != 1) divide(1, total.as<float>(), static_cast<float>(divisor));
+  if (divisor != 1) kernels::divide(1, total.as<float>(), static_cast<float>(divisor));
   return total;
 }
 

@@ -63,7 +63,7 @@ struct Matmul {
     std::vector<int64_t> dims = a.shape().dims();
     dims.back() = options.transposed_b ? b.shape()[-2] : b.cols();
     const Tensor y = Tensor::empty(Shape(dims), a.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32);
-    GemmArgs args = detail::batch_args(
+    kernels::GemmArgs args = detail::batch_args(
         e.count, detail::members_of(kMatmul, a, e.a_rows, false),
         detail::members_of(kMatmul, b, e.b_rows, /*contracted_rows=*/!options.transposed_b), y.dtype());
     args.c = y.data();
@@ -75,16 +75,17 @@ struct Matmul {
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     const Extents& e = s.extents;
     if (g[0].wanted()) {
-      GemmArgs args = detail::batch_args(e.count, detail::members_of(kMatmul, gy[0], e.a_rows, false),
-                                         detail::members_of(kMatmul, s.b, e.b_rows, /*contracted_rows=*/s.transposed_b),
-                                         g[0].dtype());
+      kernels::GemmArgs args = detail::batch_args(
+          e.count, detail::members_of(kMatmul, gy[0], e.a_rows, false),
+          detail::members_of(kMatmul, s.b, e.b_rows, /*contracted_rows=*/s.transposed_b), g[0].dtype());
       args.fold_b_scale = detail::folds(args.b.scale);
       detail::product_into(args, g[0]);
     }
     if (!g[1].wanted()) return;
     const detail::Members a = detail::members_of(kMatmul, s.a, e.a_rows, true),
                           grad = detail::members_of(kMatmul, gy[0], e.a_rows, true);
-    GemmArgs args = detail::batch_args(e.count, s.transposed_b ? grad : a, s.transposed_b ? a : grad, g[1].dtype());
+    kernels::GemmArgs args =
+        detail::batch_args(e.count, s.transposed_b ? grad : a, s.transposed_b ? a : grad, g[1].dtype());
     args.fold_b_scale = detail::folds(args.b.scale);
     detail::product_into(args, g[1]);
   }

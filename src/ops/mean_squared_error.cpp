@@ -17,7 +17,8 @@ struct MeanSquaredError {
     const Tensor& y = in[0];
     require_targets_like(kName, y, target);
     const bool f64 = y.dtype() == dtypes::fp64;
-    const Tensor difference = broadcast(PointwiseOp::sub, y, target, y.shape(), f64 ? dtypes::fp64 : dtypes::fp32);
+    const Tensor difference =
+        broadcast(kernels::PointwiseOp::sub, y, target, y.shape(), f64 ? dtypes::fp64 : dtypes::fp32);
     s.difference = keep(difference);
     const int64_t n = y.numel();
     if (f64) {
@@ -26,14 +27,14 @@ struct MeanSquaredError {
       return Tensor::scalar(total / static_cast<double>(n), dtypes::fp64);
     }
     const Tensor loss = Tensor::empty(Shape{}, dtypes::fp32);
-    ReduceArgs args;
-    args.rule = ReduceRule::kSumSquares;
+    kernels::ReduceArgs args;
+    args.rule = kernels::ReduceRule::kSumSquares;
     args.rows = 1;
     args.cols = args.ldx = n;
     args.x = difference.as<float>();
     args.out = loss.as<float>();
-    reduce(args);
-    divide(1, loss.as<float>(), static_cast<float>(n));
+    kernels::reduce(args);
+    kernels::divide(1, loss.as<float>(), static_cast<float>(n));
     return loss;
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {

@@ -28,15 +28,15 @@ Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32
   require_here(kTopKCount, "logits", logits);
   const PositionTargets checked(kTopKCount, logits, targets, ignore_index);
   require_not_fp64(kTopKCount, logits);
-  require(k >= 1 && k < kNoRank, kTopKCount, "k is ", k, ", expected at least 1");
+  require(k >= 1 && k < kernels::kNoRank, kTopKCount, "k is ", k, ", expected at least 1");
   const Tensor ranks = Tensor::empty({logits.rows()}, dtypes::int32, MemoryKind::kWorkspace);
-  target_ranks({logits.rows(),
-                logits.cols(),
-                {logits.data(), logits.dtype()},
-                targets.as<int32_t>(),
-                ignore_index,
-                ranks.as<int32_t>(),
-                checked.flags()});
+  kernels::target_ranks({logits.rows(),
+                         logits.cols(),
+                         {logits.data(), logits.dtype()},
+                         targets.as<int32_t>(),
+                         ignore_index,
+                         ranks.as<int32_t>(),
+                         checked.flags()});
   checked.check(kTopKCount);
   return total_of_pieces(dtypes::int64, ranks.numel(), [&](void* out, int64_t pieces) {
     run_map(maps::CountRanks{ranks.as<int32_t>(), ranks.numel(), k, static_cast<int64_t*>(out)}, pieces,
@@ -61,15 +61,15 @@ Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t 
   require_not_fp64(kCrossEntropyTotal, logits);
   const auto numbers = [&] { return Tensor::empty({logits.rows()}, dtypes::fp32, MemoryKind::kWorkspace); };
   const Tensor loss = numbers(), top = numbers(), total = numbers();
-  cross_entropy_rows({logits.rows(),
-                      logits.cols(),
-                      {logits.data(), logits.dtype()},
-                      targets.as<int32_t>(),
-                      ignore_index,
-                      {loss.data(), dtypes::fp32},
-                      {top.data(), dtypes::fp32},
-                      {total.data(), dtypes::fp32},
-                      checked.flags()});
+  kernels::cross_entropy_rows({logits.rows(),
+                               logits.cols(),
+                               {logits.data(), logits.dtype()},
+                               targets.as<int32_t>(),
+                               ignore_index,
+                               {loss.data(), dtypes::fp32},
+                               {top.data(), dtypes::fp32},
+                               {total.data(), dtypes::fp32},
+                               checked.flags()});
   checked.check(kCrossEntropyTotal);
   return total_of_pieces(dtypes::fp64, loss.numel(), [&](void* out, int64_t pieces) {
     run_map(maps::SumTerms{loss.as<float>(), loss.numel(), static_cast<double*>(out)}, pieces,

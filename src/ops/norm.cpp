@@ -26,21 +26,21 @@ Tensor statistic(bool per_column, const Tensor& x, const Tensor& center = {}) {
     return out;
   }
   const Tensor out = Tensor::empty({groups}, x.dtype());
-  ReduceArgs args;
-  args.rule = center.defined() ? ReduceRule::kSumSquaredDiff : ReduceRule::kSum;
-  args.axis = per_column ? ReduceAxis::kColumns : ReduceAxis::kAll;
+  kernels::ReduceArgs args;
+  args.rule = center.defined() ? kernels::ReduceRule::kSumSquaredDiff : kernels::ReduceRule::kSum;
+  args.axis = per_column ? kernels::ReduceAxis::kColumns : kernels::ReduceAxis::kAll;
   args.rows = x.rows();
   args.cols = x.cols();
   args.x = x.as<float>();
   args.ldx = x.cols();
   args.center = center.defined() ? center.as<float>() : nullptr;
   args.out = out.as<float>();
-  reduce(args);
+  kernels::reduce(args);
   return out;
 }
 
 void divide_all(const Tensor& t, double divisor) {
-  if (t.dtype() == dtypes::fp32) return divide(t.numel(), t.as<float>(), static_cast<float>(divisor));
+  if (t.dtype() == dtypes::fp32) return kernels::divide(t.numel(), t.as<float>(), static_cast<float>(divisor));
   for (int64_t i = 0; i < t.numel(); ++i) t.as<double>()[i] /= divisor;
 }
 
@@ -117,8 +117,9 @@ void check(std::string_view op, bool per_column, std::span<const Tensor> in, con
 }
 
 // fp32; without the place of y.
-NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean, const Tensor& inv) {
-  NormalizeArgs args;
+kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean,
+                                      const Tensor& inv) {
+  kernels::NormalizeArgs args;
   args.rows = in[0].rows();
   args.cols = in[0].cols();
   args.x = in[0].as<float>();
@@ -138,12 +139,12 @@ Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> 
   Tensor mean, inv;
   statistics(per_column, in[0], options, mean, inv);
   const Tensor codes = Tensor::empty(in[0].shape(), dtypes::bint1).with_quant(std::move(params));
-  NormalizeSignArgs args;
+  kernels::NormalizeSignArgs args;
   args.norm = normalize_args(per_column, in, mean, inv);
   args.codes = codes.data();
   args.stride = codes.stride();
   args.flags = flags;
-  normalize_sign(args);
+  kernels::normalize_sign(args);
   return codes;
 }
 
@@ -158,9 +159,9 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
   if (x.dtype() == dtypes::fp64) {
     normalize_f64(per_column, x, mean, inv, gamma, beta, y);
   } else {
-    NormalizeArgs args = normalize_args(per_column, values, mean, inv);
+    kernels::NormalizeArgs args = normalize_args(per_column, values, mean, inv);
     args.y = y.as<float>();
-    normalize(args);
+    kernels::normalize(args);
   }
   saved = {keep(in[0]), keep(mean), keep(inv), keep(gamma), options.training};
   return narrowed(y, in[0].dtype());
@@ -177,8 +178,8 @@ Sums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   const Tensor& x = s.x;
   if (x.dtype() != dtypes::fp64) {
     const Sums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
-    norm_sums({x.rows(), x.cols(), gy.as<float>(), x.as<float>(), s.mean.as<float>(), s.inv.as<float>(),
-               per_column ? 1 : 0, sums.gy.as<float>(), sums.gy_xhat.as<float>()});
+    kernels::norm_sums({x.rows(), x.cols(), gy.as<float>(), x.as<float>(), s.mean.as<float>(), s.inv.as<float>(),
+                        per_column ? 1 : 0, sums.gy.as<float>(), sums.gy_xhat.as<float>()});
     return sums;
   }
   const Sums sums{Tensor::zeros(s.mean.shape(), dtypes::fp64), Tensor::zeros(s.mean.shape(), dtypes::fp64)};
@@ -209,7 +210,7 @@ void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tenso
                            (s.gamma.as<double>()[j] * s.inv.as<double>()[j]);
     }
   } else {
-    NormalizeBackwardArgs args;
+    kernels::NormalizeBackwardArgs args;
     args.rows = gy.rows();
     args.cols = gy.cols();
     args.x = s.x.as<float>();
@@ -221,7 +222,7 @@ void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tenso
     args.mean_gy_xhat = mean_gy_xhat.as<float>();
     args.column_step = per_column ? 1 : 0;
     args.gx = gx.as<float>();
-    normalize_backward(args);
+    kernels::normalize_backward(args);
   }
 }
 

@@ -33,7 +33,7 @@ void matmul_forward(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t*
 
 using detail::side_of;
 void product(const detail::Side& a, const detail::Side& b, GradSlot& slot) {
-  GemmArgs args = detail::product_args(a, b);
+  kernels::GemmArgs args = detail::product_args(a, b);
   gemm_into(args, slot);
 }
 
@@ -72,7 +72,7 @@ Tensor times_numbers(const Tensor& gradient, const Tensor& t) {
     for (int64_t r = begin; r < end; ++r) {
       float* line = out.as<float>() + r * n;
       unpack_row(t.dtype(), static_cast<const char*>(t.data()) + r * t.stride(), 0, n, line);
-      bitgrad::mul(n, g.as<float>() + r * n, line, line);
+      kernels::mul(n, g.as<float>() + r * n, line, line);
     }
   });
   return out;

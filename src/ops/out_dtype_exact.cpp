@@ -83,7 +83,7 @@ void wide_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tensor
 }
 
 // Codes: a block of rows in int64, then narrowed.
-void narrowed_product(GemmArgs args, const Tensor& a, const Tensor& y, uint32_t* flag) {
+void narrowed_product(kernels::GemmArgs args, const Tensor& a, const Tensor& y, uint32_t* flag) {
   const int64_t step = std::max<int64_t>(1, kSumBlockElements / std::max<int64_t>(1, args.n)), m = args.m;
   const Workspace block(std::min(step, m) * args.n * static_cast<int64_t>(sizeof(int64_t)));
   args.c = block.as<int64_t>();
@@ -92,7 +92,7 @@ void narrowed_product(GemmArgs args, const Tensor& a, const Tensor& y, uint32_t*
   for (int64_t r0 = 0; r0 < m; r0 += step) {
     args.m = std::min(step, m - r0);
     args.a.data = row_of(a, r0);
-    gemm(args);
+    kernels::gemm(args);
     if (!current_device().is_cpu()) {
       maps::ExactSumRuns map{target_of(y, flag), {block.as<int64_t>(), args.n}};
       map.y.data = static_cast<char*>(y.data()) + r0 * y.stride();
@@ -149,13 +149,13 @@ bool exact_output(DType dtype) {
 void exact_product(const Tensor& a, const Tensor& b, bool b_k_major, const Tensor& y, uint32_t* flag) {
   if (y.numel() == 0) return;
   if (!a.dtype().is_code() || !b.dtype().is_code()) return wide_product(a, b, b_k_major, y, flag);
-  GemmArgs args = product_args(side_of(a, false), side_of(b, b_k_major), y.dtype());
+  kernels::GemmArgs args = product_args(side_of(a, false), side_of(b, b_k_major), y.dtype());
   const double bound = static_cast<double>(args.k) * magnitude(a.dtype()) * magnitude(b.dtype());
   const bool fits = y.dtype() == dtypes::fp32 || y.dtype() == dtypes::int64 ||
                     (y.dtype() == dtypes::int32 && bound <= std::numeric_limits<int32_t>::max());
   if (!fits) return narrowed_product(args, a, y, flag);
   args.c = y.data();
-  gemm(args);
+  kernels::gemm(args);
 }
 
 void exact_mul(const Tensor& a, const Tensor& b, const Tensor& y, uint32_t* flag) {

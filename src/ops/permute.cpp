@@ -16,8 +16,8 @@ struct Permute {
   static std::vector<int64_t> checked(const Tensor& x, const std::vector<int64_t>& axes) {
     const int64_t rank = x.shape().rank();
     require_movable(kName, "x", x);
-    require(rank <= kPointwiseAxes, kName, "x ", x, " has ", rank, " axes, expected at most ", kPointwiseAxes,
-            ". Reshape it to fewer");
+    require(rank <= kernels::kPointwiseAxes, kName, "x ", x, " has ", rank, " axes, expected at most ",
+            kernels::kPointwiseAxes, ". Reshape it to fewer");
     require(static_cast<int64_t>(axes.size()) == rank, kName, "got ", axes.size(), " axes for x ", x, ", expected ",
             rank);
     std::vector<int64_t> out;

@@ -81,7 +81,7 @@ struct QuantizeLearned {
     const float divisor = s.quantizer->learned_divisor(s.spec, s.shared);
     for (size_t i = 0; i < sums.size(); ++i) {
       if (!g[i + 1].wanted()) continue;
-      divide(sums[i].numel(), sums[i].as<float>(), divisor);
+      kernels::divide(sums[i].numel(), sums[i].as<float>(), divisor);
       g[i + 1].set_rounded(sums[i]);
     }
   }

@@ -7,8 +7,12 @@
 namespace bitgrad {
 namespace {
 
-FloatsIn read(const Tensor& t) { return t.defined() ? FloatsIn{t.data(), t.dtype()} : FloatsIn{}; }
-FloatsOut written(const Tensor& t) { return t.defined() ? FloatsOut{t.data(), t.dtype()} : FloatsOut{}; }
+kernels::FloatsIn read(const Tensor& t) {
+  return t.defined() ? kernels::FloatsIn{t.data(), t.dtype()} : kernels::FloatsIn{};
+}
+kernels::FloatsOut written(const Tensor& t) {
+  return t.defined() ? kernels::FloatsOut{t.data(), t.dtype()} : kernels::FloatsOut{};
+}
 
 // Statistics, parameters and gradients are fp32; of fp64 fp64.
 DType wide_of(const Tensor& x) { return x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32; }
@@ -32,7 +36,7 @@ Tensor row_norm_forward(std::string_view op, bool centered, RowNormSaved& saved,
   const Tensor& x = in[0];
   const Tensor y = Tensor::empty(x.shape(), x.dtype()), inv = Tensor::empty({x.rows()}, wide_of(x));
   const Tensor mean = centered ? Tensor::empty({x.rows()}, wide_of(x)) : Tensor();
-  NormRowsArgs args;
+  kernels::NormRowsArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
   args.x = read(x);
@@ -43,7 +47,7 @@ Tensor row_norm_forward(std::string_view op, bool centered, RowNormSaved& saved,
   args.y = written(y);
   args.mean = written(mean);
   args.inv = written(inv);
-  norm_rows(args);
+  kernels::norm_rows(args);
   saved = {keep(x), keep(in[1]), centered ? keep(mean) : Tensor(), keep(inv)};
   return y;
 }
@@ -54,7 +58,7 @@ void row_norm_backward(bool centered, RowNormSaved& s, const Tensor& gy, std::sp
     return i < g.size() && g[i].wanted() ? Tensor::empty(shape, dtype) : Tensor();
   };
   const Tensor gx = made(0, s.x.shape()), ggamma = made(1, s.gamma.shape()), gbeta = made(2, s.gamma.shape());
-  NormRowsBackwardArgs args;
+  kernels::NormRowsBackwardArgs args;
   args.rows = s.x.rows();
   args.cols = s.x.cols();
   args.x = read(s.x);
@@ -66,7 +70,7 @@ void row_norm_backward(bool centered, RowNormSaved& s, const Tensor& gy, std::sp
   args.gx = written(gx);
   args.ggamma = written(ggamma);
   args.gbeta = written(gbeta);
-  norm_rows_backward(args);
+  kernels::norm_rows_backward(args);
   const Tensor* const all[] = {&gx, &ggamma, &gbeta};
   for (size_t i = 0; i < g.size(); ++i)
     if (g[i].wanted()) g[i].set_rounded(*all[i]);

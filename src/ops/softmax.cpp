@@ -17,7 +17,7 @@ struct Softmax {
     require_activation(kName, "x", x);
     require(x.shape().rank() > 0, kName, "x must have an axis to sum over, got ", x);
     const Tensor y = Tensor::empty(x.shape(), x.dtype());
-    softmax_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, {y.data(), y.dtype()}});
+    kernels::softmax_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, {y.data(), y.dtype()}});
     s.y = keep(y);
     return y;
   }
@@ -25,7 +25,7 @@ struct Softmax {
     if (!g[0].wanted()) return;
     const Tensor& y = s.y;
     const Tensor gx = Tensor::empty(y.shape(), y.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32);
-    softmax_rows_backward(
+    kernels::softmax_rows_backward(
         {y.rows(), y.cols(), {y.data(), y.dtype()}, {gy[0].data(), gy[0].dtype()}, {gx.data(), gx.dtype()}});
     g[0].set_rounded(gx);
   }
@@ -43,7 +43,7 @@ Tensor arg_max(const Tensor& x) {
   require(x.shape().rank() > 0 && x.cols() > 0, kArgMax, "x must have an axis with elements, got ", x);
   const std::vector<int64_t>& dims = x.shape().dims();
   const Tensor index = Tensor::empty(Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)), dtypes::int32);
-  arg_max_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, index.as<int32_t>()});
+  kernels::arg_max_rows({x.rows(), x.cols(), {x.data(), x.dtype()}, index.as<int32_t>()});
   return index;
 }
 

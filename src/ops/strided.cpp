@@ -44,8 +44,8 @@ Shape broadcast_shape(std::string_view op, const Tensor& a, const Tensor& b) {
     require(m == n || m == 1 || n == 1, op, "operands differ: got ", a, " and ", b);
     dims[static_cast<size_t>(rank - i)] = m == 1 ? n : m;
   }
-  require(rank <= kPointwiseAxes, op, "at most ", kPointwiseAxes, " axes are broadcast: got ", a, " and ", b,
-          ". Reshape them to fewer");
+  require(rank <= kernels::kPointwiseAxes, op, "at most ", kernels::kPointwiseAxes, " axes are broadcast: got ", a,
+          " and ", b, ". Reshape them to fewer");
   return Shape(dims);
 }
 
@@ -53,42 +53,42 @@ namespace {
 
 // The axes of a shape that a kernel walks: all as one where the operand has the same shape, else right-aligned.
 void put_sizes(const Shape& shape, bool as_one, int64_t* size) {
-  std::fill(size, size + kPointwiseAxes, int64_t{1});
+  std::fill(size, size + kernels::kPointwiseAxes, int64_t{1});
   if (as_one)
-    size[kPointwiseAxes - 1] = shape.numel();
+    size[kernels::kPointwiseAxes - 1] = shape.numel();
   else
-    for (int64_t i = 1; i <= shape.rank(); ++i) size[kPointwiseAxes - i] = shape[-i];
+    for (int64_t i = 1; i <= shape.rank(); ++i) size[kernels::kPointwiseAxes - i] = shape[-i];
 }
 
 // Steps of a dense operand along those axes; 0 along those that it repeats.
 void put_steps(const Shape& operand, const Shape& shape, bool as_one, int64_t* step) {
-  std::fill(step, step + kPointwiseAxes, int64_t{0});
+  std::fill(step, step + kernels::kPointwiseAxes, int64_t{0});
   if (as_one) {
-    step[kPointwiseAxes - 1] = 1;
+    step[kernels::kPointwiseAxes - 1] = 1;
     return;
   }
   int64_t behind = 1;
   for (int64_t i = 1; i <= operand.rank(); ++i) {
-    if (operand[-i] != 1 || shape[-i] == 1) step[kPointwiseAxes - i] = behind;
+    if (operand[-i] != 1 || shape[-i] == 1) step[kernels::kPointwiseAxes - i] = behind;
     behind *= operand[-i];
   }
 }
 
 }  // namespace
 
-Tensor broadcast(PointwiseOp op, const Tensor& a, const Tensor& b, const Shape& shape, DType dtype) {
+Tensor broadcast(kernels::PointwiseOp op, const Tensor& a, const Tensor& b, const Shape& shape, DType dtype) {
   const Tensor y = Tensor::empty(shape, dtype);
   const bool as_one = a.shape() == shape && b.shape() == shape;
   const bool plain = as_one && a.dtype() == dtypes::fp32 && b.dtype() == dtypes::fp32 && dtype == dtypes::fp32;
-  if (plain && op == PointwiseOp::add) {
-    bitgrad::add(y.numel(), a.as<float>(), b.as<float>(), y.as<float>());
+  if (plain && op == kernels::PointwiseOp::add) {
+    kernels::add(y.numel(), a.as<float>(), b.as<float>(), y.as<float>());
     return y;
   }
-  if (plain && op == PointwiseOp::mul) {
-    bitgrad::mul(y.numel(), a.as<float>(), b.as<float>(), y.as<float>());
+  if (plain && op == kernels::PointwiseOp::mul) {
+    kernels::mul(y.numel(), a.as<float>(), b.as<float>(), y.as<float>());
     return y;
   }
-  PointwiseArgs args;
+  kernels::PointwiseArgs args;
   args.op = op;
   args.a = {a.data(), a.dtype(), {}};
   args.b = {b.data(), b.dtype(), {}};
@@ -97,7 +97,7 @@ Tensor broadcast(PointwiseOp op, const Tensor& a, const Tensor& b, const Shape& 
   put_steps(a.shape(), shape, as_one, args.a.step);
   put_steps(b.shape(), shape, as_one, args.b.step);
   put_steps(shape, shape, as_one, args.y.step);
-  pointwise(args);
+  kernels::pointwise(args);
   return y;
 }
 
@@ -110,14 +110,15 @@ Tensor reduced(const Tensor& g, int64_t rows, int64_t cols, bool of_rows, const 
     for (int64_t i = 0; i < rows * cols; ++i) out.as<double>()[of_rows ? i / cols : i % cols] += g.as<double>()[i];
     return out;
   }
-  ReduceArgs args;
+  kernels::ReduceArgs args;
   // One sum of many elements is spread over threads as axis kAll; the order is the same.
-  args.axis = out.numel() == 1 ? ReduceAxis::kAll : (of_rows ? ReduceAxis::kRows : ReduceAxis::kColumns);
+  args.axis = out.numel() == 1 ? kernels::ReduceAxis::kAll
+                               : (of_rows ? kernels::ReduceAxis::kRows : kernels::ReduceAxis::kColumns);
   args.rows = rows;
   args.cols = args.ldx = cols;
   args.x = g.as<float>();
   args.out = out.as<float>();
-  if (out.numel() > 0) reduce(args);
+  if (out.numel() > 0) kernels::reduce(args);
   return out;
 }
 
@@ -178,9 +179,9 @@ Around around(const Tensor& t, int64_t axis) {
 }
 
 // Element (or word) `begin` of the axis of a whole is element 0 of a part.
-StridedCopyArgs part_of(const Tensor& full, const Tensor& part, int64_t axis) {
+kernels::StridedCopyArgs part_of(const Tensor& full, const Tensor& part, int64_t axis) {
   const Around w = around(full, axis), p = around(part, axis);
-  StridedCopyArgs args;
+  kernels::StridedCopyArgs args;
   const int64_t size[] = {w.outer, part.shape()[axis], w.inner};
   std::copy(size, size + 3, args.size + 1);
   args.x.dtype = unit_of(full).dtype;
@@ -207,19 +208,19 @@ Tensor permuted(const Tensor& x, const std::vector<int64_t>& axes, bool widen) {
     step[static_cast<size_t>(i)] = i == rank - 2 ? unit.per_row : step[static_cast<size_t>(i + 1)] * x.shape()[i + 1];
   const DType dtype = widen && x.dtype() == dtypes::bf16 ? dtypes::fp32 : x.dtype();
   const Tensor y = x.dtype().is_code() ? Tensor::zeros(Shape(dims), dtype) : Tensor::empty(Shape(dims), dtype);
-  StridedCopyArgs args;
+  kernels::StridedCopyArgs args;
   args.x = {x.data(), unit.dtype, {}};
   args.y = {y.data(), dtype == x.dtype() ? unit.dtype : dtype, {}};
   int64_t behind = 1;
   for (int64_t i = rank - 1; i >= 0; --i) {
-    const int64_t at = kPointwiseAxes - rank + i, from = axes[static_cast<size_t>(i)];
+    const int64_t at = kernels::kPointwiseAxes - rank + i, from = axes[static_cast<size_t>(i)];
     const bool row = i == rank - 1;
     args.size[at] = row && is_packed(x) ? unit.per_row : dims[static_cast<size_t>(i)];
     args.x.step[at] = step[static_cast<size_t>(from)];
     args.y.step[at] = behind;
     behind = row ? unit_of(y).per_row : behind * dims[static_cast<size_t>(i)];
   }
-  strided_copy(args);
+  kernels::strided_copy(args);
   return y.with_quant(x.quant());
 }
 
@@ -233,10 +234,10 @@ void copy_out(const Tensor& full, int64_t axis, int64_t begin, const Tensor& par
             part.rows() * words);
     return;
   }
-  StridedCopyArgs args = part_of(full, part, axis);
+  kernels::StridedCopyArgs args = part_of(full, part, axis);
   args.x.data = place_of(full, axis, begin);
   args.y.data = part.data();
-  strided_copy(args);
+  kernels::strided_copy(args);
 }
 
 void copy_in(const Tensor& part, int64_t axis, int64_t begin, const Tensor& full) {
@@ -249,12 +250,12 @@ void copy_in(const Tensor& part, int64_t axis, int64_t begin, const Tensor& full
     run_map(place, part.rows() * place.words());
     return;
   }
-  StridedCopyArgs args = part_of(full, part, axis);
+  kernels::StridedCopyArgs args = part_of(full, part, axis);
   std::swap(args.x.step, args.y.step);
   std::swap(args.x.dtype, args.y.dtype);
   args.x.data = part.data();
   args.y.data = place_of(full, axis, begin);
-  strided_copy(args);
+  kernels::strided_copy(args);
 }
 
 }  // namespace bitgrad

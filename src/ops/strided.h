@@ -20,7 +20,7 @@ int64_t axis_in(std::string_view op, int64_t axis, const Tensor& x);
 // Error that names both.
 Shape broadcast_shape(std::string_view op, const Tensor& a, const Tensor& b);
 // y[i] = f(a[i], b[i]) of `shape`, whose axes a and b may lack or repeat; y in `dtype`. Operands fp32 or bf16, or fp64.
-Tensor broadcast(PointwiseOp op, const Tensor& a, const Tensor& b, const Shape& shape, DType dtype);
+Tensor broadcast(kernels::PointwiseOp op, const Tensor& a, const Tensor& b, const Shape& shape, DType dtype);
 // g (fp32 or fp64, dense) summed over the axes that `shape` lacks or has once: what the gradient of a repeated operand
 // is. Each sum in the order of docs/numerics.md section 8 over its elements of g in row-major order.
 Tensor sum_to_shape(const Tensor& g, const Shape& shape);

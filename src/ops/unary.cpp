@@ -17,11 +17,11 @@ struct Unary {
     require_values(unary_name(op), "x", x);
     Tensor y = Tensor::empty(x.shape(), x.dtype());
     if (x.dtype() == dtypes::bf16)
-      unary_forward_bf16(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
+      kernels::unary_forward_bf16(op, x.numel(), x.as<uint16_t>(), y.as<uint16_t>());
     else if (x.dtype() == dtypes::fp64)
-      unary_forward(op, x.numel(), x.as<double>(), y.as<double>());
+      kernels::unary_forward(op, x.numel(), x.as<double>(), y.as<double>());
     else
-      unary_forward(op, x.numel(), x.as<float>(), y.as<float>());
+      kernels::unary_forward(op, x.numel(), x.as<float>(), y.as<float>());
     s = {keep(x), op};
     return y;
   }
@@ -30,11 +30,11 @@ struct Unary {
     const Tensor gy = wide(gy_edge[0]);
     Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
     if (s.x.dtype() == dtypes::bf16)
-      unary_backward_bf16(s.op, gy.numel(), s.x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
+      kernels::unary_backward_bf16(s.op, gy.numel(), s.x.as<uint16_t>(), gy.as<float>(), gx.as<float>());
     else if (gy.dtype() == dtypes::fp64)
-      unary_backward(s.op, gy.numel(), s.x.as<double>(), gy.as<double>(), gx.as<double>());
+      kernels::unary_backward(s.op, gy.numel(), s.x.as<double>(), gy.as<double>(), gx.as<double>());
     else
-      unary_backward(s.op, gy.numel(), s.x.as<float>(), gy.as<float>(), gx.as<float>());
+      kernels::unary_backward(s.op, gy.numel(), s.x.as<float>(), gy.as<float>(), gx.as<float>());
     g[0].set_rounded(gx);
   }
 };

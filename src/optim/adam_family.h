@@ -29,12 +29,12 @@ class AdamFamily : public UpdateRule {
     return static_cast<float>(1 - power1_) == 1.0f && static_cast<float>(1 - power2_) == 1.0f;
   }
   void reset() override { power1_ = power2_ = 1; }
-  std::optional<RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
-  void update(const UpdatePiece& piece) const override { adam_update(of(piece)); }
+  std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
+  void update(const UpdatePiece& piece) const override { kernels::adam_update(of(piece)); }
 
  private:
-  AdamArgs of(const UpdatePiece& piece) const {
-    AdamArgs args;
+  kernels::AdamArgs of(const UpdatePiece& piece) const {
+    kernels::AdamArgs args;
     args.n = piece.n;
     args.w = piece.w;
     args.g = piece.g;

@@ -22,7 +22,7 @@ class Bop final : public UpdateRule {
   bool live() const override { return true; }
   void update(const UpdatePiece& piece) const override {
     const double part = spec_.base_lr > 0 ? static_cast<double>(piece.lr) / spec_.base_lr : 1.0;
-    BopArgs args;
+    kernels::BopArgs args;
     args.n = piece.n;
     args.w = piece.w;
     args.m = piece.state[0];
@@ -33,7 +33,7 @@ class Bop final : public UpdateRule {
     args.lr_factor = piece.lr_factor;
     args.base_gamma = spec_.bop_gamma;
     args.base_lr = spec_.base_lr;
-    bop_update(args);
+    kernels::bop_update(args);
   }
 
  private:

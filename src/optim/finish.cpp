@@ -31,11 +31,11 @@ Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
   if (p.has_master() && p.master().dtype() == dtypes::fp32) return as_matrix(p.master()).row_slice(begin, end);
   const Tensor x = Tensor::empty({end - begin, p.shape().cols()}, dtypes::fp32, MemoryKind::kWorkspace);
   if (p.has_master()) {
-    from_bf16(x.numel(), as_matrix(p.master()).row_slice(begin, end).as<uint16_t>(), x.as<float>());
+    kernels::from_bf16(x.numel(), as_matrix(p.master()).row_slice(begin, end).as<uint16_t>(), x.as<float>());
     return x;
   }
   const Tensor value = p.value_rows(begin, end);
-  DequantizeArgs args;
+  kernels::DequantizeArgs args;
   args.rows = value.rows();
   args.cols = args.ldy = value.cols();
   args.dtype = value.dtype();
@@ -43,7 +43,7 @@ Tensor number_rows(const Parameter& p, int64_t begin, int64_t end) {
   args.stride = value.stride();
   args.scale = value.scale_map();
   args.y = x.as<float>();
-  dequantize(args);
+  kernels::dequantize(args);
   return x;
 }
 
@@ -51,7 +51,7 @@ Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end) {
   const Tensor g = as_matrix(p.grad()).row_slice(begin, end);
   if (g.dtype() == dtypes::fp32) return g;
   const Tensor wide = Tensor::empty(g.shape(), dtypes::fp32, MemoryKind::kWorkspace);
-  from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
+  kernels::from_bf16(g.numel(), g.as<uint16_t>(), wide.as<float>());
   return wide;
 }
 
@@ -75,10 +75,10 @@ void leaf_rows(const Parameter& p, int64_t begin, const Tensor& g, const Tensor&
 
 void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned) {
-  divide(g.numel(), g.as<float>(), static_cast<float>(count));
+  kernels::divide(g.numel(), g.as<float>(), static_cast<float>(count));
   // Without a master the numbers are values of codes, which every rule that such a parameter may have lets pass.
   if (p.low_bit() && p.has_master()) leaf_rows(p, begin, g, x, learned);
-  if (spec.clip_value > 0) clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
+  if (spec.clip_value > 0) kernels::clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
 }
 
 namespace {
@@ -86,7 +86,7 @@ namespace {
 // FinishGradientArgs but for the numbers. Rule clip of rounded codes follows as a sweep of its own: it takes numbers
 // away, so that it may stand behind the value clip.
 struct Sweep {
-  FinishGradientArgs args;
+  kernels::FinishGradientArgs args;
   bool then_clip = false;
 };
 
@@ -136,11 +136,11 @@ bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t count, 
   if (std::optional<Sweep> sweep = fused_finish(p, spec, count, x)) {
     sweep->args.n = g.numel();
     sweep->args.g = g.as<float>();
-    const bool finite = finish_gradient(sweep->args);
+    const bool finite = kernels::finish_gradient(sweep->args);
     if (sweep->then_clip) leaf_rows(p, begin, g, x, {});
     return finite;
   }
-  const bool finite = !check || all_finite(g.as<float>(), g.numel());
+  const bool finite = !check || kernels::all_finite(g.as<float>(), g.numel());
   finish_rows(p, spec, count, begin, g, x, {});
   return finite;
 }
@@ -161,15 +161,15 @@ std::optional<float> finished_squares(const Parameter& p, const OptimizerSpec& s
     const Tensor x = p.has_master() ? number_rows(p, begin, end) : Tensor();
     if (!finish_chunk(p, spec, count, begin, g, x, /*check=*/true)) finite = false;
     if (g.numel() == 0) return;
-    ReduceArgs args;
-    args.rule = ReduceRule::kSumSquares;
-    args.axis = ReduceAxis::kGroups;
+    kernels::ReduceArgs args;
+    args.rule = kernels::ReduceRule::kSumSquares;
+    args.axis = kernels::ReduceAxis::kGroups;
     args.rows = 1;
     args.cols = args.ldx = g.numel();
     args.group = kSumChunk;
     args.x = g.as<float>();
     args.out = parts.data() + begin * cols / kSumChunk;
-    reduce(args);
+    kernels::reduce(args);
   });
   return finite ? std::optional<float>(join(parts)) : std::nullopt;
 }
@@ -182,10 +182,10 @@ void round_to_bf16(const Parameter& p, int64_t begin, const Tensor& g) {
     const int64_t n = std::min(kPiece, g.numel() - at);
     float* x = g.as<float>() + at;
     if (const RandomStream* draws = p.gradient_rounding())
-      to_bf16_stochastic(n, x, *draws, static_cast<uint64_t>(begin * g.cols() + at), narrow);
+      kernels::to_bf16_stochastic(n, x, *draws, static_cast<uint64_t>(begin * g.cols() + at), narrow);
     else
-      to_bf16(n, x, narrow);
-    from_bf16(n, narrow, x);
+      kernels::to_bf16(n, x, narrow);
+    kernels::from_bf16(n, narrow, x);
   }
 }
 
@@ -203,7 +203,7 @@ Tensor learned_divisors(const Parameter& p) {
 void finish_learned(const OptimizerSpec& spec, std::span<const Tensor> learned, const Tensor& divisors) {
   for (const Tensor& t : learned) {
     run_map(maps::DivideEach{t.as<float>(), divisors.as<float>()}, t.numel());
-    if (spec.clip_value > 0) clamp(t.numel(), -spec.clip_value, spec.clip_value, t.as<float>());
+    if (spec.clip_value > 0) kernels::clamp(t.numel(), -spec.clip_value, spec.clip_value, t.as<float>());
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kTask = 16384;  // elements of one piece of parallel work
 constexpr int64_t kPiece = 2048;  // whose numbers, gradients and two state tensors lie in L1
-static_assert(kTask % kPiece == 0 && kPiece % kMomentBlock == 0, "no two pieces of one call share a block");
+static_assert(kTask % kPiece == 0 && kPiece % kernels::kMomentBlock == 0, "no two pieces of one call share a block");
 constexpr int kPartShift = 40;
 
 }  // namespace
@@ -22,9 +22,9 @@ struct Moments::Piece {
   int64_t begin, end, low, high, done;
   Piece(int64_t b, int64_t e, int64_t numel, bool blocks) : begin(b), end(e), low(b), high(e), done(e) {
     if (!blocks) return;
-    low = b / kMomentBlock * kMomentBlock;
-    high = std::min((e + kMomentBlock - 1) / kMomentBlock * kMomentBlock, numel);
-    done = e == numel ? e : e / kMomentBlock * kMomentBlock;
+    low = b / kernels::kMomentBlock * kernels::kMomentBlock;
+    high = std::min((e + kernels::kMomentBlock - 1) / kernels::kMomentBlock * kernels::kMomentBlock, numel);
+    done = e == numel ? e : e / kernels::kMomentBlock * kernels::kMomentBlock;
   }
 };
 
@@ -33,7 +33,7 @@ Moments::Moments(const UpdateRule& rule, MomentKind kind, const Shape& shape) : 
     Store& s = stores_.emplace_back();
     s.part = part;
     if (kind == MomentKind::kInt8) {
-      const int64_t blocks = (numel_ + kMomentBlock - 1) / kMomentBlock;
+      const int64_t blocks = (numel_ + kernels::kMomentBlock - 1) / kernels::kMomentBlock;
       s.numbers = Tensor::zeros({numel_}, part.square ? dtypes::uint8 : dtypes::int8, MemoryKind::kOptimizer);
       s.scale = Tensor::zeros({blocks}, dtypes::fp32, MemoryKind::kOptimizer);
     } else {
@@ -44,8 +44,8 @@ Moments::Moments(const UpdateRule& rule, MomentKind kind, const Shape& shape) : 
 
 void Moments::for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body) {
   if (first >= last) return;
-  const bool splits =
-      kind_ == MomentKind::kInt8 && (first % kMomentBlock != 0 || (last % kMomentBlock != 0 && last != numel_));
+  const bool splits = kind_ == MomentKind::kInt8 &&
+                      (first % kernels::kMomentBlock != 0 || (last % kernels::kMomentBlock != 0 && last != numel_));
   if (!current_device().is_cpu()) return run_pieces(first, last, /*length=*/last, draws, body);
   const int64_t from = first / kTask, to = (last + kTask - 1) / kTask;
   parallel_for(to - from, [&](int64_t i) {
@@ -61,7 +61,7 @@ void Moments::for_pieces(int64_t first, int64_t last, const RandomStream& draws,
 
 void Moments::run_pieces(int64_t begin, int64_t end, int64_t length, const RandomStream& draws, const Body& body) {
   const bool narrow = kind_ != MomentKind::kFp32;
-  const int64_t room = (length + kMomentBlock - 1) / kMomentBlock * kMomentBlock;
+  const int64_t room = (length + kernels::kMomentBlock - 1) / kernels::kMomentBlock * kernels::kMomentBlock;
   const Workspace scratch(narrow ? room * static_cast<int64_t>(stores_.size() * sizeof(float)) : 0);
   std::vector<float*> state(stores_.size());
   for (int64_t at = begin; at < end;) {
@@ -89,27 +89,27 @@ void Moments::run_piece(const Piece& piece, float* scratch, int64_t room, const 
 }
 
 void Moments::widen(const Store& s, const Piece& p, float* out) const {
-  const int64_t n = p.high - p.low, block = p.low / kMomentBlock;
-  if (kind_ == MomentKind::kBf16) return from_bf16(n, s.numbers.as<uint16_t>() + p.low, out);
+  const int64_t n = p.high - p.low, block = p.low / kernels::kMomentBlock;
+  if (kind_ == MomentKind::kBf16) return kernels::from_bf16(n, s.numbers.as<uint16_t>() + p.low, out);
   if (s.part.square)
-    squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block, out);
+    kernels::squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block, out);
   else
-    moments_from_int8(n, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block, out);
+    kernels::moments_from_int8(n, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block, out);
   // Their new numbers came with the call before; the codes are still the old ones.
   if (p.begin > p.low) std::copy_n(s.from.begin(), p.begin - p.low, out);
 }
 
 void Moments::narrow(Store& s, const Piece& p, const RandomStream& draws, uint64_t base, const float* in) const {
-  const int64_t n = p.done - p.low, block = p.low / kMomentBlock;
+  const int64_t n = p.done - p.low, block = p.low / kernels::kMomentBlock;
   const uint64_t first = base + static_cast<uint64_t>(p.low);
   if (kind_ == MomentKind::kBf16) {
     uint16_t* out = s.numbers.as<uint16_t>() + p.low;
-    return s.part.stochastic ? to_bf16_stochastic(n, in, draws, first, out) : to_bf16(n, in, out);
+    return s.part.stochastic ? kernels::to_bf16_stochastic(n, in, draws, first, out) : kernels::to_bf16(n, in, out);
   }
   if (s.part.square)
-    squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block);
+    kernels::squares_to_uint8(n, in, draws, first, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block);
   else
-    moments_to_int8(n, in, draws, first, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block);
+    kernels::moments_to_int8(n, in, draws, first, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block);
   if (p.end > p.done) s.to.assign(in + n, in + (p.end - p.low));
 }
 

@@ -105,13 +105,13 @@ void Optimizer::check_finite(const Slot& s) const {
   if (!current_device().is_cpu()) {
     const FlagWord flag;
     if (g.dtype() == dtypes::fp32)
-      bitgrad::check_finite(g.numel(), g.as<float>(), flag.word());
+      kernels::check_finite(g.numel(), g.as<float>(), flag.word());
     else
       run_map(maps::FlagNonFiniteBf16{g.as<uint16_t>(), flag.word()}, g.numel());
     return flag.check([this, p = s.parameter] { refuse(*p); });
   }
   if (g.dtype() == dtypes::fp32) {
-    if (!all_finite(g.as<float>(), g.numel())) refuse(*s.parameter);
+    if (!kernels::all_finite(g.as<float>(), g.numel())) refuse(*s.parameter);
     return;
   }
   std::atomic<bool> finite{true};
@@ -183,7 +183,7 @@ void Optimizer::finish_early(Slot& s, int64_t count, detail::SquareSums* sums) {
   // Before the value clip, which would hide an overflow.
   for (size_t i = 0; i < s.learned.size(); ++i) {
     const FlagWord flag;
-    bitgrad::check_finite(s.learned[i].numel(), s.learned[i].as<float>(), flag.word());
+    kernels::check_finite(s.learned[i].numel(), s.learned[i].as<float>(), flag.word());
     flag.check([this, part = p.learned()[i].get()] { refuse(*part); });
   }
   if (!s.learned.empty()) detail::finish_learned(spec_, s.learned, s.divisors);

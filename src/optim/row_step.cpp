@@ -29,7 +29,7 @@ Tensor scratch_rows(int64_t rows, int64_t cols) {
 // A chunk of gradients as fp32 in `to`.
 void widen(const Tensor& g, const Tensor& to) {
   if (g.dtype() == dtypes::bf16)
-    from_bf16(g.numel(), g.as<uint16_t>(), to.as<float>());
+    kernels::from_bf16(g.numel(), g.as<uint16_t>(), to.as<float>());
   else
     std::memcpy(to.data(), g.data(), static_cast<size_t>(g.numel()) * sizeof(float));
 }
@@ -42,7 +42,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
   const int64_t rows = p_.shape().rows(), cols = std::max<int64_t>(p_.shape().cols(), 1);
   int64_t unit = p_.row_unit();
   if (kind == MomentKind::kInt8 && !rule.parts().empty()) {
-    const int64_t full = std::lcm(unit, kMomentBlock / std::gcd(cols, kMomentBlock));
+    const int64_t full = std::lcm(unit, kernels::kMomentBlock / std::gcd(cols, kernels::kMomentBlock));
     in_order_ = std::min(full, rows) * cols > kMostInBlock && full > unit && rows > unit;
     if (!in_order_) unit = full;
   }
@@ -115,12 +115,12 @@ bool RowStep::narrow_master() const { return p_.has_master() && p_.master().dtyp
 
 void RowStep::round_master(int64_t at, int64_t n, float* w) const {
   uint16_t* master = p_.master().as<uint16_t>() + at;
-  to_bf16_stochastic(n, w, draws(Purpose::kUpdate), static_cast<uint64_t>(at), master);
-  if (codes_ || checks_) from_bf16(n, master, w);
+  kernels::to_bf16_stochastic(n, w, draws(Purpose::kUpdate), static_cast<uint64_t>(at), master);
+  if (codes_ || checks_) kernels::from_bf16(n, master, w);
 }
 
 void RowStep::check_numbers(int64_t n, const float* w) const {
-  if (all_finite(w, n)) return;
+  if (kernels::all_finite(w, n)) return;
   fail_with(ErrorCode::kNonFinite, "optimizer", "the update of '", p_.path(), "' (", p_.shape(), ' ',
             p_.has_master() ? p_.master().dtype() : dtypes::fp32, ") gave NaN or Inf at optimizer step ", now_.step,
             ": the model is lost. A smaller learning rate or weight decay may help.");
@@ -134,10 +134,10 @@ void RowStep::update(int64_t begin, const Tensor& g, const Tensor& x) {
     if (moved.live != nullptr)
       run_map(maps::ScaleByFactor{moved.live, moved.g}, n);
     else if (now_.factor != 1)
-      scale(n, moved.g, now_.factor, moved.g);
+      kernels::scale(n, moved.g, now_.factor, moved.g);
     rule_.update(moved);
-    if (spec.latent_clamp) clamp(n, -*spec.latent_clamp, *spec.latent_clamp, moved.w);
-    if (spec.floor) clamp(n, *spec.floor, INFINITY, moved.w);
+    if (spec.latent_clamp) kernels::clamp(n, -*spec.latent_clamp, *spec.latent_clamp, moved.w);
+    if (spec.floor) kernels::clamp(n, *spec.floor, INFINITY, moved.w);
     if (narrow_master()) round_master(at, n, moved.w);
     if (checks_) check_numbers(n, moved.w);
   };

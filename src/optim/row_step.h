@@ -58,7 +58,7 @@ class RowStep {
   };
   Apart apart() const;
   void run_whole(const Tensor& sums, bool finished);
-  void gradient_args(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const;
+  void gradient_args(const Tensor& x, kernels::UpdateRowsArgs& args, std::optional<KernelScales>& scales) const;
 
   void chunk(int64_t begin, const Tensor& g, const Tensor& x, bool finished);
   void update(int64_t begin, const Tensor& g, const Tensor& x);

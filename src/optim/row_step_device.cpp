@@ -15,7 +15,7 @@ namespace {
 Tensor widened(const Tensor& sums) {
   if (sums.dtype() != dtypes::bf16) return sums;
   const Tensor wide = Tensor::empty({sums.rows(), sums.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
-  from_bf16(sums.numel(), sums.as<uint16_t>(), wide.as<float>());
+  kernels::from_bf16(sums.numel(), sums.as<uint16_t>(), wide.as<float>());
   return wide;
 }
 
@@ -31,7 +31,8 @@ std::string gradient_apart(const Parameter& p) {
   const Quantizer& quantizer = find_quantizer(quant.scheme);
   const CodeRange range = quantizer.code_range(quant);
   if (quantizer.own_backward(quant)) return concat("scheme ", quant.scheme, " has its own backward");
-  if (!sweeps_gradients(rule_of(quant, range), range.rule) || (quant.alpha && !sweeps_codes(range.rule)))
+  if (!kernels::sweeps_gradients(rule_of(quant, range), range.rule) ||
+      (quant.alpha && !kernels::sweeps_codes(range.rule)))
     return concat("its straight-through rule, of codes by scheme ", quant.scheme, ", needs a separate kernel");
   return "";
 }
@@ -66,8 +67,8 @@ std::string RowStep::not_one_kernel() const {
 }
 
 // What finish_rows does, as numbers for the sweep.
-void RowStep::gradient_args(const Tensor& x, UpdateRowsArgs& args, std::optional<KernelScales>& scales) const {
-  RowGradient& g = args.gradient;
+void RowStep::gradient_args(const Tensor& x, kernels::UpdateRowsArgs& args, std::optional<KernelScales>& scales) const {
+  kernels::RowGradient& g = args.gradient;
   g.divisor = static_cast<float>(now_.count);
   g.clip_value = spec_.clip_value;
   if (!p_.low_bit() || !p_.has_master()) return;
@@ -88,7 +89,7 @@ void RowStep::run_whole(const Tensor& sums, bool finished) {
   const Apart parts = apart();
   const Tensor x = number_rows(p_, 0, sums.rows());
   if (!parts.update.empty()) return chunk(0, widened(sums), x, finished);
-  UpdateRowsArgs args;
+  kernels::UpdateRowsArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
   args.w = x.as<float>();
@@ -110,7 +111,7 @@ void RowStep::run_whole(const Tensor& sums, bool finished) {
   if (codes) args.codes = p_.sweep_codes();
   moments_.for_pieces(0, x.numel(), draws(Purpose::kMoment), [&](int64_t, int64_t n, std::span<float* const> state) {
     args.update = *rule_.row_update(piece(n, args.w, nullptr, state));
-    update_rows(args);
+    kernels::update_rows(args);
     if (narrow_master()) round_master(0, n, args.w);
   });
   if (codes_ && !codes) p_.put_rows(0, x);

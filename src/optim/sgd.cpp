@@ -16,12 +16,12 @@ class Sgd final : public UpdateRule {
   }
   bool on_device() const override { return true; }
   bool live() const override { return true; }
-  std::optional<RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
-  void update(const UpdatePiece& piece) const override { sgd_update(of(piece)); }
+  std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const override { return of(piece); }
+  void update(const UpdatePiece& piece) const override { kernels::sgd_update(of(piece)); }
 
  private:
-  SgdArgs of(const UpdatePiece& piece) const {
-    SgdArgs args;
+  kernels::SgdArgs of(const UpdatePiece& piece) const {
+    kernels::SgdArgs args;
     args.n = piece.n;
     args.w = piece.w;
     args.g = piece.g;

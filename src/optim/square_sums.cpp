@@ -13,15 +13,15 @@ void SquareSums::add(float sum_of_squares) { parameters_.back()->push_back(sum_o
 
 void SquareSums::add(const float* x, int64_t n) {
   if (n == 0) return add(0.0f);
-  if (current_device().is_cpu()) return add(sum_squares(x, n));
+  if (current_device().is_cpu()) return add(kernels::sum_squares(x, n));
   const FlagWord word;
-  ReduceArgs args;
-  args.rule = ReduceRule::kSumSquares;
+  kernels::ReduceArgs args;
+  args.rule = kernels::ReduceRule::kSumSquares;
   args.rows = 1;
   args.cols = args.ldx = n;
   args.x = x;
   args.out = reinterpret_cast<float*>(word.word());
-  reduce(args);
+  kernels::reduce(args);
   word.read([blocks = parameters_.back()](uint32_t bits) { blocks->push_back(std::bit_cast<float>(bits)); });
 }
 

@@ -21,7 +21,7 @@ class Absmax final : public RangeQuantizer {
   }
 
  private:
-  std::optional<RowFit::Rule> row_rule() const override { return RowFit::kAbsmax; }
+  std::optional<kernels::RowFit::Rule> row_rule() const override { return kernels::RowFit::kAbsmax; }
   void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
     run_map(maps::AbsmaxScales{blocks}, count);
   }

@@ -12,7 +12,7 @@ class Affine final : public RangeQuantizer {
 
  private:
   Shift shift() const override { return Shift::kZero; }
-  std::optional<RowFit::Rule> row_rule() const override { return RowFit::kAffine; }
+  std::optional<kernels::RowFit::Rule> row_rule() const override { return kernels::RowFit::kAffine; }
   void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
     run_map(maps::AffineScales{blocks}, count);
   }

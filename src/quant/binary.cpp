@@ -26,7 +26,7 @@ QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& 
   const Tensor alpha = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
   const DataFlag flag;
   const BlockCheck check;
-  BinarizeArgs args;
+  kernels::BinarizeArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
   args.x = x.as<float>();
@@ -38,7 +38,7 @@ QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& 
   args.eps = spec.eps.value_or(kSmallestNormal);
   args.flags = flag.word();
   args.alpha_flags = check.flags();
-  binarize(args);
+  kernels::binarize(args);
   flag.check(blocks.not_finite());
   check.numbers(alpha, blocks);
   QuantParams params;
@@ -65,7 +65,7 @@ class Binary final : public BuiltinQuantizer {
     if (!spec.alpha) return params;
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const Tensor sum = blocks.statistic(ReduceRule::kSumAbs);
+    const Tensor sum = blocks.statistic(kernels::ReduceRule::kSumAbs);
     params =
         scale_params(spec, blocks, eps, maps::BlockScales{sum.as<float>(), blocks.sizes(), true, 1.0f, 1.0f, eps, {}});
     add_statistic(spec, blocks, params);
@@ -76,9 +76,9 @@ class Binary final : public BuiltinQuantizer {
     const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
     return spec.alpha && !spec.pow2 && by_row && spec.dtype == dtypes::bint1 ? binarize_rows : nullptr;
   }
-  std::optional<RowFit> row_fit(const QuantSpec& spec) const override {
+  std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const override {
     if (!spec.alpha || spec.alpha_grad) return std::nullopt;
-    return RowFit{RowFit::kMeanAbs, -1, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
+    return kernels::RowFit{kernels::RowFit::kMeanAbs, -1, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
   }
   bool own_backward(const QuantSpec& spec) const override { return spec.alpha_grad; }
   void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,

@@ -11,31 +11,31 @@ namespace {
 
 bool down_the_rows(const Granularity& g) { return g.kind == Granularity::kGroup && g.axis == 0; }
 
-ReduceAxis axis_of(const Granularity& g) {
+kernels::ReduceAxis axis_of(const Granularity& g) {
   switch (g.kind) {
     case Granularity::kTensor:
-      return ReduceAxis::kAll;
+      return kernels::ReduceAxis::kAll;
     case Granularity::kToken:
-      return ReduceAxis::kRows;
+      return kernels::ReduceAxis::kRows;
     case Granularity::kChannel:
-      return g.axis == 0 ? ReduceAxis::kRows : ReduceAxis::kColumns;
+      return g.axis == 0 ? kernels::ReduceAxis::kRows : kernels::ReduceAxis::kColumns;
     case Granularity::kGroup:
       break;
   }
-  return g.axis == 0 ? ReduceAxis::kColumns : ReduceAxis::kGroups;
+  return g.axis == 0 ? kernels::ReduceAxis::kColumns : kernels::ReduceAxis::kGroups;
 }
 
 maps::q::BlockSizes sizes_of(const Granularity& g, int64_t rows, int64_t cols) {
   using maps::q::BlockSizes;
   if (down_the_rows(g)) return {BlockSizes::kDown, rows, cols, g.group};
   switch (axis_of(g)) {
-    case ReduceAxis::kAll:
+    case kernels::ReduceAxis::kAll:
       break;
-    case ReduceAxis::kRows:
+    case kernels::ReduceAxis::kRows:
       return {BlockSizes::kRows, rows, cols, 0};
-    case ReduceAxis::kColumns:
+    case kernels::ReduceAxis::kColumns:
       return {BlockSizes::kColumns, rows, cols, 0};
-    case ReduceAxis::kGroups:
+    case kernels::ReduceAxis::kGroups:
       return {BlockSizes::kGroups, rows, cols, g.group};
   }
   return {BlockSizes::kAll, rows, cols, 0};
@@ -69,8 +69,8 @@ Blocks::Blocks(std::string_view scheme, const Granularity& granularity, const Te
 
 maps::q::BlockSizes Blocks::sizes() const { return sizes_of(granularity_, x_.rows(), x_.cols()); }
 
-ReduceArgs Blocks::arguments() const {
-  ReduceArgs args;
+kernels::ReduceArgs Blocks::arguments() const {
+  kernels::ReduceArgs args;
   args.axis = axis_of(granularity_);
   args.rows = x_.rows();
   args.cols = x_.cols();
@@ -87,20 +87,20 @@ std::function<void()> Blocks::not_finite() const {
 }
 
 Blocks::Ranges Blocks::ranges() const {
-  ReduceArgs args = empty() ? ReduceArgs{} : arguments();
-  if (empty() || (args.axis != ReduceAxis::kRows && args.axis != ReduceAxis::kGroups))
-    return {statistic(ReduceRule::kMin), statistic(ReduceRule::kMax)};
+  kernels::ReduceArgs args = empty() ? kernels::ReduceArgs{} : arguments();
+  if (empty() || (args.axis != kernels::ReduceAxis::kRows && args.axis != kernels::ReduceAxis::kGroups))
+    return {statistic(kernels::ReduceRule::kMin), statistic(kernels::ReduceRule::kMax)};
   const Ranges out{numbers_of(count_), numbers_of(count_)};
   const DataFlag flag;
   args.out = out.low.as<float>();
   args.flags = flag.word();
-  reduce_ranges(args, out.high.as<float>());
+  kernels::reduce_ranges(args, out.high.as<float>());
   flag.check(not_finite());
   return out;
 }
 
-void Blocks::reduce_to(ReduceRule rule, const float* center, uint32_t* flags, float* out) const {
-  ReduceArgs args = arguments();
+void Blocks::reduce_to(kernels::ReduceRule rule, const float* center, uint32_t* flags, float* out) const {
+  kernels::ReduceArgs args = arguments();
   args.rule = rule;
   args.center = center;
   args.out = out;
@@ -108,18 +108,19 @@ void Blocks::reduce_to(ReduceRule rule, const float* center, uint32_t* flags, fl
   const int64_t step = down_the_rows(granularity_) ? granularity_.group : args.rows;
   for (int64_t r = 0; r < x_.rows(); r += step) {
     args.rows = std::min(step, x_.rows() - r);
-    reduce(args);
+    kernels::reduce(args);
     args.x += step * args.ldx;
     args.out += args.cols;
     if (args.center != nullptr) args.center += args.cols;
   }
 }
 
-Tensor Blocks::statistic(ReduceRule rule, const Tensor& center) const {
+Tensor Blocks::statistic(kernels::ReduceRule rule, const Tensor& center) const {
   const Tensor out = numbers_of(count_);
   if (empty()) {
     constexpr float kInf = std::numeric_limits<float>::infinity();
-    const float of_nothing = rule == ReduceRule::kMin ? kInf : (rule == ReduceRule::kMax ? -kInf : 0.0f);
+    const float of_nothing =
+        rule == kernels::ReduceRule::kMin ? kInf : (rule == kernels::ReduceRule::kMax ? -kInf : 0.0f);
     run_map(maps::FillFloats{of_nothing, out.as<float>()}, count_);
     return out;
   }
@@ -129,7 +130,7 @@ Tensor Blocks::statistic(ReduceRule rule, const Tensor& center) const {
   return out;
 }
 
-Tensor Blocks::means(ReduceRule rule, const MeanOptions& options) const {
+Tensor Blocks::means(kernels::ReduceRule rule, const MeanOptions& options) const {
   if (empty()) return filled(count_, std::max(0.0f, options.floor));
   const Tensor sum = statistic(rule);
   const Tensor out = Tensor::empty({count_}, dtypes::fp32, MemoryKind::kQuantState);
@@ -148,7 +149,7 @@ Tensor Blocks::means(ReduceRule rule, const MeanOptions& options) const {
 
 void Blocks::sums_to(float* out) const {
   if (empty()) return run_map(maps::FillFloats{0.0f, out}, count_);
-  reduce_to(ReduceRule::kSum, nullptr, nullptr, out);
+  reduce_to(kernels::ReduceRule::kSum, nullptr, nullptr, out);
 }
 
 BlockCheck::BlockCheck() {

@@ -33,7 +33,7 @@ class Blocks {
   maps::q::BlockSizes sizes() const;
   // One statistic per block, fp32 [count]; of a block without elements 0 (kMin +Inf, kMax -Inf). center: one number per
   // block, for the rules that read it. Error(kNonFinite) when x holds NaN or Inf.
-  Tensor statistic(ReduceRule rule, const Tensor& center = {}) const;
+  Tensor statistic(kernels::ReduceRule rule, const Tensor& center = {}) const;
   // kMin and kMax of each block, as statistic gives them.
   struct Ranges {
     Tensor low, high;
@@ -45,7 +45,7 @@ class Blocks {
     float times = 1.0f, divisor = 1.0f, floor = -std::numeric_limits<float>::infinity();
     std::string_view name = "mean";
   };
-  Tensor means(ReduceRule rule, const MeanOptions& options) const;
+  Tensor means(kernels::ReduceRule rule, const MeanOptions& options) const;
   // kSum of numbers that need not be finite, to out [count].
   void sums_to(float* out) const;
 
@@ -56,8 +56,8 @@ class Blocks {
   std::function<void()> not_finite() const;
 
  private:
-  ReduceArgs arguments() const;
-  void reduce_to(ReduceRule rule, const float* center, uint32_t* flags, float* out) const;
+  kernels::ReduceArgs arguments() const;
+  void reduce_to(kernels::ReduceRule rule, const float* center, uint32_t* flags, float* out) const;
 
   std::string_view scheme_;
   Granularity granularity_;

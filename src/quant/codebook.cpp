@@ -31,7 +31,7 @@ class Codebook final : public BuiltinQuantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal), largest = largest_level(spec.dtype.info());
-    const Tensor a = blocks.statistic(ReduceRule::kAbsMax);
+    const Tensor a = blocks.statistic(kernels::ReduceRule::kAbsMax);
     return scale_params(spec, blocks, eps,
                         maps::BlockScales{a.as<float>(), blocks.sizes(), false, 1.0f, largest, eps, {}});
   }

@@ -20,7 +20,7 @@ class DorefaGradient final : public BuiltinQuantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal), qmax = static_cast<float>(spec.dtype.info().qmax);
-    const Tensor a = blocks.statistic(ReduceRule::kAbsMax);
+    const Tensor a = blocks.statistic(kernels::ReduceRule::kAbsMax);
     QuantParams params =
         scale_params(spec, blocks, eps, maps::BlockScales{a.as<float>(), blocks.sizes(), false, 2.0f, qmax, eps, {}});
     const Tensor m = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);

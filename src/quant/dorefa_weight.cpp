@@ -29,7 +29,7 @@ class DorefaWeight final : public BuiltinQuantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const Tensor a = blocks.statistic(ReduceRule::kAbsMax);
+    const Tensor a = blocks.statistic(kernels::ReduceRule::kAbsMax);
     const Tensor largest = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
     run_map(maps::LargestTanh{a.as<float>(), eps, largest.as<float>()}, blocks.count());
     QuantParams params;

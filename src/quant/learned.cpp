@@ -25,7 +25,7 @@ void LearnedQuantizer::require_parts(const QuantSpec& spec, std::span<const Tens
             name(), "learned ", parts[i].name, ": got ", t, ", expected one fp32 value per block.");
     if (!current_device().is_cpu()) {
       const DataFlag flag;
-      check_finite(t.numel(), t.as<float>(), flag.word());
+      kernels::check_finite(t.numel(), t.as<float>(), flag.word());
       flag.check([name = name(), part = parts[i].name] {
         fail_with(ErrorCode::kNonFinite, name, "learned ", part, ": got NaN or Inf, expected finite values.");
       });

@@ -50,14 +50,14 @@ std::vector<Tensor> Lsq::first_learned(const QuantSpec& spec, const Tensor& x) c
   const Blocks blocks(name(), spec.granularity, x);
   const DTypeInfo& info = spec.dtype.info();
   std::vector<Tensor> out{blocks.means(
-      ReduceRule::kSumAbs,
+      kernels::ReduceRule::kSumAbs,
       {.times = 2.0f, .divisor = std::sqrt(static_cast<float>(info.qmax)), .floor = kLearnedFloor, .name = "step"})};
   if (!with_offset()) return out;
   if (info.qmin != 0) {
     out.push_back(filled(blocks.count(), 0.0f));
     return out;
   }
-  const Tensor low = blocks.statistic(ReduceRule::kMin);
+  const Tensor low = blocks.statistic(kernels::ReduceRule::kMin);
   const Tensor offset = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
   run_map(maps::NoLargerThanZero{low.as<float>(), offset.as<float>()}, blocks.count());
   out.push_back(offset);

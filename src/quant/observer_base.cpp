@@ -44,7 +44,7 @@ void ObserverBase::observe(const Tensor& x) {
   Range batch;
   {
     const FlagScope scope(bad_word);
-    batch = {blocks.statistic(ReduceRule::kMin), blocks.statistic(ReduceRule::kMax)};
+    batch = {blocks.statistic(kernels::ReduceRule::kMin), blocks.statistic(kernels::ReduceRule::kMax)};
   }
   consume({x, batch.low, batch.high, bad_word});
   run_map(maps::ObserveRange{batch.low.as<float>(), batch.high.as<float>(), momentum().has_value(),

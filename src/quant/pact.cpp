@@ -33,7 +33,7 @@ class Pact final : public LearnedQuantizer {
   QuantParams params_of(const QuantSpec& spec, std::span<const Tensor> learned) const override {
     require_parts(spec, learned);
     const Tensor clip = at_least_floor(learned[0]), scale = clip.clone(MemoryKind::kQuantState);
-    divide(scale.numel(), scale.as<float>(), static_cast<float>(spec.dtype.info().qmax));
+    kernels::divide(scale.numel(), scale.as<float>(), static_cast<float>(spec.dtype.info().qmax));
     QuantParams params;
     params.scheme = name();
     params.granularity = spec.granularity;

@@ -66,7 +66,7 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
   const CodeRange range = quantizer.code_range(spec);
   std::optional<FlagWord> flag;
   if (options.flags == nullptr) flag.emplace();
-  QuantizeArgs args;
+  kernels::QuantizeArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
   args.x = x.as<float>();
@@ -90,7 +90,8 @@ Tensor quantize_tensor(const QuantSpec& spec, const Tensor& x, std::shared_ptr<c
       args.mask = static_cast<uint64_t*>(options.mask->data());
     }
   }
-  if (x.numel() > 0) transposed.defined() ? quantize_transposed(args, transposed.data()) : quantize(args);
+  if (x.numel() > 0)
+    transposed.defined() ? kernels::quantize_transposed(args, transposed.data()) : kernels::quantize(args);
   if (flag)
     flag->check([shape = x.shape(), dtype = spec.dtype, scheme = quantizer.name()] {
       fail_with(ErrorCode::kNonFinite, "quantize", "x ", shape, " fp32 holds NaN or Inf: it has no codes of ", dtype,
@@ -133,7 +134,7 @@ Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
   require(x.dtype().is_code(), "dequantize", "dtype of x: got ", x, ", expected codes of at most 8 bits.");
   require(x.layout() == layouts::canonical, "dequantize", "x is in layout ", x.layout(), ", expected canonical.");
   const Tensor y = Tensor::empty(x.shape(), dtypes::fp32, kind);
-  DequantizeArgs args;
+  kernels::DequantizeArgs args;
   args.rows = x.rows();
   args.cols = x.cols();
   args.dtype = x.dtype();
@@ -142,7 +143,7 @@ Tensor dequantize_tensor(const Tensor& x, MemoryKind kind) {
   args.scale = x.scale_map();
   args.y = y.as<float>();
   args.ldy = x.cols();
-  if (x.numel() > 0) dequantize(args);
+  if (x.numel() > 0) kernels::dequantize(args);
   return y;
 }
 

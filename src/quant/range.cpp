@@ -43,12 +43,12 @@ QuantParams RangeQuantizer::fit(const QuantSpec& spec, const Tensor& x) const {
   return params(spec, range.low, range.high, blocks.what());
 }
 
-std::optional<RowFit> RangeQuantizer::row_fit(const QuantSpec& spec) const {
-  const std::optional<RowFit::Rule> rule = row_rule();
+std::optional<kernels::RowFit> RangeQuantizer::row_fit(const QuantSpec& spec) const {
+  const std::optional<kernels::RowFit::Rule> rule = row_rule();
   if (!rule) return std::nullopt;
   const CodeLimits limits = code_limits(spec);
-  return RowFit{*rule, static_cast<float>(limits.lo), static_cast<float>(limits.hi), spec.eps.value_or(default_eps()),
-                spec.pow2};
+  return kernels::RowFit{*rule, static_cast<float>(limits.lo), static_cast<float>(limits.hi),
+                         spec.eps.value_or(default_eps()), spec.pow2};
 }
 
 void RangeQuantizer::check_scales(const maps::q::RangeBlocks& blocks, int64_t count, const std::string& what) const {

@@ -12,7 +12,7 @@ class RangeQuantizer : public BuiltinQuantizer {
   void check(const QuantSpec& spec, bool weight) const override;
   CodeRange code_range(const QuantSpec& spec) const override;
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const final;
-  std::optional<RowFit> row_fit(const QuantSpec& spec) const final;
+  std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const final;
   bool from_range() const final { return true; }
   // A block without elements has low > high, as the reductions give it (+Inf, -Inf): s = eps, zero or offset 0.
   QuantParams fit_range(const QuantSpec& spec, const Tensor& low, const Tensor& high) const final;
@@ -25,7 +25,7 @@ class RangeQuantizer : public BuiltinQuantizer {
   // What the params hold beside scales.
   virtual Shift shift() const { return Shift::kNone; }
   // The formula of `scales` for one row; none: there is no such kernel.
-  virtual std::optional<RowFit::Rule> row_rule() const { return std::nullopt; }
+  virtual std::optional<kernels::RowFit::Rule> row_rule() const { return std::nullopt; }
   // Runs the scheme's map (kernels/map/ranges.h) over the blocks.
   virtual void scales(const maps::q::RangeBlocks& blocks, int64_t count) const = 0;
 

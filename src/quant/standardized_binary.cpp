@@ -23,10 +23,11 @@ struct Moments {
 };
 
 Moments moments(const Blocks& blocks, float eps) {
-  Moments m{
-      blocks.means(ReduceRule::kSum, {}), Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kWorkspace), {}};
+  Moments m{blocks.means(kernels::ReduceRule::kSum, {}),
+            Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kWorkspace),
+            {}};
   if (blocks.empty()) return m;
-  const Tensor squares = blocks.statistic(ReduceRule::kSumSquaredDiff, m.mean);
+  const Tensor squares = blocks.statistic(kernels::ReduceRule::kSumSquaredDiff, m.mean);
   m.constant = Tensor::empty({blocks.count()}, dtypes::int32, MemoryKind::kWorkspace);
   const BlockCheck check;
   run_map(
@@ -55,7 +56,7 @@ class StandardizedBinary final : public BuiltinQuantizer {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
     const Moments m = moments(blocks, eps);
-    const Tensor sum = blocks.statistic(ReduceRule::kSumAbsDiff, m.mean);
+    const Tensor sum = blocks.statistic(kernels::ReduceRule::kSumAbsDiff, m.mean);
     QuantParams params =
         scale_params(spec, blocks, maps::q::round_pow2(eps),
                      maps::StandardizedScales{sum.as<float>(), m.sd.as<float>(), blocks.sizes(), eps, {}});

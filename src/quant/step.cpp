@@ -18,11 +18,12 @@ class Step final : public BuiltinQuantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const Tensor sum = blocks.statistic(ReduceRule::kSumPositive), count = blocks.statistic(ReduceRule::kCountPositive);
+    const Tensor sum = blocks.statistic(kernels::ReduceRule::kSumPositive),
+                 count = blocks.statistic(kernels::ReduceRule::kCountPositive);
     return scale_params(spec, blocks, eps, maps::MeanAboveScales{sum.as<float>(), count.as<float>(), eps, {}});
   }
-  std::optional<RowFit> row_fit(const QuantSpec& spec) const override {
-    return RowFit{RowFit::kMeanPositive, 0, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
+  std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const override {
+    return kernels::RowFit{kernels::RowFit::kMeanPositive, 0, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
   }
 };
 

@@ -30,7 +30,7 @@ void times_slope(const QuantSpec& spec, SteRule rule, const float* x, const floa
 
 // gx = g where the clip rule passes.
 void clip(const CodeRange& range, const ScaleMap& scales, const Tensor& x, DType dtype, const float* g, float* gx) {
-  QuantizeArgs args;
+  kernels::QuantizeArgs args;
   args.rows = x.rows();
   args.cols = args.ldx = x.cols();
   args.x = x.as<float>();
@@ -39,7 +39,7 @@ void clip(const CodeRange& range, const ScaleMap& scales, const Tensor& x, DType
   args.lo = range.lo;
   args.hi = range.hi;
   args.scale = scales;
-  clip_gradient(args, g, gx);
+  kernels::clip_gradient(args, g, gx);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out) 
     return;
   }
   if (map.per_tensor() && current_device().is_cpu())
-    return scale(g.numel(), g.as<float>(), *map.scale, out.as<float>());
+    return kernels::scale(g.numel(), g.as<float>(), *map.scale, out.as<float>());
   run_elements(maps::TimesScale{{g.cols(), map}, g.as<float>(), out.as<float>()}, g.rows());
 }
 
@@ -126,7 +126,8 @@ Tensor straight_through(const QuantSpec& spec, const Tensor& g, const Tensor& ma
   require(mask.dtype() == dtypes::bint1 && mask.rows() == g.rows() && mask.cols() == g.cols() && mask.contiguous(),
           "straight_through", "the mask: got ", mask, ", expected bits of [", g.rows(), ',', g.cols(), "] for ", g,
           '.');
-  apply_mask({g.rows(), g.cols(), g.as<float>(), static_cast<const uint64_t*>(mask.data()), 1.0f, gx.as<float>()});
+  kernels::apply_mask(
+      {g.rows(), g.cols(), g.as<float>(), static_cast<const uint64_t*>(mask.data()), 1.0f, gx.as<float>()});
   return gx;
 }
 

@@ -12,7 +12,7 @@ class Symmetric final : public RangeQuantizer {
   std::string_view name() const override { return "symmetric"; }
 
  private:
-  std::optional<RowFit::Rule> row_rule() const override { return RowFit::kSymmetric; }
+  std::optional<kernels::RowFit::Rule> row_rule() const override { return kernels::RowFit::kSymmetric; }
   void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
     run_map(maps::SymmetricScales{blocks}, count);
   }
@@ -29,7 +29,7 @@ class SymmetricNoClip final : public RangeQuantizer {
   }
 
  private:
-  std::optional<RowFit::Rule> row_rule() const override { return RowFit::kSymmetricNoClip; }
+  std::optional<kernels::RowFit::Rule> row_rule() const override { return kernels::RowFit::kSymmetricNoClip; }
   void scales(const maps::q::RangeBlocks& blocks, int64_t count) const override {
     run_map(maps::SymmetricNoClipScales{blocks}, count);
   }

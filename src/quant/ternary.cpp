@@ -19,12 +19,12 @@ class Ternary final : public BuiltinQuantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(1e-5f);
-    const Tensor sum = blocks.statistic(ReduceRule::kSumAbs);
+    const Tensor sum = blocks.statistic(kernels::ReduceRule::kSumAbs);
     return scale_params(spec, blocks, eps,
                         maps::BlockScales{sum.as<float>(), blocks.sizes(), true, 1.0f, 1.0f, eps, {}});
   }
-  std::optional<RowFit> row_fit(const QuantSpec& spec) const override {
-    return RowFit{RowFit::kMeanAbs, -1, 1, spec.eps.value_or(1e-5f), spec.pow2};
+  std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const override {
+    return kernels::RowFit{kernels::RowFit::kMeanAbs, -1, 1, spec.eps.value_or(1e-5f), spec.pow2};
   }
 };
 

@@ -20,9 +20,9 @@ class TernaryThreshold final : public BuiltinQuantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const override {
     const Blocks blocks(name(), spec.granularity, x);
     const float eps = spec.eps.value_or(kSmallestNormal);
-    const Tensor t = blocks.means(ReduceRule::kSumAbs, {.times = 0.7f, .name = "mean abs x"});
-    const Tensor sum = blocks.statistic(ReduceRule::kSumAbsAbove, t),
-                 count = blocks.statistic(ReduceRule::kCountAbsAbove, t);
+    const Tensor t = blocks.means(kernels::ReduceRule::kSumAbs, {.times = 0.7f, .name = "mean abs x"});
+    const Tensor sum = blocks.statistic(kernels::ReduceRule::kSumAbsAbove, t),
+                 count = blocks.statistic(kernels::ReduceRule::kCountAbsAbove, t);
     QuantParams params =
         scale_params(spec, blocks, eps, maps::MeanAboveScales{sum.as<float>(), count.as<float>(), eps, {}});
     params.statistic = shared(t);

@@ -88,10 +88,10 @@ void check_compare(const std::string& program, const std::vector<std::string>& a
 // Whether our kernel that calls oneDNN in bf16 takes a plain product here: with AVX-512, unless oneDNN is capped lower.
 bool our_onednn_takes_bf16() {
   using namespace bitgrad;
-  GemmArgs args;
+  kernels::GemmArgs args;
   args.m = args.n = args.ldc = args.k = 64;
   args.a.dtype = args.b.dtype = dtypes::bf16;
-  for (const GemmKernel& kernel : gemm_kernels())
+  for (const kernels::GemmKernel& kernel : kernels::gemm_kernels())
     if (kernel.name == "gemm_bf16_onednn") return kernel.usable(args);
   return false;
 }

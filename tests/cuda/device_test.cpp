@@ -21,6 +21,8 @@
 #include "support/catch.h"
 
 namespace bitgrad::cuda {
+
+using namespace kernels;
 namespace {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

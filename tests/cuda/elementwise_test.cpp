@@ -10,6 +10,8 @@
 #include "support/expect_error.h"
 
 namespace bitgrad::test {
+
+using namespace kernels;
 namespace {
 
 const std::vector<int64_t> kSizes{0, 1, 3, 4, 5, 31, 255, 256, 257, 1023, 1025, 5000};

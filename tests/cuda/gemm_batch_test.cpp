@@ -10,6 +10,8 @@
 #include "support/gemm_batch.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::BatchForm;

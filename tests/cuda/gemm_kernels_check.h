@@ -15,7 +15,7 @@ namespace bitgrad::test {
 inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int count, uint64_t seed,
                            const std::vector<std::pair<DType, DType>>& pairs, bool general, bool offsets = false) {
   Rng rng(seed);
-  const GemmKernel kernel = on_device(cuda_kernel(name));
+  const kernels::GemmKernel kernel = on_device(cuda_kernel(name));
   int taken = 0;
   for (int i = 0; i < 4 * count && taken < count; ++i) {
     const auto [da, db] = pairs[static_cast<size_t>(uniform_int(rng, 0, static_cast<int64_t>(pairs.size()) - 1))];
@@ -31,7 +31,7 @@ inline void check_cuda_row(const std::string& name, Shape (*shape_of)(Rng&), int
     }
     const std::vector<int64_t> a = reference_codes(t.args.a, shape.m, shape.k);
     const std::vector<int64_t> b = reference_codes(t.args.b, shape.n, shape.k);
-    GemmArgs args = t.args;
+    kernels::GemmArgs args = t.args;
     if (!kernel.supports(args)) continue;
     ++taken;
     derive(rng, args.a, kernel.a_layout, shape.m, shape.k, t.derived_a);

@@ -10,6 +10,8 @@
 #include "support/catch.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::cuda_kernel;

@@ -10,6 +10,8 @@
 #include "support/expect_error.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 struct Capability {

@@ -17,6 +17,8 @@
 #include "support/catch.h"
 
 namespace bitgrad::cuda {
+
+using namespace kernels;
 namespace {
 
 using gemm::TileForm;

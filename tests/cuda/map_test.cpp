@@ -15,6 +15,8 @@
 #include "train/map/list.h"
 
 namespace bitgrad::test {
+
+using namespace kernels;
 namespace {
 
 struct ListedMap {
@@ -24,8 +26,9 @@ struct ListedMap {
 // Every line of every layer's list.
 std::vector<ListedMap> listed_maps() {
   return {
-#define BITGRAD_MAP(functor) \
-  {bitgrad::detail::MapLine<maps::functor>::kName, bitgrad::detail::MapLine<maps::functor>::runs[static_cast<size_t>(DeviceKind::kCuda)] != nullptr},
+#define BITGRAD_MAP(functor)                       \
+  {bitgrad::detail::MapLine<maps::functor>::kName, \
+   bitgrad::detail::MapLine<maps::functor>::runs[static_cast<size_t>(DeviceKind::kCuda)] != nullptr},
 #include "autograd/map/maps.inc"
 #include "kernels/map/maps.inc"
 #include "nn/map/maps.inc"

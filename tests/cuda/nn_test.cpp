@@ -4,6 +4,7 @@
 #include "cuda/same_as_cpu.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -5,6 +5,7 @@
 #include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

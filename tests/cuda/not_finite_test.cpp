@@ -5,6 +5,7 @@
 #include "train/wild_runs.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 TEST_CASE("Runs that overflow on a device end with an error that names the step, recorded or not") {

@@ -6,6 +6,7 @@
 #include "quant/observer_support.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -42,12 +42,12 @@ class Carried {
   uint8_t *block_ = nullptr, *data_ = nullptr;
 };
 
-inline int64_t operand_bytes(const GemmOperand& x, int64_t free, int64_t k) {
+inline int64_t operand_bytes(const kernels::GemmOperand& x, int64_t free, int64_t k) {
   const int64_t rows = x.k_major ? k : free, cols = x.k_major ? free : k;
   if (x.layout != layouts::canonical) return x.layout.info().bytes(x.dtype, rows, cols);
   return rows <= 0 ? 0 : (rows - 1) * x.stride + row_bytes_memory(x.dtype, cols);
 }
-inline int64_t param_count(const GemmOperand& x, int64_t free, int64_t k) {
+inline int64_t param_count(const kernels::GemmOperand& x, int64_t free, int64_t k) {
   const int64_t rows = x.k_major ? k : free, cols = x.k_major ? free : k;
   return x.scale.index(std::max<int64_t>(rows, 1) - 1, std::max<int64_t>(cols, 1) - 1) + 1;
 }
@@ -55,7 +55,7 @@ inline int64_t param_count(const GemmOperand& x, int64_t free, int64_t k) {
 // An operand on the device.
 class CarriedOperand {
  public:
-  CarriedOperand(const GemmOperand& x, int64_t free, int64_t k, int64_t shift)
+  CarriedOperand(const kernels::GemmOperand& x, int64_t free, int64_t k, int64_t shift)
       : codes_(x.data, operand_bytes(x, free, k), shift),
         scale_(x.scale.scale, param_count(x, free, k) * 4),
         zero_(x.scale.zero, param_count(x, free, k) * 4),
@@ -66,21 +66,21 @@ class CarriedOperand {
     operand_.scale.zero = zero_.as<int32_t>();
     operand_.scale.offset = offset_.as<float>();
   }
-  const GemmOperand& operand() const { return operand_; }
+  const kernels::GemmOperand& operand() const { return operand_; }
 
  private:
   Carried codes_, scale_, zero_, offset_;
-  GemmOperand operand_;
+  kernels::GemmOperand operand_;
 };
 
 // Runs `row` on the device with the pointers of `args` in host memory. Codes and C begin `shift` bytes (a multiple of
 // 8) behind an aligned address.
-inline void run_on_device(const GemmKernel& kernel, const GemmArgs& args, int64_t shift = 0) {
+inline void run_on_device(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args, int64_t shift = 0) {
   const CarriedOperand a(args.a, args.m, args.k, shift), b(args.b, args.n, args.k, shift);
   const int64_t size = args.c_dtype.bits() / 8;
   const Carried c(args.c, args.m <= 0 ? 0 : ((args.m - 1) * args.ldc + args.n) * size, shift);
   const Carried bias(args.bias, args.n * 4), minus(args.row_minus, args.m * 8);
-  GemmArgs moved = args;
+  kernels::GemmArgs moved = args;
   moved.a = a.operand();
   moved.b = b.operand();
   moved.c = c.as<void>();
@@ -91,19 +91,19 @@ inline void run_on_device(const GemmKernel& kernel, const GemmArgs& args, int64_
   c.fetch(args.c);
 }
 
-inline const GemmKernel& cuda_kernel(const std::string& name) {
-  for (const GemmKernel& kernel : cuda::cuda_gemm_kernels())
+inline const kernels::GemmKernel& cuda_kernel(const std::string& name) {
+  for (const kernels::GemmKernel& kernel : cuda::cuda_gemm_kernels())
     if (kernel.name == name) return kernel;
   throw std::runtime_error("no gemm row " + name + " for CUDA");
 }
 
 // The row with a `run` that takes host memory, for the checks of tests/support. One at a time.
-inline GemmKernel on_device(const GemmKernel& kernel) {
-  static const GemmKernel* current;
+inline kernels::GemmKernel on_device(const kernels::GemmKernel& kernel) {
+  static const kernels::GemmKernel* current;
   static int64_t turn;
   current = &kernel;
-  GemmKernel wrapped = kernel;
-  wrapped.run = [](const GemmArgs& args) { run_on_device(*current, args, ++turn % 3 * 8); };
+  kernels::GemmKernel wrapped = kernel;
+  wrapped.run = [](const kernels::GemmArgs& args) { run_on_device(*current, args, ++turn % 3 * 8); };
   return wrapped;
 }
 

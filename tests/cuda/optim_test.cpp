@@ -6,6 +6,7 @@
 #include "support/numbers.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -7,6 +7,8 @@
 #include "support/expect_error.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::differing_on_device;

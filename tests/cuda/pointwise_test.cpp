@@ -6,6 +6,8 @@
 #include "support/pointwise_problem.h"
 
 namespace bitgrad::test {
+
+using namespace kernels;
 namespace {
 
 // Elements of `dtype` on the current device.

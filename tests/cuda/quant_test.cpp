@@ -7,6 +7,7 @@
 #include "quant/reference.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

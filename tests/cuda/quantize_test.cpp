@@ -8,6 +8,8 @@
 
 namespace bitgrad {
 
+using namespace kernels;
+
 using namespace quantize_problem;
 using test::differing_on_device;
 using test::Outcome;

@@ -9,6 +9,8 @@
 #include "both.h"
 
 namespace bitgrad::test {
+
+using namespace kernels;
 namespace {
 
 constexpr int kRules = static_cast<int>(ReduceRule::kCountAbsAbove) + 1;

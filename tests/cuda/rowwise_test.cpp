@@ -5,6 +5,8 @@
 #include "support/expect_error.h"
 
 namespace bitgrad::test {
+
+using namespace kernels;
 namespace {
 
 // A matrix on the current device, fp32 or bf16. tame: numbers whose exp is neither 0 nor Inf, with a few that are.

@@ -11,6 +11,7 @@
 #include "train/small_runs.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

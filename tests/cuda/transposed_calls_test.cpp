@@ -5,6 +5,7 @@
 #include "ops/product/transposed.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

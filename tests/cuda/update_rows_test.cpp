@@ -8,6 +8,8 @@
 #include "support/catch.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::differing_on_device;

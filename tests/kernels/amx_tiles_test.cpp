@@ -15,7 +15,8 @@
 namespace bitgrad {
 namespace {
 
-using namespace gemm_detail;
+using namespace kernels;
+using namespace kernels::gemm_detail;
 
 // Tiles of these rows and bytes; a and b multiply into c.
 TileConfig shapes(int rows, int columns, int depth) {

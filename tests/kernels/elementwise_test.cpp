@@ -15,6 +15,8 @@
 #include "support/expect_error.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();

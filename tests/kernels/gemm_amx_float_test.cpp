@@ -13,6 +13,8 @@
 #include "support/needs.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::amx_kernels;

@@ -11,14 +11,14 @@
 
 namespace bitgrad::test {
 
-template <const gemm_detail::AmxIsa& (*kIsa)()>
+template <const kernels::gemm_detail::AmxIsa& (*kIsa)()>
 struct EmulatedRun {
-  static void codes(const GemmArgs& args) { gemm_detail::amx_int_gemm(args, kIsa()); }
-  static void halves(const GemmArgs& args) { gemm_detail::amx_bf16_gemm(args, kIsa()); }
-  static void digits3(const GemmArgs& args) { gemm_detail::amx_digits_gemm(args, 3, kIsa()); }
-  static void digits2(const GemmArgs& args) { gemm_detail::amx_digits_gemm(args, 2, kIsa()); }
+  static void codes(const kernels::GemmArgs& args) { kernels::gemm_detail::amx_int_gemm(args, kIsa()); }
+  static void halves(const kernels::GemmArgs& args) { kernels::gemm_detail::amx_bf16_gemm(args, kIsa()); }
+  static void digits3(const kernels::GemmArgs& args) { kernels::gemm_detail::amx_digits_gemm(args, 3, kIsa()); }
+  static void digits2(const kernels::GemmArgs& args) { kernels::gemm_detail::amx_digits_gemm(args, 2, kIsa()); }
 
-  static GemmKernel of(GemmKernel kernel) {
+  static kernels::GemmKernel of(kernels::GemmKernel kernel) {
     const bool free = kernel.order == SumOrder::kFree;
     kernel.run = kernel.order == SumOrder::kDigits3   ? &digits3
                  : kernel.order == SumOrder::kDigits2 ? &digits2
@@ -33,19 +33,19 @@ inline bool has_vector_fill() {
 }
 
 // The runnable forms of all rows of `order` that need AMX.
-inline std::vector<GemmKernel> amx_kernels(SumOrder order) {
-  std::vector<GemmKernel> rows;
-  for (const GemmKernel& kernel : gemm_kernels()) {
+inline std::vector<kernels::GemmKernel> amx_kernels(SumOrder order) {
+  std::vector<kernels::GemmKernel> rows;
+  for (const kernels::GemmKernel& kernel : kernels::gemm_kernels()) {
     if ((kernel.needs & isa::kAmx) == 0 || kernel.order != order) continue;
-    rows.push_back(EmulatedRun<&gemm_detail::amx_emulated>::of(kernel));
-    if (has_vector_fill()) rows.push_back(EmulatedRun<&gemm_detail::amx_emulated_avx512>::of(kernel));
+    rows.push_back(EmulatedRun<&kernels::gemm_detail::amx_emulated>::of(kernel));
+    if (has_vector_fill()) rows.push_back(EmulatedRun<&kernels::gemm_detail::amx_emulated_avx512>::of(kernel));
     if ((kernel.needs & ~cpu_isa()) == 0) rows.push_back(kernel);
   }
   return rows;
 }
 
 // Puts an operand [free, k] into a layout, then makes noise of what holds no code.
-inline void derive_noisy(GemmOperand& x, Layout layout, int64_t free, int64_t k, std::vector<uint64_t>& out,
+inline void derive_noisy(kernels::GemmOperand& x, Layout layout, int64_t free, int64_t k, std::vector<uint64_t>& out,
                          uint64_t (*noise)()) {
   if (layout == layouts::canonical) return;
   const LayoutInfo& info = layout.info();

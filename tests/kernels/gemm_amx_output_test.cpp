@@ -10,6 +10,8 @@
 #include "support/gemm_reference.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::amx_kernels;

@@ -13,6 +13,8 @@
 #include "support/gemm_reference.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::BatchForm;

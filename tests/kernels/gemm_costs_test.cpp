@@ -11,6 +11,8 @@
 #include "support/temp_dir.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::contains;

@@ -143,8 +143,8 @@ struct Problem {
     for (int64_t j = 0; j < n; ++j) bias.push_back(normal(rng));
   }
 
-  GemmArgs args(void* c) const {
-    GemmArgs g;
+  kernels::GemmArgs args(void* c) const {
+    kernels::GemmArgs g;
     g.m = m, g.n = n, g.k = k;
     g.a = {a.bytes.data(), a.dtype, layouts::canonical, a.stride, a_k_major, a.map};
     g.b = {b.bytes.data(), b.dtype, layouts::canonical, b.stride, b_k_major, b.map};
@@ -250,23 +250,23 @@ struct Problem {
   }
 };
 
-inline const GemmKernel& gemm_kernel(const std::string& name) {
-  for (const GemmKernel& kernel : gemm_kernels())
+inline const kernels::GemmKernel& gemm_kernel(const std::string& name) {
+  for (const kernels::GemmKernel& kernel : kernels::gemm_kernels())
     if (kernel.name == name) return kernel;
   throw Error("no gemm row " + name);
 }
-inline bool runs_here(const GemmKernel& kernel) { return (kernel.needs & ~cpu_isa()) == 0; }
+inline bool runs_here(const kernels::GemmKernel& kernel) { return (kernel.needs & ~cpu_isa()) == 0; }
 
 // The rows of order chain512 that this machine and the cap allow.
-inline std::vector<const GemmKernel*> chain_kernels() {
-  std::vector<const GemmKernel*> rows;
-  for (const GemmKernel& kernel : gemm_kernels())
+inline std::vector<const kernels::GemmKernel*> chain_kernels() {
+  std::vector<const kernels::GemmKernel*> rows;
+  for (const kernels::GemmKernel& kernel : kernels::gemm_kernels())
     if (kernel.order == SumOrder::kChain512 && runs_here(kernel)) rows.push_back(&kernel);
   return rows;
 }
 
 // C's bytes after a row ran.
-inline std::vector<uint8_t> run_row(const GemmKernel& kernel, const Problem& problem) {
+inline std::vector<uint8_t> run_row(const kernels::GemmKernel& kernel, const Problem& problem) {
   std::vector<uint8_t> c = problem.c_before;
   kernel.run(problem.args(c.data()));
   return c;

@@ -9,6 +9,7 @@
 #include "support/catch.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

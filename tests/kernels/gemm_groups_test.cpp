@@ -9,6 +9,8 @@
 #include "support/gemm_reference.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::CodeMatrix;

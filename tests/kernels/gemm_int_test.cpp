@@ -10,6 +10,8 @@
 #include "support/gemm_int_problem.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::Case;

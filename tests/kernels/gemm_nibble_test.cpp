@@ -11,6 +11,8 @@
 #include "support/needs.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::CodeMatrix;

@@ -11,6 +11,8 @@
 #include "support/expect_error.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::contains;

@@ -11,6 +11,8 @@
 #include "support/catch.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 constexpr int8_t kGarbage = 0x5A;

@@ -4,6 +4,8 @@
 #include "support/expect_error.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 using test::error_of;

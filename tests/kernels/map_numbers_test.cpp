@@ -9,6 +9,8 @@
 #include "support/catch.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 constexpr float kLeast = std::numeric_limits<float>::denorm_min(), kNormal = std::numeric_limits<float>::min();

@@ -11,6 +11,7 @@
 #include "support/catch.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 
 namespace {
 

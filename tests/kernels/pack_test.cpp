@@ -11,6 +11,8 @@
 
 namespace bitgrad {
 
+using namespace kernels;
+
 TEST_CASE("every pack row writes what unpack of the layout undoes, for every dtype and layout") {
   std::mt19937 random(1);
   for (DType dtype : all_dtypes()) {

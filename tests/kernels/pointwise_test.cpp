@@ -14,6 +14,8 @@
 #include "support/pointwise_problem.h"
 
 namespace bitgrad::test {
+
+using namespace kernels;
 namespace {
 
 struct RestoreIsa {

@@ -9,6 +9,8 @@
 #include "support/catch.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 // floor((floor(2^16 u) + draw) / 2^16), exactly.

@@ -5,6 +5,8 @@
 
 namespace bitgrad {
 
+using namespace kernels;
+
 using namespace quantize_problem;
 
 namespace {

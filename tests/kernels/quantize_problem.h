@@ -33,7 +33,7 @@ struct Restore {
 struct Case {
   int64_t rows, cols, ldx;
   DType dtype;
-  QuantizeArgs args;
+  kernels::QuantizeArgs args;
   std::vector<float> x, scale, offset;
   std::vector<int32_t> zero;
   RandomStream stream{99, Purpose::kUser, 7, 3};

@@ -6,6 +6,8 @@
 
 namespace bitgrad {
 
+using namespace kernels;
+
 using namespace quantize_problem;
 
 namespace {

@@ -12,6 +12,8 @@
 #include "support/catch.h"
 
 namespace bitgrad {
+
+using namespace kernels;
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();

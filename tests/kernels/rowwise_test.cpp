@@ -13,6 +13,8 @@
 #include "support/catch.h"
 
 namespace bitgrad::test {
+
+using namespace kernels;
 namespace {
 
 constexpr float kInfinite = std::numeric_limits<float>::infinity();

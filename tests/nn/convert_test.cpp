@@ -12,6 +12,7 @@
 #include "support/gemm_reference.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -12,6 +12,7 @@
 #include "support/expect_error.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -5,6 +5,7 @@
 #include "support/gradcheck.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {
@@ -53,7 +54,7 @@ TEST_CASE("add and mul in fp32 are one rounding an element, the sum has the orde
     equal = equal && y.as<float>()[i] == a.as<float>()[i] + b.as<float>()[i] &&
             z.as<float>()[i] == a.as<float>()[i] * b.as<float>()[i];
   CHECK(equal);
-  CHECK(sum(Var(a)).value().item() == static_cast<double>(bitgrad::sum(a.as<float>(), a.numel())));
+  CHECK(sum(Var(a)).value().item() == static_cast<double>(kernels::sum(a.as<float>(), a.numel())));
 }
 
 TEST_CASE("empty tensors add up to nothing") {

@@ -7,6 +7,7 @@
 #include "support/gradcheck.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {
@@ -59,7 +60,7 @@ std::vector<double> summed(const std::vector<float>& g, const Shape& operand, co
     parts[static_cast<size_t>(place_in_operand(operand, shape, static_cast<int64_t>(i)))].push_back(g[i]);
   std::vector<double> out;
   for (const auto& p : parts)
-    out.push_back(p.size() == 1 ? p[0] : bitgrad::sum(p.data(), static_cast<int64_t>(p.size())));
+    out.push_back(p.size() == 1 ? p[0] : kernels::sum(p.data(), static_cast<int64_t>(p.size())));
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include "support/needs.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -8,6 +8,7 @@
 #include "support/gradcheck.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {
@@ -68,10 +69,10 @@ TEST_CASE("forward and running statistics have the documented order of operation
       for (int64_t j = 0; j < count; ++j) {
         std::vector<float> v = block(x, kind.per_column, j);
         const auto n = static_cast<int64_t>(v.size());
-        const float mean = bitgrad::sum(v.data(), n) / static_cast<float>(n);
+        const float mean = kernels::sum(v.data(), n) / static_cast<float>(n);
         std::vector<float> squares = v;
         for (float& s : squares) s = (s - mean) * (s - mean);
-        const float total = bitgrad::sum(squares.data(), n);
+        const float total = kernels::sum(squares.data(), n);
         const float inv = 1.0f / std::sqrt(total / static_cast<float>(n) + o.eps);
         const float unbiased = total / static_cast<float>(std::max<int64_t>(n - 1, 1));
         CHECK(o.running_mean.as<float>()[j] == old_mean.as<float>()[j] + 0.25f * (mean - old_mean.as<float>()[j]));

@@ -90,16 +90,16 @@ TEST_CASE("a plan of forms names the layout that the product of such tensors rea
         form.w = form_of(w);
         form.bias = turn % 2 == 0;
         INFO(x.describe() << "; " << w.describe());
-        const GemmArgs args = detail::product_args(detail::side_of(x, false), detail::side_of(w, false), dtypes::fp32,
-                                                   form.bias ? bias.as<float>() : nullptr);
+        const kernels::GemmArgs args = detail::product_args(detail::side_of(x, false), detail::side_of(w, false),
+                                                            dtypes::fp32, form.bias ? bias.as<float>() : nullptr);
         const Layout planned = plan_product(form).w_layout;
-        CHECK(planned == plan_gemm(args).b_layout);
+        CHECK(planned == kernels::plan_gemm(args).b_layout);
         other_than_canonical += planned != layouts::canonical;
         if (!is_integer(dx) || !is_integer(dw) || !dx.is_code() || !dw.is_code()) continue;
         form.integer_out = true;
-        const GemmArgs sums = detail::product_args(detail::side_of(x.without_quant(), false),
-                                                   detail::side_of(w.without_quant(), false), dtypes::int32);
-        CHECK(plan_product(form).w_layout == plan_gemm(sums).b_layout);
+        const kernels::GemmArgs sums = detail::product_args(detail::side_of(x.without_quant(), false),
+                                                            detail::side_of(w.without_quant(), false), dtypes::int32);
+        CHECK(plan_product(form).w_layout == kernels::plan_gemm(sums).b_layout);
       }
   CHECK(other_than_canonical > 0);
 }

@@ -9,6 +9,7 @@
 #include "support/gradcheck.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

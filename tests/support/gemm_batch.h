@@ -50,13 +50,13 @@ class BatchSide {
   BatchSide(const BatchSide&) = delete;
   BatchSide& operator=(const BatchSide&) = delete;
 
-  const GemmOperand& operand() const { return operand_; }
+  const kernels::GemmOperand& operand() const { return operand_; }
   int64_t step() const { return step_; }
   int64_t scale_step() const { return scale_step_; }
   int64_t bytes() const { return static_cast<int64_t>(words_.size()) * 8; }
   int64_t parameters() const { return static_cast<int64_t>(scale_.size()); }
   // Operand `i` of those that lie at `first`.
-  GemmOperand member(GemmOperand first, int64_t i) const {
+  kernels::GemmOperand member(kernels::GemmOperand first, int64_t i) const {
     first.data = static_cast<const uint8_t*>(first.data) + i * step_;
     if (first.scale.scale != nullptr) first.scale.scale += i * scale_step_;
     if (first.scale.zero != nullptr) first.scale.zero += i * scale_step_;
@@ -85,7 +85,7 @@ class BatchSide {
   std::vector<float> scale_, offset_;
   std::vector<int32_t> zero_;
   ScaleMap map_;
-  GemmOperand operand_;
+  kernels::GemmOperand operand_;
 };
 
 // What a kernel is asked for; all members have the same.
@@ -101,13 +101,13 @@ struct BatchForm {
 };
 
 // Arguments without memory: what supports is asked of.
-inline GemmArgs form_args(const BatchForm& form) {
+inline kernels::GemmArgs form_args(const BatchForm& form) {
   static const float kUnread = 1;
   static const int32_t kZero = 0;
   static const int64_t kMinus = 0;
   static const RandomStream kStream{};
   const auto operand = [](DType dtype, bool k_major, int64_t free, int64_t k, const std::string& parameters) {
-    GemmOperand x;
+    kernels::GemmOperand x;
     x.dtype = dtype;
     x.k_major = k_major;
     x.stride = row_bytes_memory(dtype, k_major ? free : k);
@@ -118,7 +118,7 @@ inline GemmArgs form_args(const BatchForm& form) {
     (k_major ? x.scale.col_step : x.scale.row_step) = 1;
     return x;
   };
-  GemmArgs args;
+  kernels::GemmArgs args;
   args.m = form.m, args.n = args.ldc = form.n, args.k = form.k;
   args.a = operand(form.pair.a, form.pair.a_k_major, form.m, form.k, form.a_parameters);
   args.b = operand(form.pair.b, form.pair.b_k_major, form.n, form.k, form.b_parameters);
@@ -150,9 +150,9 @@ class BatchProblem {
   }
 
   // The whole, with what it reads at these places.
-  GemmArgs args(const GemmOperand& at_a, const GemmOperand& at_b, const float* at_bias, const int64_t* at_minus,
-                void* c) const {
-    GemmArgs out;
+  kernels::GemmArgs args(const kernels::GemmOperand& at_a, const kernels::GemmOperand& at_b, const float* at_bias,
+                         const int64_t* at_minus, void* c) const {
+    kernels::GemmArgs out;
     out.m = form_.m, out.n = form_.n, out.k = form_.k;
     out.a = at_a, out.b = at_b;
     out.c = c, out.c_dtype = form_.c_dtype, out.ldc = ldc;
@@ -168,8 +168,8 @@ class BatchProblem {
     return out;
   }
   // Member i of those arguments.
-  GemmArgs member(const GemmArgs& full, int64_t i) const {
-    GemmArgs out = full;
+  kernels::GemmArgs member(const kernels::GemmArgs& full, int64_t i) const {
+    kernels::GemmArgs out = full;
     out.batch = {};
     out.a = a.member(full.a, i);
     if (!form_.shared_b) out.b = b.member(full.b, i);
@@ -179,7 +179,7 @@ class BatchProblem {
     out.first_element = first_element + i * form_.m * form_.n;
     return out;
   }
-  GemmArgs host_args(void* c) const { return args(a.operand(), b.operand(), bias.data(), minus.data(), c); }
+  kernels::GemmArgs host_args(void* c) const { return args(a.operand(), b.operand(), bias.data(), minus.data(), c); }
 
   // C's bytes after `run` took the batch, and after it took the members one by one.
   template <typename Run>
@@ -191,7 +191,7 @@ class BatchProblem {
   template <typename Run>
   std::vector<uint8_t> one_by_one(Run&& run) const {
     std::vector<uint8_t> c = c_before;
-    const GemmArgs full = host_args(c.data());
+    const kernels::GemmArgs full = host_args(c.data());
     for (int64_t i = 0; i < form_.count; ++i) run(member(full, i));
     return c;
   }

@@ -27,17 +27,17 @@ inline Shape random_shape(Rng& rng) {
 
 // One product with everything that it points to.
 struct Case {
-  GemmArgs args;
+  kernels::GemmArgs args;
   CodeMatrix a, b;
   std::vector<float> scale_a, scale_b, bias;
   std::vector<int32_t> zero_a, zero_b;
   std::vector<int64_t> row_minus;
   std::vector<uint64_t> derived_a, derived_b;  // canonical codes in another layout
   RandomStream stream{7, Purpose::kGradAccumulate, 11, 3};
-  GemmOperand canonical_a, canonical_b;
+  kernels::GemmOperand canonical_a, canonical_b;
 };
 
-inline void add_scale(Rng& rng, GemmOperand& x, int64_t free, bool zeros, std::vector<float>& scale,
+inline void add_scale(Rng& rng, kernels::GemmOperand& x, int64_t free, bool zeros, std::vector<float>& scale,
                       std::vector<int32_t>& zero) {
   const bool per_tensor = uniform_int(rng, 0, 2) == 0;
   const size_t count = static_cast<size_t>(per_tensor ? 1 : std::max<int64_t>(free, 1));
@@ -111,7 +111,8 @@ inline void spoil_vnni64(Rng& rng, DType dtype, int64_t free, int64_t k, void* o
 inline bool is_vnni64(Layout layout) { return layout == layouts::vnni64 || layout == layouts::vnni64_t; }
 
 // Puts an operand into a layout, then makes noise of the bits beyond its last code.
-inline void derive(Rng& rng, GemmOperand& x, Layout layout, int64_t free, int64_t k, std::vector<uint64_t>& out) {
+inline void derive(Rng& rng, kernels::GemmOperand& x, Layout layout, int64_t free, int64_t k,
+                   std::vector<uint64_t>& out) {
   if (layout == layouts::canonical) return;
   const LayoutInfo& info = layout.info();
   const int64_t rows = x.k_major ? k : free, cols = x.k_major ? free : k;
@@ -140,8 +141,8 @@ inline void derive(Rng& rng, GemmOperand& x, Layout layout, int64_t free, int64_
 }
 
 // The wrong elements of `row` on codes a [m, k] and b [n, k], zero points taken off.
-inline int64_t wrong_elements(Rng& rng, const GemmKernel& kernel, const GemmArgs& args, const std::vector<int64_t>& a,
-                              const std::vector<int64_t>& b) {
+inline int64_t wrong_elements(Rng& rng, const kernels::GemmKernel& kernel, const kernels::GemmArgs& args,
+                              const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
   return wrong_elements(rng, kernel, args, [&](int64_t i, int64_t j, uint64_t old) {
     const int64_t minus = args.row_minus == nullptr ? 0 : args.row_minus[i];
     const int64_t acc = reference_dot(a.data() + i * args.k, b.data() + j * args.k, args.k, minus);
@@ -150,7 +151,7 @@ inline int64_t wrong_elements(Rng& rng, const GemmKernel& kernel, const GemmArgs
 }
 
 // What a row of vnni64 does not take of the pairs and orders of storage that the byte rows are tested on.
-inline bool left_out(const GemmKernel& kernel, const GemmArgs& args) {
+inline bool left_out(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args) {
   if (!is_vnni64(kernel.b_layout)) return false;
   return args.b.k_major != (kernel.b_layout == layouts::vnni64_t) ||
          (kernel.name.find("avx2") != std::string_view::npos && args.b.dtype.bits() == 8);

@@ -34,8 +34,8 @@ struct CodeMatrix {
   int64_t rows = 0, cols = 0, stride = 0;
   std::vector<uint64_t> words;  // 8-byte aligned
 
-  GemmOperand operand(bool k_major = false) const {
-    GemmOperand x;
+  kernels::GemmOperand operand(bool k_major = false) const {
+    kernels::GemmOperand x;
     x.data = words.data();
     x.dtype = dtype;
     x.stride = stride;
@@ -65,7 +65,7 @@ inline CodeMatrix random_codes(Rng& rng, DType dtype, int64_t rows, int64_t cols
 }
 
 // q - z of every element as [free][k], from canonical storage in either order. Kinds int, uint, sign.
-inline std::vector<int64_t> reference_codes(const GemmOperand& x, int64_t free, int64_t k) {
+inline std::vector<int64_t> reference_codes(const kernels::GemmOperand& x, int64_t free, int64_t k) {
   std::vector<int64_t> out(static_cast<size_t>(free * k));
   const DTypeInfo& info = x.dtype.info();
   int64_t small[256] = {};
@@ -90,7 +90,7 @@ inline std::vector<int64_t> reference_codes(const GemmOperand& x, int64_t free, 
 
 // The number of every element as [free][k] in double: s * (q - z) or s * q + m in fp32, each operation rounded once.
 // Any dtype.
-inline std::vector<double> reference_values(const GemmOperand& x, int64_t free, int64_t k) {
+inline std::vector<double> reference_values(const kernels::GemmOperand& x, int64_t free, int64_t k) {
   std::vector<double> out(static_cast<size_t>(free * k));
   for (int64_t f = 0; f < free; ++f) {
     for (int64_t i = 0; i < k; ++i) {
@@ -130,7 +130,7 @@ inline double reference_dot(const double* a, const double* b, int64_t k) {
 }
 
 // The bits that C[i, j] must hold when y is complete but for bias and accumulation, given the bits that it held before.
-inline uint64_t reference_store(const GemmArgs& args, int64_t i, int64_t j, float y, uint64_t old) {
+inline uint64_t reference_store(const kernels::GemmArgs& args, int64_t i, int64_t j, float y, uint64_t old) {
   if (args.bias != nullptr) y = y + args.bias[j];
   if (args.c_dtype == dtypes::fp32) {
     if (args.accumulate) y = std::bit_cast<float>(static_cast<uint32_t>(old)) + y;
@@ -140,18 +140,18 @@ inline uint64_t reference_store(const GemmArgs& args, int64_t i, int64_t j, floa
   if (args.sr == nullptr) return bf16_from_float(y);
   return bf16_from_float_stochastic(y, args.sr->bits16(static_cast<uint64_t>(args.first_element + i * args.n + j)));
 }
-inline uint64_t reference_store(const GemmArgs& args, int64_t, int64_t, double y, uint64_t old) {
+inline uint64_t reference_store(const kernels::GemmArgs& args, int64_t, int64_t, double y, uint64_t old) {
   return std::bit_cast<uint64_t>(args.accumulate ? std::bit_cast<double>(old) + y : y);
 }
 
 // A parameter of the element at free index f and contracted index k; `none` where there is no array.
 template <typename T>
-T reference_param(const GemmOperand& x, const T* list, int64_t f, int64_t k, T none) {
+T reference_param(const kernels::GemmOperand& x, const T* list, int64_t f, int64_t k, T none) {
   return list == nullptr ? none : list[x.k_major ? x.scale.index(k, f) : x.scale.index(f, k)];
 }
 
 // The bits that C[i, j] of a plain integer product must hold, given its exact sum and the bits that it held before.
-inline uint64_t reference_element(const GemmArgs& args, int64_t i, int64_t j, int64_t acc, uint64_t old) {
+inline uint64_t reference_element(const kernels::GemmArgs& args, int64_t i, int64_t j, int64_t acc, uint64_t old) {
   if (args.c_dtype == dtypes::int64) return static_cast<uint64_t>(acc);
   if (args.c_dtype == dtypes::int32) {
     return static_cast<uint32_t>(static_cast<int32_t>(std::clamp<int64_t>(acc, INT32_MIN, INT32_MAX)));
@@ -168,7 +168,7 @@ inline uint64_t reference_element(const GemmArgs& args, int64_t i, int64_t j, in
 
 // The same for products with real offsets per tensor or per free index. a, b: rows of reference_codes.
 template <typename Float>
-uint64_t reference_offsets(const GemmArgs& args, int64_t i, int64_t j, const int64_t* a, const int64_t* b,
+uint64_t reference_offsets(const kernels::GemmArgs& args, int64_t i, int64_t j, const int64_t* a, const int64_t* b,
                            uint64_t old) {
   int64_t sum_ab = 0, sum_a = 0, sum_b = 0;
   for (int64_t k = 0; k < args.k; ++k) {
@@ -199,8 +199,8 @@ uint64_t reference_offsets(const GemmArgs& args, int64_t i, int64_t j, const int
 
 // The same for groups of `group` contracted indices of B.
 template <typename Float>
-uint64_t reference_groups(const GemmArgs& args, int64_t group, int64_t i, int64_t j, const int64_t* a, const int64_t* b,
-                          uint64_t old) {
+uint64_t reference_groups(const kernels::GemmArgs& args, int64_t group, int64_t i, int64_t j, const int64_t* a,
+                          const int64_t* b, uint64_t old) {
   Float t = 0;
   for (int64_t first = 0; first < args.k; first += group) {
     int64_t acc = 0, sum_a = 0;
@@ -222,7 +222,7 @@ uint64_t reference_groups(const GemmArgs& args, int64_t group, int64_t i, int64_
 }
 
 // C filled with finite numbers of its dtype.
-inline std::vector<uint8_t> old_c(Rng& rng, const GemmArgs& args) {
+inline std::vector<uint8_t> old_c(Rng& rng, const kernels::GemmArgs& args) {
   constexpr size_t kNumbers = 61;
   double numbers[kNumbers];
   for (double& number : numbers) number = static_cast<double>(uniform_int(rng, -2000, 2000));
@@ -257,7 +257,7 @@ inline std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t max) {
 // Runs `row` and counts the wrong elements among some, and every touched element outside [m, n]. expected(i, j, old):
 // the bits that C[i, j] must hold.
 template <typename Expected>
-int64_t wrong_elements(Rng& rng, const GemmKernel& kernel, GemmArgs args, Expected&& expected) {
+int64_t wrong_elements(Rng& rng, const kernels::GemmKernel& kernel, kernels::GemmArgs args, Expected&& expected) {
   const std::vector<uint8_t> before = old_c(rng, args);
   std::vector<uint8_t> c = before;
   args.c = c.data();

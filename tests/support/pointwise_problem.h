@@ -11,11 +11,11 @@
 namespace bitgrad::test {
 
 struct PointwiseProblem {
-  std::array<int64_t, kPointwiseAxes> size = {};
+  std::array<int64_t, kernels::kPointwiseAxes> size = {};
   struct Array {
-    std::array<int64_t, kPointwiseAxes> step = {};
+    std::array<int64_t, kernels::kPointwiseAxes> step = {};
     int64_t elements = 0;  // that its indices may name
-    int64_t at(const std::array<int64_t, kPointwiseAxes>& i) const {
+    int64_t at(const std::array<int64_t, kernels::kPointwiseAxes>& i) const {
       int64_t sum = 0;
       for (size_t k = 0; k < i.size(); ++k) sum += i[k] * step[k];
       return sum;
@@ -27,7 +27,7 @@ struct PointwiseProblem {
   // body(index) for every element.
   template <typename Body>
   void each(Body&& body) const {
-    std::array<int64_t, kPointwiseAxes> i = {};
+    std::array<int64_t, kernels::kPointwiseAxes> i = {};
     for (i[0] = 0; i[0] < size[0]; ++i[0])
       for (i[1] = 0; i[1] < size[1]; ++i[1])
         for (i[2] = 0; i[2] < size[2]; ++i[2])
@@ -36,9 +36,9 @@ struct PointwiseProblem {
 };
 
 // An array whose axes lie in a drawn order (outermost first where `plain`), perhaps with gaps, perhaps repeating.
-inline PointwiseProblem::Array drawn_array(const std::array<int64_t, kPointwiseAxes>& size, std::mt19937& random,
-                                           bool plain, bool repeats) {
-  std::array<size_t, kPointwiseAxes> order = {3, 2, 1, 0};  // innermost first
+inline PointwiseProblem::Array drawn_array(const std::array<int64_t, kernels::kPointwiseAxes>& size,
+                                           std::mt19937& random, bool plain, bool repeats) {
+  std::array<size_t, kernels::kPointwiseAxes> order = {3, 2, 1, 0};  // innermost first
   if (!plain) std::shuffle(order.begin(), order.end(), random);
   PointwiseProblem::Array array;
   int64_t step = 1;

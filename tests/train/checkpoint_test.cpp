@@ -17,6 +17,7 @@
 #include "train/small_learner.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

@@ -15,6 +15,7 @@
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
+using namespace bitgrad::kernels;
 using namespace bitgrad::test;
 
 namespace {

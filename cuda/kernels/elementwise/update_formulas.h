@@ -6,6 +6,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 #include "cuda/device/builtins.h"
+#include "cuda/kernels/contracts.h"
 #include "kernels/map/map.h"
 
 namespace bitgrad::cuda {

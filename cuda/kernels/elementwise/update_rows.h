@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bitgrad/kernels/update_rows.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/pack/frag64.h"
 #include "cuda/kernels/quantize/call.h"
 #include "cuda/runtime/runtime.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "bitgrad/kernels/gemm.h"
+#include "cuda/kernels/contracts.h"
 #include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bitgrad/base/rng.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/gemm/operand.h"
 #include "kernels/gemm/common/formulas.h"
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "bitgrad/kernels/gemm.h"
+#include "cuda/kernels/contracts.h"
 
 namespace bitgrad::cuda {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bitgrad/kernels/gemm.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/gemm/wgmma_args.h"
 
 namespace bitgrad::cuda::gemm {

@@ -3,6 +3,7 @@
 
 #include "bitgrad/kernels/pack.h"
 #include "cuda/device/builtins.h"
+#include "cuda/kernels/contracts.h"
 
 namespace bitgrad::cuda {
 

@@ -3,6 +3,7 @@
 
 #include "bitgrad/dtype/transpose.h"
 #include "bitgrad/kernels/pack.h"
+#include "cuda/kernels/contracts.h"
 
 namespace bitgrad::cuda {
 

@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/rng.h"
 #include "bitgrad/kernels/quantize.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/pack/octet.h"
 
 namespace bitgrad::cuda {

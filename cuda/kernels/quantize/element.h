@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/math.h"
 #include "cuda/device/philox.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/quantize/call.h"
 #include "kernels/quantize/rounding.h"
 

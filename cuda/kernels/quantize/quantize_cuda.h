@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "bitgrad/kernels/kernel_table.h"
+#include "cuda/kernels/contracts.h"
 
 namespace bitgrad::cuda {
 

@@ -2,6 +2,7 @@
 // and stores both orders.
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/pack.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/pack/pack_cuda.h"
 #include "cuda/kernels/pack/tile.h"

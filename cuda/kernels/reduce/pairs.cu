@@ -2,6 +2,7 @@
 // and NaN (contracts: bitgrad/kernels/reduce.h).
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/reduce/reduce_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/map/map.h"

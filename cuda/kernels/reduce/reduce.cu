@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/quantize.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/reduce/reduce_cuda.h"
 #include "cuda/kernels/reduce/sums.h"
 #include "kernels/map/map.h"

@@ -3,6 +3,7 @@
 
 #include "bitgrad/kernels/rowwise.h"
 #include "cuda/device/builtins.h"
+#include "cuda/kernels/contracts.h"
 #include "kernels/map/map.h"
 
 namespace bitgrad::cuda::rowwise {

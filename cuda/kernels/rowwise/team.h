@@ -6,6 +6,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/rowwise.h"
 #include "cuda/device/vectors.h"
+#include "cuda/kernels/contracts.h"
 #include "cuda/kernels/launch.h"
 #include "kernels/map/pointwise.h"
 

@@ -16,6 +16,10 @@ enum class UnaryOp : uint8_t {
 };
 std::string_view unary_name(UnaryOp op);
 
+}  // namespace bitgrad
+
+namespace bitgrad::kernels {
+
 // y[i] = f(x[i]);  gx[i] = gy[i] * f'(x[i]) (one product). fp32 or fp64.
 void unary_forward(UnaryOp op, int64_t n, const float* x, float* y);
 void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
@@ -174,4 +178,4 @@ void squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float*
 // y[i] = table[x[i]], 256 entries: pixels.
 void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -5,7 +5,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 // quantize(args), and the same codes as layout `transposed` of a [rows, cols] matrix, written whole.
 void quantize_transposed(const QuantizeArgs& args, void* transposed);
@@ -37,4 +37,4 @@ struct NormalizeSignArgs {
 };
 void normalize_sign(const NormalizeSignArgs& args);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -27,7 +27,7 @@
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/kernel.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 struct GemmOperand {
   const void* data = nullptr;
@@ -92,4 +92,4 @@ void gemm(const GemmArgs& args);
 // True if the product of these operands is taken on integer codes (the first three cases above).
 bool gemm_is_integer(const GemmArgs& args);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -15,7 +15,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 // Classes of m: 1, 2 to 16, 17 to 128, more. Rows differ in how they serve few rows of A.
 inline constexpr int kGemmCostClasses = 4;
@@ -66,4 +66,4 @@ struct GemmCandidate {
 std::vector<GemmCandidate> explain_gemm(const GemmArgs& args);
 std::string_view verdict_name(GemmVerdict verdict);  // "chosen", "slower", "needs instructions", ...
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

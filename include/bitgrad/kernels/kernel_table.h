@@ -13,7 +13,7 @@
 #include "bitgrad/kernels/rowwise.h"
 #include "bitgrad/kernels/update_rows.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 // A null line: the device has no such kernel, and a call is an Error(kDevice) that names it.
 struct KernelTable {
@@ -26,6 +26,10 @@ struct KernelTable {
 const KernelTable& kernel_table();
 // `table` must live on. The CPU's cannot be replaced.
 void register_kernel_table(DeviceKind kind, const KernelTable* table);
+
+}  // namespace bitgrad::kernels
+
+namespace bitgrad {
 
 // A float from the current device's memory. Waits for the device, and polls its errors (flag.h).
 float read_number(const float* number);

@@ -4,7 +4,7 @@
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/kernel.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 struct PackArgs {
   DType dtype = dtypes::bint1;
@@ -19,4 +19,4 @@ std::span<const Kernel<PackArgs>> pack_kernels();
 void register_pack_kernels(std::span<const Kernel<PackArgs>> kernels);  // of another device
 void pack(const PackArgs& args);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -8,7 +8,7 @@
 
 #include "bitgrad/kernels/kernel.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 enum class PointwiseOp : uint8_t {
 #define BITGRAD_POINTWISE(name, value) name,
@@ -50,4 +50,4 @@ struct StridedCopyArgs {
 };
 void strided_copy(const StridedCopyArgs& args);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -34,6 +34,10 @@ enum class SteRule : uint8_t { kIdentity, kClip, kApproxSign, kTanh, kNone };
 // Bits that kernels OR into a tensor's flag word.
 inline constexpr uint32_t kFlagNonFinite = 1u;
 
+}  // namespace bitgrad
+
+namespace bitgrad::kernels {
+
 struct QuantizeArgs {
   int64_t rows = 0, cols = 0;
   const float* x = nullptr;
@@ -94,4 +98,4 @@ struct Int8OrdersArgs {
 // the CPU it gives true: there `flags` tells.
 bool quantize_int8_orders(const Int8OrdersArgs& args);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -7,7 +7,7 @@
 
 #include "bitgrad/kernels/kernel.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 enum class ReduceRule : uint8_t {
   kSum,         // sum x
@@ -71,4 +71,4 @@ bool all_finite(const float* x, int64_t n);
 // ORs kFlagNonFinite (quantize.h) into *flags when an x is NaN or Inf.
 void check_finite(int64_t n, const float* x, uint32_t* flags);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -10,7 +10,7 @@
 
 #include "bitgrad/kernels/kernel.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 struct FloatsIn {
   const void* data = nullptr;
@@ -113,4 +113,4 @@ struct TargetRanksArgs {
 };
 void target_ranks(const TargetRanksArgs& args);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

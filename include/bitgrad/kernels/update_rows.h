@@ -10,7 +10,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/quantize.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 // The gradient that the update takes, in this order:
 //   x = sum / divisor;  x = x * s where times_scale;  x through the straight-through rule;
@@ -95,4 +95,4 @@ constexpr bool sweeps_gradients(SteRule ste, CodeRule rule) {
 // codes are asked for. Gradients that are not finite give what the formulas give.
 void update_rows(const UpdateRowsArgs& args);
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

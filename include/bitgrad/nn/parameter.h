@@ -125,7 +125,7 @@ class Parameter {
   std::string not_swept() const;
   // In place of put_rows, where not_swept() is empty: what that kernel writes, until end_codes. Layouts transposed and
   // frag64 are among it. Errors as those of put_rows, when the errors are polled.
-  RowCodes sweep_codes();
+  kernels::RowCodes sweep_codes();
   // Between put_rows and end_codes: layouts that are packed by rows (dtype/layout.h) get rows [begin, end) while their
   // codes are in cache; begin is a multiple of 16. Either for all rows or for none: then end_codes packs them. On a
   // device other than the CPU end_codes packs them in any case.

@@ -78,7 +78,7 @@ class UpdateRule {
   virtual void reset() {}
   // What update does with a piece, for a kernel of a device that does more in the same sweep
   // (kernels/update_rows.h); none: it does something else, and update is called.
-  virtual std::optional<RowUpdate> row_update(const UpdatePiece& piece) const {
+  virtual std::optional<kernels::RowUpdate> row_update(const UpdatePiece& piece) const {
     static_cast<void>(piece);
     return std::nullopt;
   }

@@ -84,7 +84,7 @@ class Quantizer {
 
   // How the scale of one row follows from its numbers, where a kernel that has the row can find it as it goes
   // (kernels/update_rows.h), with the bits of fit; none: it cannot. The scheme's scales are per row then.
-  virtual std::optional<RowFit> row_fit(const QuantSpec&) const { return std::nullopt; }
+  virtual std::optional<kernels::RowFit> row_fit(const QuantSpec&) const { return std::nullopt; }
 
   // Parts of the scheme that train (empty: none). A scheme with learned parts has params from them, not from x; its fit
   // gives params from first_learned.

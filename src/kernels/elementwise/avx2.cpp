@@ -6,13 +6,13 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
-namespace bitgrad::elementwise::avx2 {
+namespace bitgrad::kernels::elementwise::avx2 {
 #define BITGRAD_LOOPS_ISA 2
 #include "kernels/elementwise/loops.inc"
 #undef BITGRAD_LOOPS_ISA
-}  // namespace bitgrad::elementwise::avx2
+}  // namespace bitgrad::kernels::elementwise::avx2
 #pragma GCC pop_options
 
-namespace bitgrad::elementwise {
+namespace bitgrad::kernels::elementwise {
 const ElementwiseLoops& loops_avx2() { return avx2::kLoops; }
-}  // namespace bitgrad::elementwise
+}  // namespace bitgrad::kernels::elementwise

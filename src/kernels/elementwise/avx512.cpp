@@ -9,13 +9,13 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")
-namespace bitgrad::elementwise::avx512 {
+namespace bitgrad::kernels::elementwise::avx512 {
 #define BITGRAD_LOOPS_ISA 512
 #include "kernels/elementwise/loops.inc"
 #undef BITGRAD_LOOPS_ISA
-}  // namespace bitgrad::elementwise::avx512
+}  // namespace bitgrad::kernels::elementwise::avx512
 #pragma GCC pop_options
 
-namespace bitgrad::elementwise {
+namespace bitgrad::kernels::elementwise {
 const ElementwiseLoops& loops_avx512() { return avx512::kLoops; }
-}  // namespace bitgrad::elementwise
+}  // namespace bitgrad::kernels::elementwise

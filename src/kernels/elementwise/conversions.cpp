@@ -8,7 +8,7 @@
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 constexpr int64_t kDraws = elementwise::kMomentRun * kMomentBlock;  // draws that lie on the stack
@@ -81,4 +81,4 @@ void cpu::squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, f
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -14,6 +14,19 @@
 #include "kernels/families.h"
 
 namespace bitgrad {
+
+std::string_view unary_name(UnaryOp op) {
+  static constexpr std::string_view kNames[] = {
+#define BITGRAD_UNARY(name, value, derivative) #name,
+#include "bitgrad/kernels/unary.inc"
+#undef BITGRAD_UNARY
+  };
+  return kNames[static_cast<int>(op)];
+}
+
+}  // namespace bitgrad
+
+namespace bitgrad::kernels {
 namespace {
 
 double tanh_of(double x) { return std::tanh(x); }
@@ -51,15 +64,8 @@ constexpr Backward64 kBackward64[] = {
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 };
-constexpr std::string_view kUnaryNames[] = {
-#define BITGRAD_UNARY(name, value, derivative) #name,
-#include "bitgrad/kernels/unary.inc"
-#undef BITGRAD_UNARY
-};
 
 }  // namespace
-
-std::string_view unary_name(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
 
 void cpu::unary_forward(UnaryOp op, int64_t n, const float* x, float* y) {
   const auto loop = elementwise::loops().unary_forward[static_cast<int>(op)];
@@ -165,4 +171,4 @@ void append_elementwise_kernels(std::vector<KernelInfo>& out) {
 #undef BITGRAD_UNARY
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

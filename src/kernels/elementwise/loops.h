@@ -3,7 +3,7 @@
 
 #include "bitgrad/kernels/elementwise.h"
 
-namespace bitgrad::elementwise {
+namespace bitgrad::kernels::elementwise {
 
 inline constexpr int64_t kMomentRun = 4;  // blocks of moments that a loop rounds at a time
 
@@ -28,4 +28,4 @@ inline const ElementwiseLoops& loops() {
   return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
 }
 
-}  // namespace bitgrad::elementwise
+}  // namespace bitgrad::kernels::elementwise

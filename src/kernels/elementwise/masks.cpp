@@ -10,7 +10,7 @@
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 constexpr int64_t kChunk = 1024;  // elements whose draws or raw codes lie on the stack, a multiple of 64
@@ -105,4 +105,4 @@ void cpu::drop_codes(const DropCodesArgs& args) {
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

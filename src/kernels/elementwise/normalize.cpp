@@ -6,7 +6,7 @@
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 void cpu::normalize(const NormalizeArgs& args) {
   const auto& loops = elementwise::loops();
@@ -45,4 +45,4 @@ void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

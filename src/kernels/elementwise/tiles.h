@@ -5,7 +5,7 @@
 
 #include "bitgrad/base/parallel.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 inline constexpr int64_t kTileElements = 16384;  // a multiple of 64, so that a cut never splits a word of packed codes
 
@@ -46,4 +46,4 @@ void cut(int64_t n, Body&& body) {
   parallel_ranges(n, kTileElements, body);
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -15,7 +15,7 @@
 #include "kernels/map/scales.h"
 #include "kernels/map/straight_through.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 int64_t float_bytes(int64_t n) { return n * static_cast<int64_t>(sizeof(float)); }
@@ -147,4 +147,4 @@ void cpu::update_rows(const UpdateRowsArgs& args) {
   if (args.codes) make_codes(args);
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

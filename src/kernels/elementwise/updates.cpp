@@ -8,7 +8,7 @@
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 bool cpu::finish_gradient(const FinishGradientArgs& args) {
   const auto loop = elementwise::loops().finish_gradient;
@@ -64,4 +64,4 @@ void cpu::bop_update(const BopArgs& args) {
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -17,7 +17,7 @@
 #include "kernels/gemm/common/strict_order.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 constexpr GemmKernel kKernels[] = {
@@ -196,6 +196,6 @@ const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layo
 
 void gemm(const GemmArgs& args) { select_gemm(args).run(args); }
 
-void append_gemm_kernels(std::vector<KernelInfo>& out) { detail::append_kernels("gemm", gemm_kernels(), out); }
+void append_gemm_kernels(std::vector<KernelInfo>& out) { append_kernels("gemm", gemm_kernels(), out); }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -4,7 +4,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 #define BITGRAD_GEMM_KERNEL(name, ...)   \
   bool name##_supports(const GemmArgs&); \
@@ -13,4 +13,4 @@ namespace bitgrad::gemm_impl {
 #include "kernels/gemm/kernels.inc"
 #undef BITGRAD_GEMM_KERNEL
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -11,8 +11,8 @@ namespace bitgrad::maps {
 // Where the elements of up to three arrays lie. Index: outer index * pieces() + the piece of kRun inner ones.
 struct StridedPlaces {
   static constexpr int64_t kRun = 4;
-  int64_t size[kPointwiseAxes];
-  int64_t step[3][kPointwiseAxes];
+  int64_t size[kernels::kPointwiseAxes];
+  int64_t step[3][kernels::kPointwiseAxes];
 
   BITGRAD_HD int64_t pieces() const { return (size[3] + kRun - 1) / kRun; }
   BITGRAD_HD int64_t runs() const { return size[0] * size[1] * size[2] * pieces(); }
@@ -43,9 +43,9 @@ struct StridedPlaces {
 };
 
 template <int kArrays>
-StridedPlaces places_of(const Walk<kArrays>& walk) {
+StridedPlaces places_of(const kernels::Walk<kArrays>& walk) {
   StridedPlaces places = {};
-  for (int axis = 0; axis < kPointwiseAxes; ++axis) {
+  for (int axis = 0; axis < kernels::kPointwiseAxes; ++axis) {
     places.size[axis] = walk.size[axis];
     for (int k = 0; k < kArrays; ++k) places.step[k][axis] = walk.step[k][axis];
   }
@@ -64,20 +64,20 @@ BITGRAD_HD inline void store_float(void* data, bool bf16, int64_t i, float value
 
 // y = f(a, b).
 struct PointwiseRuns {
-  PointwiseOp op;
+  kernels::PointwiseOp op;
   StridedPlaces places;
   const void *a, *b;
   void* y;
   bool bf16_a, bf16_b, bf16_y;
 
-  BITGRAD_HD static float value(PointwiseOp op, float a, float b) {
+  BITGRAD_HD static float value(kernels::PointwiseOp op, float a, float b) {
     switch (op) {
 #define BITGRAD_POINTWISE(name, value) \
-  case PointwiseOp::name:              \
+  case kernels::PointwiseOp::name:     \
     return value;
 #include "bitgrad/kernels/pointwise.inc"
 #undef BITGRAD_POINTWISE
-      case PointwiseOp::kCount:
+      case kernels::PointwiseOp::kCount:
         break;
     }
     return a;

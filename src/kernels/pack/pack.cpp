@@ -8,7 +8,7 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/families.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 bool pack_layout_scalar_supports(const PackArgs&) { return true; }
@@ -52,6 +52,6 @@ void pack(const PackArgs& args) {
   kernel->run(args);
 }
 
-void append_pack_kernels(std::vector<KernelInfo>& out) { detail::append_kernels("pack", pack_kernels(), out); }
+void append_pack_kernels(std::vector<KernelInfo>& out) { append_kernels("pack", pack_kernels(), out); }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -3,11 +3,11 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
-namespace bitgrad::pointwise_loops::avx2 {
+namespace bitgrad::kernels::pointwise_loops::avx2 {
 #include "kernels/pointwise/loops.inc"
-}  // namespace bitgrad::pointwise_loops::avx2
+}  // namespace bitgrad::kernels::pointwise_loops::avx2
 #pragma GCC pop_options
 
-namespace bitgrad::pointwise_loops {
+namespace bitgrad::kernels::pointwise_loops {
 const PointwiseLoops& loops_avx2() { return avx2::kLoops; }
-}  // namespace bitgrad::pointwise_loops
+}  // namespace bitgrad::kernels::pointwise_loops

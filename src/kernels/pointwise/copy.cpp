@@ -7,7 +7,7 @@
 #include "kernels/map/pointwise.h"
 #include "kernels/pointwise/lines.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 using namespace pointwise_loops;
 
@@ -96,4 +96,4 @@ void strided_copy(const StridedCopyArgs& args) {
   copy_bits<uint64_t>(walk, args.x.data, args.y.data);
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

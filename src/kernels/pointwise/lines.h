@@ -6,7 +6,7 @@
 #include "kernels/elementwise/tiles.h"
 #include "kernels/pointwise/walk.h"
 
-namespace bitgrad::pointwise_loops {
+namespace bitgrad::kernels::pointwise_loops {
 
 inline constexpr int64_t kPiece = 1024;  // elements that lie in a buffer
 
@@ -68,4 +68,4 @@ inline const void* moved(const void* data, DType dtype, int64_t elements) {
 
 inline bool is_empty(const int64_t* size) { return size[0] * size[1] * size[2] * size[3] == 0; }
 
-}  // namespace bitgrad::pointwise_loops
+}  // namespace bitgrad::kernels::pointwise_loops

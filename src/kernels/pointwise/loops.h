@@ -3,7 +3,7 @@
 
 #include "bitgrad/kernels/pointwise.h"
 
-namespace bitgrad::pointwise_loops {
+namespace bitgrad::kernels::pointwise_loops {
 
 // For each PointwiseOp.
 struct PointwiseLoops {
@@ -24,4 +24,4 @@ inline const PointwiseLoops& loops() {
   return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
 }
 
-}  // namespace bitgrad::pointwise_loops
+}  // namespace bitgrad::kernels::pointwise_loops

@@ -10,7 +10,7 @@
 #include "kernels/pointwise/lines.h"
 #include "kernels/pointwise/loops.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 using namespace pointwise_loops;
 
@@ -148,4 +148,4 @@ void append_pointwise_kernels(std::vector<KernelInfo>& out) {
   out.push_back({"pointwise", "strided_copy_scalar", isa::kScalar, SumOrder::kExact, true});
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -5,7 +5,7 @@
 
 #include "bitgrad/kernels/pointwise.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 template <int kArrays>
 struct Walk {
@@ -65,4 +65,4 @@ Walk<kArrays> merged_walk(const int64_t* size, const int64_t* const (&steps)[kAr
   return walk;
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -5,13 +5,13 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
-namespace bitgrad::quantize_loops::avx2 {
+namespace bitgrad::kernels::quantize_loops::avx2 {
 #define BITGRAD_LOOPS_ISA 2
 #include "kernels/quantize/loops.inc"
 #undef BITGRAD_LOOPS_ISA
-}  // namespace bitgrad::quantize_loops::avx2
+}  // namespace bitgrad::kernels::quantize_loops::avx2
 #pragma GCC pop_options
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 const QuantizeLoops& loops_avx2() { return avx2::kLoops; }
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

@@ -8,13 +8,13 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")
-namespace bitgrad::quantize_loops::avx512 {
+namespace bitgrad::kernels::quantize_loops::avx512 {
 #define BITGRAD_LOOPS_ISA 512
 #include "kernels/quantize/loops.inc"
 #undef BITGRAD_LOOPS_ISA
-}  // namespace bitgrad::quantize_loops::avx512
+}  // namespace bitgrad::kernels::quantize_loops::avx512
 #pragma GCC pop_options
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 const QuantizeLoops& loops_avx512() { return avx512::kLoops; }
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

@@ -5,7 +5,7 @@
 
 #include "kernels/quantize/loops.h"
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 
 // The same for the short way of the loops; false where elements lie otherwise than GroupParams says.
 inline bool group_params(const ScaleMap& map, int64_t r, int64_t c, int64_t n, GroupParams& p) {
@@ -83,4 +83,4 @@ class ChunkParamReader {
   int32_t zero_[kChunk];
 };
 
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

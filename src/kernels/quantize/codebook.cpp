@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 
 SortedLevels sort_levels(const DTypeInfo& info) {
   SortedLevels out;
@@ -27,4 +27,4 @@ SortedLevels sort_levels(const DTypeInfo& info) {
   return out;
 }
 
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

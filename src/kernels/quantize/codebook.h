@@ -3,7 +3,7 @@
 
 #include "bitgrad/dtype/dtype.h"
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 
 struct SortedLevels {
   std::vector<float> bounds;   // bounds[i]: the largest float that is nearer to level i than to level i+1, or as near
@@ -12,4 +12,4 @@ struct SortedLevels {
 };
 SortedLevels sort_levels(const DTypeInfo& info);
 
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

@@ -6,7 +6,7 @@
 #include "kernels/elementwise/tiles.h"
 #include "kernels/quantize/chunk_params.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 void cpu::dequantize(const DequantizeArgs& args) {
   using namespace quantize_loops;
@@ -29,4 +29,4 @@ void cpu::dequantize(const DequantizeArgs& args) {
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -14,7 +14,7 @@
 #include "bitgrad/kernels/pack.h"
 #include "kernels/cpu_kernels.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 constexpr int64_t kBlockElements = 1 << 16;
@@ -122,4 +122,4 @@ void cpu::normalize_sign(const NormalizeSignArgs& args) {
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

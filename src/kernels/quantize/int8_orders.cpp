@@ -11,7 +11,7 @@
 #include "kernels/cpu_kernels.h"
 #include "kernels/quantize/loops.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 using quantize_loops::loops;
@@ -127,4 +127,4 @@ bool cpu::quantize_int8_orders(const Int8OrdersArgs& args) {
   return true;
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

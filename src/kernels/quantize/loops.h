@@ -10,7 +10,7 @@
 #include "bitgrad/kernels/quantize.h"
 #include "kernels/quantize/rounding.h"
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 
 inline constexpr int64_t kChunk = 512;  // elements of one chunk, a multiple of 64
 inline constexpr int kRules = 10;       // CodeRule
@@ -92,4 +92,4 @@ inline const QuantizeLoops& loops() {
   return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
 }
 
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

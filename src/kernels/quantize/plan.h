@@ -8,7 +8,7 @@
 #include "kernels/quantize/codebook.h"
 #include "kernels/quantize/loops.h"
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 
 inline int32_t safe(int64_t code) { return static_cast<int32_t>(std::clamp<int64_t>(code, -(1 << 30), 1 << 30)); }
 
@@ -35,4 +35,4 @@ struct Plan {
 // Rules that multiply by 1/s.
 constexpr bool multiplies(CodeRule rule) { return rule == CodeRule::kInverse || rule == CodeRule::kCodebook; }
 
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

@@ -14,7 +14,7 @@
 #include "kernels/quantize/chunk_params.h"
 #include "kernels/quantize/plan.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 using namespace quantize_loops;
@@ -181,8 +181,6 @@ void cpu::clip_gradient(const QuantizeArgs& args, const float* g, float* gx) {
   });
 }
 
-void append_quantize_kernels(std::vector<KernelInfo>& out) {
-  detail::append_kernels("quantize", quantize_kernels(), out);
-}
+void append_quantize_kernels(std::vector<KernelInfo>& out) { append_kernels("quantize", quantize_kernels(), out); }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

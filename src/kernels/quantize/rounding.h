@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/host_device.h"
 
-namespace bitgrad::quantize_loops {
+namespace bitgrad::kernels::quantize_loops {
 
 // Inlined into the loops of every ISA, so that none of it is a function of its own.
 #define BITGRAD_ELEMENT BITGRAD_HD static inline __attribute__((always_inline))
@@ -71,4 +71,4 @@ BITGRAD_ELEMENT bool is_finite_number(float x) {
 
 #undef BITGRAD_ELEMENT
 
-}  // namespace bitgrad::quantize_loops
+}  // namespace bitgrad::kernels::quantize_loops

@@ -3,13 +3,13 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
-namespace bitgrad::reduce_loops::avx2 {
+namespace bitgrad::kernels::reduce_loops::avx2 {
 #define BITGRAD_LOOPS_ISA 2
 #include "kernels/reduce/loops.inc"
 #undef BITGRAD_LOOPS_ISA
-}  // namespace bitgrad::reduce_loops::avx2
+}  // namespace bitgrad::kernels::reduce_loops::avx2
 #pragma GCC pop_options
 
-namespace bitgrad::reduce_loops {
+namespace bitgrad::kernels::reduce_loops {
 const ReduceLoops& loops_avx2() { return avx2::kLoops; }
-}  // namespace bitgrad::reduce_loops
+}  // namespace bitgrad::kernels::reduce_loops

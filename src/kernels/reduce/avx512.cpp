@@ -8,13 +8,13 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")
-namespace bitgrad::reduce_loops::avx512 {
+namespace bitgrad::kernels::reduce_loops::avx512 {
 #define BITGRAD_LOOPS_ISA 512
 #include "kernels/reduce/loops.inc"
 #undef BITGRAD_LOOPS_ISA
-}  // namespace bitgrad::reduce_loops::avx512
+}  // namespace bitgrad::kernels::reduce_loops::avx512
 #pragma GCC pop_options
 
-namespace bitgrad::reduce_loops {
+namespace bitgrad::kernels::reduce_loops {
 const ReduceLoops& loops_avx512() { return avx512::kLoops; }
-}  // namespace bitgrad::reduce_loops
+}  // namespace bitgrad::kernels::reduce_loops

@@ -5,7 +5,7 @@
 
 #include "bitgrad/kernels/reduce.h"
 
-namespace bitgrad::reduce_loops {
+namespace bitgrad::kernels::reduce_loops {
 
 inline constexpr int64_t kChunk = 1024;  // elements whose 16 lanes make one partial sum
 inline constexpr int64_t kLanes = 16;
@@ -51,4 +51,4 @@ inline const ReduceLoops& loops() {
   return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
 }
 
-}  // namespace bitgrad::reduce_loops
+}  // namespace bitgrad::kernels::reduce_loops

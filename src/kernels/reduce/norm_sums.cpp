@@ -7,7 +7,7 @@
 #include "kernels/cpu_kernels.h"
 #include "kernels/reduce/loops.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 using namespace reduce_loops;
@@ -57,4 +57,4 @@ void cpu::norm_sums(const NormSumsArgs& args) {
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -15,7 +15,7 @@
 #include "kernels/families.h"
 #include "kernels/reduce/loops.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 using namespace reduce_loops;
@@ -268,6 +268,6 @@ bool all_finite(const float* x, int64_t n) {
   return !found;
 }
 
-void append_reduce_kernels(std::vector<KernelInfo>& out) { detail::append_kernels("reduce", reduce_kernels(), out); }
+void append_reduce_kernels(std::vector<KernelInfo>& out) { append_kernels("reduce", reduce_kernels(), out); }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -5,7 +5,7 @@
 #include "kernels/cpu_kernels.h"
 #include "kernels/rowwise/rows.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 using namespace rowwise;
 
@@ -43,4 +43,4 @@ void cpu::target_ranks(const TargetRanksArgs& args) {
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

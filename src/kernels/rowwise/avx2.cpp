@@ -5,11 +5,11 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,bmi2")
-namespace bitgrad::rowwise::avx2 {
+namespace bitgrad::kernels::rowwise::avx2 {
 #include "kernels/rowwise/loops.inc"
-}  // namespace bitgrad::rowwise::avx2
+}  // namespace bitgrad::kernels::rowwise::avx2
 #pragma GCC pop_options
 
-namespace bitgrad::rowwise {
+namespace bitgrad::kernels::rowwise {
 const RowwiseLoops& loops_avx2() { return avx2::kLoops; }
-}  // namespace bitgrad::rowwise
+}  // namespace bitgrad::kernels::rowwise

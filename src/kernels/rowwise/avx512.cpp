@@ -5,11 +5,11 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2,prefer-vector-width=512")
-namespace bitgrad::rowwise::avx512 {
+namespace bitgrad::kernels::rowwise::avx512 {
 #include "kernels/rowwise/loops.inc"
-}  // namespace bitgrad::rowwise::avx512
+}  // namespace bitgrad::kernels::rowwise::avx512
 #pragma GCC pop_options
 
-namespace bitgrad::rowwise {
+namespace bitgrad::kernels::rowwise {
 const RowwiseLoops& loops_avx512() { return avx512::kLoops; }
-}  // namespace bitgrad::rowwise
+}  // namespace bitgrad::kernels::rowwise

@@ -6,7 +6,7 @@
 #include "kernels/cpu_kernels.h"
 #include "kernels/rowwise/rows.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 namespace rowwise {
 
@@ -94,4 +94,4 @@ void cpu::cross_entropy_rows_backward(const CrossEntropyRowsBackwardArgs& args) 
   });
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

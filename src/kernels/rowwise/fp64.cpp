@@ -4,7 +4,7 @@
 #include "bitgrad/kernels/rowwise.h"
 #include "kernels/rowwise/rows.h"
 
-namespace bitgrad::rowwise {
+namespace bitgrad::kernels::rowwise {
 namespace {
 
 const double* doubles(const FloatsIn& x) { return static_cast<const double*>(x.data); }
@@ -112,4 +112,4 @@ void cross_entropy_backward_fp64(const CrossEntropyRowsBackwardArgs& args) {
   }
 }
 
-}  // namespace bitgrad::rowwise
+}  // namespace bitgrad::kernels::rowwise

@@ -3,7 +3,7 @@
 
 #include "bitgrad/kernels/rowwise.h"
 
-namespace bitgrad::rowwise {
+namespace bitgrad::kernels::rowwise {
 
 inline constexpr int64_t kRowChunk = 1024;  // rows whose 16 lanes make one partial sum of a column
 inline constexpr int64_t kSumLanes = 16;
@@ -39,4 +39,4 @@ inline const RowwiseLoops& loops() {
   return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
 }
 
-}  // namespace bitgrad::rowwise
+}  // namespace bitgrad::kernels::rowwise

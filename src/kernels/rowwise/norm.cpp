@@ -5,7 +5,7 @@
 #include "kernels/cpu_kernels.h"
 #include "kernels/rowwise/rows.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 using namespace rowwise;
 
@@ -99,4 +99,4 @@ void cpu::norm_rows_backward(const NormRowsBackwardArgs& args) {
   if (args.gx.data != nullptr) input_gradients(args);
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

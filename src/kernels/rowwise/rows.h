@@ -11,7 +11,7 @@
 #include "kernels/reduce/loops.h"
 #include "kernels/rowwise/loops.h"
 
-namespace bitgrad::rowwise {
+namespace bitgrad::kernels::rowwise {
 
 inline constexpr int64_t kChunkOfRow = reduce_loops::kChunk;
 inline constexpr int64_t kTaskOfRows = 16384;  // elements of one piece of work
@@ -84,4 +84,4 @@ void cross_entropy_backward_fp64(const CrossEntropyRowsBackwardArgs& args);
 // The class of a row: its target; 0 with a flag where that is no class. Not asked of ignored rows.
 int64_t class_of(int32_t target, int64_t cols, uint32_t* flags);
 
-}  // namespace bitgrad::rowwise
+}  // namespace bitgrad::kernels::rowwise

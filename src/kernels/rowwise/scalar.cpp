@@ -3,9 +3,9 @@
 #include "bitgrad/dtype/bf16.h"
 #include "kernels/rowwise/loops.h"
 
-namespace bitgrad::rowwise {
+namespace bitgrad::kernels::rowwise {
 namespace scalar {
 #include "kernels/rowwise/loops.inc"
 }  // namespace scalar
 const RowwiseLoops& loops_scalar() { return scalar::kLoops; }
-}  // namespace bitgrad::rowwise
+}  // namespace bitgrad::kernels::rowwise

@@ -4,7 +4,7 @@
 #include "kernels/families.h"
 #include "kernels/rowwise/rows.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 
 using namespace rowwise;
 
@@ -45,4 +45,4 @@ void append_rowwise_kernels(std::vector<KernelInfo>& out) {
 #undef BITGRAD_ROWWISE_LOOP
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -14,7 +14,7 @@ namespace bitgrad::detail {
 namespace {
 
 // An operand from free index `begin` on. Codes of less than 8 bits that lie k-major begin on a byte.
-GemmOperand from_free(GemmOperand x, int64_t begin) {
+kernels::GemmOperand from_free(kernels::GemmOperand x, int64_t begin) {
   const char* data = static_cast<const char*>(x.data);
   ScaleMap& s = x.scale;
   const int64_t group = x.k_major ? s.col_group : s.row_group, step = x.k_major ? s.col_step : s.row_step;
@@ -28,8 +28,8 @@ GemmOperand from_free(GemmOperand x, int64_t begin) {
   return x;
 }
 
-GemmArgs rows_of(const GemmArgs& args, int64_t begin, int64_t end) {
-  GemmArgs part = args;
+kernels::GemmArgs rows_of(const kernels::GemmArgs& args, int64_t begin, int64_t end) {
+  kernels::GemmArgs part = args;
   part.m = end - begin;
   part.a = from_free(args.a, begin);
   if (args.row_minus != nullptr) part.row_minus = args.row_minus + begin;
@@ -41,7 +41,7 @@ GemmArgs rows_of(const GemmArgs& args, int64_t begin, int64_t end) {
 // How C is made: `rows` of it a call, by one kernel of family gemm, that reads B in one layout, after B is transposed
 // where it says so.
 struct Plan {
-  const GemmKernel* kernel = nullptr;
+  const kernels::GemmKernel* kernel = nullptr;
   Layout b_layout;
   int64_t rows = 0;
   double cost = std::numeric_limits<double>::infinity();  // nanoseconds
@@ -58,19 +58,21 @@ void better(Plan& best, const Plan& other) {
   if (other.cost < best.cost) best = other;
 }
 
-int64_t calls_of(const GemmArgs& args, int64_t count) { return (args.m + count - 1) / count; }
+int64_t calls_of(const kernels::GemmArgs& args, int64_t count) { return (args.m + count - 1) / count; }
 
 // Whether the row takes `part`, and the fewer rows at the end of C.
-bool serves(const GemmKernel& kernel, const GemmArgs& args, const GemmArgs& part) {
+bool serves(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args, const kernels::GemmArgs& part) {
   const int64_t rest = args.m % part.m;
   return kernel.supports(part) && (rest == 0 || kernel.supports(rows_of(args, 0, rest)));
 }
 
 // Matrices of B in a batch.
-int64_t members_of_b(const GemmBatch& batch) { return batch.b == 0 ? std::min<int64_t>(1, batch.count) : batch.count; }
+int64_t members_of_b(const kernels::GemmBatch& batch) {
+  return batch.b == 0 ? std::min<int64_t>(1, batch.count) : batch.count;
+}
 
 // Nanoseconds of packing B once, for each member of the batch.
-double pack_cost(const GemmArgs& args) {
+double pack_cost(const kernels::GemmArgs& args) {
   const double share =
       args.batch.count > 0 ? static_cast<double>(members_of_b(args.batch)) / static_cast<double>(args.batch.count) : 1;
   return kPackNs * static_cast<double>(args.n) * static_cast<double>(args.k) * share;
@@ -78,33 +80,34 @@ double pack_cost(const GemmArgs& args) {
 
 // The cheapest kernel of one order for calls like `part` whose B is transposed and packed once. Only bits are
 // transposed: wider codes are as fast to pack in each call.
-Plan plan_transposed(const GemmArgs& args, const GemmArgs& part, SumOrder order) {
+Plan plan_transposed(const kernels::GemmArgs& args, const kernels::GemmArgs& part, SumOrder order) {
   if (!can_transpose(args.b) || args.b.dtype.bits() != 1 || args.batch.count != 1) return {};
-  GemmArgs full = args, form = part;
+  kernels::GemmArgs full = args, form = part;
   full.b = form.b = transposed_form(args.b, args.k);
-  const GemmKernel& kernel = plan_gemm(form);
+  const kernels::GemmKernel& kernel = kernels::plan_gemm(form);
   if (kernel.order != order || kernel.a_layout != args.a.layout || !serves(kernel, full, form)) return {};
   const double calls = static_cast<double>(calls_of(args, part.m));
-  return {&kernel, kernel.b_layout, part.m, gemm_cost(kernel, form) * calls + pack_cost(args), true};
+  return {&kernel, kernel.b_layout, part.m, kernels::gemm_cost(kernel, form) * calls + pack_cost(args), true};
 }
 
 // The cheapest way to exact sums, by calls like `part`: B as it lies, or packed once.
-Plan plan_exact(const GemmArgs& args, const GemmArgs& part) {
+Plan plan_exact(const kernels::GemmArgs& args, const kernels::GemmArgs& part) {
   const double calls = static_cast<double>(calls_of(args, part.m));
-  const GemmKernel &lying = select_gemm(part), &any = plan_gemm(part);
+  const kernels::GemmKernel &lying = kernels::select_gemm(part), &any = kernels::plan_gemm(part);
   Plan plan;
-  if (serves(lying, args, part)) plan = {&lying, args.b.layout, part.m, gemm_cost(lying, part) * calls};
+  if (serves(lying, args, part)) plan = {&lying, args.b.layout, part.m, kernels::gemm_cost(lying, part) * calls};
   if (any.a_layout == args.a.layout && any.b_layout != args.b.layout && serves(any, args, part))
-    better(plan, {&any, any.b_layout, part.m, gemm_cost(any, part) * calls + pack_cost(args)});
+    better(plan, {&any, any.b_layout, part.m, kernels::gemm_cost(any, part) * calls + pack_cost(args)});
   better(plan, plan_transposed(args, part, SumOrder::kExact));
   return plan;
 }
 
 // The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its
 // own. Digits are of rows of A, so that their sums are the same however B lies.
-Plan plan_floats(const GemmArgs& args, const GemmKernel& full, const GemmArgs& part) {
+Plan plan_floats(const kernels::GemmArgs& args, const kernels::GemmKernel& full, const kernels::GemmArgs& part) {
   if (full.order == SumOrder::kFree || !serves(full, args, part)) return {};
-  Plan plan = {&full, args.b.layout, part.m, gemm_cost(full, part) * static_cast<double>(calls_of(args, part.m))};
+  Plan plan = {&full, args.b.layout, part.m,
+               kernels::gemm_cost(full, part) * static_cast<double>(calls_of(args, part.m))};
   const bool digits = full.order == SumOrder::kDigits3 || full.order == SumOrder::kDigits2;
   if (digits) better(plan, plan_transposed(args, part, full.order));
   return plan;
@@ -112,10 +115,10 @@ Plan plan_floats(const GemmArgs& args, const GemmKernel& full, const GemmArgs& p
 
 // Blocks that are taken are small so that they stay in cache; kernels that make much of B in each call get several, all
 // of them or few enough for threads to share the calls.
-Plan plan_blocks(const GemmArgs& args, const GemmKernel& full, int64_t block) {
+Plan plan_blocks(const kernels::GemmArgs& args, const kernels::GemmKernel& full, int64_t block) {
   Plan best;
   for (int64_t n = 1; n <= kMostBlocks; n *= 2) {
-    const GemmArgs part = rows_of(args, 0, std::min(n * block, args.m));
+    const kernels::GemmArgs part = rows_of(args, 0, std::min(n * block, args.m));
     const int64_t calls = calls_of(args, part.m);
     if (calls > 1 && calls < std::min(kCalls, args.m / block)) continue;
     Plan plan = full.order == SumOrder::kExact ? plan_exact(args, part) : plan_floats(args, full, part);
@@ -127,15 +130,15 @@ Plan plan_blocks(const GemmArgs& args, const GemmKernel& full, int64_t block) {
 }
 
 // B of `args`, or every B of a batch, in another layout.
-Tensor put_b(GemmArgs& args, Layout layout) {
+Tensor put_b(kernels::GemmArgs& args, Layout layout) {
   const int64_t rows = args.b.k_major ? args.k : args.n, cols = args.b.k_major ? args.n : args.k;
   const int64_t members = members_of_b(args.batch);
   const int64_t bytes = (layout.info().bytes(args.b.dtype, rows, cols) + 7) / 8 * 8;
   Tensor packed = Tensor::empty({members * bytes}, dtypes::uint8, MemoryKind::kWorkspace);
   parallel_ranges(members, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      pack({args.b.dtype, rows, cols, static_cast<const char*>(args.b.data) + i * args.batch.b, args.b.stride, layout,
-            static_cast<char*>(packed.data()) + i * bytes});
+      kernels::pack({args.b.dtype, rows, cols, static_cast<const char*>(args.b.data) + i * args.batch.b, args.b.stride,
+                     layout, static_cast<char*>(packed.data()) + i * bytes});
   });
   args.b.data = packed.data();
   args.b.layout = layout;
@@ -144,7 +147,7 @@ Tensor put_b(GemmArgs& args, Layout layout) {
 }
 
 // B as the planned row reads it.
-Tensor packed_b(GemmArgs& args, const Plan& plan) {
+Tensor packed_b(kernels::GemmArgs& args, const Plan& plan) {
   Tensor transposed;
   if (plan.transposed) {
     transposed = put_b(args, layouts::transposed);
@@ -153,18 +156,18 @@ Tensor packed_b(GemmArgs& args, const Plan& plan) {
   return plan.b_layout == args.b.layout ? transposed : put_b(args, plan.b_layout);
 }
 
-void run(const GemmKernel& kernel, const GemmArgs& args) {
+void run(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args) {
   ensure(kernel.supports(args), "linear", "kernel ", kernel.name,
          " was planned for a product that it does not support");
   kernel.run(args);
 }
 
-void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
+void run_blocks(const kernels::GemmArgs& args, const Plan& plan, GradRows& rows) {
   const int64_t block = rows.block_rows();
   parallel_for(calls_of(args, plan.rows), [&](int64_t i) {
     const int64_t begin = i * plan.rows, end = std::min(begin + plan.rows, args.m);
     const Tensor c = Tensor::empty({end - begin, args.n}, dtypes::fp32, MemoryKind::kWorkspace);
-    GemmArgs part = rows_of(args, begin, end);
+    kernels::GemmArgs part = rows_of(args, begin, end);
     part.c = c.data();
     run(*plan.kernel, part);
     parallel_ranges(end - begin, block,
@@ -172,7 +175,7 @@ void run_blocks(const GemmArgs& args, const Plan& plan, GradRows& rows) {
   });
 }
 
-void run_whole(GemmArgs& args, const GemmOperand* b_transposed, GradSlot& slot) {
+void run_whole(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed, GradSlot& slot) {
   const GradTarget target = slot.target();
   args.c = target.out.data();
   args.c_dtype = target.out.dtype();
@@ -182,7 +185,7 @@ void run_whole(GemmArgs& args, const GemmOperand* b_transposed, GradSlot& slot) 
   slot.commit();
 }
 
-std::string why_whole(const GemmKernel& kernel) {
+std::string why_whole(const kernels::GemmKernel& kernel) {
   return concat("its gradient was not produced in blocks of rows: ", kernel.name,
                 kernel.order == SumOrder::kFree ? " is a library kernel, which sums blocks of rows in another order"
                                                 : " does not support blocks of rows");
@@ -190,8 +193,8 @@ std::string why_whole(const GemmKernel& kernel) {
 
 }  // namespace
 
-void run_product(GemmArgs& args, const GemmOperand* b_transposed) {
-  const GemmKernel& lying = select_gemm(args);
+void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed) {
+  const kernels::GemmKernel& lying = kernels::select_gemm(args);
   const bool exact = lying.order == SumOrder::kExact, cpu = current_device().is_cpu();
   if (exact && !cpu && args.batch.count == 1) {
     run_on_device(args, b_transposed);
@@ -204,7 +207,7 @@ void run_product(GemmArgs& args, const GemmOperand* b_transposed) {
   }
 }
 
-void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_transposed) {
+void product_into(kernels::GemmArgs& args, GradSlot& slot, const kernels::GemmOperand* b_transposed) {
   args.c_dtype = slot.dtype();
   args.ldc = args.n;
   const int64_t block = args.m > 0 ? slot.block_rows() : 0;
@@ -213,7 +216,7 @@ void product_into(GemmArgs& args, GradSlot& slot, const GemmOperand* b_transpose
   } else if (block > 0 && !current_device().is_cpu()) {
     decline_rows_on_device(slot);
   } else if (block > 0) {
-    const GemmKernel& full = select_gemm(args);
+    const kernels::GemmKernel& full = kernels::select_gemm(args);
     const Plan plan = plan_blocks(args, full, block);
     if (plan.kernel != nullptr) {
       // Before rows(): what fails after it leaves the update half done.

@@ -43,9 +43,9 @@ std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
   // transposed: one line a chunk, joined at the end; max has no order.
   std::vector<float> lines(static_cast<size_t>(g.transposed() ? chunks * free : free), 0.0f);
   for_each_block(g, [&](int64_t chunk, int64_t r0, int64_t count, const float* x) {
-    ReduceArgs args;
-    args.rule = ReduceRule::kAbsMax;
-    args.axis = g.transposed() ? ReduceAxis::kColumns : ReduceAxis::kRows;
+    kernels::ReduceArgs args;
+    args.rule = kernels::ReduceRule::kAbsMax;
+    args.axis = g.transposed() ? kernels::ReduceAxis::kColumns : kernels::ReduceAxis::kRows;
     args.rows = count;
     args.cols = cols;
     args.x = x;
@@ -53,11 +53,11 @@ std::vector<float> largest(const FoldedGradient& g, uint32_t* flags) {
     args.flags = flags;
     if (!g.transposed()) {
       args.out = lines.data() + r0;
-      return reduce(args);
+      return kernels::reduce(args);
     }
     const Workspace block(free * static_cast<int64_t>(sizeof(float)));
     args.out = block.as<float>();
-    reduce(args);
+    kernels::reduce(args);
     float* line = lines.data() + chunk * free;
     for (int64_t f = 0; f < free; ++f) line[f] = std::max(line[f], args.out[f]);
   });
@@ -92,16 +92,16 @@ const float* FoldedGradient::block(int64_t r0, int64_t count, float* scratch) co
   const int64_t width = cols();
   const float* x = scratch;
   if (gy_.dtype() == dtypes::bf16) {
-    from_bf16(count * width, gy_.as<uint16_t>() + r0 * width, scratch);
+    kernels::from_bf16(count * width, gy_.as<uint16_t>() + r0 * width, scratch);
   } else {
     x = gy_.as<float>() + r0 * width;
   }
   if (fold_ == nullptr) return x;
   for (int64_t r = 0; r < count; ++r) {
     if (transposed_) {
-      scale(width, x + r * width, fold_[r0 + r], scratch + r * width);
+      kernels::scale(width, x + r * width, fold_[r0 + r], scratch + r * width);
     } else {
-      mul(width, x + r * width, fold_, scratch + r * width);
+      kernels::mul(width, x + r * width, fold_, scratch + r * width);
     }
   }
   return scratch;
@@ -135,7 +135,7 @@ Tensor to_bf16_codes(const FoldedGradient& g) {
     return out;
   }
   for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
-    to_bf16(count * g.cols(), x, out.as<uint16_t>() + r0 * g.cols());
+    kernels::to_bf16(count * g.cols(), x, out.as<uint16_t>() + r0 * g.cols());
   });
   return out;
 }
@@ -157,11 +157,11 @@ struct Order {
         codes(Tensor::empty({g.rows(), g.cols()}, dtypes::int8)),
         args{g.fold(), scales.as<float>(), codes.as<int8_t>(), codes.stride(), sr ? &*sr : nullptr, first_element} {}
   Tensor scales, codes;
-  Int8Order args;
+  kernels::Int8Order args;
 };
 
-Int8OrdersArgs orders_of(const Tensor& gy) {
-  Int8OrdersArgs args;
+kernels::Int8OrdersArgs orders_of(const Tensor& gy) {
+  kernels::Int8OrdersArgs args;
   args.rows = gy.rows();
   args.cols = gy.cols();
   args.x = gy.data();
@@ -181,7 +181,7 @@ Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<Rando
   const Tensor codes = Tensor::empty({g.rows(), g.cols()}, dtypes::int8);
   for_each_block(g, [&](int64_t, int64_t r0, int64_t count, const float* x) {
     uint32_t seen = 0;
-    QuantizeArgs args;
+    kernels::QuantizeArgs args;
     args.rows = count;
     args.cols = g.cols();
     args.x = x;
@@ -196,7 +196,7 @@ Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<Rando
     args.sr = sr ? &*sr : nullptr;
     args.first_element = first_element + r0 * g.cols();
     args.flags = &seen;
-    quantize(args);
+    kernels::quantize(args);
   });
   for (size_t f = 0; f < bad.size(); ++f)
     if (bad[f]) s[f] = std::numeric_limits<float>::quiet_NaN();
@@ -207,9 +207,9 @@ Tensor codes_beside_nonfinite(const FoldedGradient& g, const std::optional<Rando
 
 Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element) {
   const Order order(g, sr, first_element);
-  Int8OrdersArgs args = orders_of(g.gy());
+  kernels::Int8OrdersArgs args = orders_of(g.gy());
   (g.transposed() ? args.by_column : args.by_row) = order.args;
-  if (!quantize_int8_orders(args)) return codes_beside_nonfinite(g, sr, first_element);
+  if (!kernels::quantize_int8_orders(args)) return codes_beside_nonfinite(g, sr, first_element);
   return with_scales(order.codes, order.scales, g.transposed());
 }
 
@@ -219,10 +219,10 @@ Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const fl
   const FoldedGradient plain(gy, false, fold_plain), transposed(gy, true, fold_transposed);
   {
     const Order by_row(plain, sr_plain, 0), by_column(transposed, sr_transposed, 0);
-    Int8OrdersArgs args = orders_of(gy);
+    kernels::Int8OrdersArgs args = orders_of(gy);
     args.by_row = by_row.args;
     args.by_column = by_column.args;
-    if (quantize_int8_orders(args))
+    if (kernels::quantize_int8_orders(args))
       return {with_scales(by_row.codes, by_row.scales, false), with_scales(by_column.codes, by_column.scales, true)};
   }
   return {to_int8_codes(plain, sr_plain, 0), to_int8_codes(transposed, sr_transposed, 0)};

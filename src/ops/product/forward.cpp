@@ -20,23 +20,23 @@ Tensor packed(const Tensor& x, Layout layout) {
   Tensor there = x.in_layout(layout);
   if (there.defined()) return there;
   there = Tensor::empty_layout(x.shape(), x.dtype(), layout, MemoryKind::kActivation);
-  pack({x.dtype(), x.rows(), x.cols(), x.data(), x.stride(), layout, there.data()});
+  kernels::pack({x.dtype(), x.rows(), x.cols(), x.data(), x.stride(), layout, there.data()});
   return there;
 }
 
 }  // namespace
 
 void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
-  GemmArgs full =
+  kernels::GemmArgs full =
       product_args(x.side(false), side_of(w, false), y.dtype(), bias.defined() ? bias.as<float>() : nullptr);
-  const GemmKernel& kernel = plan_gemm(full, layouts_of(w));
+  const kernels::GemmKernel& kernel = kernels::plan_gemm(full, layouts_of(w));
   full.b.data = w.in_layout(kernel.b_layout).data();
   full.b.layout = kernel.b_layout;
   const int64_t rows = x.row_count(), block = x.block_rows();
   const auto run = [&](int64_t begin, int64_t end) {
     Tensor workspace;
     const Tensor part = x.rows(begin, end, workspace), there = packed(part, kernel.a_layout);
-    GemmArgs args = full;
+    kernels::GemmArgs args = full;
     args.m = end - begin;
     args.a = side_of(part, false).gemm;
     args.a.data = there.data();

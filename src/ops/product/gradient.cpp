@@ -11,16 +11,16 @@ namespace bitgrad::detail {
 namespace {
 
 // Takes the arguments of a product, but for where it goes.
-using RunProduct = std::function<void(GemmArgs&)>;
+using RunProduct = std::function<void(kernels::GemmArgs&)>;
 
-GemmArgs arguments(const GradientProduct& p) {
+kernels::GemmArgs arguments(const GradientProduct& p) {
   return product_args(side_of(p.gy, p.transposed), side_of(p.other, true));
 }
 
 void no_check(const GradientForm&) {}
 
 void with_fp32(const GradientProduct& p, const RunProduct& run) {
-  GemmArgs args = arguments(p);
+  kernels::GemmArgs args = arguments(p);
   args.fold_b_scale = folds(args.b.scale);
   run(args);
 }
@@ -32,7 +32,7 @@ void check_bf16(const GradientForm& form) {
 }
 
 void with_bf16(const GradientProduct& p, const RunProduct& run) {
-  GemmArgs args = arguments(p);
+  kernels::GemmArgs args = arguments(p);
   const bool fold = folds(args.b.scale);
   Tensor rounded = p.gy;
   if (fold || p.gy.dtype() != dtypes::bf16) {
@@ -46,7 +46,7 @@ void with_bf16(const GradientProduct& p, const RunProduct& run) {
 
 template <void (*kWith)(const GradientProduct&, const RunProduct&)>
 void into_slot(const GradientProduct& p, GradSlot& slot) {
-  kWith(p, [&](GemmArgs& args) { product_into(args, slot); });
+  kWith(p, [&](kernels::GemmArgs& args) { product_into(args, slot); });
 }
 
 struct Mode {
@@ -93,10 +93,10 @@ void gradient_product(ProductMode mode, GradientProduct p, const Operand& other,
     const int64_t end = std::min(begin + block, rows);
     p.gy = gy.row_slice(begin, end);
     p.other = other.rows(begin, end, workspace);
-    m.with(p, [&](GemmArgs& args) {
+    m.with(p, [&](kernels::GemmArgs& args) {
       args.c = target.out.data();
       args.accumulate = target.accumulate || begin > 0;
-      gemm(args);
+      kernels::gemm(args);
     });
   }
   if (in_place)

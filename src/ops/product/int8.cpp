@@ -39,7 +39,8 @@ bool is_grouped(const ScaleMap& map) { return map.row_step != 0 && map.col_step 
 // gy quantized (or its codes, made before), as A of args (B is set, its scale too unless it is in `folded`), then
 // run(args).
 template <typename Run>
-void with_codes(const GradientProduct& p, const Along& folded, int64_t first_element, GemmArgs& args, Run&& run) {
+void with_codes(const GradientProduct& p, const Along& folded, int64_t first_element, kernels::GemmArgs& args,
+                Run&& run) {
   const Tensor codes = p.gy_codes.defined()
                            ? p.gy_codes
                            : to_int8_codes(FoldedGradient(p.gy, p.transposed, folded.scales()), p.sr, first_element);
@@ -67,7 +68,7 @@ Tensor columns(const Tensor& t, int64_t c0, int64_t n) {
   return out;
 }
 
-void run_groups(const GradientProduct& p, const ScaleMap& map, GemmArgs args) {
+void run_groups(const GradientProduct& p, const ScaleMap& map, kernels::GemmArgs args) {
   const int64_t cols = p.other.cols(), bits = p.other.dtype().bits(), elements = p.gy.numel();
   char* const c = static_cast<char*>(args.c);
   for (int64_t c0 = 0, group = 0; c0 < cols; c0 += map.col_group, ++group) {
@@ -83,7 +84,8 @@ void run_groups(const GradientProduct& p, const ScaleMap& map, GemmArgs args) {
     }
     args.c = c + c0 * static_cast<int64_t>(sizeof(float));
     args.row_minus = nullptr;
-    with_codes(p, along(map, args.k, c0), group * elements, args, [](const GemmArgs& ready) { gemm(ready); });
+    with_codes(p, along(map, args.k, c0), group * elements, args,
+               [](const kernels::GemmArgs& ready) { kernels::gemm(ready); });
   }
 }
 
@@ -132,13 +134,13 @@ void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {
 void int8_product(const GradientProduct& p, GradSlot& slot) {
   const ScaleMap map = simplest_map(p.other);
   const ScaleMap stays = !is_grouped(map) && map.row_step == 0 ? map : ScaleMap{};
-  GemmArgs args = product_args(side_of(p.gy, p.transposed), side_of(p.other, true, stays));
+  kernels::GemmArgs args = product_args(side_of(p.gy, p.transposed), side_of(p.other, true, stays));
   if (!is_grouped(map)) {
     const Tensor transposed = p.other.in_layout(layouts::transposed);
-    const GemmOperand b_transposed =
+    const kernels::GemmOperand b_transposed =
         transposed.defined() ? from_transposed(transposed.data(), transposed.dtype(), transposed.rows(), stays)
-                             : GemmOperand{};
-    return with_codes(p, folded_of(p, map), 0, args, [&](GemmArgs& ready) {
+                             : kernels::GemmOperand{};
+    return with_codes(p, folded_of(p, map), 0, args, [&](kernels::GemmArgs& ready) {
       product_into(ready, slot, transposed.defined() ? &b_transposed : nullptr);
     });
   }

@@ -66,8 +66,8 @@ Side side_of(const OperandForm& form, bool contracted_rows) {
   return side;
 }
 
-GemmArgs product_args(const Side& a, const Side& b, DType c, const float* bias) {
-  GemmArgs args;
+kernels::GemmArgs product_args(const Side& a, const Side& b, DType c, const float* bias) {
+  kernels::GemmArgs args;
   args.m = a.free;
   args.n = args.ldc = b.free;
   args.k = a.contracted;
@@ -92,8 +92,8 @@ Members members_of(std::string_view where, const Tensor& stored, int64_t rows, b
   return out;
 }
 
-GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c) {
-  GemmArgs args = product_args(a.side, b.side, c);
+kernels::GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c) {
+  kernels::GemmArgs args = product_args(a.side, b.side, c);
   args.batch.count = count;
   args.batch.a = a.bytes;
   args.batch.b = b.bytes;

@@ -12,7 +12,7 @@ namespace bitgrad::detail {
 
 // One side as a kernel reads it, and the extents of its free and of its contracted index.
 struct Side {
-  GemmOperand gemm;
+  kernels::GemmOperand gemm;
   int64_t free = 0, contracted = 0;
 };
 // A stored matrix, [contracted, free] or [free, contracted]. Contracted rows may lie in layout transposed.
@@ -24,7 +24,7 @@ Side side_of(const OperandForm& form, bool contracted_rows);
 ScaleMap scale_map_of(const OperandForm& form);
 
 // C[free of a, free of b] = sum over the contracted index, rows of C one behind the other. C's memory is the caller's.
-GemmArgs product_args(const Side& a, const Side& b, DType c = dtypes::fp32, const float* bias = nullptr);
+kernels::GemmArgs product_args(const Side& a, const Side& b, DType c = dtypes::fp32, const float* bias = nullptr);
 
 // Matrices of `rows` stored rows that lie one behind the other in `stored`, with its scales: a side of a batch.
 struct Members {
@@ -34,7 +34,7 @@ struct Members {
 // Throws Error where scales are shared by rows of two matrices. `where` names the op.
 Members members_of(std::string_view where, const Tensor& stored, int64_t rows, bool contracted_rows);
 // product_args of every pair of members, C's dense and one behind the other.
-GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c);
+kernels::GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c);
 
 // A side that need not exist as a whole: a matrix, or (later) the windows of a convolution, whose codes are gathered a
 // block of rows at a time. The drivers (forward.h, gradient.h) ask it for blocks of its stored rows: rows of the result

@@ -18,10 +18,11 @@ Layout forward_layout(const ProductForm& form) {
   static const float kUnread = 1;
   using detail::side_of;
   if (form.integer_out)
-    return plan_gemm(detail::product_args(side_of(bare(form.x), false), side_of(bare(form.w), false), dtypes::int32))
+    return kernels::plan_gemm(
+               detail::product_args(side_of(bare(form.x), false), side_of(bare(form.w), false), dtypes::int32))
         .b_layout;
-  return plan_gemm(detail::product_args(side_of(form.x, false), side_of(form.w, false), form.y,
-                                        form.bias ? &kUnread : nullptr))
+  return kernels::plan_gemm(detail::product_args(side_of(form.x, false), side_of(form.w, false), form.y,
+                                                 form.bias ? &kUnread : nullptr))
       .b_layout;
 }
 

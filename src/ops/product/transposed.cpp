@@ -20,8 +20,8 @@ ScaleMap transposed_scale(ScaleMap map) {
   return map;
 }
 
-Tensor transpose(GemmOperand& x, int64_t free, int64_t k) {
-  const GemmOperand from = x;
+Tensor transpose(kernels::GemmOperand& x, int64_t free, int64_t k) {
+  const kernels::GemmOperand from = x;
   x = transposed_form(from, k);
   const Tensor transposed = Tensor::empty({free * x.stride}, dtypes::uint8, MemoryKind::kWorkspace);
   transpose_on_device({from.dtype.bits(), k, free, from.data, from.stride, transposed.data(), x.stride});
@@ -38,18 +38,19 @@ struct Orders {
   double ns = std::numeric_limits<double>::infinity();
 };
 
-Orders cheapest(const GemmArgs& args, const GemmOperand* b_transposed) {
+Orders cheapest(const kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed) {
   Orders best;
   for (const bool a : {false, true})
     for (const BOrder b : {BOrder::kAsStored, BOrder::kTransposed, BOrder::kCached}) {
       if ((a && !can_transpose(args.a)) || (b == BOrder::kTransposed && !can_transpose(args.b))) continue;
       if (b == BOrder::kCached && b_transposed == nullptr) continue;
-      GemmArgs form = args;
+      kernels::GemmArgs form = args;
       double elements = 0;
       if (a) form.a = transposed_form(args.a, args.k), elements += static_cast<double>(args.m);
       if (b == BOrder::kTransposed) form.b = transposed_form(args.b, args.k), elements += static_cast<double>(args.n);
       if (b == BOrder::kCached) form.b = *b_transposed;
-      const double ns = gemm_cost(select_gemm(form), form) + kTransposeNs * elements * static_cast<double>(args.k);
+      const double ns =
+          kernels::gemm_cost(kernels::select_gemm(form), form) + kTransposeNs * elements * static_cast<double>(args.k);
       if (ns < best.ns) best = {a, b, ns};
     }
   return best;
@@ -57,10 +58,12 @@ Orders cheapest(const GemmArgs& args, const GemmOperand* b_transposed) {
 
 }  // namespace
 
-bool can_transpose(const GemmOperand& x) { return x.k_major && x.layout == layouts::canonical && x.dtype.is_code(); }
+bool can_transpose(const kernels::GemmOperand& x) {
+  return x.k_major && x.layout == layouts::canonical && x.dtype.is_code();
+}
 
-GemmOperand transposed_form(const GemmOperand& x, int64_t k) {
-  GemmOperand y = x;
+kernels::GemmOperand transposed_form(const kernels::GemmOperand& x, int64_t k) {
+  kernels::GemmOperand y = x;
   y.data = nullptr;
   y.k_major = false;
   y.stride = (row_bytes_memory(x.dtype, k) + 15) / 16 * 16;
@@ -68,8 +71,8 @@ GemmOperand transposed_form(const GemmOperand& x, int64_t k) {
   return y;
 }
 
-GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const ScaleMap& scale) {
-  GemmOperand x;
+kernels::GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const ScaleMap& scale) {
+  kernels::GemmOperand x;
   x.data = codes;
   x.dtype = dtype;
   x.stride = row_bytes_memory(dtype, k);
@@ -77,12 +80,12 @@ GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const Sca
   return x;
 }
 
-void run_on_device(GemmArgs& args, const GemmOperand* b_transposed) {
+void run_on_device(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed) {
   const Orders orders = cheapest(args, b_transposed);
   const Tensor a = orders.transpose_a ? transpose(args.a, args.m, args.k) : Tensor(),
                b = orders.b == BOrder::kTransposed ? transpose(args.b, args.n, args.k) : Tensor();
   if (orders.b == BOrder::kCached) args.b = *b_transposed;
-  select_gemm(args).run(args);
+  kernels::select_gemm(args).run(args);
 }
 
 bool prefers_transposed(DType b, int64_t m, int64_t n, int64_t k, bool a_k_major) {
@@ -95,8 +98,8 @@ bool prefers_transposed(DType b, int64_t m, int64_t n, int64_t k, bool a_k_major
   codes.rows = k;
   codes.cols = n;
   codes.dtype = b;
-  const GemmArgs args = product_args(side_of(gy, a_k_major), side_of(codes, true));
-  const GemmOperand there = from_transposed(nullptr, b, k, {});
+  const kernels::GemmArgs args = product_args(side_of(gy, a_k_major), side_of(codes, true));
+  const kernels::GemmOperand there = from_transposed(nullptr, b, k, {});
   return cheapest(args, &there).b == BOrder::kCached;
 }
 

@@ -12,17 +12,17 @@
 namespace bitgrad::detail {
 
 // Codes of a stored matrix [k, free] in layout transposed, with scales in coordinates of the stored matrix.
-GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const ScaleMap& scale);
+kernels::GemmOperand from_transposed(const void* codes, DType dtype, int64_t k, const ScaleMap& scale);
 
 // Codes stored [k, free], which turn into [free, k]. Plans of the CPU (blocks.cpp) ask for them too.
-bool can_transpose(const GemmOperand& x);
+bool can_transpose(const kernels::GemmOperand& x);
 // The operand as it is once it is transposed, its data not there yet. Rows on 16 bytes, as the copy engines of devices
 // want them.
-GemmOperand transposed_form(const GemmOperand& x, int64_t k);
+kernels::GemmOperand transposed_form(const kernels::GemmOperand& x, int64_t k);
 
 // Runs the product, operands transposed where that pays. b_transposed: B's codes in the other order, where they are
 // there; else nullptr.
-void run_on_device(GemmArgs& args, const GemmOperand* b_transposed);
+void run_on_device(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed);
 
 // Whether the current device would read B of an int8 backward product from layout transposed if it were there: A int8
 // [m, k], or [k, m] where a_k_major, B codes of this dtype, stored [k, n].

@@ -12,7 +12,7 @@ namespace bitgrad::checkpoint {
 namespace {
 
 bool is_finite(const Piece& p) {
-  if (p.dtype == "F32") return all_finite(static_cast<const float*>(p.data), p.bytes / 4);
+  if (p.dtype == "F32") return kernels::all_finite(static_cast<const float*>(p.data), p.bytes / 4);
   if (p.dtype != "BF16") return true;
   const auto* x = static_cast<const uint16_t*>(p.data);
   return std::none_of(x, x + p.bytes / 2, [](uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u; });

@@ -141,7 +141,7 @@ Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
 std::shared_ptr<const Tensor> Restorer::quant_part(const std::string& name, DType dtype, const Shape& shape,
                                                    MemoryKind kind, DType codes) {
   Tensor t = plain(name, dtype, shape, kind);
-  if (dtype == dtypes::fp32 && !all_finite(t.as<float>(), t.numel()))
+  if (dtype == dtypes::fp32 && !kernels::all_finite(t.as<float>(), t.numel()))
     bad(file_.path(), "tensor '" + name + "' holds NaN or Inf");
   if (dtype == dtypes::int32) {
     const DTypeInfo& info = codes.info();

@@ -18,12 +18,12 @@ namespace {
 
 // Every factor of every row that may run; a row that was not measured has 1.
 void hash_measured_costs(Sha256& hash) {
-  const std::vector<GemmCostFactors> measured = gemm_costs();
-  for (const GemmKernel& kernel : gemm_kernels()) {
+  const std::vector<kernels::GemmCostFactors> measured = kernels::gemm_costs();
+  for (const kernels::GemmKernel& kernel : kernels::gemm_kernels()) {
     if (!kernel.granted()) continue;
-    const auto same = [&](const GemmCostFactors& f) { return f.kernel == kernel.name; };
+    const auto same = [&](const kernels::GemmCostFactors& f) { return f.kernel == kernel.name; };
     const auto at = std::find_if(measured.begin(), measured.end(), same);
-    const GemmCostFactors factors = at != measured.end() ? *at : GemmCostFactors{};
+    const kernels::GemmCostFactors factors = at != measured.end() ? *at : kernels::GemmCostFactors{};
     hash.update(concat(kernel.name, '\n'));
     hash.update(factors.factor.data(), sizeof(factors.factor));
   }
@@ -83,12 +83,12 @@ std::string kernel_table_hash() {
   // The shipped costs by which float products choose their order, at a small, a middle and a large shape.
   for (const DType b : {dtypes::fp32, dtypes::bint1, dtypes::ternary}) {
     for (const int64_t size : {16, 256, 2048}) {
-      GemmArgs probe;
+      kernels::GemmArgs probe;
       probe.m = probe.n = probe.k = probe.ldc = size;
       probe.b.dtype = b;
       probe.b.k_major = true;
       probe.a.stride = probe.b.stride = size * 4;
-      for (const GemmKernel& kernel : gemm_kernels())
+      for (const kernels::GemmKernel& kernel : kernels::gemm_kernels())
         if (kernel.usable(probe)) hash.update(concat(kernel.name, ' ', kernel.cost(probe), '\n'));
     }
   }

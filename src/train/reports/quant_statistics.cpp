@@ -44,7 +44,7 @@ int64_t count_saturated(const QuantSpec& spec, const CodeRange& range, const Ten
   const Tensor codes = Tensor::empty({x.rows(), x.cols()}, spec.dtype, MemoryKind::kWorkspace);
   const detail::KernelScales scales(range, x);
   uint32_t flags = 0;
-  QuantizeArgs args;
+  kernels::QuantizeArgs args;
   args.rows = x.rows();
   args.cols = args.ldx = x.cols();
   args.x = x.as<float>();
@@ -58,7 +58,7 @@ int64_t count_saturated(const QuantSpec& spec, const CodeRange& range, const Ten
   args.ste = SteRule::kClip;
   args.mask = mask.data();
   args.flags = &flags;
-  quantize(args);
+  kernels::quantize(args);
   int64_t inside = 0;
   for (const uint64_t word : mask) inside += std::popcount(word);
   return x.numel() - inside;

@@ -4,9 +4,9 @@
 
 #include "kernels/gemm/tiles/amx.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 const AmxIsa& amx_emulated();         // portable code
 const AmxIsa& amx_emulated_avx512();  // needs AVX-512, VBMI and GFNI
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -6,7 +6,9 @@
 #include "kernels/gemm/tiles/amx_loop.h"
 #include "kernels/gemm/tiles/amx_small_loops.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
+
+using namespace kernels;
 namespace {
 
 template <TileFormat kFormat>
@@ -90,4 +92,4 @@ constexpr AmxIsa kIsa = make_amx_isa<Portable>(&TileLoops<Portable>::find, &perm
 
 const AmxIsa& amx_emulated() { return kIsa; }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -7,7 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 
-namespace bitgrad::gemm_detail::emulated {
+namespace bitgrad::kernels::gemm_detail::emulated {
 namespace {
 
 constexpr int kTiles = 8;
@@ -154,4 +154,4 @@ void multiply(TileProduct product, int sums, int a, int b) {
 
 Account account() { return t_state.account; }
 
-}  // namespace bitgrad::gemm_detail::emulated
+}  // namespace bitgrad::kernels::gemm_detail::emulated

@@ -10,7 +10,7 @@
 
 #include "kernels/gemm/tiles/amx_tiles.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 namespace emulated {
 void configure(const TileConfig& config);
@@ -54,4 +54,4 @@ struct EmulatedTiles {
   }
 };
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -11,14 +11,16 @@
 
 #include "kernels/gemm/tiles/amx_vectors.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
+
+using namespace kernels;
 namespace {
 constexpr AmxIsa kIsa = vector_isa<EmulatedTiles>();
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 const AmxIsa& amx_emulated_avx512() { return kIsa; }
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

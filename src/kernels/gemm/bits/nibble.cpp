@@ -10,7 +10,7 @@
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kByteLimit = 255;
@@ -183,4 +183,4 @@ void nibble_gemm(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot
   Product(args, kernel, dot).run();
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -20,7 +20,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kNibbleGroup = 60;         // bits of k that one word of look-ups holds
 inline constexpr int64_t kNibbleTables = 12;        // of a group, 5 bits each
@@ -84,4 +84,4 @@ void nibble_gemm(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot
 // Nanoseconds.
 double nibble_cost(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -10,7 +10,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,bmi2,popcnt")
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 struct V {
@@ -34,13 +34,13 @@ struct V {
 };
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #include "kernels/gemm/bits/nibble_loops.h"
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -61,4 +61,4 @@ void gemm_b1_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKerne
 void gemm_t_b1_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTB1); }
 void gemm_t_t_i32_nibble_avx2(const GemmArgs& args) { nibble_gemm(args, kKernel, kTT); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

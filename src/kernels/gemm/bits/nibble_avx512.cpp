@@ -10,7 +10,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,bmi2,popcnt")
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 struct V {
@@ -34,13 +34,13 @@ struct V {
 };
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #include "kernels/gemm/bits/nibble_loops.h"
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -61,4 +61,4 @@ void gemm_b1_b1_i32_nibble_avx512(const GemmArgs& args) { nibble_gemm(args, kKer
 void gemm_t_b1_i32_nibble_avx512(const GemmArgs& args) { nibble_gemm(args, kKernel, kTB1); }
 void gemm_t_t_i32_nibble_avx512(const GemmArgs& args) { nibble_gemm(args, kKernel, kTT); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -4,7 +4,7 @@
 
 #include "dtype/bit_tricks.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 void BitRows::read(Planes planes, int64_t r0, int64_t w0, int64_t step, uint32_t* first, uint32_t* second) const {
   const int64_t words = std::min(kPieceWords, panel_words(k) - w0);
@@ -57,4 +57,4 @@ BitRows rows_of_b(const GemmArgs& args, bool ternary) {
   return {{data, ternary ? data + panel_count(args.n) * stride : nullptr}, stride, true, args.n, args.k};
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

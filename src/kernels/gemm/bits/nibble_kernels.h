@@ -3,7 +3,7 @@
 
 #include "kernels/gemm/bits/nibble.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // What is made of the two planes of ternary codes, p0 not zero and p1 negative.
 enum class Planes {
@@ -29,4 +29,4 @@ struct BitRows {
 BitRows rows_of_a(const GemmArgs& args, bool ternary);
 BitRows rows_of_b(const GemmArgs& args, bool ternary);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -3,7 +3,7 @@
 // that instruction set. No includes here.
 #pragma once
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kHalf = V::kBytes;  // lanes of a nibble, bytes of an entry
@@ -217,4 +217,4 @@ int32_t count(const uint32_t* words, int64_t count, int64_t step) {
 }
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

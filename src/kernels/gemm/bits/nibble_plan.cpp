@@ -3,7 +3,7 @@
 #include "kernels/gemm/bits/popcount.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kMaxK = 32767;    // two counts of every k in 16 bits
@@ -48,4 +48,4 @@ double nibble_cost(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot d
   return nibble_plan(args, kernel, dot).ns;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -3,7 +3,7 @@
 
 #include "kernels/gemm/bits/nibble.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kNibbleTransposed = 64;  // rows of counts that are transposed together
 
@@ -21,4 +21,4 @@ struct NibblePlan {
 // The cheaper of the two ways.
 NibblePlan nibble_plan(const GemmArgs& args, const NibbleKernel& kernel, NibbleDot dot);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

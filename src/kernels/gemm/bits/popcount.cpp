@@ -8,7 +8,7 @@
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kMaxK = int64_t{1} << 28;               // sums and 2 * counts of at most 3 k stay in int32
@@ -193,4 +193,4 @@ double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs
   return kCall + kTile * tiles + m * columns * static_cast<double>(round_up(args.k, 32)) / gmacs;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -14,7 +14,7 @@
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // The kinds of dot: dot = base[row] + kFactor * count, base = K, -popc(p0), 0 or -(popc(a0) + h popc(a1)). With two
 // sums the count is the first one + kHigh * the second one.
@@ -83,4 +83,4 @@ void popcount_gemm(const GemmArgs& args, const BitKernel& kernel, DotU2B1);
 // Nanoseconds when `gmacs` multiply-adds a nanosecond are reached on full tiles; lanes of the last panel count as work.
 double popcount_cost(const GemmArgs& args, const BitKernel& kernel, double gmacs);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

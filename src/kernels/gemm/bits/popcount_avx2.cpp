@@ -11,7 +11,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2,popcnt")
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int kHalves = 2;  // registers of 8 columns in a panel
@@ -168,11 +168,11 @@ constexpr TileFunction kTiles[2][2] = {{&tile_avx2<Dot, 1, 1>, &tile_avx2<Dot, 1
                                        {&tile_avx2<Dot, 2, 1>, &tile_avx2<Dot, 2, 2>}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 template <typename Dot>
@@ -183,9 +183,9 @@ template <typename Dot>
 constexpr BitKernel kKernel{2, 2, &tile<Dot>, &count_row_avx2, false};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -210,4 +210,4 @@ double gemm_u2_b1_i32_popcount_avx2_cost(const GemmArgs& args) { return popcount
 void gemm_i2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
 void gemm_u2_b1_i32_popcount_avx2(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -13,7 +13,7 @@
 
 #include "kernels/gemm/bits/popcount_avx512_tile.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 template <typename Dot, int R, int P>
@@ -44,11 +44,11 @@ constexpr TileFunction kNarrowTiles[4][2] = {{&tile_avx512<Dot, 1, 1>, &tile_avx
                                              {&tile_avx512<Dot, 4, 1>, &tile_avx512<Dot, 4, 2>}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 template <typename Dot>
@@ -63,9 +63,9 @@ template <typename Dot>
 constexpr BitKernel kKernel{4, Dot::kSums == 2 ? 2 : 4, &tile<Dot>, &count_row_avx512, true};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -90,4 +90,4 @@ double gemm_u2_b1_i32_popcount_avx512_cost(const GemmArgs& args) { return popcou
 void gemm_i2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
 void gemm_u2_b1_i32_popcount_avx512(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

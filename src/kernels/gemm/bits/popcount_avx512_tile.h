@@ -3,7 +3,7 @@
 // for that instruction set. No includes here.
 #pragma once
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // Sums of one row and one panel; t x t and q2 x b1 have two.
@@ -135,4 +135,4 @@ inline int32_t count_row_avx512(const uint32_t* row, int64_t words, uint32_t tai
 using TileFunction = void (*)(const BitTile&);
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -18,7 +18,7 @@
 
 #include "kernels/gemm/bits/popcount_avx512_tile.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // Bits in two weights: popc(one) + 2 * twos.
@@ -94,11 +94,11 @@ constexpr TileFunction kCarrySaveTiles[4][2] = {{&tile_carry_save<1, 1>, &tile_c
                                                 {&tile_carry_save<4, 1>, &tile_carry_save<4, 2>}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 void tile_csa(int rows, int panels, const BitTile& t) { kCarrySaveTiles[rows - 1][panels - 1](t); }
@@ -118,9 +118,9 @@ bool slow_ternary_logic() {
 }
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -133,4 +133,4 @@ double gemm_b1_b1_i32_popcount_csa_avx512_cost(const GemmArgs& args) {
 
 void gemm_b1_b1_i32_popcount_csa_avx512(const GemmArgs& args) { popcount_gemm(args, kCarrySaveKernel, DotB1B1{}); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -6,7 +6,7 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int kLanes = static_cast<int>(kPanelRows);
@@ -79,9 +79,9 @@ template <typename Dot>
 constexpr BitKernel kKernel{1, 1, &tile_scalar<Dot>, &count_row_scalar, false};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -116,4 +116,4 @@ double gemm_u2_b1_i32_popcount_scalar_cost(const GemmArgs& args) {
 void gemm_i2_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotI2B1>, DotI2B1{}); }
 void gemm_u2_b1_i32_popcount_scalar(const GemmArgs& args) { popcount_gemm(args, kKernel<DotU2B1>, DotU2B1{}); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

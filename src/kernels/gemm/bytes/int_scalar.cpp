@@ -10,7 +10,7 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kBlock = 64;     // rows and columns of C in a chunk
@@ -168,9 +168,9 @@ bool is_narrow(const GemmOperand& x, int64_t free, int64_t k) {
 }
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -187,4 +187,4 @@ void gemm_int_scalar(const GemmArgs& args) {
   });
 }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

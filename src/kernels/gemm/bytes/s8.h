@@ -13,7 +13,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int kS8Lanes = 16;        // columns of a panel
 inline constexpr int kS8TileColumns = 64;  // of the widest tile
@@ -75,4 +75,4 @@ bool s8_supports(const GemmArgs& args);
 void s8_gemm(const GemmArgs& args, const S8Kernel& kernel);
 double s8_cost(const GemmArgs& args, const S8Kernel& kernel);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

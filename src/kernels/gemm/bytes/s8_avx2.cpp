@@ -12,7 +12,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,bmi2")
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 inline __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
@@ -117,11 +117,11 @@ using TileFunction = void (*)(const S8Tile&);
 constexpr TileFunction kTiles[4] = {&tile_madd<1>, &tile_madd<2>, &tile_madd<3>, &tile_madd<4>};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 void tile(int rows, int, const S8Tile& t) { kTiles[rows - 1](t); }
@@ -129,9 +129,9 @@ void group_tile(int rows, int, const S8GroupTile& t) { kGroupTiles[rows - 1](t);
 constexpr S8Kernel kKernel{4, 1, true, &tile, 1, &group_tile, &panel_sums, {60, 0.12, 0.25}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -139,4 +139,4 @@ bool gemm_s8_s8_i32_madd_avx2_supports(const GemmArgs& args) { return s8_support
 double gemm_s8_s8_i32_madd_avx2_cost(const GemmArgs& args) { return s8_cost(args, kKernel); }
 void gemm_s8_s8_i32_madd_avx2(const GemmArgs& args) { s8_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

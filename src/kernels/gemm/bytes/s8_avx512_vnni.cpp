@@ -12,7 +12,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 inline __m512i broadcast_unit(const char* p) {
@@ -136,11 +136,11 @@ constexpr const GroupTileFunction* kGroupTiles[6] = {kGroupRow<1>, kGroupRow<2>,
                                                      kGroupRow<4>, kGroupRow<5>, kGroupRow<6>};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 void tile(int rows, int panels, const S8Tile& t) { kTiles[rows - 1][panels - 1](t); }
@@ -148,9 +148,9 @@ void group_tile(int rows, int panels, const S8GroupTile& t) { kGroupTiles[rows -
 constexpr S8Kernel kKernel{6, 4, false, &tile, 2, &group_tile, &panel_sums, {380, 0.065, 0.25}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -158,4 +158,4 @@ bool gemm_s8_s8_i32_vnni_avx512_supports(const GemmArgs& args) { return s8_suppo
 double gemm_s8_s8_i32_vnni_avx512_cost(const GemmArgs& args) { return s8_cost(args, kKernel); }
 void gemm_s8_s8_i32_vnni_avx512(const GemmArgs& args) { s8_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -8,7 +8,7 @@
 #include "kernels/gemm/bytes/s8_plan.h"
 #include "kernels/gemm/common/epilogue.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // One block of C on one thread.
@@ -197,4 +197,4 @@ void run_s8_chunk(const S8Plan& plan, int64_t i0, int64_t j0) {
   plan.bound > 0x7FFFFFFFp0 ? Chunk<int64_t>(plan, i0, j0).run() : Chunk<int32_t>(plan, i0, j0).run();
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -5,7 +5,7 @@
 #include "kernels/gemm/bytes/s8.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // Bytes of an 8 x 8 block: byte i of row r to byte r of row i (Warren, "Hacker's Delight", 2nd ed., section 7-3, on
@@ -98,4 +98,4 @@ void put_panel(const void* rows, int64_t step, int64_t units, void* panel) {
   }
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -7,7 +7,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kStrip = 64;         // free indices expanded at a time
 inline constexpr int64_t kDepthBytes = 1024;  // most of a block of k
@@ -36,4 +36,4 @@ void make_unsigned(const int8_t* codes, int64_t count, int64_t offset, uint8_t* 
 // One panel: 32-bit units of 16 rows, `step` bytes apart, side by side.
 void put_panel(const void* rows, int64_t step, int64_t units, void* panel);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -12,7 +12,7 @@
 #include "kernels/gemm/bytes/s8_plan.h"
 #include "kernels/gemm/common/epilogue.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 static_assert(sizeof(S8GroupOfA) == 8 && sizeof(S8GroupOfB) == 256);
@@ -192,4 +192,4 @@ class Groups {
 
 void run_s8_groups(const S8Plan& plan, int64_t i0, int64_t j0) { Groups(plan, i0, j0).run(); }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -13,7 +13,7 @@
 #include "kernels/gemm/common/epilogue.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 int32_t wrap(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(x))); }
@@ -269,4 +269,4 @@ void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel) {
   });
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -16,7 +16,7 @@
 #include "bitgrad/dtype/layout.h"
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int kS8PanelRows = 6;                                              // of the largest tile
 inline constexpr int kS8PanelColumns = static_cast<int>(kVnniPanels * kPanelRows);  // of a group
@@ -72,4 +72,4 @@ bool s8_panels_supports(const GemmArgs& args, bool b_k_major, const S8PanelKerne
 double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel);
 void s8_panels_gemm(const GemmArgs& args, const S8PanelKernel& kernel);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

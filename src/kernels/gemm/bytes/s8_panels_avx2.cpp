@@ -13,7 +13,7 @@
 
 #define BITGRAD_UNROLL _Pragma("GCC unroll 8") for
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int kRows = 3;
@@ -87,11 +87,11 @@ int32_t sum_bytes(const int8_t* row, int64_t count) {
 }
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 void tile(int rows, int panels, int max, const S8PanelTile& t) {
@@ -108,9 +108,9 @@ constexpr S8PanelKernel kKernel{
     kRows, 7, &tile, false, 0, nullptr, &open, &sum_bytes, {{110, 104, 95, 81, 71, 58, 46, 1}, 0.03}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -121,4 +121,4 @@ bool gemm_s8_s8_i32_vnni64_t_avx2_supports(const GemmArgs& args) { return s8_pan
 double gemm_s8_s8_i32_vnni64_t_avx2_cost(const GemmArgs& args) { return s8_panels_cost(args, kKernel); }
 void gemm_s8_s8_i32_vnni64_t_avx2(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -12,7 +12,7 @@
 
 #define BITGRAD_UNROLL _Pragma("GCC unroll 8") for
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // One unit of k.
@@ -202,11 +202,11 @@ constexpr TileFunction kFewTiles[4] = {&tile_few<1, fields>, &tile_few<2, fields
                                        &tile_few<4, fields>};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 void tile(int rows, int panels, int, const S8PanelTile& t) { kTiles[rows - 1][panels - 1](t); }
@@ -220,9 +220,9 @@ constexpr S8PanelKernel kKernel{
     6, 8, &tile, true, 4, &few_tile, &open, &sum_bytes, {{350, 350, 350, 350, 350, 350, 350, 350}, 0.02}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -233,4 +233,4 @@ bool gemm_s8_s8_i32_vnni64_t_avx512_supports(const GemmArgs& args) { return s8_p
 double gemm_s8_s8_i32_vnni64_t_avx512_cost(const GemmArgs& args) { return s8_panels_cost(args, kKernel); }
 void gemm_s8_s8_i32_vnni64_t_avx512(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

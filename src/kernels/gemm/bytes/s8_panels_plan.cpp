@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kMaxRowsExpanded = 128;                          // of a block of C
@@ -77,4 +77,4 @@ double s8_panels_cost(const GemmArgs& args, const S8PanelKernel& kernel) {
          expanded + output;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

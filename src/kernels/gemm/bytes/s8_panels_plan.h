@@ -6,7 +6,7 @@
 #include "kernels/gemm/bytes/s8_panels.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kS8PanelMaxRows = 256;                  // of a block of C
 inline constexpr int64_t kS8PanelChunkBytes = int64_t{1} << 19;  // hide a parallel loop
@@ -37,4 +37,4 @@ struct S8PanelPlan {
   }
 };
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

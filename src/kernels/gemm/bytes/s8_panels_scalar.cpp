@@ -3,7 +3,7 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 void tile(int rows, int panels, int, const S8PanelTile& t) {
@@ -39,9 +39,9 @@ int32_t sum_bytes(const int8_t* row, int64_t count) {
 constexpr S8PanelKernel kKernel{1, 8, &tile, false, 0, nullptr, &open, &sum_bytes, {{1, 1, 1, 1, 1, 1, 1, 1}, 1}};
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -56,4 +56,4 @@ double gemm_s8_s8_i32_vnni64_t_scalar_cost(const GemmArgs& args) {
 }
 void gemm_s8_s8_i32_vnni64_t_scalar(const GemmArgs& args) { s8_panels_gemm(args, kKernel); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -6,7 +6,7 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kBlockRowsWithSums = 192;   // where sums are kept between blocks of k
@@ -131,4 +131,4 @@ double s8_cost(const GemmArgs& args, const S8Kernel& kernel) {
   return kCall + rates.expand * expanded + kOutput * m * n + m * columns * k / rates.gmacs + grouping;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

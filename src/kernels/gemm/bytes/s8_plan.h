@@ -7,7 +7,7 @@
 #include "kernels/gemm/bytes/s8_expand.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kBlockRows = 384, kBlockColumns = 256;  // of a block of C
 
@@ -42,4 +42,4 @@ inline int64_t padded_group(int64_t group, int64_t element) { return round_up(gr
 void run_s8_chunk(const S8Plan& plan, int64_t i0, int64_t j0);   // !plan.small_groups, plan.bound <= 2^62
 void run_s8_groups(const S8Plan& plan, int64_t i0, int64_t j0);  // plan.small_groups
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -4,7 +4,7 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // Members that keep threads busy one by one, whatever their size; multiply-adds of a member whose own work is not worth
@@ -79,4 +79,4 @@ void check_batch(const GemmArgs& args, const char* where) {
           extent, ", or members side by side within a row.");
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

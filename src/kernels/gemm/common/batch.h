@@ -3,7 +3,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // Member i as a product alone.
 GemmArgs member_of(const GemmArgs& args, int64_t i);
@@ -21,4 +21,4 @@ void batched(const GemmArgs& args) {
 // Throws Error for a batch that is none (gemm.h).
 void check_batch(const GemmArgs& args, const char* where);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

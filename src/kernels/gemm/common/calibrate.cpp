@@ -14,7 +14,7 @@
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 constexpr int64_t kClassRows[kGemmCostClasses] = {1, 8, 64, 256};  // m of each class
@@ -189,4 +189,4 @@ std::vector<GemmCostFactors> calibrate_gemm(const std::function<void(std::string
   return out;
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

@@ -14,7 +14,7 @@
 #include "bitgrad/kernels/gemm_costs.h"
 #include "kernels/gemm/common/strict_order.h"
 
-namespace bitgrad {
+namespace bitgrad::kernels {
 namespace {
 
 constexpr char kHead[] = "bitgrad gemm costs 1";
@@ -189,4 +189,4 @@ std::string_view verdict_name(GemmVerdict verdict) {
   return kNames[static_cast<size_t>(verdict)];
 }
 
-}  // namespace bitgrad
+}  // namespace bitgrad::kernels

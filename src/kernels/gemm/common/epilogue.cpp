@@ -9,7 +9,7 @@
 #include "kernels/gemm/common/formulas.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kPiece = 64;
@@ -206,4 +206,4 @@ void finish_groups(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, F
 template void finish_groups(const GemmArgs&, int64_t, int64_t, int64_t, float*);
 template void finish_groups(const GemmArgs&, int64_t, int64_t, int64_t, double*);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

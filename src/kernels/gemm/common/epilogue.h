@@ -10,7 +10,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // C[i, j0 .. j0+count) from exact sums whose zero points are corrected. c_dtype: any of the five.
 void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const int32_t* acc);
@@ -37,4 +37,4 @@ void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, cons
 // fp32).
 void finish_row(const GemmArgs& args, int64_t i, int64_t j0, int64_t count, const double* sum);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -6,7 +6,7 @@
 
 #include "bitgrad/base/host_device.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 __extension__ using Int128 = __int128;
 __extension__ using UInt128 = unsigned __int128;
@@ -50,4 +50,4 @@ BITGRAD_HD inline Float group_term(Sum acc, Float scale, Float sum_a, Float offs
   return static_cast<Float>(acc) * scale + sum_a * offset;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

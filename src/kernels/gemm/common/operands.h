@@ -8,7 +8,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // Kinds whose codes are integers.
 inline bool has_integer_codes(DType dtype) {
@@ -116,4 +116,4 @@ inline constexpr double kReferenceCost = 1e12;
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 inline int64_t ceil_div(int64_t x, int64_t unit) { return (x + unit - 1) / unit; }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

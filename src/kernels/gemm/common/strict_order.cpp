@@ -2,7 +2,7 @@
 
 #include "kernels/gemm/tables/table.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // From here on the tables of sums are faster than the chain on every instruction set (docs/performance.md).
@@ -18,4 +18,4 @@ SumOrder strict_order(const GemmArgs& args) {
   return tables ? SumOrder::kTable : SumOrder::kChain512;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -3,7 +3,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // A pure function of dtypes, shape and the form of the scales: never of the instruction set, layouts or costs. Every
 // order that it names has scalar, AVX2 and AVX-512 kernels for these arguments.
@@ -14,4 +14,4 @@ inline bool legal_order(const GemmKernel& kernel, const GemmArgs& args) {
   return bits_mode() != BitsMode::kStrict || kernel.order == SumOrder::kExact || kernel.order == strict_order(args);
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

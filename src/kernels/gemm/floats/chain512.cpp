@@ -10,7 +10,7 @@
 #include "kernels/gemm/floats/chain512_pack.h"
 #include "kernels/gemm/floats/float_operand.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // Sizes in floats: B 384 x 512, or 256 x 512 beside sums of 384 x 256; A 48 x 512. Either sum is below kMostBytes,
@@ -214,4 +214,4 @@ void run_chain512(const ChainKernel& kernel, const GemmArgs& args) {
   parallel_for(plan.blocks_m * plan.blocks_n, [&](int64_t index) { Block(kernel, args, plan, shared, index).run(); });
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -17,7 +17,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kChainPanel = 512;
 
@@ -38,4 +38,4 @@ bool chain512_supports(const GemmArgs& args);
 double chain512_cost(const ChainKernel& kernel, const GemmArgs& args);
 void run_chain512(const ChainKernel& kernel, const GemmArgs& args);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

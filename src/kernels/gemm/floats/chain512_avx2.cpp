@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 constexpr int kMr = 6, kNr = 16;
@@ -74,4 +74,4 @@ bool gemm_f32_chain512_avx2_supports(const GemmArgs& args) { return gemm_detail:
 double gemm_f32_chain512_avx2_cost(const GemmArgs& args) { return gemm_detail::chain512_cost(kKernel, args); }
 void gemm_f32_chain512_avx2(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 constexpr int kMr = 12, kNr = 32;
@@ -105,4 +105,4 @@ bool gemm_f32_chain512_avx512_supports(const GemmArgs& args) { return gemm_detai
 double gemm_f32_chain512_avx512_cost(const GemmArgs& args) { return gemm_detail::chain512_cost(kKernel, args); }
 void gemm_f32_chain512_avx512(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

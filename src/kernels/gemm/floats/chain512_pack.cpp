@@ -6,7 +6,7 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/float_operand.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kPiece = 256;  // contracted indices packed at a time: a strip's share stays in the first cache
@@ -160,4 +160,4 @@ double pack_ns_per_element(const GemmOperand& x) {
   return transpose + scales + expand;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

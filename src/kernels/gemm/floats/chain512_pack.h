@@ -5,7 +5,7 @@
 
 #include "kernels/gemm/floats/chain512.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // A block of an operand: free indices [f0, f0 + nf), contracted [k0, k0 + kc), kc <= 512.
 struct StripBlock {
@@ -21,4 +21,4 @@ void pack_strips(const StripBlock& block, int64_t width, float* out, Transpose t
 // Estimated nanoseconds for each expanded element.
 double pack_ns_per_element(const GemmOperand& x);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

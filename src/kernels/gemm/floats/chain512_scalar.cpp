@@ -5,7 +5,7 @@
 #include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 constexpr int64_t kMr = 4, kNr = 8;
@@ -31,4 +31,4 @@ double gemm_f32_chain512_scalar_cost(const GemmArgs& args) {
 }
 void gemm_f32_chain512_scalar(const GemmArgs& args) { gemm_detail::run_chain512(kKernel, args); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

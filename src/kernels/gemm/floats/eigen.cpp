@@ -6,7 +6,7 @@
 #include "kernels/gemm/floats/library_blocks.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 using namespace gemm_detail;
@@ -64,4 +64,4 @@ void gemm_f32_eigen(const GemmArgs& args) {
   });
 }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

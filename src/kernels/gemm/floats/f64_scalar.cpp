@@ -12,7 +12,7 @@
 #include "kernels/gemm/floats/float_operand.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 using namespace gemm_detail;
@@ -82,4 +82,4 @@ void gemm_f64_scalar(const GemmArgs& args) {
   });
 }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

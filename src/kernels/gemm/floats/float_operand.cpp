@@ -6,7 +6,7 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/float_params.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // Whether the scale depends on the stored row, the stored column.
@@ -49,4 +49,4 @@ bool fold_is_legal(const GemmArgs& args) {
   return map.zero == nullptr && map.offset == nullptr && !(by_row(map) && by_column(map));
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -8,7 +8,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // out[j] = value of element (r, c0 + j) of the stored matrix, j in [0, n); its bare number q when `bare`. Canonical
 // layout, any dtype but fp64.
@@ -29,4 +29,4 @@ inline int64_t fold_index_n(const GemmOperand& b, int64_t n) {
   return b.k_major ? b.scale.index(0, n) : b.scale.index(n, 0);
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

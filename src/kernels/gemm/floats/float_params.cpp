@@ -14,7 +14,7 @@
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // v[0..n) share one set of parameters.
@@ -218,4 +218,4 @@ bool values_by_vectors(DType dtype, const void* row, const ScaleMap& map, int64_
 void apply_params(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, float* v) { apply(map, r, c0, n, v); }
 void apply_params(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, double* v) { apply(map, r, c0, n, v); }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -6,7 +6,7 @@
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/scale_map.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // v[j] for element (r, c0 + j) of the stored matrix, j < n. The bits do not depend on the instruction set.
 void apply_params(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, float* v);
@@ -17,4 +17,4 @@ void apply_params(const ScaleMap& map, int64_t r, int64_t c0, int64_t n, double*
 // or the place where a group begins does not suit.
 bool values_by_vectors(DType dtype, const void* row, const ScaleMap& map, int64_t r, int64_t c0, int64_t n, float* out);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

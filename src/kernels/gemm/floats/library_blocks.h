@@ -8,7 +8,7 @@
 #include "bitgrad/base/parallel.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // Calls body(i0, rows, j0, columns) for the blocks of C, in parallel. The longer side is cut into at most 8 blocks of
 // at least 128 and of at least 4 M multiply-adds.
@@ -35,4 +35,4 @@ inline bool plain_operands(const GemmArgs& args, DType dtype) {
          args.row_minus == nullptr;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

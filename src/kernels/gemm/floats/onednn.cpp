@@ -5,7 +5,7 @@
 #include "kernels/gemm/floats/onednn_adapter.h"
 #include "kernels/gemm/kernels.h"
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 using namespace gemm_detail;
@@ -65,4 +65,4 @@ bool gemm_bf16_onednn_supports(const GemmArgs& args) {
 double gemm_bf16_onednn_cost(const GemmArgs& args) { return cost(args, (cpu_isa() & isa::kAvx512Bf16) != 0 ? 51 : 16); }
 void gemm_bf16_onednn(const GemmArgs& args) { run(args); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

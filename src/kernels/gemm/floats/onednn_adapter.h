@@ -11,7 +11,7 @@
 
 #include "bitgrad/base/error.h"
 
-namespace bitgrad::onednn {
+namespace bitgrad::kernels::onednn {
 
 // oneDNN takes as many threads as OpenMP would; here it gets one, and the caller's number comes back at the end of the
 // scope.
@@ -139,4 +139,4 @@ inline void matmul(const MatmulSpec& spec, const void* a, const void* b, const f
   }
 }
 
-}  // namespace bitgrad::onednn
+}  // namespace bitgrad::kernels::onednn

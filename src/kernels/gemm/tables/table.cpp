@@ -5,7 +5,7 @@
 
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kSumBytes = 768 * 1024;  // of a task's sums
@@ -130,4 +130,4 @@ double table_cost(const TableKernel& kernel, const GemmArgs& args, const TableCu
          finish_ns * all * static_cast<double>(lanes) * n;
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -18,7 +18,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kTableLine = 64;     // bytes
 inline constexpr int64_t kTableFields = 8;    // offsets of a column and pass; those that no group has are 0
@@ -128,4 +128,4 @@ void run_table_i16(const TableKernel& kernel, const GemmArgs& args);
 double table_cost(const TableKernel& kernel, const GemmArgs& args, const TableCut& cut, int64_t lanes,
                   double finish_ns);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 #if defined(__x86_64__)
@@ -269,4 +269,4 @@ bool gemm_s8_table_avx2_supports(const GemmArgs& args) { return gemm_detail::tab
 double gemm_s8_table_avx2_cost(const GemmArgs& args) { return gemm_detail::table_i16_cost(kKernel, args); }
 void gemm_s8_table_avx2(const GemmArgs& args) { gemm_detail::run_table_i16(kKernel, args); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

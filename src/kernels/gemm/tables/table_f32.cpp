@@ -11,7 +11,7 @@
 #include "kernels/gemm/floats/float_operand.h"
 #include "kernels/gemm/tables/table.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kLanes = 16;
@@ -123,4 +123,4 @@ void run_table_f32(const TableKernel& kernel, const GemmArgs& args) {
   parallel_for(cut.blocks_m * cut.blocks_n, [&](int64_t index) { FloatTask(kernel, args, cut, index).run(); });
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -10,7 +10,7 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/tables/table.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kRowLanes = 32;
@@ -184,4 +184,4 @@ void run_table_i16(const TableKernel& kernel, const GemmArgs& args) {
   parallel_for(cut.blocks_m * cut.blocks_n, [&](int64_t index) { IntTask(kernel, args, cut, index).run(); });
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -10,7 +10,7 @@
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tables/table.h"
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 namespace {
 
 using gemm_detail::Fold;
@@ -75,4 +75,4 @@ void gemm_f32_table_scalar(const GemmArgs& args) {
   });
 }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

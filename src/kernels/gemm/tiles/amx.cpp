@@ -14,7 +14,7 @@
 #include "kernels/gemm/tiles/amx_digits.h"
 #include "kernels/gemm/tiles/amx_operand.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr double kTaskMultiplyAdds = 0x1p26;          // some 30 us
@@ -261,4 +261,4 @@ void amx_digits_gemm(const GemmArgs& args, int parts, const AmxIsa& isa) {
   run_product(args, isa, TileNumbers::kDigits, parts);
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

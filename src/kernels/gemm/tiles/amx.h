@@ -15,7 +15,7 @@
 
 #include "bitgrad/kernels/gemm.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int kTileRows = 16;     // of a tile of A and of sums
 inline constexpr int kTileBytes = 64;    // of a row of a tile
@@ -134,4 +134,4 @@ void amx_digits_gemm(const GemmArgs& args, int parts, const AmxIsa& isa);
 // The instructions of this machine.
 const AmxIsa& amx_machine();
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

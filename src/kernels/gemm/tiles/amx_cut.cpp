@@ -4,7 +4,7 @@
 
 #include "kernels/gemm/bytes/s8_expand.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kPackedBytes = int64_t{2} << 20;  // of B, packed in the call
@@ -65,4 +65,4 @@ TileCut::TileCut(const GemmArgs& args, TileNumbers numbers, int parts_in)
 
 const uint8_t* step_order_of(TileFormat format) { return kOrders[static_cast<size_t>(format)].data(); }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -9,7 +9,7 @@
 #include "kernels/gemm/tiles/amx.h"
 #include "kernels/gemm/tiles/amx_operand.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // What A becomes.
 enum class TileNumbers { kCodes, kHalves, kDigits };
@@ -36,4 +36,4 @@ struct TileCut {
 // Stays valid for ever.
 const uint8_t* step_order_of(TileFormat format);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -9,7 +9,7 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/float_operand.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kPiece = 1024;  // numbers of a stored row at a time
@@ -122,4 +122,4 @@ void put_digits(const BlockOfA& block, int parts, const double* units, int64_t p
   put(block, parts, units, part_bytes, out);
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

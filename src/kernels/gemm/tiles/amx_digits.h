@@ -10,11 +10,11 @@
 
 #include "kernels/gemm/tiles/amx_operand.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // units[r] = 2^e of row block.i0 + r. Reads all of k, whatever k0 and depth.
 void find_units(const BlockOfA& block, int parts, double* units);
 // out: [block][part][step][2][16 rows][64 bytes], parts part_bytes apart.
 void put_digits(const BlockOfA& block, int parts, const double* units, int64_t part_bytes, uint8_t* out);
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

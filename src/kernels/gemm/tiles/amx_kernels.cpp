@@ -5,7 +5,7 @@
 #include "kernels/gemm/kernels.h"
 #include "kernels/gemm/tiles/amx.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 bool reads_panels16(const GemmOperand& b) { return b.dtype.bits() == 1 && !b.k_major; }
@@ -57,9 +57,9 @@ Rates digit_rates(const GemmArgs& args, int parts) {
 }
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
-namespace bitgrad::gemm_impl {
+namespace bitgrad::kernels::gemm_impl {
 
 using namespace gemm_detail;
 
@@ -115,4 +115,4 @@ double gemm_f32_s8_f32_digits2_pack_amx_cost(const GemmArgs& args) {
 }
 void gemm_f32_s8_f32_digits2_pack_amx(const GemmArgs& args) { amx_digits_gemm(args, 2, amx_machine()); }
 
-}  // namespace bitgrad::gemm_impl
+}  // namespace bitgrad::kernels::gemm_impl

@@ -14,7 +14,7 @@
 
 #include "kernels/gemm/tiles/amx_tiles.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 template <typename Isa, TileFormat kFormat, TileProduct kProduct, int kParts>
 class TileLoop {
@@ -269,4 +269,4 @@ struct TileLoops {
   }
 };
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -10,14 +10,14 @@
 
 #include "kernels/gemm/tiles/amx_vectors.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 constexpr AmxIsa kIsa = vector_isa<MachineTiles>();
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail
 
 #pragma GCC pop_options
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 const AmxIsa& amx_machine() { return kIsa; }
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -6,7 +6,7 @@
 #include "kernels/gemm/bytes/s8_expand.h"
 #include "kernels/gemm/common/operands.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kPieceDepth = 1024;        // contracted indices expanded at a time
@@ -194,4 +194,4 @@ void pack_columns(const GemmArgs& args, const AmxIsa& isa, TileFormat format, in
   pack_bits(args.b, j0, columns, args.k, out);
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

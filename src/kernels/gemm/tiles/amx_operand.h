@@ -5,7 +5,7 @@
 
 #include "kernels/gemm/tiles/amx.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // Rows and contracted indices of A that become blocks of 32 rows.
 struct BlockOfA {
@@ -40,4 +40,4 @@ constexpr int64_t packed_panel_bytes(TileFormat format, int64_t k) {
   return (k + 63) / 64 * 8 * kTileRows * format_bits(format);
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -4,7 +4,7 @@
 
 #include "kernels/gemm/tiles/amx.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 template <typename Isa>
 struct AmxLoops {
@@ -121,4 +121,4 @@ constexpr AmxIsa make_amx_isa(decltype(AmxIsa::loop) loop, decltype(AmxIsa::perm
           &L::interleave};
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

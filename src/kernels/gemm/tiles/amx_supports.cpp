@@ -4,7 +4,7 @@
 #include "kernels/gemm/floats/float_operand.h"
 #include "kernels/gemm/tiles/amx.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // Sums of `depth` products of numbers up to `a` and `b` stay in int32.
@@ -40,4 +40,4 @@ bool amx_digits_supports(const GemmArgs& args) {
          fits_int32(args.k, 128, byte_range(b).magnitude());
 }
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

@@ -9,7 +9,7 @@
 
 #include "kernels/gemm/tiles/amx.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 
 // Palette 1 as LDTILECFG reads it (SDM vol. 1, 18.3).
 struct alignas(64) TileConfig {
@@ -68,4 +68,4 @@ struct MachineTiles {
 };
 #endif
 
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

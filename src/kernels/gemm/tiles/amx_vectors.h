@@ -7,7 +7,7 @@
 #include "kernels/gemm/tiles/amx_loop.h"
 #include "kernels/gemm/tiles/amx_small_loops.h"
 
-namespace bitgrad::gemm_detail {
+namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 // The 8 x 8 matrix over GF(2), as GF2P8AFFINEQB reads it, that makes byte b out of field `field` of a byte: bit i of
@@ -199,4 +199,4 @@ constexpr AmxIsa vector_isa() {
 }
 
 }  // namespace
-}  // namespace bitgrad::gemm_detail
+}  // namespace bitgrad::kernels::gemm_detail

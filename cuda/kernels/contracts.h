@@ -1,0 +1,10 @@
+// The contracts of bitgrad::kernels, by their short names inside bitgrad::cuda.
+#pragma once
+
+#include "bitgrad/kernels/kernel_table.h"
+
+namespace bitgrad::cuda {
+
+using namespace kernels;
+
+}  // namespace bitgrad::cuda
