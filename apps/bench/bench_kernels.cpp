@@ -82,7 +82,7 @@ BENCHMARK(dropout_codes);
 void pack_to(benchmark::State& state, DType dtype, Layout layout) {
   const Tensor in = Tensor::zeros({kRows, kCols}, dtype);
   const Tensor out = Tensor::empty_layout(in.shape(), dtype, layout, MemoryKind::kDerived);
-  for (auto _ : state) pack({dtype, kRows, kCols, in.data(), in.stride(), layout, out.data()});
+  for (auto _ : state) kernels::pack({dtype, kRows, kCols, in.data(), in.stride(), layout, out.data()});
   count(state, in.numel());
 }
 // Every derived layout, for one dtype of each width that it holds.
