@@ -1,4 +1,4 @@
-// How the CUDA backend comes into being: device, rows of kernels, table of kernels.
+// Installs the CUDA backend: device, lists of kernels, KernelTable.
 #pragma once
 
 #include "cuda/kernels/contracts.h"
@@ -11,7 +11,7 @@ void install_cuda();
 
 namespace cuda {
 
-// The kernels without rows (kernel_table.inc): families fill their lines in register_<family>().
+// The KernelTable of CUDA (kernel_table.inc): each register_<family>() sets its entries.
 KernelTable& cuda_kernel_table();
 
 }  // namespace cuda

@@ -29,7 +29,7 @@ const Codes kFloat{};
 struct Scheme {
   const char* name;
   Codes weights, activations;
-  Compute compute = Compute::kInt;
+  Compute compute = Compute::kPacked;
 };
 
 const Codes kInt8Channel{"symmetric", dtypes::int8, Granularity::channel(0)};
@@ -53,8 +53,8 @@ const Scheme kSchemes[] = {
     {"w4a8_groups", kInt4Group, kInt8Token},
     {"8da4w", kInt4Group, kInt8TokenAffine},
     {"w1a1", kSigns, kSigns},
-    {"int4wo_fake", kInt4Offset, kFloat, Compute::kFake},
-    {"w8a8_fake", kInt8Channel, kInt8Token, Compute::kFake},
+    {"int4wo_fake", kInt4Offset, kFloat, Compute::kSimulated},
+    {"w8a8_fake", kInt8Channel, kInt8Token, Compute::kSimulated},
 };
 
 const Scheme& find_scheme(const std::string& name) {
@@ -96,7 +96,8 @@ std::shared_ptr<Module> make_net(const Scheme& scheme, const std::vector<int64_t
     linear.weight.quant = spec_of(scheme.weights);
     linear.weight.init = {"uniform", -1, 1};
     linear.weight.frozen = leave == Leave::kWeightGradients;
-    if (scheme.activations.scheme != nullptr && scheme.compute == Compute::kInt) linear.gx = linear.gw = options.grad;
+    if (scheme.activations.scheme != nullptr && scheme.compute == Compute::kPacked)
+      linear.gx = linear.gw = options.grad;
     if (i + 1 == widths.size()) break;
     add("batch_norm");
     if (!signs) add("relu");

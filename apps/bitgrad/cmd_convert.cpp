@@ -73,7 +73,7 @@ Comparison compare(Learner& a, Learner& b, const Dataset& data, int64_t batch) {
 bool any_fake(Module& model) {
   const std::vector<Quantizable*> slots = model.quantizables();
   return std::any_of(slots.begin(), slots.end(),
-                     [](const Quantizable* s) { return s->quant().compute == Compute::kFake; });
+                     [](const Quantizable* s) { return s->quant().compute == Compute::kSimulated; });
 }
 
 // data.test (data.train when there is none), on a device that is there.

@@ -87,7 +87,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   return 0;
 }
 
-// A run may go on where it can: what else its configuration says stays.
+// A resumed run may move to another device or data folder; other overrides are errors.
 std::vector<std::string> device_overrides(const TrainOptions& options) {
   std::vector<std::string> words = options.overrides;
   if (!options.config.empty()) words.insert(words.begin(), options.config);

@@ -44,7 +44,7 @@ std::vector<KernelInfo> all_kernels() {
   return out;
 }
 
-void register_kernels(std::span<const KernelInfo> kernels) {
+void add_kernel_infos(std::span<const KernelInfo> kernels) {
   added_kernels().insert(added_kernels().end(), kernels.begin(), kernels.end());
 }
 

@@ -42,8 +42,8 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
   p.w = weight_form(form.weight);
   p.bias = form.bias;
   p.y = in.float_output();
-  p.integer_out = form.compute == Compute::kInteger;
-  const bool modes = form.compute == Compute::kInt && in.training;
+  p.integer_out = form.compute == Compute::kIntegerOut;
+  const bool modes = form.compute == Compute::kPacked && in.training;
   p.gx = modes && in.grad;
   p.gw = modes && !form.weight.spec().frozen;
   p.modes = form.modes;
@@ -102,10 +102,10 @@ void plan_layouts(const LinearForm& form, const ProductForm& product, const Form
 
 void check_compute(const LinearForm& form) {
   const bool plain = form.modes.gx == ProductMode::kFp32 && form.modes.gw == ProductMode::kFp32;
-  require(plain || form.compute == Compute::kInt, kLinearLayer, "compute: ", compute_name(form.compute),
+  require(plain || form.compute == Compute::kPacked, kLinearLayer, "compute: ", compute_name(form.compute),
           " has backward products in fp32: got gx ", mode_name(form.modes.gx), ", gw ", mode_name(form.modes.gw),
           ". Use compute: packed for other modes.");
-  require(form.compute != Compute::kInteger || form.weight.low_bit(), kLinearLayer,
+  require(form.compute != Compute::kIntegerOut || form.weight.low_bit(), kLinearLayer,
           "compute: integer_out needs quantized weights: got fp32. Set an integer dtype, or use compute: packed.");
 }
 
@@ -120,9 +120,9 @@ Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests)
   y.scales.reset();
   y.grad = in.grad || !form.weight.spec().frozen || form.bias;
   const ProductForm product = product_form(form, in);
-  if (form.compute == Compute::kInteger) plan_integer(form, in, product.w, y);
+  if (form.compute == Compute::kIntegerOut) plan_integer(form, in, product.w, y);
   check_modes(product);
-  if (form.compute != Compute::kFake && in.samples > 0) plan_layouts(form, product, in, requests);
+  if (form.compute != Compute::kSimulated && in.samples > 0) plan_layouts(form, product, in, requests);
   return y;
 }
 

@@ -1,4 +1,4 @@
-// What a product linear(x, w) gives for an input of a form, known before any number is.
+// The form of linear(x, w)'s result, known before any value is.
 #pragma once
 
 #include "bitgrad/nn/module.h"
@@ -8,7 +8,7 @@ namespace bitgrad::detail {
 
 struct LinearForm {
   Parameter& weight;
-  Compute compute = Compute::kInt;
+  Compute compute = Compute::kPacked;
   const LinearModes& modes;
   bool bias = false;
 };

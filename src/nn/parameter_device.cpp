@@ -1,4 +1,4 @@
-// Codes of parameters by the kernel of a device that moves their numbers (kernels/update_rows.h).
+// Codes of parameters made by the device kernel that updates them (kernels/update_rows.h).
 #include "nn/requantization.h"
 #include "nn/row_params.h"
 
@@ -57,15 +57,15 @@ kernels::RowCodes Parameter::sweep_codes() {
   const CodeRange range = quantizer_->code_range(spec);
   kernels::RowCodes to;
   const bool constant = quantizer_->constant_params(spec);
-  if (!next_->learned && !constant) {
+  if (!next_->given && !constant) {
     to.fit = quantizer_->row_fit(spec);
     *next_->params = row_params(spec, *to.fit, shape_->rows());
     to.scale = next_->params->scale->as<float>();
     if (next_->params->zero) to.zero = next_->params->zero->as<int32_t>();
   } else {
-    if (!next_->learned)
+    if (!next_->given)
       *next_->params = quantizer_->fit(spec, Tensor::empty({0, shape_->cols()}, dtypes::fp32, MemoryKind::kWorkspace));
-    const std::shared_ptr<const QuantParams> given = next_->learned ? next_->learned : next_->params;
+    const std::shared_ptr<const QuantParams> given = next_->given ? next_->given : next_->params;
     next_->scales.emplace(range, as_matrix(value_.without_quant()).with_quant(given));
     to.codes.scale = next_->scales->map();
   }

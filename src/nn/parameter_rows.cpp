@@ -87,13 +87,12 @@ int64_t Parameter::row_unit() const {
   return g.kind == Granularity::kGroup && g.axis == 0 ? g.group : 1;
 }
 
-// Tensors that hold the old codes keep the old scales: the new ones get memory of their own.
 void Parameter::begin_codes(const QuantSpec& spec, const RandomStream& draws,
-                            std::shared_ptr<const QuantParams> learned) {
+                            std::shared_ptr<const QuantParams> given) {
   next_ = std::make_shared<Requantization>();
   next_->spec = spec;
   next_->draws = draws;
-  next_->learned = std::move(learned);
+  next_->given = std::move(given);
 }
 
 void Parameter::begin_requantize(uint64_t seed, int64_t step) {
@@ -105,7 +104,7 @@ void Parameter::begin_requantize(uint64_t seed, int64_t step) {
               given_params(step));
 }
 
-void Parameter::begin_update(const RandomStream& draws) {
+void Parameter::begin_masterless_codes(const RandomStream& draws) {
   require(low_bit() && !has_master() && scales_are_row_local(), "update", "parameter '", path_,
           "' has a master, or scales that span rows: update it with requantize");
   QuantSpec spec = *spec_.quant;
@@ -127,7 +126,7 @@ void Parameter::put_rows(int64_t begin, const Tensor& x) {
   }
 }
 
-// Gives the rows of codes their place in layout transposed, which a device writes with them: true where it has one.
+// Attaches the place of layout transposed, which a device writes with the codes; true where there is one.
 bool Parameter::attach_transposed(Tensor& codes) const {
   if (value_.device().is_cpu() || codes.shape() != value_.shape()) return false;
   const Tensor transposed = value_.in_layout(layouts::transposed);
@@ -148,8 +147,8 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
     next_->written.push_back(layouts::transposed);
   }
   std::shared_ptr<const QuantParams> params;
-  if (next_->learned) {
-    params = detail::params_of_rows(next_->learned, cols, begin, end);
+  if (next_->given) {
+    params = detail::params_of_rows(next_->given, cols, begin, end);
   } else {
     made = detail::quantize_fused(*quantizer_, next_->spec, x, options);
     params = made.defined() ? made.quant() : std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
@@ -160,10 +159,12 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
   if (values_.defined()) write_values(made, as_matrix(values_).row_slice(begin, end));
 }
 
+// The new scales get memory of their own, so that tensors with the old codes keep theirs; after
+// keep_params_in_place(true) they overwrite the old ones.
 void Parameter::end_codes() {
   ensure(next_ != nullptr, "end_codes", "parameter '", path_, "' has no open requantization session");
   if (shape_->rows() == 0) put_rows(0, Tensor::empty({0, shape_->cols()}, dtypes::fp32));
-  const std::shared_ptr<const QuantParams> made = next_->learned ? next_->learned : next_->params;
+  const std::shared_ptr<const QuantParams> made = next_->given ? next_->given : next_->params;
   if (!params_stay_ || !copy_params(*made, value_.quant())) value_ = value_.with_quant(made);
   const std::shared_ptr<Requantization> done = std::exchange(next_, nullptr);
   write_layouts([&](Layout layout) {

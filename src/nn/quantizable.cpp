@@ -48,7 +48,7 @@ LayerQuant Quantizable::checked(const LayerQuant& quant) const {
   if (kind_ == Kind::kLinear) return q;
   q.input.reset();
   q.observer.reset();
-  q.compute = Compute::kInt;
+  q.compute = Compute::kPacked;
   return q;
 }
 
@@ -65,7 +65,7 @@ void Quantizable::check(const LayerQuant& quant, const QuantMode& mode) const {
   const LayerQuant q = checked(quant);
   require(!converted_, "Quantizable", "the layer is converted: it has no master to requantize. Prepare before convert");
   check_weight(q);
-  require(q.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
+  require(q.compute != Compute::kIntegerOut || mode.quantization != QuantSwitch::kOff, "Quantizable",
           "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use compute: "
           "packed.");
   const bool taken_name = std::any_of(owner_.children_.begin(), owner_.children_.end(),
@@ -85,7 +85,7 @@ void Quantizable::check_weight(const LayerQuant& q) const {
   spec.learned_lr_factor = q.learned_lr_factor;
   spec.learned_weight_decay = q.learned_weight_decay;
   detail::check_parameter_spec(spec);
-  require(q.compute != Compute::kInteger || q.weight, "Quantizable",
+  require(q.compute != Compute::kIntegerOut || q.weight, "Quantizable",
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
 }
 
@@ -118,7 +118,7 @@ void Quantizable::check_mode(const QuantMode& mode) const {
   if (mode == mode_) return;
   require(!converted_, "Quantizable", "the layer is converted: its quantization is fixed, got quantization ",
           quant_switch_name(mode.quantization));
-  require(quant_.compute != Compute::kInteger || mode.quantization != QuantSwitch::kOff, "Quantizable",
+  require(quant_.compute != Compute::kIntegerOut || mode.quantization != QuantSwitch::kOff, "Quantizable",
           "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use compute: "
           "packed.");
 }
@@ -139,7 +139,7 @@ void Quantizable::convert() {
     owner_.replace_child(child_name(), nullptr);
   }
   mode_ = {};
-  if (quant_.compute == Compute::kFake) quant_.compute = Compute::kInt;
+  if (quant_.compute == Compute::kSimulated) quant_.compute = Compute::kPacked;
   if (owner_slot_ == nullptr) weight_.convert();
   converted_ = true;
 }
@@ -155,13 +155,13 @@ Var Quantizable::linear_fused(Module& previous, const Var& x, const Var& bias, c
   return in.defined() ? product(in, bias, modes) : Var();
 }
 
-// in: as the input's quantizer gives it.
+// in: the output of the input's quantizer.
 Var Quantizable::product(const Var& in, const Var& bias, const LinearModes& modes) {
   LinearModes how = on() ? modes : LinearModes();
   how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
   if (!on()) return bitgrad::linear(in, weight_.read(), bias, how);
-  if (quant_.compute == Compute::kFake) return linear_fake(in, weight_.read_values(), bias, how.y);
-  if (quant_.compute == Compute::kInteger) return integer_linear(in, weight_.read(), bias);
+  if (quant_.compute == Compute::kSimulated) return linear_simulated(in, weight_.read_values(), bias, how.y);
+  if (quant_.compute == Compute::kIntegerOut) return integer_linear(in, weight_.read(), bias);
   return bitgrad::linear(in, weight_.read(), bias, how);
 }
 
@@ -172,8 +172,8 @@ Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias,
   // A layer that was converted while it was off is on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
   PlanRequests of_codes;
-  const Form y = detail::plan_linear({weight_, on() ? quant_.compute : Compute::kInt, plain ? kPlain : modes, bias}, x,
-                                     input_ ? of_codes : requests);
+  const Form y = detail::plan_linear({weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias},
+                                     x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));
   return y;
 }

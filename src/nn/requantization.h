@@ -1,4 +1,4 @@
-// Codes of a parameter on their way, between begin_requantize or begin_update and end_codes.
+// A requantization session of a parameter: from begin_requantize or begin_masterless_codes to end_codes.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace bitgrad {
 struct Parameter::Requantization {
   QuantSpec spec;
   RandomStream draws;
-  std::shared_ptr<const QuantParams> learned;  // given scales; else they are fitted to the rows
+  std::shared_ptr<const QuantParams> given;  // learned or frozen scales; null: scales are fitted to the rows
   std::shared_ptr<QuantParams> params = std::make_shared<QuantParams>();
   std::mutex mutex;                            // of params
   std::atomic<bool> packed = false;            // layouts that are packed by rows

@@ -77,7 +77,7 @@ LayerSummary summarize_slot(const std::string& layer, const Quantizable& slot) {
   if (slot.on() && slot.mode().quantization == QuantSwitch::kFrozen && weight.low_bit()) row.weight += " (frozen)";
   row.input = slot.input_quantizer() != nullptr ? describe(*slot.input_quantizer()) : "as is";
   row.range = range_of(weight);
-  row.compute = std::string(compute_name(slot.on() ? slot.quant().compute : Compute::kInt));
+  row.compute = std::string(compute_name(slot.on() ? slot.quant().compute : Compute::kPacked));
   row.bytes = slot.weight_owner() == nullptr ? file_bytes(weight) : 0;
   row.resident_bytes = slot.weight_owner() == nullptr ? memory_bytes(weight) : 0;
   return row;

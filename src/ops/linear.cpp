@@ -83,7 +83,7 @@ Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes
   return bias.defined() ? apply<Linear>({x, w, bias}, modes) : apply<Linear>({x, w}, modes);
 }
 
-Var linear_fake(const Var& x, const Var& w, const Var& bias, DType y) {
+Var linear_simulated(const Var& x, const Var& w, const Var& bias, DType y) {
   const auto as_float = [](const Var& v) { return v.dtype().is_float() && !v.value().quant() ? v : dequantize(v); };
   LinearModes modes;
   modes.y = y;

@@ -27,7 +27,7 @@ void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t count, i
                  const Tensor& x, std::span<const Tensor> learned);
 
 // The same without learned parts, in one sweep where the scheme's rule is identity, or clip by given bounds of the
-// numbers. Gives whether all sums were finite; `check` false: they are known to be.
+// numbers. Returns whether all sums were finite; `check` false: not checked.
 bool finish_chunk(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
                   const Tensor& x, bool check);
 

@@ -134,9 +134,9 @@ void Optimizer::refuse(const Parameter& p) const {
             "optim.clip_norm, may help.");
 }
 
-// What must be known before the first update: that sums are finite, gradients of learned parts, and with `norm` the sum
-// of squares of all gradients (in double). fp32 gradients with learned parts stay finished; the others are finished
-// once more when their turn comes. A device is asked for all of it, and then waited for once.
+// Before the first update: are sums finite; gradients of learned parts; with clip_norm the sum of squares of all
+// gradients (in double). A finished fp32 gradient is kept (Slot::finished); others are finished again in apply. On a
+// device all of it is queued before the one poll.
 void Optimizer::reduce_norms(int64_t count, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
   for (const auto& s : slots_) {

@@ -66,7 +66,8 @@ void RowStep::begin(const Now& now) {
   if (p_.has_master())
     p_.begin_requantize(now.due->seed, now.due->step);
   else
-    p_.begin_update(live_by_step({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)}));
+    p_.begin_masterless_codes(
+        live_by_step({p_.seed(), Purpose::kUpdate, site_id(p_.path()), static_cast<uint32_t>(now.step)}));
 }
 
 void RowStep::rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch) {

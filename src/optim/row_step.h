@@ -1,6 +1,5 @@
-// The step of one parameter in blocks of whole rows: gradient -> finish -> rule -> master -> codes -> layouts, a chunk
-// that lies in L2 after another, so that each number is read from memory once. docs/numerics.md section 6, steps 1
-// to 8.
+// The step of one parameter in blocks of whole rows: gradient -> finish -> rule -> master -> codes -> layouts, one
+// L2-sized chunk after another, so that each value is read from memory once. docs/numerics.md section 6, steps 1 to 8.
 #pragma once
 
 #include <cstdint>

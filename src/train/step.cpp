@@ -75,8 +75,8 @@ void Learner::Step::forward() {
   loss_ = l_.forward(x_, target_, outcome_);
 }
 
-// Of the sum over what counts, also where the loss gives the mean. A window of one microbatch: updates run inside
-// backward where they can be fused, so what the forward found is checked first.
+// The gradient is that of the sum over all counted elements, so a mean loss is seeded with the count. In a window of
+// one microbatch updates may run inside backward, so the forward is checked first.
 void Learner::Step::backward() {
   if (!recorded_ && l_.policy_.accumulate == 1) {
     check_forward();
@@ -94,7 +94,7 @@ void Learner::Step::backward() {
   on_poll([done = outcome_.backward_done] { *done = true; });
 }
 
-// Gradients lie in the parameters, where backward adds them, or are terms of a tree.
+// Gradients stay in the parameters, where backward adds them, or become terms of a tree.
 void Learner::Step::sum() {
   if (l_.sums_) l_.sums_->add(l_.parameters_);
 }
@@ -103,19 +103,19 @@ void Learner::Step::reduce() {
   if (l_.sums_) l_.sums_->finish(l_.parameters_, l_.ranks_.get(), key_.divisor);
 }
 
-// A device is asked; what it found is read behind the stages of this part.
+// On a device this only queues the check; Learner::run polls after the front part.
 void Learner::Step::check_forward() {
   l_.check_flags("in a forward pass");
   if (!l_.bad_input_.empty()) detail::fail_input(l_.bad_input_, "");
 }
 
-void Learner::Step::begin_update() {
+void Learner::Step::begin_optimizer_step() {
   if (key_.last) l_.optimizer_->begin_step(learning_rate_, key_.divisor);
 }
 
 // And what the update must know first: gradients of learned parts, the norm of a clip.
 void Learner::Step::check_gradients() {
-  begin_update();
+  begin_optimizer_step();
   l_.optimizer_->reduce_norms(key_.divisor, *outcome_.sums);
 }
 

@@ -3,10 +3,10 @@
 //   each microbatch:       forward, backward, sum
 //   at the window's end:   reduce, check_forward, check_gradients | the host reads what was found | update, requantize
 //
-// Learner::run drives the two parts and does the host's work between them. Windows of one microbatch on the CPU: stage
-// backward first checks the flags and arms the optimizer; weights whose gradient comes in rows are then updated and
-// requantized inside it, and update and requantize handle the rest. Optimizer::step is the same order without a
-// learner.
+// Learner::run drives the two parts and does the host's work between them. Windows of one microbatch that are not
+// recorded: stage backward first runs check_forward and arms the optimizer, which fuses on the CPU only: weights whose
+// gradient comes in rows are then updated and requantized inside it, and update and requantize handle the rest.
+// Optimizer::step is the same order without a learner.
 //
 // The CPU runs the stages one after another. A device queues them, or records those in front of the reading and those
 // behind it as two graphs, and launches the graphs (train/step_graphs.h).
@@ -26,12 +26,12 @@
 namespace bitgrad {
 
 namespace detail {
-// The one element of a tensor of the current device (fp32, fp64 or int64), there when the errors are polled; on the CPU
-// at once.
+// The one element of a tensor of the current device (fp32, fp64 or int64), available after poll_errors(); on the CPU
+// immediately.
 void read_later(const Tensor& number, const std::shared_ptr<double>& to);
 }  // namespace detail
 
-// What stages find out, there when the errors are polled.
+// What stages find out, available after poll_errors().
 struct Learner::Outcome {
   static std::shared_ptr<double> zero() { return std::make_shared<double>(0.0); }
   std::shared_ptr<double> loss = zero(), correct = zero(), among_top5 = zero(), squared_error = zero();
@@ -70,7 +70,7 @@ class Learner::Step {
   void set_scalars();
   // What the host does in stage check_gradients, for recorded work that is launched again: the parameters with
   // gradients take part in the update. Nothing inside a window.
-  void begin_update();
+  void begin_optimizer_step();
 
   // Recorded work reads its batch from, and leaves its numbers in, places that stay where they are. Updates are not
   // fused then.

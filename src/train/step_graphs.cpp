@@ -105,7 +105,7 @@ void Learner::Graphs::run_front(Step& step) {
   step.record_at(batch.x, batch.target, front.outcome);
   if (front.graph) {
     for (Parameter* p : front.gradients) p->mark_grad();
-    step.begin_update();
+    step.begin_optimizer_step();
     front.outcome.sums->forget();
   } else if (record(front, [&] { step.run_front(); })) {
     for (Parameter* p : l_.parameters_)

@@ -160,7 +160,7 @@ TEST_CASE("the float simulation and the layer that quantizes its input at run ti
       return Results{y.value(), gx.grad(), gw.grad(), gb.grad()};
     });
   };
-  CHECK(run([](const Var& a, const Var& b, const Var& c) { return linear_fake(a, b, c); }) == "");
+  CHECK(run([](const Var& a, const Var& b, const Var& c) { return linear_simulated(a, b, c); }) == "");
   for (const ProductMode forward : {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}) {
     INFO(mode_name(forward));
     DynamicLinearOptions options;

@@ -94,7 +94,7 @@ inline Result run(const LayerSpec& spec, const Tensor& x, DType values, bool tra
 inline LayerSpec codes_into(const LayerSpec& product) {
   LayerSpec spec = layer("sequence");
   spec.lists = {LayerList("layers", {quantizer("quantize", quant_spec(dtypes::int8, "absmax")), product})};
-  if (product.compute == Compute::kInteger) spec.lists[0].layers.push_back(layer("dequantize"));
+  if (product.compute == Compute::kIntegerOut) spec.lists[0].layers.push_back(layer("dequantize"));
   return spec;
 }
 
@@ -116,7 +116,7 @@ inline const std::vector<std::pair<std::string, LayerSpec>>& layers_of_values() 
         {"quantize_gradient", quantizer("quantize_gradient", quant_spec(dtypes::int8, "absmax"))},
         {"dequantize", layer("dequantize")},
     };
-    for (const Compute compute : {Compute::kFake, Compute::kInteger}) {
+    for (const Compute compute : {Compute::kSimulated, Compute::kIntegerOut}) {
       LayerSpec product = with_weight(linear(false), quant_spec(dtypes::int4, "symmetric"));
       product.compute = compute;
       list.emplace_back(concat("codes, compute ", compute_name(compute)), codes_into(product));

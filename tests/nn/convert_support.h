@@ -127,7 +127,7 @@ inline LayerQuant integer_quant(Draws& draws) {
   const bool by_token = draws.one_in(2);
   q.input = pick(by_token ? G::token() : G::tensor());
   q.weight = pick(by_token || draws.one_in(2) ? G::tensor() : G::channel(0));
-  q.compute = Compute::kInteger;
+  q.compute = Compute::kIntegerOut;
   return q;
 }
 
@@ -240,7 +240,7 @@ inline void repair(ConvertCase& c) {
       }
     };
     if (!fits()) q->observer.reset();
-    if (!fits()) q->compute = Compute::kInt;
+    if (!fits()) q->compute = Compute::kPacked;
     if (!fits()) q->master = MasterKind::kFp32;
     if (!fits()) q->input.reset();
   }

@@ -81,7 +81,7 @@ Counts for_cases(int count, const std::function<bool(const ConvertCase&)>& run) 
     for (const LayerQuant* q : {&c.first, &c.last}) {
       counts.inputs += q->input.has_value();
       counts.observed += q->observer.has_value();
-      counts.integer += q->compute == Compute::kInteger;
+      counts.integer += q->compute == Compute::kIntegerOut;
     }
   }
   UNSCOPED_INFO("of " << counts.cases << " cases " << counts.trained << " trained all steps; " << counts.inputs
@@ -150,7 +150,7 @@ TEST_CASE("a model of compute simulated stays close when it is converted to pack
     ConvertCase c = random_case(3);
     c.in = k;
     c.first = c.last = find_recipe("8da4w");
-    c.first.compute = c.last.compute = Compute::kFake;
+    c.first.compute = c.last.compute = Compute::kSimulated;
     const auto model = float_model(c);
     StepState state;
     prepare(*model, spec_of(c));
@@ -161,7 +161,7 @@ TEST_CASE("a model of compute simulated stays close when it is converted to pack
     state.training = false;
     const Tensor x = batch_of(c, 9, 5), before = (*model)(x).value();
     convert(*model);
-    CHECK(model->quantizables()[0]->quant().compute == Compute::kInt);
+    CHECK(model->quantizables()[0]->quant().compute == Compute::kPacked);
     CHECK(distance((*model)(x).value(), before) < 1e-5);
   }
 }

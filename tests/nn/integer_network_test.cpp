@@ -134,7 +134,7 @@ TEST_CASE("an integer network and its fake twin have close gradients, and both l
   const std::vector<int32_t> labels = labels_of(x);
   for (const Between how : kAll) {
     INFO(static_cast<int>(how));
-    Net integer(Compute::kInteger, how), fake(Compute::kFake, how);
+    Net integer(Compute::kIntegerOut, how), fake(Compute::kSimulated, how);
     double first[2] = {}, last[2] = {};
     for (int i = 0; i < 60; ++i) {
       last[0] = integer.backward(x, labels);
@@ -162,7 +162,7 @@ TEST_CASE("an integer network and its fake twin have close gradients, and both l
 TEST_CASE("a batch of zeros, or a dead layer, ends no run of an integer network") {
   const std::vector<int32_t> labels(kRows, 1);
   for (const Between how : {Between::kDynamic, Between::kAbsmax, Between::kLsq, Between::kPact}) {
-    Net net(Compute::kInteger, how);
+    Net net(Compute::kIntegerOut, how);
     Parameter* bias = net.model->parameters()[1];
     REQUIRE(bias->path() == "layers.1.bias");
     for (const float b : {0.5f, -0.5f}) {  // -0.5: every output of the relu is 0
@@ -179,7 +179,7 @@ TEST_CASE("a batch of zeros, or a dead layer, ends no run of an integer network"
 
 TEST_CASE("no fp32 activation lies between the first quantize and the last dequantize, in the plan and in the run") {
   for (const Between how : kAll) {
-    Net net(Compute::kInteger, how);
+    Net net(Compute::kIntegerOut, how);
     Form meta;
     meta.samples = kRows;
     meta.sample = {kIn};
@@ -246,7 +246,7 @@ TEST_CASE("one and two threads give an integer network the same bits") {
     std::vector<std::vector<uint32_t>> bits[2];
     for (const int threads : {1, 2}) {
       set_num_threads(threads);
-      Net net(Compute::kInteger, how);
+      Net net(Compute::kIntegerOut, how);
       for (int i = 0; i < 2; ++i) {
         net.backward(x, labels);
         net.step(0.5f);
@@ -261,7 +261,7 @@ TEST_CASE("one and two threads give an integer network the same bits") {
 TEST_CASE("layers that cannot take int32 name dequantize") {
   const auto plan = [](const std::vector<LayerSpec>& specs) { return error_of([&] { make_sequential(specs, kIn); }); };
   const LayerSpec first = quantize_layer(quant_spec(dtypes::int8, "symmetric"));
-  const LayerSpec linear = linear_layer(8, Compute::kInteger, false);
+  const LayerSpec linear = linear_layer(8, Compute::kIntegerOut, false);
   const auto behind = [&](const LayerSpec& layer) { return plan({first, linear, layer}); };
   for (const char* kind : {"tanh", "hardtanh", "sigmoid", "batch_norm", "tensor_norm", "dropout"}) {
     INFO(kind);

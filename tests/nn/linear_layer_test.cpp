@@ -63,15 +63,15 @@ std::string plan_error(const std::vector<LayerSpec>& specs, int64_t features = 6
 }  // namespace
 
 TEST_CASE("names of ways to compute") {
-  CHECK(compute_name(Compute::kInt) == "packed");
-  CHECK(compute_name(Compute::kFake) == "simulated");
-  CHECK(compute_name(Compute::kInteger) == "integer_out");
+  CHECK(compute_name(Compute::kPacked) == "packed");
+  CHECK(compute_name(Compute::kSimulated) == "simulated");
+  CHECK(compute_name(Compute::kIntegerOut) == "integer_out");
 }
 
 TEST_CASE("packed, simulated and integer_out compute the same product") {
   const Tensor x = random_tensor({9, 64}, dtypes::fp32, 1), g = random_tensor({9, 5}, dtypes::fp32, 2);
   std::vector<Gradients> results;
-  for (const Compute compute : {Compute::kInt, Compute::kFake, Compute::kInteger}) {
+  for (const Compute compute : {Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}) {
     LayerSpec linear = linear_layer(per(kInt8, Granularity::channel(0)));
     linear.compute = compute;
     auto model = make_sequential({quantize_layer(kInt8), linear}, 64);
@@ -170,7 +170,7 @@ TEST_CASE("a plan names the mode of a backward product that the operands do not 
 
 TEST_CASE("compute integer_out tells which layer it needs before it") {
   LayerSpec linear = linear_layer(kInt8);
-  linear.compute = Compute::kInteger;
+  linear.compute = Compute::kIntegerOut;
   CHECK(contains(plan_error({linear}),
                  "layer 0: [linear] compute: integer_out needs quantized input: got fp32. Put a "
                  "quantize layer of int, uint or sign codes before it"));
@@ -196,12 +196,12 @@ TEST_CASE("compute integer_out tells which layer it needs before it") {
   CHECK(
       contains(plan_error({quantize_layer(kInt8), linear}), "compute: integer_out needs quantized weights: got fp32"));
   linear = linear_layer(kInt8);
-  linear.compute = Compute::kInteger;
+  linear.compute = Compute::kIntegerOut;
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}, 200000), "got 200000 features, expected at most 131071"));
   linear.gx = ProductMode::kInt8;
   CHECK(contains(plan_error({quantize_layer(kInt8), linear}),
                  "compute: integer_out has backward products in fp32: got gx int8, gw fp32. Use compute: packed"));
-  linear.compute = Compute::kFake;
+  linear.compute = Compute::kSimulated;
   CHECK(contains(plan_error({linear}), "compute: simulated has backward products in fp32"));
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("plans of integer layers give the granularity that forward gives") {
                       {Granularity::token(), Granularity::tensor(), Granularity::token()}};
   for (const Row& row : rows) {
     LayerSpec linear = linear_layer(per(kInt8, row.w));
-    linear.compute = Compute::kInteger;
+    linear.compute = Compute::kIntegerOut;
     auto model = make_sequential({quantize_layer(per(kInt8, row.x)), linear}, 64);
     StepState state;
     model->initialize("layers", state);

@@ -107,7 +107,7 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     if (kind.lists.kind == LayerLists::Kind::kIndexed) spec.lists = {{"0", {}}, {"1", {layer("relu")}}};
     if (kind.lists.kind == LayerLists::Kind::kInline || kind.lists.kind == LayerLists::Kind::kRepeated)
       spec.lists = {{"layers", {layer("relu")}}};
-    if (name == "head") continue;  // reads the weight of another layer: tied_test.cpp
+    if (name == "head") continue;  // reads the weight of another layer
     spec.weight = weight_spec(quant_spec(dtypes::int4, "symmetric"));
     spec.activation = quant_spec(dtypes::int8, "symmetric");
     const auto module = make_layer(spec, 7);

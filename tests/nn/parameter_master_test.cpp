@@ -122,7 +122,7 @@ TEST_CASE("rows are coded with scales of their own, in any order, rounded by the
     const Tensor x = random_tensor(shape, dtypes::fp32, 8, -3, 5);
     const RandomStream draws{9, Purpose::kUpdate, site_id("w"), 12};
     const auto rows = [&](int64_t begin, int64_t end) { p.put_rows(begin, x.row_slice(begin, end)); };
-    p.begin_update(draws);
+    p.begin_masterless_codes(draws);
     rows(7, 9);
     rows(0, 3);
     CHECK(p.value().quant() == old.quant());
@@ -146,7 +146,7 @@ TEST_CASE("rows are coded with scales of their own, in any order, rounded by the
   }
   Parameter spanned(shape, with_master(quant_spec(dtypes::int8, "absmax"), MasterKind::kNone));
   spanned.initialize("w", 1);
-  CHECK(contains(error_of([&] { spanned.begin_update({}); }), "has a master, or scales that span rows"));
+  CHECK(contains(error_of([&] { spanned.begin_masterless_codes({}); }), "has a master, or scales that span rows"));
 }
 
 TEST_CASE("rows of a value share its bytes and have their scales") {

@@ -313,7 +313,7 @@ TEST_CASE("fp32 values follow a weight without a master, and are gone when it is
   p.initialize("w", 42);
   const Tensor values = p.read_values().value();
   const Tensor x = Tensor::full({6, 70}, dtypes::fp32, 0.25);
-  p.begin_update({42, Purpose::kUpdate, site_id("w"), 1});
+  p.begin_masterless_codes({42, Purpose::kUpdate, site_id("w"), 1});
   p.put_rows(0, x.row_slice(0, 4));
   p.put_rows(4, x.row_slice(4, 6));
   p.end_codes();

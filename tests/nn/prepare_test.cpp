@@ -176,7 +176,7 @@ TEST_CASE("a rule that fits no layer or cannot be done changes nothing") {
   CHECK(contains(refused(), "group size"));
   bad = find_recipe("w8a8");
   bad.weight.reset();
-  bad.compute = Compute::kInteger;
+  bad.compute = Compute::kIntegerOut;
   spec.rules = {{"*.4", bad}};
   CHECK(contains(refused(), "compute: integer_out needs quantized weights"));
   bad = find_recipe("int8wo");

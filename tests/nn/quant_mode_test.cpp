@@ -168,7 +168,7 @@ TEST_CASE("a spec and a mode that come together are checked together and change 
   w.assign(random_tensor(w.shape(), dtypes::fp32, 77), 0);
   const auto before = bits_of(w.value());
   LayerQuant integer = weights_of(dtypes::int4, "symmetric", Granularity::tensor(), MasterKind::kFp32);
-  integer.compute = Compute::kInteger;
+  integer.compute = Compute::kIntegerOut;
   PrepareSpec spec;
   spec.all = integer;
   CHECK(contains(error_of([&] { prepare(*t.model, spec, kOff); }), "it cannot be switched off"));
@@ -266,7 +266,7 @@ TEST_CASE("a product that stays in integers cannot be switched off, and then not
   spec.all = find_recipe("w8a8");
   LayerQuant integer = find_recipe("w8a8");
   integer.weight->granularity = Granularity::tensor();
-  integer.compute = Compute::kInteger;
+  integer.compute = Compute::kIntegerOut;
   spec.rules = {{"layers.1", integer}};
   prepare(*model, spec);
   StepState state;

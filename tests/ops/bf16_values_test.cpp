@@ -114,8 +114,8 @@ TEST_CASE("a product written in bf16 is the fp32 one rounded once, for every dty
           const Tensor y = linear(x, w, bias, narrow).value();
           CHECK(y.dtype() == dtypes::bf16);
           CHECK(bits_of(y) == rounded_bits(linear(x, w, bias).value()));
-          CHECK(bits_of(linear_fake(x, w, bias, dtypes::bf16).value()) ==
-                rounded_bits(linear_fake(x, w, bias).value()));
+          CHECK(bits_of(linear_simulated(x, w, bias, dtypes::bf16).value()) ==
+                rounded_bits(linear_simulated(x, w, bias).value()));
         }
 }
 

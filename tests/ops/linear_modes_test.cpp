@@ -391,7 +391,7 @@ TEST_CASE("modes have names") {
   CHECK(mode_name(ProductMode::kInt8) == "int8");
 }
 
-TEST_CASE("linear_fake multiplies values in floats, forward and backward") {
+TEST_CASE("linear_simulated multiplies values in floats, forward and backward") {
   const Tensor x = random_codes({7, 33}, dtypes::uint4, 760, Granularity::token(), ZeroKind::kInteger),
                w = random_codes({5, 33}, dtypes::int3, 761, Granularity::groups(8), ZeroKind::kReal),
                bias = random_tensor({5}, dtypes::fp32, 762), gy = gradient_of(7, 5, dtypes::fp32, 763);
@@ -400,8 +400,8 @@ TEST_CASE("linear_fake multiplies values in floats, forward and backward") {
   const LinearRun floats = run_linear(vx, vw, gy, dtypes::fp32, dtypes::fp32, bias);
   AccumulateSink sx, sw, sb;
   Tape tape;
-  const Var y =
-      linear_fake(tape.leaf(x, &sx, dtypes::fp32), tape.leaf(w, &sw, dtypes::fp32), tape.leaf(bias, &sb, dtypes::fp32));
+  const Var y = linear_simulated(tape.leaf(x, &sx, dtypes::fp32), tape.leaf(w, &sw, dtypes::fp32),
+                                 tape.leaf(bias, &sb, dtypes::fp32));
   tape.backward({y}, {gy});
   CHECK(bits_of(y.value()) == bits_of(floats.y));
   CHECK(bits_of(sx.grad()) == bits_of(floats.gx));

@@ -59,7 +59,7 @@ TEST_CASE("recipe, first, last and rules become the library's own spec") {
   CHECK((spec.rules[0].quant.weight->granularity == Granularity::groups(64)));
   CHECK((spec.all->weight->granularity == Granularity::groups(32)));
   CHECK(spec.rules[1].layers == "layers.2");
-  CHECK(spec.rules[1].quant.compute == Compute::kFake);
+  CHECK(spec.rules[1].quant.compute == Compute::kSimulated);
   CHECK(config::prepare_spec(read({}).quant.prepare).empty());
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("weights and activations of a rule stand in place of the recipe's part
   CHECK(in.input->dtype == dtypes::uint8);
   CHECK(in.observer->percentile == 99.0f);
   CHECK(in.input_grad == dtypes::bf16);
-  CHECK(in.compute == Compute::kFake);
+  CHECK(in.compute == Compute::kSimulated);
   const LayerQuant none = rule_of("recipe: int8wo, weights: {dtype: fp32}");
   CHECK_FALSE(none.weight.has_value());
   // Keys of quant are not merged into rules.

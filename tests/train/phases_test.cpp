@@ -266,7 +266,7 @@ TEST_CASE("an entry is logged with its step and the table of layers") {
 TEST_CASE("fp32 numbers of a phase that was off are quantized once, also where a layer becomes an integer one") {
   const LayerQuant masterless = with_master(held(dtypes::int2, "absmax"), MasterKind::kNone);
   LayerQuant integer = with_input(held(dtypes::int4, "symmetric", {}), dtypes::int8, "absmax", Granularity::tensor());
-  integer.compute = Compute::kInteger;
+  integer.compute = Compute::kIntegerOut;
   PrepareSpec next = all_layers(kInt4);
   next.first = integer;
   LayerSpec quantize = plain_spec("quantize");
@@ -344,7 +344,7 @@ TEST_CASE("a later phase that cannot be entered is found at the start") {
 TEST_CASE("a later phase whose layers do not fit together is found by plan") {
   LayerQuant integer = kInt4;
   integer.weight->granularity = {};
-  integer.compute = Compute::kInteger;
+  integer.compute = Compute::kIntegerOut;
   PrepareSpec spec;
   spec.rules.push_back({"layers.0", integer});
   const std::string text = refused({{0, std::nullopt, kOn}, {5, spec, kOn}}, 1);
@@ -354,7 +354,7 @@ TEST_CASE("a later phase whose layers do not fit together is found by plan") {
 
 TEST_CASE("compute integer_out cannot be switched off") {
   LayerQuant integer = with_input(held(dtypes::int4, "symmetric", {}), dtypes::int8, "absmax", Granularity::tensor());
-  integer.compute = Compute::kInteger;
+  integer.compute = Compute::kIntegerOut;
   PrepareSpec spec;
   spec.rules.push_back({"layers.6", integer});
   const std::string text = refused({{0, spec, kOn}, {5, std::nullopt, kOff}}, 1);

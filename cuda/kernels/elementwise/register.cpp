@@ -17,7 +17,7 @@ void register_elementwise() {
 #include "cuda/kernels/elementwise/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
   };
-  register_kernels(kInfos);
+  add_kernel_infos(kInfos);
 }
 
 }  // namespace bitgrad::cuda

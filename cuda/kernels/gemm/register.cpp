@@ -9,10 +9,10 @@ namespace bitgrad::cuda {
 namespace {
 
 constexpr GemmKernel kKernels[] = {
-#define BITGRAD_CUDA_GEMM_KERNEL(row, needs, order, a_layout, b_layout)                                  \
-  {{#row, DeviceKind::kCuda, needs, SumOrder::order, &gemm_impl::row##_supports, &gemm_impl::row##_cost, \
-    &gemm_detail::batched<&gemm_impl::row>},                                                             \
-   layouts::a_layout,                                                                                    \
+#define BITGRAD_CUDA_GEMM_KERNEL(name, needs, order, a_layout, b_layout)                                    \
+  {{#name, DeviceKind::kCuda, needs, SumOrder::order, &gemm_impl::name##_supports, &gemm_impl::name##_cost, \
+    &gemm_detail::batched<&gemm_impl::name>},                                                               \
+   layouts::a_layout,                                                                                       \
    layouts::b_layout},
 #include "cuda/kernels/gemm/kernels.inc"
 #undef BITGRAD_CUDA_GEMM_KERNEL

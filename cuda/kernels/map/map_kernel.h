@@ -32,7 +32,7 @@ void add_map_kernel(const char* name) {
   MapKernel<F>::name = name;
   bitgrad::detail::MapLine<F>::runs[static_cast<size_t>(DeviceKind::kCuda)] = MapKernel<F>::run;
   const KernelInfo line[] = {{"map", name, isa::kAnyCuda, SumOrder::kExact, false, DeviceKind::kCuda}};
-  register_kernels(line);
+  add_kernel_infos(line);
 }
 
 }  // namespace bitgrad::cuda

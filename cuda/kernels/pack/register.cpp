@@ -1,5 +1,5 @@
 // Registers family pack and the transposition that tensors ask for. Layouts that only products of the CPU read have no
-// row here.
+// kernel here.
 #include "cuda/register.h"
 #include "cuda/kernels/pack/frag64.h"
 #include "cuda/kernels/pack/pack_cuda.h"

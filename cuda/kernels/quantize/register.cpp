@@ -1,4 +1,4 @@
-// Registers family quantize: its rows and the kernels without rows.
+// Registers family quantize: its list of kernels and its entries of the KernelTable.
 #include "cuda/register.h"
 #include "bitgrad/kernels/kernel.h"
 #include "cuda/kernels/quantize/quantize_cuda.h"
@@ -31,7 +31,7 @@ void register_quantize() {
 #include "cuda/kernels/quantize/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
   };
-  register_kernels(kInfos);
+  add_kernel_infos(kInfos);
 }
 
 }  // namespace bitgrad::cuda

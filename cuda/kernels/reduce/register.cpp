@@ -1,4 +1,4 @@
-// Registers family reduce: its one row and the kernels without rows.
+// Registers family reduce: its one listed kernel and its entries of the KernelTable.
 #include "cuda/register.h"
 
 #include "bitgrad/kernels/kernel.h"
@@ -26,7 +26,7 @@ void register_reduce() {
 #include "cuda/kernels/reduce/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
   };
-  register_kernels(kInfos);
+  add_kernel_infos(kInfos);
 }
 
 }  // namespace bitgrad::cuda

@@ -16,7 +16,7 @@ void register_rowwise() {
 #include "cuda/kernels/rowwise/kernels.inc"
 #undef BITGRAD_CUDA_KERNEL
   };
-  register_kernels(kInfos);
+  add_kernel_infos(kInfos);
 }
 
 }  // namespace bitgrad::cuda

@@ -37,7 +37,7 @@ class GradRows {
   // Rows begin, begin + 1 .. of the gradient: g fp32 [count, cols], dense, not yet rounded to the edge's dtype; it may
   // be overwritten. From several threads, each row once, in any order.
   virtual void consume(int64_t begin, const Tensor& g) = 0;
-  // Every row was given.
+  // All rows were consumed.
   virtual void done() = 0;
   // In place of begin(): an op that gives rows will give this gradient as a whole, and why (a sentence).
   virtual void declined(std::string_view why) { static_cast<void>(why); }
@@ -92,7 +92,8 @@ class GradSlot {
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   // For ops that can write or add in place: the target, then commit(). At most one contribution per slot, and only to a
-  // wanted one: all five throw Error otherwise.
+  // wanted one: target, rows, set, set_rounded and decline_rows throw Error otherwise, commit without one of the first
+  // two.
   GradTarget target();
   void commit();
   // For ops that can make the gradient in blocks of rows: where the blocks go, then commit(). nullptr, and nothing has
@@ -100,7 +101,7 @@ class GradSlot {
   GradRows* rows();
   // block_rows() of what rows() would give; 0 for nullptr.
   int64_t block_rows() const;
-  // Tells what rows() would give why it was not asked.
+  // Passes the reason why rows() was not called to GradRows::declined.
   void decline_rows(std::string_view why) const;
   // For ops that made the gradient: a tensor of the input's shape, in dtype(). Throws Error that names both sides
   // otherwise.
@@ -158,7 +159,7 @@ class Tape {
   Tensor saved(const Tensor& tensor) const;  // through the hook, and counted as `saved`
   int64_t nodes() const { return static_cast<int64_t>(nodes_.size()); }
 
-  // For apply<Op>: records a node that read `inputs`; gives the outputs as tracked Vars.
+  // For apply<Op>: records a node that read `inputs`; returns the outputs as tracked Vars.
   std::vector<Var> record(std::unique_ptr<Node> node, const std::vector<Var>& inputs, std::vector<Tensor> outputs);
 
  private:

@@ -1,5 +1,5 @@
-// Work of the current device beside or after the host's: copies of the next batch while this one is computed, and a
-// step that is recorded once and launched again. On the CPU both do what they are told at once.
+// Asynchronous work of the current device: copies of the next batch during computation (Prefetch) and recorded steps
+// (StepRecord). On the CPU both run immediately.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Numbers that change from step to step, in memory of a device: what kernels read whose launches are recorded once and
+// Scalars that change from step to step, in device memory: what kernels read whose launches are recorded once and
 // repeated (StepRecord, base/device_work.h). A launch holds its arguments by value, so those would stay as they were
 // when it was recorded.
 #pragma once

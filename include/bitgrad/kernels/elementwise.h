@@ -100,12 +100,12 @@ void normalize_backward(const NormalizeBackwardArgs& args);
 // From the sums of a window to the gradients that an update takes, in one sweep (docs/numerics.md section 6, steps 1, 3
 // and 4), with the bits of divide, the straight-through rule and clamp one after the other:
 //   g = clamp(lo <= w <= hi ? g / divisor : +0, -clip_value, clip_value)
-// Rule clip is bounds of w (binary: -1 and 1); rule identity has none. Gives whether every sum was finite; where one
-// was not, g holds what the formula gives. On another device than the CPU it gives true: there `flags` tells.
+// Rule clip is bounds of w (binary: -1 and 1); rule identity has none. Returns whether every sum was finite; if not,
+// g holds the formula's result. A device returns true and sets `flags`.
 struct FinishGradientArgs {
   int64_t n = 0;
   float* g = nullptr;
-  float divisor = 1;         // 1 .. 2^28: the number of samples
+  float divisor = 1;         // 1 .. 2^28: the count of the window
   const float* w = nullptr;  // the numbers that the gradient is of; nullptr: no bounds. NaN lies outside
   float lo = -1, hi = 1;
   float clip_value = 0;       // 0: off

@@ -5,10 +5,10 @@
 //   reduce(args);
 //   flag.check([=] { fail_with(ErrorCode::kNonFinite, ...); });
 //
-// On the CPU the error comes at once. On another device the word lies there; the check is kept, and made when the flags
-// are next read (poll_errors). In training a device's errors are polled once in a microbatch, in that of an optimizer
-// step before anything moves; what its updates find is read with the flags of the next microbatch, or when the model is
-// evaluated or saved. Of several the first check fails.
+// On the CPU the error is thrown immediately. On another device the word is in device memory; the check is kept, and
+// made when the flags are next read (poll_errors). In training a device's errors are polled once in a microbatch, in
+// that of an optimizer step before anything moves; what its updates find is read with the flags of the next microbatch,
+// or when the model is evaluated or saved. Of several the first check fails.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class FlagWord {
   // `fail` throws; it holds what it names by value. Called when a bit is set.
   void check(std::function<void()> fail) const;
   // `take` gets the word, whatever it holds, when the errors are polled: a number of 4 bytes that a kernel wrote there.
-  // On the CPU at once.
+  // On the CPU immediately.
   void read(std::function<void(uint32_t word)> take) const;
 
  private:
@@ -42,7 +42,7 @@ class FlagWord {
 void poll_errors();
 // Forgets them, with what was to be checked: after an error of the step that they belong to.
 void discard_errors();
-// Calls `then` when the errors are polled, in its turn among the checks; on the CPU at once.
+// Calls `then` when the errors are polled, in its turn among the checks; on the CPU immediately.
 void on_poll(std::function<void()> then);
 
 // The words and checks of work that a device records (base/device_work.h) and does again: they lie apart from the

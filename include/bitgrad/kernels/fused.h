@@ -1,5 +1,4 @@
-// Family quantize: what several kernels do one after the other, from one read of the numbers on a device that has such
-// kernels. The bits are those of the sequence, which is what the CPU runs.
+// Family quantize: kernels that fuse a sequence of kernels into one read of x. The CPU runs the sequence; same bits.
 #pragma once
 
 #include "bitgrad/kernels/elementwise.h"

@@ -2,7 +2,7 @@
 // 5).
 //
 // Integer products (gemm_is_integer): both operands codes of kind int, uint or sign, each with an integer zero point, a
-// real offset, or neither. A's scales lie per tensor or per free index (row m of A, row n of B). By B's scales:
+// real offset, or neither. A's scales are per tensor or per free index (row m of A, row n of B). By B's scales:
 //   plain: B per tensor or per free index, no offset on either side.
 //     acc = sum (qa - za) (qb - zb), exact (- row_minus);
 //     y = float(acc) * (sa * sb)  (+ bias[n]).  Without any scale y = float(acc).
@@ -16,9 +16,10 @@
 //   fold_b_scale has no effect on plain products and makes the other two float products. An fp64 C takes these formulas
 //   in double. Sums beyond int64 saturate.
 // Otherwise (a float, a codebook, a scale of A along k) the operands are expanded to fp32 on the fly:
-//   value = s * (q - z), s * q or s * q + m, each operation rounded once, then the float product in the row's order  (+
-//   bias[n]). With fold_b_scale, B's scale (per tensor, or one per k, no zero) is multiplied into A's numbers instead,
-//   and B's bare numbers are multiplied; a B whose scale is per n then gets it on the finished sum: y = sum * s[n].
+//   value = s * (q - z), s * q or s * q + m, each operation rounded once, then the float product in the kernel's order
+//   (+ bias[n]). With fold_b_scale, B's scale (per tensor, or one per k, no zero) is multiplied into A's numbers
+//   instead, and B's bare numbers are multiplied; a B whose scale is per n then gets it on the finished sum: y = sum *
+//   s[n].
 // fp64 operands: both sides in double, order kFp64. Integer outputs (int32, int64): bare codes, no scales, saturated to
 // the output's range.
 #pragma once
@@ -33,8 +34,8 @@ struct GemmOperand {
   const void* data = nullptr;
   DType dtype = dtypes::fp32;
   Layout layout = layouts::canonical;
-  int64_t stride =
-      0;  // bytes between rows of the stored matrix (canonical only; derived layouts know their own geometry)
+  // Bytes between rows of the stored matrix (canonical only; derived layouts know their own geometry).
+  int64_t stride = 0;
   bool k_major = false;  // false: stored [free, k]; true: stored [k, free] (canonical, vnni64_t)
   ScaleMap scale;        // in coordinates of the stored matrix
 };
@@ -69,8 +70,8 @@ struct GemmArgs {
   GemmBatch batch = {};
 };
 
-// A row plus the layouts in which it reads its operands. supports and cost speak of one member of a batch; run takes
-// them all.
+// A kernel plus the layouts in which it reads its operands. supports and cost refer to one member of a batch; run
+// handles all.
 struct GemmKernel : Kernel<GemmArgs> {
   Layout a_layout, b_layout;
 };
@@ -83,7 +84,8 @@ const GemmKernel& select_gemm(const GemmArgs& args);
 // The cheapest usable kernel if each operand could be had in any layout: what a parameter's derived layouts are planned
 // from. Data pointers of `args` may be null.
 const GemmKernel& plan_gemm(const GemmArgs& args);
-// The same when B lies only in `b_layouts` (A may be packed into any): what an op asks whose weight has these layouts.
+// The same when B is available only in `b_layouts` (A may be packed into any): for an op whose weight has these
+// layouts.
 const GemmKernel& plan_gemm(const GemmArgs& args, std::span<const Layout> b_layouts);
 // Selects and runs. No checks of pointers or strides, but of a batch: select_gemm, plan_gemm and gemm throw Error for a
 // negative count, members of C that overlap, and steps that are no whole elements.

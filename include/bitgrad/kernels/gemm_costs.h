@@ -1,10 +1,10 @@
-// The choice among gemm rows in the open: what each row is expected to cost, factors on those costs that were measured
-// on this machine, and the verdict on every row for one product.
+// How gemm kernels are chosen, in public: the expected cost of each kernel, factors on those costs that were measured
+// on this machine, and the verdict on every kernel for one product.
 //
-// A row's own cost function holds constants of the machine it was written on. A factor table (`bitgrad kernels
-// --calibrate`) corrects them: expected ns = row.cost(args) * factor(row, class of m). Factors move the choice among
-// rows that are legal; in strict mode these all have the same bits, in fast mode another choice may mean other bits of
-// float products (checkpoints record a hash of the costs).
+// A kernel's own cost function holds constants of the machine it was written on. A factor table (`bitgrad kernels
+// --calibrate`) corrects them: expected ns = kernel.cost(args) * factor(kernel, class of m). Factors move the choice
+// among kernels that are legal; in strict mode these all have the same bits, in fast mode another choice may mean other
+// bits of float products (checkpoints record a hash of the costs).
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace bitgrad::kernels {
 
-// Classes of m: 1, 2 to 16, 17 to 128, more. Rows differ in how they serve few rows of A.
+// Classes of m: 1, 2 to 16, 17 to 128, more. Kernels differ in how they serve few rows of A.
 inline constexpr int kGemmCostClasses = 4;
 int gemm_cost_class(int64_t m);
 
@@ -29,9 +29,9 @@ struct GemmCostFactors {
 // Nanoseconds on one thread, with the factors in use.
 double gemm_cost(const GemmKernel& kernel, const GemmArgs& args);
 
-// Replaces the factors in use; rows that are not named have 1. Cached choices are forgotten. Throws Error for a row
-// that is named twice, or a factor that is not a finite number above 0. Unknown rows are kept out silently: a table may
-// come from a build with other libraries.
+// Replaces the factors in use; kernels that are not named have 1. Cached choices are forgotten. Throws Error for a
+// kernel that is named twice, or a factor that is not a finite number above 0. Unknown kernels are kept out silently: a
+// table may come from a build with other libraries.
 void set_gemm_costs(std::vector<GemmCostFactors> factors);
 std::vector<GemmCostFactors> gemm_costs();
 // Grows with each set_gemm_costs.

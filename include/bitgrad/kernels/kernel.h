@@ -84,7 +84,7 @@ class KernelList {
   }
   std::span<const K> kernels() const { return kernels_; }
   void add(std::span<const K> more) {
-    ensure(kernels_.size() + more.size() <= kernels_.capacity(), "register_kernels", "more than ", kMaxAdded,
+    ensure(kernels_.size() + more.size() <= kernels_.capacity(), "KernelList::add", "more than ", kMaxAdded,
            " kernels.");
     kernels_.insert(kernels_.end(), more.begin(), more.end());
   }
@@ -104,6 +104,6 @@ struct KernelInfo {
 };
 std::vector<KernelInfo> all_kernels();
 // Adds kernels of another device that are in no family's list; `available` is computed at each call.
-void register_kernels(std::span<const KernelInfo> kernels);
+void add_kernel_infos(std::span<const KernelInfo> kernels);
 
 }  // namespace bitgrad

@@ -94,8 +94,8 @@ struct Int8OrdersArgs {
   Int8Order by_row, by_column;
   uint32_t* flags = nullptr;  // OR of kFlagNonFinite where a folded number is not finite
 };
-// False when a folded number is NaN or Inf: then scales and codes are not written, or in part. On another device than
-// the CPU it gives true: there `flags` tells.
+// False when a folded number is NaN or Inf: then scales and codes are not written, or in part. A device
+// returns true and sets `flags`.
 bool quantize_int8_orders(const Int8OrdersArgs& args);
 
 }  // namespace bitgrad::kernels

@@ -1,7 +1,7 @@
-// Family elementwise: the step of one parameter, a matrix of numbers, in one sweep on a device that has such a kernel:
+// Family elementwise: the optimizer step of one parameter, a matrix, in one kernel of a device:
 // sums of a window -> gradient -> update -> clamps -> scales of rows -> codes -> layouts (docs/numerics.md section 6).
-// Gradients, numbers and state are read once. The bits are those of the kernels that do it one after the other (the
-// CPU's body, a reference); training on the CPU runs src/optim/row_step.cpp.
+// Gradients, values and state are read once. Same bits as the single kernels in sequence, which is the CPU's
+// (reference) implementation; training on the CPU runs src/optim/row_step.cpp instead.
 #pragma once
 
 #include <optional>
@@ -69,7 +69,7 @@ using RowUpdate = std::variant<SgdArgs, AdamArgs>;
 
 struct UpdateRowsArgs {
   int64_t rows = 0, cols = 0;
-  float* w = nullptr;  // the numbers, dense; state of the rule too
+  float* w = nullptr;  // the values, dense; state of the rule too
   RowGradient gradient;
   RowUpdate update;
   std::optional<float> latent_clamp;  // w = clamp(w, -c, c), then

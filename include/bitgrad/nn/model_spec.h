@@ -36,7 +36,7 @@ struct LayerSpec {
 
   ParameterSpec weight = {};  // LayerKind::weights
   // LayerKind::product. gx, gw: modes of the backward products; other than fp32 they need compute packed.
-  Compute compute = Compute::kInt;
+  Compute compute = Compute::kPacked;
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
   Rounding gradient_rounding = Rounding::kStochastic;  // of the gradients of int8 products
   bool gx_per_group = false;

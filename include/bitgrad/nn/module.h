@@ -95,12 +95,12 @@ class Module {
   // quantizer is a child: "input" for the weight "weight", else "<name>_input". spec.quant and `own` say how the layer
   // is held until prepare says otherwise.
   Quantizable& add_quantizable(const std::string& name, Shape shape, const ParameterSpec& spec,
-                               Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kInt);
+                               Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kPacked);
   // One whose shape follows from the form of the input.
   Quantizable& add_quantizable(const std::string& name, const ParameterSpec& spec,
-                               Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kInt);
+                               Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kPacked);
   // A slot of its own on the weight of another one, which owns it and says how it is quantized (tied embeddings).
-  Quantizable& add_tied(const std::string& name, Quantizable& owner, Compute compute = Compute::kInt);
+  Quantizable& add_tied(const std::string& name, Quantizable& owner, Compute compute = Compute::kPacked);
   // Makes what needs memory, such as buffers, when the module is initialized: its parameters have theirs.
   virtual void allocate() {}
   // Called once when a tree of layers is made, before it is planned: looks up layers that this one refers to.

@@ -71,7 +71,7 @@ class Parameter {
   DType dtype() const { return low_bit() ? spec_.quant->dtype : dtypes::fp32; }
   const ParameterSpec& spec() const { return spec_; }
   bool low_bit() const { return spec_.quant.has_value(); }
-  // Low-bit: codes with scales and derived layouts. Float: the numbers. Undefined before initialize.
+  // Low-bit: codes with scales and derived layouts. Float: the fp32 values. Undefined before initialize.
   const Tensor& value() const { return value_; }
   // fp32 or bf16 [shape]; the value itself for a float parameter; undefined for a low-bit parameter without a master.
   const Tensor& master() const { return low_bit() ? master_ : value_; }
@@ -109,7 +109,7 @@ class Parameter {
   // a master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend on the
   // numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
-  // The same in blocks of whole rows, for who has the numbers at hand: begin_requantize (with a master) or begin_update
+  // The same in blocks of whole rows, from values at hand: begin_requantize (with a master) or begin_masterless_codes
   // (without one: stochastic rounding by `draws`, element = row-major index in the parameter; kind sign: by the sign),
   // then put_rows once for every row, then end_codes. put_rows may be called from several threads and in any order, for
   // blocks that begin at multiples of row_unit(). It overwrites the codes of its rows; value() has the old scales until
@@ -117,7 +117,7 @@ class Parameter {
   // Only where scales_are_row_local(), else x must hold all rows. put_rows throws Error(kNonFinite) that names the
   // parameter when x holds NaN or Inf; the codes are then of no use.
   void begin_requantize(uint64_t seed, int64_t step);
-  void begin_update(const RandomStream& draws);
+  void begin_masterless_codes(const RandomStream& draws);
   void put_rows(int64_t begin, const Tensor& x);
   void end_codes();
   // Why the codes of all rows cannot be made by a kernel of a device that moves the numbers in the same sweep
@@ -187,7 +187,7 @@ class Parameter {
   void restore(const Tensor& master, const Tensor& value);
 
  private:
-  struct Requantization;  // between begin_requantize or begin_update and end_codes
+  struct Requantization;  // between begin_requantize or begin_masterless_codes and end_codes
   using Numbers = std::function<void(int64_t begin, const Tensor& x)>;  // x gets the rows from `begin` on
 
   Var leaf(const Tensor& value);
@@ -200,7 +200,7 @@ class Parameter {
   bool scales_given() const { return scales_frozen_ && value_.quant() != nullptr; }
   std::shared_ptr<const QuantParams> learned_params(int64_t step) const;
   std::shared_ptr<const QuantParams> given_params(int64_t step) const;
-  void begin_codes(const QuantSpec& spec, const RandomStream& draws, std::shared_ptr<const QuantParams> learned);
+  void begin_codes(const QuantSpec& spec, const RandomStream& draws, std::shared_ptr<const QuantParams> given);
   void put_codes(int64_t begin, const Tensor& x);
   bool attach_transposed(Tensor& codes) const;
   void put_all(const Numbers& numbers, bool copies);

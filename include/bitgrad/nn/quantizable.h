@@ -21,9 +21,9 @@ class PlanRequests;
 
 // How a linear layer computes its forward product. docs/numerics.md section 5.
 enum class Compute : uint8_t {
-  kInt,      // on the packed operands; fp32 out (the default)
-  kFake,     // the float simulation: operands are dequantized first
-  kInteger,  // as kInt, but the result stays int32 with its scale
+  kPacked,      // on the packed operands; float out (the default)
+  kSimulated,   // the float simulation: operands are dequantized first
+  kIntegerOut,  // as kPacked, but the result stays int32 with its scale
 };
 std::string_view compute_name(Compute compute);  // "packed", "simulated", "integer_out"
 
@@ -33,7 +33,7 @@ struct LayerQuant {
   std::optional<QuantSpec> weight = {};       // none: fp32
   std::optional<QuantSpec> input = {};        // of what the layer multiplies; none: as it comes. Not for embeddings
   std::optional<ObserverSpec> observer = {};  // of the input; none: scales are found from each batch
-  Compute compute = Compute::kInt;
+  Compute compute = Compute::kPacked;
   // How the weight trains; none: as the layer's own spec says.
   std::optional<MasterKind> master = {};
   std::optional<DType> grad = {};
@@ -81,12 +81,12 @@ class Quantizable {
   // nullptr: the input is taken as it comes.
   ActivationQuantizer* input_quantizer() const { return input_.get(); }
 
-  // Changes what the weight and the input are held in. Numbers of the weight stay: fp32 ones become the master, a
+  // Changes the precision of the weight and of the input. Values of the weight stay: fp32 ones become the master, a
   // master becomes fp32 ones. A spec that is equal to the one before changes nothing. After initialize, codes are made
-  // at once (draws of the step that the model is in). Layouts must be planned again, and the optimizer attached again.
-  // Throws Error when a scheme refuses, before anything is changed.
+  // immediately (draws of the step that the model is in). Layouts must be planned again, and the optimizer attached
+  // again. Throws Error when a scheme refuses, before anything is changed.
   void set(const LayerQuant& quant) { set(quant, mode_); }
-  // Both together: numbers go from the form of now to the new one at once.
+  // Both together: values go from the current precision to the new one in one step.
   void set(const LayerQuant& quant, const QuantMode& mode);
   // What set would throw. An embedding takes the weight's part of `quant` alone.
   void check(const LayerQuant& quant) const { check(quant, mode_); }

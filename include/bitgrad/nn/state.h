@@ -12,8 +12,8 @@ namespace bitgrad {
 
 class Tensor;
 
-// Non-finite flags: one word per named tensor that kernels OR into; read once per optimizer step. On a device other
-// than the CPU a word is known when the flags of the device are read (kernels/flag.h).
+// Non-finite flags: one word per named tensor that kernels OR into; checked once per optimizer step
+// (Learner::check_flags). On a device a word reaches the board at poll_errors() (kernels/flag.h).
 class FlagBoard {
  public:
   // The word of `name`, in memory of the current device. CPU: stays valid as long as the board; else until the flags

@@ -1,4 +1,4 @@
-// Every op: one declaration. An op checks shapes, asks its kernel family for a row, keeps the least that backward
+// Every op: one declaration. An op checks shapes, selects a kernel of its family, keeps the least that backward
 // needs, and owns its backward. Numbers: docs/numerics.md. Shapes: n = samples (rows), f = features, o = outputs. All
 // throw Error on a wrong shape or dtype.
 #pragma once
@@ -43,7 +43,7 @@ struct LinearModes {
 Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes);
 // The float simulation: both operands are dequantized to fp32 and multiplied (and kept) as floats. For comparisons. y:
 // dtype of the result, as LinearModes::y.
-Var linear_fake(const Var& x, const Var& w, const Var& bias = {}, DType y = dtypes::fp32);
+Var linear_simulated(const Var& x, const Var& w, const Var& bias = {}, DType y = dtypes::fp32);
 
 // Products of two activations, such as the scores of attention: y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of
 // b[.., n, k] with transposed_b; fp32 (fp64 when a and b are). Leading axes are equal, or b is a matrix that all of a

@@ -30,7 +30,7 @@ struct OperandForm {
 // The form of a tensor, as a matrix.
 OperandForm form_of(const Tensor& matrix);
 
-// y[n,o] = x[n,i] w[o,i]^T (+ bias[o]), and what its backward multiplies.
+// y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), and what its backward multiplies.
 struct ProductForm {
   OperandForm x = {};  // rows 0: not known yet
   OperandForm w = {};

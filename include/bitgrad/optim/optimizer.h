@@ -69,8 +69,10 @@ class Optimizer {
   // The parts of step, in their order, for a list of stages that a device may record (train/step.h,
   // base/device_work.h):
   //   begin_step     on the host: which parameters take part
-  //   reduce_norms   asks for what must be known; then the errors are polled (kernels/flag.h), and `sums` are there
-  //   set_scalars    on the host: learning rate, factor of the norm, the rules' own scalars
+  //   reduce_norms   queues the checks of gradients, those of learned parts, the sum of squares; poll_errors() then
+  //                  fills `sums`
+  //   set_scalars    on the host: learning rate, factor of the norm, begin_step of the rules; from here on an Error
+  //                  leaves half_moved()
   //   apply          the updates, with the codes that are made in the same sweep
   //   requantize     the codes that are due and were not made there
   //   end_step       on the host

@@ -1,4 +1,4 @@
-// Update rules: how an optimizer moves numbers, or flips signs, once their gradient is finished. One class a file in
+// Update rules: how an optimizer updates values, or flips signs, once their gradient is finished. One class a file in
 // src/optim/, one line each in src/optim/optimizers.inc. The driver (optimizer.h) does the rest of docs/numerics.md
 // section 6: it divides and clips gradients, widens masters and moments of fewer bits and rounds them again.
 #pragma once
@@ -37,7 +37,7 @@ struct OptimizerSpec {
 // A piece of one parameter: n neighbours in row-major order, in fp32.
 struct UpdatePiece {
   int64_t n = 0;
-  float* w = nullptr;                  // the numbers; for a rule that flips signs: -1 or +1
+  float* w = nullptr;                  // the values; for a rule that flips signs: -1 or +1
   float* g = nullptr;                  // finished gradient: divided, clipped; may be overwritten
   std::span<float* const> state = {};  // of parts(), n numbers each
   float lr = 0, weight_decay = 0;

@@ -1,4 +1,4 @@
-// Family gemm: the table of kernels and the choice among them.
+// Family gemm: the list of kernels and the choice among them.
 //
 // The choice is a pure function of everything in GemmArgs but the addresses (of those it matters only which are null)
 // and the number of members of a batch, of the machine and of the mode. A small direct-mapped cache per thread
@@ -21,10 +21,10 @@ namespace bitgrad::kernels {
 namespace {
 
 constexpr GemmKernel kKernels[] = {
-#define BITGRAD_GEMM_KERNEL(row, isa, order, a_layout, b_layout)                                      \
-  {{#row, DeviceKind::kCpu, isa, SumOrder::order, &gemm_impl::row##_supports, &gemm_impl::row##_cost, \
-    &gemm_detail::batched<&gemm_impl::row>},                                                          \
-   layouts::a_layout,                                                                                 \
+#define BITGRAD_GEMM_KERNEL(name, isa, order, a_layout, b_layout)                                        \
+  {{#name, DeviceKind::kCpu, isa, SumOrder::order, &gemm_impl::name##_supports, &gemm_impl::name##_cost, \
+    &gemm_detail::batched<&gemm_impl::name>},                                                            \
+   layouts::a_layout,                                                                                    \
    layouts::b_layout},
 #include "kernels/gemm/kernels.inc"
 #undef BITGRAD_GEMM_KERNEL
@@ -139,9 +139,6 @@ std::string describe(const GemmOperand& x, int64_t free, int64_t k) {
        "pass the canonical codes, or query plan_gemm for the layouts.");
 }
 
-}  // namespace
-
-namespace {
 // Never destroyed: kernels run in destructors of static life time too.
 KernelList<GemmKernel>& kernel_list() {
   static auto* const list = new KernelList<GemmKernel>(kKernels);

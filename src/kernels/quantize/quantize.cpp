@@ -1,5 +1,5 @@
 // Family quantize: numbers -> codes and straight-through masks. Cuts the work, reads the scales and calls the loops of
-// a row's ISA.
+// a kernel's ISA.
 #include "bitgrad/kernels/quantize.h"
 
 #include <atomic>
@@ -124,7 +124,7 @@ bool sign_supports(const QuantizeArgs& args) {
 }
 bool any_supports(const QuantizeArgs&) { return true; }
 
-// A row's name tells its form: quantize_sign_<isa> or quantize_any_<isa>.
+// The kernel's name says its form: quantize_sign_<isa> or quantize_any_<isa>.
 constexpr bool is_sign_row(std::string_view name) { return name.starts_with("quantize_sign"); }
 
 #define BITGRAD_QUANTIZE_KERNEL(name, needs, relative, loops)                                                      \

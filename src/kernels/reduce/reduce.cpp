@@ -1,4 +1,4 @@
-// Family reduce: cuts the blocks into chunks, calls the loops of a row's ISA and joins the chunks (docs/numerics.md
+// Family reduce: cuts the blocks into chunks, calls the loops of a kernel's ISA and joins the chunks (docs/numerics.md
 // section 8).
 #include "bitgrad/kernels/reduce.h"
 

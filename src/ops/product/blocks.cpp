@@ -60,7 +60,7 @@ void better(Plan& best, const Plan& other) {
 
 int64_t calls_of(const kernels::GemmArgs& args, int64_t count) { return (args.m + count - 1) / count; }
 
-// Whether the row takes `part`, and the fewer rows at the end of C.
+// Whether the kernel supports `part`, and the shorter last block of C.
 bool serves(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args, const kernels::GemmArgs& part) {
   const int64_t rest = args.m % part.m;
   return kernel.supports(part) && (rest == 0 || kernel.supports(rows_of(args, 0, rest)));
@@ -90,20 +90,20 @@ Plan plan_transposed(const kernels::GemmArgs& args, const kernels::GemmArgs& par
   return {&kernel, kernel.b_layout, part.m, kernels::gemm_cost(kernel, form) * calls + pack_cost(args), true};
 }
 
-// The cheapest way to exact sums, by calls like `part`: B as it lies, or packed once.
+// The cheapest way to exact sums, by calls like `part`: B as stored, or packed once.
 Plan plan_exact(const kernels::GemmArgs& args, const kernels::GemmArgs& part) {
   const double calls = static_cast<double>(calls_of(args, part.m));
-  const kernels::GemmKernel &lying = kernels::select_gemm(part), &any = kernels::plan_gemm(part);
+  const kernels::GemmKernel &stored = kernels::select_gemm(part), &any = kernels::plan_gemm(part);
   Plan plan;
-  if (serves(lying, args, part)) plan = {&lying, args.b.layout, part.m, kernels::gemm_cost(lying, part) * calls};
+  if (serves(stored, args, part)) plan = {&stored, args.b.layout, part.m, kernels::gemm_cost(stored, part) * calls};
   if (any.a_layout == args.a.layout && any.b_layout != args.b.layout && serves(any, args, part))
     better(plan, {&any, any.b_layout, part.m, kernels::gemm_cost(any, part) * calls + pack_cost(args)});
   better(plan, plan_transposed(args, part, SumOrder::kExact));
   return plan;
 }
 
-// The same for sums of floats: the bits are those of the row that runs the whole product, which has no order of its
-// own. Digits are of rows of A, so that their sums are the same however B lies.
+// The same for float sums: the bits must be those of the kernel that runs the whole product, unless its order is free.
+// Digits are made per row of A, so B's layout does not change their sums.
 Plan plan_floats(const kernels::GemmArgs& args, const kernels::GemmKernel& full, const kernels::GemmArgs& part) {
   if (full.order == SumOrder::kFree || !serves(full, args, part)) return {};
   Plan plan = {&full, args.b.layout, part.m,
@@ -146,7 +146,7 @@ Tensor put_b(kernels::GemmArgs& args, Layout layout) {
   return packed;
 }
 
-// B as the planned row reads it.
+// B as the planned kernel reads it.
 Tensor packed_b(kernels::GemmArgs& args, const Plan& plan) {
   Tensor transposed;
   if (plan.transposed) {

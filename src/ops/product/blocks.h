@@ -6,14 +6,14 @@
 
 namespace bitgrad::detail {
 
-// Runs `args`, operands canonical: by the cheapest kernel, B packed (or transposed) for it first where sums are exact
-// and that pays. b_transposed: B's codes in the other order too (order.h), for exact products on a device; nullptr:
-// they are not there.
+// Runs `args` (operands canonical) by the cheapest kernel. Exact sums: B is packed or transposed first where that is
+// cheaper. b_transposed: B's codes in layout transposed too (transposed.h), for exact products on a device; nullptr:
+// there are none.
 void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed = nullptr);
 
-// C = A B goes to where the gradient lives, A and B of `args` being set: as a whole, or in blocks of rows (tape.h,
-// GradRows; no batch). A's free index is the row. Both ways give the same bits: floats are summed in one order, that of
-// the kernel that runs the whole product.
+// C = A B into the slot's gradient, A and B of `args` being set: whole, or in blocks of rows (tape.h, GradRows; not for
+// a batch). Rows are A's free index. Same bits both ways: floats are summed in the order of the kernel that runs the
+// whole product.
 void product_into(kernels::GemmArgs& args, GradSlot& slot, const kernels::GemmOperand* b_transposed = nullptr);
 
 }  // namespace bitgrad::detail

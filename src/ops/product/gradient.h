@@ -19,7 +19,7 @@ struct GradientForm {
   bool shape_known = true;  // false: errors leave out the shape of `other`
 };
 
-// C[f,n] = sum_k A[f,k] B[k,n]: B is the saved operand as it lies, A is gy [f,k] (gx: B = w), or gy transposed, [k,f]
+// C[f,n] = sum_k A[f,k] B[k,n]: B is the saved operand as stored, A is gy [f,k] (gx: B = w), or gy transposed, [k,f]
 // (gw: B = x).
 struct GradientProduct {
   std::string_view name = {};

@@ -29,7 +29,7 @@ Tensor transpose(kernels::GemmOperand& x, int64_t free, int64_t k) {
   return transposed;
 }
 
-// How B is read: as it lies, transposed for this product, or from codes that are there in the other order.
+// How B is read: as stored, transposed for this product, or from the planned layout `transposed`.
 enum class BOrder : uint8_t { kAsStored, kTransposed, kCached };
 
 struct Orders {

@@ -63,7 +63,7 @@ void get(const Json& j, DType& x) { x = parse_dtype(j.text()); }
 void get(const Json& j, Rounding& x) { x = parse_rounding(j.text()); }
 void get(const Json& j, SteRule& x) { x = parse_ste(j.text()); }
 void get(const Json& j, Compute& x) {
-  x = named(j, {Compute::kInt, Compute::kFake, Compute::kInteger}, compute_name, "compute");
+  x = named(j, {Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}, compute_name, "compute");
 }
 void get(const Json& j, ProductMode& x) {
   x = named(j, {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}, mode_name, "mode of a product");

@@ -127,7 +127,8 @@ const Enumeration<MomentKind>& moment_kinds() {
   return all;
 }
 const Enumeration<Compute>& compute_kinds() {
-  static const Enumeration<Compute> all{{Compute::kInt, Compute::kFake, Compute::kInteger}, compute_name, "compute"};
+  static const Enumeration<Compute> all{
+      {Compute::kPacked, Compute::kSimulated, Compute::kIntegerOut}, compute_name, "compute"};
   return all;
 }
 const Enumeration<ProductMode>& product_modes() {

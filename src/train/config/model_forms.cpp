@@ -147,7 +147,7 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
   for_each_place(layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
     for (const std::string& place : places) {
       const Choice* const choice = choice_of(form, place);
-      const bool integer = choice ? choice->quant.compute == Compute::kInteger : layer.compute == "integer_out";
+      const bool integer = choice ? choice->quant.compute == Compute::kIntegerOut : layer.compute == "integer_out";
       if (!off && integer && form.mode.quantization == QuantSwitch::kOff && find_layer_kind(layer.kind)->product)
         off = Refusal{place,
                       "compute: integer_out returns int32, which no float product does: it cannot be switched off. Use "

@@ -23,7 +23,7 @@ struct S8Plan {
   int64_t depth, step;    // k of a block; the same rounded to 8
   int64_t rows, columns;  // of a block of C
   bool zeros;
-  bool small_groups;  // s8_groups.h runs it
+  bool small_groups;  // s8_groups.cpp runs it
   double bound;       // of the absolute value of every sum, and of all that it is made from
 
   S8Plan(const GemmArgs& args, const S8Kernel& kernel);

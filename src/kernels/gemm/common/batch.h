@@ -11,7 +11,7 @@ GemmArgs member_of(const GemmArgs& args, int64_t i);
 // Runs every member. Threads share members where these are many or small, else the work of each.
 void run_members(const GemmArgs& args, void (*run)(const GemmArgs&));
 
-// What a table of kernels names in place of a kernel that takes one product.
+// What a list of kernels names in place of a kernel that runs one product.
 template <void (*kRun)(const GemmArgs&)>
 void batched(const GemmArgs& args) {
   if (args.batch.count == 1) return kRun(args);
