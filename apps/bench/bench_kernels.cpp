@@ -109,7 +109,7 @@ void column_sums(benchmark::State& state) {
 }
 BENCHMARK(column_sums);
 
-// Optimizers: items are elements. 4096 elements with their state lie in L2; 1 << 22 come from memory.
+// Optimizers: items are elements. 4096 elements with their state are in L2; 1 << 22 come from memory.
 kernels::AdamArgs adam_args(const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v, int64_t n, bool late) {
   kernels::AdamArgs args;
   args.n = n;

@@ -1,4 +1,4 @@
-// BITGRAD_UNROLL before a loop: arrays that it indexes can lie in registers. BITGRAD_NO_UNROLL: its body is large and
+// BITGRAD_UNROLL before a loop: arrays that it indexes can be in registers. BITGRAD_NO_UNROLL: its body is large and
 // runs rarely.
 #pragma once
 

@@ -12,7 +12,7 @@ struct alignas(sizeof(T) * N) Pack {
   T v[N];
 };
 
-// p lies on N elements.
+// p is aligned to N elements.
 template <int N, typename T>
 BITGRAD_DEVICE inline Pack<T, N> load_pack(const T* p) {
   return *reinterpret_cast<const Pack<T, N>*>(p);
@@ -22,7 +22,7 @@ BITGRAD_DEVICE inline void store_pack(T* p, const Pack<T, N>& x) {
   *reinterpret_cast<Pack<T, N>*>(p) = x;
 }
 
-// Whether a pointer (or none) lies on N elements.
+// Whether a pointer (or none) is aligned to N elements.
 template <int N, typename T>
 inline bool lies_on(const T* p) {
   return reinterpret_cast<uintptr_t>(p) % (N * sizeof(T)) == 0;

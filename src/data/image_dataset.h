@@ -1,4 +1,4 @@
-// Examples that lie in memory: samples of bytes, expanded to fp32 when one is asked for, or of fp32; classes or values
+// Examples that are in memory: samples of bytes, expanded to fp32 when one is asked for, or of fp32; classes or values
 // as targets.
 #pragma once
 

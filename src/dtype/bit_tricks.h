@@ -117,7 +117,7 @@ inline uint64_t load_bytes(const uint8_t* p, int64_t bytes) {
 // The low `bits` bits set, 0 <= bits; 64 and more give all ones.
 constexpr uint64_t low_mask(int64_t bits) { return bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1; }
 
-// Word k (64 bits) of a row of `bits` bits; reads only bytes of the row and clears what lies beyond its last bit.
+// Word k (64 bits) of a row of `bits` bits; reads only bytes of the row and clears what is beyond its last bit.
 inline uint64_t load_row_word(const uint8_t* row, int64_t k, int64_t bits) {
   const int64_t left = bits - 64 * k;
   if (left >= 64) {

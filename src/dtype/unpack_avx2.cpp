@@ -2,7 +2,7 @@
 //
 // Codes of any width at any bit: 8 of them lie in 8 bytes. A byte shuffle puts the two bytes that hold code i into
 // 16-bit lane i; a product with 2^(16 - bits - s), s the bit where the code starts, moves the code to the top and drops
-// what lies above; a shift brings it down. Codes of 1, 2 and 4 bits that start on a byte need fewer steps. To floats
+// what is above; a shift brings it down. Codes of 1, 2 and 4 bits that start on a byte need fewer steps. To floats
 // the lanes have 32 bits and shift by counts of their own.
 #include "dtype/unpack_loops.h"
 

@@ -3,7 +3,7 @@
 //
 // Bytes: 8 codes of any width at any bit lie in 8 bytes; a permute lays these out for each of 8 groups, and
 // VPMULTISHIFTQB takes the 8 bits from where each code starts. Up to 6 bits a second permute looks the number up, and
-// ignores what lies above the code.
+// ignores what is above the code.
 // Floats: a shuffle puts the two bytes that hold code i into lane i, a shift by a count of its own aligns it; up to 4
 // bits a permute looks the number up, wider codes are converted.
 #include "dtype/unpack_loops.h"

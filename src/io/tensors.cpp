@@ -39,7 +39,7 @@ const PlainDtype* plain_dtype(DType dtype) {
 
 std::string joined(const std::string& name, std::string_view end) { return name + std::string(end); }
 
-// Rows of a file's tensor lie back to back.
+// Rows of a file's tensor are contiguous.
 void copy_rows(DType dtype, int64_t rows, int64_t cols, void* to, int64_t to_stride, const void* from,
                int64_t from_stride) {
   const auto row = static_cast<size_t>(row_bytes_file(dtype, cols));

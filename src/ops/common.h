@@ -27,7 +27,7 @@ void require_float(std::string_view op, std::string_view what, const Tensor& x);
 void require_values(std::string_view op, std::string_view what, const Tensor& x);
 void require_same(std::string_view op, const Tensor& a, const Tensor& b);
 
-// Error(kDevice) that names both unless x lies on the current device: for functions that no tape checks.
+// Error(kDevice) that names both unless x is on the current device: for functions that no tape checks.
 void require_here(std::string_view op, std::string_view what, const Tensor& x);
 
 // Largest absolute number of an integer dtype, as a double.

@@ -1,4 +1,4 @@
-// Rows are gathered as they lie, codes and scales, and dequantized together. For the gradient the positions are sorted
+// Rows are gathered as stored, codes and scales, and dequantized together. For the gradient the positions are sorted
 // by row (bitonic: keys that name a row are all different, the others and the padding are ~0 and come last, so there is
 // one result), and each number of the table adds up its parts.
 #include "ops/embedding_device.h"

@@ -10,7 +10,7 @@ namespace bitgrad::detail {
 namespace {
 
 constexpr int64_t kTask = 16384;  // elements of one piece of parallel work
-constexpr int64_t kPiece = 2048;  // whose numbers, gradients and two state tensors lie in L1
+constexpr int64_t kPiece = 2048;  // whose numbers, gradients and two state tensors are in L1
 static_assert(kTask % kPiece == 0 && kPiece % kernels::kMomentBlock == 0, "no two pieces of one call share a block");
 constexpr int kPartShift = 40;
 

@@ -2,7 +2,7 @@
 // - the host reads it and copies it through pinned memory on a stream of its own, which the computation waits for;
 // - or the data set lies there (train/resident_data.h): ids and targets come that way, samples are gathered on the
 //   device.
-// On the CPU a batch is read when it is asked for, and used where it lies.
+// On the CPU a batch is read when it is asked for, and used in place.
 #pragma once
 
 #include <array>

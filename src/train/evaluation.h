@@ -30,7 +30,7 @@ class Learner::Evaluator {
 
 namespace bitgrad::detail {
 
-// evaluate (train/trainer.h) with data that may lie on the device.
+// evaluate (train/trainer.h) with data that may be on the device.
 Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident);
 
 }  // namespace bitgrad::detail

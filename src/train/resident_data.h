@@ -27,7 +27,7 @@ class ResidentData {
 
 // Puts `data` on the current device where `choice` (device.resident_data) says so, and adds a line about it to `notes`;
 // `name` is that of the section. transformed: its samples are changed on the way, which the host does. nullptr: it
-// stays on the host. Throws Error where it must lie on the device and cannot.
+// stays on the host. Throws Error where it must be on the device and cannot.
 std::unique_ptr<ResidentData> place_data(const std::string& choice, const std::string& name, const Dataset& data,
                                          std::string& notes, bool transformed = false);
 

@@ -111,7 +111,7 @@ void check_config_file(const std::string& path, RunConfig saved) {
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides) {
   const std::string checkpoint = folder + "/last.safetensors";
-  const std::string root = remembered_root(checkpoint);  // first: it knows where plugins lie
+  const std::string root = remembered_root(checkpoint);  // first: it knows where plugins are
   check_config_file(folder + "/config.yaml",
                     parse_config(saved.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded}));
   return parse_config(saved.config, checkpoint, overrides, {true, root, ConfigSource::Plugins::kLoaded});

@@ -2,7 +2,7 @@
 // (train/step.h). Graphs are made by the key of the step.
 //
 // The first step of a key runs one kernel after another, the second records, the others repeat. What changes from one
-// to the next lies in memory of the device: batch, target, and StepScalars (base/step_scalars.h). What the host does in
+// to the next is in memory of the device: batch, target, and StepScalars (base/step_scalars.h). What the host does in
 // the stages is done again here: whose gradients hold sums, which parameters take part in the update.
 #pragma once
 

@@ -93,7 +93,7 @@ BITGRAD_GLOBAL void drop_codes_kernel(DropCodes p) {
 }
 
 // ---- launches ----
-// Rows of whole words lie back to back, as one long row.
+// Rows of whole words are contiguous, as one long row.
 template <typename Args>
 Args longest_rows(Args args) {
   if (args.cols % 64 == 0 && args.rows > 0) {

@@ -8,7 +8,7 @@
 
 namespace bitgrad::cuda {
 
-// ---- y[i] = f(x[i]), four neighbours a thread where both lie on four ----
+// ---- y[i] = f(x[i]), four neighbours a thread where both are aligned to four ----
 struct NearestBf16 {
   BITGRAD_DEVICE uint16_t operator()(int64_t, float x) const { return bf16_from_float(x); }
 };

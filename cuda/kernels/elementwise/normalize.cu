@@ -53,8 +53,8 @@ BITGRAD_GLOBAL void normalize_backward_kernel(NormalizeBackwardArgs p) {
   }
 }
 
-// Whether four neighbours may be taken at once: rows and all that is read and written lie on them. One row with numbers
-// for all has no columns to respect, but needs whole fours.
+// Whether four neighbours may be loaded together: rows and all that is read and written are aligned to them. One row
+// with values for all has no columns to respect, but needs whole fours.
 template <typename... P>
 bool by_four(int64_t rows, int64_t cols, int64_t column_step, const P*... pointers) {
   return (column_step == 0 ? rows * cols : cols) % 4 == 0 && (lies_on<4>(pointers) && ...);

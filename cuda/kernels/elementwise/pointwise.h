@@ -1,5 +1,5 @@
 // The frame of kernels that take number i of a few arrays of floats to number i of others. Bound by memory: a thread
-// loads four neighbours with one instruction where all arrays lie on 16 bytes.
+// loads four neighbours with one instruction where all arrays are aligned to 16 bytes.
 #pragma once
 
 #include "cuda/device/vectors.h"

@@ -72,7 +72,7 @@ void set_codes(const UpdateRowsArgs& args, SweepCall& call) {
                    static_cast<uint32_t*>(to.frag64)};
 }
 
-// What lies behind the last row of layout transposed.
+// What is behind the last row of layout transposed.
 void clear_behind(const UpdateRowsArgs& args) {
   if (!args.codes || args.codes->transposed == nullptr) return;
   const DType dtype = args.codes->codes.dtype;

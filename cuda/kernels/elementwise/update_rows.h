@@ -17,7 +17,7 @@ struct SweepCall {
   int64_t piece = 0, pieces = 1;  // columns; one piece where scales are fitted to whole rows
   int team = 32, block_rows = 1;  // threads: a warp, or the block
   int64_t room = 0;               // numbers that each team keeps in shared memory; 0: they are read again
-  bool by_four = false;           // every row of every array lies on four elements
+  bool by_four = false;           // every row of every array is aligned to four elements
   float* w = nullptr;
   float* state[2] = {nullptr, nullptr};
   const void* sums = nullptr;

@@ -2,7 +2,7 @@
 //
 // A team moves the numbers of its row, four neighbours a thread, and keeps the new ones in shared memory; finds the
 // row's scale in them; makes octets of codes. Layouts that mix rows come last, from the canonical codes of the block's
-// rows, which lie in a cache: 8 rows fill whole bytes of layout transposed, 16 rows whole words of frag64.
+// rows, which are in a cache: 8 rows fill whole bytes of layout transposed, 16 rows whole words of frag64.
 #pragma once
 
 #include "bitgrad/dtype/bf16.h"

@@ -55,7 +55,7 @@ int type_of(LtType type) {
   return kInt32;
 }
 
-// The greatest power of two, at most 16, that divides an address: what lies further up differs from run to run, and
+// The greatest power of two, at most 16, that divides an address: what is further up differs from run to run, and
 // with it the algorithm would.
 uint32_t alignment_of(const void* x) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(x) | 16;

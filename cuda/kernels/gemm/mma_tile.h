@@ -176,7 +176,7 @@ class MmaBlock {
     }
   }
 
-  // Takes what lies beyond k out of fragments whose first byte is element `k`.
+  // Takes what is beyond k out of fragments whose first byte is element `k`.
   BITGRAD_DEVICE void mask(int64_t k, uint32_t (&a)[4][4], uint32_t (&b)[4][2]) const {
     const int64_t left = args_.out.k - k;
     BITGRAD_UNROLL

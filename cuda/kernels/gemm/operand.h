@@ -8,7 +8,7 @@
 
 namespace bitgrad::cuda::gemm {
 
-// How an element lies in memory and which number it is.
+// How an element is stored and which number it is.
 enum class NumberForm : uint8_t { kFp32, kBf16, kFp16, kInt32, kInt64, kSigned, kUnsigned, kSign, kCodebook };
 
 struct Operand {
@@ -32,7 +32,9 @@ BITGRAD_HD inline int64_t param_at(const Operand& x, int64_t f, int64_t k) {
   if (x.scale.col_step != 0) at += (x.scale.col_group == 1 ? c : c / x.scale.col_group) * x.scale.col_step;
   return at;
 }
-BITGRAD_HD inline int32_t zero_at(const Operand& x, int64_t at) { return x.scale.zero == nullptr ? 0 : x.scale.zero[at]; }
+BITGRAD_HD inline int32_t zero_at(const Operand& x, int64_t at) {
+  return x.scale.zero == nullptr ? 0 : x.scale.zero[at];
+}
 BITGRAD_HD inline float scale_at(const Operand& x, int64_t at) {
   return x.scale.scale == nullptr ? 1.0f : x.scale.scale[at];
 }

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kTile = kReferenceTile, kStep = kReferenceStep, kSide = 4, kPitch = kTile + 1, kPanel = 512;
 
-// tile[k][free]: values, times B's folded scale on A's side; what lies beyond the operand is never read.
+// tile[k][free]: values, times B's folded scale on A's side; what is beyond the operand is never read.
 BITGRAD_DEVICE void load_a(const FloatArgs& args, int64_t f0, int64_t k0, float (*tile)[kPitch]) {
   const Operand& x = args.a;
   for (int at = static_cast<int>(threadIdx.x); at < kTile * kStep; at += kReferenceThreads) {

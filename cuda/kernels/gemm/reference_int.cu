@@ -24,7 +24,7 @@ struct Wide {
   static constexpr int kSide = 2, kTile = kWideTile, kPitch = kTile + 1;
 };
 
-// tile[k][free] of indices f0 .. and k0 .. ; what lies beyond the operand is left as it is, and never read.
+// tile[k][free] of indices f0 .. and k0 .. ; what is beyond the operand is left as it is, and never read.
 template <typename T>
 BITGRAD_DEVICE void load_tile(const Operand& x, int64_t f0, int64_t free, int64_t k0, int64_t k_end,
                               typename T::Number (*tile)[T::kPitch]) {

@@ -87,7 +87,7 @@ BITGRAD_DEVICE inline uint8_t bits_of_octet(uint64_t bytes, int p) {
 struct Numbers8 {
   float v[8];
 };
-// Elements p[0] .. p[7], 0 from `count` on. wide: p lies on four elements.
+// Elements p[0] .. p[7], 0 from `count` on. wide: p is aligned to four elements.
 BITGRAD_DEVICE inline Numbers8 load_numbers(const float* p, int64_t count, bool wide) {
   Numbers8 out;
   if (wide && count >= 8) {

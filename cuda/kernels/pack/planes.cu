@@ -27,7 +27,7 @@ BITGRAD_GLOBAL void canonical_kernel(int64_t rows, int64_t cols, CodeRows in, Co
 
 namespace {
 
-// What lies behind the last row of a layout.
+// What is behind the last row of a layout.
 void clear_behind(const PackArgs& args, int64_t used) {
   fill_async(static_cast<char*>(args.out) + used, 0, args.to.info().bytes(args.dtype, args.rows, args.cols) - used,
              current_stream());

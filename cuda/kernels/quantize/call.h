@@ -22,7 +22,7 @@ struct QuantizeCall {
   uint32_t code_mask = 0;
   uint8_t nonfinite_code = 0;
   bool sign = false, stochastic = false, clip = false;
-  bool wide = false;  // every row of x lies on four elements
+  bool wide = false;  // every row of x is aligned to four elements
 };
 
 // The levels of a codebook in ascending order and the bounds between them (kernels/quantize/codebook.h), by value: a

@@ -15,7 +15,7 @@ struct DequantizeCall {
   ScaleMap scale;
   float* y;
   int64_t ldy;
-  bool wide;  // every row of y lies on four elements
+  bool wide;  // every row of y is aligned to four elements
 };
 
 // s * (q - z), s * q + m or s * q, each operation rounded once.

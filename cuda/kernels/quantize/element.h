@@ -125,7 +125,7 @@ BITGRAD_DEVICE inline bool clip_passes(const QuantizeCall& call, float x, const 
 }
 
 // The codes of elements from[0] .. of row r from column c, a multiple of 8, on; those from `count` on have code 0 and
-// do not pass. wide: they lie on four elements; p: parameters of the first.
+// do not pass. wide: they are aligned to four elements; p: parameters of the first.
 template <CodeRule kRule, typename P>
 BITGRAD_DEVICE inline OctetCodes code_numbers(const QuantizeCall& call, const Levels& levels, int64_t r, int64_t c,
                                               int64_t count, const float* from, bool wide, P p) {

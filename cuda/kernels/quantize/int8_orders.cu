@@ -24,7 +24,7 @@ struct OrderCall {
 struct OrdersCall {
   int64_t rows, cols;
   const void* x;
-  bool wide;  // octets of x lie on 16 bytes
+  bool wide;  // octets of x are aligned to 16 bytes
   OrderCall by_row, by_column;
   uint32_t* flags;
 };
@@ -111,7 +111,7 @@ BITGRAD_DEVICE inline uint64_t int8_byte(float folded, float scale, bool stochas
   return static_cast<uint64_t>(static_cast<uint8_t>(q));
 }
 
-// Whole octets up to the stride: what lies behind the columns is cleared.
+// Whole octets up to the stride: what is behind the columns is cleared.
 BITGRAD_DEVICE inline void store_order(const OrderCall& order, int64_t r, int64_t o, uint64_t bytes) {
   const CodeRows rows{order.codes, order.stride, order.stride, 8, 8};
   if (8 * o < order.stride) store_octet(rows, r, o, bytes);

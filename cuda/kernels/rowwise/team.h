@@ -16,7 +16,7 @@ inline constexpr int64_t kChunk = 1024;
 inline constexpr int kLanes = 16;
 inline constexpr int kShortThreads = 128;  // of a block of short rows: 8 teams
 inline constexpr int kLongThreads = 512;   // of a long row: 32 chunks at a time
-inline constexpr int kJoined = 2048;       // chunks whose results lie in shared memory: a batch
+inline constexpr int kJoined = 2048;       // chunks whose results are in shared memory: a batch
 inline constexpr int kBatches = 64;        // that a row may have
 
 struct alignas(8) TwoSums {
@@ -94,7 +94,7 @@ struct Team {
     for (int half = kLanes / 2; half >= 1; half /= 2) a = join(a, lane_behind(a, half));
     return a;
   }
-  // count values that lie side by side become one in values[0]; written before by any threads of the block.
+  // count values that are adjacent become one in values[0]; written before by any threads of the block.
   template <typename Value, typename Join>
   BITGRAD_DEVICE static void join_all(Value* values, int count, Join& join) {
     for (int d = 1; d < count; d *= 2) {

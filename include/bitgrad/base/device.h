@@ -38,7 +38,7 @@ class DeviceGuard {
   Device outer_;
 };
 
-// Which sides of a copy lie on the device.
+// Which sides of a copy are on the device.
 enum class CopyWay : uint8_t { kFromHost, kToHost, kOnDevice };
 
 // The contract that a kind of device implements; all act on the current device of that kind. Memory it hands out is

@@ -34,7 +34,7 @@ struct TargetForm {
   friend bool operator==(const TargetForm&, const TargetForm&) = default;
 };
 
-// What lies in memory: codes and ids of 8, 16 or 32 bits, or fp32 values.
+// What is in memory: codes and ids of 8, 16 or 32 bits, or fp32 values.
 enum class StoredAs : uint8_t { kUint8, kUint16, kInt32, kFloat };
 constexpr int64_t element_bytes(StoredAs form) {
   return form == StoredAs::kUint8 ? 1 : form == StoredAs::kUint16 ? 2 : 4;
@@ -80,7 +80,7 @@ class Dataset {
   // Writes sample `index` to x [sample_shape] of dtype(), and its target [target_form().shape] of that form's dtype. A
   // data set of one class a sample may leave this to sample or sample_ids; one with other targets overrides this alone.
   virtual void example(int64_t index, void* x, void* target) const;
-  // The same samples and targets as they lie in memory, as long as the data set lives; nothing where they are made when
+  // The same samples and targets as stored in memory, as long as the data set lives; nothing where they are made when
   // they are asked for.
   virtual StoredSamples stored() const { return {}; }
   // Bytes that the data set holds in memory.

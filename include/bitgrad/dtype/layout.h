@@ -1,4 +1,4 @@
-// Layouts as data: how the codes of a [rows, cols] matrix lie in memory. docs/architecture.md, "Layout".
+// Layouts as data: how the codes of a [rows, cols] matrix are stored. docs/architecture.md, "Layout".
 //
 // Canonical is what files hold and the reference reads. All others are derived: made from canonical by `pack`, undone
 // by `unpack`.
@@ -15,7 +15,7 @@ namespace bitgrad {
 
 struct LayoutInfo {
   std::string_view name;
-  // Whether codes of this dtype can lie so.
+  // Whether codes of this dtype can have this layout.
   bool (*supports)(DType dtype);
   // Bytes of the whole matrix, a multiple of 64.
   int64_t (*bytes)(DType dtype, int64_t rows, int64_t cols);
@@ -69,10 +69,11 @@ inline constexpr int64_t kRowBlock = 16;
 // Geometry that kernels share with the layouts.
 // planes: [plane][row][64-bit word], plane p = bit p of the code.
 inline int64_t plane_words(int64_t cols) { return (cols + 63) / 64; }
-// panels16: [plane][row panel of 16][32-bit word of k][16 rows]: the columns of a product lie across lanes.
+// panels16: [plane][row panel of 16][32-bit word of k][16 rows]: the columns of a product are across lanes.
 inline constexpr int64_t kPanelRows = 16;
 inline int64_t panel_words(int64_t cols) { return (cols + 31) / 32; }
-// tiles16: [row panel of 16][tile_words of a canonical row][16 rows], codes of 2, 4 or 8 bits, whole steps of 64 columns.
+// tiles16: [row panel of 16][tile_words of a canonical row][16 rows], codes of 2, 4 or 8 bits, whole steps of 64
+// columns.
 inline int64_t tile_words(int bits, int64_t cols) { return (cols + 63) / 64 * 2 * bits; }
 inline int64_t panel_count(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 // vnni64: [group of 4 panels][step][panel][16 rows][4 k] bytes, the last group with as many panels as it has rows for.

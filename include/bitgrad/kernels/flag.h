@@ -45,7 +45,7 @@ void discard_errors();
 // Calls `then` when the errors are polled, in its turn among the checks; on the CPU immediately.
 void on_poll(std::function<void()> then);
 
-// The words and checks of work that a device records (base/device_work.h) and does again: they lie apart from the
+// The words and checks of work that a device records (base/device_work.h) and does again: they are apart from the
 // others.
 class FlagRecord {
  public:

@@ -40,7 +40,7 @@ struct GemmOperand {
   ScaleMap scale;        // in coordinates of the stored matrix
 };
 
-// Products of one form that lie beside each other (heads, groups, samples): member i reads and writes at i times these
+// Products of one form that are adjacent (heads, groups, samples): member i reads and writes at i times these
 // distances from member 0, and has the bits of the product alone.
 struct GemmBatch {
   int64_t count = 1;  // 0: nothing is done

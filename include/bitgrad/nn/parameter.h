@@ -106,7 +106,7 @@ class Parameter {
   // written. After initialize, else Error. `seed` (that of initialize, else Error) and `step` key stochastic rounding.
   // Throws Error(kNonFinite) that names the parameter when the master or a learned part holds NaN or Inf (on a device
   // other than the CPU: when the errors are polled, kernels/flag.h). Nothing to do for a float parameter or one without
-  // a master. A bf16 master is widened to fp32 in blocks of rows where scales lie within rows or do not depend on the
+  // a master. A bf16 master is widened to fp32 in blocks of rows where scales are row-local or do not depend on the
   // numbers, else as a whole, in workspace memory.
   void requantize(uint64_t seed, int64_t step);
   // The same in blocks of whole rows, from values at hand: begin_requantize (with a master) or begin_masterless_codes
@@ -130,7 +130,7 @@ class Parameter {
   // codes are in cache; begin is a multiple of 16. Either for all rows or for none: then end_codes packs them. On a
   // device other than the CPU end_codes packs them in any case.
   void pack_rows(int64_t begin, int64_t end);
-  // Whether scales lie within rows, or do not depend on the numbers: channel(0), token, groups along a row; constant
+  // Whether scales are row-local, or do not depend on the numbers: channel(0), token, groups along a row; constant
   // scales; learned ones.
   bool scales_are_row_local() const;
   // Rows that share scales in groups along axis 0; 1 otherwise.
@@ -139,7 +139,7 @@ class Parameter {
   void set_progress(double progress);
   // A further layout of the value that the chosen kernels read; written now and by every requantize.
   void add_layout(Layout layout);
-  // While on, new scales are written where the old ones lie, so that recorded work of a device finds them there; else
+  // While on, new scales are written in place of the old ones, so that recorded work of a device finds them there; else
   // they get memory of their own, and tensors that hold the old codes keep the old scales.
   void keep_params_in_place(bool on) { params_stay_ = on; }
   // A recorded backward added to the gradient again.

@@ -48,7 +48,7 @@ Var linear_simulated(const Var& x, const Var& w, const Var& bias = {}, DType y =
 // Products of two activations, such as the scores of attention: y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of
 // b[.., n, k] with transposed_b; fp32 (fp64 when a and b are). Leading axes are equal, or b is a matrix that all of a
 // is multiplied with. a and b: floats or codes of at most 8 bits, with or without scales (groups along axis 0 must not
-// span two matrices), read as they lie. Each member has the bits of the product alone. Gradients are those of the
+// span two matrices), read as stored. Each member has the bits of the product alone. Gradients are those of the
 // values, in fp32 (bf16 or fp64 as the edge asks). Throws Error for shapes that do not fit and for int32 and int64
 // (out_dtype).
 struct MatmulOptions {

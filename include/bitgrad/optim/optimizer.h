@@ -3,13 +3,13 @@
 //   (straight-through, gradients of learned parts); value clip; global-norm clip; decay; update; latent clamp and
 //   floor; requantize when due.
 // One sweep over blocks of rows does all of it: masters and moments of fewer bits are widened and rounded again, and
-// codes and layouts are made, while the numbers lie in a cache. Parameters without a master are dequantized, moved and
+// codes and layouts are made, while the numbers are in a cache. Parameters without a master are dequantized, moved and
 // rounded into codes.
 //
 // Fused: arm() before backward lets ops hand the gradients of whole rows to this sweep as they make them, so that the
 // gradient of a weight never exists as a whole. The bits are those of the step that comes afterwards.
 //
-// Parameters lie on the device that is current when they are attached and moved. On one other than the CPU the step
+// Parameters are on the device that is current when they are attached and moved. On one other than the CPU the step
 // comes after backward, with whole tensors, where it can as one kernel a parameter (not_one_kernel), and waits for the
 // device once, before anything moves.
 #pragma once

@@ -62,7 +62,7 @@ class UpdateRule {
   // Bop: parameters are bint1 codes without a master, and the rule does no more than to flip them.
   virtual bool flips_signs() const { return false; }
   // Whether update works on memory of the current device, by kernels (kernels/elementwise.h, maps) and without reading
-  // it. A rule that does not cannot train what lies on another device than the CPU.
+  // it. A rule that does not cannot train what is on another device than the CPU.
   virtual bool on_device() const { return false; }
   // Whether a piece's `live` is read in place of lr, and everything else that changes from step to step in update is in
   // numbers of StepScalars: its launches may be recorded.

@@ -1,6 +1,6 @@
 // Tensor: storage + offset + shape + dtype + layout (+ QuantParams). A value, cheap to copy; copies share the bytes.
 //
-// A matrix of codes has rows that start on 8 bytes; pad bits are zero. Wider dtypes (fp32, int32, ...) lie dense.
+// A matrix of codes has rows that start on 8 bytes; pad bits are zero. Wider dtypes (fp32, int32, ...) are dense.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +85,7 @@ class Tensor {
   // Copies numbers or codes of an equal shape and dtype.
   void copy_from(const Tensor& other) const;
   // The same numbers or codes, in the same layout, with the parts of its QuantParams, on another device; a copy also
-  // where it lies there already. Layouts beside the canonical codes are not copied.
+  // where it is there already. Layouts beside the canonical codes are not copied.
   Tensor to_device(Device device, MemoryKind kind) const;
   // This tensor where the host may read it: itself on the CPU, else a copy.
   Tensor on_host() const;

@@ -355,7 +355,7 @@ struct RunConfig {
 struct ConfigSource {
   bool run = false;
   std::string root = {};
-  // How plugins are found: by their paths; by their file names among those that are loaded, for they may lie elsewhere
+  // How plugins are found: by their paths; by their file names among those that are loaded, for they may be elsewhere
   // now, else by their paths (config.yaml of a run); by their file names alone (texts within files: a file loads no
   // code).
   enum class Plugins : uint8_t { kPath, kNameOrPath, kLoaded };

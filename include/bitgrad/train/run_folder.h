@@ -34,7 +34,7 @@ std::string run_folder_checkpoint(const std::string& folder);
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides = {});
 // The last checkpoint of a run folder; a file as it is.
-// data.root of the config.yaml beside a file of a run: where its data lay; empty: there is none.
+// data.root of the config.yaml beside a file of a run: where its data was; empty: there is none.
 std::string remembered_root(const std::string& file);
 std::string checkpoint_of(const std::string& folder_or_file);
 

@@ -138,7 +138,7 @@ class Trainer {
   std::unique_ptr<Dataset> train_data_, test_data_;
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, test_resident_;
-  std::string residence_;  // where the data lie, for the log
+  std::string residence_;  // where the data are, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
   BestRule best_;

@@ -1,5 +1,5 @@
 // Panels of 16 rows: [plane][panel][panel_words(cols) 32-bit words][16 rows], plane p = bit p of the code: the rows of
-// a weight, which are the columns of the product, lie across the lanes of a register. Pad rows and pad bits are zero.
+// a weight, which are the columns of the product, are across the lanes of a register. Pad rows and pad bits are zero.
 // Codes of at most 2 bits.
 #include <cstring>
 
@@ -49,7 +49,7 @@ void unpack_row_2(const uint32_t* lane0, const uint32_t* lane1, int64_t cols, ui
 
 int64_t plane_size(int64_t rows, int64_t cols) { return panel_count(rows) * panel_words(cols) * kPanelRows; }
 
-// Where row r of plane 0 starts; its words lie kPanelRows apart.
+// Where row r of plane 0 starts; its words are kPanelRows apart.
 int64_t lane_of_row(int64_t r, int64_t cols) {
   return r / kPanelRows * panel_words(cols) * kPanelRows + r % kPanelRows;
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr char kWhere[] = "layout tiles16";
 constexpr char kExpected[] = "a code dtype of 2, 4 or 8 bits";
 
-// Where row r starts; its words lie kPanelRows apart.
+// Where row r starts; its words are kPanelRows apart.
 int64_t lane_of_row(int64_t r, int64_t words) { return r / kPanelRows * words * kPanelRows + r % kPanelRows; }
 
 // 64-bit words that hold codes.

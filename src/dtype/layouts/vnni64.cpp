@@ -57,7 +57,7 @@ void pack_panel(DType dtype, const VnniGeometry& g, int64_t panel, const uint8_t
 }
 
 #if defined(__x86_64__)
-// Codes of 8 bits are read where they lie, others by way of raw codes.
+// Codes of 8 bits are read in place, others by way of raw codes.
 void pack_panel_avx512(DType dtype, const VnniGeometry& g, int64_t panel, const uint8_t* canonical, int64_t stride,
                        uint8_t* out) {
   constexpr int64_t kBlock = 512, kCodes = 64;

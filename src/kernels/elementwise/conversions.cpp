@@ -11,7 +11,7 @@
 namespace bitgrad::kernels {
 namespace {
 
-constexpr int64_t kDraws = elementwise::kMomentRun * kMomentBlock;  // draws that lie on the stack
+constexpr int64_t kDraws = elementwise::kMomentRun * kMomentBlock;  // draws that are on the stack
 static_assert(kTileElements % kDraws == 0);
 
 // Calls body(begin, end, draws) for runs of at most kDraws elements of n.

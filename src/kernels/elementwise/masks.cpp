@@ -13,9 +13,9 @@
 namespace bitgrad::kernels {
 namespace {
 
-constexpr int64_t kChunk = 1024;  // elements whose draws or raw codes lie on the stack, a multiple of 64
+constexpr int64_t kChunk = 1024;  // elements whose draws or raw codes are on the stack, a multiple of 64
 
-// Masks of rows that fill their words lie back to back, as one long row.
+// Masks of rows that fill their words are contiguous, as one long row.
 std::pair<int64_t, int64_t> longest_rows(int64_t rows, int64_t cols) {
   return cols % 64 == 0 && rows > 0 ? std::pair<int64_t, int64_t>(1, rows * cols) : std::pair(rows, cols);
 }

@@ -18,7 +18,7 @@ using quantize_loops::loops;
 using quantize_loops::QuantizeLoops;
 
 constexpr int64_t kOrdersBlock = 1 << 16, kMaxChunks = 64;
-constexpr int64_t kPiece = 2048;  // elements whose numbers and draws lie on the stack
+constexpr int64_t kPiece = 2048;  // elements whose numbers and draws are on the stack
 constexpr int32_t kInfinity = 0x7F800000;
 constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
 

@@ -26,7 +26,7 @@ ScaleMap scale_map_of(const OperandForm& form);
 // C[free of a, free of b] = sum over the contracted index, rows of C one behind the other. C's memory is the caller's.
 kernels::GemmArgs product_args(const Side& a, const Side& b, DType c = dtypes::fp32, const float* bias = nullptr);
 
-// Matrices of `rows` stored rows that lie one behind the other in `stored`, with its scales: a side of a batch.
+// Matrices of `rows` stored rows that are contiguous in `stored`, with its scales: a side of a batch.
 struct Members {
   Side side;
   int64_t bytes = 0, scales = 0;  // from one to the next
@@ -42,7 +42,7 @@ kernels::GemmArgs batch_args(int64_t count, const Members& a, const Members& b, 
 class Operand {
  public:
   virtual ~Operand() = default;
-  // All rows, for the choice of kernels; data is null where they do not lie in memory.
+  // All rows, for the choice of kernels; data is null where they are not in memory.
   virtual Side side(bool contracted_rows) const = 0;
   virtual int64_t row_count() const = 0;
   // Rows that are made at once, at least 1. A pure function of the form: it cuts sums of floats.
@@ -52,7 +52,7 @@ class Operand {
   virtual Tensor rows(int64_t begin, int64_t end, Tensor& workspace) const = 0;
 };
 
-// Rows that lie in memory: one block.
+// Rows that are in memory: one block.
 class MatrixOperand final : public Operand {
  public:
   explicit MatrixOperand(const Tensor& matrix) : matrix_(matrix) {}

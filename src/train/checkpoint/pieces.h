@@ -54,7 +54,7 @@ void require_finite(Learner& learner);
 void write_pieces(const std::string& path, const Pieces& pieces, const CheckpointHeader& header,
                   std::map<std::string, std::string> more);
 
-// Copies the rows of a file's tensor (back to back) into t, which lies on the CPU.
+// Copies the rows of a file's tensor (back to back) into t, which is on the CPU.
 void fill_rows(const Tensor& t, const uint8_t* bytes);
 
 }  // namespace bitgrad::checkpoint

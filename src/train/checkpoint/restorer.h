@@ -11,7 +11,7 @@
 namespace bitgrad::checkpoint {
 
 // All throw Error(kData), or Error(kNonFinite) where a tensor holds NaN or Inf, that names the file and the tensor. New
-// tensors lie on the CPU, those that are filled anywhere.
+// tensors are on the CPU, those that are filled anywhere.
 class Restorer {
  public:
   // `kind`: of file_kind, the one that is wanted; empty: either.

@@ -1,4 +1,4 @@
-// Samples of a batch out of a data set that lies on the device as it is stored (StoredSamples, data/dataset.h).
+// Samples of a batch out of a data set that is on the device as it is stored (StoredSamples, data/dataset.h).
 #pragma once
 
 #include "train/map/list.h"
@@ -6,7 +6,7 @@
 namespace bitgrad::maps {
 
 // x[r, c] = numbers[code], or tokens[r, c] = code, of code = codes[ids[r] * stride + c], one, two or four bytes each;
-// or x[r, c] = the fp32 value that lies there. Index: r * pieces() + the piece of kCodes codes.
+// or x[r, c] = the fp32 value that is there. Index: r * pieces() + the piece of kCodes codes.
 struct GatherSamples {
   static constexpr int64_t kCodes = 4;
   const void* codes;

@@ -41,7 +41,7 @@ QuantMonitor::QuantMonitor(Learner& learner, int64_t window) : learner_(learner)
 
 namespace {
 
-// Recorded steps write new scales where the old ones lie (Parameter::keep_params_in_place).
+// Recorded steps write new scales in place of the old ones (Parameter::keep_params_in_place).
 std::shared_ptr<const QuantParams> copy_of(const QuantParams& params) {
   QuantParams copy = params;
   if (copy.scale) copy.scale = std::make_shared<const Tensor>(copy.scale->clone(MemoryKind::kWorkspace));

@@ -26,7 +26,7 @@ inline constexpr int64_t kNibbleGroup = 60;         // bits of k that one word o
 inline constexpr int64_t kNibbleTables = 12;        // of a group, 5 bits each
 inline constexpr int64_t kNibbleEntries = 32;       // of a table
 inline constexpr int64_t kNibbleMaxLanes = 128;     // of a table
-inline constexpr int64_t kNibbleMaxResident = 2;    // groups whose tables lie in L1 together
+inline constexpr int64_t kNibbleMaxResident = 2;    // groups whose tables are in L1 together
 inline constexpr int64_t kNibbleGroupColumns = 15;  // 4 bits of k of every lane
 // 8 groups are 15 words of 32 bits: rows of bits are read in such pieces.
 inline constexpr int64_t kPieceGroups = 8, kPieceWords = 15, kPieceColumns = kPieceGroups * kNibbleGroupColumns;
@@ -57,7 +57,7 @@ struct NibbleOutput {
 // What an instruction set brings. All pointers but NibbleOutput's are 64-byte aligned.
 struct NibbleKernel {
   int64_t lanes;       // of a table: 64 or 128; an entry takes lanes / 2 bytes
-  int64_t resident;    // groups whose tables lie in L1 together: 24 KiB
+  int64_t resident;    // groups whose tables are in L1 together: 24 KiB
   double gmacs;        // multiply-adds a nanosecond of look-ups
   double ns_of_group;  // to read a group of 60 bits of every lane and make its tables
   // A word of every lane -> 8 nibble columns of lanes / 2 bytes.

@@ -5,7 +5,7 @@
 //   t x t:    dot = popc(k) - 2 popc(k & (a1 ^ b1)), k = a0 & b0
 //   q2 x b1:  dot = 2 (popc(a0 & w) + h popc(a1 & w)) - (popc(a0) + h popc(a1)), h = -2 (int2) or 2 (uint2)
 // Of t p0 = not zero, p1 = negative; of q2 the bits of the code. A lies in rows (of planes), B in panels of 16 rows, so
-// that columns of C lie across lanes and no sum over lanes is ever taken. An instruction set brings a tile function per
+// that columns of C are across lanes and no sum over lanes is ever taken. An instruction set brings a tile function per
 // kind of dot; the loops around it are shared (popcount.cpp). Bits beyond k are ignored on both sides.
 #pragma once
 

@@ -27,7 +27,7 @@ struct CarrySum {
 };
 constexpr int kCarry = (kTa & ~kTb & 0xFF) | (~kTa & kTc & 0xFF);  // a ? ~b : c
 
-// Two words of R rows and P panels. Steps of the panels lie side by side, so that no one waits for another.
+// Two words of R rows and P panels. Steps of the panels are adjacent, so that no one waits for another.
 template <int R, int P>
 inline void add_pair(const BitTile& t, int64_t w, CarrySum (&sums)[R][P]) {
   __m512i b1[P], b2[P];

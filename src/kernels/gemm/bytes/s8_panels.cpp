@@ -1,6 +1,6 @@
 // The loops of the small-integer products with B in layout vnni64. A block of C is walked group by group of 64 columns;
-// of a group a block of k of B is opened to bytes (8-bit codes are read where they lie) and meets all rows of the
-// block, which stay in L2. The memory that comes next in B is asked for meanwhile. A is read where it lies, or
+// of a group a block of k of B is opened to bytes (8-bit codes are read in place) and meets all rows of the
+// block, which stay in L2. The memory that comes next in B is asked for meanwhile. A is read in place, or
 // expanded for a slab of k.
 #include "kernels/gemm/bytes/s8_panels.h"
 
@@ -141,7 +141,7 @@ class Block {
     tile.row_of_sums = row_of_sums_ + i;
   }
 
-  // One tile of few rows with B as it lies.
+  // One tile of few rows with B as stored.
   void run_closed(S8PanelTile& tile, int64_t j, const int8_t* a, int32_t* sums) const {
     tile.a = a;
     tile.sums = sums;

@@ -2,7 +2,7 @@
 // fields of 1, 2, 4 or 8 bits in memory and is opened to bytes for a block of k that stays in cache while rows of A
 // pass. docs/numerics.md section 4.
 //
-// A is a matrix of signed bytes x (int8: the codes themselves, read where they lie), B of u >= 0 (layout.h):
+// A is a matrix of signed bytes x (int8: the codes themselves, read in place), B of u >= 0 (layout.h):
 //   qa = x + sa,  qb = f u + c  (f = 2 for kind sign, else 1; c the lowest code)
 //   sum (qa - za)(qb - zb) = f sum x u + beta_j P_i + alpha_i f U_j,
 //   alpha_i = sa - za_i, beta_j = c - zb_j, P_i = sum x + K alpha_i, U_j = sum u, which the layout holds.

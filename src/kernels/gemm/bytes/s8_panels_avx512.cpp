@@ -175,7 +175,7 @@ void open_fields(const uint8_t* in, int64_t steps, int64_t panels, uint8_t* out)
 }
 
 int32_t sum_bytes(const int8_t* row, int64_t count) {
-  constexpr int64_t kAhead = 2048;  // bytes; rows often lie one behind the other
+  constexpr int64_t kAhead = 2048;  // bytes; rows are often contiguous
   const __m512i ones = _mm512_set1_epi8(1);
   __m512i sums[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
   int64_t k = 0;

@@ -7,7 +7,7 @@
 //   column n costs one load and one addition for every group.
 // A pass is what the tables of one time cover. Its order of float additions, for every output:
 //   t_i = A[m, k_i] * number of the code, rounded;  group g = t_0 + t_1 + .., left to right;  P = group_0 + group_1 +
-//   .., left to right;  sum = P_0, then sum = sum + P_p. What lies beyond K is left out. K = 0: +0.
+//   .., left to right;  sum = P_0, then sum = sum + P_p. What is beyond K is left out. K = 0: +0.
 // It depends on the dtype of B alone, so scalar, AVX2 and AVX-512 kernels give the same bits.
 //
 // Sums lie in the second cache as [block of rows][column][lane] and are transposed into C at the end. An instruction

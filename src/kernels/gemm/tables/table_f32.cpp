@@ -15,7 +15,7 @@ namespace bitgrad::kernels::gemm_detail {
 namespace {
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kPiece = 128;  // columns finished at a time, while their sums lie in the first cache
+constexpr int64_t kPiece = 128;  // columns finished at a time, while their sums are in the first cache
 
 // One block of C on one thread.
 class FloatTask : TableBlock {

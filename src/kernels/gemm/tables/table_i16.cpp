@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kRowLanes = 32;
 constexpr int64_t kRows = 128;                  // of A expanded at a time
-constexpr int64_t kPieceColumns = 128;          // columns finished at a time, while their sums lie in the first cache
+constexpr int64_t kPieceColumns = 128;          // columns finished at a time, while their sums are in the first cache
 constexpr int64_t kMaxDepth = 1 << 17;          // 255 * 3 * this is below 2^15 * 4096
 constexpr int32_t kMost = 32767, kRest = 2048;  // of a sum of 16 bits; of its lower part after a carry
 

@@ -14,7 +14,7 @@ constexpr StepOrder kOrders[kTileFormats] = {make_step_order(TileFormat::kSign),
                                              make_step_order(TileFormat::kBits2), make_step_order(TileFormat::kBits4),
                                              make_step_order(TileFormat::kBytes), make_step_order(TileFormat::kHalf)};
 
-// Of A, which lies in L2 beside a pair of panels or what is packed of B: half of what L2 keeps, and all of it where
+// Of A, which is in L2 beside a pair of panels or what is packed of B: half of what L2 keeps, and all of it where
 // reading wide codes of B, once for each of A's blocks, costs more.
 int64_t most_bytes_of_a(TileFormat format, bool packs) {
   return int64_t{!packs && format_bits(format) >= 4 ? 1024 : 512} << 10;
