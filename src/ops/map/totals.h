@@ -18,6 +18,15 @@ BITGRAD_HD inline PieceOf piece_of(int64_t i, int64_t n) {
   return {begin, end < n ? end : n};
 }
 
+// The sum of f.term(k) over the positions k of piece i, in ascending order.
+template <typename F>
+BITGRAD_HD auto sum_of_piece(const F& f, int64_t i) {
+  const PieceOf piece = piece_of(i, f.n);
+  decltype(f.term(0)) sum = 0;
+  for (int64_t k = piece.begin; k < piece.end; ++k) sum += f.term(k);
+  return sum;
+}
+
 // How many targets are not `ignore`.
 struct CountTargets {
   const int32_t* targets;
@@ -25,12 +34,8 @@ struct CountTargets {
   int32_t ignore;
   int64_t* out;
 
-  BITGRAD_HD void operator()(int64_t i) const {
-    const PieceOf piece = piece_of(i, n);
-    int64_t count = 0;
-    for (int64_t k = piece.begin; k < piece.end; ++k) count += targets[k] != ignore ? 1 : 0;
-    out[i] = count;
-  }
+  BITGRAD_HD int64_t term(int64_t k) const { return targets[k] != ignore ? 1 : 0; }
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
 // How many ranks are below k.
@@ -39,12 +44,8 @@ struct CountRanks {
   int64_t n, k;
   int64_t* out;
 
-  BITGRAD_HD void operator()(int64_t i) const {
-    const PieceOf piece = piece_of(i, n);
-    int64_t count = 0;
-    for (int64_t j = piece.begin; j < piece.end; ++j) count += ranks[j] < k ? 1 : 0;
-    out[i] = count;
-  }
+  BITGRAD_HD int64_t term(int64_t position) const { return ranks[position] < k ? 1 : 0; }
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
 struct SumCounts {
@@ -52,12 +53,8 @@ struct SumCounts {
   int64_t n;
   int64_t* out;
 
-  BITGRAD_HD void operator()(int64_t i) const {
-    const PieceOf piece = piece_of(i, n);
-    int64_t sum = 0;
-    for (int64_t k = piece.begin; k < piece.end; ++k) sum += counts[k];
-    out[i] = sum;
-  }
+  BITGRAD_HD int64_t term(int64_t k) const { return counts[k]; }
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
 // fp32 terms in double.
@@ -66,12 +63,8 @@ struct SumTerms {
   int64_t n;
   double* out;
 
-  BITGRAD_HD void operator()(int64_t i) const {
-    const PieceOf piece = piece_of(i, n);
-    double sum = 0;
-    for (int64_t k = piece.begin; k < piece.end; ++k) sum += static_cast<double>(terms[k]);
-    out[i] = sum;
-  }
+  BITGRAD_HD double term(int64_t k) const { return static_cast<double>(terms[k]); }
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
 // (y - t)^2 of fp32 or bf16 elements, in double.
@@ -81,15 +74,11 @@ struct SumSquaredErrors {
   int64_t n;
   double* out;
 
-  BITGRAD_HD void operator()(int64_t i) const {
-    const PieceOf piece = piece_of(i, n);
-    double sum = 0;
-    for (int64_t k = piece.begin; k < piece.end; ++k) {
-      const double d = static_cast<double>(load_float(y, bf16_y, k)) - static_cast<double>(load_float(t, bf16_t, k));
-      sum += d * d;
-    }
-    out[i] = sum;
+  BITGRAD_HD double term(int64_t k) const {
+    const double d = static_cast<double>(load_float(y, bf16_y, k)) - static_cast<double>(load_float(t, bf16_t, k));
+    return d * d;
   }
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
 struct SumDoubles {
@@ -97,12 +86,8 @@ struct SumDoubles {
   int64_t n;
   double* out;
 
-  BITGRAD_HD void operator()(int64_t i) const {
-    const PieceOf piece = piece_of(i, n);
-    double sum = 0;
-    for (int64_t k = piece.begin; k < piece.end; ++k) sum += in[k];
-    out[i] = sum;
-  }
+  BITGRAD_HD double term(int64_t k) const { return in[k]; }
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = sum_of_piece(*this, i); }
 };
 
 // out = *number / *count; flags get bit 1 where nothing was counted. Index: 0.
