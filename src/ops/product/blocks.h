@@ -3,6 +3,7 @@
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/kernels/gemm.h"
+#include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad::detail {
 
@@ -15,5 +16,20 @@ void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transpos
 // a batch). Rows are A's free index. Same bits both ways: floats are summed in the order of the kernel that runs the
 // whole product.
 void product_into(kernels::GemmArgs& args, GradSlot& slot, const kernels::GemmOperand* b_transposed = nullptr);
+
+// A product whose rows of C are made and used a block at a time: by the kernel, and so in the order, of the whole
+// product, B packed once where that pays. Calls of run may come from several threads.
+class RowBlocks {
+ public:
+  // `whole`: its m is that of all rows, its A a form. block: rows of a call, or fewer.
+  RowBlocks(const kernels::GemmArgs& whole, int64_t block);
+  // A, C, m, row_minus, and what else belongs to rows, are those of `part`.
+  void run(kernels::GemmArgs part) const;
+
+ private:
+  const kernels::GemmKernel* kernel_;
+  kernels::GemmOperand b_;
+  Tensor packed_;
+};
 
 }  // namespace bitgrad::detail
