@@ -94,8 +94,7 @@ class DirectWeights {
         for (int64_t k = 0; k < std::min(kSquare, c - c0); ++k) {
           uint8_t* const line = to + (c0 + k) * pitch_ + p * element_;
           if (floats_) {
-            isa_.to_bf16(kSquare, reinterpret_cast<const int8_t*>(square + k * kSquare),
-                         reinterpret_cast<uint16_t*>(line));
+            isa_.to_bf16(kSquare, square + k * kSquare, is_unsigned(args_.dtype), reinterpret_cast<uint16_t*>(line));
           } else {
             std::memcpy(line, square + k * kSquare, kSquare);
           }

@@ -188,8 +188,13 @@ struct DirectRows {
     }
   }
 
-  static void to_bf16(int64_t n, const int8_t* __restrict x, uint16_t* __restrict out) {
-    for (int64_t j = 0; j < n; ++j) out[j] = static_cast<uint16_t>(bits_of(static_cast<float>(x[j])) >> 16);
+  static void to_bf16(int64_t n, const uint8_t* __restrict x, bool is_unsigned, uint16_t* __restrict out) {
+    if (is_unsigned) {
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<uint16_t>(bits_of(static_cast<float>(x[j])) >> 16);
+    } else {
+      for (int64_t j = 0; j < n; ++j)
+        out[j] = static_cast<uint16_t>(bits_of(static_cast<float>(static_cast<int8_t>(x[j]))) >> 16);
+    }
   }
 
   template <typename Sum>
