@@ -42,7 +42,7 @@ Var Norm::forward(const Var& x) {
 
 bool Norm::returns_signs(const Tensor& x) const {
   const Tensor& gamma = gamma_.value();
-  return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32 && !x.quant() && x.shape().rank() == 2 && x.contiguous() &&
+  return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32 && !x.quant() && x.shape().rank() >= 2 && x.contiguous() &&
          x.device() == current_device() && gamma.device() == current_device() &&
          (!per_column_ || x.cols() == gamma.numel());
 }
@@ -51,6 +51,15 @@ Tensor Norm::signs(const Tensor& x, std::shared_ptr<const QuantParams> params, u
   options_.training = false;
   const Tensor in[] = {x, gamma_.value(), beta_.value()};
   return norm_signs(name_, per_column_, in, options_, std::move(params), flags);
+}
+
+bool Norm::trains_signs(const Var& x) const {
+  return per_column_ && current_device().is_cpu() && returns_signs(x.value()) && x.grad_dtype() == dtypes::fp32;
+}
+
+Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip) {
+  options_.training = true;
+  return batch_norm_signs(x, gamma_.read(), beta_.read(), options_, {std::move(params), flags, clip});
 }
 
 Form Norm::plan(const Form& in, PlanRequests&) {
