@@ -99,21 +99,8 @@ void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const T
 }
 
 void check(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
-  const Tensor& x = in[0];
-  require_values(op, "x", x);
-  const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // of gamma and beta
-  require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
-  require(x.numel() > 0 || !o.training, op, "x has no elements to compute statistics of: got ", x);
-  const Shape want{per_column ? x.cols() : 1};
-  for (size_t i = 1; i < 3; ++i)
-    require(in[i].shape() == want && in[i].dtype() == dtype, op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',
-            dtype, ", got ", in[i]);
-  const bool running = o.running_mean.defined() || o.running_var.defined();
-  require(running || o.training, op, "evaluation needs running statistics");
-  if (running)
-    for (const Tensor* t : {&o.running_mean, &o.running_var})
-      require(t->defined() && t->shape() == want && t->dtype() == dtypes::fp32, op, "running statistics must be ", want,
-              " fp32, got ", *t);
+  require_values(op, "x", in[0]);
+  check_norm(op, per_column, in, o);
 }
 
 // fp32; without the place of y.
@@ -132,6 +119,23 @@ kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> i
 }
 
 }  // namespace
+
+void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
+  const Tensor& x = in[0];
+  const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // of gamma and beta
+  require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
+  require(x.numel() > 0 || !o.training, op, "x has no elements to compute statistics of: got ", x);
+  const Shape want{per_column ? x.cols() : 1};
+  for (size_t i = 1; i < 3; ++i)
+    require(in[i].shape() == want && in[i].dtype() == dtype, op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',
+            dtype, ", got ", in[i]);
+  const bool running = o.running_mean.defined() || o.running_var.defined();
+  require(running || o.training, op, "evaluation needs running statistics");
+  if (running)
+    for (const Tensor* t : {&o.running_mean, &o.running_var})
+      require(t->defined() && t->shape() == want && t->dtype() == dtypes::fp32, op, "running statistics must be ", want,
+              " fp32, got ", *t);
+}
 
 namespace {
 

@@ -16,6 +16,8 @@ struct NormSaved {
   Tensor beta = {};  // of the signs of y under rule clip: gy counts where abs y <= 1
 };
 
+// Throws Error unless gamma and beta (in[1], in[2]) and the running statistics fit x = in[0].
+void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options);
 // per_column: batch norm; else tensor norm.
 Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
                     const NormOptions& options);
