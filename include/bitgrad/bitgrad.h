@@ -65,6 +65,7 @@
 #include "bitgrad/train/metric.h"
 #include "bitgrad/train/metrics.h"
 #include "bitgrad/train/model_record.h"
+#include "bitgrad/train/presets.h"
 #include "bitgrad/train/ptq.h"
 #include "bitgrad/train/quant_monitor.h"
 #include "bitgrad/train/quant_statistics.h"
