@@ -34,6 +34,7 @@
 #include "bitgrad/nn/form.h"
 #include "bitgrad/nn/init.h"
 #include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/nn/layer_table.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/nn/module.h"

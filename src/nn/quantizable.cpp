@@ -167,7 +167,7 @@ Var Quantizable::product(const Var& in, const Var& bias, const LinearModes& mode
 
 Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const LinearModes& modes) {
   y_ = in.float_output();
-  const Form x = input_ ? input_->plan(in, requests) : in;
+  const Form x = input_ ? input_->planned(in, requests) : in;
   static const LinearModes kPlain;
   // A layer that was converted while it was off is on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
