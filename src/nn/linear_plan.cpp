@@ -6,7 +6,7 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr std::string_view kLinearLayer = "linear";
+constexpr std::string_view kLinearLayer = "linear", kConvLayer = "conv2d";
 
 bool per_row(const Granularity& g) {
   return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
@@ -39,6 +39,10 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
     p.x.zero_point = in.scales->zero_point;
     p.x.offset = in.scales->offset;
   }
+  if (form.conv != nullptr) {
+    p.x = windows_form(p.x, in.shape(), *form.conv);
+    p.taps = form.conv->kernel[0] * form.conv->kernel[1];
+  }
   p.w = weight_form(form.weight);
   p.bias = form.bias;
   p.y = in.float_output();
@@ -51,7 +55,8 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
 }
 
 // What integer_linear can do: docs/numerics.md section 4.
-void plan_integer(const LinearForm& form, const Form& in, const OperandForm& w, Form& y) {
+void plan_integer(const LinearForm& form, const Form& in, const ProductForm& product, Form& y) {
+  const OperandForm& w = product.w;
   const std::string_view hint =
       ". Put a quantize layer of int, uint or sign codes before it, with a scheme such as "
       "symmetric or lsq, or use compute: packed.";
@@ -64,6 +69,8 @@ void plan_integer(const LinearForm& form, const Form& in, const OperandForm& w, 
   require(x.kind == Granularity::kTensor || per_row(x), kLinearLayer,
           "compute: integer_out needs input with scales per tensor or token: got ", x, hint);
   const bool per_token = per_row(x);
+  require(!per_token || form.conv == nullptr, kConvLayer,
+          "compute: integer_out needs input with scales per tensor: got ", x, hint);
   require(!per_token || !form.bias, kLinearLayer,
           "compute: integer_out with a bias needs input with a scale per tensor: got ", x, ". Leave the bias out.");
   y.dtype = dtypes::int32;
@@ -71,9 +78,8 @@ void plan_integer(const LinearForm& form, const Form& in, const OperandForm& w, 
   require(is_integer(w.dtype), kLinearLayer, "compute: integer_out needs weights of int, uint or sign codes: got ",
           w.dtype, ". Use compute: packed.");
   const int64_t max = most_products_in_int32(in.dtype, w.dtype);
-  require(in.features() <= max, kLinearLayer, "compute: integer_out sums ", in.dtype, " times ", w.dtype,
-          " in int32: got ", in.features(), " features, expected at most ", max,
-          ". Use compute: packed, which sums in int64.");
+  require(w.cols <= max, kLinearLayer, "compute: integer_out sums ", in.dtype, " times ", w.dtype, " in int32: got ",
+          w.cols, " features, expected at most ", max, ". Use compute: packed, which sums in int64.");
   require(!w.zero_point && !w.offset, kLinearLayer,
           "compute: integer_out needs weights without zero points and offsets: got ", "scheme ", w.scheme,
           ". Use symmetric, absmax or binary.");
@@ -109,20 +115,52 @@ void check_compute(const LinearForm& form) {
           "compute: integer_out needs quantized weights: got fp32. Set an integer dtype, or use compute: packed.");
 }
 
+namespace {
+
+// Of the values, before their dtype is known.
+Form output_form(const LinearForm& form, const Form& in) {
+  const Shape& w = form.weight.shape();
+  if (form.conv == nullptr) {
+    require(in.features() == w.cols(), kLinearLayer, "x has ", in.features(), " features, w expects ", w.cols());
+    return in.with_features(w.rows());
+  }
+  require(in.sample.rank() == 3, kConvLayer, "needs samples [h,w,c], got ", in);
+  const int64_t k = form.conv->kernel[0] * form.conv->kernel[1] * in.features() / form.conv->groups;
+  require(k == w.cols(), kConvLayer, "a window has ", k, " values, w expects ", w.cols());
+  const auto [oh, ow] = conv2d_output(in.sample[0], in.sample[1], *form.conv);
+  Form y = in;
+  y.sample = {oh, ow, w.rows()};
+  return y;
+}
+
+// Scales that differ within a window, and constants that x has no code for.
+void check_windows(const Conv2dOptions& options, const Form& in) {
+  if (in.scales) {
+    const Granularity& g = in.scales->granularity;
+    require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), kConvLayer,
+            "needs input with scales per tensor or channel(1), which are the same in a whole window: got ", g);
+  }
+  const bool signs = in.dtype.kind() == DTypeKind::kSign && !(in.scales && in.scales->offset);
+  require(options.pad_value == 0 || signs || in.dtype.is_float(), kConvLayer, "pad_value ", options.pad_value, ": got ",
+          in, ", expected input of a sign dtype without real offsets, or floats. Use pad_value 0");
+}
+
+}  // namespace
+
 Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests) {
   check_compute(form);
-  require(in.features() == form.weight.shape().cols(), kLinearLayer, "x has ", in.features(), " features, w expects ",
-          form.weight.shape().cols());
-  require(is_values(in.dtype) || in.dtype.is_code(), kLinearLayer, "needs codes or fp32 input, got ", in.dtype,
-          ". Put quantize or dequantize before it.");
-  Form y = in.with_features(form.weight.shape().rows());
+  require(is_values(in.dtype) || in.dtype.is_code(), form.conv ? kConvLayer : kLinearLayer,
+          "needs codes or fp32 input, got ", in.dtype, ". Put quantize or dequantize before it.");
+  if (form.conv != nullptr) check_windows(*form.conv, in);
+  Form y = output_form(form, in);
   y.dtype = in.float_output();
   y.scales.reset();
   y.grad = in.grad || !form.weight.spec().frozen || form.bias;
   const ProductForm product = product_form(form, in);
-  if (form.compute == Compute::kIntegerOut) plan_integer(form, in, product.w, y);
+  if (form.compute == Compute::kIntegerOut) plan_integer(form, in, product, y);
   check_modes(product);
-  if (form.compute != Compute::kSimulated && in.samples > 0) plan_layouts(form, product, in, requests);
+  const bool groups = form.conv != nullptr && form.conv->groups > 1;  // read rows of w, canonical
+  if (form.compute != Compute::kSimulated && in.samples > 0 && !groups) plan_layouts(form, product, in, requests);
   return y;
 }
 

@@ -1,7 +1,8 @@
-// The form of linear(x, w)'s result, known before any value is.
+// The form of the result of linear(x, w), or of conv2d(x, w), known before any value is.
 #pragma once
 
 #include "bitgrad/nn/module.h"
+#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
 
 namespace bitgrad::detail {
@@ -11,6 +12,7 @@ struct LinearForm {
   Compute compute = Compute::kPacked;
   const LinearModes& modes;
   bool bias = false;
+  const Conv2dOptions* conv = nullptr;  // nullptr: linear
 };
 
 // Throws Error for a compute that does not go with the modes of the backward or with weights in fp32.

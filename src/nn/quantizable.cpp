@@ -45,7 +45,7 @@ LayerQuant Quantizable::checked(const LayerQuant& quant) const {
   q.latent_clamp = q.latent_clamp ? q.latent_clamp : own_.latent_clamp;
   // Signs that are flipped (Bop) have no numbers to clamp.
   if (q.weight && *q.master == MasterKind::kNone && q.weight->dtype.kind() == DTypeKind::kSign) q.latent_clamp.reset();
-  if (kind_ == Kind::kLinear) return q;
+  if (kind_ != Kind::kEmbedding) return q;
   q.input.reset();
   q.observer.reset();
   q.compute = Compute::kPacked;
@@ -57,7 +57,10 @@ std::shared_ptr<ActivationQuantizer> Quantizable::make_input(const LayerQuant& q
   if (!q.input) return nullptr;
   const auto input = std::make_shared<ActivationQuantizer>(
       ActivationQuant{*q.input, q.observer, q.input_grad, q.learned_lr_factor, q.learned_weight_decay});
-  if (weight_.described()) input->describe(weight_.shape().cols());
+  if (features_ > 0)
+    input->describe(features_);
+  else if (kind_ == Kind::kLinear && weight_.described())
+    input->describe(weight_.shape().cols());
   return input;
 }
 
@@ -147,33 +150,63 @@ void Quantizable::convert() {
 Var Quantizable::input(const Var& x) { return input_ ? (*input_)(x) : x; }
 
 Var Quantizable::linear(const Var& x, const Var& bias, const LinearModes& modes) {
-  return product(input(x), bias, modes);
+  return product(input(x), bias, nullptr, modes);
 }
 
 Var Quantizable::linear_fused(Module& previous, const Var& x, const Var& bias, const LinearModes& modes) {
   const Var in = input_ ? input_->forward_fused(previous, x) : Var();
-  return in.defined() ? product(in, bias, modes) : Var();
+  return in.defined() ? product(in, bias, nullptr, modes) : Var();
 }
 
+Var Quantizable::conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const LinearModes& modes) {
+  return product(input(x), bias, &options, modes);
+}
+
+namespace {
+
+Var packed_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, const LinearModes& how) {
+  return options ? bitgrad::conv2d(x, w, bias, *options, how) : bitgrad::linear(x, w, bias, how);
+}
+Var simulated_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, DType y) {
+  return options ? conv2d_simulated(x, w, bias, *options, y) : linear_simulated(x, w, bias, y);
+}
+Var integer_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options) {
+  return options ? integer_conv2d(x, w, bias, *options) : integer_linear(x, w, bias);
+}
+
+}  // namespace
+
 // in: the output of the input's quantizer.
-Var Quantizable::product(const Var& in, const Var& bias, const LinearModes& modes) {
+Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* options, const LinearModes& modes) {
   LinearModes how = on() ? modes : LinearModes();
   how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
-  if (!on()) return bitgrad::linear(in, weight_.read(), bias, how);
-  if (quant_.compute == Compute::kSimulated) return linear_simulated(in, weight_.read_values(), bias, how.y);
-  if (quant_.compute == Compute::kIntegerOut) return integer_linear(in, weight_.read(), bias);
-  return bitgrad::linear(in, weight_.read(), bias, how);
+  if (on() && quant_.compute == Compute::kSimulated)
+    return simulated_product(in, weight_.read_values(), bias, options, how.y);
+  if (on() && quant_.compute == Compute::kIntegerOut) return integer_product(in, weight_.read(), bias, options);
+  return packed_product(in, weight_.read(), bias, options, how);
 }
 
 Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const LinearModes& modes) {
+  return plan_product(in, requests, nullptr, bias, modes);
+}
+
+Form Quantizable::plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias,
+                              const LinearModes& modes) {
+  return plan_product(in, requests, &options, bias, modes);
+}
+
+Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
+                               const LinearModes& modes) {
   y_ = in.float_output();
-  const Form x = input_ ? input_->planned(in, requests) : in;
+  features_ = in.features();
+  const Form x = input_ ? input_->plan(in, requests) : in;
   static const LinearModes kPlain;
   // A layer that was converted while it was off is on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
   PlanRequests of_codes;
-  const Form y = detail::plan_linear({weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias},
-                                     x, input_ ? of_codes : requests);
+  const detail::LinearForm form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
+                                options};
+  const Form y = detail::plan_linear(form, x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));
   return y;
 }

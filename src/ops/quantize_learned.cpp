@@ -12,6 +12,13 @@
 namespace bitgrad {
 namespace {
 
+// Rows of the matrix of one sample: 1 of vectors, positions of sequences, pixels of images.
+int64_t sample_rows(const Shape& shape) {
+  int64_t rows = 1;
+  for (int64_t axis = 1; axis + 1 < shape.rank(); ++axis) rows *= shape[axis];
+  return rows;
+}
+
 struct QuantizeLearned {
   static constexpr std::string_view kName = "quantize_learned";
   struct Saved {
@@ -46,7 +53,7 @@ struct QuantizeLearned {
     }
     if (!will_backward()) return y;
     s = {&quantizer, spec, keep(x.contiguous() ? x : x.clone(MemoryKind::kActivation)), params,
-         spec.granularity.kind == Granularity::kTensor ? x.cols() : 1};
+         sample_rows(x.shape()) * (spec.granularity.kind == Granularity::kTensor ? x.cols() : 1)};
     return y;
   }
 

@@ -12,6 +12,7 @@
 #include "bitgrad/kernels/reduce.h"
 #include "bitgrad/kernels/rowwise.h"
 #include "bitgrad/kernels/update_rows.h"
+#include "bitgrad/kernels/windows.h"
 
 namespace bitgrad::kernels {
 

@@ -1,5 +1,5 @@
-// Quantizable: the place in a layer whose product may be quantized: the weight and the input of linear(x, w) or
-// embedding(ids, w). Layers and users' modules alike make one with Module::add_quantizable; prepare and convert
+// Quantizable: the place in a layer whose product may be quantized: the weight and the input of linear(x, w), conv2d(x,
+// w) or embedding(ids, w). Layers and users' modules alike make one with Module::add_quantizable; prepare and convert
 // (prepare.h) fill it. docs/numerics.md section 9.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bitgrad/nn/parameter.h"
+#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/observer.h"
 
@@ -59,7 +60,7 @@ struct QuantMode {
 
 class Quantizable {
  public:
-  enum class Kind : uint8_t { kLinear, kEmbedding };
+  enum class Kind : uint8_t { kLinear, kConv, kEmbedding };
 
   // Use Module::add_quantizable.
   Quantizable(Module& owner, std::string name, Kind kind, Parameter& weight, const LayerQuant& own);
@@ -109,13 +110,20 @@ class Quantizable {
   // What linear gives for an input of this form; plans the layouts. `requests`: Module::plan. Throws Error when it does
   // not fit.
   Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const LinearModes& modes = {});
+  // The same for conv2d(x, w) (ops/conv.h): x [n,h,w,c]; the weight is [o, taps * c / groups]. Kind kConv.
+  Var conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const LinearModes& modes = {});
+  Form plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias = false,
+                   const LinearModes& modes = {});
 
  private:
   friend class Module;
   static constexpr std::string_view kWeight = "weight";
   std::shared_ptr<ActivationQuantizer> make_input(const LayerQuant& quant) const;
   LayerQuant checked(const LayerQuant& quant) const;
-  Var product(const Var& in, const Var& bias, const LinearModes& modes);
+  // options: nullptr for linear.
+  Var product(const Var& in, const Var& bias, const Conv2dOptions* options, const LinearModes& modes);
+  Form plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
+                    const LinearModes& modes);
   void check_weight(const LayerQuant& quant) const;
   void hold_weight();
   int64_t step() const;
@@ -130,7 +138,8 @@ class Quantizable {
   QuantMode mode_;
   std::shared_ptr<ActivationQuantizer> input_;
   bool converted_ = false;
-  DType y_ = dtypes::fp32;  // of what linear gives, as planned
+  DType y_ = dtypes::fp32;  // of what the product gives, as planned
+  int64_t features_ = 0;    // of its input, as planned; 0: not yet
   const Quantizable* owner_slot_ = nullptr;
 };
 

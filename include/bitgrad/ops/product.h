@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bitgrad/dtype/layout.h"
+#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/tensor/quant_params.h"
 
@@ -30,6 +31,10 @@ struct OperandForm {
 // The form of a tensor, as a matrix.
 OperandForm form_of(const Tensor& matrix);
 
+// The windows of images [n,h,w,c], whose pixels have the form `pixels`, as conv2d reads them: [n*oh*ow, taps*c/groups],
+// in a dtype that has a code for pixels outside. Throws Error as conv2d.
+OperandForm windows_form(const OperandForm& pixels, const Shape& image, const Conv2dOptions& options);
+
 // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), and what its backward multiplies.
 struct ProductForm {
   OperandForm x = {};  // rows 0: not known yet
@@ -39,9 +44,10 @@ struct ProductForm {
   bool integer_out = false;     // int32 sums of the bare codes (integer_linear)
   bool gx = false, gw = false;  // which gradients training wants
   LinearModes modes = {};
+  int64_t taps = 0;  // x are the windows of a convolution with so many taps; 0: linear
 };
 
-// Throws Error where linear would, for a wanted gradient whose mode the operands do not have.
+// Throws Error where linear, or conv2d, would, for a wanted gradient whose mode the operands do not have.
 void check_modes(const ProductForm& form);
 
 struct ProductPlan {

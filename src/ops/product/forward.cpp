@@ -30,6 +30,7 @@ void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, cons
   kernels::GemmArgs full =
       product_args(x.side(false), side_of(w, false), y.dtype(), bias.defined() ? bias.as<float>() : nullptr);
   const kernels::GemmKernel& kernel = kernels::plan_gemm(full, layouts_of(w));
+  full.ldc = y.stride() * 8 / y.dtype().bits();
   full.b.data = w.in_layout(kernel.b_layout).data();
   full.b.layout = kernel.b_layout;
   const int64_t rows = x.row_count(), block = x.block_rows();

@@ -76,28 +76,57 @@ bool folds(const ScaleMap& s) {
 void check_product(ProductMode mode, const GradientForm& form) { mode_of(mode).check(form); }
 void gradient_product(ProductMode mode, const GradientProduct& p, GradSlot& slot) { mode_of(mode).run(p, slot); }
 
-void gradient_product(ProductMode mode, GradientProduct p, const Operand& other, GradSlot& slot) {
-  const int64_t rows = other.row_count(), block = other.block_rows();
-  Tensor workspace;
-  if (block >= rows) {
-    p.other = other.rows(0, rows, workspace);
-    return gradient_product(mode, p, slot);
-  }
+void with_product(ProductMode mode, const GradientProduct& p, const RunProduct& run) {
   const Mode& m = mode_of(mode);
-  ensure(p.transposed && m.with != nullptr, "linear", p.name, ' ', m.name, " of an operand in blocks of rows");
-  const bool in_place = slot.dtype() == dtypes::fp32;
-  const GradTarget target =
-      in_place ? slot.target() : GradTarget{Tensor::empty(slot.shape(), dtypes::fp32), false, nullptr};
+  ensure(m.with != nullptr, "linear", p.name, ' ', m.name, " of an operand in blocks of rows");
+  m.with(p, run);
+}
+
+namespace {
+
+// Columns of one of `count` groups, dense.
+Tensor group_columns(const Tensor& gy, int64_t group, int64_t count) {
+  const Tensor rows = gy.reshape({gy.rows(), gy.cols()});
+  const int64_t n = gy.cols() / count;
+  return count == 1 ? rows : rows.column_slice(group * n, (group + 1) * n).clone(MemoryKind::kWorkspace);
+}
+
+// out (+)= the sum over blocks.
+void add_blocks(ProductMode mode, GradientProduct p, const Operand& other, bool accumulate, const Tensor& out) {
+  const int64_t rows = other.row_count(), block = other.block_rows();
   const Tensor gy = p.gy;
+  Tensor workspace;
   for (int64_t begin = 0; begin < rows; begin += block) {
     const int64_t end = std::min(begin + block, rows);
     p.gy = gy.row_slice(begin, end);
     p.other = other.rows(begin, end, workspace);
-    m.with(p, [&](kernels::GemmArgs& args) {
-      args.c = target.out.data();
-      args.accumulate = target.accumulate || begin > 0;
-      kernels::gemm(args);
+    with_product(mode, p, [&](kernels::GemmArgs& args) {
+      args.c = out.data();
+      args.c_dtype = out.dtype();
+      args.accumulate = accumulate || begin > 0;
+      run_piece(args);
     });
+  }
+}
+
+}  // namespace
+
+void gradient_product(ProductMode mode, GradientProduct p, std::span<const Operand* const> others, GradSlot& slot) {
+  const auto count = static_cast<int64_t>(others.size());
+  if (count == 1 && others[0]->block_rows() >= others[0]->row_count()) {
+    Tensor workspace;
+    p.other = others[0]->rows(0, others[0]->row_count(), workspace);
+    return gradient_product(mode, p, slot);
+  }
+  ensure(p.transposed, "linear", p.name, " of an operand in blocks of rows");
+  const bool in_place = slot.dtype() != dtypes::bf16;
+  const GradTarget target =
+      in_place ? slot.target() : GradTarget{Tensor::empty(slot.shape(), dtypes::fp32), false, nullptr};
+  const Tensor gy = p.gy;
+  const int64_t n = target.out.rows() / count;
+  for (int64_t g = 0; g < count; ++g) {
+    p.gy = group_columns(gy, g, count);
+    add_blocks(mode, p, *others[static_cast<size_t>(g)], target.accumulate, target.out.row_slice(g * n, (g + 1) * n));
   }
   if (in_place)
     slot.commit();

@@ -1,8 +1,11 @@
 // The two products of a linear layer's backward, each in a mode of its own. docs/numerics.md section 5.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "bitgrad/autograd/tape.h"
 #include "ops/product/operand.h"
@@ -36,9 +39,16 @@ struct GradientProduct {
 // Throws Error unless the product can be taken in this mode. Called before the forward.
 void check_product(ProductMode mode, const GradientForm& form);
 void gradient_product(ProductMode mode, const GradientProduct& p, GradSlot& slot);
-// gw of an operand that comes in blocks of rows (p.other is not set): the products of the blocks are added in ascending
-// order, in fp32. Modes fp32 and bf16; an operand of one block has any.
-void gradient_product(ProductMode mode, GradientProduct p, const Operand& other, GradSlot& slot);
+// The arguments of the product in modes fp32 and bf16, gy folded and rounded as the mode says, but for where C goes.
+void with_product(ProductMode mode, const GradientProduct& p, const std::function<void(kernels::GemmArgs&)>& run);
+// gw of operands that come in blocks of rows (p.other is not set), one a group: of each its part of the columns of gy
+// and of the rows of gw. The products of the blocks are added in ascending order, in fp32 (fp64 for fp64). Modes fp32
+// and bf16; a single operand of one block has any.
+void gradient_product(ProductMode mode, GradientProduct p, std::span<const Operand* const> others, GradSlot& slot);
+inline void gradient_product(ProductMode mode, GradientProduct p, const Operand& other, GradSlot& slot) {
+  const Operand* const others[] = {&other};
+  gradient_product(mode, std::move(p), others, slot);
+}
 
 // Whether the scale of a contracted index is folded into the other operand: one scale for all, or one per stored row;
 // no zero point.

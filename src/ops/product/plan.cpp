@@ -2,6 +2,7 @@
 #include "ops/product/gradient.h"
 #include "ops/product/operand.h"
 #include "ops/product/transposed.h"
+#include "ops/product/windows_gradient.h"
 
 namespace bitgrad {
 namespace {
@@ -30,6 +31,7 @@ Layout forward_layout(const ProductForm& form) {
 
 void check_modes(const ProductForm& form) {
   if (form.gx) detail::check_product(form.modes.gx, {"gx", "w", false, form.w, form.modes.gx_per_group});
+  if (form.gx && form.taps > 0) detail::check_conv_gx(form.modes.gx, form.w, form.taps);
   // Rows of x are known with the batch alone: errors leave out its shape.
   if (form.gw) detail::check_product(form.modes.gw, {"gw", "x", true, form.x, false, false});
 }
@@ -39,6 +41,7 @@ ProductPlan plan_product(const ProductForm& form) {
   const bool groups = form.w.scales && form.w.scales->kind == Granularity::kGroup;
   ProductPlan plan;
   plan.w_layout = forward_layout(form);
+  if (form.taps > 0) return plan;
   plan.w_transposed = form.gx && form.modes.gx == ProductMode::kInt8 && !groups &&
                       detail::prefers_transposed(form.w.dtype, n, i, o, /*a_k_major=*/false);
   plan.x_transposed = form.gw && form.modes.gw == ProductMode::kInt8 &&

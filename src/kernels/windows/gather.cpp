@@ -1,0 +1,153 @@
+// Windows gathered as rows. Channels that are whole bytes are copied, of neighbouring taps at once where pixels lie
+// side by side; others are shifted together, 64 bits at a time.
+#include <cstring>
+
+#include "kernels/cpu_kernels.h"
+#include "kernels/families.h"
+#include "kernels/windows/taps.h"
+
+namespace bitgrad::kernels {
+namespace {
+
+using namespace windows;
+
+constexpr int64_t kShortCopy = 64;  // bytes: words in a loop, else memcpy
+
+inline void copy_bytes(char* to, const char* from, int64_t n) {
+  if (n > kShortCopy) {
+    std::memcpy(to, from, static_cast<size_t>(n));
+    return;
+  }
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) std::memcpy(to + i, from + i, 8);
+  if (n - i >= 4) {
+    std::memcpy(to + i, from + i, 4);
+    i += 4;
+  }
+  if (n - i >= 2) {
+    std::memcpy(to + i, from + i, 2);
+    i += 2;
+  }
+  if (n - i >= 1) to[i] = from[i];
+}
+
+class ByteGather {
+ public:
+  explicit ByteGather(const GatherWindowsArgs& args)
+      : args_(args),
+        g_(args.geometry),
+        image_(static_cast<const char*>(args.image) + args.first_bit / 8),
+        pad_(static_cast<const char*>(args.pad) + args.first_bit / 8),
+        bytes_(args.bits / 8),
+        step_(g_.dilation_x * args.stride) {}
+
+  void run() const {
+    WindowCursor at(g_, args_.begin);
+    char* to = static_cast<char*>(args_.rows);
+    const int64_t used = g_.taps() * bytes_, rest = args_.row_stride - used;
+    for (int64_t m = args_.begin; m < args_.end; ++m, at.next(), to += args_.row_stride) {
+      const int64_t column = at.column();
+      const TapRange taps = inside(g_, column);
+      for (int64_t ky = 0; ky < g_.kh; ++ky) tap_row(at.row(ky), column, taps, to + ky * g_.kw * bytes_);
+      if (rest > 0) std::memset(to + used, 0, static_cast<size_t>(rest));
+    }
+  }
+
+ private:
+  void pads(char* to, int64_t begin, int64_t end) const {
+    for (int64_t kx = begin; kx < end; ++kx) copy_bytes(to + kx * bytes_, pad_, bytes_);
+  }
+  void tap_row(int64_t row, int64_t column, TapRange taps, char* to) const {
+    if (row < 0) return pads(to, 0, g_.kw);
+    pads(to, 0, taps.begin);
+    const char* from = image_ + ((row * g_.w + column) * args_.stride + taps.begin * step_);
+    if (step_ == bytes_) {
+      copy_bytes(to + taps.begin * bytes_, from, (taps.end - taps.begin) * bytes_);
+    } else {
+      for (int64_t kx = taps.begin; kx < taps.end; ++kx, from += step_) copy_bytes(to + kx * bytes_, from, bytes_);
+    }
+    pads(to, taps.end, g_.kw);
+  }
+
+  const GatherWindowsArgs& args_;
+  const WindowGeometry& g_;
+  const char *image_, *pad_;
+  int64_t bytes_, step_;
+};
+
+// Appends bits to a row of words.
+class BitWriter {
+ public:
+  explicit BitWriter(uint64_t* to) : to_(to) {}
+  // The low `count` bits of `bits`, 1 .. 64; the others are 0.
+  void put(uint64_t bits, int64_t count) {
+    word_ |= bits << used_;
+    if (used_ + count < 64) {
+      used_ += count;
+      return;
+    }
+    *to_++ = word_;
+    word_ = used_ == 0 ? 0 : bits >> (64 - used_);
+    used_ += count - 64;
+  }
+  uint64_t* finish() {
+    if (used_ > 0) *to_++ = word_;
+    return to_;
+  }
+
+ private:
+  uint64_t* to_;
+  uint64_t word_ = 0;
+  int64_t used_ = 0;
+};
+
+// Bits [first, first + count) of `words`, count 1 .. 64; reads no word behind the last of them.
+inline uint64_t bits_at(const uint64_t* words, int64_t first, int64_t count) {
+  const int64_t word = first / 64, shift = first % 64;
+  uint64_t bits = words[word] >> shift;
+  if (shift + count > 64) bits |= words[word + 1] << (64 - shift);
+  return count == 64 ? bits : bits & ((uint64_t{1} << count) - 1);
+}
+
+void append(BitWriter& out, const void* pixel, int64_t first, int64_t count) {
+  const auto* words = static_cast<const uint64_t*>(pixel);
+  for (int64_t i = 0; i < count; i += 64)
+    out.put(bits_at(words, first + i, std::min<int64_t>(64, count - i)), std::min<int64_t>(64, count - i));
+}
+
+void gather_bits(const GatherWindowsArgs& args) {
+  const WindowGeometry& g = args.geometry;
+  WindowCursor at(g, args.begin);
+  auto* to = static_cast<char*>(args.rows);
+  for (int64_t m = args.begin; m < args.end; ++m, at.next(), to += args.row_stride) {
+    auto* const words = reinterpret_cast<uint64_t*>(to);
+    BitWriter out(words);
+    const int64_t column = at.column();
+    const TapRange taps = inside(g, column);
+    for (int64_t ky = 0; ky < g.kh; ++ky) {
+      const int64_t row = at.row(ky);
+      for (int64_t kx = 0; kx < g.kw; ++kx) {
+        const bool in = row >= 0 && kx >= taps.begin && kx < taps.end;
+        const int64_t pixel = row * g.w + column + kx * g.dilation_x;
+        append(out, in ? static_cast<const char*>(args.image) + pixel * args.stride : args.pad, args.first_bit,
+               args.bits);
+      }
+    }
+    std::fill(out.finish(), words + args.row_stride / 8, uint64_t{0});
+  }
+}
+
+}  // namespace
+
+void cpu::gather_windows(const GatherWindowsArgs& args) {
+  if (args.end <= args.begin || args.bits == 0) return;
+  if (args.bits % 8 == 0 && args.first_bit % 8 == 0) return ByteGather(args).run();
+  gather_bits(args);
+}
+
+void append_windows_kernels(std::vector<KernelInfo>& out) {
+  for (const char* const name : {"gather_windows", "add_windows"})
+    out.push_back({"windows", name, 0, SumOrder::kExact, true, DeviceKind::kCpu});
+}
+
+}  // namespace bitgrad::kernels

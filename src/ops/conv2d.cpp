@@ -1,0 +1,173 @@
+// y[n,oy,ox,j] = sum over taps and channels of x * w[j, (ky,kx,i)] (+ bias[j]): docs/numerics.md sections 4 and 5,
+// "Convolutions". Windows are gathered as codes, a block of rows at a time, and multiplied as the rows of linear are;
+// no matrix of all windows is made. A convolution whose windows are the pixels is that product.
+#include "bitgrad/ops/conv.h"
+
+#include <algorithm>
+
+#include "ops/common.h"
+#include "ops/integer_product.h"
+#include "ops/product/forward.h"
+#include "ops/product/gradient.h"
+#include "ops/product/windows_direct.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kConv = "conv2d";
+
+void check_operands(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
+  require(x.shape().rank() == 4 && w.shape().rank() == 2, kConv, "x must be images [n,h,w,c] and w a matrix: got x ", x,
+          ", w ", w);
+  require(options.groups >= 1 && x.cols() % options.groups == 0, kConv, "groups: got ", options.groups,
+          ", expected a divisor of the ", x.cols(), " channels of x ", x);
+  const int64_t taps = options.kernel[0] * options.kernel[1], k = taps * (x.cols() / options.groups);
+  require(w.cols() == k, kConv, "a window has ", taps, " x ", x.cols() / options.groups, " = ", k,
+          " values, w expects ", w.cols(), " (x ", x, ", w ", w, ")");
+  if (x.quant()) {
+    const Granularity& g = x.quant()->granularity;
+    require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), kConv, "x ", x,
+            " has scales per ", g, ", which differ within a window: expected per tensor or channel(1)");
+  }
+  const bool signs = x.dtype().kind() == DTypeKind::kSign && !(x.quant() && x.quant()->offset);
+  require(options.pad_value == 0 || signs || x.dtype().is_float(), kConv, "pad_value ", options.pad_value, ": x is ", x,
+          ", expected a sign dtype without real offsets, or floats. Use pad_value 0");
+}
+
+detail::GradientProduct product_gx(const Tensor& gy, const Tensor& w) {
+  return {"gx", "w", gy, false, w, false, std::nullopt};
+}
+detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
+  return {"gw", "x", gy, true, x, false, std::nullopt};
+}
+
+// Rows of one group in a tensor [outputs, ..].
+Tensor group_rows(const Tensor& t, const detail::ConvForm& form, int64_t group) {
+  const int64_t n = form.group_outputs();
+  return form.groups == 1 ? t : t.row_slice(group * n, (group + 1) * n);
+}
+
+// y [n,oh,ow,o] = windows(x) w^T (+ bias).
+void forward(const Tensor& x, const Tensor& w, const Tensor& bias, const detail::ConvForm& form, const Tensor& y) {
+  if (form.pointwise()) return detail::forward_product(x, w, bias, y);
+  if (detail::direct_forward(form, x, w, bias, y)) return;
+  const Tensor image = detail::gatherable(x, form), rows = y.reshape({form.rows(), form.outputs});
+  for (int64_t g = 0; g < form.groups; ++g) {
+    const detail::WindowsOperand windows(image, form, g, detail::WindowsOperand::Use::kFree);
+    const int64_t n = form.group_outputs();
+    const Tensor part = form.groups == 1 ? rows : rows.column_slice(g * n, (g + 1) * n);
+    const Tensor offsets = bias.defined() ? group_rows(bias.reshape({form.outputs, 1}), form, g) : Tensor();
+    detail::forward_product(windows, group_rows(w, form, g), offsets, part);
+  }
+}
+
+Shape output_shape(const detail::ConvForm& form) {
+  return {form.samples, form.geometry.oh, form.geometry.ow, form.outputs};
+}
+
+struct Conv2d {
+  static constexpr std::string_view kName = kConv;
+  struct Saved {
+    Tensor x, w;
+    detail::ConvForm form;
+    bool bias = false;
+    LinearModes modes;
+    std::optional<RandomStream> sr;
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Conv2dOptions& options, const LinearModes& modes) {
+    const Tensor &x = in[0], &w = in[1];
+    check_operands(x, w, options);
+    s.form = detail::conv_form(kName, x.shape(), w.rows(), options);
+    const bool f64 = x.dtype() == dtypes::fp64;
+    require_result(kName, modes.y);
+    require(f64 == (w.dtype() == dtypes::fp64), kName, "x and w must both be fp64, or neither: got x ", x, ", w ", w);
+    Tensor bias;
+    if (in.size() > 2) {
+      bias = in[2];
+      require(bias.shape() == Shape{w.rows()} && bias.dtype() == (f64 ? dtypes::fp64 : dtypes::fp32), kName,
+              "bias must be [", w.rows(), "] ", f64 ? "fp64" : "fp32", ", got ", bias);
+    }
+    const Tensor y = Tensor::empty(output_shape(s.form), f64 ? dtypes::fp64 : modes.y);
+    bitgrad::forward(x, w, f64 ? Tensor() : bias, s.form, y);
+    if (f64 && bias.defined())
+      for (int64_t i = 0; i < y.numel(); ++i) y.as<double>()[i] += bias.as<double>()[i % y.cols()];
+    s.x = keep(x);
+    s.w = keep(w);
+    s.bias = bias.defined();
+    s.modes = modes;
+    if (modes.sr != nullptr) s.sr = *modes.sr;
+    s.modes.sr = nullptr;
+    return y;
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    detail::ConvGradient part{s.form, gy[0], s.modes.gx, s.sr};
+    if (g[0].wanted()) detail::conv_gx(part, s.w, g[0]);
+    part.mode = s.modes.gw;
+    if (part.sr) part.sr->purpose = Purpose::kGradientWeight;
+    if (g[1].wanted()) detail::conv_gw(part, s.x, g[1]);
+    if (s.bias && g[2].wanted()) g[2].set_rounded(column_sums(wide(gy[0])));
+  }
+};
+
+struct IntegerConv2d {
+  static constexpr std::string_view kName = "integer_conv2d";
+  struct Saved {
+    Tensor x, w;
+    detail::ConvForm form;
+    bool bias = false;
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Conv2dOptions& options) {
+    const Tensor &x = in[0], &w = in[1], bias = in.size() > 2 ? in[2] : Tensor();
+    check_operands(x, w, options);
+    s.form = detail::conv_form(kName, x.shape(), w.rows(), options);
+    detail::check_integer_product(kName, x, w, bias, s.form.k());
+    require(x.scale_map().per_tensor(), kName, "x: got scales per ", x.quant()->granularity,
+            ", expected one per tensor");
+    const auto params = detail::integer_product_params(x, w);
+    const Tensor offsets = bias.defined() ? detail::rounded_bias(kName, bias, *params) : Tensor();
+    const Tensor y = Tensor::empty(output_shape(s.form), dtypes::int32);
+    bitgrad::forward(x.without_quant(), w.without_quant(), {}, s.form, y);
+    if (bias.defined()) detail::add_integer_bias(y, offsets);
+    s.x = keep(x);
+    s.w = keep(w);
+    s.bias = bias.defined();
+    return y.with_quant(params);
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    const detail::ConvGradient part{s.form, gy[0]};
+    if (g[0].wanted()) detail::conv_gx(part, s.w, g[0]);
+    if (g[1].wanted()) detail::conv_gw(part, s.x, g[1]);
+    if (s.bias && g[2].wanted()) g[2].set_rounded(column_sums(wide(gy[0])));
+  }
+};
+
+}  // namespace
+
+Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const LinearModes& modes) {
+  if (x.tracked() && w.defined()) {
+    check_product(modes.gx, product_gx({}, w.value()).form());
+    detail::check_conv_gx(modes.gx, form_of(w.value()), std::max<int64_t>(1, options.kernel[0] * options.kernel[1]));
+  }
+  if (w.tracked() && x.defined()) check_product(modes.gw, product_gw({}, x.value()).form());
+  return bias.defined() ? apply<Conv2d>({x, w, bias}, options, modes) : apply<Conv2d>({x, w}, options, modes);
+}
+
+Var integer_conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options) {
+  return bias.defined() ? apply<IntegerConv2d>({x, w, bias}, options) : apply<IntegerConv2d>({x, w}, options);
+}
+
+Var conv2d_simulated(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, DType y) {
+  const auto as_float = [](const Var& v) { return v.dtype().is_float() && !v.value().quant() ? v : dequantize(v); };
+  if (options.pad_value != 0 && x.value().quant())
+    require(x.value().quant()->scale == nullptr, kConv, "the float simulation pads with ", options.pad_value,
+            " and knows no scale of x ", x.value(), ". Use compute: packed, or pad_value 0");
+  LinearModes modes;
+  modes.y = y;
+  return conv2d(as_float(x), as_float(w), bias, options, modes);
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,112 @@
+// What convolutions need beside family windows: pixels that stand for those outside, scales a tap, and sums of integers
+// that become gradients. docs/numerics.md sections 4 and 5; src/ops/product/windows.h.
+#pragma once
+
+#include "bitgrad/dtype/bf16.h"
+#include "ops/map/list.h"
+
+namespace bitgrad::maps {
+
+// A pixel outside: code i of `count` is zero[i * step], or `raw` without zero points. Index: words of 64 bits.
+struct PadCodes {
+  const int32_t* zero;
+  int64_t step, count;
+  uint32_t raw;
+  int bits;
+  uint64_t* out;
+
+  BITGRAD_HD void operator()(int64_t word) const {
+    const uint64_t mask = (uint64_t{1} << bits) - 1;
+    uint64_t value = 0;
+    for (int64_t i = word * 64 / bits; i < count && i * bits < (word + 1) * 64; ++i) {
+      const uint64_t code = (zero != nullptr ? static_cast<uint64_t>(int64_t{zero[i * step]}) : raw) & mask;
+      const int64_t at = i * bits - word * 64;
+      value |= at >= 0 ? code << at : code >> -at;
+    }
+    out[word] = value;
+  }
+};
+
+// Floats of a pixel outside.
+struct PadFloats {
+  float value;
+  bool bf16;
+  void* out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    if (bf16) {
+      static_cast<uint16_t*>(out)[i] = bf16_from_float(value);
+    } else {
+      static_cast<float*>(out)[i] = value;
+    }
+  }
+};
+
+// Signs as ternary codes: raw 1 -> 01, raw 0 -> 11. Rows of `count` codes. Index: words of 64 bits of the result.
+struct SignsToTernary {
+  const uint64_t* in;
+  int64_t in_words, count;
+  uint64_t* out;
+  int64_t out_words;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t row = i / out_words, word = i - row * out_words, left = count - word * 32;
+    const auto half = static_cast<uint32_t>(in[row * in_words + word / 2] >> (word % 2 * 32));
+    uint64_t minus = ~half;
+    minus &= 0xFFFFFFFFu;
+    minus = (minus | minus << 16) & 0x0000FFFF0000FFFFu;
+    minus = (minus | minus << 8) & 0x00FF00FF00FF00FFu;
+    minus = (minus | minus << 4) & 0x0F0F0F0F0F0F0F0Fu;
+    minus = (minus | minus << 2) & 0x3333333333333333u;
+    minus = (minus | minus << 1) & 0x5555555555555555u;
+    const uint64_t codes = 0x5555555555555555u | minus << 1;
+    out[i] = left >= 32 ? codes : codes & ((uint64_t{1} << (left * 2)) - 1);
+  }
+};
+
+// out[i] = in[first + i % count]: scales or zero points of a tap's channels, tap by tap.
+struct TileWords {
+  const uint32_t* in;
+  int64_t first, count;
+  uint32_t* out;
+
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = in[first + i % count]; }
+};
+
+// sum += part
+struct AddToSums {
+  const int32_t* part;
+  int64_t* sum;
+
+  BITGRAD_HD void operator()(int64_t i) const { sum[i] += part[i]; }
+};
+
+// gW of int8 codes: C[o,k] = float(sum[o,k] - codes[o] * zero[k]) * (scale[o] * x_scale[k]).
+struct ScaleWindowSums {
+  const int64_t *sum, *codes;  // codes: nullptr without zero points
+  const float *scale, *x_scale;
+  const int32_t* zero;
+  int64_t cols, step;  // entries of x_scale and zero from one k to the next: 0 or 1
+  float* out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t o = i / cols, k = (i - o * cols) * step;
+    const int64_t exact = codes == nullptr ? sum[i] : sum[i] - codes[o] * zero[k];
+    out[i] = static_cast<float>(exact) * (x_scale == nullptr ? scale[o] : scale[o] * x_scale[k]);
+  }
+};
+
+// gx of int8 codes: C = float(sum) * (scale[image] * w_scale).
+struct ScaleImages {
+  const int32_t* sum;
+  const float *scale, *w_scale;  // one a run of `elements`; one in all, nullptr: 1
+  int64_t elements;
+  float* out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const float s = scale[i / elements];
+    out[i] = static_cast<float>(sum[i]) * (w_scale == nullptr ? s : s * *w_scale);
+  }
+};
+
+}  // namespace bitgrad::maps
