@@ -20,7 +20,7 @@
 namespace bitgrad {
 
 // Where something was written: line and column count from 1 (columns in characters); argument 0 is the file, N the N-th
-// override. All marks compare equal: where a value was written is no part of what a configuration says.
+// override, -1 the file of model.preset. All marks compare equal: where a value was written is no part of what a configuration says.
 struct SourceMark {
   int argument = 0, line = 1, col = 1;
   friend bool operator==(SourceMark, SourceMark) { return true; }
@@ -323,6 +323,7 @@ struct ConfigOrigin {
   std::string text = {};                    // of the file, as it was
   std::vector<std::string> overrides = {};  // as given
   std::string note = {};                    // old words that a user wrote, one line for the log; empty: none
+  std::string preset_name = {}, preset_text = {};  // of the file of model.preset; empty: there is none
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
 };
 

@@ -60,7 +60,7 @@ Form Sequential::plan(const Form& in, PlanRequests& requests) {
     form.inner = in.inner || i + 1 < modules_.size();
     form = in_layer(names_[i], [&] {
       check_kind(*modules_[i], form.values);
-      return modules_[i]->plan(form, wanted);
+      return modules_[i]->planned(form, wanted);
     });
     requests.merge(serve_before(i, std::move(wanted)));
   }
