@@ -68,7 +68,7 @@ TEST_CASE("depthwise convolutions of floats give the CPU's bits on a device") {
 TEST_CASE("depthwise convolutions of codes give the CPU's bits on a device, int8 gradients too") {
   LinearModes int8;
   int8.gx = int8.gw = ProductMode::kInt8;
-  const RandomStream draws{3, Purpose::kGradientInput, 7, 2};
+  const RandomStream draws{3, Purpose::kGradient, 7, 2};
   for (const Geometry& g : geometries()) {
     const Tensor signs = images(g, dtypes::bint1, Granularity::tensor());
     const Tensor bytes = images(g, dtypes::uint8, Granularity::tensor(), true);

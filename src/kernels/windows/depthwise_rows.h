@@ -8,6 +8,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/codec.h"
+#include "kernels/elementwise/loops.h"
 #include "kernels/quantize/chunk_params.h"
 #include "kernels/windows/loops.h"
 
@@ -94,24 +95,36 @@ class OpenRows {
     if constexpr (sizeof(T) == 8) {
       ensure(floats() && images_.scale.trivial(), "depthwise", "doubles of ", images_.dtype);
     } else {
-      const bool dense = images_.pixel * 8 == channels_ * images_.dtype.bits();
-      if (dense && images_.scale.per_tensor()) return numbers(from, width_ * channels_, to);
-      for (int64_t x = 0; x < width_; ++x) numbers(from + x * images_.pixel, channels_, to + x * channels_);
+      if (images_.pixel * 8 == channels_ * images_.dtype.bits()) {
+        numbers(from, width_ * channels_, to);
+      } else {
+        for (int64_t x = 0; x < width_; ++x) numbers(from + x * images_.pixel, channels_, to + x * channels_);
+      }
+      if (!images_.scale.trivial()) values(to);
     }
   }
   void numbers(const char* from, int64_t n, float* to) const {
+    if (images_.dtype == dtypes::bf16)
+      elementwise::loops().from_bf16(n, reinterpret_cast<const uint16_t*>(from), to);
+    else
+      unpack_row(images_.dtype, from, 0, n, to);
+  }
+  // Numbers of a row as values.
+  void values(float* row) const {
     using namespace quantize_loops;
-    unpack_row(images_.dtype, from, 0, n, to);
-    if (images_.scale.trivial()) return;
     const IsaMask granted = cpu_isa();
-    const QuantizeLoops& values = granted & isa::kAvx512 ? quantize_loops::loops_avx512()
-                                  : granted & isa::kAvx2 ? quantize_loops::loops_avx2()
-                                                         : quantize_loops::loops_scalar();
-    ChunkParamReader params(values, images_.scale);
-    for (int64_t c = 0; c < n; c += kChunk) {
-      const int64_t count = std::min(kChunk, n - c);
-      values.value(count, to + c, params.read(0, c, count), images_.scale.zero != nullptr,
-                   images_.scale.offset != nullptr, to + c);
+    const QuantizeLoops& loops = granted & isa::kAvx512 ? quantize_loops::loops_avx512()
+                                 : granted & isa::kAvx2 ? quantize_loops::loops_avx2()
+                                                        : quantize_loops::loops_scalar();
+    const ScaleMap& map = images_.scale;
+    ChunkParamReader params(loops, map);
+    const int64_t run = map.per_tensor() ? width_ * channels_ : channels_;
+    for (int64_t first = 0; first < width_ * channels_; first += run) {
+      for (int64_t c = 0; c < run; c += kChunk) {
+        const int64_t n = std::min(kChunk, run - c);
+        float* const to = row + first + c;
+        loops.value(n, to, params.read(0, c, n), map.zero != nullptr, map.offset != nullptr, to);
+      }
     }
   }
 
