@@ -62,6 +62,7 @@ TEST_CASE("depthwise convolutions of floats give the CPU's bits on a device") {
     CHECK(depthwise_difference(g, x, codes, {}) == "");
     CHECK(depthwise_difference(g, images(g, dtypes::uint4, Granularity::channel(1), false, true), w, bf16) == "");
     CHECK(depthwise_difference(g, images(g, dtypes::int8, Granularity::channel(1), true), codes, {}) == "");
+    CHECK(depthwise_difference(g, images(g, dtypes::bint1, Granularity::channel(1)), codes, {}, dtypes::fp32, 1) == "");
   }
 }
 

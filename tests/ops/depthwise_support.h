@@ -136,4 +136,77 @@ inline std::string unequal(const char* name, const Tensor& a, const Tensor& b) {
   return "";
 }
 
+struct DrawnDepthwise {
+  DepthwiseCase c;
+  DepthwiseShape s;
+};
+
+// Numbers of an operand and the scale that gy takes over from it, where it is one for all or (rows) one a row.
+struct Folded {
+  std::vector<float> numbers, scale;  // scale: of rows; empty: none
+};
+inline Folded folded(const Tensor& t, bool rows) {
+  const ScaleMap map = t.scale_map();
+  Folded out;
+  const bool fold = map.scale != nullptr && map.zero == nullptr && map.offset == nullptr &&
+                    (map.per_tensor() || (rows && map.per_row()));
+  for (const double v : fold ? t.elements() : t.values()) out.numbers.push_back(static_cast<float>(v));
+  for (int64_t r = 0; fold && r < t.rows(); ++r) out.scale.push_back(map.scale[map.index(r, 0)]);
+  return out;
+}
+inline float of_gradient(double g, const std::vector<float>& scale, int64_t row, ProductMode mode) {
+  float v = static_cast<float>(g);
+  if (!scale.empty()) v = v * scale[static_cast<size_t>(row)];
+  return mode == ProductMode::kBf16 ? bf16_to_float(bf16_from_float(v)) : v;
+}
+
+// The order of docs/numerics.md, "Depthwise convolutions", written as loops.
+inline DepthwiseRun in_order(const DrawnDepthwise& d) {
+  const DepthwiseCase& c = d.c;
+  const int64_t taps = c.w.cols(), o = c.w.rows(), mult = d.s.multiplier, channels = d.s.c;
+  const std::vector<double> xv = c.x.values(), wv = c.w.values(), gv = c.gy.elements();
+  const auto pad = [&](int64_t i, bool bare) {
+    const ScaleMap map = c.x.scale_map();
+    return map.scale == nullptr || bare ? static_cast<float>(c.options.pad_value)
+                                        : map.scale[map.index(0, i)] * static_cast<float>(c.options.pad_value);
+  };
+  std::vector<float> y(gv.size()), gx(xv.size()), part(wv.size()), gw(wv.size());
+  const Folded w = folded(c.w, true), x = folded(c.x, false);
+  struct Step {
+    int64_t m, p, t;
+  };
+  std::vector<Step> steps;
+  each_tap(d.s, c.options, [&](int64_t m, int64_t p, int64_t t) { steps.push_back({m, p, t}); });
+  int64_t panel = 0;
+  const auto end_panel = [&] {
+    for (size_t i = 0; i < gw.size(); ++i) gw[i] = panel == 0 ? part[i] : gw[i] + part[i];
+    std::fill(part.begin(), part.end(), 0.0f);
+    ++panel;
+  };
+  for (const Step& s : steps) {
+    if (s.t == 0 && s.m == (panel + 1) * 512) end_panel();
+    for (int64_t j = 0; j < o; ++j) {
+      const auto at = static_cast<size_t>(s.m * o + j), of_w = static_cast<size_t>(j * taps + s.t);
+      const auto of_x = static_cast<size_t>(s.p * channels + j / mult);
+      if (s.p < 0 && c.options.pad_value == 0) continue;
+      const float value = s.p < 0 ? pad(j / mult, false) : static_cast<float>(xv[of_x]);
+      y[at] = std::fma(value, static_cast<float>(wv[of_w]), y[at]);
+      const float number = s.p < 0 ? pad(j / mult, !x.scale.empty()) : x.numbers[of_x];
+      part[of_w] = std::fma(of_gradient(gv[at], x.scale, 0, c.modes.gw), number, part[of_w]);
+      if (s.p >= 0) gx[of_x] = std::fma(of_gradient(gv[at], w.scale, j, c.modes.gx), w.numbers[of_w], gx[of_x]);
+    }
+  }
+  end_panel();
+  for (size_t i = 0; i < y.size(); ++i)
+    if (c.bias.defined()) y[i] = y[i] + c.bias.as<float>()[i % static_cast<size_t>(o)];
+  return {Tensor::from(y, c.gy.shape()), Tensor::from(gx, c.x.shape()), Tensor::from(gw, c.w.shape())};
+}
+
+inline std::string first_wrong(const DepthwiseRun& got, const DepthwiseRun& expected) {
+  for (const std::string& text :
+       {unequal("y", got.y, expected.y), unequal("gx", got.gx, expected.gx), unequal("gw", got.gw, expected.gw)})
+    if (!text.empty()) return text;
+  return "";
+}
+
 }  // namespace bitgrad::test

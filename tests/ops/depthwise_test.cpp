@@ -1,4 +1,7 @@
-// Depthwise convolutions against direct loops, and against a product a group.
+// Depthwise convolutions against direct loops, and against a product a group. BITGRAD_TEST_SHAPES sets the number of
+// drawn cases of a test.
+#include <cstdlib>
+
 #include "ops/depthwise_support.h"
 
 #include "bitgrad/base/cpu.h"
@@ -12,14 +15,12 @@ using namespace bitgrad::test;
 
 namespace {
 
-constexpr int kCases = 400;
+int case_count() {
+  const char* text = std::getenv("BITGRAD_TEST_SHAPES");
+  return text != nullptr ? std::max(1, std::atoi(text)) : 400;
+}
 
-struct Drawn {
-  DepthwiseCase c;
-  DepthwiseShape s;
-};
-
-void finish_case(DepthwiseDraws& draws, Drawn& d) {
+void finish_case(DepthwiseDraws& draws, DrawnDepthwise& d) {
   const auto [oh, ow] = conv2d_output(d.s.h, d.s.w, d.c.options);
   const int64_t o = d.s.c * d.s.multiplier;
   if (draws.in(0, 1) == 0) d.c.bias = random_tensor({o}, dtypes::fp32, draws.seed());
@@ -32,9 +33,9 @@ Granularity draw_of_w(DepthwiseDraws& draws) {
 }
 
 // Codes on both sides, any parameters that make an integer product.
-Drawn integer_case(uint64_t seed, bool int8_modes) {
+DrawnDepthwise integer_case(uint64_t seed, bool int8_modes) {
   DepthwiseDraws draws(seed);
-  Drawn d;
+  DrawnDepthwise d;
   d.s = draw_shape(draws, d.c.options);
   const DType x = draws.of({dtypes::int8, dtypes::uint8, dtypes::int4, dtypes::uint4, dtypes::bint1, dtypes::bint1,
                             dtypes::ternary, dtypes::int3, dtypes::int1});
@@ -59,9 +60,9 @@ Drawn integer_case(uint64_t seed, bool int8_modes) {
   return d;
 }
 
-Drawn float_case(uint64_t seed) {
+DrawnDepthwise float_case(uint64_t seed) {
   DepthwiseDraws draws(seed);
-  Drawn d;
+  DrawnDepthwise d;
   d.s = draw_shape(draws, d.c.options);
   const auto side = [&](const Shape& shape, const Granularity& per) {
     const DType dtype =
@@ -87,80 +88,12 @@ DepthwiseRun as_groups(const DepthwiseCase& c) {
   return run_depthwise(c);
 }
 
-// Numbers of an operand and the scale that gy takes over from it, where it is one for all or (rows) one a row.
-struct Folded {
-  std::vector<float> numbers, scale;  // scale: of rows; empty: none
-};
-Folded folded(const Tensor& t, bool rows) {
-  const ScaleMap map = t.scale_map();
-  Folded out;
-  const bool fold = map.scale != nullptr && map.zero == nullptr && map.offset == nullptr &&
-                    (map.per_tensor() || (rows && map.per_row()));
-  for (const double v : fold ? t.elements() : t.values()) out.numbers.push_back(static_cast<float>(v));
-  for (int64_t r = 0; fold && r < t.rows(); ++r) out.scale.push_back(map.scale[map.index(r, 0)]);
-  return out;
-}
-float of_gradient(double g, const std::vector<float>& scale, int64_t row, ProductMode mode) {
-  float v = static_cast<float>(g);
-  if (!scale.empty()) v = v * scale[static_cast<size_t>(row)];
-  return mode == ProductMode::kBf16 ? bf16_to_float(bf16_from_float(v)) : v;
-}
-
-// The order of docs/numerics.md, "Depthwise convolutions", written as loops.
-DepthwiseRun in_order(const Drawn& d) {
-  const DepthwiseCase& c = d.c;
-  const int64_t taps = c.w.cols(), o = c.w.rows(), mult = d.s.multiplier, channels = d.s.c;
-  const std::vector<double> xv = c.x.values(), wv = c.w.values(), gv = c.gy.elements();
-  const auto pad = [&](int64_t i, bool bare) {
-    const ScaleMap map = c.x.scale_map();
-    return map.scale == nullptr || bare ? static_cast<float>(c.options.pad_value)
-                                        : map.scale[map.index(0, i)] * static_cast<float>(c.options.pad_value);
-  };
-  std::vector<float> y(gv.size()), gx(xv.size()), part(wv.size()), gw(wv.size());
-  const Folded w = folded(c.w, true), x = folded(c.x, false);
-  struct Step {
-    int64_t m, p, t;
-  };
-  std::vector<Step> steps;
-  each_tap(d.s, c.options, [&](int64_t m, int64_t p, int64_t t) { steps.push_back({m, p, t}); });
-  int64_t panel = 0;
-  const auto end_panel = [&] {
-    for (size_t i = 0; i < gw.size(); ++i) gw[i] = panel == 0 ? part[i] : gw[i] + part[i];
-    std::fill(part.begin(), part.end(), 0.0f);
-    ++panel;
-  };
-  for (const Step& s : steps) {
-    if (s.t == 0 && s.m == (panel + 1) * 512) end_panel();
-    for (int64_t j = 0; j < o; ++j) {
-      const auto at = static_cast<size_t>(s.m * o + j), of_w = static_cast<size_t>(j * taps + s.t);
-      const auto of_x = static_cast<size_t>(s.p * channels + j / mult);
-      if (s.p < 0 && c.options.pad_value == 0) continue;
-      const float value = s.p < 0 ? pad(j / mult, false) : static_cast<float>(xv[of_x]);
-      y[at] = std::fma(value, static_cast<float>(wv[of_w]), y[at]);
-      const float number = s.p < 0 ? pad(j / mult, !x.scale.empty()) : x.numbers[of_x];
-      part[of_w] = std::fma(of_gradient(gv[at], x.scale, 0, c.modes.gw), number, part[of_w]);
-      if (s.p >= 0) gx[of_x] = std::fma(of_gradient(gv[at], w.scale, j, c.modes.gx), w.numbers[of_w], gx[of_x]);
-    }
-  }
-  end_panel();
-  for (size_t i = 0; i < y.size(); ++i)
-    if (c.bias.defined()) y[i] = y[i] + c.bias.as<float>()[i % static_cast<size_t>(o)];
-  return {Tensor::from(y, c.gy.shape()), Tensor::from(gx, c.x.shape()), Tensor::from(gw, c.w.shape())};
-}
-
-std::string first_wrong(const DepthwiseRun& got, const DepthwiseRun& expected) {
-  for (const std::string& text :
-       {unequal("y", got.y, expected.y), unequal("gx", got.gx, expected.gx), unequal("gw", got.gw, expected.gw)})
-    if (!text.empty()) return text;
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("depthwise: integer pairs have the bits of a product a group, int8 gradients too") {
   const StrictBits strict;  // products of real offsets beside pads, and of scales of x per channel, are floats
-  for (int i = 0; i < kCases; ++i) {
-    const Drawn d = integer_case(static_cast<uint64_t>(i), true);
+  for (int i = 0; i < case_count(); ++i) {
+    const DrawnDepthwise d = integer_case(static_cast<uint64_t>(i), true);
     INFO(i << ": " << d.c.text);
     REQUIRE(first_wrong(run_depthwise(d.c), as_groups(d.c)) == "");
   }
@@ -168,16 +101,16 @@ TEST_CASE("depthwise: integer pairs have the bits of a product a group, int8 gra
 
 TEST_CASE("depthwise: real offsets and groups along the taps have the bits of a product a group") {
   const StrictBits strict;
-  for (int i = 0; i < kCases; ++i) {
-    const Drawn d = integer_case(static_cast<uint64_t>(10000 + i), false);
+  for (int i = 0; i < case_count(); ++i) {
+    const DrawnDepthwise d = integer_case(static_cast<uint64_t>(10000 + i), false);
     INFO(i << ": " << d.c.text);
     REQUIRE(unequal("y", run_depthwise(d.c).y, as_groups(d.c).y) == "");
   }
 }
 
 TEST_CASE("depthwise: integer sums are those of direct loops in int64") {
-  for (int i = 0; i < kCases; ++i) {
-    Drawn d = integer_case(static_cast<uint64_t>(20000 + i), true);
+  for (int i = 0; i < case_count(); ++i) {
+    DrawnDepthwise d = integer_case(static_cast<uint64_t>(20000 + i), true);
     if (d.c.x.quant()->granularity.kind != Granularity::kTensor) continue;
     d.c.modes.y = dtypes::fp32;
     INFO(i << ": " << d.c.text);
@@ -205,8 +138,8 @@ TEST_CASE("depthwise: integer sums are those of direct loops in int64") {
 }
 
 TEST_CASE("depthwise: float sums have the order that numerics.md says, forward and backward") {
-  for (int i = 0; i < kCases; ++i) {
-    const Drawn d = float_case(static_cast<uint64_t>(30000 + i));
+  for (int i = 0; i < case_count(); ++i) {
+    const DrawnDepthwise d = float_case(static_cast<uint64_t>(30000 + i));
     if (d.s.n == 0) continue;
     INFO(i << ": " << d.c.text);
     REQUIRE(first_wrong(run_depthwise(d.c), in_order(d)) == "");
@@ -215,7 +148,7 @@ TEST_CASE("depthwise: float sums have the order that numerics.md says, forward a
 
 TEST_CASE("depthwise: float sums are those of a product a group but for rounding") {
   for (int i = 0; i < 100; ++i) {
-    Drawn d = float_case(static_cast<uint64_t>(40000 + i));
+    DrawnDepthwise d = float_case(static_cast<uint64_t>(40000 + i));
     d.c.modes = {};
     INFO(i << ": " << d.c.text);
     const DepthwiseRun a = run_depthwise(d.c), b = as_groups(d.c);
@@ -236,8 +169,8 @@ TEST_CASE("depthwise: any number of threads and every ISA give the same bits") {
   const int threads = num_threads();
   const IsaLevel cap = isa_cap();
   for (int i = 0; i < 60; ++i) {
-    Drawn d = i % 2 == 0 ? float_case(static_cast<uint64_t>(50000 + i))
-                         : integer_case(static_cast<uint64_t>(50000 + i), true);
+    DrawnDepthwise d = i % 2 == 0 ? float_case(static_cast<uint64_t>(50000 + i))
+                                  : integer_case(static_cast<uint64_t>(50000 + i), true);
     INFO(i << ": " << d.c.text);
     const DepthwiseRun first = run_depthwise(d.c);
     std::string text;
@@ -256,7 +189,7 @@ TEST_CASE("depthwise: any number of threads and every ISA give the same bits") {
 }
 
 TEST_CASE("depthwise: many windows are summed in panels of 512 whatever the threads") {
-  Drawn d;
+  DrawnDepthwise d;
   d.s = {3, 40, 37, 19, 2};
   d.c.options.kernel = {3, 3};
   d.c.options.padding = {1, 1, 1, 1};
