@@ -119,6 +119,36 @@ TEST_CASE("a convolution is linear on the columns of im2col: integers in y and i
       }
 }
 
+TEST_CASE("gw past 4032 windows is the fp32 sum of the gw of 4032 windows each, of int8 gradients the exact one") {
+  const StrictBits strict;
+  const ConvGeometry g{15, 17, 17, 3, 20, {.kernel = {3, 3}, .padding = {1, 1, 1, 1}}};
+  const int64_t block = 4032, count = g.pixels();
+  REQUIRE(count > block);
+  for (const OfDtypes& p : kPairs) {
+    ConvCase c = case_of(g, p, 12000);
+    if (p.x == dtypes::bint1) c.g.options.pad_value = 1;
+    const std::vector<double> columns = conv_columns(c.g, c.x.elements(), c.g.options.pad_value);
+    const Tensor rows = with_numbers(c.x, {count, g.k()}, columns), gy = c.gy.reshape({count, g.o});
+    for (const ProductMode mode : {ProductMode::kFp32, ProductMode::kBf16}) {
+      c.modes.gw = mode;
+      std::vector<float> expected(static_cast<size_t>(g.w_shape().numel()));
+      for (int64_t begin = 0; begin < count; begin += block) {
+        const int64_t end = std::min(begin + block, count);
+        AccumulateSink sink;
+        Tape tape;
+        const Var x = rows.row_slice(begin, end);
+        tape.backward({linear(x, tape.leaf(c.w, &sink, dtypes::fp32), Var(), c.modes)}, {gy.row_slice(begin, end)});
+        for (size_t e = 0; e < expected.size(); ++e) expected[e] = expected[e] + sink.grad().as<float>()[e];
+      }
+      INFO(describe(c));
+      CHECK((run_conv(c).gw.elements() == std::vector<double>(expected.begin(), expected.end())));
+    }
+    if (!integer_kind(p.x)) continue;
+    c.modes.gw = ProductMode::kInt8;
+    CHECK(first_difference("gw", run_conv(c).gw, int8_gw(c)) == "");
+  }
+}
+
 TEST_CASE("integer_conv2d holds the exact sums as int32 under the product of the scales") {
   Rng rng(8);
   const std::vector<DType> of_x = {dtypes::bint1, dtypes::ternary, dtypes::int8, dtypes::uint8, dtypes::uint4},

@@ -23,6 +23,10 @@ std::string gradient_error(const Tensor& x, const Tensor& w, const Conv2dOptions
   });
 }
 
+DType no_zero() {
+  return register_dtype({"conv2d_test_no_zero", 2, DTypeKind::kCodebook, 0, 0, {-1.0f, -0.25f, 0.5f, 1.0f}});
+}
+
 const Conv2dOptions kThree = {.kernel = {3, 3}, .padding = {1, 1, 1, 1}};
 
 }  // namespace
@@ -91,7 +95,7 @@ TEST_CASE("empty batches and no outputs give empty results and zero gradients") 
 
 TEST_CASE("windows and taps that see nothing but pixels outside give the bias, and no gradient") {
   // One pixel, kernels of three and five with padding: most taps never see it. Stride 3: whole windows outside.
-  for (const DType dx : {dtypes::bint1, dtypes::ternary, dtypes::uint8, dtypes::nf4, dtypes::fp32})
+  for (const DType dx : {dtypes::bint1, dtypes::ternary, dtypes::uint8, dtypes::nf4, no_zero(), dtypes::fp32})
     for (const DType dw : {dtypes::bint1, dtypes::int4, dtypes::fp32})
       for (const ZeroKind zero : {ZeroKind::kNone, ZeroKind::kInteger, ZeroKind::kReal}) {
         if (zero == ZeroKind::kInteger && !integer_kind(dx)) continue;
