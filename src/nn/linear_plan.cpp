@@ -78,9 +78,8 @@ void plan_integer(const LinearForm& form, const Form& in, const ProductForm& pro
   require(is_integer(w.dtype), kLinearLayer, "compute: integer_out needs weights of int, uint or sign codes: got ",
           w.dtype, ". Use compute: packed.");
   const int64_t max = most_products_in_int32(in.dtype, w.dtype);
-  require(w.cols <= max, kLinearLayer, "compute: integer_out sums ", in.dtype, " times ", w.dtype,
-          " in int32: got ", w.cols, " features, expected at most ", max,
-          ". Use compute: packed, which sums in int64.");
+  require(w.cols <= max, kLinearLayer, "compute: integer_out sums ", in.dtype, " times ", w.dtype, " in int32: got ",
+          w.cols, " features, expected at most ", max, ". Use compute: packed, which sums in int64.");
   require(!w.zero_point && !w.offset, kLinearLayer,
           "compute: integer_out needs weights without zero points and offsets: got ", "scheme ", w.scheme,
           ". Use symmetric, absmax or binary.");

@@ -204,7 +204,8 @@ Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Con
   // A layer that was converted while it was off is on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
   PlanRequests of_codes;
-  const detail::LinearForm form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias, options};
+  const detail::LinearForm form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
+                                options};
   const Form y = detail::plan_linear(form, x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));
   return y;

@@ -23,6 +23,7 @@ struct Key {
     kNumber,  // range as kInt
     kText,
     kChoice,  // one of `choices`
+    kInts,    // a whole number, a list of `count` of them, or one of `choices`
   };
   std::string name = {};
   Type type = Type::kInt;
@@ -30,13 +31,14 @@ struct Key {
   std::string standard = {};  // the default as text; "!": required; "": may be absent
   std::string doc = {};
   std::vector<std::string> choices = {};
+  int64_t count = 0;  // of kInts
   friend bool operator==(const Key&, const Key&) = default;
 };
 
 // The value of one key.
 class Attribute {
  public:
-  using Value = std::variant<bool, int64_t, double, std::string>;
+  using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
   Attribute() = default;  // false
   Attribute(const Attribute& other) : value_(detail::copy_of(other.value_)) {}
   Attribute(Attribute&&) noexcept = default;
@@ -52,6 +54,7 @@ class Attribute {
   Attribute(T x) : value_(static_cast<double>(x)) {}
   Attribute(std::string x) : value_(std::move(x)) {}
   Attribute(const char* x) : value_(std::string(x)) {}
+  Attribute(std::vector<int64_t> x) : value_(std::move(x)) {}
 
   const Value& value() const { return value_; }
   friend bool operator==(const Attribute&, const Attribute&) = default;
@@ -59,7 +62,7 @@ class Attribute {
  private:
   Value value_;
 };
-std::ostream& operator<<(std::ostream& out, const Attribute& attribute);  // true, 5, 0.1, text
+std::ostream& operator<<(std::ostream& out, const Attribute& attribute);  // true, 5, 0.1, text, [1, 2]
 
 // Values by key. Getters throw Error when the key is absent or has a value of another type; a whole number is taken as
 // a number too.
@@ -73,6 +76,8 @@ class Attributes {
   int64_t integer(std::string_view key) const;
   double number(std::string_view key) const;
   const std::string& text(std::string_view key) const;
+  // A list, or `count` times one number.
+  std::vector<int64_t> integers(std::string_view key, int64_t count) const;
   const std::map<std::string, Attribute, std::less<>>& values() const { return values_; }
   friend bool operator==(const Attributes&, const Attributes&) = default;
 

@@ -1,5 +1,5 @@
-// Quantizable: the place in a layer whose product may be quantized: the weight and the input of linear(x, w), conv2d(x, w)
-// or embedding(ids, w). Layers and users' modules alike make one with Module::add_quantizable; prepare and convert
+// Quantizable: the place in a layer whose product may be quantized: the weight and the input of linear(x, w), conv2d(x,
+// w) or embedding(ids, w). Layers and users' modules alike make one with Module::add_quantizable; prepare and convert
 // (prepare.h) fill it. docs/numerics.md section 9.
 #pragma once
 

@@ -31,8 +31,8 @@ struct OperandForm {
 // The form of a tensor, as a matrix.
 OperandForm form_of(const Tensor& matrix);
 
-// The windows of images [n,h,w,c], whose pixels have the form `pixels`, as conv2d reads them: [n*oh*ow, taps*c/groups], in
-// a dtype that has a code for pixels outside. Throws Error as conv2d.
+// The windows of images [n,h,w,c], whose pixels have the form `pixels`, as conv2d reads them: [n*oh*ow, taps*c/groups],
+// in a dtype that has a code for pixels outside. Throws Error as conv2d.
 OperandForm windows_form(const OperandForm& pixels, const Shape& image, const Conv2dOptions& options);
 
 // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), and what its backward multiplies.

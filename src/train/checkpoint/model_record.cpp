@@ -36,6 +36,7 @@ Json put(int64_t x) { return x; }
 Json put(float x) { return static_cast<double>(x); }
 Json put(double x) { return x; }
 Json put(const std::string& x) { return x; }
+Json put(const std::vector<int64_t>& x) { return x; }
 Json put(DType x) { return x.name(); }
 Json put(Rounding x) { return rounding_name(x); }
 Json put(SteRule x) { return ste_name(x); }
@@ -157,6 +158,7 @@ Attribute attribute_of(const Json& j) {
   if (j.is_bool()) return j.get<bool>();
   if (j.is_integer()) return j.get<int64_t>();
   if (j.is_number()) return j.get<double>();
+  if (j.is_array()) return j.get<std::vector<int64_t>>();
   return j.text();
 }
 void get(const Json& j, Attributes& x) {

@@ -233,7 +233,7 @@ std::optional<Attribute> attribute_of(const Value& value) {
       [](const auto& x) -> std::optional<Attribute> {
         using T = std::decay_t<decltype(x)>;
         if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
-                      std::is_same_v<T, std::string>)
+                      std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<int64_t>>)
           return Attribute(x);
         else
           return std::nullopt;

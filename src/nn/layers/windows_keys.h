@@ -1,0 +1,65 @@
+// Keys of layers that look at windows of images, and images as they take them.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "bitgrad/nn/layer_kind.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad::detail {
+
+// A number for both axes, or [y, x].
+inline LayerKey pair_key(std::string name, std::string standard, std::string doc) {
+  return {.name = std::move(name),
+          .type = LayerKey::Type::kInts,
+          .range = "[1, 1024]",
+          .standard = std::move(standard),
+          .doc = std::move(doc) + ": a number, or [y, x]",
+          .count = 2};
+}
+// A number for all sides, or [top, left, bottom, right]; same: also the word `same`.
+inline LayerKey sides_key(std::string name, std::string standard, std::string doc, bool same) {
+  LayerKey key{.name = std::move(name),
+               .type = LayerKey::Type::kInts,
+               .range = "[0, 1024]",
+               .standard = std::move(standard),
+               .doc = std::move(doc) + ": a number, or [top, left, bottom, right]",
+               .count = 4};
+  if (same) {
+    key.choices = {"same"};
+    key.doc += ", or same, which makes ceil(size / stride) outputs";
+  }
+  return key;
+}
+
+inline std::array<int64_t, 2> pair_of(const Attributes& keys, std::string_view name) {
+  const std::vector<int64_t> v = keys.integers(name, 2);
+  return {v[0], v[1]};
+}
+inline std::array<int64_t, 4> sides_of(const Attributes& keys, std::string_view name) {
+  const std::vector<int64_t> v = keys.integers(name, 4);
+  return {v[0], v[1], v[2], v[3]};
+}
+inline bool is_same(const Attributes& keys, const std::string& name) {
+  const auto found = keys.values().find(name);
+  return found != keys.values().end() && std::holds_alternative<std::string>(found->second.value());
+}
+
+// The form of images [h,w,c]; values [h,w] count as one channel. Throws Error for other samples.
+inline Form image_form(std::string_view where, const Form& in) {
+  if (in.sample.rank() == 3) return in;
+  const bool plane = in.sample.rank() == 2 && in.dtype.is_float();
+  require(plane, where, "needs samples [h,w,c], or values [h,w]: got ", in);
+  Form out = in;
+  out.sample = {in.sample[0], in.sample[1], 1};
+  return out;
+}
+// The tensor of that form.
+inline Var as_image(const Var& x) {
+  const Shape& s = x.shape();
+  return s.rank() == 3 ? reshape(x, {s[0], s[1], s[2], 1}) : x;
+}
+
+}  // namespace bitgrad::detail
