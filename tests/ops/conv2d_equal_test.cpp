@@ -287,3 +287,27 @@ TEST_CASE("views of images are operands like any other") {
   c.w = tall.row_slice(4, 13);
   CHECK(wrong(c, run_conv(c)) == "");
 }
+
+TEST_CASE("derived layouts of the weights change no bit of a convolution, in groups either") {
+  const StrictBits strict;
+  for (const DType dx : {dtypes::bint1, dtypes::ternary, dtypes::int8, dtypes::fp32})
+    for (const DType dw : {dtypes::bint1, dtypes::ternary, dtypes::int8})
+      for (const int64_t groups : {1, 3}) {
+        ConvCase c =
+            case_of({2, 7, 6, 66, 48, {.kernel = {3, 3}, .padding = {1, 1, 1, 1}, .groups = groups}}, {dx, dw}, 73);
+        if (dx != dtypes::fp32 && groups == 1) c.modes.gx = c.modes.gw = ProductMode::kInt8;
+        ConvCase rich = c;
+        rich.w = c.w.clone(MemoryKind::kValue);
+        for (const Layout layout : all_layouts())
+          if (layout != layouts::canonical && layout.info().supports(dw)) {
+            Tensor derived = Tensor::empty_layout(c.w.shape(), dw, layout, MemoryKind::kDerived);
+            layout.info().pack(dw, c.w.rows(), c.w.cols(), c.w.data(), c.w.stride(), derived.data());
+            rich.w.attach_layout(derived);
+          }
+        const LinearRun a = run_conv(c), b = run_conv(rich);
+        INFO(describe(c));
+        CHECK((bits_of(a.y) == bits_of(b.y)));
+        CHECK((bits_of(a.gx) == bits_of(b.gx)));
+        CHECK((bits_of(a.gw) == bits_of(b.gw)));
+      }
+}
