@@ -42,6 +42,7 @@
 #include "bitgrad/nn/quantizable.h"
 #include "bitgrad/nn/sequential.h"
 #include "bitgrad/nn/state.h"
+#include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"

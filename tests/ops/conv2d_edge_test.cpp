@@ -111,7 +111,7 @@ TEST_CASE("one operand's gradient is what it is beside the other's, and nothing 
   }
 }
 
-TEST_CASE("convolutions keep no matrix of all windows: one block of 4032 and 1 MiB a thread beside what is given") {
+TEST_CASE("convolutions keep no matrix of all windows: one block of 4032 and 2 MiB a thread beside what is given") {
   if (skipped_without(isa::kAvx2)) return;  // the scalar references are exempt
   const int threads = num_threads();
   set_num_threads(2);
@@ -129,7 +129,7 @@ TEST_CASE("convolutions keep no matrix of all windows: one block of 4032 and 1 M
       const int64_t results = 4 * (g.y_shape().numel() + g.x_shape().numel() + g.w_shape().numel() + g.o),
                     seed = 4 * g.y_shape().numel(), block = 4032 * g.k() * gathered.bits() / 8;
       // gx is made as a whole, then given to its sink. int8: codes of gy beside its own, of one byte.
-      const int64_t most = block + 2 * (int64_t{1} << 20) + c.x.bytes() * gathered.bits() / dx.bits() +
+      const int64_t most = block + 2 * (int64_t{2} << 20) + c.x.bytes() * gathered.bits() / dx.bits() +
                            (mode == ProductMode::kInt8 ? g.y_shape().numel() : 0) + 65536;
       INFO(describe(c) << ": workspace " << peak[MemoryKind::kWorkspace] << " of " << most << ", more "
                        << peak.total - before - results - seed);
