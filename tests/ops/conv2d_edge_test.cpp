@@ -1,5 +1,7 @@
 // What lies around the products of a convolution: gradients that arrive in bf16, sums over microbatches, operands that
 // want no gradient, and memory.
+#include <limits>
+
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "ops/conv_support.h"
@@ -108,6 +110,24 @@ TEST_CASE("one operand's gradient is what it is beside the other's, and nothing 
       tape.backward({y}, {c.gy});
       CHECK((bits_of(sink.grad()) == bits_of(which == 0 ? both.gx : which == 1 ? both.gw : both.gb)));
     }
+  }
+}
+
+TEST_CASE("sums of int8 gw over more windows than int32 holds are exact") {
+  const int64_t windows = 4 * 182 * 184;
+  REQUIRE(windows * 127 * 128 > std::numeric_limits<int32_t>::max());
+  for (const int64_t channels : {3, 16}) {
+    const ConvGeometry g{4, 184, 186, channels, channels, {.kernel = {3, 3}}};
+    ConvCase c{g,  Tensor::full(g.x_shape(), dtypes::int8, -128), Tensor::full(g.w_shape(), dtypes::bint1, 1),
+               {}, Tensor::full(g.y_shape(), dtypes::fp32, 1),    {}};
+    c.modes.gx = c.modes.gw = ProductMode::kInt8;
+    const LinearRun run = run_conv(c);
+    // Every tap meets a pixel in each window: codes 127 and -128.
+    const float expected = static_cast<float>(windows * 127 * -128) * (1.0f / 127);
+    CHECK((run.gw.elements() == std::vector<double>(static_cast<size_t>(run.gw.numel()), double{expected})));
+    // The pixel in the corner is read by one window, those inside by nine.
+    CHECK(run.gx.as<float>()[0] == static_cast<float>(127 * channels) * (1.0f / 127));
+    CHECK(run.gx.as<float>()[(50 * 186 + 50) * channels] == static_cast<float>(9 * 127 * channels) * (1.0f / 127));
   }
 }
 

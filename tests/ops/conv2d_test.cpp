@@ -1,5 +1,7 @@
 // conv2d of every pair of dtypes in random geometries against direct loops: forward and gradients in every mode, equal
 // bits for every instruction set and number of threads. BITGRAD_TEST_SHAPES sets the number of geometries a family.
+#include <functional>
+
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "ops/conv_support.h"
@@ -76,9 +78,24 @@ bool takes_int8(const Tensor& t, bool weights) {
 
 const RandomStream kConvDraws{11, Purpose::kGradient, 0xABCDu, 5};
 
-ConvCase drawn_case(Rng& rng, const Family& family) {
+ConvGeometry small_geometry(Rng& rng) { return random_geometry(rng, uniform_int(rng, 0, 63) == 0 ? 3000000 : 150000); }
+// One group of stride and dilation 1, large enough to be taken from the images where a unit can.
+ConvGeometry plain_geometry(Rng& rng) {
+  for (;;) {
+    ConvGeometry g = random_geometry(rng, 1 << 20);
+    g.options.stride = g.options.dilation = {1, 1};
+    g.options.groups = 1;
+    g.n = uniform_int(rng, 1, 5);
+    g.h = uniform_int(rng, 4, 34);
+    g.w = uniform_int(rng, 4, 34);
+    g.o = uniform_int(rng, 1, 130);
+    if (g.windows() > 0 && g.products() > 300000 && g.products() < 20000000) return g;
+  }
+}
+
+ConvCase drawn_case(Rng& rng, const Family& family, const std::function<ConvGeometry(Rng&)>& geometry) {
   ConvCase c;
-  c.g = random_geometry(rng, uniform_int(rng, 0, 63) == 0 ? 3000000 : 150000);
+  c.g = geometry(rng);
   const DType dx = any_of(rng, family.x), dw = any_of(rng, family.w);
   if (dx.kind() != DTypeKind::kSign && !dx.is_float()) c.g.options.pad_value = 0;
   const int64_t k = c.g.k();
@@ -106,12 +123,13 @@ bool same_bits(const LinearRun& a, const LinearRun& b) {
 }
 
 // Every fourth case in mode fast; the others in strict, under every cap with another number of threads.
-void check_family(const Family& family, uint64_t seed, int fallback) {
+void check_family(const Family& family, uint64_t seed, int count,
+                  const std::function<ConvGeometry(Rng&)>& geometry = small_geometry) {
   const IsaLevel most = isa_cap();
   int failures = 0;
-  for (int i = 0; i < shape_count(fallback) && failures < 5; ++i) {
+  for (int i = 0; i < count && failures < 5; ++i) {
     Rng rng(seed * 1000003 + static_cast<uint64_t>(i));
-    const ConvCase c = drawn_case(rng, family);
+    const ConvCase c = drawn_case(rng, family, geometry);
     const Setting setting(i % 4 == 0 ? BitsMode::kFast : BitsMode::kStrict);
     INFO("case " << i);
     try {
@@ -136,25 +154,32 @@ void check_family(const Family& family, uint64_t seed, int fallback) {
 }  // namespace
 
 TEST_CASE("random convolutions of bits with bits are the loops: sums exact, gradients within the bound") {
-  check_family({kBits, kBits}, 1, 250);
+  check_family({kBits, kBits}, 1, shape_count(250));
 }
 
 TEST_CASE("random convolutions of integers are the loops: sums exact, gradients within the bound") {
-  check_family({kIntegers + kBits, kWeights + kBits}, 2, 250);
+  check_family({kIntegers + kBits, kWeights + kBits}, 2, shape_count(250));
 }
 
 TEST_CASE("random convolutions of floats with weights of one and two bits are the loops within the bound") {
-  check_family({kFloats, kBits + std::vector<DType>{dtypes::int2, dtypes::uint2}}, 3, 120);
+  check_family({kFloats, kBits + std::vector<DType>{dtypes::int2, dtypes::uint2}}, 3, shape_count(120));
 }
 
 TEST_CASE("random convolutions of floats with floats, wider codes and codebooks are the loops within the bound") {
-  check_family({kFloats, kFloats + std::vector<DType>{dtypes::int4, dtypes::int8, dtypes::nf4, dtypes::uint8}}, 4, 120);
+  check_family({kFloats, kFloats + std::vector<DType>{dtypes::int4, dtypes::int8, dtypes::nf4, dtypes::uint8}}, 4,
+               shape_count(120));
 }
 
 TEST_CASE("random convolutions of codes with floats and codebooks are the loops within the bound") {
   check_family(
       {kBits + std::vector<DType>{dtypes::int8, dtypes::uint4, dtypes::nf4}, kFloats + std::vector<DType>{dtypes::nf4}},
       5, 120);
+}
+
+TEST_CASE("random convolutions that a tile unit may take from the images are the loops, in both modes") {
+  const std::vector<DType> x = kIntegers + kBits, w = kWeights + kBits;
+  check_family({x, w}, 6, std::min(shape_count(24), 1000), plain_geometry);
+  check_family({{dtypes::fp32}, w}, 7, std::min(shape_count(16), 1000), plain_geometry);
 }
 
 TEST_CASE("conv2d in fp64 passes the gradient check: strides, dilations, uneven pads, groups, depthwise") {
