@@ -50,10 +50,11 @@ const T& any_of(Rng& rng, const std::vector<T>& list) {
 
 // Numbers of x or w, codes with or without scales, zero points (of x: codes, as schemes make them) and offsets.
 Tensor drawn_operand(Rng& rng, const Shape& shape, DType dtype, const std::vector<Granularity>& granularities,
-                     bool zero_is_code, bool offsets) {
+                     bool plain, bool zero_is_code, bool offsets) {
   const uint64_t seed = rng() % 1000000;
   if (!dtype.is_code() || uniform_int(rng, 0, 4) == 0) return random_tensor(shape, dtype, seed);
   ZeroKind zero = any_of(rng, std::vector<ZeroKind>{ZeroKind::kNone, ZeroKind::kInteger, ZeroKind::kReal});
+  if (plain) zero = ZeroKind::kNone;
   if (zero == ZeroKind::kReal && !offsets) zero = ZeroKind::kNone;
   if (dtype.kind() == DTypeKind::kCodebook && zero == ZeroKind::kInteger) zero = ZeroKind::kNone;
   const Tensor codes = random_codes(shape, dtype, seed, any_of(rng, granularities), zero);
@@ -82,30 +83,37 @@ ConvGeometry small_geometry(Rng& rng) { return random_geometry(rng, uniform_int(
 // One group of stride and dilation 1, large enough to be taken from the images where a unit can.
 ConvGeometry plain_geometry(Rng& rng) {
   for (;;) {
-    ConvGeometry g = random_geometry(rng, 1 << 20);
-    g.options.stride = g.options.dilation = {1, 1};
-    g.options.groups = 1;
-    g.n = uniform_int(rng, 1, 5);
-    g.h = uniform_int(rng, 4, 34);
-    g.w = uniform_int(rng, 4, 34);
-    g.o = uniform_int(rng, 1, 130);
-    if (g.windows() > 0 && g.products() > 300000 && g.products() < 20000000) return g;
+    ConvGeometry g;
+    g.n = uniform_int(rng, 2, 6);
+    g.h = uniform_int(rng, 12, 40);
+    g.w = uniform_int(rng, 12, 40);
+    g.c = uniform_int(rng, 1, 70);
+    g.o = uniform_int(rng, 1, 70);
+    for (int64_t& k : g.options.kernel) k = uniform_int(rng, 1, 5);
+    for (int64_t& pad : g.options.padding) pad = uniform_int(rng, 0, 4);
+    g.options.pad_value = static_cast<int>(uniform_int(rng, -1, 1));
+    if (g.windows() > 0 && g.pixels() > 2100 && g.products() > 4500000 && g.products() < 9000000) return g;
   }
 }
 
 ConvCase drawn_case(Rng& rng, const Family& family, const std::function<ConvGeometry(Rng&)>& geometry) {
   ConvCase c;
   c.g = geometry(rng);
+  const bool plain = c.g.products() > 4500000 && uniform_int(rng, 0, 3) > 0;  // scales without zero points and offsets
   const DType dx = any_of(rng, family.x), dw = any_of(rng, family.w);
   if (dx.kind() != DTypeKind::kSign && !dx.is_float()) c.g.options.pad_value = 0;
+  if (plain && dx.is_float()) c.g.options.pad_value = 0;
   const int64_t k = c.g.k();
   std::vector<Granularity> of_w = {Granularity::tensor(), Granularity::channel(0), Granularity::channel(0),
                                    Granularity::token(), Granularity::channel(1)};
   if (k > 1) of_w.push_back(Granularity::groups(uniform_int(rng, 1, k - 1)));
   if (c.g.o > 1 && c.g.options.groups == 1) of_w.push_back(Granularity::groups(uniform_int(rng, 1, c.g.o - 1), 0));
-  c.x = drawn_operand(rng, c.g.x_shape(), dx, {Granularity::tensor(), Granularity::tensor(), Granularity::channel(1)},
-                      true, c.g.options.pad_value == 0);
-  c.w = drawn_operand(rng, c.g.w_shape(), dw, of_w, false, true);
+  if (plain) of_w = {Granularity::tensor(), Granularity::channel(0)};
+  c.x = drawn_operand(rng, c.g.x_shape(), dx,
+                      plain ? std::vector{Granularity::tensor()}
+                            : std::vector{Granularity::tensor(), Granularity::tensor(), Granularity::channel(1)},
+                      plain, true, c.g.options.pad_value == 0);
+  c.w = drawn_operand(rng, c.g.w_shape(), dw, of_w, plain, false, true);
   c.gy = random_tensor(c.g.y_shape(), dtypes::fp32, rng() % 1000000, -2, 2);
   if (uniform_int(rng, 0, 1) == 0) c.bias = random_tensor({c.g.o}, dtypes::fp32, rng() % 1000000);
   const std::vector<ProductMode> all = {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8, ProductMode::kInt8};
