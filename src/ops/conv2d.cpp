@@ -17,22 +17,27 @@ namespace {
 
 constexpr std::string_view kConv = "conv2d";
 
-void check_operands(const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
-  require(x.shape().rank() == 4 && w.shape().rank() == 2, kConv, "x must be images [n,h,w,c] and w a matrix: got x ", x,
+detail::ConvForm checked_form(std::string_view where, const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
+  require(x.shape().rank() == 4 && w.shape().rank() == 2, where, "x must be images [n,h,w,c] and w a matrix: got x ", x,
           ", w ", w);
-  require(options.groups >= 1 && x.cols() % options.groups == 0, kConv, "groups: got ", options.groups,
-          ", expected a divisor of the ", x.cols(), " channels of x ", x);
-  const int64_t taps = options.kernel[0] * options.kernel[1], k = taps * (x.cols() / options.groups);
-  require(w.cols() == k, kConv, "a window has ", taps, " x ", x.cols() / options.groups, " = ", k,
-          " values, w expects ", w.cols(), " (x ", x, ", w ", w, ")");
+  const detail::ConvForm form = detail::conv_form(where, x.shape(), w.rows(), options);
+  require(w.cols() == form.k(), where, "a window has ", form.geometry.taps(), " x ", form.group_channels(), " = ",
+          form.k(), " values, w expects ", w.cols(), " (x ", x, ", w ", w, ")");
   if (x.quant()) {
     const Granularity& g = x.quant()->granularity;
-    require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), kConv, "x ", x,
+    require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), where, "x ", x,
             " has scales per ", g, ", which differ within a window: expected per tensor or channel(1)");
   }
+  if (w.quant() && form.groups > 1) {
+    const Granularity& g = w.quant()->granularity;
+    require(g.kind != Granularity::kGroup || g.axis != 0 || form.group_outputs() % g.group == 0, where, "w ", w,
+            " has scales per ", g, ", which the ", form.groups, " groups of ", form.group_outputs(),
+            " outputs cut. Use a size that divides ", form.group_outputs(), ", or scales per channel(0)");
+  }
   const bool signs = x.dtype().kind() == DTypeKind::kSign && !(x.quant() && x.quant()->offset);
-  require(options.pad_value == 0 || signs || x.dtype().is_float(), kConv, "pad_value ", options.pad_value, ": x is ", x,
+  require(options.pad_value == 0 || signs || x.dtype().is_float(), where, "pad_value ", options.pad_value, ": x is ", x,
           ", expected a sign dtype without real offsets, or floats. Use pad_value 0");
+  return form;
 }
 
 detail::GradientProduct product_gx(const Tensor& gy, const Tensor& w) {
@@ -40,6 +45,11 @@ detail::GradientProduct product_gx(const Tensor& gy, const Tensor& w) {
 }
 detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
   return {"gw", "x", gy, true, x, false, std::nullopt};
+}
+
+detail::GradientForm named(detail::GradientForm form) {
+  form.where = kConv;
+  return form;
 }
 
 // Rows of one group in a tensor [outputs, ..].
@@ -79,8 +89,7 @@ struct Conv2d {
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Conv2dOptions& options, const LinearModes& modes) {
     const Tensor &x = in[0], &w = in[1];
-    check_operands(x, w, options);
-    s.form = detail::conv_form(kName, x.shape(), w.rows(), options);
+    s.form = checked_form(kName, x, w, options);
     const bool f64 = x.dtype() == dtypes::fp64;
     require_result(kName, modes.y);
     require(f64 == (w.dtype() == dtypes::fp64), kName, "x and w must both be fp64, or neither: got x ", x, ", w ", w);
@@ -123,8 +132,7 @@ struct IntegerConv2d {
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Conv2dOptions& options) {
     const Tensor &x = in[0], &w = in[1], bias = in.size() > 2 ? in[2] : Tensor();
-    check_operands(x, w, options);
-    s.form = detail::conv_form(kName, x.shape(), w.rows(), options);
+    s.form = checked_form(kName, x, w, options);
     detail::check_integer_product(kName, x, w, bias, s.form.k());
     require(x.scale_map().per_tensor(), kName, "x: got scales per ", x.quant()->granularity,
             ", expected one per tensor");
@@ -151,10 +159,10 @@ struct IntegerConv2d {
 
 Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const LinearModes& modes) {
   if (x.tracked() && w.defined()) {
-    check_product(modes.gx, product_gx({}, w.value()).form());
+    check_product(modes.gx, named(product_gx({}, w.value()).form()));
     detail::check_conv_gx(modes.gx, form_of(w.value()), std::max<int64_t>(1, options.kernel[0] * options.kernel[1]));
   }
-  if (w.tracked() && x.defined()) check_product(modes.gw, product_gw({}, x.value()).form());
+  if (w.tracked() && x.defined()) check_product(modes.gw, named(product_gw({}, x.value()).form()));
   return bias.defined() ? apply<Conv2d>({x, w, bias}, options, modes) : apply<Conv2d>({x, w}, options, modes);
 }
 

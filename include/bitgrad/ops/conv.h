@@ -8,11 +8,12 @@
 
 namespace bitgrad {
 
-// How windows lie on an image. Lengths are pixels, [rows, columns].
+// How windows lie on an image. Lengths are pixels, [rows, columns], at most 2^20.
 struct Conv2dOptions {
   std::array<int64_t, 2> kernel{1, 1}, stride{1, 1}, dilation{1, 1};
   std::array<int64_t, 4> padding{0, 0, 0, 0};  // top, left, bottom, right; each smaller than 2^20
-  // Value of a pixel outside: 0, or -1 or 1 (kind sign alone, whose codes they are: constants without a gradient).
+  // A pixel outside: the value 0, or -1 or 1. These are codes of kind sign (scaled as its codes; without real offsets),
+  // or floats: constants without a gradient, which count in gw.
   int pad_value = 0;
   // Output channel j reads the c/groups input channels of group j / (o/groups). groups = c: depthwise.
   int64_t groups = 1;

@@ -26,7 +26,7 @@ void with_fp32(const GradientProduct& p, const RunProduct& run) {
 }
 
 void check_bf16(const GradientForm& form) {
-  require(form.other.dtype != dtypes::fp64, "linear", form.name, " bf16: ", form.other_name, " is ",
+  require(form.other.dtype != dtypes::fp64, form.where, form.name, " bf16: ", form.other_name, " is ",
           Shape{form.other.rows, form.other.cols}, ' ', form.other.dtype,
           ", expected codes, fp32 or bf16. Products of fp64 have the mode fp32 only (they are computed in double).");
 }

@@ -19,7 +19,8 @@ struct GradientForm {
   bool transposed = false;  // gy's rows are contracted
   OperandForm other;
   bool per_group = false;
-  bool shape_known = true;  // false: errors leave out the shape of `other`
+  bool shape_known = true;            // false: errors leave out the shape of `other`
+  std::string_view where = "linear";  // the op that errors name
 };
 
 // C[f,n] = sum_k A[f,k] B[k,n]: B is the saved operand as stored, A is gy [f,k] (gx: B = w), or gy transposed, [k,f]

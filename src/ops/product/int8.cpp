@@ -104,20 +104,20 @@ struct OtherName {
 void check_int8(const GradientForm& p) {
   const OperandForm& t = p.other;
   const OtherName other{p};
-  require(is_integer(t.dtype) && t.dtype.is_code(), "linear", p.name, " int8 multiplies codes: got ", other,
+  require(is_integer(t.dtype) && t.dtype.is_code(), p.where, p.name, " int8 multiplies codes: got ", other,
           ", expected an int, uint or sign dtype of at most 8 bits. Apply `quantize` to ", p.other_name,
           " first, or set ", p.name, " to bf16 or fp32.");
   const ScaleMap map = simplest_map(scale_map_of(t), t.rows, t.cols);
   const auto granularity = [&] { return t.scales.value_or(Granularity{}); };
-  require(map.offset == nullptr, "linear", p.name, " int8 has no real offsets; use bf16: got ", other,
+  require(map.offset == nullptr, p.where, p.name, " int8 has no real offsets; use bf16: got ", other,
           t.scheme.empty() ? "" : ", " + t.scheme, " per ", granularity(),
           ", expected integer zero points or none (affine, symmetric, absmax).");
   if (!is_grouped(map)) return;
   if (p.transposed)
-    fail("linear", p.name, " int8 needs scales per tensor, channel or token; use bf16: got ", other, " per ",
+    fail(p.where, p.name, " int8 needs scales per tensor, channel or token; use bf16: got ", other, " per ",
          granularity(), '.');
   const bool served = p.per_group && map.row_group == 1 && map.col_group >= kSmallestGroup;
-  require(served, "linear", p.name, " int8 needs per-channel scales; use bf16: got ", other, " per ", granularity(),
+  require(served, p.where, p.name, " int8 needs per-channel scales; use bf16: got ", other, " per ", granularity(),
           ", expected scales per tensor or channel, or groups of at least ", kSmallestGroup,
           " along a row with gx_per_group (backward.per_group).");
 }

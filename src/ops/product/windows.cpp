@@ -10,19 +10,18 @@
 namespace bitgrad {
 namespace {
 
-constexpr int64_t kMostPixels = int64_t{1} << 20;  // of a kernel, stride, dilation or padding
+constexpr int64_t kMostPixels = int64_t{1} << 20;  // of a kernel, stride or dilation; of a padding one less
 constexpr std::string_view kConv2d = "conv2d";
 
-void check_range(std::string_view where, const char* name, int64_t value, int64_t least) {
-  require(value >= least && value <= kMostPixels, where, name, ": got ", value, ", expected ", least, " .. ",
-          kMostPixels);
+void check_range(std::string_view where, const char* name, int64_t value, int64_t least, int64_t most) {
+  require(value >= least && value <= most, where, name, ": got ", value, ", expected ", least, " .. ", most);
 }
 
 void check_options(std::string_view where, const Conv2dOptions& o) {
-  for (const int64_t v : o.kernel) check_range(where, "kernel", v, 1);
-  for (const int64_t v : o.stride) check_range(where, "stride", v, 1);
-  for (const int64_t v : o.dilation) check_range(where, "dilation", v, 1);
-  for (const int64_t v : o.padding) check_range(where, "padding", v, 0);
+  for (const int64_t v : o.kernel) check_range(where, "kernel", v, 1, kMostPixels);
+  for (const int64_t v : o.stride) check_range(where, "stride", v, 1, kMostPixels);
+  for (const int64_t v : o.dilation) check_range(where, "dilation", v, 1, kMostPixels);
+  for (const int64_t v : o.padding) check_range(where, "padding", v, 0, kMostPixels - 1);
   require(o.pad_value >= -1 && o.pad_value <= 1, where, "pad_value: got ", o.pad_value, ", expected -1, 0 or 1");
   require(o.groups >= 1, where, "groups: got ", o.groups, ", expected at least 1");
 }
@@ -175,7 +174,8 @@ Tensor pad_pixel(const Tensor& image, int pad_value) {
   }
   const Tensor pad = Tensor::empty(shape, dtype, MemoryKind::kWorkspace);
   const ScaleMap map = image.scale_map();
-  run_map(maps::PadCodes{map.zero, map.col_step, shape.cols(), raw, dtype.bits(), static_cast<uint64_t*>(pad.data())},
+  run_map(maps::PadCodes{pad_value == 0 ? map.zero : nullptr, map.col_step, shape.cols(), raw, dtype.bits(),
+                         static_cast<uint64_t*>(pad.data())},
           pad.stride() / 8);
   return pad;
 }
