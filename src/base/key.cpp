@@ -10,18 +10,25 @@
 
 namespace bitgrad {
 
+namespace {
+
+std::string list_text(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (const int64_t number : numbers) text += concat(text.empty() ? "" : ", ", number);
+  return concat('[', text, ']');
+}
+
+}  // namespace
+
 std::ostream& operator<<(std::ostream& out, const Attribute& attribute) {
   std::visit(
       [&](const auto& x) {
-        using T = std::decay_t<decltype(x)>;
-        if constexpr (std::is_same_v<T, bool>) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(x)>, bool>)
           out << (x ? "true" : "false");
-        } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
-          for (size_t i = 0; i < x.size(); ++i) out << (i == 0 ? "[" : ", ") << x[i];
-          out << (x.empty() ? "[]" : "]");
-        } else {
+        else if constexpr (std::is_same_v<std::decay_t<decltype(x)>, std::vector<int64_t>>)
+          out << list_text(x);
+        else
           out << x;
-        }
       },
       attribute.value());
   return out;
@@ -54,13 +61,16 @@ double Attributes::number(std::string_view key) const {
 const std::string& Attributes::text(std::string_view key) const {
   return value_of<std::string>(key, at(key), "a text");
 }
+const std::string* Attributes::find_text(std::string_view key) const {
+  return std::get_if<std::string>(&at(key).value());
+}
 std::vector<int64_t> Attributes::integers(std::string_view key, int64_t count) const {
   const Attribute& attribute = at(key);
-  if (const auto* one = std::get_if<int64_t>(&attribute.value()))
-    return std::vector<int64_t>(static_cast<size_t>(count), *one);
-  const auto& list = value_of<std::vector<int64_t>>(key, attribute, "a whole number, or a list of them");
-  require(static_cast<int64_t>(list.size()) == count, "attributes", "attribute '", key, "': got ", attribute,
-          ", expected a whole number, or a list of ", count);
+  if (const auto* full = std::get_if<int64_t>(&attribute.value()))
+    return std::vector<int64_t>(static_cast<size_t>(count), *full);
+  const std::string expected = concat("a whole number or a list of ", count, " of them");
+  const auto& list = value_of<std::vector<int64_t>>(key, attribute, expected);
+  require(std::ssize(list) == count, "attributes", "attribute '", key, "': got ", attribute, ", expected ", expected);
   return list;
 }
 
@@ -79,15 +89,15 @@ std::string expects(const Key& key) {
       return "a number in " + key.range;
     case Type::kText:
       return "a text";
-    case Type::kInts:
     case Type::kChoice:
+    case Type::kInts:
       break;
   }
   std::string names;
   for (const std::string& choice : key.choices) names += (names.empty() ? "" : ", ") + choice;
   if (key.type == Type::kChoice) return "one of " + names;
-  const std::string numbers = concat("a whole number in ", key.range, ", or a list of ", key.count, " of them");
-  return names.empty() ? numbers : numbers + ", or " + names;
+  return concat("a whole number in ", key.range, " or a list of ", key.count, " of them", names.empty() ? "" : ", or ",
+                names);
 }
 
 bool fits(const Key& key, const Attribute& attribute) {
@@ -99,17 +109,16 @@ bool fits(const Key& key, const Attribute& attribute) {
     case Type::kText:
       return text != nullptr;
     case Type::kChoice:
-      return text != nullptr && std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end();
     case Type::kInts:
-      if (text != nullptr) return std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end();
-      break;
+      if (key.type == Type::kInts && text == nullptr) break;
+      return text != nullptr && std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end();
     case Type::kInt:
     case Type::kNumber:
       break;
   }
   const NumberRange range = parse_number_range(key.range);
   if (const auto* list = std::get_if<std::vector<int64_t>>(&value))
-    return key.type == Type::kInts && static_cast<int64_t>(list->size()) == key.count &&
+    return key.type == Type::kInts && std::ssize(*list) == key.count &&
            std::all_of(list->begin(), list->end(), [&](int64_t x) { return range.contains(static_cast<double>(x)); });
   if (const auto* full = std::get_if<int64_t>(&value)) return range.contains(static_cast<double>(*full));
   const auto* const number = std::get_if<double>(&value);
@@ -121,8 +130,7 @@ Attribute read_standard(const Key& key) {
   const char *begin = key.standard.data(), *end = begin + key.standard.size();
   if (key.type == Type::kBool) return key.standard == "true" ? Attribute(true) : Attribute(false);
   if (key.type == Type::kText || key.type == Type::kChoice) return key.standard;
-  const bool word = std::find(key.choices.begin(), key.choices.end(), key.standard) != key.choices.end();
-  if (key.type == Type::kInts && word) return key.standard;
+  if (std::find(key.choices.begin(), key.choices.end(), key.standard) != key.choices.end()) return key.standard;
   if (key.type == Type::kInt || key.type == Type::kInts) {
     int64_t full = 0;
     const auto read = std::from_chars(begin, end, full);

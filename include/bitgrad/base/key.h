@@ -23,12 +23,12 @@ struct Key {
     kNumber,  // range as kInt
     kText,
     kChoice,  // one of `choices`
-    kInts,    // a whole number, a list of `count` of them, or one of `choices`
+    kInts,    // a whole number for all of `count`, a list of `count` of them (range as kInt), or one of `choices`
   };
   std::string name = {};
   Type type = Type::kInt;
   std::string range = {};
-  std::string standard = {};  // the default as text; "!": required; "": may be absent
+  std::string standard = {};  // the default as text (of kInts no list); "!": required; "": may be absent
   std::string doc = {};
   std::vector<std::string> choices = {};
   int64_t count = 0;  // of kInts
@@ -76,7 +76,9 @@ class Attributes {
   int64_t integer(std::string_view key) const;
   double number(std::string_view key) const;
   const std::string& text(std::string_view key) const;
-  // A list, or `count` times one number.
+  // nullptr: the value is no text.
+  const std::string* find_text(std::string_view key) const;
+  // Of kInts: `count` numbers; a number alone stands for all of them.
   std::vector<int64_t> integers(std::string_view key, int64_t count) const;
   const std::map<std::string, Attribute, std::less<>>& values() const { return values_; }
   friend bool operator==(const Attributes&, const Attributes&) = default;

@@ -42,9 +42,9 @@ inline std::array<int64_t, 4> sides_of(const Attributes& keys, std::string_view 
   const std::vector<int64_t> v = keys.integers(name, 4);
   return {v[0], v[1], v[2], v[3]};
 }
-inline bool is_same(const Attributes& keys, const std::string& name) {
-  const auto found = keys.values().find(name);
-  return found != keys.values().end() && std::holds_alternative<std::string>(found->second.value());
+inline bool is_same(const Attributes& keys, std::string_view name) {
+  const std::string* const word = keys.find_text(name);
+  return word != nullptr && *word == "same";
 }
 
 // The form of images [h,w,c]; values [h,w] count as one channel. Throws Error for other samples.

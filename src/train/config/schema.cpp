@@ -30,12 +30,12 @@ const ValueType& type_of(const LayerKey& key) {
       return kNumber;
     case Type::kText:
       return kText;
-    case Type::kInts:
-      return kIntOrInts;
     case Type::kChoice:
+      return kChoice;
+    case Type::kInts:
       break;
   }
-  return kChoice;
+  return kInts;
 }
 
 // All keys; those of kinds are added when the kinds are known.
@@ -85,14 +85,11 @@ class Keys {
     const auto found = index_.find({group, key});
     return found == index_.end() ? nullptr : found->second;
   }
-  // kInts: "[1, 64] x 2", the range and the number of elements of a list.
-  std::string_view detail_of(const Key& key) {
-    return key.type == Key::Type::kInts ? kept(concat(key.range, " x ", key.count)) : std::string_view(key.range);
-  }
   // `own` may be gone when its description is read.
   void add_own(std::string_view group, const Key& own, std::string_view when) {
     const Key& key = own_.emplace_back(own);
-    add({group, key.name, &type_of(key), detail_of(key), key.standard, when, [&key] { return key.choices; }, key.doc});
+    add({group, key.name, &type_of(key), key.range, key.standard, when, [&key] { return key.choices; }, key.doc,
+         key.count});
   }
   // Keys of one of several kinds, in a map that its name opens.
   void add_named(std::string_view group, const std::string& name, const std::string& doc,

@@ -41,6 +41,7 @@ struct KeySpec {
   std::function<std::vector<std::string>()> choices;
   std::string_view doc;
   std::string_view optional = {};  // selected values under which a required key may be left out, by comma
+  int64_t count = 0;  // of kInts: the length of a list
 
   bool required() const { return standard.starts_with('!'); }
   // The key of the same map that may stand in place of a required one; empty: none.

@@ -27,16 +27,6 @@ Texts units_of(const KeySpec& spec) {
 }
 int64_t least_of(const KeySpec& spec) { return spec.detail.ends_with("from 0") ? 0 : 1; }
 
-// detail of kIntOrInts: "[1, 64] x 2".
-std::string_view range_of_ints(const KeySpec& spec) { return spec.detail.substr(0, spec.detail.find(" x ")); }
-size_t count_of_ints(const KeySpec& spec) { return static_cast<size_t>(spec.detail.back() - '0'); }
-std::string form_of_ints(const KeySpec& spec) {
-  const std::string numbers =
-      concat("a whole number in ", range_of_ints(spec), ", or a list of ", count_of_ints(spec), " of them");
-  const Texts words = spec.choices();
-  return words.empty() ? numbers : concat(numbers, ", or ", join(words));
-}
-
 // What stands for <word> in ValueType::form.
 std::string filled(std::string_view word, const KeySpec& spec) {
   if (word == "detail") return std::string(spec.detail);
@@ -44,7 +34,8 @@ std::string filled(std::string_view word, const KeySpec& spec) {
   if (word == "choices") return join(spec.choices());
   if (word == "kinds") return join(choices::layer_kinds());
   if (word == "inits") return join(forms_of_init());
-  if (word == "ints") return form_of_ints(spec);
+  if (word == "count") return concat(spec.count);
+  if (word == "words") return concat(spec.choices().empty() ? "" : ", or ", join(spec.choices()));
   if (word == "least") return concat(least_of(spec));
   return word == "units" ? join(units_of(spec), " or ") : units_of(spec).back();
 }
@@ -111,24 +102,20 @@ std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
   }
   return "";
 }
-std::string read_int_or_ints(const KeySpec& spec, const Node& node, Value& value) {
-  KeySpec one = spec;
-  one.detail = range_of_ints(spec);
-  const Texts words = spec.choices();
-  if (node.kind == Node::Kind::kScalar && std::find(words.begin(), words.end(), node.text) != words.end()) {
+std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
+  if (node.kind != Node::Kind::kList) {
+    const Texts words = spec.choices();
+    if (!plain(node) || std::find(words.begin(), words.end(), node.text) == words.end())
+      return read_int(spec, node, value);
     value = node.text;
     return "";
   }
-  if (node.kind != Node::Kind::kList) {
-    std::string wrong = read_int_value(one, node, value.emplace<int64_t>());
-    return wrong.starts_with("got") ? got(spec, node) : wrong;
-  }
   auto& out = value.emplace<std::vector<int64_t>>();
-  if (node.items.size() != count_of_ints(spec))
+  if (std::ssize(node.items) != spec.count)
     return concat("got a list of ", node.items.size(), ", expected ", spec.type->expects(spec));
   for (const Node& item : node.items) {
-    std::string wrong = read_int_value(one, item, out.emplace_back());
-    if (!wrong.empty()) return wrong.starts_with("got") ? got(spec, item) : wrong;
+    std::string wrong = read_int_value(spec, item, out.emplace_back());
+    if (!wrong.empty()) return wrong;
   }
   return "";
 }

@@ -8,7 +8,8 @@
 namespace bitgrad::kernels::windows {
 
 // Tiles 0 .. 3: sums, [row tile][column tile]; 4, 5: A; 6, 7: B.
-template <typename Tiles>
+// Isa: a tag that keeps the instances apart.
+template <typename Tiles, typename Isa>
 struct DirectLoops {
   static constexpr int64_t kTile = 1024, kStep = 64;
 
@@ -246,10 +247,14 @@ struct DirectRows {
 // The instruction set of these tiles.
 template <typename Tiles, typename Isa>
 constexpr DirectIsa make_direct_isa(decltype(DirectIsa::transpose_bytes) transpose_bytes) {
-  return {&DirectLoops<Tiles>::run_planes, &DirectLoops<Tiles>::run_positions,
-          &DirectRows<Isa>::finish,        &DirectRows<Isa>::split,
-          &DirectRows<Isa>::split_pairs,   &DirectRows<Isa>::interleave,
-          &DirectRows<Isa>::to_bf16,       transpose_bytes};
+  return {&DirectLoops<Tiles, Isa>::run_planes,
+          &DirectLoops<Tiles, Isa>::run_positions,
+          &DirectRows<Isa>::finish,
+          &DirectRows<Isa>::split,
+          &DirectRows<Isa>::split_pairs,
+          &DirectRows<Isa>::interleave,
+          &DirectRows<Isa>::to_bf16,
+          transpose_bytes};
 }
 
 }  // namespace bitgrad::kernels::windows
