@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "bitgrad/kernels/depthwise.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/fused.h"
 #include "bitgrad/kernels/quantize.h"

@@ -27,7 +27,7 @@ class Module {
   // forward, and StepState::on_forward is told: how a module runs another one.
   Var operator()(const Var& x);
   // forward(previous.forward(x)) without the output of `previous` in memory, where the two can be fused; where they
-  // cannot, an undefined Var and no side effects. Called in evaluation without a tape, by a parent that passes the
+  // cannot, an undefined Var and no side effects. Called in training, or without a tape, by a parent that passes the
   // output of `previous` to this module alone and reports it to no hook.
   virtual Var forward_fused(Module& previous, const Var& x);
   // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights

@@ -162,7 +162,7 @@ struct TransformConfig {
 };
 
 struct DatasetConfig {
-  std::string format = {};               // idx, digits, text, or a registered one
+  std::string format = {};               // one of dataset_formats()
   std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
   std::string targets = {};              // idx: path of values, in place of labels; text: last (also empty) or each
   int64_t limit = 0;                     // the first so many samples; 0: all
@@ -170,9 +170,10 @@ struct DatasetConfig {
   int64_t classes = 0;                           // idx: 0 is the format's default
   int64_t size = 0, seed = 1;                    // digits
   std::string file = {};                         // text: path, absolute or under data.root
+  std::string path = {};                         // cifar10, cifar100: folder or file, absolute or under data.root
   int64_t context = 0;                           // text
   double test_fraction = 0.1;                    // text
-  std::string split = {};                        // digits, text: train or test
+  std::string split = {};                        // digits, text, cifar10, cifar100: train or test
   Attributes keys = {};                          // the format's own keys
   SourceMark mark = {};
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu_kernels.h"
 #include "kernels/families.h"
+#include "kernels/windows/loops.h"
 #include "kernels/windows/taps.h"
 
 namespace bitgrad::kernels {
@@ -148,6 +149,7 @@ void cpu::gather_windows(const GatherWindowsArgs& args) {
 void append_windows_kernels(std::vector<KernelInfo>& out) {
   for (const char* const name : {"gather_windows", "add_windows"})
     out.push_back({"windows", name, 0, SumOrder::kExact, true, DeviceKind::kCpu});
+  windows::append_depthwise_kernels(out);
 }
 
 }  // namespace bitgrad::kernels

@@ -28,7 +28,7 @@ Var Sequential::forward_pair(size_t i, const Var& x) {
 }
 
 Var Sequential::forward(const Var& x) {
-  const bool pairs = initialized() && !state().training && !state().on_forward && Tape::current() == nullptr;
+  const bool pairs = initialized() && !state().on_forward && (state().training || Tape::current() == nullptr);
   Var y = x;
   for (size_t i = 0; i < modules_.size(); ++i) {
     Var z;

@@ -10,6 +10,7 @@
 #include "ops/common.h"
 #include "ops/map/windows.h"
 #include "ops/product/blocks.h"
+#include "ops/product/depthwise.h"
 #include "ops/product/fold.h"
 #include "ops/product/gradient.h"
 #include "ops/product/windows_direct.h"
@@ -151,7 +152,8 @@ Tensor code_rows(const Tensor& codes, const ConvForm& form, int64_t group) {
   return out;
 }
 
-// gy quantized: a scale for each image, w's scales of output channels folded in before.
+}  // namespace
+
 Tensor image_codes(const ConvGradient& g, const ScaleMap& w) {
   const ConvForm& form = g.form;
   const int64_t elements = form.geometry.windows() * form.outputs;
@@ -166,6 +168,8 @@ Tensor image_codes(const ConvGradient& g, const ScaleMap& w) {
   const Tensor gy = g.gy.reshape({form.samples, elements});
   return to_int8_codes(FoldedGradient(gy, false, fold.defined() ? fold.as<float>() : nullptr), g.sr, 0);
 }
+
+namespace {
 
 // What one group's product reads: codes of gy, the sums that zero points of w take off, and B.
 struct CodeProduct {
@@ -279,6 +283,7 @@ void check_conv_gx(ProductMode mode, const OperandForm& w, int64_t taps) {
 
 void conv_gx(const ConvGradient& g, const Tensor& w, GradSlot& slot) {
   if (g.form.pointwise()) return gradient_product(g.mode, {"gx", "w", g.gy, false, w, false, g.sr}, slot);
+  if (has_depthwise_gx(g, w)) return depthwise_gx(g, w, slot);
   g.mode == ProductMode::kInt8 ? gx_int8(g, w, slot) : gx_floats(g, w, slot);
 }
 
@@ -292,6 +297,7 @@ void conv_gw(const ConvGradient& g, const Tensor& x, GradSlot& slot) {
     const Tensor direct = Tensor::empty(slot.shape(), dtypes::fp32);
     if (direct_gw(g, x, direct)) return slot.set_rounded(direct);
   }
+  if (has_depthwise_gw(g, x)) return depthwise_gw(g, x, slot);
   const Tensor image = gatherable(x, form);
   if (g.mode == ProductMode::kInt8) return gw_int8(g, x, image, slot);
   std::vector<std::unique_ptr<Operand>> windows;

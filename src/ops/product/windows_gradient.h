@@ -23,5 +23,7 @@ void check_conv_gx(ProductMode mode, const OperandForm& w, int64_t taps);
 void conv_gx(const ConvGradient& g, const Tensor& w, GradSlot& slot);
 // gw[o,k] = gy^T windows(x): blocks of 4032 windows, added in ascending order; int8 in integers, scaled once.
 void conv_gw(const ConvGradient& g, const Tensor& x, GradSlot& slot);
+// gy quantized: a scale for each image, w's scales of output channels folded in before. [samples, windows * outputs].
+Tensor image_codes(const ConvGradient& g, const ScaleMap& w);
 
 }  // namespace bitgrad::detail

@@ -1,0 +1,48 @@
+// The loops of depthwise convolutions for AVX2.
+#include "kernels/windows/loops.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace bitgrad::kernels::windows::avx2 {
+namespace {
+
+#define BITGRAD_INLINE __attribute__((always_inline)) static inline
+struct Floats {
+  using T = float;
+  using V = __m256;
+  using Mask = __m256i;
+  static constexpr int64_t kWidth = 8;
+  static constexpr int kVectors = 2, kPanelVectors = 1;
+  BITGRAD_INLINE Mask mask(int64_t used) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(used)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  BITGRAD_INLINE V zero() { return _mm256_setzero_ps(); }
+  BITGRAD_INLINE V load(const float* p) { return _mm256_loadu_ps(p); }
+  BITGRAD_INLINE V load_part(const float* p, Mask m) { return _mm256_maskload_ps(p, m); }
+  BITGRAD_INLINE V load_floats(const float* p, Mask m, bool part) { return part ? load_part(p, m) : load(p); }
+  BITGRAD_INLINE void store(float* p, V v) { _mm256_storeu_ps(p, v); }
+  BITGRAD_INLINE void store_part(float* p, V v, Mask m) { _mm256_maskstore_ps(p, m, v); }
+  BITGRAD_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  BITGRAD_INLINE V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+  BITGRAD_INLINE V add(V a, V b) { return _mm256_add_ps(a, b); }
+  BITGRAD_INLINE void end() { _mm256_zeroupper(); }
+};
+#undef BITGRAD_INLINE
+
+#include "kernels/windows/loops.inc"
+
+}  // namespace
+}  // namespace bitgrad::kernels::windows::avx2
+#pragma GCC pop_options
+
+namespace bitgrad::kernels::windows {
+const DepthwiseLoops& loops_avx2() { return avx2::kLoops; }
+}  // namespace bitgrad::kernels::windows
+#else
+namespace bitgrad::kernels::windows {
+const DepthwiseLoops& loops_avx2() { return loops_scalar(); }
+}  // namespace bitgrad::kernels::windows
+#endif

@@ -1,0 +1,166 @@
+// What depthwise convolutions need beside family windows: weights tap by tap, and epilogues of sums that are not one
+// scale and a bias. Numbers are exact sums of integers where that is said. docs/numerics.md section 4, "Depthwise
+// convolutions".
+#pragma once
+
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/dtype/scale_map.h"
+#include "kernels/gemm/common/formulas.h"
+#include "ops/map/list.h"
+
+namespace bitgrad::maps {
+
+// Weights [outputs, taps] as [taps, outputs]; with multiples > 1 as [taps, multiples, outputs / multiples], row o being
+// that of (o % multiples, o / multiples). Words of 32 bits, or of 64.
+struct DepthwiseTaps {
+  const void* in;
+  int64_t outputs, taps, multiples;
+  bool wide;
+  void* out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t o = i / taps, t = i - o * taps, channel = o / multiples;
+    const int64_t at = t * outputs + (o - channel * multiples) * (outputs / multiples) + channel;
+    if (wide)
+      static_cast<uint64_t*>(out)[at] = static_cast<const uint64_t*>(in)[i];
+    else
+      static_cast<uint32_t*>(out)[at] = static_cast<const uint32_t*>(in)[i];
+  }
+};
+
+// Sums over the taps of weights [taps, outputs].
+struct DepthwiseTapSums {
+  const float* w;
+  int64_t outputs, taps;
+  float* out;
+
+  BITGRAD_HD void operator()(int64_t o) const {
+    float sum = 0;
+    for (int64_t t = 0; t < taps; ++t) sum = sum + w[t * outputs + o];
+    out[o] = sum;
+  }
+};
+
+// out[i] = a * b[i / group * step]; 1 where one is absent.
+struct DepthwiseScales {
+  const float *a, *b;
+  int64_t group, step;
+  float* out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    out[i] = (a == nullptr ? 1.0f : *a) * (b == nullptr ? 1.0f : b[i / group * step]);
+  }
+};
+
+// Numbers of a pixel outside: value * scale[i * step].
+struct DepthwisePad {
+  float value;
+  const float* scale;
+  int64_t step;
+  float* out;
+
+  BITGRAD_HD void operator()(int64_t i) const { out[i] = scale == nullptr ? value : scale[i * step] * value; }
+};
+
+// Where the results of an epilogue go: rows of `outputs`.
+struct DepthwiseOut {
+  int64_t outputs;
+  const float* bias;
+  bool bf16;
+  void* y;
+
+  BITGRAD_HD void store(int64_t i, float v) const {
+    if (bias != nullptr) v = v + bias[i % outputs];
+    if (bf16)
+      static_cast<uint16_t*>(y)[i] = bf16_from_float(v);
+    else
+      static_cast<float*>(y)[i] = v;
+  }
+};
+
+// Real offsets on either side: a one for all, b one a channel or one for all. sum_a: nullptr without an offset of b.
+struct DepthwiseOffsets {
+  const float *sum, *sum_a, *sum_b;
+  float taps;
+  const float *a_scale, *a_offset, *b_scale, *b_offset;
+  int64_t b_group, b_step;
+  DepthwiseOut out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    using Side = kernels::gemm_detail::SideParams<float>;
+    const int64_t o = i % out.outputs, at = o / b_group * b_step;
+    const Side a{a_scale == nullptr ? 1.0f : *a_scale, a_offset == nullptr ? 0.0f : *a_offset, a_offset != nullptr};
+    const Side b{b_scale == nullptr ? 1.0f : b_scale[at], b_offset == nullptr ? 0.0f : b_offset[at],
+                 b_offset != nullptr};
+    out.store(i, kernels::gemm_detail::offsets_value(sum[i], sum_a == nullptr ? 0.0f : sum_a[i],
+                                                     sum_b == nullptr ? 0.0f : sum_b[o], taps, a, b));
+  }
+};
+
+// A group of taps: total += its term, from +0. Parameters of output o at o / group * step.
+struct DepthwiseGroup {
+  const float *sum, *sum_a;
+  const float *scale, *offset;
+  int64_t outputs, group, step;
+  bool first;
+  float* total;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t at = i % outputs / group * step;
+    const float s = scale == nullptr ? 1.0f : scale[at];
+    const float term = offset == nullptr ? kernels::gemm_detail::group_term(sum[i], s)
+                                         : kernels::gemm_detail::group_term(sum[i], s, sum_a[i], offset[at]);
+    total[i] = (first ? 0.0f : total[i]) + term;
+  }
+};
+
+// y = total * scale (+ bias).
+struct DepthwiseTotals {
+  const float *total, *scale;
+  DepthwiseOut out;
+
+  BITGRAD_HD void operator()(int64_t i) const { out.store(i, scale == nullptr ? total[i] : total[i] * *scale); }
+};
+
+// gw [outputs, taps] of panels [count, taps, outputs]: their sum, the first plus the others in ascending order. fp32,
+// or fp64. Index: in a panel.
+struct DepthwisePanels {
+  const void* panels;
+  int64_t count, taps, outputs;
+  bool wide;
+  void* out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t t = i / outputs, o = i - t * outputs;
+    if (wide)
+      add<double>(i, o * taps + t);
+    else
+      add<float>(i, o * taps + t);
+  }
+  template <typename T>
+  BITGRAD_HD void add(int64_t i, int64_t to) const {
+    const T* const from = static_cast<const T*>(panels);
+    T sum = from[i];
+    for (int64_t p = 1; p < count; ++p) sum = sum + from[p * taps * outputs + i];
+    static_cast<T*>(out)[to] = sum;
+  }
+};
+
+// The same of exact sums: gw = float(sum) * (scale[o] * x_scale[o / multiplier * x_step]).
+struct DepthwiseExactPanels {
+  const float* panels;
+  int64_t count, taps, outputs;
+  const float *scale, *x_scale;
+  int64_t multiplier, x_step;
+  float* out;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t t = i / outputs, o = i - t * outputs;
+    int64_t sum = 0;
+    for (int64_t p = 0; p < count; ++p) sum += static_cast<int64_t>(panels[p * taps * outputs + i]);
+    const float s = x_scale == nullptr ? scale[o] : scale[o] * x_scale[o / multiplier * x_step];
+    out[o * taps + t] = static_cast<float>(sum) * s;
+  }
+};
+
+}  // namespace bitgrad::maps
