@@ -64,7 +64,8 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
     else
       smaller.insert(smaller.end(), {"data.train.size=400", "data.test.size=200"});
     if (cifar) smaller.insert(smaller.end(), {"data.train.limit=400", "data.test.limit=200"});
-    if (name == "digits_linear_fp32" || (!file.empty() && !mnist && !vectors && !cifar)) smaller.push_back("schedule.warmup=1 steps");
+    if (name == "digits_linear_fp32" || (!file.empty() && !mnist && !vectors && !cifar))
+      smaller.push_back("schedule.warmup=1 steps");
     arguments.insert(arguments.end(), smaller.begin(), smaller.end());
     const ProcessResult r = run_program(arguments);
     INFO(name << ": " << r.out << r.err);
