@@ -5,6 +5,7 @@
 #include <set>
 
 #include "bitgrad/base/text.h"
+#include "bitgrad/nn/sequential.h"
 #include "nn/activation_quantizer.h"
 #include "nn/summary.h"
 
@@ -59,6 +60,7 @@ struct Group {
   std::string path, last;  // of the first child; the name of the last one
   int64_t times = 0;
 
+  size_t name_at() const { return path.rfind('.') + 1; }
   std::string below(const TableLine& line) const { return line.row.layer.substr(path.size()); }
   bool equals(const Group& other) const {
     return !lines.empty() && std::equal(lines.begin(), lines.end(), other.lines.begin(), other.lines.end(),
@@ -70,7 +72,8 @@ struct Group {
   }
   void move_to(TableLines& out) {
     for (TableLine& line : lines) {
-      if (times > 1) line.row.layer = concat(path, "..", last, below(line));
+      if (times > 1)
+        line.row.layer = concat(path.substr(0, name_at()), '{', path.substr(name_at()), "..", last, '}', below(line));
       line.times *= times;
       out.push_back(std::move(line));
     }
@@ -79,6 +82,8 @@ struct Group {
 
 // `folds`: equal children in a row are one group.
 TableLines lines_of(Module& module, bool folds) {
+  const auto* const list = dynamic_cast<const Sequential*>(&module);
+  if (list != nullptr && list->size() == 0) return {};  // the identity
   std::vector<Quantizable*> slots;
   for (Quantizable* slot : module.quantizables())
     if (&slot->owner() == &module) slots.push_back(slot);

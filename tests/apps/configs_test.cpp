@@ -22,6 +22,7 @@ std::string data_root() {
 std::string data_of(const std::string& name) {
   if (name.rfind("mnist", 0) == 0) return "mnist/train-images-idx3-ubyte.gz";
   if (name.rfind("shakespeare", 0) == 0) return "text/tinyshakespeare.txt";
+  if (name.rfind("cifar10", 0) == 0) return "cifar-10-batches-bin/data_batch_1.bin";
   if (name.rfind("vectors", 0) == 0) return "vectors/train-x.idx";
   return "";
 }
@@ -50,6 +51,7 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
     const std::string file = data_of(name);
     const bool mnist = name.rfind("mnist", 0) == 0;
     const bool vectors = name.rfind("vectors", 0) == 0;
+    const bool cifar = name.rfind("cifar10", 0) == 0;
     const std::string root = vectors ? temp.path() : data_root();
     if (!file.empty() && !std::filesystem::exists(root + "/" + file)) {
       WARN(name << " skipped: no " << file << " in " << root << " (set BITGRAD_DATA)");
@@ -61,7 +63,9 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
       smaller.push_back("data.root=" + root);
     else
       smaller.insert(smaller.end(), {"data.train.size=400", "data.test.size=200"});
-    if (name == "digits_linear_fp32" || (!file.empty() && !mnist && !vectors)) smaller.push_back("schedule.warmup=1 steps");
+    if (cifar) smaller.insert(smaller.end(), {"data.train.limit=400", "data.test.limit=200"});
+    if (name == "digits_linear_fp32" || (!file.empty() && !mnist && !vectors && !cifar))
+      smaller.push_back("schedule.warmup=1 steps");
     arguments.insert(arguments.end(), smaller.begin(), smaller.end());
     const ProcessResult r = run_program(arguments);
     INFO(name << ": " << r.out << r.err);
@@ -75,7 +79,7 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
     if (vectors) evaluate.insert(evaluate.end(), {"--data", root});
     const ProcessResult e = run_program(evaluate);
     INFO(e.err);
-    const int64_t samples = mnist ? 10000 : vectors ? 120 : file.empty() ? 200 : 111540 - 16;
+    const int64_t samples = mnist ? 10000 : vectors ? 120 : file.empty() || cifar ? 200 : 111540 - 16;
     CHECK(Json::parse(e.out).at("samples") == samples);
   }
 }

@@ -18,7 +18,8 @@ TEST_CASE("train prints and logs the table of layers before the first step, and 
   const ProcessResult r = cli({"train", temp.file("c.yaml"), "--out", temp.file("run")});
   INFO(r.err);
   REQUIRE(r.code == 0);
-  const std::string line = "layers.3..4.0  x 2    linear       [64] fp32           bint1 binary tensor  as is  4,096 ";
+  const std::string line =
+      "layers.{3..4}.0  x 2    linear       [64] fp32           bint1 binary tensor  as is  4,096 ";
   const std::string total = "total: 59,394 parameters, 8,920 bytes, 59,008 MACs per sample\n";
   CHECK(contains(r.err, line));
   CHECK(contains(r.err, total));

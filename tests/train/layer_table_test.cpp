@@ -100,13 +100,21 @@ TEST_CASE("equal layers in a row are one group of lines, and totals count them a
       "{linear: {out: 32}}, {repeat: {times: 5, layers: [{residual: {body: [{linear: {out: 32}}, {relu: {}}]}}]}}, "
       "{relu: {}}, {relu: {}}, {linear: {out: 10}}");
   const std::string text = printed(learner->model());
-  CHECK(contains(text, "layers.1.0..4.0.body.0  x 5    linear  [32] fp32"));
-  CHECK(contains(text, "layers.1.0..4.0.body.1  x 5    relu"));
-  CHECK(contains(text, "layers.2..3             x 2    relu"));
+  CHECK(contains(text, "layers.1.{0..4}.0.body.0  x 5    linear  [32] fp32"));
+  CHECK(contains(text, "layers.1.{0..4}.0.body.1  x 5    relu"));
+  CHECK(contains(text, "layers.{2..3}             x 2    relu"));
   CHECK(contains(text, "x N: N equal layers in a row, each with these numbers\n"));
   CHECK(lines_in(text) == 1 + 5 + 2);
   CHECK(layer_table(learner->model()).rows.size() == 1 + 10 + 3);
   CHECK(layer_table(learner->model()).macs == 784 * 32 + 5 * 32 * 32 + 320);
+}
+
+TEST_CASE("an empty branch, which is its input, has no line") {
+  const auto learner = built("{linear: {out: 32}}, {branches: {layers: [[], [{relu: {}}]]}}, {linear: {out: 10}}");
+  const LayerTable table = layer_table(learner->model());
+  REQUIRE(table.rows.size() == 3);
+  CHECK(table.rows[1].layer == "layers.1.1.0");
+  CHECK(table.rows[2].macs == 640);
 }
 
 TEST_CASE("a long table counts layers without products with the line above, then leaves lines out") {
