@@ -9,7 +9,7 @@
 #include "ops/integer_product.h"
 #include "ops/product/forward.h"
 #include "ops/product/gradient.h"
-#include "ops/product/windows_gradient.h"
+#include "ops/product/windows_direct.h"
 
 namespace bitgrad {
 namespace {
@@ -50,6 +50,7 @@ Tensor group_rows(const Tensor& t, const detail::ConvForm& form, int64_t group) 
 // y [n,oh,ow,o] = windows(x) w^T (+ bias).
 void forward(const Tensor& x, const Tensor& w, const Tensor& bias, const detail::ConvForm& form, const Tensor& y) {
   if (form.pointwise()) return detail::forward_product(x, w, bias, y);
+  if (detail::direct_forward(form, x, w, bias, y)) return;
   const Tensor image = detail::gatherable(x, form), rows = y.reshape({form.rows(), form.outputs});
   for (int64_t g = 0; g < form.groups; ++g) {
     const detail::WindowsOperand windows(image, form, g, detail::WindowsOperand::Use::kFree);

@@ -50,4 +50,49 @@ struct AddWindowsArgs {
 };
 void add_windows(const AddWindowsArgs& args);
 
+// Convolutions of stride and dilation 1 from the images themselves, without gathered rows, where the CPU has a unit
+// that loads rows at any distance (AMX) and it pays. Codes (kind int, uint or sign, at most 8 bits, without zero points
+// and offsets) times codes are exact; fp32 times codes are summed in a free order (mode `fast` alone), the floats as
+// they are or rounded to bf16. Both return false, and have done nothing, where there is no such unit or it does not
+// pay.
+struct DirectConvArgs {
+  WindowGeometry geometry;
+  int64_t images = 0, channels = 0, outputs = 0;
+  const void* image = nullptr;  // [images,h,w,channels]
+  DType dtype = dtypes::fp32;
+  int64_t stride = 0;           // bytes between pixels
+  int pad_value = 0;            // of codes outside
+  const float* fold = nullptr;  // [channels], multiplied into floats; nullptr: none
+  bool bf16 = false;            // floats are rounded, after folding
+  // Codes [outputs, taps * channels], rows w_stride bytes apart; turned: [channels, taps * outputs], taps from the
+  // last.
+  const void* w = nullptr;
+  DType w_dtype = dtypes::bint1;
+  int64_t w_stride = 0;
+  bool turned = false;
+  // C[window, output] = float(sum) * (image_scale * w_scale) (+ bias), fp32; or int32 sums.
+  void* c = nullptr;
+  DType c_dtype = dtypes::fp32;
+  int64_t ldc = 0;
+  const float *image_scale = nullptr, *w_scale = nullptr, *bias = nullptr;  // nullptr: 1, 1, 0
+  int64_t image_step = 0, w_step = 0;                                       // 0: one for all
+};
+bool conv_direct(const DirectConvArgs& args);
+
+struct DirectWeightsArgs {
+  WindowGeometry geometry;
+  int64_t images = 0, channels = 0, outputs = 0;
+  const void* image = nullptr;  // codes
+  DType dtype = dtypes::bint1;
+  int64_t stride = 0;
+  int pad_value = 0;
+  const void* gy = nullptr;  // [windows, outputs], fp32 or int8
+  DType gy_dtype = dtypes::fp32;
+  int64_t gy_stride = 0;        // bytes between windows
+  const float* fold = nullptr;  // one number, multiplied into floats; nullptr: none
+  bool bf16 = false;
+  void* c = nullptr;  // [outputs, taps * channels], dense: fp32, or int32 sums of int8
+};
+bool conv_weights_direct(const DirectWeightsArgs& args);
+
 }  // namespace bitgrad::kernels

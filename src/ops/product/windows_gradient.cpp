@@ -12,6 +12,7 @@
 #include "ops/product/blocks.h"
 #include "ops/product/fold.h"
 #include "ops/product/gradient.h"
+#include "ops/product/windows_direct.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -100,6 +101,10 @@ GradientProduct product_of(const ConvForm& form, const Tensor& gy, const Tensor&
 
 void gx_floats(const ConvGradient& g, const Tensor& w, GradSlot& slot) {
   const ConvForm& form = g.form;
+  if (g.gy.dtype() != dtypes::fp64) {
+    const Tensor direct = Tensor::empty(slot.shape(), dtypes::fp32);
+    if (direct_gx(g, w, direct)) return slot.set_rounded(direct);
+  }
   const Blocks blocks(form);
   const Tensor gy = g.gy.reshape({form.rows(), form.outputs});
   const DType sums = gy.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
@@ -186,13 +191,15 @@ void gx_int8(const ConvGradient& g, const Tensor& w, GradSlot& slot) {
   const Blocks blocks(form);
   const ScaleMap w_map = w.scale_map();
   const Tensor codes = image_codes(g, w_map);
+  const Tensor gx = Tensor::empty(slot.shape(), dtypes::fp32);
+  if (form.groups == 1 && direct_gx_int8(form, code_rows(codes, form, 0), *codes.quant()->scale, w, gx))
+    return slot.set_rounded(gx);
   std::vector<CodeProduct> products;
   std::vector<RowBlocks> runs;
   for (int64_t i = 0; i < form.groups; ++i) {
     products.push_back(code_product(form, codes, w, i));
     runs.emplace_back(products.back().args, blocks.rows);
   }
-  const Tensor gx = Tensor::empty(slot.shape(), dtypes::fp32);
   const int64_t elements = form.geometry.pixels() * form.channels;
   const float* const w_scale = w_map.row_step == 0 ? w_map.scale : nullptr;
   const float* const scales = codes.quant()->scale->as<float>();
@@ -221,7 +228,8 @@ Tensor channel_sums(const Tensor& codes) {
   return sums_with_zeros(codes, true, ones);
 }
 
-void gw_int8(const ConvGradient& g, const Tensor& image, GradSlot& slot) {
+// image: x, gatherable.
+void gw_int8(const ConvGradient& g, const Tensor& x, const Tensor& image, GradSlot& slot) {
   const ConvForm& form = g.form;
   const int64_t n = form.group_outputs(), k = form.k();
   const Tensor gy = g.gy.reshape({form.rows(), form.outputs});
@@ -233,8 +241,10 @@ void gw_int8(const ConvGradient& g, const Tensor& image, GradSlot& slot) {
     const WindowsOperand windows(image, form, group, WindowsOperand::Use::kContracted);
     const Tensor sums = Tensor::zeros({n, k}, dtypes::int64, MemoryKind::kWorkspace);
     const Tensor part = Tensor::empty({n, k}, dtypes::int32, MemoryKind::kWorkspace);
+    const bool direct = direct_gw_int8(form, codes, x, part);
+    if (direct) run_map(maps::AddToSums{part.as<int32_t>(), sums.as<int64_t>()}, n * k);
     Tensor workspace;
-    for (int64_t begin = 0; begin < form.rows(); begin += windows.block_rows()) {
+    for (int64_t begin = direct ? form.rows() : 0; begin < form.rows(); begin += windows.block_rows()) {
       const int64_t end = std::min(begin + windows.block_rows(), form.rows());
       const Tensor rows = windows.rows(begin, end, workspace);
       kernels::GemmArgs args =
@@ -278,8 +288,12 @@ void conv_gw(const ConvGradient& g, const Tensor& x, GradSlot& slot) {
   if (slot.block_rows() > 0)
     slot.decline_rows("its gradient was not produced in blocks of rows: it is a convolution's");
   if (form.rows() == 0) return slot.set_rounded(Tensor::zeros(slot.shape(), slot.dtype()));
+  if (g.mode != ProductMode::kInt8 && g.gy.dtype() != dtypes::fp64) {
+    const Tensor direct = Tensor::empty(slot.shape(), dtypes::fp32);
+    if (direct_gw(g, x, direct)) return slot.set_rounded(direct);
+  }
   const Tensor image = gatherable(x, form);
-  if (g.mode == ProductMode::kInt8) return gw_int8(g, image, slot);
+  if (g.mode == ProductMode::kInt8) return gw_int8(g, x, image, slot);
   std::vector<std::unique_ptr<Operand>> windows;
   std::vector<const Operand*> all;
   for (int64_t i = 0; i < form.groups; ++i) {

@@ -1,0 +1,191 @@
+// gw of direct convolutions: images in groups whose operands stay in cache; of each group the operands are made, an
+// image a task, then tiles of gw are added to, a few a task.
+#include <algorithm>
+#include <vector>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
+#include "kernels/windows/tiles/plane.h"
+
+namespace bitgrad::kernels {
+namespace windows {
+namespace {
+
+constexpr double kLeastWork = 1 << 22;
+constexpr int64_t kSumTile = 1024, kGroupBytes = 1 << 20, kTilesOfTask = 4, kSquare = 64;
+
+class DirectWeights {
+ public:
+  DirectWeights(const DirectWeightsArgs& args, const DirectIsa& isa)
+      : args_(args),
+        isa_(isa),
+        plane_(args.geometry),
+        floats_(args.gy_dtype == dtypes::fp32),
+        parts_(floats_ && !args.bf16 ? kFloatParts : 1),
+        element_(floats_ ? 2 : 1),
+        steps_(up(plane_.last, kStepBytes / element_) * element_ / kStepBytes),
+        panels_((args.outputs + 15) / 16),
+        channel_tiles_((args.channels + 15) / 16),
+        tiles_(args.geometry.taps() * channel_tiles_),
+        pitch_(up(plane_.positions() * element_, kStepBytes) + 3 * kStepBytes),
+        image_bytes_(channel_tiles_ * 16 * pitch_ + kStepBytes * 2),
+        gy_bytes_(parts_ * panels_ * steps_ * kSumTile) {}
+
+  bool supports() const {
+    const bool gy = floats_ || args_.gy_dtype == dtypes::int8;
+    if (!plane_.fits() || !is_bytes(args_.dtype) || !gy || args_.images == 0) return false;
+    if (floats_) return bits_mode() == BitsMode::kFast;
+    return 127.0 * magnitude_of(args_.dtype) * static_cast<double>(args_.images * args_.geometry.windows()) < 0x1p31;
+  }
+  bool pays() const {
+    const WindowGeometry& g = args_.geometry;
+    const double windows = static_cast<double>(args_.images * g.windows());
+    const double used = static_cast<double>(g.windows()) / static_cast<double>(steps_ * kStepBytes / element_);
+    return windows * static_cast<double>(g.taps() * args_.channels * args_.outputs) >= kLeastWork && used >= 0.3;
+  }
+
+  void run() {
+    const int64_t bytes = image_bytes_ + gy_bytes_;
+    const int64_t group = std::clamp<int64_t>(kGroupBytes / bytes, 2, std::max<int64_t>(2, args_.images));
+    const Workspace operands(group * bytes), sums(tiles_ * panels_ * kSumTile);
+    images_ = operands.as<uint8_t>();
+    gy_ = images_ + group * image_bytes_;
+    sums_ = sums.as<uint8_t>();
+    if (args_.fold != nullptr) fold_.assign(static_cast<size_t>(args_.outputs), *args_.fold);
+    nothing_.assign(static_cast<size_t>(std::max<int64_t>(args_.outputs, 1)), 0.0f);
+    find_rows();
+    for (int64_t first = 0; first < args_.images; first += group) {
+      const int64_t count = std::min(group, args_.images - first);
+      parallel_for(2 * count, [&](int64_t i) { i % 2 == 0 ? put_image(first, i / 2) : put_gy(first, i / 2); });
+      parallel_for((tiles_ + kTilesOfTask - 1) / kTilesOfTask,
+                   [&](int64_t i) { multiply(first, count, i * kTilesOfTask); });
+    }
+    put_gradient();
+  }
+
+ private:
+  // The first row of every tile: 16 channels from the position of a tap on.
+  void find_rows() {
+    const WindowGeometry& g = args_.geometry;
+    for (int64_t ky = 0; ky < g.kh; ++ky)
+      for (int64_t kx = 0; kx < g.kw; ++kx)
+        for (int64_t c = 0; c < channel_tiles_; ++c)
+          rows_.push_back(images_ + c * 16 * pitch_ + (ky * plane_.width + kx) * element_);
+  }
+
+  // [c][position] of an image, zeros behind the plane.
+  void put_image(int64_t first, int64_t i) const {
+    const WindowGeometry& g = args_.geometry;
+    const int64_t c = args_.channels, positions = plane_.positions();
+    const Workspace opened((positions + kSquare) * c + kSquare);
+    const char* const from = static_cast<const char*>(args_.image) + (first + i) * g.pixels() * args_.stride;
+    open_plane(plane_, args_.dtype, from, args_.stride, c, args_.pad_value, opened.as<int8_t>());
+    std::memset(opened.as<int8_t>() + positions * c, 0, static_cast<size_t>(kSquare * c + kSquare));
+    uint8_t* const to = images_ + i * image_bytes_;
+    for (int64_t row = 0; row < channel_tiles_ * 16; ++row) {
+      const int64_t used = row < c ? up(positions, kSquare) * element_ : 0, rest = pitch_ - used;
+      if (rest > 0) std::memset(to + row * pitch_ + used, 0, static_cast<size_t>(rest));
+    }
+    std::memset(to + channel_tiles_ * 16 * pitch_, 0, kStepBytes * 2);
+    alignas(64) uint8_t square[kSquare * kSquare];
+    for (int64_t p = 0; p < positions; p += kSquare)
+      for (int64_t c0 = 0; c0 < c; c0 += kSquare) {
+        isa_.transpose_bytes(opened.as<uint8_t>() + p * c + c0, c, square);
+        for (int64_t k = 0; k < std::min(kSquare, c - c0); ++k) {
+          uint8_t* const line = to + (c0 + k) * pitch_ + p * element_;
+          if (floats_) {
+            isa_.to_bf16(kSquare, reinterpret_cast<const int8_t*>(square + k * kSquare),
+                         reinterpret_cast<uint16_t*>(line));
+          } else {
+            std::memcpy(line, square + k * kSquare, kSquare);
+          }
+        }
+      }
+  }
+
+  // gy of a position of an image; zeros where there is no window.
+  const void* gy_at(int64_t image, int64_t position) const {
+    const WindowGeometry& g = args_.geometry;
+    const int64_t y = position / plane_.width, x = position % plane_.width;
+    if (y >= g.oh || x >= g.ow) return nothing_.data();
+    return static_cast<const char*>(args_.gy) + ((image * g.oh + y) * g.ow + x) * args_.gy_stride;
+  }
+  void put_gy(int64_t first, int64_t i) const {
+    uint8_t* const to = gy_ + i * gy_bytes_;
+    const int64_t panel = steps_ * kSumTile, group = 4 / element_, positions = steps_ * kStepBytes / element_;
+    for (int64_t p = 0; p < positions; p += group) {
+      uint8_t* const out = to + p / group * 64;
+      if (floats_) {
+        isa_.split_pairs(args_.outputs, static_cast<const float*>(gy_at(first + i, p)),
+                         static_cast<const float*>(gy_at(first + i, p + 1)), fold_.empty() ? nullptr : fold_.data(),
+                         parts_, reinterpret_cast<uint16_t*>(out), panels_ * panel / 2, panel / 2);
+      } else {
+        const int8_t* rows[4];
+        for (int64_t r = 0; r < 4; ++r) rows[r] = static_cast<const int8_t*>(gy_at(first + i, p + r));
+        isa_.interleave(args_.outputs, rows, out, panel);
+      }
+    }
+  }
+
+  void multiply(int64_t first, int64_t count, int64_t tile) const {
+    PositionTask task{};
+    task.a = rows_.data() + tile;
+    task.tiles = std::min(kTilesOfTask, tiles_ - tile);
+    task.a_pitch = pitch_;
+    task.a_image = image_bytes_;
+    task.images = count;
+    task.steps = steps_;
+    task.b = gy_;
+    task.b_image = gy_bytes_;
+    task.b_part = panels_ * steps_ * kSumTile;
+    task.b_panel = steps_ * kSumTile;
+    task.parts = parts_;
+    task.panels = panels_;
+    task.sums = sums_ + tile * panels_ * kSumTile;
+    task.resume = first > 0;
+    // A holds the image: unsigned bytes of A where its codes are uint8.
+    isa_.positions(floats_ ? TileProduct::kBf16 : is_unsigned(args_.dtype) ? TileProduct::kUS : TileProduct::kSS, task);
+  }
+
+  // C[o, tap * channels + c] = sums[tap, c / 16][o / 16][c % 16][o % 16].
+  void put_gradient() const {
+    const int64_t c = args_.channels, k = args_.geometry.taps() * c;
+    parallel_ranges(args_.outputs, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t tile = 0; tile < tiles_; ++tile) {
+        const int64_t c0 = tile % channel_tiles_ * 16, at = tile / channel_tiles_ * c + c0;
+        const auto* const sums = reinterpret_cast<const uint32_t*>(sums_ + (tile * panels_ + begin / 16) * kSumTile);
+        for (int64_t o = begin; o < end; ++o)
+          for (int64_t i = 0; i < std::min<int64_t>(16, c - c0); ++i)
+            static_cast<uint32_t*>(args_.c)[o * k + at + i] = sums[i * 16 + o % 16];
+      }
+    });
+  }
+
+  const DirectWeightsArgs& args_;
+  const DirectIsa& isa_;
+  const Plane plane_;
+  const bool floats_;
+  const int parts_;
+  const int64_t element_, steps_, panels_, channel_tiles_, tiles_, pitch_, image_bytes_, gy_bytes_;
+  uint8_t *images_ = nullptr, *gy_ = nullptr, *sums_ = nullptr;
+  std::vector<const uint8_t*> rows_;
+  std::vector<float> fold_, nothing_;
+};
+
+}  // namespace
+
+bool conv_weights_direct(const DirectWeightsArgs& args, const DirectIsa& isa, bool force) {
+  DirectWeights direct(args, isa);
+  if (!direct.supports() || !(force || direct.pays())) return false;
+  direct.run();
+  return true;
+}
+
+}  // namespace windows
+
+bool conv_weights_direct(const DirectWeightsArgs& args) {
+  if (!current_device().is_cpu() || (cpu_isa() & isa::kAmx) == 0) return false;
+  return windows::conv_weights_direct(args, windows::direct_machine(), false);
+}
+
+}  // namespace bitgrad::kernels

@@ -1,0 +1,65 @@
+// An image with its border in one plane, and what both kinds of direct convolutions check. direct.h.
+#pragma once
+
+#include <cstring>
+
+#include "bitgrad/dtype/codec.h"
+#include "bitgrad/kernels/kernel.h"
+#include "kernels/windows/tiles/direct.h"
+
+namespace bitgrad::kernels::windows {
+
+inline constexpr int64_t kStepBytes = 64, kBlockRows = 32;
+constexpr int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// The plane of an image: `width` pixels a line, so that every window of a line lies in it.
+struct Plane {
+  explicit Plane(const WindowGeometry& g)
+      : geometry(g), width(g.ow + g.kw - 1), height(g.oh + g.kh - 1), last((g.oh - 1) * (g.ow + g.kw - 1) + g.ow) {}
+  bool fits() const {
+    const WindowGeometry& g = geometry;
+    return g.stride_y == 1 && g.stride_x == 1 && g.dilation_y == 1 && g.dilation_x == 1 && g.top >= 0 && g.left >= 0 &&
+           g.top + g.h <= height && g.left + g.w <= width;
+  }
+  int64_t positions() const { return width * height; }
+  // Part of the positions in whole blocks that are windows.
+  double used() const { return static_cast<double>(geometry.windows()) / static_cast<double>(up(last, kBlockRows)); }
+  WindowGeometry geometry;
+  int64_t width, height;
+  int64_t last;  // positions up to the last window
+};
+
+// Codes that multiply as bytes.
+inline bool is_bytes(DType dtype) {
+  return dtype.is_code() && dtype.kind() != DTypeKind::kCodebook && dtype.kind() != DTypeKind::kFloat;
+}
+inline bool is_unsigned(DType dtype) { return dtype.kind() == DTypeKind::kUint && dtype.bits() == 8; }
+// The largest absolute number.
+inline double magnitude_of(DType dtype) {
+  return std::max(-static_cast<double>(dtype.info().qmin), static_cast<double>(dtype.info().qmax));
+}
+
+// Rows of codes as bytes, uint8 as they are, all others signed.
+inline void open_codes(DType dtype, const void* row, int64_t n, int8_t* out) {
+  is_unsigned(dtype) ? unpack_row_raw(dtype, row, 0, n, reinterpret_cast<uint8_t*>(out))
+                     : unpack_row_s8(dtype, row, 0, n, out);
+}
+
+// The image as bytes: [height][width][channels].
+inline void open_plane(const Plane& plane, DType dtype, const char* image, int64_t stride, int64_t channels, int pad,
+                       int8_t* out) {
+  const WindowGeometry& g = plane.geometry;
+  std::memset(out, pad, static_cast<size_t>(plane.positions() * channels));
+  const bool dense = stride * 8 == channels * dtype.bits();
+  for (int64_t y = 0; y < g.h; ++y) {
+    int8_t* to = out + ((y + g.top) * plane.width + g.left) * channels;
+    const char* from = image + y * g.w * stride;
+    if (dense) {
+      open_codes(dtype, from, g.w * channels, to);
+    } else {
+      for (int64_t x = 0; x < g.w; ++x) open_codes(dtype, from + x * stride, channels, to + x * channels);
+    }
+  }
+}
+
+}  // namespace bitgrad::kernels::windows

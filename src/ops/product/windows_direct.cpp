@@ -1,0 +1,131 @@
+#include "ops/product/windows_direct.h"
+
+#include "ops/product/fold.h"
+#include "ops/product/gradient.h"
+
+namespace bitgrad::detail {
+namespace {
+
+bool plain_codes(const Tensor& t) {
+  const ScaleMap map = t.scale_map();
+  return t.dtype().is_code() && is_integer(t.dtype()) && map.zero == nullptr && map.offset == nullptr &&
+         t.layout() == layouts::canonical;
+}
+bool per_tensor(const Tensor& t) { return t.scale_map().per_tensor(); }
+bool per_row(const Tensor& t) { return t.scale_map().per_tensor() || t.scale_map().per_row(); }
+bool plain_floats(const Tensor& t) { return t.dtype() == dtypes::fp32 && !t.quant() && t.contiguous(); }
+
+// The geometry in which gy is the image and gx the windows.
+kernels::WindowGeometry turned(const kernels::WindowGeometry& g) {
+  kernels::WindowGeometry t = g;
+  std::swap(t.h, t.oh);
+  std::swap(t.w, t.ow);
+  t.top = g.kh - 1 - g.top;
+  t.left = g.kw - 1 - g.left;
+  return t;
+}
+
+kernels::DirectConvArgs gx_args(const ConvForm& form, const Tensor& w, const Tensor& gx) {
+  kernels::DirectConvArgs args;
+  args.geometry = turned(form.geometry);
+  args.images = form.samples;
+  args.channels = form.outputs;
+  args.outputs = form.channels;
+  args.w = w.data();
+  args.w_dtype = w.dtype();
+  args.w_stride = w.stride();
+  args.turned = true;
+  args.c = gx.data();
+  args.ldc = form.channels;
+  return args;
+}
+
+kernels::DirectWeightsArgs gw_args(const ConvForm& form, const Tensor& x, const Tensor& c) {
+  kernels::DirectWeightsArgs args;
+  args.geometry = form.geometry;
+  args.images = form.samples;
+  args.channels = form.channels;
+  args.outputs = form.outputs;
+  args.image = x.data();
+  args.dtype = x.dtype();
+  args.stride = x.stride();
+  args.pad_value = form.pad_value;
+  args.c = c.data();
+  return args;
+}
+
+}  // namespace
+
+bool direct_forward(const ConvForm& form, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
+  const bool floats = plain_floats(x) && form.pad_value == 0;
+  if (form.groups != 1 || !(floats || (plain_codes(x) && per_tensor(x))) || !plain_codes(w) || !per_row(w))
+    return false;
+  if (y.dtype() != dtypes::fp32 && (y.dtype() != dtypes::int32 || bias.defined())) return false;
+  const ScaleMap sx = x.scale_map(), sw = w.scale_map();
+  kernels::DirectConvArgs args;
+  args.geometry = form.geometry;
+  args.images = form.samples;
+  args.channels = form.channels;
+  args.outputs = form.outputs;
+  args.image = x.data();
+  args.dtype = x.dtype();
+  args.stride = x.stride();
+  args.pad_value = form.pad_value;
+  args.w = w.data();
+  args.w_dtype = w.dtype();
+  args.w_stride = w.stride();
+  args.c = y.data();
+  args.c_dtype = y.dtype();
+  args.ldc = form.outputs;
+  args.image_scale = sx.scale;
+  args.w_scale = sw.scale;
+  args.w_step = sw.row_step;
+  args.bias = bias.defined() ? bias.as<float>() : nullptr;
+  return kernels::conv_direct(args);
+}
+
+bool direct_gx(const ConvGradient& g, const Tensor& w, const Tensor& gx) {
+  if (g.form.groups != 1 || !plain_floats(g.gy) || !plain_codes(w) || !per_row(w) || !current_device().is_cpu())
+    return false;
+  kernels::DirectConvArgs args = gx_args(g.form, w, gx);
+  const Along channels = along(w.scale_map(), g.form.outputs, 0);
+  args.image = g.gy.data();
+  args.stride = g.form.outputs * int64_t{sizeof(float)};
+  args.fold = channels.scales();
+  args.bf16 = g.mode == ProductMode::kBf16;
+  return kernels::conv_direct(args);
+}
+
+bool direct_gx_int8(const ConvForm& form, const Tensor& codes, const Tensor& scales, const Tensor& w,
+                    const Tensor& gx) {
+  if (form.groups != 1 || !plain_codes(w) || !current_device().is_cpu()) return false;
+  kernels::DirectConvArgs args = gx_args(form, w, gx);
+  args.image = codes.data();
+  args.dtype = dtypes::int8;
+  args.stride = codes.stride();
+  args.image_scale = scales.as<float>();
+  args.image_step = 1;
+  args.w_scale = per_tensor(w) ? w.scale_map().scale : nullptr;
+  return kernels::conv_direct(args);
+}
+
+bool direct_gw(const ConvGradient& g, const Tensor& x, const Tensor& gw) {
+  if (g.form.groups != 1 || !plain_floats(g.gy) || !plain_codes(x) || !per_tensor(x)) return false;
+  kernels::DirectWeightsArgs args = gw_args(g.form, x, gw);
+  args.gy = g.gy.data();
+  args.gy_stride = g.form.outputs * int64_t{sizeof(float)};
+  args.fold = x.scale_map().scale;
+  args.bf16 = g.mode == ProductMode::kBf16;
+  return kernels::conv_weights_direct(args);
+}
+
+bool direct_gw_int8(const ConvForm& form, const Tensor& codes, const Tensor& x, const Tensor& sums) {
+  if (form.groups != 1 || !plain_codes(x)) return false;
+  kernels::DirectWeightsArgs args = gw_args(form, x, sums);
+  args.gy = codes.data();
+  args.gy_dtype = dtypes::int8;
+  args.gy_stride = codes.stride();
+  return kernels::conv_weights_direct(args);
+}
+
+}  // namespace bitgrad::detail
