@@ -207,6 +207,16 @@ void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transpos
   }
 }
 
+void run_piece(kernels::GemmArgs& args) {
+  const kernels::GemmKernel& stored = kernels::select_gemm(args);
+  if (stored.order == SumOrder::kExact || !current_device().is_cpu() || args.m == 0) return run_product(args);
+  Plan plan = {&stored, args.b.layout, args.m, kernels::gemm_cost(stored, args)};
+  for (const SumOrder order : {SumOrder::kDigits3, SumOrder::kDigits2, SumOrder::kFree})
+    better(plan, plan_transposed(args, args, order));
+  const Tensor b = packed_b(args, plan);
+  run(*plan.kernel, args);
+}
+
 RowBlocks::RowBlocks(const kernels::GemmArgs& whole, int64_t block) {
   kernels::GemmArgs args = whole, part = whole;
   part.m = std::min(block, whole.m);

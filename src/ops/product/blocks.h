@@ -12,6 +12,10 @@ namespace bitgrad::detail {
 // there are none.
 void run_product(kernels::GemmArgs& args, const kernels::GemmOperand* b_transposed = nullptr);
 
+// The same for a piece of a longer sum, in whatever order is legal: B's bits are transposed first also for floats, where
+// that is cheaper.
+void run_piece(kernels::GemmArgs& args);
+
 // C = A B into the slot's gradient, A and B of `args` being set: whole, or in blocks of rows (tape.h, GradRows; not for
 // a batch). Rows are A's free index. Same bits both ways: floats are summed in the order of the kernel that runs the
 // whole product.

@@ -104,7 +104,7 @@ void add_blocks(ProductMode mode, GradientProduct p, const Operand& other, bool 
       args.c = out.data();
       args.c_dtype = out.dtype();
       args.accumulate = accumulate || begin > 0;
-      kernels::gemm(args);
+      run_piece(args);
     });
   }
 }

@@ -14,6 +14,7 @@ namespace windows {
 namespace {
 
 constexpr double kLeastMultiplyAdds = 1 << 22, kLeastUsed = 0.4;
+constexpr int64_t kManyBits = 64;
 constexpr int64_t kLeastWindows = 2048;  // packed weights are read so often
 constexpr int64_t kTile = 1024, kPair = 2 * kTile;
 
@@ -38,6 +39,8 @@ class Direct {
     return most < 0x1p31 && (args_.c_dtype == dtypes::fp32 || args_.c_dtype == dtypes::int32);
   }
   bool pays() const {
+    // Many channels of bits are counted as fast, and need not be opened.
+    if (args_.dtype.bits() == 1 && args_.w_dtype.bits() == 1 && args_.channels >= kManyBits) return false;
     const double work = depth() * static_cast<double>(args_.outputs * args_.images * args_.geometry.windows());
     return work >= kLeastMultiplyAdds && plane_.used() >= kLeastUsed &&
            args_.images * args_.geometry.windows() >= kLeastWindows;

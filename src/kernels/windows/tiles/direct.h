@@ -75,7 +75,7 @@ struct DirectIsa {
                       int64_t part, int64_t panel);
   // out[j / 16 * panel + 4 * (j % 16) + i] = rows[i][j] of four rows.
   void (*interleave)(int64_t n, const int8_t* const* rows, uint8_t* out, int64_t panel);
-  void (*to_bf16)(int64_t n, const int8_t* x, uint16_t* out);
+  void (*to_bf16)(int64_t n, const uint8_t* x, bool is_unsigned, uint16_t* out);
   // out[m * 64 + k] = in[k * stride + m], 64 x 64 bytes.
   void (*transpose_bytes)(const uint8_t* in, int64_t stride, uint8_t* out);
 };

@@ -12,6 +12,7 @@ namespace windows {
 namespace {
 
 constexpr double kLeastWork = 1 << 22;
+constexpr int64_t kMostFloats = 32 * 64, kMostHalves = 64 * 64;  // channels times outputs
 constexpr int64_t kSumTile = 1024, kGroupBytes = 1 << 20, kTilesOfTask = 4, kSquare = 64;
 
 class DirectWeights {
@@ -25,8 +26,11 @@ class DirectWeights {
         element_(floats_ ? 2 : 1),
         steps_(up(plane_.last, kStepBytes / element_) * element_ / kStepBytes),
         panels_((args.outputs + 15) / 16),
-        channel_tiles_((args.channels + 15) / 16),
-        tiles_(args.geometry.taps() * channel_tiles_),
+        merged_(args.geometry.kw * args.channels <= 16 ? args.geometry.kw : 1),
+        channels_(merged_ * args.channels),
+        taps_(args.geometry.taps() / merged_),
+        channel_tiles_((channels_ + 15) / 16),
+        tiles_(taps_ * channel_tiles_),
         pitch_(up(plane_.positions() * element_, kStepBytes) + 3 * kStepBytes),
         image_bytes_(channel_tiles_ * 16 * pitch_ + kStepBytes * 2),
         gy_bytes_(parts_ * panels_ * steps_ * kSumTile) {}
@@ -41,6 +45,8 @@ class DirectWeights {
     const WindowGeometry& g = args_.geometry;
     const double windows = static_cast<double>(args_.images * g.windows());
     const double used = static_cast<double>(g.windows()) / static_cast<double>(steps_ * kStepBytes / element_);
+    // Beyond, fp32 parts take longer than digits of gathered windows (docs/performance.md).
+    if (floats_ && args_.channels * args_.outputs > (parts_ == 1 ? kMostHalves : kMostFloats)) return false;
     return windows * static_cast<double>(g.taps() * args_.channels * args_.outputs) >= kLeastWork && used >= 0.3;
   }
 
@@ -68,7 +74,7 @@ class DirectWeights {
   void find_rows() {
     const WindowGeometry& g = args_.geometry;
     for (int64_t ky = 0; ky < g.kh; ++ky)
-      for (int64_t kx = 0; kx < g.kw; ++kx)
+      for (int64_t kx = 0; kx < g.kw; kx += merged_)
         for (int64_t c = 0; c < channel_tiles_; ++c)
           rows_.push_back(images_ + c * 16 * pitch_ + (ky * plane_.width + kx) * element_);
   }
@@ -83,7 +89,7 @@ class DirectWeights {
     std::memset(opened.as<int8_t>() + positions * c, 0, static_cast<size_t>(kSquare * c + kSquare));
     uint8_t* const to = images_ + i * image_bytes_;
     for (int64_t row = 0; row < channel_tiles_ * 16; ++row) {
-      const int64_t used = row < c ? up(positions, kSquare) * element_ : 0, rest = pitch_ - used;
+      const int64_t used = row < channels_ ? up(positions, kSquare) * element_ : 0, rest = pitch_ - used;
       if (rest > 0) std::memset(to + row * pitch_ + used, 0, static_cast<size_t>(rest));
     }
     std::memset(to + channel_tiles_ * 16 * pitch_, 0, kStepBytes * 2);
@@ -94,13 +100,17 @@ class DirectWeights {
         for (int64_t k = 0; k < std::min(kSquare, c - c0); ++k) {
           uint8_t* const line = to + (c0 + k) * pitch_ + p * element_;
           if (floats_) {
-            isa_.to_bf16(kSquare, reinterpret_cast<const int8_t*>(square + k * kSquare),
-                         reinterpret_cast<uint16_t*>(line));
+            isa_.to_bf16(kSquare, square + k * kSquare, is_unsigned(args_.dtype), reinterpret_cast<uint16_t*>(line));
           } else {
             std::memcpy(line, square + k * kSquare, kSquare);
           }
         }
       }
+    for (int64_t kx = 1; kx < merged_; ++kx) {
+      const int64_t shift = kx * element_, bytes = up(positions, kSquare) * element_;
+      for (int64_t i = 0; i < c; ++i)
+        std::memcpy(to + (kx * c + i) * pitch_, to + i * pitch_ + shift, static_cast<size_t>(bytes));
+    }
   }
 
   // gy of a position of an image; zeros where there is no window.
@@ -149,7 +159,7 @@ class DirectWeights {
 
   // C[o, tap * channels + c] = sums[tap, c / 16][o / 16][c % 16][o % 16].
   void put_gradient() const {
-    const int64_t c = args_.channels, k = args_.geometry.taps() * c;
+    const int64_t c = channels_, k = taps_ * c;
     parallel_ranges(args_.outputs, 16, [&](int64_t begin, int64_t end) {
       for (int64_t tile = 0; tile < tiles_; ++tile) {
         const int64_t c0 = tile % channel_tiles_ * 16, at = tile / channel_tiles_ * c + c0;
@@ -166,7 +176,10 @@ class DirectWeights {
   const Plane plane_;
   const bool floats_;
   const int parts_;
-  const int64_t element_, steps_, panels_, channel_tiles_, tiles_, pitch_, image_bytes_, gy_bytes_;
+  const int64_t element_, steps_, panels_;
+  const int64_t merged_;           // taps of a line whose channels are rows of one tile, each shifted by its tap
+  const int64_t channels_, taps_;  // rows of A, and places where they begin
+  const int64_t channel_tiles_, tiles_, pitch_, image_bytes_, gy_bytes_;
   uint8_t *images_ = nullptr, *gy_ = nullptr, *sums_ = nullptr;
   std::vector<const uint8_t*> rows_;
   std::vector<float> fold_, nothing_;

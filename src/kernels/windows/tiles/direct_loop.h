@@ -188,45 +188,55 @@ struct DirectRows {
     }
   }
 
-  static void to_bf16(int64_t n, const int8_t* __restrict x, uint16_t* __restrict out) {
-    for (int64_t j = 0; j < n; ++j) out[j] = static_cast<uint16_t>(bits_of(static_cast<float>(x[j])) >> 16);
+  static void to_bf16(int64_t n, const uint8_t* __restrict x, bool is_unsigned, uint16_t* __restrict out) {
+    if (is_unsigned) {
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<uint16_t>(bits_of(static_cast<float>(x[j])) >> 16);
+    } else {
+      for (int64_t j = 0; j < n; ++j)
+        out[j] = static_cast<uint16_t>(bits_of(static_cast<float>(static_cast<int8_t>(x[j]))) >> 16);
+    }
   }
 
-  template <typename Sum>
-  static void finish_row(const RowFinish& out, const Sum* __restrict s0, const Sum* __restrict s1, int64_t at,
-                         int64_t column, int64_t count) {
-    Sum sums[32];
-    for (int j = 0; j < 16; ++j) sums[j] = s0[j];
-    for (int j = 0; j < 16; ++j) sums[16 + j] = s1[j];
+  // A row of C; whole: all 32 columns.
+  template <bool kWhole, typename Sum>
+  [[gnu::always_inline]] static void finish_row(const RowFinish& out, const Sum* __restrict s0,
+                                                const Sum* __restrict s1, const float* __restrict scale,
+                                                const float* __restrict bias, int64_t at, int64_t column,
+                                                int64_t count) {
+    const int64_t left = kWhole ? 16 : count < 16 ? count : 16, right = kWhole ? 16 : count - left;
     if (out.integers) {
       auto* const c = static_cast<int32_t*>(out.c) + at * out.ldc + column;
-      for (int64_t j = 0; j < count; ++j) c[j] = static_cast<int32_t>(sums[j]);
+      for (int64_t j = 0; j < left; ++j) c[j] = static_cast<int32_t>(s0[j]);
+      for (int64_t j = 0; j < right; ++j) c[16 + j] = static_cast<int32_t>(s1[j]);
       return;
     }
-    float y[32], scale[32];
-    for (int j = 0; j < 32; ++j) scale[j] = out.scale == nullptr ? 1.0f : out.scale[0];
-    if (out.scale_step != 0)
-      for (int64_t j = 0; j < count; ++j) scale[j] = out.scale[column + j];
-    for (int j = 0; j < 32; ++j) y[j] = static_cast<float>(sums[j]) * (out.image_scale * scale[j]);
-    float* const c = static_cast<float*>(out.c) + at * out.ldc + column;
-    if (out.bias != nullptr) {
-      for (int64_t j = 0; j < count; ++j) y[j] = y[j] + out.bias[column + j];
-    }
-    if (count == 32) {
-      __builtin_memcpy(c, y, sizeof(y));
+    auto* const c = static_cast<float*>(out.c) + at * out.ldc + column;
+    if (bias == nullptr) {
+      for (int64_t j = 0; j < left; ++j) c[j] = static_cast<float>(s0[j]) * scale[j];
+      for (int64_t j = 0; j < right; ++j) c[16 + j] = static_cast<float>(s1[j]) * scale[16 + j];
     } else {
-      for (int64_t j = 0; j < count; ++j) c[j] = y[j];
+      for (int64_t j = 0; j < left; ++j) c[j] = static_cast<float>(s0[j]) * scale[j] + bias[j];
+      for (int64_t j = 0; j < right; ++j) c[16 + j] = static_cast<float>(s1[j]) * scale[16 + j] + bias[16 + j];
     }
   }
   template <typename Sum>
   static void finish_block(const RowFinish& out, int64_t row, int64_t pair, const uint8_t* bytes) {
-    const auto* const sums = reinterpret_cast<const Sum*>(bytes);
+    const auto* sums = reinterpret_cast<const Sum*>(bytes);
     const int64_t column = pair * 32, count = out.columns - column < 32 ? out.columns - column : 32;
-    for (int r = 0; r < 32; ++r) {
-      const int32_t at = out.place[row + r];
-      if (at >= 0)
-        finish_row(out, sums + r / 16 * 512 + r % 16 * 16, sums + r / 16 * 512 + 256 + r % 16 * 16, at, column, count);
+    alignas(64) float scale[32] = {}, bias[32] = {};
+    for (int64_t j = 0; j < count; ++j) {
+      scale[j] = out.image_scale * (out.scale == nullptr ? 1.0f : out.scale[(column + j) * out.scale_step]);
+      bias[j] = out.bias == nullptr ? 0.0f : out.bias[column + j];
     }
+    const float* const offsets = out.bias == nullptr ? nullptr : bias;
+    for (int half = 0; half < 2; ++half, sums += 512)
+      for (int r = 0; r < 16; ++r) {
+        const int32_t at = out.place[row + half * 16 + r];
+        if (at < 0) continue;
+        const Sum *const s0 = sums + r * 16, *const s1 = s0 + 256;
+        count == 32 ? finish_row<true>(out, s0, s1, scale, offsets, at, column, count)
+                    : finish_row<false>(out, s0, s1, scale, offsets, at, column, count);
+      }
   }
   static void finish(const RowFinish& out, int64_t row, int64_t pair, const uint8_t* sums) {
     out.floats ? finish_block<float>(out, row, pair, sums) : finish_block<int32_t>(out, row, pair, sums);

@@ -45,6 +45,33 @@ inline void open_codes(DType dtype, const void* row, int64_t n, int8_t* out) {
                      : unpack_row_s8(dtype, row, 0, n, out);
 }
 
+// The bytes of eight codes of one bit.
+struct BitBytes {
+  explicit BitBytes(DType dtype) {
+    int shift = 0;
+    const int8_t* const values = code_values_s8(dtype, &shift);
+    for (int word = 0; word < 256; ++word)
+      for (int i = 0; i < 8; ++i) bytes[word][i] = values[word >> i & 1];
+  }
+  int8_t bytes[256][8];
+};
+
+// Pixels that do not lie side by side.
+inline void open_pixels(DType dtype, const char* from, int64_t stride, int64_t pixels, int64_t channels, int8_t* to) {
+  if (dtype.bits() == 8) {
+    for (int64_t x = 0; x < pixels; ++x, from += stride)
+      for (int64_t i = 0; i < channels; ++i) *to++ = static_cast<int8_t>(from[i]);
+  } else if (dtype.bits() == 1 && channels % 8 == 0) {
+    static const BitBytes signs(dtypes::bint1), bits(dtypes::int1);
+    const BitBytes& table = dtype.kind() == DTypeKind::kSign ? signs : bits;
+    for (int64_t x = 0; x < pixels; ++x, from += stride)
+      for (int64_t i = 0; i < channels; i += 8, to += 8)
+        std::memcpy(to, table.bytes[static_cast<uint8_t>(from[i / 8])], 8);
+  } else {
+    for (int64_t x = 0; x < pixels; ++x) open_codes(dtype, from + x * stride, channels, to + x * channels);
+  }
+}
+
 // The image as bytes: [height][width][channels].
 inline void open_plane(const Plane& plane, DType dtype, const char* image, int64_t stride, int64_t channels, int pad,
                        int8_t* out) {
@@ -52,13 +79,9 @@ inline void open_plane(const Plane& plane, DType dtype, const char* image, int64
   std::memset(out, pad, static_cast<size_t>(plane.positions() * channels));
   const bool dense = stride * 8 == channels * dtype.bits();
   for (int64_t y = 0; y < g.h; ++y) {
-    int8_t* to = out + ((y + g.top) * plane.width + g.left) * channels;
-    const char* from = image + y * g.w * stride;
-    if (dense) {
-      open_codes(dtype, from, g.w * channels, to);
-    } else {
-      for (int64_t x = 0; x < g.w; ++x) open_codes(dtype, from + x * stride, channels, to + x * channels);
-    }
+    int8_t* const to = out + ((y + g.top) * plane.width + g.left) * channels;
+    const char* const from = image + y * g.w * stride;
+    dense ? open_codes(dtype, from, g.w * channels, to) : open_pixels(dtype, from, stride, g.w, channels, to);
   }
 }
 

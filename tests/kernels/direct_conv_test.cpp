@@ -1,0 +1,256 @@
+// Convolutions from the images themselves, on emulated tiles and, where they are granted, on the machine's, against
+// direct loops: codes with ==, floats within the bound of an fp32 sum (of bf16 ones: of the rounded operands).
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "bitgrad/dtype/bf16.h"
+#include "emulation/amx/direct.h"
+#include "support/catch.h"
+#include "support/numbers.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace kernels;
+using windows::DirectIsa;
+
+struct Draw {
+  RandomStream stream;
+  uint64_t at = 0;
+  int64_t operator()(int64_t lo, int64_t hi) {
+    return lo + static_cast<int64_t>(stream.bits32(at++) % static_cast<uint32_t>(hi - lo + 1));
+  }
+  bool flip() { return (*this)(0, 1) == 1; }
+};
+
+WindowGeometry random_geometry(Draw& draw) {
+  WindowGeometry g;
+  g.kh = draw(1, 4);
+  g.kw = draw(1, 4);
+  g.h = draw(g.kh, 9);
+  g.w = draw(g.kw, draw.flip() ? 9 : 36);
+  g.top = draw(0, g.kh - 1);
+  g.left = draw(0, g.kw - 1);
+  g.oh = g.h + g.top + draw(0, g.kh - 1) - g.kh + 1;
+  g.ow = g.w + g.left + draw(0, g.kw - 1) - g.kw + 1;
+  return g;
+}
+
+// f(window, pixel or -1, tap) for every tap of every window.
+void for_taps(const WindowGeometry& g, int64_t images, const std::function<void(int64_t, int64_t, int64_t)>& f) {
+  for (int64_t m = 0; m < images * g.windows(); ++m) {
+    const int64_t image = m / g.windows(), oy = m % g.windows() / g.ow, ox = m % g.ow;
+    for (int64_t tap = 0; tap < g.taps(); ++tap) {
+      const int64_t y = oy + tap / g.kw - g.top, x = ox + tap % g.kw - g.left;
+      const bool in = y >= 0 && y < g.h && x >= 0 && x < g.w;
+      f(m, in ? (image * g.h + y) * g.w + x : -1, tap);
+    }
+  }
+}
+
+const DType kImages[] = {dtypes::bint1, dtypes::int8, dtypes::uint8, dtypes::ternary, dtypes::uint4, dtypes::int3};
+const DType kWeights[] = {dtypes::bint1, dtypes::int8, dtypes::ternary, dtypes::int4, dtypes::uint7};
+
+std::vector<const DirectIsa*> units() {
+  std::vector<const DirectIsa*> all{&windows::direct_emulated()};
+  if ((cpu_isa() & isa::kAmx) != 0) all.push_back(&windows::direct_machine());
+  return all;
+}
+
+// A forward convolution, or gx with turned weights, and its sums in double with those of absolute values.
+struct Problem {
+  explicit Problem(uint64_t seed) : draw{{seed, Purpose::kUser, 7, 0}} {
+    g = random_geometry(draw);
+    images = draw(1, 3);
+    c = draw(0, 3) == 0 ? draw(60, 70) : draw(1, 40);
+    o = draw(0, 3) == 0 ? draw(30, 66) : draw(1, 20);
+  }
+  Draw draw;
+  WindowGeometry g;
+  int64_t images, c, o;
+  int pad = 0;
+  std::vector<double> sums, sizes;
+
+  void sum(const std::vector<double>& x, const std::vector<double>& w, bool turned) {
+    sums.assign(static_cast<size_t>(images * g.windows() * o), 0);
+    sizes = sums;
+    const int64_t taps = g.taps();
+    for_taps(g, images, [&](int64_t m, int64_t pixel, int64_t tap) {
+      for (int64_t i = 0; i < c; ++i) {
+        const double v = pixel < 0 ? pad : x[static_cast<size_t>(pixel * c + i)];
+        for (int64_t j = 0; j < o; ++j) {
+          const int64_t at = turned ? i * taps * o + (taps - 1 - tap) * o + j : j * taps * c + tap * c + i;
+          const double term = v * w[static_cast<size_t>(at)];
+          sums[static_cast<size_t>(m * o + j)] += term;
+          sizes[static_cast<size_t>(m * o + j)] += std::abs(term);
+        }
+      }
+    });
+  }
+  DirectConvArgs args(const Tensor& x, const Tensor& w, bool turned, const Tensor& y) const {
+    DirectConvArgs a;
+    a.geometry = g;
+    a.images = images;
+    a.channels = c;
+    a.outputs = o;
+    a.image = x.data();
+    a.dtype = x.dtype();
+    a.stride = x.stride();
+    a.pad_value = pad;
+    a.w = w.data();
+    a.w_dtype = w.dtype();
+    a.w_stride = w.stride();
+    a.turned = turned;
+    a.c = y.data();
+    a.c_dtype = y.dtype();
+    a.ldc = o;
+    return a;
+  }
+};
+
+TEST_CASE("direct convolutions of codes give the integers of direct loops") {
+  const int rounds = 60;
+  for (int round = 0; round < rounds; ++round) {
+    Problem p(static_cast<uint64_t>(round));
+    const DType xd = kImages[p.draw(0, 5)], wd = kWeights[p.draw(0, 4)];
+    const bool turned = p.draw.flip();
+    if (xd == dtypes::bint1) p.pad = static_cast<int>(p.draw(-1, 1));
+    const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, xd, 1);
+    const int64_t rows = turned ? p.c : p.o, cols = p.g.taps() * (turned ? p.o : p.c);
+    const Tensor w = test::random_tensor({rows, cols}, wd, 2);
+    p.sum(x.elements(), w.elements(), turned);
+    for (const DirectIsa* unit : units()) {
+      const Tensor y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::int32, -77);
+      REQUIRE(windows::conv_direct(p.args(x, w, turned, y), *unit, true));
+      INFO("round " << round << " x " << xd << " w " << wd << " turned " << turned << " c " << p.c << " o " << p.o);
+      REQUIRE(y.elements() == p.sums);
+    }
+  }
+}
+
+TEST_CASE("direct convolutions scale, add a bias and stride their rows") {
+  Problem p(100);
+  const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::int8, 1),
+               w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::int4, 2);
+  const Tensor image_scale = test::random_tensor({p.images}, dtypes::fp32, 3, 0.25, 1.25),
+               w_scale = test::random_tensor({p.o}, dtypes::fp32, 4, 0.25, 1.25),
+               bias = test::random_tensor({p.o}, dtypes::fp32, 5);
+  p.sum(x.elements(), w.elements(), false);
+  for (const DirectIsa* unit : units()) {
+    const Tensor y = Tensor::full({p.images * p.g.windows(), p.o + 3}, dtypes::fp32, -77);
+    DirectConvArgs args = p.args(x, w, false, y);
+    args.ldc = p.o + 3;
+    args.image_scale = image_scale.as<float>();
+    args.image_step = 1;
+    args.w_scale = w_scale.as<float>();
+    args.w_step = 1;
+    args.bias = bias.as<float>();
+    REQUIRE(windows::conv_direct(args, *unit, true));
+    for (int64_t m = 0; m < p.images * p.g.windows(); ++m)
+      for (int64_t j = 0; j < p.o + 3; ++j) {
+        const float s = j < p.o ? image_scale.as<float>()[m / p.g.windows()] * w_scale.as<float>()[j] : 0;
+        const float expected =
+            j < p.o ? static_cast<float>(p.sums[static_cast<size_t>(m * p.o + j)]) * s + bias.as<float>()[j] : -77;
+        REQUIRE(y.as<float>()[m * (p.o + 3) + j] == expected);
+      }
+  }
+}
+
+double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(x)))); }
+
+TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
+  for (int round = 0; round < 40; ++round) {
+    Problem p(static_cast<uint64_t>(200 + round));
+    const DType wd = kWeights[p.draw(0, 4)];
+    const bool turned = p.draw.flip(), bf16 = p.draw.flip(), folded = p.draw.flip();
+    const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::fp32, 1, -3, 5);
+    const int64_t rows = turned ? p.c : p.o, cols = p.g.taps() * (turned ? p.o : p.c);
+    const Tensor w = test::random_tensor({rows, cols}, wd, 2);
+    const Tensor fold = test::random_tensor({p.c}, dtypes::fp32, 3, 0.25, 1.25);
+    std::vector<double> values = x.elements();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float f = folded ? fold.as<float>()[static_cast<int64_t>(i) % p.c] : 1.0f;
+      values[i] = static_cast<double>(static_cast<float>(values[i]) * f);
+      if (bf16) values[i] = rounded(values[i]);
+    }
+    p.sum(values, w.elements(), turned);
+    for (const DirectIsa* unit : units()) {
+      const Tensor y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::fp32, -77);
+      DirectConvArgs args = p.args(x, w, turned, y);
+      args.bf16 = bf16;
+      args.fold = folded ? fold.as<float>() : nullptr;
+      REQUIRE(windows::conv_direct(args, *unit, true));
+      const double terms = static_cast<double>(p.g.taps() * p.c * 3 + 3);
+      for (size_t i = 0; i < p.sums.size(); ++i) {
+        INFO("round " << round << " at " << i << " got " << y.as<float>()[i] << " expected " << p.sums[i]);
+        REQUIRE(std::abs(static_cast<double>(y.as<float>()[i]) - p.sums[i]) <= p.sizes[i] * terms * 0x1p-23 + 1e-30);
+      }
+    }
+  }
+}
+
+TEST_CASE("direct weight gradients are those of direct loops") {
+  for (int round = 0; round < 60; ++round) {
+    Problem p(static_cast<uint64_t>(300 + round));
+    const DType xd = kImages[p.draw(0, 5)];
+    const bool codes = p.draw.flip(), bf16 = p.draw.flip();
+    if (xd == dtypes::bint1) p.pad = static_cast<int>(p.draw(-1, 1));
+    const int64_t windows = p.images * p.g.windows(), k = p.g.taps() * p.c;
+    const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, xd, 1);
+    const Tensor gy = test::random_tensor({windows, p.o}, codes ? dtypes::int8 : dtypes::fp32, 2, -3, 5);
+    const std::vector<double> xv = x.elements();
+    std::vector<double> gv = gy.elements(), sums(static_cast<size_t>(p.o * k), 0), sizes = sums;
+    const float fold = 0.375f;
+    if (!codes)
+      for (double& v : gv) v = bf16 ? rounded(static_cast<double>(static_cast<float>(v) * fold)) : v * 0.375;
+    for_taps(p.g, p.images, [&](int64_t m, int64_t pixel, int64_t tap) {
+      for (int64_t i = 0; i < p.c; ++i)
+        for (int64_t j = 0; j < p.o; ++j) {
+          const double v = pixel < 0 ? p.pad : xv[static_cast<size_t>(pixel * p.c + i)];
+          const double term = v * gv[static_cast<size_t>(m * p.o + j)];
+          sums[static_cast<size_t>(j * k + tap * p.c + i)] += term;
+          sizes[static_cast<size_t>(j * k + tap * p.c + i)] += std::abs(term);
+        }
+    });
+    for (const DirectIsa* unit : units()) {
+      const Tensor gw = Tensor::full({p.o, k}, codes ? dtypes::int32 : dtypes::fp32, -77);
+      DirectWeightsArgs args;
+      args.geometry = p.g;
+      args.images = p.images;
+      args.channels = p.c;
+      args.outputs = p.o;
+      args.image = x.data();
+      args.dtype = xd;
+      args.stride = x.stride();
+      args.pad_value = p.pad;
+      args.gy = gy.data();
+      args.gy_dtype = gy.dtype();
+      args.gy_stride = gy.stride();
+      args.fold = &fold;
+      args.bf16 = bf16;
+      args.c = gw.data();
+      REQUIRE(windows::conv_weights_direct(args, *unit, true));
+      INFO("round " << round << " x " << xd << " codes " << codes << " bf16 " << bf16 << " c " << p.c << " o " << p.o);
+      const std::vector<double> got = gw.elements();
+      if (codes) REQUIRE(got == sums);
+      for (size_t i = 0; i < sums.size(); ++i)
+        REQUIRE(std::abs(got[i] - sums[i]) <= sizes[i] * static_cast<double>(3 * windows + 3) * 0x1p-23 + 1e-30);
+    }
+  }
+}
+
+TEST_CASE("direct convolutions refuse what the unit does not know") {
+  Problem p(1);
+  const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::int8, 1),
+               w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::uint8, 2),
+               y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::int32, 5);
+  REQUIRE_FALSE(windows::conv_direct(p.args(x, w, false, y), windows::direct_emulated(), true));
+  const Tensor signs = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::bint1, 2);
+  p.g.stride_x = 2;
+  REQUIRE_FALSE(windows::conv_direct(p.args(x, signs, false, y), windows::direct_emulated(), true));
+  REQUIRE(y.elements() == std::vector<double>(static_cast<size_t>(y.numel()), 5.0));
+}
+
+}  // namespace
+}  // namespace bitgrad
