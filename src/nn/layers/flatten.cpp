@@ -1,0 +1,43 @@
+// Samples of any number of axes as vectors: values, or codes with a scale per tensor.
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/spatial.h"
+#include "nn/values.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kFlattenLayer = "flatten";
+
+class FlattenLayer final : public Module {
+ public:
+  Var forward(const Var& x) override { return flatten(detail::hand_on(x, y_)); }
+
+  Form plan(const Form& in, PlanRequests&) override {
+    require(in.sample.rank() >= 1, kFlattenLayer, "needs samples of elements: got ", in);
+    const bool shared = !in.scales || in.scales->granularity.kind == Granularity::kTensor;
+    require(shared || in.sample_rows() == 1, kFlattenLayer, "needs one scale per tensor, got scales per ",
+            in.scales ? in.scales->granularity : Granularity{}, " of ", in, ". Quantize behind it");
+    Form out = in;
+    out.sample = {in.sample.numel()};
+    out.dtype = y_ = detail::handed_on(in);
+    return out;
+  }
+  std::string_view kind() const override { return kFlattenLayer; }
+
+ private:
+  DType y_ = dtypes::fp32;  // of float values, as planned
+};
+
+}  // namespace
+
+LayerKind flatten_kind() {
+  LayerKind kind;
+  kind.name = kFlattenLayer;
+  kind.doc = "all elements of a sample as a vector; images in the order [h, w, c]";
+  kind.output = LayerKind::Output::kKeeps;
+  kind.bf16 = kind.axes = true;
+  kind.make = [](const LayerSpec&) { return std::make_shared<FlattenLayer>(); };
+  return kind;
+}
+
+}  // namespace bitgrad
