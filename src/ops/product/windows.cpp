@@ -78,6 +78,10 @@ OperandForm windows_form(const OperandForm& pixels, const Shape& image, const Co
 
 namespace detail {
 
+std::array<int64_t, 2> conv_output(std::string_view where, int64_t h, int64_t w, const Conv2dOptions& options) {
+  return output_of(where, h, w, options);
+}
+
 bool ConvForm::pointwise() const {
   const kernels::WindowGeometry& g = geometry;
   return groups == 1 && g.taps() == 1 && g.stride_y == 1 && g.stride_x == 1 && !pads && g.oh == g.h && g.ow == g.w;

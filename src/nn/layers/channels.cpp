@@ -1,0 +1,69 @@
+// prelu and shift: a learned number a channel (parameters slope and shift).
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/spatial.h"
+#include "nn/values.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kPrelu = "prelu", kShift = "shift";
+
+ParameterSpec filled(double number) {
+  ParameterSpec spec;
+  spec.init = {"constant", number, 0};
+  return spec;
+}
+
+class ChannelLayer final : public Module {
+ public:
+  using Op = Var (*)(const Var&, const Var&);
+  ChannelLayer(std::string_view name, Op op, std::string parameter, double init)
+      : name_(name), op_(op), numbers_(add_parameter(std::move(parameter), filled(init))) {}
+
+  Var forward(const Var& x) override {
+    return detail::in_values(x, y_, [this](const Var& in) { return op_(in, numbers_.read()); });
+  }
+  Form plan(const Form& in, PlanRequests&) override {
+    require(detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,
+            ". Put it before the quantizer, or dequantize before it");
+    numbers_.describe({in.features()});
+    Form out = in;
+    out.dtype = y_ = in.float_output();
+    out.grad = true;
+    return out;
+  }
+  std::string_view kind() const override { return name_; }
+
+ private:
+  std::string_view name_;
+  Op op_;
+  Parameter& numbers_;
+  DType y_ = dtypes::fp32;  // as planned
+};
+
+}  // namespace
+
+LayerKind prelu_kind() {
+  LayerKind kind;
+  kind.name = kPrelu;
+  kind.doc = "x where x > 0, else slope * x, with a learned slope a channel";
+  kind.keys = {{"init", LayerKey::Type::kNumber, "[-16, 16]", "0.25", "first value of the slopes"}};
+  kind.output = LayerKind::Output::kNone;
+  kind.bf16 = true;
+  kind.make = [](const LayerSpec& spec) {
+    return std::make_shared<ChannelLayer>(kPrelu, prelu, "slope", spec.attributes.number("init"));
+  };
+  return kind;
+}
+
+LayerKind shift_kind() {
+  LayerKind kind;
+  kind.name = kShift;
+  kind.doc = "adds a learned number a channel, 0 at first";
+  kind.output = LayerKind::Output::kKeeps;
+  kind.bf16 = true;
+  kind.make = [](const LayerSpec&) { return std::make_shared<ChannelLayer>(kShift, shift, "shift", 0); };
+  return kind;
+}
+
+}  // namespace bitgrad

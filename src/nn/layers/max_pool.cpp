@@ -1,0 +1,49 @@
+// The largest element of each window of images: values, or codes, which stay codes.
+#include "bitgrad/nn/layers.h"
+#include "nn/layers/pool.h"
+#include "nn/values.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kMaxPoolLayer = "max_pool";
+
+class MaxPoolLayer final : public Module {
+ public:
+  explicit MaxPoolLayer(const LayerSpec& spec) : options_(detail::pool_options(spec.attributes)) {}
+
+  Var forward(const Var& x) override { return max_pool(detail::as_image(detail::hand_on(x, y_)), options_); }
+
+  Form plan(const Form& in, PlanRequests&) override {
+    const bool codes = in.dtype.is_code() && in.dtype.kind() != DTypeKind::kCodebook;
+    require(codes || detail::is_values(in.dtype), kMaxPoolLayer,
+            "needs fp32 input or codes of kind int, uint or sign, got ", in.dtype, ". Put dequantize before it");
+    const Granularity g = in.scales ? in.scales->granularity : Granularity{};
+    require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), kMaxPoolLayer,
+            "needs scales per tensor or channel(1), got scales per ", g, " of ", in,
+            ", which differ within a window. Quantize behind it");
+    Form out = detail::pooled(kMaxPoolLayer, detail::image_form(kMaxPoolLayer, in), options_);
+    out.dtype = y_ = detail::handed_on(in);
+    return out;
+  }
+  std::string_view kind() const override { return kMaxPoolLayer; }
+
+ private:
+  PoolOptions options_;
+  DType y_ = dtypes::fp32;  // of float values, as planned
+};
+
+}  // namespace
+
+LayerKind max_pool_kind() {
+  LayerKind kind;
+  kind.name = kMaxPoolLayer;
+  kind.doc = "largest element of each window of images [h, w, c], of values or of codes";
+  kind.keys = detail::pool_keys();
+  kind.output = LayerKind::Output::kNone;
+  kind.bf16 = kind.axes = true;
+  kind.make = [](const LayerSpec& spec) { return std::make_shared<MaxPoolLayer>(spec); };
+  return kind;
+}
+
+}  // namespace bitgrad
