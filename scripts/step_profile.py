@@ -51,10 +51,10 @@ def record(command, rate, path):
 
 def stacks(path):
     """Lists of names of functions, innermost first."""
-    text = subprocess.run(["perf", "script", "-i", path, "--no-inline", "-F", "sym"], capture_output=True, text=True,
+    text = subprocess.run(["perf", "script", "-i", path, "--no-inline", "-F", "ip,sym"], capture_output=True, text=True,
                           check=True).stdout
     for block in text.split("\n\n"):
-        names = [line.strip() for line in block.splitlines() if line.strip()]
+        names = [line.split(maxsplit=1)[-1] for line in block.splitlines() if line.strip()]
         if names:
             yield names
 
