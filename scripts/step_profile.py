@@ -6,7 +6,8 @@
 
 Records the program's processor time with call stacks (perf record, event cpu-clock, stacks unwound by the tables that
 C++ exceptions use, so any build will do) and prints two tables, in percent of the samples within steps of training
-(`Learner::microbatch`), or of all samples with --all:
+(`Learner::microbatch`), or within functions whose name matches --within, such as conv2d or Conv2d::backward of
+`bench_gemm --conv`:
   by op:    forward or backward of an op, or what the learner does itself;
   by work:  what runs there: gather, add (sums of windows added into images), product, packing, rounding of gradients,
             norm, pool, quantize, optimizer, requantize, elementwise, page faults, copies and fills, other.
@@ -39,7 +40,6 @@ WORK = [
     ("copies and fills", r"memcpy|memmove|memset|copy_from|fill_zero|CpuBackend::(copy|fill)"),
 ]
 OP = re.compile(r"::(\w+)::(forward|backward)(?![_\w])")
-STEP = "Learner::microbatch"
 
 
 def record(command, rate, path):
@@ -72,8 +72,8 @@ def op_of(names):
     return "learner"
 
 
-def work_of(names):
-    text = "\n".join(names[:next((i for i, n in enumerate(names) if STEP in n), len(names))])
+def work_of(names, within):
+    text = "\n".join(names[:next(i for i, n in enumerate(names) if within.search(n))])
     for work, pattern in WORK:
         if re.search(pattern, text):
             return work
@@ -83,27 +83,28 @@ def work_of(names):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rate", type=int, default=499, help="samples a second")
-    p.add_argument("--all", action="store_true", help="samples outside steps of training too")
+    p.add_argument("--within", default=r"Learner::microbatch", help="a pattern: samples within these functions count")
     p.add_argument("--leaves", type=int, default=0, help="prints the hottest functions of each work too, so many")
     p.add_argument("--json", help="writes the tables to this file")
     p.add_argument("command", nargs="+", help="what to run, behind --")
     a = p.parse_args()
+    within = re.compile(a.within)
     ops, works, cells = collections.Counter(), collections.Counter(), collections.Counter()
     leaves = collections.defaultdict(collections.Counter)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "perf.data")
         record(a.command, a.rate, path)
         for names in stacks(path):
-            if not a.all and not any(STEP in n for n in names):
+            if not any(within.search(n) for n in names):
                 continue
-            op, work = op_of(names), work_of(names)
+            op, work = op_of(names), work_of(names, within)
             ops[op] += 1
             works[work] += 1
             cells[op, work] += 1
             leaves[work][names[0]] += 1
     total = sum(ops.values())
     if total == 0:
-        sys.exit("step_profile: no sample lies in a step of training. Use --all, or a longer run")
+        sys.exit(f"step_profile: no sample lies within {a.within}. Is it a function of the program? Else use a longer run")
     percent = {key: 100 * n / total for key, n in cells.items()}
     print(f"{total} samples\n\nby work, %")
     for work, n in works.most_common():

@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <numeric>
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
@@ -65,14 +66,24 @@ class NetStep {
 
   void step() {
     times_.emplace_back();
+    const int64_t faults = page_faults();
     for (int64_t i = 0; i < microbatches_; ++i) {
       last_ = now_ns(base_);
       learner_->microbatch(x_, labels_);
     }
     if (!update_) learner_->drop_window();
+    faults_.push_back(static_cast<double>(page_faults() - faults));
   }
 
-  void forget_times() { times_.clear(); }
+  // Forgets what was measured so far.
+  void forget() {
+    times_.clear();
+    faults_.clear();
+  }
+  // Mean of a step: few steps may have many.
+  double faults() const {
+    return std::accumulate(faults_.begin(), faults_.end(), 0.0) / static_cast<double>(faults_.size());
+  }
   int64_t images() const { return microbatches_ * config_.batch.micro; }
   // Nanoseconds of a step's forward pass by kind of layer, medians; what a container does itself stands under its own.
   std::map<std::string, double> forward_by_kind() const {
@@ -121,6 +132,7 @@ class NetStep {
   std::vector<int32_t> labels_;
   double last_ = 0;
   std::vector<std::map<std::string, double>> times_;
+  std::vector<double> faults_;
 };
 
 Json bytes_of(const MemoryAccount& account) {
@@ -155,10 +167,9 @@ Json net_times(const NetCase& net, const Options& options) {
   }
   for (Contestant& c : all)
     for (int i = 0; i < 2; ++i) c.run();
-  if (part) part->forget_times();
+  whole.forget();
+  if (part) part->forget();
   measure(all, options.repeat, time_base(options), /*rare=*/false);
-  const int64_t faults = page_faults();
-  whole.step();
   constexpr double kMs = 1e6;
   const double ms = all[0].median() / kMs;
   Json row{{"net", net.name},
@@ -167,8 +178,10 @@ Json net_times(const NetCase& net, const Options& options) {
            {"threads", options.threads},
            {"device", to_string(options.device)},
            {"ms", ms},
+           {"mean_ms",
+            std::accumulate(all[0].ns.begin(), all[0].ns.end(), 0.0) / kMs / static_cast<double>(all[0].ns.size())},
            {"images_s", 1e3 * static_cast<double>(whole.images()) / ms},
-           {"page_faults", page_faults() - faults}};
+           {"page_faults", whole.faults()}};
   if (!part) return row;
   const double forward = part->forward_ns() / kMs, no_update = all[1].median() / kMs;
   row["parts"] = Json{{"forward", forward}, {"backward", no_update - forward}, {"update", ms - no_update}};
@@ -181,8 +194,9 @@ void print_net(const Json& row) {
   const double ms = row.at("ms").get<double>();
   std::cout << '\n'
             << row.at("net").get<std::string>() << ", batch " << row.at("batch") << std::fixed << std::setprecision(2)
-            << ": " << ms << " ms, " << std::setprecision(0) << row.at("images_s").get<double>() << " images/s, "
-            << row.at("page_faults") << " page faults\n"
+            << ": " << ms << " ms (mean " << row.at("mean_ms").get<double>() << "), " << std::setprecision(0)
+            << row.at("images_s").get<double>() << " images/s, " << row.at("page_faults").get<double>()
+            << " page faults\n"
             << std::setprecision(2);
   for (const char* parts : {"parts", "forward_by_kind"}) {
     if (!row.contains(parts)) continue;
