@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "bitgrad/base/json.h"
+#include "bitgrad/nn/layer_table.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/train/quant_monitor.h"
 #include "command.h"
@@ -18,7 +19,7 @@ constexpr const char* kAll = "*";
 struct InspectOptions {
   std::vector<std::string> plugins;
   std::string target, layers = kAll;
-  bool json = false;
+  bool json = false, table = false;
 };
 
 // A low-bit weight of the model, with the table's row of its layer.
@@ -110,7 +111,22 @@ Json to_json(const Inspected& layer) {
   return j;
 }
 
-Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers) {
+Json to_json(const LayerTable& table) {
+  Json j{{"parameters", table.parameters}, {"bytes", table.bytes}, {"macs", table.macs}, {"rows", Json::array()}};
+  for (const LayerRow& row : table.rows)
+    j["rows"].push_back(Json{{"layer", row.layer},
+                             {"kind", row.kind},
+                             {"output", row.output.dims()},
+                             {"dtype", std::string(row.dtype.name())},
+                             {"weight", row.weight},
+                             {"input", row.input},
+                             {"parameters", row.parameters},
+                             {"bytes", row.bytes},
+                             {"macs", row.macs}});
+  return j;
+}
+
+Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const LayerTable& table) {
   const CheckpointHeader& h = file.header;
   const bool evaluated = h.counters.best_accuracy >= 0, known = evaluated || h.counters.best_value;
   Json j{{"file", file.path},
@@ -122,7 +138,8 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers) {
          {"phase", h.phase},
          {"best_accuracy", evaluated ? Json(h.counters.best_accuracy) : Json(nullptr)},
          {"best_epoch", known ? Json(h.counters.best_epoch) : Json(nullptr)},
-         {"layers", Json::array()}};
+         {"layers", Json::array()},
+         {"table", to_json(table)}};
   for (const Inspected& layer : layers) j["layers"].push_back(to_json(layer));
   return j;
 }
@@ -133,10 +150,14 @@ int run_inspect(const InspectOptions& options) {
   const auto learner = load_file(file, nullptr);
   const std::vector<Inspected> layers = inspect(learner->model(), options.layers);
   if (options.json) {
-    std::cout << to_json(file, layers).dump() << '\n';
+    std::cout << to_json(file, layers, layer_table(learner->model())).dump() << '\n';
     return 0;
   }
   std::cout << describe(file) << "\n\n";
+  if (options.table) {
+    print_layer_table(std::cout, learner->model());
+    return 0;
+  }
   if (options.layers == kAll)
     print_quantization(std::cout, learner->model());
   else
@@ -153,6 +174,7 @@ Run setup_inspect(Arguments& args) {
   add_plugin_option(args, options->plugins);
   args.option("target", options->target, "run folder (its last checkpoint), checkpoint or model file").required();
   args.option("--layers", options->layers, "layers by a glob on their paths, such as layers.[0-4]");
+  args.flag("--table", options->table, "the table of all layers instead: output, parameters, bytes, MACs");
   args.flag("--json", options->json, "one JSON object on standard output");
   return [options] { return run_inspect(*options); };
 }

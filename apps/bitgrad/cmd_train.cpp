@@ -13,8 +13,10 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/base/text_stream.h"
 #include "bitgrad/base/version.h"
 #include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/nn/layer_table.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
@@ -127,6 +129,13 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
              device.is_cpu() ? concat(" with ", num_threads(), " threads") : concat(" on ", to_string(device)),
              " (bits: ", config.run.bits, ") in ", folder));
   if (!trainer.budget_table().empty()) progress.line(trainer.budget_table());
+  TextWriter table;
+  print_layer_table(table, trainer.learner().model());
+  TextReader lines(table.str());
+  for (std::string line; std::getline(lines, line);) {
+    log(LogLevel::kInfo, line);
+    progress.line(line);
+  }
 }
 
 int run_train(const TrainOptions& options) {

@@ -32,7 +32,7 @@ struct Registry {
   std::mutex mutex;
   std::deque<DatasetFormat> formats;
   detail::SharedKeys keys{{"format", "images", "labels", "targets", "limit", "transforms", "classes", "size", "seed",
-                           "file", "context", "test_fraction", "split", "root", "affine"}};
+                           "file", "context", "test_fraction", "split", "root", "affine", "path"}};
 
   Registry() {
 #define BITGRAD_DATASET(name, factory, required, optional, ids, summary) \
@@ -59,6 +59,7 @@ bool is_set(const DatasetSpec& spec, const std::string& key) {
   if (key == "labels") return !spec.labels.empty() || !spec.targets.empty();  // one of the two
   if (key == "targets") return !spec.targets.empty();
   if (key == "file") return !spec.file.empty();
+  if (key == "path") return !spec.path.empty();
   if (key == "context") return spec.context != 0;
   if (key == "size") return spec.size != 0;
   if (key == "classes") return spec.classes != 0;

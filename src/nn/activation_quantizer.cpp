@@ -92,19 +92,27 @@ Var ActivationQuantizer::forward(const Var& x) {
   return requantize(input, spec.dtype, options.params ? options.params : range_params(spec, x.value()));
 }
 
-// Whether codes are the signs of what comes in, in an evaluation, and nothing is learned of it.
+// Whether codes are the signs of what comes in, and nothing is learned of it.
 bool ActivationQuantizer::accepts_signs() const {
-  return mode_.quantization != QuantSwitch::kOff && learned_.empty() && !observer_ && !state().training &&
+  return mode_.quantization != QuantSwitch::kOff && learned_.empty() && !observer_ &&
          quant_.spec.dtype == dtypes::bint1 && quantizer_.constant_params(quant_.spec) &&
          quantizer_.code_range(quant_.spec).rule == CodeRule::kSign;
+}
+// Whether a norm before them knows their straight-through rule too.
+bool ActivationQuantizer::trains_signs() const {
+  const SteRule rule = ste_rule(quant_.spec);
+  return (rule == SteRule::kClip || rule == SteRule::kIdentity) && !quantizer_.own_backward(quant_.spec) &&
+         !quant_.spec.alpha && quant_.grad == dtypes::fp32;
 }
 
 Var ActivationQuantizer::forward_fused(Module& previous, const Var& x) {
   auto* const norm = dynamic_cast<Norm*>(&previous);
   if (norm == nullptr || !accepts_signs() || !norm->returns_signs(x.value())) return {};
-  QuantParams params = quantizer_.fit(quant_.spec, x.value());
-  return norm->signs(x.value(), std::make_shared<const QuantParams>(std::move(params)),
-                     mutable_state().flags.word(path()));
+  if (state().training && !(trains_signs() && norm->trains_signs(x))) return {};
+  const auto params = std::make_shared<const QuantParams>(quantizer_.fit(quant_.spec, x.value()));
+  uint32_t* const flags = mutable_state().flags.word(path());
+  if (!state().training) return norm->signs(x.value(), params, flags);
+  return norm->training_signs(x, params, flags, ste_rule(quant_.spec) == SteRule::kClip);
 }
 
 Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {

@@ -154,7 +154,21 @@ Var Module::forward_fused(Module&, const Var&) { return {}; }
 
 Form Module::plan(const Form& in) {
   PlanRequests unserved;
-  return plan(in, unserved);
+  return planned(in, unserved);
+}
+Form Module::planned(const Form& in, PlanRequests& requests) {
+  const Form out = plan(in, requests);
+  if (in.training || !input_form_ || !input_form_->training) {
+    input_form_ = in;
+    output_form_ = out;
+  }
+  return out;
+}
+int64_t Module::macs(const Form&, const Form& out) const {
+  int64_t macs = 0;
+  for (const auto& slot : quantizables_)
+    if (slot->kind() != Quantizable::Kind::kEmbedding) macs += out.sample_rows() * slot->weight().shape().numel();
+  return macs;
 }
 PlanRequests Module::serve(const PlanRequests&) { return {}; }
 

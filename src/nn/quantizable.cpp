@@ -162,6 +162,12 @@ Var Quantizable::conv2d(const Var& x, const Var& bias, const Conv2dOptions& opti
   return product(input(x), bias, &options, modes);
 }
 
+Var Quantizable::conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
+                              const LinearModes& modes) {
+  const Var in = input_ ? input_->forward_fused(previous, x) : Var();
+  return in.defined() ? product(in, bias, &options, modes) : Var();
+}
+
 namespace {
 
 Var packed_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, const LinearModes& how) {

@@ -9,6 +9,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/prepare.h"
 #include "nn/activation_quantizer.h"
+#include "nn/summary.h"
 
 namespace bitgrad {
 namespace {
@@ -51,11 +52,6 @@ std::string range_of(const Parameter& weight) {
   return out.str();
 }
 
-int64_t file_bytes(const Parameter& weight) {
-  const auto& quant = weight.value().quant();
-  return weight.shape().rows() * row_bytes_file(weight.dtype(), weight.shape().cols()) + (quant ? quant->bytes() : 0);
-}
-
 int64_t memory_bytes(const Parameter& weight) {
   const Tensor& value = weight.value();
   if (!value.defined()) return 0;
@@ -72,13 +68,11 @@ LayerSummary summarize_slot(const std::string& layer, const Quantizable& slot) {
   row.kind = std::string(slot.owner().kind());
   row.recipe = slot.quant().recipe;
   row.shape = weight.shape();
-  row.weight = weight.low_bit() ? describe(*weight.spec().quant) : "fp32";
-  if (!slot.on() && slot.quant().weight) row.weight += " (off)";
-  if (slot.on() && slot.mode().quantization == QuantSwitch::kFrozen && weight.low_bit()) row.weight += " (frozen)";
-  row.input = slot.input_quantizer() != nullptr ? describe(*slot.input_quantizer()) : "as is";
+  row.weight = detail::weight_text(slot);
+  row.input = detail::input_text(slot);
   row.range = range_of(weight);
   row.compute = std::string(compute_name(slot.on() ? slot.quant().compute : Compute::kPacked));
-  row.bytes = slot.weight_owner() == nullptr ? file_bytes(weight) : 0;
+  row.bytes = slot.weight_owner() == nullptr ? detail::file_bytes(weight) : 0;
   row.resident_bytes = slot.weight_owner() == nullptr ? memory_bytes(weight) : 0;
   return row;
 }
@@ -101,6 +95,27 @@ void add_lines(Module& module, const std::set<const Module*>& inputs, std::vecto
 }
 
 }  // namespace
+
+namespace detail {
+
+std::string weight_text(const Quantizable& slot) {
+  const Parameter& weight = slot.weight();
+  std::string text = weight.low_bit() ? describe(*weight.spec().quant) : "fp32";
+  if (!slot.on() && slot.quant().weight) text += " (off)";
+  if (slot.on() && slot.mode().quantization == QuantSwitch::kFrozen && weight.low_bit()) text += " (frozen)";
+  return text;
+}
+
+std::string input_text(const Quantizable& slot) {
+  return slot.input_quantizer() != nullptr ? describe(*slot.input_quantizer()) : "as is";
+}
+
+int64_t file_bytes(const Parameter& weight) {
+  const auto& quant = weight.value().quant();
+  return weight.shape().rows() * row_bytes_file(weight.dtype(), weight.shape().cols()) + (quant ? quant->bytes() : 0);
+}
+
+}  // namespace detail
 
 std::vector<LayerSummary> summarize(Module& model) {
   std::vector<LayerSummary> rows;

@@ -1,4 +1,5 @@
-// Batch norm of x[n,f], a statistic per feature (Ioffe and Szegedy 2015, arXiv 1502.03167).
+// Batch norm of x[..,f], a statistic per feature (Ioffe and Szegedy 2015, arXiv 1502.03167).
+#include "ops/integer_norm.h"
 #include "ops/norm.h"
 
 namespace bitgrad {
@@ -18,6 +19,7 @@ struct BatchNorm {
 }  // namespace
 
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options) {
+  if (x.dtype() == dtypes::int32) return integer_batch_norm(x, gamma, beta, options);
   return apply<BatchNorm>({x, gamma, beta}, options);
 }
 

@@ -99,21 +99,8 @@ void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const T
 }
 
 void check(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
-  const Tensor& x = in[0];
-  require_values(op, "x", x);
-  const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // of gamma and beta
-  require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
-  require(x.numel() > 0 || !o.training, op, "x has no elements to compute statistics of: got ", x);
-  const Shape want{per_column ? x.cols() : 1};
-  for (size_t i = 1; i < 3; ++i)
-    require(in[i].shape() == want && in[i].dtype() == dtype, op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',
-            dtype, ", got ", in[i]);
-  const bool running = o.running_mean.defined() || o.running_var.defined();
-  require(running || o.training, op, "evaluation needs running statistics");
-  if (running)
-    for (const Tensor* t : {&o.running_mean, &o.running_var})
-      require(t->defined() && t->shape() == want && t->dtype() == dtypes::fp32, op, "running statistics must be ", want,
-              " fp32, got ", *t);
+  require_values(op, "x", in[0]);
+  check_norm(op, per_column, in, o);
 }
 
 // fp32; without the place of y.
@@ -133,11 +120,28 @@ kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> i
 
 }  // namespace
 
-Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options,
-                  std::shared_ptr<const QuantParams> params, uint32_t* flags) {
-  check(op, per_column, in, options);
-  Tensor mean, inv;
-  statistics(per_column, in[0], options, mean, inv);
+void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
+  const Tensor& x = in[0];
+  const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;  // of gamma and beta
+  require(x.shape().rank() >= 2, op, "x must be a matrix [n,f], got ", x);
+  require(x.numel() > 0 || !o.training, op, "x has no elements to compute statistics of: got ", x);
+  const Shape want{per_column ? x.cols() : 1};
+  for (size_t i = 1; i < 3; ++i)
+    require(in[i].shape() == want && in[i].dtype() == dtype, op, i == 1 ? "gamma" : "beta", " must be ", want, ' ',
+            dtype, ", got ", in[i]);
+  const bool running = o.running_mean.defined() || o.running_var.defined();
+  require(running || o.training, op, "evaluation needs running statistics");
+  if (running)
+    for (const Tensor* t : {&o.running_mean, &o.running_var})
+      require(t->defined() && t->shape() == want && t->dtype() == dtypes::fp32, op, "running statistics must be ", want,
+              " fp32, got ", *t);
+}
+
+namespace {
+
+// Of statistics that are known.
+Tensor signs_of(bool per_column, std::span<const Tensor> in, const Tensor& mean, const Tensor& inv,
+                std::shared_ptr<const QuantParams> params, uint32_t* flags) {
   const Tensor codes = Tensor::empty(in[0].shape(), dtypes::bint1).with_quant(std::move(params));
   kernels::NormalizeSignArgs args;
   args.norm = normalize_args(per_column, in, mean, inv);
@@ -146,6 +150,36 @@ Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> 
   args.flags = flags;
   kernels::normalize_sign(args);
   return codes;
+}
+
+struct BatchNormSigns {
+  static constexpr std::string_view kName = "batch_norm";
+  using Saved = NormSaved;
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options, const SignOptions& signs) {
+    check(kName, true, in, options);
+    Tensor mean, inv;
+    statistics(true, in[0], options, mean, inv);
+    s = {keep(in[0]), keep(mean), keep(inv), keep(in[1]), options.training, signs.clip ? keep(in[2]) : Tensor()};
+    return signs_of(true, in, mean, inv, signs.params, signs.flags);
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    norm_backward(true, s, gy[0], g);
+  }
+};
+
+}  // namespace
+
+Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options,
+                  std::shared_ptr<const QuantParams> params, uint32_t* flags) {
+  check(op, per_column, in, options);
+  Tensor mean, inv;
+  statistics(per_column, in[0], options, mean, inv);
+  return signs_of(per_column, in, mean, inv, std::move(params), flags);
+}
+
+Var batch_norm_signs(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options,
+                     const SignOptions& signs) {
+  return apply<BatchNormSigns>({x, gamma, beta}, options, signs);
 }
 
 Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
@@ -178,8 +212,14 @@ Sums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   const Tensor& x = s.x;
   if (x.dtype() != dtypes::fp64) {
     const Sums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
-    kernels::norm_sums({x.rows(), x.cols(), gy.as<float>(), x.as<float>(), s.mean.as<float>(), s.inv.as<float>(),
-                        per_column ? 1 : 0, sums.gy.as<float>(), sums.gy_xhat.as<float>()});
+    kernels::NormSumsArgs args{
+        x.rows(),          x.cols(),           gy.as<float>(),      x.as<float>(),           s.mean.as<float>(),
+        s.inv.as<float>(), per_column ? 1 : 0, sums.gy.as<float>(), sums.gy_xhat.as<float>()};
+    if (s.beta.defined()) {
+      args.clip_gamma = s.gamma.as<float>();
+      args.clip_beta = s.beta.as<float>();
+    }
+    kernels::norm_sums(args);
     return sums;
   }
   const Sums sums{Tensor::zeros(s.mean.shape(), dtypes::fp64), Tensor::zeros(s.mean.shape(), dtypes::fp64)};
@@ -222,6 +262,7 @@ void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tenso
     args.mean_gy_xhat = mean_gy_xhat.as<float>();
     args.column_step = per_column ? 1 : 0;
     args.gx = gx.as<float>();
+    args.clip_beta = s.beta.defined() ? s.beta.as<float>() : nullptr;
     kernels::normalize_backward(args);
   }
 }

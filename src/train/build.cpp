@@ -149,6 +149,7 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   spec.targets = section.targets;
   spec.limit = section.limit;
   spec.file = section.file;
+  spec.path = section.path;
   spec.context = section.context;
   spec.test_fraction = section.test_fraction;
   spec.root = config.data.root;

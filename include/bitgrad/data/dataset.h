@@ -93,9 +93,10 @@ class Dataset {
 struct DatasetSpec {
   std::string format = {};                        // a name of the list
   std::string images = {};                        // path, absolute or under `root`
-  std::string labels = {};                        // path, absolute or under `root`
+  std::string labels = {};                        // path, absolute or under `root`; of cifar100: fine or coarse
   std::string targets = {};                       // path, absolute or under `root`; of a text: last or each
   std::string file = {};                          // path, absolute or under `root`
+  std::string path = {};                          // of a folder or file, absolute or under `root`
   std::string root = {};                          // data.root; empty: the current folder
   std::string split = "train";                    // "train" or "test"
   int64_t size = 0;                               // samples of a procedural format

@@ -94,6 +94,9 @@ struct NormalizeBackwardArgs {
   const float *mean = nullptr, *inv = nullptr, *gamma = nullptr, *mean_gy = nullptr, *mean_gy_xhat = nullptr;
   int64_t column_step = 1;
   float* gx = nullptr;
+  // Rule clip of the signs of the normalisation (column_step 1, on the CPU): gy counts where abs(xhat * gamma + beta)
+  // <= 1, else as +0. nullptr: everywhere.
+  const float* clip_beta = nullptr;
 };
 void normalize_backward(const NormalizeBackwardArgs& args);
 

@@ -61,6 +61,9 @@ struct NormSumsArgs {
   const float *mean = nullptr, *inv = nullptr;
   int64_t column_step = 1;
   float *sum_gy = nullptr, *sum_gy_xhat = nullptr;
+  // Rule clip of the signs of the normalisation (column_step 1, on the CPU): gy counts where abs(xhat * gamma + beta)
+  // <= 1, else as +0. nullptr: everywhere.
+  const float *clip_gamma = nullptr, *clip_beta = nullptr;
 };
 void norm_sums(const NormSumsArgs& args);
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ class Module {
   // forward, and StepState::on_forward is told: how a module runs another one.
   Var operator()(const Var& x);
   // forward(previous.forward(x)) without the output of `previous` in memory, where the two can be fused; where they
-  // cannot, an undefined Var and no side effects. Called in evaluation without a tape, by a parent that passes the
+  // cannot, an undefined Var and no side effects. Called in training, or without a tape, by a parent that passes the
   // output of `previous` to this module alone and reports it to no hook.
   virtual Var forward_fused(Module& previous, const Var& x);
   // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights
@@ -35,6 +36,15 @@ class Module {
   virtual Form plan(const Form& in, PlanRequests& requests) = 0;
   // The same where nobody can serve the requests: of a whole model.
   Form plan(const Form& in);
+  // plan, and input_form and output_form are set: how a module plans another one.
+  Form planned(const Form& in, PlanRequests& requests);
+  // Of the last plan, of the last one for training if there was one; none: a module that does not go through planned
+  // ran this one's plan.
+  const std::optional<Form>& input_form() const { return input_form_; }
+  const std::optional<Form>& output_form() const { return output_form_; }
+  // Multiplications of one sample's forward pass, of these forms: those of the own weights' products; a module that
+  // multiplies anything else adds them. Children count for themselves.
+  virtual int64_t macs(const Form& in, const Form& out) const;
   // What readers want of this module's output, after all have planned. Gives what it passes on to its own input:
   // everything where the output is the input itself; else nothing.
   virtual PlanRequests serve(const PlanRequests& requests);
@@ -124,6 +134,7 @@ class Module {
   std::string path_;
   std::shared_ptr<const LayerSpec> spec_;
   StepState* state_ = nullptr;
+  std::optional<Form> input_form_, output_form_;
   std::vector<Named<std::unique_ptr<Parameter>>> parameters_;
   std::vector<Named<Tensor>> buffers_;
   std::vector<Named<std::shared_ptr<Module>>> children_;

@@ -112,6 +112,8 @@ class Quantizable {
   Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const LinearModes& modes = {});
   // The same for conv2d(x, w) (ops/conv.h): x [n,h,w,c]; the weight is [o, taps * c / groups]. Kind kConv.
   Var conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const LinearModes& modes = {});
+  Var conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
+                   const LinearModes& modes = {});
   Form plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias = false,
                    const LinearModes& modes = {});
 

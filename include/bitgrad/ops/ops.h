@@ -138,10 +138,12 @@ struct DropoutOptions {
 };
 Var dropout(const Var& x, const DropoutOptions& options);
 
-// Batch norm of x[n,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). x and y: fp32,
-// fp64, or bf16 (computed in fp32 from the widened x, y rounded once; gamma and beta are fp32 then). Training:
-// statistics of x, and running = lerp(running, new, mom) (variance unbiased with max(count-1, 1)) is written into
-// running_mean / running_var (fp32, [f] or [1]). Evaluation: the running statistics are used.
+// Batch norm of x[..,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). x and y:
+// fp32, fp64, or bf16 (computed in fp32 from the widened x, y rounded once; gamma and beta are fp32 then). Batch norm
+// also takes int32 with a scale per tensor or channel(1), fewer than 2^31 rows: exact statistics, y fp32; the integers
+// are kept, on the CPU in 16 bits where all of a batch fit. Training: statistics of x, and running = lerp(running, new,
+// mom) (variance unbiased with max(count-1, 1)) is written into running_mean / running_var (fp32, [f] or [1]).
+// Evaluation: the running statistics are used.
 struct NormOptions {
   float eps = 1e-5f;
   float momentum = 0.1f;

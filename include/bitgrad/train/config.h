@@ -20,7 +20,7 @@
 namespace bitgrad {
 
 // Where something was written: line and column count from 1 (columns in characters); argument 0 is the file, N the N-th
-// override. All marks compare equal: where a value was written is no part of what a configuration says.
+// override, -1 the file of model.preset. All marks compare equal: where a value was written is no part of what a configuration says.
 struct SourceMark {
   int argument = 0, line = 1, col = 1;
   friend bool operator==(SourceMark, SourceMark) { return true; }
@@ -162,7 +162,7 @@ struct TransformConfig {
 };
 
 struct DatasetConfig {
-  std::string format = {};               // idx, digits, text, or a registered one
+  std::string format = {};               // one of dataset_formats()
   std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
   std::string targets = {};              // idx: path of values, in place of labels; text: last (also empty) or each
   int64_t limit = 0;                     // the first so many samples; 0: all
@@ -170,9 +170,10 @@ struct DatasetConfig {
   int64_t classes = 0;                           // idx: 0 is the format's default
   int64_t size = 0, seed = 1;                    // digits
   std::string file = {};                         // text: path, absolute or under data.root
+  std::string path = {};                         // cifar10, cifar100: folder or file, absolute or under data.root
   int64_t context = 0;                           // text
   double test_fraction = 0.1;                    // text
-  std::string split = {};                        // digits, text: train or test
+  std::string split = {};                        // digits, text, cifar10, cifar100: train or test
   Attributes keys = {};                          // the format's own keys
   SourceMark mark = {};
   friend bool operator==(const DatasetConfig&, const DatasetConfig&) = default;
@@ -322,6 +323,7 @@ struct ConfigOrigin {
   std::string text = {};                    // of the file, as it was
   std::vector<std::string> overrides = {};  // as given
   std::string note = {};                    // old words that a user wrote, one line for the log; empty: none
+  std::string preset_name = {}, preset_text = {};  // of the file of model.preset; empty: there is none
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
 };
 

@@ -1,5 +1,9 @@
 // Family elementwise: the normalisation of batch norm and tensor norm, and its backward (Ioffe and Szegedy 2015, arXiv
 // 1502.03167, section 3).
+#include <algorithm>
+#include <list>
+#include <vector>
+
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
@@ -7,8 +11,34 @@
 #include "kernels/elementwise/tiles.h"
 
 namespace bitgrad::kernels {
+namespace {
 
-void cpu::normalize(const NormalizeArgs& args) {
+// Narrow rows side by side are one longer row, whose numbers of a column repeat: loops of at least so many elements.
+constexpr int64_t kLongRow = 256;
+
+// Rows that are taken together, 1 where that gains nothing.
+int64_t rows_together(int64_t rows, int64_t cols) {
+  const int64_t together = cols > 0 && cols < kLongRow / 2 ? kLongRow / cols : 1;
+  return rows >= 2 * together ? together : 1;
+}
+
+// The numbers of a column, repeated.
+class Repeated {
+ public:
+  Repeated(int64_t cols, int64_t times) : cols_(cols), times_(times) {}
+  const float* operator()(const float* numbers) {
+    if (numbers == nullptr) return nullptr;
+    std::vector<float>& out = kept_.emplace_back(static_cast<size_t>(cols_ * times_));
+    for (int64_t i = 0; i < times_; ++i) std::copy(numbers, numbers + cols_, out.begin() + i * cols_);
+    return out.data();
+  }
+
+ private:
+  int64_t cols_, times_;
+  std::list<std::vector<float>> kept_;
+};
+
+void normalize_rows(const NormalizeArgs& args) {
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_one : loops.normalize;
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
@@ -26,7 +56,7 @@ void cpu::normalize(const NormalizeArgs& args) {
   });
 }
 
-void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
+void backward_rows(const NormalizeBackwardArgs& args) {
   const auto& loops = elementwise::loops();
   const auto loop = args.column_step == 0 ? loops.normalize_backward_one : loops.normalize_backward;
   for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
@@ -37,12 +67,63 @@ void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
     part.gamma += shift;
     part.mean_gy += shift;
     part.mean_gy_xhat += shift;
+    if (part.clip_beta != nullptr) part.clip_beta += shift;
     part.rows = r1 - r0;
     part.x += at;
     part.gy += at;
     part.gx += at;
     loop(c1 - c0, part);
   });
+}
+
+}  // namespace
+
+void cpu::normalize(const NormalizeArgs& args) {
+  const int64_t together = args.column_step == 0 ? 1 : rows_together(args.rows, args.cols);
+  const int64_t long_rows = args.rows / together, done = long_rows * together;
+  Repeated repeated(args.cols, together);
+  NormalizeArgs wide = args;
+  wide.rows = long_rows;
+  wide.cols = args.cols * together;
+  if (together > 1) {
+    wide.mean = repeated(args.mean);
+    wide.inv = repeated(args.inv);
+    wide.gamma = repeated(args.gamma);
+    wide.beta = repeated(args.beta);
+  }
+  normalize_rows(wide);
+  if (done == args.rows) return;
+  NormalizeArgs rest = args;
+  rest.rows = args.rows - done;
+  rest.x += done * args.cols;
+  rest.y += done * args.cols;
+  if (rest.xhat != nullptr) rest.xhat += done * args.cols;
+  normalize_rows(rest);
+}
+
+void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
+  const int64_t together = args.column_step == 0 ? 1 : rows_together(args.rows, args.cols);
+  const int64_t long_rows = args.rows / together, done = long_rows * together;
+  Repeated repeated(args.cols, together);
+  NormalizeBackwardArgs wide = args;
+  wide.rows = long_rows;
+  wide.cols = args.cols * together;
+  if (together > 1) {
+    wide.mean = repeated(args.mean);
+    wide.inv = repeated(args.inv);
+    wide.gamma = repeated(args.gamma);
+    wide.mean_gy = repeated(args.mean_gy);
+    wide.mean_gy_xhat = repeated(args.mean_gy_xhat);
+    wide.clip_beta = repeated(args.clip_beta);
+  }
+  backward_rows(wide);
+  if (done == args.rows) return;
+  NormalizeBackwardArgs rest = args;
+  rest.rows = args.rows - done;
+  rest.x += done * args.cols;
+  rest.gy += done * args.cols;
+  rest.gx += done * args.cols;
+  backward_rows(rest);
 }
 
 }  // namespace bitgrad::kernels

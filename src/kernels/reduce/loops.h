@@ -15,6 +15,13 @@ inline constexpr int kRules = 13;                // rules.inc
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Columns of two matrices whose rows are ld numbers apart, and numbers for each column; gamma and beta: rule clip.
+struct NormColumns {
+  const float *g, *x;
+  int64_t ld;
+  const float *mean, *inv, *gamma, *beta;
+};
+
 struct ReduceLoops {
   // One chunk, n <= kChunk elements in a row. t is read by kSumProduct only, c by the rules with a center.
   float (*chunk[kRules])(int64_t n, const float* x, const float* t, float c);
@@ -26,8 +33,7 @@ struct ReduceLoops {
   bool (*ranges)(int64_t runs, int64_t n, const float* x, float* low, float* high);
   // As chunk and columns, for sum g and sum g * ((x - mean) * inv) side by side. chunk_norm: two numbers.
   void (*chunk_norm)(int64_t n, const float* g, const float* x, float mean, float inv, float* out);
-  void (*columns_norm)(int64_t rows, int64_t n, const float* g, const float* x, int64_t ld, const float* mean,
-                       const float* inv, float* sum, float* product);
+  void (*columns_norm)(int64_t rows, int64_t n, const NormColumns& p, float* sum, float* product);
 };
 
 // Joins part[0], part[step], .. (count of them): 2i with 2i+1 level by level, an odd one moves up. count >= 1.

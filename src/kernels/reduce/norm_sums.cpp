@@ -28,33 +28,39 @@ void sums_of_all(const NormSumsArgs& args) {
   *args.sum_gy_xhat = join_chunks(add_up, part + 1, chunks, 2);
 }
 
-// Columns [c, c + n), n <= kColumnBlock.
-void sums_of_columns(const NormSumsArgs& args, int64_t c, int64_t n) {
-  const auto columns = loops().columns_norm;
-  const int64_t chunks = std::max<int64_t>(1, ceil_div(args.rows, kChunk));
-  const Workspace space(2 * chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
-  float *const sums = space.as<float>(), *const products = sums + chunks * kColumnBlock;
-  for (int64_t k = 0; k < chunks; ++k) {
-    const int64_t at = k * kChunk * args.cols + c;
-    columns(std::min(kChunk, args.rows - k * kChunk), n, args.gy + at, args.x + at, args.cols, args.mean + c,
-            args.inv + c, sums + k * kColumnBlock, products + k * kColumnBlock);
-  }
-  for (int64_t j = 0; j < n; ++j) {
-    args.sum_gy[c + j] = join_chunks(add_up, sums + j, chunks, kColumnBlock);
-    args.sum_gy_xhat[c + j] = join_chunks(add_up, products + j, chunks, kColumnBlock);
-  }
+// Rows [k * kChunk, ..) of the columns from c on.
+void columns_of_chunk(const NormSumsArgs& args, int64_t k, int64_t c, float* sums, float* products) {
+  const int64_t at = k * kChunk * args.cols + c;
+  const NormColumns columns{args.gy + at,
+                            args.x + at,
+                            args.cols,
+                            args.mean + c,
+                            args.inv + c,
+                            args.clip_gamma == nullptr ? nullptr : args.clip_gamma + c,
+                            args.clip_gamma == nullptr ? nullptr : args.clip_beta + c};
+  loops().columns_norm(std::min(kChunk, args.rows - k * kChunk), std::min(kColumnBlock, args.cols - c), columns, sums,
+                       products);
 }
 
 }  // namespace
 
 void cpu::norm_sums(const NormSumsArgs& args) {
   if (args.column_step == 0) return sums_of_all(args);
-  const int64_t blocks = ceil_div(args.cols, kColumnBlock);
-  const int64_t grain = std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::max<int64_t>(1, args.rows)));
-  parallel_ranges(blocks, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b)
-      sums_of_columns(args, b * kColumnBlock, std::min(kColumnBlock, args.cols - b * kColumnBlock));
+  const int64_t blocks = ceil_div(args.cols, kColumnBlock), chunks = std::max<int64_t>(1, ceil_div(args.rows, kChunk));
+  const Workspace space(2 * blocks * chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
+  float *const sums = space.as<float>(), *const products = sums + blocks * chunks * kColumnBlock;
+  const int64_t grain =
+      std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::clamp<int64_t>(args.rows, 1, kChunk)));
+  parallel_ranges(blocks * chunks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      columns_of_chunk(args, i % chunks, i / chunks * kColumnBlock, sums + i * kColumnBlock,
+                       products + i * kColumnBlock);
   });
+  for (int64_t c = 0; c < args.cols; ++c) {
+    const int64_t at = c / kColumnBlock * chunks * kColumnBlock + c % kColumnBlock;
+    args.sum_gy[c] = join_chunks(add_up, sums + at, chunks, kColumnBlock);
+    args.sum_gy_xhat[c] = join_chunks(add_up, products + at, chunks, kColumnBlock);
+  }
 }
 
 }  // namespace bitgrad::kernels

@@ -69,13 +69,21 @@ class Reducer {
     });
   }
 
+  // Chunks of rows of kColumnBlock columns, then the joins of each column.
   void columns() const {
-    const int64_t blocks = ceil_div(args_.cols, kColumnBlock);
-    const int64_t grain = std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::max<int64_t>(1, args_.rows)));
-    parallel_ranges(blocks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b)
-        column_block(b * kColumnBlock, std::min(kColumnBlock, args_.cols - b * kColumnBlock));
+    const int64_t blocks = ceil_div(args_.cols, kColumnBlock),
+                  chunks = std::max<int64_t>(1, ceil_div(args_.rows, kChunk));
+    const Workspace space(blocks * chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
+    float* const part = space.as<float>();
+    const int64_t grain =
+        std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::clamp<int64_t>(args_.rows, 1, kChunk)));
+    parallel_ranges(blocks * chunks, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        column_chunk(i % chunks, i / chunks * kColumnBlock, part + i * kColumnBlock);
     });
+    for (int64_t c = 0; c < args_.cols; ++c)
+      args_.out[c] = join_chunks(rule_.join, part + c / kColumnBlock * chunks * kColumnBlock + c % kColumnBlock, chunks,
+                                 kColumnBlock);
   }
 
  private:
@@ -115,22 +123,16 @@ class Reducer {
     return join_chunks(rule_.join, part, chunks, 1);
   }
 
-  void column_block(int64_t c, int64_t n) const {
-    float no_centre[kColumnBlock] = {};
-    const float* centres = args_.center == nullptr ? no_centre : args_.center + c;
-    const int64_t chunks = std::max<int64_t>(1, ceil_div(args_.rows, kChunk));
-    Workspace space(chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
-    float* part = space.as<float>();
-    for (int64_t k = 0; k < chunks; ++k) {
-      const int64_t at = k * kChunk * args_.ldx + c;
-      const int64_t rows = std::min(kChunk, args_.rows - k * kChunk);
-      const float* t = args_.times == nullptr ? nullptr : args_.times + at;
-      loops_.columns[index_](rows, n, args_.x + at, t, args_.ldx, centres, part + k * kColumnBlock);
-      for (int64_t r = 0; args_.flags != nullptr && r < rows; ++r) {
-        if (loops_.any_nonfinite(n, args_.x + at + r * args_.ldx)) raise_flag(args_.flags);
-      }
+  // Rows [k * kChunk, ..) of the columns from c on.
+  void column_chunk(int64_t k, int64_t c, float* out) const {
+    const float no_centre[kColumnBlock] = {};
+    const int64_t at = k * kChunk * args_.ldx + c, n = std::min(kColumnBlock, args_.cols - c);
+    const int64_t rows = std::min(kChunk, args_.rows - k * kChunk);
+    loops_.columns[index_](rows, n, args_.x + at, args_.times == nullptr ? nullptr : args_.times + at, args_.ldx,
+                           args_.center == nullptr ? no_centre : args_.center + c, out);
+    for (int64_t r = 0; args_.flags != nullptr && r < rows; ++r) {
+      if (loops_.any_nonfinite(n, args_.x + at + r * args_.ldx)) raise_flag(args_.flags);
     }
-    for (int64_t j = 0; j < n; ++j) args_.out[c + j] = join_chunks(rule_.join, part + j, chunks, kColumnBlock);
   }
 
   const ReduceLoops& loops_;

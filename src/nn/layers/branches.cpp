@@ -30,7 +30,7 @@ class Branches final : public Module {
     inside.inner = true;
     int64_t features = 0;
     for (size_t i = 0; i < branches_.size(); ++i) {
-      const Form part = in_layer(std::to_string(i), [&] { return branches_[i]->plan(inside, requests); });
+      const Form part = in_layer(std::to_string(i), [&] { return branches_[i]->planned(inside, requests); });
       check(part, i == 0 ? part : out, i);
       features += part.features();
       const bool grad = part.grad || (i > 0 && out.grad);

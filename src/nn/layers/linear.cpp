@@ -21,10 +21,10 @@ class Linear final : public Module {
     const RandomStream draws = product_.draws(path(), state());
     return slot_.linear(x, bias(), product_.modes(draws));
   }
-  // In evaluation: no gradient, so no draws.
   Var forward_fused(Module& previous, const Var& x) override {
     if (slot_.input_quantizer() == nullptr) return {};
-    return slot_.linear_fused(previous, x, bias(), product_.modes());
+    const RandomStream draws = product_.draws(path(), state());
+    return slot_.linear_fused(previous, x, bias(), product_.modes(draws));
   }
 
   Form plan(const Form& in, PlanRequests& requests) override {

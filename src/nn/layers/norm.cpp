@@ -37,12 +37,13 @@ void Norm::allocate() {
 
 Var Norm::forward(const Var& x) {
   options_.training = state().training;
-  return detail::in_values(x, y_, [this](const Var& in) { return op_(in, gamma_.read(), beta_.read(), options_); });
+  const auto f = [this](const Var& in) { return op_(in, gamma_.read(), beta_.read(), options_); };
+  return x.dtype() == dtypes::int32 ? cast(f(x), y_) : detail::in_values(x, y_, f);
 }
 
 bool Norm::returns_signs(const Tensor& x) const {
   const Tensor& gamma = gamma_.value();
-  return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32 && !x.quant() && x.shape().rank() == 2 && x.contiguous() &&
+  return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32 && !x.quant() && x.shape().rank() >= 2 && x.contiguous() &&
          x.device() == current_device() && gamma.device() == current_device() &&
          (!per_column_ || x.cols() == gamma.numel());
 }
@@ -53,14 +54,28 @@ Tensor Norm::signs(const Tensor& x, std::shared_ptr<const QuantParams> params, u
   return norm_signs(name_, per_column_, in, options_, std::move(params), flags);
 }
 
+bool Norm::trains_signs(const Var& x) const {
+  return per_column_ && current_device().is_cpu() && returns_signs(x.value()) && x.grad_dtype() == dtypes::fp32;
+}
+
+Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip) {
+  options_.training = true;
+  return batch_norm_signs(x, gamma_.read(), beta_.read(), options_, {std::move(params), flags, clip});
+}
+
 Form Norm::plan(const Form& in, PlanRequests&) {
-  require(detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,
+  const bool integers = per_column_ && in.dtype == dtypes::int32;
+  require(integers || detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,
           in.dtype == dtypes::int32 ? ". Put dequantize before it" : ". Put it before the quantizer");
+  const Granularity g = in.scales ? in.scales->granularity : Granularity{};
+  require(!integers || g == Granularity::tensor() || g == Granularity::channel(1), name_, "got int32 with scales per ",
+          g, ", which differ within a feature: expected per tensor or channel(1). Put dequantize before it");
   const Shape statistics{per_column_ ? in.features() : 1};
   gamma_.describe(statistics);
   beta_.describe(statistics);
   Form out = in;
   out.dtype = y_ = in.float_output();
+  out.scales.reset();
   out.grad = true;
   return out;
 }

@@ -29,6 +29,10 @@ class Norm final : public Module {
   bool returns_signs(const Tensor& x) const;
   // bint1 codes of forward(x) >= 0 in evaluation, with these params; `flags` gets kFlagNonFinite.
   Tensor signs(const Tensor& x, std::shared_ptr<const QuantParams> params, uint32_t* flags);
+  // The same in training, on the CPU, where returns_signs holds and a statistic belongs to a feature: codes and
+  // gradients are those of the norm and of a quantizer of signs with rule clip or identity.
+  Var training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip);
+  bool trains_signs(const Var& x) const;
 
  private:
   void allocate() override;

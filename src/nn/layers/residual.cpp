@@ -26,8 +26,8 @@ class Residual final : public Module {
   Form plan(const Form& in, PlanRequests& requests) override {
     Form inside = in;
     inside.inner = true;
-    const Form body = in_layer("body", [&] { return body_->plan(inside, requests); });
-    const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->plan(inside, requests); }) : inside;
+    const Form body = in_layer("body", [&] { return body_->planned(inside, requests); });
+    const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->planned(inside, requests); }) : inside;
     const char* const name = shortcut_ ? "the shortcut" : "x";
     require(body.sample == other.sample && detail::is_values(body.dtype) && detail::is_values(other.dtype), kResidual,
             "body and ", name, " are added: got ", body, " and ", other, ", expected one shape of fp32");

@@ -28,7 +28,7 @@ Var Sequential::forward_pair(size_t i, const Var& x) {
 }
 
 Var Sequential::forward(const Var& x) {
-  const bool pairs = initialized() && !state().training && !state().on_forward && Tape::current() == nullptr;
+  const bool pairs = initialized() && !state().on_forward && (state().training || Tape::current() == nullptr);
   Var y = x;
   for (size_t i = 0; i < modules_.size(); ++i) {
     Var z;
@@ -60,7 +60,7 @@ Form Sequential::plan(const Form& in, PlanRequests& requests) {
     form.inner = in.inner || i + 1 < modules_.size();
     form = in_layer(names_[i], [&] {
       check_kind(*modules_[i], form.values);
-      return modules_[i]->plan(form, wanted);
+      return modules_[i]->planned(form, wanted);
     });
     requests.merge(serve_before(i, std::move(wanted)));
   }

@@ -257,7 +257,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   bind_dataset(child(data, "train"), "train", config.data.train);
   if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
   Reader("data", data)("affine", config.data.affine);
-  const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty(); };
+  const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };
   if (reads(config.data.train) || (config.data.test && reads(*config.data.test)))
     config.data.root = data_root(data, name, source);
   visit_batch(Reader("batch", root.child("batch")), config.batch);

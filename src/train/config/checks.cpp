@@ -47,7 +47,7 @@ class Checks {
     const Node* blamed = nullptr;
     for (const std::string& path : paths) {
       const Node* node = find(path);
-      if (node && (!blamed || (blamed->mark.argument == 0 && node->mark.argument > 0))) blamed = node;
+      if (node && (!blamed || nearness(node->mark) > nearness(blamed->mark))) blamed = node;
     }
     report_.error(blamed ? blamed->mark : SourceMark{0, 1, 1}, message, blamed ? blamed->length() : 1);
   }

@@ -1,5 +1,5 @@
-// The steps of reading: bytes, YAML, overrides, plugins, schema, fields, contradictions; then one report of everything
-// that is wrong.
+// The steps of reading: bytes, YAML, overrides, plugins, preset and blocks, schema, fields, contradictions; then one
+// report of everything that is wrong.
 #include "bitgrad/train/config.h"
 
 #include "bitgrad/base/file.h"
@@ -7,6 +7,7 @@
 #include "train/config/blocks.h"
 #include "train/config/overrides.h"
 #include "train/config/plugins.h"
+#include "train/config/presets.h"
 #include "train/config/yaml.h"
 
 namespace bitgrad {
@@ -27,7 +28,8 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   apply_overrides(root, overrides, report);
   const std::vector<std::string> plugins = load_plugins(root, name, source, report);
   report.throw_if_any();  // the keys that there are follow from the plugins
-  expand_blocks(root, report);
+  const PresetText preset = expand_preset(root, name, source, report);
+  expand_blocks(root, report, preset.context);
   report.throw_if_any();  // further findings would follow from these
   validate(root, report);
   RunConfig result;
@@ -35,7 +37,7 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   report.throw_if_any();
   result.plugins = plugins;
   const bool of_user = !source.run && source.plugins == ConfigSource::Plugins::kPath;
-  result.origin = {name, std::string(text), overrides, report.old_words(of_user)};
+  result.origin = {name, std::string(text), overrides, report.old_words(of_user), preset.name, preset.text};
   return result;
 }
 
@@ -55,6 +57,8 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
 ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message) {
   const config::SourceText source(config.origin.text, 0);
   config::Report report(config.origin.name, source);
+  if (!config.origin.preset_name.empty())
+    report.set_preset(config.origin.preset_name, config::SourceText(config.origin.preset_text, config::kPreset));
   int number = 0;
   for (const std::string& argument : config.origin.overrides)
     report.add_argument(config::SourceText(argument, ++number));

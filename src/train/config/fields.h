@@ -35,6 +35,7 @@ void visit_dataset(V&& v, C& c) {
   v("size", c.size);
   v("seed", c.seed);
   v("file", c.file);
+  v("path", c.path);
   v("context", c.context);
   v("test_fraction", c.test_fraction);
   v("split", c.split);

@@ -42,7 +42,7 @@ class Merged {
     const Node* blamed = nullptr;
     for (const std::string_view key : keys) {
       const Node* node = own(key);
-      if (node && (!blamed || (blamed->mark.argument == 0 && node->mark.argument > 0))) blamed = node;
+      if (node && (!blamed || nearness(node->mark) > nearness(blamed->mark))) blamed = node;
     }
     if (blamed) error(blamed->mark, concat(path_, ": ", message), blamed);
   }

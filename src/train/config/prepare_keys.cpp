@@ -129,7 +129,7 @@ void check_order(const std::vector<QuantPhaseConfig>& phases, Report& report) {
     for (size_t before = i; before-- > 0;) {
       const Quantity& other = phases[before].from;
       if (other.unit != from.unit || other.value < from.value) continue;
-      const bool blame_other = phases[before].mark.argument > 0 && phases[i].mark.argument == 0;
+      const bool blame_other = nearness(phases[before].mark) > nearness(phases[i].mark);
       return error(blame_other ? phases[before] : phases[i], blame_other ? before : i,
                    concat(" (", blame_other ? other : from, ") is not ", blame_other ? "before" : "after",
                           " quant.phases.", blame_other ? i : before, ".from (", blame_other ? from : other, ')'));

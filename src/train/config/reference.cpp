@@ -31,8 +31,12 @@ std::string values_of(const KeySpec& spec) {
 }
 
 std::string standard_of(const KeySpec& spec) {
-  if (spec.required())
-    return spec.alternative().empty() ? "required" : concat("required, or `", spec.alternative(), '`');
+  if (spec.required()) {
+    const std::string but =
+        spec.optional.empty() ? "" : concat("; optional with ", config::join(config::split(spec.optional, ',')));
+    return spec.alternative().empty() ? concat("required", but)
+                                      : concat("required, or `", spec.alternative(), '`', but);
+  }
   if (spec.standard.empty() || spec.standard == "{}") return "-";
   if (spec.computed()) return std::string(spec.standard.substr(1));
   return concat('`', spec.standard, '`');

@@ -58,8 +58,8 @@ std::string Report::render(const Finding& finding) const {
   const auto [text, carets] = excerpt(text_of.line(mark.line - 1), text_of.byte_column(mark), finding.length);
   TextWriter out;
   std::string margin;
-  if (mark.argument == 0) {
-    out << name_ << ':' << mark.line << ':' << mark.col;
+  if (mark.argument <= 0) {
+    out << (mark.argument == kPreset ? preset_.value().first : name_) << ':' << mark.line << ':' << mark.col;
     margin = concat("  ", mark.line);
   } else {
     out << "command line, argument " << mark.argument;
@@ -70,8 +70,15 @@ std::string Report::render(const Finding& finding) const {
   return out.str();
 }
 
+std::string Report::place(SourceMark mark) const {
+  const std::string from = mark.argument > 0          ? concat("argument ", mark.argument, ", ")
+                           : mark.argument == kPreset ? preset_.value().first + ':'
+                                                      : "";
+  return concat(from, mark.line, ':', mark.col);
+}
+
 void Report::old_word(SourceMark mark, std::string_view key, std::string_view old, std::string_view now) {
-  old_words_.push_back({mark.argument == 0, concat(key, ": '", old, "' is now called '", now, '\'')});
+  old_words_.push_back({mark.argument <= 0, concat(key, ": '", old, "' is now called '", now, '\'')});
 }
 
 std::string Report::old_words(bool of_file) const {

@@ -115,6 +115,9 @@ class Keys {
         KeySpec* const known = look_up("dataset", name);
         if (known != nullptr && !known->when.empty() && !known->applies(format.name))
           known->when = kept(concat(known->when, ',', format.name));
+        if (known != nullptr && known->required() && names == &format.optional)
+          known->optional =
+              known->optional.empty() ? kept(format.name) : kept(concat(known->optional, ',', format.name));
       }
     for (const Key& key : format.keys) add_selected("dataset", key, format.name);
   }
@@ -175,6 +178,12 @@ bool KeySpec::applies(std::string_view selected) const {
   if (when.empty()) return true;
   const std::vector<std::string> values = split(when, ',');
   return std::find(values.begin(), values.end(), selected) != values.end();
+}
+
+bool KeySpec::required_with(std::string_view selected) const {
+  if (!required() || when.empty()) return required();
+  const std::vector<std::string> values = split(optional, ',');
+  return applies(selected) && std::find(values.begin(), values.end(), selected) == values.end();
 }
 
 std::vector<const KeySpec*> all_keys() {

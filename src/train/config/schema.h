@@ -40,6 +40,7 @@ struct KeySpec {
   std::string_view detail, standard, when;
   std::function<std::vector<std::string>()> choices;
   std::string_view doc;
+  std::string_view optional = {};  // selected values under which a required key may be left out, by comma
 
   bool required() const { return standard.starts_with('!'); }
   // The key of the same map that may stand in place of a required one; empty: none.
@@ -47,6 +48,8 @@ struct KeySpec {
   bool computed() const { return standard.starts_with('='); }
   bool has_default() const { return !standard.empty() && !required() && !computed(); }
   bool applies(std::string_view selected) const;
+  // Whether it must be there beside this value of the selector.
+  bool required_with(std::string_view selected) const;
 };
 
 // Those of keys.inc, of the transforms (group "transform"), and of what is registered now. Group "layer" has a key for

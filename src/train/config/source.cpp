@@ -24,10 +24,10 @@ SourceText::SourceText(std::string_view text, int argument, size_t value_begin) 
     refusal_ = "the file is UTF-16 or UTF-32; save it as UTF-8";
     text = {};
   }
-  if (argument == 0 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  if (argument <= 0 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   text_.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
-    if (argument == 0 && text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
+    if (argument <= 0 && text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
     text_ += text[i];
   }
   line_starts_.push_back(0);

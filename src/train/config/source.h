@@ -1,13 +1,21 @@
 // Texts that a configuration comes from (the file, the command line's arguments) and reports about places in them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/train/config.h"
 
 namespace bitgrad::config {
+
+// SourceMark::argument of what a preset says (model.preset).
+inline constexpr int kPreset = -1;
+// Of two places that contradict each other, findings name the one nearer to the user: the preset, the file, the command
+// line have -1, 0, 1.
+inline int nearness(SourceMark mark) { return mark.argument > 0 ? 1 : mark.argument; }
 
 inline constexpr size_t kMaxBytes = size_t{1} << 20;        // of a file or argument
 inline constexpr size_t kMaxScalarBytes = size_t{1} << 16;  // of one value or key
@@ -22,7 +30,7 @@ inline constexpr char kProtectedComma = '\x01';
 // One text, as lines. Columns count characters (UTF-8 code points).
 class SourceText {
  public:
-  // argument 0: a file of this name. N: the N-th argument, whose value starts at byte `value_begin`.
+  // argument 0: a file of this name. N: the N-th argument, whose value starts at byte `value_begin`. kPreset: a preset.
   SourceText(std::string_view text, int argument, size_t value_begin = 0);
 
   // The text for the YAML parser: no BOM, LF only, commas in parentheses protected, what precedes an argument's value
@@ -58,7 +66,14 @@ class Report {
  public:
   Report(std::string name, const SourceText& file) : name_(std::move(name)), file_(&file) {}
   void add_argument(SourceText text) { arguments_.push_back(std::move(text)); }
-  const SourceText& source(int argument) const { return argument == 0 ? *file_ : arguments_.at(argument - 1); }
+  // `name`: as it stands before ":line:col".
+  void set_preset(std::string name, SourceText text) { preset_.emplace(std::move(name), std::move(text)); }
+  const SourceText& source(int argument) const {
+    if (argument == kPreset) return preset_.value().second;
+    return argument == 0 ? *file_ : arguments_.at(argument - 1);
+  }
+  // "14:7", "argument 2, 1:5", "preset cnv:8:3".
+  std::string place(SourceMark mark) const;
   void error(SourceMark mark, std::string message, size_t length = 1);
   // Findings until the scope ends say so: "(in block 'unit', used at 14:7)". Empty: nothing.
   class Within {
@@ -80,7 +95,7 @@ class Report {
   std::string old_words(bool of_file) const;
   void add(const ConfigDiagnostic& diagnostic) { error(diagnostic.mark, diagnostic.message); }
   bool empty() const { return findings_.empty(); }
-  // Throws ConfigError when there are findings, sorted: the file by line and column, then the command line.
+  // Throws ConfigError when there are findings, sorted: the preset, the file by line and column, the command line.
   void throw_if_any();
 
  private:
@@ -91,6 +106,7 @@ class Report {
   std::string render(const Finding& finding) const;
   std::string name_;
   const SourceText* file_;
+  std::optional<std::pair<std::string, SourceText>> preset_;
   std::vector<SourceText> arguments_;
   std::vector<Finding> findings_;
   std::string where_;

@@ -252,7 +252,7 @@ class Validator {
       if (spec.group != place.group || (node && node->find(spec.key)) || !sound(node, spec.key)) continue;
       const std::string_view other = spec.alternative();
       if (!other.empty() && node && (node->find(other) || !sound(node, other))) continue;
-      if (spec.required() && (spec.when.empty() || spec.applies(selected))) {
+      if (spec.required_with(selected)) {
         report_.error(place.key_mark,
                       concat("missing required key '", path_of(place.path, spec.key), "': ", spec.type->expects(spec)));
         ++errors_;

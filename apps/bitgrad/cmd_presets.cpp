@@ -1,0 +1,50 @@
+// bitgrad presets [NAME]: the shipped networks (model.preset), or the file of one, to be copied and changed.
+#include <algorithm>
+#include <iostream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/train/presets.h"
+#include "command.h"
+#include "table.h"
+
+namespace bitgrad::cli {
+namespace {
+
+void list_presets() {
+  std::vector<std::vector<std::string>> table{{"preset", "keys", "network"}};
+  for (const ModelPreset& preset : model_presets()) {
+    std::string keys;
+    for (const auto& [key, value] : preset.keys) keys += concat(keys.empty() ? "" : ", ", key, ": ", value);
+    table.push_back({preset.name, keys, preset.summary});
+  }
+  print_table(std::cout, table);
+  std::cout
+      << "\nmodel: {preset: NAME, keys: {...}} in a configuration; bitgrad presets NAME prints the file of one, and "
+         "model: {preset: ./my_net.yaml} uses a copy of it (docs/models.md)\n";
+}
+
+void print_preset(const std::string& name) {
+  const std::vector<ModelPreset>& all = model_presets();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const ModelPreset& p) { return p.name == name; });
+  std::string known;
+  for (const ModelPreset& preset : all) known += concat(known.empty() ? "" : ", ", preset.name);
+  require(found != all.end(), "presets", "no preset is called '", name, "'. Known: ", known);
+  std::cout << found->text;
+}
+
+}  // namespace
+
+Run setup_presets(Arguments& args) {
+  auto name = std::make_shared<std::string>();
+  args.option("name", *name, "the preset whose file is printed; without it all are listed");
+  return [name] {
+    if (name->empty())
+      list_presets();
+    else
+      print_preset(*name);
+    return 0;
+  };
+}
+
+}  // namespace bitgrad::cli

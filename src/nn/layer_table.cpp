@@ -1,0 +1,189 @@
+#include "bitgrad/nn/layer_table.h"
+
+#include <algorithm>
+#include <ostream>
+#include <set>
+
+#include "bitgrad/base/text.h"
+#include "nn/activation_quantizer.h"
+#include "nn/summary.h"
+
+namespace bitgrad {
+namespace {
+
+struct TableLine {
+  LayerRow row;
+  int64_t times = 1;  // equal layers in a row
+  int64_t more = 0;   // layers that count with it
+};
+using TableLines = std::vector<TableLine>;
+
+bool is_input_of(const Module& child, const std::vector<Quantizable*>& slots) {
+  return std::any_of(slots.begin(), slots.end(), [&](const Quantizable* s) { return s->input_quantizer() == &child; });
+}
+
+// Without those of `inner`, which have lines of their own.
+std::vector<Parameter*> parameters_without(Module& module, const std::vector<Module*>& inner) {
+  std::set<const Parameter*> theirs;
+  for (Module* child : inner)
+    for (const Parameter* p : child->parameters()) theirs.insert(p);
+  std::vector<Parameter*> own = module.parameters();
+  std::erase_if(own, [&](const Parameter* p) { return theirs.contains(p); });
+  return own;
+}
+
+LayerRow row_of(const Module& module, const std::vector<Quantizable*>& slots, const std::vector<Parameter*>& own) {
+  LayerRow row;
+  row.layer = module.path();
+  row.kind = std::string(module.kind());
+  for (const Quantizable* slot : slots) {
+    const std::string weight = detail::weight_text(*slot);
+    if (row.weight.find(weight) == std::string::npos) row.weight += (row.weight.empty() ? "" : ", ") + weight;
+    if (row.input.empty()) row.input = detail::input_text(*slot);
+  }
+  if (module.output_form()) {
+    row.output = module.output_form()->sample;
+    row.dtype = module.output_form()->dtype;
+    row.macs = module.macs(*module.input_form(), *module.output_form());
+  }
+  for (const Parameter* p : own) {
+    row.parameters += p->shape().numel();
+    if (p->value().defined()) row.bytes += detail::file_bytes(*p);
+  }
+  return row;
+}
+
+// TableLines of children in a row that are equal but for their paths.
+struct Group {
+  TableLines lines;
+  std::string path, last;  // of the first child; the name of the last one
+  int64_t times = 0;
+
+  std::string below(const TableLine& line) const { return line.row.layer.substr(path.size()); }
+  bool equals(const Group& other) const {
+    return !lines.empty() && std::equal(lines.begin(), lines.end(), other.lines.begin(), other.lines.end(),
+                                        [&](const TableLine& a, const TableLine& b) {
+                                          LayerRow row = b.row;
+                                          row.layer = a.row.layer;
+                                          return a.row == row && below(a) == other.below(b) && a.times == b.times;
+                                        });
+  }
+  void move_to(TableLines& out) {
+    for (TableLine& line : lines) {
+      if (times > 1) line.row.layer = concat(path, "..", last, below(line));
+      line.times *= times;
+      out.push_back(std::move(line));
+    }
+  }
+};
+
+// `folds`: equal children in a row are one group.
+TableLines lines_of(Module& module, bool folds) {
+  std::vector<Quantizable*> slots;
+  for (Quantizable* slot : module.quantizables())
+    if (&slot->owner() == &module) slots.push_back(slot);
+  std::vector<Module*> inner;
+  for (Module* child : module.children())
+    if (!is_input_of(*child, slots)) inner.push_back(child);
+  const std::vector<Parameter*> own = parameters_without(module, inner);
+  TableLines out;
+  if (inner.empty() || !slots.empty() || !own.empty()) out.push_back({row_of(module, slots, own)});
+  Group group;
+  for (Module* child : inner) {
+    const std::string& path = child->path();
+    Group next{lines_of(*child, folds), path, path.substr(path.rfind('.') + 1), 1};
+    if (folds && group.equals(next)) {
+      ++group.times;
+      group.last = next.last;
+      continue;
+    }
+    group.move_to(out);
+    group = std::move(next);
+  }
+  group.move_to(out);
+  return out;
+}
+
+// Layers without products that keep the shape count with the line above.
+TableLines shortened(const TableLines& lines) {
+  TableLines out;
+  for (const TableLine& line : lines) {
+    const LayerRow& row = line.row;
+    const bool joins = !out.empty() && row.macs == 0 && row.weight.empty() && row.output == out.back().row.output &&
+                       line.times == out.back().times;
+    if (!joins) {
+      out.push_back(line);
+      continue;
+    }
+    TableLine& above = out.back();
+    above.row.dtype = row.dtype;
+    above.row.parameters += row.parameters;
+    above.row.bytes += row.bytes;
+    above.more += 1;
+  }
+  return out;
+}
+
+// 1,234,567
+std::string grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t at = text.size(); at > 3 && text[at - 4] != '-';) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
+using TableCells = std::vector<std::string>;
+
+TableCells cells_of(const TableLine& line, bool counted) {
+  const LayerRow& row = line.row;
+  std::string dims;
+  for (const int64_t size : row.output.dims()) dims += concat(dims.empty() ? "" : ",", size);
+  TableCells cells{row.layer,
+                   concat(row.kind, line.more > 0 ? concat(" +", line.more) : ""),
+                   concat('[', dims, "] ", row.dtype),
+                   row.weight,
+                   row.input,
+                   grouped(row.parameters),
+                   grouped(row.bytes),
+                   grouped(row.macs)};
+  if (counted) cells.insert(cells.begin() + 1, line.times > 1 ? concat("x ", line.times) : "");
+  return cells;
+}
+
+}  // namespace
+
+LayerTable layer_table(Module& model) {
+  LayerTable table;
+  for (TableLine& line : lines_of(model, /*folds=*/false)) {
+    table.parameters += line.row.parameters;
+    table.bytes += line.row.bytes;
+    table.macs += line.row.macs;
+    table.rows.push_back(std::move(line.row));
+  }
+  return table;
+}
+
+void print_layer_table(std::ostream& out, Module& model, int64_t max_lines) {
+  TableLines lines = lines_of(model, /*folds=*/true);
+  const auto too_long = [&] { return static_cast<int64_t>(lines.size()) > max_lines; };
+  if (too_long()) lines = shortened(lines);
+  const auto any = [&](auto has) { return std::any_of(lines.begin(), lines.end(), has); };
+  const bool counted = any([](const TableLine& line) { return line.times > 1; });
+  const bool joined = any([](const TableLine& line) { return line.more > 0; });
+  TableCells head{"layer", "kind", "output of a sample", "weights", "input", "parameters", "bytes", "MACs"};
+  if (counted) head.insert(head.begin() + 1, "times");
+  std::vector<TableCells> cells{head};
+  const size_t size = lines.size(), most = static_cast<size_t>(std::max<int64_t>(max_lines, 3));
+  const size_t left_out = size > most ? size - most + 1 : 0, first = left_out > 0 ? most / 2 : size;
+  for (size_t i = 0; i < size; ++i) {
+    if (i == first) cells.push_back({concat("... ", left_out, " lines")});
+    if (i < first || i >= first + left_out) cells.push_back(cells_of(lines[i], counted));
+  }
+  out << text_table(cells);
+  if (counted) out << "x N: N equal layers in a row, each with these numbers\n";
+  if (joined) out << "+N: with the N layers that follow, which multiply nothing and keep the shape\n";
+  const LayerTable all = layer_table(model);
+  out << "total: " << grouped(all.parameters) << " parameters, " << grouped(all.bytes) << " bytes, "
+      << grouped(all.macs) << " MACs per sample\n";
+}
+
+}  // namespace bitgrad

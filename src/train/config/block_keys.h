@@ -1,0 +1,30 @@
+// The keys of a block or a preset: what uses give them, and $key in its layers.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "train/config/source.h"
+#include "train/config/tree.h"
+
+namespace bitgrad::config {
+
+// The map of keys of a block, each with its default or required; nullptr: it has none.
+struct BlockKeys {
+  std::string owner;  // for messages: "block 'unit'"
+  std::string path;   // of the map that a use gives: "unit", "model.keys"
+  const Node* keys = nullptr;
+};
+using Arguments = std::map<std::string, const Node*>;
+
+// Reports the first key of a map that is there twice (false).
+bool unique_keys(const Node& map, Report& report);
+// Reports each $key below `node` that names none of `keys`, and each $key*N whose N is no whole number above 0.
+void check_key_uses(const Node& node, const Node* keys, const std::string& owner, Report& report);
+// What a use gives, with defaults for the rest. `given`: the map and its key, for marks. False: something was reported.
+bool take_arguments(const Entry& given, const BlockKeys& block, Arguments& arguments, Report& report);
+// Puts values in the place of $key, and N times a whole number in the place of $key*N. A key that `arguments` does not
+// have stays. False: a value is no whole number where one is needed, which was reported.
+bool substitute(Node& node, const Arguments& arguments, Report& report);
+
+}  // namespace bitgrad::config
