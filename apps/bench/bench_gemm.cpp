@@ -7,6 +7,9 @@
 //   bench_gemm [--shape M,N,K ...] [--dtypes A,B ...] [--product forward,gx,gw] [--a-k-major] [--b-k-major] [--all]
 //              [--kernel SUBSTRING] [--fast-rows] [--rivals LIST] [--repeat R] [--group G] [--offset] [--a-zero]
 //              [--device cpu|cuda] [--json FILE] [--compare OLD] [--guard FILE | --record FILE] [--slack S]
+//   bench_gemm --conv [--shape NAME|n,h,w,c,o,kernel,stride,pad ...] [--dtypes A,B ...] [--product forward,gx,gw]
+//              [--grad fp32,bf16,int8] [--threads T] [--rivals LIST] [--repeat R] [--json FILE] [--compare OLD]
+//              [--slack S]                                                    (convolutions: bench_gemm_conv.h)
 //
 // Products: forward: C = A B^T with both stored [free, k]; gx: B stored [k, free]; gw: both stored [k, free] and the
 // product added to C. --group and --offset give B scales and real offsets (for each row, or in groups along k),
@@ -16,6 +19,7 @@
 #include <memory>
 #include <random>
 
+#include "bench_gemm_conv.h"
 #include "bench_gemm_device.h"
 #include "bench_gemm_operands.h"
 #include "bench_gemm_options.h"
@@ -34,7 +38,7 @@ namespace {
 using namespace bitgrad;
 using namespace bitgrad::bench;
 
-void add_rows(const Options& options, const Shape& s, Matrix& a, Matrix& b, Bytes& c,
+void add_rows(const Options& options, const ProductShape& s, Matrix& a, Matrix& b, Bytes& c,
               std::vector<std::shared_ptr<Bytes>>& kept, std::vector<Contestant>& all) {
   for (const kernels::GemmKernel& kernel : kernels::gemm_kernels()) {
     if (kernel.name.find(options.kernel) == std::string_view::npos || !kernel.granted()) continue;
@@ -69,7 +73,7 @@ std::string parameters_text(const Options& options) {
 
 struct Measured {
   const Options& options;
-  const Shape& shape;
+  const ProductShape& shape;
   const Case& what;
   const UnitPeak* peak;
   std::vector<Rival> rivals;
@@ -116,7 +120,7 @@ struct Measured {
   }
 };
 
-void bench_product(const Options& options, const Shape& s, const Case& what, const Units& units, Json& rows) {
+void bench_product(const Options& options, const ProductShape& s, const Case& what, const Units& units, Json& rows) {
   std::mt19937 rng(1);
   const bool ak = options.a_k_major(), bk = options.b_k_major();
   Matrix a(what.a, ak ? s.k : s.m, ak ? s.m : s.k, rng), b(what.b, bk ? s.k : s.n, bk ? s.n : s.k, rng);
@@ -148,7 +152,7 @@ int run(Options options) {
   std::cout << "clock, measured by a chain of products: " << std::setprecision(3) << clock_ghz()
             << " GHz (MAC a cycle = GMAC/s divided by it)\n";
   const Units units(options.repeat);
-  for (const Shape& shape : options.shapes)
+  for (const ProductShape& shape : options.shapes)
     for (const Case& what : options.cases) {
       options.product = what.product;
       bench_product(options, shape, what, units, report["rows"]);
@@ -169,6 +173,7 @@ int main(int argc, char** argv) {
                       "bench_gemm");
   return run_main("bench_gemm", [&] {
     const Options options = parse_options(args, argc, argv);
+    if (options.conv) return run_conv(options);
     return options.device.is_cpu() ? run(options) : run_on_device(options);
   });
 }

@@ -85,7 +85,7 @@ Launches product(const kernels::GemmKernel& kernel, kernels::GemmArgs args, std:
 
 class Products {
  public:
-  Products(const Options& options, const Shape& s) : options_(options), s_(s) {
+  Products(const Options& options, const ProductShape& s) : options_(options), s_(s) {
     c_ = Tensor::empty({s.m, s.n}, dtypes::bf16);
   }
 
@@ -105,7 +105,7 @@ class Products {
 
  private:
   const Options& options_;
-  const Shape s_;
+  const ProductShape s_;
   Tensor c_;
 };
 
@@ -117,7 +117,7 @@ double copy_bandwidth(int64_t repeat) {
   return copied_bytes(kBytes) / all[0].median();
 }
 
-void bench_product(const Options& options, const Shape& s, const Case& what, Json& rows) {
+void bench_product(const Options& options, const ProductShape& s, const Case& what, Json& rows) {
   std::mt19937 rng(1);
   const Products products(options, s);
   const Side a = products.side(what.a, true, rng), b = products.side(what.b, false, rng),
@@ -167,7 +167,7 @@ int run_on_device(const Options& options) {
   std::cout << to_string(options.device) << ": " << report["device"].get<std::string>() << ", copy " << std::fixed
             << std::setprecision(0) << bandwidth << " GB/s, median of " << options.repeat << '\n';
   Options now = options;
-  for (const Shape& shape : options.shapes)
+  for (const ProductShape& shape : options.shapes)
     for (const Case& what : options.cases) {
       now.product = what.product;
       bench_product(now, shape, what, report["rows"]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench_gemm_conv.h"
 #include "bench_gemm_rival.h"
 #include "bitgrad/base/error.h"
 #include "shared/report.h"
@@ -32,11 +33,11 @@ int64_t parse_size(const std::string& text, const std::string& full) {
   return size;
 }
 
-Shape parse_shape(const std::string& text) {
+ProductShape parse_shape(const std::string& text) {
   constexpr int64_t kMaxElements = int64_t{1} << 30;
   const std::vector<std::string> parts = split(text);
   require(parts.size() == 3, "bench_gemm", "--shape: got '", text, "', expected M,N,K, such as 1024,1024,1024.");
-  const Shape s{parse_size(parts[0], text), parse_size(parts[1], text), parse_size(parts[2], text)};
+  const ProductShape s{parse_size(parts[0], text), parse_size(parts[1], text), parse_size(parts[2], text)};
   require(std::max({s.m * s.n, s.m * s.k, s.n * s.k}) <= kMaxElements, "bench_gemm", "--shape: got '", text,
           "', expected matrices of at most ", kMaxElements, " elements.");
   return s;
@@ -73,6 +74,45 @@ void add_kernel_options(cli::Arguments& args, Options& options) {
   args.flag("--a-zero", options.a_zero, "A has a zero point per row");
 }
 
+// Convolutions: what --shape, --dtypes, --product and --rivals take, and what stands for them where they are not given.
+struct ConvWords {
+  std::vector<std::string> grads{"fp32", "bf16", "int8"};
+
+  cli::Argument add(cli::Arguments& args, Options& options) {
+    const cli::Argument conv = args.flag("--conv", options.conv,
+                                         "convolutions: --shape n,h,w,c,o,kernel,stride,pad, or the beginning of a "
+                                         "name such as cnv2, cnv, resnet20 (all)");
+    args.option("--grad", grads, "of convolutions, dtypes of the gradients in gx and gw: fp32, bf16, int8 (all)")
+        .delimiter(',')
+        .one_of({"fp32", "bf16", "int8"})
+        .needs(conv);
+    args.option("--threads", options.threads, "of convolutions (1)").range(1, 1024).needs(conv);
+    return conv;
+  }
+
+  void take(const cli::Arguments& args, const std::vector<std::string>& shapes, std::vector<std::string> dtypes,
+            std::vector<std::string> products, Options& options) const {
+    options.convs = parse_conv_shapes(args.count("--shape") == 0 ? std::vector<std::string>{""} : shapes);
+    if (args.count("--dtypes") == 0) dtypes = {"bint1,bint1", "int8,bint1", "uint4,int4", "fp32,bint1", "fp32,fp32"};
+    if (args.count("--product") == 0) products = {"forward", "gx", "gw"};
+    if (args.count("--rivals") == 0) options.rivals = conv_rival_ids();
+    add_cases(options, dtypes, products);
+    for (const std::string& name : grads)
+      options.grads.push_back(name == "fp32"   ? ProductMode::kFp32
+                              : name == "bf16" ? ProductMode::kBf16
+                                               : ProductMode::kInt8);
+  }
+};
+
+// All names of rivals, of products and of convolutions.
+std::vector<std::string> all_rivals() {
+  std::vector<std::string> ids = rival_ids();
+  for (const std::string& id : conv_rival_ids())
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  ids.emplace_back("none");
+  return ids;
+}
+
 }  // namespace
 
 Options parse_options(cli::Arguments& args, int argc, char** argv) {
@@ -87,14 +127,13 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
       .one_of({"forward", "gx", "gw"});
   args.flag("--a-k-major", options.a_k_major_flag, "A is stored [k, free]");
   args.flag("--b-k-major", options.b_k_major_flag, "B is stored [k, free]");
-  args.flag("--all", all, "the products of training, fast kernels only, at six shapes (or those of --shape)");
+  ConvWords conv_words;
+  const cli::Argument conv = conv_words.add(args, options);
+  args.flag("--all", all, "the products of training, fast kernels only, at six shapes (or those of --shape)")
+      .excludes(conv);
   args.option("--rivals", options.rivals, "libraries to compare with, of those built in; none for no library")
       .delimiter(',')
-      .one_of([] {
-        std::vector<std::string> ids = rival_ids();
-        ids.push_back("none");
-        return ids;
-      }());
+      .one_of(all_rivals());
   add_kernel_options(args, options);
   args.option("--json", options.json, "write the results to this file");
   args.option("--compare", options.compare,
@@ -104,15 +143,24 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   const cli::Argument guarded =
       args.option("--guard", options.guard,
                   "measure --all at small shapes and compare with the results of this machine "
-                  "in this file");
+                  "in this file")
+          .excludes(conv);
   args.option("--record", options.record, "as --guard, but write the results of this machine to the file")
-      .excludes(guarded);
+      .excludes(guarded)
+      .excludes(conv);
   std::string device = "cpu";
   args.option("--device", device,
               "cpu, cuda (cpu); cuda: products to bf16 with scales, compared with bf16; no libraries, guard or groups")
-      .one_of({"cpu", "cuda"});
+      .one_of({"cpu", "cuda"})
+      .excludes(conv);
   args.parse(argc, argv);
   options.device = device == "cuda" ? Device::cuda() : Device::cpu();
+  check_writable("--json", options.json);
+  check_writable("--record", options.record);
+  if (options.conv) {
+    conv_words.take(args, shapes, dtypes, products, options);
+    return options;
+  }
   const bool short_run = !options.guard.empty() || !options.record.empty();
   if (all || short_run) {
     options.fast_rows = true;
@@ -126,8 +174,6 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   } else {
     add_cases(options, dtypes, products);
   }
-  check_writable("--json", options.json);
-  check_writable("--record", options.record);
   return options;
 }
 

@@ -15,11 +15,11 @@ namespace {
 
 // What a library works on. One buffer of small numbers serves both sides: no denormals, no NaN in any format.
 struct Operands {
-  Shape s;
+  ProductShape s;
   bool a_k_major, b_k_major, add;
   Bytes a, b, c;
 
-  Operands(const Options& options, const Shape& shape)
+  Operands(const Options& options, const ProductShape& shape)
       : s(shape),
         a_k_major(options.a_k_major()),
         b_k_major(options.b_k_major()),
@@ -90,7 +90,7 @@ std::vector<std::string> rival_ids() {
   return ids;
 }
 
-std::vector<Rival> add_rivals(const Options& options, const Shape& shape, std::vector<Contestant>& all) {
+std::vector<Rival> add_rivals(const Options& options, const ProductShape& shape, std::vector<Contestant>& all) {
   std::vector<Rival> added;
   const auto operands = std::make_shared<Operands>(options, shape);
   for (const Maker& m : kMakers) {

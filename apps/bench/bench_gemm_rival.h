@@ -15,7 +15,7 @@ struct Rival {
   std::string text;
 };
 // Adds the chosen rivals that are built in and that this machine can run; gives them in the order in which they stand.
-std::vector<Rival> add_rivals(const Options& options, const Shape& shape, std::vector<Contestant>& all);
+std::vector<Rival> add_rivals(const Options& options, const ProductShape& shape, std::vector<Contestant>& all);
 std::vector<std::string> rival_ids();
 
 }  // namespace bitgrad::bench

@@ -7,6 +7,8 @@
 //              [--batch 100,1000] [--grad fp32|bf16|int8] [--rounding nearest|stochastic] [--moments fp32|bf16|int8]
 //              [--master fp32|bf16|none] [--accumulate A] [--norm-clip] [--threads T] [--device cpu|cuda] [--recorded]
 //              [--repeat R] [--no-parts] [--no-rivals] [--no-memory] [--json FILE] [--compare OLD] [--slack S]
+//   bench_step --net cnv,resnet20,FILE.yaml [--sample 32,32,3] [--classes 10] [--set KEY=VALUE ...] [...]
+//                                                                       (bench_step_net.h)
 //   bench_step --qat [--net lfc] [--scheme int8wo,int4wo ...] [...]     (bench_step_qat.h)
 //
 // Times are medians, ms of one optimizer step (A microbatches): processor time of the thread for one thread, wall time
@@ -22,6 +24,7 @@
 #include <iostream>
 
 #include "bench_step_memory.h"
+#include "bench_step_net.h"
 #include "bench_step_ours.h"
 #include "bench_step_qat.h"
 #include "bench_step_rival.h"
@@ -168,6 +171,7 @@ int run(const Options& options) {
     measure_qat(options, report);
     return finish(report, options, {"scheme", "net", "shape", "accumulate", "grad", "threads"}, "x_float");
   }
+  measure_nets(options, report);
   std::vector<Json> memory;
   for (const Case& what : options.cases) memory.push_back(options.memory ? step_memory(what, options) : Json::object());
   for (size_t i = 0; i < options.cases.size(); ++i) {

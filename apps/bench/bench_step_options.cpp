@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench_step_net.h"
 #include "bitgrad/base/error.h"
 #include "shared/report.h"
 
@@ -88,6 +89,26 @@ void add_layer_options(cli::Arguments& args, Options& options) {
                           "(fp32)");
 }
 
+void add_net_options(cli::Arguments& args, Options& options) {
+  args.option("--sample", options.sample, "of convolutional nets: sizes of a sample (32,32,3)")
+      .delimiter(',')
+      .range(1, 1 << 16);
+  args.option("--classes", options.classes, "of convolutional nets (10)").range(2, 1 << 16);
+  args.option("--set", options.overrides, "of convolutional nets: a key of the configuration, KEY=VALUE").repeatable();
+}
+
+bool is_config(const std::string& net) {
+  return net_yaml(net) != nullptr || net.find('.') != std::string::npos || net.find('/') != std::string::npos;
+}
+
+// Takes the nets of configurations out of `nets`.
+void take_nets(std::vector<std::string>& nets, const std::vector<int64_t>& batches, Options& options) {
+  for (const std::string& net : nets)
+    for (const int64_t batch : batches)
+      if (is_config(net)) options.nets.push_back({net, batch});
+  nets.erase(std::remove_if(nets.begin(), nets.end(), is_config), nets.end());
+}
+
 }  // namespace
 
 Options parse_options(cli::Arguments& args, int argc, char** argv) {
@@ -97,8 +118,14 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   bool no_parts = false, no_rivals = false, no_memory = false;
   args.option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)").delimiter(',');
   args.option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times").repeatable();
-  args.option("--net", nets, "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given)").delimiter(',');
-  args.option("--batch", batches, "batches of the nets (100)").delimiter(',').range(1, 1000000);
+  args.option("--net", nets,
+              "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given); cnv, resnet20 or a configuration: "
+              "convolutional nets")
+      .delimiter(',');
+  args.option("--batch", batches, "batches of the nets (100; of convolutional nets: the configuration's)")
+      .delimiter(',')
+      .range(1, 1000000);
+  add_net_options(args, options);
   add_layer_options(args, options);
   const cli::Argument accumulate =
       args.option("--accumulate", options.accumulate, "microbatches of a step (1; --qat: 4)").range(1, 1024);
@@ -128,7 +155,10 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   if (options.qat && accumulate.count() == 0) options.accumulate = 4;
   if (options.qat && nets.empty() && shapes.empty()) nets = {"lfc"};
   if (options.qat) layers = {"binary"};
-  if (nets.empty() && shapes.empty()) nets = {"tfc", "sfc", "lfc"};
+  const bool only_nets = shapes.empty() && std::all_of(nets.begin(), nets.end(), is_config) && !nets.empty();
+  options.grad_given = args.count("--grad") > 0;
+  take_nets(nets, args.count("--batch") > 0 ? batches : std::vector<int64_t>{0}, options);
+  if (nets.empty() && shapes.empty() && !only_nets) nets = {"tfc", "sfc", "lfc"};
   for (const std::string& name : layers) {
     const LayerKind layer = find_named("layer", kLayers, name);
     for (const std::string& text : shapes) {

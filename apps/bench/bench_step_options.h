@@ -27,9 +27,20 @@ struct Case {
   std::string shape() const;  // "512,4096,4096"
 };
 
+// A net of a configuration: bench_step_net.h.
+struct NetCase {
+  std::string name;   // built in, or a file
+  int64_t batch = 0;  // 0: that of the configuration
+};
+
 struct Options {
   std::vector<Case> cases;
-  ProductMode grad = ProductMode::kFp32;  // of both backward products
+  std::vector<NetCase> nets;
+  std::vector<int64_t> sample{32, 32, 3};  // of nets
+  int64_t classes = 10;                    // of nets
+  std::vector<std::string> overrides;      // of nets
+  bool grad_given = false;                 // nets keep their own otherwise
+  ProductMode grad = ProductMode::kFp32;   // of both backward products
   Rounding rounding = Rounding::kStochastic;
   MomentKind moments = MomentKind::kFp32;
   MasterKind master = MasterKind::kFp32;

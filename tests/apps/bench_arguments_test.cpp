@@ -23,6 +23,12 @@ TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is 
   refused("bench_gemm", {"--product", "backward"}, "--product");
   refused("bench_gemm", {"--rivals", "mkl"}, "--rivals");
   refused("bench_gemm", {"--guard", "x", "--record", "y"}, "excludes");
+  refused("bench_gemm", {"--conv", "--shape", "1,2,3"}, "--shape: got '1,2,3', expected n,h,w,c,o,kernel,stride,pad");
+  refused("bench_gemm", {"--conv", "--shape", "vgg1"}, "the beginning of one of cnv1, cnv2");
+  refused("bench_gemm", {"--conv", "--shape", "1,2,2,1,1,3,1,0"}, "no window fits");
+  refused("bench_gemm", {"--conv", "--shape", "1,2,2,1,1,3,1,-1"}, "expected n,h,w,c,o,kernel,stride,pad");
+  refused("bench_gemm", {"--conv", "--guard", "x"}, "excludes");
+  refused("bench_gemm", {"--grad", "int8"}, "--conv");
   refused("bench_gemm", {"--json", "/no/such/folder/x.json"}, "--json: cannot write '/no/such/folder/x.json'");
   refused("bench_step", {"--shape", "5,6"}, "--shape: got '5,6', expected BATCH,IN,OUT");
   refused("bench_step", {"--shape", "5,6,"}, "three whole numbers");

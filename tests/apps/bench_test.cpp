@@ -202,6 +202,38 @@ TEST_CASE("bench_gemm reports each row, its share of the unit and every rival, f
   }
 }
 
+TEST_CASE("bench_gemm reports every product and mode of a convolution, its moves and every rival") {
+  TempDir temp;
+  const std::string file = temp.file("r.json");
+  const std::vector<std::string> conv{
+      "--conv",   "--shape",    "2,6,5,3,4,3,2,1", "--dtypes", "bint1,bint1", "--dtypes", "uint4,int4",
+      "--dtypes", "fp32,bint1", "--repeat",        "2",        "--json",      file};
+  const ProcessResult r = bench("bench_gemm", conv);
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "2 images 6 x 5 x 3 -> 3 x 3 x 4, kernel 3, stride 2, pad 1"));
+  std::set<std::string> products;
+  for (const Json& row : rows_of(file)) {
+    CHECK(products.insert(row.at("product").text() + ' ' + row.at("a").text() + ' ' + row.at("b").text()).second);
+    CHECK(row.at("shape") == "2,6,5,3,4,3,2,1");
+    CHECK(row.at("ms") > 0);
+    CHECK(row.at("moves_share") > 0);
+    const double macs = 2 * 3 * 3 * 4 * (3 * 3 * 3);
+    CHECK(std::abs(row.at("gmacs").get<double>() * row.at("ms").get<double>() * 1e6 / macs - 1) < 1e-6);
+#if BITGRAD_WITH_ONEDNN
+    for (const char* rival : {"x_onednn_f32", "x_onednn_f32_nhwc"}) CHECK(row.at(rival) > 0);
+#endif
+  }
+  // gx does not read the images, gw not the weights; floats have no int8 gradient.
+  CHECK(products == std::set<std::string>{"forward bint1 bint1", "forward fp32 bint1", "forward uint4 int4",
+                                          "gw bf16 bint1", "gw bf16 fp32", "gw bf16 uint4", "gw fp32 bint1",
+                                          "gw fp32 fp32", "gw fp32 uint4", "gw int8 bint1", "gw int8 uint4",
+                                          "gx bf16 bint1", "gx bf16 int4", "gx fp32 bint1", "gx fp32 int4",
+                                          "gx int8 bint1", "gx int8 int4"});
+  check_compare("bench_gemm", {"--conv", "--shape", "1,4,4,2,2,2,1,0", "--product", "forward", "--repeat", "2"},
+                "x_onednn_f32");
+}
+
 TEST_CASE("the guard knows its machine, sees a slower row and a row that is gone, and passes on other machines") {
   TempDir temp;
   const std::string file = temp.file("guard.json");

@@ -8,6 +8,16 @@ namespace bitgrad::bench {
 namespace {
 
 double time_ns(const Contestant& c, int64_t calls, TimeBase base) {
+  if (c.before) {
+    double ns = 0;
+    for (int64_t i = 0; i < calls; ++i) {
+      c.before();
+      const double start = now_ns(base);
+      c.run();
+      ns += now_ns(base) - start;
+    }
+    return ns / static_cast<double>(calls);
+  }
   const double start = now_ns(base);
   for (int64_t i = 0; i < calls; ++i) c.run();
   return (now_ns(base) - start) / static_cast<double>(calls);

@@ -22,6 +22,7 @@ struct Contestant {
   int64_t calls = 1;  // of one measurement
   bool slow = false;  // measured once, or three times below 2 s
   std::vector<double> ns;
+  std::function<void()> before = {};  // what each call needs, not measured
 
   double median() const { return bench::median(ns); }
 };

@@ -3,6 +3,7 @@
 #if BITGRAD_WITH_ONEDNN
 #include <omp.h>
 
+#include <algorithm>
 #include <limits>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
@@ -89,7 +90,111 @@ class Product {
   std::unordered_map<int, Memory> arguments_;
 };
 
+constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+
+// Descriptions of a convolution: images and weights of `number`, what is made in fp32.
+struct ConvolutionForms {
+  Memory::desc x, w, y;
+  Memory::dims strides, before, behind;
+
+  ConvolutionForms(const ConvolutionSpec& s, Memory::data_type x_type, Memory::data_type w_type,
+                   Memory::data_type y_type)
+      : strides{s.stride, s.stride}, before{s.pad, s.pad} {
+    const auto windows = [&](int64_t size) { return (size + 2 * s.pad - s.kernel) / s.stride + 1; };
+    const auto rest = [&](int64_t size) { return (windows(size) - 1) * s.stride + s.kernel - size - s.pad; };
+    const Tag image = s.nhwc ? Tag::nhwc : Tag::any;
+    x = Memory::desc({s.n, s.c, s.h, s.w}, x_type, image);
+    w = Memory::desc({s.o, s.c, s.kernel, s.kernel}, w_type, Tag::any);
+    y = Memory::desc({s.n, s.o, windows(s.h), windows(s.w)}, y_type, image);
+    behind = {rest(s.h), rest(s.w)};
+  }
+};
+
+dnnl::convolution_forward::primitive_desc forward_desc(const dnnl::engine& engine, const ConvolutionForms& f) {
+  constexpr auto kKind = dnnl::prop_kind::forward_training;
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, kKind, kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind};
+#else
+  return {dnnl::convolution_forward::desc(kKind, kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind), engine};
+#endif
+}
+
+dnnl::convolution_backward_data::primitive_desc input_desc(const dnnl::engine& engine, const ConvolutionForms& f,
+                                                           const dnnl::convolution_forward::primitive_desc& forward) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind, forward};
+#else
+  return {dnnl::convolution_backward_data::desc(kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind), engine,
+          forward};
+#endif
+}
+
+dnnl::convolution_backward_weights::primitive_desc weights_desc(
+    const dnnl::engine& engine, const ConvolutionForms& f, const dnnl::convolution_forward::primitive_desc& forward) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind, forward};
+#else
+  return {dnnl::convolution_backward_weights::desc(kDirect, f.x, f.w, f.y, f.strides, f.before, f.behind), engine,
+          forward};
+#endif
+}
+
+class Convolution {
+ public:
+  Convolution(const ConvolutionSpec& s, ConvolutionPass pass) : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    constexpr auto kOut = Memory::data_type::f32;
+    const Memory::data_type in = data_type(s.number);
+    const auto forward = forward_desc(engine_, {s, in, in, kOut});
+    if (pass == ConvolutionPass::kForward) {
+      primitive_ = dnnl::convolution_forward(forward);
+      put(DNNL_ARG_SRC, forward.src_desc());
+      put(DNNL_ARG_WEIGHTS, forward.weights_desc());
+      put(DNNL_ARG_DST, forward.dst_desc());
+    } else if (pass == ConvolutionPass::kInput) {
+      const auto desc = input_desc(engine_, {s, kOut, in, in}, forward);
+      primitive_ = dnnl::convolution_backward_data(desc);
+      put(DNNL_ARG_DIFF_DST, desc.diff_dst_desc());
+      put(DNNL_ARG_WEIGHTS, desc.weights_desc());
+      put(DNNL_ARG_DIFF_SRC, desc.diff_src_desc());
+    } else {
+      const auto desc = weights_desc(engine_, {s, in, kOut, in}, forward);
+      primitive_ = dnnl::convolution_backward_weights(desc);
+      put(DNNL_ARG_DIFF_DST, desc.diff_dst_desc());
+      put(DNNL_ARG_SRC, desc.src_desc());
+      put(DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc());
+    }
+  }
+
+  void run() {
+    primitive_.execute(stream_, arguments_);
+    stream_.wait();
+  }
+
+ private:
+  // Memory of ones: two bf16 ones are a float that is near 1.
+  void put(int argument, const Memory::desc& desc) {
+    constexpr uint32_t kOnes = 0x3F803F80;
+    const Memory memory(desc, engine_);
+    std::fill_n(static_cast<uint32_t*>(memory.get_data_handle()), desc.get_size() / sizeof(kOnes), kOnes);
+    arguments_.emplace(argument, memory);
+  }
+
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::primitive primitive_;
+  std::unordered_map<int, Memory> arguments_;
+};
+
 }  // namespace
+
+std::function<void()> convolution(const ConvolutionSpec& spec, ConvolutionPass pass) {
+  try {
+    auto made = std::make_shared<Convolution>(spec, pass);
+    return [made] { made->run(); };
+  } catch (const dnnl::error&) {
+    return nullptr;
+  }
+}
 
 std::function<void()> product(const Spec& spec, const void* a, const void* b, void* c, Packing packing) {
   try {

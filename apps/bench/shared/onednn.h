@@ -1,4 +1,5 @@
-// oneDNN's matrix product, the rival of the benchmark programs. Absent where bitgrad is built without oneDNN.
+// oneDNN's matrix product and convolution, the rivals of the benchmark programs. Absent where bitgrad is built without
+// oneDNN.
 #pragma once
 
 #if BITGRAD_WITH_ONEDNN
@@ -36,6 +37,19 @@ enum class Packing : uint8_t {
 std::function<void()> product(const Spec& spec, const void* a, const void* b, void* c, Packing packing);
 // The fastest of the packings that repeat their work in each run, by trial.
 std::function<void()> fastest_product(const Spec& spec, const void* a, const void* b, void* c);
+
+// A convolution of images [n,h,w,c] with weights [o,kernel,kernel,c], no bias; equal stride and padding on all sides.
+struct ConvolutionSpec {
+  int64_t n, h, w, c, o, kernel, stride, pad;
+  Number number = Number::kF32;  // of what is multiplied: fp32 or bf16; results are fp32
+  // Images lie as NHWC; else all three lie as oneDNN likes best, and bringing them there is not measured.
+  bool nhwc = false;
+};
+enum class ConvolutionPass : uint8_t { kForward, kInput, kWeights };  // kInput, kWeights: whose gradient is made
+
+// Runs one pass (algorithm: direct, as frameworks do) on operands of its own, whose values are 1. Weights lie as oneDNN
+// likes best. nullptr where oneDNN cannot.
+std::function<void()> convolution(const ConvolutionSpec& spec, ConvolutionPass pass);
 
 std::string version();
 void set_threads(int threads);

@@ -1,0 +1,29 @@
+// The convolutions that bench_gemm --conv knows by name.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bitgrad/ops/conv.h"
+
+namespace bitgrad::bench {
+
+// Images [n,h,w,c], o outputs; kernel, stride and padding are equal on all sides.
+struct ConvShape {
+  std::string name;
+  int64_t n, h, w, c, o, kernel, stride, pad;
+
+  Conv2dOptions options() const;
+  std::array<int64_t, 2> output() const { return conv2d_output(h, w, options()); }
+  int64_t rows() const { return n * output()[0] * output()[1]; }
+  int64_t k() const { return kernel * kernel * c; }
+  double gmacs() const { return static_cast<double>(rows()) * static_cast<double>(o * k()) / 1e9; }
+  std::string text() const;  // as --shape takes it
+};
+
+// Of each word: n,h,w,c,o,kernel,stride,pad, or all whose name begins with it (empty: all). Throws Error.
+std::vector<ConvShape> parse_conv_shapes(const std::vector<std::string>& words);
+
+}  // namespace bitgrad::bench

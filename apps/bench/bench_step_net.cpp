@@ -1,0 +1,228 @@
+#include "bench_step_net.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <numeric>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/base/rng.h"
+#include "bitgrad/train/trainer.h"
+#include "shared/child.h"
+#include "shared/common.h"
+#include "shared/measure.h"
+
+namespace bitgrad::bench {
+
+namespace {
+
+constexpr int64_t kTrainSize = 50000;  // of the set that the schedule believes in
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+RunConfig net_config(const NetCase& net, const Options& options, bool update) {
+  std::vector<std::string> overrides = options.overrides;
+  if (options.grad_given)
+    for (const char* key : {"quant.backward.gx=", "quant.backward.gw="})
+      overrides.push_back(key + std::string(mode_name(options.grad)));
+  if (net.batch > 0) overrides.push_back("batch.global=" + std::to_string(net.batch));
+  const char* const yaml = net_yaml(net.name);
+  const auto read = [&] { return yaml ? parse_config(yaml, net.name, overrides) : load_config(net.name, overrides); };
+  const RunConfig config = read();
+  if (update) return config;
+  // A window that is never full.
+  overrides.push_back("batch.micro=" + std::to_string(config.batch.micro));
+  overrides.push_back("batch.global=" + std::to_string(2 * config.batch.global));
+  overrides.push_back("quant.requantize_every=" + std::to_string(2 * config.quant.requantize_every));
+  return read();
+}
+
+// A net in a Learner; without update its window is dropped at the end of each step.
+class NetStep {
+ public:
+  NetStep(const NetCase& net, const Options& options, bool update, bool told)
+      : config_(net_config(net, options, update)),
+        update_(update),
+        microbatches_(config_.batch.accumulate() / (update ? 1 : 2)),
+        base_(time_base(options)),
+        learner_(learner(config_, options)) {
+    const Shape& sample = learner_->input()->sample;
+    std::vector<int64_t> shape{config_.batch.micro};
+    shape.insert(shape.end(), sample.dims().begin(), sample.dims().end());
+    x_ = Tensor::empty(Shape(shape), dtypes::fp32, MemoryKind::kBatch);
+    const RandomStream draws{1, Purpose::kUser, site_id("x"), 0};
+    for (int64_t i = 0; i < x_.numel(); ++i) x_.as<float>()[i] = draws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
+    for (int64_t i = 0; i < config_.batch.micro; ++i) labels_.push_back(static_cast<int32_t>(i % options.classes));
+    if (told)
+      learner_->state().on_forward = [this](const std::string& path, const Tensor&, const Tensor&) { note(path); };
+  }
+
+  void step() {
+    times_.emplace_back();
+    const int64_t faults = page_faults();
+    for (int64_t i = 0; i < microbatches_; ++i) {
+      last_ = now_ns(base_);
+      learner_->microbatch(x_, labels_);
+    }
+    if (!update_) learner_->drop_window();
+    faults_.push_back(static_cast<double>(page_faults() - faults));
+  }
+
+  // Forgets what was measured so far.
+  void forget() {
+    times_.clear();
+    faults_.clear();
+  }
+  // Mean of a step: few steps may have many.
+  double faults() const {
+    return std::accumulate(faults_.begin(), faults_.end(), 0.0) / static_cast<double>(faults_.size());
+  }
+  int64_t images() const { return microbatches_ * config_.batch.micro; }
+  // Nanoseconds of a step's forward pass by kind of layer, medians; what a container does itself stands under its own.
+  std::map<std::string, double> forward_by_kind() const {
+    std::map<std::string, std::vector<double>> all;
+    for (const auto& step : times_)
+      for (const auto& [kind, ns] : step) all[kind].push_back(ns);
+    std::map<std::string, double> medians;
+    for (const auto& [kind, ns] : all) medians[kind] = median(ns);
+    return medians;
+  }
+  double forward_ns() const {
+    std::vector<double> sums;
+    for (const auto& step : times_) {
+      double sum = 0;
+      for (const auto& [kind, ns] : step) sum += ns;
+      sums.push_back(sum);
+    }
+    return median(sums);
+  }
+
+ private:
+  static std::unique_ptr<Learner> learner(const RunConfig& config, const Options& options) {
+    set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
+    Form input;
+    input.sample = Shape(options.sample);
+    return build_learner(config, input, options.classes, kTrainSize);
+  }
+
+  // A module has run: the time since the one before is its own.
+  void note(const std::string& path) {
+    const double now = now_ns(base_);
+    const std::string root = std::string(kModelRoot) + '.';
+    const Module* const module =
+        path.compare(0, root.size(), root) == 0 ? learner_->model().find(path.substr(root.size())) : nullptr;
+    const std::string_view kind = module != nullptr ? module->kind() : learner_->model().kind();
+    times_.back()[std::string(kind)] += now - last_;
+    last_ = now_ns(base_);
+  }
+
+  RunConfig config_;
+  bool update_;
+  int64_t microbatches_;
+  TimeBase base_;
+  std::unique_ptr<Learner> learner_;
+  Tensor x_;
+  std::vector<int32_t> labels_;
+  double last_ = 0;
+  std::vector<std::map<std::string, double>> times_;
+  std::vector<double> faults_;
+};
+
+Json bytes_of(const MemoryAccount& account) {
+  Json bytes = Json::object();
+  for (int i = 0; i < kMemoryKinds; ++i)
+    if (account.bytes[static_cast<size_t>(i)] > 0)
+      bytes[std::string(memory_kind_name(static_cast<MemoryKind>(i)))] = account.bytes[static_cast<size_t>(i)];
+  bytes["total"] = account.total;
+  return bytes;
+}
+
+Json net_memory(const NetCase& net, const Options& options) {
+  return run_in_child(net.name, [&] {
+    const int64_t before = status_bytes("VmRSS");
+    reset_memory_peaks();
+    NetStep step(net, options, /*update=*/true, /*told=*/false);
+    for (int i = 0; i < 2; ++i) step.step();
+    return Json{{"bytes", bytes_of(memory_at_peak())},
+                {"saved_bytes", memory_peak_by_kind()[MemoryKind::kSaved]},
+                {"rss_growth", status_bytes("VmHWM") - before}};
+  });
+}
+
+// Whole steps, and steps without an update whose modules tell when they have run, in turns.
+Json net_times(const NetCase& net, const Options& options) {
+  NetStep whole(net, options, /*update=*/true, /*told=*/false);
+  std::unique_ptr<NetStep> part;
+  std::vector<Contestant> all{{"", [&] { whole.step(); }, 1, false, {}}};
+  if (options.parts) {
+    part = std::make_unique<NetStep>(net, options, /*update=*/false, /*told=*/true);
+    all.push_back({"", [&] { part->step(); }, 1, false, {}});
+  }
+  for (Contestant& c : all)
+    for (int i = 0; i < 2; ++i) c.run();
+  whole.forget();
+  if (part) part->forget();
+  measure(all, options.repeat, time_base(options), /*rare=*/false);
+  constexpr double kMs = 1e6;
+  const double ms = all[0].median() / kMs;
+  Json row{{"net", net.name},
+           {"batch", whole.images()},
+           {"grad", options.grad_given ? Json(std::string(mode_name(options.grad))) : Json("config")},
+           {"threads", options.threads},
+           {"device", to_string(options.device)},
+           {"ms", ms},
+           {"mean_ms",
+            std::accumulate(all[0].ns.begin(), all[0].ns.end(), 0.0) / kMs / static_cast<double>(all[0].ns.size())},
+           {"images_s", 1e3 * static_cast<double>(whole.images()) / ms},
+           {"page_faults", whole.faults()}};
+  if (!part) return row;
+  const double forward = part->forward_ns() / kMs, no_update = all[1].median() / kMs;
+  row["parts"] = Json{{"forward", forward}, {"backward", no_update - forward}, {"update", ms - no_update}};
+  row["forward_by_kind"] = Json::object();
+  for (const auto& [kind, ns] : part->forward_by_kind()) row["forward_by_kind"][kind] = ns / kMs;
+  return row;
+}
+
+void print_net(const Json& row) {
+  const double ms = row.at("ms").get<double>();
+  std::cout << '\n'
+            << row.at("net").get<std::string>() << ", batch " << row.at("batch") << std::fixed << std::setprecision(2)
+            << ": " << ms << " ms (mean " << row.at("mean_ms").get<double>() << "), " << std::setprecision(0)
+            << row.at("images_s").get<double>() << " images/s, " << row.at("page_faults").get<double>()
+            << " page faults\n"
+            << std::setprecision(2);
+  for (const char* parts : {"parts", "forward_by_kind"}) {
+    if (!row.contains(parts)) continue;
+    std::cout << "  " << parts << ':';
+    for (const auto& [name, time] : row.at(parts).members())
+      std::cout << "  " << name << ' ' << time.get<double>() << " (" << std::setprecision(0)
+                << 100 * time.get<double>() / ms << " %)" << std::setprecision(2);
+    std::cout << '\n';
+  }
+  if (!row.contains("rss_growth")) return;
+  std::cout << "  saved for backward: " << row.at("saved_bytes") << " bytes; at the peak:";
+  for (const auto& [kind, bytes] : row.at("bytes").members()) std::cout << ' ' << kind << ' ' << bytes;
+  std::cout << " | resident growth " << row.at("rss_growth") << std::endl;
+}
+
+}  // namespace
+
+void measure_nets(const Options& options, Json& report) {
+  std::vector<Json> memory;
+  for (const NetCase& net : options.nets) memory.push_back(options.memory ? net_memory(net, options) : Json::object());
+  for (size_t i = 0; i < options.nets.size(); ++i) {
+    Json row = net_times(options.nets[i], options);
+    for (const auto& [key, value] : memory[i].members()) row[key] = value;
+    print_net(row);
+    report["rows"].push_back(row);
+  }
+}
+
+}  // namespace bitgrad::bench
