@@ -88,7 +88,15 @@ class Keys {
   // `own` may be gone when its description is read.
   void add_own(std::string_view group, const Key& own, std::string_view when) {
     const Key& key = own_.emplace_back(own);
-    add({group, key.name, &type_of(key), key.range, key.standard, when, [&key] { return key.choices; }, key.doc,
+    add({group,
+         key.name,
+         &type_of(key),
+         key.range,
+         key.standard,
+         when,
+         [&key] { return key.choices; },
+         key.doc,
+         {},
          key.count});
   }
   // Keys of one of several kinds, in a map that its name opens.
