@@ -103,7 +103,6 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     LayerSpec spec = layer(name);
     for (const LayerKey& key : kind.keys)
       if (key.standard == "!") spec.attributes[key.name] = key.name == "p" ? Attribute(0.5) : Attribute(3);
-    if (name == "shortcut_a") spec.attributes["out"] = 9;
     if (kind.lists.kind == LayerLists::Kind::kNamed) spec.lists = {{"body", {layer("relu")}}};
     if (kind.lists.kind == LayerLists::Kind::kIndexed) spec.lists = {{"0", {}}, {"1", {layer("relu")}}};
     if (kind.lists.kind == LayerLists::Kind::kInline || kind.lists.kind == LayerLists::Kind::kRepeated)
@@ -111,18 +110,18 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     if (name == "head") continue;  // reads the weight of another layer
     spec.weight = weight_spec(quant_spec(dtypes::int4, "symmetric"));
     spec.activation = quant_spec(dtypes::int8, "symmetric");
-    const auto module = make_layer(spec);
+    const auto module = make_layer(spec, 7);
     StepState state;
+    module->initialize("m", state);
     Form in;
     in.samples = 4;
-    in.sample = kind.axes && !kind.ids ? Shape{5, 4, 7} : Shape{7};
+    in.sample = {7};
     if (name == "embedding") in.dtype = dtypes::int32;
     const Form out = module->plan(in);
-    module->initialize("m", state);
     const Tensor x =
-        name == "embedding" ? Tensor::full({4, 7}, dtypes::int32, 2) : random_tensor(in.shape(), dtypes::fp32, 1);
+        name == "embedding" ? Tensor::full({4, 7}, dtypes::int32, 2) : random_tensor({4, 7}, dtypes::fp32, 1);
     const Tensor y = module->forward(Var(x)).value();
-    CHECK(y.shape() == out.shape());
+    CHECK(y.shape() == Shape{4, out.features()});
     CHECK(y.dtype() == out.dtype);
     CHECK(bool(y.quant() && y.quant()->scale) == out.scales.has_value());
     CHECK(bool(y.quant() && y.quant()->zero) == (out.scales && out.scales->zero_point));
@@ -132,10 +131,8 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
 }
 
 TEST_CASE("unknown layers and wrong specs are errors that say where and what is known") {
-  CHECK(contains(
-      error_of([] { make_layer(layer("linaer"), 3); }),
-      "unknown layer 'linaer'. Did you mean 'linear'? Known: avg_pool, batch_norm, branches, conv2d, dequantize, "
-      "dropout, "));
+  CHECK(contains(error_of([] { make_layer(layer("linaer"), 3); }),
+                 "unknown layer 'linaer'. Did you mean 'linear'? Known: avg_pool, batch_norm, branches, conv2d, "));
   CHECK(error_of([] {
           make_sequential({linear_spec(4, kBinary), layer("nothing_like_it")}, 3);
         }).rfind("layer 1: [layer] unknown layer 'nothing_like_it'", 0) == 0);

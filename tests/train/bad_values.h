@@ -33,25 +33,6 @@ inline std::vector<std::string> bad_int_lists(const config::KeySpec& spec) {
   const int64_t lo = static_cast<int64_t>(range.lo), hi = static_cast<int64_t>(range.hi);
   return {"[]", concat('[', lo - 1, ']'), concat('[', lo, ", ", hi + 1, ']'), concat('[', lo, ", ", lo, ']'), "[x]"};
 }
-// A number, or `count` of them: "[1, 1024] x 2".
-inline std::vector<std::string> bad_int_or_ints(const config::KeySpec& spec) {
-  const size_t times = spec.detail.find(" x ");
-  const NumberRange range = parse_number_range(spec.detail.substr(0, times));
-  const int64_t lo = static_cast<int64_t>(range.lo), hi = static_cast<int64_t>(range.hi);
-  const int count = std::stoi(std::string(spec.detail.substr(times + 3)));
-  const auto list = [&](int length, int64_t last) {
-    std::string out;
-    for (int i = 1; i < length; ++i) out += concat(lo, ", ");
-    return '[' + out + concat(last) + ']';
-  };
-  return {concat(lo - 1),
-          concat(hi + 1),
-          list(count, lo - 1),
-          list(count, hi + 1),
-          list(count + 1, lo),
-          list(count - 1, lo),
-          "[]"};
-}
 inline std::vector<std::string> bad_bytes(const config::KeySpec& spec) {
   const int64_t max = static_cast<int64_t>(parse_number_range(spec.detail).hi);
   return {"0", "-1", concat(max + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
@@ -64,7 +45,6 @@ inline std::vector<std::string> out_of_range(const config::KeySpec& spec) {
   if (type == &kInt || type == &kNumber || type == &kNumberOrNone || type == &kIntOrAuto) return beyond_range(spec);
   if (type == &kPair) return pair_beyond_range(spec);
   if (type == &kIntList) return bad_int_lists(spec);
-  if (type == &kIntOrInts) return bad_int_or_ints(spec);
   if (type == &kBytes) return bad_bytes(spec);
   if (type == &kQuantity || type == &kQuantityOrOff)
     return {spec.detail.ends_with("from 0") ? "-1 steps" : "0 steps", concat(kMostOfAQuantity + 1, " steps")};
@@ -98,7 +78,7 @@ inline std::string wrong_type(const config::KeySpec& spec) {
   using namespace config;
   const ValueType* const type = spec.type;
   if (type == &kBool) return "yes";
-  for (const ValueType* number : {&kInt, &kIntOrInts, &kNumber, &kNumberOrNone, &kIntOrAuto, &kBytes})
+  for (const ValueType* number : {&kInt, &kNumber, &kNumberOrNone, &kIntOrAuto, &kBytes})
     if (type == number) return "abc";
   for (const ValueType* word :
        {&kBudget, &kBest, &kLoss, &kText, &kName, &kChoice, &kRecipe, &kGlob, &kDType, &kGranularity, &kInit})
