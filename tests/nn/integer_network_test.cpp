@@ -263,12 +263,15 @@ TEST_CASE("layers that cannot take int32 name dequantize") {
   const LayerSpec first = quantize_layer(quant_spec(dtypes::int8, "symmetric"));
   const LayerSpec linear = linear_layer(8, Compute::kIntegerOut, false);
   const auto behind = [&](const LayerSpec& layer) { return plan({first, linear, layer}); };
-  for (const char* kind : {"tanh", "hardtanh", "sigmoid", "batch_norm", "tensor_norm", "dropout"}) {
+  for (const char* kind : {"tanh", "hardtanh", "sigmoid", "tensor_norm", "prelu", "shift", "dropout"}) {
     INFO(kind);
     LayerSpec layer = plain(kind);
     if (layer.kind == "dropout") layer.attributes["p"] = 0.5;
-    CHECK(contains(behind(layer), "got int32. Put dequantize before it"));
+    const bool channels = layer.kind == "prelu" || layer.kind == "shift";
+    CHECK(contains(behind(layer), channels ? "got int32. Put it before the quantizer, or dequantize before it"
+                                           : "got int32. Put dequantize before it"));
   }
+  CHECK(behind(plain("batch_norm")) == "");  // has exact statistics of int32
   CHECK(
       contains(behind(linear), "[linear] needs codes or fp32 input, got int32. Put quantize or dequantize before it."));
   CHECK(contains(

@@ -133,7 +133,7 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
 
 TEST_CASE("unknown layers and wrong specs are errors that say where and what is known") {
   CHECK(contains(error_of([] { make_layer(layer("linaer"), 3); }),
-                 "unknown layer 'linaer'. Did you mean 'linear'? Known: batch_norm, branches, dequantize, dropout, "));
+                 "unknown layer 'linaer'. Did you mean 'linear'? Known: avg_pool, batch_norm, branches, conv2d, "));
   CHECK(error_of([] {
           make_sequential({linear_spec(4, kBinary), layer("nothing_like_it")}, 3);
         }).rfind("layer 1: [layer] unknown layer 'nothing_like_it'", 0) == 0);
