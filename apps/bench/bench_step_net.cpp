@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 
+#include "bench_step_ours.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
 #include "bitgrad/train/trainer.h"
@@ -156,37 +157,48 @@ Json net_memory(const NetCase& net, const Options& options) {
   });
 }
 
-// Whole steps, and steps without an update whose modules tell when they have run, in turns.
-Json net_times(const NetCase& net, const Options& options) {
-  NetStep whole(net, options, /*update=*/true, /*told=*/false);
-  std::unique_ptr<NetStep> part;
-  std::vector<Contestant> all{{"", [&] { whole.step(); }, 1, false, {}}};
-  if (options.parts) {
-    part = std::make_unique<NetStep>(net, options, /*update=*/false, /*told=*/true);
-    all.push_back({"", [&] { part->step(); }, 1, false, {}});
+constexpr double kMs = 1e6;
+
+// Steps in turns: whole ones; without an update; and those without an update whose modules tell when they have run.
+struct NetTurns {
+  NetStep whole, no_update, told;
+  std::vector<Contestant> all;
+
+  NetTurns(const NetCase& net, const Options& options)
+      : whole(net, options, /*update=*/true, /*told=*/false),
+        no_update(net, options, /*update=*/false, /*told=*/false),
+        told(net, options, /*update=*/false, /*told=*/true) {
+    for (NetStep* step : {&whole, &no_update, &told}) {
+      all.push_back({"", [step] { step->step(); }, 1, false, {}});
+      if (!options.parts) break;
+    }
+    for (Contestant& c : all)
+      for (int i = 0; i < 2; ++i) c.run();
+    for (NetStep* step : {&whole, &no_update, &told}) step->forget();
+    measure(all, options.repeat, time_base(options), /*rare=*/false);
   }
-  for (Contestant& c : all)
-    for (int i = 0; i < 2; ++i) c.run();
-  whole.forget();
-  if (part) part->forget();
-  measure(all, options.repeat, time_base(options), /*rare=*/false);
-  constexpr double kMs = 1e6;
-  const double ms = all[0].median() / kMs;
+  double ms(size_t i) const { return all[i].median() / kMs; }
+  double mean_ms() const {
+    return std::accumulate(all[0].ns.begin(), all[0].ns.end(), 0.0) / kMs / static_cast<double>(all[0].ns.size());
+  }
+};
+
+Json net_times(const NetCase& net, const Options& options) {
+  const NetTurns turns(net, options);
   Json row{{"net", net.name},
-           {"batch", whole.images()},
+           {"batch", turns.whole.images()},
            {"grad", options.grad_given ? Json(std::string(mode_name(options.grad))) : Json("config")},
            {"threads", options.threads},
            {"device", to_string(options.device)},
-           {"ms", ms},
-           {"mean_ms",
-            std::accumulate(all[0].ns.begin(), all[0].ns.end(), 0.0) / kMs / static_cast<double>(all[0].ns.size())},
-           {"images_s", 1e3 * static_cast<double>(whole.images()) / ms},
-           {"page_faults", whole.faults()}};
-  if (!part) return row;
-  const double forward = part->forward_ns() / kMs, no_update = all[1].median() / kMs;
-  row["parts"] = Json{{"forward", forward}, {"backward", no_update - forward}, {"update", ms - no_update}};
+           {"ms", turns.ms(0)},
+           {"mean_ms", turns.mean_ms()},
+           {"images_s", 1e3 * static_cast<double>(turns.whole.images()) / turns.ms(0)},
+           {"page_faults", turns.whole.faults()}};
+  if (!options.parts) return row;
+  const double forward = turns.told.forward_ns() / kMs;
+  row["parts"] = Json{{"forward", forward}, {"backward", turns.ms(2) - forward}, {"update", turns.ms(0) - turns.ms(1)}};
   row["forward_by_kind"] = Json::object();
-  for (const auto& [kind, ns] : part->forward_by_kind()) row["forward_by_kind"][kind] = ns / kMs;
+  for (const auto& [kind, ns] : turns.told.forward_by_kind()) row["forward_by_kind"][kind] = ns / kMs;
   return row;
 }
 

@@ -10,10 +10,11 @@ namespace bitgrad::bench {
 const char* net_yaml(const std::string& name);
 
 // For each net a row of `report`, printed too: ms of one optimizer step (median and mean) on random samples and labels
-// (forward, loss, backward, update, requantization) as a Learner drives it, images/s; with parts the time of its
-// forward pass, of loss and backward, and of update and requantization (differences of whole steps, measured in the
-// same turns), and the forward pass by kind of layer; with memory bytes by kind at the peak, the peak of what is saved
-// for the backward, and resident growth; page faults of a step (mean).
+// (forward, loss, backward, update, requantization) as a Learner drives it; images/s; page faults of a step (mean).
+// Parts, measured in the same turns: update and requantization, the difference to steps without them; the forward pass,
+// whole and by kind of layer, and loss and backward, of steps whose modules tell when they have run. There every module
+// runs alone: what a whole step fuses takes longer. Memory: bytes by kind at the peak, the peak of what is saved for
+// the backward, resident growth.
 void measure_nets(const Options& options, Json& report);
 
 }  // namespace bitgrad::bench

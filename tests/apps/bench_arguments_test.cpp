@@ -34,6 +34,9 @@ TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is 
   refused("bench_step", {"--shape", "5,6,"}, "three whole numbers");
   refused("bench_step", {"--layer", "w3a3"}, "unknown layer 'w3a3', known are binary, w1a8, w2a2, w4a8, w8a8");
   refused("bench_step", {"--net", "vgg"}, "unknown net 'vgg', known are tfc, sfc, lfc, mlp4096");
+  refused("bench_step", {"--net", "/no/such/net.yaml"}, "/no/such/net.yaml");
+  refused("bench_step", {"--net", "cnv", "--batch", "2", "--set", "optim.lr"}, "optim.lr");
+  refused("bench_step", {"--net", "cnv", "--classes", "1"}, "--classes");
   refused("bench_step", {"--grad", "fp64"}, "--grad");
   refused("bench_step", {"--accumulate", "0"}, "--accumulate");
   refused("bench_pack", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");

@@ -341,6 +341,68 @@ TEST_CASE("bench_step runs every layer, gradient, master, a window of microbatch
   CHECK_FALSE(contains(run({"--no-rivals"}), "onednn"));
 }
 
+TEST_CASE("bench_step measures a net of a configuration, its parts, its layers by kind and what it saves") {
+  TempDir temp;
+  const std::string net = temp.file("net.yaml"), file = temp.file("r.json");
+  std::ofstream(net) << R"yaml(version: 1
+run: {name: net, seed: 1}
+data: {train: {format: digits, size: 100}}
+model:
+  layers:
+    - quantize: {}
+    - conv2d: {out: 8, kernel: 3, bias: false}
+    - batch_norm: {}
+    - quantize: {}
+    - max_pool: {size: 2}
+    - flatten: {}
+    - linear: {out: 5, bias: false}
+quant:
+  weights: {dtype: bint1, scheme: binary, ste: identity, init: "uniform(-1,1)"}
+  activations: {dtype: bint1, scheme: binary, ste: clip}
+batch: {global: 6, micro: 2}
+loss: softmax_cross_entropy
+optim: {name: sgd, lr: 0.1}
+train: {stop: 2 epochs}
+)yaml";
+  const auto run = [&](const std::vector<std::string>& more) {
+    const ProcessResult r =
+        bench("bench_step",
+              with({"--net", net, "--sample", "8,8,3", "--classes", "5", "--repeat", "2", "--json", file}, more));
+    INFO(r.out << r.err);
+    REQUIRE(r.code == 0);
+    const Json rows = rows_of(file);
+    REQUIRE(rows.size() == 1);
+    return rows[0];
+  };
+  const Json row = run({});
+  CHECK(row.at("net") == net);
+  CHECK(row.at("batch") == 6);
+  CHECK(row.at("grad") == "config");
+  CHECK(row.at("ms") > 0);
+  CHECK(std::abs(row.at("images_s").get<double>() * row.at("ms").get<double>() / 6000 - 1) < 1e-9);
+  for (const char* part : {"forward", "backward", "update"}) CHECK(row.at("parts").contains(part));
+  double forward = 0;
+  for (const char* kind : {"quantize", "conv2d", "batch_norm", "max_pool", "linear"}) {
+    CHECK(row.at("forward_by_kind").at(kind) > 0);
+    forward += row.at("forward_by_kind").at(kind).get<double>();
+  }
+  CHECK(forward <= 1.5 * row.at("parts").at("forward").get<double>());
+  // x as bits, and the mask of its quantizer, of three microbatches one by one.
+  CHECK(row.at("saved_bytes") >= 2 * 8 * 8 * 8);
+  CHECK(row.at("bytes").at("total") > row.at("saved_bytes").get<double>());
+  const Json other = run({"--grad", "int8", "--batch", "4", "--set", "batch.micro=4", "--no-parts", "--no-memory"});
+  CHECK(other.at("batch") == 4);
+  CHECK(other.at("grad") == "int8");
+  CHECK_FALSE(other.contains("parts"));
+  CHECK_FALSE(other.contains("saved_bytes"));
+  for (const char* known : {"cnv", "resnet20"}) {
+    const ProcessResult r = bench("bench_step", {"--net", known, "--batch", "2", "--repeat", "1", "--no-parts"});
+    INFO(r.out << r.err);
+    CHECK(r.code == 0);
+    CHECK(contains(r.out, std::string(known) + ", batch 2: "));
+  }
+}
+
 TEST_CASE("bench_pack reports every layout there and back, and codes made of numbers") {
   TempDir temp;
   const std::string file = temp.file("r.json");
