@@ -13,7 +13,7 @@ const std::vector<Key> kKeys{
 using List = std::vector<int64_t>;
 
 std::string refusal(const Attributes& given) {
-  return error_of([&] { completed("pool", kKeys, given); });
+  return test::error_of([&] { completed("pool", kKeys, given); });
 }
 
 }  // namespace
@@ -31,9 +31,9 @@ TEST_CASE("a key of whole numbers takes one for all, a list of its length, or on
   const Attributes word = completed("pool", kKeys, {{"size", 3}, {"padding", "same"}});
   REQUIRE(word.find_text("padding") != nullptr);
   CHECK(*word.find_text("padding") == "same");
-  CHECK(error_of([&] { (void)word.integers("padding", 4); }) ==
+  CHECK(test::error_of([&] { (void)word.integers("padding", 4); }) ==
         "[attributes] attribute 'padding': got same, expected a whole number or a list of 4 of them");
-  CHECK(error_of([&] { (void)lists.integers("size", 3); }) ==
+  CHECK(test::error_of([&] { (void)lists.integers("size", 3); }) ==
         "[attributes] attribute 'size': got [2, 8], expected a whole number or a list of 3 of them");
 }
 
@@ -50,11 +50,11 @@ TEST_CASE("a key of whole numbers refuses other lengths, numbers out of range an
         "[pool] padding: got valid, expected a whole number in [0, 4] or a list of 4 of them, or same");
   std::vector<Key> wrong = kKeys;
   wrong[1].standard = "9";
-  CHECK(error_of([&] { check_keys("test", "kind 'pool'", wrong); }) ==
+  CHECK(test::error_of([&] { check_keys("test", "kind 'pool'", wrong); }) ==
         "[test] kind 'pool': the default of 'padding': got 9, expected a whole number in [0, 4] or a list of 4 of "
         "them, or same");
   wrong[1] = {.name = "out", .type = Key::Type::kInt, .range = "[1, 8]", .standard = "!"};
-  CHECK(error_of([&] {
+  CHECK(test::error_of([&] {
           completed("pool", wrong, {{"size", 2}, {"out", List{1, 2}}});
         }) == "[pool] out: got [1, 2], expected a whole number in [1, 8]");
 }
