@@ -64,8 +64,9 @@ const std::vector<std::string> kAllShapes{"1024,1024,1024", "4096,4096,4096", "2
 // Each below 2 ms in fp32, ragged or not.
 const std::vector<std::string> kGuardShapes{"128,512,1024", "64,512,4608"};
 
-// Which kernels, and on what operands.
+// Which kernels, on what operands, and where the results go.
 void add_kernel_options(cli::Arguments& args, Options& options) {
+  args.option("--json", options.json, "write the results to this file");
   args.option("--kernel", options.kernel, "only kernels whose name contains this");
   args.flag("--fast-rows", options.fast_rows, "leave out reference kernels and kernels that call libraries");
   args.option("--repeat", options.repeat, "measurements per kernel; the median is reported (11)").range(1, 100000);
@@ -135,7 +136,6 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
       .delimiter(',')
       .one_of(all_rivals());
   add_kernel_options(args, options);
-  args.option("--json", options.json, "write the results to this file");
   args.option("--compare", options.compare,
               "an earlier --json file: exit status 1 if a result's x_onednn_f32 is below "
               "slack times the recorded one");

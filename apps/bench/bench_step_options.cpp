@@ -102,7 +102,9 @@ bool is_config(const std::string& net) {
 }
 
 // Takes the nets of configurations out of `nets`.
-void take_nets(std::vector<std::string>& nets, const std::vector<int64_t>& batches, Options& options) {
+void take_nets(const cli::Arguments& args, std::vector<std::string>& nets, const std::vector<int64_t>& batches,
+               Options& options) {
+  options.grad_given = args.count("--grad") > 0;
   for (const std::string& net : nets)
     for (const int64_t batch : batches)
       if (is_config(net)) options.nets.push_back({net, batch});
@@ -156,8 +158,7 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   if (options.qat && nets.empty() && shapes.empty()) nets = {"lfc"};
   if (options.qat) layers = {"binary"};
   const bool only_nets = shapes.empty() && std::all_of(nets.begin(), nets.end(), is_config) && !nets.empty();
-  options.grad_given = args.count("--grad") > 0;
-  take_nets(nets, args.count("--batch") > 0 ? batches : std::vector<int64_t>{0}, options);
+  take_nets(args, nets, args.count("--batch") > 0 ? batches : std::vector<int64_t>{0}, options);
   if (nets.empty() && shapes.empty() && !only_nets) nets = {"tfc", "sfc", "lfc"};
   for (const std::string& name : layers) {
     const LayerKind layer = find_named("layer", kLayers, name);
