@@ -124,6 +124,7 @@ const std::map<std::string, std::string> kShared = {
     {"kernels/map/", "what a map is, and the functors that several layers run"},
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},
     {"kernels/reduce/", "rules that the CPU and devices share"},
+    {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/activation_quantizer.h", "reports read its state"},
     {"nn/row_params.h", "scales of rows, for updates in blocks"},
