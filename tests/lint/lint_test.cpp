@@ -215,6 +215,8 @@ TEST_CASE("each third party is known to one place") {
   check("^nlohmann/",
         [](const SourceFile& f) { return f.path == "src/base/json.cpp" || f.path == "src/io/safetensors_header.cpp"; });
   check("^zlib", [](const SourceFile& f) { return f.starts_with("src/data/"); });
+  check("^png", [](const SourceFile& f) { return f.path == "apps/bitgrad/picture_png.cpp"; });
+  check("^j(peglib|error)", [](const SourceFile& f) { return f.path == "apps/bitgrad/picture_jpeg.cpp"; });
 }
 
 TEST_CASE("the library never prints, aborts or exits") {
