@@ -123,7 +123,7 @@ void read_records(const CifarLayout& layout, const CifarFile& file, size_t which
 std::unique_ptr<Dataset> make_cifar(const CifarLayout& layout, const DatasetSpec& spec, size_t which) {
   require(spec.split == "train" || spec.split == "test", layout.where, "split: got '", spec.split,
           "', expected train or test.");
-  check_affine(spec.affine);
+  PixelValues(spec).check(3);
   const std::vector<CifarFile> files = open_all(layout, spec);
   int64_t total = 0;
   for (const CifarFile& file : files) total += file.records;
@@ -136,7 +136,7 @@ std::unique_ptr<Dataset> make_cifar(const CifarLayout& layout, const DatasetSpec
   const std::string full = data_path(spec.root, spec.path);
   return std::make_unique<ImageDataset>(file_system().is_directory(full) ? concat(full, " (", spec.split, ')') : full,
                                         std::vector<int64_t>{kCifarSide, kCifarSide, 3}, layout.labels[which].classes,
-                                        spec.affine, std::move(pixels), std::move(labels));
+                                        PixelValues(spec), std::move(pixels), std::move(labels));
 }
 
 }  // namespace

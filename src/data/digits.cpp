@@ -20,7 +20,7 @@ std::unique_ptr<Dataset> make_digits_dataset(const DatasetSpec& spec) {
           "', expected train or test.");
   require(spec.classes == 0 || spec.classes == kDigitClasses, "data.digits", "classes: got ", spec.classes,
           ", expected ", kDigitClasses, ".");
-  check_affine(spec.affine);
+  PixelValues(spec).check(1);
   const uint32_t split = spec.split == "train" ? 0 : 1;
   TrackedBytes pixels(spec.size * kDigitPixels, MemoryKind::kDataset);
   TrackedBytes labels(spec.size, MemoryKind::kDataset);
@@ -30,7 +30,7 @@ std::unique_ptr<Dataset> make_digits_dataset(const DatasetSpec& spec) {
     }
   });
   return std::make_unique<ImageDataset>(concat("digits (", spec.split, ")"),
-                                        std::vector<int64_t>{kDigitSide, kDigitSide}, kDigitClasses, spec.affine,
+                                        std::vector<int64_t>{kDigitSide, kDigitSide}, kDigitClasses, PixelValues(spec),
                                         std::move(pixels), std::move(labels));
 }
 

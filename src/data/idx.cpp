@@ -292,20 +292,11 @@ class TargetFile {
   int64_t classes_ = 0;
 };
 
-// x = a * value + b, each operation rounded once.
-void apply_affine(const std::array<float, 2>& affine, TrackedBytes& values) {
-  if (affine == std::array<float, 2>{1.0f, 0.0f}) return;
-  auto* const x = reinterpret_cast<float*>(values.data());
-  for (int64_t i = 0; i < values.size() / 4; ++i) {
-    const float scaled = affine[0] * x[i];
-    x[i] = scaled + affine[1];
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
-  check_affine(spec.affine);
+  const PixelValues values(spec);
+  values.check();
   // Labels first: they are small, and a mistake in them shows at once.
   TargetFile targets(spec);
   IdxFile images(spec, "images", spec.images);
@@ -316,11 +307,12 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
     fail_idx(images.path, "images at offset 4: got ", images.dims[0], ", expected ", of.dims[0], ", the number of ",
              targets.what(), " in '", of.path, "' at offset 4.");
   }
+  values.check(channels_of(inner_dims(images)));
   ImageDataset::Targets read = targets.read();
   read_elements(images);
   const bool pixels = images.type.code == kUint8;
-  if (!pixels) apply_affine(spec.affine, images.elements);
-  return std::make_unique<ImageDataset>(images.path, inner_dims(images), spec.affine, std::move(images.elements),
+  if (!pixels) apply_values(values, channels_of(inner_dims(images)), images.elements);
+  return std::make_unique<ImageDataset>(images.path, inner_dims(images), values, std::move(images.elements),
                                         pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
 }
 

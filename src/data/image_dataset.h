@@ -11,6 +11,23 @@
 
 namespace bitgrad::data {
 
+// What a byte stands for.
+struct PixelValues {
+  PixelValues(std::array<float, 2> a) : affine(a) {}
+  explicit PixelValues(const DatasetSpec& spec) : affine(spec.affine), normalize(spec.normalize) {}
+  std::array<float, 2> affine;
+  Normalization normalize = {};
+  // a * unit + b, or (unit - mean[channel]) / std[channel]; each operation rounded once.
+  float of(float unit, int64_t channel) const;
+  // Throws Error(kUsage) for numbers that cannot be used, both of the two, or a number of entries that is neither 1 nor
+  // `channels` (0: not known yet).
+  void check(int64_t channels = 0) const;
+};
+// The last axis of samples of rank 3; else 1.
+int64_t channels_of(const std::vector<int64_t>& sample_shape);
+// Samples of fp32 [.., channels] become what `values` make of them, as pixels p/255 do.
+void apply_values(const PixelValues& values, int64_t channels, TrackedBytes& samples);
+
 class ImageDataset final : public Dataset {
  public:
   // [size, form.shape...] row-major, stored as `stored`.
@@ -19,12 +36,11 @@ class ImageDataset final : public Dataset {
     StoredAs stored = StoredAs::kUint8;
     TargetForm form;
   };
-  // pixels: [size, shape...] row-major; labels: [size], each below `classes`. Error(kUsage) for an affine that is not
-  // finite or whose first number is 0.
-  ImageDataset(std::string name, std::vector<int64_t> shape, int64_t classes, std::array<float, 2> affine,
+  // pixels: [size, shape...] row-major; labels: [size], each below `classes`. Error(kUsage) as PixelValues::check.
+  ImageDataset(std::string name, std::vector<int64_t> shape, int64_t classes, const PixelValues& values,
                TrackedBytes pixels, TrackedBytes labels);
-  // samples: [size, shape...] row-major: pixels (kUint8), or fp32 (kFloat), which the affine is not applied to.
-  ImageDataset(std::string name, std::vector<int64_t> shape, std::array<float, 2> affine, TrackedBytes samples,
+  // samples: [size, shape...] row-major: pixels (kUint8), or fp32 (kFloat), which `values` are not applied to.
+  ImageDataset(std::string name, std::vector<int64_t> shape, const PixelValues& values, TrackedBytes samples,
                StoredAs stored, Targets targets);
 
   std::string name() const override { return name_; }
@@ -46,10 +62,8 @@ class ImageDataset final : public Dataset {
   TrackedBytes samples_;
   StoredAs stored_;
   Targets targets_;
-  std::array<float, 256> table_;  // of every pixel value
+  int64_t tables_;            // 1, or one a channel
+  std::vector<float> table_;  // [tables, 256] of every pixel value
 };
-
-// Throws Error(kUsage) for an affine that ImageDataset refuses: to be called before any work is done.
-void check_affine(const std::array<float, 2>& affine);
 
 }  // namespace bitgrad::data

@@ -15,6 +15,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/rng.h"
+#include "data/augment.h"
 #include "data/stored.h"
 
 namespace bitgrad {
@@ -51,6 +52,10 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
           dataset.name(),
           options.samples ? ": transforms need values, its samples are ids."
                           : ": transforms were requested without samples.");
+  if (options.augment.given()) {
+    require(options.samples, "data.loader", dataset.name(), ": augment was requested without samples.");
+    data::augmented_images(dataset, options.augment, options.seed, 0);
+  }
   options.micro = std::min(options.micro, n);
   return options;
 }
@@ -77,7 +82,7 @@ class BatchMaker {
         n_(dataset.size()),
         sample_(options.samples ? Shape(dataset.sample_shape()) : Shape{0}),
         form_(dataset.target_form()),
-        stored_(options.samples ? StoredSamples{} : dataset.stored()),
+        stored_(options.samples && !options.augment.given() ? StoredSamples{} : dataset.stored()),
         dtype_(dataset.dtype()),
         cursor_{options.epoch, options.position} {}
 
@@ -116,9 +121,11 @@ class BatchMaker {
     const int64_t id = batch.ids[i], count = form_.shape.numel(), at = i * batch.features;
     void* const target =
         batch.labels != nullptr ? static_cast<void*>(batch.labels + i * count) : batch.values + i * count;
-    if (!options_.samples)
-      data::copy_stored_target(stored_, id, count, target);
-    else
+    if (stored_.codes != nullptr) data::copy_stored_target(stored_, id, count, target);
+    if (options_.augment.given())
+      data::write_augmented(data::augmented_images(dataset_, options_.augment, options_.seed, cursor_.epoch), stored_,
+                            id, batch.x + at);
+    else if (options_.samples)
       dataset_.example(id, batch.tokens != nullptr ? static_cast<void*>(batch.tokens + at) : batch.x + at, target);
     for (size_t t = 0; t < options_.transforms.size(); ++t)
       options_.transforms[t]->apply(transform_stream(options_.seed, cursor_.epoch, static_cast<int64_t>(t)), id,
@@ -144,7 +151,7 @@ class BatchMaker {
   const int64_t n_;
   const Shape sample_;
   const TargetForm form_;
-  const StoredSamples stored_;  // where targets are made without samples
+  const StoredSamples stored_;  // where targets are made without samples, or samples are augmented
   const DType dtype_;
   Cursor cursor_;
   std::vector<int64_t> order_;

@@ -78,6 +78,7 @@ void check_keys(const DatasetSpec& spec) {
           spec.targets, "', expected last (the byte after the sample) or each (the next byte at every position).");
   require(spec.affine == DatasetSpec{}.affine, kWhere, "affine: got [", spec.affine[0], ", ", spec.affine[1],
           "], which is for pixels; a text has none.");
+  require(!spec.normalize.given(), kWhere, "normalize is for pixels; a text has none.");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace {
 
 LoaderOptions for_place(LoaderOptions options, bool resident) {
   options.samples = !resident;
+  if (resident) options.augment = {};  // the gather on the device does it
   return options;
 }
 
@@ -15,6 +16,8 @@ LoaderOptions for_place(LoaderOptions options, bool resident) {
 
 BatchFeed::BatchFeed(Learner& learner, const Dataset& data, LoaderOptions options, const ResidentData* resident)
     : learner_(learner),
+      data_(data),
+      options_(options),
       resident_(resident),
       loader_(data, for_place(options, resident != nullptr)),
       epoch_(loader_.epoch()),
@@ -97,7 +100,11 @@ void BatchFeed::take() {
   const Batch& b = place.batch;
   x_ = place.x.row_slice(0, b.size);
   target_ = place.target.row_slice(0, b.size).reshape(b.target_tensor().shape());
-  if (resident_) resident_->gather(place.ids, x_);
+  if (!resident_) return;
+  if (options_.augment.given())
+    resident_->gather(place.ids, x_, data::augmented_images(data_, options_.augment, options_.seed, b.epoch));
+  else
+    resident_->gather(place.ids, x_);
 }
 
 bool BatchFeed::next_here() {

@@ -51,6 +51,8 @@ class BatchFeed {
   void take();
 
   Learner& learner_;
+  const Dataset& data_;
+  const LoaderOptions options_;
   const ResidentData* const resident_;
   Loader loader_;
   std::unique_ptr<Prefetch> prefetch_;  // of a device

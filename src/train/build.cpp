@@ -159,6 +159,10 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   spec.seed = static_cast<uint64_t>(section.seed);
   spec.keys = section.keys;
   spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
+  const auto floats = [](const std::vector<double>& numbers) {
+    return std::vector<float>(numbers.begin(), numbers.end());
+  };
+  spec.normalize = {floats(config.data.normalize.mean), floats(config.data.normalize.std)};
   return make_dataset(spec);
 }
 

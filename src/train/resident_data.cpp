@@ -23,13 +23,15 @@ StoredSamples checked(const Dataset& dataset) {
           values ? "values" : "ids", ", the data set returns ", dataset.dtype(), '.');
   require(s.numbers == nullptr || s.form == StoredAs::kUint8, kWhere, dataset.name(),
           ": only one-byte codes index a table of values.");
+  require(s.tables >= 1 && dataset.features() % s.tables == 0, kWhere, dataset.name(), ": got ", s.tables,
+          " tables of values for samples of ", dataset.features(), ", expected a divisor.");
   require((s.target_form == StoredAs::kFloat) == (dataset.target_form().classes == 0), kWhere, dataset.name(),
           ": stored targets are ", s.target_form == StoredAs::kFloat ? "values" : "classes", ", the data set returns ",
           dataset.target_form().dtype(), '.');
   return s;
 }
 
-constexpr int64_t kTableBytes = kNumbers * int64_t{sizeof(float)};
+int64_t table_bytes(const StoredSamples& s) { return s.tables * kNumbers * int64_t{sizeof(float)}; }
 
 Storage placed(const void* from, int64_t bytes) {
   const Storage there(bytes, MemoryKind::kDataset);
@@ -42,15 +44,16 @@ Storage placed(const void* from, int64_t bytes) {
 int64_t ResidentData::bytes_of(const Dataset& dataset) {
   const StoredSamples s = dataset.stored();
   if (s.codes == nullptr) return 0;
-  return s.bytes + (s.numbers != nullptr ? kTableBytes : 0);
+  return s.bytes + (s.numbers != nullptr ? table_bytes(s) : 0);
 }
 
 ResidentData::ResidentData(const Dataset& dataset) {
   const StoredSamples s = checked(dataset);
   codes_ = placed(s.codes, s.bytes);
-  if (s.numbers != nullptr) numbers_ = placed(s.numbers, kTableBytes);
+  if (s.numbers != nullptr) numbers_ = placed(s.numbers, table_bytes(s));
   stride_ = s.stride;
   code_bytes_ = element_bytes(s.form);
+  tables_ = s.tables;
 }
 
 void ResidentData::gather(const Tensor& ids, const Tensor& x) const {
@@ -60,12 +63,26 @@ void ResidentData::gather(const Tensor& ids, const Tensor& x) const {
   f.ids = ids.as<int64_t>();
   f.features = x.cols();
   f.stride = stride_;
+  f.tables = tables_;
   if (numbers_.defined()) f.numbers = static_cast<const float*>(numbers_.data());
   if (x.dtype() == dtypes::fp32) {
     f.x = x.as<float>();
   } else {
     f.tokens = x.as<int32_t>();
   }
+  run_map(f, x.rows() * f.pieces());
+}
+
+void ResidentData::gather(const Tensor& ids, const Tensor& x, const data::AugmentedImages& images) const {
+  ensure(numbers_.defined() && x.cols() == images.rows * images.columns * images.channels, kWhere,
+         "images of other samples");
+  const maps::GatherAugmented f{static_cast<const uint8_t*>(codes_.data()),
+                                ids.as<int64_t>(),
+                                static_cast<const float*>(numbers_.data()),
+                                x.as<float>(),
+                                stride_,
+                                tables_,
+                                images};
   run_map(f, x.rows() * f.pieces());
 }
 

@@ -6,6 +6,7 @@
 
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/tensor/tensor.h"
+#include "data/augment.h"
 
 namespace bitgrad::detail {
 
@@ -19,10 +20,12 @@ class ResidentData {
 
   // x [n, features] of the data set's dtype = its samples ids [n], int64 and all in range, on the current device.
   void gather(const Tensor& ids, const Tensor& x) const;
+  // The same of images, changed by their draws: `images` of the same data set.
+  void gather(const Tensor& ids, const Tensor& x, const data::AugmentedImages& images) const;
 
  private:
   Storage codes_, numbers_;  // numbers_: undefined for ids and values
-  int64_t stride_, code_bytes_;
+  int64_t stride_, code_bytes_, tables_;
 };
 
 // Puts `data` on the current device where `choice` (device.resident_data) says so, and adds a line about it to `notes`;

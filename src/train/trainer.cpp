@@ -8,6 +8,7 @@
 #include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
+#include "data/augment.h"
 #include "train/evaluation.h"
 #include "train/lengths.h"
 #include "train/phases.h"
@@ -96,6 +97,8 @@ Trainer::Trainer(RunConfig config)
     require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(),
             " classes, data.train ", train_data_->classes());
   check_targets(config_, *train_data_, test_data_.get());
+  const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
+  if (augment.given()) data::augmented_images(*train_data_, augment, 0, 0);  // throws where it does not fit
   best_ = best_rule(config_, train_data_->target_form());
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);

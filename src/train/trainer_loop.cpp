@@ -99,6 +99,7 @@ class Trainer::Loop {
     options.epoch = t_.counters_.epoch;
     options.position = t_.counters_.position;
     options.transforms = t_.transforms_;
+    options.augment = {t_.config_.data.train.augment.crop_pad, t_.config_.data.train.augment.flip};
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
     // A request to stop still finishes the open window, so that the state is one that a checkpoint can hold.
     while (learner().state().microbatch < t_.total_microbatches_ &&

@@ -124,6 +124,7 @@ const std::map<std::string, std::string> kShared = {
     {"kernels/map/", "what a map is, and the functors that several layers run"},
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},
     {"kernels/reduce/", "rules that the CPU and devices share"},
+    {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/activation_quantizer.h", "reports read its state"},
     {"nn/row_params.h", "scales of rows, for updates in blocks"},
@@ -214,6 +215,8 @@ TEST_CASE("each third party is known to one place") {
   check("^nlohmann/",
         [](const SourceFile& f) { return f.path == "src/base/json.cpp" || f.path == "src/io/safetensors_header.cpp"; });
   check("^zlib", [](const SourceFile& f) { return f.starts_with("src/data/"); });
+  check("^png", [](const SourceFile& f) { return f.path == "apps/bitgrad/picture_png.cpp"; });
+  check("^j(peglib|error)", [](const SourceFile& f) { return f.path == "apps/bitgrad/picture_jpeg.cpp"; });
 }
 
 TEST_CASE("the library never prints, aborts or exits") {

@@ -183,7 +183,7 @@ TEST_CASE("contradictions are findings at the keys that cause them") {
       {{"model.layers=[{relu: {}}]"}, "there is no linear layer"},
       {{"model.layers=[{linear: {out: 3}}, {relu: {}}]"}, "nothing but norms or dequantize after it; got relu"},
       {{"data.test={format: digits, size: 5, labels: x}"},
-       "data.test.labels goes with data.test.format idx, not with digits"},
+       "data.test.labels goes with data.test.format idx or cifar100 or npy or npz, not with digits"},
       {{"~data.test", "train.eval.every=2 epochs"}, "train.eval needs data.test"},
       {{"data.affine=[0, 1]"}, "a factor of 0 makes all pixels equal"},
       {{"model.layers.0={relu: {}, tanh: {}}"}, "a layer has one kind, got relu and tanh"},

@@ -19,7 +19,7 @@ KeySpec padding() {
 std::pair<Value, std::string> read(const std::string& yaml) {
   const SourceText text(yaml, 0);
   Report report("key", text);
-  Node node;
+  config::Node node;
   REQUIRE(read_yaml(text, report, node));
   Value value;
   const KeySpec spec = padding();

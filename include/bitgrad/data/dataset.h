@@ -47,11 +47,12 @@ struct StoredSamples {
   const void* codes = nullptr;  // nullptr: the data set does not tell
   int64_t bytes = 0;            // of all codes
   int64_t stride = 0;
-  const float* numbers = nullptr;  // [256]; nullptr for ids and values
+  const float* numbers = nullptr;  // [tables, 256]; nullptr for ids and values
   const void* labels = nullptr;
   StoredAs form = StoredAs::kUint8;
   StoredAs target_form = StoredAs::kUint8;
   int64_t target_stride = 1;
+  int64_t tables = 1;  // element e of a sample stands for numbers[e % tables][its byte]: one, or one a channel
 };
 
 // Samples 0 .. size()-1: fp32 values, or ids of words (bytes, tokens) that an embedding looks up. Const calls may come
@@ -73,8 +74,9 @@ class Dataset {
   // Of samples: int32 for ids, else fp32.
   DType dtype() const { return vocabulary() > 0 ? dtypes::int32 : dtypes::fp32; }
   // Writes sample `index` to x [features()] and its label. Image formats write a*(p/255)+b for a pixel p in 0..255 and
-  // the affine [a, b] of their DatasetSpec; each operation is fp32 and rounded once. Throws Error for an index out of
-  // range. A data set has one of the two, by its dtype; the other throws Error.
+  // the affine [a, b] of their DatasetSpec, or (p/255-mean[c])/std[c] where it has a normalization; each operation is
+  // fp32 and rounded once. Throws Error for an index out of range. A data set has one of the two, by its dtype; the
+  // other throws Error.
   virtual void sample(int64_t index, float* x, int32_t* label) const;
   virtual void sample_ids(int64_t index, int32_t* x, int32_t* label) const;
   // Writes sample `index` to x [sample_shape] of dtype(), and its target [target_form().shape] of that form's dtype. A
@@ -87,6 +89,14 @@ class Dataset {
   virtual int64_t memory_bytes() const { return 0; }
   // Numbers in one sample: the product of sample_shape().
   int64_t features() const;
+};
+
+// (value - mean[c]) / std[c] for channel c, the last axis of samples of rank 3; others have one channel. One entry, or
+// one a channel.
+struct Normalization {
+  std::vector<float> mean = {}, std = {};  // std above 0
+  bool given() const { return !mean.empty() || !std.empty(); }
+  friend bool operator==(const Normalization&, const Normalization&) = default;
 };
 
 // What a format needs to make a data set. Formats read the fields they name in DatasetFormat and ignore the others.
@@ -106,6 +116,7 @@ struct DatasetSpec {
   int64_t context = 0;                            // ids of a sample of a text
   double test_fraction = 0.1;                     // part at the end of a text that is split "test"
   std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]
+  Normalization normalize = {};                   // in place of affine
   std::map<std::string, std::string> extra = {};  // further keys that a registered format names as texts
   Attributes keys = {};                           // DatasetFormat::keys; those left out have their defaults
 };

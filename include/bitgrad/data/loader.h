@@ -54,6 +54,16 @@ void copy_batch(const Batch& batch, Tensor& into);
 // The same for its targets, [size, target...].
 void copy_targets(const Batch& batch, Tensor& into);
 
+// Random changes of images of bytes, made before a byte becomes a value: a crop of the image with `crop_pad` pixels of
+// byte 0 on each side, and its mirror image, left to right, in one of two cases (He et al. 2015, section 4.2). Drawn
+// anew for each sample in each epoch, by its index in the data set (docs/numerics.md section 7).
+struct Augment {
+  int64_t crop_pad = 0;  // 0 .. 1024
+  bool flip = false;
+  bool given() const { return crop_pad != 0 || flip; }
+  friend bool operator==(const Augment&, const Augment&) = default;
+};
+
 struct LoaderOptions {
   int64_t micro = 1;    // samples of a batch; the last one of an epoch may be smaller, and is never dropped
   bool shuffle = true;  // false: samples 0 .. n-1 in every epoch
@@ -64,6 +74,7 @@ struct LoaderOptions {
   int prefetch = 2;        // batches made ahead on a thread; 0: made inside next()
   bool samples = true;     // false: targets and ids alone, with features 0; for a data set that tells how it is stored
   std::vector<std::shared_ptr<const Transform>> transforms = {};  // of samples of fp32, in order, drawn by `seed`
+  Augment augment = {};  // of images of bytes, drawn by `seed`, before the transforms
 };
 
 // Writes the order of `epoch` to order[0 .. n): a Fisher-Yates shuffle for i = n-1 .. 1 that swaps i with the high 64

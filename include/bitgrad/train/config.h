@@ -161,12 +161,26 @@ struct TransformConfig {
   friend bool operator==(const TransformConfig&, const TransformConfig&) = default;
 };
 
+// Crops and mirror images of data.train; Augment of loader.h.
+struct AugmentConfig {
+  int64_t crop_pad = 0;
+  bool flip = false;
+  friend bool operator==(const AugmentConfig&, const AugmentConfig&) = default;
+};
+
+// Of data.normalize; both empty: data.affine holds.
+struct NormalizeConfig {
+  std::vector<double> mean = {}, std = {};
+  friend bool operator==(const NormalizeConfig&, const NormalizeConfig&) = default;
+};
+
 struct DatasetConfig {
   std::string format = {};               // one of dataset_formats()
   std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
   std::string targets = {};              // idx: path of values, in place of labels; text: last (also empty) or each
   int64_t limit = 0;                     // the first so many samples; 0: all
   std::vector<TransformConfig> transforms = {};  // of data.train, in order
+  AugmentConfig augment = {};                    // of data.train, before transforms
   int64_t classes = 0;                           // idx: 0 is the format's default
   int64_t size = 0, seed = 1;                    // digits
   std::string file = {};                         // text: path, absolute or under data.root
@@ -202,6 +216,7 @@ struct DataSection {
   DatasetConfig train = {};
   std::optional<DatasetConfig> test = {};
   std::array<double, 2> affine{1.0, 0.0};  // [a, b]: a * (pixel / 255) + b
+  NormalizeConfig normalize = {};          // in place of affine
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
 

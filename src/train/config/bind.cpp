@@ -215,6 +215,10 @@ void Reader::operator()(std::string_view key, BopConfig& field) const {
   visit_bop(Reader("bop", child(map_, key)), field);
 }
 
+void Reader::operator()(std::string_view key, AugmentConfig& field) const {
+  visit_augment(Reader("augment", child(map_, key)), field);
+}
+
 void Reader::operator()(std::string_view key, std::vector<TransformConfig>& field) const {
   const Node* const list = child(map_, key);
   for (size_t i = 0; list != nullptr && i < list->items.size(); ++i) {
@@ -257,6 +261,8 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   bind_dataset(child(data, "train"), "train", config.data.train);
   if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
   Reader("data", data)("affine", config.data.affine);
+  if (const Node* const normalize = child(data, "normalize"))
+    visit_normalize(Reader("normalize", normalize), config.data.normalize);
   const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };
   if (reads(config.data.train) || (config.data.test && reads(*config.data.test)))
     config.data.root = data_root(data, name, source);

@@ -16,7 +16,11 @@ class Checks {
   void run() {
     batch();
     requantize();
+    pixel_values("data.affine");
+    pixel_values("data.normalize");
     affine();
+    augment();
+    labels();
     targets();
     transforms();
     best();
@@ -80,10 +84,36 @@ class Checks {
   void affine() {
     if (sound_path("data.affine") && config_.data.affine[0] == 0.0)
       contradiction({"data.affine"}, "data.affine: a factor of 0 makes all pixels equal");
-    if (sound_path("data.affine") && sound_path("data.train") && find("data.affine") &&
-        choices::gives_ids(config_.data.train))
-      contradiction({"data.affine"},
-                    concat("data.affine is for pixels, data.train of format ", config_.data.train.format, " has ids"));
+    const Node *const affine = find("data.affine"), *const normalize = find("data.normalize");
+    if (sound_path("data.affine") && sound_path("data.normalize") && affine && normalize)
+      contradiction({"data.normalize"}, concat("data.normalize and data.affine (", place(affine->mark),
+                                               ") both say what a pixel becomes: give one of them"));
+  }
+  static std::string place(const SourceMark& mark) {
+    return mark.argument > 0 ? concat("command line, argument ", mark.argument) : concat(mark.line, ':', mark.col);
+  }
+  void pixel_values(const std::string& path) {
+    if (sound_path(path) && sound_path("data.train") && find(path) && choices::gives_ids(config_.data.train))
+      contradiction({path},
+                    concat(path, " is for pixels, data.train of format ", config_.data.train.format, " has ids"));
+  }
+  void augment() {
+    if (sound_path("data.test.augment") && find("data.test.augment"))
+      contradiction({"data.test.augment"}, "data.test.augment: augmentation applies to training samples only");
+    if (sound_path("data.train.augment") && find("data.train.augment") && choices::gives_ids(config_.data.train))
+      contradiction({"data.train.augment"}, concat("data.train.augment needs images, data.train of format ",
+                                                   config_.data.train.format, " has ids"));
+  }
+  // Labels of cifar100 are a word.
+  void labels() {
+    const auto check = [&](const std::string& path, const DatasetConfig& c) {
+      if (!sound_path(path + ".labels") || c.format != "cifar100" || c.labels.empty()) return;
+      if (c.labels != "fine" && c.labels != "coarse")
+        contradiction({path + ".labels"}, concat(path, ".labels: got '", c.labels,
+                                                 "', expected fine (100 classes) or coarse (20 classes)"));
+    };
+    check("data.train", config_.data.train);
+    if (config_.data.test) check("data.test", *config_.data.test);
   }
   // A file of targets, or a word; labels or targets.
   void targets() {
@@ -94,7 +124,7 @@ class Checks {
         contradiction({path + ".targets"}, concat(path, ".targets of a text: got '", c.targets,
                                                   "', expected last (the "
                                                   "byte after the sample) or each (the next byte at every position)"));
-      if (c.format == "idx" && !c.labels.empty())
+      if (c.format != "text" && !c.labels.empty())
         contradiction({path + ".targets"},
                       concat(path, " has both labels and targets: labels are classes, targets are values. Give one"));
     };

@@ -40,7 +40,20 @@ void visit_dataset(V&& v, C& c) {
   v("test_fraction", c.test_fraction);
   v("split", c.split);
   v("limit", c.limit);
+  v("augment", c.augment);
   v("transforms", c.transforms);
+}
+
+template <typename V, typename C>
+void visit_augment(V&& v, C& c) {
+  v("crop_pad", c.crop_pad);
+  v("flip", c.flip);
+}
+
+template <typename V, typename C>
+void visit_normalize(V&& v, C& c) {
+  v("mean", c.mean);
+  v("std", c.std);
 }
 
 // What a quantizer holds: the role decides which keys there are.

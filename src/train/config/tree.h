@@ -15,9 +15,10 @@
 namespace bitgrad::config {
 
 // A scalar (or list of numbers) as its key's type reads it; monostate: not read, or wrong.
-using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>,
-                           InitConfig, Granularity, DType, std::optional<double>, std::optional<int64_t>,
-                           std::optional<Quantity>, std::vector<int64_t>, std::vector<std::string>>;
+using Value =
+    std::variant<std::monostate, bool, int64_t, double, std::string, Quantity, std::array<double, 2>, InitConfig,
+                 Granularity, DType, std::optional<double>, std::optional<int64_t>, std::optional<Quantity>,
+                 std::vector<int64_t>, std::vector<double>, std::vector<std::string>>;
 
 struct Entry;
 

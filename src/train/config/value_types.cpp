@@ -88,6 +88,16 @@ std::string read_pair(const KeySpec& spec, const Node& node, Value& value) {
   }
   return "";
 }
+std::string read_number_list(const KeySpec& spec, const Node& node, Value& value) {
+  auto& out = value.emplace<std::vector<double>>();
+  if (node.kind != Node::Kind::kList) return got(spec, node);
+  if (node.items.empty()) return concat("the list is empty, expected ", spec.type->expects(spec));
+  for (const Node& item : node.items) {
+    std::string wrong = read_number_value(spec, item, out.emplace_back());
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
 std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
   auto& out = value.emplace<std::vector<int64_t>>();
   if (node.kind != Node::Kind::kList || node.items.empty())

@@ -58,7 +58,12 @@ std::string text(const std::vector<int64_t>& numbers) {
   return list_of(numbers, [](int64_t number) { return concat(number); });
 }
 
+std::string text(const std::vector<double>& numbers) {
+  return list_of(numbers, [](double number) { return number_text(number); });
+}
+
 std::string text(const LearnedConfig& c);
+std::string text(const AugmentConfig& c);
 std::string text(const ObserverConfig& c);
 std::string text(const BackwardConfig& c);
 std::string text(const BopConfig& c);
@@ -103,6 +108,9 @@ std::string text(const ObserverConfig& c) {
 }
 std::string text(const BackwardConfig& c) {
   return map_of("backward", "", [&](auto& w) { visit_backward(w, c); });
+}
+std::string text(const AugmentConfig& c) {
+  return map_of("augment", "", [&](auto& w) { visit_augment(w, c); });
 }
 std::string text(const BopConfig& c) {
   return map_of("bop", "", [&](auto& w) { visit_bop(w, c); });
@@ -206,7 +214,8 @@ class DatasetWriter {
   explicit DatasetWriter(Writer& writer) : writer_(writer) {}
   template <typename T>
   void operator()(std::string_view key, const T& field) {
-    const bool optional = key == "labels" || key == "targets" || key == "limit" || key == "transforms";
+    const bool optional = key == "images" || key == "labels" || key == "targets" || key == "limit" ||
+                          key == "transforms" || key == "augment";
     if (!optional || !(field == T{})) writer_(key, field);
   }
 
@@ -289,7 +298,10 @@ std::string to_yaml(const RunConfig& c) {
   if (!c.data.root.empty()) out << "  root: " << text(c.data.root) << '\n';
   out << "  train: " << dataset(c.data.train) << '\n';
   if (c.data.test) out << "  test: " << dataset(*c.data.test) << '\n';
-  if (!choices::gives_ids(c.data.train)) out << "  affine: " << text(c.data.affine) << '\n';
+  if (!(c.data.normalize == NormalizeConfig{}))
+    out << "  normalize: " << map_of("normalize", "", [&](auto& w) { visit_normalize(w, c.data.normalize); }) << '\n';
+  else if (!choices::gives_ids(c.data.train))
+    out << "  affine: " << text(c.data.affine) << '\n';
   out << "model:\n";
   if (!c.init_from.empty()) out << "  init_from: " << text(c.init_from) << '\n';
   out << "  values: " << text(c.values) << '\n';

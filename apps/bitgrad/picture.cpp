@@ -1,0 +1,99 @@
+#include "picture.h"
+
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad::cli {
+namespace {
+
+// What pixel i of an axis is made of: weights[k] times old pixel first + k, divided by their sum, which is the same for
+// all i.
+struct AxisTap {
+  int64_t first;
+  std::vector<int64_t> weights;
+};
+struct Axis {
+  std::vector<AxisTap> taps;
+  int64_t sum;
+};
+
+Axis axis_of(int64_t from, int64_t to) {
+  Axis axis{{}, from > to ? from : 2 * to};
+  for (int64_t i = 0; i < to; ++i) {
+    AxisTap tap{};
+    if (from > to) {  // in units of 1/to of an old pixel
+      const int64_t begin = i * from, end = begin + from;
+      tap.first = begin / to;
+      for (int64_t j = tap.first; j * to < end; ++j)
+        tap.weights.push_back(std::min(end, (j + 1) * to) - std::max(begin, j * to));
+    } else {  // in units of 1/(2 to)
+      const int64_t place = std::clamp<int64_t>((2 * i + 1) * from - to, 0, 2 * to * (from - 1));
+      tap.first = place / (2 * to);
+      const int64_t part = place % (2 * to);
+      tap.weights.push_back(2 * to - part);
+      if (part > 0) tap.weights.push_back(part);
+    }
+    axis.taps.push_back(std::move(tap));
+  }
+  return axis;
+}
+
+}  // namespace
+
+Picture decode_picture(const std::vector<uint8_t>& file) {
+  const auto begins = [&](std::initializer_list<uint8_t> magic) {
+    return file.size() >= magic.size() && std::equal(magic.begin(), magic.end(), file.begin());
+  };
+  if (begins({0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A})) return decode_png(file);
+  if (begins({0xFF, 0xD8, 0xFF})) return decode_jpeg(file);
+  fail_with(ErrorCode::kData, "picture", file.empty() ? "the file is empty" : "got neither a PNG nor a JPEG file",
+            ", expected one of them");
+}
+
+Picture with_channels(Picture picture, int64_t channels) {
+  if (picture.channels == channels) return picture;
+  const int64_t pixels = picture.rows * picture.columns;
+  Picture out{picture.rows, picture.columns, channels, std::vector<uint8_t>(static_cast<size_t>(pixels * channels))};
+  for (int64_t p = 0; p < pixels; ++p) {
+    const uint8_t* const from = picture.bytes.data() + p * picture.channels;
+    uint8_t* const to = out.bytes.data() + p * channels;
+    if (channels == 3)
+      std::fill_n(to, 3, from[0]);
+    else
+      to[0] = static_cast<uint8_t>((19595u * from[0] + 38470u * from[1] + 7471u * from[2] + 32768u) >> 16);
+  }
+  return out;
+}
+
+Picture resized(const Picture& picture, int64_t rows, int64_t columns) {
+  if (picture.rows == rows && picture.columns == columns) return picture;
+  const int64_t c = picture.channels;
+  const Axis down = axis_of(picture.rows, rows), right = axis_of(picture.columns, columns);
+  std::vector<int64_t> wide(static_cast<size_t>(picture.rows * columns * c));  // resized along its rows
+  for (int64_t y = 0; y < picture.rows; ++y)
+    for (int64_t x = 0; x < columns; ++x) {
+      const AxisTap& tap = right.taps[static_cast<size_t>(x)];
+      for (size_t k = 0; k < tap.weights.size(); ++k)
+        for (int64_t i = 0; i < c; ++i)
+          wide[static_cast<size_t>((y * columns + x) * c + i)] +=
+              tap.weights[k] *
+              picture.bytes[static_cast<size_t>((y * picture.columns + tap.first + static_cast<int64_t>(k)) * c + i)];
+    }
+  Picture out{rows, columns, c, std::vector<uint8_t>(static_cast<size_t>(rows * columns * c))};
+  const int64_t whole = down.sum * right.sum;
+  std::vector<int64_t> row(static_cast<size_t>(columns * c));
+  for (int64_t y = 0; y < rows; ++y) {
+    const AxisTap& tap = down.taps[static_cast<size_t>(y)];
+    std::fill(row.begin(), row.end(), whole / 2);
+    for (size_t k = 0; k < tap.weights.size(); ++k) {
+      const int64_t* const from = wide.data() + (tap.first + static_cast<int64_t>(k)) * columns * c;
+      for (int64_t i = 0; i < columns * c; ++i) row[static_cast<size_t>(i)] += tap.weights[k] * from[i];
+    }
+    for (int64_t i = 0; i < columns * c; ++i)
+      out.bytes[static_cast<size_t>(y * columns * c + i)] = static_cast<uint8_t>(row[static_cast<size_t>(i)] / whole);
+  }
+  return out;
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,218 @@
+// Arrays of numpy: .npy files, and .npz archives of them.
+// - images: uint8 [n, rows, columns] or [n, rows, columns, channels], or float32 [n, ...], used as values;
+// - labels, classes: any integer dtype, [n] or [n, 1], or [n, positions];
+// - targets, values: float32 [n] or [n, ...].
+//
+// Nothing that a file says is trusted: headers are held against each other and against the bytes that follow before
+// memory is asked for (npy_header.h, zip.h).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
+#include "data/data_file.h"
+#include "data/formats.h"
+#include "data/image_dataset.h"
+#include "data/npy_header.h"
+
+namespace bitgrad::data {
+namespace {
+
+constexpr int64_t kDefaultNpyClasses = 10;
+constexpr int64_t kMostNpyClasses = 65536;
+
+struct NpyArray {
+  std::string what;  // path, with the array's name
+  std::unique_ptr<InputFile> file;
+  std::unique_ptr<ByteSource> source;
+  NpyHeader header;
+  int64_t count() const { return header.shape[0]; }
+  std::vector<int64_t> inner() const { return {header.shape.begin() + 1, header.shape.end()}; }
+  int64_t elements() const { return Shape(header.shape).numel(); }
+};
+
+// The arrays of a data set: files of their own, or members of one.
+class NpyArrays {
+ public:
+  explicit NpyArrays(const DatasetSpec& spec)
+      : spec_(spec), archive_(spec.format == "npz"), where_(archive_ ? "data.npz" : "data.npy") {
+    if (!archive_) return;
+    path_ = data_path(spec.root, spec.file);
+    file_ = open_data_file(where_, spec, "file", spec.file, "an .npz file");
+    members_ = zip_members(where_, path_, *file_);
+  }
+  const std::string& where() const { return where_; }
+  template <typename... Parts>
+  [[noreturn]] void refuse(const NpyArray& array, const Parts&... parts) const {
+    fail_with(ErrorCode::kData, where_, array.what, ": ", parts...);
+  }
+
+  // `value` of `key`: a path, or the name of an array.
+  NpyArray open(const std::string& key, const std::string& value) const {
+    NpyArray array;
+    if (archive_) {
+      const ZipMember& member = find(key, value);
+      array.what = concat(path_, " array '", value, '\'');
+      array.source = open_zip_member(where_, path_, *file_, member);
+    } else {
+      array.what = data_path(spec_.root, value);
+      array.file = open_data_file(where_, spec_, key, value, "an .npy file");
+      array.source = file_source(*array.file);
+    }
+    array.header = read_npy_header(where_, array.what, *array.source);
+    if (array.header.shape.empty()) refuse(array, "shape: got one value without axes, expected [n, ...].");
+    return array;
+  }
+  TrackedBytes read(NpyArray& array) const {
+    TrackedBytes out(array.elements() * array.header.width, MemoryKind::kDataset);
+    const int64_t got = array.source->read(out.data(), out.size());
+    if (got < out.size())
+      refuse(array, "truncated: content ends at byte offset ", array.header.bytes + got, ", expected ",
+             out.size() - got, " more bytes.");
+    return out;
+  }
+
+ private:
+  const ZipMember& find(const std::string& key, const std::string& name) const {
+    std::vector<std::string> names;
+    for (const ZipMember& member : members_) {
+      if (member.name == name + ".npy") return member;
+      constexpr size_t kMostShown = 20, kSuffix = 4;
+      if (member.name.ends_with(".npy") && names.size() < kMostShown)
+        names.push_back(member.name.substr(0, std::min(member.name.size() - kSuffix, size_t{64})));
+    }
+    for (std::string& known : names)
+      for (char& c : known)
+        if (static_cast<uint8_t>(c) < 0x20 || static_cast<uint8_t>(c) > 0x7E) c = '?';
+    fail_with(ErrorCode::kData, where_, path_, ": ", key, ": ", unknown_name("array", name, names));
+  }
+
+  const DatasetSpec& spec_;
+  const bool archive_;
+  const std::string where_;
+  std::string path_;
+  std::unique_ptr<InputFile> file_;
+  std::vector<ZipMember> members_;
+};
+
+// A class at place `i`, as written; values past int64 are -1, which is no class.
+int64_t npy_class(const uint8_t* from, const NpyHeader& header, int64_t i) {
+  uint64_t bits = 0;
+  for (int64_t b = header.width - 1; b >= 0; --b) bits = (bits << 8) | from[i * header.width + b];
+  const int shift = static_cast<int>(64 - 8 * header.width);
+  if (header.kind == 'i') return static_cast<int64_t>(bits << shift) >> shift;
+  return bits > static_cast<uint64_t>(INT64_MAX) ? -1 : static_cast<int64_t>(bits);
+}
+
+template <typename T>
+TrackedBytes narrowed(const uint8_t* from, const NpyHeader& header, int64_t count) {
+  TrackedBytes out(count * int64_t{sizeof(T)}, MemoryKind::kDataset);
+  for (int64_t i = 0; i < count; ++i) reinterpret_cast<T*>(out.data())[i] = static_cast<T>(npy_class(from, header, i));
+  return out;
+}
+
+// Classes or values.
+class NpyTargets {
+ public:
+  NpyTargets(const NpyArrays& arrays, const DatasetSpec& spec)
+      : arrays_(arrays),
+        values_(!spec.targets.empty()),
+        array_(values_ ? arrays.open("targets", spec.targets)
+                       : arrays.open("labels", spec.labels.empty() ? "labels" : spec.labels)),
+        classes_(spec.classes == 0 && !values_ ? kDefaultNpyClasses : spec.classes) {
+    require(!values_ || spec.labels.empty(), arrays.where(),
+            "got both labels and targets, expected one of them: labels are classes, targets are values.");
+    require(!values_ || spec.classes == 0, arrays.where(), "classes: got ", spec.classes,
+            ", which is for labels; targets are values.");
+    require(values_ || (classes_ >= 1 && classes_ <= kMostNpyClasses), arrays.where(), "classes: got ", classes_,
+            ", expected 1 .. ", kMostNpyClasses, '.');
+    const NpyHeader& header = array_.header;
+    if (values_ && (header.kind != 'f' || header.width != 4))
+      arrays.refuse(array_, "descr: got '", header.descr, "', expected '<f4' (targets). Save a.astype(np.float32).");
+    if (!values_ && header.kind != 'u' && header.kind != 'i')
+      arrays.refuse(array_, "descr: got '", header.descr, "', expected integers (labels). Save a.astype(np.int32).");
+    if (!values_ && header.shape.size() > 2)
+      arrays.refuse(array_, "shape: got ", header.shape.size(), " axes, expected [n] or [n, positions] (labels).",
+                    header.shape.size() >= 3 ? " Are images and labels exchanged?" : "");
+  }
+  const NpyArray& array() const { return array_; }
+
+  ImageDataset::Targets read() {
+    const TrackedBytes raw = arrays_.read(array_);
+    std::vector<int64_t> inner = array_.inner();
+    const int64_t count = array_.elements();
+    if (values_) {
+      TrackedBytes out(raw.size(), MemoryKind::kDataset);
+      std::memcpy(out.data(), raw.data(), static_cast<size_t>(raw.size()));
+      for (int64_t i = 0; i < count; ++i)
+        if (const float value = reinterpret_cast<const float*>(out.data())[i]; !std::isfinite(value))
+          arrays_.refuse(array_, "target ", i, " at byte offset ", array_.header.bytes + 4 * i, ": got ", value,
+                         ", expected a finite fp32.");
+      return {std::move(out), StoredAs::kFloat, {.shape = inner.empty() ? Shape{1} : Shape(inner), .classes = 0}};
+    }
+    if (inner.size() == 1 && inner[0] == 1) inner.clear();  // a column: one class a sample
+    check_classes(raw.data(), count, !inner.empty());
+    const TargetForm form{Shape(inner), classes_};
+    constexpr int64_t kOfByte = 256;
+    if (!inner.empty()) return {narrowed<int32_t>(raw.data(), array_.header, count), StoredAs::kInt32, form};
+    if (classes_ <= kOfByte) return {narrowed<uint8_t>(raw.data(), array_.header, count), StoredAs::kUint8, form};
+    return {narrowed<uint16_t>(raw.data(), array_.header, count), StoredAs::kUint16, form};
+  }
+
+ private:
+  void check_classes(const uint8_t* raw, int64_t count, bool positions) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t label = npy_class(raw, array_.header, i);
+      if ((label >= 0 && label < classes_) || (positions && label == kIgnoredClass)) continue;
+      arrays_.refuse(array_, "label ", i, " at byte offset ", array_.header.bytes + i * array_.header.width, ": got ",
+                     label, ", expected 0 .. ", classes_ - 1, '.',
+                     classes_ < kMostNpyClasses ? " Set classes if the set has more." : "");
+    }
+  }
+
+  const NpyArrays& arrays_;
+  const bool values_;
+  NpyArray array_;
+  const int64_t classes_;
+};
+
+void check_images(const NpyArrays& arrays, const NpyArray& images) {
+  const NpyHeader& header = images.header;
+  const auto axes = std::ssize(header.shape);
+  if (header.kind == 'f' && header.width == 4) return;
+  if (header.kind != 'u' || header.width != 1)
+    arrays.refuse(images, "descr: got '", header.descr, "', expected '|u1' (bytes) or '<f4' (values). Save ",
+                  header.kind == 'f' ? "a.astype(np.float32)." : "a.astype(np.uint8) if they are pixels.");
+  if (axes == 3 || axes == 4) return;
+  arrays.refuse(images, "shape: got ", axes,
+                " axes, expected [n, rows, columns] or [n, rows, columns, channels] for images of bytes.",
+                axes == 1 ? " Are images and labels exchanged?" : " Values of other shapes are float32.");
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
+  const PixelValues values(spec);
+  values.check();
+  const NpyArrays arrays(spec);
+  NpyTargets targets(arrays, spec);  // labels first: they are small, and a mistake in them shows at once
+  NpyArray images = arrays.open("images", spec.images.empty() ? "images" : spec.images);
+  check_images(arrays, images);
+  if (images.count() != targets.array().count())
+    arrays.refuse(images, "shape: got ", images.count(), " images, expected ", targets.array().count(),
+                  ", the first axis of ", targets.array().what, '.');
+  std::vector<int64_t> shape = images.inner();
+  if (shape.empty()) shape = {1};
+  values.check(channels_of(shape));
+  ImageDataset::Targets read = targets.read();
+  TrackedBytes samples = arrays.read(images);
+  const bool pixels = images.header.width == 1;
+  if (!pixels) apply_values(values, channels_of(shape), samples);
+  return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),
+                                        pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
+}
+
+std::unique_ptr<Dataset> make_npz_dataset(const DatasetSpec& spec) { return make_npy_dataset(spec); }
+
+}  // namespace bitgrad::data

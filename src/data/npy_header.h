@@ -1,0 +1,27 @@
+// The header of an .npy file (NEP 1 and numpy.lib.format), versions 1.0 to 3.0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/zip.h"
+
+namespace bitgrad::data {
+
+struct NpyHeader {
+  char kind = 0;      // of the elements: u, i, f; others as numpy names them
+  int64_t width = 0;  // bytes of one
+  std::string descr;  // as written, such as <f4
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;  // of the header: where the elements begin
+};
+
+// Reads the header from the front of `from`. Error(kData) that begins with `where` and `what` (the path, with the
+// array's name) for bytes that are none, a version above 3, a damaged or overlong description, elements that are
+// big-endian, records or Python objects, Fortran order of two or more axes, a shape without elements, or one that does
+// not fit the bytes that follow.
+NpyHeader read_npy_header(std::string_view where, const std::string& what, ByteSource& from);
+
+}  // namespace bitgrad::data
