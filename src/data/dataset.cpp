@@ -32,7 +32,7 @@ struct Registry {
   std::mutex mutex;
   std::deque<DatasetFormat> formats;
   detail::SharedKeys keys{{"format", "images", "labels", "targets", "limit", "transforms", "classes", "size", "seed",
-                           "file", "context", "test_fraction", "split", "root", "affine", "path"}};
+                           "file", "context", "test_fraction", "split", "root", "affine", "path", "augment"}};
 
   Registry() {
 #define BITGRAD_DATASET(name, factory, required, optional, ids, summary) \

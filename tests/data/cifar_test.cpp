@@ -1,4 +1,7 @@
 // The binary files of CIFAR-10 and CIFAR-100: the layout, and what is said of files that are not of it.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <fstream>
 #include <random>
 
@@ -173,6 +176,28 @@ TEST_CASE("A folder that lacks a file, or holds the folder of the files, is told
                                   "', which is in it.");
   spec.split = "valid";
   CHECK(contains(error_of([&] { make_dataset(spec); }), "split: got 'valid', expected train or test."));
+}
+
+TEST_CASE("The published CIFAR-10 has 5,000 and 1,000 images of each class") {
+  const char* const root = std::getenv("BITGRAD_DATA");
+  const std::string folder = std::string(root == nullptr ? "" : root) + "/cifar-10-batches-bin";
+  if (root == nullptr || !file_system().is_directory(folder)) {
+    WARN("skipped: needs cifar-10-batches-bin in $BITGRAD_DATA");
+    return;
+  }
+  for (const char* split : {"train", "test"}) {
+    DatasetSpec spec;
+    spec.format = "cifar10";
+    spec.path = folder;
+    spec.split = split;
+    const auto set = make_dataset(spec);
+    const int64_t each = spec.split == "train" ? 5000 : 1000;
+    REQUIRE(set->size() == 10 * each);
+    std::array<int64_t, 10> counts{};
+    const auto* const labels = static_cast<const uint8_t*>(set->stored().labels);
+    for (int64_t i = 0; i < set->size(); ++i) ++counts[labels[i]];
+    CHECK(std::all_of(counts.begin(), counts.end(), [&](int64_t count) { return count == each; }));
+  }
 }
 
 }  // namespace

@@ -118,6 +118,10 @@ TEST_CASE("npy values, positions and targets have the form of their arrays") {
   CHECK(classes == std::vector<int32_t>{0, -100, 299});
   CHECK(positions->stored().form == StoredAs::kFloat);
 
+  folder.write("l.npy", npy("<i2", "(2, 3)", bytes_of<int16_t>({7, -100, 299, 3, 4, 5})));
+  make_dataset(spec)->example(0, x.data(), classes.data());
+  CHECK(classes == std::vector<int32_t>{7, -100, 299});
+
   folder.write("one.npy", npy("<u4", "(2,)", bytes_of<uint32_t>({299, 0})));
   spec.labels = "one.npy";
   int32_t label = -1;
@@ -237,6 +241,7 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   CHECK(contains(labels(npy("<i4", "(3,)", bytes_of<int32_t>({9, 10, 1}))),
                  "label 1 at byte offset 132: got 10, expected 0 .. 9. Set classes if the set has more."));
   CHECK(contains(labels(npy("<i8", "(3,)", bytes_of<int64_t>({9, -1, 1}))), "got -1, expected 0 .. 9"));
+  CHECK(contains(labels(npy("|i1", "(3,)", bytes_of<int8_t>({9, -3, 1}))), "got -3, expected 0 .. 9"));
   CHECK(contains(labels(npy("<u8", "(3,)", bytes_of<uint64_t>({9, std::numeric_limits<uint64_t>::max(), 1}))),
                  "label 1"));
   CHECK(contains(labels(npy("<f4", "(3,)", ramp(12))), "expected integers (labels). Save a.astype(np.int32)."));

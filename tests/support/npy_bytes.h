@@ -16,7 +16,7 @@ namespace bitgrad::test {
 using NpyBytes = std::vector<uint8_t>;
 
 inline void put(NpyBytes& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<uint8_t>(value >> (8 * i)));
+  for (int i = 0; i < bytes; ++i) out.push_back(i < 8 ? static_cast<uint8_t>(value >> (8 * i)) : uint8_t{0});
 }
 inline void put(NpyBytes& out, const std::string& text) { out.insert(out.end(), text.begin(), text.end()); }
 
