@@ -50,6 +50,13 @@ inline std::vector<std::string> bad_ints(const config::KeySpec& spec) {
           list(spec.count, lo - 1),
           "1.5"};
 }
+inline std::vector<std::string> bad_number_lists(const config::KeySpec& spec) {
+  const NumberRange range = parse_number_range(spec.detail);
+  const std::string ok = config::number_text(range.lo),
+                    under = config::number_text(std::nextafter(range.lo, -INFINITY)),
+                    over = config::number_text(std::nextafter(range.hi, INFINITY));
+  return {"[]", concat('[', under, ']'), concat('[', ok, ", ", over, ']'), "[x]", "[[1]]"};
+}
 inline std::vector<std::string> bad_bytes(const config::KeySpec& spec) {
   const int64_t max = static_cast<int64_t>(parse_number_range(spec.detail).hi);
   return {"0", "-1", concat(max + 1), "1e3", "60 kb", "60  KB", "KB", "1.0001 KB", "9e999 KB", "99999999999999999 GB"};
@@ -63,6 +70,7 @@ inline std::vector<std::string> out_of_range(const config::KeySpec& spec) {
   if (type == &kPair) return pair_beyond_range(spec);
   if (type == &kIntList) return bad_int_lists(spec);
   if (type == &kInts) return bad_ints(spec);
+  if (type == &kNumberList) return bad_number_lists(spec);
   if (type == &kBytes) return bad_bytes(spec);
   if (type == &kQuantity || type == &kQuantityOrOff)
     return {spec.detail.ends_with("from 0") ? "-1 steps" : "0 steps", concat(kMostOfAQuantity + 1, " steps")};

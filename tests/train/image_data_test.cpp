@@ -77,7 +77,7 @@ train: {stop: 1 epochs}
   CHECK(contains(report, "data.train.augment needs images, data.train of format text has ids"));
 }
 
-TEST_CASE("an augmented run has one state for any threads, microbatches apart, and resumed in the middle of an epoch") {
+TEST_CASE("an augmented run has one state for any threads, and resumed in the middle of an epoch") {
   const KeepModes keep;
   TempDir temp;
   const RunConfig config = small_config(augmented());
