@@ -142,12 +142,12 @@ struct DrawnDepthwise {
 };
 
 // Numbers of an operand and the scale that gy takes over from it, where it is one for all or (rows) one a row.
-struct Folded {
+struct GradientNumbers {
   std::vector<float> numbers, scale;  // scale: of rows; empty: none
 };
-inline Folded folded(const Tensor& t, bool rows) {
+inline GradientNumbers gradient_numbers(const Tensor& t, bool rows) {
   const ScaleMap map = t.scale_map();
-  Folded out;
+  GradientNumbers out;
   const bool fold = map.scale != nullptr && map.zero == nullptr && map.offset == nullptr &&
                     (map.per_tensor() || (rows && map.per_row()));
   for (const double v : fold ? t.elements() : t.values()) out.numbers.push_back(static_cast<float>(v));
@@ -171,7 +171,7 @@ inline DepthwiseRun in_order(const DrawnDepthwise& d) {
                                         : map.scale[map.index(0, i)] * static_cast<float>(c.options.pad_value);
   };
   std::vector<float> y(gv.size()), gx(xv.size()), part(wv.size()), gw(wv.size());
-  const Folded w = folded(c.w, true), x = folded(c.x, false);
+  const GradientNumbers w = gradient_numbers(c.w, true), x = gradient_numbers(c.x, false);
   struct Step {
     int64_t m, p, t;
   };

@@ -52,14 +52,18 @@ struct DepthwiseScales {
   }
 };
 
-// Numbers of a pixel outside: value * scale[i * step].
+// Numbers of a pixel outside, whose code is `value`: (value - zero[i * step]) * scale[i * step].
 struct DepthwisePad {
   float value;
   const float* scale;
+  const int32_t* zero;
   int64_t step;
   float* out;
 
-  BITGRAD_HD void operator()(int64_t i) const { out[i] = scale == nullptr ? value : scale[i * step] * value; }
+  BITGRAD_HD void operator()(int64_t i) const {
+    const float number = zero == nullptr ? value : value - static_cast<float>(zero[i * step]);
+    out[i] = scale == nullptr ? number : scale[i * step] * number;
+  }
 };
 
 // Where the results of an epilogue go: rows of `outputs`.

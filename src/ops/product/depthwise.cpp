@@ -75,7 +75,7 @@ Tensor depthwise_pad(const Tensor& image, const ConvForm& form, const ScaleMap& 
   if (image.dtype() == dtypes::fp64)
     return Tensor::full({form.channels}, dtypes::fp64, form.pad_value, MemoryKind::kWorkspace);
   const Tensor pad = Tensor::empty({form.channels}, dtypes::fp32, MemoryKind::kWorkspace);
-  run_map(maps::DepthwisePad{static_cast<float>(form.pad_value), map.scale, map.col_step, pad.as<float>()},
+  run_map(maps::DepthwisePad{static_cast<float>(form.pad_value), map.scale, map.zero, map.col_step, pad.as<float>()},
           form.channels);
   return pad;
 }
