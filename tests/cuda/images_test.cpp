@@ -1,6 +1,7 @@
 // Ops and layers of images on the (emulated) device: the bits of the CPU.
 #include "bitgrad/ops/spatial.h"
 #include "cuda/counted.h"
+#include "emulation/cuda/emulation.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
