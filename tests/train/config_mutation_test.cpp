@@ -211,8 +211,10 @@ std::string without(const std::string& text, const FoundKey& key) {
   return replaced(text, text[comma] == ',' ? comma : key.key, end, "");
 }
 
-// Names below model.blocks are free: blocks_test.cpp has their errors.
-bool in_block(const FoundKey& key) { return key.path.find("model.blocks") == 0; }
+// Names below model.blocks and model.keys are free: blocks_test.cpp and the tests of presets have their errors.
+bool in_block(const FoundKey& key) {
+  return key.path.starts_with("model.blocks") || key.path.starts_with("model.keys.");
+}
 bool is_use_of_block(const FoundKey& key) {
   const size_t dot = key.path.rfind('.');
   return dot != std::string::npos && key.path.find(".unit") != std::string::npos;

@@ -211,7 +211,11 @@ ModelPreset preset_of(std::string name, std::string text) {
 PresetText expand_preset(Node& root, const std::string& name, const ConfigSource& source, Report& report) {
   Entry* const model = root.find("model");
   if (model == nullptr || model->node.kind != Node::Kind::kMap) return {};
-  if (const Entry* const keys = model->node.find("keys"); keys != nullptr && !model->node.find("preset")) {
+  // Beside an unknown key, which may be meant to be `preset`, that one is what is wrong.
+  const auto known = [](const Entry& entry) { return find_key("model", entry.key) != nullptr; };
+  const std::vector<Entry>& entries = model->node.entries;
+  const Entry* const keys = model->node.find("keys");
+  if (keys != nullptr && !model->node.find("preset") && std::all_of(entries.begin(), entries.end(), known)) {
     report.error(keys->key_mark, "model.keys are those of model.preset, which is not set", keys->key.size());
     return {};
   }
