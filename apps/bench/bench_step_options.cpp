@@ -67,7 +67,7 @@ Case parse_shape(const std::string& text) {
 
 std::string Case::shape() const {
   std::string text = std::to_string(batch);
-  for (const int64_t w : widths) text += "," + std::to_string(w);
+  for (const int64_t w : widths) text.append(",").append(std::to_string(w));
   return text;
 }
 

@@ -115,8 +115,8 @@ struct AmxIsa {
   void (*join_digits)(const uint8_t* sums, int parts, double unit, float* out);
   // word[j] bit k = rows[k] bit j of 32 x 32 bits in each of 16 lanes, in place: x[32][16].
   void (*transpose_bits)(uint32_t* x);
-  // out[m * 64 + k] = in[k * stride + m], 64 x 64 bytes.
-  void (*transpose_bytes)(const uint8_t* in, int64_t stride, uint8_t* out);
+  // out[m * 64 + k] = in[k * stride + m], 64 x 64 bytes are read and the first `lines` lines of out written.
+  void (*transpose_bytes)(const uint8_t* in, int64_t stride, int64_t lines, uint8_t* out);
   // out[4 j + i] = in[i * stride + j], 16 columns of 4 lines.
   void (*interleave)(const uint8_t* in, int64_t stride, uint8_t* out);
 };

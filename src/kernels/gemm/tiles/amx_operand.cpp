@@ -141,7 +141,7 @@ void put_lines(const BlockOfA& block, const uint8_t* lines, uint8_t* out) {
   alignas(64) uint8_t rows[kTileBytes * kTileBytes];
   const int64_t end = round_up(block.rows, kBlockSide);
   for (int64_t m = 0; m < end; m += kTileBytes) {
-    block.isa.transpose_bytes(lines + m, kMostRowsOfPut, rows);
+    block.isa.transpose_bytes(lines + m, kMostRowsOfPut, std::min<int64_t>(kTileBytes, end - m), rows);
     for (int64_t r = 0; r < std::min<int64_t>(kTileBytes, end - m); r += kBlockSide) {
       block.isa.permute(rows + r * kTileBytes, block.order, kBlockSide, row_of_tiles(block, m + r, out), kTileBytes);
     }

@@ -59,14 +59,15 @@ struct AmxLoops {
     exchange<1>(x, 0x55555555u);
   }
   // 8 x 8 bytes in each of 8 lanes, 8 lines at a time (the same section, on bytes).
-  static void transpose_bytes(const uint8_t* __restrict in, int64_t stride, uint8_t* __restrict out) {
+  static void transpose_bytes(const uint8_t* __restrict in, int64_t stride, int64_t lines,
+                              uint8_t* __restrict out) {
     for (int k = 0; k < 64; k += 8) {
       uint64_t x[64];
       for (int r = 0; r < 8; ++r) __builtin_memcpy(x + 8 * r, in + (k + r) * stride, 64);
       exchange_bytes<1>(x, 0x00FF00FF00FF00FFu);
       exchange_bytes<2>(x, 0x0000FFFF0000FFFFu);
       exchange_bytes<4>(x, 0x00000000FFFFFFFFu);
-      for (int m = 0; m < 64; ++m) __builtin_memcpy(out + m * 64 + k, x + m % 8 * 8 + m / 8, 8);
+      for (int64_t m = 0; m < lines; ++m) __builtin_memcpy(out + m * 64 + k, x + m % 8 * 8 + m / 8, 8);
     }
   }
   static void interleave(const uint8_t* __restrict in, int64_t stride, uint8_t* __restrict out) {

@@ -51,6 +51,8 @@ class Direct {
     b_ = weights.as<uint8_t>();
     parallel_for(pairs_, [&](int64_t pair) { pack(pair); });
     place_positions();
+    if (args_.fold != nullptr)
+      for (int64_t x = 0; x < args_.geometry.w; ++x) fold_.insert(fold_.end(), args_.fold, args_.fold + args_.channels);
     parallel_for(args_.images, [&](int64_t image) { run_image(image); });
   }
 
@@ -134,13 +136,16 @@ class Direct {
   void open_floats(const float* image, uint16_t* out) const {
     const WindowGeometry& g = args_.geometry;
     const int64_t part = plane_bytes() / 2, c = args_.channels, ld = args_.stride / int64_t{sizeof(float)};
-    std::memset(out, 0, static_cast<size_t>(parts_ * plane_bytes()));
-    const bool whole = args_.fold == nullptr && ld == c;
+    const int64_t used = plane_.positions() * c;
+    for (int i = 0; i < parts_; ++i) {
+      put_border(plane_, c, 0, out + i * part);
+      std::memset(out + i * part + used, 0, static_cast<size_t>((part - used) * 2));
+    }
     for (int64_t y = 0; y < g.h; ++y) {
       uint16_t* const to = out + ((y + g.top) * plane_.width + g.left) * c;
       const float* const from = image + y * g.w * ld;
-      if (whole) {
-        isa_.split(g.w * c, from, nullptr, parts_, to, part);
+      if (ld == c) {
+        isa_.split(g.w * c, from, fold_.empty() ? nullptr : fold_.data(), parts_, to, part);
       } else {
         for (int64_t x = 0; x < g.w; ++x) isa_.split(c, from + x * ld, args_.fold, parts_, to + x * c, part);
       }
@@ -202,6 +207,7 @@ class Direct {
   const int64_t element_, pixel_, steps_, pairs_;
   uint8_t* b_ = nullptr;
   std::vector<int32_t> place_;
+  std::vector<float> fold_;  // of a line of pixels
 };
 
 }  // namespace

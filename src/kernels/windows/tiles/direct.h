@@ -70,14 +70,15 @@ struct DirectIsa {
   void (*finish)(const RowFinish& out, int64_t row, int64_t pair, const uint8_t* sums);
   // out[p * part + j]: bf16 parts of x[j] * fold[j] (fold may be nullptr). One part rounds to nearest even.
   void (*split)(int64_t n, const float* x, const float* fold, int parts, uint16_t* out, int64_t part);
-  // The same of two rows, out[p * part + j / 16 * panel + 2 * (j % 16)] of x0[j], and beside it of x1[j].
-  void (*split_pairs)(int64_t n, const float* x0, const float* x1, const float* fold, int parts, uint16_t* out,
-                      int64_t part, int64_t panel);
+  // The same of `pairs` pairs of rows: pair i has the rows x0 + i * step and x1 + i * step of n columns.
+  // out[i * 32 + p * part + j / 16 * panel + 2 * (j % 16)] of x0[j], and beside it of x1[j].
+  void (*split_pairs)(int64_t n, int64_t pairs, const float* x0, const float* x1, int64_t step, const float* fold,
+                      int parts, uint16_t* out, int64_t part, int64_t panel);
   // out[j / 16 * panel + 4 * (j % 16) + i] = rows[i][j] of four rows.
   void (*interleave)(int64_t n, const int8_t* const* rows, uint8_t* out, int64_t panel);
   void (*to_bf16)(int64_t n, const uint8_t* x, bool is_unsigned, uint16_t* out);
-  // out[m * 64 + k] = in[k * stride + m], 64 x 64 bytes.
-  void (*transpose_bytes)(const uint8_t* in, int64_t stride, uint8_t* out);
+  // out[m * 64 + k] = in[k * stride + m], 64 x 64 bytes are read and the first `lines` lines of out written.
+  void (*transpose_bytes)(const uint8_t* in, int64_t stride, int64_t lines, uint8_t* out);
 };
 
 const DirectIsa& direct_machine();

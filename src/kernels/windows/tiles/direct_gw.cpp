@@ -12,7 +12,7 @@ namespace windows {
 namespace {
 
 constexpr double kLeastWork = 1 << 22;
-constexpr int64_t kMostFloats = 32 * 64, kMostHalves = 64 * 64;  // channels times outputs
+constexpr int64_t kMostFloats = 64 * 64, kMostHalves = 64 * 64;  // channels times outputs
 constexpr int64_t kSumTile = 1024, kGroupBytes = 1 << 20, kTilesOfTask = 4, kSquare = 64;
 
 class DirectWeights {
@@ -31,7 +31,7 @@ class DirectWeights {
         taps_(args.geometry.taps() / merged_),
         channel_tiles_((channels_ + 15) / 16),
         tiles_(taps_ * channel_tiles_),
-        pitch_(up(plane_.positions() * element_, kStepBytes) + 3 * kStepBytes),
+        pitch_((up(plane_.positions() * element_, kStepBytes) + 3 * kStepBytes) | kStepBytes),
         image_bytes_(channel_tiles_ * 16 * pitch_ + kStepBytes * 2),
         gy_bytes_(parts_ * panels_ * steps_ * kSumTile) {}
 
@@ -96,8 +96,9 @@ class DirectWeights {
     alignas(64) uint8_t square[kSquare * kSquare];
     for (int64_t p = 0; p < positions; p += kSquare)
       for (int64_t c0 = 0; c0 < c; c0 += kSquare) {
-        isa_.transpose_bytes(opened.as<uint8_t>() + p * c + c0, c, square);
-        for (int64_t k = 0; k < std::min(kSquare, c - c0); ++k) {
+        const int64_t lines = std::min(kSquare, c - c0);
+        isa_.transpose_bytes(opened.as<uint8_t>() + p * c + c0, c, lines, square);
+        for (int64_t k = 0; k < lines; ++k) {
           uint8_t* const line = to + (c0 + k) * pitch_ + p * element_;
           if (floats_) {
             isa_.to_bf16(kSquare, square + k * kSquare, is_unsigned(args_.dtype), reinterpret_cast<uint16_t*>(line));
@@ -120,20 +121,29 @@ class DirectWeights {
     if (y >= g.oh || x >= g.ow) return nothing_.data();
     return static_cast<const char*>(args_.gy) + ((image * g.oh + y) * g.ow + x) * args_.gy_stride;
   }
+  // Pairs of neighbouring windows from position p on.
+  int64_t pairs_at(int64_t p) const {
+    const int64_t y = p / plane_.width, x = p % plane_.width;
+    return y < args_.geometry.oh && x < args_.geometry.ow ? (args_.geometry.ow - x) / 2 : 0;
+  }
   void put_gy(int64_t first, int64_t i) const {
     uint8_t* const to = gy_ + i * gy_bytes_;
-    const int64_t panel = steps_ * kSumTile, group = 4 / element_, positions = steps_ * kStepBytes / element_;
-    for (int64_t p = 0; p < positions; p += group) {
-      uint8_t* const out = to + p / group * 64;
-      if (floats_) {
-        isa_.split_pairs(args_.outputs, static_cast<const float*>(gy_at(first + i, p)),
-                         static_cast<const float*>(gy_at(first + i, p + 1)), fold_.empty() ? nullptr : fold_.data(),
-                         parts_, reinterpret_cast<uint16_t*>(out), panels_ * panel / 2, panel / 2);
-      } else {
+    const int64_t panel = steps_ * kSumTile, positions = steps_ * kStepBytes / element_;
+    const auto row = [&](int64_t p) { return gy_at(first + i, p); };
+    if (!floats_) {
+      for (int64_t p = 0; p < positions; p += 4) {
         const int8_t* rows[4];
-        for (int64_t r = 0; r < 4; ++r) rows[r] = static_cast<const int8_t*>(gy_at(first + i, p + r));
-        isa_.interleave(args_.outputs, rows, out, panel);
+        for (int64_t r = 0; r < 4; ++r) rows[r] = static_cast<const int8_t*>(row(p + r));
+        isa_.interleave(args_.outputs, rows, to + p * 16, panel);
       }
+      return;
+    }
+    const float* const fold = fold_.empty() ? nullptr : fold_.data();
+    const int64_t step = 2 * args_.gy_stride / int64_t{sizeof(float)};
+    for (int64_t p = 0, pairs = 0; p < positions; p += 2 * pairs) {
+      pairs = std::max<int64_t>(1, pairs_at(p));
+      isa_.split_pairs(args_.outputs, pairs, static_cast<const float*>(row(p)), static_cast<const float*>(row(p + 1)),
+                       step, fold, parts_, reinterpret_cast<uint16_t*>(to + p * 32), panels_ * panel / 2, panel / 2);
     }
   }
 

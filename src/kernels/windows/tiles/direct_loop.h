@@ -20,28 +20,30 @@ struct DirectLoops {
     Tiles::template zero<3>();
   }
   template <TileProduct kProduct, bool kTwo>
-  [[gnu::always_inline]] static void step(const uint8_t* b0, const uint8_t* b1) {
-    Tiles::template load<6>(b0, kStep);
+  [[gnu::always_inline]] static void multiply() {
     Tiles::template multiply<kProduct, 0, 4, 6>();
     Tiles::template multiply<kProduct, 2, 5, 6>();
     if constexpr (kTwo) {
-      Tiles::template load<7>(b1, kStep);
       Tiles::template multiply<kProduct, 1, 4, 7>();
       Tiles::template multiply<kProduct, 3, 5, 7>();
     }
   }
 
+  // The parts are innermost: a step's B is loaded once for all of them.
   template <TileProduct kProduct, bool kTwo>
   static void plane_block(const PlaneTask& t, int64_t row, int64_t pair, uint8_t* sums) {
     zero_sums();
-    for (int part = 0; part < t.parts; ++part) {
-      const uint8_t* b = t.b + pair * t.lines * t.steps * 2 * kTile;
-      for (int64_t line = 0; line < t.lines; ++line) {
-        const uint8_t* a = t.plane + part * t.part_bytes + row * t.pixel + line * t.line;
-        for (int64_t s = 0; s < t.steps; ++s, a += kStep, b += 2 * kTile) {
-          Tiles::template load<4>(a, t.pixel);
-          Tiles::template load<5>(a + 16 * t.pixel, t.pixel);
-          step<kProduct, kTwo>(b, b + kTile);
+    const uint8_t* b = t.b + pair * t.lines * t.steps * 2 * kTile;
+    for (int64_t line = 0; line < t.lines; ++line) {
+      const uint8_t* a = t.plane + row * t.pixel + line * t.line;
+      for (int64_t s = 0; s < t.steps; ++s, a += kStep, b += 2 * kTile) {
+        Tiles::template load<6>(b, kStep);
+        if constexpr (kTwo) Tiles::template load<7>(b + kTile, kStep);
+        const uint8_t* from = a;
+        for (int part = 0; part < t.parts; ++part, from += t.part_bytes) {
+          Tiles::template load<4>(from, t.pixel);
+          Tiles::template load<5>(from + 16 * t.pixel, t.pixel);
+          multiply<kProduct, kTwo>();
         }
       }
     }
@@ -93,7 +95,11 @@ struct DirectLoops {
         Tiles::template load<4>(a0, t.a_pitch);
         Tiles::template load<5>(a1, t.a_pitch);
         const uint8_t* from = b;
-        for (int part = 0; part < t.parts; ++part, from += t.b_part) step<kProduct, kTwo>(from, from + t.b_panel);
+        for (int part = 0; part < t.parts; ++part, from += t.b_part) {
+          Tiles::template load<6>(from, kStep);
+          if constexpr (kTwo) Tiles::template load<7>(from + t.b_panel, kStep);
+          multiply<kProduct, kTwo>();
+        }
       }
     }
     Tiles::template store<0>(s0, kStep);
@@ -152,27 +158,48 @@ struct DirectRows {
     }
   }
 
-  static void split_pairs(int64_t n, const float* __restrict x0, const float* __restrict x1,
-                          const float* __restrict fold, int parts, uint16_t* __restrict out, int64_t part,
-                          int64_t panel) {
-    for (int64_t j0 = 0; j0 < n; j0 += 16, out += panel) {
-      const int64_t count = n - j0 < 16 ? n - j0 : 16;
-      uint32_t words[kFloatParts][16] = {};
-      for (int64_t j = 0; j < count; ++j) {
-        const float f = fold == nullptr ? 1.0f : fold[j0 + j];
-        const float v0 = x0[j0 + j] * f, v1 = x1[j0 + j] * f;
-        if (parts == 1) {
-          words[0][j] = rounded(bits_of(v0)) | rounded(bits_of(v1)) << 16;
-          continue;
-        }
+  // 16 columns of a pair of rows, `count` of them there.
+  template <bool kWhole, bool kParts>
+  [[gnu::always_inline]] static void split_pair(int64_t count, const float* __restrict x0, const float* __restrict x1,
+                                                const float* __restrict fold, uint16_t* __restrict out, int64_t part) {
+    alignas(64) uint32_t high[16] = {}, mid[16] = {}, low[16] = {};
+    const int64_t n = kWhole ? 16 : count;
+    for (int64_t j = 0; j < n; ++j) {
+      const float v0 = x0[j] * fold[j], v1 = x1[j] * fold[j];
+      if constexpr (!kParts) {
+        high[j] = rounded(bits_of(v0)) | rounded(bits_of(v1)) << 16;
+      } else {
         const float r0 = v0 - float_of(bits_of(v0) & 0xFFFF0000u), r1 = v1 - float_of(bits_of(v1) & 0xFFFF0000u);
         const float l0 = r0 - float_of(bits_of(r0) & 0xFFFF0000u), l1 = r1 - float_of(bits_of(r1) & 0xFFFF0000u);
-        words[0][j] = bits_of(v0) >> 16 | (bits_of(v1) & 0xFFFF0000u);
-        words[1][j] = bits_of(r0) >> 16 | (bits_of(r1) & 0xFFFF0000u);
-        words[2][j] = bits_of(l0) >> 16 | (bits_of(l1) & 0xFFFF0000u);
+        high[j] = bits_of(v0) >> 16 | (bits_of(v1) & 0xFFFF0000u);
+        mid[j] = bits_of(r0) >> 16 | (bits_of(r1) & 0xFFFF0000u);
+        low[j] = bits_of(l0) >> 16 | (bits_of(l1) & 0xFFFF0000u);
       }
-      for (int p = 0; p < parts; ++p) __builtin_memcpy(out + p * part, words[p], 64);
     }
+    __builtin_memcpy(out, high, 64);
+    if constexpr (kParts) {
+      __builtin_memcpy(out + part, mid, 64);
+      __builtin_memcpy(out + 2 * part, low, 64);
+    }
+  }
+  template <bool kParts>
+  static void split_all_pairs(int64_t n, int64_t pairs, const float* x0, const float* x1, int64_t step,
+                              const float* fold, uint16_t* out, int64_t part, int64_t panel) {
+    for (int64_t j0 = 0; j0 < n; j0 += 16, out += panel) {
+      const int64_t count = n - j0 < 16 ? n - j0 : 16;
+      alignas(64) float factors[16];
+      for (int64_t j = 0; j < 16; ++j) factors[j] = fold == nullptr || j >= count ? 1.0f : fold[j0 + j];
+      for (int64_t i = 0; i < pairs; ++i) {
+        const float *const a = x0 + i * step + j0, *const b = x1 + i * step + j0;
+        count == 16 ? split_pair<true, kParts>(count, a, b, factors, out + i * 32, part)
+                    : split_pair<false, kParts>(count, a, b, factors, out + i * 32, part);
+      }
+    }
+  }
+  static void split_pairs(int64_t n, int64_t pairs, const float* x0, const float* x1, int64_t step, const float* fold,
+                          int parts, uint16_t* out, int64_t part, int64_t panel) {
+    parts == 1 ? split_all_pairs<false>(n, pairs, x0, x1, step, fold, out, part, panel)
+               : split_all_pairs<true>(n, pairs, x0, x1, step, fold, out, part, panel);
   }
 
   static void interleave(int64_t n, const int8_t* const* rows, uint8_t* __restrict out, int64_t panel) {

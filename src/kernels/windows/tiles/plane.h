@@ -29,6 +29,18 @@ struct Plane {
   int64_t last;  // positions up to the last window
 };
 
+// Fills what of a plane of elements the image leaves.
+template <typename T>
+void put_border(const Plane& plane, int64_t channels, int value, T* out) {
+  const WindowGeometry& g = plane.geometry;
+  T* from = out;
+  for (int64_t y = 0; y <= g.h; ++y) {
+    T* const to = y < g.h ? out + ((y + g.top) * plane.width + g.left) * channels : out + plane.positions() * channels;
+    std::memset(from, value, static_cast<size_t>(to - from) * sizeof(T));
+    from = to + g.w * channels;
+  }
+}
+
 // Codes that multiply as bytes.
 inline bool is_bytes(DType dtype) {
   return dtype.is_code() && dtype.kind() != DTypeKind::kCodebook && dtype.kind() != DTypeKind::kFloat;
@@ -76,7 +88,7 @@ inline void open_pixels(DType dtype, const char* from, int64_t stride, int64_t p
 inline void open_plane(const Plane& plane, DType dtype, const char* image, int64_t stride, int64_t channels, int pad,
                        int8_t* out) {
   const WindowGeometry& g = plane.geometry;
-  std::memset(out, pad, static_cast<size_t>(plane.positions() * channels));
+  put_border(plane, channels, pad, out);
   const bool dense = stride * 8 == channels * dtype.bits();
   for (int64_t y = 0; y < g.h; ++y) {
     int8_t* const to = out + ((y + g.top) * plane.width + g.left) * channels;
