@@ -141,8 +141,26 @@ void check(const Problem& p) {
 TEST_CASE("int8 codes by row and by column are their formulas, together and alone, on every ISA") {
   on_every_isa([] {
     unsigned seed = 0;
-    const int64_t shapes[][2] = {{1, 1},  {1, 64}, {3, 63},   {5, 65},   {64, 1},   {17, 16},  {100, 10},
-                                 {0, 70}, {70, 0}, {2, 2047}, {2, 2048}, {3, 2049}, {2, 4130}, {700, 129}};
+    const int64_t shapes[][2] = {{1, 1},
+                                 {1, 64},
+                                 {3, 63},
+                                 {5, 65},
+                                 {64, 1},
+                                 {17, 16},
+                                 {100, 10},
+                                 {0, 70},
+                                 {70, 0},
+                                 {2, 2047},
+                                 {2, 2048},
+                                 {3, 2049},
+                                 {2, 4130},
+                                 {700, 129},
+                                 // Short rows of whole words, of one piece and of several chunks.
+                                 {3, 16},
+                                 {257, 8},
+                                 {1000, 24},
+                                 {31, 1024},
+                                 {9000, 16}};
     for (const auto& shape : shapes)
       for (int form = 0; form < 8; ++form) {
         Problem p(shape[0], shape[1], ++seed);

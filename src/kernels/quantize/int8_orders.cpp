@@ -41,8 +41,49 @@ const float* numbers(const Int8OrdersArgs& args, int64_t r, int64_t c, int64_t n
 
 float scale_of(int32_t bits) { return std::max(__builtin_bit_cast(float, bits) / kQmax, kEps); }
 
+// Rows that one sweep takes as one; 1 where they are long, or have factors or scales of their own.
+int64_t rows_together(const Int8OrdersArgs& args) {
+  const Int8Order& b = args.by_column;
+  const bool plain = args.by_row.codes == nullptr && b.codes != nullptr && b.fold == nullptr && b.stride == args.cols;
+  return plain && args.cols > 0 ? std::max<int64_t>(1, kPiece / args.cols) : 1;
+}
+
+// sweep(r, n): row r of chunk k and those behind it, n numbers in all.
+template <typename Sweep>
+void for_rows_together(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int64_t together, Sweep&& sweep) {
+  const int64_t end = std::min(args.rows, (k + 1) * cut.rows);
+  for (int64_t r = k * cut.rows; r < end; r += together) sweep(r, std::min(together, end - r) * args.cols);
+}
+
+void find_largest_together(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int64_t together, int32_t* line) {
+  float scratch[kPiece];
+  int32_t wide[kPiece] = {};
+  for_rows_together(args, cut, k, together, [&](int64_t r, int64_t n) {
+    loops().largest_of_columns(n, numbers(args, r, 0, n, scratch), 1.0f, wide);
+  });
+  std::fill(line, line + args.cols, 0);
+  for (int64_t i = 0; i < together; ++i)
+    for (int64_t c = 0; c < args.cols; ++c) line[c] = std::max(line[c], wide[i * args.cols + c]);
+}
+
+void write_codes_together(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int64_t together,
+                          const float* inverse) {
+  const Int8Order& b = args.by_column;
+  float scratch[kPiece], wide[kPiece];
+  alignas(64) uint16_t draws[kPiece];
+  for (int64_t i = 0; i < together; ++i) std::copy_n(inverse, args.cols, wide + i * args.cols);
+  for_rows_together(args, cut, k, together, [&](int64_t r, int64_t n) {
+    const int64_t at = r * args.cols;
+    if (b.sr != nullptr) b.sr->fill_bits16(static_cast<uint64_t>(b.first_element + at), n, draws);
+    loops().int8_columns(n, numbers(args, r, 0, n, scratch), 1.0f, wide, b.sr == nullptr ? nullptr : draws,
+                         b.codes + at);
+  });
+}
+
 // Largest bits of each row of chunk `k`, and of each column in `line`.
 void find_largest(const Int8OrdersArgs& args, const Cut& cut, int64_t k, int32_t* rows, int32_t* line) {
+  if (const int64_t together = rows_together(args); together > 1)
+    return find_largest_together(args, cut, k, together, line);
   const QuantizeLoops& loop = loops();
   const Int8Order &a = args.by_row, &b = args.by_column;
   float scratch[kPiece];
@@ -72,6 +113,8 @@ bool scales_of(const int32_t* bits, int64_t n, float* scales, float* inverses) {
 
 void write_codes(const Int8OrdersArgs& args, const Cut& cut, int64_t k, const float* row_inverse,
                  const float* column_inverse) {
+  if (const int64_t together = rows_together(args); together > 1)
+    return write_codes_together(args, cut, k, together, column_inverse);
   const QuantizeLoops& loop = loops();
   const Int8Order &a = args.by_row, &b = args.by_column;
   float scratch[kPiece];
