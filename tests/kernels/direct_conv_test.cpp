@@ -30,10 +30,11 @@ WindowGeometry random_geometry(Draw& draw) {
   g.kw = draw(1, 4);
   g.h = draw(g.kh, 9);
   g.w = draw(g.kw, draw.flip() ? 9 : 36);
-  g.top = draw(0, g.kh - 1);
-  g.left = draw(0, g.kw - 1);
-  g.oh = g.h + g.top + draw(0, g.kh - 1) - g.kh + 1;
-  g.ow = g.w + g.left + draw(0, g.kw - 1) - g.kw + 1;
+  g.top = draw(0, g.kh);
+  g.left = draw(0, g.kw);
+  g.stride_y = g.stride_x = draw.flip() ? 1 : draw(2, 3);
+  g.oh = (g.h + g.top + draw(0, g.kh) - g.kh) / g.stride_y + 1;
+  g.ow = (g.w + g.left + draw(0, g.kw) - g.kw) / g.stride_x + 1;
   return g;
 }
 
@@ -42,7 +43,7 @@ void for_taps(const WindowGeometry& g, int64_t images, const std::function<void(
   for (int64_t m = 0; m < images * g.windows(); ++m) {
     const int64_t image = m / g.windows(), oy = m % g.windows() / g.ow, ox = m % g.ow;
     for (int64_t tap = 0; tap < g.taps(); ++tap) {
-      const int64_t y = oy + tap / g.kw - g.top, x = ox + tap % g.kw - g.left;
+      const int64_t y = oy * g.stride_y + tap / g.kw - g.top, x = ox * g.stride_x + tap % g.kw - g.left;
       const bool in = y >= 0 && y < g.h && x >= 0 && x < g.w;
       f(m, in ? (image * g.h + y) * g.w + x : -1, tap);
     }
@@ -58,7 +59,7 @@ std::vector<const DirectIsa*> units() {
   return all;
 }
 
-// A forward convolution, or gx with turned weights, and its sums in double with those of absolute values.
+// A forward convolution, or gx (turned: x is gy), and its sums in double with those of absolute values.
 struct Problem {
   explicit Problem(uint64_t seed) : draw{{seed, Purpose::kUser, 7, 0}} {
     g = random_geometry(draw);
@@ -72,18 +73,25 @@ struct Problem {
   int pad = 0;
   std::vector<double> sums, sizes;
 
+  Shape image(bool turned) const { return turned ? Shape{images, g.oh, g.ow, c} : Shape{images, g.h, g.w, c}; }
+  int64_t rows(bool turned) const { return images * (turned ? g.pixels() : g.windows()); }
+
   void sum(const std::vector<double>& x, const std::vector<double>& w, bool turned) {
-    sums.assign(static_cast<size_t>(images * g.windows() * o), 0);
+    sums.assign(static_cast<size_t>(rows(turned) * o), 0);
     sizes = sums;
     const int64_t taps = g.taps();
     for_taps(g, images, [&](int64_t m, int64_t pixel, int64_t tap) {
+      if (turned && pixel < 0) return;
       for (int64_t i = 0; i < c; ++i) {
-        const double v = pixel < 0 ? pad : x[static_cast<size_t>(pixel * c + i)];
+        const double v = turned      ? x[static_cast<size_t>(m * c + i)]
+                         : pixel < 0 ? pad
+                                     : x[static_cast<size_t>(pixel * c + i)];
         for (int64_t j = 0; j < o; ++j) {
-          const int64_t at = turned ? i * taps * o + (taps - 1 - tap) * o + j : j * taps * c + tap * c + i;
+          const int64_t at = turned ? (i * taps + tap) * o + j : (j * taps + tap) * c + i;
           const double term = v * w[static_cast<size_t>(at)];
-          sums[static_cast<size_t>(m * o + j)] += term;
-          sizes[static_cast<size_t>(m * o + j)] += std::abs(term);
+          const int64_t to = (turned ? pixel : m) * o + j;
+          sums[static_cast<size_t>(to)] += term;
+          sizes[static_cast<size_t>(to)] += std::abs(term);
         }
       }
     });
@@ -110,18 +118,18 @@ struct Problem {
 };
 
 TEST_CASE("direct convolutions of codes give the integers of direct loops") {
-  const int rounds = 60;
+  const int rounds = 160;
   for (int round = 0; round < rounds; ++round) {
     Problem p(static_cast<uint64_t>(round));
     const DType xd = kImages[p.draw(0, 5)], wd = kWeights[p.draw(0, 4)];
     const bool turned = p.draw.flip();
-    if (xd == dtypes::bint1) p.pad = static_cast<int>(p.draw(-1, 1));
-    const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, xd, 1);
+    if (xd == dtypes::bint1 && !turned) p.pad = static_cast<int>(p.draw(-1, 1));
+    const Tensor x = test::random_tensor(p.image(turned), xd, 1);
     const int64_t rows = turned ? p.c : p.o, cols = p.g.taps() * (turned ? p.o : p.c);
     const Tensor w = test::random_tensor({rows, cols}, wd, 2);
     p.sum(x.elements(), w.elements(), turned);
     for (const DirectIsa* unit : units()) {
-      const Tensor y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::int32, -77);
+      const Tensor y = Tensor::full({p.rows(turned), p.o}, dtypes::int32, -77);
       REQUIRE(windows::conv_direct(p.args(x, w, turned, y), *unit, true));
       INFO("round " << round << " x " << xd << " w " << wd << " turned " << turned << " c " << p.c << " o " << p.o);
       REQUIRE(y.elements() == p.sums);
@@ -160,11 +168,11 @@ TEST_CASE("direct convolutions scale, add a bias and stride their rows") {
 double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_float(static_cast<float>(x)))); }
 
 TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 100; ++round) {
     Problem p(static_cast<uint64_t>(200 + round));
     const DType wd = kWeights[p.draw(0, 4)];
     const bool turned = p.draw.flip(), bf16 = p.draw.flip(), folded = p.draw.flip();
-    const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::fp32, 1, -3, 5);
+    const Tensor x = test::random_tensor(p.image(turned), dtypes::fp32, 1, -3, 5);
     const int64_t rows = turned ? p.c : p.o, cols = p.g.taps() * (turned ? p.o : p.c);
     const Tensor w = test::random_tensor({rows, cols}, wd, 2);
     const Tensor fold = test::random_tensor({p.c}, dtypes::fp32, 3, 0.25, 1.25);
@@ -176,7 +184,7 @@ TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
     }
     p.sum(values, w.elements(), turned);
     for (const DirectIsa* unit : units()) {
-      const Tensor y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::fp32, -77);
+      const Tensor y = Tensor::full({p.rows(turned), p.o}, dtypes::fp32, -77);
       DirectConvArgs args = p.args(x, w, turned, y);
       args.bf16 = bf16;
       args.fold = folded ? fold.as<float>() : nullptr;
@@ -191,7 +199,7 @@ TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
 }
 
 TEST_CASE("direct weight gradients are those of direct loops") {
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 120; ++round) {
     Problem p(static_cast<uint64_t>(300 + round));
     const DType xd = kImages[p.draw(0, 5)];
     const bool codes = p.draw.flip(), bf16 = p.draw.flip();
@@ -247,7 +255,7 @@ TEST_CASE("direct convolutions refuse what the unit does not know") {
                y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::int32, 5);
   REQUIRE_FALSE(windows::conv_direct(p.args(x, w, false, y), windows::direct_emulated(), true));
   const Tensor signs = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::bint1, 2);
-  p.g.stride_x = 2;
+  p.g.stride_x = p.g.stride_y + 1;
   REQUIRE_FALSE(windows::conv_direct(p.args(x, signs, false, y), windows::direct_emulated(), true));
   REQUIRE(y.elements() == std::vector<double>(static_cast<size_t>(y.numel()), 5.0));
 }

@@ -50,26 +50,25 @@ struct AddWindowsArgs {
 };
 void add_windows(const AddWindowsArgs& args);
 
-// Convolutions of stride and dilation 1 from the images themselves, without gathered rows, where the CPU has a unit
-// that loads rows at any distance (AMX) and it pays. Codes (kind int, uint or sign, at most 8 bits, without zero points
-// and offsets) times codes are exact; fp32 times codes are summed in a free order (mode `fast` alone), the floats as
-// they are or rounded to bf16. Both return false, and have done nothing, where there is no such unit or it does not
-// pay.
+// Convolutions of one stride in both directions and dilation 1 from the images themselves, without gathered rows, where
+// the CPU has a unit that loads rows at any distance (AMX) and it pays. Codes (kind int, uint or sign, at most 8 bits,
+// without zero points and offsets) times codes are exact; fp32 times codes are summed in a free order (mode `fast`
+// alone), the floats as they are or rounded to bf16. Both return false, and have done nothing, where there is no such
+// unit or it does not pay.
 struct DirectConvArgs {
   WindowGeometry geometry;
   int64_t images = 0, channels = 0, outputs = 0;
-  const void* image = nullptr;  // [images,h,w,channels]
+  const void* image = nullptr;  // [images,h,w,channels]; turned: [images,oh,ow,channels]
   DType dtype = dtypes::fp32;
   int64_t stride = 0;           // bytes between pixels
   int pad_value = 0;            // of codes outside
   const float* fold = nullptr;  // [channels], multiplied into floats; nullptr: none
   bool bf16 = false;            // floats are rounded, after folding
-  // Codes [outputs, taps * channels], rows w_stride bytes apart; turned: [channels, taps * outputs], taps from the
-  // last.
+  // Codes [outputs, taps * channels], rows w_stride bytes apart; turned: [channels, taps * outputs].
   const void* w = nullptr;
   DType w_dtype = dtypes::bint1;
   int64_t w_stride = 0;
-  bool turned = false;
+  bool turned = false;  // gx: the image is gy of these windows, and C has a row for every pixel
   // C[window, output] = float(sum) * (image_scale * w_scale) (+ bias), fp32; or int32 sums.
   void* c = nullptr;
   DType c_dtype = dtypes::fp32;

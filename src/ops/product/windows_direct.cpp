@@ -15,19 +15,9 @@ bool per_tensor(const Tensor& t) { return t.scale_map().per_tensor(); }
 bool per_row(const Tensor& t) { return t.scale_map().per_tensor() || t.scale_map().per_row(); }
 bool plain_floats(const Tensor& t) { return t.dtype() == dtypes::fp32 && !t.quant() && t.contiguous(); }
 
-// The geometry in which gy is the image and gx the windows.
-kernels::WindowGeometry turned(const kernels::WindowGeometry& g) {
-  kernels::WindowGeometry t = g;
-  std::swap(t.h, t.oh);
-  std::swap(t.w, t.ow);
-  t.top = g.kh - 1 - g.top;
-  t.left = g.kw - 1 - g.left;
-  return t;
-}
-
 kernels::DirectConvArgs gx_args(const ConvForm& form, const Tensor& w, const Tensor& gx) {
   kernels::DirectConvArgs args;
-  args.geometry = turned(form.geometry);
+  args.geometry = form.geometry;
   args.images = form.samples;
   args.channels = form.outputs;
   args.outputs = form.channels;

@@ -18,22 +18,71 @@ constexpr int64_t kManyBits = 64;
 constexpr int64_t kLeastWindows = 2048;  // packed weights are read so often
 constexpr int64_t kTile = 1024, kPair = 2 * kTile;
 
+// A product of the plane: the whole convolution or, of gx, the pixels of one rest by the stride in both directions,
+// which read taps of one rest.
+struct Phase {
+  int64_t y = 0, x = 0;         // first pixel of gx
+  int64_t ky = 0, kx = 0;       // first tap
+  int64_t lines = 0, taps = 0;  // tap lines, and taps of each
+  int64_t steps = 0;            // of 64 bytes in a line
+  int64_t at = 0;               // pixel of the plane that the first row begins at
+  int64_t rows = 0;             // positions
+  uint8_t* b = nullptr;
+  std::vector<int32_t> place;
+};
+
+// Ceiling division; 0 below 1.
+constexpr int64_t pieces(int64_t n, int64_t unit) { return n <= 0 ? 0 : (n + unit - 1) / unit; }
+
+// Taps of one rest, along one direction: window = a + shift - j for pixel first + stride * a and tap rest + stride * j.
+struct Taps {
+  Taps(int64_t first, int64_t border, int64_t kernel, int64_t stride, int64_t size)
+      : rest((first + border) % stride),
+        count(pieces(kernel - rest, stride)),
+        shift((first + border) / stride),
+        pixels(pieces(size - first, stride)) {}
+  int64_t before() const { return std::max<int64_t>(0, count - 1 - shift); }
+  int64_t rest, count, shift, pixels;
+};
+
+// Of gy, for gx.
+Plane gradient_plane(const WindowGeometry& g) {
+  Plane plane{g.oh, g.ow, 0, 0, g.ow, g.oh};
+  for (int64_t i = 0; i < g.stride_y; ++i) {
+    const Taps y(i, g.top, g.kh, g.stride_y, g.h), x(i, g.left, g.kw, g.stride_x, g.w);
+    plane.top = std::max(plane.top, y.before());
+    plane.left = std::max(plane.left, x.before());
+    plane.height = std::max(plane.height, y.pixels + y.shift);
+    plane.width = std::max(plane.width, x.pixels + x.shift);
+  }
+  plane.height += plane.top;
+  plane.width += plane.left;
+  return plane;
+}
+
 class Direct {
  public:
   Direct(const DirectConvArgs& args, const DirectIsa& isa)
       : args_(args),
         isa_(isa),
-        plane_(args.geometry),
         floats_(args.dtype == dtypes::fp32),
         parts_(floats_ && !args.bf16 ? kFloatParts : 1),
         element_(floats_ ? 2 : 1),
         pixel_(args.channels * element_),
-        steps_(up(args.geometry.kw * pixel_, kStepBytes) / kStepBytes),
-        pairs_((args.outputs + 31) / 32) {}
+        pairs_((args.outputs + 31) / 32) {
+    if (!is_direct(args.geometry)) return;
+    plane_ = args.turned ? gradient_plane(args.geometry) : image_plane(args.geometry);
+    args.turned ? find_phases() : add_image_phase();
+    for (Phase& phase : phases_) {
+      phase.steps = pieces(phase.taps * pixel_, kStepBytes);
+      steps_ = std::max(steps_, phase.steps);
+      blocks_ += pieces(phase.rows, kBlockRows);
+    }
+  }
 
   bool supports() const {
     const bool codes = is_bytes(args_.dtype), weights = is_bytes(args_.w_dtype) && !is_unsigned(args_.w_dtype);
-    if (!plane_.fits() || !weights || !(codes || floats_) || args_.images == 0) return false;
+    if (!is_direct(args_.geometry) || !weights || !(codes || floats_) || args_.images == 0) return false;
     if (floats_) return bits_mode() == BitsMode::kFast && args_.c_dtype == dtypes::fp32;
     const double most = magnitude_of(args_.dtype) * magnitude_of(args_.w_dtype) * depth();
     return most < 0x1p31 && (args_.c_dtype == dtypes::fp32 || args_.c_dtype == dtypes::int32);
@@ -42,66 +91,91 @@ class Direct {
     // Many channels of bits are counted as fast, and need not be opened.
     if (args_.dtype.bits() == 1 && args_.w_dtype.bits() == 1 && args_.channels >= kManyBits) return false;
     const double work = depth() * static_cast<double>(args_.outputs * args_.images * args_.geometry.windows());
-    return work >= kLeastMultiplyAdds && plane_.used() >= kLeastUsed &&
-           args_.images * args_.geometry.windows() >= kLeastWindows;
+    const double used =
+        static_cast<double>(rows_of_c()) / static_cast<double>(std::max<int64_t>(1, blocks_) * kBlockRows);
+    return work >= kLeastMultiplyAdds && used >= kLeastUsed && args_.images * args_.geometry.windows() >= kLeastWindows;
   }
 
   void run() {
-    const Workspace weights(pairs_ * args_.geometry.kh * steps_ * kPair);
-    b_ = weights.as<uint8_t>();
-    parallel_for(pairs_, [&](int64_t pair) { pack(pair); });
-    place_positions();
+    const int64_t bytes = pairs_ * args_.geometry.kh * steps_ * kPair;
+    const Workspace weights(static_cast<int64_t>(phases_.size()) * bytes);
+    for (size_t i = 0; i < phases_.size(); ++i) {
+      phases_[i].b = weights.as<uint8_t>() + static_cast<int64_t>(i) * bytes;
+      place_positions(phases_[i]);
+    }
+    parallel_for(pairs_, [&](int64_t pair) {
+      for (const Phase& phase : phases_) pack(phase, pair);
+    });
     if (args_.fold != nullptr)
-      for (int64_t x = 0; x < args_.geometry.w; ++x) fold_.insert(fold_.end(), args_.fold, args_.fold + args_.channels);
+      for (int64_t x = 0; x < plane_.w; ++x) fold_.insert(fold_.end(), args_.fold, args_.fold + args_.channels);
     parallel_for(args_.images, [&](int64_t image) { run_image(image); });
   }
 
  private:
   double depth() const { return static_cast<double>(args_.geometry.taps() * args_.channels); }
+  int64_t rows_of_c() const { return args_.turned ? args_.geometry.pixels() : args_.geometry.windows(); }
+  // Pixels from a position to the next.
+  int64_t distance() const { return args_.turned ? 1 : args_.geometry.stride_x; }
 
-  // ---- weights ----
-  // Column n of line ky: kw * channels values, in the order of the plane.
-  void column(int64_t n, int64_t ky, int8_t* out) const {
+  void add_image_phase() {
     const WindowGeometry& g = args_.geometry;
-    const int64_t run = g.kw * args_.channels;
-    if (!args_.turned) {
-      unpack_row_s8(args_.w_dtype, row(n), ky * run, run, out);
-      return;
-    }
-    for (int64_t kx = 0; kx < g.kw; ++kx) {
-      const int64_t tap = (g.kh - 1 - ky) * g.kw + (g.kw - 1 - kx);
-      for (int64_t i = 0; i < args_.channels; ++i)
-        unpack_row_s8(args_.w_dtype, row(i), tap * args_.outputs + n, 1, out + kx * args_.channels + i);
+    Phase phase;
+    phase.lines = g.kh;
+    phase.taps = g.kw;
+    phase.rows = window_positions(g, plane_);
+    phases_.push_back(phase);
+  }
+  void find_phases() {
+    const WindowGeometry& g = args_.geometry;
+    for (int64_t i = 0; i < g.stride_y * g.stride_x; ++i) {
+      Phase phase;
+      phase.y = i / g.stride_x;
+      phase.x = i % g.stride_x;
+      const Taps y(phase.y, g.top, g.kh, g.stride_y, g.h), x(phase.x, g.left, g.kw, g.stride_x, g.w);
+      if (y.pixels == 0 || x.pixels == 0) continue;
+      phase.ky = y.rest;
+      phase.kx = x.rest;
+      phase.lines = x.count == 0 ? 0 : y.count;
+      phase.taps = x.count;
+      phase.at = (y.shift - y.count + 1 + plane_.top) * plane_.width + x.shift - x.count + 1 + plane_.left;
+      if (phase.lines == 0) phase.at = 0;
+      phase.rows = (y.pixels - 1) * plane_.width + x.pixels;
+      phases_.push_back(phase);
     }
   }
+
+  // ---- weights ----
   const char* row(int64_t i) const { return static_cast<const char*>(args_.w) + i * args_.w_stride; }
 
-  // Turned weights of a pair are opened by rows: 32 neighbouring columns of every tap.
-  void columns(int64_t first, int64_t count, int64_t ky, int8_t* out, int64_t ld) const {
+  // `count` columns of a tap line: taps * channels values each, in the order of the plane, ld from column to column.
+  void columns(const Phase& phase, int64_t first, int64_t count, int64_t line, int8_t* out, int64_t ld) const {
     const WindowGeometry& g = args_.geometry;
     if (!args_.turned) {
-      for (int64_t n = 0; n < count; ++n) column(first + n, ky, out + n * ld);
+      const int64_t run = g.kw * args_.channels;
+      for (int64_t n = 0; n < count; ++n) unpack_row_s8(args_.w_dtype, row(first + n), line * run, run, out + n * ld);
       return;
     }
-    int8_t line[32];
-    for (int64_t kx = 0; kx < g.kw; ++kx) {
-      const int64_t tap = (g.kh - 1 - ky) * g.kw + (g.kw - 1 - kx);
-      for (int64_t i = 0; i < args_.channels; ++i) {
-        unpack_row_s8(args_.w_dtype, row(i), tap * args_.outputs + first, count, line);
-        for (int64_t n = 0; n < count; ++n) out[n * ld + kx * args_.channels + i] = line[n];
+    // Turned weights are opened by rows: 32 neighbouring columns of every tap, the last tap first.
+    int8_t opened[32];
+    for (int64_t i = 0; i < phase.taps; ++i) {
+      const int64_t ky = phase.ky + g.stride_y * (phase.lines - 1 - line);
+      const int64_t tap = ky * g.kw + phase.kx + g.stride_x * (phase.taps - 1 - i);
+      for (int64_t c = 0; c < args_.channels; ++c) {
+        unpack_row_s8(args_.w_dtype, row(c), tap * args_.outputs + first, count, opened);
+        for (int64_t n = 0; n < count; ++n) out[n * ld + i * args_.channels + c] = opened[n];
       }
     }
   }
 
-  void pack(int64_t pair) const {
-    const int64_t run = args_.geometry.kw * args_.channels, depth = kStepBytes / element_, ld = steps_ * depth;
+  void pack(const Phase& phase, int64_t pair) const {
+    const int64_t run = phase.taps * args_.channels, depth = kStepBytes / element_, ld = phase.steps * depth;
     const int64_t first = pair * 32, count = std::min<int64_t>(32, args_.outputs - first), group = 4 / element_;
     std::vector<int8_t> values(static_cast<size_t>(32 * ld));
-    for (int64_t ky = 0; ky < args_.geometry.kh; ++ky) {
+    for (int64_t line = 0; line < phase.lines; ++line) {
       std::fill(values.begin(), values.end(), int8_t{0});
-      columns(first, count, ky, values.data(), ld);
-      uint8_t* const out = b_ + (pair * args_.geometry.kh + ky) * steps_ * kPair;
-      std::memset(out, 0, static_cast<size_t>(steps_ * kPair));
+      columns(phase, first, count, line, values.data(), ld);
+      uint8_t* const out = phase.b + (pair * phase.lines + line) * phase.steps * kPair;
+      std::memset(out, 0, static_cast<size_t>(phase.steps * kPair));
       for (int64_t n = 0; n < count; ++n) {
         const int8_t* const from = values.data() + n * ld;
         for (int64_t k = 0; k < run; ++k) {
@@ -120,42 +194,46 @@ class Direct {
   }
 
   // ---- images ----
-  void place_positions() {
+  void place_positions(Phase& phase) const {
     const WindowGeometry& g = args_.geometry;
-    place_.assign(static_cast<size_t>(up(plane_.last, kBlockRows)), -1);
-    for (int64_t y = 0; y < g.oh; ++y)
-      for (int64_t x = 0; x < g.ow; ++x)
-        place_[static_cast<size_t>(y * plane_.width + x)] = static_cast<int32_t>(y * g.ow + x);
+    phase.place.assign(static_cast<size_t>(up(phase.rows, kBlockRows)), -1);
+    const auto put = [&](int64_t y, int64_t x, int64_t row) {
+      phase.place[static_cast<size_t>(y * plane_.width + x)] = static_cast<int32_t>(row);
+    };
+    if (args_.turned) {
+      for (int64_t y = phase.y; y < g.h; y += g.stride_y)
+        for (int64_t x = phase.x; x < g.w; x += g.stride_x) put(y / g.stride_y, x / g.stride_x, y * g.w + x);
+    } else {
+      for (int64_t i = 0; i < g.windows(); ++i) put(i / g.ow, i % g.ow, i);
+    }
   }
 
   // Bytes of a plane, with what blocks and steps read behind it.
   int64_t plane_bytes() const {
-    return up(plane_.positions() * pixel_ + kBlockRows * pixel_ + steps_ * kStepBytes, kStepBytes);
+    return up(plane_.positions() * pixel_ + kBlockRows * distance() * pixel_ + steps_ * kStepBytes, kStepBytes);
   }
 
   void open_floats(const float* image, uint16_t* out) const {
-    const WindowGeometry& g = args_.geometry;
     const int64_t part = plane_bytes() / 2, c = args_.channels, ld = args_.stride / int64_t{sizeof(float)};
     const int64_t used = plane_.positions() * c;
     for (int i = 0; i < parts_; ++i) {
       put_border(plane_, c, 0, out + i * part);
       std::memset(out + i * part + used, 0, static_cast<size_t>((part - used) * 2));
     }
-    for (int64_t y = 0; y < g.h; ++y) {
-      uint16_t* const to = out + ((y + g.top) * plane_.width + g.left) * c;
-      const float* const from = image + y * g.w * ld;
+    for (int64_t y = 0; y < plane_.h; ++y) {
+      uint16_t* const to = out + ((y + plane_.top) * plane_.width + plane_.left) * c;
+      const float* const from = image + y * plane_.w * ld;
       if (ld == c) {
-        isa_.split(g.w * c, from, fold_.empty() ? nullptr : fold_.data(), parts_, to, part);
+        isa_.split(plane_.w * c, from, fold_.empty() ? nullptr : fold_.data(), parts_, to, part);
       } else {
-        for (int64_t x = 0; x < g.w; ++x) isa_.split(c, from + x * ld, args_.fold, parts_, to + x * c, part);
+        for (int64_t x = 0; x < plane_.w; ++x) isa_.split(c, from + x * ld, args_.fold, parts_, to + x * c, part);
       }
     }
   }
 
   void run_image(int64_t image) const {
-    const WindowGeometry& g = args_.geometry;
     const Workspace memory(parts_ * plane_bytes());
-    const char* const from = static_cast<const char*>(args_.image) + image * g.pixels() * args_.stride;
+    const char* const from = static_cast<const char*>(args_.image) + image * plane_.h * plane_.w * args_.stride;
     if (floats_) {
       open_floats(reinterpret_cast<const float*>(from), memory.as<uint16_t>());
     } else {
@@ -164,9 +242,8 @@ class Direct {
       std::memset(memory.as<uint8_t>() + used, 0, static_cast<size_t>(plane_bytes() - used));
     }
     RowFinish finish{};
-    finish.place = place_.data();
     const int64_t size = args_.c_dtype.bits() / 8;
-    finish.c = static_cast<char*>(args_.c) + image * g.windows() * args_.ldc * size;
+    finish.c = static_cast<char*>(args_.c) + image * rows_of_c() * args_.ldc * size;
     finish.ldc = args_.ldc;
     finish.columns = args_.outputs;
     finish.floats = floats_;
@@ -175,20 +252,27 @@ class Direct {
     finish.scale = args_.w_scale;
     finish.scale_step = args_.w_step;
     finish.bias = args_.bias;
+    for (const Phase& phase : phases_) {
+      finish.place = phase.place.data();
+      multiply(phase, memory.as<uint8_t>(), finish);
+    }
+  }
+
+  void multiply(const Phase& phase, const uint8_t* plane, const RowFinish& finish) const {
     struct Context {
       const DirectIsa& isa;
       const RowFinish& finish;
     } const context{isa_, finish};
     PlaneTask task{};
-    task.plane = memory.as<uint8_t>();
+    task.plane = plane + phase.at * pixel_;
     task.part_bytes = plane_bytes();
     task.parts = parts_;
-    task.pixel = pixel_;
+    task.pixel = distance() * pixel_;
     task.line = plane_.width * pixel_;
-    task.lines = g.kh;
-    task.steps = steps_;
-    task.rows = plane_.last;
-    task.b = b_;
+    task.lines = phase.lines;
+    task.steps = phase.steps;
+    task.rows = phase.rows;
+    task.b = phase.b;
     task.pairs = pairs_;
     task.odd = (args_.outputs + 15) / 16 % 2 != 0;
     task.finish = [](const void* c, int64_t row, int64_t pair, const uint8_t* sums) {
@@ -201,13 +285,13 @@ class Direct {
 
   const DirectConvArgs& args_;
   const DirectIsa& isa_;
-  const Plane plane_;
   const bool floats_;
   const int parts_;
-  const int64_t element_, pixel_, steps_, pairs_;
-  uint8_t* b_ = nullptr;
-  std::vector<int32_t> place_;
-  std::vector<float> fold_;  // of a line of pixels
+  const int64_t element_, pixel_, pairs_;
+  Plane plane_;
+  std::vector<Phase> phases_;
+  int64_t steps_ = 0, blocks_ = 0;  // the most of a line, and of positions in all
+  std::vector<float> fold_;         // of a line of pixels
 };
 
 }  // namespace

@@ -1,12 +1,14 @@
-// Convolutions of stride 1 on the tile unit, without gathered rows (kernels/gemm/tiles/amx.h says what the unit is).
+// Convolutions on the tile unit, without gathered rows (kernels/gemm/tiles/amx.h says what the unit is).
 //
 // An image lies with its border in one plane of bytes, or of bf16, pixel after pixel. Then the windows of a line are
-// rows of A that overlap: row x of tap line ky begins at pixel (y + ky, x) and is kw pixels long. The unit loads rows
-// at any distance, so a block of 32 neighbouring positions of the plane times 32 columns of B is a product as any
-// other; positions that are no windows (kw - 1 at the end of a line) are computed and left out.
-//   Forward and gx: A = the plane, B = weights; gx reads the plane of gy and weights with their taps turned round.
-//   gw: A = the image by channels, [c][position], from the position of the tap on; B = gy by positions, [position][o],
-//   in the image's plane and zero where there is no window. K are the positions.
+// rows of A that overlap: with stride s, row x of tap line ky begins at pixel (s y + ky, s x) and is kw pixels long.
+// The unit loads rows at any distance, so a block of 32 neighbouring positions of the plane times 32 columns of B is a
+// product as any other; positions that are no windows (those at the end of a line) are computed and left out.
+//   Forward: A = the plane, B = weights.
+//   gx: A = the plane of gy, B = weights with their taps turned round. The pixels of one rest by the stride in both
+//   directions read the taps of one rest: s * s products.
+//   gw: A = the image by channels, [pixel modulo s][c][pixel / s], from the pixel of the tap on; B = gy by positions,
+//   [position][o], in the image's plane and zero where there is no window. K are the positions.
 // Codes multiply as bytes, exactly. Floats are split into three bf16 parts, which hold all 24 bits, or rounded to one;
 // the parts times codes, which bf16 holds, are added in fp32 in the unit's order (SumOrder::kFree).
 #pragma once

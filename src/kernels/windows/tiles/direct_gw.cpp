@@ -20,24 +20,26 @@ class DirectWeights {
   DirectWeights(const DirectWeightsArgs& args, const DirectIsa& isa)
       : args_(args),
         isa_(isa),
-        plane_(args.geometry),
+        stride_(args.geometry.stride_x),
+        plane_(image_plane(args.geometry)),
         floats_(args.gy_dtype == dtypes::fp32),
         parts_(floats_ && !args.bf16 ? kFloatParts : 1),
         element_(floats_ ? 2 : 1),
-        steps_(up(plane_.last, kStepBytes / element_) * element_ / kStepBytes),
+        steps_(up(window_positions(args.geometry, plane_), kStepBytes / element_) * element_ / kStepBytes),
         panels_((args.outputs + 15) / 16),
-        merged_(args.geometry.kw * args.channels <= 16 ? args.geometry.kw : 1),
+        merged_(stride_ == 1 && args.geometry.kw * args.channels <= 16 ? args.geometry.kw : 1),
         channels_(merged_ * args.channels),
         taps_(args.geometry.taps() / merged_),
         channel_tiles_((channels_ + 15) / 16),
         tiles_(taps_ * channel_tiles_),
-        pitch_((up(plane_.positions() * element_, kStepBytes) + 3 * kStepBytes) | kStepBytes),
-        image_bytes_(channel_tiles_ * 16 * pitch_ + kStepBytes * 2),
+        line_(up(plane_.positions() / stride_ + 1, kSquare)),
+        pitch_((line_ * element_ + 3 * kStepBytes) | kStepBytes),
+        image_bytes_(stride_ * channel_tiles_ * 16 * pitch_ + kStepBytes * 2),
         gy_bytes_(parts_ * panels_ * steps_ * kSumTile) {}
 
   bool supports() const {
     const bool gy = floats_ || args_.gy_dtype == dtypes::int8;
-    if (!plane_.fits() || !is_bytes(args_.dtype) || !gy || args_.images == 0) return false;
+    if (!is_direct(args_.geometry) || !is_bytes(args_.dtype) || !gy || args_.images == 0) return false;
     if (floats_) return bits_mode() == BitsMode::kFast;
     return 127.0 * magnitude_of(args_.dtype) * static_cast<double>(args_.images * args_.geometry.windows()) < 0x1p31;
   }
@@ -60,6 +62,7 @@ class DirectWeights {
     if (args_.fold != nullptr) fold_.assign(static_cast<size_t>(args_.outputs), *args_.fold);
     nothing_.assign(static_cast<size_t>(std::max<int64_t>(args_.outputs, 1)), 0.0f);
     find_rows();
+    parallel_for(group, [&](int64_t i) { std::memset(gy_ + i * gy_bytes_, 0, static_cast<size_t>(gy_bytes_)); });
     for (int64_t first = 0; first < args_.images; first += group) {
       const int64_t count = std::min(group, args_.images - first);
       parallel_for(2 * count, [&](int64_t i) { i % 2 == 0 ? put_image(first, i / 2) : put_gy(first, i / 2); });
@@ -70,34 +73,47 @@ class DirectWeights {
   }
 
  private:
-  // The first row of every tile: 16 channels from the position of a tap on.
+  // The first row of every tile: 16 channels from the position of a tap on, in the pixels of its rest by the stride.
   void find_rows() {
     const WindowGeometry& g = args_.geometry;
     for (int64_t ky = 0; ky < g.kh; ++ky)
       for (int64_t kx = 0; kx < g.kw; kx += merged_)
         for (int64_t c = 0; c < channel_tiles_; ++c)
-          rows_.push_back(images_ + c * 16 * pitch_ + (ky * plane_.width + kx) * element_);
+          rows_.push_back(row_of((ky * plane_.width + kx) % stride_, c * 16) +
+                          (ky * plane_.width + kx) / stride_ * element_);
   }
 
-  // [c][position] of an image, zeros behind the plane.
+  uint8_t* row_of(int64_t rest, int64_t channel) const {
+    return images_ + (rest * channel_tiles_ * 16 + channel) * pitch_;
+  }
+
+  // [rest][c][j]: pixel stride * j + rest of the plane of an image, zeros behind.
   void put_image(int64_t first, int64_t i) const {
     const WindowGeometry& g = args_.geometry;
-    const int64_t c = args_.channels, positions = plane_.positions();
-    const Workspace opened((positions + kSquare) * c + kSquare);
+    const int64_t c = args_.channels, used = plane_.positions() * c, all = line_ * stride_ * c + kSquare;
+    const Workspace opened(std::max(used, all));
+    auto* const bytes = opened.as<uint8_t>();
     const char* const from = static_cast<const char*>(args_.image) + (first + i) * g.pixels() * args_.stride;
     open_plane(plane_, args_.dtype, from, args_.stride, c, args_.pad_value, opened.as<int8_t>());
-    std::memset(opened.as<int8_t>() + positions * c, 0, static_cast<size_t>(kSquare * c + kSquare));
-    uint8_t* const to = images_ + i * image_bytes_;
-    for (int64_t row = 0; row < channel_tiles_ * 16; ++row) {
-      const int64_t used = row < channels_ ? up(positions, kSquare) * element_ : 0, rest = pitch_ - used;
-      if (rest > 0) std::memset(to + row * pitch_ + used, 0, static_cast<size_t>(rest));
+    std::memset(bytes + used, 0, static_cast<size_t>(all - used));
+    const int64_t shift = i * image_bytes_;
+    for (int64_t rest = 0; rest < stride_; ++rest) {
+      for (int64_t row = 0; row < channel_tiles_ * 16; ++row) {
+        const int64_t filled = row < channels_ ? line_ * element_ : 0;
+        std::memset(row_of(rest, row) + shift + filled, 0, static_cast<size_t>(pitch_ - filled));
+      }
+      put_channels(bytes + rest * c, row_of(rest, 0) + shift);
     }
-    std::memset(to + channel_tiles_ * 16 * pitch_, 0, kStepBytes * 2);
+    std::memset(row_of(stride_, 0) + shift, 0, kStepBytes * 2);
+  }
+  // Rows of the channels, and those of merged taps behind them.
+  void put_channels(const uint8_t* from, uint8_t* to) const {
+    const int64_t c = args_.channels;
     alignas(64) uint8_t square[kSquare * kSquare];
-    for (int64_t p = 0; p < positions; p += kSquare)
+    for (int64_t p = 0; p < line_; p += kSquare)
       for (int64_t c0 = 0; c0 < c; c0 += kSquare) {
         const int64_t lines = std::min(kSquare, c - c0);
-        isa_.transpose_bytes(opened.as<uint8_t>() + p * c + c0, c, lines, square);
+        isa_.transpose_bytes(from + p * stride_ * c + c0, stride_ * c, lines, square);
         for (int64_t k = 0; k < lines; ++k) {
           uint8_t* const line = to + (c0 + k) * pitch_ + p * element_;
           if (floats_) {
@@ -107,11 +123,9 @@ class DirectWeights {
           }
         }
       }
-    for (int64_t kx = 1; kx < merged_; ++kx) {
-      const int64_t shift = kx * element_, bytes = up(positions, kSquare) * element_;
+    for (int64_t kx = 1; kx < merged_; ++kx)
       for (int64_t i = 0; i < c; ++i)
-        std::memcpy(to + (kx * c + i) * pitch_, to + i * pitch_ + shift, static_cast<size_t>(bytes));
-    }
+        std::memcpy(to + (kx * c + i) * pitch_, to + i * pitch_ + kx * element_, static_cast<size_t>(line_ * element_));
   }
 
   // gy of a position of an image; zeros where there is no window.
@@ -121,17 +135,24 @@ class DirectWeights {
     if (y >= g.oh || x >= g.ow) return nothing_.data();
     return static_cast<const char*>(args_.gy) + ((image * g.oh + y) * g.ow + x) * args_.gy_stride;
   }
-  // Pairs of neighbouring windows from position p on.
-  int64_t pairs_at(int64_t p) const {
+  // Windows of a line from position p on; 0: none begins there.
+  int64_t windows_at(int64_t p) const {
     const int64_t y = p / plane_.width, x = p % plane_.width;
-    return y < args_.geometry.oh && x < args_.geometry.ow ? (args_.geometry.ow - x) / 2 : 0;
+    return y < args_.geometry.oh ? std::max<int64_t>(0, args_.geometry.ow - x) : 0;
   }
+  // Where no position of a group is a window, zeros lie there since the beginning.
   void put_gy(int64_t first, int64_t i) const {
     uint8_t* const to = gy_ + i * gy_bytes_;
     const int64_t panel = steps_ * kSumTile, positions = steps_ * kStepBytes / element_;
     const auto row = [&](int64_t p) { return gy_at(first + i, p); };
+    const auto any = [&](int64_t p, int64_t n) {
+      for (int64_t k = 0; k < n; ++k)
+        if (windows_at(p + k) > 0) return true;
+      return false;
+    };
     if (!floats_) {
       for (int64_t p = 0; p < positions; p += 4) {
+        if (!any(p, 4)) continue;
         const int8_t* rows[4];
         for (int64_t r = 0; r < 4; ++r) rows[r] = static_cast<const int8_t*>(row(p + r));
         isa_.interleave(args_.outputs, rows, to + p * 16, panel);
@@ -141,7 +162,8 @@ class DirectWeights {
     const float* const fold = fold_.empty() ? nullptr : fold_.data();
     const int64_t step = 2 * args_.gy_stride / int64_t{sizeof(float)};
     for (int64_t p = 0, pairs = 0; p < positions; p += 2 * pairs) {
-      pairs = std::max<int64_t>(1, pairs_at(p));
+      pairs = std::max<int64_t>(1, windows_at(p) / 2);
+      if (!any(p, 2)) continue;
       isa_.split_pairs(args_.outputs, pairs, static_cast<const float*>(row(p)), static_cast<const float*>(row(p + 1)),
                        step, fold, parts_, reinterpret_cast<uint16_t*>(to + p * 32), panels_ * panel / 2, panel / 2);
     }
@@ -183,13 +205,16 @@ class DirectWeights {
 
   const DirectWeightsArgs& args_;
   const DirectIsa& isa_;
+  const int64_t stride_;
   const Plane plane_;
   const bool floats_;
   const int parts_;
   const int64_t element_, steps_, panels_;
   const int64_t merged_;           // taps of a line whose channels are rows of one tile, each shifted by its tap
   const int64_t channels_, taps_;  // rows of A, and places where they begin
-  const int64_t channel_tiles_, tiles_, pitch_, image_bytes_, gy_bytes_;
+  const int64_t channel_tiles_, tiles_;
+  const int64_t line_, pitch_,  // pixels of a row, and bytes from row to row
+      image_bytes_, gy_bytes_;
   uint8_t *images_ = nullptr, *gy_ = nullptr, *sums_ = nullptr;
   std::vector<const uint8_t*> rows_;
   std::vector<float> fold_, nothing_;

@@ -1,6 +1,7 @@
 // An image with its border in one plane, and what both kinds of direct convolutions check. direct.h.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "bitgrad/dtype/codec.h"
@@ -12,32 +13,40 @@ namespace bitgrad::kernels::windows {
 inline constexpr int64_t kStepBytes = 64, kBlockRows = 32;
 constexpr int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// The plane of an image: `width` pixels a line, so that every window of a line lies in it.
+// The plane of an image of h x w pixels: `width` pixels a line, so that whatever is read of a line lies in it.
 struct Plane {
-  explicit Plane(const WindowGeometry& g)
-      : geometry(g), width(g.ow + g.kw - 1), height(g.oh + g.kh - 1), last((g.oh - 1) * (g.ow + g.kw - 1) + g.ow) {}
-  bool fits() const {
-    const WindowGeometry& g = geometry;
-    return g.stride_y == 1 && g.stride_x == 1 && g.dilation_y == 1 && g.dilation_x == 1 && g.top >= 0 && g.left >= 0 &&
-           g.top + g.h <= height && g.left + g.w <= width;
-  }
+  int64_t h = 0, w = 0;       // of the image
+  int64_t top = 0, left = 0;  // of its border
+  int64_t width = 0, height = 0;
   int64_t positions() const { return width * height; }
-  // Part of the positions in whole blocks that are windows.
-  double used() const { return static_cast<double>(geometry.windows()) / static_cast<double>(up(last, kBlockRows)); }
-  WindowGeometry geometry;
-  int64_t width, height;
-  int64_t last;  // positions up to the last window
 };
+
+// Geometries whose windows lie at one distance in both directions.
+inline bool is_direct(const WindowGeometry& g) {
+  return g.stride_y == g.stride_x && g.stride_y >= 1 && g.dilation_y == 1 && g.dilation_x == 1 && g.top >= 0 &&
+         g.left >= 0 && g.windows() > 0;
+}
+// Of the image that windows read: window (y, x) begins at pixel stride * (y * width + x).
+inline Plane image_plane(const WindowGeometry& g) {
+  return {g.h,
+          g.w,
+          g.top,
+          g.left,
+          std::max(g.stride_x * (g.ow - 1) + g.kw, g.left + g.w),
+          std::max(g.stride_y * (g.oh - 1) + g.kh, g.top + g.h)};
+}
+// Positions up to the last window of a plane that windows read.
+inline int64_t window_positions(const WindowGeometry& g, const Plane& plane) { return (g.oh - 1) * plane.width + g.ow; }
 
 // Fills what of a plane of elements the image leaves.
 template <typename T>
 void put_border(const Plane& plane, int64_t channels, int value, T* out) {
-  const WindowGeometry& g = plane.geometry;
   T* from = out;
-  for (int64_t y = 0; y <= g.h; ++y) {
-    T* const to = y < g.h ? out + ((y + g.top) * plane.width + g.left) * channels : out + plane.positions() * channels;
+  for (int64_t y = 0; y <= plane.h; ++y) {
+    const int64_t at = y < plane.h ? (y + plane.top) * plane.width + plane.left : plane.positions();
+    T* const to = out + at * channels;
     std::memset(from, value, static_cast<size_t>(to - from) * sizeof(T));
-    from = to + g.w * channels;
+    from = to + plane.w * channels;
   }
 }
 
@@ -87,13 +96,12 @@ inline void open_pixels(DType dtype, const char* from, int64_t stride, int64_t p
 // The image as bytes: [height][width][channels].
 inline void open_plane(const Plane& plane, DType dtype, const char* image, int64_t stride, int64_t channels, int pad,
                        int8_t* out) {
-  const WindowGeometry& g = plane.geometry;
   put_border(plane, channels, pad, out);
   const bool dense = stride * 8 == channels * dtype.bits();
-  for (int64_t y = 0; y < g.h; ++y) {
-    int8_t* const to = out + ((y + g.top) * plane.width + g.left) * channels;
-    const char* const from = image + y * g.w * stride;
-    dense ? open_codes(dtype, from, g.w * channels, to) : open_pixels(dtype, from, stride, g.w, channels, to);
+  for (int64_t y = 0; y < plane.h; ++y) {
+    int8_t* const to = out + ((y + plane.top) * plane.width + plane.left) * channels;
+    const char* const from = image + y * plane.w * stride;
+    dense ? open_codes(dtype, from, plane.w * channels, to) : open_pixels(dtype, from, stride, plane.w, channels, to);
   }
 }
 
