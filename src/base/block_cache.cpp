@@ -46,19 +46,104 @@ int BlockCache::class_of(int64_t units) {
   return static_cast<int>(kSmallUnits) + 8 * (step - 1) + static_cast<int>((units - 1) >> step) - 8;
 }
 
+// The largest class of at most `size`.
+int BlockCache::class_below(int64_t size) {
+  const int64_t units = size / kAlignment;
+  return class_units(size) == units ? class_of(units) : class_of(units) - 1;
+}
+
+BlockCache::Piece* BlockCache::new_piece(void* data, int64_t size) {
+  try {
+    Piece& piece = known_[data];
+    piece.data = data;
+    piece.size = size;
+    return &piece;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void BlockCache::link(Piece& piece) noexcept {
+  Piece*& head = pieces_[static_cast<size_t>(class_below(piece.size))];
+  piece.free = true;
+  piece.previous = nullptr;
+  piece.next = head;
+  if (head != nullptr) head->previous = &piece;
+  head = &piece;
+  kept_ += piece.size;
+}
+
+void BlockCache::unlink(Piece& piece) noexcept {
+  Piece*& from =
+      piece.previous != nullptr ? piece.previous->next : pieces_[static_cast<size_t>(class_below(piece.size))];
+  from = piece.next;
+  if (piece.next != nullptr) piece.next->previous = piece.previous;
+  piece.free = false;
+  kept_ -= piece.size;
+}
+
+// Keeps what a used piece has beyond `size`, if it can be a piece.
+void BlockCache::split(Piece& piece, int64_t size) {
+  if (piece.size - size < kPieceBytes) return;
+  Piece* const rest = new_piece(static_cast<char*>(piece.data) + size, piece.size - size);
+  if (rest == nullptr) return;
+  piece.size = size;
+  rest->before = &piece;
+  rest->after = piece.after;
+  if (rest->after != nullptr) rest->after->before = rest;
+  piece.after = rest;
+  link(*rest);
+}
+
+// Neither is in a list.
+void BlockCache::join(Piece& piece, Piece& after) noexcept {
+  piece.size += after.size;
+  piece.after = after.after;
+  if (piece.after != nullptr) piece.after->before = &piece;
+  known_.erase(after.data);
+}
+
+void* BlockCache::take_kept(int64_t size) {
+  const auto begin = static_cast<size_t>(class_of(size / kAlignment));
+  if (size < kPieceBytes) {
+    Free*& head = free_[begin];
+    Free* const block = head;
+    if (block == nullptr) return nullptr;
+    head = block->next;
+    kept_ -= size;
+    small_kept_ -= size;
+    used_ += size;
+    return block;
+  }
+  for (size_t k = begin; k < pieces_.size(); ++k) {
+    if (pieces_[k] == nullptr) continue;
+    Piece* best = pieces_[k];  // they differ by less than a class
+    for (Piece* other = best->next; other != nullptr; other = other->next)
+      if (other->size < best->size) best = other;
+    Piece& piece = *best;
+    unlink(piece);
+    split(piece, size);
+    used_ += piece.size;
+    return piece.data;
+  }
+  return nullptr;
+}
+
 void* BlockCache::acquire(int64_t bytes) {
-  const int64_t units = class_units(bytes), size = units * kAlignment;
+  const int64_t size = class_bytes(bytes);
   Free* surplus = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    used_ += size;
-    if (Free*& head = free_[static_cast<size_t>(class_of(units))]; head != nullptr) {
-      Free* const block = head;
-      head = block->next;
-      kept_ -= size;
-      return block;
+    if (void* const kept = take_kept(size); kept != nullptr) {
+      peak_ = std::max(peak_, used_);
+      return kept;
     }
-    if (used_ + kept_ > peak_ + kSlack) surplus = pop_all();
+    ++misses_;
+    used_ += size;
+    if (over_bound()) {
+      surplus = pop_all();
+      ++returns_;
+    }
   }
   release_all(surplus);
   return fetch(size);
@@ -71,6 +156,10 @@ void* BlockCache::fetch(int64_t size) {
     data = system_block(size);
   }
   const std::lock_guard lock(mutex_);
+  if (data != nullptr && kKeeps && size >= kPieceBytes && new_piece(data, size) == nullptr) {
+    std::free(data);
+    data = nullptr;
+  }
   if (data == nullptr) {
     used_ -= size;
     return nullptr;
@@ -79,33 +168,71 @@ void* BlockCache::fetch(int64_t size) {
   return data;
 }
 
+// The piece that it is now part of, in its list.
+BlockCache::Piece& BlockCache::give_piece(void* data) noexcept {
+  Piece* piece = &known_.find(data)->second;
+  used_ -= piece->size;
+  if (Piece* const after = piece->after; after != nullptr && after->free) {
+    unlink(*after);
+    join(*piece, *after);
+  }
+  if (Piece* const before = piece->before; before != nullptr && before->free) {
+    unlink(*before);
+    join(*before, *piece);
+    piece = before;
+  }
+  link(*piece);
+  return *piece;
+}
+
 void BlockCache::release(void* data, int64_t bytes) noexcept {
   if (data == nullptr) return;
-  const int64_t units = class_units(bytes), size = units * kAlignment;
+  const int64_t size = class_bytes(bytes);
+  Free* surplus = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    used_ -= size;
-    if (kKeeps && used_ + kept_ + size <= peak_ + kSlack) {
-      Free*& head = free_[static_cast<size_t>(class_of(units))];
-      head = new (data) Free{head};
-      kept_ += size;
-      return;
+    if (kKeeps && size >= kPieceBytes) {
+      Piece& piece = give_piece(data);
+      if (piece.whole() && over_bound()) surplus = forget(piece, nullptr);
+    } else {
+      used_ -= size;
+      const bool keeps = kKeeps && used_ + kept_ + size <= bound();
+      if (keeps) {
+        kept_ += size;
+        small_kept_ += size;
+      }
+      Free*& list = keeps ? free_[static_cast<size_t>(class_of(size / kAlignment))] : surplus;
+      list = new (data) Free{list};
     }
   }
-  std::free(data);
+  release_all(surplus);
+}
+
+// Takes a whole block of the system out of the books, into a list of what is to be freed.
+BlockCache::Free* BlockCache::forget(Piece& piece, Free* list) noexcept {
+  unlink(piece);
+  void* const data = piece.data;
+  known_.erase(data);
+  return new (data) Free{list};
 }
 
 BlockCache::Free* BlockCache::pop_all() noexcept {
   Free* list = nullptr;
-  for (Free*& head : free_) {
+  for (Free*& head : free_)
     while (head != nullptr) {
       Free* const block = head;
       head = block->next;
       block->next = list;
       list = block;
     }
-  }
-  kept_ = 0;
+  kept_ -= small_kept_;
+  small_kept_ = 0;
+  for (Piece* piece : pieces_)
+    while (piece != nullptr) {
+      Piece* const next = piece->next;
+      if (piece->whole()) list = forget(*piece, list);
+      piece = next;
+    }
   return list;
 }
 
@@ -129,6 +256,11 @@ void BlockCache::trim() noexcept {
 int64_t BlockCache::kept() const {
   const std::lock_guard lock(mutex_);
   return kept_;
+}
+
+int64_t BlockCache::misses() const {
+  const std::lock_guard lock(mutex_);
+  return misses_;
 }
 
 }  // namespace bitgrad::detail

@@ -1,5 +1,6 @@
 // y = the largest element of each window. The taps of the maxima are kept; of codes of one bit the codes, of which the
 // backward finds the taps again.
+#include "kernels/windows/pool_gradient.h"
 #include "ops/common.h"
 #include "ops/pool.h"
 
@@ -94,10 +95,32 @@ struct MaxPool {
     return taps;
   }
 
+  // On the CPU, of windows whose taps are bytes, if they are kept at all.
+  static void rows_backward(const Saved& s, const maps::pools::Windows& windows, const Tensor& gy, const Tensor& gx) {
+    kernels::PoolGradientArgs args;
+    args.geometry = windows.g;
+    args.images = s.shape[0];
+    args.channels = windows.c;
+    if (s.kept.dtype().bits() == 1) {
+      args.bits = static_cast<const uint64_t*>(s.kept.data());
+      args.words = s.kept.stride() / 8;
+    } else {
+      args.taps = static_cast<const uint8_t*>(s.kept.data());
+    }
+    args.gy = gy.as<float>();
+    args.gx = gx.as<float>();
+    kernels::pool_gradient(args);
+  }
+
   static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
     const Tensor gy = wide(gy_edge[0]);
     const auto windows = pool_windows(kMaxPool, s.shape, s.options, kDeviceRun);
+    if (current_device().is_cpu() && gy.dtype() == dtypes::fp32 && s.kept.dtype() != dtypes::int32) {
+      const Tensor gx = Tensor::empty(s.shape, gy.dtype());
+      rows_backward(s, windows, gy, gx);
+      return g[0].set_rounded(gx);
+    }
     const Tensor taps = taps_of(s, windows), gx = Tensor::empty(s.shape, gy.dtype());
     if (gy.dtype() == dtypes::fp64)
       run_pool(maps::MaxPoolGradientFp64{{windows, taps_in(taps), gy.as<double>(), gx.as<double>()}}, gx.rows(),

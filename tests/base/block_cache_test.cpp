@@ -1,10 +1,12 @@
 #include "base/block_cache.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include "bitgrad/base/rng.h"
 #include "support/catch.h"
 
 namespace bitgrad::detail {
@@ -85,6 +87,162 @@ TEST_CASE("a request that the system refuses gives nothing, and the bound stays"
   void* const third = cache.acquire(4 * BlockCache::kSlack);
   CHECK(cache.kept() == 0);
   cache.release(third, 4 * BlockCache::kSlack);
+}
+
+TEST_CASE("what a size has left serves smaller ones, and is one block again when all is free") {
+  if (!kKeeps) return;
+  BlockCache cache;
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  void* const large = cache.acquire(12 * kMiB);
+  cache.release(large, 12 * kMiB);
+  CHECK(cache.misses() == 1);
+  std::vector<void*> blocks;
+  for (const int64_t size : {5 * kMiB, 3 * kMiB, 4 * kMiB}) {
+    blocks.push_back(cache.acquire(size));
+    std::memset(blocks.back(), 0x77, static_cast<size_t>(size));
+  }
+  CHECK(cache.misses() == 1);
+  CHECK(cache.kept() == 0);
+  for (void* const block : blocks) {
+    CHECK(aligned(block));
+    CHECK(static_cast<char*>(block) >= static_cast<char*>(large));
+    CHECK(static_cast<char*>(block) < static_cast<char*>(large) + 12 * kMiB);
+  }
+  // A part that lies free beside used ones stays.
+  cache.release(blocks[1], 3 * kMiB);
+  cache.trim();
+  CHECK(cache.kept() == 3 * kMiB);
+  cache.release(blocks[0], 5 * kMiB);
+  cache.release(blocks[2], 4 * kMiB);
+  CHECK(cache.kept() == 12 * kMiB);
+  CHECK(cache.acquire(12 * kMiB) == large);
+  CHECK(cache.misses() == 1);
+  cache.release(large, 12 * kMiB);
+  cache.trim();
+  CHECK(cache.kept() == 0);
+}
+
+namespace {
+
+// A step of a drawn training loop: blocks are kept on the way forward and given back on the way back, beside others
+// that live shortly. Sizes differ from layer to layer; together they are more than the bound when each is kept.
+void drawn_step(BlockCache& cache, uint64_t seed) {
+  struct Block {
+    void* data;
+    int64_t bytes;
+  };
+  const RandomStream draws{seed, Purpose::kUser, 1, 0};
+  uint64_t i = 0;
+  const auto bytes = [&] { return int64_t{1000} << draws.bits32(i++) % 14; };
+  const auto get = [&] {
+    const int64_t n = bytes() + static_cast<int64_t>(draws.bits32(i++) % 5000);
+    return Block{cache.acquire(n), n};
+  };
+  std::vector<Block> saved;
+  const auto layer = [&](bool forward) {
+    std::vector<Block> space;
+    for (int k = 0; k < 3; ++k) space.push_back(get());
+    if (forward) saved.push_back(get());
+    for (const Block& block : space) cache.release(block.data, block.bytes);
+    if (forward) return;
+    cache.release(saved.back().data, saved.back().bytes);
+    saved.pop_back();
+  };
+  for (int k = 0; k < 20; ++k) layer(true);
+  for (int k = 0; k < 20; ++k) layer(false);
+}
+
+}  // namespace
+
+TEST_CASE("a loop of the same requests comes to ask the system for nothing") {
+  if (!kKeeps) return;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    INFO("seed " << seed);
+    BlockCache cache;
+    for (int step = 0; step < 8; ++step) drawn_step(cache, seed);
+    const int64_t before = cache.misses();
+    for (int step = 0; step < 4; ++step) drawn_step(cache, seed);
+    CHECK(cache.misses() == before);
+  }
+}
+
+TEST_CASE(
+    "steps of a convolutional net ask the system for nothing from the third on, and keep little more than the peak") {
+  if (!kKeeps) return;
+  BlockCache cache;
+  int64_t used = 0, peak = 0;
+  const auto get = [&](int64_t bytes) {
+    used += BlockCache::class_bytes(bytes);
+    peak = std::max(peak, used);
+    return cache.acquire(bytes);
+  };
+  const auto give = [&](void* data, int64_t bytes) {
+    used -= BlockCache::class_bytes(bytes);
+    cache.release(data, bytes);
+  };
+  const auto step = [&] {
+    // Images at batch 100 of CNV's layers: fp32 outputs kept, padded or gathered copies for a while, codes.
+    const std::vector<int64_t> images{900 * 6400, 784 * 6400, 144 * 12800, 100 * 12800, 9 * 25600, 25600};
+    std::vector<void*> kept, codes;
+    for (const int64_t n : images) {
+      void* const rows = get(n / 8 + 4096);
+      kept.push_back(get(4 * n));
+      codes.push_back(get(n / 8));
+      give(rows, n / 8 + 4096);
+    }
+    void* gradient = get(4 * images.back());
+    for (size_t i = images.size(); i-- > 0;) {
+      const int64_t n = 4 * images[i], below = 4 * images[i == 0 ? 0 : i - 1];
+      void* const normalized = get(n);
+      give(gradient, n);
+      give(codes[i], n / 32);
+      void* const narrow = get(n / 2);
+      void* const next = get(below);
+      give(narrow, n / 2);
+      give(normalized, n);
+      give(kept[i], n);
+      gradient = next;
+    }
+    give(gradient, 4 * images[0]);
+  };
+  step();
+  step();
+  const int64_t before = cache.misses();
+  for (int i = 0; i < 5; ++i) step();
+  CHECK(cache.misses() == before);
+  CHECK(used == 0);
+  CHECK(cache.kept() <= peak + peak / 4 + BlockCache::kSlack);
+}
+
+TEST_CASE("pieces never overlap, and are all given back") {
+  BlockCache cache;
+  const RandomStream draws{5, Purpose::kUser, 1, 0};
+  struct Block {
+    unsigned char* data;
+    int64_t bytes;
+    unsigned char mark;
+  };
+  std::vector<Block> live;
+  uint64_t i = 0;
+  for (int turn = 0; turn < 4000; ++turn) {
+    if (live.size() < 12 && draws.bits32(i++) % 2 == 0) {
+      const int64_t bytes = 1 + static_cast<int64_t>(draws.bits32(i++) % (1u << (10 + draws.bits32(i++) % 12)));
+      live.push_back({static_cast<unsigned char*>(cache.acquire(bytes)), bytes, static_cast<unsigned char>(turn)});
+      REQUIRE(aligned(live.back().data));
+      std::memset(live.back().data, live.back().mark, static_cast<size_t>(bytes));
+    } else if (!live.empty()) {
+      const size_t k = draws.bits32(i++) % live.size();
+      const Block block = live[k];
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(k));
+      int64_t faults = 0;
+      for (int64_t b = 0; b < block.bytes; ++b) faults += block.data[b] != block.mark;
+      REQUIRE(faults == 0);
+      cache.release(block.data, block.bytes);
+    }
+  }
+  for (const Block& block : live) cache.release(block.data, block.bytes);
+  cache.trim();
+  CHECK(cache.kept() == 0);
 }
 
 TEST_CASE("threads share a cache without sharing a block") {

@@ -1,3 +1,5 @@
+#include "bitgrad/base/cpu.h"
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/ops/spatial.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -127,6 +129,41 @@ TEST_CASE("max_pool of codes compares codes, keeps scales, and leaves pad bits z
       REQUIRE(made.stride() == y.stride());
       for (int64_t b = 0; b < y.rows() * y.stride(); ++b)
         REQUIRE(static_cast<const uint8_t*>(made.data())[b] == static_cast<const uint8_t*>(y.data())[b]);
+    }
+}
+
+TEST_CASE("the gradient of max_pool has the same bits on every ISA and number of threads, signs of zeros too") {
+  const IsaLevel most = isa_cap();
+  const int threads = num_threads();
+  const auto gradient = [](const Case& c, const Tensor& x, const Tensor& gy) {
+    AccumulateSink sink;
+    Tape tape;
+    const Var y = max_pool(tape.leaf(x, &sink, dtypes::fp32), c.options);
+    tape.backward({y}, {gy});
+    const float* const g = sink.grad().as<float>();
+    std::vector<uint32_t> bits(static_cast<size_t>(sink.grad().numel()));
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] = std::bit_cast<uint32_t>(g[i]);
+    return bits;
+  };
+  for (const Case& c :
+       {Case{{3, 28, 28, 64}, {}, 14, 14}, Case{{2, 31, 17, 130}, {{3, 3}, {2, 1}, {1, 1, 1, 1}}, 16, 17},
+        Case{{5, 9, 33, 21}, {{2, 3}, {4, 3}, {0, 0, 0, 0}}, 2, 11}})
+    for (const DType dtype : {dtypes::bint1, dtypes::int4, dtypes::fp32}) {
+      INFO("x " << c.shape << ' ' << dtype);
+      const Tensor x = random_tensor(c.shape, dtype, 3);
+      const Tensor gy = random_tensor({c.shape[0], c.oh, c.ow, c.shape[3]}, dtypes::fp32, 4);
+      for (int64_t i = 0; i < gy.numel(); i += 3) gy.as<float>()[i] = -0.0f;
+      const auto want = gradient(c, x, gy);
+      for (const uint32_t bits : want) REQUIRE(bits != 0x80000000u);
+      for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512})
+        for (const int count : {1, 3}) {
+          set_isa_cap(std::min(level, most));
+          set_num_threads(count);
+          const auto got = gradient(c, x, gy);
+          set_isa_cap(most);
+          set_num_threads(threads);
+          REQUIRE(got == want);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-// The loops of depthwise convolutions for AVX2.
+// The loops of family windows for AVX2.
 #include "kernels/windows/loops.h"
 
 #if defined(__x86_64__)
@@ -28,6 +28,17 @@ struct Floats {
   BITGRAD_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
   BITGRAD_INLINE V mul(V a, V b) { return _mm256_mul_ps(a, b); }
   BITGRAD_INLINE V add(V a, V b) { return _mm256_add_ps(a, b); }
+  BITGRAD_INLINE V where(uint64_t bits, V v) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits & 255)), lane);
+    return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)), v);
+  }
+  static constexpr int64_t kBytes = 32;
+  BITGRAD_INLINE uint64_t matches(const uint8_t* p, uint8_t value) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return static_cast<uint32_t>(
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(static_cast<char>(value)))));
+  }
   BITGRAD_INLINE void end() { _mm256_zeroupper(); }
 };
 #undef BITGRAD_INLINE
@@ -39,10 +50,10 @@ struct Floats {
 #pragma GCC pop_options
 
 namespace bitgrad::kernels::windows {
-const DepthwiseLoops& loops_avx2() { return avx2::kLoops; }
+const WindowLoops& loops_avx2() { return avx2::kLoops; }
 }  // namespace bitgrad::kernels::windows
 #else
 namespace bitgrad::kernels::windows {
-const DepthwiseLoops& loops_avx2() { return loops_scalar(); }
+const WindowLoops& loops_avx2() { return loops_scalar(); }
 }  // namespace bitgrad::kernels::windows
 #endif

@@ -1,11 +1,11 @@
-// The loops of depthwise convolutions for AVX-512.
+// The loops of family windows for AVX-512.
 #include "kernels/windows/loops.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma")
+#pragma GCC target("avx512f,avx512bw,avx2,fma")
 namespace bitgrad::kernels::windows::avx512 {
 namespace {
 
@@ -26,6 +26,11 @@ struct Floats {
   BITGRAD_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   BITGRAD_INLINE V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   BITGRAD_INLINE V add(V a, V b) { return _mm512_add_ps(a, b); }
+  BITGRAD_INLINE V where(uint64_t bits, V v) { return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), v); }
+  static constexpr int64_t kBytes = 64;
+  BITGRAD_INLINE uint64_t matches(const uint8_t* p, uint8_t value) {
+    return _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(p), _mm512_set1_epi8(static_cast<char>(value)));
+  }
   BITGRAD_INLINE void end() { _mm256_zeroupper(); }
 };
 #undef BITGRAD_INLINE
@@ -37,10 +42,10 @@ struct Floats {
 #pragma GCC pop_options
 
 namespace bitgrad::kernels::windows {
-const DepthwiseLoops& loops_avx512() { return avx512::kLoops; }
+const WindowLoops& loops_avx512() { return avx512::kLoops; }
 }  // namespace bitgrad::kernels::windows
 #else
 namespace bitgrad::kernels::windows {
-const DepthwiseLoops& loops_avx512() { return loops_scalar(); }
+const WindowLoops& loops_avx512() { return loops_scalar(); }
 }  // namespace bitgrad::kernels::windows
 #endif

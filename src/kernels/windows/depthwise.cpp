@@ -259,14 +259,14 @@ void cpu::depthwise_gw(const DepthwiseGwArgs& args) {
   args.x.dtype == dtypes::fp64 ? gw<double>(args) : gw<float>(args);
 }
 
-void windows::append_depthwise_kernels(std::vector<KernelInfo>& out) {
+void windows::append_window_loops(std::vector<KernelInfo>& out) {
   const IsaMask granted = cpu_isa();
-#define BITGRAD_DEPTHWISE_LOOP(name, call)                                                                       \
-  out.push_back({"windows", #name "_avx512", isa::kAvx512, SumOrder::kChain512, (granted & isa::kAvx512) != 0}); \
-  out.push_back({"windows", #name "_avx2", isa::kAvx2, SumOrder::kChain512, (granted & isa::kAvx2) != 0});       \
-  out.push_back({"windows", #name "_scalar", isa::kScalar, SumOrder::kChain512, true});
+#define BITGRAD_WINDOW_LOOP(name, call, order)                                                               \
+  out.push_back({"windows", #name "_avx512", isa::kAvx512, SumOrder::order, (granted & isa::kAvx512) != 0}); \
+  out.push_back({"windows", #name "_avx2", isa::kAvx2, SumOrder::order, (granted & isa::kAvx2) != 0});       \
+  out.push_back({"windows", #name "_scalar", isa::kScalar, SumOrder::order, true});
 #include "kernels/windows/kernels.inc"
-#undef BITGRAD_DEPTHWISE_LOOP
+#undef BITGRAD_WINDOW_LOOP
 }
 
 }  // namespace bitgrad::kernels

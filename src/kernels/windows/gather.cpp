@@ -149,7 +149,7 @@ void cpu::gather_windows(const GatherWindowsArgs& args) {
 void append_windows_kernels(std::vector<KernelInfo>& out) {
   for (const char* const name : {"gather_windows", "add_windows"})
     out.push_back({"windows", name, 0, SumOrder::kExact, true, DeviceKind::kCpu});
-  windows::append_depthwise_kernels(out);
+  windows::append_window_loops(out);
 }
 
 }  // namespace bitgrad::kernels

@@ -1,4 +1,5 @@
-// The loops of depthwise convolutions as a table of functions, one table per ISA. All tables give the same bits.
+// The loops of depthwise convolutions and of pools as a table of functions, one table per ISA. All tables give the same
+// bits.
 #pragma once
 
 #include "bitgrad/kernels/depthwise.h"
@@ -27,25 +28,44 @@ struct PanelCall {
   int64_t gy_step;
 };
 
-struct DepthwiseLoops {
-#define BITGRAD_DEPTHWISE_LOOP(name, call) void (*name)(const call<float>&);
-#include "kernels/windows/kernels.inc"
-#undef BITGRAD_DEPTHWISE_LOOP
+// Which of `lanes` bytes are `tap`: bit i % 64 of word i / 64 of mask. Bits behind the last lane are not defined.
+struct MatchesCall {
+  int64_t lanes;
+  const uint8_t* at;
+  int tap;
+  uint64_t* mask;
 };
 
-const DepthwiseLoops& loops_scalar();
-const DepthwiseLoops& loops_avx2();
-const DepthwiseLoops& loops_avx512();
+// to[t][c] = (adds ? to[t][c] : +0) + (bit c of mask t ? gy[c] : +0) for t < terms, c < lanes. Mask t begins `words`
+// words behind the one before.
+struct SpreadCall {
+  int64_t lanes, terms;
+  const float* gy;
+  const uint64_t* masks;
+  int64_t words;
+  float* const* to;
+  bool adds;
+};
+
+struct WindowLoops {
+#define BITGRAD_WINDOW_LOOP(name, call, order) void (*name)(const call&);
+#include "kernels/windows/kernels.inc"
+#undef BITGRAD_WINDOW_LOOP
+};
+
+const WindowLoops& loops_scalar();
+const WindowLoops& loops_avx2();
+const WindowLoops& loops_avx512();
 
 // The table of the best ISA that cpu_isa() grants now.
-inline const DepthwiseLoops& loops() {
+inline const WindowLoops& loops() {
   const IsaMask granted = cpu_isa();
   if (granted & isa::kAvx512) return loops_avx512();
   return granted & isa::kAvx2 ? loops_avx2() : loops_scalar();
 }
 
 // Lines of `bitgrad kernels`.
-void append_depthwise_kernels(std::vector<KernelInfo>& out);
+void append_window_loops(std::vector<KernelInfo>& out);
 
 // The doubles of references (scalar.cpp).
 void chain_fp64(const ChainCall<double>& call);

@@ -1,4 +1,4 @@
-// The loops of depthwise convolutions for the baseline ISA, and those of doubles: the reference.
+// The loops of family windows for the baseline ISA, and those of doubles: the reference.
 #include <cmath>
 
 #include "kernels/windows/loops.h"
@@ -24,6 +24,11 @@ struct Scalars {
   static V fma(V a, V b, V c) { return std::fma(a, b, c); }
   static V mul(V a, V b) { return a * b; }
   static V add(V a, V b) { return a + b; }
+  // Of the low bits of `bits`, one a lane: v where it is set, else 0.
+  static V where(uint64_t bits, V v) { return (bits & 1) != 0 ? v : V{0}; }
+  // Bit i: byte i is `value`.
+  static constexpr int64_t kBytes = 1;
+  static uint64_t matches(const uint8_t* p, uint8_t value) { return *p == value; }
   static void end() {}
 };
 using Floats = Scalars<float>;
@@ -33,7 +38,7 @@ using Floats = Scalars<float>;
 }  // namespace
 }  // namespace scalar
 
-const DepthwiseLoops& loops_scalar() { return scalar::kLoops; }
+const WindowLoops& loops_scalar() { return scalar::kLoops; }
 void chain_fp64(const ChainCall<double>& call) { scalar::chain<scalar::Scalars<double>>(call); }
 void panel_fp64(const PanelCall<double>& call) { scalar::panel<scalar::Scalars<double>>(call); }
 

@@ -1,0 +1,107 @@
+// A piece of work is some rows of pixels: it goes over the windows that lie on them, in ascending order, and writes
+// what falls on its own rows. For each window and tap a mask says which channels have their maximum there.
+#include "kernels/windows/pool_gradient.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "bitgrad/base/parallel.h"
+#include "kernels/windows/loops.h"
+
+namespace bitgrad::kernels {
+namespace {
+
+using namespace windows;
+
+constexpr int64_t kGradientPiece = 65536;  // elements of gx, about
+
+// Whether every pixel lies in exactly one window.
+bool tiles_image(const WindowGeometry& g) {
+  return g.kh == g.stride_y && g.kw == g.stride_x && g.oh * g.kh - g.top >= g.h && g.ow * g.kw - g.left >= g.w;
+}
+
+class PoolGradientRows {
+ public:
+  explicit PoolGradientRows(const PoolGradientArgs& args)
+      : args_(args),
+        g_(args.geometry),
+        loops_(windows::loops()),
+        words_((args.channels + 63) / 64),
+        adds_(!tiles_image(g_)),
+        masks_(static_cast<size_t>(g_.taps() * words_)),
+        to_(static_cast<size_t>(g_.taps())) {}
+
+  // Rows [y0, y1) of an image.
+  void run(int64_t image, int64_t y0, int64_t y1) {
+    const int64_t row = g_.w * args_.channels;
+    if (adds_) std::fill(args_.gx + (image * g_.h + y0) * row, args_.gx + (image * g_.h + y1) * row, 0.0f);
+    const int64_t before = y0 + g_.top - g_.kh;  // the last row of windows that ends above y0 begins here or above
+    const int64_t first = before < 0 ? 0 : before / g_.stride_y + 1;
+    for (int64_t oy = first; oy < g_.oh && oy * g_.stride_y - g_.top < y1; ++oy)
+      for (int64_t ox = 0; ox < g_.ow; ++ox) window(image, oy, ox, y0, y1);
+  }
+
+ private:
+  void window(int64_t image, int64_t oy, int64_t ox, int64_t y0, int64_t y1) {
+    const int64_t y = oy * g_.stride_y - g_.top, x = ox * g_.stride_x - g_.left;
+    const int64_t ky0 = std::max<int64_t>(0, -y), ky1 = std::min(g_.kh, g_.h - y);
+    const int64_t kx0 = std::max<int64_t>(0, -x), kx1 = std::min(g_.kw, g_.w - x);
+    const int64_t columns = kx1 - kx0, number = (image * g_.oh + oy) * g_.ow + ox;
+    if (args_.bits != nullptr) find_first(image * g_.h + y, x, {ky0, ky1}, {kx0, kx1});
+    // Tap rows that are this piece's.
+    const int64_t mine = std::max(ky0, y0 - y), end = std::min(ky1, y1 - y);
+    uint64_t* const masks = masks_.data() + (mine - ky0) * columns * words_;
+    int64_t terms = 0;
+    for (int64_t ky = mine; ky < end; ++ky)
+      for (int64_t kx = kx0; kx < kx1; ++kx, ++terms) {
+        to_[static_cast<size_t>(terms)] = args_.gx + ((image * g_.h + y + ky) * g_.w + x + kx) * args_.channels;
+        if (args_.taps != nullptr)
+          loops_.pool_matches({args_.channels, args_.taps + number * args_.channels, static_cast<int>(ky * g_.kw + kx),
+                               masks + terms * words_});
+      }
+    loops_.pool_spread({args_.channels, terms, args_.gy + number * args_.channels, masks, words_, to_.data(), adds_});
+  }
+
+  // The masks of a window of bits, of the taps inside in row-major order; row: of pixels, of all images.
+  void find_first(int64_t row, int64_t x, TapRange ky, TapRange kx) {
+    for (int64_t word = 0; word < words_; ++word) {
+      uint64_t open = ~uint64_t{0};
+      uint64_t* mask = masks_.data() + word;
+      for (int64_t i = ky.begin; i < ky.end; ++i) {
+        const uint64_t* from = args_.bits + ((row + i) * g_.w + x + kx.begin) * args_.words + word;
+        for (int64_t k = kx.begin; k < kx.end; ++k, from += args_.words, mask += words_) {
+          *mask = *from & open;
+          open &= ~*from;
+        }
+      }
+      masks_[static_cast<size_t>(word)] |= open;
+    }
+  }
+
+  const PoolGradientArgs& args_;
+  const WindowGeometry& g_;
+  const WindowLoops& loops_;
+  int64_t words_;  // of a mask
+  bool adds_;
+  std::vector<uint64_t> masks_;
+  std::vector<float*> to_;
+};
+
+}  // namespace
+
+void pool_gradient(const PoolGradientArgs& args) {
+  const WindowGeometry& g = args.geometry;
+  const int64_t rows = args.images * g.h, row = std::max<int64_t>(1, g.w * args.channels);
+  // Whole rows of windows where they lie side by side.
+  const int64_t grain = std::max<int64_t>(1, kGradientPiece / (row * g.stride_y)) * g.stride_y;
+  parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
+    PoolGradientRows piece(args);
+    for (int64_t r = begin; r < end;) {
+      const int64_t image = r / g.h, y = r % g.h, count = std::min(g.h - y, end - r);
+      piece.run(image, y, y + count);
+      r += count;
+    }
+  });
+}
+
+}  // namespace bitgrad::kernels
