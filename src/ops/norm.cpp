@@ -276,7 +276,10 @@ void norm_backward(bool per_column, NormSaved& s, const Tensor& gy_edge, std::sp
   if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
   if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));
   if (!g[0].wanted()) return;
-  Tensor gx = Tensor::empty(gy.shape(), gy.dtype());
+  // Element by element in place of gy, where nobody else reads that: 2/3 of the traffic, and a buffer less at the peak.
+  const int64_t here = gy.storage() == gy_edge.storage() ? 2 : 1;
+  const bool in_place = current_device().is_cpu() && gy.storage().owners() == here;
+  const Tensor gx = in_place ? gy : Tensor::empty(gy.shape(), gy.dtype());
   input_gradient(per_column, s, gy, sums.gy, sums.gy_xhat, gx);
   g[0].set_rounded(gx);
 }

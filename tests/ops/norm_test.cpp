@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
@@ -130,6 +131,38 @@ TEST_CASE("gradients of a norm in fp32 lie near those of the double reference, o
               1e-5 * std::max(1.0, std::fabs(exact[i].as<double>()[e])));
         CHECK(narrow[i].as<uint16_t>()[e] == bf16_from_float(wide[i].as<float>()[e]));
       }
+  }
+}
+
+TEST_CASE(
+    "the gradient of a norm takes the place of a gradient that nobody else reads, and spares one that is shared") {
+  const Tensor x = random_tensor({640, 32}, dtypes::fp32, 1), seed = random_tensor({640, 32}, dtypes::fp32, 2);
+  const Tensor bytes_of_seed = seed.clone(MemoryKind::kActivation);
+  for (const Kind& kind : kKinds) {
+    const int64_t count = statistics_of(kind, x.shape());
+    const Tensor gamma = random_tensor({count}, dtypes::fp32, 3), beta = random_tensor({count}, dtypes::fp32, 4);
+    // The gradients of one and of two norms that read x, whose results are added: both get the same gradient of the
+    // sum.
+    const auto gradient = [&](bool two, int64_t& peak) {
+      AccumulateSink first, second;
+      Tape tape;
+      const Var a = tape.leaf(x, &first, dtypes::fp32), b = tape.leaf(x, &second, dtypes::fp32);
+      const Var y = kind.op(relu(a), Var(gamma), Var(beta), {});
+      const Var out = two ? add(y, kind.op(relu(b), Var(gamma), Var(beta), {})) : y;
+      const int64_t before = memory_now().total;
+      reset_memory_peaks();
+      tape.backward({out}, {seed});
+      peak = memory_at_peak().total - before;
+      if (two) REQUIRE(second.grad().elements() == first.grad().elements());
+      return first.grad().elements();
+    };
+    int64_t one_peak = 0, two_peak = 0;
+    const auto one = gradient(false, one_peak);
+    CHECK(gradient(true, two_peak) == one);
+    CHECK(seed.elements() == bytes_of_seed.elements());
+    // At the norm the seed's copy alone, at relu that and its own result, which the sink adds into a third.
+    const int64_t bytes = x.numel() * 4;
+    CHECK(one_peak < 3 * bytes);
   }
 }
 

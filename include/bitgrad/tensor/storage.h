@@ -21,6 +21,8 @@ class Storage {
   MemoryKind kind() const { return block_ ? block_->kind : MemoryKind::kActivation; }
   // Moves the bytes to another column of the account (an activation that backward needs becomes `saved`).
   void set_kind(MemoryKind kind) const;
+  // Tensors and other owners that share the bytes; 0: undefined.
+  int64_t owners() const { return block_.use_count(); }
   friend bool operator==(const Storage& a, const Storage& b) { return a.block_ == b.block_; }
 
  private:

@@ -81,31 +81,49 @@ struct AddToSums {
   BITGRAD_HD void operator()(int64_t i) const { sum[i] += part[i]; }
 };
 
-// gW of int8 codes: C[o,k] = float(sum[o,k] - codes[o] * zero[k]) * (scale[o] * x_scale[k]).
+// gW of int8 codes: C[o,k] = float(sum[o,k] - codes[o] * zero[k]) * (scale[o] * x_scale[k]). Index: row * runs() + run
+// of columns.
 struct ScaleWindowSums {
   const int64_t *sum, *codes;  // codes: nullptr without zero points
   const float *scale, *x_scale;
   const int32_t* zero;
   int64_t cols, step;  // entries of x_scale and zero from one k to the next: 0 or 1
+  int64_t run;         // columns of one call
   float* out;
 
+  BITGRAD_HD int64_t runs() const { return (cols + run - 1) / run; }
   BITGRAD_HD void operator()(int64_t i) const {
-    const int64_t o = i / cols, k = (i - o * cols) * step;
-    const int64_t exact = codes == nullptr ? sum[i] : sum[i] - codes[o] * zero[k];
-    out[i] = static_cast<float>(exact) * (x_scale == nullptr ? scale[o] : scale[o] * x_scale[k]);
+    const int64_t o = i / runs(), k0 = (i - o * runs()) * run, k1 = k0 + run < cols ? k0 + run : cols;
+    const int64_t* const from = sum + o * cols;
+    float* const to = out + o * cols;
+    const float s = scale[o];
+    if (codes == nullptr && (x_scale == nullptr || step == 0)) {
+      const float product = x_scale == nullptr ? s : s * *x_scale;
+      for (int64_t k = k0; k < k1; ++k) to[k] = static_cast<float>(from[k]) * product;
+      return;
+    }
+    for (int64_t k = k0; k < k1; ++k) {
+      const int64_t exact = codes == nullptr ? from[k] : from[k] - codes[o] * zero[k * step];
+      to[k] = static_cast<float>(exact) * (x_scale == nullptr ? s : s * x_scale[k * step]);
+    }
   }
 };
 
-// gx of int8 codes: C = float(sum) * (scale[image] * w_scale).
+// gx of int8 codes: C = float(sum) * (scale[image] * w_scale). Index: image * runs() + run of elements.
 struct ScaleImages {
   const int32_t* sum;
   const float *scale, *w_scale;  // one a run of `elements`; one in all, nullptr: 1
-  int64_t elements;
+  int64_t elements, run;         // run: elements of one call
   float* out;
 
+  BITGRAD_HD int64_t runs() const { return (elements + run - 1) / run; }
   BITGRAD_HD void operator()(int64_t i) const {
-    const float s = scale[i / elements];
-    out[i] = static_cast<float>(sum[i]) * (w_scale == nullptr ? s : s * *w_scale);
+    const int64_t image = i / runs(), first = (i - image * runs()) * run;
+    const int64_t end = first + run < elements ? first + run : elements;
+    const float s = w_scale == nullptr ? scale[image] : scale[image] * *w_scale;
+    const int32_t* const from = sum + image * elements;
+    float* const to = out + image * elements;
+    for (int64_t k = first; k < end; ++k) to[k] = static_cast<float>(from[k]) * s;
   }
 };
 

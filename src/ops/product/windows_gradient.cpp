@@ -18,6 +18,9 @@
 namespace bitgrad::detail {
 namespace {
 
+// Numbers of one call of a map that scales sums.
+int64_t scale_run(int64_t numbers) { return current_device().is_cpu() ? std::min<int64_t>(numbers, 4096) : 4; }
+
 constexpr int64_t kMostSumRows = 448, kLeastSumRows = 32;  // windows of a block of gy W
 constexpr int64_t kSumElements = 1 << 18, kDeviceElements = 1 << 24;
 
@@ -219,8 +222,9 @@ void gx_int8(const ConvGradient& g, const Tensor& w, GradSlot& slot) {
       args.c = rows.data();
       runs[static_cast<size_t>(group)].run(args);
     });
-    run_map(maps::ScaleImages{sums.as<int32_t>(), scales + first, w_scale, elements, gx.as<float>() + first * elements},
-            (last - first) * elements);
+    const maps::ScaleImages scale{sums.as<int32_t>(), scales + first,      w_scale,
+                                  elements,           scale_run(elements), gx.as<float>() + first * elements};
+    run_map(scale, (last - first) * scale.runs(), rows_per_task(scale.run));
   });
   slot.set_rounded(gx);
 }
@@ -260,10 +264,16 @@ void gw_int8(const ConvGradient& g, const Tensor& x, const Tensor& image, GradSl
       run_map(maps::AddToSums{part.as<int32_t>(), sums.as<int64_t>()}, n * k);
     }
     const ScaleMap map = windows.side(true).gemm.scale;
-    run_map(maps::ScaleWindowSums{sums.as<int64_t>(), zeros ? of_channels.as<int64_t>() + group * n : nullptr,
-                                  codes.quant()->scale->as<float>() + group * n, map.scale, map.zero, k, map.col_step,
-                                  gw.as<float>() + group * n * k},
-            n * k);
+    const maps::ScaleWindowSums scale{sums.as<int64_t>(),
+                                      zeros ? of_channels.as<int64_t>() + group * n : nullptr,
+                                      codes.quant()->scale->as<float>() + group * n,
+                                      map.scale,
+                                      map.zero,
+                                      k,
+                                      map.col_step,
+                                      scale_run(k),
+                                      gw.as<float>() + group * n * k};
+    run_map(scale, n * scale.runs(), rows_per_task(scale.run));
   }
   slot.set_rounded(gw);
 }
