@@ -34,7 +34,7 @@ int run_sensitivity(const SensitivityCommand& options) {
   const auto data = open_dataset(file.config, file.config.data.train);
   const auto samples = first_samples(*data, options.samples, file.config.train.eval.batch, file.header.seed);
   const auto learner = load_floats(file.path, file.config, *data);
-  calibrate(learner->model(), learner->state(), tensors_of(samples));
+  learner->calibrate(tensors_of(samples));
   const Sensitivity result = measure_sensitivity(*learner, samples, choices);
   std::cout << describe(file) << '\n';
   print_sensitivity(std::cout, result);

@@ -354,6 +354,13 @@ void Learner::settle() {
   if (plan_) plan_and_check(*plan_);
 }
 
+void Learner::calibrate(std::span<const Tensor> batches) {
+  const DeviceGuard guard(device_);
+  std::vector<Tensor> planned;
+  for (const Tensor& x : batches) planned.push_back(as_planned(x));
+  bitgrad::calibrate(*model_, state_, planned);
+}
+
 void Learner::convert() {
   forget_recorded();
   const DeviceGuard guard(device_);

@@ -217,6 +217,47 @@ TEST_CASE("every kind of run is quantized after training, and the file is read")
   }
 }
 
+// Images of 28 x 28 x 1: a residual block, a depthwise convolution and pools behind a first convolution.
+constexpr const char* kConvolutions = R"yaml(version: 1
+run: {name: convolutions, seed: 7}
+data:
+  train: {format: digits, size: 40}
+  test: {format: digits, size: 20}
+model:
+  layers:
+    - conv2d: {out: 8, kernel: 3, stride: 2, padding: 1, bias: false}
+    - batch_norm: {}
+    - residual: {body: [{relu: {}}, {conv2d: {out: 8, kernel: 3, padding: 1, groups: 8}}, {batch_norm: {}}]}
+    - max_pool: {size: 2}
+    - relu: {}
+    - conv2d: {out: 16, kernel: 3, bias: false}
+    - global_avg_pool: {}
+    - linear: {out: 10}
+batch: {global: 20, micro: 20}
+optim: {name: sgd, lr: 0.1}
+train: {stop: 2 steps, eval: {batch: 20}}
+)yaml";
+
+TEST_CASE("convolutions are quantized after training, measured and given a budget") {
+  const KeepModes keep;
+  TempDir temp;
+  const std::string file = trained(temp, parse_config(kConvolutions, "convolutions.yaml"));
+  for (const char* recipe : {"int8wo", "int4wo", "w8a8", "w4a4", "w1a1"}) {
+    PrepareConfig all;
+    all.recipe = recipe;
+    check_quantized(file, all, temp.file(recipe));
+  }
+  const RunConfig config = parse_config(read_checkpoint_header(file).config, file);
+  const auto data = open_dataset(config, config.data.train);
+  const std::vector<SampleBatch> samples = first_samples(*data, 20, 20, 1);
+  const auto learner = load_floats(file, config, *data);
+  learner->calibrate(tensors_of(samples));
+  const std::vector<WeightChoice> choices{{"int8wo"}, {"int2wo"}};
+  const Sensitivity s = measure_sensitivity(*learner, samples, choices);
+  CHECK(s.layers.size() == 4);
+  for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise < layer.effects[1].noise);
+}
+
 TEST_CASE("sensitivities of every kind of run are measured") {
   const KeepModes keep;
   TempDir temp;
@@ -227,7 +268,7 @@ TEST_CASE("sensitivities of every kind of run are measured") {
     const auto data = open_dataset(config, config.data.train);
     const std::vector<SampleBatch> samples = first_samples(*data, 20, 20, 1);
     const auto learner = load_floats(file, config, *data);
-    calibrate(learner->model(), learner->state(), tensors_of(samples));
+    learner->calibrate(tensors_of(samples));
     const std::vector<WeightChoice> choices{{"int8wo"}, {"int2wo"}};
     const Sensitivity s = measure_sensitivity(*learner, samples, choices);
     CHECK(s.layers.size() == 4);

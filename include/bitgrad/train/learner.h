@@ -100,6 +100,8 @@ class Learner {
   int64_t phase() const;
   // Resume: the form of that phase, with numbers that load_checkpoint will replace.
   void enter_phase(int64_t index);
+  // bitgrad::calibrate on the model (nn/prepare.h), with samples of any shape that evaluate takes.
+  void calibrate(std::span<const Tensor> batches);
   // For good: the model keeps codes alone (nn/prepare.h), and is only evaluated from now on. Phases are over.
   void convert();
   bool converted() const { return converted_; }

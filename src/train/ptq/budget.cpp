@@ -85,7 +85,7 @@ BudgetPlan plan_for(const RunConfig& config) {
   const auto samples =
       first_samples(*data, budget.samples, config.train.eval.batch, static_cast<uint64_t>(config.run.seed));
   const auto learner = load_floats(file, config, *data);
-  calibrate(learner->model(), learner->state(), tensors_of(samples));
+  learner->calibrate(tensors_of(samples));
   return plan_budget(measure_sensitivity(*learner, samples, choices), budget.bytes);
 }
 

@@ -40,7 +40,7 @@ void quantize_after_training(Learner& learner, const PrepareSpec& spec, std::spa
   set_quant_mode(model, {});
   prepare(model, spec);
   learner.plan_again();
-  calibrate(model, learner.state(), tensors_of(samples));
+  learner.calibrate(tensors_of(samples));
   learner.convert();
 }
 
