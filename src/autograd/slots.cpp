@@ -115,8 +115,9 @@ void GradSlot::set_rounded(const Tensor& gradient) {
   require(gradient.dtype() == dtype_ || (gradient.dtype() == dtypes::fp32 && dtype_ == dtypes::bf16), op_, "gradient ",
           index_, " is ", gradient, ", expected ", shape_, ' ', dtype_);
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
-  // The usual case, one reader of an inner edge: no copy.
-  if (edge.sink == nullptr && edge.readers == 1 && gradient.dtype() == dtype_ && gradient.contiguous()) {
+  // The usual case, the first gradient of an inner edge: no copy. What other readers add: Tape::edge_target.
+  if (edge.sink == nullptr && !edge.grad.defined() && gradient.dtype() == Tape::sum_dtype(edge) &&
+      gradient.contiguous()) {
     edge.grad = gradient;
     given_ = true;
     return;

@@ -141,15 +141,19 @@ std::vector<Var> Tape::record(std::unique_ptr<Node> node, const std::vector<Var>
   return out;
 }
 
+// Fan-out is summed wide and rounded once, when the node's turn comes.
+DType Tape::sum_dtype(const Edge& edge) {
+  return edge.wide ? dtypes::fp64 : (edge.readers > 1 ? dtypes::fp32 : edge.dtype);
+}
+
 GradTarget Tape::edge_target(int64_t index) {
   Edge& edge = edges_[static_cast<size_t>(index)];
   if (edge.sink) return edge.sink->target(edge.shape, edge.dtype);
   const bool first = !edge.grad.defined();
-  if (first) {
-    // Fan-out is summed wide and rounded once, when the node's turn comes.
-    const DType sum = edge.wide ? dtypes::fp64 : (edge.readers > 1 ? dtypes::fp32 : edge.dtype);
-    edge.grad = Tensor::empty(edge.shape, sum);
-  }
+  if (first)
+    edge.grad = Tensor::empty(edge.shape, sum_dtype(edge));
+  else if (edge.grad.storage().shared())
+    edge.grad = edge.grad.clone(MemoryKind::kActivation);
   return {edge.grad, !first, nullptr};
 }
 

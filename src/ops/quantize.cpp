@@ -44,6 +44,16 @@ struct Quantize {
     return y;
   }
 
+  // Rule tanh straight to where the gradient lives, without a tensor between.
+  static void tanh_into(const Saved& s, const Tensor& gv, GradSlot& slot) {
+    const Tensor x = widened(s.x);
+    const GradTarget target = slot.target();
+    float* const gx = target.out.as<float>();
+    detail::tanh_gradient(s.spec.ste_t, x.as<float>(), gv.as<float>(), target.accumulate ? gx : nullptr, gv.numel(),
+                          gx);
+    slot.commit();
+  }
+
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
     Tensor gv = wide(gy[0]);
@@ -60,6 +70,7 @@ struct Quantize {
     }
     if (s.spec.ste == SteRule::kClip && s.mask.defined() && g[0].dtype() == dtypes::fp32)
       return masked_into(gv, s.mask, g[0]);
+    if (s.spec.ste == SteRule::kTanh && g[0].dtype() == dtypes::fp32) return tanh_into(s, gv, g[0]);
     g[0].set_rounded(straight_through(s.spec, gv, s.mask, s.x.defined() ? widened(s.x) : s.x));
   }
 };

@@ -12,6 +12,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/quant/rounding.h"
+#include "kernels/elementwise/tanh_gradient.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {
@@ -25,7 +26,7 @@ void require_gradient(std::string_view where, const Tensor& g, const Shape& shap
 // gx = g * slope(x) for the rules that read x.
 void times_slope(const QuantSpec& spec, SteRule rule, const float* x, const float* g, int64_t n, float* gx) {
   if (rule == SteRule::kApproxSign) return run_map(maps::ApproxSignGradient{x, g, gx}, n);
-  run_map(maps::TanhGradient{spec.ste_t, x, g, gx}, n);
+  detail::tanh_gradient(spec.ste_t, x, g, nullptr, n, gx);
 }
 
 // gx = g where the clip rule passes.
@@ -45,6 +46,11 @@ void clip(const CodeRange& range, const ScaleMap& scales, const Tensor& x, DType
 }  // namespace
 
 namespace detail {
+
+void tanh_gradient(float t, const float* x, const float* g, const float* sum, int64_t n, float* gx) {
+  if (current_device().is_cpu()) return kernels::cpu::tanh_gradient(n, t, x, g, sum, gx);
+  run_map(maps::TanhGradient{t, x, g, sum, gx}, n);
+}
 
 void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out) {
   const BlockMap blocks(params, g);

@@ -13,6 +13,9 @@ namespace bitgrad::detail {
 // fp32, dense; out may be g.
 void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out);
 
+// gx = g * slope(x) of rule tanh with sharpness t, or sum + that: fp32, n elements. `sum` may be nullptr, or gx.
+void tanh_gradient(float t, const float* x, const float* g, const float* sum, int64_t n, float* gx);
+
 // What leaf_backward asks of its tensors: x, g_value and g_x fp32, dense, of one shape; g_learned empty or one fp32
 // tensor of `blocks` numbers per learned part.
 void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantParams& params, const Tensor& x,

@@ -19,6 +19,39 @@ Tensor row(const std::vector<double>& numbers, DType dtype = dtypes::fp32) {
 }
 using Numbers = std::vector<double>;
 
+// y = x; its gradient is a tensor of its own, which it may keep, and of which it notes the memory.
+struct Gives {
+  static constexpr std::string_view kName = "gives";
+  struct Saved {
+    Tensor gradient;
+    const void** memory = nullptr;
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& gradient, const void** memory) {
+    s = {gradient, memory};
+    return in[0].clone(MemoryKind::kActivation);
+  }
+  static void backward(Saved& s, std::span<const Tensor>, std::span<GradSlot> g) {
+    const Tensor gradient = s.memory == nullptr ? s.gradient : s.gradient.clone(MemoryKind::kActivation);
+    if (s.memory != nullptr) *s.memory = gradient.data();
+    g[0].set(gradient);
+  }
+};
+// y = x; notes the memory of the gradient that it gets.
+struct Gets {
+  static constexpr std::string_view kName = "gets";
+  struct Saved {
+    const void** memory = nullptr;
+  };
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const void** memory) {
+    s.memory = memory;
+    return in[0].clone(MemoryKind::kActivation);
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    *s.memory = gy[0].data();
+    g[0].set(gy[0]);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a leaf that is read twice adds both gradients, and two leaves on one sink do too") {
@@ -34,6 +67,38 @@ TEST_CASE("a leaf that is read twice adds both gradients, and two leaves on one 
   const Var a = tape.leaf(row({2, -3}), &sink, dtypes::fp32), b = tape.leaf(row({2, -3}), &sink, dtypes::fp32);
   tape.backward(sum(mul(a, b)));
   CHECK(sink.grad().elements() == Numbers{4, -6});
+}
+
+TEST_CASE("the first gradient of several readers is added to in its own memory") {
+  AccumulateSink sink;
+  Tape tape;
+  const void *given = nullptr, *got = nullptr;
+  const Var x = apply<Gets>({tape.leaf(row({1, 1}), &sink, dtypes::fp32)}, &got);
+  const Var early = mul(x, Var(row({3, 4}))), late = apply<Gives>({x}, row({10, 20}), &given);
+  tape.backward({early, late}, {row({1, 2}), row({0, 0})});
+  CHECK(sink.grad().elements() == Numbers{13, 28});
+  CHECK(given != nullptr);
+  CHECK(got == given);
+}
+
+TEST_CASE("a gradient that somebody else holds is not added to") {
+  AccumulateSink sink;
+  Tape tape;
+  const Tensor held = row({10, 20});
+  const void* got = nullptr;
+  const Var x = apply<Gets>({tape.leaf(row({1, 1}), &sink, dtypes::fp32)}, &got);
+  const Var early = mul(x, Var(row({3, 4}))), late = apply<Gives>({x}, held, nullptr);
+  // Both operands get the gradient of the sum: the one that is read once keeps it, the other one is added to.
+  const Var other = apply<Gives>({x}, row({0, 0}), nullptr), both = add(other, x);
+  tape.backward({early, late, both}, {row({1, 2}), row({0, 0}), row({100, 200})});
+  CHECK(sink.grad().elements() == Numbers{113, 228});
+  CHECK(held.elements() == Numbers{10, 20});
+  CHECK(got != held.data());
+  Tape second;
+  AccumulateSink twice;
+  const Var y = apply<Gets>({second.leaf(row({1, 1}), &twice, dtypes::fp32)}, &got);
+  second.backward({add(y, y)}, {row({5, 6})});
+  CHECK(twice.grad().elements() == Numbers{10, 12});
 }
 
 TEST_CASE("gradients add up over tapes until the sink is cleared, in the same memory") {

@@ -60,6 +60,23 @@ TEST_CASE("quantize, forward and backward") {
     }
 }
 
+TEST_CASE("rule tanh, alone and added to the gradient of another reader") {
+  const Tensor x = random_numbers({6, 70}, 1, 2);
+  for (const float t : {0.01f, 1.0f, 10.0f}) {
+    QuantSpec s = spec_of("binary", dtypes::bint1);
+    s.ste = SteRule::kTanh;
+    s.ste_t = t;
+    INFO(t);
+    CHECK(device_difference([&] { return run_op({x}, 1, [&](const auto& v) { return quantize(v[0], s); }); }) == "");
+    CHECK(device_difference([&] {
+            return run_op({x}, 1, [&](const auto& v) {
+              const Var inner = add(v[0], v[0]);
+              return mul(dequantize(quantize(inner, s)), inner);
+            });
+          }) == "");
+  }
+}
+
 TEST_CASE("quantize_learned, of numbers and of int32 sums") {
   for (const char* scheme : {"lsq", "lsq_plus", "pact"})
     for (const Granularity& g : {Granularity::tensor(), Granularity::channel(1)}) {

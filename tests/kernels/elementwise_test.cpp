@@ -8,9 +8,11 @@
 #include <limits>
 #include <random>
 
+#include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
+#include "kernels/elementwise/tanh_gradient.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 
@@ -101,6 +103,48 @@ TEST_CASE("add, mul, scale, divide and clamp are one rounded operation an elemen
       clamp(n, -1.0f, 0.5f, y.data());
       check_pointwise(n, y, [&](size_t i) {
         return std::isnan(a[i]) ? kNan : a[i] < -1.0f ? -1.0f : a[i] > 0.5f ? 0.5f : a[i];
+      });
+    }
+  });
+}
+
+TEST_CASE(
+    "the gradient of rule tanh has the bits of its formula on every ISA, over all exponents, in place and added") {
+  std::vector<float> x = numbers(4099, 7, true);
+  for (uint32_t e = 0; e < 255; ++e)  // every exponent, with all kinds of mantissas
+    for (uint32_t m = 0; m < 9; ++m)
+      x.push_back(std::bit_cast<float>((m % 2) << 31 | e << 23 | (m * 0x1C71C7u & 0x7FFFFFu)));
+  for (const float edge : {0.0625f, 10.0f, 9.02f, 0.00034526698f})  // where a branch of tanh or 1 - tanh^2 ends
+    for (int step = -3; step <= 3; ++step) {
+      x.push_back(std::bit_cast<float>(std::bit_cast<uint32_t>(edge) + static_cast<uint32_t>(step)));
+      x.push_back(-x.back());
+    }
+  const auto n = static_cast<int64_t>(x.size());
+  const std::vector<float> g = numbers(n, 8, true), sum = numbers(n, 9, true);
+  everywhere([&] {
+    for (const float t : {1e-3f, 0.1f, 1.0f, 2.5f, 10.0f}) {
+      INFO("t " << t);
+      const auto product = [&](size_t i) {
+        const float y = math::tanh(t * x[i]);
+        return g[i] * ((t < 1 ? 1.0f : t) * (1.0f - y * y));
+      };
+      std::vector<float> gx = g;
+      cpu::tanh_gradient(n, t, x.data(), gx.data(), nullptr, gx.data());
+      check_pointwise(n, gx, product);
+      gx = sum;
+      cpu::tanh_gradient(n, t, x.data(), g.data(), gx.data(), gx.data());
+      check_pointwise(n, gx, [&](size_t i) { return sum[i] + product(i); });
+    }
+    for (const int64_t count : kSizes) {  // of small numbers alone, which take a way of their own
+      if (count > n) continue;
+      std::vector<float> tiny(x.begin(), x.begin() + count), gx(static_cast<size_t>(count) + 1, 77.0f);
+      for (float& v : tiny) v = std::isfinite(v) && std::fabs(v) < 50 ? v : 1.0f;
+      cpu::tanh_gradient(count, 1e-3f, tiny.data(), g.data(), sum.data(), gx.data());
+      CHECK(gx.back() == 77.0f);
+      gx.pop_back();
+      check_pointwise(count, gx, [&](size_t i) {
+        const float y = math::tanh(1e-3f * tiny[i]);
+        return sum[i] + g[i] * (1.0f - y * y);
       });
     }
   });

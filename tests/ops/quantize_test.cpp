@@ -72,6 +72,41 @@ TEST_CASE("the gradient of quantize equals the straight-through rule for every s
       }
 }
 
+TEST_CASE("rule tanh gives its gradient first or adds it to that of another reader, with the bits of a sum of two") {
+  QuantSpec spec;
+  spec.scheme = "binary";
+  spec.dtype = dtypes::bint1;
+  spec.ste = SteRule::kTanh;
+  spec.ste_t = 2.5f;
+  const Shape shape{3, 67};
+  const std::vector<float> x = test::numbers_for_test(shape.numel(), 1.6f, 31),
+                           g = test::numbers_for_test(shape.numel(), 3, 32),
+                           h = test::numbers_for_test(shape.numel(), 2, 33);
+  const Tensor gt = test::tensor_of(shape, g), ht = test::tensor_of(shape, h);
+  for (const DType edge : {dtypes::fp32, dtypes::bf16})
+    for (const bool first : {false, true}) {
+      AccumulateSink sink;
+      Tape tape;
+      Var inner =
+          mul(tape.leaf(test::tensor_of(shape, x), &sink, dtypes::fp32), Tensor::full(shape, dtypes::fp32, -1.0));
+      inner.want_grad(edge);
+      const Var early = first ? add(inner, ht) : quantize(inner, spec);
+      const Var late = first ? quantize(inner, spec) : add(inner, ht);
+      tape.backward({early, late}, {first ? ht : gt, first ? gt : ht});
+      int wrong = 0;
+      for (size_t i = 0; i < x.size(); ++i) {
+        const float y = math::tanh(2.5f * -x[i]);
+        float want = h[i] + g[i] * (2.5f * (1.0f - y * y));
+        if (edge == dtypes::bf16) want = bf16_to_float(bf16_from_float(want));
+        wrong += sink.grad().as<float>()[i] != -want;
+      }
+      INFO(edge << ' ' << first);
+      CHECK(wrong == 0);
+      CHECK(gt.elements() == test::tensor_of(shape, g).elements());
+      CHECK(ht.elements() == test::tensor_of(shape, h).elements());
+    }
+}
+
 TEST_CASE("quantize gives the codes of quantize_dynamic, on and off a tape, for stochastic rounding too") {
   const RandomStream stream{4, Purpose::kActivation, 2, 9};
   const Tensor x = test::tensor_of({4, 70}, test::numbers_for_test(280, 2, 8));

@@ -171,13 +171,16 @@ class Tape {
     bool wide = false;         // value is fp64
     GradSink* sink = nullptr;  // leaves only
     int64_t readers = 0;       // contributions still possible
-    Tensor grad;               // sum so far (fp32 / fp64 buffer when readers > 1, else the edge's dtype)
+    // Sum so far (fp32 / fp64 when readers > 1, else the edge's dtype). The first contribution may be somebody else's
+    // memory too: nobody adds to it while it is shared.
+    Tensor grad;
   };
   struct Record {
     std::unique_ptr<Node> node;
     std::vector<int64_t> inputs;  // edge, or -1
     std::vector<int64_t> outputs;
   };
+  static DType sum_dtype(const Edge& edge);
   int64_t add_edge(const Tensor& value, DType dtype, GradSink* sink);
   GradTarget edge_target(int64_t edge);
   GradRows* edge_rows(int64_t edge) const;

@@ -19,6 +19,8 @@ class Storage {
   int64_t bytes() const { return block_ ? block_->bytes : 0; }
   Device device() const { return block_ ? block_->device : Device{}; }
   MemoryKind kind() const { return block_ ? block_->kind : MemoryKind::kActivation; }
+  // Whether other storages, of this thread or none, refer to the same bytes.
+  bool shared() const { return block_.use_count() > 1; }
   // Moves the bytes to another column of the account (an activation that backward needs becomes `saved`).
   void set_kind(MemoryKind kind) const;
   // Tensors and other owners that share the bytes; 0: undefined.

@@ -10,6 +10,7 @@
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
+#include "kernels/elementwise/tanh_gradient.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
 
@@ -127,6 +128,11 @@ void cpu::unary_backward_bf16(UnaryOp op, int64_t n, const uint16_t* x, const fl
 void cpu::add(int64_t n, const float* a, const float* b, float* y) {
   const auto loop = elementwise::loops().add;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, a + i, b + i, y + i); });
+}
+
+void cpu::tanh_gradient(int64_t n, float t, const float* x, const float* g, const float* sum, float* gx) {
+  const auto loop = elementwise::loops().tanh_gradient;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, t, x + i, g + i, sum != nullptr ? sum + i : nullptr, gx + i); });
 }
 
 void cpu::mul(int64_t n, const float* a, const float* b, float* y) {

@@ -24,12 +24,15 @@ BITGRAD_HD inline float sign_slope(SteRule rule, float t, float x) {
 
 }  // namespace q
 
-// gx = g * slope(x)
+// gx = g * slope(x), or sum + g * slope(x). The CPU runs kernels/elementwise/tanh_gradient.h.
 struct TanhGradient {
   float t;
-  const float *x, *g;
+  const float *x, *g, *sum;  // sum: nullptr, or may be gx
   float* gx;
-  BITGRAD_HD void operator()(int64_t e) const { gx[e] = g[e] * q::tanh_slope(t, x[e]); }
+  BITGRAD_HD void operator()(int64_t e) const {
+    const float product = g[e] * q::tanh_slope(t, x[e]);
+    gx[e] = sum != nullptr ? sum[e] + product : product;
+  }
 };
 
 // binary with alpha_grad: gx = g * (1/n + alpha * slope(x)).
