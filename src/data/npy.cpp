@@ -76,12 +76,20 @@ class NpyArrays {
  private:
   const ZipMember& find(const std::string& key, const std::string& name) const {
     std::vector<std::string> names;
+    const ZipMember* found = nullptr;
     for (const ZipMember& member : members_) {
-      if (member.name == name + ".npy") return member;
+      if (member.name == name + ".npy") {
+        if (found != nullptr)
+          fail_with(ErrorCode::kData, where_, path_, ": got two members '", member.name,
+                    "', expected one array of the ", "name ", key,
+                    " gives. The archive is damaged, or was written twice.");
+        found = &member;
+      }
       constexpr size_t kMostShown = 20, kSuffix = 4;
       if (member.name.ends_with(".npy") && names.size() < kMostShown)
         names.push_back(member.name.substr(0, std::min(member.name.size() - kSuffix, size_t{64})));
     }
+    if (found != nullptr) return *found;
     for (std::string& known : names)
       for (char& c : known)
         if (static_cast<uint8_t>(c) < 0x20 || static_cast<uint8_t>(c) > 0x7E) c = '?';

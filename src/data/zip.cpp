@@ -203,6 +203,8 @@ class MemberSource final : public ByteSource {
       if (z_.avail_in == 0 && fed_ < member_.packed) {
         const int64_t part = std::min<int64_t>(std::ssize(piece_), member_.packed - fed_);
         const size_t got = file_.read_at(begin_ + fed_, piece_.data(), static_cast<size_t>(part));
+        if (got == 0)
+          fail_member("the file became shorter while it was read: got ", fed_, " bytes of ", member_.packed);
         z_.next_in = piece_.data();
         z_.avail_in = static_cast<uInt>(got);
         fed_ += static_cast<int64_t>(got);

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "bitgrad/kernels/flag.h"
 #include "ops/common.h"
 #include "ops/integer_product.h"
+#include "ops/map/check.h"
 #include "ops/product/depthwise.h"
 #include "ops/product/forward.h"
 #include "ops/product/gradient.h"
@@ -16,6 +18,18 @@ namespace bitgrad {
 namespace {
 
 constexpr std::string_view kConv = "conv2d";
+
+// A pixel outside has the code of its channel's zero point: one that schemes of a plugin gave need not be a code.
+void check_zero_points(std::string_view where, const Tensor& x) {
+  const DType codes = x.dtype().kind() == DTypeKind::kSign ? dtypes::ternary : x.dtype();
+  const int64_t lo = codes.info().qmin, hi = codes.info().qmax;
+  const FlagWord flag;
+  run_map(maps::FlagOutside{x.scale_map().zero, lo, hi, flag.word()}, x.quant()->zero->numel());
+  flag.check([where, shape = x.shape(), dtype = x.dtype(), lo, hi] {
+    fail(where, "x ", shape, ' ', dtype, " has no code for pixels outside: a zero point is not among the codes ", lo,
+         " to ", hi, ". Use zero points that are codes, or no padding");
+  });
+}
 
 detail::ConvForm checked_form(std::string_view where, const Tensor& x, const Tensor& w, const Conv2dOptions& options) {
   require(x.shape().rank() == 4 && w.shape().rank() == 2, where, "x must be images [n,h,w,c] and w a matrix: got x ", x,
@@ -27,6 +41,7 @@ detail::ConvForm checked_form(std::string_view where, const Tensor& x, const Ten
     const Granularity& g = x.quant()->granularity;
     require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), where, "x ", x,
             " has scales per ", g, ", which differ within a window: expected per tensor or channel(1)");
+    if (x.quant()->zero && form.pads && options.pad_value == 0) check_zero_points(where, x);
   }
   if (w.quant() && form.groups > 1) {
     const Granularity& g = w.quant()->granularity;
@@ -49,6 +64,7 @@ detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
 
 detail::GradientForm named(detail::GradientForm form) {
   form.where = kConv;
+  form.windows = true;
   return form;
 }
 

@@ -219,6 +219,40 @@ TEST_CASE("pad values that are no codes of x, and scales that differ within a wi
   }
 }
 
+TEST_CASE("a zero point that is no code of x is an error where pixels outside need its code") {
+  const auto with_zeros = [](DType d, const std::vector<double>& zeros) {
+    const Granularity g = zeros.size() == 1 ? Granularity{} : Granularity::channel(1);
+    const Tensor x = random_codes({2, 5, 4, 6}, d, 3, g, ZeroKind::kInteger);
+    QuantParams params = *x.quant();
+    params.zero = std::make_shared<const Tensor>(
+        Tensor::from_elements({static_cast<int64_t>(zeros.size())}, dtypes::int32, zeros));
+    return x.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+  };
+  const Tensor full = random_codes({6, 54}, dtypes::int4, 2), depthwise = random_codes({6, 9}, dtypes::int4, 2);
+  const Conv2dOptions inside{.kernel = {3, 3}};
+  Conv2dOptions groups = kThree;
+  groups.groups = 6;
+  const struct {
+    DType dtype;
+    int64_t lo, hi;
+  } dtypes_of[] = {{dtypes::uint8, 0, 255}, {dtypes::int8, -128, 127}, {dtypes::uint4, 0, 15}, {dtypes::int4, -8, 7}};
+  for (const auto& [d, lo, hi] : dtypes_of)
+    for (const int64_t bad : {lo - 1, lo - 2, hi + 1}) {
+      const auto b = static_cast<double>(bad);
+      for (const Tensor& x : {with_zeros(d, {b}), with_zeros(d, {1, 2, 3, 0, 1, b})}) {
+        const std::string text =
+            concat("[conv2d] x [2,5,4,6] ", d, " has no code for pixels outside: a zero point is not among the codes ",
+                   lo, " to ", hi, ". Use zero points that are codes, or no padding");
+        CHECK(conv_error(x, full, kThree) == text);
+        CHECK(conv_error(x, depthwise, groups) == text);
+        CHECK(conv_error(x, full, inside) == "");
+      }
+    }
+  for (const auto& [d, lo, hi] : dtypes_of)
+    for (const int64_t good : {lo, hi})
+      CHECK(conv_error(with_zeros(d, {static_cast<double>(good)}), full, kThree) == "");
+}
+
 TEST_CASE("groups of a convolution that cut blocks of scales are errors") {
   const Tensor x = random_tensor({2, 5, 4, 6}, dtypes::fp32, 1);
   Conv2dOptions three = kThree;
@@ -243,6 +277,16 @@ TEST_CASE("int8 gradients of a convolution say what to use instead, before the f
     CHECK((error.rfind("[conv2d]", 0) == 0 && contains(error, part)));
   };
   says(gradient_error(x, grouped, kThree, gx, true, false), "gx int8 needs per-channel scales; use bf16");
+  LinearModes asked = gx;
+  asked.gx_per_group = true;
+  for (const LinearModes& modes : {gx, asked})
+    CHECK(gradient_error(x, random_codes({3, 576}, dtypes::int4, 8, Granularity::groups(64)), kThree, modes, true,
+                         false) ==
+          "[conv2d] gx int8 needs per-channel scales; use bf16: got w [3,576] int4 per group(64), expected scales per "
+          "tensor or channel(0).");
+  says(
+      gradient_error(random_codes({2, 5, 4, 64}, dtypes::int8, 9, Granularity::groups(32)), w, kThree, gw, false, true),
+      "gw int8 needs scales per tensor or channel(1); use bf16: got x [40,64] int8 per group(32).");
   says(gradient_error(x, random_codes({3, 576}, dtypes::int4, 7, Granularity::channel(1)), kThree, gx, true, false),
        "gx int8 needs scales of w per tensor or channel(0); use bf16: got w per channel(1)");
   says(gradient_error(x, offset, kThree, gx, true, false), "gx int8 has no real offsets; use bf16");

@@ -1,8 +1,9 @@
-// conv2d and a block of IR-Net beside PyTorch in float64 (tests/golden/torch_conv.json).
+// conv2d, max_pool and a block of IR-Net beside PyTorch in float64 (tests/golden/torch_conv.json).
 #include <map>
 
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/ops/conv.h"
+#include "bitgrad/ops/spatial.h"
 #include "support/catch.h"
 #include "support/torch_conv.h"
 
@@ -91,6 +92,43 @@ TEST_CASE("convolutions and their gradients are PyTorch's, exactly, in fp64, fp3
     }
   }
   CHECK(of_signs == 3);
+}
+
+TEST_CASE("max pools and their gradients are PyTorch's, ties included, of floats, bytes and signs") {
+  const Json golden = torch_conv_golden();
+  REQUIRE(golden["pool"].size() == 8);
+  int ties = 0;
+  for (const Json& c : golden["pool"]) {
+    const auto shape = c["shape"].get<std::vector<int64_t>>();
+    const Shape image{shape[0], shape[1], shape[2], shape[3]},
+        result{shape[0], c["out"][0].get<int64_t>(), c["out"][1].get<int64_t>(), shape[3]};
+    const auto size = c["size"].get<int64_t>(), stride = c["stride"].get<int64_t>(),
+               padding = c["padding"].get<int64_t>();
+    const bool sign = c["sign"].get<bool>();
+    const auto seed = c["seed"].get<uint64_t>();
+    ties += sign;
+    for (const DType d : {dtypes::fp64, dtypes::fp32, dtypes::bf16, dtypes::int8, dtypes::bint1}) {
+      if (d == dtypes::bint1 && !sign) continue;
+      const DType f = d == dtypes::fp64 ? d : dtypes::fp32;
+      Tensor x = sign ? torch_signs(seed, image, f) : torch_eighths(seed, image, f);
+      std::vector<double> elements = x.elements(), y_expected = c["y"].get<std::vector<double>>();
+      if (d == dtypes::int8) {
+        for (double& e : elements) e *= 8;
+        for (double& e : y_expected) e *= 8;
+      }
+      x = Tensor::from_elements(image, d, elements);
+      AccumulateSink sink;
+      Tape tape;
+      const Var y =
+          max_pool(tape.leaf(x, &sink, f), {{size, size}, {stride, stride}, {padding, padding, padding, padding}});
+      INFO("seed " << seed << ", x " << x);
+      REQUIRE(y.shape() == result);
+      tape.backward({y}, {torch_eighths(seed + 1, result, f)});
+      CHECK(y.value().elements() == y_expected);
+      CHECK(sink.grad().elements() == c["gx"].get<std::vector<double>>());
+    }
+  }
+  CHECK(ties == 4);
 }
 
 TEST_CASE("two units of IR-Net's binary ResNet have PyTorch's values and gradients") {

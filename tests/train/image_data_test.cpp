@@ -118,4 +118,17 @@ TEST_CASE("keys of cifar reach the library") {
   CHECK(contains(wrong("{format: cifar100, path: p, labels: big}"),
                  "data.train.labels: got 'big', expected fine (100 classes) or coarse (20 classes)"));
   CHECK(contains(wrong("{format: idx, images: i}"), "missing required key 'data.train.labels'"));
+  const auto without = [&](const std::string& train, const std::vector<std::string>& overrides) {
+    return parse(train, overrides).data.train;
+  };
+  CHECK(without("{format: cifar100, path: p, labels: coarse}", {"~data.train.labels"}).labels == "");
+  CHECK(without("{format: npz, file: f, images: a, labels: b}", {"~data.train.labels", "~data.train.images"}).images ==
+        "");
+  CHECK(without("{format: idx, images: i, labels: l}", {"~data.train.labels", "data.train.targets=t"}).targets == "t");
+  CHECK(contains(error_of([&] { parse("{format: idx, images: i, labels: l}", {"~data.train.labels"}); }),
+                 "missing required key 'data.train.labels'"));
+  CHECK(contains(error_of([&] { parse("{format: idx, images: i, labels: l}", {"~data.train.images"}); }),
+                 "argument 1: error: 'data.train.images' is required and has no default"));
+  CHECK(contains(error_of([&] { parse("{format: cifar100, path: p}", {"~data.train.path"}); }),
+                 "argument 1: error: 'data.train.path' is required and has no default"));
 }

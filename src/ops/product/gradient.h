@@ -21,6 +21,7 @@ struct GradientForm {
   bool per_group = false;
   bool shape_known = true;            // false: errors leave out the shape of `other`
   std::string_view where = "linear";  // the op that errors name
+  bool windows = false;               // of a convolution: scales differ along neither windows nor rows of w
 };
 
 // C[f,n] = sum_k A[f,k] B[k,n]: B is the saved operand as stored, A is gy [f,k] (gx: B = w), or gy transposed, [k,f]

@@ -99,6 +99,16 @@ struct OtherName {
   }
 };
 
+// What else gx int8 takes.
+struct GroupHint {
+  const GradientForm& form;
+  friend std::ostream& operator<<(std::ostream& out, const GroupHint& hint) {
+    if (hint.form.windows) return out << "(0).";
+    return out << ", or groups of at least " << kSmallestGroup
+               << " along a row with gx_per_group (backward.per_group).";
+  }
+};
+
 }  // namespace
 
 void check_int8(const GradientForm& p) {
@@ -114,12 +124,11 @@ void check_int8(const GradientForm& p) {
           ", expected integer zero points or none (affine, symmetric, absmax).");
   if (!is_grouped(map)) return;
   if (p.transposed)
-    fail(p.where, p.name, " int8 needs scales per tensor, channel or token; use bf16: got ", other, " per ",
-         granularity(), '.');
+    fail(p.where, p.name, " int8 needs scales per tensor", p.windows ? " or channel(1)" : ", channel or token",
+         "; use bf16: got ", other, " per ", granularity(), '.');
   const bool served = p.per_group && map.row_group == 1 && map.col_group >= kSmallestGroup;
   require(served, p.where, p.name, " int8 needs per-channel scales; use bf16: got ", other, " per ", granularity(),
-          ", expected scales per tensor or channel, or groups of at least ", kSmallestGroup,
-          " along a row with gx_per_group (backward.per_group).");
+          ", expected scales per tensor or channel", GroupHint{p});
 }
 
 void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {

@@ -30,10 +30,12 @@ Layout forward_layout(const ProductForm& form) {
 }  // namespace
 
 void check_modes(const ProductForm& form) {
-  if (form.gx) detail::check_product(form.modes.gx, {"gx", "w", false, form.w, form.modes.gx_per_group});
+  const bool windows = form.taps > 0, per_group = form.modes.gx_per_group && !windows;
+  const std::string_view where = windows ? "conv2d" : "linear";
+  if (form.gx) detail::check_product(form.modes.gx, {"gx", "w", false, form.w, per_group, true, where, windows});
   if (form.gx && form.taps > 0) detail::check_conv_gx(form.modes.gx, form.w, form.taps);
   // Rows of x are known with the batch alone: errors leave out its shape.
-  if (form.gw) detail::check_product(form.modes.gw, {"gw", "x", true, form.x, false, false});
+  if (form.gw) detail::check_product(form.modes.gw, {"gw", "x", true, form.x, false, false, where, windows});
 }
 
 ProductPlan plan_product(const ProductForm& form) {

@@ -31,7 +31,7 @@ class Override {
     if (!node || !node->find(parts_.back()))
       return error(concat("'", path_, "' is not set in the file, so there is nothing to reset"));
     const KeySpec* spec = spec_of_path();
-    if (spec && spec->required()) return error(concat("'", path_, "' is required and has no default"));
+    if (spec && needed(*spec, *node)) return error(concat("'", path_, "' is required and has no default"));
     std::erase_if(node->entries, [&](const Entry& entry) { return entry.key == parts_.back(); });
   }
 
@@ -44,6 +44,14 @@ class Override {
     return m;
   }
   void error(std::string message) { report_.error(mark(0), std::move(message), path_.size()); }
+
+  // Whether a file without `spec` in `map` is wrong whatever else it says. What another key may stand in for is left to
+  // the checks of the whole.
+  static bool needed(const KeySpec& spec, Node& map) {
+    if (!spec.alternative().empty()) return false;
+    const Entry* const selector = map.find(selector_of(spec.group));
+    return selector ? spec.required_with(selector->node.text) : spec.required();
+  }
 
   // What is there already, or nullptr.
   static Node* inside(Node& node, const std::string& part) {
