@@ -12,6 +12,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
+#include "kernels/elementwise/add_hardtanh.h"
 #include "kernels/elementwise/tanh_gradient.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -146,6 +147,32 @@ TEST_CASE(
         const float y = math::tanh(1e-3f * tiny[i]);
         return sum[i] + g[i] * (1.0f - y * y);
       });
+    }
+  });
+}
+
+TEST_CASE(
+    "a sum and its hardtanh in one pass have the bits of add and hardtanh, and keep what its backward multiplies by") {
+  everywhere([] {
+    for (int64_t n : kSizes) {
+      std::vector<float> a = numbers(n, 1, true), b = numbers(n, 2, true);
+      for (size_t i = 0; i < a.size(); i += 3) b[i] = static_cast<float>(i % 5) - 2.0f - a[i];  // sums at the bounds
+      for (size_t i = 0; i < a.size(); i += 7) a[i] = i % 2 == 0 ? 1.0f : -1.0f, b[i] = i % 4 < 2 ? 0.0f : -1e-7f;
+      const std::vector<float> g = numbers(n, 3, true);
+      std::vector<float> sum(a), y(a), gx(g), want(a), wanted_gx(g);
+      add(n, a.data(), b.data(), sum.data());
+      unary_forward(UnaryOp::hardtanh, n, sum.data(), want.data());
+      unary_backward(UnaryOp::hardtanh, n, sum.data(), g.data(), wanted_gx.data());
+      std::vector<uint64_t> inside(static_cast<size_t>((n + 63) / 64) + 1, 77);
+      cpu::add_hardtanh(n, y.data(), b.data(), y.data(), inside.data());
+      CHECK(differing(y, want) == 0);
+      CHECK(inside.back() == 77);
+      if (n % 64 != 0) CHECK(inside[static_cast<size_t>(n / 64)] >> (n % 64) == 0);
+      cpu::times_bits(n, gx.data(), inside.data(), gx.data());
+      CHECK(differing(gx, wanted_gx) == 0);
+      std::vector<float> without(a.size());
+      cpu::add_hardtanh(n, a.data(), b.data(), without.data(), nullptr);
+      CHECK(differing(without, want) == 0);
     }
   });
 }

@@ -124,6 +124,37 @@ TEST_CASE("a residual's gradients reach body, shortcut and input") {
     }
 }
 
+TEST_CASE("a residual and the hardtanh behind it are one pass with the bits of the two layers one after the other") {
+  for (const bool with_shortcut : {false, true})
+    for (const bool training : {true, false}) {
+      INFO(with_shortcut << ' ' << training);
+      const std::vector<LayerSpec> specs{
+          linear(5),
+          residual({linear(5), plain("batch_norm")}, with_shortcut ? std::vector{linear(5)} : std::vector<LayerSpec>()),
+          plain("hardtanh"), residual({plain("tanh")}), plain("relu")};
+      const Tensor x = random_tensor({33, 5}, dtypes::fp32, 2, -2, 2), gy = random_tensor({33, 5}, dtypes::fp32, 3);
+      std::vector<std::vector<double>> found[2];
+      int64_t saved[2] = {};
+      for (const bool hooked : {false, true}) {  // layers that are looked at run one after the other
+        StepState state;
+        const auto model = started(specs, 5, state);
+        state.training = training;
+        int calls = 0;
+        if (hooked) state.on_forward = [&](const std::string&, const Tensor&, const Tensor&) { ++calls; };
+        auto& out = found[hooked];
+        Tape tape;
+        const Var y = (*model)(Var(x));
+        saved[hooked] = memory_now()[MemoryKind::kSaved];
+        CHECK((calls > 0) == hooked);
+        out.push_back(y.value().values());
+        tape.backward({y}, {gy});
+        for (const Parameter* p : model->parameters()) out.push_back(p->grad().values());
+      }
+      CHECK(found[0] == found[1]);
+      CHECK((saved[1] - saved[0] >= 33 * 5 * 3) == training);
+    }
+}
+
 TEST_CASE("branches are joined side by side, added or multiplied; an empty one is the input") {
   const Tensor x = random_tensor({3, 4}, dtypes::fp32, 5);
   for (const std::string join : {"concat", "add", "multiply"}) {

@@ -1,6 +1,8 @@
 #include "bitgrad/base/math.h"
+#include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/ops.h"
+#include "ops/add_hardtanh.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
@@ -52,6 +54,58 @@ TEST_CASE("fp32 functions are our own, and slopes at kinks are as the list says"
   CHECK(slope(UnaryOp::hardtanh, 1.0000001) == 0);
   const float t = math::tanh(0.7f);
   CHECK(slope(UnaryOp::tanh, 0.7) == static_cast<double>(1.0f - t * t));
+}
+
+namespace {
+
+// Output and gradients of a and b (b undefined: a twice) of one op, or of the two that it stands for.
+std::vector<std::vector<double>> of_sum(bool one, const Tensor& a, const Tensor& b, DType gy, bool b_tracked = true) {
+  AccumulateSink sinks[2];
+  Tape tape;
+  const Var va = tape.leaf(a, &sinks[0], dtypes::fp32);
+  const Var inner = mul(va, va);  // so that gradients of several readers meet
+  const Var vb = !b.defined() ? inner : b_tracked ? tape.leaf(b, &sinks[1], dtypes::fp32) : Var(b);
+  Var y = one ? add_hardtanh(inner, vb) : unary(UnaryOp::hardtanh, add(inner, vb));
+  y.want_grad(gy);
+  const Var z = mul(y, Var(Tensor::full({1}, dtypes::fp32, 0.7)));
+  tape.backward({z, inner}, {random_tensor(z.shape(), dtypes::fp32, 21), random_tensor(a.shape(), dtypes::fp32, 22)});
+  std::vector<std::vector<double>> out{y.value().values(), sinks[0].grad().values()};
+  if (sinks[1].filled()) out.push_back(sinks[1].grad().values());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("add_hardtanh equals add and hardtanh bit for bit: one reader or two, constants, other shapes and dtypes") {
+  for (const Shape& shape : {Shape{1}, Shape{5, 13}, Shape{3, 4, 4, 16}, Shape{0, 3}}) {
+    const Tensor a = random_tensor(shape, dtypes::fp32, 11, -1, 1), b = random_tensor(shape, dtypes::fp32, 12, -2, 2),
+                 row = random_tensor({shape[shape.rank() - 1]}, dtypes::fp32, 13, -2, 2);
+    for (const DType gy : {dtypes::fp32, dtypes::bf16}) {
+      INFO(shape << ' ' << gy);
+      CHECK(of_sum(true, a, b, gy) == of_sum(false, a, b, gy));
+      CHECK(of_sum(true, a, Tensor(), gy) == of_sum(false, a, Tensor(), gy));
+      CHECK(of_sum(true, a, b, gy, false) == of_sum(false, a, b, gy, false));
+      CHECK(of_sum(true, a, row, gy) == of_sum(false, a, row, gy));
+    }
+  }
+  CHECK(gradcheck([](const auto& v) { return add_hardtanh(v[0], v[1]); },
+                  {random_tensor({5, 7}, dtypes::fp64, 1, -0.4, 0.4),
+                   random_tensor({5, 7}, dtypes::fp64, 2, 0.7, 0.9)}) == "");
+  CHECK(error_of([&] {
+          add_hardtanh(Var(Tensor::zeros({2, 3}, dtypes::fp32)), Var(Tensor::zeros({2, 4}, dtypes::fp32)));
+        }) == error_of([&] {
+          add(Var(Tensor::zeros({2, 3}, dtypes::fp32)), Var(Tensor::zeros({2, 4}, dtypes::fp32)));
+        }));
+}
+
+TEST_CASE("add_hardtanh keeps one bit an element") {
+  AccumulateSink sink;
+  Tape tape;
+  const Tensor x = Tensor::full({64, 100}, dtypes::fp32, 0.25);
+  const Var in = tape.leaf(x, &sink, dtypes::fp32);
+  const int64_t before = memory_now()[MemoryKind::kSaved];
+  const Var y = add_hardtanh(in, Var(x));
+  CHECK(memory_now()[MemoryKind::kSaved] - before == 64 * 100 / 8);
 }
 
 TEST_CASE("a gradient in bf16 is the fp32 one rounded once") {

@@ -7,6 +7,7 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
+#include "kernels/elementwise/add_hardtanh.h"
 #include "kernels/elementwise/loops.h"
 #include "kernels/elementwise/tiles.h"
 
@@ -61,6 +62,18 @@ void cpu::apply_mask(const MaskArgs& args) {
     const int64_t at = r * cols + c0;
     loop(c1 - c0, args.g + at, args.mask + r * words + c0 / 64, args.s, args.gx + at);
   });
+}
+
+void cpu::add_hardtanh(int64_t n, const float* a, const float* b, float* y, uint64_t* inside) {
+  const auto loop = elementwise::loops().add_hardtanh;
+  cut(n, [&](int64_t i, int64_t end) {
+    loop(end - i, a + i, b + i, y + i, inside != nullptr ? inside + i / 64 : nullptr);
+  });
+}
+
+void cpu::times_bits(int64_t n, const float* g, const uint64_t* mask, float* gx) {
+  const auto loop = elementwise::loops().times_bits;
+  cut(n, [&](int64_t i, int64_t end) { loop(end - i, g + i, mask + i / 64, gx + i); });
 }
 
 void cpu::keep_mask(const KeepMaskArgs& args) {

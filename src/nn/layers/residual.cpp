@@ -1,48 +1,56 @@
 // y = body(x) + shortcut(x); without a shortcut y = body(x) + x (He et al. 2015, arXiv 1512.03385, eq. 1 and 2).
-#include "bitgrad/nn/layers.h"
-#include "bitgrad/ops/ops.h"
+#include "nn/layers/residual.h"
+
 #include "nn/values.h"
+#include "ops/add_hardtanh.h"
 
 namespace bitgrad {
 namespace {
 
 constexpr std::string_view kResidual = "residual";
 
-class Residual final : public Module {
- public:
-  // shortcut: nullptr for x itself.
-  Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut)
-      : body_(std::move(body)), shortcut_(std::move(shortcut)) {
-    add_child("body", body_);
-    if (shortcut_) add_child("shortcut", shortcut_);
-  }
+}  // namespace
 
-  Var forward(const Var& x) override {
-    const Var y = in_layer("body", [&] { return (*body_)(x); });
-    const Var other = shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x;
-    return detail::in_values({y, other}, y_, true, [](const std::vector<Var>& p) { return add(p[0], p[1]); });
-  }
+Residual::Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut)
+    : body_(std::move(body)), shortcut_(std::move(shortcut)) {
+  add_child("body", body_);
+  if (shortcut_) add_child("shortcut", shortcut_);
+}
 
-  Form plan(const Form& in, PlanRequests& requests) override {
-    Form inside = in;
-    inside.inner = true;
-    const Form body = in_layer("body", [&] { return body_->planned(inside, requests); });
-    const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->planned(inside, requests); }) : inside;
-    const char* const name = shortcut_ ? "the shortcut" : "x";
-    require(body.sample == other.sample && detail::is_values(body.dtype) && detail::is_values(other.dtype), kResidual,
-            "body and ", name, " are added: got ", body, " and ", other, ", expected one shape of fp32");
-    Form out = body;
-    out.inner = in.inner;
-    out.dtype = y_ = in.float_output();
-    out.grad = body.grad || other.grad;
-    return out;
-  }
-  std::string_view kind() const override { return kResidual; }
+std::vector<Var> Residual::branches(const Var& x) {
+  const Var y = in_layer("body", [&] { return (*body_)(x); });
+  return {y, shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x};
+}
 
- private:
-  std::shared_ptr<Sequential> body_, shortcut_;
-  DType y_ = dtypes::fp32;  // as planned
-};
+Var Residual::forward(const Var& x) {
+  return detail::in_values(branches(x), y_, true, [](const std::vector<Var>& p) { return add(p[0], p[1]); });
+}
+
+bool Residual::returns_fp32(const Var& x) const { return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32; }
+
+Var Residual::hardtanh(const Var& x) {
+  const auto f = [](const std::vector<Var>& p) { return add_hardtanh(p[0], p[1]); };
+  return detail::in_values(branches(x), y_, true, f);
+}
+
+Form Residual::plan(const Form& in, PlanRequests& requests) {
+  Form inside = in;
+  inside.inner = true;
+  const Form body = in_layer("body", [&] { return body_->planned(inside, requests); });
+  const Form other = shortcut_ ? in_layer("shortcut", [&] { return shortcut_->planned(inside, requests); }) : inside;
+  const char* const name = shortcut_ ? "the shortcut" : "x";
+  require(body.sample == other.sample && detail::is_values(body.dtype) && detail::is_values(other.dtype), kResidual,
+          "body and ", name, " are added: got ", body, " and ", other, ", expected one shape of fp32");
+  Form out = body;
+  out.inner = in.inner;
+  out.dtype = y_ = in.float_output();
+  out.grad = body.grad || other.grad;
+  return out;
+}
+
+std::string_view Residual::kind() const { return kResidual; }
+
+namespace {
 
 std::shared_ptr<Sequential> list_of(const LayerSpec& spec, std::string_view key) {
   for (const LayerList& list : spec.lists)

@@ -1,0 +1,14 @@
+// A sum and its hardtanh in one pass, on the CPU.
+#pragma once
+
+#include <cstdint>
+
+namespace bitgrad::kernels::cpu {
+
+// y = hardtanh(a + b), with the bits of add and unary_forward one after the other; y may be a or b. `inside` (nullptr:
+// not wanted) gets (n+63)/64 words whose bit i says that -1 <= a[i] + b[i] <= 1, where the derivative is 1; pad 0.
+void add_hardtanh(int64_t n, const float* a, const float* b, float* y, uint64_t* inside);
+// gx[i] = g[i] * (bit i ? 1 : 0): unary_backward of hardtanh. gx may be g.
+void times_bits(int64_t n, const float* g, const uint64_t* mask, float* gx);
+
+}  // namespace bitgrad::kernels::cpu

@@ -1,0 +1,33 @@
+// The layer of residuals, for the hardtanh behind one: the two as one pass (forward_fused of nn/layers/unary.cpp).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+
+namespace bitgrad {
+
+class Residual final : public Module {
+ public:
+  // shortcut: nullptr for x itself.
+  Residual(std::shared_ptr<Sequential> body, std::shared_ptr<Sequential> shortcut);
+
+  Var forward(const Var& x) override;
+  Form plan(const Form& in, PlanRequests& requests) override;
+  std::string_view kind() const override;
+
+  // Whether `hardtanh` can be asked for.
+  bool returns_fp32(const Var& x) const;
+  // hardtanh of forward(x), with its bits.
+  Var hardtanh(const Var& x);
+
+ private:
+  std::vector<Var> branches(const Var& x);
+
+  std::shared_ptr<Sequential> body_, shortcut_;
+  DType y_ = dtypes::fp32;  // as planned
+};
+
+}  // namespace bitgrad
