@@ -27,9 +27,17 @@ void list_presets() {
 void print_preset(const std::string& name) {
   const std::vector<ModelPreset>& all = model_presets();
   const auto found = std::find_if(all.begin(), all.end(), [&](const ModelPreset& p) { return p.name == name; });
+  std::vector<std::string> names;
   std::string known;
-  for (const ModelPreset& preset : all) known += concat(known.empty() ? "" : ", ", preset.name);
-  require(found != all.end(), "presets", "no preset is called '", name, "'. Known: ", known);
+  for (const ModelPreset& preset : all) {
+    names.push_back(preset.name);
+    known += concat(known.empty() ? "" : ", ", preset.name);
+  }
+  if (found == all.end()) {
+    const std::string near = nearest_name(name, names);
+    fail("presets", "no preset is called '", name, "'. ", near.empty() ? "" : concat("Did you mean '", near, "'? "),
+         "Known: ", known);
+  }
   std::cout << found->text;
 }
 

@@ -90,7 +90,9 @@ int run_command(int argc, char** argv) {
   } catch (const bitgrad::cli::HelpShown&) {
     return 0;
   } catch (const bitgrad::cli::UsageError& e) {
-    return usage_error(std::string(e.what()) + ". Try: bitgrad --help");
+    // What stands first is a command, or an option.
+    const std::string command = argc > 1 && argv[1][0] != '-' ? std::string(argv[1]) + ' ' : "";
+    return usage_error(std::string(e.what()) + ". Try: bitgrad " + command + "--help");
   }
   // Warnings are seen also before a command opens its own log.
   bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {

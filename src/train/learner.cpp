@@ -108,7 +108,8 @@ void Learner::plan_and_check(const PlanSpec& plan) {
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
     const bool values = plan.target && plan.target->classes == 0;
     require(plan.outputs == 0 || out.features() == plan.outputs, "model", "the last layer returns ", out.features(),
-            " values, the data has ", plan.outputs, values ? " values per sample" : " classes");
+            " values, the data has ", plan.outputs, values ? " values per sample" : " classes", ". Give that layer ",
+            plan.outputs, " outputs (of a preset: model.keys)");
     if (plan.target) check_outputs(out.sample, *plan.target);
   }
 }

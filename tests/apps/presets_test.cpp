@@ -33,6 +33,9 @@ TEST_CASE("presets lists the networks, prints the file of one, and a copy of it 
   const ProcessResult none = cli({"presets", "mlp"});
   CHECK(none.code == 2);
   CHECK(contains(none.err, "no preset is called 'mlp'. Known: "));
+  CHECK(contains(cli({"presets", "cnvv"}).err, "no preset is called 'cnvv'. Did you mean 'cnv'? Known: birealnet18, "));
+  CHECK(cli({"data", "pack"}).err.ends_with("is required. Try: bitgrad data --help\n"));
+  CHECK(cli({"--nonsense"}).err.ends_with("Try: bitgrad --help\n"));
 
   TempDir temp;
   write(temp.file("my_net.yaml"), one.out);

@@ -145,6 +145,10 @@ TEST_CASE("layers of images say what they need, at their place in the configurat
   CHECK(contains(refused("{avg_pool: {size: 29}}"), "[avg_pool] no window fits"));
   CHECK(contains(refused("{quantize: {}}, {avg_pool: {size: 2}}"), "[avg_pool] needs fp32 input, got bint1"));
   CHECK(contains(refused("{flatten: {}}, {max_pool: {size: 2}}"), "[max_pool] needs samples [h,w,c]"));
+  CHECK(contains(
+      refused("{quantize: {}}, {conv2d: {out: 4, kernel: 3}}"),
+      "[conv2d] needs samples [h,w,c], or values [h,w]: got [n,28,28] bint1, codes of images without a channel "
+      "axis. Quantize behind the first layer of images, or give color images (bitgrad data pack)"));
   CHECK(contains(refused("{conv2d: {out: 4, kernel: 1}}, {shortcut_a: {out: 3}}"),
                  "[shortcut_a] out: got 3, expected at least the 4 channels"));
   CHECK(contains(refused("{quantize: {}}, {prelu: {}}"), "[prelu] needs fp32 input, got bint1"));

@@ -196,6 +196,14 @@ TEST_CASE("what is wrong in a user's preset is said there, with the place that n
   CHECK(contains(with("$width*3", "$widht"), "net.yaml:6:44: error: '$widht': preset 'net.yaml' has no such key"));
   CHECK(contains(with("$width*3", "$width*3", "classes: 10, width: wide"),
                  "run.yaml:5:30: error: width: got 'wide', expected a whole number, for $width*3 uses it"));
+  const std::string six = error_of([] {
+    parse_config(
+        "version: 1\ndata: {train: {format: digits, size: 9}}\nmodel: {preset: cnv, keys: {width: x}}\n"
+        "optim: {name: adam, lr: 0.01}\ntrain: {stop: 1 steps}\n",
+        "c.yaml");
+  });
+  CHECK(contains(six, "c.yaml:3:36: error: width: got 'x', expected a whole number, for $width*2 uses it"));
+  CHECK(contains(six, "\n1 error. Nothing was started."));  // said once, though six layers use it
   CHECK(contains(with("$width*3", "$width*9223372036854775807"), "width: got '8', expected a whole number"));
   CHECK(contains(with("out: $classes", "out: $c"), "'$c': preset 'net.yaml' has no such key"));
   CHECK(contains(with("width: 8", "width: 8", "width: 3"),

@@ -295,7 +295,8 @@ TEST_CASE("a network is evaluated on data of fewer classes than it tells apart, 
   CHECK(build_evaluator(config, FewDigits(5)) != nullptr);
   CHECK(build_evaluator(config, FewDigits(10)) != nullptr);
   CHECK(contains(error_of([&] { build_evaluator(config, FewDigits(11)); }),
-                 "the last layer returns 10 values, the data has 11 classes"));
+                 "the last layer returns 10 values, the data has 11 classes. Give that layer 11 outputs (of a preset: "
+                 "model.keys)"));
 }
 
 TEST_CASE("the rate that is told is that of the step just done") {

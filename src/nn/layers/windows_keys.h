@@ -50,8 +50,11 @@ inline bool is_same(const Attributes& keys, std::string_view name) {
 // The form of images [h,w,c]; values [h,w] count as one channel. Throws Error for other samples.
 inline Form image_form(std::string_view where, const Form& in) {
   if (in.sample.rank() == 3) return in;
-  const bool plane = in.sample.rank() == 2 && in.dtype.is_float();
+  const bool plane = in.sample.rank() == 2;
   require(plane, where, "needs samples [h,w,c], or values [h,w]: got ", in);
+  require(in.dtype.is_float(), where, "needs samples [h,w,c], or values [h,w]: got ", in,
+          ", codes of images without a channel axis. Quantize behind the first layer of images, or give color images "
+          "(bitgrad data pack)");
   Form out = in;
   out.sample = {in.sample[0], in.sample[1], 1};
   return out;

@@ -36,9 +36,11 @@ bool multiply(const KeyUse& use, const Node& argument, const std::string& shown,
   const bool whole = argument.kind == Node::Kind::kScalar && !argument.quoted &&
                      parse_whole(argument.text, number) == NumberResult::kOk;
   if (!whole || __builtin_mul_overflow(number, *use.factor, &product)) {
-    report.error(argument.mark,
-                 concat(use.key, ": got ", describe(argument), ", expected a whole number, for ", shown, " uses it"),
-                 argument.length());
+    // A key that is used several times says it once.
+    if (!report.has_error(argument.mark))
+      report.error(argument.mark,
+                   concat(use.key, ": got ", describe(argument), ", expected a whole number, for ", shown, " uses it"),
+                   argument.length());
     return false;
   }
   out = argument;

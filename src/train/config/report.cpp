@@ -40,13 +40,16 @@ std::pair<std::string, std::string> excerpt(std::string_view line, size_t at, si
 
 }  // namespace
 
+bool Report::has_error(SourceMark mark) const {
+  return std::any_of(findings_.begin(), findings_.end(), [&](const Finding& finding) {
+    const SourceMark& at = finding.diagnostic.mark;
+    return at.argument == mark.argument && at.line == mark.line && at.col == mark.col;
+  });
+}
+
 void Report::error(SourceMark mark, std::string message, size_t length) {
   if (!where_.empty()) {
-    // A block that is used several times says it once.
-    for (const Finding& finding : findings_) {
-      const SourceMark &a = finding.diagnostic.mark, &b = mark;
-      if (a.argument == b.argument && a.line == b.line && a.col == b.col) return;
-    }
+    if (has_error(mark)) return;  // a block that is used several times says it once
     message += concat(" (in ", where_, ')');
   }
   findings_.push_back({{mark, std::move(message)}, length});

@@ -75,6 +75,8 @@ class Report {
   // "14:7", "argument 2, 1:5", "preset cnv:8:3".
   std::string place(SourceMark mark) const;
   void error(SourceMark mark, std::string message, size_t length = 1);
+  // Whether a finding stands there.
+  bool has_error(SourceMark mark) const;
   // Findings until the scope ends say so: "(in block 'unit', used at 14:7)". Empty: nothing.
   class Within {
    public:
