@@ -17,7 +17,8 @@ inline constexpr int64_t kMostPixels = int64_t{1} << 26;  // of a picture that i
 // Each throws Error(kData) whose text says what was found and what was expected, without the path.
 // By its first bytes. Error(kUsage) where the program was built without the library that reads it.
 Picture decode_picture(const std::vector<uint8_t>& file);
-// Samples of 16 bits become 8, palettes colors; alpha is dropped; a gamma that is not that of sRGB is converted.
+// Samples of 16 bits become 8, palettes colors; alpha is dropped; a gamma that is not that of sRGB is converted
+// to 1/2.2.
 Picture decode_png(const std::vector<uint8_t>& file);
 // Gray, YCbCr and RGB. The orientation in EXIF data is not applied.
 Picture decode_jpeg(const std::vector<uint8_t>& file);

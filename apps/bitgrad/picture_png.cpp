@@ -1,4 +1,6 @@
 // The only place of libpng. Its simplified interface returns its errors; the other one jumps out of C++ functions.
+#include <string_view>
+
 #include "bitgrad/base/error.h"
 #include "picture.h"
 
@@ -15,7 +17,9 @@ Picture decode_png(const std::vector<uint8_t>& file) {
     Image() : png_image{} { version = PNG_IMAGE_VERSION; }
     ~Image() { png_image_free(this); }
     void require_ok(int ok) const {
-      if (ok == 0 || warning_or_error != 0)
+      // A color profile is not applied, so what libpng says of it alone is no damage.
+      const bool of_profile = warning_or_error == 1 && std::string_view(message).starts_with("iCCP");
+      if (ok == 0 || (warning_or_error != 0 && !of_profile))
         fail_with(ErrorCode::kData, "picture", "damaged PNG: got '", message, "', expected a whole picture");
     }
   } image;

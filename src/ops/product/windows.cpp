@@ -42,7 +42,7 @@ std::array<int64_t, 2> output_of(std::string_view where, int64_t h, int64_t w, c
                 ow = windows_along(w, o.padding[1], o.padding[3], ex, o.stride[1]);
   require(oh >= 1 && ow >= 1, where, "no window fits: an image of ", h, " x ", w, " pixels with padding [",
           o.padding[0], ',', o.padding[1], ',', o.padding[2], ',', o.padding[3], "] is smaller than a window of ", ey,
-          " x ", ex, ". Use a smaller kernel, or more padding");
+          " x ", ex, ". Use larger images, a smaller kernel or more padding");
   return {oh, ow};
 }
 
