@@ -188,6 +188,43 @@ TEST_CASE("stochastic rounding has the mean of the number within its bias") {
   }
 }
 
+TEST_CASE("short dense rows of bytes get the codes of rows that lie apart") {
+  Restore restore;
+  std::mt19937 random(4);
+  for (DType dtype : {dtypes::int8, dtypes::uint8})
+    for (int64_t cols : {1, 3, 4, 8, 9, 16, 31, 64, 65})
+      for (int64_t rows : {1, 7, 700, 9000})
+        for (int form = 0; form < 4; ++form) {
+          Case c(rows, cols, dtype);
+          c.args.rule = form % 2 == 0 ? CodeRule::kInverse : CodeRule::kOffset;
+          set_scales(c, random, kTensor);
+          if (form >= 2) c.args.sr = &c.stream;
+          c.args.first_element = form * 1000;
+          fill_numbers(c, random, 50.0f, form == 1);
+          std::vector<float> dense;
+          for (int64_t r = 0; r < rows; ++r)
+            dense.insert(dense.end(), c.x.begin() + r * c.ldx, c.x.begin() + r * c.ldx + cols);
+          for (IsaLevel level : kLevels)
+            for (int threads : {1, 3}) {
+              set_isa_cap(level);
+              set_num_threads(threads);
+              c.run();
+              std::vector<uint8_t> codes(c.codes.size(), kGarbage);
+              uint32_t flags = 8;
+              QuantizeArgs args = c.args;
+              args.x = dense.data();
+              args.ldx = cols;
+              args.codes = codes.data();
+              args.mask = nullptr;
+              args.flags = &flags;
+              quantize(args);
+              INFO(dtype << ' ' << rows << " x " << cols << " form " << form);
+              REQUIRE(codes == c.codes);
+              CHECK(flags == c.flags);
+            }
+        }
+}
+
 TEST_CASE("quantize gives the same bits for any number of threads, also when a row is cut") {
   Restore restore;
   std::mt19937 random(3);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
@@ -31,6 +32,12 @@ ChunkParams without_zero(ChunkParams p) {
   return p;
 }
 
+// Short rows of bytes with one scale, such as pixels of an image, become codes as one long row.
+bool rows_join(const QuantizeArgs& args) {
+  return args.cols > 0 && args.cols * 8 <= kChunk && args.ldx == args.cols && args.dtype.bits() == 8 &&
+         args.mask == nullptr && args.scale.per_tensor();
+}
+
 // One chunk of a row: n <= kChunk elements from column c, a multiple of 64.
 class ChunkQuantizer {
  public:
@@ -38,11 +45,7 @@ class ChunkQuantizer {
       : loops_(loops), args_(args), plan_(plan), params_(loops, args.scale, multiplies(args.rule)) {}
 
   void run(int64_t r, int64_t c, int64_t n) {
-    const float* x = args_.x + r * args_.ldx + c;
-    if (!codes_by_groups(r, c, n, x)) {
-      codes_of(r, c, n, x);
-      if (loops_.any_nonfinite(n, x)) replace_nonfinite(n, x);
-    }
+    make_codes(r, c, n);
     const int64_t padded = (n + 63) / 64 * 64;
     const int bits = plan_.info.bits;
     std::memset(raw_ + n, 0, static_cast<size_t>(padded - n));
@@ -55,8 +58,35 @@ class ChunkQuantizer {
     loops_.pack(1, padded, pass_, packed_);
     std::memcpy(args_.mask + r * ((args_.cols + 63) / 64) + c / 64, packed_, static_cast<size_t>(padded / 8));
   }
+  // Whole rows that join, at most kChunk elements.
+  void run_rows(int64_t r, int64_t rows) {
+    make_codes(r, 0, rows * args_.cols);
+    const int64_t bytes = row_bytes_memory(args_.dtype, args_.cols);
+    auto* to = static_cast<char*>(args_.codes) + r * args_.stride;
+    const uint8_t* from = raw_;
+    if (bytes == 8) {  // a word is read and its pad cleared
+      const uint64_t mask = ~uint64_t{0} >> (64 - 8 * args_.cols);
+      for (int64_t i = 0; i < rows; ++i, to += args_.stride, from += args_.cols) {
+        uint64_t word;
+        std::memcpy(&word, from, 8);
+        word &= mask;
+        std::memcpy(to, &word, 8);
+      }
+      return;
+    }
+    for (int64_t i = 0; i < rows; ++i, to += args_.stride, from += args_.cols) {
+      std::memcpy(to, from, static_cast<size_t>(args_.cols));
+      std::memset(to + args_.cols, 0, static_cast<size_t>(bytes - args_.cols));
+    }
+  }
 
  private:
+  void make_codes(int64_t r, int64_t c, int64_t n) {
+    const float* x = args_.x + r * args_.ldx + c;
+    if (codes_by_groups(r, c, n, x)) return;
+    codes_of(r, c, n, x);
+    if (loops_.any_nonfinite(n, x)) replace_nonfinite(n, x);
+  }
   bool codes_by_groups(int64_t r, int64_t c, int64_t n, const float* x) {
     if (!plan_.short_way) return false;
     GroupParams p;
@@ -97,12 +127,19 @@ class ChunkQuantizer {
   ChunkParamReader params_;
   float number_[kChunk];
   alignas(64) uint16_t draws_[kChunk];
-  alignas(64) uint8_t raw_[kChunk], pass_[kChunk];
+  alignas(64) uint8_t raw_[kChunk + 8], pass_[kChunk];
   alignas(64) uint8_t packed_[kChunk + 8];
 };
 
 void quantize_any(const QuantizeLoops& loops, const QuantizeArgs& args) {
   const Plan plan(args);
+  if (rows_join(args)) {
+    const int64_t most = kChunk / args.cols;
+    return parallel_ranges(args.rows, 16 * most, [&](int64_t begin, int64_t end) {
+      ChunkQuantizer chunk(loops, args, plan);
+      for (int64_t r = begin; r < end; r += most) chunk.run_rows(r, std::min(most, end - r));
+    });
+  }
   for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
     ChunkQuantizer chunk(loops, args, plan);
     for (int64_t c = c0; c < c1; c += kChunk) chunk.run(r, c, std::min(kChunk, c1 - c));

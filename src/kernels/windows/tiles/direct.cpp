@@ -14,7 +14,7 @@ namespace windows {
 namespace {
 
 constexpr double kLeastMultiplyAdds = 1 << 22, kLeastUsed = 0.4;
-constexpr int64_t kManyBits = 64;
+constexpr int64_t kManyBits = 128;
 constexpr int64_t kLeastWindows = 2048;  // packed weights are read so often
 constexpr int64_t kTile = 1024, kPair = 2 * kTile;
 
