@@ -118,14 +118,14 @@ inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed) {
   return t;
 }
 
-// Random scales (and zero points or offsets) of a granularity.
+// Scales (and zero points, those of unsigned codes among the codes, or offsets) of a granularity.
 inline Tensor with_scales(const Tensor& codes, const Granularity& g, bool zero = false, bool offset = false) {
   const DeviceGuard host(Device::cpu());
   const int64_t count = scale_count(g, codes.rows(), codes.cols());
   std::vector<double> s(static_cast<size_t>(count)), z(s.size()), m(s.size());
   for (size_t i = 0; i < s.size(); ++i) {
     s[i] = 0.01 * static_cast<double>(1 + i % 7);
-    z[i] = static_cast<double>(i % 5) - 2;
+    z[i] = codes.dtype().kind() == DTypeKind::kUint ? static_cast<double>((i + 2) % 4) : static_cast<double>(i % 5) - 2;
     m[i] = 0.1 * static_cast<double>(i % 3) - 0.1;
   }
   const auto made = [&](DType dtype, const std::vector<double>& x) {
