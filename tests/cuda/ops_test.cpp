@@ -114,9 +114,12 @@ TEST_CASE("dropout of numbers and of codes") {
       const Tensor x = scaled ? with_scales(codes, Granularity::token()) : codes;
       if (!zero) CHECK(op_difference({x}, [&](const auto& v) { return dropout(v[0], options); }) == "");
     }
-  const TwoErrors e = errors_of([&] {
-    dropout(here(with_scales(random_codes({9, 77}, dtypes::uint4, 2), Granularity::token(), true)), options);
-  });
+  const Tensor codes = random_codes({9, 77}, dtypes::uint4, 2);
+  QuantParams outside = *with_scales(codes, Granularity::token(), true).quant();
+  outside.zero = std::make_shared<const Tensor>(
+      Tensor::from_elements({9}, dtypes::int32, std::vector<double>(9, -2), MemoryKind::kQuantState));
+  const Tensor x = codes.with_quant(std::make_shared<const QuantParams>(outside));
+  const TwoErrors e = errors_of([&] { dropout(here(x), options); });
   CHECK(contains(e.on_cpu, "a zero point lies outside its codes 0 to 15"));
   CHECK(e.on_gpu == e.on_cpu);
 }
