@@ -45,6 +45,7 @@
 #include "bitgrad/nn/state.h"
 #include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/residual.h"
 #include "bitgrad/ops/spatial.h"
 #include "bitgrad/optim/optimizer.h"
 #include "bitgrad/optim/requant.h"

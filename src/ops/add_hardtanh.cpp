@@ -1,6 +1,6 @@
-#include "ops/add_hardtanh.h"
+#include "bitgrad/ops/residual.h"
 
-#include "kernels/elementwise/add_hardtanh.h"
+#include "bitgrad/kernels/fused_cpu.h"
 #include "ops/common.h"
 
 namespace bitgrad {

@@ -1,6 +1,6 @@
 // y = the largest element of each window. The taps of the maxima are kept; of codes of one bit the codes, of which the
 // backward finds the taps again.
-#include "kernels/windows/pool_gradient.h"
+#include "bitgrad/kernels/pool_gradient.h"
 #include "ops/common.h"
 #include "ops/pool.h"
 

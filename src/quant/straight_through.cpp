@@ -11,8 +11,8 @@
 
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/fused_cpu.h"
 #include "bitgrad/quant/rounding.h"
-#include "kernels/elementwise/tanh_gradient.h"
 #include "quant/kernel_scales.h"
 
 namespace bitgrad {

@@ -12,8 +12,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
-#include "kernels/elementwise/add_hardtanh.h"
-#include "kernels/elementwise/tanh_gradient.h"
+#include "bitgrad/kernels/fused_cpu.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

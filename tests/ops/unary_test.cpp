@@ -2,7 +2,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/ops/ops.h"
-#include "ops/add_hardtanh.h"
+#include "bitgrad/ops/residual.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"

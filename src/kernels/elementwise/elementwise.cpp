@@ -7,10 +7,10 @@
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/fused_cpu.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
-#include "kernels/elementwise/tanh_gradient.h"
 #include "kernels/elementwise/tiles.h"
 #include "kernels/families.h"
 

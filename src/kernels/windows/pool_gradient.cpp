@@ -1,6 +1,6 @@
 // A piece of work is some rows of pixels: it goes over the windows that lie on them, in ascending order, and writes
 // what falls on its own rows. For each window and tap a mask says which channels have their maximum there.
-#include "kernels/windows/pool_gradient.h"
+#include "bitgrad/kernels/pool_gradient.h"
 
 #include <algorithm>
 #include <vector>

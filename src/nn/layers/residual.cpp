@@ -1,8 +1,8 @@
 // y = body(x) + shortcut(x); without a shortcut y = body(x) + x (He et al. 2015, arXiv 1512.03385, eq. 1 and 2).
 #include "nn/layers/residual.h"
 
+#include "bitgrad/ops/residual.h"
 #include "nn/values.h"
-#include "ops/add_hardtanh.h"
 
 namespace bitgrad {
 namespace {

@@ -1,9 +1,13 @@
-// A sum and its hardtanh in one pass, on the CPU.
+// Sequences of elementwise kernels in one pass, on the CPU. Devices run the sequence, or a map (kernels/map/list.h).
 #pragma once
 
 #include <cstdint>
 
 namespace bitgrad::kernels::cpu {
+
+// gx = g * (max(1, t) * (1 - tanh^2(t x))), plus `sum` where there is one, which may be gx; each operation is rounded
+// once, with the bits of map TanhGradient. gx may be g. IR-Net: Qin et al. 2020, arXiv 1909.10788, eq. 11.
+void tanh_gradient(int64_t n, float t, const float* x, const float* g, const float* sum, float* gx);
 
 // y = hardtanh(a + b), with the bits of add and unary_forward one after the other; y may be a or b. `inside` (nullptr:
 // not wanted) gets (n+63)/64 words whose bit i says that -1 <= a[i] + b[i] <= 1, where the derivative is 1; pad 0.
