@@ -18,8 +18,8 @@ constexpr int64_t kManyBits = 128;
 constexpr int64_t kLeastWindows = 2048;  // packed weights are read so often
 constexpr int64_t kTile = 1024, kPair = 2 * kTile;
 
-// A product of the plane: the whole convolution or, of gx, the pixels of one rest by the stride in both directions,
-// which read taps of one rest.
+// A product of the plane: the whole convolution or, of gx, the pixels of one residue modulo the stride in both
+// directions, which read the taps of one residue.
 struct Phase {
   int64_t y = 0, x = 0;         // first pixel of gx
   int64_t ky = 0, kx = 0;       // first tap
@@ -34,15 +34,16 @@ struct Phase {
 // Ceiling division; 0 below 1.
 constexpr int64_t pieces(int64_t n, int64_t unit) { return n <= 0 ? 0 : (n + unit - 1) / unit; }
 
-// Taps of one rest, along one direction: window = a + shift - j for pixel first + stride * a and tap rest + stride * j.
+// Taps of one residue, along one direction: window = a + shift - j for pixel first + stride * a and tap residue +
+// stride * j.
 struct Taps {
   Taps(int64_t first, int64_t border, int64_t kernel, int64_t stride, int64_t size)
-      : rest((first + border) % stride),
-        count(pieces(kernel - rest, stride)),
+      : residue((first + border) % stride),
+        count(pieces(kernel - residue, stride)),
         shift((first + border) / stride),
         pixels(pieces(size - first, stride)) {}
   int64_t before() const { return std::max<int64_t>(0, count - 1 - shift); }
-  int64_t rest, count, shift, pixels;
+  int64_t residue, count, shift, pixels;
 };
 
 // Of gy, for gx.
@@ -133,8 +134,8 @@ class Direct {
       phase.x = i % g.stride_x;
       const Taps y(phase.y, g.top, g.kh, g.stride_y, g.h), x(phase.x, g.left, g.kw, g.stride_x, g.w);
       if (y.pixels == 0 || x.pixels == 0) continue;
-      phase.ky = y.rest;
-      phase.kx = x.rest;
+      phase.ky = y.residue;
+      phase.kx = x.residue;
       phase.lines = x.count == 0 ? 0 : y.count;
       phase.taps = x.count;
       phase.at = (y.shift - y.count + 1 + plane_.top) * plane_.width + x.shift - x.count + 1 + plane_.left;

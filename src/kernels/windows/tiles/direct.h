@@ -5,8 +5,8 @@
 // The unit loads rows at any distance, so a block of 32 neighbouring positions of the plane times 32 columns of B is a
 // product as any other; positions that are no windows (those at the end of a line) are computed and left out.
 //   Forward: A = the plane, B = weights.
-//   gx: A = the plane of gy, B = weights with their taps turned round. The pixels of one rest by the stride in both
-//   directions read the taps of one rest: s * s products.
+//   gx: A = the plane of gy, B = weights with their taps turned round. The pixels of one residue modulo s in both
+//   directions read the taps of one residue: s * s products.
 //   gw: A = the image by channels, [pixel modulo s][c][pixel / s], from the pixel of the tap on; B = gy by positions,
 //   [position][o], in the image's plane and zero where there is no window. K are the positions.
 // Codes multiply as bytes, exactly. Floats are split into three bf16 parts, which hold all 24 bits, or rounded to one;

@@ -73,7 +73,8 @@ class DirectWeights {
   }
 
  private:
-  // The first row of every tile: 16 channels from the position of a tap on, in the pixels of its rest by the stride.
+  // The first row of every tile: 16 channels from the position of a tap on, among the pixels of its residue modulo the
+  // stride.
   void find_rows() {
     const WindowGeometry& g = args_.geometry;
     for (int64_t ky = 0; ky < g.kh; ++ky)
@@ -83,11 +84,11 @@ class DirectWeights {
                           (ky * plane_.width + kx) / stride_ * element_);
   }
 
-  uint8_t* row_of(int64_t rest, int64_t channel) const {
-    return images_ + (rest * channel_tiles_ * 16 + channel) * pitch_;
+  uint8_t* row_of(int64_t residue, int64_t channel) const {
+    return images_ + (residue * channel_tiles_ * 16 + channel) * pitch_;
   }
 
-  // [rest][c][j]: pixel stride * j + rest of the plane of an image, zeros behind.
+  // [residue][c][j]: pixel stride * j + residue of the plane of an image, zeros behind.
   void put_image(int64_t first, int64_t i) const {
     const WindowGeometry& g = args_.geometry;
     const int64_t c = args_.channels, used = plane_.positions() * c, all = line_ * stride_ * c + kSquare;
@@ -97,12 +98,12 @@ class DirectWeights {
     open_plane(plane_, args_.dtype, from, args_.stride, c, args_.pad_value, opened.as<int8_t>());
     std::memset(bytes + used, 0, static_cast<size_t>(all - used));
     const int64_t shift = i * image_bytes_;
-    for (int64_t rest = 0; rest < stride_; ++rest) {
+    for (int64_t residue = 0; residue < stride_; ++residue) {
       for (int64_t row = 0; row < channel_tiles_ * 16; ++row) {
         const int64_t filled = row < channels_ ? line_ * element_ : 0;
-        std::memset(row_of(rest, row) + shift + filled, 0, static_cast<size_t>(pitch_ - filled));
+        std::memset(row_of(residue, row) + shift + filled, 0, static_cast<size_t>(pitch_ - filled));
       }
-      put_channels(bytes + rest * c, row_of(rest, 0) + shift);
+      put_channels(bytes + residue * c, row_of(residue, 0) + shift);
     }
     std::memset(row_of(stride_, 0) + shift, 0, kStepBytes * 2);
   }
