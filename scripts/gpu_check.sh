@@ -9,6 +9,7 @@
 #   peers      the same products and steps in PyTorch, right after bench
 #   train      runs on drawn digits
 #   tfc sfc lfc mlp4096    one net on MNIST each ($BITGRAD_DATA), to the published accuracy less 0.3
+#   cnv resnet20           the same on CIFAR-10
 #   sanitizer  compute-sanitizer over the tests, where it is installed
 #   table      what | ours | rival | ratio | must | aim, of all that lies in the folder of results
 #
@@ -20,7 +21,7 @@
 build=$(cd "${1:-build/release}" 2> /dev/null && pwd) || { echo "gpu_check.sh: there is no folder ${1:-build/release}." >&2; exit 2; }
 [ $# -gt 0 ] && shift
 cd "$(dirname "$0")/.." || exit 2
-all="device tests bench peers train tfc sfc lfc mlp4096 sanitizer table"
+all="device tests bench peers train tfc sfc lfc mlp4096 cnv resnet20 sanitizer table"
 stages=${*:-$all}
 for stage in $stages; do
   case " $all " in
@@ -152,6 +153,9 @@ for stage in $stages; do
     tests) check tests "$tests" ;;
     tfc | sfc | lfc | mlp4096)
       check "mnist_$stage" scripts/gpu_train.sh "$build" "$stage" "$((limit * 9 / 10))" "$out/train.jsonl"
+      ;;
+    cnv | resnet20)
+      check "cifar10_$stage" scripts/gpu_train.sh "$build" "$stage" "$((limit * 9 / 10))" "$out/train.jsonl"
       ;;
     bench) bench ;;
     peers) peers ;;

@@ -175,7 +175,7 @@ def step_rows(results, layer, name, shape, must, aim):
 
 def train_row(results, net, title):
     run = results.runs.get(net)
-    what = f"MNIST {title}: best accuracy"
+    what = f"{title}: best accuracy"
     if run is None or run.get("best") is None:
         return dict(row(what, missing="not trained"), must="published - 0.3")
     verdict = "aim" if run["best"] >= run["published"] else "must" if run["best"] >= run["bar"] else "below"
@@ -194,7 +194,8 @@ def table(results, shape, long, step):
         yield bandwidth_row(results, family, 0.7, 0.9)
     yield from step_rows(results, "w8a8", "all s8", step, 1.3, 1.85)
     yield from step_rows(results, "binary", "W1A1 forward, s8 backward", step, 1.6, 2.4)
-    for net, title in (("tfc", "TFC"), ("sfc", "SFC"), ("lfc", "LFC"), ("mlp4096", "3x4096 BNN MLP")):
+    for net, title in (("tfc", "MNIST TFC"), ("sfc", "MNIST SFC"), ("lfc", "MNIST LFC"), ("mlp4096", "MNIST 3x4096 BNN MLP"),
+                       ("cnv", "CIFAR-10 CNV"), ("resnet20", "CIFAR-10 ResNet-20 of IR-Net")):
         yield train_row(results, net, title)
     for family in ("elementwise", "reduce"):
         yield bandwidth_row(results, family)

@@ -18,11 +18,11 @@ class Check(Case):
         for name in ("version", "device", "clocks", "tests", "bench_products", "bench_long", "bench_gx", "bench_gw",
                      "bench_bandwidth", "bench_steps", "bench_nets", "peers", "train_digits_mlp_w1a1",
                      "train_digits_mlp_qat_phases", "mnist_tfc", "mnist_sfc", "mnist_lfc", "mnist_mlp4096",
-                     "memcheck_1", "racecheck_3", "table"):
+                     "cifar10_cnv", "cifar10_resnet20", "memcheck_1", "racecheck_3", "table"):
             self.assertEqual(results.get(name), "passed", name)
             self.assertIn(name, done.stdout)
         rows = json_lines(os.path.join(self.out, "table.jsonl"))
-        self.assertEqual([r["verdict"] for r in rows if r["must"] is not None], ["aim"] * 17)
+        self.assertEqual([r["verdict"] for r in rows if r["must"] is not None], ["aim"] * 19)
         self.assertIn("bench_gemm --device cuda --fast-rows --shape 8192,4096,16384 --dtypes bint1,bint1 --json "
                       + os.path.join(self.out, "bench_long.json"), self.called("bench_gemm"))
         # Every test is in one part of the sanitizer.
@@ -31,7 +31,7 @@ class Check(Case):
         self.assertNotIn("memcheck_4", results)  # three tests
         text = self.read("table.txt")
         self.assertIn("bf16: 9163 TFLOP/s, gemm_bf16_cublaslt", text)
-        self.assertIn("0 of 17 rows with a must are below it or missing", text)
+        self.assertIn("0 of 19 rows with a must are below it or missing", text)
 
     def test_failed_and_late_checks_are_counted_and_skipped_ones_are_not(self):
         done = self.check("device", "tests", "train", "bench", BITGRAD_GPU_CHECK_SECONDS=2,
@@ -64,8 +64,8 @@ class Check(Case):
     def test_the_table_fails_by_the_number_of_rows_that_miss_their_must(self):
         done = self.check("table")
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.results()["table"], "failed with 17")
-        self.assertIn("17 of 17 rows with a must are below it or missing", done.stdout)
+        self.assertEqual(self.results()["table"], "failed with 19")
+        self.assertIn("19 of 19 rows with a must are below it or missing", done.stdout)
 
     def test_small_runs_take_small_shapes(self):
         done = self.check("bench", "train", "tfc", BITGRAD_GPU_CHECK_SMALL=1)
@@ -121,6 +121,17 @@ class Train(Case):
             self.assertEqual(self.train("tfc", 100, FAKE_BEST=best).returncode, code)
             self.assertEqual((self.line()["bar"], self.line()["met"]), (92.87, met))
 
+    def test_nets_of_cifar10_read_its_files_and_have_their_own_schedules(self):
+        done = self.train("cnv", 400, BITGRAD_DATA="/nonexistent")
+        self.assertEqual(done.returncode, 77)
+        self.assertIn("no cifar-10-batches-bin/data_batch_1.bin", done.stdout)
+        self.assertEqual(self.train("cnv", 400, FAKE_SECONDS=0.5, FAKE_BEST="83.92").returncode, 0)
+        self.assertEqual((self.line()["epochs"], self.line()["schedule"]), (1000, "schedule.every=40 epochs"))
+        self.assertIn("configs/cifar10_cnv_w1a1.yaml", self.called("bitgrad")[-1])
+        self.assertEqual(self.train("resnet20", 400, FAKE_SECONDS=0.5, FAKE_BEST="86.19").returncode, 1)
+        self.assertEqual((self.line()["epochs"], self.line()["schedule"]), (400, "schedule.name=cosine"))
+        self.assertIn("train.stop=400 epochs", self.called("bitgrad")[-1])
+
     def test_errors_of_a_run_and_wrong_nets_are_no_results(self):
         self.assertEqual(self.train("tfc", 100, modes={"bitgrad": 6}).returncode, 6)
         done = self.train("vgg", 100)
@@ -131,6 +142,8 @@ class Train(Case):
     def test_every_net_has_a_configuration(self):
         for net in ("tfc", "sfc", "lfc", "mlp4096"):
             self.assertTrue(os.path.exists(os.path.join(ROOT, "configs", f"mnist_{net}_w1a1.yaml")), net)
+        for net in ("cnv", "resnet20"):
+            self.assertTrue(os.path.exists(os.path.join(ROOT, "configs", f"cifar10_{net}_w1a1.yaml")), net)
 
 
 class Bundle(Case):

@@ -11,7 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 SCRIPTS = os.path.join(ROOT, "scripts")
 PROGRAMS = ["bitgrad", "bench_gemm", "bench_bandwidth", "bench_step", "tests/test_cuda_gpu"]
 TOOLS = ["nvidia-smi", "compute-sanitizer"]
-IMAGES = "mnist/train-images-idx3-ubyte.gz"
+DATA = ("mnist/train-images-idx3-ubyte.gz", "cifar-10-batches-bin/data_batch_1.bin")
 
 
 def fake(path):
@@ -33,8 +33,9 @@ class Case(unittest.TestCase):
             fake(os.path.join(self.build, "bin", program))
         os.makedirs(self.tools)
         self.data = os.path.join(self.folder, "data")
-        os.makedirs(os.path.join(self.data, "mnist"))
-        open(os.path.join(self.data, IMAGES), "w").close()
+        for path in DATA:
+            os.makedirs(os.path.dirname(os.path.join(self.data, path)))
+            open(os.path.join(self.data, path), "w").close()
         self.out = os.path.join(self.build, "gpu_check")
         os.makedirs(self.out)
 
