@@ -232,7 +232,7 @@ class Packing {
               << *std::max_element(counts.begin(), counts.end()) << " each\n";
     for (const std::string& path : outputs()) std::cout << path << ": " << file_bytes(path) << " bytes\n";
     std::cout << "in a configuration: {format: npy, images: " << outputs()[0] << ", labels: " << outputs()[1]
-              << ", classes: " << classes_.size() << "}\n";
+              << ", classes: " << classes_.size() << "}\n(paths that are relative start at data.root)\n";
   }
 
   const PackOptions o_;

@@ -95,7 +95,7 @@ std::vector<std::string> device_overrides(const TrainOptions& options) {
   if (!options.config.empty()) words.insert(words.begin(), options.config);
   for (const std::string& word : words) {
     require(word.find('=') != std::string::npos, "train", "--resume uses the configuration of the run folder: got ",
-            word, ", expected no CONFIG and no override but device.KEY=VALUE");
+            word, ", expected no CONFIG and no override but device.KEY=VALUE and data.root=DIR");
     require(word.starts_with("device.") || word.starts_with("data.root="), "train",
             "--resume uses the configuration of the run folder: got ", word,
             ", only device.* and data.root may differ");
@@ -194,8 +194,9 @@ int run_train(const TrainOptions& options) {
 Run setup_train(Arguments& args) {
   auto options = std::make_shared<TrainOptions>();
   args.option("config", options->config, "YAML file (docs/configuration.md); - reads standard input");
-  args.option("overrides", options->overrides,
-              "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.*");
+  args.option(
+      "overrides", options->overrides,
+      "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.* and data.root");
   args.option("--out", options->out, "the run folder, which must be absent or empty");
   args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
   args.option("--data", options->data, "folder of the data, as data.root=DIR");

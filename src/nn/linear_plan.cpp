@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::string_view kLinearLayer = "linear", kConvLayer = "conv2d";
 
+std::string_view layer_of(const LinearForm& form) { return form.conv != nullptr ? kConvLayer : kLinearLayer; }
+
 bool per_row(const Granularity& g) {
   return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
 }
@@ -56,39 +58,40 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
 
 // What integer_linear can do: docs/numerics.md section 4.
 void plan_integer(const LinearForm& form, const Form& in, const ProductForm& product, Form& y) {
+  const std::string_view where = layer_of(form);
   const OperandForm& w = product.w;
   const std::string_view hint =
       ". Put a quantize layer of int, uint or sign codes before it, with a scheme such as "
       "symmetric or lsq, or use compute: packed.";
-  require(in.dtype.is_code() && is_integer(in.dtype), kLinearLayer, "compute: integer_out needs quantized input: got ",
+  require(in.dtype.is_code() && is_integer(in.dtype), where, "compute: integer_out needs quantized input: got ",
           in.dtype, hint);
   const ScaleForm scales = in.scales.value_or(ScaleForm{});
-  require(!scales.zero_point && !scales.offset, kLinearLayer, "compute: integer_out needs input without ",
+  require(!scales.zero_point && !scales.offset, where, "compute: integer_out needs input without ",
           scales.offset ? "offset" : "zero points", ": got ", in.dtype, hint);
   const Granularity& x = scales.granularity;
-  require(x.kind == Granularity::kTensor || per_row(x), kLinearLayer,
+  require(x.kind == Granularity::kTensor || per_row(x), where,
           "compute: integer_out needs input with scales per tensor or token: got ", x, hint);
   const bool per_token = per_row(x);
-  require(!per_token || form.conv == nullptr, kConvLayer,
-          "compute: integer_out needs input with scales per tensor: got ", x, hint);
-  require(!per_token || !form.bias, kLinearLayer,
-          "compute: integer_out with a bias needs input with a scale per tensor: got ", x, ". Leave the bias out.");
+  require(!per_token || form.conv == nullptr, where, "compute: integer_out needs input with scales per tensor: got ", x,
+          hint);
+  require(!per_token || !form.bias, where, "compute: integer_out with a bias needs input with a scale per tensor: got ",
+          x, ". Leave the bias out.");
   y.dtype = dtypes::int32;
   y.scales = {per_token ? Granularity::token() : Granularity::tensor()};
-  require(is_integer(w.dtype), kLinearLayer, "compute: integer_out needs weights of int, uint or sign codes: got ",
-          w.dtype, ". Use compute: packed.");
+  require(is_integer(w.dtype), where, "compute: integer_out needs weights of int, uint or sign codes: got ", w.dtype,
+          ". Use compute: packed.");
   const int64_t max = most_products_in_int32(in.dtype, w.dtype);
-  require(w.cols <= max, kLinearLayer, "compute: integer_out sums ", in.dtype, " times ", w.dtype, " in int32: got ",
-          w.cols, " features, expected at most ", max, ". Use compute: packed, which sums in int64.");
-  require(!w.zero_point && !w.offset, kLinearLayer,
-          "compute: integer_out needs weights without zero points and offsets: got ", "scheme ", w.scheme,
-          ". Use symmetric, absmax or binary.");
+  require(w.cols <= max, where, "compute: integer_out sums ", in.dtype, " times ", w.dtype, " in int32: got ", w.cols,
+          form.conv ? " values of a window" : " features", ", expected at most ", max,
+          ". Use compute: packed, which sums in int64.");
+  require(!w.zero_point && !w.offset, where, "compute: integer_out needs weights without zero points and offsets: got ",
+          "scheme ", w.scheme, ". Use symmetric, absmax or binary.");
   if (!w.scales || w.unit_scale) return;
   const Granularity& g = *w.scales;
-  require(g.kind == Granularity::kTensor || per_row(g), kLinearLayer,
+  require(g.kind == Granularity::kTensor || per_row(g), where,
           "compute: integer_out needs weights with scales per tensor or channel(0): got ", g, ". Use compute: packed.");
   const bool per_channel = per_row(g);
-  require(!per_channel || !per_token, kLinearLayer,
+  require(!per_channel || !per_token, where,
           "compute: integer_out has one scale per row or one per column: got input per ", x, " and weights per ", g,
           ". Set one of them to per tensor.");
   if (per_channel) y.scales = {Granularity::channel(1)};
@@ -108,10 +111,10 @@ void plan_layouts(const LinearForm& form, const ProductForm& product, const Form
 
 void check_compute(const LinearForm& form) {
   const bool plain = form.modes.gx == ProductMode::kFp32 && form.modes.gw == ProductMode::kFp32;
-  require(plain || form.compute == Compute::kPacked, kLinearLayer, "compute: ", compute_name(form.compute),
+  require(plain || form.compute == Compute::kPacked, layer_of(form), "compute: ", compute_name(form.compute),
           " has backward products in fp32: got gx ", mode_name(form.modes.gx), ", gw ", mode_name(form.modes.gw),
           ". Use compute: packed for other modes.");
-  require(form.compute != Compute::kIntegerOut || form.weight.low_bit(), kLinearLayer,
+  require(form.compute != Compute::kIntegerOut || form.weight.low_bit(), layer_of(form),
           "compute: integer_out needs quantized weights: got fp32. Set an integer dtype, or use compute: packed.");
 }
 

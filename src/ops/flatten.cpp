@@ -53,7 +53,7 @@ struct Flatten {
     require(x.layout() == layouts::canonical, kFlatten, "x must be canonical codes, got layout ", x.layout(), " of ",
             x);
     require(!x.quant() || x.quant()->granularity.kind == Granularity::kTensor, kFlatten, "x ", x, " has scales per ",
-            x.quant() ? x.quant()->granularity : Granularity{}, ", expected one per tensor. Quantize behind flatten");
+            x.quant() ? x.quant()->granularity : Granularity{}, ", expected one per tensor. Quantize after flatten");
     return joined_rows(x, samples, rows);
   }
   static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {

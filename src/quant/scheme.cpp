@@ -2,7 +2,8 @@
 #include "bitgrad/quant/scheme.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "bitgrad/base/math.h"
 
 namespace bitgrad {
 
@@ -16,7 +17,8 @@ float annealed_t(const QuantSpec& spec, double progress) {
   const double p = std::clamp(progress, 0.0, 1.0);
   if (p == 0.0) return spec.ste_t_first;
   if (p == 1.0) return spec.ste_t_last;
-  return static_cast<float>(first * std::pow(last / first, p));
+  const double slope = static_cast<double>(math::log(static_cast<float>(last / first)));
+  return static_cast<float>(first * static_cast<double>(math::exp(static_cast<float>(p * slope))));
 }
 
 }  // namespace bitgrad

@@ -51,7 +51,7 @@ TEST_CASE("conv2d_output counts the windows, and says where none fits") {
   CHECK(error_of([] { conv2d_output(5, 5, {.kernel = {3, 3}, .dilation = {1, 2}}); }) == "");
 }
 
-TEST_CASE("same_padding gives ceil(size / stride) windows, the larger half behind, as TensorFlow") {
+TEST_CASE("same_padding gives ceil(size / stride) windows, the larger half at the end, as TensorFlow") {
   for (int64_t size = 1; size <= 17; ++size)
     for (int64_t kernel = 1; kernel <= 5; ++kernel)
       for (int64_t stride = 1; stride <= 3; ++stride)

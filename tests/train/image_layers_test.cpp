@@ -148,7 +148,7 @@ TEST_CASE("layers of images say what they need, at their place in the configurat
   CHECK(contains(
       refused("{quantize: {}}, {conv2d: {out: 4, kernel: 3}}"),
       "[conv2d] needs samples [h,w,c], or values [h,w]: got [n,28,28] bint1, codes of images without a channel "
-      "axis. Quantize behind the first layer of images, or give color images (bitgrad data pack)"));
+      "axis. Quantize after the first layer of images, or give color images (bitgrad data pack)"));
   CHECK(contains(refused("{conv2d: {out: 4, kernel: 1}}, {shortcut_a: {out: 3}}"),
                  "[shortcut_a] out: got 3, expected at least the 4 channels"));
   CHECK(contains(refused("{quantize: {}}, {prelu: {}}"), "[prelu] needs fp32 input, got bint1"));

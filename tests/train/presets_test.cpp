@@ -112,7 +112,7 @@ TEST_CASE("every shipped preset has a summary, and finn_mlp trains") {
     CHECK(!all[i].summary.empty());
     CHECK(all[i].keys.at(0).first == "classes");
     if (all[i].name == "resnet20_irnet")
-      CHECK(all[i].keys.at(2) == std::pair<std::string, std::string>("act", "{quantize: {}}"));
+      CHECK(all[i].keys.at(2) == std::pair<std::string, std::string>("input", "{quantize: {}}"));
     CHECK((i == 0 || all[i - 1].name < all[i].name));
     std::ifstream file(concat(BITGRAD_SOURCE_DIR "/presets/", all[i].name, ".yaml"));
     CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == all[i].text);

@@ -20,7 +20,7 @@ struct StepState;
 struct Form;
 class PlanRequests;
 
-// How a linear layer computes its forward product. docs/numerics.md section 5.
+// How a linear or convolutional layer computes its forward product. docs/numerics.md section 5.
 enum class Compute : uint8_t {
   kPacked,      // on the packed operands; float out (the default)
   kSimulated,   // the float simulation: operands are dequantized first

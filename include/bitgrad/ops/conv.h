@@ -23,15 +23,16 @@ struct Conv2dOptions {
 // for options out of range, and where no window fits.
 std::array<int64_t, 2> conv2d_output(int64_t h, int64_t w, const Conv2dOptions& options);
 // The padding [top, left, bottom, right] of TensorFlow's "SAME" for this image: as many windows as ceil(size / stride);
-// of an odd number of pixels the larger half lies behind. options.padding is not read.
+// of an odd number of pixels the larger half lies at the bottom and on the right. options.padding is not read.
 std::array<int64_t, 4> same_padding(int64_t h, int64_t w, const Conv2dOptions& options);
 
 // y[n,oy,ox,j] = sum over taps (ky, kx) and channels i of x[n, oy*stride+ky*dilation-top, ..., i] * w[j, (ky,kx,i)]
-// (+ bias[j]); a cross-correlation, as in every framework. x [n,h,w,c] and w [o,k]: any pair that linear takes; y fp32,
+// (+ bias[j]); a cross-correlation. x [n,h,w,c] and w [o,k]: any pair that linear takes; y fp32,
 // bf16 or fp64 as there. Scales of x: per tensor or channel(1). A pixel outside is exactly 0, also where no code of x
-// is (kind sign, real offsets), unless pad_value says otherwise. Gradients are those of the values; gx int8 has a scale
-// for each image and channel of gy folded as linear folds it. Throws Error as linear, for shapes that do not fit, and
-// for scales of x that differ within a window.
+// is (kind sign, real offsets), unless pad_value says otherwise. Gradients are those of the values; gx int8: gy
+// gets one scale per image, after w's scales per output channel are folded in; w per tensor or channel(0). gw int8: one
+// scale per output channel. In `fast`, float sums may have a free order (docs/numerics.md section 4). Throws Error as
+// linear, for shapes that do not fit, and for scales of x that differ within a window.
 Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const LinearModes& modes = {});
 // As integer_linear: y int32 with scale sx * sw; x per tensor.
 Var integer_conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options);

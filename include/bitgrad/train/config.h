@@ -106,7 +106,7 @@ struct QuantConfig {
   friend bool operator==(const QuantConfig&, const QuantConfig&) = default;
 };
 
-// In what a linear layer takes the products of its backward.
+// In what a linear or convolutional layer takes the products of its backward.
 struct BackwardConfig {
   std::string gx = "fp32", gw = "fp32";  // fp32, bf16, int8
   std::string rounding = "stochastic";   // of gradients to int8
@@ -265,10 +265,10 @@ struct QuantSection {
   PrepareConfig prepare = {};                   // keys recipe, first, last, rules
   std::vector<QuantPhaseConfig> phases = {};    // over time
   std::optional<BudgetConfig> budget = {};      // resolved: rules
-  QuantConfig weights = {};                     // what a linear or embedding layer takes
+  QuantConfig weights = {};                     // what a linear, convolutional or embedding layer takes
   std::optional<QuantConfig> activations = {};  // what a quantize layer takes
-  std::string compute = "packed";               // how linear layers compute their product
-  BackwardConfig backward = {};                 // what a linear layer takes
+  std::string compute = "packed";               // how linear and convolutional layers compute their product
+  BackwardConfig backward = {};                 // what a linear or convolutional layer takes
   int64_t requantize_every = 1;                 // N, microbatches; a multiple of A
   friend bool operator==(const QuantSection&, const QuantSection&) = default;
 };

@@ -16,7 +16,7 @@ class FlattenLayer final : public Module {
     require(in.sample.rank() >= 1, kFlattenLayer, "needs samples of elements: got ", in);
     const bool shared = !in.scales || in.scales->granularity.kind == Granularity::kTensor;
     require(shared || in.sample_rows() == 1, kFlattenLayer, "needs one scale per tensor, got scales per ",
-            in.scales ? in.scales->granularity : Granularity{}, " of ", in, ". Quantize behind it");
+            in.scales ? in.scales->granularity : Granularity{}, " of ", in, ". Quantize after it");
     Form out = in;
     out.sample = {in.sample.numel()};
     out.dtype = y_ = detail::handed_on(in);

@@ -21,7 +21,7 @@ class MaxPoolLayer final : public Module {
     const Granularity g = in.scales ? in.scales->granularity : Granularity{};
     require(g.kind == Granularity::kTensor || (g.kind == Granularity::kChannel && g.axis == 1), kMaxPoolLayer,
             "needs scales per tensor or channel(1), got scales per ", g, " of ", in,
-            ", which differ within a window. Quantize behind it");
+            ", which differ within a window. Quantize after it");
     Form out = detail::pooled(kMaxPoolLayer, detail::image_form(kMaxPoolLayer, in), options_);
     out.dtype = y_ = detail::handed_on(in);
     return out;

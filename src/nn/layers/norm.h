@@ -1,10 +1,13 @@
 // The layer of both norms.
 //
-// Evaluation of a norm whose output nobody but a quantizer of signs reads (binary without alpha): the fp32 values y
-// are not made, one kernel goes from x to the codes of y >= 0 (kernels/fused.h, normalize_sign). Who reads what is
+// A norm whose output nobody but a quantizer of signs reads (binary without alpha) makes no fp32 values y: in
+// evaluation one kernel goes from x to the codes of y >= 0 (kernels/fused_quantize.h, normalize_sign), in training on
+// the CPU one op
+// (`training_signs`, for the straight-through rules clip and identity). Who reads what is
 // known to the parent alone: Sequential asks the module behind a norm (Module::forward_fused), which answers where it
 // quantizes its input so, and which asks the norm. Bits, flags of NaN and Inf, and errors are those of the two modules
-// one after the other. Where somebody looks at y (a tape, StepState::on_forward) they run one after the other.
+// one after the other. They run one after the other where a hook looks at y (StepState::on_forward), and in training
+// for other rules and on devices.
 #pragma once
 
 #include <memory>

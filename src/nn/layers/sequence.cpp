@@ -14,8 +14,8 @@ void Sequential::append(std::shared_ptr<Module> module, std::string name) {
   names_.push_back(std::move(name));
 }
 
-// Module i and the one after it as one, or undefined. An error is that of the first of the two that makes it when they
-// run one after the other.
+// Module i and the one after it as one, or undefined. After an error the two run again, one after the other, only to
+// find which of them makes it and so names it; the batch is lost either way.
 Var Sequential::forward_pair(size_t i, const Var& x) {
   Module &previous = *modules_[i], &module = *modules_[i + 1];
   try {

@@ -36,8 +36,8 @@ Members members_of(std::string_view where, const Tensor& stored, int64_t rows, b
 // product_args of every pair of members, C's dense and one behind the other.
 kernels::GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c);
 
-// A side that need not exist as a whole: a matrix, or (later) the windows of a convolution, whose codes are gathered a
-// block of rows at a time. The drivers (forward.h, gradient.h) ask it for blocks of its stored rows: rows of the result
+// A side that need not exist as a whole: a matrix, or the windows of a convolution (windows.h), whose codes are gathered
+// a block of rows at a time. The drivers (forward.h, gradient.h) ask it for blocks of its stored rows: rows of the result
 // where they are free, pieces of the sums where they are contracted.
 class Operand {
  public:

@@ -301,7 +301,7 @@ void conv_gw(const ConvGradient& g, const Tensor& x, GradSlot& slot) {
   const ConvForm& form = g.form;
   if (form.pointwise()) return gradient_product(g.mode, {"gw", "x", g.gy, true, x, false, g.sr}, slot);
   if (slot.block_rows() > 0)
-    slot.decline_rows("its gradient was not produced in blocks of rows: it is a convolution's");
+    slot.decline_rows("the weight gradient of a convolution is not produced in blocks of rows");
   if (form.rows() == 0) return slot.set_rounded(Tensor::zeros(slot.shape(), slot.dtype()));
   if (g.mode != ProductMode::kInt8 && g.gy.dtype() != dtypes::fp64) {
     const Tensor direct = Tensor::empty(slot.shape(), dtypes::fp32);

@@ -13,8 +13,10 @@ namespace bitgrad::kernels {
 namespace windows {
 namespace {
 
-constexpr double kLeastMultiplyAdds = 1 << 22, kLeastUsed = 0.4;
-constexpr int64_t kManyBits = 128;
+// Measured: docs/performance_log.md, "Direct convolutions on the tile unit".
+constexpr double kLeastMultiplyAdds = 1 << 22;
+constexpr double kLeastUsed = 0.4;       // windows as a part of the positions that the unit multiplies
+constexpr int64_t kManyBits = 128;       // channels from which popcounts of gathered bits are faster
 constexpr int64_t kLeastWindows = 2048;  // packed weights are read so often
 constexpr int64_t kTile = 1024, kPair = 2 * kTile;
 

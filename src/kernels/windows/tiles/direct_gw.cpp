@@ -11,8 +11,10 @@ namespace bitgrad::kernels {
 namespace windows {
 namespace {
 
-constexpr double kLeastWork = 1 << 22;
-constexpr int64_t kMostFloats = 64 * 64, kMostHalves = 64 * 64;  // channels times outputs
+// Measured: docs/performance_log.md, "Direct convolutions on the tile unit".
+constexpr double kLeastWork = 1 << 22;    // multiply-adds
+constexpr double kLeastUsedOfSums = 0.3;  // windows as a part of the positions that the unit multiplies
+constexpr int64_t kMostFloats = 64 * 64;  // channels times outputs of float gradients
 constexpr int64_t kSumTile = 1024, kGroupBytes = 1 << 20, kTilesOfTask = 4, kSquare = 64;
 
 class DirectWeights {
@@ -47,9 +49,10 @@ class DirectWeights {
     const WindowGeometry& g = args_.geometry;
     const double windows = static_cast<double>(args_.images * g.windows());
     const double used = static_cast<double>(g.windows()) / static_cast<double>(steps_ * kStepBytes / element_);
-    // Beyond, fp32 parts take longer than digits of gathered windows (docs/performance.md).
-    if (floats_ && args_.channels * args_.outputs > (parts_ == 1 ? kMostHalves : kMostFloats)) return false;
-    return windows * static_cast<double>(g.taps() * args_.channels * args_.outputs) >= kLeastWork && used >= 0.3;
+    // Beyond, parts of floats take longer than digits of gathered windows.
+    if (floats_ && args_.channels * args_.outputs > kMostFloats) return false;
+    return windows * static_cast<double>(g.taps() * args_.channels * args_.outputs) >= kLeastWork &&
+           used >= kLeastUsedOfSums;
   }
 
   void run() {
