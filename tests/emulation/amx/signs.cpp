@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "bitgrad/dtype/bf16.h"
 #include "kernels/windows/signs/loops.h"
 
 namespace bitgrad::kernels::windows {
@@ -50,6 +51,9 @@ struct Memory {
   }
   static F fma(const F& a, const F& b, const F& c) {
     return each([&](size_t i) { return std::fma(a[i], b[i], c[i]); });
+  }
+  static F rounded(const F& v) {
+    return each([&](size_t i) { return bf16_to_float(bf16_from_float(v[i])); });
   }
   static F permute(const I& at, const F& table) {
     return each([&](size_t i) { return table[at[i] % 16]; });

@@ -75,17 +75,6 @@ struct SignLoops {
     }
   };
 
-  static float rounded(float x) {
-    const uint32_t u = __builtin_bit_cast(uint32_t, x);
-    const uint32_t high = (u & 0x7FFFFFFFu) > 0x7F800000u ? u | 0x400000u : u + 0x7FFFu + ((u >> 16) & 1u);
-    return __builtin_bit_cast(float, high & 0xFFFF0000u);
-  }
-  [[gnu::always_inline]] static F rounded_lanes(F v) {
-    alignas(64) float x[16];
-    Lanes::store(x, v);
-    for (int i = 0; i < 16; ++i) x[i] = rounded(x[i]);
-    return Lanes::load(x);
-  }
   static constexpr int64_t kAhead = 768;  // floats of gy, to be fetched
   [[gnu::always_inline]] static F values_at(const void* x, bool bytes, int64_t at, int64_t count) {
     if (bytes) return Lanes::load_bytes(static_cast<const int8_t*>(x) + at, count);
@@ -100,7 +89,7 @@ struct SignLoops {
     for (int64_t p = 0; p < line.pixels; ++p) {
       float* const to = line.tables + p * 4 * kTableFloats;
       F values = Lanes::mul(values_at(line.x, line.bytes, p * line.step, line.channels), Lanes::load(fold));
-      if (line.bf16) values = rounded_lanes(values);
+      if (line.bf16) values = Lanes::rounded(values);
       Lanes::store(x, values);
 #pragma GCC unroll 4
       for (int q = 0; q < 4; ++q) Lanes::store(to + q * kTableFloats, signs.table(x + q * kTableCodes));
@@ -165,7 +154,7 @@ struct SignLoops {
         v[i] = Lanes::zero();
         if (call.x[i] == nullptr) continue;
         v[i] = Lanes::mul(values_at(call.x[i], call.bytes, m * call.step, call.channels), fold);
-        if (call.bf16) v[i] = rounded_lanes(v[i]);
+        if (call.bf16) v[i] = Lanes::rounded(v[i]);
       }
       Lanes::transpose(v);
 #pragma GCC unroll 4

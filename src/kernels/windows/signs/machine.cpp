@@ -34,6 +34,13 @@ struct Avx512 {
   BITGRAD_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   BITGRAD_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   BITGRAD_INLINE F permute(I at, F table) { return _mm512_permutexvar_ps(at, table); }
+  // To bf16, to nearest even; a NaN stays one.
+  BITGRAD_INLINE F rounded(F v) {
+    const I u = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const I up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+    const I high = _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+    return _mm512_castsi512_ps(_mm512_and_si512(high, _mm512_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
+  }
   // v[j]: of every four lanes, lane j of each vector.
   BITGRAD_INLINE void transpose(F (&v)[4]) {
     const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])),
