@@ -1,54 +1,20 @@
 // Convolutions from the images themselves, on emulated tiles and, where they are granted, on the machine's, against
 // direct loops: codes with ==, floats within the bound of an fp32 sum (of bf16 ones: of the rounded operands).
 #include <cmath>
-#include <functional>
 #include <vector>
 
 #include "bitgrad/dtype/bf16.h"
 #include "emulation/amx/direct.h"
+#include "kernels/direct_support.h"
 #include "support/catch.h"
-#include "support/numbers.h"
 
 namespace bitgrad {
 namespace {
 
 using namespace kernels;
+using test::for_taps;
+using test::Problem;
 using windows::DirectIsa;
-
-struct Draw {
-  RandomStream stream;
-  uint64_t at = 0;
-  int64_t operator()(int64_t lo, int64_t hi) {
-    return lo + static_cast<int64_t>(stream.bits32(at++) % static_cast<uint32_t>(hi - lo + 1));
-  }
-  bool flip() { return (*this)(0, 1) == 1; }
-};
-
-WindowGeometry random_geometry(Draw& draw) {
-  WindowGeometry g;
-  g.kh = draw(1, 4);
-  g.kw = draw(1, 4);
-  g.h = draw(g.kh, 9);
-  g.w = draw(g.kw, draw.flip() ? 9 : 36);
-  g.top = draw(0, g.kh);
-  g.left = draw(0, g.kw);
-  g.stride_y = g.stride_x = draw.flip() ? 1 : draw(2, 3);
-  g.oh = (g.h + g.top + draw(0, g.kh) - g.kh) / g.stride_y + 1;
-  g.ow = (g.w + g.left + draw(0, g.kw) - g.kw) / g.stride_x + 1;
-  return g;
-}
-
-// f(window, pixel or -1, tap) for every tap of every window.
-void for_taps(const WindowGeometry& g, int64_t images, const std::function<void(int64_t, int64_t, int64_t)>& f) {
-  for (int64_t m = 0; m < images * g.windows(); ++m) {
-    const int64_t image = m / g.windows(), oy = m % g.windows() / g.ow, ox = m % g.ow;
-    for (int64_t tap = 0; tap < g.taps(); ++tap) {
-      const int64_t y = oy * g.stride_y + tap / g.kw - g.top, x = ox * g.stride_x + tap % g.kw - g.left;
-      const bool in = y >= 0 && y < g.h && x >= 0 && x < g.w;
-      f(m, in ? (image * g.h + y) * g.w + x : -1, tap);
-    }
-  }
-}
 
 const DType kImages[] = {dtypes::bint1, dtypes::int8, dtypes::uint8, dtypes::ternary, dtypes::uint4, dtypes::int3};
 const DType kWeights[] = {dtypes::bint1, dtypes::int8, dtypes::ternary, dtypes::int4, dtypes::uint7};
@@ -58,64 +24,6 @@ std::vector<const DirectIsa*> units() {
   if ((cpu_isa() & isa::kAmx) != 0) all.push_back(&windows::direct_machine());
   return all;
 }
-
-// A forward convolution, or gx (turned: x is gy), and its sums in double with those of absolute values.
-struct Problem {
-  explicit Problem(uint64_t seed) : draw{{seed, Purpose::kUser, 7, 0}} {
-    g = random_geometry(draw);
-    images = draw(1, 3);
-    c = draw(0, 3) == 0 ? draw(60, 70) : draw(1, 40);
-    o = draw(0, 3) == 0 ? draw(30, 66) : draw(1, 20);
-  }
-  Draw draw;
-  WindowGeometry g;
-  int64_t images, c, o;
-  int pad = 0;
-  std::vector<double> sums, sizes;
-
-  Shape image(bool turned) const { return turned ? Shape{images, g.oh, g.ow, c} : Shape{images, g.h, g.w, c}; }
-  int64_t rows(bool turned) const { return images * (turned ? g.pixels() : g.windows()); }
-
-  void sum(const std::vector<double>& x, const std::vector<double>& w, bool turned) {
-    sums.assign(static_cast<size_t>(rows(turned) * o), 0);
-    sizes = sums;
-    const int64_t taps = g.taps();
-    for_taps(g, images, [&](int64_t m, int64_t pixel, int64_t tap) {
-      if (turned && pixel < 0) return;
-      for (int64_t i = 0; i < c; ++i) {
-        const double v = turned      ? x[static_cast<size_t>(m * c + i)]
-                         : pixel < 0 ? pad
-                                     : x[static_cast<size_t>(pixel * c + i)];
-        for (int64_t j = 0; j < o; ++j) {
-          const int64_t at = turned ? (i * taps + tap) * o + j : (j * taps + tap) * c + i;
-          const double term = v * w[static_cast<size_t>(at)];
-          const int64_t to = (turned ? pixel : m) * o + j;
-          sums[static_cast<size_t>(to)] += term;
-          sizes[static_cast<size_t>(to)] += std::abs(term);
-        }
-      }
-    });
-  }
-  DirectConvArgs args(const Tensor& x, const Tensor& w, bool turned, const Tensor& y) const {
-    DirectConvArgs a;
-    a.geometry = g;
-    a.images = images;
-    a.channels = c;
-    a.outputs = o;
-    a.image = x.data();
-    a.dtype = x.dtype();
-    a.stride = x.stride();
-    a.pad_value = pad;
-    a.w = w.data();
-    a.w_dtype = w.dtype();
-    a.w_stride = w.stride();
-    a.turned = turned;
-    a.c = y.data();
-    a.c_dtype = y.dtype();
-    a.ldc = o;
-    return a;
-  }
-};
 
 TEST_CASE("direct convolutions of codes give the integers of direct loops") {
   const int rounds = 160;
@@ -223,21 +131,9 @@ TEST_CASE("direct weight gradients are those of direct loops") {
     });
     for (const DirectIsa* unit : units()) {
       const Tensor gw = Tensor::full({p.o, k}, codes ? dtypes::int32 : dtypes::fp32, -77);
-      DirectWeightsArgs args;
-      args.geometry = p.g;
-      args.images = p.images;
-      args.channels = p.c;
-      args.outputs = p.o;
-      args.image = x.data();
-      args.dtype = xd;
-      args.stride = x.stride();
-      args.pad_value = p.pad;
-      args.gy = gy.data();
-      args.gy_dtype = gy.dtype();
-      args.gy_stride = gy.stride();
+      DirectWeightsArgs args = p.weights_args(x, gy, gw);
       args.fold = &fold;
       args.bf16 = bf16;
-      args.c = gw.data();
       REQUIRE(windows::conv_weights_direct(args, *unit, true));
       INFO("round " << round << " x " << xd << " codes " << codes << " bf16 " << bf16 << " c " << p.c << " o " << p.o);
       const std::vector<double> got = gw.elements();

@@ -265,7 +265,10 @@ void windows::append_window_loops(std::vector<KernelInfo>& out) {
   out.push_back({"windows", #name "_avx512", isa::kAvx512, SumOrder::order, (granted & isa::kAvx512) != 0}); \
   out.push_back({"windows", #name "_avx2", isa::kAvx2, SumOrder::order, (granted & isa::kAvx2) != 0});       \
   out.push_back({"windows", #name "_scalar", isa::kScalar, SumOrder::order, true});
+#define BITGRAD_DIRECT_CONVOLUTION(name, needs, order) \
+  out.push_back({"windows", #name, needs, SumOrder::order, (granted & (needs)) == (needs)});
 #include "kernels/windows/kernels.inc"
+#undef BITGRAD_DIRECT_CONVOLUTION
 #undef BITGRAD_WINDOW_LOOP
 }
 

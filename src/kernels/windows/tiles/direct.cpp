@@ -307,10 +307,4 @@ bool conv_direct(const DirectConvArgs& args, const DirectIsa& isa, bool force) {
 }
 
 }  // namespace windows
-
-bool conv_direct(const DirectConvArgs& args) {
-  if (!current_device().is_cpu() || (cpu_isa() & isa::kAmx) == 0) return false;
-  return windows::conv_direct(args, windows::direct_machine(), false);
-}
-
 }  // namespace bitgrad::kernels

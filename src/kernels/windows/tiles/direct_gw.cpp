@@ -234,10 +234,4 @@ bool conv_weights_direct(const DirectWeightsArgs& args, const DirectIsa& isa, bo
 }
 
 }  // namespace windows
-
-bool conv_weights_direct(const DirectWeightsArgs& args) {
-  if (!current_device().is_cpu() || (cpu_isa() & isa::kAmx) == 0) return false;
-  return windows::conv_weights_direct(args, windows::direct_machine(), false);
-}
-
 }  // namespace bitgrad::kernels
