@@ -39,8 +39,8 @@ struct LsqGradient {
   q::LearnedPiece piece;
   float qmin, qmax;
   BITGRAD_HD void at(int64_t e, int64_t j) const {
-    const float u = piece.number(e, j);
-    piece.out[e] = u > qmin && u < qmax ? piece.g[e] : 0.0f;
+    const float u = piece.number(e, j), g = piece.g[e];  // read in any case: no branch that depends on the data
+    piece.out[e] = (u > qmin) & (u < qmax) ? g : 0.0f;
   }
   BITGRAD_HD void operator()(int64_t e) const { at(e, piece.elements.block(e)); }
 };
@@ -61,8 +61,8 @@ struct LsqOffsetTerms {
   q::LearnedPiece piece;
   float qmin, qmax;
   BITGRAD_HD void at(int64_t e, int64_t j) const {
-    const float u = piece.number(e, j);
-    piece.out[e] = u > qmin && u < qmax ? 0.0f : piece.g[e];
+    const float u = piece.number(e, j), g = piece.g[e];
+    piece.out[e] = (u > qmin) & (u < qmax) ? 0.0f : g;
   }
   BITGRAD_HD void operator()(int64_t e) const { at(e, piece.elements.block(e)); }
 };
@@ -70,7 +70,8 @@ struct LsqOffsetTerms {
 struct PactTerms {
   q::LearnedPiece piece;
   BITGRAD_HD void at(int64_t e, int64_t j) const {
-    piece.out[e] = piece.x[e] >= piece.statistic[j] ? piece.g[e] : 0.0f;
+    const float x = piece.x[e], g = piece.g[e];
+    piece.out[e] = x >= piece.statistic[j] ? g : 0.0f;
   }
   BITGRAD_HD void operator()(int64_t e) const { at(e, piece.elements.block(e)); }
 };
