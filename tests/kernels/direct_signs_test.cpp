@@ -27,30 +27,9 @@ std::vector<const SignIsa*> units(bool counts = false) {
   return all;
 }
 
-// Strides that may differ, kernels of up to 7 pixels, and channels at the edges of 16.
-Problem sign_problem(uint64_t seed) {
-  Problem p(seed);
-  WindowGeometry& g = p.g;
-  if (p.draw.flip()) {
-    g.kh = p.draw(1, 7);
-    g.kw = p.draw(1, 7);
-    g.h = p.draw(1, 9);
-    g.w = p.draw(1, 20);
-    g.top = p.draw(0, g.kh);
-    g.left = p.draw(0, g.kw);
-    g.stride_y = p.draw(1, 4);
-    g.stride_x = p.draw(1, 4);
-    g.oh = (std::max(g.h + g.top + p.draw(0, g.kh), g.kh) - g.kh) / g.stride_y + 1;
-    g.ow = (std::max(g.w + g.left + p.draw(0, g.kw), g.kw) - g.kw) / g.stride_x + 1;
-  }
-  p.images = p.draw(1, 9);
-  p.o = p.draw.flip() ? p.draw(1, 3) * 16 + p.draw(-1, 1) : p.o;
-  return p;
-}
-
 TEST_CASE("direct convolutions of signs give the integers of direct loops") {
   for (int round = 0; round < 150; ++round) {
-    Problem p = sign_problem(static_cast<uint64_t>(1000 + round));
+    Problem p = test::lane_problem(static_cast<uint64_t>(1000 + round));
     p.c = p.draw(1, 9) * 8;
     p.pad = static_cast<int>(p.draw(-1, 1));
     const Tensor x = test::random_tensor(p.image(false), dtypes::bint1, 1),
@@ -92,7 +71,7 @@ double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_fl
 
 TEST_CASE("direct gradients of images from signs are within the bound of an fp32 sum") {
   for (int round = 0; round < 150; ++round) {
-    Problem p = sign_problem(static_cast<uint64_t>(2000 + round));
+    Problem p = test::lane_problem(static_cast<uint64_t>(2000 + round));
     const bool bf16 = p.draw.flip(), folded = p.draw.flip();
     const Tensor x = test::random_tensor(p.image(true), dtypes::fp32, 1, -3, 5),
                  w = test::random_tensor({p.c, p.g.taps() * p.o}, dtypes::bint1, 2),
@@ -121,7 +100,7 @@ TEST_CASE("direct gradients of images from signs are within the bound of an fp32
 
 TEST_CASE("direct gradients of weights from signs are those of direct loops") {
   for (int round = 0; round < 150; ++round) {
-    Problem p = sign_problem(static_cast<uint64_t>(3000 + round));
+    Problem p = test::lane_problem(static_cast<uint64_t>(3000 + round));
     if (round % 10 == 0) p.images = p.draw(64, 90);
     p.pad = static_cast<int>(p.draw(-1, 1));
     const bool bf16 = p.draw.flip(), folded = p.draw.flip();
@@ -163,7 +142,7 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
   const BitsMode before = bits_mode();
   set_bits_mode(BitsMode::kStrict);
   for (int round = 0; round < 100; ++round) {
-    Problem p = sign_problem(static_cast<uint64_t>(5000 + round));
+    Problem p = test::lane_problem(static_cast<uint64_t>(5000 + round));
     p.pad = static_cast<int>(p.draw(-1, 1));
     const int64_t windows = p.images * p.g.windows(), k = p.g.taps() * p.c;
     const Tensor gy = test::random_tensor({windows, p.o}, dtypes::int8, 1),
@@ -205,7 +184,7 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
 TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, the machine's and any threads") {
   const int before = num_threads();
   for (int round = 0; round < 20; ++round) {
-    Problem p = sign_problem(static_cast<uint64_t>(4000 + round));
+    Problem p = test::lane_problem(static_cast<uint64_t>(4000 + round));
     p.images = p.draw(1, 70);
     const Tensor x = test::random_tensor(p.image(false), dtypes::bint1, 1),
                  gy = test::random_tensor({p.images, p.g.oh, p.g.ow, p.o}, dtypes::fp32, 2, -3, 5),

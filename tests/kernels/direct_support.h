@@ -1,6 +1,7 @@
 // Random convolutions and their sums by direct loops, for the tests of direct convolutions.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -122,5 +123,26 @@ struct Problem {
     return a;
   }
 };
+
+// Strides that may differ, kernels of up to 7 pixels, and channels at the edges of 16.
+inline Problem lane_problem(uint64_t seed) {
+  Problem p(seed);
+  WindowGeometry& g = p.g;
+  if (p.draw.flip()) {
+    g.kh = p.draw(1, 7);
+    g.kw = p.draw(1, 7);
+    g.h = p.draw(1, 9);
+    g.w = p.draw(1, 20);
+    g.top = p.draw(0, g.kh);
+    g.left = p.draw(0, g.kw);
+    g.stride_y = p.draw(1, 4);
+    g.stride_x = p.draw(1, 4);
+    g.oh = (std::max(g.h + g.top + p.draw(0, g.kh), g.kh) - g.kh) / g.stride_y + 1;
+    g.ow = (std::max(g.w + g.left + p.draw(0, g.kw), g.kw) - g.kw) / g.stride_x + 1;
+  }
+  p.images = p.draw(1, 9);
+  p.o = p.draw.flip() ? p.draw(1, 3) * 16 + p.draw(-1, 1) : p.o;
+  return p;
+}
 
 }  // namespace bitgrad::test

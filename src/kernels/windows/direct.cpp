@@ -1,8 +1,9 @@
-// Which unit runs a direct convolution: tiles, else vectors of signs.
+// Which unit runs a direct convolution: tiles, else vectors.
 #include "kernels/windows/tiles/direct.h"
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/device.h"
 #include "bitgrad/kernels/windows.h"
+#include "kernels/windows/few/few.h"
 #include "kernels/windows/signs/signs.h"
 
 namespace bitgrad::kernels {
@@ -17,13 +18,16 @@ bool conv_direct(const DirectConvArgs& args) {
   if (has(isa::kAmx) && windows::conv_direct(args, windows::direct_machine(), false)) return true;
   if (!has(isa::kAvx512)) return false;
   if (args.turned) return windows::conv_gradient_signs(args, windows::signs_machine(), false);
+  if (windows::conv_few(args, windows::few_machine(), false)) return true;
   return has(isa::kAvx512Popcnt) && windows::conv_signs(args, windows::signs_machine(), false);
 }
 
 bool conv_weights_direct(const DirectWeightsArgs& args) {
   if (!current_device().is_cpu()) return false;
   if (has(isa::kAmx) && windows::conv_weights_direct(args, windows::direct_machine(), false)) return true;
-  return has(isa::kAvx512) && windows::conv_weights_signs(args, windows::signs_machine(), false);
+  if (!has(isa::kAvx512)) return false;
+  return windows::conv_weights_few(args, windows::few_machine(), false) ||
+         windows::conv_weights_signs(args, windows::signs_machine(), false);
 }
 
 }  // namespace bitgrad::kernels

@@ -48,7 +48,8 @@ kernels::DirectWeightsArgs gw_args(const ConvForm& form, const Tensor& x, const 
 
 bool direct_forward(const ConvForm& form, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
   const bool floats = plain_floats(x) && form.pad_value == 0;
-  if (form.groups != 1 || !(floats || (plain_codes(x) && per_tensor(x))) || !plain_codes(w) || !per_row(w))
+  if (form.groups != 1 || !(floats || (plain_codes(x) && per_tensor(x))) ||
+      !(plain_floats(w) || (plain_codes(w) && per_row(w))))
     return false;
   if (y.dtype() != dtypes::fp32 && (y.dtype() != dtypes::int32 || bias.defined())) return false;
   const ScaleMap sx = x.scale_map(), sw = w.scale_map();
@@ -100,7 +101,8 @@ bool direct_gx_int8(const ConvForm& form, const Tensor& codes, const Tensor& sca
 }
 
 bool direct_gw(const ConvGradient& g, const Tensor& x, const Tensor& gw) {
-  if (g.form.groups != 1 || !plain_floats(g.gy) || !plain_codes(x) || !per_tensor(x)) return false;
+  const bool floats = plain_floats(x) && g.form.pad_value == 0;
+  if (g.form.groups != 1 || !plain_floats(g.gy) || !(floats || (plain_codes(x) && per_tensor(x)))) return false;
   kernels::DirectWeightsArgs args = gw_args(g.form, x, gw);
   args.gy = g.gy.data();
   args.gy_stride = g.form.outputs * int64_t{sizeof(float)};

@@ -7,7 +7,8 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/kernel.h"
-#include "kernels/windows/signs/borders.h"
+#include "kernels/windows/borders.h"
+#include "kernels/windows/signs/signs.h"
 
 namespace bitgrad::kernels::windows {
 namespace {

@@ -1,22 +1,13 @@
-// The loops of signs.h with AVX-512.
-#include "kernels/windows/signs/signs.h"
+// 16 lanes of AVX-512 for the loops of direct convolutions. Read inside a region of that target, behind immintrin.h.
+#pragma once
 
-#if defined(__x86_64__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // false alarms inside the AVX-512 headers of g++ 12
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,fma,bmi2,prefer-vector-width=512")
-
-#include "kernels/windows/signs/loops.h"
+#include <cstdint>
 
 namespace bitgrad::kernels::windows {
 namespace {
 
 #define BITGRAD_INLINE __attribute__((always_inline)) static inline
-struct Avx512 {
+struct Avx512Lanes {
   using F = __m512;
   using I = __m512i;
   BITGRAD_INLINE __mmask16 first(int64_t n) { return static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1u); }
@@ -40,6 +31,10 @@ struct Avx512 {
     const I up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
     const I high = _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
     return _mm512_castsi512_ps(_mm512_and_si512(high, _mm512_set1_epi32(static_cast<int32_t>(0xFFFF0000u))));
+  }
+  // Of whole numbers.
+  BITGRAD_INLINE void store_integers(int32_t* p, F v, int64_t n) {
+    _mm512_mask_storeu_epi32(p, first(n), _mm512_cvttps_epi32(v));
   }
   // v[j]: of every four lanes, lane j of each vector.
   BITGRAD_INLINE void transpose(F (&v)[4]) {
@@ -85,15 +80,5 @@ struct Avx512 {
 };
 #undef BITGRAD_INLINE
 
-constexpr SignIsa kIsa = SignLoops<Avx512>::isa();
-
 }  // namespace
 }  // namespace bitgrad::kernels::windows
-
-#pragma GCC pop_options
-#pragma GCC diagnostic pop
-
-namespace bitgrad::kernels::windows {
-const SignIsa& signs_machine() { return kIsa; }
-}  // namespace bitgrad::kernels::windows
-#endif

@@ -1,7 +1,7 @@
-// What the direct convolutions of signs check and share. signs.h.
+// What the direct convolutions in vectors (signs/, few/) check and share.
 #pragma once
 
-#include "kernels/windows/signs/signs.h"
+#include "bitgrad/kernels/windows.h"
 
 namespace bitgrad::kernels::windows {
 
