@@ -63,14 +63,20 @@ TEST_CASE("quantize gives the codes and masks of the formulas for every dtype, r
 TEST_CASE("quantize to signs agrees with the formula at every row length around the words") {
   Restore restore;
   std::mt19937 random(2);
-  for (int64_t cols : {0, 1, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 130, 784}) {
-    Case c(3, cols, dtypes::bint1);
-    c.args.rule = CodeRule::kSign;
-    fill_numbers(c, random, 1.0f, cols % 2 == 0);
-    for (IsaLevel level : kLevels) {
-      set_isa_cap(level);
-      c.run();
-      check_against_formula(c);
+  for (int64_t cols : {0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 130, 784}) {
+    for (const bool wild : {false, true}) {
+      Case c(wild ? 29 : 5, cols, dtypes::bint1);
+      c.args.rule = CodeRule::kSign;
+      fill_numbers(c, random, 1.0f, wild);
+      for (SteRule ste : {SteRule::kClip, SteRule::kIdentity}) {
+        c.args.ste = ste;
+        for (IsaLevel level : kLevels) {
+          set_isa_cap(level);
+          c.run();
+          check_against_formula(c);
+          if (ste == SteRule::kClip) check_clip(c);
+        }
+      }
     }
   }
 }

@@ -63,9 +63,10 @@ struct QuantizeLoops {
   bool (*any_nonfinite)(int64_t n, const float* x);
   // Groups of 8 bytes (each < 2^bits) -> `bits` bytes each; writes up to 8 bytes behind.
   void (*pack)(int bits, int64_t n, const uint8_t* raw, uint8_t* out);
-  // One row: bits of x >= 0 and, unless null, of abs x <= 1, in (n+63)/64 words; returns whether an x is NaN or Inf
-  // (then bit 0, pass 0).
-  bool (*sign_row)(int64_t n, const float* x, uint8_t* codes, uint64_t* mask, bool clip);
+  // Rows of n elements, ldx apart: bits of x >= 0 at codes + r * stride (bytes) and, unless null, of abs x <= 1 at
+  // mask + r * words, in (n+63)/64 words each; returns whether an x is NaN or Inf (then bit 0, pass 0).
+  bool (*sign_rows)(int64_t rows, int64_t n, const float* x, int64_t ldx, uint8_t* codes, int64_t stride,
+                    uint64_t* mask, int64_t words, bool clip);
   // Bits of abs(x * f), their largest: f by element (nullptr: 1). Numbers are finite below 0x7F800000.
   int32_t (*largest_of_row)(int64_t n, const float* x, const float* fold);
   // largest[i] = max(largest[i], bits of abs(x[i] * fold))

@@ -149,10 +149,11 @@ void quantize_any(const QuantizeLoops& loops, const QuantizeArgs& args) {
 void quantize_sign(const QuantizeLoops& loops, const QuantizeArgs& args) {
   const bool clip = args.ste == SteRule::kClip;
   const int64_t words = (args.cols + 63) / 64;
-  for_row_tiles(args.rows, args.cols, [&](int64_t r, int64_t c0, int64_t c1) {
-    uint64_t* mask = args.mask == nullptr ? nullptr : args.mask + r * words + c0 / 64;
-    uint8_t* codes = static_cast<uint8_t*>(args.codes) + r * args.stride + c0 / 8;
-    if (loops.sign_row(c1 - c0, args.x + r * args.ldx + c0, codes, mask, clip)) raise_flag(args.flags);
+  for_row_blocks(args.rows, args.cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+    uint64_t* mask = args.mask == nullptr ? nullptr : args.mask + r0 * words + c0 / 64;
+    uint8_t* codes = static_cast<uint8_t*>(args.codes) + r0 * args.stride + c0 / 8;
+    const float* x = args.x + r0 * args.ldx + c0;
+    if (loops.sign_rows(r1 - r0, c1 - c0, x, args.ldx, codes, args.stride, mask, words, clip)) raise_flag(args.flags);
   });
 }
 
