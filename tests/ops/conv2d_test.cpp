@@ -190,6 +190,23 @@ TEST_CASE("random convolutions that a tile unit may take from the images are the
   check_family({{dtypes::fp32}, w}, 7, std::min(shape_count(16), 1000), plain_geometry);
 }
 
+TEST_CASE("random convolutions that vectors may take from the images are the loops, in both modes") {
+  const auto of_signs = [](Rng& rng) {
+    ConvGeometry g = plain_geometry(rng);
+    g.c = uniform_int(rng, 1, 8) * 8;
+    for (int64_t& stride : g.options.stride) stride = uniform_int(rng, 1, 2);
+    return g;
+  };
+  const auto of_few = [](Rng& rng) {
+    ConvGeometry g = plain_geometry(rng);
+    g.c = uniform_int(rng, 1, 4);
+    return g;
+  };
+  check_family({{dtypes::bint1}, {dtypes::bint1}}, 8, std::min(shape_count(24), 1000), of_signs);
+  check_family({{dtypes::fp32, dtypes::int8, dtypes::uint8}, {dtypes::fp32, dtypes::bint1, dtypes::int4}}, 9,
+               std::min(shape_count(24), 1000), of_few);
+}
+
 TEST_CASE("conv2d in fp64 passes the gradient check: strides, dilations, uneven pads, groups, depthwise") {
   Rng rng(6);
   for (int i = 0; i < shape_count(40); ++i) {
