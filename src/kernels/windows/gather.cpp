@@ -1,9 +1,11 @@
 // Windows gathered as rows. Channels that are whole bytes are copied, of neighbouring taps at once where pixels lie
-// side by side; others are shifted together, 64 bits at a time.
+// side by side, and by vectors (gather_lines.h); others are shifted together, 64 bits at a time.
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu_kernels.h"
 #include "kernels/families.h"
+#include "kernels/windows/gather_lines.h"
 #include "kernels/windows/loops.h"
 #include "kernels/windows/taps.h"
 
@@ -32,6 +34,73 @@ inline void copy_bytes(char* to, const char* from, int64_t n) {
   if (n - i >= 1) to[i] = from[i];
 }
 
+// Windows whose tap columns all lie inside, by gather_line.
+class LineGather {
+ public:
+  // pixel: its bytes; step: between taps. image: that of the first channel.
+  LineGather(const GatherWindowsArgs& args, const char* image, const char* pad, int64_t pixel, int64_t step)
+      : g_(args.geometry),
+        image_(image),
+        row_(g_.w * args.stride),
+        stride_(args.stride),
+        from_(static_cast<size_t>(g_.kh)),
+        advance_(static_cast<size_t>(g_.kh)),
+        end_(static_cast<char*>(args.rows) + (args.end - args.begin) * args.row_stride) {
+    line_.rows = g_.kh;
+    line_.bytes = g_.kw * pixel;
+    line_.span = (g_.kw - 1) * step + pixel;
+    line_.row_stride = args.row_stride;
+    written_ = g_.kh * line_.bytes + line_overrun(line_.bytes, line_.span);
+    usable_ = has_gather_line(line_.bytes, line_.span) && args.row_stride <= written_;
+    if (!usable_) return;
+    first_ = (g_.left + g_.stride_x - 1) / g_.stride_x;
+    const int64_t room = g_.w - 1 - (g_.kw - 1) * g_.dilation_x + g_.left;
+    last_ = room < 0 ? -1 : room / g_.stride_x;
+    outside_.resize(static_cast<size_t>(line_.span));
+    for (int64_t kx = 0; kx < g_.kw; ++kx) {
+      std::memcpy(outside_.data() + kx * step, pad, static_cast<size_t>(pixel));
+      if (line_.bytes == line_.span) continue;
+      for (int64_t i = 0; i < pixel; ++i)
+        order_[static_cast<size_t>(kx * pixel + i)] = static_cast<uint8_t>(kx * step + i);
+    }
+    line_.order = &order_;
+  }
+  LineGather(const LineGather&) = delete;
+  LineGather& operator=(const LineGather&) = delete;
+
+  // How many windows from `at` on it has made, at most `most`.
+  int64_t run(const WindowCursor& at, int64_t most, char* to) {
+    if (!usable_ || at.ox() < first_ || at.ox() > last_) return 0;
+    const int64_t fit = end_ - to < written_ ? 0 : (end_ - to - written_) / line_.row_stride + 1;
+    line_.windows = std::min({most, last_ + 1 - at.ox(), g_.ow - at.ox(), fit});
+    if (line_.windows <= 0) return 0;
+    for (int64_t ky = 0; ky < g_.kh; ++ky) {
+      const int64_t row = at.row(ky);
+      from_[static_cast<size_t>(ky)] = row < 0 ? outside_.data() : image_ + row * row_ + at.column() * stride_;
+      advance_[static_cast<size_t>(ky)] = row < 0 ? 0 : g_.stride_x * stride_;
+    }
+    line_.from = from_.data();
+    line_.advance = advance_.data();
+    line_.to = to;
+    gather_line(line_);
+    return line_.windows;
+  }
+
+ private:
+  const WindowGeometry& g_;
+  const char* image_;
+  int64_t row_, stride_;           // bytes of a row of pixels, and between pixels
+  int64_t first_ = 0, last_ = -1;  // windows of a row
+  int64_t written_ = 0;            // bytes from a window's first on
+  bool usable_ = false;
+  GatherLine line_;
+  std::array<uint8_t, kLineBytes> order_{};
+  std::vector<const char*> from_;
+  std::vector<int64_t> advance_;
+  std::vector<char> outside_;  // a tap row of pixels outside
+  const char* end_;            // of the rows
+};
+
 class ByteGather {
  public:
   explicit ByteGather(const GatherWindowsArgs& args)
@@ -44,17 +113,23 @@ class ByteGather {
 
   void run() const {
     WindowCursor at(g_, args_.begin);
+    LineGather lines(args_, image_, pad_, bytes_, step_);
     char* to = static_cast<char*>(args_.rows);
-    const int64_t used = g_.taps() * bytes_, rest = args_.row_stride - used;
-    for (int64_t m = args_.begin; m < args_.end; ++m, at.next(), to += args_.row_stride) {
-      const int64_t column = at.column();
-      const TapRange taps = inside(g_, column);
-      for (int64_t ky = 0; ky < g_.kh; ++ky) tap_row(at.row(ky), column, taps, to + ky * g_.kw * bytes_);
-      if (rest > 0) std::memset(to + used, 0, static_cast<size_t>(rest));
+    for (int64_t m = args_.begin, done; m < args_.end; m += done, at.skip(done), to += done * args_.row_stride) {
+      done = lines.run(at, args_.end - m, to);
+      if (done > 0) continue;
+      window(at, to);
+      done = 1;
     }
   }
 
  private:
+  void window(const WindowCursor& at, char* to) const {
+    const int64_t used = g_.taps() * bytes_, rest = args_.row_stride - used, column = at.column();
+    const TapRange taps = inside(g_, column);
+    for (int64_t ky = 0; ky < g_.kh; ++ky) tap_row(at.row(ky), column, taps, to + ky * g_.kw * bytes_);
+    if (rest > 0) std::memset(to + used, 0, static_cast<size_t>(rest));
+  }
   void pads(char* to, int64_t begin, int64_t end) const {
     for (int64_t kx = begin; kx < end; ++kx) copy_bytes(to + kx * bytes_, pad_, bytes_);
   }

@@ -20,6 +20,12 @@ class WindowCursor {
     oy_ = 0;
     ++image_;
   }
+  // next(), `count` times; they end in this row of windows.
+  void skip(int64_t count) {
+    ox_ += count - 1;
+    next();
+  }
+  int64_t ox() const { return ox_; }
   // Row of pixels of tap row ky, of all images; negative: outside.
   int64_t row(int64_t ky) const {
     const int64_t y = oy_ * g_.stride_y + ky * g_.dilation_y - g_.top;
