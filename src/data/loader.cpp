@@ -205,12 +205,6 @@ void Batch::swap(Batch& other) noexcept {
   ids_.swap(other.ids_);
 }
 
-void Batch::resize(int64_t samples, int64_t numbers, DType of) {
-  require(samples >= 0 && numbers >= 0 && (numbers == 0 || samples <= (int64_t{1} << 58) / numbers), "data.batch",
-          "size: got ", samples, " x ", numbers, ", expected a product of at most 2^58.");
-  resize(samples, Shape{numbers}, of, {.shape = {}, .classes = 1});
-}
-
 void Batch::resize(int64_t samples, const Shape& one, DType of, const TargetForm& form) {
   require(of == dtypes::fp32 || of == dtypes::int32, "data.batch", "dtype: got ", of, ", expected fp32 or int32.");
   const auto fits = [&](const Shape& shape) {

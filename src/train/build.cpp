@@ -218,15 +218,6 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& d
   return build(config, task);
 }
 
-std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
-                                       int64_t vocabulary) {
-  Form input;
-  input.sample = {features};
-  input.ids = vocabulary;
-  if (vocabulary > 0) input.dtype = dtypes::int32;
-  return build_learner(config, input, classes, train_size);
-}
-
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form) {
   Task task;
   task.input = model_spec(config, input_form(data)).input;

@@ -34,10 +34,8 @@ struct Batch {
     return *this;
   }
   void swap(Batch& other) noexcept;
-  // Makes room for `samples` of `features` elements of `dtype` (fp32 or int32), with one class each, and sets size,
-  // features and dtype. Allocates only when the room is too small, and forgets the content then.
-  void resize(int64_t samples, int64_t features, DType dtype = dtypes::fp32);
-  // The same for samples and targets of a form.
+  // Makes room for `samples` of a shape and dtype (fp32 or int32) with their targets, and sets size, features and
+  // dtype. Allocates only when the room is too small, and forgets the content then.
   void resize(int64_t samples, const Shape& sample, DType dtype, const TargetForm& target);
   // What lies here, without a copy: [size, features], and [size, target...]; good until the batch is filled again.
   Tensor x_tensor() const;

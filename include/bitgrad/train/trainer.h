@@ -28,12 +28,10 @@ std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatch
 // layers looks at axes takes vectors.
 Form input_form(const Dataset& data);
 ModelSpec model_spec(const RunConfig& config, const Form& input);
-// The learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `features`, `classes`,
-// `train_size` and `vocabulary` (0: samples are fp32) come from the data. Throws ConfigError at the layer that does not
-// fit.
+// The learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `input` is the form of a sample,
+// `outputs` the elements along the last axis of the model's output (0: any number), `train_size` the samples of an
+// epoch. Throws ConfigError at the layer that does not fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& input, int64_t outputs, int64_t train_size);
-std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
-                                       int64_t vocabulary = 0);
 // The same for a data set, whose targets the outputs must fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& data);
 // The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.
