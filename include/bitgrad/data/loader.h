@@ -64,7 +64,7 @@ struct Augment {
 
 struct LoaderOptions {
   int64_t micro = 1;    // samples of a batch; the last one of an epoch may be smaller, and is never dropped
-  bool shuffle = true;  // false: samples 0 .. n-1 in every epoch
+  bool shuffle = true;  // as the data set says (Dataset::epoch_order); false: samples 0 .. n-1 in every epoch
   uint64_t seed = 0;    // of the shuffle
   int64_t epoch = 0;    // where to start; position n is position 0 of the next epoch
   int64_t position = 0;
@@ -79,6 +79,10 @@ struct LoaderOptions {
 // bits of r64(i) * (i+1); stream {seed, Purpose::kShuffle, site_id("data.train"), step = epoch} (docs/numerics.md
 // section 7).
 void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order);
+
+// The sample at a position of an epoch whose samples are drawn from n: the high 64 bits of r64(position) * n; stream
+// {seed, Purpose::kSample, site_id("data.train"), step = epoch}.
+int64_t drawn_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t n);
 
 // Reads batch after batch. One thread may call it; the data set must outlive it.
 class Loader {
@@ -97,7 +101,8 @@ class Loader {
   // Where the batch that next() gives next starts: what a checkpoint stores.
   int64_t epoch() const;
   int64_t position() const;
-  // ceil(n / micro): floor(n / micro) full batches, then a partial one if anything is left.
+  // ceil(n / micro) for the n samples of an epoch: floor(n / micro) full batches, then a partial one if anything is
+  // left.
   int64_t batches_per_epoch() const;
 
  private:

@@ -121,7 +121,7 @@ class Trainer {
   // What the budget came to (BudgetPlan::table); empty without one.
   const std::string& budget_table() const { return budget_table_; }
   const RunCounters& counters() const { return counters_; }
-  // What picks the best model: train.best, else accuracy for classes, loss for values.
+  // What picks the best model: train.best, else accuracy for one class a sample, else loss.
   const BestRule& best() const { return best_; }
   // Of that metric, of the best model; none: nothing was evaluated.
   std::optional<double> best_value() const;
