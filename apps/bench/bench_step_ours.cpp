@@ -177,7 +177,9 @@ Ours::Ours(const Case& what, const Options& options, Without without) : state_(s
   s.learner = std::make_unique<Learner>(
       std::move(model), loss, adam(options), policy(options, without), [](int64_t) { return 1e-4f; }, 1);
   s.learner->set_recorded(options.recorded);
-  s.learner->plan(what.widths.front(), s.net ? what.widths.back() : 1, what.batch, 0);
+  s.learner->plan({.input = {.sample = {what.widths.front()}},
+                   .outputs = s.net ? what.widths.back() : 1,
+                   .train_samples = what.batch});
 }
 
 Ours::~Ours() = default;

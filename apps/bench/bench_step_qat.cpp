@@ -127,7 +127,8 @@ class Net {
     };
     learner_ = std::make_unique<Learner>(
         make_net(scheme, what.widths, options, leave), loss, adam, policy, [](int64_t) { return 1e-4f; }, 1);
-    learner_->plan(what.widths.front(), what.widths.back(), what.batch, 0);
+    learner_->plan(
+        {.input = {.sample = {what.widths.front()}}, .outputs = what.widths.back(), .train_samples = what.batch});
   }
   // One optimizer step.
   void step() {

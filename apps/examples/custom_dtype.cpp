@@ -69,7 +69,8 @@ bool train(DType dtype, const std::string& scheme, const Dataset& data, const Da
   Learner learner(
       model, find_loss("softmax_cross_entropy"), adam, {.accumulate = 1, .every = 1}, [](int64_t) { return 5e-3f; },
       /*seed=*/1);
-  learner.plan(data.features(), data.classes(), 50, 250);
+  learner.plan(
+      {.input = {.sample = {data.features()}}, .outputs = data.classes(), .train_samples = 50, .eval_samples = 250});
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 6});
   Tensor x;
   for (Batch batch; loader.next(batch);) {

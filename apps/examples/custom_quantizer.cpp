@@ -117,7 +117,8 @@ bool train(const std::string& scheme, const Dataset& data, const Dataset& test) 
   Learner learner(
       make_model(scheme, data.features(), data.classes()), find_loss("softmax_cross_entropy"), adam,
       {.accumulate = 1, .every = 1}, [](int64_t) { return 5e-3f; }, /*seed=*/1);
-  learner.plan(data.features(), data.classes(), 50, 250);
+  learner.plan(
+      {.input = {.sample = {data.features()}}, .outputs = data.classes(), .train_samples = 50, .eval_samples = 250});
   const Score before = evaluate(learner, test);
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 6});
   Tensor x;

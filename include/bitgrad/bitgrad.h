@@ -21,6 +21,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
+#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/dist/communicator.h"
 #include "bitgrad/dist/tree_sum.h"

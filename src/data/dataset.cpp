@@ -33,14 +33,20 @@ struct Registry {
   std::deque<DatasetFormat> formats;
   detail::SharedKeys keys{{"format", "images", "labels", "targets", "limit", "transforms", "classes", "size", "seed",
                            "file", "context", "test_fraction", "split", "root", "affine", "path", "augment"}};
+  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // of keys that are claimed
 
   Registry() {
-#define BITGRAD_DATASET(name, factory, required, optional, ids, summary) \
-  formats.push_back({#name, words(required), words(optional), summary, data::factory, ids, {}});
+#define BITGRAD_DATASET(name, factory, required, optional, ids, keys, summary) \
+  add({#name, words(required), words(optional), summary, data::factory, ids, data::keys()});
 #include "data/datasets.inc"
 #undef BITGRAD_DATASET
   }
-  std::vector<std::shared_ptr<const DatasetFormat>> holders;  // of keys that are claimed
+  void add(DatasetFormat format) {
+    const auto shared = std::make_shared<const DatasetFormat>(format);
+    keys.claim("data", concat("format '", format.name, '\''), format.keys, shared);
+    holders.push_back(shared);
+    formats.push_back(std::move(format));
+  }
   const DatasetFormat* find(std::string_view name) const {
     for (const DatasetFormat& format : formats) {
       if (format.name == name) return &format;

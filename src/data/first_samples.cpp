@@ -1,5 +1,6 @@
 #include "data/first_samples.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "bitgrad/base/error.h"
@@ -15,6 +16,11 @@ class FirstSamples final : public Dataset {
   int64_t size() const override { return limit_; }
   std::vector<int64_t> sample_shape() const override { return all_->sample_shape(); }
   int64_t classes() const override { return all_->classes(); }
+  EpochOrder epoch_order() const override {
+    const EpochOrder order = all_->epoch_order();
+    return {order.kind, std::min(order.samples, limit_)};
+  }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return all_->tokenizer(); }
   TargetForm target_form() const override { return all_->target_form(); }
   int64_t vocabulary() const override { return all_->vocabulary(); }
   int64_t memory_bytes() const override { return all_->memory_bytes(); }

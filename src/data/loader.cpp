@@ -26,18 +26,24 @@ constexpr int64_t kMostEpochs = int64_t{std::numeric_limits<uint32_t>::max()} + 
 constexpr int64_t kMostMicro = int64_t{1} << 31;
 constexpr int kMostPrefetch = 1024;
 
+int64_t epoch_samples(const Dataset& dataset, const LoaderOptions& options) {
+  return options.shuffle ? dataset.epoch_order().samples : dataset.size();
+}
+
 LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
   const int64_t n = dataset.size();
-  require(n >= 1, "data.loader", "samples in ", dataset.name(), ": got ", n, ", expected 1 or more.");
+  const int64_t n_of_epoch = epoch_samples(dataset, options);
+  require(n >= 1 && n_of_epoch >= 1, "data.loader", "samples in ", dataset.name(), ": got ", n,
+          ", expected 1 or more.");
   require(dataset.features() >= 1, "data.loader", "values in a sample of ", dataset.name(), ": got ",
           dataset.features(), ", expected 1 or more.");
   require(options.micro >= 1 && options.micro <= kMostMicro, "data.loader", "micro: got ", options.micro,
           ", expected 1 .. ", kMostMicro, ".");
   require(options.prefetch >= 0 && options.prefetch <= kMostPrefetch, "data.loader", "prefetch: got ", options.prefetch,
           ", expected 0 .. ", kMostPrefetch, ".");
-  require(options.position >= 0 && options.position <= n, "data.loader", "position: got ", options.position,
-          ", expected 0 .. ", n, ", the number of samples. Was the run started on another data set?");
-  if (options.position == n) {
+  require(options.position >= 0 && options.position <= n_of_epoch, "data.loader", "position: got ", options.position,
+          ", expected 0 .. ", n_of_epoch, ", the number of samples. Was the run started on another data set?");
+  if (options.position == n_of_epoch) {
     options.position = 0;
     ++options.epoch;
   }
@@ -56,7 +62,7 @@ LoaderOptions checked(const Dataset& dataset, LoaderOptions options) {
     require(options.samples, "data.loader", dataset.name(), ": augment was requested without samples.");
     data::augmented_images(dataset, options.augment, options.seed, 0);
   }
-  options.micro = std::min(options.micro, n);
+  options.micro = std::min(options.micro, n_of_epoch);
   return options;
 }
 
@@ -79,7 +85,8 @@ class BatchMaker {
   BatchMaker(const Dataset& dataset, const LoaderOptions& options)
       : dataset_(dataset),
         options_(options),
-        n_(dataset.size()),
+        n_(epoch_samples(dataset, options)),
+        kind_(options.shuffle ? dataset.epoch_order().kind : EpochOrder::Kind::kSequential),
         sample_(options.samples ? Shape(dataset.sample_shape()) : Shape{0}),
         form_(dataset.target_form()),
         stored_(options.samples && !options.augment.given() ? StoredSamples{} : dataset.stored()),
@@ -94,7 +101,7 @@ class BatchMaker {
     batch.resize(size, sample_, dtype_, form_);
     batch.counted = size * form_.shape.numel();
     for (int64_t i = 0; i < size; ++i) {
-      batch.ids[i] = order_[static_cast<size_t>(cursor_.position + i)];
+      batch.ids[i] = sample_at(cursor_.position + i);
       make_example(batch, i);
     }
     batch.epoch = cursor_.epoch;
@@ -105,14 +112,16 @@ class BatchMaker {
   }
 
  private:
+  int64_t sample_at(int64_t position) const {
+    if (kind_ == EpochOrder::Kind::kSequential) return position;
+    if (kind_ == EpochOrder::Kind::kRandom)
+      return drawn_sample(options_.seed, cursor_.epoch, position, dataset_.size());
+    return order_[static_cast<size_t>(position)];
+  }
   void prepare_order() {
-    if (order_epoch_ == cursor_.epoch || (order_epoch_ >= 0 && !options_.shuffle)) return;
+    if (kind_ != EpochOrder::Kind::kShuffled || order_epoch_ == cursor_.epoch) return;
     order_.resize(static_cast<size_t>(n_));
-    if (options_.shuffle) {
-      shuffled_order(options_.seed, cursor_.epoch, n_, order_.data());
-    } else {
-      std::iota(order_.begin(), order_.end(), int64_t{0});
-    }
+    shuffled_order(options_.seed, cursor_.epoch, n_, order_.data());
     order_epoch_ = cursor_.epoch;
   }
 
@@ -148,7 +157,8 @@ class BatchMaker {
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  const int64_t n_;
+  const int64_t n_;  // samples of an epoch
+  const EpochOrder::Kind kind_;
   const Shape sample_;
   const TargetForm form_;
   const StoredSamples stored_;  // where targets are made without samples, or samples are augmented
@@ -205,12 +215,6 @@ void Batch::swap(Batch& other) noexcept {
   ids_.swap(other.ids_);
 }
 
-void Batch::resize(int64_t samples, int64_t numbers, DType of) {
-  require(samples >= 0 && numbers >= 0 && (numbers == 0 || samples <= (int64_t{1} << 58) / numbers), "data.batch",
-          "size: got ", samples, " x ", numbers, ", expected a product of at most 2^58.");
-  resize(samples, Shape{numbers}, of, {.shape = {}, .classes = 1});
-}
-
 void Batch::resize(int64_t samples, const Shape& one, DType of, const TargetForm& form) {
   require(of == dtypes::fp32 || of == dtypes::int32, "data.batch", "dtype: got ", of, ", expected fp32 or int32.");
   const auto fits = [&](const Shape& shape) {
@@ -250,16 +254,31 @@ void Batch::resize(int64_t samples, const Shape& one, DType of, const TargetForm
   dtype = of;
 }
 
-void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order) {
+namespace {
+
+RandomStream epoch_stream(Purpose purpose, uint64_t seed, int64_t epoch) {
   require(epoch >= 0 && epoch < kMostEpochs, "data.loader", "epoch: got ", epoch, ", expected 0 .. ", kMostEpochs - 1,
           ".");
-  const RandomStream stream{seed, Purpose::kShuffle, site_id("data.train"), static_cast<uint32_t>(epoch)};
+  return {seed, purpose, site_id("data.train"), static_cast<uint32_t>(epoch)};
+}
+
+// One of 0 .. n-1.
+int64_t drawn_below(const RandomStream& stream, int64_t i, int64_t n) {
+  const unsigned __int128 product =
+      static_cast<unsigned __int128>(stream.bits64(static_cast<uint64_t>(i))) * static_cast<uint64_t>(n);
+  return static_cast<int64_t>(product >> 64);
+}
+
+}  // namespace
+
+void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order) {
+  const RandomStream stream = epoch_stream(Purpose::kShuffle, seed, epoch);
   std::iota(order, order + n, int64_t{0});
-  for (int64_t i = n - 1; i >= 1; --i) {
-    const unsigned __int128 product =
-        static_cast<unsigned __int128>(stream.bits64(static_cast<uint64_t>(i))) * static_cast<uint64_t>(i + 1);
-    std::swap(order[i], order[static_cast<int64_t>(product >> 64)]);
-  }
+  for (int64_t i = n - 1; i >= 1; --i) std::swap(order[i], order[drawn_below(stream, i, i + 1)]);
+}
+
+int64_t drawn_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t n) {
+  return drawn_below(epoch_stream(Purpose::kSample, seed, epoch), position, n);
 }
 
 // A ring of `prefetch` batches. The thread fills free slots; next() swaps the oldest full one with the caller's batch,
@@ -268,7 +287,7 @@ class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)
       : options_(options),
-        n_(dataset.size()),
+        n_(epoch_samples(dataset, options)),
         next_{options.epoch, options.position},
         maker_(dataset, options),
         slots_(static_cast<size_t>(options.prefetch)) {

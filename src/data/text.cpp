@@ -12,51 +12,12 @@
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
+#include "data/token_dataset.h"
 
 namespace bitgrad::data {
 namespace {
 
 constexpr std::string_view kWhere = "data.text";
-
-class TextDataset final : public Dataset {
- public:
-  // ids: those of the split, more than `context`, each below `vocabulary`.
-  TextDataset(std::string name, int64_t context, int64_t vocabulary, bool each, TrackedBytes ids)
-      : name_(std::move(name)), context_(context), vocabulary_(vocabulary), each_(each), ids_(std::move(ids)) {}
-
-  std::string name() const override { return name_; }
-  int64_t size() const override { return ids_.size() - context_; }
-  std::vector<int64_t> sample_shape() const override { return {context_}; }
-  int64_t classes() const override { return vocabulary_; }
-  int64_t vocabulary() const override { return vocabulary_; }
-  TargetForm target_form() const override {
-    return {.shape = each_ ? Shape{context_} : Shape{}, .classes = vocabulary_, .text_bytes = 1};
-  }
-  StoredSamples stored() const override {
-    return {ids_.data(), ids_.size(), 1, nullptr, ids_.data() + (each_ ? 1 : context_)};
-  }
-  int64_t memory_bytes() const override { return ids_.size(); }
-  void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
-    require(!each_, kWhere, name_, ": targets are a class per position: read it by example.");
-    example(index, x, label);
-  }
-  void example(int64_t index, void* x, void* target) const override {
-    require(index >= 0 && index < size(), kWhere, name_, ": sample index: got ", index, ", expected 0 .. ", size() - 1,
-            ".");
-    const uint8_t* from = ids_.data() + index;
-    std::copy_n(from, context_, static_cast<int32_t*>(x));
-    if (each_)
-      std::copy_n(from + 1, context_, static_cast<int32_t*>(target));
-    else
-      *static_cast<int32_t*>(target) = from[context_];
-  }
-
- private:
-  std::string name_;
-  int64_t context_, vocabulary_;
-  bool each_;
-  TrackedBytes ids_;
-};
 
 // Reads to the end: the bytes, and which of them occur.
 int64_t count_bytes(ContentReader& reader, std::array<bool, 256>& occurs) {
@@ -69,19 +30,23 @@ int64_t count_bytes(ContentReader& reader, std::array<bool, 256>& occurs) {
 }
 
 void check_keys(const DatasetSpec& spec) {
-  require(spec.context >= 1, kWhere, "context: got ", spec.context, ", expected 1 or more.");
-  require(spec.test_fraction >= 0 && spec.test_fraction < 1, kWhere, "test_fraction: got ", spec.test_fraction,
-          ", expected a number in [0, 1).");
-  require(spec.split == "train" || spec.split == "test", kWhere, "split: got '", spec.split,
-          "', expected train or test.");
+  check_text_keys(kWhere, spec);
   require(spec.targets.empty() || spec.targets == "last" || spec.targets == "each", kWhere, "targets: got '",
           spec.targets, "', expected last (the byte after the sample) or each (the next byte at every position).");
-  require(spec.affine == DatasetSpec{}.affine, kWhere, "affine: got [", spec.affine[0], ", ", spec.affine[1],
-          "], which is for pixels; a text has none.");
-  require(!spec.normalize.given(), kWhere, "normalize is for pixels; a text has none.");
 }
 
 }  // namespace
+
+void check_text_keys(std::string_view where, const DatasetSpec& spec) {
+  require(spec.context >= 1, where, "context: got ", spec.context, ", expected 1 or more.");
+  require(spec.test_fraction >= 0 && spec.test_fraction < 1, where, "test_fraction: got ", spec.test_fraction,
+          ", expected a number in [0, 1).");
+  require(spec.split == "train" || spec.split == "test", where, "split: got '", spec.split,
+          "', expected train or test.");
+  require(spec.affine == DatasetSpec{}.affine, where, "affine: got [", spec.affine[0], ", ", spec.affine[1],
+          "], which is for pixels; a text has none.");
+  require(!spec.normalize.given(), where, "normalize is for pixels; a text has none.");
+}
 
 std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   check_keys(spec);
@@ -109,8 +74,14 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   if (text.read(nullptr, begin) != begin || text.read(ids.data(), ids.size()) != ids.size())
     fail_with(ErrorCode::kData, kWhere, path, ": the file became shorter while it was read.");
   std::transform(ids.data(), ids.data() + ids.size(), ids.data(), [&](uint8_t byte) { return id_of[byte]; });
-  return std::make_unique<TextDataset>(concat(path, " (", spec.split, ")"), spec.context, vocabulary,
-                                       spec.targets == "each", std::move(ids));
+  TokenTask task;
+  task.where = kWhere;
+  task.name = concat(path, " (", spec.split, ")");
+  task.vocabulary = vocabulary;
+  task.bytes_per_id = 1;
+  task.windows.context = spec.context;
+  task.windows.each = spec.targets == "each";
+  return token_dataset(memory_tokens(std::move(ids), StoredAs::kUint8), std::move(task));
 }
 
 }  // namespace bitgrad::data

@@ -157,6 +157,10 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   spec.size = section.size;
   spec.classes = section.classes;
   spec.seed = static_cast<uint64_t>(section.seed);
+  const DataSection& all = config.data;
+  spec.tokenizer = all.tokenizer;
+  spec.vocabulary_file = all.train.file;
+  spec.whole = !all.test || all.test->file != all.train.file;
   spec.keys = section.keys;
   spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
   const auto floats = [](const std::vector<double>& numbers) {
@@ -214,24 +218,15 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& d
   task.input = model_spec(config, input_form(data)).input;
   task.target = data.target_form();
   task.outputs = task.target->outputs();
-  task.samples = data.size();
+  task.samples = data.epoch_order().samples;
   return build(config, task);
-}
-
-std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
-                                       int64_t vocabulary) {
-  Form input;
-  input.sample = {features};
-  input.ids = vocabulary;
-  if (vocabulary > 0) input.dtype = dtypes::int32;
-  return build_learner(config, input, classes, train_size);
 }
 
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form) {
   Task task;
   task.input = model_spec(config, input_form(data)).input;
   task.outputs = data.classes();
-  task.samples = data.size();
+  task.samples = data.epoch_order().samples;
   task.trains = false;
   task.file = form;
   return build(config, task);

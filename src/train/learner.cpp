@@ -76,18 +76,6 @@ void Learner::plan(const PlanSpec& spec) {
   phases_->try_all();
 }
 
-void Learner::plan(int64_t features, int64_t classes, int64_t train_samples, int64_t eval_samples, DType dtype,
-                   bool trains) {
-  PlanSpec spec;
-  spec.input.sample = {features};
-  spec.input.dtype = dtype;
-  spec.outputs = classes;
-  spec.train_samples = train_samples;
-  spec.eval_samples = eval_samples;
-  spec.trains = trains;
-  plan(spec);
-}
-
 void Learner::plan_again() {
   forget_recorded();
   const DeviceGuard guard(device_);

@@ -55,7 +55,8 @@ void check_targets(const RunConfig& config, const Dataset& train, const Dataset*
 BestRule best_rule(const RunConfig& config, const TargetForm& target) {
   const MetricTask task{target, config.loss};
   const BestConfig& best = config.train.best;
-  const std::string name = !best.metric.empty() ? best.metric : target.classes > 0 ? "accuracy" : "loss";
+  const bool one_class = target.classes > 0 && target.shape.rank() == 0;
+  const std::string name = !best.metric.empty() ? best.metric : one_class ? "accuracy" : "loss";
   const Metric* const metric = find_metric(name);
   std::string fitting;
   for (const Metric* m : metrics())
@@ -106,7 +107,7 @@ Trainer::Trainer(RunConfig config)
   for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
   train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_, !transforms_.empty());
   if (test_data_) test_resident_ = detail::place_data(resident, "data.test", *test_data_, residence_);
-  microbatches_per_epoch_ = (train_data_->size() + config_.batch.micro - 1) / config_.batch.micro;
+  microbatches_per_epoch_ = (train_data_->epoch_order().samples + config_.batch.micro - 1) / config_.batch.micro;
   const Quantity& stop = config_.train.stop;
   const bool epochs = stop.unit == Quantity::Unit::kEpochs;
   const int64_t each = epochs ? microbatches_per_epoch_ : config_.batch.accumulate();
@@ -130,7 +131,7 @@ void Trainer::start() {
 void Trainer::resume(const std::string& checkpoint) {
   const DeviceGuard guard(learner_->device());
   const CheckpointHeader header = read_checkpoint_header(checkpoint);
-  const int64_t samples = train_data_->size();
+  const int64_t samples = train_data_->epoch_order().samples;
   if (header.counters.position > samples)
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": position ", header.counters.position,
               " of an epoch is past the ", samples, " samples of data.train. Was the run started on other data?");

@@ -65,7 +65,7 @@ std::string library_made(const TempDir& temp) {
   PrepareSpec spec;
   spec.all = find_recipe("w8a8");
   learner.set_phases({{0, spec, {}}});
-  learner.plan(784, 10, 20, 20);
+  learner.plan({.input = {.sample = {784}}, .outputs = 10, .train_samples = 20, .eval_samples = 20});
   DatasetSpec digits;
   digits.format = "digits";
   digits.size = 100;

@@ -44,7 +44,7 @@ TEST_CASE("Augmented batches are the same, made by the loader and gathered from 
     const auto data = normalized_images(c.shape, c.count);
     RunConfig config = small_config(on("cuda"), kNet);
     config.layers.back().attributes["out"] = data->classes();
-    const auto learner = build_learner(config, data->features(), data->classes(), data->size(), 0);
+    const auto learner = build_learner(config, *data);
     const detail::ResidentData resident(*data);
     LoaderOptions options;
     options.micro = c.micro;

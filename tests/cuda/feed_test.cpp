@@ -28,7 +28,7 @@ std::unique_ptr<data::ImageDataset> images(int64_t count, int64_t features, uint
 std::unique_ptr<Learner> learner_for(const Dataset& data) {
   RunConfig config = small_config(on("cuda"), data.vocabulary() > 0 ? kText : kNet);
   config.layers.back().attributes["out"] = data.classes();
-  return build_learner(config, data.features(), data.classes(), data.size(), data.vocabulary());
+  return build_learner(config, data);
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ TEST_CASE("A loss of a program trains and evaluates on fed batches as its twin d
   const auto numbers_of = [&](LossFunction loss, const detail::ResidentData* there) {
     Learner learner(
         make_linear(9, 4, {}), std::move(loss), OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.1f; }, 1);
-    learner.plan(9, 4, 5, 5);
+    learner.plan({.input = {.sample = {9}}, .outputs = 4, .train_samples = 5, .eval_samples = 5});
     learner.set_recorded(true);
     LoaderOptions options;
     options.micro = 5;

@@ -231,7 +231,7 @@ TEST_CASE("Models and learners of two devices are kept apart") {
   const RunConfig config = small_config(on("cpu"), kFloatNet);
   const auto data = open_dataset(config, config.data.train);
   const DeviceGuard second(gpu(1));
-  const auto learner = build_learner(config, data->features(), data->classes(), data->size());
+  const auto learner = build_learner(config, *data);
   CHECK(learner->device() == Device::cuda(1));
   CHECK(learner->model().parameters().front()->value().device() == Device::cuda(1));
   const std::vector<SampleBatch> samples = first_samples(*data, 10, 10, 1);

@@ -98,6 +98,8 @@ TEST_CASE("softmax, layer norm, RMS norm and arg max") {
       CHECK(differs({x}, [](const auto& v) { return softmax(v[0]); }) == "");
       CHECK(differs(in, [](const auto& v) { return layer_norm(v[0], v[1], v[2]); }) == "");
       CHECK(differs({in[0], in[1]}, [](const auto& v) { return rms_norm(v[0], v[1]); }) == "");
+      CHECK(differs({x, x}, [](const auto& v) { return gated(UnaryOp::silu, v[0], v[1]); }) == "");
+      if (shape.cols() % 2 == 0) CHECK(differs({x}, [](const auto& v) { return gated(UnaryOp::gelu, v[0]); }) == "");
       CHECK(device_difference([&] { return Results{arg_max(here(x))}; }) == "");
     }
 }

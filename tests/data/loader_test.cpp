@@ -280,15 +280,18 @@ TEST_CASE("A batch outlives its loader and moves with its memory") {
   CHECK(look(other) == seen);
   CHECK(batch.x == nullptr);  // NOLINT: a moved-from batch is empty
   CHECK(batch.size == 0);
-  other.resize(2, 2);
+  const auto resize = [](Batch& b, int64_t samples, int64_t features) {
+    b.resize(samples, {features}, dtypes::fp32, {.classes = 2});
+  };
+  resize(other, 2, 2);
   CHECK(other.size == 2);
   Batch large;
-  large.resize(100, 10);
+  resize(large, 100, 10);
   const int64_t bytes = large.memory_bytes();
-  large.resize(1, 1);
-  large.resize(50, 20);
+  resize(large, 1, 1);
+  resize(large, 50, 20);
   CHECK(large.memory_bytes() == bytes);  // room is kept
-  CHECK(contains(error_of([&] { other.resize(int64_t{1} << 40, int64_t{1} << 40); }), "2^58"));
+  CHECK(contains(error_of([&] { resize(other, int64_t{1} << 40, int64_t{1} << 40); }), "2^58"));
   CHECK(other.size == 2);
 }
 

@@ -166,10 +166,11 @@ TEST_CASE("A loader of a text fills batches of ids, and of numbers again in the 
         CHECK(batch.labels[i] == label);
       }
     }
-    batch.resize(2, 3);
+    batch.resize(2, {3}, dtypes::fp32, {.classes = 1});
     CHECK((batch.dtype == dtypes::fp32 && batch.x != nullptr && batch.tokens == nullptr));
   }
-  CHECK(contains(error_of([] { Batch().resize(1, 1, dtypes::int8); }), "dtype: got int8, expected fp32 or int32."));
+  CHECK(contains(error_of([] { Batch().resize(1, {1}, dtypes::int8, {.classes = 1}); }),
+                 "dtype: got int8, expected fp32 or int32."));
 }
 
 TEST_CASE("Tiny Shakespeare is read as its bytes") {

@@ -109,6 +109,8 @@ inline const std::vector<std::pair<std::string, LayerSpec>>& layers_of_values() 
         {"linear int8 affine", with_weight(linear(true), quant_spec(dtypes::int8, "affine"))},
         {"batch_norm", layer("batch_norm")},
         {"tensor_norm", layer("tensor_norm")},
+        {"layer_norm", layer("layer_norm")},
+        {"rms_norm", layer("rms_norm")},
         {"dropout", layer("dropout", {{"p", 0.4}})},
         {"quantize bint1", quantizer("quantize", quant_spec(dtypes::bint1, "binary"))},
         {"quantize int8", quantizer("quantize", quant_spec(dtypes::int8, "affine"))},

@@ -115,13 +115,13 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     StepState state;
     Form in;
     in.samples = 4;
-    in.sample = kind.axes ? Shape{5, 6, 7} : Shape{7};
+    in.sample = kind.axes ? Shape{5, 6, 8} : Shape{8};
     if (name == "embedding") in.dtype = dtypes::int32;
     module->plan(in);  // gives the parameters their shapes
     module->initialize("m", state);
     const Form out = module->plan(in);
     const Tensor x =
-        name == "embedding" ? Tensor::full({4, 7}, dtypes::int32, 2) : random_tensor(in.shape(), dtypes::fp32, 1);
+        name == "embedding" ? Tensor::full({4, 8}, dtypes::int32, 2) : random_tensor(in.shape(), dtypes::fp32, 1);
     const Tensor y = module->forward(Var(x)).value();
     CHECK(y.shape() == out.shape());
     CHECK(y.dtype() == out.dtype);

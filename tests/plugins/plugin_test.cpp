@@ -430,7 +430,7 @@ TEST_CASE("A file that no run wrote opens with --plugin, and names it where it i
                  {.kind = "linear", .attributes = {{"out", 3}}, .weight = {.quant = int4}}};
   Learner learner(
       make_model(spec), find_loss("softmax_cross_entropy"), {.name = "adam"}, {}, [](int64_t) { return 0.01f; }, 1);
-  learner.plan(2, 3, 4, 4);
+  learner.plan({.input = {.sample = {2}}, .outputs = 3, .train_samples = 4, .eval_samples = 4});
   const std::string file = temp.file("model.safetensors");
   learner.convert();
   save_converted(file, learner, {});

@@ -90,7 +90,7 @@ TEST_CASE("overrides reach blocks, their uses and layers within containers") {
 TEST_CASE("what is wrong within a block is said at its definition, with the place of use") {
   // Shapes are known once the data are.
   const RunConfig wide = parsed(kUnits, {"model.layers.2.repeat.layers.0.unit.c=13"});
-  const std::string shape = error_of([&] { build_learner(wide, 784, 10, 40); });
+  const std::string shape = error_of([&] { build_learner(wide, {.sample = {784}}, 10, 40); });
   CHECK(contains(shape, "small.yaml:8:"));
   CHECK(contains(shape,
                  "[residual] body and x are added: got [n,13] fp32 and [n,12] fp32, expected one shape of fp32 (in "

@@ -304,6 +304,8 @@ TEST_CASE("fields and registry name the same keys") {
   RunConfig c;
   config::visit_run(collect, c.run), same("run");
   config::visit_device(collect, c.device), same("device");
+  for (const std::string& format : dataset_formats())
+    for (const Key& key : find_dataset_format(format)->keys) keys.push_back(key.name);
   config::visit_dataset(collect, c.data.train), same("dataset");
   config::visit_quantizer(collect, c.quant.weights, config::Role::kWeights), same("weights");
   config::visit_quantizer(collect, c.quant.weights, config::Role::kActivations), same("activations");

@@ -43,7 +43,7 @@ TEST_CASE("a network of layers that name only their kind and size trains") {
                        {.kind = "linear", .attributes = {{"out", 4}}}},
                       16),
       find_loss("softmax_cross_entropy"), {.name = "adam"}, {}, [](int64_t) { return 0.01f; }, /*seed=*/1);
-  learner.plan(16, 4, 32, 0);
+  learner.plan({.input = {.sample = {16}}, .outputs = 4, .train_samples = 32});
   // The class of a sample is the block of four numbers with the largest sum.
   const Tensor x = random_tensor({32, 16}, dtypes::fp32, 5);
   std::vector<int32_t> labels;

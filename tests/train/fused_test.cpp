@@ -74,7 +74,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
                        linear_layer(c, kClasses)},
                       c.in),
       find_loss("squared_hinge"), spec, RequantPolicy{c.accumulate, c.every}, [](int64_t) { return 0.05f; }, 11);
-  learner->plan(c.in, kClasses, kRows, 0);
+  learner->plan({.input = {.sample = {c.in}}, .outputs = kClasses, .train_samples = kRows});
   return learner;
 }
 

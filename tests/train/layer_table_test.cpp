@@ -20,7 +20,7 @@ std::unique_ptr<Learner> built(const std::string& layers, const std::string& qua
       parse_config("version: 1\ndata: {train: {format: digits, size: 40}}\nmodel:\n  layers: [" + layers + "]\n" +
                        quant + "batch: {global: 20}\noptim: {name: adam, lr: 0.01}\ntrain: {stop: 4 steps}\n",
                    "small.yaml");
-  return build_learner(c, 784, 10, 40);
+  return build_learner(c, {.sample = {784}}, 10, 40);
 }
 std::string printed(Module& model, int64_t max_lines = 60) {
   std::ostringstream out;

@@ -163,7 +163,7 @@ TEST_CASE("a number that is not finite ends the step, names the tensor and moves
   for (const float poison : {inf, -inf, std::numeric_limits<float>::quiet_NaN()}) {
     const auto layer = std::make_shared<PoisonLayer>();
     const auto learner = quantized_input_learner(layer);
-    learner->plan(kFeatures, 3, 2, 2);
+    learner->plan({.input = {.sample = {kFeatures}}, .outputs = 3, .train_samples = 2, .eval_samples = 2});
     const Tensor x = Tensor::full({2, kFeatures}, dtypes::fp32, 0.5);
     layer->poison = poison;
     const auto masters = masters_of(*learner);
@@ -286,9 +286,17 @@ TEST_CASE("evaluation changes no state") {
 
 TEST_CASE("plan refuses a model that does not give one number a class") {
   const auto learner = small_learner();
-  CHECK_NOTHROW(learner->plan(kFeatures, 3, 6, 6));
-  CHECK(contains(error_of([&] { learner->plan(kFeatures, 4, 6, 6); }), "4 classes"));
-  CHECK(contains(error_of([&] { learner->plan(kFeatures + 1, 3, 6, 6); }), "expects 5"));
+  CHECK_NOTHROW(learner->plan({.input = {.sample = {kFeatures}}, .outputs = 3, .train_samples = 6, .eval_samples = 6}));
+  CHECK(contains(error_of([&] {
+                   learner->plan(
+                       {.input = {.sample = {kFeatures}}, .outputs = 4, .train_samples = 6, .eval_samples = 6});
+                 }),
+                 "4 classes"));
+  CHECK(contains(error_of([&] {
+                   learner->plan(
+                       {.input = {.sample = {kFeatures + 1}}, .outputs = 3, .train_samples = 6, .eval_samples = 6});
+                 }),
+                 "expects 5"));
 }
 
 TEST_CASE("N must be a multiple of A") {
@@ -304,7 +312,7 @@ TEST_CASE("a model in which nothing trains is refused before the first step") {
     Learner learner(
         make_sequential(layers, kFeatures), find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{1, 1},
         [](int64_t) { return 0.05f; }, 1);
-    learner.plan(kFeatures, 0, 6, 6);
+    learner.plan({.input = {.sample = {kFeatures}}, .train_samples = 6, .eval_samples = 6});
   };
   CHECK(contains(error_of([&] { plan_of({frozen}); }), "nothing trains: all parameters are frozen"));
   CHECK(contains(error_of([&] { plan_of({plain_spec("relu")}); }), "nothing trains: no layer has parameters"));
@@ -320,6 +328,7 @@ TEST_CASE("a model that ends in codes is told which layers give numbers") {
   Learner learner(
       make_sequential({linear_spec(3, dtypes::int4, "symmetric"), last}, kFeatures), find_loss("softmax_cross_entropy"),
       OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.05f; }, 1);
-  CHECK(error_of([&] { learner.plan(kFeatures, 3, 6, 6); }) ==
-        "[model] the last layer returns int8, the loss needs fp32. End with a linear, norm or dequantize layer");
+  CHECK(error_of([&] {
+          learner.plan({.input = {.sample = {kFeatures}}, .outputs = 3, .train_samples = 6, .eval_samples = 6});
+        }) == "[model] the last layer returns int8, the loss needs fp32. End with a linear, norm or dequantize layer");
 }

@@ -85,7 +85,7 @@ inline std::unique_ptr<Learner> phase_learner(const PhaseRun& run, int64_t train
       [](int64_t step) { return 0.05f / static_cast<float>(1 + step / 4); }, 3);
   learner->set_total_steps(16);
   if (!run.phases.empty()) learner->set_phases(run.phases);
-  learner->plan(kFeatures, 3, train_rows, 6);
+  learner->plan({.input = {.sample = {kFeatures}}, .outputs = 3, .train_samples = train_rows, .eval_samples = 6});
   return learner;
 }
 

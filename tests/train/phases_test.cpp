@@ -127,7 +127,7 @@ TEST_CASE("one phase from the start is the model that was made like that") {
   spec.rules.push_back({"layers.0", held(dtypes::int4, "lsq")});
   prepared->set_phases({{0, spec, kOn}});
   for (const auto& learner : {made.get(), prepared.get()}) {
-    learner->plan(kFeatures, 3, 6, 6);
+    learner->plan({.input = {.sample = {kFeatures}}, .outputs = 3, .train_samples = 6, .eval_samples = 6});
     train_some(*learner, 4);
   }
   CHECK(state_hash(*made, {}) == state_hash(*prepared, {}));
@@ -238,7 +238,7 @@ TEST_CASE("phases of a model that takes ids are tried and entered") {
           make_layer(embedding, 4), make_layer(linear_spec(3, dtypes::fp32, ""), 4 * 6)}),
       find_loss("softmax_cross_entropy"), adam, RequantPolicy{}, [](int64_t) { return 0.05f; }, 3);
   learner.set_phases({{0, std::nullopt, kOn}, {1, all_layers(kInt4), kOn}});
-  learner.plan(4, 3, 2, 2, dtypes::int32);
+  learner.plan({.input = {.sample = {4}, .dtype = dtypes::int32}, .outputs = 3, .train_samples = 2, .eval_samples = 2});
   const Tensor ids = Tensor::from_elements({2, 4}, dtypes::int32, std::vector<double>{1, 2, 3, 4, 10, 0, 10, 7});
   for (int step = 0; step < 3; ++step) learner.microbatch(ids, std::vector<int32_t>{0, 2});
   CHECK(learner.phase() == 1);
@@ -277,7 +277,7 @@ TEST_CASE("fp32 numbers of a phase that was off are quantized once, also where a
       make_sequential({linear_spec(4, dtypes::fp32, ""), quantize, linear_spec(3, dtypes::fp32, "")}, kFeatures),
       find_loss("softmax_cross_entropy"), adam, RequantPolicy{}, [](int64_t) { return 0.05f; }, 3);
   learner.set_phases({{0, all_layers(masterless), kOff}, {2, next, kOn}});
-  learner.plan(kFeatures, 3, 6, 6);
+  learner.plan({.input = {.sample = {kFeatures}}, .outputs = 3, .train_samples = 6, .eval_samples = 6});
   train_some(learner, 2);
   const auto numbers = parameter(learner, "layers.2.weight").value().elements();
   look_inside(learner, [&] {

@@ -220,7 +220,7 @@ TEST_CASE("what is wrong in a user's preset is said there, with the place that n
 TEST_CASE("what does not fit the data is said in the preset too") {
   const Files files("layers: [{linear: {out: 8}}, {residual: {body: [{linear: {out: 9}}]}}, {linear: {out: 10}}]\n");
   const RunConfig c = files.parsed("model: {preset: ./net.yaml}\n");
-  const std::string shape = error_of([&] { build_learner(c, 784, 10, 40); });
+  const std::string shape = error_of([&] { build_learner(c, {.sample = {784}}, 10, 40); });
   CHECK(contains(shape, "net.yaml:1:31: error: "));
   CHECK(contains(shape, "(in preset './net.yaml', used at 3:17)"));
 }

@@ -37,7 +37,7 @@ std::unique_ptr<Learner> make_learner(const Case& c) {
   auto learner = std::make_unique<Learner>(
       make_sequential({first, norm, activation, second, last}, kFeatures), find_loss("squared_hinge"), optimizer,
       RequantPolicy{c.accumulate, c.every}, [](int64_t) { return 0.05f; }, 11);
-  learner->plan(kFeatures, kClasses, kRows, 0);
+  learner->plan({.input = {.sample = {kFeatures}}, .outputs = kClasses, .train_samples = kRows});
   return learner;
 }
 

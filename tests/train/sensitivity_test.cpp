@@ -159,7 +159,7 @@ TEST_CASE("sensitivities leave a model of float and low-bit weights as it was, b
   const Sensitivity s = measure_sensitivity(learner, samples, choices);
   CHECK(s.layers[1].effects[2].bytes == 10 * 2 + 10 * 4);
   save_checkpoint(temp.file("after"), learner, trainer.counters(), to_yaml(config));
-  const auto again = build_learner(config, data->features(), data->classes(), data->size());
+  const auto again = build_learner(config, *data);
   load_checkpoint(temp.file("after"), *again);
   CHECK(state_hash(*again, trainer.counters()) == before);
   const Evaluation after = evaluate(learner, *open_dataset(config, *config.data.test), config.train.eval.batch);
@@ -265,7 +265,7 @@ TEST_CASE("a converted run has the configuration of the phase that it was in") {
   const auto run_at = [](const std::string& phases, int64_t phase) {
     const RunConfig config = small_config({"quant.phases=" + phases}, kMixed);
     const auto data = open_dataset(config, config.data.train);
-    const auto learner = build_learner(config, data->features(), data->classes(), data->size());
+    const auto learner = build_learner(config, *data);
     learner->enter_phase(phase);
     const RunConfig after = converted_config(config, *learner);
     CHECK(parse_config(to_yaml(after), "again") == after);

@@ -24,7 +24,7 @@ std::unique_ptr<Learner> linear_learner(LossFunction loss, int64_t accumulate, f
   auto learner = std::make_unique<Learner>(
       make_linear(kIn, kOut, {}), std::move(loss), sgd, RequantPolicy{accumulate, accumulate},
       [rate](int64_t) { return rate; }, 7);
-  learner->plan(kIn, kOut, 4, 4);
+  learner->plan({.input = {.sample = {kIn}}, .outputs = kOut, .train_samples = 4, .eval_samples = 4});
   return learner;
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("Classes in a tensor and on the host are one target, and hits among th
     auto learner = std::make_unique<Learner>(
         make_linear(kIn, kClasses, {}), find_loss("softmax_cross_entropy"), sgd, RequantPolicy{},
         [](int64_t) { return 0.5f; }, 1);
-    learner->plan(kIn, kClasses, kRows, kRows);
+    learner->plan({.input = {.sample = {kIn}}, .outputs = kClasses, .train_samples = kRows, .eval_samples = kRows});
     return learner;
   };
   const auto a = make(), b = make();

@@ -83,7 +83,8 @@ int main() {
   Learner learner(
       std::make_shared<RingNet>(), find_loss("softmax_cross_entropy"), {.name = "adam"}, {.accumulate = 1, .every = 1},
       [](int64_t) { return 0.02f; }, /*seed=*/1);
-  learner.plan(data.features(), data.classes(), 50, 250);
+  learner.plan(
+      {.input = {.sample = {data.features()}}, .outputs = data.classes(), .train_samples = 50, .eval_samples = 250});
 
   Loader loader(data, {.micro = 50, .seed = 1, .end_epoch = 10});
   Tensor x;

@@ -20,6 +20,8 @@
 
 namespace bitgrad {
 
+class Tokenizer;
+
 // The class of a position that does not count; only where a sample has more than one class.
 inline constexpr int32_t kIgnoredClass = -100;
 
@@ -55,6 +57,17 @@ struct StoredSamples {
   int64_t tables = 1;  // element e of a sample stands for numbers[e % tables][its byte]: one, or one a channel
 };
 
+// The samples that an epoch of training reads of 0 .. size()-1.
+struct EpochOrder {
+  enum class Kind : uint8_t {
+    kShuffled,    // each once, permuted anew in each epoch
+    kSequential,  // each once, in order
+    kRandom,      // `samples` of them, each drawn from all: some twice, some not at all
+  };
+  Kind kind = Kind::kShuffled;
+  int64_t samples = 0;  // of an epoch; of kShuffled and kSequential size()
+};
+
 // Samples 0 .. size()-1: fp32 values, or ids of words (bytes, tokens) that an embedding looks up. Const calls may come
 // from several threads at once.
 class Dataset {
@@ -69,8 +82,12 @@ class Dataset {
   virtual int64_t classes() const = 0;
   // One class a sample, where a data set says nothing else.
   virtual TargetForm target_form() const;
+  // What an epoch of training reads; every sample once, shuffled, where a data set says nothing else.
+  virtual EpochOrder epoch_order() const { return {EpochOrder::Kind::kShuffled, size()}; }
   // Samples are ids 0 .. vocabulary()-1; 0: they are numbers.
   virtual int64_t vocabulary() const { return 0; }
+  // What made the ids of a text; nullptr: they are no text, or it is not known.
+  virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // Of samples: int32 for ids, else fp32.
   DType dtype() const { return vocabulary() > 0 ? dtypes::int32 : dtypes::fp32; }
   // Writes sample `index` to x [features()] and its label. Image formats write a*(p/255)+b for a pixel p in 0..255 and
@@ -113,8 +130,11 @@ struct DatasetSpec {
   int64_t limit = 0;                              // the first so many samples; 0: all
   int64_t classes = 0;                            // 0: the format's default
   uint64_t seed = 1;                              // of a procedural format
-  int64_t context = 0;                            // ids of a sample of a text
+  int64_t context = 0;                            // ids of a sample of a text or of tokens
   double test_fraction = 0.1;                     // part at the end of a text that is split "test"
+  bool whole = false;                             // tokens: the whole file, not a split of it
+  std::string tokenizer = {};                     // data.tokenizer, a name of tokenizer_names(); empty: none
+  std::string vocabulary_file = {};               // the text that the tokenizer is made for; empty: `file`
   std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]
   Normalization normalize = {};                   // in place of affine
   std::map<std::string, std::string> extra = {};  // further keys that a registered format names as texts

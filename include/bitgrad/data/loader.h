@@ -34,10 +34,8 @@ struct Batch {
     return *this;
   }
   void swap(Batch& other) noexcept;
-  // Makes room for `samples` of `features` elements of `dtype` (fp32 or int32), with one class each, and sets size,
-  // features and dtype. Allocates only when the room is too small, and forgets the content then.
-  void resize(int64_t samples, int64_t features, DType dtype = dtypes::fp32);
-  // The same for samples and targets of a form.
+  // Makes room for `samples` of a shape and dtype (fp32 or int32) with their targets, and sets size, features and
+  // dtype. Allocates only when the room is too small, and forgets the content then.
   void resize(int64_t samples, const Shape& sample, DType dtype, const TargetForm& target);
   // What lies here, without a copy: [size, features], and [size, target...]; good until the batch is filled again.
   Tensor x_tensor() const;
@@ -66,7 +64,7 @@ struct Augment {
 
 struct LoaderOptions {
   int64_t micro = 1;    // samples of a batch; the last one of an epoch may be smaller, and is never dropped
-  bool shuffle = true;  // false: samples 0 .. n-1 in every epoch
+  bool shuffle = true;  // as the data set says (Dataset::epoch_order); false: samples 0 .. n-1 in every epoch
   uint64_t seed = 0;    // of the shuffle
   int64_t epoch = 0;    // where to start; position n is position 0 of the next epoch
   int64_t position = 0;
@@ -81,6 +79,10 @@ struct LoaderOptions {
 // bits of r64(i) * (i+1); stream {seed, Purpose::kShuffle, site_id("data.train"), step = epoch} (docs/numerics.md
 // section 7).
 void shuffled_order(uint64_t seed, int64_t epoch, int64_t n, int64_t* order);
+
+// The sample at a position of an epoch whose samples are drawn from n: the high 64 bits of r64(position) * n; stream
+// {seed, Purpose::kSample, site_id("data.train"), step = epoch}.
+int64_t drawn_sample(uint64_t seed, int64_t epoch, int64_t position, int64_t n);
 
 // Reads batch after batch. One thread may call it; the data set must outlive it.
 class Loader {
@@ -99,7 +101,8 @@ class Loader {
   // Where the batch that next() gives next starts: what a checkpoint stores.
   int64_t epoch() const;
   int64_t position() const;
-  // ceil(n / micro): floor(n / micro) full batches, then a partial one if anything is left.
+  // ceil(n / micro) for the n samples of an epoch: floor(n / micro) full batches, then a partial one if anything is
+  // left.
   int64_t batches_per_epoch() const;
 
  private:

@@ -20,7 +20,7 @@ std::string_view unary_name(UnaryOp op);
 
 namespace bitgrad::kernels {
 
-// y[i] = f(x[i]);  gx[i] = gy[i] * f'(x[i]) (one product). fp32 or fp64.
+// y[i] = f(x[i]);  gx[i] = gy[i] * f'(x[i]) (one product). fp32 or fp64. y may be x, gx may be x or gy.
 void unary_forward(UnaryOp op, int64_t n, const float* x, float* y);
 void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
 void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx);

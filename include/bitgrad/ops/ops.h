@@ -174,6 +174,12 @@ Var unary(UnaryOp op, const Var& x);
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 
+// y = f(gate) * up (Shazeer 2020, arXiv 2002.05202; silu: SwiGLU), of one shape and dtype: fp32, bf16 (computed in
+// fp32, rounded once) or fp64. In fp32 the bits of mul(unary(f, gate), up), without f(gate) kept for backward. One x
+// [.., 2d]: gate is x[.., 0 .. d-1], up the rest, y [.., d].
+Var gated(UnaryOp f, const Var& gate, const Var& up);
+Var gated(UnaryOp f, const Var& x);
+
 // y = a + b, a - b, a * b of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast by
 // NumPy's rules, up to 4 axes where they differ; the gradient of what is repeated is the sum over its repetitions.
 Var add(const Var& a, const Var& b);

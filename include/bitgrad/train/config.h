@@ -20,7 +20,8 @@
 namespace bitgrad {
 
 // Where something was written: line and column count from 1 (columns in characters); argument 0 is the file, N the N-th
-// override, -1 the file of model.preset. All marks compare equal: where a value was written is no part of what a configuration says.
+// override, -1 the file of model.preset. All marks compare equal: where a value was written is no part of what a
+// configuration says.
 struct SourceMark {
   int argument = 0, line = 1, col = 1;
   friend bool operator==(SourceMark, SourceMark) { return true; }
@@ -183,10 +184,10 @@ struct DatasetConfig {
   AugmentConfig augment = {};                    // of data.train, before transforms
   int64_t classes = 0;                           // idx: 0 is the format's default
   int64_t size = 0, seed = 1;                    // digits
-  std::string file = {};                         // text: path, absolute or under data.root
+  std::string file = {};                         // text, tokens: path, absolute or under data.root
   std::string path = {};                         // cifar10, cifar100: folder or file, absolute or under data.root
-  int64_t context = 0;                           // text
-  double test_fraction = 0.1;                    // text
+  int64_t context = 0;                           // text, tokens
+  double test_fraction = 0.1;                    // text, tokens
   std::string split = {};                        // digits, text, cifar10, cifar100: train or test
   Attributes keys = {};                          // the format's own keys
   SourceMark mark = {};
@@ -217,6 +218,7 @@ struct DataSection {
   std::optional<DatasetConfig> test = {};
   std::array<double, 2> affine{1.0, 0.0};  // [a, b]: a * (pixel / 255) + b
   NormalizeConfig normalize = {};          // in place of affine
+  std::string tokenizer = {};              // of texts of format tokens
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
 
@@ -334,10 +336,10 @@ struct TrainSection {
 
 // The text that a configuration was read from. All origins compare equal, as marks do.
 struct ConfigOrigin {
-  std::string name = {};                    // of the file, for messages
-  std::string text = {};                    // of the file, as it was
-  std::vector<std::string> overrides = {};  // as given
-  std::string note = {};                    // old words that a user wrote, one line for the log; empty: none
+  std::string name = {};                           // of the file, for messages
+  std::string text = {};                           // of the file, as it was
+  std::vector<std::string> overrides = {};         // as given
+  std::string note = {};                           // old words that a user wrote, one line for the log; empty: none
   std::string preset_name = {}, preset_text = {};  // of the file of model.preset; empty: there is none
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
 };

@@ -108,9 +108,6 @@ class Learner {
 
   // Plans the layouts of training and evaluation, and checks that the model takes the input and gives the outputs.
   void plan(const PlanSpec& spec);
-  // The same for samples that are vectors: [n, features] of `dtype` become `classes` values each (0: any number).
-  void plan(int64_t features, int64_t classes, int64_t train_samples, int64_t eval_samples, DType dtype = dtypes::fp32,
-            bool trains = true);
   // The same once more, with old layouts forgotten: after prepare, set_quant_mode, or a slot's set, from outside.
   // Work that was recorded is recorded anew. Nothing is planned before plan.
   void plan_again();

@@ -28,12 +28,10 @@ std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatch
 // layers looks at axes takes vectors.
 Form input_form(const Dataset& data);
 ModelSpec model_spec(const RunConfig& config, const Form& input);
-// The learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `features`, `classes`,
-// `train_size` and `vocabulary` (0: samples are fp32) come from the data. Throws ConfigError at the layer that does not
-// fit.
+// The learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `input` is the form of a sample,
+// `outputs` the elements along the last axis of the model's output (0: any number), `train_size` the samples of an
+// epoch. Throws ConfigError at the layer that does not fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& input, int64_t outputs, int64_t train_size);
-std::unique_ptr<Learner> build_learner(const RunConfig& config, int64_t features, int64_t classes, int64_t train_size,
-                                       int64_t vocabulary = 0);
 // The same for a data set, whose targets the outputs must fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& data);
 // The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.
@@ -123,7 +121,7 @@ class Trainer {
   // What the budget came to (BudgetPlan::table); empty without one.
   const std::string& budget_table() const { return budget_table_; }
   const RunCounters& counters() const { return counters_; }
-  // What picks the best model: train.best, else accuracy for classes, loss for values.
+  // What picks the best model: train.best, else accuracy for one class a sample, else loss.
   const BestRule& best() const { return best_; }
   // Of that metric, of the best model; none: nothing was evaluated.
   std::optional<double> best_value() const;

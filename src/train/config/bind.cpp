@@ -261,6 +261,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   bind_dataset(child(data, "train"), "train", config.data.train);
   if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
   Reader("data", data)("affine", config.data.affine);
+  Reader("data", data)("tokenizer", config.data.tokenizer);
   if (const Node* const normalize = child(data, "normalize"))
     visit_normalize(Reader("normalize", normalize), config.data.normalize);
   const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };

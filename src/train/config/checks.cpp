@@ -25,6 +25,9 @@ class Checks {
     transforms();
     best();
     texts();
+    tokens("data.train", config_.data.train);
+    if (config_.data.test) tokens("data.test", *config_.data.test);
+    tokenizer();
     schedule();
     momentum();
     evaluation();
@@ -147,7 +150,8 @@ class Checks {
   void texts() {
     if (!sound_path("data.train") || !sound_path("data.test") || !config_.data.test) return;
     const DatasetConfig &train = config_.data.train, &test = *config_.data.test;
-    if (train.format != "text" || test.format != "text") return;
+    const bool tokens = train.format == "tokens" && test.format == "tokens";
+    if (!tokens && (train.format != "text" || test.format != "text")) return;
     const auto same = [&](const std::string& key, const auto& a, const auto& b, std::string_view why) {
       if (a == b || !sound_path("data.train." + key) || !sound_path("data.test." + key)) return;
       const bool missing = !find("data.train." + key) || !find("data.test." + key);
@@ -155,12 +159,33 @@ class Checks {
       contradiction({"data.test." + key, "data.train." + key},
                     concat("data.test.", key, " (", b, ") must be data.train.", key, " (", a, "): ", why));
     };
-    same("file", train.file, test.file, "the bytes of the file say which id is which");
+    if (!tokens) same("file", train.file, test.file, "the bytes of the file say which id is which");
     same("context", train.context, test.context, "samples are of one length");
     same("targets", train.targets, test.targets, "both have targets at the same positions");
-    if (train.split != test.split)
+    if (train.split != test.split && train.file == test.file)
       same("test_fraction", train.test_fraction, test.test_fraction,
            "it splits the file once, so that the parts do not overlap");
+  }
+
+  static bool reads_text(const DatasetConfig& c) {
+    return c.format == "tokens" && (!c.keys.contains("stored") || c.keys.text("stored") == "text");
+  }
+  // What the file does not say of its ids.
+  void tokens(const std::string& path, const DatasetConfig& c) {
+    if (c.format != "tokens" || !sound_path(path + ".stored") || !sound_path("data.tokenizer")) return;
+    if (reads_text(c) && config_.data.tokenizer.empty())
+      contradiction({path + ".format"}, concat(path,
+                                               " of format tokens reads a text: set data.tokenizer (chars, bytes) "
+                                               "or the stored form of its ids"));
+    if (!reads_text(c) && sound_path(path + ".vocabulary") && !find(path + ".vocabulary"))
+      contradiction({path + ".stored"},
+                    concat(path, ".stored: ", c.keys.text("stored"),
+                           ": a file of ids does not say how many there are: set ", path, ".vocabulary"));
+  }
+  void tokenizer() {
+    if (config_.data.tokenizer.empty() || !sound_path("data.train.stored")) return;
+    if (!reads_text(config_.data.train) && !(config_.data.test && reads_text(*config_.data.test)))
+      contradiction({"data.tokenizer"}, "data.tokenizer is for texts of format tokens, which no data set here reads");
   }
 
   static bool at_least(const Quantity& a, const Quantity& b) { return a.unit == b.unit && a.value >= b.value; }

@@ -1,0 +1,36 @@
+// Windows of a row of ids: what every data set of tokens is.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/data/tokenizer.h"
+#include "data/token_source.h"
+
+namespace bitgrad::data {
+
+// Sample i is the `context` ids from i * stride on.
+struct TokenWindows {
+  int64_t context = 1;
+  int64_t stride = 1;
+  bool each = true;   // the target is the next id at every position [context]; else the id behind the sample []
+  bool tail = false;  // the last sample may be shorter: ids 0 and classes that do not count (kIgnoredClass) fill it up
+  EpochOrder::Kind order = EpochOrder::Kind::kShuffled;
+  int64_t epoch_samples = 0;  // 0: every sample once
+};
+
+struct TokenTask {
+  std::string_view where = {};  // of messages
+  std::string name = {};
+  int64_t vocabulary = 0;
+  double bytes_per_id = 0;  // of text; 0: not known
+  TokenWindows windows = {};
+  std::shared_ptr<const Tokenizer> tokenizer = {};
+};
+
+// `ids`: more than `context` of them, with a tail at least 2.
+std::unique_ptr<Dataset> token_dataset(std::unique_ptr<TokenSource> ids, TokenTask task);
+
+}  // namespace bitgrad::data

@@ -1,0 +1,40 @@
+// Ids in a row: in memory, or read by position from a file that holds them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bitgrad/base/file.h"
+#include "bitgrad/data/dataset.h"
+
+namespace bitgrad::data {
+
+// Const calls may come from several threads at once.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual int64_t size() const = 0;
+  // Writes ids begin .. begin+n-1, which there are, to `to`. Error(kData) for one that is not below the vocabulary.
+  virtual void read(int64_t begin, int64_t n, int32_t* to) const = 0;
+  // The ids in memory, dense; nullptr where they are read from a file.
+  virtual const void* data() const { return nullptr; }
+  virtual StoredAs form() const { return StoredAs::kInt32; }
+  int64_t memory_bytes() const { return data() == nullptr ? 0 : size() * element_bytes(form()); }
+};
+
+// Ids in memory, `n` of the form's size (kUint8, kUint16 or kInt32).
+std::unique_ptr<TokenSource> memory_tokens(TrackedBytes ids, StoredAs form);
+
+// Little-endian ids of 2 or 4 bytes from byte `offset` of a file on; `name` is for messages. Nothing of it is in
+// memory.
+struct TokenFile {
+  std::string name = {};
+  int64_t offset = 0;
+  int64_t id_bytes = 2;
+  int64_t ids = 0;
+  int64_t vocabulary = 0;
+};
+std::unique_ptr<TokenSource> file_tokens(std::unique_ptr<InputFile> file, const TokenFile& form);
+
+}  // namespace bitgrad::data

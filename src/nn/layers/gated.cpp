@@ -1,0 +1,56 @@
+// swiglu, geglu and reglu: f(gate) * up of the two halves of the last axis (Shazeer 2020, arXiv 2002.05202). Made for
+// the product of one weight [2 D, K], whose first D outputs are the gate.
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+#include "nn/values.h"
+
+namespace bitgrad {
+namespace {
+
+class GatedLayer final : public Module {
+ public:
+  GatedLayer(std::string_view name, UnaryOp f) : name_(name), f_(f) {}
+
+  Var forward(const Var& x) override {
+    return detail::in_values(x, y_, [this](const Var& in) { return gated(f_, in); });
+  }
+  Form plan(const Form& in, PlanRequests&) override {
+    require(detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,
+            ". Put it before the quantizer, or dequantize before it");
+    require(in.features() % 2 == 0, name_, "takes gate and up side by side: got ", in.features(),
+            " features, expected an even number");
+    Form out = in.with_features(in.features() / 2);
+    out.dtype = y_ = in.float_output();
+    return out;
+  }
+  std::string_view kind() const override { return name_; }
+
+ private:
+  std::string_view name_;
+  UnaryOp f_;
+  DType y_ = dtypes::fp32;  // as planned
+};
+
+LayerKind gated_kind(const char* name, const char* doc, UnaryOp f) {
+  LayerKind kind;
+  kind.name = name;
+  kind.doc = doc;
+  kind.output = LayerKind::Output::kNone;
+  kind.bf16 = true;
+  kind.make = [name, f](const LayerSpec&) { return std::make_shared<GatedLayer>(name, f); };
+  return kind;
+}
+
+}  // namespace
+
+LayerKind swiglu_kind() {
+  return gated_kind("swiglu", "silu(a) * b, a and b being the two halves of the last axis", UnaryOp::silu);
+}
+LayerKind geglu_kind() {
+  return gated_kind("geglu", "gelu(a) * b, a and b being the two halves of the last axis", UnaryOp::gelu);
+}
+LayerKind reglu_kind() {
+  return gated_kind("reglu", "relu(a) * b, a and b being the two halves of the last axis", UnaryOp::relu);
+}
+
+}  // namespace bitgrad

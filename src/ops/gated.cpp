@@ -1,0 +1,131 @@
+// y = f(gate) * up, f of unary.inc (Shazeer 2020, arXiv 2002.05202): gate and up are two tensors, or the first and the
+// second half of the last axis of one. Saved: gate and up alone; f(gate) is computed again in backward.
+//   ggate = (gy * up) * f'(gate), gup = gy * f(gate)
+// The fp32 bits are those of mul(unary(f, gate), up). Of bf16 f(gate) stays in fp32.
+#include "bitgrad/ops/ops.h"
+#include "ops/common.h"
+#include "ops/strided.h"
+
+namespace bitgrad {
+namespace {
+
+Tensor unary_of(UnaryOp f, const Tensor& x) {
+  if (x.dtype() == dtypes::fp64)
+    kernels::unary_forward(f, x.numel(), x.as<double>(), x.as<double>());
+  else
+    kernels::unary_forward(f, x.numel(), x.as<float>(), x.as<float>());
+  return x;
+}
+
+Tensor unary_gradient(UnaryOp f, const Tensor& x, const Tensor& gy) {
+  if (x.dtype() == dtypes::fp64)
+    kernels::unary_backward(f, x.numel(), x.as<double>(), gy.as<double>(), gy.as<double>());
+  else
+    kernels::unary_backward(f, x.numel(), x.as<float>(), gy.as<float>(), gy.as<float>());
+  return gy;
+}
+
+// A matrix [rows, cols] whose rows lie `step` elements apart.
+struct Part {
+  void* data;
+  DType dtype;
+  int64_t rows, cols, step;
+};
+
+Part part(const Tensor& x, int64_t cols, int64_t begin) {
+  return {static_cast<char*>(x.data()) + begin * x.dtype().bits() / 8, x.dtype(), x.rows(), cols, x.cols()};
+}
+Part all(const Tensor& x) { return part(x, x.cols(), 0); }
+
+template <typename Strided>
+Strided strided(const Part& p) {
+  return {p.data, p.dtype, {0, 0, p.step, 1}};
+}
+
+void multiply(const Part& a, const Part& b, const Part& y) {
+  kernels::PointwiseArgs args;
+  args.op = kernels::PointwiseOp::mul;
+  args.size[2] = y.rows;
+  args.size[3] = y.cols;
+  args.a = strided<kernels::StridedInput>(a);
+  args.b = strided<kernels::StridedInput>(b);
+  args.y = strided<kernels::StridedOutput>(y);
+  kernels::pointwise(args);
+}
+
+void copy(const Part& x, const Part& y) {
+  kernels::StridedCopyArgs args;
+  args.size[2] = y.rows;
+  args.size[3] = y.cols;
+  args.x = strided<kernels::StridedInput>(x);
+  args.y = strided<kernels::StridedOutput>(y);
+  kernels::strided_copy(args);
+}
+
+struct Gated {
+  static constexpr std::string_view kName = "gated";
+  struct Saved {
+    Tensor gate, up;  // up: not of two halves
+    UnaryOp f{};
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, UnaryOp f) {
+    const bool halves = in.size() == 1;
+    const Tensor& x = in[0];
+    require_activation(kName, halves ? "x" : "gate", x);
+    require(x.shape().rank() > 0, kName, "needs an axis, got ", x);
+    if (halves)
+      require(x.cols() % 2 == 0, kName, "x is gate and up side by side: the last axis must be even, got ", x);
+    else
+      require(in[1].shape() == x.shape() && in[1].dtype() == x.dtype() && in[1].contiguous() && !in[1].quant(), kName,
+              "up must be as gate, ", x, ", got ", in[1]);
+    s = {keep(x), halves ? Tensor() : keep(in[1]), f};
+    std::vector<int64_t> dims = x.shape().dims();
+    if (halves) dims.back() /= 2;
+    const Tensor y = Tensor::empty(Shape(std::move(dims)), x.dtype());
+    const Tensor value = activated(f, x, y.cols(), y);
+    multiply(all(value), halves ? part(x, y.cols(), y.cols()) : all(in[1]), all(y));
+    return y;
+  }
+
+  // f of the gate: in `room` where it is wide, else in workspace memory.
+  static Tensor activated(UnaryOp f, const Tensor& x, int64_t cols, const Tensor& room) {
+    const Tensor value = wide_gate(x, cols, room);
+    return unary_of(f, value);
+  }
+  static Tensor wide_gate(const Tensor& x, int64_t cols, const Tensor& room) {
+    const bool fits = room.defined() && room.dtype() != dtypes::bf16;
+    const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
+    const Tensor value = fits ? room : Tensor::empty({x.rows(), cols}, dtype, MemoryKind::kWorkspace);
+    copy(part(x, cols, 0), all(value));
+    return value;
+  }
+
+  static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
+    const Tensor gy = wide(gy_edge[0]);
+    const bool halves = g.size() == 1;
+    const int64_t cols = gy.cols();
+    const Part up = halves ? part(s.gate, cols, cols) : all(s.up);
+    Tensor ggate, gup;  // or one for both
+    if (halves && g[0].wanted()) ggate = gup = Tensor::empty(s.gate.shape(), gy.dtype());
+    if (!halves && g[0].wanted()) ggate = Tensor::empty(gy.shape(), gy.dtype());
+    if (!halves && g[1].wanted()) gup = Tensor::empty(gy.shape(), gy.dtype());
+    const Tensor gate = wide_gate(s.gate, cols, {});
+    if (ggate.defined()) {
+      const Tensor product = halves ? Tensor::empty(gy.shape(), gy.dtype(), MemoryKind::kWorkspace) : ggate;
+      multiply(all(gy), up, all(product));
+      unary_gradient(s.f, gate, product);
+      if (halves) copy(all(product), part(ggate, cols, 0));
+    }
+    if (gup.defined()) multiply(all(gy), all(unary_of(s.f, gate)), part(gup, cols, halves ? cols : 0));
+    if (ggate.defined()) g[0].set_rounded(ggate);
+    if (!halves && gup.defined()) g[1].set_rounded(gup);
+  }
+};
+
+}  // namespace
+
+Var gated(UnaryOp f, const Var& gate, const Var& up) { return apply<Gated>({gate, up}, f); }
+Var gated(UnaryOp f, const Var& x) { return apply<Gated>({x}, f); }
+
+}  // namespace bitgrad
