@@ -10,6 +10,9 @@
 #include "ops/map/norm.h"
 
 namespace bitgrad {
+
+using detail::norm_input_gradient, detail::norm_statistics, detail::normalize_args, detail::NormSums;
+
 namespace {
 
 // One output per statistic: the sum of x, or of (x - center)^2, down the rows or over all.
@@ -71,8 +74,9 @@ Tensor inverse_f64(const Tensor& mean, const Tensor& squares, int64_t count, flo
   return inv;
 }
 
-// Mean, and 1/sqrt(var + eps).
-void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& mean, Tensor& inv) {
+}  // namespace
+
+void detail::norm_statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& mean, Tensor& inv) {
   const auto invert = x.dtype() == dtypes::fp64 ? inverse_f64 : inverse;
   if (!o.training) {
     const auto as_x = [&](const Tensor& t) {
@@ -89,6 +93,8 @@ void statistics(bool per_column, const Tensor& x, const NormOptions& o, Tensor& 
   inv = invert(mean, statistic(per_column, x, mean), count, o.eps, o.running_mean.defined() ? &o : nullptr);
 }
 
+namespace {
+
 void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const Tensor& inv, const Tensor& gamma,
                    const Tensor& beta, const Tensor& y) {
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -103,9 +109,10 @@ void check(std::string_view op, bool per_column, std::span<const Tensor> in, con
   check_norm(op, per_column, in, o);
 }
 
-// fp32; without the place of y.
-kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean,
-                                      const Tensor& inv) {
+}  // namespace
+
+kernels::NormalizeArgs detail::normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean,
+                                              const Tensor& inv) {
   kernels::NormalizeArgs args;
   args.rows = in[0].rows();
   args.cols = in[0].cols();
@@ -117,8 +124,6 @@ kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> i
   args.column_step = per_column ? 1 : 0;
   return args;
 }
-
-}  // namespace
 
 void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
   const Tensor& x = in[0];
@@ -158,7 +163,7 @@ struct BatchNormSigns {
   static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options, const SignOptions& signs) {
     check(kName, true, in, options);
     Tensor mean, inv;
-    statistics(true, in[0], options, mean, inv);
+    norm_statistics(true, in[0], options, mean, inv);
     s = {keep(in[0]), keep(mean), keep(inv), keep(in[1]), options.training, signs.clip ? keep(in[2]) : Tensor()};
     return signs_of(true, in, mean, inv, signs.params, signs.flags);
   }
@@ -173,7 +178,7 @@ Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> 
                   std::shared_ptr<const QuantParams> params, uint32_t* flags) {
   check(op, per_column, in, options);
   Tensor mean, inv;
-  statistics(per_column, in[0], options, mean, inv);
+  norm_statistics(per_column, in[0], options, mean, inv);
   return signs_of(per_column, in, mean, inv, std::move(params), flags);
 }
 
@@ -189,7 +194,7 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
   const Tensor &x = values[0], &gamma = in[1], &beta = in[2];
   Tensor mean, inv;
   const Tensor y = wide_result(x.shape(), in[0].dtype());
-  statistics(per_column, x, options, mean, inv);
+  norm_statistics(per_column, x, options, mean, inv);
   if (x.dtype() == dtypes::fp64) {
     normalize_f64(per_column, x, mean, inv, gamma, beta, y);
   } else {
@@ -203,15 +208,11 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
 
 namespace {
 
-struct Sums {
-  Tensor gy, gy_xhat;
-};
-
 // sum gy*xhat as inv * (sum gy*x - mean * sum gy) would cancel: xhat is made element by element.
-Sums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
+NormSums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   const Tensor& x = s.x;
   if (x.dtype() != dtypes::fp64) {
-    const Sums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
+    const NormSums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
     kernels::NormSumsArgs args{
         x.rows(),          x.cols(),           gy.as<float>(),      x.as<float>(),           s.mean.as<float>(),
         s.inv.as<float>(), per_column ? 1 : 0, sums.gy.as<float>(), sums.gy_xhat.as<float>()};
@@ -222,7 +223,7 @@ Sums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
     kernels::norm_sums(args);
     return sums;
   }
-  const Sums sums{Tensor::zeros(s.mean.shape(), dtypes::fp64), Tensor::zeros(s.mean.shape(), dtypes::fp64)};
+  const NormSums sums{Tensor::zeros(s.mean.shape(), dtypes::fp64), Tensor::zeros(s.mean.shape(), dtypes::fp64)};
   for (int64_t i = 0; i < x.numel(); ++i) {
     const int64_t j = per_column ? i % x.cols() : 0;
     const double g = gy.as<double>()[i];
@@ -232,8 +233,11 @@ Sums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   return sums;
 }
 
-void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tensor mean_gy, Tensor mean_gy_xhat,
-                    const Tensor& gx) {
+}  // namespace
+
+void detail::norm_input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, const NormSums& sums,
+                                 const Tensor& gx) {
+  Tensor mean_gy = sums.gy, mean_gy_xhat = sums.gy_xhat;
   if (s.training) {
     const auto count = static_cast<double>(per_column ? gy.rows() : gy.numel());
     divide_all(mean_gy, count);
@@ -267,12 +271,10 @@ void input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, Tenso
   }
 }
 
-}  // namespace
-
 void norm_backward(bool per_column, NormSaved& s, const Tensor& gy_edge, std::span<GradSlot> g) {
   const Tensor gy = wide(gy_edge);
   s.x = widened(s.x);
-  const Sums sums = gradient_sums(per_column, s, gy);
+  const NormSums sums = gradient_sums(per_column, s, gy);
   if (g[1].wanted()) g[1].set_rounded(sums.gy_xhat.clone(MemoryKind::kActivation));
   if (g[2].wanted()) g[2].set_rounded(sums.gy.clone(MemoryKind::kActivation));
   if (!g[0].wanted()) return;
@@ -280,7 +282,7 @@ void norm_backward(bool per_column, NormSaved& s, const Tensor& gy_edge, std::sp
   const int64_t here = gy.storage() == gy_edge.storage() ? 2 : 1;
   const bool in_place = current_device().is_cpu() && gy.storage().owners() == here;
   const Tensor gx = in_place ? gy : Tensor::empty(gy.shape(), gy.dtype());
-  input_gradient(per_column, s, gy, sums.gy, sums.gy_xhat, gx);
+  norm_input_gradient(per_column, s, gy, sums, gx);
   g[0].set_rounded(gx);
 }
 

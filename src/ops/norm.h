@@ -6,6 +6,7 @@
 //   once.
 #pragma once
 
+#include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/ops/ops.h"
 
 namespace bitgrad {
@@ -35,5 +36,25 @@ struct SignOptions {
 Var batch_norm_signs(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options,
                      const SignOptions& signs);
 void norm_backward(bool per_column, NormSaved& saved, const Tensor& gy, std::span<GradSlot> g);
+
+// batch_norm, then add_hardtanh of that and b, as one op: the norm's y is not made. Same bits, forward and backward.
+// fp32 tensors of one shape, on the CPU; where normalizes_before_hardtanh says so.
+bool normalizes_before_hardtanh(const Var& x, const Var& b);
+Var batch_norm_add_hardtanh(const Var& x, const Var& gamma, const Var& beta, const Var& b, const NormOptions& options);
+
+namespace detail {
+
+struct NormSums {
+  Tensor gy, gy_xhat;  // sum gy, and sum gy * xhat
+};
+// Mean, and 1/sqrt(var + eps), of the batch or the running ones.
+void norm_statistics(bool per_column, const Tensor& x, const NormOptions& options, Tensor& mean, Tensor& inv);
+// fp32; without the place of y.
+kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean,
+                                      const Tensor& inv);
+// gx of gradients gy, whose sums are given; gx may be gy.
+void norm_input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, const NormSums& sums, const Tensor& gx);
+
+}  // namespace detail
 
 }  // namespace bitgrad

@@ -1,8 +1,12 @@
 // The sums of a normalisation's backward against the order of docs/numerics.md section 8, spelled out here.
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/fused_cpu.h"
 #include "bitgrad/kernels/reduce.h"
 #include "support/catch.h"
 
@@ -40,7 +44,7 @@ float ordered_sum(const std::vector<float>& v) {
 
 struct Problem {
   int64_t rows, cols, step;
-  std::vector<float> gy, x, mean, inv;
+  std::vector<float> gy, x, mean, inv, gamma, beta;  // gamma: empty unless gy counts by rule clip
 
   Problem(int64_t r, int64_t c, int64_t column_step) : rows(r), cols(c), step(column_step) {
     std::mt19937 random(static_cast<unsigned>(r * 31 + c));
@@ -51,10 +55,23 @@ struct Problem {
       for (int64_t i = 0; i < groups(); ++i) v->push_back(normal(random));
   }
   int64_t groups() const { return step == 1 ? cols : 1; }
+  void clip() {
+    for (int64_t i = 0; i < groups(); ++i) {
+      gamma.push_back(0.25f + 0.5f * static_cast<float>(i % 3));
+      beta.push_back(0.125f * static_cast<float>(i % 5) - 0.25f);
+    }
+    for (size_t i = 0; i < x.size(); i += 7) x[i] = i % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : 1e30f;
+  }
 
   std::vector<float> run() const {
     std::vector<float> out(static_cast<size_t>(2 * groups()), -1.0f);
-    norm_sums({rows, cols, gy.data(), x.data(), mean.data(), inv.data(), step, out.data(), out.data() + groups()});
+    NormSumsArgs args{
+        rows, cols, gy.data(), x.data(), mean.data(), inv.data(), step, out.data(), out.data() + groups()};
+    if (!gamma.empty()) {
+      args.clip_gamma = gamma.data();
+      args.clip_beta = beta.data();
+    }
+    norm_sums(args);
     return out;
   }
   std::vector<float> expected() const {
@@ -66,7 +83,9 @@ struct Problem {
           if (step == 1 && i % cols != j) continue;
           const auto at = static_cast<size_t>(i), group = static_cast<size_t>(j);
           const float xhat = (x[at] - mean[group]) * inv[group];
-          terms.push_back(times ? gy[at] * xhat : gy[at]);
+          const float y = gamma.empty() ? 0.0f : xhat * gamma[group] + beta[group];
+          const float g = y >= -1.0f && y <= 1.0f ? gy[at] : 0.0f;
+          terms.push_back(times ? g * xhat : g);
         }
         out.push_back(ordered_sum(terms));
       }
@@ -88,6 +107,61 @@ TEST_CASE("norm_sums adds gy and gy times xhat in the one order, by column and o
         const Problem p(shape[0], shape[1], step);
         CHECK(p.run() == p.expected());
       }
+  }
+}
+
+TEST_CASE("norm_sums of columns in whole vectors, and by rule clip, on every ISA") {
+  const Restore restore;
+  const int64_t shapes[][2] = {{1, 16},  {33, 16}, {1030, 16}, {15, 32}, {1025, 32}, {50, 48},
+                               {17, 64}, {40, 80}, {1027, 64}, {29, 96}, {2050, 128}};
+  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, restore.level}) {
+    set_isa_cap(level);
+    for (const auto& shape : shapes)
+      for (const bool clip : {false, true}) {
+        INFO(shape[0] << " x " << shape[1] << ", clip " << clip);
+        Problem p(shape[0], shape[1], 1);
+        if (clip) p.clip();
+        const std::vector<float> sums = p.run(), expected = p.expected();
+        for (size_t i = 0; i < sums.size(); ++i) {
+          const bool nan = std::isnan(expected[i]);
+          CHECK((nan ? std::isnan(sums[i]) : sums[i] == expected[i]));
+        }
+      }
+  }
+}
+
+TEST_CASE("norm_sums of masked gradients has the bits of times_bits and norm_sums, in place or not, on every ISA") {
+  const Restore restore;
+  const int64_t shapes[][2] = {{1, 16},  {33, 16}, {1032, 16}, {15, 32}, {1026, 32},
+                               {50, 48}, {17, 64}, {1027, 64}, {9, 5}};
+  for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, restore.level}) {
+    set_isa_cap(level);
+    for (const auto& shape : shapes) {
+      INFO(shape[0] << " x " << shape[1]);
+      Problem p(shape[0], shape[1], 1);
+      std::vector<uint64_t> bits(p.gy.size() / 64 + 1);
+      std::mt19937_64 random(3);
+      for (uint64_t& word : bits) word = random();
+      std::vector<float> masked(p.gy.size() + 1, 5.0f), sums(static_cast<size_t>(2 * p.cols));
+      const auto run = [&](const float* gy, float* to) {
+        cpu::norm_sums_of_bits(
+            {p.rows, p.cols, gy, p.x.data(), p.mean.data(), p.inv.data(), 1, sums.data(), sums.data() + p.cols},
+            bits.data(), to);
+      };
+      run(p.gy.data(), masked.data());
+      CHECK(masked.back() == 5.0f);
+      masked.pop_back();
+      std::vector<float> expected = p.gy;
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] *= (bits[i / 64] >> (i % 64) & 1) != 0 ? 1.0f : 0.0f;
+      CHECK(std::memcmp(masked.data(), expected.data(), masked.size() * sizeof(float)) == 0);
+      const std::vector<float> apart = sums;
+      std::vector<float> here = p.gy;
+      run(here.data(), here.data());
+      CHECK(std::memcmp(here.data(), expected.data(), here.size() * sizeof(float)) == 0);
+      p.gy = expected;
+      CHECK(apart == p.expected());
+      CHECK(sums == apart);
+    }
   }
 }
 

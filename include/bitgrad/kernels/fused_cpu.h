@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/reduce.h"
+
 namespace bitgrad::kernels::cpu {
 
 // gx = g * (max(1, t) * (1 - tanh^2(t x))), plus `sum` where there is one, which may be gx; each operation is rounded
@@ -14,5 +17,12 @@ void tanh_gradient(int64_t n, float t, const float* x, const float* g, const flo
 void add_hardtanh(int64_t n, const float* a, const float* b, float* y, uint64_t* inside);
 // gx[i] = g[i] * (bit i ? 1 : 0): unary_backward of hardtanh. gx may be g.
 void times_bits(int64_t n, const float* g, const uint64_t* mask, float* gx);
+
+// y = hardtanh(norm + b), norm the y of normalize(args) of one number a column, which is not made; args.y: y. Bits and
+// `inside` are those of add_hardtanh. Where normalize_joins says so of args.rows and args.cols.
+bool normalize_joins(int64_t rows, int64_t cols);
+void normalize_add_hardtanh(const NormalizeArgs& args, const float* b, uint64_t* inside);
+// masked[i] = gy[i] * (bit i ? 1 : 0), as times_bits, which may be gy; and norm_sums of that.
+void norm_sums_of_bits(const NormSumsArgs& args, const uint64_t* bits, float* masked);
 
 }  // namespace bitgrad::kernels::cpu

@@ -15,7 +15,9 @@ class Sequential : public Module {
   Sequential() = default;
   explicit Sequential(const std::vector<std::shared_ptr<Module>>& modules);
   void append(std::shared_ptr<Module> module, std::string name = {});
-  Var forward(const Var& x) override;
+  Var forward(const Var& x) override { return forward_first(size(), x); }
+  // What the first `count` modules make of x.
+  Var forward_first(size_t count, const Var& x);
   using Module::plan;
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;

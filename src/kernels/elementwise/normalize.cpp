@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/fused_cpu.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
@@ -99,6 +100,32 @@ void cpu::normalize(const NormalizeArgs& args) {
   rest.y += done * args.cols;
   if (rest.xhat != nullptr) rest.xhat += done * args.cols;
   normalize_rows(rest);
+}
+
+bool cpu::normalize_joins(int64_t rows, int64_t cols) {
+  const int64_t together = rows_together(rows, cols);
+  return cols > 0 && cols * together % 64 == 0 && rows % together == 0;
+}
+
+void cpu::normalize_add_hardtanh(const NormalizeArgs& args, const float* b, uint64_t* inside) {
+  const int64_t together = rows_together(args.rows, args.cols), cols = args.cols * together;
+  Repeated repeated(args.cols, together);
+  const float *const mean = repeated(args.mean), *const inv = repeated(args.inv), *const gamma = repeated(args.gamma),
+                     *const beta = repeated(args.beta);
+  const auto loop = elementwise::loops().normalize_add_hardtanh;
+  for_row_blocks(args.rows / together, cols, [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+    const int64_t at = r0 * cols + c0;
+    NormalizeArgs part = args;
+    part.rows = r1 - r0;
+    part.cols = cols;
+    part.x += at;
+    part.y += at;
+    part.mean = mean + c0;
+    part.inv = inv + c0;
+    part.gamma = gamma + c0;
+    part.beta = beta + c0;
+    loop(c1 - c0, part, b + at, inside != nullptr ? inside + at / 64 : nullptr);
+  });
 }
 
 void cpu::normalize_backward(const NormalizeBackwardArgs& args) {

@@ -20,7 +20,14 @@ struct NormColumns {
   const float *g, *x;
   int64_t ld;
   const float *mean, *inv, *gamma, *beta;
+  // Not null: g counts as masked[i] = g[i] * (bit i ? 1 : 0), which is written. Where norm_takes_bits says so.
+  const uint64_t* bits = nullptr;
+  float* masked = nullptr;
 };
+// Whether the loops in use take bits, of matrices of so many columns.
+inline bool norm_takes_bits(int64_t cols) {
+  return (cpu_isa() & isa::kAvx512) != 0 && (cols == 16 || cols == 32 || cols == 64);
+}
 
 struct ReduceLoops {
   // One chunk, n <= kChunk elements in a row. t is read by kSumProduct only, c by the rules with a center.

@@ -3,6 +3,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
+#include "bitgrad/kernels/fused_cpu.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/reduce/loops.h"
@@ -28,24 +29,31 @@ void sums_of_all(const NormSumsArgs& args) {
   *args.sum_gy_xhat = join_chunks(add_up, part + 1, chunks, 2);
 }
 
+// Bits of all elements, and where the gradients that they leave go.
+struct Masking {
+  const uint64_t* bits = nullptr;
+  float* masked = nullptr;
+};
+
 // Rows [k * kChunk, ..) of the columns from c on.
-void columns_of_chunk(const NormSumsArgs& args, int64_t k, int64_t c, float* sums, float* products) {
+void columns_of_chunk(const NormSumsArgs& args, const Masking& m, int64_t k, int64_t c, float* sums, float* products) {
   const int64_t at = k * kChunk * args.cols + c;
-  const NormColumns columns{args.gy + at,
-                            args.x + at,
-                            args.cols,
-                            args.mean + c,
-                            args.inv + c,
-                            args.clip_gamma == nullptr ? nullptr : args.clip_gamma + c,
-                            args.clip_gamma == nullptr ? nullptr : args.clip_beta + c};
+  NormColumns columns{args.gy + at,
+                      args.x + at,
+                      args.cols,
+                      args.mean + c,
+                      args.inv + c,
+                      args.clip_gamma == nullptr ? nullptr : args.clip_gamma + c,
+                      args.clip_gamma == nullptr ? nullptr : args.clip_beta + c};
+  if (m.bits != nullptr) {
+    columns.bits = m.bits + at / 64;
+    columns.masked = m.masked + at;
+  }
   loops().columns_norm(std::min(kChunk, args.rows - k * kChunk), std::min(kColumnBlock, args.cols - c), columns, sums,
                        products);
 }
 
-}  // namespace
-
-void cpu::norm_sums(const NormSumsArgs& args) {
-  if (args.column_step == 0) return sums_of_all(args);
+void sums_of_columns(const NormSumsArgs& args, const Masking& masking) {
   const int64_t blocks = ceil_div(args.cols, kColumnBlock), chunks = std::max<int64_t>(1, ceil_div(args.rows, kChunk));
   const Workspace space(2 * blocks * chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
   float *const sums = space.as<float>(), *const products = sums + blocks * chunks * kColumnBlock;
@@ -53,7 +61,7 @@ void cpu::norm_sums(const NormSumsArgs& args) {
       std::max<int64_t>(1, kTaskElements / (kColumnBlock * std::clamp<int64_t>(args.rows, 1, kChunk)));
   parallel_ranges(blocks * chunks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      columns_of_chunk(args, i % chunks, i / chunks * kColumnBlock, sums + i * kColumnBlock,
+      columns_of_chunk(args, masking, i % chunks, i / chunks * kColumnBlock, sums + i * kColumnBlock,
                        products + i * kColumnBlock);
   });
   for (int64_t c = 0; c < args.cols; ++c) {
@@ -61,6 +69,18 @@ void cpu::norm_sums(const NormSumsArgs& args) {
     args.sum_gy[c] = join_chunks(add_up, sums + at, chunks, kColumnBlock);
     args.sum_gy_xhat[c] = join_chunks(add_up, products + at, chunks, kColumnBlock);
   }
+}
+
+}  // namespace
+
+void cpu::norm_sums(const NormSumsArgs& args) { args.column_step == 0 ? sums_of_all(args) : sums_of_columns(args, {}); }
+
+void cpu::norm_sums_of_bits(const NormSumsArgs& args, const uint64_t* bits, float* masked) {
+  if (args.column_step != 0 && norm_takes_bits(args.cols)) return sums_of_columns(args, {bits, masked});
+  times_bits(args.rows * args.cols, args.gy, bits, masked);
+  NormSumsArgs sums = args;
+  sums.gy = masked;
+  cpu::norm_sums(sums);
 }
 
 }  // namespace bitgrad::kernels

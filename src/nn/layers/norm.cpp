@@ -63,6 +63,15 @@ Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params
   return batch_norm_signs(x, gamma_.read(), beta_.read(), options_, {std::move(params), flags, clip});
 }
 
+bool Norm::adds_hardtanh(const Var& x, const Var& b) const {
+  return trains_signs(x) && normalizes_before_hardtanh(x, b);
+}
+
+Var Norm::add_hardtanh(const Var& x, const Var& b) {
+  options_.training = state().training;
+  return batch_norm_add_hardtanh(x, gamma_.read(), beta_.read(), b, options_);
+}
+
 Form Norm::plan(const Form& in, PlanRequests&) {
   const bool integers = per_column_ && in.dtype == dtypes::int32;
   require(integers || detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,

@@ -37,6 +37,11 @@ class Norm final : public Module {
   Var training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip);
   bool trains_signs(const Var& x) const;
 
+  // Whether add_hardtanh(x, b) can be asked for: on the CPU, of fp32 values of one shape.
+  bool adds_hardtanh(const Var& x, const Var& b) const;
+  // hardtanh(forward(x) + b) as one op, with its bits and gradients.
+  Var add_hardtanh(const Var& x, const Var& b);
+
  private:
   void allocate() override;
 

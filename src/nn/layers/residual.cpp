@@ -2,6 +2,7 @@
 #include "nn/layers/residual.h"
 
 #include "bitgrad/ops/residual.h"
+#include "nn/layers/norm.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -28,9 +29,18 @@ Var Residual::forward(const Var& x) {
 
 bool Residual::returns_fp32(const Var& x) const { return x.dtype() == dtypes::fp32 && y_ == dtypes::fp32; }
 
+// A norm at the end of the body goes into the same pass.
 Var Residual::hardtanh(const Var& x) {
   const auto f = [](const std::vector<Var>& p) { return add_hardtanh(p[0], p[1]); };
-  return detail::in_values(branches(x), y_, true, f);
+  const size_t last = body_->size() - 1;
+  auto* const norm = dynamic_cast<Norm*>(&(*body_)[last]);
+  if (norm == nullptr) return detail::in_values(branches(x), y_, true, f);
+  const Var inner = in_layer("body", [&] { return body_->forward_first(last, x); });
+  const Var other = shortcut_ ? in_layer("shortcut", [&] { return (*shortcut_)(x); }) : x;
+  const auto in_norm = [&](auto&& call) { return in_layer("body", [&] { return in_layer(body_->name(last), call); }); };
+  if (norm->adds_hardtanh(inner, other)) return in_norm([&] { return norm->add_hardtanh(inner, other); });
+  const Var y = in_norm([&] { return (*norm)(inner); });
+  return detail::in_values({y, other}, y_, true, f);
 }
 
 Form Residual::plan(const Form& in, PlanRequests& requests) {

@@ -27,12 +27,12 @@ Var Sequential::forward_pair(size_t i, const Var& x) {
   }
 }
 
-Var Sequential::forward(const Var& x) {
+Var Sequential::forward_first(size_t count, const Var& x) {
   const bool pairs = initialized() && !state().on_forward && (state().training || Tape::current() == nullptr);
   Var y = x;
-  for (size_t i = 0; i < modules_.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     Var z;
-    if (pairs && i + 1 < modules_.size()) z = forward_pair(i, y);
+    if (pairs && i + 1 < count) z = forward_pair(i, y);
     if (z.defined())
       ++i;
     else
