@@ -2,6 +2,7 @@
 // / count. What the backward needs of the softmax is its maximum and its sum: two numbers a position. docs/numerics.md
 // section 10.
 #include "bitgrad/kernels/rowwise.h"
+#include "ops/loss.h"
 #include "ops/map/totals.h"
 #include "ops/positions.h"
 
@@ -13,9 +14,10 @@ struct CrossEntropy {
   struct Saved {
     Tensor x, targets, top, total, count;
     int32_t ignore = 0;
+    bool mean = true;
   };
 
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given, int32_t ignore) {
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given, int32_t ignore, bool mean) {
     const Tensor& x = in[0];
     const PositionTargets targets(kName, x, given, ignore);
     const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
@@ -31,12 +33,12 @@ struct CrossEntropy {
                                  {total.data(), dtype},
                                  targets.flags()});
     targets.check(kName);
-    const Tensor count = count_targets(given, ignore);
-    s = {keep(x), keep(given), keep(top), keep(total), keep(count), ignore};
-    return mean(loss, count, given, ignore);
+    const Tensor count = mean ? count_targets(given, ignore) : Tensor();
+    s = {keep(x), keep(given), keep(top), keep(total), mean ? keep(count) : count, ignore, mean};
+    return mean ? mean_of(loss, count, given, ignore) : loss_total(loss, 1);
   }
 
-  static Tensor mean(const Tensor& loss, const Tensor& count, const Tensor& targets, int32_t ignore) {
+  static Tensor mean_of(const Tensor& loss, const Tensor& count, const Tensor& targets, int32_t ignore) {
     const auto fail_empty = [shape = targets.shape(), ignore] {
       fail(kName, "no target of ", shape, " is valid (all are ", ignore, "): there is nothing to average over");
     };
@@ -55,8 +57,10 @@ struct CrossEntropy {
 
   static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
     if (!g[0].wanted()) return;
-    const Tensor gy = wide(gy_edge[0]), factor = Tensor::empty(Shape{}, gy.dtype());
-    if (gy.dtype() == dtypes::fp64)
+    const Tensor gy = wide(gy_edge[0]), factor = s.mean ? Tensor::empty(Shape{}, gy.dtype()) : gy;
+    if (!s.mean) {
+      // as it is
+    } else if (gy.dtype() == dtypes::fp64)
       *factor.as<double>() = gy.item() / static_cast<double>(*s.count.as<int64_t>());
     else
       run_map(maps::DivideByCount{gy.as<float>(), s.count.as<int64_t>(), factor.as<float>(), nullptr}, 1);
@@ -78,7 +82,10 @@ struct CrossEntropy {
 }  // namespace
 
 Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index) {
-  return apply<CrossEntropy>({logits}, targets, ignore_index);
+  return apply<CrossEntropy>({logits}, targets, ignore_index, true);
+}
+Var cross_entropy_sum(const Var& logits, const Tensor& targets, int32_t ignore_index) {
+  return apply<CrossEntropy>({logits}, targets, ignore_index, false);
 }
 
 }  // namespace bitgrad

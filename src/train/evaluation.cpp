@@ -114,6 +114,7 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   while (feed.next()) {
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
   }
+  require(sums.counted > 0, "evaluate", data.name(), ": no element of the targets counts");
   Evaluation e;
   e.samples = sums.samples;
   e.metrics = metric_values(task, sums);

@@ -195,8 +195,9 @@ Learner::Target Learner::checked(const Tensor& x, const Tensor& target, int64_t 
   const bool classes = target.dtype() == dtypes::int32;
   require(loss_.name().empty() || classes == loss_takes_classes(loss_.name()), "microbatch", "loss ", loss_.name(),
           " takes ", classes ? "values (fp32)" : "classes (int32)", " as targets, got ", target);
-  if (counted < 0 && classes && loss_.is_mean(target)) counted = static_cast<int64_t>(target_count(target).item());
-  require(counted != 0 || target.numel() == 0, "microbatch", "no element of the target ", target, " counts");
+  if (counted < 0 && classes && target.shape().rank() >= 2) counted = static_cast<int64_t>(target_count(target).item());
+  require(counted != 0 || target.numel() == 0 || !loss_.is_mean(target), "microbatch", "no element of the target ",
+          target, " counts");
   return {target, counted < 0 ? target.numel() : counted};
 }
 
@@ -390,6 +391,7 @@ void Learner::flush() {
   const DeviceGuard guard(device_);
   require_usable();
   try {
+    if (window_samples_ > 0 && window_counted_ == 0) drop_window();
     if (window_samples_ > 0) {
       require(!ranks_, "Learner", "flush inside a window: ranks only end complete windows");
       Step step(*this);

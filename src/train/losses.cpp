@@ -13,10 +13,10 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// One class a sample: the sum, whose bits are older than the mean over positions, some of which may not count.
+// The sum over the samples, or over the positions that count.
 Var class_loss(const Var& logits, const Tensor& target) {
   if (target.shape().rank() < 2) return softmax_cross_entropy_sum(logits, target);
-  return cross_entropy(logits, target, kIgnoreIndex);
+  return cross_entropy_sum(logits, target, kIgnoreIndex);
 }
 
 struct Listed {

@@ -43,6 +43,8 @@ Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
   key_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
   if (!key_.last) return;
   key_.divisor = l_.window_counted_ + target.counted;
+  require(key_.divisor > 0 || l_.ranks_ || target.tensor.numel() == 0, "microbatch",
+          "no element of the window's targets counts: there is nothing to average over");
   due_ = l_.due_after(1 + l_.others_microbatches());
   key_.requantize = due_.has_value();
 }

@@ -133,6 +133,35 @@ TEST_CASE("with every position counted it is the sum of the op over labels, divi
   CHECK(std::fabs(cross_entropy(Var(y), t).value().item() * 16 - sum) <= 1e-5);
 }
 
+TEST_CASE("the sum over positions is the mean times what counts, with the gradient of the mean seeded with the count") {
+  for (const DType dtype : {dtypes::fp32, dtypes::bf16}) {
+    const Tensor y = random_tensor({3, 2, 7}, dtype, 7, -3, 3), t = integers({3, 2}, {1, -100, 6, 0, -100, 3});
+    const auto run = [&](bool mean) {
+      Tape tape;
+      AccumulateSink sink;
+      const Var leaf = tape.leaf(y, &sink, dtypes::fp32),
+                loss = mean ? cross_entropy(leaf, t) : cross_entropy_sum(leaf, t);
+      tape.backward({loss}, {Tensor::full(Shape{}, dtypes::fp32, mean ? 4 : 1)});
+      return std::pair{loss.value().item(), sink.grad().elements()};
+    };
+    const auto mean = run(true), sum = run(false);
+    CHECK(std::fabs(mean.first * 4 - sum.first) <= 1e-5);
+    CHECK(mean.second == sum.second);
+  }
+  const Tensor y = random_tensor({2, 3}, dtypes::fp32, 1), none = integers({2}, {-100, -100});
+  Tape tape;
+  AccumulateSink sink;
+  const Var loss = cross_entropy_sum(tape.leaf(y, &sink, dtypes::fp32), none);
+  CHECK(loss.value().item() == 0);
+  tape.backward(loss);
+  CHECK(sink.grad().elements() == std::vector<double>(6, 0.0));
+  CHECK(gradcheck(
+            [&](const auto& v) {
+              return cross_entropy_sum(v[0], integers({2, 2}, {1, 0, -100, 2}));
+            },
+            {random_tensor({2, 2, 3}, dtypes::fp64, 5)}) == "");
+}
+
 TEST_CASE("targets that are wrong, or of which none counts, are errors that say where") {
   const Tensor y = Tensor::zeros({2, 3, 4}, dtypes::fp32);
   CHECK(error_of([&] {

@@ -4,8 +4,10 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/data/tokenizer.h"
+#include "bitgrad/nn/layers.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/numbers.h"
 #include "support/temp_dir.h"
 #include "train/config_support.h"
 #include "train/small_runs.h"
@@ -152,6 +154,40 @@ TEST_CASE("Microbatches whose positions count unequally are, in a window, the st
   }
   CHECK(std::fabs(losses[0] - losses[1]) < 1e-4);
   CHECK(std::fabs(losses[0] - losses[2]) < 1e-4);
+}
+
+TEST_CASE("A microbatch without a position that counts adds nothing to its window, and a window of such is an error") {
+  const auto learner_of = [](int64_t accumulate) {
+    ModelSpec spec;
+    spec.input.sample = {2, 3};
+    spec.layers = {{.kind = "linear", .attributes = {{"out", 4}}}};
+    auto learner = std::make_unique<Learner>(
+        make_model(spec), find_loss("softmax_cross_entropy"), OptimizerSpec{.name = "adam"},
+        RequantPolicy{accumulate, accumulate}, [](int64_t) { return 0.1f; }, 3);
+    learner->plan({.input = spec.input, .outputs = 4, .train_samples = 2, .eval_samples = 2});
+    return learner;
+  };
+  const auto classes = [](const std::vector<double>& c) { return Tensor::from_elements({2, 2}, dtypes::int32, c); };
+  const Tensor x = random_tensor({2, 2, 3}, dtypes::fp32, 1), other = random_tensor({2, 2, 3}, dtypes::fp32, 2);
+  const Tensor some = classes({1, -100, 3, 0}), none = classes({-100, -100, -100, -100});
+  const auto one = learner_of(1), two = learner_of(2);
+  CHECK(one->microbatch(x, some).stepped);
+  for (const bool first : {true, false}) {
+    const auto learner = learner_of(2);
+    if (first) CHECK(learner->microbatch(other, none).loss == 0);
+    CHECK(learner->microbatch(x, some).counted == 3);
+    if (!first) CHECK(learner->microbatch(other, none).counted == 0);
+    for (size_t i = 0; i < 2; ++i)
+      CHECK(learner->model().parameters()[i]->value().elements() == one->model().parameters()[i]->value().elements());
+  }
+  const std::vector<double> before = two->model().parameters()[0]->value().elements();
+  two->microbatch(x, none);
+  CHECK(contains(error_of([&] { two->microbatch(other, none); }), "no element of the window's targets counts"));
+  two->microbatch(x, none);
+  two->flush();  // nothing counts: nothing is updated
+  CHECK(two->model().parameters()[0]->value().elements() == before);
+  CHECK(two->usable());
+  CHECK(two->evaluate(x, none).counted == 0);
 }
 
 TEST_CASE("Two files of tokens are read whole, with the characters of the first") {

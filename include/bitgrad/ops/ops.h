@@ -223,6 +223,8 @@ Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
 // when its errors are polled.
 inline constexpr int32_t kIgnoreIndex = -100;
 Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
+// Their sum, 0 where none counts.
+Var cross_entropy_sum(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 
 // What metrics are made of: one number on the current device, without waiting for it; logits and outputs fp32 or bf16.
 // Counts are int64 [] and exact; sums are fp64 [], added in one order in double, the same bits on every device.

@@ -124,7 +124,7 @@ class Learner {
   // those at the end of the next one.
   // target: what the loss takes, on the learner's device: classes int32 [n, ..], or values fp32 [n, ..]. counted: how
   // many elements of it count, -1: found here (classes of positions are counted, which waits for a device). The
-  // optimizer divides by what counts in the window.
+  // optimizer divides by what counts in the window, whatever its microbatches have of it.
   StepResult microbatch(const Tensor& x, const Tensor& target, int64_t counted = -1);
   // With one class a sample, copied to the learner's device.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
