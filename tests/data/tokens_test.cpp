@@ -3,6 +3,7 @@
 #include <fstream>
 #include <set>
 
+#include "bitgrad/base/rng.h"
 #include "bitgrad/data/loader.h"
 #include "bitgrad/data/tokenizer.h"
 #include "support/catch.h"
@@ -275,6 +276,13 @@ TEST_CASE("A loader draws the samples of an epoch anew where the order is random
   }
   for (int64_t i = 0; i < 27; ++i)
     CHECK(all[static_cast<size_t>(i)] == drawn_sample(11, i / each, i % each, set->size()));
+  for (int64_t i = 0; i < 27; ++i) {
+    const RandomStream draws{11, Purpose::kSample, site_id("data.train"), static_cast<uint32_t>(i / each)};
+    const auto n = static_cast<uint64_t>(set->size());
+    const auto high =
+        static_cast<int64_t>((static_cast<unsigned __int128>(draws.bits64(static_cast<uint64_t>(i % each))) * n) >> 64);
+    CHECK(all[static_cast<size_t>(i)] == high);
+  }
   CHECK(*std::max_element(all.begin(), all.end()) > each);  // not those of the first `samples` alone
   options.epoch = 1;
   options.position = 4;

@@ -45,13 +45,13 @@ TEST_CASE("gated is f(gate) * up bit for bit, of two tensors and of two halves, 
       const Tensor gate = random_tensor(shape, dtypes::fp32, 1, -4, 4), up = random_tensor(shape, dtypes::fp32, 2);
       const Ran two = run({gate, up}, [&](const auto& v) { return mul(unary(f, v[0]), v[1]); });
       const Ran one = run({gate, up}, [&](const auto& v) { return gated(f, v[0], v[1]); });
-      CHECK(bits_of(one.y) == bits_of(two.y));
-      CHECK(bits_of(one.g[0]) == bits_of(two.g[0]));
-      CHECK(bits_of(one.g[1]) == bits_of(two.g[1]));
+      CHECK((bits_of(one.y) == bits_of(two.y)));
+      CHECK((bits_of(one.g[0]) == bits_of(two.g[0])));
+      CHECK((bits_of(one.g[1]) == bits_of(two.g[1])));
       const Ran halves = run({joined(gate, up)}, [&](const auto& v) { return gated(f, v[0]); });
       CHECK(halves.y.shape() == shape);
-      CHECK(bits_of(halves.y) == bits_of(two.y));
-      CHECK(bits_of(halves.g[0]) == bits_of(joined(two.g[0], two.g[1])));
+      CHECK((bits_of(halves.y) == bits_of(two.y)));
+      CHECK((bits_of(halves.g[0]) == bits_of(joined(two.g[0], two.g[1]))));
     }
 }
 
@@ -64,13 +64,13 @@ TEST_CASE("gated of bf16 rounds once, forward and at its edges") {
       const auto rounded = [](const Tensor& x) { return cast(Var(x), dtypes::bf16).value(); };
       const Ran full = run({wide(gate), wide(up)}, [&](const auto& v) { return gated(f, v[0], v[1]); });
       const Ran narrow = run({gate, up}, [&](const auto& v) { return gated(f, v[0], v[1]); });
-      CHECK(bits_of(narrow.y) == bits_of(rounded(full.y)));
-      CHECK(bits_of(narrow.g[0]) == bits_of(full.g[0]));
-      CHECK(bits_of(narrow.g[1]) == bits_of(full.g[1]));
+      CHECK((bits_of(narrow.y) == bits_of(rounded(full.y))));
+      CHECK((bits_of(narrow.g[0]) == bits_of(full.g[0])));
+      CHECK((bits_of(narrow.g[1]) == bits_of(full.g[1])));
       const Ran halves = run(
           {joined(gate, up)}, [&](const auto& v) { return gated(f, v[0]); }, dtypes::bf16);
-      CHECK(bits_of(halves.y) == bits_of(rounded(full.y)));
-      CHECK(bits_of(halves.g[0]) == bits_of(rounded(joined(full.g[0], full.g[1]))));
+      CHECK((bits_of(halves.y) == bits_of(rounded(full.y))));
+      CHECK((bits_of(halves.g[0]) == bits_of(rounded(joined(full.g[0], full.g[1])))));
     }
 }
 
