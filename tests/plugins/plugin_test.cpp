@@ -2,10 +2,10 @@
 // is no good.
 #include "bitgrad/train/plugin.h"
 
-#include <set>
 #include <cmath>
 #include <filesystem>
 #include <regex>
+#include <set>
 
 #include "apps/cli.h"
 #include "bitgrad/base/file.h"
