@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -96,7 +97,7 @@ class BatchMaker {
   // False when end_epoch is reached.
   bool make(Batch& batch) {
     if (cursor_.epoch >= options_.end_epoch) return false;
-    prepare_order();
+    prepare_epoch();
     const int64_t size = std::min(options_.micro, n_ - cursor_.position);
     batch.resize(size, sample_, dtype_, form_);
     batch.counted = size * form_.shape.numel();
@@ -118,7 +119,11 @@ class BatchMaker {
       return drawn_sample(options_.seed, cursor_.epoch, position, dataset_.size());
     return order_[static_cast<size_t>(position)];
   }
-  void prepare_order() {
+  void prepare_epoch() {
+    if (options_.augment.given() && (!images_ || images_epoch_ != cursor_.epoch)) {
+      images_ = data::augmented_images(dataset_, options_.augment, options_.seed, cursor_.epoch);
+      images_epoch_ = cursor_.epoch;
+    }
     if (kind_ != EpochOrder::Kind::kShuffled || order_epoch_ == cursor_.epoch) return;
     order_.resize(static_cast<size_t>(n_));
     shuffled_order(options_.seed, cursor_.epoch, n_, order_.data());
@@ -132,8 +137,7 @@ class BatchMaker {
         batch.labels != nullptr ? static_cast<void*>(batch.labels + i * count) : batch.values + i * count;
     if (stored_.codes != nullptr) data::copy_stored_target(stored_, id, count, target);
     if (options_.augment.given())
-      data::write_augmented(data::augmented_images(dataset_, options_.augment, options_.seed, cursor_.epoch), stored_,
-                            id, batch.x + at);
+      data::write_augmented(*images_, stored_, id, batch.x + at);
     else if (options_.samples)
       dataset_.example(id, batch.tokens != nullptr ? static_cast<void*>(batch.tokens + at) : batch.x + at, target);
     for (size_t t = 0; t < options_.transforms.size(); ++t)
@@ -166,6 +170,8 @@ class BatchMaker {
   Cursor cursor_;
   std::vector<int64_t> order_;
   int64_t order_epoch_ = -1;
+  std::optional<data::AugmentedImages> images_;  // of images_epoch_
+  int64_t images_epoch_ = -1;
 };
 
 // The first elements of a room as a tensor.
