@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "bench_bandwidth_cases.h"
-#include "bitgrad/kernels/fused.h"
+#include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/kernels/pack.h"
 
 namespace bitgrad::bench {

@@ -83,7 +83,7 @@ struct GivenGradient {
 struct Call {
   Conv2dOptions options;
   Tensor x, w, gy;
-  LinearModes modes;
+  ProductModes modes;
   RandomStream draws{1, Purpose::kGradient, site_id("conv"), 0};
   bool gx = false;
   AccumulateSink sink;

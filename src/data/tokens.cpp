@@ -81,7 +81,7 @@ class NarrowIds {
   std::vector<uint8_t> bytes_;
 };
 
-// Bytes of text that a target stands for, on average: the ids behind the first.
+// Bytes of text that a target stands for, on average: the ids after the first.
 double bytes_per_target(const TokenSource& ids, const Tokenizer& tokenizer) {
   std::array<int32_t, 4096> piece;
   int64_t bytes = 0;

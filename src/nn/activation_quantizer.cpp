@@ -82,7 +82,7 @@ Var ActivationQuantizer::forward(const Var& x) {
   options.flag = mutable_state().flags.word(path());
   options.transposed = transposed_ && state().training && Tape::current() != nullptr;
   observe(x.value(), options.flag);
-  if (mode_.quantization == QuantSwitch::kOff) return detail::hand_on(x, y_);
+  if (mode_.quantization == QuantSwitch::kOff) return detail::pass_through(x, y_);
   Var input = x;
   const DType grad = x.dtype() == dtypes::bf16 ? dtypes::bf16 : quant_.grad;  // a bf16 edge has bf16 gradients
   if (input.tracked() && grad != input.grad_dtype()) input.want_grad(grad);
@@ -124,7 +124,7 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   if (in.training && in.samples > 0) transposed_ = false;  // readers request it anew
   if (mode_.quantization == QuantSwitch::kOff) {
     Form out = in;
-    out.dtype = y_ = detail::handed_on(in);
+    out.dtype = y_ = detail::passed_dtype(in);
     return out;
   }
   const std::optional<ScaleForm> scales = scale_form(quant_.spec);

@@ -10,7 +10,7 @@ namespace bitgrad::detail {
 struct LinearForm {
   Parameter& weight;
   Compute compute = Compute::kPacked;
-  const LinearModes& modes;
+  const ProductModes& modes;
   bool bias = false;
   const Conv2dOptions* conv = nullptr;  // nullptr: linear
 };

@@ -149,28 +149,28 @@ void Quantizable::convert() {
 
 Var Quantizable::input(const Var& x) { return input_ ? (*input_)(x) : x; }
 
-Var Quantizable::linear(const Var& x, const Var& bias, const LinearModes& modes) {
+Var Quantizable::linear(const Var& x, const Var& bias, const ProductModes& modes) {
   return product(input(x), bias, nullptr, modes);
 }
 
-Var Quantizable::linear_fused(Module& previous, const Var& x, const Var& bias, const LinearModes& modes) {
+Var Quantizable::linear_fused(Module& previous, const Var& x, const Var& bias, const ProductModes& modes) {
   const Var in = input_ ? input_->forward_fused(previous, x) : Var();
   return in.defined() ? product(in, bias, nullptr, modes) : Var();
 }
 
-Var Quantizable::conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const LinearModes& modes) {
+Var Quantizable::conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const ProductModes& modes) {
   return product(input(x), bias, &options, modes);
 }
 
 Var Quantizable::conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
-                              const LinearModes& modes) {
+                              const ProductModes& modes) {
   const Var in = input_ ? input_->forward_fused(previous, x) : Var();
   return in.defined() ? product(in, bias, &options, modes) : Var();
 }
 
 namespace {
 
-Var packed_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, const LinearModes& how) {
+Var packed_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, const ProductModes& how) {
   return options ? bitgrad::conv2d(x, w, bias, *options, how) : bitgrad::linear(x, w, bias, how);
 }
 Var simulated_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, DType y) {
@@ -183,8 +183,8 @@ Var integer_product(const Var& x, const Var& w, const Var& bias, const Conv2dOpt
 }  // namespace
 
 // in: the output of the input's quantizer.
-Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* options, const LinearModes& modes) {
-  LinearModes how = on() ? modes : LinearModes();
+Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* options, const ProductModes& modes) {
+  ProductModes how = on() ? modes : ProductModes();
   how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
   if (on() && quant_.compute == Compute::kSimulated)
     return simulated_product(in, weight_.read_values(), bias, options, how.y);
@@ -192,21 +192,21 @@ Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* op
   return packed_product(in, weight_.read(), bias, options, how);
 }
 
-Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const LinearModes& modes) {
+Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const ProductModes& modes) {
   return plan_product(in, requests, nullptr, bias, modes);
 }
 
 Form Quantizable::plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias,
-                              const LinearModes& modes) {
+                              const ProductModes& modes) {
   return plan_product(in, requests, &options, bias, modes);
 }
 
 Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
-                               const LinearModes& modes) {
+                               const ProductModes& modes) {
   y_ = in.float_output();
   features_ = in.features();
   const Form x = input_ ? input_->plan(in, requests) : in;
-  static const LinearModes kPlain;
+  static const ProductModes kPlain;
   // A layer that was converted while it was off is on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
   PlanRequests of_codes;

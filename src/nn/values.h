@@ -33,10 +33,10 @@ Var in_values(std::vector<Var> parts, DType y, bool once, F&& f) {
   return cast(f(parts), y);
 }
 
-// The dtype in which a layer hands on what it gets, and what it gets in that dtype: values that are no layer's own are
-// not rounded, those of the model's output are widened.
-inline DType handed_on(const Form& in) { return in.dtype == dtypes::bf16 && !in.inner ? dtypes::fp32 : in.dtype; }
-inline Var hand_on(const Var& x, DType planned) {
+// For layers that pass their input through: its dtype in the output, and the input in that dtype. Values that are not
+// the layer's own are not rounded; those of the model's output are widened.
+inline DType passed_dtype(const Form& in) { return in.dtype == dtypes::bf16 && !in.inner ? dtypes::fp32 : in.dtype; }
+inline Var pass_through(const Var& x, DType planned) {
   return x.dtype() == dtypes::bf16 && planned == dtypes::fp32 ? cast(x, planned) : x;
 }
 

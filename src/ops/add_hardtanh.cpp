@@ -1,6 +1,6 @@
-#include "bitgrad/ops/residual.h"
+#include "bitgrad/ops/add_hardtanh.h"
 
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "ops/common.h"
 
 namespace bitgrad {

@@ -1,7 +1,7 @@
 // prelu and shift: a learned number a channel.
 #include "ops/map/channels.h"
 
-#include "bitgrad/ops/spatial.h"
+#include "bitgrad/ops/channels.h"
 #include "ops/common.h"
 #include "ops/strided.h"
 

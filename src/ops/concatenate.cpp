@@ -1,4 +1,4 @@
-// y = the parts one behind the other along an axis; the gradient of a part is its piece of gy.
+// y = the parts one after another along an axis; the gradient of a part is its piece of gy.
 #include <algorithm>
 
 #include "bitgrad/kernels/flag.h"

@@ -68,12 +68,6 @@ detail::GradientForm named(detail::GradientForm form) {
   return form;
 }
 
-// Rows of one group in a tensor [outputs, ..].
-Tensor group_rows(const Tensor& t, const detail::ConvForm& form, int64_t group) {
-  const int64_t n = form.group_outputs();
-  return form.groups == 1 ? t : t.row_slice(group * n, (group + 1) * n);
-}
-
 // y [n,oh,ow,o] = windows(x) w^T (+ bias).
 void forward(const Tensor& x, const Tensor& w, const Tensor& bias, const detail::ConvForm& form, const Tensor& y) {
   if (form.pointwise()) return detail::forward_product(x, w, bias, y);
@@ -84,8 +78,8 @@ void forward(const Tensor& x, const Tensor& w, const Tensor& bias, const detail:
     const detail::WindowsOperand windows(image, form, g, detail::WindowsOperand::Use::kFree);
     const int64_t n = form.group_outputs();
     const Tensor part = form.groups == 1 ? rows : rows.column_slice(g * n, (g + 1) * n);
-    const Tensor offsets = bias.defined() ? group_rows(bias.reshape({form.outputs, 1}), form, g) : Tensor();
-    detail::forward_product(windows, group_rows(w, form, g), offsets, part);
+    const Tensor offsets = bias.defined() ? detail::group_rows(bias.reshape({form.outputs, 1}), form, g) : Tensor();
+    detail::forward_product(windows, detail::group_rows(w, form, g), offsets, part);
   }
 }
 
@@ -99,11 +93,11 @@ struct Conv2d {
     Tensor x, w;
     detail::ConvForm form;
     bool bias = false;
-    LinearModes modes;
+    ProductModes modes;
     std::optional<RandomStream> sr;
   };
 
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const Conv2dOptions& options, const LinearModes& modes) {
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Conv2dOptions& options, const ProductModes& modes) {
     const Tensor &x = in[0], &w = in[1];
     s.form = checked_form(kName, x, w, options);
     const bool f64 = x.dtype() == dtypes::fp64;
@@ -173,7 +167,7 @@ struct IntegerConv2d {
 
 }  // namespace
 
-Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const LinearModes& modes) {
+Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const ProductModes& modes) {
   if (x.tracked() && w.defined()) {
     check_product(modes.gx, named(product_gx({}, w.value()).form()));
     detail::check_conv_gx(modes.gx, form_of(w.value()), std::max<int64_t>(1, options.kernel[0] * options.kernel[1]));
@@ -191,7 +185,7 @@ Var conv2d_simulated(const Var& x, const Var& w, const Var& bias, const Conv2dOp
   if (options.pad_value != 0 && x.value().quant())
     require(x.value().quant()->scale == nullptr, kConv, "the float simulation pads with ", options.pad_value,
             " and knows no scale of x ", x.value(), ". Use compute: packed, or pad_value 0");
-  LinearModes modes;
+  ProductModes modes;
   modes.y = y;
   return conv2d(as_float(x), as_float(w), bias, options, modes);
 }

@@ -1,4 +1,4 @@
-// The elements of a sample one behind the other. Packed rows that do not fill their words move together, as the one
+// The elements of a sample one after another. Packed rows that do not fill their words move together, as the one
 // window of a convolution whose kernel is the sample does (kernels/windows.h).
 #include <algorithm>
 

@@ -19,7 +19,7 @@ detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
 }
 
 // x as gW reads it: in layout transposed where it was made so for that.
-Tensor for_gw(const Tensor& x, const LinearModes& modes) {
+Tensor for_gw(const Tensor& x, const ProductModes& modes) {
   const Tensor transposed = modes.gw == ProductMode::kInt8 ? x.in_layout(layouts::transposed) : Tensor();
   return transposed.defined() ? transposed : x;
 }
@@ -34,7 +34,7 @@ struct Linear {
     std::optional<RandomStream> sr;
   };
 
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const LinearModes& modes) {
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const ProductModes& modes) {
     const Tensor &x = in[0], &w = in[1];
     require(x.shape().rank() >= 2 && w.shape().rank() == 2, kName, "x and w must be matrices: got x ", x, ", w ", w);
     require(x.cols() == w.cols(), kName, "x has ", x.cols(), " features, w expects ", w.cols(), " (x ", x, ", w ", w,
@@ -75,9 +75,9 @@ struct Linear {
 
 }  // namespace
 
-Var linear(const Var& x, const Var& w, const Var& bias) { return linear(x, w, bias, LinearModes{}); }
+Var linear(const Var& x, const Var& w, const Var& bias) { return linear(x, w, bias, ProductModes{}); }
 
-Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes) {
+Var linear(const Var& x, const Var& w, const Var& bias, const ProductModes& modes) {
   if (x.tracked() && w.defined()) check_product(modes.gx, product_gx({}, w.value(), modes.gx_per_group).form());
   if (w.tracked() && x.defined()) check_product(modes.gw, product_gw({}, x.value()).form());
   return bias.defined() ? apply<Linear>({x, w, bias}, modes) : apply<Linear>({x, w}, modes);
@@ -85,7 +85,7 @@ Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes
 
 Var linear_simulated(const Var& x, const Var& w, const Var& bias, DType y) {
   const auto as_float = [](const Var& v) { return v.dtype().is_float() && !v.value().quant() ? v : dequantize(v); };
-  LinearModes modes;
+  ProductModes modes;
   modes.y = y;
   return linear(as_float(x), as_float(w), bias, modes);
 }

@@ -64,7 +64,7 @@ Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias, const 
   require(options.forward == ProductMode::kInt8 || options.gw != ProductMode::kInt8 || !w.tracked(), kDynamicLinear,
           "gw int8 multiplies the codes of x, but forward is ", mode_name(options.forward),
           ", which has none. Set forward to int8, or gw to bf16 or fp32.");
-  LinearModes modes;
+  ProductModes modes;
   modes.gx = options.gx;
   modes.gw = options.gw;
   modes.sr = options.gradient_sr;

@@ -1,6 +1,6 @@
 // y = the largest element of each window. The taps of the maxima are kept; of codes of one bit the codes, of which the
 // backward finds the taps again.
-#include "bitgrad/kernels/pool_gradient.h"
+#include "bitgrad/kernels/max_pool_gradient.h"
 #include "ops/common.h"
 #include "ops/pool.h"
 
@@ -97,7 +97,7 @@ struct MaxPool {
 
   // On the CPU, of windows whose taps are bytes, if they are kept at all.
   static void rows_backward(const Saved& s, const maps::pools::Windows& windows, const Tensor& gy, const Tensor& gx) {
-    kernels::PoolGradientArgs args;
+    kernels::MaxPoolGradientArgs args;
     args.geometry = windows.g;
     args.images = s.shape[0];
     args.channels = windows.c;
@@ -109,7 +109,7 @@ struct MaxPool {
     }
     args.gy = gy.as<float>();
     args.gx = gx.as<float>();
-    kernels::pool_gradient(args);
+    kernels::max_pool_gradient(args);
   }
 
   static void backward(Saved& s, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {

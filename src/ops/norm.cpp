@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused.h"
+#include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/kernels/reduce.h"
 #include "ops/common.h"
 #include "ops/map/norm.h"

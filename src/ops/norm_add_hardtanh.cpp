@@ -1,6 +1,6 @@
 // hardtanh(batch_norm(x) + b), the end of a residual unit, as one op: forward x and b are read once and y is written;
 // backward the mask of hardtanh is applied by the pass that makes the sums of the norm.
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "ops/common.h"
 #include "ops/norm.h"
 

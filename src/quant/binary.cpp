@@ -3,7 +3,7 @@
 // 1603.05279, eq. 6). With alpha_grad the gradient flows through alpha too (section 3.1 of the same): gx = g * (1/n +
 // alpha * d), n = elements of the block (the params' statistic, so that rows can be taken apart), d = slope of the
 // rule.
-#include "bitgrad/kernels/fused.h"
+#include "bitgrad/kernels/fused_quantize.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/map/scales.h"

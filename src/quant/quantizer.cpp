@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/kernels/flag.h"
-#include "bitgrad/kernels/fused.h"
+#include "bitgrad/kernels/fused_quantize.h"
 #include "quant/data_flag.h"
 #include "quant/fused.h"
 #include "quant/kernel_scales.h"

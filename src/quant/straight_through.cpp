@@ -11,7 +11,7 @@
 
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/quant/rounding.h"
 #include "quant/kernel_scales.h"
 

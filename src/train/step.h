@@ -8,8 +8,8 @@
 // gradient comes in rows are then updated and requantized inside it, and update and requantize handle the rest.
 // Optimizer::step is the same order without a learner.
 //
-// The CPU runs the stages one after another. A device queues them, or records those in front of the reading and those
-// behind it as two graphs, and launches the graphs (train/step_graphs.h).
+// The CPU runs the stages one after another. A device queues them, or records those before the reading and those
+// after it as two graphs, and launches the graphs (train/step_graphs.h).
 #pragma once
 
 #include <compare>
@@ -63,7 +63,7 @@ class Learner::Step {
   bool has_microbatch() const { return has_microbatch_; }
   const Tensor& x() const { return x_; }
   const Target& target() const { return target_; }
-  // The stages in front of the poll of the errors, and those behind it: the ones that this step has.
+  // The stages before the poll of the errors, and those after it: the ones that this step has.
   void run_front() { run(kFront); }
   void run_back() { run(kBack); }
   // Between them, on the host: learning rate, factor of the norm, the rules' own scalars.

@@ -1,4 +1,4 @@
-// The stages of a step as two graphs of a device: those in front of the poll of the errors, and those behind it
+// The stages of a step as two graphs of a device: those before the poll of the errors, and those after it
 // (train/step.h). Graphs are made by the key of the step.
 //
 // The first step of a key runs one kernel after another, the second records, the others repeat. What changes from one

@@ -28,7 +28,7 @@ std::vector<Geometry> geometries() {
   return out;
 }
 
-std::string depthwise_difference(const Geometry& g, const Tensor& x, const Tensor& w, const LinearModes& modes,
+std::string depthwise_difference(const Geometry& g, const Tensor& x, const Tensor& w, const ProductModes& modes,
                                  DType grad = dtypes::fp32, int pad_value = 0) {
   Conv2dOptions options = g.options;
   options.pad_value = pad_value;
@@ -51,7 +51,7 @@ Tensor images(const Geometry& g, DType dtype, const Granularity& per, bool zeros
 }  // namespace
 
 TEST_CASE("depthwise convolutions of floats give the CPU's bits on a device") {
-  LinearModes bf16;
+  ProductModes bf16;
   bf16.gx = bf16.gw = ProductMode::kBf16;
   for (const Geometry& g : geometries()) {
     const Tensor x = random_numbers(g.x(), 1), w = random_numbers(g.weights(), 2);
@@ -67,7 +67,7 @@ TEST_CASE("depthwise convolutions of floats give the CPU's bits on a device") {
 }
 
 TEST_CASE("depthwise convolutions of codes give the CPU's bits on a device, int8 gradients too") {
-  LinearModes int8;
+  ProductModes int8;
   int8.gx = int8.gw = ProductMode::kInt8;
   const RandomStream draws{3, Purpose::kGradient, 7, 2};
   for (const Geometry& g : geometries()) {
@@ -83,7 +83,7 @@ TEST_CASE("depthwise convolutions of codes give the CPU's bits on a device, int8
     CHECK(depthwise_difference(g, bytes, w, int8, dtypes::bf16) == "");
     CHECK(depthwise_difference(g, bytes, groups, {}) == "");
     CHECK(depthwise_difference(g, bytes, offsets, {}) == "");
-    LinearModes stochastic = int8;
+    ProductModes stochastic = int8;
     stochastic.sr = &draws;
     stochastic.y = dtypes::bf16;
     CHECK(depthwise_difference(g, bytes, w, stochastic) == "");

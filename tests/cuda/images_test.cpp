@@ -1,4 +1,5 @@
 // Ops and layers of images on the (emulated) device: the bits of the CPU.
+#include "bitgrad/ops/channels.h"
 #include "bitgrad/ops/spatial.h"
 #include "cuda/counted.h"
 #include "emulation/cuda/emulation.h"

@@ -13,7 +13,7 @@ Tensor no_bias;
 
 // y, gx, gw, gbias of conv2d in these modes, each gradient written, then added to.
 std::string conv_difference(const ConvGeometry& g, const Tensor& x, const Tensor& w, const Tensor& bias,
-                            const LinearModes& modes = {}, DType grad = dtypes::fp32, float bad = 0) {
+                            const ProductModes& modes = {}, DType grad = dtypes::fp32, float bad = 0) {
   Tensor seed = random_numbers(g.y_shape(), 31, 0.1);
   if (bad != 0) seed.as<float>()[seed.numel() / 2] = bad;
   return device_difference([&] {
@@ -67,7 +67,7 @@ TEST_CASE("convolutions of random geometries have the CPU's bits on a device, in
                  w = device_operand(g.w_shape(), p.w, rng() % 1000, Granularity::channel(0), p.zero_w),
                  bias = random_numbers({g.o}, 5);
     const ProductMode modes[] = {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8};
-    LinearModes m;
+    ProductModes m;
     m.gx = modes[uniform_int(rng, 0, int8_takes(w) ? 2 : 1)];
     m.gw = modes[uniform_int(rng, 0, int8_takes(x) ? 2 : 1)];
     m.sr = i % 2 == 0 ? &draws : nullptr;
@@ -81,7 +81,7 @@ TEST_CASE("convolutions past the blocks of a product have the CPU's bits on a de
   for (const ConvPair& p : kPairs) {
     const Tensor x = device_operand(g.x_shape(), p.x, 1, Granularity::tensor(), p.zero_x),
                  w = device_operand(g.w_shape(), p.w, 2, Granularity::channel(0), p.zero_w);
-    LinearModes m;
+    ProductModes m;
     if (int8_takes(w)) m.gx = ProductMode::kInt8;
     if (int8_takes(x)) m.gw = ProductMode::kInt8;
     INFO(p.name);
@@ -92,7 +92,7 @@ TEST_CASE("convolutions past the blocks of a product have the CPU's bits on a de
 
 TEST_CASE("an image whose gradient is not finite spoils its own gradients only, on a device too") {
   const ConvGeometry g{3, 4, 5, 6, 7, {.kernel = {3, 3}, .padding = {1, 1, 1, 1}}};
-  LinearModes m;
+  ProductModes m;
   m.gx = m.gw = ProductMode::kInt8;
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     for (const ConvPair& p : kPairs) {

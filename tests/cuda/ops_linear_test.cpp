@@ -13,7 +13,7 @@ namespace {
 Tensor nothing;
 
 // y, gx, gw, gbias of linear in these modes.
-std::string linear_difference(const Tensor& x, const Tensor& w, const Tensor& bias, const LinearModes& modes,
+std::string linear_difference(const Tensor& x, const Tensor& w, const Tensor& bias, const ProductModes& modes,
                               DType grad = dtypes::fp32, const Tensor& seed = nothing) {
   return device_difference([&] {
     Tape tape;
@@ -68,7 +68,7 @@ TEST_CASE("products of floats and of codes, forward and backward in fp32") {
 }
 
 TEST_CASE("backward products in bf16 fold the scales of what they contract") {
-  LinearModes modes;
+  ProductModes modes;
   modes.gx = modes.gw = ProductMode::kBf16;
   for (const Pair& p : int8_pairs(19, 70, 21))
     for (const DType grad : {dtypes::fp32, dtypes::bf16}) {
@@ -80,7 +80,7 @@ TEST_CASE("backward products in bf16 fold the scales of what they contract") {
 
 TEST_CASE("backward products in int8: folded scales, zero points along k, draws") {
   const RandomStream draws{5, Purpose::kGradient, 3, 1};
-  LinearModes modes;
+  ProductModes modes;
   modes.gx = modes.gw = ProductMode::kInt8;
   for (const bool stochastic : {false, true})
     for (const Pair& p : int8_pairs(270, 40, 18))
@@ -93,7 +93,7 @@ TEST_CASE("backward products in int8: folded scales, zero points along k, draws"
 
 TEST_CASE("a product in int8 takes groups of columns that begin inside a word") {
   const RandomStream draws{5, Purpose::kGradient, 3, 1};
-  LinearModes modes;
+  ProductModes modes;
   modes.gx = ProductMode::kInt8;
   modes.gx_per_group = true;
   modes.sr = &draws;
@@ -108,7 +108,7 @@ TEST_CASE("a product in int8 takes groups of columns that begin inside a word") 
 }
 
 TEST_CASE("a line of gy that is not finite spoils its own gradients only") {
-  LinearModes modes;
+  ProductModes modes;
   modes.gx = modes.gw = ProductMode::kInt8;
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     for (const Pair& p : int8_pairs(9, 30, 12)) {

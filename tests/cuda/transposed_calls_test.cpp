@@ -39,7 +39,7 @@ TEST_CASE("quantize writes transposed codes of every scheme from one read, with 
 TEST_CASE("learned codes come transposed too, and gW keeps them alone") {
   const QuantSpec spec = scheme("lsq", dtypes::uint8, Granularity::tensor());
   const Tensor x = random_numbers({64, 48}, 1, 2), w = random_numbers({32, 48}, 2);
-  LinearModes modes;
+  ProductModes modes;
   modes.gw = ProductMode::kInt8;
   QuantizeOpOptions options;
   options.transposed = true;
@@ -63,7 +63,7 @@ TEST_CASE("learned codes come transposed too, and gW keeps them alone") {
 }
 
 TEST_CASE("products of backward are the same whatever order codes are kept in") {
-  LinearModes modes;
+  ProductModes modes;
   modes.gx = modes.gw = ProductMode::kInt8;
   for (const auto& [n, i, o] :
        {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {9, 70, 5}, {128, 64, 96}, {130, 65, 33}})

@@ -30,16 +30,17 @@ TEST_CASE("direct convolutions of codes give the integers of direct loops") {
   for (int round = 0; round < rounds; ++round) {
     Problem p(static_cast<uint64_t>(round));
     const DType xd = kImages[p.draw(0, 5)], wd = kWeights[p.draw(0, 4)];
-    const bool turned = p.draw.flip();
-    if (xd == dtypes::bint1 && !turned) p.pad = static_cast<int>(p.draw(-1, 1));
-    const Tensor x = test::random_tensor(p.image(turned), xd, 1);
-    const int64_t rows = turned ? p.c : p.o, cols = p.g.taps() * (turned ? p.o : p.c);
+    const bool input_gradient = p.draw.flip();
+    if (xd == dtypes::bint1 && !input_gradient) p.pad = static_cast<int>(p.draw(-1, 1));
+    const Tensor x = test::random_tensor(p.image(input_gradient), xd, 1);
+    const int64_t rows = input_gradient ? p.c : p.o, cols = p.g.taps() * (input_gradient ? p.o : p.c);
     const Tensor w = test::random_tensor({rows, cols}, wd, 2);
-    p.sum(x.elements(), w.elements(), turned);
+    p.sum(x.elements(), w.elements(), input_gradient);
     for (const DirectIsa* unit : units()) {
-      const Tensor y = Tensor::full({p.rows(turned), p.o}, dtypes::int32, -77);
-      REQUIRE(windows::conv_direct(p.args(x, w, turned, y), *unit, true));
-      INFO("round " << round << " x " << xd << " w " << wd << " turned " << turned << " c " << p.c << " o " << p.o);
+      const Tensor y = Tensor::full({p.rows(input_gradient), p.o}, dtypes::int32, -77);
+      REQUIRE(windows::conv_direct(p.args(x, w, input_gradient, y), *unit, true));
+      INFO("round " << round << " x " << xd << " w " << wd << " input_gradient " << input_gradient << " c " << p.c
+                    << " o " << p.o);
       REQUIRE(y.elements() == p.sums);
     }
   }
@@ -79,9 +80,9 @@ TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
   for (int round = 0; round < 100; ++round) {
     Problem p(static_cast<uint64_t>(200 + round));
     const DType wd = kWeights[p.draw(0, 4)];
-    const bool turned = p.draw.flip(), bf16 = p.draw.flip(), folded = p.draw.flip();
-    const Tensor x = test::random_tensor(p.image(turned), dtypes::fp32, 1, -3, 5);
-    const int64_t rows = turned ? p.c : p.o, cols = p.g.taps() * (turned ? p.o : p.c);
+    const bool input_gradient = p.draw.flip(), bf16 = p.draw.flip(), folded = p.draw.flip();
+    const Tensor x = test::random_tensor(p.image(input_gradient), dtypes::fp32, 1, -3, 5);
+    const int64_t rows = input_gradient ? p.c : p.o, cols = p.g.taps() * (input_gradient ? p.o : p.c);
     const Tensor w = test::random_tensor({rows, cols}, wd, 2);
     const Tensor fold = test::random_tensor({p.c}, dtypes::fp32, 3, 0.25, 1.25);
     std::vector<double> values = x.elements();
@@ -90,10 +91,10 @@ TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum") {
       values[i] = static_cast<double>(static_cast<float>(values[i]) * f);
       if (bf16) values[i] = rounded(values[i]);
     }
-    p.sum(values, w.elements(), turned);
+    p.sum(values, w.elements(), input_gradient);
     for (const DirectIsa* unit : units()) {
-      const Tensor y = Tensor::full({p.rows(turned), p.o}, dtypes::fp32, -77);
-      DirectConvArgs args = p.args(x, w, turned, y);
+      const Tensor y = Tensor::full({p.rows(input_gradient), p.o}, dtypes::fp32, -77);
+      DirectConvArgs args = p.args(x, w, input_gradient, y);
       args.bf16 = bf16;
       args.fold = folded ? fold.as<float>() : nullptr;
       REQUIRE(windows::conv_direct(args, *unit, true));

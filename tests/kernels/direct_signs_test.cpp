@@ -157,8 +157,8 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
           sums[static_cast<size_t>(j * k + tap * p.c + i)] +=
               (pixel < 0 ? p.pad : xv[static_cast<size_t>(pixel * p.c + i)]) * gv[static_cast<size_t>(m * p.o + j)];
     });
-    Problem turned = transposed(p);
-    turned.sum(gv, w.elements(), true);
+    Problem input_gradient = transposed(p);
+    input_gradient.sum(gv, w.elements(), true);
     const float w_scale = 0.3f;
     for (const SignIsa* unit : units()) {
       INFO("round " << round << " c " << p.c << " o " << p.o);
@@ -168,13 +168,13 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
       weights.gy_dtype = dtypes::int8;
       REQUIRE(windows::conv_weights_signs(weights, *unit, true));
       REQUIRE(gw.elements() == sums);
-      DirectConvArgs args = turned.args(gy, w, true, gx);
+      DirectConvArgs args = input_gradient.args(gy, w, true, gx);
       args.image_scale = scales.as<float>();
       args.image_step = 1;
       args.w_scale = &w_scale;
       REQUIRE(windows::conv_gradient_signs(args, *unit, true));
       for (int64_t i = 0; i < gx.numel(); ++i)
-        REQUIRE(gx.as<float>()[i] == static_cast<float>(turned.sums[static_cast<size_t>(i)]) *
+        REQUIRE(gx.as<float>()[i] == static_cast<float>(input_gradient.sums[static_cast<size_t>(i)]) *
                                          (scales.as<float>()[i / p.c / p.g.pixels()] * w_scale));
     }
   }
@@ -190,14 +190,14 @@ TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, 
                  gy = test::random_tensor({p.images, p.g.oh, p.g.ow, p.o}, dtypes::fp32, 2, -3, 5),
                  w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::bint1, 3);
     std::vector<double> gw_first, gx_first;
-    Problem turned = transposed(p);
+    Problem input_gradient = transposed(p);
     for (const SignIsa* unit : units())
       for (const int threads : {1, 3}) {
         set_num_threads(threads);
         const Tensor gw = Tensor::full({p.o, p.g.taps() * p.c}, dtypes::fp32, -77),
                      gx = Tensor::full({p.rows(true), p.c}, dtypes::fp32, -77);
         REQUIRE(windows::conv_weights_signs(p.weights_args(x, gy, gw), *unit, true));
-        REQUIRE(windows::conv_gradient_signs(turned.args(gy, w, true, gx), *unit, true));
+        REQUIRE(windows::conv_gradient_signs(input_gradient.args(gy, w, true, gx), *unit, true));
         if (gw_first.empty()) {
           gw_first = gw.elements();
           gx_first = gx.elements();

@@ -49,7 +49,7 @@ inline void for_taps(const WindowGeometry& g, int64_t images, const std::functio
   }
 }
 
-// A forward convolution, or gx (turned: x is gy), and its sums in double with those of absolute values.
+// A forward convolution, or gx (input_gradient: x is gy), and its sums in double with those of absolute values.
 struct Problem {
   explicit Problem(uint64_t seed) : draw{{seed, Purpose::kUser, 7, 0}} {
     g = random_geometry(draw);
@@ -63,30 +63,32 @@ struct Problem {
   int pad = 0;
   std::vector<double> sums, sizes;
 
-  Shape image(bool turned) const { return turned ? Shape{images, g.oh, g.ow, c} : Shape{images, g.h, g.w, c}; }
-  int64_t rows(bool turned) const { return images * (turned ? g.pixels() : g.windows()); }
+  Shape image(bool input_gradient) const {
+    return input_gradient ? Shape{images, g.oh, g.ow, c} : Shape{images, g.h, g.w, c};
+  }
+  int64_t rows(bool input_gradient) const { return images * (input_gradient ? g.pixels() : g.windows()); }
 
-  void sum(const std::vector<double>& x, const std::vector<double>& w, bool turned) {
-    sums.assign(static_cast<size_t>(rows(turned) * o), 0);
+  void sum(const std::vector<double>& x, const std::vector<double>& w, bool input_gradient) {
+    sums.assign(static_cast<size_t>(rows(input_gradient) * o), 0);
     sizes = sums;
     const int64_t taps = g.taps();
     for_taps(g, images, [&](int64_t m, int64_t pixel, int64_t tap) {
-      if (turned && pixel < 0) return;
+      if (input_gradient && pixel < 0) return;
       for (int64_t i = 0; i < c; ++i) {
-        const double v = turned      ? x[static_cast<size_t>(m * c + i)]
-                         : pixel < 0 ? pad
-                                     : x[static_cast<size_t>(pixel * c + i)];
+        const double v = input_gradient ? x[static_cast<size_t>(m * c + i)]
+                         : pixel < 0    ? pad
+                                        : x[static_cast<size_t>(pixel * c + i)];
         for (int64_t j = 0; j < o; ++j) {
-          const int64_t at = turned ? (i * taps + tap) * o + j : (j * taps + tap) * c + i;
+          const int64_t at = input_gradient ? (i * taps + tap) * o + j : (j * taps + tap) * c + i;
           const double term = v * w[static_cast<size_t>(at)];
-          const int64_t to = (turned ? pixel : m) * o + j;
+          const int64_t to = (input_gradient ? pixel : m) * o + j;
           sums[static_cast<size_t>(to)] += term;
           sizes[static_cast<size_t>(to)] += std::abs(term);
         }
       }
     });
   }
-  DirectConvArgs args(const Tensor& x, const Tensor& w, bool turned, const Tensor& y) const {
+  DirectConvArgs args(const Tensor& x, const Tensor& w, bool input_gradient, const Tensor& y) const {
     DirectConvArgs a;
     a.geometry = g;
     a.images = images;
@@ -99,7 +101,7 @@ struct Problem {
     a.w = w.data();
     a.w_dtype = w.dtype();
     a.w_stride = w.stride();
-    a.turned = turned;
+    a.input_gradient = input_gradient;
     a.c = y.data();
     a.c_dtype = y.dtype();
     a.ldc = o;

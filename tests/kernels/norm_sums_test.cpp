@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/reduce.h"
 #include "support/catch.h"
 

@@ -120,7 +120,7 @@ TEST_CASE("modes of the backward products are those of the op, drawn by path and
   CHECK(bits_of(pass(*stochastic, x, g).gw) != bits_of(first.gw));
   CHECK(bits_of(pass(*nearest, x, g).gx) == bits_of(round.gx));
   const RandomStream draws{state.seed, Purpose::kGradient, site_id("layers.1"), 0};
-  LinearModes modes;
+  ProductModes modes;
   modes.gx = modes.gw = ProductMode::kInt8;
   modes.sr = &draws;
   AccumulateSink sx, sw;

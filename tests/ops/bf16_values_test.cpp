@@ -109,7 +109,7 @@ TEST_CASE("a product written in bf16 is the fp32 one rounded once, for every dty
           const Tensor x = made(rows, dx, Granularity::token()), w = made(outputs, dw, g);
           const Var bias = seed % 3 == 0 ? Var() : Var(random_tensor({outputs}, dtypes::fp32, ++seed));
           INFO(x.describe() << "; " << w.describe());
-          LinearModes narrow;
+          ProductModes narrow;
           narrow.y = dtypes::bf16;
           const Tensor y = linear(x, w, bias, narrow).value();
           CHECK(y.dtype() == dtypes::bf16);
@@ -140,7 +140,7 @@ TEST_CASE("the layout that a bf16 product is planned for is the one that it read
 
 TEST_CASE("ops refuse results of dtypes that no edge has") {
   const Tensor x = random_tensor({2, 3}, dtypes::fp32, 1), codes = random_codes({2, 3}, dtypes::int8, 2);
-  LinearModes modes;
+  ProductModes modes;
   modes.y = dtypes::fp16;
   CHECK(error_of([&] { linear(x, x, {}, modes); }) == "[linear] dtype of the result: got fp16, expected fp32 or bf16");
   CHECK(error_of([&] { dequantize(codes, dtypes::int32); }) ==

@@ -9,11 +9,11 @@ using namespace bitgrad::test;
 namespace {
 
 std::string conv_error(const Tensor& x, const Tensor& w, const Conv2dOptions& options, const Tensor& bias = {},
-                       const LinearModes& modes = {}) {
+                       const ProductModes& modes = {}) {
   return error_of([&] { conv2d(Var(x), Var(w), bias.defined() ? Var(bias) : Var(), options, modes); });
 }
 
-std::string gradient_error(const Tensor& x, const Tensor& w, const Conv2dOptions& options, const LinearModes& modes,
+std::string gradient_error(const Tensor& x, const Tensor& w, const Conv2dOptions& options, const ProductModes& modes,
                            bool want_x, bool want_w) {
   Tape tape;
   AccumulateSink sink;
@@ -74,7 +74,7 @@ TEST_CASE("empty batches and no outputs give empty results and zero gradients") 
   for (const DType dx : {dtypes::fp32, dtypes::int8, dtypes::bint1})
     for (const DType dw : {dtypes::fp32, dtypes::int4, dtypes::bint1})
       for (const ProductMode mode : {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}) {
-        LinearModes modes;
+        ProductModes modes;
         if (mode != ProductMode::kInt8 || integer_kind(dw)) modes.gx = mode;
         if (mode != ProductMode::kInt8 || integer_kind(dx)) modes.gw = mode;
         const auto empty = [&](int64_t n, int64_t o) {
@@ -269,7 +269,7 @@ TEST_CASE("int8 gradients of a convolution say what to use instead, before the f
                w = random_codes({3, 576}, dtypes::int4, 3, Granularity::channel(0)),
                grouped = random_codes({3, 576}, dtypes::int4, 4, Granularity::groups(32)),
                offset = random_codes({3, 576}, dtypes::int4, 5, Granularity::channel(0), ZeroKind::kReal);
-  LinearModes gx, gw;
+  ProductModes gx, gw;
   gx.gx = ProductMode::kInt8;
   gw.gw = ProductMode::kInt8;
   const auto says = [](const std::string& error, const std::string& part) {
@@ -277,9 +277,9 @@ TEST_CASE("int8 gradients of a convolution say what to use instead, before the f
     CHECK((error.rfind("[conv2d]", 0) == 0 && contains(error, part)));
   };
   says(gradient_error(x, grouped, kThree, gx, true, false), "gx int8 needs per-channel scales; use bf16");
-  LinearModes asked = gx;
+  ProductModes asked = gx;
   asked.gx_per_group = true;
-  for (const LinearModes& modes : {gx, asked})
+  for (const ProductModes& modes : {gx, asked})
     CHECK(gradient_error(x, random_codes({3, 576}, dtypes::int4, 8, Granularity::groups(64)), kThree, modes, true,
                          false) ==
           "[conv2d] gx int8 needs per-channel scales; use bf16: got w [3,576] int4 per group(64), expected scales per "

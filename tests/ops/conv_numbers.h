@@ -15,7 +15,7 @@ namespace bitgrad::test {
 struct ConvCase {
   ConvGeometry g;
   Tensor x, w, bias, gy;
-  LinearModes modes;
+  ProductModes modes;
 };
 
 // The parameters of an operand's element, and its number before scaling.

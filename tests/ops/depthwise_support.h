@@ -18,7 +18,7 @@ namespace bitgrad::test {
 struct DepthwiseCase {
   Tensor x, w, bias, gy;
   Conv2dOptions options;
-  LinearModes modes;
+  ProductModes modes;
   std::string text;
 };
 struct DepthwiseRun {

@@ -64,7 +64,7 @@ TEST_CASE("linear of codes keeps the axes before the features, with scales per t
         of_w.dtype = dtypes::int4;
         const RandomStream draws{7, Purpose::kGradient, 3, 1};
         const auto op = [&](const std::vector<Var>& v) {
-          LinearModes modes;
+          ProductModes modes;
           modes.gx = modes.gw = mode;
           modes.sr = mode == ProductMode::kInt8 ? &draws : nullptr;
           return linear(quantize(v[0], of_x), quantize(v[1], of_w), {}, modes);

@@ -75,7 +75,7 @@ TEST_CASE("blocks of rows of a gradient have the bits of the whole, for codes of
       for (const DType dx : {dtypes::bint1, dtypes::int1, dtypes::int2}) {
         const Tensor x = random_codes({k, n}, dx, 131, granularity);
         for (const ProductMode mode : {ProductMode::kFp32, ProductMode::kBf16, ProductMode::kInt8}) {
-          LinearModes modes;
+          ProductModes modes;
           modes.gw = mode;
           modes.sr = mode == ProductMode::kInt8 ? &draws : nullptr;
           MeetingRows blocks(w.shape());

@@ -15,8 +15,8 @@ using namespace bitgrad::test;
 
 namespace {
 
-LinearModes modes_of(ProductMode gx, ProductMode gw, const RandomStream* sr = nullptr, bool per_group = false) {
-  LinearModes modes;
+ProductModes modes_of(ProductMode gx, ProductMode gw, const RandomStream* sr = nullptr, bool per_group = false) {
+  ProductModes modes;
   modes.gx = gx;
   modes.gw = gw;
   modes.sr = sr;
@@ -27,7 +27,7 @@ LinearModes modes_of(ProductMode gx, ProductMode gw, const RandomStream* sr = nu
 struct Gradients {
   Tensor gx, gw, gb;
 };
-Gradients gradients(const Tensor& x, const Tensor& w, const Tensor& gy, const LinearModes& modes, bool want_x = true,
+Gradients gradients(const Tensor& x, const Tensor& w, const Tensor& gy, const ProductModes& modes, bool want_x = true,
                     bool want_w = true, DType grad = dtypes::fp32) {
   AccumulateSink sx, sw, sb;
   Tape tape;
@@ -195,7 +195,7 @@ TEST_CASE("int8 gradients of many blocks of rows are the formula, draws numbered
     const Tensor x = random_codes({c.n, 2}, dtypes::int8, 690, Granularity::token(), ZeroKind::kInteger),
                  w = random_codes({c.o, 2}, dtypes::int8, 691, Granularity::channel(0), ZeroKind::kInteger),
                  gy = gradient_of(c.n, c.o, c.stochastic ? dtypes::bf16 : dtypes::fp32, 692);
-    const LinearModes modes =
+    const ProductModes modes =
         modes_of(ProductMode::kInt8, ProductMode::kInt8, c.stochastic ? &kGradientDraws : nullptr);
     const Gradients got = gradients(x, w, gy, modes);
     const bool gx = got.gx.elements() == int8_reference({gy, false, w, true, 0, modes.sr}),
@@ -208,7 +208,7 @@ TEST_CASE("int8 gradients of many blocks of rows are the formula, draws numbered
 TEST_CASE("int8 gradients in bf16 and sums over microbatches round like those of fp32 mode") {
   const Tensor w = random_codes({19, 200}, dtypes::int4, 700, Granularity::groups(64)),
                x = random_codes({6, 200}, dtypes::int8, 701, Granularity::token(), ZeroKind::kInteger);
-  const LinearModes modes = modes_of(ProductMode::kInt8, ProductMode::kInt8, &kGradientDraws, true);
+  const ProductModes modes = modes_of(ProductMode::kInt8, ProductMode::kInt8, &kGradientDraws, true);
   const Tensor gy = gradient_of(6, 19, dtypes::fp32, 702);
   const Gradients wide = gradients(x, w, gy, modes), narrow = gradients(x, w, gy, modes, true, true, dtypes::bf16);
   for (const auto& [a, b] : {std::pair{wide.gx, narrow.gx}, std::pair{wide.gw, narrow.gw}}) {
@@ -241,7 +241,7 @@ TEST_CASE("int8 gradients in bf16 and sums over microbatches round like those of
 }
 
 TEST_CASE("int8 mode: a gradient of zeros gives zeros, and empty shapes give empty or zero gradients") {
-  const LinearModes modes = modes_of(ProductMode::kInt8, ProductMode::kInt8, &kGradientDraws, true);
+  const ProductModes modes = modes_of(ProductMode::kInt8, ProductMode::kInt8, &kGradientDraws, true);
   struct Case {
     int64_t n, f, o;
   };
@@ -283,13 +283,13 @@ TEST_CASE("int8 mode does not hide a NaN or Inf of the gradient, nor one made by
 TEST_CASE("int8 mode says what to use instead, before the forward") {
   Tape tape;
   AccumulateSink sink;
-  const auto error = [&](const Tensor& x, const Tensor& w, const LinearModes& modes) {
+  const auto error = [&](const Tensor& x, const Tensor& w, const ProductModes& modes) {
     const DType grad = w.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
     return error_of([&] { linear(tape.leaf(x, &sink, grad), tape.leaf(w, &sink, grad), {}, modes); });
   };
-  const LinearModes gx = modes_of(ProductMode::kInt8, ProductMode::kFp32),
-                    gw = modes_of(ProductMode::kFp32, ProductMode::kInt8),
-                    asked = modes_of(ProductMode::kInt8, ProductMode::kFp32, nullptr, true);
+  const ProductModes gx = modes_of(ProductMode::kInt8, ProductMode::kFp32),
+                     gw = modes_of(ProductMode::kFp32, ProductMode::kInt8),
+                     asked = modes_of(ProductMode::kInt8, ProductMode::kFp32, nullptr, true);
   const Tensor x = random_codes({2, 128}, dtypes::int8, 740), floats = random_tensor({2, 128}, dtypes::fp32, 741),
                w = random_codes({3, 128}, dtypes::int4, 742, Granularity::groups(32)),
                w64 = random_codes({3, 128}, dtypes::int4, 743, Granularity::groups(64)),
@@ -374,7 +374,7 @@ TEST_CASE("int8 gx and gw taken together have the bits of each taken alone, also
                        w = random_codes({19, 70}, dtypes::int4, ++seed, of_w, ZeroKind::kNone),
                        gy = gradient_of(33, 19, dtypes::fp32, ++seed);
           if (broken) gy.as<float>()[5 * 19 + 7] = std::numeric_limits<float>::infinity();
-          const LinearModes modes = modes_of(ProductMode::kInt8, ProductMode::kInt8, sr);
+          const ProductModes modes = modes_of(ProductMode::kInt8, ProductMode::kInt8, sr);
           const Gradients both = gradients(x, w, gy, modes), gx = gradients(x, w, gy, modes, true, false),
                           gw = gradients(x, w, gy, modes, false, true);
           INFO("w per " << of_w << ", x per " << of_x << (broken ? ", an Inf" : "") << (sr ? ", stochastic" : ""));

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "bitgrad/base/cpu.h"
-#include "bitgrad/ops/residual.h"
+#include "bitgrad/ops/add_hardtanh.h"
 #include "ops/norm.h"
 #include "support/catch.h"
 #include "support/gradcheck.h"

@@ -57,7 +57,7 @@ Tensor gradient(const QuantSpec& input, const Tensor& codes, int64_t i) {
                      product = draws(Purpose::kGradient, "layers.2", i);
   QuantizeOpOptions how;
   how.sr = &activation;
-  LinearModes modes;
+  ProductModes modes;
   modes.gw = ProductMode::kInt8;
   modes.sr = &product;
   AccumulateSink sink;

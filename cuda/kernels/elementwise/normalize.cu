@@ -25,13 +25,9 @@ BITGRAD_GLOBAL void normalize_kernel(NormalizeArgs p) {
                          inv = of_columns<N>(p.inv, col, p.column_step);
     const Pack<float, N> gamma = of_columns<N>(p.gamma, col, p.column_step);
     const Pack<float, N> beta = of_columns<N>(p.beta, col, p.column_step);
-    Pack<float, N> xhat, y;
-    for (int k = 0; k < N; ++k) {
-      xhat.v[k] = (x.v[k] - mean.v[k]) * inv.v[k];
-      y.v[k] = xhat.v[k] * gamma.v[k] + beta.v[k];
-    }
+    Pack<float, N> y;
+    for (int k = 0; k < N; ++k) y.v[k] = ((x.v[k] - mean.v[k]) * inv.v[k]) * gamma.v[k] + beta.v[k];
     store_pack<N>(p.y + i, y);
-    if (p.xhat != nullptr) store_pack<N>(p.xhat + i, xhat);
   }
 }
 
@@ -63,7 +59,7 @@ bool by_four(int64_t rows, int64_t cols, int64_t column_step, const P*... pointe
 void normalize_cuda(const NormalizeArgs& p) {
   const bool columns = p.column_step != 0;
   const float* const mean = columns ? p.mean : nullptr;
-  const bool four = by_four(p.rows, p.cols, p.column_step, p.x, p.y, p.xhat, mean, columns ? p.inv : nullptr,
+  const bool four = by_four(p.rows, p.cols, p.column_step, p.x, p.y, mean, columns ? p.inv : nullptr,
                             columns ? p.gamma : nullptr, columns ? p.beta : nullptr);
   const LaunchShape shape = cover(ceil_div(p.rows * p.cols, four ? 4 : 1), "normalize_cuda");
   launch(four ? normalize_kernel<4> : normalize_kernel<1>, shape, p);

@@ -49,17 +49,6 @@ struct Clamp {
   BITGRAD_DEVICE void operator()(const float* x, float* y) const { y[0] = clamp_number(x[0], lo, hi); }
 };
 
-BITGRAD_GLOBAL void lookup_u8_kernel(const uint8_t* x, const float* table, float* y, int64_t n, bool by_four) {
-  const int64_t step = thread_count(), packs = by_four ? n / 4 : 0;
-  for (int64_t i = thread_index(); i < packs; i += step) {
-    const Pack<uint8_t, 4> in = load_pack<4>(x + 4 * i);
-    Pack<float, 4> out;
-    for (int k = 0; k < 4; ++k) out.v[k] = table[in.v[k]];
-    store_pack<4>(y + 4 * i, out);
-  }
-  for (int64_t i = 4 * packs + thread_index(); i < n; i += step) y[i] = table[x[i]];
-}
-
 void unary_forward_cuda(UnaryOp op, int64_t n, const float* x, float* y) {
   const Streams<1, 1> s{{x}, {y}};
   switch (op) {
@@ -140,11 +129,6 @@ void divide_cuda(int64_t n, float* x, float divisor) {
 }
 void clamp_cuda(int64_t n, float lo, float hi, float* x) {
   run_pointwise("clamp_cuda", Clamp{lo, hi}, Streams<1, 1>{{x}, {x}}, n);
-}
-
-void lookup_u8_cuda(int64_t n, const uint8_t* x, const float* table, float* y) {
-  const bool by_four = lies_on<4>(x) && lies_on<4>(y);
-  launch(lookup_u8_kernel, cover(by_four ? ceil_div(n, 4) : n, "lookup_u8_cuda"), x, table, y, n, by_four);
 }
 
 }  // namespace bitgrad::cuda

@@ -82,7 +82,6 @@ struct NormalizeArgs {
   const float *mean = nullptr, *inv = nullptr, *gamma = nullptr, *beta = nullptr;
   int64_t column_step = 1;
   float* y = nullptr;
-  float* xhat = nullptr;  // optional (x - mean) * inv
 };
 void normalize(const NormalizeArgs& args);
 
@@ -178,7 +177,5 @@ void moments_to_int8(int64_t n, const float* x, const RandomStream& draws, uint6
 void moments_from_int8(int64_t n, const int8_t* q, const float* scales, float* x);
 void squares_to_uint8(int64_t n, const float* x, const RandomStream& draws, uint64_t first, uint8_t* q, float* scales);
 void squares_from_uint8(int64_t n, const uint8_t* q, const float* scales, float* x);
-// y[i] = table[x[i]], 256 entries: pixels.
-void lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y);
 
 }  // namespace bitgrad::kernels

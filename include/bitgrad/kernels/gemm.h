@@ -47,7 +47,7 @@ struct GemmBatch {
   // Bytes between the members of A and of B, multiples of 8 for codes and of an element for others; 0: all read the
   // same one.
   int64_t a = 0, b = 0;
-  int64_t c = 0;  // elements; members of C must not overlap: one behind the other, or side by side within ldc
+  int64_t c = 0;  // elements; members of C must not overlap: one after another, or side by side within ldc
   int64_t a_scale = 0, b_scale = 0;  // entries of the arrays of ScaleMap
   int64_t bias = 0, row_minus = 0;   // entries
 };

@@ -8,7 +8,7 @@
 
 #include "bitgrad/kernels/depthwise.h"
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused.h"
+#include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/kernels/quantize.h"
 #include "bitgrad/kernels/reduce.h"
 #include "bitgrad/kernels/rowwise.h"

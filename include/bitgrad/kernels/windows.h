@@ -29,7 +29,7 @@ struct GatherWindowsArgs {
   // Of a pixel, the bits that are read: of one group's channels. Not whole bytes: image and stride are multiples of 8.
   int64_t first_bit = 0, bits = 0;
   const void* pad = nullptr;  // a pixel in the same form that stands for those outside
-  // Row m - begin at row_stride bytes from the one before: taps * bits bits, one tap behind the other, then zeros. Rows
+  // Row m - begin at row_stride bytes from the one before: taps * bits bits, one tap after another, then zeros. Rows
   // are multiples of 8 bytes unless `bits` are whole bytes, and begin on 8 bytes where they are.
   void* rows = nullptr;
   int64_t row_stride = 0;
@@ -38,7 +38,7 @@ void gather_windows(const GatherWindowsArgs& args);
 
 // image[pixel, first + i] += rows[m, t * channels + i] over the taps t of windows [begin, end) that lie inside, for
 // every element in ascending order of m. fp32, fp64, or int32 (which wraps). Not atomic: a caller gives whole images,
-// or blocks of them one behind the other; on a device whole images alone.
+// or blocks of them one after another; on a device whole images alone.
 struct AddWindowsArgs {
   WindowGeometry geometry;
   int64_t begin = 0, end = 0;
@@ -58,17 +58,17 @@ void add_windows(const AddWindowsArgs& args);
 struct DirectConvArgs {
   WindowGeometry geometry;
   int64_t images = 0, channels = 0, outputs = 0;
-  const void* image = nullptr;  // [images,h,w,channels]; turned: [images,oh,ow,channels]
+  const void* image = nullptr;  // [images,h,w,channels]; input_gradient: [images,oh,ow,channels]
   DType dtype = dtypes::fp32;
   int64_t stride = 0;           // bytes between pixels
   int pad_value = 0;            // of codes outside
   const float* fold = nullptr;  // [channels], multiplied into floats; nullptr: none
   bool bf16 = false;            // floats are rounded, after folding
-  // Codes [outputs, taps * channels], rows w_stride bytes apart; turned: [channels, taps * outputs].
+  // Codes [outputs, taps * channels], rows w_stride bytes apart; input_gradient: [channels, taps * outputs].
   const void* w = nullptr;
   DType w_dtype = dtypes::bint1;
   int64_t w_stride = 0;
-  bool turned = false;  // gx: the image is gy of these windows, and C has a row for every pixel
+  bool input_gradient = false;  // gx: the image is gy of these windows, and C has a row for every pixel
   // C[window, output] = float(sum) * (image_scale * w_scale) (+ bias), fp32; or int32 sums.
   void* c = nullptr;
   DType c_dtype = dtypes::fp32;

@@ -103,19 +103,19 @@ class Quantizable {
   Var input(const Var& x);
   // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) as quant().compute says, input quantizer included. `modes`: of the
   // backward products; fp32 while switched off. Kind kLinear.
-  Var linear(const Var& x, const Var& bias = {}, const LinearModes& modes = {});
+  Var linear(const Var& x, const Var& bias = {}, const ProductModes& modes = {});
   // The same fused with the module before it (Module::forward_fused): x is the input of `previous`. Undefined, without
   // side effects, unless the input's quantizer can be fused with it.
-  Var linear_fused(Module& previous, const Var& x, const Var& bias = {}, const LinearModes& modes = {});
+  Var linear_fused(Module& previous, const Var& x, const Var& bias = {}, const ProductModes& modes = {});
   // What linear gives for an input of this form; plans the layouts. `requests`: Module::plan. Throws Error when it does
   // not fit.
-  Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const LinearModes& modes = {});
+  Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const ProductModes& modes = {});
   // The same for conv2d(x, w) (ops/conv.h): x [n,h,w,c]; the weight is [o, taps * c / groups]. Kind kConv.
-  Var conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const LinearModes& modes = {});
+  Var conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const ProductModes& modes = {});
   Var conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
-                   const LinearModes& modes = {});
+                   const ProductModes& modes = {});
   Form plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias = false,
-                   const LinearModes& modes = {});
+                   const ProductModes& modes = {});
 
  private:
   friend class Module;
@@ -123,9 +123,9 @@ class Quantizable {
   std::shared_ptr<ActivationQuantizer> make_input(const LayerQuant& quant) const;
   LayerQuant checked(const LayerQuant& quant) const;
   // options: nullptr for linear.
-  Var product(const Var& in, const Var& bias, const Conv2dOptions* options, const LinearModes& modes);
+  Var product(const Var& in, const Var& bias, const Conv2dOptions* options, const ProductModes& modes);
   Form plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
-                    const LinearModes& modes);
+                    const ProductModes& modes);
   void check_weight(const LayerQuant& quant) const;
   void hold_weight();
   int64_t step() const;

@@ -33,7 +33,7 @@ std::array<int64_t, 4> same_padding(int64_t h, int64_t w, const Conv2dOptions& o
 // gets one scale per image, after w's scales per output channel are folded in; w per tensor or channel(0). gw int8: one
 // scale per output channel. In `fast`, float sums may have a free order (docs/numerics.md section 4). Throws Error as
 // linear, for shapes that do not fit, and for scales of x that differ within a window.
-Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const LinearModes& modes = {});
+Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const ProductModes& modes = {});
 // As integer_linear: y int32 with scale sx * sw; x per tensor.
 Var integer_conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options);
 // As linear_simulated.

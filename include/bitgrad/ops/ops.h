@@ -26,23 +26,23 @@ enum class ProductMode : uint8_t {
 };
 std::string_view mode_name(ProductMode mode);  // "fp32", "bf16", "int8"
 
-struct LinearModes {
+struct ProductModes {
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
   // int8: gradients are rounded by these draws (purpose kGradient, id of the layer's path, step = global microbatch;
   // element = row-major index in gy, plus g times the elements of gy for group g of gx; gW's in a second stream with
   // purpose kGradientWeight, which linear makes of this one); nullptr: to nearest. Copied when linear is called.
   const RandomStream* sr = nullptr;
   bool gx_per_group = false;  // int8 gx with weights per group along a row, groups of at least 64: one product a group
-  DType y = dtypes::fp32;     // of the result: fp32, or bf16 (rounded once, behind the bias); fp64 operands give fp64
+  DType y = dtypes::fp32;     // of the result: fp32, or bf16 (rounded once, after the bias); fp64 operands give fp64
 };
 // As linear, with the products of the backward taken in these modes. int8 needs the other operand in codes of an
 // integer kind or sign without real offsets: gx needs w per tensor, channel or token (or groups of at least 64 along a
 // row, on request), gW needs x per tensor, channel or token, and takes any granularity of w; both take integer zero
 // points. A line of gy that holds a NaN or Inf gives NaN. Throws Error that says what to use instead, before any work,
 // and only for operands whose gradient is wanted.
-Var linear(const Var& x, const Var& w, const Var& bias, const LinearModes& modes);
+Var linear(const Var& x, const Var& w, const Var& bias, const ProductModes& modes);
 // The float simulation: both operands are dequantized to fp32 and multiplied (and kept) as floats. For comparisons. y:
-// dtype of the result, as LinearModes::y.
+// dtype of the result, as ProductModes::y.
 Var linear_simulated(const Var& x, const Var& w, const Var& bias = {}, DType y = dtypes::fp32);
 
 // Products of two activations, such as the scores of attention: y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of
@@ -64,7 +64,7 @@ struct DynamicLinearOptions {
   QuantSpec activation = {};
   ProductMode forward = ProductMode::kInt8, gx = ProductMode::kInt8, gw = ProductMode::kInt8;
   const RandomStream* activation_sr = nullptr;  // when `activation` rounds stochastically
-  const RandomStream* gradient_sr = nullptr;    // as LinearModes::sr
+  const RandomStream* gradient_sr = nullptr;    // as ProductModes::sr
   bool gx_per_group = false;
   DynamicLinearOptions();
 };
@@ -193,7 +193,7 @@ Var reshape(const Var& x, const Shape& shape);
 Var permute(const Var& x, const std::vector<int64_t>& axes);
 // Elements [begin, end) of an axis. Of axis 0 a view, with scales of any granularity.
 Var slice(const Var& x, int64_t axis, int64_t begin, int64_t end);
-// The parts one behind the other along an axis: one dtype, one size but along that axis, equal scales.
+// The parts one after another along an axis: one dtype, one size but along that axis, equal scales.
 Var concatenate(const std::vector<Var>& parts, int64_t axis);
 // Sum of all elements, shape [].
 Var sum(const Var& x);

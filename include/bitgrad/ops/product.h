@@ -43,7 +43,7 @@ struct ProductForm {
   DType y = dtypes::fp32;       // fp32 or bf16
   bool integer_out = false;     // int32 sums of the bare codes (integer_linear)
   bool gx = false, gw = false;  // which gradients training wants
-  LinearModes modes = {};
+  ProductModes modes = {};
   int64_t taps = 0;  // x are the windows of a convolution with so many taps; 0: linear
 };
 

@@ -8,7 +8,7 @@
 
 namespace bitgrad {
 
-// y [n, ...] with all axes but the first as one: of an image [n, h*w*c], its pixels one behind the other. Any dtype,
+// y [n, ...] with all axes but the first as one: of an image [n, h*w*c], its pixels one after another. Any dtype,
 // dense. Codes whose rows are whole words stay where they are, others are packed anew; their scales must be per tensor
 // (of any granularity where a sample is one row). The gradient is that of the elements.
 Var flatten(const Var& x);
@@ -39,11 +39,5 @@ Var global_avg_pool(const Var& x);
 // x [n,h,w,c] from the first, behind (out - c)/2 channels of zeros, rounded down, and before the others: [n, ceil(h/s),
 // ceil(w/s), out]. x itself for out = c and stride 1. x fp32, bf16 or fp64; out >= c.
 Var shortcut_a(const Var& x, int64_t out, const std::array<int64_t, 2>& stride);
-
-// y = x > 0 ? x : slope[c] * x for x [..,c] (He et al. 2015, arXiv 1502.01852, equation 1). x fp32, or bf16 (in fp32,
-// rounded once), slope [c] fp32; both fp64. Backward: at 0 as below it; of slope the sum of gy * x where x <= 0.
-Var prelu(const Var& x, const Var& slope);
-// y = x + b[c] for x [..,c]; dtypes as in prelu. Backward: of b the sum of gy.
-Var shift(const Var& x, const Var& b);
 
 }  // namespace bitgrad

@@ -65,7 +65,7 @@ std::string_view window_sum_name(WindowSum sum);  // running, tree
 struct PlanSpec {
   Form input = {};      // shape of a sample, its dtype (fp32, or int32 for ids), `values`; the rest is not read
   int64_t outputs = 0;  // of the model, along its last axis; 0: any number
-  // Of the targets: outputs have its axes, and that of the classes behind them; or are as many values. none: not known.
+  // Of the targets: outputs have its axes, and that of the classes after them; or are as many values. none: not known.
   std::optional<TargetForm> target = {};
   int64_t train_samples = 0, eval_samples = 0;  // of a batch; 0: no layouts are planned
   // Something must train; false: the model is only evaluated, with the layouts of one that trains, so that the same

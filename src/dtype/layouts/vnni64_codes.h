@@ -45,7 +45,7 @@ inline bool vnni_has_avx512() { return (cpu_isa() & isa::kAvx512) != 0; }
 // u of `count` codes of a row from `first` on, zero up to `padded`.
 void vnni_load_codes(DType dtype, const VnniGeometry& g, const uint8_t* row, int64_t first, int64_t count,
                      int64_t padded, uint8_t* out);
-// `fields` lines of bytes, one behind the other -> one line.
+// `fields` lines of bytes, one after another -> one line.
 void vnni_join_fields(const uint8_t* lines, int fields, int width, uint8_t* out);
 
 // Raw code of free index f at contracted index k.

@@ -7,7 +7,7 @@
 
 #include "bitgrad/base/math.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
@@ -153,11 +153,6 @@ void cpu::divide(int64_t n, float* x, float divisor) {
 void cpu::clamp(int64_t n, float lo, float hi, float* x) {
   const auto loop = elementwise::loops().clamp;
   cut(n, [&](int64_t i, int64_t end) { loop(end - i, lo, hi, x + i); });
-}
-
-void cpu::lookup_u8(int64_t n, const uint8_t* x, const float* table, float* y) {
-  const auto loop = elementwise::loops().lookup_u8;
-  cut(n, [&](int64_t i, int64_t end) { loop(end - i, x + i, table, y + i); });
 }
 
 void append_elementwise_kernels(std::vector<KernelInfo>& out) {

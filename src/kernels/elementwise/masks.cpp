@@ -5,7 +5,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/elementwise/loops.h"
@@ -52,7 +52,6 @@ void normalize_rows(const NormalizeArgs& args) {
     part.rows = r1 - r0;
     part.x += at;
     part.y += at;
-    if (part.xhat != nullptr) part.xhat += at;
     loop(c1 - c0, part);
   });
 }
@@ -98,7 +97,6 @@ void cpu::normalize(const NormalizeArgs& args) {
   rest.rows = args.rows - done;
   rest.x += done * args.cols;
   rest.y += done * args.cols;
-  if (rest.xhat != nullptr) rest.xhat += done * args.cols;
   normalize_rows(rest);
 }
 

@@ -3,7 +3,7 @@
 
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/parallel.h"
-#include "bitgrad/kernels/fused_cpu.h"
+#include "bitgrad/kernels/fused_elementwise.h"
 #include "bitgrad/kernels/kernel_table.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/reduce/loops.h"

@@ -17,7 +17,7 @@ bool conv_direct(const DirectConvArgs& args) {
   if (!current_device().is_cpu()) return false;
   if (has(isa::kAmx) && windows::conv_direct(args, windows::direct_machine(), false)) return true;
   if (!has(isa::kAvx512)) return false;
-  if (args.turned) return windows::conv_gradient_signs(args, windows::signs_machine(), false);
+  if (args.input_gradient) return windows::conv_gradient_signs(args, windows::signs_machine(), false);
   if (windows::conv_few(args, windows::few_machine(), false)) return true;
   return has(isa::kAvx512Popcnt) && windows::conv_signs(args, windows::signs_machine(), false);
 }

@@ -177,7 +177,7 @@ class BitWriter {
   int64_t used_ = 0;
 };
 
-// Bits [first, first + count) of `words`, count 1 .. 64; reads no word behind the last of them.
+// Bits [first, first + count) of `words`, count 1 .. 64; reads no word after the last of them.
 inline uint64_t bits_at(const uint64_t* words, int64_t first, int64_t count) {
   const int64_t word = first / 64, shift = first % 64;
   uint64_t bits = words[word] >> shift;

@@ -28,7 +28,7 @@ struct PanelCall {
   int64_t gy_step;
 };
 
-// Which of `lanes` bytes are `tap`: bit i % 64 of word i / 64 of mask. Bits behind the last lane are not defined.
+// Which of `lanes` bytes are `tap`: bit i % 64 of word i / 64 of mask. Bits past the last lane are not defined.
 struct MatchesCall {
   int64_t lanes;
   const uint8_t* at;
@@ -37,7 +37,7 @@ struct MatchesCall {
 };
 
 // to[t][c] = (adds ? to[t][c] : +0) + (bit c of mask t ? gy[c] : +0) for t < terms, c < lanes. Mask t begins `words`
-// words behind the one before.
+// words after the one before.
 struct SpreadCall {
   int64_t lanes, terms;
   const float* gy;

@@ -1,6 +1,6 @@
 // prelu and shift: a learned number a channel (parameters slope and shift).
+#include "bitgrad/ops/channels.h"
 #include "bitgrad/nn/layers.h"
-#include "bitgrad/ops/spatial.h"
 #include "nn/values.h"
 
 namespace bitgrad {

@@ -10,14 +10,14 @@ namespace {
 class DequantizeLayer final : public Module {
  public:
   Var forward(const Var& x) override {
-    return detail::is_values(x.dtype()) ? detail::hand_on(x, y_) : dequantize(x, y_);
+    return detail::is_values(x.dtype()) ? detail::pass_through(x, y_) : dequantize(x, y_);
   }
 
   Form plan(const Form& in, PlanRequests&) override {
     require(detail::is_values(in.dtype) || in.dtype == dtypes::int32 || in.dtype.is_code(), "dequantize",
             "needs codes, int32 or fp32, got ", in.dtype);
     Form out = in;
-    out.dtype = y_ = detail::is_values(in.dtype) ? detail::handed_on(in) : in.float_output();
+    out.dtype = y_ = detail::is_values(in.dtype) ? detail::passed_dtype(in) : in.float_output();
     out.scales.reset();
     return out;
   }

@@ -14,7 +14,7 @@ class Dropout final : public Module {
   explicit Dropout(double p) { options_.p = p; }
 
   Var forward(const Var& in) override {
-    const Var x = detail::hand_on(in, y_);
+    const Var x = detail::pass_through(in, y_);
     if (!state().training || options_.p == 0) return x;
     options_.stream = live_by_microbatch(
         {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
@@ -25,7 +25,7 @@ class Dropout final : public Module {
     require(detail::is_values(in.dtype) || in.dtype.is_code(), "dropout", "needs fp32 input or codes, got ", in.dtype,
             ". Put dequantize before it, or put dropout after a quantizer");
     Form out = in;
-    out.dtype = y_ = detail::handed_on(in);
+    out.dtype = y_ = detail::passed_dtype(in);
     if (options_.p == 0 || in.dtype.is_float() || !in.training) return out;
     const std::vector<float>& levels = in.dtype.info().levels;
     const ScaleForm scales = in.scales.value_or(ScaleForm{});

@@ -10,7 +10,7 @@ constexpr std::string_view kFlattenLayer = "flatten";
 
 class FlattenLayer final : public Module {
  public:
-  Var forward(const Var& x) override { return flatten(detail::hand_on(x, y_)); }
+  Var forward(const Var& x) override { return flatten(detail::pass_through(x, y_)); }
 
   Form plan(const Form& in, PlanRequests&) override {
     require(in.sample.rank() >= 1, kFlattenLayer, "needs samples of elements: got ", in);
@@ -19,7 +19,7 @@ class FlattenLayer final : public Module {
             in.scales ? in.scales->granularity : Granularity{}, " of ", in, ". Quantize after it");
     Form out = in;
     out.sample = {in.sample.numel()};
-    out.dtype = y_ = detail::handed_on(in);
+    out.dtype = y_ = detail::passed_dtype(in);
     return out;
   }
   std::string_view kind() const override { return kFlattenLayer; }

@@ -12,7 +12,7 @@ class MaxPoolLayer final : public Module {
  public:
   explicit MaxPoolLayer(const LayerSpec& spec) : options_(detail::pool_options(spec.attributes)) {}
 
-  Var forward(const Var& x) override { return max_pool(detail::as_image(detail::hand_on(x, y_)), options_); }
+  Var forward(const Var& x) override { return max_pool(detail::as_image(detail::pass_through(x, y_)), options_); }
 
   Form plan(const Form& in, PlanRequests&) override {
     const bool codes = in.dtype.is_code() && in.dtype.kind() != DTypeKind::kCodebook;
@@ -23,7 +23,7 @@ class MaxPoolLayer final : public Module {
             "needs scales per tensor or channel(1), got scales per ", g, " of ", in,
             ", which differ within a window. Quantize after it");
     Form out = detail::pooled(kMaxPoolLayer, detail::image_form(kMaxPoolLayer, in), options_);
-    out.dtype = y_ = detail::handed_on(in);
+    out.dtype = y_ = detail::passed_dtype(in);
     return out;
   }
   std::string_view kind() const override { return kMaxPoolLayer; }

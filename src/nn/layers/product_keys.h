@@ -17,10 +17,10 @@ class ProductKeys {
     modes_.gw = spec.gw;
     modes_.gx_per_group = spec.gx_per_group;
   }
-  const LinearModes& modes() const { return modes_; }
+  const ProductModes& modes() const { return modes_; }
   // `draws` outlives the call that the modes are for.
-  LinearModes modes(const RandomStream& draws) const {
-    LinearModes modes = modes_;
+  ProductModes modes(const RandomStream& draws) const {
+    ProductModes modes = modes_;
     if (stochastic_) modes.sr = &draws;
     return modes;
   }
@@ -29,7 +29,7 @@ class ProductKeys {
   }
 
  private:
-  LinearModes modes_;
+  ProductModes modes_;
   bool stochastic_;
 };
 

@@ -17,7 +17,7 @@ class QuantizeGradientLayer final : public Module {
   }
 
   Var forward(const Var& in) override {
-    const Var x = detail::hand_on(in, y_);
+    const Var x = detail::pass_through(in, y_);
     if (!x.tracked()) return x;
     return quantize_gradient(x, spec_,
                              live_by_microbatch({state().seed, Purpose::kGradient, site_id(path()),
@@ -26,7 +26,7 @@ class QuantizeGradientLayer final : public Module {
 
   Form plan(const Form& in, PlanRequests&) override {
     Form out = in;
-    out.dtype = y_ = detail::handed_on(in);
+    out.dtype = y_ = detail::passed_dtype(in);
     return out;
   }
   PlanRequests serve(const PlanRequests& requests) override { return requests; }

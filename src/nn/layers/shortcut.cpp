@@ -14,7 +14,9 @@ class ShortcutLayer final : public Module {
   explicit ShortcutLayer(const LayerSpec& spec)
       : out_(spec.attributes.integer("out")), stride_(detail::pair_of(spec.attributes, "stride")) {}
 
-  Var forward(const Var& x) override { return shortcut_a(detail::as_image(detail::hand_on(x, y_)), out_, stride_); }
+  Var forward(const Var& x) override {
+    return shortcut_a(detail::as_image(detail::pass_through(x, y_)), out_, stride_);
+  }
   Form plan(const Form& in, PlanRequests&) override {
     require(detail::is_values(in.dtype), kShortcutLayer, "needs fp32 input, got ", in.dtype,
             ". Put it before the quantizer, or dequantize before it");
@@ -23,7 +25,7 @@ class ShortcutLayer final : public Module {
             " channels of ", in);
     const auto left = [](int64_t size, int64_t step) { return (size + step - 1) / step; };
     out.sample = {left(out.sample[0], stride_[0]), left(out.sample[1], stride_[1]), out_};
-    out.dtype = y_ = detail::handed_on(in);
+    out.dtype = y_ = detail::passed_dtype(in);
     return out;
   }
   std::string_view kind() const override { return kShortcutLayer; }

@@ -23,7 +23,7 @@ Side side_of(const Tensor& stored, bool contracted_rows, const ScaleMap& scale);
 Side side_of(const OperandForm& form, bool contracted_rows);
 ScaleMap scale_map_of(const OperandForm& form);
 
-// C[free of a, free of b] = sum over the contracted index, rows of C one behind the other. C's memory is the caller's.
+// C[free of a, free of b] = sum over the contracted index, rows of C one after another. C's memory is the caller's.
 kernels::GemmArgs product_args(const Side& a, const Side& b, DType c = dtypes::fp32, const float* bias = nullptr);
 
 // Matrices of `rows` stored rows that are contiguous in `stored`, with its scales: a side of a batch.
@@ -33,12 +33,12 @@ struct Members {
 };
 // Throws Error where scales are shared by rows of two matrices. `where` names the op.
 Members members_of(std::string_view where, const Tensor& stored, int64_t rows, bool contracted_rows);
-// product_args of every pair of members, C's dense and one behind the other.
+// product_args of every pair of members, C's dense and one after another.
 kernels::GemmArgs batch_args(int64_t count, const Members& a, const Members& b, DType c);
 
-// A side that need not exist as a whole: a matrix, or the windows of a convolution (windows.h), whose codes are gathered
-// a block of rows at a time. The drivers (forward.h, gradient.h) ask it for blocks of its stored rows: rows of the result
-// where they are free, pieces of the sums where they are contracted.
+// A side that need not exist as a whole: a matrix, or the windows of a convolution (windows.h), whose codes are
+// gathered a block of rows at a time. The drivers (forward.h, gradient.h) ask it for blocks of its stored rows: rows of
+// the result where they are free, pieces of the sums where they are contracted.
 class Operand {
  public:
   virtual ~Operand() = default;

@@ -86,6 +86,11 @@ bool ConvForm::pointwise() const {
   return groups == 1 && g.taps() == 1 && g.stride_y == 1 && g.stride_x == 1 && !pads && g.oh == g.h && g.ow == g.w;
 }
 
+Tensor group_rows(const Tensor& t, const ConvForm& form, int64_t group) {
+  const int64_t n = form.group_outputs();
+  return form.groups == 1 ? t : t.row_slice(group * n, (group + 1) * n);
+}
+
 ConvForm conv_form(std::string_view where, const Shape& image, int64_t outputs, const Conv2dOptions& options) {
   require(image.rank() == 4, where, "x must be images [n,h,w,c]: got ", image);
   ConvForm form;

@@ -25,6 +25,8 @@ struct ConvForm {
   // Windows are the pixels themselves: a product of the image as a matrix.
   bool pointwise() const;
 };
+// Rows of one group of outputs in a tensor [outputs, ..], such as the weight or the bias.
+Tensor group_rows(const Tensor& t, const ConvForm& form, int64_t group);
 // As conv2d_output; `where` names the op.
 std::array<int64_t, 2> conv_output(std::string_view where, int64_t h, int64_t w, const Conv2dOptions& options);
 // Throws Error for an image [n,h,w,c] and a number of outputs that do not fit the options. `where` names the op.

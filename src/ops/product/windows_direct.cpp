@@ -24,7 +24,7 @@ kernels::DirectConvArgs gx_args(const ConvForm& form, const Tensor& w, const Ten
   args.w = w.data();
   args.w_dtype = w.dtype();
   args.w_stride = w.stride();
-  args.turned = true;
+  args.input_gradient = true;
   args.c = gx.data();
   args.ldc = form.channels;
   return args;

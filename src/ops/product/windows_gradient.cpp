@@ -65,11 +65,6 @@ void add_rows(const ConvForm& form, int64_t group, int64_t first, int64_t begin,
   kernels::add_windows(args);
 }
 
-Tensor group_of(const Tensor& w, const ConvForm& form, int64_t group) {
-  const int64_t n = form.group_outputs();
-  return form.groups == 1 ? w : w.row_slice(group * n, (group + 1) * n);
-}
-
 void fill_zero(const Tensor& t) { device_backend(t.device()).fill_zero(t.data(), t.rows() * t.stride()); }
 
 // One task's images of gx, of fp32 or fp64, zero at first. make(group, begin, end, rows): rows of gy W.
@@ -100,7 +95,7 @@ Tensor image_rows(const Tensor& t, const ConvForm& form, int64_t first, int64_t 
 GradientProduct product_of(const ConvForm& form, const Tensor& gy, const Tensor& w, int64_t group) {
   const int64_t n = form.group_outputs();
   const Tensor rows = form.groups == 1 ? gy : gy.column_slice(group * n, (group + 1) * n).clone(MemoryKind::kWorkspace);
-  return {"gx", "w", rows, false, group_of(w, form, group), false, std::nullopt};
+  return {"gx", "w", rows, false, group_rows(w, form, group), false, std::nullopt};
 }
 
 void gx_floats(const ConvGradient& g, const Tensor& w, GradSlot& slot) {
@@ -183,7 +178,7 @@ struct CodeProduct {
 CodeProduct code_product(const ConvForm& form, const Tensor& codes, const Tensor& w, int64_t group) {
   CodeProduct p;
   p.codes = code_rows(codes, form, group);
-  const Tensor rows = group_of(w, form, group);
+  const Tensor rows = group_rows(w, form, group);
   p.args = product_args(side_of(p.codes, false), side_of(rows, true, {}), dtypes::int32);
   ScaleMap map = rows.scale_map();
   map.scale = nullptr;

@@ -28,7 +28,7 @@ void check(std::string_view where, const Tensor& before, const Tensor& now) {
 
 const uint8_t* row_of(const Tensor& t, int64_t row) { return static_cast<const uint8_t*>(t.data()) + row * t.stride(); }
 
-// Bit i: code i of the block differs. `n` codes of `bits` bits; what is behind them is not read as codes.
+// Bit i: code i of the block differs. `n` codes of `bits` bits; what follows them is not read as codes.
 uint64_t changed_codes(const uint8_t* a, const uint8_t* b, int bits, int64_t n) {
   uint64_t changed = 0;
   const int64_t total = n * bits;

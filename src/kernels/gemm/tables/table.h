@@ -99,7 +99,7 @@ struct TableBlock {
   const TableShape shape_;
   const int64_t m0_, n0_, m_, n_, lines_, columns_, chunk_;
 };
-// Pieces of memory, one behind the other.
+// Pieces of memory, one after another.
 struct TableMemory {
   char* next;
   template <typename T>

@@ -2,7 +2,7 @@
 // digits2.
 //
 // Row i, a = max abs x[i,k] over the whole of k, P digits, Q = 127 (256^P - 1) / 255: e is the least integer with
-// rint(a 2^-e) <= Q (a = 0: e = 0), q = rint(x 2^-e) = sum_p d_p 256^(P-1-p), the digits behind the first in -128 ..
+// rint(a 2^-e) <= Q (a = 0: e = 0), q = rint(x 2^-e) = sum_p d_p 256^(P-1-p), the digits after the first in -128 ..
 // 127. A row that holds NaN or Inf has unit NaN and digits 0.
 #pragma once
 

@@ -23,8 +23,8 @@ class FewForward {
 
   bool supports() const {
     const bool codes = FewPlane::is_whole(args_.w_dtype) && args_.w_dtype.bits() <= 7;
-    if (args_.turned || !has_lines(args_.geometry) || args_.images <= 0 || args_.channels <= 0 || args_.outputs <= 0 ||
-        !FewPlane::opens(args_.dtype) || !(codes || args_.w_dtype == dtypes::fp32))
+    if (args_.input_gradient || !has_lines(args_.geometry) || args_.images <= 0 || args_.channels <= 0 ||
+        args_.outputs <= 0 || !FewPlane::opens(args_.dtype) || !(codes || args_.w_dtype == dtypes::fp32))
       return false;
     if (args_.dtype == dtypes::fp32 || args_.w_dtype == dtypes::fp32)
       return bits_mode() == BitsMode::kFast && args_.c_dtype == dtypes::fp32 && args_.fold == nullptr && !args_.bf16;

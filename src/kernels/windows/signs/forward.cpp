@@ -28,7 +28,7 @@ class SignForward {
 
   bool supports() const {
     const WindowGeometry& g = args_.geometry;
-    return !args_.turned && args_.dtype == dtypes::bint1 && args_.w_dtype == dtypes::bint1 && has_lines(g) &&
+    return !args_.input_gradient && args_.dtype == dtypes::bint1 && args_.w_dtype == dtypes::bint1 && has_lines(g) &&
            args_.channels > 0 && args_.channels % 8 == 0 && args_.outputs > 0 && args_.images > 0 &&
            (args_.c_dtype == dtypes::fp32 || args_.c_dtype == dtypes::int32);
   }
@@ -47,7 +47,7 @@ class SignForward {
   }
 
  private:
-  // [block][tap line][word][16], zeros behind the bits of a line.
+  // [block][tap line][word][16], zeros after the bits of a line.
   void pack_weights() {
     const WindowGeometry& g = args_.geometry;
     weights_.assign(static_cast<size_t>(blocks_ * g.kh * words_ * kLanes), 0);

@@ -37,8 +37,9 @@ class SignGradient {
 
   bool supports() const {
     const WindowGeometry& g = args_.geometry;
-    if (!args_.turned || args_.w_dtype != dtypes::bint1 || !has_lines(g) || g.pixels() == 0 || args_.channels <= 0 ||
-        args_.outputs <= 0 || args_.images <= 0 || args_.c_dtype != dtypes::fp32 || args_.bias != nullptr)
+    if (!args_.input_gradient || args_.w_dtype != dtypes::bint1 || !has_lines(g) || g.pixels() == 0 ||
+        args_.channels <= 0 || args_.outputs <= 0 || args_.images <= 0 || args_.c_dtype != dtypes::fp32 ||
+        args_.bias != nullptr)
       return false;
     if (bytes_) return args_.w_step == 0 && args_.fold == nullptr && exact_in_floats(g.taps() * args_.channels);
     return args_.dtype == dtypes::fp32 && args_.image_scale == nullptr && args_.w_scale == nullptr &&

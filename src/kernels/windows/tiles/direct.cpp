@@ -74,8 +74,8 @@ class Direct {
         pixel_(args.channels * element_),
         pairs_((args.outputs + 31) / 32) {
     if (!is_direct(args.geometry)) return;
-    plane_ = args.turned ? gradient_plane(args.geometry) : image_plane(args.geometry);
-    args.turned ? find_phases() : add_image_phase();
+    plane_ = args.input_gradient ? gradient_plane(args.geometry) : image_plane(args.geometry);
+    args.input_gradient ? find_phases() : add_image_phase();
     for (Phase& phase : phases_) {
       phase.steps = pieces(phase.taps * pixel_, kStepBytes);
       steps_ = std::max(steps_, phase.steps);
@@ -116,9 +116,9 @@ class Direct {
 
  private:
   double depth() const { return static_cast<double>(args_.geometry.taps() * args_.channels); }
-  int64_t rows_of_c() const { return args_.turned ? args_.geometry.pixels() : args_.geometry.windows(); }
+  int64_t rows_of_c() const { return args_.input_gradient ? args_.geometry.pixels() : args_.geometry.windows(); }
   // Pixels from a position to the next.
-  int64_t distance() const { return args_.turned ? 1 : args_.geometry.stride_x; }
+  int64_t distance() const { return args_.input_gradient ? 1 : args_.geometry.stride_x; }
 
   void add_image_phase() {
     const WindowGeometry& g = args_.geometry;
@@ -153,7 +153,7 @@ class Direct {
   // `count` columns of a tap line: taps * channels values each, in the order of the plane, ld from column to column.
   void columns(const Phase& phase, int64_t first, int64_t count, int64_t line, int8_t* out, int64_t ld) const {
     const WindowGeometry& g = args_.geometry;
-    if (!args_.turned) {
+    if (!args_.input_gradient) {
       const int64_t run = g.kw * args_.channels;
       for (int64_t n = 0; n < count; ++n) unpack_row_s8(args_.w_dtype, row(first + n), line * run, run, out + n * ld);
       return;
@@ -203,7 +203,7 @@ class Direct {
     const auto put = [&](int64_t y, int64_t x, int64_t row) {
       phase.place[static_cast<size_t>(y * plane_.width + x)] = static_cast<int32_t>(row);
     };
-    if (args_.turned) {
+    if (args_.input_gradient) {
       for (int64_t y = phase.y; y < g.h; y += g.stride_y)
         for (int64_t x = phase.x; x < g.w; x += g.stride_x) put(y / g.stride_y, x / g.stride_x, y * g.w + x);
     } else {

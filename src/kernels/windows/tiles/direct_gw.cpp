@@ -110,7 +110,7 @@ class DirectWeights {
     }
     std::memset(row_of(stride_, 0) + shift, 0, kStepBytes * 2);
   }
-  // Rows of the channels, and those of merged taps behind them.
+  // Rows of the channels, and those of merged taps after them.
   void put_channels(const uint8_t* from, uint8_t* to) const {
     const int64_t c = args_.channels;
     alignas(64) uint8_t square[kSquare * kSquare];

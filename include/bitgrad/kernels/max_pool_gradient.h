@@ -7,7 +7,7 @@ namespace bitgrad::kernels {
 
 // gx[pixel, c] = +0, then + gy of each window, in ascending order, whose maximum it was: fp32. Where the maxima were is
 // known by the tap of each, or by the codes of one bit that they are of: the first 1, else the first pixel inside.
-struct PoolGradientArgs {
+struct MaxPoolGradientArgs {
   WindowGeometry geometry;  // dilation 1
   int64_t images = 0, channels = 0;
   const uint8_t* taps = nullptr;   // [windows, channels], dense; or
@@ -16,6 +16,6 @@ struct PoolGradientArgs {
   const float* gy = nullptr;  // [windows, channels], dense
   float* gx = nullptr;        // [pixels, channels], dense; every element is written
 };
-void pool_gradient(const PoolGradientArgs& args);
+void max_pool_gradient(const MaxPoolGradientArgs& args);
 
 }  // namespace bitgrad::kernels

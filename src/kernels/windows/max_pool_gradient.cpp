@@ -1,6 +1,6 @@
 // A piece of work is some rows of pixels: it goes over the windows that lie on them, in ascending order, and writes
 // what falls on its own rows. For each window and tap a mask says which channels have their maximum there.
-#include "bitgrad/kernels/pool_gradient.h"
+#include "bitgrad/kernels/max_pool_gradient.h"
 
 #include <algorithm>
 #include <vector>
@@ -20,9 +20,9 @@ bool tiles_image(const WindowGeometry& g) {
   return g.kh == g.stride_y && g.kw == g.stride_x && g.oh * g.kh - g.top >= g.h && g.ow * g.kw - g.left >= g.w;
 }
 
-class PoolGradientRows {
+class MaxPoolGradientRows {
  public:
-  explicit PoolGradientRows(const PoolGradientArgs& args)
+  explicit MaxPoolGradientRows(const MaxPoolGradientArgs& args)
       : args_(args),
         g_(args.geometry),
         loops_(windows::loops()),
@@ -78,7 +78,7 @@ class PoolGradientRows {
     }
   }
 
-  const PoolGradientArgs& args_;
+  const MaxPoolGradientArgs& args_;
   const WindowGeometry& g_;
   const WindowLoops& loops_;
   int64_t words_;  // of a mask
@@ -89,13 +89,13 @@ class PoolGradientRows {
 
 }  // namespace
 
-void pool_gradient(const PoolGradientArgs& args) {
+void max_pool_gradient(const MaxPoolGradientArgs& args) {
   const WindowGeometry& g = args.geometry;
   const int64_t rows = args.images * g.h, row = std::max<int64_t>(1, g.w * args.channels);
   // Whole rows of windows where they lie side by side.
   const int64_t grain = std::max<int64_t>(1, kGradientPiece / (row * g.stride_y)) * g.stride_y;
   parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
-    PoolGradientRows piece(args);
+    MaxPoolGradientRows piece(args);
     for (int64_t r = begin; r < end;) {
       const int64_t image = r / g.h, y = r % g.h, count = std::min(g.h - y, end - r);
       piece.run(image, y, y + count);

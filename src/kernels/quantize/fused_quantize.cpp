@@ -1,5 +1,5 @@
 // Family quantize: the sequences that other devices run as one kernel.
-#include "bitgrad/kernels/fused.h"
+#include "bitgrad/kernels/fused_quantize.h"
 
 #include <algorithm>
 #include <atomic>
@@ -113,7 +113,6 @@ void cpu::normalize_sign(const NormalizeSignArgs& args) {
     part.rows = end - begin;
     part.x += begin * cols;
     part.y = space.as<float>();
-    part.xhat = nullptr;
     cpu::normalize(part);
     quantize(sign_args(part.rows, cols, part.y, cols, static_cast<char*>(args.codes) + begin * args.stride, args.stride,
                        &seen));

@@ -27,7 +27,7 @@ struct BinarizeArgs {
 };
 void binarize(const BinarizeArgs& args);
 
-// The signs of normalize(norm): bint1 codes of y >= 0, without y in memory. norm.y and norm.xhat are not read.
+// The signs of normalize(norm): bint1 codes of y >= 0, without y in memory. norm.y is not read.
 struct NormalizeSignArgs {
   NormalizeArgs norm;
   void* codes = nullptr;      // canonical rows, pad bits are zeroed
