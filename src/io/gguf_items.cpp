@@ -25,10 +25,10 @@ void refuse(GgufFit& fit, std::string why) {
 
 // x as fp16, and what that costs.
 uint16_t half_of(double x, std::string_view what, GgufFit& fit) {
-  constexpr double kMost = 65504, kLeast = 0x1p-24;
   const uint16_t half = fp16_from_float(static_cast<float>(x));
   const double error = std::abs(static_cast<double>(fp16_to_float(half)) - x);
-  if (!(std::abs(x) <= kMost) || (x != 0 && std::abs(x) < kLeast)) {
+  const float rounded = fp16_to_float(half);
+  if (!std::isfinite(rounded) || (x != 0 && rounded == 0.0f)) {
     refuse(fit, concat(what, ' ', x, " is no fp16 number: those are 0 and 2^-24 to 65504"));
   } else if (error > 0 && fit.kind != Kind::kRefused) {
     fit.kind = Kind::kRounded;

@@ -24,9 +24,9 @@ enum class GgufType : uint32_t {
 #undef BITGRAD_GGUF_TYPE
 };
 struct GgufTypeInfo {
-  std::string_view name;  // as ggml's: "Q4_0"
-  GgufType type;
-  int64_t block_elements, block_bytes;
+  std::string_view name = {};  // as ggml's: "Q4_0"
+  GgufType type = GgufType::kF32;
+  int64_t block_elements = 1, block_bytes = 4;
 };
 const GgufTypeInfo& gguf_type(GgufType type);
 // By the number in a file; nullptr: none that is known.
