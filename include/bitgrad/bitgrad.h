@@ -29,6 +29,8 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/dtype/layout.h"
+#include "bitgrad/io/gguf.h"
+#include "bitgrad/io/gguf_tensors.h"
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/io/sha256.h"
 #include "bitgrad/io/tensors.h"

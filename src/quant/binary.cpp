@@ -53,7 +53,7 @@ class Binary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "binary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = spec.alpha});
+    check_common(*this, spec, {.pow2 = spec.alpha, .fp16 = spec.alpha});
     require(spec.dtype.kind() == DTypeKind::kSign, name(), "dtype ", spec.dtype, ": got kind ",
             kind_name(spec.dtype.kind()), ", expected kind sign, such as bint1.");
   }
@@ -74,11 +74,13 @@ class Binary final : public BuiltinQuantizer {
   FitAndCode fit_and_code(const QuantSpec& spec) const override {
     const Granularity& g = spec.granularity;
     const bool by_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
-    return spec.alpha && !spec.pow2 && by_row && spec.dtype == dtypes::bint1 ? binarize_rows : nullptr;
+    return spec.alpha && scale_rounding(spec) == ScaleRounding() && by_row && spec.dtype == dtypes::bint1
+               ? binarize_rows
+               : nullptr;
   }
   std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const override {
     if (!spec.alpha || spec.alpha_grad) return std::nullopt;
-    return kernels::RowFit{kernels::RowFit::kMeanAbs, -1, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
+    return kernels::RowFit{kernels::RowFit::kMeanAbs, -1, 1, spec.eps.value_or(kSmallestNormal), scale_rounding(spec)};
   }
   bool own_backward(const QuantSpec& spec) const override { return spec.alpha_grad; }
   void leaf_backward(const QuantSpec& spec, const QuantParams& params, const Tensor& x, const Tensor& g_value,

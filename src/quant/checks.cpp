@@ -33,6 +33,11 @@ void check_rule(std::string_view scheme, const QuantSpec& spec, SteRule rule) {
 void check_options(std::string_view scheme, const QuantSpec& spec, const Options& legal) {
   require(legal.pow2 || !spec.pow2, scheme, "pow2 with dtype ", spec.dtype, ": got true, expected false. ",
           "The scheme's scale is learned, constant or a power of two already.");
+  const bool fp32 = spec.scale_dtype == dtypes::fp32;
+  require(fp32 || spec.scale_dtype == dtypes::fp16, scheme, "scale_dtype with dtype ", spec.dtype, ": got ",
+          spec.scale_dtype, ", expected fp32 or fp16.");
+  require(legal.fp16 || fp32, scheme, "scale_dtype with dtype ", spec.dtype, ": got fp16, expected fp32. ",
+          "The scheme's scale is constant.");
   require(legal.div || !spec.div, scheme, "div with dtype ", spec.dtype, ": got true, expected false. ",
           "The scheme divides by no scale.");
   if (spec.reduce_range) {

@@ -18,6 +18,7 @@ struct Options {
   bool pow2 = false;
   bool div = false;  // the scheme divides x by a scale, or can
   bool reduce_range = false;
+  bool fp16 = false;  // scale_dtype
 };
 // A code dtype, a legal granularity, eps, rounding and straight-through rule, and no option of another scheme (alpha,
 // alpha_grad: binary; scale, offset: fixed; first_clip: pact).

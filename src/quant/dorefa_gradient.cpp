@@ -1,8 +1,8 @@
 // dorefa_gradient, for kind uint of b bits: s = max(2a / (2^b - 1), eps), m = -a, a = max abs x of the block (per
-// token: of a row, which of images is a pixel); code = clamp(rint((x - m) / s), 0, 2^b - 1). A block of zeros has s = eps, m = 0, values 0.
-// DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 12, whose noise is stochastic rounding; nearest is legal too, but
-// 0 then gets a value of +-s/2, as no code has the value 0. The paper takes the maximum over a sample: per token is that
-// for samples that are rows of features alone.
+// token: of a row, which of images is a pixel); code = clamp(rint((x - m) / s), 0, 2^b - 1). A block of zeros has s =
+// eps, m = 0, values 0. DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 12, whose noise is stochastic rounding;
+// nearest is legal too, but 0 then gets a value of +-s/2, as no code has the value 0. The paper takes the maximum over
+// a sample: per token is that for samples that are rows of features alone.
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/map/scales.h"
@@ -14,7 +14,7 @@ class DorefaGradient final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "dorefa_gradient"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .div = true});
+    check_common(*this, spec, {.pow2 = true, .div = true, .fp16 = true});
     require_uint(name(), spec.dtype);
   }
   CodeRange code_range(const QuantSpec& spec) const override { return {CodeRule::kOffset, 0, spec.dtype.info().qmax}; }
@@ -25,7 +25,7 @@ class DorefaGradient final : public BuiltinQuantizer {
     QuantParams params =
         scale_params(spec, blocks, eps, maps::BlockScales{a.as<float>(), blocks.sizes(), false, 2.0f, qmax, eps, {}});
     const Tensor m = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
-    run_map(maps::NegatedNumbers{a.as<float>(), m.as<float>()}, blocks.count());
+    run_map(maps::NegatedNumbers{a.as<float>(), m.as<float>(), scale_rounding(spec)}, blocks.count());
     params.offset = shared(m);
     return params;
   }

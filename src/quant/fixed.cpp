@@ -13,7 +13,7 @@ class Fixed final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "fixed"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .div = spec.dtype.kind() != DTypeKind::kCodebook});
+    check_common(*this, spec, {.pow2 = true, .div = spec.dtype.kind() != DTypeKind::kCodebook, .fp16 = true});
     require(spec.dtype.kind() != DTypeKind::kSign, name(), "dtype ", spec.dtype,
             ": got kind sign, expected int, uint or codebook. Use scheme binary.");
     require(std::isfinite(spec.scale) && spec.scale > 0.0f, name(), "scale: got ", spec.scale,
@@ -21,6 +21,10 @@ class Fixed final : public BuiltinQuantizer {
     require(!spec.pow2 || std::isfinite(maps::q::ceil_pow2(spec.scale)), name(), "scale: got ", spec.scale,
             ", expected at most 2^127 with pow2.");
     require(std::isfinite(spec.offset), name(), "offset: got ", spec.offset, ", expected a finite number.");
+    require(std::isfinite(maps::q::rounded_scale(scale_rounding(spec), spec.scale)) &&
+                std::isfinite(maps::q::rounded_offset(scale_rounding(spec), spec.offset)),
+            name(), "scale and offset with scale_dtype fp16: got ", spec.scale, " and ", spec.offset,
+            ", expected numbers up to 65504.");
     require(spec.offset == 0.0f || spec.dtype.kind() != DTypeKind::kCodebook, name(), "offset of a codebook: got ",
             spec.offset, ", expected 0.");
     require(spec.scale >= kSmallestNormal || spec.dtype.kind() != DTypeKind::kCodebook, name(),
@@ -33,11 +37,12 @@ class Fixed final : public BuiltinQuantizer {
   }
   bool constant_params(const QuantSpec&) const override { return true; }
   QuantParams fit(const QuantSpec& spec, const Tensor&) const override {
-    const float s = spec.pow2 ? maps::q::ceil_pow2(spec.scale) : spec.scale;
+    const float s = maps::q::rounded_scale(scale_rounding(spec), spec.scale);
+    const float m = maps::q::rounded_offset(scale_rounding(spec), spec.offset);
     QuantParams params;
     params.scheme = name();
     if (s != 1.0f) params.scale = shared(filled(1, s));
-    if (spec.offset != 0.0f) params.offset = shared(filled(1, spec.offset));
+    if (spec.offset != 0.0f) params.offset = shared(filled(1, m));
     return params;
   }
 };

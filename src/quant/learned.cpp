@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "quant/blocks.h"
+#include "quant/map/scales.h"
 
 namespace bitgrad::detail {
 
@@ -42,6 +43,22 @@ Tensor at_least_floor(const Tensor& learned) {
   const Tensor out = Tensor::empty(learned.shape(), dtypes::fp32, MemoryKind::kQuantState);
   run_map(maps::NumbersAtLeast{learned.as<float>(), kLearnedFloor, out.as<float>()}, learned.numel());
   return out;
+}
+
+void round_scales(const QuantSpec& spec, const Tensor& scale) {
+  if (scale_rounding(spec) == ScaleRounding()) return;
+  const BlockCheck check;
+  run_map(maps::RoundedScales{scale.as<float>(), {scale.as<float>(), check.flags(), scale_rounding(spec)}},
+          scale.numel());
+  check.numbers(scale, spec.scheme, "learned numbers");
+}
+
+void round_offsets(const QuantSpec& spec, const Tensor& offset) {
+  if (scale_rounding(spec) == ScaleRounding()) return;
+  const BlockCheck check;
+  run_map(maps::RoundedOffsets{offset.as<float>(), scale_rounding(spec), {offset.as<float>(), check.flags(), {}}},
+          offset.numel());
+  check.numbers(offset, spec.scheme, "learned numbers", "offset");
 }
 
 LearnedRows learned_rows(const Tensor& x) {

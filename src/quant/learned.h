@@ -25,6 +25,10 @@ class LearnedQuantizer : public BuiltinQuantizer {
 // max(learned, kLearnedFloor), quantizer state.
 Tensor at_least_floor(const Tensor& learned);
 
+// Scales and offsets, in place, rounded as the spec asks for. Error(kNonFinite) where one is beyond its range.
+void round_scales(const QuantSpec& spec, const Tensor& scale);
+void round_offsets(const QuantSpec& spec, const Tensor& offset);
+
 // sums[j] += the sum of the terms of the elements of block j of x, in the order of docs/numerics.md section 8, by
 // pieces of whole rows of at most 65536 elements. Map: a map of quant/map/learned.h.
 template <typename Map>

@@ -20,7 +20,7 @@ class Lsq : public LearnedQuantizer {
  public:
   std::string_view name() const override { return "lsq"; }
   void check(const QuantSpec& spec, bool weight) const override {
-    check_learned(spec, {.div = true});
+    check_learned(spec, {.div = true, .fp16 = true});
     require_integer(name(), spec.dtype);
     require(spec.dtype.info().qmax > 0, name(), "dtype ", spec.dtype, ": its largest code is ", spec.dtype.info().qmax,
             ", expected a positive one.");
@@ -69,8 +69,13 @@ QuantParams Lsq::params_of(const QuantSpec& spec, std::span<const Tensor> learne
   QuantParams params;
   params.scheme = name();
   params.granularity = spec.granularity;
-  params.scale = shared(at_least_floor(learned[0]));
-  if (with_offset()) params.offset = shared(learned[1].clone(MemoryKind::kQuantState));
+  const Tensor scale = at_least_floor(learned[0]);
+  round_scales(spec, scale);
+  params.scale = shared(scale);
+  if (!with_offset()) return params;
+  const Tensor offset = learned[1].clone(MemoryKind::kQuantState);
+  round_offsets(spec, offset);
+  params.offset = shared(offset);
   return params;
 }
 

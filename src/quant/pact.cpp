@@ -15,7 +15,7 @@ class Pact final : public LearnedQuantizer {
  public:
   std::string_view name() const override { return "pact"; }
   void check(const QuantSpec& spec, bool weight) const override {
-    check_learned(spec, {.div = true});
+    check_learned(spec, {.div = true, .fp16 = true});
     require_uint(name(), spec.dtype);
     require(!weight, name(), "dtype of weights: got ", spec.dtype,
             ", where weights below 0 would become 0. Use scheme lsq or dorefa_weight.");
@@ -34,6 +34,7 @@ class Pact final : public LearnedQuantizer {
     require_parts(spec, learned);
     const Tensor clip = at_least_floor(learned[0]), scale = clip.clone(MemoryKind::kQuantState);
     kernels::divide(scale.numel(), scale.as<float>(), static_cast<float>(spec.dtype.info().qmax));
+    round_scales(spec, scale);
     QuantParams params;
     params.scheme = name();
     params.granularity = spec.granularity;

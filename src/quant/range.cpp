@@ -27,7 +27,7 @@ bool plain(const maps::q::RangeBlocks& blocks, int64_t count, const float* made)
 float RangeQuantizer::default_eps() const { return kSmallestNormal; }
 
 void RangeQuantizer::check(const QuantSpec& spec, bool weight) const {
-  check_common(*this, spec, {.pow2 = true, .div = true, .reduce_range = true});
+  check_common(*this, spec, {.pow2 = true, .div = true, .reduce_range = true, .fp16 = true});
   require_integer(name(), spec.dtype);
   refuse_int1_weight(name(), spec.dtype, weight);
 }
@@ -48,7 +48,7 @@ std::optional<kernels::RowFit> RangeQuantizer::row_fit(const QuantSpec& spec) co
   if (!rule) return std::nullopt;
   const CodeLimits limits = code_limits(spec);
   return kernels::RowFit{*rule, static_cast<float>(limits.lo), static_cast<float>(limits.hi),
-                         spec.eps.value_or(default_eps()), spec.pow2};
+                         spec.eps.value_or(default_eps()), scale_rounding(spec)};
 }
 
 void RangeQuantizer::check_scales(const maps::q::RangeBlocks& blocks, int64_t count, const std::string& what) const {
@@ -84,7 +84,7 @@ QuantParams RangeQuantizer::params(const QuantSpec& spec, const Tensor& low, con
                               static_cast<float>(limits.lo),
                               static_cast<float>(limits.hi),
                               spec.eps.value_or(default_eps()),
-                              {out.scale->as<float>(), check.flags(), spec.pow2},
+                              {out.scale->as<float>(), check.flags(), scale_rounding(spec)},
                               nullptr,
                               nullptr};
   if (shift() == Shift::kZero) {

@@ -43,7 +43,7 @@ class Registry {
                            "eps",    "pow2",    "reduce_range", "div",        "ste",         "ste_t",
                            "scale",  "offset",  "first_clip",   "learned",    "observer",    "init",
                            "master", "moments", "latent_clamp", "optimizer",  "lr_factor",   "weight_decay",
-                           "frozen", "grad"}};
+                           "frozen", "grad",    "scale_dtype"}};
 
  private:
   const Quantizer* look_up(std::string_view name) const {

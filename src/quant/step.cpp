@@ -9,7 +9,7 @@ class Step final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "step"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true});
+    check_common(*this, spec, {.pow2 = true, .fp16 = true});
     const DTypeInfo& info = spec.dtype.info();
     require(info.kind == DTypeKind::kUint && info.qmin == 0 && info.qmax == 1, name(), "dtype: got ", spec.dtype,
             ", expected int1 = {0, 1}.");
@@ -23,7 +23,8 @@ class Step final : public BuiltinQuantizer {
     return scale_params(spec, blocks, eps, maps::MeanAboveScales{sum.as<float>(), count.as<float>(), eps, {}});
   }
   std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const override {
-    return kernels::RowFit{kernels::RowFit::kMeanPositive, 0, 1, spec.eps.value_or(kSmallestNormal), spec.pow2};
+    return kernels::RowFit{kernels::RowFit::kMeanPositive, 0, 1, spec.eps.value_or(kSmallestNormal),
+                           scale_rounding(spec)};
   }
 };
 

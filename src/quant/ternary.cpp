@@ -11,7 +11,7 @@ class Ternary final : public BuiltinQuantizer {
  public:
   std::string_view name() const override { return "ternary"; }
   void check(const QuantSpec& spec, bool) const override {
-    check_common(*this, spec, {.pow2 = true, .div = true});
+    check_common(*this, spec, {.pow2 = true, .div = true, .fp16 = true});
     require_ternary(name(), spec.dtype);
   }
   SteRule default_ste() const override { return SteRule::kIdentity; }
@@ -24,7 +24,7 @@ class Ternary final : public BuiltinQuantizer {
                         maps::BlockScales{sum.as<float>(), blocks.sizes(), true, 1.0f, 1.0f, eps, {}});
   }
   std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const override {
-    return kernels::RowFit{kernels::RowFit::kMeanAbs, -1, 1, spec.eps.value_or(1e-5f), spec.pow2};
+    return kernels::RowFit{kernels::RowFit::kMeanAbs, -1, 1, spec.eps.value_or(1e-5f), scale_rounding(spec)};
   }
 };
 

@@ -84,11 +84,12 @@ TEST_CASE("granularities, shapes and options of one dtype a scheme") {
       for (const Shape& shape : {Shape{0, 4}, Shape{1, 1}, Shape{9, 70}}) {
         spec.granularity = g;
         if (!accepts(spec)) continue;
-        for (const int option : {0, 1, 2, 3}) {
+        for (const int option : {0, 1, 2, 3, 4}) {
           QuantSpec with = spec;
           with.pow2 = option == 1;
           with.div = option == 2;
           if (option == 3) with.rounding = Rounding::kStochastic;
+          if (option == 4) with.scale_dtype = dtypes::fp16;
           if (accepts(with)) compare(with, numbers(shape, 1.5f, 7));
         }
       }

@@ -51,7 +51,7 @@ struct Problem {
   bool due = true, fitted = true;
   SteRule ste = SteRule::kIdentity;
   bool bf16 = false, decay = false, clip_value = false, clamp = false, floor = false, times_scale = false;
-  bool transposed = false, frag64 = false, stochastic = false, pow2 = false, nonfinite = false;
+  bool transposed = false, frag64 = false, stochastic = false, pow2 = false, fp16 = false, nonfinite = false;
   float divisor = 1, factor = 1;
   int64_t shift = 0, pad = 0;
   int scales = 0;  // of the codes before: per tensor, row, group of 3 columns, column
@@ -164,7 +164,7 @@ RowCodes codes_of(const Problem& p, const Memory& at) {
   to.codes.first_element = 40;
   to.codes.flags = at.flags.data();
   if (coding.fit && p.fitted) {
-    to.fit = RowFit{*coding.fit, static_cast<float>(coding.lo), static_cast<float>(coding.hi), 1e-5f, p.pow2};
+    to.fit = RowFit{*coding.fit, static_cast<float>(coding.lo), static_cast<float>(coding.hi), 1e-5f, {p.pow2, p.fp16}};
     to.scale = at.scale.data();
     if (*coding.fit == RowFit::kAffine) to.zero = at.zero.data();
   } else {
@@ -236,6 +236,7 @@ Problem drawn(int64_t rows, int64_t cols, const std::optional<Coding>& coding, s
   p.frag64 = coding && coding->dtype.bits() < 8 && coin();
   p.stochastic = coin();
   p.nonfinite = random() % 4 == 0;
+  p.fp16 = coin();
   p.pow2 = coin() && !p.nonfinite;  // that of a NaN follows from its sign, which is no one's
   p.divisor = coin() ? 1.0f : 7.0f;
   p.factor = coin() ? 1.0f : 0.3f;

@@ -1,4 +1,4 @@
-// Powers of two beside a number, against frexp in double.
+// Powers of two beside a number, against frexp in double; fp16 numbers beside one.
 #include "kernels/map/numbers.h"
 
 #include <cmath>
@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "bitgrad/dtype/bf16.h"
 #include "support/catch.h"
 
 namespace bitgrad {
@@ -44,6 +45,30 @@ TEST_CASE("the next power of two of a scale is exact, of subnormal ones too") {
     CHECK(static_cast<double>(maps::q::ceil_pow2(s)) == next_power(s));
   }
   CHECK(std::isinf(maps::q::ceil_pow2(std::nextafter(0x1p127f, INFINITY))));
+}
+
+TEST_CASE("rounding to fp16 is that of the dtype, for every fp16 number and between all neighbours") {
+  for (uint32_t h = 0; h < 0x7C00; ++h) {
+    const float x = fp16_to_float(static_cast<uint16_t>(h));
+    const float next = h == 0x7BFF ? 65536.0f : fp16_to_float(static_cast<uint16_t>(h + 1));
+    const float middle = (x + next) / 2;
+    for (const float y : {x, std::nextafter(x, next), std::nextafter(middle, x), middle, std::nextafter(middle, next)})
+      for (const float z : {y, -y})
+        if (maps::q::bits_of(maps::q::round_fp16(z)) != maps::q::bits_of(fp16_to_float(fp16_from_float(z)))) {
+          INFO(z);
+          CHECK(maps::q::round_fp16(z) == fp16_to_float(fp16_from_float(z)));
+        }
+  }
+  for (const float x : {1e6f, 65520.0f, INFINITY, -INFINITY})
+    CHECK(maps::q::round_fp16(x) == std::copysign(INFINITY, x));
+  CHECK(maps::q::round_fp16(std::nextafter(65520.0f, 0.0f)) == 65504.0f);
+  CHECK(std::isnan(maps::q::round_fp16(NAN)));
+  const ScaleRounding both{true, true};
+  CHECK(maps::q::rounded_scale(both, 0x1p-30f) == 0x1p-24f);
+  CHECK(maps::q::rounded_scale(both, 3.0f) == 4.0f);
+  CHECK(std::isinf(maps::q::rounded_scale(both, 40000.0f)));
+  CHECK(maps::q::rounded_offset({false, true}, -0.1f) == fp16_to_float(fp16_from_float(-0.1f)));
+  CHECK(maps::q::rounded_offset({true, false}, -0.1f) == -0.1f);
 }
 
 TEST_CASE("the nearest power of two by its exponent turns at the square root of two") {

@@ -100,6 +100,7 @@ inline QuantSpec with_options(QuantSpec spec, bool weight, Draws& draws) {
   maybe([](QuantSpec& s) { s.alpha_grad = s.alpha; });
   maybe([](QuantSpec& s) { s.pow2 = true; });
   maybe([](QuantSpec& s) { s.div = true; });
+  maybe([](QuantSpec& s) { s.scale_dtype = dtypes::fp16; });
   maybe([](QuantSpec& s) { s.reduce_range = true; });
   maybe([](QuantSpec& s) { s.rounding = Rounding::kStochastic; });
   maybe([](QuantSpec& s) { s.eps = 1e-3f; });

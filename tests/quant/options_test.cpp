@@ -28,7 +28,8 @@ bool among(std::string_view name, std::initializer_list<std::string_view> names)
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-TEST_CASE("pow2, div, reduce_range, tanh and alpha_grad are legal where they have a meaning, else errors") {
+TEST_CASE(
+    "pow2, div, scale_dtype, reduce_range, tanh and alpha_grad are legal where they have a meaning, else errors") {
   for (const std::string_view name : quantizer_names()) {
     if (name.starts_with("test_")) continue;
     const auto error_with = [&](void (*change)(QuantSpec&)) {
@@ -48,6 +49,12 @@ TEST_CASE("pow2, div, reduce_range, tanh and alpha_grad are legal where they hav
       CHECK(contains(div, concat('[', name, "] div with dtype ")));
     else
       CHECK(div.empty());
+    const std::string half = error_with([](QuantSpec& s) { s.scale_dtype = dtypes::fp16; });
+    if (among(name, {"binary", "dorefa_weight", "dorefa_activation"}))
+      CHECK(contains(half, concat('[', name, "] scale_dtype with dtype ")));
+    else
+      CHECK(half.empty());
+    CHECK(contains(error_with([](QuantSpec& s) { s.scale_dtype = dtypes::bf16; }), "got bf16, expected fp32 or fp16"));
     const std::string reduced = error_with([](QuantSpec& s) { s.reduce_range = true; });
     if (among(name, {"affine", "symmetric", "symmetric_no_clip", "absmax"}))
       CHECK(reduced.empty());

@@ -52,6 +52,22 @@ inline float pow2_up(float s) {
   return std::frexp(s, &e) == 0.5f ? s : std::ldexp(1.0f, e);
 }
 
+// The nearest fp16 number, ties to even, by division: nothing of ours.
+inline float nearest_fp16(float x) {
+  const double a = std::fabs(static_cast<double>(x));
+  if (!(a < 65520)) return std::copysign(std::numeric_limits<float>::infinity(), x);
+  const int e = a < std::ldexp(1.0, -14) ? -14 : std::ilogb(a);
+  const double unit = std::ldexp(1.0, e - 10);
+  return static_cast<float>(std::copysign(std::nearbyint(a / unit) * unit, static_cast<double>(x)));
+}
+inline float rounded_scale(const QuantSpec& spec, float s) {
+  if (spec.pow2) s = pow2_up(s);
+  return spec.scale_dtype == dtypes::fp16 ? std::max(nearest_fp16(s), std::ldexp(1.0f, -24)) : s;
+}
+inline float rounded_offset(const QuantSpec& spec, float m) {
+  return spec.scale_dtype == dtypes::fp16 ? nearest_fp16(m) : m;
+}
+
 // Schemes whose params do not follow from ranges, means and maxima of plain numbers alone. x is not empty.
 inline bool fit_special(const QuantSpec& spec, const std::vector<float>& x, BlockParams& p) {
   const std::string& k = spec.scheme;
@@ -102,13 +118,14 @@ inline BlockParams fit_block(const QuantSpec& spec, const std::vector<float>& x)
   const std::string& k = spec.scheme;
   const float eps = spec.eps.value_or(k == "ternary" ? 1e-5f : (k == "minmax_offset" ? 1e-6f : tiny));
   BlockParams p;
-  if (k == "fixed") return {spec.pow2 ? pow2_up(spec.scale) : spec.scale, spec.offset, 0};
+  if (k == "fixed") return {rounded_scale(spec, spec.scale), rounded_offset(spec, spec.offset), 0};
   if (k == "binary" && !spec.alpha) return p;
   if (fit_special(spec, x, p)) {
-    if (spec.pow2) p.s = pow2_up(p.s);
+    p.s = rounded_scale(spec, p.s);
+    p.m = rounded_offset(spec, p.m);
     return p;
   }
-  if (x.empty()) return {spec.pow2 ? pow2_up(eps) : eps, 0, 0};
+  if (x.empty()) return {rounded_scale(spec, eps), 0, 0};
   float lo = 0, hi = 0, a = 0, l = x[0], h = x[0];
   std::vector<float> size, positive;
   float above = 0;
@@ -134,9 +151,9 @@ inline BlockParams fit_block(const QuantSpec& spec, const std::vector<float>& x)
     for (const float level : d.levels) largest = std::max(largest, std::fabs(level));
     p.s = std::max(a / largest, eps);
   }
-  if (spec.pow2) p.s = pow2_up(p.s);
+  p.s = rounded_scale(spec, p.s);
   if (k == "affine") p.z = static_cast<int32_t>(std::min(std::max(qmin - std::nearbyint(lo / p.s), qmin), qmax));
-  if (k == "minmax_offset") p.m = l - p.s * qmin;
+  if (k == "minmax_offset") p.m = rounded_offset(spec, l - p.s * qmin);
   return p;
 }
 

@@ -21,7 +21,8 @@ const std::vector<Granularity>& granularities() {
 
 std::string describe(const QuantSpec& spec, const Shape& shape) {
   return concat(spec.scheme, ' ', spec.dtype, " per ", spec.granularity, ' ', shape, spec.pow2 ? " pow2" : "",
-                spec.div ? " div" : "", spec.alpha ? " alpha" : "", " scale ", spec.scale, " offset ", spec.offset);
+                spec.scale_dtype == dtypes::fp16 ? " fp16" : "", spec.div ? " div" : "", spec.alpha ? " alpha" : "",
+                " scale ", spec.scale, " offset ", spec.offset);
 }
 
 // First difference between what bitgrad makes of x and the formulas, "" when there is none.
@@ -71,6 +72,7 @@ std::string difference(const QuantSpec& spec, const Shape& shape, const std::vec
 
 // What sums of the scheme's blocks may hold.
 float largest_size(const QuantSpec& spec, int64_t n) {
+  if (spec.scale_dtype == dtypes::fp16) return 5e3f;
   if (spec.scheme == "standardized_binary") return n == 1 ? 1e38f : 1e15f;
   if (spec.pow2) return 1e30f;
   for (const char* scheme : {"step", "binary", "ternary", "ternary_threshold", "lsq", "lsq_plus"})
@@ -171,13 +173,18 @@ TEST_CASE("large and empty shapes keep to the formulas") {
       check_all(special, {{2, 1100}, {0, 4}, {3, 0}, {7}, {2, 3, 5}, {}});
 }
 
-TEST_CASE("the modifiers pow2 and div, alpha, eps and constants keep to the formulas") {
+TEST_CASE("the modifiers pow2, div and fp16 scales, alpha, eps and constants keep to the formulas") {
   for (const QuantSpec& base : test::all_specs()) {
     if (base.dtype.bits() == 3 || base.dtype.bits() > 4) continue;
     QuantSpec spec = base;
     spec.pow2 = true;
     spec.alpha = spec.scheme == "binary";
     if (test::accepts(spec)) check_all(spec, {{2, 67}});
+    for (const bool pow2 : {false, true}) {
+      spec.pow2 = pow2;
+      spec.scale_dtype = dtypes::fp16;
+      if (test::accepts(spec)) check_all(spec, {{2, 67}});
+    }
     spec = base;
     spec.div = true;
     if (test::accepts(spec)) check_all(spec, {{2, 67}});

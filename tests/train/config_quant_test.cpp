@@ -48,7 +48,8 @@ TEST_CASE("keys of weights reach the library, and read back") {
   const QuantConfig c = weights(
       "dtype: int8, scheme: symmetric, granularity: group(32), rounding: stochastic, reduce_range: true, eps: 1e-6, "
       "pow2: "
-      "true, div: true, init: zeros, master: bf16, moments: int8, lr_factor: 0.5, weight_decay: 0.25, frozen: true");
+      "true, div: true, scale_dtype: fp16, init: zeros, master: bf16, moments: int8, lr_factor: 0.5, weight_decay: "
+      "0.25, frozen: true");
   const ParameterSpec p = config::parameter_spec(c);
   CHECK((p.quant->granularity == Granularity::groups(32)));
   CHECK(p.quant->rounding == Rounding::kStochastic);
@@ -56,6 +57,7 @@ TEST_CASE("keys of weights reach the library, and read back") {
   CHECK(p.quant->eps == 1e-6f);
   CHECK(p.quant->pow2);
   CHECK(p.quant->div);
+  CHECK(p.quant->scale_dtype == dtypes::fp16);
   CHECK(p.master == MasterKind::kBf16);
   CHECK(p.moments == MomentKind::kInt8);
   CHECK(p.optimizer.empty());
@@ -238,6 +240,8 @@ TEST_CASE("contradictions between keys of quantization are found at the key that
       {{"quant.weights={dtype: int8, ste: tanh}"}, "Rule tanh follows the sign"},
       {{"quant.weights={dtype: int4, reduce_range: true}"}, "expected one of 8 bits"},
       {{"quant.weights={dtype: bint1, pow2: true}"}, "pow2 with dtype bint1: got true, expected false"},
+      {{"quant.weights={dtype: bint1, scale_dtype: fp16}"}, "scale_dtype with dtype bint1: got fp16, expected fp32"},
+      {{"quant.weights={dtype: int4, scale_dtype: bf16}"}, "expected one of fp32, fp16"},
       {{"quant.weights={dtype: bint1, rounding: stochastic}"}, "Only schemes that round to integers can be stochastic"},
       {{"quant.weights={dtype: int8, first_clip: 3}"}, "first_clip goes with scheme pact, the scheme is symmetric"},
       {{"quant.weights={dtype: int8, learned: {lr_factor: 2}}"}, "learned goes with schemes that have learned parts ("},

@@ -73,7 +73,7 @@ BITGRAD_DEVICE inline void store_range(const SweepCall& call, int64_t r, const R
                                    fit.lo,
                                    fit.hi,
                                    fit.eps,
-                                   {call.scale + r, call.codes.flags, fit.pow2},
+                                   {call.scale + r, call.codes.flags, fit.rounding},
                                    call.zero == nullptr ? nullptr : call.zero + r,
                                    nullptr};
   switch (fit.rule) {
@@ -91,7 +91,7 @@ BITGRAD_DEVICE inline void store_range(const SweepCall& call, int64_t r, const R
 // The scale of row r with the numbers x; range: what this thread has seen of them. The team has met once x is complete,
 // and meets before the scale is read.
 BITGRAD_DEVICE inline void fit_row(const SweepCall& call, const Seat& seat, int64_t r, const float* x, Range range) {
-  const maps::q::BlockOut out{call.scale + r, call.codes.flags, call.fit.pow2};
+  const maps::q::BlockOut out{call.scale + r, call.codes.flags, call.fit.rounding};
   if (call.fit.rule < RowFit::kMeanAbs) {
     range = range_of_team(seat, range);
     if (seat.thread == 0) store_range(call, r, range);

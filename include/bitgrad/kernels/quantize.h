@@ -31,6 +31,13 @@ constexpr bool rounds(CodeRule rule) {
 // Straight-through rules (section 3). The mask has one bit an element: 1 = the gradient passes.
 enum class SteRule : uint8_t { kIdentity, kClip, kApproxSign, kTanh, kNone };
 
+// How scales (and offsets) are rounded once they are found, before zero points and codes. Section 2, "Modifiers".
+struct ScaleRounding {
+  bool pow2 = false;  // s -> 2^ceil(log2 s)
+  bool fp16 = false;  // s -> the nearest fp16 number, at least 2^-24; m -> the nearest; Inf where that is beyond 65504
+  friend bool operator==(const ScaleRounding&, const ScaleRounding&) = default;
+};
+
 // Bits that kernels OR into a tensor's flag word.
 inline constexpr uint32_t kFlagNonFinite = 1u;
 

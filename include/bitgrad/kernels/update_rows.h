@@ -46,7 +46,7 @@ struct RowFit {
   Rule rule = kAbsmax;
   float lo = 0, hi = 0;  // the codes in use
   float eps = 0x1p-126f;
-  bool pow2 = false;  // s -> 2^ceil(log2 s)
+  ScaleRounding rounding = {};
 };
 
 // The codes of the numbers that the update leaves.

@@ -26,12 +26,15 @@ struct QuantSpec {
   float first_clip = 10.0f;  // pact: first value of its learned clip alpha
   float scale = 1.0f;        // fixed: s and m
   float offset = 0.0f;
-  std::optional<float> eps = {};  // floor of scales; none: the scheme's own
-  bool pow2 = false;              // s -> 2^ceil(log2 s), before the zero point
-  bool div = false;               // x / s in place of x * (1/s)
-  Attributes keys = {};           // Quantizer::keys; those left out have their defaults
+  std::optional<float> eps = {};     // floor of scales; none: the scheme's own
+  bool pow2 = false;                 // s -> 2^ceil(log2 s), before the zero point
+  bool div = false;                  // x / s in place of x * (1/s)
+  DType scale_dtype = dtypes::fp32;  // fp16: scales and offsets are fp16 numbers, held as fp32
+  Attributes keys = {};              // Quantizer::keys; those left out have their defaults
   friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };
+
+inline ScaleRounding scale_rounding(const QuantSpec& spec) { return {spec.pow2, spec.scale_dtype == dtypes::fp16}; }
 
 // The integer codes that a spec may use: those of its dtype, or with reduce_range half of them.
 struct CodeLimits {

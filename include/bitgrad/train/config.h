@@ -92,6 +92,7 @@ struct QuantConfig {
   double first_clip = 10.0;                // scheme pact
   std::optional<double> eps = {};          // floor of scales; none: the scheme's own
   bool pow2 = false, div = false, reduce_range = false;
+  DType scale_dtype = dtypes::fp32;         // of scales and offsets: fp32, fp16
   LearnedConfig learned = {};               // schemes with learned parts
   ObserverConfig observer = {};             // activations
   InitConfig init = {};                     // weights

@@ -99,9 +99,9 @@ void fit_means(const UpdateRowsArgs& args, const RowFit& fit, const maps::q::Blo
 void fit_scales(const UpdateRowsArgs& args) {
   const RowCodes& codes = *args.codes;
   const RowFit& fit = *codes.fit;
-  const maps::q::BlockOut scale{codes.scale, codes.codes.flags, fit.pow2};
+  const maps::q::BlockOut scale{codes.scale, codes.codes.flags, fit.rounding};
   if (args.cols == 0) {
-    run_map(maps::FillFloats{fit.pow2 ? maps::q::ceil_pow2(fit.eps) : fit.eps, codes.scale}, args.rows);
+    run_map(maps::FillFloats{maps::q::rounded_scale(fit.rounding, fit.eps), codes.scale}, args.rows);
     if (codes.zero != nullptr) run_map(maps::FillInts{0, codes.zero}, args.rows);
   } else if (fit.rule == RowFit::kMeanAbs || fit.rule == RowFit::kMeanPositive) {
     fit_means(args, fit, scale);

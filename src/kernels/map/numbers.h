@@ -49,6 +49,16 @@ BITGRAD_HD inline float round_pow2(float x) {
   return of_bits((bits & 0xFF800000u) + up);
 }
 
+// The nearest fp16 number, ties to even; Inf from 65520 on. NaN stays NaN.
+BITGRAD_HD inline float round_fp16(float x) {
+  const uint32_t bits = bits_of(x), sign = bits & 0x80000000u;
+  const float a = magnitude(x);
+  const float small = (a + 0.5f) - 0.5f;  // multiples of 2^-24, the spacing of fp16 below 2^-14 and of fp32 at 1/2
+  const uint32_t wide = ((bits ^ sign) + 0xFFFu + (((bits ^ sign) >> 13) & 1u)) & 0xFFFFE000u;
+  const float rounded = a < 0x1p-14f ? small : (a < 65520.0f ? of_bits(wide) : of_bits(0x7F800000u));
+  return a == a ? of_bits(bits_of(rounded) | sign) : x;
+}
+
 // 2^e, -1022 <= e <= 1023.
 BITGRAD_HD inline double pow2(int64_t e) {
   const uint64_t bits = static_cast<uint64_t>(e + 1023) << 52;
@@ -81,15 +91,25 @@ struct BlockSizes {
   }
 };
 
+// s > 0.
+BITGRAD_HD inline float rounded_scale(const ScaleRounding& rounding, float s) {
+  if (rounding.pow2) s = ceil_pow2(s);
+  if (rounding.fp16) s = larger(round_fp16(s), 0x1p-24f);
+  return s;
+}
+BITGRAD_HD inline float rounded_offset(const ScaleRounding& rounding, float m) {
+  return rounding.fp16 ? round_fp16(m) : m;
+}
+
 // Where a map puts one number per block. flags: kFlagNonFinite where it is NaN or Inf, which then becomes 1, so that
 // what follows has legal numbers; nullptr: the caller looks at the numbers.
 struct BlockOut {
   float* out = nullptr;
   uint32_t* flags = nullptr;
-  bool pow2 = false;
+  ScaleRounding rounding = {};  // of a scale
 
   BITGRAD_HD float store(int64_t block, float number) const {
-    if (pow2) number = ceil_pow2(number);
+    number = rounded_scale(rounding, number);
     if (flags != nullptr && !finite(number)) {
       or_flag(flags, kFlagNonFinite);
       number = 1.0f;

@@ -19,13 +19,13 @@ struct RangeBlocks {
   BITGRAD_HD float store(int64_t j, float s) const {
     const float l = low[j], h = high[j];
     s = l > h ? eps : s;
-    if (scale.pow2) s = ceil_pow2(s);
+    s = rounded_scale(scale.rounding, s);
     if (scale.flags != nullptr) s = legal(s, l > h || (finite(l) && finite(h)));
     scale.out[j] = s;
     return s;
   }
   BITGRAD_HD void store_offset(int64_t j, float m) const {
-    m = none(j) ? 0.0f : m;
+    m = rounded_offset(scale.rounding, none(j) ? 0.0f : m);
     if (scale.flags != nullptr) m = legal(m, true);
     offset[j] = m;
   }

@@ -16,11 +16,25 @@ struct LargestTanh {
   BITGRAD_HD void operator()(int64_t j) const { out[j] = q::larger(math::tanh(largest[j]), eps); }
 };
 
-// out = +0 - number
+// Offsets m = +0 - number.
 struct NegatedNumbers {
   const float* number;
   float* out;
-  BITGRAD_HD void operator()(int64_t j) const { out[j] = 0.0f - number[j]; }
+  ScaleRounding rounding;
+  BITGRAD_HD void operator()(int64_t j) const { out[j] = q::rounded_offset(rounding, 0.0f - number[j]); }
+};
+
+// Learned scales and offsets, rounded.
+struct RoundedScales {
+  const float* scale;
+  q::BlockOut out;
+  BITGRAD_HD void operator()(int64_t j) const { out.store(j, scale[j]); }
+};
+struct RoundedOffsets {
+  const float* offset;
+  ScaleRounding rounding;
+  q::BlockOut out;
+  BITGRAD_HD void operator()(int64_t j) const { out.store(j, q::rounded_offset(rounding, offset[j])); }
 };
 
 // out = min(+0, number)

@@ -174,6 +174,7 @@ void check_known(std::string_view what, const std::string& name, bool known, con
 Json put(const QuantSpec& x) {
   Json j;
   visit_quant(Put{j}, x);
+  if (x.scale_dtype != dtypes::fp32) j["scale_dtype"] = put(x.scale_dtype);
   if (!x.keys.values().empty()) j["keys"] = put(x.keys);
   if (const std::string plugin = detail::plugin_of("scheme", x.scheme); !plugin.empty()) j["plugin"] = plugin;
   return j;
@@ -185,6 +186,7 @@ Json put(const ObserverSpec& x) {
 }
 void get(const Json& j, QuantSpec& x) {
   visit_quant(Get{j}, x);
+  if (j.contains("scale_dtype")) get(j.at("scale_dtype"), x.scale_dtype);
   if (j.contains("keys")) get(j.at("keys"), x.keys);
   const std::vector<std::string_view> schemes = quantizer_names();
   check_known("scheme", x.scheme, std::find(schemes.begin(), schemes.end(), x.scheme) != schemes.end(), j);

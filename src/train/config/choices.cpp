@@ -74,6 +74,7 @@ Names activation_dtypes() {
   return dtype_names([](DType d) { return d.is_code(); });
 }
 Names gradient_dtypes() { return {"fp32", "bf16"}; }
+Names scale_dtypes() { return {"fp32", "fp16"}; }
 Names value_dtypes() { return {"fp32", "bf16"}; }
 Names schemes() { return names_of(quantizer_names()); }
 Names ste_rules() { return names_of(ste_names()); }

@@ -20,6 +20,7 @@ using Names = std::vector<std::string>;
 Names weight_dtypes();      // what a weight may be held in: all packed dtypes, fp32
 Names activation_dtypes();  // what activations may be quantized to: all packed dtypes
 Names gradient_dtypes();
+Names scale_dtypes();
 Names value_dtypes();  // between layers
 Names schemes();
 Names ste_rules();

@@ -106,6 +106,7 @@ void visit_quantizer(V&& v, C& c, Role role) {
   v("eps", c.eps);
   v("pow2", c.pow2);
   v("div", c.div);
+  v("scale_dtype", c.scale_dtype);
   v("ste", c.ste);
   v("ste_t", c.ste_t);
   v("scale", c.scale);

@@ -76,6 +76,7 @@ class Resolver {
     option(c, &QuantConfig::eps, "eps");
     option(c, &QuantConfig::pow2, "pow2");
     option(c, &QuantConfig::div, "div");
+    option(c, &QuantConfig::scale_dtype, "scale_dtype");
     pick_own_keys(c);
     pick_learned(c);
     if (keys_.role == Role::kActivations) pick_observer(c);

@@ -61,6 +61,7 @@ QuantSpec quant_spec(const QuantConfig& c) {
   spec.eps = narrowed(c.eps);
   spec.pow2 = c.pow2;
   spec.div = c.div;
+  spec.scale_dtype = c.scale_dtype;
   spec.keys = c.keys;
   return spec;
 }
@@ -82,6 +83,7 @@ QuantConfig activations_config(const QuantSpec& spec, DType grad) {
   if (spec.eps) c.eps = *spec.eps;
   c.pow2 = spec.pow2;
   c.div = spec.div;
+  c.scale_dtype = spec.scale_dtype;
   c.keys = known_quantizer(spec.scheme).values_of_keys(spec);
   c.grad = grad;
   return c;

@@ -1,0 +1,205 @@
+#include "io/gguf_blocks.h"
+
+#include <cstring>
+
+namespace bitgrad::gguf {
+namespace {
+
+constexpr int kHalf = 16;  // Q4 and Q5: element j and j + 16 share a byte
+
+uint16_t half_at(const uint8_t* p) {
+  uint16_t h;
+  std::memcpy(&h, p, sizeof h);
+  return h;
+}
+void put_half(uint8_t* p, uint16_t h) { std::memcpy(p, &h, sizeof h); }
+
+uint8_t byte_of(int number) { return static_cast<uint8_t>(number); }
+
+// ---- d, int8 x 32
+void encode_q8_0(const Block& b, uint8_t* p) {
+  put_half(p, b.d);
+  for (int j = 0; j < 32; ++j) p[2 + j] = byte_of(b.numbers[j]);
+}
+void decode_q8_0(const uint8_t* p, Block& b) {
+  b.d = half_at(p);
+  for (int j = 0; j < 32; ++j) b.numbers[j] = static_cast<int8_t>(p[2 + j]);
+}
+
+// ---- nibbles: element j in the low half of byte j, j + 16 in the high one
+template <int kBias>
+void put_nibbles(const Block& b, uint8_t* p) {
+  for (int j = 0; j < kHalf; ++j)
+    p[j] = byte_of(((b.numbers[j] + kBias) & 15) | ((b.numbers[j + kHalf] + kBias) & 15) << 4);
+}
+template <int kBias>
+void take_nibbles(const uint8_t* p, Block& b) {
+  for (int j = 0; j < kHalf; ++j) {
+    b.numbers[j] = (p[j] & 15) - kBias;
+    b.numbers[j + kHalf] = (p[j] >> 4) - kBias;
+  }
+}
+void encode_q4_0(const Block& b, uint8_t* p) {
+  put_half(p, b.d);
+  put_nibbles<8>(b, p + 2);
+}
+void decode_q4_0(const uint8_t* p, Block& b) {
+  b.d = half_at(p);
+  take_nibbles<8>(p + 2, b);
+}
+void encode_q4_1(const Block& b, uint8_t* p) {
+  put_half(p, b.d);
+  put_half(p + 2, b.m);
+  put_nibbles<0>(b, p + 4);
+}
+void decode_q4_1(const uint8_t* p, Block& b) {
+  b.d = half_at(p);
+  b.m = half_at(p + 2);
+  take_nibbles<0>(p + 4, b);
+}
+
+// ---- nibbles, and bit 4 of element j in bit j of a word
+template <int kBias>
+void put_fives(const Block& b, uint8_t* p) {
+  uint32_t high = 0;
+  for (int j = 0; j < 2 * kHalf; ++j) high |= static_cast<uint32_t>((b.numbers[j] + kBias) >> 4 & 1) << j;
+  std::memcpy(p, &high, sizeof high);
+  put_nibbles<kBias>(b, p + 4);
+}
+template <int kBias>
+void take_fives(const uint8_t* p, Block& b) {
+  uint32_t high;
+  std::memcpy(&high, p, sizeof high);
+  take_nibbles<0>(p + 4, b);
+  for (int j = 0; j < 2 * kHalf; ++j) b.numbers[j] += static_cast<int>(high >> j & 1) * 16 - kBias;
+}
+void encode_q5_0(const Block& b, uint8_t* p) {
+  put_half(p, b.d);
+  put_fives<16>(b, p + 2);
+}
+void decode_q5_0(const uint8_t* p, Block& b) {
+  b.d = half_at(p);
+  take_fives<16>(p + 2, b);
+}
+void encode_q5_1(const Block& b, uint8_t* p) {
+  put_half(p, b.d);
+  put_half(p + 2, b.m);
+  put_fives<0>(b, p + 4);
+}
+void decode_q5_1(const uint8_t* p, Block& b) {
+  b.d = half_at(p);
+  b.m = half_at(p + 2);
+  take_fives<0>(p + 4, b);
+}
+
+// ---- signs: bit j is +1 or -1
+void encode_q1_0(const Block& b, uint8_t* p) {
+  put_half(p, b.d);
+  std::memset(p + 2, 0, 16);
+  for (int j = 0; j < 128; ++j) p[2 + j / 8] |= byte_of((b.numbers[j] > 0 ? 1 : 0) << j % 8);
+}
+void decode_q1_0(const uint8_t* p, Block& b) {
+  b.d = half_at(p);
+  for (int j = 0; j < 128; ++j) b.numbers[j] = (p[2 + j / 8] >> j % 8 & 1) != 0 ? 1 : -1;
+}
+
+// ---- fields of two bits, number + 1: four neighbours a byte
+void encode_q2_0(const Block& b, uint8_t* p) {
+  put_half(p, b.d);
+  std::memset(p + 2, 0, 16);
+  for (int j = 0; j < 64; ++j) p[2 + j / 4] |= byte_of((b.numbers[j] + 1) << 2 * (j % 4));
+}
+void decode_q2_0(const uint8_t* p, Block& b) {
+  b.d = half_at(p);
+  for (int j = 0; j < 64; ++j) b.numbers[j] = (p[2 + j / 4] >> 2 * (j % 4) & 3) - 1;
+}
+
+// ---- the same: element 128 h + 32 l + i is field l of byte 32 h + i; d last
+int tq2_byte(int j) { return j / 128 * 32 + j % 32; }
+int tq2_shift(int j) { return 2 * (j / 32 % 4); }
+void encode_tq2_0(const Block& b, uint8_t* p) {
+  std::memset(p, 0, 64);
+  for (int j = 0; j < 256; ++j) p[tq2_byte(j)] |= byte_of((b.numbers[j] + 1) << tq2_shift(j));
+  put_half(p + 64, b.d);
+}
+void decode_tq2_0(const uint8_t* p, Block& b) {
+  for (int j = 0; j < 256; ++j) b.numbers[j] = (p[tq2_byte(j)] >> tq2_shift(j) & 3) - 1;
+  b.d = half_at(p + 64);
+}
+
+// ---- base 3: digits (number + 1) of a byte, most significant first, as ceil(256 v / 243). Runs of 32 bytes of five
+// digits, 16 of five, 4 of four; digit n of byte i of a run is element `first` + n * bytes + i. d last.
+struct Run {
+  int bytes, digits, first, at;
+};
+constexpr Run kRuns[] = {{32, 5, 0, 0}, {16, 5, 160, 32}, {4, 4, 240, 48}};
+constexpr int kDigits = 5;
+void encode_tq1_0(const Block& b, uint8_t* p) {
+  for (const Run& run : kRuns)
+    for (int i = 0; i < run.bytes; ++i) {
+      int v = 0;
+      for (int n = 0; n < kDigits; ++n) v = 3 * v + (n < run.digits ? b.numbers[run.first + n * run.bytes + i] + 1 : 0);
+      p[run.at + i] = byte_of((v * 256 + 242) / 243);
+    }
+  put_half(p + 52, b.d);
+}
+void decode_tq1_0(const uint8_t* p, Block& b) {
+  for (const Run& run : kRuns)
+    for (int i = 0; i < run.bytes; ++i) {
+      uint32_t fraction = p[run.at + i];  // of 256
+      for (int n = 0; n < run.digits; ++n) {
+        fraction *= 3;
+        b.numbers[run.first + n * run.bytes + i] = static_cast<int>(fraction >> 8) - 1;
+        fraction &= 255;
+      }
+    }
+  b.d = half_at(p + 52);
+}
+
+constexpr BlockCodec kCodecs[] = {
+    {GgufType::kQ8_0, -128, 127, false, false, encode_q8_0, decode_q8_0},
+    {GgufType::kQ5_0, -16, 15, false, false, encode_q5_0, decode_q5_0},
+    {GgufType::kQ5_1, 0, 31, false, true, encode_q5_1, decode_q5_1},
+    {GgufType::kQ4_0, -8, 7, false, false, encode_q4_0, decode_q4_0},
+    {GgufType::kQ4_1, 0, 15, false, true, encode_q4_1, decode_q4_1},
+    {GgufType::kTQ1_0, -1, 1, false, false, encode_tq1_0, decode_tq1_0},
+    {GgufType::kTQ2_0, -1, 1, false, false, encode_tq2_0, decode_tq2_0},
+    {GgufType::kQ2_0, -1, 2, false, false, encode_q2_0, decode_q2_0},
+    {GgufType::kQ1_0, -1, 1, true, false, encode_q1_0, decode_q1_0},
+};
+
+}  // namespace
+
+const BlockCodec* block_codec(GgufType type) {
+  for (const BlockCodec& codec : kCodecs)
+    if (codec.type == type) return &codec;
+  return nullptr;
+}
+
+std::optional<DType> plain_dtype(GgufType type) {
+  switch (type) {
+    case GgufType::kF64:
+      return dtypes::fp64;
+    case GgufType::kF32:
+      return dtypes::fp32;
+    case GgufType::kBF16:
+      return dtypes::bf16;
+    case GgufType::kF16:
+      return dtypes::fp16;
+    case GgufType::kI64:
+      return dtypes::int64;
+    case GgufType::kI32:
+      return dtypes::int32;
+    case GgufType::kI8:
+      return dtypes::int8;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_float_type(GgufType type) {
+  const std::optional<DType> dtype = plain_dtype(type);
+  return dtype && dtype->is_float();
+}
+
+}  // namespace bitgrad::gguf

@@ -1,0 +1,55 @@
+// What reader and writer of GGUF files share: names, limits, sizes.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "bitgrad/io/gguf.h"
+
+namespace bitgrad::gguf {
+
+static_assert(std::endian::native == std::endian::little, "GGUF files are read and written as they lie in memory");
+
+inline constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
+inline constexpr uint32_t kVersion = 3, kOldestVersion = 2;
+inline constexpr uint32_t kArrayType = 9;
+inline constexpr std::string_view kAlignmentKey = "general.alignment";
+inline constexpr int64_t kAlignment = 32;
+inline constexpr size_t kMostNameBytes = 63;  // of tensors; ggml keeps 64 bytes with a final zero
+inline constexpr size_t kMostKeyBytes = 65535;
+inline constexpr size_t kMostAxes = 4;
+inline constexpr int64_t kMostElements = int64_t{1} << 58;
+
+// Bytes of one value of a type of fixed size; of a text at least (its length).
+constexpr int64_t value_bytes(GgufValue::Type type) {
+  using Type = GgufValue::Type;
+  switch (type) {
+    case Type::kUint8:
+    case Type::kInt8:
+    case Type::kBool:
+      return 1;
+    case Type::kUint16:
+    case Type::kInt16:
+      return 2;
+    case Type::kUint32:
+    case Type::kInt32:
+    case Type::kFloat32:
+      return 4;
+    case Type::kText:
+    case Type::kUint64:
+    case Type::kInt64:
+    case Type::kFloat64:
+      return 8;
+  }
+  return 0;
+}
+
+// Bytes of a tensor; -1 for a shape that is negative, too large or does not fill whole blocks.
+int64_t tensor_bytes(const GgufTypeInfo& type, const std::vector<int64_t>& shape);
+
+constexpr int64_t aligned(int64_t offset, int64_t alignment) {
+  return (offset + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace bitgrad::gguf
