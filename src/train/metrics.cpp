@@ -169,7 +169,8 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"memory", memory}};
   if (outcome.evaluation) {
     Json& metrics = summary["metrics"] = Json::object();
-    for (const auto& [name, value] : outcome.evaluation->metrics) metrics[name] = number(value);
+    for (const auto& [name, value] : outcome.evaluation->metrics)
+      metrics[name] = std::isfinite(value) ? Json(value) : Json(nullptr);  // all digits, as best_value
   }
   if (!error.empty()) summary["error"] = error;
   write_file_atomically(folder + "/summary.json", summary.dump(2) + '\n');

@@ -179,7 +179,7 @@ class Checks {
       contradiction({path + ".format"}, concat(path,
                                                " of format tokens reads a text: set data.tokenizer (chars, bytes or "
                                                "a file) or the stored form of its ids"));
-    const bool says = !config_.data.tokenizer.empty() || c.keys.text("stored") == "shard";  // NAME.tokens.json
+    const bool says = is_tokenizer_file(config_.data.tokenizer) || c.keys.text("stored") == "shard";
     if (!reads_text(c) && !says && sound_path(path + ".vocabulary") && !find(path + ".vocabulary"))
       contradiction({path + ".stored"}, concat(path, ".stored: ", c.keys.text("stored"),
                                                ": a file of ids does not say how many there are: set ", path,
