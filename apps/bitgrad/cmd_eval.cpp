@@ -1,5 +1,5 @@
-// bitgrad eval RUN_DIR_OR_FILE [--json]: a fresh process reads the packed weights and data.test (data.train when
-// there is none).
+// bitgrad eval RUN_DIR_OR_FILE [--text FILE [--stride N]] [--json]: a fresh process reads the packed weights and
+// data.test (data.train when there is none), or a text.
 #include <cmath>
 #include <iostream>
 
@@ -15,7 +15,8 @@ struct EvalOptions {
   std::vector<std::string> plugins;
   std::string target;
   std::vector<std::string> overrides;
-  std::string data;
+  std::string data, text;
+  int64_t stride = 0;
   bool json = false;
 };
 
@@ -26,7 +27,7 @@ int run_eval(const EvalOptions& options) {
   const OpenedFile file = open_file(options.target, overrides);
   apply_run_settings(file.config);
   const DeviceGuard guard(device_of(file.config));
-  const auto data = data_of(file, overrides);
+  const auto data = options.text.empty() ? data_of(file, overrides) : text_of(file, options.text, options.stride);
   const auto learner = load_file(file, data.get());
   const Evaluation e = evaluate(*learner, *data, file.config.train.eval.batch);
   if (options.json) {
@@ -52,6 +53,12 @@ Run setup_eval(Arguments& args) {
   args.option("target", options->target, "run folder (its last checkpoint), checkpoint or converted model").required();
   args.option("overrides", options->overrides, "key=value of the configuration, such as data.root=DIR");
   args.option("--data", options->data, kDataHelp);
+  const Argument text = args.option("--text", options->text, "a text file in place of the data: for models of tokens");
+  args.option("--stride", options->stride,
+              "with --text: a window begins so many ids after the one before and counts its last so many; 0: all of "
+              "its own, side by side")
+      .range<int64_t>(0, int64_t{1} << 20)
+      .needs(text);
   args.flag("--json", options->json, "one JSON object on standard output");
   return [options] { return run_eval(*options); };
 }

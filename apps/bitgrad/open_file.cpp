@@ -104,7 +104,25 @@ std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::
       file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
       " was not written by a run, so it names no data set: pass one, such as 'data.test={format: digits, size: 1000}'");
   // Training data are not needed, unless there are no others.
-  return open_dataset(file.config, file.config.data.test ? *file.config.data.test : file.config.data.train);
+  auto data = open_dataset(file.config, file.config.data.test ? *file.config.data.test : file.config.data.train,
+                           tokenizer_of(file.header, file.path));
+  require_same_tokenizer(file.header, file.path, *data);
+  return data;
+}
+
+std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text, int64_t stride) {
+  DatasetSpec spec;
+  spec.of_model = tokenizer_of(file.header, file.path);
+  require(spec.of_model != nullptr && file.input.ids > 0 && file.input.sample.rank() == 1, "eval",
+          "--text: ", file.path,
+          " has no tokenizer: it was not trained on a text of format tokens, or by an older program");
+  spec.format = "tokens";
+  spec.file = text;
+  spec.context = file.input.sample.numel();
+  spec.split = "test";
+  spec.whole = true;
+  spec.keys["stride"] = stride;
+  return make_dataset(spec);
 }
 
 std::string describe(const OpenedFile& file) {

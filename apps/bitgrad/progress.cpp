@@ -44,9 +44,10 @@ std::string Progress::describe(const TrainEvent& e) const {
   char text[160];
   char accuracy[32] = "";
   if (e.accuracy >= 0) std::snprintf(accuracy, sizeof accuracy, "acc %.2f %%  ", e.accuracy);
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %slr %.3g  %.0f samples/s  ETA %s",
+  const bool ids = e.tokens_per_s > 0;
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %slr %.3g  %.0f %s/s  ETA %s",
                 static_cast<long long>(e.epoch), static_cast<long long>(e.step), e.loss, accuracy, e.lr,
-                e.samples_per_s, duration(e.eta_seconds).c_str());
+                ids ? e.tokens_per_s : e.samples_per_s, ids ? "tokens" : "samples", duration(e.eta_seconds).c_str());
   return text;
 }
 
@@ -82,12 +83,19 @@ void Progress::tick(const TrainEvent& e) {
 }
 
 void Progress::evaluated(const EvalEvent& e) {
-  char text[240], accuracy[32] = "", best[96] = "";
+  char text[320], accuracy[32] = "", best[96] = "";
   if (e.accuracy >= 0) std::snprintf(accuracy, sizeof accuracy, "accuracy %.2f %%  ", e.accuracy);
   if (e.metric != "accuracy" && e.metric != "loss")
     std::snprintf(best, sizeof best, "  %s %.4f", e.metric.c_str(), e.value);
-  std::snprintf(text, sizeof text, "epoch %lld  %s %sloss %.4f%s%s", static_cast<long long>(e.epoch), e.split.c_str(),
-                accuracy, e.loss, best, e.best ? "  (best so far)" : "");
+  const auto shown = [&](const char* name, const char* format) {
+    char part[48] = "";
+    const std::optional<double> value = e.metric == name ? std::nullopt : value_of(e.metrics, name);
+    if (value) std::snprintf(part, sizeof part, format, *value);
+    return std::string(part);
+  };
+  const std::string of_text = shown("perplexity", "  perplexity %.5g") + shown("bits_per_byte", "  bits/byte %.4f");
+  std::snprintf(text, sizeof text, "epoch %lld  %s %sloss %.4f%s%s%s", static_cast<long long>(e.epoch), e.split.c_str(),
+                accuracy, e.loss, of_text.c_str(), best, e.best ? "  (best so far)" : "");
   line(text);
 }
 

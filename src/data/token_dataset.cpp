@@ -12,7 +12,9 @@ class TokenDataset final : public Dataset {
   TokenDataset(std::unique_ptr<TokenSource> ids, TokenTask task)
       : ids_(std::move(ids)), task_(std::move(task)), windows_(task_.windows) {
     const int64_t targets = ids_->size() - (windows_.tail ? 1 : windows_.context);
-    size_ = (targets - 1) / windows_.stride + 1;
+    const int64_t behind_first = windows_.overlap ? targets - windows_.context : targets - 1;
+    const int64_t up = windows_.overlap ? windows_.stride - 1 : 0;
+    size_ = std::max<int64_t>(0, behind_first + up) / windows_.stride + 1;
   }
 
   std::string name() const override { return task_.name; }
@@ -31,7 +33,7 @@ class TokenDataset final : public Dataset {
   }
   StoredSamples stored() const override {
     const bool ragged = windows_.tail && (ids_->size() - 1) % windows_.stride != 0;
-    if (ids_->data() == nullptr || ragged) return {};
+    if (ids_->data() == nullptr || ragged || windows_.overlap) return {};
     StoredSamples s;
     s.codes = ids_->data();
     s.bytes = ids_->memory_bytes();
@@ -58,6 +60,7 @@ class TokenDataset final : public Dataset {
     ids_->read(begin + count, 1, labels + count - 1);
     std::fill(to + count, to + windows_.context, 0);
     std::fill(labels + count, labels + windows_.context, kIgnoredClass);
+    if (windows_.overlap && index > 0) std::fill_n(labels, windows_.context - windows_.stride, kIgnoredClass);
   }
 
  private:

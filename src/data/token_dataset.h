@@ -15,7 +15,8 @@ namespace bitgrad::data {
 struct TokenWindows {
   int64_t context = 1;
   int64_t stride = 1;
-  bool each = true;   // the target is the next id at every position [context]; else the id after the sample []
+  bool overlap = false;  // with a tail: of a sample but the first, only the last `stride` targets count
+  bool each = true;      // the target is the next id at every position [context]; else the id after the sample []
   bool tail = false;  // the last sample may be shorter: ids 0 and classes that do not count (kIgnoredClass) fill it up
   EpochOrder::Kind order = EpochOrder::Kind::kShuffled;
   int64_t epoch_samples = 0;  // 0: every sample once

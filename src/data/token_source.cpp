@@ -68,8 +68,48 @@ class FileTokens final : public TokenSource {
   TokenFile form_;
 };
 
+class JoinedTokens final : public TokenSource {
+ public:
+  explicit JoinedTokens(std::vector<std::unique_ptr<TokenSource>> parts) : parts_(std::move(parts)) {
+    for (const auto& part : parts_) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part->size());
+  }
+  int64_t size() const override { return ends_.back(); }
+  void read(int64_t begin, int64_t n, int32_t* to) const override {
+    auto i = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+    for (int64_t done = 0; done < n; ++i) {
+      const int64_t at = begin + done - (ends_[i] - parts_[i]->size());
+      const int64_t count = std::min(n - done, parts_[i]->size() - at);
+      parts_[i]->read(at, count, to + done);
+      done += count;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<TokenSource>> parts_;
+  std::vector<int64_t> ends_;
+};
+
+class PartOfTokens final : public TokenSource {
+ public:
+  PartOfTokens(std::unique_ptr<TokenSource> all, int64_t begin, int64_t n)
+      : all_(std::move(all)), begin_(begin), n_(n) {}
+  int64_t size() const override { return n_; }
+  void read(int64_t begin, int64_t n, int32_t* to) const override { all_->read(begin_ + begin, n, to); }
+
+ private:
+  std::unique_ptr<TokenSource> all_;
+  int64_t begin_, n_;
+};
+
 }  // namespace
 
+std::unique_ptr<TokenSource> joined_tokens(std::vector<std::unique_ptr<TokenSource>> parts) {
+  if (parts.size() == 1) return std::move(parts[0]);
+  return std::make_unique<JoinedTokens>(std::move(parts));
+}
+std::unique_ptr<TokenSource> part_of_tokens(std::unique_ptr<TokenSource> all, int64_t begin, int64_t n) {
+  return std::make_unique<PartOfTokens>(std::move(all), begin, n);
+}
 std::unique_ptr<TokenSource> memory_tokens(TrackedBytes ids, StoredAs form) {
   return std::make_unique<MemoryTokens>(std::move(ids), form);
 }

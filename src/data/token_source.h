@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/data/dataset.h"
@@ -36,5 +37,10 @@ struct TokenFile {
   int64_t vocabulary = 0;
 };
 std::unique_ptr<TokenSource> file_tokens(std::unique_ptr<InputFile> file, const TokenFile& form);
+
+// Several in a row as one, at least one.
+std::unique_ptr<TokenSource> joined_tokens(std::vector<std::unique_ptr<TokenSource>> parts);
+// Ids begin .. begin+n-1 of one that reads from files.
+std::unique_ptr<TokenSource> part_of_tokens(std::unique_ptr<TokenSource> all, int64_t begin, int64_t n);
 
 }  // namespace bitgrad::data

@@ -12,9 +12,11 @@
 namespace bitgrad {
 namespace {
 
+using namespace data;
+
 struct TokenizerRegistry {
   std::deque<TokenizerKind> kinds = {
-#define BITGRAD_TOKENIZER(name, factory, doc) {#name, doc, data::factory},
+#define BITGRAD_TOKENIZER(name, make, load, file_end, open, doc) {#name, doc, make, load, file_end, open},
 #include "data/tokenizers.inc"
 #undef BITGRAD_TOKENIZER
   };
@@ -25,7 +27,9 @@ TokenizerRegistry& tokenizers() {
   return all;
 }
 
-const TokenizerKind* find_tokenizer(std::string_view name) {
+}  // namespace
+
+const TokenizerKind* data::find_tokenizer(std::string_view name) {
   TokenizerRegistry& all = tokenizers();
   const std::lock_guard lock(all.mutex);
   for (const TokenizerKind& kind : all.kinds)
@@ -33,7 +37,19 @@ const TokenizerKind* find_tokenizer(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace
+std::vector<const TokenizerKind*> data::tokenizer_kinds() {
+  TokenizerRegistry& all = tokenizers();
+  const std::lock_guard lock(all.mutex);
+  std::vector<const TokenizerKind*> kinds;
+  for (const TokenizerKind& kind : all.kinds) kinds.push_back(&kind);
+  return kinds;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  std::string text;
+  for (const int32_t id : ids) text += bytes(id);
+  return text;
+}
 
 std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> all;
@@ -41,16 +57,13 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
   return all;
 }
 
-std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  std::string text;
-  for (const int32_t id : ids) text += tokenizer.bytes(id);
-  return text;
-}
+std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids) { return tokenizer.decode(ids); }
 
 void register_tokenizer(TokenizerKind kind) {
   constexpr std::string_view kWhere = "register_tokenizer";
   check_kind_name(kWhere, kind.name);
-  require(kind.make != nullptr, kWhere, "tokenizer '", kind.name, "' has no make function");
+  require(kind.make != nullptr || (kind.open != nullptr && !kind.file_end.empty()), kWhere, "tokenizer '", kind.name,
+          "' has neither a make function nor an open function with the end of its files' names");
   const detail::Named named{"a tokenizer", kind.name};
   detail::require_new(kWhere, named, find_tokenizer(kind.name) != nullptr);
   const auto shared = std::make_shared<TokenizerKind>(std::move(kind));
@@ -62,16 +75,15 @@ void register_tokenizer(TokenizerKind kind) {
 }
 
 std::vector<std::string> tokenizer_names() {
-  TokenizerRegistry& all = tokenizers();
-  const std::lock_guard lock(all.mutex);
   std::vector<std::string> names;
-  for (const TokenizerKind& kind : all.kinds) names.push_back(kind.name);
+  for (const TokenizerKind* kind : tokenizer_kinds())
+    if (kind->make != nullptr) names.push_back(kind->name);
   return names;
 }
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name, std::string_view text) {
   const TokenizerKind* const kind = find_tokenizer(name);
-  if (kind == nullptr) fail("tokenizer", unknown_name("tokenizer", name, tokenizer_names()));
+  if (kind == nullptr || kind->make == nullptr) fail("tokenizer", unknown_name("tokenizer", name, tokenizer_names()));
   std::shared_ptr<const Tokenizer> made = kind->make(text);
   require(made != nullptr && made->vocabulary() >= 1, name, "the kind returned no tokenizer with ids");
   return made;

@@ -37,6 +37,7 @@ class BytesTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_bytes_tokenizer(std::string_view) { return std::make_shared<BytesTokenizer>(); }
+TokenizerPointer make_bytes_tokenizer(std::string_view) { return std::make_shared<BytesTokenizer>(); }
+TokenizerPointer load_bytes_tokenizer(const Json&) { return std::make_shared<BytesTokenizer>(); }
 
 }  // namespace bitgrad::data

@@ -62,6 +62,11 @@ class CharsTokenizer final : public Tokenizer {
     require(id >= 0 && id < vocabulary(), kChars, "id: got ", id, ", expected 0 .. ", vocabulary() - 1);
     return points_[static_cast<size_t>(id)].second;
   }
+  Json content() const override {
+    std::string all;
+    for (const auto& [point, text] : points_) all += text;
+    return {{"characters", all}};
+  }
 
  private:
   int32_t id_of(std::string_view c, size_t at) const {
@@ -82,7 +87,20 @@ class CharsTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_chars_tokenizer(std::string_view text) {
+TokenizerPointer load_chars_tokenizer(const Json& content) {
+  const std::string& all = content.at("characters").text();
+  std::vector<std::pair<uint32_t, std::string>> points;
+  each_character(all, [&](std::string_view c, size_t at) {
+    if (!points.empty() && points.back().first >= code_point(c))
+      fail_with(ErrorCode::kData, kChars, "byte ", at, " of the characters: '", c, "' comes after '",
+                points.back().second, "', expected them in ascending order.");
+    points.emplace_back(code_point(c), c);
+  });
+  if (points.empty()) fail_with(ErrorCode::kData, kChars, "got no characters, expected at least one.");
+  return std::make_shared<CharsTokenizer>(std::move(points));
+}
+
+TokenizerPointer make_chars_tokenizer(std::string_view text) {
   constexpr size_t kPoints = 0x110000;
   std::vector<bool> occurs(kPoints);
   std::vector<std::pair<uint32_t, std::string>> points;

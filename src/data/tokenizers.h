@@ -8,8 +8,19 @@
 
 namespace bitgrad::data {
 
-#define BITGRAD_TOKENIZER(name, factory, doc) std::shared_ptr<const Tokenizer> factory(std::string_view text);
-#include "data/tokenizers.inc"
-#undef BITGRAD_TOKENIZER
+using TokenizerPointer = std::shared_ptr<const Tokenizer>;
+
+// nullptr: there is none of that name.
+const TokenizerKind* find_tokenizer(std::string_view name);
+std::vector<const TokenizerKind*> tokenizer_kinds();
+
+TokenizerPointer make_chars_tokenizer(std::string_view text);
+TokenizerPointer load_chars_tokenizer(const Json& content);
+TokenizerPointer make_bytes_tokenizer(std::string_view text);
+TokenizerPointer load_bytes_tokenizer(const Json& content);
+TokenizerPointer load_bpe_tokenizer(const Json& content);
+TokenizerPointer open_bpe_tokenizer(std::string_view bytes);
+TokenizerPointer load_sentencepiece_tokenizer(const Json& content);
+TokenizerPointer open_sentencepiece_tokenizer(std::string_view bytes);
 
 }  // namespace bitgrad::data

@@ -12,6 +12,7 @@
 #include "data/data_file.h"
 #include "data/formats.h"
 #include "data/token_dataset.h"
+#include "data/token_shards.h"
 
 namespace bitgrad::data {
 namespace {
@@ -81,16 +82,47 @@ class NarrowIds {
   std::vector<uint8_t> bytes_;
 };
 
-// Bytes of text that a target stands for, on average: the ids after the first.
+// Bytes of text that a target stands for, on average over the ids after the first, of many the first 2^27.
 double bytes_per_target(const TokenSource& ids, const Tokenizer& tokenizer) {
+  constexpr int64_t kCounted = int64_t{1} << 27;
+  std::vector<int64_t> sizes;
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id)
+    sizes.push_back(tokenizer.special(id) ? 0 : std::ssize(tokenizer.bytes(id)));
   std::array<int32_t, 4096> piece;
   int64_t bytes = 0;
-  for (int64_t at = 1; at < ids.size(); at += std::ssize(piece)) {
-    const int64_t n = std::min<int64_t>(std::ssize(piece), ids.size() - at);
+  const int64_t end = std::min(ids.size(), kCounted);
+  for (int64_t at = 1; at < end; at += std::ssize(piece)) {
+    const int64_t n = std::min<int64_t>(std::ssize(piece), end - at);
     ids.read(at, n, piece.data());
-    for (int64_t i = 0; i < n; ++i) bytes += std::ssize(tokenizer.bytes(piece[static_cast<size_t>(i)]));
+    for (int64_t i = 0; i < n; ++i)
+      if (const auto id = static_cast<size_t>(piece[static_cast<size_t>(i)]); id < sizes.size()) bytes += sizes[id];
   }
-  return ids.size() < 2 ? 0 : static_cast<double>(bytes) / static_cast<double>(ids.size() - 1);
+  return end < 2 ? 0 : static_cast<double>(bytes) / static_cast<double>(end - 1);
+}
+
+void require_same(const Tokenizer& a, const std::string& a_name, const Tokenizer& b, const std::string& b_name) {
+  if (const std::string parts = tokenizer_difference(a, b); !parts.empty())
+    fail_with(ErrorCode::kData, kTokens, "tokenizer: ", a_name, " and ", b_name, " differ: ", parts, '.');
+}
+
+// Of a text. The model's, where there is one: then data.tokenizer may not say another.
+std::shared_ptr<const Tokenizer> tokenizer_of_text(const DatasetSpec& spec, const std::string& path,
+                                                   const std::string& text) {
+  const std::shared_ptr<const Tokenizer>& model = spec.of_model;
+  const bool file = is_tokenizer_file(spec.tokenizer);
+  const std::string at = file ? data_path(spec.root, spec.tokenizer) : "";
+  if (model != nullptr) {
+    if (file && file_system().exists(at)) require_same(*open_tokenizer(at), spec.tokenizer, *model, "the model's");
+    if (!file && !spec.tokenizer.empty() && spec.tokenizer != model->kind())
+      fail_with(ErrorCode::kData, kTokens, "tokenizer: got ", spec.tokenizer, ", the model was trained with ",
+                describe(*model), '.');
+    return model;
+  }
+  if (file) return open_tokenizer(at);
+  const std::string& other = spec.vocabulary_file;
+  if (other.empty() || other == spec.file) return of_file(path, [&] { return make_tokenizer(spec.tokenizer, text); });
+  const std::string words = read_text(spec, "vocabulary_file", other);
+  return of_file(data_path(spec.root, other), [&] { return make_tokenizer(spec.tokenizer, words); });
 }
 
 struct Opened {
@@ -101,15 +133,8 @@ struct Opened {
 
 Opened open_text(const DatasetSpec& spec) {
   const std::string path = data_path(spec.root, spec.file), text = read_text(spec, "file", spec.file);
-  const std::string& other = spec.vocabulary_file;
   Opened out;
-  std::shared_ptr<const Tokenizer>& tokenizer = out.task.tokenizer;
-  if (other.empty() || other == spec.file) {
-    tokenizer = of_file(path, [&] { return make_tokenizer(spec.tokenizer, text); });
-  } else {
-    const std::string words = read_text(spec, "vocabulary_file", other);
-    tokenizer = of_file(data_path(spec.root, other), [&] { return make_tokenizer(spec.tokenizer, words); });
-  }
+  const std::shared_ptr<const Tokenizer> tokenizer = out.task.tokenizer = tokenizer_of_text(spec, path, text);
   out.task.vocabulary = tokenizer->vocabulary();
   NarrowIds ids(out.task.vocabulary);
   of_file(path, [&] { return tokenizer->encode(text, [&](std::span<const int32_t> run) { ids.add(run); }); });
@@ -119,64 +144,51 @@ Opened open_text(const DatasetSpec& spec) {
   return out;
 }
 
-// llm.c's files: 256 little-endian int32, of which the first three are a magic number, a version, and the count of ids
-// behind them (karpathy/llm.c, dev/data/data_common.py).
-constexpr int64_t kHeaderBytes = 1024;
-struct ShardKind {
-  int32_t magic, version;
-  int64_t id_bytes;
-};
-constexpr ShardKind kShards[] = {{20240520, 1, 2}, {20240801, 7, 4}};
-
-TokenFile shard_form(const std::string& path, InputFile& file) {
-  std::array<int32_t, 3> head{};
-  const bool there = file.size() >= kHeaderBytes && file.read_at(0, head.data(), sizeof(head)) == sizeof(head);
-  const auto* const kind = std::find_if(std::begin(kShards), std::end(kShards), [&](const ShardKind& k) {
-    return there && k.magic == head[0] && k.version == head[1];
-  });
-  if (kind == std::end(kShards))
-    fail_with(ErrorCode::kData, kTokens, path, ": stored: shard: got a file that begins with ", head[0], ", ", head[1],
-              ", expected a header of llm.c: 20240520, 1 (uint16) or 20240801, 7 (uint32). Ids without a header are "
-              "stored: uint16 or uint32.");
-  TokenFile form;
-  form.offset = kHeaderBytes;
-  form.id_bytes = kind->id_bytes;
-  form.ids = head[2];
-  const int64_t bytes = kHeaderBytes + form.ids * form.id_bytes;
-  if (head[2] < 0 || bytes != file.size())
-    fail_with(ErrorCode::kData, kTokens, path, ": the header counts ", head[2], " ids, which end at byte ", bytes,
-              ", the file has ", file.size(), " bytes.");
-  return form;
-}
-
-TokenFile raw_form(const std::string& path, const InputFile& file, int64_t id_bytes) {
-  if (file.size() % id_bytes != 0)
-    fail_with(ErrorCode::kData, kTokens, path, ": got ", file.size(), " bytes, expected a multiple of ", id_bytes,
-              ", the bytes of an id.");
-  TokenFile form;
-  form.id_bytes = id_bytes;
-  form.ids = file.size() / id_bytes;
-  return form;
+// What data.tokenizer and the shards' NAME.tokens.json say of stored ids, and the model that will read them; nullptr:
+// nothing.
+std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const std::string& stored,
+                                                  const std::string& first) {
+  const std::string path = tokens_record_of(first);
+  const std::shared_ptr<const Tokenizer> packed = path.empty() ? nullptr : read_tokens_record(path).tokenizer;
+  if (spec.tokenizer.empty()) return packed;
+  if (const bool file = is_tokenizer_file(spec.tokenizer); file || spec.tokenizer == "bytes") {
+    const auto given = file ? open_tokenizer(data_path(spec.root, spec.tokenizer)) : make_tokenizer("bytes", "");
+    if (packed != nullptr) require_same(*given, concat("data.tokenizer (", spec.tokenizer, ')'), *packed, path);
+    return given;
+  }
+  require(packed != nullptr, kTokens, "tokenizer: got ", spec.tokenizer, " for a file stored as ", stored,
+          ": it holds ids, no text. Without NAME", kTokensEnd, " beside it, of `bitgrad tokenize`, expected a file.");
+  if (packed->kind() != spec.tokenizer)
+    fail_with(ErrorCode::kData, kTokens, "tokenizer: got ", spec.tokenizer, ", ", path, " has ", describe(*packed),
+              '.');
+  return packed;
 }
 
 Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
-  const int64_t vocabulary = spec.keys.integer("vocabulary");
-  require(vocabulary > 0, kTokens,
+  const std::string path = data_path(spec.root, spec.file);
+  std::vector<std::string> files = matching_files(path);
+  Opened out;
+  out.task.tokenizer = tokenizer_of_ids(spec, stored, files[0]);
+  const int64_t given = spec.keys.integer("vocabulary");
+  const int64_t known = out.task.tokenizer == nullptr ? 0 : out.task.tokenizer->vocabulary();
+  require(given > 0 || known > 0, kTokens,
           "vocabulary: got none, expected the number of different ids, which a file stored as ", stored,
           " does not say.");
-  require(spec.tokenizer.empty(), kTokens, "tokenizer: got ", spec.tokenizer, " for a file stored as ", stored,
-          ": it holds ids, no text.");
-  const std::string path = data_path(spec.root, spec.file);
-  std::unique_ptr<InputFile> file = open_data_file(kTokens, spec, "file", spec.file, "a file of ids");
-  TokenFile form = stored == "shard" ? shard_form(path, *file) : raw_form(path, *file, stored == "uint16" ? 2 : 4);
-  Opened out;
-  out.all = form.ids;
-  const IdRange range = range_of(spec, form.ids);
-  form.name = path;
-  form.vocabulary = out.task.vocabulary = vocabulary;
-  form.offset += range.begin * form.id_bytes;
-  form.ids = range.size();
-  out.ids = file_tokens(std::move(file), form);
+  require(given == 0 || given >= known, kTokens, "vocabulary: got ", given, ", expected at least ", known,
+          " for tokenizer ", known == 0 ? "" : describe(*out.task.tokenizer), '.');
+  out.task.vocabulary = std::max(given, known);
+  std::vector<std::unique_ptr<TokenSource>> parts;
+  DatasetSpec named = spec;  // of files that a pattern found the whole path is known
+  if (files[0] != path) named.root = "";
+  for (const std::string& file : files)
+    parts.push_back(open_token_file(
+        file, open_data_file(kTokens, named, "file", files[0] == path ? spec.file : file, "a file of ids"), stored,
+        out.task.vocabulary));
+  out.ids = joined_tokens(std::move(parts));
+  out.all = out.ids->size();
+  if (const IdRange range = range_of(spec, out.all); range.size() != out.all)
+    out.ids = part_of_tokens(std::move(out.ids), range.begin, range.size());
+  if (out.task.tokenizer != nullptr) out.task.bytes_per_id = bytes_per_target(*out.ids, *out.task.tokenizer);
   return out;
 }
 
@@ -190,6 +202,12 @@ TokenWindows windows_of(const DatasetSpec& spec, int64_t ids) {
   w.order = order == "random" ? Kind::kRandom : order == "shuffled" ? Kind::kShuffled : Kind::kSequential;
   w.tail = w.order == Kind::kSequential;
   w.stride = w.order == Kind::kRandom ? 1 : spec.context;
+  if (const int64_t stride = spec.keys.integer("stride"); stride > 0) {
+    require(w.tail && stride <= spec.context, kTokens, "stride: got ", stride, " for order ", order,
+            ", expected order sequential and at most context = ", spec.context, '.');
+    w.overlap = stride < spec.context;
+    w.stride = stride;
+  }
   if (w.order == Kind::kRandom) w.epoch_samples = std::max<int64_t>(1, (ids - 1) / spec.context);
   return w;
 }
@@ -207,7 +225,10 @@ std::vector<Key> tokens_keys() {
               "needed",
        .choices = {"text", "uint16", "uint32", "shard"}},
       {"vocabulary", Type::kInt, "[0, 16777216]", "0",
-       "number of different ids, required for stored ids; 0: that of the tokenizer"},
+       "number of different ids; 0: that of the tokenizer, required for stored ids without one"},
+      {"stride", Type::kInt, "[0, 1048576]", "0",
+       "order sequential: ids from one window to the next, of which each but the first counts its last so many; 0: "
+       "context, side by side"},
       {.name = "order",
        .type = Type::kChoice,
        .doc = "what an epoch reads. random: windows anywhere, as many as lie side by side; shuffled: those side by "
@@ -220,7 +241,8 @@ std::unique_ptr<Dataset> make_tokens_dataset(const DatasetSpec& spec) {
   check_text_keys(kTokens, spec);
   const std::string stored = spec.keys.text("stored"), path = data_path(spec.root, spec.file);
   if (stored == "text")
-    require(!spec.tokenizer.empty(), kTokens, "tokenizer: got none, expected one for a text, such as chars or bytes.");
+    require(!spec.tokenizer.empty() || spec.of_model != nullptr, kTokens,
+            "tokenizer: got none, expected one for a text, such as chars or bytes.");
   Opened opened = stored == "text" ? open_text(spec) : open_ids(spec, stored);
   if (stored == "text" && spec.keys.integer("vocabulary") != 0)
     require(spec.keys.integer("vocabulary") == opened.task.vocabulary, kTokens, "vocabulary: got ",

@@ -141,7 +141,8 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section) {
+std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
+                                      std::shared_ptr<const Tokenizer> of_model) {
   DatasetSpec spec;
   spec.format = section.format;
   spec.images = section.images;
@@ -160,6 +161,7 @@ std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConf
   const DataSection& all = config.data;
   spec.tokenizer = all.tokenizer;
   spec.vocabulary_file = all.train.file;
+  spec.of_model = std::move(of_model);
   spec.whole = !all.test || all.test->file != all.train.file;
   spec.keys = section.keys;
   spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};

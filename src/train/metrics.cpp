@@ -125,14 +125,15 @@ void MetricsLog::line(const std::string& text) {
 }
 
 void MetricsLog::write(const TrainEvent& e) {
-  line(Json{{"event", "train"},
-            {"step", e.step},
-            {"epoch", e.epoch},
-            {"loss", number(e.loss)},
-            {"accuracy", percent(e.accuracy)},
-            {"lr", number(e.lr)},
-            {"samples_per_s", number(e.samples_per_s)}}
-           .dump());
+  Json j{{"event", "train"},
+         {"step", e.step},
+         {"epoch", e.epoch},
+         {"loss", number(e.loss)},
+         {"accuracy", percent(e.accuracy)},
+         {"lr", number(e.lr)},
+         {"samples_per_s", number(e.samples_per_s)}};
+  if (e.tokens_per_s > 0) j["tokens_per_s"] = number(e.tokens_per_s);
+  line(j.dump());
 }
 
 void MetricsLog::write(const EvalEvent& e) {
@@ -166,6 +167,11 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"seconds", number(outcome.seconds)},
                {"state_hash", outcome.state_hash},
                {"memory", memory}};
+  if (outcome.evaluation) {
+    Json& metrics = summary["metrics"] = Json::object();
+    for (const auto& [name, value] : outcome.evaluation->metrics)
+      metrics[name] = std::isfinite(value) ? Json(value) : Json(nullptr);  // all digits, as best_value
+  }
   if (!error.empty()) summary["error"] = error;
   write_file_atomically(folder + "/summary.json", summary.dump(2) + '\n');
 }

@@ -51,6 +51,16 @@ void check_targets(const RunConfig& config, const Dataset& train, const Dataset*
           ") has targets of ", kind_of(target), ", data.test (", test->name(), ") of ", kind_of(other));
 }
 
+// As files hold it.
+std::string tokenizer_of_data(const Dataset& train, const Dataset* test) {
+  const std::shared_ptr<const Tokenizer> a = train.tokenizer(), b = test == nullptr ? nullptr : test->tokenizer();
+  if (a != nullptr && b != nullptr)
+    if (const std::string parts = tokenizer_difference(*a, *b); !parts.empty())
+      fail_with(ErrorCode::kData, "tokenizer", "data.train (", train.name(), ") and data.test (", test->name(),
+                ") differ: ", parts);
+  return tokenizer_text(a != nullptr ? a.get() : b.get());
+}
+
 // What train.best says, or what fits the targets.
 BestRule best_rule(const RunConfig& config, const TargetForm& target) {
   const MetricTask task{target, config.loss};
@@ -98,6 +108,7 @@ Trainer::Trainer(RunConfig config)
     require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(),
             " classes, data.train ", train_data_->classes());
   check_targets(config_, *train_data_, test_data_.get());
+  tokenizer_ = tokenizer_of_data(*train_data_, test_data_.get());
   const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
   if (augment.given()) data::augmented_images(*train_data_, augment, 0, 0);  // throws where it does not fit
   best_ = best_rule(config_, train_data_->target_form());
@@ -138,6 +149,8 @@ void Trainer::resume(const std::string& checkpoint) {
   if (header.microbatch > total_microbatches_)
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", header.microbatch, " is past the ",
               total_microbatches_, " of the run (train.stop ", config_.train.stop, ")");
+  require_same_tokenizer(header, checkpoint, *train_data_);
+  if (test_data_) require_same_tokenizer(header, checkpoint, *test_data_);
   detail::enter_phase_of(header, checkpoint, *learner_);
   load_checkpoint(checkpoint, *learner_);
   started_ = true;

@@ -38,11 +38,12 @@ struct Interval {
     samples += r.counted;
     timed_samples += r.samples;
   }
-  void report(TrainEvent& e, bool classes) const {
+  void report(TrainEvent& e, bool classes, int64_t positions) const {
     const double n = static_cast<double>(std::max<int64_t>(samples, 1));
     e.loss = loss / n;
     e.accuracy = classes ? 100.0 * static_cast<double>(correct) / n : -1;
     e.samples_per_s = static_cast<double>(timed_samples) / std::max(seconds_since(start), 1e-9);
+    e.tokens_per_s = e.samples_per_s * static_cast<double>(positions);
   }
   void keep(RunCounters& c) const {
     c.unreported_loss = loss;
@@ -245,7 +246,7 @@ class Trainer::Loop {
     }
     t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     interval_.keep(t_.counters_);
-    save_checkpoint(path, learner(), t_.counters_, t_.config_yaml_);
+    save_checkpoint(path, learner(), t_.counters_, t_.config_yaml_, t_.tokenizer_);
     if (hooks_.on_checkpoint) hooks_.on_checkpoint(path);
   }
 
@@ -259,7 +260,8 @@ class Trainer::Loop {
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);
     e.eta_seconds = done > 0 ? e.seconds / done * static_cast<double>(t_.total_microbatches_ - e.microbatch) : 0;
-    interval_.report(e, t_.train_data_->classes() > 0);
+    const Dataset& data = *t_.train_data_;
+    interval_.report(e, data.classes() > 0, data.vocabulary() > 0 ? data.features() : 0);
     return e;
   }
 

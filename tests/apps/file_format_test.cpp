@@ -357,11 +357,24 @@ write(sys.argv[2], {**least, "bitgrad.config": "", "bitgrad.kernels": "", "own":
   CHECK(dequantize_tensor(w).elements() == std::vector<double>{0.5, -0.5, 1.5, -2, 1, 0, 6, -6, -4, 2});
 }
 
+// A model of text: its files hold the tokenizer.
+const std::string kOfText = R"yaml(version: 1
+run: {name: text, seed: 3}
+data:
+  tokenizer: bytes
+  train: {format: tokens, file: ")yaml" BITGRAD_SOURCE_DIR R"yaml(/README.md", context: 8, order: random}
+  test: {format: tokens, file: ")yaml" BITGRAD_SOURCE_DIR R"yaml(/README.md", context: 8}
+model: {layers: [{embedding: {num: 256, dim: 8, flat: false}}, {linear: {out: 256}}]}
+batch: {global: 8}
+optim: {name: adamw, lr: 0.01}
+train: {stop: 4 steps}
+)yaml";
+
 TEST_CASE("docs/file_format.md names every key, tensor and file that a run writes, and no other key of metadata") {
   TempDir temp;
   const std::string text = page(), folder = temp.file("run");
   std::set<std::string> metadata, keys, parts, files;
-  for (const std::string& yaml : {kLearned, kRecipes, kMasters}) {
+  for (const std::string& yaml : {kLearned, kRecipes, kMasters, kOfText}) {
     std::filesystem::remove_all(folder);
     train_at(folder, yaml, temp);
     REQUIRE(cli({"convert", folder, "-o", temp.file("model"), "--force"}).code == 0);
@@ -382,7 +395,7 @@ TEST_CASE("docs/file_format.md names every key, tensor and file that a run write
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       files.insert(entry.path().filename().string());
   }
-  CHECK(metadata.size() == 9);
+  CHECK(metadata.size() == 10);
   CHECK(keys.size() > 100);
   CHECK(parts.size() > 10);
   CHECK(files.size() == 7);

@@ -106,7 +106,9 @@ TEST_CASE("A program adds a tokenizer by its name") {
   register_tokenizer({"two_words", "ja and no", make});
   const auto tokenizer = make_tokenizer("two_words", "");
   CHECK(encode(*tokenizer, "janoja") == std::vector<int32_t>{1, 0, 1});
+  CHECK(contains(error_of([&] { tokenizer_record(*tokenizer); }), "kind 'two_words' has no load function"));
+  CHECK(contains(error_of([&] { make_tokenizer("bpe", ""); }), "unknown tokenizer 'bpe'"));
   CHECK(contains(error_of([&] { register_tokenizer({"chars", "", make}); }), "a tokenizer 'chars' exists already"));
-  CHECK(contains(error_of([&] { register_tokenizer({"another", "", nullptr}); }), "has no make function"));
+  CHECK(contains(error_of([&] { register_tokenizer({"another", "", nullptr}); }), "has neither a make function nor an open function"));
   CHECK(contains(error_of([&] { register_tokenizer({"Not a word", "", make}); }), "register_tokenizer"));
 }

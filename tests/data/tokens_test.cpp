@@ -238,8 +238,11 @@ TEST_CASE("Files of ids that do not hold what they say, and ids past the vocabul
   CHECK(contains(error_of([&] { set->example(0, x, target); }), file + ": id 3: got 4, expected 0 .. 3 (vocabulary)."));
   CHECK(contains(error_of([&] { set->example(1, x, target); }), "sample index: got 1, expected 0 .. 0."));
   DatasetSpec both = ids_spec(file, 2, "uint16", 9);
+  both.tokenizer = "chars";
+  CHECK(contains(error_of([&] { make_dataset(both); }), "tokenizer: got chars for a file stored as uint16"));
   both.tokenizer = "bytes";
-  CHECK(contains(error_of([&] { make_dataset(both); }), "tokenizer: got bytes for a file stored as uint16"));
+  CHECK(
+      contains(error_of([&] { make_dataset(both); }), "vocabulary: got 9, expected at least 256 for tokenizer bytes"));
   CHECK(
       contains(error_of([&] { make_dataset(tokens_spec(file, 2)); }), "tokenizer: got none, expected one for a text"));
   both.keys["stored"] = "text";

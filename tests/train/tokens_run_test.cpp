@@ -221,7 +221,7 @@ TEST_CASE("Keys of tokens reach the library, and read back") {
 TEST_CASE("What does not fit tokens is found at its key") {
   CHECK(places(kSmallTokens) == "");
   CHECK(contains(text_error(with("  tokenizer: chars\n", "")),
-                 "5:19: error: data.train of format tokens reads a text: set data.tokenizer (chars, bytes)"));
+                 "5:19: error: data.train of format tokens reads a text: set data.tokenizer (chars, bytes or a file)"));
   CHECK(contains(text_error(with("tokenizer: chars", "tokenizer: char")), "did you mean 'chars'?"));
   CHECK(contains(text_error(with("order: random", "order: any")), "expected one of random, shuffled, sequential"));
   CHECK(
@@ -236,5 +236,5 @@ TEST_CASE("What does not fit tokens is found at its key") {
   std::string text = with("train: {format: tokens, file: a.txt", "train: {format: text, file: a.txt");
   text.replace(text.find("order: random"), 13, "targets: each");
   text.replace(text.find("test: {format: tokens"), 21, "test: {format: text, targets: each");
-  CHECK(contains(text_error(text), "data.tokenizer is for texts of format tokens, which no data set here reads"));
+  CHECK(contains(text_error(text), "data.tokenizer is for format tokens, which no data set here has"));
 }

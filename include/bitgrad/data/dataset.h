@@ -118,23 +118,25 @@ struct Normalization {
 
 // What a format needs to make a data set. Formats read the fields they name in DatasetFormat and ignore the others.
 struct DatasetSpec {
-  std::string format = {};                        // a name of the list
-  std::string images = {};                        // path, absolute or under `root`
-  std::string labels = {};                        // path, absolute or under `root`; of cifar100: fine or coarse
-  std::string targets = {};                       // path, absolute or under `root`; of a text: last or each
-  std::string file = {};                          // path, absolute or under `root`
-  std::string path = {};                          // of a folder or file, absolute or under `root`
-  std::string root = {};                          // data.root; empty: the current folder
-  std::string split = "train";                    // "train" or "test"
-  int64_t size = 0;                               // samples of a procedural format
-  int64_t limit = 0;                              // the first so many samples; 0: all
-  int64_t classes = 0;                            // 0: the format's default
-  uint64_t seed = 1;                              // of a procedural format
-  int64_t context = 0;                            // ids of a sample of a text or of tokens
-  double test_fraction = 0.1;                     // part at the end of a text that is split "test"
-  bool whole = false;                             // tokens: the whole file, not a split of it
-  std::string tokenizer = {};                     // data.tokenizer, a name of tokenizer_names(); empty: none
-  std::string vocabulary_file = {};               // the text that the tokenizer is made for; empty: `file`
+  std::string format = {};           // a name of the list
+  std::string images = {};           // path, absolute or under `root`
+  std::string labels = {};           // path, absolute or under `root`; of cifar100: fine or coarse
+  std::string targets = {};          // path, absolute or under `root`; of a text: last or each
+  std::string file = {};             // path, absolute or under `root`
+  std::string path = {};             // of a folder or file, absolute or under `root`
+  std::string root = {};             // data.root; empty: the current folder
+  std::string split = "train";       // "train" or "test"
+  int64_t size = 0;                  // samples of a procedural format
+  int64_t limit = 0;                 // the first so many samples; 0: all
+  int64_t classes = 0;               // 0: the format's default
+  uint64_t seed = 1;                 // of a procedural format
+  int64_t context = 0;               // ids of a sample of a text or of tokens
+  double test_fraction = 0.1;        // part at the end of a text that is split "test"
+  bool whole = false;                // tokens: the whole file, not a split of it
+  std::string tokenizer = {};        // data.tokenizer: of tokenizer_names(), or a file; empty: none
+  std::string vocabulary_file = {};  // the text that the tokenizer is made for; empty: `file`
+  // tokens: the tokenizer of the model that will read them, in place of one that is made of a text.
+  std::shared_ptr<const Tokenizer> of_model = {};
   std::array<float, 2> affine{1.0f, 0.0f};        // [a, b]
   Normalization normalize = {};                   // in place of affine
   std::map<std::string, std::string> extra = {};  // further keys that a registered format names as texts

@@ -9,6 +9,7 @@
 //   bitgrad.config   the resolved configuration, without data.root; empty where no run wrote the file
 //   bitgrad.model    the form of the input, the layers and how they are quantized (train/model_record.h); not in files
 //                    of models that make_layer did not make
+//   bitgrad.tokenizer  what makes ids of texts (data/tokenizer.h); only of models of text
 //   bitgrad.kernels  kernel_table_hash() of the run that saved
 //   bitgrad.version  of the program that saved; not read
 #pragma once
@@ -18,6 +19,8 @@
 #include <optional>
 #include <string>
 
+#include "bitgrad/data/dataset.h"
+#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/train/learner.h"
 
 namespace bitgrad {
@@ -49,13 +52,15 @@ struct CheckpointHeader {
   int64_t phase = 0;             // of quantization
   std::string config = {};       // YAML
   std::string model = {};        // what the file says of its model (train/model_record.h); empty: nothing
+  std::string tokenizer = {};    // JSON (tokenizer_record); empty: none
   std::string kernel_hash = {};  // of the table of kernels of the run that saved
 };
 
 // Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary; a converted one throws
-// Error. A tensor that holds NaN or Inf is Error(kNonFinite), and the file that was there stays.
+// Error. A tensor that holds NaN or Inf is Error(kNonFinite), and the file that was there stays. tokenizer: of the text
+// that the model reads (tokenizer_text), or empty.
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
-                     const std::string& config_yaml);
+                     const std::string& config_yaml, const std::string& tokenizer = {});
 // Reads what is needed before a learner can be built, and registers the dtypes that the file brings along: its
 // configuration may name them. Throws Error(kData).
 CheckpointHeader read_checkpoint_header(const std::string& path);
@@ -63,6 +68,12 @@ CheckpointHeader read_checkpoint_header(const std::string& path);
 // of the header (Learner::enter_phase). Throws Error(kData) that names the tensor when anything is missing, unknown or
 // of another form, Error(kNonFinite) when it holds NaN or Inf; the learner is then unusable.
 void load_checkpoint(const std::string& path, Learner& learner);
+// The tokenizer as files hold it; empty for nullptr. Error where the record is longer than files of models may hold.
+std::string tokenizer_text(const Tokenizer* tokenizer);
+// And back; nullptr where the file has none. Error(kData) names `path`, the file of the header.
+std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointHeader& header, const std::string& path);
+// Error(kData) that names both where data of one tokenizer meet a model of another.
+void require_same_tokenizer(const CheckpointHeader& header, const std::string& path, const Dataset& data);
 // The parameters and buffers of a checkpoint alone, into a model of the same form; counters and the optimizer's state
 // are left out. Errors as load_checkpoint.
 void load_values(const std::string& path, Module& model);

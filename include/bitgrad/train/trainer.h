@@ -40,8 +40,10 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& d
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form = nullptr);
 // The same with the numbers of a file: a checkpoint, in its phase, or a model (train/checkpoint.h), converted.
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
-// The data set of a section of the configuration ("train" or "test").
-std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section);
+// The data set of a section of the configuration ("train" or "test"). of_model: the tokenizer of the model that will
+// read it, used in place of one that is made of the training text.
+std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
+                                      std::shared_ptr<const Tokenizer> of_model = {});
 
 // What device.kind and device.index name; it may be absent. Builders, evaluate and the rest of the library act on the
 // current device: a program opens DeviceGuard guard(device_of(config)) around them. The Trainer does so itself.
@@ -65,6 +67,7 @@ struct TrainEvent {
   double loss = 0, accuracy = 0;  // means since the last event of this kind; accuracy -1: targets are values
   double lr = 0;                  // of the optimizer step just done
   double samples_per_s = 0;
+  double tokens_per_s = 0;  // positions that the model reads; 0: samples are no ids
   double seconds = 0, eta_seconds = 0;
 };
 struct EvalEvent {
@@ -134,6 +137,7 @@ class Trainer {
   RunConfig config_;
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, test_data_;
+  std::string tokenizer_;                                     // as files hold it; empty: none
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, test_resident_;
   std::string residence_;  // where the data are, for the log

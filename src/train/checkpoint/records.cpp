@@ -163,6 +163,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.config = metadata_text(file, "bitgrad.config");
     const auto model = file.metadata().find("bitgrad.model");  // not in files of older programs
     if (model != file.metadata().end()) h.model = model->second;
+    const auto tokenizer = file.metadata().find("bitgrad.tokenizer");
+    if (tokenizer != file.metadata().end()) h.tokenizer = tokenizer->second;
     h.kernel_hash = metadata_text(file, "bitgrad.kernels");
     return h;
   });

@@ -42,13 +42,14 @@ void checkpoint::write_pieces(const std::string& path, const Pieces& pieces, con
   metadata["bitgrad.state"] = state_text(header);
   metadata["bitgrad.config"] = header.config;
   if (!header.model.empty()) metadata["bitgrad.model"] = header.model;
+  if (!header.tokenizer.empty()) metadata["bitgrad.tokenizer"] = header.tokenizer;
   metadata["bitgrad.kernels"] = header.kernel_hash;
   metadata["bitgrad.version"] = BITGRAD_VERSION;
   write_safetensors(path, items, metadata);
 }
 
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
-                     const std::string& config_yaml) {
+                     const std::string& config_yaml, const std::string& tokenizer) {
   const DeviceGuard guard(learner.device());
   learner.check_usable();
   require(!learner.converted(), "checkpoint", path,
@@ -59,6 +60,7 @@ void save_checkpoint(const std::string& path, Learner& learner, const RunCounter
   CheckpointHeader header = header_of(learner, counters);
   header.config = config_yaml;
   if (const auto record = model_record(learner)) header.model = to_text(*record);
+  header.tokenizer = tokenizer;
   header.kernel_hash = kernel_table_hash();
   write_pieces(path, collect(learner), header, {{"bitgrad.tensors", tensors_text(learner.model())}});
 }

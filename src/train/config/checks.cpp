@@ -2,6 +2,8 @@
 // unknown key.
 #include <algorithm>
 
+#include "bitgrad/base/text.h"
+#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "train/config/bind.h"
 #include "train/config/choices.h"
@@ -175,17 +177,27 @@ class Checks {
     if (c.format != "tokens" || !sound_path(path + ".stored") || !sound_path("data.tokenizer")) return;
     if (reads_text(c) && config_.data.tokenizer.empty())
       contradiction({path + ".format"}, concat(path,
-                                               " of format tokens reads a text: set data.tokenizer (chars, bytes) "
-                                               "or the stored form of its ids"));
-    if (!reads_text(c) && sound_path(path + ".vocabulary") && !find(path + ".vocabulary"))
-      contradiction({path + ".stored"},
-                    concat(path, ".stored: ", c.keys.text("stored"),
-                           ": a file of ids does not say how many there are: set ", path, ".vocabulary"));
+                                               " of format tokens reads a text: set data.tokenizer (chars, bytes or "
+                                               "a file) or the stored form of its ids"));
+    const bool says = is_tokenizer_file(config_.data.tokenizer) || c.keys.text("stored") == "shard";
+    if (!reads_text(c) && !says && sound_path(path + ".vocabulary") && !find(path + ".vocabulary"))
+      contradiction({path + ".stored"}, concat(path, ".stored: ", c.keys.text("stored"),
+                                               ": a file of ids does not say how many there are: set ", path,
+                                               ".vocabulary, or data.tokenizer to the file of what made them"));
   }
   void tokenizer() {
-    if (config_.data.tokenizer.empty() || !sound_path("data.train.stored")) return;
-    if (!reads_text(config_.data.train) && !(config_.data.test && reads_text(*config_.data.test)))
-      contradiction({"data.tokenizer"}, "data.tokenizer is for texts of format tokens, which no data set here reads");
+    const std::string& name = config_.data.tokenizer;
+    if (name.empty() || !sound_path("data.tokenizer") || !sound_path("data.train.format")) return;
+    if (config_.data.train.format != "tokens" && !(config_.data.test && config_.data.test->format == "tokens"))
+      contradiction({"data.tokenizer"}, "data.tokenizer is for format tokens, which no data set here has");
+    const std::vector<std::string> known = tokenizer_names();
+    if (std::find(known.begin(), known.end(), name) != known.end() || is_tokenizer_file(name)) return;
+    std::string names;
+    for (const std::string& k : known) names += k + ", ";
+    const std::string near = nearest_name(name, known);
+    contradiction({"data.tokenizer"}, concat("data.tokenizer: got '", name, "', expected one of ", names,
+                                             "or a file with .json or .model at its end",
+                                             near.empty() ? "" : concat("; did you mean '", near, "'?")));
   }
 
   static bool at_least(const Quantity& a, const Quantity& b) { return a.unit == b.unit && a.value >= b.value; }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "bitgrad/data/dataset.h"
-#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/init.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/nn/prepare.h"
@@ -103,7 +102,6 @@ Names losses() { return loss_names(); }
 Names metrics() { return metric_names(); }
 Names directions() { return {"up", "down"}; }
 Names dataset_formats() { return bitgrad::dataset_formats(); }
-Names tokenizers() { return tokenizer_names(); }
 Names devices() { return {"cpu", "cuda"}; }
 Names residences() { return {"auto", "true", "false"}; }
 Names layer_kinds() { return keys_of("layer"); }

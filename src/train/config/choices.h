@@ -41,7 +41,6 @@ Names losses();
 Names metrics();
 Names directions();
 Names dataset_formats();
-Names tokenizers();
 Names devices();
 Names residences();
 Names layer_kinds();

@@ -296,7 +296,7 @@ std::string to_yaml(const RunConfig& c) {
   out << "device: " << map_of("device", c.device.kind, [&](auto& w) { visit_device(w, c.device); }) << '\n';
   out << "data:\n";
   if (!c.data.root.empty()) out << "  root: " << text(c.data.root) << '\n';
-  if (!c.data.tokenizer.empty()) out << "  tokenizer: " << c.data.tokenizer << '\n';
+  if (!c.data.tokenizer.empty()) out << "  tokenizer: " << text(c.data.tokenizer) << '\n';
   out << "  train: " << dataset(c.data.train) << '\n';
   if (c.data.test) out << "  test: " << dataset(*c.data.test) << '\n';
   if (!(c.data.normalize == NormalizeConfig{}))

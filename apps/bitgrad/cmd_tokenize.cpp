@@ -1,0 +1,163 @@
+// bitgrad tokenize FILE... -o NAME --tokenizer chars|bytes|PATH [--val FRACTION] [--end TOKEN] [--force]: texts as
+// shards of ids, NAME_train_000000.bin and so on, NAME_val_000000.bin, and NAME.tokens.json with what made them.
+#include <algorithm>
+#include <iostream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/data/tokenizer.h"
+#include "bitgrad/io/sha256.h"
+#include "command.h"
+#include "output_file.h"
+#include "shard_writer.h"
+
+namespace bitgrad::cli {
+namespace {
+
+constexpr std::string_view kTokenize = "tokenize";
+constexpr int64_t kMostTextBytes = int64_t{1} << 36;
+
+struct TokenizeOptions {
+  std::vector<std::string> files, plugins;
+  std::string out, tokenizer, end;
+  double val = 0;
+  int64_t shard = 100'000'000;
+  bool force = false;
+};
+
+std::string text_of_file(const std::string& path) {
+  const std::vector<uint8_t> bytes = read_file(path, kMostTextBytes);
+  if (bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
+    fail_with(ErrorCode::kData, kTokenize, path, ": got a gzip file, expected a text: unpack it first.");
+  return {bytes.begin(), bytes.end()};
+}
+
+// The ids of one split on their way into shards.
+struct Split {
+  std::string name = {};
+  ShardWriter writer;
+  int64_t text_bytes = 0;
+  int64_t documents = 0;
+};
+
+class Tokenizing {
+ public:
+  explicit Tokenizing(const TokenizeOptions& o) : o_(o) {
+    for (const std::string& file : o_.files) {
+      require(file_system().exists(file) && !file_system().is_directory(file), kTokenize, "'", file,
+              "': there is no such file, expected a text");
+      total_ += file_bytes(file);
+    }
+    require_writable(record_path(), o_.force);
+  }
+
+  int run() {
+    make();
+    end_ = end_of(*tokenizer_);
+    const auto cut = static_cast<int64_t>(static_cast<double>(total_) * (1.0 - o_.val));
+    Split train{"train", writer_of("train")}, val{"val", writer_of("val")};
+    int64_t at = 0;
+    for (size_t i = 0; i < o_.files.size(); ++i) {
+      const std::string text = texts_.empty() ? text_of_file(o_.files[i]) : std::move(texts_[i]);
+      size_t here = static_cast<size_t>(std::clamp<int64_t>(cut - at, 0, std::ssize(text)));
+      while (here > 0 && here < text.size() && (static_cast<uint8_t>(text[here]) & 0xC0) == 0x80) --here;
+      add(train, o_.files[i], std::string_view(text).substr(0, here));
+      add(val, o_.files[i], std::string_view(text).substr(here));
+      at += std::ssize(text);
+    }
+    std::vector<Split*> splits{&train};
+    if (o_.val > 0) splits.push_back(&val);
+    write(splits);
+    return 0;
+  }
+
+ private:
+  std::string record_path() const { return o_.out + ".tokens.json"; }
+  ShardWriter writer_of(const std::string& split) const {
+    return ShardWriter(concat(o_.out, '_', split, '_'), tokenizer_->vocabulary(), o_.shard, o_.force);
+  }
+
+  void make() {
+    if (is_tokenizer_file(o_.tokenizer)) {
+      tokenizer_ = open_tokenizer(o_.tokenizer);
+      return;
+    }
+    const std::vector<std::string> kinds = tokenizer_names();
+    if (std::find(kinds.begin(), kinds.end(), o_.tokenizer) == kinds.end())
+      fail(kTokenize, "--tokenizer: got a file with another end than .json or .model, or an ",
+           unknown_name("tokenizer", o_.tokenizer, kinds));
+    std::string all;  // what the vocabulary is made of
+    for (const std::string& file : o_.files) all += texts_.emplace_back(text_of_file(file));
+    tokenizer_ = make_tokenizer(o_.tokenizer, all);
+  }
+
+  int32_t end_of(const Tokenizer& tokenizer) const {
+    if (o_.end.empty()) return tokenizer.end_id();
+    for (int32_t id = 0; id < tokenizer.vocabulary(); ++id)
+      if (tokenizer.bytes(id) == o_.end) return id;
+    fail(kTokenize, "--end: got '", o_.end, "', which is no token of ", describe(tokenizer));
+  }
+
+  void add(Split& split, const std::string& file, std::string_view text) {
+    if (text.empty()) return;
+    if (split.documents++ > 0 && end_ >= 0) split.writer.add({&end_, 1});
+    split.text_bytes += std::ssize(text);
+    try {
+      tokenizer_->encode(text, [&](std::span<const int32_t> ids) { split.writer.add(ids); });
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kData) throw;
+      fail_with(ErrorCode::kData, kTokenize, file, ": ", e.what());
+    }
+  }
+
+  void write(const std::vector<Split*>& splits) {
+    const Json tokenizer = tokenizer_record(*tokenizer_);
+    const std::string text = tokenizer.dump();
+    Json record{{"format_version", 1},
+                {"sha256", sha256_hex(text.data(), text.size())},
+                {"end", end_},
+                {"vocabulary", tokenizer_->vocabulary()}};
+    for (Split* split : splits) {
+      Json shards = Json::array();
+      for (const std::string& path : split->writer.finish()) shards.push_back(path.substr(path.rfind('/') + 1));
+      record["splits"][split->name] = {{"ids", split->writer.ids()},
+                                       {"text_bytes", split->text_bytes},
+                                       {"documents", split->documents},
+                                       {"shards", shards}};
+    }
+    record["tokenizer"] = tokenizer;
+    write_file_atomically(record_path(), record.dump(1) + '\n');
+    std::cout << describe(*tokenizer_) << '\n';
+    for (const Split* split : splits)
+      std::cout << split->name << ": " << split->writer.ids() << " ids of " << split->text_bytes << " bytes of text, "
+                << split->writer.shards() << " shards\n";
+    std::cout << "in a configuration: {format: tokens, stored: shard, file: " << o_.out
+              << "_train_*.bin, context: 256}\n(paths that are relative start at data.root)\n";
+  }
+
+  const TokenizeOptions o_;
+  int64_t total_ = 0;
+  std::vector<std::string> texts_;  // read already, for the vocabulary
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  int32_t end_ = -1;
+};
+
+}  // namespace
+
+Run setup_tokenize(Arguments& args) {
+  auto o = std::make_shared<TokenizeOptions>();
+  args.option("files", o->files, "texts in UTF-8, one document each").required();
+  args.option("-o,--out", o->out, "NAME of NAME_train_000000.bin, NAME_val_000000.bin and NAME.tokens.json").required();
+  args.option("--tokenizer", o->tokenizer,
+              "chars, bytes, or a file: tokenizer.json of Hugging Face (byte-level BPE), .model of SentencePiece, "
+              "NAME.tokens.json")
+      .required();
+  args.option("--val", o->val, "fraction of the bytes, at the end, for validation").range<double>(0, 0.9);
+  args.option("--end", o->end, "the token between documents; without it the tokenizer's own, if it has one");
+  args.option("--shard", o->shard, "ids of a shard").range<int64_t>(1, int64_t{1} << 30);
+  args.flag("--force", o->force, "overwrite existing files");
+  return [o] { return Tokenizing(*o).run(); };
+}
+
+}  // namespace bitgrad::cli

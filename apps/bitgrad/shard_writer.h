@@ -1,0 +1,35 @@
+// Shards of ids as llm.c reads them: 256 little-endian int32 (20240520, 1 for uint16 or 20240801, 7 for uint32; the
+// count of ids), then the ids (karpathy/llm.c, dev/data/data_common.py).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace bitgrad::cli {
+
+// Holds one shard in memory. Files appear one by one, each whole.
+class ShardWriter {
+ public:
+  // Files prefix000000.bin, prefix000001.bin ..; ids are below `vocabulary`, up to 65536 as uint16.
+  ShardWriter(std::string prefix, int64_t vocabulary, int64_t shard_ids, bool force);
+  void add(std::span<const int32_t> ids);
+  // The last shard; then the paths of all, at least one.
+  const std::vector<std::string>& finish();
+  int64_t ids() const { return ids_; }
+  int64_t shards() const { return static_cast<int64_t>(paths_.size()); }
+
+ private:
+  std::string path_of(size_t shard) const;
+  void write();
+  std::string prefix_;
+  size_t id_bytes_;
+  int64_t shard_ids_;
+  bool force_;
+  int64_t ids_ = 0, open_ = 0;
+  std::string bytes_;
+  std::vector<std::string> paths_;
+};
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,107 @@
+// Byte-level BPE: a text is cut into words, a word's bytes are ids, and merges join them (Radford et al. 2019, GPT-2).
+#include <unordered_map>
+
+#include "bitgrad/base/error.h"
+#include "data/bpe_file.h"
+#include "data/normal_form.h"
+#include "data/tokenizers.h"
+
+namespace bitgrad::data {
+namespace {
+
+constexpr std::string_view kBpe = "bpe";
+constexpr size_t kKeptWords = 1 << 16, kLongestKept = 64;
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  explicit BpeTokenizer(Json file) : parts_(read_bpe(file)), file_(std::move(file)) {}
+
+  std::string_view kind() const override { return kBpe; }
+  int64_t vocabulary() const override { return std::ssize(parts_.tokens); }
+  bool special(int32_t id) const override { return parts_.special[static_cast<size_t>(id)]; }
+  int32_t end_id() const override { return parts_.end_id; }
+  Json content() const override { return file_; }
+  std::string_view bytes(int32_t id) const override {
+    require(id >= 0 && id < vocabulary(), kBpe, "id: got ", id, ", expected 0 .. ", vocabulary() - 1);
+    return parts_.tokens[static_cast<size_t>(id)];
+  }
+  void encode(std::string_view text, const Sink& sink) const override { Encoding(parts_, text, sink).run(); }
+
+ private:
+  // One call of encode.
+  class Encoding {
+   public:
+    Encoding(const BpeParts& parts, std::string_view text, const Sink& sink) : p_(parts), text_(text), sink_(sink) {}
+    void run() {
+      p_.raw_added.split(text_, [&](std::string_view part, int32_t id) {
+        if (id >= 0) return sink_({&id, 1});
+        std::string normal;
+        std::string_view words = part;
+        for (const std::string& form : p_.normal_forms) words = normal = normal_form(words, form);
+        p_.normal_added.split(words, [&](std::string_view piece, int32_t added) {
+          if (added >= 0) return sink_({&added, 1});
+          step(0, piece);
+        });
+      });
+    }
+
+   private:
+    void step(size_t index, std::string_view text) {
+      if (text.empty()) return;
+      if (index == p_.steps.size()) return word(text);
+      const SplitStep& s = p_.steps[index];
+      std::string spaced;
+      if (s.prefix_space && text[0] != ' ') text = spaced = ' ' + std::string(text);
+      if (s.pattern.empty()) return step(index + 1, text);
+      s.pattern[0].split(text, [&](std::string_view piece, bool match) {
+        if (match ? s.keep_matches : s.keep_others) step(index + 1, piece);
+      });
+    }
+
+    void word(std::string_view bytes) {
+      if (bytes.size() > kLongestKept) return sink_(ids_of(bytes));
+      key_ = bytes;
+      if (const auto found = kept_.find(key_); found != kept_.end()) return sink_(found->second);
+      if (kept_.size() >= kKeptWords) kept_.clear();
+      sink_(kept_[key_] = ids_of(bytes));
+    }
+
+    std::vector<int32_t> ids_of(std::string_view bytes) const {
+      if (!p_.words.empty())
+        if (const auto whole = p_.words.find(std::string(bytes)); whole != p_.words.end()) return {whole->second};
+      std::vector<int32_t> ids;
+      for (const char c : bytes) {
+        const int32_t id = p_.byte_ids[static_cast<uint8_t>(c)];
+        if (id < 0)
+          fail_with(ErrorCode::kData, kBpe, "byte ", static_cast<int>(static_cast<uint8_t>(c)), " of the word '", bytes,
+                    "' has no token: the vocabulary has not all 256 bytes.");
+        ids.push_back(id);
+      }
+      p_.merges.apply(ids);
+      return ids;
+    }
+
+    const BpeParts& p_;
+    std::string_view text_;
+    const Sink& sink_;
+    std::string key_;
+    std::unordered_map<std::string, std::vector<int32_t>> kept_;  // words of this text
+  };
+
+  BpeParts parts_;
+  Json file_;
+};
+
+}  // namespace
+
+TokenizerPointer load_bpe_tokenizer(const Json& content) { return std::make_shared<BpeTokenizer>(content); }
+
+TokenizerPointer open_bpe_tokenizer(std::string_view bytes) {
+  constexpr int kDepth = 16;
+  Json file = Json::parse(bytes, {.depth = kDepth, .unique_names = true});
+  if (file.is_object())
+    for (const char* key : {"truncation", "padding"}) file.erase(key);
+  return std::make_shared<BpeTokenizer>(std::move(file));
+}
+
+}  // namespace bitgrad::data
