@@ -44,6 +44,7 @@
 #include "bitgrad/nn/quantizable.h"
 #include "bitgrad/nn/sequential.h"
 #include "bitgrad/nn/state.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/residual.h"

@@ -34,6 +34,7 @@ Names observers();
 Names computes();
 Names modes();
 Names optimizers();
+Names decays();
 Names fusings();
 Names schedules();
 Names losses();
