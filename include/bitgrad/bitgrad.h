@@ -47,6 +47,7 @@
 #include "bitgrad/nn/sequential.h"
 #include "bitgrad/nn/state.h"
 #include "bitgrad/ops/add_hardtanh.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/ops/conv.h"
 #include "bitgrad/ops/ops.h"

@@ -10,8 +10,8 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::array<std::string_view, 8> kOrderNames{"exact", "chain512", "table",   "lanes",
-                                                      "fp64",  "digits3",  "digits2", "free"};
+constexpr std::array<std::string_view, 9> kOrderNames{"exact",    "chain512", "table",   "lanes", "fp64",
+                                                      "blocks64", "digits3",  "digits2", "free"};
 static_assert(kOrderNames.size() == static_cast<size_t>(SumOrder::kFree) + 1);
 
 std::atomic<BitsMode> g_bits_mode{BitsMode::kFast};

@@ -15,7 +15,7 @@ using namespace bitgrad;
 namespace {
 
 struct Published {
-  Shape image;
+  Shape image;  // gpt: ids
   int64_t parameters = 0, macs = 0;
 };
 // What the sources below and the tables of layers in Count come to; numbers that are trained, so without running
@@ -24,6 +24,7 @@ const std::map<std::string, Published> kPublished = {
     {"birealnet18", {{224, 224, 3}, 11689512, 1814073344}},
     {"cnv", {{32, 32, 3}, 1546690, 59461376}},
     {"finn_mlp", {{28, 28}, 59394, 59008}},
+    {"gpt", {{64}, 804096, 52992000}},
     {"larq_mnist", {{28, 28}, 93556, 2794240}},
     {"mobilenet_v1", {{224, 224, 3}, 4231976, 568740352}},
     {"reactnet_a", {{224, 224, 3}, 29343592, 4828758016}},
@@ -63,6 +64,17 @@ Count count_cnv() {
 Count count_finn_mlp() {
   Count c;
   return c.linear(784, 64).linear(64, 64).linear(64, 64).linear(64, 10).norm(64, 3).norm(1);
+}
+// karpathy/nanoGPT, README "I only have a macbook": 4 layers, 4 heads, 128 wide, 64 characters of 65; 0.80 M. Products
+// of 64 positions, and of the keys that each sees.
+Count count_gpt() {
+  constexpr int64_t kWide = 128, kContext = 64, kLayers = 4;
+  Count c;
+  c.conv(8, 1, kWide, 3 * kWide, kLayers).conv(8, 1, kWide, kWide, kLayers);
+  c.conv(8, 1, kWide, 4 * kWide, kLayers).conv(8, 1, 4 * kWide, kWide, kLayers);
+  c.conv(8, 1, kWide, 65).numbers(kContext * kWide).numbers((2 * kLayers + 1) * kWide);
+  c.macs += kLayers * kWide * kContext * (kContext + 1);
+  return c;
 }
 // docs.larq.dev/larq/tutorials/mnist, models.summary: 93.6 k.
 Count count_larq_mnist() {
@@ -133,12 +145,17 @@ bool has_kinds() {
 TEST_CASE("numbers expected of the shipped networks are those of the papers' tables of layers") {
   Count irnet = count_resnet20();
   irnet.norm(64);  // in front of the last layer: resnet.py of IR-Net
-  const std::map<std::string, Count> counted = {
-      {"birealnet18", count_birealnet18()},   {"cnv", count_cnv()},
-      {"finn_mlp", count_finn_mlp()},         {"larq_mnist", count_larq_mnist()},
-      {"mobilenet_v1", count_mobilenet_v1()}, {"reactnet_a", count_reactnet_a()},
-      {"resnet20", count_resnet20()},         {"resnet20_irnet", irnet},
-      {"resnet8", count_resnet8()},           {"vgg_small", count_vgg_small()}};
+  const std::map<std::string, Count> counted = {{"birealnet18", count_birealnet18()},
+                                                {"cnv", count_cnv()},
+                                                {"finn_mlp", count_finn_mlp()},
+                                                {"larq_mnist", count_larq_mnist()},
+                                                {"gpt", count_gpt()},
+                                                {"mobilenet_v1", count_mobilenet_v1()},
+                                                {"reactnet_a", count_reactnet_a()},
+                                                {"resnet20", count_resnet20()},
+                                                {"resnet20_irnet", irnet},
+                                                {"resnet8", count_resnet8()},
+                                                {"vgg_small", count_vgg_small()}};
   REQUIRE(counted.size() == kPublished.size());
   for (const auto& [name, count] : counted) {
     INFO(name);
@@ -164,19 +181,24 @@ TEST_CASE("shipped networks have the published numbers of parameters and multipl
       continue;
     }
     INFO(name);
-    const RunConfig c = parse_config("version: 1\ndata: {train: {format: digits, size: 40}}\nmodel: {preset: " + name +
+    const bool ids = name == "gpt";
+    const std::string data = ids ? "{tokenizer: chars, train: {format: tokens, file: x.txt, context: 64}}"
+                                 : "{train: {format: digits, size: 40}}";
+    const RunConfig c = parse_config("version: 1\ndata: " + data + "\nmodel: {preset: " + name +
                                          "}\noptim: {name: adam, lr: 0.01}\ntrain: {stop: 4 steps}\n",
                                      "c.yaml");
     CHECK(parse_config(to_yaml(c), "c.yaml") == c);
     Form in;
     in.sample = name == "finn_mlp" ? Shape{published.image.numel()} : published.image;
+    if (ids) in.dtype = dtypes::int32;
     const auto model = make_model(model_spec(c, in));
     StepState state;
     model->initialize(kModelRoot, state);
     const LayerTable table = layer_table(*model);
     CHECK(table.parameters == published.parameters);
     CHECK(table.macs == published.macs);
-    CHECK(model->output_form()->sample == Shape{published.image.rank() == 2 || published.image[0] == 32 ? 10 : 1000});
+    const bool ten = published.image.rank() == 2 || published.image[0] == 32;
+    CHECK(model->output_form()->sample == (ids ? Shape{64, 65} : Shape{ten ? 10 : 1000}));
     std::ostringstream text;
     print_layer_table(text, *model);
     const std::string lines = text.str();

@@ -110,7 +110,7 @@ TEST_CASE("every shipped preset has a summary, and finn_mlp trains") {
   for (size_t i = 0; i < all.size(); ++i) {
     INFO(all[i].name);
     CHECK(!all[i].summary.empty());
-    CHECK(all[i].keys.at(0).first == "classes");
+    CHECK(all[i].keys.at(0).first == (all[i].name == "gpt" ? "vocabulary" : "classes"));
     if (all[i].name == "resnet20_irnet")
       CHECK(all[i].keys.at(2) == std::pair<std::string, std::string>("input", "{quantize: {}}"));
     CHECK((i == 0 || all[i - 1].name < all[i].name));

@@ -26,6 +26,7 @@ enum class SumOrder : uint8_t {
   kTable,     // sums of a few codes, a few of those a pass (tables of sums)
   kLanes,     // 16 lanes and chunks of 1024, section 8
   kFp64,      // the double reference
+  kBlocks64,  // attention: ascending products, 16 lanes of the probabilities of 64 keys, blocks in ascending order
   kDigits3,   // fp32 as three int8 digits of a fixed point of the row
   kDigits2,   // as two
   kFree,      // the library's own

@@ -25,6 +25,7 @@ struct OptimizerSpec {
   double beta1 = 0.9, beta2 = 0.999;       // adam, adamw
   float eps = 1e-8f;                       // adam, adamw
   float weight_decay = 0;                  // sgd, adam: added to the gradient; adamw: decoupled; bop: none
+  bool decay_vectors = true;               // false: weight_decay is for parameters of two axes or more alone
   MomentKind moments = MomentKind::kFp32;  // of parameters that do not say their own
   double base_lr = 0;       // learning rate before the schedule; bop: gamma follows lr / base_lr (0: it is constant)
   float bop_gamma = 1e-4f;  // bop: rate of the moving average of the gradient

@@ -294,6 +294,7 @@ struct OptimConfig {
   std::array<double, 2> betas{};                          // adam, adamw
   double eps = 0.0;                                       // adam, adamw
   double weight_decay = 0.0;                              // sgd, adam: in the gradient; adamw: decoupled
+  std::string decay = "all";                              // all | matrices: what weight_decay is for
   double momentum = 0.0;                                  // sgd
   bool nesterov = false;                                  // sgd
   std::string moments = "fp32";                           // of parameters that do not say their own

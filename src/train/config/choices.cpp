@@ -95,6 +95,7 @@ Names observers() {
 }
 Names computes() { return compute_kinds().names(); }
 Names modes() { return product_modes().names(); }
+Names decays() { return {"all", "matrices"}; }
 Names optimizers() { return rules(/*flips_signs=*/false); }
 Names fusings() { return {"auto", "off"}; }
 Names schedules() { return schedule_names(); }

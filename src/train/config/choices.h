@@ -35,6 +35,7 @@ Names observers();
 Names computes();
 Names modes();
 Names optimizers();
+Names decays();
 Names fusings();
 Names schedules();
 Names losses();

@@ -181,6 +181,7 @@ void visit_optim(V&& v, C& c) {
   v("betas", c.betas);
   v("eps", c.eps);
   v("weight_decay", c.weight_decay);
+  v("decay", c.decay);
   v("momentum", c.momentum);
   v("nesterov", c.nesterov);
   v("clip_value", c.clip_value);

@@ -168,6 +168,7 @@ OptimizerSpec optimizer_spec(const OptimConfig& c) {
   spec.beta2 = c.betas[1];
   spec.eps = static_cast<float>(c.eps);
   spec.weight_decay = static_cast<float>(c.weight_decay);
+  spec.decay_vectors = c.decay == "all";
   spec.moments = choices::moment_kinds().parse(c.moments);
   spec.fused = c.fused == "auto";
   spec.base_lr = c.lr;

@@ -1,0 +1,133 @@
+// Attention on the CPU. A piece of work is some rows of the heads that share keys, over the blocks of keys that they
+// see.
+#include "bitgrad/kernels/attention.h"
+
+#include <limits>
+#include <vector>
+
+#include "bitgrad/base/math.h"
+#include "bitgrad/base/parallel.h"
+#include "kernels/attention/tiles.h"
+#include "kernels/families.h"
+
+namespace bitgrad::kernels {
+namespace {
+
+using namespace attention_loops;
+
+// Rows [begin, end) of q of the heads of one group.
+class ForwardTile {
+ public:
+  ForwardTile(const AttentionArgs& args, int64_t sample, int64_t kv_head, int64_t begin, int64_t end)
+      : args_(args),
+        heads_(args.shape),
+        sample_(sample),
+        head_(kv_head * args.shape.group()),
+        begin_(begin),
+        rows_(end - begin),
+        k_(heads_.of_k(args.k, sample, kv_head)),
+        v_(heads_.of_k(args.v, sample, kv_head)),
+        columns_(floats(args.shape.dim * kAttentionBlock)),
+        values_(floats(heads_.wide() * kAttentionBlock)),
+        scores_(floats(kTileScores)),
+        sums_(floats(args.shape.group() * rows_ * heads_.wide())),
+        state_(static_cast<size_t>(args.shape.group() * rows_)) {}
+
+  void run() {
+    const int64_t keys = args_.shape.first + begin_ + rows_;  // that the last row sees
+    std::fill_n(sums_.as<float>(), args_.shape.group() * rows_ * heads_.wide(), 0.0f);
+    for (int64_t key = 0; key < keys; key += kAttentionBlock) {
+      const int64_t end = std::min(key + kAttentionBlock, keys);
+      pack_columns(heads_, k_, key, end, columns_.as<float>());
+      pack_rows(heads_, v_, key, end, values_.as<float>());
+      for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key);
+    }
+    for (int64_t h = 0; h < args_.shape.group(); ++h) finish(h);
+  }
+
+ private:
+  struct State {
+    float top = -std::numeric_limits<float>::infinity(), sum = 0;
+  };
+
+  void add_block(int64_t h, int64_t key) {
+    const int64_t from = std::max<int64_t>(0, heads_.first_row(key) - begin_), rows = rows_ - from;
+    if (rows <= 0) return;
+    float* const scores = scores_.as<float>();
+    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, columns_.as<float>(), scores);
+    float factors[kTile];
+    for (int64_t r = 0; r < rows; ++r) {
+      State& state = state_[static_cast<size_t>(h * rows_ + from + r)];
+      OnlineRow row{scores + r * kAttentionBlock, heads_.seen(begin_ + from + r, key), args_.shape.scale, state.top,
+                    state.sum};
+      loops().online_softmax(row);
+      state = {row.top, row.sum};
+      factors[r] = row.factor;
+    }
+    // A row sums the values that it sees alone: those of the diagonal block one by one.
+    int64_t ragged = 0;
+    while (ragged < rows && heads_.seen(begin_ + from + ragged, key) < kAttentionBlock) ++ragged;
+    for (int64_t r = 0; r < ragged; ++r) add_values(h, from, r, 1, heads_.seen(begin_ + from + r, key), factors);
+    add_values(h, from, ragged, rows - ragged, kAttentionBlock, factors);
+  }
+
+  void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, int64_t count, const float* factors) {
+    MultiplyAdd call;
+    call.rows = rows;
+    call.cols = heads_.wide();
+    call.inner = count;
+    call.x = scores_.as<float>() + r * kAttentionBlock;
+    call.x_row = kAttentionBlock;
+    call.t = values_.as<float>();
+    call.ldt = heads_.wide();
+    call.start = MultiplyAdd::Start::kTimes;
+    call.factor = factors + r;
+    call.y = sums_.as<float>() + (h * rows_ + from + r) * heads_.wide();
+    call.ldy = heads_.wide();
+    loops().multiply_add(call);
+  }
+
+  void finish(int64_t h) const {
+    const AttentionShape& s = args_.shape;
+    const Rows<float> y = heads_.of_y(args_.y, sample_, head_ + h);
+    for (int64_t r = 0; r < rows_; ++r) {
+      const State& state = state_[static_cast<size_t>(h * rows_ + r)];
+      const float* const sums = sums_.as<float>() + (h * rows_ + r) * heads_.wide();
+      for (int64_t c = 0; c < s.dim; ++c) y[begin_ + r][c] = sums[c] / state.sum;
+      if (args_.log_sum != nullptr)
+        args_.log_sum[s.of_row(sample_, head_ + h, begin_ + r)] = state.top + math::log(state.sum);
+    }
+  }
+
+  const AttentionArgs& args_;
+  const Heads heads_;
+  const int64_t sample_, head_, begin_, rows_;
+  const Rows<const float> k_, v_;
+  const Workspace columns_, values_, scores_, sums_;
+  std::vector<State> state_;
+};
+
+}  // namespace
+
+void attention(const AttentionArgs& args) {
+  const AttentionShape& s = args.shape;
+  const int64_t tiles = (s.rows + kTile - 1) / kTile, groups = s.samples * s.kv_heads;
+  if (groups * tiles == 0 || s.dim == 0) return;
+  parallel_for(groups * tiles, [&](int64_t i) {
+    // The last rows see the most keys: they come first.
+    const int64_t tile = tiles - 1 - i / groups, group = i % groups;
+    ForwardTile(args, group / s.kv_heads, group % s.kv_heads, tile * kTile, std::min((tile + 1) * kTile, s.rows)).run();
+  });
+}
+
+void append_attention_kernels(std::vector<KernelInfo>& out) {
+  const IsaMask granted = cpu_isa();
+#define BITGRAD_ATTENTION_LOOP(name, parameters)                                                                   \
+  out.push_back({"attention", #name "_avx512", isa::kAvx512, SumOrder::kBlocks64, (granted & isa::kAvx512) != 0}); \
+  out.push_back({"attention", #name "_avx2", isa::kAvx2, SumOrder::kBlocks64, (granted & isa::kAvx2) != 0});       \
+  out.push_back({"attention", #name "_scalar", isa::kScalar, SumOrder::kBlocks64, true});
+#include "kernels/attention/kernels.inc"
+#undef BITGRAD_ATTENTION_LOOP
+}
+
+}  // namespace bitgrad::kernels

@@ -1,0 +1,94 @@
+// What forward and backward of family attention share: where heads lie in memory, and blocks of them as operands.
+#pragma once
+
+#include <algorithm>
+
+#include "bitgrad/base/memory.h"
+#include "bitgrad/kernels/attention.h"
+#include "kernels/attention/loops.h"
+
+namespace bitgrad::kernels::attention_loops {
+
+inline constexpr int64_t kTile = 64;  // rows of q that are worked on together
+inline constexpr int64_t kTileScores = kTile * kAttentionBlock;
+
+inline int64_t floats(int64_t n) { return n * static_cast<int64_t>(sizeof(float)); }
+inline int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+
+// Rows of numbers of one head in memory.
+template <typename T>
+struct Rows {
+  T* data = nullptr;
+  int64_t step = 0;  // floats between rows
+  T* operator[](int64_t i) const { return data + i * step; }
+};
+
+// What a piece of work knows of shapes.
+class Heads {
+ public:
+  explicit Heads(const AttentionShape& shape) : s_(shape), wide_(padded(shape.dim)) {}
+  template <typename T>
+  Rows<T> of_q(T* data, int64_t sample, int64_t head) const {
+    return {data + s_.of_q(sample, head, 0), s_.q_step == 0 ? s_.heads * s_.dim : s_.q_step};
+  }
+  template <typename T>
+  Rows<T> of_y(T* data, int64_t sample, int64_t head) const {
+    return {data + s_.of_y(sample, head, 0), s_.heads * s_.dim};
+  }
+  template <typename T>
+  Rows<T> of_k(T* data, int64_t sample, int64_t kv_head) const {
+    return {data + s_.of_k(sample, kv_head, 0), kv_step()};
+  }
+  Rows<float> of_gk(float* data, int64_t sample, int64_t kv_head) const {
+    return {data + s_.of_gk(sample, kv_head, 0), kv_step()};
+  }
+  int64_t wide() const { return wide_; }  // dim, padded
+  const AttentionShape& shape() const { return s_; }
+  // Of the first row that sees key `key`.
+  int64_t first_row(int64_t key) const { return std::max<int64_t>(0, key - s_.first); }
+  // Keys of the block from `key` on that row i sees.
+  int64_t seen(int64_t i, int64_t key) const { return std::min(kAttentionBlock, s_.first + i + 1 - key); }
+
+ private:
+  int64_t kv_step() const { return s_.kv_step == 0 ? s_.kv_heads * s_.dim : s_.kv_step; }
+  const AttentionShape& s_;
+  const int64_t wide_;
+};
+
+// Rows [begin, end), as [row][wide] and zeros beyond dim.
+inline void pack_rows(const Heads& heads, const Rows<const float>& from, int64_t begin, int64_t end, float* to) {
+  const int64_t dim = heads.shape().dim, wide = heads.wide();
+  for (int64_t i = begin; i < end; ++i, to += wide) {
+    std::copy_n(from[i], dim, to);
+    std::fill(to + dim, to + wide, 0.0f);
+  }
+}
+
+// A block of rows from `begin` on, as [dim][64]; zeros in columns without a row.
+inline void pack_columns(const Heads& heads, const Rows<const float>& from, int64_t begin, int64_t end, float* to) {
+  const int64_t dim = heads.shape().dim, count = end - begin;
+  for (int64_t j = 0; j < count; ++j) {
+    const float* const row = from[begin + j];
+    for (int64_t c = 0; c < dim; ++c) to[c * kAttentionBlock + j] = row[c];
+  }
+  for (int64_t c = 0; c < dim && count < kAttentionBlock; ++c)
+    std::fill(to + c * kAttentionBlock + count, to + (c + 1) * kAttentionBlock, 0.0f);
+}
+
+// scores[r] = x[begin + r] columns, of `rows` rows.
+inline void score(const Heads& heads, const Rows<const float>& x, int64_t begin, int64_t rows, const float* columns,
+                  float* scores) {
+  MultiplyAdd call;
+  call.rows = rows;
+  call.cols = kAttentionBlock;
+  call.inner = heads.shape().dim;
+  call.x = x[begin];
+  call.x_row = x.step;
+  call.t = columns;
+  call.ldt = kAttentionBlock;
+  call.y = scores;
+  call.ldy = kAttentionBlock;
+  loops().multiply_add(call);
+}
+
+}  // namespace bitgrad::kernels::attention_loops

@@ -1,0 +1,132 @@
+// Causal attention of q, k and v side by side, as one linear layer before it makes them, with rotary positions; and
+// learned positions. Both know the place of a row in its sequence.
+#include "bitgrad/ops/attention.h"
+#include "bitgrad/nn/layers.h"
+#include "nn/values.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kAttentionLayer = "attention", kPositionsLayer = "positions";
+
+void check_sequence(std::string_view name, const Form& in) {
+  require(detail::is_values(in.dtype), name, "needs fp32 input, got ", in.dtype,
+          ". Put it before the quantizer, or dequantize before it");
+  require(in.sample.rank() == 2, name, "needs sequences [n,t,features], got ", in);
+}
+
+class AttentionLayer final : public Module {
+ public:
+  explicit AttentionLayer(const Attributes& keys) : rotates_(keys.number("rope") > 0) {
+    options_.heads = keys.integer("heads");
+    options_.kv_heads = keys.integer("kv_heads") == 0 ? options_.heads : keys.integer("kv_heads");
+    require(options_.heads % options_.kv_heads == 0, kAttentionLayer, "kv_heads: got ", options_.kv_heads,
+            ", expected a divisor of heads, ", options_.heads);
+    rope_.base = rotates_ ? keys.number("rope") : rope_.base;
+    rope_.interleaved = keys.flag("interleaved");
+  }
+
+  Var forward(const Var& x) override {
+    return detail::in_values(x, y_, [this](const Var& in) { return attention(turned(in), options_); });
+  }
+
+  Form plan(const Form& in, PlanRequests&) override {
+    check_sequence(kAttentionLayer, in);
+    const int64_t sides = options_.heads + 2 * options_.kv_heads;
+    require(in.features() > 0 && in.features() % sides == 0, kAttentionLayer, "takes q, k and v side by side: got ",
+            in.features(), " features, expected a multiple of ", sides, " (heads + 2 * kv_heads)");
+    rope_.dim = in.features() / sides;
+    require(!rotates_ || rope_.dim % 2 == 0, kAttentionLayer, "rope turns pairs: got heads of ", rope_.dim,
+            " features, expected an even number");
+    Form out = in.with_features(options_.heads * rope_.dim);
+    out.dtype = y_ = in.float_output();
+    return out;
+  }
+  // The products q k and p v of the keys that a row sees.
+  int64_t macs(const Form& in, const Form&) const override {
+    const int64_t t = in.sample[0];
+    return options_.heads * rope_.dim * t * (t + 1);
+  }
+  std::string_view kind() const override { return kAttentionLayer; }
+
+ private:
+  // q and k turned by their positions.
+  Var turned(const Var& x) {
+    if (!rotates_) return x;
+    const int64_t positions = x.shape()[1];
+    if (!table_.defined() || table_.rows() < positions || table_.cols() != rope_.dim ||
+        table_.device() != current_device())
+      table_ = rope_table(std::max<int64_t>(1, positions), rope_);
+    return rope(x, table_, rope_, 0, options_.heads + options_.kv_heads);
+  }
+
+  AttentionOptions options_;
+  RopeOptions rope_;
+  bool rotates_;
+  Tensor table_;            // made when it is first needed
+  DType y_ = dtypes::fp32;  // as planned
+};
+
+// y[n,t,:] = x[n,t,:] + weight[t,:].
+class Positions final : public Module {
+ public:
+  Positions(int64_t context, float std)
+      : context_(context), weight_(add_parameter("weight", ParameterSpec{.init = {"normal", 0, std}})) {}
+
+  Var forward(const Var& x) override {
+    const Var rows = slice(weight_.read(), 0, 0, x.shape()[1]);
+    return detail::in_values({x, rows}, y_, false, [](const auto& in) { return add(in[0], in[1]); });
+  }
+  Form plan(const Form& in, PlanRequests&) override {
+    check_sequence(kPositionsLayer, in);
+    require(in.sample[0] <= context_, kPositionsLayer, "context: got ", context_, ", expected at least ", in.sample[0],
+            ", the positions of a sample");
+    weight_.describe({context_, in.features()});
+    Form out = in;
+    out.dtype = y_ = in.float_output();
+    out.grad = true;
+    return out;
+  }
+  std::string_view kind() const override { return kPositionsLayer; }
+
+ private:
+  int64_t context_;
+  Parameter& weight_;
+  DType y_ = dtypes::fp32;  // as planned
+};
+
+}  // namespace
+
+LayerKind attention_kind() {
+  using Type = LayerKey::Type;
+  LayerKind kind;
+  kind.name = kAttentionLayer;
+  kind.doc = "causal attention (Vaswani et al. 2017) of the q, k and v that lie side by side along the last axis";
+  kind.keys = {{"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
+               {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
+               {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
+               {"interleaved", Type::kBool, "", "false",
+                "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"}};
+  kind.output = LayerKind::Output::kNone;
+  kind.axes = kind.bf16 = true;
+  kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };
+  return kind;
+}
+
+LayerKind positions_kind() {
+  using Type = LayerKey::Type;
+  LayerKind kind;
+  kind.name = kPositionsLayer;
+  kind.doc = "adds a learned row for each position of a sequence";
+  kind.keys = {{"context", Type::kInt, "[1, 1048576]", "!", "positions of the table: at least those of a sample"},
+               {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
+  kind.output = LayerKind::Output::kKeeps;
+  kind.axes = kind.bf16 = true;
+  kind.make = [](const LayerSpec& spec) {
+    return std::make_shared<Positions>(spec.attributes.integer("context"),
+                                       static_cast<float>(spec.attributes.number("std")));
+  };
+  return kind;
+}
+
+}  // namespace bitgrad

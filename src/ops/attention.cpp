@@ -1,0 +1,226 @@
+// Causal attention of heads that share keys in groups. fp32 by the kernels of family attention, on devices by maps of
+// the same arithmetic; fp64 here, plainly.
+#include "bitgrad/ops/attention.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "bitgrad/kernels/attention.h"
+#include "ops/common.h"
+#include "ops/map/attention.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kAttention = "attention";
+
+void check_options(const AttentionOptions& o) {
+  require(o.heads >= 1 && o.kv_heads >= 1 && o.heads % o.kv_heads == 0, kAttention, "heads: got ", o.heads,
+          " of q and ", o.kv_heads, " of k and v, expected a multiple.");
+  require(std::isfinite(o.scale) && o.scale >= 0, kAttention, "scale: got ", o.scale,
+          ", expected a positive number, or 0 for 1 / sqrt(d).");
+}
+
+void check_sides(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+  require_values(kAttention, "q", q);
+  require(q.shape().rank() == 3 && q.cols() > 0 && q.cols() % o.heads == 0, kAttention, "q must be [n,t,", o.heads,
+          "*d], got ", q);
+  const int64_t dim = q.cols() / o.heads;
+  for (const Tensor* t : {&k, &v})
+    require(t->dtype() == q.dtype() && t->shape().rank() == 3 && t->shape()[0] == q.shape()[0] &&
+                t->cols() == o.kv_heads * dim && t->shape()[1] == k.shape()[1] && t->contiguous() && !t->quant(),
+            kAttention, t == &k ? "k" : "v", " must be [", q.shape()[0], ",s,", o.kv_heads, '*', dim, "] ", q.dtype(),
+            t == &k ? ", as q " : ", as k and q ", q, ", got ", *t);
+  require(o.first >= 0 && o.first + q.shape()[1] <= k.shape()[1], kAttention, "rows of q at positions ", o.first,
+          " to ", o.first + q.shape()[1] - 1, ": got keys of ", k.shape()[1], " positions.");
+}
+
+void check_packed(const Tensor& x, const AttentionOptions& o) {
+  require_values(kAttention, "x", x);
+  const int64_t heads = o.heads + 2 * o.kv_heads;
+  require(x.shape().rank() == 3 && x.cols() > 0 && x.cols() % heads == 0, kAttention, "x must be [n,t,(", o.heads,
+          " + 2 * ", o.kv_heads, ")*d], q, k and v side by side, got ", x);
+  require(o.first == 0, kAttention, "first: got ", o.first, ", expected 0: k and v of x begin with its rows.");
+}
+
+// The operands: q, k, v, or x of all three.
+kernels::AttentionShape shape_of(std::span<const Tensor> in, const AttentionOptions& o) {
+  const bool packed = in.size() == 1;
+  kernels::AttentionShape s;
+  s.samples = in[0].shape()[0];
+  s.heads = o.heads;
+  s.kv_heads = o.kv_heads;
+  s.rows = in[0].shape()[1];
+  s.keys = packed ? s.rows : in[1].shape()[1];
+  s.dim = in[0].cols() / (packed ? o.heads + 2 * o.kv_heads : o.heads);
+  s.first = o.first;
+  if (packed) s.q_step = s.kv_step = in[0].cols();
+  s.scale = o.scale > 0 ? o.scale : 1.0f / std::sqrt(static_cast<float>(s.dim));
+  return s;
+}
+
+// Where q, k and v begin; undefined tensors: nullptr.
+template <typename T>
+struct Sides {
+  T *q, *k, *v;
+  Sides(std::span<const Tensor> in, const kernels::AttentionShape& s) {
+    const auto at = [&](size_t i) { return in[i].defined() ? in[i].as<T>() : nullptr; };
+    q = at(0);
+    k = in.size() == 1 ? (q == nullptr ? q : q + s.heads * s.dim) : at(1);
+    v = in.size() == 1 ? (q == nullptr ? q : k + s.kv_heads * s.dim) : at(2);
+  }
+};
+
+// ---- fp64: the reference, a row and a head at a time
+struct Fp64 {
+  const kernels::AttentionShape& s;
+  std::vector<double> p{};
+
+  double scale() const { return static_cast<double>(s.scale); }
+  int64_t kv_head(int64_t head) const { return head / s.group(); }
+  double dot(const double* a, const double* b) const {
+    double sum = 0;
+    for (int64_t c = 0; c < s.dim; ++c) sum += a[c] * b[c];
+    return sum;
+  }
+  template <typename Body>
+  void each_row(Body&& body) const {
+    for (int64_t n = 0; n < s.samples; ++n)
+      for (int64_t h = 0; h < s.heads; ++h)
+        for (int64_t i = 0; i < s.rows; ++i) body(n, h, i);
+  }
+  // Probabilities of a row.
+  void fill(const Sides<double>& in, int64_t n, int64_t h, int64_t i) {
+    p.resize(static_cast<size_t>(s.first + i + 1));
+    double top = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (size_t j = 0; j < p.size(); ++j) {
+      p[j] = dot(in.q + s.of_q(n, h, i), in.k + s.of_k(n, kv_head(h), static_cast<int64_t>(j))) * scale();
+      top = std::max(top, p[j]);
+    }
+    for (double& x : p) sum += x = std::exp(x - top);
+    for (double& x : p) x /= sum;
+  }
+  void forward(const Sides<double>& in, double* y) {
+    each_row([&](int64_t n, int64_t h, int64_t i) {
+      fill(in, n, h, i);
+      double* const out = y + s.of_y(n, h, i);
+      std::fill_n(out, s.dim, 0.0);
+      for (size_t j = 0; j < p.size(); ++j)
+        for (int64_t c = 0; c < s.dim; ++c) out[c] += p[j] * in.v[s.of_k(n, kv_head(h), static_cast<int64_t>(j)) + c];
+    });
+  }
+  // g: zeros at first.
+  void backward(const Sides<double>& in, const double* gy, const Sides<double>& g) {
+    each_row([&](int64_t n, int64_t h, int64_t i) {
+      fill(in, n, h, i);
+      const int64_t row = s.of_q(n, h, i), y = s.of_y(n, h, i);
+      std::vector<double> gp(p.size());
+      double mean = 0;
+      for (size_t j = 0; j < p.size(); ++j) {
+        gp[j] = dot(gy + y, in.v + s.of_k(n, kv_head(h), static_cast<int64_t>(j)));
+        mean += p[j] * gp[j];
+      }
+      for (size_t j = 0; j < p.size(); ++j) {
+        const int64_t key = s.of_k(n, kv_head(h), static_cast<int64_t>(j));
+        const double gs = p[j] * (gp[j] - mean) * scale();
+        for (int64_t c = 0; c < s.dim; ++c) {
+          g.q[row + c] += gs * in.k[key + c];
+          g.k[key + c] += gs * in.q[row + c];
+          g.v[key + c] += p[j] * gy[y + c];
+        }
+      }
+    });
+  }
+};
+
+void run_forward(const kernels::AttentionArgs& args) {
+  if (current_device().is_cpu()) return kernels::attention(args);
+  run_map(maps::AttentionForward{args}, args.shape.samples * args.shape.heads * args.shape.rows, 1);
+}
+
+void run_backward(const kernels::AttentionBackwardArgs& args) {
+  if (current_device().is_cpu()) return kernels::attention_backward(args);
+  const kernels::AttentionShape& s = args.shape;
+  const int64_t rows = s.samples * s.heads * s.rows;
+  const Tensor dots = Tensor::empty({rows}, dtypes::fp32, MemoryKind::kWorkspace);
+  run_map(maps::AttentionDots{args, dots.as<float>()}, rows, 1);
+  if (args.gq != nullptr) run_map(maps::AttentionQueryGradient{args, dots.as<float>()}, rows, 1);
+  if (args.gk != nullptr || args.gv != nullptr)
+    run_map(maps::AttentionKeyGradient{args, dots.as<float>()}, s.samples * s.kv_heads * s.keys, 1);
+}
+
+struct Attention {
+  static constexpr std::string_view kName = kAttention;
+  struct Saved {
+    std::vector<Tensor> in;
+    Tensor y, log_sum;
+    AttentionOptions options;
+  };
+
+  static Tensor forward(Saved& saved, std::span<const Tensor> in, const AttentionOptions& options) {
+    check_options(options);
+    if (in.size() == 1)
+      check_packed(in[0], options);
+    else
+      check_sides(in[0], in[1], in[2], options);
+    const kernels::AttentionShape s = shape_of(in, options);
+    const DType dtype = in[0].dtype();
+    saved = {{}, {}, {}, options};
+    for (const Tensor& t : in) saved.in.push_back(keep(t));
+    const Shape shape{s.samples, s.rows, s.heads * s.dim};
+    if (dtype == dtypes::fp64) {
+      const Tensor y = Tensor::zeros(shape, dtype);
+      Fp64{s}.forward(Sides<double>(in, s), y.as<double>());
+      return y;
+    }
+    const std::vector<Tensor> wide_in = all_widened(in);
+    const Sides<float> at(wide_in, s);
+    const Tensor result = wide_result(shape, dtype);
+    const Tensor log_sum = Tensor::empty({s.samples, s.heads, s.rows}, dtypes::fp32);
+    run_forward({s, at.q, at.k, at.v, result.as<float>(), log_sum.as<float>()});
+    const Tensor y = narrowed(result, dtype);
+    saved.y = keep(y);
+    saved.log_sum = keep(log_sum);
+    return y;
+  }
+
+  static void backward(Saved& saved, std::span<const Tensor> gy_edge, std::span<GradSlot> g) {
+    const kernels::AttentionShape s = shape_of(saved.in, saved.options);
+    const Tensor gy = wide(gy_edge[0]);
+    const bool reference = saved.in[0].dtype() == dtypes::fp64;
+    std::vector<Tensor> grads;
+    for (size_t i = 0; i < saved.in.size(); ++i) {
+      const Shape& shape = saved.in[i].shape();
+      grads.push_back(reference       ? Tensor::zeros(shape, dtypes::fp64)
+                      : g[i].wanted() ? Tensor::empty(shape, dtypes::fp32)
+                                      : Tensor());
+    }
+    if (reference) {
+      Fp64{s}.backward(Sides<double>(saved.in, s), gy.as<double>(), Sides<double>(grads, s));
+    } else {
+      const std::vector<Tensor> wide_in = all_widened(saved.in);
+      const Tensor y = widened(saved.y);
+      const Sides<float> at(wide_in, s), to(grads, s);
+      run_backward({s, at.q, at.k, at.v, y.as<float>(), saved.log_sum.as<float>(), gy.as<float>(), to.q, to.k, to.v});
+    }
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (g[i].wanted()) g[i].set_rounded(grads[i]);
+  }
+
+ private:
+  static std::vector<Tensor> all_widened(std::span<const Tensor> in) {
+    std::vector<Tensor> out;
+    for (const Tensor& t : in) out.push_back(widened(t));
+    return out;
+  }
+};
+
+}  // namespace
+
+Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
+  return apply<Attention>({q, k, v}, options);
+}
+Var attention(const Var& x, const AttentionOptions& options) { return apply<Attention>({x}, options); }
+
+}  // namespace bitgrad

@@ -1,0 +1,170 @@
+// Attention as the CPU's kernels compute it (kernels/attention.h), row by row, for devices; rotary positions.
+#pragma once
+
+#include "bitgrad/base/math.h"
+#include "bitgrad/dtype/bf16.h"
+#include "bitgrad/kernels/attention.h"
+#include "ops/map/list.h"
+
+namespace bitgrad::maps {
+namespace heads {
+
+inline constexpr int kBlock = kernels::kAttentionBlock, kLanes = 16;
+
+BITGRAD_HD inline float dot(const float* a, const float* b, int64_t n) {
+  float sum = 0;
+  for (int64_t c = 0; c < n; ++c) sum = sum + a[c] * b[c];
+  return sum;
+}
+
+}  // namespace heads
+
+// Index: (sample * heads + head) * rows + row.
+struct AttentionForward {
+  kernels::AttentionArgs args;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const kernels::AttentionShape& s = args.shape;
+    const int64_t row = i % s.rows, head = i / s.rows % s.heads, sample = i / s.rows / s.heads;
+    const int64_t kv_head = head / (s.heads / s.kv_heads), seen = s.first + row + 1;
+    const float* const q = args.q + s.of_q(sample, head, row);
+    float* const y = args.y + s.of_y(sample, head, row);
+    for (int64_t c = 0; c < s.dim; ++c) y[c] = 0;
+    float top = -INFINITY, sum = 0;
+    for (int64_t key = 0; key < seen; key += heads::kBlock) {
+      const int count = static_cast<int>(seen - key < heads::kBlock ? seen - key : heads::kBlock);
+      float p[heads::kBlock];
+      const float factor = online(q, sample, kv_head, key, count, p, top, sum);
+      for (int64_t c = 0; c < s.dim; ++c) {
+        float value = y[c] * factor;
+        for (int j = 0; j < count; ++j) value = value + p[j] * args.v[s.of_k(sample, kv_head, key + j) + c];
+        y[c] = value;
+      }
+    }
+    for (int64_t c = 0; c < s.dim; ++c) y[c] = y[c] / sum;
+    if (args.log_sum != nullptr) args.log_sum[i] = top + math::log(sum);
+  }
+
+ private:
+  BITGRAD_HD float online(const float* q, int64_t sample, int64_t kv_head, int64_t key, int count, float* p, float& top,
+                          float& sum) const {
+    float next = top;
+    for (int j = 0; j < count; ++j) {
+      p[j] = heads::dot(q, args.k + args.shape.of_k(sample, kv_head, key + j), args.shape.dim) * args.shape.scale;
+      next = next < p[j] ? p[j] : next;
+    }
+    for (int j = 0; j < heads::kBlock; ++j) p[j] = j < count ? math::exp(p[j] - next) : 0.0f;
+    float lane[heads::kLanes];
+    for (int l = 0; l < heads::kLanes; ++l) {
+      lane[l] = p[l];
+      for (int j = heads::kLanes + l; j < heads::kBlock; j += heads::kLanes) lane[l] = lane[l] + p[j];
+    }
+    for (int half = heads::kLanes / 2; half >= 1; half /= 2)
+      for (int l = 0; l < half; ++l) lane[l] = lane[l] + lane[l + half];
+    const float factor = math::exp(top - next);
+    sum = sum * factor + lane[0];
+    top = next;
+    return factor;
+  }
+};
+
+// dots = sum gy * y. Index as of AttentionForward.
+struct AttentionDots {
+  kernels::AttentionBackwardArgs args;
+  float* dots;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const kernels::AttentionShape& s = args.shape;
+    const int64_t at = s.of_y(i / s.rows / s.heads, i / s.rows % s.heads, i % s.rows);
+    dots[i] = heads::dot(args.gy + at, args.y + at, s.dim);
+  }
+};
+
+// p and the gradient of the score of one row and key.
+struct AttentionPair {
+  float p, gs;
+  BITGRAD_HD AttentionPair(const kernels::AttentionBackwardArgs& args, const float* dots, int64_t q, int64_t k,
+                           int64_t y, int64_t row) {
+    const kernels::AttentionShape& s = args.shape;
+    p = math::exp(heads::dot(args.q + q, args.k + k, s.dim) * s.scale - args.log_sum[row]);
+    gs = (p * (heads::dot(args.gy + y, args.v + k, s.dim) - dots[row])) * s.scale;
+  }
+};
+
+// gq. Index as of AttentionForward.
+struct AttentionQueryGradient {
+  kernels::AttentionBackwardArgs args;
+  const float* dots;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const kernels::AttentionShape& s = args.shape;
+    const int64_t row = i % s.rows, head = i / s.rows % s.heads, sample = i / s.rows / s.heads;
+    const int64_t kv_head = head / (s.heads / s.kv_heads), q = s.of_q(sample, head, row), y = s.of_y(sample, head, row);
+    for (int64_t c = 0; c < s.dim; ++c) args.gq[q + c] = 0;
+    for (int64_t key = 0; key <= s.first + row; ++key) {
+      const int64_t k = s.of_k(sample, kv_head, key);
+      const AttentionPair pair(args, dots, q, k, y, i);
+      for (int64_t c = 0; c < s.dim; ++c) args.gq[q + c] = args.gq[q + c] + pair.gs * args.k[k + c];
+    }
+  }
+};
+
+// gk and gv. Index: (sample * kv_heads + head) * keys + key.
+struct AttentionKeyGradient {
+  kernels::AttentionBackwardArgs args;
+  const float* dots;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const kernels::AttentionShape& s = args.shape;
+    const int64_t key = i % s.keys, kv_head = i / s.keys % s.kv_heads, sample = i / s.keys / s.kv_heads;
+    const int64_t k = s.of_k(sample, kv_head, key), out = s.of_gk(sample, kv_head, key);
+    for (int64_t c = 0; c < s.dim; ++c) {
+      if (args.gk != nullptr) args.gk[out + c] = 0;
+      if (args.gv != nullptr) args.gv[out + c] = 0;
+    }
+    const int64_t group = s.heads / s.kv_heads, begin = key > s.first ? key - s.first : 0;
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      for (int64_t row = begin; row < s.rows; ++row) {
+        const int64_t q = s.of_q(sample, head, row), y = s.of_y(sample, head, row);
+        const AttentionPair pair(args, dots, q, k, y, s.of_row(sample, head, row));
+        for (int64_t c = 0; c < s.dim; ++c) {
+          if (args.gk != nullptr) args.gk[out + c] = args.gk[out + c] + pair.gs * args.q[q + c];
+          if (args.gv != nullptr) args.gv[out + c] = args.gv[out + c] + pair.p * args.gy[y + c];
+        }
+      }
+  }
+};
+
+// Rotary positions: one head of one row. Index: (sample * rows + row) * heads + head. `back`: the gradient, which turns
+// the other way.
+template <typename T>
+struct TurnedPairs {
+  int64_t rows, heads, turned, dim, first;  // of `heads` the first `turned` turn, the others are copied
+  bool interleaved, back;
+  const float* table;  // [position][dim]: cosines, sines
+  const T* x;
+  T* y;
+
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t half = dim / 2, step = interleaved ? 2 : 1, apart = interleaved ? 1 : half;
+    if (i % heads >= turned) {
+      for (int64_t c = 0; c < dim; ++c) y[i * dim + c] = x[i * dim + c];
+      return;
+    }
+    const float* const cosines = table + (first + i / heads % rows) * dim;
+    for (int64_t c = 0; c < half; ++c) {
+      const T cosine = static_cast<T>(cosines[c]), sine = static_cast<T>(cosines[half + c]);
+      const T turn = back ? -sine : sine;
+      const T a = x[i * dim + c * step], b = x[i * dim + c * step + apart];
+      y[i * dim + c * step] = a * cosine - b * turn;
+      y[i * dim + c * step + apart] = b * cosine + a * turn;
+    }
+  }
+};
+struct RopeValues {
+  TurnedPairs<float> pairs;
+  BITGRAD_HD void operator()(int64_t i) const { pairs(i); }
+};
+struct RopeFp64 {
+  TurnedPairs<double> pairs;
+  BITGRAD_HD void operator()(int64_t i) const { pairs(i); }
+};
+
+}  // namespace bitgrad::maps

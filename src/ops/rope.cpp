@@ -1,0 +1,104 @@
+// Rotary positions: each pair of numbers of a head turns by an angle of its position.
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "bitgrad/ops/attention.h"
+#include "ops/common.h"
+#include "ops/map/attention.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kRope = "rope";
+
+void check_rope(const RopeOptions& o) {
+  require(o.dim >= 2 && o.dim % 2 == 0, kRope, "dim: got ", o.dim, ", expected an even number from 2 on.");
+  require(std::isfinite(o.base) && o.base > 1, kRope, "base: got ", o.base, ", expected a number above 1.");
+  require(std::isfinite(o.factor) && o.factor >= 1, kRope, "factor: got ", o.factor, ", expected 1 or more.");
+  require(o.factor == 1 || (o.low > 0 && o.high > o.low && o.original >= 1), kRope, "low, high and original: got ",
+          o.low, ", ", o.high, " and ", o.original, ", expected 0 < low < high and a length.");
+}
+
+double frequency(int64_t pair, const RopeOptions& o) {
+  const double f = std::pow(o.base, -2.0 * static_cast<double>(pair) / static_cast<double>(o.dim));
+  if (o.factor == 1) return f;
+  const double turns = static_cast<double>(o.original) * f / (2 * std::numbers::pi);  // within the original context
+  if (turns > o.high) return f;
+  if (turns < o.low) return f / o.factor;
+  const double smooth = (turns - o.low) / (o.high - o.low);
+  return (1 - smooth) * f / o.factor + smooth * f;
+}
+
+struct Rope {
+  static constexpr std::string_view kName = kRope;
+  struct Saved {
+    Tensor table;
+    RopeOptions options;
+    int64_t first = 0, turned = 0;  // turned: heads
+  };
+
+  static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& table, const RopeOptions& options,
+                        int64_t first, int64_t turned) {
+    const Tensor& x = in[0];
+    check_rope(options);
+    require_values(kRope, "x", x);
+    require(x.shape().rank() == 3 && x.cols() % options.dim == 0, kRope, "x must be [n,t,heads*", options.dim,
+            "], got ", x);
+    require(table.defined() && table.dtype() == dtypes::fp32 && table.shape().rank() == 2 &&
+                table.cols() == options.dim && table.contiguous(),
+            kRope, "table must be [positions,", options.dim, "] fp32, got ", table, ". Make it with rope_table");
+    require(first >= 0 && first + x.shape()[1] <= table.rows(), kRope, "rows at positions ", first, " to ",
+            first + x.shape()[1] - 1, ": got a table of ", table.rows(), " positions.");
+    const int64_t heads = x.cols() / options.dim;
+    require(turned >= -1 && turned <= heads, kRope, "turned: got ", turned, " heads of ", heads, ".");
+    s = {table, options, first, turned < 0 ? heads : turned};
+    const Tensor wide_x = widened(x), y = wide_result(x.shape(), x.dtype());
+    turn(s, wide_x, y, false);
+    return narrowed(y, x.dtype());
+  }
+  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
+    if (!g[0].wanted()) return;
+    const Tensor wide_gy = wide(gy[0]), gx = Tensor::empty(wide_gy.shape(), wide_gy.dtype());
+    turn(s, wide_gy, gx, true);
+    g[0].set_rounded(gx);
+  }
+
+ private:
+  template <typename T>
+  static maps::TurnedPairs<T> pairs(const Saved& s, const Tensor& x, const Tensor& y, bool back) {
+    return {x.shape()[1], x.cols() / s.options.dim, s.turned,  s.options.dim, s.first, s.options.interleaved,
+            back,         s.table.as<float>(),      x.as<T>(), y.as<T>()};
+  }
+  static void turn(const Saved& s, const Tensor& x, const Tensor& y, bool back) {
+    const int64_t heads = x.numel() / s.options.dim, grain = std::max<int64_t>(1, kMapGrain / s.options.dim);
+    if (x.dtype() == dtypes::fp64)
+      run_map(maps::RopeFp64{pairs<double>(s, x, y, back)}, heads, grain);
+    else
+      run_map(maps::RopeValues{pairs<float>(s, x, y, back)}, heads, grain);
+  }
+};
+
+}  // namespace
+
+Tensor rope_table(int64_t positions, const RopeOptions& options) {
+  check_rope(options);
+  require(positions >= 1, kRope, "positions: got ", positions, ", expected 1 or more.");
+  const int64_t half = options.dim / 2;
+  std::vector<float> numbers(static_cast<size_t>(positions * options.dim));
+  for (int64_t i = 0; i < half; ++i) {
+    const double f = frequency(i, options);
+    for (int64_t p = 0; p < positions; ++p) {
+      const double angle = static_cast<double>(p) * f;
+      numbers[static_cast<size_t>(p * options.dim + i)] = static_cast<float>(std::cos(angle));
+      numbers[static_cast<size_t>(p * options.dim + half + i)] = static_cast<float>(std::sin(angle));
+    }
+  }
+  return Tensor::from(numbers, {positions, options.dim}, dtypes::fp32, MemoryKind::kBuffer);
+}
+
+Var rope(const Var& x, const Tensor& table, const RopeOptions& options, int64_t first, int64_t turned) {
+  return apply<Rope>({x}, table, options, first, turned);
+}
+
+}  // namespace bitgrad

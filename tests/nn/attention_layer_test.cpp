@@ -1,0 +1,78 @@
+// attention and positions between other layers.
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/attention.h"
+#include "nn/bf16_layers.h"
+#include "support/expect_error.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+Form sequences(const Shape& sample, DType dtype = dtypes::fp32) {
+  Form in;
+  in.samples = 2;
+  in.sample = sample;
+  in.dtype = dtype;
+  return in;
+}
+
+std::string plan_error(const LayerSpec& spec, const Form& in) {
+  return error_of([&] { make_layer(spec)->plan(in); });
+}
+
+}  // namespace
+
+TEST_CASE("attention takes q, k and v side by side, and turns q and k where it has a base") {
+  const Tensor x = random_tensor({2, 5, 32}, dtypes::fp32, 1, -2, 2);
+  const AttentionOptions grouped{.heads = 4, .kv_heads = 2};
+  const Result plain = run(layer("attention", {{"heads", 4}, {"kv_heads", 2}}), x, dtypes::fp32, true);
+  CHECK(plain.y.shape() == Shape{2, 5, 16});
+  CHECK(bits_of(plain.y) == bits_of(attention(Var(x), grouped).value()));
+  CHECK(plain.gx.shape() == x.shape());
+  for (const bool interleaved : {false, true}) {
+    const RopeOptions options{.dim = 4, .base = 50, .interleaved = interleaved};
+    const Var turned = rope(Var(x), rope_table(5, options), options, 0, 6);
+    const Attributes keys{{"heads", 4}, {"kv_heads", 2}, {"rope", 50.0}, {"interleaved", interleaved}};
+    CHECK(bits_of(run(layer("attention", keys), x, dtypes::fp32, false).y) ==
+          bits_of(attention(turned, grouped).value()));
+  }
+  const Tensor all = random_tensor({1, 3, 12}, dtypes::fp32, 2);
+  CHECK(bits_of(run(layer("attention", {{"heads", 2}}), all, dtypes::fp32, false).y) ==
+        bits_of(attention(Var(all), {.heads = 2, .kv_heads = 2}).value()));
+  const Result narrow = run(layer("attention", {{"heads", 2}}), rounded(all), dtypes::bf16, true);
+  CHECK(bits_of(narrow.y) ==
+        bits_of(rounded(run(layer("attention", {{"heads", 2}}), wide(rounded(all)), dtypes::fp32, true).y)));
+}
+
+TEST_CASE("positions adds the rows of its table, of which shorter sequences take the first") {
+  const Tensor x = random_tensor({3, 4, 6}, dtypes::fp32, 1);
+  const Result got = run(layer("positions", {{"context", 7}, {"std", 0.5}}), x, dtypes::fp32, true);
+  CHECK(got.y.shape() == x.shape());
+  REQUIRE(got.grads.size() == 1);
+  const std::vector<double> y = got.y.elements(), in = x.elements();
+  double largest = 0;
+  for (size_t i = 0; i < 24; ++i) {
+    const double row = y[i] - in[i];  // of the first sample; the others have the same rows
+    largest = std::max(largest, std::fabs(row));
+    for (size_t n = 1; n < 3; ++n) CHECK(y[24 * n + i] - in[24 * n + i] == Approx(row).margin(1e-6));
+  }
+  CHECK((largest > 0.1 && largest < 3));
+}
+
+TEST_CASE("attention and positions say what does not fit before anything runs") {
+  const LayerSpec heads = layer("attention", {{"heads", 4}, {"kv_heads", 2}});
+  CHECK(contains(plan_error(heads, sequences({5, 30})),
+                 "takes q, k and v side by side: got 30 features, expected a multiple of 8 (heads + 2 * kv_heads)"));
+  CHECK(contains(plan_error(heads, sequences({32})), "needs sequences [n,t,features]"));
+  CHECK(contains(plan_error(heads, sequences({5, 32}, dtypes::int8)), "needs fp32 input, got int8"));
+  CHECK(contains(plan_error(layer("attention", {{"heads", 2}, {"rope", 10.0}}), sequences({5, 6})),
+                 "rope turns pairs: got heads of 1 features, expected an even number"));
+  CHECK(contains(error_of([] {
+                   make_layer(layer("attention", {{"heads", 4}, {"kv_heads", 3}}));
+                 }),
+                 "kv_heads: got 3, expected a divisor of heads, 4"));
+  CHECK(contains(plan_error(layer("positions", {{"context", 4}}), sequences({5, 8})),
+                 "context: got 4, expected at least 5, the positions of a sample"));
+  CHECK(make_layer(heads)->macs(sequences({5, 32}), sequences({5, 16})) >= 0);
+}
