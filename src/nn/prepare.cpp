@@ -37,6 +37,14 @@ void check_layer(std::string_view where, const std::string& layer, const std::st
 std::string wanted(const QuantMode& mode) { return concat(", quantization ", quant_switch_name(mode.quantization)); }
 std::string wanted(const LayerChoice& c) { return concat(" by rule '", c.rule, "' (recipe ", c.quant->recipe, ')'); }
 
+// A window of a convolution has several tokens (pixels): a recipe's scale per token becomes one per tensor there. What
+// a rule says itself stays as it is.
+void fit_to_windows(const Quantizable& slot, LayerQuant& quant) {
+  const bool of_recipe = slot.kind() == Quantizable::Kind::kConv && quant.input && quant.recipe != "custom";
+  if (of_recipe && quant.input->granularity.kind == Granularity::kToken)
+    quant.input->granularity = Granularity::tensor();
+}
+
 void walk(Module& module, const std::function<void(Module&)>& visit) {
   visit(module);
   for (Module* child : module.children()) walk(*child, visit);
@@ -68,6 +76,8 @@ std::vector<LayerChoice> choose_layers(Module& model, const PrepareSpec& spec, c
     require(any, "prepare", "the rule '", rule.layers, "' matches no layer: the quantizable layers are ",
             names_of(choices), ". Rules match the whole path; * stands for any characters.");
   }
+  for (LayerChoice& c : choices)
+    if (c.quant) fit_to_windows(*c.slot, *c.quant);
   return choices;
 }
 

@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
+#include "train/config/specs.h"
 #include "train/small_runs.h"
 
 using namespace bitgrad;
@@ -242,7 +243,9 @@ TEST_CASE("convolutions are quantized after training, measured and given a budge
   const KeepModes keep;
   TempDir temp;
   const std::string file = trained(temp, parse_config(kConvolutions, "convolutions.yaml"));
-  for (const char* recipe : {"int8wo", "int4wo", "w4a4", "w1a1"}) {
+  for (const std::string& recipe : recipe_names()) {
+    if (recipe == "none") continue;
+    INFO(recipe);
     PrepareConfig all;
     all.recipe = recipe;
     check_quantized(file, all, temp.file(recipe));
@@ -257,12 +260,19 @@ TEST_CASE("convolutions are quantized after training, measured and given a budge
   CHECK(s.layers.size() == 4);
   for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise < layer.effects[1].noise);
 
-  // A window has pixels of several rows, so their inputs have no scale per row; observed ranges are per tensor.
+  // A window has pixels of several rows: the scale per row of a recipe is one per tensor there, that of a rule refused.
   RunConfig tokens = float_config(config);
   tokens.quant.prepare.recipe = "w8a8";
-  CHECK(contains(error_of([&] { check_quantized(file, tokens.quant.prepare, temp.file("no")); }),
-                 "got token. Set granularity: tensor"));
   check_quantized(file, with_observer(tokens, learner->model(), "min_max").quant.prepare, temp.file("observed"));
+  for (const LayerChoice& c : choose_layers(learner->model(), config::prepare_spec(tokens.quant.prepare), kModelRoot)) {
+    const bool conv = c.slot->kind() == Quantizable::Kind::kConv;
+    CHECK(c.quant->input->granularity == (conv ? Granularity::tensor() : Granularity::token()));
+  }
+  const RunConfig rule = parse_config(kConvolutions, "convolutions.yaml",
+                                      {"quant.rules=[{layers: \"*\", recipe: w8a8, activations: {dtype: int8, scheme: "
+                                       "absmax, granularity: token}}]"});
+  CHECK(contains(error_of([&] { check_quantized(file, rule.quant.prepare, temp.file("no")); }),
+                 "got token. Set granularity: tensor"));
 }
 
 TEST_CASE("sensitivities of every kind of run are measured") {
