@@ -115,7 +115,8 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     StepState state;
     Form in;
     in.samples = 4;
-    in.sample = kind.axes ? Shape{5, 6, 8} : Shape{8};
+    const bool sequence = name == "attention" || name == "positions";  // of 3 heads, 3 positions
+    in.sample = sequence ? Shape{3, 9} : kind.axes ? Shape{5, 6, 8} : Shape{8};
     if (name == "embedding") in.dtype = dtypes::int32;
     module->plan(in);  // gives the parameters their shapes
     module->initialize("m", state);
@@ -133,8 +134,9 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
 }
 
 TEST_CASE("unknown layers and wrong specs are errors that say where and what is known") {
-  CHECK(contains(error_of([] { make_layer(layer("linaer"), 3); }),
-                 "unknown layer 'linaer'. Did you mean 'linear'? Known: avg_pool, batch_norm, branches, conv2d, "));
+  CHECK(contains(
+      error_of([] { make_layer(layer("linaer"), 3); }),
+      "unknown layer 'linaer'. Did you mean 'linear'? Known: attention, avg_pool, batch_norm, branches, conv2d, "));
   CHECK(error_of([] {
           make_sequential({linear_spec(4, kBinary), layer("nothing_like_it")}, 3);
         }).rfind("layer 1: [layer] unknown layer 'nothing_like_it'", 0) == 0);
