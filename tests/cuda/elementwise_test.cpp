@@ -247,7 +247,7 @@ TEST_CASE("The normalisation and its backward on the device, per column and for 
           mgx(some_numbers(params, 8));
       const Placed<float> y(some_numbers(n + 3, 9), shift), y2(some_numbers(n + 3, 9));
       normalize({rows, cols, x.data(), mean.data(), inv.data(), gamma.data(), beta.data(), step, y.data()});
-      normalize({rows, cols, x.data(), mean.data(), inv.data(), gamma.data(), beta.data(), step, y2.data(), nullptr});
+      normalize({rows, cols, x.data(), mean.data(), inv.data(), gamma.data(), beta.data(), step, y2.data()});
       normalize_backward({rows, cols, x.data(), gy.data(), mean.data(), inv.data(), gamma.data(), mg.data(), mgx.data(),
                           step, gy.data()});
       for (const Placed<float>* p : {&y, &y2, &gy}) out.add(*p);
