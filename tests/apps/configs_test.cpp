@@ -92,7 +92,7 @@ TEST_CASE("every shipped configuration trains a few steps and is evaluated") {
                                           "mnist_mlp_bop_w1a8"};
     if (mnist && evaluated.count(name) == 0) continue;
     std::vector<std::string> evaluate{kProgram, "eval", folder, "--json"};
-    if (vectors) evaluate.insert(evaluate.end(), {"--data", root});
+    if (vectors || drawn) evaluate.insert(evaluate.end(), {"--data", root});
     const ProcessResult e = run_program(evaluate);
     INFO(e.err);
     // Of a text of 111540 characters: each but the first 16, or windows of 64 side by side.
