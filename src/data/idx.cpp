@@ -241,7 +241,16 @@ TrackedBytes values_of(const IdxFile& idx) {
   return out;
 }
 
-// The axes behind that of the samples.
+// Values of images: the training would only say where in a batch.
+void check_values(const IdxFile& images) {
+  const int64_t each = std::max<int64_t>(1, images.total / std::max<int64_t>(1, images.dims[0]));
+  for (int64_t i = 0; i < images.total; ++i)
+    if (const auto x = element<float>(images, i); !std::isfinite(x))
+      fail_idx(images.path, "sample ", i / each, ", value ", i % each, " at offset ",
+               images.header_bytes + i * images.type.bytes, ": got ", x, ", expected a finite fp32.");
+}
+
+// The axes after that of the samples.
 std::vector<int64_t> inner_dims(const IdxFile& idx) { return {idx.dims.begin() + 1, idx.dims.end()}; }
 
 // Classes or values, whichever file is given.
@@ -311,7 +320,10 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   ImageDataset::Targets read = targets.read();
   read_elements(images);
   const bool pixels = images.type.code == kUint8;
-  if (!pixels) apply_values(values, channels_of(inner_dims(images)), images.elements);
+  if (!pixels) {
+    check_values(images);
+    apply_values(values, channels_of(inner_dims(images)), images.elements);
+  }
   return std::make_unique<ImageDataset>(images.path, inner_dims(images), values, std::move(images.elements),
                                         pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
 }

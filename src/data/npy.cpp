@@ -198,6 +198,16 @@ void check_images(const NpyArrays& arrays, const NpyArray& images) {
                 axes == 1 ? " Are images and labels exchanged?" : " Values of other shapes are float32.");
 }
 
+// Values of images: the training would only say where in a batch.
+void check_values(const NpyArrays& arrays, const NpyArray& images, const TrackedBytes& samples) {
+  const auto* const x = reinterpret_cast<const float*>(samples.data());
+  const int64_t count = images.elements(), each = std::max<int64_t>(1, count / std::max<int64_t>(1, images.count()));
+  for (int64_t i = 0; i < count; ++i)
+    if (!std::isfinite(x[i]))
+      arrays.refuse(images, "sample ", i / each, ", value ", i % each, " at byte offset ", images.header.bytes + 4 * i,
+                    ": got ", x[i], ", expected a finite fp32.");
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
@@ -216,7 +226,10 @@ std::unique_ptr<Dataset> make_npy_dataset(const DatasetSpec& spec) {
   ImageDataset::Targets read = targets.read();
   TrackedBytes samples = arrays.read(images);
   const bool pixels = images.header.width == 1;
-  if (!pixels) apply_values(values, channels_of(shape), samples);
+  if (!pixels) {
+    check_values(arrays, images, samples);
+    apply_values(values, channels_of(shape), samples);
+  }
   return std::make_unique<ImageDataset>(images.what, std::move(shape), values, std::move(samples),
                                         pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
 }

@@ -182,6 +182,9 @@ TEST_CASE("Each field of the header that is wrong is named with path, offset, va
   CHECK(contains(message(idx({0, 2, 4}, {}), good_labels()), "dimension 0 at offset 4: got 0, expected 1 or more"));
   CHECK(contains(message(idx({3, 2, 0}, {}), good_labels()), "dimension 2 at offset 12: got 0"));
   CHECK(contains(message(good_images(), idx({0}, {})), "root/l: dimension 0 at offset 4: got 0"));
+  const Bytes inf{0, 0, 0, 0, 0x7F, 0x80, 0, 0, 0, 0, 0, 0};  // big-endian: 0, Inf, 0
+  CHECK(contains(message(idx({3, 1}, inf, 0x0D), good_labels()),
+                 "root/i: sample 1, value 0 at offset 16: got inf, expected a finite fp32."));
   CHECK(contains(message({}, good_labels()), "root/i: truncated header: got 0 bytes, expected 16"));
   CHECK(contains(message(good_images(), {}), "root/l: truncated header: got 0 bytes, expected 8"));
   CHECK(contains(message(gzip({}), good_labels()), "root/i: truncated header: got 0 bytes"));

@@ -198,6 +198,9 @@ TEST_CASE("An npy file that cannot be used is named with what was found, what wa
   CHECK(contains(images(npy("<U12", "(3,)", ramp(84))), "expected a number's dtype"));
   CHECK(contains(images(npy_raw("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }", ramp(12))),
                  "a list, which means records"));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK(contains(images(npy("<f4", "(3, 2)", bytes_of<float>({0, 1, 2, 3, 4, nan}))),
+                 "sample 2, value 1 at byte offset 148: got nan, expected a finite fp32."));
   CHECK(contains(images(npy("|u1", "(3,)", ramp(3))), "got 1 axes, expected [n, rows, columns]"));
   CHECK(contains(images(npy("|u1", "(3,)", ramp(3))), "Are images and labels exchanged?"));
   CHECK(contains(images(npy("|u1", "()", ramp(1))), "got one value without axes"));
