@@ -3,6 +3,7 @@
 #include "bitgrad/base/memory.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/quant/rounding.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 
@@ -68,8 +69,8 @@ TEST_CASE("a norm and the signs of it are one op with the bits of two, behind pr
         const Tensor x = random_tensor({33, 11}, dtypes::fp32, 2, -2, 2);
         CHECK(step(rows, x, training, false) == step(rows, x, training, true));
         const Attributes conv{{"out", width}, {"kernel", 3}, {"padding", 1}, {"bias", false}};
-        const std::vector<LayerSpec> images{layer("conv2d", conv), layer("batch_norm"), signs(rule), layer("max_pool"),
-                                            of_signs(layer("conv2d", conv))};
+        const std::vector<LayerSpec> images{layer("conv2d", conv), layer("batch_norm"), signs(rule),
+                                            layer("max_pool", {{"size", 2}}), of_signs(layer("conv2d", conv))};
         const Tensor pictures = random_tensor({3, 6, 6, 4}, dtypes::fp32, 4, -2, 2);
         CHECK(step(images, pictures, training, false) == step(images, pictures, training, true));
       }
