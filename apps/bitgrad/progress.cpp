@@ -93,7 +93,10 @@ void Progress::evaluated(const EvalEvent& e) {
     if (value) std::snprintf(part, sizeof part, format, *value);
     return std::string(part);
   };
-  const std::string of_text = shown("perplexity", "  perplexity %.5g") + shown("bits_per_byte", "  bits/byte %.4f");
+  // Of classes of samples, such as images, nobody reads a perplexity.
+  const bool text_like = e.metric == "loss" || value_of(e.metrics, "bits_per_byte").has_value();
+  const std::string of_text =
+      text_like ? shown("perplexity", "  perplexity %.5g") + shown("bits_per_byte", "  bits/byte %.4f") : std::string();
   std::snprintf(text, sizeof text, "epoch %lld  %s %sloss %.4f%s%s%s", static_cast<long long>(e.epoch), e.split.c_str(),
                 accuracy, e.loss, of_text.c_str(), best, e.best ? "  (best so far)" : "");
   line(text);
