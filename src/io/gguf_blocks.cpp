@@ -95,8 +95,11 @@ void decode_q5_1(const uint8_t* p, Block& b) {
 // ---- signs: bit j is +1 or -1
 void encode_q1_0(const Block& b, uint8_t* p) {
   put_half(p, b.d);
-  std::memset(p + 2, 0, 16);
-  for (int j = 0; j < 128; ++j) p[2 + j / 8] |= byte_of((b.numbers[j] > 0 ? 1 : 0) << j % 8);
+  for (int i = 0; i < 16; ++i) {
+    int bits = 0;  // of eight elements
+    for (int j = 0; j < 8; ++j) bits |= static_cast<int>(b.numbers[8 * i + j] > 0) << j;
+    p[2 + i] = byte_of(bits);
+  }
 }
 void decode_q1_0(const uint8_t* p, Block& b) {
   b.d = half_at(p);
