@@ -1,6 +1,7 @@
 // A run before and beside its loop (trainer_loop.cpp): data, learner, first numbers, resume, evaluation.
 #include "bitgrad/train/trainer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "bitgrad/base/log.h"
@@ -81,6 +82,14 @@ BestRule best_rule(const RunConfig& config, const TargetForm& target) {
   return {name, best.goes.empty() ? metric->more_is_better : best.goes == "up"};
 }
 
+// Throws Error where crops and mirror images do not fit the data.
+void check_augment(const Dataset& train, const Augment& augment) {
+  const data::AugmentedImages images = data::augmented_images(train, augment, 0, 0);
+  require(augment.crop_pad < std::min(images.rows, images.columns), "data.train.augment", "crop_pad: got ",
+          augment.crop_pad, " pixels for images of ", images.rows, " x ", images.columns,
+          ", expected fewer than the shorter side: a crop could show none of the image.");
+}
+
 }  // namespace
 
 Device device_of(const RunConfig& config) {
@@ -110,7 +119,7 @@ Trainer::Trainer(RunConfig config)
   check_targets(config_, *train_data_, test_data_.get());
   tokenizer_ = tokenizer_of_data(*train_data_, test_data_.get());
   const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
-  if (augment.given()) data::augmented_images(*train_data_, augment, 0, 0);  // throws where it does not fit
+  if (augment.given()) check_augment(*train_data_, augment);
   best_ = best_rule(config_, train_data_->target_form());
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);

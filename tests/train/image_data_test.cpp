@@ -55,12 +55,19 @@ TEST_CASE("normalize and augment that fit nothing are contradictions with their 
                  "0 is out of range [1e-6, 1000]"));
   CHECK(contains(config_error({"data.test.augment={flip: true}"}),
                  "data.test.augment: augmentation applies to training samples only"));
+  CHECK(contains(config_error({"data.train.augment={}"}),
+                 "data.train.augment changes no image: give crop_pad or flip, or leave the key out"));
+  CHECK(config_error({"data.train.augment={flip: false}"}) == "");
   CHECK(contains(config_error({"data.train.augment={crop_pad: -1}"}), "-1 is out of range [0, 1024]"));
   CHECK(contains(config_error({"data.train.augment={crop_pat: 1}"}), "Did you mean 'crop_pad'?"));
   CHECK(contains(error_of([] {
                    Trainer t(small_config({"~data.affine", "data.normalize={mean: [1, 2], std: [1]}"}));
                  }),
                  "normalize.mean: got 2 entries, expected 1 for images of 1 channel."));
+  CHECK(contains(error_of([] { Trainer t(small_config(augmented({"data.train.augment.crop_pad=28"}))); }),
+                 "[data.train.augment] crop_pad: got 28 pixels for images of 28 x 28, expected fewer than the shorter "
+                 "side: a crop could show none of the image."));
+  CHECK(error_of([] { Trainer t(small_config(augmented({"data.train.augment.crop_pad=27"}))); }) == "");
 }
 
 TEST_CASE("a text is neither normalized nor augmented") {

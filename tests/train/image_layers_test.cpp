@@ -61,9 +61,11 @@ const std::string kResidual = net(R"yaml(model:
     - global_avg_pool: {}
     - linear: {out: 10}
 )yaml");
-// The same with codes of several bits, whose pool compares codes.
+// Codes of several bits from gray bytes on; its pool compares codes.
 const std::string kFourBits = net(R"yaml(model:
   layers:
+    - unsqueeze: {}
+    - quantize: {dtype: uint8, scheme: fixed, scale: 0.00390625}
     - conv2d: {out: 5, kernel: 3, bias: false}
     - relu: {}
     - quantize: {}
@@ -148,7 +150,10 @@ TEST_CASE("layers of images say what they need, at their place in the configurat
   CHECK(contains(
       refused("{quantize: {}}, {conv2d: {out: 4, kernel: 3}}"),
       "[conv2d] needs samples [h,w,c], or values [h,w]: got [n,28,28] bint1, codes of images without a channel "
-      "axis. Quantize after the first layer of images, or give color images (bitgrad data pack)"));
+      "axis. Put unsqueeze before the quantize layer"));
+  CHECK(refused("{unsqueeze: {}}, {quantize: {}}, {conv2d: {out: 4, kernel: 3, padding: 'same'}}") == "");
+  CHECK(contains(refused("{unsqueeze: {}}, {unsqueeze: {}}"), "[unsqueeze] needs samples [h,w]: got [n,28,28,1]"));
+  CHECK(contains(refused("{quantize: {}}, {unsqueeze: {}}"), "Put it before the quantize layer"));
   CHECK(contains(refused("{conv2d: {out: 4, kernel: 1}}, {shortcut_a: {out: 3}}"),
                  "[shortcut_a] out: got 3, expected at least the 4 channels"));
   CHECK(contains(refused("{quantize: {}}, {prelu: {}}"), "[prelu] needs fp32 input, got bint1"));

@@ -53,8 +53,7 @@ inline Form image_form(std::string_view where, const Form& in) {
   const bool plane = in.sample.rank() == 2;
   require(plane, where, "needs samples [h,w,c], or values [h,w]: got ", in);
   require(in.dtype.is_float(), where, "needs samples [h,w,c], or values [h,w]: got ", in,
-          ", codes of images without a channel axis. Quantize after the first layer of images, or give color images "
-          "(bitgrad data pack)");
+          ", codes of images without a channel axis. Put unsqueeze before the quantize layer");
   Form out = in;
   out.sample = {in.sample[0], in.sample[1], 1};
   return out;

@@ -108,6 +108,10 @@ class Checks {
     if (sound_path("data.train.augment") && find("data.train.augment") && choices::gives_ids(config_.data.train))
       contradiction({"data.train.augment"}, concat("data.train.augment needs images, data.train of format ",
                                                    config_.data.train.format, " has ids"));
+    const auto says = [this](const char* key) { return find(concat("data.train.augment.", key)) != nullptr; };
+    if (sound_path("data.train.augment") && find("data.train.augment") && !says("crop_pad") && !says("flip"))
+      contradiction({"data.train.augment"},
+                    "data.train.augment changes no image: give crop_pad or flip, or leave the key out");
   }
   // Labels of cifar100 are a word.
   void labels() {

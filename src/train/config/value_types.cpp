@@ -115,8 +115,8 @@ std::string read_int_list(const KeySpec& spec, const Node& node, Value& value) {
 std::string read_ints(const KeySpec& spec, const Node& node, Value& value) {
   if (node.kind != Node::Kind::kList) {
     const Texts words = spec.choices();
-    if (!plain(node) || std::find(words.begin(), words.end(), node.text) == words.end())
-      return read_int(spec, node, value);
+    const bool scalar = node.kind == Node::Kind::kScalar;  // a word may stand in quotes
+    if (!scalar || std::find(words.begin(), words.end(), node.text) == words.end()) return read_int(spec, node, value);
     value = node.text;
     return "";
   }

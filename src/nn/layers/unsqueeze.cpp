@@ -1,0 +1,44 @@
+// Planes as images of one channel.
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/ops/ops.h"
+#include "nn/values.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kUnsqueezeLayer = "unsqueeze";
+
+class UnsqueezeLayer final : public Module {
+ public:
+  Var forward(const Var& x) override {
+    const Shape& s = x.shape();
+    return reshape(detail::pass_through(x, y_), {s[0], s[1], s[2], 1});
+  }
+
+  Form plan(const Form& in, PlanRequests&) override {
+    require(in.sample.rank() == 2, kUnsqueezeLayer, "needs samples [h,w]: got ", in);
+    require(in.dtype.is_float(), kUnsqueezeLayer, "needs values, got ", in, ". Put it before the quantize layer");
+    Form out = in;
+    out.sample = {in.sample[0], in.sample[1], 1};
+    out.dtype = y_ = detail::passed_dtype(in);
+    return out;
+  }
+  std::string_view kind() const override { return kUnsqueezeLayer; }
+
+ private:
+  DType y_ = dtypes::fp32;  // as planned
+};
+
+}  // namespace
+
+LayerKind unsqueeze_kind() {
+  LayerKind kind;
+  kind.name = kUnsqueezeLayer;
+  kind.doc = "gray images [h, w] as [h, w, 1], where a quantize layer comes before the first convolution";
+  kind.output = LayerKind::Output::kKeeps;
+  kind.bf16 = kind.axes = true;
+  kind.make = [](const LayerSpec&) { return std::make_shared<UnsqueezeLayer>(); };
+  return kind;
+}
+
+}  // namespace bitgrad
