@@ -89,8 +89,8 @@ void Parameter::freeze_scales(bool on) {
 }
 
 void Parameter::set_frozen(bool on) {
-  require(!low_bit(), "Parameter", "'", path_, "' ", value_,
-          " is low-bit: freeze it when it is created, or convert it");
+  require(!low_bit() || !allocated(), "Parameter", "'", path_, "' ", value_,
+          " is low-bit: freeze it before it is initialized, or convert it");
   spec_.frozen = on;
   sink_.clear();
 }

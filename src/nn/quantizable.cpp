@@ -7,7 +7,9 @@
 #include "bitgrad/nn/module.h"
 #include "nn/activation_quantizer.h"
 #include "nn/linear_plan.h"
+#include "nn/low_rank_adapter.h"
 #include "nn/parameter_spec.h"
+#include "nn/values.h"
 
 namespace bitgrad {
 namespace {
@@ -31,6 +33,7 @@ Quantizable::~Quantizable() = default;
 int64_t Quantizable::step() const { return owner_.initialized() ? owner_.state().step : 0; }
 
 std::string Quantizable::child_name() const { return name_ == kWeight ? "input" : name_ + "_input"; }
+std::string Quantizable::adapter_name() const { return name_ == kWeight ? "adapter" : name_ + "_adapter"; }
 
 // The part of `quant` that applies to this layer.
 LayerQuant Quantizable::checked(const LayerQuant& quant) const {
@@ -90,6 +93,8 @@ void Quantizable::check_weight(const LayerQuant& q) const {
   detail::check_parameter_spec(spec);
   require(q.compute != Compute::kIntegerOut || q.weight, "Quantizable",
           "compute: integer_out needs quantized weights: got fp32. Use compute: packed.");
+  require(q.compute != Compute::kIntegerOut || !adapter_, "Quantizable",
+          "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");
 }
 
 void Quantizable::set(const LayerQuant& quant, const QuantMode& mode) {
@@ -134,6 +139,24 @@ void Quantizable::set_mode(const QuantMode& mode) {
   if (input_) input_->set_quant_mode(mode);
 }
 
+void Quantizable::adapt(const AdapterSpec& spec) {
+  require(kind_ == Kind::kLinear && owner_slot_ == nullptr, "adapters", "only linear layers with weights of their own "
+          "take an adapter");
+  require(!adapter_, "adapters", "the layer has an adapter already");
+  require(!owner_.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");
+  require(quant_.compute != Compute::kIntegerOut, "adapters",
+          "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");
+  adapter_ = std::make_shared<detail::LowRankAdapter>(spec, weight_);
+  owner_.add_child(adapter_name(), adapter_);
+  weight_.set_frozen(true);
+}
+
+void Quantizable::drop_adapter() {
+  if (!adapter_) return;
+  owner_.replace_child(adapter_name(), nullptr);
+  adapter_.reset();
+}
+
 void Quantizable::convert() {
   if (converted_) return;
   if (!on()) {
@@ -150,11 +173,18 @@ void Quantizable::convert() {
 Var Quantizable::input(const Var& x) { return input_ ? (*input_)(x) : x; }
 
 Var Quantizable::linear(const Var& x, const Var& bias, const ProductModes& modes) {
-  return product(input(x), bias, nullptr, modes);
+  return adapted(product(input(x), bias, nullptr, modes), x);
+}
+
+// The adapter reads what the layer was given, not the codes of the layer's own quantizer.
+Var Quantizable::adapted(const Var& y, const Var& x) {
+  if (!adapter_) return y;
+  const auto sum = [](const std::vector<Var>& parts) { return add(parts[0], parts[1]); };
+  return detail::in_values({y, (*adapter_)(x)}, y_, true, sum);
 }
 
 Var Quantizable::linear_fused(Module& previous, const Var& x, const Var& bias, const ProductModes& modes) {
-  const Var in = input_ ? input_->forward_fused(previous, x) : Var();
+  const Var in = input_ && !adapter_ ? input_->forward_fused(previous, x) : Var();
   return in.defined() ? product(in, bias, nullptr, modes) : Var();
 }
 
@@ -214,7 +244,10 @@ Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Con
                                 options};
   const Form y = detail::plan_linear(form, x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));
-  return y;
+  if (!adapter_) return y;
+  Form sum = y;
+  sum.grad = adapter_->planned(in, requests).grad || y.grad;
+  return sum;
 }
 
 }  // namespace bitgrad

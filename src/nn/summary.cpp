@@ -9,6 +9,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/prepare.h"
 #include "nn/activation_quantizer.h"
+#include "nn/low_rank_adapter.h"
 #include "nn/summary.h"
 
 namespace bitgrad {
@@ -103,6 +104,7 @@ std::string weight_text(const Quantizable& slot) {
   std::string text = weight.low_bit() ? describe(*weight.spec().quant) : "fp32";
   if (!slot.on() && slot.quant().weight) text += " (off)";
   if (slot.on() && slot.mode().quantization == QuantSwitch::kFrozen && weight.low_bit()) text += " (frozen)";
+  if (slot.adapter() != nullptr) text += concat(" + rank ", slot.adapter()->adapter_spec().rank);
   return text;
 }
 

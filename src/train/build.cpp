@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/optim/schedule.h"
 #include "bitgrad/train/trainer.h"
@@ -58,6 +59,8 @@ auto at_mark(const RunConfig& config, SourceMark mark, Use use) {
     throw config_error_at(config, phase ? phase_mark(config, phase->phase()) : mark, e.what());
   }
 }
+
+AdapterRule adapter_rule(const AdaptersConfig& c) { return {c.layers, {c.rank, c.alpha, c.dropout}, c.train}; }
 
 // Before the model has memory: the file holds the values of all its parameters.
 void check_file(const FileForm& form, Module& model) {
@@ -122,6 +125,11 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
     if (!task.trains) plan.outputs = std::max(plan.outputs, described->plan(spec.input).features());
     return described;
   });
+  if (config.adapters)
+    at_mark(config, config.adapters->mark, [&] {
+      add_adapters(*model, adapter_rule(*config.adapters));
+      return 0;
+    });
   if (task.file != nullptr) check_file(*task.file, *model);
   auto learner = std::make_unique<Learner>(
       model, find_loss(config.loss, config.loss_keys), config::optimizer_spec(config.optim),

@@ -7,6 +7,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/kernel.h"
+#include "bitgrad/train/adapters.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
 #include "data/augment.h"
@@ -139,13 +140,21 @@ Trainer::Trainer(RunConfig config)
 Trainer::~Trainer() = default;
 
 void Trainer::start() {
-  if (std::exchange(started_, true) || config_.init_from.empty()) return;
+  if (std::exchange(started_, true)) return;
+  if (config_.adapters && config_.init_from.empty())
+    throw config_error_at(config_, config_.adapters->mark,
+                          "adapters freeze every other weight at its first value: give the trained model in "
+                          "model.init_from");
+  if (config_.init_from.empty()) return;
   const DeviceGuard guard(learner_->device());
   const std::string file = checkpoint_of(config_.init_from);
   const InitFrom found = init_from(file, learner_->model());
   first_numbers_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
   if (!found.fresh.empty()) first_numbers_ += "; newly initialized: " + joined(found.fresh);
   if (!found.skipped.empty()) first_numbers_ += "; not used: " + joined(found.skipped);
+  if (!config_.adapters || config_.adapters->init_from.empty()) return;
+  load_adapters(config_.adapters->init_from, learner_->model());
+  first_numbers_ += "; adapters from " + config_.adapters->init_from;
 }
 
 void Trainer::resume(const std::string& checkpoint) {

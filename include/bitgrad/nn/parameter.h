@@ -179,7 +179,8 @@ class Parameter {
   // The value alone, for good: no master, no learned parts, no gradient.
   void convert();
   bool converted() const { return converted_; }
-  // A float parameter: no gradient and no update while on.
+  // No gradient and no update while on: a float parameter; or a low-bit one before initialize, which then never gets a
+  // master.
   void set_frozen(bool on);
 
   // Resume: codes and scales byte for byte as they were (they come from the masters of the last requantization).

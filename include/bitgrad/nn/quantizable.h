@@ -14,8 +14,12 @@
 
 namespace bitgrad {
 
+namespace detail {
+class LowRankAdapter;
+}
 class Module;
 class ActivationQuantizer;
+struct AdapterSpec;
 struct StepState;
 struct Form;
 class PlanRequests;
@@ -95,6 +99,13 @@ class Quantizable {
   // Throws Error for a layer of compute integer_out that is switched off, and for a converted one.
   void set_mode(const QuantMode& mode);
   void check_mode(const QuantMode& mode) const;
+  // Gives the layer a low-rank adapter (nn/adapter.h), before initialize; the weight is frozen. Throws Error for a slot
+  // that is not kind kLinear or not the owner of its weight, for compute integer_out, and for a second adapter.
+  void adapt(const AdapterSpec& spec);
+  // nullptr: none. Owned by the layer, its child "adapter" ("<name>_adapter").
+  detail::LowRankAdapter* adapter() const { return adapter_.get(); }
+  void drop_adapter();
+
   // Codes only, for good: no master, no learned parts of the weight, no gradient; compute simulated becomes packed.
   void convert();
   bool converted() const { return converted_; }
@@ -130,6 +141,8 @@ class Quantizable {
   void hold_weight();
   int64_t step() const;
   std::string child_name() const;
+  std::string adapter_name() const;
+  Var adapted(const Var& y, const Var& x);
 
   Module& owner_;
   std::string name_;
@@ -139,6 +152,7 @@ class Quantizable {
   LayerQuant quant_;
   QuantMode mode_;
   std::shared_ptr<ActivationQuantizer> input_;
+  std::shared_ptr<detail::LowRankAdapter> adapter_;
   bool converted_ = false;
   DType y_ = dtypes::fp32;  // of what the product gives, as planned
   int64_t features_ = 0;    // of its input, as planned; 0: not yet

@@ -276,6 +276,17 @@ struct QuantSection {
   friend bool operator==(const QuantSection&, const QuantSection&) = default;
 };
 
+// Low-rank adapters (nn/adapter.h).
+struct AdaptersConfig {
+  std::vector<std::string> layers{"*"};  // globs
+  int64_t rank = 8;
+  double alpha = 16.0, dropout = 0.0;
+  std::vector<std::string> train = {};  // globs
+  std::string init_from = {};           // folder or file; empty: none
+  SourceMark mark = {};
+  friend bool operator==(const AdaptersConfig&, const AdaptersConfig&) = default;
+};
+
 struct BatchSection {
   int64_t global = 0, micro = 0;
   std::string sum = "running";                           // of the gradients of microbatches: running | tree
@@ -357,6 +368,7 @@ struct RunConfig {
   SourceMark init_from_mark = {};
   DType values = dtypes::fp32;  // model.values: between layers, fp32 or bf16
   QuantSection quant = {};
+  std::optional<AdaptersConfig> adapters = {};
   BatchSection batch = {};
   std::string loss = {};
   Attributes loss_keys = {};  // of its kind

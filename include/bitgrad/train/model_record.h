@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/train/learner.h"
 
@@ -17,6 +18,8 @@ struct ModelRecord {
   struct Slot {
     std::string layer = {};  // path, as Module::quantizables_at
     LayerQuant quant = {};
+    std::optional<AdapterSpec> adapter = {};  // none: the layer has none
+    bool frozen = false;                      // the weight, whoever said so
     friend bool operator==(const Slot&, const Slot&) = default;
   };
   ModelSpec model = {};  // input: shape of a sample, dtype, ids

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "bitgrad/nn/layer_kind.h"
+#include "nn/low_rank_adapter.h"
 #include "train/checkpoint/restorer.h"
 
 namespace bitgrad {
@@ -10,8 +11,9 @@ using namespace checkpoint;
 
 namespace {
 
-// Paths of numbers that belong to one quantization alone: learned parts and observed ranges.
-void collect_own(Module& module, std::set<std::string>& own) {
+// Paths of numbers that belong to this model alone: learned parts and observed ranges of its quantization, and adapters
+// that the file does not have.
+void collect_own(Module& module, const SafetensorsFile& file, std::set<std::string>& own) {
   for (const Parameter* p : module.parameters())
     for (const auto& part : p->learned()) own.insert(part->path());
   const LayerKind* const kind = find_layer_kind(module.kind());
@@ -19,7 +21,10 @@ void collect_own(Module& module, std::set<std::string>& own) {
     for (const Parameter* p : module.parameters()) own.insert(p->path());
     for (const Module::Buffer& b : module.buffers()) own.insert(b.path);
   }
-  for (Module* child : module.children()) collect_own(*child, own);
+  if (module.kind() == detail::LowRankAdapter::kKind)
+    for (const Parameter* p : module.parameters())
+      if (!file.contains(p->path() + ".master") && !file.contains(p->path() + ".value")) own.insert(p->path());
+  for (Module* child : module.children()) collect_own(*child, file, own);
 }
 
 // The parameter that a tensor is a part of; empty: of none, it is a buffer. Parts have one more name, state of an
@@ -49,14 +54,14 @@ InitFrom init_from(const std::string& path, Module& model, int64_t step) {
     Restorer restorer(path, "");
     read_state(restorer.file());
     std::set<std::string> own;
-    collect_own(model, own);
+    collect_own(model, restorer.file(), own);
     InitFrom found;
     const auto take = [&](const std::string& name) {
       (own.count(name) ? found.fresh : found.taken).push_back(name);
       return own.count(name) == 0;
     };
     for (Parameter* p : model.parameters())
-      if (take(p->path())) p->assign(restorer.numbers(p->path(), p->shape()), step);
+      if (take(p->path()) && !restorer.same_codes(*p)) p->assign(restorer.numbers(p->path(), p->shape()), step);
     for (const Module::Buffer& b : model.buffers())
       if (take(b.path)) restorer.into(b.path, b.tensor);
     std::set<std::string> known(found.taken.begin(), found.taken.end());

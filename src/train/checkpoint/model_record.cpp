@@ -9,6 +9,7 @@
 #include "bitgrad/quant/rounding.h"
 #include "bitgrad/train/checkpoint.h"
 #include "io/metadata.h"
+#include "nn/low_rank_adapter.h"
 #include "train/checkpoint/records.h"
 
 namespace bitgrad {
@@ -57,6 +58,7 @@ Json put(const std::optional<T>& x) {
 }
 
 void get(const Json& j, bool& x) { x = j.get<bool>(); }
+void get(const Json& j, int64_t& x) { x = j.get<int64_t>(); }
 void get(const Json& j, float& x) { x = j.get<float>(); }
 void get(const Json& j, double& x) { x = j.get<double>(); }
 void get(const Json& j, std::string& x) { x = j.text(); }
@@ -122,6 +124,10 @@ void visit_slot(V&& v, T& x) {
   v("recipe", x.recipe), v("weight", x.weight), v("input", x.input), v("observer", x.observer), v("compute", x.compute);
   v("master", x.master), v("grad", x.grad), v("latent_clamp", x.latent_clamp), v("input_grad", x.input_grad);
   v("learned_lr_factor", x.learned_lr_factor), v("learned_weight_decay", x.learned_weight_decay);
+}
+template <typename V, typename T>
+void visit_adapter(V&& v, T& x) {
+  v("rank", x.rank), v("alpha", x.alpha), v("dropout", x.dropout);
 }
 template <typename V, typename T>
 void visit_product(V&& v, T& x) {
@@ -296,7 +302,11 @@ std::optional<ModelRecord> model_record(Learner& learner) {
   if (root == nullptr || learner.input() == nullptr || !specs_of(*root, record.model.layers)) return std::nullopt;
   record.model.input = *learner.input();
   for (const Module::QuantizableAt& at : root->quantizables_at(kModelRoot)) {
-    record.slots.push_back({at.layer, at.slot->quant()});
+    const detail::LowRankAdapter* const adapter = at.slot->adapter();
+    const Parameter& weight = at.slot->weight();
+    record.slots.push_back({at.layer, at.slot->quant(),
+                            adapter ? std::optional(adapter->adapter_spec()) : std::nullopt,
+                            weight.spec().frozen && !weight.converted()});
     record.mode = at.slot->mode();
   }
   return record;
@@ -312,6 +322,8 @@ std::string to_text(const ModelRecord& record) {
   for (size_t i = 0; i < record.slots.size(); ++i) {
     Json j{{"layer", record.slots[i].layer}};
     visit_slot(Put{j}, record.slots[i].quant);
+    if (record.slots[i].frozen) j["frozen"] = true;
+    if (record.slots[i].adapter) visit_adapter(Put{j["adapter"]}, *record.slots[i].adapter);
     append(i, j);
   }
   const Json mode{{"quantization", put(record.mode.quantization)}, {"observers", record.mode.observers}};
@@ -328,6 +340,8 @@ ModelRecord parse_model_record(const std::string& text) {
       ModelRecord::Slot& to = record.slots.emplace_back();
       to.layer = slot.at("layer").text();
       visit_slot(Get{slot}, to.quant);
+      if (slot.contains("frozen")) get(slot.at("frozen"), to.frozen);
+      if (slot.contains("adapter")) visit_adapter(Get{slot.at("adapter")}, to.adapter.emplace());
     }
     get(j.at("mode").at("quantization"), record.mode.quantization);
     get(j.at("mode").at("observers"), record.mode.observers);
@@ -358,7 +372,9 @@ std::unique_ptr<Learner> open_model(const std::string& file, const LossFunction&
     for (const Module::QuantizableAt& at : model->quantizables_at(kModelRoot)) slots[at.layer] = at.slot;
     for (const ModelRecord::Slot& slot : record->slots) {
       require(slots.count(slot.layer) == 1, kKey, "has a slot '", slot.layer, "', its model has none");
+      if (slot.frozen) slots[slot.layer]->weight().set_frozen(true);
       slots[slot.layer]->set(slot.quant);
+      if (slot.adapter) slots[slot.layer]->adapt(*slot.adapter);
     }
     set_quant_mode(*model, record->mode);
     check_shapes(form, *model);

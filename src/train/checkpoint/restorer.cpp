@@ -49,6 +49,21 @@ void Restorer::converted(Parameter& p) {
     into(p.path() + ".value", p.value());
 }
 
+bool Restorer::same_codes(Parameter& p) {
+  const auto found = tensors_.find(p.path() + ".codes");
+  if (!p.low_bit() || p.has_master() || !p.learned().empty() || found == tensors_.end()) return false;
+  const CodesRecord& r = found->second;
+  const QuantParams& params = *p.value().quant();
+  if (r.dtype != p.dtype() || r.shape != p.shape() || r.scheme != params.scheme ||
+      !(r.granularity == params.granularity))
+    return false;
+  if (file_.contains(p.path() + ".zero") != (params.zero != nullptr) ||
+      file_.contains(p.path() + ".offset") != (params.offset != nullptr))
+    return false;
+  p.restore(Tensor(), codes(p));
+  return true;
+}
+
 Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
   const DeviceGuard cpu(Device::cpu());
   for (const char* form : {".master", ".value"}) {

@@ -25,6 +25,9 @@ class Restorer {
   void parameter(Parameter& p);
   // Codes or fp32 value of a model.
   void converted(Parameter& p);
+  // Takes codes and scales as they are, for a parameter without a master, where the file has them in the same form;
+  // false: it has not, or the parameter has a master.
+  bool same_codes(Parameter& p);
   // What the file holds for a parameter that may be held in another way there, as fp32 [shape]: its master, else its
   // value, else the values of its codes.
   Tensor numbers(const std::string& path, const Shape& shape);

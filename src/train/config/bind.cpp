@@ -267,6 +267,10 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };
   if (reads(config.data.train) || (config.data.test && reads(*config.data.test)))
     config.data.root = data_root(data, name, source);
+  if (const Node* const adapters = root.child("adapters"); adapters && !adapters->bad) {
+    config.adapters.emplace().mark = adapters->mark;
+    visit_adapters(Reader("adapters", adapters), *config.adapters);
+  }
   visit_batch(Reader("batch", root.child("batch")), config.batch);
   if (!child(root.child("batch"), "micro")) config.batch.micro = config.batch.global;
   config.quant.requantize_every = config.batch.micro > 0 ? std::max<int64_t>(1, config.batch.accumulate()) : 1;

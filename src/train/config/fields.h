@@ -162,6 +162,16 @@ void visit_budget(V&& v, C& c) {
 }
 
 template <typename V, typename C>
+void visit_adapters(V&& v, C& c) {
+  v("layers", c.layers);
+  v("rank", c.rank);
+  v("alpha", c.alpha);
+  v("dropout", c.dropout);
+  v("train", c.train);
+  v("init_from", c.init_from);
+}
+
+template <typename V, typename C>
 void visit_log(V&& v, C& c) {
   v("every", c.log_every);
   v("quantization", c.log_quantization);

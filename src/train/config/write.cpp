@@ -62,6 +62,10 @@ std::string text(const std::vector<double>& numbers) {
   return list_of(numbers, [](double number) { return number_text(number); });
 }
 
+std::string text(const std::vector<std::string>& texts) {
+  return list_of(texts, [](const std::string& t) { return text(t); });
+}
+
 std::string text(const LearnedConfig& c);
 std::string text(const AugmentConfig& c);
 std::string text(const ObserverConfig& c);
@@ -223,6 +227,17 @@ class DatasetWriter {
   Writer& writer_;
 };
 
+std::string adapters(const AdaptersConfig& c) {
+  return map_of("adapters", "", [&](Writer& writer) {
+    visit_adapters(
+        [&]<typename T>(std::string_view key, const T& field) {
+          const bool given = key == "train" || key == "init_from" ? !(field == T{}) : true;
+          if (given) writer(key, field);
+        },
+        c);
+  });
+}
+
 std::string dataset(const DatasetConfig& c) {
   Writer writer("dataset", c.format);
   visit_dataset(DatasetWriter(writer), c);
@@ -309,6 +324,7 @@ std::string to_yaml(const RunConfig& c) {
   out << "  layers:\n";
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';
   write_quant(out, c.quant);
+  if (c.adapters) out << "adapters: " << adapters(*c.adapters) << '\n';
   out << "batch: " << map_of("batch", "", [&](auto& w) { visit_batch(w, c.batch); }) << '\n';
   out << "loss: " << loss(c) << '\n';
   out << "optim: " << map_of("optim", c.optim.name, [&](auto& w) { visit_optim(w, c.optim); }) << '\n';

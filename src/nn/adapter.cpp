@@ -1,0 +1,108 @@
+#include "bitgrad/nn/adapter.h"
+
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+#include "nn/glob.h"
+#include "nn/low_rank_adapter.h"
+
+namespace bitgrad {
+namespace {
+
+std::string names_of(const std::vector<AdaptedLayer>& layers) {
+  std::string names;
+  for (const AdaptedLayer& l : layers) names += (names.empty() ? "" : ", ") + l.layer;
+  return names.empty() ? "none" : names;
+}
+
+std::vector<AdaptedLayer> linear_layers(Module& model, const std::string& root) {
+  std::vector<AdaptedLayer> layers;
+  for (const Module::QuantizableAt& at : model.quantizables_at(root))
+    if (at.slot->kind() == Quantizable::Kind::kLinear && at.slot->weight_owner() == nullptr)
+      layers.push_back({at.layer, at.slot});
+  return layers;
+}
+
+// Those that a glob matches, in order and once each.
+std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers, const std::vector<std::string>& globs) {
+  std::vector<bool> chosen(layers.size());
+  for (const std::string& glob : globs) {
+    detail::check_glob(glob);
+    bool any = false;
+    for (size_t i = 0; i < layers.size(); ++i)
+      if (detail::glob_matches(glob, layers[i].layer)) any = chosen[i] = true;
+    require(any, "adapters", "layers: '", glob, "' matches no linear layer: these are ", names_of(layers),
+            ". Globs match the whole path; * stands for any characters.");
+  }
+  std::vector<AdaptedLayer> out;
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (chosen[i]) out.push_back(layers[i]);
+  return out;
+}
+
+// Everything but what `train` names and the adapters, which are not there yet.
+void freeze(Module& model, const std::vector<std::string>& train, const std::string& root) {
+  std::vector<bool> used(train.size());
+  for (const auto& [path, parameter] : model.parameters_at(root)) {
+    const std::string layer = path.substr(0, path.rfind('.'));
+    bool trains = false;
+    for (size_t i = 0; i < train.size(); ++i)
+      if (detail::glob_matches(train[i], path) || detail::glob_matches(train[i], layer)) trains = used[i] = true;
+    if (!trains) parameter->set_frozen(true);
+  }
+  for (size_t i = 0; i < train.size(); ++i)
+    require(used[i], "adapters", "train: '", train[i],
+            "' matches no layer with parameters. Globs match the whole path; * stands for any characters.");
+}
+
+}  // namespace
+
+void add_adapters(Module& model, const AdapterRule& rule, const std::string& root) {
+  require(!model.initialized(), "adapters",
+          "the model is initialized: add adapters before, and load its values then");
+  require(!rule.layers.empty(), "adapters", "layers: got no glob, expected at least one");
+  for (const std::string& glob : rule.train) detail::check_glob(glob);
+  const std::vector<AdaptedLayer> layers = chosen_layers(linear_layers(model, root), rule.layers);
+  freeze(model, rule.train, root);
+  for (const AdaptedLayer& l : layers) {
+    try {
+      l.slot->adapt(rule.adapter);
+    } catch (const Error& e) {
+      throw Error(concat("layer '", l.layer, "': ", e.what()), e.code());
+    }
+  }
+}
+
+std::vector<AdaptedLayer> adapted_layers(Module& model) {
+  std::vector<AdaptedLayer> layers = linear_layers(model, kModelRoot);
+  std::erase_if(layers, [](const AdaptedLayer& l) { return l.slot->adapter() == nullptr; });
+  return layers;
+}
+
+void merge_adapters(Module& model, bool to_float) {
+  const std::vector<AdaptedLayer> layers = adapted_layers(model);
+  require(!layers.empty(), "merge", "the model has no adapters");
+  require(model.initialized(), "merge", "the model has no values before initialize. Initialize or load it first.");
+  for (const AdaptedLayer& l : layers) {
+    Quantizable& slot = *l.slot;
+    Parameter& weight = slot.weight();
+    require(!weight.converted(), "merge", "layer '", l.layer,
+            "' is converted: its weight cannot change. Merge the checkpoint that it was made of");
+    if (to_float) {
+      LayerQuant quant = slot.quant();
+      quant.weight.reset();
+      quant.compute = Compute::kPacked;
+      slot.set(quant);
+    }
+    const Tensor host = weight.value().on_host();
+    const DeviceGuard cpu(Device::cpu());
+    const Tensor numbers =
+        weight.low_bit() ? dequantize_tensor(host, MemoryKind::kWorkspace) : host.clone(MemoryKind::kWorkspace);
+    slot.adapter()->add_to(numbers);
+    const DeviceGuard own(weight.value().device());
+    weight.assign(numbers, 0);
+    slot.drop_adapter();
+  }
+}
+
+}  // namespace bitgrad

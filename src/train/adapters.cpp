@@ -1,0 +1,165 @@
+#include "bitgrad/train/adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
+#include "bitgrad/io/tensors.h"
+#include "nn/low_rank_adapter.h"
+#include "train/config/specs.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr const char* kTensors = "adapter_model.safetensors";
+constexpr const char* kConfig = "adapter_config.json";
+constexpr int64_t kMostConfig = int64_t{1} << 24;  // bytes
+constexpr std::string_view kPrefix = "base_model.model.";
+
+struct Part {
+  std::string name;  // in files
+  Parameter* parameter;
+};
+std::vector<Part> parts_of(const std::vector<AdaptedLayer>& layers) {
+  std::vector<Part> parts;
+  for (const AdaptedLayer& l : layers) {
+    parts.push_back({concat(kPrefix, l.layer, ".lora_A.weight"), &l.slot->adapter()->a()});
+    parts.push_back({concat(kPrefix, l.layer, ".lora_B.weight"), &l.slot->adapter()->b()});
+  }
+  return parts;
+}
+
+std::vector<AdaptedLayer> layers_with_adapters(Module& model) {
+  std::vector<AdaptedLayer> layers = adapted_layers(model);
+  require(!layers.empty(), "adapters", "the model has no adapters");
+  require(model.initialized(), "adapters", "the model has no values before initialize. Initialize or load it first.");
+  return layers;
+}
+
+// PEFT's: r and lora_alpha of all, and of those that differ from the first.
+Json config_of(const std::vector<AdaptedLayer>& layers) {
+  const AdapterSpec& first = layers[0].slot->adapter()->adapter_spec();
+  Json targets = Json::array(), ranks = Json::object(), alphas = Json::object();
+  for (const AdaptedLayer& l : layers) {
+    const AdapterSpec& spec = l.slot->adapter()->adapter_spec();
+    targets.push_back(l.layer);
+    if (spec.rank != first.rank) ranks[l.layer] = spec.rank;
+    if (spec.alpha != first.alpha) alphas[l.layer] = spec.alpha;
+  }
+  return {{"peft_type", "LORA"},       {"r", first.rank},
+          {"lora_alpha", first.alpha}, {"lora_dropout", first.dropout},
+          {"bias", "none"},            {"target_modules", std::move(targets)},
+          {"rank_pattern", ranks},     {"alpha_pattern", alphas}};
+}
+
+// What a configuration says of a layer: its pattern, else the number of all.
+double number_of(const Json& config, const char* all, const char* pattern, const std::string& layer) {
+  if (config.contains(pattern) && config.at(pattern).contains(layer)) return config.at(pattern).at(layer).get<double>();
+  return config.at(all).get<double>();
+}
+
+void check_config(const std::string& path, const std::vector<AdaptedLayer>& layers) {
+  try {
+    const std::vector<uint8_t> bytes = read_file(path, kMostConfig);
+    const Json config = Json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    for (const AdaptedLayer& l : layers) {
+      const AdapterSpec& spec = l.slot->adapter()->adapter_spec();
+      const double rank = number_of(config, "r", "rank_pattern", l.layer);
+      const double alpha = number_of(config, "lora_alpha", "alpha_pattern", l.layer);
+      if (rank != static_cast<double>(spec.rank) || alpha != spec.alpha)
+        fail_with(ErrorCode::kData, "adapters", path, ": '", l.layer, "' has rank ", rank, " and alpha ", alpha,
+                  ", the model's adapter rank ", spec.rank, " and alpha ", spec.alpha);
+    }
+  } catch (const JsonError& e) {
+    fail_with(ErrorCode::kData, "adapters", path, ": ", e.what());
+  }
+}
+
+// The file's tensor of each part; every name with or without PEFT's prefix.
+std::map<std::string, Tensor> by_name(const NamedTensors& tensors) {
+  std::map<std::string, Tensor> out;
+  for (const auto& [name, t] : tensors) out[name.starts_with(kPrefix) ? name : concat(kPrefix, name)] = t;
+  return out;
+}
+
+std::string mismatches(const std::vector<Part>& parts, const std::map<std::string, Tensor>& tensors) {
+  std::string text;
+  std::set<std::string> known;
+  for (const Part& part : parts) {
+    known.insert(part.name);
+    const auto found = tensors.find(part.name);
+    const Shape& shape = part.parameter->shape();
+    if (found == tensors.end())
+      text += concat("\n  missing: ", part.name, ' ', shape);
+    else if (found->second.shape() != shape)
+      text += concat("\n  shape: ", part.name, " is ", found->second.shape(), ", the model has ", shape);
+    else if (!found->second.dtype().is_float())
+      text += concat("\n  dtype: ", part.name, " is ", found->second.dtype(), ", expected fp32, fp16 or bf16");
+  }
+  for (const auto& [name, t] : tensors)
+    if (!known.count(name)) text += concat("\n  unexpected: ", name, ' ', t.shape());
+  return text;
+}
+
+Tensor finite_values(const std::string& file, const std::string& name, const Tensor& t) {
+  const std::vector<double> values = t.elements();
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(values[i]))
+      fail_with(ErrorCode::kNonFinite, "adapters", file, ": tensor '", name, "', element ", i, " is ", values[i]);
+  return Tensor::from_elements(t.shape(), dtypes::fp32, values, MemoryKind::kWorkspace);
+}
+
+}  // namespace
+
+void save_adapters(const std::string& folder, Module& model) {
+  const std::vector<AdaptedLayer> layers = layers_with_adapters(model);
+  NamedTensors tensors;
+  for (const Part& part : parts_of(layers)) tensors[part.name] = part.parameter->value();
+  file_system().make_directories(folder);
+  save_tensors(folder + '/' + kTensors, tensors, {{"format", "pt"}});
+  write_file_atomically(folder + '/' + kConfig, config_of(layers).dump(2) + '\n');
+}
+
+void load_adapters(const std::string& path, Module& model) {
+  const std::vector<AdaptedLayer> layers = layers_with_adapters(model);
+  const bool folder = file_system().is_directory(path);
+  const std::string file = folder ? path + '/' + kTensors : path;
+  const std::vector<Part> parts = parts_of(layers);
+  std::vector<Tensor> values;
+  {
+    const DeviceGuard cpu(Device::cpu());
+    const std::map<std::string, Tensor> tensors = by_name(load_tensors(file));
+    if (const std::string text = mismatches(parts, tensors); !text.empty())
+      fail_with(ErrorCode::kData, "adapters", file, " does not hold the adapters of this model:", text);
+    if (folder && file_system().exists(path + '/' + kConfig)) check_config(path + '/' + kConfig, layers);
+    for (const Part& part : parts) values.push_back(finite_values(file, part.name, tensors.at(part.name)));
+  }
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].parameter->assign(values[i], 0);
+}
+
+// A rule a layer that keeps what quantizes its input.
+RunConfig merged_config(RunConfig config, Module& model, bool to_float) {
+  const PrepareSpec spec = config::prepare_spec(config.quant.prepare);
+  std::map<std::string, LayerChoice> choices;
+  for (LayerChoice& c : choose_layers(model, spec)) choices[c.layer] = std::move(c);
+  config.adapters.reset();
+  if (!to_float) return config;
+  for (const AdaptedLayer& l : adapted_layers(model)) {
+    const std::optional<LayerQuant>& quant = choices.at(l.layer).quant;
+    QuantRuleConfig& rule = config.quant.prepare.rules.emplace_back();
+    rule.layers = l.layer;
+    rule.quant.recipe = quant && quant->recipe != "custom" ? quant->recipe : "none";
+    rule.quant.weights.emplace();
+    if (quant && quant->input && quant->recipe == "custom") {
+      rule.quant.activations = config::activations_config(*quant->input, quant->input_grad);
+      if (quant->observer) rule.quant.activations->observer.name = quant->observer->name;
+    }
+  }
+  return config;
+}
+
+}  // namespace bitgrad
