@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bitgrad/nn/module.h"
+#include "bitgrad/ops/spatial.h"
 #include "bitgrad/quant/observer.h"
 
 namespace bitgrad {
@@ -30,7 +31,9 @@ class ActivationQuantizer final : public Module {
   void describe(int64_t features);
 
   Var forward(const Var& x) override;
-  Var forward_fused(Module& previous, const Var& x) override;
+  Var forward_fused(Module& previous, const Var& x) override { return signs_of(previous, x, nullptr); }
+  // The signs of a norm, and max_pool of them where `pool` is given, as one; undefined where they cannot be fused.
+  Var signs_of(Module& previous, const Var& x, const PoolOptions* pool);
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;
   std::string_view kind() const override { return "quantize"; }

@@ -24,7 +24,8 @@ std::vector<AdaptedLayer> linear_layers(Module& model, const std::string& root) 
 }
 
 // Those that a glob matches, in order and once each.
-std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers, const std::vector<std::string>& globs) {
+std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers,
+                                        const std::vector<std::string>& globs) {
   std::vector<bool> chosen(layers.size());
   for (const std::string& glob : globs) {
     detail::check_glob(glob);
@@ -58,8 +59,7 @@ void freeze(Module& model, const std::vector<std::string>& train, const std::str
 }  // namespace
 
 void add_adapters(Module& model, const AdapterRule& rule, const std::string& root) {
-  require(!model.initialized(), "adapters",
-          "the model is initialized: add adapters before, and load its values then");
+  require(!model.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");
   require(!rule.layers.empty(), "adapters", "layers: got no glob, expected at least one");
   for (const std::string& glob : rule.train) detail::check_glob(glob);
   const std::vector<AdaptedLayer> layers = chosen_layers(linear_layers(model, root), rule.layers);

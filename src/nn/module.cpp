@@ -151,6 +151,7 @@ Var Module::operator()(const Var& x) {
 }
 
 Var Module::forward_fused(Module&, const Var&) { return {}; }
+Var Module::forward_fused(Module&, Module&, const Var&) { return {}; }
 
 Form Module::plan(const Form& in) {
   PlanRequests unserved;

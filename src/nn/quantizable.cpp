@@ -140,7 +140,8 @@ void Quantizable::set_mode(const QuantMode& mode) {
 }
 
 void Quantizable::adapt(const AdapterSpec& spec) {
-  require(kind_ == Kind::kLinear && owner_slot_ == nullptr, "adapters", "only linear layers with weights of their own "
+  require(kind_ == Kind::kLinear && owner_slot_ == nullptr, "adapters",
+          "only linear layers with weights of their own "
           "take an adapter");
   require(!adapter_, "adapters", "the layer has an adapter already");
   require(!owner_.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");

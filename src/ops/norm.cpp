@@ -4,14 +4,14 @@
 #include <cmath>
 
 #include "bitgrad/kernels/elementwise.h"
-#include "bitgrad/kernels/fused_quantize.h"
 #include "bitgrad/kernels/reduce.h"
 #include "ops/common.h"
 #include "ops/map/norm.h"
 
 namespace bitgrad {
 
-using detail::norm_input_gradient, detail::norm_statistics, detail::normalize_args, detail::NormSums;
+using detail::norm_input_gradient, detail::norm_means, detail::norm_statistics, detail::norm_sums_args,
+    detail::normalize_args, detail::normalize_backward_args, detail::NormSums;
 
 namespace {
 
@@ -104,11 +104,6 @@ void normalize_f64(bool per_column, const Tensor& x, const Tensor& mean, const T
   }
 }
 
-void check(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& o) {
-  require_values(op, "x", in[0]);
-  check_norm(op, per_column, in, o);
-}
-
 }  // namespace
 
 kernels::NormalizeArgs detail::normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean,
@@ -142,54 +137,10 @@ void check_norm(std::string_view op, bool per_column, std::span<const Tensor> in
               " fp32, got ", *t);
 }
 
-namespace {
-
-// Of statistics that are known.
-Tensor signs_of(bool per_column, std::span<const Tensor> in, const Tensor& mean, const Tensor& inv,
-                std::shared_ptr<const QuantParams> params, uint32_t* flags) {
-  const Tensor codes = Tensor::empty(in[0].shape(), dtypes::bint1).with_quant(std::move(params));
-  kernels::NormalizeSignArgs args;
-  args.norm = normalize_args(per_column, in, mean, inv);
-  args.codes = codes.data();
-  args.stride = codes.stride();
-  args.flags = flags;
-  kernels::normalize_sign(args);
-  return codes;
-}
-
-struct BatchNormSigns {
-  static constexpr std::string_view kName = "batch_norm";
-  using Saved = NormSaved;
-  static Tensor forward(Saved& s, std::span<const Tensor> in, const NormOptions& options, const SignOptions& signs) {
-    check(kName, true, in, options);
-    Tensor mean, inv;
-    norm_statistics(true, in[0], options, mean, inv);
-    s = {keep(in[0]), keep(mean), keep(inv), keep(in[1]), options.training, signs.clip ? keep(in[2]) : Tensor()};
-    return signs_of(true, in, mean, inv, signs.params, signs.flags);
-  }
-  static void backward(Saved& s, std::span<const Tensor> gy, std::span<GradSlot> g) {
-    norm_backward(true, s, gy[0], g);
-  }
-};
-
-}  // namespace
-
-Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options,
-                  std::shared_ptr<const QuantParams> params, uint32_t* flags) {
-  check(op, per_column, in, options);
-  Tensor mean, inv;
-  norm_statistics(per_column, in[0], options, mean, inv);
-  return signs_of(per_column, in, mean, inv, std::move(params), flags);
-}
-
-Var batch_norm_signs(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options,
-                     const SignOptions& signs) {
-  return apply<BatchNormSigns>({x, gamma, beta}, options, signs);
-}
-
 Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std::span<const Tensor> in,
                     const NormOptions& options) {
-  check(op, per_column, in, options);
+  require_values(op, "x", in[0]);
+  check_norm(op, per_column, in, options);
   const Tensor values[] = {widened(in[0]), in[1], in[2]};
   const Tensor &x = values[0], &gamma = in[1], &beta = in[2];
   Tensor mean, inv;
@@ -206,6 +157,22 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
   return narrowed(y, in[0].dtype());
 }
 
+kernels::NormSumsArgs detail::norm_sums_args(bool per_column, const NormSaved& s, const NormSums& sums) {
+  kernels::NormSumsArgs args;
+  args.rows = s.x.rows();
+  args.cols = s.x.cols();
+  args.x = s.x.as<float>();
+  args.mean = s.mean.as<float>();
+  args.inv = s.inv.as<float>();
+  args.column_step = per_column ? 1 : 0;
+  args.sum_gy = sums.gy.as<float>();
+  args.sum_gy_xhat = sums.gy_xhat.as<float>();
+  if (!s.beta.defined()) return args;
+  args.clip_gamma = s.gamma.as<float>();
+  args.clip_beta = s.beta.as<float>();
+  return args;
+}
+
 namespace {
 
 // sum gy*xhat as inv * (sum gy*x - mean * sum gy) would cancel: xhat is made element by element.
@@ -213,13 +180,8 @@ NormSums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
   const Tensor& x = s.x;
   if (x.dtype() != dtypes::fp64) {
     const NormSums sums{Tensor::empty(s.mean.shape(), dtypes::fp32), Tensor::empty(s.mean.shape(), dtypes::fp32)};
-    kernels::NormSumsArgs args{
-        x.rows(),          x.cols(),           gy.as<float>(),      x.as<float>(),           s.mean.as<float>(),
-        s.inv.as<float>(), per_column ? 1 : 0, sums.gy.as<float>(), sums.gy_xhat.as<float>()};
-    if (s.beta.defined()) {
-      args.clip_gamma = s.gamma.as<float>();
-      args.clip_beta = s.beta.as<float>();
-    }
+    kernels::NormSumsArgs args = norm_sums_args(per_column, s, sums);
+    args.gy = gy.as<float>();
     kernels::norm_sums(args);
     return sums;
   }
@@ -235,38 +197,47 @@ NormSums gradient_sums(bool per_column, const NormSaved& s, const Tensor& gy) {
 
 }  // namespace
 
+NormSums detail::norm_means(bool per_column, const NormSaved& s, const NormSums& sums) {
+  if (!s.training) {
+    const Tensor zeros = Tensor::zeros(sums.gy.shape(), sums.gy.dtype());
+    return {zeros, zeros};
+  }
+  const auto count = static_cast<double>(per_column ? s.x.rows() : s.x.numel());
+  divide_all(sums.gy, count);
+  divide_all(sums.gy_xhat, count);
+  return sums;
+}
+
+kernels::NormalizeBackwardArgs detail::normalize_backward_args(bool per_column, const NormSaved& s,
+                                                               const NormSums& means, const Tensor& gx) {
+  kernels::NormalizeBackwardArgs args;
+  args.rows = gx.rows();
+  args.cols = gx.cols();
+  args.x = s.x.as<float>();
+  args.mean = s.mean.as<float>();
+  args.inv = s.inv.as<float>();
+  args.gamma = s.gamma.as<float>();
+  args.mean_gy = means.gy.as<float>();
+  args.mean_gy_xhat = means.gy_xhat.as<float>();
+  args.column_step = per_column ? 1 : 0;
+  args.gx = gx.as<float>();
+  args.clip_beta = s.beta.defined() ? s.beta.as<float>() : nullptr;
+  return args;
+}
+
 void detail::norm_input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, const NormSums& sums,
                                  const Tensor& gx) {
-  Tensor mean_gy = sums.gy, mean_gy_xhat = sums.gy_xhat;
-  if (s.training) {
-    const auto count = static_cast<double>(per_column ? gy.rows() : gy.numel());
-    divide_all(mean_gy, count);
-    divide_all(mean_gy_xhat, count);
-  } else {
-    mean_gy = Tensor::zeros(mean_gy.shape(), mean_gy.dtype());
-    mean_gy_xhat = mean_gy;
-  }
+  const NormSums means = norm_means(per_column, s, sums);
   if (gy.dtype() == dtypes::fp64) {
     for (int64_t i = 0; i < gy.numel(); ++i) {
       const int64_t j = per_column ? i % gy.cols() : 0;
       const double xhat = (s.x.as<double>()[i] - s.mean.as<double>()[j]) * s.inv.as<double>()[j];
-      gx.as<double>()[i] = ((gy.as<double>()[i] - mean_gy.as<double>()[j]) - xhat * mean_gy_xhat.as<double>()[j]) *
+      gx.as<double>()[i] = ((gy.as<double>()[i] - means.gy.as<double>()[j]) - xhat * means.gy_xhat.as<double>()[j]) *
                            (s.gamma.as<double>()[j] * s.inv.as<double>()[j]);
     }
   } else {
-    kernels::NormalizeBackwardArgs args;
-    args.rows = gy.rows();
-    args.cols = gy.cols();
-    args.x = s.x.as<float>();
+    kernels::NormalizeBackwardArgs args = normalize_backward_args(per_column, s, means, gx);
     args.gy = gy.as<float>();
-    args.mean = s.mean.as<float>();
-    args.inv = s.inv.as<float>();
-    args.gamma = s.gamma.as<float>();
-    args.mean_gy = mean_gy.as<float>();
-    args.mean_gy_xhat = mean_gy_xhat.as<float>();
-    args.column_step = per_column ? 1 : 0;
-    args.gx = gx.as<float>();
-    args.clip_beta = s.beta.defined() ? s.beta.as<float>() : nullptr;
     kernels::normalize_backward(args);
   }
 }

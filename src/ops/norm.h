@@ -7,7 +7,9 @@
 #pragma once
 
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/reduce.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/spatial.h"
 
 namespace bitgrad {
 
@@ -27,11 +29,13 @@ Tensor norm_forward(std::string_view op, bool per_column, NormSaved& saved, std:
 Tensor norm_signs(std::string_view op, bool per_column, std::span<const Tensor> in, const NormOptions& options,
                   std::shared_ptr<const QuantParams> params, uint32_t* flags);
 // batch_norm, then the codes of quantize by scheme binary without alpha, rule clip or identity, as one op: y is not
-// made, nor a mask. Same bits, forward and backward. On the CPU; x fp32.
+// made, nor a mask. With a pool: and max_pool of those codes; the gradient of the signs is not made. Same bits, forward
+// and backward. On the CPU; x fp32.
 struct SignOptions {
   std::shared_ptr<const QuantParams> params = {};
   uint32_t* flags = nullptr;
-  bool clip = true;  // else identity
+  bool clip = true;                   // else identity
+  const PoolOptions* pool = nullptr;  // x [n,h,w,c]
 };
 Var batch_norm_signs(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options,
                      const SignOptions& signs);
@@ -52,6 +56,12 @@ void norm_statistics(bool per_column, const Tensor& x, const NormOptions& option
 // fp32; without the place of y.
 kernels::NormalizeArgs normalize_args(bool per_column, std::span<const Tensor> in, const Tensor& mean,
                                       const Tensor& inv);
+// fp32; without the place of gy.
+kernels::NormSumsArgs norm_sums_args(bool per_column, const NormSaved& s, const NormSums& sums);
+// What of the sums enters gx: means in training, written over the sums; else zeros.
+NormSums norm_means(bool per_column, const NormSaved& s, const NormSums& sums);
+kernels::NormalizeBackwardArgs normalize_backward_args(bool per_column, const NormSaved& s, const NormSums& means,
+                                                       const Tensor& gx);
 // gx of gradients gy, whose sums are given; gx may be gy.
 void norm_input_gradient(bool per_column, const NormSaved& s, const Tensor& gy, const NormSums& sums, const Tensor& gx);
 

@@ -50,10 +50,9 @@ Json config_of(const std::vector<AdaptedLayer>& layers) {
     if (spec.rank != first.rank) ranks[l.layer] = spec.rank;
     if (spec.alpha != first.alpha) alphas[l.layer] = spec.alpha;
   }
-  return {{"peft_type", "LORA"},       {"r", first.rank},
-          {"lora_alpha", first.alpha}, {"lora_dropout", first.dropout},
-          {"bias", "none"},            {"target_modules", std::move(targets)},
-          {"rank_pattern", ranks},     {"alpha_pattern", alphas}};
+  return {{"peft_type", "LORA"},           {"r", first.rank},        {"lora_alpha", first.alpha},
+          {"lora_dropout", first.dropout}, {"bias", "none"},         {"target_modules", std::move(targets)},
+          {"rank_pattern", ranks},         {"alpha_pattern", alphas}};
 }
 
 // What a configuration says of a layer: its pattern, else the number of all.

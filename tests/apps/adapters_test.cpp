@@ -73,7 +73,8 @@ TEST_CASE("adapters over frozen int4 codes: codes and scales stay, adapters are 
   std::vector<std::string> still = low;
   still.push_back("train.stop=1 steps");
   still.push_back("optim.lr=1e-30");
-  const NamedTensors before = load_tensors(run_folder_checkpoint(runs.trained("still", still))), after = load_tensors(file);
+  const NamedTensors before = load_tensors(run_folder_checkpoint(runs.trained("still", still))),
+                     after = load_tensors(file);
   for (const char* const layer : {"layers.0", "layers.3", "layers.5"}) {
     const std::string weight = std::string(layer) + ".weight";
     INFO(weight);
@@ -107,7 +108,8 @@ TEST_CASE("adapters over frozen int4 codes: codes and scales stay, adapters are 
   CHECK(contains(apart.out, "adapters of 2 layers, 3520 parameters"));
   CHECK(load_tensors(folder + "/adapter_model.safetensors").at("base_model.model.layers.0.lora_A.weight").elements() ==
         after.at("layers.0.adapter.a.master").elements());
-  CHECK(contains(cli({"adapters", run, "-o", folder}).err, "exists. Name another folder, or overwrite it with --force"));
+  CHECK(
+      contains(cli({"adapters", run, "-o", folder}).err, "exists. Name another folder, or overwrite it with --force"));
   std::vector<std::string> again = low;
   again.push_back("adapters={rank: 4, alpha: 8, layers: [layers.0, layers.3], init_from: " + folder + "}");
   again.push_back("train.stop=1 steps");
@@ -115,8 +117,9 @@ TEST_CASE("adapters over frozen int4 codes: codes and scales stay, adapters are 
   const NamedTensors taken = load_tensors(run_folder_checkpoint(runs.trained("again", again)));
   CHECK(taken.at("layers.3.adapter.b.master").elements() == after.at("layers.3.adapter.b.master").elements());
   again[2] = "adapters={rank: 4, alpha: 9, layers: [layers.0, layers.3], init_from: " + folder + "}";
-  CHECK(contains(runs.train("other", again).err, "'layers.0' has rank 4 and alpha 8, the model's adapter rank 4 and "
-                                                 "alpha 9"));
+  CHECK(contains(runs.train("other", again).err,
+                 "'layers.0' has rank 4 and alpha 8, the model's adapter rank 4 and "
+                 "alpha 9"));
   again[2] = "adapters={rank: 5, layers: [layers.0, layers.5], init_from: " + folder + "}";
   const std::string listed = runs.train("more", again).err;
   CHECK(contains(listed, "missing: base_model.model.layers.5.lora_A.weight"));
@@ -148,7 +151,8 @@ TEST_CASE("an adapter run is one run when it is killed and resumed, and follows 
   const Runs runs;
   const std::string floats = runs.trained("floats");
   const std::vector<std::string> more{"model.init_from=" + floats, "quant.recipe=8da4w", "quant.last=int8wo",
-                                      "adapters={rank: 3, dropout: 0.2, train: [layers.1]}", "checkpoint.every=10 steps"};
+                                      "adapters={rank: 3, dropout: 0.2, train: [layers.1]}",
+                                      "checkpoint.every=10 steps"};
   const std::string whole = runs.trained("whole", more);
   std::vector<std::string> half = more;
   half.push_back("train.stop=30 steps");
@@ -171,8 +175,9 @@ TEST_CASE("adapters without a trained model, and globs that name no linear layer
   CHECK(contains(runs.train("a", {"adapters={rank: 2}"}).err,
                  "command line, argument 1: error: adapters freeze every other weight at its first value: give the "
                  "trained model in model.init_from"));
-  CHECK(contains(runs.train("b", {"adapters={layers: [layers.9]}"}).err,
-                 "error: [adapters] layers: 'layers.9' matches no linear layer: these are layers.0, layers.3, layers.5"));
+  CHECK(
+      contains(runs.train("b", {"adapters={layers: [layers.9]}"}).err,
+               "error: [adapters] layers: 'layers.9' matches no linear layer: these are layers.0, layers.3, layers.5"));
   CHECK(contains(runs.train("c", {"adapters={rank: 0}"}).err, "0 is out of range [1, 65536]"));
   CHECK(contains(runs.train("d", {"adapters={rang: 2}"}).err, "Did you mean 'rank'?"));
 }

@@ -56,8 +56,8 @@ Matrix times(const Matrix& a, const Matrix& b, int64_t n, int64_t k, int64_t m, 
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < m; ++j)
       for (int64_t l = 0; l < k; ++l)
-        c[static_cast<size_t>(i * m + j)] += a[static_cast<size_t>(ta ? l * n + i : i * k + l)] *
-                                             b[static_cast<size_t>(tb ? j * k + l : l * m + j)];
+        c[static_cast<size_t>(i * m + j)] +=
+            a[static_cast<size_t>(ta ? l * n + i : i * k + l)] * b[static_cast<size_t>(tb ? j * k + l : l * m + j)];
   return c;
 }
 
@@ -77,10 +77,9 @@ QuantSpec groups(DType dtype, const std::string& scheme, int64_t group) {
   return spec;
 }
 
-const std::vector<std::optional<QuantSpec>> kHeld{std::nullopt, groups(dtypes::int4, "symmetric", 32),
-                                                  groups(dtypes::nf4, "codebook", 64),
-                                                  quant_spec(dtypes::ternary, "ternary"),
-                                                  quant_spec(dtypes::bint1, "binary")};
+const std::vector<std::optional<QuantSpec>> kHeld{
+    std::nullopt, groups(dtypes::int4, "symmetric", 32), groups(dtypes::nf4, "codebook", 64),
+    quant_spec(dtypes::ternary, "ternary"), quant_spec(dtypes::bint1, "binary")};
 
 }  // namespace
 
@@ -161,9 +160,10 @@ TEST_CASE("adapters go where the globs say, everything else is frozen but what t
         "layers.0.adapter.a layers.0.adapter.b layers.1.gamma layers.1.beta layers.3.adapter.a layers.3.adapter.b "
         "layers.4.adapter.a layers.4.adapter.b ");
   const auto refused = [&](const AdapterRule& rule) { return error_of([&] { Model other(layers, rule); }); };
-  CHECK(refused({.layers = {"layers.1"}}) ==
-        "[adapters] layers: 'layers.1' matches no linear layer: these are layers.0, layers.3, layers.4. Globs match the "
-        "whole path; * stands for any characters.");
+  CHECK(
+      refused({.layers = {"layers.1"}}) ==
+      "[adapters] layers: 'layers.1' matches no linear layer: these are layers.0, layers.3, layers.4. Globs match the "
+      "whole path; * stands for any characters.");
   CHECK(contains(refused({.layers = {}}), "layers: got no glob"));
   CHECK(contains(refused({.train = {"layers.7"}}), "train: 'layers.7' matches no layer with parameters"));
   CHECK(contains(refused({.adapter = {.rank = 0}}), "rank: got 0, expected 1 .. 65536"));
@@ -198,8 +198,8 @@ TEST_CASE("merging gives the weight and its adapter as one weight") {
       draw(m.adapter().b(), 2);
       const Quantizable& slot = *adapted_layers(*m.model)[0].slot;
       const std::vector<double> before = m.run(x).value().elements();
-      Tensor whole = Tensor::from_elements(
-          {kOut, kIn}, dtypes::fp32, held ? slot.weight().value().values() : slot.weight().value().elements());
+      Tensor whole = Tensor::from_elements({kOut, kIn}, dtypes::fp32,
+                                           held ? slot.weight().value().values() : slot.weight().value().elements());
       m.adapter().add_to(whole);
       merge_adapters(*m.model, to_float);
       CHECK(adapted_layers(*m.model).empty());

@@ -1,6 +1,9 @@
 // A norm and the quantizer of signs behind it run as one where nobody else reads the norm: with the bits of the two,
 // one after the other, as they run where a hook looks at the layers.
+#include <random>
+
 #include "bitgrad/base/memory.h"
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/quant/rounding.h"
@@ -74,4 +77,34 @@ TEST_CASE("a norm and the signs of it are one op with the bits of two, behind pr
         const Tensor pictures = random_tensor({3, 6, 6, 4}, dtypes::fp32, 4, -2, 2);
         CHECK(step(images, pictures, training, false) == step(images, pictures, training, true));
       }
+}
+
+// Chunks of the sums begin within rows of pixels; windows overlap, leave pixels out, and hang over the border.
+TEST_CASE("a norm, its signs and a pool of them are one op with the bits of three") {
+  const int threads = num_threads();
+  std::mt19937 random(11);
+  const auto in = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(random()) % (high - low + 1); };
+  const std::vector<Attributes> pools{
+      {{"size", 2}},
+      {{"size", 3}, {"stride", 2}, {"padding", 1}},
+      {{"size", 2}, {"stride", 3}},
+      {{"size", std::vector<int64_t>{1, 3}}, {"stride", std::vector<int64_t>{2, 1}}},
+  };
+  for (const SteRule rule : {SteRule::kClip, SteRule::kIdentity})
+    for (size_t i = 0; i < 6 * pools.size(); ++i) {
+      const int64_t n = in(1, 6), h = in(3, 30), w = in(3, 30), c = in(1, 150);
+      INFO(ste_name(rule) << ", pool " << i % pools.size() << ": " << n << " x " << h << " x " << w << " x " << c);
+      const std::vector<LayerSpec> layers{layer("batch_norm"), signs(rule), layer("max_pool", pools[i % pools.size()]),
+                                          of_signs(layer("conv2d", {{"out", 5}, {"kernel", 1}, {"bias", false}}))};
+      const Tensor x = random_tensor({n, h, w, c}, dtypes::fp32, i, -2, 2);
+      const auto expected = step(layers, x, true, true);
+      for (const int count : {1, 3}) {
+        set_num_threads(count);
+        const bool same = step(layers, x, true, false) == expected;
+        CHECK(same);
+      }
+      set_num_threads(threads);
+      const bool same = step(layers, x, false, false) == step(layers, x, false, true);
+      CHECK(same);
+    }
 }

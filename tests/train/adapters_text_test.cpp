@@ -86,13 +86,15 @@ TEST_CASE("adapters over int4 codes that stay learn a new text as well as int4 w
     return more;
   };
   const std::string adapters = "adapters={layers: [layers.3.*], rank: 8, alpha: 16}";
-  const auto [still, untrained] = run("still", with({adapters, "optim.lr=1e-30", "train.stop=1 steps", "schedule.warmup=0 steps"}));
+  const auto [still, untrained] =
+      run("still", with({adapters, "optim.lr=1e-30", "train.stop=1 steps", "schedule.warmup=0 steps"}));
   const auto [full, qat] = run("full", with({"optim.lr=1e-3"}));
   const auto [lora, adapted] = run("lora", with({adapters, "optim.lr=6e-3", "optim.weight_decay=0"}));
   INFO("text a " << loss_a << ", b untrained " << untrained << ", all weights " << qat << ", adapters " << adapted);
   CHECK(untrained > qat + 0.15);
   CHECK(adapted < qat + 0.02);
-  const NamedTensors before = load_tensors(run_folder_checkpoint(still)), after = load_tensors(run_folder_checkpoint(lora));
+  const NamedTensors before = load_tensors(run_folder_checkpoint(still)),
+                     after = load_tensors(run_folder_checkpoint(lora));
   int codes = 0;
   for (const auto& [name, t] : before) {
     if (!t.quant()) continue;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "bitgrad/kernels/elementwise.h"
+#include "bitgrad/kernels/max_pool_gradient.h"
 #include "bitgrad/kernels/reduce.h"
 
 namespace bitgrad::kernels::cpu {
@@ -24,5 +25,10 @@ bool normalize_joins(int64_t rows, int64_t cols);
 void normalize_add_hardtanh(const NormalizeArgs& args, const float* b, uint64_t* inside);
 // masked[i] = gy[i] * (bit i ? 1 : 0), as times_bits, which may be gy; and norm_sums of that.
 void norm_sums_of_bits(const NormSumsArgs& args, const uint64_t* bits, float* masked);
+
+// norm_sums, and normalize_backward, of the gradient that max_pool_gradient(pool) gives, made block by block; that is
+// not in memory as a whole. args.gy is not read; one number a column.
+void norm_sums_of_pool(const NormSumsArgs& args, const MaxPoolGradientArgs& pool);
+void normalize_backward_of_pool(const NormalizeBackwardArgs& args, const MaxPoolGradientArgs& pool);
 
 }  // namespace bitgrad::kernels::cpu

@@ -17,5 +17,8 @@ struct MaxPoolGradientArgs {
   float* gx = nullptr;        // [pixels, channels], dense; every element is written
 };
 void max_pool_gradient(const MaxPoolGradientArgs& args);
+// Rows [begin, end) of pixels, counted over all images, to gx [(end - begin) * w, channels]; args.gx is not read. On
+// the calling thread.
+void max_pool_gradient_rows(const MaxPoolGradientArgs& args, int64_t begin, int64_t end, float* gx);
 
 }  // namespace bitgrad::kernels

@@ -30,6 +30,8 @@ class Module {
   // cannot, an undefined Var and no side effects. Called in training, or without a tape, by a parent that passes the
   // output of `previous` to this module alone and reports it to no hook.
   virtual Var forward_fused(Module& previous, const Var& x);
+  // The same of three: forward(middle.forward(first.forward(x))), where all three can be fused.
+  virtual Var forward_fused(Module& first, Module& middle, const Var& x);
   // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights
   // plan the layouts that their kernels read here. `requests` gets what this module wants of the one that makes its
   // input; whoever knows that one hands it to its serve().

@@ -29,7 +29,7 @@ class Sequential : public Module {
 
  private:
   PlanRequests serve_before(size_t i, PlanRequests requests);
-  Var forward_pair(size_t i, const Var& x);
+  Var forward_together(size_t i, size_t count, const Var& x);
   std::vector<std::shared_ptr<Module>> modules_;
   std::vector<std::string> names_;
 };

@@ -1,5 +1,6 @@
-// Adapters in files of their own, in the layout of PEFT (Hugging Face): a folder with adapter_model.safetensors, tensors
-// base_model.model.LAYER.lora_A.weight [rank, inputs] and .lora_B.weight [outputs, rank], and adapter_config.json.
+// Adapters in files of their own, in the layout of PEFT (Hugging Face): a folder with adapter_model.safetensors,
+// tensors base_model.model.LAYER.lora_A.weight [rank, inputs] and .lora_B.weight [outputs, rank], and
+// adapter_config.json.
 #pragma once
 
 #include <string>
@@ -18,8 +19,8 @@ void save_adapters(const std::string& folder, Module& model);
 // shape, before anything is changed, and Error(kNonFinite) for NaN and Inf.
 void load_adapters(const std::string& path, Module& model);
 
-// The configuration of the model after merge_adapters, from that of the converted model (train/ptq.h) with its adapters:
-// without them, and to_float with their layers' weights in fp32. Call it before they are merged.
+// The configuration of the model after merge_adapters, from that of the converted model (train/ptq.h) with its
+// adapters: without them, and to_float with their layers' weights in fp32. Call it before they are merged.
 RunConfig merged_config(RunConfig config, Module& model, bool to_float);
 
 }  // namespace bitgrad

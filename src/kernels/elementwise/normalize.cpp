@@ -151,4 +151,20 @@ void cpu::normalize_backward(const NormalizeBackwardArgs& args) {
   backward_rows(rest);
 }
 
+void cpu::normalize_backward_of_pool(const NormalizeBackwardArgs& args, const MaxPoolGradientArgs& pool) {
+  const WindowGeometry& g = pool.geometry;
+  const int64_t row = g.w * args.cols;
+  // Whole rows of windows where they lie side by side.
+  const int64_t grain = std::max<int64_t>(1, kTileElements / std::max<int64_t>(1, row * g.stride_y)) * g.stride_y;
+  parallel_ranges(pool.images * g.h, grain, [&](int64_t begin, int64_t end) {
+    NormalizeBackwardArgs part = args;
+    part.rows = (end - begin) * g.w;
+    part.x += begin * row;
+    part.gx += begin * row;
+    part.gy = part.gx;
+    max_pool_gradient_rows(pool, begin, end, part.gx);
+    cpu::normalize_backward(part);
+  });
+}
+
 }  // namespace bitgrad::kernels

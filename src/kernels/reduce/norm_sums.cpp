@@ -53,6 +53,14 @@ void columns_of_chunk(const NormSumsArgs& args, const Masking& m, int64_t k, int
                        products);
 }
 
+void join_columns(const NormSumsArgs& args, int64_t chunks, float* sums, float* products) {
+  for (int64_t c = 0; c < args.cols; ++c) {
+    const int64_t at = c / kColumnBlock * chunks * kColumnBlock + c % kColumnBlock;
+    args.sum_gy[c] = join_chunks(add_up, sums + at, chunks, kColumnBlock);
+    args.sum_gy_xhat[c] = join_chunks(add_up, products + at, chunks, kColumnBlock);
+  }
+}
+
 void sums_of_columns(const NormSumsArgs& args, const Masking& masking) {
   const int64_t blocks = ceil_div(args.cols, kColumnBlock), chunks = std::max<int64_t>(1, ceil_div(args.rows, kChunk));
   const Workspace space(2 * blocks * chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
@@ -64,11 +72,7 @@ void sums_of_columns(const NormSumsArgs& args, const Masking& masking) {
       columns_of_chunk(args, masking, i % chunks, i / chunks * kColumnBlock, sums + i * kColumnBlock,
                        products + i * kColumnBlock);
   });
-  for (int64_t c = 0; c < args.cols; ++c) {
-    const int64_t at = c / kColumnBlock * chunks * kColumnBlock + c % kColumnBlock;
-    args.sum_gy[c] = join_chunks(add_up, sums + at, chunks, kColumnBlock);
-    args.sum_gy_xhat[c] = join_chunks(add_up, products + at, chunks, kColumnBlock);
-  }
+  join_columns(args, chunks, sums, products);
 }
 
 }  // namespace
@@ -81,6 +85,30 @@ void cpu::norm_sums_of_bits(const NormSumsArgs& args, const uint64_t* bits, floa
   NormSumsArgs sums = args;
   sums.gy = masked;
   cpu::norm_sums(sums);
+}
+
+// A chunk of pixels begins and ends anywhere in their rows: whole rows are made.
+void cpu::norm_sums_of_pool(const NormSumsArgs& args, const MaxPoolGradientArgs& pool) {
+  const int64_t blocks = ceil_div(args.cols, kColumnBlock), chunks = std::max<int64_t>(1, ceil_div(args.rows, kChunk));
+  const Workspace space(2 * blocks * chunks * kColumnBlock * static_cast<int64_t>(sizeof(float)));
+  float *const sums = space.as<float>(), *const products = sums + blocks * chunks * kColumnBlock;
+  const int64_t w = pool.geometry.w;
+  parallel_ranges(chunks, 1, [&](int64_t first, int64_t last) {
+    const Workspace rows((kChunk + 2 * w) * args.cols * static_cast<int64_t>(sizeof(float)));
+    for (int64_t k = first; k < last; ++k) {
+      const int64_t begin = k * kChunk, end = std::min(args.rows, begin + kChunk), row = begin / w;
+      max_pool_gradient_rows(pool, row, ceil_div(end, w), rows.as<float>());
+      NormSumsArgs part = args;
+      part.rows = end - begin;
+      part.gy = rows.as<float>() + (begin - row * w) * args.cols;
+      part.x += begin * args.cols;
+      for (int64_t b = 0; b < blocks; ++b) {
+        const int64_t at = (b * chunks + k) * kColumnBlock;
+        columns_of_chunk(part, {}, 0, b * kColumnBlock, sums + at, products + at);
+      }
+    }
+  });
+  join_columns(args, chunks, sums, products);
 }
 
 }  // namespace bitgrad::kernels

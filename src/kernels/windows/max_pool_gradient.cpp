@@ -22,8 +22,11 @@ bool tiles_image(const WindowGeometry& g) {
 
 class MaxPoolGradientRows {
  public:
-  explicit MaxPoolGradientRows(const MaxPoolGradientArgs& args)
+  // gx: of pixels from row `origin` on.
+  MaxPoolGradientRows(const MaxPoolGradientArgs& args, float* gx, int64_t origin)
       : args_(args),
+        gx_(gx),
+        origin_(origin),
         g_(args.geometry),
         loops_(windows::loops()),
         words_((args.channels + 63) / 64),
@@ -33,15 +36,25 @@ class MaxPoolGradientRows {
 
   // Rows [y0, y1) of an image.
   void run(int64_t image, int64_t y0, int64_t y1) {
-    const int64_t row = g_.w * args_.channels;
-    if (adds_) std::fill(args_.gx + (image * g_.h + y0) * row, args_.gx + (image * g_.h + y1) * row, 0.0f);
+    if (adds_) std::fill(row(image, y0), row(image, y1), 0.0f);
     const int64_t before = y0 + g_.top - g_.kh;  // the last row of windows that ends above y0 begins here or above
     const int64_t first = before < 0 ? 0 : before / g_.stride_y + 1;
     for (int64_t oy = first; oy < g_.oh && oy * g_.stride_y - g_.top < y1; ++oy)
       for (int64_t ox = 0; ox < g_.ow; ++ox) window(image, oy, ox, y0, y1);
   }
 
+  // All rows [begin, end) of pixels of the images.
+  void run(int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end;) {
+      const int64_t y = r % g_.h, count = std::min(g_.h - y, end - r);
+      run(r / g_.h, y, y + count);
+      r += count;
+    }
+  }
+
  private:
+  float* row(int64_t image, int64_t y) const { return gx_ + (image * g_.h + y - origin_) * g_.w * args_.channels; }
+
   void window(int64_t image, int64_t oy, int64_t ox, int64_t y0, int64_t y1) {
     const int64_t y = oy * g_.stride_y - g_.top, x = ox * g_.stride_x - g_.left;
     const int64_t ky0 = std::max<int64_t>(0, -y), ky1 = std::min(g_.kh, g_.h - y);
@@ -54,7 +67,7 @@ class MaxPoolGradientRows {
     int64_t terms = 0;
     for (int64_t ky = mine; ky < end; ++ky)
       for (int64_t kx = kx0; kx < kx1; ++kx, ++terms) {
-        to_[static_cast<size_t>(terms)] = args_.gx + ((image * g_.h + y + ky) * g_.w + x + kx) * args_.channels;
+        to_[static_cast<size_t>(terms)] = row(image, y + ky) + (x + kx) * args_.channels;
         if (args_.taps != nullptr)
           loops_.pool_matches({args_.channels, args_.taps + number * args_.channels, static_cast<int>(ky * g_.kw + kx),
                                masks + terms * words_});
@@ -79,6 +92,8 @@ class MaxPoolGradientRows {
   }
 
   const MaxPoolGradientArgs& args_;
+  float* const gx_;
+  const int64_t origin_;
   const WindowGeometry& g_;
   const WindowLoops& loops_;
   int64_t words_;  // of a mask
@@ -94,14 +109,12 @@ void max_pool_gradient(const MaxPoolGradientArgs& args) {
   const int64_t rows = args.images * g.h, row = std::max<int64_t>(1, g.w * args.channels);
   // Whole rows of windows where they lie side by side.
   const int64_t grain = std::max<int64_t>(1, kGradientPiece / (row * g.stride_y)) * g.stride_y;
-  parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
-    MaxPoolGradientRows piece(args);
-    for (int64_t r = begin; r < end;) {
-      const int64_t image = r / g.h, y = r % g.h, count = std::min(g.h - y, end - r);
-      piece.run(image, y, y + count);
-      r += count;
-    }
-  });
+  parallel_ranges(rows, grain,
+                  [&](int64_t begin, int64_t end) { MaxPoolGradientRows(args, args.gx, 0).run(begin, end); });
+}
+
+void max_pool_gradient_rows(const MaxPoolGradientArgs& args, int64_t begin, int64_t end, float* gx) {
+  MaxPoolGradientRows(args, gx, begin).run(begin, end);
 }
 
 }  // namespace bitgrad::kernels

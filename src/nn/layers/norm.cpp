@@ -58,9 +58,10 @@ bool Norm::trains_signs(const Var& x) const {
   return per_column_ && current_device().is_cpu() && returns_signs(x.value()) && x.grad_dtype() == dtypes::fp32;
 }
 
-Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip) {
+Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip,
+                         const PoolOptions* pool) {
   options_.training = true;
-  return batch_norm_signs(x, gamma_.read(), beta_.read(), options_, {std::move(params), flags, clip});
+  return batch_norm_signs(x, gamma_.read(), beta_.read(), options_, {std::move(params), flags, clip, pool});
 }
 
 bool Norm::adds_hardtanh(const Var& x, const Var& b) const {

@@ -15,6 +15,7 @@
 
 #include "bitgrad/nn/module.h"
 #include "bitgrad/ops/ops.h"
+#include "bitgrad/ops/spatial.h"
 
 namespace bitgrad {
 
@@ -33,8 +34,10 @@ class Norm final : public Module {
   // bint1 codes of forward(x) >= 0 in evaluation, with these params; `flags` gets kFlagNonFinite.
   Tensor signs(const Tensor& x, std::shared_ptr<const QuantParams> params, uint32_t* flags);
   // The same in training, on the CPU, where returns_signs holds and a statistic belongs to a feature: codes and
-  // gradients are those of the norm and of a quantizer of signs with rule clip or identity.
-  Var training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip);
+  // gradients are those of the norm and of a quantizer of signs with rule clip or identity, and of max_pool behind them
+  // where `pool` is given.
+  Var training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip,
+                     const PoolOptions* pool);
   bool trains_signs(const Var& x) const;
 
   // Whether add_hardtanh(x, b) can be asked for: on the CPU, of fp32 values of one shape.

@@ -1,4 +1,6 @@
 // Layers one after the other: the model itself, and kind `sequence`.
+#include <algorithm>
+
 #include "bitgrad/nn/layers.h"
 
 namespace bitgrad {
@@ -14,30 +16,28 @@ void Sequential::append(std::shared_ptr<Module> module, std::string name) {
   names_.push_back(std::move(name));
 }
 
-// Module i and the one after it as one, or undefined. After an error the two run again, one after the other, only to
-// find which of them makes it and so names it; the batch is lost either way.
-Var Sequential::forward_pair(size_t i, const Var& x) {
-  Module &previous = *modules_[i], &module = *modules_[i + 1];
+// `count` modules from i on, two or three, as one, or undefined. After an error they run again, one after the other,
+// only to find which of them makes it and so names it; the batch is lost either way.
+Var Sequential::forward_together(size_t i, size_t count, const Var& x) {
+  Module& last = *modules_[i + count - 1];
   try {
-    return module.forward_fused(previous, x);
+    return count == 2 ? last.forward_fused(*modules_[i], x) : last.forward_fused(*modules_[i], *modules_[i + 1], x);
   } catch (const Error&) {
-    const Var between = in_layer(names_[i], [&] { return previous(x); });
-    in_layer(names_[i + 1], [&] { return module(between); });
+    Var y = x;
+    for (size_t k = i; k < i + count; ++k) y = in_layer(names_[k], [&] { return (*modules_[k])(y); });
     throw;
   }
 }
 
 Var Sequential::forward_first(size_t count, const Var& x) {
-  const bool pairs = initialized() && !state().on_forward && (state().training || Tape::current() == nullptr);
+  const bool together = initialized() && !state().on_forward && (state().training || Tape::current() == nullptr);
   Var y = x;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < count;) {
     Var z;
-    if (pairs && i + 1 < count) z = forward_pair(i, y);
-    if (z.defined())
-      ++i;
-    else
-      z = in_layer(names_[i], [&] { return (*modules_[i])(y); });
-    y = std::move(z);
+    size_t done = together ? std::min<size_t>(3, count - i) : 1;
+    while (done > 1 && !(z = forward_together(i, done, y)).defined()) --done;
+    y = done > 1 ? z : in_layer(names_[i], [&] { return (*modules_[i])(y); });
+    i += done;
   }
   return y;
 }

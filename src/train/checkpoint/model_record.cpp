@@ -304,8 +304,7 @@ std::optional<ModelRecord> model_record(Learner& learner) {
   for (const Module::QuantizableAt& at : root->quantizables_at(kModelRoot)) {
     const detail::LowRankAdapter* const adapter = at.slot->adapter();
     const Parameter& weight = at.slot->weight();
-    record.slots.push_back({at.layer, at.slot->quant(),
-                            adapter ? std::optional(adapter->adapter_spec()) : std::nullopt,
+    record.slots.push_back({at.layer, at.slot->quant(), adapter ? std::optional(adapter->adapter_spec()) : std::nullopt,
                             weight.spec().frozen && !weight.converted()});
     record.mode = at.slot->mode();
   }
