@@ -4,7 +4,6 @@
 
 #include "bitgrad/base/error.h"
 #include "nn/glob.h"
-#include "nn/low_rank_adapter.h"
 
 namespace bitgrad {
 namespace {

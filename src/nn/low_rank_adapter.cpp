@@ -1,4 +1,4 @@
-#include "nn/low_rank_adapter.h"
+#include "bitgrad/nn/adapter.h"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 #include "bitgrad/ops/ops.h"
 #include "nn/linear_plan.h"
 
-namespace bitgrad::detail {
+namespace bitgrad {
 namespace {
 
 constexpr int64_t kMostRank = 65536;
@@ -66,9 +66,9 @@ Form LowRankAdapter::plan(const Form& in, PlanRequests& requests) {
   x.inner = true;
   PlanRequests unserved;
   if (dropout_) x = dropout_->planned(x, unserved);
-  Form h = plan_linear({a_, Compute::kPacked, kPlain, false, nullptr}, x, dropout_ ? unserved : requests);
+  Form h = detail::plan_linear({a_, Compute::kPacked, kPlain, false, nullptr}, x, dropout_ ? unserved : requests);
   h.dtype = dtypes::fp32;
-  Form y = plan_linear({b_, Compute::kPacked, kPlain, false, nullptr}, h, unserved);
+  Form y = detail::plan_linear({b_, Compute::kPacked, kPlain, false, nullptr}, h, unserved);
   y.dtype = dtypes::fp32;
   return y;
 }
@@ -98,4 +98,4 @@ void LowRankAdapter::add_to(const Tensor& w) const {
   });
 }
 
-}  // namespace bitgrad::detail
+}  // namespace bitgrad

@@ -4,10 +4,10 @@
 #include <tuple>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/module.h"
 #include "nn/activation_quantizer.h"
 #include "nn/linear_plan.h"
-#include "nn/low_rank_adapter.h"
 #include "nn/parameter_spec.h"
 #include "nn/values.h"
 
@@ -147,7 +147,7 @@ void Quantizable::adapt(const AdapterSpec& spec) {
   require(!owner_.initialized(), "adapters", "the model is initialized: add adapters before, and load its values then");
   require(quant_.compute != Compute::kIntegerOut, "adapters",
           "compute: integer_out returns int32, to which no adapter can be added. Use compute: packed.");
-  adapter_ = std::make_shared<detail::LowRankAdapter>(spec, weight_);
+  adapter_ = std::make_shared<LowRankAdapter>(spec, weight_);
   owner_.add_child(adapter_name(), adapter_);
   weight_.set_frozen(true);
 }

@@ -7,9 +7,9 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/dtype/codec.h"
+#include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/prepare.h"
 #include "nn/activation_quantizer.h"
-#include "nn/low_rank_adapter.h"
 #include "nn/summary.h"
 
 namespace bitgrad {

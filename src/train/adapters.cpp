@@ -9,7 +9,6 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/io/tensors.h"
-#include "nn/low_rank_adapter.h"
 #include "train/config/specs.h"
 
 namespace bitgrad {

@@ -4,7 +4,6 @@
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/sequential.h"
-#include "nn/low_rank_adapter.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -40,7 +39,7 @@ struct Model {
     state.training = true;
     model->initialize(kModelRoot, state);
   }
-  detail::LowRankAdapter& adapter(size_t i = 0) { return *adapted_layers(*model).at(i).slot->adapter(); }
+  LowRankAdapter& adapter(size_t i = 0) { return *adapted_layers(*model).at(i).slot->adapter(); }
   Var run(const Tensor& x) { return model->forward(Var(x)); }
 
   StepState state;
@@ -107,7 +106,7 @@ TEST_CASE("values and gradients of adapters are the sums in double, over weights
   for (const auto& held : kHeld) {
     INFO((held ? std::string(held->dtype.name()) : "fp32"));
     Model m({linear(held)}, AdapterRule{.layers = {"*"}, .adapter = {.rank = kRank, .alpha = 15.0}});
-    detail::LowRankAdapter& adapter = m.adapter();
+    LowRankAdapter& adapter = m.adapter();
     draw(adapter.a(), 21);
     draw(adapter.b(), 22);
     const Tensor x = random_tensor({kRows, kIn}, dtypes::fp32, 3), gy = random_tensor({kRows, kOut}, dtypes::fp32, 4);

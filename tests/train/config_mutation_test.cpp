@@ -337,6 +337,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"rule", "quant.rules.1."},
                                                        {"phase", "quant.phases.2."},
                                                        {"budget", "quant.budget."},
+                                                       {"adapters", "adapters."},
                                                        {"layer.batch_norm", "model.layers.3.batch_norm."},
                                                        {"layer.tensor_norm", "model.layers.15.tensor_norm."},
                                                        {"quant", "quant."},

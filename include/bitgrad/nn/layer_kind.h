@@ -1,6 +1,6 @@
 // Layer kinds as data: a name, the keys with their types, ranges, defaults and docs, and how a layer is made of them.
-// One kind is one file of src/nn/layers/ and one line of src/nn/layers/layers.inc; programs add theirs with register_layer.
-// Configurations, their reference page, their error marks and files of models follow from this list.
+// One kind is one file of src/nn/layers/ and one line of src/nn/layers/layers.inc; programs add theirs with
+// register_layer. Configurations, their reference page, their error marks and files of models follow from this list.
 #pragma once
 
 #include <functional>

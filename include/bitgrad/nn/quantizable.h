@@ -14,9 +14,7 @@
 
 namespace bitgrad {
 
-namespace detail {
 class LowRankAdapter;
-}
 class Module;
 class ActivationQuantizer;
 struct AdapterSpec;
@@ -103,7 +101,7 @@ class Quantizable {
   // that is not kind kLinear or not the owner of its weight, for compute integer_out, and for a second adapter.
   void adapt(const AdapterSpec& spec);
   // nullptr: none. Owned by the layer, its child "adapter" ("<name>_adapter").
-  detail::LowRankAdapter* adapter() const { return adapter_.get(); }
+  LowRankAdapter* adapter() const { return adapter_.get(); }
   void drop_adapter();
 
   // Codes only, for good: no master, no learned parts of the weight, no gradient; compute simulated becomes packed.
@@ -152,7 +150,7 @@ class Quantizable {
   LayerQuant quant_;
   QuantMode mode_;
   std::shared_ptr<ActivationQuantizer> input_;
-  std::shared_ptr<detail::LowRankAdapter> adapter_;
+  std::shared_ptr<LowRankAdapter> adapter_;
   bool converted_ = false;
   DType y_ = dtypes::fp32;  // of what the product gives, as planned
   int64_t features_ = 0;    // of its input, as planned; 0: not yet

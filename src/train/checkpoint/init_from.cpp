@@ -1,8 +1,8 @@
 // First numbers from another run, whatever its quantization was.
 #include <set>
 
+#include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/layer_kind.h"
-#include "nn/low_rank_adapter.h"
 #include "train/checkpoint/restorer.h"
 
 namespace bitgrad {
@@ -21,7 +21,7 @@ void collect_own(Module& module, const SafetensorsFile& file, std::set<std::stri
     for (const Parameter* p : module.parameters()) own.insert(p->path());
     for (const Module::Buffer& b : module.buffers()) own.insert(b.path);
   }
-  if (module.kind() == detail::LowRankAdapter::kKind)
+  if (module.kind() == LowRankAdapter::kKind)
     for (const Parameter* p : module.parameters())
       if (!file.contains(p->path() + ".master") && !file.contains(p->path() + ".value")) own.insert(p->path());
   for (Module* child : module.children()) collect_own(*child, file, own);

@@ -9,7 +9,6 @@
 #include "bitgrad/quant/rounding.h"
 #include "bitgrad/train/checkpoint.h"
 #include "io/metadata.h"
-#include "nn/low_rank_adapter.h"
 #include "train/checkpoint/records.h"
 
 namespace bitgrad {
@@ -302,7 +301,7 @@ std::optional<ModelRecord> model_record(Learner& learner) {
   if (root == nullptr || learner.input() == nullptr || !specs_of(*root, record.model.layers)) return std::nullopt;
   record.model.input = *learner.input();
   for (const Module::QuantizableAt& at : root->quantizables_at(kModelRoot)) {
-    const detail::LowRankAdapter* const adapter = at.slot->adapter();
+    const LowRankAdapter* const adapter = at.slot->adapter();
     const Parameter& weight = at.slot->weight();
     record.slots.push_back({at.layer, at.slot->quant(), adapter ? std::optional(adapter->adapter_spec()) : std::nullopt,
                             weight.spec().frozen && !weight.converted()});
