@@ -1,6 +1,8 @@
 // Causal attention of q, k and v side by side, as one linear layer before it makes them, with rotary positions; and
 // learned positions. Both know the place of a row in its sequence.
 #include "bitgrad/ops/attention.h"
+
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/layers.h"
 #include "nn/values.h"
 
@@ -17,7 +19,8 @@ void check_sequence(std::string_view name, const Form& in) {
 
 class AttentionLayer final : public Module {
  public:
-  explicit AttentionLayer(const Attributes& keys) : rotates_(keys.number("rope") > 0) {
+  explicit AttentionLayer(const Attributes& keys)
+      : rotates_(keys.number("rope") > 0), dropout_(keys.number("dropout")) {
     options_.heads = keys.integer("heads");
     options_.kv_heads = keys.integer("kv_heads") == 0 ? options_.heads : keys.integer("kv_heads");
     require(options_.heads % options_.kv_heads == 0, kAttentionLayer, "kv_heads: got ", options_.kv_heads,
@@ -27,7 +30,8 @@ class AttentionLayer final : public Module {
   }
 
   Var forward(const Var& x) override {
-    return detail::in_values(x, y_, [this](const Var& in) { return attention(turned(in), options_); });
+    const AttentionOptions options = options_now();
+    return detail::in_values(x, y_, [&](const Var& in) { return attention(turned(in), options); });
   }
 
   Form plan(const Form& in, PlanRequests&) override {
@@ -50,6 +54,17 @@ class AttentionLayer final : public Module {
   std::string_view kind() const override { return kAttentionLayer; }
 
  private:
+  // Of this batch.
+  AttentionOptions options_now() const {
+    AttentionOptions options = options_;
+    if (!initialized()) return options;
+    options.starts = state().sequence.starts;
+    if (!state().training || dropout_ == 0) return options;
+    options.dropout = dropout_;
+    options.stream = live_by_microbatch(
+        {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
+    return options;
+  }
   // q and k turned by their positions.
   Var turned(const Var& x) {
     if (!rotates_) return x;
@@ -63,6 +78,7 @@ class AttentionLayer final : public Module {
   AttentionOptions options_;
   RopeOptions rope_;
   bool rotates_;
+  double dropout_;
   Tensor table_;            // made when it is first needed
   DType y_ = dtypes::fp32;  // as planned
 };
@@ -102,11 +118,13 @@ LayerKind attention_kind() {
   LayerKind kind;
   kind.name = kAttentionLayer;
   kind.doc = "causal attention (Vaswani et al. 2017) of the q, k and v that lie side by side along the last axis";
-  kind.keys = {{"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
-               {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
-               {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
-               {"interleaved", Type::kBool, "", "false",
-                "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"}};
+  kind.keys = {
+      {"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
+      {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
+      {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
+      {"interleaved", Type::kBool, "", "false",
+       "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"},
+      {"dropout", Type::kNumber, "[0, 1)", "0", "probability of a zero among the weights of the values, in training"}};
   kind.output = LayerKind::Output::kNone;
   kind.axes = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };
