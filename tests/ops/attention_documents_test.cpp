@@ -191,6 +191,26 @@ TEST_CASE("nothing of another document reaches a row or its gradients, whatever 
   }
 }
 
+TEST_CASE("a document from a multiple of 64 on has the bits that it has alone") {
+  const Problem p{1, 150, 2, 1, 9, {64, 128}};
+  const Tensor x = p.x(dtypes::fp32);
+  const Ran all = run(p);
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 64}, {64, 128}, {128, 150}}) {
+    const auto rows = [begin = begin, end = end](const Tensor& t) {
+      return t.reshape({t.shape()[1], t.cols()})
+          .row_slice(begin, end)
+          .clone(MemoryKind::kActivation)
+          .reshape({1, end - begin, t.cols()});
+    };
+    AccumulateSink sink;
+    Tape tape;
+    const Var y = attention(tape.leaf(rows(x), &sink, dtypes::fp32), {.heads = 2, .kv_heads = 1});
+    tape.backward({y}, {rows(random_tensor(all.y.shape(), dtypes::fp32, 9))});
+    CHECK(bits_of(y.value()) == bits_of(rows(all.y)));
+    CHECK(bits_of(sink.grad()) == bits_of(rows(all.g)));
+  }
+}
+
 TEST_CASE("document_starts is the place after the last end before each id") {
   const std::vector<double> numbers{5, 0, 3, 0, 0, 1, 0, 2, 2, 2, 2, 0};
   const Tensor ids = Tensor::from_elements({2, 6}, dtypes::int32, numbers);

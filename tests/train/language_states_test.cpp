@@ -1,6 +1,8 @@
 // One state of language models, whatever computed it: threads, instructions, kills within a run, blocks that run again
 // in backward. tests/cuda/language_states_test.cpp adds the device.
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/memory.h"
+#include "bitgrad/base/text_stream.h"
 #include "bitgrad/train/checkpoint.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -114,6 +116,46 @@ TEST_CASE("blocks that run again in backward leave the state of the run that kee
     }
 }
 
+TEST_CASE("another document changes nothing of a document, in training and evaluation, unless they are joined") {
+  const KeepModes keep;
+  const LanguageFolder text;
+  for (const bool apart : {true, false}) {
+    std::vector<std::string> keys;
+    for (const char* set : {"train", "test"})
+      if (!apart) keys.insert(keys.end(), {concat("data.", set, ".documents=joined"), concat("data.", set, ".end=-1")});
+    Trainer trainer(text.config(kSmallLlama, keys));
+    Learner& learner = trainer.learner();
+    CHECK(learner.document_end() == (apart ? 2 : -1));
+    const std::vector<double> ids{4, 5, 6, 7, 2, 8, 9, 10, 11, 2, 5, 4}, other{9, 1, 7, 3, 2, 8, 9, 10, 11, 2, 5, 4};
+    const auto outputs = [&](const std::vector<double>& of) {
+      const Tensor y = learner.predict(Tensor::from_elements({1, 12}, dtypes::int32, of));
+      return std::vector<float>(y.as<float>(), y.as<float>() + y.numel());
+    };
+    const std::vector<float> a = outputs(ids), b = outputs(other);
+    const bool same = std::equal(a.begin() + 5 * 26, a.end(), b.begin() + 5 * 26);
+    CHECK(same == apart);
+    CHECK_FALSE(std::equal(a.begin(), a.begin() + 5 * 26, b.begin()));
+    // Targets of the second document alone: their loss, and the step that it makes.
+    std::vector<double> classes(12, kIgnoredClass);
+    for (size_t t = 5; t < 9; ++t) classes[t] = ids[t + 1];
+    const Tensor target = Tensor::from_elements({1, 12}, dtypes::int32, classes);
+    std::vector<double> losses;
+    std::vector<std::string> states;
+    for (const auto& of : {ids, other}) {
+      Trainer fresh(text.config(kSmallLlama, keys));
+      const Tensor x = Tensor::from_elements({1, 12}, dtypes::int32, of);
+      losses.push_back(fresh.learner().evaluate(x, target).loss);
+      for (int i = 0; i < 2; ++i) losses.push_back(fresh.learner().microbatch(x, target).loss);
+      std::string& state = states.emplace_back();
+      for (Parameter* p : fresh.learner().model().parameters())
+        if (!contains(p->path(), "layers.0.")) state += concat(p->value().on_host().elements()[0], ' ');
+    }
+    CHECK((losses[0] == losses[3]) == apart);
+    CHECK((losses[2] == losses[5]) == apart);
+    CHECK((states[0] == states[1]) == apart);
+  }
+}
+
 TEST_CASE("running statistics of a norm move once in a block that runs again") {
   const KeepModes keep;
   std::vector<std::string> hashes;
@@ -147,4 +189,26 @@ TEST_CASE("blocks that run again keep less: the account of saved bytes falls") {
     peaks.push_back(memory_peak_by_kind()[MemoryKind::kSaved]);
   }
   CHECK(peaks[1] * 3 < peaks[0]);
+}
+
+TEST_CASE("train lines tell multiplications a second, and what part of a stated peak they are") {
+  const KeepModes keep;
+  const LanguageFolder text;
+  const RunConfig config = text.config(kSmallGpt, {"log.peak=50", "log.every=4 steps"}, true);
+  const std::string folder = create_run_folder(config, text.file("peak"));
+  Trainer trainer(config);
+  trainer.run(folder);
+  // Linear layers and the head, q k and p v of the keys seen, of one window of 12 positions; three times for a step.
+  const double linear = 12.0 * (2 * (96 * 32 + 32 * 32 + 2 * 64 * 32) + 26 * 32), attention = 2 * 32 * 12 * 13;
+  TextReader lines(text_of(folder + "/metrics.jsonl"));
+  int told = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json e = Json::parse(line);
+    if (e.at("event") != "train") continue;
+    ++told;
+    const double rate = e.at("samples_per_s").get<double>() * 3e-9 * (linear + attention);
+    CHECK(e.at("gmacs_per_s").get<double>() == Approx(rate).epsilon(1e-5));
+    CHECK(e.at("mfu").get<double>() == Approx(2 * rate).epsilon(1e-5));
+  }
+  CHECK(told == 2);
 }

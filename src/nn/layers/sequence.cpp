@@ -108,7 +108,7 @@ LayerKind sequence_kind() {
   LayerKind kind;
   kind.name = "sequence";
   kind.doc = "layers one after the other, as one layer";
-  kind.keys = {recompute_key("them")};
+  kind.keys = {recompute_key("the sequence")};
   kind.lists.kind = LayerLists::Kind::kInline;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
