@@ -92,6 +92,10 @@ TEST_CASE("blocks that run again in backward leave the state of the run that kee
       {"one microbatch, stochastic codes",
        {"quant.weights={dtype: int4, scheme: symmetric, granularity: channel, rounding: stochastic, grad: bf16}",
         "batch.micro=4", "log.quantization=2 steps"}});
+  forms.push_back({"phases, sums in a tree",
+                   {"quant.recipe=8da4w", "batch.sum=tree",
+                    "quant.phases=[{from: 0 steps, quantization: off}, {from: 3 steps}, {from: 6 steps, quantization: "
+                    "frozen, observers: false}]"}});
   int runs = 0;
   for (const auto& [name, model] : kNetworks)
     for (const LanguageForm& form : forms) {
