@@ -57,7 +57,9 @@ TEST_CASE("a block stands for its layers, with the keys of each use") {
 TEST_CASE("a configuration with blocks is written back as the layers that they stand for") {
   const RunConfig c = parsed(kUnits);
   const std::string written = to_yaml(c);
-  CHECK(contains(written, "- repeat: {times: 2, layers: [{sequence: {layers: [{residual: {body: [{sequence: "));
+  CHECK(contains(written,
+                 "- repeat: {times: 2, recompute: false, layers: [{sequence: {recompute: false, layers: "
+                 "[{residual: {body: [{sequence: "));
   const RunConfig again = parse_config(written, "again.yaml");
   CHECK(again == c);
   CHECK(to_yaml(again) == written);
