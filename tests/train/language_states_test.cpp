@@ -216,3 +216,21 @@ TEST_CASE("train lines tell multiplications a second, and what part of a stated 
   }
   CHECK(told == 2);
 }
+
+TEST_CASE("hooks are told of a module once, though its block runs again") {
+  const KeepModes keep;
+  const LanguageFolder text;
+  std::vector<std::string> told(2);
+  for (const bool recompute : {false, true}) {
+    Trainer trainer(text.config(kSmallGpt, {}, recompute));
+    const auto data = open_dataset(trainer.config(), trainer.config().data.train);
+    const Tensor x = Tensor::empty({1, 12}, dtypes::int32), target = Tensor::empty({1, 12}, dtypes::int32);
+    data->example(3, x.as<int32_t>(), target.as<int32_t>());
+    trainer.learner().state().on_forward = [&](const std::string& path, const Tensor&, const Tensor& out) {
+      told[recompute ? 1 : 0] += concat(path, ' ', out.shape(), '\n');
+    };
+    trainer.learner().microbatch(x, target);
+  }
+  CHECK(contains(told[0], "layers.3.1.1.body.4 [1,12,32]"));
+  CHECK(told[1] == told[0]);
+}
