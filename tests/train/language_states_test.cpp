@@ -231,6 +231,6 @@ TEST_CASE("hooks are told of a module once, though its block runs again") {
     };
     trainer.learner().microbatch(x, target);
   }
-  CHECK(contains(told[0], "layers.3.1.1.body.4 [1,12,32]"));
+  CHECK(contains(told[0], "layers.3.1.0.1.body.4 [1,12,32]"));
   CHECK(told[1] == told[0]);
 }
