@@ -24,6 +24,12 @@ class AttentionLayer final : public Module {
             ", expected a divisor of heads, ", options_.heads);
     rope_.base = rotates_ ? keys.number("rope") : rope_.base;
     rope_.interleaved = keys.flag("interleaved");
+    rope_.factor = keys.number("rope_factor");
+    rope_.low = keys.number("rope_low");
+    rope_.high = keys.number("rope_high");
+    rope_.original = keys.integer("rope_original");
+    require(rope_.low < rope_.high, kAttentionLayer, "rope_low: got ", rope_.low, ", expected less than rope_high, ",
+            rope_.high);
   }
 
   Var forward(const Var& x) override {
@@ -106,7 +112,13 @@ LayerKind attention_kind() {
                {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
                {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
                {"interleaved", Type::kBool, "", "false",
-                "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"}};
+                "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"},
+               {"rope_factor", Type::kNumber, "[1, 1e6]", "1",
+                "Llama 3.1: long waves turn so many times slower; 1: none do"},
+               {"rope_low", Type::kNumber, "(0, 1e6]", "1", "waves above rope_original / rope_low are long"},
+               {"rope_high", Type::kNumber, "(0, 1e6]", "4",
+                "waves below rope_original / rope_high stay; between the two is a straight line"},
+               {"rope_original", Type::kInt, "[1, 16777216]", "8192", "positions that the model was first trained on"}};
   kind.output = LayerKind::Output::kNone;
   kind.axes = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };
