@@ -5,6 +5,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/train/sensitivity.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
@@ -237,4 +238,20 @@ TEST_CASE("What does not fit tokens is found at its key") {
   text.replace(text.find("order: random"), 13, "targets: each");
   text.replace(text.find("test: {format: tokens"), 21, "test: {format: text, targets: each");
   CHECK(contains(text_error(text), "data.tokenizer is for format tokens, which no data set here has"));
+}
+
+TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {
+  const KeepModes keep;
+  const TokenFolder file;
+  const RunConfig config = file.config({"train.stop=8 steps"});
+  Trainer trainer(config);
+  trainer.run("");
+  const auto data = open_dataset(config, config.data.train);
+  const std::vector<WeightChoice> choices{{"int2wo"}};
+  const Sensitivity s = measure_sensitivity(trainer.learner(), first_samples(*data, 8, 4, 1), choices);
+  REQUIRE(s.layers.size() == 3);  // the table, and the two layers of the residual; the head has no weight of its own
+  CHECK(s.layers[0].layer == "layers.0");
+  CHECK(s.layers[0].kind == "embedding");
+  CHECK(s.layers[2].layer == "layers.1.body.3");
+  for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise > 0);
 }
