@@ -115,6 +115,8 @@ class Module {
   Quantizable& add_tied(const std::string& name, Quantizable& owner, Compute compute = Compute::kPacked);
   // Makes what needs memory, such as buffers, when the module is initialized: its parameters have theirs.
   virtual void allocate() {}
+  // A whole number that plan found for a key of the spec, such as the rows of a table: files of the model hold it.
+  void record_key(const std::string& key, int64_t value);
   // Called once when a tree of layers is made, before it is planned: looks up layers that this one refers to.
   virtual void connect(Module&) {}
   // The step that the model is in; set by initialize.

@@ -79,6 +79,7 @@ class Positions final : public Module {
   }
   Form plan(const Form& in, PlanRequests&) override {
     check_sequence(kPositionsLayer, in);
+    if (context_ == 0) record_key("context", context_ = in.sample[0]);
     require(in.sample[0] <= context_, kPositionsLayer, "context: got ", context_, ", expected at least ", in.sample[0],
             ", the positions of a sample");
     weight_.describe({context_, in.features()});
@@ -118,8 +119,9 @@ LayerKind positions_kind() {
   LayerKind kind;
   kind.name = kPositionsLayer;
   kind.doc = "adds a learned row for each position of a sequence";
-  kind.keys = {{"context", Type::kInt, "[1, 1048576]", "!", "positions of the table: at least those of a sample"},
-               {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
+  kind.keys = {
+      {"context", Type::kInt, "[0, 1048576]", "0", "positions of the table: at least those of a sample; 0: as many"},
+      {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
   kind.output = LayerKind::Output::kKeeps;
   kind.axes = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
