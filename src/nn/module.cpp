@@ -163,7 +163,10 @@ Var Module::forward_fused(Module&, Module&, const Var&) { return {}; }
 
 Form Module::plan(const Form& in) {
   PlanRequests unserved;
-  return planned(in, unserved);
+  check_causal();
+  Form whole = in;
+  whole.causal = in.causal || causal();
+  return planned(whole, unserved);
 }
 Form Module::planned(const Form& in, PlanRequests& requests) {
   const Form out = plan(in, requests);

@@ -159,6 +159,7 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
   try {
     const std::shared_ptr<Sequential> model = made(layers);
     if (auto refused = prepare_layers(form, *model)) return refused;
+    model->check_causal();
     Form input;
     input.sample = {kFeatures};
     input.dtype = input_;
