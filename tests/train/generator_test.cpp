@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "bitgrad/base/cpu.h"
 #include "train/small_gpt.h"
@@ -135,8 +136,9 @@ TEST_CASE("batches of sequences have the rows of each, and a later token changes
 TEST_CASE("strict: the same greedy tokens on every instruction set, from a cache or without") {
   const KeepModes keep;
   set_bits_mode(BitsMode::kStrict);
-  for (const char* recipe : {"none", "ternary_int8", "8da4w"}) {
-    std::vector<int32_t> first;
+  // CRC32C of 60 ids, as int32.
+  for (const auto& [recipe, golden] :
+       {std::pair{"none", 0x7c5eaefdu}, {"ternary_int8", 0x00abf721u}, {"8da4w", 0x0da9df08u}})
     for (const IsaLevel level : levels()) {
       set_isa_cap(level);
       const auto learner = gpt_learner({std::string("quant.recipe=") + recipe, kRope});
@@ -146,14 +148,13 @@ TEST_CASE("strict: the same greedy tokens on every instruction set, from a cache
         GenerateSpec spec;
         spec.tokens = 60;
         spec.sampling.temperature = 0;
-        const Generated made = generate(generator, scores, nullptr, spec);
-        if (first.empty()) first = made.ids;
+        const std::vector<int32_t> ids = generate(generator, scores, nullptr, spec).ids;
         INFO(recipe << ", level " << static_cast<int>(level) << ", cache " << cache);
-        CHECK(made.ids.size() == 60);
-        CHECK(made.ids == first);
+        REQUIRE(ids.size() == 60);
+        CHECK(crc32c(ids.data(), ids.size() * sizeof(int32_t)) == golden);
+        CHECK(std::set<int32_t>(ids.begin(), ids.end()).size() > 3);
       }
     }
-  }
 }
 
 TEST_CASE("past the context the last half is read anew, fed in any pieces") {
