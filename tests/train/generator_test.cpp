@@ -138,7 +138,7 @@ TEST_CASE("strict: the same greedy tokens on every instruction set, from a cache
   set_bits_mode(BitsMode::kStrict);
   // CRC32C of 60 ids, as int32.
   for (const auto& [recipe, golden] :
-       {std::pair{"none", 0x7c5eaefdu}, {"ternary_int8", 0x00abf721u}, {"8da4w", 0x0da9df08u}})
+       {std::pair{"none", 0x88f0ae94u}, {"ternary_int8", 0xc36bbacdu}, {"8da4w", 0xe41516cbu}})
     for (const IsaLevel level : levels()) {
       set_isa_cap(level);
       const auto learner = gpt_learner({std::string("quant.recipe=") + recipe, kRope});
@@ -147,12 +147,12 @@ TEST_CASE("strict: the same greedy tokens on every instruction set, from a cache
         const Scores scores = fed(generator, {1, 2, 3});
         GenerateSpec spec;
         spec.tokens = 60;
-        spec.sampling.temperature = 0;
+        spec.sampling = {.repetition_penalty = 3, .temperature = 0};  // fewer repetitions
         const std::vector<int32_t> ids = generate(generator, scores, nullptr, spec).ids;
         INFO(recipe << ", level " << static_cast<int>(level) << ", cache " << cache);
         REQUIRE(ids.size() == 60);
         CHECK(crc32c(ids.data(), ids.size() * sizeof(int32_t)) == golden);
-        CHECK(std::set<int32_t>(ids.begin(), ids.end()).size() > 3);
+        CHECK(std::set<int32_t>(ids.begin(), ids.end()).size() > 8);
       }
     }
 }
