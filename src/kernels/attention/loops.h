@@ -22,10 +22,10 @@ struct MultiplyAdd {
   int64_t ldy = 0;
 };
 
-// A row's block of scores, 64 floats, of which `count` are seen.
+// A row's block of scores, 64 floats, of which those from `begin` to `count` are seen.
 struct OnlineRow {
-  float* scores = nullptr;  // in: sums of q k; out: exp(score * scale - top), 0 from count on
-  int64_t count = 0;
+  float* scores = nullptr;  // in: sums of q k; out: exp(score * scale - top), 0 elsewhere
+  int64_t begin = 0, count = 0;
   float scale = 1;
   float top = 0, sum = 0;  // of the blocks so far; then with this one
   float factor = 0;        // exp(old top - new top)
@@ -33,9 +33,9 @@ struct OnlineRow {
 
 // A row's block in backward: scores in, probabilities and their gradients out.
 struct GradientRow {
-  float* scores = nullptr;  // in: sums of q k; out: p = exp(score * scale - log_sum), 0 from count on
+  float* scores = nullptr;  // in: sums of q k; out: p = exp(score * scale - log_sum), 0 elsewhere
   float* slopes = nullptr;  // in: sums of gy v; out: (p * (slope - dot)) * scale
-  int64_t count = 0;
+  int64_t begin = 0, count = 0;
   float scale = 1, log_sum = 0, dot = 0;
 };
 

@@ -44,8 +44,18 @@ class Heads {
   }
   int64_t wide() const { return wide_; }  // dim, padded
   const AttentionShape& shape() const { return s_; }
-  // Of the first row that sees key `key`.
+  // Of the first row that sees key `key` where no row starts after it.
   int64_t first_row(int64_t key) const { return std::max<int64_t>(0, key - s_.first); }
+  // The row after the last one of `sample` that sees a key below `key_end`.
+  int64_t end_row(int64_t sample, int64_t key_end) const {
+    if (s_.starts == nullptr) return s_.rows;
+    const int32_t* const starts = s_.starts + sample * s_.rows;
+    return std::lower_bound(starts, starts + s_.rows, key_end) - starts;
+  }
+  // The first key of the block from `key` on that row i of `sample` sees, from 0 on.
+  int64_t unseen(int64_t sample, int64_t i, int64_t key) const {
+    return std::max<int64_t>(0, s_.start(sample, i) - key);
+  }
   // Keys of the block from `key` on that row i sees.
   int64_t seen(int64_t i, int64_t key) const { return std::min(kAttentionBlock, s_.first + i + 1 - key); }
 
@@ -54,6 +64,14 @@ class Heads {
   const AttentionShape& s_;
   const int64_t wide_;
 };
+
+// Numbers [begin, count) of a block, those of elements from `first` on: kept and scaled, or 0.
+inline void drop(const AttentionDropout& dropout, uint64_t first, int64_t begin, int64_t count, float* numbers) {
+  uint16_t draws[kAttentionBlock];
+  dropout.stream.fill_bits16(first + static_cast<uint64_t>(begin), count - begin, draws);
+  for (int64_t j = begin; j < count; ++j)
+    numbers[j] = draws[j - begin] >= dropout.threshold ? numbers[j] * dropout.factor : 0.0f;
+}
 
 // Rows [begin, end), as [row][wide] and zeros beyond dim.
 inline void pack_rows(const Heads& heads, const Rows<const float>& from, int64_t begin, int64_t end, float* to) {
