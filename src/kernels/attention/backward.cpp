@@ -64,12 +64,9 @@ class BackwardGroup {
 
   void begin_head(int64_t h) const {
     const Rows<const float> y = heads_.of_y(args_.y, sample_, head_ + h), gy = this->gy(h);
-    for (int64_t i = 0; i < s_.rows; ++i) {
-      float dot = 0;
-      for (int64_t c = 0; c < s_.dim; ++c) dot += gy[i][c] * y[i][c];
-      dots_.as<float>()[h * s_.rows + i] = dot;
-      if (args_.gq != nullptr) std::fill_n(gq(h)[i], packs_ ? heads_.wide() : s_.dim, 0.0f);
-    }
+    loops().dot_rows(s_.rows, s_.dim, gy.data, gy.step, y.data, y.step, dots_.as<float>() + h * s_.rows);
+    for (int64_t i = 0; i < s_.rows && args_.gq != nullptr; ++i)
+      std::fill_n(gq(h)[i], packs_ ? heads_.wide() : s_.dim, 0.0f);
   }
   void end_head(int64_t h) const {
     const Rows<float> out = heads_.of_q(args_.gq, sample_, head_ + h);

@@ -86,10 +86,7 @@ inline void pack_rows(const Heads& heads, const Rows<const float>& from, int64_t
 // A block of rows from `begin` on, as [dim][64]; zeros in columns without a row.
 inline void pack_columns(const Heads& heads, const Rows<const float>& from, int64_t begin, int64_t end, float* to) {
   const int64_t dim = heads.shape().dim, count = end - begin;
-  for (int64_t j = 0; j < count; ++j) {
-    const float* const row = from[begin + j];
-    for (int64_t c = 0; c < dim; ++c) to[c * kAttentionBlock + j] = row[c];
-  }
+  loops().transpose(count, dim, from[begin], from.step, to, kAttentionBlock);
   for (int64_t c = 0; c < dim && count < kAttentionBlock; ++c)
     std::fill(to + c * kAttentionBlock + count, to + (c + 1) * kAttentionBlock, 0.0f);
 }
