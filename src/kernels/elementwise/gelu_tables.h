@@ -7,7 +7,7 @@ namespace bitgrad::kernels::elementwise::gelu_tables {
 // w, |d| <= w / 2, within 5.4e-11 relative: coefficient j of interval k is kR[j][k].
 inline constexpr int kIntervals = 16, kDegree = 7;
 inline constexpr double kWidth = 0.390625;                           // w
-inline constexpr double kLargest = kWidth * (kIntervals - 1 + 0.5);  // u up to here
+inline constexpr double kLargest = kWidth * (kIntervals - 1 + 0.5);  // u below it
 alignas(64) inline constexpr double kR[kDegree + 1][kIntervals] = {
     {0x1.ffffffffa088fp-2, 0x1.80a507626136ap-2, 0x1.2df616fd5ab0cp-2, 0x1.eadf5a23bae22p-3, 0x1.9a28d2051a6d5p-3,
      0x1.5e64a3258ca09p-3, 0x1.30c1b4e52ce56p-3, 0x1.0cfe01ca5043bp-3, 0x1.e0ad19879e94cp-4, 0x1.b1e297666edcdp-4,
@@ -66,7 +66,7 @@ alignas(64) inline constexpr double kRoots[kIntervals] = {0x1p+0,
 // Near 0 the distribution function and the derivative of GELU themselves: around x = k w, -8 <= k < 8, polynomials of
 // d = x - k w; coefficient j is k...[j][k mod 16]. Phi within 2.9e-11 relative, the derivative within 1.9e-12.
 inline constexpr int kCoreDegree = 8;
-inline constexpr float kCoreLow = -3.3203125f, kCoreHigh = 2.9296875f;  // -8.5 w, 7.5 w
+inline constexpr float kCoreLow = -3.3203125f, kCoreHigh = 2.9296875f;  // -8.5 w and 7.5 w: x between them
 alignas(64) inline constexpr double kPhi[kCoreDegree + 1][kIntervals] = {
     {0x1p-1, 0x1.4dce10b4d69c9p-1, 0x1.90ba6b457f6e8p-1, 0x1.c23d9eda268acp-1, 0x1.e1bf9842a5ea5p-1,
      0x1.f2fe7524b07f7p-1, 0x1.fb1cdac9f40b7p-1, 0x1.fe66686101564p-1, 0x1.d21af4ae0dd6dp-11, 0x1.99979efea9c0bp-9,
