@@ -31,6 +31,16 @@ class FlagBoard {
   std::deque<std::shared_ptr<Entry>> entries_;  // shared with the flags of devices
 };
 
+class KvCaches;  // nn/kv_cache.h
+
+// Where the rows of a batch lie in their sequences: for layers that know positions.
+struct SequenceState {
+  int64_t first = 0;  // position of the first row, of every sample
+  // Attention appends keys and values of the rows to these, and sees those of all rows before. nullptr: the rows are
+  // whole sequences, and first is 0.
+  std::shared_ptr<KvCaches> caches = nullptr;
+};
+
 struct StepState {
   uint64_t seed = 0;
   int64_t step = 0;        // completed optimizer steps
@@ -39,6 +49,7 @@ struct StepState {
   bool calibrating = false;  // evaluation mode, but observers see the batches and learned steps take first values
   double progress = 0;       // steps done / steps of the run, 0 to 1; 0 where the length is not known
   FlagBoard flags = {};
+  SequenceState sequence = {};
   // Told of every module that runs, after it has: its path, what it took and what it gave (Module::operator()).
   std::function<void(const std::string& path, const Tensor& in, const Tensor& out)> on_forward = {};
 };

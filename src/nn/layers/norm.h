@@ -47,6 +47,7 @@ class Norm final : public Module {
 
  private:
   void allocate() override;
+  void check_rows() const override;
 
   std::string_view name_;
   Op op_;
