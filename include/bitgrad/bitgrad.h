@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bitgrad/autograd/op.h"
+#include "bitgrad/autograd/recompute.h"
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/autograd/var.h"
 #include "bitgrad/base/cpu.h"
@@ -21,6 +22,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
+#include "bitgrad/data/streamed_text.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/data/transform.h"
 #include "bitgrad/dist/communicator.h"
@@ -37,6 +39,7 @@
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/form.h"
 #include "bitgrad/nn/init.h"
+#include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layer_kind.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/nn/layers.h"
@@ -71,6 +74,7 @@
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/compare.h"
 #include "bitgrad/train/config.h"
+#include "bitgrad/train/generator.h"
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/metric.h"
@@ -81,5 +85,6 @@
 #include "bitgrad/train/quant_monitor.h"
 #include "bitgrad/train/quant_statistics.h"
 #include "bitgrad/train/run_folder.h"
+#include "bitgrad/train/sampling.h"
 #include "bitgrad/train/sensitivity.h"
 #include "bitgrad/train/trainer.h"

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/flag.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
@@ -95,9 +96,11 @@ void Learner::plan_and_check(const PlanSpec& plan) {
     require(out.dtype == dtypes::fp32, "model", "the last layer returns ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
     const bool values = plan.target && plan.target->classes == 0;
-    require(plan.outputs == 0 || out.features() == plan.outputs, "model", "the last layer returns ", out.features(),
-            " values, the data has ", plan.outputs, values ? " values per sample" : " classes", ". Give that layer ",
-            plan.outputs, " outputs (of a preset: model.keys)");
+    // A table of ids may have more rows than the data have ids: those are scores of classes that never occur.
+    const bool fits = plan.input.ids > 0 && !values ? out.features() >= plan.outputs : out.features() == plan.outputs;
+    require(plan.outputs == 0 || fits, "model", "the last layer returns ", out.features(), " values, the data has ",
+            plan.outputs, values ? " values per sample" : " classes", ". Give that layer ", plan.outputs,
+            " outputs (of a preset: model.keys)");
     if (plan.target) check_outputs(out.sample, *plan.target);
   }
 }
@@ -348,7 +351,15 @@ void Learner::calibrate(std::span<const Tensor> batches) {
   const DeviceGuard guard(device_);
   std::vector<Tensor> planned;
   for (const Tensor& x : batches) planned.push_back(as_planned(x));
-  bitgrad::calibrate(*model_, state_, planned);
+  if (document_end_ < 0) return bitgrad::calibrate(*model_, state_, planned);
+  struct Ended {
+    Learner& learner;
+    ~Ended() { learner.end_sequences(); }
+  } const ended{*this};
+  for (const Tensor& x : planned) {
+    state_.sequence.starts = document_starts(x, document_end_);
+    bitgrad::calibrate(*model_, state_, {&x, 1});
+  }
 }
 
 void Learner::convert() {

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "bitgrad/base/host_device.h"
+#include "bitgrad/base/rng.h"
 
 namespace bitgrad::kernels {
 
@@ -25,7 +26,13 @@ struct AttentionShape {
   int64_t kv_rows = 0;              // rows of memory between samples of k and v; 0: keys
   int64_t q_step = 0, kv_step = 0;  // floats between rows of q and gq, and of k, v, gk and gv; 0: those of its heads
   float scale = 1;
+  // [samples, rows], ascending within a sample: row i sees keys starts[i] .. first + i, at least one (documents that
+  // are packed into one sequence); nullptr: from 0 on. Blocks of which a row sees no key leave no trace in its numbers.
+  const int32_t* starts = nullptr;
 
+  BITGRAD_HD int64_t start(int64_t sample, int64_t row) const {
+    return starts == nullptr ? 0 : starts[sample * rows + row];
+  }
   int64_t group() const { return heads / kv_heads; }
   // Floats from a pointer to the numbers of a head of a row.
   BITGRAD_HD int64_t of_q(int64_t sample, int64_t head, int64_t row) const {
@@ -45,12 +52,30 @@ struct AttentionShape {
   }
 };
 
+// Of probabilities p, in training: element ((sample * heads + head) * rows + row) * keys + key becomes p * factor where
+// bits16(element) >= threshold, else 0. The sum that divides a row is that of all p.
+struct AttentionDropout {
+  RandomStream stream = {};
+  uint32_t threshold = 0;  // rint(65536 * probability); 0: p stays
+  float factor = 1;        // 1 / (1 - probability)
+
+  BITGRAD_HD bool given() const { return threshold > 0; }
+  BITGRAD_HD static uint64_t element(const AttentionShape& s, int64_t sample, int64_t head, int64_t row, int64_t key) {
+    return static_cast<uint64_t>(((sample * s.heads + head) * s.rows + row) * s.keys + key);
+  }
+  // What p, or its gradient, becomes.
+  BITGRAD_HD float dropped(float p, uint64_t element) const {
+    return !given() ? p : stream.bits16(element) >= threshold ? p * factor : 0.0f;
+  }
+};
+
 struct AttentionArgs {
   AttentionShape shape;
   const float* q = nullptr;                // [samples, rows, heads, dim]
   const float *k = nullptr, *v = nullptr;  // [samples, kv_rows, kv_heads, dim]
   float* y = nullptr;                      // [samples, rows, heads, dim], dense
   float* log_sum = nullptr;                // optional, [samples, heads, rows]: maximum + log of the sum
+  AttentionDropout dropout = {};
 };
 void attention(const AttentionArgs& args);
 
@@ -59,6 +84,7 @@ struct AttentionBackwardArgs {
   AttentionShape shape;
   const float *q = nullptr, *k = nullptr, *v = nullptr, *y = nullptr, *log_sum = nullptr, *gy = nullptr;
   float *gq = nullptr, *gk = nullptr, *gv = nullptr;
+  AttentionDropout dropout = {};  // that of forward
 };
 void attention_backward(const AttentionBackwardArgs& args);
 

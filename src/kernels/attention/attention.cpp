@@ -36,7 +36,8 @@ class ForwardTile {
   void run() {
     const int64_t keys = args_.shape.first + begin_ + rows_;  // that the last row sees
     std::fill_n(sums_.as<float>(), args_.shape.group() * rows_ * heads_.wide(), 0.0f);
-    for (int64_t key = 0; key < keys; key += kAttentionBlock) {
+    const int64_t start = args_.shape.start(sample_, begin_);  // no row sees a key before it
+    for (int64_t key = start / kAttentionBlock * kAttentionBlock; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
       pack_columns(heads_, k_, key, end, columns_.as<float>());
       pack_rows(heads_, v_, key, end, values_.as<float>());
@@ -51,34 +52,48 @@ class ForwardTile {
   };
 
   void add_block(int64_t h, int64_t key) {
-    const int64_t from = std::max<int64_t>(0, heads_.first_row(key) - begin_), rows = rows_ - from;
+    const int64_t from = std::max<int64_t>(0, heads_.first_row(key) - begin_);
+    const int64_t rows = std::min(rows_, heads_.end_row(sample_, key + kAttentionBlock) - begin_) - from;
     if (rows <= 0) return;
     float* const scores = scores_.as<float>();
-    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, columns_.as<float>(), scores);
+    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, key, columns_.as<float>(), scores);
     float factors[kTile];
     for (int64_t r = 0; r < rows; ++r) {
       State& state = state_[static_cast<size_t>(h * rows_ + from + r)];
-      OnlineRow row{scores + r * kAttentionBlock, heads_.seen(begin_ + from + r, key), args_.shape.scale, state.top,
-                    state.sum};
+      const Seen seen = seen_by(begin_ + from + r, key);
+      OnlineRow row{scores + r * kAttentionBlock, seen.begin, seen.end, args_.shape.scale, state.top, state.sum};
       loops().online_softmax(row);
       state = {row.top, row.sum};
       factors[r] = row.factor;
+      if (args_.dropout.given())
+        drop(args_.dropout, AttentionDropout::element(args_.shape, sample_, head_ + h, begin_ + from + r, key),
+             seen.begin, seen.end, row.scores);
     }
-    // A row sums the values that it sees alone: those of the diagonal block one by one.
-    int64_t ragged = 0;
-    while (ragged < rows && heads_.seen(begin_ + from + ragged, key) < kAttentionBlock) ++ragged;
-    for (int64_t r = 0; r < ragged; ++r) add_values(h, from, r, 1, heads_.seen(begin_ + from + r, key), factors);
-    add_values(h, from, ragged, rows - ragged, kAttentionBlock, factors);
+    // A row sums the values that it sees alone. Rows that see the keys from a common one on sum as a stair.
+    for (int64_t r = 0, end; r < rows; r = end) {
+      const Seen seen = seen_by(begin_ + from + r, key);
+      end = r + 1;
+      while (end < rows && heads_.unseen(sample_, begin_ + from + end, key) == seen.begin) ++end;
+      add_values(h, from, r, end - r, seen, factors);
+    }
   }
 
-  void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, int64_t count, const float* factors) {
+  // Of a block.
+  struct Seen {
+    int64_t begin, end;
+  };
+  Seen seen_by(int64_t row, int64_t key) const { return {heads_.unseen(sample_, row, key), heads_.seen(row, key)}; }
+
+  // Of rows from r on, the first of which sees `seen`, and each later one a key more as long as there is one.
+  void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, const Seen& seen, const float* factors) {
     MultiplyAdd call;
     call.rows = rows;
     call.cols = heads_.wide();
-    call.inner = count;
-    call.x = scores_.as<float>() + r * kAttentionBlock;
+    call.inner = kAttentionBlock - seen.begin;
+    call.ends = seen.end - seen.begin;
+    call.x = scores_.as<float>() + r * kAttentionBlock + seen.begin;
     call.x_row = kAttentionBlock;
-    call.t = values_.as<float>();
+    call.t = values_.as<float>() + seen.begin * heads_.wide();
     call.ldt = heads_.wide();
     call.start = MultiplyAdd::Start::kTimes;
     call.factor = factors + r;

@@ -1,8 +1,14 @@
 // Causal attention of q, k and v side by side, as one linear layer before it makes them, with rotary positions; and
 // learned positions. Both know the place of a row in its sequence.
 #include "bitgrad/ops/attention.h"
+
+#include <algorithm>
+
+#include "bitgrad/base/step_scalars.h"
+#include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layers.h"
 #include "nn/values.h"
+#include "ops/common.h"
 
 namespace bitgrad {
 namespace {
@@ -17,7 +23,8 @@ void check_sequence(std::string_view name, const Form& in) {
 
 class AttentionLayer final : public Module {
  public:
-  explicit AttentionLayer(const Attributes& keys) : rotates_(keys.number("rope") > 0) {
+  explicit AttentionLayer(const Attributes& keys)
+      : rotates_(keys.number("rope") > 0), dropout_(keys.number("dropout")) {
     options_.heads = keys.integer("heads");
     options_.kv_heads = keys.integer("kv_heads") == 0 ? options_.heads : keys.integer("kv_heads");
     require(options_.heads % options_.kv_heads == 0, kAttentionLayer, "kv_heads: got ", options_.kv_heads,
@@ -33,7 +40,14 @@ class AttentionLayer final : public Module {
   }
 
   Var forward(const Var& x) override {
-    return detail::in_values(x, y_, [this](const Var& in) { return attention(turned(in), options_); });
+    const AttentionOptions options = options_now();
+    return detail::in_values(x, y_, [&](const Var& in) {
+      const SequenceState& rows = sequence();
+      require(rows.first == 0 || rows.caches, kAttentionLayer, "rows from position ", rows.first,
+              " on: got no cache of the keys and values before them (StepState::sequence)");
+      const Var all = turned(in, rows);
+      return rows.caches ? cached(all, rows) : attention(all, options);
+    });
   }
 
   Form plan(const Form& in, PlanRequests&) override {
@@ -56,35 +70,64 @@ class AttentionLayer final : public Module {
   std::string_view kind() const override { return kAttentionLayer; }
 
  private:
+  // The rows join those of the cache, which all of them see up to themselves.
+  Var cached(const Var& x, const SequenceState& rows) {
+    require(!x.tracked(), kAttentionLayer, "keys and values in a cache carry no gradients: run without a tape");
+    const int64_t q = options_.heads * rope_.dim, end = rows.first + x.shape()[1];
+    KvCache& cache = rows.caches->of(this, options_.kv_heads * rope_.dim);
+    const Var wide(widened(x.value()));
+    cache.store(wide.value(), q, rows.first, mutable_state().flags.word(path()));
+    AttentionOptions options = options_;
+    options.first = rows.first;
+    return cast(attention(slice(wide, 2, 0, q), Var(cache.keys(end)), Var(cache.values(end)), options), x.dtype());
+  }
+
+  // Of this batch.
+  AttentionOptions options_now() const {
+    AttentionOptions options = options_;
+    if (!initialized()) return options;
+    options.starts = state().sequence.starts;
+    if (!state().training || dropout_ == 0) return options;
+    options.dropout = dropout_;
+    options.stream = live_by_microbatch(
+        {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
+    return options;
+  }
   // q and k turned by their positions.
-  Var turned(const Var& x) {
+  Var turned(const Var& x, const SequenceState& rows) {
     if (!rotates_) return x;
-    const int64_t positions = x.shape()[1];
+    const int64_t positions =
+        std::max(rows.first + x.shape()[1], rows.caches ? rows.caches->spec().positions : int64_t{0});
     if (!table_.defined() || table_.rows() < positions || table_.cols() != rope_.dim ||
         table_.device() != current_device())
       table_ = rope_table(std::max<int64_t>(1, positions), rope_);
-    return rope(x, table_, rope_, 0, options_.heads + options_.kv_heads);
+    return rope(x, table_, rope_, rows.first, options_.heads + options_.kv_heads);
   }
 
   AttentionOptions options_;
   RopeOptions rope_;
   bool rotates_;
+  double dropout_;
   Tensor table_;            // made when it is first needed
   DType y_ = dtypes::fp32;  // as planned
 };
 
-// y[n,t,:] = x[n,t,:] + weight[t,:].
+// y[n,t,:] = x[n,t,:] + weight[first + t,:].
 class Positions final : public Module {
  public:
   Positions(int64_t context, float std)
       : context_(context), weight_(add_parameter("weight", ParameterSpec{.init = {"normal", 0, std}})) {}
 
   Var forward(const Var& x) override {
-    const Var rows = slice(weight_.read(), 0, 0, x.shape()[1]);
+    const int64_t first = sequence().first, end = first + x.shape()[1];
+    require(end <= context_, kPositionsLayer, "context: got rows at positions ", first, " to ", end - 1, " of ",
+            context_);
+    const Var rows = slice(weight_.read(), 0, first, end);
     return detail::in_values({x, rows}, y_, false, [](const auto& in) { return add(in[0], in[1]); });
   }
   Form plan(const Form& in, PlanRequests&) override {
     check_sequence(kPositionsLayer, in);
+    if (context_ == 0) record_key("context", context_ = in.sample[0]);
     require(in.sample[0] <= context_, kPositionsLayer, "context: got ", context_, ", expected at least ", in.sample[0],
             ", the positions of a sample");
     weight_.describe({context_, in.features()});
@@ -108,19 +151,20 @@ LayerKind attention_kind() {
   LayerKind kind;
   kind.name = kAttentionLayer;
   kind.doc = "causal attention (Vaswani et al. 2017) of the q, k and v that lie side by side along the last axis";
-  kind.keys = {{"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
-               {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
-               {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
-               {"interleaved", Type::kBool, "", "false",
-                "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"},
-               {"rope_factor", Type::kNumber, "[1, 1e6]", "1",
-                "Llama 3.1: long waves turn so many times slower; 1: none do"},
-               {"rope_low", Type::kNumber, "(0, 1e6]", "1", "waves above rope_original / rope_low are long"},
-               {"rope_high", Type::kNumber, "(0, 1e6]", "4",
-                "waves below rope_original / rope_high stay; between the two is a straight line"},
-               {"rope_original", Type::kInt, "[1, 16777216]", "8192", "positions that the model was first trained on"}};
+  kind.keys = {
+      {"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
+      {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
+      {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
+      {"interleaved", Type::kBool, "", "false",
+       "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"},
+      {"dropout", Type::kNumber, "[0, 1)", "0", "probability of a zero among the weights of the values, in training"},
+      {"rope_factor", Type::kNumber, "[1, 1e6]", "1", "Llama 3.1: long waves turn so many times slower; 1: none do"},
+      {"rope_low", Type::kNumber, "(0, 1e6]", "1", "waves above rope_original / rope_low are long"},
+      {"rope_high", Type::kNumber, "(0, 1e6]", "4",
+       "waves below rope_original / rope_high stay; between the two is a straight line"},
+      {"rope_original", Type::kInt, "[1, 16777216]", "8192", "positions that the model was first trained on"}};
   kind.output = LayerKind::Output::kNone;
-  kind.axes = kind.bf16 = true;
+  kind.axes = kind.bf16 = kind.causal = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };
   return kind;
 }
@@ -130,8 +174,9 @@ LayerKind positions_kind() {
   LayerKind kind;
   kind.name = kPositionsLayer;
   kind.doc = "adds a learned row for each position of a sequence";
-  kind.keys = {{"context", Type::kInt, "[1, 1048576]", "!", "positions of the table: at least those of a sample"},
-               {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
+  kind.keys = {
+      {"context", Type::kInt, "[0, 1048576]", "0", "positions of the table: at least those of a sample; 0: as many"},
+      {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
   kind.output = LayerKind::Output::kKeeps;
   kind.axes = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {

@@ -92,8 +92,8 @@ bool compute(const KeyUse& use, const Arguments& arguments, Node& node, Report& 
         key = arguments.find(factor.key);
         if (key == arguments.end()) return true;
         const Node& given = *key->second;
-        const bool whole = given.kind == Node::Kind::kScalar && !given.quoted &&
-                           parse_whole(given.text, number) == NumberResult::kOk;
+        const bool whole =
+            given.kind == Node::Kind::kScalar && !given.quoted && parse_whole(given.text, number) == NumberResult::kOk;
         if (!whole) return not_whole(factor.key, given, node, report), false;
       }
       if (factor.divides && (number <= 0 || value % number != 0)) {
@@ -213,13 +213,13 @@ void check_key_uses(const Node& node, const Node* keys, const std::string& owner
     const auto unknown = [&](const Factor& factor) {
       return !factor.key.empty() && (keys == nullptr || keys->find(factor.key) == nullptr);
     };
-    if (std::any_of(use->sum.begin(), use->sum.end(), [&](const Product& product) {
-          return std::any_of(product.begin(), product.end(), unknown);
-        }))
+    if (std::any_of(use->sum.begin(), use->sum.end(),
+                    [&](const Product& product) { return std::any_of(product.begin(), product.end(), unknown); }))
       report.error(node.mark, concat("'", node.text, "': ", owner, " has no such key"), node.length());
     else if (!use->sound)
       report.error(node.mark,
-                   concat("'", node.text, "': expected $key, or products of keys and whole numbers from 1 (* and /) and "
+                   concat("'", node.text,
+                          "': expected $key, or products of keys and whole numbers from 1 (* and /) and "
                           "their sums, as $dim + 2*$heads"),
                    node.length());
   }

@@ -9,10 +9,12 @@ struct Activation {
   std::string_view hidden_act;  // of several with one kind, the first is written
 };
 constexpr Activation kActivations[] = {
-    {"gelu_tanh", false, "gelu_new"}, {"gelu_tanh", false, "gelu_pytorch_tanh"}, {"gelu", false, "gelu"},
-    {"relu", false, "relu"},          {"relu2", false, "relu2"},                 {"silu", false, "silu"},
-    {"swiglu", true, "silu"},         {"swiglu", true, "swish"},                 {"geglu", true, "gelu"},
-    {"reglu", true, "relu"},          {"relu2_glu", true, "relu2"},
+    {"gelu_tanh", false, "gelu_new"}, {"gelu_tanh", false, "gelu_pytorch_tanh"},
+    {"gelu", false, "gelu"},          {"relu", false, "relu"},
+    {"relu2", false, "relu2"},        {"silu", false, "silu"},
+    {"swiglu", true, "silu"},         {"swiglu", true, "swish"},
+    {"geglu", true, "gelu"},          {"reglu", true, "relu"},
+    {"relu2_glu", true, "relu2"},
 };
 
 }  // namespace

@@ -88,10 +88,10 @@ void check_fits(const FoundDecoder& found, const Family& f, FileFormat format) {
   need(!d.ffn_bias || f.biases, first.up, "a bias, expected none");
   need(!d.qkv_bias || f.qkv_bias, first.qkv, "a bias, expected none");
   need(d.qkv_bias || !f.qkv_bias || f.biases, first.qkv, "no bias, expected one");
-  need(d.tied || f.untied, found.paths.head, "a head with a weight of its own, expected head: {tie: ",
-       found.paths.tokens, "}");
-  need(!f.fused_qkv || (d.kv_heads == d.heads && d.head_dim * d.heads == d.dim), first.attention,
-       "got ", d.heads, " heads of ", d.head_dim, " with ", d.kv_heads, " of k and v in ", d.dim,
+  need(d.tied || f.untied, found.paths.head,
+       "a head with a weight of its own, expected head: {tie: ", found.paths.tokens, "}");
+  need(!f.fused_qkv || (d.kv_heads == d.heads && d.head_dim * d.heads == d.dim), first.attention, "got ", d.heads,
+       " heads of ", d.head_dim, " with ", d.kv_heads, " of k and v in ", d.dim,
        " features, expected as many of k and v, and heads that fill them");
   if (format == FileFormat::kHuggingFace && !d.learned_positions)
     need(!d.rope.interleaved, first.attention, "interleaved: true, expected false");

@@ -189,7 +189,8 @@ class Finder {
     const Attributes& keys = item.layer.attributes;
     const double base = keys.number("rope");
     require((base == 0) == d_.learned_positions, kDecoder, item.path, ": rope: got ", base,
-            d_.learned_positions ? ", expected 0: positions are learned." : ", expected a base: positions are neither learned nor rotary.");
+            d_.learned_positions ? ", expected 0: positions are learned."
+                                 : ", expected a base: positions are neither learned nor rotary.");
     same(base_, d_.rope.base, base, item, "rope");
     same(interleaved_, d_.rope.interleaved, keys.flag("interleaved"), item, "interleaved");
     same(factor_, d_.rope.factor, keys.number("rope_factor"), item, "rope_factor");
@@ -208,7 +209,8 @@ class Finder {
     paths.up = up.path;
     const Item& act = in.take_any("an activation");
     const std::optional<bool> gated = interop::activation_is_gated(act.layer.kind);
-    require(gated.has_value(), kDecoder, act.path, ": got ", act.layer.kind, ", expected an activation. It is no decoder.");
+    require(gated.has_value(), kDecoder, act.path, ": got ", act.layer.kind,
+            ", expected an activation. It is no decoder.");
     same(activation_, d_.activation, act.layer.kind, act, "activation");
     d_.gated = *gated;
     const int64_t rows = up.layer.attributes.integer("out");

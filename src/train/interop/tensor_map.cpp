@@ -13,15 +13,43 @@ struct Names {
 
 Names names_of(const Family& family, FileFormat format, std::string_view prefix) {
   if (format == FileFormat::kGguf)
-    return {"token_embd", "position_embd", "output_norm", "output",      "blk.",     "attn_norm", "attn_qkv",     "attn_q",
-            "attn_k",     "attn_v",        "attn_sub_norm", "attn_output", "ffn_norm", "ffn_gate",  "ffn_up", "ffn_sub_norm",
-            "ffn_down"};
+    return {"token_embd", "position_embd", "output_norm", "output",       "blk.",          "attn_norm",
+            "attn_qkv",   "attn_q",        "attn_k",      "attn_v",       "attn_sub_norm", "attn_output",
+            "ffn_norm",   "ffn_gate",      "ffn_up",      "ffn_sub_norm", "ffn_down"};
   if (family.fused_qkv)
-    return {concat(prefix, "wte"), concat(prefix, "wpe"), concat(prefix, "ln_f"), "lm_head", concat(prefix, "h."),
-            "ln_1", "attn.c_attn", "", "", "", "", "attn.c_proj", "ln_2", "", "mlp.c_fc", "", "mlp.c_proj"};
-  return {"model.embed_tokens", "", "model.norm", "lm_head", "model.layers.",
-          "input_layernorm", "", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.attn_sub_norm",
-          "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.ffn_sub_norm",
+    return {concat(prefix, "wte"),
+            concat(prefix, "wpe"),
+            concat(prefix, "ln_f"),
+            "lm_head",
+            concat(prefix, "h."),
+            "ln_1",
+            "attn.c_attn",
+            "",
+            "",
+            "",
+            "",
+            "attn.c_proj",
+            "ln_2",
+            "",
+            "mlp.c_fc",
+            "",
+            "mlp.c_proj"};
+  return {"model.embed_tokens",
+          "",
+          "model.norm",
+          "lm_head",
+          "model.layers.",
+          "input_layernorm",
+          "",
+          "self_attn.q_proj",
+          "self_attn.k_proj",
+          "self_attn.v_proj",
+          "self_attn.attn_sub_norm",
+          "self_attn.o_proj",
+          "post_attention_layernorm",
+          "mlp.gate_proj",
+          "mlp.up_proj",
+          "mlp.ffn_sub_norm",
           "mlp.down_proj"};
 }
 
@@ -45,7 +73,10 @@ class Mapper {
 
  private:
   void table(const std::string& name, const std::string& path, int64_t rows) {
-    out_.push_back({.name = name + ".weight", .parameter = path + ".weight", .shape = {rows, d_.dim}, .matrix = true,
+    out_.push_back({.name = name + ".weight",
+                    .parameter = path + ".weight",
+                    .shape = {rows, d_.dim},
+                    .matrix = true,
                     .embedding = true});
   }
   void norm(const std::string& name, const std::string& path, int64_t features) {
@@ -57,10 +88,18 @@ class Mapper {
   void linear(const std::string& name, const std::string& path, int64_t begin, int64_t rows, int64_t cols, bool bias,
               int64_t heads = 0) {
     const int64_t turned = reordered_ ? heads : 0;
-    out_.push_back({.name = name + ".weight", .parameter = path + ".weight", .shape = {rows, cols}, .begin = begin,
-                    .matrix = true, .transposed = transposed_, .heads = turned});
+    out_.push_back({.name = name + ".weight",
+                    .parameter = path + ".weight",
+                    .shape = {rows, cols},
+                    .begin = begin,
+                    .matrix = true,
+                    .transposed = transposed_,
+                    .heads = turned});
     if (!bias && !family_.biases) return;
-    out_.push_back({.name = name + ".bias", .parameter = bias ? path + ".bias" : "", .shape = {rows}, .begin = begin,
+    out_.push_back({.name = name + ".bias",
+                    .parameter = bias ? path + ".bias" : "",
+                    .shape = {rows},
+                    .begin = begin,
                     .heads = turned});
   }
 

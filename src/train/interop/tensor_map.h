@@ -14,12 +14,12 @@ enum class FileFormat : uint8_t { kGguf, kHuggingFace };
 struct Family {
   std::string_view name;  // general.architecture of GGUF; model_type of config.json
   bool layer_norm = false, learned_positions = false, sub_norms = false, qkv_bias = false, gated = true;
-  bool biases = false;            // out, up, down and norms have one too, and files must hold them: zeros
-  bool interleaved = false;       // GGUF: rope turns neighbours, so rows of q and k are in that order
-  bool scale_tensors = false;     // GGUF: a graph that multiplies by NAME.scale (checked against the client)
-  bool fused_qkv = false;         // one tensor for q, k and v
-  bool untied = true;             // a head of its own is read
-  std::string_view model_class;   // of Hugging Face's config.json: architectures[0]
+  bool biases = false;           // out, up, down and norms have one too, and files must hold them: zeros
+  bool interleaved = false;      // GGUF: rope turns neighbours, so rows of q and k are in that order
+  bool scale_tensors = false;    // GGUF: a graph that multiplies by NAME.scale (checked against the client)
+  bool fused_qkv = false;        // one tensor for q, k and v
+  bool untied = true;            // a head of its own is read
+  std::string_view model_class;  // of Hugging Face's config.json: architectures[0]
   std::string_view activations_gguf, activations_hf;  // our kinds, separated by spaces
 };
 const std::vector<Family>& families();
