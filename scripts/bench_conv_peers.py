@@ -16,30 +16,20 @@ resnet20_fp32: SGD, batch 128. Ours of the last two needs --config, such as
 --config resnet20_lsq=configs/cifar10_resnet20_lsq_w4a4.yaml.
 """
 import argparse
-import glob
 import json
 import math
 import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+import torch_peers
+
 NETS = ("cnv", "resnet20", "resnet20_lsq", "resnet20_fp32")
-# glibc: no mmap for each large tensor, nothing given back to the kernel.
-KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "68719476736", "MALLOC_TOP_PAD_": "268435456"}
-JEMALLOC = {"MALLOC_CONF": "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1,metadata_thp:auto"}
-
-
-def find_jemalloc():
-    return next(iter(sorted(glob.glob("/usr/lib/*/libjemalloc.so*"))), None)
 
 
 def variants(compiler):
-    mallocs = ["jemalloc"] if find_jemalloc() else ["keep"]
+    mallocs = ["jemalloc"] if torch_peers.find_jemalloc() else ["keep"]
     yield dict(layout="nchw", malloc="default", compile=False)
     for malloc in mallocs:
         for layout in ("nchw", "nhwc"):
@@ -234,11 +224,6 @@ def make_step(torch, cell):
     return step
 
 
-def peak_rss():
-    with open("/proc/self/status") as f:
-        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM:"))
-
-
 def run_cell(cell):
     import logging
     import warnings
@@ -258,43 +243,26 @@ def run_cell(cell):
         start = clock()
         step()
         times.append((clock() - start) * 1e3)
-    return dict(ms=statistics.median(times), peak_rss=peak_rss(), torch=torch.__version__)
+    return dict(ms=statistics.median(times), peak_rss=torch_peers.status_bytes("VmHWM"), torch=torch.__version__)
 
 
 # ---- both sides ---------------------------------------------------------------------------------------------------------
 
 
 def torch_ms(cell):
-    environment = dict(os.environ, OMP_NUM_THREADS=str(cell["threads"]), MKL_NUM_THREADS=str(cell["threads"]))
-    if cell["malloc"] == "keep":
-        environment.update(KEEP)
-    elif cell["malloc"] == "jemalloc":
-        environment.update(JEMALLOC, LD_PRELOAD=find_jemalloc())
-    python = os.environ.get("BITGRAD_TORCH_PYTHON", sys.executable)
-    result = subprocess.run([python, os.path.abspath(__file__), "--cell", json.dumps(cell)], env=environment,
-                            capture_output=True, text=True, timeout=1800)
-    if result.returncode != 0:  # a refusal is a result too
-        return dict(error=(result.stderr.strip().splitlines() or ["no message"])[-1][:300])
-    return json.loads(result.stdout.strip().splitlines()[-1])
+    return torch_peers.torch_row(__file__, cell)
 
 
 def our_row(a, net, grad, memory=False):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "ours.json")
-        command = [a.bench, "--net", a.configs.get(net, net), "--threads", str(a.threads), "--repeat", str(a.steps),
-                   "--no-parts", "--json", path] + ([] if memory else ["--no-memory"])
-        command += [] if grad == "config" else ["--grad", grad]
-        result = subprocess.run(command, capture_output=True, text=True)
-        if result.returncode != 0:
-            sys.exit(f"bench_conv_peers: {' '.join(command)}: {result.stderr.strip()}")
-        with open(path) as f:
-            return json.load(f)["rows"][0]
+    arguments = ["--net", a.configs.get(net, net), "--threads", str(a.threads), "--repeat", str(a.steps), "--no-parts"]
+    arguments += [] if memory else ["--no-memory"]
+    return torch_peers.bench_step_row(a.bench, arguments + ([] if grad == "config" else ["--grad", grad]))
 
 
 def best_variant(a, net):
     base = dict(net=net, batch=100 if net == "cnv" else 128, bits=a.bits, threads=a.threads, steps=a.steps)
     rows = []
-    for variant in variants(not a.no_compile and shutil.which(os.environ.get("CXX", "g++")) is not None):
+    for variant in variants(not a.no_compile and torch_peers.find_compiler()):
         cell = dict(base, **variant)
         rows.append(dict(cell=cell, **torch_ms(cell)))
         print(net, variant, rows[-1].get("ms", rows[-1].get("error")), file=sys.stderr, flush=True)
@@ -337,7 +305,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--cell", help=argparse.SUPPRESS)
     p.add_argument("--net", default="cnv,resnet20", help="of " + ", ".join(NETS))
-    p.add_argument("--bench", default=os.path.join(HERE, "..", "build", "release", "bin", "bench_step"))
+    p.add_argument("--bench", default=torch_peers.BENCH_STEP)
     p.add_argument("--config", action="append", default=[], metavar="NET=FILE", help="ours of a net is this configuration")
     p.add_argument("--grad", default="config", help="ours: config (as it says), fp32, bf16, int8; a list")
     p.add_argument("--bits", type=int, default=4, help="of resnet20_lsq in PyTorch")

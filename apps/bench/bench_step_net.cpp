@@ -21,6 +21,8 @@ namespace bitgrad::bench {
 namespace {
 
 constexpr int64_t kTrainSize = 50000;  // of the set that the schedule believes in
+constexpr int64_t kClasses = 10;       // of images
+constexpr int64_t kCharacters = 65;    // of tinyshakespeare
 
 int64_t page_faults() {
   rusage usage{};
@@ -34,8 +36,10 @@ RunConfig net_config(const NetCase& net, const Options& options, bool update) {
     for (const char* key : {"quant.backward.gx=", "quant.backward.gw="})
       overrides.push_back(key + std::string(mode_name(options.grad)));
   if (net.batch > 0) overrides.push_back("batch.global=" + std::to_string(net.batch));
-  const char* const yaml = net_yaml(net.name);
-  const auto read = [&] { return yaml ? parse_config(yaml, net.name, overrides) : load_config(net.name, overrides); };
+  const std::string yaml = net_yaml(net.name);
+  const auto read = [&] {
+    return yaml.empty() ? load_config(net.name, overrides) : parse_config(yaml, net.name, overrides);
+  };
   const RunConfig config = read();
   if (update) return config;
   // A window that is never full.
@@ -43,6 +47,14 @@ RunConfig net_config(const NetCase& net, const Options& options, bool update) {
   overrides.push_back("batch.global=" + std::to_string(2 * config.batch.global));
   overrides.push_back("quant.requantize_every=" + std::to_string(2 * config.quant.requantize_every));
   return read();
+}
+
+// A language model: ids come in, and each has a class.
+bool of_tokens(const RunConfig& config) { return config.data.train.format == "tokens"; }
+
+int64_t classes_of(const RunConfig& config, const Options& options) {
+  if (options.classes > 0) return options.classes;
+  return of_tokens(config) ? kCharacters : kClasses;
 }
 
 // A net in a Learner; without update its window is dropped at the end of each step.
@@ -57,10 +69,19 @@ class NetStep {
     const Shape& sample = learner_->input()->sample;
     std::vector<int64_t> shape{config_.batch.micro};
     shape.insert(shape.end(), sample.dims().begin(), sample.dims().end());
-    x_ = Tensor::empty(Shape(shape), dtypes::fp32, MemoryKind::kBatch);
+    x_ = Tensor::empty(Shape(shape), learner_->input()->dtype, MemoryKind::kBatch);
+    labels_ =
+        Tensor::empty(of_tokens(config_) ? x_.shape() : Shape{config_.batch.micro}, dtypes::int32, MemoryKind::kBatch);
+    const int64_t classes = classes_of(config_, options);
     const RandomStream draws{1, Purpose::kUser, site_id("x"), 0};
-    for (int64_t i = 0; i < x_.numel(); ++i) x_.as<float>()[i] = draws.uniform(static_cast<uint64_t>(i)) * 2 - 1;
-    for (int64_t i = 0; i < config_.batch.micro; ++i) labels_.push_back(static_cast<int32_t>(i % options.classes));
+    for (int64_t i = 0; i < x_.numel(); ++i) {
+      const float u = draws.uniform(static_cast<uint64_t>(i));
+      if (of_tokens(config_))
+        x_.as<int32_t>()[i] = static_cast<int32_t>(u * static_cast<float>(classes));
+      else
+        x_.as<float>()[i] = u * 2 - 1;
+    }
+    for (int64_t i = 0; i < labels_.numel(); ++i) labels_.as<int32_t>()[i] = static_cast<int32_t>(i % classes);
     if (told)
       learner_->state().on_forward = [this](const std::string& path, const Tensor&, const Tensor&) { note(path); };
   }
@@ -86,6 +107,7 @@ class NetStep {
     return std::accumulate(faults_.begin(), faults_.end(), 0.0) / static_cast<double>(faults_.size());
   }
   int64_t images() const { return microbatches_ * config_.batch.micro; }
+  int64_t tokens() const { return of_tokens(config_) ? microbatches_ * x_.numel() : 0; }  // 0: not of tokens
   // Nanoseconds of a step's forward pass by kind of layer, medians; what a container does itself stands under its own.
   std::map<std::string, double> forward_by_kind() const {
     std::map<std::string, std::vector<double>> all;
@@ -110,7 +132,12 @@ class NetStep {
     set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
     Form input;
     input.sample = Shape(options.sample);
-    return build_learner(config, input, options.classes, kTrainSize);
+    if (of_tokens(config)) {
+      input.sample = {config.data.train.context};
+      input.dtype = dtypes::int32;
+      input.ids = classes_of(config, options);
+    }
+    return build_learner(config, input, classes_of(config, options), kTrainSize);
   }
 
   // A module has run: the time since the one before is its own.
@@ -130,7 +157,7 @@ class NetStep {
   TimeBase base_;
   std::unique_ptr<Learner> learner_;
   Tensor x_;
-  std::vector<int32_t> labels_;
+  Tensor labels_;
   double last_ = 0;
   std::vector<std::map<std::string, double>> times_;
   std::vector<double> faults_;
@@ -194,6 +221,7 @@ Json net_times(const NetCase& net, const Options& options) {
            {"mean_ms", turns.mean_ms()},
            {"images_s", 1e3 * static_cast<double>(turns.whole.images()) / turns.ms(0)},
            {"page_faults", turns.whole.faults()}};
+  if (turns.whole.tokens() > 0) row["tokens_s"] = 1e3 * static_cast<double>(turns.whole.tokens()) / turns.ms(0);
   if (!options.parts) return row;
   const double forward = turns.told.forward_ns() / kMs;
   row["parts"] = Json{{"forward", forward}, {"backward", turns.ms(2) - forward}, {"update", turns.ms(0) - turns.ms(1)}};
@@ -207,7 +235,8 @@ void print_net(const Json& row) {
   std::cout << '\n'
             << row.at("net").get<std::string>() << ", batch " << row.at("batch") << std::fixed << std::setprecision(2)
             << ": " << ms << " ms (mean " << row.at("mean_ms").get<double>() << "), " << std::setprecision(0)
-            << row.at("images_s").get<double>() << " images/s, " << row.at("page_faults").get<double>()
+            << row.at(row.contains("tokens_s") ? "tokens_s" : "images_s").get<double>()
+            << (row.contains("tokens_s") ? " tokens/s, " : " images/s, ") << row.at("page_faults").get<double>()
             << " page faults\n"
             << std::setprecision(2);
   for (const char* parts : {"parts", "forward_by_kind"}) {

@@ -73,10 +73,10 @@ train: {stop: 400 epochs}
 
 }  // namespace
 
-const char* net_yaml(const std::string& name) {
+std::string net_yaml(const std::string& name) {
   for (const NamedYaml& y : kYamls)
     if (name == y.name) return y.yaml;
-  return nullptr;
+  return gpt_yaml(name);
 }
 
 }  // namespace bitgrad::bench

@@ -37,7 +37,7 @@ struct Options {
   std::vector<Case> cases;
   std::vector<NetCase> nets;
   std::vector<int64_t> sample{32, 32, 3};  // of nets
-  int64_t classes = 10;                    // of nets
+  int64_t classes = 0;                     // of nets; 0: 10, of language models 65
   std::vector<std::string> overrides;      // of nets
   bool grad_given = false;                 // nets keep their own otherwise
   ProductMode grad = ProductMode::kFp32;   // of both backward products

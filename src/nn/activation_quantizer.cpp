@@ -138,6 +138,18 @@ Form ActivationQuantizer::plan(const Form& in, PlanRequests&) {
   return out;
 }
 
+// In a causal model a scale that is found belongs to a row, or a part of it.
+void ActivationQuantizer::check_rows() const {
+  const Granularity& g = quant_.spec.granularity;
+  const bool of_row = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0) ||
+                      (g.kind == Granularity::kGroup && g.axis != 0);
+  const bool found = learned_.empty() && !quant_.observer && !quantizer_.constant_params(quant_.spec);
+  require(mode_.quantization == QuantSwitch::kOff || of_row || !found, kQuantizeLayer,
+          "the model is causal, and these scales are found from the whole batch, later positions too: got ",
+          quant_.spec.dtype, ", scheme ", quant_.spec.scheme, ", granularity ", g,
+          ". Use granularity: token, an observer, or a scheme that learns its step, such as lsq");
+}
+
 PlanRequests ActivationQuantizer::serve(const PlanRequests& requests) {
   if (mode_.quantization == QuantSwitch::kOff) return requests;
   transposed_ = transposed_ || (!integers_ && requests.wants(layouts::transposed));

@@ -47,6 +47,7 @@ class ActivationQuantizer final : public Module {
 
  private:
   void allocate() override;
+  void check_rows() const override;
   void add_learned();
   bool per_feature() const;
   bool set() const;

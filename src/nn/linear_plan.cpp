@@ -53,6 +53,7 @@ ProductForm product_form(const LinearForm& form, const Form& in) {
   p.gx = modes && in.grad;
   p.gw = modes && !form.weight.spec().frozen;
   p.modes = form.modes;
+  p.row_alone = in.causal && !in.training;
   return p;
 }
 

@@ -55,13 +55,16 @@ void LowRankAdapter::allocate() {
 
 Var LowRankAdapter::forward(const Var& x) {
   const Var in = dropout_ ? (*dropout_)(x) : x;
-  const Var h = linear(in, a_.read());
-  return linear(scale_.defined() ? mul(h, Var(scale_)) : h, b_.read());
+  ProductModes modes;
+  modes.row_alone = causal_ && initialized() && !state().training;
+  const Var h = linear(in, a_.read(), {}, modes);
+  return linear(scale_.defined() ? mul(h, Var(scale_)) : h, b_.read(), {}, modes);
 }
 
 Form LowRankAdapter::plan(const Form& in, PlanRequests& requests) {
   static const ProductModes kPlain;
   describe(in.features());
+  causal_ = in.causal;
   Form x = in;
   x.inner = true;
   PlanRequests unserved;

@@ -5,6 +5,7 @@
 #include <typeinfo>
 
 #include "bitgrad/base/rng.h"
+#include "bitgrad/nn/model_spec.h"
 
 namespace bitgrad {
 
@@ -43,6 +44,13 @@ Parameter& Module::add_parameter(const std::string& name, Shape shape, Parameter
   Parameter& p = add_parameter(name, std::move(spec));
   p.describe(shape);
   return p;
+}
+
+void Module::record_key(const std::string& key, int64_t value) {
+  if (!spec_) return;
+  auto found = std::make_shared<LayerSpec>(*spec_);
+  found->attributes[key] = value;
+  spec_ = std::move(found);
 }
 
 Tensor Module::add_buffer(const std::string& name, const Shape& shape, double number) {
@@ -155,7 +163,10 @@ Var Module::forward_fused(Module&, Module&, const Var&) { return {}; }
 
 Form Module::plan(const Form& in) {
   PlanRequests unserved;
-  return planned(in, unserved);
+  check_causal();
+  Form whole = in;
+  whole.causal = in.causal || causal();
+  return planned(whole, unserved);
 }
 Form Module::planned(const Form& in, PlanRequests& requests) {
   const Form out = plan(in, requests);

@@ -204,8 +204,9 @@ namespace {
 Var packed_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, const ProductModes& how) {
   return options ? bitgrad::conv2d(x, w, bias, *options, how) : bitgrad::linear(x, w, bias, how);
 }
-Var simulated_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options, DType y) {
-  return options ? conv2d_simulated(x, w, bias, *options, y) : linear_simulated(x, w, bias, y);
+Var simulated_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options,
+                      const ProductModes& how) {
+  return options ? conv2d_simulated(x, w, bias, *options, how.y) : linear_simulated(x, w, bias, how.y, how.row_alone);
 }
 Var integer_product(const Var& x, const Var& w, const Var& bias, const Conv2dOptions* options) {
   return options ? integer_conv2d(x, w, bias, *options) : integer_linear(x, w, bias);
@@ -217,8 +218,9 @@ Var integer_product(const Var& x, const Var& w, const Var& bias, const Conv2dOpt
 Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* options, const ProductModes& modes) {
   ProductModes how = on() ? modes : ProductModes();
   how.y = in.dtype() == dtypes::fp64 ? dtypes::fp32 : y_;
+  how.row_alone = causal_ && owner_.initialized() && !owner_.state().training;
   if (on() && quant_.compute == Compute::kSimulated)
-    return simulated_product(in, weight_.read_values(), bias, options, how.y);
+    return simulated_product(in, weight_.read_values(), bias, options, how);
   if (on() && quant_.compute == Compute::kIntegerOut) return integer_product(in, weight_.read(), bias, options);
   return packed_product(in, weight_.read(), bias, options, how);
 }
@@ -235,6 +237,7 @@ Form Quantizable::plan_conv2d(const Form& in, PlanRequests& requests, const Conv
 Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
                                const ProductModes& modes) {
   y_ = in.float_output();
+  causal_ = in.causal;
   features_ = in.features();
   const Form x = input_ ? input_->plan(in, requests) : in;
   static const ProductModes kPlain;

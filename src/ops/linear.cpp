@@ -51,7 +51,7 @@ struct Linear {
     std::vector<int64_t> dims = x.shape().dims();
     dims.back() = w.rows();
     Tensor y = Tensor::empty(Shape(std::move(dims)), f64 ? dtypes::fp64 : modes.y);
-    detail::forward_product(x, w, f64 ? Tensor() : bias, y);
+    detail::forward_product(x, w, f64 ? Tensor() : bias, y, modes.row_alone);
     if (f64 && bias.defined())
       for (int64_t r = 0; r < y.rows(); ++r)
         for (int64_t c = 0; c < y.cols(); ++c) y.as<double>()[r * y.cols() + c] += bias.as<double>()[c];
@@ -83,10 +83,11 @@ Var linear(const Var& x, const Var& w, const Var& bias, const ProductModes& mode
   return bias.defined() ? apply<Linear>({x, w, bias}, modes) : apply<Linear>({x, w}, modes);
 }
 
-Var linear_simulated(const Var& x, const Var& w, const Var& bias, DType y) {
+Var linear_simulated(const Var& x, const Var& w, const Var& bias, DType y, bool row_alone) {
   const auto as_float = [](const Var& v) { return v.dtype().is_float() && !v.value().quant() ? v : dequantize(v); };
   ProductModes modes;
   modes.y = y;
+  modes.row_alone = row_alone;
   return linear(as_float(x), as_float(w), bias, modes);
 }
 

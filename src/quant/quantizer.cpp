@@ -111,6 +111,42 @@ Tensor detail::quantize_fused(const Quantizer& quantizer, const QuantSpec& spec,
   return codes.with_quant(std::make_shared<const QuantParams>(make(spec, x, codes, transposed)));
 }
 
+namespace {
+
+// quantize_dynamic to int8 by absmax with a scale a row, on the CPU: the scales and the codes from two reads of x.
+// Nothing is clamped, as abs x <= 127 s but for roundings, so rule clip passes everything and there is no mask.
+// Undefined, and nothing that counts was written, where this is something else or x holds NaN or Inf.
+Tensor absmax_rows(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
+  const Granularity& g = spec.granularity;
+  const bool rows = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
+  if (!rows || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div || options.transposed ||
+      !x.contiguous() || x.numel() == 0 || !current_device().is_cpu())
+    return {};
+  const std::optional<kernels::RowFit> fit = quantizer.row_fit(spec);
+  if (!fit || fit->rule != kernels::RowFit::kAbsmax || fit->hi != 127 || fit->eps != 0x1p-126f ||
+      fit->rounding != ScaleRounding())
+    return {};
+  const Tensor codes = target(spec, x, options);
+  if (codes.stride() != x.cols()) return {};
+  const Tensor scales = Tensor::empty({x.rows()}, dtypes::fp32, MemoryKind::kQuantState);
+  kernels::Int8OrdersArgs args;
+  args.rows = x.rows();
+  args.cols = x.cols();
+  args.x = x.data();
+  args.by_row.scales = scales.as<float>();
+  args.by_row.codes = static_cast<int8_t*>(codes.data());
+  args.by_row.stride = codes.stride();
+  if (!kernels::quantize_int8_orders(args)) return {};
+  if (options.mask != nullptr) *options.mask = Tensor();
+  QuantParams params;
+  params.scheme = quantizer.name();
+  params.granularity = g;
+  params.scale = std::make_shared<const Tensor>(scales);
+  return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
+}
+
+}  // namespace
+
 Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
   const Quantizer& quantizer = find_quantizer(spec.scheme);
   quantizer.check(spec, false);
@@ -118,6 +154,7 @@ Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOp
   QuantParams params;
   const detail::FlagScope scope(options.flags);
   if (Tensor made = detail::quantize_fused(quantizer, spec, x, options); made.defined()) return made;
+  if (Tensor made = absmax_rows(quantizer, spec, x, options); made.defined()) return made;
   try {
     params = quantizer.fit(spec, x);
   } catch (const Error& error) {

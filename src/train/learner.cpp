@@ -96,9 +96,11 @@ void Learner::plan_and_check(const PlanSpec& plan) {
     require(out.dtype == dtypes::fp32, "model", "the last layer returns ", out.dtype,
             ", the loss needs fp32. End with a linear, norm or dequantize layer");
     const bool values = plan.target && plan.target->classes == 0;
-    require(plan.outputs == 0 || out.features() == plan.outputs, "model", "the last layer returns ", out.features(),
-            " values, the data has ", plan.outputs, values ? " values per sample" : " classes", ". Give that layer ",
-            plan.outputs, " outputs (of a preset: model.keys)");
+    // A table of ids may have more rows than the data have ids: those are scores of classes that never occur.
+    const bool fits = plan.input.ids > 0 && !values ? out.features() >= plan.outputs : out.features() == plan.outputs;
+    require(plan.outputs == 0 || fits, "model", "the last layer returns ", out.features(), " values, the data has ",
+            plan.outputs, values ? " values per sample" : " classes", ". Give that layer ", plan.outputs,
+            " outputs (of a preset: model.keys)");
     if (plan.target) check_outputs(out.sample, *plan.target);
   }
 }

@@ -68,8 +68,8 @@ TEST_CASE("an embedding layer plans t ids as t * dim numbers, and takes ids only
   LayerSpec frozen = table(9, 4);
   frozen.weight.frozen = true;
   CHECK(!make_layer(frozen, 6)->plan(ids_form(8, 6)).grad);
-  CHECK(error_of([] { make_layer(table(0, 4), 6); }) ==
-        "[embedding] num: got 0, expected a whole number in [1, 16777216]");
+  CHECK(contains(error_of([] { make_layer(table(-1, 4), 6); }),
+                 "[embedding] num: got -1, expected a whole number in [0, 16777216]"));
   CHECK(contains(error_of([] { make_layer(table(3, 0), 6); }),
                  "[embedding] dim: got 0, expected a whole number in [1, 1048576]"));
 }
@@ -102,4 +102,17 @@ TEST_CASE("the gradient of an embedding layer lands in its weight, in the dtype 
       CHECK(at(3) == rounded(three));
     }
   }
+}
+
+TEST_CASE("An embedding without num has a row for each id that its input may hold") {
+  const auto module = make_layer(table(0, 4));
+  CHECK(error_of([&] { module->plan(ids_form(8, 6)); }) ==
+        "[embedding] num: 0 stands for the number of different ids, which this input does not tell: set num");
+  Form form = ids_form(8, 6);
+  form.ids = 9;
+  module->plan(form);
+  CHECK(module->parameters().at(0)->shape() == Shape{9, 4});
+  CHECK(module->spec()->attributes.integer("num") == 9);  // files of the model hold the number
+  form.ids = 10;
+  CHECK(contains(error_of([&] { module->plan(form); }), "num: got 9, expected at least 10"));
 }

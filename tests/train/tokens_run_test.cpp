@@ -5,6 +5,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/data/tokenizer.h"
 #include "bitgrad/nn/layers.h"
+#include "bitgrad/train/sensitivity.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/numbers.h"
@@ -237,4 +238,48 @@ TEST_CASE("What does not fit tokens is found at its key") {
   text.replace(text.find("order: random"), 13, "targets: each");
   text.replace(text.find("test: {format: tokens"), 21, "test: {format: text, targets: each");
   CHECK(contains(text_error(text), "data.tokenizer is for format tokens, which no data set here has"));
+}
+
+TEST_CASE("Sensitivities measure a tied weight once, where it is owned") {
+  const KeepModes keep;
+  const TokenFolder file;
+  const RunConfig config = file.config({"train.stop=8 steps"});
+  Trainer trainer(config);
+  trainer.run("");
+  const auto data = open_dataset(config, config.data.train);
+  const std::vector<WeightChoice> choices{{"int2wo"}};
+  const Sensitivity s = measure_sensitivity(trainer.learner(), first_samples(*data, 8, 4, 1), choices);
+  REQUIRE(s.layers.size() == 3);  // the table, and the two layers of the residual; the head has no weight of its own
+  CHECK(s.layers[0].layer == "layers.0");
+  CHECK(s.layers[0].kind == "embedding");
+  CHECK(s.layers[2].layer == "layers.1.body.3");
+  for (const LayerSensitivity& layer : s.layers) CHECK(layer.effects[0].noise > 0);
+}
+
+TEST_CASE("A table takes its size from the data, and may have more rows than ids") {
+  const KeepModes keep;
+  const TokenFolder file;
+  const auto rows = [&](const std::vector<std::string>& overrides) {
+    const RunConfig config = file.config(overrides);
+    const auto data = open_dataset(config, config.data.train);
+    const auto learner = build_learner(config, *data);
+    return learner->model().parameters().at(0)->shape().rows();
+  };
+  CHECK(rows({}) == 26);
+  CHECK(rows({"model.layers.0.embedding={dim: 8, flat: false}"}) == 26);
+  // The state of a run is the same, whoever counted.
+  std::string hashes[2];
+  for (const bool counted : {false, true}) {
+    Trainer trainer(file.config(counted ? std::vector<std::string>{"model.layers.0.embedding={dim: 8, flat: false}"}
+                                        : std::vector<std::string>{}));
+    trainer.run("");
+    hashes[counted] = state_hash(trainer.learner(), trainer.counters());
+  }
+  CHECK(hashes[0] == hashes[1]);
+  // Padded: scores of classes that never occur.
+  CHECK(rows({"model.layers.0.embedding.num=32"}) == 32);
+  Trainer trainer(file.config({"model.layers.0.embedding.num=32", "train.stop=4 steps"}));
+  trainer.run("");
+  CHECK(std::isfinite(trainer.evaluate_test().loss));
+  CHECK(contains(error_of([&] { rows({"model.layers.0.embedding.num=25"}); }), "num: got 25, expected at least 26"));
 }

@@ -68,6 +68,9 @@ struct GemmArgs {
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;
   GemmBatch batch = {};
+  // A row of C has the bits that it has as the only one: the order of summation is that of mode strict for m = 1, in
+  // every mode (docs/numerics.md section 4, "One row").
+  bool row_alone = false;
 };
 
 // A kernel plus the layouts in which it reads its operands. supports and cost refer to one member of a batch; run

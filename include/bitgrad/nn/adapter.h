@@ -46,7 +46,8 @@ class LowRankAdapter final : public Module {
   std::shared_ptr<Module> dropout_;  // nullptr: none
   Parameter& a_;
   Parameter& b_;
-  Tensor scale_;  // alpha / rank [1]; undefined: 1
+  Tensor scale_;         // alpha / rank [1]; undefined: 1
+  bool causal_ = false;  // of the model, as planned
 };
 
 // Which layers get one, and what trains beside them. Globs as those of QuantRule.

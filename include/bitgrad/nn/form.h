@@ -37,6 +37,10 @@ struct Form {
   // Dtype of the float values that one layer hands to the next: fp32, or bf16 (half the bytes, one rounding where they
   // are written). docs/numerics.md section 10.
   DType values = dtypes::fp32;
+  // The model mixes positions causally (LayerKind::causal): what it gives for a row depends on that row and on earlier
+  // ones of its sample alone, and in evaluation its bits do not depend on how many rows there are. Set by
+  // Module::plan of the whole model. docs/numerics.md section 10, "One row, one result".
+  bool causal = false;
   bool inner = false;  // another layer reads what is made of this input; false: it is the model's output, in fp32
 
   // Dtype of the float values that a layer makes of this input.

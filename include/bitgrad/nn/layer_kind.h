@@ -42,9 +42,10 @@ struct LayerKind {
     kGradients,
   };
   Quantizer quantizer = Quantizer::kNone;
-  bool axes = false;  // looks at more of a sample than its features; a model without such layers takes vectors
-  bool ids = false;   // takes ids, int32 or int64
-  bool bf16 = false;  // reads and makes bf16 values (Form::values): models whose values are bf16 refuse other kinds
+  bool axes = false;    // looks at more of a sample than its features; a model without such layers takes vectors
+  bool ids = false;     // takes ids, int32 or int64
+  bool causal = false;  // mixes the positions of a sample: a row of its output depends on rows up to its own
+  bool bf16 = false;    // reads and makes bf16 values (Form::values): models whose values are bf16 refuse other kinds
   enum class Output : uint8_t {
     kScores,  // what it gives may be the output of a model
     kKeeps,   // it may follow what gives the output

@@ -44,6 +44,11 @@ class Module {
   // ran this one's plan.
   const std::optional<Form>& input_form() const { return input_form_; }
   const std::optional<Form>& output_form() const { return output_form_; }
+  // Whether it, or a module below it, mixes the positions of a sample causally (LayerKind::causal).
+  bool causal();
+  // Throws LayerError where a causal model has a layer whose output for a row depends on the other rows of a batch:
+  // scales found from all of it, its statistics. plan of a whole model calls it. Models that are not causal pass.
+  void check_causal();
   // Multiplications of one sample's forward pass, of these forms: those of the own weights' products; a module that
   // multiplies anything else adds them. Children count for themselves.
   virtual int64_t macs(const Form& in, const Form& out) const;
@@ -115,16 +120,23 @@ class Module {
   Quantizable& add_tied(const std::string& name, Quantizable& owner, Compute compute = Compute::kPacked);
   // Makes what needs memory, such as buffers, when the module is initialized: its parameters have theirs.
   virtual void allocate() {}
+  // A whole number that plan found for a key of the spec, such as the rows of a table: files of the model hold it.
+  void record_key(const std::string& key, int64_t value);
+  // Throws Error where what it gives for a row depends on other rows of a batch. Called for what is in a causal model.
+  virtual void check_rows() const {}
   // Called once when a tree of layers is made, before it is planned: looks up layers that this one refers to.
   virtual void connect(Module&) {}
   // The step that the model is in; set by initialize.
   const StepState& state() const;
+  // Where the rows of a batch lie in their sequences; before initialize: at the begin.
+  const SequenceState& sequence() const;
   StepState& mutable_state() const;
 
  private:
   friend class Quantizable;
   void replace_child(const std::string& name, std::shared_ptr<Module> child);  // nullptr: takes it away
   void name_all(const std::string& path, StepState& state);
+  void check_all_rows();
   void collect_paths(std::vector<std::string>& out) const;  // own, parameters', children's
   template <typename T>
   struct Named {

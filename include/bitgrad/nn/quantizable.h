@@ -153,6 +153,7 @@ class Quantizable {
   std::shared_ptr<LowRankAdapter> adapter_;
   bool converted_ = false;
   DType y_ = dtypes::fp32;  // of what the product gives, as planned
+  bool causal_ = false;     // of the model, as planned
   int64_t features_ = 0;    // of its input, as planned; 0: not yet
   const Quantizable* owner_slot_ = nullptr;
 };

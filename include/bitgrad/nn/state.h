@@ -31,8 +31,14 @@ class FlagBoard {
   std::deque<std::shared_ptr<Entry>> entries_;  // shared with the flags of devices
 };
 
-// What layers that know positions are told of the batch that the model reads.
+class KvCaches;  // nn/kv_cache.h
+
+// Where the rows of a batch lie in their sequences: for layers that know positions.
 struct SequenceState {
+  int64_t first = 0;  // position of the first row, of every sample
+  // Attention appends keys and values of the rows to these, and sees those of all rows before. nullptr: the rows are
+  // whole sequences, and first is 0.
+  std::shared_ptr<KvCaches> caches = nullptr;
   // int32 [n,t]: the position from which on row t of a sample attends, that of the first id of its document
   // (document_starts of ops/attention.h). Undefined: from 0 on. It stays until backward is done.
   Tensor starts = {};
@@ -48,8 +54,8 @@ struct StepState {
   // reports is stored, counted and reported already.
   bool recomputing = false;
   double progress = 0;  // steps done / steps of the run, 0 to 1; 0 where the length is not known
-  SequenceState sequence = {};
   FlagBoard flags = {};
+  SequenceState sequence = {};
   // Told of every module that runs, after it has: its path, what it took and what it gave (Module::operator()).
   std::function<void(const std::string& path, const Tensor& in, const Tensor& out)> on_forward = {};
 };

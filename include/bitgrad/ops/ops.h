@@ -34,6 +34,9 @@ struct ProductModes {
   const RandomStream* sr = nullptr;
   bool gx_per_group = false;  // int8 gx with weights per group along a row, groups of at least 64: one product a group
   DType y = dtypes::fp32;     // of the result: fp32, or bf16 (rounded once, after the bias); fp64 operands give fp64
+  // A row of y has the bits that it has alone, in every mode of the bits: no order of summation depends on the number
+  // of rows. docs/numerics.md section 4, "One row".
+  bool row_alone = false;
 };
 // As linear, with the products of the backward taken in these modes. int8 needs the other operand in codes of an
 // integer kind or sign without real offsets: gx needs w per tensor, channel or token (or groups of at least 64 along a
@@ -42,8 +45,8 @@ struct ProductModes {
 // and only for operands whose gradient is wanted.
 Var linear(const Var& x, const Var& w, const Var& bias, const ProductModes& modes);
 // The float simulation: both operands are dequantized to fp32 and multiplied (and kept) as floats. For comparisons. y:
-// dtype of the result, as ProductModes::y.
-Var linear_simulated(const Var& x, const Var& w, const Var& bias = {}, DType y = dtypes::fp32);
+// dtype of the result, as ProductModes::y; row_alone: as there.
+Var linear_simulated(const Var& x, const Var& w, const Var& bias = {}, DType y = dtypes::fp32, bool row_alone = false);
 
 // Products of two activations, such as the scores of attention: y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of
 // b[.., n, k] with transposed_b; fp32 (fp64 when a and b are). Leading axes are equal, or b is a matrix that all of a

@@ -44,7 +44,8 @@ struct ProductForm {
   bool integer_out = false;     // int32 sums of the bare codes (integer_linear)
   bool gx = false, gw = false;  // which gradients training wants
   ProductModes modes = {};
-  int64_t taps = 0;  // x are the windows of a convolution with so many taps; 0: linear
+  int64_t taps = 0;        // x are the windows of a convolution with so many taps; 0: linear
+  bool row_alone = false;  // ProductModes::row_alone
 };
 
 // Throws Error where linear, or conv2d, would, for a wanted gradient whose mode the operands do not have.

@@ -56,7 +56,7 @@ class ForwardTile {
     const int64_t rows = std::min(rows_, heads_.end_row(sample_, key + kAttentionBlock) - begin_) - from;
     if (rows <= 0) return;
     float* const scores = scores_.as<float>();
-    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, columns_.as<float>(), scores);
+    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, key, columns_.as<float>(), scores);
     float factors[kTile];
     for (int64_t r = 0; r < rows; ++r) {
       State& state = state_[static_cast<size_t>(h * rows_ + from + r)];
@@ -69,11 +69,11 @@ class ForwardTile {
         drop(args_.dropout, AttentionDropout::element(args_.shape, sample_, head_ + h, begin_ + from + r, key),
              seen.begin, seen.end, row.scores);
     }
-    // A row sums the values that it sees alone: rows that do not see the whole block one by one.
+    // A row sums the values that it sees alone. Rows that see the keys from a common one on sum as a stair.
     for (int64_t r = 0, end; r < rows; r = end) {
       const Seen seen = seen_by(begin_ + from + r, key);
       end = r + 1;
-      while (seen.all() && end < rows && seen_by(begin_ + from + end, key).all()) ++end;
+      while (end < rows && heads_.unseen(sample_, begin_ + from + end, key) == seen.begin) ++end;
       add_values(h, from, r, end - r, seen, factors);
     }
   }
@@ -81,15 +81,16 @@ class ForwardTile {
   // Of a block.
   struct Seen {
     int64_t begin, end;
-    bool all() const { return begin == 0 && end == kAttentionBlock; }
   };
   Seen seen_by(int64_t row, int64_t key) const { return {heads_.unseen(sample_, row, key), heads_.seen(row, key)}; }
 
+  // Of rows from r on, the first of which sees `seen`, and each later one a key more as long as there is one.
   void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, const Seen& seen, const float* factors) {
     MultiplyAdd call;
     call.rows = rows;
     call.cols = heads_.wide();
-    call.inner = seen.end - seen.begin;
+    call.inner = kAttentionBlock - seen.begin;
+    call.ends = seen.end - seen.begin;
     call.x = scores_.as<float>() + r * kAttentionBlock + seen.begin;
     call.x_row = kAttentionBlock;
     call.t = values_.as<float>() + seen.begin * heads_.wide();

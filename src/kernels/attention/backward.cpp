@@ -64,12 +64,9 @@ class BackwardGroup {
 
   void begin_head(int64_t h) const {
     const Rows<const float> y = heads_.of_y(args_.y, sample_, head_ + h), gy = this->gy(h);
-    for (int64_t i = 0; i < s_.rows; ++i) {
-      float dot = 0;
-      for (int64_t c = 0; c < s_.dim; ++c) dot += gy[i][c] * y[i][c];
-      dots_.as<float>()[h * s_.rows + i] = dot;
-      if (args_.gq != nullptr) std::fill_n(gq(h)[i], packs_ ? heads_.wide() : s_.dim, 0.0f);
-    }
+    loops().dot_rows(s_.rows, s_.dim, gy.data, gy.step, y.data, y.step, dots_.as<float>() + h * s_.rows);
+    for (int64_t i = 0; i < s_.rows && args_.gq != nullptr; ++i)
+      std::fill_n(gq(h)[i], packs_ ? heads_.wide() : s_.dim, 0.0f);
   }
   void end_head(int64_t h) const {
     const Rows<float> out = heads_.of_q(args_.gq, sample_, head_ + h);
@@ -79,8 +76,8 @@ class BackwardGroup {
   void add_tile(int64_t h, int64_t begin, int64_t end, int64_t key, int64_t key_end) const {
     const int64_t rows = end - begin, keys = key_end - key;
     float *const p = p_.as<float>(), *const gs = gs_.as<float>();
-    score(heads_, q(h), begin, rows, key_columns_.as<float>(), p);
-    score(heads_, gy(h), begin, rows, value_columns_.as<float>(), gs);
+    score(heads_, q(h), begin, rows, key, key_columns_.as<float>(), p);
+    score(heads_, gy(h), begin, rows, key, value_columns_.as<float>(), gs);
     const float* const log_sum = args_.log_sum + s_.of_row(sample_, head_ + h, 0);
     for (int64_t r = 0; r < rows; ++r) {
       GradientRow row{p + r * kAttentionBlock,
@@ -100,10 +97,11 @@ class BackwardGroup {
       call.x_row = kAttentionBlock;
       call.t = key_rows_.as<float>();
       call.ldt = heads_.wide();
+      call.ends = heads_.all_seen(begin, key);
       loops().multiply_add(call);
     }
-    if (args_.gk != nullptr) add_to_keys(keys, rows, gs, q(h), begin, gk_);
-    if (args_.gv != nullptr) add_to_keys(keys, rows, p, gy(h), begin, gv_);
+    if (args_.gk != nullptr) add_to_keys(key, keys, rows, gs, q(h), begin, gk_);
+    if (args_.gv != nullptr) add_to_keys(key, keys, rows, p, gy(h), begin, gv_);
   }
 
   MultiplyAdd keep(int64_t rows, int64_t inner, const float* x, float* y, int64_t ldy) const {
@@ -118,12 +116,13 @@ class BackwardGroup {
     return call;
   }
 
-  // sums[j] += the sum over rows of the tile of x[row][j] * of[row]
-  void add_to_keys(int64_t keys, int64_t rows, const float* x, const Rows<const float>& of, int64_t begin,
+  // sums[j] += the sum over rows of the tile that see key j of x[row][j] * of[row]
+  void add_to_keys(int64_t key, int64_t keys, int64_t rows, const float* x, const Rows<const float>& of, int64_t begin,
                    const Workspace& sums) const {
     MultiplyAdd call = keep(keys, rows, x, sums.as<float>(), heads_.wide());
     call.x_row = 1;
     call.x_step = kAttentionBlock;
+    call.begins = heads_.all_seen(begin, key) - 1;
     call.t = of[begin];
     call.ldt = of.step;
     if (packs_) {

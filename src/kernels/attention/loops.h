@@ -8,8 +8,11 @@ namespace bitgrad::kernels::attention_loops {
 inline constexpr int64_t kLanes = 16;  // rows of tiles are multiples of as many floats
 
 // y[r][j] = start + the sum over i, ascending, of x[r * x_row + i * x_step] * t[i * ldt + j]; start: 0, y, or y times
-// factor[r]. cols is a multiple of kLanes.
+// factor[r]. cols is a multiple of kLanes. The diagonal of a causal product is a stair: there row r sums only i of
+// max(0, r - begins) <= i < min(inner, ends + r), and only its columns j < col_ends + r are wanted (others are made or
+// stay as they are).
 struct MultiplyAdd {
+  static constexpr int64_t kNoStair = int64_t{1} << 62;
   enum class Start : uint8_t { kZero, kKeep, kTimes };
   int64_t rows = 0, cols = 0, inner = 0;
   const float* x = nullptr;
@@ -20,6 +23,7 @@ struct MultiplyAdd {
   const float* factor = nullptr;
   float* y = nullptr;
   int64_t ldy = 0;
+  int64_t begins = kNoStair, ends = kNoStair, col_ends = kNoStair;
 };
 
 // A row's block of scores, 64 floats, of which those from `begin` to `count` are seen.

@@ -56,8 +56,9 @@ class Heads {
   int64_t unseen(int64_t sample, int64_t i, int64_t key) const {
     return std::max<int64_t>(0, s_.start(sample, i) - key);
   }
-  // Keys of the block from `key` on that row i sees.
-  int64_t seen(int64_t i, int64_t key) const { return std::min(kAttentionBlock, s_.first + i + 1 - key); }
+  // Keys from `key` on that row i sees, and those of the block that begins there.
+  int64_t all_seen(int64_t i, int64_t key) const { return s_.first + i + 1 - key; }
+  int64_t seen(int64_t i, int64_t key) const { return std::min(kAttentionBlock, all_seen(i, key)); }
 
  private:
   int64_t kv_step() const { return s_.kv_step == 0 ? s_.kv_heads * s_.dim : s_.kv_step; }
@@ -85,17 +86,14 @@ inline void pack_rows(const Heads& heads, const Rows<const float>& from, int64_t
 // A block of rows from `begin` on, as [dim][64]; zeros in columns without a row.
 inline void pack_columns(const Heads& heads, const Rows<const float>& from, int64_t begin, int64_t end, float* to) {
   const int64_t dim = heads.shape().dim, count = end - begin;
-  for (int64_t j = 0; j < count; ++j) {
-    const float* const row = from[begin + j];
-    for (int64_t c = 0; c < dim; ++c) to[c * kAttentionBlock + j] = row[c];
-  }
+  loops().transpose(count, dim, from[begin], from.step, to, kAttentionBlock);
   for (int64_t c = 0; c < dim && count < kAttentionBlock; ++c)
     std::fill(to + c * kAttentionBlock + count, to + (c + 1) * kAttentionBlock, 0.0f);
 }
 
-// scores[r] = x[begin + r] columns, of `rows` rows.
-inline void score(const Heads& heads, const Rows<const float>& x, int64_t begin, int64_t rows, const float* columns,
-                  float* scores) {
+// scores[r] = x[begin + r] columns, of `rows` rows; the columns that a row of the block from `key` on sees.
+inline void score(const Heads& heads, const Rows<const float>& x, int64_t begin, int64_t rows, int64_t key,
+                  const float* columns, float* scores) {
   MultiplyAdd call;
   call.rows = rows;
   call.cols = kAttentionBlock;
@@ -106,6 +104,7 @@ inline void score(const Heads& heads, const Rows<const float>& x, int64_t begin,
   call.ldt = kAttentionBlock;
   call.y = scores;
   call.ldy = kAttentionBlock;
+  call.col_ends = heads.all_seen(begin, key);
   loops().multiply_add(call);
 }
 

@@ -79,7 +79,8 @@ Key key_of(const GemmArgs& args, LayoutSet a_layouts, LayoutSet b_layouts) {
   key[3] = static_cast<uint64_t>(args.ldc);
   key[4] = args.c_dtype.id() | (uint64_t{args.bias != nullptr} << 8) | (uint64_t{args.fold_b_scale} << 9) |
            (uint64_t{args.accumulate} << 10) | (uint64_t{args.sr != nullptr} << 11) |
-           (uint64_t{bits_mode() == BitsMode::kStrict} << 12) | (uint64_t{args.row_minus != nullptr} << 13);
+           (uint64_t{bits_mode() == BitsMode::kStrict} << 12) | (uint64_t{args.row_minus != nullptr} << 13) |
+           (uint64_t{args.row_alone} << 14);
   key[5] = isa_generation() ^ (gemm_costs_generation() << 32);
   put_operand(args.a, &key[6]);
   put_operand(args.b, &key[12]);

@@ -2,9 +2,13 @@
 // learned positions. Both know the place of a row in its sequence.
 #include "bitgrad/ops/attention.h"
 
+#include <algorithm>
+
 #include "bitgrad/base/step_scalars.h"
+#include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layers.h"
 #include "nn/values.h"
+#include "ops/common.h"
 
 namespace bitgrad {
 namespace {
@@ -27,11 +31,23 @@ class AttentionLayer final : public Module {
             ", expected a divisor of heads, ", options_.heads);
     rope_.base = rotates_ ? keys.number("rope") : rope_.base;
     rope_.interleaved = keys.flag("interleaved");
+    rope_.factor = keys.number("rope_factor");
+    rope_.low = keys.number("rope_low");
+    rope_.high = keys.number("rope_high");
+    rope_.original = keys.integer("rope_original");
+    require(rope_.low < rope_.high, kAttentionLayer, "rope_low: got ", rope_.low, ", expected less than rope_high, ",
+            rope_.high);
   }
 
   Var forward(const Var& x) override {
     const AttentionOptions options = options_now();
-    return detail::in_values(x, y_, [&](const Var& in) { return attention(turned(in), options); });
+    return detail::in_values(x, y_, [&](const Var& in) {
+      const SequenceState& rows = sequence();
+      require(rows.first == 0 || rows.caches, kAttentionLayer, "rows from position ", rows.first,
+              " on: got no cache of the keys and values before them (StepState::sequence)");
+      const Var all = turned(in, rows);
+      return rows.caches ? cached(all, rows) : attention(all, options);
+    });
   }
 
   Form plan(const Form& in, PlanRequests&) override {
@@ -54,6 +70,18 @@ class AttentionLayer final : public Module {
   std::string_view kind() const override { return kAttentionLayer; }
 
  private:
+  // The rows join those of the cache, which all of them see up to themselves.
+  Var cached(const Var& x, const SequenceState& rows) {
+    require(!x.tracked(), kAttentionLayer, "keys and values in a cache carry no gradients: run without a tape");
+    const int64_t q = options_.heads * rope_.dim, end = rows.first + x.shape()[1];
+    KvCache& cache = rows.caches->of(this, options_.kv_heads * rope_.dim);
+    const Var wide(widened(x.value()));
+    cache.store(wide.value(), q, rows.first, mutable_state().flags.word(path()));
+    AttentionOptions options = options_;
+    options.first = rows.first;
+    return cast(attention(slice(wide, 2, 0, q), Var(cache.keys(end)), Var(cache.values(end)), options), x.dtype());
+  }
+
   // Of this batch.
   AttentionOptions options_now() const {
     AttentionOptions options = options_;
@@ -66,13 +94,14 @@ class AttentionLayer final : public Module {
     return options;
   }
   // q and k turned by their positions.
-  Var turned(const Var& x) {
+  Var turned(const Var& x, const SequenceState& rows) {
     if (!rotates_) return x;
-    const int64_t positions = x.shape()[1];
+    const int64_t positions =
+        std::max(rows.first + x.shape()[1], rows.caches ? rows.caches->spec().positions : int64_t{0});
     if (!table_.defined() || table_.rows() < positions || table_.cols() != rope_.dim ||
         table_.device() != current_device())
       table_ = rope_table(std::max<int64_t>(1, positions), rope_);
-    return rope(x, table_, rope_, 0, options_.heads + options_.kv_heads);
+    return rope(x, table_, rope_, rows.first, options_.heads + options_.kv_heads);
   }
 
   AttentionOptions options_;
@@ -83,18 +112,22 @@ class AttentionLayer final : public Module {
   DType y_ = dtypes::fp32;  // as planned
 };
 
-// y[n,t,:] = x[n,t,:] + weight[t,:].
+// y[n,t,:] = x[n,t,:] + weight[first + t,:].
 class Positions final : public Module {
  public:
   Positions(int64_t context, float std)
       : context_(context), weight_(add_parameter("weight", ParameterSpec{.init = {"normal", 0, std}})) {}
 
   Var forward(const Var& x) override {
-    const Var rows = slice(weight_.read(), 0, 0, x.shape()[1]);
+    const int64_t first = sequence().first, end = first + x.shape()[1];
+    require(end <= context_, kPositionsLayer, "context: got rows at positions ", first, " to ", end - 1, " of ",
+            context_);
+    const Var rows = slice(weight_.read(), 0, first, end);
     return detail::in_values({x, rows}, y_, false, [](const auto& in) { return add(in[0], in[1]); });
   }
   Form plan(const Form& in, PlanRequests&) override {
     check_sequence(kPositionsLayer, in);
+    if (context_ == 0) record_key("context", context_ = in.sample[0]);
     require(in.sample[0] <= context_, kPositionsLayer, "context: got ", context_, ", expected at least ", in.sample[0],
             ", the positions of a sample");
     weight_.describe({context_, in.features()});
@@ -124,9 +157,14 @@ LayerKind attention_kind() {
       {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
       {"interleaved", Type::kBool, "", "false",
        "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"},
-      {"dropout", Type::kNumber, "[0, 1)", "0", "probability of a zero among the weights of the values, in training"}};
+      {"dropout", Type::kNumber, "[0, 1)", "0", "probability of a zero among the weights of the values, in training"},
+      {"rope_factor", Type::kNumber, "[1, 1e6]", "1", "Llama 3.1: long waves turn so many times slower; 1: none do"},
+      {"rope_low", Type::kNumber, "(0, 1e6]", "1", "waves above rope_original / rope_low are long"},
+      {"rope_high", Type::kNumber, "(0, 1e6]", "4",
+       "waves below rope_original / rope_high stay; between the two is a straight line"},
+      {"rope_original", Type::kInt, "[1, 16777216]", "8192", "positions that the model was first trained on"}};
   kind.output = LayerKind::Output::kNone;
-  kind.axes = kind.bf16 = true;
+  kind.axes = kind.bf16 = kind.causal = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };
   return kind;
 }
@@ -136,8 +174,9 @@ LayerKind positions_kind() {
   LayerKind kind;
   kind.name = kPositionsLayer;
   kind.doc = "adds a learned row for each position of a sequence";
-  kind.keys = {{"context", Type::kInt, "[1, 1048576]", "!", "positions of the table: at least those of a sample"},
-               {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
+  kind.keys = {
+      {"context", Type::kInt, "[0, 1048576]", "0", "positions of the table: at least those of a sample; 0: as many"},
+      {"std", Type::kNumber, "[0, 1000]", "0.02", "standard deviation of the initial values"}};
   kind.output = LayerKind::Output::kKeeps;
   kind.axes = kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {

@@ -19,10 +19,12 @@ ParameterSpec table_spec(ParameterSpec spec) {
 class Embedding final : public Module {
  public:
   explicit Embedding(const LayerSpec& spec)
-      : flat_(spec.attributes.flag("flat")),
-        weight_(add_quantizable("weight", {spec.attributes.integer("num"), spec.attributes.integer("dim")},
-                                table_spec(spec.weight), Quantizable::Kind::kEmbedding)
-                    .weight()) {}
+      : num_(spec.attributes.integer("num")),
+        dim_(spec.attributes.integer("dim")),
+        flat_(spec.attributes.flag("flat")),
+        weight_(add_quantizable("weight", table_spec(spec.weight), Quantizable::Kind::kEmbedding).weight()) {
+    if (num_ > 0) weight_.describe({num_, dim_});
+  }
 
   Var forward(const Var& x) override { return embedding(x, weight_.read(), flat_, y_); }
 
@@ -30,7 +32,8 @@ class Embedding final : public Module {
     require((in.dtype == dtypes::int32 || in.dtype == dtypes::int64) && !in.scales, kEmbeddingLayer,
             "needs ids, int32 or int64 without scales, got ", in.dtype,
             ". It must be the first layer of a model whose data are ids.");
-    const int64_t dim = weight_.shape().cols();
+    if (!weight_.described()) describe_for(in);
+    const int64_t dim = dim_;
     require(weight_.shape().rows() >= in.ids, kEmbeddingLayer, "num: got ", weight_.shape().rows(),
             ", expected at least ", in.ids, ", the number of different ids in the data");
     require(in.features() <= std::numeric_limits<int64_t>::max() / dim, kEmbeddingLayer, in.features(), " ids of ", dim,
@@ -47,6 +50,16 @@ class Embedding final : public Module {
   std::string_view kind() const override { return "embedding"; }
 
  private:
+  // num 0: a row for each id. Files then hold the number.
+  void describe_for(const Form& in) {
+    require(in.ids > 0, kEmbeddingLayer,
+            "num: 0 stands for the number of different ids, which this input does not tell: set num");
+    num_ = in.ids;
+    weight_.describe({num_, dim_});
+    record_key("num", num_);
+  }
+
+  int64_t num_, dim_;
   bool flat_;
   Parameter& weight_;
   DType y_ = dtypes::fp32;  // as planned
@@ -60,7 +73,8 @@ LayerKind embedding_kind() {
   kind.name = "embedding";
   kind.doc = "looks up the row of a table for each id";
   kind.keys = {
-      {"num", Type::kInt, "[1, 16777216]", "!", "rows of the table: at least the number of different ids"},
+      {"num", Type::kInt, "[0, 16777216]", "0",
+       "rows of the table: at least the number of different ids; 0: as many as the data have"},
       {"dim", Type::kInt, "[1, 1048576]", "!", "values per row"},
       {"flat", Type::kBool, "", "true", "true: the rows of a sample are concatenated, [t * dim]; false: [t, dim]"}};
   kind.weights = true;

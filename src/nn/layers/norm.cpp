@@ -78,6 +78,11 @@ Var Norm::add_hardtanh(const Var& x, const Var& b) {
   return batch_norm_add_hardtanh(x, gamma_.read(), beta_.read(), b, options_now(state().training));
 }
 
+void Norm::check_rows() const {
+  fail(name_, "the model is causal, and this layer takes the statistics of the whole batch, later positions too. Use ",
+       "layer_norm or rms_norm");
+}
+
 Form Norm::plan(const Form& in, PlanRequests&) {
   const bool integers = per_column_ && in.dtype == dtypes::int32;
   require(integers || detail::is_values(in.dtype), name_, "needs fp32 input, got ", in.dtype,

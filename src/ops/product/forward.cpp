@@ -26,9 +26,10 @@ Tensor packed(const Tensor& x, Layout layout) {
 
 }  // namespace
 
-void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
+void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y, bool row_alone) {
   kernels::GemmArgs full =
       product_args(x.side(false), side_of(w, false), y.dtype(), bias.defined() ? bias.as<float>() : nullptr);
+  full.row_alone = row_alone;
   const kernels::GemmKernel& kernel = kernels::plan_gemm(full, layouts_of(w));
   full.ldc = y.stride() * 8 / y.dtype().bits();
   full.b.data = w.in_layout(kernel.b_layout).data();

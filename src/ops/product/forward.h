@@ -9,9 +9,11 @@ namespace bitgrad::detail {
 // layout that the kernel wants. y [rows of x, rows of w], its rows dense or a stride apart: fp32, bf16, fp64, or int32
 // of operands without scales. An operand of several blocks of rows is made and multiplied block by block, by the kernel
 // (and so in the order of summation) of the whole shape.
-void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y);
-inline void forward_product(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
-  forward_product(MatrixOperand(x), w, bias, y);
+// row_alone: ProductModes::row_alone.
+void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y, bool row_alone = false);
+inline void forward_product(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y,
+                            bool row_alone = false) {
+  forward_product(MatrixOperand(x), w, bias, y, row_alone);
 }
 
 }  // namespace bitgrad::detail

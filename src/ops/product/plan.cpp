@@ -22,9 +22,10 @@ Layout forward_layout(const ProductForm& form) {
     return kernels::plan_gemm(
                detail::product_args(side_of(bare(form.x), false), side_of(bare(form.w), false), dtypes::int32))
         .b_layout;
-  return kernels::plan_gemm(detail::product_args(side_of(form.x, false), side_of(form.w, false), form.y,
-                                                 form.bias ? &kUnread : nullptr))
-      .b_layout;
+  kernels::GemmArgs args =
+      detail::product_args(side_of(form.x, false), side_of(form.w, false), form.y, form.bias ? &kUnread : nullptr);
+  args.row_alone = form.row_alone;
+  return kernels::plan_gemm(args).b_layout;
 }
 
 }  // namespace

@@ -159,10 +159,12 @@ std::optional<ModelForms::Refusal> ModelForms::refusal_in(QuantForm& form,
   try {
     const std::shared_ptr<Sequential> model = made(layers);
     if (auto refused = prepare_layers(form, *model)) return refused;
+    model->check_causal();
     Form input;
     input.sample = {kFeatures};
     input.dtype = input_;
     input.values = values_;
+    if (input_ == dtypes::int32) input.ids = 1;  // how many there are is known when the data are open
     if (plans_) form.output = model->plan(input).dtype;
   } catch (const LayerError& error) {
     if (error.code() == ErrorCode::kBug) throw;

@@ -164,6 +164,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
   const std::vector<LayerSummary> rows = summarize(learner.model());
   const std::vector<Quantizable*> slots = learner.model().quantizables();
   for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i]->weight_owner() != nullptr) continue;  // its weight is measured where it is owned
     LayerSensitivity& layer = result.layers.emplace_back();
     layer.layer = rows[i].layer;
     layer.kind = rows[i].kind;

@@ -14,7 +14,8 @@ SumOrder strict_order(const GemmArgs& args) {
   if (gemm_is_integer(args)) return SumOrder::kExact;
   if (args.a.dtype == dtypes::fp64 || args.b.dtype == dtypes::fp64 || args.c_dtype == dtypes::fp64)
     return SumOrder::kFp64;
-  const bool tables = args.m >= kLeastM && args.n >= kLeastN && table_f32_supports(args);
+  // A row alone has the order that it has as the only one.
+  const bool tables = !args.row_alone && args.m >= kLeastM && args.n >= kLeastN && table_f32_supports(args);
   return tables ? SumOrder::kTable : SumOrder::kChain512;
 }
 

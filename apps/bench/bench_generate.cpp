@@ -1,0 +1,126 @@
+// bench_generate: tokens a second of a GPT-2 of random weights that generates, by the precision of its weights and by
+// how keys and values are kept, all in turns in the same run; medians. One thread: its processor time. x no cache =
+// time of reading all rows again for each token / the row's time.
+//
+//   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST] [--threads
+//   N]
+//                  [--repeat R] [--json FILE] [--compare OLD] [--slack S]
+#include <iomanip>
+#include <memory>
+
+#include "bitgrad/base/parallel.h"
+#include "bitgrad/train/generator.h"
+#include "bitgrad/train/trainer.h"
+#include "shared/common.h"
+#include "shared/measure.h"
+#include "shared/report.h"
+
+namespace {
+
+using namespace bitgrad;
+using namespace bitgrad::bench;
+
+struct Options {
+  int64_t layers = 4, heads = 4, dim = 128, context = 64, vocabulary = 65;  // nanoGPT's small model
+  int64_t tokens = 256, repeat = 7;
+  int threads = 1;
+  std::vector<std::string> recipes{"none", "w8a8", "8da4w", "ternary_int8"};
+  std::string json, compare;
+  double slack = 0.9;
+};
+
+std::string config_text(const Options& o, const std::string& recipe) {
+  return concat(
+      "version: 1\nrun: {name: bench, seed: 1}\ndata: {tokenizer: bytes, train: {format: tokens, file: a, context: ",
+      o.context, "}}\nmodel: {preset: gpt, keys: {vocabulary: ", o.vocabulary, ", context: ", o.context,
+      ", layers: ", o.layers, ", heads: ", o.heads, ", dim: ", o.dim,
+      "}}\nquant: {rules: [{layers: \"layers.3.*\", recipe: ", recipe,
+      "}]}\nbatch: {global: 1}\noptim: {name: adamw, lr: 1e-3}\ntrain: {stop: 1 steps}\n");
+}
+
+struct Way {
+  const char* name;
+  GeneratorSpec spec;
+};
+constexpr Way kWays[] = {{"no cache", {.cache = false}},
+                         {"fp32", {.kv = KvKind::kFp32}},
+                         {"bf16", {.kv = KvKind::kBf16}},
+                         {"int8", {.kv = KvKind::kInt8}}};
+
+// Writes `tokens` ids from one id on, past the context too.
+class Writer {
+ public:
+  Writer(Learner& learner, const GeneratorSpec& spec, int64_t tokens) : generator_(learner, spec), tokens_(tokens) {}
+  void run() {
+    generator_.truncate(0);
+    const int32_t begin = 0;
+    const std::span<const float> scores = generator_.feed({&begin, 1});
+    generate(generator_, scores, nullptr, {.tokens = tokens_, .sampling = {.top_k = 40}});
+  }
+  int64_t cache_bytes() const { return generator_.cache_bytes(); }
+
+ private:
+  Generator generator_;
+  int64_t tokens_;
+};
+
+void bench_recipe(const Options& o, const std::string& recipe, Json& rows) {
+  const RunConfig config = parse_config(config_text(o, recipe), "bench_generate");
+  Form in;
+  in.sample = {o.context};
+  in.dtype = dtypes::int32;
+  in.ids = o.vocabulary;
+  const std::unique_ptr<Learner> learner = build_learner(config, in, o.vocabulary, 1);
+  std::vector<std::unique_ptr<Writer>> writers;
+  std::vector<Contestant> all;
+  for (const Way& way : kWays) {
+    writers.push_back(std::make_unique<Writer>(*learner, way.spec, o.tokens));
+    all.push_back({way.name, [writer = writers.back().get()] { writer->run(); }, 1, false, {}});
+  }
+  measure(all, o.repeat, time_base(o.threads));
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double per_s = 1e9 * static_cast<double>(o.tokens) / all[i].median(),
+                 times = all[0].median() / all[i].median();
+    rows.push_back({{"recipe", recipe},
+                    {"cache", all[i].name},
+                    {"tokens_per_s", per_s},
+                    {"x_no_cache", times},
+                    {"cache_bytes", writers[i]->cache_bytes()}});
+    std::cout << "  " << std::left << std::setw(14) << recipe << std::setw(10) << all[i].name << std::right
+              << std::fixed << std::setprecision(0) << std::setw(9) << per_s << " tokens/s" << std::setprecision(2)
+              << std::setw(8) << times << " x no cache" << std::setw(12) << writers[i]->cache_bytes() << " bytes\n";
+  }
+}
+
+int run(int argc, char** argv) {
+  Options o;
+  cli::Arguments args("tokens a second of a GPT-2 that generates", "bench_generate");
+  args.option("--layers", o.layers).range<int64_t>(1, 256);
+  args.option("--heads", o.heads).range<int64_t>(1, 256);
+  args.option("--dim", o.dim).range<int64_t>(2, 65536);
+  args.option("--context", o.context).range<int64_t>(2, 65536);
+  args.option("--vocabulary", o.vocabulary).range<int64_t>(2, 1 << 20);
+  args.option("--tokens", o.tokens, "that one measurement writes").range<int64_t>(1, 1 << 20);
+  args.option("--recipes", o.recipes, "of the linear layers of the blocks").delimiter(',');
+  args.option("--threads", o.threads).range<int64_t>(1, 1024);
+  args.option("--repeat", o.repeat, "measurements of each").range<int64_t>(1, 1000);
+  args.option("--json", o.json, "file for the report");
+  args.option("--compare", o.compare, "an older report");
+  args.option("--slack", o.slack, "new / old below it is a loss").range<double>(0, 1);
+  args.parse(argc, argv);
+  check_writable("--json", o.json);
+  set_num_threads(o.threads);
+  Json report = new_report(o.threads);
+  std::cout << o.layers << " layers, " << o.heads << " heads, " << o.dim << " wide, context " << o.context << ", "
+            << o.vocabulary << " ids; " << o.tokens << " tokens, " << o.threads << " threads\n";
+  for (const std::string& recipe : o.recipes) bench_recipe(o, recipe, report.at("rows"));
+  if (!o.json.empty()) write_report(o.json, report);
+  return o.compare.empty() || compare_with_file(report, o.compare, {{"recipe", "cache"}, "x_no_cache", o.slack}) ? 0
+                                                                                                                 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_main("bench_generate", [&] { return run(argc, argv); });
+}

@@ -1,0 +1,205 @@
+// bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [--tokens N --temperature T --top-k K --top-p P --min-p
+// P
+// --repetition-penalty R --seed S --samples N --stop TEXT... --kv fp32|bf16|int8 --no-cache --json]: a language model
+// goes on with a text. The text is on standard output as it grows, what it took on standard error.
+#include <chrono>
+#include <iostream>
+#include <iterator>
+
+#include "bitgrad/base/json.h"
+#include "bitgrad/base/text_stream.h"
+#include "bitgrad/data/streamed_text.h"
+#include "bitgrad/kernels/gemm_costs.h"
+#include "bitgrad/train/generator.h"
+#include "command.h"
+#include "open_file.h"
+
+namespace bitgrad::cli {
+namespace {
+
+constexpr std::string_view kGenerate = "generate";
+constexpr const char* kBetween = "\n---------------\n";
+
+struct GenerateOptions {
+  std::vector<std::string> plugins, overrides;
+  std::string target, prompt;
+  std::vector<int64_t> ids;
+  bool has_prompt = false, has_ids = false;
+  GenerateSpec spec;
+  GeneratorSpec generator;
+  int64_t samples = 1, seed = 0;
+  bool no_cache = false, json = false;
+};
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now();
+};
+
+// "12.3": the same in every locale.
+std::string rounded(double number) {
+  TextWriter text;
+  text.precision(number < 100 ? 3 : 5);
+  text << number;
+  return text.str();
+}
+
+std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
+
+class Generating {
+ public:
+  explicit Generating(const GenerateOptions& o)
+      : o_(o), file_(open_file(o.target, o.overrides)), tokenizer_(tokenizer_of(file_.header, file_.path)) {}
+
+  int run() {
+    apply_run_settings(file_.config);
+    const DeviceGuard guard(device_of(file_.config));
+    const std::vector<int32_t> prompt = prompt_ids();
+    require(tokenizer_ || o_.spec.stop.empty(), kGenerate, "--stop: ", file_.path, " has no tokenizer: it writes ids");
+    if (tokenizer_) StreamedText(*tokenizer_, o_.spec.stop);  // refuses empty ones
+    const std::unique_ptr<Learner> learner = load_file(file_, nullptr);
+    Generator generator(*learner, o_.generator);
+    const Stopwatch reading;
+    const std::span<const float> fed = generator.feed(prompt);
+    const std::vector<float> scores(fed.begin(), fed.end());
+    const double prompt_seconds = reading.seconds();
+    const Stopwatch writing;
+    for (int64_t sample = 0; sample < o_.samples; ++sample) {
+      if (sample > 0) generator.truncate(std::ssize(prompt));
+      write_sample(generator, prompt, scores, sample);
+    }
+    finish(generator, prompt, prompt_seconds, writing.seconds());
+    return 0;
+  }
+
+ private:
+  std::vector<int32_t> prompt_ids() const {
+    if (o_.has_ids) {
+      for (const int64_t id : o_.ids)
+        require(id >= 0 && id <= INT32_MAX, kGenerate, "--ids: got ", id, ", expected ids from 0 on");
+      return {o_.ids.begin(), o_.ids.end()};
+    }
+    require(tokenizer_ != nullptr, kGenerate, "--prompt: ", file_.path,
+            " has no tokenizer: it was not trained on a text of format tokens, or by an older program. Give --ids");
+    const std::string text = o_.prompt == "-" ? standard_input() : o_.prompt;
+    std::vector<int32_t> ids;
+    try {
+      ids = encode(*tokenizer_, text);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kData) throw;
+      fail_with(ErrorCode::kData, kGenerate, "--prompt: ", e.what());
+    }
+    // A document begins behind the end of another one.
+    if (ids.empty() && tokenizer_->end_id() >= 0) ids = {tokenizer_->end_id()};
+    require(!ids.empty(), kGenerate, "--prompt: got an empty text, and ", describe(*tokenizer_),
+            " has no mark of an end of text to begin with. Give a text of at least one character");
+    return ids;
+  }
+
+  void write_sample(Generator& generator, const std::vector<int32_t>& prompt, const std::vector<float>& scores,
+                    int64_t sample) {
+    GenerateSpec spec = o_.spec;
+    spec.sample = sample;
+    if (!o_.json) begin_sample(prompt, sample);
+    const auto show = [&](int32_t id, std::string_view text) {
+      if (o_.json) return;
+      if (tokenizer_)
+        std::cout << text << std::flush;
+      else if (id >= 0)
+        std::cout << ',' << id << std::flush;
+    };
+    const Generated made = generate(generator, scores, tokenizer_.get(), spec, show);
+    tokens_ += std::ssize(made.ids);
+    if (!o_.json) {
+      if (!made.text.ends_with('\n')) std::cout << '\n';
+      return;
+    }
+    samples_.push_back({{"ids", made.ids},
+                        {"text", tokenizer_ ? Json(made.text) : Json(nullptr)},
+                        {"stop", std::string(stop_reason_name(made.reason))}});
+  }
+
+  void begin_sample(const std::vector<int32_t>& prompt, int64_t sample) const {
+    if (sample > 0) std::cout << kBetween;
+    if (tokenizer_) {
+      StreamedText text(*tokenizer_);
+      for (const int32_t id : prompt) std::cout << text.add(id);
+      std::cout << text.finish() << std::flush;
+      return;
+    }
+    for (size_t i = 0; i < prompt.size(); ++i) std::cout << (i > 0 ? "," : "") << prompt[i];
+  }
+
+  void finish(const Generator& generator, const std::vector<int32_t>& prompt, double prompt_seconds, double seconds) {
+    const std::string kv = generator.cached() ? std::string(kv_kind_name(o_.generator.kv)) : "none";
+    const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
+    const double tokens_per_s = rate(tokens_, seconds), prompt_per_s = rate(std::ssize(prompt), prompt_seconds);
+    if (!o_.json) {
+      std::cerr << tokens_ << " tokens, " << rounded(tokens_per_s) << " tokens/s; prompt of " << prompt.size() << ", "
+                << rounded(prompt_per_s) << " tokens/s; cache " << kv << ", " << generator.cache_bytes() << " bytes\n";
+      return;
+    }
+    std::cout << Json{{"prompt", prompt},
+                      {"samples", samples_},
+                      {"tokens_per_s", tokens_per_s},
+                      {"prompt_tokens_per_s", prompt_per_s},
+                      {"cache", {{"kind", kv}, {"bytes", generator.cache_bytes()}}}}
+                     .dump()
+              << '\n';
+  }
+
+  const GenerateOptions o_;
+  const OpenedFile file_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  Json samples_ = Json::array();
+  int64_t tokens_ = 0;
+};
+
+int run_generate(GenerateOptions& o) {
+  require(o.has_prompt != o.has_ids, kGenerate, "expected either --prompt TEXT or --ids 1,2,3");
+  o.spec.sampling.seed = static_cast<uint64_t>(o.seed);
+  o.generator.cache = !o.no_cache;
+  check_sampling(o.spec.sampling);
+  load_named_plugins(o.plugins);
+  kernels::load_gemm_costs(kernels::gemm_costs_path());
+  return Generating(o).run();
+}
+
+}  // namespace
+
+Run setup_generate(Arguments& args) {
+  auto o = std::make_shared<GenerateOptions>();
+  SamplingSpec& sampling = o->spec.sampling;
+  add_plugin_option(args, o->plugins);
+  args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
+  args.option("overrides", o->overrides, "key=value of the configuration, such as device.threads=1");
+  const Argument prompt = args.option("--prompt", o->prompt, "the text to go on with; -: standard input");
+  const Argument ids =
+      args.option("--ids", o->ids, "ids in place of a text, such as 1,2,3").delimiter(',').excludes(prompt);
+  args.option("--tokens", o->spec.tokens, "at most so many").range<int64_t>(0, int64_t{1} << 40);
+  args.option("--temperature", sampling.temperature, "scores are divided by it; 0: always the most probable token");
+  args.option("--top-k", sampling.top_k, "of the so many most probable tokens; 0: all");
+  args.option("--top-p", sampling.top_p, "of the most probable tokens that together have this probability");
+  args.option("--min-p", sampling.min_p, "of tokens with at least this part of the largest probability");
+  args.option("--repetition-penalty", sampling.repetition_penalty,
+              "above 1: tokens that came before are less probable");
+  args.option("--seed", o->seed, "of the draws").range<int64_t>(0, INT64_MAX);
+  args.option("--samples", o->samples, "texts to write, from the same prompt").range<int64_t>(1, int64_t{1} << 20);
+  args.option("--stop", o->spec.stop, "a text ends before this; repeatable").repeatable();
+  const Argument kv =
+      args.choice("--kv", o->generator.kv, {{"fp32", KvKind::kFp32}, {"bf16", KvKind::kBf16}, {"int8", KvKind::kInt8}},
+                  "how keys and values of earlier rows are kept");
+  args.flag("--no-cache", o->no_cache, "read all rows again for each token: the tokens of --kv fp32").excludes(kv);
+  args.flag("--json", o->json, "one JSON object on standard output");
+  return [o, prompt, ids] {
+    o->has_prompt = prompt.count() > 0;
+    o->has_ids = ids.count() > 0;
+    return run_generate(*o);
+  };
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,56 @@
+"""What the scripts that run beside PyTorch share: processes of its variants with an allocator, and rows of bench_step."""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BENCH_STEP = os.path.join(HERE, "..", "build", "release", "bin", "bench_step")
+# glibc: no mmap for each large tensor, nothing given back to the kernel.
+KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "68719476736", "MALLOC_TOP_PAD_": "268435456"}
+JEMALLOC = {"MALLOC_CONF": "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1,metadata_thp:auto"}
+
+
+def find_jemalloc():
+    return next(iter(sorted(glob.glob("/usr/lib/*/libjemalloc.so*"))), None)
+
+
+def find_compiler():
+    """torch.compile makes C++ of a model."""
+    return shutil.which(os.environ.get("CXX", "g++")) is not None
+
+
+def torch_row(script, cell):
+    """The JSON line of `script --cell CELL` in a process of its own; {"error": ...}: a refusal is a result too."""
+    environment = dict(os.environ, OMP_NUM_THREADS=str(cell["threads"]), MKL_NUM_THREADS=str(cell["threads"]))
+    if cell["malloc"] == "keep":
+        environment.update(KEEP)
+    elif cell["malloc"] == "jemalloc":
+        environment.update(JEMALLOC, LD_PRELOAD=find_jemalloc())
+    python = os.environ.get("BITGRAD_TORCH_PYTHON", sys.executable)
+    result = subprocess.run([python, os.path.abspath(script), "--cell", json.dumps(cell)], env=environment,
+                            capture_output=True, text=True, timeout=1800)
+    if result.returncode != 0:
+        return dict(error=(result.stderr.strip().splitlines() or ["no message"])[-1][:300])
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def bench_step_row(program, arguments):
+    """The one row of `bench_step ARGUMENTS`; ends the script where that fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "row.json")
+        command = [program] + arguments + ["--json", path]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            sys.exit(f"{os.path.basename(sys.argv[0])}: {' '.join(command)}: {result.stderr.strip()}")
+        with open(path) as f:
+            return json.load(f)["rows"][0]
+
+
+def status_bytes(key):
+    """Of /proc/self/status: VmRSS, VmHWM."""
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key + ":"))

@@ -1,0 +1,145 @@
+// Numbers of the fast way to GELU (loops_gelu.inc): Chebyshev fits in 40 digits.
+#pragma once
+
+namespace bitgrad::kernels::elementwise::gelu_tables {
+
+// The tail 1 - Phi(u) is e^(-u^2 / 2) R(u), R(u) = erfcx(u / sqrt 2) / 2. R around u = k w is a polynomial of d = u - k
+// w, |d| <= w / 2, within 5.4e-11 relative: coefficient j of interval k is kR[j][k].
+inline constexpr int kIntervals = 16, kDegree = 7;
+inline constexpr double kWidth = 0.390625;                           // w
+inline constexpr double kLargest = kWidth * (kIntervals - 1 + 0.5);  // u below it
+alignas(64) inline constexpr double kR[kDegree + 1][kIntervals] = {
+    {0x1.ffffffffa088fp-2, 0x1.80a507626136ap-2, 0x1.2df616fd5ab0cp-2, 0x1.eadf5a23bae22p-3, 0x1.9a28d2051a6d5p-3,
+     0x1.5e64a3258ca09p-3, 0x1.30c1b4e52ce56p-3, 0x1.0cfe01ca5043bp-3, 0x1.e0ad19879e94cp-4, 0x1.b1e297666edcdp-4,
+     0x1.8b0ddf373d244p-4, 0x1.6a5f0e1aae305p-4, 0x1.4e85bdeb620bfp-4, 0x1.3688ead47a7abp-4, 0x1.21acd4f60f772p-4,
+     0x1.0f6192f985fa5p-4},
+    {-0x1.9884533d2476fp-2, -0x1.0243dc5abf750p-2, -0x1.5938228e9122fp-3, -0x1.e395d1b137167p-4, -0x1.6051bca50e98bp-4,
+     -0x1.09582faa59e67p-4, -0x1.9b0a9a058f9afp-5, -0x1.4608665549b20p-5, -0x1.07e8ba5a7a0eap-5, -0x1.b2c2c2c3bd147p-6,
+     -0x1.6b8c741519ae7p-6, -0x1.34037169a3acep-6, -0x1.07f98ad6c7784p-6, -0x1.c91023b07c53dp-7, -0x1.8f41029b47a4cp-7,
+     -0x1.5f8c9e38042cfp-7},
+    {0x1.00000138c8506p-2, 0x1.1bc2861e54850p-3, 0x1.4e38538e9bf65p-4, 0x1.9f0b22fb506c5p-5, 0x1.0dd1ed751eb93p-5,
+     0x1.6d12128ad0351p-6, 0x1.ff4bf55152463p-7, 0x1.70f21ebffe041p-7, 0x1.1145d970c3cacp-7, 0x1.9e2b51cb11df0p-8,
+     0x1.4035aed938f39p-8, 0x1.f7f5b467bd811p-9, 0x1.92d4f37d90125p-9, 0x1.4682c2d0b1591p-9, 0x1.0bf642df77131p-9,
+     0x1.bcc2a2f0ecabdp-10},
+    {-0x1.10583848db86ep-3, -0x1.0e7528ea5f025p-4, -0x1.1e382dd9b5262p-5, -0x1.40870f7ffe7e3p-6, -0x1.79649e3928363p-7,
+     -0x1.d07743ca0a76ep-8, -0x1.293596594bf66p-8, -0x1.89ba11f2316dap-9, -0x1.0ce0d808871e0p-9, -0x1.794e54d6f2aaap-10,
+     -0x1.0f2ad1ddc52d6p-10, -0x1.8e350af178cbcp-11, -0x1.2a082c891263fp-11, -0x1.c5d6c3fb7ef52p-12,
+     -0x1.5eee21f5d86f6p-12, -0x1.132b540ed0a7ap-12},
+    {0x1.fffaffaaa97b2p-5, 0x1.cddbf63faf002p-6, 0x1.bcd267b77c668p-7, 0x1.c67636c53b492p-8, 0x1.e9990f54ddab3p-9,
+     0x1.148f10f95abd5p-9, 0x1.4601c701b53eep-10, 0x1.8f2f2f9f39350p-11, 0x1.f9b10607cfb71p-12, 0x1.4a35a43d676bep-12,
+     0x1.bb2eab1199090p-13, 0x1.30cac17bbc5e9p-13, 0x1.ac9ad0b569a82p-14, 0x1.336f6334d7d62p-14, 0x1.c1177df2c2430p-15,
+     0x1.4d71451d2b2e5p-15},
+    {-0x1.b3bd1b169e867p-6, -0x1.688e8d5cb6919p-7, -0x1.3eefa7faa2338p-8, -0x1.2bcee4ce63ac1p-9, -0x1.29d2e900dbb12p-10,
+     -0x1.37042810e6cc3p-11, -0x1.53cd0b39d4192p-12, -0x1.82b443e85322bp-13, -0x1.c896017fa5510p-14,
+     -0x1.16a94b55bc170p-14, -0x1.5e859691e4497p-15, -0x1.c51389334cbd5p-16, -0x1.2c223dcbcb179p-16,
+     -0x1.96a7cc03f58b3p-17, -0x1.192cb7f32a3bdp-17, -0x1.8c23fc6fde267p-18},
+    {0x1.589b0ddc6909ap-7, 0x1.0722b0fd363c9p-8, 0x1.ae131cfcec2cbp-10, 0x1.7610894919d81p-11, 0x1.5871e7fd049c0p-12,
+     0x1.4e1e3cf9a063bp-13, 0x1.53d6cd3bafa3fp-14, 0x1.68e58b1f1bf7ep-15, 0x1.8e97f1c6658dap-16, 0x1.c8379f9c90371p-17,
+     0x1.0db335afbdb25p-17, 0x1.48715a61fda60p-18, 0x1.9ae8f7d8eba00p-19, 0x1.0772fedd90c57p-19, 0x1.59826436d3d1cp-20,
+     0x1.ce952372fe520p-21},
+    {-0x1.f63e4cd746892p-9, -0x1.64754d5a9169bp-10, -0x1.0ef30267c8178p-11, -0x1.b6da90cb6744dp-13,
+     -0x1.78c43a7c08b3ap-14, -0x1.55487b010f2fcp-15, -0x1.44b912f5fe7f0p-16, -0x1.433268ef8c87fp-17,
+     -0x1.4f3598d83fcc1p-18, -0x1.69061002e46e9p-19, -0x1.92789c24f1cacp-20, -0x1.cf126dae7c831p-21,
+     -0x1.123889ad36836p-21, -0x1.4d8372ddf3fa0p-22, -0x1.9fa48391da4b9p-23, -0x1.08e08aeeea4dap-23}};
+
+// e^(-r / 2), |r| <= ln 2 / 16, within 2.5e-12: coefficients 1 to 4 (the first is 1).
+inline constexpr double kExp[] = {-0x1.fffffffb1350ap-2, 0x1.fffffffe5bc5fp-4, -0x1.5557e551b58ccp-6,
+                                  0x1.55570aa7f019ep-9};
+// 2^(k / 16)
+alignas(64) inline constexpr double kRoots[kIntervals] = {0x1p+0,
+                                                          0x1.0b5586cf9890fp+0,
+                                                          0x1.172b83c7d517bp+0,
+                                                          0x1.2387a6e756238p+0,
+                                                          0x1.306fe0a31b715p+0,
+                                                          0x1.3dea64c123422p+0,
+                                                          0x1.4bfdad5362a27p+0,
+                                                          0x1.5ab07dd485429p+0,
+                                                          0x1.6a09e667f3bcdp+0,
+                                                          0x1.7a11473eb0187p+0,
+                                                          0x1.8ace5422aa0dbp+0,
+                                                          0x1.9c49182a3f090p+0,
+                                                          0x1.ae89f995ad3adp+0,
+                                                          0x1.c199bdd85529cp+0,
+                                                          0x1.d5818dcfba487p+0,
+                                                          0x1.ea4afa2a490dap+0};
+
+// Near 0 the distribution function and the derivative of GELU themselves: around x = k w, -8 <= k < 8, polynomials of
+// d = x - k w; coefficient j is k...[j][k mod 16]. Phi within 2.9e-11 relative, the derivative within 1.9e-12.
+inline constexpr int kCoreDegree = 8;
+inline constexpr float kCoreLow = -3.3203125f, kCoreHigh = 2.9296875f;  // -8.5 w and 7.5 w: x between them
+alignas(64) inline constexpr double kPhi[kCoreDegree + 1][kIntervals] = {
+    {0x1p-1, 0x1.4dce10b4d69c9p-1, 0x1.90ba6b457f6e8p-1, 0x1.c23d9eda268acp-1, 0x1.e1bf9842a5ea5p-1,
+     0x1.f2fe7524b07f7p-1, 0x1.fb1cdac9f40b7p-1, 0x1.fe66686101564p-1, 0x1.d21af4ae0dd6dp-11, 0x1.99979efea9c0bp-9,
+     0x1.38c94d82fd252p-7, 0x1.a0315b69f011fp-6, 0x1.e4067bd5a15bp-5, 0x1.ee13092ecba9cp-4, 0x1.bd1652ea02461p-3,
+     0x1.6463de9652c6ep-2},
+    {0x1.9884533d1ddd1p-2, 0x1.7a8240d5f4edap-2, 0x1.2d130d796307ap-2, 0x1.9b2e7cc657771p-3, 0x1.e21642e0cb627p-4,
+     0x1.e53b464601601p-5, 0x1.a347c9cccb222p-6, 0x1.3705cebfeab0bp-7, 0x1.8c2226d8f76d3p-9, 0x1.3705cebfeab0bp-7,
+     0x1.a347c9cccb222p-6, 0x1.e53b464601601p-5, 0x1.e21642e0cb627p-4, 0x1.9b2e7cc657771p-3, 0x1.2d130d796307ap-2,
+     0x1.7a8240d5f4edap-2},
+    {-0x1.807a5578492e9p-153, -0x1.27b5c2a70bc98p-4, -0x1.d66dc50d70a8cp-4, -0x1.e1da7a383f0a3p-4,
+     -0x1.78a1643fa9774p-4, -0x1.d9dbe2a0c32a1p-5, -0x1.eb58207c8c65cp-6, -0x1.a939f0aa5c939p-7, 0x1.357aae5871e6ap-8,
+     0x1.a939f0aa5c939p-7, 0x1.eb58207c8c65cp-6, 0x1.d9dbe2a0c32a1p-5, 0x1.78a1643fa9774p-4, 0x1.e1da7a383f0a3p-4,
+     0x1.d66dc50d70a8cp-4, 0x1.27b5c2a70bc98p-4},
+    {-0x1.105836b1286bp-4, -0x1.ababab1c21236p-5, -0x1.38d5cdc7efa9cp-6, 0x1.994ec21717058p-7, 0x1.cf4163e4cc6b3p-6,
+     0x1.c7428df95359ap-6, 0x1.39fb8ddfa94b9p-6, 0x1.4fbd2d168d554p-7, 0x1.215cf17ed0443p-8, 0x1.4fbd2d168d554p-7,
+     0x1.39fb8ddfa94b9p-6, 0x1.c7428df95359ap-6, 0x1.cf4163e4cc6b3p-6, 0x1.994ec21717058p-7, -0x1.38d5cdc7efa9cp-6,
+     -0x1.ababab1c21236p-5},
+    {0x1.27e02265478cp-144, 0x1.18ab5dceb2f88p-6, 0x1.76b844ab362e4p-6, 0x1.054747b001adp-6, 0x1.1882e0ba7ebccp-8,
+     -0x1.015e2204e1d78p-8, -0x1.98557dae6fc1p-8, -0x1.3d46a914cf881p-8, 0x1.5cf856141fb6bp-9, 0x1.3d46a914cf881p-8,
+     0x1.98557dae6fc1p-8, 0x1.015e2204e1d78p-8, -0x1.1882e0ba7ebccp-8, -0x1.054747b001adp-6, -0x1.76b844ab362e4p-6,
+     -0x1.18ab5dceb2f88p-6},
+    {0x1.46cde5963a009p-7, 0x1.a97cf149bd27ap-8, -0x1.73e880a01fdccp-11, -0x1.6fba60081e0e8p-8, -0x1.6d9c625d1c4a9p-8,
+     -0x1.594133d4f71d1p-9, 0x1.8195f2b0a3fffp-15, 0x1.2326ff70990a3p-10, 0x1.06998c0aa81bcp-10, 0x1.2326ff70990a3p-10,
+     0x1.8195f2b0a3fffp-15, -0x1.594133d4f71d1p-9, -0x1.6d9c625d1c4a9p-8, -0x1.6fba60081e0e8p-8, -0x1.73e880a01fdccp-11,
+     0x1.a97cf149bd27ap-8},
+    {-0x1.1590cb4b7f17cp-138, -0x1.62c629cbcc1e9p-9, -0x1.8395f71392cdap-9, -0x1.0e1a689522feap-10,
+     0x1.ce7541711491fp-11, 0x1.6a0710bda1069p-10, 0x1.aa22d5a2d5354p-11, 0x1.243cb329bdd63p-13, 0x1.5dabf7e99e8a8p-13,
+     -0x1.243cb329bdd63p-13, -0x1.aa22d5a2d5354p-11, -0x1.6a0710bda1069p-10, -0x1.ce7541711491fp-11,
+     0x1.0e1a689522feap-10, 0x1.8395f71392cdap-9, 0x1.62c629cbcc1e9p-9},
+    {-0x1.34aa723d0f789p-10, -0x1.43f3fd1e14a89p-11, 0x1.ace1b76594163p-12, 0x1.b51325db15b28p-11,
+     0x1.e8bf388f18296p-12, -0x1.205e5f5859979p-14, -0x1.208aa8c13a5c5p-12, -0x1.86d47f50f1ff9p-13,
+     -0x1.7d9ca78e59a73p-15, -0x1.86d47f50f1ff9p-13, -0x1.208aa8c13a5c5p-12, -0x1.205e5f5859979p-14,
+     0x1.e8bf388f18296p-12, 0x1.b51325db15b28p-11, 0x1.ace1b76594163p-12, -0x1.43f3fd1e14a89p-11},
+    {0x1.19d344059a981p-134, 0x1.4d39d24b67e17p-12, 0x1.20060fcfe703cp-12, -0x1.8cfae7cf1e4cfp-17,
+     -0x1.8242520ca61d7p-13, -0x1.10b85fde0f516p-13, -0x1.a53573cd72f3dp-18, 0x1.96293e6f94441p-15,
+     -0x1.28399f684fbbbp-15, -0x1.96293e6f94441p-15, 0x1.a53573cd72f3dp-18, 0x1.10b85fde0f516p-13,
+     0x1.8242520ca61d7p-13, 0x1.8cfae7cf1e4cfp-17, -0x1.20060fcfe703cp-12, -0x1.4d39d24b67e17p-12}};
+alignas(64) inline constexpr double kSlope[kCoreDegree + 1][kIntervals] = {
+    {0x1p-1, 0x1.97bb815ea3695p-1, 0x1.032aee4470fb9p+0, 0x1.1d5a1eb41972dp+0, 0x1.1ff3f8a9451e1p+0,
+     0x1.171cf8bc63ac5p+0, 0x1.0ce92e68df68ep+0, 0x1.05d81bf32af8bp+0, -0x1.1858ff0d9f53bp-7, -0x1.7606fccabe2d1p-6,
+     -0x1.9d25cd1bed1cep-5, -0x1.71cf8bc63ac56p-4, -0x1.ff3f8a9451e1p-4, -0x1.d5a1eb41972dp-4, -0x1.957722387dcadp-7,
+     0x1.a111fa85725aep-3},
+    {0x1.9884533c8800bp-1, 0x1.5da180d3778edp-1, 0x1.a26339fa5458ap-2, 0x1.01b0f25425bdcp-3, -0x1.a997a70bf9eeep-5,
+     -0x1.b846305dca22dp-4, -0x1.6e27612c22a23p-4, -0x1.a9da4fa811162p-5, -0x1.808726b251fabp-6, -0x1.a9da4fa811162p-5,
+     -0x1.6e27612c22a23p-4, -0x1.b846305dca22dp-4, -0x1.a997a70bf9eeep-5, 0x1.01b0f25425bdcp-3, 0x1.a26339fa5458ap-2,
+     0x1.5da180d3778edp-1},
+    {-0x1.0bf82c0e0475dp-153, -0x1.1c6df7a5da4f4p-2, -0x1.8ea5a52bf5cc5p-2, -0x1.3c6c141a7ac41p-2,
+     -0x1.2581c59ffd57bp-3, -0x1.5f3abb397fb84p-7, 0x1.6ed42b4208ef4p-5, 0x1.719b809449d5p-5, -0x1.be15d54d21a7fp-6,
+     -0x1.719b809449d5p-5, -0x1.6ed42b4208ef4p-5, 0x1.5f3abb397fb84p-7, 0x1.2581c59ffd57bp-3, 0x1.3c6c141a7ac41p-2,
+     0x1.8ea5a52bf5cc5p-2, 0x1.1c6df7a5da4f4p-2},
+    {-0x1.1058357e53972p-2, -0x1.74da32109282cp-3, -0x1.415db6ee4a0a5p-8, 0x1.fed6e63ba4114p-4, 0x1.1e6a4229c946fp-3,
+     0x1.4997993640d88p-4, 0x1.2ae5db4abfe75p-6, -0x1.8825bbf5a1e4fp-7, -0x1.ffce2d5982093p-7, -0x1.8825bbf5a1e4fp-7,
+     0x1.2ae5db4abfe75p-6, 0x1.4997993640d88p-4, 0x1.1e6a4229c946fp-3, 0x1.fed6e63ba4114p-4, -0x1.415db6ee4a0a5p-8,
+     -0x1.74da32109282cp-3},
+    {0x1.316b7e5807ca5p-144, 0x1.92c6f00bd3168p-4, 0x1.c90c28bd5866fp-4, 0x1.7fdacc7196c86p-5, -0x1.6b72e6a3342a3p-6,
+     -0x1.73931f298b4b6p-5, -0x1.f594266130114p-6, -0x1.279c8db7d7083p-7, -0x1.32abce1c63e86p-9, 0x1.279c8db7d7083p-7,
+     0x1.f594266130114p-6, 0x1.73931f298b4b6p-5, 0x1.6b72e6a3342a3p-6, -0x1.7fdacc7196c86p-5, -0x1.c90c28bd5866fp-4,
+     -0x1.92c6f00bd3168p-4},
+    {0x1.ea327d3c2d006p-5, 0x1.0b24f7d1b3f46p-5, -0x1.28d238ac2d476p-6, -0x1.4f23b29778495p-5, -0x1.9ceedc6758b19p-6,
+     0x1.8d5d2b6eefbd9p-12, 0x1.7f90f816dc5c8p-7, 0x1.2548347ca3fa7p-7, 0x1.7a0a6744c3322p-9, 0x1.2548347ca3fa7p-7,
+     0x1.7f90f816dc5c8p-7, 0x1.8d5d2b6eefbd9p-12, -0x1.9ceedc6758b19p-6, -0x1.4f23b29778495p-5, -0x1.28d238ac2d476p-6,
+     0x1.0b24f7d1b3f46p-5},
+    {-0x1.1d6264da3e2a7p-138, -0x1.52482eb980e36p-6, -0x1.2dff6572040edp-6, -0x1.4d8a2f6b706d5p-12,
+     0x1.71c82180a8c74p-7, 0x1.1ca11848d3f68p-7, 0x1.298af6c0d5f46p-10, -0x1.546b1b49ff9c7p-9, 0x1.197c32a2619b5p-9,
+     0x1.546b1b49ff9c7p-9, -0x1.298af6c0d5f46p-10, -0x1.1ca11848d3f68p-7, -0x1.71c82180a8c74p-7, 0x1.4d8a2f6b706d5p-12,
+     0x1.2dff6572040edp-6, 0x1.52482eb980e36p-6},
+    {-0x1.3405c4d13360bp-7, -0x1.027b4b4a49281p-8, 0x1.46108e3a1932ep-8, 0x1.ad0c7e023e797p-8, 0x1.76a8d3a0b8df7p-10,
+     -0x1.516d9c1ade3c1p-9, -0x1.2fa64954b5e38p-9, -0x1.c6ae68ff69c52p-12, 0x1.0f25e38a3c592p-11,
+     -0x1.c6ae68ff69c52p-12, -0x1.2fa64954b5e38p-9, -0x1.516d9c1ade3c1p-9, 0x1.76a8d3a0b8df7p-10, 0x1.ad0c7e023e797p-8,
+     0x1.46108e3a1932ep-8, -0x1.027b4b4a49281p-8},
+    {0x1.19d344059a981p-134, 0x1.8b863277872a4p-9, 0x1.08fb4698e16dfp-9, -0x1.ee7126db07f61p-11, -0x1.e2e01efda48ccp-10,
+     -0x1.23953aae6f472p-11, 0x1.1bb47cb176147p-11, 0x1.0ff5542ccc271p-11, -0x1.981004f7211ddp-14,
+     -0x1.0ff5542ccc271p-11, -0x1.1bb47cb176147p-11, 0x1.23953aae6f472p-11, 0x1.e2e01efda48ccp-10,
+     0x1.ee7126db07f61p-11, -0x1.08fb4698e16dfp-9, -0x1.8b863277872a4p-9}};
+
+}  // namespace bitgrad::kernels::elementwise::gelu_tables

@@ -1,0 +1,125 @@
+// Maps: rows of keys and values into a cache and out of it, a block of 32 numbers of a row at a time.
+#pragma once
+
+#include "bitgrad/dtype/bf16.h"
+#include "kernels/map/numbers.h"
+#include "nn/map/list.h"
+
+namespace bitgrad::maps {
+namespace kv {
+
+inline constexpr int64_t kBlock = 32;
+BITGRAD_HD inline int64_t blocks_of(int64_t features) { return (features + kBlock - 1) / kBlock; }
+BITGRAD_HD inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// New rows: those of x [samples, t, step] go to rows first .. of each sample. Index: row * blocks + block.
+struct Rows {
+  const float* x;
+  int64_t step, t, positions, first, features;
+
+  BITGRAD_HD int64_t row_of(int64_t i) const { return i / blocks_of(features); }
+  BITGRAD_HD int64_t begin_of(int64_t i) const { return i % blocks_of(features) * kBlock; }
+  BITGRAD_HD int64_t count_of(int64_t i) const { return smaller(kBlock, features - begin_of(i)); }
+  BITGRAD_HD const float* from(int64_t i) const { return x + row_of(i) * step + begin_of(i); }
+  BITGRAD_HD int64_t to_row(int64_t i) const { return row_of(i) / t * positions + first + row_of(i) % t; }
+  BITGRAD_HD int64_t to(int64_t i) const { return to_row(i) * features + begin_of(i); }
+  BITGRAD_HD int64_t to_block(int64_t i) const { return to_row(i) * blocks_of(features) + i % blocks_of(features); }
+};
+
+// Rows 0 .. rows - 1 of each sample of a cache, to `out` [samples, rows, features]. Index as above.
+struct Copied {
+  int64_t rows, positions, features;
+  float* out;
+
+  BITGRAD_HD int64_t begin_of(int64_t i) const { return i % blocks_of(features) * kBlock; }
+  BITGRAD_HD int64_t count_of(int64_t i) const { return smaller(kBlock, features - begin_of(i)); }
+  BITGRAD_HD int64_t from_row(int64_t i) const {
+    const int64_t row = i / blocks_of(features);
+    return row / rows * positions + row % rows;
+  }
+  BITGRAD_HD int64_t from(int64_t i) const { return from_row(i) * features + begin_of(i); }
+  BITGRAD_HD int64_t from_block(int64_t i) const { return from_row(i) * blocks_of(features) + i % blocks_of(features); }
+  BITGRAD_HD float* to(int64_t i) const { return out + i / blocks_of(features) * features + begin_of(i); }
+};
+
+// Bits of a number that fp16 has, 0 or more and finite; and back.
+BITGRAD_HD inline uint16_t half_bits(float x) {
+  if (x < 0x1p-14f) return static_cast<uint16_t>(x * 0x1p24f);
+  return static_cast<uint16_t>((q::bits_of(x) >> 13) - (112u << 10));
+}
+BITGRAD_HD inline float half_value(uint16_t bits) {
+  if (bits < 1024) return static_cast<float>(bits) * 0x1p-24f;
+  return q::of_bits((static_cast<uint32_t>(bits) + (112u << 10)) << 13);
+}
+
+}  // namespace kv
+
+struct KvStoreFp32 {
+  kv::Rows rows;
+  float* out;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const float* const x = rows.from(i);
+    float* const y = out + rows.to(i);
+    for (int64_t c = 0; c < rows.count_of(i); ++c) y[c] = x[c];
+  }
+};
+
+struct KvStoreBf16 {
+  kv::Rows rows;
+  uint16_t* out;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const float* const x = rows.from(i);
+    uint16_t* const y = out + rows.to(i);
+    for (int64_t c = 0; c < rows.count_of(i); ++c) y[c] = bf16_from_float(x[c]);
+  }
+};
+
+// d = max abs x / 127; codes rint(x * (1/d)), all 0 where d is 0; the scale is fp16(d). (ggml, Q8_0.)
+struct KvStoreInt8 {
+  kv::Rows rows;
+  int8_t* codes;
+  uint16_t* scales;
+  uint32_t* flags;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const float* const x = rows.from(i);
+    const int64_t n = rows.count_of(i);
+    float most = 0;
+    bool sound = true;
+    for (int64_t c = 0; c < n; ++c) {
+      sound = sound && q::finite(x[c]);
+      most = q::larger(most, q::magnitude(x[c]));
+    }
+    const float d = most / 127.0f, stored = q::round_fp16(d);
+    sound = sound && q::finite(stored);
+    if (!sound) or_flag(flags, kFlagNonFinite);
+    const float inverse = sound && d > 0 ? 1.0f / d : 0.0f;
+    int8_t* const y = codes + rows.to(i);
+    for (int64_t c = 0; c < n; ++c)
+      y[c] = sound ? static_cast<int8_t>(q::clamped(rintf(x[c] * inverse), -127.0f, 127.0f)) : int8_t{0};
+    scales[rows.to_block(i)] = sound ? kv::half_bits(stored) : uint16_t{0};
+  }
+};
+
+struct KvLoadBf16 {
+  kv::Copied copied;
+  const uint16_t* x;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const uint16_t* const from = x + copied.from(i);
+    float* const y = copied.to(i);
+    for (int64_t c = 0; c < copied.count_of(i); ++c) y[c] = bf16_to_float(from[c]);
+  }
+};
+
+struct KvLoadInt8 {
+  kv::Copied copied;
+  const int8_t* codes;
+  const uint16_t* scales;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int8_t* const from = codes + copied.from(i);
+    const float scale = kv::half_value(scales[copied.from_block(i)]);
+    float* const y = copied.to(i);
+    for (int64_t c = 0; c < copied.count_of(i); ++c) y[c] = static_cast<float>(from[c]) * scale;
+  }
+};
+
+}  // namespace bitgrad::maps
