@@ -41,13 +41,17 @@ Progress::~Progress() {
 }
 
 std::string Progress::describe(const TrainEvent& e) const {
-  char text[160];
+  char text[240];
   char accuracy[32] = "";
   if (e.accuracy >= 0) std::snprintf(accuracy, sizeof accuracy, "acc %.2f %%  ", e.accuracy);
   const bool ids = e.tokens_per_s > 0;
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %slr %.3g  %.0f %s/s  ETA %s",
+  char rate[48] = "", mfu[24] = "";
+  if (e.gmacs_per_s > 0) std::snprintf(rate, sizeof rate, "  %.3g GMAC/s", e.gmacs_per_s);
+  if (e.mfu >= 0) std::snprintf(mfu, sizeof mfu, " (MFU %.1f %%)", e.mfu);
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %slr %.3g  %.0f %s/s%s%s  ETA %s",
                 static_cast<long long>(e.epoch), static_cast<long long>(e.step), e.loss, accuracy, e.lr,
-                ids ? e.tokens_per_s : e.samples_per_s, ids ? "tokens" : "samples", duration(e.eta_seconds).c_str());
+                ids ? e.tokens_per_s : e.samples_per_s, ids ? "tokens" : "samples", rate, mfu,
+                duration(e.eta_seconds).c_str());
   return text;
 }
 

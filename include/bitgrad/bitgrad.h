@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bitgrad/autograd/op.h"
+#include "bitgrad/autograd/recompute.h"
 #include "bitgrad/autograd/tape.h"
 #include "bitgrad/autograd/var.h"
 #include "bitgrad/base/cpu.h"

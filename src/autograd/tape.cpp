@@ -79,7 +79,7 @@ Var& Var::want_grad(DType dtype) {
 // ---- Tape
 // ---------------------------------------------------------------------------------------------------------------------
 
-Tape::Tape() : id_(next_tape_id()), outer_(t_current) {
+Tape::Tape(Kind kind) : id_(next_tape_id()), kind_(kind), outer_(t_current) {
   t_living.push_back({this, id_});
   t_current = this;
 }
@@ -137,8 +137,26 @@ std::vector<Var> Tape::record(std::unique_ptr<Node> node, const std::vector<Var>
     record.outputs.push_back(edge);
     out.push_back(Var(std::move(value), this, id_, edge));
   }
-  nodes_.push_back(std::move(record));
+  if (records()) nodes_.push_back(std::move(record));
   return out;
+}
+
+Tape::Reads Tape::reads() const {
+  Reads out = block_reads_;
+  for (const Edge& edge : edges_)
+    if (edge.sink != nullptr && edge.readers > 0) out[edge.sink] += edge.readers;
+  return out;
+}
+
+void Tape::add_reads(const Reads& of_block) {
+  for (const auto& [sink, count] : of_block) block_reads_[sink] += count;
+}
+
+// On this tape, in its blocks, and around it.
+int64_t Tape::reads_of(const GradSink* sink) const {
+  const auto own = all_reads_.find(sink);
+  const int64_t here = own == all_reads_.end() ? 0 : own->second;
+  return block_of_ == nullptr ? here : std::max(here, block_of_->reads_of(sink));
 }
 
 // Fan-out is summed wide and rounded once, when the node's turn comes.
@@ -157,10 +175,11 @@ GradTarget Tape::edge_target(int64_t index) {
   return {edge.grad, !first, nullptr};
 }
 
-// The leaves of one parameter share its sink, so reads of it are edges of that sink: backward has counted them all.
+// The leaves of one parameter share its sink, so reads of it are edges of that sink: backward has counted them all. So
+// are those of blocks that run again.
 GradRows* Tape::edge_rows(int64_t index) const {
   const Edge& edge = edges_[static_cast<size_t>(index)];
-  if (edge.sink == nullptr || edge.readers != 1 || edge.wide) return nullptr;
+  if (edge.sink == nullptr || edge.readers != 1 || edge.wide || reads_of(edge.sink) > 1) return nullptr;
   return edge.sink->rows(edge.shape, edge.dtype);
 }
 
@@ -221,6 +240,7 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
     detail::deliver(edge_target(outputs[i].edge()), seeds[i]);
     if (edge.sink) edge.sink->done();
   }
+  all_reads_ = reads();
   // Edges of one sink are contributions to one gradient.
   std::unordered_map<const GradSink*, Edge*> read;
   for (Edge& edge : edges_) {

@@ -20,6 +20,7 @@ class FirstSamples final : public Dataset {
     const EpochOrder order = all_->epoch_order();
     return {order.kind, std::min(order.samples, limit_)};
   }
+  int64_t document_end() const override { return all_->document_end(); }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return all_->tokenizer(); }
   TargetForm target_form() const override { return all_->target_form(); }
   int64_t vocabulary() const override { return all_->vocabulary(); }

@@ -22,6 +22,7 @@ class TokenDataset final : public Dataset {
   std::vector<int64_t> sample_shape() const override { return {windows_.context}; }
   int64_t classes() const override { return task_.vocabulary; }
   int64_t vocabulary() const override { return task_.vocabulary; }
+  int64_t document_end() const override { return task_.document_end; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return task_.tokenizer; }
   TargetForm target_form() const override {
     return {.shape = windows_.each ? Shape{windows_.context} : Shape{},

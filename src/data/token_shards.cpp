@@ -78,7 +78,12 @@ TokensRecord read_tokens_record(const std::string& path) {
   try {
     const Json record = Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
                                     {.depth = kDepth, .unique_names = true});
-    return {load_tokenizer(record.at("tokenizer"))};
+    TokensRecord out{load_tokenizer(record.at("tokenizer"))};
+    if (record.contains("end")) out.end = record.at("end").get<int64_t>();
+    if (out.end < -1 || out.end >= out.tokenizer->vocabulary())
+      fail_with(ErrorCode::kData, kTokens, "end: got ", out.end, ", expected -1 or an id below ",
+                out.tokenizer->vocabulary());
+    return out;
   } catch (const JsonError& e) {
     fail_with(ErrorCode::kData, kTokens, path, ": ", e.what());
   } catch (const Error& e) {

@@ -15,6 +15,7 @@ inline constexpr std::string_view kTokensEnd = ".tokens.json";
 
 struct TokensRecord {
   std::shared_ptr<const Tokenizer> tokenizer = {};
+  int64_t end = -1;  // the id between documents; -1: none
 };
 // Of NAME.tokens.json. Error(kData).
 TokensRecord read_tokens_record(const std::string& path);

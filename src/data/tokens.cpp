@@ -3,6 +3,10 @@
 // Samples are windows of `context` ids, targets the next id at every position. order random: an epoch draws windows
 // anywhere (with replacement), as many as lie side by side; shuffled: those side by side, what is left at the end is
 // not read; sequential: the same from front to back, with what is left as a shorter last sample.
+//
+// Documents lie side by side with an end id after each but the last. documents: joined reads over their borders;
+// apart lets attention see the own document alone (Dataset::document_end). Targets and positions are the same in both:
+// an end id predicts the first id of the next document, as in nanoGPT and llm.c.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -125,6 +129,22 @@ std::shared_ptr<const Tokenizer> tokenizer_of_text(const DatasetSpec& spec, cons
   return of_file(data_path(spec.root, other), [&] { return make_tokenizer(spec.tokenizer, words); });
 }
 
+// The id that documents: apart asks for. stored_end: what NAME.tokens.json says, -1: nothing.
+int64_t document_end(const DatasetSpec& spec, const TokenTask& task, int64_t stored_end) {
+  const int64_t given = spec.keys.integer("end");
+  if (spec.keys.text("documents") != "apart") {
+    require(given < 0, kTokens, "end: got ", given, " with documents: joined, expected documents: apart.");
+    return -1;
+  }
+  require(given < task.vocabulary, kTokens, "end: got ", given, ", expected an id below ", task.vocabulary, '.');
+  const int64_t own = task.tokenizer != nullptr ? task.tokenizer->end_id() : -1;
+  const int64_t end = given >= 0 ? given : stored_end >= 0 ? stored_end : own;
+  require(end >= 0, kTokens,
+          "documents: apart needs the id that ends a document: the tokenizer has none, and there is no NAME",
+          kTokensEnd, " that names one. Give it as end: ID.");
+  return end;
+}
+
 struct Opened {
   std::unique_ptr<TokenSource> ids;
   int64_t all = 0;  // of the file
@@ -136,6 +156,7 @@ Opened open_text(const DatasetSpec& spec) {
   Opened out;
   const std::shared_ptr<const Tokenizer> tokenizer = out.task.tokenizer = tokenizer_of_text(spec, path, text);
   out.task.vocabulary = tokenizer->vocabulary();
+  out.task.document_end = document_end(spec, out.task, -1);
   NarrowIds ids(out.task.vocabulary);
   of_file(path, [&] { return tokenizer->encode(text, [&](std::span<const int32_t> run) { ids.add(run); }); });
   out.all = ids.size();
@@ -144,12 +165,11 @@ Opened open_text(const DatasetSpec& spec) {
   return out;
 }
 
-// What data.tokenizer and the shards' NAME.tokens.json say of stored ids, and the model that will read them; nullptr:
-// nothing.
+// What data.tokenizer and the shards' NAME.tokens.json (at `path`; empty: there is none) say of stored ids, and the
+// model that will read them; nullptr: nothing.
 std::shared_ptr<const Tokenizer> tokenizer_of_ids(const DatasetSpec& spec, const std::string& stored,
-                                                  const std::string& first) {
-  const std::string path = tokens_record_of(first);
-  const std::shared_ptr<const Tokenizer> packed = path.empty() ? nullptr : read_tokens_record(path).tokenizer;
+                                                  const std::string& path,
+                                                  const std::shared_ptr<const Tokenizer>& packed) {
   if (spec.tokenizer.empty()) return packed;
   if (const bool file = is_tokenizer_file(spec.tokenizer); file || spec.tokenizer == "bytes") {
     const auto given = file ? open_tokenizer(data_path(spec.root, spec.tokenizer)) : make_tokenizer("bytes", "");
@@ -168,7 +188,9 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   const std::string path = data_path(spec.root, spec.file);
   std::vector<std::string> files = matching_files(path);
   Opened out;
-  out.task.tokenizer = tokenizer_of_ids(spec, stored, files[0]);
+  const std::string record_path = tokens_record_of(files[0]);
+  const TokensRecord record = record_path.empty() ? TokensRecord{} : read_tokens_record(record_path);
+  out.task.tokenizer = tokenizer_of_ids(spec, stored, record_path, record.tokenizer);
   const int64_t given = spec.keys.integer("vocabulary");
   const int64_t known = out.task.tokenizer == nullptr ? 0 : out.task.tokenizer->vocabulary();
   require(given > 0 || known > 0, kTokens,
@@ -177,6 +199,7 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   require(given == 0 || given >= known, kTokens, "vocabulary: got ", given, ", expected at least ", known,
           " for tokenizer ", known == 0 ? "" : describe(*out.task.tokenizer), '.');
   out.task.vocabulary = std::max(given, known);
+  out.task.document_end = document_end(spec, out.task, record.end);
   std::vector<std::unique_ptr<TokenSource>> parts;
   DatasetSpec named = spec;  // of files that a pattern found the whole path is known
   if (files[0] != path) named.root = "";
@@ -234,7 +257,15 @@ std::vector<Key> tokens_keys() {
        .doc = "what an epoch reads. random: windows anywhere, as many as lie side by side; shuffled: those side by "
               "side; sequential: the same in order, and the rest at the end. Default: shuffled, sequential under "
               "data.test",
-       .choices = {"random", "shuffled", "sequential"}}};
+       .choices = {"random", "shuffled", "sequential"}},
+      {.name = "documents",
+       .type = Type::kChoice,
+       .standard = "joined",
+       .doc = "what attention sees. joined: the whole window; apart: the own document, up to the end id before it",
+       .choices = {"joined", "apart"}},
+      {"end", Type::kInt, "[-1, 16777215]", "-1",
+       "documents apart: the id that ends a document; -1: that of NAME.tokens.json beside shards, else the "
+       "tokenizer's"}};
 }
 
 std::unique_ptr<Dataset> make_tokens_dataset(const DatasetSpec& spec) {

@@ -185,7 +185,8 @@ bool ActivationQuantizer::set() const {
 
 // Whether batches set first values and move observed ranges now.
 bool ActivationQuantizer::stores() const {
-  return (state().training || state().calibrating) && mode_.quantization != QuantSwitch::kFrozen;
+  return (state().training || state().calibrating) && !state().recomputing &&
+         mode_.quantization != QuantSwitch::kFrozen;
 }
 
 std::vector<Var> ActivationQuantizer::learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {

@@ -154,7 +154,7 @@ Var Module::operator()(const Var& x) {
   // and what the module itself has read keeps its dtype.
   const bool passed_on = x.tracked() && y.tracked() && y.edge() == x.edge();
   if (y.tracked() && y.dtype() == dtypes::bf16 && !passed_on && !y.was_read()) y.want_grad(dtypes::bf16);
-  if (state_ != nullptr && state_->on_forward) state_->on_forward(path_, x.value(), y.value());
+  if (state_ != nullptr && state_->on_forward && !state_->recomputing) state_->on_forward(path_, x.value(), y.value());
   return y;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bitgrad/kernels/attention.h"
+#include "bitgrad/kernels/flag.h"
 #include "ops/common.h"
 #include "ops/map/attention.h"
 
@@ -36,6 +37,21 @@ void check_sides(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
           " to ", o.first + q.shape()[1] - 1, ": got keys of ", k.shape()[1], " positions.");
 }
 
+void check_draws_and_starts(const Tensor& q, const AttentionOptions& o) {
+  require(o.dropout >= 0 && o.dropout < 1, kAttention, "dropout: got ", o.dropout, ", expected 0 <= dropout < 1.");
+  if (!o.starts.defined()) return;
+  const Shape wanted{q.shape()[0], q.shape()[1]};
+  require(o.starts.dtype() == dtypes::int32 && o.starts.shape() == wanted && o.starts.contiguous(), kAttention,
+          "starts must be ", wanted, " int32, a key for each row of q, got ", o.starts);
+  const FlagWord flag;
+  run_map(maps::FlagStarts{o.starts.as<int32_t>(), wanted[1], o.first, flag.word()}, wanted.numel());
+  flag.check([] {
+    fail(kAttention,
+         "starts: got one that is negative, past its row or below that of the row before, expected the first key that "
+         "each row sees.");
+  });
+}
+
 void check_packed(const Tensor& x, const AttentionOptions& o) {
   require_values(kAttention, "x", x);
   const int64_t heads = o.heads + 2 * o.kv_heads;
@@ -57,8 +73,16 @@ kernels::AttentionShape shape_of(std::span<const Tensor> in, const AttentionOpti
   s.first = o.first;
   if (packed) s.q_step = s.kv_step = in[0].cols();
   s.scale = o.scale > 0 ? o.scale : 1.0f / std::sqrt(static_cast<float>(s.dim));
+  if (o.starts.defined()) s.starts = o.starts.as<int32_t>();
   return s;
 }
+
+kernels::AttentionDropout dropout_of(const AttentionOptions& o) {
+  if (o.dropout == 0) return {};
+  return {o.stream, static_cast<uint32_t>(std::rint(o.dropout * 65536.0)), static_cast<float>(1.0 / (1.0 - o.dropout))};
+}
+
+double factor_of(const AttentionOptions& o) { return 1.0 / (1.0 - o.dropout); }
 
 // Where q, k and v begin; undefined tensors: nullptr.
 template <typename T>
@@ -75,6 +99,8 @@ struct Sides {
 // ---- fp64: the reference, a row and a head at a time
 struct Fp64 {
   const kernels::AttentionShape& s;
+  kernels::AttentionDropout drops = {};
+  double factor = 1;  // of what is not dropped
   std::vector<double> p{};
 
   double scale() const { return static_cast<double>(s.scale); }
@@ -90,12 +116,22 @@ struct Fp64 {
       for (int64_t h = 0; h < s.heads; ++h)
         for (int64_t i = 0; i < s.rows; ++i) body(n, h, i);
   }
+  // What the probability of a key, or its gradient, is multiplied by.
+  double kept(int64_t n, int64_t h, int64_t i, size_t j) const {
+    if (!drops.given()) return 1;
+    const int64_t key = s.start(n, i) + static_cast<int64_t>(j);
+    return drops.stream.bits16(kernels::AttentionDropout::element(s, n, h, i, key)) >= drops.threshold ? factor : 0;
+  }
+  // Element 0 of p of a row is key start(n, i).
+  int64_t of_k(int64_t n, int64_t h, int64_t i, size_t j) const {
+    return s.of_k(n, kv_head(h), s.start(n, i) + static_cast<int64_t>(j));
+  }
   // Probabilities of a row.
   void fill(const Sides<double>& in, int64_t n, int64_t h, int64_t i) {
-    p.resize(static_cast<size_t>(s.first + i + 1));
+    p.resize(static_cast<size_t>(s.first + i + 1 - s.start(n, i)));
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
     for (size_t j = 0; j < p.size(); ++j) {
-      p[j] = dot(in.q + s.of_q(n, h, i), in.k + s.of_k(n, kv_head(h), static_cast<int64_t>(j))) * scale();
+      p[j] = dot(in.q + s.of_q(n, h, i), in.k + of_k(n, h, i, j)) * scale();
       top = std::max(top, p[j]);
     }
     for (double& x : p) sum += x = std::exp(x - top);
@@ -107,7 +143,7 @@ struct Fp64 {
       double* const out = y + s.of_y(n, h, i);
       std::fill_n(out, s.dim, 0.0);
       for (size_t j = 0; j < p.size(); ++j)
-        for (int64_t c = 0; c < s.dim; ++c) out[c] += p[j] * in.v[s.of_k(n, kv_head(h), static_cast<int64_t>(j)) + c];
+        for (int64_t c = 0; c < s.dim; ++c) out[c] += p[j] * kept(n, h, i, j) * in.v[of_k(n, h, i, j) + c];
     });
   }
   // g: zeros at first.
@@ -118,16 +154,16 @@ struct Fp64 {
       std::vector<double> gp(p.size());
       double mean = 0;
       for (size_t j = 0; j < p.size(); ++j) {
-        gp[j] = dot(gy + y, in.v + s.of_k(n, kv_head(h), static_cast<int64_t>(j)));
+        gp[j] = dot(gy + y, in.v + of_k(n, h, i, j)) * kept(n, h, i, j);
         mean += p[j] * gp[j];
       }
       for (size_t j = 0; j < p.size(); ++j) {
-        const int64_t key = s.of_k(n, kv_head(h), static_cast<int64_t>(j));
+        const int64_t key = of_k(n, h, i, j);
         const double gs = p[j] * (gp[j] - mean) * scale();
         for (int64_t c = 0; c < s.dim; ++c) {
           g.q[row + c] += gs * in.k[key + c];
           g.k[key + c] += gs * in.q[row + c];
-          g.v[key + c] += p[j] * gy[y + c];
+          g.v[key + c] += p[j] * kept(n, h, i, j) * gy[y + c];
         }
       }
     });
@@ -164,6 +200,7 @@ struct Attention {
       check_packed(in[0], options);
     else
       check_sides(in[0], in[1], in[2], options);
+    check_draws_and_starts(in[0], options);
     const kernels::AttentionShape s = shape_of(in, options);
     const DType dtype = in[0].dtype();
     saved = {{}, {}, {}, options};
@@ -171,14 +208,14 @@ struct Attention {
     const Shape shape{s.samples, s.rows, s.heads * s.dim};
     if (dtype == dtypes::fp64) {
       const Tensor y = Tensor::zeros(shape, dtype);
-      Fp64{s}.forward(Sides<double>(in, s), y.as<double>());
+      Fp64{s, dropout_of(options), factor_of(options)}.forward(Sides<double>(in, s), y.as<double>());
       return y;
     }
     const std::vector<Tensor> wide_in = all_widened(in);
     const Sides<float> at(wide_in, s);
     const Tensor result = wide_result(shape, dtype);
     const Tensor log_sum = Tensor::empty({s.samples, s.heads, s.rows}, dtypes::fp32);
-    run_forward({s, at.q, at.k, at.v, result.as<float>(), log_sum.as<float>()});
+    run_forward({s, at.q, at.k, at.v, result.as<float>(), log_sum.as<float>(), dropout_of(options)});
     const Tensor y = narrowed(result, dtype);
     saved.y = keep(y);
     saved.log_sum = keep(log_sum);
@@ -197,12 +234,14 @@ struct Attention {
                                       : Tensor());
     }
     if (reference) {
-      Fp64{s}.backward(Sides<double>(saved.in, s), gy.as<double>(), Sides<double>(grads, s));
+      Fp64{s, dropout_of(saved.options), factor_of(saved.options)}.backward(Sides<double>(saved.in, s), gy.as<double>(),
+                                                                            Sides<double>(grads, s));
     } else {
       const std::vector<Tensor> wide_in = all_widened(saved.in);
       const Tensor y = widened(saved.y);
       const Sides<float> at(wide_in, s), to(grads, s);
-      run_backward({s, at.q, at.k, at.v, y.as<float>(), saved.log_sum.as<float>(), gy.as<float>(), to.q, to.k, to.v});
+      run_backward({s, at.q, at.k, at.v, y.as<float>(), saved.log_sum.as<float>(), gy.as<float>(), to.q, to.k, to.v,
+                    dropout_of(saved.options)});
     }
     for (size_t i = 0; i < grads.size(); ++i)
       if (g[i].wanted()) g[i].set_rounded(grads[i]);
@@ -222,5 +261,18 @@ Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& 
   return apply<Attention>({q, k, v}, options);
 }
 Var attention(const Var& x, const AttentionOptions& options) { return apply<Attention>({x}, options); }
+
+Tensor document_starts(const Tensor& ids, int64_t end) {
+  constexpr std::string_view kWhere = "document_starts";
+  require(ids.defined() && (ids.dtype() == dtypes::int32 || ids.dtype() == dtypes::int64) && ids.shape().rank() == 2 &&
+              ids.contiguous(),
+          kWhere, "ids must be [n,t] int32 or int64, got ", ids);
+  const Tensor starts = Tensor::empty(ids.shape(), dtypes::int32);
+  const bool wide = ids.dtype() == dtypes::int64;
+  run_map(maps::DocumentStarts{ids.shape()[1], end, wide ? nullptr : ids.as<int32_t>(),
+                               wide ? ids.as<int64_t>() : nullptr, starts.as<int32_t>()},
+          ids.shape()[0], 1);
+  return starts;
+}
 
 }  // namespace bitgrad

@@ -229,7 +229,9 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& d
   task.target = data.target_form();
   task.outputs = task.target->outputs();
   task.samples = data.epoch_order().samples;
-  return build(config, task);
+  std::unique_ptr<Learner> learner = build(config, task);
+  learner->set_document_end(data.document_end());
+  return learner;
 }
 
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form) {
@@ -239,7 +241,9 @@ std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset&
   task.samples = data.epoch_order().samples;
   task.trains = false;
   task.file = form;
-  return build(config, task);
+  std::unique_ptr<Learner> learner = build(config, task);
+  learner->set_document_end(data.document_end());
+  return learner;
 }
 
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file) {

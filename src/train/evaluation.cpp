@@ -16,11 +16,14 @@ void Learner::Evaluator::run_in_mode(const std::function<void()>& work) {
   l_.check_usable();
   NoGrad off;
   struct EvaluationMode {
-    bool& training;
-    ~EvaluationMode() { training = true; }
+    Learner& learner;
+    ~EvaluationMode() {
+      learner.state_.training = true;
+      learner.end_sequences();
+    }
   };
   l_.state_.training = false;
-  const EvaluationMode mode{l_.state_.training};
+  const EvaluationMode mode{l_};
   try {
     work();
     l_.check_flags("in an evaluation");
@@ -46,7 +49,7 @@ void Learner::Evaluator::run(const Tensor& x, const std::function<void()>& work)
 
 Tensor Learner::Evaluator::predict(const Tensor& x) {
   Tensor logits;
-  run(x, [&] { logits = l_.model_->forward(l_.as_planned(x)).value(); });
+  run(x, [&] { logits = l_.run_model(l_.as_planned(x)).value(); });
   return logits;
 }
 
@@ -107,8 +110,13 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   const MetricTask task{data.target_form(), learner.loss().name()};
   struct Measuring {
     Learner& learner;
-    ~Measuring() { learner.set_measures({}); }
+    const int64_t document_end = learner.document_end();
+    ~Measuring() {
+      learner.set_measures({});
+      learner.set_document_end(document_end);
+    }
   } const measuring{learner};
+  learner.set_document_end(data.document_end());
   learner.set_measures(measures_of(task, learner.metric_keys()));
   StepResult sums;
   while (feed.next()) {

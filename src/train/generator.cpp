@@ -73,6 +73,9 @@ Tensor Generator::read_rows(int64_t begin, int64_t end, int64_t first) {
 
 std::span<const float> Generator::feed(std::span<const int32_t> ids) {
   require(!ids.empty(), kGenerate, "got no ids to read");
+  const int64_t known = std::max(learner_.input()->ids, vocabulary_);
+  for (const int32_t id : ids)
+    require(id >= 0 && id < known, kGenerate, "id ", id, ": the model has ids 0 .. ", known - 1);
   const int64_t before = length();
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   try {

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/step_scalars.h"
 #include "bitgrad/kernels/flag.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
 #include "train/bad_input.h"
 #include "train/checkpoint/pieces.h"
@@ -350,7 +351,15 @@ void Learner::calibrate(std::span<const Tensor> batches) {
   const DeviceGuard guard(device_);
   std::vector<Tensor> planned;
   for (const Tensor& x : batches) planned.push_back(as_planned(x));
-  bitgrad::calibrate(*model_, state_, planned);
+  if (document_end_ < 0) return bitgrad::calibrate(*model_, state_, planned);
+  struct Ended {
+    Learner& learner;
+    ~Ended() { learner.end_sequences(); }
+  } const ended{*this};
+  for (const Tensor& x : planned) {
+    state_.sequence.starts = document_starts(x, document_end_);
+    bitgrad::calibrate(*model_, state_, {&x, 1});
+  }
 }
 
 void Learner::convert() {

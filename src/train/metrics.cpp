@@ -133,6 +133,8 @@ void MetricsLog::write(const TrainEvent& e) {
          {"lr", number(e.lr)},
          {"samples_per_s", number(e.samples_per_s)}};
   if (e.tokens_per_s > 0) j["tokens_per_s"] = number(e.tokens_per_s);
+  if (e.gmacs_per_s > 0) j["gmacs_per_s"] = number(e.gmacs_per_s);
+  if (e.mfu >= 0) j["mfu"] = number(e.mfu);
   line(j.dump());
 }
 

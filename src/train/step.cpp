@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bitgrad/kernels/flag.h"
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/ops.h"
 #include "kernels/map/fill.h"
 #include "train/bad_input.h"
@@ -30,6 +31,7 @@ void Learner::Step::run(Part part) {
   } catch (...) {
     tape_.reset();
     loss_ = {};
+    l_.end_sequences();
     throw;
   }
 }
@@ -39,6 +41,7 @@ Learner::Step::Step(Learner& learner, const Tensor& x, const Target& target)
   key_.rows = x.shape()[0];
   key_.target = target.tensor.numel();
   key_.counted = target.counted;
+  key_.document_end = l_.document_end_;
   key_.first = l_.window_microbatches_ == 0;
   key_.last = l_.window_microbatches_ + 1 == l_.own_microbatches();
   if (!key_.last) return;
@@ -93,6 +96,7 @@ void Learner::Step::backward() {
   }
   loss_ = {};
   tape_.reset();
+  l_.end_sequences();
   on_poll([done = outcome_.backward_done] { *done = true; });
 }
 
@@ -135,8 +139,14 @@ void Learner::Outcome::write_to(StepResult& result) const {
   result.measured = *measured;
 }
 
+// What layers are told of the positions of x stays until its backward is done, or its evaluation.
+Var Learner::run_model(const Tensor& x) {
+  state_.sequence.starts = document_end_ < 0 ? Tensor() : document_starts(x, document_end_);
+  return model_->forward(x);
+}
+
 Var Learner::forward(const Tensor& x, const Target& target, const Outcome& outcome) {
-  const Var outputs = model_->forward(x);
+  const Var outputs = run_model(x);
   const Var loss = loss_(outputs, target.tensor);
   detail::read_later(loss.value(), outcome.loss);
   on_poll([this, sum = outcome.loss, count = loss_.is_mean(target.tensor) ? target.counted : 1] {

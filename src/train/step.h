@@ -49,6 +49,7 @@ class Learner::Step {
     int64_t divisor = 0;                        // elements that count in a window that ends here
     bool first = false, last = false;           // of its window
     bool requantize = false;                    // codes are made from the masters at its end
+    int64_t document_end = -1;
     auto operator<=>(const Key&) const = default;
   };
 

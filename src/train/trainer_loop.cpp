@@ -10,6 +10,7 @@
 
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text_stream.h"
+#include "bitgrad/nn/layer_table.h"
 #include "bitgrad/train/metrics.h"
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
@@ -262,7 +263,15 @@ class Trainer::Loop {
     e.eta_seconds = done > 0 ? e.seconds / done * static_cast<double>(t_.total_microbatches_ - e.microbatch) : 0;
     const Dataset& data = *t_.train_data_;
     interval_.report(e, data.classes() > 0, data.vocabulary() > 0 ? data.features() : 0);
+    e.gmacs_per_s = e.samples_per_s * 3e-9 * static_cast<double>(sample_macs());
+    if (t_.config_.log_peak) e.mfu = 100 * e.gmacs_per_s / *t_.config_.log_peak;
     return e;
+  }
+
+  // Multiplications of a forward pass, as the model is in this phase.
+  int64_t sample_macs() {
+    if (std::exchange(macs_phase_, learner().phase()) != learner().phase()) macs_ = layer_table(learner().model()).macs;
+    return macs_;
   }
 
   void report() {
@@ -299,6 +308,7 @@ class Trainer::Loop {
   int64_t boundary_epoch_ = t_.counters_.epoch;  // at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
   int64_t told_phase_ = -1;  // which updates of it are fused
+  int64_t macs_phase_ = -1, macs_ = 0;
   StopRequest stop_ = StopRequest::kNone;
 };
 

@@ -176,7 +176,7 @@ TEST_CASE("generate says what it cannot do") {
                  "--prompt: got an empty text, and chars of 27 ids has no mark of an end of text to begin with"));
   CHECK(contains(error({}, 2), "expected either --prompt TEXT or --ids 1,2,3"));
   CHECK(contains(error({"--prompt", "a", "--ids", "1"}, 2), "excludes"));
-  CHECK(contains(error({"--ids", "1,99"}, 2), "99"));
+  CHECK(contains(error({"--ids", "1,99"}, 2), "id 99: the model has ids 0 .. 26"));
   CHECK(contains(error({"--ids", "1,-1"}, 2), "--ids: got -1"));
   CHECK(contains(error({"--prompt", "a", "--temperature", "-1"}, 2), "temperature: got -1"));
   CHECK(contains(error({"--prompt", "a", "--top-p", "0"}, 2), "top_p: got 0"));

@@ -101,6 +101,38 @@ TEST_CASE("Shards know the tokenizer that made them, and how many bytes their id
   CHECK(contains(error_of([&] { make_dataset(same); }), "vocabulary: got 2, expected at least 3 for tokenizer chars"));
 }
 
+TEST_CASE("Documents are read apart by the id that ends them, which shards name, or a key") {
+  Packed set;
+  const auto end_of = [&](const std::string& documents, int64_t end, int64_t limit = 0) {
+    DatasetSpec spec = shards(set.temp, "set_train_*.bin", 4);
+    if (!documents.empty()) spec.keys["documents"] = documents;
+    if (end != -1) spec.keys["end"] = end;
+    spec.limit = limit;
+    return make_dataset(spec)->document_end();
+  };
+  const auto error = [&](const std::string& documents, int64_t end) {
+    return error_of([&] { end_of(documents, end); });
+  };
+  CHECK(end_of("", -1) == -1);
+  CHECK(end_of("joined", -1) == -1);
+  CHECK(end_of("apart", 2) == 2);
+  CHECK(end_of("apart", 2, 1) == 2);
+  CHECK(contains(error("apart", -1), "documents: apart needs the id that ends a document: the tokenizer has none"));
+  CHECK(contains(error("apart", 3), "end: got 3, expected an id below 3."));
+  CHECK(contains(error("joined", 1), "end: got 1 with documents: joined, expected documents: apart."));
+  set.record["end"] = 1;
+  std::ofstream(set.temp.file("set.tokens.json")) << set.record.dump();
+  CHECK(end_of("apart", -1) == 1);
+  CHECK(end_of("apart", 0) == 0);
+  CHECK(end_of("", -1) == -1);
+  for (const int64_t bad : {3, -2}) {
+    set.record["end"] = bad;
+    std::ofstream(set.temp.file("set.tokens.json")) << set.record.dump();
+    CHECK(contains(error("apart", -1),
+                   concat("set.tokens.json: [data.tokens] end: got ", bad, ", expected -1 or an id")));
+  }
+}
+
 TEST_CASE("Shards of another tokenizer than data.tokenizer are an error that names both") {
   const Packed set;
   DatasetSpec spec = shards(set.temp, "set_train_*.bin", 4);

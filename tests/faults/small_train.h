@@ -61,7 +61,7 @@ inline std::vector<std::string> metrics_in(const std::string& folder, bool resum
   std::istringstream in(slurp(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(in, line);) {
     Json event = Json::parse(line);
-    event.erase("samples_per_s");
+    for (const char* key : {"samples_per_s", "gmacs_per_s"}) event.erase(key);
     if (resumed && event.at("event") == "quant") continue;
     lines.push_back(event.dump());
   }

@@ -221,3 +221,45 @@ TEST_CASE("a row alone has the bits that it has among others, for every pair of 
         }
   set_bits_mode(before);
 }
+
+// A number is held with a relative error u (bf16), or within half a code of its block's largest (int8). Scores of
+// attention move by at most |q| |dk| / sqrt(d), so probabilities by a factor e^(2 of that); values by dv. Here the
+// bound is put on what a layer gives: |dy| <= |dv| + (e^(2 ds) - 1) * max |v|.
+TEST_CASE("bf16 and int8 caches stay within what their roundings allow") {
+  const int64_t heads = 4, kv_heads = 2, dim = 8, rows = 70;
+  const LayerSpec spec{.kind = "attention", .attributes = {{"heads", heads}, {"kv_heads", kv_heads}}};
+  const Tensor x = random_tensor({1, rows, (heads + 2 * kv_heads) * dim}, dtypes::fp32, 3, -2, 2);
+  Form in;
+  in.sample = {rows, x.cols()};
+  in.training = false;
+  const auto module = make_layer(spec);
+  StepState state;
+  state.training = false;
+  module->initialize("layers.0", state);
+  module->plan(in);
+  const NoGrad off;
+  const std::vector<double> exact = (*module)(Var(x)).value().elements();
+  for (const KvKind kind : {KvKind::kFp32, KvKind::kBf16, KvKind::kInt8}) {
+    state.sequence.caches = std::make_shared<KvCaches>(KvSpec{kind, 1, rows});
+    std::vector<double> got;
+    for (int64_t i = 0; i < rows; ++i) {
+      state.sequence.first = i;
+      for (const double y :
+           (*module)(Var(x.reshape({rows, x.cols()}).row_slice(i, i + 1).reshape({1, 1, x.cols()}))).value().elements())
+        got.push_back(y);
+    }
+    const double unit = kind == KvKind::kFp32 ? 0 : kind == KvKind::kBf16 ? 0x1p-8 : 0.5 / 127 + 0x1p-11;
+    const double largest = 2, off_by = unit * largest;
+    const double score = dim * largest * off_by / std::sqrt(static_cast<double>(dim));
+    const double bound = off_by + (std::exp(2 * score) - 1) * largest;
+    double most = 0, sum = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      most = std::max(most, std::fabs(got[i] - exact[i]));
+      sum += std::fabs(got[i] - exact[i]);
+    }
+    INFO(kv_kind_name(kind) << ": " << most << " of " << bound);
+    CHECK(most <= bound);
+    CHECK((most > 0) == (kind != KvKind::kFp32));
+    CHECK(sum / static_cast<double>(got.size()) <= off_by);
+  }
+}

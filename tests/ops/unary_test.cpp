@@ -49,6 +49,10 @@ TEST_CASE("fp32 functions are our own, and slopes at kinks are as the list says"
   CHECK(value(UnaryOp::relu, -2) == 0);
   CHECK(value(UnaryOp::hardtanh, -2) == -1);
   CHECK(slope(UnaryOp::relu, 0) == 0);
+  CHECK(value(UnaryOp::relu2, 1.5) == 2.25);
+  CHECK(value(UnaryOp::relu2, -2) == 0);
+  CHECK(slope(UnaryOp::relu2, 1.5) == 3);
+  CHECK(slope(UnaryOp::relu2, 0) == 0);
   CHECK(slope(UnaryOp::hardtanh, 1) == 1);
   CHECK(slope(UnaryOp::hardtanh, -1) == 1);
   CHECK(slope(UnaryOp::hardtanh, 1.0000001) == 0);

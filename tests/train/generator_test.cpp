@@ -1,14 +1,12 @@
 // One row, one result: what a causal model gives for a row is the same alone, among others, and from a cache of keys
-// and values. Windows, errors, and texts that are drawn.
+// and values. Windows and errors.
 #include "bitgrad/train/generator.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <set>
 
 #include "bitgrad/base/cpu.h"
-#include "bitgrad/nn/layers.h"
-#include "support/numbers.h"
 #include "train/small_gpt.h"
 #include "train/small_runs.h"
 
@@ -138,8 +136,9 @@ TEST_CASE("batches of sequences have the rows of each, and a later token changes
 TEST_CASE("strict: the same greedy tokens on every instruction set, from a cache or without") {
   const KeepModes keep;
   set_bits_mode(BitsMode::kStrict);
-  for (const char* recipe : {"none", "ternary_int8", "8da4w"}) {
-    std::vector<int32_t> first;
+  // CRC32C of 60 ids, as int32.
+  for (const auto& [recipe, golden] :
+       {std::pair{"none", 0x88f0ae94u}, {"ternary_int8", 0xc36bbacdu}, {"8da4w", 0xe41516cbu}})
     for (const IsaLevel level : levels()) {
       set_isa_cap(level);
       const auto learner = gpt_learner({std::string("quant.recipe=") + recipe, kRope});
@@ -148,15 +147,14 @@ TEST_CASE("strict: the same greedy tokens on every instruction set, from a cache
         const Scores scores = fed(generator, {1, 2, 3});
         GenerateSpec spec;
         spec.tokens = 60;
-        spec.sampling.temperature = 0;
-        const Generated made = generate(generator, scores, nullptr, spec);
-        if (first.empty()) first = made.ids;
+        spec.sampling = {.repetition_penalty = 3, .temperature = 0};  // fewer repetitions
+        const std::vector<int32_t> ids = generate(generator, scores, nullptr, spec).ids;
         INFO(recipe << ", level " << static_cast<int>(level) << ", cache " << cache);
-        CHECK(made.ids.size() == 60);
-        CHECK(made.ids == first);
+        REQUIRE(ids.size() == 60);
+        CHECK(crc32c(ids.data(), ids.size() * sizeof(int32_t)) == golden);
+        CHECK(std::set<int32_t>(ids.begin(), ids.end()).size() > 8);
       }
     }
-  }
 }
 
 TEST_CASE("past the context the last half is read anew, fed in any pieces") {
@@ -182,46 +180,29 @@ TEST_CASE("past the context the last half is read anew, fed in any pieces") {
     }
 }
 
-// A number is held with a relative error u (bf16), or within half a code of its block's largest (int8). Scores of
-// attention move by at most |q| |dk| / sqrt(d), so probabilities by a factor e^(2 of that); values by dv. Here the
-// bound is put on what a layer gives: |dy| <= |dv| + (e^(2 ds) - 1) * max |v|.
-TEST_CASE("bf16 and int8 caches stay within what their roundings allow") {
-  const int64_t heads = 4, kv_heads = 2, dim = 8, rows = 70;
-  const LayerSpec spec{.kind = "attention", .attributes = {{"heads", heads}, {"kv_heads", kv_heads}}};
-  const Tensor x = random_tensor({1, rows, (heads + 2 * kv_heads) * dim}, dtypes::fp32, 3, -2, 2);
-  Form in;
-  in.sample = {rows, x.cols()};
-  in.training = false;
-  const auto module = make_layer(spec);
-  StepState state;
-  state.training = false;
-  module->initialize("layers.0", state);
-  module->plan(in);
-  const NoGrad off;
-  const std::vector<double> exact = (*module)(Var(x)).value().elements();
+TEST_CASE("a cache of any kind gives the same scores however ids are cut, and kinds differ by little") {
+  const KeepModes keep;
+  const auto learner = gpt_learner({kRope});
+  const std::vector<int32_t> ids = some_ids(70);
+  std::vector<Scores> last;
   for (const KvKind kind : {KvKind::kFp32, KvKind::kBf16, KvKind::kInt8}) {
-    state.sequence.caches = std::make_shared<KvCaches>(KvSpec{kind, 1, rows});
-    std::vector<double> got;
-    for (int64_t i = 0; i < rows; ++i) {
-      state.sequence.first = i;
-      for (const double y :
-           (*module)(Var(x.reshape({rows, x.cols()}).row_slice(i, i + 1).reshape({1, 1, x.cols()}))).value().elements())
-        got.push_back(y);
+    std::vector<Scores> first;
+    for (const int64_t piece : {1, 9, 70}) {
+      Generator generator(*learner, {.kv = kind});
+      Scores scores;
+      for (int64_t at = 0; at < 70; at += piece)
+        scores = fed(generator, {ids.begin() + at, ids.begin() + std::min<int64_t>(at + piece, 70)});
+      first.push_back(scores);
+      CHECK(scores == first[0]);
     }
-    const double unit = kind == KvKind::kFp32 ? 0 : kind == KvKind::kBf16 ? 0x1p-8 : 0.5 / 127 + 0x1p-11;
-    const double largest = 2, off_by = unit * largest;
-    const double score = dim * largest * off_by / std::sqrt(static_cast<double>(dim));
-    const double bound = off_by + (std::exp(2 * score) - 1) * largest;
-    double most = 0, sum = 0;
-    for (size_t i = 0; i < got.size(); ++i) {
-      most = std::max(most, std::fabs(got[i] - exact[i]));
-      sum += std::fabs(got[i] - exact[i]);
-    }
-    INFO(kv_kind_name(kind) << ": " << most << " of " << bound);
-    CHECK(most <= bound);
-    CHECK((most > 0) == (kind != KvKind::kFp32));
-    CHECK(sum / static_cast<double>(got.size()) <= off_by);
+    last.push_back(first[0]);
   }
+  const auto distance = [&](size_t kind) {
+    float most = 0;
+    for (size_t i = 0; i < last[0].size(); ++i) most = std::max(most, std::abs(last[kind][i] - last[0][i]));
+    return most;
+  };
+  for (const size_t kind : {size_t{1}, size_t{2}}) CHECK((distance(kind) > 0 && distance(kind) < 0.2f));
 }
 
 TEST_CASE("the memory of a cache is the account's, by kind") {
@@ -245,7 +226,11 @@ TEST_CASE("a Generator says what it needs, and an error leaves it as it was") {
   Generator generator(*learner);
   const Scores first = fed(generator, {1, 2});
   CHECK(contains(error_of([&] { generator.feed({}); }), "[generate] got no ids to read"));
-  CHECK(contains(error_of([&] { generator.feed(std::vector<int32_t>{3, kGptIds}); }), "33"));
+  CHECK(contains(error_of([&] {
+                   generator.feed(std::vector<int32_t>{3, kGptIds});
+                 }),
+                 "[generate] id 33: the model has ids 0 .. 32"));
+  CHECK(contains(error_of([&] { generator.feed(std::vector<int32_t>{-1}); }), "id -1: the model has ids 0 .. 32"));
   CHECK(generator.ids() == std::vector<int32_t>{1, 2});
   CHECK(contains(error_of([&] { generator.truncate(3); }), "truncate: got 3 of 2 ids"));
   const std::vector<Scores> rows = rows_of(*learner, {1, 2, 3});
@@ -286,104 +271,4 @@ TEST_CASE("a model of tokens without attention generates too, and keeps nothing"
   const Scores scores = fed(generator, some_ids(21));
   CHECK(generate(generator, scores, nullptr, {.tokens = 9}).ids.size() == 9);
   CHECK(generator.cache_bytes() == 0);
-}
-
-TEST_CASE("what mixes rows is refused in a causal model where the plan is made") {
-  const auto layer = [](const std::string& kind, Attributes keys) {
-    LayerSpec spec;
-    spec.kind = kind;
-    spec.attributes = std::move(keys);
-    return spec;
-  };
-  const auto error = [&](const LayerSpec& extra, bool causal = true) {
-    ModelSpec spec;
-    spec.input.sample = {5};
-    spec.input.dtype = dtypes::int32;
-    spec.input.ids = 9;
-    spec.layers = {layer("embedding", {{"num", 9}, {"dim", 12}, {"flat", false}}), extra,
-                   layer("linear", {{"out", 12}})};
-    if (causal) spec.layers.push_back(layer("attention", {{"heads", 2}}));
-    return error_of([&] { make_model(spec)->plan(spec.input); });
-  };
-  CHECK(contains(error(layer("batch_norm", {})),
-                 "layer 1: [batch_norm] the model is causal, and this layer takes the statistics of the whole batch, "
-                 "later positions too. Use layer_norm or rms_norm"));
-  CHECK(contains(error(layer("tensor_norm", {})), "[tensor_norm] the model is causal"));
-  CHECK(error(layer("batch_norm", {}), false).empty());
-  const auto quantize = [&](const QuantSpec& spec) {
-    LayerSpec q = layer("quantize", {});
-    q.activation = spec;
-    return q;
-  };
-  QuantSpec spec{.dtype = dtypes::int8, .scheme = "absmax"};
-  CHECK(contains(error(quantize(spec)),
-                 "layer 1: [quantize] the model is causal, and these scales are found from the whole batch, later "
-                 "positions too: got int8, scheme absmax, granularity tensor. Use granularity: token, an observer, or "
-                 "a scheme that learns its step, such as lsq"));
-  CHECK(error(quantize(spec), false).empty());
-  spec.granularity = Granularity::channel(1);
-  CHECK(contains(error(quantize(spec)), "granularity channel(1)"));
-  for (const Granularity& good : {Granularity::token(), Granularity::groups(4)}) {
-    spec.granularity = good;
-    CHECK(error(quantize(spec)).empty());
-  }
-  CHECK(error(quantize({.dtype = dtypes::bint1, .scheme = "binary"})).empty());  // scale 1
-  CHECK(error(quantize({.dtype = dtypes::int4, .scheme = "lsq"})).empty());
-  LayerSpec observed = quantize({.dtype = dtypes::int8, .scheme = "absmax"});
-  observed.observer = ObserverSpec{};
-  CHECK(error(observed).empty());
-}
-
-TEST_CASE("what mixes rows is refused in a configuration, with line and column") {
-  const auto at = [](const Strings& overrides, const std::string& find, const std::string& put) {
-    std::string text = kSmallGpt;
-    if (!find.empty()) text.replace(text.find(find), find.size(), put);
-    return std::pair{places(text, overrides), error_of([&] { parse_config(text, "gpt.yaml", overrides); })};
-  };
-  const auto [place, text] = at({}, "- gelu: {}", "- batch_norm: {}");
-  CHECK(place == "25:19");
-  CHECK(contains(text,
-                 "gpt.yaml:25:19: error: model.layers.2.repeat.layers.1.residual.body.2.batch_norm: batch_norm: "
-                 "the model is causal"));
-  const std::string quant =
-      "quant:\n  rules:\n    - {layers: \"layers.2.0.*\", weights: {dtype: int8, scheme: absmax}, activations: "
-      "{dtype: int8, scheme: absmax}}\nbatch:";
-  const auto [rule_place, rule_text] = at({}, "batch:", quant);
-  CHECK(rule_place == "31:16");
-  CHECK(contains(rule_text, "these scales are found from the whole batch"));
-  const auto [own_place, own_text] =
-      at({"quant.activations={dtype: int8, scheme: absmax}"}, "- gelu: {}", "- quantize: {granularity: tensor}");
-  CHECK(own_place == "25:19");
-  CHECK(contains(own_text, "quantize: the model is causal"));
-  CHECK(at({}, "", "").first.empty());
-}
-
-TEST_CASE("texts are functions of seed, sample and prompt") {
-  const auto learner = gpt_learner({});
-  const auto run = [&](uint64_t seed, int64_t sample, const GeneratorSpec& how = {}) {
-    Generator generator(*learner, how);
-    const Scores scores = fed(generator, {5, 6});
-    GenerateSpec spec;
-    spec.tokens = 50;
-    spec.sample = sample;
-    spec.sampling = {.temperature = 1.3, .top_k = 20, .top_p = 0.95, .seed = seed};
-    return generate(generator, scores, nullptr, spec).ids;
-  };
-  const std::vector<int32_t> ids = run(1, 0);
-  CHECK(ids.size() == 50);
-  CHECK(run(1, 0) == ids);
-  CHECK(run(1, 0, {.cache = false}) == ids);
-  CHECK(run(2, 0) != ids);
-  CHECK(run(1, 1) != ids);
-  // From the same rows of a prompt.
-  Generator generator(*learner);
-  const Scores scores = fed(generator, {5, 6});
-  GenerateSpec spec;
-  spec.tokens = 50;
-  spec.sampling = {.temperature = 1.3, .top_k = 20, .top_p = 0.95, .seed = 1};
-  for (const int64_t sample : {1, 0}) {
-    generator.truncate(2);
-    spec.sample = sample;
-    CHECK(generate(generator, scores, nullptr, spec).ids == run(1, sample));
-  }
 }

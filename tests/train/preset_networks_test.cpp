@@ -15,16 +15,18 @@ using namespace bitgrad;
 namespace {
 
 struct Published {
-  Shape image;  // gpt: ids
+  Shape image;  // of language models: ids
   int64_t parameters = 0, macs = 0;
 };
 // What the sources below and the tables of layers in Count come to; numbers that are trained, so without running
 // statistics.
 const std::map<std::string, Published> kPublished = {
+    {"bitnet", {{64}, 862080, 56664064}},
     {"birealnet18", {{224, 224, 3}, 11689512, 1814073344}},
     {"cnv", {{32, 32, 3}, 1546690, 59461376}},
     {"finn_mlp", {{28, 28}, 59394, 59008}},
     {"gpt", {{64}, 804096, 52994048}},
+    {"llama", {{64}, 795904, 52469760}},
     {"larq_mnist", {{28, 28}, 93556, 2794240}},
     {"mobilenet_v1", {{224, 224, 3}, 4231976, 568740352}},
     {"reactnet_a", {{224, 224, 3}, 29343592, 4828758016}},
@@ -73,6 +75,18 @@ Count count_gpt() {
   c.conv(8, 1, kWide, 3 * kWide, kLayers).conv(8, 1, kWide, kWide, kLayers);
   c.conv(8, 1, kWide, 4 * kWide, kLayers).conv(8, 1, 4 * kWide, kWide, kLayers);
   c.conv(8, 1, kWide, 65).numbers(kContext * kWide).numbers((2 * kLayers + 1) * kWide);
+  c.macs += kLayers * kWide * kContext * (kContext + 1);
+  return c;
+}
+// Touvron et al. 2023, Ainslie et al. 2023: q of 4 heads, k and v of 2, gate, up and down; 64 characters of 65. BitNet
+// b1.58 has a norm more in front of out and of down.
+Count count_llama(bool sub_norms) {
+  constexpr int64_t kWide = 128, kWider = 384, kContext = 64, kLayers = 4;
+  Count c;
+  c.conv(8, 1, kWide, 2 * kWide, kLayers).conv(8, 1, kWide, kWide, kLayers);
+  c.conv(8, 1, kWide, 2 * kWider, kLayers).conv(8, 1, kWider, kWide, kLayers);
+  c.conv(8, 1, kWide, 65).numbers((2 * kLayers + 1) * kWide);
+  if (sub_norms) c.numbers(kLayers * (kWide + kWider));
   c.macs += kLayers * kWide * kContext * (kContext + 1);
   return c;
 }
@@ -145,11 +159,13 @@ bool has_kinds() {
 TEST_CASE("numbers expected of the shipped networks are those of the papers' tables of layers") {
   Count irnet = count_resnet20();
   irnet.norm(64);  // in front of the last layer: resnet.py of IR-Net
-  const std::map<std::string, Count> counted = {{"birealnet18", count_birealnet18()},
+  const std::map<std::string, Count> counted = {{"bitnet", count_llama(true)},
+                                                {"birealnet18", count_birealnet18()},
                                                 {"cnv", count_cnv()},
                                                 {"finn_mlp", count_finn_mlp()},
                                                 {"larq_mnist", count_larq_mnist()},
                                                 {"gpt", count_gpt()},
+                                                {"llama", count_llama(false)},
                                                 {"mobilenet_v1", count_mobilenet_v1()},
                                                 {"reactnet_a", count_reactnet_a()},
                                                 {"resnet20", count_resnet20()},
@@ -181,7 +197,7 @@ TEST_CASE("shipped networks have the published numbers of parameters and multipl
       continue;
     }
     INFO(name);
-    const bool ids = name == "gpt";
+    const bool ids = published.image.rank() == 1;
     const std::string data = ids ? "{tokenizer: chars, train: {format: tokens, file: x.txt, context: 64}}"
                                  : "{train: {format: digits, size: 40}}";
     const RunConfig c = parse_config("version: 1\ndata: " + data + "\nmodel: {preset: " + name +

@@ -110,7 +110,7 @@ TEST_CASE("every shipped preset has a summary, and finn_mlp trains") {
   for (size_t i = 0; i < all.size(); ++i) {
     INFO(all[i].name);
     CHECK(!all[i].summary.empty());
-    CHECK(all[i].keys.at(0).first == (all[i].name == "gpt" ? "vocabulary" : "classes"));
+    CHECK(all[i].keys.at(0).first == (contains(all[i].text, "embedding:") ? "vocabulary" : "classes"));
     if (all[i].name == "resnet20_irnet")
       CHECK(all[i].keys.at(2) == std::pair<std::string, std::string>("input", "{quantize: {}}"));
     CHECK((i == 0 || all[i - 1].name < all[i].name));
@@ -192,7 +192,7 @@ TEST_CASE("what is wrong in a user's preset is said there, with the place that n
       contains(with("loss:", "los:"),
                "net.yaml:11:1: error: unknown key 'los' of a preset. Did you mean 'loss'? Known: keys, blocks, layers, "
                "quant, loss"));
-  CHECK(contains(with("$width*3", "$width*x"), "'$width*x': expected $width or $width*N with a whole number N from 1"));
+  CHECK(contains(with("$width*3", "$width*x"), "'$width*x': expected $key, or products of keys and whole numbers from 1"));
   CHECK(contains(with("$width*3", "$widht"), "net.yaml:6:44: error: '$widht': preset 'net.yaml' has no such key"));
   CHECK(contains(with("$width*3", "$width*3", "classes: 10, width: wide"),
                  "run.yaml:5:30: error: width: got 'wide', expected a whole number, for $width*3 uses it"));
@@ -239,4 +239,45 @@ TEST_CASE("$key*N is N times a whole number, in blocks too") {
   };
   CHECK(out(0) == std::pair<int64_t, int64_t>(12, 8));
   CHECK(out(1) == std::pair<int64_t, int64_t>(15, 10));
+}
+
+TEST_CASE("values are sums of products and quotients of keys and whole numbers") {
+  const auto out = [](const std::string& expression, const std::string& keys) {
+    const Files files(concat("keys: {a: 6, b: 4, c-d: 2}\nlayers: [{linear: {out: ", expression, "}}]\n"));
+    return files.parsed("model: {preset: net.yaml, keys: {" + keys + "}}\n").layers[0].attributes.integer("out");
+  };
+  CHECK(out("$a + 2*$b", "") == 14);
+  CHECK(out("2*$a", "a: 7") == 14);
+  CHECK(out("$a+2*$a*$c-d/$b", "a: 8") == 16);  // rows of q, k and v: dim + 2 * dim * kv_heads / heads
+  CHECK(out("$a/2*$b + 1", "") == 13);
+  const auto refused = [](const std::string& expression, const std::string& keys = "a: 6") {
+    const Files files(concat("keys: {a: 6, b: 4, big: 9223372036854775807}\nlayers: [{linear: {out: ", expression, "}}]\n"));
+    return files.refused("model: {preset: net.yaml, keys: {" + keys + "}}\n");
+  };
+  CHECK(contains(refused("$a/$b"), "net.yaml:2:24: error: $a/$b: 6 / 4 is no whole number"));
+  CHECK(contains(refused("$b/$a", "a: 0"), "$b/$a: 4 / 0 is no whole number"));
+  CHECK(contains(refused("$a*", "a: 6"), "'$a*': expected $key, or products of keys and whole numbers from 1"));
+  CHECK(contains(refused("$a*0"), "'$a*0': expected $key, or products"));
+  CHECK(contains(refused("$a % 2"), "'$a % 2': expected $key, or products"));
+  CHECK(contains(refused("2*$x + $a"), "'2*$x + $a': preset 'net.yaml' has no such key"));
+  CHECK(contains(refused("$a + $b*2", "b: [4]"), "b: got a list, expected a whole number, for $a + $b*2 uses it"));
+  CHECK(contains(refused("$a + $big"), "big: got '9223372036854775807', expected a whole number"));
+}
+
+TEST_CASE("a key that holds a list of layers stands for them in a list of layers, in containers and blocks too") {
+  const Files files(
+      "keys: {some: [], more: [{relu: {}}, {dropout: {p: 0.5}}], one: {tanh: {}}, path: [{relu: {}}]}\n"
+      "blocks: {unit: {keys: {inner: []}, layers: [{linear: {out: 6}}, $inner, {residual: {body: [$inner, {relu: {}}]}}]}}\n"
+      "layers: [$some, {unit: {inner: $more}}, {unit: {}}, {branches: {layers: [$path, [{relu: {}}, $more]], join: add}}, $one, {linear: {out: 10}}]\n");
+  const RunConfig by_hand = files.parsed(
+      "model:\n"
+      "  layers:\n"
+      "    - sequence: {layers: [{linear: {out: 6}}, {relu: {}}, {dropout: {p: 0.5}},\n"
+      "        {residual: {body: [{relu: {}}, {dropout: {p: 0.5}}, {relu: {}}]}}]}\n"
+      "    - sequence: {layers: [{linear: {out: 6}}, {residual: {body: [{relu: {}}]}}]}\n"
+      "    - branches: {layers: [[{relu: {}}], [{relu: {}}, {relu: {}}, {dropout: {p: 0.5}}]], join: add}\n"
+      "    - tanh: {}\n"
+      "    - linear: {out: 10}\n");
+  CHECK(to_yaml(files.parsed("model: {preset: net.yaml}\n")) == to_yaml(by_hand));
+  CHECK(contains(files.refused("model: {preset: net.yaml, keys: {more: [{rely: {}}]}}\n"), "unknown key 'rely'"));
 }

@@ -24,8 +24,8 @@ std::vector<Json> metrics_of(const std::string& folder) {
   std::istringstream in(text_of(folder + "/metrics.jsonl"));
   for (std::string line; std::getline(in, line);) {
     Json j = Json::parse(line);
-    for (const char* key : {"samples_per_s", "since", "flip_rate", "scale_drift", "watched", "flips_per_requantization",
-                            "oscillating", "oscillation"})
+    for (const char* key : {"samples_per_s", "gmacs_per_s", "since", "flip_rate", "scale_drift", "watched",
+                            "flips_per_requantization", "oscillating", "oscillation"})
       j.erase(key);
     lines.push_back(std::move(j));
   }

@@ -66,7 +66,7 @@ std::vector<Var> apply_multi(const std::vector<Var>& inputs, Options&&... option
   auto node = std::make_unique<detail::OpNode<Op>>();
   std::vector<Tensor> out;
   {
-    detail::Recording scope(tape);
+    detail::Recording scope(tape != nullptr && tape->records() ? tape : nullptr);
     auto result = Op::forward(node->saved, std::span<const Tensor>(in), std::forward<Options>(options)...);
     if constexpr (std::is_same_v<decltype(result), Tensor>)
       out.push_back(std::move(result));

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "bitgrad/autograd/var.h"
@@ -136,7 +137,11 @@ using SavedHook = std::function<Tensor(const Tensor&)>;
 
 class Tape {
  public:
-  Tape();
+  enum class Kind : uint8_t {
+    kRecords,
+    kCounts,  // ops leave on it what they read, and nothing for backward: a block that runs again (recompute.h)
+  };
+  explicit Tape(Kind kind = Kind::kRecords);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -158,6 +163,17 @@ class Tape {
   void set_saved_hook(SavedHook hook) { saved_hook_ = std::move(hook); }
   Tensor saved(const Tensor& tensor) const;  // through the hook, and counted as `saved`
   int64_t nodes() const { return static_cast<int64_t>(nodes_.size()); }
+
+  // For apply<Op>: whether ops are recorded, with what they keep.
+  bool records() const { return kind_ == Kind::kRecords; }
+
+  // For recompute(): how often leaves were read, by their sinks, on this tape and in blocks that run again.
+  using Reads = std::unordered_map<const GradSink*, int64_t>;
+  Reads reads() const;
+  // A block of this tape reads these when it runs again.
+  void add_reads(const Reads& of_block);
+  // This tape is that of such a block: leaves that `outer`, which runs backward, reads elsewhere too are known there.
+  void set_outer(const Tape& outer) { block_of_ = &outer; }
 
   // For apply<Op>: records a node that read `inputs`; returns the outputs as tracked Vars.
   std::vector<Var> record(std::unique_ptr<Node> node, const std::vector<Var>& inputs, std::vector<Tensor> outputs);
@@ -184,10 +200,15 @@ class Tape {
   int64_t add_edge(const Tensor& value, DType dtype, GradSink* sink);
   GradTarget edge_target(int64_t edge);
   GradRows* edge_rows(int64_t edge) const;
+  int64_t reads_of(const GradSink* sink) const;
   void run_node(Record& record);
   Tensor finished(int64_t edge);
 
   const uint64_t id_;  // of all tapes of the process
+  const Kind kind_;
+  Reads block_reads_;  // of blocks that run again
+  Reads all_reads_;    // with its own, once it runs backward
+  const Tape* block_of_ = nullptr;
   std::vector<Edge> edges_;
   std::vector<Record> nodes_;
   SavedHook saved_hook_;

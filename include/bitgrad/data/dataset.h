@@ -86,6 +86,9 @@ class Dataset {
   virtual EpochOrder epoch_order() const { return {EpochOrder::Kind::kShuffled, size()}; }
   // Samples are ids 0 .. vocabulary()-1; 0: they are numbers.
   virtual int64_t vocabulary() const { return 0; }
+  // Samples are documents side by side that a model shall read apart: the id that ends each of them (attention stays
+  // between two of these); -1: as one.
+  virtual int64_t document_end() const { return -1; }
   // What made the ids of a text; nullptr: they are no text, or it is not known.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   // Of samples: int32 for ids, else fp32.

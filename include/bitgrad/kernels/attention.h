@@ -26,8 +26,8 @@ struct AttentionShape {
   int64_t kv_rows = 0;              // rows of memory between samples of k and v; 0: keys
   int64_t q_step = 0, kv_step = 0;  // floats between rows of q and gq, and of k, v, gk and gv; 0: those of its heads
   float scale = 1;
-  // [samples, rows], ascending within a sample: row i sees keys starts[i] .. first + i, at least one (documents that are
-  // packed into one sequence); nullptr: from 0 on. Blocks of which a row sees no key leave no trace in its numbers.
+  // [samples, rows], ascending within a sample: row i sees keys starts[i] .. first + i, at least one (documents that
+  // are packed into one sequence); nullptr: from 0 on. Blocks of which a row sees no key leave no trace in its numbers.
   const int32_t* starts = nullptr;
 
   BITGRAD_HD int64_t start(int64_t sample, int64_t row) const {

@@ -15,7 +15,9 @@ class Sequential : public Module {
   Sequential() = default;
   explicit Sequential(const std::vector<std::shared_ptr<Module>>& modules);
   void append(std::shared_ptr<Module> module, std::string name = {});
-  Var forward(const Var& x) override { return forward_first(size(), x); }
+  Var forward(const Var& x) override;
+  // In training it keeps its input alone, and runs again in backward (autograd/recompute.h).
+  void set_recompute(bool on) { recompute_ = on; }
   // What the first `count` modules make of x.
   Var forward_first(size_t count, const Var& x);
   using Module::plan;
@@ -32,6 +34,7 @@ class Sequential : public Module {
   Var forward_together(size_t i, size_t count, const Var& x);
   std::vector<std::shared_ptr<Module>> modules_;
   std::vector<std::string> names_;
+  bool recompute_ = false;
 };
 
 }  // namespace bitgrad

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace bitgrad {
+#include "bitgrad/tensor/tensor.h"
 
-class Tensor;
+namespace bitgrad {
 
 // Non-finite flags: one word per named tensor that kernels OR into; checked once per optimizer step
 // (Learner::check_flags). On a device a word reaches the board at poll_errors() (kernels/flag.h).
@@ -39,6 +39,9 @@ struct SequenceState {
   // Attention appends keys and values of the rows to these, and sees those of all rows before. nullptr: the rows are
   // whole sequences, and first is 0.
   std::shared_ptr<KvCaches> caches = nullptr;
+  // int32 [n,t]: the position from which on row t of a sample attends, that of the first id of its document
+  // (document_starts of ops/attention.h). Undefined: from 0 on. It stays until backward is done.
+  Tensor starts = {};
 };
 
 struct StepState {
@@ -47,7 +50,10 @@ struct StepState {
   int64_t microbatch = 0;  // global microbatches done
   bool training = true;
   bool calibrating = false;  // evaluation mode, but observers see the batches and learned steps take first values
-  double progress = 0;       // steps done / steps of the run, 0 to 1; 0 where the length is not known
+  // A block runs again in backward (autograd/recompute.h): the same numbers, but what a forward pass stores, counts or
+  // reports is stored, counted and reported already.
+  bool recomputing = false;
+  double progress = 0;  // steps done / steps of the run, 0 to 1; 0 where the length is not known
   FlagBoard flags = {};
   SequenceState sequence = {};
   // Told of every module that runs, after it has: its path, what it took and what it gave (Module::operator()).

@@ -14,7 +14,17 @@ struct AttentionOptions {
   int64_t kv_heads = 1;  // divides heads; heads h * (heads / kv_heads) .. share keys and values of head h
   float scale = 0;       // of q k; 0: 1 / sqrt(d)
   int64_t first = 0;     // position of the first row of q, where keys and values begin before it
+  // Dropout on the softmax, in training: element ((n*heads + h)*t + i)*s + j is kept where bits16(element) of `stream`
+  // >= rint(dropout * 65536), and divided by 1 - dropout there. Drawn again in backward.
+  double dropout = 0;
+  RandomStream stream = {};  // purpose kDropout, id of the site's path, step = global microbatch
+  // int32 [n,t], ascending along t: row i sees keys from starts[n,i] (at most first + i) on, those of its document.
+  // Undefined: from 0 on.
+  Tensor starts = {};
 };
+// Where the documents of packed sequences begin: int32 [n,t] of ids int32 or int64 [n,t], the place after the last
+// `end` before each, 0 where there is none. An end is the last id of its document.
+Tensor document_starts(const Tensor& ids, int64_t end);
 // y[n,i,h,:] = sum over keys j <= first + i of softmax_j(scale * q[n,i,h,:] k[n,j,g,:]) v[n,j,g,:], g the head of k and
 // v that h shares (Vaswani et al. 2017, arXiv 1706.03762, section 3.2, masked; grouped queries: Ainslie et al. 2023,
 // arXiv 2305.13245). q [n,t,heads*d], k and v [n,s,kv_heads*d], s >= first + t, y as q. A row depends on the rows up to

@@ -378,6 +378,7 @@ struct RunConfig {
   Quantity checkpoint_every = {};
   Quantity log_every = {};
   std::optional<Quantity> log_quantization = {};  // none: off
+  std::optional<double> log_peak = {};            // 10^9 multiplications a second; none: not known
   ConfigOrigin origin = {};
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

@@ -152,6 +152,11 @@ class Learner {
   // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
   std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
 
+  // Of ids: attention reads documents apart, each of which ends with this id (Dataset::document_end); -1: as one. Until
+  // it is set again, in training and evaluation.
+  void set_document_end(int64_t id) { document_end_ = id; }
+  int64_t document_end() const { return document_end_; }
+
   // What the model was planned for; nullptr before plan.
   const Form* input() const { return plan_ ? &plan_->input : nullptr; }
 
@@ -224,6 +229,8 @@ class Learner {
   void note_loss(double loss);
   void check_flags(const char* when);
   Var forward(const Tensor& x, const Target& target, const Outcome& outcome);
+  Var run_model(const Tensor& x);
+  void end_sequences() { state_.sequence.starts = Tensor(); }
   void plan_and_check(const PlanSpec& plan);
   Tensor as_planned(const Tensor& x) const;
   void settle();
@@ -241,6 +248,7 @@ class Learner {
   int64_t since_requantize_ = 0;
   std::string bad_input_;  // the first input of the window that is known to hold NaN or Inf
   int64_t total_steps_ = 0;
+  int64_t document_end_ = -1;
   std::optional<double> bad_loss_;  // not finite, since the flags were last checked
   Tensor labels_;                   // given on the host: those of the microbatch
   std::function<void()> meanwhile_;

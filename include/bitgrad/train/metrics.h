@@ -17,7 +17,8 @@ struct WrittenSum {
 };
 
 // metrics.jsonl: one JSON object a line.
-//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s", of ids also "tokens_per_s"},
+//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s", of ids also "tokens_per_s",
+//     "gmacs_per_s" where layers multiply, "mfu" under log.peak},
 //   {"event":"eval","split","epoch","step","loss","accuracy", and the other metrics that fit the task} and
 //   {"event":"quant","step","epoch","layer","part", ...} (quant_monitor.h).
 class MetricsLog {
@@ -41,8 +42,9 @@ class MetricsLog {
 };
 
 // summary.json: best_accuracy, last_accuracy (percent), metric (what picks the best
-// model), best_value, last_value, metrics (all of the last step, if it was evaluated), best_epoch, epochs, steps, seconds, state_hash, status
-// (finished, interrupted, failed), error, memory (bytes by kind at the total peak, and total_peak).
+// model), best_value, last_value, metrics (all of the last step, if it was evaluated), best_epoch, epochs, steps,
+// seconds, state_hash, status (finished, interrupted, failed), error, memory (bytes by kind at the total peak, and
+// total_peak).
 void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status,
                    const std::string& error = {});
 

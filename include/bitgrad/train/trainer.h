@@ -68,6 +68,10 @@ struct TrainEvent {
   double lr = 0;                  // of the optimizer step just done
   double samples_per_s = 0;
   double tokens_per_s = 0;  // positions that the model reads; 0: samples are no ids
+  // Multiplications of a step of training by the table of layers, in 10^9 a second: three times those of a forward pass
+  // (backward multiplies twice as much), what recomputation adds not counted.
+  double gmacs_per_s = 0;
+  double mfu = -1;  // those in percent of log.peak; -1: no peak is given
   double seconds = 0, eta_seconds = 0;
 };
 struct EvalEvent {

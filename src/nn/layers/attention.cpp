@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bitgrad/base/step_scalars.h"
 #include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layers.h"
 #include "nn/values.h"
@@ -22,22 +23,30 @@ void check_sequence(std::string_view name, const Form& in) {
 
 class AttentionLayer final : public Module {
  public:
-  explicit AttentionLayer(const Attributes& keys) : rotates_(keys.number("rope") > 0) {
+  explicit AttentionLayer(const Attributes& keys)
+      : rotates_(keys.number("rope") > 0), dropout_(keys.number("dropout")) {
     options_.heads = keys.integer("heads");
     options_.kv_heads = keys.integer("kv_heads") == 0 ? options_.heads : keys.integer("kv_heads");
     require(options_.heads % options_.kv_heads == 0, kAttentionLayer, "kv_heads: got ", options_.kv_heads,
             ", expected a divisor of heads, ", options_.heads);
     rope_.base = rotates_ ? keys.number("rope") : rope_.base;
     rope_.interleaved = keys.flag("interleaved");
+    rope_.factor = keys.number("rope_factor");
+    rope_.low = keys.number("rope_low");
+    rope_.high = keys.number("rope_high");
+    rope_.original = keys.integer("rope_original");
+    require(rope_.low < rope_.high, kAttentionLayer, "rope_low: got ", rope_.low, ", expected less than rope_high, ",
+            rope_.high);
   }
 
   Var forward(const Var& x) override {
-    return detail::in_values(x, y_, [this](const Var& in) {
+    const AttentionOptions options = options_now();
+    return detail::in_values(x, y_, [&](const Var& in) {
       const SequenceState& rows = sequence();
       require(rows.first == 0 || rows.caches, kAttentionLayer, "rows from position ", rows.first,
               " on: got no cache of the keys and values before them (StepState::sequence)");
       const Var all = turned(in, rows);
-      return rows.caches ? cached(all, rows) : attention(all, options_);
+      return rows.caches ? cached(all, rows) : attention(all, options);
     });
   }
 
@@ -73,6 +82,17 @@ class AttentionLayer final : public Module {
     return cast(attention(slice(wide, 2, 0, q), Var(cache.keys(end)), Var(cache.values(end)), options), x.dtype());
   }
 
+  // Of this batch.
+  AttentionOptions options_now() const {
+    AttentionOptions options = options_;
+    if (!initialized()) return options;
+    options.starts = state().sequence.starts;
+    if (!state().training || dropout_ == 0) return options;
+    options.dropout = dropout_;
+    options.stream = live_by_microbatch(
+        {state().seed, Purpose::kDropout, site_id(path()), static_cast<uint32_t>(state().microbatch)});
+    return options;
+  }
   // q and k turned by their positions.
   Var turned(const Var& x, const SequenceState& rows) {
     if (!rotates_) return x;
@@ -87,6 +107,7 @@ class AttentionLayer final : public Module {
   AttentionOptions options_;
   RopeOptions rope_;
   bool rotates_;
+  double dropout_;
   Tensor table_;            // made when it is first needed
   DType y_ = dtypes::fp32;  // as planned
 };
@@ -130,11 +151,18 @@ LayerKind attention_kind() {
   LayerKind kind;
   kind.name = kAttentionLayer;
   kind.doc = "causal attention (Vaswani et al. 2017) of the q, k and v that lie side by side along the last axis";
-  kind.keys = {{"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
-               {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
-               {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
-               {"interleaved", Type::kBool, "", "false",
-                "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"}};
+  kind.keys = {
+      {"heads", Type::kInt, "[1, 4096]", "!", "heads of q"},
+      {"kv_heads", Type::kInt, "[0, 4096]", "0", "heads of k and v, a divisor of heads; 0: as many"},
+      {"rope", Type::kNumber, "[0, 1e12]", "0", "base of rotary positions of q and k; 0: none"},
+      {"interleaved", Type::kBool, "", "false",
+       "rope turns neighbours 2i and 2i + 1; false: i and i + half of the head"},
+      {"dropout", Type::kNumber, "[0, 1)", "0", "probability of a zero among the weights of the values, in training"},
+      {"rope_factor", Type::kNumber, "[1, 1e6]", "1", "Llama 3.1: long waves turn so many times slower; 1: none do"},
+      {"rope_low", Type::kNumber, "(0, 1e6]", "1", "waves above rope_original / rope_low are long"},
+      {"rope_high", Type::kNumber, "(0, 1e6]", "4",
+       "waves below rope_original / rope_high stay; between the two is a straight line"},
+      {"rope_original", Type::kInt, "[1, 16777216]", "8192", "positions that the model was first trained on"}};
   kind.output = LayerKind::Output::kNone;
   kind.axes = kind.bf16 = kind.causal = true;
   kind.make = [](const LayerSpec& spec) { return std::make_shared<AttentionLayer>(spec.attributes); };

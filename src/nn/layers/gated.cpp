@@ -1,5 +1,5 @@
-// swiglu, geglu and reglu: f(gate) * up of the two halves of the last axis (Shazeer 2020, arXiv 2002.05202). Made for
-// the product of one weight [2 D, K], whose first D outputs are the gate.
+// swiglu, geglu, reglu and relu2_glu: f(gate) * up of the two halves of the last axis (Shazeer 2020, arXiv 2002.05202).
+// Made for the product of one weight [2 D, K], whose first D outputs are the gate.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/values.h"
@@ -51,6 +51,9 @@ LayerKind geglu_kind() {
 }
 LayerKind reglu_kind() {
   return gated_kind("reglu", "relu(a) * b, a and b being the two halves of the last axis", UnaryOp::relu);
+}
+LayerKind relu2_glu_kind() {
+  return gated_kind("relu2_glu", "relu(a)^2 * b, a and b being the two halves of the last axis", UnaryOp::relu2);
 }
 
 }  // namespace bitgrad

@@ -35,9 +35,17 @@ void Norm::allocate() {
   options_.running_var = add_buffer("running_var", gamma_.shape(), 1);
 }
 
+// A block that runs again has moved its running statistics.
+NormOptions Norm::options_now(bool training) const {
+  NormOptions options = options_;
+  options.training = training;
+  if (state().recomputing) options.running_mean = options.running_var = Tensor();
+  return options;
+}
+
 Var Norm::forward(const Var& x) {
-  options_.training = state().training;
-  const auto f = [this](const Var& in) { return op_(in, gamma_.read(), beta_.read(), options_); };
+  const NormOptions options = options_now(state().training);
+  const auto f = [&](const Var& in) { return op_(in, gamma_.read(), beta_.read(), options); };
   return x.dtype() == dtypes::int32 ? cast(f(x), y_) : detail::in_values(x, y_, f);
 }
 
@@ -49,9 +57,8 @@ bool Norm::returns_signs(const Tensor& x) const {
 }
 
 Tensor Norm::signs(const Tensor& x, std::shared_ptr<const QuantParams> params, uint32_t* flags) {
-  options_.training = false;
   const Tensor in[] = {x, gamma_.value(), beta_.value()};
-  return norm_signs(name_, per_column_, in, options_, std::move(params), flags);
+  return norm_signs(name_, per_column_, in, options_now(false), std::move(params), flags);
 }
 
 bool Norm::trains_signs(const Var& x) const {
@@ -60,8 +67,7 @@ bool Norm::trains_signs(const Var& x) const {
 
 Var Norm::training_signs(const Var& x, std::shared_ptr<const QuantParams> params, uint32_t* flags, bool clip,
                          const PoolOptions* pool) {
-  options_.training = true;
-  return batch_norm_signs(x, gamma_.read(), beta_.read(), options_, {std::move(params), flags, clip, pool});
+  return batch_norm_signs(x, gamma_.read(), beta_.read(), options_now(true), {std::move(params), flags, clip, pool});
 }
 
 bool Norm::adds_hardtanh(const Var& x, const Var& b) const {
@@ -69,8 +75,7 @@ bool Norm::adds_hardtanh(const Var& x, const Var& b) const {
 }
 
 Var Norm::add_hardtanh(const Var& x, const Var& b) {
-  options_.training = state().training;
-  return batch_norm_add_hardtanh(x, gamma_.read(), beta_.read(), b, options_);
+  return batch_norm_add_hardtanh(x, gamma_.read(), beta_.read(), b, options_now(state().training));
 }
 
 void Norm::check_rows() const {

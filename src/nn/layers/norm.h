@@ -48,6 +48,7 @@ class Norm final : public Module {
  private:
   void allocate() override;
   void check_rows() const override;
+  NormOptions options_now(bool training) const;
 
   std::string_view name_;
   Op op_;

@@ -1,5 +1,6 @@
 // The same layers several times, each round with parameters of its own: children 0, 1, ... are the rounds.
 #include "bitgrad/nn/layers.h"
+#include "nn/layers/recompute_key.h"
 
 namespace bitgrad {
 
@@ -7,14 +8,17 @@ LayerKind repeat_kind() {
   LayerKind kind;
   kind.name = "repeat";
   kind.doc = "repeats its layers, each time with separate parameters";
-  kind.keys = {{"times", LayerKey::Type::kInt, "[1, 4096]", "!", "rounds"}};
+  kind.keys = {{"times", LayerKey::Type::kInt, "[1, 4096]", "!", "rounds"}, recompute_key("each round")};
   kind.lists.kind = LayerLists::Kind::kRepeated;
   kind.bf16 = true;
   kind.make = [](const LayerSpec& spec) {
     require(!spec.lists.empty() && !spec.lists[0].layers.empty(), "repeat", "layers: got none, expected at least one");
     auto rounds = std::make_shared<Sequential>();
-    for (int64_t i = 0; i < spec.attributes.integer("times"); ++i)
-      rounds->append(in_layer(std::to_string(i), [&] { return make_layers(spec.lists[0].layers); }));
+    for (int64_t i = 0; i < spec.attributes.integer("times"); ++i) {
+      const auto round = in_layer(std::to_string(i), [&] { return make_layers(spec.lists[0].layers); });
+      round->set_recompute(spec.attributes.flag(kRecomputeKey));
+      rounds->append(round);
+    }
     return rounds;
   };
   return kind;

@@ -1,7 +1,10 @@
 // Layers one after the other: the model itself, and kind `sequence`.
 #include <algorithm>
+#include <utility>
 
+#include "bitgrad/autograd/recompute.h"
 #include "bitgrad/nn/layers.h"
+#include "nn/layers/recompute_key.h"
 
 namespace bitgrad {
 
@@ -27,6 +30,31 @@ Var Sequential::forward_together(size_t i, size_t count, const Var& x) {
     for (size_t k = i; k < i + count; ++k) y = in_layer(names_[k], [&] { return (*modules_[k])(y); });
     throw;
   }
+}
+
+namespace {
+
+// A block runs again.
+class Recomputing {
+ public:
+  Recomputing(StepState& state, bool again) : now_(state.recomputing), outer_(std::exchange(now_, again || now_)) {}
+  ~Recomputing() { now_ = outer_; }
+  Recomputing(const Recomputing&) = delete;
+  Recomputing& operator=(const Recomputing&) = delete;
+
+ private:
+  bool& now_;
+  const bool outer_;
+};
+
+}  // namespace
+
+Var Sequential::forward(const Var& x) {
+  if (!recompute_ || !initialized() || !state().training) return forward_first(size(), x);
+  return recompute(x, [this](const Var& in, bool again) {
+    const Recomputing mode(mutable_state(), again);
+    return forward_first(size(), in);
+  });
 }
 
 Var Sequential::forward_first(size_t count, const Var& x) {
@@ -80,9 +108,14 @@ LayerKind sequence_kind() {
   LayerKind kind;
   kind.name = "sequence";
   kind.doc = "layers one after the other, as one layer";
+  kind.keys = {recompute_key("the sequence")};
   kind.lists.kind = LayerLists::Kind::kInline;
   kind.bf16 = true;
-  kind.make = [](const LayerSpec& spec) { return make_layers(spec.lists.at(0).layers); };
+  kind.make = [](const LayerSpec& spec) {
+    const auto layers = make_layers(spec.lists.at(0).layers);
+    layers->set_recompute(spec.attributes.flag(kRecomputeKey));
+    return layers;
+  };
   return kind;
 }
 

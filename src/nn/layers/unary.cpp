@@ -42,7 +42,11 @@ namespace {
 
 std::string unary_doc(std::string_view name) {
   constexpr std::pair<std::string_view, const char*> kFormulas[] = {
-      {"relu", "max(x, 0)"}, {"hardtanh", "min(max(x, -1), 1)"}, {"tanh", "tanh(x)"}, {"sigmoid", "1 / (1 + exp(-x))"}};
+      {"relu", "max(x, 0)"},
+      {"hardtanh", "min(max(x, -1), 1)"},
+      {"tanh", "tanh(x)"},
+      {"sigmoid", "1 / (1 + exp(-x))"},
+      {"relu2", "max(x, 0)^2 (So et al. 2021, arXiv 2109.08668)"}};
   for (const auto& [known, formula] : kFormulas)
     if (known == name) return formula;
   return std::string(name) + "(x), element by element";

@@ -31,13 +31,18 @@ struct AttentionForward {
     float* const y = args.y + s.of_y(sample, head, row);
     for (int64_t c = 0; c < s.dim; ++c) y[c] = 0;
     float top = -INFINITY, sum = 0;
-    for (int64_t key = 0; key < seen; key += heads::kBlock) {
+    const int64_t start = s.start(sample, row);
+    for (int64_t key = start / heads::kBlock * heads::kBlock; key < seen; key += heads::kBlock) {
       const int count = static_cast<int>(seen - key < heads::kBlock ? seen - key : heads::kBlock);
+      const int begin = static_cast<int>(start > key ? start - key : 0);
       float p[heads::kBlock];
-      const float factor = online(q, sample, kv_head, key, count, p, top, sum);
+      const float factor = online(q, sample, kv_head, key, begin, count, p, top, sum);
+      if (args.dropout.given())
+        for (int j = begin; j < count; ++j)
+          p[j] = args.dropout.dropped(p[j], kernels::AttentionDropout::element(s, sample, head, row, key + j));
       for (int64_t c = 0; c < s.dim; ++c) {
         float value = y[c] * factor;
-        for (int j = 0; j < count; ++j) value = value + p[j] * args.v[s.of_k(sample, kv_head, key + j) + c];
+        for (int j = begin; j < count; ++j) value = value + p[j] * args.v[s.of_k(sample, kv_head, key + j) + c];
         y[c] = value;
       }
     }
@@ -46,14 +51,14 @@ struct AttentionForward {
   }
 
  private:
-  BITGRAD_HD float online(const float* q, int64_t sample, int64_t kv_head, int64_t key, int count, float* p, float& top,
-                          float& sum) const {
+  BITGRAD_HD float online(const float* q, int64_t sample, int64_t kv_head, int64_t key, int begin, int count, float* p,
+                          float& top, float& sum) const {
     float next = top;
-    for (int j = 0; j < count; ++j) {
+    for (int j = begin; j < count; ++j) {
       p[j] = heads::dot(q, args.k + args.shape.of_k(sample, kv_head, key + j), args.shape.dim) * args.shape.scale;
       next = next < p[j] ? p[j] : next;
     }
-    for (int j = 0; j < heads::kBlock; ++j) p[j] = j < count ? math::exp(p[j] - next) : 0.0f;
+    for (int j = 0; j < heads::kBlock; ++j) p[j] = j >= begin && j < count ? math::exp(p[j] - next) : 0.0f;
     float lane[heads::kLanes];
     for (int l = 0; l < heads::kLanes; ++l) {
       lane[l] = p[l];
@@ -79,14 +84,17 @@ struct AttentionDots {
   }
 };
 
-// p and the gradient of the score of one row and key.
+// p, as values were multiplied by it, and the gradient of the score of one row and key. row: as of AttentionForward.
 struct AttentionPair {
   float p, gs;
   BITGRAD_HD AttentionPair(const kernels::AttentionBackwardArgs& args, const float* dots, int64_t q, int64_t k,
-                           int64_t y, int64_t row) {
+                           int64_t y, int64_t row, int64_t key) {
     const kernels::AttentionShape& s = args.shape;
+    const auto element = static_cast<uint64_t>(row * s.keys + key);
     p = math::exp(heads::dot(args.q + q, args.k + k, s.dim) * s.scale - args.log_sum[row]);
-    gs = (p * (heads::dot(args.gy + y, args.v + k, s.dim) - dots[row])) * s.scale;
+    const float gp = args.dropout.dropped(heads::dot(args.gy + y, args.v + k, s.dim), element);
+    gs = (p * (gp - dots[row])) * s.scale;
+    p = args.dropout.dropped(p, element);
   }
 };
 
@@ -99,9 +107,9 @@ struct AttentionQueryGradient {
     const int64_t row = i % s.rows, head = i / s.rows % s.heads, sample = i / s.rows / s.heads;
     const int64_t kv_head = head / (s.heads / s.kv_heads), q = s.of_q(sample, head, row), y = s.of_y(sample, head, row);
     for (int64_t c = 0; c < s.dim; ++c) args.gq[q + c] = 0;
-    for (int64_t key = 0; key <= s.first + row; ++key) {
+    for (int64_t key = s.start(sample, row); key <= s.first + row; ++key) {
       const int64_t k = s.of_k(sample, kv_head, key);
-      const AttentionPair pair(args, dots, q, k, y, i);
+      const AttentionPair pair(args, dots, q, k, y, i, key);
       for (int64_t c = 0; c < s.dim; ++c) args.gq[q + c] = args.gq[q + c] + pair.gs * args.k[k + c];
     }
   }
@@ -121,14 +129,41 @@ struct AttentionKeyGradient {
     }
     const int64_t group = s.heads / s.kv_heads, begin = key > s.first ? key - s.first : 0;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-      for (int64_t row = begin; row < s.rows; ++row) {
+      for (int64_t row = begin; row < s.rows && s.start(sample, row) <= key; ++row) {
         const int64_t q = s.of_q(sample, head, row), y = s.of_y(sample, head, row);
-        const AttentionPair pair(args, dots, q, k, y, s.of_row(sample, head, row));
+        const AttentionPair pair(args, dots, q, k, y, s.of_row(sample, head, row), key);
         for (int64_t c = 0; c < s.dim; ++c) {
           if (args.gk != nullptr) args.gk[out + c] = args.gk[out + c] + pair.gs * args.q[q + c];
           if (args.gv != nullptr) args.gv[out + c] = args.gv[out + c] + pair.p * args.gy[y + c];
         }
       }
+  }
+};
+
+// flags get bit 1 where the start of a row is none (ops/attention.h).
+struct FlagStarts {
+  const int32_t* starts;
+  int64_t rows, first;
+  uint32_t* flags;
+  BITGRAD_HD void operator()(int64_t i) const {
+    const int64_t row = i % rows, start = starts[i], before = row == 0 ? 0 : starts[i - 1];
+    if (start < before || start > first + row) or_flag(flags, 1u);
+  }
+};
+
+// Index: the sample.
+struct DocumentStarts {
+  int64_t rows, end;
+  const int32_t* ids;  // one of the two is nullptr
+  const int64_t* wide_ids;
+  int32_t* starts;
+  BITGRAD_HD void operator()(int64_t sample) const {
+    int64_t start = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t i = sample * rows + row;
+      starts[i] = static_cast<int32_t>(start);
+      if ((ids != nullptr ? ids[i] : wide_ids[i]) == end) start = row + 1;
+    }
   }
 };
 

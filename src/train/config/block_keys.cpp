@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "bitgrad/nn/layer_kind.h"
 #include "train/config/numbers.h"
 #include "train/config/schema.h"
 
@@ -12,41 +13,176 @@ namespace {
 
 constexpr std::string_view kRequired = "required";
 
-// $key or $key*N, a whole value.
+// A whole value: $key alone, or a sum of products and quotients of keys and whole numbers, "$dim + 2*$heads*$d".
+struct Factor {
+  std::string key;  // empty: a number
+  int64_t number = 0;
+  bool divides = false;
+};
+using Product = std::vector<Factor>;
 struct KeyUse {
-  std::string key;
-  std::optional<int64_t> factor;
-  bool sound = true;  // of the factor
+  std::vector<Product> sum;
+  bool sound = true;  // the text is such an expression
+  bool alone() const { return sum.size() == 1 && sum[0].size() == 1 && !sum[0][0].key.empty(); }
 };
 
-std::optional<KeyUse> key_use(const Node& node) {
-  if (node.kind != Node::Kind::kScalar || node.quoted || node.text.size() < 2 || node.text[0] != '$')
-    return std::nullopt;
-  const size_t star = node.text.find('*');
-  KeyUse use{node.text.substr(1, star == std::string::npos ? star : star - 1), {}, true};
-  if (star == std::string::npos) return use;
-  int64_t factor = 0;
-  use.sound = parse_whole(std::string_view(node.text).substr(star + 1), factor) == NumberResult::kOk && factor > 0;
-  use.factor = factor;
-  return use;
+bool in_key(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-bool multiply(const KeyUse& use, const Node& argument, const std::string& shown, Node& out, Report& report) {
-  int64_t number = 0, product = 0;
-  const bool whole = argument.kind == Node::Kind::kScalar && !argument.quoted &&
-                     parse_whole(argument.text, number) == NumberResult::kOk;
-  if (!whole || __builtin_mul_overflow(number, *use.factor, &product)) {
-    // A key that is used several times says it once.
-    if (!report.has_error(argument.mark))
-      report.error(argument.mark,
-                   concat(use.key, ": got ", describe(argument), ", expected a whole number, for ", shown, " uses it"),
-                   argument.length());
-    return false;
+// One factor off the front of `text`.
+bool take_factor(std::string_view& text, Factor& factor) {
+  const bool key = text.starts_with('$');
+  if (key) text.remove_prefix(1);
+  size_t length = 0;
+  while (length < text.size() && (key ? in_key(text[length]) : text[length] >= '0' && text[length] <= '9')) ++length;
+  const std::string_view word = text.substr(0, length);
+  text.remove_prefix(length);
+  if (key) factor.key = word;
+  return key ? length > 0 : parse_whole(word, factor.number) == NumberResult::kOk && factor.number > 0;
+}
+
+std::optional<KeyUse> key_use(const Node& node) {
+  const std::string_view whole = node.text;
+  if (node.kind != Node::Kind::kScalar || node.quoted || whole.size() < 2) return std::nullopt;
+  const bool number = whole[0] >= '0' && whole[0] <= '9';
+  if (whole[0] != '$' && !(number && whole.find('$') != whole.npos)) return std::nullopt;
+  KeyUse use{{{}}, true};
+  std::string_view text = whole;
+  const auto spaces = [&] { text.remove_prefix(std::min(text.find_first_not_of(' '), text.size())); };
+  for (char op = '*';;) {
+    Factor factor;
+    factor.divides = op == '/';
+    spaces();
+    if (!(use.sound = take_factor(text, factor))) return use;
+    use.sum.back().push_back(std::move(factor));
+    spaces();
+    if (text.empty()) return use;
+    op = text[0];
+    text.remove_prefix(1);
+    if (!(use.sound = op == '*' || op == '/' || op == '+')) return use;
+    if (op == '+') use.sum.emplace_back();
   }
-  out = argument;
-  out.text = std::to_string(product);
+}
+
+// A key that is used several times says it once.
+void not_whole(const std::string& key, const Node& argument, const Node& use, Report& report) {
+  if (!report.has_error(argument.mark))
+    report.error(argument.mark,
+                 concat(key, ": got ", describe(argument), ", expected a whole number, for ", use.text, " uses it"),
+                 argument.length());
+}
+
+// Puts the value of an expression into `node`; keys that are not in `arguments` are somebody else's.
+bool compute(const KeyUse& use, const Arguments& arguments, Node& node, Report& report) {
+  int64_t sum = 0;
+  Arguments::const_iterator key = arguments.end();  // the last one
+  const auto too_large = [&] {
+    if (key != arguments.end())
+      not_whole(key->first, *key->second, node, report);
+    else
+      report.error(node.mark, concat(node.text, ": no 64 bits hold this number"), node.length());
+    return false;
+  };
+  for (const Product& product : use.sum) {
+    int64_t value = 1;
+    for (const Factor& factor : product) {
+      int64_t number = factor.number;
+      if (!factor.key.empty()) {
+        key = arguments.find(factor.key);
+        if (key == arguments.end()) return true;
+        const Node& given = *key->second;
+        const bool whole =
+            given.kind == Node::Kind::kScalar && !given.quoted && parse_whole(given.text, number) == NumberResult::kOk;
+        if (!whole) return not_whole(factor.key, given, node, report), false;
+      }
+      if (factor.divides && (number <= 0 || value % number != 0)) {
+        report.error(node.mark, concat(node.text, ": ", value, " / ", number, " is no whole number"), node.length());
+        return false;
+      }
+      if (factor.divides)
+        value /= number;
+      else if (__builtin_mul_overflow(value, number, &value))
+        return too_large();
+    }
+    if (__builtin_add_overflow(sum, value, &sum)) return too_large();
+  }
+  node.text = std::to_string(sum);
   return true;
 }
+
+// How many lists are around the layers under a key of a container: 1, or 2 where it has a list of lists; 0: none are.
+int lists_of_layers(const std::string& kind_name, const std::string& key) {
+  const LayerKind* const kind = find_layer_kind(kind_name);
+  if (kind == nullptr) return 0;
+  const std::vector<LayerKey>& named = kind->lists.keys;
+  switch (kind->lists.kind) {
+    case LayerLists::Kind::kNone:
+      return 0;
+    case LayerLists::Kind::kNamed:
+      return std::any_of(named.begin(), named.end(), [&](const LayerKey& k) { return k.name == key; }) ? 1 : 0;
+    case LayerLists::Kind::kInline:
+    case LayerLists::Kind::kRepeated:
+      return key == "layers" ? 1 : 0;
+    case LayerLists::Kind::kIndexed:
+      return key == "layers" ? 2 : 0;
+  }
+  return 0;
+}
+
+class Substitution {
+ public:
+  Substitution(const Arguments& arguments, Report& report) : arguments_(arguments), report_(report) {}
+
+  // lists: how many lists are around the layers in `node`, itself one of them; 0: it has no layers.
+  bool value(Node& node, int lists) {
+    if (const auto use = key_use(node)) return replace(*use, node);
+    bool good = true;
+    if (lists == 1) splice(node);
+    for (Node& item : node.items) good = (lists == 1 ? layer(item) : value(item, std::max(lists - 1, 0))) && good;
+    for (Entry& entry : node.entries) good = value(entry.node, 0) && good;
+    return good;
+  }
+
+ private:
+  bool layer(Node& item) {
+    if (const auto use = key_use(item)) return replace(*use, item);
+    bool good = true;
+    for (Entry& kind : item.entries) {
+      if (key_use(kind.node)) {
+        good = value(kind.node, 0) && good;
+        continue;
+      }
+      for (Entry& key : kind.node.entries) good = value(key.node, lists_of_layers(kind.key, key.key)) && good;
+      for (Node& other : kind.node.items) good = value(other, 0) && good;
+    }
+    return good;
+  }
+
+  bool replace(const KeyUse& use, Node& node) {
+    if (!use.alone()) return compute(use, arguments_, node, report_);
+    const auto found = arguments_.find(use.sum[0][0].key);
+    if (found != arguments_.end()) node = Node(*found->second);
+    return true;
+  }
+
+  // A key in a list of layers that holds a list stands for the layers of that list.
+  void splice(Node& layers) {
+    std::vector<Node> out;
+    for (Node& item : layers.items) {
+      const auto use = key_use(item);
+      const auto found = use && use->alone() ? arguments_.find(use->sum[0][0].key) : arguments_.end();
+      if (found != arguments_.end() && found->second->kind == Node::Kind::kList)
+        out.insert(out.end(), found->second->items.begin(), found->second->items.end());
+      else
+        out.push_back(std::move(item));
+    }
+    layers.items = std::move(out);
+  }
+
+  const Arguments& arguments_;
+  Report& report_;
+};
 
 bool given_as_map(const Entry& given, const BlockKeys& block, const std::vector<std::string>& known, Report& report) {
   if (given.node.kind == Node::Kind::kMap || given.node.kind == Node::Kind::kNull) return true;
@@ -74,13 +210,18 @@ bool unique_keys(const Node& map, Report& report) {
 
 void check_key_uses(const Node& node, const Node* keys, const std::string& owner, Report& report) {
   if (const auto use = key_use(node)) {
-    if (keys == nullptr || keys->find(use->key) == nullptr)
+    const auto unknown = [&](const Factor& factor) {
+      return !factor.key.empty() && (keys == nullptr || keys->find(factor.key) == nullptr);
+    };
+    if (std::any_of(use->sum.begin(), use->sum.end(),
+                    [&](const Product& product) { return std::any_of(product.begin(), product.end(), unknown); }))
       report.error(node.mark, concat("'", node.text, "': ", owner, " has no such key"), node.length());
     else if (!use->sound)
-      report.error(
-          node.mark,
-          concat("'", node.text, "': expected $", use->key, " or $", use->key, "*N with a whole number N from 1"),
-          node.length());
+      report.error(node.mark,
+                   concat("'", node.text,
+                          "': expected $key, or products of keys and whole numbers from 1 (* and /) and "
+                          "their sums, as $dim + 2*$heads"),
+                   node.length());
   }
   for (const Node& item : node.items) check_key_uses(item, keys, owner, report);
   for (const Entry& entry : node.entries) check_key_uses(entry.node, keys, owner, report);
@@ -116,18 +257,8 @@ bool take_arguments(const Entry& given, const BlockKeys& block, Arguments& argum
   return good;
 }
 
-bool substitute(Node& node, const Arguments& arguments, Report& report) {
-  if (const auto use = key_use(node)) {
-    const auto found = arguments.find(use->key);
-    if (found == arguments.end()) return true;
-    if (use->factor) return multiply(*use, *found->second, node.text, node, report);
-    node = Node(*found->second);
-    return true;
-  }
-  bool good = true;
-  for (Node& item : node.items) good = substitute(item, arguments, report) && good;
-  for (Entry& entry : node.entries) good = substitute(entry.node, arguments, report) && good;
-  return good;
+bool substitute(Node& node, const Arguments& arguments, Report& report, bool layers) {
+  return Substitution(arguments, report).value(node, layers ? 1 : 0);
 }
 
 }  // namespace bitgrad::config

@@ -107,7 +107,7 @@ class Expander {
     Arguments arguments;
     if (!take_arguments(use, {shown(use.key), use.key, block.keys}, arguments, report_)) return;
     Node layers = *block.layers;
-    if (!substitute(layers, arguments, report_)) return;
+    if (!substitute(layers, arguments, report_, true)) return;
     const std::string where = concat(shown(use.key), ", used at ", report_.place(use.key_mark));
     Node map;
     map.kind = Node::Kind::kMap;

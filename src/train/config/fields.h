@@ -175,6 +175,7 @@ template <typename V, typename C>
 void visit_log(V&& v, C& c) {
   v("every", c.log_every);
   v("quantization", c.log_quantization);
+  v("peak", c.log_peak);
 }
 
 template <typename V, typename C>

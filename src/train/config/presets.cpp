@@ -53,7 +53,8 @@ class Preset {
     const Entry arguments_of{"preset", keys.key_mark, keys.node};
     if (!report_.empty() || !take_arguments(arguments_of, {shown, "model.keys", known}, arguments, report_)) return {};
     for (const char* const part : {"layers", "quant", "loss"})
-      if (Entry* const entry = file.find(part)) substitute(entry->node, arguments, report_);
+      if (Entry* const entry = file.find(part))
+        substitute(entry->node, arguments, report_, std::string_view(part) == "layers");
     out.context = concat(shown, ", used at ", report_.place(use.node.mark));
     put(file, out.context);
     return out;

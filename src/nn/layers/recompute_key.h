@@ -1,0 +1,19 @@
+// The key of containers whose layers run again in backward (autograd/recompute.h).
+#pragma once
+
+#include <string>
+
+#include "bitgrad/nn/layer_kind.h"
+
+namespace bitgrad {
+
+inline constexpr const char* kRecomputeKey = "recompute";
+
+// what: of the container's list.
+inline LayerKey recompute_key(const std::string& what) {
+  return {kRecomputeKey, LayerKey::Type::kBool, "", "false",
+          "training keeps the input of " + what +
+              " alone and runs the layers again in backward: less memory, the same bits"};
+}
+
+}  // namespace bitgrad
