@@ -6,8 +6,8 @@
 
 BITGRAD_TORCH_PYTHON names a Python with torch (2.15 was measured); without it the Python that runs this is used.
 
-Nets: gpt (4 layers, 4 heads, 128 wide, context 64, batch 12) and gpt384 (6, 6, 384, 256, batch 4): layer norms, learned
-positions, GELU, no biases, tied table of 65 characters, AdamW, norm of all gradients clipped to 1. Quant: what the linear
+Nets: gpt (4 layers, 4 heads, 128 wide, context 64, batch 12), gpt384 (6, 6, 384, 256, batch 4) and gpt768 (12, 12, 768,
+256, batch 4): layer norms, learned positions, GELU, no biases, a tied table of 65 (gpt768: 8192) ids, AdamW, norm of all gradients clipped to 1. Quant: what the linear
 layers of the blocks multiply by; in PyTorch fake quantization, straight-through, inputs int8 absmax a token:
   float, int8 (absmax a row), int4 (symmetric, groups of 32), ternary (absmean a tensor), bint1 (mean |w| a row).
 There is no norm before the last linear layer of attention and MLP on either side, unless --subnorm: RMS norms in PyTorch,
@@ -29,10 +29,10 @@ import time
 
 import torch_peers
 
-SHAPES = {"gpt": dict(layers=4, heads=4, dim=128, context=64, batch=12),
-          "gpt384": dict(layers=6, heads=6, dim=384, context=256, batch=4)}
+SHAPES = {"gpt": dict(layers=4, heads=4, dim=128, vocabulary=65, context=64, batch=12),
+          "gpt384": dict(layers=6, heads=6, dim=384, vocabulary=65, context=256, batch=4),
+          "gpt768": dict(layers=12, heads=12, dim=768, vocabulary=8192, context=256, batch=4)}
 QUANTS = ("float", "int8", "int4", "ternary", "bint1")
-VOCABULARY = 65
 
 
 def variants(compiler):
@@ -189,7 +189,7 @@ def run_cell(cell):
 
 
 def best_variant(a, net, quant):
-    base = dict(SHAPES[net], net=net, quant=quant, vocabulary=VOCABULARY, subnorm=a.subnorm and quant != "float",
+    base = dict(SHAPES[net], net=net, quant=quant, subnorm=a.subnorm and quant != "float",
                 threads=a.threads, steps=a.steps, warm=4)
     rows = []
     for variant in variants(not a.no_compile and torch_peers.find_compiler()):

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kTrainSize = 50000;  // of the set that the schedule believes in
 constexpr int64_t kClasses = 10;       // of images
-constexpr int64_t kCharacters = 65;    // of tinyshakespeare
+constexpr int64_t kCharacters = 65;    // of tinyshakespeare, where the configuration does not say how many ids
 
 int64_t page_faults() {
   rusage usage{};
@@ -54,7 +54,9 @@ bool of_tokens(const RunConfig& config) { return config.data.train.format == "to
 
 int64_t classes_of(const RunConfig& config, const Options& options) {
   if (options.classes > 0) return options.classes;
-  return of_tokens(config) ? kCharacters : kClasses;
+  if (!of_tokens(config)) return kClasses;
+  const int64_t stored = config.data.train.keys.integer("vocabulary");
+  return stored > 0 ? stored : kCharacters;
 }
 
 // A net in a Learner; without update its window is dropped at the end of each step.

@@ -10,9 +10,10 @@ namespace bitgrad::bench {
 
 // The built-in configuration of this name, `cnv`, `resnet20` or a language model (gpt_yaml); empty: there is none.
 std::string net_yaml(const std::string& name);
-// Of `gpt` (4 x 128, context 64, batch 12) and `gpt384` (6 x 384, 6 heads, context 256, batch 4): preset gpt with
-// float weights, or with `-int8`, `-int4` (groups of 32), `-ternary`, `-bint1` behind the name: those weights and int8
-// inputs a token in the linear layers of its blocks.
+// Of `gpt` (4 x 128, context 64, batch 12), `gpt384` (6 x 384, 6 heads, context 256, batch 4) and `gpt768` (12 x 768,
+// 12 heads, vocabulary 8192, the same context and batch): preset gpt with float weights, or with `-int8`, `-int4`
+// (groups of 32), `-ternary`, `-bint1` behind the name: those weights and int8 inputs a token in the linear layers of
+// its blocks.
 std::string gpt_yaml(const std::string& name);
 
 // For each net a row of `report`, printed too: ms of one optimizer step (median and mean) on random samples (or ids)

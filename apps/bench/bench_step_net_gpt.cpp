@@ -7,14 +7,16 @@ namespace bitgrad::bench {
 namespace {
 
 // nanoGPT's two models of tinyshakespeare (karpathy/nanoGPT, config/train_shakespeare_char.py and its README's "I only
-// have a macbook"), the larger one with a sixteenth of its batch. The data are named because a configuration must name
-// some; none is read.
+// have a macbook"), the larger one with a sixteenth of its batch; and one of 91 million parameters. The data are named
+// because a configuration must name some; none is read.
 struct Size {
-  std::string_view name, keys, context, batch;
+  std::string_view name, keys, vocabulary, context, batch;
 };
 constexpr Size kSizes[] = {
-    {"gpt", "{}", "64", "12"},
-    {"gpt384", "{layers: 6, heads: 6, dim: 384, context: 256, init_out: \"normal(0,0.00577)\"}", "256", "4"}};
+    {"gpt", "{}", "65", "64", "12"},
+    {"gpt384", "{layers: 6, heads: 6, dim: 384, context: 256, init_out: \"normal(0,0.00577)\"}", "65", "256", "4"},
+    {"gpt768", "{vocabulary: 8192, layers: 12, heads: 12, dim: 768, context: 256, init_out: \"normal(0,0.00408)\"}",
+     "8192", "256", "4"}};
 
 struct Weights {
   std::string_view suffix, spec;
@@ -34,8 +36,9 @@ std::string rules(std::string_view weights) {
 std::string yaml_of(const Size& size, std::string_view weights) {
   const auto text = [](std::string_view part) { return std::string(part); };
   return "version: 1\nrun: {name: bench_gpt, seed: 1, bits: fast}\n"
-         "data: {tokenizer: chars, train: {format: tokens, file: none.txt, order: random, context: " +
-         text(size.context) + "}}\nmodel: {preset: gpt, keys: " + text(size.keys) + "}\n" + rules(weights) +
+         "data: {train: {format: tokens, file: none.bin, stored: uint16, vocabulary: " +
+         text(size.vocabulary) + ", order: random, context: " + text(size.context) +
+         "}}\nmodel: {preset: gpt, keys: " + text(size.keys) + "}\n" + rules(weights) +
          "batch: {global: " + text(size.batch) +
          "}\noptim: {name: adamw, lr: 1e-3, betas: [0.9, 0.99], weight_decay: 0.1, decay: matrices, clip_norm: 1}\n"
          "schedule: {name: cosine, warmup: 100 steps, final: 0.1}\ntrain: {stop: 2000 steps}\n";

@@ -93,8 +93,7 @@ void add_net_options(cli::Arguments& args, Options& options) {
   args.option("--sample", options.sample, "of nets of a configuration: sizes of a sample (32,32,3)")
       .delimiter(',')
       .range(1, 1 << 16);
-  args.option("--classes", options.classes,
-              "of nets of a configuration (10; of language models, whose ids they are: 65)")
+  args.option("--classes", options.classes, "of nets of a configuration (10; of language models its vocabulary, or 65)")
       .range(2, 1 << 24);
   args.option("--set", options.overrides, "of nets of a configuration: a key of it, KEY=VALUE").repeatable();
 }
@@ -123,7 +122,8 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   args.option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)").delimiter(',');
   args.option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times").repeatable();
   args.option("--net", nets,
-              "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given); cnv, resnet20, gpt, gpt384 (language "
+              "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given); cnv, resnet20, gpt, gpt384, gpt768 "
+              "(language "
               "models; gpt-int8, -int4, -ternary, -bint1: their weights) or a configuration")
       .delimiter(',');
   args.option("--batch", batches, "batches of the nets (100; of those of a configuration: its own)")

@@ -37,6 +37,8 @@ TEST_CASE("wrong arguments of the benchmark programs end with 2 and say what is 
   refused("bench_step", {"--net", "/no/such/net.yaml"}, "/no/such/net.yaml");
   refused("bench_step", {"--net", "cnv", "--batch", "2", "--set", "optim.lr"}, "optim.lr");
   refused("bench_step", {"--net", "cnv", "--classes", "1"}, "--classes");
+  refused("bench_step", {"--net", "gpt-int3"}, "unknown net 'gpt-int3'");
+  refused("bench_step", {"--net", "gpt", "--grad", "int8"}, "gx int8 multiplies codes");
   refused("bench_step", {"--grad", "fp64"}, "--grad");
   refused("bench_step", {"--accumulate", "0"}, "--accumulate");
   refused("bench_pack", {"--shape", "5"}, "--shape: got '5', expected ROWS,COLS");

@@ -403,6 +403,49 @@ train: {stop: 2 epochs}
   }
 }
 
+TEST_CASE("bench_step measures language models: built in by weights, and of a configuration with stored ids") {
+  TempDir temp;
+  const std::string file = temp.file("r.json");
+  const std::vector<std::string> small{"--set", "model.keys.layers=1", "--set", "data.train.context=8",
+                                       "--set", "model.keys.context=8"};
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--repeat", "1", "--json", file});
+    const ProcessResult r = bench("bench_step", arguments);
+    INFO(r.out << r.err);
+    REQUIRE(r.code == 0);
+    return rows_of(file);
+  };
+  const Json rows = run(with({"--net", "gpt,gpt-int8,gpt-int4,gpt-ternary,gpt-bint1", "--batch", "3"}, small));
+  REQUIRE(rows.size() == 5);
+  for (const Json& row : rows) {
+    CHECK(row.at("batch") == 3);
+    CHECK(std::abs(row.at("tokens_s").get<double>() * row.at("ms").get<double>() / (3 * 8 * 1000) - 1) < 1e-9);
+    for (const char* kind : {"embedding", "attention", "linear", "gelu", "head"})
+      CHECK(row.at("forward_by_kind").at(kind) > 0);
+    CHECK(row.at("saved_bytes") > 0);
+  }
+  // int4 in 4 bits beside int8 in 8, in two orders: what the account holds follows the weights.
+  CHECK(rows[2].at("bytes").at("value").get<int64_t>() < rows[1].at("bytes").at("value").get<int64_t>());
+  const Json lean = run(with(
+      {"--net", "gpt-ternary", "--batch", "2", "--grad", "int8", "--no-parts", "--set",
+       "quant.rules.0.weights.master=bf16", "--set", "quant.rules.0.weights.grad=bf16", "--set", "optim.moments=int8"},
+      small))[0];
+  CHECK(lean.at("bytes").at("master").get<int64_t>() < rows[3].at("bytes").at("master").get<int64_t>());
+  CHECK(lean.at("bytes").at("optimizer").get<int64_t>() < rows[3].at("bytes").at("optimizer").get<int64_t>() / 2);
+  const std::string config = temp.file("lm.yaml");
+  std::ofstream(config) << R"yaml(version: 1
+run: {name: lm, seed: 1}
+data: {train: {format: tokens, file: ids.bin, stored: uint16, vocabulary: 300, context: 6}}
+model: {preset: gpt, keys: {vocabulary: 300, context: 6, layers: 1, heads: 2, dim: 16}}
+batch: {global: 4, micro: 2}
+optim: {name: adamw, lr: 1e-3}
+train: {stop: 10 steps}
+)yaml";
+  const Json stored = run({"--net", config, "--no-parts", "--no-memory"})[0];
+  CHECK(stored.at("batch") == 4);
+  CHECK(stored.contains("tokens_s"));
+}
+
 TEST_CASE("bench_pack reports every layout there and back, and codes made of numbers") {
   TempDir temp;
   const std::string file = temp.file("r.json");

@@ -1,0 +1,138 @@
+// The loops of family attention against the plain order of docs/numerics.md section 10, with == on every instruction
+// set.
+#include "kernels/attention/loops.h"
+
+#include <algorithm>
+#include <bit>
+#include <random>
+#include <vector>
+
+#include "bitgrad/base/cpu.h"
+#include "support/catch.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace kernels::attention_loops;
+
+std::vector<const AttentionLoops*> tables() {
+  std::vector<const AttentionLoops*> out{&loops_scalar()};
+  if (cpu_isa() & isa::kAvx2) out.push_back(&loops_avx2());
+  if (cpu_isa() & isa::kAvx512) out.push_back(&loops_avx512());
+  return out;
+}
+
+std::vector<float> numbers(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-2, 2);
+  std::vector<float> x(n);
+  for (float& v : x) v = uniform(random);
+  return x;
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); });
+}
+
+// Row by row, one product and one sum at a time.
+void plain(const MultiplyAdd& p) {
+  for (int64_t r = 0; r < p.rows; ++r)
+    for (int64_t j = 0; j < std::min(p.cols, p.col_ends == MultiplyAdd::kNoStair ? p.cols : p.col_ends + r); ++j) {
+      float sum = p.start == MultiplyAdd::Start::kZero ? 0.0f : p.y[r * p.ldy + j];
+      if (p.start == MultiplyAdd::Start::kTimes) sum = sum * p.factor[r];
+      const int64_t begin = std::max<int64_t>(0, r - p.begins), end = std::min(p.inner, p.ends + r);
+      for (int64_t i = begin; i < end; ++i) {
+        const float term = p.x[r * p.x_row + i * p.x_step] * p.t[i * p.ldt + j];
+        sum = sum + term;
+      }
+      p.y[r * p.ldy + j] = sum;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("products of attention, whole and as stairs, have the plain order") {
+  constexpr int64_t kNo = MultiplyAdd::kNoStair;
+  const std::vector<float> x = numbers(130 * 130, 1), t = numbers(130 * 130, 2), factor = numbers(130, 3);
+  for (const AttentionLoops* loops : tables())
+    for (const int64_t rows : {1, 3, 7, 8, 9, 17, 64})
+      for (const int64_t cols : {16, 32, 48, 80})
+        for (const int64_t inner : {1, 5, 8, 33, 64})
+          for (const int64_t stair : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{7}, int64_t{30}, kNo})
+            for (const bool down : {false, true})
+              for (const auto start :
+                   {MultiplyAdd::Start::kZero, MultiplyAdd::Start::kKeep, MultiplyAdd::Start::kTimes}) {
+                INFO(rows << " x " << cols << " x " << inner << ", stair " << stair << ' ' << down);
+                MultiplyAdd call;
+                call.rows = rows;
+                call.cols = call.ldt = call.ldy = cols;
+                call.inner = inner;
+                call.x = x.data();
+                call.x_row = down ? 1 : 130;
+                call.x_step = down ? 130 : 1;
+                call.t = t.data();
+                call.start = start;
+                call.factor = factor.data();
+                if (down)
+                  call.begins = stair;
+                else
+                  call.ends = stair == kNo ? kNo : stair + 1;
+                std::vector<float> got = numbers(static_cast<size_t>(rows * cols), 4), expected = got;
+                call.y = got.data();
+                loops->multiply_add(call);
+                call.y = expected.data();
+                plain(call);
+                CHECK(same(got, expected));
+              }
+}
+
+TEST_CASE("scores of a stair are right in every column that a row sees") {
+  const std::vector<float> x = numbers(64 * 64, 5), t = numbers(64 * 64, 6);
+  for (const AttentionLoops* loops : tables())
+    for (const int64_t rows : {1, 8, 13, 64})
+      for (const int64_t first : {1, 2, 16, 17, 40, 64}) {
+        MultiplyAdd call;
+        call.rows = rows;
+        call.cols = call.ldt = call.ldy = 64;
+        call.inner = 24;
+        call.x = x.data();
+        call.x_row = 64;
+        call.t = t.data();
+        call.col_ends = first;
+        std::vector<float> got(static_cast<size_t>(rows * 64)), expected = got;
+        call.y = got.data();
+        loops->multiply_add(call);
+        call.y = expected.data();
+        plain(call);
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t j = 0; j < std::min<int64_t>(64, first + r); ++j)
+            CHECK(got[static_cast<size_t>(r * 64 + j)] == expected[static_cast<size_t>(r * 64 + j)]);
+      }
+}
+
+TEST_CASE("columns of rows, and dots of rows, in every size") {
+  const std::vector<float> a = numbers(70 * 90, 7), b = numbers(70 * 95, 8);
+  for (const AttentionLoops* loops : tables())
+    for (const int64_t rows : {1, 4, 8, 15, 16, 17, 33, 64})
+      for (const int64_t cols : {1, 3, 4, 8, 16, 20, 31, 32, 33, 64, 80}) {
+        INFO(rows << " x " << cols);
+        std::vector<float> y(static_cast<size_t>(cols * 64), -1.0f), expected = y, dots(static_cast<size_t>(rows)),
+                                                                     d = dots;
+        loops->transpose(rows, cols, a.data(), 90, y.data(), 64);
+        loops->dot_rows(rows, cols, a.data(), 90, b.data(), 95, dots.data());
+        for (int64_t r = 0; r < rows; ++r) {
+          float sum = 0;
+          for (int64_t c = 0; c < cols; ++c) {
+            expected[static_cast<size_t>(c * 64 + r)] = a[static_cast<size_t>(r * 90 + c)];
+            const float term = a[static_cast<size_t>(r * 90 + c)] * b[static_cast<size_t>(r * 95 + c)];
+            sum = sum + term;
+          }
+          d[static_cast<size_t>(r)] = sum;
+        }
+        CHECK(same(y, expected));
+        CHECK(same(dots, d));
+      }
+}
+
+}  // namespace bitgrad
