@@ -8,7 +8,7 @@ namespace bitgrad::kernels::elementwise::gelu_tables {
 inline constexpr int kIntervals = 16, kDegree = 7;
 inline constexpr double kWidth = 0.390625;                           // w
 inline constexpr double kLargest = kWidth * (kIntervals - 1 + 0.5);  // u below it
-alignas(64) inline constexpr double kR[kDegree + 1][kIntervals] = {
+alignas(64) inline constexpr double kR[kDegree + 1][kIntervals]{
     {0x1.ffffffffa088fp-2, 0x1.80a507626136ap-2, 0x1.2df616fd5ab0cp-2, 0x1.eadf5a23bae22p-3, 0x1.9a28d2051a6d5p-3,
      0x1.5e64a3258ca09p-3, 0x1.30c1b4e52ce56p-3, 0x1.0cfe01ca5043bp-3, 0x1.e0ad19879e94cp-4, 0x1.b1e297666edcdp-4,
      0x1.8b0ddf373d244p-4, 0x1.6a5f0e1aae305p-4, 0x1.4e85bdeb620bfp-4, 0x1.3688ead47a7abp-4, 0x1.21acd4f60f772p-4,
@@ -43,31 +43,31 @@ alignas(64) inline constexpr double kR[kDegree + 1][kIntervals] = {
      -0x1.123889ad36836p-21, -0x1.4d8372ddf3fa0p-22, -0x1.9fa48391da4b9p-23, -0x1.08e08aeeea4dap-23}};
 
 // e^(-r / 2), |r| <= ln 2 / 16, within 2.5e-12: coefficients 1 to 4 (the first is 1).
-inline constexpr double kExp[] = {-0x1.fffffffb1350ap-2, 0x1.fffffffe5bc5fp-4, -0x1.5557e551b58ccp-6,
-                                  0x1.55570aa7f019ep-9};
+inline constexpr double kExp[]{-0x1.fffffffb1350ap-2, 0x1.fffffffe5bc5fp-4, -0x1.5557e551b58ccp-6,
+                               0x1.55570aa7f019ep-9};
 // 2^(k / 16)
-alignas(64) inline constexpr double kRoots[kIntervals] = {0x1p+0,
-                                                          0x1.0b5586cf9890fp+0,
-                                                          0x1.172b83c7d517bp+0,
-                                                          0x1.2387a6e756238p+0,
-                                                          0x1.306fe0a31b715p+0,
-                                                          0x1.3dea64c123422p+0,
-                                                          0x1.4bfdad5362a27p+0,
-                                                          0x1.5ab07dd485429p+0,
-                                                          0x1.6a09e667f3bcdp+0,
-                                                          0x1.7a11473eb0187p+0,
-                                                          0x1.8ace5422aa0dbp+0,
-                                                          0x1.9c49182a3f090p+0,
-                                                          0x1.ae89f995ad3adp+0,
-                                                          0x1.c199bdd85529cp+0,
-                                                          0x1.d5818dcfba487p+0,
-                                                          0x1.ea4afa2a490dap+0};
+alignas(64) inline constexpr double kRoots[kIntervals]{0x1p+0,
+                                                       0x1.0b5586cf9890fp+0,
+                                                       0x1.172b83c7d517bp+0,
+                                                       0x1.2387a6e756238p+0,
+                                                       0x1.306fe0a31b715p+0,
+                                                       0x1.3dea64c123422p+0,
+                                                       0x1.4bfdad5362a27p+0,
+                                                       0x1.5ab07dd485429p+0,
+                                                       0x1.6a09e667f3bcdp+0,
+                                                       0x1.7a11473eb0187p+0,
+                                                       0x1.8ace5422aa0dbp+0,
+                                                       0x1.9c49182a3f090p+0,
+                                                       0x1.ae89f995ad3adp+0,
+                                                       0x1.c199bdd85529cp+0,
+                                                       0x1.d5818dcfba487p+0,
+                                                       0x1.ea4afa2a490dap+0};
 
 // Near 0 the distribution function and the derivative of GELU themselves: around x = k w, -8 <= k < 8, polynomials of
 // d = x - k w; coefficient j is k...[j][k mod 16]. Phi within 2.9e-11 relative, the derivative within 1.9e-12.
 inline constexpr int kCoreDegree = 8;
 inline constexpr float kCoreLow = -3.3203125f, kCoreHigh = 2.9296875f;  // -8.5 w and 7.5 w: x between them
-alignas(64) inline constexpr double kPhi[kCoreDegree + 1][kIntervals] = {
+alignas(64) inline constexpr double kPhi[kCoreDegree + 1][kIntervals]{
     {0x1p-1, 0x1.4dce10b4d69c9p-1, 0x1.90ba6b457f6e8p-1, 0x1.c23d9eda268acp-1, 0x1.e1bf9842a5ea5p-1,
      0x1.f2fe7524b07f7p-1, 0x1.fb1cdac9f40b7p-1, 0x1.fe66686101564p-1, 0x1.d21af4ae0dd6dp-11, 0x1.99979efea9c0bp-9,
      0x1.38c94d82fd252p-7, 0x1.a0315b69f011fp-6, 0x1.e4067bd5a15bp-5, 0x1.ee13092ecba9cp-4, 0x1.bd1652ea02461p-3,
@@ -104,7 +104,7 @@ alignas(64) inline constexpr double kPhi[kCoreDegree + 1][kIntervals] = {
      -0x1.8242520ca61d7p-13, -0x1.10b85fde0f516p-13, -0x1.a53573cd72f3dp-18, 0x1.96293e6f94441p-15,
      -0x1.28399f684fbbbp-15, -0x1.96293e6f94441p-15, 0x1.a53573cd72f3dp-18, 0x1.10b85fde0f516p-13,
      0x1.8242520ca61d7p-13, 0x1.8cfae7cf1e4cfp-17, -0x1.20060fcfe703cp-12, -0x1.4d39d24b67e17p-12}};
-alignas(64) inline constexpr double kSlope[kCoreDegree + 1][kIntervals] = {
+alignas(64) inline constexpr double kSlope[kCoreDegree + 1][kIntervals]{
     {0x1p-1, 0x1.97bb815ea3695p-1, 0x1.032aee4470fb9p+0, 0x1.1d5a1eb41972dp+0, 0x1.1ff3f8a9451e1p+0,
      0x1.171cf8bc63ac5p+0, 0x1.0ce92e68df68ep+0, 0x1.05d81bf32af8bp+0, -0x1.1858ff0d9f53bp-7, -0x1.7606fccabe2d1p-6,
      -0x1.9d25cd1bed1cep-5, -0x1.71cf8bc63ac56p-4, -0x1.ff3f8a9451e1p-4, -0x1.d5a1eb41972dp-4, -0x1.957722387dcadp-7,
