@@ -98,6 +98,17 @@ void add_net_options(cli::Arguments& args, Options& options) {
   args.option("--set", options.overrides, "of nets of a configuration: a key of it, KEY=VALUE").repeatable();
 }
 
+void add_net_names(cli::Arguments& args, std::vector<std::string>& nets, std::vector<int64_t>& batches) {
+  args.option("--net", nets,
+              "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given); cnv, resnet20, gpt, gpt384, gpt768 "
+              "(language "
+              "models; gpt-int8, -int4, -ternary, -bint1: their weights) or a configuration")
+      .delimiter(',');
+  args.option("--batch", batches, "batches of the nets (100; of those of a configuration: its own)")
+      .delimiter(',')
+      .range(1, 1000000);
+}
+
 bool is_config(const std::string& net) {
   return !net_yaml(net).empty() || net.find('.') != std::string::npos || net.find('/') != std::string::npos;
 }
@@ -121,14 +132,7 @@ Options parse_options(cli::Arguments& args, int argc, char** argv) {
   bool no_parts = false, no_rivals = false, no_memory = false;
   args.option("--layer", layers, "binary, w1a8, w2a2, w4a8, w8a8 (binary)").delimiter(',');
   args.option("--shape", shapes, "BATCH,IN,OUT of a layer; may be given several times").repeatable();
-  args.option("--net", nets,
-              "tfc, sfc, lfc, mlp4096 (the first three, when no shape is given); cnv, resnet20, gpt, gpt384, gpt768 "
-              "(language "
-              "models; gpt-int8, -int4, -ternary, -bint1: their weights) or a configuration")
-      .delimiter(',');
-  args.option("--batch", batches, "batches of the nets (100; of those of a configuration: its own)")
-      .delimiter(',')
-      .range(1, 1000000);
+  add_net_names(args, nets, batches);
   add_net_options(args, options);
   add_layer_options(args, options);
   const cli::Argument accumulate =

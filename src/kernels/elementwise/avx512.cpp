@@ -5,7 +5,7 @@
 #include <immintrin.h>
 
 #include "bitgrad/base/math.h"
-#include "kernels/elementwise/gelu_tables.h"
+#include "kernels/elementwise/gelu_tables.inc"
 #include "kernels/elementwise/loops.h"
 
 #pragma GCC push_options

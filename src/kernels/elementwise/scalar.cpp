@@ -1,6 +1,6 @@
 // The loops of family elementwise for the baseline ISA: the reference.
 #include "bitgrad/base/math.h"
-#include "kernels/elementwise/gelu_tables.h"
+#include "kernels/elementwise/gelu_tables.inc"
 #include "kernels/elementwise/loops.h"
 
 namespace bitgrad::kernels::elementwise {
