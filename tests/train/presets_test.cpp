@@ -192,7 +192,8 @@ TEST_CASE("what is wrong in a user's preset is said there, with the place that n
       contains(with("loss:", "los:"),
                "net.yaml:11:1: error: unknown key 'los' of a preset. Did you mean 'loss'? Known: keys, blocks, layers, "
                "quant, loss"));
-  CHECK(contains(with("$width*3", "$width*x"), "'$width*x': expected $key, or products of keys and whole numbers from 1"));
+  CHECK(contains(with("$width*3", "$width*x"),
+                 "'$width*x': expected $key, or products of keys and whole numbers from 1"));
   CHECK(contains(with("$width*3", "$widht"), "net.yaml:6:44: error: '$widht': preset 'net.yaml' has no such key"));
   CHECK(contains(with("$width*3", "$width*3", "classes: 10, width: wide"),
                  "run.yaml:5:30: error: width: got 'wide', expected a whole number, for $width*3 uses it"));
@@ -251,10 +252,11 @@ TEST_CASE("values are sums of products and quotients of keys and whole numbers")
   CHECK(out("$a+2*$a*$c-d/$b", "a: 8") == 16);  // rows of q, k and v: dim + 2 * dim * kv_heads / heads
   CHECK(out("$a/2*$b + 1", "") == 13);
   const auto refused = [](const std::string& expression, const std::string& keys = "a: 6") {
-    const Files files(concat("keys: {a: 6, b: 4, big: 9223372036854775807}\nlayers: [{linear: {out: ", expression, "}}]\n"));
+    const Files files(
+        concat("keys: {a: 6, b: 4, big: 9223372036854775807}\nlayers: [{linear: {out: ", expression, "}}]\n"));
     return files.refused("model: {preset: net.yaml, keys: {" + keys + "}}\n");
   };
-  CHECK(contains(refused("$a/$b"), "net.yaml:2:24: error: $a/$b: 6 / 4 is no whole number"));
+  CHECK(contains(refused("$a/$b"), "net.yaml:2:25: error: $a/$b: 6 / 4 is no whole number"));
   CHECK(contains(refused("$b/$a", "a: 0"), "$b/$a: 4 / 0 is no whole number"));
   CHECK(contains(refused("$a*", "a: 6"), "'$a*': expected $key, or products of keys and whole numbers from 1"));
   CHECK(contains(refused("$a*0"), "'$a*0': expected $key, or products"));
@@ -267,8 +269,10 @@ TEST_CASE("values are sums of products and quotients of keys and whole numbers")
 TEST_CASE("a key that holds a list of layers stands for them in a list of layers, in containers and blocks too") {
   const Files files(
       "keys: {some: [], more: [{relu: {}}, {dropout: {p: 0.5}}], one: {tanh: {}}, path: [{relu: {}}]}\n"
-      "blocks: {unit: {keys: {inner: []}, layers: [{linear: {out: 6}}, $inner, {residual: {body: [$inner, {relu: {}}]}}]}}\n"
-      "layers: [$some, {unit: {inner: $more}}, {unit: {}}, {branches: {layers: [$path, [{relu: {}}, $more]], join: add}}, $one, {linear: {out: 10}}]\n");
+      "blocks: {unit: {keys: {inner: []}, layers: [{linear: {out: 6}}, $inner, {residual: {body: [$inner, {relu: "
+      "{}}]}}]}}\n"
+      "layers: [$some, {unit: {inner: $more}}, {unit: {}}, {branches: {layers: [$path, [{relu: {}}, $more]], join: "
+      "add}}, $one, {linear: {out: 10}}]\n");
   const RunConfig by_hand = files.parsed(
       "model:\n"
       "  layers:\n"
@@ -279,5 +283,6 @@ TEST_CASE("a key that holds a list of layers stands for them in a list of layers
       "    - tanh: {}\n"
       "    - linear: {out: 10}\n");
   CHECK(to_yaml(files.parsed("model: {preset: net.yaml}\n")) == to_yaml(by_hand));
-  CHECK(contains(files.refused("model: {preset: net.yaml, keys: {more: [{rely: {}}]}}\n"), "unknown key 'rely'"));
+  CHECK(contains(files.refused("model: {preset: net.yaml, keys: {more: [{rely: {}}]}}\n"),
+                 "unknown layer kind 'rely' in 'model.layers."));
 }
