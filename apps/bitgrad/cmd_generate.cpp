@@ -1,7 +1,5 @@
-// bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [--tokens N --temperature T --top-k K --top-p P --min-p
-// P
-// --repetition-penalty R --seed S --samples N --stop TEXT... --kv fp32|bf16|int8 --no-cache --json]: a language model
-// goes on with a text. The text is on standard output as it grows, what it took on standard error.
+// bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [options]: a language model goes on with a text. The text
+// is on standard output as it grows, what it took on standard error. Options: bitgrad generate --help.
 #include <chrono>
 #include <iostream>
 #include <iterator>

@@ -111,7 +111,7 @@ RunConfig config_of_resumed(const TrainOptions& options, const std::string& chec
   return resumed_config(options.resume, saved, overrides);
 }
 
-// What computes, and with what rows.
+// The device, its instruction set and the threads, for the log.
 std::string machine_of(Device device) {
   const std::string cpu = concat(cpu_model_name(), ", isa ", isa_names(cpu_isa()), ", threads ", num_threads());
   const DeviceGuard guard(device);

@@ -74,6 +74,7 @@
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/compare.h"
 #include "bitgrad/train/config.h"
+#include "bitgrad/train/decoder.h"
 #include "bitgrad/train/generator.h"
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/loss.h"

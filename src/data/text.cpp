@@ -1,3 +1,4 @@
+// Format text: sliding windows of bytes for networks of linear layers; language models use format tokens (tokens.cpp).
 // Text as ids: the bytes that occur in the whole file, sorted, are the vocabulary, 0 .. v-1. Sample i of a split holds
 // the `context` ids before position context + i of that split, its label is the id at that position (the task of Bengio
 // et al. 2003 and Karpathy's char-rnn, 2015). Split train is the first floor(size * (1 - test_fraction)) bytes, test

@@ -8,6 +8,8 @@
 namespace bitgrad {
 namespace {
 
+constexpr int64_t kGrain = kMapGrain / maps::kv::kBlock;
+
 constexpr std::string_view kWhere = "kv_cache";
 
 DType dtype_of(KvKind kind) {
@@ -47,7 +49,6 @@ void KvCache::store(const Tensor& x, int64_t begin, int64_t first, uint32_t* fla
 void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const {
   const maps::kv::Rows rows{x.as<float>() + begin, x.cols(), x.shape()[1], spec_.positions, first, features_};
   const int64_t pieces = spec_.samples * x.shape()[1] * maps::kv::blocks_of(features_);
-  constexpr int64_t kGrain = kMapGrain / maps::kv::kBlock;
   if (spec_.kind == KvKind::kFp32)
     run_map(maps::KvStoreFp32{rows, side.numbers.as<float>()}, pieces, kGrain);
   else if (spec_.kind == KvKind::kBf16)
@@ -61,7 +62,6 @@ Tensor KvCache::read(const Side& side, int64_t rows) const {
   if (spec_.kind == KvKind::kFp32) return side.numbers;
   const Tensor out = Tensor::empty({spec_.samples, rows, features_}, dtypes::fp32, MemoryKind::kWorkspace);
   const int64_t pieces = spec_.samples * rows * maps::kv::blocks_of(features_);
-  constexpr int64_t kGrain = kMapGrain / maps::kv::kBlock;
   const maps::kv::Copied copied{rows, spec_.positions, features_, out.as<float>()};
   if (spec_.kind == KvKind::kBf16)
     run_map(maps::KvLoadBf16{copied, side.numbers.as<uint16_t>()}, pieces, kGrain);

@@ -13,7 +13,7 @@ constexpr std::string_view kDynamicLinear = "quantized_linear_dynamic";
 
 // y = x in bf16, to nearest even. gx = gy.
 struct RoundBf16 {
-  static constexpr std::string_view kName = "quantized_linear_dynamic";
+  static constexpr std::string_view kName = kDynamicLinear;  // errors name the op that rounds
   struct Saved {};
   static Tensor forward(Saved&, std::span<const Tensor> in) {
     Tensor y = Tensor::empty(in[0].shape(), dtypes::bf16);

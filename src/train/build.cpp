@@ -95,7 +95,7 @@ void set_phases(const RunConfig& config, Learner& learner, int64_t per_epoch, bo
   });
 }
 
-// The values that a model is built for. outputs: that the data need, at most what the model gives.
+// The values that a model is built for. outputs: scores that the data need; an evaluated model may give more.
 struct Task {
   Form input;
   std::optional<TargetForm> target = {};

@@ -1,6 +1,7 @@
 #include "bitgrad/train/generator.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "bitgrad/data/streamed_text.h"
 
@@ -23,6 +24,21 @@ class SequenceScope {
  private:
   StepState& state_;
   SequenceState outer_;
+};
+
+// All ids of the window are one text, whatever the data were: a cache keeps no borders of documents.
+class JoinedDocuments {
+ public:
+  explicit JoinedDocuments(Learner& learner) : learner_(learner), end_(learner.document_end()) {
+    learner_.set_document_end(-1);
+  }
+  ~JoinedDocuments() { learner_.set_document_end(end_); }
+  JoinedDocuments(const JoinedDocuments&) = delete;
+  JoinedDocuments& operator=(const JoinedDocuments&) = delete;
+
+ private:
+  Learner& learner_;
+  const int64_t end_;
 };
 
 }  // namespace
@@ -68,6 +84,7 @@ Tensor Generator::read_rows(int64_t begin, int64_t end, int64_t first) {
   std::copy(ids_.begin() + begin, ids_.begin() + end, x.as<int32_t>());
   if (!learner_.device().is_cpu()) x = x.to_device(learner_.device(), MemoryKind::kBatch);
   const SequenceScope scope(learner_.state(), {first, caches_});
+  const JoinedDocuments joined(learner_);
   return learner_.predict(x);
 }
 

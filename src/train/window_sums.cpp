@@ -1,5 +1,7 @@
 #include "train/window_sums.h"
 
+#include <utility>
+
 #include "dist/add.h"
 
 namespace bitgrad::detail {

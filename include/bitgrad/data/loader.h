@@ -17,7 +17,7 @@ struct Batch {
   int32_t* tokens = nullptr;  // [size, features] of dtype int32: in place of x for a data set of ids
   int32_t* labels = nullptr;  // [size, target...] classes
   float* values = nullptr;    // [size, target...] fp32, in place of labels for targets that are values
-  int64_t* ids = nullptr;     // [size] index of each sample in the data set
+  int64_t* ids = nullptr;     // [size] number of each sample in the data set; no token ids
   DType dtype = dtypes::fp32;
   int64_t size = 0;
   int64_t features = 0;  // of a sample: the product of its shape

@@ -33,7 +33,7 @@ struct AttentionShape {
   BITGRAD_HD int64_t start(int64_t sample, int64_t row) const {
     return starts == nullptr ? 0 : starts[sample * rows + row];
   }
-  int64_t group() const { return heads / kv_heads; }
+  BITGRAD_HD int64_t group() const { return heads / kv_heads; }
   // Floats from a pointer to the numbers of a head of a row.
   BITGRAD_HD int64_t of_q(int64_t sample, int64_t head, int64_t row) const {
     return (sample * rows + row) * (q_step == 0 ? heads * dim : q_step) + head * dim;

@@ -45,7 +45,8 @@ class Generator {
 
   // Appends ids, at least one; the scores [vocabulary] of what follows the last one, on the host, good until the next
   // call. The scores depend on the ids alone, not on how they were fed. Past `context` the window moves: the last
-  // context / 2 ids are read anew, at positions from 0 on, and ids are appended until it is full again. Throws Error
+  // context / 2 ids are read anew, at positions from 0 on, and ids are appended until it is full again. All ids of the
+  // window are one text, also where the data were read with documents apart. Throws Error
   // for an id that the model does not have, and as Learner::predict; the ids are those before then.
   std::span<const float> feed(std::span<const int32_t> ids);
   // Forgets ids from `length` on; the rows of the others are kept where the window is the same.

@@ -26,7 +26,7 @@ struct AttentionForward {
   BITGRAD_HD void operator()(int64_t i) const {
     const kernels::AttentionShape& s = args.shape;
     const int64_t row = i % s.rows, head = i / s.rows % s.heads, sample = i / s.rows / s.heads;
-    const int64_t kv_head = head / (s.heads / s.kv_heads), seen = s.first + row + 1;
+    const int64_t kv_head = head / (s.group()), seen = s.first + row + 1;
     const float* const q = args.q + s.of_q(sample, head, row);
     float* const y = args.y + s.of_y(sample, head, row);
     for (int64_t c = 0; c < s.dim; ++c) y[c] = 0;
@@ -105,7 +105,7 @@ struct AttentionQueryGradient {
   BITGRAD_HD void operator()(int64_t i) const {
     const kernels::AttentionShape& s = args.shape;
     const int64_t row = i % s.rows, head = i / s.rows % s.heads, sample = i / s.rows / s.heads;
-    const int64_t kv_head = head / (s.heads / s.kv_heads), q = s.of_q(sample, head, row), y = s.of_y(sample, head, row);
+    const int64_t kv_head = head / (s.group()), q = s.of_q(sample, head, row), y = s.of_y(sample, head, row);
     for (int64_t c = 0; c < s.dim; ++c) args.gq[q + c] = 0;
     for (int64_t key = s.start(sample, row); key <= s.first + row; ++key) {
       const int64_t k = s.of_k(sample, kv_head, key);
@@ -127,7 +127,7 @@ struct AttentionKeyGradient {
       if (args.gk != nullptr) args.gk[out + c] = 0;
       if (args.gv != nullptr) args.gv[out + c] = 0;
     }
-    const int64_t group = s.heads / s.kv_heads, begin = key > s.first ? key - s.first : 0;
+    const int64_t group = s.group(), begin = key > s.first ? key - s.first : 0;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
       for (int64_t row = begin; row < s.rows && s.start(sample, row) <= key; ++row) {
         const int64_t q = s.of_q(sample, head, row), y = s.of_y(sample, head, row);
