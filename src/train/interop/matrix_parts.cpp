@@ -96,8 +96,8 @@ Tensor with_changed_scales(const Tensor& codes, const Change& change) {
   for (auto* numbers : {&params.scale, &params.offset}) {
     if (*numbers == nullptr && numbers == &params.offset) continue;
     const bool none = *numbers == nullptr;
-    const Tensor changed = none ? Tensor::full({1}, dtypes::fp32, 1, MemoryKind::kBuffer)
-                                : (*numbers)->clone(MemoryKind::kBuffer);
+    const Tensor changed =
+        none ? Tensor::full({1}, dtypes::fp32, 1, MemoryKind::kBuffer) : (*numbers)->clone(MemoryKind::kBuffer);
     for (int64_t i = 0; i < changed.numel(); ++i) changed.as<float>()[i] = change(changed.as<float>()[i]);
     *numbers = std::make_shared<const Tensor>(changed);
   }
