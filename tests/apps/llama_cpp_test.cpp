@@ -9,6 +9,7 @@
 #include "apps/cli.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/io/gguf.h"
+#include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/generator.h"
 #include "bitgrad/train/model_record.h"
 #include "support/catch.h"
@@ -116,10 +117,14 @@ void check_beside_client(const Net& net) {
   Json list = Json::array();
   for (const auto& prompt : prompts) list.push_back(prompt);
   std::ofstream(temp.file("p.json")) << list.dump();
-  const ProcessResult client =
-      run_program({python(), BITGRAD_SOURCE_DIR "/tests/scripts/llama_cpp_client.py", temp.file("m.gguf"),
-                   std::to_string(tokenizer->vocabulary()), std::to_string(kTokens), temp.file("p.json")});
-  if (client.code == kAbsent || client.code == 127) SKIP("no xllamacpp in " << python() << ": set BITGRAD_PYTHON");
+  const std::vector<std::string> command{python(),
+                                         BITGRAD_SOURCE_DIR "/tests/scripts/llama_cpp_client.py",
+                                         temp.file("m.gguf"),
+                                         std::to_string(tokenizer->vocabulary()),
+                                         std::to_string(kTokens),
+                                         temp.file("p.json")};
+  const ProcessResult client = run_program(command);
+  if (client.code == kAbsent || client.code == 127) SKIP(concat("no xllamacpp in ", python(), ": set BITGRAD_PYTHON"));
   INFO(client.err);
   REQUIRE(client.code == 0);
   const Json answers = Json::parse(client.out);
