@@ -7,6 +7,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "data/byte_characters.h"
 #include "data/normal_form.h"
 
 namespace bitgrad::data {
@@ -27,21 +28,6 @@ bool given(const Json& object, std::string_view name) {
 std::string type_of(const Json& object, std::string_view path) {
   if (!object.is_object() || !object.contains("type")) bad(path, ": got no type.");
   return object.at("type").text();
-}
-
-// The character that stands for a byte in the texts of tokens: itself where it is printable, else the next from 256 on
-// (openai/gpt-2, src/encoder.py, bytes_to_unicode).
-std::array<std::string, 256> byte_characters() {
-  std::array<std::string, 256> all;
-  uint32_t next = 256;
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    const bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    const uint32_t point = itself ? byte : next++;
-    std::string& c = all[byte];
-    if (point >= 0x80) c += static_cast<char>(0xC0 | (point >> 6));
-    c += static_cast<char>(point < 0x80 ? point : 0x80 | (point & 0x3F));
-  }
-  return all;
 }
 
 class BpeReader {

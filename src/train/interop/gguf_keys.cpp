@@ -1,0 +1,151 @@
+#include "train/interop/gguf_keys.h"
+
+#include <cmath>
+
+#include "bitgrad/base/error.h"
+
+namespace bitgrad::interop {
+namespace {
+
+constexpr std::string_view kKeysWhere = "gguf";
+constexpr int64_t kMostCount = int64_t{1} << 31;
+
+class KeyReader {
+ public:
+  KeyReader(const GgufFile& file, std::string_view arch) : file_(file), prefix_(concat(arch, '.')) {}
+
+  int64_t count(const std::string& key) const {
+    const int64_t n = file_.integer(prefix_ + key);
+    if (n < 1 || n > kMostCount) bad(key, n, "a number from 1 on");
+    return n;
+  }
+  int64_t count(const std::string& key, int64_t otherwise) const {
+    return file_.find(prefix_ + key) == nullptr ? otherwise : count(key);
+  }
+  double number(const std::string& key) const {
+    const double x = file_.number(prefix_ + key);
+    if (!std::isfinite(x) || x <= 0) bad(key, x, "a number above 0");
+    return x;
+  }
+  double number(const std::string& key, double otherwise) const {
+    return file_.find(prefix_ + key) == nullptr ? otherwise : number(key);
+  }
+  void refuse_scaled_rope() const {
+    const GgufValue* const type = file_.find(prefix_ + "rope.scaling.type");
+    if (type != nullptr && file_.text(prefix_ + "rope.scaling.type") != "none")
+      bad("rope.scaling.type", file_.text(prefix_ + "rope.scaling.type"), "none");
+    if (file_.contains("rope_freqs.weight"))
+      fail_with(
+          ErrorCode::kData, kKeysWhere, "'", file_.path(),
+          "': tensor 'rope_freqs.weight': frequencies of rope are scaled, which is not read from GGUF. Import the "
+          "model's Hugging Face folder.");
+  }
+
+  template <typename T, typename U>
+  [[noreturn]] void bad(const std::string& key, const T& got, const U& expected) const {
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file_.path(), "': key '", prefix_, key, "': got ", got, ", expected ",
+              expected, '.');
+  }
+
+ private:
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+bool has_bias(const GgufFile& file, std::string_view name) { return file.contains(concat("blk.0.", name, ".bias")); }
+
+void read_shape(const KeyReader& keys, Decoder& d) {
+  d.context = keys.count("context_length");
+  d.dim = keys.count("embedding_length");
+  d.blocks = keys.count("block_count");
+  d.ffn = keys.count("feed_forward_length");
+  d.heads = keys.count("attention.head_count");
+  d.kv_heads = keys.count("attention.head_count_kv", d.heads);
+  if (d.heads % d.kv_heads != 0) keys.bad("attention.head_count_kv", d.kv_heads, concat("a divisor of ", d.heads));
+  d.head_dim = keys.count("attention.key_length", std::max<int64_t>(1, d.dim / d.heads));
+  if (keys.count("attention.value_length", d.head_dim) != d.head_dim)
+    keys.bad("attention.value_length", keys.count("attention.value_length"), concat(d.head_dim, ", that of keys"));
+  if (d.head_dim % 2 != 0 && !d.learned_positions) keys.bad("attention.key_length", d.head_dim, "an even number");
+}
+
+std::string activation_of(const GgufFile& file, const Family& family) {
+  const std::string known(family.activations_gguf);
+  if (file.find(kActivationKey) == nullptr) return family.gated ? known : "gelu_tanh";
+  const std::string& name = file.text(kActivationKey);
+  if (concat(' ', known, ' ').find(concat(' ', name, ' ')) == std::string::npos)
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key '", kActivationKey, "': got ", name,
+              ", expected one of: ", known, '.');
+  return name;
+}
+
+}  // namespace
+
+GgufMetadata decoder_keys(const Decoder& d, const Family& family) {
+  require(d.rope.factor == 1 || d.learned_positions, "export", "rope_factor: got ", d.rope.factor,
+          ", expected 1: scaled frequencies are not written to GGUF.");
+  const std::string arch(family.name);
+  GgufMetadata out;
+  const auto add = [&](const std::string& key, GgufValue value) {
+    out.emplace_back(arch + '.' + key, std::move(value));
+  };
+  out.emplace_back("general.architecture", GgufValue::text(arch));
+  out.emplace_back("general.type", GgufValue::text("model"));
+  out.emplace_back("general.name", GgufValue::text(concat(arch, ' ', d.blocks, 'x', d.dim)));
+  out.emplace_back("general.file_type", GgufValue::uint32(0));
+  out.emplace_back("general.quantization_version", GgufValue::uint32(2));
+  add("context_length", GgufValue::uint32(d.context));
+  add("embedding_length", GgufValue::uint32(d.dim));
+  add("block_count", GgufValue::uint32(d.blocks));
+  add("feed_forward_length", GgufValue::uint32(d.ffn));
+  add("attention.head_count", GgufValue::uint32(d.heads));
+  add("attention.head_count_kv", GgufValue::uint32(d.kv_heads));
+  add(d.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", GgufValue::float32(d.eps));
+  add("vocab_size", GgufValue::uint32(d.vocabulary));
+  if (d.head_dim * d.heads != d.dim) {
+    add("attention.key_length", GgufValue::uint32(d.head_dim));
+    add("attention.value_length", GgufValue::uint32(d.head_dim));
+  }
+  if (!d.learned_positions) {
+    add("rope.dimension_count", GgufValue::uint32(d.head_dim));
+    add("rope.freq_base", GgufValue::float32(d.rope.base));
+  }
+  out.emplace_back(kActivationKey, GgufValue::text(d.activation));
+  return out;
+}
+
+GgufDecoder decoder_of(const GgufFile& file) {
+  GgufDecoder out;
+  const std::string& arch = file.text("general.architecture");
+  out.family = find_family(arch);
+  if (out.family == nullptr) {
+    std::string known;
+    for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key 'general.architecture': got ", arch,
+              ", expected one of: ", known, '.');
+  }
+  const Family& family = *out.family;
+  const KeyReader keys(file, arch);
+  Decoder& d = out.decoder;
+  d.layer_norm = family.layer_norm;
+  d.learned_positions = family.learned_positions;
+  d.sub_norms = family.sub_norms;
+  d.gated = family.gated;
+  read_shape(keys, d);
+  d.vocabulary = file.entry("token_embd.weight").shape.at(0);
+  d.eps = static_cast<double>(static_cast<float>(
+      keys.number(d.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon")));
+  if (!d.learned_positions) {
+    keys.refuse_scaled_rope();
+    d.rope.base = keys.number("rope.freq_base", 10000);
+    d.rope.dim = d.head_dim;
+    if (keys.count("rope.dimension_count", d.head_dim) != d.head_dim)
+      keys.bad("rope.dimension_count", keys.count("rope.dimension_count"), concat(d.head_dim, ", all of a head"));
+  }
+  d.activation = activation_of(file, family);
+  d.norm_bias = d.out_bias = d.ffn_bias = family.biases;
+  d.qkv_bias = family.biases || has_bias(file, "attn_q");
+  d.tied = !family.untied || !file.contains("output.weight");
+  return out;
+}
+
+}  // namespace bitgrad::interop

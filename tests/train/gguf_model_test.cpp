@@ -1,0 +1,189 @@
+// Whole models as GGUF files: what was written is read again, and what is damaged is refused.
+#include <cstring>
+
+#include "bitgrad/base/file.h"
+#include "bitgrad/io/gguf_tensors.h"
+#include "bitgrad/train/interop.h"
+#include "bitgrad/train/model_record.h"
+#include "bitgrad/train/trainer.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+#include "train/config_support.h"
+#include "train/small_gpt.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+std::unique_ptr<Learner> learner_of(const std::string& preset, const std::string& keys, const std::string& weights) {
+  const std::string rules =
+      weights.empty() ? "" : "quant: {rules: [{layers: \"layers.2.*\", weights: {" + weights + "}}]}\n";
+  const RunConfig config = parse_config(
+      "version: 1\nrun: {name: small, seed: 5}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: "
+      "a.txt, context: 12}}\nmodel: {preset: " +
+          preset + ", keys: {vocabulary: 33, layers: 2, " + keys + "}}\n" + rules +
+          "batch: {global: 2}\noptim: {name: adamw, lr: 0.01}\ntrain: {stop: 4 steps}\n",
+      "small.yaml", {});
+  Form in;
+  in.sample = {12};
+  in.dtype = dtypes::int32;
+  in.ids = 33;
+  auto learner = build_learner(config, in, 33, 100);
+  learner->microbatch(ids_tensor(some_ids(24, 1), 2), ids_tensor(some_ids(24, 2), 2));
+  learner->convert();
+  return learner;
+}
+
+const std::string kLlama = "heads: 4, kv_heads: 2, dim: 64, ffn: 96";
+const std::string kInt4 = "dtype: int4, scheme: absmax, granularity: group(32), scale_dtype: fp16";
+
+ImportedModel round_trip(Learner& learner, const std::string& path) {
+  export_gguf(learner.model(), model_record(learner)->model, nullptr, path);
+  return import_gguf(path);
+}
+
+// Codes, scales and numbers, element by element.
+void check_equal_values(Module& model, const ImportedModel& read) {
+  std::map<std::string, Tensor> known;
+  for (const auto& [path, parameter] : model.parameters_at(kModelRoot)) known[path] = parameter->value();
+  CHECK(read.parameters.size() == known.size());
+  for (const auto& [path, tensor] : read.parameters) {
+    INFO(path);
+    REQUIRE(known.count(path) == 1);
+    CHECK(tensor.values() == known[path].values());
+    if (known[path].dtype().is_code()) {
+      CHECK(tensor.dtype() == known[path].dtype());
+      CHECK(tensor.elements() == known[path].elements());
+    }
+  }
+}
+
+template <typename Call>
+void expect_error(Call&& call, const std::string& text) {
+  const std::string error = error_of(call);
+  INFO(error);
+  INFO(text);
+  CHECK(contains(error, text));
+}
+
+}  // namespace
+
+TEST_CASE("a llama of packed weights is the same codes and scales after GGUF") {
+  TempDir temp;
+  for (const std::string& weights :
+       {kInt4, std::string("dtype: int8, scheme: absmax, granularity: group(32), scale_dtype: fp16"),
+        std::string("dtype: ternary, scheme: ternary"), std::string()}) {
+    INFO(weights);
+    const auto learner = learner_of("llama", kLlama, weights);
+    const ImportedModel read = round_trip(*learner, temp.file("m.gguf"));
+    CHECK(read.family == "llama");
+    check_equal_values(learner->model(), read);
+  }
+}
+
+TEST_CASE("bitnet, qwen2 and gpt2 are the same numbers after GGUF") {
+  TempDir temp;
+  const auto bitnet =
+      learner_of("bitnet", "heads: 4, kv_heads: 2, dim: 64, ffn: 64", "dtype: ternary, scheme: ternary");
+  const ImportedModel b = round_trip(*bitnet, temp.file("b.gguf"));
+  CHECK(b.family == "bitnet");
+  check_equal_values(bitnet->model(), b);
+  const auto qwen = learner_of("llama", kLlama + ", qkv_bias: true", kInt4);
+  const ImportedModel q = round_trip(*qwen, temp.file("q.gguf"));
+  CHECK(q.family == "qwen2");
+  check_equal_values(qwen->model(), q);
+  const auto gpt = learner_of("gpt", "heads: 4, dim: 64, context: 12", kInt4);
+  const ImportedModel g = round_trip(*gpt, temp.file("g.gguf"));
+  CHECK(g.family == "gpt2");
+  check_equal_values(gpt->model(), g);
+}
+
+TEST_CASE("q and k of llama have neighbours where the model has halves, biases of gpt2 are zeros") {
+  TempDir temp;
+  const auto learner = learner_of("llama", kLlama, "");
+  export_gguf(learner->model(), model_record(*learner)->model, nullptr, temp.file("m.gguf"));
+  const Tensor file = gguf_tensor(GgufFile::read(temp.file("m.gguf")), "blk.1.attn_k.weight");
+  Tensor ours;
+  for (const auto& [path, p] : learner->model().parameters_at(kModelRoot))
+    if (path == "layers.2.1.0.0.body.1.weight") ours = p->value();
+  REQUIRE(ours.defined());
+  // Head 1 of k: rows 64 + 16 on; of 16 features the pair (3, 11) stands at 6 and 7.
+  for (int64_t c = 0; c < 64; ++c) {
+    CHECK(file.at({16 + 6, c}) == ours.at({64 + 16 + 3, c}));
+    CHECK(file.at({16 + 7, c}) == ours.at({64 + 16 + 11, c}));
+  }
+  const auto gpt = learner_of("gpt", "heads: 4, dim: 64, context: 12", "");
+  const ExportReport report = export_gguf(gpt->model(), model_record(*gpt)->model, nullptr, temp.file("g.gguf"));
+  const GgufFile g = GgufFile::read(temp.file("g.gguf"));
+  CHECK(g.entry("blk.0.attn_qkv.bias").shape == std::vector<int64_t>{192});
+  for (const double x : gguf_tensor(g, "blk.0.attn_qkv.bias").values()) CHECK(x == 0);
+  int64_t zeros = 0;
+  for (const ExportedTensor& t : report.tensors) zeros += t.fate == ExportedTensor::Fate::kZeros;
+  CHECK(zeros == 2 * 6 + 1);
+}
+
+TEST_CASE("what GGUF cannot hold is refused, all of it, and nothing is written") {
+  TempDir temp;
+  const std::string path = temp.file("m.gguf");
+  const auto learner = learner_of("llama", "heads: 4, kv_heads: 2, dim: 48, ffn: 96", kInt4);
+  ExportSpec dry;
+  dry.dry_run = true;
+  const ExportReport report = export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, dry);
+  CHECK(report.refused());
+  CHECK_FALSE(file_system().exists(path));
+  expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path); },
+               "blk.1.ffn_up.weight (layers.2.1.0.1.body.1.weight): rows of 48 elements do not fill blocks of 32");
+  CHECK_FALSE(file_system().exists(path));
+  ExportSpec other;
+  other.family = "gpt2";
+  expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
+               "rotary positions, expected learned ones. Files of gpt2 cannot say it");
+  other.family = "mamba";
+  expect_error([&] { export_gguf(learner->model(), model_record(*learner)->model, nullptr, path, other); },
+               "family: got mamba, expected one of: gpt2, llama, qwen2, bitnet.");
+}
+
+TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
+  TempDir temp;
+  const std::string path = temp.file("m.gguf"), bad = temp.file("bad.gguf");
+  const auto learner = learner_of("llama", kLlama, "");
+  export_gguf(learner->model(), model_record(*learner)->model, nullptr, path);
+  const GgufFile file = GgufFile::read(path);
+  std::vector<GgufItem> items;
+  for (const GgufEntry& e : file.entries()) items.push_back({e.name, e.type, e.shape, file.data(e.name)});
+  const auto with_key = [&](const std::string& key, GgufValue value) {
+    GgufMetadata keys = file.metadata();
+    for (auto& [name, old] : keys)
+      if (name == key) old = value;
+    write_gguf(bad, items, keys);
+  };
+  const auto refused = [&](const std::string& text) {
+    expect_error([&] { import_gguf(bad); }, text);
+    CHECK(error_code_of([&] { import_gguf(bad); }) == 3);
+  };
+  with_key("general.architecture", GgufValue::text("mamba"));
+  refused("key 'general.architecture': got mamba, expected one of: gpt2, llama, qwen2, bitnet.");
+  with_key("llama.block_count", GgufValue::uint32(2000000000));
+  refused("got 2000000000 blocks in a file of 20 tensors");
+  with_key("llama.block_count", GgufValue::uint32(3));
+  refused("blk.2.attn_q.weight: missing, expected [64,64]");
+  with_key("llama.block_count", GgufValue::uint32(1));
+  refused("blk.1.ffn_down.weight: unexpected");
+  with_key("llama.attention.head_count", GgufValue::uint32(0));
+  refused("llama.attention.head_count': got 0, expected a number from 1 on");
+  with_key("llama.attention.head_count_kv", GgufValue::uint32(3));
+  refused("llama.attention.head_count_kv': got 3, expected a divisor of 4");
+  with_key("llama.feed_forward_length", GgufValue::uint32(4294967295));
+  refused("llama.feed_forward_length': got 4294967295, expected a number from 1 on");
+  with_key("llama.feed_forward_length", GgufValue::uint32(64));
+  refused("blk.0.ffn_gate.weight: got shape [96,64], expected [64,64]");
+  with_key("llama.attention.layer_norm_rms_epsilon", GgufValue::float32(-1));
+  refused("layer_norm_rms_epsilon': got -1, expected a number above 0");
+  with_key("bitgrad.activation", GgufValue::text("tanh"));
+  refused("key 'bitgrad.activation': got tanh, expected one of: swiglu.");
+  items.pop_back();
+  write_gguf(bad, items, file.metadata());
+  refused("output_norm.weight: missing, expected [64]");
+}
