@@ -9,8 +9,6 @@
 namespace bitgrad::interop {
 namespace {
 
-using Kind = GgufFit::Kind;
-
 // By bits an element; TQ1_0, the smallest of the ternary ones, is slow to unpack and comes behind the others.
 constexpr GgufType kTypes[] = {GgufType::kQ1_0, GgufType::kTQ2_0, GgufType::kQ2_0, GgufType::kTQ1_0, GgufType::kQ4_0,
                                GgufType::kQ4_1, GgufType::kQ5_0,  GgufType::kQ5_1, GgufType::kQ8_0};
@@ -52,7 +50,7 @@ bool one_plain_scale(const Tensor& t) {
 bool choose_exact(const Tensor& t, GgufChoice& choice) {
   for (const GgufType type : kTypes) {
     const GgufFit fit = gguf_fit(t, type);
-    if (fit.kind != Kind::kExact) continue;
+    if (fit.kind != GgufFit::Kind::kExact) continue;
     choice.type = type;
     return true;
   }
@@ -76,14 +74,14 @@ GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
   Refusal refusal;
   for (const GgufType type : kTypes) {
     const GgufFit fit = gguf_fit(tensor, type);
-    if (fit.kind == Kind::kRounded) {
+    if (fit.kind == GgufFit::Kind::kRounded) {
       choice.type = type, choice.kind = fit.kind, choice.reason = fit.why;
       choice.error = largest_difference(tensor, with_fp16_scales(tensor));
       return choice;
     }
     refusal.add(fit);
   }
-  choice.kind = Kind::kRefused;
+  choice.kind = GgufFit::Kind::kRefused;
   choice.reason = refusal.reason;
   return choice;
 }

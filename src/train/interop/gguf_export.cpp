@@ -13,7 +13,7 @@ namespace {
 using namespace interop;
 using Fate = ExportedTensor::Fate;
 
-constexpr std::string_view kWhere = "export";
+constexpr std::string_view kExportWhere = "export";
 
 const Family& chosen_family(const std::string& name, const Decoder& decoder) {
   if (name.empty()) return family_of(decoder);
@@ -21,7 +21,7 @@ const Family& chosen_family(const std::string& name, const Decoder& decoder) {
   if (family != nullptr) return *family;
   std::string known;
   for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
-  fail(kWhere, "family: got ", name, ", expected one of: ", known, '.');
+  fail(kExportWhere, "family: got ", name, ", expected one of: ", known, '.');
 }
 
 std::string stem(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
@@ -89,7 +89,7 @@ ExportReport export_gguf(Module& model, const ModelSpec& spec, const Tokenizer* 
   GgufExport out(model, family, !options.dry_run);
   for (const MappedTensor& mapped : tensor_map(found, family, FileFormat::kGguf)) out.add(mapped);
   if (options.dry_run) return std::move(out.report());
-  require_none_refused(out.report(), kWhere);
+  require_none_refused(out.report(), kExportWhere);
   write_gguf(path, out.items(), keys);
   return std::move(out.report());
 }

@@ -16,7 +16,7 @@ namespace {
 
 using namespace interop;
 
-constexpr std::string_view kWhere = "gguf";
+constexpr std::string_view kImportWhere = "gguf";
 
 std::string scale_name(const MappedTensor& m) { return m.name.substr(0, m.name.rfind('.')) + ".scale"; }
 
@@ -29,7 +29,7 @@ class GgufImport {
  public:
   explicit GgufImport(const std::string& path) : file_(GgufFile::read(path)), made_(decoder_of(file_)) {
     if (made_.decoder.blocks > std::ssize(file_.entries()))
-      fail_with(ErrorCode::kData, kWhere, "'", path, "': got ", made_.decoder.blocks, " blocks in a file of ",
+      fail_with(ErrorCode::kData, kImportWhere, "'", path, "': got ", made_.decoder.blocks, " blocks in a file of ",
                 file_.entries().size(), " tensors.");
   }
 
@@ -86,7 +86,7 @@ class GgufImport {
     for (const GgufEntry& entry : file_.entries())
       if (known.find(entry.name) == known.end()) wrong += concat("\n  ", entry.name, ": unexpected");
     if (!wrong.empty())
-      fail_with(ErrorCode::kData, kWhere, "'", file_.path(), "' is no model of ", made_.family->name, ':', wrong);
+      fail_with(ErrorCode::kData, kImportWhere, "'", file_.path(), "' is no model of ", made_.family->name, ':', wrong);
   }
 
   bool all_zero(const std::string& name) const {

@@ -7,8 +7,8 @@
 namespace bitgrad::interop {
 namespace {
 
-constexpr std::string_view kWhere = "gguf";
-constexpr int64_t kMost = int64_t{1} << 31;
+constexpr std::string_view kKeysWhere = "gguf";
+constexpr int64_t kMostCount = int64_t{1} << 31;
 
 class KeyReader {
  public:
@@ -16,7 +16,7 @@ class KeyReader {
 
   int64_t count(const std::string& key) const {
     const int64_t n = file_.integer(prefix_ + key);
-    if (n < 1 || n > kMost) bad(key, n, "a number from 1 on");
+    if (n < 1 || n > kMostCount) bad(key, n, "a number from 1 on");
     return n;
   }
   int64_t count(const std::string& key, int64_t otherwise) const {
@@ -36,14 +36,14 @@ class KeyReader {
       bad("rope.scaling.type", file_.text(prefix_ + "rope.scaling.type"), "none");
     if (file_.contains("rope_freqs.weight"))
       fail_with(
-          ErrorCode::kData, kWhere, "'", file_.path(),
+          ErrorCode::kData, kKeysWhere, "'", file_.path(),
           "': tensor 'rope_freqs.weight': frequencies of rope are scaled, which is not read from GGUF. Import the "
           "model's Hugging Face folder.");
   }
 
   template <typename T, typename U>
   [[noreturn]] void bad(const std::string& key, const T& got, const U& expected) const {
-    fail_with(ErrorCode::kData, kWhere, "'", file_.path(), "': key '", prefix_, key, "': got ", got, ", expected ",
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file_.path(), "': key '", prefix_, key, "': got ", got, ", expected ",
               expected, '.');
   }
 
@@ -73,7 +73,7 @@ std::string activation_of(const GgufFile& file, const Family& family) {
   if (file.find(kActivationKey) == nullptr) return family.gated ? known : "gelu_tanh";
   const std::string& name = file.text(kActivationKey);
   if (concat(' ', known, ' ').find(concat(' ', name, ' ')) == std::string::npos)
-    fail_with(ErrorCode::kData, kWhere, "'", file.path(), "': key '", kActivationKey, "': got ", name,
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key '", kActivationKey, "': got ", name,
               ", expected one of: ", known, '.');
   return name;
 }
@@ -120,7 +120,7 @@ GgufDecoder decoder_of(const GgufFile& file) {
   if (out.family == nullptr) {
     std::string known;
     for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
-    fail_with(ErrorCode::kData, kWhere, "'", file.path(), "': key 'general.architecture': got ", arch,
+    fail_with(ErrorCode::kData, kKeysWhere, "'", file.path(), "': key 'general.architecture': got ", arch,
               ", expected one of: ", known, '.');
   }
   const Family& family = *out.family;

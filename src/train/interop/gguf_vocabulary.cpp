@@ -20,7 +20,7 @@ enum TokenType : int64_t {
   kUnused = 5
 };  // of llama.cpp's llama_token_type
 
-struct Vocabulary {
+struct GgufVocabulary {
   GgufValue::Texts tokens = {}, merges = {};
   GgufValue::Integers types = {};
   std::string words = "gpt-2";
@@ -34,8 +34,8 @@ std::string written(std::string_view bytes) {
 }
 
 // Tokens that are bytes, or characters of several bytes which merges put together.
-Vocabulary of_characters(const Tokenizer& tokenizer) {
-  Vocabulary out;
+GgufVocabulary of_characters(const Tokenizer& tokenizer) {
+  GgufVocabulary out;
   std::set<std::string> known;
   for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
     const std::string bytes(tokenizer.bytes(id));
@@ -49,9 +49,9 @@ Vocabulary of_characters(const Tokenizer& tokenizer) {
   return out;
 }
 
-Vocabulary of_bpe(const Tokenizer& tokenizer) {
+GgufVocabulary of_bpe(const Tokenizer& tokenizer) {
   const Json file = tokenizer.content();
-  Vocabulary out;
+  GgufVocabulary out;
   out.words = words_name(file);
   require(!out.words.empty(), "export",
           "the tokenizer cuts texts into words in a way that llama.cpp has no name for: "
@@ -77,7 +77,7 @@ Vocabulary of_bpe(const Tokenizer& tokenizer) {
   return out;
 }
 
-void fill(Vocabulary& v, int64_t vocabulary) {
+void fill(GgufVocabulary& v, int64_t vocabulary) {
   for (size_t id = 0; id < v.tokens.size(); ++id)
     if (v.tokens[id].empty()) v.tokens[id] = concat("<|unused_", id, "|>");
   while (std::ssize(v.tokens) < vocabulary) {
@@ -143,7 +143,7 @@ GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary) {
   const std::string_view kind = tokenizer->kind();
   require(kind == "chars" || kind == "bytes" || kind == "bpe", "export", "tokenizer: got ", kind,
           ", expected chars, bytes or bpe: others are not written to GGUF.");
-  Vocabulary v = kind == "bpe" ? of_bpe(*tokenizer) : of_characters(*tokenizer);
+  GgufVocabulary v = kind == "bpe" ? of_bpe(*tokenizer) : of_characters(*tokenizer);
   const auto own = std::ssize(v.tokens);
   fill(v, vocabulary);
   int64_t end = tokenizer->end_id();

@@ -6,13 +6,13 @@
 namespace bitgrad::interop {
 namespace {
 
-struct Words {
+struct WordPattern {
   std::string_view name;
   const char* pattern;  // nullptr: that of ByteLevel itself, GPT-2's
 };
 // Patterns: openai/gpt-2 (src/encoder.py), meta-llama/llama3 (llama/tokenizer.py) and QwenLM/Qwen
 // (tokenization_qwen.py), as their tokenizer.json writes them.
-constexpr Words kWords[] = {
+constexpr WordPattern kWords[] = {
     {"gpt-2", nullptr},
     {"llama-bpe",
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
@@ -20,9 +20,9 @@ constexpr Words kWords[] = {
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
 
-void flatten(const Json& step, std::vector<const Json*>& out) {
+void collect_steps(const Json& step, std::vector<const Json*>& out) {
   if (step.is_object() && step.value("type", "") == "Sequence") {
-    for (const Json& part : step.at("pretokenizers")) flatten(part, out);
+    for (const Json& part : step.at("pretokenizers")) collect_steps(part, out);
     return;
   }
   out.push_back(&step);
@@ -33,21 +33,21 @@ void flatten(const Json& step, std::vector<const Json*>& out) {
 std::string words_name(const Json& file) {
   if (!file.contains("pre_tokenizer")) return "";
   std::vector<const Json*> steps;
-  flatten(file.at("pre_tokenizer"), steps);
+  collect_steps(file.at("pre_tokenizer"), steps);
   const Json& last = *steps.back();
   if (last.value("type", "") != "ByteLevel" || last.value("add_prefix_space", true)) return "";
   if (steps.size() == 1) return last.value("use_regex", true) ? "gpt-2" : "";
   const Json& split = *steps[0];
   if (steps.size() != 2 || split.value("type", "") != "Split" || last.value("use_regex", true)) return "";
   if (!split.at("pattern").contains("Regex") || split.value("behavior", "") != "Isolated") return "";
-  for (const Words& words : kWords)
+  for (const WordPattern& words : kWords)
     if (words.pattern != nullptr && split.at("pattern").at("Regex") == words.pattern) return std::string(words.name);
   return "";
 }
 
 Json words_of_name(std::string_view name) {
   const auto* const found =
-      std::find_if(std::begin(kWords), std::end(kWords), [&](const Words& words) { return words.name == name; });
+      std::find_if(std::begin(kWords), std::end(kWords), [&](const WordPattern& words) { return words.name == name; });
   if (found == std::end(kWords)) return nullptr;
   const bool own = found->pattern == nullptr;
   const Json bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own}};

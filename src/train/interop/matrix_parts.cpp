@@ -12,7 +12,7 @@
 namespace bitgrad::interop {
 namespace {
 
-constexpr std::string_view kWhere = "rows";
+constexpr std::string_view kRowsWhere = "rows";
 
 // Parameters of quantization row by row, `groups` for each.
 struct RowScales {
@@ -131,8 +131,9 @@ Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows) {
   const auto n = std::ssize(rows);
   if (matrix.shape().rank() == 1) return take_rows(matrix.reshape({matrix.numel(), 1}), rows).reshape({n});
   const Tensor t = matrix.on_host();
-  require(t.layout() == layouts::canonical, kWhere, "got ", t.describe(), ", expected codes in the canonical layout");
-  for (const int64_t r : rows) require(r >= 0 && r < t.rows(), kWhere, "row ", r, " of ", t);
+  require(t.layout() == layouts::canonical, kRowsWhere, "got ", t.describe(),
+          ", expected codes in the canonical layout");
+  for (const int64_t r : rows) require(r >= 0 && r < t.rows(), kRowsWhere, "row ", r, " of ", t);
   const Tensor out = Tensor::zeros({n, t.cols()}, t.dtype(), MemoryKind::kBuffer, Device::cpu());
   copy_rows(t, rows, out, 0);
   if (t.quant() == nullptr || t.scale_map().trivial()) return out;
@@ -151,7 +152,7 @@ Tensor stack_rows(const std::vector<Tensor>& parts) {
   bool any = false;
   RowScales scales;
   for (const Tensor& t : parts) {
-    require(t.dtype() == first.dtype() && t.cols() == first.cols(), kWhere, "got ", t, " below ", first);
+    require(t.dtype() == first.dtype() && t.cols() == first.cols(), kRowsWhere, "got ", t, " below ", first);
     rows += t.rows();
     any |= t.quant() != nullptr && !t.scale_map().trivial();
     const int64_t group = group_of(t);
