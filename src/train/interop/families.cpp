@@ -88,7 +88,7 @@ void check_fits(const FoundDecoder& found, const Family& f, FileFormat format) {
   need(!d.ffn_bias || f.biases, first.up, "a bias, expected none");
   need(!d.qkv_bias || f.qkv_bias, first.qkv, "a bias, expected none");
   need(d.qkv_bias || !f.qkv_bias || f.biases, first.qkv, "no bias, expected one");
-  need(d.tied || f.untied, found.paths.head,
+  need(d.tied || f.untied || format == FileFormat::kHuggingFace, found.paths.head,
        "a head with a weight of its own, expected head: {tie: ", found.paths.tokens, "}");
   need(!f.fused_qkv || (d.kv_heads == d.heads && d.head_dim * d.heads == d.dim), first.attention, "got ", d.heads,
        " heads of ", d.head_dim, " with ", d.kv_heads, " of k and v in ", d.dim,

@@ -1,11 +1,147 @@
-// Placeholder until the writer of Hugging Face's folders is merged.
+// A decoder to a folder of Hugging Face.
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
 #include "bitgrad/train/interop.h"
+#include "train/interop/export_plan.h"
+#include "train/interop/hugging_face_config.h"
+#include "train/interop/hugging_face_files.h"
 
 namespace bitgrad {
+namespace {
 
-ExportReport export_hugging_face(Module&, const ModelSpec&, const Tokenizer*, const std::string&, const ExportSpec&) {
-  fail("export", "this program does not write folders of Hugging Face yet. Give -o a name that ends in .gguf.");
+using namespace interop;
+using Fate = ExportedTensor::Fate;
+
+constexpr std::string_view kToFolder = "export";
+
+const Family& family_of_folder(const std::string& name, const Decoder& decoder) {
+  if (name.empty()) return family_of(decoder);
+  if (const Family* const family = find_family(name)) return *family;
+  std::string known;
+  for (const Family& f : families()) known += concat(known.empty() ? "" : ", ", f.name);
+  fail(kToFolder, "family: got ", name, ", expected one of: ", known, '.');
+}
+
+// The one scale of a tensor of ternary codes; none: it has several, or an offset.
+std::optional<float> only_scale(const Tensor& t) {
+  if (t.dtype() != dtypes::ternary || t.rows() % 4 != 0) return std::nullopt;
+  if (t.quant() == nullptr || t.quant()->scale == nullptr || t.quant()->offset != nullptr || t.quant()->zero != nullptr)
+    return std::nullopt;
+  const Tensor& s = *t.quant()->scale;
+  const float first = s.as<float>()[0];
+  const bool same = std::all_of(s.as<float>(), s.as<float>() + s.numel(), [&](float x) { return x == first; });
+  return same && first > 0 ? std::optional(first) : std::nullopt;
+}
+
+class HuggingFaceExport {
+ public:
+  HuggingFaceExport(Module& model, const Family& family, bool write)
+      : values_(model), family_(family), write_(write) {
+    report_.family = family.name;
+  }
+
+  // Whether every weight of a product has the packed form.
+  bool packs(const std::vector<MappedTensor>& mapped) const {
+    return family_.sub_norms && std::all_of(mapped.begin(), mapped.end(), [&](const MappedTensor& m) {
+             return !m.matrix || m.embedding || only_scale(values_.part(m, false)).has_value();
+           });
+  }
+  void add(const MappedTensor& m, bool packed) {
+    const Tensor part = values_.part(m, false);
+    ExportedTensor& out = report_.tensors.emplace_back();
+    out.name = m.name;
+    out.parameter = m.parameter;
+    if (m.parameter.empty()) out.fate = Fate::kZeros;
+    if (const std::string inputs = values_.input_refusal(m); !inputs.empty()) {
+      out.fate = Fate::kRefused;
+      out.reason = inputs;
+    }
+    if (packed && m.matrix && !m.embedding)
+      add_codes(m, part, out);
+    else
+      add_floats(m, part, out);
+  }
+
+  ExportReport& report() { return report_; }
+  const std::vector<SafetensorsItem>& items() const { return items_; }
+
+ private:
+  void add_codes(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
+    out.shape = {part.rows() / 4, part.cols()};
+    out.type = "U8";
+    const float scale = *only_scale(part);
+    report_.tensors.push_back({.name = m.name + "_scale", .parameter = m.parameter, .shape = {1}, .type = "F32"});
+    if (!write_) return;
+    const std::vector<uint8_t>& codes = bytes_.emplace_back(packed_ternary(part));
+    items_.push_back({m.name, "U8", {part.rows() / 4, part.cols()}, codes.data(), std::ssize(codes)});
+    const std::vector<float>& number = floats_.emplace_back(1, scale);
+    items_.push_back({m.name + "_scale", "F32", {1}, number.data(), 4});
+  }
+
+  void add_floats(const MappedTensor& m, const Tensor& part, ExportedTensor& out) {
+    const std::vector<double> exact = part.values();
+    std::vector<float> values = part.to_vector();
+    double apart = 0, largest = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      apart = std::max(apart, std::fabs(static_cast<double>(values[i]) - exact[i]));
+      largest = std::max(largest, std::fabs(exact[i]));
+    }
+    if (apart > 0 && out.fate == Fate::kExact) {
+      out.fate = Fate::kRounded;
+      out.error = apart / largest;
+      out.reason = "products of scales and codes are rounded to fp32";
+    }
+    out.type = "F32";
+    out.shape = m.transposed ? Shape{m.shape[1], m.shape[0]} : m.shape;
+    if (!write_) return;
+    if (m.transposed) values = turned(values, static_cast<size_t>(m.shape[0]), static_cast<size_t>(m.shape[1]));
+    const std::vector<float>& kept = floats_.emplace_back(std::move(values));
+    items_.push_back({m.name, "F32", out.shape.dims(), kept.data(), 4 * std::ssize(kept)});
+  }
+  static std::vector<float> turned(const std::vector<float>& x, size_t rows, size_t cols) {
+    std::vector<float> out(x.size());
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t c = 0; c < cols; ++c) out[c * rows + r] = x[r * cols + c];
+    return out;
+  }
+
+  const ModelValues values_;
+  const Family& family_;
+  const bool write_;
+  ExportReport report_;
+  std::vector<SafetensorsItem> items_;
+  std::deque<std::vector<float>> floats_;
+  std::deque<std::vector<uint8_t>> bytes_;
+};
+
+}  // namespace
+
+ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tokenizer* tokenizer,
+                                 const std::string& folder, const ExportSpec& options) {
+  const DeviceGuard host(Device::cpu());
+  const FoundDecoder found = find_decoder(spec);
+  const Family& family = family_of_folder(options.family, found.decoder);
+  check_fits(found, family, FileFormat::kHuggingFace);
+  HuggingFaceExport out(model, family, !options.dry_run);
+  const std::vector<MappedTensor> mapped = tensor_map(found, family, FileFormat::kHuggingFace);
+  const bool packed = out.packs(mapped);
+  for (const MappedTensor& m : mapped) out.add(m, packed);
+  if (options.dry_run) return std::move(out.report());
+  require_none_refused(out.report(), kToFolder);
+  HuggingFaceConfig config{&family, found.decoder};
+  if (packed) config.weights = HuggingFaceWeights::kTernary;
+  file_system().make_directories(folder);
+  write_safetensors(folder + "/model.safetensors", out.items(), {{"format", "pt"}});
+  if (tokenizer != nullptr && tokenizer->kind() == "bpe")
+    write_file_atomically(folder + "/tokenizer.json", tokenizer->content().dump(1));
+  const Json text = hugging_face_config(config, tokenizer == nullptr ? -1 : tokenizer->end_id());
+  write_file_atomically(folder + "/config.json", text.dump(2) + "\n");
+  return std::move(out.report());
 }
 
 }  // namespace bitgrad

@@ -1,0 +1,240 @@
+#include "train/interop/hugging_face_config.h"
+
+#include <optional>
+
+#include "bitgrad/base/error.h"
+#include "io/metadata.h"
+#include "train/interop/activations.h"
+
+namespace bitgrad::interop {
+namespace {
+
+constexpr std::string_view kConfigJson = "config.json";
+constexpr int64_t kMostFeatures = int64_t{1} << 24, kMostIds = int64_t{1} << 28, kMostBlocks = 1 << 16,
+                  kMostContext = 1 << 20;
+
+template <typename... Parts>
+[[noreturn]] void bad_config(const Parts&... parts) {
+  fail_with(ErrorCode::kData, kConfigJson, parts...);
+}
+
+bool config_has(const Json& j, std::string_view key) { return j.contains(key) && !j.at(key).is_null(); }
+
+class ConfigReader {
+ public:
+  explicit ConfigReader(const Json& file) : file_(file) {}
+
+  HuggingFaceConfig read() {
+    if (!file_.is_object()) bad_config("got no object.");
+    const std::string type = text("model_type", "");
+    out_.family = find_family(type);
+    if (out_.family == nullptr) bad_config("model_type: got '", type, "', expected gpt2, llama, qwen2 or bitnet.");
+    const Family& f = *out_.family;
+    d_.layer_norm = f.layer_norm;
+    d_.learned_positions = f.learned_positions;
+    d_.sub_norms = f.sub_norms;
+    d_.qkv_bias = f.qkv_bias;
+    d_.norm_bias = d_.out_bias = d_.ffn_bias = f.biases;
+    d_.gated = f.gated;
+    if (f.fused_qkv)
+      gpt2();
+    else
+      llama();
+    d_.rope.dim = d_.head_dim;
+    quantization();
+    return out_;
+  }
+
+ private:
+  int64_t whole(std::string_view key, int64_t most, std::optional<int64_t> otherwise = {}) const {
+    if (!config_has(file_, key)) {
+      if (otherwise) return *otherwise;
+      bad_config(key, ": missing.");
+    }
+    return detail::whole_number(file_.at(key), std::string(key), 1, most);
+  }
+  static double number(const Json& in, std::string_view key, std::optional<double> otherwise, double least,
+                       double most) {
+    if (!config_has(in, key)) {
+      if (otherwise) return *otherwise;
+      bad_config(key, ": missing.");
+    }
+    const auto x = in.at(key).get<double>();
+    if (!(x >= least && x <= most)) bad_config(key, ": got ", x, ", expected ", least, " to ", most, '.');
+    return x;
+  }
+  bool flag(std::string_view key, bool otherwise) const {
+    return config_has(file_, key) ? file_.at(key).get<bool>() : otherwise;
+  }
+  std::string text(std::string_view key, const char* otherwise) const {
+    return config_has(file_, key) ? file_.at(key).text() : otherwise;
+  }
+  void expect(std::string_view key, bool wanted, bool otherwise) const {
+    if (flag(key, otherwise) != wanted)
+      bad_config(key, ": got ", wanted ? "false" : "true", ", expected ", wanted ? "true" : "false", '.');
+  }
+
+  void activation(std::string_view key, const char* otherwise) {
+    const std::string name = text(key, otherwise);
+    d_.activation = activation_kind(name, d_.gated);
+    if (d_.activation.empty()) bad_config(key, ": got '", name, "', which no layer computes.");
+  }
+
+  void gpt2() {
+    d_.vocabulary = whole("vocab_size", kMostIds);
+    d_.context = whole("n_positions", kMostContext);
+    d_.dim = whole("n_embd", kMostFeatures);
+    d_.blocks = whole("n_layer", kMostBlocks);
+    d_.heads = d_.kv_heads = whole("n_head", d_.dim);
+    d_.ffn = whole("n_inner", kMostFeatures, 4 * d_.dim);
+    d_.eps = number(file_, "layer_norm_epsilon", 1e-5, 1e-30, 1);
+    d_.tied = flag("tie_word_embeddings", true);
+    if (d_.dim % d_.heads != 0) bad_config("n_embd: got ", d_.dim, ", expected a multiple of n_head ", d_.heads, '.');
+    d_.head_dim = d_.dim / d_.heads;
+    activation("activation_function", "gelu_new");
+    expect("scale_attn_weights", true, true);
+    expect("scale_attn_by_inverse_layer_idx", false, false);
+    expect("add_cross_attention", false, false);
+  }
+
+  void llama() {
+    d_.vocabulary = whole("vocab_size", kMostIds);
+    d_.context = whole("max_position_embeddings", kMostContext);
+    d_.dim = whole("hidden_size", kMostFeatures);
+    d_.blocks = whole("num_hidden_layers", kMostBlocks);
+    d_.heads = whole("num_attention_heads", d_.dim);
+    d_.kv_heads = whole("num_key_value_heads", d_.heads, d_.heads);
+    d_.ffn = whole("intermediate_size", kMostFeatures);
+    d_.eps = number(file_, "rms_norm_eps", 1e-6, 1e-30, 1);
+    d_.tied = flag("tie_word_embeddings", false);
+    if (!config_has(file_, "head_dim") && d_.dim % d_.heads != 0)
+      bad_config("hidden_size: got ", d_.dim, ", expected a multiple of num_attention_heads ", d_.heads, '.');
+    d_.head_dim = whole("head_dim", kMostFeatures, d_.dim / d_.heads);
+    if (d_.heads % d_.kv_heads != 0)
+      bad_config("num_key_value_heads: got ", d_.kv_heads, ", expected a divisor of num_attention_heads ", d_.heads, '.');
+    if (d_.head_dim % 2 != 0) bad_config("features of a head: got ", d_.head_dim, ", expected an even number.");
+    activation("hidden_act", d_.sub_norms ? "relu2" : "silu");
+    expect("attention_bias", d_.qkv_bias, d_.qkv_bias);
+    expect("mlp_bias", false, false);
+    expect("use_sliding_window", false, false);
+    rope();
+  }
+
+  // rope_theta and rope_scaling; since transformers 5 both are in rope_parameters.
+  void rope() {
+    const bool together = config_has(file_, "rope_parameters");
+    const Json none = Json::object();
+    const Json& base = together ? file_.at("rope_parameters") : file_;
+    const Json& scaling = together ? base : config_has(file_, "rope_scaling") ? file_.at("rope_scaling") : none;
+    if (!base.is_object() || !scaling.is_object()) bad_config("rope_parameters: got no object.");
+    const double fallback = config_has(file_, "rope_theta") ? number(file_, "rope_theta", {}, 1, 1e12) : 10000;
+    d_.rope.base = number(base, "rope_theta", fallback, 1, 1e12);
+    std::string type = "default";
+    for (const char* key : {"type", "rope_type"})
+      if (config_has(scaling, key)) type = scaling.at(key).text();
+    if (type == "default") return;
+    if (type != "llama3") bad_config("rope_type: got '", type, "', expected default or llama3.");
+    d_.rope.factor = number(scaling, "factor", {}, 1, 1e6);
+    d_.rope.low = number(scaling, "low_freq_factor", {}, 1e-6, 1e6);
+    d_.rope.high = number(scaling, "high_freq_factor", {}, 1e-6, 1e6);
+    if (!(d_.rope.high > d_.rope.low))
+      bad_config("high_freq_factor: got ", d_.rope.high, ", expected more than low_freq_factor ", d_.rope.low, '.');
+    if (!config_has(scaling, "original_max_position_embeddings")) bad_config("original_max_position_embeddings: missing.");
+    d_.rope.original = detail::whole_number(scaling.at("original_max_position_embeddings"),
+                                            "original_max_position_embeddings", 1, int64_t{1} << 30);
+  }
+
+  void quantization() {
+    if (!config_has(file_, "quantization_config")) return;
+    const Json& q = file_.at("quantization_config");
+    const std::string method = q.value("quant_method", "");
+    if (method != "bitnet" || !d_.sub_norms)
+      bad_config("quant_method: got '", method, "' in a model of ", out_.family->name,
+          ", expected none, or bitnet in a model of bitnet. Take the float weights.");
+    const std::string mode = q.value("quantization_mode", "offline");
+    if (mode == "online") return;  // floats, which that program rounds itself
+    if (mode != "offline") bad_config("quantization_mode: got '", mode, "', expected offline or online.");
+    const std::string kind = q.value("linear_class", "bitlinear");
+    if (kind != "bitlinear" && kind != "autobitlinear")
+      bad_config("linear_class: got '", kind, "', expected bitlinear or autobitlinear.");
+    out_.weights = kind == "bitlinear" ? HuggingFaceWeights::kTernaryDivided : HuggingFaceWeights::kTernary;
+  }
+
+  const Json& file_;
+  HuggingFaceConfig out_;
+  Decoder& d_ = out_.decoder;
+};
+
+Json rope_json(const RopeOptions& rope) {
+  Json j{{"rope_theta", rope.base}, {"rope_type", rope.factor == 1 ? "default" : "llama3"}};
+  if (rope.factor == 1) return j;
+  j["factor"] = rope.factor;
+  j["low_freq_factor"] = rope.low;
+  j["high_freq_factor"] = rope.high;
+  j["original_max_position_embeddings"] = rope.original;
+  return j;
+}
+
+void write_gpt2(const Decoder& d, Json& j) {
+  j["n_positions"] = d.context;
+  j["n_embd"] = d.dim;
+  j["n_layer"] = d.blocks;
+  j["n_head"] = d.heads;
+  j["n_inner"] = d.ffn;
+  j["activation_function"] = hidden_act(d.activation);
+  j["layer_norm_epsilon"] = d.eps;
+  for (const char* rate : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) j[rate] = 0.0;
+}
+
+void write_llama(const Decoder& d, const Family& family, Json& j) {
+  j["hidden_size"] = d.dim;
+  j["intermediate_size"] = d.ffn;
+  j["num_hidden_layers"] = d.blocks;
+  j["num_attention_heads"] = d.heads;
+  j["num_key_value_heads"] = d.kv_heads;
+  j["head_dim"] = d.head_dim;
+  j["hidden_act"] = hidden_act(d.activation);
+  j["max_position_embeddings"] = d.context;
+  j["rms_norm_eps"] = d.eps;
+  if (!family.qkv_bias) j["attention_bias"] = false;
+  // Older programs read the first two, newer ones the third.
+  j["rope_theta"] = d.rope.base;
+  j["rope_scaling"] = d.rope.factor == 1 ? Json(nullptr) : rope_json(d.rope);
+  j["rope_parameters"] = rope_json(d.rope);
+}
+
+}  // namespace
+
+HuggingFaceConfig parse_hugging_face_config(const std::string& text, const std::string& where) {
+  try {
+    return ConfigReader(detail::parse_metadata("config.json", text, 20)).read();
+  } catch (const JsonError& e) {
+    fail_with(ErrorCode::kData, kConfigJson, "'", where, "': ", e.what());
+  } catch (const Error& e) {
+    fail_with(ErrorCode::kData, kConfigJson, "'", where, "': ", e.what());
+  }
+}
+
+Json hugging_face_config(const HuggingFaceConfig& config, int64_t end) {
+  const Decoder& d = config.decoder;
+  const Family& family = *config.family;
+  Json j = Json::object();
+  j["architectures"] = Json::array({Json(family.model_class)});
+  j["model_type"] = family.name;
+  j["vocab_size"] = d.vocabulary;
+  j["tie_word_embeddings"] = d.tied;
+  j["dtype"] = "float32";
+  j["torch_dtype"] = "float32";
+  j["bos_token_id"] = end >= 0 ? Json(end) : Json(nullptr);
+  j["eos_token_id"] = end >= 0 ? Json(end) : Json(nullptr);
+  if (family.fused_qkv)
+    write_gpt2(d, j);
+  else
+    write_llama(d, family, j);
+  if (config.weights == HuggingFaceWeights::kTernary)
+    j["quantization_config"] = {
+        {"quant_method", "bitnet"}, {"linear_class", "autobitlinear"}, {"quantization_mode", "offline"}};
+  return j;
+}
+
+}  // namespace bitgrad::interop

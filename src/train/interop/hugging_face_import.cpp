@@ -1,0 +1,158 @@
+// A folder of Hugging Face to a decoder.
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/train/interop.h"
+#include "train/interop/hugging_face_config.h"
+#include "train/interop/hugging_face_files.h"
+#include "train/interop/matrix_parts.h"
+
+namespace bitgrad {
+namespace {
+
+using namespace interop;
+
+constexpr std::string_view kFromFolder = "import";
+constexpr int64_t kMostConfigBytes = 1 << 22;
+constexpr std::string_view kScaleEnd = "_scale";  // behind the name of a packed weight
+
+HuggingFaceConfig config_of(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  const std::vector<uint8_t> bytes = read_file(path, kMostConfigBytes);
+  return parse_hugging_face_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+}
+
+Tensor transposed_of(const Tensor& t) { return transpose(t, MemoryKind::kBuffer); }
+
+// Masks and tables that are no parameters.
+bool is_table(const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+}
+
+class HuggingFaceImport {
+ public:
+  explicit HuggingFaceImport(const std::string& folder)
+      : folder_(folder), config_(config_of(folder)), files_(folder) {
+    const int64_t tensors = std::ssize(files_.names());
+    if (config_.decoder.blocks > tensors)
+      fail_with(ErrorCode::kData, kFromFolder, "'", folder, "': got ", config_.decoder.blocks, " blocks in files of ",
+                tensors, " tensors.");
+    out_.family = config_.family->name;
+    out_.spec = decoder_model(config_.decoder);
+    const bool prefix = files_.contains("transformer.wte.weight");
+    mapped_ = tensor_map(find_decoder(out_.spec), *config_.family, FileFormat::kHuggingFace,
+                         prefix ? "transformer." : "");
+  }
+
+  ImportedModel run() {
+    check();
+    std::vector<std::string> order;
+    std::map<std::string, std::vector<const MappedTensor*>> parts;
+    for (const MappedTensor& m : mapped_) {
+      if (parts.find(m.parameter) == parts.end()) order.push_back(m.parameter);
+      parts[m.parameter].push_back(&m);
+    }
+    for (const std::string& name : order) out_.parameters.emplace_back(name, parameter(parts[name]));
+    tokenizer();
+    return std::move(out_);
+  }
+
+ private:
+  bool packed(const MappedTensor& m) const {
+    return config_.weights != HuggingFaceWeights::kFloats && m.matrix && !m.embedding;
+  }
+
+  // What is wrong with a tensor, or nothing.
+  std::string wrong_with(const std::string& name, const Shape& shape, bool codes) const {
+    if (!files_.contains(name)) return concat("\n  ", name, ": missing, expected ", shape);
+    const SafetensorsEntry& e = files_.entry(name);
+    if (Shape(e.shape) != shape) return concat("\n  ", name, ": got shape ", Shape(e.shape), ", expected ", shape);
+    if (codes ? e.dtype == "U8" : is_float_type(e.dtype)) return "";
+    return concat("\n  ", name, ": got dtype ", e.dtype, ", expected ", codes ? "U8" : "F32, F16, BF16 or F64");
+  }
+
+  // Everything that does not fit, together.
+  void check() {
+    std::string wrong;
+    std::set<std::string> known;
+    for (const MappedTensor& m : mapped_) {
+      known.insert(m.name);
+      if (!packed(m)) {
+        wrong += wrong_with(m.name, m.transposed ? Shape{m.shape[1], m.shape[0]} : m.shape, false);
+        continue;
+      }
+      if (m.shape[0] % 4 != 0) wrong += concat("\n  ", m.name, ": got ", m.shape[0], " rows, expected a multiple of 4");
+      const std::string scale = m.name + std::string(kScaleEnd);
+      known.insert(scale);
+      wrong += wrong_with(m.name, {m.shape[0] / 4, m.shape[1]}, true) + wrong_with(scale, {1}, false);
+    }
+    for (const std::string& name : files_.names()) {
+      if (known.count(name) > 0) continue;
+      if (is_table(name))
+        out_.notes.push_back(concat(name, ": no parameter, left out"));
+      else if (name == "lm_head.weight" && config_.decoder.tied)
+        out_.notes.push_back("lm_head.weight: left out, the configuration ties the head to the embedding");
+      else
+        wrong += concat("\n  ", name, ": unexpected");
+    }
+    if (!wrong.empty())
+      fail_with(ErrorCode::kData, kFromFolder, "'", folder_, "' is no model of ", config_.family->name,
+                " as its config.json says:", wrong);
+  }
+
+  Tensor read(const MappedTensor& m) const {
+    if (!packed(m)) return m.transposed ? transposed_of(files_.floats(m.name)) : files_.floats(m.name);
+    const std::string name = m.name + std::string(kScaleEnd);
+    float scale = files_.floats(name).as<float>()[0];
+    if (config_.weights == HuggingFaceWeights::kTernaryDivided) scale = 1 / scale;
+    if (!(scale > 0 && scale < 1e30f))
+      fail_with(ErrorCode::kData, kFromFolder, name, ": got a scale of ", scale, ", expected a positive number.");
+    QuantParams params{.scheme = "ternary"};
+    params.scale = std::make_shared<const Tensor>(Tensor::full({1}, dtypes::fp32, scale, MemoryKind::kBuffer));
+    return files_.ternary(m.name).with_quant(std::make_shared<const QuantParams>(std::move(params)));
+  }
+
+  Tensor parameter(const std::vector<const MappedTensor*>& parts) const {
+    std::vector<Tensor> tensors;
+    for (const MappedTensor* m : parts) tensors.push_back(read(*m));  // in the order of rows
+    if (parts[0]->matrix) return tensors.size() == 1 ? tensors[0] : stack_rows(tensors);
+    std::vector<float> all;
+    for (const Tensor& t : tensors) all.insert(all.end(), t.as<float>(), t.as<float>() + t.numel());
+    return Tensor::from(all, {std::ssize(all)}, dtypes::fp32, MemoryKind::kBuffer);
+  }
+
+  void tokenizer() {
+    for (const char* file : {"/tokenizer.json", "/tokenizer.model"}) {
+      const std::string path = folder_ + file;
+      if (!file_system().exists(path)) continue;
+      try {
+        out_.tokenizer = open_tokenizer(path);
+        if (out_.tokenizer->vocabulary() <= config_.decoder.vocabulary) return;
+        out_.notes.push_back(concat(path, ": left out: it has ", out_.tokenizer->vocabulary(), " ids, the model ",
+                                    config_.decoder.vocabulary));
+      } catch (const Error& e) {
+        out_.notes.push_back(concat(path, ": left out: ", e.what()));
+      }
+      out_.tokenizer = nullptr;
+    }
+  }
+
+  const std::string folder_;
+  const HuggingFaceConfig config_;
+  const HuggingFaceFiles files_;
+  std::vector<MappedTensor> mapped_;
+  ImportedModel out_;
+};
+
+}  // namespace
+
+ImportedModel import_hugging_face(const std::string& folder) {
+  const DeviceGuard host(Device::cpu());
+  return HuggingFaceImport(folder).run();
+}
+
+}  // namespace bitgrad

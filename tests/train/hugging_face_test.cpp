@@ -1,0 +1,231 @@
+// Folders of Hugging Face: logits of the library (scripts/hugging_face_golden.py), the way there and back, training from
+// them, files that are wrong.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "bitgrad/base/json.h"
+#include "bitgrad/io/safetensors.h"
+#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/train/interop.h"
+#include "bitgrad/train/model_record.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+#include "train/small_gpt.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kFolder = BITGRAD_SOURCE_DIR "/tests/golden/hugging_face/";
+const std::vector<std::string> kModels{"gpt2", "gpt2_sharded", "llama", "bf16", "qwen2", "bitnet", "bitnet_packed"};
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+std::unique_ptr<Learner> opened(const std::string& file) { return open_model(file, find_loss("softmax_cross_entropy")); }
+Tensor predicted(Learner& learner, const std::vector<int32_t>& ids) { return learner.predict(ids_tensor(ids)); }
+
+std::unique_ptr<Learner> imported(const std::string& folder, const std::string& file) {
+  save_imported(import_hugging_face(folder), file);
+  return opened(file);
+}
+ModelSpec spec_of(const std::string& file) { return read_model_record(file)->model; }
+
+// |got - expected| / |expected|.
+double distance(const std::vector<double>& got, const std::vector<double>& expected) {
+  REQUIRE(got.size() == expected.size());
+  double apart = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    apart += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return std::sqrt(apart / norm);
+}
+
+// A copy of a folder whose files may be changed.
+struct Copy {
+  TempDir temp;
+  std::string folder = temp.file("model");
+  explicit Copy(const std::string& name) { fs::copy(kFolder + name, folder); }
+  void set(const std::string& key, const Json& value) const {
+    Json config = Json::parse(text_of(folder + "/config.json"));
+    config[key] = value;
+    write("config.json", config.dump());
+  }
+  void write(const std::string& file, const std::string& text) const { std::ofstream(folder + "/" + file) << text; }
+  std::string refused() const {
+    return error_of([&] { import_hugging_face(folder); });
+  }
+  // Its tensors again, each as `change` makes it; false leaves it out.
+  template <typename F>
+  void change_tensors(F&& change) const {
+    const std::string path = folder + "/model.safetensors";
+    const SafetensorsFile file = SafetensorsFile::read(path);
+    std::vector<SafetensorsItem> items;
+    for (const SafetensorsEntry& e : file.entries()) {
+      SafetensorsItem item{e.name, e.dtype, e.shape, file.data(e.name), e.bytes};
+      if (change(item)) items.push_back(item);
+    }
+    write_safetensors(path, items, {});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("models of Hugging Face have their library's logits") {
+  for (const std::string& name : kModels) {
+    INFO(name);
+    TempDir temp;
+    const Json golden = Json::parse(text_of(kFolder + name + "/golden.json"));
+    const auto learner = imported(kFolder + name, temp.file("m.safetensors"));
+    std::vector<double> expected;
+    for (const Json& row : golden["logits"])
+      for (const Json& x : row) expected.push_back(x.get<double>());
+    const auto ids = golden["ids"].get<std::vector<int32_t>>();
+    CHECK(distance(predicted(*learner, ids).elements(), expected) < 1e-5);
+  }
+}
+
+TEST_CASE("what was imported is exported and imported again bit for bit") {
+  for (const std::string& name : kModels) {
+    INFO(name);
+    TempDir temp;
+    const auto first = imported(kFolder + name, temp.file("a"));
+    const ExportReport report = export_hugging_face(first->model(), spec_of(temp.file("a")), nullptr, temp.file("out"));
+    for (const ExportedTensor& t : report.tensors) {
+      INFO(t.name);
+      CHECK(t.fate == ExportedTensor::Fate::kExact);
+    }
+    const auto second = imported(temp.file("out"), temp.file("b"));
+    const auto a = first->model().parameters(), b = second->model().parameters();
+    REQUIRE(a.size() == b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      INFO(a[i]->path());
+      CHECK(a[i]->dtype() == b[i]->dtype());
+      CHECK(a[i]->value().values() == b[i]->value().values());
+    }
+    const std::vector<int32_t> ids{3, 1, 40, 7, 7, 0, 12};
+    CHECK(predicted(*first, ids).elements() == predicted(*second, ids).elements());
+    // The packed form and the file of the library are the same bytes.
+    if (name == "bitnet_packed") {
+      const SafetensorsFile ours = SafetensorsFile::read(temp.file("out") + "/model.safetensors");
+      const SafetensorsFile theirs = SafetensorsFile::read(kFolder + name + "/model.safetensors");
+      REQUIRE(ours.entries().size() == theirs.entries().size());
+      for (const SafetensorsEntry& e : theirs.entries()) {
+        INFO(e.name);
+        CHECK(ours.entry(e.name).dtype == e.dtype);
+        CHECK(std::equal(theirs.data(e.name), theirs.data(e.name) + e.bytes, ours.data(e.name)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a dry run of an export writes nothing, and everything that an import misses is listed together") {
+  TempDir temp;
+  const auto model = imported(kFolder + "llama", temp.file("a"));
+  const ExportReport report = export_hugging_face(model->model(), spec_of(temp.file("a")), nullptr, temp.file("out"),
+                                                  {.dry_run = true});
+  CHECK(report.family == "llama");
+  CHECK(report.tensors.size() == 2 * 9 + 3);
+  CHECK_FALSE(fs::exists(temp.file("out")));
+
+  const Copy copy("llama");
+  copy.change_tensors([](SafetensorsItem& item) {
+    if (item.name == "model.norm.weight") item.name = "model.nrom.weight";
+    if (item.name == "model.layers.1.mlp.up_proj.weight") item.shape = {32, 48};
+    if (item.name == "model.layers.0.mlp.up_proj.weight") item.dtype = "I32";
+    return item.name != "lm_head.weight";
+  });
+  const std::string text = copy.refused();
+  CHECK(contains(text, "model.norm.weight: missing, expected [32]"));
+  CHECK(contains(text, "model.nrom.weight: unexpected"));
+  CHECK(contains(text, "model.layers.1.mlp.up_proj.weight: got shape [32,48], expected [48,32]"));
+  CHECK(contains(text, "model.layers.0.mlp.up_proj.weight: got dtype I32, expected F32"));
+  CHECK(contains(text, "lm_head.weight: missing"));
+}
+
+TEST_CASE("a config.json that is damaged, forged or of another model is refused") {
+  const auto refused = [](const std::string& model, const std::string& key, const Json& value) {
+    const Copy copy(model);
+    copy.set(key, value);
+    return copy.refused();
+  };
+  CHECK(contains(refused("llama", "model_type", "mamba"), "got 'mamba', expected gpt2, llama, qwen2 or bitnet"));
+  CHECK(contains(refused("llama", "model_type", 3), "config.json"));
+  CHECK(contains(refused("llama", "num_hidden_layers", 60000), "got 60000 blocks in files of"));
+  CHECK(contains(refused("llama", "num_hidden_layers", -1), "num_hidden_layers"));
+  CHECK(contains(refused("llama", "num_hidden_layers", 3), "model.layers.2.mlp.up_proj.weight: missing"));
+  for (const Json& value : {Json(int64_t{1} << 60), Json(1e300), Json(0), Json("many"), Json(nullptr), Json(2.5)})
+    for (const char* key : {"hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings"})
+      CHECK(contains(refused("llama", key, value), key));
+  CHECK(contains(refused("llama", "head_dim", 7), "expected an even number"));
+  CHECK(contains(refused("llama", "num_key_value_heads", 3), "expected a divisor"));
+  CHECK(contains(refused("llama", "attention_bias", true), "attention_bias: got true"));
+  CHECK(contains(refused("llama", "hidden_act", "mish"), "'mish'"));
+  CHECK(contains(refused("llama", "rope_parameters", Json::parse(R"({"rope_type": "yarn"})")), "'yarn'"));
+  CHECK(contains(refused("llama", "rms_norm_eps", -1.0), "rms_norm_eps"));
+  CHECK(contains(refused("llama", "quantization_config", Json::parse(R"({"quant_method": "gptq"})")), "'gptq'"));
+  CHECK(contains(refused("gpt2", "scale_attn_by_inverse_layer_idx", true), "expected false"));
+  CHECK(contains(refused("qwen2", "use_sliding_window", true), "use_sliding_window"));
+  const Copy copy("gpt2");
+  for (const std::string& text : std::vector<std::string>{"", "[]", "{", "3", "{\"model_type\": \"gpt2\"}", std::string(200000, '[')}) {
+    copy.write("config.json", text);
+    CHECK(contains(copy.refused(), "config.json"));
+  }
+}
+
+TEST_CASE("an index that leaves its folder, or says what is not so, is refused") {
+  const Copy copy("gpt2_sharded");
+  const std::string file = "model.safetensors.index.json";
+  const Json index = Json::parse(text_of(copy.folder + "/" + file));
+  const std::string some = index["weight_map"].members().at(0).first;
+  for (const char* name : {"../model.safetensors", "/etc/a.safetensors", "..", "", ".hidden.safetensors",
+                                 "a/b.safetensors", "a\\b.safetensors", "config.json"}) {
+    Json changed = index;
+    changed["weight_map"][some] = name;
+    copy.write(file, changed.dump());
+    CHECK(contains(copy.refused(), "expected a .safetensors file of the folder"));
+  }
+  Json changed = index;
+  changed["weight_map"][some] = "model-00009-of-00005.safetensors";
+  copy.write(file, changed.dump());
+  CHECK(contains(copy.refused(), "model-00009"));
+  changed = index;
+  changed["weight_map"]["ghost"] = index["weight_map"].members().at(0).second;
+  copy.write(file, changed.dump());
+  CHECK(contains(copy.refused(), "tensor 'ghost' is not in"));
+  for (const char* text : {"", "[]", "{}", "{\"weight_map\": {}}", "{\"weight_map\": 3}"}) {
+    copy.write(file, text);
+    CHECK(contains(copy.refused(), "index.json"));
+  }
+}
+
+TEST_CASE("packed codes that are none, scales that are none and numbers that are not finite are refused") {
+  const Copy codes("bitnet_packed");
+  static const std::vector<uint8_t> threes(8 * 32, 0xFF);
+  codes.change_tensors([](SafetensorsItem& item) {
+    if (item.name == "model.layers.0.self_attn.q_proj.weight") item.data = threes.data();
+    return true;
+  });
+  CHECK(contains(codes.refused(), "got code 3"));
+  const Copy scales("bitnet_packed");
+  static const float zero = 0;
+  scales.change_tensors([](SafetensorsItem& item) {
+    if (item.name == "model.layers.0.self_attn.q_proj.weight_scale") item.data = &zero;
+    return true;
+  });
+  CHECK(contains(scales.refused(), "expected a positive number"));
+  const Copy numbers("llama");
+  static const std::vector<float> infinite(32, INFINITY);
+  numbers.change_tensors([](SafetensorsItem& item) {
+    if (item.name == "model.norm.weight") item.data = infinite.data();
+    return true;
+  });
+  CHECK(contains(numbers.refused(), "'model.norm.weight', element 0"));
+}
