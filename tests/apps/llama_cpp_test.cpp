@@ -124,7 +124,10 @@ void check_beside_client(const Net& net) {
                                          std::to_string(kTokens),
                                          temp.file("p.json")};
   const ProcessResult client = run_program(command);
-  if (client.code == kAbsent || client.code == 127) SKIP(concat("no xllamacpp in ", python(), ": set BITGRAD_PYTHON"));
+  if (client.code == kAbsent || client.code == 127) {
+    WARN("not compared: no xllamacpp in " + python() + ". Set BITGRAD_PYTHON");
+    return;
+  }
   INFO(client.err);
   REQUIRE(client.code == 0);
   const Json answers = Json::parse(client.out);

@@ -18,8 +18,9 @@ using namespace bitgrad::test;
 namespace {
 
 std::unique_ptr<Learner> learner_of(const std::string& preset, const std::string& keys, const std::string& weights) {
+  const std::string blocks = preset == "gpt" ? "layers.3.*" : "layers.2.*";
   const std::string rules =
-      weights.empty() ? "" : "quant: {rules: [{layers: \"layers.2.*\", weights: {" + weights + "}}]}\n";
+      weights.empty() ? "" : "quant: {rules: [{layers: \"" + blocks + "\", weights: {" + weights + "}}]}\n";
   const RunConfig config = parse_config(
       "version: 1\nrun: {name: small, seed: 5}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: "
       "a.txt, context: 12}}\nmodel: {preset: " +
