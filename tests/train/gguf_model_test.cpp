@@ -18,8 +18,9 @@ using namespace bitgrad::test;
 namespace {
 
 std::unique_ptr<Learner> learner_of(const std::string& preset, const std::string& keys, const std::string& weights) {
+  const std::string blocks = preset == "gpt" ? "layers.3.*" : "layers.2.*";
   const std::string rules =
-      weights.empty() ? "" : "quant: {rules: [{layers: \"layers.2.*\", weights: {" + weights + "}}]}\n";
+      weights.empty() ? "" : "quant: {rules: [{layers: \"" + blocks + "\", weights: {" + weights + "}}]}\n";
   const RunConfig config = parse_config(
       "version: 1\nrun: {name: small, seed: 5}\ndata: {root: /nowhere, tokenizer: bytes, train: {format: tokens, file: "
       "a.txt, context: 12}}\nmodel: {preset: " +
@@ -36,7 +37,7 @@ std::unique_ptr<Learner> learner_of(const std::string& preset, const std::string
   return learner;
 }
 
-const std::string kLlama = "heads: 4, kv_heads: 2, dim: 64, ffn: 96";
+const std::string kLlama = "heads: 4, kv_heads: 2, dim: 64, ffn: 128";
 const std::string kInt4 = "dtype: int4, scheme: absmax, granularity: group(32), scale_dtype: fp16";
 
 ImportedModel round_trip(Learner& learner, const std::string& path) {
@@ -178,7 +179,7 @@ TEST_CASE("damaged and foreign GGUF models are refused with what is wrong") {
   with_key("llama.feed_forward_length", GgufValue::uint32(4294967295));
   refused("llama.feed_forward_length': got 4294967295, expected a number from 1 on");
   with_key("llama.feed_forward_length", GgufValue::uint32(64));
-  refused("blk.0.ffn_gate.weight: got shape [96,64], expected [64,64]");
+  refused("blk.0.ffn_gate.weight: got shape [128,64], expected [64,64]");
   with_key("llama.attention.layer_norm_rms_epsilon", GgufValue::float32(-1));
   refused("layer_norm_rms_epsilon': got -1, expected a number above 0");
   with_key("bitgrad.activation", GgufValue::text("tanh"));
