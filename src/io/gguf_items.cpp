@@ -110,8 +110,9 @@ class CodesToBlocks {
 };
 
 // Values of floats and codes as floats of the type, some rows at a time.
-GgufFit floats_to(const Tensor& t, DType dtype, uint8_t* out) {
+GgufFit floats_to(const Tensor& tensor, DType dtype, uint8_t* out) {
   constexpr int64_t kElements = 1 << 16;
+  const Tensor t = tensor.reshape({tensor.rows(), tensor.cols()});  // row_slice cuts vectors along their only axis
   GgufFit fit;
   const int64_t rows = std::max<int64_t>(1, kElements / std::max<int64_t>(1, t.cols()));
   for (int64_t begin = 0; begin < t.rows(); begin += rows) {

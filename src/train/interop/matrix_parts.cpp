@@ -88,6 +88,17 @@ void copy_rows(const Tensor& from, std::span<const int64_t> rows, const Tensor& 
                 static_cast<const char*>(from.data()) + rows[i] * from.stride(), bytes);
 }
 
+// Of an fp32 vector.
+Tensor take_numbers(const Tensor& vector, std::span<const int64_t> at) {
+  const Tensor t = vector.on_host(),
+               out = Tensor::zeros({std::ssize(at)}, t.dtype(), MemoryKind::kBuffer, Device::cpu());
+  for (size_t i = 0; i < at.size(); ++i) {
+    require(at[i] >= 0 && at[i] < t.numel(), kRowsWhere, "number ", at[i], " of ", t);
+    out.as<float>()[i] = t.as<float>()[at[i]];
+  }
+  return out;
+}
+
 template <typename Change>
 Tensor with_changed_scales(const Tensor& codes, const Change& change) {
   const DeviceGuard host(Device::cpu());
@@ -129,7 +140,7 @@ std::vector<int64_t> inverse_order(std::span<const int64_t> order) {
 Tensor take_rows(const Tensor& matrix, std::span<const int64_t> rows) {
   const DeviceGuard host(Device::cpu());
   const auto n = std::ssize(rows);
-  if (matrix.shape().rank() == 1) return take_rows(matrix.reshape({matrix.numel(), 1}), rows).reshape({n});
+  if (matrix.shape().rank() == 1) return take_numbers(matrix, rows);
   const Tensor t = matrix.on_host();
   require(t.layout() == layouts::canonical, kRowsWhere, "got ", t.describe(),
           ", expected codes in the canonical layout");
