@@ -232,3 +232,38 @@ TEST_CASE("packed codes that are none, scales that are none and numbers that are
   });
   CHECK(contains(numbers.refused(), "'model.norm.weight', element 0"));
 }
+
+TEST_CASE("a tokenizer.json goes along in both directions, and is left out with a note where it does not fit") {
+  const auto tokenizer = [](const std::string& letters) {
+    std::string vocabulary;
+    for (size_t i = 0; i < letters.size(); ++i)
+      vocabulary += (i > 0 ? ", \"" : "\"") + std::string(1, letters[i]) + "\": " + std::to_string(i);
+    return R"({"version": "1.0", "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+      "model": {"type": "BPE", "vocab": {)" +
+           vocabulary + R"(}, "merges": []}})";
+  };
+  const Copy copy("llama");
+  copy.write("tokenizer.json", tokenizer("abcdefg"));
+  const ImportedModel first = import_hugging_face(copy.folder);
+  REQUIRE(first.tokenizer != nullptr);
+  CHECK(encode(*first.tokenizer, "bad") == std::vector<int32_t>{1, 0, 3});
+  TempDir temp;
+  save_imported(first, temp.file("m"));
+  const auto held = tokenizer_of(read_checkpoint_header(temp.file("m")), temp.file("m"));
+  REQUIRE(held != nullptr);
+  const auto model = opened(temp.file("m"));
+  export_hugging_face(model->model(), spec_of(temp.file("m")), held.get(), temp.file("out"));
+  const ImportedModel second = import_hugging_face(temp.file("out"));
+  REQUIRE(second.tokenizer != nullptr);
+  CHECK(tokenizer_difference(*first.tokenizer, *second.tokenizer).empty());
+
+  copy.write("tokenizer.json", tokenizer("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"));
+  const ImportedModel third = import_hugging_face(copy.folder);
+  CHECK(third.tokenizer == nullptr);
+  REQUIRE(third.notes.size() == 1);
+  CHECK(contains(third.notes[0], "it has 52 ids, the model 41"));
+  copy.write("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
+  const ImportedModel fourth = import_hugging_face(copy.folder);
+  CHECK(fourth.tokenizer == nullptr);
+  CHECK(contains(fourth.notes.at(0), "Unigram"));
+}
