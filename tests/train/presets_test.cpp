@@ -254,7 +254,7 @@ TEST_CASE("values are sums of products and quotients of keys and whole numbers")
     const Files files(concat("keys: {a: 6, b: 4, big: 9223372036854775807}\nlayers: [{linear: {out: ", expression, "}}]\n"));
     return files.refused("model: {preset: net.yaml, keys: {" + keys + "}}\n");
   };
-  CHECK(contains(refused("$a/$b"), "net.yaml:2:24: error: $a/$b: 6 / 4 is no whole number"));
+  CHECK(contains(refused("$a/$b"), "net.yaml:2:25: error: $a/$b: 6 / 4 is no whole number"));
   CHECK(contains(refused("$b/$a", "a: 0"), "$b/$a: 4 / 0 is no whole number"));
   CHECK(contains(refused("$a*", "a: 6"), "'$a*': expected $key, or products of keys and whole numbers from 1"));
   CHECK(contains(refused("$a*0"), "'$a*0': expected $key, or products"));
@@ -279,5 +279,5 @@ TEST_CASE("a key that holds a list of layers stands for them in a list of layers
       "    - tanh: {}\n"
       "    - linear: {out: 10}\n");
   CHECK(to_yaml(files.parsed("model: {preset: net.yaml}\n")) == to_yaml(by_hand));
-  CHECK(contains(files.refused("model: {preset: net.yaml, keys: {more: [{rely: {}}]}}\n"), "unknown key 'rely'"));
+  CHECK(contains(files.refused("model: {preset: net.yaml, keys: {more: [{rely: {}}]}}\n"), "unknown layer kind 'rely'"));
 }
