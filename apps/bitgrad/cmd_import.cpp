@@ -24,9 +24,8 @@ int run_import(const ImportOptions& options) {
   save_imported(model, options.out);
   const Decoder d = find_decoder(model.spec).decoder;
   std::cout << options.source << ": " << model.family << ", " << d.blocks << " blocks of " << d.dim << ", "
-            << d.vocabulary << " ids, context " << d.context << ", "
-            << (model.tokenizer ? "with" : "without") << " tokenizer -> " << options.out << ": "
-            << file_bytes(options.out) << " bytes\n";
+            << d.vocabulary << " ids, context " << d.context << ", " << (model.tokenizer ? "with" : "without")
+            << " tokenizer -> " << options.out << ": " << file_bytes(options.out) << " bytes\n";
   for (const std::string& note : model.notes) std::cout << "note: " << note << '\n';
   if (const std::string preset = decoder_preset(d); !preset.empty())
     std::cout << "to train it: model: " << preset << ", with model.init_from: " << options.out << '\n';

@@ -1,5 +1,5 @@
-// Folders of Hugging Face: logits of the library (scripts/hugging_face_golden.py), the way there and back, training from
-// them, files that are wrong.
+// Folders of Hugging Face: logits of the library (scripts/hugging_face_golden.py), the way there and back, training
+// from them, files that are wrong.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -28,7 +28,9 @@ std::string text_of(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
-std::unique_ptr<Learner> opened(const std::string& file) { return open_model(file, find_loss("softmax_cross_entropy")); }
+std::unique_ptr<Learner> opened(const std::string& file) {
+  return open_model(file, find_loss("softmax_cross_entropy"));
+}
 Tensor predicted(Learner& learner, const std::vector<int32_t>& ids) { return learner.predict(ids_tensor(ids)); }
 
 std::unique_ptr<Learner> imported(const std::string& folder, const std::string& file) {
@@ -129,8 +131,8 @@ TEST_CASE("what was imported is exported and imported again bit for bit") {
 TEST_CASE("a dry run of an export writes nothing, and everything that an import misses is listed together") {
   TempDir temp;
   const auto model = imported(kFolder + "llama", temp.file("a"));
-  const ExportReport report = export_hugging_face(model->model(), spec_of(temp.file("a")), nullptr, temp.file("out"),
-                                                  {.dry_run = true});
+  const ExportReport report =
+      export_hugging_face(model->model(), spec_of(temp.file("a")), nullptr, temp.file("out"), {.dry_run = true});
   CHECK(report.family == "llama");
   CHECK(report.tensors.size() == 2 * 9 + 3);
   CHECK_FALSE(fs::exists(temp.file("out")));
@@ -174,7 +176,8 @@ TEST_CASE("a config.json that is damaged, forged or of another model is refused"
   CHECK(contains(refused("gpt2", "scale_attn_by_inverse_layer_idx", true), "expected false"));
   CHECK(contains(refused("qwen2", "use_sliding_window", true), "use_sliding_window"));
   const Copy copy("gpt2");
-  for (const std::string& text : std::vector<std::string>{"", "[]", "{", "3", "{\"model_type\": \"gpt2\"}", std::string(200000, '[')}) {
+  for (const std::string& text :
+       std::vector<std::string>{"", "[]", "{", "3", "{\"model_type\": \"gpt2\"}", std::string(200000, '[')}) {
     copy.write("config.json", text);
     CHECK(contains(copy.refused(), "config.json"));
   }
@@ -186,7 +189,7 @@ TEST_CASE("an index that leaves its folder, or says what is not so, is refused")
   const Json index = Json::parse(text_of(copy.folder + "/" + file));
   const std::string some = index["weight_map"].members().at(0).first;
   for (const char* name : {"../model.safetensors", "/etc/a.safetensors", "..", "", ".hidden.safetensors",
-                                 "a/b.safetensors", "a\\b.safetensors", "config.json"}) {
+                           "a/b.safetensors", "a\\b.safetensors", "config.json"}) {
     Json changed = index;
     changed["weight_map"][some] = name;
     copy.write(file, changed.dump());
@@ -228,4 +231,39 @@ TEST_CASE("packed codes that are none, scales that are none and numbers that are
     return true;
   });
   CHECK(contains(numbers.refused(), "'model.norm.weight', element 0"));
+}
+
+TEST_CASE("a tokenizer.json goes along in both directions, and is left out with a note where it does not fit") {
+  const auto tokenizer = [](const std::string& letters) {
+    std::string vocabulary;
+    for (size_t i = 0; i < letters.size(); ++i)
+      vocabulary += (i > 0 ? ", \"" : "\"") + std::string(1, letters[i]) + "\": " + std::to_string(i);
+    return R"({"version": "1.0", "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+      "model": {"type": "BPE", "vocab": {)" +
+           vocabulary + R"(}, "merges": []}})";
+  };
+  const Copy copy("llama");
+  copy.write("tokenizer.json", tokenizer("abcdefg"));
+  const ImportedModel first = import_hugging_face(copy.folder);
+  REQUIRE(first.tokenizer != nullptr);
+  CHECK(encode(*first.tokenizer, "bad") == std::vector<int32_t>{1, 0, 3});
+  TempDir temp;
+  save_imported(first, temp.file("m"));
+  const auto held = tokenizer_of(read_checkpoint_header(temp.file("m")), temp.file("m"));
+  REQUIRE(held != nullptr);
+  const auto model = opened(temp.file("m"));
+  export_hugging_face(model->model(), spec_of(temp.file("m")), held.get(), temp.file("out"));
+  const ImportedModel second = import_hugging_face(temp.file("out"));
+  REQUIRE(second.tokenizer != nullptr);
+  CHECK(tokenizer_difference(*first.tokenizer, *second.tokenizer).empty());
+
+  copy.write("tokenizer.json", tokenizer("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"));
+  const ImportedModel third = import_hugging_face(copy.folder);
+  CHECK(third.tokenizer == nullptr);
+  REQUIRE(third.notes.size() == 1);
+  CHECK(contains(third.notes[0], "it has 52 ids, the model 41"));
+  copy.write("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
+  const ImportedModel fourth = import_hugging_face(copy.folder);
+  CHECK(fourth.tokenizer == nullptr);
+  CHECK(contains(fourth.notes.at(0), "Unigram"));
 }

@@ -68,8 +68,8 @@ class Finder {
     flatten(model.layers, std::string(kModelRoot), items);
     Cursor cursor(std::move(items), "the model");
     start(cursor, model.input);
-    while (cursor.at("residual")) block(cursor);
-    require(!found_.paths.blocks.empty(), kDecoder, "the model has no blocks of residuals. It is no decoder.");
+    do block(cursor);
+    while (cursor.at("residual"));
     d_.blocks = static_cast<int64_t>(found_.paths.blocks.size());
     const Item& last = cursor.take("a norm", {"layer_norm", "rms_norm"});
     norm(last);

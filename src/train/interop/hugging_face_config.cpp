@@ -111,7 +111,8 @@ class ConfigReader {
       bad_config("hidden_size: got ", d_.dim, ", expected a multiple of num_attention_heads ", d_.heads, '.');
     d_.head_dim = whole("head_dim", kMostFeatures, d_.dim / d_.heads);
     if (d_.heads % d_.kv_heads != 0)
-      bad_config("num_key_value_heads: got ", d_.kv_heads, ", expected a divisor of num_attention_heads ", d_.heads, '.');
+      bad_config("num_key_value_heads: got ", d_.kv_heads, ", expected a divisor of num_attention_heads ", d_.heads,
+                 '.');
     if (d_.head_dim % 2 != 0) bad_config("features of a head: got ", d_.head_dim, ", expected an even number.");
     activation("hidden_act", d_.sub_norms ? "relu2" : "silu");
     expect("attention_bias", d_.qkv_bias, d_.qkv_bias);
@@ -139,7 +140,8 @@ class ConfigReader {
     d_.rope.high = number(scaling, "high_freq_factor", {}, 1e-6, 1e6);
     if (!(d_.rope.high > d_.rope.low))
       bad_config("high_freq_factor: got ", d_.rope.high, ", expected more than low_freq_factor ", d_.rope.low, '.');
-    if (!config_has(scaling, "original_max_position_embeddings")) bad_config("original_max_position_embeddings: missing.");
+    if (!config_has(scaling, "original_max_position_embeddings"))
+      bad_config("original_max_position_embeddings: missing.");
     d_.rope.original = detail::whole_number(scaling.at("original_max_position_embeddings"),
                                             "original_max_position_embeddings", 1, int64_t{1} << 30);
   }
@@ -150,7 +152,7 @@ class ConfigReader {
     const std::string method = q.value("quant_method", "");
     if (method != "bitnet" || !d_.sub_norms)
       bad_config("quant_method: got '", method, "' in a model of ", out_.family->name,
-          ", expected none, or bitnet in a model of bitnet. Take the float weights.");
+                 ", expected none, or bitnet in a model of bitnet. Take the float weights.");
     const std::string mode = q.value("quantization_mode", "offline");
     if (mode == "online") return;  // floats, which that program rounds itself
     if (mode != "offline") bad_config("quantization_mode: got '", mode, "', expected offline or online.");

@@ -40,8 +40,7 @@ std::optional<float> only_scale(const Tensor& t) {
 
 class HuggingFaceExport {
  public:
-  HuggingFaceExport(Module& model, const Family& family, bool write)
-      : values_(model), family_(family), write_(write) {
+  HuggingFaceExport(Module& model, const Family& family, bool write) : values_(model), family_(family), write_(write) {
     report_.family = family.name;
   }
 

@@ -25,7 +25,8 @@ void check_name(const std::string& name, const std::string& where) {
   const bool inside = !name.empty() && name[0] != '.' && name.find_first_of("/\\:") == std::string::npos &&
                       name.find('\0') == std::string::npos && name.size() <= 255;
   if (!inside || !name.ends_with(".safetensors"))
-    bad_folder("'", where, "': weight_map: got file '", name.substr(0, 80), "', expected a .safetensors file of the folder.");
+    bad_folder("'", where, "': weight_map: got file '", name.substr(0, 80),
+               "', expected a .safetensors file of the folder.");
 }
 
 template <typename T>
@@ -112,7 +113,8 @@ Tensor HuggingFaceFiles::floats(const std::string& name) const {
 
 Tensor HuggingFaceFiles::ternary(const std::string& name) const {
   const SafetensorsEntry& e = entry(name);
-  if (e.dtype != "U8" || e.shape.size() != 2) bad_folder(name, ": got ", Shape(e.shape), ' ', e.dtype, ", expected U8 codes.");
+  if (e.dtype != "U8" || e.shape.size() != 2)
+    bad_folder(name, ": got ", Shape(e.shape), ' ', e.dtype, ", expected U8 codes.");
   const int64_t quarter = e.shape[0], cols = e.shape[1];
   const uint8_t* const bytes = file_of(name).data(name);
   std::vector<double> codes(static_cast<size_t>(4 * quarter * cols));
@@ -130,7 +132,8 @@ std::vector<uint8_t> packed_ternary(const Tensor& codes) {
   const size_t quarter = numbers.size() / 4;
   std::vector<uint8_t> out(quarter);
   for (size_t i = 0; i < numbers.size(); ++i)
-    out[i % quarter] = static_cast<uint8_t>(out[i % quarter] | (static_cast<int>(numbers[i]) + 1) << (2 * (i / quarter)));
+    out[i % quarter] =
+        static_cast<uint8_t>(out[i % quarter] | (static_cast<int>(numbers[i]) + 1) << (2 * (i / quarter)));
   return out;
 }
 

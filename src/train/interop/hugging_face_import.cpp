@@ -35,8 +35,7 @@ bool is_table(const std::string& name) {
 
 class HuggingFaceImport {
  public:
-  explicit HuggingFaceImport(const std::string& folder)
-      : folder_(folder), config_(config_of(folder)), files_(folder) {
+  explicit HuggingFaceImport(const std::string& folder) : folder_(folder), config_(config_of(folder)), files_(folder) {
     const int64_t tensors = std::ssize(files_.names());
     if (config_.decoder.blocks > tensors)
       fail_with(ErrorCode::kData, kFromFolder, "'", folder, "': got ", config_.decoder.blocks, " blocks in files of ",
@@ -44,8 +43,8 @@ class HuggingFaceImport {
     out_.family = config_.family->name;
     out_.spec = decoder_model(config_.decoder);
     const bool prefix = files_.contains("transformer.wte.weight");
-    mapped_ = tensor_map(find_decoder(out_.spec), *config_.family, FileFormat::kHuggingFace,
-                         prefix ? "transformer." : "");
+    mapped_ =
+        tensor_map(find_decoder(out_.spec), *config_.family, FileFormat::kHuggingFace, prefix ? "transformer." : "");
   }
 
   ImportedModel run() {

@@ -58,8 +58,7 @@ void quantize_slots(Sequential& model, const ImportedModel& imported, const std:
     // BitNet rounds what its ternary weights multiply, here and there.
     if (imported.family == "bitnet" && found->second.dtype() == dtypes::ternary &&
         at.slot->kind() == Quantizable::Kind::kLinear)
-      quant.input =
-          QuantSpec{.dtype = dtypes::int8, .scheme = "absmax", .granularity = Granularity::token()};
+      quant.input = QuantSpec{.dtype = dtypes::int8, .scheme = "absmax", .granularity = Granularity::token()};
     at.slot->set(quant);
   }
 }
@@ -86,8 +85,8 @@ void save_imported(const ImportedModel& imported, const std::string& path) {
   spec.input.training = false;
   const std::shared_ptr<Sequential> model = make_model(spec);
   quantize_slots(*model, imported, values);
-  Learner learner(model, find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{},
-                  [](int64_t) { return 0.0f; }, 0);
+  Learner learner(
+      model, find_loss("softmax_cross_entropy"), OptimizerSpec{}, RequantPolicy{}, [](int64_t) { return 0.0f; }, 0);
   PlanSpec plan;
   plan.input = imported.spec.input;
   plan.trains = false;

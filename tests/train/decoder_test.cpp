@@ -1,0 +1,226 @@
+// Decoders recognised in the layers of presets, and layers made of decoders; presets llama and bitnet; sums and spliced
+// lists of preset keys; training from an imported model and back.
+#include "bitgrad/train/decoder.h"
+
+#include <filesystem>
+
+#include "bitgrad/nn/layers.h"
+#include "bitgrad/train/checkpoint.h"
+#include "bitgrad/train/interop.h"
+#include "bitgrad/train/model_record.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+#include "train/small_gpt.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+const std::string kFolder = BITGRAD_SOURCE_DIR "/tests/golden/hugging_face/";
+
+RunConfig run_of(const std::string& model, const std::string& more = "") {
+  const std::string text =
+      "version: 1\nrun: {name: decoder, seed: 5}\n"
+      "data: {root: /nowhere, tokenizer: chars, train: {format: tokens, file: a.txt, context: 12}}\n"
+      "batch: {global: 2}\noptim: {name: adamw, lr: 0.01}\ntrain: {stop: 4 steps}\nmodel: " +
+      model + '\n' + more;
+  return parse_config(text, "decoder.yaml");
+}
+std::unique_ptr<Learner> learner_of(const RunConfig& config, int64_t vocabulary) {
+  Form in;
+  in.sample = {12};
+  in.dtype = dtypes::int32;
+  in.ids = vocabulary;
+  return build_learner(config, in, vocabulary, 100);
+}
+ModelSpec spec_of(Learner& learner) { return model_record(learner)->model; }
+Decoder decoder_of(const std::string& model, int64_t vocabulary = 33) {
+  return find_decoder(spec_of(*learner_of(run_of(model), vocabulary))).decoder;
+}
+std::string refused(const std::string& layers) {
+  const auto learner = learner_of(run_of("{layers: [" + layers + "]}"), 33);
+  return error_of([&] { find_decoder(spec_of(*learner)); });
+}
+void train(Learner& learner, int64_t steps, int32_t vocabulary) {
+  for (int64_t i = 0; i < steps; ++i) {
+    std::vector<int32_t> x = some_ids(24, static_cast<uint64_t>(i)), y = some_ids(24, static_cast<uint64_t>(i + 50));
+    for (auto* ids : {&x, &y})
+      for (int32_t& id : *ids) id %= vocabulary;
+    learner.microbatch(ids_tensor(x, 2), ids_tensor(y, 2));
+  }
+}
+
+const std::string kStart = "{embedding: {num: 33, dim: 16, flat: false}}, ";
+const std::string kAttention =
+    "{residual: {body: [{rms_norm: {}}, {linear: {out: 32, bias: false}}, {attention: {heads: 4, kv_heads: 2, rope: "
+    "50}}, "
+    "{linear: {out: 16, bias: false}}]}}, ";
+const std::string kFfn =
+    "{residual: {body: [{rms_norm: {}}, {linear: {out: 48, bias: false}}, {swiglu: {}}, {linear: {out: 16, bias: "
+    "false}}]}}, ";
+const std::string kEnd = "{rms_norm: {}}, {head: {tie: layers.0}}";
+
+}  // namespace
+
+TEST_CASE("presets gpt, llama and bitnet are decoders with the numbers of their keys") {
+  const Decoder gpt =
+      decoder_of("{preset: gpt, keys: {layers: 2, heads: 4, dim: 16, bias: true, act: {gelu_tanh: {}}}}");
+  CHECK(gpt.learned_positions);
+  CHECK(gpt.layer_norm);
+  CHECK((gpt.norm_bias && gpt.qkv_bias && gpt.out_bias && gpt.ffn_bias && gpt.tied));
+  CHECK_FALSE((gpt.gated || gpt.sub_norms));
+  CHECK(gpt.activation == "gelu_tanh");
+  CHECK((gpt.vocabulary == 33 && gpt.context == 12 && gpt.dim == 16 && gpt.blocks == 2 && gpt.heads == 4));
+  CHECK((gpt.kv_heads == 4 && gpt.head_dim == 4 && gpt.ffn == 64));
+  const Decoder sub = decoder_of("{preset: gpt, keys: {layers: 1, heads: 2, dim: 8, sub_norm: [{rms_norm: {}}]}}");
+  CHECK((sub.sub_norms && !sub.qkv_bias));
+
+  const Decoder llama = decoder_of(
+      "{preset: llama, keys: {layers: 3, heads: 4, kv_heads: 2, dim: 16, ffn: 24, rope: 500, qkv_bias: true}}");
+  CHECK_FALSE((llama.learned_positions || llama.layer_norm || llama.sub_norms || llama.out_bias || llama.ffn_bias));
+  CHECK((llama.gated && llama.qkv_bias && llama.tied));
+  CHECK((llama.activation == "swiglu" && llama.rope.base == 500 && llama.rope.dim == 4));
+  CHECK((llama.blocks == 3 && llama.kv_heads == 2 && llama.head_dim == 4 && llama.ffn == 24));
+
+  const Decoder bitnet = decoder_of(
+      "{preset: bitnet, keys: {layers: 1, heads: 4, kv_heads: 1, dim: 16, ffn: 24, act: {relu2_glu: {}}, "
+      "head: {linear: {out: 33, bias: false}}}}");
+  CHECK((bitnet.sub_norms && bitnet.gated && !bitnet.tied && bitnet.kv_heads == 1));
+  CHECK(bitnet.activation == "relu2_glu");
+}
+
+TEST_CASE("a decoder's layers and its preset are the same decoder") {
+  for (const std::string model :
+       {"{preset: gpt, keys: {vocabulary: 33, layers: 2, heads: 4, dim: 16, bias: true}}",
+        "{preset: gpt, keys: {vocabulary: 33, layers: 2, heads: 4, dim: 16, sub_norm: [{rms_norm: {}}]}}",
+        "{preset: llama, keys: {vocabulary: 33, layers: 2, heads: 4, kv_heads: 2, dim: 16, ffn: 24}}",
+        "{preset: bitnet, keys: {vocabulary: 33, layers: 2, heads: 4, kv_heads: 1, dim: 16, ffn: 24}}"}) {
+    INFO(model);
+    const auto from = learner_of(run_of(model), 33);
+    const Decoder d = find_decoder(spec_of(*from)).decoder;
+    const std::string preset = decoder_preset(d);
+    REQUIRE_FALSE(preset.empty());
+    const auto again = learner_of(run_of(preset), 33);
+    const std::shared_ptr<Sequential> made = make_model(decoder_model(d));
+    const auto a = from->model().parameters_at(kModelRoot), b = again->model().parameters_at(kModelRoot),
+               c = made->parameters_at(kModelRoot);
+    REQUIRE(a.size() == b.size());
+    REQUIRE(a.size() == c.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      INFO(a[i].first);
+      CHECK((a[i].first == b[i].first && a[i].first == c[i].first));
+      CHECK(a[i].second->shape() == b[i].second->shape());
+    }
+  }
+}
+
+TEST_CASE("preset llama's q, k and v have dim + 2 dim kv_heads / heads rows, and its forward pass takes any length") {
+  for (const int64_t kv : {1, 2, 4}) {
+    const auto learner = learner_of(
+        run_of(concat("{preset: llama, keys: {layers: 1, heads: 4, kv_heads: ", kv, ", dim: 24, ffn: 20}}")), 33);
+    CHECK(learner->model().find("1.0.0.0.body.1") == nullptr);
+    bool found = false;
+    for (const auto& [path, p] : learner->model().parameters_at(kModelRoot))
+      if (path.ends_with(".0.body.1.weight")) found = p->shape() == Shape{24 + 12 * kv, 24};
+    CHECK(found);
+    for (const int64_t length : {1, 5, 12})
+      CHECK(learner->predict(ids_tensor(some_ids(length))).numel() == 33 * length);
+  }
+}
+
+TEST_CASE("what is no decoder is refused with the layer that it would not have") {
+  CHECK(contains(refused("{embedding: {num: 33, dim: 16, flat: false}}, {linear: {out: 33}}"),
+                 "layers.1: got linear, expected the residual of attention"));
+  CHECK(contains(refused(kStart + kAttention + kFfn + "{linear: {out: 33, bias: false}}"),
+                 "layers.3: got linear, expected a norm"));
+  CHECK(contains(refused(kStart + kFfn + kAttention + kEnd), "layers.1.body.2: got swiglu, expected attention"));
+  CHECK(
+      contains(refused(kStart + kAttention + kEnd), "layers.2: got rms_norm, expected the residual of a feed-forward"));
+  CHECK(contains(refused(kStart + "{relu: {}}, " + kAttention + kFfn + kEnd),
+                 "layers.1: got relu, expected the residual of attention"));
+  std::string other = kAttention;
+  other.replace(other.find("rope: 50"), 8, "rope: 60");
+  CHECK(contains(refused(kStart + kAttention + kFfn + other + kFfn + kEnd),
+                 "layers.3.body.2: rope: got 60, expected 50"));
+  CHECK(contains(refused(kStart + kAttention + kFfn + "{rms_norm: {}}, {linear: {out: 33}}"), "bias of the head"));
+  CHECK_FALSE(contains(refused(kStart + kAttention + kFfn + "{rms_norm: {}}, {linear: {out: 33}}"), "layers.1"));
+}
+
+TEST_CASE("a family that cannot say a layer is refused by its path") {
+  const auto learner = learner_of(run_of("{layers: [" + kStart + kAttention + kFfn + kEnd + "]}"), 33);
+  const auto error = [&](const std::string& family) {
+    return error_of([&] { export_hugging_face(learner->model(), spec_of(*learner), nullptr, "/nowhere/x", {family}); });
+  };
+  CHECK(contains(error("gpt2"), "layers.1.body.2: rotary positions"));
+  CHECK(contains(error("bitnet"), "layers.1.body.3: no norm before it"));
+  CHECK(contains(error("qwen2"), "layers.1.body.1: no bias, expected one"));
+  CHECK(contains(error("mamba"), "family: got mamba, expected one of: gpt2, llama, qwen2, bitnet"));
+}
+
+TEST_CASE("trained, exported and imported again: the same logits bit for bit") {
+  const std::vector<std::string> models{
+      "{preset: gpt, keys: {layers: 2, heads: 4, dim: 16, bias: true}}",
+      "{preset: gpt, keys: {layers: 2, heads: 4, dim: 16}}",  // files of gpt2 hold zeros for its biases
+      "{preset: llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 16, ffn: 24}}",
+      "{preset: llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 16, ffn: 24, qkv_bias: true}}",
+      "{preset: bitnet, keys: {layers: 2, heads: 4, kv_heads: 1, dim: 16, ffn: 24}}"};
+  for (const std::string& model : models) {
+    INFO(model);
+    TempDir temp;
+    const auto learner = learner_of(run_of(model), 33);
+    train(*learner, 3, 33);
+    learner->convert();
+    const ExportReport report = export_hugging_face(learner->model(), spec_of(*learner), nullptr, temp.file("out"));
+    for (const ExportedTensor& t : report.tensors) {
+      INFO(t.name);
+      const auto fate = t.parameter.empty() ? ExportedTensor::Fate::kZeros : ExportedTensor::Fate::kExact;
+      CHECK(t.fate == fate);
+    }
+    save_imported(import_hugging_face(temp.file("out")), temp.file("m"));
+    const auto again = open_model(temp.file("m"), find_loss("softmax_cross_entropy"));
+    const Tensor ids = ids_tensor(some_ids(12));
+    CHECK(learner->predict(ids).elements() == again->predict(ids).elements());
+  }
+}
+
+TEST_CASE("training begins from an imported model, in floats and in int4") {
+  for (const std::string name : {"gpt2", "llama", "bf16", "qwen2", "bitnet", "bitnet_packed"}) {
+    INFO(name);
+    TempDir temp;
+    const ImportedModel imported = import_hugging_face(kFolder + name);
+    save_imported(imported, temp.file("m"));
+    const std::string preset = decoder_preset(find_decoder(imported.spec).decoder);
+    if (name == "llama") {
+      CHECK(preset.empty());  // its rope is stretched, which no preset says
+      continue;
+    }
+    std::string floats = preset;  // of preset bitnet: preset llama with sub-norms
+    if (const size_t at = floats.find("bitnet, keys: {"); at != std::string::npos)
+      floats.replace(at, 15, "llama, keys: {sub_norm: [{rms_norm: {eps: 1e-5}}], ");
+    const auto learner = learner_of(run_of(floats), 41);
+    const InitFrom found = init_from(temp.file("m"), learner->model());
+    CHECK(found.skipped.empty());
+    CHECK(found.fresh.empty());
+    if (name != "bitnet_packed") {
+      const auto file = open_model(temp.file("m"), find_loss("softmax_cross_entropy"));
+      const Tensor ids = ids_tensor({1, 2, 40, 3});
+      CHECK(learner->predict(ids).elements() == file->predict(ids).elements());
+    }
+    const auto low =
+        learner_of(run_of(preset,
+                          "quant: {rules: [{layers: \"layers.*.body.*\", weights: {dtype: int4, scheme: symmetric, "
+                          "granularity: group(16), scale_dtype: fp16}}]}\n"),
+                   41);
+    init_from(temp.file("m"), low->model());
+    const auto before = low->predict(ids_tensor({1, 2, 3})).elements();
+    train(*low, 3, 33);
+    CHECK(low->predict(ids_tensor({1, 2, 3})).elements() != before);
+    low->convert();
+    export_hugging_face(low->model(), spec_of(*low), nullptr, temp.file("out"));
+    save_imported(import_hugging_face(temp.file("out")), temp.file("again"));
+    const auto again = open_model(temp.file("again"), find_loss("softmax_cross_entropy"));
+    CHECK(again->model().parameters().size() == low->model().parameters().size());
+  }
+}
