@@ -117,7 +117,10 @@ TEST_CASE("every layer of the list is made by its name and gives what it plans")
     in.samples = 4;
     const bool sequence = name == "attention" || name == "positions";  // of 3 heads, 3 positions
     in.sample = sequence ? Shape{3, 9} : name == "unsqueeze" ? Shape{5, 6} : kind.axes ? Shape{5, 6, 8} : Shape{8};
-    if (name == "embedding") in.dtype = dtypes::int32;
+    if (name == "embedding") {
+      in.dtype = dtypes::int32;
+      in.ids = 3;
+    }
     module->plan(in);  // gives the parameters their shapes
     module->initialize("m", state);
     const Form out = module->plan(in);
