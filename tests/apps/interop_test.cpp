@@ -1,0 +1,83 @@
+// bitgrad export and bitgrad import: a small model goes out as GGUF and as a folder of Hugging Face, and comes back.
+#include <filesystem>
+#include <fstream>
+
+#include "apps/cli.h"
+#include "bitgrad/base/json.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+// A run of two steps; its weights have the values that they began with, nearly.
+std::string small_run(const TempDir& temp, const std::string& name, const std::string& config) {
+  std::filesystem::create_directories(temp.file("text"));
+  std::ofstream out(temp.file("text/tinyshakespeare.txt"));
+  for (int i = 0; i < 60; ++i) out << "The " << i << " arrows of outrageous fortune: a sea of troubles.\n";
+  out.close();
+  const ProcessResult run =
+      cli({"train", BITGRAD_SOURCE_DIR "/configs/" + config, "data.root=" + temp.path(), "data.train.context=16",
+           "data.test.context=16", "train.stop=2 steps", "schedule.warmup=1 steps", "train.eval.every=2 steps",
+           "model.keys={layers: 2, heads: 2, dim: 64}", "--out", temp.file(name)});
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  return temp.file(name);
+}
+
+Json greedy(const std::string& model) {
+  const ProcessResult made =
+      cli({"generate", model, "--ids", "3,1,4", "--tokens", "12", "--temperature", "0", "--json"});
+  INFO(made.err);
+  REQUIRE(made.code == 0);
+  return Json::parse(made.out).at("samples")[0].at("ids");
+}
+
+}  // namespace
+
+TEST_CASE("A model goes out as GGUF and comes back with its codes") {
+  const TempDir temp;
+  const std::string run = small_run(temp, "run", "shakespeare_gpt_cpu_int4.yaml"), gguf = temp.file("m.gguf");
+  const ProcessResult dry = cli({"export", run, "-o", gguf, "--dry-run", "--json"});
+  REQUIRE(dry.code == 0);
+  CHECK_FALSE(std::filesystem::exists(gguf));
+  int codes = 0;
+  const Json report = Json::parse(dry.out);
+  CHECK(report.at("family") == "gpt2");
+  for (const Json& tensor : report.at("tensors")) {
+    CHECK((tensor.at("fate") == "exact" || tensor.at("fate") == "zeros"));
+    codes += tensor.at("type") == "Q4_0" ? 1 : 0;
+  }
+  CHECK(codes == 8);  // four weights in each of two blocks
+  REQUIRE(cli({"export", run, "-o", gguf}).code == 0);
+  CHECK(cli({"export", run, "-o", gguf}).code != 0);  // it exists
+  CHECK(cli({"export", run, "-o", gguf, "--force"}).code == 0);
+  const ProcessResult wrong = cli({"export", run, "-o", gguf, "--format", "hf", "--force"});
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "--format"));
+  REQUIRE(cli({"import", gguf, "-o", temp.file("back.safetensors")}).code == 0);
+  const ProcessResult inspected = cli({"inspect", temp.file("back.safetensors")});
+  CHECK(contains(inspected.out, "int4"));
+  std::ofstream(temp.file("broken.gguf")) << slurp(gguf).substr(0, 3000);
+  const ProcessResult broken = cli({"import", temp.file("broken.gguf"), "-o", temp.file("no.safetensors")});
+  CHECK(broken.code == 3);
+  CHECK_FALSE(std::filesystem::exists(temp.file("no.safetensors")));
+}
+
+TEST_CASE("A model goes out as a folder of Hugging Face and comes back with its tokens") {
+  const TempDir temp;
+  const std::string run = small_run(temp, "run", "shakespeare_gpt_cpu.yaml"), folder = temp.file("folder");
+  REQUIRE(cli({"export", run, "-o", folder}).code == 0);
+  CHECK(std::filesystem::exists(folder + "/config.json"));
+  CHECK(std::filesystem::exists(folder + "/model.safetensors"));
+  const ProcessResult back = cli({"import", folder, "-o", temp.file("back.safetensors")});
+  INFO(back.err);
+  REQUIRE(back.code == 0);
+  CHECK(greedy(temp.file("back.safetensors")) == greedy(run));
+  const ProcessResult none = cli({"import", temp.file("text"), "-o", temp.file("no.safetensors")});
+  CHECK(none.code != 0);
+  CHECK(contains(none.err, "config.json"));
+}
