@@ -257,6 +257,9 @@ class Trainer::Loop {
     e.epoch = t_.counters_.epoch;
     e.microbatch = learner().state().microbatch;
     e.microbatches_total = t_.total_microbatches_;
+    const auto up = [&](int64_t each) { return (e.microbatches_total + each - 1) / each; };
+    e.steps_total = up(t_.config_.batch.accumulate());
+    e.epochs_total = up(t_.microbatches_per_epoch_);
     e.lr = static_cast<double>(learner().learning_rate(std::max<int64_t>(e.step - 1, 0)));
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);

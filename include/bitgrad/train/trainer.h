@@ -62,7 +62,8 @@ Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
 
 // What the trainer tells while it runs.
 struct TrainEvent {
-  int64_t step = 0, epoch = 0;
+  int64_t step = 0, epoch = 0;                // done
+  int64_t steps_total = 0, epochs_total = 0;  // of the whole run; an epoch that is begun counts
   int64_t microbatch = 0, microbatches_total = 0;
   double loss = 0, accuracy = 0;  // means since the last event of this kind; accuracy -1: targets are values
   double lr = 0;                  // of the optimizer step just done
