@@ -3,7 +3,9 @@
 #include <fstream>
 
 #include "apps/cli.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/io/gguf.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -58,6 +60,12 @@ TEST_CASE("A model goes out as GGUF and comes back with its codes") {
   const ProcessResult wrong = cli({"export", run, "-o", gguf, "--format", "hf", "--force"});
   CHECK(wrong.code == 2);
   CHECK(contains(wrong.err, "--format"));
+  const GgufFile file = GgufFile::read(gguf);
+  CHECK(file.text("tokenizer.ggml.model") == "rwkv");  // characters: no merges, and no id that ends a text
+  CHECK(file.texts("tokenizer.ggml.tokens").at(0) == "\\x0a");
+  CHECK(file.texts("tokenizer.ggml.tokens").at(1) == " ");
+  for (const char* key : {"merges", "bos_token_id", "eos_token_id", "pre"})
+    CHECK(file.find(concat("tokenizer.ggml.", key)) == nullptr);
   REQUIRE(cli({"import", gguf, "-o", temp.file("back.safetensors")}).code == 0);
   const ProcessResult inspected = cli({"inspect", temp.file("back.safetensors")});
   CHECK(contains(inspected.out, "int4"));

@@ -26,7 +26,7 @@ constexpr int64_t kTokens = 64, kPrompts = 10, kPromptIds = 6;
 
 const std::string kLine =
     "to be or not to be, that is the question: whether 'tis nobler in the mind to suffer the slings and arrows of "
-    "outrageous fortune, or to take arms against a sea of troubles, and by opposing end them. caf\xc3\xa9\n";
+    "outrageous fortune, or to take arms against a sea of troubles, and by opposing end them. caf\xc3\xa9\t\\n\n";
 
 struct Net {
   std::string name, preset, keys, weights, type;  // weights: of the rule for the blocks; type: of blk.0.ffn_down.weight
@@ -168,7 +168,8 @@ Json twins_of(const TempDir& temp, const Net& net, const std::vector<std::vector
   const int64_t copies = net.inputs == "none" ? 0 : 16;
   const Json runs = Json::array({{{"inputs", "client"}, {"copies", 16}}, {{"inputs", net.inputs}, {"copies", copies}}});
   std::ofstream(temp.file("r.json")) << Json{{"paths", paths}, {"first", kPromptIds - 1}, {"runs", runs}}.dump();
-  return Json::parse(script_output("gguf_twin.py", {temp.file("m.gguf"), temp.file("r.json")}));
+  const std::string written = script_output("gguf_twin.py", {temp.file("m.gguf"), temp.file("r.json")});
+  return written.empty() ? Json(nullptr) : Json::parse(written);
 }
 
 void check_beside_client(const Net& net) {
@@ -193,7 +194,8 @@ void check_beside_client(const Net& net) {
   const auto prompts = prompts_of(*tokenizer);
   Json list = Json::array();
   for (const auto& prompt : prompts) list.push_back(prompt);
-  std::ofstream(temp.file("p.json")) << list.dump();
+  const std::string text_of_all = kLine + kLine;
+  std::ofstream(temp.file("p.json")) << Json{{"prompts", list}, {"texts", {text_of_all}}}.dump();
   const std::string written = script_output(
       "llama_cpp_client.py",
       {temp.file("m.gguf"), std::to_string(tokenizer->vocabulary()), std::to_string(kTokens), temp.file("p.json")});
@@ -201,10 +203,17 @@ void check_beside_client(const Net& net) {
     WARN("skipped: no xllamacpp in " + python() + ". Set BITGRAD_PYTHON");
     return;
   }
-  const Json answers = Json::parse(written);
+  const Json answer = Json::parse(written), &answers = answer.at("answers");
+  CHECK(answer.at("texts").at(0).at("ids").get<std::vector<int32_t>>() == encode(*tokenizer, text_of_all));
+  CHECK(answer.at("texts").at(0).at("text") == text_of_all);
+  const Json twins = twins_of(temp, net, prompts, answers);
+  if (twins.is_null()) {
+    WARN("skipped: no gguf or numpy in " + python() + ". Set BITGRAD_PYTHON");
+    return;
+  }
   const auto learner = open_model(checkpoint, find_loss("softmax_cross_entropy"), 1);
   Generator ours(*learner);
-  check_both(net, ours, prompts, answers, twins_of(temp, net, prompts, answers));
+  check_both(net, ours, prompts, answers, twins);
 }
 
 const std::string kSmall = "layers: 2, heads: 4, kv_heads: 2, dim: 64, ffn: 128";

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/data/tokenizer.h"
 #include "bitgrad/io/gguf_tensors.h"
 #include "bitgrad/train/interop.h"
 #include "bitgrad/train/model_record.h"
@@ -99,6 +100,23 @@ TEST_CASE("bitnet, qwen2 and gpt2 are the same numbers after GGUF") {
   const ImportedModel g = round_trip(*gpt, temp.file("g.gguf"));
   CHECK(g.family == "gpt2");
   check_equal_values(gpt->model(), g);
+}
+
+TEST_CASE("characters and bytes are tokens of the longest match, without an end, and ids beyond them match no text") {
+  TempDir temp;
+  const auto learner = learner_of("llama", kLlama, "");
+  const auto tokenizer = make_tokenizer("chars", "a\\\n\x7f \xc3\xa9");
+  export_gguf(learner->model(), model_record(*learner)->model, tokenizer.get(), temp.file("m.gguf"));
+  const GgufFile file = GgufFile::read(temp.file("m.gguf"));
+  CHECK(file.text("tokenizer.ggml.model") == "rwkv");
+  GgufValue::Texts expected{"\\x0a", " ", "\\\\", "a", "\\x7f", "\\xc3\\xa9"};
+  while (expected.size() < 33) expected.push_back(concat("\\xff<|unused_", expected.size(), "|>"));
+  CHECK(file.texts("tokenizer.ggml.tokens") == expected);
+  const auto& types = std::get<GgufValue::Integers>(file.find("tokenizer.ggml.token_type")->data());
+  for (size_t id = 0; id < types.size(); ++id) CHECK(types[id] == (id < 6 ? 1 : 5));
+  for (const char* key : {"merges", "bos_token_id", "eos_token_id"})
+    CHECK(file.find(concat("tokenizer.ggml.", key)) == nullptr);
+  CHECK(tokenizer_difference(*import_gguf(temp.file("m.gguf")).tokenizer, *tokenizer).empty());
 }
 
 TEST_CASE("q and k of llama have neighbours where the model has halves, biases of gpt2 are zeros") {
