@@ -3,17 +3,15 @@
 // $BITGRAD_PYTHON: a Python with the packages xllamacpp, gguf and numpy; else python3.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 
-#include "apps/cli.h"
+#include "apps/python.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/io/gguf.h"
 #include "bitgrad/train/checkpoint.h"
 #include "bitgrad/train/generator.h"
 #include "bitgrad/train/model_record.h"
-#include "support/catch.h"
 #include "support/temp_dir.h"
 
 using namespace bitgrad;
@@ -21,7 +19,6 @@ using namespace bitgrad::test;
 
 namespace {
 
-constexpr int kAbsent = 77;  // exit status of the script without the package
 constexpr int64_t kTokens = 64, kPrompts = 10, kPromptIds = 6;
 
 const std::string kLine =
@@ -41,11 +38,6 @@ std::string config_of(const Net& net) {
          "model: {preset: " +
          net.preset + ", keys: {" + net.keys + "}}\n" + rules +
          "batch: {global: 4}\noptim: {name: adamw, lr: 0.004}\ntrain: {stop: 60 steps}\n";
-}
-
-std::string python() {
-  const char* const named = std::getenv("BITGRAD_PYTHON");
-  return named != nullptr ? named : "python3";
 }
 
 std::vector<std::vector<int32_t>> prompts_of(const Tokenizer& tokenizer) {
@@ -147,16 +139,6 @@ void check_both(const Net& net, Generator& ours, const std::vector<std::vector<i
   check_distances("ours", ours_off, kSum);
 }
 
-// The standard output of a script of tests/scripts; empty where the program or one of its packages is absent.
-std::string script_output(const std::string& script, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {python(), BITGRAD_SOURCE_DIR "/tests/scripts/" + script});
-  const ProcessResult run = run_program(arguments);
-  if (run.code == kAbsent || run.code == 127) return {};
-  INFO(run.err);
-  REQUIRE(run.code == 0);
-  return run.out;
-}
-
 Json twins_of(const TempDir& temp, const Net& net, const std::vector<std::vector<int32_t>>& prompts,
               const Json& answers) {
   Json paths = Json::array();
@@ -168,7 +150,8 @@ Json twins_of(const TempDir& temp, const Net& net, const std::vector<std::vector
   const int64_t copies = net.inputs == "none" ? 0 : 16;
   const Json runs = Json::array({{{"inputs", "client"}, {"copies", 16}}, {{"inputs", net.inputs}, {"copies", copies}}});
   std::ofstream(temp.file("r.json")) << Json{{"paths", paths}, {"first", kPromptIds - 1}, {"runs", runs}}.dump();
-  const std::string written = script_output("gguf_twin.py", {temp.file("m.gguf"), temp.file("r.json")});
+  const std::string written =
+      script_output("gguf_twin.py", {temp.file("m.gguf"), temp.file("r.json")}, "gguf or numpy");
   return written.empty() ? Json(nullptr) : Json::parse(written);
 }
 
@@ -198,19 +181,14 @@ void check_beside_client(const Net& net) {
   std::ofstream(temp.file("p.json")) << Json{{"prompts", list}, {"texts", {text_of_all}}}.dump();
   const std::string written = script_output(
       "llama_cpp_client.py",
-      {temp.file("m.gguf"), std::to_string(tokenizer->vocabulary()), std::to_string(kTokens), temp.file("p.json")});
-  if (written.empty()) {
-    WARN("skipped: no xllamacpp in " + python() + ". Set BITGRAD_PYTHON");
-    return;
-  }
+      {temp.file("m.gguf"), std::to_string(tokenizer->vocabulary()), std::to_string(kTokens), temp.file("p.json")},
+      "xllamacpp");
+  if (written.empty()) return;
   const Json answer = Json::parse(written), &answers = answer.at("answers");
   CHECK(answer.at("texts").at(0).at("ids").get<std::vector<int32_t>>() == encode(*tokenizer, text_of_all));
   CHECK(answer.at("texts").at(0).at("text") == text_of_all);
   const Json twins = twins_of(temp, net, prompts, answers);
-  if (twins.is_null()) {
-    WARN("skipped: no gguf or numpy in " + python() + ". Set BITGRAD_PYTHON");
-    return;
-  }
+  if (twins.is_null()) return;
   const auto learner = open_model(checkpoint, find_loss("softmax_cross_entropy"), 1);
   Generator ours(*learner);
   check_both(net, ours, prompts, answers, twins);
