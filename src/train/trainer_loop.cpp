@@ -220,6 +220,7 @@ class Trainer::Loop {
     if (e.best) {
       c.best_accuracy = result.accuracy;
       c.best_epoch = c.epoch;
+      c.best_step = e.step;
     }
     if (e.metric != "accuracy") {
       c.metric = e.metric;
@@ -282,13 +283,19 @@ class Trainer::Loop {
   TrainOutcome finish() {
     TrainOutcome outcome;
     outcome.stopped = learner().state().microbatch >= t_.total_microbatches_ ? StopRequest::kNone : stop_;
+    if (evaluated_step_ == learner().state().step) {
+      outcome.evaluation = evaluation_;
+      outcome.evaluated = "test";
+    } else if (!t_.test_data_ && !folder_.empty() && outcome.stopped == StopRequest::kNone) {
+      outcome.evaluation = t_.evaluate_training_part();
+      outcome.evaluated = "train";
+    }
     outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     outcome.counters = t_.counters_;
     outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
     if (folder_.empty()) checkpoint::require_finite(learner());  // else saving has looked
     outcome.state_hash = state_hash(learner(), t_.counters_);
-    if (evaluated_step_ == outcome.optimizer_steps) outcome.evaluation = evaluation_;
     if (!folder_.empty())
       write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
     return outcome;
