@@ -90,9 +90,11 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   const bool percent = outcome.metric == "accuracy" || outcome.metric == "top5_accuracy";
   const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
   std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
-            << " of " << e.samples << (trainer.config().data.test ? " test" : " training") << " samples";
+            << " of " << e.samples
+            << (trainer.config().data.test ? " test samples"
+                                           : " training samples, the first ones (data.test is not set)");
   if (const auto best = trainer.best_value())
-    std::cout << " (best " << shown(*best) << " at epoch " << outcome.counters.best_epoch << ')';
+    std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config()) << ')';
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout);
   std::cout << "run folder: " << folder << '\n';
