@@ -47,7 +47,7 @@ void on_signal(int signal) {
   if (g_terminal) text << "\r\033[J";
   if (g_request == 0) {
     g_request = signal == SIGINT ? 1 : 2;
-    (text << "stopping: the step in progress is finished and saved. "
+    (text << "stopping: the step or evaluation in progress is finished, then the run is saved. "
           << (signal == SIGINT ? "Ctrl-C again" : "A second signal") << " ends at once, without saving.\n")
         .write();
     return;

@@ -248,7 +248,7 @@ TEST_CASE("Ctrl-C is acknowledged at once, and a second one says what is lost") 
     CHECK(terminal.wait() == 130);
     const std::string text = terminal.screen().text();
     INFO(text);
-    CHECK(text.find("stopping: the step in progress is finished and saved") != std::string::npos);
+    CHECK(text.find("stopping: the step or evaluation in progress is finished, ") != std::string::npos);
     CHECK(text.find("Resume with: bitgrad train --resume") != std::string::npos);
   }
   // One step is long; yet it may end before the second signal comes.
