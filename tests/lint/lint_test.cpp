@@ -132,6 +132,7 @@ const std::map<std::string, std::string> kShared = {
     {"nn/row_params.h", "scales of rows, for updates in blocks"},
     {"ops/common.h", "bf16 values that a quantizer widens"},
     {"ops/dequantize.h", "what a slot runs without a tape"},
+    {"ops/integer_product.h", "what integer layers compute, as data"},
     {"ops/norm.h", "norms that are fused with the quantizer behind them"},
     {"optim/finish.h", "statistics of finished gradients"},
     {"optim/square_sums.h", "a stage of the step (train/step.h)"},
