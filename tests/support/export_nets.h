@@ -52,7 +52,8 @@ inline const std::vector<ExportNet>& export_nets() {
       {"int2 channel weights", mlp("", relu), "weights: {dtype: int2, scheme: absmax, granularity: channel}"},
       {"nf4 weights", mlp("", relu), "weights: {dtype: nf4, scheme: codebook, granularity: group(16)}"},
       {"lsq w4a4 conv",
-       "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: lsq}}, {conv2d: {out: 8, kernel: 3, stride: 2, padding: same, bias: false}}, "
+       "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: lsq}}, {conv2d: {out: 8, kernel: 3, stride: 2, padding: "
+       "same, bias: false}}, "
        "{batch_norm: {}}, {relu: {}}, "
        "{residual: {body: [" +
            q +
@@ -72,6 +73,9 @@ inline const std::vector<ExportNet>& export_nets() {
            q + "{flatten: {}}, {linear: {out: 24, bias: false}}, {batch_norm: {}}, " + q +
            "{linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
        kBinaryWeights + ", activations: {dtype: bint1, scheme: binary}"},
+      {"resnet20 w4a4", "{preset: resnet20, keys: {width: 4}}",
+       "rules: [{layers: \"*\", weights: {dtype: int4, scheme: lsq}, activations: {dtype: uint4, scheme: lsq}}, "
+       "{layers: layers.0.0, weights: {dtype: int8, scheme: lsq}, activations: {dtype: int8, scheme: lsq}}]"},
       {"branches, prelu, pools",
        "[{conv2d: {out: 6, kernel: [3, 2], stride: 2, groups: 1}}, {branches: {join: add, layers: [[{prelu: {}}], "
        "[{shift: {}}, {hardtanh: {}}], []]}}, {avg_pool: {size: 2, padding: 1}}, "
@@ -83,9 +87,10 @@ inline const std::vector<ExportNet>& export_nets() {
 }
 
 inline std::string yaml_of(const ExportNet& net, const std::string& steps = "4 steps") {
-  return "version: 1\nrun: {name: export, seed: 7}\ndata: {train: {format: digits, size: 80}, affine: [2, -1]}\nmodel: "
-         "{layers: " +
-         net.model + "}\n" + (net.quant.empty() ? "" : "quant: {" + net.quant + "}\n") +
+  const std::string model = net.model.starts_with('[') ? "{layers: " + net.model + "}" : net.model;
+  return "version: 1\nrun: {name: export, seed: 7}\ndata: {train: {format: digits, size: 80}, affine: [2, "
+         "-1]}\nmodel: " +
+         model + "\n" + (net.quant.empty() ? "" : "quant: {" + net.quant + "}\n") +
          "batch: {global: 20}\noptim: {name: adam, lr: 0.01}\ntrain: {stop: " + steps + "}\n";
 }
 
