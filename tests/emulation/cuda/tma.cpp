@@ -27,7 +27,7 @@ static_assert(sizeof(Record) <= sizeof(TensorMap));
 TensorMap detail::encode_tensor_map(const void* data, int64_t columns, int64_t rows, int64_t stride, int box_rows) {
   const Record record{kMagic, static_cast<const uint8_t*>(data), columns, rows, stride, box_rows};
   TensorMap map{};
-  std::memcpy(&map, &record, sizeof record);
+  std::memcpy(static_cast<void*>(&map), &record, sizeof record);
   return map;
 }
 
