@@ -109,7 +109,11 @@ int run_export(const ExportOptions& o) {
   require(!o.best || file_system().is_directory(o.target), kExport,
           "--best selects a checkpoint of a run folder: got '", o.target, "', which is not one");
   const OpenedFile file = open_file(o.best ? o.target + "/best.safetensors" : o.target);
-  if (!target.ending.empty() && !o.spec.dry_run) require_writable(o.out, o.force, {file.path});
+  if (!target.ending.empty() && !o.spec.dry_run) {
+    require_writable(o.out, o.force, {file.path});
+    if (!target.companion.empty())
+      require_writable(concat(o.out.substr(0, o.out.size() - target.ending.size()), target.companion), o.force);
+  }
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file.header, file.path);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
   if (file.kind == "checkpoint") learner->convert();

@@ -19,14 +19,17 @@ using namespace bitgrad::test;
 
 namespace {
 
-constexpr int kAbsent = 77;
 constexpr int64_t kSamples = 1000;
 
 std::string python() {
   const char* const named = std::getenv("BITGRAD_PYTHON");
   return named != nullptr ? named : "python3";
 }
-bool client_is_there() { return run_program({python(), "-c", "import numpy, onnx, onnxruntime"}).code == 0; }
+bool has_packages(const std::string& names) {
+  const bool there = run_program({python(), "-c", "import " + names}).code == 0;
+  if (!there) WARN("skipped: no " + names + " in " + python() + ". Set BITGRAD_PYTHON");
+  return there;
+}
 
 void write_floats(const std::string& path, const Tensor& t) {
   std::ofstream(path, std::ios::binary).write(static_cast<const char*>(t.data()), t.bytes());
@@ -63,20 +66,22 @@ struct Case {
 };
 
 // Exports the case below `temp` and gives its line of the manifest.
-Json exported(Case& c, Trainer& trainer, const TempDir& temp, size_t number) {
+Json exported(Case& c, Trainer& trainer, const TempDir& temp, size_t number, const std::string& format = "",
+              int64_t samples = kSamples) {
   Learner& learner = trainer.learner();
   const std::optional<ModelRecord> record = model_record(learner);
   const std::string base = temp.file(std::to_string(number));
-  c.report = export_targets()[2].write({&learner.model(), &record->model}, base + ".onnx", c.spec);
-  std::vector<int64_t> dims{kSamples};
+  c.report =
+      choose_export_target(base + ".onnx", format).write({&learner.model(), &record->model}, base + ".onnx", c.spec);
+  std::vector<int64_t> dims{samples};
   for (const int64_t d : learner.input()->sample.dims()) dims.push_back(d);
   DatasetSpec spec;
   spec.format = "digits";
-  spec.size = kSamples;
+  spec.size = samples;
   const auto data = make_dataset(spec);
   const Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
   int32_t label = 0;
-  for (int64_t i = 0; i < kSamples; ++i) data->sample(i, x.as<float>() + i * 784, &label);
+  for (int64_t i = 0; i < samples; ++i) data->sample(i, x.as<float>() + i * 784, &label);
   for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = x.as<float>()[i] * 2 - 1;
   write_floats(base + ".x", x);
   write_floats(base + ".y", learner.predict(x));
@@ -90,10 +95,7 @@ Json exported(Case& c, Trainer& trainer, const TempDir& temp, size_t number) {
 }  // namespace
 
 TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and scales") {
-  if (!client_is_there()) {
-    WARN("skipped: no numpy, onnx and onnxruntime in " + python() + ". Set BITGRAD_PYTHON");
-    return;
-  }
+  if (!has_packages("numpy, onnx, onnxruntime")) return;
   const KeepModes keep;
   const TempDir temp;
   std::vector<Case> cases;
@@ -128,5 +130,31 @@ TEST_CASE("ONNX Runtime computes what we compute, from files with our codes and 
       CHECK(a.at("difference").get<double>() <= 1e-5 * (1 + a.at("largest").get<double>()));
     if (exact || cases[i].report.family == "integer") CHECK(a.at("agree") == kSamples);
     CHECK(a.at("agree").get<int64_t>() >= kSamples - 5);
+  }
+}
+
+TEST_CASE("The package qonnx computes what we compute, and reads our bits") {
+  if (!has_packages("numpy, qonnx")) return;
+  const KeepModes keep;
+  const TempDir temp;
+  Json manifest = Json::array();
+  const std::vector<std::pair<std::string, std::string>> nets{
+      {"w1a1 mlp", "BIPOLAR"}, {"w2a2 mlp", "INT2"}, {"lsq w4a4 conv", "INT4"}, {"binary cnv", "BIPOLAR"}};
+  for (const auto& [name, bits] : nets) {
+    Case c{name};
+    const auto trainer = trained(export_net(name));
+    manifest.push_back(exported(c, *trainer, temp, manifest.size(), "qonnx", 6));
+  }
+  std::ofstream(temp.file("manifest.json")) << manifest.dump();
+  const ProcessResult client =
+      run_program({python(), BITGRAD_SOURCE_DIR "/tests/scripts/qonnx_client.py", temp.file("manifest.json")});
+  INFO(client.err);
+  REQUIRE(client.code == 0);
+  const Json answers = Json::parse(client.out);
+  for (size_t i = 0; i < nets.size(); ++i) {
+    INFO(nets[i].first << ": " << answers.at(i).dump());
+    CHECK(answers.at(i).at("difference").get<double>() <= 1e-5 * (1 + answers.at(i).at("largest").get<double>()));
+    CHECK(answers.at(i).at("bits").size() >= 2);
+    for (const Json& found : answers.at(i).at("bits")) CHECK(found == nets[i].second);
   }
 }

@@ -19,9 +19,10 @@ struct ExportSource {
 };
 
 struct ExportTarget {
-  std::string_view name = {};    // "onnx"
-  std::string_view ending = {};  // ".onnx"; empty: a folder
-  std::string_view doc = {};     // one line
+  std::string_view name = {};       // "onnx"
+  std::string_view ending = {};     // ".onnx"; empty: a folder
+  std::string_view companion = {};  // ".h": a second file, with this ending in place of the first; empty: none
+  std::string_view doc = {};        // one line
   // Writes `path`, or with ExportSpec::dry_run nothing. Throws Error that lists what the target cannot hold, and then
   // nothing is written.
   ExportReport (*write)(const ExportSource& source, const std::string& path, const ExportSpec& spec) = nullptr;

@@ -83,6 +83,10 @@ Stand write_dequantize(GraphBuilder& g, const inference::Node& node);
 Stand write_product(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
 Stand write_other(GraphBuilder& g, const inference::Node& node);
 
+// Every node by `write`, then the file, unless something is refused or spec.dry_run.
+ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,
+                         Stand (*write)(GraphBuilder&, const inference::Node&));
+
 // The fp32 values of codes: those of `node` as the stand has them.
 std::string values_of(GraphBuilder& g, const inference::Node& node, const Stand& codes);
 // Type of an ONNX tensor of codes: INT8 or UINT8.

@@ -123,7 +123,7 @@ std::string before_rounding(GraphBuilder& g, const Stand& x, const Quantize& op)
       return op.scale.empty() ? x.name : g.add("Div", {x.name, g.per_feature(op.scale, x)});
     case CodeRule::kOffset: {
       const std::string moved = op.shift.empty() ? x.name : g.add("Sub", {x.name, g.per_feature(op.shift, x)});
-      return g.add("Div", {moved, g.per_feature(op.scale, x)});
+      return op.scale.empty() ? moved : g.add("Div", {moved, g.per_feature(op.scale, x)});
     }
     case CodeRule::kTimes:
       return g.add("Mul", {x.name, g.per_feature(op.scale, x)});

@@ -36,7 +36,7 @@ ExportReport export_target_hugging_face(const ExportSource& source, const std::s
 
 const std::vector<ExportTarget>& export_targets() {
   static const std::vector<ExportTarget> targets{
-#define BITGRAD_EXPORT(name, ending, function, doc) {name, ending, doc, function},
+#define BITGRAD_EXPORT(name, ending, companion, function, doc) {name, ending, companion, doc, function},
 #include "train/export/targets.inc"
 #undef BITGRAD_EXPORT
   };

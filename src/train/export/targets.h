@@ -5,7 +5,7 @@
 
 namespace bitgrad {
 
-#define BITGRAD_EXPORT(name, ending, function, doc) \
+#define BITGRAD_EXPORT(name, ending, companion, function, doc) \
   ExportReport function(const ExportSource& source, const std::string& path, const ExportSpec& spec);
 #include "train/export/targets.inc"
 #undef BITGRAD_EXPORT
