@@ -39,7 +39,6 @@
 #include "bitgrad/io/tensors.h"
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/form.h"
-#include "bitgrad/nn/inference.h"
 #include "bitgrad/nn/init.h"
 #include "bitgrad/nn/kv_cache.h"
 #include "bitgrad/nn/layer_kind.h"

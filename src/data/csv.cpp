@@ -40,8 +40,9 @@ bool parse(std::string_view field, T& value) {
 bool has_number(std::string_view line) {
   bool any = false;
   for_each_field(line, [&](int64_t, std::string_view field) {
-    double value = 0;
-    any = any || parse(field, value);
+    double value = 0;  // one that is too large is a number too
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    any = any || (error != std::errc::invalid_argument && end == field.data() + field.size());
   });
   return any;
 }
