@@ -1,10 +1,10 @@
-// bitgrad export RUN_OR_FILE -o OUT.gguf|FOLDER [--format gguf|hf --family F --best --dry-run --force --json]: a
-// language model as llama.cpp and Hugging Face's programs open it, and what becomes of each of its tensors.
+// bitgrad export RUN_OR_FILE -o OUT [--format F --form F --opset N --family F --best --dry-run --force --json]: a model
+// in a file of another program (train/export.h), and what becomes of each of its tensors and layers.
 #include <iostream>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/interop.h"
+#include "bitgrad/train/export.h"
 #include "bitgrad/train/model_record.h"
 #include "command.h"
 #include "open_file.h"
@@ -15,13 +15,10 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kExport = "export";
-constexpr std::string_view kGgufEnd = ".gguf";
 
-enum class Format { kByEnding, kGguf, kHuggingFace };
 struct ExportOptions {
   std::vector<std::string> plugins;
-  std::string target, out;
-  Format format = Format::kByEnding;
+  std::string target, out, format;
   ExportSpec spec;
   bool best = false, force = false, json = false;
 };
@@ -40,18 +37,13 @@ std::string_view fate_name(ExportedTensor::Fate fate) {
   return "?";
 }
 
-bool writes_gguf(const ExportOptions& o) {
-  const bool named = o.out.ends_with(kGgufEnd);
-  require(o.format != Format::kHuggingFace || !named, kExport, "--format hf: got -o ", o.out,
-          ", expected a folder: a name that does not end in .gguf");
-  require(o.format != Format::kGguf || named, kExport, "--format gguf: got -o ", o.out,
-          ", expected a name that ends in .gguf");
-  return named;
-}
-
 std::string row_note(const ExportedTensor& t) {
   if (t.fate != ExportedTensor::Fate::kRounded) return t.reason;
   return concat(t.reason, ", off by at most ", short_number(t.error), " of the largest value");
+}
+
+std::string row_note(const ExportedLayer& l) {
+  return l.fate == ExportedTensor::Fate::kRounded ? concat(l.reason, ": ", short_number(l.error)) : l.reason;
 }
 
 void print_report(const ExportReport& report) {
@@ -59,10 +51,16 @@ void print_report(const ExportReport& report) {
   for (const ExportedTensor& t : report.tensors)
     lines.push_back({t.name, concat(t.shape), t.type.empty() ? "-" : t.type, std::string(fate_name(t.fate)),
                      t.parameter.empty() ? "-" : t.parameter, row_note(t)});
+  if (!report.tensors.empty()) print_table(std::cout, lines);
+  if (report.layers.empty()) return;
+  if (!report.tensors.empty()) std::cout << '\n';
+  lines = {{"layer", "operation", "fate", "note"}};
+  for (const ExportedLayer& l : report.layers)
+    lines.push_back({l.layer, l.operation, std::string(fate_name(l.fate)), row_note(l)});
   print_table(std::cout, lines);
 }
 
-Json json_of(const ExportReport& report, const ExportOptions& o, bool gguf) {
+Json json_of(const ExportReport& report, const ExportOptions& o, const ExportTarget& target) {
   Json tensors = Json::array();
   for (const ExportedTensor& t : report.tensors)
     tensors.push_back({{"name", t.name},
@@ -72,18 +70,33 @@ Json json_of(const ExportReport& report, const ExportOptions& o, bool gguf) {
                        {"fate", std::string(fate_name(t.fate))},
                        {"error", t.error},
                        {"reason", t.reason}});
-  return {{"format", gguf ? "gguf" : "hf"},
+  Json layers = Json::array();
+  for (const ExportedLayer& l : report.layers)
+    layers.push_back({{"layer", l.layer},
+                      {"operation", l.operation},
+                      {"fate", std::string(fate_name(l.fate))},
+                      {"error", l.error},
+                      {"reason", l.reason}});
+  return {{"format", std::string(target.name)},
           {"family", report.family},
           {"out", o.spec.dry_run ? Json(nullptr) : Json(o.out)},
-          {"tensors", tensors}};
+          {"tensors", tensors},
+          {"layers", layers}};
+}
+
+template <typename Rows>
+std::string counted(const Rows& rows, const char* what) {
+  int64_t counts[4] = {};
+  for (const auto& row : rows) ++counts[static_cast<size_t>(row.fate)];
+  std::string out = concat(counts[0], ' ', what, " exact, ", counts[1], " rounded, ");
+  if (counts[2] > 0) out += concat(counts[2], " zeros, ");
+  return out + concat(counts[3], " refused");
 }
 
 void print_counts(const ExportReport& report, const OpenedFile& file, const ExportOptions& o) {
-  int64_t counts[4] = {};
-  for (const ExportedTensor& t : report.tensors) ++counts[static_cast<size_t>(t.fate)];
-  std::cout << '\n'
-            << file.path << " as " << report.family << ": " << counts[0] << " tensors exact, " << counts[1]
-            << " rounded, " << counts[2] << " zeros, " << counts[3] << " refused";
+  std::cout << '\n' << file.path << " as " << report.family << ": ";
+  if (!report.tensors.empty()) std::cout << counted(report.tensors, "tensors");
+  if (!report.layers.empty()) std::cout << (report.tensors.empty() ? "" : "; ") << counted(report.layers, "layers");
   if (o.spec.dry_run)
     std::cout << "; nothing was written\n";
   else
@@ -91,12 +104,16 @@ void print_counts(const ExportReport& report, const OpenedFile& file, const Expo
 }
 
 int run_export(const ExportOptions& o) {
-  const bool gguf = writes_gguf(o);
+  const ExportTarget& target = choose_export_target(o.out, o.format);
   load_named_plugins(o.plugins);
   require(!o.best || file_system().is_directory(o.target), kExport,
           "--best selects a checkpoint of a run folder: got '", o.target, "', which is not one");
   const OpenedFile file = open_file(o.best ? o.target + "/best.safetensors" : o.target);
-  if (gguf && !o.spec.dry_run) require_writable(o.out, o.force, {file.path});
+  if (!target.ending.empty() && !o.spec.dry_run) {
+    require_writable(o.out, o.force, {file.path});
+    if (!target.companion.empty())
+      require_writable(concat(o.out.substr(0, o.out.size() - target.ending.size()), target.companion), o.force);
+  }
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file.header, file.path);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
   if (file.kind == "checkpoint") learner->convert();
@@ -104,10 +121,10 @@ int run_export(const ExportOptions& o) {
   require(record.has_value(), kExport, file.path,
           ": its layers are not described: only the program that made them "
           "can export them");
-  const ExportReport report =
-      (gguf ? export_gguf : export_hugging_face)(learner->model(), record->model, tokenizer.get(), o.out, o.spec);
+  const ExportSource source{&learner->model(), &record->model, tokenizer.get(), file.config.run.name};
+  const ExportReport report = target.write(source, o.out, o.spec);
   if (o.json) {
-    std::cout << json_of(report, o, gguf).dump() << '\n';
+    std::cout << json_of(report, o, target).dump() << '\n';
     return 0;
   }
   print_report(report);
@@ -121,9 +138,14 @@ Run setup_export(Arguments& args) {
   auto o = std::make_shared<ExportOptions>();
   add_plugin_option(args, o->plugins);
   args.option("target", o->target, "run folder (its last checkpoint), checkpoint or converted model").required();
-  args.option("-o,--out", o->out, "the file to write, NAME.gguf, or a folder for Hugging Face's programs").required();
-  args.choice("--format", o->format, {{"gguf", Format::kGguf}, {"hf", Format::kHuggingFace}},
-              "as the end of the name says, when it is left out");
+  args.option("-o,--out", o->out, "the file to write: its end says the format; a folder for Hugging Face's programs")
+      .required();
+  std::string formats;
+  for (const ExportTarget& t : export_targets()) formats += concat(formats.empty() ? "" : "; ", t.name, ": ", t.doc);
+  args.option("--format", o->format, formats + ". Left out: as the end of the name says");
+  args.option("--form", o->spec.form,
+              "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear)");
+  args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
   args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; left out: the one that the layers ask for");
   args.flag("--best", o->best, "best.safetensors of the run folder");
   args.flag("--dry-run", o->spec.dry_run, "what becomes of each tensor; write nothing");

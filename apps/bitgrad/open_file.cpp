@@ -52,6 +52,11 @@ std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text
   return make_dataset(spec);
 }
 
+std::string best_place(const RunCounters& counters, const RunConfig& config) {
+  const bool steps = config.train.stop.unit == Quantity::Unit::kSteps && counters.best_step > 0;
+  return steps ? concat("at step ", counters.best_step) : concat("at epoch ", counters.best_epoch);
+}
+
 std::string describe(const OpenedFile& file) {
   const CheckpointHeader& h = file.header;
   std::string text = concat(file.kind, ' ', file.path, ": ", file.config.run.name, ", seed ", h.seed, ", step ", h.step,
@@ -59,9 +64,9 @@ std::string describe(const OpenedFile& file) {
   const size_t phases = file.config.quant.phases.size();
   if (phases > 1) text += concat(", phase ", h.phase, " of 0 .. ", phases - 1);
   if (h.counters.best_value)
-    text += concat(", best ", h.counters.metric, ' ', *h.counters.best_value, " at epoch ", h.counters.best_epoch);
+    text += concat(", best ", h.counters.metric, ' ', *h.counters.best_value, ' ', best_place(h.counters, file.config));
   else if (h.counters.best_accuracy >= 0)
-    text += concat(", best ", h.counters.best_accuracy, " % at epoch ", h.counters.best_epoch);
+    text += concat(", best ", h.counters.best_accuracy, " % ", best_place(h.counters, file.config));
   return text;
 }
 

@@ -22,6 +22,8 @@ inline constexpr const char* kDataHelp =
 std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides);
 // The windows of a text file, by the tokenizer in the model's file. stride: of the windows; 0: side by side.
 std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text, int64_t stride);
+// "at epoch 3", of runs whose length is given in steps "at step 750": where the best model was.
+std::string best_place(const RunCounters& counters, const RunConfig& config);
 // "checkpoint runs/a/last.safetensors: mnist, step 100, epoch 2, ..."
 std::string describe(const OpenedFile& file);
 

@@ -36,6 +36,7 @@ class ActivationQuantizer final : public Module {
   Var signs_of(Module& previous, const Var& x, const PoolOptions* pool);
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;
+  inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override { return "quantize"; }
   void set_quant_mode(const QuantMode& mode) override;
   const QuantMode& quant_mode() const { return mode_; }
@@ -49,6 +50,8 @@ class ActivationQuantizer final : public Module {
   void allocate() override;
   void check_rows() const override;
   void add_learned();
+  // Scales that hold for every batch; null: they are found from each. Throws Error for a learned step without a value.
+  std::shared_ptr<const QuantParams> constant_params() const;
   bool per_feature() const;
   bool set() const;
   bool stores() const;

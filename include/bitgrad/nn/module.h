@@ -16,6 +16,10 @@
 namespace bitgrad {
 
 struct LayerSpec;
+namespace inference {
+class Graph;
+using Value = int32_t;
+}  // namespace inference
 
 // The path under which a Learner names the model, and so the root of the paths of its layers.
 inline constexpr const char* kModelRoot = "layers";
@@ -52,6 +56,9 @@ class Module {
   // Multiplications of one sample's forward pass, of these forms: those of the own weights' products; a module that
   // multiplies anything else adds them. Children count for themselves.
   virtual int64_t macs(const Form& in, const Form& out) const;
+  // States what forward computes of x in evaluation: adds nodes to `graph` (nn/inference.h) and returns the value of
+  // its output. Of an initialized, planned model. The default throws Error: the kind says nothing of it.
+  virtual inference::Value lower(inference::Graph& graph, inference::Value x);
   // What readers want of this module's output, after all have planned. Gives what it passes on to its own input:
   // everything where the output is the input itself; else nothing.
   virtual PlanRequests serve(const PlanRequests& requests);

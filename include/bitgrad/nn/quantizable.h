@@ -16,6 +16,10 @@ namespace bitgrad {
 
 class LowRankAdapter;
 class Module;
+namespace inference {
+class Graph;
+using Value = int32_t;
+}  // namespace inference
 class ActivationQuantizer;
 struct AdapterSpec;
 struct StepState;
@@ -125,6 +129,11 @@ class Quantizable {
                    const ProductModes& modes = {});
   Form plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias = false,
                    const ProductModes& modes = {});
+
+  // What linear (options: nullptr) or conv2d computes of x, as nodes of `graph` (nn/inference.h). bias: nullptr, none.
+  // Throws Error for adapters and for quantization that is switched off.
+  inference::Value lower(inference::Graph& graph, inference::Value x, const Parameter* bias,
+                         const Conv2dOptions* options = nullptr);
 
  private:
   friend class Module;

@@ -23,6 +23,7 @@ class Sequential : public Module {
   using Module::plan;
   Form plan(const Form& in, PlanRequests& requests) override;
   PlanRequests serve(const PlanRequests& requests) override;
+  inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override { return "sequence"; }
   size_t size() const { return modules_.size(); }
   Module& operator[](size_t i) { return *modules_.at(i); }

@@ -29,15 +29,28 @@ struct ExportedTensor {
   double error = 0;         // largest difference of a value, relative to the largest value of the tensor
   std::string reason = {};  // of kRounded and kRefused
 };
+// What becomes of what one layer computes, in targets that run a graph.
+struct ExportedLayer {
+  std::string layer = {};      // its path
+  std::string operation = {};  // "MatMulInteger int8 x int4"
+  ExportedTensor::Fate fate = ExportedTensor::Fate::kExact;
+  double error = 0;         // kRounded: bound of a result, as `reason` says of what
+  std::string reason = {};  // of kRounded and kRefused
+};
 struct ExportReport {
-  std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"
+  std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; of graphs: the form, "integer", "qdq"
   std::vector<ExportedTensor> tensors = {};
-  bool refused() const;  // whether any tensor is
+  std::vector<ExportedLayer> layers = {};
+  bool refused() const;  // whether any tensor or layer is
 };
 
 struct ExportSpec {
   std::string family = {};  // empty: the one that the structure asks for
   bool dry_run = false;     // the report alone; nothing is written
+  // onnx. "integer": products of codes are sums of integers, exactly ours; "qdq": floats between QuantizeLinear and
+  // DequantizeLinear, as compilers for accelerators read them. Empty: integer.
+  std::string form = {};
+  int opset = 0;  // onnx: 21 to 28; 0: 21. From 25 on codes of 2 bits have a type of their own
 };
 // `model`: initialized, with values, as `spec` describes it. tokenizer: nullptr where it has none. Throws Error where
 // the model is no decoder, a layer does not fit the family (named), or a tensor is refused (all are listed) without

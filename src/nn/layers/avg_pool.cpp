@@ -1,6 +1,7 @@
 // Means of the windows of images, and of whole images.
 #include "bitgrad/nn/layers.h"
 #include "nn/layers/pool.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -26,6 +27,10 @@ class AvgPoolLayer final : public Module {
     out.dtype = y_ = in.float_output();
     return out;
   }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    x = detail::as_image_node(graph, path(), x);
+    return detail::add_node(graph, path(), inference::AvgPool{options_}, x, detail::values_like(*output_form(), y_));
+  }
   std::string_view kind() const override { return kAvgPoolLayer; }
 
  private:
@@ -41,6 +46,11 @@ class GlobalAvgPool final : public Module {
     out.sample = {out.features()};
     out.dtype = y_ = in.float_output();
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    x = detail::as_image_node(graph, path(), x);
+    return detail::add_node(graph, path(), inference::AvgPool{{}, /*whole_image=*/true}, x,
+                            detail::values_like(*output_form(), y_));
   }
   std::string_view kind() const override { return kGlobalAvgPool; }
 

@@ -2,6 +2,7 @@
 // multiplied. An empty list is the input itself.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -40,6 +41,20 @@ class Branches final : public Module {
     out.inner = in.inner;
     out.dtype = y_ = in.float_output();
     return join_ == Join::kConcat ? out.with_features(features) : out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    inference::Node node;
+    node.layer = path();
+    for (size_t i = 0; i < branches_.size(); ++i)
+      node.inputs.push_back(in_layer(std::to_string(i), [&] { return branches_[i]->lower(graph, x); }));
+    using Kind = inference::JoinKind;
+    const Kind kind = join_ == Join::kConcat ? Kind::kConcat : join_ == Join::kAdd ? Kind::kAdd : Kind::kMultiply;
+    node.operation = inference::Join{kind};
+    node.form = detail::values_like(graph[node.inputs[0]].form, y_);
+    int64_t features = 0;
+    for (const inference::Value part : node.inputs) features += graph[part].form.features();
+    if (join_ == Join::kConcat) node.form = node.form.with_features(features);
+    return graph.add(std::move(node));
   }
   std::string_view kind() const override { return kBranches; }
 

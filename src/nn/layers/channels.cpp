@@ -1,6 +1,7 @@
 // prelu and shift: a learned number a channel (parameters slope and shift).
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/nn/layers.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -31,6 +32,12 @@ class ChannelLayer final : public Module {
     out.dtype = y_ = in.float_output();
     out.grad = true;
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    const Form form = detail::values_like(graph[x].form, y_);
+    std::vector<float> numbers = detail::floats_of(numbers_.value());
+    if (name_ == kPrelu) return detail::add_node(graph, path(), inference::Prelu{std::move(numbers)}, x, form);
+    return detail::add_node(graph, path(), inference::Shift{std::move(numbers)}, x, form);
   }
   std::string_view kind() const override { return name_; }
 

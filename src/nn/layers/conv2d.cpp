@@ -4,6 +4,7 @@
 #include "nn/layers/product_keys.h"
 #include "nn/layers/windows_keys.h"
 #include "nn/linear_plan.h"
+#include "nn/lower.h"
 
 namespace bitgrad {
 namespace {
@@ -49,6 +50,9 @@ class Conv2d final : public Module {
       slot_.weight().describe({out_, taps * in_group}, {out_, options_.kernel[0], options_.kernel[1], in_group},
                               {taps * in_group, taps * out_group});
     return slot_.plan_conv2d(image, requests, options_, bias_ != nullptr, product_.modes());
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    return slot_.lower(graph, x, bias_, &options_);
   }
   std::string_view kind() const override { return kConv2d; }
 

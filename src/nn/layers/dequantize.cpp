@@ -2,6 +2,7 @@
 // network has the same list of layers.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -20,6 +21,10 @@ class DequantizeLayer final : public Module {
     out.dtype = y_ = detail::is_values(in.dtype) ? detail::passed_dtype(in) : in.float_output();
     out.scales.reset();
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    if (detail::is_values(graph[x].form.dtype)) return x;
+    return detail::add_node(graph, path(), inference::Dequantize{}, x, detail::values_like(graph[x].form, y_));
   }
   std::string_view kind() const override { return "dequantize"; }
 

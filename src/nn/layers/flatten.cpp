@@ -1,6 +1,7 @@
 // Samples of any number of axes as vectors: values, or codes with a scale per tensor.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -21,6 +22,9 @@ class FlattenLayer final : public Module {
     out.sample = {in.sample.numel()};
     out.dtype = y_ = detail::passed_dtype(in);
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    return detail::add_passing(graph, path(), inference::Reshape{}, x, {graph[x].form.sample.numel()});
   }
   std::string_view kind() const override { return kFlattenLayer; }
 

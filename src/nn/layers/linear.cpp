@@ -3,6 +3,7 @@
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/product_keys.h"
 #include "nn/linear_plan.h"
+#include "nn/lower.h"
 
 namespace bitgrad {
 namespace {
@@ -31,6 +32,7 @@ class Linear final : public Module {
     if (!slot_.weight().described()) slot_.weight().describe({out_, in.features()});
     return slot_.plan_linear(in, requests, bias_ != nullptr, product_.modes());
   }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override { return slot_.lower(graph, x, bias_); }
   std::string_view kind() const override { return "linear"; }
 
  private:
@@ -74,6 +76,7 @@ class Head final : public Module {
     if (bias_ != nullptr && !bias_->described()) bias_->describe({slot_->weight().shape().rows()});
     return slot_->plan_linear(in, requests, bias_ != nullptr, product_.modes());
   }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override { return slot_->lower(graph, x, bias_); }
   std::string_view kind() const override { return "head"; }
 
  private:

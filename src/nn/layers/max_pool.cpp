@@ -2,6 +2,7 @@
 #include "bitgrad/nn/layers.h"
 #include "nn/activation_quantizer.h"
 #include "nn/layers/pool.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -32,6 +33,10 @@ class MaxPoolLayer final : public Module {
     Form out = detail::pooled(kMaxPoolLayer, detail::image_form(kMaxPoolLayer, in), options_);
     out.dtype = y_ = detail::passed_dtype(in);
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    x = detail::as_image_node(graph, path(), x);
+    return detail::add_passing(graph, path(), inference::MaxPool{options_}, x, output_form()->sample);
   }
   std::string_view kind() const override { return kMaxPoolLayer; }
 

@@ -2,7 +2,10 @@
 // running_mean and running_var.
 #include "nn/layers/norm.h"
 
+#include <cmath>
+
 #include "bitgrad/nn/layers.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 #include "ops/norm.h"
 
@@ -98,6 +101,19 @@ Form Norm::plan(const Form& in, PlanRequests&) {
   out.scales.reset();
   out.grad = true;
   return out;
+}
+
+// Batch norm of int32 has the bits of that of its values.
+inference::Value Norm::lower(inference::Graph& graph, inference::Value x) {
+  if (graph[x].form.dtype == dtypes::int32)
+    x = detail::add_node(graph, path(), inference::Dequantize{}, x, detail::values_like(graph[x].form, dtypes::fp32));
+  inference::Normalize norm;
+  norm.mean = detail::floats_of(options_.running_mean);
+  for (const float var : detail::floats_of(options_.running_var))
+    norm.inv.push_back(1.0f / std::sqrt(var / 1.0f + options_.eps));
+  norm.gamma = detail::floats_of(gamma_.value());
+  norm.beta = detail::floats_of(beta_.value());
+  return detail::add_node(graph, path(), std::move(norm), x, detail::values_like(graph[x].form, y_));
 }
 
 namespace {

@@ -27,6 +27,7 @@ class Norm final : public Module {
 
   Var forward(const Var& x) override;
   Form plan(const Form& in, PlanRequests& requests) override;
+  inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override { return name_; }
 
   // Whether signs(x) can be asked for: forward takes x, in fp32, and gives fp32.

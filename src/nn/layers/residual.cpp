@@ -3,6 +3,7 @@
 
 #include "bitgrad/ops/add_hardtanh.h"
 #include "nn/layers/norm.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -56,6 +57,16 @@ Form Residual::plan(const Form& in, PlanRequests& requests) {
   out.dtype = y_ = in.float_output();
   out.grad = body.grad || other.grad;
   return out;
+}
+
+inference::Value Residual::lower(inference::Graph& graph, inference::Value x) {
+  inference::Node node;
+  node.layer = path();
+  node.operation = inference::Join{inference::JoinKind::kAdd};
+  const inference::Value body = in_layer("body", [&] { return body_->lower(graph, x); });
+  node.inputs = {body, shortcut_ ? in_layer("shortcut", [&] { return shortcut_->lower(graph, x); }) : x};
+  node.form = detail::values_like(graph[body].form, y_);
+  return graph.add(std::move(node));
 }
 
 std::string_view Residual::kind() const { return kResidual; }

@@ -16,6 +16,7 @@ class Residual final : public Module {
 
   Var forward(const Var& x) override;
   Form plan(const Form& in, PlanRequests& requests) override;
+  inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override;
 
   // Whether `hardtanh` can be asked for.

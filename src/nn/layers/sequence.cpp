@@ -104,6 +104,11 @@ PlanRequests Sequential::serve_before(size_t i, PlanRequests requests) {
   return requests;
 }
 
+inference::Value Sequential::lower(inference::Graph& graph, inference::Value x) {
+  for (size_t i = 0; i < modules_.size(); ++i) x = in_layer(names_[i], [&] { return modules_[i]->lower(graph, x); });
+  return x;
+}
+
 LayerKind sequence_kind() {
   LayerKind kind;
   kind.name = "sequence";

@@ -2,6 +2,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
 #include "nn/layers/windows_keys.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -27,6 +28,11 @@ class ShortcutLayer final : public Module {
     out.sample = {left(out.sample[0], stride_[0]), left(out.sample[1], stride_[1]), out_};
     out.dtype = y_ = detail::passed_dtype(in);
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    x = detail::as_image_node(graph, path(), x);
+    return detail::add_node(graph, path(), inference::Shortcut{out_, stride_}, x,
+                            detail::values_like(*output_form(), y_));
   }
   std::string_view kind() const override { return kShortcutLayer; }
 

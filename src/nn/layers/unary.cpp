@@ -2,6 +2,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/residual.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -28,6 +29,11 @@ class UnaryLayer final : public Module {
     Form out = in;
     out.dtype = y_ = in.float_output();
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    if (graph[x].form.dtype == dtypes::int32)
+      return detail::add_passing(graph, path(), inference::Pointwise{op_}, x, graph[x].form.sample);
+    return detail::add_node(graph, path(), inference::Pointwise{op_}, x, detail::values_like(graph[x].form, y_));
   }
   std::string_view kind() const override { return unary_name(op_); }
 

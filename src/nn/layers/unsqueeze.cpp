@@ -1,6 +1,7 @@
 // Planes as images of one channel.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
+#include "nn/lower.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -22,6 +23,9 @@ class UnsqueezeLayer final : public Module {
     out.sample = {in.sample[0], in.sample[1], 1};
     out.dtype = y_ = detail::passed_dtype(in);
     return out;
+  }
+  inference::Value lower(inference::Graph& graph, inference::Value x) override {
+    return detail::as_image_node(graph, path(), x);
   }
   std::string_view kind() const override { return kUnsqueezeLayer; }
 

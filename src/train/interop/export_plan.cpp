@@ -9,7 +9,9 @@ namespace bitgrad {
 
 bool ExportReport::refused() const {
   return std::any_of(tensors.begin(), tensors.end(),
-                     [](const ExportedTensor& t) { return t.fate == ExportedTensor::Fate::kRefused; });
+                     [](const ExportedTensor& t) { return t.fate == ExportedTensor::Fate::kRefused; }) ||
+         std::any_of(layers.begin(), layers.end(),
+                     [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kRefused; });
 }
 
 namespace interop {

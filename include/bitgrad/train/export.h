@@ -1,0 +1,36 @@
+// Targets of `bitgrad export`: files of other programs, each a line of src/train/export/targets.inc. docs/interop.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitgrad/train/interop.h"
+
+namespace bitgrad {
+
+// What goes out. `model`: initialized, planned, with values, as `spec` describes it.
+struct ExportSource {
+  Module* model = nullptr;
+  const ModelSpec* spec = nullptr;
+  const Tokenizer* tokenizer = nullptr;  // nullptr: it has none
+  std::string name = "model";            // for what a file says of itself
+};
+
+struct ExportTarget {
+  std::string_view name = {};       // "onnx"
+  std::string_view ending = {};     // ".onnx"; empty: a folder
+  std::string_view companion = {};  // ".h": a second file, with this ending in place of the first; empty: none
+  std::string_view doc = {};        // one line
+  // Writes `path`, or with ExportSpec::dry_run nothing. Throws Error that lists what the target cannot hold, and then
+  // nothing is written.
+  ExportReport (*write)(const ExportSource& source, const std::string& path, const ExportSpec& spec) = nullptr;
+};
+// In the order of the list: of targets with one ending the first is what the ending alone means.
+const std::vector<ExportTarget>& export_targets();
+// By name, and by the ending where `format` is empty. Throws Error for an unknown name, for an ending that no target
+// has, and where the two contradict each other.
+const ExportTarget& choose_export_target(const std::string& path, const std::string& format);
+
+}  // namespace bitgrad

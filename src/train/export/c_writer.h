@@ -1,0 +1,83 @@
+// The text of an exported model in C, as it is made.
+#pragma once
+
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "train/export/c_kernels.h"
+#include "train/export/c_plan.h"
+
+namespace bitgrad::c_target {
+
+class Writer {
+ public:
+  Writer(const inference::Graph& graph, Plan plan, std::string prefix, ExportReport& report);
+  // All nodes, in order.
+  void run();
+  // The file, and its header.
+  std::string source(const std::string& header_name) const;
+  std::string header() const;
+
+ private:
+  using Node = inference::Node;
+  using Value = inference::Value;
+  using Fate = ExportedTensor::Fate;
+
+  void write(const Node& node, const inference::Input&);
+  void write(const Node& node, const inference::Quantize& op);
+  void write(const Node& node, const inference::Requantize& op);
+  void write(const Node& node, const inference::Dequantize& op);
+  void write(const Node& node, const inference::Product& op);
+  void write(const Node& node, const inference::Normalize& op);
+  void write(const Node& node, const inference::Pointwise& op);
+  void write(const Node& node, const inference::MaxPool& op);
+  void write(const Node& node, const inference::AvgPool& op);
+  void write(const Node& node, const inference::Shortcut& op);
+  void write(const Node& node, const inference::Prelu& op);
+  void write(const Node& node, const inference::Shift& op);
+  void write(const Node& node, const inference::Reshape& op);
+  void write(const Node& node, const inference::Join& op);
+
+  void product_loop(const Node& node, const inference::Product& op, bool integers);
+  WeightForm write_weight(const Node& node, const inference::Product& op, bool integers);
+  void epilogue(const Node& node, const inference::Product& op, bool integers, const std::string& sum);
+  void threshold_epilogue(Value product, const std::string& sum);
+  bool write_conv(const Node& node, const inference::Product& op);
+
+  // C for the buffer of a value, one of its elements, and how an element is stored.
+  std::string buffer(Value v) const;
+  std::string element(Value v, const std::string& index) const;  // not of bits
+  std::string load(Value v, const std::string& row, const std::string& column) const;
+  std::string store(Value v, const std::string& row, const std::string& column, const std::string& code) const;
+  Held held(Value v) const { return plan_.places[static_cast<size_t>(v)].held; }
+  int64_t features(Value v) const { return graph_[v].form.features(); }
+  int64_t numel(Value v) const { return graph_[v].form.sample.numel(); }
+  Value own() const { return now_; }
+
+  // Constants: one number as itself, several as an array that is indexed.
+  std::string numbers(const std::string& name, const std::vector<float>& x, const std::string& index);
+  template <typename T>
+  void array(const std::string& type, const std::string& name, const std::vector<T>& x);
+  void note(std::string operation, Fate fate = Fate::kExact, double error = 0, std::string reason = {});
+  void refuse(std::string operation, std::string reason) {
+    note(std::move(operation), Fate::kRefused, 0, std::move(reason));
+  }
+  // A loop over all elements of the result: row p, feature j.
+  void each(const Node& node, const std::string& text);
+
+  const inference::Graph& graph_;
+  const Plan plan_;
+  const std::string prefix_;
+  ExportReport& report_;
+  Value now_ = 0;
+  std::ostringstream constants_, body_;
+  std::set<std::string> dot_names_;
+  std::vector<std::string> functions_;
+  bool popcount_ = false, rounds_ = false;
+};
+
+std::string c_number(float x);
+
+}  // namespace bitgrad::c_target

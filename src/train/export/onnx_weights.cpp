@@ -1,0 +1,190 @@
+// Weights as constants: codes in the smallest type of the opset, scales beside them.
+#include <algorithm>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/dtype/codec.h"
+#include "train/export/onnx_graph.h"
+
+namespace bitgrad::onnx {
+namespace {
+
+using inference::Node;
+using inference::Product;
+
+// The smallest type that holds the codes. Signs are INT8 before opset 25.
+Type stored_type(DType dtype, int opset) {
+  const DTypeInfo& info = dtype.info();
+  const bool is_signed = info.qmin < 0;
+  if (dtype.kind() == DTypeKind::kSign && opset < first_opset(Type::kInt2)) return Type::kInt8;
+  static constexpr Type kSigned[] = {Type::kInt2, Type::kInt4}, kUnsigned[] = {Type::kUint2, Type::kUint4};
+  for (const Type type : is_signed ? kSigned : kUnsigned) {
+    const int bits = type_bits(type);
+    const int64_t high = is_signed ? (int64_t{1} << (bits - 1)) - 1 : (int64_t{1} << bits) - 1;
+    if (opset >= first_opset(type) && info.qmax <= high && (!is_signed || info.qmin >= -high - 1)) return type;
+  }
+  return is_signed ? Type::kInt8 : Type::kUint8;
+}
+
+// In which order scales of groups stand: they divide rows of [o,k], so grouped convolutions keep that order.
+bool grouped(const Tensor& w) { return !w.scale_map().per_tensor() && !w.scale_map().per_row(); }
+
+std::string store(GraphBuilder& g, Type type, const std::vector<int64_t>& dims, const std::vector<int64_t>& numbers) {
+  const std::string name = g.tensor(tensor_of(concat(g.layer(), ".weight"), type, dims, numbers));
+  g.report().tensors.push_back({.name = name,
+                                .parameter = concat(g.layer(), ".weight"),
+                                .shape = Shape(dims),
+                                .type = std::string(type_name(type))});
+  return name;
+}
+
+// As DequantizeLinear reads them. ONNX Runtime 1.32 replaces it and MatMul by MatMulNBits, with wrong results for INT2:
+// codes of 2 bits are widened first.
+std::string readable(GraphBuilder& g, const std::string& codes, Type& type) {
+  if (type != Type::kInt2 && type != Type::kUint2) return codes;
+  type = type == Type::kInt2 ? Type::kInt8 : Type::kUint8;
+  return g.add("Cast", {codes}, {{"to", static_cast<int64_t>(type)}});
+}
+
+std::string scales(GraphBuilder& g, const std::vector<float>& x, const std::vector<int64_t>& dims,
+                   const char* what = ".weight_scale") {
+  return g.tensor(tensor_of(concat(g.layer(), what), dims, x));
+}
+
+struct Blocks {
+  std::vector<float> scale, offset;
+  std::vector<int64_t> zero;
+  int64_t rows = 1, cols = 1, block = 1;  // of the parameters; elements of a row that share one
+};
+
+// Parameters as [rows, cols]: one, one a row of w, or groups along rows.
+Blocks blocks_of(const Tensor& w) {
+  const ScaleMap map = w.scale_map();
+  Blocks b;
+  const bool by_row = map.row_step != 0, by_col = map.col_step != 0;
+  require(map.row_group == 1 || !by_row, "onnx", "groups of rows");
+  b.rows = by_row ? w.rows() : 1;
+  b.block = by_col ? map.col_group : w.cols();
+  b.cols = by_col ? (w.cols() + map.col_group - 1) / map.col_group : 1;
+  for (int64_t r = 0; r < b.rows; ++r)
+    for (int64_t c = 0; c < b.cols; ++c) {
+      const auto i = static_cast<size_t>(map.index(r, c * b.block));
+      b.scale.push_back(map.scale ? map.scale[i] : 1.0f);
+      if (map.zero) b.zero.push_back(map.zero[i]);
+      if (map.offset) b.offset.push_back(map.offset[i]);
+    }
+  return b;
+}
+
+// Values [o,k] of codes with groups, offsets or levels: DequantizeLinear in blocks where it says them, else by
+// operators.
+std::string values_in_rows(GraphBuilder& g, const Product& op, std::string& note) {
+  const Tensor& w = op.weight;
+  const Blocks b = blocks_of(w);
+  const int64_t o = w.rows(), k = w.cols();
+  Type type = stored_type(w.dtype(), g.opset());
+  std::string codes = store(g, type, {o, k}, codes_of(w));
+  const bool levels = w.dtype().kind() == DTypeKind::kCodebook;
+  // v with the parameter of each block, [rows, cols]: rows are cut where blocks fill them, else it is repeated.
+  const auto by_block = [&](const char* operation, const std::string& v, const std::vector<float>& x,
+                            const char* what) {
+    if (b.cols == 1) return g.add(operation, {v, scales(g, x, {b.rows, 1}, what)});
+    if (k % b.block == 0) {
+      const std::string cut = g.add("Reshape", {v, g.integers({o, b.cols, b.block}, {3})});
+      return g.add("Reshape",
+                   {g.add(operation, {cut, scales(g, x, {b.rows, b.cols, 1}, what)}), g.integers({o, k}, {2})});
+    }
+    std::vector<float> all;
+    for (int64_t r = 0; r < b.rows; ++r)
+      for (int64_t c = 0; c < k; ++c) all.push_back(x[static_cast<size_t>(r * b.cols + c / b.block)]);
+    return g.add(operation, {v, scales(g, all, {b.rows, k}, what)});
+  };
+  if (levels) {
+    note = "Gather of levels";
+    const std::vector<float>& table = w.dtype().info().levels;
+    const std::string level = g.add("Gather", {g.numbers(table, {static_cast<int64_t>(table.size())}),
+                                               g.add("Cast", {codes}, {{"to", static_cast<int64_t>(Type::kInt32)}})});
+    return by_block("Mul", level, b.scale, ".weight_scale");
+  }
+  note = concat("DequantizeLinear ", type_name(type));
+  codes = readable(g, codes, type);
+  std::vector<std::string> inputs{codes};
+  Attributes attributes;
+  std::vector<int64_t> dims;
+  if (b.cols > 1) {
+    std::vector<float> scale = b.scale;
+    std::vector<int64_t> zero = b.zero;
+    dims = {o, b.cols};
+    if (b.rows == 1)  // the blocks of each row are those of the others
+      for (int64_t r = 1; r < o; ++r) {
+        scale.insert(scale.end(), b.scale.begin(), b.scale.end());
+        zero.insert(zero.end(), b.zero.begin(), b.zero.end());
+      }
+    inputs.push_back(scales(g, scale, dims));
+    attributes = {{"axis", int64_t{1}}, {"block_size", b.block}};
+    if (!zero.empty()) inputs.push_back(g.tensor(tensor_of(concat(g.layer(), ".weight_zero"), type, dims, zero)));
+  } else {
+    dims = b.rows == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{o};
+    inputs.push_back(scales(g, b.scale, dims));
+    if (b.rows > 1) attributes = {{"axis", int64_t{0}}};
+    if (!b.zero.empty()) inputs.push_back(g.tensor(tensor_of(concat(g.layer(), ".weight_zero"), type, dims, b.zero)));
+  }
+  const std::string v = g.add("DequantizeLinear", inputs, attributes);
+  return b.offset.empty() ? v : by_block("Add", v, b.offset, ".weight_offset");
+}
+
+}  // namespace
+
+std::vector<int64_t> codes_of(const Tensor& weight) {
+  std::vector<int64_t> out;
+  out.reserve(static_cast<size_t>(weight.numel()));
+  std::vector<uint8_t> raw(static_cast<size_t>(weight.cols()));
+  const bool levels = weight.dtype().kind() == DTypeKind::kCodebook;
+  for (int64_t r = 0; r < weight.rows(); ++r) {
+    unpack_row_raw(weight.dtype(), static_cast<const uint8_t*>(weight.data()) + r * weight.stride(), 0, weight.cols(),
+                   raw.data());
+    for (const uint8_t code : raw) out.push_back(levels ? code : decode_int(weight.dtype().info(), code));
+  }
+  return out;
+}
+
+WeightCodes write_codes(GraphBuilder& g, const Node&, const Product& op) {
+  const Type type = stored_type(op.weight.dtype(), g.opset()), byte = byte_type(op.weight.dtype());
+  WeightCodes out{
+      store(g, type, weight_dims(op), reordered(codes_of(op.weight), op.weight.rows(), op.weight.cols(), op.conv)),
+      type};
+  if (type != byte) out.name = g.add("Cast", {out.name}, {{"to", static_cast<int64_t>(byte)}});
+  return out;
+}
+
+std::string write_values(GraphBuilder& g, const Node&, const Product& op, std::string& note) {
+  const Tensor& w = op.weight;
+  const int64_t o = w.rows(), k = w.cols();
+  const std::vector<int64_t> dims = weight_dims(op);
+  if (!w.dtype().is_code()) {
+    note = "fp32";
+    const std::string name =
+        g.tensor(tensor_of(concat(g.layer(), ".weight"), dims, reordered(w.to_vector(), o, k, op.conv)));
+    g.report().tensors.push_back(
+        {.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"});
+    return name;
+  }
+  const ScaleMap map = w.scale_map();
+  if (grouped(w) || map.offset != nullptr || w.dtype().kind() == DTypeKind::kCodebook) {
+    const std::string rows = values_in_rows(g, op, note);
+    if (!op.conv) return g.add("Transpose", {rows}, {{"perm", std::vector<int64_t>{1, 0}}});
+    const std::string taps = g.add("Reshape", {rows, g.integers({o, dims[2], dims[3], dims[1]}, {4})});
+    return g.add("Transpose", {taps}, {{"perm", std::vector<int64_t>{0, 3, 1, 2}}});
+  }
+  Type type = stored_type(w.dtype(), g.opset());
+  const Blocks b = blocks_of(w);
+  note = concat("DequantizeLinear ", type_name(type));
+  const std::vector<int64_t> of_scale = b.rows == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{o};
+  const std::string codes = store(g, type, dims, reordered(codes_of(w), o, k, op.conv));
+  std::vector<std::string> inputs{readable(g, codes, type), scales(g, b.scale, of_scale)};
+  if (!b.zero.empty()) inputs.push_back(g.tensor(tensor_of(concat(g.layer(), ".weight_zero"), type, of_scale, b.zero)));
+  Attributes axis;
+  if (b.rows > 1) axis.emplace_back("axis", op.conv ? int64_t{0} : int64_t{1});
+  return g.add("DequantizeLinear", inputs, axis);
+}
+
+}  // namespace bitgrad::onnx

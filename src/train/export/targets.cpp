@@ -1,0 +1,63 @@
+#include "train/export/targets.h"
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kExportChoice = "export";
+
+std::string known_targets() {
+  std::string out;
+  for (const ExportTarget& t : export_targets())
+    out += concat(out.empty() ? "" : ", ", t.name, " (", t.ending.empty() ? "a folder" : t.ending, ')');
+  return out;
+}
+
+bool has_known_ending(const std::string& path) {
+  for (const ExportTarget& t : export_targets())
+    if (!t.ending.empty() && path.ends_with(t.ending)) return true;
+  return false;
+}
+
+bool fits(const ExportTarget& target, const std::string& path) {
+  return target.ending.empty() ? !has_known_ending(path) : path.ends_with(target.ending);
+}
+
+}  // namespace
+
+ExportReport export_target_gguf(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
+  return export_gguf(*source.model, *source.spec, source.tokenizer, path, spec);
+}
+ExportReport export_target_hugging_face(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
+  return export_hugging_face(*source.model, *source.spec, source.tokenizer, path, spec);
+}
+
+const std::vector<ExportTarget>& export_targets() {
+  static const std::vector<ExportTarget> targets{
+#define BITGRAD_EXPORT(name, ending, companion, function, doc) {name, ending, companion, doc, function},
+#include "train/export/targets.inc"
+#undef BITGRAD_EXPORT
+  };
+  return targets;
+}
+
+const ExportTarget& choose_export_target(const std::string& path, const std::string& format) {
+  for (const ExportTarget& t : export_targets()) {
+    if (format.empty() ? fits(t, path) : t.name == format) {
+      require(fits(t, path), kExportChoice, "--format ", t.name, ": got -o ", path, ", expected a ",
+              t.ending.empty() ? "folder: a name without the ending of another format"
+                               : concat("name that ends in ", t.ending));
+      const size_t slash = path.find_last_of('/'), dot = path.find_last_of('.');
+      const bool other = format.empty() && t.ending.empty() && dot != std::string::npos &&
+                         (slash == std::string::npos || dot > slash + 1) && dot + 1 < path.size();
+      require(!other, kExportChoice, "-o ", path, ": no format has this ending. Known: ", known_targets(),
+              ". A folder with such a name needs --format hf");
+      return t;
+    }
+  }
+  fail(kExportChoice, "--format: got '", format, "', expected one of: ", known_targets());
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,118 @@
+// Exported C is C99 without a warning, and gives our outputs: bit for bit where all sums are of integers.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bitgrad/train/export.h"
+#include "bitgrad/train/model_record.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/export_nets.h"
+#include "support/subprocess.h"
+#include "support/temp_dir.h"
+#include "train/small_runs.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+constexpr int64_t kSamples = 40;
+
+struct Written {
+  std::string net, name;
+  bool exact = false;
+  int64_t outputs = 0;
+  Tensor x, y;
+};
+
+Written written(const ExportNet& net, const TempDir& temp, size_t number) {
+  const auto trainer = trained(net);
+  Learner& learner = trainer->learner();
+  set_bits_mode(BitsMode::kStrict);
+  Written out{.net = net.name, .name = "net" + std::to_string(number)};
+  const std::optional<ModelRecord> record = model_record(learner);
+  const ExportTarget& target = choose_export_target(temp.file(out.name + ".c"), "");
+  const ExportReport report = target.write({&learner.model(), &record->model}, temp.file(out.name + ".c"), {});
+  out.exact = std::all_of(report.layers.begin(), report.layers.end(),
+                          [](const ExportedLayer& l) { return l.fate == ExportedTensor::Fate::kExact; });
+  std::vector<int64_t> dims{kSamples};
+  for (const int64_t d : learner.input()->sample.dims()) dims.push_back(d);
+  DatasetSpec spec;
+  spec.format = "digits";
+  spec.size = kSamples;
+  const auto data = make_dataset(spec);
+  out.x = Tensor::empty(Shape(dims), dtypes::fp32);
+  int32_t label = 0;
+  for (int64_t i = 0; i < kSamples; ++i) data->sample(i, out.x.as<float>() + i * 784, &label);
+  for (int64_t i = 0; i < out.x.numel(); ++i) out.x.as<float>()[i] = out.x.as<float>()[i] * 2 - 1;
+  out.y = learner.predict(out.x).clone(MemoryKind::kBuffer);
+  out.outputs = out.y.numel() / kSamples;
+  return out;
+}
+
+void check_outputs(void* library, const Written& w) {
+  INFO(w.net);
+  using Predict = int (*)(const float*, float*);
+  const auto predict = reinterpret_cast<Predict>(::dlsym(library, (w.name + "_predict").c_str()));
+  REQUIRE(predict != nullptr);
+  std::vector<float> out(static_cast<size_t>(w.outputs)), x(784);
+  double largest = 0, difference = 0;
+  int64_t same = 0, bits = 0;
+  for (int64_t i = 0; i < kSamples; ++i) {
+    const float* const ours = w.y.as<float>() + i * w.outputs;
+    REQUIRE(predict(w.x.as<float>() + i * 784, out.data()) == 0);
+    bits += std::memcmp(out.data(), ours, out.size() * sizeof(float)) == 0 ? 1 : 0;
+    for (size_t j = 0; j < out.size(); ++j) {
+      largest = std::max(largest, std::abs(static_cast<double>(ours[j])));
+      difference = std::max(difference, std::abs(static_cast<double>(out[j]) - static_cast<double>(ours[j])));
+    }
+    same += std::max_element(out.begin(), out.end()) - out.begin() == std::max_element(ours, ours + w.outputs) - ours;
+  }
+  if (w.exact) CHECK(bits == kSamples);
+  CHECK(difference <= 1e-5 * (1 + largest));
+  CHECK(same == kSamples);
+  x[3] = std::nanf("");
+  CHECK(predict(x.data(), out.data()) == 1);
+}
+
+}  // namespace
+
+TEST_CASE("Exported C compiles without a warning and gives our outputs") {
+  const KeepModes keep;
+  const TempDir temp;
+  std::vector<Written> all;
+  std::vector<std::string> refused;
+  for (const ExportNet& net : export_nets()) {
+    const std::string error = error_of([&] { all.push_back(written(net, temp, all.size())); });
+    if (!error.empty()) refused.push_back(net.name + ": " + error);
+  }
+  REQUIRE(refused.size() == 2);
+  CHECK(
+      contains(refused[0],
+               "scales of tokens: [c] this format does not hold these layers:\n  layers.0 (quantize): scheme absmax"));
+  CHECK(contains(refused[1], "branches, prelu, pools: [c]"));
+  CHECK(contains(refused[1], "(tanh): C without a library has no such function"));
+  int64_t exact = 0;
+  for (const Written& w : all) exact += w.exact ? 1 : 0;
+  CHECK(exact >= 7);
+  for (const std::string compiler : {"gcc", "clang"}) {
+    if (run_program({compiler, "--version"}).code != 0) {
+      WARN("skipped: no " + compiler);
+      continue;
+    }
+    INFO(compiler);
+    const std::string library = temp.file("nets_" + compiler + ".so");
+    std::vector<std::string> command{compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic",
+                                     "-O2",    "-shared",  "-fPIC", "-o",      library};
+    for (const Written& w : all) command.push_back(temp.file(w.name + ".c"));
+    const ProcessResult compiled = run_program(command);
+    INFO(compiled.err.substr(0, 3000));
+    REQUIRE(compiled.code == 0);
+    void* const handle = ::dlopen(library.c_str(), RTLD_NOW);
+    REQUIRE(handle != nullptr);
+    for (const Written& w : all) check_outputs(handle, w);
+    ::dlclose(handle);
+  }
+}

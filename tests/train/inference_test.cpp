@@ -1,0 +1,67 @@
+// What a model states that it computes (Module::lower) is what it computes, bit for bit.
+#include <cstring>
+
+#include "bitgrad/nn/inference.h"
+#include "bitgrad/nn/layers.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/export_nets.h"
+#include "support/inference_run.h"
+#include "train/small_runs.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+Tensor digits(const RunConfig& config, const Form& form, int64_t n) {
+  const auto data = open_dataset(config, config.data.train);
+  std::vector<int64_t> dims{n};
+  for (const int64_t d : form.sample.dims()) dims.push_back(d);
+  const Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
+  int32_t label = 0;
+  for (int64_t i = 0; i < n; ++i) data->sample(i, x.as<float>() + i * form.sample.numel(), &label);
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("The operations that a model states compute what it computes, bit for bit") {
+  const KeepModes keep;
+  for (const ExportNet& net : export_nets()) {
+    INFO(net.name);
+    const auto trainer = trained(net);
+    set_bits_mode(BitsMode::kStrict);
+    Learner& learner = trainer->learner();
+    const inference::Graph graph = inference::lowered(learner.model(), *learner.input());
+    const Tensor x = digits(trainer->config(), *learner.input(), 7);
+    const Tensor expected = learner.predict(x), got = InferenceRun(graph, x).output();
+    REQUIRE(got.shape() == expected.shape());
+    CHECK(std::memcmp(got.data(), expected.data(), static_cast<size_t>(expected.bytes())) == 0);
+  }
+}
+
+#define CHECK_ERROR(call, text)                   \
+  do {                                            \
+    const std::string error = error_of(call);     \
+    INFO(error);                                  \
+    CHECK(error.find(text) != std::string::npos); \
+  } while (false)
+
+TEST_CASE("What has no meaning beside training is refused by the layer's path") {
+  const auto lower = [](const std::string& model, const std::string& quant) {
+    const auto trainer = std::make_unique<Trainer>(parse_config(yaml_of({"x", model, quant}), "x.yaml"));
+    inference::lowered(trainer->learner().model(), *trainer->learner().input());
+  };
+  CHECK_ERROR([&] { lower(mlp("{quantize: {}}, "), "activations: {dtype: uint4, scheme: lsq}"); },
+              "layer 0: [quantize] its learned step was never set");
+  CHECK_ERROR(
+      [&] {
+        lower(
+            "[{quantize: {}}, {linear: {out: 9}}, {quantize: {}}, {linear: {out: 10}}, {dequantize: {}}]",
+            "weights: {dtype: int8, scheme: absmax}, activations: {dtype: int8, scheme: absmax}, compute: integer_out");
+      },
+      "found from each batch");
+  CHECK_ERROR([&] { lower("[{layer_norm: {}}, {linear: {out: 10}}]", ""); },
+              "layer 0: [layer_norm] does not state what it computes in evaluation");
+}
