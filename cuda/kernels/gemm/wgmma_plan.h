@@ -35,6 +35,10 @@ bool needs_sums_a(const GemmArgs& args);
 bool needs_sums_b(const GemmArgs& args);
 void sum_codes(const GemmOperand& x, int64_t rows, int64_t k, int32_t* out);
 
+// The stores that the output allows, with their arguments in out.store. rows and columns: of the tile's operands (for
+// operands in frag64 the weights are the rows, so columns of C).
+WgmmaStore plan_store(const GemmArgs& args, bool rows_are_weights, WgmmaArgs& out);
+
 using WgmmaKernel = void (*)(WgmmaArgs);
 // rows, columns: of the tile operands. bits: of the row operand where it lies in frag64, else 8. blocks: of the grid at
 // most, what runs at once.

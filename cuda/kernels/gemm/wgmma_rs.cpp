@@ -20,16 +20,20 @@ struct NamedRsKernel {
   const char* name;
   WgmmaType type;
   int bits, columns;
+  WgmmaStore store;
 };
 constexpr NamedRsKernel kRsKernels[] = {
-#define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster) {&kernel, #kernel, WgmmaType::type, bits, columns},
+#define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster, store) \
+  {&kernel, #kernel, WgmmaType::type, bits, columns, WgmmaStore::store},
 #include "cuda/kernels/gemm/wgmma_fragment_kernels.inc"
 #undef BITGRAD_WGMMA_RS
 };
 
-const NamedRsKernel& kernel_of(WgmmaType type, int bits, int columns) {
+// Wide tiles alone have stores from fragments.
+const NamedRsKernel& kernel_of(WgmmaType type, int bits, int columns, WgmmaStore store) {
+  if (columns != kWideTile256.columns) store = WgmmaStore::kGeneral;
   return *std::find_if(std::begin(kRsKernels), std::end(kRsKernels), [&](const NamedRsKernel& k) {
-    return k.type == type && k.bits == bits && k.columns == columns;
+    return k.type == type && k.bits == bits && k.columns == columns && k.store == store;
   });
 }
 
@@ -108,7 +112,7 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
   }
   out.columns = make_tensor_map(args.a.data, args.k, args.m, args.a.stride, form.columns / form.cluster);
   const WgmmaType type = args.a.dtype.kind() == DTypeKind::kUint ? WgmmaType::kS8U8 : WgmmaType::kS8S8;
-  const NamedRsKernel& kernel = kernel_of(type, args.b.dtype.bits(), form.columns);
+  const NamedRsKernel& kernel = kernel_of(type, args.b.dtype.bits(), form.columns, plan_store(args, true, out));
   launch_tiles(kernel.run, kernel.name, out, args.n, args.m, form, kernel.bits, blocks);
 }
 

@@ -18,16 +18,19 @@ struct NamedSsKernel {
   const char* name;
   WgmmaType type;
   int columns;
+  WgmmaStore store;
 };
 constexpr NamedSsKernel kSsKernels[] = {
-#define BITGRAD_WGMMA_SS(kernel, type, columns, cluster) {&kernel, #kernel, WgmmaType::type, columns},
+#define BITGRAD_WGMMA_SS(kernel, type, columns, cluster, store) \
+  {&kernel, #kernel, WgmmaType::type, columns, WgmmaStore::store},
 #include "cuda/kernels/gemm/wgmma_kernels.inc"
 #undef BITGRAD_WGMMA_SS
 };
 
-const NamedSsKernel& kernel_of(WgmmaType type, int columns) {
-  return *std::find_if(std::begin(kSsKernels), std::end(kSsKernels),
-                       [&](const NamedSsKernel& k) { return k.type == type && k.columns == columns; });
+const NamedSsKernel& kernel_of(WgmmaType type, int columns, WgmmaStore store) {
+  return *std::find_if(std::begin(kSsKernels), std::end(kSsKernels), [&](const NamedSsKernel& k) {
+    return k.type == type && k.columns == columns && k.store == store;
+  });
 }
 
 WgmmaType type_of(const GemmArgs& args) {
@@ -68,7 +71,7 @@ void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
   out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
   out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, kTileRows);
   out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
-  const NamedSsKernel& kernel = kernel_of(type_of(args), form.columns);
+  const NamedSsKernel& kernel = kernel_of(type_of(args), form.columns, plan_store(args, false, out));
   launch_tiles(kernel.run, kernel.name, out, args.m, args.n, form, 8, blocks);
 }
 

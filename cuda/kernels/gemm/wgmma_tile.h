@@ -28,14 +28,16 @@ struct TileMemory {
   static constexpr int kColumnBytes = kColumns * kBlockBytes;
   static constexpr int kStageBytes = (kRowBytes + kColumnBytes + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
   static constexpr int kStagingAt = kStages * kStageBytes;
-  static constexpr int kBarriersAt = kStagingAt + kConsumers * kStagingWords * 4;
-  static constexpr int kBytes = kBarriersAt + 2 * kStages * 8;
+  static constexpr int kPairsAt = kStagingAt + kConsumers * kStagingWords * 4;  // ColumnPair of the tile
+  static constexpr int kBarriersAt = kPairsAt + kColumns / 2 * 16;
+  static constexpr int kBytes = kBarriersAt + (2 * kStages + 2) * 8;
 };
 
 }  // namespace bitgrad::cuda::gemm
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
 #include "cuda/kernels/gemm/wgmma_output.h"
+#include "cuda/kernels/gemm/wgmma_store.h"
 #include "cuda/kernels/gemm/wgmma_unpack.h"
 
 namespace bitgrad::cuda::gemm {
@@ -67,6 +69,10 @@ struct TileContext {
     return reinterpret_cast<Barrier*>(shared + Memory::kBarriersAt) + stage;
   }
   BITGRAD_DEVICE Barrier* empty(int stage) const { return full(stage) + kStages; }
+  // The table of column pairs: filled in for a tile, read by both consumers.
+  BITGRAD_DEVICE Barrier* pairs_full() const { return full(0) + 2 * kStages; }
+  BITGRAD_DEVICE Barrier* pairs_empty() const { return pairs_full() + 1; }
+  BITGRAD_DEVICE ColumnPair* pairs() const { return reinterpret_cast<ColumnPair*>(shared + Memory::kPairsAt); }
   BITGRAD_DEVICE int first_row(const TilePoint& tile) const {
     return (tile.row * kCluster + static_cast<int>(cluster_rank())) * kTileRows;
   }
@@ -112,6 +118,19 @@ BITGRAD_DEVICE inline void produce(const TileContext<kColumns, kBits, kCluster>&
                            (1u << kCluster) - 1);
       }
     }
+  }
+}
+
+// Warps 1 to 3 of the producer: the table of column pairs, one tile ahead of the consumers at most.
+template <int kColumns, int kBits, int kCluster>
+BITGRAD_DEVICE inline void fill_pairs(const TileContext<kColumns, kBits, kCluster>& tile) {
+  const int thread = static_cast<int>(threadIdx.x) - 32;
+  uint32_t parity = 0;
+  for (int32_t index = tile.first(); index < tile.args.schedule.count(); index += tile.step(), parity ^= 1) {
+    barrier_wait(tile.pairs_empty(), parity ^ 1);
+    fill_columns(tile.args, tile.pairs(), kColumns, tile.args.schedule.at(index).column * kColumns, thread);
+    __syncwarp();
+    if (thread % 32 == 0) barrier_arrive(tile.pairs_full());
   }
 }
 
@@ -212,23 +231,36 @@ BITGRAD_DEVICE inline void multiply_fragments(const TileContext<kColumns, kBits,
   release(tile, last);
 }
 
-template <int kColumns, int kBits, int kCluster, typename Multiply>
+// kSums: of bits, whose sums need corrections.
+template <WgmmaStore kStore, bool kSums, int kColumns, int kBits, int kCluster, typename Multiply>
 BITGRAD_DEVICE inline void consume(const TileContext<kColumns, kBits, kCluster>& tile, int consumer,
                                    Multiply multiply_tile) {
   using Memory = TileMemory<kColumns, kBits>;
+  uint8_t* const staging = tile.shared + Memory::kStagingAt + consumer * kStagingWords * 4;
   int32_t d[kColumns / 2];
   RingPlace place;
-  for (int32_t index = tile.first(); index < tile.args.schedule.count(); index += tile.step()) {
-    multiply_tile(place, d);
+  uint32_t parity = 0;
+  for (int32_t index = tile.first(); index < tile.args.schedule.count(); index += tile.step(), parity ^= 1) {
     const TilePoint at = tile.args.schedule.at(index);
-    int32_t* staging = reinterpret_cast<int32_t*>(tile.shared + Memory::kStagingAt) + consumer * kStagingWords;
-    store_tile<kBits != 8>(tile.args, d, staging, tile.first_row(at) + 64 * consumer, at.column * kColumns,
-                           1 + consumer);
+    const int row = tile.first_row(at) + 64 * consumer, column = at.column * kColumns;
+    if constexpr (kStore == WgmmaStore::kGeneral) {
+      multiply_tile(place, d);
+      store_tile<kBits != 8>(tile.args, d, reinterpret_cast<int32_t*>(staging), row, column, 1 + consumer);
+    } else {
+      const RowPair rows = load_row_pair(tile.args, row);
+      multiply_tile(place, d);
+      barrier_wait(tile.pairs_full(), parity);
+      store_fragments<kStore, kSums, kBits != 8>(tile.args, d, rows, tile.pairs(), staging, row, column, 1 + consumer);
+      // All have read the table: they were at the last barrier of the stores.
+      if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.pairs_empty());
+    }
   }
+  if constexpr (kStore != WgmmaStore::kGeneral)
+    if (threadIdx.x % kWarpgroup == 0) tma_store_wait_all();
 }
 
 // The kernel. multiply_tile(tile, place, consumer, d) makes the sums of one tile.
-template <int kColumns, int kBits, int kCluster, typename Multiply>
+template <WgmmaStore kStore, bool kSums, int kColumns, int kBits, int kCluster, typename Multiply>
 BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_tile) {
   const TileContext<kColumns, kBits, kCluster> tile{args, dynamic_shared<uint8_t>()};
   if (threadIdx.x == 0) {
@@ -236,7 +268,12 @@ BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_ti
       barrier_init(tile.full(stage), 1);
       barrier_init(tile.empty(stage), kConsumers * kCluster);
     }
+    barrier_init(tile.pairs_full(), kFillThreads / 32);
+    barrier_init(tile.pairs_empty(), kConsumers);
     barrier_fence_init();
+    if constexpr (kBits == 8) prefetch_tensor_map(&args.rows);
+    prefetch_tensor_map(&args.columns);
+    if constexpr (kStore != WgmmaStore::kGeneral) prefetch_tensor_map(&args.store.c);
   }
   if constexpr (kCluster == 1) {
     __syncthreads();
@@ -247,11 +284,13 @@ BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_ti
   if (threadIdx.x < kWarpgroup) {
     decrease_registers<40>();
     if (threadIdx.x == 0) produce(tile);
+    if constexpr (kStore != WgmmaStore::kGeneral)
+      if (threadIdx.x >= 32) fill_pairs(tile);
   } else {
     increase_registers<232>();
     const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-    consume(tile, consumer,
-            [&](RingPlace& place, int32_t(&d)[kColumns / 2]) { multiply_tile(tile, place, consumer, d); });
+    consume<kStore, kSums>(
+        tile, consumer, [&](RingPlace& place, int32_t(&d)[kColumns / 2]) { multiply_tile(tile, place, consumer, d); });
   }
   if constexpr (kCluster != 1) cluster_sync();  // no block ends while another may still arrive at its barriers
 }
