@@ -33,7 +33,8 @@ WgmmaArgs common_args(const GemmArgs& args);
 // Sums of raw codes that the rule needs; canonical codes of 1 or 8 bits.
 bool needs_sums_a(const GemmArgs& args);
 bool needs_sums_b(const GemmArgs& args);
-void sum_codes(const GemmOperand& x, int64_t rows, int64_t k, int32_t* out);
+// Of the operands that need it, in one launch: A's to sums[0 .. m), B's behind them.
+void sum_codes(const GemmArgs& args, bool of_a, bool of_b, int32_t* sums, SumRule& rule);
 
 // The stores that the output allows, with their arguments in out.store. rows and columns: of the tile's operands (for
 // operands in frag64 the weights are the rows, so columns of C).

@@ -102,10 +102,7 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
   out.fragments = fragments_of(args);
   out.k_blocks = static_cast<int32_t>(frag64_layout::column_blocks(args.k));
   const Workspace sums((args.m + args.n) * 4);
-  if (args.b.scale.zero != nullptr) {
-    out.rule.sum_a = sums.as<int32_t>();
-    sum_codes(args.a, args.m, args.k, sums.as<int32_t>());
-  }
+  sum_codes(args, args.b.scale.zero != nullptr, false, sums.as<int32_t>(), out.rule);
   if (args.a.scale.zero != nullptr) {
     out.rule.sum_b = sums.as<int32_t>() + args.m;
     sum_weights(args, out.fragments, out.k_blocks, sums.as<int32_t>() + args.m);

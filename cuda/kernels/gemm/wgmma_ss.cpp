@@ -60,14 +60,7 @@ void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
   const int64_t bytes = k_bytes(args);
   WgmmaArgs out = common_args(args);
   const Workspace sums((args.m + args.n) * 4);
-  if (needs_sums_a(args)) {
-    out.rule.sum_a = sums.as<int32_t>();
-    sum_codes(args.a, args.m, args.k, sums.as<int32_t>());
-  }
-  if (needs_sums_b(args)) {
-    out.rule.sum_b = sums.as<int32_t>() + args.m;
-    sum_codes(args.b, args.n, args.k, sums.as<int32_t>() + args.m);
-  }
+  sum_codes(args, needs_sums_a(args), needs_sums_b(args), sums.as<int32_t>(), out.rule);
   out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
   out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, kTileRows);
   out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
