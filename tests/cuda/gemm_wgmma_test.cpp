@@ -188,10 +188,12 @@ TEST_CASE("wgmma rows take what TMA can read and leave the rest") {
 }
 
 TEST_CASE("Large products take wide tiles, small ones narrow tiles") {
-  CHECK(gemm::choose_form(8192, 4096, 4096).columns == 256);
-  CHECK(gemm::choose_form(8192, 8192, 8192).columns == 256);
-  CHECK(gemm::choose_form(128, 128, 4096).columns == 128);
-  CHECK(gemm::choose_form(100, 10, 784).columns == 128);
+  CHECK(gemm::choose_form(8192, 4096, 4096, false).columns == 256);
+  CHECK(gemm::choose_form(8192, 8192, 8192, false).columns == 256);
+  CHECK(gemm::choose_form(128, 128, 4096, false).columns == 128);
+  CHECK(gemm::choose_form(100, 10, 784, false).columns == 128);
+  CHECK(gemm::choose_form(8192, 4096, 512, true).rows == 64);
+  CHECK(gemm::choose_form(8192, 4096, 512, false).rows == 128);
 }
 
 }  // namespace

@@ -50,6 +50,27 @@ TEST_CASE("Stores from fragments have the values of numerics.md at the edges of 
   }
 }
 
+TEST_CASE("Consumers that take turns, tile by tile, have the sums of those that share a tile") {
+  struct Case {
+    int64_t m, n, k;
+    int blocks;
+  };
+  // One tile, an odd number of them, more tiles than clusters, more and fewer stages than the ring.
+  constexpr Case kCases[] = {
+      {1, 1, 16, 4}, {256, 256, 512, 4}, {300, 270, 640, 4}, {520, 600, 130, 4}, {260, 1030, 1000, 8}};
+  int variant = 0;
+  for (const Case& c : kCases)
+    for (const DType type : {dtypes::int8, dtypes::bint1})
+      for (const DType out : {dtypes::bf16, dtypes::fp32}) {
+        Options options = boxed(out, c.n);
+        options.scale_rows = variant % 5 != 1;
+        options.scale_columns = variant % 5 != 2;
+        options.bias = type == dtypes::int8 && variant % 3 == 0;
+        check_ss(type, type, c.m, c.n, c.k * (type == dtypes::bint1 ? 8 : 1), options, gemm::kTurnsTile256, c.blocks);
+        ++variant;
+      }
+}
+
 TEST_CASE("Stores from fragments of weights in registers turn the tile") {
   int variant = 0;
   for (const DType weight : {dtypes::int4, dtypes::bint1, dtypes::uint3, dtypes::ternary, dtypes::int7})

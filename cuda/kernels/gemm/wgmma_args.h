@@ -46,8 +46,9 @@ struct StoreSide {
 };
 
 // y = float(factor (raw >> shift) + extra_row + extra_column) * (scale_row scale_column) (+ bias).
+inline constexpr int kBoxRows = 64;
 struct FragmentStore {
-  TensorMap c;  // boxes of 64 rows of 128 bytes
+  TensorMap c;  // boxes of kBoxRows rows of 128 bytes
   StoreSide rows, columns;
   int32_t factor = 1;
   bool bias = false;

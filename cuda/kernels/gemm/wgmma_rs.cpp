@@ -23,7 +23,7 @@ struct NamedRsKernel {
   WgmmaStore store;
 };
 constexpr NamedRsKernel kRsKernels[] = {
-#define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster, store) \
+#define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster, rows, store) \
   {&kernel, #kernel, WgmmaType::type, bits, columns, WgmmaStore::store},
 #include "cuda/kernels/gemm/wgmma_fragment_kernels.inc"
 #undef BITGRAD_WGMMA_RS
@@ -118,9 +118,9 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
 namespace bitgrad::cuda::gemm_impl {
 
 bool gemm_s8_w_wgmma_supports(const GemmArgs& args) { return gemm::supports(args); }
-double gemm_s8_w_wgmma_cost(const GemmArgs& args) { return gemm::tiles_cost(args, args.n, args.m, args.k); }
+double gemm_s8_w_wgmma_cost(const GemmArgs& args) { return gemm::tiles_cost(args, args.n, args.m, args.k, false); }
 void gemm_s8_w_wgmma(const GemmArgs& args) {
-  gemm::run_wgmma_rs(args, gemm::choose_form(args.n, args.m, args.k), gemm::multiprocessors());
+  gemm::run_wgmma_rs(args, gemm::choose_form(args.n, args.m, args.k, false), gemm::multiprocessors());
 }
 
 }  // namespace bitgrad::cuda::gemm_impl

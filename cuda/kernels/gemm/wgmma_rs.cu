@@ -7,19 +7,19 @@
 namespace bitgrad::cuda::gemm {
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
-#define BITGRAD_BODY(type, bits, columns, cluster, store)                    \
-  run_tiles<WgmmaStore::store, false, columns, bits, cluster>(               \
+#define BITGRAD_BODY(type, bits, columns, cluster, rows, store)              \
+  run_tiles<WgmmaStore::store, false, columns, bits, cluster, rows>(         \
       args, [](const auto& tile, RingPlace& place, int consumer, auto& d) {  \
         multiply_fragments<WgmmaType::type, bits>(tile, place, consumer, d); \
       });
 #else
-#define BITGRAD_BODY(type, bits, columns, cluster, store)
+#define BITGRAD_BODY(type, bits, columns, cluster, rows, store)
 #endif
 
-#define BITGRAD_WGMMA_RS(name, type, bits, columns, cluster, store)       \
+#define BITGRAD_WGMMA_RS(name, type, bits, columns, cluster, rows, store) \
   BITGRAD_GLOBAL void __launch_bounds__(kWgmmaThreads, 1)                 \
       name([[maybe_unused]] const BITGRAD_GRID_CONSTANT WgmmaArgs args) { \
-    BITGRAD_BODY(type, bits, columns, cluster, store)                     \
+    BITGRAD_BODY(type, bits, columns, cluster, rows, store)               \
   }
 #include "cuda/kernels/gemm/wgmma_fragment_kernels.inc"
 

@@ -11,9 +11,12 @@
 #include "cuda/device/unroll.h"
 #include "cuda/kernels/gemm/wgmma_args.h"
 
+// Not for host code that only launches kernels.
+#if defined(__CUDACC__) || defined(BITGRAD_CUDA_EMULATED)
+
 namespace bitgrad::cuda::gemm {
 
-inline constexpr int kBoxRows = 64, kBoxBytes = kBoxRows * kBlockBytes;
+inline constexpr int kBoxBytes = kBoxRows * kBlockBytes;
 inline constexpr int kFillThreads = 96;  // of the producer's warpgroup: warps 1 to 3
 
 // Of two neighbouring columns.
@@ -160,3 +163,5 @@ BITGRAD_DEVICE inline void store_fragments(const WgmmaArgs& args, const int32_t 
 }
 
 }  // namespace bitgrad::cuda::gemm
+
+#endif

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "cuda/kernels/gemm/wgmma_plan.h"
-#include "cuda/kernels/gemm/wgmma_store.h"
 
 namespace bitgrad::cuda::gemm {
 namespace {
@@ -29,6 +28,10 @@ bool allows(const WgmmaArgs& args, bool rows_are_weights, bool bits) {
 }
 
 }  // namespace
+
+bool stores_fragments(const GemmArgs& args, bool rows_are_weights) {
+  return allows(common_args(args), rows_are_weights, args.a.dtype.bits() == 1);
+}
 
 WgmmaStore plan_store(const GemmArgs& args, bool rows_are_weights, WgmmaArgs& out) {
   if (!allows(out, rows_are_weights, args.a.dtype.bits() == 1)) return WgmmaStore::kGeneral;
