@@ -16,6 +16,9 @@ Rules, for each kernel and target:
   serialized        no remark C7508 or C7510 .. C7519 (wgmma made synchronous, setmaxnreg ignored)
   tensor core       what the kernel's name promises on this target: wgmma and mma kernels
   empty             wgmma kernels have no body on targets without wgmma
+  loop              between the first wait for a stage and the last product of a wgmma kernel no MEMBAR beyond the block and no CCTL
+  end               wgmma kernels that store from fragments: instructions from the last wait for products to the last store, for
+                    each output of a thread (END)
   shared            static shared memory is what tests/emulation/cuda/static_shared.inc says, by which the emulated
                     device counts it, and at most 32 KiB (detail::kMostStaticShared of cuda/runtime/runtime.h).
                     --shared prints that file anew
@@ -36,7 +39,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ARCHS = ["80", "86", "89", "90a", "100a", "120a"]
 FLAGS = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-ftz=false"]
 OPCODES = {0x9F1: "IGMMA", 0xDF1: "IGMMA", 0x9F2: "BGMMA", 0xDF2: "BGMMA", 0x237: "IMMA", 0x23D: "BMMA",
-           0x944: "CALL", 0x943: "CALL", 0x983: "LDL", 0x387: "STL"}
+           0x944: "CALL", 0x943: "CALL", 0x983: "LDL", 0x387: "STL",
+           0x5A7: "STAGE", 0x9C5: "WAIT", 0x3B5: "STORE", 0x98F: "CCTL", 0x992: "MEMBAR"}
+END = {"bits": 10, "bytes": 7}
 EMPTY = 64  # instructions, with padding
 HELPER = re.compile(r"__cuda_sm\d+x?_(div|rem|rcp|sqrt|shflsync|warpsync)")
 SOURCES = ["cuda/kernels/gemm/*.cu", "cuda/kernels/elementwise/update_rows*.cu"]
@@ -83,7 +88,8 @@ def parse_log(log):
 
 
 def instructions(cubin):
-    """Kernel -> (number of instructions, how often each opcode of OPCODES occurs), and the names of all functions."""
+    """Kernel -> (number of instructions, [(place, opcode of OPCODES)]), and the names of all functions. A MEMBAR of the block
+    alone is left out."""
     data = open(cubin, "rb").read()
     at, size, count, names_at = struct.unpack_from("<Q", data, 0x28)[0], *struct.unpack_from("<HHH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
@@ -101,8 +107,10 @@ def instructions(cubin):
         if not name.startswith(".text."):
             continue
         code = data[section[4]:section[4] + section[5]]
-        words = [struct.unpack_from("<Q", code, i)[0] & 0xFFF for i in range(0, len(code), 16)]
-        out[name[len(".text."):]] = (len(words), collections.Counter(OPCODES[w] for w in words if w in OPCODES))
+        words = [struct.unpack_from("<QQ", code, i) for i in range(0, len(code), 16)]
+        found = [(i, OPCODES[w & 0xFFF]) for i, (w, more) in enumerate(words)
+                 if w & 0xFFF in OPCODES and (OPCODES[w & 0xFFF] != "MEMBAR" or more >> 12 & 7 != 0)]
+        out[name[len(".text."):]] = (len(words), found)
     return out, functions
 
 
@@ -138,6 +146,28 @@ def broken_shared(arch, found, stated, kernels):
                    f"({os.path.relpath(STATIC_SHARED, ROOT)}; --shared prints it anew)")
 
 
+def broken_order(name, found):
+    """Rules loop and end of a wgmma kernel."""
+    places = collections.defaultdict(list)
+    for at, opcode in found:
+        places["MMA" if opcode.endswith("GMMA") else opcode].append(at)
+    if not places["MMA"]:
+        return
+    begin = max([at for at in places["STAGE"] if at < places["MMA"][0]], default=places["MMA"][0])
+    for opcode in ("MEMBAR", "CCTL"):
+        if inside := [at for at in places[opcode] if begin < at < places["MMA"][-1]]:
+            yield "loop", f"got {len(inside)} {opcode} among the products, expected none"
+    if not re.search(r"_(bf16|f32)_wgmma", name):
+        return
+    if not places["STORE"] or not places["WAIT"]:
+        yield "end", "got no TMA store behind a wait, expected some"
+        return
+    wait = max((at for at in places["WAIT"] if at < places["STORE"][-1]), default=0)
+    outputs, most = (128 if "wgmma256" in name else 64), END["bits" if "_b1_b1_" in name else "bytes"]
+    if (got := (places["STORE"][-1] - wait) / outputs) > most:
+        yield "end", f"got {got:.1f} instructions an output, expected at most {most}"
+
+
 def promised(name, arch):
     """The instruction that a kernel's name promises on a target, or None."""
     if "wgmma" in name:
@@ -152,7 +182,8 @@ def broken_rules(arch, kernels, code, functions):
     called = sorted(f for f in functions if f not in kernels and not HELPER.search(f))
     for mangled, kernel in sorted(kernels.items()):
         name = demangled(mangled)
-        count, seen = code.get(mangled, (0, collections.Counter()))
+        count, found = code.get(mangled, (0, []))
+        seen = collections.Counter(opcode for _, opcode in found)
         def rule(which, fact):
             return f"{name} for sm_{arch}: {which}: {fact}"
         if kernel.spills:
@@ -167,6 +198,9 @@ def broken_rules(arch, kernels, code, functions):
             yield rule("serialized", f"got remark {remark}, expected none")
         if (want := promised(name, arch)) and not seen[want]:
             yield rule("tensor core", f"got no {want}, expected some")
+        if "wgmma" in name and arch == "90a":
+            for which, fact in broken_order(name, found):
+                yield rule(which, fact)
         if "wgmma" in name and arch != "90a" and count > EMPTY:
             yield rule("empty", f"got {count} instructions, expected an empty body")
 
@@ -220,6 +254,16 @@ def self_test(nvcc, folder):
                  "calling_mma for sm_90a: tensor core: got no IMMA"]:
         if not any(want in line for line in broken):
             sys.exit("self-test: expected '" + want + "', got:\n" + "\n".join(broken))
+    good = [(100, "STAGE"), (110, "IGMMA"), (120, "WAIT"), (130, "WAIT"), (1000, "STORE"), (1010, "CCTL")]
+    for name, found, want in [("gemm_s8_s8_bf16_wgmma256_sm90a", good, []),
+                              ("gemm_s8_s8_bf16_wgmma128_sm90a", good, ["end"]),
+                              ("gemm_b1_b1_f32_wgmma256_sm90a", good + [(1420, "STORE")], ["end"]),
+                              ("gemm_s8_s8_i32_wgmma256_sm90a", good[:4], []),
+                              ("gemm_s8_s8_f32_wgmma256_sm90a", good[:4], ["end"]),
+                              ("gemm_w2_s8_i32_wgmma256_sm90a", [*good[:2], (112, "MEMBAR"), (113, "IGMMA"), *good[2:]], ["loop"]),
+                              ("gemm_w2_s8_i32_wgmma256_sm90a", [good[0], (105, "CCTL"), *good[1:]], ["loop"])]:
+        if (got := [which for which, _ in broken_order(name, found)]) != want:
+            sys.exit(f"self-test: {name}: got {got}, expected {want}")
     shared = list(broken_shared("90a", {"_Z1fv": 40000, "_Z1gv": 8}, {"_Z1hv": 4}, ["_Z1fv", "_Z1gv", "_Z1hv", "_Z1iv"]))
     if [line.split(":")[0][0] + line.split("got ")[1].split()[0] for line in shared] != ["f40000", "f40000", "g8", "h0"]:
         sys.exit("self-test: wrong sizes of shared memory were not named: " + "\n".join(shared))

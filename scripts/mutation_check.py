@@ -100,7 +100,7 @@ def names_of_tests(root, program):
     for file in sorted(os.listdir(folder)) if program.startswith("test_") and os.path.isdir(folder) else []:
         if file.endswith("_test.cpp"):
             text = open(os.path.join(folder, file), encoding="utf-8").read()
-            for literals in re.findall(r'\bTEST_CASE\(\s*((?:"(?:[^"\\\n]|\\.)*"\s*)+)', text):
+            for literals in re.findall(r'\bTEST_CASE(?:_METHOD)?\((?:[\w:]+,)?\s*((?:"(?:[^"\\\n]|\\.)*"\s*)+)', text):
                 names.append(ast.literal_eval("(" + literals + ")"))
     return names
 

@@ -4,6 +4,10 @@
 // An mbarrier counts arrivals and bytes of asynchronous copies; when both are complete its phase ends. Phases alternate
 // in parity, the first is 0: barrier_wait(b, parity) returns once the phase of that parity has ended, so the first wait
 // for "a stage was emptied" asks for parity 1 and returns at once.
+//
+// Arrivals release and waits acquire within the block, also where the barrier is another block's: what is handed over
+// moves by the asynchronous proxy, or is read and written by the block alone. At the scope of the cluster an arrival
+// would be a fence of all memory of the GPU (MEMBAR.ALL.GPU) and a wait would drop the L1 cache (CCTL.IVALL).
 #pragma once
 
 #include <cstdint>
@@ -60,12 +64,20 @@ BITGRAD_DEVICE inline void barrier_arrive_expect(Barrier* barrier, uint32_t byte
   emulation::barrier_arrive_expect(barrier, bytes);
 #endif
 }
+// One arrival.
+BITGRAD_DEVICE inline void barrier_arrive(Barrier* barrier) {
+#if BITGRAD_SM90A
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+#elif defined(BITGRAD_CUDA_EMULATED)
+  emulation::barrier_arrive_expect(barrier, 0);
+#endif
+}
 // One arrival at the barrier that lies at the same place in block `rank` of the cluster.
 BITGRAD_DEVICE inline void barrier_arrive_at(Barrier* barrier, uint32_t rank) {
 #if BITGRAD_SM90A
   asm volatile(
       "{\n .reg .b32 remote;\n mapa.shared::cluster.u32 remote, %0, %1;\n"
-      " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
+      " mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
       "r"(rank)
       : "memory");
 #elif defined(BITGRAD_CUDA_EMULATED)
@@ -75,7 +87,7 @@ BITGRAD_DEVICE inline void barrier_arrive_at(Barrier* barrier, uint32_t rank) {
 BITGRAD_DEVICE inline void barrier_wait(Barrier* barrier, uint32_t parity) {
 #if BITGRAD_SM90A
   asm volatile(
-      "{\n .reg .pred done;\nagain:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "{\n .reg .pred done;\nagain:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       " @!done bra again;\n}" ::"r"(shared_address(barrier)),
       "r"(parity)
       : "memory");

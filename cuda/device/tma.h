@@ -67,6 +67,48 @@ BITGRAD_DEVICE inline void bulk_load(void* to, const void* from, uint32_t bytes,
 #endif
 }
 
+// The box at `from` (a multiple of 1024 in shared memory) goes to the matrix; what lies outside of it is cut off. One
+// thread, after tma_store_fence of all who wrote the box and a barrier. Copies of a thread end in groups, as committed.
+BITGRAD_DEVICE inline void tma_store(const TensorMap* map, const void* from, int column, int row) {
+#if BITGRAD_SM90A
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+               "r"(shared_address(from)), "r"(column), "r"(row)
+               : "memory");
+#elif defined(BITGRAD_CUDA_EMULATED)
+  emulation::tma_store(map, from, column, row);
+#endif
+}
+// Writes to shared memory by this thread become visible to copies.
+BITGRAD_DEVICE inline void tma_store_fence() {
+#if BITGRAD_SM90A
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+BITGRAD_DEVICE inline void tma_store_commit() {
+#if BITGRAD_SM90A
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#elif defined(BITGRAD_CUDA_EMULATED)
+  emulation::tma_store_commit();
+#endif
+}
+// At most kPending of the caller's latest groups still read shared memory.
+template <int kPending>
+BITGRAD_DEVICE inline void tma_store_wait_read() {
+#if BITGRAD_SM90A
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+#elif defined(BITGRAD_CUDA_EMULATED)
+  emulation::tma_store_wait(kPending);
+#endif
+}
+// All of them have written. Before the block ends.
+BITGRAD_DEVICE inline void tma_store_wait_all() {
+#if BITGRAD_SM90A
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#elif defined(BITGRAD_CUDA_EMULATED)
+  emulation::tma_store_wait(0);
+#endif
+}
+
 }  // namespace bitgrad::cuda
 
 #endif

@@ -122,6 +122,15 @@ void call_kernel(const void* kernel, void* const* args, std::index_sequence<I...
 }
 }  // namespace detail
 
+// Clusters of this shape (its grid is not read) that run at once on the current device, at least 1.
+namespace detail {
+int max_active_clusters(const void* kernel, const LaunchShape& shape);
+}
+template <typename... P>
+int max_active_clusters(void (*kernel)(P...), const LaunchShape& shape) {
+  return detail::max_active_clusters(reinterpret_cast<const void*>(kernel), shape);
+}
+
 // Queues kernel(args...) on the current stream. The arguments are plain values (pointers, numbers, structs of these).
 // An empty grid is no launch.
 template <typename... P, typename... A>

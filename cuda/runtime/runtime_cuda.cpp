@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bitgrad/base/device.h"
@@ -53,6 +56,7 @@ struct Machine {
   std::vector<cudaStream_t> main;  // made on first use
   std::mutex mutex;
   std::set<std::pair<const void*, int>> large_shared;  // kernels that were opted into more than 48 KiB, and where
+  std::map<std::tuple<const void*, int, int, int>, int> active_clusters;  // kernel, device, cluster, shared bytes
 };
 
 int attribute(cudaDeviceAttr what, int device) {
@@ -263,28 +267,61 @@ void memory_idle(void*, int64_t) {}
 
 // ---- launches
 // ---------------------------------------------------------------------------------------------------------------
-void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*), void* const* args, const size_t*, int,
-                        const LaunchShape& shape) {
-  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
-  if (current_device().is_cpu()) [[unlikely]]
-    detail::require_device(kernel_name(kernel, shape));
-  allow_shared(kernel, shape);
+namespace {
+
+struct Launch {
   cudaLaunchConfig_t config{};
-  config.gridDim = {shape.grid.x, shape.grid.y, shape.grid.z};
-  config.blockDim = {shape.block.x, shape.block.y, shape.block.z};
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = raw(current_stream());
   cudaLaunchAttribute cluster{};
-  if (shape.cluster > 1) {
+
+  explicit Launch(const LaunchShape& shape) {
+    config.gridDim = {shape.grid.x, shape.grid.y, shape.grid.z};
+    config.blockDim = {shape.block.x, shape.block.y, shape.block.z};
+    config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+    config.stream = raw(current_stream());
+    if (shape.cluster == 1) return;
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster);
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     config.attrs = &cluster;
     config.numAttrs = 1;
   }
-  cudaError_t status = cudaLaunchKernelExC(&config, kernel, const_cast<void**>(args));
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+};
+
+}  // namespace
+
+int detail::max_active_clusters(const void* kernel, const LaunchShape& shape) {
+  const int device = bind();
+  Machine& m = machine();
+  const std::tuple key{kernel, device, shape.cluster, shape.shared_bytes};
+  {
+    const std::lock_guard lock(m.mutex);
+    if (const auto at = m.active_clusters.find(key); at != m.active_clusters.end()) return at->second;
+  }
+  int count = m.properties[static_cast<size_t>(device)].multiprocessors;
+  if (shape.cluster > 1) {
+    allow_shared(kernel, shape);
+    LaunchShape one = shape;
+    one.grid = {static_cast<unsigned>(shape.cluster)};
+    const Launch launch(one);
+    const cudaError_t status = cudaOccupancyMaxActiveClusters(&count, kernel, &launch.config);
+    if (status != cudaSuccess) fail_cuda(status, kernel_name(kernel, shape));
+  }
+  const std::lock_guard lock(m.mutex);
+  return m.active_clusters[key] = std::max(count, 1);
+}
+
+void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*), void* const* args, const size_t*, int,
+                        const LaunchShape& shape) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  if (current_device().is_cpu()) [[unlikely]]
+    detail::require_device(kernel_name(kernel, shape));
+  allow_shared(kernel, shape);
+  const Launch launch(shape);
+  cudaError_t status = cudaLaunchKernelExC(&launch.config, kernel, const_cast<void**>(args));
   if (status == cudaSuccess && detail::synchronous_launches() && !capturing(current_stream()))
-    status = cudaStreamSynchronize(config.stream);
+    status = cudaStreamSynchronize(launch.config.stream);
   if (status != cudaSuccess) [[unlikely]]
     fail_cuda(status, kernel_name(kernel, shape));
 }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/kernels/gemm/cublaslt_codes.h"
 #include "cuda/on_device.h"
 #include "kernels/gemm_float_problem.h"
 #include "support/catch.h"
@@ -22,6 +23,17 @@ using test::Rng;
 using test::Shape;
 using test::uniform_int;
 using test::wrong_elements;
+
+// An fp32 product by the reference, as run_expanded wants it.
+bool by_reference(const cuda::gemm::LtProduct& p) {
+  GemmArgs args;
+  args.m = p.m, args.n = p.n, args.k = p.k, args.ldc = p.ldc;
+  args.a = {p.a, dtypes::fp32, layouts::canonical, p.lda * 4, p.a_k_major, {}};
+  args.b = {p.b, dtypes::fp32, layouts::canonical, p.ldb * 4, p.b_k_major, {}};
+  args.c = p.c, args.c_dtype = dtypes::fp32, args.bias = p.bias, args.accumulate = p.accumulate;
+  cuda_kernel("gemm_f32_chain512_simt").run(args);
+  return true;
+}
 
 std::vector<DType> integer_dtypes() {
   std::vector<DType> list{dtypes::int32, dtypes::int64};
@@ -173,6 +185,51 @@ TEST_CASE("gemm on CUDA: float products have the bits of the CPU's references in
       check_same_bits(table, test::gemm_kernel("gemm_f32_table_scalar"), p);
     }
   }
+}
+
+TEST_CASE("gemm on CUDA: codes that are expanded for a product of floats have the reference's bits") {
+  std::mt19937 rng(44);
+  int64_t taken = 0, refused = 0;
+  std::vector<DType> list;
+  for (const DType d : all_dtypes())
+    if (d.is_code() || d == dtypes::fp32 || d == dtypes::bf16) list.push_back(d);
+  static const GemmKernel expanded = [] {
+    GemmKernel kernel = cuda_kernel("gemm_f32_codes_cublaslt");
+    kernel.run = [](const GemmArgs& args) { REQUIRE(cuda::gemm::run_expanded(args, by_reference)); };
+    return kernel;
+  }();
+  for (int i = 0; i < test::shape_count(200); ++i) {
+    test::Problem p = random_problem(rng, i % 2 == 0 ? dtypes::fp32 : list[rng() % list.size()],
+                                     list[rng() % list.size()], static_cast<int64_t>(1 + rng() % 70),
+                                     static_cast<int64_t>(1 + rng() % 70), static_cast<int64_t>(1 + rng() % 600));
+    p.fold = false;
+    std::vector<uint8_t> c = p.c_before;
+    if (!expanded.supports(p.args(c.data()))) {
+      ++refused;
+      continue;
+    }
+    ++taken;
+    check_same_bits(expanded, test::gemm_kernel("gemm_f32_chain512_scalar"), p);
+  }
+  CHECK(taken > 20);
+  CHECK(refused > 20);
+  GemmArgs args;
+  args.m = args.n = args.k = args.ldc = 8;
+  args.a = {nullptr, dtypes::bf16, layouts::canonical, 16, false, {}};
+  args.b = {nullptr, dtypes::int4, layouts::canonical, 8, false, {}};
+  const auto expands = [&] { return cuda::gemm::expands(args); };
+  CHECK(expands());
+  args.c_dtype = dtypes::bf16;
+  CHECK(expands());
+  args.accumulate = true;
+  CHECK_FALSE(expands());
+  args.accumulate = false;
+  args.a.stride = 24;  // rows of bf16 with gaps
+  CHECK_FALSE(expands());
+  args.a = args.b;  // integers
+  CHECK_FALSE(expands());
+  args.a.dtype = args.b.dtype = dtypes::nf4;
+  CHECK(expands());
 }
 
 TEST_CASE("gemm on CUDA: fp64 is left to the CPU") {

@@ -280,6 +280,52 @@ TEST_CASE("int8 codes in both orders on CUDA are the CPU's, from fp32 and bf16, 
       }
 }
 
+TEST_CASE("int8 codes of columns on CUDA that are turned are those that are not") {
+  const DeviceGuard guard(Device::cuda());
+  std::mt19937 random(7);
+  for (const int64_t rows : {16, 64, 128, 144, 272})
+    for (const int64_t cols : {1, 8, 65, 127, 128, 131, 260}) {
+      const bool bf16 = random() % 2 == 0, stochastic = random() % 2 == 0, both = random() % 3 != 0;
+      INFO(rows << " x " << cols << " bf16 " << bf16 << " stochastic " << stochastic << " both " << both);
+      const std::vector<float> x = test::some_numbers(rows * cols, static_cast<uint32_t>(random()));
+      std::vector<uint16_t> narrow;
+      for (const float v : x) narrow.push_back(bf16_from_float(v));
+      const Placed<float> wide(x), fold(test::some_numbers(rows, 3));
+      const Placed<uint16_t> half(narrow);
+      const RandomStream draws{3, Purpose::kGradient, 17, 5};
+      const int64_t stride = (cols + 7) / 8 * 8 + 16;
+      const auto run = [&](bool turned) {
+        const Placed<float> row_scale(std::vector<float>(static_cast<size_t>(rows), 5.0f)),
+            scale(std::vector<float>(static_cast<size_t>(cols), 5.0f));
+        const Placed<int8_t> row_codes(std::vector<int8_t>(static_cast<size_t>(rows * stride), 0x5A)),
+            codes(std::vector<int8_t>(static_cast<size_t>(rows * stride), 0x5A));
+        Int8OrdersArgs args;
+        args.rows = rows;
+        args.cols = cols;
+        args.x = bf16 ? static_cast<const void*>(half.data()) : wide.data();
+        args.bf16 = bf16;
+        if (both) args.by_row = {nullptr, row_scale.data(), row_codes.data(), stride, nullptr, 0};
+        args.by_column = {
+            fold.data(), scale.data(), codes.data(), turned ? rows : stride, stochastic ? &draws : nullptr, 5, turned};
+        quantize_int8_orders(args);
+        std::vector<int8_t> out = codes.values();
+        if (turned) {
+          const std::vector<int8_t> by_column = out;
+          for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = 0; c < cols; ++c)
+              out[static_cast<size_t>(r * stride + c)] = by_column[static_cast<size_t>(c * rows + r)];
+        }
+        std::vector<int8_t> seen = row_codes.values();
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t c = 0; c < cols; ++c) seen.push_back(out[static_cast<size_t>(r * stride + c)]);
+        std::vector<uint32_t> bits;  // a line that is not finite has the scale NaN
+        for (const float s : scale.values()) bits.push_back(std::bit_cast<uint32_t>(s));
+        return std::pair{bits, seen};
+      };
+      REQUIRE(run(true) == run(false));
+    }
+}
+
 TEST_CASE(
     "int8 codes on CUDA: a line with NaN or Inf gets the scale NaN and codes of scale 1, the others are as without") {
   const int64_t rows = 5, cols = 20;

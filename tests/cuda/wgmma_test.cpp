@@ -1,12 +1,14 @@
 // Primitives of sm_90a in the emulation: mbarriers, TMA copies, products of warpgroups; and what it says about misuse.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "cuda/device/descriptor.h"
+#include "cuda/device/matrix_store.h"
 #include "cuda/device/tma.h"
 #include "cuda/device/wgmma.h"
 #include "cuda/runtime/runtime.h"
@@ -159,6 +161,84 @@ TEST_CASE_METHOD(test::OnDevice, "A TMA box is swizzled, and what lies outside t
         }
     }
   }
+}
+
+// Two boxes of bytes that count up from `first`, in groups of their own; the second over the first where `over`.
+BITGRAD_GLOBAL void store_boxes(TensorMap map, int column, int row, bool over, bool waits) {
+  uint8_t* const shared = dynamic_shared<uint8_t>();
+  if (threadIdx.x != 0) return;
+  for (int turn = 0; turn < 2; ++turn) {
+    uint8_t* const box = shared + (over ? 0 : turn * 8 * kBlockBytes);
+    if (over && turn == 1) tma_store_wait_read<0>();
+    for (int i = 0; i < 8 * kBlockBytes; ++i)
+      box[swizzle128(static_cast<uint32_t>(i))] = static_cast<uint8_t>(1 + turn * 100 + i % 97);
+    tma_store_fence();
+    tma_store(&map, box, column, row + 8 * turn);
+    tma_store_commit();
+  }
+  if (waits) tma_store_wait_all();
+}
+
+TEST_CASE_METHOD(test::OnDevice, "A TMA store writes what lies inside of the matrix, and is waited for") {
+  constexpr int kRows = 12, kColumns = 200, kStride = 208;
+  const auto byte = [](int turn, int i) { return static_cast<uint8_t>(1 + turn * 100 + i % 97); };
+  const uint64_t before = emulation::seed();
+  for (const uint64_t seed : {0, 1, 2, 3})
+    for (const bool over : {false, true})
+      for (const int column : {0, 128, 96}) {
+        emulation::set_seed(seed);
+        DeviceArray<uint8_t> data(kRows * kStride, uint8_t{7});
+        const TensorMap map = make_tensor_map(data.data(), kColumns, kRows, kStride, 8);
+        launch(store_boxes, one_warpgroup(32), map, column, 0, over, true);
+        const std::vector<uint8_t> got = data.values();
+        for (int r = 0; r < kRows; ++r)
+          for (int c = 0; c < kStride; ++c) {
+            const int x = c - column;
+            const bool inside = c < kColumns && x >= 0 && x < kBlockBytes;
+            REQUIRE(got[static_cast<size_t>(r * kStride + c)] ==
+                    (inside ? byte(r / 8, r % 8 * kBlockBytes + x) : uint8_t{7}));
+          }
+      }
+  DeviceArray<uint8_t> data(kRows * kStride, uint8_t{7});
+  const TensorMap map = make_tensor_map(data.data(), kColumns, kRows, kStride, 8);
+  emulation::set_seed(1);
+  CHECK(contains(error_of([&] {
+                   launch(store_boxes, one_warpgroup(32), map, 0, 0, false, false);
+                   device_synchronize();
+                 }),
+                 "ended with TMA stores that nobody waited for"));
+  emulation::set_seed(before);
+}
+
+BITGRAD_GLOBAL void store_fragments_of(uint16_t* out, bool transposed) {
+  uint16_t* const shared = dynamic_shared<uint16_t>();
+  const int lane = static_cast<int>(threadIdx.x);
+  uint32_t words[4];
+  for (int i = 0; i < 4; ++i) {  // element (r, c) of matrix i is 100 i + 8 r + c
+    const int first = 100 * i + 8 * (lane / 4) + 2 * (lane % 4);
+    words[i] = static_cast<uint32_t>(first) | static_cast<uint32_t>(first + 1) << 16;
+  }
+  if (transposed)
+    store_matrices<true>(shared + lane * 8, words);
+  else
+    store_matrices<false>(shared + lane * 8, words);
+  __syncwarp();
+  for (int i = lane; i < 256; i += 32) out[i] = shared[i];
+}
+
+TEST_CASE_METHOD(test::OnDevice, "Matrices are stored from fragments, also transposed, and floats packed as bf16") {
+  for (const bool transposed : {false, true}) {
+    DeviceArray<uint16_t> out(256, uint16_t{0});
+    launch(store_fragments_of, one_warpgroup(32), out.data(), transposed);
+    const std::vector<uint16_t> got = out.values();
+    for (int i = 0; i < 256; ++i) {
+      const int row = i / 8 % 8, column = i % 8;
+      REQUIRE(got[static_cast<size_t>(i)] == 100 * (i / 64) + (transposed ? 8 * column + row : 8 * row + column));
+    }
+  }
+  CHECK(pack_bf16(1.0f, -2.0f) == 0xC0003F80u);
+  CHECK(pack_bf16(1.00390625f, 1.01171875f) == 0x3F823F80u);  // ties go to even
+  CHECK(pack_bf16(3e38f, std::nanf("")) == 0x7FFF7F62u);
 }
 
 TEST_CASE_METHOD(test::OnDevice, "A tensor map that the driver would refuse is an error that names the rule") {

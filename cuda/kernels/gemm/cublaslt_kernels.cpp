@@ -3,6 +3,7 @@
 #include "cuda/kernels/gemm/args.h"
 #include "cuda/kernels/gemm/cost.h"
 #include "cuda/kernels/gemm/cublaslt.h"
+#include "cuda/kernels/gemm/cublaslt_codes.h"
 #include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/reference.h"
 #include "cuda/runtime/runtime.h"
@@ -54,6 +55,16 @@ double gemm_bf16_cublaslt_cost(const GemmArgs& args) { return 1500 + tiled_cost(
 void gemm_bf16_cublaslt(const GemmArgs& args) {
   const LtType out = args.c_dtype == dtypes::bf16 ? LtType::kBf16 : LtType::kFp32;
   if (!run_cublaslt(*cublaslt(), product_of(args, LtType::kBf16, out))) gemm_f32_chain512_simt(args);
+}
+
+// Floats times codes, in fp32: values are exact to the definition, the order of their sums is the library's.
+bool gemm_f32_codes_cublaslt_supports(const GemmArgs& args) { return expands(args); }
+double gemm_f32_codes_cublaslt_cost(const GemmArgs& args) {
+  return gemm_f32_cublaslt_cost(args) + expansion_cost(args);
+}
+void gemm_f32_codes_cublaslt(const GemmArgs& args) {
+  if (!run_expanded(args, [](const LtProduct& p) { return run_cublaslt(*cublaslt(), p); }))
+    gemm_f32_chain512_simt(args);
 }
 
 // Both sides K-contiguous, rows and k in units of four (the library's rules for int8); sums make a round trip.

@@ -31,6 +31,29 @@ struct FragmentOperand {
   uint32_t mask = ~0u, times = 1, flip = 0;
 };
 
+// How the sums of a tile become C. kGeneral: through a staging buffer of sums, any output (wgmma_output.h). The others:
+// from the fragments (wgmma_store.h).
+enum class WgmmaStore : uint8_t { kGeneral, kBf16, kFp32 };
+
+// Rows or columns of the tile, for stores from fragments. extra = times * sum[i] + base, or the bits of bias[i].
+struct StoreSide {
+  const float* scale = nullptr;  // null: 1
+  const int32_t* sum = nullptr;
+  const float* bias = nullptr;
+  int32_t step = 1;  // of scale; 0: one for all
+  int32_t times = 0, base = 0;
+  int32_t count = 0;
+};
+
+// y = float(factor (raw >> shift) + extra_row + extra_column) * (scale_row scale_column) (+ bias).
+inline constexpr int kBoxRows = 64;
+struct FragmentStore {
+  TensorMap c;  // boxes of kBoxRows rows of 128 bytes
+  StoreSide rows, columns;
+  int32_t factor = 1;
+  bool bias = false;
+};
+
 struct WgmmaArgs {
   TensorMap rows, columns;    // operands of the tile's rows and columns, K-major bytes
   FragmentOperand fragments;  // in place of `rows`
@@ -39,6 +62,7 @@ struct WgmmaArgs {
   Output out;
   FreeParams a, b;
   SumRule rule;
+  FragmentStore store;
 };
 
 // The exact sum of element (i, j). Saturated to int64.

@@ -18,36 +18,47 @@ using gemm_detail::IntegerProduct;
 
 // Clocks of a step of 32 bytes of k on one tile: two consumers, N / 2 clocks each, at the share that such loops reach;
 // a block alone asks for more bytes of the L2 cache than it gives.
-constexpr double kClocksPerNs = 1.7, kLoopShare = 0.8, kAloneShare = 0.55, kEpilogueClocksPerColumn = 6;
+constexpr double kClocksPerNs = 1.7, kLoopShare = 0.8, kAloneShare = 0.55;
+// Tiles of 64 rows write 80 bytes a clock to shared memory beside the 80 that products read, of 128.
+constexpr double kTurnsShare = 0.75;
+// 743 to 872 instructions a thread for 256 columns (scripts/check_cubins.py), eight warps on four schedulers.
+constexpr double kEpilogueClocksPerColumn = 11;
 
 double form_ns(TileForm form, int64_t rows, int64_t columns, int64_t k_bytes) {
-  const double tiles = static_cast<double>(ceil_div(rows, kTileRows * form.cluster) * ceil_div(columns, form.columns));
+  const double tiles = static_cast<double>(ceil_div(rows, form.rows * form.cluster) * ceil_div(columns, form.columns));
   const double waves = std::ceil(tiles * form.cluster / kMultiprocessors);
-  const double share = form.cluster == 1 ? kAloneShare : kLoopShare;
-  const double clocks = static_cast<double>(ceil_div(k_bytes, kBlockBytes) * 4 * form.columns) / share +
-                        form.columns * kEpilogueClocksPerColumn;
-  return kLaunchNs + waves * clocks / kClocksPerNs;
+  const double share = form.rows != kTileRows ? kTurnsShare : form.cluster == 1 ? kAloneShare : kLoopShare;
+  const double products =
+      static_cast<double>(ceil_div(k_bytes, kBlockBytes) * 4 * form.columns) / share * form.rows / kTileRows;
+  const double end = form.columns * kEpilogueClocksPerColumn * form.rows / kTileRows;
+  // In turns, the end of a tile hides behind the products of the next one, or these behind it.
+  const double clocks = form.rows == kTileRows ? waves * (products + end) : waves * std::max(products, end) + end;
+  return kLaunchNs + clocks / kClocksPerNs;
 }
 
 void set_shared_sizes(TileForm form, int bits, LaunchShape& shape) {
+  if (form.rows != kTileRows) {
+    shape.shared_bytes = TileMemory<256, 8, 64>::kBytes;
+    return;
+  }
   const auto bytes = [&]<int kColumns>() {
     switch (bits) {
       case 1:
-        return TileMemory<kColumns, 1>::kBytes;
+        return TileMemory<kColumns, 1, kTileRows>::kBytes;
       case 2:
-        return TileMemory<kColumns, 2>::kBytes;
+        return TileMemory<kColumns, 2, kTileRows>::kBytes;
       case 3:
-        return TileMemory<kColumns, 3>::kBytes;
+        return TileMemory<kColumns, 3, kTileRows>::kBytes;
       case 4:
-        return TileMemory<kColumns, 4>::kBytes;
+        return TileMemory<kColumns, 4, kTileRows>::kBytes;
       case 5:
-        return TileMemory<kColumns, 5>::kBytes;
+        return TileMemory<kColumns, 5, kTileRows>::kBytes;
       case 6:
-        return TileMemory<kColumns, 6>::kBytes;
+        return TileMemory<kColumns, 6, kTileRows>::kBytes;
       case 7:
-        return TileMemory<kColumns, 7>::kBytes;
+        return TileMemory<kColumns, 7, kTileRows>::kBytes;
       default:
-        return TileMemory<kColumns, 8>::kBytes;
+        return TileMemory<kColumns, 8, kTileRows>::kBytes;
     }
   };
   shape.shared_bytes = form.columns == 256 ? bytes.template operator()<256>() : bytes.template operator()<128>();
@@ -66,17 +77,19 @@ bool wgmma_product(const GemmArgs& args, double largest_product) {
          std::max({args.m, args.n, args.k}) <= INT32_MAX / 2;
 }
 
-TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes) {
-  return form_ns(kWideTile256, rows, columns, k_bytes) <= form_ns(kNarrowTile128, rows, columns, k_bytes)
-             ? kWideTile256
-             : kNarrowTile128;
+TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
+  TileForm best = kWideTile256;
+  const auto takes = [&](TileForm form) {
+    if (form_ns(form, rows, columns, k_bytes) < form_ns(best, rows, columns, k_bytes)) best = form;
+  };
+  takes(kNarrowTile128);
+  if (turns) takes(kTurnsTile256);
+  return best;
 }
 
-double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes) {
-  const double tiles =
-      std::min(form_ns(kWideTile256, rows, columns, k_bytes), form_ns(kNarrowTile128, rows, columns, k_bytes));
-  const int sums = needs_sums_a(args) + needs_sums_b(args);
-  return tiles + sums * kLaunchNs;
+double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
+  const double tiles = form_ns(choose_form(rows, columns, k_bytes, turns), rows, columns, k_bytes);
+  return tiles + (needs_sums_a(args) || needs_sums_b(args) ? kLaunchNs : 0);
 }
 
 RawRule raw_rule(DType dtype) {
@@ -103,29 +116,35 @@ WgmmaArgs common_args(const GemmArgs& args) {
 bool needs_sums_a(const GemmArgs& args) { return raw_rule(args.b.dtype).base != 0 || args.b.scale.zero != nullptr; }
 bool needs_sums_b(const GemmArgs& args) { return raw_rule(args.a.dtype).base != 0 || args.a.scale.zero != nullptr; }
 
-void sum_codes(const GemmOperand& x, int64_t rows, int64_t k, int32_t* out) {
-  const CodeSumsArgs args{operand_of(x), rows, k, out};
+void sum_codes(const GemmArgs& args, bool of_a, bool of_b, int32_t* sums, SumRule& rule) {
+  if (!of_a && !of_b) return;
+  const CodeSumsArgs both{
+      {operand_of(args.a), of_a ? args.m : 0, sums}, {operand_of(args.b), of_b ? args.n : 0, sums + args.m}, args.k};
+  if (of_a) rule.sum_a = both.a.out;
+  if (of_b) rule.sum_b = both.b.out;
   LaunchShape shape;
-  shape.grid.x = static_cast<unsigned>(ceil_div(rows, kCodeSumsThreads / 32));
+  shape.grid.x = static_cast<unsigned>(ceil_div(both.a.rows + both.b.rows, kCodeSumsThreads / 32));
   shape.block.x = kCodeSumsThreads;
   shape.name = "gemm_code_sums_simt";
-  launch(&gemm_code_sums_simt, shape, args);
+  launch(&gemm_code_sums_simt, shape, both);
 }
 
 int multiprocessors() { return device_properties(current_device_index()).multiprocessors; }
 
 void launch_tiles(WgmmaKernel kernel, const char* name, WgmmaArgs args, int64_t rows, int64_t columns, TileForm form,
                   int bits, int blocks) {
-  args.schedule.rows = static_cast<int32_t>(ceil_div(rows, kTileRows * form.cluster));
+  args.schedule.rows = static_cast<int32_t>(ceil_div(rows, form.rows * form.cluster));
   args.schedule.columns = static_cast<int32_t>(ceil_div(columns, form.columns));
   args.schedule.band = 8 / form.cluster;
-  const int64_t clusters = std::min<int64_t>(args.schedule.count(), std::max(1, blocks / form.cluster));
   LaunchShape shape;
-  shape.grid.x = static_cast<unsigned>(clusters * form.cluster);
   shape.block.x = kWgmmaThreads;
   shape.cluster = form.cluster;
   shape.name = name;
   set_shared_sizes(form, bits, shape);
+  // No more clusters than run at once: the tiles of one that waits would be a round of their own.
+  const int64_t most = std::min(std::max(1, blocks / form.cluster), max_active_clusters(kernel, shape));
+  const int64_t clusters = std::min<int64_t>(args.schedule.count(), most);
+  shape.grid.x = static_cast<unsigned>(clusters * form.cluster);
   launch(kernel, shape, args);
 }
 

@@ -7,20 +7,22 @@
 
 namespace bitgrad::cuda::gemm {
 
-// The form of a tile: its columns, and the blocks of a cluster, which lie under each other.
+// The form of a tile: its columns, the blocks of a cluster, which lie under each other, and its rows. 64 rows: the
+// consumers take turns.
 struct TileForm {
-  int columns, cluster;
+  int columns, cluster, rows = 128;
 };
-inline constexpr TileForm kWideTile256{256, 2}, kNarrowTile128{128, 1};
+inline constexpr TileForm kWideTile256{256, 2}, kNarrowTile128{128, 1}, kTurnsTile256{256, 4, 64};
 
 // An exact product of one sum without offsets or groups, with operands that lie [free, k] in canonical rows that TMA
 // can read (rows and strides of 16 bytes), raw sums within int32, k > 0, and an output the device has.
 bool wgmma_operand(const GemmOperand& x, int64_t batch_step);
 bool wgmma_product(const GemmArgs& args, double largest_product);
 
-// The form that is done earlier, and the nanoseconds it takes, for a matrix of rows x columns with k_bytes bytes of k.
-TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes);
-double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes);
+// The form that is done earliest, and the nanoseconds it takes, for a matrix of rows x columns with k_bytes bytes of k.
+// turns: whether kTurnsTile256 may be taken.
+TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
+double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
 
 // Number of raw code r of an operand is factor r - base.
 struct RawRule {
@@ -33,7 +35,13 @@ WgmmaArgs common_args(const GemmArgs& args);
 // Sums of raw codes that the rule needs; canonical codes of 1 or 8 bits.
 bool needs_sums_a(const GemmArgs& args);
 bool needs_sums_b(const GemmArgs& args);
-void sum_codes(const GemmOperand& x, int64_t rows, int64_t k, int32_t* out);
+// Of the operands that need it, in one launch: A's to sums[0 .. m), B's behind them.
+void sum_codes(const GemmArgs& args, bool of_a, bool of_b, int32_t* sums, SumRule& rule);
+
+// The stores that the output allows, with their arguments in out.store. rows and columns: of the tile's operands (for
+// operands in frag64 the weights are the rows, so columns of C).
+bool stores_fragments(const GemmArgs& args, bool rows_are_weights);
+WgmmaStore plan_store(const GemmArgs& args, bool rows_are_weights, WgmmaArgs& out);
 
 using WgmmaKernel = void (*)(WgmmaArgs);
 // rows, columns: of the tile operands. bits: of the row operand where it lies in frag64, else 8. blocks: of the grid at

@@ -20,16 +20,20 @@ struct NamedRsKernel {
   const char* name;
   WgmmaType type;
   int bits, columns;
+  WgmmaStore store;
 };
 constexpr NamedRsKernel kRsKernels[] = {
-#define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster) {&kernel, #kernel, WgmmaType::type, bits, columns},
+#define BITGRAD_WGMMA_RS(kernel, type, bits, columns, cluster, rows, store) \
+  {&kernel, #kernel, WgmmaType::type, bits, columns, WgmmaStore::store},
 #include "cuda/kernels/gemm/wgmma_fragment_kernels.inc"
 #undef BITGRAD_WGMMA_RS
 };
 
-const NamedRsKernel& kernel_of(WgmmaType type, int bits, int columns) {
+// Wide tiles alone have stores from fragments.
+const NamedRsKernel& kernel_of(WgmmaType type, int bits, int columns, WgmmaStore store) {
+  if (columns != kWideTile256.columns) store = WgmmaStore::kGeneral;
   return *std::find_if(std::begin(kRsKernels), std::end(kRsKernels), [&](const NamedRsKernel& k) {
-    return k.type == type && k.bits == bits && k.columns == columns;
+    return k.type == type && k.bits == bits && k.columns == columns && k.store == store;
   });
 }
 
@@ -98,17 +102,14 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
   out.fragments = fragments_of(args);
   out.k_blocks = static_cast<int32_t>(frag64_layout::column_blocks(args.k));
   const Workspace sums((args.m + args.n) * 4);
-  if (args.b.scale.zero != nullptr) {
-    out.rule.sum_a = sums.as<int32_t>();
-    sum_codes(args.a, args.m, args.k, sums.as<int32_t>());
-  }
+  sum_codes(args, args.b.scale.zero != nullptr, false, sums.as<int32_t>(), out.rule);
   if (args.a.scale.zero != nullptr) {
     out.rule.sum_b = sums.as<int32_t>() + args.m;
     sum_weights(args, out.fragments, out.k_blocks, sums.as<int32_t>() + args.m);
   }
   out.columns = make_tensor_map(args.a.data, args.k, args.m, args.a.stride, form.columns / form.cluster);
   const WgmmaType type = args.a.dtype.kind() == DTypeKind::kUint ? WgmmaType::kS8U8 : WgmmaType::kS8S8;
-  const NamedRsKernel& kernel = kernel_of(type, args.b.dtype.bits(), form.columns);
+  const NamedRsKernel& kernel = kernel_of(type, args.b.dtype.bits(), form.columns, plan_store(args, true, out));
   launch_tiles(kernel.run, kernel.name, out, args.n, args.m, form, kernel.bits, blocks);
 }
 
@@ -117,9 +118,9 @@ void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks) {
 namespace bitgrad::cuda::gemm_impl {
 
 bool gemm_s8_w_wgmma_supports(const GemmArgs& args) { return gemm::supports(args); }
-double gemm_s8_w_wgmma_cost(const GemmArgs& args) { return gemm::tiles_cost(args, args.n, args.m, args.k); }
+double gemm_s8_w_wgmma_cost(const GemmArgs& args) { return gemm::tiles_cost(args, args.n, args.m, args.k, false); }
 void gemm_s8_w_wgmma(const GemmArgs& args) {
-  gemm::run_wgmma_rs(args, gemm::choose_form(args.n, args.m, args.k), gemm::multiprocessors());
+  gemm::run_wgmma_rs(args, gemm::choose_form(args.n, args.m, args.k, false), gemm::multiprocessors());
 }
 
 }  // namespace bitgrad::cuda::gemm_impl

@@ -7,18 +7,19 @@
 namespace bitgrad::cuda::gemm {
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
-#define BITGRAD_BODY(type, bits, columns, cluster)                                                        \
-  run_tiles<columns, bits, cluster>(args, [](const auto& tile, RingPlace& place, int consumer, auto& d) { \
-    multiply_fragments<WgmmaType::type, bits>(tile, place, consumer, d);                                  \
-  });
+#define BITGRAD_BODY(type, bits, columns, cluster, rows, store)              \
+  run_tiles<WgmmaStore::store, false, columns, bits, cluster, rows>(         \
+      args, [](const auto& tile, RingPlace& place, int consumer, auto& d) {  \
+        multiply_fragments<WgmmaType::type, bits>(tile, place, consumer, d); \
+      });
 #else
-#define BITGRAD_BODY(type, bits, columns, cluster)
+#define BITGRAD_BODY(type, bits, columns, cluster, rows, store)
 #endif
 
-#define BITGRAD_WGMMA_RS(name, type, bits, columns, cluster)              \
+#define BITGRAD_WGMMA_RS(name, type, bits, columns, cluster, rows, store) \
   BITGRAD_GLOBAL void __launch_bounds__(kWgmmaThreads, 1)                 \
       name([[maybe_unused]] const BITGRAD_GRID_CONSTANT WgmmaArgs args) { \
-    BITGRAD_BODY(type, bits, columns, cluster)                            \
+    BITGRAD_BODY(type, bits, columns, cluster, rows, store)               \
   }
 #include "cuda/kernels/gemm/wgmma_fragment_kernels.inc"
 

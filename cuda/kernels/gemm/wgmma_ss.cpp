@@ -17,17 +17,20 @@ struct NamedSsKernel {
   WgmmaKernel run;
   const char* name;
   WgmmaType type;
-  int columns;
+  int columns, rows;
+  WgmmaStore store;
 };
 constexpr NamedSsKernel kSsKernels[] = {
-#define BITGRAD_WGMMA_SS(kernel, type, columns, cluster) {&kernel, #kernel, WgmmaType::type, columns},
+#define BITGRAD_WGMMA_SS(kernel, type, columns, cluster, rows, store) \
+  {&kernel, #kernel, WgmmaType::type, columns, rows, WgmmaStore::store},
 #include "cuda/kernels/gemm/wgmma_kernels.inc"
 #undef BITGRAD_WGMMA_SS
 };
 
-const NamedSsKernel& kernel_of(WgmmaType type, int columns) {
-  return *std::find_if(std::begin(kSsKernels), std::end(kSsKernels),
-                       [&](const NamedSsKernel& k) { return k.type == type && k.columns == columns; });
+const NamedSsKernel& kernel_of(WgmmaType type, TileForm form, WgmmaStore store) {
+  return *std::find_if(std::begin(kSsKernels), std::end(kSsKernels), [&](const NamedSsKernel& k) {
+    return k.type == type && k.columns == form.columns && k.rows == form.rows && k.store == store;
+  });
 }
 
 WgmmaType type_of(const GemmArgs& args) {
@@ -48,7 +51,16 @@ bool supports(const GemmArgs& args, int bits) {
          wgmma_product(args, largest(args.a.dtype) * largest(args.b.dtype));
 }
 
-void run(const GemmArgs& args) { run_wgmma_ss(args, choose_form(args.m, args.n, k_bytes(args)), multiprocessors()); }
+// Kernels whose consumers take turns are there for these.
+bool has_turns(const GemmArgs& args) {
+  const WgmmaType type = type_of(args);
+  return (type == WgmmaType::kS8S8 || type == WgmmaType::kB1) && stores_fragments(args, false);
+}
+double cost(const GemmArgs& args) { return tiles_cost(args, args.m, args.n, k_bytes(args), has_turns(args)); }
+
+void run(const GemmArgs& args) {
+  run_wgmma_ss(args, choose_form(args.m, args.n, k_bytes(args), has_turns(args)), multiprocessors());
+}
 
 }  // namespace
 
@@ -57,18 +69,11 @@ void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
   const int64_t bytes = k_bytes(args);
   WgmmaArgs out = common_args(args);
   const Workspace sums((args.m + args.n) * 4);
-  if (needs_sums_a(args)) {
-    out.rule.sum_a = sums.as<int32_t>();
-    sum_codes(args.a, args.m, args.k, sums.as<int32_t>());
-  }
-  if (needs_sums_b(args)) {
-    out.rule.sum_b = sums.as<int32_t>() + args.m;
-    sum_codes(args.b, args.n, args.k, sums.as<int32_t>() + args.m);
-  }
+  sum_codes(args, needs_sums_a(args), needs_sums_b(args), sums.as<int32_t>(), out.rule);
   out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
-  out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, kTileRows);
+  out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, form.rows);
   out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
-  const NamedSsKernel& kernel = kernel_of(type_of(args), form.columns);
+  const NamedSsKernel& kernel = kernel_of(type_of(args), form, plan_store(args, false, out));
   launch_tiles(kernel.run, kernel.name, out, args.m, args.n, form, 8, blocks);
 }
 
@@ -77,15 +82,11 @@ void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
 namespace bitgrad::cuda::gemm_impl {
 
 bool gemm_s8_s8_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 8); }
-double gemm_s8_s8_wgmma_cost(const GemmArgs& args) {
-  return gemm::tiles_cost(args, args.m, args.n, gemm::k_bytes(args));
-}
+double gemm_s8_s8_wgmma_cost(const GemmArgs& args) { return gemm::cost(args); }
 void gemm_s8_s8_wgmma(const GemmArgs& args) { gemm::run(args); }
 
 bool gemm_b1_b1_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 1); }
-double gemm_b1_b1_wgmma_cost(const GemmArgs& args) {
-  return gemm::tiles_cost(args, args.m, args.n, gemm::k_bytes(args));
-}
+double gemm_b1_b1_wgmma_cost(const GemmArgs& args) { return gemm::cost(args); }
 void gemm_b1_b1_wgmma(const GemmArgs& args) { gemm::run(args); }
 
 }  // namespace bitgrad::cuda::gemm_impl

@@ -4,18 +4,19 @@
 namespace bitgrad::cuda::gemm {
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
-#define BITGRAD_BODY(type, columns, cluster)                                                           \
-  run_tiles<columns, 8, cluster>(args, [](const auto& tile, RingPlace& place, int consumer, auto& d) { \
-    multiply<WgmmaType::type>(tile, place, consumer, d);                                               \
-  });
+#define BITGRAD_BODY(type, columns, cluster, rows, store)                                     \
+  run_tiles<WgmmaStore::store, WgmmaType::type == WgmmaType::kB1, columns, 8, cluster, rows>( \
+      args, [](const auto& tile, RingPlace& place, int consumer, auto& d) {                   \
+        multiply<WgmmaType::type>(tile, place, consumer, d);                                  \
+      });
 #else
-#define BITGRAD_BODY(type, columns, cluster)
+#define BITGRAD_BODY(type, columns, cluster, rows, store)
 #endif
 
-#define BITGRAD_WGMMA_SS(name, type, columns, cluster)                    \
+#define BITGRAD_WGMMA_SS(name, type, columns, cluster, rows, store)       \
   BITGRAD_GLOBAL void __launch_bounds__(kWgmmaThreads, 1)                 \
       name([[maybe_unused]] const BITGRAD_GRID_CONSTANT WgmmaArgs args) { \
-    BITGRAD_BODY(type, columns, cluster)                                  \
+    BITGRAD_BODY(type, columns, cluster, rows, store)                     \
   }
 #include "cuda/kernels/gemm/wgmma_kernels.inc"
 

@@ -6,10 +6,16 @@
 
 namespace bitgrad::cuda::gemm {
 
-struct CodeSumsArgs {
+// One operand: nothing to do where it has no rows.
+struct CodeSumsSide {
   Operand x;  // 1 bit: set bits; 8 bits: codes of forms kSigned, kUnsigned
-  int64_t rows, k;
+  int64_t rows;
   int32_t* out;  // [rows]
+};
+// Both operands of a product in one launch.
+struct CodeSumsArgs {
+  CodeSumsSide a, b;
+  int64_t k;
 };
 
 inline constexpr int kCodeSumsThreads = 256;  // a warp a row

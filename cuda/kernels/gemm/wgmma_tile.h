@@ -1,87 +1,36 @@
 // The wgmma product: a persistent grid of blocks with one producer and two consumer warpgroups.
 //
 // The producer brings stages of 128 bytes of k (rows of A and of B, TMA, 128-byte swizzle) into a ring in shared
-// memory; each consumer multiplies 64 rows of the tile by all its columns and then turns its sums into C through a
-// staging buffer, while the producer fetches the next tile. In a cluster of two the blocks lie under each other and
-// share the columns: each fetches one half for both (multicast).
+// memory; each consumer multiplies 64 rows of the tile by all its columns and then turns its sums into C, while the
+// producer fetches the next tile. In a cluster the blocks lie under each other and share the columns: each fetches its
+// part for all (multicast).
+//
+// Tiles of 64 rows are for short k: the consumers take turns, one multiplies while the other turns its sums into C. A
+// turn begins when the other's products have ended: the phases of a stage that are the other's have then ended too, so
+// a parity means what it says.
 //
 // Order of waits: full[s] counts the bytes of stage s; empty[s] counts the consumers of all blocks of the cluster,
 // since a producer writes into all of them.
 #pragma once
 
-#include "cuda/device/descriptor.h"
-#include "cuda/device/wgmma.h"
-#include "cuda/kernels/gemm/wgmma_args.h"
-
-namespace bitgrad::cuda::gemm {
-
-inline constexpr int kTileRows = 128, kConsumers = 2, kStages = 4;
-inline constexpr int kWgmmaThreads = (1 + kConsumers) * kWarpgroup;
-inline constexpr int kStagingColumns = 64;
-inline constexpr int kStagingWords = 64 * kStagingColumns;  // of one consumer
-
-// Shared memory of a tile of 128 rows and kColumns columns. kBits of the row operand: 8 = bytes of any kind through
-// TMA, less = codes in layout frag64.
-template <int kColumns, int kBits>
-struct TileMemory {
-  static constexpr int kRowBytes = kTileRows * kBlockBytes * kBits / 8;
-  static constexpr int kColumnBytes = kColumns * kBlockBytes;
-  static constexpr int kStageBytes = (kRowBytes + kColumnBytes + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
-  static constexpr int kStagingAt = kStages * kStageBytes;
-  static constexpr int kBarriersAt = kStagingAt + kConsumers * kStagingWords * 4;
-  static constexpr int kBytes = kBarriersAt + 2 * kStages * 8;
-};
-
-}  // namespace bitgrad::cuda::gemm
+#include "cuda/kernels/gemm/wgmma_context.h"
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
 #include "cuda/kernels/gemm/wgmma_output.h"
+#include "cuda/kernels/gemm/wgmma_store.h"
 #include "cuda/kernels/gemm/wgmma_unpack.h"
 
 namespace bitgrad::cuda::gemm {
 
-// Where a flow of control stands in the ring of stages.
-struct RingPlace {
-  int stage = 0;
-  uint32_t parity = 0;
-  BITGRAD_DEVICE int before() const { return (stage + kStages - 1) % kStages; }
-  BITGRAD_DEVICE void next() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
-template <int kColumns, int kBits, int kCluster>
-struct TileContext {
-  using Memory = TileMemory<kColumns, kBits>;
-  const WgmmaArgs& args;
-  uint8_t* shared;
-
-  // Tiles of the cluster.
-  BITGRAD_DEVICE int32_t first() const { return static_cast<int32_t>(blockIdx.x) / kCluster; }
-  BITGRAD_DEVICE int32_t step() const { return static_cast<int32_t>(gridDim.x) / kCluster; }
-  BITGRAD_DEVICE uint8_t* rows(int stage) const { return shared + stage * Memory::kStageBytes + Memory::kColumnBytes; }
-  BITGRAD_DEVICE uint8_t* columns(int stage) const { return shared + stage * Memory::kStageBytes; }
-  BITGRAD_DEVICE Barrier* full(int stage) const {
-    return reinterpret_cast<Barrier*>(shared + Memory::kBarriersAt) + stage;
-  }
-  BITGRAD_DEVICE Barrier* empty(int stage) const { return full(stage) + kStages; }
-  BITGRAD_DEVICE int first_row(const TilePoint& tile) const {
-    return (tile.row * kCluster + static_cast<int>(cluster_rank())) * kTileRows;
-  }
-};
-
-template <int kColumns, int kBits, int kCluster>
-BITGRAD_DEVICE inline void load_rows(const TileContext<kColumns, kBits, kCluster>& tile, const RingPlace& place,
-                                     int row, int block) {
-  using Memory = TileMemory<kColumns, kBits>;
+template <typename Tile>
+BITGRAD_DEVICE inline void load_rows(const Tile& tile, const RingPlace& place, int row, int block) {
+  using Memory = typename Tile::Memory;
   const WgmmaArgs& args = tile.args;
-  if constexpr (kBits == 8) {
+  if constexpr (Tile::kBits == 8) {
     barrier_arrive_expect(tile.full(place.stage), Memory::kRowBytes + Memory::kColumnBytes);
     tma_load(tile.rows(place.stage), &args.rows, tile.full(place.stage), block * kBlockBytes, row);
   } else {
-    constexpr int kBlock = 1024 * kBits;  // 64 rows, 128 codes
+    constexpr int kBlock = 1024 * Tile::kBits;  // 64 rows, 128 codes
     const int left = args.fragments.row_blocks - row / 64, blocks = left < 0 ? 0 : left < 2 ? left : 2;
     barrier_arrive_expect(tile.full(place.stage), static_cast<uint32_t>(blocks * kBlock) + Memory::kColumnBytes);
     for (int i = 0; i < blocks; ++i) {
@@ -92,10 +41,10 @@ BITGRAD_DEVICE inline void load_rows(const TileContext<kColumns, kBits, kCluster
 }
 
 // One thread.
-template <int kColumns, int kBits, int kCluster>
-BITGRAD_DEVICE inline void produce(const TileContext<kColumns, kBits, kCluster>& tile) {
+template <typename Tile>
+BITGRAD_DEVICE inline void produce(const Tile& tile) {
   const WgmmaArgs& args = tile.args;
-  constexpr int kShare = kColumns / kCluster;
+  constexpr int kCluster = Tile::kCluster, kShare = Tile::kColumns / kCluster;
   RingPlace place;
   for (int32_t index = tile.first(); index < args.schedule.count(); index += tile.step()) {
     const TilePoint at = args.schedule.at(index);
@@ -104,7 +53,7 @@ BITGRAD_DEVICE inline void produce(const TileContext<kColumns, kBits, kCluster>&
       barrier_wait(tile.empty(place.stage), place.parity ^ 1);
       load_rows(tile, place, row, block);
       uint8_t* columns = tile.columns(place.stage) + share * kBlockBytes;
-      const int column = at.column * kColumns + share;
+      const int column = at.column * Tile::kColumns + share;
       if constexpr (kCluster == 1) {
         tma_load(columns, &args.columns, tile.full(place.stage), block * kBlockBytes, column);
       } else {
@@ -115,10 +64,29 @@ BITGRAD_DEVICE inline void produce(const TileContext<kColumns, kBits, kCluster>&
   }
 }
 
-template <int kColumns, int kBits, int kCluster>
-BITGRAD_DEVICE inline void release(const TileContext<kColumns, kBits, kCluster>& tile, int stage) {
+// Warps 1 to 3 of the producer: the tables of column pairs, ahead of the consumers by as many tiles as there are
+// tables.
+template <typename Tile>
+BITGRAD_DEVICE inline void fill_pairs(const Tile& tile) {
+  const int thread = static_cast<int>(threadIdx.x) - 32;
+  int table = 0;
+  uint32_t parity = 0;
+  for (int32_t index = tile.first(); index < tile.args.schedule.count(); index += tile.step()) {
+    barrier_wait(tile.pairs_empty(table), parity ^ 1);
+    fill_columns(tile.args, tile.pairs(table), Tile::kColumns, tile.args.schedule.at(index).column * Tile::kColumns,
+                 thread);
+    __syncwarp();
+    if (thread % 32 == 0) barrier_arrive(tile.pairs_full(table));
+    if (++table < Tile::Memory::kTables) continue;
+    table = 0;
+    parity ^= 1;
+  }
+}
+
+template <typename Tile>
+BITGRAD_DEVICE inline void release(const Tile& tile, int stage) {
   const uint32_t thread = threadIdx.x % kWarpgroup;
-  if (thread < kCluster) barrier_arrive_at(tile.empty(stage), thread);
+  if (thread < Tile::kCluster) barrier_arrive_at(tile.empty(stage), thread);
 }
 
 // Word of the staging buffer: line of C (or its transpose), group of eight and element in it. The groups are xored with
@@ -161,13 +129,13 @@ BITGRAD_DEVICE inline void store_tile(const WgmmaArgs& args, const int32_t (&d)[
 }
 
 // The sums of one tile, both operands in shared memory.
-template <WgmmaType kType, int kColumns, int kCluster>
-BITGRAD_DEVICE inline void multiply(const TileContext<kColumns, 8, kCluster>& tile, RingPlace& place, int consumer,
-                                    int32_t (&d)[kColumns / 2]) {
+template <WgmmaType kType, typename Tile>
+BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int consumer,
+                                    int32_t (&d)[Tile::kColumns / 2]) {
+  const uint32_t own_rows = Tile::kTurns ? 0 : static_cast<uint32_t>(consumer) * 64 * kBlockBytes;
   for (int block = 0; block < tile.args.k_blocks; ++block, place.next()) {
     barrier_wait(tile.full(place.stage), place.parity);
-    const uint64_t a =
-        describe_tile(shared_address(tile.rows(place.stage)) + static_cast<uint32_t>(consumer) * 64 * kBlockBytes);
+    const uint64_t a = describe_tile(shared_address(tile.rows(place.stage)) + own_rows);
     const uint64_t b = describe_tile(shared_address(tile.columns(place.stage)));
     wgmma_fence();
     BITGRAD_UNROLL
@@ -184,9 +152,9 @@ BITGRAD_DEVICE inline void multiply(const TileContext<kColumns, 8, kCluster>& ti
 
 // The same with rows that are unpacked in registers. Each step is committed alone: its registers are free again when
 // the next one is under way, and the compiler keeps products of this form asynchronous.
-template <WgmmaType kType, int kBits, int kColumns, int kCluster>
-BITGRAD_DEVICE inline void multiply_fragments(const TileContext<kColumns, kBits, kCluster>& tile, RingPlace& place,
-                                              int consumer, int32_t (&d)[kColumns / 2]) {
+template <WgmmaType kType, int kBits, typename Tile>
+BITGRAD_DEVICE inline void multiply_fragments(const Tile& tile, RingPlace& place, int consumer,
+                                              int32_t (&d)[Tile::kColumns / 2]) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   uint32_t a[2][4];
   int last = 0;
@@ -212,32 +180,69 @@ BITGRAD_DEVICE inline void multiply_fragments(const TileContext<kColumns, kBits,
   release(tile, last);
 }
 
-template <int kColumns, int kBits, int kCluster, typename Multiply>
-BITGRAD_DEVICE inline void consume(const TileContext<kColumns, kBits, kCluster>& tile, int consumer,
-                                   Multiply multiply_tile) {
-  using Memory = TileMemory<kColumns, kBits>;
-  int32_t d[kColumns / 2];
+// multiply() in the consumer's turn. parity: 0 for its first tile, then the other one in turns.
+template <typename Tile, typename Multiply>
+BITGRAD_DEVICE inline void take_turn(const Tile& tile, int consumer, uint32_t parity, Multiply&& multiply_tile) {
+  if constexpr (Tile::kTurns) barrier_wait(tile.turn(consumer), consumer == 0 ? parity ^ 1 : parity);
+  multiply_tile();
+  if constexpr (Tile::kTurns)
+    if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.turn(1 - consumer));
+}
+
+// kSums: of bits, whose sums need corrections.
+template <WgmmaStore kStore, bool kSums, typename Tile, typename Multiply>
+BITGRAD_DEVICE inline void consume(const Tile& tile, int consumer, Multiply multiply_tile) {
+  constexpr int kTakes = Tile::kTurns ? kConsumers : 1;  // every how many tiles are a consumer's
+  const int table = Tile::kTurns ? consumer : 0, skipped = Tile::kTurns ? tile.args.k_blocks : 0;
+  uint8_t* const staging = tile.shared + Tile::Memory::kStagingAt + consumer * kStagingWords * 4;
+  int32_t d[Tile::kColumns / 2];
   RingPlace place;
-  for (int32_t index = tile.first(); index < tile.args.schedule.count(); index += tile.step()) {
-    multiply_tile(place, d);
+  place.skip(table * skipped);
+  uint32_t parity = 0;
+  for (int32_t index = tile.first() + table * tile.step(); index < tile.args.schedule.count();
+       index += kTakes * tile.step(), parity ^= 1, place.skip(skipped)) {
     const TilePoint at = tile.args.schedule.at(index);
-    int32_t* staging = reinterpret_cast<int32_t*>(tile.shared + Memory::kStagingAt) + consumer * kStagingWords;
-    store_tile<kBits != 8>(tile.args, d, staging, tile.first_row(at) + 64 * consumer, at.column * kColumns,
-                           1 + consumer);
+    const int row = tile.first_row(at) + (Tile::kTurns ? 0 : 64 * consumer), column = at.column * Tile::kColumns;
+    if constexpr (kStore == WgmmaStore::kGeneral) {
+      multiply_tile(place, d);
+      store_tile<Tile::kBits != 8>(tile.args, d, reinterpret_cast<int32_t*>(staging), row, column, 1 + consumer);
+    } else {
+      const RowPair rows = load_row_pair(tile.args, row);
+      take_turn(tile, consumer, parity, [&] { multiply_tile(place, d); });
+      barrier_wait(tile.pairs_full(table), parity);
+      store_fragments<kStore, kSums, Tile::kBits != 8>(tile.args, d, rows, tile.pairs(table), staging, row, column,
+                                                       1 + consumer);
+      // All have read the table: they were at the last barrier of the stores.
+      if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.pairs_empty(table));
+    }
   }
+  if constexpr (kStore != WgmmaStore::kGeneral)
+    if (threadIdx.x % kWarpgroup == 0) tma_store_wait_all();
+}
+
+template <WgmmaStore kStore, typename Tile>
+BITGRAD_DEVICE inline void init_barriers(const Tile& tile) {
+  constexpr int kReaders = Tile::kTurns ? 1 : kConsumers;  // of a tile, in a block
+  for (int stage = 0; stage < kStages; ++stage) {
+    barrier_init(tile.full(stage), 1);
+    barrier_init(tile.empty(stage), kReaders * Tile::kCluster);
+  }
+  for (int table = 0; table < Tile::Memory::kTables; ++table) {
+    barrier_init(tile.pairs_full(table), kFillThreads / 32);
+    barrier_init(tile.pairs_empty(table), kReaders);
+  }
+  for (int consumer = 0; consumer < kConsumers; ++consumer) barrier_init(tile.turn(consumer), 1);
+  barrier_fence_init();
+  if constexpr (Tile::kBits == 8) prefetch_tensor_map(&tile.args.rows);
+  prefetch_tensor_map(&tile.args.columns);
+  if constexpr (kStore != WgmmaStore::kGeneral) prefetch_tensor_map(&tile.args.store.c);
 }
 
 // The kernel. multiply_tile(tile, place, consumer, d) makes the sums of one tile.
-template <int kColumns, int kBits, int kCluster, typename Multiply>
+template <WgmmaStore kStore, bool kSums, int kColumns, int kBits, int kCluster, int kRows, typename Multiply>
 BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_tile) {
-  const TileContext<kColumns, kBits, kCluster> tile{args, dynamic_shared<uint8_t>()};
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      barrier_init(tile.full(stage), 1);
-      barrier_init(tile.empty(stage), kConsumers * kCluster);
-    }
-    barrier_fence_init();
-  }
+  const TileContext<kColumns, kBits, kCluster, kRows> tile{args, dynamic_shared<uint8_t>()};
+  if (threadIdx.x == 0) init_barriers<kStore>(tile);
   if constexpr (kCluster == 1) {
     __syncthreads();
   } else {
@@ -247,11 +252,13 @@ BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_ti
   if (threadIdx.x < kWarpgroup) {
     decrease_registers<40>();
     if (threadIdx.x == 0) produce(tile);
+    if constexpr (kStore != WgmmaStore::kGeneral)
+      if (threadIdx.x >= 32) fill_pairs(tile);
   } else {
     increase_registers<232>();
     const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-    consume(tile, consumer,
-            [&](RingPlace& place, int32_t(&d)[kColumns / 2]) { multiply_tile(tile, place, consumer, d); });
+    consume<kStore, kSums>(
+        tile, consumer, [&](RingPlace& place, int32_t(&d)[kColumns / 2]) { multiply_tile(tile, place, consumer, d); });
   }
   if constexpr (kCluster != 1) cluster_sync();  // no block ends while another may still arrive at its barriers
 }

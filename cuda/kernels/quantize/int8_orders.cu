@@ -7,6 +7,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
 #include "cuda/kernels/launch.h"
+#include "cuda/kernels/pack/tile.h"
 #include "cuda/kernels/quantize/element.h"
 #include "cuda/kernels/quantize/quantize_cuda.h"
 
@@ -117,35 +118,63 @@ BITGRAD_DEVICE inline void store_order(const OrderCall& order, int64_t r, int64_
   if (8 * o < order.stride) store_octet(rows, r, o, bytes);
 }
 
+// The codes of an octet in both orders.
+struct BothCodes {
+  uint64_t by_row = 0, by_column = 0;
+};
+template <bool kBf16>
+BITGRAD_DEVICE inline BothCodes codes_of_octet(const OrdersCall& call, int64_t r, int64_t c) {
+  const OrderCall &a = call.by_row, &b = call.by_column;
+  const int64_t count = call.cols - c, element = r * call.cols + c;
+  BothCodes out;
+  if (count <= 0) return out;
+  const Numbers8 x = load_gradient<kBf16>(call, r, c);
+  if (a.codes != nullptr) {
+    const Draws8 draws = a.stochastic ? draws8(a.draws, static_cast<uint64_t>(a.first_element + element)) : Draws8{};
+    const float scale = a.scales[r];
+    for (int k = 0; k < 8; ++k)
+      if (k < count)
+        out.by_row |= int8_byte(a.fold == nullptr ? x.v[k] : x.v[k] * a.fold[c + k], scale, a.stochastic, draws.v[k])
+                      << (8 * k);
+  }
+  if (b.codes != nullptr) {
+    const Draws8 draws = b.stochastic ? draws8(b.draws, static_cast<uint64_t>(b.first_element + element)) : Draws8{};
+    const float fold = b.fold == nullptr ? 1.0f : b.fold[r];
+    for (int k = 0; k < 8; ++k)
+      if (k < count) out.by_column |= int8_byte(x.v[k] * fold, b.scales[c + k], b.stochastic, draws.v[k]) << (8 * k);
+  }
+  return out;
+}
+
 template <bool kBf16>
 BITGRAD_GLOBAL void int8_codes_kernel(OrdersCall call, int64_t octets) {
   const OrderCall &a = call.by_row, &b = call.by_column;
   for (int64_t i = thread_index(); i < call.rows * octets; i += thread_count()) {
     const Cell at = cell_of(i, octets);
-    const int64_t r = at.row, c = 8 * at.col, count = call.cols - c, element = r * call.cols + c;
-    uint64_t plain = 0, transposed = 0;
-    if (count > 0) {
-      const Numbers8 x = load_gradient<kBf16>(call, r, c);
-      if (a.codes != nullptr) {
-        const Draws8 draws =
-            a.stochastic ? draws8(a.draws, static_cast<uint64_t>(a.first_element + element)) : Draws8{};
-        const float scale = a.scales[r];
-        for (int k = 0; k < 8; ++k)
-          if (k < count)
-            plain |= int8_byte(a.fold == nullptr ? x.v[k] : x.v[k] * a.fold[c + k], scale, a.stochastic, draws.v[k])
-                     << (8 * k);
-      }
-      if (b.codes != nullptr) {
-        const Draws8 draws =
-            b.stochastic ? draws8(b.draws, static_cast<uint64_t>(b.first_element + element)) : Draws8{};
-        const float fold = b.fold == nullptr ? 1.0f : b.fold[r];
-        for (int k = 0; k < 8; ++k)
-          if (k < count) transposed |= int8_byte(x.v[k] * fold, b.scales[c + k], b.stochastic, draws.v[k]) << (8 * k);
-      }
-    }
-    if (a.codes != nullptr) store_order(a, r, at.col, plain);
-    if (b.codes != nullptr) store_order(b, r, at.col, transposed);
+    const BothCodes codes = codes_of_octet<kBf16>(call, at.row, 8 * at.col);
+    if (a.codes != nullptr) store_order(a, at.row, at.col, codes.by_row);
+    if (b.codes != nullptr) store_order(b, at.row, at.col, codes.by_column);
   }
+}
+
+// The same with by_column turned: a block takes a tile of 128 x 128 numbers, whose codes it turns in shared memory.
+template <bool kBf16>
+BITGRAD_GLOBAL void __launch_bounds__(kTileThreads, 3) int8_codes_turned_kernel(OrdersCall call, int64_t octets) {
+  __shared__ uint32_t tile[kTileWords];
+  const OrderCall &a = call.by_row, &b = call.by_column;
+  const TilePlace at = tile_place(call.rows);
+  for (int i = static_cast<int>(threadIdx.x); i < kTileOctets; i += kTileThreads) {
+    const int r = i / (kTileSide / 8), o = i % (kTileSide / 8);
+    const int64_t row = at.row + r, octet = at.col / 8 + o;
+    BothCodes codes;
+    if (row < call.rows && octet < octets) {
+      codes = codes_of_octet<kBf16>(call, row, 8 * octet);
+      if (a.codes != nullptr) store_order(a, row, octet, codes.by_row);
+    }
+    put_octet(tile, r, o, codes.by_column);
+  }
+  __syncthreads();
+  store_transposed(tile, at, call.cols, {b.codes, b.stride, b.stride, 8, 8});
 }
 
 namespace {
@@ -162,7 +191,7 @@ OrderCall order_call(const Int8Order& order) {
 }
 
 template <bool kBf16>
-void run_orders(const OrdersCall& call) {
+void run_orders(const OrdersCall& call, bool turned) {
   const int64_t blocks = ceil_div(call.rows, kBlockRows) * ceil_div(call.cols, kBlockCols);
   const LaunchShape shape{{static_cast<unsigned>(blocks)}, {32 * kWarps}, 0, 1, "int8_largest_cuda"};
   launch(largest_kernel<kBf16>, shape, call);
@@ -170,10 +199,16 @@ void run_orders(const OrdersCall& call) {
   const auto finish = [&](const OrderCall& order, int64_t n) {
     if (order.codes == nullptr) return;
     launch(scales_kernel, cover(n, "int8_scales_cuda"), n, order.scales, call.flags);
-    if (order.stride > 8 * octets) octets = order.stride / 8;
+    if (order.stride > 8 * octets && !(turned && &order == &call.by_column)) octets = order.stride / 8;
   };
   finish(call.by_row, call.rows);
   finish(call.by_column, call.cols);
+  if (turned) {
+    // Tiles reach up to the stride of by_row, whose rest is cleared.
+    const LaunchShape tiles{
+        {static_cast<unsigned>(tile_count(call.rows, 8 * octets))}, {kTileThreads}, 0, 1, "int8_codes_turned_cuda"};
+    return launch(int8_codes_turned_kernel<kBf16>, tiles, call, octets);
+  }
   launch(int8_codes_kernel<kBf16>, cover(call.rows * octets, "int8_codes_cuda"), call, octets);
 }
 
@@ -193,7 +228,9 @@ bool quantize_int8_orders_cuda(const Int8OrdersArgs& args) {
   };
   clear(call.by_row, args.rows);
   clear(call.by_column, args.cols);
-  args.bf16 ? run_orders<true>(call) : run_orders<false>(call);
+  const bool turned = args.by_column.turned && args.by_column.codes != nullptr;
+  ensure(!args.by_row.turned, "quantize_int8_orders", "codes by row are not turned");
+  args.bf16 ? run_orders<true>(call, turned) : run_orders<false>(call, turned);
   return true;
 }
 

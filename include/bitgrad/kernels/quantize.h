@@ -93,6 +93,7 @@ struct Int8Order {
   int64_t stride = 0;                // bytes of a row of codes
   const RandomStream* sr = nullptr;  // draws: element first_element + r * cols + c; nullptr: to nearest
   int64_t first_element = 0;
+  bool turned = false;  // by_column on a device: codes [cols, rows], so that its product finds the rows contiguous
 };
 struct Int8OrdersArgs {
   int64_t rows = 0, cols = 0;

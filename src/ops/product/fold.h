@@ -52,9 +52,11 @@ Tensor to_bf16_codes(const FoldedGradient& g);
 Tensor to_int8_codes(const FoldedGradient& g, const std::optional<RandomStream>& sr, int64_t first_element);
 
 // The codes that to_int8_codes gives of gy for both products, made from the same reads of gy. fold: as above; sr: the
-// draws of each (none: to nearest), first element 0.
+// draws of each (none: to nearest), first element 0. turned: those of the transposed product are [cols, rows], one scale
+// a row; on a device that multiplies such rows faster.
 struct Int8Codes {
   Tensor plain, transposed;
+  bool turned = false;
 };
 Int8Codes to_int8_codes_both(const Tensor& gy, const float* fold_plain, const float* fold_transposed,
                              const std::optional<RandomStream>& sr_plain,

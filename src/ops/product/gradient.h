@@ -35,6 +35,7 @@ struct GradientProduct {
   bool per_group = false;               // int8: one product a group of columns of `other`
   std::optional<RandomStream> sr = {};  // int8: rounding of gy; none: nearest
   Tensor gy_codes = {};                 // int8: the codes of gy, where share_int8_codes has made them
+  bool gy_turned = false;               // gy_codes are [f,k] though gy is transposed
   GradientForm form() const { return {name, other_name, transposed, form_of(other), per_group}; }
 };
 

@@ -44,12 +44,13 @@ void with_codes(const GradientProduct& p, const Along& folded, int64_t first_ele
   const Tensor codes = p.gy_codes.defined()
                            ? p.gy_codes
                            : to_int8_codes(FoldedGradient(p.gy, p.transposed, folded.scales()), p.sr, first_element);
+  const bool transposed = p.transposed && !p.gy_turned;
   Tensor minus;
   if (folded.zero.defined()) {
-    minus = sums_with_zeros(codes, p.transposed, folded.zero);
+    minus = sums_with_zeros(codes, transposed, folded.zero);
     args.row_minus = minus.as<int64_t>();
   }
-  args.a = side_of(codes, p.transposed).gemm;
+  args.a = side_of(codes, transposed).gemm;
   run(args);
 }
 
@@ -138,6 +139,7 @@ void share_int8_codes(GradientProduct& gx, GradientProduct& gw) {
   Int8Codes codes = to_int8_codes_both(gx.gy, along_w.scales(), along_x.scales(), gx.sr, gw.sr);
   gx.gy_codes = std::move(codes.plain);
   gw.gy_codes = std::move(codes.transposed);
+  gw.gy_turned = codes.turned;
 }
 
 void int8_product(const GradientProduct& p, GradSlot& slot) {

@@ -1,5 +1,6 @@
 // An asynchronous fault of a kernel ends every later call of the process. The program then ends after the test that did
 // it, so that one fault is one red test and not all that come after it.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES  // Catch2 of version 2; so this file takes no precompiled headers
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -133,6 +133,10 @@ int64_t emulation::launches() {
   return all;
 }
 
+int detail::max_active_clusters(const void*, const LaunchShape& shape) {
+  return std::max(1, device_properties(current_device_index()).multiprocessors / shape.cluster);
+}
+
 // Pointers are found as words of eight bytes that are addresses of this process.
 void detail::refuse_host_pointers(const void* kernel, const LaunchShape& shape, int argument, const void* data,
                                   size_t bytes) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cuda/device/mma_fragments.h"
+#include "emulation/cuda/barrier.h"
 #include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda::emulation {
@@ -91,7 +92,46 @@ void run_load(void* const* slots, int) {
   }
 }
 
+struct StoreSlot {
+  void* row;
+  const uint32_t* words;
+  bool transposed;
+};
+void run_store(void* const* slots, int) {
+  const auto slot = [&](int lane) { return static_cast<const StoreSlot*>(slots[lane]); };
+  for (int lane = 0; lane < 32; ++lane) {
+    if (slots[lane] == nullptr) fail_thread("stmatrix was called by a warp that lacks lanes");
+    const uint32_t begin = shared_address(slot(lane)->row);
+    if (begin % 16 != 0 || begin + 16 > shared_end())
+      fail_thread("stmatrix: a row is not on 16 bytes of shared memory");
+    if (slot(lane)->transposed != slot(0)->transposed) fail_thread("stmatrix: lanes differ in .trans");
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      for (int half = 0; half < 2; ++half) {
+        const auto element = static_cast<uint16_t>(slot(lane)->words[i] >> (16 * half));
+        int row = lane / 4, column = lane % 4 * 2 + half;
+        if (slot(lane)->transposed) std::swap(row, column);
+        std::memcpy(static_cast<char*>(slot(8 * i + row)->row) + column * 2, &element, 2);
+      }
+    }
+  }
+}
+uint32_t to_bf16(float x) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FFF;
+  return (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+}
+
 }  // namespace
+
+uint32_t pack_bf16(float first, float second) { return to_bf16(first) | to_bf16(second) << 16; }
+
+void store_matrices(void* row, const uint32_t (&words)[4], bool transposed) {
+  StoreSlot slot{row, words, transposed};
+  collective(32, &slot, run_store, "stmatrix");
+}
 
 void multiply(MmaKind kind, int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   MmaSlot slot{kind, d, a, b};

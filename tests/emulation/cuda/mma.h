@@ -12,6 +12,8 @@ enum class MmaKind : uint8_t { kS8S8, kS8U8, kU8S8, kU8U8, kBits };
 
 void multiply(MmaKind kind, int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 void load_matrices(uint32_t (&out)[4], const void* row);
+void store_matrices(void* row, const uint32_t (&words)[4], bool transposed);
+uint32_t pack_bf16(float first, float second);
 
 // A copy lands at once or when its group is waited for, as the seed has it: what reads too early, or is overwritten too
 // early, shows.

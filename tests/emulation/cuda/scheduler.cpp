@@ -9,6 +9,7 @@
 
 #include "bitgrad/base/error.h"
 #include "emulation/cuda/builtins.h"
+#include "emulation/cuda/tma.h"
 
 __constinit thread_local uint3 threadIdx{};
 __constinit thread_local uint3 blockIdx{};
@@ -262,6 +263,9 @@ void Scheduler::loop() {
 }
 
 void Scheduler::check_after() {
+  if (!stores_are_done())
+    fail_with(ErrorCode::kDevice, grid_->kernel, "block ", text(blocks_[0].index),
+              ": ended with TMA stores that nobody waited for.");
   for (int b = 0; b < grid_->cluster; ++b) {
     const unsigned char* const guard = static_cast<unsigned char*>(shared(b)) + grid_->shared_bytes;
     for (int i = 0; i < kSharedGuard; ++i)

@@ -1,6 +1,9 @@
 #include "emulation/cuda/tma.h"
 
 #include <cstring>
+#include <deque>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "cuda/device/fragments.h"
@@ -101,6 +104,77 @@ void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
     fail_thread("a bulk copy needs addresses and a size that are multiples of 16");
   if (address + bytes > shared_end()) fail_thread("a bulk copy reaches past shared memory");
   issue({static_cast<char*>(to), barrier, Record{}, from, 0, 0, bytes});
+}
+
+namespace {
+
+struct Store {
+  Record box;
+  const char* from;
+  int64_t column, row;
+};
+struct StoreGroups {
+  std::vector<Store> open;
+  std::deque<std::vector<Store>> committed;
+};
+struct Stores {
+  int64_t serial = -1;
+  std::map<int, StoreGroups> of_thread;
+};
+thread_local Stores g_stores;
+
+StoreGroups& own_stores() {
+  if (g_stores.serial != block_serial()) g_stores = {block_serial(), {}};
+  return g_stores.of_thread[cluster_rank() * 1024 + thread_rank()];
+}
+
+void run(const Store& store) {
+  for (int64_t r = 0; r < store.box.box_rows; ++r) {
+    for (int64_t c = 0; c < kBlockBytes; ++c) {
+      const int64_t row = store.row + r, column = store.column + c;
+      if (row < 0 || row >= store.box.rows || column < 0 || column >= store.box.columns) continue;
+      const_cast<uint8_t*>(store.box.data)[row * store.box.stride + column] =
+          static_cast<uint8_t>(store.from[swizzle128(static_cast<uint32_t>(r * kBlockBytes + c))]);
+    }
+  }
+}
+
+}  // namespace
+
+void tma_store(const TensorMap* map, const void* from, int column, int row) {
+  Record record;
+  std::memcpy(&record, map, sizeof record);
+  if (record.magic != kMagic) fail_thread("a TMA copy with a tensor map that make_tensor_map did not make");
+  const uint32_t address = shared_address(from);
+  if (address % kSwizzleBytes != 0) fail_thread("a swizzled TMA copy must come from a multiple of 1024 bytes");
+  if (address + record.box_rows * kBlockBytes > shared_end()) fail_thread("a TMA copy reaches past shared memory");
+  const Store store{record, static_cast<const char*>(from), column, row};
+  StoreGroups& own = own_stores();
+  if (random() % 2 == 0)
+    run(store);
+  else
+    own.open.push_back(store);
+}
+
+void tma_store_commit() {
+  StoreGroups& own = own_stores();
+  own.committed.push_back(std::move(own.open));
+  own.open.clear();
+}
+
+void tma_store_wait(size_t pending) {
+  StoreGroups& own = own_stores();
+  while (own.committed.size() > pending) {
+    for (const Store& store : own.committed.front()) run(store);
+    own.committed.pop_front();
+  }
+}
+
+bool stores_are_done() {
+  if (g_stores.serial != block_serial()) return true;
+  for (const auto& [thread, groups] : g_stores.of_thread)
+    if (!groups.open.empty() || !groups.committed.empty()) return false;
+  return true;
 }
 
 void deliver_copies(uint64_t* barrier) {
