@@ -18,7 +18,6 @@ resnet20_fp32: SGD, batch 128. Ours of the last two needs --config, such as
 import argparse
 import json
 import math
-import os
 import statistics
 import sys
 import time
@@ -261,15 +260,8 @@ def our_row(a, net, grad, memory=False):
 
 def best_variant(a, net):
     base = dict(net=net, batch=100 if net == "cnv" else 128, bits=a.bits, threads=a.threads, steps=a.steps)
-    rows = []
-    for variant in variants(not a.no_compile and torch_peers.find_compiler()):
-        cell = dict(base, **variant)
-        rows.append(dict(cell=cell, **torch_ms(cell)))
-        print(net, variant, rows[-1].get("ms", rows[-1].get("error")), file=sys.stderr, flush=True)
-    good = [r for r in rows if "ms" in r]
-    if not good:
-        sys.exit("bench_conv_peers: no variant of PyTorch ran. Does BITGRAD_TORCH_PYTHON name a Python with torch?")
-    return min(good, key=lambda r: r["ms"]), rows
+    cells = ((dict(base, **variant), variant) for variant in variants(not a.no_compile and torch_peers.find_compiler()))
+    return torch_peers.best_of(__file__, cells, (net,))
 
 
 def describe(cell):
@@ -303,30 +295,17 @@ def compare(a, net):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--cell", help=argparse.SUPPRESS)
+    torch_peers.add_arguments(p, rounds=5, steps=7)
     p.add_argument("--net", default="cnv,resnet20", help="of " + ", ".join(NETS))
-    p.add_argument("--bench", default=torch_peers.BENCH_STEP)
     p.add_argument("--config", action="append", default=[], metavar="NET=FILE", help="ours of a net is this configuration")
     p.add_argument("--grad", default="config", help="ours: config (as it says), fp32, bf16, int8; a list")
     p.add_argument("--bits", type=int, default=4, help="of resnet20_lsq in PyTorch")
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--steps", type=int, default=7, help="of a process; its median counts")
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--no-compile", action="store_true")
-    p.add_argument("--json", help="writes the results to this file")
     a = p.parse_args()
     if a.cell:
         print(json.dumps(run_cell(json.loads(a.cell))))
         return 0
     a.configs = dict(text.split("=", 1) for text in a.config)
-    nets = a.net.split(",")
-    if any(n not in NETS for n in nets):
-        p.error("--net: expected a list of " + ", ".join(NETS))
-    report = [compare(a, net) for net in nets]
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(report, f, indent=1)
-            f.write("\n")
+    torch_peers.report_nets(a, p, NETS, compare)
     return 0
 
 

@@ -191,15 +191,8 @@ def run_cell(cell):
 def best_variant(a, net, quant):
     base = dict(SHAPES[net], net=net, quant=quant, subnorm=a.subnorm and quant != "float",
                 threads=a.threads, steps=a.steps, warm=4)
-    rows = []
-    for variant in variants(not a.no_compile and torch_peers.find_compiler()):
-        cell = dict(base, **variant)
-        rows.append(dict(cell=cell, **torch_peers.torch_row(__file__, cell)))
-        print(net, quant, variant, rows[-1].get("ms", rows[-1].get("error")), file=sys.stderr, flush=True)
-    good = [r for r in rows if "ms" in r]
-    if not good:
-        sys.exit("bench_gpt_peers: no variant of PyTorch ran. Does BITGRAD_TORCH_PYTHON name a Python with torch?")
-    return min(good, key=lambda r: r["ms"]), rows
+    cells = ((dict(base, **variant), variant) for variant in variants(not a.no_compile and torch_peers.find_compiler()))
+    return torch_peers.best_of(__file__, cells, (net, quant))
 
 
 def describe(cell):
@@ -253,35 +246,23 @@ def compare(a, net):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--cell", help=argparse.SUPPRESS)
+    torch_peers.add_arguments(p, rounds=3, steps=15)
     p.add_argument("--net", default="gpt,gpt384", help="of " + ", ".join(SHAPES))
     p.add_argument("--quant", default=",".join(QUANTS), help="of " + ", ".join(QUANTS))
     p.add_argument("--grad", default="fp32,bf16,int8", help="ours: backward products of quantized layers; GX/GW for two; a "
                    "list. int8 is left out for int4, whose groups it does not serve (bf16/int8 is)")
-    p.add_argument("--bench", default=torch_peers.BENCH_STEP)
     p.add_argument("--config", action="append", default=[], metavar="QUANT=FILE", help="ours is this configuration")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="ours: a key of the configuration")
     p.add_argument("--subnorm", action="store_true", help="RMS norms before the last linear layers, in PyTorch")
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--steps", type=int, default=15, help="of a process; its median counts")
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--no-compile", action="store_true")
-    p.add_argument("--json", help="writes the results to this file")
     a = p.parse_args()
     if a.cell:
         print(json.dumps(run_cell(json.loads(a.cell))))
         return 0
     a.configs = dict(text.split("=", 1) for text in a.config)
-    nets, a.quants, a.grads = a.net.split(","), a.quant.split(","), a.grad.split(",")
-    if any(n not in SHAPES for n in nets):
-        p.error("--net: expected a list of " + ", ".join(SHAPES))
+    a.quants, a.grads = a.quant.split(","), a.grad.split(",")
     if any(q not in QUANTS for q in a.quants):
         p.error("--quant: expected a list of " + ", ".join(QUANTS))
-    report = [compare(a, net) for net in nets]
-    if a.json:
-        with open(a.json, "w") as f:
-            json.dump(report, f, indent=1)
-            f.write("\n")
+    torch_peers.report_nets(a, p, SHAPES, compare)
     return 0
 
 

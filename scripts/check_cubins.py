@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles kernels for every target and reads what came out: registers, spills, remarks of ptxas, instructions.
 
-    scripts/check_cubins.py [--nvcc PATH] [--archs 80,86,...] [--jobs N] [--self-test] [SOURCE.cu ...]
+    scripts/check_cubins.py [--nvcc PATH] [--archs 80,86,...] [--jobs N] [--self-test] [--shared] [SOURCE.cu ...]
 
 Without sources: all of cuda/kernels/gemm, and the sweeps of an optimizer step (SOURCES). Needs nvcc only (no
 cuobjdump): an instruction of a cubin is 16 bytes, its opcode the low 12 bits. Exit code: the number of broken rules, at most 100; 77 without nvcc (skipped).
@@ -16,6 +16,9 @@ Rules, for each kernel and target:
   serialized        no remark C7508 or C7510 .. C7519 (wgmma made synchronous, setmaxnreg ignored)
   tensor core       what the kernel's name promises on this target: wgmma and mma kernels
   empty             wgmma kernels have no body on targets without wgmma
+  shared            static shared memory is what tests/emulation/cuda/static_shared.inc says, by which the emulated
+                    device counts it, and at most 32 KiB (detail::kMostStaticShared of cuda/runtime/runtime.h).
+                    --shared prints that file anew
 """
 import argparse
 import collections
@@ -38,6 +41,9 @@ EMPTY = 64  # instructions, with padding
 HELPER = re.compile(r"__cuda_sm\d+x?_(div|rem|rcp|sqrt|shflsync|warpsync)")
 SOURCES = ["cuda/kernels/gemm/*.cu", "cuda/kernels/elementwise/update_rows*.cu"]
 FUNCTION = 2  # type of a symbol
+RESERVED = 1024  # bytes of shared memory that a block of sm_90 and later has beside its own; ptxas counts them
+MOST_STATIC = 32 << 10
+STATIC_SHARED = os.path.join(ROOT, "tests/emulation/cuda/static_shared.inc")
 
 Kernel = collections.namedtuple("Kernel", "name stack spills registers remarks")
 
@@ -100,6 +106,38 @@ def instructions(cubin):
     return out, functions
 
 
+def sections_of(data):
+    """Name, offset and size of each section of an ELF file."""
+    at, size, count, names_at = struct.unpack_from("<Q", data, 0x28)[0], *struct.unpack_from("<HHH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
+    names = data[sections[names_at][4]:sections[names_at][4] + sections[names_at][5]]
+    return [(names[s[0]:names.index(b"\0", s[0])].decode(), s[4], s[5]) for s in sections]
+
+
+def static_shared(cubin, arch):
+    """Kernel -> bytes of its static shared arrays."""
+    reserved = RESERVED if int(re.match(r"\d+", arch).group()) >= 90 else 0
+    with open(cubin, "rb") as file:
+        found = {name[len(".nv.shared."):]: size - reserved for name, _, size in sections_of(file.read())
+                 if name.startswith(".nv.shared.")}
+    return {name: size for name, size in found.items() if size > 0}
+
+
+def stated_shared():
+    with open(STATIC_SHARED, encoding="utf-8") as file:
+        return {name: int(size) for name, size in re.findall(r'BITGRAD_STATIC_SHARED\("(\w+)", (\d+)\)', file.read())}
+
+
+def broken_shared(arch, found, stated, kernels):
+    for name in sorted(kernels):
+        got = found.get(name, 0)
+        if got > MOST_STATIC:
+            yield f"{demangled(name)} for sm_{arch}: shared: got {got} static bytes, expected at most {MOST_STATIC}"
+        if arch == "90a" and got != stated.get(name, 0):
+            yield (f"{demangled(name)} for sm_{arch}: shared: got {got} static bytes, expected {stated.get(name, 0)} "
+                   f"({os.path.relpath(STATIC_SHARED, ROOT)}; --shared prints it anew)")
+
+
 def promised(name, arch):
     """The instruction that a kernel's name promises on a target, or None."""
     if "wgmma" in name:
@@ -141,8 +179,21 @@ def check(nvcc, source, arch, folder):
     if done.returncode != 0:
         return [f"{os.path.relpath(source, ROOT)} for sm_{arch}: compile:\n{done.stdout}{done.stderr}"], 0, 0
     kernels = parse_log(done.stdout + done.stderr)
-    return list(broken_rules(arch, kernels, *instructions(cubin))), len(kernels), max(
-        [k.registers for k in kernels.values()], default=0)
+    broken = list(broken_rules(arch, kernels, *instructions(cubin)))
+    broken += broken_shared(arch, static_shared(cubin, arch), stated_shared(), kernels)
+    return broken, len(kernels), max([k.registers for k in kernels.values()], default=0)
+
+
+def print_shared(nvcc, sources, folder, pool):
+    def of(source):
+        cubin = os.path.join(folder, os.path.basename(source) + ".cubin")
+        subprocess.run([nvcc, *FLAGS, "-arch=sm_90a", "-cubin", f"-I{ROOT}", f"-I{ROOT}/include", f"-I{ROOT}/src",
+                        "-o", cubin, source], check=True)
+        return static_shared(cubin, "90a")
+    found = {name: size for one in pool.map(of, sources) for name, size in one.items()}
+    print("// BITGRAD_STATIC_SHARED(symbol of a kernel, bytes of its static shared arrays), by scripts/check_cubins.py --shared.")
+    for name, size in sorted(found.items()):
+        print(f'BITGRAD_STATIC_SHARED("{name}", {size})')
 
 
 SPILLING = """
@@ -169,6 +220,9 @@ def self_test(nvcc, folder):
                  "calling_mma for sm_90a: tensor core: got no IMMA"]:
         if not any(want in line for line in broken):
             sys.exit("self-test: expected '" + want + "', got:\n" + "\n".join(broken))
+    shared = list(broken_shared("90a", {"_Z1fv": 40000, "_Z1gv": 8}, {"_Z1hv": 4}, ["_Z1fv", "_Z1gv", "_Z1hv", "_Z1iv"]))
+    if [line.split(":")[0][0] + line.split("got ")[1].split()[0] for line in shared] != ["f40000", "f40000", "g8", "h0"]:
+        sys.exit("self-test: wrong sizes of shared memory were not named: " + "\n".join(shared))
     remarks = parse_log("ptxas info    : Compiling entry function 'f' for 'sm_90a'\n"
                         "ptxas info    : (C7513) Potential Performance Loss: wgmma ... in the function 'f'\n")
     if remarks["f"].remarks != ["C7513"]:
@@ -183,6 +237,7 @@ def main():
     parser.add_argument("--archs", default=",".join(ARCHS))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("--shared", action="store_true")
     args = parser.parse_args()
     if not os.path.exists(args.nvcc):
         print("skipped: no nvcc")
@@ -191,6 +246,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         if args.self_test:
             return self_test(args.nvcc, folder)
+        if args.shared:
+            return print_shared(args.nvcc, sources, folder, pool)
         runs = [(source, arch, pool.submit(check, args.nvcc, source, arch, folder))
                 for source in sources for arch in args.archs.split(",")]
         failures = []

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(config idx npz safetensors gguf checkpoint tokenizer)
+[ ${#targets[@]} -gt 0 ] || targets=(config idx npz safetensors gguf interop checkpoint tokenizer)
 
 [ -f build/release/build.ninja ] || cmake --preset release
 cmake --build --preset release --target bitgrad

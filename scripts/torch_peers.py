@@ -1,4 +1,5 @@
 """What the scripts that run beside PyTorch share: processes of its variants with an allocator, and rows of bench_step."""
+import argparse
 import glob
 import json
 import os
@@ -48,6 +49,42 @@ def bench_step_row(program, arguments):
             sys.exit(f"{os.path.basename(sys.argv[0])}: {' '.join(command)}: {result.stderr.strip()}")
         with open(path) as f:
             return json.load(f)["rows"][0]
+
+
+def best_of(script, cells, title):
+    """Runs each cell once; the fastest row, with its cell, and all rows."""
+    rows = []
+    for cell, variant in cells:
+        rows.append(dict(cell=cell, **torch_row(script, cell)))
+        print(*title, variant, rows[-1].get("ms", rows[-1].get("error")), file=sys.stderr, flush=True)
+    good = [r for r in rows if "ms" in r]
+    if not good:
+        sys.exit(f"{os.path.splitext(os.path.basename(script))[0]}: no variant of PyTorch ran. Does BITGRAD_TORCH_PYTHON name a "
+                 "Python with torch?")
+    return min(good, key=lambda r: r["ms"]), rows
+
+
+def add_arguments(p, rounds, steps):
+    """Of a script that runs beside PyTorch."""
+    p.add_argument("--cell", help=argparse.SUPPRESS)
+    p.add_argument("--bench", default=BENCH_STEP)
+    p.add_argument("--rounds", type=int, default=rounds)
+    p.add_argument("--steps", type=int, default=steps, help="of a process; its median counts")
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--no-compile", action="store_true")
+    p.add_argument("--json", help="writes the results to this file")
+
+
+def report_nets(a, p, known, compare):
+    """compare(a, net) of each net of --net, written to --json."""
+    nets = a.net.split(",")
+    if any(n not in known for n in nets):
+        p.error("--net: expected a list of " + ", ".join(known))
+    report = [compare(a, net) for net in nets]
+    if a.json:
+        with open(a.json, "w") as f:
+            json.dump(report, f, indent=1)
+            f.write("\n")
 
 
 def status_bytes(key):

@@ -2,14 +2,30 @@
 
 #include "bitgrad/dtype/codec.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace bitgrad::bench {
+namespace {
+
+// Rows that are drawn; others repeat them, turned by some elements, so that large operands are made at the speed of a
+// copy.
+constexpr int64_t kDrawnRows = 256;
+
+// Bytes [0, used) of a row turned by whole elements.
+void turn_row(const char* from, int64_t used, int64_t turn, char* to) {
+  std::memcpy(to, from + turn, static_cast<size_t>(used - turn));
+  std::memcpy(to + used - turn, from, static_cast<size_t>(turn));
+}
+
+}  // namespace
 
 Matrix::Matrix(DType type, int64_t r, int64_t c, std::mt19937& rng)
     : dtype(type), rows(r), cols(c), stride(row_bytes_memory(type, c)), bytes(r * stride) {
   const DTypeInfo& info = dtype.info();
   const bool codebook = info.kind == DTypeKind::kCodebook;
   std::vector<double> numbers(static_cast<size_t>(cols));
-  for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < std::min(rows, kDrawnRows); ++i) {
     for (double& x : numbers) {
       if (dtype.is_float()) {
         x = static_cast<double>(rng() % 2001) / 1000 - 1;
@@ -23,6 +39,14 @@ Matrix::Matrix(DType type, int64_t r, int64_t c, std::mt19937& rng)
       }
     }
     pack_row(dtype, numbers.data(), cols, static_cast<char*>(bytes.data()) + i * stride);
+  }
+  // Whole elements are whole bytes in units of eight codes; a row that ends inside of one is copied as it is.
+  const int bits = dtype.bits();
+  const int64_t unit = bits >= 8 ? bits / 8 : bits, used = (cols * bits + 7) / 8;
+  const int64_t turns = cols * bits % 8 == 0 && used % unit == 0 ? used / unit : 1;
+  for (int64_t i = kDrawnRows; i < rows; ++i) {
+    char* const all = static_cast<char*>(bytes.data());
+    turn_row(all + i % kDrawnRows * stride, used, i / kDrawnRows % turns * unit, all + i * stride);
   }
 }
 

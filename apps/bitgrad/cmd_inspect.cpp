@@ -138,6 +138,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const
          {"phase", h.phase},
          {"best_accuracy", evaluated ? Json(h.counters.best_accuracy) : Json(nullptr)},
          {"best_epoch", known ? Json(h.counters.best_epoch) : Json(nullptr)},
+         {"best_step", h.counters.best_step > 0 ? Json(h.counters.best_step) : Json(nullptr)},
          {"layers", Json::array()},
          {"table", to_json(table)}};
   for (const Inspected& layer : layers) j["layers"].push_back(to_json(layer));

@@ -1,8 +1,10 @@
 // bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [--use-config] [device.kind=...]
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <iostream>
@@ -24,6 +26,7 @@
 #include "output.h"
 #include "progress.h"
 #include "signals.h"
+#include "table.h"
 
 namespace bitgrad::cli {
 namespace {
@@ -56,13 +59,20 @@ void open_log(const std::string& folder, Progress& progress) {
   });
 }
 
+// Bytes by kind at the peak, the largest first.
 void print_memory(std::ostream& out) {
   const MemoryAccount peak = memory_at_peak();
-  out << "memory at the peak of " << peak.total << " bytes:";
+  std::vector<std::pair<int64_t, std::string>> kinds;
   for (int i = 0; i < kMemoryKinds; ++i)
-    if (peak.bytes[static_cast<size_t>(i)] > 0)
-      out << ' ' << memory_kind_name(static_cast<MemoryKind>(i)) << ' ' << peak.bytes[static_cast<size_t>(i)];
-  out << '\n';
+    if (const int64_t bytes = peak.bytes[static_cast<size_t>(i)]; bytes > 0)
+      kinds.emplace_back(bytes, memory_kind_name(static_cast<MemoryKind>(i)));
+  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  out << "memory at the peak: " << size_text(peak.total) << '\n';
+  for (const auto& [bytes, name] : kinds) {
+    const std::string size = size_text(bytes);
+    out << "  " << name << std::string(14 - std::min<size_t>(14, name.size()), ' ')
+        << std::string(9 - std::min<size_t>(9, size.size()), ' ') << size << '\n';
+  }
 }
 
 // A checkpoint is written, so the run can go on: say how.
@@ -80,9 +90,11 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   const bool percent = outcome.metric == "accuracy" || outcome.metric == "top5_accuracy";
   const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
   std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
-            << " of " << e.samples << (trainer.config().data.test ? " test" : " training") << " samples";
+            << " of " << e.samples
+            << (trainer.config().data.test ? " test samples"
+                                           : " training samples, the first ones (data.test is not set)");
   if (const auto best = trainer.best_value())
-    std::cout << " (best " << shown(*best) << " at epoch " << outcome.counters.best_epoch << ')';
+    std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config()) << ')';
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout);
   std::cout << "run folder: " << folder << '\n';
@@ -159,10 +171,12 @@ int run_train(const TrainOptions& options) {
   const RunConfig config = resuming ? config_of_resumed(options, checkpoint, moved)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   Trainer trainer(config);
-  if (resuming)
+  if (resuming) {
     trainer.resume(checkpoint);
-  else
+    tell_saved(trainer.learner().state().step);
+  } else {
     trainer.start();
+  }
   std::string folder = options.resume;
   if (!resuming) {
     RunFolder made = start_run_folder(trainer.config(), options.out);
@@ -180,7 +194,10 @@ int run_train(const TrainOptions& options) {
                e.accuracy >= 0 ? concat(" accuracy ", e.accuracy) : "", " loss ", e.loss,
                e.metric == "accuracy" || e.metric == "loss" ? "" : concat(' ', e.metric, ' ', e.value)));
   };
-  hooks.on_checkpoint = [](const std::string& path) { log(LogLevel::kInfo, "saved " + path); };
+  hooks.on_checkpoint = [&](const std::string& path) {
+    log(LogLevel::kInfo, "saved " + path);
+    if (path.ends_with("/last.safetensors")) tell_saved(trainer.learner().state().step);
+  };
   hooks.stop_requested = stop_request;
   const TrainOutcome outcome = trainer.run(folder, hooks);
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));

@@ -2,82 +2,9 @@
 
 #include <algorithm>
 
-#include "bitgrad/nn/layer_kind.h"
-#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/plugin.h"
-#include "bitgrad/train/run_folder.h"
 
 namespace bitgrad::cli {
-namespace {
-
-// Stands for data that are not there: the form of a sample alone.
-class FormOfData final : public Dataset {
- public:
-  explicit FormOfData(const Form& form) : form_(form) {}
-  std::string name() const override { return "no data"; }
-  int64_t size() const override { return 1; }
-  std::vector<int64_t> sample_shape() const override { return form_.sample.dims(); }
-  int64_t classes() const override { return 0; }
-  int64_t vocabulary() const override { return form_.ids; }
-  void sample(int64_t, float*, int32_t*) const override { fail("data", "this command reads no data"); }
-
- private:
-  Form form_;
-};
-
-// What comes before the first linear layer keeps the features; an embedding gives dim for each.
-int64_t features_of(const std::string& file, const RunConfig& config) {
-  int64_t dim = 1;
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const LayerConfig& layer = config.layers[i];
-    const LayerKind& kind = *find_layer_kind(layer.kind);
-    if (kind.ids) dim = std::max<int64_t>(layer.attributes.integer("dim"), 1);
-    if (kind.product) return shape_in_file(file, concat(kModelRoot, '.', i, ".weight")).cols() / dim;
-  }
-  fail_with(ErrorCode::kData, "checkpoint", file, ": its configuration has no linear layer");
-}
-
-// Different ids that the model takes; 0: it takes numbers.
-int64_t vocabulary_of(const RunConfig& config) {
-  const LayerConfig& first = config.layers.at(0);
-  return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
-}
-
-// Stands for the configuration of a file that no run wrote: what is not about the model.
-constexpr const char* kNoRun =
-    "version: 1\nrun: {name: model}\ndata: {train: {format: digits, size: 1}}\nmodel: {layers: [{linear: {out: 1}}]}\n"
-    "optim: {name: sgd, lr: 0.1}\ntrain: {stop: 1 steps}\n";
-
-}  // namespace
-
-OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides) {
-  OpenedFile out;
-  out.path = checkpoint_of(target);
-  out.kind = file_kind(out.path);
-  out.header = read_checkpoint_header(out.path);
-  out.of_run = !out.header.config.empty();
-  // The configuration first: it loads the plugins whose kinds the record names.
-  const ConfigSource source{true, remembered_root(out.path), ConfigSource::Plugins::kLoaded};
-  out.config = parse_config(out.of_run ? out.header.config : kNoRun, out.path, overrides, source);
-  const std::optional<ModelRecord> record = read_model_record(out.path);
-  if (!out.of_run && !record)
-    fail_with(ErrorCode::kData, "checkpoint", out.path,
-              ": has neither a configuration nor a record of its model: only the program that wrote it can open it");
-  if (record) {
-    out.input = record->model.input;
-  } else {
-    out.input.sample = {features_of(out.path, out.config)};
-    out.input.ids = vocabulary_of(out.config);
-  }
-  return out;
-}
-
-std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
-  if (!file.of_run)
-    return open_model(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
-  if (data != nullptr) return load_evaluator(file.config, *data, file.path);
-  return load_evaluator(file.config, FormOfData(file.input), file.path);
-}
 
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths) {
   args.option("--plugin", paths, "a plugin that the file needs, if its path has changed; repeatable").repeatable();
@@ -125,6 +52,11 @@ std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text
   return make_dataset(spec);
 }
 
+std::string best_place(const RunCounters& counters, const RunConfig& config) {
+  const bool steps = config.train.stop.unit == Quantity::Unit::kSteps && counters.best_step > 0;
+  return steps ? concat("at step ", counters.best_step) : concat("at epoch ", counters.best_epoch);
+}
+
 std::string describe(const OpenedFile& file) {
   const CheckpointHeader& h = file.header;
   std::string text = concat(file.kind, ' ', file.path, ": ", file.config.run.name, ", seed ", h.seed, ", step ", h.step,
@@ -132,9 +64,9 @@ std::string describe(const OpenedFile& file) {
   const size_t phases = file.config.quant.phases.size();
   if (phases > 1) text += concat(", phase ", h.phase, " of 0 .. ", phases - 1);
   if (h.counters.best_value)
-    text += concat(", best ", h.counters.metric, ' ', *h.counters.best_value, " at epoch ", h.counters.best_epoch);
+    text += concat(", best ", h.counters.metric, ' ', *h.counters.best_value, ' ', best_place(h.counters, file.config));
   else if (h.counters.best_accuracy >= 0)
-    text += concat(", best ", h.counters.best_accuracy, " % at epoch ", h.counters.best_epoch);
+    text += concat(", best ", h.counters.best_accuracy, " % ", best_place(h.counters, file.config));
   return text;
 }
 

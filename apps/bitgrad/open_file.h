@@ -5,22 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/train/opened_file.h"
 #include "bitgrad/train/trainer.h"
 #include "cli/arguments.h"
 
 namespace bitgrad::cli {
 
-struct OpenedFile {
-  std::string path, kind;  // kind: "checkpoint", "model"
-  CheckpointHeader header;
-  RunConfig config;
-  Form input = {};     // of the model: shape of a sample, ids
-  bool of_run = true;  // false: written by a program of its own, so `config` says nothing of it
-};
-// Of a run folder (its last checkpoint) or a file. Throws Error(kData), ConfigError.
-OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {});
-// The model of a file, ready to predict. `data` may be nullptr: nothing is read then but the file.
-std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data);
 // Option --plugin of a command: its libraries are loaded by load_named_plugins, before a file is opened.
 void add_plugin_option(Arguments& args, std::vector<std::string>& paths);
 void load_named_plugins(const std::vector<std::string>& paths);
@@ -32,6 +22,8 @@ inline constexpr const char* kDataHelp =
 std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides);
 // The windows of a text file, by the tokenizer in the model's file. stride: of the windows; 0: side by side.
 std::unique_ptr<Dataset> text_of(const OpenedFile& file, const std::string& text, int64_t stride);
+// "at epoch 3", of runs whose length is given in steps "at step 750": where the best model was.
+std::string best_place(const RunCounters& counters, const RunConfig& config);
 // "checkpoint runs/a/last.safetensors: mnist, step 100, epoch 2, ..."
 std::string describe(const OpenedFile& file);
 

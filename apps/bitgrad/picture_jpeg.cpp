@@ -90,7 +90,7 @@ Picture decode_jpeg(const std::vector<uint8_t>& file) {
 #else
 
 Picture decode_jpeg(const std::vector<uint8_t>&) {
-  fail("data pack",
+  fail("picture",
        "this program was built without libjpeg, which JPEG files need. Install libjpeg62-turbo-dev (Debian) or "
        "libjpeg-turbo8-dev (Ubuntu) and build it again.");
 }

@@ -45,7 +45,7 @@ Picture decode_png(const std::vector<uint8_t>& file) {
 #else
 
 Picture decode_png(const std::vector<uint8_t>&) {
-  fail("data pack",
+  fail("picture",
        "this program was built without libpng, which PNG files need. Install libpng-dev and build it again.");
 }
 

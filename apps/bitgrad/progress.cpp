@@ -1,31 +1,29 @@
 #include "progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <iomanip>
-#include <utility>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "output.h"
+#include "progress_line.h"
 
 namespace bitgrad::cli {
 namespace {
 
-constexpr int kBarWidth = 24;
+constexpr int kNoLimit = 1 << 20;
 
-std::string duration(double seconds) {
-  const int64_t s = static_cast<int64_t>(seconds + 0.5);
-  char text[32];
-  if (s >= 3600)
-    std::snprintf(text, sizeof text, "%lldh%02lldm", static_cast<long long>(s / 3600),
-                  static_cast<long long>(s % 3600 / 60));
-  else
-    std::snprintf(text, sizeof text, "%lldm%02llds", static_cast<long long>(s / 60), static_cast<long long>(s % 60));
-  return text;
+// Asked at each line: a window may be resized at any time.
+int terminal_columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const int given = columns != nullptr ? std::atoi(columns) : 0;
+  return given > 0 ? given : 80;
 }
 
 bool is_terminal() {
@@ -37,22 +35,7 @@ bool is_terminal() {
 
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(is_terminal()), last_(std::chrono::steady_clock::now()) {}
 Progress::~Progress() {
-  if (drawn_ && !failed_) std::fputs("\r\033[K", stderr);
-}
-
-std::string Progress::describe(const TrainEvent& e) const {
-  char text[240];
-  char accuracy[32] = "";
-  if (e.accuracy >= 0) std::snprintf(accuracy, sizeof accuracy, "acc %.2f %%  ", e.accuracy);
-  const bool ids = e.tokens_per_s > 0;
-  char rate[48] = "", mfu[24] = "";
-  if (e.gmacs_per_s > 0) std::snprintf(rate, sizeof rate, "  %.3g GMAC/s", e.gmacs_per_s);
-  if (e.mfu >= 0) std::snprintf(mfu, sizeof mfu, " (MFU %.1f %%)", e.mfu);
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %slr %.3g  %.0f %s/s%s%s  ETA %s",
-                static_cast<long long>(e.epoch), static_cast<long long>(e.step), e.loss, accuracy, e.lr,
-                ids ? e.tokens_per_s : e.samples_per_s, ids ? "tokens" : "samples", rate, mfu,
-                duration(e.eta_seconds).c_str());
-  return text;
+  if (drawn_ > 0 && !failed_) std::fputs(erasure().c_str(), stderr);
 }
 
 void Progress::put(const std::string& text) {
@@ -62,17 +45,23 @@ void Progress::put(const std::string& text) {
                                  "): further output is dropped, the run continues"));
 }
 
-void Progress::erase() {
-  if (std::exchange(drawn_, false)) put("\r\033[K");
+// The line may cover more rows by now, if the window has become narrower: terminals wrap what stands there.
+std::string Progress::erasure() const {
+  const int rows = (drawn_ - 1) / std::max(terminal_columns(), 1);
+  return rows > 0 ? concat("\r\033[", rows, "A\033[J") : "\r\033[J";
 }
 
+void Progress::erase() {
+  if (drawn_ == 0) return;
+  put(erasure());
+  drawn_ = 0;
+}
+
+// One write, so that nothing is seen of a line that is half drawn. The last column stays free: the cursor stands there.
 void Progress::draw(const TrainEvent& e) {
-  const double part =
-      static_cast<double>(e.microbatch) / static_cast<double>(std::max<int64_t>(e.microbatches_total, 1));
-  std::string bar(static_cast<size_t>(kBarWidth), '.');
-  std::fill_n(bar.begin(), std::min(kBarWidth, static_cast<int>(part * kBarWidth)), '#');
-  put(concat("\r\033[K[", bar, "] ", std::setw(3), static_cast<int>(100 * part), " %  ", describe(e)));
-  drawn_ = true;
+  const std::string line = progress_line(e, terminal_columns() - 1);
+  put((drawn_ > 0 ? erasure() : std::string()) + line);
+  drawn_ = static_cast<int>(line.size());
 }
 
 void Progress::tick(const TrainEvent& e) {
@@ -83,7 +72,7 @@ void Progress::tick(const TrainEvent& e) {
   if (terminal_)
     draw(e);
   else
-    put(describe(e) + '\n');
+    put(progress_line(e, kNoLimit) + '\n');
 }
 
 void Progress::evaluated(const EvalEvent& e) {
@@ -101,8 +90,9 @@ void Progress::evaluated(const EvalEvent& e) {
   const bool text_like = e.metric == "loss" || value_of(e.metrics, "bits_per_byte").has_value();
   const std::string of_text =
       text_like ? shown("perplexity", "  perplexity %.5g") + shown("bits_per_byte", "  bits/byte %.4f") : std::string();
-  std::snprintf(text, sizeof text, "epoch %lld  %s %sloss %.4f%s%s%s", static_cast<long long>(e.epoch), e.split.c_str(),
-                accuracy, e.loss, of_text.c_str(), best, e.best ? "  (best so far)" : "");
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  %s %sloss %.4f%s%s%s", static_cast<long long>(e.epoch),
+                static_cast<long long>(e.step), e.split.c_str(), accuracy, e.loss, of_text.c_str(), best,
+                e.best ? "  (best so far)" : "");
   line(text);
 }
 

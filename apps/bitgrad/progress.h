@@ -1,5 +1,5 @@
-// What a person sees of a run: a bar on a terminal, plain lines elsewhere. Where standard error takes no more, a line
-// in the log says so, and the run goes on unseen.
+// What a person sees of a run: on a terminal a line that fits its width, plain lines elsewhere. Where standard error
+// takes no more, a line in the log says so, and the run goes on unseen.
 #pragma once
 
 #include <chrono>
@@ -13,21 +13,22 @@ class Progress {
  public:
   explicit Progress(bool quiet);
   ~Progress();
-  // Redraws the bar at most ten times a second; without a terminal, a line every ten seconds.
+  // Redraws the line at most ten times a second; without a terminal, a line every ten seconds.
   void tick(const TrainEvent& event);
   void evaluated(const EvalEvent& event);
   // Printed even when quiet.
   void warn(const std::string& text);
-  // A line of its own, above the bar.
+  // A line of its own, above the line of progress.
   void line(const std::string& text);
 
  private:
   void put(const std::string& text);
   void erase();
   void draw(const TrainEvent& event);
-  std::string describe(const TrainEvent& event) const;
+  std::string erasure() const;
   const bool quiet_, terminal_;
-  bool drawn_ = false, failed_ = false;
+  int drawn_ = 0;  // characters of the line that stands on the terminal
+  bool failed_ = false;
   std::chrono::steady_clock::time_point last_;
 };
 

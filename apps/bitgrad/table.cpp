@@ -1,13 +1,29 @@
 #include "table.h"
 
 #include <cmath>
+#include <cstdio>
 
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/base/text_stream.h"
 
 namespace bitgrad::cli {
 
 void print_table(std::ostream& out, const std::vector<std::vector<std::string>>& lines) { out << text_table(lines); }
+
+std::string size_text(int64_t bytes) {
+  if (bytes < 1000) return concat(bytes, " B");
+  double size = static_cast<double>(bytes);
+  int unit = 0;
+  for (; size >= 999.5 && unit < 5; ++unit) size /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text,
+                size < 9.995   ? "%.2f %cB"
+                : size < 99.95 ? "%.1f %cB"
+                               : "%.0f %cB",
+                size, " kMGTP"[unit]);
+  return text;
+}
 
 std::string short_number(double x) {
   if (std::isnan(x)) return "-";

@@ -57,7 +57,7 @@ double elapsed_ms(Event begin, Event end);     // of timed events that are done
 // ---- memory
 // -----------------------------------------------------------------------------------------------------------------
 enum class CopyKind { kHostToDevice, kDeviceToHost, kDeviceToDevice };
-void* device_malloc(int64_t bytes);  // null when the device has too little memory
+void* device_malloc(int64_t bytes);  // null when the device has too little memory, and for 0 bytes
 void device_free(void* data);
 void* pinned_malloc(int64_t bytes);  // host memory that copies may read while the host goes on; null when there is none
 void pinned_free(void* data) noexcept;
@@ -82,15 +82,39 @@ struct Dim3 {
 };
 struct LaunchShape {
   Dim3 grid, block;
-  int shared_bytes = 0;        // dynamic shared memory per block; more than 48 KiB is opted into here
+  int shared_bytes = 0;        // dynamic shared memory per block; beyond 48 KiB with the static arrays it is opted into
   int cluster = 1;             // blocks of a cluster, along x
   const char* name = nullptr;  // for errors; else the name of the kernel
 };
 
 namespace detail {
+// What both implementations of launch_raw ask first: a kernel runs on memory of the current device, so the CPU as the
+// current device is an error that names the kernel.
+void require_device(const char* kernel);
+// BITGRAD_CUDA_SYNC=1: a launch waits for its kernel, so that a fault is reported with the kernel's name. Not while a
+// graph is captured.
+bool synchronous_launches();
+void set_synchronous_launches(bool on);  // for tests
+// More than 48 KiB of static and dynamic shared memory together must be allowed before the launch. Static arrays have
+// at most kMostStaticShared bytes (scripts/check_cubins.py).
+constexpr int kMostStaticShared = 32 << 10, kSharedWithoutOptIn = 48 << 10;
+constexpr bool needs_shared_opt_in(int dynamic_bytes) {
+  return dynamic_bytes > kSharedWithoutOptIn - kMostStaticShared;
+}
 // call(kernel, args) runs the kernel as one CUDA thread (emulation). sizes: bytes of each argument.
 void launch_raw(const void* kernel, void (*call)(const void*, void* const*), void* const* args, const size_t* sizes,
                 int count, const LaunchShape& shape);
+
+#if defined(BITGRAD_CUDA_EMULATED)
+// A GPU reads host memory only by luck: pointers to it in an argument are an error. Padding holds whatever was on the
+// stack, so it is cleared in the copy that is looked at.
+void refuse_host_pointers(const void* kernel, const LaunchShape& shape, int argument, const void* data, size_t bytes);
+template <typename T>
+void refuse_host_pointers_in(const void* kernel, const LaunchShape& shape, int argument, T value) {
+  if constexpr (std::is_class_v<T>) __builtin_clear_padding(&value);
+  refuse_host_pointers(kernel, shape, argument, &value, sizeof value);
+}
+#endif
 
 template <typename... P, size_t... I>
 void call_kernel(const void* kernel, void* const* args, std::index_sequence<I...>) {
@@ -104,7 +128,11 @@ template <typename... P, typename... A>
 void launch(void (*kernel)(P...), const LaunchShape& shape, const A&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has");
   static_assert((std::is_trivially_copyable_v<P> && ...), "kernel arguments are copied as bytes");
-  const auto go = [&](P... values) {
+  const auto go = [&](std::remove_cv_t<P>... values) {
+#if defined(BITGRAD_CUDA_EMULATED)
+    int argument = 0;
+    (detail::refuse_host_pointers_in(reinterpret_cast<const void*>(kernel), shape, argument++, values), ...);
+#endif
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))..., nullptr};
     const size_t sizes[] = {sizeof(P)..., 0};
     detail::launch_raw(

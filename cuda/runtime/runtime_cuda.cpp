@@ -52,7 +52,7 @@ struct Machine {
   std::vector<DeviceProperties> properties;
   std::vector<cudaStream_t> main;  // made on first use
   std::mutex mutex;
-  std::set<const void*> large_shared;  // kernels that were opted into more than 48 KiB, per device: pointer + device
+  std::set<std::pair<const void*, int>> large_shared;  // kernels that were opted into more than 48 KiB, and where
 };
 
 int attribute(cudaDeviceAttr what, int device) {
@@ -118,11 +118,11 @@ const char* kernel_name(const void* kernel, const LaunchShape& shape) {
 }
 
 void allow_shared(const void* kernel, const LaunchShape& shape) {
-  if (shape.shared_bytes <= 48 << 10) return;
+  if (!detail::needs_shared_opt_in(shape.shared_bytes)) return;
   const int device = bind();
   Machine& m = machine();
   const std::lock_guard lock(m.mutex);
-  if (!m.large_shared.insert(static_cast<const char*>(kernel) + device).second) return;
+  if (!m.large_shared.emplace(kernel, device).second) return;
   const int max = m.properties[static_cast<size_t>(device)].shared_bytes_per_block;
   cudaFuncAttributes attributes{};
   cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
@@ -205,6 +205,7 @@ double elapsed_ms(Event begin, Event end) {
 void* device_malloc(int64_t bytes) {
   bind();
   void* data = nullptr;
+  if (bytes == 0) return nullptr;
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -265,6 +266,8 @@ void memory_idle(void*, int64_t) {}
 void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*), void* const* args, const size_t*, int,
                         const LaunchShape& shape) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  if (current_device().is_cpu()) [[unlikely]]
+    detail::require_device(kernel_name(kernel, shape));
   allow_shared(kernel, shape);
   cudaLaunchConfig_t config{};
   config.gridDim = {shape.grid.x, shape.grid.y, shape.grid.z};
@@ -279,7 +282,9 @@ void detail::launch_raw(const void* kernel, void (*)(const void*, void* const*),
     config.attrs = &cluster;
     config.numAttrs = 1;
   }
-  const cudaError_t status = cudaLaunchKernelExC(&config, kernel, const_cast<void**>(args));
+  cudaError_t status = cudaLaunchKernelExC(&config, kernel, const_cast<void**>(args));
+  if (status == cudaSuccess && detail::synchronous_launches() && !capturing(current_stream()))
+    status = cudaStreamSynchronize(config.stream);
   if (status != cudaSuccess) [[unlikely]]
     fail_cuda(status, kernel_name(kernel, shape));
 }

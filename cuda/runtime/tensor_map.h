@@ -7,7 +7,7 @@ namespace bitgrad::cuda {
 
 // CUtensorMap of the driver, opaque here; the emulation keeps its own record in it.
 struct alignas(64) TensorMap {
-  uint64_t words[16];
+  uint64_t words[16] = {};
 };
 
 // Matrix of bytes: `columns` bytes in each of `rows` rows, `stride` bytes apart; a copy moves `box_rows` rows of 128

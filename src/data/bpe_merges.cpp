@@ -2,6 +2,7 @@
 // when it comes up.
 #include "data/bpe_merges.h"
 
+#include <cstddef>
 #include <queue>
 #include <tuple>
 

@@ -105,7 +105,8 @@ void Dataset::sample_ids(int64_t, int32_t*, int32_t*) const {
 TargetForm Dataset::target_form() const { return {.shape = {}, .classes = classes()}; }
 
 void Dataset::example(int64_t index, void* x, void* target) const {
-  require(target_form() == TargetForm{.shape = {}, .classes = classes(), .text_bytes = target_form().text_bytes},
+  require(target_form() ==
+              TargetForm{.shape = {}, .classes = classes(), .bytes_per_target = target_form().bytes_per_target},
           "data", name(), ": targets are not one class per sample: its data set must override example.");
   if (vocabulary() > 0) return sample_ids(index, static_cast<int32_t*>(x), static_cast<int32_t*>(target));
   sample(index, static_cast<float*>(x), static_cast<int32_t*>(target));

@@ -16,6 +16,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text_stream.h"
+#include "bitgrad/data/samples.h"
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
@@ -73,11 +74,14 @@ struct Form {
 struct IdxFile {
   IdxFile(const DatasetSpec& spec, const std::string& key, const std::string& value)
       : path(data_path(spec.root, value)),
-        file(open_data_file("data.idx", spec, key, value, "an idx file")),
+        opened(open_data_file("data.idx", spec, key, value, "an idx file")),
+        file(opened.get()),
         reader(path, *file) {}
+  IdxFile(std::string name, InputFile& of) : path(std::move(name)), file(&of), reader(path, of) {}
   IdxFile(const IdxFile&) = delete;
   std::string path;
-  std::unique_ptr<InputFile> file;
+  std::unique_ptr<InputFile> opened;  // nullptr: the file is somebody else's
+  InputFile* file;
   ContentReader reader;
   std::vector<int64_t> dims;
   ElementType type{};
@@ -329,3 +333,18 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
 }
 
 }  // namespace bitgrad::data
+
+namespace bitgrad {
+
+Samples read_idx_samples(const std::string& path, InputFile& file) {
+  data::IdxFile images(path, file);
+  data::read_header(images, {{data::kUint8, data::kFloat32}, 2, data::kMostDimensions, "images"});
+  data::check_size(images);
+  data::read_elements(images);
+  const bool pixels = images.type.code == data::kUint8;
+  if (!pixels) data::check_values(images);
+  return {path, pixels ? StoredAs::kUint8 : StoredAs::kFloat, Shape(data::inner_dims(images)), images.dims[0],
+          std::move(images.elements)};
+}
+
+}  // namespace bitgrad

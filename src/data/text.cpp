@@ -79,7 +79,7 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   task.where = kWhere;
   task.name = concat(path, " (", spec.split, ")");
   task.vocabulary = vocabulary;
-  task.bytes_per_id = 1;
+  task.bytes_per_target = 1;
   task.windows.context = spec.context;
   task.windows.each = spec.targets == "each";
   return token_dataset(memory_tokens(std::move(ids), StoredAs::kUint8), std::move(task));

@@ -27,7 +27,7 @@ class TokenDataset final : public Dataset {
   TargetForm target_form() const override {
     return {.shape = windows_.each ? Shape{windows_.context} : Shape{},
             .classes = task_.vocabulary,
-            .text_bytes = task_.bytes_per_id};
+            .bytes_per_target = task_.bytes_per_target};
   }
   EpochOrder epoch_order() const override {
     return {windows_.order, windows_.epoch_samples > 0 ? windows_.epoch_samples : size_};

@@ -26,8 +26,8 @@ struct TokenTask {
   std::string_view where = {};  // of messages
   std::string name = {};
   int64_t vocabulary = 0;
-  double bytes_per_id = 0;    // of text; 0: not known
-  int64_t document_end = -1;  // Dataset::document_end
+  double bytes_per_target = 0;  // of text; 0: not known
+  int64_t document_end = -1;    // Dataset::document_end
   TokenWindows windows = {};
   std::shared_ptr<const Tokenizer> tokenizer = {};
 };

@@ -161,7 +161,7 @@ Opened open_text(const DatasetSpec& spec) {
   of_file(path, [&] { return tokenizer->encode(text, [&](std::span<const int32_t> run) { ids.add(run); }); });
   out.all = ids.size();
   out.ids = ids.part(range_of(spec, out.all));
-  out.task.bytes_per_id = bytes_per_target(*out.ids, *tokenizer);
+  out.task.bytes_per_target = bytes_per_target(*out.ids, *tokenizer);
   return out;
 }
 
@@ -211,7 +211,7 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
   out.all = out.ids->size();
   if (const IdRange range = range_of(spec, out.all); range.size() != out.all)
     out.ids = part_of_tokens(std::move(out.ids), range.begin, range.size());
-  if (out.task.tokenizer != nullptr) out.task.bytes_per_id = bytes_per_target(*out.ids, *out.task.tokenizer);
+  if (out.task.tokenizer != nullptr) out.task.bytes_per_target = bytes_per_target(*out.ids, *out.task.tokenizer);
   return out;
 }
 

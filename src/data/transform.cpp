@@ -11,7 +11,7 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kWhere = "transform";
+constexpr std::string_view kTransformWhere = "transform";
 
 // A deque, because pointers stay valid.
 struct Transforms {
@@ -74,9 +74,9 @@ std::shared_ptr<const Transform> make_transform(const std::string& name, const A
   const TransformKind* const kind = find_transform(name);
   std::vector<std::string> names;
   for (const TransformKind* k : transform_kinds()) names.push_back(k->name);
-  if (kind == nullptr) fail(kWhere, unknown_name("transform", name, names));
-  auto made = kind->make(completed(concat(kWhere, ' ', kind->name), kind->keys, keys));
-  require(made != nullptr, kWhere, kind->name, ": its make function returned nothing.");
+  if (kind == nullptr) fail(kTransformWhere, unknown_name("transform", name, names));
+  auto made = kind->make(completed(concat(kTransformWhere, ' ', kind->name), kind->keys, keys));
+  require(made != nullptr, kTransformWhere, kind->name, ": its make function returned nothing.");
   return made;
 }
 

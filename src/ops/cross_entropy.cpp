@@ -1,10 +1,11 @@
-// loss = mean over the positions that count of log(sum_c exp(y - max)) - (y_target - max);  gy = (softmax(y) - onehot)
-// / count. What the backward needs of the softmax is its maximum and its sum: two numbers a position. docs/numerics.md
-// section 10.
+// cross_entropy, a mean, and cross_entropy_sum: logits [.., classes] with a class at each position, or the ignore
+// index. loss = mean (sum) over the positions that count of log(sum_c exp(y - max)) - (y_target - max);  gy =
+// (softmax(y) - onehot) / count. The softmax is computed again in backward from its maximum and its sum, two numbers a
+// position. One class a sample, none of which is left out: softmax_cross_entropy.cpp. docs/numerics.md section 10.
 #include "bitgrad/kernels/rowwise.h"
 #include "ops/loss.h"
 #include "ops/map/totals.h"
-#include "ops/positions.h"
+#include "ops/targets.h"
 
 namespace bitgrad {
 namespace {
@@ -19,7 +20,7 @@ struct CrossEntropy {
 
   static Tensor forward(Saved& s, std::span<const Tensor> in, const Tensor& given, int32_t ignore, bool mean) {
     const Tensor& x = in[0];
-    const PositionTargets targets(kName, x, given, ignore);
+    const ClassTargets targets(kName, x, given, ignore);
     const DType dtype = x.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
     const auto numbers = [&] { return Tensor::empty({x.rows()}, dtype); };
     const Tensor loss = numbers(), top = numbers(), total = numbers();

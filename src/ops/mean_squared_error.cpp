@@ -2,8 +2,8 @@
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/kernels/reduce.h"
 #include "ops/loss.h"
-#include "ops/positions.h"
 #include "ops/strided.h"
+#include "ops/targets.h"
 
 namespace bitgrad {
 namespace {

@@ -3,8 +3,8 @@
 #include "bitgrad/kernels/rowwise.h"
 #include "ops/loss.h"
 #include "ops/map/totals.h"
-#include "ops/positions.h"
 #include "ops/strided.h"
+#include "ops/targets.h"
 
 namespace bitgrad {
 namespace {
@@ -26,7 +26,7 @@ Tensor target_count(const Tensor& targets, int32_t ignore_index) {
 Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32_t ignore_index) {
   constexpr std::string_view kTopKCount = "top_k_count";
   require_here(kTopKCount, "logits", logits);
-  const PositionTargets checked(kTopKCount, logits, targets, ignore_index);
+  const ClassTargets checked(kTopKCount, logits, targets, ignore_index);
   require_not_fp64(kTopKCount, logits);
   require(k >= 1 && k < kernels::kNoRank, kTopKCount, "k is ", k, ", expected at least 1");
   const Tensor ranks = Tensor::empty({logits.rows()}, dtypes::int32, MemoryKind::kWorkspace);
@@ -57,7 +57,7 @@ int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels) {
 Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index) {
   constexpr std::string_view kCrossEntropyTotal = "cross_entropy_total";
   require_here(kCrossEntropyTotal, "logits", logits);
-  const PositionTargets checked(kCrossEntropyTotal, logits, targets, ignore_index);
+  const ClassTargets checked(kCrossEntropyTotal, logits, targets, ignore_index);
   require_not_fp64(kCrossEntropyTotal, logits);
   const auto numbers = [&] { return Tensor::empty({logits.rows()}, dtypes::fp32, MemoryKind::kWorkspace); };
   const Tensor loss = numbers(), top = numbers(), total = numbers();

@@ -3,7 +3,7 @@
 // / n.
 #include "ops/loss.h"
 #include "ops/map/elements.h"
-#include "ops/positions.h"
+#include "ops/targets.h"
 
 namespace bitgrad {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/kernels/reduce.h"
 
 namespace bitgrad::detail {
@@ -9,7 +10,10 @@ namespace bitgrad::detail {
 std::string non_finite_input(const Tensor& x) {
   if (!x.defined() || !x.dtype().is_float()) return "";
   const bool plain = x.dtype() == dtypes::fp32 && x.device().is_cpu() && x.contiguous();
-  if (plain && kernels::all_finite(x.as<float>(), x.numel())) return "";
+  if (plain) {
+    const DeviceGuard host(Device::cpu());  // as the tensor is
+    if (kernels::all_finite(x.as<float>(), x.numel())) return "";
+  }
   const std::vector<float> values = x.to_vector();
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;

@@ -100,7 +100,8 @@ StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t coun
   return Evaluator(*this).evaluate(x, target, counted);
 }
 
-Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident) {
+Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
+                            int64_t samples) {
   const DeviceGuard guard(learner.device());
   LoaderOptions options;
   options.micro = batch;
@@ -119,9 +120,8 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   learner.set_document_end(data.document_end());
   learner.set_measures(measures_of(task, learner.metric_keys()));
   StepResult sums;
-  while (feed.next()) {
+  while ((sums.counted == 0 || sums.samples < samples) && feed.next())
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
-  }
   require(sums.counted > 0, "evaluate", data.name(), ": no element of the targets counts");
   Evaluation e;
   e.samples = sums.samples;

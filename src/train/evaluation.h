@@ -30,7 +30,9 @@ class Learner::Evaluator {
 
 namespace bitgrad::detail {
 
-// evaluate (train/trainer.h) with data that may be on the device.
-Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident);
+// evaluate (train/trainer.h) with data that may be on the device; of the first batches that hold `samples` and a target
+// that counts.
+Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
+                    int64_t samples = INT64_MAX);
 
 }  // namespace bitgrad::detail

@@ -23,23 +23,6 @@ constexpr int64_t kStochasticSums = 8;
 
 }  // namespace
 
-namespace {
-
-// A class or value for each place that the model speaks about.
-void check_outputs(const Shape& sample, const TargetForm& target) {
-  const std::vector<int64_t>& dims = sample.dims();
-  const bool fits = target.classes > 0
-                        ? !dims.empty() && Shape(std::vector<int64_t>(dims.begin(), dims.end() - 1)) == target.shape
-                        : sample.numel() == target.shape.numel();
-  require(fits, "model", "the model returns ", sample, " per sample, the targets are ",
-          target.classes > 0 ? "a class for each of " : "values ", target.shape,
-          target.classes > 0 && target.shape.rank() > 0
-              ? ". For one row of scores per position keep the position axis, from embedding: {flat: false} on"
-              : "");
-}
-
-}  // namespace
-
 void detail::check_codes_that_train(const Parameter& p, const RequantPolicy& policy) {
   if (p.has_master() || p.spec().frozen || policy.every == policy.accumulate) return;
   fail("requantize_every", "parameter '", p.path(), "' has no master, so its codes change at every optimizer step of ",
@@ -65,52 +48,6 @@ Learner::Learner(std::shared_ptr<Module> model, LossFunction loss, const Optimiz
                 ", the current device is ", to_string(device_), ". Build the model and its learner on one device");
   for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
   optimizer_->attach(parameters_);
-}
-
-void Learner::plan(const PlanSpec& spec) {
-  const auto trained = [](const Parameter* p) { return !p->spec().frozen; };
-  const DeviceGuard guard(device_);
-  require(!spec.trains || std::any_of(parameters_.begin(), parameters_.end(), trained), "model",
-          "nothing trains: ", parameters_.empty() ? "no layer has parameters" : "all parameters are frozen");
-  plan_ = spec;
-  plan_and_check(*plan_);
-  phases_->try_all();
-}
-
-void Learner::plan_again() {
-  forget_recorded();
-  const DeviceGuard guard(device_);
-  for (Parameter* p : model_->parameters()) p->forget_layouts();  // parameters_ may name learned parts that are gone
-  if (plan_) plan_and_check(*plan_);
-}
-
-void Learner::plan_and_check(const PlanSpec& plan) {
-  for (const bool training : {true, false}) {
-    Form in;
-    in.samples = training ? plan.train_samples : plan.eval_samples;
-    in.sample = plan.input.sample;
-    in.dtype = plan.input.dtype;
-    in.values = plan.input.values;
-    in.training = training;
-    const Form out = model_->plan(in);
-    require(out.dtype == dtypes::fp32, "model", "the last layer returns ", out.dtype,
-            ", the loss needs fp32. End with a linear, norm or dequantize layer");
-    const bool values = plan.target && plan.target->classes == 0;
-    // A table of ids may have more rows than the data have ids: those are scores of classes that never occur.
-    const bool fits = plan.input.ids > 0 && !values ? out.features() >= plan.outputs : out.features() == plan.outputs;
-    require(plan.outputs == 0 || fits, "model", "the last layer returns ", out.features(), " values, the data has ",
-            plan.outputs, values ? " values per sample" : " classes", ". Give that layer ", plan.outputs,
-            " outputs (of a preset: model.keys)");
-    if (plan.target) check_outputs(out.sample, *plan.target);
-  }
-}
-
-Tensor Learner::as_planned(const Tensor& x) const {
-  if (!plan_ || x.shape().rank() < 1 || x.quant() || !x.contiguous()) return x;
-  Form form = plan_->input;
-  form.samples = x.shape()[0];
-  const Shape planned = form.shape();
-  return planned == x.shape() || planned.numel() != x.numel() ? x : x.reshape(planned);
 }
 
 // An error where the flags are checked next.
@@ -314,62 +251,7 @@ Learner::~Learner() = default;
 
 std::string_view window_sum_name(WindowSum sum) { return sum == WindowSum::kTree ? "tree" : "running"; }
 
-void Learner::set_window_sum(WindowSum sum) {
-  require(window_microbatches_ == 0, "Learner", "the order of sums changes inside a window");
-  require(!ranks_ || sum == WindowSum::kTree, "Learner", "ranks add their gradients in a tree: got sums ",
-          window_sum_name(sum));
-  forget_recorded();
-  const bool tree = sum == WindowSum::kTree && (policy_.accumulate > 1 || ranks_);
-  sums_ = tree ? std::make_unique<detail::WindowSums>() : nullptr;
-}
-
-void Learner::set_communicator(std::shared_ptr<Communicator> ranks) {
-  require(ranks != nullptr, "Learner", "no communicator");
-  if (ranks->size() == 1) return;
-  require(state_.microbatch == 0, "Learner", "ranks begin together, before the first microbatch: got ",
-          state_.microbatch, " done");
-  require(policy_.accumulate % ranks->size() == 0, "Learner", "a window of ", policy_.accumulate,
-          " microbatches cannot be shared by ", ranks->size(), " ranks. Expected a multiple");
-  ranks_ = std::move(ranks);
-  set_window_sum(WindowSum::kTree);
-}
-
 bool Learner::usable() const { return !optimizer_->half_moved() && !phases_->entering(); }
-
-// What belongs to the form of the model.
-void Learner::settle() {
-  parameters_ = model_->parameters();
-  forget_recorded();
-  if (sums_) sums_->drop();
-  for (const Parameter* p : parameters_) detail::check_codes_that_train(*p, policy_);
-  optimizer_->attach(parameters_);
-  for (Parameter* p : parameters_) p->forget_layouts();  // those of other phases: kernels are chosen by what there is
-  if (plan_) plan_and_check(*plan_);
-}
-
-void Learner::calibrate(std::span<const Tensor> batches) {
-  const DeviceGuard guard(device_);
-  std::vector<Tensor> planned;
-  for (const Tensor& x : batches) planned.push_back(as_planned(x));
-  if (document_end_ < 0) return bitgrad::calibrate(*model_, state_, planned);
-  struct Ended {
-    Learner& learner;
-    ~Ended() { learner.end_sequences(); }
-  } const ended{*this};
-  for (const Tensor& x : planned) {
-    state_.sequence.starts = document_starts(x, document_end_);
-    bitgrad::calibrate(*model_, state_, {&x, 1});
-  }
-}
-
-void Learner::convert() {
-  forget_recorded();
-  const DeviceGuard guard(device_);
-  bitgrad::convert(*model_);
-  phases_->end();
-  converted_ = true;
-  settle();
-}
 
 void Learner::set_recorded(bool on) {
   if (!on || device_.is_cpu())

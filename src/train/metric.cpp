@@ -24,7 +24,7 @@ bool always(const MetricTask&) { return true; }
 bool is_classes(const MetricTask& task) { return task.target.classes > 0; }
 bool has_more_than_five(const MetricTask& task) { return task.target.classes > 5; }
 bool is_cross_entropy(const MetricTask& task) { return is_classes(task) && task.loss == "softmax_cross_entropy"; }
-bool is_text(const MetricTask& task) { return is_cross_entropy(task) && task.target.text_bytes > 0; }
+bool is_text(const MetricTask& task) { return is_cross_entropy(task) && task.target.bytes_per_target > 0; }
 // Outputs of sigmoid_cross_entropy are logits, no estimates of their targets.
 bool is_values(const MetricTask& task) { return !is_classes(task) && task.loss != "sigmoid_cross_entropy"; }
 

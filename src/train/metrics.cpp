@@ -164,12 +164,14 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"best_value", best_value(outcome)},
                {"last_value", last_value(outcome)},
                {"best_epoch", outcome.counters.best_epoch},
+               {"best_step", outcome.counters.best_step > 0 ? Json(outcome.counters.best_step) : Json(nullptr)},
                {"epochs", outcome.counters.epoch},
                {"steps", outcome.optimizer_steps},
                {"seconds", number(outcome.seconds)},
                {"state_hash", outcome.state_hash},
                {"memory", memory}};
   if (outcome.evaluation) {
+    summary["evaluated"] = {{"split", outcome.evaluated}, {"samples", outcome.evaluation->samples}};
     Json& metrics = summary["metrics"] = Json::object();
     for (const auto& [name, value] : outcome.evaluation->metrics)
       metrics[name] = std::isfinite(value) ? Json(value) : Json(nullptr);  // all digits, as best_value

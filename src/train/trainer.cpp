@@ -202,4 +202,11 @@ Evaluation Trainer::evaluate_test() {
                           test ? test_resident_.get() : train_resident_.get());
 }
 
+Evaluation Trainer::evaluate_training_part() {
+  constexpr int64_t kTrainedPerEvaluated = 16;
+  const int64_t trained = learner_->state().microbatch * config_.batch.micro;
+  return detail::evaluate(*learner_, *train_data_, config_.batch.micro, train_resident_.get(),
+                          trained / kTrainedPerEvaluated);
+}
+
 }  // namespace bitgrad

@@ -1,6 +1,5 @@
 // The loop of a run: microbatches, and between optimizer steps reports, evaluations and checkpoints.
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <map>
 #include <memory>
@@ -15,43 +14,17 @@
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
 #include "train/checkpoint/pieces.h"
+#include "train/interval.h"
 #include "train/lengths.h"
 #include "train/phases.h"
 
 namespace bitgrad {
+
+using detail::Clock;
+using detail::Interval;
+using detail::seconds_since;
+
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// Sums of steps since the last report, those before a resume included.
-struct Interval {
-  Interval() = default;
-  explicit Interval(const RunCounters& c)
-      : loss(c.unreported_loss), correct(c.unreported_correct), samples(c.unreported_samples) {}
-  double loss = 0;
-  int64_t correct = 0, samples = 0;  // samples: what counts in their targets
-  int64_t timed_samples = 0;
-  Clock::time_point start = Clock::now();
-  void add(const StepResult& r) {
-    loss += r.loss;
-    correct += r.correct;
-    samples += r.counted;
-    timed_samples += r.samples;
-  }
-  void report(TrainEvent& e, bool classes, int64_t positions) const {
-    const double n = static_cast<double>(std::max<int64_t>(samples, 1));
-    e.loss = loss / n;
-    e.accuracy = classes ? 100.0 * static_cast<double>(correct) / n : -1;
-    e.samples_per_s = static_cast<double>(timed_samples) / std::max(seconds_since(start), 1e-9);
-    e.tokens_per_s = e.samples_per_s * static_cast<double>(positions);
-  }
-  void keep(RunCounters& c) const {
-    c.unreported_loss = loss;
-    c.unreported_correct = correct;
-    c.unreported_samples = samples;
-  }
-};
 
 // Which updates run inside backward, and why the others do not.
 void log_fused_updates(const Learner& learner) {
@@ -220,6 +193,7 @@ class Trainer::Loop {
     if (e.best) {
       c.best_accuracy = result.accuracy;
       c.best_epoch = c.epoch;
+      c.best_step = e.step;
     }
     if (e.metric != "accuracy") {
       c.metric = e.metric;
@@ -257,6 +231,9 @@ class Trainer::Loop {
     e.epoch = t_.counters_.epoch;
     e.microbatch = learner().state().microbatch;
     e.microbatches_total = t_.total_microbatches_;
+    const auto up = [&](int64_t each) { return (e.microbatches_total + each - 1) / each; };
+    e.steps_total = up(t_.config_.batch.accumulate());
+    e.epochs_total = up(t_.microbatches_per_epoch_);
     e.lr = static_cast<double>(learner().learning_rate(std::max<int64_t>(e.step - 1, 0)));
     e.seconds = seconds_since(start_);
     const double done = static_cast<double>(e.microbatch - first_microbatch_);
@@ -282,13 +259,19 @@ class Trainer::Loop {
   TrainOutcome finish() {
     TrainOutcome outcome;
     outcome.stopped = learner().state().microbatch >= t_.total_microbatches_ ? StopRequest::kNone : stop_;
+    if (evaluated_step_ == learner().state().step) {
+      outcome.evaluation = evaluation_;
+      outcome.evaluated = "test";
+    } else if (!t_.test_data_ && !folder_.empty() && outcome.stopped == StopRequest::kNone) {
+      outcome.evaluation = t_.evaluate_training_part();
+      outcome.evaluated = "train";
+    }
     outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
     outcome.counters = t_.counters_;
     outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
     if (folder_.empty()) checkpoint::require_finite(learner());  // else saving has looked
     outcome.state_hash = state_hash(learner(), t_.counters_);
-    if (evaluated_step_ == outcome.optimizer_steps) outcome.evaluation = evaluation_;
     if (!folder_.empty())
       write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
     return outcome;

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "apps/cli.h"
+#include "apps/digits_net.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/io/tensors.h"
 #include "bitgrad/train/model_record.h"
@@ -15,28 +16,8 @@ using namespace bitgrad::test;
 
 namespace {
 
-const char* const kNet = R"yaml(version: 1
-run: {name: net, seed: 2}
-data:
-  train: {format: digits, size: 400}
-  test: {format: digits, size: 200}
-  affine: [2, -1]
-model:
-  layers:
-    - linear: {out: 32}
-    - batch_norm: {}
-    - relu: {}
-    - linear: {out: 32}
-    - relu: {}
-    - linear: {out: 10}
-batch: {global: 20, micro: 20}
-optim: {name: adam, lr: 0.005}
-train: {stop: 4 epochs}
-checkpoint: {every: 4 epochs}
-)yaml";
-
 struct Runs {
-  Runs() { std::ofstream(temp.file("net.yaml")) << kNet; }
+  Runs() { std::ofstream(temp.file("net.yaml")) << kDigitsNet; }
   ProcessResult train(const std::string& name, std::vector<std::string> more = {}) const {
     std::vector<std::string> arguments{"train", temp.file("net.yaml"), "-q", "--out", temp.file(name)};
     arguments.insert(arguments.end(), more.begin(), more.end());

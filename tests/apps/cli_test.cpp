@@ -98,6 +98,49 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
   CHECK(Json::parse(fewer.out).at("samples") == 50);
 }
 
+TEST_CASE("the best model is named by its step where the length of a run is given in steps") {
+  TempDir temp;
+  const std::string folder = temp.file("run");
+  const ProcessResult r =
+      cli(small_train(folder, {"train.stop=40 steps", "train.eval.every=8 steps", "checkpoint.every=40 steps"}));
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  int64_t best = 0;
+  double most = -1;
+  for (const Json& line : json_lines(folder + "/metrics.jsonl"))
+    if (line.at("event") == "eval" && line.at("accuracy").get<double>() > most) {
+      most = line.at("accuracy").get<double>();
+      best = line.at("step").get<int64_t>();
+    }
+  REQUIRE(best > 0);
+  CHECK(json_file(folder + "/summary.json").at("best_step") == best);
+  CHECK(json_file(folder + "/summary.json").at("evaluated") == Json{{"split", "test"}, {"samples", 90}});
+  const std::string place = " % at step " + std::to_string(best);
+  CHECK(contains(r.out, place + ")"));
+  const ProcessResult again = cli({"train", "--resume", folder});  // counters are those of the file
+  CHECK(contains(again.out, place + ")"));
+  CHECK(contains(cli({"inspect", folder}).out, place));
+  CHECK(Json::parse(cli({"inspect", folder, "--json"}).out).at("best_step") == best);
+  const ProcessResult epochs = cli(small_train(temp.file("epochs")));
+  CHECK(contains(epochs.out, " % at epoch "));
+}
+
+TEST_CASE("a run without data.test ends with an evaluation of a part of its training samples, and says so") {
+  TempDir temp;
+  const std::string folder = temp.file("run");
+  const ProcessResult r = cli(small_train(folder, {"~data.test", "~train.eval"}));
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  // 400 samples were trained on: a sixteenth, in microbatches of 10.
+  CHECK(contains(r.out, " of 30 training samples, the first ones (data.test is not set)\n"));
+  const Json summary = json_file(folder + "/summary.json");
+  CHECK(summary.at("evaluated") == Json{{"split", "train"}, {"samples", 30}});
+  const ProcessResult e = cli({"eval", folder, "--json", "data.train.limit=30"});
+  INFO(e.err);
+  CHECK(Json::parse(e.out).at("accuracy") == summary.at("metrics").at("accuracy"));
+  CHECK(summary.at("best_value").is_null());
+}
+
 TEST_CASE("a test set of fewer classes than the training set is trained with and evaluated") {
   TempDir temp;
   const auto big = [](uint32_t x) {

@@ -3,7 +3,9 @@
 #include <fstream>
 
 #include "apps/cli.h"
+#include "bitgrad/base/error.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/io/gguf.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -54,10 +56,29 @@ TEST_CASE("A model goes out as GGUF and comes back with its codes") {
   CHECK(codes == 8);  // four weights in each of two blocks
   REQUIRE(cli({"export", run, "-o", gguf}).code == 0);
   CHECK(cli({"export", run, "-o", gguf}).code != 0);  // it exists
-  CHECK(cli({"export", run, "-o", gguf, "--force"}).code == 0);
+  const ProcessResult forced = cli({"export", run, "-o", gguf, "--force", "--json"});
+  REQUIRE(forced.code == 0);
+  Json written = Json::parse(forced.out);  // one object and nothing else
+  CHECK(report.at("out").is_null());
+  CHECK(written.at("out") == gguf);
+  CHECK(written.at("tensors") == report.at("tensors"));
+  CHECK(written.at("format") == "gguf");
+  for (const Json& tensor : written.at("tensors"))
+    if (tensor.at("name") == "blk.0.attn_qkv.weight") {
+      CHECK(tensor.at("parameter") == "layers.3.0.0.0.body.1.weight");
+      CHECK(tensor.at("shape") == Json{192, 64});
+      CHECK(tensor.at("error") == 0);
+      CHECK(tensor.at("reason") == "");
+    }
   const ProcessResult wrong = cli({"export", run, "-o", gguf, "--format", "hf", "--force"});
   CHECK(wrong.code == 2);
   CHECK(contains(wrong.err, "--format"));
+  const GgufFile file = GgufFile::read(gguf);
+  CHECK(file.text("tokenizer.ggml.model") == "rwkv");  // characters: no merges, and no id that ends a text
+  CHECK(file.texts("tokenizer.ggml.tokens").at(0) == "\\x0a");
+  CHECK(file.texts("tokenizer.ggml.tokens").at(1) == " ");
+  for (const char* key : {"merges", "bos_token_id", "eos_token_id", "pre"})
+    CHECK(file.find(concat("tokenizer.ggml.", key)) == nullptr);
   REQUIRE(cli({"import", gguf, "-o", temp.file("back.safetensors")}).code == 0);
   const ProcessResult inspected = cli({"inspect", temp.file("back.safetensors")});
   CHECK(contains(inspected.out, "int4"));
@@ -70,7 +91,13 @@ TEST_CASE("A model goes out as GGUF and comes back with its codes") {
 TEST_CASE("A model goes out as a folder of Hugging Face and comes back with its tokens") {
   const TempDir temp;
   const std::string run = small_run(temp, "run", "shakespeare_gpt_cpu.yaml"), folder = temp.file("folder");
-  REQUIRE(cli({"export", run, "-o", folder}).code == 0);
+  const ProcessResult exported = cli({"export", run, "-o", folder, "--json"});
+  REQUIRE(exported.code == 0);
+  const Json report = Json::parse(exported.out);
+  CHECK(report.at("format") == "hf");
+  CHECK(report.at("out") == folder);
+  for (const Json& tensor : report.at("tensors"))
+    CHECK((tensor.at("fate") == "zeros") == tensor.at("parameter").is_null());
   CHECK(std::filesystem::exists(folder + "/config.json"));
   CHECK(std::filesystem::exists(folder + "/model.safetensors"));
   const ProcessResult back = cli({"import", folder, "-o", temp.file("back.safetensors")});

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "apps/cli.h"
+#include "apps/digits_net.h"
 #include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -15,25 +16,7 @@ namespace {
 
 // A float network on the drawn digits, and what else `more` says.
 std::string train(const TempDir& temp, const std::string& name, std::vector<std::string> more = {}) {
-  std::ofstream(temp.file("net.yaml")) << R"yaml(version: 1
-run: {name: net, seed: 2}
-data:
-  train: {format: digits, size: 400}
-  test: {format: digits, size: 200}
-  affine: [2, -1]
-model:
-  layers:
-    - linear: {out: 32}
-    - batch_norm: {}
-    - relu: {}
-    - linear: {out: 32}
-    - relu: {}
-    - linear: {out: 10}
-batch: {global: 20, micro: 20}
-optim: {name: adam, lr: 0.005}
-train: {stop: 4 epochs}
-checkpoint: {every: 4 epochs}
-)yaml";
+  std::ofstream(temp.file("net.yaml")) << kDigitsNet;
   std::vector<std::string> arguments{"train", temp.file("net.yaml"), "-q", "--out", temp.file(name)};
   arguments.insert(arguments.end(), more.begin(), more.end());
   const ProcessResult r = cli(arguments);

@@ -4,17 +4,23 @@
 #include <cstdint>
 #include <vector>
 
+#include "bitgrad/base/device.h"
 #include "cuda/runtime/runtime.h"
 #include "support/catch.h"
 
 namespace bitgrad::test {
 
+// For TEST_CASE_METHOD: the test runs on the first device.
+struct OnDevice {
+  DeviceGuard guard{Device::cuda()};
+};
+
 template <typename T>
 class DeviceArray {
  public:
   explicit DeviceArray(const std::vector<T>& values) : count_(values.size()) {
-    data_ = static_cast<T*>(cuda::device_malloc(count_ == 0 ? 1 : bytes()));
-    REQUIRE(data_ != nullptr);
+    data_ = static_cast<T*>(cuda::device_malloc(bytes()));
+    REQUIRE((data_ != nullptr || count_ == 0));
     cuda::copy_async(data_, values.data(), bytes(), cuda::CopyKind::kHostToDevice, nullptr);
   }
   DeviceArray(size_t count, T value) : DeviceArray(std::vector<T>(count, value)) {}

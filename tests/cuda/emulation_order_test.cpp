@@ -42,7 +42,7 @@ int wrong_orders(bool with_barrier, uint64_t seeds) {
   return wrong;
 }
 
-TEST_CASE("A warp that runs ahead of the others shows a missing barrier that steps in time hide") {
+TEST_CASE_METHOD(OnDevice, "A warp that runs ahead of the others shows a missing barrier that steps in time hide") {
   CHECK(wrong_orders(false, 12) >= 6);
   CHECK(wrong_orders(true, 12) == 0);
 }

@@ -7,12 +7,17 @@
 #include "bitgrad/base/parallel.h"
 #include "cuda/device/builtins.h"
 #include "cuda/support.h"
+#include "emulation/cuda/barrier.h"
 #include "emulation/cuda/emulation.h"
 
 namespace bitgrad::cuda {
 
 // Not in an unnamed namespace: the emulation then knows its name.
 BITGRAD_GLOBAL void named_kernel_that_traps() { __trap(); }
+BITGRAD_GLOBAL void keeps_1000_bytes() {
+  __shared__ char kept[1000];
+  kept[0] = 1;
+}
 
 namespace {
 
@@ -44,7 +49,7 @@ BITGRAD_GLOBAL void scale_values(const float* in, float* out, int n, float facto
     out[i] = in[i] * factor;
 }
 
-TEST_CASE("A grid-stride loop of an emulated kernel writes every element once") {
+TEST_CASE_METHOD(OnDevice, "A grid-stride loop of an emulated kernel writes every element once") {
   for (const int n : {1, 31, 1000, 4097}) {
     std::vector<float> in(static_cast<size_t>(n));
     for (int i = 0; i < n; ++i) in[static_cast<size_t>(i)] = static_cast<float>(i);
@@ -63,7 +68,8 @@ BITGRAD_GLOBAL void write_places(unsigned* out) {
   out[block * blockDim.x * blockDim.y * blockDim.z + thread] = block * 1000 + thread;
 }
 
-TEST_CASE("Blocks and threads of three dimensions are numbered with x fastest, for any number of host threads") {
+TEST_CASE_METHOD(OnDevice,
+                 "Blocks and threads of three dimensions are numbered with x fastest, for any number of host threads") {
   const int before = num_threads();
   for (const int threads : {1, 3}) {
     set_num_threads(threads);
@@ -93,7 +99,7 @@ BITGRAD_GLOBAL void block_sums(const int* in, int* out, int rounds) {
   }
 }
 
-TEST_CASE("Shuffles and shared memory add up a block in any order of its threads") {
+TEST_CASE_METHOD(OnDevice, "Shuffles and shared memory add up a block in any order of its threads") {
   std::vector<int> in(5 * 256);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i * i % 1000);
   for (const uint64_t seed : {0, 1, 2, 99}) {
@@ -116,7 +122,7 @@ BITGRAD_GLOBAL void neighbour_without_barrier(int* out) {
   out[threadIdx.x] = shared[(threadIdx.x + blockDim.x - 1) % blockDim.x];
 }
 
-TEST_CASE("A missing barrier shows as poison of the shared memory, in every order") {
+TEST_CASE_METHOD(OnDevice, "A missing barrier shows as poison of the shared memory, in every order") {
   for (const uint64_t seed : {0, 1, 2}) {
     const Seed order(seed);
     DeviceArray<int> out(64);
@@ -153,7 +159,7 @@ void check_shuffles(int width) {
   }
 }
 
-TEST_CASE("Shuffles move values of 4 and 8 bytes within segments of every width") {
+TEST_CASE_METHOD(OnDevice, "Shuffles move values of 4 and 8 bytes within segments of every width") {
   for (const int width : {2, 4, 8, 16, 32}) {
     check_shuffles<int>(width);
     check_shuffles<float>(width);
@@ -175,7 +181,7 @@ BITGRAD_GLOBAL void votes(unsigned* out) {
   mine[0] = odd, mine[1] = part, mine[2] = any, mine[3] = all, mine[4] = sum, mine[5] = high;
 }
 
-TEST_CASE("Ballots, votes and reductions take the lanes of their mask only") {
+TEST_CASE_METHOD(OnDevice, "Ballots, votes and reductions take the lanes of their mask only") {
   for (const uint64_t seed : {0, 5}) {
     const Seed order(seed);
     DeviceArray<unsigned> out(64 * 6);
@@ -214,7 +220,7 @@ BITGRAD_GLOBAL void spins(const int* flag) {
 BITGRAD_GLOBAL void mask_without_caller() { __syncwarp(2u - (threadIdx.x & 1u)); }
 BITGRAD_GLOBAL void past_shared() { dynamic_shared<unsigned char>()[100] = 1; }
 
-TEST_CASE("Wrong kernels end with an error that names kernel, block and thread, in every order") {
+TEST_CASE_METHOD(OnDevice, "Wrong kernels end with an error that names kernel, block and thread, in every order") {
   DeviceArray<int> out(std::vector<int>(128, 0));
   for (const uint64_t seed : {0, 1, 77}) {
     const Seed order(seed);
@@ -250,7 +256,7 @@ TEST_CASE("Wrong kernels end with an error that names kernel, block and thread, 
   CHECK(out.values()[127] == 0);
 }
 
-TEST_CASE("Launch shapes that a device refuses are refused") {
+TEST_CASE_METHOD(OnDevice, "Launch shapes that a device refuses are refused") {
   const auto refused = [](LaunchShape shape) {
     return has(error_of([&] { launch(mask_without_caller, shape); }), "invalid configuration argument");
   };
@@ -267,6 +273,58 @@ TEST_CASE("Launch shapes that a device refuses are refused") {
   launch(mask_without_caller, {{0}, {64}});  // an empty grid is no launch
 }
 
+struct Pointers {
+  int64_t count;
+  const void *first, *second;
+};
+BITGRAD_GLOBAL void reads_nothing(int, Pointers) {}
+
+TEST_CASE_METHOD(OnDevice, "Pointers to host memory are refused with kernel, argument and place") {
+  DeviceArray<int> there(size_t{10});
+  const std::vector<int> heap(10);
+  const int stack = 1;
+  static const int constant[1] = {2};
+  const auto said = [&](const void* first, const void* second) {
+    return error_of([&] {
+      launch(reads_nothing, {.grid = {1}, .block = {1}, .name = "reader"}, 7, Pointers{5, first, second});
+    });
+  };
+  CHECK(said(there.data(), there.data() + 10) == "");
+  CHECK(said(nullptr, reinterpret_cast<const void*>(uintptr_t{0x3FF0000000000000})) == "");  // 1.0
+  CHECK(has(said(heap.data(), nullptr), "[reader] cuda:0: argument 1, byte 8, is a pointer to host memory"));
+  CHECK(has(said(there.data(), &stack), "argument 1, byte 16, is a pointer to host memory"));
+  CHECK(has(said(there.data(), constant), "argument 1, byte 16, is a pointer to host memory"));
+}
+
+TEST_CASE("A launch while the CPU is the current device is refused") {
+  const std::string text =
+      error_of([] { launch(reads_nothing, {.grid = {1}, .block = {1}, .name = "reader"}, 7, Pointers{}); });
+  CHECK(has(text, "[reader] launch: the current device is the CPU, expected a CUDA device"));
+  CHECK(has(text, "Hint: DeviceGuard"));
+}
+
+TEST_CASE_METHOD(OnDevice, "Static shared memory counts beside the dynamic one") {
+  constexpr int kLimit = 227 << 10;
+  const auto said = [](int dynamic_bytes) {
+    return error_of([&] { launch(keeps_1000_bytes, {.grid = {1}, .block = {1}, .shared_bytes = dynamic_bytes}); });
+  };
+  CHECK(said(kLimit - 1000) == "");
+  CHECK(has(said(kLimit - 999), "of dynamic and 1000 of static shared memory, expected at most 232448 in all"));
+  // What the library opts into: no kernel has static arrays of more than kMostStaticShared.
+  CHECK_FALSE(detail::needs_shared_opt_in((48 << 10) - detail::kMostStaticShared));
+  CHECK(detail::needs_shared_opt_in((48 << 10) - 1023));  // update_rows of 12288 columns: 1024 bytes are static
+}
+
+BITGRAD_GLOBAL void tell_shared_address(uint32_t* out) {
+  *out = emulation::shared_address(dynamic_shared<char>() + 48);
+}
+
+TEST_CASE_METHOD(OnDevice, "Dynamic shared memory begins behind what the system keeps") {
+  DeviceArray<uint32_t> out(size_t{1});
+  launch(tell_shared_address, {{1}, {1}, 64}, out.data());
+  CHECK(out.values()[0] == 1024 + 48);
+}
+
 // Every block of a cluster leaves its rank in the shared memory of the next one.
 BITGRAD_GLOBAL void pass_ranks(int* out) {
   const int rank = emulation::cluster_rank(), size = emulation::cluster_size();
@@ -277,7 +335,7 @@ BITGRAD_GLOBAL void pass_ranks(int* out) {
   out[blockIdx.x * blockDim.x + threadIdx.x] = dynamic_shared<int>()[threadIdx.x];
 }
 
-TEST_CASE("The blocks of a cluster live together and reach each other's shared memory") {
+TEST_CASE_METHOD(OnDevice, "The blocks of a cluster live together and reach each other's shared memory") {
   for (const uint64_t seed : {0, 3}) {
     const Seed order(seed);
     for (const int cluster : {1, 2, 4}) {
@@ -321,7 +379,7 @@ BITGRAD_GLOBAL void hand_over(int* out, int rounds) {
   }
 }
 
-TEST_CASE("Named barriers and collectives of a warpgroup hand work from warp to warp") {
+TEST_CASE_METHOD(OnDevice, "Named barriers and collectives of a warpgroup hand work from warp to warp") {
   for (const uint64_t seed : {0, 1, 8}) {
     const Seed order(seed);
     DeviceArray<int> out(128);
@@ -344,7 +402,7 @@ BITGRAD_GLOBAL void wait_for_neighbour(int* out) {
   *box = *box + 1;
 }
 
-TEST_CASE("Threads that wait for a condition go on when it holds") {
+TEST_CASE_METHOD(OnDevice, "Threads that wait for a condition go on when it holds") {
   for (const uint64_t seed : {0, 4}) {
     const Seed order(seed);
     DeviceArray<int> out(70);
@@ -361,7 +419,7 @@ BITGRAD_GLOBAL void count_all(int* sum, unsigned* high, unsigned long long* both
   if (__syncthreads_count(threadIdx.x < 10) != 10) atomicAdd(sum, 1000000);
 }
 
-TEST_CASE("Atomics of many blocks lose nothing") {
+TEST_CASE_METHOD(OnDevice, "Atomics of many blocks lose nothing") {
   DeviceArray<int> sum(std::vector<int>(1, 0));
   DeviceArray<unsigned> high(std::vector<unsigned>(1, 0));
   DeviceArray<unsigned long long> both(std::vector<unsigned long long>(1, 0));
@@ -371,7 +429,7 @@ TEST_CASE("Atomics of many blocks lose nothing") {
   CHECK(both.values()[0] == ~0ull);
 }
 
-TEST_CASE("Intrinsics of bits do what the programming guide says") {
+TEST_CASE_METHOD(OnDevice, "Intrinsics of bits do what the programming guide says") {
   CHECK(__byte_perm(0x03020100u, 0x07060504u, 0x7531u) == 0x07050301u);
   CHECK(__byte_perm(0x00008000u, 0u, 0x8999u) == 0x00ffffffu);
   CHECK(__funnelshift_l(0x80000000u, 1u, 1) == 3u);

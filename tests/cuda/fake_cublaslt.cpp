@@ -19,7 +19,9 @@ struct Heuristic {
 extern "C" {
 // Layouts of the last product: type, rows, columns, leading dimension of its three matrices; transposes; runs.
 int64_t fake_last[16];
-int64_t fake_runs = 0;
+int64_t fake_runs = 0, fake_searches = 0;
+// What the next searches give; an algorithm whose runs fail, all but the first.
+int64_t fake_search_status = 0, fake_found = 3, fake_failing = -1;
 // Of the last search: bytes on which its operands lie, A, B, C and D.
 int64_t fake_alignments[4];
 
@@ -59,13 +61,15 @@ int cublasLtMatmulPreferenceDestroy(void* d) { return cublasLtMatmulDescDestroy(
 int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void* preference, int, void* out,
                                    int* count) {
   std::memcpy(fake_alignments, &static_cast<Descriptor*>(preference)->value[5], sizeof(fake_alignments));
+  ++fake_searches;
+  if (fake_search_status != 0) return static_cast<int>(fake_search_status);
   auto* all = static_cast<Heuristic*>(out);
   for (int i = 0; i < 3; ++i) {
     all[i] = Heuristic{};
     all[i].algorithm[0] = static_cast<uint64_t>(i);
     all[i].state = i == 0 ? 7 : 0;  // the first is refused
   }
-  *count = 3;
+  *count = static_cast<int>(fake_found);
   return 0;
 }
 int cublasLtMatmul(void*, void* matmul, const void*, const void*, void* a, const void*, void* b, const void* beta,
@@ -82,6 +86,7 @@ int cublasLtMatmul(void*, void* matmul, const void*, const void*, void* a, const
   std::memcpy(&bits, beta, 4);
   fake_last[15] = bits != 0;
   ++fake_runs;
-  return 0;
+  static int64_t failing_runs = 0;
+  return fake_last[14] == fake_failing && ++failing_runs > 1 ? 14 : 0;
 }
 }

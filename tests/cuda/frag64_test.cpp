@@ -13,7 +13,7 @@ namespace {
 
 using test::DeviceArray;
 
-TEST_CASE("Codes packed into frag64 on the device are the bytes of the host, and unpack again") {
+TEST_CASE_METHOD(test::OnDevice, "Codes packed into frag64 on the device are the bytes of the host, and unpack again") {
   std::mt19937 random(11);
   const Layout layout = layouts::frag64;
   for (const DType dtype : {dtypes::bint1, dtypes::ternary, dtypes::int3, dtypes::int4, dtypes::uint5, dtypes::int6,

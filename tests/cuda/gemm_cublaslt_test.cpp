@@ -3,8 +3,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +15,8 @@
 #include "bitgrad/base/device.h"
 #include "cuda/on_device.h"
 #include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
 
 namespace bitgrad {
 namespace {
@@ -28,6 +33,35 @@ TEST_CASE("cuBLASLt is looked for under its own name alone where one is set, and
   CHECK(names[0] == "libcublasLt.so.13");
 }
 
+TEST_CASE("cuBLASLt is looked for beside the python3 of the PATH and in the toolkit") {
+  test::TempDir temp;
+  const auto make = [&](const std::string& file) {
+    std::filesystem::create_directories(std::filesystem::path(temp.file(file)).parent_path());
+    std::ofstream(temp.file(file)) << '.';
+    return temp.file(file);
+  };
+  make("env/bin/python3");
+  make("later/bin/python3");
+  make("later/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
+  const std::string wheel = make("env/lib/python3.13/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
+  const std::string toolkit = make("kit/lib64/libcublasLt.so.12"),
+                    target = make("kit/targets/x86_64-linux/lib/libcublasLt.so.13");
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (temp.file("empty/bin") + ":" + temp.file("env/bin") + ":" + temp.file("later/bin")).c_str(), 1);
+  ::setenv("CUDA_HOME", temp.file("kit").c_str(), 1);
+  const std::vector<std::string> names = cuda::gemm::cublaslt_candidates();
+  ::setenv("PATH", path.c_str(), 1);
+  ::unsetenv("CUDA_HOME");
+  const auto place = [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) - names.begin();
+  };
+  const auto count = static_cast<std::ptrdiff_t>(names.size());
+  CHECK(place(wheel) < place(toolkit));
+  CHECK(place(toolkit) < place(target));
+  CHECK(place(target) < count);
+  CHECK(place(temp.file("later/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13")) == count);
+}
+
 TEST_CASE("A library that is absent or lacks a function is passed over with its reason") {
   std::string why;
   CHECK(cuda::gemm::open_cublaslt({"/nowhere/libmine.so", "libc.so.6"}, &why) == nullptr);
@@ -42,7 +76,7 @@ struct Fake {
       cuda::gemm::open_cublaslt({"/nowhere/x.so", BITGRAD_FAKE_CUBLASLT}, &why);
   void* handle = dlopen(BITGRAD_FAKE_CUBLASLT, RTLD_NOW);
 
-  const int64_t* notes(const char* name) const { return static_cast<const int64_t*>(dlsym(handle, name)); }
+  int64_t* notes(const char* name) const { return static_cast<int64_t*>(dlsym(handle, name)); }
 };
 
 TEST_CASE("A product by cuBLASLt is described as the transpose in columns") {
@@ -97,6 +131,44 @@ TEST_CASE("Products of floats take the first algorithm that is not refused; int8
   CHECK(runs_of(p) == 2 * 4 + 1);  // two algorithms, each once to warm up and three times timed; then the product
   CHECK(last[14] > 0);
   CHECK(runs_of(p) == 1);
+}
+
+TEST_CASE("A shape that cuBLASLt refuses is left to others and not asked for again; other errors are errors") {
+  const DeviceGuard guard(Device::cuda(0));
+  const Fake fake;
+  REQUIRE(fake.library != nullptr);
+  int64_t *const status = fake.notes("fake_search_status"), *const found = fake.notes("fake_found");
+  const int64_t* const searches = fake.notes("fake_searches");
+  LtProduct p;
+  p.m = p.n = p.k = p.lda = p.ldb = p.ldc = 24;
+  const auto runs = [&] { return cuda::gemm::run_cublaslt(*fake.library, p); };
+  *found = 1;  // the library's first, which it refuses itself
+  CHECK_FALSE(runs());
+  const int64_t before = *searches;
+  CHECK_FALSE(runs());
+  CHECK(*searches == before);
+  *found = 3;
+  p.m = 25;
+  *status = 15;
+  CHECK_FALSE(runs());
+  p.m = 26;
+  *status = 13;
+  CHECK(test::contains(test::error_of(runs), "cublasLtMatmulAlgoGetHeuristic: got status 13"));
+  *status = 0;
+  CHECK(runs());
+}
+
+TEST_CASE("An algorithm whose timed runs fail is not the fastest") {
+  const DeviceGuard guard(Device::cuda(0));
+  const Fake fake;
+  REQUIRE(fake.library != nullptr);
+  *fake.notes("fake_failing") = 1;
+  LtProduct p;
+  p.m = p.n = p.k = p.lda = p.ldb = p.ldc = 40;
+  p.in = LtType::kInt8, p.out = LtType::kInt32;
+  CHECK(cuda::gemm::run_cublaslt(*fake.library, p));
+  CHECK(fake.notes("fake_last")[14] == 2);
+  *fake.notes("fake_failing") = -1;
 }
 
 TEST_CASE("An algorithm is asked for where the operands lie") {

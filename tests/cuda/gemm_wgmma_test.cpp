@@ -108,6 +108,7 @@ class Problem {
   }
 
   void check(Run run, TileForm form, int blocks, Layout b_layout = layouts::canonical) {
+    const DeviceGuard guard(Device::cuda());
     DeviceArray<uint8_t> a(a_.bytes), b(stored(b_, b_layout)), c(old_);
     DeviceArray<float> scale_a(scale_a_), scale_b(scale_b_), bias(bias_);
     DeviceArray<int32_t> zero_a(zero_a_), zero_b(zero_b_);
@@ -375,6 +376,10 @@ TEST_CASE("wgmma rows take what TMA can read and leave the rest") {
   args.a.dtype = dtypes::int7;
   CHECK_FALSE(bytes());
   args.a.dtype = args.b.dtype = dtypes::bint1;
+  CHECK(gemm_impl::gemm_b1_b1_wgmma_supports(args));
+  args.k = 1020;  // four bits behind k lie in the last byte
+  CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));
+  args.k = 1016;
   CHECK(gemm_impl::gemm_b1_b1_wgmma_supports(args));
   args.c_dtype = dtypes::fp64;
   CHECK_FALSE(gemm_impl::gemm_b1_b1_wgmma_supports(args));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
 #include "cuda/kernels/gemm/register.h"
@@ -18,7 +19,7 @@ namespace bitgrad::test {
 class Carried {
  public:
   Carried(const void* host, int64_t bytes, int64_t shift = 0) : bytes_(bytes) {
-    if (host == nullptr) return;
+    if (host == nullptr || bytes + shift == 0) return;
     block_ = static_cast<uint8_t*>(cuda::device_malloc(bytes + shift));
     if (block_ == nullptr) throw std::runtime_error("the emulated device is out of memory");
     data_ = block_ + shift;
@@ -76,6 +77,7 @@ class CarriedOperand {
 // Runs `row` on the device with the pointers of `args` in host memory. Codes and C begin `shift` bytes (a multiple of
 // 8) behind an aligned address.
 inline void run_on_device(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args, int64_t shift = 0) {
+  const DeviceGuard guard(Device::cuda());
   const CarriedOperand a(args.a, args.m, args.k, shift), b(args.b, args.n, args.k, shift);
   const int64_t size = args.c_dtype.bits() / 8;
   const Carried c(args.c, args.m <= 0 ? 0 : ((args.m - 1) * args.ldc + args.n) * size, shift);

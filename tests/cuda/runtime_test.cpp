@@ -39,7 +39,7 @@ BITGRAD_GLOBAL void copy_values(const int* from, int* to, int n) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) to[i] = from[i];
 }
 
-TEST_CASE("The host cannot touch device memory outside of launches and copies") {
+TEST_CASE_METHOD(OnDevice, "The host cannot touch device memory outside of launches and copies") {
   if (const char* off = std::getenv("BITGRAD_EMULATION_PROTECT"); off != nullptr && std::strcmp(off, "0") == 0) return;
   DeviceArray<int> a(std::vector<int>(10, 3));
   add_one_to(a.data(), 10);
@@ -62,7 +62,7 @@ TEST_CASE("The host cannot touch device memory outside of launches and copies") 
   CHECK(a.values() == std::vector<int>(10, 4));
 }
 
-TEST_CASE("Fresh device memory is poison, also where it was used before") {
+TEST_CASE_METHOD(OnDevice, "Fresh device memory is poison, also where it was used before") {
   for (int round = 0; round < 2; ++round) {
     DeviceArray<unsigned> a(size_t{100});
     CHECK(a.values() == std::vector<unsigned>(100, 0xA5A5A5A5u));
@@ -71,7 +71,7 @@ TEST_CASE("Fresh device memory is poison, also where it was used before") {
   }
 }
 
-TEST_CASE("A write past an allocation is an error at the next synchronization, which names its size") {
+TEST_CASE_METHOD(OnDevice, "A write past an allocation is an error at the next synchronization, which names its size") {
   auto* const data = static_cast<unsigned char*>(device_malloc(1000));
   launch(write_one, {{1}, {1}}, data + 999);
   stream_synchronize(nullptr);
@@ -83,7 +83,33 @@ TEST_CASE("A write past an allocation is an error at the next synchronization, w
   CHECK(has(error_of([&] { device_free(data); }), "not the begin of an allocation"));
 }
 
-TEST_CASE("A full device gives no memory, and gives it again after a release") {
+TEST_CASE_METHOD(OnDevice, "No bytes are no memory, as cudaMalloc has it") {
+  CHECK(device_malloc(0) == nullptr);
+  device_free(nullptr);
+}
+
+TEST_CASE_METHOD(OnDevice, "Launches that are waited for name the kernel that failed") {
+  auto* const data = static_cast<unsigned char*>(device_malloc(1000));
+  emulation::set_lazy_main_streams(true);
+  const auto write = [&](unsigned char* at) {
+    return error_of([&] { launch(write_one, {.grid = {1}, .block = {1}, .name = "writer"}, at); });
+  };
+  CHECK(write(data + 1003) == "");  // seen later, by whoever waits next
+  CHECK(has(error_of([] { stream_synchronize(nullptr); }), "a kernel wrote 3 bytes past"));
+  detail::set_synchronous_launches(true);
+  CHECK(has(write(data + 999), "[writer] "));  // still broken
+  const std::string text = write(data + 1001);
+  CHECK(has(text, "[writer] "));
+  CHECK(has(text, "past an allocation of 1000 bytes"));
+  capture_begin(nullptr);  // what is captured does not run
+  CHECK(write(data) == "");
+  graph_destroy(capture_end(nullptr));
+  detail::set_synchronous_launches(false);
+  emulation::set_lazy_main_streams(false);
+  CHECK(has(error_of([&] { device_free(data); }), "past an allocation of 1000 bytes"));
+}
+
+TEST_CASE_METHOD(OnDevice, "A full device gives no memory, and gives it again after a release") {
   int64_t free_bytes = 0, total = 0;
   memory_info(free_bytes, total);
   emulation::set_arena_bytes(0, total - free_bytes + (1 << 20));
@@ -97,7 +123,7 @@ TEST_CASE("A full device gives no memory, and gives it again after a release") {
   emulation::set_arena_bytes(0, total);
 }
 
-TEST_CASE("Copies of rows respect both strides, and wrong pointers are refused") {
+TEST_CASE_METHOD(OnDevice, "Copies of rows respect both strides, and wrong pointers are refused") {
   std::vector<int> host(6 * 10, -1);
   for (int i = 0; i < 60; ++i) host[static_cast<size_t>(i)] = i;
   DeviceArray<int> a(std::vector<int>(6 * 7, 0));
@@ -126,7 +152,7 @@ TEST_CASE("Copies of rows respect both strides, and wrong pointers are refused")
   CHECK(a.values()[39] == 39);
 }
 
-TEST_CASE("What ends a stream, an event or a graph does not throw") {
+TEST_CASE_METHOD(OnDevice, "What ends a stream, an event or a graph does not throw") {
   static_assert(noexcept(stream_destroy(nullptr))&& noexcept(event_destroy(nullptr))&& noexcept(
       graph_destroy(nullptr))&& noexcept(graph_exec_destroy(nullptr))&& noexcept(pinned_free(nullptr)));
   stream_destroy(nullptr);
@@ -155,7 +181,7 @@ TEST_CASE("What ends a stream, an event or a graph does not throw") {
   event_destroy(fork);
 }
 
-TEST_CASE("A copy on another stream is seen only behind its event") {
+TEST_CASE_METHOD(OnDevice, "A copy on another stream is seen only behind its event") {
   auto* const pinned = static_cast<int*>(pinned_malloc(400));
   for (int i = 0; i < 100; ++i) pinned[i] = i;
   DeviceArray<int> a(size_t{100}), early(size_t{100}), late(size_t{100});
@@ -186,7 +212,7 @@ TEST_CASE("A copy on another stream is seen only behind its event") {
   pinned_free(pinned);
 }
 
-TEST_CASE("Main streams that run late order what they got") {
+TEST_CASE_METHOD(OnDevice, "Main streams that run late order what they got") {
   emulation::set_lazy_main_streams(true);
   DeviceArray<int> a(std::vector<int>(10, 0));
   for (int i = 0; i < 3; ++i) add_one_to(a.data(), 10);
@@ -199,7 +225,7 @@ TEST_CASE("Main streams that run late order what they got") {
   emulation::set_lazy_main_streams(false);
 }
 
-TEST_CASE("A captured graph runs when it is launched, with the arguments of its capture") {
+TEST_CASE_METHOD(OnDevice, "A captured graph runs when it is launched, with the arguments of its capture") {
   DeviceArray<int> a(std::vector<int>(10, 0)), b(std::vector<int>(10, 100));
   capture_begin(nullptr);
   CHECK(capturing(nullptr));
@@ -230,7 +256,8 @@ TEST_CASE("A captured graph runs when it is launched, with the arguments of its 
   CHECK(has(error_of([] { capture_end(nullptr); }), "not capturing"));
 }
 
-TEST_CASE("A capture takes in another stream between two events, and refuses one that does not come back") {
+TEST_CASE_METHOD(OnDevice,
+                 "A capture takes in another stream between two events, and refuses one that does not come back") {
   DeviceArray<int> a(std::vector<int>(8, 0));
   const Stream side = stream_create();
   const Event fork = event_create(), join = event_create();

@@ -3,22 +3,28 @@
 
 #include <vector>
 
+#include "bitgrad/base/device.h"
 #include "cuda/runtime/runtime.h"
 #include "support/catch.h"
 
 namespace bitgrad::cuda {
+
+// For TEST_CASE_METHOD: the test runs on the first device.
+struct OnDevice {
+  DeviceGuard guard{Device::cuda()};
+};
 
 template <typename T>
 class DeviceArray {
  public:
   explicit DeviceArray(const std::vector<T>& values) : count_(values.size()) {
     data_ = static_cast<T*>(device_malloc(bytes()));
-    REQUIRE(data_ != nullptr);
+    REQUIRE((data_ != nullptr || count_ == 0));
     copy_async(data_, values.data(), bytes(), CopyKind::kHostToDevice, nullptr);
   }
   explicit DeviceArray(size_t count) : count_(count) {
     data_ = static_cast<T*>(device_malloc(bytes()));
-    REQUIRE(data_ != nullptr);
+    REQUIRE((data_ != nullptr || count_ == 0));
   }
   ~DeviceArray() { device_free(data_); }
   DeviceArray(const DeviceArray&) = delete;

@@ -227,6 +227,10 @@ TEST_CASE("A model is quantized after training, converted and its layers are mea
 }
 
 TEST_CASE("Models and learners of two devices are kept apart") {
+  if (device_count(gpu().kind) < 2) {
+    WARN("skipped: there is one device");
+    return;
+  }
   const KeepModes keep;
   const RunConfig config = small_config(on("cpu"), kFloatNet);
   const auto data = open_dataset(config, config.data.train);

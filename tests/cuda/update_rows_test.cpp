@@ -275,6 +275,16 @@ TEST_CASE("update_rows on CUDA: rows that a block takes, in pieces and past shar
   for (const int64_t n : {4096, 4097, 9000}) check(drawn(1, n, std::nullopt, random));
 }
 
+// 48 KiB with the 1024 bytes of its static arrays: what a launch has without asking for more ends at 12032 columns.
+TEST_CASE("update_rows on CUDA: the widest rows of 48 KiB") {
+  std::mt19937 random(4);
+  for (const int64_t cols : {12032, 12033, 12288}) {
+    Problem p = drawn(2, cols, codings()[1], random);
+    p.due = p.fitted = true;
+    check(p);
+  }
+}
+
 TEST_CASE("update_rows on CUDA: no rows, no columns, flags") {
   std::mt19937 random(3);
   for (const Coding& coding : codings())

@@ -112,7 +112,7 @@ void check_product() {
               dot(kType, &a[static_cast<size_t>(r * kBlockBytes)], &b[static_cast<size_t>(c * kBlockBytes)]));
 }
 
-TEST_CASE("wgmma multiplies swizzled tiles of every type") {
+TEST_CASE_METHOD(test::OnDevice, "wgmma multiplies swizzled tiles of every type") {
   check_product<WgmmaType::kS8S8, false>();
   check_product<WgmmaType::kS8U8, false>();
   check_product<WgmmaType::kU8S8, false>();
@@ -120,7 +120,7 @@ TEST_CASE("wgmma multiplies swizzled tiles of every type") {
   check_product<WgmmaType::kB1, false>();
 }
 
-TEST_CASE("wgmma multiplies rows from registers") {
+TEST_CASE_METHOD(test::OnDevice, "wgmma multiplies rows from registers") {
   check_product<WgmmaType::kS8S8, true>();
   check_product<WgmmaType::kS8U8, true>();
 }
@@ -140,7 +140,7 @@ BITGRAD_GLOBAL void copy_box(TensorMap map, int column, int row, int rows, uint8
     out[i] = shared[swizzle128(static_cast<uint32_t>(i))];
 }
 
-TEST_CASE("A TMA box is swizzled, and what lies outside the matrix arrives as zeros") {
+TEST_CASE_METHOD(test::OnDevice, "A TMA box is swizzled, and what lies outside the matrix arrives as zeros") {
   constexpr int kRows = 40, kColumns = 200, kStride = 208, kBox = 24;
   const std::vector<uint8_t> matrix = random_bytes(kRows * kStride, 3);
   DeviceArray<uint8_t> data(matrix);
@@ -161,7 +161,7 @@ TEST_CASE("A TMA box is swizzled, and what lies outside the matrix arrives as ze
   }
 }
 
-TEST_CASE("A tensor map that the driver would refuse is an error that names the rule") {
+TEST_CASE_METHOD(test::OnDevice, "A tensor map that the driver would refuse is an error that names the rule") {
   alignas(16) static uint8_t bytes[1024];
   CHECK(contains(error_of([] { make_tensor_map(bytes + 4, 64, 4, 64, 4); }), "[tensor map] address: got"));
   CHECK(contains(error_of([] { make_tensor_map(bytes, 64, 4, 72, 4); }),
@@ -188,7 +188,7 @@ BITGRAD_GLOBAL void share_halves(TensorMap map, uint8_t* out) {
   cluster_sync();
 }
 
-TEST_CASE("A multicast copy reaches every block of the cluster and its barrier") {
+TEST_CASE_METHOD(test::OnDevice, "A multicast copy reaches every block of the cluster and its barrier") {
   const std::vector<uint8_t> matrix = random_bytes(16 * kBlockBytes, 4);
   DeviceArray<uint8_t> data(matrix), out(2 * 16 * kBlockBytes, uint8_t{0});
   LaunchShape shape = one_warpgroup(64);
@@ -243,7 +243,7 @@ BITGRAD_GLOBAL void misuse(Misuse what, TensorMap map) {
   }
 }
 
-TEST_CASE("Misused primitives end the launch with a text that says what was wrong") {
+TEST_CASE_METHOD(test::OnDevice, "Misused primitives end the launch with a text that says what was wrong") {
   DeviceArray<uint8_t> data(64 * kBlockBytes, uint8_t{1});
   const TensorMap map = make_tensor_map(data.data(), kBlockBytes, 64, kBlockBytes, 64);
   const auto text = [&](Misuse what, int threads) {

@@ -184,10 +184,10 @@ TEST_CASE("Targets of each position of a text are the bytes that follow") {
   spec.context = 4;
   spec.test_fraction = 0;
   const auto last = make_dataset(spec);
-  CHECK(last->target_form() == TargetForm{.shape = {}, .classes = 4, .text_bytes = 1});
+  CHECK(last->target_form() == TargetForm{.shape = {}, .classes = 4, .bytes_per_target = 1});
   spec.targets = "each";
   const auto each = make_dataset(spec);
-  CHECK(each->target_form() == TargetForm{.shape = {4}, .classes = 4, .text_bytes = 1});
+  CHECK(each->target_form() == TargetForm{.shape = {4}, .classes = 4, .bytes_per_target = 1});
   REQUIRE(each->size() == last->size());
   for (int64_t i = 0; i < each->size(); ++i) {
     std::vector<int32_t> x(4), y(4), z(4);

@@ -89,7 +89,8 @@ TEST_CASE("Shards know the tokenizer that made them, and how many bytes their id
   REQUIRE(data->tokenizer() != nullptr);
   CHECK(describe(*data->tokenizer()) == "chars of 3 ids");
   CHECK(data->vocabulary() == 3);
-  CHECK(data->target_form().text_bytes == (6 * 1 + 3 * 3) / 9.0);  // three characters of three bytes among nine targets
+  CHECK(data->target_form().bytes_per_target ==
+        (6 * 1 + 3 * 3) / 9.0);  // three characters of three bytes among nine targets
   DatasetSpec same = shards(set.temp, "set_train_*.bin", 4);
   same.tokenizer = "chars";
   CHECK(make_dataset(same)->vocabulary() == 3);

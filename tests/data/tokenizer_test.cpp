@@ -109,6 +109,9 @@ TEST_CASE("A program adds a tokenizer by its name") {
   CHECK(contains(error_of([&] { tokenizer_record(*tokenizer); }), "kind 'two_words' has no load function"));
   CHECK(contains(error_of([&] { make_tokenizer("bpe", ""); }), "unknown tokenizer 'bpe'"));
   CHECK(contains(error_of([&] { register_tokenizer({"chars", "", make}); }), "a tokenizer 'chars' exists already"));
-  CHECK(contains(error_of([&] { register_tokenizer({"another", "", nullptr}); }), "has neither a make function nor an open function"));
+  CHECK(contains(error_of([&] {
+                   register_tokenizer({"another", "", nullptr});
+                 }),
+                 "has neither a make function nor an open function"));
   CHECK(contains(error_of([&] { register_tokenizer({"Not a word", "", make}); }), "register_tokenizer"));
 }

@@ -108,7 +108,7 @@ TEST_CASE("Windows of a text lie where the order says, and the rest of a text is
   CHECK(set->memory_bytes() == n);
   CHECK(decode(*set->tokenizer(), ids) == kText);
   // Of the targets: all ids but the first, which is one byte.
-  CHECK(set->target_form().text_bytes == static_cast<double>(kText.size() - 1) / static_cast<double>(n - 1));
+  CHECK(set->target_form().bytes_per_target == static_cast<double>(kText.size() - 1) / static_cast<double>(n - 1));
 }
 
 TEST_CASE("What is stored in memory is what examples give") {
@@ -205,7 +205,7 @@ TEST_CASE("Stored ids of nanoGPT and llm.c are read by position, none of them in
       CHECK(set->memory_bytes() == 0);
       CHECK(set->stored().codes == nullptr);
       CHECK(set->tokenizer() == nullptr);
-      CHECK(set->target_form().text_bytes == 0);
+      CHECK(set->target_form().bytes_per_target == 0);
       spec.split = "test";
       check_windows(*make_dataset(spec), ids, context, context, (n - 1 + context - 1) / context);
       spec.whole = false;

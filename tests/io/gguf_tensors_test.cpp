@@ -103,6 +103,33 @@ TEST_CASE("Types of files become these dtypes") {
   }
 }
 
+TEST_CASE("Every number of a vector is written, and of shapes of one to four axes") {
+  using Dims = std::vector<int64_t>;
+  for (const Dims& dims :
+       {Dims{1}, Dims{7}, Dims{65}, Dims{1, 7}, Dims{7, 1}, Dims{3, 5}, Dims{2, 3, 5}, Dims{2, 1, 3, 4}})
+    for (const auto& [type, dtype] : {std::pair{GgufType::kF32, dtypes::fp32},
+                                      {GgufType::kF16, dtypes::fp16},
+                                      {GgufType::kBF16, dtypes::bf16},
+                                      {GgufType::kF64, dtypes::fp64},
+                                      {GgufType::kI32, dtypes::int32},
+                                      {GgufType::kI8, dtypes::int8}}) {
+      const Shape shape(dims);
+      INFO(gguf_type(type).name << ' ' << shape);
+      std::vector<double> numbers;
+      for (int64_t i = 0; i < shape.numel(); ++i) numbers.push_back(static_cast<double>(i % 100 - 50));
+      const Tensor t = Tensor::from_elements(shape, dtype, numbers);
+      CHECK(gguf_item("name", t, type).data.size() == static_cast<size_t>(shape.numel() * gguf_type(type).block_bytes));
+      const Tensor back = through_file(t, type);
+      CHECK(back.shape() == shape);
+      CHECK(back.elements() == numbers);
+    }
+  // One row of blocks.
+  const Codes coded{dtypes::int8, Granularity::groups(32)};
+  const Tensor codes = coded.make(1, 96, 3), back = through_file(codes, GgufType::kQ8_0);
+  CHECK(back.elements() == codes.elements());
+  CHECK(back.values() == codes.values());
+}
+
 TEST_CASE("Codes with fp16 scales of every granularity survive every type that holds them") {
   struct Case {
     GgufType type;

@@ -7,6 +7,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/ops/attention.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
 #include "support/numbers.h"
@@ -145,21 +146,10 @@ TEST_CASE("attention in documents and with dropout passes the gradient check, an
 }
 
 TEST_CASE("attention in documents and with dropout has the same bits on every instruction set and for any threads") {
-  const int threads = num_threads();
-  const IsaLevel cap = isa_cap();
   for (const Problem& p : kProblems) {
     INFO(p);
     const Ran expected = run(p);
-    for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
-      set_isa_cap(level);
-      CHECK(same(run(p), expected));
-    }
-    set_isa_cap(cap);
-    for (const int n : {1, 2, 4}) {
-      set_num_threads(n);
-      CHECK(same(run(p), expected));
-    }
-    set_num_threads(threads);
+    check_everywhere([&] { return same(run(p), expected); });
   }
 }
 

@@ -8,6 +8,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/parallel.h"
 #include "support/catch.h"
+#include "support/everywhere.h"
 #include "support/expect_error.h"
 #include "support/gradcheck.h"
 #include "support/numbers.h"
@@ -160,21 +161,10 @@ TEST_CASE("one row of q has the bits that it has among others, and later keys ar
 }
 
 TEST_CASE("attention has the same bits on every instruction set and for any number of threads") {
-  const int threads = num_threads();
-  const IsaLevel cap = isa_cap();
   for (const Problem& p : kProblems) {
     INFO(p);
     const Ran expected = run(p);
-    for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
-      set_isa_cap(level);
-      CHECK(same_bits(run(p), expected));
-    }
-    set_isa_cap(cap);
-    for (const int n : {1, 2, 4}) {
-      set_num_threads(n);
-      CHECK(same_bits(run(p), expected));
-    }
-    set_num_threads(threads);
+    check_everywhere([&] { return same_bits(run(p), expected); });
   }
 }
 

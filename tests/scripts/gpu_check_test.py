@@ -1,11 +1,14 @@
 """scripts/gpu_check.sh, gpu_train.sh and gpu_bundle.sh."""
+import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import unittest
 
-from support import HERE, PROGRAMS, ROOT, TOOLS, Case, fake, json_lines
+from support import HERE, PROGRAMS, ROOT, SCRIPTS, TOOLS, Case, fake, json_lines
 
 
 class Check(Case):
@@ -15,30 +18,31 @@ class Check(Case):
         done = self.check(PYTHONPATH=os.path.join(HERE, "fake_torch"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         results = self.results()
-        for name in ("version", "device", "clocks", "tests", "bench_products", "bench_long", "bench_gx", "bench_gw",
+        for name in ("version", "device", "clocks", "tests_fragments", "tests_train", "bench_products", "bench_long", "bench_gx", "bench_gw",
                      "bench_bandwidth", "bench_steps", "bench_nets", "peers", "train_digits_mlp_w1a1",
                      "train_digits_mlp_qat_phases", "mnist_tfc", "mnist_sfc", "mnist_lfc", "mnist_mlp4096",
-                     "cifar10_cnv", "cifar10_resnet20", "memcheck_1", "racecheck_3", "table"):
+                     "cifar10_cnv", "cifar10_resnet20", "memcheck_gemm_wgmma", "racecheck_reduce", "table"):
             self.assertEqual(results.get(name), "passed", name)
             self.assertIn(name, done.stdout)
         rows = json_lines(os.path.join(self.out, "table.jsonl"))
         self.assertEqual([r["verdict"] for r in rows if r["must"] is not None], ["aim"] * 19)
         self.assertIn("bench_gemm --device cuda --fast-rows --shape 8192,4096,16384 --dtypes bint1,bint1 --json "
                       + os.path.join(self.out, "bench_long.json"), self.called("bench_gemm"))
-        # Every test is in one part of the sanitizer.
-        logs = [self.read(f"memcheck_{i}.log").split("\n")[0] for i in range(1, 4)]
-        self.assertEqual(logs, ["first test", "second, with a comma", "third"])
-        self.assertNotIn("memcheck_4", results)  # three tests
+        self.assertNotIn("racecheck_gemm_wgmma", results)  # clusters and TMA
+        with tarfile.open(self.out + ".tgz") as archive:
+            self.assertIn("gpu_check/table.txt", archive.getnames())
         text = self.read("table.txt")
         self.assertIn("bf16: 9163 TFLOP/s, gemm_bf16_cublaslt", text)
         self.assertIn("0 of 19 rows with a must are below it or missing", text)
 
     def test_failed_and_late_checks_are_counted_and_skipped_ones_are_not(self):
         done = self.check("device", "tests", "train", "bench", BITGRAD_GPU_CHECK_SECONDS=2,
-                          modes={"test_cuda_gpu": "hang", "bench_gemm": 3, "bench_step": 77})
+                          modes={"test_cuda_gpu -# [#pack_test]": "hang", "test_cuda_gpu [#pack_test]": "hang", "bench_gemm": 3,
+                                 "bench_step": 77})
         self.assertEqual(done.returncode, 5, done.stdout)
         results = self.results()
-        self.assertEqual(results["tests"], "no end after 2 s")
+        self.assertEqual(results["tests_pack"], "no end after 2 s")
+        self.assertEqual(results["tests_reduce"], "passed")
         self.assertEqual(results["bench_products"], "failed with 3")
         self.assertEqual(results["bench_steps"], "skipped: why bench_step ended so")
         self.assertEqual(results["bench_bandwidth"], "passed")
@@ -76,13 +80,76 @@ class Check(Case):
     def test_results_go_where_they_are_asked_to_go_and_are_added_to(self):
         other = os.path.join(self.folder, "else", "where")
         for _ in range(2):
-            self.assertEqual(self.check("tests", BITGRAD_GPU_CHECK_OUT=other).returncode, 0)
-        self.assertEqual(len(json_lines(os.path.join(other, "checks.jsonl"))), 2)
+            self.assertEqual(self.check("device", BITGRAD_GPU_CHECK_OUT=other).returncode, 0)
+        self.assertEqual([r["check"] for r in json_lines(os.path.join(other, "checks.jsonl"))].count("device"), 2)
+
+    def test_the_first_half_hour_ends_whole_and_finds_the_kernel_of_a_red_file(self):
+        for tool in TOOLS:
+            fake(os.path.join(self.tools, tool))
+        done = self.check("first", PYTHONPATH=os.path.join(HERE, "fake_torch"),
+                          modes={"test_cuda_gpu [#reduce_test]~[slow]": 70})
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        results = self.results()
+        self.assertEqual(results["tests_reduce"], "failed with 70")
+        self.assertEqual(results["memcheck_reduce"], "passed")
+        self.assertNotIn("memcheck_pack", results)
+        for name in ("device", "tests_fragments", "tests_example", "first_products", "first_long", "stalls_int8", "stalls_bint1",
+                     "first_bandwidth", "first_steps", "first_recorded", "first_peers", "bench_products"):
+            self.assertEqual(results.get(name), "passed", name)
+        self.assertIn("bf16: 9163 TFLOP/s", self.read("table.txt"))
+        self.assertIn("--kernel wgmma --shape 8192,4096,4096 --dtypes int8,int8 --dtypes bint1,bint1 --repeat 5",
+                      self.called("bench_gemm")[0])
+
+    def test_a_step_of_the_first_half_hour_ends_with_its_time(self):
+        with open(os.path.join(SCRIPTS, "gpu_first.sh"), encoding="utf-8") as file:
+            script = file.read()
+        limits = [int(x) for x in re.findall(r"begin_step (\d+)", script)]
+        self.assertLessEqual(sum(limits), 1800)
+        folder = os.path.join(self.folder, "scripts")
+        shutil.copytree(SCRIPTS, folder)
+        with open(os.path.join(folder, "gpu_first.sh"), "w") as file:
+            file.write(re.sub(r"begin_step \d+", "begin_step 1", script))
+        done = subprocess.run([os.path.join(folder, "gpu_check.sh"), self.build, "first"], capture_output=True, text=True, timeout=100,
+                              env=dict(os.environ, FAKE_CALLS=self.calls, BITGRAD_GPU_CHECK_OUT=self.out,
+                                       FAKE_MODES=json.dumps({"bench_gemm": "hang"})))
+        self.assertNotEqual(done.returncode, 0)
+        results = self.results()
+        self.assertTrue(results["first_products"].startswith("no end after 1 s"), results)
+        self.assertEqual(results["first_long"], "skipped: the time of this step is over")
+        self.assertTrue(os.path.exists(self.out + ".tgz"))
+
+    def test_every_file_of_tests_for_a_gpu_is_run(self):
+        cuda = os.path.join(ROOT, "tests", "cuda")
+        def text(*path):
+            with open(os.path.join(*path), encoding="utf-8") as file:
+                return file.read()
+        emulated = re.compile(r"emulation/cuda/|cuda/device/builtins\.h|BITGRAD_FAKE_CUBLASLT")
+        files = {f.removesuffix("_test.cpp") for f in os.listdir(cuda)
+                 if f.endswith("_test.cpp") and not emulated.search(text(cuda, f))}
+        listed = re.search(r'test_files="([^"]*)"', text(SCRIPTS, "gpu_first.sh")).group(1).split()
+        self.assertEqual(len(listed), len(set(listed)))
+        self.assertEqual(set(listed), files)
+
+    def test_cublaslt_beside_the_python3_of_the_path_is_found(self):
+        library = os.path.join(self.folder, "env/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13")
+        os.makedirs(os.path.dirname(library))
+        open(library, "w").close()
+        python = os.path.join(self.tools, "python3")
+        with open(python, "w") as file:
+            file.write(f"#!/bin/sh\nexec {sys.executable} -c \"import sys; sys.prefix = '{self.folder}/env'; exec(sys.argv[1])\" \"$2\"\n")
+        os.chmod(python, 0o755)
+        show = os.path.join(self.build, "bin", "bitgrad")
+        os.remove(show)
+        with open(show, "w") as file:
+            file.write('#!/bin/sh\necho "$BITGRAD_CUBLASLT"\necho cuda:0\n')
+        os.chmod(show, 0o755)
+        self.check("device", BITGRAD_CUBLASLT="")
+        self.assertIn(library, self.read("device.log"))
 
     def test_wrong_arguments_end_with_2_before_anything_runs(self):
         done = self.check("device", "speed")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("there is no stage speed; expected device tests", done.stderr)
+        self.assertIn("there is no stage speed; expected first device tests", done.stderr)
         done = self.run_script("gpu_check.sh", "no_such_folder")
         self.assertEqual(done.returncode, 2)
         self.assertIn("there is no folder no_such_folder", done.stderr)
@@ -147,10 +214,51 @@ class Train(Case):
 
 
 class Bundle(Case):
-    def test_programs_come_with_their_libraries_but_the_c_library(self):
+    # bench_step as a program that needs zlib, and looks for it where `rpath` says.
+    def real_program(self, rpath):
         step = os.path.join(self.build, "bin", "bench_step")
         os.remove(step)
-        shutil.copy(shutil.which("ls"), step)
+        source = os.path.join(self.folder, "step.cpp")
+        with open(source, "w") as file:
+            file.write("extern \"C\" const char* zlibVersion(); int main() { return zlibVersion() == nullptr; }\n")
+        subprocess.run(["c++", source, "-o", step, "-lz", *rpath], check=True)
+        return step
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which("c++") is None:
+            self.skipTest("no c++")
+        self.ours = ["-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"]
+
+    def test_programs_that_do_not_look_beside_themselves_are_refused(self):
+        self.real_program([])
+        done = self.run_script("gpu_bundle.sh", self.build)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("do not look for these beside themselves: ", done.stderr)
+        self.assertIn("libz.so.1", done.stderr)
+
+    def test_a_large_archive_is_refused_and_nothing_is_left(self):
+        self.real_program(self.ours)
+        with open(os.path.join(self.build, "bin", "bench_gemm.new"), "wb") as file:
+            file.write(os.urandom(3 << 20))
+        os.chmod(file.name, 0o755)
+        os.replace(file.name, os.path.join(self.build, "bin", "bench_gemm"))
+        file = os.path.join(self.folder, "bundle.tar.gz")
+        done = self.run_script("gpu_bundle.sh", self.build, file, BITGRAD_GPU_BUNDLE_MIB=2)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("MiB, expected less than 2. Hint: cmake --preset gpu", done.stderr)
+        self.assertFalse(os.path.exists(file))
+        self.assertEqual(self.run_script("gpu_bundle.sh", self.build, file, BITGRAD_GPU_BUNDLE_MIB=9).returncode, 0)
+
+    def test_mnist_comes_where_it_is_asked_for(self):
+        self.real_program(self.ours)
+        file = os.path.join(self.folder, "bundle.tar.gz")
+        self.assertEqual(self.run_script("gpu_bundle.sh", "--data", self.build, file).returncode, 0)
+        with tarfile.open(file) as bundle:
+            self.assertIn("bitgrad_gpu/data/mnist/train-images-idx3-ubyte.gz", bundle.getnames())
+
+    def test_programs_come_with_their_libraries_but_the_c_library(self):
+        step = self.real_program(self.ours)
         file = os.path.join(self.folder, "bundle.tar.gz")
         done = self.run_script("gpu_bundle.sh", self.build, file)
         self.assertEqual((done.returncode, done.stdout), (0, file + "\n"), done.stderr)
@@ -167,7 +275,7 @@ class Bundle(Case):
         os.remove(os.path.join(self.build, "bin", "tests", "test_cuda_gpu"))
         done = self.run_script("gpu_bundle.sh", self.build)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("tests/test_cuda_gpu. Build with CUDA first.", done.stderr)
+        self.assertIn("tests/test_cuda_gpu. Build with CUDA first", done.stderr)
 
 
 if __name__ == "__main__":

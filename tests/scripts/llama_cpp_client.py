@@ -1,14 +1,16 @@
-"""Greedy tokens of a GGUF file in llama.cpp (pip package xllamacpp).
+"""Greedy tokens and tokenized texts of a GGUF file in llama.cpp (pip package xllamacpp).
 
-  python llama_cpp_client.py MODEL.gguf VOCABULARY TOKENS PROMPTS.json
+  python llama_cpp_client.py MODEL.gguf VOCABULARY TOKENS REQUEST.json
 
-PROMPTS.json: a list of lists of ids. Writes JSON: for each prompt {"ids": [...], "logprobs": [[of each id] a token]}.
+REQUEST.json: {"prompts": [[id, ...], ...], "texts": [text, ...]}. Writes JSON: {"answers": [{"ids": [...], "logprobs":
+[[of each id] a token]} for each prompt], "texts": [{"ids": [...], "text": what these ids say} for each text]}.
 Exit status 77: the package is not installed. Keys and values in fp32 and no flash attention, so that the weights and
 their inputs are all that is rounded.
 """
 import json
 import os
 import sys
+import urllib.request
 
 try:
     import xllamacpp as xl
@@ -17,13 +19,13 @@ except ImportError:
 
 path, vocabulary, tokens = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with open(sys.argv[4]) as file:
-    prompts = json.load(file)
+    request = json.load(file)
 out = os.dup(1)
 os.dup2(2, 1)  # what the client logs is no answer
 
 params = xl.CommonParams()
 params.model.path, params.n_parallel, params.warmup, params.fit_params, params.verbosity = path, 1, False, False, 0
-params.n_ctx = max(len(p) for p in prompts) + tokens
+params.n_ctx = max(len(p) for p in request["prompts"]) + tokens
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.cache_type_k = params.cache_type_v = xl.ggml_type.GGML_TYPE_F32
 params.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -46,4 +48,16 @@ def complete(ids):
     return {"ids": [step["id"] for step in steps], "logprobs": rows}
 
 
-os.write(out, (json.dumps([complete(p) for p in prompts]) + "\n").encode())
+def ask(path, body):
+    headers = {"Content-Type": "application/json"}
+    question = urllib.request.Request(server.listening_address + path, json.dumps(body).encode(), headers)
+    return json.loads(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(question).read())
+
+
+def tokenize(text):
+    ids = ask("/tokenize", {"content": text})["tokens"]
+    return {"ids": ids, "text": ask("/detokenize", {"tokens": ids})["content"]}
+
+
+answer = {"answers": [complete(p) for p in request["prompts"]], "texts": [tokenize(t) for t in request["texts"]]}
+os.write(out, (json.dumps(answer) + "\n").encode())

@@ -74,3 +74,22 @@ TEST_CASE("what mixes rows is refused in a configuration, with line and column")
   CHECK(contains(own_text, "quantize: the model is causal"));
   CHECK(at({}, "", "").first.empty());
 }
+
+TEST_CASE("documents apart need a model with attention, at the key of each data set") {
+  const std::string bare = "model.layers=[{embedding: {num: 33, dim: 4, flat: false}}, {linear: {out: 33}}]";
+  const auto at = [](const std::string& line, const Strings& overrides) {
+    std::string text = kSmallGpt;
+    const std::string found = line + ": {format: tokens, file: a.txt, context: 40";
+    text.insert(text.find(found) + found.size(), ", documents: apart, end: 2");
+    return std::pair{places(text, overrides), error_of([&] { parse_config(text, "gpt.yaml", overrides); })};
+  };
+  for (const auto& [line, place] : {std::pair{"train", "6:64"}, {"test", "7:63"}}) {
+    const auto [where, text] = at(line, {bare});
+    CHECK(where == place);
+    CHECK(contains(text, concat("gpt.yaml:", place, ": error: data.", line,
+                                ".documents: got apart, which is what attention sees, and the model has no attention "
+                                "layer. Expected joined, or a model with attention")));
+    CHECK(at(line, {}).first.empty());
+    CHECK(at(line, {bare, concat("data.", line, ".documents=joined"), concat("data.", line, ".end=-1")}).first.empty());
+  }
+}

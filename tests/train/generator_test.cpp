@@ -180,6 +180,35 @@ TEST_CASE("past the context the last half is read anew, fed in any pieces") {
     }
 }
 
+TEST_CASE("a model whose data were documents apart writes as of one text, from a cache or without") {
+  const KeepModes keep;
+  const auto learner = gpt_learner({"quant.recipe=8da4w"});
+  constexpr int32_t end = kGptIds - 1;  // of documents, in the middle of each window
+  std::vector<int32_t> ids = some_ids(50);
+  for (int32_t& id : ids) id %= end;
+  ids[20] = ids[44] = end;
+  const std::vector<Scores> joined = rows_of(*learner, first_of(ids, kGptContext));
+  const Scores last = rows_of(*learner, window_ids(ids, kGptContext)).back();
+  learner->set_document_end(end);
+  const std::vector<Scores> apart = rows_of(*learner, first_of(ids, kGptContext));
+  CHECK(apart[20] == joined[20]);  // the end is its document's last id
+  CHECK(apart[21] != joined[21]);
+  for (const bool cache : {true, false})
+    for (const int64_t piece : {1, 7, 40}) {
+      INFO("cache " << cache << ", pieces of " << piece);
+      Generator generator(*learner, {.cache = cache});
+      for (int64_t at = 0; at < kGptContext; at += piece) {
+        const int64_t until = std::min(at + piece, kGptContext);
+        REQUIRE(fed(generator, {ids.begin() + at, ids.begin() + until}) == joined[static_cast<size_t>(until - 1)]);
+      }
+      CHECK(fed(generator, {ids.begin() + kGptContext, ids.end()}) == last);
+      CHECK(learner->document_end() == end);
+      CHECK_THROWS(generator.feed(std::vector<int32_t>{-1}));
+      CHECK(learner->document_end() == end);
+    }
+  CHECK(rows_of(*learner, first_of(ids, kGptContext)) == apart);  // evaluation keeps them apart still
+}
+
 TEST_CASE("a cache of any kind gives the same scores however ids are cut, and kinds differ by little") {
   const KeepModes keep;
   const auto learner = gpt_learner({kRope});

@@ -1,30 +1,11 @@
 // One state of convolutional networks, whatever computed it: threads, instructions, kills in the middle of an epoch.
 // tests/cuda/image_states_test.cpp adds the device.
-#include <stdexcept>
-
 #include "bitgrad/train/checkpoint.h"
 #include "support/catch.h"
 #include "train/image_networks.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
-
-namespace {
-
-// Ends as a killed process does: nothing is written after this microbatch.
-void run_and_die(const RunConfig& config, const std::string& folder, int64_t microbatches) {
-  struct Killed {};
-  TrainHooks hooks;
-  int64_t polls = 0;
-  hooks.stop_requested = [&]() -> StopRequest {
-    if (++polls > microbatches) throw Killed();
-    return StopRequest::kNone;
-  };
-  Trainer trainer(config);
-  CHECK_THROWS_AS(trainer.run(folder, hooks), Killed);
-}
-
-}  // namespace
 
 TEST_CASE("convolutional networks have one state for any threads and instructions, 20 steps with augmentation") {
   const KeepModes keep;

@@ -13,19 +13,6 @@ using namespace bitgrad::test;
 
 namespace {
 
-// Ends as a killed process does: nothing is written after this microbatch.
-void run_and_die(const RunConfig& config, const std::string& folder, int64_t microbatches) {
-  struct Killed {};
-  TrainHooks hooks;
-  int64_t polls = 0;
-  hooks.stop_requested = [&]() -> StopRequest {
-    if (++polls > microbatches) throw Killed();
-    return StopRequest::kNone;
-  };
-  Trainer trainer(config);
-  CHECK_THROWS_AS(trainer.run(folder, hooks), Killed);
-}
-
 const std::vector<std::pair<std::string, const char*>> kNetworks = {{"gpt", kSmallGpt}, {"llama", kSmallLlama}};
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST_CASE("Metrics are their formulas over the sums of all batches") {
   one.counted = 4;
   add_sums(one, sums);
   CHECK(sums.samples == 4);
-  const MetricTask text{{.shape = {8}, .classes = 65, .text_bytes = 2}, "softmax_cross_entropy"};
+  const MetricTask text{{.shape = {8}, .classes = 65, .bytes_per_target = 2}, "softmax_cross_entropy"};
   const MetricValues of_text = metric_values(text, sums);
   CHECK(names_of(of_text) == Keys{"accuracy", "top5_accuracy", "loss", "perplexity", "bits_per_byte"});
   CHECK(value_of(of_text, "accuracy") == 100.0 * 14 / 16);

@@ -12,6 +12,7 @@
 #include "bitgrad/kernels/kernel.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
+#include "support/catch.h"
 
 namespace bitgrad::test {
 
@@ -117,6 +118,19 @@ inline TrainOutcome resume_run(const std::string& folder) {
 inline std::string text_of(const std::string& path) {
   const std::vector<uint8_t> bytes = file_system().read(path);
   return {bytes.begin(), bytes.end()};
+}
+
+// Ends as a killed process does: nothing is written after this microbatch.
+inline void run_and_die(const RunConfig& config, const std::string& folder, int64_t microbatches) {
+  struct Killed {};
+  TrainHooks hooks;
+  int64_t polls = 0;
+  hooks.stop_requested = [&]() -> StopRequest {
+    if (++polls > microbatches) throw Killed();
+    return StopRequest::kNone;
+  };
+  Trainer trainer(config);
+  CHECK_THROWS_AS(trainer.run(folder, hooks), Killed);
 }
 
 }  // namespace bitgrad::test

@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
+#include <sstream>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/memory.h"
@@ -29,6 +31,7 @@ constexpr int kEpilogueBias = 4;  // cublasLtEpilogue_t
 constexpr int kMaxWorkspace = 1, kMinAlignmentA = 5, kMinAlignmentB = 6, kMinAlignmentC = 7, kMinAlignmentD = 8;
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 constexpr int kAlgorithms = 8, kTimedRuns = 3;
+constexpr int kNotSupported = 15;  // cublasStatus_t
 
 struct Algorithm {
   uint64_t data[8];
@@ -105,6 +108,7 @@ struct CublasLt {
   std::mutex mutex;
   std::map<int, void*> handles;  // by device
   std::map<Shape, Heuristic> chosen;
+  std::set<Shape> refused;  // no algorithm has them
 };
 
 namespace {
@@ -170,17 +174,16 @@ class Call {
     align(kMinAlignmentD, p.c);
   }
 
-  // Best first, by the library's own estimate.
+  // Best first, by the library's own estimate. None where it has no algorithm for the shape.
   std::vector<Heuristic> heuristics(void* handle) {
     std::vector<Heuristic> all(kAlgorithms);
     int count = 0;
-    check(library_.MatmulAlgoGetHeuristic(handle, matmul_.handle, first_.handle, second_.handle, c_.handle, c_.handle,
-                                          preference_.handle, kAlgorithms, all.data(), &count),
-          "cublasLtMatmulAlgoGetHeuristic");
+    const int status = library_.MatmulAlgoGetHeuristic(handle, matmul_.handle, first_.handle, second_.handle, c_.handle,
+                                                       c_.handle, preference_.handle, kAlgorithms, all.data(), &count);
+    if (status == kNotSupported) return {};
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
     all.resize(static_cast<size_t>(count));
     std::erase_if(all, [](const Heuristic& h) { return h.state != 0; });
-    if (all.empty())
-      fail_with(ErrorCode::kDevice, "cuBLASLt", "no algorithm for ", p_.m, " x ", p_.n, " x ", p_.k, '.');
     return all;
   }
 
@@ -214,9 +217,11 @@ Heuristic fastest(Call& call, void* handle, const std::vector<Heuristic>& all, v
   for (const Heuristic& h : all) {
     if (call.run(handle, h, workspace) != 0) continue;  // warm-up
     event_record(begin, current_stream());
-    for (int i = 0; i < kTimedRuns; ++i) call.run(handle, h, workspace);
+    bool ran = true;
+    for (int i = 0; i < kTimedRuns; ++i) ran = call.run(handle, h, workspace) == 0 && ran;
     event_record(end, current_stream());
     event_synchronize(end);
+    if (!ran) continue;
     const double ms = elapsed_ms(begin, end);
     if (best_ms >= 0 && ms >= best_ms) continue;
     best = h;
@@ -258,6 +263,21 @@ Found& found() {
 
 }  // namespace
 
+namespace {
+
+// lib/ of the environment whose python3 is the first on the PATH, activated or not; empty without one.
+std::string python_lib() {
+  const char* const path = std::getenv("PATH");
+  std::stringstream folders(path == nullptr ? "" : path);
+  std::error_code error;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.empty() && std::filesystem::exists(folder + "/python3", error))
+      return (std::filesystem::path(folder).parent_path() / "lib").string();
+  return {};
+}
+
+}  // namespace
+
 std::vector<std::string> cublaslt_candidates() {
   const char* const named = std::getenv("BITGRAD_CUBLASLT");
   if (named != nullptr && *named != '\0') return {named};
@@ -265,6 +285,7 @@ std::vector<std::string> cublaslt_candidates() {
   std::vector<std::string> roots;
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const char* value = std::getenv(variable)) roots.emplace_back(std::string(value) + "/lib");
+  if (const std::string python = python_lib(); !python.empty()) roots.push_back(python);
   if (const char* home = std::getenv("HOME")) roots.emplace_back(std::string(home) + "/.local/lib");
   roots.insert(roots.end(), {"/usr/local/lib", "/usr/lib"});
   for (const std::string& root : roots) {
@@ -277,6 +298,16 @@ std::vector<std::string> cublaslt_candidates() {
             out.push_back(path.string());
     }
   }
+  std::vector<std::string> toolkits;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* value = std::getenv(variable)) toolkits.emplace_back(value);
+  toolkits.emplace_back("/usr/local/cuda");
+  for (const std::string& toolkit : toolkits)
+    for (const char* folder : {"/lib64", "/targets/x86_64-linux/lib"})
+      for (const char* file : {"/libcublasLt.so.13", "/libcublasLt.so.12"}) {
+        std::error_code error;
+        if (const std::string path = toolkit + folder + file; std::filesystem::exists(path, error)) out.push_back(path);
+      }
   return out;
 }
 
@@ -298,25 +329,31 @@ std::string describe_cublaslt() {
   return once.library != nullptr ? "cuBLASLt: " + once.library->path : "cuBLASLt was not found: " + once.why;
 }
 
-void run_cublaslt(CublasLt& library, const LtProduct& product) {
+bool run_cublaslt(CublasLt& library, const LtProduct& product) {
   const std::lock_guard lock(library.mutex);
   void*& handle = library.handles[current_device_index()];
   if (handle == nullptr) check(library.Create(&handle), "cublasLtCreate");
+  const Shape shape = shape_of(product);
+  if (library.refused.count(shape) > 0) return false;
   Call call(library, product);
   const Workspace workspace(kWorkspaceBytes);
-  const Shape shape = shape_of(product);
   auto at = library.chosen.find(shape);
   if (at == library.chosen.end()) {
     const std::vector<Heuristic> all = call.heuristics(handle);
+    if (all.empty()) {
+      library.refused.insert(shape);
+      return false;
+    }
     // Algorithms differ in the bits of floats, and times from process to process.
     const bool exact = product.in == LtType::kInt8 && product.out == LtType::kInt32;
     const bool can_time = exact && !product.accumulate && !capturing(current_stream());
     const Heuristic best = can_time ? fastest(call, handle, all, workspace.as<void>()) : all.front();
     if (!capturing(current_stream())) library.chosen.emplace(shape, best);
     check(call.run(handle, best, workspace.as<void>()), "cublasLtMatmul");
-    return;
+    return true;
   }
   check(call.run(handle, at->second, workspace.as<void>()), "cublasLtMatmul");
+  return true;
 }
 
 }  // namespace bitgrad::cuda::gemm

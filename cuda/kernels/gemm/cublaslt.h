@@ -11,8 +11,9 @@ namespace bitgrad::cuda::gemm {
 // The functions of the library that are used; `path` is the name that it was found by.
 struct CublasLt;
 
-// Names to try, in this order: $BITGRAD_CUBLASLT alone where it is set; else the plain sonames, then the folders in
-// which Python packages keep the library.
+// Names to try, in this order: $BITGRAD_CUBLASLT alone where it is set; else the plain sonames; the folders in which
+// Python packages keep the library ($VIRTUAL_ENV, $CONDA_PREFIX, the environment of the python3 of the PATH, ~/.local,
+// the system's); the toolkit's ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda).
 std::vector<std::string> cublaslt_candidates();
 // The first candidate that loads and has all functions; null, and `why` says what is wrong with each.
 std::shared_ptr<CublasLt> open_cublaslt(const std::vector<std::string>& candidates, std::string* why);
@@ -35,7 +36,8 @@ struct LtProduct {
 };
 // On the current device and stream. Of floats the library's first algorithm is taken, so that the bits are those of
 // every other process; int8 into int32 is exact, so the first product of a shape times several algorithms, unless a
-// graph is being captured or C is added to. Throws Error(kDevice) with the library's status.
-void run_cublaslt(CublasLt& library, const LtProduct& product);
+// graph is being captured or C is added to. False where the library has no algorithm for the shape: nothing was done,
+// and it is not asked again. Throws Error(kDevice) with any other status of the library.
+bool run_cublaslt(CublasLt& library, const LtProduct& product);
 
 }  // namespace bitgrad::cuda::gemm

@@ -41,7 +41,7 @@ bool gemm_f32_cublaslt_supports(const GemmArgs& args) {
 }
 double gemm_f32_cublaslt_cost(const GemmArgs& args) { return 1500 + tiled_cost(args, 128, 128, 22e3); }
 void gemm_f32_cublaslt(const GemmArgs& args) {
-  run_cublaslt(*cublaslt(), product_of(args, LtType::kFp32, LtType::kFp32));
+  if (!run_cublaslt(*cublaslt(), product_of(args, LtType::kFp32, LtType::kFp32))) gemm_f32_chain512_simt(args);
 }
 
 // A bias is fp32, which the library adds to an fp32 C only.
@@ -52,8 +52,8 @@ bool gemm_bf16_cublaslt_supports(const GemmArgs& args) {
 }
 double gemm_bf16_cublaslt_cost(const GemmArgs& args) { return 1500 + tiled_cost(args, 128, 256, 350e3); }
 void gemm_bf16_cublaslt(const GemmArgs& args) {
-  run_cublaslt(*cublaslt(),
-               product_of(args, LtType::kBf16, args.c_dtype == dtypes::bf16 ? LtType::kBf16 : LtType::kFp32));
+  const LtType out = args.c_dtype == dtypes::bf16 ? LtType::kBf16 : LtType::kFp32;
+  if (!run_cublaslt(*cublaslt(), product_of(args, LtType::kBf16, out))) gemm_f32_chain512_simt(args);
 }
 
 // Both sides K-contiguous, rows and k in units of four (the library's rules for int8); sums make a round trip.
@@ -75,7 +75,7 @@ void gemm_s8_s8_cublaslt(const GemmArgs& args) {
   p.ldc = args.n;
   p.accumulate = false;
   p.bias = nullptr;
-  run_cublaslt(*cublaslt(), p);
+  if (!run_cublaslt(*cublaslt(), p)) return gemm_int_simt(args);
   LaunchShape shape;
   shape.grid.x = static_cast<unsigned>(std::min<int64_t>(gemm_detail::ceil_div(args.m * args.n, 256), 4096));
   shape.block.x = 256;

@@ -43,7 +43,8 @@ bool supports(const GemmArgs& args, int bits) {
     return x.dtype.bits() == bits && wgmma_operand(x, step);
   };
   const auto largest = [](DType dtype) { return static_cast<double>(dtype.bits() == 1 ? 1 : largest_code(dtype)); };
-  return fits(args.a, args.batch.a) && fits(args.b, args.batch.b) &&
+  // Whole bytes are multiplied: bits behind k, which others ignore, would count.
+  return args.k * bits % 8 == 0 && fits(args.a, args.batch.a) && fits(args.b, args.batch.b) &&
          wgmma_product(args, largest(args.a.dtype) * largest(args.b.dtype));
 }
 

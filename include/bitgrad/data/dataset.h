@@ -27,9 +27,9 @@ inline constexpr int32_t kIgnoredClass = -100;
 
 // What a model has to say of each sample: classes, or values.
 struct TargetForm {
-  Shape shape = {};       // of the target of one sample: [] one class, [t] one a position, [k] k values
-  int64_t classes = 0;    // classes are int32, 0 .. classes-1; 0: the target is fp32 values
-  double text_bytes = 0;  // bytes of text that one class stands for, for bits per byte; 0: no text
+  Shape shape = {};             // of the target of one sample: [] one class, [t] one a position, [k] k values
+  int64_t classes = 0;          // classes are int32, 0 .. classes-1; 0: the target is fp32 values
+  double bytes_per_target = 0;  // bytes of text that one class stands for, for bits per byte; 0: no text
   DType dtype() const { return classes > 0 ? dtypes::int32 : dtypes::fp32; }
   // Elements along the last axis of a model's output: a score a class, or the values.
   int64_t outputs() const { return classes > 0 ? classes : shape.cols(); }

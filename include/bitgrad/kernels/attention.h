@@ -60,8 +60,11 @@ struct AttentionDropout {
   float factor = 1;        // 1 / (1 - probability)
 
   BITGRAD_HD bool given() const { return threshold > 0; }
+  BITGRAD_HD static uint64_t element(const AttentionShape& s, int64_t of_row, int64_t key) {
+    return static_cast<uint64_t>(of_row * s.keys + key);
+  }
   BITGRAD_HD static uint64_t element(const AttentionShape& s, int64_t sample, int64_t head, int64_t row, int64_t key) {
-    return static_cast<uint64_t>(((sample * s.heads + head) * s.rows + row) * s.keys + key);
+    return element(s, s.of_row(sample, head, row), key);
   }
   // What p, or its gradient, becomes.
   BITGRAD_HD float dropped(float p, uint64_t element) const {

@@ -43,6 +43,7 @@ struct RunCounters {
   // Of the metric that picks the best model, where that is not accuracy; part of the state hash then.
   std::string metric = {};
   std::optional<double> best_value = {}, last_value = {};
+  int64_t best_step = 0;  // optimizer step of the best model, 0: not known; not part of the state hash
 };
 
 struct CheckpointHeader {

@@ -62,7 +62,8 @@ Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
 
 // What the trainer tells while it runs.
 struct TrainEvent {
-  int64_t step = 0, epoch = 0;
+  int64_t step = 0, epoch = 0;                // done
+  int64_t steps_total = 0, epochs_total = 0;  // of the whole run; an epoch that is begun counts
   int64_t microbatch = 0, microbatches_total = 0;
   double loss = 0, accuracy = 0;  // means since the last event of this kind; accuracy -1: targets are values
   double lr = 0;                  // of the optimizer step just done
@@ -98,7 +99,8 @@ struct TrainOutcome {
   std::string state_hash = {};
   double seconds = 0;  // of the whole run, also before a resume
   int64_t optimizer_steps = 0;
-  std::optional<Evaluation> evaluation = {};  // on data.test at the last step, if that step was evaluated
+  std::optional<Evaluation> evaluation = {};  // at the last step: on data.test, else on a part of data.train
+  std::string evaluated = {};                 // which of the two: "test", "train"; empty: neither
   std::string metric = {};                    // what picks the best model
 };
 
@@ -117,7 +119,8 @@ class Trainer {
   // Trains to train.stop. `folder`: an existing run folder, which gets metrics.jsonl, last.safetensors,
   // best.safetensors and summary.json; empty: nothing is written. A model is saved, and the run ends without an Error,
   // only where parameters, moments and statistics are finite, and the loss: over data.test if it was evaluated at that
-  // step, else over the microbatch before it. Else Error(kNonFinite).
+  // step, else over the microbatch before it. Else Error(kNonFinite). A run with a folder and without data.test that
+  // reaches its end is evaluated on a part of data.train.
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
   // data.test, or data.train when there is none.
   Evaluation evaluate_test();
@@ -136,6 +139,9 @@ class Trainer {
 
  private:
   class Loop;
+  // On the first samples of data.train, a sixteenth of those that the run trained on and at least a microbatch: about 2
+  // % of its time.
+  Evaluation evaluate_training_part();
   bool same_run(const std::string& saved_yaml, const std::string& checkpoint) const;
   std::string budget_table_;
   RunConfig config_;

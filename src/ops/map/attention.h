@@ -90,7 +90,7 @@ struct AttentionPair {
   BITGRAD_HD AttentionPair(const kernels::AttentionBackwardArgs& args, const float* dots, int64_t q, int64_t k,
                            int64_t y, int64_t row, int64_t key) {
     const kernels::AttentionShape& s = args.shape;
-    const auto element = static_cast<uint64_t>(row * s.keys + key);
+    const uint64_t element = kernels::AttentionDropout::element(s, row, key);
     p = math::exp(heads::dot(args.q + q, args.k + k, s.dim) * s.scale - args.log_sum[row]);
     const float gp = args.dropout.dropped(heads::dot(args.gy + y, args.v + k, s.dim), element);
     gs = (p * (gp - dots[row])) * s.scale;

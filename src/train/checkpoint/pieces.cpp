@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/reduce.h"
@@ -12,6 +13,7 @@ namespace bitgrad::checkpoint {
 namespace {
 
 bool is_finite(const Piece& p) {
+  const DeviceGuard host(Device::cpu());  // where pieces are
   if (p.dtype == "F32") return kernels::all_finite(static_cast<const float*>(p.data), p.bytes / 4);
   if (p.dtype != "BF16") return true;
   const auto* x = static_cast<const uint16_t*>(p.data);

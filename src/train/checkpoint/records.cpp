@@ -114,6 +114,7 @@ std::string state_text(const CheckpointHeader& header) {
   state["unreported"] = {{"loss", header.counters.unreported_loss},
                          {"correct", header.counters.unreported_correct},
                          {"samples", header.counters.unreported_samples}};
+  if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
   if (header.counters.metrics_bytes > 0)
     state["metrics"] = {{"bytes", header.counters.metrics_bytes}, {"crc32c", header.counters.metrics_crc}};
   return state.dump();
@@ -138,6 +139,8 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
     h.counters.position = count(state, "position");
     h.counters.best_accuracy = state.at("best").at("accuracy").get<double>();
     h.counters.best_epoch = count(state.at("best"), "epoch");
+    if (state.contains("best_step"))
+      h.counters.best_step = count(state, "best_step");  // not in files of older programs
     h.counters.last_accuracy = state.at("last_accuracy").get<double>();
     if (state.contains("metric")) {  // of runs whose best model another one than accuracy picks
       const Json& metric = state.at("metric");

@@ -1,5 +1,6 @@
 #include "train/checkpoint/restorer.h"
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/reduce.h"
 #include "train/checkpoint/pieces.h"
@@ -156,6 +157,7 @@ Tensor Restorer::values_of_codes(const std::string& path, const Shape& shape) {
 std::shared_ptr<const Tensor> Restorer::quant_part(const std::string& name, DType dtype, const Shape& shape,
                                                    MemoryKind kind, DType codes) {
   Tensor t = plain(name, dtype, shape, kind);
+  const DeviceGuard host(Device::cpu());  // where the values of the file are
   if (dtype == dtypes::fp32 && !kernels::all_finite(t.as<float>(), t.numel()))
     bad(file_.path(), "tensor '" + name + "' holds NaN or Inf");
   if (dtype == dtypes::int32) {

@@ -29,6 +29,8 @@ class Checks {
     texts();
     tokens("data.train", config_.data.train);
     if (config_.data.test) tokens("data.test", *config_.data.test);
+    documents("data.train", config_.data.train);
+    if (config_.data.test) documents("data.test", *config_.data.test);
     tokenizer();
     schedule();
     momentum();
@@ -188,6 +190,19 @@ class Checks {
       contradiction({path + ".stored"}, concat(path, ".stored: ", c.keys.text("stored"),
                                                ": a file of ids does not say how many there are: set ", path,
                                                ".vocabulary, or data.tokenizer to the file of what made them"));
+  }
+  // Only layers that mix positions (LayerKind::causal) can keep documents apart.
+  void documents(const std::string& path, const DatasetConfig& c) {
+    const std::string key = path + ".documents";
+    if (c.format != "tokens" || !sound_path(key) || !sound_path("model.layers") || config_.layers.empty()) return;
+    if (!c.keys.contains("documents") || c.keys.text("documents") != "apart") return;
+    bool attends = false;
+    for_each_layer(config_.layers,
+                   [&](const LayerConfig& layer) { attends = attends || find_layer_kind(layer.kind)->causal; });
+    if (!attends)
+      contradiction({key}, concat(key,
+                                  ": got apart, which is what attention sees, and the model has no attention layer. "
+                                  "Expected joined, or a model with attention"));
   }
   void tokenizer() {
     const std::string& name = config_.data.tokenizer;

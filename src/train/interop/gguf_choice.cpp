@@ -9,8 +9,8 @@
 namespace bitgrad::interop {
 namespace {
 
-// By bits an element; TQ1_0, the smallest of the ternary ones, is slow to unpack and comes behind the others.
-constexpr GgufType kTypes[] = {GgufType::kQ1_0, GgufType::kTQ2_0, GgufType::kQ2_0, GgufType::kTQ1_0, GgufType::kQ4_0,
+// By bits an element. TQ1_0 is not here: slow to unpack, and TQ2_0 has the same rows and codes.
+constexpr GgufType kTypes[] = {GgufType::kQ1_0, GgufType::kTQ2_0, GgufType::kQ2_0, GgufType::kQ4_0,
                                GgufType::kQ4_1, GgufType::kQ5_0,  GgufType::kQ5_1, GgufType::kQ8_0};
 
 double largest_difference(const Tensor& a, const Tensor& b) {
@@ -28,17 +28,15 @@ double largest_difference(const Tensor& a, const Tensor& b) {
 // The type whose refusal says most: the first that takes these codes and refuses their rows or scales.
 struct Refusal {
   std::string reason = {};
+  bool of_codes = false;
   void add(const GgufFit& fit) {
     const bool codes = fit.why.find("does not hold codes") != std::string::npos ||
                        fit.why.find("is for codes from 0 on") != std::string::npos;
-    if (reason.empty() || (of_codes_ && !codes)) {
+    if (reason.empty() || (of_codes && !codes)) {
       reason = fit.why;
-      of_codes_ = codes;
+      of_codes = codes;
     }
   }
-
- private:
-  bool of_codes_ = false;
 };
 
 bool one_plain_scale(const Tensor& t) {
@@ -82,7 +80,7 @@ GgufChoice choose_gguf_type(const Tensor& tensor, bool scale_tensor) {
     refusal.add(fit);
   }
   choice.kind = GgufFit::Kind::kRefused;
-  choice.reason = refusal.reason;
+  choice.reason = refusal.of_codes ? concat("no type holds codes of ", tensor.dtype()) : refusal.reason;
   return choice;
 }
 

@@ -1,11 +1,9 @@
 #include "train/interop/gguf_vocabulary.h"
 
 #include <algorithm>
-#include <set>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
-#include "data/byte_characters.h"
 #include "data/tokenizers.h"
 #include "train/interop/gguf_keys.h"
 #include "train/interop/gguf_words.h"
@@ -20,31 +18,38 @@ enum TokenType : int64_t {
   kUnused = 5
 };  // of llama.cpp's llama_token_type
 
+constexpr std::string_view kMerges = "gpt2", kLongestMatch = "rwkv";  // of tokenizer.ggml.model
+
 struct GgufVocabulary {
+  std::string_view model = kMerges;
   GgufValue::Texts tokens = {}, merges = {};
   GgufValue::Integers types = {};
   std::string words = "gpt-2";
 };
 
-std::string written(std::string_view bytes) {
-  static const std::array<std::string, 256> characters = data::byte_characters();
+// A token of tokenizer model rwkv: printable ASCII as it is, other bytes as \xNN.
+std::string escaped(std::string_view bytes) {
+  static constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out;
-  for (const char c : bytes) out += characters[static_cast<uint8_t>(c)];
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      if (c == '\\') out += '\\';
+      out += c;
+    } else {
+      out += {'\\', 'x', kDigits[byte / 16], kDigits[byte % 16]};
+    }
+  }
   return out;
 }
 
-// Tokens that are bytes, or characters of several bytes which merges put together.
+// Tokens that are bytes or characters: the longest that a text begins with is the next one, and none is an end.
 GgufVocabulary of_characters(const Tokenizer& tokenizer) {
   GgufVocabulary out;
-  std::set<std::string> known;
+  out.model = kLongestMatch;
   for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
-    const std::string bytes(tokenizer.bytes(id));
-    out.tokens.push_back(written(bytes));
+    out.tokens.push_back(escaped(tokenizer.bytes(id)));
     out.types.push_back(kNormal);
-    for (size_t n = 1; n < bytes.size(); ++n) {
-      const std::string merge = written(bytes.substr(0, n)) + ' ' + written(bytes.substr(n, 1));
-      if (known.insert(merge).second) out.merges.push_back(merge);
-    }
   }
   return out;
 }
@@ -78,14 +83,17 @@ GgufVocabulary of_bpe(const Tokenizer& tokenizer) {
 }
 
 void fill(GgufVocabulary& v, int64_t vocabulary) {
+  const bool merges = v.model == kMerges;
+  // The longest match looks at unused tokens too: they begin with a byte that no text has (UTF-8 never has 0xFF).
+  const std::string_view begin = merges ? "" : "\\xff";
   for (size_t id = 0; id < v.tokens.size(); ++id)
-    if (v.tokens[id].empty()) v.tokens[id] = concat("<|unused_", id, "|>");
+    if (v.tokens[id].empty()) v.tokens[id] = concat(begin, "<|unused_", id, "|>");
   while (std::ssize(v.tokens) < vocabulary) {
-    v.tokens.push_back(concat("<|unused_", v.tokens.size(), "|>"));
+    v.tokens.push_back(concat(begin, "<|unused_", v.tokens.size(), "|>"));
     v.types.push_back(kUnused);
   }
-  // llama.cpp refuses a file without merges: one of a byte that no text has (UTF-8 never has 0xFF).
-  if (v.merges.empty()) v.merges.push_back(written("\xff") + ' ' + written("\xff"));
+  // llama.cpp refuses a file of model gpt2 without merges: one of that byte, which GPT-2 writes as U+00FF.
+  if (merges && v.merges.empty()) v.merges.push_back("\xc3\xbf \xc3\xbf");
 }
 
 GgufMetadata without_texts() { return {{"tokenizer.ggml.model", GgufValue::text("no_vocab")}}; }
@@ -145,18 +153,20 @@ GgufMetadata vocabulary_keys(const Tokenizer* tokenizer, int64_t vocabulary) {
           ", expected chars, bytes or bpe: others are not written to GGUF.");
   GgufVocabulary v = kind == "bpe" ? of_bpe(*tokenizer) : of_characters(*tokenizer);
   const auto own = std::ssize(v.tokens);
+  const bool merges = v.model == kMerges;
   fill(v, vocabulary);
-  int64_t end = tokenizer->end_id();
-  if (end < 0) end = own < vocabulary ? own : 0;
   GgufMetadata out;
-  out.emplace_back("tokenizer.ggml.model", GgufValue::text("gpt2"));
-  out.emplace_back("tokenizer.ggml.pre", GgufValue::text(v.words));
+  out.emplace_back("tokenizer.ggml.model", GgufValue::text(std::string(v.model)));
+  if (merges) out.emplace_back("tokenizer.ggml.pre", GgufValue::text(v.words));
   out.emplace_back("tokenizer.ggml.tokens", GgufValue::texts(std::move(v.tokens)));
   out.emplace_back("tokenizer.ggml.token_type", GgufValue::int32s(std::move(v.types)));
-  out.emplace_back("tokenizer.ggml.merges", GgufValue::texts(std::move(v.merges)));
-  out.emplace_back("tokenizer.ggml.bos_token_id", GgufValue::uint32(end));
-  out.emplace_back("tokenizer.ggml.eos_token_id", GgufValue::uint32(end));
-  out.emplace_back("tokenizer.ggml.add_bos_token", GgufValue::boolean(false));
+  if (merges) {
+    const int64_t end = tokenizer->end_id() >= 0 ? tokenizer->end_id() : own < vocabulary ? own : 0;
+    out.emplace_back("tokenizer.ggml.merges", GgufValue::texts(std::move(v.merges)));
+    out.emplace_back("tokenizer.ggml.bos_token_id", GgufValue::uint32(end));
+    out.emplace_back("tokenizer.ggml.eos_token_id", GgufValue::uint32(end));
+    out.emplace_back("tokenizer.ggml.add_bos_token", GgufValue::boolean(false));
+  }
   out.emplace_back(kTokenizerKey, GgufValue::text(tokenizer_record(*tokenizer).dump()));
   return out;
 }

@@ -62,7 +62,7 @@ uint32_t shared_address(const void* p) {
   const auto offset = static_cast<const char*>(p) - static_cast<const char*>(shared_base(cluster_rank()));
   if (offset < 0 || offset >= shared_bytes())
     fail_thread("an address that must lie in the dynamic shared memory of the block does not");
-  return static_cast<uint32_t>(offset);
+  return kSharedBegin + static_cast<uint32_t>(offset);
 }
 
 void barrier_init(uint64_t* barrier, uint32_t arrivals) {
@@ -78,8 +78,7 @@ void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) { arrive(barrier, 
 
 void barrier_arrive_at(uint64_t* barrier, uint32_t rank) {
   if (static_cast<int>(rank) >= cluster_size()) fail_thread("an arrival at a block that the cluster does not have");
-  arrive(reinterpret_cast<uint64_t*>(static_cast<char*>(shared_base(static_cast<int>(rank))) + shared_address(barrier)),
-         0);
+  arrive(static_cast<uint64_t*>(at_shared_address(static_cast<int>(rank), shared_address(barrier))), 0);
 }
 
 void barrier_wait(uint64_t* barrier, uint32_t parity) {

@@ -41,7 +41,14 @@ int cluster_rank();                   // of the caller's block in its cluster
 int cluster_size();                   // blocks
 void* shared_base(int cluster_rank);  // dynamic shared memory of a block of the cluster, aligned to 1024 bytes
 int shared_bytes();                   // its size
-int64_t block_serial();               // counts the clusters that this host thread has begun: a key for state per block
+// Dynamic shared memory begins here in the addresses of PTX: the system keeps what is below.
+constexpr uint32_t kSharedBegin = 1024;
+// Shared memory of a block by such an address.
+inline void* at_shared_address(int cluster_rank, uint32_t address) {
+  return static_cast<char*>(shared_base(cluster_rank)) + (address - kSharedBegin);
+}
+inline uint32_t shared_end() { return kSharedBegin + static_cast<uint32_t>(shared_bytes()); }
+int64_t block_serial();  // counts the clusters that this host thread has begun: a key for state per block
 // A pseudo-random number of the seed: the same for the same place in the same block, whatever the host threads.
 uint32_t random();
 

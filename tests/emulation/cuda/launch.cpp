@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "bitgrad/base/device.h"
@@ -42,7 +43,26 @@ std::string kernel_name(const void* kernel, const LaunchShape& shape) {
   return name;
 }
 
-void check_shape(const std::string& name, const LaunchShape& s) {
+// Bytes of the static shared arrays of a kernel, by its symbol: what ptxas says of the same source.
+int static_shared_bytes(const void* kernel) {
+  static const std::map<std::string_view, int> sizes{
+#define BITGRAD_STATIC_SHARED(symbol, bytes) {symbol, bytes},
+#include "emulation/cuda/static_shared.inc"
+#undef BITGRAD_STATIC_SHARED
+      {"_ZN7bitgrad4cuda16keeps_1000_bytesEv", 1000},  // of tests/cuda/emulation_test.cpp
+  };
+  static std::mutex mutex;
+  static std::map<const void*, int> known;
+  const std::lock_guard lock(mutex);
+  const auto [at, fresh] = known.try_emplace(kernel, 0);
+  if (!fresh) return at->second;
+  Dl_info info{};
+  if (dladdr(kernel, &info) == 0 || info.dli_sname == nullptr || info.dli_saddr != kernel) return 0;
+  const auto found = sizes.find(info.dli_sname);
+  return at->second = found == sizes.end() ? 0 : found->second;
+}
+
+void check_shape(const std::string& name, const void* kernel, const LaunchShape& s) {
   const auto bad = [&](const auto&... parts) {
     fail_with(ErrorCode::kDevice, name, "cuda:", current_device_index(),
               ": invalid configuration argument: ", parts...);
@@ -52,8 +72,10 @@ void check_shape(const std::string& name, const LaunchShape& s) {
   if (threads < 1 || threads > 1024 || s.block.z > 64) bad("got ", threads, " threads per block, expected 1 .. 1024.");
   if (s.grid.x > 0x7fffffffu || s.grid.y > 65535 || s.grid.z > 65535)
     bad("got a grid of ", s.grid.x, " x ", s.grid.y, " x ", s.grid.z, " blocks.");
-  if (s.shared_bytes < 0 || s.shared_bytes > p.shared_bytes_per_block)
-    bad("got ", s.shared_bytes, " bytes of shared memory, expected at most ", p.shared_bytes_per_block, '.');
+  const int static_bytes = static_shared_bytes(kernel);
+  if (s.shared_bytes < 0 || s.shared_bytes + static_bytes > p.shared_bytes_per_block)
+    bad("got ", s.shared_bytes, " bytes of dynamic and ", static_bytes, " of static shared memory, expected at most ",
+        p.shared_bytes_per_block, " in all.");
   if (s.cluster < 1 || s.cluster > 8 ||
       (s.cluster > 1 && (p.major < 9 || s.grid.x % static_cast<unsigned>(s.cluster) != 0)))
     bad("got clusters of ", s.cluster, " blocks in a grid of ", s.grid.x, " on capability ", p.major, '.', p.minor,
@@ -111,12 +133,25 @@ int64_t emulation::launches() {
   return all;
 }
 
+// Pointers are found as words of eight bytes that are addresses of this process.
+void detail::refuse_host_pointers(const void* kernel, const LaunchShape& shape, int argument, const void* data,
+                                  size_t bytes) {
+  for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    const void* word = nullptr;
+    std::memcpy(&word, static_cast<const char*>(data) + at, sizeof word);
+    if (emulation::is_host_memory(word))
+      fail_with(ErrorCode::kDevice, kernel_name(kernel, shape), "cuda:", current_device_index(), ": argument ",
+                argument, ", byte ", at, ", is a pointer to host memory (", word, "), expected device memory.");
+  }
+}
+
 void detail::launch_raw(const void* kernel, void (*call)(const void*, void* const*), void* const* args,
                         const size_t* sizes, int count, const LaunchShape& shape) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   const auto record = std::make_shared<LaunchRecord>();
   record->grid.kernel = kernel_name(kernel, shape);
-  check_shape(record->grid.kernel, shape);
+  detail::require_device(record->grid.kernel.c_str());
+  check_shape(record->grid.kernel, kernel, shape);
   record->grid.grid = {shape.grid.x, shape.grid.y, shape.grid.z};
   record->grid.block = {shape.block.x, shape.block.y, shape.block.z};
   record->grid.cluster = shape.cluster;
@@ -136,6 +171,13 @@ void detail::launch_raw(const void* kernel, void (*call)(const void*, void* cons
   };
   record->clusters = int64_t{shape.grid.x} * shape.grid.y * shape.grid.z / shape.cluster;
   emulation::enqueue(current_stream(), record->grid.kernel, [record] { run_launch(*record); });
+  if (!synchronous_launches() || capturing(current_stream())) return;
+  try {
+    stream_synchronize(current_stream());
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).find(record->grid.kernel) != std::string_view::npos) throw;
+    fail_with(error.code(), record->grid.kernel, error.what());
+  }
 }
 
 }  // namespace bitgrad::cuda

@@ -1,6 +1,7 @@
 #include "emulation/cuda/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -139,7 +140,16 @@ MemoryAccess::~MemoryAccess() {
   if (--m.open == 0 && m.protect) m.set_access(false);
 }
 
+int devices() {
+  static const int count = [] {
+    const char* const text = std::getenv("BITGRAD_EMULATION_DEVICES");
+    return text == nullptr ? 1 : std::clamp(std::atoi(text), 1, kDevices);
+  }();
+  return count;
+}
+
 void* arena_allocate(int device, int64_t bytes) {
+  if (bytes == 0) return nullptr;
   DeviceMemory& m = device_memory();
   const MemoryAccess access;
   const std::lock_guard lock(m.mutex);
@@ -214,6 +224,16 @@ int arena_device_of(const void* data) {
     if (p >= base && p < base + kReserved) return d;
   }
   return -1;
+}
+
+bool is_host_memory(const void* data) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  // Programs and the heap lie above 2^32 and below 2^47. A page that is not mapped has no state that mincore could
+  // give.
+  if (address >> 32 == 0 || address >> 47 != 0 || arena_device_of(data) >= 0) return false;
+  unsigned char state = 0;
+  return mincore(reinterpret_cast<void*>(address / page * page), 1, &state) == 0;
 }
 
 void arena_info(int device, int64_t& free_bytes, int64_t& total_bytes) {

@@ -27,7 +27,7 @@ static_assert(sizeof(Record) <= sizeof(TensorMap));
 TensorMap detail::encode_tensor_map(const void* data, int64_t columns, int64_t rows, int64_t stride, int box_rows) {
   const Record record{kMagic, static_cast<const uint8_t*>(data), columns, rows, stride, box_rows};
   TensorMap map{};
-  std::memcpy(&map, &record, sizeof record);
+  std::memcpy(static_cast<void*>(&map), &record, sizeof record);
   return map;
 }
 
@@ -73,7 +73,7 @@ void issue(const Copy& copy) {
   progress();
 }
 
-char* at_rank(const void* own, int rank) { return static_cast<char*>(shared_base(rank)) + shared_address(own); }
+char* at_rank(const void* own, int rank) { return static_cast<char*>(at_shared_address(rank, shared_address(own))); }
 
 }  // namespace
 
@@ -84,7 +84,7 @@ void tma_load(void* to, const TensorMap* map, uint64_t* barrier, int column, int
   const uint32_t bytes = static_cast<uint32_t>(record.box_rows * kBlockBytes);
   const uint32_t address = shared_address(to);
   if (address % kSwizzleBytes != 0) fail_thread("a swizzled TMA copy must go to a multiple of 1024 bytes");
-  if (address + bytes > static_cast<uint32_t>(shared_bytes())) fail_thread("a TMA copy reaches past shared memory");
+  if (address + bytes > shared_end()) fail_thread("a TMA copy reaches past shared memory");
   const int own = cluster_rank();
   const unsigned mask = blocks == 0 ? 1u << own : blocks;
   if (mask >> cluster_size() != 0) fail_thread("a TMA multicast to a block that the cluster does not have");
@@ -99,7 +99,7 @@ void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
   const uint32_t address = shared_address(to);
   if (address % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
     fail_thread("a bulk copy needs addresses and a size that are multiples of 16");
-  if (address + bytes > static_cast<uint32_t>(shared_bytes())) fail_thread("a bulk copy reaches past shared memory");
+  if (address + bytes > shared_end()) fail_thread("a bulk copy reaches past shared memory");
   issue({static_cast<char*>(to), barrier, Record{}, from, 0, 0, bytes});
 }
 

@@ -53,12 +53,12 @@ Warpgroup& own() {
 void read_shared(uint64_t word, int rows, uint8_t* out) {
   const MatrixDescriptor d = decode(word);
   const char* base = static_cast<const char*>(shared_base(cluster_rank()));
-  const auto end = static_cast<uint32_t>(shared_bytes());
   for (int r = 0; r < rows; ++r) {
     for (int b = 0; b < kStepBytes; ++b) {
       const uint32_t at = operand_address(d, r, b);
-      if (at >= end) fail_thread("a matrix descriptor of wgmma reaches past shared memory");
-      out[r * kStepBytes + b] = static_cast<uint8_t>(base[at]);
+      if (at < kSharedBegin || at >= shared_end())
+        fail_thread("a matrix descriptor of wgmma reaches past shared memory");
+      out[r * kStepBytes + b] = static_cast<uint8_t>(base[at - kSharedBegin]);
     }
   }
 }

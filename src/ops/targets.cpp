@@ -1,4 +1,4 @@
-#include "ops/positions.h"
+#include "ops/targets.h"
 
 #include "ops/map/totals.h"
 #include "ops/strided.h"
@@ -27,7 +27,7 @@ void check_targets(std::string_view op, const Tensor& targets, int64_t classes, 
 
 }  // namespace
 
-PositionTargets::PositionTargets(std::string_view op, const Tensor& logits, const Tensor& targets, int32_t ignore)
+ClassTargets::ClassTargets(std::string_view op, const Tensor& logits, const Tensor& targets, int32_t ignore)
     : targets_(targets), classes_(logits.cols()), ignore_(ignore) {
   require_activation(op, "logits", logits);
   require(logits.shape().rank() > 0 && logits.cols() > 0, op, "logits must be [.., classes], got ", logits);
@@ -43,7 +43,7 @@ PositionTargets::PositionTargets(std::string_view op, const Tensor& logits, cons
     flag_.emplace();
 }
 
-void PositionTargets::check(std::string_view op) const {
+void ClassTargets::check(std::string_view op) const {
   if (!flag_) return;
   flag_->check([op, targets = targets_, classes = classes_, ignore = ignore_] {
     check_targets(op, targets.on_host(), classes, ignore);

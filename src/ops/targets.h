@@ -1,4 +1,5 @@
-// Logits [.., classes] with an integer target at each position, and totals over positions. docs/numerics.md section 10.
+// Targets of losses and metrics: classes of logits [.., classes], values; and totals over them. docs/numerics.md
+// section 10.
 #pragma once
 
 #include <functional>
@@ -10,11 +11,11 @@
 
 namespace bitgrad {
 
-// Targets: dense int32 of the logits' shape without its last axis, each a class or `ignore`.
-class PositionTargets {
+// Dense int32 of the logits' shape without its last axis, each a class or `ignore`.
+class ClassTargets {
  public:
   // logits: fp32 or bf16 (or fp64). Throws Error for what is known to be wrong now; `op` and both tensors are named.
-  PositionTargets(std::string_view op, const Tensor& logits, const Tensor& targets, int32_t ignore);
+  ClassTargets(std::string_view op, const Tensor& logits, const Tensor& targets, int32_t ignore);
   const Tensor& tensor() const { return targets_; }
   int32_t ignore() const { return ignore_; }
   // nullptr: they were checked on the host.

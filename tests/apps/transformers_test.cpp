@@ -1,0 +1,89 @@
+// Models trained here in Hugging Face's program: the folder that is exported opens, and its logits are ours.
+#include <cmath>
+#include <fstream>
+
+#include "apps/python.h"
+#include "bitgrad/base/json.h"
+#include "bitgrad/train/model_record.h"
+#include "support/temp_dir.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+struct Net {
+  std::string name, model, rules;
+};
+const std::vector<Net>& nets() {
+  static const std::vector<Net> all{
+      {"gpt2", "gpt, keys: {layers: 2, heads: 4, dim: 64, context: 32}", ""},
+      {"llama", "llama, keys: {layers: 2, heads: 4, kv_heads: 2, dim: 64, ffn: 96, rope: 500}",
+       "quant: {rules: [{layers: \"layers.2.*\", weights: {dtype: int4, scheme: absmax, granularity: group(32)}}]}\n"},
+      {"qwen2", "llama, keys: {layers: 1, heads: 4, kv_heads: 1, dim: 64, ffn: 96, qkv_bias: true}", ""}};
+  return all;
+}
+
+// A run of 40 steps, exported to a folder.
+void train_and_export(const TempDir& temp, const Net& net) {
+  std::ofstream(temp.file(net.name + ".yaml"))
+      << "version: 1\nrun: {name: tiny, seed: 3}\ndata:\n  tokenizer: chars\n"
+         "  train: {format: tokens, file: a.txt, context: 32, order: random}\nmodel: {preset: "
+      << net.model << "}\n"
+      << net.rules << "batch: {global: 4}\noptim: {name: adamw, lr: 0.004}\ntrain: {stop: 40 steps}\n";
+  const ProcessResult trained =
+      cli({"train", temp.file(net.name + ".yaml"), "--data", temp.path(), "--out", temp.file(net.name)});
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  const ProcessResult exported = cli({"export", temp.file(net.name), "-o", temp.file(net.name + "_hf")});
+  INFO(exported.err);
+  REQUIRE(exported.code == 0);
+}
+
+}  // namespace
+
+TEST_CASE("folders of gpt2, llama and qwen2 open in transformers, and their logits are ours") {
+  TempDir temp;
+  std::ofstream text(temp.file("a.txt"), std::ios::binary);
+  for (int i = 0; i < 40; ++i) text << "The " << i << " slings and arrows of outrageous fortune: a sea of troubles.\n";
+  text.close();
+  constexpr int64_t kSamples = 3, kRows = 32;
+  Json lists = Json::array();
+  std::vector<double> ids;
+  for (int64_t sample = 0; sample < kSamples; ++sample) {
+    Json list = Json::array();
+    for (int64_t i = 0; i < kRows; ++i) {
+      ids.push_back(static_cast<double>((7 * i * i + 5 * i + 11 * sample) % 29));
+      list.push_back(static_cast<int64_t>(ids.back()));
+    }
+    lists.push_back(list);
+  }
+  std::ofstream(temp.file("ids.json")) << lists.dump();
+  std::vector<std::string> arguments{temp.file("ids.json")};
+  for (const Net& net : nets()) {
+    train_and_export(temp, net);
+    arguments.push_back(temp.file(net.name + "_hf"));
+  }
+  const std::string written = script_output("transformers_logits.py", arguments, "transformers or torch");
+  if (written.empty()) return;
+  const Json logits = Json::parse(written);
+  for (size_t i = 0; i < nets().size(); ++i) {
+    const auto learner =
+        open_model(temp.file(nets()[i].name + "/last.safetensors"), find_loss("softmax_cross_entropy"), kSamples);
+    const std::vector<double> ours =
+        learner->predict(Tensor::from_elements({kSamples, kRows}, dtypes::int32, ids)).elements();
+    double largest = 0, size = 0;
+    auto at = ours.begin();
+    for (const Json& sample : logits.at(i))
+      for (const Json& row : sample)
+        for (const Json& x : row) {
+          REQUIRE(at != ours.end());
+          largest = std::max(largest, std::abs(x.get<double>() - *at));
+          size = std::max(size, std::abs(*at++));
+        }
+    CHECK(at == ours.end());
+    INFO(nets()[i].name << ": differ by at most " << largest << " of " << size);
+    CHECK(size > 1);
+    CHECK(largest < 1e-4);
+  }
+}
