@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <vector>
 
 #include "bitgrad/base/error.h"
@@ -104,10 +103,8 @@ int run(const std::vector<std::string>& arguments, const std::string& log) {
 }
 
 std::string text_of_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return printable_lines(text.str().substr(0, 2000));
+  const std::vector<uint8_t> bytes = file_system().read(path);
+  return printable_lines(std::string(bytes.begin(), bytes.end()).substr(0, 2000));
 }
 
 Tensor drawn_samples(const Form& input) {
