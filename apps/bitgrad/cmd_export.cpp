@@ -153,6 +153,7 @@ Run setup_export(Arguments& args) {
   args.option("--form", o->spec.form,
               "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear)");
   args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
+  args.flag("--dequantize", o->spec.dequantize, "safetensors, npz: values in fp32 in place of codes and scales");
   args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; left out: the one that the layers ask for");
   args.flag("--best", o->best, "best.safetensors of the run folder");
   args.flag("--dry-run", o->spec.dry_run, "what becomes of each tensor; write nothing");

@@ -28,7 +28,7 @@ ExportReport export_target_c(const ExportSource& source, const std::string& path
   c_target::Writer writer(graph, c_target::make_plan(graph), name, report);
   writer.run();
   if (spec.dry_run) return report;
-  require_none_refused_layers(report, "c");
+  require_all_held(report, "c");
   write_file_atomically(header, writer.header());
   write_file_atomically(path, writer.source(header.substr(header.find_last_of('/') + 1)));
   return report;
