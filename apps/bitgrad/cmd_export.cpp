@@ -6,6 +6,7 @@
 #include "bitgrad/base/json.h"
 #include "bitgrad/train/export.h"
 #include "bitgrad/train/model_record.h"
+#include "check_export.h"
 #include "command.h"
 #include "open_file.h"
 #include "output_file.h"
@@ -20,7 +21,7 @@ struct ExportOptions {
   std::vector<std::string> plugins;
   std::string target, out, format;
   ExportSpec spec;
-  bool best = false, force = false, json = false;
+  bool best = false, force = false, json = false, check = false;
 };
 
 std::string_view fate_name(ExportedTensor::Fate fate) {
@@ -114,6 +115,8 @@ int run_export(const ExportOptions& o) {
     if (!target.companion.empty())
       require_writable(concat(o.out.substr(0, o.out.size() - target.ending.size()), target.companion), o.force);
   }
+  require(!o.check || !o.spec.dry_run, kExport, "--check runs the file, which --dry-run does not write. Choose one");
+  if (o.check) require_client(target);
   const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file.header, file.path);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
   if (file.kind == "checkpoint") learner->convert();
@@ -123,12 +126,16 @@ int run_export(const ExportOptions& o) {
           "can export them");
   const ExportSource source{&learner->model(), &record->model, tokenizer.get(), file.config.run.name};
   const ExportReport report = target.write(source, o.out, o.spec);
+  const std::string checked = o.check ? check_in_client(target, o.out, *learner) : std::string();
   if (o.json) {
-    std::cout << json_of(report, o, target).dump() << '\n';
+    Json all = json_of(report, o, target);
+    if (o.check) all["check"] = checked;
+    std::cout << all.dump() << '\n';
     return 0;
   }
   print_report(report);
   print_counts(report, file, o);
+  if (o.check) std::cout << checked << '\n';
   return 0;
 }
 
@@ -146,9 +153,12 @@ Run setup_export(Arguments& args) {
   args.option("--form", o->spec.form,
               "onnx: integer (exact sums; the default) or qdq (Quantize- and DequantizeLinear)");
   args.option("--opset", o->spec.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
+  args.flag("--dequantize", o->spec.dequantize, "safetensors, npz: values in fp32 in place of codes and scales");
   args.option("--family", o->spec.family, "gpt2, llama, qwen2 or bitnet; left out: the one that the layers ask for");
   args.flag("--best", o->best, "best.safetensors of the run folder");
   args.flag("--dry-run", o->spec.dry_run, "what becomes of each tensor; write nothing");
+  args.flag("--check", o->check,
+            "run the file in its program (ONNX Runtime, qonnx: Python of BITGRAD_PYTHON; C: CC) and compare");
   args.flag("--force", o->force, "overwrite an existing file");
   args.flag("--json", o->json, "one JSON object on standard output");
   return [o] { return run_export(*o); };

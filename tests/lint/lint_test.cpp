@@ -125,6 +125,7 @@ const std::map<std::string, std::string> kShared = {
     {"kernels/map/", "what a map is, and the functors that several layers run"},
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},
     {"kernels/reduce/", "rules that the CPU and devices share"},
+    {"data/npz_write.h", "archives of exported arrays"},
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},

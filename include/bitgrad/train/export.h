@@ -32,5 +32,7 @@ const std::vector<ExportTarget>& export_targets();
 // By name, and by the ending where `format` is empty. Throws Error for an unknown name, for an ending that no target
 // has, and where the two contradict each other.
 const ExportTarget& choose_export_target(const std::string& path, const std::string& format);
+// What the functions of an exported C file begin with: the name of the file. Throws Error where C has no such name.
+std::string c_name_of(const std::string& path);
 
 }  // namespace bitgrad

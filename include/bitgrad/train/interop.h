@@ -50,7 +50,8 @@ struct ExportSpec {
   // onnx. "integer": products of codes are sums of integers, exactly ours; "qdq": floats between QuantizeLinear and
   // DequantizeLinear, as compilers for accelerators read them. Empty: integer.
   std::string form = {};
-  int opset = 0;  // onnx: 21 to 28; 0: 21. From 25 on codes of 2 bits have a type of their own
+  bool dequantize = false;  // safetensors, npz: values in fp32 in place of codes and scales
+  int opset = 0;            // onnx: 21 to 28; 0: 21. From 25 on codes of 2 bits have a type of their own
 };
 // `model`: initialized, with values, as `spec` describes it. tokenizer: nullptr where it has none. Throws Error where
 // the model is no decoder, a layer does not fit the family (named), or a tensor is refused (all are listed) without

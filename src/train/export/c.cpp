@@ -9,12 +9,9 @@
 #include "train/export/targets.h"
 
 namespace bitgrad {
-namespace {
-
-// A name in C of the end of a path.
-std::string c_identifier(const std::string& path) {
+std::string c_name_of(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
-  name = name.substr(0, name.size() - 2);
+  name = name.substr(0, name.find_last_of('.'));
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   require(!name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])), "c", "-o ", path,
@@ -22,18 +19,16 @@ std::string c_identifier(const std::string& path) {
   return name;
 }
 
-}  // namespace
-
 ExportReport export_target_c(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
   const DeviceGuard host(Device::cpu());
-  const std::string name = c_identifier(path), header = path.substr(0, path.size() - 1) + 'h';
+  const std::string name = c_name_of(path), header = path.substr(0, path.size() - 1) + 'h';
   const inference::Graph graph = inference::lowered(*source.model, source.spec->input);
   ExportReport report;
   report.family = "C99";
   c_target::Writer writer(graph, c_target::make_plan(graph), name, report);
   writer.run();
   if (spec.dry_run) return report;
-  require_none_refused_layers(report, "c");
+  require_all_held(report, "c");
   write_file_atomically(header, writer.header());
   write_file_atomically(path, writer.source(header.substr(header.find_last_of('/') + 1)));
   return report;

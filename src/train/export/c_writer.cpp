@@ -101,12 +101,13 @@ std::string Writer::header() const {
   const std::string shape = concat(graph_[0].form.sample), out = concat(graph_[graph_.output()].form.sample);
   return concat("/* Written by bitgrad export. */\n#ifndef ", guard, "_H\n#define ", guard,
                 "_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nenum { ", prefix_,
-                "_inputs = ", numel(0), ", ", prefix_, "_outputs = ", numel(graph_.output()), " };\n\n/* One sample ",
-                shape, " (images: rows, columns, channels) to outputs ", out,
+                "_inputs = ", numel(0), ", ", prefix_, "_outputs = ", numel(graph_.output()), " };\ntypedef ",
+                type_of(held(graph_.output())), ' ', prefix_, "_output;\n\n/* One sample ", shape,
+                " (images: rows, columns, channels) to outputs ", out,
                 ". Returns 0, or 1 where\n   an input is not a finite number: then out is not written. Not reentrant: "
                 "buffers are static. */\nint ",
-                prefix_, "_predict(const float *in, ", type_of(held(graph_.output())),
-                " *out);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
+                prefix_, "_predict(const float *in, ", prefix_,
+                "_output *out);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }
 
 std::string Writer::source(const std::string& header_name) const {
@@ -118,7 +119,7 @@ std::string Writer::source(const std::string& header_name) const {
   out += '\n' + constants_.str() + '\n';
   for (const std::string& f : functions_) out += f;
   const Value last = graph_.output();
-  return out + concat("int ", prefix_, "_predict(const float *in, ", type_of(held(last)), " *out) {\n  int32_t i;\n",
+  return out + concat("int ", prefix_, "_predict(const float *in, ", prefix_, "_output *out) {\n  int32_t i;\n",
                       "  for (i = 0; i < ", numel(0),
                       "; ++i)\n    if (!(in[i] <= FLT_MAX && in[i] >= -FLT_MAX)) return 1;\n", body_.str(),
                       "  for (i = 0; i < ", numel(last), "; ++i) out[i] = ", element(last, "i"), ";\n  return 0;\n}\n");

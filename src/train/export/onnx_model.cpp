@@ -43,7 +43,7 @@ ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std:
     g.set(static_cast<inference::Value>(i), std::move(made));
   }
   if (spec.dry_run) return g.report();
-  require_none_refused_layers(g.report(), "export");
+  require_all_held(g.report(), "export");
   finish(g, source);
   const std::vector<uint8_t> bytes = encode(g.file());
   write_file_atomically(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});

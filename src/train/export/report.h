@@ -7,7 +7,7 @@
 
 namespace bitgrad {
 
-// Throws Error that lists the refused layers.
-void require_none_refused_layers(const ExportReport& report, std::string_view where);
+// Throws Error that lists the refused layers and tensors.
+void require_all_held(const ExportReport& report, std::string_view where);
 
 }  // namespace bitgrad

@@ -1,0 +1,188 @@
+#include "check_export.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/rng.h"
+#include "bitgrad/base/text.h"
+#include "table.h"
+
+extern char** environ;
+
+namespace bitgrad::cli {
+namespace {
+
+constexpr std::string_view kCheck = "--check";
+constexpr int64_t kCheckedSamples = 100;
+
+// Arguments of each: FILE INPUTS OUTPUTS DIM...; raw fp32 in and out.
+constexpr const char* kOnnxClient = R"py(
+import sys, numpy as np, onnxruntime as ort
+o = ort.SessionOptions(); o.log_severity_level = 3
+o.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+s = ort.InferenceSession(sys.argv[1], o, providers=["CPUExecutionProvider"])
+x = np.fromfile(sys.argv[2], np.float32).reshape([int(d) for d in sys.argv[4:]])
+s.run(None, {"input": x})[0].astype(np.float32).tofile(sys.argv[3])
+)py";
+constexpr const char* kQonnxClient = R"py(
+import sys, numpy as np, qonnx.core.onnx_exec as ex
+from qonnx.core.modelwrapper import ModelWrapper
+from qonnx.transformation.infer_shapes import InferShapes
+m = ModelWrapper(sys.argv[1]); d = [int(v) for v in sys.argv[4:]]
+m.set_tensor_shape("input", [1] + d[1:]); m = m.transform(InferShapes())
+x = np.fromfile(sys.argv[2], np.float32).reshape(d)
+np.concatenate([ex.execute_onnx(m, {"input": v[None]})["output"] for v in x]).astype(np.float32).tofile(sys.argv[3])
+)py";
+constexpr const char* kCMain = R"c(
+#include <stdio.h>
+int main(int argc, char **argv) {
+  static float in[NAME(_inputs)]; static NAME(_output) out[NAME(_outputs)];
+  FILE *from = fopen(argv[argc - 2], "rb"), *to = fopen(argv[argc - 1], "wb");
+  if (!from || !to) return 1;
+  while (fread(in, sizeof in, 1, from) == 1) {
+    size_t i; float y;
+    if (NAME(_predict)(in, out) != 0) return 2;
+    for (i = 0; i < sizeof out / sizeof out[0]; ++i) { y = (float)out[i]; if (fwrite(&y, sizeof y, 1, to) != 1) return 3; }
+  }
+  return fclose(to) == 0 ? 0 : 4;
+}
+)c";
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "bitgrad-check-XXXXXX").string();
+    require(::mkdtemp(name.data()) != nullptr, kCheck, "cannot make a temporary folder ", name);
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string file(const std::string& name) const { return path_ + '/' + name; }
+
+ private:
+  std::string path_;
+};
+
+std::string variable(const char* name, const char* standard) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : standard;
+}
+std::string python() { return variable("BITGRAD_PYTHON", "python3"); }
+std::string compiler() { return variable("CC", "cc"); }
+
+// The exit code, 127 where the program does not start; what it prints goes to `log`.
+int run(const std::vector<std::string>& arguments, const std::string& log) {
+  std::vector<char*> argv;
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  pid_t pid = 0;
+  const int failed = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  if (failed != 0 || ::waitpid(pid, &status, 0) < 0) return 127;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string text_of_file(const std::string& path) {
+  const std::vector<uint8_t> bytes = file_system().read(path);
+  return printable_lines(std::string(bytes.begin(), bytes.end()).substr(0, 2000));
+}
+
+Tensor drawn_samples(const Form& input) {
+  std::vector<int64_t> dims{kCheckedSamples};
+  for (const int64_t d : input.sample.dims()) dims.push_back(d);
+  const Tensor x = Tensor::empty(Shape(dims), dtypes::fp32);
+  const RandomStream draws{1, Purpose::kInit, 0, 0};
+  for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = 2 * draws.uniform(static_cast<uint64_t>(i)) - 1;
+  return x;
+}
+
+void run_c(const std::string& path, const TemporaryFolder& folder, const std::string& log) {
+  const std::filesystem::path file = std::filesystem::absolute(path);
+  const std::string name = c_name_of(path);
+  std::ofstream(folder.file("main.c")) << "#include \"" << file.stem().string() << ".h\"\n#define NAME(x) " << name
+                                       << "##x\n"
+                                       << kCMain;
+  int code = run({compiler(), "-std=c99", "-O2", "-I" + file.parent_path().string(), folder.file("main.c"),
+                  file.string(), "-o", folder.file("main")},
+                 log);
+  if (code == 0) code = run({folder.file("main"), folder.file("x"), folder.file("y")}, log);
+  if (code != 0) fail_with(ErrorCode::kData, kCheck, path, " in C ended with ", code, ": ", text_of_file(log));
+}
+
+}  // namespace
+
+void require_client(const ExportTarget& target) {
+  const TemporaryFolder folder;
+  const std::string log = folder.file("log");
+  if (target.name == "onnx" || target.name == "qonnx") {
+    const std::string packages = target.name == "onnx" ? "numpy, onnxruntime" : "numpy, qonnx";
+    require(run({python(), "-c", "import " + packages}, log) == 0, kCheck, "no ", packages, " in ", python(),
+            ". Install them, name a Python by BITGRAD_PYTHON, or leave --check out");
+    return;
+  }
+  require(target.name == "c", kCheck, "format ", target.name, " has no client that is known here");
+  require(run({compiler(), "--version"}, log) == 0, kCheck, "no compiler ", compiler(),
+          ". Install one, name it by CC, or leave --check out");
+}
+
+std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner) {
+  const TemporaryFolder folder;
+  const std::string log = folder.file("log");
+  const Tensor x = drawn_samples(*learner.input()), y = learner.predict(x);
+  std::ofstream(folder.file("x"), std::ios::binary).write(static_cast<const char*>(x.data()), x.bytes());
+  std::string client = compiler();
+  if (target.name == "c") {
+    run_c(path, folder, log);
+  } else {
+    client = target.name == "onnx" ? "ONNX Runtime" : "qonnx";
+    std::vector<std::string> command{
+        python(), "-c", target.name == "onnx" ? kOnnxClient : kQonnxClient, path, folder.file("x"), folder.file("y")};
+    for (const int64_t d : x.shape().dims()) command.push_back(std::to_string(d));
+    const int code = run(command, log);
+    if (code != 0) fail_with(ErrorCode::kData, kCheck, client, " ended with ", code, ": ", text_of_file(log));
+  }
+  std::vector<float> theirs(static_cast<size_t>(y.numel()));
+  std::ifstream in(folder.file("y"), std::ios::binary);
+  in.read(reinterpret_cast<char*>(theirs.data()), static_cast<std::streamsize>(theirs.size() * sizeof(float)));
+  const std::vector<float> ours = y.to_vector();
+  if (in.gcount() != static_cast<std::streamsize>(theirs.size() * sizeof(float)) || in.peek() != EOF)
+    fail_with(ErrorCode::kData, kCheck, client, " gave another number of outputs than ", ours.size());
+  int64_t same = 0;
+  double difference = 0, largest = 0;
+  const int64_t width = y.cols(), rows = y.numel() / width;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *const a = ours.data() + r * width, *const b = theirs.data() + r * width;
+    same += std::max_element(a, a + width) - a == std::max_element(b, b + width) - b ? 1 : 0;
+    for (int64_t j = 0; j < width; ++j) {
+      difference = std::max(difference, std::abs(static_cast<double>(a[j]) - static_cast<double>(b[j])));
+      largest = std::max(largest, std::abs(static_cast<double>(a[j])));
+    }
+  }
+  const std::string line =
+      concat("check in ", client, ": ", same, " of ", rows, " samples have the same largest output; ",
+             "outputs differ by at most ", short_number(difference), " of ", short_number(largest));
+  if (same != rows) fail_with(ErrorCode::kData, kCheck, line);
+  return line;
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,218 @@
+// Tensors alone: safetensors by the names and orders of PyTorch, and npz.
+//
+// safetensors, of codes: the layout of compressed-tensors (github.com/neuralmagic/compressed-tensors): 8 bits `weight`
+// I8 [o,i], fewer `weight_packed` I32 [o, ceil(i * 4 / 32)] of code + 8 from the low bits on, `weight_shape`,
+// `weight_scale` [1], [o,1] or [o,groups], `weight_zero_point`. With --dequantize: values in fp32.
+// npz: arrays by our own paths, as they are: codes I8 or U8 [o,k], `.scale`, `.zero`, `.offset`.
+#include <cstring>
+#include <deque>
+
+#include "bitgrad/base/device.h"
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/io/safetensors.h"
+#include "bitgrad/nn/module.h"
+#include "bitgrad/quant/quantizer.h"
+#include "data/npz_write.h"
+#include "train/export/onnx_graph.h"
+#include "train/export/report.h"
+#include "train/export/targets.h"
+#include "train/interop/export_plan.h"
+
+namespace bitgrad {
+namespace {
+
+using Fate = ExportedTensor::Fate;
+
+struct PlainTensor {
+  std::string path;  // "layers.0.weight"
+  Tensor value;
+  Shape logical;  // [o,kh,kw,c] of a convolution
+};
+
+std::vector<PlainTensor> plain_tensors(Module& model) {
+  const interop::ModelValues checked(model);  // refuses adapters, and quantization that is off
+  std::vector<PlainTensor> out;
+  for (const auto& [path, parameter] : model.parameters_at(kModelRoot))
+    out.push_back({path, parameter->value().on_host(), parameter->logical_shape()});
+  for (const Module::Buffer& b : model.buffers()) out.push_back({b.path, b.tensor.on_host(), b.tensor.shape()});
+  return out;
+}
+
+// PyTorch's: Sequential counts from its own children, and norms have weight and bias.
+std::string torch_name(const std::string& path) {
+  std::string name = path.substr(std::string(kModelRoot).size() + 1);
+  const size_t dot = name.rfind('.') + 1;
+  const std::string leaf = name.substr(dot);
+  const char* const other = leaf == "gamma" || leaf == "slope" ? "weight" : leaf == "beta" ? "bias" : nullptr;
+  return other == nullptr ? name : name.substr(0, dot) + other;
+}
+
+std::optional<Conv2dOptions> conv_of(const Shape& logical) {
+  if (logical.rank() != 4) return std::nullopt;
+  Conv2dOptions o;
+  o.kernel = {logical[1], logical[2]};
+  return o;
+}
+// OIHW of a convolution, else as it is.
+template <typename T>
+std::vector<T> torch_order(const std::vector<T>& x, const PlainTensor& t) {
+  const auto conv = conv_of(t.logical);
+  return conv ? onnx::reordered(x, t.value.rows(), t.value.cols(), conv) : x;
+}
+std::vector<int64_t> torch_dims(const PlainTensor& t) {
+  const Shape& s = t.logical;
+  return s.rank() == 4 ? std::vector<int64_t>{s[0], s[3], s[1], s[2]} : s.dims();
+}
+
+class TensorList {
+ public:
+  TensorList(ExportReport& report, bool write) : report_(report), write_(write) {}
+  template <typename T>
+  void add(const PlainTensor& from, const std::string& name, const char* type, std::vector<int64_t> dims,
+           const std::vector<T>& numbers) {
+    report_.tensors.push_back({.name = name, .parameter = from.path, .shape = Shape(dims), .type = type});
+    if (!write_) return;
+    auto& bytes = bytes_.emplace_back(numbers.size() * sizeof(T));
+    if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    items_.push_back({name, type, std::move(dims), bytes.data(), static_cast<int64_t>(bytes.size())});
+  }
+  void refuse(const PlainTensor& from, std::string reason) {
+    report_.tensors.push_back({.name = torch_name(from.path),
+                               .parameter = from.path,
+                               .shape = from.logical,
+                               .fate = Fate::kRefused,
+                               .reason = std::move(reason)});
+  }
+  const std::vector<SafetensorsItem>& items() const { return items_; }
+
+ private:
+  ExportReport& report_;
+  const bool write_;
+  std::deque<std::vector<uint8_t>> bytes_;
+  std::vector<SafetensorsItem> items_;
+};
+
+std::vector<int32_t> packed_rows(const std::vector<int64_t>& codes, int64_t rows, int64_t cols, bool is_signed) {
+  const int64_t words = (cols + 7) / 8;
+  std::vector<int32_t> out(static_cast<size_t>(rows * words), 0);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) {
+      const auto raw = static_cast<uint32_t>(codes[static_cast<size_t>(r * cols + c)] + (is_signed ? 8 : 0));
+      auto& word = out[static_cast<size_t>(r * words + c / 8)];
+      word = static_cast<int32_t>(static_cast<uint32_t>(word) | raw << (4 * (c % 8)));
+    }
+  return out;
+}
+
+// Why compressed-tensors has no such weight; empty: it has.
+std::string not_compressed(const PlainTensor& t) {
+  const DTypeInfo& info = t.value.dtype().info();
+  const ScaleMap map = t.value.scale_map();
+  if (info.kind == DTypeKind::kCodebook) return "levels of a codebook";
+  if (map.offset != nullptr) return "real offsets";
+  if (info.kind == DTypeKind::kUint) return "unsigned codes";
+  if (map.row_group > 1) return "scales of groups of rows";
+  if (t.logical.rank() == 4 && map.col_step != 0) return "scales of groups in a convolution";
+  return "";
+}
+
+void add_codes(TensorList& out, const PlainTensor& t) {
+  if (const std::string why = not_compressed(t); !why.empty())
+    return out.refuse(t, why + " have no place in compressed-tensors. Use --dequantize, or npz");
+  const Tensor& w = t.value;
+  const int64_t o = w.rows(), k = w.cols();
+  const std::string name = torch_name(t.path);
+  const std::vector<int64_t> codes = torch_order(onnx::codes_of(w), t);
+  const bool is_signed = w.dtype().info().qmin < 0;
+  if (w.dtype().bits() > 4 || t.logical.rank() == 4) {
+    out.add(t, name, "I8", torch_dims(t), std::vector<int8_t>(codes.begin(), codes.end()));
+  } else {
+    out.add(t, name + "_packed", "I32", {o, (k + 7) / 8}, packed_rows(codes, o, k, is_signed));
+    out.add(t, name + "_shape", "I64", {2}, std::vector<int64_t>{o, k});
+  }
+  const ScaleMap map = w.scale_map();
+  const int64_t rows = map.row_step != 0 ? o : 1,
+                groups = map.col_step != 0 ? (k + map.col_group - 1) / map.col_group : 1;
+  std::vector<float> scale;
+  std::vector<int8_t> zero;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < groups; ++c) {
+      const auto i = static_cast<size_t>(map.index(r, c * map.col_group));
+      scale.push_back(map.scale ? map.scale[i] : 1.0f);
+      if (map.zero) zero.push_back(static_cast<int8_t>(map.zero[i]));
+    }
+  const std::vector<int64_t> dims =
+      rows == 1 && groups == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{rows, groups};
+  out.add(t, name + "_scale", "F32", dims, scale);
+  if (map.zero) out.add(t, name + "_zero_point", "I8", dims, zero);
+}
+
+void add_values(TensorList& out, const PlainTensor& t) {
+  const std::string name = torch_name(t.path);
+  if (t.value.dtype() == dtypes::int64) {
+    std::vector<int64_t> numbers(t.value.as<int64_t>(), t.value.as<int64_t>() + t.value.numel());
+    return out.add(t, name, "I64", torch_dims(t), numbers);
+  }
+  const Tensor values = t.value.dtype().is_code() ? dequantize_tensor(t.value) : t.value;
+  out.add(t, name, "F32", torch_dims(t), torch_order(values.to_vector(), t));
+}
+
+template <typename T>
+data::NpzArray npz_array(const std::string& name, const char* descr, std::vector<int64_t> shape,
+                         const std::vector<T>& x) {
+  data::NpzArray a{name, descr, std::move(shape), std::vector<uint8_t>(x.size() * sizeof(T))};
+  if (!x.empty()) std::memcpy(a.bytes.data(), x.data(), a.bytes.size());
+  return a;
+}
+
+void add_arrays(std::vector<data::NpzArray>& out, const PlainTensor& t) {
+  if (!t.value.dtype().is_code()) {
+    out.push_back(npz_array(t.path, "<f4", t.logical.dims(), t.value.to_vector()));
+    return;
+  }
+  const std::vector<int64_t> codes = onnx::codes_of(t.value);
+  if (onnx::byte_type(t.value.dtype()) == onnx::Type::kUint8)
+    out.push_back(npz_array(t.path, "|u1", t.logical.dims(), std::vector<uint8_t>(codes.begin(), codes.end())));
+  else
+    out.push_back(npz_array(t.path, "|i1", t.logical.dims(), std::vector<int8_t>(codes.begin(), codes.end())));
+  const QuantParams* const q = t.value.quant().get();
+  if (q == nullptr) return;
+  for (const auto& [name, part] :
+       {std::pair{".scale", q->scale}, std::pair{".zero", q->zero}, std::pair{".offset", q->offset}})
+    if (part) out.push_back(npz_array(t.path + name, "<f4", {part->numel()}, part->to_vector()));
+}
+
+}  // namespace
+
+ExportReport export_target_safetensors(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
+  const DeviceGuard host(Device::cpu());
+  ExportReport report;
+  report.family = spec.dequantize ? "values" : "compressed-tensors";
+  TensorList out(report, !spec.dry_run);
+  for (const PlainTensor& t : plain_tensors(*source.model))
+    t.value.dtype().is_code() && !spec.dequantize ? add_codes(out, t) : add_values(out, t);
+  if (spec.dry_run) return report;
+  require_all_held(report, "export");
+  write_safetensors(path, out.items(), {{"format", "pt"}});
+  return report;
+}
+
+ExportReport export_target_npz(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
+  const DeviceGuard host(Device::cpu());
+  ExportReport report;
+  report.family = "arrays";
+  std::vector<data::NpzArray> arrays;
+  for (const PlainTensor& t : plain_tensors(*source.model)) {
+    const PlainTensor values{t.path, t.value.dtype().is_code() ? dequantize_tensor(t.value) : t.value, t.logical};
+    add_arrays(arrays, spec.dequantize ? values : t);
+  }
+  for (const data::NpzArray& a : arrays)
+    report.tensors.push_back({.name = a.name, .parameter = a.name, .shape = Shape(a.shape), .type = a.descr});
+  if (spec.dry_run) return report;
+  const std::vector<uint8_t> bytes = data::npz_bytes(arrays);
+  write_file_atomically(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return report;
+}
+
+}  // namespace bitgrad

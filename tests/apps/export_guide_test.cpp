@@ -1,0 +1,102 @@
+// docs/to_onnx_runtime.md, to_microcontroller.md, to_finn.md: their commands and programs run as they stand there,
+// after a few steps of training.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "apps/cli.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+// The first block of a language on a page; of sh, training takes a few steps.
+std::string block(const std::string& page, const std::string& language) {
+  std::istringstream lines(slurp(BITGRAD_SOURCE_DIR "/docs/" + page));
+  std::string out;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      if (inside) return out;
+      inside = line == "```" + language;
+    } else if (inside) {
+      if (language == "sh") line = line.substr(0, line.find("  #"));
+      if (line.starts_with("bitgrad train")) line += " 'train.stop=20 steps' data.train.size=400 data.test.size=50";
+      out += line + '\n';
+    }
+  }
+  FAIL("docs/" << page << " has no block of " << language);
+  return {};
+}
+
+class Guide {
+ public:
+  Guide() { std::filesystem::create_directory_symlink(BITGRAD_SOURCE_DIR "/configs", temp.file("configs")); }
+  ProcessResult shell(const std::string& script) const {
+    return run_program(
+        {"/bin/bash", "-c", "set -e; cd '" + temp.path() + "'; PATH='" BITGRAD_BINARY_DIR "/bin':$PATH\n" + script});
+  }
+  void page(const std::string& name) const {
+    const ProcessResult result = shell(block(name, "sh"));
+    INFO(name << '\n' << result.out << '\n' << result.err);
+    REQUIRE(result.code == 0);
+  }
+  // Skipped where the packages are not there.
+  void python(const std::string& name, const std::string& packages) const {
+    const char* const named = std::getenv("BITGRAD_PYTHON");
+    const std::string program = named != nullptr ? named : "python3";
+    if (run_program({program, "-c", "import " + packages}).code != 0) {
+      WARN("skipped: no " + packages + " in " + program + ". Set BITGRAD_PYTHON");
+      return;
+    }
+    std::ofstream(temp.file("a.py")) << block(name, "python");
+    const ProcessResult result = shell("'" + program + "' a.py");
+    INFO(name << '\n' << result.out << '\n' << result.err);
+    CHECK(result.code == 0);
+    CHECK(contains(result.out, "["));
+  }
+  TempDir temp;
+};
+
+}  // namespace
+
+TEST_CASE("The guides to other programs run as they stand there") {
+  const Guide guide;
+  guide.page("to_onnx_runtime.md");
+  guide.python("to_onnx_runtime.md", "numpy, onnxruntime");
+  std::filesystem::remove_all(guide.temp.file("runs"));
+  guide.page("to_microcontroller.md");
+  std::ofstream(guide.temp.file("main.c"))
+      << block("to_microcontroller.md", "c") << "int main(void) { return classify() < 0; }\n";
+  const ProcessResult c = guide.shell("cc -std=c99 -Wall -Wextra -Werror main.c digits.o -o main && ./main");
+  INFO(c.err);
+  CHECK(c.code == 0);
+  std::filesystem::remove_all(guide.temp.file("runs"));
+  guide.page("to_finn.md");
+  guide.python("to_finn.md", "numpy, qonnx");
+
+  const std::string run = guide.temp.file("runs/digits");
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& text) {
+    arguments.insert(arguments.begin(), {"export", run, "-o"});
+    const ProcessResult result = cli(arguments);
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, text));
+  };
+  refused({guide.temp.file("m.onnx"), "--format", "c"}, "expected a name that ends in .c");
+  refused({guide.temp.file("m.c"), "--format", "hf"}, "expected a folder");
+  refused({guide.temp.file("m.onnx"), "--format", "tflite"},
+          "expected one of: gguf (.gguf), hf (a folder), onnx (.onnx)");
+  refused({guide.temp.file("m.tflite")}, "no format has this ending");
+  refused({guide.temp.file("m.onnx"), "--opset", "20"}, "expected 21 to 28");
+  refused({guide.temp.file("m.onnx"), "--form", "int"}, "expected integer or qdq");
+  refused({guide.temp.file("m.onnx"), "--check", "--dry-run"}, "Choose one");
+  refused({guide.temp.file("m.gguf"), "--check"}, "has no client that is known here");
+  refused({guide.temp.file("digits.c")}, "exists");
+  refused({guide.temp.file("1.c")}, "Expected a name that begins with a letter");
+}
