@@ -22,6 +22,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
+#include "bitgrad/data/npz.h"
 #include "bitgrad/data/samples.h"
 #include "bitgrad/data/streamed_text.h"
 #include "bitgrad/data/tokenizer.h"
@@ -93,3 +94,5 @@
 #include "bitgrad/train/sampling.h"
 #include "bitgrad/train/sensitivity.h"
 #include "bitgrad/train/trainer.h"
+#include "bitgrad/train/weight_map.h"
+#include "bitgrad/train/weight_name.h"

@@ -54,6 +54,7 @@ Predictor::Predictor(OpenedFile file, std::optional<PredictionTask> task)
   const bool softmax = file_.of_run ? file_.config.loss == "softmax_cross_entropy" : input_.ids > 0;
   output_.probabilities =
       output_.task == PredictionTask::kLabels || (output_.task == PredictionTask::kClasses && softmax);
+  if (std::ssize(file_.config.data.class_names) == output_.sample.cols()) output_.names = file_.config.data.class_names;
   batch_ = std::max<int64_t>(file_.config.train.eval.batch, 1);
 }
 Predictor::~Predictor() = default;
