@@ -99,8 +99,6 @@ std::vector<WeightName> named(const std::vector<std::pair<std::string, std::stri
   return out;
 }
 
-std::string kData() { return concat(static_cast<int>(ErrorCode::kData)); }
-
 }  // namespace
 
 TEST_CASE("a CNN in PyTorch's names and orders gives PyTorch's outputs") {
@@ -189,10 +187,8 @@ TEST_CASE("npz, gguf and shards give the same values as one safetensors file") {
     parts[name[0] == '4' ? 1 : 0][name] = tensor;
     map += concat(map.empty() ? "" : ",", '"', name, "\":\"", name[0] == '4' ? "b" : "a", ".safetensors\"");
   }
-  std::vector<ZipPart> members;
-  for (const auto& [name, bytes] : arrays) members.push_back({name, bytes});
-  write(temp.file("w.npz"), zip(members));
-  write_gguf(temp.file("w.gguf"), {}, items);
+  write(temp.file("w.npz"), zip(arrays));
+  write_gguf(temp.file("w.gguf"), items, {});
   save_tensors(temp.file("a.safetensors"), parts[0]);
   save_tensors(temp.file("b.safetensors"), parts[1]);
   write_file_atomically(temp.file("x.index.json"), "{\"weight_map\":{" + map + "}}");
