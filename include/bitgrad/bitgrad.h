@@ -22,6 +22,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/data/loader.h"
+#include "bitgrad/data/memory_dataset.h"
 #include "bitgrad/data/npz.h"
 #include "bitgrad/data/samples.h"
 #include "bitgrad/data/streamed_text.h"

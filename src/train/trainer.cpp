@@ -106,12 +106,19 @@ void apply_run_settings(const RunConfig& config) {
   set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
 }
 
-Trainer::Trainer(RunConfig config)
-    : config_(rules_of_budget(std::move(config), budget_table_)), config_yaml_(to_portable_yaml(config_)) {
+Trainer::Trainer(RunConfig config) : Trainer(std::move(config), nullptr, nullptr) {}
+
+Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test)
+    : config_(rules_of_budget(std::move(config), budget_table_)),
+      config_yaml_(to_portable_yaml(config_)),
+      train_data_(std::move(train)),
+      test_data_(std::move(test)) {
   apply_run_settings(config_);
   const DeviceGuard guard(device_of(config_));
-  train_data_ = open_dataset(config_, config_.data.train);
-  if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
+  if (!train_data_) {
+    train_data_ = open_dataset(config_, config_.data.train);
+    if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
+  }
   if (test_data_)
     require(test_data_->dtype() == train_data_->dtype(), "data", "data.train (", train_data_->name(), ") has ",
             train_data_->dtype(), ", data.test (", test_data_->name(), ") ", test_data_->dtype());
