@@ -1,7 +1,7 @@
 /* The C interface: open a model and predict, train from arrays in memory, save and export. C99, and C++.
  *
  *   bitgrad_model* m;
- *   if (bitgrad_model_open("runs/mnist/0001", &m)) { fprintf(stderr, "%s\n", bitgrad_last_error()); return 1; }
+ *   if (bitgrad_model_open("runs/mnist/0001", &m) != BITGRAD_OK) return report(bitgrad_last_error());
  *   float scores[10];
  *   bitgrad_array x = bitgrad_array_of(pixels, BITGRAD_UINT8, 3, (int64_t[]){1, 28, 28});
  *   bitgrad_model_predict_into(m, &x, BITGRAD_STORED, scores, 10);
@@ -14,6 +14,7 @@
  *   learner is used by one thread at a time.
  * - Everything runs on the CPU, or where the configuration's device.kind says.
  */
+#pragma once
 #ifndef BITGRAD_C_H_
 #define BITGRAD_C_H_
 

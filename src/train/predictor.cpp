@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 
 #include "bitgrad/base/file.h"
@@ -145,9 +144,7 @@ Tensor Predictor::predict(const SampleView& s) {
 
 void Predictor::save(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  std::error_code absent;
-  require(path != file_.path && !std::filesystem::equivalent(path, file_.path, absent), "save", path,
-          ": is the file that the model was opened from. Name another one");
+  require(path != file_.path, "save", path, ": is the file that the model was opened from. Name another one");
   save_model(path, learner_->model(), file_.header);
 }
 
