@@ -1,11 +1,15 @@
 // The Python package: its wheel in an environment of its own. $BITGRAD_PYTHON: a Python with numpy (and torch); else
 // python3.
-#include <cstdlib>
+#include <cmath>
+#include <cstring>
 #include <fstream>
 #include <random>
+#include <sstream>
 
+#include "apps/pictures.h"
 #include "apps/python.h"
 #include "bitgrad/base/json.h"
+#include "bitgrad/train/predictor.h"
 #include "support/expect_error.h"
 #include "support/npy_bytes.h"
 
@@ -79,4 +83,95 @@ TEST_CASE("the Python package trains TFC from arrays to the state of the program
   INFO(r.err);
   REQUIRE(r.code == 0);
   CHECK(Json::parse(slurp(temp.file("own/summary.json"))).at("state_hash").text() == first_line(script.out));
+}
+
+namespace {
+
+// The blocks of a page that are written in `language`, in order.
+std::vector<std::string> blocks_of(const std::string& page, const std::string& language) {
+  std::istringstream lines(slurp(BITGRAD_SOURCE_DIR "/docs/" + page));
+  std::vector<std::string> blocks;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```" + language;
+      if (inside) blocks.emplace_back();
+    } else if (inside) {
+      blocks.back() += line + '\n';
+    }
+  }
+  return blocks;
+}
+
+bool imports(const std::string& packages) { return run_program({python(), "-c", "import " + packages}).code == 0; }
+
+}  // namespace
+
+TEST_CASE("the Python of docs/python.md runs as it stands there") {
+  if (!imports("numpy")) {
+    WARN("skipped: no numpy in " + python() + ". Set BITGRAD_PYTHON");
+    return;
+  }
+  const TempDir temp;
+  std::ofstream script(temp.file("guide.py"));
+  for (const std::string& block : blocks_of("python.md", "python")) script << block;
+  script.close();
+  const ProcessResult r = run_program({python(), temp.file("guide.py")},
+                                      {{"PYTHONPATH", BITGRAD_SOURCE_DIR "/apps/python"},
+                                       {"PYTHONDONTWRITEBYTECODE", "1"},
+                                       {"BITGRAD_LIBRARY", BITGRAD_BINARY_DIR "/lib/libbitgrad_c.so"}},
+                                      temp.path());
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "Output(shape=(10,), task='classes', probabilities=True"));
+}
+
+TEST_CASE("the commands of docs/pytorch.md run as they stand there, and give PyTorch's outputs") {
+  if (!imports("torch, numpy, safetensors")) {
+    WARN("skipped: no torch, numpy and safetensors in " + python() + ". Set BITGRAD_PYTHON");
+    return;
+  }
+  const TempDir temp;
+  std::ofstream(temp.file("save.py")) << blocks_of("pytorch.md", "python").at(0);
+  std::ofstream(temp.file("net.yaml")) << blocks_of("pytorch.md", "yaml").at(0);
+  const ProcessResult save = run_program({python(), temp.file("save.py")}, {}, temp.path());
+  INFO(save.err);
+  REQUIRE(save.code == 0);
+  Bytes gray(28 * 28, 40);
+  const Bytes picture = png(28, 28, 0, gray);
+  write(temp.file("digits.png"), picture);
+  std::string script = "set -e; PATH='" BITGRAD_BINARY_DIR "/bin':$PATH\n";
+  for (const std::string& block : blocks_of("pytorch.md", "sh")) script += block;
+  const ProcessResult r = run_program({"/bin/bash", "-c", script}, {{"BITGRAD_DATA", ""}}, temp.path());
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  const auto numbers = [&](const char* name) {
+    const std::string bytes = slurp(temp.file(name));
+    std::vector<float> out(bytes.size() / sizeof(float));
+    std::memcpy(out.data(), bytes.data(), out.size() * sizeof(float));
+    return out;
+  };
+  const auto model = bitgrad::open_model(temp.file("float.safetensors"));
+  const std::vector<float> x = numbers("x.bin"), expected = numbers("expected.bin");
+  const bitgrad::Tensor y = model->predict(bitgrad::Tensor::from(x, {5, 28, 28}));
+  for (int64_t i = 0; i < 5; ++i) {
+    const std::vector<double> p = model->scores({y.as<float>() + i * 10, 10});
+    for (size_t c = 0; c < 10; ++c)
+      CHECK(std::abs(p[c] - static_cast<double>(expected[static_cast<size_t>(i) * 10 + c])) < 1e-5);
+  }
+}
+
+TEST_CASE("networks of PyTorch come in, are trained to 4 bits, and go out to ONNX") {
+  const TempDir temp;
+  const ProcessResult r = run_program({python(), BITGRAD_SOURCE_DIR "/apps/examples/roundtrip/roundtrip.py",
+                                       BITGRAD_BINARY_DIR "/bin/bitgrad", temp.file("files")},
+                                      {{"BITGRAD_DATA", ""}});
+  if (r.code == kAbsent || r.code == 127) {
+    WARN("skipped: " + r.err + " in " + python() + ". Set BITGRAD_PYTHON");
+    return;
+  }
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "mlp: outputs within"));
+  CHECK(contains(r.out, "cnn: outputs within"));
 }
