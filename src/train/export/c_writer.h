@@ -2,10 +2,10 @@
 #pragma once
 
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "bitgrad/base/text_stream.h"
 #include "train/export/c_kernels.h"
 #include "train/export/c_plan.h"
 
@@ -72,7 +72,7 @@ class Writer {
   const std::string prefix_;
   ExportReport& report_;
   Value now_ = 0;
-  std::ostringstream constants_, body_;
+  TextWriter constants_, body_;
   std::set<std::string> dot_names_;
   std::vector<std::string> functions_;
   bool popcount_ = false, rounds_ = false;
