@@ -1,5 +1,5 @@
-# Thin faces of CMake: `make train`, `make test`, `make build`.
-.PHONY: setup configure build train test clean
+# Thin faces of CMake: `make train`, `make test`, `make build`, `make wheel`, `make package`.
+.PHONY: setup configure build train test wheel package clean
 BITGRAD := build/release/bin/bitgrad
 
 setup:
@@ -18,6 +18,15 @@ train: configure
 
 test: build
 	@ctest --preset release -j 2
+
+# The Python package: build/release/wheel/bitgrad-*.whl.
+wheel: configure
+	@cmake --build --preset release --target wheel
+
+# Debian packages: build/release/package/*.deb.
+package: configure
+	@cmake --build --preset release --target bitgrad_cli bitgrad_c
+	@cd build/release && cpack -B package
 
 clean:
 	rm -rf build

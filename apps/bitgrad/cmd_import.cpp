@@ -1,25 +1,34 @@
-// bitgrad import HF_DIR|FILE.gguf -o MODEL.safetensors [--force]: a model of another program as a model file.
+// bitgrad import HF_DIR|FILE -o MODEL.safetensors [--config C [key=value ...] [--input SHAPE]] [--force]: a model of
+// another program as a model file. Without a configuration its layers are those of a decoder that is recognised.
+#include <charconv>
 #include <iostream>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/train/decoder.h"
 #include "bitgrad/train/interop.h"
+#include "bitgrad/train/model_record.h"
+#include "bitgrad/train/trainer.h"
+#include "bitgrad/train/weight_map.h"
 #include "command.h"
+#include "open_file.h"
 #include "output_file.h"
 
 namespace bitgrad::cli {
 namespace {
 
+constexpr std::string_view kImport = "import";
+
 struct ImportOptions {
-  std::string source, out;
+  std::string source, out, config, data, input;
+  std::vector<std::string> overrides;
   bool force = false;
 };
 
-int run_import(const ImportOptions& options) {
-  require_writable(options.out, options.force, {options.source});
+int import_decoder(const ImportOptions& options) {
   const bool folder = file_system().is_directory(options.source);
-  require(folder || options.source.ends_with(".gguf"), "import", "got '", options.source,
-          "', expected a folder of Hugging Face (config.json, model.safetensors) or a .gguf file.");
+  require(folder || options.source.ends_with(".gguf"), kImport, "got '", options.source,
+          "', expected a folder of Hugging Face (config.json, model.safetensors) or a .gguf file; weights of other "
+          "networks need their layers: --config FILE.");
   const ImportedModel model = folder ? import_hugging_face(options.source) : import_gguf(options.source);
   save_imported(model, options.out);
   const Decoder d = find_decoder(model.spec).decoder;
@@ -32,12 +41,74 @@ int run_import(const ImportOptions& options) {
   return 0;
 }
 
+// "784" or "28,28,1".
+Shape parse_shape(const std::string& text) {
+  constexpr int64_t kMostSide = int64_t{1} << 30;
+  std::vector<int64_t> dims;
+  const char* from = text.data();
+  const char* const end = from + text.size();
+  bool good = !text.empty();
+  while (good) {
+    int64_t size = 0;
+    const auto [next, error] = std::from_chars(from, end, size);
+    good = error == std::errc() && size > 0 && size <= kMostSide && dims.size() < 4;
+    dims.push_back(size);
+    if (!good || next == end) break;
+    good = *next == ',';
+    from = next + 1;
+  }
+  require(good, kImport, "--input: got '", text, "', expected the shape of a sample such as 784 or 28,28,1");
+  return Shape(std::move(dims));
+}
+
+Form form_of(const RunConfig& config, const ImportOptions& options) {
+  if (options.input.empty()) return input_form(*open_dataset(config, config.data.train));
+  Form form;
+  form.sample = parse_shape(options.input);
+  return form;
+}
+
+// The network of a configuration with the weights of the file, in the precision that the configuration says.
+int import_weights(const ImportOptions& options) {
+  const RunConfig config = load_config(options.config, with_data_root(options.overrides, options.data));
+  require(
+      is_weight_file(options.source), kImport, "got '", options.source,
+      "', expected weights of another program: .safetensors, *.index.json, .npz, .gguf, or a folder of Hugging Face");
+  const DeviceGuard host(Device::cpu());
+  const std::unique_ptr<Learner> learner = build_learner(config, form_of(config, options), 0, 1);
+  const InitFrom found = init_from_weights(options.source, learner->model(), {config.rename, config.ignore});
+  learner->convert();
+  CheckpointHeader header;
+  header.config = to_portable_yaml(config);
+  header.seed = static_cast<uint64_t>(config.run.seed);
+  if (const std::optional<ModelRecord> record = model_record(*learner)) header.model = to_text(*record);
+  save_model(options.out, learner->model(), header);
+  std::cout << options.source << ": " << found.taken.size() << " tensors -> " << options.out << ": "
+            << file_bytes(options.out) << " bytes\n";
+  if (!found.fresh.empty()) std::cout << "note: not in the file, first values: " << found.fresh.size() << " tensors\n";
+  for (const std::string& name : found.skipped) std::cout << "note: ignored: " << name << '\n';
+  return 0;
+}
+
+int run_import(const ImportOptions& options) {
+  require_writable(options.out, options.force, {options.source});
+  require(!options.config.empty() || (options.overrides.empty() && options.input.empty()), kImport,
+          "key=value and --input belong to --config");
+  return options.config.empty() ? import_decoder(options) : import_weights(options);
+}
+
 }  // namespace
 
 Run setup_import(Arguments& args) {
   auto o = std::make_shared<ImportOptions>();
-  args.option("source", o->source, "folder of Hugging Face, or a .gguf file").required();
+  args.option("source", o->source,
+              "folder of Hugging Face or .gguf file of a decoder; with --config also .safetensors, *.index.json, .npz")
+      .required();
+  args.option("overrides", o->overrides, "key=value of the configuration, such as 'model.rename={layers.0: fc1}'");
   args.option("-o,--out", o->out, "the model file to write").required();
+  args.option("--config", o->config, "the configuration whose network and quantization the weights are for");
+  args.option("--input", o->input, "shape of a sample, such as 28,28,1; left out: that of data.train, which is opened");
+  args.option("--data", o->data, kDataHelp);
   args.flag("--force", o->force, "overwrite an existing file");
   return [o] { return run_import(*o); };
 }

@@ -93,6 +93,18 @@ Tensor Tensor::full(const Shape& shape, DType dtype, double number, MemoryKind k
   return from_elements(shape, dtype, std::vector<double>(static_cast<size_t>(shape.numel()), number), kind);
 }
 
+Tensor Tensor::external(void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner, Device device) {
+  const int64_t row = row_bytes_memory(dtype, shape.cols());
+  require(row * 8 == shape.cols() * dtype.bits() && dtype.bits() >= 32, "tensor", "external: got ", dtype,
+          ", expected numbers of 4 or 8 bytes, whose rows have nothing between them");
+  Tensor t;
+  t.shape_ = shape;
+  t.dtype_ = dtype;
+  t.layout_ = layouts::canonical;
+  t.stride_ = row;
+  t.storage_ = Storage::external(data, row * shape.rows(), std::move(owner), device);
+  return t;
+}
 Tensor Tensor::empty_layout(const Shape& shape, DType dtype, Layout layout, MemoryKind kind, Device device) {
   if (layout == layouts::canonical) return empty(shape, dtype, kind, device);
   require(layout.info().supports(dtype), "Tensor", "dtype ", dtype, " has no layout '", layout, "'");

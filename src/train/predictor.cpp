@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/train/export.h"
 #include "bitgrad/train/loss.h"
+#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/run_folder.h"
 
 namespace bitgrad {
@@ -54,6 +56,7 @@ Predictor::Predictor(OpenedFile file, std::optional<PredictionTask> task)
   const bool softmax = file_.of_run ? file_.config.loss == "softmax_cross_entropy" : input_.ids > 0;
   output_.probabilities =
       output_.task == PredictionTask::kLabels || (output_.task == PredictionTask::kClasses && softmax);
+  if (std::ssize(file_.config.data.class_names) == output_.sample.cols()) output_.names = file_.config.data.class_names;
   batch_ = std::max<int64_t>(file_.config.train.eval.batch, 1);
 }
 Predictor::~Predictor() = default;
@@ -137,6 +140,23 @@ Tensor Predictor::predict(const SampleView& s) {
     run_batch(x, out.as<float>() + first * output_.sample.numel());
   }
   return out;
+}
+
+void Predictor::save(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  require(path != file_.path, "save", path, ": is the file that the model was opened from. Name another one");
+  save_model(path, learner_->model(), file_.header);
+}
+
+ExportReport Predictor::export_to(const std::string& path, const std::string& format) {
+  const std::lock_guard lock(mutex_);
+  const ExportTarget& target = choose_export_target(path, format);
+  const std::optional<ModelRecord> record = model_record(*learner_);
+  require(record.has_value(), "export", file_.path,
+          ": its layers are not described: only the program that made them can export them");
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file_.header, file_.path);
+  const ExportSource source{&learner_->model(), &record->model, tokenizer.get(), file_.config.run.name};
+  return target.write(source, path, {});
 }
 
 std::vector<double> Predictor::scores(std::span<const float> outputs) const {

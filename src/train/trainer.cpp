@@ -10,6 +10,7 @@
 #include "bitgrad/train/adapters.h"
 #include "bitgrad/train/budget.h"
 #include "bitgrad/train/run_folder.h"
+#include "bitgrad/train/weight_map.h"
 #include "data/augment.h"
 #include "train/evaluation.h"
 #include "train/lengths.h"
@@ -47,6 +48,9 @@ void check_targets(const RunConfig& config, const Dataset& train, const Dataset*
   require(classes == (target.classes > 0), "loss", config.loss, " expects ", classes ? "classes" : "values",
           " as targets, data.train (", train.name(), ") has ", kind_of(target),
           ". Losses for these: ", joined(losses_for(target)));
+  const int64_t names = std::ssize(config.data.class_names);
+  require(names == 0 || names == target.outputs(), "data", "class_names: got ", names, " names, data.train (",
+          train.name(), ") has ", target.outputs(), classes ? " classes" : " values");
   if (test == nullptr) return;
   const TargetForm other = test->target_form();
   require(other.shape == target.shape && other.dtype() == target.dtype(), "data", "data.train (", train.name(),
@@ -102,12 +106,19 @@ void apply_run_settings(const RunConfig& config) {
   set_bits_mode(config.run.bits == "strict" ? BitsMode::kStrict : BitsMode::kFast);
 }
 
-Trainer::Trainer(RunConfig config)
-    : config_(rules_of_budget(std::move(config), budget_table_)), config_yaml_(to_portable_yaml(config_)) {
+Trainer::Trainer(RunConfig config) : Trainer(std::move(config), nullptr, nullptr) {}
+
+Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test)
+    : config_(rules_of_budget(std::move(config), budget_table_)),
+      config_yaml_(to_portable_yaml(config_)),
+      train_data_(std::move(train)),
+      test_data_(std::move(test)) {
   apply_run_settings(config_);
   const DeviceGuard guard(device_of(config_));
-  train_data_ = open_dataset(config_, config_.data.train);
-  if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
+  if (!train_data_) {
+    train_data_ = open_dataset(config_, config_.data.train);
+    if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
+  }
   if (test_data_)
     require(test_data_->dtype() == train_data_->dtype(), "data", "data.train (", train_data_->name(), ") has ",
             train_data_->dtype(), ", data.test (", test_data_->name(), ") ", test_data_->dtype());
@@ -147,8 +158,12 @@ void Trainer::start() {
                           "model.init_from");
   if (config_.init_from.empty()) return;
   const DeviceGuard guard(learner_->device());
-  const std::string file = checkpoint_of(config_.init_from);
-  const InitFrom found = init_from(file, learner_->model());
+  const bool foreign = is_weight_file(config_.init_from);
+  require(foreign || (config_.rename.empty() && config_.ignore.empty()), "model", config_.init_from,
+          " was written by bitgrad: rename and ignore are for weights of other programs");
+  const std::string file = foreign ? config_.init_from : checkpoint_of(config_.init_from);
+  const InitFrom found = foreign ? init_from_weights(file, learner_->model(), {config_.rename, config_.ignore})
+                                 : init_from(file, learner_->model());
   first_numbers_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
   if (!found.fresh.empty()) first_numbers_ += "; newly initialized: " + joined(found.fresh);
   if (!found.skipped.empty()) first_numbers_ += "; not used: " + joined(found.skipped);

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "apps/cli.h"
+#include "apps/pictures.h"
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/train/predictor.h"
@@ -164,4 +165,96 @@ TEST_CASE("predict names what it cannot read") {
                  "got 1 names, the model has 10 classes"));
   // Nothing of a good input is printed when a later one is bad.
   CHECK(contains(error({"predict", run, temp.file("x.npy"), temp.file("bad.csv")}, 3), "bad.csv:2"));
+}
+
+TEST_CASE("predict reads pictures, and prints the names of classes that the configuration has") {
+  const TempDir temp;
+  const std::string run =
+      train(temp, kNet, {"data.class_names=[zero, one, two, three, four, five, six, seven, eight, \"nine, or 9\"]"});
+  NpyBytes gray = pixels();
+  gray.resize(784);
+  NpyBytes color;
+  for (const uint8_t byte : gray) color.insert(color.end(), 3, byte);
+  write(temp.file("x.npy"), npy("|u1", "(1, 784)", gray));
+  write(temp.file("gray.png"), png(28, 28, 0, gray));
+  write(temp.file("color.png"), png(28, 28, 2, color));
+  write(temp.file("wide.png"), png(1, 29, 0, NpyBytes(29)));
+  const ProcessResult r = cli({"predict", run, temp.file("x.npy"), "--json", "--top", "2"});
+  if (contains(cli({"predict", run, temp.file("gray.png")}).err, "built without libpng")) {
+    WARN("skipped: built without libpng");
+    return;
+  }
+  const Json all = Json::parse(r.out);
+  const Json& p = all.at("predictions").at(size_t{0});
+  const std::vector<std::string> names{"zero", "one", "two",   "three", "four",
+                                       "five", "six", "seven", "eight", "nine, or 9"};
+  CHECK(p.at("top").at(size_t{0}).at(size_t{2}).text() == names.at(static_cast<size_t>(p.at("class").get<int64_t>())));
+  const auto predictions = [&](const std::string& file) {
+    const std::string out = cli({"predict", run, temp.file(file), "--json", "--top", "2"}).out;
+    return Json::parse(out).at("predictions").dump();
+  };
+  CHECK(predictions("gray.png") == predictions("x.npy"));
+  CHECK(contains(error({"predict", run, temp.file("wide.png")}, 3),
+                 "got a picture of 1 x 29 pixels, the model takes [784]: as many gray pixels"));
+  CHECK(predictions("color.png") == predictions("x.npy"));  // gray by its luma, which keeps equal channels
+  std::ofstream(temp.file("net.yaml")) << kNet;
+  CHECK(contains(error({"train", temp.file("net.yaml"), "--out", temp.file("two"), "-q", "data.class_names=[a, b]"}, 2),
+                 "class_names: got 2 names, data.train (digits (train)) has 10 classes"));
+}
+
+TEST_CASE("predict of a model of ids gives a class at each position, and refuses ids that it does not have") {
+  const TempDir temp;
+  std::ofstream(temp.file("text.txt")) << std::string(40, 'a') + std::string(40, 'b') + std::string(40, 'c');
+  const std::string run =
+      train(temp, "version: 1\nrun: {name: ids}\ndata: {train: {format: text, file: " + temp.file("text.txt") +
+                      ", context: 4, targets: each}}\nmodel: {layers: [{embedding: {num: 3, dim: 4, "
+                      "flat: false}}, {linear: {out: 3}}]}\nbatch: {global: 10, micro: 10}\n"
+                      "optim: {name: adam, lr: 0.01}\ntrain: {stop: 2 steps}\n");
+  std::ofstream(temp.file("ids.csv")) << "0,1,2,0\n1,1,1,1\n";
+  const ProcessResult r = cli({"predict", run, temp.file("ids.csv"), "--json"});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const Json j = Json::parse(r.out).at("predictions");
+  REQUIRE(j.size() == 2);
+  CHECK(j.at(size_t{0}).at("class").size() == 4);
+  CHECK(j.at(size_t{1}).at("top").size() == 4);
+  CHECK(cli({"predict", run, temp.file("ids.csv"), "--csv"})
+            .out.starts_with("input,sample,position,class,probability\n"));
+  std::ofstream(temp.file("bad.csv")) << "0,1,3,0\n";
+  CHECK(contains(error({"predict", run, temp.file("bad.csv")}, 2),
+                 "sample 0, value 2: got id 3, the model has ids 0 .. 2"));
+}
+
+TEST_CASE("import takes weights of a network of a configuration, in its precision, and lists what does not fit") {
+  const TempDir temp;
+  std::ofstream(temp.file("net.yaml")) << "version: 1\nrun: {name: net}\ndata: {train: {format: digits, size: 10}}\n"
+                                          "model: {layers: [{linear: {out: 2, bias: true}}], rename: {layers.0: fc}}\n"
+                                          "batch: {global: 1, micro: 1}\nloss: softmax_cross_entropy\noptim: {name: "
+                                          "sgd, lr: 0.1}\ntrain: {stop: 1 steps}\n";
+  write(temp.file("w.npz"), zip({{"fc.weight.npy", npy("<f8", "(2, 3)", bytes_of<double>({1, -2, 3, 0.5, 0.25, -1}))},
+                                 {"fc.bias.npy", npy("<f4", "(2,)", bytes_of<float>({10, 20}))}}));
+  const ProcessResult r = cli({"import", temp.file("w.npz"), "--config", temp.file("net.yaml"), "--input", "3", "-o",
+                               temp.file("m.safetensors")});
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.out, "w.npz: 2 tensors -> "));
+  const auto model = bitgrad::open_model(temp.file("m.safetensors"));
+  CHECK(model->predict(bitgrad::Tensor::from({1, 2, 4}, {1, 3})).to_vector() == std::vector<float>{19.0f, 17.0f});
+  // Signs: the weights are what the recipe makes of them.
+  REQUIRE(cli({"import", temp.file("w.npz"), "--config", temp.file("net.yaml"), "--input", "3", "-o",
+               temp.file("s.safetensors"), "quant.recipe=int8wo"})
+              .code == 0);
+  CHECK(contains(cli({"inspect", temp.file("s.safetensors")}).out, "int8"));
+  const std::string wrong = error({"import", temp.file("w.npz"), "--config", temp.file("net.yaml"), "--input", "4",
+                                   "-o", temp.file("n.safetensors"), "model.rename={layers.0: fc, layers.5: x}"},
+                                  3);
+  CHECK(contains(wrong, "shape: fc.weight [2,3] for layers.0.weight [2,4], expected [2,4]"));
+  CHECK(contains(wrong, "rename: 'layers.5' matches no parameter of the model"));
+  CHECK_FALSE(std::ifstream(temp.file("n.safetensors")).good());
+  CHECK(contains(error({"import", temp.file("w.npz"), "-o", temp.file("n.safetensors")}, 2),
+                 "weights of other networks need their layers: --config FILE"));
+  CHECK(contains(error({"import", temp.file("w.npz"), "--config", temp.file("net.yaml"), "--input", "3,x", "-o",
+                        temp.file("n.safetensors")},
+                       2),
+                 "--input: got '3,x', expected the shape of a sample"));
 }

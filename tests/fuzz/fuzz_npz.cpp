@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/npz.h"
 #include "fuzz/fuzz.h"
 
 using namespace bitgrad;
@@ -129,6 +130,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   fuzz::MemoryFiles disk;
   disk.files["a.npz"] = data[0] == 'R' ? Bytes(data + 1, data + size) : made_archive(data, size);
+  // Its arrays one by one, as weights are read.
+  std::unique_ptr<NpzFile> arrays;
+  if (fuzz::takes([&] { arrays = std::make_unique<NpzFile>("a.npz"); }))
+    for (const NpzEntry& entry : arrays->entries())
+      if (entry.floats) fuzz::takes([&] { fuzz::expect(arrays->floats(entry.name).shape() == entry.shape, "its shape"); });
   DatasetSpec spec;
   spec.format = "npz";
   spec.file = "a.npz";

@@ -23,6 +23,7 @@ const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/base/step_scalars.h", "numbers of recorded steps, for update rules and kernels of devices"},
     {"bitgrad/base/streams.h", "what a program's main does about missing standard streams"},
     {"bitgrad/base/text_stream.h", "string streams of the library itself"},
+    {"bitgrad/c.h", "the C interface"},
     {"bitgrad/dtype/scale_map.h", "scales as kernels read them"},
     {"bitgrad/dtype/transpose.h", "a contract of kernels"},
     {"bitgrad/train/plugin.h", "names the commit, which would recompile every program"},

@@ -87,6 +87,7 @@ inline std::vector<std::string> out_of_range(const config::KeySpec& spec) {
       {&kBest, {"zzz"}},                        // what a name alone or the map would refuse
       {&kLoss, {"zzz"}},
       {&kTextList, {"[[1]]", "[a, a]", "{a: 1}"}},
+      {&kNameMap, {"{a: b c}", "{a: \"*\"}", "{a: [1]}", "[a]", "{a: b chw(1,2)}", "{}"}},
       {&kText, {"\"\""}},
       {&kName, {"a/b", "..", std::string(65, 'a'), "\"\""}},
       {&kChoice, {"zzz"}},

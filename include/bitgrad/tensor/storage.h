@@ -13,6 +13,8 @@ class Storage {
  public:
   Storage() = default;
   Storage(int64_t bytes, MemoryKind kind, Device device = current_device());  // not initialised
+  // Bytes of somebody else, which `owner` keeps alive; they are in no account.
+  static Storage external(void* data, int64_t bytes, std::shared_ptr<const void> owner, Device device = Device::cpu());
 
   bool defined() const { return block_ != nullptr; }
   void* data() const { return block_ ? block_->data : nullptr; }
@@ -30,6 +32,7 @@ class Storage {
  private:
   struct Block {
     Block(int64_t bytes, MemoryKind kind, Device device);
+    Block(void* data, int64_t bytes, std::shared_ptr<const void> owner, Device device);
     ~Block();
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
@@ -37,6 +40,8 @@ class Storage {
     MemoryKind kind;
     Device device;
     void* data;
+    bool counted = true;
+    std::shared_ptr<const void> owner;  // of bytes that are not counted
   };
   std::shared_ptr<Block> block_;
 };

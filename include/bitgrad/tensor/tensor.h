@@ -27,6 +27,10 @@ class Tensor {
                       Device device = current_device());
   static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation,
                       Device device = current_device());
+  // Numbers (fp32, int32, ...: dense rows, no codes) that lie somewhere else, row-major, without a copy; `owner` keeps
+  // them alive.
+  static Tensor external(void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
+                         Device device = Device::cpu());
   // Row-major fp32 values as a tensor of `dtype`: floats are rounded to nearest even, integers and codes must be
   // representable and get no scale (quantize_dynamic of quant/quantizer.h finds one). On the current device.
   //   Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3})

@@ -16,6 +16,7 @@
 #include "bitgrad/dtype/dtype.h"
 #include "bitgrad/nn/model_spec.h"
 #include "bitgrad/tensor/quant_params.h"
+#include "bitgrad/train/weight_name.h"
 
 namespace bitgrad {
 
@@ -217,9 +218,10 @@ struct DataSection {
   std::string root = {};
   DatasetConfig train = {};
   std::optional<DatasetConfig> test = {};
-  std::array<double, 2> affine{1.0, 0.0};  // [a, b]: a * (pixel / 255) + b
-  NormalizeConfig normalize = {};          // in place of affine
-  std::string tokenizer = {};              // of texts of format tokens
+  std::array<double, 2> affine{1.0, 0.0};     // [a, b]: a * (pixel / 255) + b
+  NormalizeConfig normalize = {};             // in place of affine
+  std::string tokenizer = {};                 // of texts of format tokens
+  std::vector<std::string> class_names = {};  // in the order of the classes; empty: not given
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
 
@@ -366,7 +368,9 @@ struct RunConfig {
   std::vector<LayerConfig> layers = {};
   std::string init_from = {};  // model.init_from: run folder, checkpoint or model file; empty: none
   SourceMark init_from_mark = {};
-  DType values = dtypes::fp32;  // model.values: between layers, fp32 or bf16
+  std::vector<WeightName> rename = {};   // of a file of another program
+  std::vector<std::string> ignore = {};  // globs: tensors of that file that no parameter gets
+  DType values = dtypes::fp32;           // model.values: between layers, fp32 or bf16
   QuantSection quant = {};
   std::optional<AdaptersConfig> adapters = {};
   BatchSection batch = {};

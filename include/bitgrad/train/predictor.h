@@ -17,6 +17,7 @@
 
 #include "bitgrad/data/samples.h"
 #include "bitgrad/tensor/tensor.h"
+#include "bitgrad/train/interop.h"
 #include "bitgrad/train/opened_file.h"
 
 namespace bitgrad {
@@ -66,6 +67,11 @@ class Predictor {
   // The same for samples as data files hold them: bytes become what data.affine or data.normalize of the run make of
   // them, and so do fp32 values, as in the data set of the run; ids stay.
   Tensor predict(const SampleView& samples);
+
+  // The model alone, without what trains it (save_model). Error for the file that it was opened from.
+  void save(const std::string& path);
+  // In a file of another program (train/export.h); format: of export_targets(), empty: by the end of the path.
+  ExportReport export_to(const std::string& path, const std::string& format = {});
 
   // Scores along the last axis: softmax or sigmoid in double, or as they are.
   std::vector<double> scores(std::span<const float> outputs) const;

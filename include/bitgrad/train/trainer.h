@@ -109,6 +109,8 @@ class Trainer {
   // Opens the data and builds the learner on the configuration's device; a quant.budget becomes rules first
   // (train/budget.h). Applies device.threads and run.bits to the process.
   explicit Trainer(RunConfig config);
+  // The same on data sets that a program gives in place of data.train and data.test, which may be nullptr.
+  Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test);
   ~Trainer();
 
   // A run begins in one of two ways, before anything is trained or evaluated:

@@ -1,8 +1,7 @@
 // First numbers from another run, whatever its quantization was.
 #include <set>
 
-#include "bitgrad/nn/adapter.h"
-#include "bitgrad/nn/layer_kind.h"
+#include "train/checkpoint/own_values.h"
 #include "train/checkpoint/restorer.h"
 
 namespace bitgrad {
@@ -10,22 +9,6 @@ namespace bitgrad {
 using namespace checkpoint;
 
 namespace {
-
-// Paths of numbers that belong to this model alone: learned parts and observed ranges of its quantization, and adapters
-// that the file does not have.
-void collect_own(Module& module, const SafetensorsFile& file, std::set<std::string>& own) {
-  for (const Parameter* p : module.parameters())
-    for (const auto& part : p->learned()) own.insert(part->path());
-  const LayerKind* const kind = find_layer_kind(module.kind());
-  if (kind != nullptr && kind->quantizer == LayerKind::Quantizer::kActivations) {
-    for (const Parameter* p : module.parameters()) own.insert(p->path());
-    for (const Module::Buffer& b : module.buffers()) own.insert(b.path);
-  }
-  if (module.kind() == LowRankAdapter::kKind)
-    for (const Parameter* p : module.parameters())
-      if (!file.contains(p->path() + ".master") && !file.contains(p->path() + ".value")) own.insert(p->path());
-  for (Module* child : module.children()) collect_own(*child, file, own);
-}
 
 // The parameter that a tensor is a part of; empty: of none, it is a buffer. Parts have one more name, state of an
 // optimizer two or three.
@@ -53,8 +36,9 @@ InitFrom init_from(const std::string& path, Module& model, int64_t step) {
   return reading(path, [&] {
     Restorer restorer(path, "");
     read_state(restorer.file());
-    std::set<std::string> own;
-    collect_own(model, restorer.file(), own);
+    const std::set<std::string> own = own_values(model, [&](const std::string& at) {
+      return restorer.file().contains(at + ".master") || restorer.file().contains(at + ".value");
+    });
     InitFrom found;
     const auto take = [&](const std::string& name) {
       (own.count(name) ? found.fresh : found.taken).push_back(name);

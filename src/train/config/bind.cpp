@@ -47,6 +47,14 @@ void bind_metrics(const Node* train, TrainSection& out) {
       read_own_keys(group_of_named("metrics", metric->name), metric->keys, &entry.node, out.metrics[metric->name]);
 }
 
+void bind_names(const Node* model, RunConfig& out) {
+  const Value rename = value_of("model", "rename", child(model, "rename"));
+  if (const auto* const words = std::get_if<std::vector<std::string>>(&rename))
+    for (size_t i = 0; i + 1 < words->size(); i += 2)
+      out.rename.push_back(parse_weight_name((*words)[i], (*words)[i + 1]));
+  Reader("model", model)("ignore", out.ignore);
+}
+
 void bind_dataset(const Node* map, std::string split, DatasetConfig& out) {
   out.split = std::move(split);
   if (!map) return;
@@ -253,6 +261,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   if (from) config.init_from_mark = from->mark;
   Reader("model", root.child("model"))("init_from", config.init_from);
   Reader("model", root.child("model"))("values", config.values);
+  bind_names(root.child("model"), config);
   top("version", config.version);
   bind_loss(root, config);
   visit_run(Reader("run", root.child("run")), config.run);
@@ -262,6 +271,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
   Reader("data", data)("affine", config.data.affine);
   Reader("data", data)("tokenizer", config.data.tokenizer);
+  Reader("data", data)("class_names", config.data.class_names);
   if (const Node* const normalize = child(data, "normalize"))
     visit_normalize(Reader("normalize", normalize), config.data.normalize);
   const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };

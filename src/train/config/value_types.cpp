@@ -6,6 +6,7 @@
 
 #include "base/old_words.h"
 #include "train/config/choices.h"
+#include "train/config/merge.h"
 #include "train/config/numbers.h"
 #include "train/config/schema.h"
 #include "train/config/texts.h"
@@ -162,6 +163,24 @@ std::string read_text_list(const KeySpec& spec, const Node& node, Value& value) 
     if (!wrong.empty()) return wrong;
     out.push_back(std::get<std::string>(text));
     if (std::count(out.begin(), out.end(), out.back()) > 1) return concat(describe(item), " is twice in the list");
+  }
+  return "";
+}
+// Path, name, path, name ...
+std::string read_name_map(const KeySpec& spec, const Node& node, Value& value) {
+  auto& out = value.emplace<std::vector<std::string>>();
+  if (node.kind != Node::Kind::kMap || node.entries.empty()) return got(spec, node);
+  for (const Entry& entry : node.entries) {
+    if (entry.node.kind != Node::Kind::kScalar) return concat(entry.key, ": ", got(spec, entry.node));
+    for (size_t i = 0; i < out.size(); i += 2)
+      if (out[i] == entry.key) return concat(entry.key, " is twice in the map");
+    try {
+      parse_weight_name(entry.key, entry.node.text);
+    } catch (const Error& error) {
+      return library_text(error.what());
+    }
+    out.push_back(entry.key);
+    out.push_back(entry.node.text);
   }
   return "";
 }

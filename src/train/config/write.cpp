@@ -66,6 +66,13 @@ std::string text(const std::vector<std::string>& texts) {
   return list_of(texts, [](const std::string& t) { return text(t); });
 }
 
+std::string text(const std::vector<WeightName>& names) {
+  std::string out;
+  for (const WeightName& n : names)
+    out += concat(out.empty() ? "" : ", ", text(n.parameter), ": ", text(value_text(n)));
+  return concat('{', out, '}');
+}
+
 std::string text(const LearnedConfig& c);
 std::string text(const AugmentConfig& c);
 std::string text(const ObserverConfig& c);
@@ -311,6 +318,7 @@ std::string to_yaml(const RunConfig& c) {
   out << "device: " << map_of("device", c.device.kind, [&](auto& w) { visit_device(w, c.device); }) << '\n';
   out << "data:\n";
   if (!c.data.root.empty()) out << "  root: " << text(c.data.root) << '\n';
+  if (!c.data.class_names.empty()) out << "  class_names: " << text(c.data.class_names) << '\n';
   if (!c.data.tokenizer.empty()) out << "  tokenizer: " << text(c.data.tokenizer) << '\n';
   out << "  train: " << dataset(c.data.train) << '\n';
   if (c.data.test) out << "  test: " << dataset(*c.data.test) << '\n';
@@ -320,6 +328,8 @@ std::string to_yaml(const RunConfig& c) {
     out << "  affine: " << text(c.data.affine) << '\n';
   out << "model:\n";
   if (!c.init_from.empty()) out << "  init_from: " << text(c.init_from) << '\n';
+  if (!c.rename.empty()) out << "  rename: " << text(c.rename) << '\n';
+  if (!c.ignore.empty()) out << "  ignore: " << text(c.ignore) << '\n';
   out << "  values: " << text(c.values) << '\n';
   out << "  layers:\n";
   for (const LayerConfig& l : c.layers) out << "    - " << layer(l, c.quant) << '\n';

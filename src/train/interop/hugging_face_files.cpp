@@ -64,10 +64,15 @@ std::map<std::string, std::string> parse_safetensors_index(const std::string& te
   }
 }
 
-HuggingFaceFiles::HuggingFaceFiles(const std::string& folder) {
-  const std::string one = folder + "/model.safetensors", index = one + ".index.json";
-  if (!file_system().exists(index)) {
-    if (!file_system().exists(one)) bad_folder("'", folder, "' has neither model.safetensors nor its index.json.");
+HuggingFaceFiles::HuggingFaceFiles(const std::string& path) {
+  const bool is_folder = file_system().is_directory(path), is_index = !is_folder && path.ends_with(".index.json");
+  const size_t slash = path.rfind('/');
+  const std::string folder = is_folder ? path : slash == std::string::npos ? "." : path.substr(0, slash);
+  const std::string one = is_folder ? folder + "/model.safetensors" : path;
+  const std::string index = is_index ? path : one + ".index.json";
+  if (!is_index && (!is_folder || !file_system().exists(index))) {
+    if (is_folder && !file_system().exists(one))
+      bad_folder("'", folder, "' has neither model.safetensors nor its index.json.");
     files_.push_back(SafetensorsFile::read(one));
     for (const SafetensorsEntry& e : files_[0].entries()) place_[e.name] = 0;
     return;

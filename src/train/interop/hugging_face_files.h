@@ -16,9 +16,9 @@ std::map<std::string, std::string> parse_safetensors_index(const std::string& te
 
 class HuggingFaceFiles {
  public:
-  // Throws Error(kData) for files that are absent or damaged, a tensor that is not in the file that the index says, or
-  // in two.
-  explicit HuggingFaceFiles(const std::string& folder);
+  // Of a folder, an index of shards (*.index.json) or one .safetensors file. Throws Error(kData) for files that are
+  // absent or damaged, a tensor that is not in the file that the index says, or in two.
+  explicit HuggingFaceFiles(const std::string& path);
 
   bool contains(const std::string& name) const { return place_.count(name) > 0; }
   const SafetensorsEntry& entry(const std::string& name) const { return file_of(name).entry(name); }

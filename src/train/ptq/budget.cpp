@@ -7,6 +7,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
+#include "bitgrad/train/weight_map.h"
 
 namespace bitgrad {
 namespace {
@@ -81,6 +82,8 @@ BudgetPlan plan_for(const RunConfig& config) {
   apply_run_settings(config);
   const DeviceGuard guard(device_of(config));
   const auto data = open_dataset(config, config.data.train);
+  require(!is_weight_file(config.init_from), "quant.budget", config.init_from,
+          " was not written by bitgrad: make a model file of it first, with bitgrad import --config");
   const std::string file = checkpoint_of(config.init_from);
   const auto samples =
       first_samples(*data, budget.samples, config.train.eval.batch, static_cast<uint64_t>(config.run.seed));

@@ -1,0 +1,342 @@
+"""bitgrad: neural networks whose weights are the low-bit weights. Open a trained model, or train from arrays.
+
+    import bitgrad
+
+    model = bitgrad.open("runs/mnist/0001")           # a run folder, a checkpoint or a model file
+    scores = model.predict(x)                          # NumPy in, NumPy out; PyTorch in, PyTorch out
+    trainer = bitgrad.Trainer("net.yaml", x, y, x_test, y_test)
+    result = trainer.run("runs/mine")
+
+Arrays are of NumPy, PyTorch, anything with the buffer protocol or DLPack, or lists of numbers. Their memory is not copied
+where it is float32, uint8 or int32 in rows; neither of the two packages is needed. docs/python.md is the guide.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence, Union
+
+from . import _native
+from ._arrays import Array, Input, like
+from ._native import DataError, Error, NonFiniteError, UsageError
+from ._progress import Progress
+
+__all__ = [
+    "Array", "DataError", "Error", "Evaluation", "Event", "Form", "Learner", "Model", "NonFiniteError", "Output",
+    "Result", "Step", "Trainer", "UsageError", "load_plugin", "open", "set_threads", "threads",
+]  # fmt: skip
+__version__: str = _native.function("version")().decode().split(" ")[0]
+
+Path = Union[str, "os.PathLike[str]"]
+Config = Union[str, "os.PathLike[str]", Mapping[str, Any]]
+Overrides = Union[Mapping[str, Any], Sequence[str]]
+_TASKS = ("classes", "labels", "values")
+
+
+@dataclass(frozen=True)
+class Form:
+    """The input of a model: shape of one sample, dtype ("float32", or "int32" for ids), and how many ids there are."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    ids: int = 0
+
+
+@dataclass(frozen=True)
+class Output:
+    """The outputs of one sample: what they are, and whether softmax or sigmoid of them are probabilities."""
+
+    shape: tuple[int, ...]
+    task: str
+    probabilities: bool
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a run tells of itself; kind: "step" or "evaluation". accuracy in percent, -1: targets are values."""
+
+    kind: str
+    step: int
+    epoch: int
+    steps_total: int
+    epochs_total: int
+    loss: float
+    accuracy: float
+    learning_rate: float
+    samples_per_second: float
+    seconds: float
+    eta_seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    loss: float
+    accuracy: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to. evaluation: of its last step; None: there was none."""
+
+    evaluation: Evaluation | None
+    steps: int
+    epochs: int
+    seconds: float
+    stopped: bool
+    state_hash: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one microbatch came to. loss: mean; stepped: the optimizer ran; learning_rate: of the next step."""
+
+    loss: float
+    correct: int
+    samples: int
+    step: int
+    stepped: bool
+    learning_rate: float
+
+
+class Model(_native.Handle):
+    """A trained model that predicts. Threads may share one; their calls wait for each other."""
+
+    _closer = "model_close"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        _native.call("model_open", _native.text(path), ctypes.byref(self._handle))
+        form, task, probabilities = _native.Form(), ctypes.c_int32(), ctypes.c_int32()
+        _native.call("model_input", self._handle, ctypes.byref(form))
+        dtype = "int32" if form.dtype == _native.INT32 else "float32"
+        self.input = Form(tuple(form.shape[: form.rank]), dtype, form.ids)
+        _native.call(
+            "model_output", self._handle, ctypes.byref(form), ctypes.byref(task), ctypes.byref(probabilities)
+        )
+        shape = tuple(form.shape[: form.rank])
+        names = [_native.function("model_class_name")(self._handle, i) for i in range(shape[-1] if shape else 0)]
+        known = tuple(name.decode() for name in names if name is not None)
+        self.output = Output(shape, _TASKS[task.value], bool(probabilities.value), known or None)
+        self.info: dict[str, Any] = json.loads(_native.function("model_describe")(self._handle))
+
+    def predict(self, x: Any, *, normalize: bool | None = None) -> Any:
+        """Outputs [n, ...] float32 of samples x [n, ...], as the kind of array that x is.
+
+        uint8 pixels are normalized as the run normalized its data; float32 values are taken as the model reads them.
+        normalize: True: float32 values too; False: nothing is.
+        """
+        samples = Input(x, "x", floats=self.input.ids == 0)
+        stored = samples.is_bytes if normalize is None else normalize
+        out = _native.DL()
+        _native.call("model_predict", self._ready(), samples.pointer, int(stored), ctypes.byref(out))
+        return like(Array(out), x)
+
+    def top(self, x: Any, k: int = 1, *, normalize: bool | None = None) -> list[list[tuple[int, float]]]:
+        """The k best classes of each sample with their probabilities (or scores), best first."""
+        if len(self.output.shape) != 1 or self.output.task == "values":
+            raise UsageError(f"top: this model gives {self.output.task} {self.output.shape}, not classes of samples")
+        samples = Input(x, "x", floats=self.input.ids == 0)
+        stored = samples.is_bytes if normalize is None else normalize
+        out = _native.DL()
+        _native.call("model_predict", self._ready(), samples.pointer, int(stored), ctypes.byref(out))
+        ranked = []
+        for row in Array(out).tolist():
+            n = len(row)
+            scores = (ctypes.c_double * n)()
+            _native.call("model_scores", self._ready(), (ctypes.c_float * n)(*row), n, scores)
+            order = sorted(range(n), key=lambda i: (-row[i], i))[:k]
+            ranked.append([(i, scores[i]) for i in order])
+        return ranked
+
+    def save(self, path: Path) -> None:
+        """The model alone, without what trains it, as `bitgrad convert` writes it."""
+        _native.call("model_save", self._ready(), _native.text(path))
+
+    def export(self, path: Path, format: str | None = None) -> None:
+        """A file of another program, as `bitgrad export` writes it: ONNX, GGUF, C, ... by the end of the path."""
+        _native.call("model_export", self._ready(), _native.text(path), None if format is None else format.encode())
+
+    def __repr__(self) -> str:
+        return f"bitgrad.Model({self.info['file']!r}, input={self.input.shape}, output={self.output.shape})"
+
+
+def open(path: Path) -> Model:
+    """Opens a run folder (its last checkpoint), a checkpoint or a model file."""
+    return Model(path)
+
+
+def _config_text(config: Config) -> bytes:
+    if isinstance(config, Mapping):
+        return json.dumps(config).encode()
+    if isinstance(config, os.PathLike) or (isinstance(config, str) and config.endswith((".yaml", ".yml"))):
+        with builtins.open(config, "rb") as file:
+            return file.read()
+    return config.encode()
+
+
+def _override_texts(overrides: Overrides | None) -> list[str]:
+    if overrides is None:
+        return []
+    if isinstance(overrides, Mapping):
+        return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def _step_of(raw: Any) -> Step:
+    return Step(raw.loss, raw.correct, raw.samples, raw.step, bool(raw.stepped), raw.learning_rate)
+
+
+class Trainer(_native.Handle):
+    """A run of a configuration on arrays.
+
+    config: YAML text, a path that ends in .yaml, or a dict; its data sets are the arrays. overrides: {"optim.lr": 0.01}
+    or ["optim.lr=0.01"]. y: classes (integers) [n] or [n, positions], or float32 values. The arrays are read while it
+    trains: they stay referenced, and must not change.
+    """
+
+    _closer = "trainer_close"
+
+    def __init__(
+        self, config: Config, x: Any, y: Any, x_test: Any = None, y_test: Any = None, *, overrides: Overrides | None = None
+    ) -> None:
+        super().__init__()
+        words = _override_texts(overrides)
+        self._inputs = [Input(x, "x", floats=True), Input(y, "y")]
+        test = [None, None]
+        if x_test is not None or y_test is not None:
+            if x_test is None or y_test is None:
+                raise UsageError("got one of x_test and y_test, expected both or none")
+            self._inputs += [Input(x_test, "x_test", floats=True), Input(y_test, "y_test")]
+            test = [self._inputs[2].pointer, self._inputs[3].pointer]
+        _native.call(
+            "trainer_create", _config_text(config), _native.texts(words), len(words), self._inputs[0].pointer,
+            self._inputs[1].pointer, test[0], test[1], ctypes.byref(self._handle),
+        )  # fmt: skip
+
+    def run(
+        self, folder: Path | None = None, *, progress: bool | str | Callable[[Event], object] = True
+    ) -> Result:
+        """Trains to train.stop. folder: a new run folder; None: nothing is written.
+
+        progress: True: a line in a notebook or on a terminal; or a function of an Event, which stops the run by
+        returning True. What it raises ends the run, with its state saved, and is raised here.
+        """
+        draw = None if callable(progress) else Progress(progress)
+        tell: Any = progress if callable(progress) else draw
+        raised: list[BaseException] = []
+
+        @_native.PROGRESS
+        def on_event(raw: Any, _: Any) -> int:
+            if raised:
+                return 1
+            try:
+                e = raw.contents
+                stop = tell(
+                    Event(
+                        "evaluation" if e.kind == 1 else "step", e.step, e.epoch, e.steps_total, e.epochs_total, e.loss,
+                        e.accuracy, e.learning_rate, e.samples_per_second, e.seconds, e.eta_seconds,
+                    )
+                )  # fmt: skip
+                return int(stop is True)
+            except BaseException as error:  # KeyboardInterrupt too
+                raised.append(error)
+                return 1
+
+        out = _native.Result()
+        target = None if folder is None else _native.text(folder)
+        try:
+            _native.call("trainer_run", self._ready(), target, on_event, None, ctypes.byref(out))
+        finally:
+            if draw is not None:
+                draw.close()
+        if raised:
+            raise raised[0]
+        found = Evaluation(out.loss, out.accuracy, out.samples) if out.samples > 0 else None
+        return Result(found, out.steps, out.epochs, out.seconds, bool(out.stopped), out.state_hash.decode())
+
+    def evaluate(self) -> Evaluation:
+        """On x_test, or x where there is none."""
+        out = _native.Result()
+        _native.call("trainer_evaluate", self._ready(), ctypes.byref(out))
+        return Evaluation(out.loss, out.accuracy, out.samples)
+
+    def save(self, path: Path) -> None:
+        """A checkpoint, which bitgrad.open opens."""
+        _native.call("trainer_save", self._ready(), _native.text(path))
+
+
+class Learner(_native.Handle):
+    """A loop of one's own: a configuration's model and optimizer, fed with one microbatch at a time.
+
+    input: shape of one sample; ids: it takes ids 0 .. ids - 1 (found from an embedding where 0). epoch_samples: of an
+    epoch, for lengths of the configuration that are given in epochs.
+    """
+
+    _closer = "learner_close"
+
+    def __init__(
+        self, config: Config, input: Sequence[int], outputs: int = 0, *, epoch_samples: int = 1, dtype: str = "float32",
+        ids: int = 0, overrides: Overrides | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if dtype not in ("float32", "int32"):
+            raise UsageError(f"dtype: got '{dtype}', expected float32, or int32 for ids")
+        form = _native.Form()
+        form.dtype = _native.INT32 if dtype == "int32" else _native.FLOAT32
+        form.rank, form.ids = len(input), ids
+        if not 1 <= len(input) <= _native.MAX_RANK:
+            raise UsageError(f"input: got {len(input)} axes, expected 1 to {_native.MAX_RANK}")
+        form.shape[: len(input)] = list(input)
+        self._floats = dtype == "float32"
+        words = _override_texts(overrides)
+        _native.call(
+            "learner_create", _config_text(config), _native.texts(words), len(words), ctypes.byref(form), outputs,
+            epoch_samples, ctypes.byref(self._handle),
+        )  # fmt: skip
+
+    def _run(self, name: str, x: Any, y: Any, normalize: bool | None) -> Step:
+        samples, targets = Input(x, "x", floats=self._floats), Input(y, "y")
+        stored = samples.is_bytes if normalize is None else normalize
+        out = _native.Step()
+        _native.call(name, self._ready(), samples.pointer, targets.pointer, int(stored), ctypes.byref(out))
+        return _step_of(out)
+
+    def step(self, x: Any, y: Any, *, normalize: bool | None = None) -> Step:
+        """One microbatch: forward and backward; at the end of a window of batch.global samples the optimizer steps."""
+        return self._run("learner_step", x, y, normalize)
+
+    def evaluate(self, x: Any, y: Any, *, normalize: bool | None = None) -> Step:
+        """Loss and hits, without training."""
+        return self._run("learner_evaluate", x, y, normalize)
+
+    def predict(self, x: Any, *, normalize: bool | None = None) -> Any:
+        """Outputs, as Model.predict."""
+        samples = Input(x, "x", floats=self._floats)
+        stored = samples.is_bytes if normalize is None else normalize
+        out = _native.DL()
+        _native.call("learner_predict", self._ready(), samples.pointer, int(stored), ctypes.byref(out))
+        return like(Array(out), x)
+
+    def save(self, path: Path) -> None:
+        """A checkpoint, which bitgrad.open opens."""
+        _native.call("learner_save", self._ready(), _native.text(path))
+
+
+def set_threads(threads: int) -> None:
+    """Threads of all models and runs of the process, 1 to 1024."""
+    _native.call("set_threads", threads)
+
+
+def threads() -> int:
+    return int(_native.function("threads")())
+
+
+def load_plugin(path: Path) -> None:
+    """A shared library that adds kinds (docs/adding.md), for a library that exports its C++ symbols."""
+    _native.call("load_plugin", _native.text(path))

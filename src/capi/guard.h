@@ -1,0 +1,48 @@
+// No exception leaves the C interface: it becomes a code and this thread's text.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/c.h"
+
+namespace bitgrad::capi {
+
+void set_last_error(std::string_view text) noexcept;
+
+// Once in a process: what programs of bitgrad do first (costs of kernels that this machine measured).
+void prepare_process();
+
+template <typename F>
+int guarded(F&& f) noexcept {
+  try {
+    f();
+    return BITGRAD_OK;
+  } catch (const Error& e) {
+    set_last_error(e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::bad_alloc&) {
+    set_last_error("out of memory");
+    return BITGRAD_E_MEMORY;
+  } catch (const std::system_error& e) {
+    set_last_error(e.what());
+    return BITGRAD_E_MEMORY;
+  } catch (const std::exception& e) {
+    set_last_error(e.what());
+  } catch (...) {
+    set_last_error("an exception that is no std::exception");
+  }
+  return BITGRAD_E_BUG;
+}
+
+// Of an argument that must be given.
+template <typename T>
+T& given(T* pointer, std::string_view what) {
+  require(pointer != nullptr, "c", what, ": got NULL");
+  return *pointer;
+}
+
+}  // namespace bitgrad::capi

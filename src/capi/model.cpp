@@ -1,0 +1,115 @@
+#include <cstring>
+#include <string>
+
+#include "bitgrad/base/json.h"
+#include "bitgrad/train/predictor.h"
+#include "capi/arrays.h"
+#include "capi/guard.h"
+
+using namespace bitgrad;
+using namespace bitgrad::capi;
+
+struct bitgrad_model {
+  std::unique_ptr<Predictor> predictor;
+  std::string description;
+};
+
+namespace {
+
+std::string description_of(const Predictor& model) {
+  const OpenedFile& file = model.file();
+  const CheckpointHeader& h = file.header;
+  Json j{{"file", file.path},
+         {"kind", file.kind},
+         {"name", file.of_run ? Json(file.config.run.name) : Json(nullptr)},
+         {"step", h.step},
+         {"epoch", h.counters.epoch},
+         {"input", model.input().sample.dims()},
+         {"output", model.output().sample.dims()},
+         {"task", std::string(prediction_task_name(model.output().task))},
+         {"loss", file.of_run ? Json(file.config.loss) : Json(nullptr)}};
+  return j.dump();
+}
+
+Tensor predicted(bitgrad_model& model, const bitgrad_array* x, int32_t reading) {
+  const ArrayView view(x, "x");
+  require(reading == BITGRAD_AS_IS || reading == BITGRAD_STORED, "c", "reading: got ", reading,
+          ", expected BITGRAD_AS_IS or BITGRAD_STORED");
+  if (reading == BITGRAD_STORED) return model.predictor->predict(view.samples());
+  const bool ids = model.predictor->input().dtype == dtypes::int32;
+  require(ids || !view.is_bytes(), "predict",
+          "x: got bytes as they are, the model takes fp32 values: BITGRAD_STORED "
+          "normalizes them as the run did");
+  return model.predictor->predict(view.tensor());
+}
+
+}  // namespace
+
+int bitgrad_model_open(const char* path, bitgrad_model** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    prepare_process();
+    auto model = std::make_unique<bitgrad_model>();
+    model->predictor = open_model(std::string(&given(path, "path")));
+    model->description = description_of(*model->predictor);
+    *out = model.release();
+  });
+}
+void bitgrad_model_close(bitgrad_model* model) { delete model; }
+
+int bitgrad_model_input(const bitgrad_model* model, bitgrad_form* out) {
+  return guarded([&] { write_form(given(model, "model").predictor->input(), given(out, "out")); });
+}
+int bitgrad_model_output(const bitgrad_model* model, bitgrad_form* out, int32_t* task, int32_t* probabilities) {
+  return guarded([&] {
+    const OutputForm& form = given(model, "model").predictor->output();
+    Form as_form;
+    as_form.sample = form.sample;
+    write_form(as_form, given(out, "out"));
+    if (task != nullptr) *task = static_cast<int32_t>(form.task);
+    if (probabilities != nullptr) *probabilities = form.probabilities ? 1 : 0;
+  });
+}
+const char* bitgrad_model_class_name(const bitgrad_model* model, int64_t index) {
+  if (model == nullptr) return nullptr;
+  const std::vector<std::string>& names = model->predictor->output().names;
+  return index >= 0 && index < std::ssize(names) ? names[static_cast<size_t>(index)].c_str() : nullptr;
+}
+const char* bitgrad_model_describe(const bitgrad_model* model) {
+  return model == nullptr ? nullptr : model->description.c_str();
+}
+
+int bitgrad_model_predict(bitgrad_model* model, const bitgrad_array* x, int32_t reading, DLManagedTensor** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    *out = to_dlpack(predicted(given(model, "model"), x, reading));
+  });
+}
+int bitgrad_model_predict_into(bitgrad_model* model, const bitgrad_array* x, int32_t reading, float* out,
+                               int64_t capacity) {
+  return guarded([&] {
+    const Shape& sample = given(model, "model").predictor->output().sample;
+    const int64_t needed = given(x, "x").rank >= 1 ? x->shape[0] * sample.numel() : 0;
+    require(capacity >= needed, "predict", "out: got room for ", capacity, " outputs, expected ", needed);
+    given(out, "out");
+    const Tensor y = predicted(*model, x, reading);
+    std::memcpy(out, y.data(), static_cast<size_t>(y.numel()) * sizeof(float));
+  });
+}
+int bitgrad_model_scores(const bitgrad_model* model, const float* outputs, int64_t n, double* out) {
+  return guarded([&] {
+    require(n >= 0, "c", "n: got ", n);
+    const std::vector<double> y =
+        given(model, "model").predictor->scores({&given(outputs, "outputs"), static_cast<size_t>(n)});
+    std::copy(y.begin(), y.end(), &given(out, "out"));
+  });
+}
+
+int bitgrad_model_save(bitgrad_model* model, const char* path) {
+  return guarded([&] { given(model, "model").predictor->save(std::string(&given(path, "path"))); });
+}
+int bitgrad_model_export(bitgrad_model* model, const char* path, const char* format) {
+  return guarded([&] {
+    given(model, "model").predictor->export_to(std::string(&given(path, "path")), format == nullptr ? "" : format);
+  });
+}

@@ -1,0 +1,78 @@
+#include "capi/run_config.h"
+
+#include "bitgrad/nn/layer_kind.h"
+#include "capi/guard.h"
+
+namespace bitgrad::capi {
+namespace {
+
+constexpr const char* kName = "configuration";
+
+// Of a text that says nothing of data, arrays are all there is.
+RunConfig parsed(const std::string& text, std::vector<std::string> overrides) {
+  try {
+    return parse_config(text, kName, overrides);
+  } catch (const ConfigError& error) {
+    if (std::string_view(error.what()).find("missing required key 'data") == std::string_view::npos) throw;
+  }
+  overrides.insert(overrides.begin(), "data.train={format: memory}");
+  return parse_config(text, kName, overrides);
+}
+
+DatasetConfig of_memory(const DatasetConfig& given) {
+  DatasetConfig out;
+  out.format = "memory";
+  out.classes = given.classes;
+  out.transforms = given.transforms;
+  out.augment = given.augment;
+  out.mark = given.mark;
+  return out;
+}
+
+}  // namespace
+
+RunConfig memory_config(const char* text, const char* const* overrides, int32_t count, bool test) {
+  std::vector<std::string> words;
+  require(count == 0 || overrides != nullptr, "c", "overrides: got NULL");
+  for (int32_t i = 0; i < count; ++i) words.emplace_back(&given(overrides[i], "an override"));
+  RunConfig config = parsed(&given(text, "config"), std::move(words));
+  const DatasetConfig train = of_memory(config.data.train);
+  config.data.train = train;
+  config.data.root.clear();
+  config.data.test.reset();
+  if (test) {
+    config.data.test = train;
+    config.data.test->transforms.clear();
+    config.data.test->augment = {};
+  }
+  return config;
+}
+
+int64_t vocabulary_of_model(const RunConfig& config) {
+  if (config.layers.empty()) return 0;
+  const LayerConfig& first = config.layers.front();
+  return find_layer_kind(first.kind)->ids ? first.attributes.integer("num") : 0;
+}
+
+SampleValues sample_values(const RunConfig& config) {
+  const auto floats = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
+  return SampleValues({static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])},
+                      {floats(config.data.normalize.mean), floats(config.data.normalize.std)});
+}
+
+std::unique_ptr<Dataset> memory_data(const RunConfig& config, const SampleView& x, const SampleView& y,
+                                     std::shared_ptr<const void> owner, int64_t classes) {
+  const auto floats = [](const std::vector<double>& v) { return std::vector<float>(v.begin(), v.end()); };
+  MemoryDatasetSpec spec;
+  spec.samples = x;
+  spec.targets = y;
+  spec.owner = std::move(owner);
+  spec.vocabulary = vocabulary_of_model(config);
+  spec.classes = y.stored == StoredAs::kFloat ? 0 : classes;
+  spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
+  spec.normalize = {floats(config.data.normalize.mean), floats(config.data.normalize.std)};
+  if (spec.vocabulary > 0) spec.affine = {1.0f, 0.0f}, spec.normalize = {};
+  return make_memory_dataset(spec);
+}
+
+}  // namespace bitgrad::capi

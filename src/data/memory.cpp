@@ -1,0 +1,157 @@
+#include "bitgrad/data/memory_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "bitgrad/base/error.h"
+#include "data/formats.h"
+#include "data/image_dataset.h"
+#include "data/stored.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr std::string_view kMemory = "data.memory";
+
+int64_t number_of(const SampleView& view, int64_t i) {
+  if (view.stored == StoredAs::kUint8) return static_cast<const uint8_t*>(view.data)[i];
+  if (view.stored == StoredAs::kUint16) return static_cast<const uint16_t*>(view.data)[i];
+  return static_cast<const int32_t*>(view.data)[i];
+}
+
+void check_finite(const SampleView& view) {
+  const auto* const x = static_cast<const float*>(view.data);
+  const int64_t each = std::max<int64_t>(view.shape.numel(), 1);
+  for (int64_t i = 0; i < view.count * each; ++i)
+    require(std::isfinite(x[i]), kMemory, view.name, ": sample ", i / each, ", value ", i % each, ": got ", x[i],
+            ", expected a finite fp32");
+}
+
+// The largest number and 1; each is 0 or more, or kIgnoredClass where `ignored` may stand.
+int64_t check_numbers(const SampleView& view, int64_t below, bool ignored) {
+  const int64_t each = std::max<int64_t>(view.shape.numel(), 1);
+  int64_t largest = -1;
+  for (int64_t i = 0; i < view.count * each; ++i) {
+    const int64_t x = number_of(view, i);
+    require((x >= 0 && (below == 0 || x < below)) || (ignored && x == kIgnoredClass), kMemory, view.name, ": sample ",
+            i / each, ", value ", i % each, ": got ", x, ", expected ",
+            below == 0 ? std::string("0 or more") : concat("0 .. ", below - 1));
+    largest = std::max(largest, x);
+  }
+  return largest + 1;
+}
+
+class MemoryDataset final : public Dataset {
+ public:
+  explicit MemoryDataset(const MemoryDatasetSpec& spec)
+      : spec_(spec), values_(spec.affine, spec.normalize), ids_(spec.vocabulary > 0) {
+    const SampleView &x = spec_.samples, &t = spec_.targets;
+    require(x.count >= 1 && x.count == t.count, kMemory, "got ", x.count, " samples and ", t.count,
+            " targets, expected as many, 1 or more");
+    require(ids_ || x.stored == StoredAs::kUint8 || x.stored == StoredAs::kFloat, kMemory, x.name,
+            ": got integers, expected bytes (uint8) or fp32 values: only models of ids take integers");
+    require(!ids_ || x.stored != StoredAs::kFloat, kMemory, x.name,
+            ": got fp32 values, the model takes ids (integers)");
+    if (x.stored == StoredAs::kFloat) check_finite(x);
+    if (ids_) check_numbers(x, spec_.vocabulary, false);
+    target_.shape = t.shape;
+    if (t.stored == StoredAs::kFloat) {
+      require(spec_.classes == 0, kMemory, "classes: got ", spec_.classes, " with targets of fp32, which are values");
+      check_finite(t);
+      if (target_.shape.rank() == 0) target_.shape = {1};
+    } else {
+      const int64_t found = check_numbers(t, spec_.classes, t.shape.rank() > 0);
+      target_.classes = spec_.classes > 0 ? spec_.classes : std::max<int64_t>(found, 1);
+    }
+    make_table();
+  }
+  std::string name() const override { return std::string(spec_.samples.name); }
+  int64_t size() const override { return spec_.samples.count; }
+  std::vector<int64_t> sample_shape() const override { return spec_.samples.shape.dims(); }
+  int64_t classes() const override { return target_.classes; }
+  TargetForm target_form() const override { return target_; }
+  int64_t vocabulary() const override { return spec_.vocabulary; }
+  void example(int64_t index, void* x, void* target) const override {
+    require(index >= 0 && index < size(), kMemory, "sample index: got ", index, ", expected 0 .. ", size() - 1);
+    if (ids_)
+      write_ids(spec_.samples, index, 1, static_cast<int32_t*>(x));
+    else
+      values_.write(spec_.samples, index, 1, static_cast<float*>(x));
+    data::copy_stored_target(targets_stored(), index, std::max<int64_t>(target_.shape.numel(), 1), target);
+  }
+  void sample(int64_t index, float* x, int32_t* label) const override {
+    require(!ids_ && one_class(), kMemory, "samples are not values of one class each: read them by example");
+    example(index, x, label);
+  }
+  void sample_ids(int64_t index, int32_t* x, int32_t* label) const override {
+    require(ids_ && one_class(), kMemory, "samples are not ids of one class each: read them by example");
+    example(index, x, label);
+  }
+  StoredSamples stored() const override {
+    const bool same = spec_.affine == DatasetSpec{}.affine && !spec_.normalize.given();
+    if (!ids_ && spec_.samples.stored == StoredAs::kFloat && !same) return {};  // values are made when they are read
+    StoredSamples out = targets_stored();
+    out.codes = spec_.samples.data;
+    out.form = spec_.samples.stored;
+    out.stride = features();
+    out.bytes = size() * out.stride * element_bytes(out.form);
+    out.numbers = table_.empty() ? nullptr : table_.data();
+    out.tables = table_.empty() ? 1 : std::ssize(table_) / 256;
+    return out;
+  }
+
+ private:
+  bool one_class() const { return target_.classes > 0 && target_.shape.rank() == 0; }
+  StoredSamples targets_stored() const {
+    StoredSamples out;
+    out.labels = spec_.targets.data;
+    out.target_form = spec_.targets.stored;
+    out.target_stride = std::max<int64_t>(target_.shape.numel(), 1);
+    return out;
+  }
+  // What a byte stands for, by channel: written as samples of one pixel.
+  void make_table() {
+    const SampleView& x = spec_.samples;
+    if (ids_) return;
+    const int64_t channels = data::channels_of(x.shape.dims());
+    const size_t given = std::max(spec_.normalize.mean.size(), spec_.normalize.std.size());
+    std::vector<float> trial(static_cast<size_t>(x.shape.numel()));
+    values_.write(x, 0, 1, trial.data());  // throws where the channels do not fit
+    if (x.stored != StoredAs::kUint8) return;
+    const int64_t tables = given > 1 ? channels : 1;
+    for (int64_t c = 0; c < tables; ++c)
+      for (int p = 0; p < 256; ++p) {
+        const std::vector<uint8_t> pixel(static_cast<size_t>(tables), static_cast<uint8_t>(p));
+        std::vector<float> value(static_cast<size_t>(tables));
+        values_.write({x.name, StoredAs::kUint8, {1, 1, tables}, 1, pixel.data()}, 0, 1, value.data());
+        table_.push_back(value[static_cast<size_t>(c)]);
+      }
+  }
+
+  MemoryDatasetSpec spec_;
+  SampleValues values_;
+  bool ids_;
+  TargetForm target_;
+  std::vector<float> table_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_memory_dataset(const MemoryDatasetSpec& spec) {
+  return std::make_unique<MemoryDataset>(spec);
+}
+
+namespace data {
+
+// A configuration that says so is run by the program that has the arrays.
+std::unique_ptr<Dataset> make_memory_format(const DatasetSpec&) {
+  fail(
+      kMemory,
+      "samples of format memory are arrays of the program that trained: Trainer(config, train, test). Name other data, "
+      "such as 'data.test={format: digits, size: 1000}'");
+}
+
+}  // namespace data
+}  // namespace bitgrad
