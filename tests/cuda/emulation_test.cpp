@@ -291,6 +291,8 @@ TEST_CASE_METHOD(OnDevice, "Pointers to host memory are refused with kernel, arg
   };
   CHECK(said(there.data(), there.data() + 10) == "");
   CHECK(said(nullptr, reinterpret_cast<const void*>(uintptr_t{0x3FF0000000000000})) == "");  // 1.0
+  for (const uint64_t pair : {0x400000004, 0x7FFFFFFFF, 0x400BF800000, 0xFFFBF800000})  // two numbers of four bytes
+    CHECK(said(nullptr, reinterpret_cast<const void*>(pair)) == "");
   CHECK(has(said(heap.data(), nullptr), "[reader] cuda:0: argument 1, byte 8, is a pointer to host memory"));
   CHECK(has(said(there.data(), &stack), "argument 1, byte 16, is a pointer to host memory"));
   CHECK(has(said(there.data(), constant), "argument 1, byte 16, is a pointer to host memory"));

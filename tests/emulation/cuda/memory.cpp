@@ -229,9 +229,10 @@ int arena_device_of(const void* data) {
 bool is_host_memory(const void* data) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(data);
-  // Programs and the heap lie above 2^32 and below 2^47. A page that is not mapped has no state that mincore could
-  // give.
-  if (address >> 32 == 0 || address >> 47 != 0 || arena_device_of(data) >= 0) return false;
+  // Position-independent programs, the heap and the stacks lie at 0x5500... and above, below 2^47. What is mapped below
+  // are the shadows of sanitizers (up to 2^44 + 2^31), where two numbers of four bytes would look like an address.
+  // A page that is not mapped has no state that mincore could give.
+  if (address >> 45 == 0 || address >> 47 != 0 || arena_device_of(data) >= 0) return false;
   unsigned char state = 0;
   return mincore(reinterpret_cast<void*>(address / page * page), 1, &state) == 0;
 }
