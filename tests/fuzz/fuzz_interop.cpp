@@ -1,6 +1,7 @@
 // Models of other programs. 'C': a config.json of Hugging Face; 'I': a model.safetensors.index.json; 'G': a GGUF file;
 // 'H': a folder of Hugging Face as parts with a byte 0x1e between: config.json, model.safetensors.index.json (empty:
-// none) and safetensors files (fuzz::forged_safetensors) a, b, c ... .safetensors, or the one model.safetensors. What
+// none) and safetensors files (fuzz::forged_safetensors) a, b, c ... .safetensors, or the one model.safetensors.
+// 'W': weights of any network, then the format ('s', 'g', 'z': safetensors as fuzz::forged_safetensors, GGUF, npz). What
 // is accepted is a decoder whose numbers are in range, says itself again, and has the parameters of its layers.
 #include <algorithm>
 
@@ -11,6 +12,7 @@
 #include "fuzz/fuzz.h"
 #include "train/interop/hugging_face_config.h"
 #include "train/interop/hugging_face_files.h"
+#include "train/interop/weight_file.h"
 
 using namespace bitgrad;
 
@@ -77,6 +79,20 @@ void read_gguf(const std::string& input) {
   check_model(import_gguf("in.gguf"));
 }
 
+// Every array is read or refused.
+void read_weights(const std::string& input) {
+  if (input.empty()) return;
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(input.data()) + 1;
+  const std::string path = input[0] == 's' ? "in.safetensors" : input[0] == 'g' ? "in.gguf" : "in.npz";
+  fuzz::MemoryFiles disk;
+  disk.files[path] = input[0] == 's' ? fuzz::forged_safetensors(bytes, input.size() - 1)
+                                     : std::vector<uint8_t>(bytes, bytes + input.size() - 1);
+  const auto file = interop::WeightFile::open(path);
+  for (const interop::WeightEntry& entry : file->entries())
+    if (entry.floats)
+      fuzz::takes([&] { fuzz::expect(file->read(entry.name).shape() == entry.shape, "a tensor of its shape"); });
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -90,6 +106,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         return read_index(input);
       case 'G':
         return read_gguf(input);
+      case 'W':
+        return read_weights(input);
       default:
         return read_folder(input);
     }
