@@ -44,7 +44,7 @@ OPCODES = {0x9F1: "IGMMA", 0xDF1: "IGMMA", 0x9F2: "BGMMA", 0xDF2: "BGMMA", 0x237
 END = {"bits": 10, "bytes": 7}
 EMPTY = 64  # instructions, with padding
 HELPER = re.compile(r"__cuda_sm\d+x?_(div|rem|rcp|sqrt|shflsync|warpsync)")
-SOURCES = ["cuda/kernels/gemm/*.cu", "cuda/kernels/elementwise/update_rows*.cu"]
+SOURCES = ["cuda/kernels/gemm/*/*.cu", "cuda/kernels/elementwise/update_rows*.cu"]
 FUNCTION = 2  # type of a symbol
 RESERVED = 1024  # bytes of shared memory that a block of sm_90 and later has beside its own; ptxas counts them
 MOST_STATIC = 32 << 10
@@ -205,8 +205,12 @@ def broken_rules(arch, kernels, code, functions):
             yield rule("empty", f"got {count} instructions, expected an empty body")
 
 
+def flat_name(source):
+    return os.path.relpath(source, ROOT).replace(os.sep, "_")
+
+
 def check(nvcc, source, arch, folder):
-    cubin = os.path.join(folder, os.path.basename(source) + f".{arch}.cubin")
+    cubin = os.path.join(folder, flat_name(source) + f".{arch}.cubin")
     command = [nvcc, *FLAGS, "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-cubin", "-Xptxas", "-v",
                f"-I{ROOT}", f"-I{ROOT}/include", f"-I{ROOT}/src", "-o", cubin, source]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -220,7 +224,7 @@ def check(nvcc, source, arch, folder):
 
 def print_shared(nvcc, sources, folder, pool):
     def of(source):
-        cubin = os.path.join(folder, os.path.basename(source) + ".cubin")
+        cubin = os.path.join(folder, flat_name(source) + ".cubin")
         subprocess.run([nvcc, *FLAGS, "-arch=sm_90a", "-cubin", f"-I{ROOT}", f"-I{ROOT}/include", f"-I{ROOT}/src",
                         "-o", cubin, source], check=True)
         return static_shared(cubin, "90a")

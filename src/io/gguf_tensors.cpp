@@ -77,10 +77,12 @@ class BlocksToCodes {
     const Tensor t =
         Tensor::zeros(Shape(entry_.shape), dtype_of_codes(codec_, two), MemoryKind::kBuffer, Device::cpu());
     const DTypeInfo& info = t.dtype().info();
-    std::vector<uint8_t> raw(static_cast<size_t>(t.cols()));
+    // Of a tensor without elements one dimension may be any number.
+    const int64_t rows = t.numel() == 0 ? 0 : t.rows();
+    std::vector<uint8_t> raw(static_cast<size_t>(rows == 0 ? 0 : t.cols()));
     std::vector<float> scales, offsets;
     const uint8_t* in = data_.data();
-    for (int64_t r = 0; r < t.rows(); ++r) {
+    for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < t.cols(); c += type_.block_elements, in += type_.block_bytes) {
         Block block;
         codec_.decode(in, block);

@@ -6,8 +6,8 @@
 
 #include "cuda/device/descriptor.h"
 #include "cuda/device/fragments.h"
-#include "cuda/kernels/gemm/tile_schedule.h"
-#include "cuda/kernels/gemm/wgmma_unpack.h"
+#include "cuda/kernels/gemm/wgmma/tile_schedule.h"
+#include "cuda/kernels/gemm/wgmma/unpack.h"
 #include "dtype/layouts/frag64.h"
 #include "support/catch.h"
 

@@ -1,5 +1,5 @@
 // The loader of cuBLASLt and the descriptions that it makes, against a library that only takes notes.
-#include "cuda/kernels/gemm/cublaslt.h"
+#include "cuda/kernels/gemm/library/cublaslt.h"
 
 #include <dlfcn.h>
 

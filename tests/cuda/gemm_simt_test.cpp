@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cuda/gemm_kernels_check.h"
-#include "cuda/kernels/gemm/simt_args.h"
+#include "cuda/kernels/gemm/simt/args.h"
 
 namespace bitgrad {
 namespace {

@@ -11,7 +11,7 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/kernels/gemm.h"
-#include "cuda/kernels/gemm/wgmma_plan.h"
+#include "cuda/kernels/gemm/wgmma/plan.h"
 #include "device_array.h"
 #include "support/catch.h"
 

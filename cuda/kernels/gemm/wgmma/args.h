@@ -1,0 +1,87 @@
+// Arguments of the wgmma products, and the step from raw sums to C.
+//
+// The tensor cores sum raw codes: R = sum ra rb. A number is factor * raw - base - zero (bint1: 2 raw - 1; all others:
+// factor 1, base 0), so the exact sum is
+//   fa fb R - fa zb SA[i] - fb za SB[j] + K za zb,   za = base_a + zero_a[i], zb alike, SA, SB the sums of raw codes,
+// minus row_minus[i]. Weights that were unpacked to the top of their bytes come with R scaled by 2^shift. Then C as in
+// output.h.
+#pragma once
+
+#include "cuda/device/tma.h"
+#include "cuda/kernels/gemm/output.h"
+#include "cuda/kernels/gemm/wgmma/tile_schedule.h"
+
+namespace bitgrad::cuda::gemm {
+
+struct SumRule {
+  int32_t shift = 0;
+  int32_t factor_a = 1, factor_b = 1, base_a = 0, base_b = 0;
+  const int32_t* sum_a = nullptr;  // [m], raw codes of A summed over k; needed where B has a base or zero points
+  const int32_t* sum_b = nullptr;  // [n]
+  bool plain = true;               // the exact sum is R >> shift
+  bool wide = false;               // zero points or row_minus: beyond int32
+};
+
+// An operand of 1..7 bits in layout frag64, unpacked in registers (dtype/layouts/frag64.h).
+struct FragmentOperand {
+  const uint8_t* data = nullptr;
+  int32_t row_blocks = 0;  // blocks of 64 rows
+  // byte = ((top-aligned code >> down) & mask) * times ^ flip, on four codes at once
+  int32_t down = 0;
+  uint32_t mask = ~0u, times = 1, flip = 0;
+};
+
+// How the sums of a tile become C. kGeneral: through a staging buffer of sums, any output (output.h). The others:
+// from the fragments (store.h).
+enum class WgmmaStore : uint8_t { kGeneral, kBf16, kFp32 };
+
+// Rows or columns of the tile, for stores from fragments. extra = times * sum[i] + base, or the bits of bias[i].
+struct StoreSide {
+  const float* scale = nullptr;  // null: 1
+  const int32_t* sum = nullptr;
+  const float* bias = nullptr;
+  int32_t step = 1;  // of scale; 0: one for all
+  int32_t times = 0, base = 0;
+  int32_t count = 0;
+};
+
+// y = float(factor (raw >> shift) + extra_row + extra_column) * (scale_row scale_column) (+ bias).
+inline constexpr int kBoxRows = 64;
+struct FragmentStore {
+  TensorMap c;  // boxes of kBoxRows rows of 128 bytes
+  StoreSide rows, columns;
+  int32_t factor = 1;
+  bool bias = false;
+};
+
+struct WgmmaArgs {
+  TensorMap rows, columns;    // operands of the tile's rows and columns, K-major bytes
+  FragmentOperand fragments;  // in place of `rows`
+  int32_t k_blocks = 0;       // of 128 bytes, at least 1
+  TileSchedule schedule;      // in tiles of a cluster
+  Output out;
+  FreeParams a, b;
+  SumRule rule;
+  FragmentStore store;
+};
+
+// The exact sum of element (i, j). Saturated to int64.
+BITGRAD_HD inline int64_t exact_sum(const WgmmaArgs& args, int32_t i, int32_t j, int32_t raw) {
+  const SumRule& rule = args.rule;
+  const int32_t sum = raw >> rule.shift;
+  const int32_t sum_a = rule.sum_a == nullptr ? 0 : rule.sum_a[i], sum_b = rule.sum_b == nullptr ? 0 : rule.sum_b[j];
+  if (!rule.wide) {
+    const int64_t za = rule.base_a, zb = rule.base_b;
+    return int64_t{rule.factor_a * rule.factor_b} * sum - rule.factor_a * zb * sum_a - rule.factor_b * za * sum_b +
+           args.out.k * za * zb;
+  }
+  const int64_t za = int64_t{rule.base_a} + (args.a.zero == nullptr ? 0 : args.a.zero[i * args.a.step]);
+  const int64_t zb = int64_t{rule.base_b} + (args.b.zero == nullptr ? 0 : args.b.zero[j * args.b.step]);
+  using Wide = gemm_detail::Int128;
+  Wide exact = Wide{rule.factor_a * rule.factor_b} * sum - Wide{rule.factor_a * zb} * sum_a -
+               Wide{rule.factor_b * za} * sum_b + Wide{args.out.k * za} * zb;
+  if (args.out.row_minus != nullptr) exact -= args.out.row_minus[i];
+  return gemm_detail::saturate_sum(static_cast<gemm_detail::UInt128>(exact));
+}
+
+}  // namespace bitgrad::cuda::gemm

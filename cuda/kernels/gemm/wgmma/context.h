@@ -1,0 +1,85 @@
+// A tile of the wgmma products in shared memory: sizes, places, barriers, and the ring of stages (tile.h).
+#pragma once
+
+#include "cuda/device/descriptor.h"
+#include "cuda/device/wgmma.h"
+#include "cuda/kernels/gemm/wgmma/args.h"
+
+namespace bitgrad::cuda::gemm {
+
+inline constexpr int kTileRows = 128, kConsumers = 2, kStages = 4;
+inline constexpr int kWgmmaThreads = (1 + kConsumers) * kWarpgroup;
+inline constexpr int kStagingColumns = 64;
+inline constexpr int kStagingWords = 64 * kStagingColumns;  // of one consumer
+
+// Shared memory of a tile of kRows (128, 64) rows and kColumns columns. kBits of the row operand: 8 = bytes of any kind
+// through TMA, less = codes in layout frag64.
+template <int kColumns, int kBits, int kRows>
+struct TileMemory {
+  static constexpr int kTables = kRows == kTileRows ? 1 : kConsumers;  // of column pairs: of the tiles under way
+  static constexpr int kRowBytes = kRows * kBlockBytes * kBits / 8;
+  static constexpr int kColumnBytes = kColumns * kBlockBytes;
+  static constexpr int kStageBytes = (kRowBytes + kColumnBytes + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
+  static constexpr int kStagingAt = kStages * kStageBytes;
+  static constexpr int kPairsAt = kStagingAt + kConsumers * kStagingWords * 4;  // ColumnPair
+  static constexpr int kBarriersAt = kPairsAt + kTables * kColumns / 2 * 16;
+  static constexpr int kBytes = kBarriersAt + (2 * (kStages + kTables) + kConsumers) * 8;
+};
+
+}  // namespace bitgrad::cuda::gemm
+
+#if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
+#include "cuda/kernels/gemm/wgmma/store.h"
+
+namespace bitgrad::cuda::gemm {
+
+// Where a flow of control stands in the ring of stages.
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+  BITGRAD_DEVICE int before() const { return (stage + kStages - 1) % kStages; }
+  BITGRAD_DEVICE void next() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+  // Past the stages of another's tile.
+  BITGRAD_DEVICE void skip(int stages) {
+    stage += stages;
+    parity ^= static_cast<uint32_t>(stage / kStages) & 1u;
+    stage %= kStages;
+  }
+};
+
+template <int kTileColumns, int kRowBits, int kClusterBlocks, int kBlockTileRows>
+struct TileContext {
+  static constexpr int kColumns = kTileColumns, kBits = kRowBits, kCluster = kClusterBlocks, kRows = kBlockTileRows;
+  static constexpr bool kTurns = kRows != kTileRows;  // the consumers have a tile each
+  using Memory = TileMemory<kColumns, kBits, kRows>;
+  const WgmmaArgs& args;
+  uint8_t* shared;
+
+  // Tiles of the cluster.
+  BITGRAD_DEVICE int32_t first() const { return static_cast<int32_t>(blockIdx.x) / kCluster; }
+  BITGRAD_DEVICE int32_t step() const { return static_cast<int32_t>(gridDim.x) / kCluster; }
+  BITGRAD_DEVICE uint8_t* rows(int stage) const { return shared + stage * Memory::kStageBytes + Memory::kColumnBytes; }
+  BITGRAD_DEVICE uint8_t* columns(int stage) const { return shared + stage * Memory::kStageBytes; }
+  BITGRAD_DEVICE Barrier* full(int stage) const {
+    return reinterpret_cast<Barrier*>(shared + Memory::kBarriersAt) + stage;
+  }
+  BITGRAD_DEVICE Barrier* empty(int stage) const { return full(stage) + kStages; }
+  // Tables of column pairs: filled in for a tile, read by its consumers.
+  BITGRAD_DEVICE Barrier* pairs_full(int table) const { return full(0) + 2 * kStages + table; }
+  BITGRAD_DEVICE Barrier* pairs_empty(int table) const { return pairs_full(table) + Memory::kTables; }
+  // Where the other consumer says that it is this one's turn.
+  BITGRAD_DEVICE Barrier* turn(int consumer) const { return pairs_full(0) + 2 * Memory::kTables + consumer; }
+  BITGRAD_DEVICE ColumnPair* pairs(int table) const {
+    return reinterpret_cast<ColumnPair*>(shared + Memory::kPairsAt) + table * kColumns / 2;
+  }
+  BITGRAD_DEVICE int first_row(const TilePoint& tile) const {
+    return (tile.row * kCluster + static_cast<int>(cluster_rank())) * kRows;
+  }
+};
+
+}  // namespace bitgrad::cuda::gemm
+#endif

@@ -1,0 +1,151 @@
+#include "cuda/kernels/gemm/wgmma/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/kernels/gemm/args.h"
+#include "cuda/kernels/gemm/cost.h"
+#include "cuda/kernels/gemm/wgmma/sums.h"
+#include "cuda/kernels/gemm/wgmma/tile.h"
+#include "cuda/runtime/runtime.h"
+#include "kernels/gemm/common/operands.h"
+
+namespace bitgrad::cuda::gemm {
+namespace {
+
+using gemm_detail::ceil_div;
+using gemm_detail::IntegerProduct;
+
+// Clocks of a step of 32 bytes of k on one tile: two consumers, N / 2 clocks each, at the share that such loops reach;
+// a block alone asks for more bytes of the L2 cache than it gives.
+constexpr double kClocksPerNs = 1.7, kLoopShare = 0.8, kAloneShare = 0.55;
+// Tiles of 64 rows write 80 bytes a clock to shared memory beside the 80 that products read, of 128.
+constexpr double kTurnsShare = 0.75;
+// 743 to 872 instructions a thread for 256 columns (scripts/check_cubins.py), eight warps on four schedulers.
+constexpr double kEpilogueClocksPerColumn = 11;
+
+double form_ns(TileForm form, int64_t rows, int64_t columns, int64_t k_bytes) {
+  const double tiles = static_cast<double>(ceil_div(rows, form.rows * form.cluster) * ceil_div(columns, form.columns));
+  const double waves = std::ceil(tiles * form.cluster / kMultiprocessors);
+  const double share = form.rows != kTileRows ? kTurnsShare : form.cluster == 1 ? kAloneShare : kLoopShare;
+  const double products =
+      static_cast<double>(ceil_div(k_bytes, kBlockBytes) * 4 * form.columns) / share * form.rows / kTileRows;
+  const double end = form.columns * kEpilogueClocksPerColumn * form.rows / kTileRows;
+  // In turns, the end of a tile hides behind the products of the next one, or these behind it.
+  const double clocks = form.rows == kTileRows ? waves * (products + end) : waves * std::max(products, end) + end;
+  return kLaunchNs + clocks / kClocksPerNs;
+}
+
+void set_shared_sizes(TileForm form, int bits, LaunchShape& shape) {
+  if (form.rows != kTileRows) {
+    shape.shared_bytes = TileMemory<256, 8, 64>::kBytes;
+    return;
+  }
+  const auto bytes = [&]<int kColumns>() {
+    switch (bits) {
+      case 1:
+        return TileMemory<kColumns, 1, kTileRows>::kBytes;
+      case 2:
+        return TileMemory<kColumns, 2, kTileRows>::kBytes;
+      case 3:
+        return TileMemory<kColumns, 3, kTileRows>::kBytes;
+      case 4:
+        return TileMemory<kColumns, 4, kTileRows>::kBytes;
+      case 5:
+        return TileMemory<kColumns, 5, kTileRows>::kBytes;
+      case 6:
+        return TileMemory<kColumns, 6, kTileRows>::kBytes;
+      case 7:
+        return TileMemory<kColumns, 7, kTileRows>::kBytes;
+      default:
+        return TileMemory<kColumns, 8, kTileRows>::kBytes;
+    }
+  };
+  shape.shared_bytes = form.columns == 256 ? bytes.template operator()<256>() : bytes.template operator()<128>();
+}
+
+}  // namespace
+
+bool wgmma_operand(const GemmOperand& x, int64_t batch_step) {
+  return !x.k_major && x.layout == layouts::canonical && x.stride % 16 == 0 && batch_step % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+}
+
+bool wgmma_product(const GemmArgs& args, double largest_product) {
+  return args.k > 0 && gemm_detail::integer_product(args) == IntegerProduct::kPlain && integer_output(args) &&
+         largest_product * static_cast<double>(args.k) <= 0x7FFFFFFFp0 &&
+         std::max({args.m, args.n, args.k}) <= INT32_MAX / 2;
+}
+
+TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
+  TileForm best = kWideTile256;
+  const auto takes = [&](TileForm form) {
+    if (form_ns(form, rows, columns, k_bytes) < form_ns(best, rows, columns, k_bytes)) best = form;
+  };
+  takes(kNarrowTile128);
+  if (turns) takes(kTurnsTile256);
+  return best;
+}
+
+double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
+  const double tiles = form_ns(choose_form(rows, columns, k_bytes, turns), rows, columns, k_bytes);
+  return tiles + (needs_sums_a(args) || needs_sums_b(args) ? kLaunchNs : 0);
+}
+
+RawRule raw_rule(DType dtype) {
+  if (dtype.kind() == DTypeKind::kSign) return {2, 1};
+  return {1, 0};
+}
+
+WgmmaArgs common_args(const GemmArgs& args) {
+  WgmmaArgs out;
+  out.out = output_of(args);
+  out.a = free_params(operand_of(args.a));
+  out.b = free_params(operand_of(args.b));
+  const RawRule a = raw_rule(args.a.dtype), b = raw_rule(args.b.dtype);
+  SumRule& rule = out.rule;
+  rule.factor_a = a.factor;
+  rule.factor_b = b.factor;
+  rule.base_a = a.base;
+  rule.base_b = b.base;
+  rule.wide = args.a.scale.zero != nullptr || args.b.scale.zero != nullptr || args.row_minus != nullptr;
+  rule.plain = !rule.wide && a.factor * b.factor == 1;
+  return out;
+}
+
+bool needs_sums_a(const GemmArgs& args) { return raw_rule(args.b.dtype).base != 0 || args.b.scale.zero != nullptr; }
+bool needs_sums_b(const GemmArgs& args) { return raw_rule(args.a.dtype).base != 0 || args.a.scale.zero != nullptr; }
+
+void sum_codes(const GemmArgs& args, bool of_a, bool of_b, int32_t* sums, SumRule& rule) {
+  if (!of_a && !of_b) return;
+  const CodeSumsArgs both{
+      {operand_of(args.a), of_a ? args.m : 0, sums}, {operand_of(args.b), of_b ? args.n : 0, sums + args.m}, args.k};
+  if (of_a) rule.sum_a = both.a.out;
+  if (of_b) rule.sum_b = both.b.out;
+  LaunchShape shape;
+  shape.grid.x = static_cast<unsigned>(ceil_div(both.a.rows + both.b.rows, kCodeSumsThreads / 32));
+  shape.block.x = kCodeSumsThreads;
+  shape.name = "gemm_code_sums_simt";
+  launch(&gemm_code_sums_simt, shape, both);
+}
+
+int multiprocessors() { return device_properties(current_device_index()).multiprocessors; }
+
+void launch_tiles(WgmmaKernel kernel, const char* name, WgmmaArgs args, int64_t rows, int64_t columns, TileForm form,
+                  int bits, int blocks) {
+  args.schedule.rows = static_cast<int32_t>(ceil_div(rows, form.rows * form.cluster));
+  args.schedule.columns = static_cast<int32_t>(ceil_div(columns, form.columns));
+  args.schedule.band = 8 / form.cluster;
+  LaunchShape shape;
+  shape.block.x = kWgmmaThreads;
+  shape.cluster = form.cluster;
+  shape.name = name;
+  set_shared_sizes(form, bits, shape);
+  // No more clusters than run at once: the tiles of one that waits would be a round of their own.
+  const int64_t most = std::min(std::max(1, blocks / form.cluster), max_active_clusters(kernel, shape));
+  const int64_t clusters = std::min<int64_t>(args.schedule.count(), most);
+  shape.grid.x = static_cast<unsigned>(clusters * form.cluster);
+  launch(kernel, shape, args);
+}
+
+}  // namespace bitgrad::cuda::gemm

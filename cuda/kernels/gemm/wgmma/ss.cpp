@@ -1,0 +1,92 @@
+// Rows of the wgmma products with both operands in shared memory:
+//   gemm_s8_s8_wgmma  8-bit codes of kind int or uint on either side
+//   gemm_b1_b1_wgmma  codes of one bit: bint1 and int1 on either side
+#include <algorithm>
+
+#include "bitgrad/base/memory.h"
+#include "cuda/kernels/gemm/args.h"
+#include "cuda/kernels/gemm/cuda_kernels.h"
+#include "cuda/kernels/gemm/wgmma/kernels.h"
+#include "cuda/kernels/gemm/wgmma/plan.h"
+#include "kernels/gemm/common/operands.h"
+
+namespace bitgrad::cuda::gemm {
+namespace {
+
+struct NamedSsKernel {
+  WgmmaKernel run;
+  const char* name;
+  WgmmaType type;
+  int columns, rows;
+  WgmmaStore store;
+};
+constexpr NamedSsKernel kSsKernels[] = {
+#define BITGRAD_WGMMA_SS(kernel, type, columns, cluster, rows, store) \
+  {&kernel, #kernel, WgmmaType::type, columns, rows, WgmmaStore::store},
+#include "cuda/kernels/gemm/wgmma/kernels.inc"
+#undef BITGRAD_WGMMA_SS
+};
+
+const NamedSsKernel& kernel_of(WgmmaType type, TileForm form, WgmmaStore store) {
+  return *std::find_if(std::begin(kSsKernels), std::end(kSsKernels), [&](const NamedSsKernel& k) {
+    return k.type == type && k.columns == form.columns && k.rows == form.rows && k.store == store;
+  });
+}
+
+WgmmaType type_of(const GemmArgs& args) {
+  if (args.a.dtype.bits() == 1) return WgmmaType::kB1;
+  const bool a = args.a.dtype.kind() == DTypeKind::kUint, b = args.b.dtype.kind() == DTypeKind::kUint;
+  return a ? (b ? WgmmaType::kU8U8 : WgmmaType::kU8S8) : (b ? WgmmaType::kS8U8 : WgmmaType::kS8S8);
+}
+
+int64_t k_bytes(const GemmArgs& args) { return (args.k * args.a.dtype.bits() + 7) / 8; }
+
+bool supports(const GemmArgs& args, int bits) {
+  const auto fits = [bits](const GemmOperand& x, int64_t step) {
+    return x.dtype.bits() == bits && wgmma_operand(x, step);
+  };
+  const auto largest = [](DType dtype) { return static_cast<double>(dtype.bits() == 1 ? 1 : largest_code(dtype)); };
+  // Whole bytes are multiplied: bits behind k, which others ignore, would count.
+  return args.k * bits % 8 == 0 && fits(args.a, args.batch.a) && fits(args.b, args.batch.b) &&
+         wgmma_product(args, largest(args.a.dtype) * largest(args.b.dtype));
+}
+
+// Kernels whose consumers take turns are there for these.
+bool has_turns(const GemmArgs& args) {
+  const WgmmaType type = type_of(args);
+  return (type == WgmmaType::kS8S8 || type == WgmmaType::kB1) && stores_fragments(args, false);
+}
+double cost(const GemmArgs& args) { return tiles_cost(args, args.m, args.n, k_bytes(args), has_turns(args)); }
+
+void run(const GemmArgs& args) {
+  run_wgmma_ss(args, choose_form(args.m, args.n, k_bytes(args), has_turns(args)), multiprocessors());
+}
+
+}  // namespace
+
+void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
+  if (args.m == 0 || args.n == 0) return;
+  const int64_t bytes = k_bytes(args);
+  WgmmaArgs out = common_args(args);
+  const Workspace sums((args.m + args.n) * 4);
+  sum_codes(args, needs_sums_a(args), needs_sums_b(args), sums.as<int32_t>(), out.rule);
+  out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
+  out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, form.rows);
+  out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
+  const NamedSsKernel& kernel = kernel_of(type_of(args), form, plan_store(args, false, out));
+  launch_tiles(kernel.run, kernel.name, out, args.m, args.n, form, 8, blocks);
+}
+
+}  // namespace bitgrad::cuda::gemm
+
+namespace bitgrad::cuda::gemm_impl {
+
+bool gemm_s8_s8_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 8); }
+double gemm_s8_s8_wgmma_cost(const GemmArgs& args) { return gemm::cost(args); }
+void gemm_s8_s8_wgmma(const GemmArgs& args) { gemm::run(args); }
+
+bool gemm_b1_b1_wgmma_supports(const GemmArgs& args) { return gemm::supports(args, 1); }
+double gemm_b1_b1_wgmma_cost(const GemmArgs& args) { return gemm::cost(args); }
+void gemm_b1_b1_wgmma(const GemmArgs& args) { gemm::run(args); }
+
+}  // namespace bitgrad::cuda::gemm_impl

@@ -1,0 +1,30 @@
+#include "cuda/kernels/gemm/wgmma/sums.h"
+
+namespace bitgrad::cuda::gemm {
+
+// Words of 4 bytes by lanes (rows of memory are whole words of 8), the last one masked.
+BITGRAD_GLOBAL void gemm_code_sums_simt(CodeSumsArgs args) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int64_t row = static_cast<int64_t>(blockIdx.x) * (kCodeSumsThreads / 32) + threadIdx.x / 32;
+  const CodeSumsSide& side = row < args.a.rows ? args.a : args.b;
+  if (row >= args.a.rows) row -= args.a.rows;
+  if (row >= side.rows) return;
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(side.x.data + row * side.x.stride);
+  const int64_t bits = args.k * side.x.bits;
+  int32_t sum = 0;
+  for (int64_t w = lane; w * 32 < bits; w += 32) {
+    const int64_t left = bits - w * 32;
+    const uint32_t word = left < 32 ? words[w] & ((1u << left) - 1u) : words[w];
+    if (side.x.bits == 1) {
+      sum += __popc(word);
+    } else if (side.x.form == NumberForm::kSigned) {
+      sum = __dp4a(static_cast<int>(word), 0x01010101, sum);
+    } else {
+      sum = static_cast<int32_t>(__dp4a(word, 0x01010101u, static_cast<unsigned>(sum)));
+    }
+  }
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+  if (lane == 0) side.out[row] = sum;
+}
+
+}  // namespace bitgrad::cuda::gemm
