@@ -97,6 +97,50 @@ TEST_CASE("Zero points and row_minus correct the sums of wgmma") {
   }
 }
 
+TEST_CASE("Products that are split over k give the bits of whole ones") {
+  const auto check = [](DType a, DType b, int64_t m, int64_t n, int64_t k, const Options& options, int parts,
+                        int blocks) {
+    static uint32_t seed = 9000;
+    static int parts_now;
+    parts_now = parts;
+    wgmma_test::Problem(a, b, m, n, k, options, ++seed)
+        .check([](const GemmArgs& args, TileForm, int most) { gemm::run_wgmma_split(args, parts_now, most); },
+               gemm::kNarrowTile128, blocks);
+  };
+  Options options;
+  options.out = dtypes::int32;
+  for (const int parts : {2, 3, 7}) {
+    check(dtypes::int8, dtypes::int8, 130, 131, 128 * 7 + 5, options, parts, 4);
+    check(dtypes::uint8, dtypes::int8, 1, 9, 128 * 9, options, parts, 16);
+  }
+  check(dtypes::int8, dtypes::uint8, 64, 300, 100, options, 5, 2);  // one block of k: one part
+  check(dtypes::uint8, dtypes::uint8, 128, 128, 128 * 5, options, 5, 132);
+  check(dtypes::bint1, dtypes::int1, 70, 140, 1024 * 5 + 16, options, 3, 4);
+  for (const DType out : {dtypes::fp32, dtypes::bf16})
+    for (int variant = 0; variant < 6; ++variant) {
+      Options value;
+      value.out = out;
+      value.scale_rows = value.scale_columns = true;
+      value.scale_tensor = variant == 1;
+      value.bias = variant % 2 == 0;
+      value.accumulate = variant == 2;
+      value.stochastic = variant == 3 && out == dtypes::bf16;
+      value.extra_ldc = variant == 4 ? 3 : 0;
+      value.zero_a = value.zero_b = variant == 5;
+      check(variant % 2 == 0 ? dtypes::int8 : dtypes::bint1, variant % 2 == 0 ? dtypes::int8 : dtypes::bint1, 67,
+            136 + variant % 3, 1024 * 4 + 8 * variant, value, 2 + variant % 3, 5);
+    }
+}
+
+TEST_CASE("Few tiles of long k are split, and only these") {
+  CHECK(gemm::split_parts(512, 512, 8192, false) == 8);
+  CHECK(gemm::split_parts(128, 128, 1 << 16, false) == 16);
+  CHECK(gemm::split_parts(1024, 1024, 8192, false) == 2);
+  CHECK(gemm::split_parts(512, 512, 512, false) == 1);
+  CHECK(gemm::split_parts(4096, 4096, 8192, false) == 1);
+  CHECK(gemm::split_parts(1, 1, 1, true) == 1);
+}
+
 TEST_CASE("Weights of every width and kind are unpacked in registers") {
   Options options;
   options.out = dtypes::int32;

@@ -32,8 +32,11 @@ struct FragmentOperand {
 };
 
 // How the sums of a tile become C. kGeneral: through a staging buffer of sums, any output (output.h). The others:
-// from the fragments (store.h).
-enum class WgmmaStore : uint8_t { kGeneral, kBf16, kFp32 };
+// from the fragments (store.h). kSplit: not at all, the sums of a part of k are added to others (split.h).
+enum class WgmmaStore : uint8_t { kGeneral, kBf16, kFp32, kSplit };
+BITGRAD_HD constexpr bool is_fragment_store(WgmmaStore store) {
+  return store == WgmmaStore::kBf16 || store == WgmmaStore::kFp32;
+}
 
 // Rows or columns of the tile, for stores from fragments. extra = times * sum[i] + base, or the bits of bias[i].
 struct StoreSide {
@@ -54,6 +57,13 @@ struct FragmentStore {
   bool bias = false;
 };
 
+// A product whose k is cut into parts, blocks of the grid of their own. Raw sums are whole numbers within int32, so
+// they may be added in any order.
+struct SplitSums {
+  int32_t parts = 1;        // at most k_blocks
+  int32_t* sums = nullptr;  // [m, n], zeros before
+};
+
 struct WgmmaArgs {
   TensorMap rows, columns;    // operands of the tile's rows and columns, K-major bytes
   FragmentOperand fragments;  // in place of `rows`
@@ -63,6 +73,7 @@ struct WgmmaArgs {
   FreeParams a, b;
   SumRule rule;
   FragmentStore store;
+  SplitSums split;
 };
 
 // The exact sum of element (i, j). Saturated to int64.

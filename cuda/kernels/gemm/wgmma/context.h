@@ -51,17 +51,32 @@ struct RingPlace {
   }
 };
 
-template <int kTileColumns, int kRowBits, int kClusterBlocks, int kBlockTileRows>
+template <WgmmaStore kTileStore, int kTileColumns, int kRowBits, int kClusterBlocks, int kBlockTileRows>
 struct TileContext {
+  static constexpr WgmmaStore kStore = kTileStore;
   static constexpr int kColumns = kTileColumns, kBits = kRowBits, kCluster = kClusterBlocks, kRows = kBlockTileRows;
   static constexpr bool kTurns = kRows != kTileRows;  // the consumers have a tile each
   using Memory = TileMemory<kColumns, kBits, kRows>;
   const WgmmaArgs& args;
   uint8_t* shared;
 
-  // Tiles of the cluster.
+  // The tiles of the cluster are numbers first(), first() + step() .. below count(). Of a product that is split, each
+  // part of k walks over all tiles.
   BITGRAD_DEVICE int32_t first() const { return static_cast<int32_t>(blockIdx.x) / kCluster; }
   BITGRAD_DEVICE int32_t step() const { return static_cast<int32_t>(gridDim.x) / kCluster; }
+  BITGRAD_DEVICE int32_t count() const {
+    return args.schedule.count() * (kStore == WgmmaStore::kSplit ? args.split.parts : 1);
+  }
+  BITGRAD_DEVICE TilePoint at(int32_t index) const {
+    return args.schedule.at(kStore == WgmmaStore::kSplit ? index % args.schedule.count() : index);
+  }
+  // The tile's blocks of k: [first_block, end_block).
+  BITGRAD_DEVICE int32_t first_block(int32_t index) const {
+    return kStore == WgmmaStore::kSplit ? part_begin(index / args.schedule.count()) : 0;
+  }
+  BITGRAD_DEVICE int32_t end_block(int32_t index) const {
+    return kStore == WgmmaStore::kSplit ? part_begin(index / args.schedule.count() + 1) : args.k_blocks;
+  }
   BITGRAD_DEVICE uint8_t* rows(int stage) const { return shared + stage * Memory::kStageBytes + Memory::kColumnBytes; }
   BITGRAD_DEVICE uint8_t* columns(int stage) const { return shared + stage * Memory::kStageBytes; }
   BITGRAD_DEVICE Barrier* full(int stage) const {
@@ -75,6 +90,9 @@ struct TileContext {
   BITGRAD_DEVICE Barrier* turn(int consumer) const { return pairs_full(0) + 2 * Memory::kTables + consumer; }
   BITGRAD_DEVICE ColumnPair* pairs(int table) const {
     return reinterpret_cast<ColumnPair*>(shared + Memory::kPairsAt) + table * kColumns / 2;
+  }
+  BITGRAD_DEVICE int32_t part_begin(int32_t part) const {
+    return static_cast<int32_t>(int64_t{args.k_blocks} * part / args.split.parts);
   }
   BITGRAD_DEVICE int first_row(const TilePoint& tile) const {
     return (tile.row * kCluster + static_cast<int>(cluster_rank())) * kRows;

@@ -36,6 +36,17 @@ double form_ns(TileForm form, int64_t rows, int64_t columns, int64_t k_bytes) {
   return kLaunchNs + clocks / kClocksPerNs;
 }
 
+// Sums are added in the L2 cache at a fraction of the rate of stores; zeros before and C behind are launches.
+constexpr double kAddsPerNs = 500;
+constexpr int64_t kMostParts = 16;
+
+// The parts run at once: kMultiprocessors / tiles of them at most.
+double split_ns(int64_t rows, int64_t columns, int64_t k_bytes, int parts) {
+  const double sums = static_cast<double>(rows) * static_cast<double>(columns);
+  return form_ns(kNarrowTile128, rows, columns, ceil_div(k_bytes, parts)) + sums * parts / kAddsPerNs +
+         3 * 4 * sums / kBytesPerNs + 2 * kLaunchNs;
+}
+
 void set_shared_sizes(TileForm form, int bits, LaunchShape& shape) {
   if (form.rows != kTileRows) {
     shape.shared_bytes = TileMemory<256, 8, 64>::kBytes;
@@ -87,8 +98,19 @@ TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns)
   return best;
 }
 
-double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
-  const double tiles = form_ns(choose_form(rows, columns, k_bytes, turns), rows, columns, k_bytes);
+int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns) {
+  const int64_t tiles = ceil_div(rows, kTileRows) * ceil_div(columns, kNarrowTile128.columns);
+  const int64_t most =
+      std::min({static_cast<int64_t>(kMultiprocessors) / tiles, ceil_div(k_bytes, kBlockBytes) / kStages, kMostParts});
+  if (most < 2) return 1;
+  const auto parts = static_cast<int>(most);
+  const double whole = form_ns(choose_form(rows, columns, k_bytes, turns), rows, columns, k_bytes);
+  return split_ns(rows, columns, k_bytes, parts) < whole ? parts : 1;
+}
+
+double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns, int parts) {
+  const double tiles = parts > 1 ? split_ns(rows, columns, k_bytes, parts)
+                                 : form_ns(choose_form(rows, columns, k_bytes, turns), rows, columns, k_bytes);
   return tiles + (needs_sums_a(args) || needs_sums_b(args) ? kLaunchNs : 0);
 }
 
@@ -143,7 +165,7 @@ void launch_tiles(WgmmaKernel kernel, const char* name, WgmmaArgs args, int64_t 
   set_shared_sizes(form, bits, shape);
   // No more clusters than run at once: the tiles of one that waits would be a round of their own.
   const int64_t most = std::min(std::max(1, blocks / form.cluster), max_active_clusters(kernel, shape));
-  const int64_t clusters = std::min<int64_t>(args.schedule.count(), most);
+  const int64_t clusters = std::min<int64_t>(int64_t{args.schedule.count()} * args.split.parts, most);
   shape.grid.x = static_cast<unsigned>(clusters * form.cluster);
   launch(kernel, shape, args);
 }

@@ -22,7 +22,10 @@ bool wgmma_product(const GemmArgs& args, double largest_product);
 // The form that is done earliest, and the nanoseconds it takes, for a matrix of rows x columns with k_bytes bytes of k.
 // turns: whether kTurnsTile256 may be taken.
 TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
-double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
+// Of how many parts of k a product of bytes or bits in kNarrowTile128 is best made; 1: of none.
+int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
+// parts: 1, or those of a product that is split.
+double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns, int parts = 1);
 
 // Number of raw code r of an operand is factor r - base.
 struct RawRule {
@@ -46,12 +49,14 @@ WgmmaStore plan_store(const GemmArgs& args, bool rows_are_weights, WgmmaArgs& ou
 using WgmmaKernel = void (*)(WgmmaArgs);
 // rows, columns: of the tile operands. bits: of the row operand where it lies in frag64, else 8. blocks: of the grid at
 // most, what runs at once.
+// args.split.parts copies of the tiles are walked over.
 void launch_tiles(WgmmaKernel kernel, const char* name, WgmmaArgs args, int64_t rows, int64_t columns, TileForm form,
                   int bits, int blocks);
 int multiprocessors();  // of the current device
 
 // The rows gemm_s8_s8_wgmma and gemm_b1_b1_wgmma in a given form on a given number of blocks.
 void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks);
+void run_wgmma_split(const GemmArgs& args, int parts, int blocks);
 // The row gemm_s8_w_wgmma alike.
 void run_wgmma_rs(const GemmArgs& args, TileForm form, int blocks);
 

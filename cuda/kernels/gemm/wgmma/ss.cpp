@@ -8,6 +8,8 @@
 #include "cuda/kernels/gemm/cuda_kernels.h"
 #include "cuda/kernels/gemm/wgmma/kernels.h"
 #include "cuda/kernels/gemm/wgmma/plan.h"
+#include "cuda/kernels/gemm/wgmma/split.h"
+#include "cuda/runtime/runtime.h"
 #include "kernels/gemm/common/operands.h"
 
 namespace bitgrad::cuda::gemm {
@@ -56,25 +58,53 @@ bool has_turns(const GemmArgs& args) {
   const WgmmaType type = type_of(args);
   return (type == WgmmaType::kS8S8 || type == WgmmaType::kB1) && stores_fragments(args, false);
 }
-double cost(const GemmArgs& args) { return tiles_cost(args, args.m, args.n, k_bytes(args), has_turns(args)); }
+int parts_of(const GemmArgs& args) { return split_parts(args.m, args.n, k_bytes(args), has_turns(args)); }
+
+double cost(const GemmArgs& args) {
+  return tiles_cost(args, args.m, args.n, k_bytes(args), has_turns(args), parts_of(args));
+}
 
 void run(const GemmArgs& args) {
+  if (const int parts = parts_of(args); parts > 1) return run_wgmma_split(args, parts, multiprocessors());
   run_wgmma_ss(args, choose_form(args.m, args.n, k_bytes(args), has_turns(args)), multiprocessors());
+}
+
+// sums: [m + n] for the sums of codes.
+WgmmaArgs arguments(const GemmArgs& args, TileForm form, const Workspace& sums) {
+  const int64_t bytes = k_bytes(args);
+  WgmmaArgs out = common_args(args);
+  sum_codes(args, needs_sums_a(args), needs_sums_b(args), sums.as<int32_t>(), out.rule);
+  out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
+  out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, form.rows);
+  out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
+  return out;
 }
 
 }  // namespace
 
 void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks) {
   if (args.m == 0 || args.n == 0) return;
-  const int64_t bytes = k_bytes(args);
-  WgmmaArgs out = common_args(args);
   const Workspace sums((args.m + args.n) * 4);
-  sum_codes(args, needs_sums_a(args), needs_sums_b(args), sums.as<int32_t>(), out.rule);
-  out.k_blocks = static_cast<int32_t>((bytes + kBlockBytes - 1) / kBlockBytes);
-  out.rows = make_tensor_map(args.a.data, bytes, args.m, args.a.stride, form.rows);
-  out.columns = make_tensor_map(args.b.data, bytes, args.n, args.b.stride, form.columns / form.cluster);
+  WgmmaArgs out = arguments(args, form, sums);
   const NamedSsKernel& kernel = kernel_of(type_of(args), form, plan_store(args, false, out));
   launch_tiles(kernel.run, kernel.name, out, args.m, args.n, form, 8, blocks);
+}
+
+void run_wgmma_split(const GemmArgs& args, int parts, int blocks) {
+  if (args.m == 0 || args.n == 0) return;
+  constexpr TileForm kForm = kNarrowTile128;
+  const Workspace sums((args.m + args.n) * 4), raw(args.m * args.n * 4);
+  WgmmaArgs out = arguments(args, kForm, sums);
+  out.split = {std::min(parts, out.k_blocks), raw.as<int32_t>()};
+  fill_async(out.split.sums, 0, args.m * args.n * 4, current_stream());
+  const NamedSsKernel& kernel = kernel_of(type_of(args), kForm, WgmmaStore::kSplit);
+  launch_tiles(kernel.run, kernel.name, out, args.m, args.n, kForm, 8, blocks);
+  LaunchShape shape;
+  const int64_t pieces = args.m * gemm_detail::ceil_div(args.n, 8);
+  shape.grid.x = static_cast<unsigned>(gemm_detail::ceil_div(pieces, kSplitFinishThreads));
+  shape.block.x = kSplitFinishThreads;
+  shape.name = "gemm_split_finish_simt";
+  launch(&gemm_split_finish_simt, shape, out);
 }
 
 }  // namespace bitgrad::cuda::gemm

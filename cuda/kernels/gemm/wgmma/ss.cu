@@ -6,8 +6,8 @@ namespace bitgrad::cuda::gemm {
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
 #define BITGRAD_BODY(type, columns, cluster, rows, store)                                     \
   run_tiles<WgmmaStore::store, WgmmaType::type == WgmmaType::kB1, columns, 8, cluster, rows>( \
-      args, [](const auto& tile, RingPlace& place, int consumer, auto& d) {                   \
-        multiply<WgmmaType::type>(tile, place, consumer, d);                                  \
+      args, [](const auto& tile, RingPlace& place, int consumer, int blocks, auto& d) {                   \
+        multiply<WgmmaType::type>(tile, place, consumer, blocks, d);                                  \
       });
 #else
 #define BITGRAD_BODY(type, columns, cluster, rows, store)

@@ -17,6 +17,7 @@
 
 #if BITGRAD_SM90A || defined(BITGRAD_CUDA_EMULATED)
 #include "cuda/kernels/gemm/wgmma/output.h"
+#include "cuda/kernels/gemm/wgmma/split.h"
 #include "cuda/kernels/gemm/wgmma/store.h"
 #include "cuda/kernels/gemm/wgmma/unpack.h"
 
@@ -46,10 +47,11 @@ BITGRAD_DEVICE inline void produce(const Tile& tile) {
   const WgmmaArgs& args = tile.args;
   constexpr int kCluster = Tile::kCluster, kShare = Tile::kColumns / kCluster;
   RingPlace place;
-  for (int32_t index = tile.first(); index < args.schedule.count(); index += tile.step()) {
-    const TilePoint at = args.schedule.at(index);
+  for (int32_t index = tile.first(); index < tile.count(); index += tile.step()) {
+    const TilePoint at = tile.at(index);
     const int row = tile.first_row(at), share = static_cast<int>(cluster_rank()) * kShare;
-    for (int block = 0; block < args.k_blocks; ++block, place.next()) {
+    const int end = tile.end_block(index);
+    for (int block = tile.first_block(index); block < end; ++block, place.next()) {
       barrier_wait(tile.empty(place.stage), place.parity ^ 1);
       load_rows(tile, place, row, block);
       uint8_t* columns = tile.columns(place.stage) + share * kBlockBytes;
@@ -71,10 +73,9 @@ BITGRAD_DEVICE inline void fill_pairs(const Tile& tile) {
   const int thread = static_cast<int>(threadIdx.x) - 32;
   int table = 0;
   uint32_t parity = 0;
-  for (int32_t index = tile.first(); index < tile.args.schedule.count(); index += tile.step()) {
+  for (int32_t index = tile.first(); index < tile.count(); index += tile.step()) {
     barrier_wait(tile.pairs_empty(table), parity ^ 1);
-    fill_columns(tile.args, tile.pairs(table), Tile::kColumns, tile.args.schedule.at(index).column * Tile::kColumns,
-                 thread);
+    fill_columns(tile.args, tile.pairs(table), Tile::kColumns, tile.at(index).column * Tile::kColumns, thread);
     __syncwarp();
     if (thread % 32 == 0) barrier_arrive(tile.pairs_full(table));
     if (++table < Tile::Memory::kTables) continue;
@@ -130,10 +131,10 @@ BITGRAD_DEVICE inline void store_tile(const WgmmaArgs& args, const int32_t (&d)[
 
 // The sums of one tile, both operands in shared memory.
 template <WgmmaType kType, typename Tile>
-BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int consumer,
+BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int consumer, int blocks,
                                     int32_t (&d)[Tile::kColumns / 2]) {
   const uint32_t own_rows = Tile::kTurns ? 0 : static_cast<uint32_t>(consumer) * 64 * kBlockBytes;
-  for (int block = 0; block < tile.args.k_blocks; ++block, place.next()) {
+  for (int block = 0; block < blocks; ++block, place.next()) {
     barrier_wait(tile.full(place.stage), place.parity);
     const uint64_t a = describe_tile(shared_address(tile.rows(place.stage)) + own_rows);
     const uint64_t b = describe_tile(shared_address(tile.columns(place.stage)));
@@ -153,12 +154,12 @@ BITGRAD_DEVICE inline void multiply(const Tile& tile, RingPlace& place, int cons
 // The same with rows that are unpacked in registers. Each step is committed alone: its registers are free again when
 // the next one is under way, and the compiler keeps products of this form asynchronous.
 template <WgmmaType kType, int kBits, typename Tile>
-BITGRAD_DEVICE inline void multiply_fragments(const Tile& tile, RingPlace& place, int consumer,
+BITGRAD_DEVICE inline void multiply_fragments(const Tile& tile, RingPlace& place, int consumer, int blocks,
                                               int32_t (&d)[Tile::kColumns / 2]) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   uint32_t a[2][4];
   int last = 0;
-  for (int block = 0; block < tile.args.k_blocks; ++block, place.next()) {
+  for (int block = 0; block < blocks; ++block, place.next()) {
     barrier_wait(tile.full(place.stage), place.parity);
     const uint8_t* fragments = tile.rows(place.stage) + consumer * frag64_layout::block_bytes(kBits);
     const FragmentWords<kBits> words = load_fragments<kBits>(fragments, thread);
@@ -190,7 +191,7 @@ BITGRAD_DEVICE inline void take_turn(const Tile& tile, int consumer, uint32_t pa
 }
 
 // kSums: of bits, whose sums need corrections.
-template <WgmmaStore kStore, bool kSums, typename Tile, typename Multiply>
+template <bool kSums, typename Tile, typename Multiply>
 BITGRAD_DEVICE inline void consume(const Tile& tile, int consumer, Multiply multiply_tile) {
   constexpr int kTakes = Tile::kTurns ? kConsumers : 1;  // every how many tiles are a consumer's
   const int table = Tile::kTurns ? consumer : 0, skipped = Tile::kTurns ? tile.args.k_blocks : 0;
@@ -199,28 +200,32 @@ BITGRAD_DEVICE inline void consume(const Tile& tile, int consumer, Multiply mult
   RingPlace place;
   place.skip(table * skipped);
   uint32_t parity = 0;
-  for (int32_t index = tile.first() + table * tile.step(); index < tile.args.schedule.count();
+  for (int32_t index = tile.first() + table * tile.step(); index < tile.count();
        index += kTakes * tile.step(), parity ^= 1, place.skip(skipped)) {
-    const TilePoint at = tile.args.schedule.at(index);
+    const TilePoint at = tile.at(index);
+    const int blocks = tile.end_block(index) - tile.first_block(index);
     const int row = tile.first_row(at) + (Tile::kTurns ? 0 : 64 * consumer), column = at.column * Tile::kColumns;
-    if constexpr (kStore == WgmmaStore::kGeneral) {
-      multiply_tile(place, d);
+    if constexpr (Tile::kStore == WgmmaStore::kSplit) {
+      multiply_tile(place, blocks, d);
+      add_to_sums(tile.args, d, row, column);
+    } else if constexpr (Tile::kStore == WgmmaStore::kGeneral) {
+      multiply_tile(place, blocks, d);
       store_tile<Tile::kBits != 8>(tile.args, d, reinterpret_cast<int32_t*>(staging), row, column, 1 + consumer);
     } else {
       const RowPair rows = load_row_pair(tile.args, row);
-      take_turn(tile, consumer, parity, [&] { multiply_tile(place, d); });
+      take_turn(tile, consumer, parity, [&] { multiply_tile(place, blocks, d); });
       barrier_wait(tile.pairs_full(table), parity);
-      store_fragments<kStore, kSums, Tile::kBits != 8>(tile.args, d, rows, tile.pairs(table), staging, row, column,
-                                                       1 + consumer);
+      store_fragments<Tile::kStore, kSums, Tile::kBits != 8>(tile.args, d, rows, tile.pairs(table), staging, row,
+                                                             column, 1 + consumer);
       // All have read the table: they were at the last barrier of the stores.
       if (threadIdx.x % kWarpgroup == 0) barrier_arrive(tile.pairs_empty(table));
     }
   }
-  if constexpr (kStore != WgmmaStore::kGeneral)
+  if constexpr (is_fragment_store(Tile::kStore))
     if (threadIdx.x % kWarpgroup == 0) tma_store_wait_all();
 }
 
-template <WgmmaStore kStore, typename Tile>
+template <typename Tile>
 BITGRAD_DEVICE inline void init_barriers(const Tile& tile) {
   constexpr int kReaders = Tile::kTurns ? 1 : kConsumers;  // of a tile, in a block
   for (int stage = 0; stage < kStages; ++stage) {
@@ -235,14 +240,14 @@ BITGRAD_DEVICE inline void init_barriers(const Tile& tile) {
   barrier_fence_init();
   if constexpr (Tile::kBits == 8) prefetch_tensor_map(&tile.args.rows);
   prefetch_tensor_map(&tile.args.columns);
-  if constexpr (kStore != WgmmaStore::kGeneral) prefetch_tensor_map(&tile.args.store.c);
+  if constexpr (is_fragment_store(Tile::kStore)) prefetch_tensor_map(&tile.args.store.c);
 }
 
-// The kernel. multiply_tile(tile, place, consumer, d) makes the sums of one tile.
+// The kernel. multiply_tile(tile, place, consumer, blocks, d) makes the sums of one tile from so many blocks of k.
 template <WgmmaStore kStore, bool kSums, int kColumns, int kBits, int kCluster, int kRows, typename Multiply>
 BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_tile) {
-  const TileContext<kColumns, kBits, kCluster, kRows> tile{args, dynamic_shared<uint8_t>()};
-  if (threadIdx.x == 0) init_barriers<kStore>(tile);
+  const TileContext<kStore, kColumns, kBits, kCluster, kRows> tile{args, dynamic_shared<uint8_t>()};
+  if (threadIdx.x == 0) init_barriers(tile);
   if constexpr (kCluster == 1) {
     __syncthreads();
   } else {
@@ -252,13 +257,14 @@ BITGRAD_DEVICE inline void run_tiles(const WgmmaArgs& args, Multiply multiply_ti
   if (threadIdx.x < kWarpgroup) {
     decrease_registers<40>();
     if (threadIdx.x == 0) produce(tile);
-    if constexpr (kStore != WgmmaStore::kGeneral)
+    if constexpr (is_fragment_store(kStore))
       if (threadIdx.x >= 32) fill_pairs(tile);
   } else {
     increase_registers<232>();
     const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-    consume<kStore, kSums>(
-        tile, consumer, [&](RingPlace& place, int32_t(&d)[kColumns / 2]) { multiply_tile(tile, place, consumer, d); });
+    consume<kSums>(tile, consumer, [&](RingPlace& place, int blocks, int32_t(&d)[kColumns / 2]) {
+      multiply_tile(tile, place, consumer, blocks, d);
+    });
   }
   if constexpr (kCluster != 1) cluster_sync();  // no block ends while another may still arrive at its barriers
 }
