@@ -112,3 +112,32 @@ assert arrays["layers.0.weight.scale"].shape == (32 * 49,) and "layers.1.running
   INFO(result.err);
   CHECK(result.code == 0);
 }
+
+TEST_CASE("The package compressed-tensors unpacks our codes to our values") {
+  const char* const named = std::getenv("BITGRAD_PYTHON");
+  const std::string python = named != nullptr ? named : "python3";
+  if (run_program({python, "-c", "import safetensors.torch, compressed_tensors.compressors.pack_quantized.base"})
+          .code != 0) {
+    WARN("skipped: no torch, safetensors, compressed-tensors (0.20) in " + python + ". Set BITGRAD_PYTHON");
+    return;
+  }
+  const KeepModes keep;
+  const TempDir temp;
+  const auto trainer = trained(export_net("int4 groups"));
+  export_to(*trainer, temp.file("codes.safetensors"));
+  export_to(*trainer, temp.file("values.safetensors"), {.dequantize = true});
+  const ProcessResult result = run_program({python, "-c", R"py(
+import sys, torch
+from safetensors.torch import load_file
+from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+codes, values = (load_file(f"{sys.argv[1]}/{name}.safetensors") for name in ("codes", "values"))
+scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(num_bits=4, symmetric=True, strategy="group", group_size=16))
+part = {name[2:]: tensor for name, tensor in codes.items() if name.startswith("0.")}
+got = PackedQuantizationCompressor.decompress(part, scheme)["weight"]
+assert torch.equal(got, values["0.weight"])
+)py",
+                                            temp.path()});
+  INFO(result.err);
+  CHECK(result.code == 0);
+}
