@@ -52,7 +52,8 @@ class Trainer::Loop {
       : t_(trainer), folder_(folder), hooks_(hooks) {
     const RunCounters& c = t_.counters_;
     const WrittenSum saved{c.metrics_bytes, c.metrics_crc};
-    if (!folder_.empty()) metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved);
+    if (!folder_.empty())
+      metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved, metrics_outputs());
     if (t_.config_.log_quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
       monitor_->expect(microbatches_to(*t_.config_.log_quantization));
@@ -114,6 +115,15 @@ class Trainer::Loop {
 
  private:
   Learner& learner() { return *t_.learner_; }
+
+  MetricsOutputs metrics_outputs() const {
+    MetricsOutputs outputs{
+        .csv = true, .evaluates = t_.test_data_ != nullptr, .tensorboard = t_.config_.log_tensorboard};
+    for (const Metric* m : metrics())
+      if (m->name != "loss" && m->fits({t_.train_data_->target_form(), t_.config_.loss}))
+        outputs.metrics.push_back(m->name);
+    return outputs;
+  }
 
   // Short runs of a long configuration are common: no error.
   void warn_of_phases() {

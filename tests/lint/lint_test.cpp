@@ -122,6 +122,7 @@ const std::map<std::string, std::string> kShared = {
     {"dtype/layouts/", "the order of fragments that kernels of devices read"},
     {"io/codes_record.h", "records of codes, in checkpoints too"},
     {"io/onnx_file.h", "the messages of ONNX files"},
+    {"io/event_file.h", "the scalars of a run for TensorBoard"},
     {"io/metadata.h", "metadata of files, of checkpoints too"},
     {"kernels/gemm/", "arguments and formulas that the CPU and devices share"},
     {"kernels/map/", "what a map is, and the functors that several layers run"},
