@@ -129,6 +129,8 @@ const std::map<std::string, std::string> kShared = {
     {"kernels/quantize/", "plan and rounding that the CPU and devices share"},
     {"kernels/reduce/", "rules that the CPU and devices share"},
     {"data/npz_write.h", "archives of exported arrays"},
+    {"data/base64.h", "pictures of samples in a text"},
+    {"data/png.h", "pictures of samples"},
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
