@@ -11,7 +11,7 @@ namespace bitgrad::html {
 namespace {
 
 // Of the picture, in units of its viewBox.
-constexpr double kWidth = 400, kHeight = 220, kLeft = 44, kRight = 46, kTop = 10, kBottom = 24;
+constexpr double kWidth = 400, kHeight = 220, kLeft = 44, kRight = 52, kTop = 10, kBottom = 24;
 constexpr size_t kMostLabels = 4, kMostDots = 30;
 
 struct Axis {
@@ -66,7 +66,8 @@ Axis value_axis(const std::vector<Series>& all, bool may_be_log) {
     set_log_ticks(axis);
     return axis;
   }
-  const double range = high - low, room = range > 0 ? 0.06 * range : std::max(0.05 * std::abs(high), 1e-6);
+  if (low == high && low > 0) low = 0;  // a constant: from 0, with room above
+  const double range = high - low, room = range > 0 ? 0.07 * range : std::max(0.05 * std::abs(high), 1e-6);
   axis.low = low >= 0 && (low < 0.3 * high || low - room < 0) ? 0 : low - room;
   axis.high = high <= 0 && axis.low < 0 && high + room > 0 ? 0 : high + room;
   if (axis.high <= axis.low) axis.high = axis.low + 1;
@@ -160,13 +161,17 @@ class Picture {
     std::string out;
     for (const Label& l : labels)
       out += concat("<text class=\"end t", chart_.lines[l.line].color, "\" x=\"", kWidth - kRight + 5, "\" y=\"",
-                    fixed(l.y + 3.5), "\">", tick_label(series_[l.line].y.back()), "</text>");
+                    fixed(l.y + 3.5), "\">", end_label(series_[l.line].y.back()), "</text>");
     return out;
   }
 
-  static std::string tick_label(double y) {
+  // Four digits, three below 1 and from 10000 on.
+  static std::string end_label(double y) {
     const double a = std::abs(y);
-    return a >= 1e4 ? tick_text(y, y / 100) : number_text(y);
+    if (a > 0 && a < 1e-3) return tick_text(y, y);
+    if (a >= 1e4) return tick_text(y, std::pow(10.0, std::floor(std::log10(a)) - 2));
+    const double unit = a < 1 && a > 0 ? std::pow(10.0, std::floor(std::log10(a)) - 2) : 0;
+    return number_text(unit > 0 ? std::round(y / unit) * unit : y);
   }
 
   const Chart& chart_;

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMostDifferences = 100;
 
 std::string numbers_of(const std::vector<RunData>& runs) {
-  Table table{{"run", "status", "best", "where", "steps", "time", "model", "memory"}, {}, {1, 3, 4, 7}, 2};
+  Table table{{"run", "status", "best", "where", "steps", "time", "model", "memory"}, {}, {1, 3, 4, 7}, false, 2};
   for (size_t i = 0; i < runs.size(); ++i) {
     const RunData& run = runs[i];
     const Best best = best_of(run);
@@ -82,7 +82,7 @@ std::string differences_of(const std::vector<RunData>& runs) {
       values[d.key][i] = d.b.value_or("-");
     }
   if (keys.empty()) return section(title, note("They are equal."));
-  Table table{{"key"}, {}, {}, runs.size() + 1};
+  Table table{{"key"}, {}, {}, false, runs.size() + 1};
   for (const RunData& run : runs) table.head.push_back(escaped(run.name));
   for (const std::string& key : keys) {
     if (table.rows.size() == kMostDifferences) break;

@@ -16,7 +16,7 @@ std::string git_text(const Json& session) {
 }
 
 std::string session_table(const Json& s) {
-  Table table{{"", ""}, {}, {}, 2};
+  Table table{{"", ""}, {}, {}, false, 2};
   const auto add = [&](const char* name, const std::string& html) { table.rows.push_back({name, html}); };
   add("started", escaped(s.value("time", "")) + " at step " + count_text(s.value("step", int64_t{0})));
   add("command", "<code>" + escaped(s.value("command", "")) + "</code>");

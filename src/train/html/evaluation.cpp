@@ -89,7 +89,7 @@ std::string drawn(const Json& e, const Matrix& m) {
 }
 
 std::string class_table(const Json& e, const Matrix& m) {
-  Table table{{"class", "samples", "found (recall)", "right when predicted (precision)"}, {}, {}, 1};
+  Table table{{"class", "samples", "recall", "precision"}, {}, {}, false, 1};
   for (size_t i = 0; i < m.size(); ++i) {
     int64_t predicted = 0;
     for (const auto& row : m) predicted += row[i];
@@ -101,12 +101,13 @@ std::string class_table(const Json& e, const Matrix& m) {
     table.rows.push_back(
         {escaped(class_name(e, static_cast<int64_t>(i))), count_text(samples), share(samples), share(predicted)});
   }
-  return table_html(table);
+  return table_html(table) +
+         note("Recall: of the samples of a class, those found. Precision: of those taken for it, those that are.");
 }
 
 std::string confused_table(const Json& e) {
   if (!e.contains("confused") || !e["confused"].is_array() || e["confused"].empty()) return {};
-  Table table{{"true class", "predicted", "samples"}, {}, {}, 2};
+  Table table{{"true class", "predicted", "samples"}, {}, {}, true, 2};
   for (const Json& p : e["confused"].items()) {
     if (table.rows.size() == 10) break;
     table.rows.push_back({escaped(class_name(e, p.value("class", int64_t{-1}))),
@@ -152,10 +153,11 @@ std::string worst_samples(const Json& e) {
 
 // The last value of each metric of each split, and the best one of it that was seen.
 std::string metric_table(const RunData& run) {
-  Table table{{"split", "metric", "last", "lowest", "highest"}, {}, {}, 2};
+  Table table{{"split", "metric", "last", "lowest", "highest"}, {}, {}, true, 2};
+  const bool language = run.train.contains("tokens_per_s");
   for (const auto& [split, values] : run.evaluations)
     for (const auto& [metric, series] : values) {
-      if (series.empty()) continue;
+      if (series.empty() || (metric == "perplexity" && !language)) continue;
       const auto [low, high] = std::minmax_element(series.y.begin(), series.y.end());
       table.rows.push_back({escaped(split), escaped(metric_title(metric)), metric_text(metric, series.y.back()),
                             metric_text(metric, *low), metric_text(metric, *high)});

@@ -28,7 +28,7 @@ std::string layers(const RunData& run) {
                    note("There is no run.json with the table of layers: the run is of an earlier version, or not over. "
                         "bitgrad inspect prints the table."));
   const Json& model = run.record["model"];
-  Table table{{"layer", "kind", "output", "weight", "input", "parameters", "bytes", "MACs"}, {}, {0, 4, 7}, 5};
+  Table table{{"layer", "kind", "output", "weight", "input", "parameters", "bytes", "MACs"}, {}, {0, 4, 7}, false, 5};
   for (const Json& row : model["rows"].items()) {
     if (table.rows.size() == kMostRows) break;
     const std::string weight = row.value("weight", ""), input = row.value("input", "");

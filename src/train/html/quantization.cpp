@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "bitgrad/base/error.h"
@@ -15,11 +16,13 @@ constexpr int kBuckets = 100;
 std::string label_of(const QuantPart& q) { return q.part == "weight" ? q.layer : q.layer + ' ' + q.part; }
 
 // A curve for each part that has the key; of many those at the bad end.
-std::string chart_of(const RunData& run, const std::string& key, const std::string& title, const std::string& unit,
-                     bool low_is_bad) {
+std::string chart_of(const RunData& run, bool weights, const std::string& key, const std::string& title,
+                     const std::string& unit, bool low_is_bad) {
   std::vector<const QuantPart*> parts;
   for (const QuantPart& q : run.quantization)
-    if (const auto at = q.values.find(key); at != q.values.end() && !at->second.empty()) parts.push_back(&q);
+    if (const auto at = q.values.find(key);
+        (q.part == "weight") == weights && at != q.values.end() && !at->second.empty())
+      parts.push_back(&q);
   const size_t all = parts.size();
   if (all > kMostLines) {
     const auto last = [&](const QuantPart* q) { return q->values.at(key).y.back(); };
@@ -33,8 +36,13 @@ std::string chart_of(const RunData& run, const std::string& key, const std::stri
   }
   Chart chart{.title = title, .unit = unit, .buckets = kBuckets};
   if (all > kMostLines) chart.unit += concat(", the ", kMostLines, low_is_bad ? " lowest of " : " highest of ", all);
-  int color = 0;
-  for (const QuantPart* q : parts) chart.lines.push_back({label_of(*q), &q->values.at(key), color++ % kColors, false});
+  std::array<bool, kColors> used{};
+  for (const QuantPart* q : parts) {  // a layer has its color in every chart, where that is free
+    auto color = static_cast<size_t>(q - run.quantization.data()) % used.size();
+    while (used[color]) color = (color + 1) % used.size();
+    used[color] = true;
+    chart.lines.push_back({label_of(*q), &q->values.at(key), static_cast<int>(color), false});
+  }
   return chart_html(chart);
 }
 
@@ -58,7 +66,7 @@ std::string histogram(const QuantPart& q) {
   for (const double c : counts) total += c;
   const std::string dtype = q.last.value("dtype", "");
   const std::vector<std::string> names = code_names(dtype, counts.size());
-  constexpr double kWidth = 210, kHeight = 84, kFloor = 68, kTop = 14;
+  constexpr double kWidth = 170, kHeight = 84, kFloor = 68, kTop = 14;
   const double each = kWidth / static_cast<double>(counts.size()), thick = std::min(each * 0.8, 40.0);
   std::string out = concat("<figure><figcaption><b>", escaped(q.layer), "</b> <span class=\"unit\">", escaped(dtype),
                            ' ', escaped(q.last.value("scheme", "")), "</span></figcaption><svg viewBox=\"0 0 ", kWidth,
@@ -104,7 +112,8 @@ std::string percent_cell(const Json& line, const char* name) {
 }
 
 std::string last_table(const RunData& run) {
-  Table table{{"layer", "precision", "SQNR dB", "saturated", "flips", "entropy", "dead codes"}, {}, {4, 5, 6}, 2};
+  Table table{
+      {"layer", "precision", "SQNR dB", "saturated", "flips", "entropy", "dead codes"}, {}, {4, 5, 6}, false, 2};
   for (const QuantPart& q : run.quantization) {
     if (table.rows.size() == kMostRows) break;
     const Json& l = q.last;
@@ -137,11 +146,15 @@ std::string quantization(const RunData& run) {
                                             : "No report yet: no layer was quantized when log.quantization was due."));
   }
   const RunData parts = in_percent(run);
-  const std::string charts = chart_of(parts, "flip_rate", "flips", "% of codes since the report before", false) +
-                             chart_of(parts, "saturated", "saturation", "% of elements", false) +
-                             chart_of(parts, "sqnr_db", "SQNR", "dB", true) +
-                             chart_of(parts, "entropy", "entropy of codes", "bits", true) +
-                             chart_of(parts, "oscillating", "oscillating", "% of weights", false);
+  const std::string rates = "% of codes since the report before";
+  const std::string charts = chart_of(parts, true, "flip_rate", "flips of weights", rates, false) +
+                             chart_of(parts, true, "oscillating", "oscillating weights", "%", false) +
+                             chart_of(parts, true, "saturated", "saturation of weights", "%", false) +
+                             chart_of(parts, true, "sqnr_db", "SQNR of weights", "dB", true) +
+                             chart_of(parts, true, "entropy", "entropy of weights", "bits", true) +
+                             chart_of(parts, false, "saturated", "saturation of inputs", "%", false) +
+                             chart_of(parts, false, "sqnr_db", "SQNR of inputs", "dB", true) +
+                             chart_of(parts, false, "entropy", "entropy of inputs", "bits", true);
   return section("Quantization", "<div class=\"charts\">\n" + charts +
                                      "</div>\n<h3>Codes of the weights, last report</h3>\n" + histograms(run) +
                                      "<h3>Last report</h3>\n" + last_table(run));

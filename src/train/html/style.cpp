@@ -17,7 +17,7 @@ p{margin:6px 0}
 .sub{color:var(--soft);margin:4px 0 16px;overflow-wrap:anywhere}
 .badge{display:inline-block;font-size:12px;font-weight:600;border-radius:10px;padding:1px 9px;margin-left:8px;vertical-align:4px;border:1px solid currentColor;color:var(--soft)}
 .badge.finished{color:var(--good)}.badge.failed{color:var(--bad)}
-.note{color:var(--soft)}
+.note{color:var(--soft)}main>.note{margin:0 0 14px}
 .error{color:var(--bad);white-space:pre-wrap;overflow-wrap:anywhere}
 section,details.run{background:var(--panel);border:1px solid var(--line);border-radius:10px;padding:16px;margin:0 0 16px}
 details.run>summary{cursor:pointer;font-weight:600;font-size:16px}
@@ -49,6 +49,7 @@ polyline{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
 .b0{background:var(--c0)}.b1{background:var(--c1)}.b2{background:var(--c2)}.b3{background:var(--c3)}.b4{background:var(--c4)}.b5{background:var(--c5)}.b6{background:var(--c6)}.b7{background:var(--c7)}
 .tip{position:absolute;z-index:2;pointer-events:none;background:var(--fg);color:var(--bg);font-size:12px;line-height:1.4;border-radius:6px;padding:4px 8px;white-space:nowrap;display:none;font-variant-numeric:tabular-nums}
 .scroll{overflow-x:auto;max-width:100%}
+.narrow{max-width:560px}
 table{border-collapse:collapse;width:100%;font-size:13px}
 th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
 th{color:var(--soft);font-weight:600;white-space:nowrap}
@@ -57,7 +58,7 @@ th:last-child,td:last-child{padding-right:0}
 .bars{display:grid;grid-template-columns:max-content minmax(60px,1fr) max-content;gap:4px 12px;align-items:center;max-width:720px;font-variant-numeric:tabular-nums}
 .bars div{background:var(--line);border-radius:3px;height:10px;overflow:hidden}.bars div i{display:block;height:100%;background:var(--c0)}
 .bars span:nth-child(3n){text-align:right}
-.histograms{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,210px),1fr));gap:14px 20px}
+.histograms{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,140px),1fr));gap:14px 20px}
 .bar{fill:var(--c0)}.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,430px),1fr));gap:8px 32px;align-items:start}
 .matrix{max-width:520px}.matrix .hit{fill:rgb(var(--hit))}.matrix .miss{fill:rgb(var(--miss))}.matrix .box{fill:none;stroke:var(--line)}
 .matrix text{text-anchor:middle}.matrix text.on{fill:#fff}.matrix text.row{text-anchor:end}.matrix .head{font-weight:600}

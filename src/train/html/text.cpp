@@ -107,7 +107,7 @@ std::string table_html(const Table& table) {
       kinds += kinds.empty() ? "w" : " w";
     return concat('<', tag, kinds.empty() ? "" : " class=\"" + kinds + '"', '>', content, "</", tag, '>');
   };
-  std::string out = "<div class=\"scroll\"><table><thead><tr>";
+  std::string out = concat("<div class=\"scroll", table.narrow ? " narrow" : "", "\"><table><thead><tr>");
   for (size_t i = 0; i < table.head.size(); ++i) out += cell("th", i, table.head[i]);
   out += "</tr></thead><tbody>\n";
   for (const auto& row : table.rows) {

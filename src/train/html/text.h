@@ -30,7 +30,8 @@ struct Table {
   std::vector<std::string> head = {};
   std::vector<std::vector<std::string>> rows = {};
   std::vector<size_t> wide = {};
-  size_t texts = 1;  // the first so many columns are texts, the others numbers
+  bool narrow = false;  // not over the whole page
+  size_t texts = 1;     // the first so many columns are texts, the others numbers
 };
 std::string table_html(const Table& table);
 std::string section(std::string_view title, const std::string& content);
