@@ -45,7 +45,10 @@ template <typename F>
 void for_each_line(std::string_view text, F&& f) {
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    f(Json::parse(text.substr(0, end)));
+    try {
+      f(Json::parse(text.substr(0, end)));
+    } catch (const JsonError&) {  // a line that was changed: MetricsLog has warned of it
+    }
     text.remove_prefix(end + 1);
   }
 }

@@ -67,6 +67,7 @@ Axis value_axis(const std::vector<Series>& all, bool may_be_log) {
     return axis;
   }
   if (low == high && low > 0) low = 0;  // a constant: from 0, with room above
+  if (low == 0 && high == 0) high = 1;
   const double range = high - low, room = range > 0 ? 0.07 * range : std::max(0.05 * std::abs(high), 1e-6);
   axis.low = low >= 0 && (low < 0.3 * high || low - room < 0) ? 0 : low - room;
   axis.high = high <= 0 && axis.low < 0 && high + room > 0 ? 0 : high + room;

@@ -32,6 +32,7 @@ figcaption{display:flex;flex-wrap:wrap;gap:0 10px;align-items:baseline;margin-bo
 figcaption .unit{color:var(--soft);font-size:12px}
 .legend{display:flex;flex-wrap:wrap;gap:0 12px;font-size:12px;color:var(--soft);flex-basis:100%}
 .legend i{display:inline-block;width:14px;height:3px;border-radius:2px;margin-right:5px;vertical-align:3px}
+.dot{display:inline-block;width:10px;height:10px;border-radius:5px;margin-right:6px}
 .legend i.faint{opacity:.5}
 svg{display:block;width:100%;height:auto;max-width:100%}
 svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:var(--soft)}
