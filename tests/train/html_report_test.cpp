@@ -156,7 +156,7 @@ TEST_CASE("a run leaves a report, what its best model gets wrong, and a table of
   TempDir temp;
   const std::string names = "data.class_names=[zero,one,two,three,four,five,six,seven,eight,nine]";
   const RunConfig config = small_config({names, "run.bits=strict"});
-  const TrainOutcome whole = run_all(config, temp.file("whole"));
+  const TrainOutcome whole = run_all(config, create_run_folder(config, temp.file("whole")));
   const Json e = Json::parse(text_of(temp.file("whole") + "/evaluation.json"));
   const auto matrix = e["confusion"].get<std::vector<std::vector<int64_t>>>();
   int64_t total = 0, hits = 0;
@@ -177,7 +177,7 @@ TEST_CASE("a run leaves a report, what its best model gets wrong, and a table of
     CHECK(contains(page, part));
 
   // Stopped in the middle and resumed: the same rows, the same counts.
-  run_part(config, temp.file("part"), 7);
+  run_part(config, create_run_folder(config, temp.file("part")), 7);
   resume_run(temp.file("part"));
   const auto column = [](const std::string& csv) {  // all but speeds
     std::string text;
@@ -199,7 +199,8 @@ TEST_CASE("a run leaves a report, what its best model gets wrong, and a table of
   CHECK(Json::parse(text_of(temp.file("part") + "/run.json"))["sessions"].size() == 2);
 
   // Without: none of the files, and the same bits.
-  const TrainOutcome bare = run_all(small_config({names, "run.bits=strict", "log.report=false"}), temp.file("bare"));
+  const RunConfig without = small_config({names, "run.bits=strict", "log.report=false"});
+  const TrainOutcome bare = run_all(without, create_run_folder(without, temp.file("bare")));
   CHECK(bare.state_hash == whole.state_hash);
   for (const char* name : {"/report.html", "/evaluation.json", "/run.json"})
     CHECK_FALSE(file_system().exists(temp.file("bare") + name));
@@ -208,6 +209,7 @@ TEST_CASE("a run leaves a report, what its best model gets wrong, and a table of
 TEST_CASE("a report that cannot be written does not harm the run") {
   KeepModes keep;
   TempDir temp;
+  create_run_folder(small_config(), temp.file("run"));
   file_system().make_directories(temp.file("run/report.html"));
   LogLines log;
   const TrainOutcome outcome = run_all(small_config(), temp.file("run"));

@@ -8,7 +8,7 @@ const char* const kStyle = R"css(
 @media (prefers-color-scheme:dark){:root{--bg:#11151b;--panel:#191f28;--fg:#e4e8ee;--soft:#98a3b3;--line:#2b3440;--good:#5fcf9a;--bad:#ff8a80;
 --hit:96,154,255;--miss:255,140,70;--c0:#6ea8ff;--c1:#ff9a55;--c2:#4fd1a5;--c3:#c39bff;--c4:#ff7aa8;--c5:#56c8e6;--c6:#e0c14a;--c7:#a3adba}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--bg);color:var(--fg);font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+body{overflow-wrap:anywhere;margin:0;background:var(--bg);color:var(--fg);font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 main{max-width:1240px;margin:0 auto;padding:20px 16px 48px}
 h1{font-size:24px;line-height:1.25;margin:0;overflow-wrap:anywhere}
 h2{font-size:16px;margin:0 0 10px}
