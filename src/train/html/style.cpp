@@ -29,6 +29,7 @@ details.run section{border:0;padding:16px 0 0;margin:0}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr));gap:18px 20px}
 figure{margin:0;min-width:0;position:relative;break-inside:avoid}
 figcaption{display:flex;flex-wrap:wrap;gap:0 10px;align-items:baseline;margin-bottom:2px}
+figcaption b{min-width:0}
 figcaption .unit{color:var(--soft);font-size:12px}
 .legend{display:flex;flex-wrap:wrap;gap:0 12px;font-size:12px;color:var(--soft);flex-basis:100%}
 .legend i{display:inline-block;width:14px;height:3px;border-radius:2px;margin-right:5px;vertical-align:3px}
@@ -59,7 +60,7 @@ th:last-child,td:last-child{padding-right:0}
 .bars{display:grid;grid-template-columns:max-content minmax(60px,1fr) max-content;gap:4px 12px;align-items:center;max-width:720px;font-variant-numeric:tabular-nums}
 .bars div{background:var(--line);border-radius:3px;height:10px;overflow:hidden}.bars div i{display:block;height:100%;background:var(--c0)}
 .bars span:nth-child(3n){text-align:right}
-.histograms{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,140px),1fr));gap:14px 20px}
+.histograms{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,144px),1fr));gap:14px 20px}
 .bar{fill:var(--c0)}.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,430px),1fr));gap:8px 32px;align-items:start}
 .matrix{max-width:520px}.matrix .hit{fill:rgb(var(--hit))}.matrix .miss{fill:rgb(var(--miss))}.matrix .box{fill:none;stroke:var(--line)}
 .matrix text{text-anchor:middle}.matrix text.on{fill:#fff}.matrix text.row{text-anchor:end}.matrix .head{font-weight:600}
