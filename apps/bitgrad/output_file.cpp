@@ -11,7 +11,8 @@ namespace {
 
 // What a run keeps in its folder (docs/configuration.md, run_folder.h).
 constexpr const char* kRunFiles[] = {"config.yaml",   "config.source.yaml", "last.safetensors", "best.safetensors",
-                                     "metrics.jsonl", "summary.json",       "train.log"};
+                                     "metrics.jsonl", "summary.json",       "train.log",        "results.csv",
+                                     "run.json",      "evaluation.json"};
 
 // Also by another name, or through a link.
 bool same_file(const std::string& a, const std::string& b) {

@@ -79,6 +79,7 @@
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/decoder.h"
 #include "bitgrad/train/generator.h"
+#include "bitgrad/train/html_report.h"
 #include "bitgrad/train/interop.h"
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/loss.h"

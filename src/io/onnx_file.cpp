@@ -4,45 +4,12 @@
 #include <string_view>
 
 #include "bitgrad/base/error.h"
+#include "io/protobuf.h"
 
 namespace bitgrad::onnx {
 namespace {
 
-// Fields of one message (protobuf.dev, "Encoding"): a key of number and wire type, then a varint, four bytes, or a
-// length and so many bytes.
-class Message {
- public:
-  void integer(int field, int64_t x) {
-    key(field, 0);
-    varint(static_cast<uint64_t>(x));
-  }
-  void number(int field, float x) {
-    key(field, 5);
-    uint32_t bits = 0;
-    std::memcpy(&bits, &x, 4);
-    for (int i = 0; i < 4; ++i) bytes_.push_back(static_cast<uint8_t>(bits >> (8 * i)));
-  }
-  void text(int field, std::string_view x) {
-    key(field, 2);
-    varint(x.size());
-    bytes_.insert(bytes_.end(), x.begin(), x.end());
-  }
-  void data(int field, const std::vector<uint8_t>& x) {
-    key(field, 2);
-    varint(x.size());
-    bytes_.insert(bytes_.end(), x.begin(), x.end());
-  }
-  void message(int field, const Message& x) { data(field, x.bytes_); }
-  std::vector<uint8_t> take() { return std::move(bytes_); }
-
- private:
-  void key(int field, int wire) { varint(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire)); }
-  void varint(uint64_t x) {
-    for (; x >= 0x80; x >>= 7) bytes_.push_back(static_cast<uint8_t>(x | 0x80));
-    bytes_.push_back(static_cast<uint8_t>(x));
-  }
-  std::vector<uint8_t> bytes_;
-};
+using Message = io::ProtoMessage;
 
 Message message_of(const TensorValue& t) {
   Message m;

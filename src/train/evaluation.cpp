@@ -101,7 +101,7 @@ StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t coun
 }
 
 Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
-                            int64_t samples) {
+                            int64_t samples, Examination* examination) {
   const DeviceGuard guard(learner.device());
   LoaderOptions options;
   options.micro = batch;
@@ -118,7 +118,15 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
     }
   } const measuring{learner};
   learner.set_document_end(data.document_end());
-  learner.set_measures(measures_of(task, learner.metric_keys()));
+  Measures measures = measures_of(task, learner.metric_keys());
+  if (examination != nullptr) {
+    examination->begin();
+    measures["evaluation.json"] = [examination](const Tensor& outputs, const Tensor& target) {
+      examination->add(outputs, target);
+      return 0.0;
+    };
+  }
+  learner.set_measures(std::move(measures));
   StepResult sums;
   while ((sums.counted == 0 || sums.samples < samples) && feed.next())
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "bitgrad/train/trainer.h"
+#include "train/examination.h"
 #include "train/resident_data.h"
 #include "train/step.h"
 
@@ -31,8 +32,8 @@ class Learner::Evaluator {
 namespace bitgrad::detail {
 
 // evaluate (train/trainer.h) with data that may be on the device; of the first batches that hold `samples` and a target
-// that counts.
+// that counts. examination: sees the outputs of every batch; may be nullptr.
 Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
-                    int64_t samples = INT64_MAX);
+                    int64_t samples = INT64_MAX, Examination* examination = nullptr);
 
 }  // namespace bitgrad::detail

@@ -12,6 +12,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/memory.h"
 #include "bitgrad/base/rng.h"
+#include "train/metrics_sinks.h"
 
 namespace bitgrad {
 namespace {
@@ -90,8 +91,12 @@ std::string keep_damaged(const std::string& path, std::string_view text) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const WrittenSum& saved) {
+MetricsLog::~MetricsLog() = default;
+
+MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const WrittenSum& saved,
+                       const MetricsOutputs& outputs) {
   const std::string path = folder + "/metrics.jsonl";
+  std::string kept;
   if (file_system().exists(path)) {
     const std::vector<uint8_t> bytes = file_system().read(path);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -111,17 +116,20 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const Writ
           concat(path, ": the last line is incomplete and is dropped: the run was killed while writing it"));
     write_file_atomically(path, lines.kept);
     written_ = sum_of(lines.kept);
+    kept = lines.kept;
   } else if (saved.bytes > 0) {
     log(LogLevel::kWarning, concat(path, " is missing: a new one begins after step ", keep_steps));
   }
   file_ = file_system().open_append(path);
+  sinks_ = detail::metrics_sinks(folder, keep_steps, kept, outputs);
 }
 
-void MetricsLog::line(const std::string& text) {
-  const std::string full = text + '\n';
+void MetricsLog::line(const Json& object) {
+  const std::string full = object.dump() + '\n';
   file_->write(full.data(), full.size());
   written_.bytes += static_cast<int64_t>(full.size());
   written_.crc32c = crc32c(full.data(), full.size(), written_.crc32c);
+  for (const auto& sink : sinks_) sink->line(object);
 }
 
 void MetricsLog::write(const TrainEvent& e) {
@@ -135,7 +143,7 @@ void MetricsLog::write(const TrainEvent& e) {
   if (e.tokens_per_s > 0) j["tokens_per_s"] = number(e.tokens_per_s);
   if (e.gmacs_per_s > 0) j["gmacs_per_s"] = number(e.gmacs_per_s);
   if (e.mfu >= 0) j["mfu"] = number(e.mfu);
-  line(j.dump());
+  line(j);
 }
 
 void MetricsLog::write(const EvalEvent& e) {
@@ -143,10 +151,10 @@ void MetricsLog::write(const EvalEvent& e) {
          {"step", e.step},  {"loss", number(e.loss)}, {"accuracy", percent(e.accuracy)}};
   for (const auto& [name, value] : e.metrics)
     if (!j.contains(name)) j[name] = number(value);
-  line(j.dump());
+  line(j);
 }
 
-void MetricsLog::write(const QuantEvent& e) { line(to_json(e)); }
+void MetricsLog::write(const QuantEvent& e) { line(Json::parse(to_json(e))); }
 
 void MetricsLog::flush() { file_->flush_to_disk(); }
 

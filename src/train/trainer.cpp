@@ -13,6 +13,7 @@
 #include "bitgrad/train/weight_map.h"
 #include "data/augment.h"
 #include "train/evaluation.h"
+#include "train/examination.h"
 #include "train/lengths.h"
 #include "train/phases.h"
 
@@ -214,7 +215,7 @@ Evaluation Trainer::evaluate_test() {
   start();
   const bool test = test_data_ != nullptr;
   return detail::evaluate(*learner_, test ? *test_data_ : *train_data_, config_.train.eval.batch,
-                          test ? test_resident_.get() : train_resident_.get());
+                          test ? test_resident_.get() : train_resident_.get(), INT64_MAX, examination_.get());
 }
 
 Evaluation Trainer::evaluate_training_part() {

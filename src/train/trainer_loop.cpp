@@ -10,13 +10,16 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/layer_table.h"
+#include "bitgrad/train/html_report.h"
 #include "bitgrad/train/metrics.h"
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
 #include "train/checkpoint/pieces.h"
+#include "train/examination.h"
 #include "train/interval.h"
 #include "train/lengths.h"
 #include "train/phases.h"
+#include "train/run_record.h"
 
 namespace bitgrad {
 
@@ -52,7 +55,12 @@ class Trainer::Loop {
       : t_(trainer), folder_(folder), hooks_(hooks) {
     const RunCounters& c = t_.counters_;
     const WrittenSum saved{c.metrics_bytes, c.metrics_crc};
-    if (!folder_.empty()) metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved);
+    if (!folder_.empty() && t_.config_.log_report) {
+      detail::record_session(folder_, t_.config_, learner());
+      if (t_.test_data_) t_.examination_ = detail::Examination::of(*t_.test_data_, t_.config_);
+    }
+    if (!folder_.empty())
+      metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved, metrics_outputs());
     if (t_.config_.log_quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
       monitor_->expect(microbatches_to(*t_.config_.log_quantization));
@@ -107,6 +115,7 @@ class Trainer::Loop {
       outcome.metric = t_.best_.metric;
       outcome.optimizer_steps = learner().state().step;
       write_summary(folder_, outcome, "failed", error.what());
+      write_report();
     } catch (const std::exception& second) {
       log(LogLevel::kError, second.what());
     }
@@ -114,6 +123,15 @@ class Trainer::Loop {
 
  private:
   Learner& learner() { return *t_.learner_; }
+
+  MetricsOutputs metrics_outputs() const {
+    MetricsOutputs outputs{
+        .csv = true, .evaluates = t_.test_data_ != nullptr, .tensorboard = t_.config_.log_tensorboard};
+    for (const Metric* m : metrics())
+      if (m->name != "loss" && m->fits({t_.train_data_->target_form(), t_.config_.loss}))
+        outputs.metrics.push_back(m->name);
+    return outputs;
+  }
 
   // Short runs of a long configuration are common: no error.
   void warn_of_phases() {
@@ -201,7 +219,10 @@ class Trainer::Loop {
       if (e.best) c.best_value = e.value;
     }
     if (metrics_) metrics_->write(e);
-    if (e.best && !folder_.empty()) save(folder_ + "/best.safetensors");
+    if (e.best && !folder_.empty()) {
+      save(folder_ + "/best.safetensors");
+      if (t_.examination_) write_file_atomically(folder_ + "/evaluation.json", t_.examination_->json(e));
+    }
     if (hooks_.on_eval) hooks_.on_eval(e);
     interval_.start += Clock::now() - before;  // samples/s are those of training
   }
@@ -274,7 +295,19 @@ class Trainer::Loop {
     outcome.state_hash = state_hash(learner(), t_.counters_);
     if (!folder_.empty())
       write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
+    write_report();
     return outcome;
+  }
+
+  // A report that cannot be made does not harm the run.
+  void write_report() {
+    if (folder_.empty() || !t_.config_.log_report) return;
+    detail::record_model(folder_, learner());
+    try {
+      write_file_atomically(folder_ + "/report.html", html_report({folder_}));
+    } catch (const std::exception& e) {
+      log(LogLevel::kWarning, concat("report.html is not written: ", e.what(), ". Later: bitgrad report ", folder_));
+    }
   }
 
   Trainer& t_;

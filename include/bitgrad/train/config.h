@@ -382,6 +382,8 @@ struct RunConfig {
   Quantity checkpoint_every = {};
   Quantity log_every = {};
   std::optional<Quantity> log_quantization = {};  // none: off
+  bool log_report = true;                         // report.html and evaluation.json
+  bool log_tensorboard = false;                   // event files
   std::optional<double> log_peak = {};            // 10^9 multiplications a second; none: not known
   ConfigOrigin origin = {};
   friend bool operator==(const RunConfig&, const RunConfig&) = default;

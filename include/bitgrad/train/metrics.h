@@ -3,17 +3,32 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bitgrad/base/file.h"
 #include "bitgrad/train/trainer.h"
 
 namespace bitgrad {
 
+class Json;
+
 // What a file holds up to its last line.
 struct WrittenSum {
   int64_t bytes = 0;
   uint32_t crc32c = 0;
   friend bool operator==(const WrittenSum&, const WrittenSum&) = default;
+};
+
+namespace detail {
+class MetricsSink;
+}
+
+// What is written beside metrics.jsonl.
+struct MetricsOutputs {
+  bool csv = false;                       // results.csv
+  std::vector<std::string> metrics = {};  // its columns of evaluations beside the loss
+  bool evaluates = false;                 // a row for each evaluation; else for each train line
+  bool tensorboard = false;               // event files
 };
 
 // metrics.jsonl: one JSON object a line.
@@ -28,7 +43,11 @@ class MetricsLog {
   // Lines that cannot be read are dropped too, and `saved`, what was written when the run was saved (0 bytes: not
   // known), is compared with what the file begins with: either damage is a warning with the numbers of the lines, and
   // the file as it was is kept as metrics.jsonl.damaged, or .damaged.2 and so on: none is overwritten.
-  MetricsLog(const std::string& folder, int64_t keep_steps, const WrittenSum& saved = {});
+  // Files of `outputs` follow: results.csv is made anew of the lines that stay; a new event file begins, before which
+  // readers forget later steps.
+  MetricsLog(const std::string& folder, int64_t keep_steps, const WrittenSum& saved = {},
+             const MetricsOutputs& outputs = {});
+  ~MetricsLog();
   const WrittenSum& written() const { return written_; }
   void write(const TrainEvent& event);
   void write(const EvalEvent& event);
@@ -36,8 +55,9 @@ class MetricsLog {
   void flush();
 
  private:
-  void line(const std::string& text);
+  void line(const Json& object);
   std::unique_ptr<OutputFile> file_;
+  std::vector<std::unique_ptr<detail::MetricsSink>> sinks_;
   WrittenSum written_;
 };
 

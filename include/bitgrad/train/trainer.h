@@ -19,6 +19,7 @@ namespace bitgrad {
 
 namespace detail {
 class ResidentData;
+class Examination;
 }  // namespace detail
 
 // The phases of quantization of a configuration; an epoch has so many microbatches. Without quant.phases one phase that
@@ -152,7 +153,8 @@ class Trainer {
   std::string tokenizer_;                                     // as files hold it; empty: none
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, test_resident_;
-  std::string residence_;  // where the data are, for the log
+  std::unique_ptr<detail::Examination> examination_;  // of the evaluations of a run that reports
+  std::string residence_;                             // where the data are, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
   BestRule best_;

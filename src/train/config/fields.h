@@ -175,6 +175,8 @@ template <typename V, typename C>
 void visit_log(V&& v, C& c) {
   v("every", c.log_every);
   v("quantization", c.log_quantization);
+  v("report", c.log_report);
+  v("tensorboard", c.log_tensorboard);
   v("peak", c.log_peak);
 }
 

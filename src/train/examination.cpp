@@ -1,0 +1,142 @@
+#include "train/examination.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bitgrad/base/json.h"
+#include "bitgrad/tensor/tensor.h"
+
+namespace bitgrad::detail {
+namespace {
+
+constexpr int64_t kMostClasses = 1000;  // a matrix of 8 MB
+constexpr int64_t kWrittenClasses = 100;
+constexpr size_t kWorst = 16, kPairs = 20;
+constexpr std::string_view kCrossEntropy = "softmax_cross_entropy";
+
+// log sum exp(x) - x[label].
+double cross_entropy(const float* x, int64_t count, int64_t label, float top) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += std::exp(static_cast<double>(x[i]) - static_cast<double>(top));
+  return std::log(sum) + static_cast<double>(top) - static_cast<double>(x[label]);
+}
+
+struct Pair {
+  int64_t count, label, predicted;
+};
+
+// Of a matrix of `classes`^2 the largest counts off the diagonal.
+std::vector<Pair> most_confused(const std::vector<int64_t>& confusion, int64_t classes) {
+  std::vector<Pair> pairs;
+  for (int64_t i = 0; i < std::ssize(confusion); ++i)
+    if (const int64_t n = confusion[static_cast<size_t>(i)]; n > 0 && i / classes != i % classes)
+      pairs.push_back({n, i / classes, i % classes});
+  const size_t kept = std::min(kPairs, pairs.size());
+  std::partial_sort(
+      pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(kept), pairs.end(), [](const Pair& a, const Pair& b) {
+        return a.count != b.count ? a.count > b.count
+                                  : a.label * kMostClasses + a.predicted < b.label * kMostClasses + b.predicted;
+      });
+  pairs.resize(kept);
+  return pairs;
+}
+
+Json confusion_json(const std::vector<int64_t>& confusion, int64_t classes) {
+  Json rows = Json::array();
+  for (int64_t i = 0; i < classes; ++i) {
+    const auto row = confusion.begin() + i * classes;
+    rows.push_back(std::vector<int64_t>(row, row + classes));
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::unique_ptr<Examination> Examination::of(const Dataset& data, const RunConfig& config) {
+  const TargetForm target = data.target_form();
+  if (data.vocabulary() > 0 || (target.classes > 0 && target.shape.rank() > 0)) return nullptr;
+  return std::unique_ptr<Examination>(new Examination(data, config));
+}
+
+void Examination::begin() {
+  seen_ = 0;
+  worst_.clear();
+  confusion_.clear();
+}
+
+void Examination::add(const Tensor& outputs, const Tensor& target) {
+  const int64_t n = target.shape()[0], each = outputs.numel() / std::max<int64_t>(n, 1);
+  const std::vector<float> values = outputs.to_vector();
+  if (target.dtype() == dtypes::int32) {
+    if (confusion_.empty() && each <= kMostClasses) confusion_.assign(static_cast<size_t>(each * each), 0);
+    const auto* labels = target.as<int32_t>();
+    for (int64_t i = 0; i < n; ++i, ++seen_) add_class(values.data() + i * each, each, labels[i]);
+    return;
+  }
+  const std::vector<float> wanted = target.to_vector();
+  if (wanted.size() != values.size()) return;
+  for (int64_t i = 0; i < n; ++i, ++seen_) {
+    double sum = 0;
+    for (auto k = static_cast<size_t>(i * each); k < static_cast<size_t>((i + 1) * each); ++k)
+      sum += (static_cast<double>(values[k]) - static_cast<double>(wanted[k])) *
+             (static_cast<double>(values[k]) - static_cast<double>(wanted[k]));
+    keep({sum / static_cast<double>(each), seen_});
+  }
+}
+
+void Examination::add_class(const float* scores, int64_t count, int64_t label) {
+  if (label < 0 || label >= count) return;
+  const int64_t predicted = std::max_element(scores, scores + count) - scores;
+  if (!confusion_.empty()) ++confusion_[static_cast<size_t>(label * count + predicted)];
+  Sample sample{0, seen_, label, predicted};
+  const float top = scores[predicted];
+  if (config_.loss == kCrossEntropy) {
+    // Never more than the distance from the top plus log of the classes: most samples need no exponential.
+    const double bound =
+        static_cast<double>(top) - static_cast<double>(scores[label]) + std::log(static_cast<double>(count));
+    if (worst_.size() == kWorst && bound <= worst_.back().value) return;
+    sample.value = cross_entropy(scores, count, label, top);
+  } else if (predicted != label) {
+    sample.value = static_cast<double>(top) - static_cast<double>(scores[label]);
+  } else {
+    return;
+  }
+  keep(sample);
+}
+
+void Examination::keep(const Sample& sample) {
+  if (worst_.size() == kWorst && sample.value <= worst_.back().value) return;
+  const auto place = std::upper_bound(worst_.begin(), worst_.end(), sample,
+                                      [](const Sample& a, const Sample& b) { return a.value > b.value; });
+  worst_.insert(place, sample);
+  if (worst_.size() > kWorst) worst_.pop_back();
+}
+
+std::string Examination::json(const EvalEvent& event) const {
+  const TargetForm target = data_.target_form();
+  const bool classes = target.classes > 0;
+  Json j{{"split", event.split}, {"epoch", event.epoch},
+         {"step", event.step},   {"samples", seen_},
+         {"loss", event.loss},   {"accuracy", event.accuracy < 0 ? Json(nullptr) : Json(event.accuracy)}};
+  if (!config_.data.class_names.empty()) j["class_names"] = config_.data.class_names;
+  if (classes && !confusion_.empty()) {
+    const auto count = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(confusion_.size()))));
+    j["classes"] = count;
+    if (count <= kWrittenClasses) j["confusion"] = confusion_json(confusion_, count);
+    j["confused"] = Json::array();
+    for (const Pair& p : most_confused(confusion_, count))
+      j["confused"].push_back({{"class", p.label}, {"predicted", p.predicted}, {"count", p.count}});
+  }
+  // margin: the largest score minus that of the class, of samples that are wrong.
+  j["worst_by"] = !classes ? "squared_error" : config_.loss == kCrossEntropy ? "cross_entropy" : "margin";
+  j["worst"] = Json::array();
+  for (const Sample& s : worst_) {
+    Json item{{"sample", s.index}, {"value", s.value}};
+    if (classes) item.update({{"class", s.label}, {"predicted", s.predicted}});
+    if (const std::string picture = picture_of(data_, s.index); !picture.empty()) item["picture"] = picture;
+    j["worst"].push_back(item);
+  }
+  return j.dump() + '\n';
+}
+
+}  // namespace bitgrad::detail
