@@ -355,6 +355,7 @@ struct ConfigOrigin {
   std::string text = {};                           // of the file, as it was
   std::vector<std::string> overrides = {};         // as given
   std::string note = {};                           // old words that a user wrote, one line for the log; empty: none
+  std::vector<std::string> warnings = {};          // of a user's text: keys without effect, each with its place
   std::string preset_name = {}, preset_text = {};  // of the file of model.preset; empty: there is none
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
 };
