@@ -22,6 +22,7 @@
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
+#include "memory_table.h"
 #include "open_file.h"
 #include "output.h"
 #include "progress.h"
@@ -77,22 +78,6 @@ void open_log(const std::string& folder, const EarlyLines& before, bool verbose,
   });
 }
 
-// Bytes by kind at the peak, the largest first.
-void print_memory(std::ostream& out) {
-  const MemoryAccount peak = memory_at_peak();
-  std::vector<std::pair<int64_t, std::string>> kinds;
-  for (int i = 0; i < kMemoryKinds; ++i)
-    if (const int64_t bytes = peak.bytes[static_cast<size_t>(i)]; bytes > 0)
-      kinds.emplace_back(bytes, memory_kind_name(static_cast<MemoryKind>(i)));
-  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  out << "memory at the peak: " << size_text(peak.total) << '\n';
-  for (const auto& [bytes, name] : kinds) {
-    const std::string size = size_text(bytes);
-    out << "  " << name << std::string(14 - std::min<size_t>(14, name.size()), ' ')
-        << std::string(9 - std::min<size_t>(9, size.size()), ' ') << size << '\n';
-  }
-}
-
 // A checkpoint is written, so the run can go on: say how.
 void say_how_to_go_on(const TrainOutcome& outcome, const std::string& folder) {
   std::cout << "stopped and saved at step " << outcome.optimizer_steps << ". Resume with: bitgrad train --resume "
@@ -114,7 +99,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   if (const auto best = trainer.best_value())
     std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config()) << ')';
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
-  print_memory(std::cout);
+  print_memory(std::cout, memory_at_peak());
   std::cout << "run folder: " << folder << '\n';
   return 0;
 }
@@ -238,7 +223,8 @@ Run setup_train(Arguments& args) {
   args.option(
       "overrides", options->overrides,
       "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.* and data.root");
-  args.option("--out", options->out, "the run folder, which must be absent or empty");
+  args.option("--out", options->out,
+              "Folder for this run. Must not exist or must be empty. Default: runs/NAME/0001, 0002, ...");
   args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
   args.option("--data", options->data, "folder of the data, as data.root=DIR");
   add_plugin_option(args, options->plugins);

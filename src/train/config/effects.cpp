@@ -70,10 +70,10 @@ class Effects {
     });
     if (!used && shared != nullptr && !config_.quant.weights.dtype.is_float())
       warn(shared,
-           concat("quant.weights (", config_.quant.weights.dtype, ' ', config_.quant.weights.scheme,
-                  ") has no effect: ", holder(),
-                  " every layer. Only init, moments, optimizer, lr_factor, weight_decay and frozen count beside "
-                  "a recipe; leave the others out, or leave the recipe out"));
+           concat(
+               "quant.weights (", config_.quant.weights.dtype, ' ', config_.quant.weights.scheme,
+               ") has no effect: ", holder(),
+               " every layer. Leave out one of the two; keys of training, such as init, still count beside a recipe"));
   }
   std::string holder() const {
     const auto& recipe = config_.quant.prepare.recipe;

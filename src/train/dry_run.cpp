@@ -1,0 +1,75 @@
+#include "bitgrad/train/dry_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bitgrad/base/text_stream.h"
+#include "bitgrad/train/trainer.h"
+#include "data/first_samples.h"
+#include "train/warnings.h"
+
+namespace bitgrad {
+namespace {
+
+DryRun::Data described(const Dataset& data, const std::string& name) {
+  return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype()};
+}
+
+// One batch of data.test: what follows has the same memory.
+std::unique_ptr<Dataset> one_batch(std::unique_ptr<Dataset> data, int64_t batch) {
+  const int64_t samples = std::min(batch, data->size());
+  return samples < data->size() ? data::first_samples(std::move(data), samples) : std::move(data);
+}
+
+// Phases one step after the other, so that each form of the model is seen.
+RunConfig short_of(RunConfig config) {
+  for (size_t i = 0; i < config.quant.phases.size(); ++i)
+    config.quant.phases[i].from = {static_cast<int64_t>(i), Quantity::Unit::kSteps};
+  if (config.log_quantization) config.log_quantization = Quantity{1, Quantity::Unit::kSteps};
+  return config;
+}
+
+void run_steps(Trainer& trainer, int64_t steps) {
+  TrainHooks hooks;
+  hooks.on_quant = [](const QuantEvent&) {};
+  hooks.stop_requested = [&] {
+    return trainer.learner().state().step >= steps ? StopRequest::kInterrupt : StopRequest::kNone;
+  };
+  trainer.run("", hooks);
+  trainer.evaluate_test();
+}
+
+}  // namespace
+
+DryRun dry_run(RunConfig config, bool measure) {
+  reset_memory_peaks();
+  apply_run_settings(config);
+  const DeviceGuard guard(device_of(config));
+  DryRun out;
+  std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), test;
+  out.train = described(*train, train->name());
+  if (config.data.test) {
+    test = open_dataset(config, *config.data.test);
+    out.test = described(*test, test->name());
+    test = one_batch(std::move(test), config.train.eval.batch);
+  }
+  out.warnings = detail::run_warnings(config, out.train.samples);
+  const int64_t accumulate = config.batch.accumulate();
+  const int64_t micro = (out.train.samples + config.batch.micro - 1) / config.batch.micro;
+  out.steps_per_epoch = (micro + accumulate - 1) / accumulate;
+  const auto least = static_cast<int64_t>(config.quant.phases.size()) + 1;
+  config.origin.warnings.clear();  // said once
+  Trainer trainer(measure ? short_of(std::move(config)) : std::move(config), std::move(train), std::move(test));
+  out.steps = (trainer.total_microbatches() + accumulate - 1) / accumulate;
+  trainer.start();
+  TextWriter table;
+  print_layer_table(table, trainer.learner().model());
+  out.table = table.str();
+  out.layers = layer_table(trainer.learner().model());
+  if (!measure) return out;
+  run_steps(trainer, std::max<int64_t>(least, 2));
+  out.peak = memory_at_peak();
+  return out;
+}
+
+}  // namespace bitgrad
