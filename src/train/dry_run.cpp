@@ -1,6 +1,8 @@
 #include "bitgrad/train/dry_run.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "bitgrad/base/text_stream.h"
@@ -29,8 +31,22 @@ RunConfig short_of(RunConfig config) {
   return config;
 }
 
+// Batches are read ahead by a thread; a run of more than a few steps soon has all of them.
+void wait_for_batches() {
+  using namespace std::chrono_literals;
+  constexpr int kMostPolls = 400;
+  int64_t before = -1;
+  for (int polls = 0, quiet = 0; polls < kMostPolls && quiet < 10; ++polls) {
+    const int64_t now = memory_now()[MemoryKind::kBatch];
+    quiet = now == before ? quiet + 1 : 0;
+    before = now;
+    std::this_thread::sleep_for(2ms);
+  }
+}
+
 void run_steps(Trainer& trainer, int64_t steps) {
   TrainHooks hooks;
+  hooks.on_tick = [](const TrainEvent&) { wait_for_batches(); };
   hooks.on_quant = [](const QuantEvent&) {};
   hooks.stop_requested = [&] {
     return trainer.learner().state().step >= steps ? StopRequest::kInterrupt : StopRequest::kNone;

@@ -30,7 +30,7 @@ std::vector<PlacedKey> placed_keys() {
       all.push_back({own, spec});
       const bool list = spec->type == &config::kMaps || spec->type == &config::kLayers;
       if (spec->type == &config::kLayers && !group.empty() && group != "model") continue;
-      if (spec->type == &config::kBlocks) continue;
+      if (spec->type == &config::kBlocks || spec->type == &config::kLayerLists) continue;
       if (!spec->detail.empty() && !config::keys_of(spec->detail).empty()) walk(spec->detail, list ? own + ".N" : own);
     }
   };

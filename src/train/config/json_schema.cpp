@@ -123,8 +123,8 @@ class Writer {
     Json out = value(spec);
     if (blocks_ && !out.contains("$ref") && spec.group != "model") out = any_of({std::move(out), pattern("\\$[a-z]")});
     std::string text(spec.doc);
-    if (spec.has_default() && spec.standard != "{}") text += concat(" Default: ", spec.standard, '.');
-    if (spec.computed()) text += concat(" Default: ", spec.standard.substr(1), '.');
+    if (spec.has_default() && spec.standard != "{}") text += concat(". Default: ", spec.standard, '.');
+    if (spec.computed()) text += concat(". Default: ", spec.standard.substr(1), '.');
     // Beside $ref other members say nothing in draft 7.
     if (out.contains("$ref")) out = Json{{"allOf", Json::array({std::move(out)})}};
     if (!text.empty()) out["description"] = text;
@@ -134,7 +134,8 @@ class Writer {
   Json value(const KeySpec& spec) const {
     const ValueType* const type = spec.type;
     using namespace config;
-    if (type == &kMap) return spec.detail.empty() ? Json{{"type", "object"}} : reference(spec.detail);
+    if (type == &kMap && keys_of(spec.detail).empty()) return group(spec.detail);
+    if (type == &kMap) return reference(spec.detail);
     if (type == &kLayers) return layers(spec);
     if (type == &kLayerLists) return list_of(list_of(reference("layer")));
     if (type == &kBlocks) return blocks();
@@ -144,7 +145,7 @@ class Writer {
       list["minItems"] = 1;
       return list;
     }
-    if (type == &kMetrics) return reference(spec.detail);
+    if (type == &kMetrics) return keys_of(spec.detail).empty() ? group(spec.detail) : reference(spec.detail);
     if (type == &kLoss)
       return any_of({words(spec.choices()), Json{{"type", "object"}, {"minProperties", 1}, {"maxProperties", 1}}});
     if (type == &kBest) return any_of({words(choices::metrics()), reference(spec.detail)});
