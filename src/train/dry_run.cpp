@@ -17,16 +17,19 @@ DryRun::Data described(const Dataset& data, const std::string& name) {
   return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype()};
 }
 
-// One batch of data.test: what follows has the same memory.
-std::unique_ptr<Dataset> one_batch(std::unique_ptr<Dataset> data, int64_t batch) {
-  const int64_t samples = std::min(batch, data->size());
+// Some batches of data.test, as many as are read ahead: what follows has the same memory.
+std::unique_ptr<Dataset> some_batches(std::unique_ptr<Dataset> data, int64_t batch) {
+  constexpr int64_t kBatches = 4;
+  const int64_t samples = std::min(batch * kBatches, data->size());
   return samples < data->size() ? data::first_samples(std::move(data), samples) : std::move(data);
 }
 
-// Phases one step after the other, so that each form of the model is seen.
+// Phases one step after the other, so that each form of the model is seen; evaluated while the batches of training are
+// there.
 RunConfig short_of(RunConfig config) {
   for (size_t i = 0; i < config.quant.phases.size(); ++i)
     config.quant.phases[i].from = {static_cast<int64_t>(i), Quantity::Unit::kSteps};
+  config.train.eval.every = {1, Quantity::Unit::kSteps};
   if (config.log_quantization) config.log_quantization = Quantity{1, Quantity::Unit::kSteps};
   return config;
 }
@@ -52,7 +55,6 @@ void run_steps(Trainer& trainer, int64_t steps) {
     return trainer.learner().state().step >= steps ? StopRequest::kInterrupt : StopRequest::kNone;
   };
   trainer.run("", hooks);
-  trainer.evaluate_test();
 }
 
 }  // namespace
@@ -67,7 +69,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   if (config.data.test) {
     test = open_dataset(config, *config.data.test);
     out.test = described(*test, test->name());
-    test = one_batch(std::move(test), config.train.eval.batch);
+    test = some_batches(std::move(test), config.train.eval.batch);
   }
   out.warnings = detail::run_warnings(config, out.train.samples);
   const int64_t accumulate = config.batch.accumulate();

@@ -46,9 +46,11 @@ def at(node, path):
 
 def mutants(config):
     """One fault each: a key misspelt in every map, required keys removed, values of another type."""
-    blocks = 'blocks' in config.get('model', {})
+    blocks = config.get('model', {}).get('blocks') or {}
     for path in maps_of(config):
-        if not at(config, path) or (blocks and path and isinstance(path[-1], int) and 'layers' in path):
+        if not at(config, path) or set(path) & set(blocks):
+            continue  # keys of a block
+        if blocks and path and isinstance(path[-1], int) and 'layers' in path:
             continue  # beside blocks any word may be the name of one
         wrong = copy.deepcopy(config)
         map_ = at(wrong, path)
@@ -83,7 +85,7 @@ def main():
         for what, wrong in mutants(config):
             tried += 1
             if validator.is_valid(wrong):
-                print(f"        print(f'{path.name}: accepted with {what}')
+                print(f'{path.name}: accepted with {what}')
                 failed += 1
     print(f'{len(configs)} configurations, {tried} mutants, {failed} wrong')
     return 1 if failed or not configs or tried < 10 * len(configs) else 0

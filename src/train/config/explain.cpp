@@ -130,6 +130,9 @@ std::string explain_config_key(const std::string& key) {
   for (const PlacedKey& k : all)
     if (found.empty() || found.front().path != wanted)
       if (k.path.ends_with('.' + wanted) || concat(k.spec->group, '.', k.spec->key) == wanted) found.push_back(k);
+  std::stable_sort(found.begin(), found.end(), [](const PlacedKey& a, const PlacedKey& b) {
+    return std::count(a.path.begin(), a.path.end(), '.') < std::count(b.path.begin(), b.path.end(), '.');
+  });
   if (found.empty()) {
     std::vector<std::string> names;
     for (const PlacedKey& k : all) {
