@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
@@ -114,6 +115,7 @@ int run_command(int argc, char** argv) {
   bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {
     if (level >= bitgrad::LogLevel::kWarning) std::cerr << "warning: " << line << '\n';
   });
+  bitgrad::cpu_isa();  // a wrong BITGRAD_ISA is said by itself, not where a layer asks first
   return runs.at(args.chosen_command())();
 }
 

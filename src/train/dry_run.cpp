@@ -8,18 +8,20 @@
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/train/trainer.h"
 #include "data/first_samples.h"
+#include "train/evaluation.h"
 #include "train/warnings.h"
 
 namespace bitgrad {
 namespace {
 
+constexpr int64_t kBatches = 4;  // of an evaluation: as many as are read ahead, and some more
+
 DryRun::Data described(const Dataset& data, const std::string& name) {
   return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype()};
 }
 
-// Some batches of data.test, as many as are read ahead: what follows has the same memory.
+// The first batches of data.test: what follows has the same memory.
 std::unique_ptr<Dataset> some_batches(std::unique_ptr<Dataset> data, int64_t batch) {
-  constexpr int64_t kBatches = 4;
   const int64_t samples = std::min(batch * kBatches, data->size());
   return samples < data->size() ? data::first_samples(std::move(data), samples) : std::move(data);
 }
@@ -47,9 +49,14 @@ void wait_for_batches() {
   }
 }
 
-void run_steps(Trainer& trainer, int64_t steps) {
+// `train`: where there is no data.test, a run ends with an evaluation of part of it.
+void run_steps(Trainer& trainer, int64_t steps, const Dataset* train) {
   TrainHooks hooks;
-  hooks.on_tick = [](const TrainEvent&) { wait_for_batches(); };
+  hooks.on_tick = [&, train](const TrainEvent&) {
+    wait_for_batches();
+    const int64_t micro = trainer.config().batch.micro;
+    if (train != nullptr) detail::evaluate(trainer.learner(), *train, micro, nullptr, micro * kBatches);
+  };
   hooks.on_quant = [](const QuantEvent&) {};
   hooks.stop_requested = [&] {
     return trainer.learner().state().step >= steps ? StopRequest::kInterrupt : StopRequest::kNone;
@@ -65,6 +72,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   const DeviceGuard guard(device_of(config));
   DryRun out;
   std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), test;
+  const Dataset* const read = train.get();
   out.train = described(*train, train->name());
   if (config.data.test) {
     test = open_dataset(config, *config.data.test);
@@ -85,7 +93,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   out.table = table.str();
   out.layers = layer_table(trainer.learner().model());
   if (!measure) return out;
-  run_steps(trainer, std::max<int64_t>(least, 2));
+  run_steps(trainer, std::max<int64_t>(least, 2), out.test ? nullptr : read);
   out.peak = memory_at_peak();
   return out;
 }
