@@ -116,6 +116,9 @@ int run_convert(const ConvertOptions& options) {
           "--best selects a checkpoint of a run folder: got '", options.target, "', which is not one");
   const std::vector<std::string> overrides = with_data_root(options.overrides, options.data);
   const OpenedFile file = open_file(options.best ? options.target + "/best.safetensors" : options.target, overrides);
+  for (const char* ending : {".onnx", ".gguf", ".c"})
+    require(!options.out.ends_with(ending), "convert", "writes a model file of bitgrad (.safetensors), got ",
+            options.out, ". For ", ending, " use: bitgrad export ", options.target, " -o ", options.out);
   if (!options.dry_run) require_writable(options.out, options.force, {file.path});
   require(file.kind == "checkpoint", "convert", file.path, " is converted already");
   const std::unique_ptr<Dataset> data =

@@ -1,5 +1,5 @@
-// bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [options]: a language model goes on with a text. The text
-// is on standard output as it grows, what it took on standard error. Options: bitgrad generate --help.
+// bitgrad generate RUN_DIR_OR_FILE --prompt TEXT | --ids 1,2,3 [options]: a language model goes on with a text. The
+// text is on standard output as it grows, what it took on standard error. Options: bitgrad generate --help.
 #include <chrono>
 #include <iostream>
 #include <iterator>

@@ -22,6 +22,7 @@
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/trainer.h"
 #include "command.h"
+#include "memory_table.h"
 #include "open_file.h"
 #include "output.h"
 #include "progress.h"
@@ -35,7 +36,7 @@ struct TrainOptions {
   std::vector<std::string> plugins;
   std::string config, out, resume, data;
   std::vector<std::string> overrides;
-  bool quiet = false, use_config = false;
+  bool quiet = false, verbose = false, use_config = false;
 };
 
 spdlog::level::level_enum level_of(LogLevel level) {
@@ -44,8 +45,25 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return kLevels[static_cast<int>(level)];
 }
 
-// Log lines go to <folder>/train.log; warnings also to the screen.
-void open_log(const std::string& folder, Progress& progress) {
+// Of the lines that come before there is a folder.
+using EarlyLines = std::vector<std::pair<LogLevel, std::string>>;
+
+void show(LogLevel level, std::string_view text, bool verbose, Progress& progress) {
+  if (level == LogLevel::kWarning) progress.warn(std::string(text));
+  if (level == LogLevel::kInfo && verbose) progress.line(std::string(text));
+}
+
+// Until open_log: to the screen, and kept.
+void keep_log(EarlyLines& lines, bool verbose, Progress& progress) {
+  set_log_sink([&lines, verbose, &progress](LogLevel level, std::string_view text) {
+    lines.emplace_back(level, text);
+    show(level, text, verbose, progress);
+  });
+}
+
+// Log lines go to <folder>/train.log, also those that came before; warnings to the screen too, and with `verbose` what
+// informs.
+void open_log(const std::string& folder, const EarlyLines& before, bool verbose, Progress& progress) {
   std::shared_ptr<spdlog::logger> logger;
   try {
     logger = spdlog::basic_logger_mt("train", folder + "/train.log");
@@ -53,26 +71,11 @@ void open_log(const std::string& folder, Progress& progress) {
     fail_with(ErrorCode::kMemory, "train", "the log cannot be written: ", e.what());
   }
   logger->flush_on(spdlog::level::info);
-  set_log_sink([logger, &progress](LogLevel level, std::string_view text) {
+  for (const auto& [level, text] : before) logger->log(level_of(level), "{}", text);
+  set_log_sink([logger, verbose, &progress](LogLevel level, std::string_view text) {
     logger->log(level_of(level), "{}", text);
-    if (level == LogLevel::kWarning) progress.warn(std::string(text));
+    show(level, text, verbose, progress);
   });
-}
-
-// Bytes by kind at the peak, the largest first.
-void print_memory(std::ostream& out) {
-  const MemoryAccount peak = memory_at_peak();
-  std::vector<std::pair<int64_t, std::string>> kinds;
-  for (int i = 0; i < kMemoryKinds; ++i)
-    if (const int64_t bytes = peak.bytes[static_cast<size_t>(i)]; bytes > 0)
-      kinds.emplace_back(bytes, memory_kind_name(static_cast<MemoryKind>(i)));
-  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  out << "memory at the peak: " << size_text(peak.total) << '\n';
-  for (const auto& [bytes, name] : kinds) {
-    const std::string size = size_text(bytes);
-    out << "  " << name << std::string(14 - std::min<size_t>(14, name.size()), ' ')
-        << std::string(9 - std::min<size_t>(9, size.size()), ' ') << size << '\n';
-  }
 }
 
 // A checkpoint is written, so the run can go on: say how.
@@ -96,7 +99,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   if (const auto best = trainer.best_value())
     std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config()) << ')';
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
-  print_memory(std::cout);
+  print_memory(std::cout, memory_at_peak());
   std::cout << "run folder: " << folder << '\n';
   return 0;
 }
@@ -130,7 +133,8 @@ std::string machine_of(Device device) {
   return device.is_cpu() ? cpu : concat(to_string(device), ' ', device_backend(device).describe(), ", host ", cpu);
 }
 
-void report_start(Trainer& trainer, const std::string& folder, bool measured, bool resuming, Progress& progress) {
+void report_start(Trainer& trainer, const std::string& folder, bool measured, bool resuming, bool verbose,
+                  Progress& progress) {
   const RunConfig& config = trainer.config();
   const Device device = trainer.learner().device();
   log(LogLevel::kInfo, concat("bitgrad ", BITGRAD_VERSION, " (", BITGRAD_GIT, "), ", machine_of(device), ", bits ",
@@ -146,7 +150,7 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
   TextReader lines(table.str());
   for (std::string line; std::getline(lines, line);) {
     log(LogLevel::kInfo, line);
-    progress.line(line);
+    if (!verbose) progress.line(line);  // else the log shows it
   }
 }
 
@@ -167,7 +171,9 @@ int run_train(const TrainOptions& options) {
   std::unique_ptr<FileLock> lock;
   if (resuming) lock = lock_run_folder(options.resume);
   Progress progress(options.quiet);
-  if (resuming) open_log(options.resume, progress);  // so that what resume warns of is seen
+  EarlyLines early;
+  keep_log(early, options.verbose, progress);
+  if (resuming) open_log(options.resume, early, options.verbose, progress);
   const RunConfig config = resuming ? config_of_resumed(options, checkpoint, moved)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   Trainer trainer(config);
@@ -182,9 +188,9 @@ int run_train(const TrainOptions& options) {
     RunFolder made = start_run_folder(trainer.config(), options.out);
     folder = std::move(made.path);
     lock = std::move(made.lock);
-    open_log(folder, progress);
+    open_log(folder, early, options.verbose, progress);
   }
-  report_start(trainer, folder, measured, resuming, progress);
+  report_start(trainer, folder, measured, resuming, options.verbose, progress);
   TrainHooks hooks;
   hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
   hooks.on_eval = [&](const EvalEvent& e) {
@@ -193,6 +199,9 @@ int run_train(const TrainOptions& options) {
         concat("epoch ", e.epoch, " step ", e.step, ' ', e.split,
                e.accuracy >= 0 ? concat(" accuracy ", e.accuracy) : "", " loss ", e.loss,
                e.metric == "accuracy" || e.metric == "loss" ? "" : concat(' ', e.metric, ' ', e.value)));
+  };
+  hooks.on_phase = [&](const std::string& phase) {
+    if (!options.verbose) progress.line(phase);
   };
   hooks.on_checkpoint = [&](const std::string& path) {
     log(LogLevel::kInfo, "saved " + path);
@@ -214,12 +223,14 @@ Run setup_train(Arguments& args) {
   args.option(
       "overrides", options->overrides,
       "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.* and data.root");
-  args.option("--out", options->out, "the run folder, which must be absent or empty");
+  args.option("--out", options->out,
+              "Folder for this run. Must not exist or must be empty. Default: runs/NAME/0001, 0002, ...");
   args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");
   args.option("--data", options->data, "folder of the data, as data.root=DIR");
   add_plugin_option(args, options->plugins);
   args.flag("--use-config", options->use_config, "with --resume: use config.yaml as it is now, even if it was edited");
-  args.flag("-q,--quiet", options->quiet, "no progress");
+  const Argument quiet = args.flag("-q,--quiet", options->quiet, "Print warnings and the result only.");
+  args.flag("-v,--verbose", options->verbose, "Print the lines of train.log too.").excludes(quiet);
   return [options] {
     struct SinkGuard {
       ~SinkGuard() { set_log_sink(nullptr); }

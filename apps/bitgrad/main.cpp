@@ -9,12 +9,14 @@
 #include <system_error>
 #include <vector>
 
+#include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/train/config.h"
 #include "command.h"
 #include "output.h"
+#include "program.h"
 
 namespace {
 
@@ -79,14 +81,29 @@ int guarded(const Run& run) {
   }
 }
 
+// `bitgrad --version` is `bitgrad version`.
+std::vector<const char*> spelled_out(int argc, char** argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  if (argc == 2 && (std::string_view(argv[1]) == "--version" || std::string_view(argv[1]) == "-V"))
+    words[1] = "version";
+  return words;
+}
+
 int run_command(int argc, char** argv) {
-  bitgrad::cli::Arguments args("bitgrad trains neural networks whose weights are the low-bit weights.");
+  bitgrad::cli::Arguments args("bitgrad trains neural networks whose weights are the low-bit weights.", "bitgrad");
   std::map<std::string, Run> runs;
-  for (const Command& c : kCommands) runs[c.name] = c.setup(args.command(c.name, c.summary));
+  for (const Command& c : kCommands) {
+    bitgrad::cli::Arguments& own = args.command(c.name, c.summary);
+    runs[c.name] = c.setup(own);
+    own.set_footer(bitgrad::cli::help_footer(c.name));
+    bitgrad::cli::program_commands().push_back({c.name, c.summary, &own});
+  }
+  args.set_footer("bitgrad help COMMAND shows examples. bitgrad new --list shows how to start.");
   std::string message;
   if (unknown_command(argc, argv, message)) return usage_error(message);
   try {
-    args.parse(argc, argv);
+    const std::vector<const char*> words = spelled_out(argc, argv);
+    args.parse(static_cast<int>(words.size()), words.data());
   } catch (const bitgrad::cli::HelpShown&) {
     return 0;
   } catch (const bitgrad::cli::UsageError& e) {
@@ -98,6 +115,7 @@ int run_command(int argc, char** argv) {
   bitgrad::set_log_sink([](bitgrad::LogLevel level, std::string_view line) {
     if (level >= bitgrad::LogLevel::kWarning) std::cerr << "warning: " << line << '\n';
   });
+  bitgrad::cpu_isa();  // a wrong BITGRAD_ISA is said by itself, not where a layer asks first
   return runs.at(args.chosen_command())();
 }
 

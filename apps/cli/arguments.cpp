@@ -100,6 +100,24 @@ Arguments& Arguments::command(const std::string& name, const std::string& summar
   return *state_->commands.back();
 }
 
+void Arguments::set_footer(const std::string& text) { state_->app->footer(text); }
+std::string Arguments::help() const { return state_->app->help("bitgrad"); }
+
+std::vector<ArgumentText> Arguments::texts() const {
+  std::vector<ArgumentText> all;
+  for (const CLI::Option* option : state_->app->get_options()) {
+    if (option == state_->app->get_help_ptr()) continue;
+    ArgumentText& text = all.emplace_back();
+    text.positional = option->get_positional();
+    text.takes_value = option->get_items_expected_max() > 0;
+    text.text = option->get_description();
+    if (text.positional) text.names.push_back(option->get_name());
+    for (const std::string& name : option->get_snames()) text.names.push_back('-' + name);
+    for (const std::string& name : option->get_lnames()) text.names.push_back("--" + name);
+  }
+  return all;
+}
+
 void Arguments::parse(int argc, const char* const* argv) {
   try {
     state_->app->parse(argc, argv);

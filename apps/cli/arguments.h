@@ -55,6 +55,13 @@ class Argument {
   CLI::Option* option_;
 };
 
+// What a command takes, as completions and manual pages list it.
+struct ArgumentText {
+  std::vector<std::string> names;  // "--out", "-o"; of a positional its word
+  bool positional = false, takes_value = false;
+  std::string text;
+};
+
 class Arguments {
  public:
   explicit Arguments(const std::string& description, const std::string& program = "");
@@ -87,6 +94,12 @@ class Arguments {
 
   // A command, such as "train" of `bitgrad train`; exactly one must then be given.
   Arguments& command(const std::string& name, const std::string& summary);
+
+  // Shown below the options by --help.
+  void set_footer(const std::string& text);
+  std::string help() const;  // what --help prints
+  // Without --help.
+  std::vector<ArgumentText> texts() const;
 
   // Throws UsageError, HelpShown.
   void parse(int argc, const char* const* argv);

@@ -78,6 +78,7 @@
 #include "bitgrad/train/compare.h"
 #include "bitgrad/train/config.h"
 #include "bitgrad/train/decoder.h"
+#include "bitgrad/train/dry_run.h"
 #include "bitgrad/train/generator.h"
 #include "bitgrad/train/html_report.h"
 #include "bitgrad/train/interop.h"

@@ -236,6 +236,8 @@ void set_num_threads(int n) {
   g_threads.store(n, std::memory_order_relaxed);
 }
 
+int available_cores() { return threads_of_affinity(); }
+
 int num_threads() {
   int n = g_threads.load(std::memory_order_relaxed);
   if (n == 0) {

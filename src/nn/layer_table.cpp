@@ -10,6 +10,12 @@
 #include "nn/summary.h"
 
 namespace bitgrad {
+
+std::string grouped_digits(int64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t at = text.size(); at > 3 && text[at - 4] != '-';) text.insert(at -= 3, 1, ',');
+  return text;
+}
 namespace {
 
 struct TableLine {
@@ -129,13 +135,6 @@ TableLines shortened(const TableLines& lines) {
   return out;
 }
 
-// 1,234,567
-std::string grouped(int64_t number) {
-  std::string text = std::to_string(number);
-  for (size_t at = text.size(); at > 3 && text[at - 4] != '-';) text.insert(at -= 3, 1, ',');
-  return text;
-}
-
 using TableCells = std::vector<std::string>;
 
 TableCells cells_of(const TableLine& line, bool counted) {
@@ -147,9 +146,9 @@ TableCells cells_of(const TableLine& line, bool counted) {
                    concat('[', dims, "] ", row.dtype),
                    row.weight,
                    row.input,
-                   grouped(row.parameters),
-                   grouped(row.bytes),
-                   grouped(row.macs)};
+                   grouped_digits(row.parameters),
+                   grouped_digits(row.bytes),
+                   grouped_digits(row.macs)};
   if (counted) cells.insert(cells.begin() + 1, line.times > 1 ? concat("x ", line.times) : "");
   return cells;
 }
@@ -187,8 +186,8 @@ void print_layer_table(std::ostream& out, Module& model, int64_t max_lines) {
   if (counted) out << "x N: N equal layers in a row, each with these numbers\n";
   if (joined) out << "+N: with the N layers that follow, which multiply nothing and keep the shape\n";
   const LayerTable all = layer_table(model);
-  out << "total: " << grouped(all.parameters) << " parameters, " << grouped(all.bytes) << " bytes, "
-      << grouped(all.macs) << " MACs per sample\n";
+  out << "total: " << grouped_digits(all.parameters) << " parameters, " << grouped_digits(all.bytes) << " bytes, "
+      << grouped_digits(all.macs) << " MACs per sample\n";
 }
 
 }  // namespace bitgrad

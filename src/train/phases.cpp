@@ -62,6 +62,11 @@ void detail::log_quantization(Module& model) {
   for (std::string line; std::getline(lines, line);) log(LogLevel::kInfo, line);
 }
 
+std::string detail::phase_text(const Learner& learner) {
+  const QuantPhase& phase = learner.phases().at(static_cast<size_t>(learner.phase()));
+  return concat("phase ", learner.phase(), " from step ", phase.from, ": ", describe(phase));
+}
+
 void detail::enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner) {
   const int64_t count = std::max<int64_t>(std::ssize(learner.phases()), 1);
   if (header.phase >= count)

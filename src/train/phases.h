@@ -52,6 +52,9 @@ void check_codes_that_train(const Parameter& p, const RequantPolicy& policy);
 // Puts a learner into the phase of a checkpoint that it will load. Throws Error(kData) where it has no such phase.
 void enter_phase_of(const CheckpointHeader& header, const std::string& file, Learner& learner);
 
+// "phase 1 from step 300: quantization on, observers on": the current phase, of a learner that has some.
+std::string phase_text(const Learner& learner);
+
 // The table of print_quantization, as log lines.
 void log_quantization(Module& model);
 

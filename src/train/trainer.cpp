@@ -16,6 +16,7 @@
 #include "train/examination.h"
 #include "train/lengths.h"
 #include "train/phases.h"
+#include "train/warnings.h"
 
 namespace bitgrad {
 namespace {
@@ -147,6 +148,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   total_microbatches_ = detail::microbatches_of(stop.value, each);
   require(total_microbatches_ <= detail::kMostMicrobatches, "train.stop", stop, " of ", each,
           " microbatches each: got more than ", detail::kMostMicrobatches, " microbatches. Give a shorter run");
+  detail::log_warnings(config_, train_data_->epoch_order().samples);
 }
 
 Trainer::~Trainer() = default;

@@ -98,7 +98,7 @@ class Trainer::Loop {
       t_.counters_.position = feed_->position();
       interval_.add(r);
       if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
-      if (r.stepped && std::exchange(told_phase_, learner().phase()) != learner().phase()) log_fused_updates(learner());
+      if (r.stepped && told_phase_ != learner().phase()) enter_phase(std::exchange(told_phase_, learner().phase()));
       if (r.stepped) boundary(last);
     }
     return finish();
@@ -142,6 +142,12 @@ class Trainer::Loop {
       if (phases[i].from >= steps)
         log(LogLevel::kWarning, concat("quant.phases.", i, " never starts: it begins at step ", phases[i].from,
                                        ", the run ends after ", steps));
+  }
+
+  // -1: the run begins in it.
+  void enter_phase(int64_t before) {
+    log_fused_updates(learner());
+    if (before >= 0 && hooks_.on_phase) hooks_.on_phase(detail::phase_text(learner()));
   }
 
   // Everything that happens between optimizer steps: reports, evaluation, checkpoints.

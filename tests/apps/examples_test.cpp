@@ -15,14 +15,14 @@ const std::string kBin = BITGRAD_BINARY_DIR "/bin/";
 
 }  // namespace
 
-TEST_CASE("the program in the README is first_program, which trains and reads back what it saved") {
-  const std::string readme = slurp(BITGRAD_SOURCE_DIR "/README.md"), start = "```cpp\n";
-  const size_t begin = readme.find(start);
+TEST_CASE("the program in docs/library.md is first_program, which trains and reads back what it saved") {
+  const std::string page = slurp(BITGRAD_SOURCE_DIR "/docs/library.md"), start = "```cpp\n";
+  const size_t begin = page.find(start);
   REQUIRE(begin != std::string::npos);
-  CHECK(readme.find(start, begin + 1) == std::string::npos);
-  const size_t text = begin + start.size(), end = readme.find("```", text);
+  CHECK(page.find(start, begin + 1) == std::string::npos);
+  const size_t text = begin + start.size(), end = page.find("```", text);
   REQUIRE(end != std::string::npos);
-  CHECK(readme.substr(text, end - text) == slurp(BITGRAD_SOURCE_DIR "/apps/examples/first_program.cpp"));
+  CHECK(page.substr(text, end - text) == slurp(BITGRAD_SOURCE_DIR "/apps/examples/first_program.cpp"));
 
   const TempDir dir;
   const ProcessResult r = run_program({kBin + "first_program"}, {}, dir.path());

@@ -13,6 +13,7 @@ namespace bitgrad {
 // the system does not give that many, the number falls to those there are, with a warning in the log.
 void set_num_threads(int n);
 int num_threads();
+int available_cores();
 
 namespace detail {
 void parallel_for_impl(int64_t chunks, void (*call)(void*, int64_t), void* context);

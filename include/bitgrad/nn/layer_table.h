@@ -32,5 +32,6 @@ LayerTable layer_table(Module& model);
 // one group of lines that says how often; where that is still too long, layers without products that keep the shape
 // count with the line above; where that is still too long, lines in the middle are left out.
 void print_layer_table(std::ostream& out, Module& model, int64_t max_lines = 60);
+std::string grouped_digits(int64_t number);  // 1,234,567
 
 }  // namespace bitgrad

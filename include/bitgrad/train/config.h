@@ -355,6 +355,7 @@ struct ConfigOrigin {
   std::string text = {};                           // of the file, as it was
   std::vector<std::string> overrides = {};         // as given
   std::string note = {};                           // old words that a user wrote, one line for the log; empty: none
+  std::vector<std::string> warnings = {};          // of a user's text: keys without effect, each with its place
   std::string preset_name = {}, preset_text = {};  // of the file of model.preset; empty: there is none
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) { return true; }
 };
@@ -427,5 +428,12 @@ std::vector<ConfigDifference> config_differences(const RunConfig& a, const RunCo
 ConfigError config_error_at(const RunConfig& config, SourceMark mark, const std::string& message);
 // The tables of docs/configuration.md.
 std::string config_reference();
+// A JSON Schema (draft 7) of configurations, for editors.
+std::string config_schema();
+// The paths of all keys, "optim.lr"; N stands for the number of an item of a list.
+std::vector<std::string> config_key_paths();
+// What a key means, its values, its default and an example, as lines. `key`: a path, or the end of one ("lr",
+// "linear.out"); several keys may end so. Throws Error with the nearest name for one that does not exist.
+std::string explain_config_key(const std::string& key);
 
 }  // namespace bitgrad

@@ -91,6 +91,8 @@ struct TrainHooks {
   std::function<void(const EvalEvent&)> on_eval = {};
   std::function<void(const QuantEvent&)> on_quant = {};  // log.quantization: one a layer
   std::function<void(const std::string& path)> on_checkpoint = {};
+  // A phase of quantization has begun, after its first step: "phase 1 from step 300: quantization on, ...".
+  std::function<void(const std::string& phase)> on_phase = {};
   std::function<StopRequest()> stop_requested = {};  // polled every microbatch; the open window is finished first
 };
 

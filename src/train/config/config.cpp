@@ -22,7 +22,8 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
                        const ConfigSource& source) {
   using namespace config;
   const SourceText file(text, 0);
-  Report report(name, file);
+  const bool of_user = !source.run && source.plugins == ConfigSource::Plugins::kPath;
+  Report report(name, file, of_user);
   config::Node root;
   if (!read_yaml(file, report, root)) report.throw_if_any();
   apply_overrides(root, overrides, report);
@@ -36,8 +37,8 @@ RunConfig parse_config(std::string_view text, const std::string& name, const std
   if (root.kind == config::Node::Kind::kMap) result = config::bind(root, name, source, report);
   report.throw_if_any();
   result.plugins = plugins;
-  const bool of_user = !source.run && source.plugins == ConfigSource::Plugins::kPath;
-  result.origin = {name, std::string(text), overrides, report.old_words(of_user), preset.name, preset.text};
+  result.origin = {name, std::string(text), overrides, report.old_words(of_user), {}, preset.name, preset.text};
+  result.origin.warnings = report.warnings();
   return result;
 }
 

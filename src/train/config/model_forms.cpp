@@ -11,7 +11,7 @@ namespace {
 // Stands for the features of samples that are not known yet.
 constexpr int64_t kFeatures = 2;
 
-std::string path_of(const std::string& place) { return concat(kModelRoot, '.', place); }
+std::string layer_path_of(const std::string& place) { return concat(kModelRoot, '.', place); }
 
 // The mark of what won (LayerChoice::rule).
 SourceMark mark_of(const PrepareConfig& c, const std::string& rule) {
@@ -119,7 +119,7 @@ bool ModelForms::choose(const PrepareConfig& c, const std::string& path, Module&
 
 // nullptr: the layer's own keys count.
 const ModelForms::Choice* ModelForms::choice_of(const QuantForm& form, const std::string& place) {
-  const std::string path = path_of(place);
+  const std::string path = layer_path_of(place);
   const auto at = form.choices.lower_bound(path);
   const bool own = at == form.choices.end() || (at->first != path && !at->first.starts_with(path + '.'));
   return own ? nullptr : &at->second;
@@ -134,7 +134,7 @@ std::optional<ModelForms::Refusal> ModelForms::prepare_layers(const QuantForm& f
       prepare(model, spec);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kBug) throw;
-      return Refusal{path.substr(path_of("").size()), library_text(error.what()), &choice.mark};
+      return Refusal{path.substr(layer_path_of("").size()), library_text(error.what()), &choice.mark};
     }
   }
   set_quant_mode(model, form.mode);

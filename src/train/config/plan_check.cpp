@@ -4,6 +4,7 @@
 
 #include "train/config/bind.h"
 #include "train/config/choices.h"
+#include "train/config/effects.h"
 #include "train/config/merge.h"
 #include "train/config/model_forms.h"
 
@@ -165,6 +166,7 @@ void check_plan(const Node& root, RunConfig& config, Report& report) {
   if (!sound) return;
   check_idle(quant, config, report);
   check_compute(quant, config, forms, report);  // again: layers that it does not fit have left it
+  check_effects(root, config, forms, report);
   if (forms.dtype() != dtypes::fp32)
     report.error(
         config.layers.back().mark,

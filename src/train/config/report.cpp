@@ -80,6 +80,14 @@ std::string Report::place(SourceMark mark) const {
   return concat(from, mark.line, ':', mark.col);
 }
 
+void Report::warning(SourceMark mark, std::string message) {
+  if (mark.argument == kPreset) return;
+  const std::string where = mark.argument > 0 ? concat("command line, argument ", mark.argument)
+                                              : concat(name_, ':', mark.line, ':', mark.col);
+  std::string text = concat(where, ": ", std::move(message));
+  if (std::find(warnings_.begin(), warnings_.end(), text) == warnings_.end()) warnings_.push_back(std::move(text));
+}
+
 void Report::old_word(SourceMark mark, std::string_view key, std::string_view old, std::string_view now) {
   old_words_.push_back({mark.argument <= 0, concat(key, ": '", old, "' is now called '", now, '\'')});
 }

@@ -64,7 +64,10 @@ class SourceText {
 // Collects findings and renders them.
 class Report {
  public:
-  Report(std::string name, const SourceText& file) : name_(std::move(name)), file_(&file) {}
+  // of_user: a text that somebody writes, not one that a run or a file remembers.
+  Report(std::string name, const SourceText& file, bool of_user = true)
+      : name_(std::move(name)), file_(&file), of_user_(of_user) {}
+  bool of_user() const { return of_user_; }
   void add_argument(SourceText text) { arguments_.push_back(std::move(text)); }
   // `name`: as it stands before ":line:col".
   void set_preset(std::string name, SourceText text) { preset_.emplace(std::move(name), std::move(text)); }
@@ -91,6 +94,10 @@ class Report {
     Report& report_;
     std::string outer_;
   };
+  // A key that has no effect: accepted, and said on the screen. Of a preset nothing is said.
+  void warning(SourceMark mark, std::string message);
+  // Each "a.yaml:5:3: message" or "command line, argument 2: message".
+  const std::vector<std::string>& warnings() const { return warnings_; }
   // A value of `key` that is accepted, and is written in another way now.
   void old_word(SourceMark mark, std::string_view key, std::string_view old, std::string_view now);
   // One line about them all; empty: there are none. `of_file`: also about those of the file, not of arguments alone.
@@ -108,6 +115,7 @@ class Report {
   std::string render(const Finding& finding) const;
   std::string name_;
   const SourceText* file_;
+  bool of_user_;
   std::optional<std::pair<std::string, SourceText>> preset_;
   std::vector<SourceText> arguments_;
   std::vector<Finding> findings_;
@@ -117,6 +125,7 @@ class Report {
     std::string text;
   };
   std::vector<OldWord> old_words_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace bitgrad::config

@@ -200,7 +200,8 @@ class Validator {
       // A misspelt key is mostly one that is not there yet.
       hint = nearest(entry.key, absent);
       if (hint.empty()) hint = nearest(entry.key, known);
-      message += hint.empty() ? concat('.', other_home(entry.key)) : concat(". Did you mean '", hint, "'?");
+      message +=
+          hint.empty() ? concat('.', other_home(entry.key, place.group)) : concat(". Did you mean '", hint, "'?");
       message += known.empty() ? " It has no keys." : concat(" Known: ", join(known));
     }
     report_.error(entry.key_mark, message, entry.key.size());
@@ -216,7 +217,9 @@ class Validator {
   }
 
   // " 'lr' is a key of 'optim'." for a key that stands in the wrong map.
-  static std::string other_home(std::string_view key) {
+  static std::string other_home(std::string_view key, std::string_view group) {
+    if (find_key(group, "weights") != nullptr && find_key("weights", key) != nullptr)
+      return concat(" '", key, "' is a key of 'weights': weights: {", key, ": ...}.");
     for (const KeySpec* spec : all_keys())
       if (spec->key == key && spec->group != "layer")
         return concat(" '", key, "' is a key of ",

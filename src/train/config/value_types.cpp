@@ -45,6 +45,7 @@ std::string got(const KeySpec& spec, const Node& node) {
   return concat("got ", describe(node), ", expected ", spec.type->expects(spec));
 }
 std::string out_of(const KeySpec& spec, std::string_view text) {
+  if (spec.group.empty() && spec.key == "version") return concat("got ", text, ", this program reads version 1");
   return concat(text, " is out of range ", spec.detail);
 }
 bool plain(const Node& node) { return node.kind == Node::Kind::kScalar && !node.quoted; }

@@ -1,0 +1,106 @@
+// bitgrad check CONFIG... [key=value ...]: everything about a run that can be known before it starts.
+#include <iostream>
+#include <memory>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/log.h"
+#include "bitgrad/base/text.h"
+#include "bitgrad/train/dry_run.h"
+#include "command.h"
+#include "memory_table.h"
+#include "open_file.h"
+#include "table.h"
+
+namespace bitgrad::cli {
+namespace {
+
+struct CheckOptions {
+  std::vector<std::string> words;
+  std::string data;
+  bool no_memory = false, quiet = false;
+};
+
+struct Checked {
+  std::string config;
+  std::optional<DryRun> run;  // none: an error, which has been printed
+};
+
+void print_data(std::ostream& out, const char* key, const DryRun::Data& data) {
+  out << "  " << key << "  " << data.name << ": " << data.samples << " samples of " << data.sample << ' ' << data.dtype
+      << '\n';
+}
+
+void print_run(std::ostream& out, const std::string& name, const RunConfig& config, const DryRun& run) {
+  out << name << ": ok\n";
+  print_data(out, "data.train", run.train);
+  if (run.test) print_data(out, "data.test ", *run.test);
+  out << "  steps       " << run.steps << " optimizer steps of " << config.batch.global << " samples";
+  if (config.batch.accumulate() > 1)
+    out << " (A = " << config.batch.accumulate() << " microbatches of " << config.batch.micro << ')';
+  out << ", " << run.steps_per_epoch << " an epoch\n\n" << run.table << '\n';
+  if (run.peak) print_memory(out, *run.peak);
+}
+
+// The report of a wrong configuration, and its exit code.
+int report(const std::string& config, const Error& error) {
+  const bool own = dynamic_cast<const ConfigError*>(&error) != nullptr;  // its lines name the file
+  std::cerr << (own ? "" : config + ": error: ") << error.what() << '\n';
+  return static_cast<int>(error.code());
+}
+
+void print_totals(std::ostream& out, const std::vector<Checked>& all) {
+  std::vector<std::vector<std::string>> table{
+      {"configuration", "parameters", "weights", "MACs/sample", "steps", "memory at the peak"}};
+  for (const auto& [config, run] : all) {
+    if (!run) {
+      table.push_back({config, "error", "", "", "", ""});
+      continue;
+    }
+    table.push_back({config, grouped_digits(run->layers.parameters), size_text(run->layers.bytes),
+                     grouped_digits(run->layers.macs), grouped_digits(run->steps),
+                     run->peak ? size_text(run->peak->total) : "-"});
+  }
+  print_table(out, table);
+}
+
+int run_check(const CheckOptions& options) {
+  std::vector<std::string> configs, overrides;
+  for (const std::string& word : options.words)
+    (word.find('=') != std::string::npos || word.starts_with('~') ? overrides : configs).push_back(word);
+  require(!configs.empty(), "check", "needs a configuration file");
+  overrides = with_data_root(std::move(overrides), options.data);
+  std::vector<Checked> all;
+  int code = 0;
+  for (const std::string& name : configs) {
+    Checked& checked = all.emplace_back(Checked{name, {}});
+    try {
+      const RunConfig config = load_config(name, overrides);
+      checked.run = dry_run(config, !options.no_memory);
+      for (const std::string& warning : checked.run->warnings) std::cerr << "warning: " << warning << '\n';
+      if (!options.quiet) print_run(std::cout, name, config, *checked.run);
+      if (!options.quiet && configs.size() > 1) std::cout << '\n';
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kBug) throw;
+      const int wrong = report(name, error);
+      code = code == 0 ? wrong : code;
+    }
+    std::cout.flush();
+  }
+  if (configs.size() > 1 || options.quiet) print_totals(std::cout, all);
+  return code;
+}
+
+}  // namespace
+
+Run setup_check(Arguments& args) {
+  auto options = std::make_shared<CheckOptions>();
+  args.option("words", options->words, "Configurations to check, and key=value overrides that apply to all of them.")
+      .required();
+  args.option("--data", options->data, "Folder of the data, as data.root=DIR.");
+  args.flag("--no-memory", options->no_memory,
+            "Skip the two optimizer steps in memory that measure the peak; for models that are too large for them.");
+  args.flag("-q,--quiet", options->quiet, "Print one line per configuration.");
+  return [options] { return run_check(*options); };
+}
+
+}  // namespace bitgrad::cli

@@ -1,0 +1,95 @@
+// bitgrad completion bash|zsh|fish: completion of commands, options, configuration keys and files, made from the
+// commands. Keys are asked for when they are completed (bitgrad explain --list), so that a script does not grow old.
+#include <iostream>
+#include <memory>
+
+#include "bitgrad/base/error.h"
+#include "command.h"
+#include "program.h"
+
+namespace bitgrad::cli {
+namespace {
+
+std::string command_names() {
+  std::string names;
+  for (const CommandInfo& command : program_commands()) names += concat(names.empty() ? "" : " ", command.name);
+  return names;
+}
+
+std::string option_names(const CommandInfo& command) {
+  std::string names = "--help";
+  for (const ArgumentText& argument : command.arguments->texts())
+    if (!argument.positional)
+      for (const std::string& name : argument.names) names += ' ' + name;
+  return names;
+}
+
+// zsh reads the script of bash.
+void print_bash(std::ostream& out, bool zsh) {
+  if (zsh) out << "#compdef bitgrad\nautoload -U +X bashcompinit && bashcompinit\n";
+  out << "_bitgrad() {\n"
+         "  local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} options=\n"
+         "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+         "    COMPREPLY=( $(compgen -W \""
+      << command_names()
+      << " --help --version\" -- \"$word\") )\n"
+         "    return\n"
+         "  fi\n"
+         "  case $command in\n";
+  for (const CommandInfo& command : program_commands())
+    out << "    " << command.name << ") options=\"" << option_names(command) << "\" ;;\n";
+  out << "  esac\n"
+         "  case $command in\n"
+         "    help) options=\""
+      << command_names()
+      << "\" ;;\n"
+         "    completion) options=\"bash zsh fish\" ;;\n"
+         "    explain) options=\"$options $(bitgrad explain --list 2>/dev/null)\" ;;\n"
+         "    train|check|sweep) case $word in *.*) options=$(bitgrad explain --list 2>/dev/null | sed 's/$/=/') ;; "
+         "esac ;;\n"
+         "  esac\n"
+         "  COMPREPLY=( $(compgen -W \"$options\" -- \"$word\") $(compgen -f -- \"$word\") )\n"
+         "}\n"
+         "complete -o filenames -o nosort -F _bitgrad bitgrad\n";
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("\\'") : std::string(1, c);
+  return out + "'";
+}
+
+void print_fish(std::ostream& out) {
+  out << "function __bitgrad_needs_command\n  test (count (commandline -opc)) -eq 1\nend\n";
+  for (const CommandInfo& command : program_commands()) {
+    out << "complete -c bitgrad -n __bitgrad_needs_command -f -a " << command.name << " -d " << quoted(command.summary)
+        << '\n';
+    for (const ArgumentText& argument : command.arguments->texts()) {
+      if (argument.positional) continue;
+      out << "complete -c bitgrad -n '__fish_seen_subcommand_from " << command.name << '\'';
+      for (const std::string& name : argument.names)
+        out << (name.starts_with("--") ? " -l " : " -s ") << name.substr(name.find_first_not_of('-'));
+      out << (argument.takes_value ? " -r" : "") << " -d " << quoted(argument.text) << '\n';
+    }
+  }
+  out << "complete -c bitgrad -n '__fish_seen_subcommand_from explain' -f -a '(bitgrad explain --list)'\n"
+         "complete -c bitgrad -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n"
+         "complete -c bitgrad -n '__fish_seen_subcommand_from help' -f -a '"
+      << command_names() << "'\n";
+}
+
+}  // namespace
+
+Run setup_completion(Arguments& args) {
+  auto shell = std::make_shared<std::string>();
+  args.option("shell", *shell, "The shell: bash, zsh or fish.").required().one_of({"bash", "zsh", "fish"});
+  return [shell] {
+    if (*shell == "fish")
+      print_fish(std::cout);
+    else
+      print_bash(std::cout, *shell == "zsh");
+    return 0;
+  };
+}
+
+}  // namespace bitgrad::cli

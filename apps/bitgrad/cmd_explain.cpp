@@ -1,0 +1,39 @@
+// bitgrad explain KEY: one configuration key: what it means, its values, its default, an example.
+#include <iostream>
+#include <memory>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/train/config.h"
+#include "command.h"
+#include "open_file.h"
+
+namespace bitgrad::cli {
+namespace {
+
+struct ExplainOptions {
+  std::string key;
+  std::vector<std::string> plugins;
+  bool list = false;
+};
+
+}  // namespace
+
+Run setup_explain(Arguments& args) {
+  auto options = std::make_shared<ExplainOptions>();
+  args.option("key", options->key, "Path of a key, such as optim.lr, or the end of one, such as lr.");
+  args.flag("--list", options->list, "Print the paths of all keys, one a line.");
+  add_plugin_option(args, options->plugins);
+  return [options] {
+    load_named_plugins(options->plugins);
+    require(options->list || !options->key.empty(), "explain",
+            "needs a key, such as optim.lr. bitgrad explain --list "
+            "prints all of them");
+    if (options->list)
+      for (const std::string& path : config_key_paths()) std::cout << path << '\n';
+    else
+      std::cout << explain_config_key(options->key);
+    return 0;
+  };
+}
+
+}  // namespace bitgrad::cli

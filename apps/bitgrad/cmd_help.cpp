@@ -1,0 +1,33 @@
+// bitgrad help [COMMAND]: the options of a command, examples, exit codes; without one, the commands.
+#include <iostream>
+#include <memory>
+
+#include "command.h"
+#include "program.h"
+#include "table.h"
+
+namespace bitgrad::cli {
+namespace {
+
+void list_commands() {
+  std::vector<std::vector<std::string>> table{{"command", "what it does"}};
+  for (const CommandInfo& command : program_commands()) table.push_back({command.name, command.summary});
+  print_table(std::cout, table);
+  std::cout << "\nbitgrad help COMMAND shows the options of one, with examples.\nExit codes: " << exit_codes() << ".\n";
+}
+
+}  // namespace
+
+Run setup_help(Arguments& args) {
+  auto command = std::make_shared<std::string>();
+  args.option("command", *command, "The command to explain. Default: list all commands.");
+  return [command] {
+    if (command->empty())
+      list_commands();
+    else
+      std::cout << find_command(*command).arguments->help();
+    return 0;
+  };
+}
+
+}  // namespace bitgrad::cli

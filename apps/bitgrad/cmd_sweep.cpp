@@ -1,0 +1,216 @@
+// bitgrad sweep CONFIG key=a,b,c ...: a run for each combination of values, one after the other, each a process of its
+// own; then one table. What is finished is not repeated, what was interrupted goes on.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/json.h"
+#include "bitgrad/base/text_stream.h"
+#include "bitgrad/train/run_folder.h"
+#include "command.h"
+#include "open_file.h"
+#include "sweep_grid.h"
+#include "table.h"
+
+namespace bitgrad::cli {
+namespace {
+
+struct SweepOptions {
+  std::string config, list, out, data;
+  std::vector<std::string> axes;
+  bool dry_run = false, verbose = false;
+};
+
+enum class State { kAbsent, kResumable, kFinished, kLost };
+
+struct SweepRun {
+  std::vector<std::string> overrides;
+  std::string name, folder;
+  State state = State::kAbsent;
+  Json summary = {};
+};
+
+Json summary_of(const std::string& folder) {
+  const std::string path = folder + "/summary.json";
+  if (!file_system().exists(path)) return Json::object();
+  const std::vector<uint8_t> bytes = read_file(path, 1 << 20);
+  return Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+State state_of(const std::string& folder) {
+  if (!file_system().exists(folder)) return State::kAbsent;
+  if (summary_of(folder).value("status", std::string()) == "finished") return State::kFinished;
+  return file_system().exists(folder + "/last.safetensors") ? State::kResumable : State::kLost;
+}
+
+// Keys of a run that say nothing of what it trains.
+bool of_place(const std::string& key) {
+  return key.starts_with("run.") || key.starts_with("device.") || key == "data.root";
+}
+
+// A finished run counts only where it trained what is asked for now.
+void require_same(const SweepRun& run, const RunConfig& wanted) {
+  std::string changed;
+  for (const ConfigDifference& d : config_differences(run_folder_config(run.folder), wanted))
+    if (!of_place(d.key))
+      changed += concat("\n  ", d.key, ": ", d.a.value_or("(not set)"), " there, ", d.b.value_or("(not set)"), " now");
+  require(changed.empty(), "sweep", run.folder, " holds a run of another configuration:", changed,
+          "\nName another folder with --out");
+}
+
+// The first folder of these that is not lost: NAME, NAME.2, ... A run that ended before its first checkpoint stays as
+// it is, and starts again beside it.
+void find_folder(SweepRun& run, const std::string& out) {
+  for (int attempt = 1;; ++attempt) {
+    run.folder = concat(out, '/', run.name, attempt == 1 ? "" : concat('.', attempt));
+    run.state = state_of(run.folder);
+    if (run.state != State::kLost) return;
+  }
+}
+
+// Exit code of `bitgrad train`; 128 + the signal that ended it.
+int train(const SweepOptions& options, const SweepRun& run) {
+  std::vector<std::string> words{"bitgrad", "train"};
+  if (run.state == State::kResumable) {
+    words.insert(words.end(), {"--resume", run.folder});
+  } else {
+    words.insert(words.end(), {options.config, "--out", run.folder});
+    words.insert(words.end(), run.overrides.begin(), run.overrides.end());
+  }
+  if (!options.data.empty()) words.insert(words.end(), {"--data", options.data});
+  if (!options.verbose) words.push_back("--quiet");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::cout.flush();
+  const pid_t child = fork();
+  require(child >= 0, "sweep", "no process can be started");
+  if (child == 0) {
+    std::signal(SIGINT, SIG_DFL);
+    if (!options.verbose && std::freopen("/dev/null", "w", stdout) == nullptr) _exit(70);
+    execv("/proc/self/exe", arguments.data());
+    _exit(70);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::string shown(const Json& summary, std::string_view name) {
+  return summary.contains(name) && summary.at(name).is_number() ? short_number(summary.at(name).get<double>()) : "-";
+}
+
+std::vector<std::vector<std::string>> results(const std::vector<SweepRun>& runs, const std::vector<std::string>& keys) {
+  std::vector<std::string> head = keys;
+  head.insert(head.end(), {"metric", "best", "last", "steps", "seconds", "status", "folder"});
+  std::vector<std::vector<std::string>> table{head};
+  for (const SweepRun& run : runs) {
+    std::vector<std::string> row;
+    for (const std::string& key : keys) row.push_back(value_in(run.overrides, key));
+    const Json& s = run.summary;
+    row.insert(row.end(),
+               {s.value("metric", std::string("-")), shown(s, "best_value"), shown(s, "last_value"), shown(s, "steps"),
+                shown(s, "seconds"), s.value("status", std::string("not started")), run.folder});
+    table.push_back(row);
+  }
+  return table;
+}
+
+void write_csv(const std::string& path, const std::vector<std::vector<std::string>>& table) {
+  std::string text;
+  for (const std::vector<std::string>& row : table) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      std::string cell = row[i];
+      for (size_t at = cell.find('"'); at != std::string::npos; at = cell.find('"', at + 2)) cell.insert(at, 1, '"');
+      text +=
+          concat(i == 0 ? "" : ",", cell.find_first_of(",\"\n") == std::string::npos ? cell : concat('"', cell, '"'));
+    }
+    text += '\n';
+  }
+  write_file_atomically(path, text);
+}
+
+// All of them, before one starts: what is wrong is said now.
+std::vector<SweepRun> plan(const SweepOptions& options, const std::string& out) {
+  std::vector<SweepRun> runs;
+  for (std::vector<std::string>& overrides :
+       options.list.empty() ? grid(options.axes) : listed(options.list, options.axes)) {
+    SweepRun& run = runs.emplace_back();
+    run.name = run_name(overrides, runs.size());
+    run.overrides = std::move(overrides);
+    const RunConfig config = load_config(options.config, with_data_root(run.overrides, options.data));
+    find_folder(run, out);
+    if (run.state == State::kFinished || run.state == State::kResumable) require_same(run, config);
+  }
+  for (size_t i = 0; i < runs.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      require(runs[i].folder != runs[j].folder, "sweep", "two runs have the same overrides: ", runs[i].name);
+  return runs;
+}
+
+int run_sweep(const SweepOptions& options) {
+  const RunConfig base = load_config(options.config, {}, {});
+  const std::string out = options.out.empty() ? concat(base.run.dir, '/', base.run.name, "-sweep") : options.out;
+  std::vector<SweepRun> runs = plan(options, out);
+  int code = 0;
+  if (!options.dry_run) {
+    std::error_code wrong;
+    std::filesystem::create_directories(out, wrong);
+    if (wrong) fail_with(ErrorCode::kMemory, "sweep", "folder '", out, "' cannot be made: ", wrong.message());
+    std::signal(SIGINT, SIG_IGN);  // the run in progress saves and ends, then the sweep ends
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    SweepRun& run = runs[i];
+    const char* what = run.state == State::kFinished    ? "finished before"
+                       : run.state == State::kResumable ? "resumes"
+                                                        : "";
+    std::cerr << '[' << i + 1 << '/' << runs.size() << "] " << run.name << (*what != 0 ? ": " : "") << what << '\n';
+    if (run.state != State::kFinished && !options.dry_run) {
+      const int ended = train(options, run);
+      code = code == 0 ? ended : code;
+      const bool stopped = ended == 130 || ended == 75 || ended > 128;
+      if (stopped) std::cerr << "stopped. The same command goes on where it ended\n";
+      run.summary = summary_of(run.folder);
+      if (stopped) break;
+    }
+    run.summary = summary_of(run.folder);
+  }
+  std::vector<std::string> keys;
+  for (const SweepRun& run : runs) add_keys(run.overrides, keys);
+  const auto table = results(runs, keys);
+  print_table(std::cout, table);
+  if (!options.dry_run) {
+    write_csv(out + "/sweep.csv", table);
+    std::cout << "table: " << out << "/sweep.csv\n";
+  }
+  return code;
+}
+
+}  // namespace
+
+Run setup_sweep(Arguments& args) {
+  auto options = std::make_shared<SweepOptions>();
+  args.option("config", options->config, "The configuration file.").required();
+  args.option("overrides", options->axes,
+              "key=a,b,c tries each value, with several keys each combination. key=a sets one value in all runs.");
+  args.option("--list", options->list,
+              "Take the runs from this file instead of combining values: one a line, as key=value words.");
+  args.option("--out", options->out,
+              "Folder for the run folders and sweep.csv. Default: <run.dir>/<run.name>-sweep. Runs that are finished "
+              "there are not repeated.");
+  args.option("--data", options->data, "Folder of the data, as data.root=DIR.");
+  args.flag("--dry-run", options->dry_run, "List the runs and start none.");
+  args.flag("-v,--verbose", options->verbose, "Show the progress and the result of each run.");
+  return [options] { return run_sweep(*options); };
+}
+
+}  // namespace bitgrad::cli

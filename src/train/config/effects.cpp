@@ -1,0 +1,136 @@
+#include "train/config/effects.h"
+
+#include <algorithm>
+#include <string>
+
+#include "bitgrad/nn/layer_kind.h"
+#include "train/config/choices.h"
+#include "train/config/validate.h"
+
+namespace bitgrad::config {
+namespace {
+
+class Effects {
+ public:
+  Effects(const Node& root, const RunConfig& config, const ModelForms& forms, Report& report)
+      : root_(root), config_(config), forms_(forms), report_(report) {}
+
+  void run() const {
+    if (!report_.of_user()) return;
+    activations();
+    weights();
+    requantize();
+    device();
+    names();
+    decay();
+  }
+
+ private:
+  const Entry* find(std::string_view group, std::string_view key) const {
+    const Node* const map = node_at(root_, group);
+    return map != nullptr ? map->find(key) : nullptr;
+  }
+  void warn(const Entry* entry, const std::string& message) const {
+    if (entry != nullptr) report_.warning(entry->key_mark, message);
+  }
+  bool prepared() const { return config_.quant.prepare != PrepareConfig{} || !config_.quant.phases.empty(); }
+
+  // A preset may hold them for quantize layers that it leaves out with other keys.
+  void activations() const {
+    const Entry* const entry = find("quant", "activations");
+    if (entry == nullptr || entry->key_mark.argument == kPreset) return;
+    bool used = false;
+    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+      used = used || find_layer_kind(layer.kind)->quantizer == LayerKind::Quantizer::kActivations;
+    });
+    if (used) return;
+    report_.error(entry->key_mark,
+                  concat("quant.activations has no effect: it is for quantize layers, and the model has none. Put "
+                         "quantize: {} before each layer whose input shall be low-bit, or use a recipe that quantizes "
+                         "inputs, such as quant.recipe: w4a4, or rules with activations",
+                         prepared() ? "; with a recipe or rules, leave quant.activations out" : ""),
+                  entry->key.size());
+  }
+
+  // Low-bit weights that recipes replace everywhere; keys for training stay in the layer.
+  void weights() const {
+    if (!prepared()) return;
+    const Entry* const shared = find("quant", "weights");
+    bool used = false;
+    for_each_place(config_.layers, [&](const LayerConfig& layer, const std::vector<std::string>& places) {
+      if (!choices::has_weights(layer)) return;
+      const bool own_keys_count = forms_.by_own_keys(places);
+      used = used || own_keys_count;
+      const Node* const map = node_at(root_, layer.path);
+      const Entry* const own = map != nullptr ? map->find("weights") : nullptr;
+      if (own_keys_count || own == nullptr || own->node.child("dtype") == nullptr || layer.quant.dtype.is_float())
+        return;
+      warn(own, concat(layer.path, ".weights (", layer.quant.dtype, ") has no effect: ", holder(),
+                       " this layer. Set its weights in a rule of quant.rules"));
+    });
+    if (!used && shared != nullptr && !config_.quant.weights.dtype.is_float())
+      warn(shared,
+           concat(
+               "quant.weights (", config_.quant.weights.dtype, ' ', config_.quant.weights.scheme,
+               ") has no effect: ", holder(),
+               " every layer. Leave out one of the two; keys of training, such as init, still count beside a recipe"));
+  }
+  std::string holder() const {
+    const auto& recipe = config_.quant.prepare.recipe;
+    return recipe ? concat("quant.recipe ", *recipe, " says how to quantize") : "recipes or rules say how to quantize";
+  }
+
+  void requantize() const {
+    const Entry* const entry = find("quant", "requantize_every");
+    if (entry == nullptr || prepared() || config_.quant.budget ||
+        config_.quant.requantize_every == config_.batch.accumulate())
+      return;
+    bool low_bit = false;
+    for_each_layer(config_.layers, [&](const LayerConfig& layer) {
+      low_bit = low_bit || (choices::has_weights(layer) && !layer.quant.dtype.is_float());
+    });
+    if (!low_bit) warn(entry, "quant.requantize_every has no effect: no layer has low-bit weights");
+  }
+
+  void device() const {
+    if (config_.device.kind != "cpu") return;
+    const DeviceSection standard;
+    const auto idle = [&](std::string_view key, bool given) {
+      if (given) warn(find("device", key), concat("device.", key, " has no effect with device.kind cpu"));
+    };
+    idle("index", config_.device.index != standard.index);
+    idle("graph", config_.device.graph != standard.graph);
+    idle("resident_data", config_.device.resident_data != standard.resident_data);
+  }
+
+  void names() const {
+    if (!config_.init_from.empty()) return;
+    for (const char* key : {"rename", "ignore"})
+      warn(find("model", key), concat("model.", key,
+                                      " has no effect: it is for the file of model.init_from, which is "
+                                      "not set"));
+  }
+
+  void decay() const {
+    if (config_.optim.decay == "all" || config_.optim.weight_decay != 0.0) return;
+    bool decays = false;
+    for_each_layer(config_.layers,
+                   [&](const LayerConfig& layer) { decays = decays || layer.quant.weight_decay.value_or(0.0) != 0.0; });
+    if (!decays)
+      warn(find("optim", "decay"),
+           concat("optim.decay (", config_.optim.decay, ") has no effect: optim.weight_decay is 0"));
+  }
+
+  const Node& root_;
+  const RunConfig& config_;
+  const ModelForms& forms_;
+  Report& report_;
+};
+
+}  // namespace
+
+void check_effects(const Node& root, const RunConfig& config, const ModelForms& forms, Report& report) {
+  Effects(root, config, forms, report).run();
+}
+
+}  // namespace bitgrad::config

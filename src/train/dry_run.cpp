@@ -1,0 +1,101 @@
+#include "bitgrad/train/dry_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "bitgrad/base/text_stream.h"
+#include "bitgrad/train/trainer.h"
+#include "data/first_samples.h"
+#include "train/evaluation.h"
+#include "train/warnings.h"
+
+namespace bitgrad {
+namespace {
+
+constexpr int64_t kBatches = 4;  // of an evaluation: as many as are read ahead, and some more
+
+DryRun::Data described(const Dataset& data, const std::string& name) {
+  return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype()};
+}
+
+// The first batches of data.test: what follows has the same memory.
+std::unique_ptr<Dataset> some_batches(std::unique_ptr<Dataset> data, int64_t batch) {
+  const int64_t samples = std::min(batch * kBatches, data->size());
+  return samples < data->size() ? data::first_samples(std::move(data), samples) : std::move(data);
+}
+
+// Phases one step after the other, so that each form of the model is seen; evaluated while the batches of training are
+// there.
+RunConfig short_of(RunConfig config) {
+  for (size_t i = 0; i < config.quant.phases.size(); ++i)
+    config.quant.phases[i].from = {static_cast<int64_t>(i), Quantity::Unit::kSteps};
+  config.train.eval.every = {1, Quantity::Unit::kSteps};
+  if (config.log_quantization) config.log_quantization = Quantity{1, Quantity::Unit::kSteps};
+  return config;
+}
+
+// Batches are read ahead by a thread; a run of more than a few steps soon has all of them.
+void wait_for_batches() {
+  using namespace std::chrono_literals;
+  constexpr int kMostPolls = 400;
+  int64_t before = -1;
+  for (int polls = 0, quiet = 0; polls < kMostPolls && quiet < 10; ++polls) {
+    const int64_t now = memory_now()[MemoryKind::kBatch];
+    quiet = now == before ? quiet + 1 : 0;
+    before = now;
+    std::this_thread::sleep_for(2ms);
+  }
+}
+
+// `train`: where there is no data.test, a run ends with an evaluation of part of it.
+void run_steps(Trainer& trainer, int64_t steps, const Dataset* train) {
+  TrainHooks hooks;
+  hooks.on_tick = [&, train](const TrainEvent&) {
+    wait_for_batches();
+    const int64_t micro = trainer.config().batch.micro;
+    if (train != nullptr) detail::evaluate(trainer.learner(), *train, micro, nullptr, micro * kBatches);
+  };
+  hooks.on_quant = [](const QuantEvent&) {};
+  hooks.stop_requested = [&] {
+    return trainer.learner().state().step >= steps ? StopRequest::kInterrupt : StopRequest::kNone;
+  };
+  trainer.run("", hooks);
+}
+
+}  // namespace
+
+DryRun dry_run(RunConfig config, bool measure) {
+  reset_memory_peaks();
+  apply_run_settings(config);
+  const DeviceGuard guard(device_of(config));
+  DryRun out;
+  std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), test;
+  const Dataset* const read = train.get();
+  out.train = described(*train, train->name());
+  if (config.data.test) {
+    test = open_dataset(config, *config.data.test);
+    out.test = described(*test, test->name());
+    test = some_batches(std::move(test), config.train.eval.batch);
+  }
+  out.warnings = detail::run_warnings(config, out.train.samples);
+  const int64_t accumulate = config.batch.accumulate();
+  const int64_t micro = (out.train.samples + config.batch.micro - 1) / config.batch.micro;
+  out.steps_per_epoch = (micro + accumulate - 1) / accumulate;
+  const auto least = static_cast<int64_t>(config.quant.phases.size()) + 1;
+  config.origin.warnings.clear();  // said once
+  Trainer trainer(measure ? short_of(std::move(config)) : std::move(config), std::move(train), std::move(test));
+  out.steps = (trainer.total_microbatches() + accumulate - 1) / accumulate;
+  trainer.start();
+  TextWriter table;
+  print_layer_table(table, trainer.learner().model());
+  out.table = table.str();
+  out.layers = layer_table(trainer.learner().model());
+  if (!measure) return out;
+  run_steps(trainer, std::max<int64_t>(least, 2), out.test ? nullptr : read);
+  out.peak = memory_at_peak();
+  return out;
+}
+
+}  // namespace bitgrad

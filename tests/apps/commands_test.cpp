@@ -1,0 +1,293 @@
+// The commands that explain, check, start and compare: what they print, and how they end.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "apps/cli.h"
+#include "bitgrad/base/json.h"
+#include "bitgrad/nn/prepare.h"
+#include "support/catch.h"
+#include "support/temp_dir.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+const char* const kDigits = R"(version: 1
+data: {train: {format: digits, size: 300}, test: {format: digits, size: 100}}
+model: {layers: [{linear: {out: 16}}, {relu: {}}, {linear: {out: 10}}]}
+quant: {weights: {dtype: int4}}
+batch: {global: 50}
+optim: {name: adam, lr: 0.01}
+train: {stop: 2 epochs}
+)";
+
+struct Said {
+  int code;
+  std::string output;
+};
+Said said(const std::vector<std::string>& arguments) {
+  const ProcessResult result = cli(arguments);
+  return {result.code, result.out + result.err};
+}
+
+std::string written(const TempDir& dir, const std::string& name, const std::string& text) {
+  const std::string path = dir.file(name);
+  std::ofstream(path) << text;
+  return path;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+int64_t peak_of(const std::string& run) {
+  std::ifstream in(run + "/summary.json");
+  std::stringstream text;
+  text << in.rdbuf();
+  return Json::parse(text.str()).at("memory").at("total_peak").get<int64_t>();
+}
+
+std::vector<std::string> words_of_help(const std::string& help) {
+  std::istringstream lines(help.substr(help.find('\n') + 1));
+  std::vector<std::string> names;
+  for (std::string line; std::getline(lines, line) && !line.empty();) names.push_back(line.substr(0, line.find(' ')));
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("check says what a run will be, and its peak of memory is that of the run") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits);
+  const std::map<std::string, std::vector<std::string>> cases{
+      {"plain", {}},
+      {"accumulated", {"batch={global: 60, micro: 20}"}},
+      {"phases", {"quant={phases: [{from: 0 steps, quantization: off}, {from: 1 epochs, recipe: w4a4}]}"}},
+      {"untested", {"~data.test"}},
+  };
+  for (const auto& [name, overrides] : cases) {
+    INFO(name);
+    std::vector<std::string> check{"check", config, "device.threads=2"}, train{"train", config, "device.threads=2"};
+    check.insert(check.end(), overrides.begin(), overrides.end());
+    train.insert(train.end(), overrides.begin(), overrides.end());
+    train.insert(train.end(), {"--quiet", "--out", dir.file(name)});
+    const Said checked = said(check);
+    REQUIRE(checked.code == 0);
+    CHECK(has(checked.output, "data.train  digits (train): 300 samples of [28,28]"));
+    CHECK(has(checked.output, "12,730 parameters"));
+    REQUIRE(said(train).code == 0);
+    const std::string line = checked.output.substr(checked.output.find("memory at the peak: "));
+    double megabytes = 0;
+    REQUIRE(std::sscanf(line.c_str(), "memory at the peak: %lf MB", &megabytes) == 1);
+    const auto peak = static_cast<double>(peak_of(dir.file(name))) / 1e6;
+    CHECK(std::abs(megabytes - peak) < 0.03 * peak);
+  }
+  CHECK(has(said({"check", config}).output, "12 optimizer steps of 50 samples, 6 an epoch"));
+  // Nothing is written.
+  CHECK_FALSE(std::filesystem::exists("runs/a"));
+}
+
+TEST_CASE("check reads several configurations, prints one table and ends with the first error's code") {
+  const TempDir dir;
+  const std::string good = written(dir, "good.yaml", kDigits), bad = written(dir, "bad.yaml", "version: 1\n");
+  const std::string far = written(dir, "far.yaml", std::string(kDigits) + "log: {every: 5 steps}\n");
+  const Said all = said({"check", "-q", far, bad, good});
+  CHECK(all.code == 2);
+  CHECK(has(all.output, "bad.yaml:1:1: error: missing required key 'data.train'"));
+  CHECK(has(all.output, "memory at the peak"));
+  CHECK(has(all.output, "12,730"));
+  const Said absent = said({"check", good, "data.train={format: idx, images: no, labels: no}", "~data.test"});
+  CHECK(absent.code == 3);
+  CHECK(has(absent.output, "good.yaml: error: "));
+  CHECK(said({"check", "optim.lr=1"}).code == 2);
+  CHECK_FALSE(has(said({"check", good, "--no-memory"}).output, "memory at the peak:"));
+}
+
+TEST_CASE("what has no effect is a warning on the screen and in train.log") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits);
+  const Said run =
+      said({"train", config, "quant.recipe=w4a8", "batch.global=1000", "device={threads: 900, graph: false}",
+            "optim.decay=matrices", "train.stop=1 steps", "--quiet", "--out", dir.file("run")});
+  REQUIRE(run.code == 0);
+  std::ifstream in(dir.file("run/train.log"));
+  std::stringstream log;
+  log << in.rdbuf();
+  for (const char* text :
+       {"quant.weights (int4 symmetric) has no effect: quant.recipe w4a8 says how to quantize every layer",
+        "command line, argument 3: device.graph has no effect with device.kind cpu",
+        "optim.decay (matrices) has no effect: optim.weight_decay is 0",
+        "batch.global (1000) is larger than data.train (300 samples)", "device.threads (900) is more than the "}) {
+    INFO(text);
+    CHECK(has(run.output, text));
+    CHECK(has(log.str(), text));
+  }
+  // A resolved configuration says every key, and warns of none.
+  REQUIRE(said({"train", config, "--quiet", "train.stop=1 steps", "--out", dir.file("plain")}).code == 0);
+  const Said again = said({"check", "-q", dir.file("plain/config.yaml")});
+  CHECK(again.code == 0);
+  CHECK_FALSE(has(again.output, "warning"));
+}
+
+TEST_CASE("a phase of quantization and, with --verbose, the lines of the log are on the screen") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits);
+  const std::string phases = "quant={phases: [{from: 0 steps, quantization: off}, {from: 1 epochs, recipe: w4a8}]}";
+  const Said usual = said({"train", config, phases, "--out", dir.file("a")});
+  REQUIRE(usual.code == 0);
+  CHECK(has(usual.output, "phase 1 from step 6: quantization on, observers on, all layers w4a8"));
+  CHECK_FALSE(has(usual.output, "updated inside backward"));
+  const Said verbose = said({"train", config, phases, "-v", "--out", dir.file("b")});
+  CHECK(has(verbose.output, "phase 1 at step 6: quantization on, observers on, all layers w4a8"));
+  CHECK(has(verbose.output, "updated "));
+  CHECK(said({"train", config, "-v", "-q"}).code == 2);
+}
+
+TEST_CASE("explain shows a key by its path or its end, and names the nearest one") {
+  const Said lr = said({"explain", "lr"});
+  CHECK(lr.output ==
+        "optim.lr\n  learning rate before the schedule\n  value    a number in [1e-30, 1000]\n  default  required\n"
+        "  example  optim: {lr: 0.01}\n");
+  CHECK(has(said({"explain", "model.layers.3.linear.out"}).output, "example  model: {layers: [{linear: {out: 10}}]}"));
+  CHECK(has(said({"explain", "dataset.size"}).output, "with     format digits"));
+  CHECK(said({"explain", "dtype"}).output.starts_with("quant.weights.dtype\n"));
+  const Said wrong = said({"explain", "optim.lrr"});
+  CHECK(wrong.code == 2);
+  CHECK(has(wrong.output, "no configuration key is called 'optim.lrr'. Did you mean 'optim.lr'?"));
+  CHECK(said({"explain"}).code == 2);
+}
+
+TEST_CASE("explain --list has a path a line") {
+  std::istringstream paths(said({"explain", "--list"}).output);
+  int keys = 0;
+  for (std::string path; std::getline(paths, path); ++keys) CHECK(path.find(' ') == std::string::npos);
+  CHECK(keys > 300);
+}
+
+TEST_CASE("the schema accepts every shipped configuration and no mutated one") {
+  const TempDir dir;
+  const Said schema = said({"schema"});
+  REQUIRE(schema.code == 0);
+  const std::string file = written(dir, "schema.json", schema.output);
+  const ProcessResult checked =
+      run_program({"python3", BITGRAD_SOURCE_DIR "/tests/apps/schema_check.py", file, BITGRAD_SOURCE_DIR "/configs"});
+  if (checked.code == 77 || checked.code == 127) {
+    WARN("skipped: " << checked.out << checked.err);
+    return;
+  }
+  INFO(checked.out << checked.err);
+  CHECK(checked.code == 0);
+}
+
+TEST_CASE("new writes configurations that check accepts, and never over a file") {
+  const TempDir dir;
+  const std::string list = said({"new", "--list"}).output;
+  // Data of the forms that they name.
+  written(dir, "input.txt", std::string(4000, 'a') + std::string(3000, 'b'));
+  for (const std::string& task : words_of_help(list)) {
+    INFO(task);
+    const std::string file = dir.file(task + ".yaml");
+    REQUIRE(said({"new", task, "-o", file}).code == 0);
+    const Said again = said({"new", task, "-o", file});
+    CHECK(again.code == 2);
+    std::vector<std::string> words{"check", "-q", "--no-memory", file};
+    if (task == "digits") words.push_back("data.train.size=200");
+    if (task == "finetune") words.push_back("~model.init_from");
+    const Said checked = said(words);
+    INFO(checked.output);
+    CHECK(checked.code ==
+          (task == "digits" || task == "text" || task == "finetune" ? 0 : 3));  // 3: right, and its data are not here
+  }
+  const Said wrong = said({"new", "image"});
+  CHECK(wrong.code == 2);
+  CHECK(has(wrong.output, "Did you mean 'images'?"));
+}
+
+TEST_CASE("sweep trains each combination once, goes on, and compares in one table") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits), out = dir.file("sweep");
+  const std::vector<std::string> command{
+      "sweep", config, "optim.lr=0.1,0.01", "quant.weights={dtype: int4},{dtype: int2}", "train.stop=3 steps",
+      "--out", out};
+  std::vector<std::string> dry = command;
+  dry.push_back("--dry-run");
+  CHECK(has(said(dry).output, "not started"));
+  CHECK_FALSE(std::filesystem::exists(out));
+  REQUIRE(said(command).code == 0);
+  std::filesystem::remove_all(out + "/lr=0.1_weights=-dtype--int2-_stop=3-steps");
+  const Said again = said(command);
+  REQUIRE(again.code == 0);
+  CHECK(has(again.output, "[1/4] lr=0.1_weights=-dtype--int4-_stop=3-steps: finished before"));
+  CHECK(has(again.output, "[2/4] lr=0.1_weights=-dtype--int2-_stop=3-steps\n"));
+  CHECK(has(again.output, "0.01      {dtype: int2}  3 steps     accuracy"));
+  std::ifstream in(out + "/sweep.csv");
+  std::string head;
+  std::getline(in, head);
+  CHECK(head == "optim.lr,quant.weights,train.stop,metric,best,last,steps,seconds,status,folder");
+  // Another configuration in the same folder.
+  written(dir, "a.yaml", std::string(kDigits) + "loss: squared_hinge\n");
+  const Said refused = said(command);
+  CHECK(refused.code == 2);
+  CHECK(has(refused.output, "loss: softmax_cross_entropy there, squared_hinge now"));
+  CHECK(said({"sweep", config, "optim.lrr=1,2", "--out", dir.file("x")}).code == 2);
+  CHECK(said({"sweep", config, "optim.lr=1", "optim.lr=2", "--out", dir.file("x")}).code == 2);
+  const std::string list =
+      written(dir, "list.txt", "# two runs\noptim.lr=0.1 'train.stop=1 steps'\noptim.lr=0.2 'train.stop=2 steps'\n");
+  const Said listed = said({"sweep", config, "--list", list, "--out", dir.file("listed")});
+  CHECK(listed.code == 0);
+  CHECK(has(listed.output, "lr=0.2_stop=2-steps"));
+}
+
+TEST_CASE("watch shows the evaluations of a run and ends with it") {
+  const TempDir dir;
+  const std::string config = written(dir, "a.yaml", kDigits), run = dir.file("run");
+  REQUIRE(said({"train", config, "-q", "--out", run}).code == 0);
+  const Said ended = said({"watch", run});
+  CHECK(ended.code == 0);
+  CHECK(has(ended.output, "epoch 2  step 12  test accuracy "));
+  CHECK(has(ended.output, run + ": finished"));
+  CHECK(said({"watch", dir.file("nothing")}).code == 3);
+}
+
+TEST_CASE("help, the manual page and the completions name every command") {
+  const std::vector<std::string> commands = words_of_help(said({"help"}).output);
+  REQUIRE(commands.size() >= 20);
+  const std::string man = said({"man"}).output, bash = said({"completion", "bash"}).output,
+                    fish = said({"completion", "fish"}).output;
+  for (const std::string& command : commands) {
+    INFO(command);
+    CHECK(has(man, ".SS bitgrad " + command + "\n"));
+    CHECK(has(bash, "    " + command + ") options="));
+    CHECK(has(fish, " -a " + command + " -d "));
+    const std::string help = said({"help", command}).output;
+    CHECK(has(help, "Exit codes: 0 success; 2 usage"));
+    CHECK(help == said({command, "--help"}).output);
+  }
+  CHECK(said({"--version"}).output == said({"version"}).output);
+  CHECK(said({"help", "trian"}).code == 2);
+  CHECK(has(said({"train", "--outt"}).output, "Try: bitgrad train --help"));
+  CHECK(said({"completion", "csh"}).code == 2);
+}
+
+TEST_CASE("the completion of bash completes commands, options and keys") {
+  const TempDir dir;
+  const std::string script = written(dir, "c.bash", said({"completion", "bash"}).output + R"(
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _bitgrad; echo "${COMPREPLY[@]}"; }
+bitgrad() { ")" + kProgram + R"(" "$@"; }
+try bitgrad swe
+try bitgrad train --resu
+try bitgrad train optim.weight_d
+try bitgrad explain schedule.warm
+)");
+  const ProcessResult shell = run_program({"bash", "--norc", script});
+  if (shell.code == 127) return;
+  CHECK(shell.out == "sweep\n--resume\noptim.weight_decay=\nschedule.warmup\n");
+}
+
+TEST_CASE("recipes lists every recipe with what it does") {
+  const std::string table = said({"recipes"}).output;
+  for (const std::string& name : recipe_names()) CHECK(has(table, "\n" + name + " "));
+  CHECK(has(table, "int4 lsq channel(0)"));
+}

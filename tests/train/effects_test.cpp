@@ -1,0 +1,65 @@
+// Keys that are right by themselves and have no effect.
+#include "train/config_support.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+Strings warnings_of(const std::string& quant) { return parse_config(with_quant(quant), "c.yaml").origin.warnings; }
+
+}  // namespace
+
+TEST_CASE("activations without a quantize layer are an error where they stand") {
+  const std::string error = error_of([] { parse_config(with_quant("  activations: {dtype: int8}\n"), "c.yaml"); });
+  CHECK(contains(error,
+                 "c.yaml:11:3: error: quant.activations has no effect: it is for quantize layers, and the model "
+                 "has none. Put quantize: {} before each layer"));
+  const std::string beside =
+      error_of([] { parse_config(with_quant("  activations: {dtype: int8}\n  recipe: w2a2\n"), "c.yaml"); });
+  CHECK(contains(beside, "with a recipe or rules, leave quant.activations out"));
+  CHECK(small({}).origin.warnings.empty());
+  // What a run remembers is read as it was trained.
+  CHECK_NOTHROW(parse_config(with_quant("  activations: {dtype: int8}\n"), "c.yaml", {}, {.run = true}));
+}
+
+TEST_CASE("low-bit weights that recipes replace everywhere are a warning") {
+  const std::string weights = "  weights: {dtype: int4}\n";
+  const Strings all = warnings_of(weights + "  recipe: w2a2\n");
+  REQUIRE(all.size() == 1);
+  CHECK(contains(all[0],
+                 "c.yaml:11:3: quant.weights (int4 symmetric) has no effect: quant.recipe w2a2 says how to "
+                 "quantize every layer"));
+  CHECK(warnings_of(weights).empty());
+  CHECK(warnings_of(weights + "  first: w2a2\n").empty());  // the other layers have these weights
+  CHECK(warnings_of("  weights: {init: he_uniform}\n  recipe: w2a2\n").empty());
+  CHECK(warnings_of(weights + "  phases: [{from: 0 steps}, {from: 2 epochs, recipe: w2a2}]\n").empty());
+  const RunConfig own =
+      parse_config(with_quant("  recipe: w2a2\n"), "c.yaml", {"model.layers.0.linear.weights={dtype: int8}"});
+  REQUIRE(own.origin.warnings.size() == 1);
+  CHECK(contains(own.origin.warnings[0],
+                 "command line, argument 1: model.layers.0.linear.weights (int8) has no effect: quant.recipe w2a2 says "
+                 "how to quantize this layer"));
+}
+
+TEST_CASE("idle keys of device, optimizer, names and requantization are warnings, defaults are not") {
+  const auto one = [](const std::string& override, const std::string& text) {
+    INFO(override);
+    const Strings found = parse_config(kFloat, "c.yaml", {override}).origin.warnings;
+    REQUIRE(found.size() == 1);
+    CHECK(found[0] == "command line, argument 1: " + text);
+  };
+  one("device.graph=false", "device.graph has no effect with device.kind cpu");
+  one("device.index=1", "device.index has no effect with device.kind cpu");
+  one("device.resident_data=false", "device.resident_data has no effect with device.kind cpu");
+  one("optim.decay=matrices", "optim.decay (matrices) has no effect: optim.weight_decay is 0");
+  one("quant.requantize_every=3", "quant.requantize_every has no effect: no layer has low-bit weights");
+  one("model.ignore=[a]", "model.ignore has no effect: it is for the file of model.init_from, which is not set");
+  CHECK(parse_config(kFloat, "c.yaml", {"device.graph=true", "optim.decay=all", "quant.requantize_every=1"})
+            .origin.warnings.empty());
+  CHECK(parse_config(kFloat, "c.yaml", {"optim={name: adam, lr: 0.1, weight_decay: 0.1, decay: matrices}"})
+            .origin.warnings.empty());
+  // A resolved configuration says every key.
+  const RunConfig resolved = parse_config(to_yaml(small({})), "c.yaml");
+  CHECK(resolved.origin.warnings.empty());
+}
