@@ -62,8 +62,9 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
-  CHECK(names == std::vector<std::string>{"best.safetensors", "config.source.yaml", "config.yaml", "last.safetensors",
-                                          "metrics.jsonl", "summary.json", "train.log"});
+  CHECK(names == std::vector<std::string>{"best.safetensors", "config.source.yaml", "config.yaml", "evaluation.json",
+                                          "last.safetensors", "metrics.jsonl", "report.html", "results.csv", "run.json",
+                                          "summary.json", "train.log"});
 
   const Json summary = json_file(folder + "/summary.json");
   CHECK(summary.at("status") == "finished");

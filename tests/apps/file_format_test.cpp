@@ -398,7 +398,7 @@ TEST_CASE("docs/file_format.md names every key, tensor and file that a run write
   CHECK(metadata.size() == 10);
   CHECK(keys.size() > 100);
   CHECK(parts.size() > 10);
-  CHECK(files.size() == 7);
+  CHECK(files.size() == 11);
   for (const auto* names : {&metadata, &keys, &files})
     for (const std::string& name : *names) {
       INFO(name);

@@ -386,8 +386,8 @@ TEST_CASE("resuming with another configuration or seed is told") {
 TEST_CASE("whatever file call fails, the run folder can be resumed to the state of the calm run") {
   const KeepModes keep;
   TempDir temp;
-  const RunConfig config = small_config(
-      {"train.stop=4 steps", "checkpoint.every=2 steps", "train.eval.every=4 steps", "data.train.size=20"});
+  const RunConfig config = small_config({"train.stop=4 steps", "checkpoint.every=2 steps", "train.eval.every=4 steps",
+                                         "data.train.size=20", "log.report=false"});
   const std::string calm = run_all(config).state_hash;
   int calls = 0;
   {
@@ -413,4 +413,28 @@ TEST_CASE("whatever file call fails, the run folder can be resumed to the state 
     CHECK(resume_run(folder).state_hash == calm);
   }
   CHECK(resumed > 10);
+}
+
+TEST_CASE("whatever file call of the report fails, the run is finished and says what it lacks") {
+  const KeepModes keep;
+  TempDir temp;
+  const RunConfig config = small_config({"train.stop=2 steps", "data.train.size=20"});
+  int calls = 0;
+  {
+    const std::string folder = create_run_folder(config, temp.file("count"));
+    FaultyFileSystem faulty(-1, FaultyFileSystem::When::kBefore, false);
+    Trainer(config).run(folder);
+    calls = faulty.calls();
+  }
+  for (int i = calls - 13; i < calls; i += 3) {
+    const std::string folder = create_run_folder(config, temp.file("fail" + std::to_string(i)));
+    const LogLines log;
+    {
+      const FaultyFileSystem faulty(i, FaultyFileSystem::When::kBefore, true);
+      CHECK(Trainer(config).run(folder).stopped == StopRequest::kNone);
+    }
+    INFO("call " << i << " of " << calls);
+    CHECK(contains(text_of(folder + "/summary.json"), "\"finished\""));
+    CHECK(!log.warnings.empty());
+  }
 }
