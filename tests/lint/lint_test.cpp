@@ -129,6 +129,7 @@ const std::map<std::string, std::string> kShared = {
     {"kernels/reduce/", "rules that the CPU and devices share"},
     {"data/npz_write.h", "archives of exported arrays"},
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
+    {"data/first_samples.h", "a few batches are enough to measure an evaluation"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/glob.h", "globs on paths, in maps of names of weights too"},
