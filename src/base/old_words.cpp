@@ -21,4 +21,11 @@ std::string_view current_word(std::string_view key, std::string_view word) {
   return word;
 }
 
+std::vector<std::string_view> old_words(std::string_view key) {
+  std::vector<std::string_view> words;
+  for (const OldWord& known : kOldWords)
+    if (known.key == key) words.push_back(known.old);
+  return words;
+}
+
 }  // namespace bitgrad::detail

@@ -132,6 +132,7 @@ const std::map<std::string, std::string> kShared = {
     {"data/base64.h", "pictures of samples in a text"},
     {"data/png.h", "pictures of samples"},
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
+    {"data/first_samples.h", "a few batches are enough to measure an evaluation"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/glob.h", "globs on paths, in maps of names of weights too"},

@@ -31,25 +31,25 @@ class Effects {
     return map != nullptr ? map->find(key) : nullptr;
   }
   void warn(const Entry* entry, const std::string& message) const {
-    if (entry != nullptr) report_.warning(entry->key_mark, message);
+    if (entry == nullptr) return;
+    // An override changes the value where the file has the key.
+    report_.warning(entry->node.mark.argument > 0 ? entry->node.mark : entry->key_mark, message);
   }
   bool prepared() const { return config_.quant.prepare != PrepareConfig{} || !config_.quant.phases.empty(); }
 
-  // A preset may hold them for quantize layers that it leaves out with other keys.
   void activations() const {
     const Entry* const entry = find("quant", "activations");
-    if (entry == nullptr || entry->key_mark.argument == kPreset) return;
+    if (entry == nullptr) return;
     bool used = false;
     for_each_layer(config_.layers, [&](const LayerConfig& layer) {
       used = used || find_layer_kind(layer.kind)->quantizer == LayerKind::Quantizer::kActivations;
     });
     if (used) return;
-    report_.error(entry->key_mark,
-                  concat("quant.activations has no effect: it is for quantize layers, and the model has none. Put "
-                         "quantize: {} before each layer whose input shall be low-bit, or use a recipe that quantizes "
-                         "inputs, such as quant.recipe: w4a4, or rules with activations",
-                         prepared() ? "; with a recipe or rules, leave quant.activations out" : ""),
-                  entry->key.size());
+    warn(entry,
+         concat("quant.activations has no effect, inputs of layers stay as they are: it is for quantize layers, and "
+                "the model has none. Put quantize: {} before each layer whose input shall be low-bit, or use a "
+                "recipe that quantizes inputs, such as quant.recipe: w4a4, or rules with activations",
+                prepared() ? "; with a recipe or rules, leave quant.activations out" : ""));
   }
 
   // Low-bit weights that recipes replace everywhere; keys for training stay in the layer.

@@ -7,9 +7,9 @@
 
 namespace bitgrad::config {
 
-// Reports activations without a quantize layer as an error, and the others as warnings: quant.weights where recipes
-// hold every layer, keys of a device that is not used, names of weights that no file is read for. Values that are the
-// defaults say nothing, so that resolved configurations have no warnings. The configuration has no error so far.
+// Warns of them, in a text that somebody writes: activations without a quantize layer, weights where recipes hold every
+// layer, keys of a device that is not used, names of weights that no file is read for. Values that are the defaults say
+// nothing. The configuration has no error so far.
 void check_effects(const Node& root, const RunConfig& config, const ModelForms& forms, Report& report);
 
 }  // namespace bitgrad::config

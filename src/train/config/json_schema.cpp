@@ -198,10 +198,7 @@ class Writer {
   static Json choice(const KeySpec& spec) {
     std::vector<std::string> names = spec.choices ? spec.choices() : std::vector<std::string>{};
     if (names.empty()) return text();
-#define BITGRAD_OLD_WORD(key_, old, now) \
-  if (spec.key == key_) names.push_back(old);
-#include "base/old_words.inc"
-#undef BITGRAD_OLD_WORD
+    for (const std::string_view old : detail::old_words(spec.key)) names.emplace_back(old);
     return words(names);
   }
   static Json ints(const KeySpec& spec) {
