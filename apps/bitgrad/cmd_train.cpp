@@ -89,12 +89,17 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   const Evaluation e = outcome.evaluation ? *outcome.evaluation : trainer.evaluate_test();
   const bool percent = outcome.metric == "accuracy" || outcome.metric == "top5_accuracy";
   const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
+  const std::string& split = outcome.evaluated;
   std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
             << " of " << e.samples
-            << (trainer.config().data.test ? " test samples"
-                                           : " training samples, the first ones (data.test is not set)");
+            << (split == "train" ? " training samples, the first ones (data.test is not set)"
+                                 : concat(' ', split == "valid" ? "validation" : "test", " samples"));
   if (const auto best = trainer.best_value())
-    std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config()) << ')';
+    std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config())
+              << (split == outcome.selected_on ? "" : concat(" on data.", outcome.selected_on)) << ')';
+  if (outcome.ended_by != "train.stop") std::cout << "\nended early: " << outcome.ended;
+  if (outcome.selected_on == "test")
+    std::cout << "\nthe best model was chosen on these test samples: set data.valid to choose it on others";
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout);
   std::cout << "run folder: " << folder << '\n';
@@ -199,6 +204,7 @@ int run_train(const TrainOptions& options) {
     if (path.ends_with("/last.safetensors")) tell_saved(trainer.learner().state().step);
   };
   hooks.stop_requested = stop_request;
+  hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
   const TrainOutcome outcome = trainer.run(folder, hooks);
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
   const int code = finish(trainer, outcome, folder);

@@ -100,8 +100,9 @@ StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t coun
   return Evaluator(*this).evaluate(x, target, counted);
 }
 
-Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
-                            int64_t samples) {
+std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data, int64_t batch,
+                                           const ResidentData* resident, int64_t samples,
+                                           const std::function<bool()>& stop) {
   const DeviceGuard guard(learner.device());
   LoaderOptions options;
   options.micro = batch;
@@ -120,8 +121,11 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   learner.set_document_end(data.document_end());
   learner.set_measures(measures_of(task, learner.metric_keys()));
   StepResult sums;
-  while ((sums.counted == 0 || sums.samples < samples) && feed.next())
+  while (sums.counted == 0 || sums.samples < samples) {
+    if (stop && stop()) return std::nullopt;
+    if (!feed.next()) break;
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
+  }
   require(sums.counted > 0, "evaluate", data.name(), ": no element of the targets counts");
   Evaluation e;
   e.samples = sums.samples;
@@ -132,7 +136,7 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
 }
 
 Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch) {
-  return detail::evaluate(learner, data, batch, nullptr);
+  return *detail::evaluate(learner, data, batch, nullptr);
 }
 
 }  // namespace bitgrad
