@@ -78,7 +78,11 @@ int run_quantize(const QuantizeOptions& options) {
   };
   std::cout << "before: " << accuracy(before) << "loss " << before.loss << "  (" << describe(file) << ")\n"
             << "after:  " << accuracy(after) << "loss " << after.loss << "  (" << options.out << ")\n"
-            << "of " << after.samples << (split == "train" ? " training" : split == "valid" ? " validation" : " test") << " samples\n";
+            << "of " << after.samples
+            << (split == "train"   ? " training"
+                : split == "valid" ? " validation"
+                                   : " test")
+            << " samples\n";
   return 0;
 }
 

@@ -159,7 +159,8 @@ std::vector<int64_t> split_indices(int64_t n, double fraction, uint64_t seed, Sp
   return out;
 }
 
-std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed, SplitPart part) {
+std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed,
+                                       SplitPart part) {
   std::vector<int64_t> indices = split_indices(all->size(), fraction, seed, part);
   const StoredSamples stored = all->stored();
   if (stored.codes == nullptr || stored.labels == nullptr)

@@ -17,6 +17,7 @@ enum class SplitPart : uint8_t { kTrain, kValid };
 std::vector<int64_t> split_indices(int64_t n, double fraction, uint64_t seed, SplitPart part);
 
 // The samples of a part as a data set. What `all` has in memory (Dataset::stored) is copied; else the part keeps `all`.
-std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed, SplitPart part);
+std::unique_ptr<Dataset> split_samples(std::shared_ptr<const Dataset> all, double fraction, uint64_t seed,
+                                       SplitPart part);
 
 }  // namespace bitgrad::data

@@ -97,7 +97,8 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const Writ
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const Lines lines = lines_of(text, keep_steps);
     const std::string_view begin = text.substr(0, static_cast<size_t>(saved.bytes));
-    const bool untouched = saved.bytes > 0 && begin.size() == static_cast<size_t>(saved.bytes) && sum_of(begin) == saved;
+    const bool untouched =
+        saved.bytes > 0 && begin.size() == static_cast<size_t>(saved.bytes) && sum_of(begin) == saved;
     // What was written after the checkpoint is written again, lines of its own step too.
     const std::string kept = untouched ? lines_of(begin, keep_steps).kept : lines.kept;
     std::string damage;
@@ -178,9 +179,8 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"state_hash", outcome.state_hash},
                {"memory", memory}};
   if (outcome.evaluation) {
-    summary["evaluated"] = {{"split", outcome.evaluated},
-                            {"samples", outcome.evaluation->samples},
-                            {"step", outcome.evaluated_step}};
+    summary["evaluated"] = {
+        {"split", outcome.evaluated}, {"samples", outcome.evaluation->samples}, {"step", outcome.evaluated_step}};
     Json& metrics = summary["metrics"] = Json::object();
     for (const auto& [name, value] : outcome.evaluation->metrics)
       metrics[name] = std::isfinite(value) ? Json(value) : Json(nullptr);  // all digits, as best_value

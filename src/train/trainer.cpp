@@ -88,8 +88,7 @@ BestRule rule_of(const RunConfig& config, const std::string& key, const std::str
                           concat(key, ": ", name, " does not support loss ", config.loss, " on ", kind_of(target),
                                  ". Metrics of this run: ", fitting));
   if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
-    throw config_error_at(config, mark,
-                          concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
+    throw config_error_at(config, mark, concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
   return {name, goes.empty() ? metric->more_is_better : goes == "up"};
 }
 
@@ -98,8 +97,11 @@ BestRule best_rule(const RunConfig& config, const TargetForm& target) {
   const MetricTask task{target, config.loss};
   const BestConfig& best = config.train.best;
   const bool one_class = target.classes > 0 && target.shape.rank() == 0;
-  return rule_of(config, "train.best", !best.metric.empty() ? best.metric : one_class ? "accuracy" : "loss", best.goes,
-                 task, best.mark);
+  return rule_of(config, "train.best",
+                 !best.metric.empty() ? best.metric
+                 : one_class          ? "accuracy"
+                                      : "loss",
+                 best.goes, task, best.mark);
 }
 
 // That of train.best, where train.early_stop names no metric.
@@ -107,8 +109,8 @@ BestRule early_stop_rule(const RunConfig& config, const TargetForm& target, cons
   if (!config.train.early_stop) return {};
   const EarlyStopConfig& stop = *config.train.early_stop;
   const bool own = !stop.metric.empty();
-  BestRule rule = rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.goes, {target, config.loss},
-                          stop.mark);
+  BestRule rule =
+      rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.goes, {target, config.loss}, stop.mark);
   if (!own && stop.goes.empty()) rule.more_is_better = best.more_is_better;
   return rule;
 }
@@ -298,8 +300,16 @@ std::optional<double> Trainer::best_value() const {
 
 std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const Stop& stop) {
   const bool valid = section == "valid", test = section == "test";
-  return detail::evaluate(*learner_, valid ? *valid_data_ : test ? *test_data_ : *train_data_, config_.train.eval.batch,
-                          (valid ? valid_resident_ : test ? test_resident_ : train_resident_).get(), INT64_MAX, stop);
+  return detail::evaluate(*learner_,
+                          valid  ? *valid_data_
+                          : test ? *test_data_
+                                 : *train_data_,
+                          config_.train.eval.batch,
+                          (valid  ? valid_resident_
+                           : test ? test_resident_
+                                  : train_resident_)
+                              .get(),
+                          INT64_MAX, stop);
 }
 
 Evaluation Trainer::evaluate_test() {

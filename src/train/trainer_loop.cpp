@@ -352,10 +352,10 @@ class Trainer::Loop {
     } else if (t_.stops_early()) {
       const EarlyStopConfig& stop = *t_.config_.train.early_stop;
       outcome.ended_by = "train.early_stop";
-      outcome.ended = concat(t_.early_stop_.metric, " on data.", t_.selected_on(), " did not improve",
-                             stop.min_delta > 0 ? concat(" by more than ", stop.min_delta) : std::string(), " in ",
-                             t_.counters_.early_stop_waited, " evaluations; the best was ",
-                             *t_.counters_.early_stop_best);
+      outcome.ended =
+          concat(t_.early_stop_.metric, " on data.", t_.selected_on(), " did not improve",
+                 stop.min_delta > 0 ? concat(" by more than ", stop.min_delta) : std::string(), " in ",
+                 t_.counters_.early_stop_waited, " evaluations; the best was ", *t_.counters_.early_stop_best);
     } else {
       outcome.ended_by = "train.stop";
       outcome.ended = concat("train.stop (", t_.config_.train.stop, ") is reached");

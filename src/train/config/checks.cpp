@@ -150,8 +150,7 @@ class Checks {
   }
   void transforms() {
     for (const std::string path : {"data.test.transforms", "data.valid.transforms"})
-      if (sound_path(path) && find(path))
-        contradiction({path}, path + ": transforms apply to training samples only");
+      if (sound_path(path) && find(path)) contradiction({path}, path + ": transforms apply to training samples only");
     if (sound_path("data.train.transforms") && !config_.data.train.transforms.empty() &&
         choices::gives_ids(config_.data.train))
       contradiction({"data.train.transforms"}, concat("data.train.transforms need values, data.train of format ",
@@ -161,11 +160,13 @@ class Checks {
   void best() {
     if (!sound_path("data.test") || !sound_path("data.valid") || evaluates()) return;
     if (find("train.best"))
-      contradiction({"train.best"},
-                    "train.best needs data.valid or data.test, which are not set: the best model is selected on them");
+      contradiction(
+          {"train.best"},
+          "train.best needs data.test or data.valid, neither of which is set: the best model is selected on them");
     if (find("train.early_stop"))
-      contradiction({"train.early_stop"},
-                    "train.early_stop needs data.valid or data.test, which are not set: it looks at their evaluations");
+      contradiction(
+          {"train.early_stop"},
+          "train.early_stop needs data.test or data.valid, neither of which is set: it looks at their evaluations");
   }
   // A part of data.train, or data of its own.
   void valid() {
@@ -263,7 +264,7 @@ class Checks {
   void evaluation() {
     if (!find("train.eval") || find("train.eval")->entries.empty() || evaluates()) return;
     if (sound_path("data.test") && sound_path("data.valid"))
-      contradiction({"train.eval"}, "train.eval needs data.valid or data.test, which are not set");
+      contradiction({"train.eval"}, "train.eval needs data.test or data.valid, neither of which is set");
   }
 
   // Weights of layers, with the path of their own keys, where all that they come from is sound.

@@ -360,7 +360,8 @@ std::string to_yaml(const RunConfig& c) {
     out << "  best: {metric: " << best.metric << (best.goes.empty() ? "" : concat(", goes: ", best.goes)) << "}\n";
   if (!c.train.metrics.empty()) out << "  metrics: " << metrics(c.train.metrics) << '\n';
   if (c.train.early_stop) out << "  early_stop: " << early_stop(*c.train.early_stop) << '\n';
-  if (c.data.valid || c.data.test) out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
+  if (c.data.valid || c.data.test)
+    out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
   out << "checkpoint: {every: " << c.checkpoint_every << "}\n";
   out << "log: " << map_of("log", "", [&](auto& w) { visit_log(w, c); }) << '\n';
   return out.str();
