@@ -137,7 +137,7 @@ TEST_CASE("a run without data.test ends with an evaluation of a part of its trai
   // 400 samples were trained on: a sixteenth, in microbatches of 10.
   CHECK(contains(r.out, " of 30 training samples, the first ones (data.test is not set)\n"));
   const Json summary = json_file(folder + "/summary.json");
-  CHECK(summary.at("evaluated") == Json{{"split", "train"}, {"samples", 30}});
+  CHECK(summary.at("evaluated") == Json{{"split", "train"}, {"samples", 30}, {"step", 40}});
   const ProcessResult e = cli({"eval", folder, "--json", "data.train.limit=30"});
   INFO(e.err);
   CHECK(Json::parse(e.out).at("accuracy") == summary.at("metrics").at("accuracy"));
