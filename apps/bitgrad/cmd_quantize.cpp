@@ -56,7 +56,8 @@ int run_quantize(const QuantizeOptions& options) {
   apply_run_settings(config);
   const DeviceGuard guard(device_of(config));
   const auto train = open_dataset(config, config.data.train);
-  const auto test = config.data.test ? open_dataset(config, *config.data.test) : nullptr;
+  const std::string split = evaluation_split(config);
+  const auto test = split == "train" ? nullptr : open_evaluation_dataset(config);
   const Dataset& measured = test ? *test : *train;
   const int64_t batch = config.train.eval.batch;
   const auto samples =
@@ -77,7 +78,11 @@ int run_quantize(const QuantizeOptions& options) {
   };
   std::cout << "before: " << accuracy(before) << "loss " << before.loss << "  (" << describe(file) << ")\n"
             << "after:  " << accuracy(after) << "loss " << after.loss << "  (" << options.out << ")\n"
-            << "of " << after.samples << (test ? " test" : " training") << " samples\n";
+            << "of " << after.samples
+            << (split == "train"   ? " training"
+                : split == "valid" ? " validation"
+                                   : " test")
+            << " samples\n";
   return 0;
 }
 

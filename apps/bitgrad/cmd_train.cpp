@@ -1,4 +1,4 @@
-// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [--use-config] [device.kind=...]
+// bitgrad train CONFIG [key=value ...] [--out DIR] | bitgrad train --resume RUN_DIR [--use-config] [train.stop=...]
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 #include <algorithm>
@@ -26,6 +26,7 @@
 #include "open_file.h"
 #include "output.h"
 #include "progress.h"
+#include "resumed_run.h"
 #include "signals.h"
 #include "table.h"
 
@@ -92,38 +93,28 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   const Evaluation e = outcome.evaluation ? *outcome.evaluation : trainer.evaluate_test();
   const bool percent = outcome.metric == "accuracy" || outcome.metric == "top5_accuracy";
   const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
+  const std::string& split = outcome.evaluated;
   std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
             << " of " << e.samples
-            << (trainer.config().data.test ? " test samples"
-                                           : " training samples, the first ones (data.test is not set)");
+            << (split == "train" ? " training samples, the first ones (data.test is not set)"
+                                 : concat(' ', split == "valid" ? "validation" : "test", " samples"));
   if (const auto best = trainer.best_value())
-    std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config()) << ')';
+    std::cout << " (best " << shown(*best) << ' ' << best_place(outcome.counters, trainer.config())
+              << (split == outcome.selected_on ? "" : concat(" on data.", outcome.selected_on)) << ')';
+  if (outcome.ended_by != "train.stop") std::cout << "\nended early: " << outcome.ended;
+  if (outcome.selected_on == "test")
+    std::cout << "\nthe best model was chosen on these test samples: set data.valid to choose it on others";
   std::cout << '\n' << outcome.optimizer_steps << " optimizer steps in " << outcome.seconds << " s\n";
   print_memory(std::cout, memory_at_peak());
   std::cout << "run folder: " << folder << '\n';
   return 0;
 }
 
-// A resumed run may move to another device or data folder; other overrides are errors.
-std::vector<std::string> device_overrides(const TrainOptions& options) {
+// Of a resumed run: there is no CONFIG, so the first word may stand in its place.
+std::vector<std::string> words_of_resumed(const TrainOptions& options) {
   std::vector<std::string> words = options.overrides;
   if (!options.config.empty()) words.insert(words.begin(), options.config);
-  for (const std::string& word : words) {
-    require(word.find('=') != std::string::npos, "train", "--resume uses the configuration of the run folder: got ",
-            word, ", expected no CONFIG and no override but device.KEY=VALUE and data.root=DIR");
-    require(word.starts_with("device.") || word.starts_with("data.root="), "train",
-            "--resume uses the configuration of the run folder: got ", word,
-            ", only device.* and data.root may differ");
-  }
   return with_data_root(words, options.data);
-}
-
-// Of a run that goes on. The header is read first: the configuration may name dtypes that the file brings along.
-RunConfig config_of_resumed(const TrainOptions& options, const std::string& checkpoint,
-                            const std::vector<std::string>& overrides) {
-  const CheckpointHeader saved = read_checkpoint_header(checkpoint);
-  if (options.use_config) return run_folder_config(options.resume, overrides);
-  return resumed_config(options.resume, saved, overrides);
 }
 
 // The device, its instruction set and the threads, for the log.
@@ -157,7 +148,6 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
 int run_train(const TrainOptions& options) {
   const bool resuming = !options.resume.empty();
   require(resuming || !options.config.empty(), "train", "needs a configuration file, or --resume RUN_DIR");
-  const std::vector<std::string> moved = resuming ? device_overrides(options) : std::vector<std::string>{};
   require(!resuming || options.out.empty(), "train",
           "--out and --resume exclude each other: a resumed run continues in its own folder");
   require(resuming || !options.use_config, "train",
@@ -167,18 +157,21 @@ int run_train(const TrainOptions& options) {
   load_named_plugins(options.plugins);
   install_signal_handlers();
   const bool measured = kernels::load_gemm_costs(kernels::gemm_costs_path());
-  const std::string checkpoint = resuming ? run_folder_checkpoint(options.resume) : "";
-  std::unique_ptr<FileLock> lock;
-  if (resuming) lock = lock_run_folder(options.resume);
+  ResumedRun resumed;
+  if (resuming) resumed = open_resumed_run(options.resume);
+  std::unique_ptr<FileLock> lock = std::move(resumed.lock);
   Progress progress(options.quiet);
   EarlyLines early;
   keep_log(early, options.verbose, progress);
-  if (resuming) open_log(options.resume, early, options.verbose, progress);
-  const RunConfig config = resuming ? config_of_resumed(options, checkpoint, moved)
+  if (resuming) open_log(options.resume, early, options.verbose, progress);  // so that what resume warns of is seen
+  const std::vector<std::string> words = words_of_resumed(options);
+  const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   Trainer trainer(config);
   if (resuming) {
-    trainer.resume(checkpoint);
+    trainer.resume(resumed.checkpoint);
+    if (told_finished(trainer, resumed)) return 0;
+    keep_changed_config(trainer, resumed, words);
     tell_saved(trainer.learner().state().step);
   } else {
     trainer.start();
@@ -208,6 +201,7 @@ int run_train(const TrainOptions& options) {
     if (path.ends_with("/last.safetensors")) tell_saved(trainer.learner().state().step);
   };
   hooks.stop_requested = stop_request;
+  hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
   const TrainOutcome outcome = trainer.run(folder, hooks);
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
   const int code = finish(trainer, outcome, folder);
@@ -220,9 +214,9 @@ int run_train(const TrainOptions& options) {
 Run setup_train(Arguments& args) {
   auto options = std::make_shared<TrainOptions>();
   args.option("config", options->config, "YAML file (docs/configuration.md); - reads standard input");
-  args.option(
-      "overrides", options->overrides,
-      "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.* and data.root");
+  args.option("overrides", options->overrides,
+              "key=value, such as optim.lr=0.01 or model.layers.1.dropout.p=0.1; with --resume: only device.*, "
+              "data.root, train.stop and train.early_stop");
   args.option("--out", options->out,
               "Folder for this run. Must not exist or must be empty. Default: runs/NAME/0001, 0002, ...");
   args.option("--resume", options->resume, "resume this run folder with the configuration in its checkpoint");

@@ -1,5 +1,4 @@
-// Samples in text: RFC 4180 without quotes, of which numbers need none.
-#include <charconv>
+// Samples in text: lines of numbers.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -8,44 +7,13 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
+#include "data/csv_fields.h"
 
 namespace bitgrad {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
-  const size_t begin = text.find_first_not_of(kBlank);
-  return begin == std::string_view::npos ? std::string_view()
-                                         : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
-
-// Calls f(index, field) for the fields of a line.
-template <typename F>
-void for_each_field(std::string_view line, F&& f) {
-  for (int64_t index = 0;; ++index) {
-    const size_t comma = line.find(',');
-    f(index, trimmed(line.substr(0, comma)));
-    if (comma == std::string_view::npos) return;
-    line.remove_prefix(comma + 1);
-  }
-}
-
-template <typename T>
-bool parse(std::string_view field, T& value) {
-  if (field.starts_with('+')) field.remove_prefix(1);
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-  return error == std::errc() && end == field.data() + field.size();
-}
-
-bool has_number(std::string_view line) {
-  bool any = false;
-  for_each_field(line, [&](int64_t, std::string_view field) {
-    double value = 0;  // one that is too large is a number too
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    any = any || (error != std::errc::invalid_argument && end == field.data() + field.size());
-  });
-  return any;
-}
+using data::for_each_field;
+using data::has_number;
 
 class CsvReader {
  public:
@@ -54,7 +22,7 @@ class CsvReader {
   void read(std::string_view text) {
     for (bool first = true; !text.empty(); first = false) {
       const size_t end = text.find('\n');
-      const std::string_view line = trimmed(text.substr(0, end));
+      const std::string_view line = data::trimmed_field(text.substr(0, end));
       ++line_;
       if (!line.empty() && !(first && !has_number(line))) add(line);
       if (end == std::string_view::npos) break;
@@ -74,7 +42,7 @@ class CsvReader {
  private:
   void add(std::string_view line) {
     int64_t fields = 0;
-    for_each_field(line, [&](int64_t index, std::string_view field) {
+    for_each_field(line, ',', [&](int64_t index, std::string_view field) {
       ids_ ? add_id(index, field) : add_value(index, field);
       ++fields;
     });
@@ -86,12 +54,13 @@ class CsvReader {
   }
   void add_value(int64_t index, std::string_view field) {
     float value = 0;
-    if (!parse(field, value) || !std::isfinite(value)) refuse(index, field, "a finite number that fp32 holds");
+    if (!data::parse_field(field, value) || !std::isfinite(value))
+      refuse(index, field, "a finite number that fp32 holds");
     values_.push_back(value);
   }
   void add_id(int64_t index, std::string_view field) {
     int32_t id = 0;
-    if (!parse(field, id)) refuse(index, field, "a whole number: the model takes ids");
+    if (!data::parse_field(field, id)) refuse(index, field, "a whole number: the model takes ids");
     whole_.push_back(id);
   }
   [[noreturn]] void refuse(int64_t index, std::string_view field, std::string_view expected) const {

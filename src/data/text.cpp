@@ -42,11 +42,22 @@ void check_text_keys(std::string_view where, const DatasetSpec& spec) {
   require(spec.context >= 1, where, "context: got ", spec.context, ", expected 1 or more.");
   require(spec.test_fraction >= 0 && spec.test_fraction < 1, where, "test_fraction: got ", spec.test_fraction,
           ", expected a number in [0, 1).");
-  require(spec.split == "train" || spec.split == "test", where, "split: got '", spec.split,
-          "', expected train or test.");
+  require(spec.valid_fraction >= 0 && spec.test_fraction + spec.valid_fraction < 1, where, "test_fraction (",
+          spec.test_fraction, ") and data.valid.fraction (", spec.valid_fraction,
+          "): got no part of the text to train on, expected a sum below 1.");
+  require(spec.split == "train" || spec.split == "test" || (spec.split == "valid" && spec.valid_fraction > 0), where,
+          "split: got '", spec.split, "', expected train or test.");
   require(spec.affine == DatasetSpec{}.affine, where, "affine: got [", spec.affine[0], ", ", spec.affine[1],
           "], which is for pixels; a text has none.");
   require(!spec.normalize.given(), where, "normalize is for pixels; a text has none.");
+}
+
+std::pair<int64_t, int64_t> text_range(const DatasetSpec& spec, int64_t size) {
+  const auto part = [&](double fraction) { return static_cast<int64_t>(static_cast<double>(size) * fraction); };
+  const int64_t test = part(1.0 - spec.test_fraction);
+  const int64_t valid = spec.valid_fraction > 0 ? part(1.0 - spec.test_fraction - spec.valid_fraction) : test;
+  if (spec.split == "train") return {0, valid};
+  return spec.split == "valid" ? std::pair{valid, test} : std::pair{test, size};
 }
 
 std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
@@ -62,8 +73,7 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   int64_t vocabulary = 0;
   for (size_t byte = 0; byte < id_of.size(); ++byte)
     if (occurs[byte]) id_of[byte] = static_cast<uint8_t>(vocabulary++);
-  const auto cut = static_cast<int64_t>(static_cast<double>(size) * (1.0 - spec.test_fraction));
-  const int64_t begin = spec.split == "train" ? 0 : cut, end = spec.split == "train" ? cut : size;
+  const auto [begin, end] = text_range(spec, size);
   if (end - begin <= spec.context)
     fail_with(ErrorCode::kData, kWhere, path, ": split ", spec.split, ": got ", end - begin, " of the file's ", size,
               " bytes, expected more than context = ", spec.context,

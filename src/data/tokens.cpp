@@ -57,8 +57,8 @@ struct IdRange {
 };
 IdRange range_of(const DatasetSpec& spec, int64_t ids) {
   if (spec.whole) return {0, ids};
-  const auto cut = static_cast<int64_t>(static_cast<double>(ids) * (1.0 - spec.test_fraction));
-  return spec.split == "train" ? IdRange{0, cut} : IdRange{cut, ids};
+  const auto [begin, end] = text_range(spec, ids);
+  return {begin, end};
 }
 
 // Ids as they are encoded, in the fewest bytes that hold them.
@@ -218,8 +218,8 @@ Opened open_ids(const DatasetSpec& spec, const std::string& stored) {
 TokenWindows windows_of(const DatasetSpec& spec, int64_t ids) {
   using Kind = EpochOrder::Kind;
   const std::string order = spec.keys.contains("order") ? spec.keys.text("order")
-                            : spec.split == "test"      ? "sequential"
-                                                        : "shuffled";
+                            : spec.split == "train"     ? "shuffled"
+                                                        : "sequential";
   TokenWindows w;
   w.context = spec.context;
   w.order = order == "random" ? Kind::kRandom : order == "shuffled" ? Kind::kShuffled : Kind::kSequential;
@@ -256,7 +256,7 @@ std::vector<Key> tokens_keys() {
        .type = Type::kChoice,
        .doc = "what an epoch reads. random: windows anywhere, as many as lie side by side; shuffled: those side by "
               "side; sequential: the same in order, and the rest at the end. Default: shuffled, sequential under "
-              "data.test",
+              "data.valid and data.test",
        .choices = {"random", "shuffled", "sequential"}},
       {.name = "documents",
        .type = Type::kChoice,

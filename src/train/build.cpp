@@ -149,37 +149,6 @@ std::unique_ptr<Learner> build(const RunConfig& config, const Task& task) {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
-                                      std::shared_ptr<const Tokenizer> of_model) {
-  DatasetSpec spec;
-  spec.format = section.format;
-  spec.images = section.images;
-  spec.labels = section.labels;
-  spec.targets = section.targets;
-  spec.limit = section.limit;
-  spec.file = section.file;
-  spec.path = section.path;
-  spec.context = section.context;
-  spec.test_fraction = section.test_fraction;
-  spec.root = config.data.root;
-  spec.split = section.split;
-  spec.size = section.size;
-  spec.classes = section.classes;
-  spec.seed = static_cast<uint64_t>(section.seed);
-  const DataSection& all = config.data;
-  spec.tokenizer = all.tokenizer;
-  spec.vocabulary_file = all.train.file;
-  spec.of_model = std::move(of_model);
-  spec.whole = !all.test || all.test->file != all.train.file;
-  spec.keys = section.keys;
-  spec.affine = {static_cast<float>(config.data.affine[0]), static_cast<float>(config.data.affine[1])};
-  const auto floats = [](const std::vector<double>& numbers) {
-    return std::vector<float>(numbers.begin(), numbers.end());
-  };
-  spec.normalize = {floats(config.data.normalize.mean), floats(config.data.normalize.std)};
-  return make_dataset(spec);
-}
-
 std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch) {
   const PrepareSpec base = config::prepare_spec(config.quant.prepare);
   std::vector<QuantPhase> phases;

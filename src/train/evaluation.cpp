@@ -100,8 +100,9 @@ StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t coun
   return Evaluator(*this).evaluate(x, target, counted);
 }
 
-Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
-                            int64_t samples, Examination* examination) {
+std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data, int64_t batch,
+                                           const ResidentData* resident, int64_t samples,
+                                           const std::function<bool()>& stop, Examination* examination) {
   const DeviceGuard guard(learner.device());
   LoaderOptions options;
   options.micro = batch;
@@ -128,8 +129,11 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
   }
   learner.set_measures(std::move(measures));
   StepResult sums;
-  while ((sums.counted == 0 || sums.samples < samples) && feed.next())
+  while (sums.counted == 0 || sums.samples < samples) {
+    if (stop && stop()) return std::nullopt;
+    if (!feed.next()) break;
     add_sums(learner.evaluate(feed.x(), feed.target(), feed.counted()), sums);
+  }
   require(sums.counted > 0, "evaluate", data.name(), ": no element of the targets counts");
   Evaluation e;
   e.samples = sums.samples;
@@ -140,7 +144,7 @@ Evaluation detail::evaluate(Learner& learner, const Dataset& data, int64_t batch
 }
 
 Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch) {
-  return detail::evaluate(learner, data, batch, nullptr);
+  return *detail::evaluate(learner, data, batch, nullptr);
 }
 
 }  // namespace bitgrad

@@ -32,8 +32,10 @@ class Learner::Evaluator {
 namespace bitgrad::detail {
 
 // evaluate (train/trainer.h) with data that may be on the device; of the first batches that hold `samples` and a target
-// that counts. examination: sees the outputs of every batch; may be nullptr.
-Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
-                    int64_t samples = INT64_MAX, Examination* examination = nullptr);
+// that counts. stop, asked before each batch: true ends it, and there is no result. examination: sees the outputs of
+// every batch; may be nullptr.
+std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
+                                   int64_t samples = INT64_MAX, const std::function<bool()>& stop = {},
+                                   Examination* examination = nullptr);
 
 }  // namespace bitgrad::detail

@@ -102,11 +102,15 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const Writ
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const Lines lines = lines_of(text, keep_steps);
     const std::string_view begin = text.substr(0, static_cast<size_t>(saved.bytes));
+    const bool untouched =
+        saved.bytes > 0 && begin.size() == static_cast<size_t>(saved.bytes) && sum_of(begin) == saved;
+    // What was written after the checkpoint is written again, lines of its own step too.
+    kept = untouched ? lines_of(begin, keep_steps).kept : lines.kept;
     std::string damage;
     if (!lines.unreadable.empty())
       damage = concat(numbers_text(lines.unreadable), " cannot be read and ",
                       lines.unreadable.size() == 1 ? "was" : "were", " dropped");
-    else if (saved.bytes > 0 && sum_of(begin) != saved)
+    else if (saved.bytes > 0 && !untouched)
       damage = concat("differs from what the run had written up to step ", keep_steps,
                       ": lines were changed, or are missing");
     if (!damage.empty())
@@ -114,9 +118,8 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t keep_steps, const Writ
     else if (lines.cut)
       log(LogLevel::kInfo,
           concat(path, ": the last line is incomplete and is dropped: the run was killed while writing it"));
-    write_file_atomically(path, lines.kept);
-    written_ = sum_of(lines.kept);
-    kept = lines.kept;
+    write_file_atomically(path, kept);
+    written_ = sum_of(kept);
   } else if (saved.bytes > 0) {
     log(LogLevel::kWarning, concat(path, " is missing: a new one begins after step ", keep_steps));
   }
@@ -151,6 +154,7 @@ void MetricsLog::write(const EvalEvent& e) {
          {"step", e.step},  {"loss", number(e.loss)}, {"accuracy", percent(e.accuracy)}};
   for (const auto& [name, value] : e.metrics)
     if (!j.contains(name)) j[name] = number(value);
+  if (e.final) j["final"] = true;
   line(j);
 }
 
@@ -173,13 +177,17 @@ void write_summary(const std::string& folder, const TrainOutcome& outcome, const
                {"last_value", last_value(outcome)},
                {"best_epoch", outcome.counters.best_epoch},
                {"best_step", outcome.counters.best_step > 0 ? Json(outcome.counters.best_step) : Json(nullptr)},
+               {"selected_on", outcome.selected_on.empty() ? Json(nullptr) : Json(outcome.selected_on)},
+               {"ended_by", outcome.ended_by},
+               {"ended", outcome.ended},
                {"epochs", outcome.counters.epoch},
                {"steps", outcome.optimizer_steps},
                {"seconds", number(outcome.seconds)},
                {"state_hash", outcome.state_hash},
                {"memory", memory}};
   if (outcome.evaluation) {
-    summary["evaluated"] = {{"split", outcome.evaluated}, {"samples", outcome.evaluation->samples}};
+    summary["evaluated"] = {
+        {"split", outcome.evaluated}, {"samples", outcome.evaluation->samples}, {"step", outcome.evaluated_step}};
     Json& metrics = summary["metrics"] = Json::object();
     for (const auto& [name, value] : outcome.evaluation->metrics)
       metrics[name] = std::isfinite(value) ? Json(value) : Json(nullptr);  // all digits, as best_value

@@ -72,7 +72,12 @@ namespace {
 
 constexpr size_t kListedKeys = 20;
 
-bool is_of_device(const ConfigDifference& d) { return d.key.starts_with("device."); }
+// What the checkpoint says counts, whatever config.yaml says: an override may have changed it since.
+bool is_of_checkpoint(const ConfigDifference& d) {
+  for (const std::string_view prefix : {"device.", "train.stop", "train.early_stop"})
+    if (d.key.starts_with(prefix)) return true;
+  return false;
+}
 
 // "optim.lr: got 0.5, expected 0.02; ..."; a is config.yaml.
 std::string listed(const std::vector<ConfigDifference>& differences) {
@@ -100,10 +105,12 @@ void check_config_file(const std::string& path, RunConfig saved) {
     return;
   }
   if (differences.empty()) return;
-  require(std::all_of(differences.begin(), differences.end(), is_of_device), "resume", path,
+  require(std::all_of(differences.begin(), differences.end(), is_of_checkpoint), "resume", path,
           " is not the configuration that the run was saved with. ", listed(differences),
           ". Restore it, or pass --use-config to use it");
-  log(LogLevel::kWarning, concat(path, " is ignored for device.*, the checkpoint counts: ", listed(differences)));
+  log(LogLevel::kWarning,
+      concat(path, " is ignored for device.*, train.stop and train.early_stop, the checkpoint counts: ",
+             listed(differences)));
 }
 
 }  // namespace

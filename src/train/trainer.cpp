@@ -12,6 +12,7 @@
 #include "bitgrad/train/run_folder.h"
 #include "bitgrad/train/weight_map.h"
 #include "data/augment.h"
+#include "data/split_samples.h"
 #include "train/evaluation.h"
 #include "train/examination.h"
 #include "train/lengths.h"
@@ -44,7 +45,7 @@ std::string kind_of(const TargetForm& target) {
   return concat(target.classes > 0 ? "classes " : "values ", target.shape);
 }
 
-void check_targets(const RunConfig& config, const Dataset& train, const Dataset* test) {
+void check_targets(const RunConfig& config, const Dataset& train) {
   const TargetForm target = train.target_form();
   const bool classes = loss_takes_classes(config.loss);
   require(classes == (target.classes > 0), "loss", config.loss, " expects ", classes ? "classes" : "values",
@@ -53,20 +54,44 @@ void check_targets(const RunConfig& config, const Dataset& train, const Dataset*
   const int64_t names = std::ssize(config.data.class_names);
   require(names == 0 || names == target.outputs(), "data", "class_names: got ", names, " names, data.train (",
           train.name(), ") has ", target.outputs(), classes ? " classes" : " values");
-  if (test == nullptr) return;
-  const TargetForm other = test->target_form();
-  require(other.shape == target.shape && other.dtype() == target.dtype(), "data", "data.train (", train.name(),
-          ") has targets of ", kind_of(target), ", data.test (", test->name(), ") of ", kind_of(other));
 }
 
-// As files hold it.
-std::string tokenizer_of_data(const Dataset& train, const Dataset* test) {
-  const std::shared_ptr<const Tokenizer> a = train.tokenizer(), b = test == nullptr ? nullptr : test->tokenizer();
-  if (a != nullptr && b != nullptr)
-    if (const std::string parts = tokenizer_difference(*a, *b); !parts.empty())
-      fail_with(ErrorCode::kData, "tokenizer", "data.train (", train.name(), ") and data.test (", test->name(),
-                ") differ: ", parts);
-  return tokenizer_text(a != nullptr ? a.get() : b.get());
+// Whether a model of data.train can be evaluated on the data of `section`.
+void check_like(const Dataset& train, const std::string& section, const Dataset& other) {
+  require(other.dtype() == train.dtype(), "data", "data.train (", train.name(), ") has ", train.dtype(), ", ", section,
+          " (", other.name(), ") ", other.dtype());
+  require(other.features() == train.features(), "data", "data.train has samples of ", train.features(), " values, ",
+          section, " of ", other.features());
+  require(other.classes() <= train.classes(), "data", section, " has ", other.classes(), " classes, data.train ",
+          train.classes());
+  const TargetForm target = train.target_form(), given = other.target_form();
+  require(given.shape == target.shape && given.dtype() == target.dtype(), "data", "data.train (", train.name(),
+          ") has targets of ", kind_of(target), ", ", section, " (", other.name(), ") of ", kind_of(given));
+}
+
+void check_tokenizers(const Dataset& train, const std::string& section, const Dataset& other) {
+  const std::shared_ptr<const Tokenizer> a = train.tokenizer(), b = other.tokenizer();
+  if (a == nullptr || b == nullptr) return;
+  if (const std::string parts = tokenizer_difference(*a, *b); !parts.empty())
+    fail_with(ErrorCode::kData, "tokenizer", "data.train (", train.name(), ") and ", section, " (", other.name(),
+              ") differ: ", parts);
+}
+
+// The metric `name` of a key of train.
+BestRule rule_of(const RunConfig& config, const std::string& key, const std::string& name, const std::string& goes,
+                 const MetricTask& task, SourceMark mark) {
+  const TargetForm& target = task.target;
+  const Metric* const metric = find_metric(name);
+  std::string fitting;
+  for (const Metric* m : metrics())
+    if (m->fits(task)) fitting += concat(fitting.empty() ? "" : ", ", m->name);
+  if (metric == nullptr || !metric->fits(task))
+    throw config_error_at(config, mark,
+                          concat(key, ": ", name, " does not support loss ", config.loss, " on ", kind_of(target),
+                                 ". Metrics of this run: ", fitting));
+  if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
+    throw config_error_at(config, mark, concat(key, ": ", name, " has a required key; set it in train.metrics.", name));
+  return {name, goes.empty() ? metric->more_is_better : goes == "up"};
 }
 
 // What train.best says, or what fits the targets.
@@ -74,19 +99,38 @@ BestRule best_rule(const RunConfig& config, const TargetForm& target) {
   const MetricTask task{target, config.loss};
   const BestConfig& best = config.train.best;
   const bool one_class = target.classes > 0 && target.shape.rank() == 0;
-  const std::string name = !best.metric.empty() ? best.metric : one_class ? "accuracy" : "loss";
-  const Metric* const metric = find_metric(name);
-  std::string fitting;
-  for (const Metric* m : metrics())
-    if (m->fits(task)) fitting += concat(fitting.empty() ? "" : ", ", m->name);
-  if (metric == nullptr || !metric->fits(task))
-    throw config_error_at(config, best.mark,
-                          concat("train.best: ", name, " does not support loss ", config.loss, " on ", kind_of(target),
-                                 ". Metrics of this run: ", fitting));
-  if (metric->measure && measures_of(task, config.train.metrics).count(name) == 0)
-    throw config_error_at(config, best.mark,
-                          concat("train.best: ", name, " has a required key; set it in train.metrics.", name));
-  return {name, best.goes.empty() ? metric->more_is_better : best.goes == "up"};
+  return rule_of(config, "train.best",
+                 !best.metric.empty() ? best.metric
+                 : one_class          ? "accuracy"
+                                      : "loss",
+                 best.goes, task, best.mark);
+}
+
+// That of train.best, where train.early_stop names no metric.
+BestRule early_stop_rule(const RunConfig& config, const TargetForm& target, const BestRule& best) {
+  if (!config.train.early_stop) return {};
+  const EarlyStopConfig& stop = *config.train.early_stop;
+  const bool own = !stop.metric.empty();
+  BestRule rule =
+      rule_of(config, "train.early_stop", own ? stop.metric : best.metric, stop.goes, {target, config.loss}, stop.mark);
+  if (!own && stop.goes.empty()) rule.more_is_better = best.more_is_better;
+  return rule;
+}
+
+// Whether something changes along the whole run (learner.set_total_steps).
+bool anneals(const RunConfig& config) {
+  const auto is = [](const QuantConfig& c) { return c.ste == "tanh"; };
+  bool any = is(config.quant.weights) || (config.quant.activations && is(*config.quant.activations));
+  for_each_layer(config.layers, [&](const LayerConfig& layer) { any = any || is(layer.quant); });
+  const auto of_rules = [&](const PrepareConfig& c) {
+    for (const QuantRuleConfig& rule : c.rules)
+      any = any || (rule.quant.weights && is(*rule.quant.weights)) ||
+            (rule.quant.activations && is(*rule.quant.activations));
+  };
+  of_rules(config.quant.prepare);
+  for (const QuantPhaseConfig& phase : config.quant.phases)
+    if (phase.prepare) of_rules(*phase.prepare);
+  return any;
 }
 
 // Throws Error where crops and mirror images do not fit the data.
@@ -110,37 +154,24 @@ void apply_run_settings(const RunConfig& config) {
 
 Trainer::Trainer(RunConfig config) : Trainer(std::move(config), nullptr, nullptr) {}
 
-Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test)
+Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test,
+                 std::unique_ptr<Dataset> valid)
     : config_(rules_of_budget(std::move(config), budget_table_)),
       config_yaml_(to_portable_yaml(config_)),
       train_data_(std::move(train)),
       test_data_(std::move(test)) {
   apply_run_settings(config_);
   const DeviceGuard guard(device_of(config_));
-  if (!train_data_) {
-    train_data_ = open_dataset(config_, config_.data.train);
-    if (config_.data.test) test_data_ = open_dataset(config_, *config_.data.test);
-  }
-  if (test_data_)
-    require(test_data_->dtype() == train_data_->dtype(), "data", "data.train (", train_data_->name(), ") has ",
-            train_data_->dtype(), ", data.test (", test_data_->name(), ") ", test_data_->dtype());
-  if (test_data_)
-    require(test_data_->features() == train_data_->features(), "data", "data.train has samples of ",
-            train_data_->features(), " values, data.test of ", test_data_->features());
-  if (test_data_)
-    require(test_data_->classes() <= train_data_->classes(), "data", "data.test has ", test_data_->classes(),
-            " classes, data.train ", train_data_->classes());
-  check_targets(config_, *train_data_, test_data_.get());
-  tokenizer_ = tokenizer_of_data(*train_data_, test_data_.get());
+  open_data(std::move(valid));
+  check_data();
   const Augment augment{config_.data.train.augment.crop_pad, config_.data.train.augment.flip};
   if (augment.given()) check_augment(*train_data_, augment);
   best_ = best_rule(config_, train_data_->target_form());
+  early_stop_ = early_stop_rule(config_, train_data_->target_form(), best_);
   learner_ = build_learner(config_, *train_data_);
   learner_->set_recorded(config_.device.graph);
-  const std::string& resident = config_.device.resident_data;
   for (const TransformConfig& t : config_.data.train.transforms) transforms_.push_back(make_transform(t.name, t.keys));
-  train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_, !transforms_.empty());
-  if (test_data_) test_resident_ = detail::place_data(resident, "data.test", *test_data_, residence_);
+  place_data();
   microbatches_per_epoch_ = (train_data_->epoch_order().samples + config_.batch.micro - 1) / config_.batch.micro;
   const Quantity& stop = config_.train.stop;
   const bool epochs = stop.unit == Quantity::Unit::kEpochs;
@@ -149,6 +180,43 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_p
   require(total_microbatches_ <= detail::kMostMicrobatches, "train.stop", stop, " of ", each,
           " microbatches each: got more than ", detail::kMostMicrobatches, " microbatches. Give a shorter run");
   detail::log_warnings(config_, train_data_->epoch_order().samples);
+}
+
+// Of data that a program gives the validation part is taken here, else open_dataset takes it.
+void Trainer::open_data(std::unique_ptr<Dataset> valid) {
+  const DataSection& data = config_.data;
+  const double fraction = data.valid ? data.valid->fraction : 0;
+  const auto seed = static_cast<uint64_t>(config_.run.seed);
+  valid_data_ = std::move(valid);
+  if (!train_data_) {
+    train_data_ = open_dataset(config_, data.train);
+    if (data.valid && !valid_data_) valid_data_ = open_dataset(config_, *data.valid);
+    if (data.test) test_data_ = open_dataset(config_, *data.test);
+  } else if (!valid_data_ && fraction > 0) {
+    std::shared_ptr<const Dataset> all = std::move(train_data_);
+    valid_data_ = data::split_samples(all, fraction, seed, data::SplitPart::kValid);
+    train_data_ = data::split_samples(all, fraction, seed, data::SplitPart::kTrain);
+  } else if (!valid_data_ && data.valid) {
+    valid_data_ = open_dataset(config_, *data.valid);
+  }
+  for (const Dataset* d : {train_data_.get(), valid_data_.get(), test_data_.get()})
+    if (d != nullptr && tokenizer_.empty()) tokenizer_ = tokenizer_text(d->tokenizer().get());
+}
+
+void Trainer::check_data() const {
+  check_targets(config_, *train_data_);
+  for (const auto& [section, data] : {std::pair{"data.valid", valid_data_.get()}, {"data.test", test_data_.get()}}) {
+    if (data == nullptr) continue;
+    check_like(*train_data_, section, *data);
+    check_tokenizers(*train_data_, section, *data);
+  }
+}
+
+void Trainer::place_data() {
+  const std::string& resident = config_.device.resident_data;
+  train_resident_ = detail::place_data(resident, "data.train", *train_data_, residence_, !transforms_.empty());
+  if (valid_data_) valid_resident_ = detail::place_data(resident, "data.valid", *valid_data_, residence_);
+  if (test_data_) test_resident_ = detail::place_data(resident, "data.test", *test_data_, residence_);
 }
 
 Trainer::~Trainer() = default;
@@ -186,26 +254,46 @@ void Trainer::resume(const std::string& checkpoint) {
     fail_with(ErrorCode::kData, "checkpoint", checkpoint, ": microbatch ", header.microbatch, " is past the ",
               total_microbatches_, " of the run (train.stop ", config_.train.stop, ")");
   require_same_tokenizer(header, checkpoint, *train_data_);
+  if (valid_data_) require_same_tokenizer(header, checkpoint, *valid_data_);
   if (test_data_) require_same_tokenizer(header, checkpoint, *test_data_);
   detail::enter_phase_of(header, checkpoint, *learner_);
   load_checkpoint(checkpoint, *learner_);
   started_ = true;
   counters_ = header.counters;
   if (counters_.metric != (best_.metric == "accuracy" ? "" : best_.metric)) counters_.best_value.reset();
-  if (!same_run(header.config, checkpoint))
-    log(LogLevel::kWarning, "resumed with a configuration other than that of the saved run: not bit for bit");
+  compare_run(header, checkpoint);
   if (header.kernel_hash != kernel_table_hash() && bits_mode() == BitsMode::kFast)
     log(LogLevel::kWarning,
         "resumed with kernels other than those of the saved run: not bit for bit (run.bits: strict does not depend on "
         "the machine)");
 }
 
-// Whether a saved configuration is this one, but for the device and its threads.
-bool Trainer::same_run(const std::string& saved_yaml, const std::string& checkpoint) const {
-  if (saved_yaml == config_yaml_) return true;
-  RunConfig saved = parse_config(saved_yaml, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
+// But for the device and its threads. Another train.stop alone is told, with what it changes beside the length.
+void Trainer::compare_run(const CheckpointHeader& header, const std::string& checkpoint) const {
+  if (header.config == config_yaml_) return;
+  RunConfig saved = parse_config(header.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});
   saved.device = config_.device;
-  return to_portable_yaml(saved) == config_yaml_;
+  const Quantity stop = std::exchange(saved.train.stop, config_.train.stop);
+  saved.train.early_stop = config_.train.early_stop;
+  if (to_portable_yaml(saved) != config_yaml_)
+    return log(LogLevel::kWarning, "resumed with a configuration other than that of the saved run: not bit for bit");
+  if (stop == config_.train.stop) return;
+  std::string why;
+  if (config_.schedule.name == "cosine") why = "schedule cosine ends at train.stop";
+  if (anneals(config_)) why = "rule tanh is annealed until train.stop";
+  if (header.microbatch % config_.batch.accumulate() != 0) why = "the last window of the shorter run was not full";
+  log(why.empty() ? LogLevel::kInfo : LogLevel::kWarning,
+      concat("train.stop is now ", config_.train.stop, " instead of ", stop,
+             why.empty() ? "" : concat(": not bit for bit a run that began so, because ", why)));
+}
+
+bool Trainer::stops_early() const {
+  const std::optional<EarlyStopConfig>& stop = config_.train.early_stop;
+  return stop && counters_.early_stop_best && counters_.early_stop_waited >= stop->patience;
+}
+
+bool Trainer::ended() const {
+  return !counters_.evaluation_due && (learner_->state().microbatch >= total_microbatches_ || stops_early());
 }
 
 std::optional<double> Trainer::best_value() const {
@@ -213,18 +301,30 @@ std::optional<double> Trainer::best_value() const {
   return counters_.best_accuracy < 0 ? std::nullopt : std::optional(counters_.best_accuracy);
 }
 
-Evaluation Trainer::evaluate_test() {
-  start();
-  const bool test = test_data_ != nullptr;
-  return detail::evaluate(*learner_, test ? *test_data_ : *train_data_, config_.train.eval.batch,
-                          test ? test_resident_.get() : train_resident_.get(), INT64_MAX, examination_.get());
+std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const Stop& stop) {
+  const bool valid = section == "valid", test = section == "test";
+  return detail::evaluate(*learner_,
+                          valid  ? *valid_data_
+                          : test ? *test_data_
+                                 : *train_data_,
+                          config_.train.eval.batch,
+                          (valid  ? valid_resident_
+                           : test ? test_resident_
+                                  : train_resident_)
+                              .get(),
+                          INT64_MAX, stop, section == examined_ ? examination_.get() : nullptr);
 }
 
-Evaluation Trainer::evaluate_training_part() {
+Evaluation Trainer::evaluate_test() {
+  start();
+  return *evaluate_on(test_data_ ? "test" : valid_data_ ? "valid" : "train", {});
+}
+
+std::optional<Evaluation> Trainer::evaluate_training_part(const Stop& stop) {
   constexpr int64_t kTrainedPerEvaluated = 16;
   const int64_t trained = learner_->state().microbatch * config_.batch.micro;
   return detail::evaluate(*learner_, *train_data_, config_.batch.micro, train_resident_.get(),
-                          trained / kTrainedPerEvaluated);
+                          trained / kTrainedPerEvaluated, stop);
 }
 
 }  // namespace bitgrad

@@ -1,12 +1,15 @@
 // The loop of a run: microbatches, and between optimizer steps reports, evaluations and checkpoints.
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bitgrad/base/file.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/layer_table.h"
@@ -15,6 +18,7 @@
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
 #include "train/checkpoint/pieces.h"
+#include "train/evaluation.h"
 #include "train/examination.h"
 #include "train/interval.h"
 #include "train/lengths.h"
@@ -57,7 +61,7 @@ class Trainer::Loop {
     const WrittenSum saved{c.metrics_bytes, c.metrics_crc};
     if (!folder_.empty() && t_.config_.log_report) {
       detail::record_session(folder_, t_.config_, learner());
-      if (t_.test_data_) t_.examination_ = detail::Examination::of(*t_.test_data_, t_.config_);
+      examine(t_.selected_on());
     }
     if (!folder_.empty())
       metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved, metrics_outputs());
@@ -84,8 +88,9 @@ class Trainer::Loop {
     options.transforms = t_.transforms_;
     options.augment = {t_.config_.data.train.augment.crop_pad, t_.config_.data.train.augment.flip};
     feed_ = std::make_unique<detail::BatchFeed>(learner(), *t_.train_data_, options, t_.train_resident_.get());
+    if (t_.counters_.evaluation_due) repeat_evaluation();
     // A request to stop still finishes the open window, so that the state is one that a checkpoint can hold.
-    while (learner().state().microbatch < t_.total_microbatches_ &&
+    while (learner().state().microbatch < t_.total_microbatches_ && !t_.stops_early() &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
       feed_->next();
       StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted());
@@ -97,7 +102,7 @@ class Trainer::Loop {
       t_.counters_.epoch = feed_->epoch();
       t_.counters_.position = feed_->position();
       interval_.add(r);
-      if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
+      ask_to_stop();
       if (r.stepped && told_phase_ != learner().phase()) enter_phase(std::exchange(told_phase_, learner().phase()));
       if (r.stepped) boundary(last);
     }
@@ -114,6 +119,9 @@ class Trainer::Loop {
       outcome.counters = t_.counters_;
       outcome.metric = t_.best_.metric;
       outcome.optimizer_steps = learner().state().step;
+      outcome.selected_on = t_.selected_on();
+      outcome.ended_by = "error";
+      outcome.ended = error.what();
       write_summary(folder_, outcome, "failed", error.what());
       write_report();
     } catch (const std::exception& second) {
@@ -123,10 +131,19 @@ class Trainer::Loop {
 
  private:
   Learner& learner() { return *t_.learner_; }
+  void ask_to_stop() {
+    if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
+  }
+  bool cut() {
+    if (!hooks_.cut_evaluation || !hooks_.cut_evaluation()) return false;
+    ask_to_stop();
+    if (stop_ == StopRequest::kNone) stop_ = StopRequest::kInterrupt;
+    return true;
+  }
 
   MetricsOutputs metrics_outputs() const {
     MetricsOutputs outputs{
-        .csv = true, .evaluates = t_.test_data_ != nullptr, .tensorboard = t_.config_.log_tensorboard};
+        .csv = true, .evaluates = !t_.selected_on().empty(), .tensorboard = t_.config_.log_tensorboard};
     for (const Metric* m : metrics())
       if (m->name != "loss" && m->fits({t_.train_data_->target_form(), t_.config_.loss}))
         outputs.metrics.push_back(m->name);
@@ -156,8 +173,8 @@ class Trainer::Loop {
     if (hooks_.on_tick) hooks_.on_tick(event());
     if (last || due(t_.config_.log_every)) report();
     if (monitor_) watch_quantization(last);
-    if (t_.test_data_ && (last || due(t_.config_.train.eval.every))) evaluate_test();
-    const bool ends = last || stop_ != StopRequest::kNone;
+    if (!t_.selected_on().empty() && (last || due(t_.config_.train.eval.every))) evaluate();
+    const bool ends = last || stop_ != StopRequest::kNone || t_.stops_early();
     const bool saves = !folder_.empty() && (ends || due(t_.config_.checkpoint_every)) && step != saved_step_;
     if ((ends || saves) && evaluated_step_ != step) check_loss();
     if (saves) {
@@ -196,21 +213,26 @@ class Trainer::Loop {
     interval_.start += Clock::now() - before;  // samples/s are those of training
   }
 
-  void evaluate_test() {
+  // On what selects the best model; where a request to stop ends it, a resumed run repeats it.
+  void evaluate() {
     const Clock::time_point before = Clock::now();
-    const Evaluation result = t_.evaluate_test();
+    const auto result = t_.evaluate_on(t_.selected_on(), [this] { return cut(); });
+    t_.counters_.evaluation_due = !result;
+    if (result) record(*result);
+    interval_.start += Clock::now() - before;  // samples/s are those of training
+  }
+
+  // The one that ended the run before.
+  void repeat_evaluation() {
+    evaluate();
+    if (t_.ended() && !folder_.empty()) save(folder_ + "/last.safetensors");
+  }
+
+  void record(const Evaluation& result) {
     evaluation_ = result;
     evaluated_step_ = learner().state().step;
     RunCounters& c = t_.counters_;
-    EvalEvent e;
-    e.split = "test";
-    e.epoch = c.epoch;
-    e.step = learner().state().step;
-    e.loss = result.loss;
-    e.accuracy = result.accuracy;
-    e.metrics = result.metrics;
-    e.metric = t_.best_.metric;
-    e.value = value_of(result.metrics, e.metric).value();
+    EvalEvent e = event_of(result, t_.selected_on(), evaluated_step_);
     const std::optional<double> best = t_.best_value();
     e.best = !best || t_.best_.better(e.value, *best);
     c.last_accuracy = result.accuracy;
@@ -224,13 +246,50 @@ class Trainer::Loop {
       c.last_value = e.value;
       if (e.best) c.best_value = e.value;
     }
+    if (t_.config_.train.early_stop) note_improvement(result);
+    tell(e);
+    if (!e.best || folder_.empty()) return;
+    save(folder_ + "/best.safetensors");
+    write_examination(e);
+  }
+
+  // From now on evaluations on a section are looked at, for the report.
+  void examine(const std::string& section) {
+    if (folder_.empty() || !t_.config_.log_report || section.empty()) return;
+    t_.examined_ = section;
+    t_.examination_ = detail::Examination::of(section == "valid" ? *t_.valid_data_ : *t_.test_data_, t_.config_);
+  }
+  void write_examination(const EvalEvent& e) {
+    if (t_.examination_ && t_.examined_ == e.split)
+      write_file_atomically(folder_ + "/evaluation.json", t_.examination_->json(e));
+  }
+
+  EvalEvent event_of(const Evaluation& result, const std::string& split, int64_t step) const {
+    EvalEvent e;
+    e.split = split;
+    e.epoch = t_.counters_.epoch;
+    e.step = step;
+    e.loss = result.loss;
+    e.accuracy = result.accuracy;
+    e.metrics = result.metrics;
+    e.metric = t_.best_.metric;
+    e.value = value_of(result.metrics, e.metric).value();
+    return e;
+  }
+
+  void tell(const EvalEvent& e) {
     if (metrics_) metrics_->write(e);
-    if (e.best && !folder_.empty()) {
-      save(folder_ + "/best.safetensors");
-      if (t_.examination_) write_file_atomically(folder_ + "/evaluation.json", t_.examination_->json(e));
-    }
     if (hooks_.on_eval) hooks_.on_eval(e);
-    interval_.start += Clock::now() - before;  // samples/s are those of training
+  }
+
+  void note_improvement(const Evaluation& result) {
+    RunCounters& c = t_.counters_;
+    const double value = value_of(result.metrics, t_.early_stop_.metric).value();
+    const double delta = t_.config_.train.early_stop->min_delta;
+    const double than = c.early_stop_best.value_or(0) + (t_.early_stop_.more_is_better ? delta : -delta);
+    const bool better = std::isfinite(value) && (!c.early_stop_best || t_.early_stop_.better(value, than));
+    if (better) c.early_stop_best = value;
+    c.early_stop_waited = better ? 0 : c.early_stop_waited + 1;
   }
 
   // Of the model as it is now, over the microbatch that trained it last.
@@ -283,22 +342,87 @@ class Trainer::Loop {
     interval_ = Interval();
   }
 
+  // Of a run that has ended: what is said of the model; nothing where a request to stop ended the evaluation.
+  void evaluate_end(TrainOutcome& outcome) {
+    const std::function<bool()> stop = [this] { return cut(); };
+    const std::string selected = t_.selected_on();
+    outcome.evaluated_step = learner().state().step;
+    if (selected == "valid" && t_.test_data_) {
+      outcome.evaluated = "test";
+      examine("test");
+      outcome.evaluation = evaluate_best(outcome.evaluated_step, stop);
+      if (!outcome.evaluation) return;
+      EvalEvent e = event_of(*outcome.evaluation, "test", outcome.evaluated_step);
+      e.final = true;
+      tell(e);
+      if (!folder_.empty()) write_examination(e);
+      if (metrics_) metrics_->flush();
+    } else if (selected.empty() && !folder_.empty()) {
+      outcome.evaluated = "train";
+      outcome.evaluation = t_.evaluate_training_part(stop);
+    } else if (!selected.empty() && !folder_.empty() && evaluated_step_ != outcome.evaluated_step) {  // before a resume
+      outcome.evaluated = selected;
+      outcome.evaluation = t_.evaluate_on(selected, stop);
+    }
+  }
+
+  // On data.test: the best model, whose step is given then; where there is no file of it, the last one.
+  std::optional<Evaluation> evaluate_best(int64_t& step, const std::function<bool()>& stop) {
+    const int64_t best = t_.counters_.best_step;
+    const std::string file = folder_ + "/best.safetensors";
+    if (folder_.empty() || best == step || best == 0) return t_.evaluate_on("test", stop);
+    if (!file_system().exists(file)) {
+      log(LogLevel::kWarning, concat(file, " is missing: data.test is evaluated with the last model"));
+      return t_.evaluate_on("test", stop);
+    }
+    step = best;
+    const std::unique_ptr<Learner> learner = load_evaluator(t_.config_, *t_.test_data_, file);
+    return detail::evaluate(*learner, *t_.test_data_, t_.config_.train.eval.batch, t_.test_resident_.get(), INT64_MAX,
+                            stop, t_.examination_.get());
+  }
+
+  void say_why_ended(TrainOutcome& outcome) const {
+    const bool due = t_.counters_.evaluation_due;
+    if (outcome.stopped != StopRequest::kNone) {
+      const bool interrupt = outcome.stopped == StopRequest::kInterrupt;
+      outcome.ended_by = interrupt ? "interrupt" : "terminate";
+      outcome.ended = concat(interrupt ? "interrupted" : "terminated", " at step ", outcome.optimizer_steps,
+                             due ? ", in an evaluation that a resumed run repeats" : "");
+    } else if (t_.stops_early()) {
+      const EarlyStopConfig& stop = *t_.config_.train.early_stop;
+      outcome.ended_by = "train.early_stop";
+      outcome.ended =
+          concat(t_.early_stop_.metric, " on data.", t_.selected_on(), " did not improve",
+                 stop.min_delta > 0 ? concat(" by more than ", stop.min_delta) : std::string(), " in ",
+                 t_.counters_.early_stop_waited, " evaluations; the best was ", *t_.counters_.early_stop_best);
+    } else {
+      outcome.ended_by = "train.stop";
+      outcome.ended = concat("train.stop (", t_.config_.train.stop, ") is reached");
+    }
+  }
+
   TrainOutcome finish() {
     TrainOutcome outcome;
-    outcome.stopped = learner().state().microbatch >= t_.total_microbatches_ ? StopRequest::kNone : stop_;
-    if (evaluated_step_ == learner().state().step) {
-      outcome.evaluation = evaluation_;
-      outcome.evaluated = "test";
-    } else if (!t_.test_data_ && !folder_.empty() && outcome.stopped == StopRequest::kNone) {
-      outcome.evaluation = t_.evaluate_training_part();
-      outcome.evaluated = "train";
-    }
-    outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
-    outcome.counters = t_.counters_;
+    outcome.selected_on = t_.selected_on();
     outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
+    if (evaluated_step_ == outcome.optimizer_steps) {
+      outcome.evaluation = evaluation_;
+      outcome.evaluated = outcome.selected_on;
+      outcome.evaluated_step = evaluated_step_;
+    }
+    if (t_.ended()) evaluate_end(outcome);
+    const bool complete = t_.ended() && (outcome.evaluated.empty() || outcome.evaluation);
+    if (!outcome.evaluation) outcome.evaluated.clear();
+    outcome.stopped = complete ? StopRequest::kNone : stop_;
+    outcome.seconds = t_.counters_.train_seconds = seconds_before_ + seconds_since(start_);
+    outcome.counters = t_.counters_;
     if (folder_.empty()) checkpoint::require_finite(learner());  // else saving has looked
     outcome.state_hash = state_hash(learner(), t_.counters_);
+    say_why_ended(outcome);
+    log(LogLevel::kInfo, "ended: " + outcome.ended);
+    if (outcome.selected_on == "test")
+      log(LogLevel::kInfo, "the best model was chosen on data.test: set data.valid to choose it on other samples");
     if (!folder_.empty())
       write_summary(folder_, outcome, outcome.stopped == StopRequest::kNone ? "finished" : "interrupted");
     write_report();

@@ -115,11 +115,14 @@ TEST_CASE("the best model is named by its step where the length of a run is give
     }
   REQUIRE(best > 0);
   CHECK(json_file(folder + "/summary.json").at("best_step") == best);
-  CHECK(json_file(folder + "/summary.json").at("evaluated") == Json{{"split", "test"}, {"samples", 90}});
+  CHECK(json_file(folder + "/summary.json").at("evaluated") == Json{{"split", "test"}, {"samples", 90}, {"step", 40}});
   const std::string place = " % at step " + std::to_string(best);
   CHECK(contains(r.out, place + ")"));
+  CHECK(contains(r.out, "\nthe best model was chosen on these test samples: set data.valid"));
   const ProcessResult again = cli({"train", "--resume", folder});  // counters are those of the file
   CHECK(contains(again.out, place + ")"));
+  CHECK(contains(again.out, "this run is finished: train.stop (40 steps) is reached"));
+  CHECK(contains(again.out, "to train longer: bitgrad train --resume " + folder + " train.stop='N epochs'\n"));
   CHECK(contains(cli({"inspect", folder}).out, place));
   CHECK(Json::parse(cli({"inspect", folder, "--json"}).out).at("best_step") == best);
   const ProcessResult epochs = cli(small_train(temp.file("epochs")));
@@ -135,7 +138,7 @@ TEST_CASE("a run without data.test ends with an evaluation of a part of its trai
   // 400 samples were trained on: a sixteenth, in microbatches of 10.
   CHECK(contains(r.out, " of 30 training samples, the first ones (data.test is not set)\n"));
   const Json summary = json_file(folder + "/summary.json");
-  CHECK(summary.at("evaluated") == Json{{"split", "train"}, {"samples", 30}});
+  CHECK(summary.at("evaluated") == Json{{"split", "train"}, {"samples", 30}, {"step", 40}});
   const ProcessResult e = cli({"eval", folder, "--json", "data.train.limit=30"});
   INFO(e.err);
   CHECK(Json::parse(e.out).at("accuracy") == summary.at("metrics").at("accuracy"));
@@ -476,6 +479,10 @@ TEST_CASE("a run goes on with its own configuration, but for the device") {
   REQUIRE(cli(small_train(folder, {"train.stop=2 steps"})).code == 0);
   const ProcessResult other = cli({"train", "--resume", folder, "device.threads=1", "optim.lr=0.5"});
   CHECK(other.code == 2);
-  CHECK(contains(other.err, "got optim.lr=0.5, only device.* and data.root may differ"));
+  CHECK(contains(other.err, "--resume uses the configuration of the run folder: optim.lr: got 0.5, the run has "));
+  CHECK(contains(other.err, "Only device.*, data.root, train.stop and train.early_stop may change"));
+  const ProcessResult two = cli({"train", "--resume", folder, "optim.lr=0.5", "run.seed=99", "train.stop=9 steps"});
+  CHECK(contains(two.err, "run.seed: got 99, the run has "));
+  CHECK(contains(two.err, "; optim.lr: got 0.5, the run has "));
   CHECK(cli({"train", "--resume", folder, "device.threads=1", "device.kind=cpu"}).code == 0);
 }

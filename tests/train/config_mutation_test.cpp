@@ -349,6 +349,7 @@ TEST_CASE("a bad value of any key of the registry is refused from the command li
                                                        {"train", "train."},
                                                        {"eval", "train.eval."},
                                                        {"best", "train.best."},
+                                                       {"early_stop", "train.early_stop."},
                                                        {"transform", "data.train.transforms.0."},
                                                        {"transform.noise", "data.train.transforms.0.noise."},
                                                        {"checkpoint", "checkpoint."},

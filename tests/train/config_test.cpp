@@ -302,6 +302,7 @@ TEST_CASE("fields and registry name the same keys") {
     keys.clear();
   };
   RunConfig c;
+  EarlyStopConfig early_stop;
   config::visit_run(collect, c.run), same("run");
   config::visit_device(collect, c.device), same("device");
   for (const std::string& format : dataset_formats())
@@ -319,6 +320,7 @@ TEST_CASE("fields and registry name the same keys") {
   config::visit_schedule(collect, c.schedule), same("schedule");
   config::visit_eval(collect, c.train.eval), same("eval");
   config::visit_best(collect, c.train.best), same("best");
+  config::visit_early_stop(collect, early_stop), same("early_stop");
   for (const std::string& name : config::keys_of("layer")) {
     const LayerKind& kind = *find_layer_kind(name);
     for (const LayerKey& key : kind.keys) keys.push_back(key.name);

@@ -116,7 +116,7 @@ TEST_CASE("train.best is a name or a map, is written back, and is refused where 
   CHECK(contains(error_of([] {
                    small_config({"train.best=loss", "~data.test"});
                  }),
-                 "train.best needs data.test, which is not set"));
+                 "train.best needs data.test or data.valid, neither of which is set: the best model"));
   const std::string wrong = error_of([] { Trainer(small_config({"train.best=bits_per_byte"})); });
   CHECK(contains(wrong,
                  "train.best: bits_per_byte does not support loss squared_hinge on classes []. Metrics of this "

@@ -128,13 +128,14 @@ struct DatasetSpec {
   std::string file = {};             // path, absolute or under `root`
   std::string path = {};             // of a folder or file, absolute or under `root`
   std::string root = {};             // data.root; empty: the current folder
-  std::string split = "train";       // "train" or "test"
+  std::string split = "train";       // "train" or "test"; of a text also "valid"
   int64_t size = 0;                  // samples of a procedural format
   int64_t limit = 0;                 // the first so many samples; 0: all
   int64_t classes = 0;               // 0: the format's default
   uint64_t seed = 1;                 // of a procedural format
   int64_t context = 0;               // ids of a sample of a text or of tokens
   double test_fraction = 0.1;        // part at the end of a text that is split "test"
+  double valid_fraction = 0.0;       // part at the end of what is left of it that is split "valid"
   bool whole = false;                // tokens: the whole file, not a split of it
   std::string tokenizer = {};        // data.tokenizer: of tokenizer_names(), or a file; empty: none
   std::string vocabulary_file = {};  // the text that the tokenizer is made for; empty: `file`

@@ -44,6 +44,10 @@ struct RunCounters {
   std::string metric = {};
   std::optional<double> best_value = {}, last_value = {};
   int64_t best_step = 0;  // optimizer step of the best model, 0: not known; not part of the state hash
+  // Of train.early_stop: the best value so far, and evaluations since; part of the state hash once there is one.
+  std::optional<double> early_stop_best = {};
+  int64_t early_stop_waited = 0;
+  bool evaluation_due = false;  // at this step, but cut short; not part of the state hash
 };
 
 struct CheckpointHeader {

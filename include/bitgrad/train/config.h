@@ -178,7 +178,8 @@ struct NormalizeConfig {
 };
 
 struct DatasetConfig {
-  std::string format = {};               // one of dataset_formats()
+  std::string format = {};               // one of dataset_formats(); empty beside fraction
+  double fraction = 0;                   // of data.valid: so much of data.train, in place of a format; 0: not given
   std::string images = {}, labels = {};  // idx: paths, absolute or under data.root
   std::string targets = {};              // idx: path of values, in place of labels; text: last (also empty) or each
   int64_t limit = 0;                     // the first so many samples; 0: all
@@ -217,6 +218,7 @@ struct DataSection {
   // read.
   std::string root = {};
   DatasetConfig train = {};
+  std::optional<DatasetConfig> valid = {};  // selects the best model, where it is given
   std::optional<DatasetConfig> test = {};
   std::array<double, 2> affine{1.0, 0.0};     // [a, b]: a * (pixel / 255) + b
   NormalizeConfig normalize = {};             // in place of affine
@@ -341,9 +343,20 @@ struct BestConfig {
   friend bool operator==(const BestConfig&, const BestConfig&) = default;
 };
 
+// Ends a run whose evaluations no longer improve.
+struct EarlyStopConfig {
+  std::string metric = {};  // empty: that of train.best
+  std::string goes = {};    // up | down; empty: as the metric says
+  int64_t patience = 0;     // evaluations without improvement
+  double min_delta = 0;     // what counts as one is larger
+  SourceMark mark = {};
+  friend bool operator==(const EarlyStopConfig&, const EarlyStopConfig&) = default;
+};
+
 struct TrainSection {
   Quantity stop = {};
   BestConfig best = {};
+  std::optional<EarlyStopConfig> early_stop = {};
   std::map<std::string, Attributes> metrics = {};  // keys of metrics that have some
   EvalSection eval = {};
   friend bool operator==(const TrainSection&, const TrainSection&) = default;

@@ -41,10 +41,15 @@ std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& d
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form = nullptr);
 // The same with the numbers of a file: a checkpoint, in its phase, or a model (train/checkpoint.h), converted.
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
-// The data set of a section of the configuration ("train" or "test"). of_model: the tokenizer of the model that will
-// read it, used in place of one that is made of the training text.
+// The data set of a section of `config` (config.data.train, valid or test). Of data.valid {fraction: f} that part of
+// data.train, and config.data.train itself is the rest. of_model: the tokenizer of the model that will read it, used in
+// place of one that is made of the training text.
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
                                       std::shared_ptr<const Tokenizer> of_model = {});
+// What a model is measured on: data.test, else data.valid, else data.train; and the name of that section.
+std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config,
+                                                 std::shared_ptr<const Tokenizer> of_model = {});
+std::string evaluation_split(const RunConfig& config);
 
 // What device.kind and device.index name; it may be absent. Builders, evaluate and the rest of the library act on the
 // current device: a program opens DeviceGuard guard(device_of(config)) around them. The Trainer does so itself.
@@ -84,6 +89,7 @@ struct EvalEvent {
   MetricValues metrics = {};  // all that fit the task
   std::string metric = {};    // the one that picks the best model
   double value = 0;           // of it
+  bool final = false;         // data.test, once at the end of a run with data.valid: of the best model
 };
 enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
@@ -94,6 +100,9 @@ struct TrainHooks {
   // A phase of quantization has begun, after its first step: "phase 1 from step 300: quantization on, ...".
   std::function<void(const std::string& phase)> on_phase = {};
   std::function<StopRequest()> stop_requested = {};  // polled every microbatch; the open window is finished first
+  // Polled between the batches of an evaluation. true: it is cut short, and the run saved and ended as stop_requested
+  // says (kNone: as kInterrupt); a resumed run repeats the evaluation.
+  std::function<bool()> cut_evaluation = {};
 };
 
 struct TrainOutcome {
@@ -102,9 +111,15 @@ struct TrainOutcome {
   std::string state_hash = {};
   double seconds = 0;  // of the whole run, also before a resume
   int64_t optimizer_steps = 0;
-  std::optional<Evaluation> evaluation = {};  // at the last step: on data.test, else on a part of data.train
-  std::string evaluated = {};                 // which of the two: "test", "train"; empty: neither
-  std::string metric = {};                    // what picks the best model
+  // Of the run's end. With data.test and data.valid: of the best model (without a folder: of the last) on data.test;
+  // with one of them: at the last step, on it; with neither: there, on a part of data.train.
+  std::optional<Evaluation> evaluation = {};
+  std::string evaluated = {};    // the section of those: "test", "valid", "train"; empty: nothing
+  int64_t evaluated_step = 0;    // of the model
+  std::string metric = {};       // what picks the best model
+  std::string selected_on = {};  // where it does: "valid", "test"; empty: nowhere
+  std::string ended_by = {};     // "train.stop", "train.early_stop", "interrupt", "terminate", "error"
+  std::string ended = {};        // the same as a sentence
 };
 
 class Trainer {
@@ -112,8 +127,10 @@ class Trainer {
   // Opens the data and builds the learner on the configuration's device; a quant.budget becomes rules first
   // (train/budget.h). Applies device.threads and run.bits to the process.
   explicit Trainer(RunConfig config);
-  // The same on data sets that a program gives in place of data.train and data.test, which may be nullptr.
-  Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test);
+  // The same on data sets that a program gives in place of data.train and data.test, which may be nullptr. `valid`: in
+  // place of data.valid; nullptr: of data.valid {fraction: f} that part of `train`.
+  Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test,
+          std::unique_ptr<Dataset> valid = nullptr);
   ~Trainer();
 
   // A run begins in one of two ways, before anything is trained or evaluated:
@@ -127,7 +144,7 @@ class Trainer {
   // step, else over the microbatch before it. Else Error(kNonFinite). A run with a folder and without data.test that
   // reaches its end is evaluated on a part of data.train.
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
-  // data.test, or data.train when there is none.
+  // data.test, else data.valid, else data.train.
   Evaluation evaluate_test();
 
   Learner& learner() { return *learner_; }
@@ -141,25 +158,38 @@ class Trainer {
   // Of that metric, of the best model; none: nothing was evaluated.
   std::optional<double> best_value() const;
   int64_t total_microbatches() const { return total_microbatches_; }
+  // "valid" or "test", whichever picks the best model; empty: nothing is evaluated while the run trains.
+  std::string selected_on() const { return valid_data_ ? "valid" : test_data_ ? "test" : ""; }
+  // Whether there is nothing left to train: train.stop is reached, or train.early_stop ended the run.
+  bool ended() const;
 
  private:
   class Loop;
+  // These give nothing where stop() ends them.
+  using Stop = std::function<bool()>;
+  std::optional<Evaluation> evaluate_on(const std::string& section, const Stop& stop);
   // On the first samples of data.train, a sixteenth of those that the run trained on and at least a microbatch: about 2
   // % of its time.
-  Evaluation evaluate_training_part();
-  bool same_run(const std::string& saved_yaml, const std::string& checkpoint) const;
+  std::optional<Evaluation> evaluate_training_part(const Stop& stop);
+  void open_data(std::unique_ptr<Dataset> valid);
+  void place_data();
+  void check_data() const;
+  // Warns where a saved configuration is not this one.
+  void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;
+  bool stops_early() const;
   std::string budget_table_;
   RunConfig config_;
   std::string config_yaml_;
-  std::unique_ptr<Dataset> train_data_, test_data_;
+  std::unique_ptr<Dataset> train_data_, valid_data_, test_data_;
   std::string tokenizer_;                                     // as files hold it; empty: none
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
-  std::unique_ptr<detail::ResidentData> train_resident_, test_resident_;
-  std::unique_ptr<detail::Examination> examination_;  // of the evaluations of a run that reports
+  std::unique_ptr<detail::ResidentData> train_resident_, valid_resident_, test_resident_;
+  std::unique_ptr<detail::Examination> examination_;  // of the evaluations of a run that reports, on examined_
+  std::string examined_;                              // "valid", "test"
   std::string residence_;                             // where the data are, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
-  BestRule best_;
+  BestRule best_, early_stop_;  // early_stop_: of train.early_stop
   bool started_ = false;
   std::string first_numbers_;  // where they came from, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;

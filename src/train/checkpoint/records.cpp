@@ -39,6 +39,8 @@ Json state_record(const CheckpointHeader& h) {
   if (!h.counters.metric.empty())
     state["metric"] = {
         {"name", h.counters.metric}, {"best", number(h.counters.best_value)}, {"last", number(h.counters.last_value)}};
+  if (h.counters.early_stop_best)
+    state["early_stop"] = {{"best", *h.counters.early_stop_best}, {"waited", h.counters.early_stop_waited}};
   return state;
 }
 
@@ -114,6 +116,7 @@ std::string state_text(const CheckpointHeader& header) {
   state["unreported"] = {{"loss", header.counters.unreported_loss},
                          {"correct", header.counters.unreported_correct},
                          {"samples", header.counters.unreported_samples}};
+  if (header.counters.evaluation_due) state["evaluation_due"] = true;
   if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
   if (header.counters.metrics_bytes > 0)
     state["metrics"] = {{"bytes", header.counters.metrics_bytes}, {"crc32c", header.counters.metrics_crc}};
@@ -151,6 +154,11 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
       h.counters.best_value = number("best");
       h.counters.last_value = number("last");
     }
+    if (state.contains("early_stop")) {
+      h.counters.early_stop_best = state.at("early_stop").at("best").get<double>();
+      h.counters.early_stop_waited = count(state.at("early_stop"), "waited");
+    }
+    if (state.contains("evaluation_due")) h.counters.evaluation_due = state.at("evaluation_due").get<bool>();
     h.counters.train_seconds = state.at("train_seconds").get<double>();
     if (state.contains("unreported")) {  // not in files of older programs
       const Json& sums = state.at("unreported");

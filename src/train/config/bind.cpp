@@ -268,6 +268,7 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   visit_device(Reader("device", root.child("device")), config.device);
   const Node* data = root.child("data");
   bind_dataset(child(data, "train"), "train", config.data.train);
+  if (const Node* valid = child(data, "valid")) bind_dataset(valid, "test", config.data.valid.emplace());
   if (const Node* test = child(data, "test")) bind_dataset(test, "test", config.data.test.emplace());
   Reader("data", data)("affine", config.data.affine);
   Reader("data", data)("tokenizer", config.data.tokenizer);
@@ -275,7 +276,8 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   if (const Node* const normalize = child(data, "normalize"))
     visit_normalize(Reader("normalize", normalize), config.data.normalize);
   const auto reads = [](const DatasetConfig& c) { return !c.images.empty() || !c.file.empty() || !c.path.empty(); };
-  if (reads(config.data.train) || (config.data.test && reads(*config.data.test)))
+  if (reads(config.data.train) || (config.data.valid && reads(*config.data.valid)) ||
+      (config.data.test && reads(*config.data.test)))
     config.data.root = data_root(data, name, source);
   if (const Node* const adapters = root.child("adapters"); adapters && !adapters->bad) {
     config.adapters.emplace().mark = adapters->mark;
@@ -294,6 +296,10 @@ RunConfig bind(const Node& root, const std::string& name, const ConfigSource& so
   if (const Node* best = child(train, "best")) {
     config.train.best.mark = best->mark;
     visit_best(Reader("best", best), config.train.best);
+  }
+  if (const Node* stop = child(train, "early_stop"); stop && !stop->bad) {
+    config.train.early_stop.emplace().mark = stop->mark;
+    visit_early_stop(Reader("early_stop", stop), *config.train.early_stop);
   }
   bind_metrics(train, config.train);
   config.train.eval.batch = config.batch.micro;

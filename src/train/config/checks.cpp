@@ -26,11 +26,11 @@ class Checks {
     targets();
     transforms();
     best();
-    texts();
-    tokens("data.train", config_.data.train);
-    if (config_.data.test) tokens("data.test", *config_.data.test);
-    documents("data.train", config_.data.train);
-    if (config_.data.test) documents("data.test", *config_.data.test);
+    valid();
+    texts("data.test", config_.data.test);
+    texts("data.valid", config_.data.valid);
+    each_dataset([this](const std::string& path, const DatasetConfig& c) { tokens(path, c); });
+    each_dataset([this](const std::string& path, const DatasetConfig& c) { documents(path, c); });
     tokenizer();
     schedule();
     momentum();
@@ -43,6 +43,13 @@ class Checks {
   }
 
  private:
+  // Calls use(path, section) for the data sets that are there.
+  template <typename Use>
+  void each_dataset(Use use) {
+    use("data.train", config_.data.train);
+    if (config_.data.valid) use("data.valid", *config_.data.valid);
+    if (config_.data.test) use("data.test", *config_.data.test);
+  }
   // Whether the key at this path, and every map on the way, can be relied on (or is absent for certain).
   bool sound_path(const std::string& path) const {
     const Node* node = &root_;
@@ -105,8 +112,9 @@ class Checks {
                     concat(path, " is for pixels, data.train of format ", config_.data.train.format, " has ids"));
   }
   void augment() {
-    if (sound_path("data.test.augment") && find("data.test.augment"))
-      contradiction({"data.test.augment"}, "data.test.augment: augmentation applies to training samples only");
+    for (const std::string path : {"data.test.augment", "data.valid.augment"})
+      if (sound_path(path) && find(path))
+        contradiction({path}, path + ": augmentation applies to training samples only");
     if (sound_path("data.train.augment") && find("data.train.augment") && choices::gives_ids(config_.data.train))
       contradiction({"data.train.augment"}, concat("data.train.augment needs images, data.train of format ",
                                                    config_.data.train.format, " has ids"));
@@ -123,8 +131,7 @@ class Checks {
         contradiction({path + ".labels"}, concat(path, ".labels: got '", c.labels,
                                                  "', expected fine (100 classes) or coarse (20 classes)"));
     };
-    check("data.train", config_.data.train);
-    if (config_.data.test) check("data.test", *config_.data.test);
+    each_dataset(check);
   }
   // A file of targets, or a word; labels or targets.
   void targets() {
@@ -139,33 +146,55 @@ class Checks {
         contradiction({path + ".targets"},
                       concat(path, " has both labels and targets: labels are classes, targets are values. Give one"));
     };
-    check("data.train", config_.data.train);
-    if (config_.data.test) check("data.test", *config_.data.test);
+    each_dataset(check);
   }
   void transforms() {
-    if (sound_path("data.test.transforms") && config_.data.test && !config_.data.test->transforms.empty())
-      contradiction({"data.test.transforms"}, "data.test.transforms: transforms apply to training samples only");
+    for (const std::string path : {"data.test.transforms", "data.valid.transforms"})
+      if (sound_path(path) && find(path)) contradiction({path}, path + ": transforms apply to training samples only");
     if (sound_path("data.train.transforms") && !config_.data.train.transforms.empty() &&
         choices::gives_ids(config_.data.train))
       contradiction({"data.train.transforms"}, concat("data.train.transforms need values, data.train of format ",
                                                       config_.data.train.format, " has ids"));
   }
+  bool evaluates() const { return find("data.test") || find("data.valid"); }
   void best() {
-    if (find("train.best") && sound_path("data.test") && !find("data.test"))
-      contradiction({"train.best"}, "train.best needs data.test, which is not set: the best model is selected on it");
+    if (!sound_path("data.test") || !sound_path("data.valid") || evaluates()) return;
+    if (find("train.best"))
+      contradiction(
+          {"train.best"},
+          "train.best needs data.test or data.valid, neither of which is set: the best model is selected on them");
+    if (find("train.early_stop"))
+      contradiction(
+          {"train.early_stop"},
+          "train.early_stop needs data.test or data.valid, neither of which is set: it looks at their evaluations");
+  }
+  // A part of data.train, or data of its own.
+  void valid() {
+    for (const std::string path : {"data.train.fraction", "data.test.fraction"})
+      if (sound_path(path) && find(path))
+        contradiction({path}, concat(path, " is a key of data.valid: a part of data.train that is not trained on"));
+    if (!sound_path("data.valid") || !config_.data.valid) return;
+    const DatasetConfig& valid = *config_.data.valid;
+    const Node* const map = find("data.valid");
+    if (valid.fraction > 0 && map->entries.size() > 1)
+      contradiction({"data.valid.fraction"},
+                    "data.valid.fraction takes samples of data.train: it stands alone, without other keys");
+    if (valid.fraction == 0 && sound_path("data.test") && config_.data.test && *config_.data.test == valid)
+      contradiction({"data.valid"}, "data.valid and data.test are the same data: give other data, or one of the two");
   }
   // Ids follow from the whole file, and what is tested follows from both fractions.
-  void texts() {
-    if (!sound_path("data.train") || !sound_path("data.test") || !config_.data.test) return;
-    const DatasetConfig &train = config_.data.train, &test = *config_.data.test;
+  void texts(const std::string& path, const std::optional<DatasetConfig>& other) {
+    if (!sound_path("data.train") || !sound_path(path) || !other || other->fraction > 0) return;
+    const DatasetConfig &train = config_.data.train, &test = *other;
     const bool tokens = train.format == "tokens" && test.format == "tokens";
     if (!tokens && (train.format != "text" || test.format != "text")) return;
     const auto same = [&](const std::string& key, const auto& a, const auto& b, std::string_view why) {
-      if (a == b || !sound_path("data.train." + key) || !sound_path("data.test." + key)) return;
-      const bool missing = !find("data.train." + key) || !find("data.test." + key);
+      const std::string here = concat(path, '.', key);
+      if (a == b || !sound_path("data.train." + key) || !sound_path(here)) return;
+      const bool missing = !find("data.train." + key) || !find(here);
       if (missing && find_key("dataset", key)->required()) return;  // reported before
-      contradiction({"data.test." + key, "data.train." + key},
-                    concat("data.test.", key, " (", b, ") must be data.train.", key, " (", a, "): ", why));
+      contradiction({here, "data.train." + key},
+                    concat(here, " (", b, ") must be data.train.", key, " (", a, "): ", why));
     };
     if (!tokens) same("file", train.file, test.file, "the bytes of the file say which id is which");
     same("context", train.context, test.context, "samples are of one length");
@@ -233,8 +262,9 @@ class Checks {
       contradiction({"optim.nesterov", "optim.momentum"}, "optim.nesterov needs optim.momentum above 0");
   }
   void evaluation() {
-    if (find("train.eval") && !find("train.eval")->entries.empty() && sound_path("data.test") && !find("data.test"))
-      contradiction({"train.eval"}, "train.eval needs data.test, which is not set");
+    if (!find("train.eval") || find("train.eval")->entries.empty() || evaluates()) return;
+    if (sound_path("data.test") && sound_path("data.valid"))
+      contradiction({"train.eval"}, "train.eval needs data.test or data.valid, neither of which is set");
   }
 
   // Weights of layers, with the path of their own keys, where all that they come from is sound.

@@ -28,6 +28,7 @@ void visit_device(V&& v, C& c) {
 template <typename V, typename C>
 void visit_dataset(V&& v, C& c) {
   v("format", c.format);
+  v("fraction", c.fraction);
   v("images", c.images);
   v("labels", c.labels);
   v("targets", c.targets);
@@ -218,6 +219,14 @@ template <typename V, typename C>
 void visit_best(V&& v, C& c) {
   v("metric", c.metric);
   v("goes", c.goes);
+}
+
+template <typename V, typename C>
+void visit_early_stop(V&& v, C& c) {
+  v("metric", c.metric);
+  v("goes", c.goes);
+  v("patience", c.patience);
+  v("min_delta", c.min_delta);
 }
 
 template <typename V, typename C>

@@ -226,7 +226,7 @@ class DatasetWriter {
   template <typename T>
   void operator()(std::string_view key, const T& field) {
     const bool optional = key == "images" || key == "labels" || key == "targets" || key == "limit" ||
-                          key == "transforms" || key == "augment";
+                          key == "transforms" || key == "augment" || key == "fraction" || key == "format";
     if (!optional || !(field == T{})) writer_(key, field);
   }
 
@@ -247,9 +247,24 @@ std::string adapters(const AdaptersConfig& c) {
 
 std::string dataset(const DatasetConfig& c) {
   Writer writer("dataset", c.format);
+  if (c.fraction > 0) {
+    writer("fraction", c.fraction);
+    return writer.map();
+  }
   visit_dataset(DatasetWriter(writer), c);
   write_own_keys(writer, c.keys);
   return writer.map();
+}
+
+std::string early_stop(const EarlyStopConfig& c) {
+  return map_of("early_stop", "", [&](Writer& writer) {
+    visit_early_stop(
+        [&]<typename T>(std::string_view key, const T& field) {
+          const bool given = key == "metric" || key == "goes" ? !(field == T{}) : true;
+          if (given) writer(key, field);
+        },
+        c);
+  });
 }
 
 std::string layer(const LayerConfig& c, const QuantSection& quant);
@@ -321,6 +336,7 @@ std::string to_yaml(const RunConfig& c) {
   if (!c.data.class_names.empty()) out << "  class_names: " << text(c.data.class_names) << '\n';
   if (!c.data.tokenizer.empty()) out << "  tokenizer: " << text(c.data.tokenizer) << '\n';
   out << "  train: " << dataset(c.data.train) << '\n';
+  if (c.data.valid) out << "  valid: " << dataset(*c.data.valid) << '\n';
   if (c.data.test) out << "  test: " << dataset(*c.data.test) << '\n';
   if (!(c.data.normalize == NormalizeConfig{}))
     out << "  normalize: " << map_of("normalize", "", [&](auto& w) { visit_normalize(w, c.data.normalize); }) << '\n';
@@ -343,7 +359,9 @@ std::string to_yaml(const RunConfig& c) {
   if (const BestConfig& best = c.train.best; !best.metric.empty())
     out << "  best: {metric: " << best.metric << (best.goes.empty() ? "" : concat(", goes: ", best.goes)) << "}\n";
   if (!c.train.metrics.empty()) out << "  metrics: " << metrics(c.train.metrics) << '\n';
-  if (c.data.test) out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
+  if (c.train.early_stop) out << "  early_stop: " << early_stop(*c.train.early_stop) << '\n';
+  if (c.data.valid || c.data.test)
+    out << "  eval: " << map_of("eval", "", [&](auto& w) { visit_eval(w, c.train.eval); }) << '\n';
   out << "checkpoint: {every: " << c.checkpoint_every << "}\n";
   out << "log: " << map_of("log", "", [&](auto& w) { visit_log(w, c); }) << '\n';
   return out.str();

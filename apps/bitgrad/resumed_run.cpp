@@ -1,0 +1,89 @@
+#include "resumed_run.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "bitgrad/base/error.h"
+#include "bitgrad/base/json.h"
+#include "bitgrad/train/run_folder.h"
+#include "open_file.h"
+
+namespace bitgrad::cli {
+namespace {
+
+bool may_change(const std::string& key) {
+  for (const std::string_view prefix : {"device.", "data.root", "train.stop", "train.early_stop"})
+    if (key.starts_with(prefix)) return true;
+  return false;
+}
+
+RunConfig config_with(const ResumedRun& run, const CheckpointHeader& saved, const std::vector<std::string>& words,
+                      bool use_config) {
+  return use_config ? run_folder_config(run.folder, words) : resumed_config(run.folder, saved, words);
+}
+
+bool summary_is_of_finished(const std::string& path) {
+  if (!file_system().exists(path)) return false;
+  constexpr int64_t kMost = int64_t{1} << 20;
+  try {
+    const std::vector<uint8_t> bytes = read_file(path, kMost);
+    return Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}).at("status") == "finished";
+  } catch (const JsonError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+ResumedRun open_resumed_run(const std::string& folder) {
+  ResumedRun run{folder};
+  const bool is_run =
+      file_system().exists(folder + "/config.yaml") || file_system().exists(folder + "/last.safetensors");
+  if (is_run) run.lock = lock_run_folder(folder);
+  run.checkpoint = run_folder_checkpoint(folder);
+  return run;
+}
+
+RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string>& words, bool use_config) {
+  for (const std::string& word : words)
+    require(word.starts_with('~') || word.find('=') != std::string::npos, "train",
+            "--resume uses the configuration of the run folder: got ", word,
+            ", expected no CONFIG and only overrides such as train.stop='8 epochs'");
+  const CheckpointHeader saved = read_checkpoint_header(run.checkpoint);
+  const RunConfig before = config_with(run, saved, {}, use_config);
+  if (words.empty()) return before;
+  RunConfig config = config_with(run, saved, words, use_config);
+  std::string refused;
+  for (const ConfigDifference& d : config_differences(config, before))
+    if (!may_change(d.key))
+      refused += concat(refused.empty() ? "" : "; ", d.key, ": got ", d.a.value_or("nothing"), ", the run has ",
+                        d.b.value_or("nothing"));
+  require(refused.empty(), "train", "--resume uses the configuration of the run folder: ", refused,
+          ". Only device.*, data.root, train.stop and train.early_stop may change");
+  return config;
+}
+
+bool told_finished(Trainer& trainer, const ResumedRun& run) {
+  if (!trainer.ended() || !summary_is_of_finished(run.folder + "/summary.json")) return false;
+  const RunConfig& config = trainer.config();
+  const bool early = trainer.learner().state().microbatch < trainer.total_microbatches();
+  std::cout << "this run is finished: "
+            << (early ? std::string("train.early_stop ended it")
+                      : concat("train.stop (", config.train.stop, ") is reached"));
+  if (const auto best = trainer.best_value()) {
+    const bool percent = trainer.best().metric == "accuracy" || trainer.best().metric == "top5_accuracy";
+    std::cout << " (best " << *best << (percent ? " % " : " ") << best_place(trainer.counters(), config) << ')';
+  }
+  std::cout << "\nto train longer: bitgrad train --resume " << run.folder
+            << (early ? " '~train.early_stop'" : " train.stop='N epochs'") << '\n';
+  return true;
+}
+
+void keep_changed_config(const Trainer& trainer, const ResumedRun& run, const std::vector<std::string>& words) {
+  const bool changes = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word.starts_with("train.") || word.starts_with("~train.");
+  });
+  if (changes) write_file_atomically(run.folder + "/config.yaml", to_yaml(trainer.config()));
+}
+
+}  // namespace bitgrad::cli

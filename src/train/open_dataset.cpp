@@ -1,0 +1,81 @@
+// The data sets of a configuration.
+#include "bitgrad/train/trainer.h"
+#include "data/split_samples.h"
+
+namespace bitgrad {
+namespace {
+
+bool is_text(const DatasetConfig& section) { return section.format == "text" || section.format == "tokens"; }
+
+// Whether format tokens reads a whole file: no other section reads a part of it.
+bool reads_whole(const DataSection& all, const DatasetConfig& section) {
+  const auto shares = [&](const std::optional<DatasetConfig>& other) {
+    return other && (other->fraction > 0 || other->file == all.train.file);
+  };
+  return section.file != all.train.file || !(shares(all.valid) || shares(all.test));
+}
+
+DatasetSpec dataset_spec(const RunConfig& config, const DatasetConfig& section,
+                         std::shared_ptr<const Tokenizer> of_model) {
+  const DataSection& all = config.data;
+  DatasetSpec spec;
+  spec.format = section.format;
+  spec.images = section.images;
+  spec.labels = section.labels;
+  spec.targets = section.targets;
+  spec.limit = section.limit;
+  spec.file = section.file;
+  spec.path = section.path;
+  spec.context = section.context;
+  spec.test_fraction = section.test_fraction;
+  spec.root = all.root;
+  spec.split = section.split;
+  spec.size = section.size;
+  spec.classes = section.classes;
+  spec.seed = static_cast<uint64_t>(section.seed);
+  spec.tokenizer = all.tokenizer;
+  spec.vocabulary_file = all.train.file;
+  spec.of_model = std::move(of_model);
+  spec.whole = reads_whole(all, section);
+  if (all.valid && all.valid->fraction > 0 && is_text(section) && section.file == all.train.file) {
+    spec.valid_fraction = all.valid->fraction;
+    const bool tests = all.test && all.test->file == all.train.file;
+    if (section.format == "tokens" && !tests) spec.test_fraction = 0;  // nothing is held back for a test
+  }
+  spec.keys = section.keys;
+  spec.affine = {static_cast<float>(all.affine[0]), static_cast<float>(all.affine[1])};
+  const auto floats = [](const std::vector<double>& numbers) {
+    return std::vector<float>(numbers.begin(), numbers.end());
+  };
+  spec.normalize = {floats(all.normalize.mean), floats(all.normalize.std)};
+  return spec;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
+                                      std::shared_ptr<const Tokenizer> of_model) {
+  const DataSection& all = config.data;
+  const double fraction = all.valid ? all.valid->fraction : 0;
+  const bool is_part = section.fraction > 0, is_rest = fraction > 0 && &section == &all.train;
+  DatasetSpec spec = dataset_spec(config, is_part ? all.train : section, std::move(of_model));
+  if (!is_part && !is_rest) return make_dataset(spec);
+  if (is_text(all.train)) {
+    if (is_part) spec.split = "valid", spec.limit = 0;
+    return make_dataset(spec);
+  }
+  return data::split_samples(make_dataset(spec), fraction, static_cast<uint64_t>(config.run.seed),
+                             is_part ? data::SplitPart::kValid : data::SplitPart::kTrain);
+}
+
+std::string evaluation_split(const RunConfig& config) {
+  return config.data.test ? "test" : config.data.valid ? "valid" : "train";
+}
+
+std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config, std::shared_ptr<const Tokenizer> of_model) {
+  const DataSection& all = config.data;
+  const DatasetConfig& section = all.test ? *all.test : all.valid ? *all.valid : all.train;
+  return open_dataset(config, section, std::move(of_model));
+}
+
+}  // namespace bitgrad

@@ -1,0 +1,120 @@
+// Format csv: tables of text with a target column.
+#include "bitgrad/base/file.h"
+#include "bitgrad/data/dataset.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+
+using namespace bitgrad;
+using namespace bitgrad::test;
+
+namespace {
+
+struct CsvFolder {
+  TempDir temp;
+  std::unique_ptr<Dataset> open(const std::string& text, const Attributes& keys,
+                                const std::string& training = {}) const {
+    write_file_atomically(temp.file("x.csv"), text);
+    if (!training.empty()) write_file_atomically(temp.file("train.csv"), training);
+    DatasetSpec spec;
+    spec.format = "csv";
+    spec.root = temp.path();
+    spec.file = "x.csv";
+    if (!training.empty()) spec.vocabulary_file = "train.csv";
+    spec.keys = keys;
+    return make_dataset(spec);
+  }
+  std::string error(const std::string& text, const Attributes& keys, const std::string& training = {}) const {
+    std::string what = error_of([&] { open(text, keys, training); });
+    const std::string path = temp.path() + "/";
+    for (size_t at = what.find(path); at != std::string::npos; at = what.find(path)) what.erase(at, path.size());
+    return what;
+  }
+};
+
+Attributes keys_of(std::initializer_list<std::pair<const char*, const char*>> texts) {
+  Attributes keys;
+  for (const auto& [key, text] : texts) keys[key] = std::string(text);
+  return keys;
+}
+
+// Features and target of all samples, in a row.
+std::vector<float> table_of(const Dataset& data) {
+  std::vector<float> out;
+  const int64_t targets = data.target_form().shape.numel();
+  for (int64_t i = 0; i < data.size(); ++i) {
+    std::vector<float> x(static_cast<size_t>(data.features())), y(static_cast<size_t>(targets));
+    std::vector<int32_t> label(1);
+    const bool classes = data.classes() > 0;
+    data.example(i, x.data(), classes ? static_cast<void*>(label.data()) : y.data());
+    out.insert(out.end(), x.begin(), x.end());
+    if (classes) y = {static_cast<float>(label[0])};
+    out.insert(out.end(), y.begin(), y.end());
+  }
+  return out;
+}
+
+const char* const kPeople =
+    "\xEF\xBB\xBF"
+    "age, city ,\"height, cm\",kind\r\n"
+    "30,Rome,170.5,dog\r\n"
+    "\r\n"
+    "+41,\"New \"\"York\"\"\",180,cat\r\n"
+    "25,Rome,NA,dog\r\n";
+
+}  // namespace
+
+TEST_CASE("a table gives numbers, categories and classes by the names of its columns") {
+  const CsvFolder folder;
+  const auto people = folder.open(kPeople, keys_of({{"target", "kind"}, {"missing", "-1"}}));
+  CHECK(people->size() == 3);
+  CHECK(people->features() == 4);
+  CHECK(people->classes() == 2);
+  // age, New "York", Rome, height; classes cat, dog
+  CHECK(table_of(*people) == std::vector<float>{30, 0, 1, 170.5f, 1, 41, 1, 0, 180, 0, 25, 0, 1, -1, 1});
+  const auto codes = folder.open(kPeople, keys_of({{"target", "4"}, {"categories", "codes"}, {"ignore", "3"}}));
+  CHECK(table_of(*codes) == std::vector<float>{30, 1, 1, 41, 0, 0, 25, 1, 1});
+  const auto values =
+      folder.open("1;2;3\n4;5;6\n", keys_of({{"target", "3,1"}, {"target_is", "values"}, {"separator", "semicolon"}}));
+  CHECK(values->classes() == 0);
+  CHECK(values->target_form().shape == Shape{2});
+  CHECK(table_of(*values) == std::vector<float>{2, 3, 1, 5, 6, 4});
+  const auto numbers = folder.open("a\tb\n0.5\t2\n1\t0\n", keys_of({{"target", "b"}, {"separator", "tab"}}));
+  CHECK(numbers->classes() == 3);
+  CHECK(numbers->stored().form == StoredAs::kFloat);
+}
+
+TEST_CASE("what the columns hold follows from the training file") {
+  const CsvFolder folder;
+  const auto test = folder.open("c,y\nblue,1\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\ngreen,2\n");
+  CHECK(test->classes() == 3);
+  CHECK(table_of(*test) == std::vector<float>{1, 0, 0, 1});
+  CHECK(folder.error("c,y\npink,1\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n") ==
+        "[data.csv] x.csv:2: column 1 (c): got 'pink', expected one of the 2 values in the training file (blue, red).");
+  CHECK(contains(folder.error("c,z\nred,1\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n"),
+                 "x.csv: got other columns than those of the training file"));
+  CHECK(contains(folder.error("c,y\nred,2\n", keys_of({{"target", "y"}}), "c,y\nred,0\nblue,1\n"),
+                 "x.csv:2: column 2 (y): got '2', expected a class, a whole number 0 .. 1."));
+}
+
+TEST_CASE("a table that cannot be read is an error with line and column") {
+  const CsvFolder folder;
+  const Attributes y = keys_of({{"target", "y"}});
+  CHECK(folder.error("a,y\n1,0\n\n,1\n", y) ==
+        "[data.csv] x.csv:4: column 1 (a): got '', expected a value. Set missing to a number that stands in its place, "
+        "or ignore the column.");
+  CHECK(contains(folder.error("a,y\n1,0\n2,NA\n", y), "x.csv:3: column 2 (y): got 'NA', expected a target"));
+  CHECK(contains(folder.error("a,y\n1,0\n2\n", y), "x.csv:3: got 1 fields, expected 2 as in the first line."));
+  CHECK(contains(folder.error("a,y\n\"1,0\n", y), "x.csv:2: column 1: got a quote that does not end with the field"));
+  CHECK(contains(folder.error("a,a\n1,0\n", y), "x.csv:1: column 2: got the name 'a' twice"));
+  CHECK(contains(folder.error("a,y\n", y), "x.csv: got no row"));
+  CHECK(contains(folder.error("", y), "x.csv: got no row"));
+  CHECK(contains(folder.error("a,y\n1e99,0\n", y), "x.csv:2: column 1 (a): got '1e99', expected a finite number"));
+  CHECK(contains(folder.error("a,yy\n1,0\n", y),
+                 "target: got 'y', expected the name of a column of x.csv, or its number"));
+  CHECK(contains(folder.error("a,y\n1,0.5\n", y), "x.csv:2: column 2 (y): got '0.5', expected a class"));
+  CHECK(contains(folder.error("a,y\n1,-1\n", y), "got '-1', expected a class"));
+  CHECK(contains(folder.error("y\n1\n", y), "got no column beside target and ignore"));
+  CHECK(contains(folder.error("a,y\n1,0\n", keys_of({{"target", "a,y"}})), "got 2 columns of classes"));
+  CHECK(contains(folder.error("a,y\n1,0\n", keys_of({{"target", "y"}, {"missing", "x"}})), "missing: got 'x'"));
+}
