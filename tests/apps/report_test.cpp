@@ -40,7 +40,7 @@ charts.forEach(function(c){var b=c.getBoundingClientRect();
 c.dispatchEvent(new PointerEvent('pointermove',{clientX:b.left+b.width/2,clientY:b.top+20}));
 if(document.querySelector('.tip').textContent.indexOf('step')===0)tips++});
 var pictures=0;document.querySelectorAll('img').forEach(function(i){if(i.naturalWidth===28&&i.naturalHeight===28)pictures++});
-var wide=0;document.querySelectorAll('section,figure,svg,.tile,table').forEach(function(e){if(e.getBoundingClientRect().right>innerWidth+1)wide++});
+var wide=0;document.querySelectorAll('section,figure,svg,.tile').forEach(function(e){if(e.getBoundingClientRect().right>innerWidth+1)wide++});
 parent.postMessage([document.documentElement.scrollWidth-innerWidth,innerWidth,wide,errors.length+errors.join(),
 charts.length-tips,charts.length>8,pictures,document.querySelectorAll('img').length-pictures,
 getComputedStyle(document.body).backgroundColor].join('|'),'*');

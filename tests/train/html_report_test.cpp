@@ -119,6 +119,22 @@ TEST_CASE("a damaged line of the metrics is an error with its number, a torn las
   CHECK(error_code_of([&] { html_report({temp.path()}); }) == static_cast<int>(ErrorCode::kData));
 }
 
+TEST_CASE("curves of strange numbers are drawn too") {
+  const auto drawn = [](const html::Series& s) {
+    return html::chart_html({.title = "t", .lines = {{"l", &s}}, .may_be_log = true});
+  };
+  html::Series back;
+  for (int i = 0; i < 600; ++i) back.add(i % 2 == 0 ? 5 : -1e300, i);
+  for (const html::Series& s :
+       {back, html::Series{{1, 2}, {1e20, 1e20 * (1 + 1e-15)}}, html::Series{{1, 2}, {-1e308, 1e308}},
+        html::Series{{1, 2}, {1e-300, 1e300}}, html::Series{{0}, {0}}, html::Series{{3}, {-2}}}) {
+    const std::string figure = drawn(s);
+    CHECK(contains(figure, "<polyline"));
+    CHECK(figure.size() < 60'000);
+  }
+  CHECK(drawn({{1}, {NAN}}).empty());
+}
+
 TEST_CASE("sections without data say why") {
   TempDir temp;
   put(temp, "metrics.jsonl", "");

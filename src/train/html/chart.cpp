@@ -35,7 +35,9 @@ double nice_step(double range, int wanted) {
 
 void set_ticks(Axis& axis, int wanted) {
   axis.step = nice_step(axis.high - axis.low, wanted);
-  for (double t = std::ceil(axis.low / axis.step - 1e-9); t * axis.step <= axis.high + 1e-9 * axis.step; t += 1)
+  constexpr size_t kMost = 12;  // where doubles are too coarse, the next tick is the same one
+  for (double t = std::ceil(axis.low / axis.step - 1e-9);
+       axis.ticks.size() < kMost && t * axis.step <= axis.high + 1e-9 * axis.step; t += 1)
     axis.ticks.push_back(t * axis.step);
 }
 
@@ -136,8 +138,9 @@ class Picture {
     for (size_t i = 0; i < s.x.size(); ++i) {
       const std::string x = fixed(px(s.x[i])), y = fixed(py(s.y[i]));
       points += concat(i == 0 ? "" : " ", x, ',', y);
-      values += concat(i == 0 ? "" : " ", s.x[i] < 1e15 ? concat(static_cast<int64_t>(s.x[i])) : concat(s.x[i]), ',',
-                       static_cast<float>(s.y[i]));
+      values +=
+          concat(i == 0 ? "" : " ", std::abs(s.x[i]) < 1e15 ? concat(static_cast<int64_t>(s.x[i])) : concat(s.x[i]),
+                 ',', static_cast<float>(s.y[i]));
       if (s.x.size() <= kMostDots && !line.faint) dots += concat("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"2.2\"/>");
     }
     return concat("<g class=\"c", line.color, line.faint ? " faint" : "", "\" data-l=\"", escaped(line.label),
@@ -191,7 +194,7 @@ Series thinned(const Series& series, int buckets) {
   Series out;
   const double first = all.x.front(), range = std::max(all.x.back() - first, 1e-9);
   const auto bucket = [&](size_t i) {
-    return std::min(buckets - 1, static_cast<int>((all.x[i] - first) / range * buckets));
+    return static_cast<int>(std::clamp((all.x[i] - first) / range * buckets, 0.0, buckets - 1.0));
   };
   for (size_t begin = 0; begin < n;) {
     size_t end = begin, low = begin, high = begin;

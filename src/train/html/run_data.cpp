@@ -117,6 +117,7 @@ std::string best_split(const RunData& run) {
   if (run.summary.is_object() && run.summary.contains("selected_on") && run.summary["selected_on"].is_string())
     return run.summary["selected_on"].text();
   if (run.evaluations.contains("valid")) return "valid";
+  if (run.evaluation.is_object() && run.evaluation.contains("split")) return run.evaluation["split"].text();
   return run.evaluations.empty() ? "" : run.evaluations.begin()->first;
 }
 

@@ -8,7 +8,7 @@ const char* const kStyle = R"css(
 @media (prefers-color-scheme:dark){:root{--bg:#11151b;--panel:#191f28;--fg:#e4e8ee;--soft:#98a3b3;--line:#2b3440;--good:#5fcf9a;--bad:#ff8a80;
 --hit:96,154,255;--miss:255,140,70;--c0:#6ea8ff;--c1:#ff9a55;--c2:#4fd1a5;--c3:#c39bff;--c4:#ff7aa8;--c5:#56c8e6;--c6:#e0c14a;--c7:#a3adba}}
 *{box-sizing:border-box}
-body{overflow-wrap:anywhere;margin:0;background:var(--bg);color:var(--fg);font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+body{overflow-wrap:break-word;margin:0;background:var(--bg);color:var(--fg);font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 main{max-width:1240px;margin:0 auto;padding:20px 16px 48px}
 h1{font-size:24px;line-height:1.25;margin:0;overflow-wrap:anywhere}
 h2{font-size:16px;margin:0 0 10px}
@@ -53,7 +53,8 @@ polyline{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
 .scroll{overflow-x:auto;max-width:100%}
 .narrow{max-width:560px}
 table{border-collapse:collapse;width:100%;font-size:13px}
-th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}
+th:empty{padding:0;border:0}code{overflow-wrap:anywhere}
 th{color:var(--soft);font-weight:600;white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 th:last-child,td:last-child{padding-right:0}
