@@ -55,7 +55,7 @@ void run_steps(Trainer& trainer, int64_t steps, const Dataset* train) {
   hooks.on_tick = [&, train](const TrainEvent&) {
     wait_for_batches();
     const int64_t micro = trainer.config().batch.micro;
-    if (train != nullptr) detail::evaluate(trainer.learner(), *train, micro, nullptr, micro * kBatches);
+    if (train != nullptr) detail::evaluate(trainer.learner(), *train, micro, nullptr, micro);
   };
   hooks.on_quant = [](const QuantEvent&) {};
   hooks.stop_requested = [&] {
