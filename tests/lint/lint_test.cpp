@@ -130,6 +130,7 @@ const std::map<std::string, std::string> kShared = {
     {"data/npz_write.h", "archives of exported arrays"},
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
+    {"data/split_samples.h", "the part of data.train that data.valid takes"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/glob.h", "globs on paths, in maps of names of weights too"},
     {"nn/activation_quantizer.h", "reports read its state"},
