@@ -1,3 +1,4 @@
+// bitgrad data info FILE_OR_FOLDER
 // bitgrad data pack FOLDER -o NAME [--size HxW] [--channels 1|3] [--classes FILE] [--skip-bad] [--force]: packs folders
 // of PNG and JPEG files, one sub-folder a class, into NAME.images.npy, NAME.labels.npy and NAME.classes.txt.
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/describe.h"
 #include "command.h"
 #include "output_file.h"
 #include "picture.h"
@@ -243,15 +245,39 @@ class Packing {
   int64_t bad_ = 0;
 };
 
+// What a file holds; of a folder the classes of its pictures.
+int run_info(const PackOptions& o) {
+  if (!file_system().is_directory(o.folder)) {
+    if (!file_system().exists(o.folder))
+      fail_with(ErrorCode::kData, "data info", "'", o.folder, "': there is no such file or folder");
+    std::cout << describe_data_file(o.folder);
+    return 0;
+  }
+  const std::vector<std::string> classes = class_names(o);
+  const std::vector<PackFile> files = list_files(o, classes);
+  std::cout << "format: folder, " << files.size() << " files in " << classes.size() << " classes:";
+  for (size_t c = 0; c < classes.size(); ++c)
+    std::cout << ' ' << classes[c] << " (" << std::count_if(files.begin(), files.end(), [&](const PackFile& f) {
+      return f.label == static_cast<int64_t>(c);
+    }) << ')';
+  std::cout << "\nbitgrad data pack makes arrays of it\n";
+  return 0;
+}
+
 }  // namespace
 
 Run setup_data(Arguments& args) {
   auto o = std::make_shared<PackOptions>();
-  args.option("action", o->action, "pack: pictures in folders, into arrays that the format npy reads")
+  args.option(
+          "action", o->action,
+          "info: what a file (idx, npy, csv) or folder holds; pack: pictures in folders, into arrays that the format "
+          "npy reads")
       .required()
-      .one_of({"pack"});
-  args.option("folder", o->folder, "a folder with a sub-folder of PNG and JPEG files for each class").required();
-  args.option("-o,--out", o->out, "NAME of NAME.images.npy, NAME.labels.npy and NAME.classes.txt").required();
+      .one_of({"info", "pack"});
+  args.option("folder", o->folder,
+              "a folder with a sub-folder of PNG and JPEG files for each class; of info also a file")
+      .required();
+  args.option("-o,--out", o->out, "pack: NAME of NAME.images.npy, NAME.labels.npy and NAME.classes.txt");
   args.option("--size", o->size, "rows x columns, such as 32x32, to resize to; without it all pictures have one size");
   args.option("--channels", o->channels, "3 (color) or 1 (gray)").range<int64_t>(1, 3);
   args.option("--classes", o->classes,
@@ -259,6 +285,8 @@ Run setup_data(Arguments& args) {
   args.flag("--skip-bad", o->skip_bad, "leave out files that cannot be packed");
   args.flag("--force", o->force, "overwrite existing files");
   return [o] {
+    if (o->action == "info") return run_info(*o);
+    require(!o->out.empty(), kPack, "got no --out, expected --out NAME, for NAME.images.npy and the other files");
     require(o->channels != 2, kPack, "--channels: got 2, expected 1 (gray) or 3 (color)");
     return Packing(*o).run();
   };

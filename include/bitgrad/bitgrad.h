@@ -21,6 +21,7 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/dataset.h"
+#include "bitgrad/data/describe.h"
 #include "bitgrad/data/loader.h"
 #include "bitgrad/data/memory_dataset.h"
 #include "bitgrad/data/npz.h"

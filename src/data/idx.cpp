@@ -20,6 +20,7 @@
 #include "data/content.h"
 #include "data/data_file.h"
 #include "data/formats.h"
+#include "data/idx_values.h"
 #include "data/image_dataset.h"
 
 namespace bitgrad::data {
@@ -330,6 +331,16 @@ std::unique_ptr<Dataset> make_idx_dataset(const DatasetSpec& spec) {
   }
   return std::make_unique<ImageDataset>(images.path, inner_dims(images), values, std::move(images.elements),
                                         pixels ? StoredAs::kUint8 : StoredAs::kFloat, std::move(read));
+}
+
+IdxValues read_idx_values(const std::string& path, InputFile& file) {
+  IdxFile idx(path, file);
+  read_header(idx, {{0x08, 0x09, 0x0B, 0x0C, 0x0D, 0x0E}, 1, kMostDimensions, "elements"});
+  check_size(idx);
+  read_elements(idx);
+  IdxValues out{std::string(idx.type.name), idx.dims, {}};
+  for (int64_t i = 0; i < idx.total; ++i) out.values.push_back(static_cast<float>(value_at(idx, i)));
+  return out;
 }
 
 }  // namespace bitgrad::data

@@ -176,3 +176,16 @@ TEST_CASE("pack says what its arguments lack") {
   CHECK(sample_of(*folder.packed(3), 0).second == 2);
   CHECK(folder.text("out.classes.txt") == "z\na\nb\n");
 }
+
+TEST_CASE("data info tells what a folder of classes holds, and refuses what is not there") {
+  const PictureFolder folder;
+  folder.write("set/a/1.png", {1});
+  folder.write("set/b/1.png", {1});
+  folder.write("set/b/2.png", {1});
+  const ProcessResult r = cli({"data", "info", folder.path("set")});
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "format: folder, 3 files in 2 classes: a (1) b (2)\n"));
+  const ProcessResult none = cli({"data", "info", folder.path("absent")});
+  CHECK(none.code == 3);
+  CHECK(contains(none.err, "there is no such file or folder"));
+}

@@ -1,5 +1,6 @@
 // Samples without targets: idx, npy and csv.
 #include "bitgrad/data/samples.h"
+#include "bitgrad/data/describe.h"
 
 #include <cmath>
 #include <limits>
@@ -8,6 +9,7 @@
 #include "support/expect_error.h"
 #include "support/idx_bytes.h"
 #include "support/npy_bytes.h"
+#include "support/temp_dir.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -109,4 +111,27 @@ TEST_CASE("stored samples become values as in a data set of the same affine or n
                  }),
                  "got samples of [6] (1 channel), expected the 3 channels"));
   CHECK(contains(error_of([] { SampleValues({0.0f, 1.0f}); }), "affine"));
+}
+
+TEST_CASE("a file of data is described: form, range, classes, and what normalizes its channels") {
+  const TempDir temp;
+  const auto described = [&](const std::vector<uint8_t>& bytes) {
+    write_file_atomically(temp.file("x"), std::string(bytes.begin(), bytes.end()));
+    return describe_data_file(temp.file("x"));
+  };
+  std::vector<uint8_t> images = idx_header({2, 1, 2, 2});
+  images.insert(images.end(), {0, 255, 51, 255, 0, 255, 51, 255});
+  CHECK(contains(described(gzip(images)), "format: idx, uint8 [2,1,2,2]\nvalues: 0 .. 255, mean "));
+  CHECK(contains(described(images), "data.normalize: {mean: [0.1, 1], std: [0.1, 0]}\n"));
+  std::vector<uint8_t> labels = idx_header({4});
+  labels.insert(labels.end(), {2, 0, 2, 1});
+  CHECK(described(labels) ==
+        "format: idx, uint8 [4]\nvalues: 0 .. 2, mean 1.25, std 0.829156\n3 classes: 0 (1) 1 (1) 2 (2)\n");
+  CHECK(contains(described(npy("<f4", "(2, 2)", bytes_of<float>({1, 2, 3, 4}))),
+                 "format: npy, float [2,2]\nvalues: 1 .. 4, mean 2.5"));
+  const std::string table = "a,b\n1,red\nNA,blue\n3,red\n";
+  CHECK(described({table.begin(), table.end()}) ==
+        "format: csv, 3 rows, 2 columns\ncolumn 1 a: 1 missing, numbers 1 .. 3, mean 2, std 1\n"
+        "column 2 b: 2 names: blue (1) red (2)\n");
+  CHECK(contains(data_error([&] { described({'x', 0, 1, 2}); }), "got bytes of no known format"));
 }

@@ -134,6 +134,7 @@ const std::map<std::string, std::string> kShared = {
     {"data/tokenizers.h", "a tokenizer made of the vocabulary of a GGUF file"},
     {"data/first_samples.h", "a few batches are enough to measure an evaluation"},
     {"data/augment.h", "crops and mirror images, which the loader and the gather on a device draw alike"},
+    {"data/split_samples.h", "the part of data.train that data.valid takes"},
     {"dist/add.h", "sums of gradients, over ranks and over a window"},
     {"nn/glob.h", "globs on paths, in maps of names of weights too"},
     {"nn/activation_quantizer.h", "reports read its state"},
