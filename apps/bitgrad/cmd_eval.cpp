@@ -31,7 +31,11 @@ int run_eval(const EvalOptions& options) {
   const auto learner = load_file(file, data.get());
   const Evaluation e = evaluate(*learner, *data, file.config.train.eval.batch);
   if (options.json) {
-    Json j{{"accuracy", e.accuracy < 0 ? Json(nullptr) : Json(e.accuracy)}, {"loss", e.loss}, {"samples", e.samples}};
+    Json j{{"accuracy", e.accuracy < 0 ? Json(nullptr) : Json(e.accuracy)},
+           {"loss", e.loss},
+           {"samples", e.samples},
+           {"split", options.text.empty() ? Json(evaluation_split(file.config)) : Json(nullptr)},
+           {"file", file.path}};
     for (const auto& [name, value] : e.metrics)
       if (!j.contains(name)) j[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
     std::cout << j.dump() << '\n';

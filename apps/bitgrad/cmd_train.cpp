@@ -114,6 +114,10 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
 std::vector<std::string> words_of_resumed(const TrainOptions& options) {
   std::vector<std::string> words = options.overrides;
   if (!options.config.empty()) words.insert(words.begin(), options.config);
+  for (const std::string& word : words)
+    require(word.starts_with('~') || word.find('=') != std::string::npos, "train",
+            "--resume uses the configuration of the run folder: got ", word,
+            ", expected no CONFIG and only overrides such as train.stop='8 epochs'");
   return with_data_root(words, options.data);
 }
 
@@ -148,6 +152,7 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
 int run_train(const TrainOptions& options) {
   const bool resuming = !options.resume.empty();
   require(resuming || !options.config.empty(), "train", "needs a configuration file, or --resume RUN_DIR");
+  const std::vector<std::string> words = resuming ? words_of_resumed(options) : std::vector<std::string>{};
   require(!resuming || options.out.empty(), "train",
           "--out and --resume exclude each other: a resumed run continues in its own folder");
   require(resuming || !options.use_config, "train",
@@ -164,7 +169,6 @@ int run_train(const TrainOptions& options) {
   EarlyLines early;
   keep_log(early, options.verbose, progress);
   if (resuming) open_log(options.resume, early, options.verbose, progress);  // so that what resume warns of is seen
-  const std::vector<std::string> words = words_of_resumed(options);
   const RunConfig config = resuming ? config_of_resumed(resumed, words, options.use_config)
                                     : load_config(options.config, with_data_root(options.overrides, options.data));
   Trainer trainer(config);

@@ -45,10 +45,6 @@ ResumedRun open_resumed_run(const std::string& folder) {
 }
 
 RunConfig config_of_resumed(const ResumedRun& run, const std::vector<std::string>& words, bool use_config) {
-  for (const std::string& word : words)
-    require(word.starts_with('~') || word.find('=') != std::string::npos, "train",
-            "--resume uses the configuration of the run folder: got ", word,
-            ", expected no CONFIG and only overrides such as train.stop='8 epochs'");
   const CheckpointHeader saved = read_checkpoint_header(run.checkpoint);
   const RunConfig before = config_with(run, saved, {}, use_config);
   if (words.empty()) return before;

@@ -20,7 +20,7 @@ DryRun::Data described(const Dataset& data, const std::string& name) {
   return {name, data.epoch_order().samples, Shape(data.sample_shape()), data.dtype()};
 }
 
-// The first batches of data.test: what follows has the same memory.
+// The first batches of an evaluation: what follows has the same memory.
 std::unique_ptr<Dataset> some_batches(std::unique_ptr<Dataset> data, int64_t batch) {
   const int64_t samples = std::min(batch * kBatches, data->size());
   return samples < data->size() ? data::first_samples(std::move(data), samples) : std::move(data);
@@ -49,7 +49,7 @@ void wait_for_batches() {
   }
 }
 
-// `train`: where there is no data.test, a run ends with an evaluation of part of it.
+// `train`: where there is nothing else to evaluate, a run ends with an evaluation of part of it.
 void run_steps(Trainer& trainer, int64_t steps, const Dataset* train) {
   TrainHooks hooks;
   hooks.on_tick = [&, train](const TrainEvent&) {
@@ -71,21 +71,26 @@ DryRun dry_run(RunConfig config, bool measure) {
   apply_run_settings(config);
   const DeviceGuard guard(device_of(config));
   DryRun out;
-  std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), test;
+  std::unique_ptr<Dataset> train = open_dataset(config, config.data.train), valid, test;
   const Dataset* const read = train.get();
   out.train = described(*train, train->name());
-  if (config.data.test) {
-    test = open_dataset(config, *config.data.test);
-    out.test = described(*test, test->name());
-    test = some_batches(std::move(test), config.train.eval.batch);
-  }
+  const auto open = [&](const std::optional<DatasetConfig>& section, std::unique_ptr<Dataset>& data) {
+    if (!section) return std::optional<DryRun::Data>();
+    data = open_dataset(config, *section);
+    const DryRun::Data found = described(*data, data->name());
+    data = some_batches(std::move(data), config.train.eval.batch);
+    return std::optional(found);
+  };
+  out.valid = open(config.data.valid, valid);
+  out.test = open(config.data.test, test);
   out.warnings = detail::run_warnings(config, out.train.samples);
   const int64_t accumulate = config.batch.accumulate();
   const int64_t micro = (out.train.samples + config.batch.micro - 1) / config.batch.micro;
   out.steps_per_epoch = (micro + accumulate - 1) / accumulate;
   const auto least = static_cast<int64_t>(config.quant.phases.size()) + 1;
   config.origin.warnings.clear();  // said once
-  Trainer trainer(measure ? short_of(std::move(config)) : std::move(config), std::move(train), std::move(test));
+  Trainer trainer(measure ? short_of(std::move(config)) : std::move(config), std::move(train), std::move(test),
+                  std::move(valid));
   out.steps = (trainer.total_microbatches() + accumulate - 1) / accumulate;
   trainer.start();
   TextWriter table;
@@ -93,7 +98,7 @@ DryRun dry_run(RunConfig config, bool measure) {
   out.table = table.str();
   out.layers = layer_table(trainer.learner().model());
   if (!measure) return out;
-  run_steps(trainer, std::max<int64_t>(least, 2), out.test ? nullptr : read);
+  run_steps(trainer, std::max<int64_t>(least, 2), out.test || out.valid ? nullptr : read);
   out.peak = memory_at_peak();
   return out;
 }

@@ -189,6 +189,9 @@ TEST_CASE("new writes configurations that check accepts, and never over a file")
   const std::string list = said({"new", "--list"}).output;
   // Data of the forms that they name.
   written(dir, "input.txt", std::string(4000, 'a') + std::string(3000, 'b'));
+  std::string table = "a,b,class\n";
+  for (int i = 0; i < 100; ++i) table += std::to_string(i) + (i % 2 == 0 ? ",0.5,even\n" : ",0.25,odd\n");
+  written(dir, "table.csv", table);
   for (const std::string& task : words_of_help(list)) {
     INFO(task);
     const std::string file = dir.file(task + ".yaml");
@@ -200,8 +203,9 @@ TEST_CASE("new writes configurations that check accepts, and never over a file")
     if (task == "finetune") words.push_back("~model.init_from");
     const Said checked = said(words);
     INFO(checked.output);
-    CHECK(checked.code ==
-          (task == "digits" || task == "text" || task == "finetune" ? 0 : 3));  // 3: right, and its data are not here
+    CHECK(checked.code == (task == "digits" || task == "text" || task == "table" || task == "finetune"
+                               ? 0
+                               : 3));  // 3: right, and its data are not here
   }
   const Said wrong = said({"new", "image"});
   CHECK(wrong.code == 2);

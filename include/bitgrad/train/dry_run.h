@@ -22,7 +22,7 @@ struct DryRun {
   };
   std::vector<std::string> warnings = {};  // keys without effect, a batch larger than the data, too many threads
   Data train = {};
-  std::optional<Data> test = {};
+  std::optional<Data> valid = {}, test = {};
   LayerTable layers = {};                  // as the first phase of quantization has them
   std::string table = {};                  // print_layer_table
   int64_t steps = 0;                       // optimizer steps of the whole run
