@@ -111,21 +111,6 @@ Json to_json(const Inspected& layer) {
   return j;
 }
 
-Json to_json(const LayerTable& table) {
-  Json j{{"parameters", table.parameters}, {"bytes", table.bytes}, {"macs", table.macs}, {"rows", Json::array()}};
-  for (const LayerRow& row : table.rows)
-    j["rows"].push_back(Json{{"layer", row.layer},
-                             {"kind", row.kind},
-                             {"output", row.output.dims()},
-                             {"dtype", std::string(row.dtype.name())},
-                             {"weight", row.weight},
-                             {"input", row.input},
-                             {"parameters", row.parameters},
-                             {"bytes", row.bytes},
-                             {"macs", row.macs}});
-  return j;
-}
-
 Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const LayerTable& table) {
   const CheckpointHeader& h = file.header;
   const bool evaluated = h.counters.best_accuracy >= 0, known = evaluated || h.counters.best_value;
@@ -140,7 +125,7 @@ Json to_json(const OpenedFile& file, const std::vector<Inspected>& layers, const
          {"best_epoch", known ? Json(h.counters.best_epoch) : Json(nullptr)},
          {"best_step", h.counters.best_step > 0 ? Json(h.counters.best_step) : Json(nullptr)},
          {"layers", Json::array()},
-         {"table", to_json(table)}};
+         {"table", Json::parse(bitgrad::to_json(table))}};
   for (const Inspected& layer : layers) j["layers"].push_back(to_json(layer));
   return j;
 }

@@ -64,6 +64,18 @@ int64_t ContentReader::read(uint8_t* to, int64_t n) {
   return part;
 }
 
+std::string ContentReader::rest() {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  std::string text;
+  for (int64_t got = kPiece; got == kPiece;) {
+    const size_t before = text.size();
+    text.resize(before + static_cast<size_t>(kPiece));
+    got = read(reinterpret_cast<uint8_t*>(text.data()) + before, kPiece);
+    text.resize(before + static_cast<size_t>(got));
+  }
+  return text;
+}
+
 int64_t ContentReader::consumed() const { return inflate_->fed - static_cast<int64_t>(inflate_->stream.avail_in); }
 
 void ContentReader::refill() {

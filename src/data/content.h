@@ -32,6 +32,8 @@ class ContentReader {
   // Reads `n` bytes, fewer only at the end of the content; `to` nullptr skips them. Error(kData) for a gzip stream that
   // is cut off, damaged (checksum and length too), followed by other bytes, or longer than longest().
   int64_t read(uint8_t* to, int64_t n);
+  // What is left of the content.
+  std::string rest();
 
  private:
   struct Inflate;

@@ -27,14 +27,7 @@ CsvTable read_table(const DatasetSpec& spec, const std::string& file) {
       open_data_file(kCsvData, spec, "file", file, "a file of comma-separated values");
   const std::string path = data_path(spec.root, file);
   ContentReader reader(path, *opened);
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  std::string text;
-  for (int64_t got = kPiece; got == kPiece;) {
-    const size_t before = text.size();
-    text.resize(before + static_cast<size_t>(kPiece));
-    got = reader.read(reinterpret_cast<uint8_t*>(text.data()) + before, kPiece);
-    text.resize(before + static_cast<size_t>(got));
-  }
+  const std::string text = reader.rest();
   const std::string& separator = spec.keys.text("separator");
   return read_csv_table(path, text,
                         separator == "tab"         ? '\t'

@@ -123,19 +123,6 @@ void write_table(std::ostream& out, const data::CsvTable& table) {
   }
 }
 
-std::string content_of(const std::string& path, InputFile& file) {
-  data::ContentReader reader(path, file);
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  std::string text;
-  for (int64_t got = kPiece; got == kPiece;) {
-    const size_t before = text.size();
-    text.resize(before + static_cast<size_t>(kPiece));
-    got = reader.read(reinterpret_cast<uint8_t*>(text.data()) + before, kPiece);
-    text.resize(before + static_cast<size_t>(got));
-  }
-  return text;
-}
-
 std::vector<float> values_of(const Samples& s) {
   const auto copied = [&](const auto* from) { return std::vector<float>(from, from + s.count * s.shape.numel()); };
   if (s.stored == StoredAs::kUint8) return copied(s.bytes.data());
@@ -169,7 +156,7 @@ std::string describe_data_file(const std::string& path) {
     write_array(out, "idx", idx.type, idx.shape, idx.values);
     return out.str();
   }
-  const std::string text = content_of(path, *file);
+  const std::string text = data::ContentReader(path, *file).rest();
   const std::string_view first = std::string_view(text).substr(0, text.find('\n'));
   if (text.find('\0') != std::string::npos)
     fail_with(ErrorCode::kData, "data info", path, ": got bytes of no known format, expected idx, npy or csv");

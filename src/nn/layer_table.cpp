@@ -4,6 +4,7 @@
 #include <ostream>
 #include <set>
 
+#include "bitgrad/base/json.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/nn/sequential.h"
 #include "nn/activation_quantizer.h"
@@ -164,6 +165,21 @@ LayerTable layer_table(Module& model) {
     table.rows.push_back(std::move(line.row));
   }
   return table;
+}
+
+std::string to_json(const LayerTable& table) {
+  Json j{{"parameters", table.parameters}, {"bytes", table.bytes}, {"macs", table.macs}, {"rows", Json::array()}};
+  for (const LayerRow& row : table.rows)
+    j["rows"].push_back(Json{{"layer", row.layer},
+                             {"kind", row.kind},
+                             {"output", row.output.dims()},
+                             {"dtype", std::string(row.dtype.name())},
+                             {"weight", row.weight},
+                             {"input", row.input},
+                             {"parameters", row.parameters},
+                             {"bytes", row.bytes},
+                             {"macs", row.macs}});
+  return j.dump();
 }
 
 void print_layer_table(std::ostream& out, Module& model, int64_t max_lines) {

@@ -129,21 +129,8 @@ void record_session(const std::string& folder, const RunConfig& config, Learner&
 }
 
 void record_model(const std::string& folder, Learner& learner) {
-  const LayerTable table = layer_table(learner.model());
-  Json rows = Json::array();
-  for (const LayerRow& row : table.rows)
-    rows.push_back({{"layer", row.layer},
-                    {"kind", row.kind},
-                    {"output", row.output.dims()},
-                    {"dtype", std::string(row.dtype.name())},
-                    {"weight", row.weight},
-                    {"input", row.input},
-                    {"parameters", row.parameters},
-                    {"bytes", row.bytes},
-                    {"macs", row.macs}});
-  change(folder, [&](Json& record) {
-    record["model"] = {{"parameters", table.parameters}, {"bytes", table.bytes}, {"macs", table.macs}, {"rows", rows}};
-  });
+  const Json table = Json::parse(to_json(layer_table(learner.model())));
+  change(folder, [&](Json& record) { record["model"] = table; });
 }
 
 }  // namespace bitgrad::detail

@@ -27,6 +27,8 @@ struct LayerTable {
 // All layers that compute something: of containers those within. Forms are those of the last plan for training; a layer
 // that no plan has reached gives [] and no multiplications.
 LayerTable layer_table(Module& model);
+// A JSON object: parameters, bytes, macs and rows with the fields of LayerRow.
+std::string to_json(const LayerTable& table);
 
 // The table on at most so many lines, and the totals. Equal layers in a row (rounds of a repeat, uses of a block) are
 // one group of lines that says how often; where that is still too long, layers without products that keep the shape
