@@ -93,7 +93,7 @@ int finish(Trainer& trainer, const TrainOutcome& outcome, const std::string& fol
   const Evaluation e = outcome.evaluation ? *outcome.evaluation : trainer.evaluate_test();
   const bool percent = outcome.metric == "accuracy" || outcome.metric == "top5_accuracy";
   const auto shown = [&](double value) { return concat(value, percent ? " %" : ""); };
-  const std::string& split = outcome.evaluated;
+  const std::string split = outcome.evaluation ? outcome.evaluated : evaluation_split(trainer.config());
   std::cout << outcome.metric << " on the packed weights: " << shown(value_of(e.metrics, outcome.metric).value())
             << " of " << e.samples
             << (split == "train" ? " training samples, the first ones (data.test is not set)"
@@ -149,6 +149,29 @@ void report_start(Trainer& trainer, const std::string& folder, bool measured, bo
   }
 }
 
+// What a run tells the screen and the log, and what it asks. All of it outlives the run.
+TrainHooks hooks_of(Trainer& trainer, bool verbose, Progress& progress) {
+  TrainHooks hooks;
+  hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
+  hooks.on_eval = [&](const EvalEvent& e) {
+    progress.evaluated(e);
+    log(LogLevel::kInfo,
+        concat("epoch ", e.epoch, " step ", e.step, ' ', e.split,
+               e.accuracy >= 0 ? concat(" accuracy ", e.accuracy) : "", " loss ", e.loss,
+               e.metric == "accuracy" || e.metric == "loss" ? "" : concat(' ', e.metric, ' ', e.value)));
+  };
+  hooks.on_phase = [&progress, verbose](const std::string& phase) {
+    if (!verbose) progress.line(phase);
+  };
+  hooks.on_checkpoint = [&](const std::string& path) {
+    log(LogLevel::kInfo, "saved " + path);
+    if (path.ends_with("/last.safetensors")) tell_saved(trainer.learner().state().step);
+  };
+  hooks.stop_requested = stop_request;
+  hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
+  return hooks;
+}
+
 int run_train(const TrainOptions& options) {
   const bool resuming = !options.resume.empty();
   require(resuming || !options.config.empty(), "train", "needs a configuration file, or --resume RUN_DIR");
@@ -188,25 +211,7 @@ int run_train(const TrainOptions& options) {
     open_log(folder, early, options.verbose, progress);
   }
   report_start(trainer, folder, measured, resuming, options.verbose, progress);
-  TrainHooks hooks;
-  hooks.on_tick = [&](const TrainEvent& e) { progress.tick(e); };
-  hooks.on_eval = [&](const EvalEvent& e) {
-    progress.evaluated(e);
-    log(LogLevel::kInfo,
-        concat("epoch ", e.epoch, " step ", e.step, ' ', e.split,
-               e.accuracy >= 0 ? concat(" accuracy ", e.accuracy) : "", " loss ", e.loss,
-               e.metric == "accuracy" || e.metric == "loss" ? "" : concat(' ', e.metric, ' ', e.value)));
-  };
-  hooks.on_phase = [&](const std::string& phase) {
-    if (!options.verbose) progress.line(phase);
-  };
-  hooks.on_checkpoint = [&](const std::string& path) {
-    log(LogLevel::kInfo, "saved " + path);
-    if (path.ends_with("/last.safetensors")) tell_saved(trainer.learner().state().step);
-  };
-  hooks.stop_requested = stop_request;
-  hooks.cut_evaluation = [] { return stop_request() != StopRequest::kNone; };
-  const TrainOutcome outcome = trainer.run(folder, hooks);
+  const TrainOutcome outcome = trainer.run(folder, hooks_of(trainer, options.verbose, progress));
   log(LogLevel::kInfo, concat("ended at step ", outcome.optimizer_steps, ", state ", outcome.state_hash));
   const int code = finish(trainer, outcome, folder);
   flush_or_drop_output();

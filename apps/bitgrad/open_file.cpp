@@ -26,7 +26,10 @@ std::vector<std::string> with_data_root(std::vector<std::string> overrides, cons
 }
 
 std::unique_ptr<Dataset> data_of(const OpenedFile& file, const std::vector<std::string>& overrides) {
-  const auto names_data = [](const std::string& o) { return o.starts_with("data.t"); };
+  const auto names_data = [](const std::string& o) {
+    const std::string key = o.substr(0, o.find('='));
+    return key.starts_with("data.test") || key.starts_with("data.valid") || key.starts_with("data.train");
+  };
   require(
       file.of_run || std::any_of(overrides.begin(), overrides.end(), names_data), "data", file.path,
       " was not written by a run, so it names no data set: pass one, such as 'data.test={format: digits, size: 1000}'");

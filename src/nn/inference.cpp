@@ -6,8 +6,8 @@
 namespace bitgrad {
 
 inference::Value Module::lower(inference::Graph&, inference::Value) {
-  fail(kind(), "does not state what it computes in evaluation (Module::lower), so that no other program can be told. ",
-       "Language models go out as gguf or hf.");
+  fail(kind(), "cannot be exported as a graph: this layer does not implement Module::lower. ",
+       "Export language models with --format gguf or hf.");
 }
 
 namespace inference {

@@ -103,7 +103,7 @@ class Trainer::Loop {
       t_.counters_.position = feed_->position();
       interval_.add(r);
       ask_to_stop();
-      if (r.stepped && told_phase_ != learner().phase()) enter_phase(std::exchange(told_phase_, learner().phase()));
+      if (r.stepped && told_phase_ != learner().phase()) announce_phase(std::exchange(told_phase_, learner().phase()));
       if (r.stepped) boundary(last);
     }
     return finish();
@@ -162,7 +162,7 @@ class Trainer::Loop {
   }
 
   // -1: the run begins in it.
-  void enter_phase(int64_t before) {
+  void announce_phase(int64_t before) {
     log_fused_updates(learner());
     if (before >= 0 && hooks_.on_phase) hooks_.on_phase(detail::phase_text(learner()));
   }
@@ -171,7 +171,7 @@ class Trainer::Loop {
   void boundary(bool last) {
     const int64_t step = learner().state().step;
     if (hooks_.on_tick) hooks_.on_tick(event());
-    if (last || due(t_.config_.log_every)) report();
+    if (last || due(t_.config_.log_every)) write_train_line();
     if (monitor_) watch_quantization(last);
     if (!t_.selected_on().empty() && (last || due(t_.config_.train.eval.every))) evaluate();
     const bool ends = last || stop_ != StopRequest::kNone || t_.stops_early();
@@ -337,7 +337,7 @@ class Trainer::Loop {
     return macs_;
   }
 
-  void report() {
+  void write_train_line() {
     if (metrics_) metrics_->write(event());
     interval_ = Interval();
   }

@@ -1,5 +1,4 @@
-// Run folders: never overwritten. config.yaml (resolved), metrics.jsonl, summary.json, train.log, last.safetensors,
-// best.safetensors.
+// Run folders: never overwritten. Their files: docs/file_format.md, "Run folder".
 #pragma once
 
 #include <memory>

@@ -138,11 +138,11 @@ class Trainer {
   // - resume: goes on from a checkpoint of the same configuration, in its phase.
   void start();
   void resume(const std::string& checkpoint);
-  // Trains to train.stop. `folder`: an existing run folder, which gets metrics.jsonl, last.safetensors,
-  // best.safetensors and summary.json; empty: nothing is written. A model is saved, and the run ends without an Error,
-  // only where parameters, moments and statistics are finite, and the loss: over data.test if it was evaluated at that
-  // step, else over the microbatch before it. Else Error(kNonFinite). A run with a folder and without data.test that
-  // reaches its end is evaluated on a part of data.train.
+  // Trains to train.stop. `folder`: an existing run folder, which gets the files of docs/file_format.md, "Run folder";
+  // empty: nothing is written. A model is saved, and the run ends without an Error, only where parameters, moments and
+  // statistics are finite, and the loss: over the data that select the best model if they were evaluated at that step,
+  // else over the microbatch before it. Else Error(kNonFinite). A run with a folder and with neither data.valid nor
+  // data.test that reaches its end is evaluated on a part of data.train.
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
   // data.test, else data.valid, else data.train.
   Evaluation evaluate_test();

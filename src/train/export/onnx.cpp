@@ -25,7 +25,7 @@ ExportReport export_target_onnx(const ExportSource& source, const std::string& p
   ExportReport report;
   report.family = spec.form.empty() ? "integer" : spec.form;
   onnx::GraphBuilder g(graph, spec, report);
-  return onnx::write_model(g, source, path, spec, onnx::write_other);
+  return onnx::write_model(g, source, path, spec, onnx::write_node);
 }
 
 }  // namespace bitgrad

@@ -81,7 +81,7 @@ Stand write_quantize(GraphBuilder& g, const inference::Node& node, const inferen
 Stand write_requantize(GraphBuilder& g, const inference::Node& node, const inference::Requantize& op);
 Stand write_dequantize(GraphBuilder& g, const inference::Node& node);
 Stand write_product(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
-Stand write_other(GraphBuilder& g, const inference::Node& node);
+Stand write_node(GraphBuilder& g, const inference::Node& node);
 
 // Every node by `write`, then the file, unless something is refused or spec.dry_run.
 ExportReport write_model(GraphBuilder& g, const ExportSource& source, const std::string& path, const ExportSpec& spec,

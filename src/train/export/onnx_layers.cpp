@@ -1,4 +1,4 @@
-// Operations beside products and quantizers.
+// write_node: every operation to its writer, and the writers of those that need no file of their own.
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
@@ -154,7 +154,7 @@ Stand write(GraphBuilder& g, const Node& n, const inference::Join& op) {
 
 }  // namespace
 
-Stand write_other(GraphBuilder& g, const Node& node) {
+Stand write_node(GraphBuilder& g, const Node& node) {
   return std::visit([&](const auto& op) { return write(g, node, op); }, node.operation);
 }
 

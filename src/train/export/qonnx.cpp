@@ -166,7 +166,7 @@ Stand write_node(GraphBuilder& g, const Node& node) {
     g.refuse("requantize", "QONNX has values, not integers. Use compute: packed");
     return g.stand(node.inputs[0]);
   }
-  return onnx::write_other(g, node);
+  return onnx::write_node(g, node);
 }
 
 }  // namespace

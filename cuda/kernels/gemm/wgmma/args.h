@@ -32,7 +32,8 @@ struct FragmentOperand {
 };
 
 // How the sums of a tile become C. kGeneral: through a staging buffer of sums, any output (output.h). The others:
-// from the fragments (store.h). kSplit: not at all, the sums of a part of k are added to others (split.h).
+// from the fragments (store.h). kSplit: the tile writes no
+// C, it adds its partial sums to SplitSums::sums (split.h).
 enum class WgmmaStore : uint8_t { kGeneral, kBf16, kFp32, kSplit };
 BITGRAD_HD constexpr bool is_fragment_store(WgmmaStore store) {
   return store == WgmmaStore::kBf16 || store == WgmmaStore::kFp32;
@@ -48,8 +49,8 @@ struct StoreSide {
   int32_t count = 0;
 };
 
-// y = float(factor (raw >> shift) + extra_row + extra_column) * (scale_row scale_column) (+ bias).
 inline constexpr int kBoxRows = 64;
+// y = float(factor (raw >> shift) + extra_row + extra_column) * (scale_row scale_column) (+ bias).
 struct FragmentStore {
   TensorMap c;  // boxes of kBoxRows rows of 128 bytes
   StoreSide rows, columns;

@@ -36,7 +36,8 @@ double form_ns(TileForm form, int64_t rows, int64_t columns, int64_t k_bytes) {
   return kLaunchNs + clocks / kClocksPerNs;
 }
 
-// Sums are added in the L2 cache at a fraction of the rate of stores; zeros before and C behind are launches.
+// Sums are added in the L2 cache at a fraction of the rate of stores; clearing them and making C of them cost a launch
+// each.
 constexpr double kAddsPerNs = 500;
 constexpr int64_t kMostParts = 16;
 

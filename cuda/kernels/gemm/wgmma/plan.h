@@ -22,7 +22,8 @@ bool wgmma_product(const GemmArgs& args, double largest_product);
 // The form that is done earliest, and the nanoseconds it takes, for a matrix of rows x columns with k_bytes bytes of k.
 // turns: whether kTurnsTile256 may be taken.
 TileForm choose_form(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
-// Of how many parts of k a product of bytes or bits in kNarrowTile128 is best made; 1: of none.
+// Number of parts to split k into: the largest that runs at once on an H200 (cost.h), where it is predicted to be
+// faster than no split; 1: do not split.
 int split_parts(int64_t rows, int64_t columns, int64_t k_bytes, bool turns);
 // parts: 1, or those of a product that is split.
 double tiles_cost(const GemmArgs& args, int64_t rows, int64_t columns, int64_t k_bytes, bool turns, int parts = 1);
@@ -54,7 +55,7 @@ void launch_tiles(WgmmaKernel kernel, const char* name, WgmmaArgs args, int64_t 
                   int bits, int blocks);
 int multiprocessors();  // of the current device
 
-// The rows gemm_s8_s8_wgmma and gemm_b1_b1_wgmma in a given form on a given number of blocks.
+// The list entries gemm_s8_s8_wgmma and gemm_b1_b1_wgmma in a given form on a given number of blocks.
 void run_wgmma_ss(const GemmArgs& args, TileForm form, int blocks);
 void run_wgmma_split(const GemmArgs& args, int parts, int blocks);
 // The row gemm_s8_w_wgmma alike.
