@@ -62,6 +62,9 @@ Axis value_axis(const std::vector<Series>& all, bool may_be_log) {
       low = std::min(low, y);
       high = std::max(high, y);
     }
+  constexpr double kMost = 1e300;  // so that ranges are numbers; what is beyond lies at the edge
+  low = std::clamp(low, -kMost, kMost);
+  high = std::clamp(high, -kMost, kMost);
   Axis axis;
   if (may_be_log && low > 0 && high > 50 * low) {
     axis = {low / 1.15, high * 1.15, true, {}, 0};
@@ -87,8 +90,9 @@ Axis step_axis(const std::vector<Series>& all) {
   return axis;
 }
 
+// A coordinate; far outside of the picture one place is as good as another.
 std::string fixed(double x) {
-  const auto tenths = static_cast<int64_t>(std::llround(x * 10));
+  const auto tenths = std::isnan(x) ? int64_t{0} : static_cast<int64_t>(std::llround(std::clamp(x, -1e6, 1e6) * 10));
   const int64_t a = tenths < 0 ? -tenths : tenths;
   return concat(tenths < 0 ? "-" : "", a / 10, a % 10 == 0 ? "" : concat('.', a % 10));
 }

@@ -61,7 +61,7 @@ std::string number_text(double x) {
 }
 
 std::string count_text(int64_t x) {
-  std::string digits = concat(x < 0 ? -x : x), out;
+  std::string digits = concat(x < 0 ? uint64_t{0} - static_cast<uint64_t>(x) : static_cast<uint64_t>(x)), out;
   for (size_t i = 0; i < digits.size(); ++i) {
     if (i > 0 && (digits.size() - i) % 3 == 0) out += "\u202f";
     out += digits[i];
