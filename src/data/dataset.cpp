@@ -31,8 +31,9 @@ std::string join(const std::vector<std::string>& names) {
 struct Registry {
   std::mutex mutex;
   std::deque<DatasetFormat> formats;
-  detail::SharedKeys keys{{"format", "images", "labels", "targets", "limit", "transforms", "classes", "size", "seed",
-                           "file", "context", "test_fraction", "split", "root", "affine", "path", "augment"}};
+  detail::SharedKeys keys{{"format", "fraction", "images", "labels", "targets", "limit", "transforms", "classes",
+                           "size", "seed", "file", "context", "test_fraction", "split", "root", "affine", "path",
+                           "augment"}};
   std::vector<std::shared_ptr<const DatasetFormat>> holders;  // of keys that are claimed
 
   Registry() {
