@@ -53,12 +53,13 @@ Tensor Learner::Evaluator::predict(const Tensor& x) {
   return logits;
 }
 
-// Metrics with a sum of their own.
+// Metrics with a sum of their own, and what looks on.
 void Learner::Evaluator::run_measures(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const {
-  if (l_.measures_.empty()) return;
+  if (l_.measures_.empty() && !l_.output_hook_) return;
   const Tensor y = outputs.on_host(), t = target.on_host();
   const DeviceGuard cpu(Device::cpu());
   for (const auto& [name, measure] : l_.measures_) (*outcome.measured)[name] = measure(y, t);
+  if (l_.output_hook_) l_.output_hook_(y, t);
 }
 
 void Learner::Evaluator::measure(const Tensor& outputs, const Tensor& target, const Outcome& outcome) const {
@@ -102,7 +103,7 @@ StepResult Learner::evaluate(const Tensor& x, const Tensor& target, int64_t coun
 
 std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data, int64_t batch,
                                            const ResidentData* resident, int64_t samples,
-                                           const std::function<bool()>& stop, Examination* examination) {
+                                           const std::function<bool()>& stop, const OutputHook& hook) {
   const DeviceGuard guard(learner.device());
   LoaderOptions options;
   options.micro = batch;
@@ -115,19 +116,13 @@ std::optional<Evaluation> detail::evaluate(Learner& learner, const Dataset& data
     const int64_t document_end = learner.document_end();
     ~Measuring() {
       learner.set_measures({});
+      learner.set_output_hook({});
       learner.set_document_end(document_end);
     }
   } const measuring{learner};
   learner.set_document_end(data.document_end());
-  Measures measures = measures_of(task, learner.metric_keys());
-  if (examination != nullptr) {
-    examination->begin();
-    measures["evaluation.json"] = [examination](const Tensor& outputs, const Tensor& target) {
-      examination->add(outputs, target);
-      return 0.0;
-    };
-  }
-  learner.set_measures(std::move(measures));
+  learner.set_measures(measures_of(task, learner.metric_keys()));
+  learner.set_output_hook(hook);
   StepResult sums;
   while (sums.counted == 0 || sums.samples < samples) {
     if (stop && stop()) return std::nullopt;

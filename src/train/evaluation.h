@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "bitgrad/train/trainer.h"
-#include "train/examination.h"
 #include "train/resident_data.h"
 #include "train/step.h"
 
@@ -32,10 +31,10 @@ class Learner::Evaluator {
 namespace bitgrad::detail {
 
 // evaluate (train/trainer.h) with data that may be on the device; of the first batches that hold `samples` and a target
-// that counts. stop, asked before each batch: true ends it, and there is no result. examination: sees the outputs of
-// every batch; may be nullptr.
+// that counts. stop, asked before each batch: true ends it, and there is no result. hook: sees the outputs of every
+// batch.
 std::optional<Evaluation> evaluate(Learner& learner, const Dataset& data, int64_t batch, const ResidentData* resident,
                                    int64_t samples = INT64_MAX, const std::function<bool()>& stop = {},
-                                   Examination* examination = nullptr);
+                                   const OutputHook& hook = {});
 
 }  // namespace bitgrad::detail

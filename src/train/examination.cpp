@@ -58,10 +58,11 @@ std::unique_ptr<Examination> Examination::of(const Dataset& data, const RunConfi
   return std::unique_ptr<Examination>(new Examination(data, config));
 }
 
-void Examination::begin() {
+OutputHook Examination::begin() {
   seen_ = 0;
   worst_.clear();
   confusion_.clear();
+  return [this](const Tensor& outputs, const Tensor& target) { add(outputs, target); };
 }
 
 void Examination::add(const Tensor& outputs, const Tensor& target) {

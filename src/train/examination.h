@@ -17,10 +17,8 @@ class Examination {
  public:
   // nullptr where the data's targets are others.
   static std::unique_ptr<Examination> of(const Dataset& data, const RunConfig& config);
-  // Before the first batch of an evaluation.
-  void begin();
-  // outputs [n, o] and the target of n samples, on the CPU.
-  void add(const Tensor& outputs, const Tensor& target);
+  // Forgets what it saw before; the hook of one evaluation.
+  OutputHook begin();
   // Of the evaluation that was seen last; `event` says when it was.
   std::string json(const EvalEvent& event) const;
 
@@ -30,6 +28,7 @@ class Examination {
     int64_t index = 0, label = -1, predicted = -1;
   };
   Examination(const Dataset& data, const RunConfig& config) : data_(data), config_(config) {}
+  void add(const Tensor& outputs, const Tensor& target);
   void add_class(const float* scores, int64_t count, int64_t label);
   void keep(const Sample& sample);
 

@@ -301,7 +301,7 @@ std::optional<double> Trainer::best_value() const {
   return counters_.best_accuracy < 0 ? std::nullopt : std::optional(counters_.best_accuracy);
 }
 
-std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const Stop& stop) {
+std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const Stop& stop, const OutputHook& hook) {
   const bool valid = section == "valid", test = section == "test";
   return detail::evaluate(*learner_,
                           valid  ? *valid_data_
@@ -312,7 +312,7 @@ std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const
                            : test ? test_resident_
                                   : train_resident_)
                               .get(),
-                          INT64_MAX, stop, section == examined_ ? examination_.get() : nullptr);
+                          INT64_MAX, stop, hook);
 }
 
 Evaluation Trainer::evaluate_test() {

@@ -1,10 +1,8 @@
 // The loop of a run: microbatches, and between optimizer steps reports, evaluations and checkpoints.
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,11 +16,10 @@
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
 #include "train/checkpoint/pieces.h"
-#include "train/evaluation.h"
-#include "train/examination.h"
 #include "train/interval.h"
 #include "train/lengths.h"
 #include "train/phases.h"
+#include "train/run_evaluations.h"
 #include "train/run_record.h"
 
 namespace bitgrad {
@@ -59,12 +56,12 @@ class Trainer::Loop {
       : t_(trainer), folder_(folder), hooks_(hooks) {
     const RunCounters& c = t_.counters_;
     const WrittenSum saved{c.metrics_bytes, c.metrics_crc};
-    if (!folder_.empty() && t_.config_.log_report) {
-      detail::record_session(folder_, t_.config_, learner());
-      examine(t_.selected_on());
-    }
+    if (!folder_.empty() && t_.config_.log_report) detail::record_session(folder_, t_.config_, learner());
     if (!folder_.empty())
       metrics_ = std::make_unique<MetricsLog>(folder_, t_.learner_->state().step, saved, metrics_outputs());
+    evaluations_ =
+        std::make_unique<Evaluations>(t_, Evaluations::Run{folder_, hooks_, metrics_.get(), [this] { return cut(); },
+                                                           [this](const std::string& path) { save(path); }});
     if (t_.config_.log_quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
       monitor_->expect(microbatches_to(*t_.config_.log_quantization));
@@ -176,7 +173,7 @@ class Trainer::Loop {
     if (!t_.selected_on().empty() && (last || due(t_.config_.train.eval.every))) evaluate();
     const bool ends = last || stop_ != StopRequest::kNone || t_.stops_early();
     const bool saves = !folder_.empty() && (ends || due(t_.config_.checkpoint_every)) && step != saved_step_;
-    if ((ends || saves) && evaluated_step_ != step) check_loss();
+    if ((ends || saves) && evaluations_->step() != step) check_loss();
     if (saves) {
       save(folder_ + "/last.safetensors");
       saved_step_ = step;
@@ -213,12 +210,9 @@ class Trainer::Loop {
     interval_.start += Clock::now() - before;  // samples/s are those of training
   }
 
-  // On what selects the best model; where a request to stop ends it, a resumed run repeats it.
   void evaluate() {
     const Clock::time_point before = Clock::now();
-    const auto result = t_.evaluate_on(t_.selected_on(), [this] { return cut(); });
-    t_.counters_.evaluation_due = !result;
-    if (result) record(*result);
+    evaluations_->evaluate();
     interval_.start += Clock::now() - before;  // samples/s are those of training
   }
 
@@ -226,70 +220,6 @@ class Trainer::Loop {
   void repeat_evaluation() {
     evaluate();
     if (t_.ended() && !folder_.empty()) save(folder_ + "/last.safetensors");
-  }
-
-  void record(const Evaluation& result) {
-    evaluation_ = result;
-    evaluated_step_ = learner().state().step;
-    RunCounters& c = t_.counters_;
-    EvalEvent e = event_of(result, t_.selected_on(), evaluated_step_);
-    const std::optional<double> best = t_.best_value();
-    e.best = !best || t_.best_.better(e.value, *best);
-    c.last_accuracy = result.accuracy;
-    if (e.best) {
-      c.best_accuracy = result.accuracy;
-      c.best_epoch = c.epoch;
-      c.best_step = e.step;
-    }
-    if (e.metric != "accuracy") {
-      c.metric = e.metric;
-      c.last_value = e.value;
-      if (e.best) c.best_value = e.value;
-    }
-    if (t_.config_.train.early_stop) note_improvement(result);
-    tell(e);
-    if (!e.best || folder_.empty()) return;
-    save(folder_ + "/best.safetensors");
-    write_examination(e);
-  }
-
-  // From now on evaluations on a section are looked at, for the report.
-  void examine(const std::string& section) {
-    if (folder_.empty() || !t_.config_.log_report || section.empty()) return;
-    t_.examined_ = section;
-    t_.examination_ = detail::Examination::of(section == "valid" ? *t_.valid_data_ : *t_.test_data_, t_.config_);
-  }
-  void write_examination(const EvalEvent& e) {
-    if (t_.examination_ && t_.examined_ == e.split)
-      write_file_atomically(folder_ + "/evaluation.json", t_.examination_->json(e));
-  }
-
-  EvalEvent event_of(const Evaluation& result, const std::string& split, int64_t step) const {
-    EvalEvent e;
-    e.split = split;
-    e.epoch = t_.counters_.epoch;
-    e.step = step;
-    e.loss = result.loss;
-    e.accuracy = result.accuracy;
-    e.metrics = result.metrics;
-    e.metric = t_.best_.metric;
-    e.value = value_of(result.metrics, e.metric).value();
-    return e;
-  }
-
-  void tell(const EvalEvent& e) {
-    if (metrics_) metrics_->write(e);
-    if (hooks_.on_eval) hooks_.on_eval(e);
-  }
-
-  void note_improvement(const Evaluation& result) {
-    RunCounters& c = t_.counters_;
-    const double value = value_of(result.metrics, t_.early_stop_.metric).value();
-    const double delta = t_.config_.train.early_stop->min_delta;
-    const double than = c.early_stop_best.value_or(0) + (t_.early_stop_.more_is_better ? delta : -delta);
-    const bool better = std::isfinite(value) && (!c.early_stop_best || t_.early_stop_.better(value, than));
-    if (better) c.early_stop_best = value;
-    c.early_stop_waited = better ? 0 : c.early_stop_waited + 1;
   }
 
   // Of the model as it is now, over the microbatch that trained it last.
@@ -342,45 +272,6 @@ class Trainer::Loop {
     interval_ = Interval();
   }
 
-  // Of a run that has ended: what is said of the model; nothing where a request to stop ended the evaluation.
-  void evaluate_end(TrainOutcome& outcome) {
-    const std::function<bool()> stop = [this] { return cut(); };
-    const std::string selected = t_.selected_on();
-    outcome.evaluated_step = learner().state().step;
-    if (selected == "valid" && t_.test_data_) {
-      outcome.evaluated = "test";
-      examine("test");
-      outcome.evaluation = evaluate_best(outcome.evaluated_step, stop);
-      if (!outcome.evaluation) return;
-      EvalEvent e = event_of(*outcome.evaluation, "test", outcome.evaluated_step);
-      e.final = true;
-      tell(e);
-      if (!folder_.empty()) write_examination(e);
-      if (metrics_) metrics_->flush();
-    } else if (selected.empty() && !folder_.empty()) {
-      outcome.evaluated = "train";
-      outcome.evaluation = t_.evaluate_training_part(stop);
-    } else if (!selected.empty() && !folder_.empty() && evaluated_step_ != outcome.evaluated_step) {  // before a resume
-      outcome.evaluated = selected;
-      outcome.evaluation = t_.evaluate_on(selected, stop);
-    }
-  }
-
-  // On data.test: the best model, whose step is given then; where there is no file of it, the last one.
-  std::optional<Evaluation> evaluate_best(int64_t& step, const std::function<bool()>& stop) {
-    const int64_t best = t_.counters_.best_step;
-    const std::string file = folder_ + "/best.safetensors";
-    if (folder_.empty() || best == step || best == 0) return t_.evaluate_on("test", stop);
-    if (!file_system().exists(file)) {
-      log(LogLevel::kWarning, concat(file, " is missing: data.test is evaluated with the last model"));
-      return t_.evaluate_on("test", stop);
-    }
-    step = best;
-    const std::unique_ptr<Learner> learner = load_evaluator(t_.config_, *t_.test_data_, file);
-    return detail::evaluate(*learner, *t_.test_data_, t_.config_.train.eval.batch, t_.test_resident_.get(), INT64_MAX,
-                            stop, t_.examination_.get());
-  }
-
   void say_why_ended(TrainOutcome& outcome) const {
     const bool due = t_.counters_.evaluation_due;
     if (outcome.stopped != StopRequest::kNone) {
@@ -406,12 +297,7 @@ class Trainer::Loop {
     outcome.selected_on = t_.selected_on();
     outcome.metric = t_.best_.metric;
     outcome.optimizer_steps = learner().state().step;
-    if (evaluated_step_ == outcome.optimizer_steps) {
-      outcome.evaluation = evaluation_;
-      outcome.evaluated = outcome.selected_on;
-      outcome.evaluated_step = evaluated_step_;
-    }
-    if (t_.ended()) evaluate_end(outcome);
+    evaluations_->finish(outcome);
     const bool complete = t_.ended() && (outcome.evaluated.empty() || outcome.evaluation);
     if (!outcome.evaluation) outcome.evaluated.clear();
     outcome.stopped = complete ? StopRequest::kNone : stop_;
@@ -445,12 +331,12 @@ class Trainer::Loop {
   const TrainHooks& hooks_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<QuantMonitor> monitor_;
+  std::unique_ptr<Evaluations> evaluations_;
   std::unique_ptr<detail::BatchFeed> feed_;
   Interval interval_{t_.counters_};
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.learner_->state().microbatch;
-  int64_t saved_step_ = -1, evaluated_step_ = -1;
-  Evaluation evaluation_;                        // of that step
+  int64_t saved_step_ = -1;
   int64_t boundary_epoch_ = t_.counters_.epoch;  // at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
   int64_t told_phase_ = -1;  // which updates of it are fused

@@ -26,6 +26,8 @@ class WindowSums;
 // The sum that a metric makes of one batch: outputs [n, .., o] and their target, both on the CPU; and those of a task.
 using Measure = std::function<double(const Tensor& outputs, const Tensor& target)>;
 using Measures = std::map<std::string, Measure>;
+// Looks at the outputs of a batch and at its target.
+using OutputHook = std::function<void(const Tensor& outputs, const Tensor& target)>;
 
 struct StepResult {
   double loss = 0;      // sum over the elements of the target that count
@@ -146,6 +148,8 @@ class Learner {
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
   // What evaluate measures too (train/metric.h), and the keys that the configuration gives metrics.
   void set_measures(Measures measures) { measures_ = std::move(measures); }
+  // Sees the outputs [n, .., o] of every batch of evaluate, and their target, both on the CPU. Empty: nothing does.
+  void set_output_hook(OutputHook hook) { output_hook_ = std::move(hook); }
   void set_metric_keys(std::map<std::string, Attributes> keys) { metric_keys_ = std::move(keys); }
   const std::map<std::string, Attributes>& metric_keys() const { return metric_keys_; }
   // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
@@ -256,6 +260,7 @@ class Learner {
   std::shared_ptr<Communicator> ranks_;       // nullptr: one
   int64_t window_start_ = 0;                  // microbatches of all ranks before the window
   Measures measures_;
+  OutputHook output_hook_;
   std::map<std::string, Attributes> metric_keys_;
   std::unique_ptr<Graphs> graphs_;
   std::optional<PlanSpec> plan_;

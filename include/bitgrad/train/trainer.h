@@ -19,7 +19,6 @@ namespace bitgrad {
 
 namespace detail {
 class ResidentData;
-class Examination;
 }  // namespace detail
 
 // The phases of quantization of a configuration; an epoch has so many microbatches. Without quant.phases one phase that
@@ -165,9 +164,10 @@ class Trainer {
 
  private:
   class Loop;
+  class Evaluations;
   // These give nothing where stop() ends them.
   using Stop = std::function<bool()>;
-  std::optional<Evaluation> evaluate_on(const std::string& section, const Stop& stop);
+  std::optional<Evaluation> evaluate_on(const std::string& section, const Stop& stop, const OutputHook& hook = {});
   // On the first samples of data.train, a sixteenth of those that the run trained on and at least a microbatch: about 2
   // % of its time.
   std::optional<Evaluation> evaluate_training_part(const Stop& stop);
@@ -184,9 +184,7 @@ class Trainer {
   std::string tokenizer_;                                     // as files hold it; empty: none
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, valid_resident_, test_resident_;
-  std::unique_ptr<detail::Examination> examination_;  // of the evaluations of a run that reports, on examined_
-  std::string examined_;                              // "valid", "test"
-  std::string residence_;                             // where the data are, for the log
+  std::string residence_;  // where the data are, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
   BestRule best_, early_stop_;  // early_stop_: of train.early_stop

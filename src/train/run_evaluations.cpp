@@ -1,0 +1,143 @@
+#include "train/run_evaluations.h"
+
+#include <cmath>
+#include <utility>
+
+#include "bitgrad/base/file.h"
+#include "bitgrad/base/log.h"
+#include "train/evaluation.h"
+
+namespace bitgrad {
+
+Trainer::Evaluations::Evaluations(Trainer& trainer, Run run) : t_(trainer), run_(std::move(run)) {
+  examine(t_.selected_on());
+}
+
+void Trainer::Evaluations::evaluate() {
+  const std::string section = t_.selected_on();
+  const auto result = t_.evaluate_on(section, run_.cut, hook_of(section));
+  t_.counters_.evaluation_due = !result;
+  if (result) record(*result);
+}
+
+void Trainer::Evaluations::record(const Evaluation& result) {
+  last_ = result;
+  step_ = t_.learner_->state().step;
+  RunCounters& c = t_.counters_;
+  EvalEvent e = event_of(result, t_.selected_on(), step_);
+  const std::optional<double> best = t_.best_value();
+  e.best = !best || t_.best_.better(e.value, *best);
+  c.last_accuracy = result.accuracy;
+  if (e.best) {
+    c.best_accuracy = result.accuracy;
+    c.best_epoch = c.epoch;
+    c.best_step = e.step;
+  }
+  if (e.metric != "accuracy") {
+    c.metric = e.metric;
+    c.last_value = e.value;
+    if (e.best) c.best_value = e.value;
+  }
+  if (t_.config_.train.early_stop) note_improvement(result);
+  report(e);
+  if (!e.best || run_.folder.empty()) return;
+  run_.save(run_.folder + "/best.safetensors");
+  write_examination(e);
+}
+
+void Trainer::Evaluations::note_improvement(const Evaluation& result) {
+  RunCounters& c = t_.counters_;
+  const double value = value_of(result.metrics, t_.early_stop_.metric).value();
+  const double delta = t_.config_.train.early_stop->min_delta;
+  const double than = c.early_stop_best.value_or(0) + (t_.early_stop_.more_is_better ? delta : -delta);
+  const bool better = std::isfinite(value) && (!c.early_stop_best || t_.early_stop_.better(value, than));
+  if (better) c.early_stop_best = value;
+  c.early_stop_waited = better ? 0 : c.early_stop_waited + 1;
+}
+
+EvalEvent Trainer::Evaluations::event_of(const Evaluation& result, const std::string& split, int64_t step) const {
+  EvalEvent e;
+  e.split = split;
+  e.epoch = t_.counters_.epoch;
+  e.step = step;
+  e.loss = result.loss;
+  e.accuracy = result.accuracy;
+  e.metrics = result.metrics;
+  e.metric = t_.best_.metric;
+  e.value = value_of(result.metrics, e.metric).value();
+  return e;
+}
+
+void Trainer::Evaluations::report(const EvalEvent& e) {
+  if (run_.metrics != nullptr) run_.metrics->write(e);
+  if (run_.hooks.on_eval) run_.hooks.on_eval(e);
+}
+
+// From now on evaluations on a section are looked at, for the report.
+void Trainer::Evaluations::examine(const std::string& section) {
+  if (run_.folder.empty() || !t_.config_.log_report || section.empty()) return;
+  examined_ = section;
+  examination_ = detail::Examination::of(section == "valid" ? *t_.valid_data_ : *t_.test_data_, t_.config_);
+}
+
+OutputHook Trainer::Evaluations::hook_of(const std::string& section) {
+  return examination_ && examined_ == section ? examination_->begin() : OutputHook();
+}
+
+void Trainer::Evaluations::write_examination(const EvalEvent& e) {
+  if (examination_ && examined_ == e.split)
+    write_file_atomically(run_.folder + "/evaluation.json", examination_->json(e));
+}
+
+void Trainer::Evaluations::finish(TrainOutcome& outcome) {
+  if (step_ == outcome.optimizer_steps) {
+    outcome.evaluation = last_;
+    outcome.evaluated = outcome.selected_on;
+    outcome.evaluated_step = step_;
+  }
+  if (t_.ended()) evaluate_end(outcome);
+}
+
+// Nothing comes of it where a request to stop ended the evaluation.
+void Trainer::Evaluations::evaluate_end(TrainOutcome& outcome) {
+  const std::string selected = t_.selected_on();
+  outcome.evaluated_step = t_.learner_->state().step;
+  if (selected == "valid" && t_.test_data_) return evaluate_test(outcome);
+  if (run_.folder.empty()) return;
+  if (selected.empty()) {
+    outcome.evaluated = "train";
+    outcome.evaluation = t_.evaluate_training_part(run_.cut);
+  } else if (step_ != outcome.evaluated_step) {  // it was before a resume
+    outcome.evaluated = selected;
+    outcome.evaluation = t_.evaluate_on(selected, run_.cut, hook_of(selected));
+  }
+}
+
+void Trainer::Evaluations::evaluate_test(TrainOutcome& outcome) {
+  outcome.evaluated = "test";
+  examine("test");
+  outcome.evaluation = evaluate_best(outcome.evaluated_step);
+  if (!outcome.evaluation) return;
+  EvalEvent e = event_of(*outcome.evaluation, "test", outcome.evaluated_step);
+  e.final = true;
+  report(e);
+  if (!run_.folder.empty()) write_examination(e);
+  if (run_.metrics != nullptr) run_.metrics->flush();
+}
+
+// On data.test: the best model, whose step is given then; where there is no file of it, the last one.
+std::optional<Evaluation> Trainer::Evaluations::evaluate_best(int64_t& step) {
+  const int64_t best = t_.counters_.best_step;
+  const std::string file = run_.folder + "/best.safetensors";
+  if (run_.folder.empty() || best == step || best == 0) return t_.evaluate_on("test", run_.cut, hook_of("test"));
+  if (!file_system().exists(file)) {
+    log(LogLevel::kWarning, concat(file, " is missing: data.test is evaluated with the last model"));
+    return t_.evaluate_on("test", run_.cut, hook_of("test"));
+  }
+  step = best;
+  const std::unique_ptr<Learner> learner = load_evaluator(t_.config_, *t_.test_data_, file);
+  return detail::evaluate(*learner, *t_.test_data_, t_.config_.train.eval.batch, t_.test_resident_.get(), INT64_MAX,
+                          run_.cut, hook_of("test"));
+}
+
+}  // namespace bitgrad
