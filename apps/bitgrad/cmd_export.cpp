@@ -5,7 +5,6 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/json.h"
 #include "bitgrad/train/export.h"
-#include "bitgrad/train/model_record.h"
 #include "check_export.h"
 #include "command.h"
 #include "open_file.h"
@@ -117,15 +116,9 @@ int run_export(const ExportOptions& o) {
   }
   require(!o.check || !o.spec.dry_run, kExport, "--check runs the file, which --dry-run does not write. Choose one");
   if (o.check) require_client(target);
-  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file.header, file.path);
   const std::unique_ptr<Learner> learner = load_file(file, nullptr);
   if (file.kind == "checkpoint") learner->convert();
-  const std::optional<ModelRecord> record = model_record(*learner);
-  require(record.has_value(), kExport, file.path,
-          ": its layers are not described: only the program that made them "
-          "can export them");
-  const ExportSource source{&learner->model(), &record->model, tokenizer.get(), file.config.run.name};
-  const ExportReport report = target.write(source, o.out, o.spec);
+  const ExportReport report = export_file(file, *learner, target, o.out, o.spec);
   const std::string checked = o.check ? check_in_client(target, o.out, *learner) : std::string();
   if (o.json) {
     Json all = json_of(report, o, target);

@@ -74,7 +74,7 @@ OpenedFile open_file(const std::string& target, const std::vector<std::string>& 
 
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data) {
   if (!file.of_run)
-    return open_model(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
+    return load_evaluator(file.path, find_loss(file.config.loss, file.config.loss_keys), file.config.train.eval.batch);
   if (data != nullptr) return load_evaluator(file.config, *data, file.path);
   return load_evaluator(file.config, FormOfData(file.input), file.path);
 }

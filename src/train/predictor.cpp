@@ -8,7 +8,6 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/train/export.h"
 #include "bitgrad/train/loss.h"
-#include "bitgrad/train/model_record.h"
 #include "bitgrad/train/run_folder.h"
 
 namespace bitgrad {
@@ -150,13 +149,7 @@ void Predictor::save(const std::string& path) {
 
 ExportReport Predictor::export_to(const std::string& path, const std::string& format) {
   const std::lock_guard lock(mutex_);
-  const ExportTarget& target = choose_export_target(path, format);
-  const std::optional<ModelRecord> record = model_record(*learner_);
-  require(record.has_value(), "export", file_.path,
-          ": its layers are not described: only the program that made them can export them");
-  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file_.header, file_.path);
-  const ExportSource source{&learner_->model(), &record->model, tokenizer.get(), file_.config.run.name};
-  return target.write(source, path, {});
+  return export_file(file_, *learner_, choose_export_target(path, format), path);
 }
 
 std::vector<double> Predictor::scores(std::span<const float> outputs) const {

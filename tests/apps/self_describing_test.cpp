@@ -106,7 +106,7 @@ TEST_CASE("checkpoints and converted files say what model they hold, and no path
       if (slot.layer == "layers.4") found = slot.quant.recipe == "8da4w" && slot.quant.weight.has_value();
     CHECK(found);
     // Without a configuration: the same loss.
-    const auto learner = open_model(file, find_loss("softmax_cross_entropy"), 20);
+    const auto learner = load_evaluator(file, find_loss("softmax_cross_entropy"), 20);
     DatasetSpec digits;
     digits.format = "digits";
     digits.split = "test";
@@ -212,7 +212,7 @@ TEST_CASE("a forged record of a model is refused before memory is asked for") {
     metadata.erase("bitgrad.header_crc32c");
     const std::string forged = temp.file("forged.safetensors");
     write_safetensors(forged, items, {metadata.begin(), metadata.end()});
-    return error_of([&] { open_model(forged, find_loss("softmax_cross_entropy")); });
+    return error_of([&] { load_evaluator(forged, find_loss("softmax_cross_entropy")); });
   };
   CHECK(contains(refused("\"out\":20", "\"out\":1048576"), "its model has parameter 'layers.0.weight' [1048576,784]"));
   CHECK(contains(refused("\"out\":20", "\"out\":-3"), "out: got -3, expected a whole number in [1, 1048576]"));

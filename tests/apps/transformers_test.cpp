@@ -69,7 +69,7 @@ TEST_CASE("folders of gpt2, llama and qwen2 open in transformers, and their logi
   const Json logits = Json::parse(written);
   for (size_t i = 0; i < nets().size(); ++i) {
     const auto learner =
-        open_model(temp.file(nets()[i].name + "/last.safetensors"), find_loss("softmax_cross_entropy"), kSamples);
+        load_evaluator(temp.file(nets()[i].name + "/last.safetensors"), find_loss("softmax_cross_entropy"), kSamples);
     const std::vector<double> ours =
         learner->predict(Tensor::from_elements({kSamples, kRows}, dtypes::int32, ids)).elements();
     double largest = 0, size = 0;

@@ -91,7 +91,7 @@ TEST_CASE("checkpoints and converted files of bf16 models say so, and open to th
   CHECK(record->model.input.values == dtypes::bf16);
   CHECK(contains(to_text(*record), "\"values\":\"bf16\""));
   CHECK(to_text(parse_model_record(to_text(*record))) == to_text(*record));
-  const auto opened = open_model(last, find_loss("softmax_cross_entropy"), 20);
+  const auto opened = load_evaluator(last, find_loss("softmax_cross_entropy"), 20);
   CHECK(between(*opened, x) == dtypes::bf16);
   CHECK(bits_of(opened->predict(x)) == logits);
   const auto evaluator = load_evaluator(config, *data, converted);

@@ -179,7 +179,7 @@ TEST_CASE("trained, exported and imported again: the same logits bit for bit") {
       CHECK(t.fate == fate);
     }
     save_imported(import_hugging_face(temp.file("out")), temp.file("m"));
-    const auto again = open_model(temp.file("m"), find_loss("softmax_cross_entropy"));
+    const auto again = load_evaluator(temp.file("m"), find_loss("softmax_cross_entropy"));
     const Tensor ids = ids_tensor(some_ids(12));
     CHECK(learner->predict(ids).elements() == again->predict(ids).elements());
   }
@@ -204,7 +204,7 @@ TEST_CASE("training begins from an imported model, in floats and in int4") {
     CHECK(found.skipped.empty());
     CHECK(found.fresh.empty());
     if (name != "bitnet_packed") {
-      const auto file = open_model(temp.file("m"), find_loss("softmax_cross_entropy"));
+      const auto file = load_evaluator(temp.file("m"), find_loss("softmax_cross_entropy"));
       const Tensor ids = ids_tensor({1, 2, 40, 3});
       CHECK(learner->predict(ids).elements() == file->predict(ids).elements());
     }
@@ -220,7 +220,7 @@ TEST_CASE("training begins from an imported model, in floats and in int4") {
     low->convert();
     export_hugging_face(low->model(), spec_of(*low), nullptr, temp.file("out"));
     save_imported(import_hugging_face(temp.file("out")), temp.file("again"));
-    const auto again = open_model(temp.file("again"), find_loss("softmax_cross_entropy"));
+    const auto again = load_evaluator(temp.file("again"), find_loss("softmax_cross_entropy"));
     CHECK(again->model().parameters().size() == low->model().parameters().size());
   }
 }

@@ -66,7 +66,7 @@ void check_equal_values(Module& model, const ImportedModel& read, const std::str
 void check_equal_logits(Learner& learner, const ImportedModel& read) {
   TempDir temp;
   save_imported(read, temp.file("m"));
-  const auto again = open_model(temp.file("m"), find_loss("softmax_cross_entropy"));
+  const auto again = load_evaluator(temp.file("m"), find_loss("softmax_cross_entropy"));
   const Tensor ids = ids_tensor(some_ids(24, 3), 2);
   CHECK(again->predict(ids).elements() == learner.predict(ids).elements());
 }

@@ -29,7 +29,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 std::unique_ptr<Learner> opened(const std::string& file) {
-  return open_model(file, find_loss("softmax_cross_entropy"));
+  return load_evaluator(file, find_loss("softmax_cross_entropy"));
 }
 Tensor predicted(Learner& learner, const std::vector<int32_t>& ids) { return learner.predict(ids_tensor(ids)); }
 

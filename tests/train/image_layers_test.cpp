@@ -122,11 +122,11 @@ TEST_CASE("a trained network of images is converted, saved and opened, and predi
     const Tensor x = random_tensor({20, 28, 28}, dtypes::fp32, 3);
     const std::vector<double> logits = learner.predict(x).elements();
     const std::string last = run_folder_checkpoint(folder), converted = temp.file("m.safetensors");
-    CHECK(open_model(last, find_loss("softmax_cross_entropy"), 20)->predict(x).elements() == logits);
+    CHECK(load_evaluator(last, find_loss("softmax_cross_entropy"), 20)->predict(x).elements() == logits);
     learner.convert();
     save_model(converted, learner.model(), read_checkpoint_header(last));
     CHECK(learner.predict(x).elements() == logits);
-    CHECK(open_model(converted, find_loss("softmax_cross_entropy"), 20)->predict(x).elements() == logits);
+    CHECK(load_evaluator(converted, find_loss("softmax_cross_entropy"), 20)->predict(x).elements() == logits);
     const auto record = read_model_record(converted);
     REQUIRE(record.has_value());
     CHECK(to_text(parse_model_record(to_text(*record))) == to_text(*record));

@@ -228,7 +228,7 @@ TEST_CASE("A table that is input and output of a text model is one parameter: tr
   for (const auto& [name, shape] : file_form(temp.file("run") + "/last.safetensors").parameters)
     tables += shape == Shape{65, 64};
   CHECK(tables == 1);
-  const auto opened = open_model(temp.file("run") + "/last.safetensors", trainer.learner().loss());
+  const auto opened = load_evaluator(temp.file("run") + "/last.safetensors", trainer.learner().loss());
   const auto data = open_dataset(config, *config.data.test);
   const std::vector<SampleBatch> batch = first_samples(*data, 9, 9, 1);
   const Tensor a = opened->predict(batch[0].x), b = trainer.learner().predict(batch[0].x);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bitgrad/train/interop.h"
+#include "bitgrad/train/opened_file.h"
 
 namespace bitgrad {
 
@@ -32,6 +33,10 @@ const std::vector<ExportTarget>& export_targets();
 // By name, and by the ending where `format` is empty. Throws Error for an unknown name, for an ending that no target
 // has, and where the two contradict each other.
 const ExportTarget& choose_export_target(const std::string& path, const std::string& format);
+// The model of a file, which `learner` holds, converted. Throws what the target throws, and Error where the model was
+// made by a program of its own that did not describe its layers.
+ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportTarget& target, const std::string& path,
+                         const ExportSpec& spec = {});
 // What the functions of an exported C file begin with: the name of the file. Throws Error where C has no such name.
 std::string c_name_of(const std::string& path);
 

@@ -1,6 +1,6 @@
 // Generator: a language model that is given ids and says what may follow. docs/numerics.md section 10, "Generation".
 //
-//   const auto model = load_evaluator(config, data, file);   // or open_model
+//   const auto model = load_evaluator(config, data, file);   // or load_evaluator(file, loss)
 //   Generator generator(*model);
 //   std::span<const float> scores = generator.feed(encode(*tokenizer, "To be"));
 //   for (int64_t i = 0; i < 20; ++i) {

@@ -38,6 +38,6 @@ std::optional<ModelRecord> read_model_record(const std::string& file);
 // The model of a file, with its values, ready to predict and to be evaluated with `loss`; no configuration is needed.
 // eval_samples: of a batch that layouts are planned for; 0: none. Throws Error(kData) for a file without a record, and
 // what load_checkpoint and load_model throw.
-std::unique_ptr<Learner> open_model(const std::string& file, const LossFunction& loss, int64_t eval_samples = 0);
+std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples = 0);
 
 }  // namespace bitgrad

@@ -355,7 +355,7 @@ std::optional<ModelRecord> read_model_record(const std::string& file) {
   return checkpoint::reading(file, [&] { return parse_model_record(text); });
 }
 
-std::unique_ptr<Learner> open_model(const std::string& file, const LossFunction& loss, int64_t eval_samples) {
+std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples) {
   const CheckpointHeader header = read_checkpoint_header(file);
   const std::optional<ModelRecord> record = read_model_record(file);
   if (!record)

@@ -2,6 +2,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/text.h"
+#include "bitgrad/train/model_record.h"
 
 namespace bitgrad {
 namespace {
@@ -58,6 +59,15 @@ const ExportTarget& choose_export_target(const std::string& path, const std::str
     }
   }
   fail(kExportChoice, "--format: got '", format, "', expected one of: ", known_targets());
+}
+
+ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportTarget& target, const std::string& path,
+                         const ExportSpec& spec) {
+  const std::optional<ModelRecord> record = model_record(learner);
+  require(record.has_value(), kExportChoice, file.path,
+          ": its layers are not described: only the program that made them can export them");
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(file.header, file.path);
+  return target.write({&learner.model(), &record->model, tokenizer.get(), file.config.run.name}, path, spec);
 }
 
 }  // namespace bitgrad
