@@ -34,6 +34,8 @@ int run_eval(const EvalOptions& options) {
     Json j{{"accuracy", e.accuracy < 0 ? Json(nullptr) : Json(e.accuracy)},
            {"loss", e.loss},
            {"samples", e.samples},
+           {"file", file.path},
+           {"step", file.header.step > 0 ? Json(file.header.step) : Json(nullptr)},
            {"split", options.text.empty() ? Json(evaluation_split(file.config)) : Json(nullptr)}};
     for (const auto& [name, value] : e.metrics)
       if (!j.contains(name)) j[name] = std::isfinite(value) ? Json(value) : Json(nullptr);

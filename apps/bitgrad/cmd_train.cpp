@@ -72,6 +72,9 @@ void open_log(const std::string& folder, const EarlyLines& before, bool verbose,
     fail_with(ErrorCode::kMemory, "train", "the log cannot be written: ", e.what());
   }
   logger->flush_on(spdlog::level::info);
+  logger->set_error_handler([said = false, &progress](const std::string& why) mutable {
+    if (!std::exchange(said, true)) progress.warn(concat("lines of train.log are lost: ", why));
+  });
   for (const auto& [level, text] : before) logger->log(level_of(level), "{}", text);
   set_log_sink([logger, verbose, &progress](LogLevel level, std::string_view text) {
     logger->log(level_of(level), "{}", text);

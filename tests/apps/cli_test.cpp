@@ -80,8 +80,10 @@ TEST_CASE("train writes a whole run folder, and eval reads the packed weights ba
     INFO(e.err);
     REQUIRE(e.code == 0);
     const Json j = Json::parse(e.out);
-    CHECK(j.size() == 5);
+    CHECK(j.size() == 7);
     CHECK(j.at("split") == "test");
+    CHECK(j.at("file") == folder + "/last.safetensors");
+    CHECK(j.at("step") == 40);
     CHECK(j.at("top5_accuracy") >= j.at("accuracy").get<double>());
     CHECK(j.at("accuracy") == summary.at("last_accuracy"));
     CHECK(j.at("samples") == 90);
