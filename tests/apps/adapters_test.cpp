@@ -78,7 +78,7 @@ TEST_CASE("adapters over frozen int4 codes: codes and scales stay, adapters are 
   CHECK(record->slots.at(0).adapter == AdapterSpec{4, 8, 0.1});
   CHECK_FALSE(record->slots.at(2).adapter.has_value());
   const Tensor x = Tensor::full({3, 784}, dtypes::fp32, 0.25);
-  const auto direct = open_model(file, find_loss("softmax_cross_entropy"), 3);
+  const auto direct = load_evaluator(file, find_loss("softmax_cross_entropy"), 3);
   CHECK(to_text(parse_model_record(to_text(*record))) == to_text(*record));
 
   // Apart, and back.
@@ -117,7 +117,7 @@ TEST_CASE("adapters over frozen int4 codes: codes and scales stay, adapters are 
     REQUIRE(r.code == 0);
     CHECK(contains(r.out, "adapters of 2 layers merged"));
     CHECK(std::abs(runs.accuracy(merged) - accuracy) <= (to_float ? 0.01 : 5));
-    const auto model = open_model(merged, find_loss("softmax_cross_entropy"), 3);
+    const auto model = load_evaluator(merged, find_loss("softmax_cross_entropy"), 3);
     CHECK(model->model().parameters().size() == 8);
     const std::vector<double> a = direct->predict(x).elements(), b = model->predict(x).elements();
     double worst = 0;

@@ -61,8 +61,9 @@ std::vector<std::string> words_of_help(const std::string& help) {
 TEST_CASE("check says what a run will be, and its peak of memory is that of the run") {
   const TempDir dir;
   const std::string config = written(dir, "a.yaml", kDigits);
-  // How many batches have been read ahead at the peak is a matter of time: the model is large beside one.
-  const std::string wide = "model.layers.0.linear.out=1024";
+  // How many batches have been read ahead at the peak is a matter of time (157 kB each): the model is large beside
+  // them.
+  const std::string wide = "model.layers.0.linear.out=4096";
   const std::map<std::string, std::vector<std::string>> cases{
       {"plain", {}},
       {"accumulated", {"batch={global: 60, micro: 20}"}},
@@ -79,7 +80,7 @@ TEST_CASE("check says what a run will be, and its peak of memory is that of the 
     const Said checked = said(check);
     REQUIRE(checked.code == 0);
     CHECK(has(checked.output, "data.train  digits (train): 300 samples of [28,28]"));
-    CHECK(has(checked.output, "814,090 parameters"));
+    CHECK(has(checked.output, "3,256,330 parameters"));
     REQUIRE(said(train).code == 0);
     const std::string line = checked.output.substr(checked.output.find("memory at the peak: "));
     double megabytes = 0;

@@ -289,7 +289,7 @@ TEST_CASE("the reader of docs/file_format.md gives the weights of runs and of co
     INFO(files[i]);
     check_equal(all[i], read_by_library(files[i]));
     // And what the model computes with.
-    const auto learner = open_model(files[i], find_loss("softmax_cross_entropy"));
+    const auto learner = load_evaluator(files[i], find_loss("softmax_cross_entropy"));
     for (const Parameter* p : learner->model().parameters()) {
       INFO(p->path());
       if (p->low_bit()) dtypes.insert(p->dtype().name());
@@ -343,8 +343,8 @@ write(sys.argv[2], {**least, "bitgrad.config": "", "bitgrad.kernels": "", "own":
 )py";
   REQUIRE(cli({"convert", folder, "-o", temp.file("model")}).code == 0);
   run_page(temp, kLeast, {temp.file("model"), temp.file("least")});
-  const auto learner = open_model(temp.file("least"), find_loss("softmax_cross_entropy"));
-  const auto model = open_model(temp.file("model"), find_loss("softmax_cross_entropy"));
+  const auto learner = load_evaluator(temp.file("least"), find_loss("softmax_cross_entropy"));
+  const auto model = load_evaluator(temp.file("model"), find_loss("softmax_cross_entropy"));
   const Tensor x = random_tensor({4, 784}, dtypes::fp32, 1);
   CHECK(learner->predict(x).elements() == model->predict(x).elements());
   const ProcessResult inspected = cli({"inspect", temp.file("least")});

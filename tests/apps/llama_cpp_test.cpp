@@ -189,7 +189,7 @@ void check_beside_client(const Net& net) {
   CHECK(answer.at("texts").at(0).at("text") == text_of_all);
   const Json twins = twins_of(temp, net, prompts, answers);
   if (twins.is_null()) return;
-  const auto learner = open_model(checkpoint, find_loss("softmax_cross_entropy"), 1);
+  const auto learner = load_evaluator(checkpoint, find_loss("softmax_cross_entropy"), 1);
   Generator ours(*learner);
   check_both(net, ours, prompts, answers, twins);
 }
