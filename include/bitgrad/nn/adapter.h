@@ -1,5 +1,6 @@
-// Low-rank adapters of linear layers (LoRA; Hu et al. 2021, arXiv 2106.09685; over low-bit weights: QLoRA, Dettmers et
-// al. 2023, arXiv 2305.14314): y = W x + (alpha / rank) B A dropout(x), W frozen, as it is held: codes stay codes.
+// Low-rank adapters of linear layers: LoRA (Hu et al. 2021, arXiv 2106.09685), and over low-bit weights QLoRA (Dettmers
+// et al. 2023, arXiv 2305.14314). y = W x + (alpha / rank) B A dropout(x), with W frozen in its current precision:
+// codes stay codes.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +12,29 @@
 namespace bitgrad {
 
 struct AdapterSpec {
-  int64_t rank = 8;      // 1 .. 65536: A is [rank, inputs], B [outputs, rank], fp32
-  double alpha = 8;      // the adapter's part counts alpha / rank
-  double dropout = 0.0;  // [0, 1): of the adapter's input, in training
+  int64_t rank = 8;      // 1 .. 65536; A is [rank, inputs], B is [outputs, rank], both fp32
+  double alpha = 8;      // the adapter's output is scaled by alpha / rank
+  double dropout = 0.0;  // in [0, 1), on the adapter's input, in training
   friend bool operator==(const AdapterSpec&, const AdapterSpec&) = default;
 };
 
-// The adapter of one layer, its child.
+// The adapter of one layer; a child of that layer.
 class LowRankAdapter final : public Module {
  public:
-  // Of a weight [outputs, inputs] that is described by the time of plan.
+  // For a weight [outputs, inputs], whose shape must be known by the time of plan.
   LowRankAdapter(const AdapterSpec& spec, const Parameter& weight);
 
-  Var forward(const Var& x) override;  // fp32
+  Var forward(const Var& x) override;  // returns fp32
   Form plan(const Form& in, PlanRequests& requests) override;
   int64_t macs(const Form& in, const Form& out) const override;
   std::string_view kind() const override { return kKind; }
 
   const AdapterSpec& adapter_spec() const { return spec_; }
-  // [rank, inputs] and [outputs, rank].
+  // A [rank, inputs] and B [outputs, rank].
   Parameter& a() { return a_; }
   Parameter& b() { return b_; }
-  // Adds (alpha / rank) B A to w [outputs, inputs], fp32 on the CPU; each element in double, rounded once.
+  // Adds (alpha / rank) B A to w [outputs, inputs], fp32 on the CPU. Each element is computed in double and rounded
+  // once.
   void add_to(const Tensor& w) const;
 
   static constexpr std::string_view kKind = "adapter";
@@ -43,36 +45,36 @@ class LowRankAdapter final : public Module {
 
   const AdapterSpec spec_;
   const Parameter& weight_;
-  std::shared_ptr<Module> dropout_;  // nullptr: none
+  std::shared_ptr<Module> dropout_;  // nullptr: no dropout
   Parameter& a_;
   Parameter& b_;
   Tensor scale_;         // alpha / rank [1]; undefined: 1
-  bool causal_ = false;  // of the model, as planned
+  bool causal_ = false;  // whether the planned model is causal
 };
 
-// Which layers get one, and what trains beside them. Globs as those of QuantRule.
+// Which layers get an adapter, and what else trains. Globs as in QuantRule.
 struct AdapterRule {
   std::vector<std::string> layers = {"*"};
   AdapterSpec adapter = {};
-  std::vector<std::string> train = {};  // layers, or parameters, that are not frozen
+  std::vector<std::string> train = {};  // layers or parameters that are not frozen
 };
 
-// Adds adapters to the linear layers that `rule` names and freezes every other parameter; before initialize. First A is
-// uniform in +-1 / sqrt(inputs) and B is 0: the model computes what it computed. Steps and clips that quantizers of
-// activations learn are not frozen, nor are running statistics. Throws Error for a glob that matches nothing (lists the
-// linear layers), a layer that has one, and numbers out of range.
+// Adds adapters to the linear layers selected by `rule` and freezes all other parameters; call before initialize. A is
+// uniform in +-1 / sqrt(inputs) and B is 0, so the model's output is unchanged at first. Learned steps and clips of
+// activation quantizers still train, and running statistics still update. Throws Error for a glob that matches nothing
+// (the message lists the linear layers), a layer that already has an adapter, and values out of range.
 void add_adapters(Module& model, const AdapterRule& rule, const std::string& root = kModelRoot);
 
 struct AdaptedLayer {
   std::string layer = {};  // path
   Quantizable* slot = nullptr;
 };
-// Layers with adapters, in depth-first order.
+// All layers with adapters, in depth-first order.
 std::vector<AdaptedLayer> adapted_layers(Module& model);
 
-// W becomes W + (alpha / rank) B A, computed in double and rounded once to fp32, and the adapters are gone. Weights
-// that are held in codes are quantized anew by their scheme. to_float: they become fp32 first. Throws Error for a model
-// without adapters, or converted. Layouts must be planned again.
+// Replaces W by W + (alpha / rank) B A, computed in double and rounded once to fp32, and removes the adapters. Low-bit
+// weights are requantized by their scheme; with to_float they become fp32 instead. Layouts must be planned again.
+// Throws Error for a model that has no adapters or is converted.
 void merge_adapters(Module& model, bool to_float);
 
 }  // namespace bitgrad

@@ -1,4 +1,5 @@
-// Form: what flows between modules, known before any value does; and what a reader requests of the one that makes it.
+// Form: shape, dtype and scales of the values between modules, known at plan time; PlanRequests: what a consumer asks
+// of the producer.
 #pragma once
 
 #include <algorithm>
@@ -15,55 +16,55 @@
 
 namespace bitgrad {
 
-// How codes, or int32 sums, are scaled.
+// How codes or int32 sums are scaled.
 struct ScaleForm {
   Granularity granularity = {};
   bool zero_point = false;
-  bool offset = false;  // a real offset
+  bool offset = false;  // real-valued offset
   friend bool operator==(const ScaleForm&, const ScaleForm&) = default;
 };
 
 // A batch is a tensor [samples, sample...]. Images are {height, width, channels} (NHWC), sequences {positions,
-// features} or, of ids, {positions}. Products and norms over features act on the last axis: they read the matrix
-// [rows(), features()].
+// features}, or {positions} for ids. Products and feature norms act on the last axis, i.e. on the matrix [rows(),
+// features()].
 struct Form {
-  int64_t samples = 0;  // axis 0; 0: only the form is asked for, no layout is planned
-  Shape sample = {};    // of one sample
+  int64_t samples = 0;  // axis 0; 0: shape inference only, no layouts are planned
+  Shape sample = {};    // shape of one sample
   DType dtype = dtypes::fp32;
-  int64_t ids = 0;                       // of ids: they are 0 .. ids - 1; 0: not known
-  std::optional<ScaleForm> scales = {};  // none: codes stand for themselves
+  int64_t ids = 0;                       // ids are in 0 .. ids - 1; 0: unknown
+  std::optional<ScaleForm> scales = {};  // nullopt: codes stand for themselves
   bool training = true;                  // dropout changes dtypes in training only
-  bool grad = false;                     // something before it trains, so that a gradient is wanted
-  // Dtype of the float values that one layer hands to the next: fp32, or bf16 (half the bytes, one rounding where they
-  // are written). docs/numerics.md section 10.
+  bool grad = false;                     // something upstream trains, so a gradient is needed
+  // Dtype of the float values passed from layer to layer: fp32, or bf16 (half the bytes, one rounding at the store).
+  // docs/numerics.md section 10.
   DType values = dtypes::fp32;
-  // The model mixes positions causally (LayerKind::causal): what it gives for a row depends on that row and on earlier
-  // ones of its sample alone, and in evaluation its bits do not depend on how many rows there are. Set by
-  // Module::plan of the whole model. docs/numerics.md section 10, "One row, one result".
+  // The model mixes positions causally (LayerKind::causal): an output row depends only on its own and earlier rows of
+  // the sample, and in evaluation its bits do not depend on the number of rows. Set by Module::plan of the whole model.
+  // docs/numerics.md section 10, "One row, one result".
   bool causal = false;
-  bool inner = false;  // another layer reads what is made of this input; false: it is the model's output, in fp32
+  bool inner = false;  // another layer reads the output; false: it is the model's output, which is fp32
 
-  // Dtype of the float values that a layer makes of this input.
+  // Dtype of float values that a layer computes from this input.
   DType float_output() const { return inner ? values : dtypes::fp32; }
 
   int64_t features() const { return sample.cols(); }
-  // Rows of the matrix of one sample, and of all of them. Throws Error past 2^62.
+  // Rows of the matrix of one sample, and of the whole batch. Throw Error above 2^62.
   int64_t sample_rows() const { return sample.rows(); }
   int64_t rows() const { return shape().rows(); }
   // [samples, sample...]
   Shape shape() const;
-  // A sample of another size along its last axis, the other axes as they are.
+  // The same form with `features` along the last axis; other axes are unchanged.
   Form with_features(int64_t features) const;
   friend bool operator==(const Form&, const Form&) = default;
 };
-// The scales that the scheme of `spec` makes for weights; none: their codes stand for themselves.
+// The kind of scales that `spec` produces for weights; nullopt: codes stand for themselves.
 std::optional<ScaleForm> scale_form(const QuantSpec& spec);
-// Throws Error unless values between layers can have this dtype: fp32 or bf16.
+// Throws Error unless `values` is a valid dtype for values between layers: fp32 or bf16.
 void check_values(DType values);
-std::ostream& operator<<(std::ostream& out, const Form& form);  // "[n,28,28] fp32"
+std::ostream& operator<<(std::ostream& out, const Form& form);  // e.g. "[n,28,28] fp32"
 
-// What a module that reads a tensor wants of the module that makes it: further layouts of the codes, written while
-// they are made.
+// What the consumer of a tensor requests from its producer: additional layouts of the codes, to be written while the
+// codes are made.
 class PlanRequests {
  public:
   void request(Layout layout) {

@@ -1,5 +1,5 @@
-// What a model computes in evaluation, as data: a list of operations on numbered values, each with its numbers. Layers
-// state it once (Module::lower); exports and other programs of a model read it. Formulas: docs/numerics.md.
+// What a model computes in evaluation, as data: a list of operations on numbered values. Each layer lowers itself to
+// these nodes (Module::lower); exporters consume them. Formulas: docs/numerics.md.
 #pragma once
 
 #include <cstdint>
@@ -22,45 +22,46 @@ class Module;
 
 namespace inference {
 
-using Value = int32_t;  // the node that makes it
+using Value = int32_t;  // index of the node that produces it
 
 struct Input {};
-// fp32 to codes. Numbers of the rule (section 2), one or one a feature: scale s, shift m, zero z (added to the code).
+// fp32 to codes. Parameters of the rule (docs/numerics.md section 2), one or one per feature: scale s, shift m, zero
+// point z (added to the code).
 struct Quantize {
   QuantSpec spec = {};
   CodeRule rule = CodeRule::kInverse;
-  int64_t lo = 0, hi = 0;                     // clamp of the code
-  std::vector<float> scale = {}, shift = {};  // empty: the rule has none
+  int64_t lo = 0, hi = 0;                     // clamp range of the code
+  std::vector<float> scale = {}, shift = {};  // empty: not used by the rule
   std::vector<int32_t> zero = {};             // empty: 0
-  bool found = false;                         // scales are found from x by spec's scheme: the three are empty
+  bool found = false;  // dynamic: scales are computed from x by spec's scheme; the three vectors are empty
 };
-// int32 with a scale to codes: clamp(rint(float(acc) * min(fp32(s_in / s_out), largest)) + float(z)).
+// Scaled int32 to codes: clamp(rint(float(acc) * min(fp32(s_in / s_out), largest)) + float(z)).
 struct Requantize {
   QuantSpec spec = {};
-  std::vector<float> factor = {};  // s_in / s_out, one or one a feature
+  std::vector<float> factor = {};  // s_in / s_out, one or one per feature
   int32_t zero = 0;
   int64_t lo = 0, hi = 0;
 };
 struct Dequantize {};  // codes or int32 to fp32
-// y[.., o] = sum over k of x w[o, k] (+ bias[o]); of images where `conv` is given. integer_out: int32, where bias is
-// int32 too; sum and bias are clamped to int32.
+// y[.., o] = sum over k of x w[o, k] (+ bias[o]); a convolution if `conv` is set. integer_out: y and bias are int32,
+// and the sum including bias is clamped to int32.
 struct Product {
   Tensor weight = {};  // [o, k], codes with scales, or fp32
-  Tensor bias = {};    // [o] fp32 or int32; undefined: none
+  Tensor bias = {};    // [o] fp32 or int32; undefined: no bias
   std::optional<Conv2dOptions> conv = {};
   bool integer_out = false;
 };
-// ((x - mean) * inv) * gamma + beta: vectors of one number, or of one a feature; inv = 1 / sqrt(var + eps) in fp32.
+// ((x - mean) * inv) * gamma + beta, inv = 1 / sqrt(var + eps) in fp32. Vectors of one element or one per feature.
 struct Normalize {
   std::vector<float> mean = {}, inv = {}, gamma = {}, beta = {};
 };
-struct Pointwise {  // of fp32; relu of int32 too
+struct Pointwise {  // on fp32; relu also on int32
   UnaryOp op = UnaryOp::relu;
 };
 struct MaxPool {
   PoolOptions options = {};
 };
-struct AvgPool {  // whole_image: options are not read; the result has no pixels
+struct AvgPool {  // whole_image: global pooling; options are ignored and the result has no pixel axes
   PoolOptions options = {};
   bool whole_image = false;
 };
@@ -69,14 +70,14 @@ struct Shortcut {  // shortcut_a of ops/spatial.h
   std::array<int64_t, 2> stride{1, 1};
 };
 struct Prelu {
-  std::vector<float> slope = {};  // one a feature
+  std::vector<float> slope = {};  // one per feature
 };
 struct Shift {
-  std::vector<float> shift = {};  // one a feature
+  std::vector<float> shift = {};  // one per feature
 };
-struct Reshape {};  // elements in their order, as form.sample says
+struct Reshape {};  // same elements in the same order, new shape form.sample
 enum class JoinKind : uint8_t { kConcat, kAdd, kMultiply };
-struct Join {  // in the order of the inputs; concat along the last axis
+struct Join {  // inputs in order; concat along the last axis
   JoinKind kind = JoinKind::kAdd;
 };
 
@@ -84,12 +85,12 @@ using Operation = std::variant<Input, Quantize, Requantize, Dequantize, Product,
                                Shortcut, Prelu, Shift, Reshape, Join>;
 
 struct Node {
-  std::string layer = {};  // path of the layer that states it, such as "layers.3"
+  std::string layer = {};  // path of the layer that it was lowered from, e.g. "layers.3"
   Operation operation = {};
   std::vector<Value> inputs = {};
   Form form = {};  // of the result
-  // What turns the codes or int32 of the result into values; null: nothing does, or it is found at run time
-  // (form.scales tells which).
+  // Dequantization parameters of a result in codes or int32; nullptr if there are none or they are computed at run time
+  // (form.scales distinguishes the two).
   std::shared_ptr<const QuantParams> params = {};
 };
 
@@ -99,19 +100,19 @@ class Graph {
   Value add(Node node);
   const Node& operator[](Value value) const { return nodes_.at(static_cast<size_t>(value)); }
   const std::vector<Node>& nodes() const { return nodes_; }
-  // The value of the model.
+  // The model's output: the last node.
   Value output() const { return static_cast<Value>(nodes_.size()) - 1; }
-  // How many nodes read it.
+  // Number of nodes that read `value`.
   int readers(Value value) const;
-  // The only reader; nullptr: several, or none.
+  // The only reader, or nullptr if there are several or none.
   const Node* only_reader(Value value) const;
 
  private:
   std::vector<Node> nodes_;
 };
 
-// Of a model that is initialized and planned, whose layers say what they compute. Its numbers are on the host. Throws
-// LayerError for a layer that does not, for adapters, and for quantization that is switched off or was never set.
+// Lowers an initialized and planned model; all tensors of the graph are on the host. Throws LayerError for a layer that
+// cannot be lowered, for adapters, and for quantization that is switched off or was never set up.
 Graph lowered(Module& model, const Form& input);
 
 }  // namespace inference

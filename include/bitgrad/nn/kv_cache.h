@@ -1,5 +1,5 @@
-// Keys and values of the rows that a sequence has so far, kept for the rows that follow: generation computes one row
-// instead of all. docs/numerics.md section 10, "Cache of keys and values".
+// KV cache for generation: stores the keys and values of earlier rows of a sequence, so that each new token costs one
+// row. docs/numerics.md section 10, "Cache of keys and values".
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,36 @@
 
 namespace bitgrad {
 
-// How numbers are held. fp32 changes none; bf16 rounds to nearest even; int8 has an fp16 scale for each 32 numbers of a
-// row (ggml's Q8_0): 4, 2 and 1 + 1/16 bytes a number.
+// Storage precision: fp32 is exact; bf16 rounds to nearest even; int8 has one fp16 scale per block of 32 elements of a
+// row (ggml's Q8_0). 4, 2 and 1 + 1/16 bytes per element.
 enum class KvKind : uint8_t { kFp32, kBf16, kInt8 };
-std::string_view kv_kind_name(KvKind kind);  // fp32, bf16, int8
+std::string_view kv_kind_name(KvKind kind);  // "fp32", "bf16", "int8"
 
 struct KvSpec {
   KvKind kind = KvKind::kFp32;
-  int64_t samples = 1;    // sequences side by side
-  int64_t positions = 0;  // rows of each
+  int64_t samples = 1;    // parallel sequences
+  int64_t positions = 0;  // capacity in rows per sequence
 };
 
-// Of one attention layer. Memory of kind kv_cache on the device that was current when it was made.
+// The cache of one attention layer. Memory of kind kv_cache on the device that was current at construction.
 class KvCache {
  public:
-  // features: of k, and of v (heads that they have * d).
+  // `features` is the width of k, and of v: kv_heads * head_dim.
   KvCache(const KvSpec& spec, int64_t features);
 
-  // Rows first .. first + t - 1 become those of x [samples, t, c] fp32, dense: k of a row is at column `begin`, v
-  // behind it. flag gets kFlagNonFinite for NaN and Inf, and for a block beyond fp16 (int8 alone). Throws Error for
-  // rows beyond spec.positions.
+  // Writes rows first .. first + t - 1 from x [samples, t, c] (fp32, dense): columns begin .. begin + features - 1 are
+  // k, the next `features` columns are v. int8 only: sets kFlagNonFinite in `flag` for NaN, Inf and blocks whose scale
+  // exceeds fp16; fp32 and bf16 do not use `flag`. Throws Error for other shapes and for rows beyond spec.positions.
   void store(const Tensor& x, int64_t begin, int64_t first, uint32_t* flag);
-  // [samples, s, features] fp32 with the values of rows 0 .. rows - 1, s >= rows: of fp32 the cache itself, else a copy
-  // in workspace memory.
+  // Returns [samples, s, features] fp32, s >= rows, whose first `rows` rows are valid: the cache itself for fp32,
+  // otherwise a dequantized copy in workspace memory. Throws Error if rows > spec.positions.
   Tensor keys(int64_t rows) const { return read(k_, rows); }
   Tensor values(int64_t rows) const { return read(v_, rows); }
   int64_t bytes() const;
 
  private:
   struct Side {
-    Tensor numbers, scales;  // scales: int8 alone, [samples, positions, blocks]
+    Tensor numbers, scales;  // scales: int8 only, [samples, positions, blocks]
   };
   Side empty() const;
   void write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const;
@@ -50,15 +50,15 @@ class KvCache {
   Side k_, v_;
 };
 
-// Of all attention layers of a model: each makes its own when it first runs.
+// The caches of all attention layers of a model; each layer creates its own on first use.
 class KvCaches {
  public:
-  // Throws Error for counts below 1.
+  // Throws Error if samples or positions is below 1.
   explicit KvCaches(const KvSpec& spec);
   const KvSpec& spec() const { return spec_; }
-  // `layer` stands for the layer, by its address. Throws Error where it had another number of features before.
+  // `layer` is used as a key only (the layer's address). Throws Error if `features` differs from the first call.
   KvCache& of(const void* layer, int64_t features);
-  // Of the layers that have run.
+  // Total over the layers that have run so far.
   int64_t bytes() const;
 
  private:

@@ -1,6 +1,6 @@
-// Layer kinds as data: a name, the keys with their types, ranges, defaults and docs, and how a layer is made of them.
-// One kind is one file of src/nn/layers/ and one line of src/nn/layers/layers.inc; programs add theirs with
-// register_layer. Configurations, their reference page, their error marks and files of models follow from this list.
+// Layer kinds as data: name, keys (type, range, default, doc) and a factory. Each kind is one file of src/nn/layers/
+// and one line of src/nn/layers/layers.inc; programs add kinds with register_layer. Configuration parsing, the
+// reference page, error positions and the model record in files are all driven by this list.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@ namespace bitgrad {
 
 using LayerKey = Key;
 
-// What a container's lists of layers are called in paths below it, and in configurations.
+// How a container's layer lists appear in configurations and in the paths of the layers below it.
 struct LayerLists {
   enum class Kind : uint8_t {
     kNone,
-    kInline,   // key `layers`, a list of layers: they are the children 0, 1, ...
-    kNamed,    // `keys`: a list of layers each; a child of that name each
-    kIndexed,  // key `layers`, a list of lists of layers: the children 0, 1, ...
-    kRepeated  // key `layers`, a list of layers that is made anew for each of the children 0, 1, ...
+    kInline,   // key `layers`, one list; its layers are the children 0, 1, ...
+    kNamed,    // one list per entry of `keys`; each list is a child of that name
+    kIndexed,  // key `layers`, a list of lists; each list is one of the children 0, 1, ...
+    kRepeated  // key `layers`, one list that is instantiated once per child 0, 1, ...
   };
   Kind kind = Kind::kNone;
-  std::vector<LayerKey> keys = {};  // of kNamed: name, standard ("!" or "") and doc are read
+  std::vector<LayerKey> keys = {};  // for kNamed; only name, standard ("!" or "") and doc are used
 };
 
 struct LayerKind {
@@ -34,41 +34,42 @@ struct LayerKind {
   std::string doc = {};
   std::vector<LayerKey> keys = {};
   LayerLists lists = {};
-  bool weights = false;  // has a weight that a quantizer may hold: key `weights`, LayerSpec::weight
-  bool product = false;  // multiplies by it: keys `compute` and `backward`
+  bool weights = false;  // has a quantizable weight: key `weights`, LayerSpec::weight
+  bool product = false;  // multiplies by that weight: keys `compute` and `backward`
   enum class Quantizer : uint8_t {
     kNone,
     kActivations,  // its keys are those of quant.activations
     kGradients,
   };
   Quantizer quantizer = Quantizer::kNone;
-  bool axes = false;    // looks at more of a sample than its features; a model without such layers takes vectors
+  bool axes = false;    // uses axes of a sample other than the features; models without such layers take flat vectors
   bool ids = false;     // takes ids, int32 or int64
-  bool causal = false;  // mixes the positions of a sample: a row of its output depends on rows up to its own
-  bool bf16 = false;    // reads and makes bf16 values (Form::values): models whose values are bf16 refuse other kinds
+  bool causal = false;  // mixes the positions of a sample, each output row depending only on rows up to its own
+  bool bf16 = false;    // supports bf16 values (Form::values); a bf16 model rejects kinds that do not
   enum class Output : uint8_t {
-    kScores,  // what it gives may be the output of a model
-    kKeeps,   // it may follow what gives the output
-    kNone,    // it would cut off or disturb the output
+    kScores,  // its output may be the output of the model
+    kKeeps,   // may follow the layer that produces the output
+    kNone,    // not allowed after it: would cut off or distort the output
   };
   Output output = Output::kScores;
-  // Makes the layer; its form of input comes with Module::plan. `spec` has a value for every key that has a default.
+  // Creates the layer from `spec`, which has a value for every key that has a default. The input form follows in
+  // Module::plan.
   std::function<std::shared_ptr<Module>(const LayerSpec& spec)> make = {};
 };
 
-// Adds a kind from a user's program. Throws Error for a known or bad name, keys that do not read (a default out of its
-// range) or that every kind has already, and without `make`.
+// Adds a kind from a user's program. Throws Error if the name is taken or invalid, if a key is malformed (e.g. a
+// default out of range) or common to all kinds already, or if `make` is missing.
 void register_layer(LayerKind kind);
-// nullptr: unknown. The pointer stays valid until the program ends.
+// Returns nullptr for an unknown name. The pointer stays valid for the lifetime of the program.
 const LayerKind* find_layer_kind(std::string_view name);
-// In the order of the list, then of registration.
+// In list order, followed by registered kinds in order of registration.
 std::vector<const LayerKind*> layer_kinds();
-// Sorted.
+// Sorted alphabetically.
 std::vector<std::string> layer_names();
 
-// The kind of a spec. Throws Error for an unknown kind (lists the names and the nearest).
+// Returns the kind of a spec. Throws Error for an unknown kind; the message lists the names and the nearest match.
 const LayerKind& kind_of(const LayerSpec& spec);
-// The spec with the defaults of its kind. Throws Error for unknown, missing or wrong attributes.
+// Returns the spec with the defaults of its kind filled in. Throws Error for unknown, missing or invalid attributes.
 LayerSpec completed(const LayerSpec& spec);
 
 }  // namespace bitgrad

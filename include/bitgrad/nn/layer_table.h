@@ -1,4 +1,4 @@
-// The table of a planned model: what each layer gives, holds and multiplies.
+// Per-layer summary table of a planned model: output shape, precision, parameters, bytes and MACs.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,31 @@
 namespace bitgrad {
 
 struct LayerRow {
-  std::string layer = {}, kind = {};    // path and kind
-  std::string weight = {}, input = {};  // of a layer with a product: "bint1 binary tensor", "as is"; else empty
-  Shape output = {};                    // of one sample
-  DType dtype = dtypes::fp32;           // of the output
-  int64_t parameters = 0;               // numbers that train, or would: weights, biases, norms, learned steps
-  int64_t bytes = 0;  // of these, as in a model file: codes with their scales, other numbers as they are
-  int64_t macs = 0;   // multiplications of one sample's forward pass
+  std::string layer = {}, kind = {};  // path and layer kind
+  // e.g. "bint1 binary tensor", "as is"; empty for a layer without a quantizable weight
+  std::string weight = {}, input = {};
+  Shape output = {};           // per sample
+  DType dtype = dtypes::fp32;  // of the output
+  int64_t parameters = 0;  // element count of weights, biases, norm parameters and learned steps, frozen ones included
+  // size of these in a model file: codes with scales, other parameters as stored; 0 before initialize
+  int64_t bytes = 0;
+  int64_t macs = 0;  // multiply-accumulates of one sample's forward pass
   friend bool operator==(const LayerRow&, const LayerRow&) = default;
 };
 struct LayerTable {
-  std::vector<LayerRow> rows = {};  // depth first; a weight that layers share counts at its owner
+  std::vector<LayerRow> rows = {};  // depth first; a weight shared by several layers counts at its owner
   int64_t parameters = 0, bytes = 0, macs = 0;
 };
-// All layers that compute something: of containers those within. Forms are those of the last plan for training; a layer
-// that no plan has reached gives [] and no multiplications.
+// Lists every layer that computes something; containers are replaced by their contents. Shapes come from the last
+// training plan. A layer that was never planned has output shape [] and 0 MACs.
 LayerTable layer_table(Module& model);
-// A JSON object: parameters, bytes, macs and rows with the fields of LayerRow.
+// Returns a JSON object with keys parameters, bytes, macs and rows (the fields of LayerRow).
 std::string to_json(const LayerTable& table);
 
-// The table on at most so many lines, and the totals. Equal layers in a row (rounds of a repeat, uses of a block) are
-// one group of lines that says how often; where that is still too long, layers without products that keep the shape
-// count with the line above; where that is still too long, lines in the middle are left out.
+// Prints the table in at most `max_lines` lines, plus the totals. Consecutive equal layers (iterations of a repeat,
+// uses of a block) are collapsed into one group with a count. If the table is still too long, layers without a product
+// that keep the shape are merged into the line above; after that, lines in the middle are left out.
 void print_layer_table(std::ostream& out, Module& model, int64_t max_lines = 60);
-std::string grouped_digits(int64_t number);  // 1,234,567
+std::string grouped_digits(int64_t number);  // "1,234,567"
 
 }  // namespace bitgrad

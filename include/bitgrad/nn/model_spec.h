@@ -1,4 +1,4 @@
-// A model as data: the form of its input and a tree of layers. What configurations, checkpoints and exports hold.
+// A model as data: the form of its input and a tree of layers. Stored in configurations, checkpoints and exports.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace bitgrad {
 
 struct LayerSpec;
 
-// Layers one after the other, under a key of a container: "body", "shortcut", or 0, 1, ... for one list of several.
+// A list of consecutive layers under a key of a container: "body", "shortcut", or "0", "1", ... for a list of lists.
 struct LayerList {
   LayerList() = default;
   LayerList(std::string key, std::vector<LayerSpec> layers);
@@ -25,33 +25,33 @@ struct LayerList {
   std::vector<LayerSpec> layers;
 };
 
-// Plain data that describes one layer. `attributes` are the keys of its kind (layer_kind.h); keys that are left out
-// have their defaults. What low-bit layers of every kind share has fields of its own: a kind reads those that it
+// Plain-data description of one layer. `attributes` holds the keys of its kind (layer_kind.h); omitted keys take their
+// defaults. Settings shared by low-bit layers of all kinds have fields of their own; a kind uses those that it
 // declares.
 struct LayerSpec {
   std::string kind = {};
-  std::string name = {};  // among its siblings, and in paths; empty: its place, 0, 1, ...
+  std::string name = {};  // among its siblings and in paths; empty: its index, 0, 1, ...
   Attributes attributes = {};
-  std::vector<LayerList> lists = {};  // of a container
+  std::vector<LayerList> lists = {};  // for containers
 
-  ParameterSpec weight = {};  // LayerKind::weights
-  // LayerKind::product. gx, gw: modes of the backward products; other than fp32 they need compute packed.
+  ParameterSpec weight = {};  // if LayerKind::weights
+  // If LayerKind::product. gx, gw: modes of the backward products; anything but fp32 requires compute packed.
   Compute compute = Compute::kPacked;
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
-  Rounding gradient_rounding = Rounding::kStochastic;  // of the gradients of int8 products
+  Rounding gradient_rounding = Rounding::kStochastic;  // for the gradients of int8 products
   bool gx_per_group = false;
-  // LayerKind::quantizer
+  // If LayerKind::quantizer is set.
   std::optional<QuantSpec> activation = {};   // of the codes, or of the gradient
-  DType activation_grad = dtypes::fp32;       // dtype of the gradient that leaves the quantizer, fp32 or bf16
-  std::optional<ObserverSpec> observer = {};  // scales follow an observed range; none: found from each batch
-  float learned_lr_factor = 1.0f;             // of learned steps, clips and offsets
+  DType activation_grad = dtypes::fp32;       // dtype of the gradient that the quantizer passes back, fp32 or bf16
+  std::optional<ObserverSpec> observer = {};  // scales follow an observed range; nullopt: computed per batch
+  float learned_lr_factor = 1.0f;             // for learned steps, clips and offsets
   std::optional<float> learned_weight_decay = {};
 };
 
 inline LayerList::LayerList(std::string k, std::vector<LayerSpec> l) : key(std::move(k)), layers(std::move(l)) {}
 
 struct ModelSpec {
-  Form input = {};  // shape of a sample, dtype, and what values between layers are held in: input.values, fp32 or bf16
+  Form input = {};  // shape of a sample, dtype, and the dtype of values between layers (input.values, fp32 or bf16)
   std::vector<LayerSpec> layers = {};
 };
 

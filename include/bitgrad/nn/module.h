@@ -1,4 +1,5 @@
-// Module: names parameters, buffers and children; forward(Var) -> Var. No backward, no device code, no config parsing.
+// Module: owns named parameters, buffers and children, and defines forward(Var) -> Var. Contains no backward, device or
+// config code.
 #pragma once
 
 #include <functional>
@@ -21,51 +22,51 @@ class Graph;
 using Value = int32_t;
 }  // namespace inference
 
-// The path under which a Learner names the model, and so the root of the paths of its layers.
+// The path that a Learner gives the model; the root of all layer paths.
 inline constexpr const char* kModelRoot = "layers";
 
 class Module {
  public:
   virtual ~Module() = default;
   virtual Var forward(const Var& x) = 0;
-  // forward, and StepState::on_forward is told: how a module runs another one.
+  // Runs forward and reports to StepState::on_forward. Use this to call another module.
   Var operator()(const Var& x);
-  // forward(previous.forward(x)) without the output of `previous` in memory, where the two can be fused; where they
-  // cannot, an undefined Var and no side effects. Called in training, or without a tape, by a parent that passes the
-  // output of `previous` to this module alone and reports it to no hook.
+  // Computes forward(previous.forward(x)) without materializing the output of `previous`. Returns an undefined Var,
+  // without side effects, if the two cannot be fused. The caller must be in training or run without a tape, pass the
+  // output of `previous` to this module only, and report it to no hook.
   virtual Var forward_fused(Module& previous, const Var& x);
-  // The same of three: forward(middle.forward(first.forward(x))), where all three can be fused.
+  // The same for three modules: forward(middle.forward(first.forward(x))).
   virtual Var forward_fused(Module& first, Module& middle, const Var& x);
-  // What forward gives for an input of this form; throws Error when it does not fit. Layers that own packed weights
-  // plan the layouts that their kernels read here. `requests` gets what this module wants of the one that makes its
-  // input; whoever knows that one hands it to its serve().
+  // Returns the form of forward's output for an input of form `in`; throws Error if the input does not fit. Layers with
+  // packed weights plan the layouts that their kernels read. The module adds what it wants from the producer of its
+  // input to `requests`; the caller passes these on to that producer's serve().
   virtual Form plan(const Form& in, PlanRequests& requests) = 0;
-  // The same where nobody can serve the requests: of a whole model.
+  // Plans a whole model, whose input has no producer: requests are dropped. Checks causal models (check_causal).
   Form plan(const Form& in);
-  // plan, and input_form and output_form are set: how a module plans another one.
+  // Calls plan and records input_form and output_form. Use this to plan another module.
   Form planned(const Form& in, PlanRequests& requests);
-  // Of the last plan, of the last one for training if there was one; none: a module that does not go through planned
-  // ran this one's plan.
+  // Forms of the last plan for training, or of the last plan if there was none for training. nullopt if this module's
+  // plan was not called through `planned`.
   const std::optional<Form>& input_form() const { return input_form_; }
   const std::optional<Form>& output_form() const { return output_form_; }
-  // Whether it, or a module below it, mixes the positions of a sample causally (LayerKind::causal).
+  // Whether this module, or one below it, mixes the positions of a sample causally (LayerKind::causal).
   bool causal();
-  // Throws LayerError where a causal model has a layer whose output for a row depends on the other rows of a batch:
-  // scales found from all of it, its statistics. plan of a whole model calls it. Models that are not causal pass.
+  // Throws LayerError if a causal model has a layer whose output rows depend on other rows of the batch (scales or
+  // statistics computed over the batch). Does nothing for other models. Called by plan of a whole model.
   void check_causal();
-  // Multiplications of one sample's forward pass, of these forms: those of the own weights' products; a module that
-  // multiplies anything else adds them. Children count for themselves.
+  // Multiply-accumulates per sample for the given forms. The default counts the products of the module's own weights;
+  // override it for modules that multiply anything else. Children are counted separately.
   virtual int64_t macs(const Form& in, const Form& out) const;
-  // States what forward computes of x in evaluation: adds nodes to `graph` (nn/inference.h) and returns the value of
-  // its output. Of an initialized, planned model. The default throws Error: the kind says nothing of it.
+  // Adds nodes for what forward computes from x in evaluation to `graph` (nn/inference.h) and returns the output value.
+  // The model must be initialized and planned. The default throws Error: this kind has no lowering.
   virtual inference::Value lower(inference::Graph& graph, inference::Value x);
-  // What readers want of this module's output, after all have planned. Gives what it passes on to its own input:
-  // everything where the output is the input itself; else nothing.
+  // Receives what readers request of this module's output, after all modules have planned. Returns the part that its
+  // own producer must provide: all of it if the output is the input itself, otherwise nothing (the default).
   virtual PlanRequests serve(const PlanRequests& requests);
 
-  // Depth-first, own before children; the learned parts of a parameter follow it.
+  // Depth first, own parameters before those of children; learned parts follow their parameter.
   std::vector<Parameter*> parameters();
-  // Without learned parts, with the paths that they have below `root`: before initialize too.
+  // Without learned parts, each with its path below `root`; also works before initialize.
   std::vector<std::pair<std::string, Parameter*>> parameters_at(const std::string& root);
   struct Buffer {
     std::string path = {};
@@ -73,78 +74,82 @@ class Module {
   };
   std::vector<Buffer> buffers();
 
-  // Own before those of children, in order of creation.
+  // Own slots before those of children, in order of creation.
   std::vector<Quantizable*> quantizables();
-  // The same with the paths of their layers: that of the module for the weight "weight", else "<module>.<weight>".
-  // `root` stands for the path of this module before initialize has named it.
+  // The same with layer paths: the module's path for a weight named "weight", else "<module>.<weight>". `root` is the
+  // path of this module while initialize has not set one.
   struct QuantizableAt {
     std::string layer = {};
     Quantizable* slot = nullptr;
   };
   std::vector<QuantizableAt> quantizables_at(const std::string& root);
-  // Its line of layers.inc, "linear", "quantize" ...: for tables.
+  // The name of the kind in layers.inc, e.g. "linear"; used in tables.
   virtual std::string_view kind() const { return "module"; }
-  // Switches of quantization (prepare.h, set_quant_mode): of its own; the default switches the quantizables. Children
-  // are told apart.
+  // Sets the quantization mode of this module alone (set_quant_mode in prepare.h visits children itself). The default
+  // switches the module's own quantizables.
   virtual void set_quant_mode(const QuantMode& mode);
   // Direct children, in order.
   std::vector<Module*> children();
-  // The module below this one with these names, such as "3.body.1"; nullptr: none.
+  // The descendant with this relative path, such as "3.body.1"; nullptr if there is none.
   Module* find(std::string_view names);
-  // connect of this module and all below it; `root` is the whole model.
+  // Calls connect on this module and everything below it; `root` is the whole model.
   void connect_all(Module& root);
-  // What it was made of, where make_layer made it; nullptr otherwise.
+  // The spec it was made from; nullptr unless made by make_layer.
   const LayerSpec* spec() const { return spec_.get(); }
   void set_spec(std::shared_ptr<const LayerSpec> spec) { spec_ = std::move(spec); }
 
-  // Names everything below `path`, draws the masters, makes the first values. Throws Error when two paths (of
-  // modules or parameters) are equal or collide in CRC32C.
+  // Assigns paths below `path`, draws the masters and makes the first values. Throws Error if two paths (of modules or
+  // parameters) are equal or collide in CRC32C.
   void initialize(const std::string& path, StepState& state);
-  // Whether it was called.
+  // Whether initialize was called.
   bool initialized() const { return state_ != nullptr; }
-  // The same Error, after modules came and went.
+  // Repeats initialize's check of the paths, after modules were added or removed.
   void check_paths() const;
   const std::string& path() const { return path_; }
 
  protected:
   Parameter& add_parameter(const std::string& name, Shape shape, ParameterSpec spec);
-  // One whose shape follows from the form of the input: plan calls its describe.
+  // The shape follows from the input form: plan must call the parameter's describe.
   Parameter& add_parameter(const std::string& name, ParameterSpec spec);
-  // State that is saved and resumed but not trained: fp32 filled with a number, or a tensor that the module made (any
-  // dtype that a checkpoint holds: fp32, bf16, int8, uint8, int32, int64). The bytes are shared.
+  // Adds state that is saved and resumed but not trained: fp32 filled with `number`, or a tensor made by the module
+  // (dense, canonical, without scales; any dtype that checkpoints hold: fp32, bf16, int8, uint8, int32, int64). The
+  // returned tensor shares its bytes with the buffer.
   Tensor add_buffer(const std::string& name, const Shape& shape, double number);
   Tensor add_buffer(const std::string& name, const Tensor& tensor);
   void add_child(const std::string& name, std::shared_ptr<Module> child);
-  // A weight [outputs, inputs] (embedding: [ids, features]) that may be quantized, as parameter `name`. Its input's
-  // quantizer is a child: "input" for the weight "weight", else "<name>_input". spec.quant and `own` say how the layer
-  // is held until prepare says otherwise.
+  // Adds a quantizable weight [outputs, inputs] (embedding: [ids, features]) as parameter `name`. The input's quantizer
+  // is a child, "input" for the weight "weight", otherwise "<name>_input". spec.quant and `compute` apply until prepare
+  // changes them.
   Quantizable& add_quantizable(const std::string& name, Shape shape, const ParameterSpec& spec,
                                Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kPacked);
-  // One whose shape follows from the form of the input.
+  // The shape follows from the input form.
   Quantizable& add_quantizable(const std::string& name, const ParameterSpec& spec,
                                Quantizable::Kind kind = Quantizable::Kind::kLinear, Compute compute = Compute::kPacked);
-  // A slot of its own on the weight of another one, which owns it and says how it is quantized (tied embeddings).
+  // Adds a slot that multiplies by another slot's weight, e.g. for tied embeddings. `owner` decides how the weight is
+  // quantized.
   Quantizable& add_tied(const std::string& name, Quantizable& owner, Compute compute = Compute::kPacked);
-  // Makes what needs memory, such as buffers, when the module is initialized: its parameters have theirs.
+  // Allocates whatever needs memory, such as buffers. Called by initialize; the module's parameters are allocated by
+  // then.
   virtual void allocate() {}
-  // A whole number that plan found for a key of the spec, such as the rows of a table: files of the model hold it.
+  // Records an integer that plan determined for a key of the spec, such as the row count of a table, so that it is
+  // saved in model files.
   void record_key(const std::string& key, int64_t value);
-  // Throws Error where what it gives for a row depends on other rows of a batch. Called for what is in a causal model.
+  // Throws Error if output rows depend on other rows of the batch. Called for every module of a causal model.
   virtual void check_rows() const {}
-  // Called once when a tree of layers is made, before it is planned: looks up layers that this one refers to.
+  // Called once after a tree of layers is made and before it is planned, to look up layers that this one refers to.
   virtual void connect(Module&) {}
-  // The step that the model is in; set by initialize.
+  // The current step state. Throws Error before initialize.
   const StepState& state() const;
-  // Where the rows of a batch lie in their sequences; before initialize: at the begin.
+  // Where the rows of the batch lie in their sequences; before initialize: at position 0.
   const SequenceState& sequence() const;
   StepState& mutable_state() const;
 
  private:
   friend class Quantizable;
-  void replace_child(const std::string& name, std::shared_ptr<Module> child);  // nullptr: takes it away
+  void replace_child(const std::string& name, std::shared_ptr<Module> child);  // nullptr: removes the child
   void name_all(const std::string& path, StepState& state);
   void check_all_rows();
-  void collect_paths(std::vector<std::string>& out) const;  // own, parameters', children's
+  void collect_paths(std::vector<std::string>& out) const;  // of itself, its parameters and its children
   template <typename T>
   struct Named {
     std::string name;
@@ -159,25 +164,26 @@ class Module {
   std::vector<Named<std::unique_ptr<Parameter>>> parameters_;
   std::vector<Named<Tensor>> buffers_;
   std::vector<Named<std::shared_ptr<Module>>> children_;
-  std::vector<std::unique_ptr<Quantizable>> quantizables_;  // of parameters_, so they go first
+  std::vector<std::unique_ptr<Quantizable>> quantizables_;  // refer to parameters_, so they are destroyed first
 };
 
-// What a child throws, with its place: the names from the module that was asked down to the one that refuses, such as
-// "3.body.1". what() is "layer 3.body.1: " and the message.
+// An error of a child, with the relative path of the module that failed, such as "3.body.1". what() is "layer 3.body.1:
+// " followed by the message.
 class LayerError : public Error {
  public:
   LayerError(std::string layer, std::string message, ErrorCode code)
       : Error("layer " + layer + ": " + message, code), layer_(std::move(layer)), message_(std::move(message)) {}
   const std::string& layer() const noexcept { return layer_; }
-  // Without the place.
+  // The message without the path.
   const std::string& message() const noexcept { return message_; }
 
  private:
   std::string layer_, message_;
 };
-// Throws what is being handled with `name` before its place. Types of errors of a program's own pass as they are.
+// Rethrows the exception being handled with `name` prepended to its path. Exception types defined by a program pass
+// through unchanged.
 [[noreturn]] void rethrow_in_layer(const std::string& name);
-// Runs `run` for the child `name`: its errors carry the place.
+// Runs `run` for the child `name`, so that its errors carry the path.
 template <typename F>
 auto in_layer(const std::string& name, F&& run) {
   try {

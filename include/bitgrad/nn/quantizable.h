@@ -1,6 +1,6 @@
-// Quantizable: the place in a layer whose product may be quantized: the weight and the input of linear(x, w), conv2d(x,
-// w) or embedding(ids, w). Layers and users' modules alike make one with Module::add_quantizable; prepare and convert
-// (prepare.h) fill it. docs/numerics.md section 9.
+// Quantizable: the slot of a layer whose product may be quantized, i.e. the weight and the input of linear(x, w),
+// conv2d(x, w) or embedding(ids, w). Built-in layers and user modules create slots with Module::add_quantizable;
+// prepare and convert (prepare.h) configure them. docs/numerics.md section 9.
 #pragma once
 
 #include <memory>
@@ -28,39 +28,39 @@ class PlanRequests;
 
 // How a linear or convolutional layer computes its forward product. docs/numerics.md section 5.
 enum class Compute : uint8_t {
-  kPacked,      // on the packed operands; float out (the default)
-  kSimulated,   // the float simulation: operands are dequantized first
-  kIntegerOut,  // as kPacked, but the result stays int32 with its scale
+  kPacked,      // multiplies the packed operands; float output (the default)
+  kSimulated,   // float simulation: the operands are dequantized first
+  kIntegerOut,  // as kPacked, but the output stays int32 with a scale
 };
 std::string_view compute_name(Compute compute);  // "packed", "simulated", "integer_out"
 
-// How one layer is held and computed. Plain data; what a recipe names and a rule gives.
+// Precision and compute mode of one layer. Plain data: recipes name one, rules assign one.
 struct LayerQuant {
-  std::string recipe = "none";                // the name it came from, for people: "8da4w", "custom"
-  std::optional<QuantSpec> weight = {};       // none: fp32
-  std::optional<QuantSpec> input = {};        // of what the layer multiplies; none: as it comes. Not for embeddings
-  std::optional<ObserverSpec> observer = {};  // of the input; none: scales are found from each batch
+  std::string recipe = "none";                // name of the recipe it came from, for display: "8da4w", "custom"
+  std::optional<QuantSpec> weight = {};       // nullopt: fp32
+  std::optional<QuantSpec> input = {};        // of the layer's input; nullopt: used as is. Ignored by embeddings
+  std::optional<ObserverSpec> observer = {};  // for the input; nullopt: scales are computed per batch
   Compute compute = Compute::kPacked;
-  // How the weight trains; none: as the layer's own spec says.
+  // Training settings of the weight; nullopt: as in the layer's own spec.
   std::optional<MasterKind> master = {};
   std::optional<DType> grad = {};
   std::optional<float> latent_clamp = {};
-  DType input_grad = dtypes::fp32;  // dtype of the gradient that leaves the input's quantizer, fp32 or bf16
-  float learned_lr_factor = 1.0f;   // of learned steps, clips and offsets, of weight and input
+  DType input_grad = dtypes::fp32;  // dtype of the gradient that the input's quantizer passes back, fp32 or bf16
+  float learned_lr_factor = 1.0f;   // for learned steps, clips and offsets of both weight and input
   std::optional<float> learned_weight_decay = {};
   friend bool operator==(const LayerQuant&, const LayerQuant&) = default;
 };
 
-// Switches of quantization while a model trains.
+// Quantization switches of a model in training.
 enum class QuantSwitch : uint8_t {
   kOn,
-  kOff,     // weights are their fp32 values and inputs pass; observers go on if they are on
-  kFrozen,  // scales stay as they are, of weights, learned parts and observed ranges; codes still follow the masters
+  kOff,     // weights are their fp32 values, inputs pass through unquantized; observers keep running if enabled
+  kFrozen,  // scales of weights, learned parts and observed ranges are fixed; codes still follow the masters
 };
 std::string_view quant_switch_name(QuantSwitch on);  // "on", "off", "frozen"
 struct QuantMode {
   QuantSwitch quantization = QuantSwitch::kOn;
-  bool observers = true;  // false: observed ranges stay as they are
+  bool observers = true;  // false: observed ranges are fixed
   friend bool operator==(const QuantMode&, const QuantMode&) = default;
 };
 
@@ -68,70 +68,72 @@ class Quantizable {
  public:
   enum class Kind : uint8_t { kLinear, kConv, kEmbedding };
 
-  // Use Module::add_quantizable.
+  // Created by Module::add_quantizable; not meant to be constructed directly.
   Quantizable(Module& owner, std::string name, Kind kind, Parameter& weight, const LayerQuant& own);
   ~Quantizable();
 
   Kind kind() const { return kind_; }
   Parameter& weight() const { return weight_; }
-  // The parameter's name in its module.
+  // Name of the weight parameter in its module.
   const std::string& name() const { return name_; }
   const Module& owner() const { return owner_; }
-  // As given, also while it is switched off.
+  // The configured precision, even while quantization is switched off.
   const LayerQuant& quant() const { return quant_; }
   const QuantMode& mode() const { return mode_; }
-  // Whether the product runs quantized now.
+  // Whether the product currently runs quantized.
   bool on() const { return mode_.quantization != QuantSwitch::kOff; }
-  // Whose weight this slot multiplies by, and who says how it is quantized; nullptr: it is its own. Such a slot takes
-  // what a LayerQuant says of the input alone.
+  // The slot that owns the weight and decides how it is quantized, if this slot is tied to another one; nullptr if it
+  // owns its weight. A tied slot uses only the input part of a LayerQuant.
   const Quantizable* weight_owner() const { return owner_slot_; }
-  // nullptr: the input is taken as it comes.
+  // nullptr: the input is used as is.
   ActivationQuantizer* input_quantizer() const { return input_.get(); }
 
-  // Changes the precision of the weight and of the input. Values of the weight stay: fp32 ones become the master, a
-  // master becomes fp32 ones. A spec that is equal to the one before changes nothing. After initialize, codes are made
-  // immediately (draws of the step that the model is in). Layouts must be planned again, and the optimizer attached
-  // again. Throws Error when a scheme refuses, before anything is changed.
+  // Changes the precision of weight and input. Weight values are kept: fp32 values become the master, a master becomes
+  // the fp32 values. Setting an equal spec is a no-op. After initialize, new codes are made immediately, with the
+  // random draws of the model's current step. Afterwards the layouts must be planned again and the optimizer attached
+  // again. Throws Error if the scheme rejects the spec; nothing is changed then.
   void set(const LayerQuant& quant) { set(quant, mode_); }
-  // Both together: values go from the current precision to the new one in one step.
+  // Sets precision and mode together, so that values convert from the old precision to the new one in a single step.
   void set(const LayerQuant& quant, const QuantMode& mode);
-  // What set would throw. An embedding takes the weight's part of `quant` alone.
+  // Throws whatever `set` would throw, without changing anything. An embedding checks only the weight part of `quant`.
   void check(const LayerQuant& quant) const { check(quant, mode_); }
   void check(const LayerQuant& quant, const QuantMode& mode) const;
-  // Throws Error for a layer of compute integer_out that is switched off, and for a converted one.
+  // Throws Error when switching off a layer with compute integer_out, and when changing the mode of a converted layer.
   void set_mode(const QuantMode& mode);
   void check_mode(const QuantMode& mode) const;
-  // Gives the layer a low-rank adapter (nn/adapter.h), before initialize; the weight is frozen. Throws Error for a slot
-  // that is not kind kLinear or not the owner of its weight, for compute integer_out, and for a second adapter.
+  // Adds a low-rank adapter (nn/adapter.h) to the layer and freezes the weight. Call before initialize. Throws Error
+  // for a slot that is not of kind kLinear or does not own its weight, for compute integer_out, and if there is an
+  // adapter already.
   void adapt(const AdapterSpec& spec);
-  // nullptr: none. Owned by the layer, its child "adapter" ("<name>_adapter").
+  // nullptr if there is none. Owned by the layer as child "adapter" (or "<name>_adapter").
   LowRankAdapter* adapter() const { return adapter_.get(); }
   void drop_adapter();
 
-  // Codes only, for good: no master, no learned parts of the weight, no gradient; compute simulated becomes packed.
+  // Irreversibly reduces the slot to its codes: drops the master, the weight's learned parts and the gradient. Compute
+  // simulated becomes packed. A slot that is switched off becomes plain fp32.
   void convert();
   bool converted() const { return converted_; }
 
-  // x as the product takes it: through the input's quantizer, if there is one.
+  // Returns the operand of the product: x passed through the input's quantizer, if there is one.
   Var input(const Var& x);
-  // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) as quant().compute says, input quantizer included. `modes`: of the
-  // backward products; fp32 while switched off. Kind kLinear.
+  // y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]), including the input's quantizer, computed as quant().compute says.
+  // `modes` applies to the backward products and is ignored (fp32) while quantization is off. Kind kLinear only.
   Var linear(const Var& x, const Var& bias = {}, const ProductModes& modes = {});
-  // The same fused with the module before it (Module::forward_fused): x is the input of `previous`. Undefined, without
-  // side effects, unless the input's quantizer can be fused with it.
+  // Like linear(previous.forward(x)), fused with the preceding module (Module::forward_fused): x is the input of
+  // `previous`. Returns an undefined Var, without side effects, if the input's quantizer cannot be fused with it.
   Var linear_fused(Module& previous, const Var& x, const Var& bias = {}, const ProductModes& modes = {});
-  // What linear gives for an input of this form; plans the layouts. `requests`: Module::plan. Throws Error when it does
-  // not fit.
+  // Returns the form of linear's output for an input of form `in`, and plans the layouts. For `requests` see
+  // Module::plan. Throws Error if the input does not fit.
   Form plan_linear(const Form& in, PlanRequests& requests, bool bias = false, const ProductModes& modes = {});
-  // The same for conv2d(x, w) (ops/conv.h): x [n,h,w,c]; the weight is [o, taps * c / groups]. Kind kConv.
+  // The same for conv2d(x, w) (ops/conv.h): x [n,h,w,c], weight [o, taps * c / groups]. Kind kConv only.
   Var conv2d(const Var& x, const Var& bias, const Conv2dOptions& options, const ProductModes& modes = {});
   Var conv2d_fused(Module& previous, const Var& x, const Var& bias, const Conv2dOptions& options,
                    const ProductModes& modes = {});
   Form plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias = false,
                    const ProductModes& modes = {});
 
-  // What linear (options: nullptr) or conv2d computes of x, as nodes of `graph` (nn/inference.h). bias: nullptr, none.
-  // Throws Error for adapters and for quantization that is switched off.
+  // Adds the nodes of linear (`options` nullptr) or conv2d to `graph` (nn/inference.h) and returns the output value.
+  // `bias` may be nullptr. Throws Error if the slot has an adapter or its quantization is switched off.
   inference::Value lower(inference::Graph& graph, inference::Value x, const Parameter* bias,
                          const Conv2dOptions* options = nullptr);
 
@@ -140,7 +142,7 @@ class Quantizable {
   static constexpr std::string_view kWeight = "weight";
   std::shared_ptr<ActivationQuantizer> make_input(const LayerQuant& quant) const;
   LayerQuant checked(const LayerQuant& quant) const;
-  // options: nullptr for linear.
+  // `options` is nullptr for linear.
   Var product(const Var& in, const Var& bias, const Conv2dOptions* options, const ProductModes& modes);
   Form plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
                     const ProductModes& modes);
@@ -155,15 +157,15 @@ class Quantizable {
   std::string name_;
   Kind kind_;
   Parameter& weight_;
-  const LayerQuant own_;  // what the layer's own spec says
+  const LayerQuant own_;  // from the layer's own spec
   LayerQuant quant_;
   QuantMode mode_;
   std::shared_ptr<ActivationQuantizer> input_;
   std::shared_ptr<LowRankAdapter> adapter_;
   bool converted_ = false;
-  DType y_ = dtypes::fp32;  // of what the product gives, as planned
-  bool causal_ = false;     // of the model, as planned
-  int64_t features_ = 0;    // of its input, as planned; 0: not yet
+  DType y_ = dtypes::fp32;  // dtype of the product's output, as planned
+  bool causal_ = false;     // whether the planned model is causal
+  int64_t features_ = 0;    // of the planned input; 0: not planned yet
   const Quantizable* owner_slot_ = nullptr;
 };
 

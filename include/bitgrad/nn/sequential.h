@@ -1,4 +1,4 @@
-// Modules one after the other.
+// Sequential: modules that run one after another.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,16 @@
 
 namespace bitgrad {
 
-// Children in order, named 0, 1, 2 ... unless they are given a name. What they throw says which one: LayerError.
+// Children are named 0, 1, 2, ... unless given a name. Errors name the child (LayerError).
 class Sequential : public Module {
  public:
   Sequential() = default;
   explicit Sequential(const std::vector<std::shared_ptr<Module>>& modules);
   void append(std::shared_ptr<Module> module, std::string name = {});
   Var forward(const Var& x) override;
-  // In training it keeps its input alone, and runs again in backward (autograd/recompute.h).
+  // In training, keeps only its input and runs forward again in backward (autograd/recompute.h).
   void set_recompute(bool on) { recompute_ = on; }
-  // What the first `count` modules make of x.
+  // Runs the first `count` modules.
   Var forward_first(size_t count, const Var& x);
   using Module::plan;
   Form plan(const Form& in, PlanRequests& requests) override;
@@ -27,7 +27,7 @@ class Sequential : public Module {
   std::string_view kind() const override { return "sequence"; }
   size_t size() const { return modules_.size(); }
   Module& operator[](size_t i) { return *modules_.at(i); }
-  // Of child i.
+  // Name of child i.
   const std::string& name(size_t i) const { return names_.at(i); }
 
  private:

@@ -1,4 +1,4 @@
-// What a step of training knows of itself: shared by the modules of a model, the optimizer and the trainer.
+// State of the current training step, shared by the modules of a model, the optimizer and the trainer.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace bitgrad {
 
-// Non-finite flags: one word per named tensor that kernels OR into; checked once per optimizer step
-// (Learner::check_flags). On a device a word reaches the board at poll_errors() (kernels/flag.h).
+// Non-finite flags: one word per named tensor, which kernels OR into; checked once per optimizer step
+// (Learner::check_flags). A word of a device reaches the board at poll_errors() (kernels/flag.h).
 class FlagBoard {
  public:
-  // The word of `name`, in memory of the current device. CPU: stays valid as long as the board; else until the flags
-  // are read or dropped.
+  // Returns the word of `name` in memory of the current device, creating it if needed. On the CPU it stays valid as
+  // long as the board, on other devices until the flags are read or dropped.
   uint32_t* word(const std::string& name);
-  // Names whose word is known to be set, in order of creation.
+  // Names of all words that are known to be set, in order of creation.
   std::vector<std::string> raised() const;
   void clear();
 
@@ -28,35 +28,35 @@ class FlagBoard {
     std::string name;
     uint32_t word = 0;
   };
-  std::deque<std::shared_ptr<Entry>> entries_;  // shared with the flags of devices
+  std::deque<std::shared_ptr<Entry>> entries_;  // shared with pending device flags
 };
 
 class KvCaches;  // nn/kv_cache.h
 
-// Where the rows of a batch lie in their sequences: for layers that know positions.
+// Where the rows of the current batch lie in their sequences; read by position-aware layers.
 struct SequenceState {
-  int64_t first = 0;  // position of the first row, of every sample
-  // Attention appends keys and values of the rows to these, and sees those of all rows before. nullptr: the rows are
-  // whole sequences, and first is 0.
+  int64_t first = 0;  // position of the first row, in every sample
+  // Attention appends the keys and values of the rows to these caches and attends to all earlier rows. nullptr: the
+  // rows are whole sequences and `first` is 0.
   std::shared_ptr<KvCaches> caches = nullptr;
-  // int32 [n,t]: the position from which on row t of a sample attends, that of the first id of its document
-  // (document_starts of ops/attention.h). Undefined: from 0 on. It stays until backward is done.
+  // int32 [n,t]: row t of a sample attends to positions from starts[n,t] on, the start of its document (document_starts
+  // in ops/attention.h). Undefined: from 0 on. Must stay until backward is done.
   Tensor starts = {};
 };
 
 struct StepState {
   uint64_t seed = 0;
   int64_t step = 0;        // completed optimizer steps
-  int64_t microbatch = 0;  // global microbatches done
+  int64_t microbatch = 0;  // global index of the next microbatch, over all ranks
   bool training = true;
-  bool calibrating = false;  // evaluation mode, but observers see the batches and learned steps take first values
-  // A block runs again in backward (autograd/recompute.h): the same numbers, but what a forward pass stores, counts or
-  // reports is stored, counted and reported already.
+  bool calibrating = false;  // evaluation mode, but observers see the batches and learned steps get their first values
+  // A block is being recomputed in backward (autograd/recompute.h): same values, but anything that a forward pass
+  // stores, counts or reports must not be stored, counted or reported again.
   bool recomputing = false;
-  double progress = 0;  // steps done / steps of the run, 0 to 1; 0 where the length is not known
+  double progress = 0;  // completed steps / steps of the run, 0 to 1; 0 if the length is unknown
   FlagBoard flags = {};
   SequenceState sequence = {};
-  // Told of every module that runs, after it has: its path, what it took and what it gave (Module::operator()).
+  // Called after each module has run, with its path, input and output (Module::operator()).
   std::function<void(const std::string& path, const Tensor& in, const Tensor& out)> on_forward = {};
 };
 
