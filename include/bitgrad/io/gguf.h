@@ -1,8 +1,9 @@
-// Files of named tensors in the GGUF format of ggml, version 3 (github.com/ggml-org/ggml, docs/gguf.md), little endian:
+// Reader and writer of GGUF, ggml's format of named tensors; version 3 (github.com/ggml-org/ggml, docs/gguf.md), little
+// endian:
 //   "GGUF" | u32 version | u64 tensors | u64 keys | keys with typed values | names, shapes, types, offsets | pad | data
-// A tensor's data begin at a multiple of `general.alignment` (32 unless the file says otherwise).
+// The data of each tensor begin at a multiple of `general.alignment` (32 by default).
 //
-// Types of tensors and the layout of their blocks: io/gguf_types.inc. Tensors in and out: io/gguf_tensors.h.
+// Tensor types and their block layouts: io/gguf_types.inc. Conversion to and from Tensor: io/gguf_tensors.h.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +25,19 @@ enum class GgufType : uint32_t {
 #undef BITGRAD_GGUF_TYPE
 };
 struct GgufTypeInfo {
-  std::string_view name = {};  // as ggml's: "Q4_0"
+  std::string_view name = {};  // ggml's name: "Q4_0"
   GgufType type = GgufType::kF32;
   int64_t block_elements = 1, block_bytes = 4;
 };
 const GgufTypeInfo& gguf_type(GgufType type);
-// By the number in a file; nullptr: none that is known.
+// Looks up a type by its id in files. Returns nullptr for an unknown id.
 const GgufTypeInfo* find_gguf_type(uint32_t id);
 const std::vector<GgufTypeInfo>& gguf_types();
 
-// A value of the metadata: one, or an array of one type. Arrays of arrays are not supported.
+// A metadata value: a scalar, or an array of one type. Arrays of arrays are not supported.
 class GgufValue {
  public:
-  enum class Type : uint32_t {  // ids of the format; 9, array, is none of its own here
+  enum class Type : uint32_t {  // ids of the format; id 9 (array) is represented by is_array()
     kUint8 = 0,
     kInt8 = 1,
     kUint16 = 2,
@@ -55,7 +56,7 @@ class GgufValue {
   using Texts = std::vector<std::string>;
   using Data = std::variant<Integers, Floats, Texts>;
 
-  // The alternative of `data` must be that of the type, with one element unless it is an array: else Error.
+  // Throws Error unless `data` holds the alternative of `type`, with exactly one element if it is no array.
   GgufValue(Type type, bool array, Data data);
   static GgufValue text(std::string value) { return {Type::kText, false, Texts{std::move(value)}}; }
   static GgufValue uint32(int64_t value) { return {Type::kUint32, false, Integers{value}}; }
@@ -69,7 +70,7 @@ class GgufValue {
   bool is_array() const { return array_; }
   const Data& data() const { return data_; }
   int64_t count() const;
-  std::string describe() const;  // "uint32", "array of 50257 text"
+  std::string describe() const;  // e.g. "uint32", "array of 50257 text"
   friend bool operator==(const GgufValue&, const GgufValue&) = default;
 
  private:
@@ -79,40 +80,40 @@ class GgufValue {
 };
 std::string_view type_name(GgufValue::Type type);
 
-using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;  // in the order of the file
+using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;  // in file order
 
-// One tensor of a file.
+// Directory entry of one tensor.
 struct GgufEntry {
   std::string name = {};
   GgufType type = GgufType::kF32;
-  std::vector<int64_t> shape = {};  // row-major: the last axis is the fastest (the format lists it first)
-  int64_t offset = 0;               // from the start of the data
+  std::vector<int64_t> shape = {};  // row-major, last axis fastest (the format stores the axes in reverse)
+  int64_t offset = 0;               // from the start of the data section
   int64_t bytes = 0;
 };
 
-// The head of a file, wholly checked: every shape, type and place in it fits the file. Data are read on demand.
+// A parsed and fully validated header: every shape, type and offset fits the file. Tensor data are read on demand.
 class GgufFile {
  public:
-  // Throws Error(kData) that names the path, what is wrong and where.
+  // Throws Error(kData) that names the path, the problem and its location.
   static GgufFile read(const std::string& path);
-  // The same of bytes; `path` is only for errors.
+  // The same from bytes in memory; `path` is used in errors only.
   static GgufFile parse(std::vector<uint8_t> bytes, const std::string& path);
 
   const std::string& path() const { return path_; }
   const GgufMetadata& metadata() const { return metadata_; }
-  // nullptr: the file has no such key.
+  // Returns nullptr if there is no such key.
   const GgufValue* find(std::string_view key) const;
-  // Of one value of the type. Throw Error(kData) that names the key where it is absent or something else.
+  // Typed access to a value. Throw Error(kData) that names the key if it is absent or has another type.
   const std::string& text(std::string_view key) const;
-  int64_t integer(std::string_view key) const;  // of any integer type; above 2^63 - 1: Error
-  double number(std::string_view key) const;    // of any integer or float type
+  int64_t integer(std::string_view key) const;  // any integer type; throws above 2^63 - 1
+  double number(std::string_view key) const;    // any integer or float type
   bool boolean(std::string_view key) const;
-  const GgufValue::Texts& texts(std::string_view key) const;  // an array
+  const GgufValue::Texts& texts(std::string_view key) const;  // an array of text
 
-  // In the order of the file.
+  // In file order.
   const std::vector<GgufEntry>& entries() const { return entries_; }
   bool contains(std::string_view name) const { return index_.find(name) != index_.end(); }
-  // Both throw Error(kData) for an absent name.
+  // Both throw Error(kData) if there is no tensor of that name. data() returns the raw blocks, row after row.
   const GgufEntry& entry(std::string_view name) const;
   std::vector<uint8_t> data(std::string_view name) const;
 
@@ -126,20 +127,20 @@ class GgufFile {
   int64_t data_begin_ = 0;
   GgufMetadata metadata_;
   std::vector<GgufEntry> entries_;
-  std::map<std::string, size_t, std::less<>> keys_, index_;  // of metadata_, of entries_
+  std::map<std::string, size_t, std::less<>> keys_, index_;  // index into metadata_ and entries_
 };
 
-// A tensor to be written.
+// A tensor to write.
 struct GgufItem {
   std::string name = {};
   GgufType type = GgufType::kF32;
-  std::vector<int64_t> shape = {};  // row-major, 1 to 4 axes; the last a multiple of the type's block
-  std::vector<uint8_t> data = {};   // blocks, row after row
+  std::vector<int64_t> shape = {};  // row-major, 1 to 4 axes; the last is a multiple of the type's block
+  std::vector<uint8_t> data = {};   // raw blocks, row after row
 };
 
 // Writes version 3 with alignment 32 through write_file_atomically. Throws Error(kUsage) before anything is written for
-// a name or key that stands twice, is empty, not UTF-8 or too long (64 bytes for tensors, ggml's limit), the key
-// general.alignment, and shapes or numbers of bytes that do not fit; file errors as base/file.h says.
+// a name or key that is duplicate, empty, not UTF-8 or too long (tensor names: 64 bytes, ggml's limit), for the key
+// general.alignment, and for shapes or byte counts that do not match; file errors as in base/file.h.
 void write_gguf(const std::string& path, const std::vector<GgufItem>& items, const GgufMetadata& metadata);
 
 }  // namespace bitgrad

@@ -1,5 +1,5 @@
-// Every op: one declaration. An op checks shapes, selects a kernel of its family, keeps the least that backward
-// needs, and owns its backward. Numbers: docs/numerics.md. Shapes: n = samples (rows), f = features, o = outputs. All
+// The ops: one declaration each. An op checks shapes, selects a kernel of its family, keeps the minimum that backward
+// needs, and owns its backward. Numerics: docs/numerics.md. Shapes: n = samples (rows), f = features, o = outputs. All
 // throw Error on a wrong shape or dtype.
 #pragma once
 
@@ -13,60 +13,60 @@
 
 namespace bitgrad {
 
-// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]), fp32 (fp64 when x and w are); further axes of x before i stay. x and w
-// may be of any dtype, quantized or not; the product reads codes packed, forward and backward. Edges of integer
-// operands carry the gradient of the *value*.
+// y[n,o] = sum_i x[n,i] * w[o,i] (+ bias[o]) in fp32 (fp64 if x and w are fp64); further axes of x before i are kept. x
+// and w may have any dtype, quantized or not; codes are read packed, forward and backward. The gradient of an integer
+// operand is taken with respect to its dequantized *value*.
 Var linear(const Var& x, const Var& w, const Var& bias = {});
 
-// In what a product of a backward (or forward) is taken. docs/numerics.md section 5.
+// Precision of a forward or backward product. docs/numerics.md section 5.
 enum class ProductMode : uint8_t {
   kFp32,  // fp32 times codes expanded on the fly
-  kBf16,  // the float operand rounded to bf16 (nearest even) first, after folding; sums in fp32
-  kInt8,  // the float operand quantized to int8 (absmax, one scale per row that is not contracted), an integer product
+  kBf16,  // the float operand is rounded to bf16 first (nearest even, after folding); sums in fp32
+  kInt8,  // the float operand is quantized to int8 (absmax, one scale per non-contracted row); integer product
 };
 std::string_view mode_name(ProductMode mode);  // "fp32", "bf16", "int8"
 
 struct ProductModes {
   ProductMode gx = ProductMode::kFp32, gw = ProductMode::kFp32;
-  // int8: gradients are rounded by these draws (purpose kGradient, id of the layer's path, step = global microbatch;
-  // element = row-major index in gy, plus g times the elements of gy for group g of gx; gW's in a second stream with
-  // purpose kGradientWeight, which linear makes of this one); nullptr: to nearest. Copied when linear is called.
+  // int8: gradients are rounded with these draws (purpose kGradient, id of the layer's path, step = global microbatch;
+  // element = row-major index in gy, plus g times the number of elements of gy for group g of gx). gW uses a second
+  // stream, which linear derives from this one (purpose kGradientWeight). nullptr: round to nearest. Copied by linear.
   const RandomStream* sr = nullptr;
-  bool gx_per_group = false;  // int8 gx with weights per group along a row, groups of at least 64: one product a group
-  DType y = dtypes::fp32;     // of the result: fp32, or bf16 (rounded once, after the bias); fp64 operands give fp64
-  // A row of y has the bits that it has alone, in every mode of the bits: no order of summation depends on the number
-  // of rows. docs/numerics.md section 4, "One row".
+  bool gx_per_group = false;  // int8 gx for weights with groups of at least 64 along a row: one product per group
+  DType y = dtypes::fp32;  // dtype of the result: fp32, or bf16 (rounded once, after the bias); fp64 operands give fp64
+  // Each row of y has the same bits as if it were computed alone, in every bits mode: no summation order depends on the
+  // number of rows. docs/numerics.md section 4, "One row".
   bool row_alone = false;
 };
-// As linear, with the products of the backward taken in these modes. int8 needs the other operand in codes of an
-// integer kind or sign without real offsets: gx needs w per tensor, channel or token (or groups of at least 64 along a
-// row, on request), gW needs x per tensor, channel or token, and takes any granularity of w; both take integer zero
-// points. A line of gy that holds a NaN or Inf gives NaN. Throws Error that says what to use instead, before any work,
-// and only for operands whose gradient is wanted.
+// As linear, with the given modes for the backward products. int8 needs the other operand in codes of an integer kind
+// or sign, without real offsets: gx needs w per tensor, channel or token (or, with gx_per_group, in groups of at least
+// 64 along a row); gW needs x per tensor, channel or token and accepts any granularity of w. Both accept integer zero
+// points. A line of gy that holds NaN or Inf gives NaN. Throws Error before any work, only for operands whose gradient
+// is wanted; the message says what to use instead.
 Var linear(const Var& x, const Var& w, const Var& bias, const ProductModes& modes);
-// The float simulation: both operands are dequantized to fp32 and multiplied (and kept) as floats. For comparisons. y:
-// dtype of the result, as ProductModes::y; row_alone: as there.
+// Float simulation for comparison: both operands are dequantized to fp32, then multiplied (and kept) as floats. y:
+// dtype of the result, as ProductModes::y; row_alone as there.
 Var linear_simulated(const Var& x, const Var& w, const Var& bias = {}, DType y = dtypes::fp32, bool row_alone = false);
 
-// Products of two activations, such as the scores of attention: y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or of
-// b[.., n, k] with transposed_b; fp32 (fp64 when a and b are). Leading axes are equal, or b is a matrix that all of a
-// is multiplied with. a and b: floats or codes of at most 8 bits, with or without scales (groups along axis 0 must not
-// span two matrices), read as stored. Each member has the bits of the product alone. Gradients are those of the
-// values, in fp32 (bf16 or fp64 as the edge asks). Throws Error for shapes that do not fit and for int32 and int64
-// (out_dtype).
+// Product of two activations, such as attention scores: y[.., m, n] = sum_k a[.., m, k] * b[.., k, n], or with
+// transposed_b of b[.., n, k]; fp32 (fp64 if a and b are fp64). Leading axes must be equal, or b is one matrix shared
+// by all of a. a and b are floats or codes of at most 8 bits, with or without scales (groups along axis 0 must not span
+// two matrices), read as stored. Each matrix of the batch has the bits of the same product on its own. Gradients are
+// those of the dequantized values, in fp32 (bf16 or fp64 if the edge asks for it). Throws Error for shapes that do not
+// match and for int32 and int64 (use out_dtype).
 struct MatmulOptions {
   bool transposed_b = false;
 };
 Var matmul(const Var& a, const Var& b, const MatmulOptions& options = {});
 
-// Linear layer whose input range is found at run time. x [n,i] fp32; w [o,i] packed codes (scales per tensor, channel
-// or group, integer zero or real offset), or fp32; bias [o] fp32 or undefined; y [n,o] fp32.
+// Linear layer with dynamic input quantization. x [n,i] fp32; w [o,i] packed codes (scales per tensor, channel or
+// group, integer zero point or real offset) or fp32; bias [o] fp32 or undefined; y [n,o] fp32.
 struct DynamicLinearOptions {
-  // Of x, used by forward int8. Default: int8 affine per token, rule identity. With another forward gw cannot be int8,
-  // unless w wants no gradient.
+  // Quantizes x for forward int8. Default: int8 affine per token, rule identity. If forward is not int8, gw cannot be
+  // int8 unless w needs no gradient.
   QuantSpec activation = {};
   ProductMode forward = ProductMode::kInt8, gx = ProductMode::kInt8, gw = ProductMode::kInt8;
-  const RandomStream* activation_sr = nullptr;  // when `activation` rounds stochastically
+  const RandomStream* activation_sr = nullptr;  // if `activation` rounds stochastically
   const RandomStream* gradient_sr = nullptr;    // as ProductModes::sr
   bool gx_per_group = false;
   DynamicLinearOptions();
@@ -74,79 +74,80 @@ struct DynamicLinearOptions {
 Var quantized_linear_dynamic(const Var& x, const Var& w, const Var& bias = {},
                              const DynamicLinearOptions& options = {});
 
-// Products and sums of bare integers (no scales on an operand: an Error), computed exactly and written as `dtype`:
-// int32, int64, an int or uint dtype of at most 8 bits (saturated; `flag` gets kFlagSaturated), or fp32 (rounded once).
-// Operands: any int, uint or sign dtype, int32, int64; any shape, empty too. Backward: the op's own rule on the
-// numbers, in the dtype that the edge asks for.
+// Exact products and sums of bare integers, returned as `dtype`: int32, int64, an int or uint dtype of at most 8 bits
+// (saturated; sets kFlagSaturated in `flag`), or fp32 (rounded once). Operands: any int, uint or sign dtype, int32,
+// int64; any shape, empty ones included. Throws Error if an operand has scales. Backward: the op's usual rule on the
+// integers as values, in the dtype that the edge asks for.
 //   matmul: a [m,k], b [k,n];  linear: a [m,k], b [n,k];  mul, add: equal shapes.
 enum class IntegerOp : uint8_t { matmul, linear, mul, add };
 inline constexpr uint32_t kFlagSaturated = 2u;
 Var out_dtype(IntegerOp op, DType dtype, const Var& a, const Var& b, uint32_t* flag = nullptr);
 
-// Integer layers: what stays in integers from the first quantize to the last dequantize.
-// y [n,o] int32 with scale sx * sw: x [n,i] and w [o,i] of integer codes, x per tensor or token (no zero), w per tensor
-// or channel (0), no zero; not both per token and per channel, as int32 has no scale for each element. bias [o] fp32 is
-// rounded to int32 with that scale: rint(bias / (sx * sw)), x per tensor only. Sums that could leave int32 (K limits of
-// docs/numerics.md section 4) are an Error; sum and bias together are clamped. Backward: as linear in fp32 mode.
+// Integer layers: everything stays in integers from the first quantize to the last dequantize.
+// y [n,o] int32 with scale sx * sw, for integer codes x [n,i] (per tensor or token, no zero point) and w [o,i] (per
+// tensor or channel(0), no zero point); token and channel scales cannot be combined, since int32 has no per-element
+// scale. bias [o] fp32 is rounded to int32 with that scale: rint(bias / (sx * sw)); this requires x per tensor. Throws
+// Error if sums could overflow int32 (K limits of docs/numerics.md section 4); the sum including bias is clamped.
+// Backward: as linear in fp32 mode.
 Var integer_linear(const Var& x, const Var& w, const Var& bias = {});
-// max(q, 0) of int32 with a scale. Backward: passes where q > 0.
+// max(q, 0) of a scaled int32. Backward: passes the gradient where q > 0.
 Var integer_relu(const Var& x);
-// int32 with scale s_in (per tensor, token or channel) -> codes q = clamp(rint(float(acc) * M) + z), M = fp32(s_in /
-// s_out). `out`: params of the result, per tensor or token, integer zero or none. Backward (of the value): passes where
-// the code before its clamp lies in the range of `dtype`.
+// Scaled int32 (per tensor, token or channel, scale s_in) to codes: q = clamp(rint(float(acc) * M) + z), M = fp32(s_in
+// / s_out). `out`: parameters of the result, per tensor or token, integer zero point or none. Backward (of the value):
+// passes the gradient where the code before clamping lies in the range of `dtype`.
 Var requantize(const Var& x, DType dtype, std::shared_ptr<const QuantParams> out);
-// The shift form: q = clamp((acc + 2^(k-1) - 1 + ((acc>>k)&1)) >> k), 1 <= k <= 31, the scale times 2^k.
+// Power-of-two form: q = clamp((acc + 2^(k-1) - 1 + ((acc>>k)&1)) >> k), 1 <= k <= 31; the scale is multiplied by 2^k.
 Var requantize_shift(const Var& x, DType dtype, int k);
 
-// Codes of x[n,f] (fp32, or bf16: the codes of the widened values) by the scheme, scales found from x. Backward: the
-// scheme's straight-through rule, one bit an element. `sr`: needed for stochastic rounding. `flag` (optional) gets
-// non-finite bits; without it a non-finite x throws.
+// Quantizes x[n,f] (fp32, or bf16 through its fp32 values) by the scheme, with scales computed from x. Backward: the
+// scheme's straight-through rule, keeping one bit per element. `sr` is required for stochastic rounding. Non-finite
+// input sets bits in `flag`, or throws if there is no flag.
 struct QuantizeOpOptions {
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;
   uint32_t* flag = nullptr;
-  std::shared_ptr<const QuantParams> params = {};  // scales to use (an observer's) instead of those found from x
-  bool transposed = false;  // the codes in layout `transposed` too, attached to the result: what an int8 gW may read
+  std::shared_ptr<const QuantParams> params = {};  // scales to use instead (an observer's)
+  bool transposed = false;  // also attach the codes in layout `transposed`, which an int8 gW may read
 };
 Var quantize(const Var& x, const QuantSpec& spec, const QuantizeOpOptions& options = {});
-// Codes of x by a scheme with learned parts (LSQ, LSQ+, PACT): learned[i] are fp32 [blocks]. Their gradients are the
-// sums of numerics.md section 3, divided by learned_divisor(n), n = elements that share a number without the batch
-// axis.
+// Quantizes x by a scheme with learned parts (LSQ, LSQ+, PACT); learned[i] is fp32 [blocks]. Gradients of learned parts
+// are the sums of docs/numerics.md section 3 divided by learned_divisor(n), where n is the number of elements that
+// share the learned value, not counting the batch axis.
 Var quantize_learned(const Var& x, const QuantSpec& spec, const std::vector<Var>& learned,
                      const QuantizeOpOptions& options = {});
-// y = x; the gradient that passes is quantized by `spec` (DoReFa's gradients: scheme dorefa_gradient, stochastic) and
-// dequantized. `sr` draws: purpose kGradient.
+// y = x; in backward the gradient is quantized by `spec` and dequantized (DoReFa: scheme dorefa_gradient, stochastic).
+// `sr`: draws with purpose kGradient.
 Var quantize_gradient(const Var& x, const QuantSpec& spec, const RandomStream& sr);
-// Values of a quantized x; of int32 float(q) * s. y: fp32, or bf16 (the fp32 value rounded once). Backward: the
-// gradient passes as it is (it is taken with respect to the value).
+// Dequantizes x; for int32, float(q) * s. y: fp32, or bf16 (the fp32 value rounded once). Backward: the gradient passes
+// unchanged (it is taken with respect to the value).
 Var dequantize(const Var& x, DType y = dtypes::fp32);
-// x in another of the dtypes fp32 and bf16: rounded to nearest even, or widened, which is exact; x itself where it has
-// that dtype. Backward: the gradient passes as it is.
+// Converts between fp32 and bf16: rounds to nearest even, or widens exactly. Returns x itself if it has that dtype.
+// Backward: the gradient passes unchanged.
 Var cast(const Var& x, DType dtype);
 
-// Rows of a table: ids [n,t] int32 or int64, a constant, each in [0, v), else an Error that names the place; w [v,d]
-// fp32 (fp64), or codes in layout canonical with scales of any granularity -> y [n, t*d] fp32 (fp64), the values of the
-// rows one beside the other; not flat: [n, t, d]. Backward: rows of w that several ids name get the sum in ascending
-// order of r*t + c; no gradient flows to ids. dtype: of y where w is not fp64, fp32 or bf16 (the fp32 value rounded
-// once).
+// Table lookup. ids [n,t] int32 or int64 (constant) must be in [0, v); otherwise throws Error that names the position.
+// w [v,d] fp32 (fp64), or codes in layout canonical with scales of any granularity. Returns y [n, t*d] fp32 (fp64), the
+// rows of a sample side by side; if not flat, [n, t, d]. `dtype` of y, unless w is fp64: fp32, or bf16 (the fp32 value
+// rounded once). Backward: rows of w named by several ids get the sum in ascending order of r*t + c; ids get no
+// gradient.
 Var embedding(const Var& ids, const Var& w, bool flat = true, DType dtype = dtypes::fp32);
 
-// Dropout with probability p of dropping. Numbers (fp32, bf16 or fp64; y in x's dtype): y = x * keep / (1-p). Codes:
-// dropped elements get the code of value 0 (bint1 becomes ternary), the scale is multiplied by 1/(1-p). Keep where
-// bits16 >= round(p * 65536). x[n,f], element = (first_row + row) * f + column.
+// Dropout; p is the probability of dropping an element. Floats (fp32, bf16 or fp64; y in x's dtype): y = x * keep /
+// (1-p). Codes: dropped elements get the code of value 0 (bint1 becomes ternary), and the scale is multiplied by
+// 1/(1-p). An element is kept if bits16 >= round(p * 65536). x[n,f], element = (first_row + row) * f + column.
 struct DropoutOptions {
   double p = 0.5;
-  RandomStream stream = {};  // purpose kDropout, id of the site's path, step = global microbatch
+  RandomStream stream = {};  // purpose kDropout, id of the call site's path, step = global microbatch
   int64_t first_row = 0;
 };
 Var dropout(const Var& x, const DropoutOptions& options);
 
 // Batch norm of x[..,f] per feature, and tensor norm over all of x (gamma and beta of shape [f], or [1]). x and y:
-// fp32, fp64, or bf16 (computed in fp32 from the widened x, y rounded once; gamma and beta are fp32 then). Batch norm
-// also takes int32 with a scale per tensor or channel(1), fewer than 2^31 rows: exact statistics, y fp32; the integers
-// are kept, on the CPU in 16 bits where all of a batch fit. Training: statistics of x, and running = lerp(running, new,
-// mom) (variance unbiased with max(count-1, 1)) is written into running_mean / running_var (fp32, [f] or [1]).
-// Evaluation: the running statistics are used.
+// fp32, fp64, or bf16 (computed in fp32, y rounded once; gamma and beta in fp32). Batch norm also accepts int32 with a
+// scale per tensor or channel(1) and fewer than 2^31 rows: exact statistics, y fp32; the integers are kept for
+// backward, on the CPU in 16 bits if the whole batch fits. Training: uses the statistics of x and writes running =
+// lerp(running, new, momentum) into running_mean / running_var (fp32, [f] or [1]; variance unbiased with max(count-1,
+// 1)). Evaluation: uses the running statistics.
 struct NormOptions {
   float eps = 1e-5f;
   float momentum = 0.1f;
@@ -156,20 +157,21 @@ struct NormOptions {
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 Var tensor_norm(const Var& x, const Var& gamma, const Var& beta, const NormOptions& options);
 
-// Layer norm and RMS norm over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): every row by its own
-// statistics. gamma and beta are [d] in fp32 (fp64 for fp64); beta may be absent.
+// Layer norm and RMS norm over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype), each row by its own
+// statistics. gamma and beta are [d] in fp32 (fp64 for fp64); beta may be undefined.
 //   y = ((x - mean) / sqrt(var + eps)) * gamma + beta, var biased (arXiv 1607.06450, equation 3)
 //   y = (x / sqrt(mean(x^2) + eps)) * gamma (arXiv 1910.07467, equation 4)
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta = {}, float eps = 1e-5f);
 Var rms_norm(const Var& x, const Var& gamma, float eps = 1e-5f);
 
-// Softmax over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): exp(x - max) / sum. A row that holds NaN
-// or +Inf, or -Inf alone, becomes NaN.
+// Softmax over the last axis of x[.., d] (fp32, bf16 or fp64; y in its dtype): exp(x - max) / sum. A row that contains
+// NaN or +Inf, or only -Inf, becomes NaN.
 Var softmax(const Var& x);
-// int32 [..]: the first of the largest elements of the last axis of x[.., d], fp32 or bf16. NaN counts as the largest.
+// Returns int32 [..]: the index of the first maximum along the last axis of x[.., d], fp32 or bf16. NaN counts as the
+// maximum.
 Tensor arg_max(const Tensor& x);
 
-// Pointwise functions: unary.inc. relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16
+// Pointwise functions of unary.inc: relu, hardtanh, tanh, sigmoid, silu, gelu (with erf), gelu_tanh. x fp32, bf16
 // (computed in fp32, rounded once) or fp64; y in its dtype.
 Var unary(UnaryOp op, const Var& x);
 #define BITGRAD_UNARY(name, value, derivative) \
@@ -177,65 +179,67 @@ Var unary(UnaryOp op, const Var& x);
 #include "bitgrad/kernels/unary.inc"
 #undef BITGRAD_UNARY
 
-// y = f(gate) * up (Shazeer 2020, arXiv 2002.05202; silu: SwiGLU), of one shape and dtype: fp32, bf16 (computed in
-// fp32, rounded once) or fp64. In fp32 the bits of mul(unary(f, gate), up), without f(gate) kept for backward. One x
-// [.., 2d]: gate is x[.., 0 .. d-1], up the rest, y [.., d].
+// y = f(gate) * up (Shazeer 2020, arXiv 2002.05202; silu: SwiGLU). Both of one shape and dtype: fp32, bf16 (computed in
+// fp32, rounded once) or fp64. In fp32 the bits equal those of mul(unary(f, gate), up), but f(gate) is not kept for
+// backward. The one-argument form takes x [.., 2d]: gate is x[.., 0 .. d-1], up the rest; y [.., d].
 Var gated(UnaryOp f, const Var& gate, const Var& up);
 Var gated(UnaryOp f, const Var& x);
 
-// y = a + b, a - b, a * b of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast by
-// NumPy's rules, up to 4 axes where they differ; the gradient of what is repeated is the sum over its repetitions.
+// y = a + b, a - b, a * b, both of one dtype: fp32, bf16 (computed in fp32, rounded once) or fp64. Shapes broadcast as
+// in NumPy, with at most 4 axes where they differ; the gradient of a broadcast operand is summed over its repetitions.
 Var add(const Var& a, const Var& b);
 Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
-// The same elements in another shape.
+// Same elements, new shape.
 Var reshape(const Var& x, const Shape& shape);
-// What moves elements takes any dtype, dense; codes without a scale or with one for the whole tensor, which comes
-// along. Axis i of the result is axis axes[i] of x: at most 4, each once, negative ones count from the end. The last
-// axis of codes of fewer than 8 bits stays the last.
+// The ops below move elements without computing; any dtype, dense. Codes must have no scale or a single per-tensor
+// scale, which is passed on.
+// Axis i of the result is axis axes[i] of x: at most 4, each once, negative ones count from the end. For codes of fewer
+// than 8 bits the last axis must stay last.
 Var permute(const Var& x, const std::vector<int64_t>& axes);
-// Elements [begin, end) of an axis. Of axis 0 a view, with scales of any granularity.
+// Elements [begin, end) of an axis. Along axis 0 a view, for scales of any granularity.
 Var slice(const Var& x, int64_t axis, int64_t begin, int64_t end);
-// The parts one after another along an axis: one dtype, one size but along that axis, equal scales.
+// Concatenates along an axis: equal dtypes, scales, and sizes of the other axes.
 Var concatenate(const std::vector<Var>& parts, int64_t axis);
 // Sum of all elements, shape [].
 Var sum(const Var& x);
 
-// Losses: the *sum* over rows of logits [.., classes], shape [] (docs/numerics.md section 6). labels: a class for each
-// row, dense int32 on the current device; on a device other than the CPU one that is no class fails when the flags are
-// read (kernels/flag.h). The forms with labels of the host copy them.
-// squared hinge: mean over classes of max(0, 1 - t*y)^2, t = +1 for the label's class, else -1.
+// Losses that return the *sum* over the rows of logits [.., classes], shape [] (docs/numerics.md section 6). labels:
+// one class per row, dense int32 on the current device. On devices other than the CPU an invalid label fails when flags
+// are read (kernels/flag.h). The overloads with host labels copy them.
+// Squared hinge: mean over classes of max(0, 1 - t*y)^2, t = +1 for the label's class, else -1.
 Var squared_hinge(const Var& logits, const Tensor& labels);
 Var squared_hinge(const Var& logits, std::span<const int32_t> labels);
-// softmax cross-entropy: log(sum exp(y - max)) - (y_label - max).
+// Softmax cross-entropy: log(sum exp(y - max)) - (y_label - max).
 Var softmax_cross_entropy_sum(const Var& logits, const Tensor& labels);
 Var softmax_cross_entropy(const Var& logits, std::span<const int32_t> labels);
 
-// Number of rows of logits fp32 [.., classes] whose largest logit (the first of equals) is the label's. Waits for the
+// Number of rows of logits fp32 [.., classes] whose maximum (the first, if tied) is at the label. Synchronizes with the
 // device.
 int64_t count_correct(const Tensor& logits, std::span<const int32_t> labels);
 
-// Losses that are the *mean* over what they count, shape [] (docs/numerics.md section 10). Outputs fp32, bf16 or fp64.
+// Losses that return the *mean* over the elements that count, shape [] (docs/numerics.md section 10). Outputs fp32,
+// bf16 or fp64.
 // Mean over all elements of (outputs - target)^2; target of the same shape, fp32 or bf16 (fp64 for fp64).
 Var mean_squared_error(const Var& outputs, const Tensor& target);
 // Mean over all elements of max(x, 0) - x t + log(1 + e^-|x|), the cross-entropy of sigmoid(x) with targets t in [0, 1]
-// (TensorFlow, sigmoid_cross_entropy_with_logits); targets as above. One outside [0, 1] is an Error.
+// (TensorFlow's sigmoid_cross_entropy_with_logits); targets as above. Throws Error for a target outside [0, 1].
 Var sigmoid_cross_entropy(const Var& logits, const Tensor& targets);
 // Logits [.., classes], targets int32 [..]: mean of log(sum exp(y - max)) - (y_target - max) over the positions whose
-// target is not `ignore_index`. A target that is neither, and targets of which none counts, are Errors, on a device
-// when its errors are polled.
+// target is not `ignore_index`. Throws Error for any other target that is no class, and if no position counts; on a
+// device when its errors are polled.
 inline constexpr int32_t kIgnoreIndex = -100;
 Var cross_entropy(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
-// Their sum, 0 where none counts.
+// The sum instead; 0 if no position counts.
 Var cross_entropy_sum(const Var& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
 
-// What metrics are made of: one number on the current device, without waiting for it; logits and outputs fp32 or bf16.
-// Counts are int64 [] and exact; sums are fp64 [], added in one order in double, the same bits on every device.
+// Inputs of metrics: one value each, on the current device, without synchronizing; logits and outputs fp32 or bf16.
+// Counts are exact int64 []; sums are fp64 [], added in double in a fixed order, with the same bits on every device.
 // Accuracy is top_k_count(k = 1) / target_count, perplexity exp(cross_entropy_total / target_count), bits per byte
 // cross_entropy_total / (ln 2 * bytes), mean squared error squared_error_total / elements.
 Tensor target_count(const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
-// Positions whose target is among the k largest logits; of equal logits the one with the lower index is before the
-// other, and NaN is before every number. A NaN at the target does not count.
+// Positions whose target is among the k largest logits. Of equal logits the lower index ranks first, and NaN ranks
+// above every other value. A NaN at the target does not count.
 Tensor top_k_count(const Tensor& logits, const Tensor& targets, int64_t k, int32_t ignore_index = kIgnoreIndex);
 // In nats, over the positions that count.
 Tensor cross_entropy_total(const Tensor& logits, const Tensor& targets, int32_t ignore_index = kIgnoreIndex);
