@@ -1,6 +1,5 @@
-// Adapters in files of their own, in the layout of PEFT (Hugging Face): a folder with adapter_model.safetensors,
-// tensors base_model.model.LAYER.lora_A.weight [rank, inputs] and .lora_B.weight [outputs, rank], and
-// adapter_config.json.
+// Adapter files in PEFT's layout (Hugging Face): a folder with adapter_model.safetensors, tensors
+// base_model.model.LAYER.lora_A.weight [rank, inputs] and .lora_B.weight [outputs, rank], and adapter_config.json.
 #pragma once
 
 #include <string>
@@ -10,17 +9,17 @@
 
 namespace bitgrad {
 
-// Writes the adapters of an initialized model, fp32; the folder is made. Throws Error for a model without adapters;
-// file errors as base/file.h says.
+// Writes the adapters of an initialized model in fp32 and creates the folder. Throws Error for a model without
+// adapters; file errors as in base/file.h.
 void save_adapters(const std::string& folder, Module& model);
 
-// Takes adapters for those of the model. `path`: such a folder, whose rank and alpha must be those of the model, or its
-// tensors alone; F32, F16 or BF16. Throws Error(kData) that lists everything that is missing, unexpected or of another
-// shape, before anything is changed, and Error(kNonFinite) for NaN and Inf.
+// Loads values into the model's adapters. `path` is a folder as above, whose rank and alpha must match the model's, or
+// just the tensor file. F32, F16 or BF16. Before anything changes, throws Error(kData) that lists every missing or
+// unexpected tensor and shape mismatch, and Error(kNonFinite) for NaN and Inf.
 void load_adapters(const std::string& path, Module& model);
 
-// The configuration of the model after merge_adapters, from that of the converted model (train/ptq.h) with its
-// adapters: without them, and to_float with their layers' weights in fp32. Call it before they are merged.
+// Derives the configuration after merge_adapters from that of the converted model (train/ptq.h) with adapters: the
+// adapters are removed and, with to_float, their layers' weights are fp32. Call before merging.
 RunConfig merged_config(RunConfig config, Module& model, bool to_float);
 
 }  // namespace bitgrad

@@ -1,8 +1,8 @@
-// Bits for each layer under a budget of bytes: `quant: {budget: 60 KB}`.
+// Bit allocation under a memory budget: `quant: {budget: 60 KB}`.
 //
-// The cost of a choice is what it does alone to a trained model (train/sensitivity.h); costs of layers are added up.
-// The sum is made least under the budget: a multiple-choice knapsack, solved exactly (Kellerer, Pferschy, Pisinger
-// 2004, chapter 11; states that cost and weigh more than another one are dropped, as Nemhauser and Ullmann 1969).
+// The cost of a choice is its effect on a trained model when applied alone (train/sensitivity.h); costs of layers add
+// up. Minimizing the sum under the budget is a multiple-choice knapsack, solved exactly (Kellerer, Pferschy, Pisinger
+// 2004, chapter 11; dominated states are dropped as in Nemhauser and Ullmann 1969).
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,32 @@ struct BudgetChoice {
   int64_t bytes = 0;
   double cost = 0;
 };
-// The index of one choice for each layer: the least sum of costs with at most `budget` bytes; of equal sums the one of
-// fewer bytes, then the earlier choice in the first layer that differs. Exact while no more than 2^18 sums of bytes are
-// worth keeping at a layer; beyond, sums that differ by less than budget / 2^18 count as one there, and the result
-// costs at most what is best for a budget that is smaller by that much for each layer. Throws Error when the least
-// bytes do not fit, or a layer has no choice.
+// Returns the index of one choice per layer that minimizes the sum of costs with at most `budget` bytes. Ties: fewer
+// bytes, then the earlier choice in the first layer that differs. Exact while no more than 2^18 byte totals are
+// undominated at any layer; beyond that, totals that differ by less than budget / 2^18 are merged, and the result costs
+// no more than the optimum for a budget that is smaller by that amount per layer. Throws Error if even the smallest
+// choices do not fit, or a layer has no choice.
 std::vector<size_t> pick_choices(const std::vector<std::vector<BudgetChoice>>& layers, int64_t budget);
 
-// What a budget came to.
+// The result of planning a budget.
 struct BudgetPlan {
   struct Layer {
     std::string layer = {};
-    LayerEffect effect = {};  // the choice
+    LayerEffect effect = {};  // of the choice
   };
   std::vector<Layer> layers = {};
-  int64_t budget = 0, bytes = 0, least = 0, most = 0;  // of the choices; least and most: with the fewest and most bits
-  // A choice for each layer, a line with its bytes and what it costs, and what uniform bits would come to.
+  int64_t budget = 0, bytes = 0, least = 0, most = 0;  // bytes of the choices, and with the fewest and most bits
+  // One line per layer with its choice, bytes and cost, followed by what uniform bits would give.
   std::string table = {};
 };
-// The cost of an effect: max(change of the loss, 0) + kNoiseWeight * noise of the weight relative to its signal. The
-// second term orders choices whose change of the loss is below what few samples can show.
+// Cost of an effect: max(loss change, 0) + kNoiseWeight * relative noise of the weight. The second term orders choices
+// whose loss change is below what few samples can resolve.
 double budget_cost(const LayerEffect& effect);
 BudgetPlan plan_budget(const Sensitivity& sensitivity, int64_t budget);
 
-// A configuration with quant.budget becomes one whose quant.rules name each layer's recipe: the run of model.init_from
-// is opened, sensitivities are measured on the first budget.samples of data.train, and the budget is planned. Others
-// pass as they are. `plan`: what was chosen. Applies device.threads and run.bits to the process.
+// Replaces quant.budget by quant.rules with a recipe per layer: opens the run of model.init_from, measures
+// sensitivities on the first budget.samples of data.train, and plans the budget. Configurations without a budget are
+// returned unchanged. `plan` receives the choices. Applies device.threads and run.bits to the process.
 RunConfig resolve_budget(RunConfig config, BudgetPlan* plan = nullptr);
 
 }  // namespace bitgrad

@@ -1,17 +1,17 @@
-// Checkpoints: safetensors files with everything that a run needs to go on bit for bit, or to be evaluated.
+// Checkpoints: safetensors files with everything needed to resume a run bit for bit, or to evaluate it.
 //
 // Tensors, for each parameter <path> (learned parts are parameters too): <path>.codes (U8 [rows, row_bytes], canonical
-// codes, rows on a byte), .scale, .zero, .offset and .statistic (quantizer state), .master (F32 or BF16; absent without
-// a master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers under
-// their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
-//   bitgrad.tensors  JSON, for each .codes {dtype: the whole record, shape, scheme, granularity}
-//   bitgrad.state    JSON {step, microbatch, epoch, position, seed, phase, format_version, best, ...}
-//   bitgrad.config   the resolved configuration, without data.root; empty where no run wrote the file
-//   bitgrad.model    the form of the input, the layers and how they are quantized (train/model_record.h); not in files
-//                    of models that make_layer did not make
-//   bitgrad.tokenizer  what makes ids of texts (data/tokenizer.h); only of models of text
-//   bitgrad.kernels  kernel_table_hash() of the run that saved
-//   bitgrad.version  of the program that saved; not read
+// codes, rows byte-aligned), .scale, .zero, .offset and .statistic (quantizer state), .master (F32 or BF16; absent
+// without a master), <path>.<family>.<part> (F32, BF16, or I8, U8 [numel] with .scale) of the update rule, and buffers
+// under their own paths (F32, BF16, I8, U8, I32, I64). Metadata:
+//   bitgrad.tensors    JSON, for each .codes {dtype: the full record, shape, scheme, granularity}
+//   bitgrad.state      JSON {step, microbatch, epoch, position, seed, phase, format_version, best, ...}
+//   bitgrad.config     the resolved configuration, without data.root; empty if no run wrote the file
+//   bitgrad.model      input form, layers and their quantization (train/model_record.h); absent if the model was not
+//                      made by make_layer
+//   bitgrad.tokenizer  the tokenizer (data/tokenizer.h); only for models of text
+//   bitgrad.kernels    kernel_table_hash() of the run that saved
+//   bitgrad.version    version of the program that saved; not read
 #pragma once
 
 #include <cstdint>
@@ -27,99 +27,103 @@ namespace bitgrad {
 
 inline constexpr int kCheckpointFormat = 2;
 
-// Counters of a run beside those of the learner.
+// Counters of a run, in addition to the learner's.
 struct RunCounters {
-  int64_t epoch = 0;          // epochs completed by the loader
-  int64_t position = 0;       // samples of the current epoch done
+  int64_t epoch = 0;          // completed by the loader
+  int64_t position = 0;       // samples consumed of the current epoch
   double best_accuracy = -1;  // percent, of the best model; -1: not evaluated yet, or targets are values
   int64_t best_epoch = 0;
   double last_accuracy = -1;
-  // Not part of the state hash.
+  // The following are not part of the state hash.
   double train_seconds = 0;                                // wall time
-  double unreported_loss = 0;                              // sums over the samples since the last report of training
-  int64_t unreported_correct = 0, unreported_samples = 0;  // samples: elements of the targets that counted
-  int64_t metrics_bytes = 0;  // of metrics.jsonl when the file was saved, 0: none or not known; and their CRC32C
+  double unreported_loss = 0;                              // sums over the samples since the last training report
+  int64_t unreported_correct = 0, unreported_samples = 0;  // samples: target elements that counted
+  int64_t metrics_bytes = 0;  // size of metrics.jsonl at the time of saving, and its CRC32C; 0: none or unknown
   uint32_t metrics_crc = 0;
-  // Of the metric that picks the best model, where that is not accuracy; part of the state hash then.
+  // Value of the metric that selects the best model, if that is not accuracy; part of the state hash in that case.
   std::string metric = {};
   std::optional<double> best_value = {}, last_value = {};
-  int64_t best_step = 0;  // optimizer step of the best model, 0: not known; not part of the state hash
-  // Of train.early_stop: the best value so far, and evaluations since; part of the state hash once there is one.
+  int64_t best_step = 0;  // optimizer step of the best model; 0: unknown; not part of the state hash
+  // State of train.early_stop: best value so far, evaluations since. Part of the state hash once a value exists.
   std::optional<double> early_stop_best = {};
   int64_t early_stop_waited = 0;
-  bool evaluation_due = false;  // at this step, but cut short; not part of the state hash
+  bool evaluation_due = false;  // due at this step but cut short; not part of the state hash
 };
 
 struct CheckpointHeader {
   RunCounters counters = {};
   int64_t step = 0, microbatch = 0, since_requantize = 0;
   uint64_t seed = 0;
-  int64_t phase = 0;             // of quantization
+  int64_t phase = 0;             // quantization phase
   std::string config = {};       // YAML
-  std::string model = {};        // what the file says of its model (train/model_record.h); empty: nothing
+  std::string model = {};        // model record (train/model_record.h); empty: none
   std::string tokenizer = {};    // JSON (tokenizer_record); empty: none
-  std::string kernel_hash = {};  // of the table of kernels of the run that saved
+  std::string kernel_hash = {};  // kernel_table_hash() of the run that saved
 };
 
-// Writes atomically (temporary name, fsync, rename). The learner must be on a step boundary; a converted one throws
-// Error. A tensor that holds NaN or Inf is Error(kNonFinite), and the file that was there stays. tokenizer: of the text
-// that the model reads (tokenizer_text), or empty.
+// Writes atomically (temporary name, fsync, rename). `tokenizer` is that of the model's text (tokenizer_text), or
+// empty. Throws Error if the learner is not on a step boundary or is converted, and Error(kNonFinite) if a tensor holds
+// NaN or Inf; an existing file is kept then.
 void save_checkpoint(const std::string& path, Learner& learner, const RunCounters& counters,
                      const std::string& config_yaml, const std::string& tokenizer = {});
-// Reads what is needed before a learner can be built, and registers the dtypes that the file brings along: its
-// configuration may name them. Throws Error(kData).
+// Reads what is needed to build a learner, and registers dtypes that the file defines, since its configuration may name
+// them. Throws Error(kData).
 CheckpointHeader read_checkpoint_header(const std::string& path);
-// Restores parameters, optimizer, statistics and counters of a learner of the same configuration, which is in the phase
-// of the header (Learner::enter_phase). Throws Error(kData) that names the tensor when anything is missing, unknown or
-// of another form, Error(kNonFinite) when it holds NaN or Inf; the learner is then unusable.
+// Restores parameters, optimizer state, statistics and counters into a learner with the same configuration, which must
+// be in the header's phase (Learner::enter_phase). Throws Error(kData) that names the tensor if one is missing, unknown
+// or has another form, and Error(kNonFinite) if one holds NaN or Inf; the learner is unusable then.
 void load_checkpoint(const std::string& path, Learner& learner);
-// The tokenizer as files hold it; empty for nullptr. Error where the record is longer than files of models may hold.
+// Serializes a tokenizer for files; returns "" for nullptr. Throws Error if the record exceeds the limit of model
+// files.
 std::string tokenizer_text(const Tokenizer* tokenizer);
-// And back; nullptr where the file has none. Error(kData) names `path`, the file of the header.
+// Restores the tokenizer of a header, or returns nullptr if it has none. Throws Error(kData) that names `path`, the
+// header's file.
 std::shared_ptr<const Tokenizer> tokenizer_of(const CheckpointHeader& header, const std::string& path);
-// Error(kData) that names both where data of one tokenizer meet a model of another.
+// Throws Error(kData) that names both sides if the data and the model have different tokenizers.
 void require_same_tokenizer(const CheckpointHeader& header, const std::string& path, const Dataset& data);
-// The parameters and buffers of a checkpoint alone, into a model of the same form; counters and the optimizer's state
-// are left out. Errors as load_checkpoint.
+// Loads only the parameters and buffers of a checkpoint into a model of the same form; counters and optimizer state are
+// ignored. Errors as in load_checkpoint.
 void load_values(const std::string& path, Module& model);
 
-// A model without what trains it: "<path>.codes" with scales, "<path>.value" (F32) of fp32 parameters, and buffers. The
-// metadata are those of a checkpoint; bitgrad.kind is "model". A low-bit parameter that has a master is an Error. An
-// empty kernel_hash of the header is that of this process.
+// Writes an inference model (no masters, no optimizer state): "<path>.codes" with scales, "<path>.value" (F32) of fp32
+// parameters, and buffers. The metadata are those of a checkpoint, plus bitgrad.kind "model". If header.kernel_hash is
+// empty, that of this process is used. Throws Error if a low-bit parameter still has a master.
 void save_model(const std::string& path, Module& model, const CheckpointHeader& header);
-// Reads it into a converted model of the same form (prepare and convert were run). Errors as load_checkpoint.
+// Loads it into a converted model of the same form (after prepare and convert). Errors as in load_checkpoint.
 void load_model(const std::string& path, Module& model);
-// What a file of either kind holds, before a model is built for it. Its configuration is text that anybody may have
-// written: layers that it describes must have these shapes, or a small file would make a large model.
+// Contents of a file of either kind, read before a model is built for it. Its configuration is untrusted text: the
+// layers it describes must have these shapes, so that a small file cannot allocate a large model.
 struct FileForm {
   std::string path = {}, kind = {};              // kind: "checkpoint" or "model"
-  std::map<std::string, Shape> parameters = {};  // by path, whatever their precision
-  int64_t bytes = 0;                             // of all tensors
+  std::map<std::string, Shape> parameters = {};  // by path, regardless of precision
+  int64_t bytes = 0;                             // total of all tensors
 };
-// Registers the dtypes that the file brings along. Throws Error(kData) for other files.
+// Registers dtypes that the file defines. Throws Error(kData) for any other file.
 FileForm file_form(const std::string& path);
 std::string file_kind(const std::string& path);
 
-// [rows, cols] of a parameter of a file of either kind, whatever it is held in. Throws Error(kData).
+// Shape [rows, cols] of a parameter in a file of either kind, regardless of precision. Throws Error(kData).
 Shape shape_in_file(const std::string& file, const std::string& parameter);
 
-// What init_from found for the parameters of a model.
+// Outcome of init_from for a model.
 struct InitFrom {
-  std::vector<std::string> taken = {};    // paths of parameters and buffers
-  std::vector<std::string> skipped = {};  // of the file: what this model has no place for
-  // Learned parts and observed ranges of this model, which keep their own first values.
+  std::vector<std::string> taken = {};    // parameters and buffers taken from the file
+  std::vector<std::string> skipped = {};  // paths of the file that this model does not use
+  // Learned parts and observed ranges of this model that keep their own initial values.
   std::vector<std::string> fresh = {};
 };
-// Takes numbers from a checkpoint or model of another run by their paths: masters where it has them, else the values of
-// its codes; and buffers (running statistics). Every weight, bias, norm parameter and buffer of this model must be
-// there with its shape, else Error(kData) that names it, and the model is of no further use. Codes are made anew, with
-// the draws of `step`. Counters, optimizer and seed stay those of this run. Before the first microbatch.
+// Initializes a model from another run's checkpoint or model file, matching by path: masters if present, otherwise
+// dequantized codes; and buffers (running statistics). Codes are requantized with the draws of `step`, except that a
+// parameter without master and learned parts takes codes of the same dtype, scheme and granularity as they are. Every
+// weight, bias, norm parameter and buffer of this model must be in the file with its shape; otherwise throws
+// Error(kData) that names it, and the model is unusable. Counters, optimizer and seed remain those of this run. Call
+// before the first microbatch.
 InitFrom init_from(const std::string& path, Module& model, int64_t step = 0);
 
 // SHA-256 over the sorted (name, dtype, shape, canonical bytes) of masters, codes, scales, optimizer state, running
-// statistics and counters. No time, path or number of threads.
+// statistics and counters. Independent of time, paths and thread count.
 std::string state_hash(Learner& learner, const RunCounters& counters);
-// Identifies the kernels that this machine chooses from, under the cap: part of "the same bits" in fast mode.
+// Identifies the set of kernels available on this machine under the ISA cap; part of "the same bits" in fast mode.
 std::string kernel_table_hash();
 
 }  // namespace bitgrad

@@ -1,5 +1,5 @@
-// Two models side by side: their weights, and what every module makes of one batch. Prepared and converted, two epochs,
-// two recipes.
+// Compares two models: their weights, and the output of every module on one batch. For example prepared vs. converted,
+// two epochs, two recipes.
 #pragma once
 
 #include <optional>
@@ -10,37 +10,37 @@
 
 namespace bitgrad {
 
-// What two lists of numbers have between them: max abs(a - b), and the root of the mean of (a - b)^2, in double.
+// Difference of two equally shaped tensors, in double: max abs(a - b), and the root mean square of a - b.
 struct Difference {
   double max_abs_difference = 0, rms_difference = 0;
-  bool equal_bits = false;  // every number is the same, bit for bit
+  bool equal_bits = false;  // all values are bitwise equal
 };
 
 struct ParameterDifference {
   std::string path = {};
-  std::string a = {}, b = {};                // how it is held: "int4 symmetric group(32)", "fp32"
-  bool same_form = false;                    // of equal dtype, scheme, granularity and shape
+  std::string a = {}, b = {};                // precision: "int4 symmetric group(32)", "fp32"
+  bool same_form = false;                    // equal dtype, scheme, granularity and shape
   int64_t elements = 0;                      // of a
-  std::optional<int64_t> codes_differ = {};  // none: not codes of one dtype
-  std::optional<Difference> values = {};     // of what the codes stand for; none: other shapes
+  std::optional<int64_t> codes_differ = {};  // nullopt: not codes of the same dtype and shape
+  std::optional<Difference> values = {};     // of the dequantized values; nullopt: shapes differ
 };
 
 struct OutputDifference {
   std::string path = {};                  // of the module
   std::string a = {}, b = {};             // "[64,10] fp32"
-  std::optional<Difference> values = {};  // none: other shapes
+  std::optional<Difference> values = {};  // nullopt: shapes differ
 };
 
 struct ModelDifference {
-  // That both have. Learned parts of weights, and inputs of layers that are switched off, are left out.
+  // Present in both models. Excludes learned parts of weights and of inputs of layers that are switched off.
   std::vector<ParameterDifference> parameters = {};
-  std::vector<OutputDifference> modules = {};  // that both have and run, in the order of a
+  std::vector<OutputDifference> modules = {};  // present and executed in both, in the order of a
   OutputDifference output = {};
-  std::vector<std::string> only_a = {}, only_b = {};  // parameters and modules of one of them
-  bool equal_bits = false;                            // all of the above, and nothing is of one alone
+  std::vector<std::string> only_a = {}, only_b = {};  // parameters and modules present in only one model
+  bool equal_bits = false;                            // everything above is equal and nothing is in only one model
 };
 
-// x [n, features] goes through both in evaluation mode. Throws Error when a model does not take x.
+// Runs x [n, sample...] through both models in evaluation mode. Throws Error if a model does not accept x.
 ModelDifference compare_models(Learner& a, Learner& b, const Tensor& x);
 
 }  // namespace bitgrad

@@ -1,5 +1,5 @@
-// What a run will be and take, found without a run folder: the data are opened, the model is built, and a few optimizer
-// steps run in memory to measure what the account of memory comes to.
+// Dry run: predicts what a run will do and need, without a run folder. Opens the data, builds the model, and runs a few
+// optimizer steps in memory to measure peak memory.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ namespace bitgrad {
 
 struct DryRun {
   struct Data {
-    std::string name = {};  // "idx train-images ...": what was opened
+    std::string name = {};  // e.g. "idx train-images ..."
     int64_t samples = 0;
     Shape sample = {};
     DType dtype = dtypes::fp32;
   };
-  std::vector<std::string> warnings = {};  // keys without effect, a batch larger than the data, too many threads
+  std::vector<std::string> warnings = {};  // unused keys, a batch larger than the data, too many threads
   Data train = {};
   std::optional<Data> valid = {}, test = {};
-  LayerTable layers = {};                  // as the first phase of quantization has them
-  std::string table = {};                  // print_layer_table
+  LayerTable layers = {};                  // as in the first quantization phase
+  std::string table = {};                  // output of print_layer_table
   int64_t steps = 0;                       // optimizer steps of the whole run
   int64_t steps_per_epoch = 0;             // rounded up
-  std::optional<MemoryAccount> peak = {};  // bytes by kind at the peak; none: not measured
+  std::optional<MemoryAccount> peak = {};  // bytes by kind at the peak; nullopt: not measured
 };
 
-// Throws ConfigError, Error as a run would before its first step. measure: run one optimizer step in each phase of
-// quantization, a report of quantization and one batch of evaluation; their values are dropped. Applies device.threads
-// and run.bits to the process, as Trainer does, and starts new peaks of memory.
+// Throws ConfigError or Error like a run would before its first step. With `measure`, runs one optimizer step in each
+// quantization phase, a quantization report and one batch of evaluation, and discards their values. Applies
+// device.threads and run.bits to the process, like Trainer, and resets the memory peaks.
 DryRun dry_run(RunConfig config, bool measure = true);
 
 }  // namespace bitgrad

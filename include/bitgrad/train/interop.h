@@ -1,5 +1,5 @@
-// Models in files of other programs: GGUF (llama.cpp) and Hugging Face folders (safetensors and config.json). What a
-// model is to them is a Decoder (train/decoder.h). docs/interop.md.
+// Models in files of other programs: GGUF (llama.cpp) and Hugging Face folders (safetensors and config.json). They are
+// described by a Decoder (train/decoder.h). docs/interop.md.
 #pragma once
 
 #include <cstdint>
@@ -13,67 +13,67 @@
 
 namespace bitgrad {
 
-// What becomes of one tensor of a file that is written.
+// How one tensor of an exported file was written.
 struct ExportedTensor {
   enum class Fate : uint8_t {
-    kExact,    // the file holds the very codes and scales, or numbers
-    kRounded,  // numbers, or scales, are rounded: `error` says how far
-    kZeros,    // the model has none, and the file must have one
-    kRefused,  // the file cannot hold it: `reason`
+    kExact,    // codes and scales, or floats, are stored exactly
+    kRounded,  // floats or scales are rounded: see `error`
+    kZeros,    // absent in the model but required by the file
+    kRefused,  // the file cannot hold it: see `reason`
   };
   std::string name = {};       // in the file
-  std::string parameter = {};  // its path in the model; empty: kZeros
+  std::string parameter = {};  // path in the model; empty for kZeros
   Shape shape = {};            // as in the file, rows first
   std::string type = {};       // "Q4_0", "F32", ...
   Fate fate = Fate::kExact;
-  double error = 0;         // largest difference of a value, relative to the largest value of the tensor
-  std::string reason = {};  // of kRounded and kRefused
+  double error = 0;         // largest difference of a value, relative to the tensor's largest value
+  std::string reason = {};  // for kRounded and kRefused
 };
-// What becomes of what one layer computes, in targets that run a graph.
+// How the computation of one layer was exported, for targets that run a graph.
 struct ExportedLayer {
-  std::string layer = {};      // its path
-  std::string operation = {};  // "MatMulInteger int8 x int4"
+  std::string layer = {};      // path
+  std::string operation = {};  // e.g. "MatMulInteger int8 x int4"
   ExportedTensor::Fate fate = ExportedTensor::Fate::kExact;
-  double error = 0;         // kRounded: bound of a result, as `reason` says of what
-  std::string reason = {};  // of kRounded and kRefused
+  double error = 0;         // kRounded: bound on the result; `reason` says of what
+  std::string reason = {};  // for kRounded and kRefused
 };
 struct ExportReport {
-  std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; of graphs: the form, "integer", "qdq"
+  std::string family = {};  // "gpt2", "llama", "qwen2", "bitnet"; for graphs the form, "integer" or "qdq"
   std::vector<ExportedTensor> tensors = {};
   std::vector<ExportedLayer> layers = {};
-  bool refused() const;  // whether any tensor or layer is
+  bool refused() const;  // whether any tensor or layer is kRefused
 };
 
 struct ExportSpec {
-  std::string family = {};  // empty: the one that the structure asks for
-  bool dry_run = false;     // the report alone; nothing is written
-  // onnx. "integer": products of codes are sums of integers, exactly ours; "qdq": floats between QuantizeLinear and
-  // DequantizeLinear, as compilers for accelerators read them. Empty: integer.
+  std::string family = {};  // empty: chosen by the model's structure
+  bool dry_run = false;     // only report; write nothing
+  // onnx. "integer": products of codes as integer sums, exactly ours. "qdq": float ops between QuantizeLinear and
+  // DequantizeLinear, as accelerator compilers expect. Empty: integer.
   std::string form = {};
-  bool dequantize = false;  // safetensors, npz: values in fp32 in place of codes and scales
-  int opset = 0;            // onnx: 21 to 28; 0: 21. From 25 on codes of 2 bits have a type of their own
+  bool dequantize = false;  // safetensors, npz: fp32 values instead of codes and scales
+  int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
 };
-// `model`: initialized, with values, as `spec` describes it. tokenizer: nullptr where it has none. Throws Error where
-// the model is no decoder, a layer does not fit the family (named), or a tensor is refused (all are listed) without
-// dry_run; then nothing is written.
+// `model` must be initialized, have values and match `spec`. `tokenizer` may be nullptr. Throws Error if the model is
+// no decoder, if a layer does not fit the family (named in the message), or, unless dry_run, if tensors are refused
+// (all are listed). Nothing is written then.
 ExportReport export_gguf(Module& model, const ModelSpec& spec, const Tokenizer* tokenizer, const std::string& path,
                          const ExportSpec& options = {});
 ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tokenizer* tokenizer,
                                  const std::string& folder, const ExportSpec& options = {});
 
-// What was read: layers, their parameters by path, and the tokenizer of the file.
+// An imported model: layers, parameters by path, and the file's tokenizer.
 struct ImportedModel {
   std::string family = {};
   ModelSpec spec = {};
   std::vector<std::pair<std::string, Tensor>> parameters = {};  // fp32, or codes with scales
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;         // nullptr: none that is known here
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;         // nullptr: none, or not supported
   std::vector<std::string> notes = {};                          // what was left out, and why
 };
-// Throws Error (kData) for files that are damaged, of another family, or that lack tensors: everything that does not
-// fit is listed together (missing, unexpected, shapes).
+// Throw Error(kData) for files that are damaged, of an unsupported family, or incomplete. All mismatches (missing,
+// unexpected, shapes) are listed together.
 ImportedModel import_gguf(const std::string& path);
 ImportedModel import_hugging_face(const std::string& folder);
-// Writes it as a model file, which train (model.init_from), eval, generate and inspect open.
+// Saves it as a model file for train (model.init_from), eval, generate and inspect.
 void save_imported(const ImportedModel& model, const std::string& path);
 
 }  // namespace bitgrad

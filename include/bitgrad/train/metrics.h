@@ -1,4 +1,4 @@
-// Files of a run folder that programs read: metrics.jsonl and summary.json.
+// Machine-readable files of a run folder: metrics.jsonl and summary.json.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace bitgrad {
 
 class Json;
 
-// What a file holds up to its last line.
+// Size and checksum of what has been written to a file.
 struct WrittenSum {
   int64_t bytes = 0;
   uint32_t crc32c = 0;
@@ -23,28 +23,28 @@ namespace detail {
 class MetricsSink;
 }
 
-// What is written beside metrics.jsonl.
+// Which files are written in addition to metrics.jsonl.
 struct MetricsOutputs {
   bool csv = false;                       // results.csv
-  std::vector<std::string> metrics = {};  // its columns of evaluations beside the loss
-  bool evaluates = false;                 // a row for each evaluation; else for each train line
-  bool tensorboard = false;               // event files
+  std::vector<std::string> metrics = {};  // evaluation columns of results.csv besides the loss
+  bool evaluates = false;                 // one CSV row per evaluation; false: per train line
+  bool tensorboard = false;               // TensorBoard event files
 };
 
-// metrics.jsonl: one JSON object a line.
-//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s", of ids also "tokens_per_s",
-//     "gmacs_per_s" where layers multiply, "mfu" under log.peak},
-//   {"event":"eval","split","epoch","step","loss","accuracy", and the other metrics that fit the task} and
+// metrics.jsonl: one JSON object per line.
+//   {"event":"train","step","epoch","loss","accuracy","lr","samples_per_s", for ids also "tokens_per_s", "gmacs_per_s"
+//     if layers multiply, "mfu" if log.peak is set},
+//   {"event":"eval","split","epoch","step","loss","accuracy", the other metrics that fit the task, "final":true for the
+//     test of the best model} and
 //   {"event":"quant","step","epoch","layer","part", ...} (quant_monitor.h).
 class MetricsLog {
  public:
-  // Opens <folder>/metrics.jsonl for appending. Lines past `keep_steps` are dropped first (a resumed run writes them
-  // again), and so is a last line without its end, as a killed program leaves one (info in the log).
-  // Lines that cannot be read are dropped too, and `saved`, what was written when the run was saved (0 bytes: not
-  // known), is compared with what the file begins with: either damage is a warning with the numbers of the lines, and
-  // the file as it was is kept as metrics.jsonl.damaged, or .damaged.2 and so on: none is overwritten.
-  // Files of `outputs` follow: results.csv is made anew of the lines that stay; a new event file begins, before which
-  // readers forget later steps.
+  // Opens <folder>/metrics.jsonl for appending. Drops lines past `keep_steps`, which a resumed run writes again, and an
+  // incomplete last line as left by a killed process (logged as info). Unreadable lines are dropped too, and the start
+  // of the file is compared with `saved`, what had been written when the run was saved (0 bytes: unknown). Either kind
+  // of damage is logged as a warning, with line numbers, and the original file is kept as metrics.jsonl.damaged (or
+  // .damaged.2, ...; none is overwritten). The files in `outputs` are brought in line: results.csv is rewritten from
+  // the remaining lines, and a new event file begins that makes readers discard later steps.
   MetricsLog(const std::string& folder, int64_t keep_steps, const WrittenSum& saved = {},
              const MetricsOutputs& outputs = {});
   ~MetricsLog();
@@ -61,10 +61,10 @@ class MetricsLog {
   WrittenSum written_;
 };
 
-// summary.json: best_accuracy, last_accuracy (percent), metric (what picks the best
-// model), best_value, last_value, metrics (all of the last step, if it was evaluated), best_epoch, epochs, steps,
-// seconds, state_hash, status (finished, interrupted, failed), error, memory (bytes by kind at the total peak, and
-// total_peak).
+// Writes summary.json: status (finished, interrupted, failed), best_accuracy, last_accuracy (percent), metric (the one
+// that selects the best model), best_value, last_value, best_epoch, best_step, selected_on, ended_by, ended, epochs,
+// steps, seconds, state_hash, memory (bytes by kind at the total peak, and total_peak); if the run ended with an
+// evaluation, evaluated (split, samples, step) and its metrics; error, if any.
 void write_summary(const std::string& folder, const TrainOutcome& outcome, const std::string& status,
                    const std::string& error = {});
 

@@ -1,4 +1,4 @@
-// A checkpoint or model file, opened for use: its header, its configuration and the form of its input.
+// An opened checkpoint or model file: header, configuration and input form.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@
 namespace bitgrad {
 
 struct OpenedFile {
-  std::string path = {}, kind = {};  // kind: "checkpoint", "model"
+  std::string path = {}, kind = {};  // kind: "checkpoint" or "model"
   CheckpointHeader header = {};
   RunConfig config = {};
-  Form input = {};     // of the model: shape of a sample, ids
-  bool of_run = true;  // false: written by a program of its own, so `config` says nothing of it
+  Form input = {};     // of the model: sample shape, ids
+  bool of_run = true;  // false: written by a program without a run; `config` is meaningless except for defaults
 };
-// Of a run folder (its last checkpoint) or a file; overrides: of its configuration. Plugins that it needs were loaded
-// before (load_plugin), or are found where the run found them. Throws Error(kData), ConfigError.
+// Opens a run folder (its last checkpoint) or a file. `overrides` apply to its configuration. Required plugins must
+// have been loaded before (load_plugin) or be where the run found them. Throws Error(kData) or ConfigError.
 OpenedFile open_file(const std::string& target, const std::vector<std::string>& overrides = {});
-// The model of a file, ready to predict. `data` may be nullptr: nothing is read then but the file.
+// Builds the file's model, ready to predict. `data` may be nullptr, in which case only the file is read.
 std::unique_ptr<Learner> load_file(const OpenedFile& file, const Dataset* data);
 
 }  // namespace bitgrad

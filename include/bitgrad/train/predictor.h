@@ -1,5 +1,4 @@
-// Predictor: a trained model that predicts. It is opened from a run folder or a file, and needs no configuration, data
-// set or optimizer.
+// Predictor: runs a trained model. Opened from a run folder or a file; needs no configuration, data set or optimizer.
 //
 //   const auto model = open_model("runs/mnist/0001");
 //   Tensor scores = model->predict(x);                       // x [n, 784] fp32 -> [n, 10] fp32
@@ -22,62 +21,64 @@
 
 namespace bitgrad {
 
-// What the outputs of a model say, by the loss that it was trained with.
+// Meaning of a model's outputs, determined by its training loss.
 enum class PredictionTask : uint8_t {
-  kClasses,  // one class: a score each
-  kLabels,   // several labels, each by itself (sigmoid_cross_entropy)
-  kValues,   // values themselves
+  kClasses,  // one class: a score per class
+  kLabels,   // several independent labels (sigmoid_cross_entropy)
+  kValues,   // the values themselves
 };
-std::string_view prediction_task_name(PredictionTask task);  // classes, labels, values
+std::string_view prediction_task_name(PredictionTask task);  // "classes", "labels", "values"
 
 struct OutputForm {
   PredictionTask task = PredictionTask::kClasses;
-  Shape sample = {};  // of the outputs of one sample: [classes], [positions, classes], [values]
-  // Scores are logits whose softmax (kClasses) or sigmoid (kLabels) is a probability; false: scores of a margin.
+  Shape sample = {};  // output shape per sample: [classes], [positions, classes] or [values]
+  // Scores are logits whose softmax (kClasses) or sigmoid (kLabels) is a probability; false: margins, e.g. of a hinge
+  // loss.
   bool probabilities = false;
-  std::vector<std::string> names = {};  // of classes or labels; empty: not known
+  std::vector<std::string> names = {};  // of classes or labels; empty: unknown
 };
 
-// A class, label or value by its index along the last axis, with its score.
+// Index of a class, label or value along the last axis, and its score.
 struct Ranked {
   int64_t index = 0;
   double score = 0;
 };
 
-// Calls may come from several threads at once; they run one after the other. On the device that was current when the
-// model was opened.
+// Thread-safe: concurrent calls run one after another. Runs on the device that was current when the model was opened.
 class Predictor {
  public:
-  // task: empty: by the loss of the file's configuration; a file that no run wrote says nothing of it, so its outputs
-  // are values, or classes where a model of ids gives a score for each.
+  // `task` defaults to that of the loss in the file's configuration. For a file that no run wrote it defaults to
+  // values, or to classes if a model of ids has a score for each id.
   explicit Predictor(OpenedFile file, std::optional<PredictionTask> task = {});
   ~Predictor();
   Predictor(const Predictor&) = delete;
   Predictor& operator=(const Predictor&) = delete;
 
-  const Form& input() const { return input_; }  // sample: shape of one; dtype fp32, or int32 with `ids`
+  const Form& input() const { return input_; }  // sample: shape of one sample; dtype fp32, or int32 for ids
   const OutputForm& output() const { return output_; }
   const OpenedFile& file() const { return file_; }
 
-  // x [n, sample...] as the model takes it: fp32 (already normalized), or int32 ids; another shape with as many
-  // elements in a sample is viewed as the model's. On the CPU, as the outputs [n, output().sample...] fp32. Samples run
-  // in batches of those of the run's evaluation, so outputs are the bits of `bitgrad eval`. Error for another dtype or
-  // shape and for ids that the model does not have, Error(kNonFinite) for values that are not finite.
+  // x [n, sample...] on the CPU, in the form the model takes: fp32 (already normalized) or int32 ids. Samples of
+  // another shape with the same element count are viewed in the model's shape. Returns [n, output().sample...] fp32 on
+  // the CPU. Samples run in the batch size of the run's evaluation, so the outputs are bitwise those of `bitgrad eval`.
+  // Throws Error for another dtype or shape and for ids out of range, Error(kNonFinite) for values that are not finite.
   Tensor predict(const Tensor& x);
-  // The same for samples as data files hold them: bytes become what data.affine or data.normalize of the run make of
-  // them, and so do fp32 values, as in the data set of the run; ids stay.
+  // The same for samples as stored in data files: bytes and fp32 values are transformed by the run's data.affine or
+  // data.normalize, as in the data set of the run; ids are used unchanged.
   Tensor predict(const SampleView& samples);
 
-  // The model alone, without what trains it (save_model). Error for the file that it was opened from.
+  // Writes the inference model (save_model). Throws Error if `path` is the file that the model was opened from.
   void save(const std::string& path);
-  // In a file of another program (train/export.h); format: of export_targets(), empty: by the end of the path.
+  // Exports to another program's format (train/export.h). `format` is a name of export_targets(); empty: chosen by the
+  // ending of `path`.
   ExportReport export_to(const std::string& path, const std::string& format = {});
 
-  // Scores along the last axis: softmax or sigmoid in double, or as they are.
+  // Scores of one row of outputs: softmax or sigmoid, computed in double, if output().probabilities, else the outputs
+  // unchanged.
   std::vector<double> scores(std::span<const float> outputs) const;
-  // The k largest, largest first; of equal ones the lower index first. k is at most their number.
+  // The k largest in descending order; ties go to the lower index. k is clamped to the number of outputs.
   std::vector<Ranked> top(std::span<const float> outputs, int64_t k) const;
-  std::vector<Ranked> top(const Tensor& outputs, int64_t row, int64_t k) const;  // of one row [.., classes]
+  std::vector<Ranked> top(const Tensor& outputs, int64_t row, int64_t k) const;  // one row of [.., classes]
 
  private:
   void check(const Shape& sample, bool ids, std::string_view name) const;
@@ -93,8 +94,8 @@ class Predictor {
   std::mutex mutex_;
 };
 
-// Of a run folder (its last checkpoint), a checkpoint or a model file. Throws Error(kData) for files that are damaged
-// or of another program, and says what opens those.
+// Opens a run folder (its last checkpoint), a checkpoint or a model file. Throws Error(kData) for damaged files and for
+// files of other programs; the message says how to import those.
 std::unique_ptr<Predictor> open_model(const std::string& path, std::optional<PredictionTask> task = {});
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// Presets: networks that ship with bitgrad, which a configuration names by model.preset. docs/models.md.
+// Presets: networks that ship with bitgrad, selected by model.preset. docs/models.md.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 namespace bitgrad {
 
 struct ModelPreset {
-  std::string name = {};                                       // "resnet20"
-  std::string summary = {};                                    // the first line of the file's comment
-  std::vector<std::pair<std::string, std::string>> keys = {};  // each with its default, "required" where it has none
+  std::string name = {};                                       // e.g. "resnet20"
+  std::string summary = {};                                    // first line of the file's comment
+  std::vector<std::pair<std::string, std::string>> keys = {};  // each with its default, or "required"
   std::string text = {};                                       // the YAML file: keys, blocks, layers, quant, loss
 };
-// Those of presets/, sorted by name.
+// All presets of presets/, sorted by name.
 const std::vector<ModelPreset>& model_presets();
 
 }  // namespace bitgrad

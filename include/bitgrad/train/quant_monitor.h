@@ -1,5 +1,5 @@
-// Reports of what low-bit training does, while it does it: one event a layer. Reads codes, scales and masters and never
-// changes a bit of the training. docs/quantization_reports.md.
+// QuantMonitor: reports on low-bit training while it runs, one event per layer. Reads codes, scales and masters and
+// never changes a bit of the training. docs/quantization_reports.md.
 #pragma once
 
 #include <map>
@@ -14,50 +14,53 @@ namespace bitgrad {
 
 struct QuantEvent {
   int64_t step = 0, epoch = 0;
-  std::string layer = {};  // path; that of the weight without ".weight", that of an input's quantizer without ".input"
-  std::string part = {};   // "weight", "input", or "quantize": a quantize layer
+  std::string layer = {};  // path of the weight without ".weight", or of the input's quantizer without ".input"
+  std::string part = {};   // "weight", "input", or "quantize" (a quantize layer)
   std::string dtype = {}, scheme = {}, granularity = {};
   QuantStatistics statistics = {};
-  // Weights. Flips and drift are counted from the codes of this step on: that of the report before, or a later one
-  // where its codes are not known (a run was resumed, the weight became low-bit). none: nothing is known yet.
+  // Weights only. Flips and drift are relative to the codes at this step: that of the last report, or a later one if
+  // those codes are unknown (the run was resumed, or the weight became low-bit). nullopt: no reference yet.
   std::optional<int64_t> since = {};
-  std::optional<double> flip_rate = {};    // part of the codes that differ
+  std::optional<double> flip_rate = {};    // fraction of codes that differ
   std::optional<double> scale_drift = {};  // mean relative change of the scales
-  int64_t watched = 0;                     // consecutive requantizations before this report that were watched
-  std::optional<double> flips_per_requantization = {};  // part of the codes, mean of those watched
-  std::optional<double> oscillating = {};               // part of the codes that were reversed at least once
-  std::optional<double> oscillation = {};               // reversals a code and requantization
+  int64_t watched = 0;                     // number of consecutive requantizations observed before this report
+  std::optional<double> flips_per_requantization = {};  // fraction of codes, mean over the observed ones
+  std::optional<double> oscillating = {};  // fraction of codes reversed at least once; needs 2 observations
+  std::optional<double> oscillation = {};  // reversals per code and requantization; needs 2 observations
 };
-// One line of JSON: {"event":"quant","step":..., ...}; docs/quantization_reports.md has the keys.
+// One line of JSON: {"event":"quant","step":..., ...}. Keys: docs/quantization_reports.md.
 std::string to_json(const QuantEvent& event);
 
-// Layer and part of every weight and every quantizer of activations, by the path of the parameter or quantizer. A
-// low-bit parameter that belongs to no quantizable layer is one of its own.
+// Layer and part of every weight and activation quantizer, keyed by the path of the parameter or quantizer. A low-bit
+// parameter outside quantizable layers counts as a layer of its own.
 struct QuantPlace {
   std::string layer = {}, part = {};
 };
 std::map<std::string, QuantPlace> quant_places(Module& model);
 
-// Statistics of what the active quantizers of activations make of one batch x [n, features] in evaluation mode, in
-// order.
+// Runs one batch x [n, sample...] in evaluation mode and returns the statistics of each active activation quantizer, in
+// order of execution.
 std::vector<QuantEvent> activation_events(Learner& learner, const Tensor& x);
 
 class QuantMonitor {
  public:
-  // Counting starts with the codes of now. `window`: requantizations before a report that are watched for oscillation.
+  // The current codes become the reference. `window`: number of requantizations before a report that are watched for
+  // oscillation.
   explicit QuantMonitor(Learner& learner, int64_t window = 16);
 
-  // On a step boundary: the next report is due after so many microbatches. Begins to watch when that is near.
+  // Call on a step boundary, with the microbatches left until the next report. Starts watching once that is within the
+  // window.
   void expect(int64_t microbatches);
-  // After every optimizer step.
+  // Call after every optimizer step.
   void stepped();
-  // The events of now; counting starts anew. x [n, features]: a batch for the activations; undefined: weights alone.
+  // Returns the current events and resets the counts. x [n, sample...] is a batch for the activation quantizers;
+  // undefined: weights only.
   std::vector<QuantEvent> report(int64_t epoch, const Tensor& x = {});
 
  private:
   struct Weight {
     Parameter* parameter;
-    Tensor codes;  // at step `since`
+    Tensor codes;  // codes at step `since`
     std::shared_ptr<const QuantParams> params;
     int64_t since;
     std::optional<CodeWatch> watch;

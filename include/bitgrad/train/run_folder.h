@@ -1,4 +1,4 @@
-// Run folders: never overwritten. Their files: docs/file_format.md, "Run folder".
+// Run folders, which are never overwritten. Their files: docs/file_format.md, "Run folder".
 #pragma once
 
 #include <memory>
@@ -12,29 +12,31 @@ namespace bitgrad {
 
 struct RunFolder {
   std::string path;
-  std::unique_ptr<FileLock> lock;  // keeps other processes out while it lives
+  std::unique_ptr<FileLock> lock;  // keeps other processes out while it exists
 };
-// `out` names the exact folder, which must be absent or empty; empty: the next free <run.dir>/<run.name>/NNNN. Creates
-// it, locks it, then writes config.yaml and the configuration as given (config.source.yaml). Of several processes that
-// start in one folder one gets it; the others get an Error and write nothing. Throws Error when `out` holds anything.
+// Creates and locks a run folder, then writes config.yaml and the configuration as given (config.source.yaml). `out` is
+// the exact folder, which must be absent or empty; if empty, the next free <run.dir>/<run.name>/NNNN is used. If
+// several processes start in one folder, one gets it; the others get an Error and write nothing. Throws Error if `out`
+// contains anything.
 RunFolder start_run_folder(const RunConfig& config, const std::string& out);
-// The same, but the folder is free again: returns its path.
+// The same, but releases the lock; returns the path.
 std::string create_run_folder(const RunConfig& config, const std::string& out);
-// Keeps a second process from training in the same folder, and removes what a killed one left half written. Throws
-// Error while another one holds it.
+// Locks the folder against other training processes and removes files that a killed process left half written. Throws
+// Error if another process holds the lock.
 std::unique_ptr<FileLock> lock_run_folder(const std::string& folder);
-// Of a folder that a run made: config.yaml as it is now, and the last checkpoint. Throw Error(kData) when they are not
-// there. `overrides`: key=value, as load_config.
+// The current config.yaml of a run's folder, and the path of its last checkpoint. Throw Error(kData) if they are
+// missing. `overrides`: key=value, as in load_config.
 RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides = {});
 std::string run_folder_checkpoint(const std::string& folder);
-// The configuration that the run of `folder` goes on with: the one in `saved`, the header of its last checkpoint.
-// Throws Error that lists the keys, with both values, where config.yaml says otherwise; a config.yaml that cannot be
-// read, or differs in device.* alone, is a warning. `overrides`: key=value, as load_config.
+// Returns the configuration with which the run in `folder` continues: the one in `saved`, the header of its last
+// checkpoint. Throws Error that lists all differing keys with both values if config.yaml disagrees. A config.yaml that
+// cannot be read, or differs only in device.*, train.stop or train.early_stop, is a warning. `overrides`: key=value, as
+// in load_config.
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
                          const std::vector<std::string>& overrides = {});
-// The last checkpoint of a run folder; a file as it is.
-// data.root of the config.yaml beside a file of a run: where its data was; empty: there is none.
+// Where the data of a run were: data.root of the config.yaml beside one of its files; empty if there is none.
 std::string remembered_root(const std::string& file);
+// Maps a run folder to its last checkpoint; returns a file path unchanged.
 std::string checkpoint_of(const std::string& folder_or_file);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// Sensitivity: what holding one layer alone in few bits does to a trained model.
+// Quantization sensitivity: the effect on a trained model of holding a single layer in few bits.
 #pragma once
 
 #include <cstdint>
@@ -13,48 +13,48 @@
 
 namespace bitgrad {
 
-// The recipe of weights alone that a number of bits means: int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo,
-// and binary_wo for 1 (src/train/ptq/uniform_recipes.inc). Throws Error for others (lists them).
+// The weight-only recipe for a number of bits: int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, and binary_wo
+// for 1 (src/train/ptq/uniform_recipes.inc). Throws Error for other numbers; the message lists them.
 std::string uniform_recipe(int64_t bits);
 
-// How a weight may be held: the weight's part of a recipe.
+// A candidate precision for a weight: the weight part of a recipe.
 struct WeightChoice {
   std::string recipe = {};
-  bool rows = false;  // groups are as long as the row of the layer: one scale for each output
+  bool rows = false;  // one group per row: one scale per output
 };
 
-// One layer held by one choice, all others as they were.
+// Effect of quantizing one layer with one choice, all other layers unchanged.
 struct LayerEffect {
   std::string recipe = {};
-  std::optional<int64_t> group = {};  // in place of the recipe's
-  int64_t bits = 0;                   // of a code
+  std::optional<int64_t> group = {};  // replaces the recipe's group size
+  int64_t bits = 0;                   // per code
   int64_t bytes = 0;                  // of codes and scales, as in a file
-  double noise = 0;                   // sum (w - q)^2 / sum w^2 over the weight; 0 for a weight of zeros
-  double loss_change = 0;             // of the mean loss of the samples
-  double accuracy_change = 0;         // in points of a percent
-  // 10 log10(1 / noise); infinite without noise.
+  double noise = 0;                   // sum (w - q)^2 / sum w^2 over the weight; 0 for an all-zero weight
+  double loss_change = 0;             // of the mean loss over the samples
+  double accuracy_change = 0;         // in percentage points
+  // 10 log10(1 / noise); infinity if noise is 0.
   double sqnr_db() const;
 };
 struct LayerSensitivity {
   std::string layer = {}, kind = {};
   Shape shape = {};
-  int64_t bytes = 0;                      // as it is
+  int64_t bytes = 0;                      // at its current precision
   std::vector<LayerEffect> effects = {};  // in the order of the choices
 };
 struct Sensitivity {
   int64_t samples = 0;
-  double loss = 0, accuracy = 0;  // of the model as it is
+  double loss = 0, accuracy = 0;  // of the unmodified model, accuracy in percent
   std::vector<LayerSensitivity> layers = {};
 };
 
-// Each quantizable layer in turn takes each choice, which is evaluated on the samples in evaluation
-// mode; its input stays as it is. Afterwards the model holds the numbers, codes and scales that it had, bit for bit;
-// its layouts are planned for evaluation, and parts that a weight learns are new objects, so that the learner needs to
-// be planned before it trains on. Throws Error for a converted model, for a recipe without weights, and for rows of one
-// that has no groups.
+// Applies each choice to each quantizable layer in turn and evaluates the samples in evaluation mode; the layer's input
+// quantization is unchanged. Afterwards the model has its original values, codes and scales, bit for bit, but layouts
+// are planned for evaluation and a weight's learned parts are new objects, so the learner must be planned again before
+// further training. Throws Error for a converted model, a recipe that does not quantize weights, and `rows` with a
+// recipe that has no groups.
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
                                 std::span<const WeightChoice> choices);
-// recipe (with its group), bits, bytes, SQNR in dB, changes of loss and accuracy: cells of a table.
+// Table cells: recipe (with group), bits, bytes, SQNR in dB, changes of loss and accuracy.
 std::vector<std::string> effect_cells(const LayerEffect& effect);
 void print_sensitivity(std::ostream& out, const Sensitivity& sensitivity);
 // {"samples", "loss", "accuracy", "layers": [{"layer", "kind", "shape", "bytes", "recipes": [{"recipe", "group",
