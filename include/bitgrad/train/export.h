@@ -1,4 +1,5 @@
-// Targets of `bitgrad export`: files of other programs, each a line of src/train/export/targets.inc. docs/interop.md.
+// Targets of `bitgrad export`, i.e. file formats of other programs; each is a line of src/train/export/targets.inc.
+// docs/interop.md.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +12,33 @@
 
 namespace bitgrad {
 
-// What goes out. `model`: initialized, planned, with values, as `spec` describes it.
+// The model to export. `model` must be initialized, planned, have values, and match `spec`.
 struct ExportSource {
   Module* model = nullptr;
   const ModelSpec* spec = nullptr;
-  const Tokenizer* tokenizer = nullptr;  // nullptr: it has none
-  std::string name = "model";            // for what a file says of itself
+  const Tokenizer* tokenizer = nullptr;  // nullptr: none
+  std::string name = "model";            // how the file names the model
 };
 
 struct ExportTarget {
-  std::string_view name = {};       // "onnx"
-  std::string_view ending = {};     // ".onnx"; empty: a folder
-  std::string_view companion = {};  // ".h": a second file, with this ending in place of the first; empty: none
-  std::string_view doc = {};        // one line
-  // Writes `path`, or with ExportSpec::dry_run nothing. Throws Error that lists what the target cannot hold, and then
-  // nothing is written.
+  std::string_view name = {};       // e.g. "onnx"
+  std::string_view ending = {};     // e.g. ".onnx"; empty: a folder
+  std::string_view companion = {};  // e.g. ".h": a second file with this ending instead; empty: none
+  std::string_view doc = {};        // one-line description
+  // Writes `path`, or nothing with ExportSpec::dry_run. Throws Error that lists what the target cannot hold; nothing is
+  // written then.
   ExportReport (*write)(const ExportSource& source, const std::string& path, const ExportSpec& spec) = nullptr;
 };
-// In the order of the list: of targets with one ending the first is what the ending alone means.
+// In list order. If several targets share an ending, the first is its default.
 const std::vector<ExportTarget>& export_targets();
-// By name, and by the ending where `format` is empty. Throws Error for an unknown name, for an ending that no target
-// has, and where the two contradict each other.
+// Looks up a target by name, or by the ending of `path` if `format` is empty. Throws Error for an unknown name or
+// ending, and if the two contradict each other.
 const ExportTarget& choose_export_target(const std::string& path, const std::string& format);
-// The model of a file, which `learner` holds, converted. Throws what the target throws, and Error where the model was
-// made by a program of its own that did not describe its layers.
+// Exports the model of `file`, loaded in `learner` and converted. Throws what the target throws, and Error if the model
+// was made by a program that did not describe its layers.
 ExportReport export_file(const OpenedFile& file, Learner& learner, const ExportTarget& target, const std::string& path,
                          const ExportSpec& spec = {});
-// What the functions of an exported C file begin with: the name of the file. Throws Error where C has no such name.
+// Prefix of the functions in an exported C file, taken from the file name. Throws Error if it is no valid C name.
 std::string c_name_of(const std::string& path);
 
 }  // namespace bitgrad

@@ -1,4 +1,5 @@
-// Generator: a language model that is given ids and says what may follow. docs/numerics.md section 10, "Generation".
+// Generator: feeds ids to a language model and returns the scores of the next one. docs/numerics.md section 10,
+// "Generation".
 //
 //   const auto model = load_evaluator(config, data, file);   // or load_evaluator(file, loss)
 //   Generator generator(*model);
@@ -25,34 +26,35 @@
 namespace bitgrad {
 
 struct GeneratorSpec {
-  // Keys and values of the rows so far are kept, so that a further id costs one row. false: each id reads all rows of
-  // the window again, with the same bits where `kv` is fp32. A model without attention keeps nothing.
+  // Keeps keys and values of earlier rows, so that each new id costs one row. false: each id recomputes all rows of the
+  // window, with the same bits if `kv` is fp32. Models without causal attention never cache.
   bool cache = true;
   KvKind kv = KvKind::kFp32;
 };
 
 class Generator {
  public:
-  // Of a model that was planned for ids [context] and gives scores for each position, [context, vocabulary]; else Error
-  // that says what is needed. The learner stays the caller's and must live as long; its state().sequence is used during
-  // calls. Layouts of single rows are planned here.
+  // `learner` must be planned for ids [context] and return scores for each position, [context, vocabulary]; otherwise
+  // throws Error that says what is needed. It is not owned and must outlive the generator; its state().sequence is used
+  // during calls. Plans layouts for single rows.
   explicit Generator(Learner& learner, const GeneratorSpec& spec = {});
 
-  int64_t context() const { return context_; }  // most rows that the model sees at once
+  int64_t context() const { return context_; }  // maximum number of rows the model sees at once
   int64_t vocabulary() const { return vocabulary_; }
   const std::vector<int32_t>& ids() const { return ids_; }
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }
 
-  // Appends ids, at least one; the scores [vocabulary] of what follows the last one, on the host, good until the next
-  // call. The scores depend on the ids alone, not on how they were fed. Past `context` the window moves: the last
-  // context / 2 ids are read anew, at positions from 0 on, and ids are appended until it is full again. All ids of the
-  // window are one text, also where the data were read with documents apart. Throws Error
-  // for an id that the model does not have, and as Learner::predict; the ids are those before then.
+  // Appends one or more ids and returns the scores [vocabulary] of what follows the last one, on the host, valid until
+  // the next call. They depend on the ids only, not on how these were split into calls. Beyond `context` the window
+  // moves: the last context / 2 ids are recomputed at positions from 0 on, and ids are appended until it is full again.
+  // All ids of the window count as one text, even if the data kept documents apart. Throws Error for an id out of
+  // range, and as Learner::predict; the ids are unchanged then.
   std::span<const float> feed(std::span<const int32_t> ids);
-  // Forgets ids from `length` on; the rows of the others are kept where the window is the same.
+  // Drops ids from `length` on; cached rows of the others are kept if the window is the same. Throws Error if length is
+  // out of range.
   void truncate(int64_t length);
 
-  // Of keys and values.
+  // Size of the cached keys and values.
   int64_t cache_bytes() const { return caches_ ? caches_->bytes() : 0; }
   bool cached() const { return caches_ != nullptr; }
 
@@ -62,30 +64,30 @@ class Generator {
 
   Learner& learner_;
   int64_t context_ = 0, vocabulary_ = 0;
-  std::shared_ptr<KvCaches> caches_;  // nullptr: none
+  std::shared_ptr<KvCaches> caches_;  // nullptr: no cache
   std::vector<int32_t> ids_;
-  int64_t window_ = 0, rows_ = 0;  // rows_ ids from window_ on are in the caches
+  int64_t window_ = 0, rows_ = 0;  // ids window_ .. window_ + rows_ - 1 are cached
   std::vector<float> scores_;
 };
 
-// Why a text ended.
+// Why generation ended.
 enum class StopReason : uint8_t { kTokens, kEnd, kStop };
-std::string_view stop_reason_name(StopReason reason);  // tokens, end_of_text, stop
+std::string_view stop_reason_name(StopReason reason);  // "tokens", "end_of_text", "stop"
 
 struct GenerateSpec {
-  int64_t tokens = 256;  // at most so many
+  int64_t tokens = 256;  // maximum number
   SamplingSpec sampling = {};
-  int64_t sample = 0;                  // which of several texts of one seed
-  std::vector<std::string> stop = {};  // the text ends before the first of these. Not empty ones; needs a tokenizer
+  int64_t sample = 0;                  // distinguishes several texts of one seed
+  std::vector<std::string> stop = {};  // the text ends before the first of these; no empty strings; needs a tokenizer
 };
 struct Generated {
-  std::vector<int32_t> ids = {};  // that were drawn, the one that ended the text too
-  std::string text = {};          // UTF-8, without what stopped it; empty without a tokenizer
+  std::vector<int32_t> ids = {};  // drawn ids, including the one that ended the text
+  std::string text = {};          // UTF-8, without the stop text; empty without a tokenizer
   StopReason reason = StopReason::kTokens;
 };
-// Draws tokens after those that the generator was fed, whose last `scores` are, and feeds them. tokenizer: nullptr for
-// ids alone; its end_id ends the text. show (optional) gets each id and the text that it made certain: whole
-// characters (data/streamed_text.h); last with id -1 what was held back.
+// Draws and feeds tokens, starting from `scores`, those of the generator's last feed. `tokenizer` may be nullptr to get
+// ids only; its end_id ends the text. `show` (optional) is called with each id and the text that it completed, in whole
+// characters (data/streamed_text.h), and finally with id -1 and any text held back.
 Generated generate(Generator& generator, std::span<const float> scores, const Tokenizer* tokenizer,
                    const GenerateSpec& spec, const std::function<void(int32_t id, std::string_view text)>& show = {});
 

@@ -1,5 +1,5 @@
-// Learner: model, optimizer, requantization policy and counters: everything that one step of training moves, and all
-// that a checkpoint holds.
+// Learner: model, optimizer, requantization policy and counters, i.e. all state that a training step changes and a
+// checkpoint stores.
 #pragma once
 
 #include <functional>
@@ -23,161 +23,167 @@ namespace bitgrad {
 namespace detail {
 class WindowSums;
 }
-// The sum that a metric makes of one batch: outputs [n, .., o] and their target, both on the CPU; and those of a task.
+// The sum that a metric computes for one batch from outputs [n, .., o] and target, both on the CPU; and the measures of
+// a task, by metric name.
 using Measure = std::function<double(const Tensor& outputs, const Tensor& target)>;
 using Measures = std::map<std::string, Measure>;
-// Looks at the outputs of a batch and at its target.
+// Observes the outputs and target of a batch.
 using OutputHook = std::function<void(const Tensor& outputs, const Tensor& target)>;
 
 struct StepResult {
-  double loss = 0;      // sum over the elements of the target that count
-  int64_t correct = 0;  // classes with the largest logit
+  double loss = 0;      // summed over the target elements that count
+  int64_t correct = 0;  // number of predictions whose largest logit is at the target class
   int64_t samples = 0;
-  int64_t counted = 0;  // elements of the target that count
-  // Of an evaluation alone.
-  int64_t among_top5 = 0;    // classes that are among the five largest logits, where there are more than five
-  double squared_error = 0;  // of values, summed
-  std::map<std::string, double> measured = {};  // sums of metrics that have their own (Measures)
-  bool stepped = false;                         // the optimizer ran: a boundary where a checkpoint may lie
+  int64_t counted = 0;  // target elements that count
+  // Set by evaluation only.
+  int64_t among_top5 = 0;    // targets among the five largest logits, if there are more than five classes
+  double squared_error = 0;  // sum, for value targets
+  std::map<std::string, double> measured = {};  // custom sums of metrics (Measures)
+  bool stepped = false;                         // the optimizer ran: a step boundary, where a checkpoint may be saved
 };
 
-// From optimizer step `from` on (before the first microbatch of its window) the model is held like this.
+// Quantization of the model from optimizer step `from` on (before the first microbatch of its window).
 struct QuantPhase {
   int64_t from = 0;
-  std::optional<PrepareSpec> spec = {};  // none: as before
+  std::optional<PrepareSpec> spec = {};  // nullopt: unchanged
   QuantMode mode = {};
 };
 
-// A phase that cannot be entered.
+// A phase could not be entered.
 class PhaseError : public Error {
  public:
   PhaseError(const std::string& message, ErrorCode code, int64_t phase) : Error(message, code), phase_(phase) {}
-  int64_t phase() const noexcept { return phase_; }  // its index
+  int64_t phase() const noexcept { return phase_; }  // index of the phase
 
  private:
   int64_t phase_;
 };
 
-// In which order the gradients of a window's microbatches are added (docs/numerics.md section 6): one after another, or
-// in a tree that several ranks share.
+// Order in which the gradients of a window's microbatches are summed (docs/numerics.md section 6): one after another,
+// or in a tree that several ranks can share.
 enum class WindowSum : uint8_t { kRunning, kTree };
-std::string_view window_sum_name(WindowSum sum);  // running, tree
+std::string_view window_sum_name(WindowSum sum);  // "running", "tree"
 
-// What a model is planned for.
+// What to plan a model for.
 struct PlanSpec {
-  Form input = {};      // shape of a sample, its dtype (fp32, or int32 for ids), `values`; the rest is not read
-  int64_t outputs = 0;  // of the model, along its last axis; 0: any number
-  // Of the targets: outputs have its axes, and that of the classes after them; or are as many values. none: not known.
+  Form input = {};      // sample shape, dtype (fp32, or int32 for ids), `values`; other fields are ignored
+  int64_t outputs = 0;  // size of the output's last axis; 0: any
+  // Form of the targets. For classes, outputs have the target's axes followed by that of the classes; for values, as
+  // many elements. nullopt: unknown.
   std::optional<TargetForm> target = {};
-  int64_t train_samples = 0, eval_samples = 0;  // of a batch; 0: no layouts are planned
-  // Something must train; false: the model is only evaluated, with the layouts of one that trains, so that the same
-  // kernels are chosen.
+  int64_t train_samples = 0, eval_samples = 0;  // batch sizes; 0: no layouts are planned
+  // Requires that something trains. false: for evaluation only, but with the layouts of a training model, so that the
+  // same kernels are chosen.
   bool trains = true;
 };
 
 class Learner {
  public:
-  // `model` is initialized here under the path "layers" with `seed`; `learning_rate(step)` gives the rate of an
-  // optimizer step. bf16 gradients are summed with stochastic rounding when policy.accumulate > 8. A parameter without
-  // a master changes its codes at every optimizer step, so it needs policy.every == policy.accumulate; else Error.
-  // The learner lives on the device that is current here, which is that of the model: there it trains and evaluates,
-  // whatever device is current then.
+  // Initializes `model` under the path "layers" with `seed`. `learning_rate(step)` returns the rate of an optimizer
+  // step. bf16 gradients are summed with stochastic rounding if policy.accumulate > 8. A parameter without a master
+  // changes its codes at every optimizer step and requires policy.every == policy.accumulate; otherwise throws Error.
+  // The learner trains and evaluates on the device that is current here, which must be the model's, regardless of the
+  // device current later.
   Learner(std::shared_ptr<Module> model, LossFunction loss, const OptimizerSpec& optimizer, const RequantPolicy& policy,
           std::function<float(int64_t)> learning_rate, uint64_t seed);
 
-  // Modules point at the learner's step state.
+  // Not copyable: modules point to the learner's step state.
   ~Learner();
   Learner(const Learner&) = delete;
   Learner& operator=(const Learner&) = delete;
 
-  // Phases of quantization, `from` strictly ascending from 0 on; before the first microbatch. The first one is entered
-  // now, the others when their step comes: masters become codes as at the end of a run, then layers change, layouts are
-  // planned and the optimizer is attached anew; moments of parameters that stay are kept, and N counts from there.
-  // All of them are tried now and, once the numbers of features are known, by plan, so that none fails in the middle of
-  // a run; the numbers of the model stay. Throws PhaseError with what prepare, set_quant_mode, the layers' plan or the
-  // optimizer say; the learner is of no further use then.
+  // Sets the quantization phases, with `from` strictly ascending from 0 on; call before the first microbatch. The first
+  // phase is entered now, each other one when its step is reached: masters are requantized as at the end of a run,
+  // layers change, layouts are planned and the optimizer is attached again; moments of remaining parameters are kept,
+  // and N counts from there.
+  // All phases are tried now and again by plan, once feature counts are known, so that none fails in the middle of a
+  // run; the model's values are preserved. Throws PhaseError with the message of prepare, set_quant_mode, the layers'
+  // plan or the optimizer; the learner is unusable then.
   void set_phases(std::vector<QuantPhase> phases);
   const std::vector<QuantPhase>& phases() const;
-  // The index of the phase that the model is in; 0 without phases.
+  // Index of the current phase; 0 without phases.
   int64_t phase() const;
-  // Resume: the form of that phase, with numbers that load_checkpoint will replace.
+  // For resuming: puts the model in the form of that phase, with values to be replaced by load_checkpoint.
   void enter_phase(int64_t index);
-  // bitgrad::calibrate on the model (nn/prepare.h), with samples of any shape that evaluate takes.
+  // bitgrad::calibrate on the model (nn/prepare.h). Samples may have any shape that evaluate accepts.
   void calibrate(std::span<const Tensor> batches);
-  // For good: the model keeps codes alone (nn/prepare.h), and is only evaluated from now on. Phases are over.
+  // Irreversibly reduces the model to its codes (nn/prepare.h); it can only be evaluated afterwards. Ends the phases.
   void convert();
   bool converted() const { return converted_; }
 
-  // Plans the layouts of training and evaluation, and checks that the model takes the input and gives the outputs.
+  // Plans the layouts for training and evaluation. Throws Error if the model does not accept the input, its outputs do
+  // not match, or nothing trains although spec.trains.
   void plan(const PlanSpec& spec);
-  // The same once more, with old layouts forgotten: after prepare, set_quant_mode, or a slot's set, from outside.
-  // Work that was recorded is recorded anew. Nothing is planned before plan.
+  // Repeats plan after dropping the old layouts. Needed after calling prepare, set_quant_mode or a slot's set directly.
+  // Recorded work is recorded anew. Does not plan if plan was never called.
   void plan_again();
 
-  // One microbatch: forward, backward; after the last one of a window the optimizer steps, and the masters are
-  // requantized when due. x [n, sample...] of plan's dtype; another shape with the same number of values in a sample is
-  // viewed as the planned one. Throws Error(kNonFinite) that names the tensor when a value
-  // or gradient, the loss of a microbatch of the window, or a new number is not finite, and x with the place of the
-  // number when x is what holds it; nothing was updated then,
-  // unless usable() says so. After any Error that leaves the learner usable the open window is dropped: the next
-  // microbatch begins a new one. Windows of one microbatch: updates run inside backward where they can be fused
-  // (fused_updates). x lies on the learner's device. On one other than the CPU errors about numbers come when its flags
-  // are read (kernels/flag.h), at the end of the microbatch at the latest, but for new numbers that are not finite:
-  // those at the end of the next one.
-  // target: what the loss takes, on the learner's device: classes int32 [n, ..], or values fp32 [n, ..]. counted: how
-  // many elements of it count, -1: found here (classes of positions are counted, which waits for a device). The
-  // optimizer divides by what counts in the window, whatever its microbatches have of it.
+  // Runs forward and backward on one microbatch. After the last one of a window the optimizer steps, and the masters
+  // are requantized if due.
+  // x [n, sample...] has the planned dtype and lies on the learner's device; samples of another shape with the same
+  // element count are viewed in the planned shape. target, on the same device: classes int32 [n, ..], or values fp32
+  // [n, ..], as the loss expects. counted: number of target elements that count; -1: determined here (counting classes
+  // of positions synchronizes with the device). The optimizer divides by the total that counts in the window, however
+  // it is distributed over microbatches.
+  // Throws Error(kNonFinite) that names the tensor if a value, a gradient, the loss of a microbatch of the window or an
+  // updated value is not finite; if x itself is not, the message names the position in x. Nothing has been updated
+  // then, unless usable() is false. After any Error that leaves the learner usable, the current window is dropped and
+  // the next microbatch begins a new one.
+  // In windows of one microbatch, updates run inside backward if they can be fused (fused_updates). On devices other
+  // than the CPU, numeric errors surface when flags are read (kernels/flag.h), at the end of the microbatch at the
+  // latest; those of updated values at the end of the next one.
   StepResult microbatch(const Tensor& x, const Tensor& target, int64_t counted = -1);
-  // With one class a sample, copied to the learner's device.
+  // For one class per sample; the labels are copied to the learner's device.
   StepResult microbatch(const Tensor& x, std::span<const int32_t> labels);
-  // Whether no Error came in the middle of the updates, or of the entry of a phase: masters and codes would belong to
-  // no step. What is not usable throws Error when it is trained, evaluated or saved: check_usable, which reads the
-  // flags of a device first.
+  // False after an Error interrupted the updates of a step or the entry of a phase, so that masters and codes are
+  // between two steps. An unusable learner throws Error on training, evaluation and saving: check_usable, which first
+  // polls the flags of a device.
   bool usable() const;
   void check_usable() const;
-  // Of the last step: the parameters whose updates ran inside backward, and why others did not.
+  // For the last step: the parameters whose updates ran inside backward, and why the others' did not.
   std::vector<Optimizer::FusedUpdate> fused_updates() const;
-  // Steps with what the window holds so far (if anything), and requantizes: the end of a run. Errors as microbatch.
+  // Ends a run: steps with the partial window, if any, and requantizes. Errors as in microbatch.
   void flush();
-  // Logits without a tape, in evaluation mode. Error(kNonFinite) that names x when it is not finite (on a device other
-  // than the CPU: where a quantizer or the loss finds it), or the layer whose quantizer takes NaN or Inf.
+  // Returns the outputs, computed without a tape in evaluation mode. Throws Error(kNonFinite) that names x if it is not
+  // finite (on devices other than the CPU only where a quantizer or the loss detects it), or the layer whose quantizer
+  // receives NaN or Inf.
   Tensor predict(const Tensor& x);
-  // Loss, and what metrics are made of, of one batch in evaluation mode. target: as microbatch. Throws
-  // Error(kNonFinite) when the loss is not finite; other errors as predict.
+  // Loss and sums for metrics of one batch in evaluation mode. `target` as in microbatch. Throws Error(kNonFinite) if
+  // the loss is not finite; other errors as in predict.
   StepResult evaluate(const Tensor& x, const Tensor& target, int64_t counted = -1);
   StepResult evaluate(const Tensor& x, std::span<const int32_t> labels);
-  // What evaluate measures too (train/metric.h), and the keys that the configuration gives metrics.
+  // Additional measures computed by evaluate (train/metric.h).
   void set_measures(Measures measures) { measures_ = std::move(measures); }
-  // Sees the outputs [n, .., o] of every batch of evaluate, and their target, both on the CPU. Empty: nothing does.
+  // Called with the outputs [n, .., o] and target, both on the CPU, of every batch of evaluate. Empty: no hook.
   void set_output_hook(OutputHook hook) { output_hook_ = std::move(hook); }
   void set_metric_keys(std::map<std::string, Attributes> keys) { metric_keys_ = std::move(keys); }
   const std::map<std::string, Attributes>& metric_keys() const { return metric_keys_; }
-  // Work of the host that is done once in every microbatch and predict on a device, after their work is queued and
-  // before the host waits for it; it must not throw. Empty: none. Returns what it was. On the CPU it is not called.
+  // Host work to run once per microbatch and predict on a device, after its work is queued and before the host waits
+  // for it. Must not throw. Not called on the CPU. Returns the previous function.
   std::function<void()> set_meanwhile(std::function<void()> work) { return std::exchange(meanwhile_, std::move(work)); }
 
-  // Of ids: attention reads documents apart, each of which ends with this id (Dataset::document_end); -1: as one. Until
-  // it is set again, in training and evaluation.
+  // For ids: attention keeps documents apart, each of which ends with this id (Dataset::document_end). -1: one
+  // document. Applies to training and evaluation until set again.
   void set_document_end(int64_t id) { document_end_ = id; }
   int64_t document_end() const { return document_end_; }
 
-  // What the model was planned for; nullptr before plan.
+  // The planned input; nullptr before plan.
   const Form* input() const { return plan_ ? &plan_->input : nullptr; }
 
   Device device() const { return device_; }
-  // Before the first microbatch. kTree: log2(A) + 1 buffers of the size of all gradients, and nothing is recorded.
+  // Only between windows. kTree needs log2(A) + 1 buffers of the size of all gradients, and disables recording.
   void set_window_sum(WindowSum sum);
-  // Before the first microbatch: this learner is one rank of several, with the same model, seed and policy, that share
-  // the A microbatches of each window: rank r is given those from r * A / size on, A / size of them. Sums are those of
-  // a tree (kTree), so that any number of ranks gives the bits of one as long as A / size is a power of two; what
-  // layers sum up over microbatches beside gradients (running statistics, observers) stays each rank's own. A must be a
-  // multiple of the size. An Error of one rank ends all: the others throw Error(kDevice). Nothing is fused or recorded.
+  // Makes this learner one of several ranks, with the same model, seed and policy, that share the A microbatches of
+  // each window: rank r runs A / size of them, from r * A / size on. Call before the first microbatch; A must be a
+  // multiple of the size. Sums use a tree (kTree), so any number of ranks gives the bits of a single one as long as A /
+  // size is a power of two. What layers accumulate besides gradients (running statistics, observers) stays local to
+  // each rank. An Error on one rank ends all: the others throw Error(kDevice). Nothing is fused or recorded.
   void set_communicator(std::shared_ptr<Communicator> ranks);
-  // Whether the work of a microbatch is recorded the second time that its form comes, and repeated by one call from
-  // then on (base/device_work.h; CUDA graphs), where the device records. The numbers are those of the work done one by
-  // one. From the second step on errors about new numbers that are not finite name the step that was recorded as well.
+  // Whether the work of a microbatch is recorded the second time its form occurs and then replayed with a single launch
+  // (base/device_work.h; CUDA graphs), on devices that can record. The results are the same as without. From the second
+  // step on, errors about non-finite updated values also name the step that was recorded.
   void set_recorded(bool on);
-  // Graphs that were launched so far, and why nothing is recorded (empty: it is, or was not asked for).
+  // Number of graphs launched, and why nothing is recorded (empty: it is, or it is off).
   int64_t recorded_launches() const;
   std::string not_recorded() const;
   Module& model() { return *model_; }
@@ -185,28 +191,28 @@ class Learner {
   Optimizer& optimizer() { return *optimizer_; }
   StepState& state() { return state_; }
   const RequantPolicy& policy() const { return policy_; }
-  // Of an optimizer step, counted from 0; state().step is the next one.
+  // Rate of an optimizer step, counted from 0; state().step is the next one.
   float learning_rate(int64_t step) const { return learning_rate_(step); }
-  // Optimizer steps of the whole run, for what anneals along it (rule tanh): state().progress becomes step / steps
-  // before each microbatch, at most 1. 0: not known, progress stays 0.
+  // Sets the optimizer steps of the whole run, for what is annealed along it (rule tanh): before each microbatch
+  // state().progress becomes step / steps, at most 1. 0: unknown; progress stays 0.
   void set_total_steps(int64_t steps);
-  // Samples in the open window: 0 on a step boundary.
+  // Samples in the current window; 0 on a step boundary.
   int64_t window_samples() const { return window_samples_; }
-  // Microbatches since the masters became codes: part of a checkpoint.
+  // Microbatches since the last requantization; part of a checkpoint.
   int64_t since_requantize() const { return since_requantize_; }
-  // Forgets the open window: its gradients, what its forward passes found that is not finite, and its microbatches in
+  // Drops the current window: its gradients, the non-finite flags of its forward passes, and its microbatches in
   // since_requantize().
   void drop_window();
-  // Goes on at a step boundary of another run.
+  // Continues at a step boundary of another run.
   void set_counters(int64_t step, int64_t microbatch, int64_t since_requantize);
 
  private:
   class Step;       // train/step.h
-  struct Outcome;   // of its stages
+  struct Outcome;   // outcome of its stages
   class Graphs;     // train/step_graphs.h
   class Phases;     // train/phases.h
   class Evaluator;  // train/evaluation.h
-  // The target of a microbatch, and how many of its elements count.
+  // The target of a microbatch, and the number of its elements that count.
   struct Target {
     Tensor tensor;
     int64_t counted = 0;
@@ -218,7 +224,7 @@ class Learner {
   void round_gradients();
   void count_microbatch(const StepResult& result);
   void close_window(bool requantized);
-  // Microbatches of a window that this rank runs, and those that the others run.
+  // Microbatches of a window that this rank runs, and those of the other ranks.
   int64_t own_microbatches() const { return ranks_ ? policy_.accumulate / ranks_->size() : policy_.accumulate; }
   int64_t others_microbatches() const { return policy_.accumulate - own_microbatches(); }
   void forget_recorded();
@@ -248,17 +254,17 @@ class Learner {
   std::function<float(int64_t)> learning_rate_;
   std::vector<Parameter*> parameters_;
   int64_t window_microbatches_ = 0, window_samples_ = 0;
-  int64_t window_counted_ = 0;  // elements of targets
+  int64_t window_counted_ = 0;  // target elements that count
   int64_t since_requantize_ = 0;
-  std::string bad_input_;  // the first input of the window that is known to hold NaN or Inf
+  std::string bad_input_;  // first input of the window known to hold NaN or Inf
   int64_t total_steps_ = 0;
   int64_t document_end_ = -1;
-  std::optional<double> bad_loss_;  // not finite, since the flags were last checked
-  Tensor labels_;                   // given on the host: those of the microbatch
+  std::optional<double> bad_loss_;  // a non-finite loss since flags were last checked
+  Tensor labels_;                   // host labels of the microbatch, copied to the device
   std::function<void()> meanwhile_;
-  std::unique_ptr<detail::WindowSums> sums_;  // of a tree; nullptr: gradients are added as they come
-  std::shared_ptr<Communicator> ranks_;       // nullptr: one
-  int64_t window_start_ = 0;                  // microbatches of all ranks before the window
+  std::unique_ptr<detail::WindowSums> sums_;  // for kTree; nullptr: gradients are added as they come
+  std::shared_ptr<Communicator> ranks_;       // nullptr: a single rank
+  int64_t window_start_ = 0;                  // global microbatch count at its start
   Measures measures_;
   OutputHook output_hook_;
   std::map<std::string, Attributes> metric_keys_;

@@ -1,5 +1,5 @@
-// What a file says of the model whose values it holds: enough to build it without a configuration. Metadata key
-// bitgrad.model of checkpoints and converted files; docs/file_format.md has every member.
+// The description of a model stored with its values, sufficient to build it without a configuration. Metadata key
+// bitgrad.model of checkpoints and converted files; docs/file_format.md documents every member.
 #pragma once
 
 #include <memory>
@@ -14,30 +14,31 @@
 namespace bitgrad {
 
 struct ModelRecord {
-  // How one slot is quantized now, whoever said so: its layer's own keys, a recipe, a rule or a phase.
+  // Current quantization of one slot, whether set by its layer's keys, a recipe, a rule or a phase.
   struct Slot {
-    std::string layer = {};  // path, as Module::quantizables_at
+    std::string layer = {};  // path, as in Module::quantizables_at
     LayerQuant quant = {};
-    std::optional<AdapterSpec> adapter = {};  // none: the layer has none
-    bool frozen = false;                      // the weight, whoever said so
+    std::optional<AdapterSpec> adapter = {};  // nullopt: no adapter
+    bool frozen = false;                      // whether the weight is frozen, for any reason
     friend bool operator==(const Slot&, const Slot&) = default;
   };
-  ModelSpec model = {};  // input: shape of a sample, dtype, ids
+  ModelSpec model = {};  // input: sample shape, dtype, ids
   std::vector<Slot> slots = {};
   QuantMode mode = {};
 };
 
-// Of a learner that was planned and whose layers were all made by make_layer; none: the model is of another make.
+// Describes a planned learner all of whose layers were made by make_layer. Returns nullopt for other models.
 std::optional<ModelRecord> model_record(Learner& learner);
-// One line of JSON, and back. Throws Error for a text that is none, or names what this program does not know.
+// Serialize to one line of JSON, and parse it. Parsing throws Error for text that is no record or uses unknown names.
 std::string to_text(const ModelRecord& record);
 ModelRecord parse_model_record(const std::string& text);
-// That of a file. none: it has none (format 2, or a model of another make). Throws Error(kData).
+// Reads the record of a file. Returns nullopt if it has none (format 2, or a model not made by make_layer). Throws
+// Error(kData).
 std::optional<ModelRecord> read_model_record(const std::string& file);
 
-// The model of a file, with its values, ready to predict and to be evaluated with `loss`; no configuration is needed.
-// eval_samples: of a batch that layouts are planned for; 0: none. Throws Error(kData) for a file without a record, and
-// what load_checkpoint and load_model throw.
+// Builds the model of a file with its values, ready to predict and to be evaluated with `loss`; needs no configuration.
+// eval_samples: batch size to plan layouts for; 0: none. Throws Error(kData) for a file without a record, and whatever
+// load_checkpoint and load_model throw.
 std::unique_ptr<Learner> load_evaluator(const std::string& file, const LossFunction& loss, int64_t eval_samples = 0);
 
 }  // namespace bitgrad

@@ -1,4 +1,4 @@
-// Trainer: the loop of a run over epochs, evaluations and checkpoints. Owns nothing numeric: that is the Learner's.
+// Trainer: the loop of a run over epochs, evaluations and checkpoints. All numerics are in the Learner.
 #pragma once
 
 #include <functional>
@@ -21,43 +21,43 @@ namespace detail {
 class ResidentData;
 }  // namespace detail
 
-// The phases of quantization of a configuration; an epoch has so many microbatches. Without quant.phases one phase that
-// quant.recipe, first, last and rules make; empty where there are none.
+// The quantization phases of a configuration. Without quant.phases, a single phase made from quant.recipe, first, last
+// and rules, or none if there are none of these.
 std::vector<QuantPhase> quant_phases(const RunConfig& config, int64_t microbatches_per_epoch);
-// The form of a data set's samples, and the model of a configuration for samples of a form. A model none of whose
-// layers looks at axes takes vectors.
+// The form of a data set's samples, and the model of a configuration for input of a given form. If no layer looks at
+// axes (LayerKind::axes), samples are flattened to vectors.
 Form input_form(const Dataset& data);
 ModelSpec model_spec(const RunConfig& config, const Form& input);
-// The learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `input` is the form of a sample,
-// `outputs` the elements along the last axis of the model's output (0: any number), `train_size` the samples of an
-// epoch. Throws ConfigError at the layer that does not fit.
+// Builds the learner of a configuration: model, loss, optimizer, schedule, phases, layouts. `input` is the form of a
+// sample, `outputs` the size of the output's last axis (0: any), `train_size` the samples per epoch. Throws ConfigError
+// at the layer that does not fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, const Form& input, int64_t outputs, int64_t train_size);
-// The same for a data set, whose targets the outputs must fit.
+// The same for a data set, whose targets the model's outputs must fit.
 std::unique_ptr<Learner> build_learner(const RunConfig& config, const Dataset& data);
-// The same, to evaluate on `data`, which may have fewer classes than the network has scores: those of data.test, say.
-// form: of the file that its numbers will come from; a layer that the file has no such matrix for is Error(kData),
-// before memory is asked for.
+// The same for evaluation on `data`, which may have fewer classes than the network has scores (e.g. data.test). `form`
+// describes the file whose values will be loaded: throws Error(kData), before memory is allocated, for a layer that has
+// no such matrix in the file.
 std::unique_ptr<Learner> build_evaluator(const RunConfig& config, const Dataset& data, const FileForm* form = nullptr);
-// The same with the numbers of a file: a checkpoint, in its phase, or a model (train/checkpoint.h), converted.
+// The same with the values of a file: a checkpoint, in its phase, or a converted model (train/checkpoint.h).
 std::unique_ptr<Learner> load_evaluator(const RunConfig& config, const Dataset& data, const std::string& file);
-// The data set of a section of `config` (config.data.train, valid or test). Of data.valid {fraction: f} that part of
-// data.train, and config.data.train itself is the rest. of_model: the tokenizer of the model that will read it, used in
-// place of one that is made of the training text.
+// Opens the data set of a section of `config` (config.data.train, valid or test). With data.valid {fraction: f}, valid
+// is that part of data.train and train is the rest. `of_model`: tokenizer of the model that will read the data; by
+// default one is made from the training text.
 std::unique_ptr<Dataset> open_dataset(const RunConfig& config, const DatasetConfig& section,
                                       std::shared_ptr<const Tokenizer> of_model = {});
-// What a model is measured on: data.test, else data.valid, else data.train; and the name of that section.
+// The data set for measuring a model, data.test, else data.valid, else data.train; and the name of that section.
 std::unique_ptr<Dataset> open_evaluation_dataset(const RunConfig& config,
                                                  std::shared_ptr<const Tokenizer> of_model = {});
 std::string evaluation_split(const RunConfig& config);
 
-// What device.kind and device.index name; it may be absent. Builders, evaluate and the rest of the library act on the
-// current device: a program opens DeviceGuard guard(device_of(config)) around them. The Trainer does so itself.
+// The device selected by device.kind and device.index, which may not exist. Builders, evaluate and the rest of the
+// library use the current device, so programs need a DeviceGuard guard(device_of(config)). Trainer does this itself.
 Device device_of(const RunConfig& config);
 // Applies device.threads and run.bits to the process.
 void apply_run_settings(const RunConfig& config);
 
-// Mean loss over what counts, accuracy in percent (-1: targets are values), and every metric that fits the task. On the
-// learner's device. Error(kNonFinite) where a loss is not finite.
+// Evaluates on the learner's device: mean loss over the elements that count, accuracy in percent (-1: targets are
+// values), and every metric that fits the task. Throws Error(kNonFinite) if a loss is not finite.
 struct Evaluation {
   double loss = 0, accuracy = -1;
   int64_t samples = 0;
@@ -65,19 +65,20 @@ struct Evaluation {
 };
 Evaluation evaluate(Learner& learner, const Dataset& data, int64_t batch);
 
-// What the trainer tells while it runs.
+// Events and hooks of a training run.
 struct TrainEvent {
-  int64_t step = 0, epoch = 0;                // done
-  int64_t steps_total = 0, epochs_total = 0;  // of the whole run; an epoch that is begun counts
+  int64_t step = 0, epoch = 0;                // completed
+  int64_t steps_total = 0, epochs_total = 0;  // of the whole run; a partial epoch counts
   int64_t microbatch = 0, microbatches_total = 0;
-  double loss = 0, accuracy = 0;  // means since the last event of this kind; accuracy -1: targets are values
-  double lr = 0;                  // of the optimizer step just done
+  // means since the last event of this kind; accuracy in percent, -1: targets are values
+  double loss = 0, accuracy = 0;
+  double lr = 0;  // of the optimizer step just completed
   double samples_per_s = 0;
-  double tokens_per_s = 0;  // positions that the model reads; 0: samples are no ids
-  // Multiplications of a step of training by the table of layers, in 10^9 a second: three times those of a forward pass
-  // (backward multiplies twice as much), what recomputation adds not counted.
+  double tokens_per_s = 0;  // positions that the model reads; 0 if samples are not ids
+  // 10^9 multiply-accumulates per second of training, from the layer table: three times the forward pass (backward
+  // counts twice); recomputation is not counted.
   double gmacs_per_s = 0;
-  double mfu = -1;  // those in percent of log.peak; -1: no peak is given
+  double mfu = -1;  // gmacs_per_s in percent of log.peak; -1: no peak set
   double seconds = 0, eta_seconds = 0;
 };
 struct EvalEvent {
@@ -85,111 +86,114 @@ struct EvalEvent {
   int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
   bool best = false;
-  MetricValues metrics = {};  // all that fit the task
-  std::string metric = {};    // the one that picks the best model
-  double value = 0;           // of it
-  bool final = false;         // data.test, once at the end of a run with data.valid: of the best model
+  MetricValues metrics = {};  // all metrics that fit the task
+  std::string metric = {};    // the one that selects the best model
+  double value = 0;           // its value
+  bool final = false;         // final test of the best model on data.test, in runs that also have data.valid
 };
 enum class StopRequest { kNone, kInterrupt, kTerminate };
 struct TrainHooks {
-  std::function<void(const TrainEvent&)> on_tick = {};  // each optimizer step; for progress bars, must be cheap
+  // after each optimizer step, e.g. for progress bars; must be cheap
+  std::function<void(const TrainEvent&)> on_tick = {};
   std::function<void(const EvalEvent&)> on_eval = {};
-  std::function<void(const QuantEvent&)> on_quant = {};  // log.quantization: one a layer
+  std::function<void(const QuantEvent&)> on_quant = {};  // for log.quantization, one per layer
   std::function<void(const std::string& path)> on_checkpoint = {};
-  // A phase of quantization has begun, after its first step: "phase 1 from step 300: quantization on, ...".
+  // A quantization phase has begun, called after its first step: "phase 1 from step 300: quantization on, ...".
   std::function<void(const std::string& phase)> on_phase = {};
-  std::function<StopRequest()> stop_requested = {};  // polled every microbatch; the open window is finished first
-  // Polled between the batches of an evaluation. true: it is cut short, and the run saved and ended as stop_requested
-  // says (kNone: as kInterrupt); a resumed run repeats the evaluation.
+  std::function<StopRequest()> stop_requested = {};  // polled every microbatch; the current window is completed first
+  // Polled between batches of an evaluation. If true, the evaluation is cut short and the run is saved and ends as
+  // stop_requested says (kNone: as kInterrupt); a resumed run repeats the evaluation.
   std::function<bool()> cut_evaluation = {};
 };
 
 struct TrainOutcome {
-  StopRequest stopped = StopRequest::kNone;  // kNone: ran to the end
+  StopRequest stopped = StopRequest::kNone;  // kNone: ran to its end
   RunCounters counters = {};
   std::string state_hash = {};
-  double seconds = 0;  // of the whole run, also before a resume
+  double seconds = 0;  // of the whole run, including time before a resume
   int64_t optimizer_steps = 0;
-  // Of the run's end. With data.test and data.valid: of the best model (without a folder: of the last) on data.test;
-  // with one of them: at the last step, on it; with neither: there, on a part of data.train.
+  // The evaluation at the end of the run. With data.test and data.valid: of the best model (without a folder, the last
+  // one) on data.test. With only one of them: at the last step, on that one. With neither: at the last step on a part
+  // of data.train (only with a folder).
   std::optional<Evaluation> evaluation = {};
-  std::string evaluated = {};    // the section of those: "test", "valid", "train"; empty: nothing
-  int64_t evaluated_step = 0;    // of the model
-  std::string metric = {};       // what picks the best model
-  std::string selected_on = {};  // where it does: "valid", "test"; empty: nowhere
+  std::string evaluated = {};    // section of `evaluation`: "test", "valid", "train"; empty: none
+  int64_t evaluated_step = 0;    // step of the evaluated model
+  std::string metric = {};       // the one that selects the best model
+  std::string selected_on = {};  // the section it is measured on: "valid", "test"; empty: none
   std::string ended_by = {};     // "train.stop", "train.early_stop", "interrupt", "terminate", "error"
-  std::string ended = {};        // the same as a sentence
+  std::string ended = {};        // ended_by as a sentence
 };
 
 class Trainer {
  public:
-  // Opens the data and builds the learner on the configuration's device; a quant.budget becomes rules first
+  // Opens the data and builds the learner on the configuration's device, after replacing quant.budget by rules
   // (train/budget.h). Applies device.threads and run.bits to the process.
   explicit Trainer(RunConfig config);
-  // The same on data sets that a program gives in place of data.train and data.test, which may be nullptr. `valid`: in
-  // place of data.valid; nullptr: of data.valid {fraction: f} that part of `train`.
+  // The same with data sets given by the program instead of data.train and data.test; `test` may be nullptr. `valid`
+  // replaces data.valid; if nullptr, data.valid is opened, or with {fraction: f} split off `train`.
   Trainer(RunConfig config, std::unique_ptr<Dataset> train, std::unique_ptr<Dataset> test,
           std::unique_ptr<Dataset> valid = nullptr);
   ~Trainer();
 
   // A run begins in one of two ways, before anything is trained or evaluated:
-  // - start: with first numbers of model.init_from, where it is given; run and evaluate_test do it if nobody did;
-  // - resume: goes on from a checkpoint of the same configuration, in its phase.
+  // - start: with initial values from model.init_from, if set. Called by run and evaluate_test if needed.
+  // - resume: continues from a checkpoint of the same configuration, in its phase. Throws Error(kData) if it does not
+  //   fit.
   void start();
   void resume(const std::string& checkpoint);
-  // Trains to train.stop. `folder`: an existing run folder, which gets the files of docs/file_format.md, "Run folder";
-  // empty: nothing is written. A model is saved, and the run ends without an Error, only where parameters, moments and
-  // statistics are finite, and the loss: over the data that select the best model if they were evaluated at that step,
-  // else over the microbatch before it. Else Error(kNonFinite). A run with a folder and with neither data.valid nor
-  // data.test that reaches its end is evaluated on a part of data.train.
+  // Trains until train.stop. `folder` is an existing run folder, to which the files of docs/file_format.md, "Run
+  // folder", are written; empty: nothing is written. A model is saved, and the run ends without an Error, only if
+  // parameters, moments and statistics are finite, and so is the loss: over the data that select the best model if they
+  // were evaluated at that step, else over the preceding microbatch. Otherwise throws Error(kNonFinite). A run with a
+  // folder but neither data.valid nor data.test ends with an evaluation on a part of data.train.
   TrainOutcome run(const std::string& folder, const TrainHooks& hooks = {});
-  // data.test, else data.valid, else data.train.
+  // Evaluates on data.test, else data.valid, else data.train.
   Evaluation evaluate_test();
 
   Learner& learner() { return *learner_; }
-  // Without quant.budget: with the rules that it came to.
+  // With quant.budget replaced by the rules it resolved to.
   const RunConfig& config() const { return config_; }
-  // What the budget came to (BudgetPlan::table); empty without one.
+  // The budget's table (BudgetPlan::table); empty without a budget.
   const std::string& budget_table() const { return budget_table_; }
   const RunCounters& counters() const { return counters_; }
-  // What picks the best model: train.best, else accuracy for one class a sample, else loss.
+  // What selects the best model: train.best, else accuracy for one class per sample, else loss.
   const BestRule& best() const { return best_; }
-  // Of that metric, of the best model; none: nothing was evaluated.
+  // That metric's value for the best model; nullopt: nothing was evaluated.
   std::optional<double> best_value() const;
   int64_t total_microbatches() const { return total_microbatches_; }
-  // "valid" or "test", whichever picks the best model; empty: nothing is evaluated while the run trains.
+  // The section that selects the best model, "valid" or "test"; empty: no evaluations during training.
   std::string selected_on() const { return valid_data_ ? "valid" : test_data_ ? "test" : ""; }
-  // Whether there is nothing left to train: train.stop is reached, or train.early_stop ended the run.
+  // Whether training is complete: train.stop was reached, or train.early_stop ended the run, and no evaluation is due.
   bool ended() const;
 
  private:
   class Loop;
   class Evaluations;
-  // These give nothing where stop() ends them.
+  // The functions below return nullopt if stop() ends them.
   using Stop = std::function<bool()>;
   std::optional<Evaluation> evaluate_on(const std::string& section, const Stop& stop, const OutputHook& hook = {});
-  // On the first samples of data.train, a sixteenth of those that the run trained on and at least a microbatch: about 2
-  // % of its time.
+  // Evaluates the first samples of data.train, a sixteenth of the number trained on but at least one microbatch: about
+  // 2 % of the run's time.
   std::optional<Evaluation> evaluate_training_part(const Stop& stop);
   void open_data(std::unique_ptr<Dataset> valid);
   void place_data();
   void check_data() const;
-  // Warns where a saved configuration is not this one.
+  // Warns if a saved configuration differs from this one.
   void compare_run(const CheckpointHeader& header, const std::string& checkpoint) const;
   bool stops_early() const;
   std::string budget_table_;
   RunConfig config_;
   std::string config_yaml_;
   std::unique_ptr<Dataset> train_data_, valid_data_, test_data_;
-  std::string tokenizer_;                                     // as files hold it; empty: none
+  std::string tokenizer_;                                     // serialized for files; empty: none
   std::vector<std::shared_ptr<const Transform>> transforms_;  // of data.train
   std::unique_ptr<detail::ResidentData> train_resident_, valid_resident_, test_resident_;
-  std::string residence_;  // where the data are, for the log
+  std::string residence_;  // where the data reside, for the log
   std::unique_ptr<Learner> learner_;
   RunCounters counters_;
-  BestRule best_, early_stop_;  // early_stop_: of train.early_stop
+  BestRule best_, early_stop_;  // early_stop_: rule of train.early_stop
   bool started_ = false;
-  std::string first_numbers_;  // where they came from, for the log
+  std::string first_numbers_;  // their source, for the log
   int64_t microbatches_per_epoch_ = 0, total_microbatches_ = 0;
 };
 
