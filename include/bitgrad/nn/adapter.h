@@ -61,8 +61,9 @@ struct AdapterRule {
 
 // Adds adapters to the linear layers selected by `rule` and freezes all other parameters; call before initialize. A is
 // uniform in +-1 / sqrt(inputs) and B is 0, so the model's output is unchanged at first. Learned steps and clips of
-// activation quantizers still train, and running statistics still update. Throws Error for a glob that matches nothing
-// (the message lists the linear layers), a layer that already has an adapter, and values out of range.
+// existing activation quantizers are frozen too, until prepare or set_quant_mode sets a mode (as a Learner's phases
+// do); running statistics still update. Throws Error for a glob that matches nothing (the message lists the linear
+// layers), a layer that already has an adapter, and values out of range.
 void add_adapters(Module& model, const AdapterRule& rule, const std::string& root = kModelRoot);
 
 struct AdaptedLayer {
