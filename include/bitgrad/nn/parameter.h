@@ -172,8 +172,8 @@ class Parameter {
   // are dropped. Does nothing if spec and kind are unchanged; before initialize, changes only the spec. Throws Error
   // before anything changes if the quantizer rejects the spec, and for a converted parameter.
   void set_quant(const std::optional<QuantSpec>& quant, MasterKind master, int64_t step);
-  // Sets the gradient dtype (fp32 or bf16), the clamp of masters and the settings of learned parts. Drops the gradient
-  // summed so far.
+  // Sets the gradient dtype (fp32 or bf16), the clamp of masters and the settings of learned parts. If any of
+  // them changes, drops the gradient summed so far.
   void set_training(DType grad, std::optional<float> latent_clamp, float learned_lr_factor,
                     std::optional<float> learned_weight_decay);
   // While on, scales are fixed: requantize makes codes with the current scales, and learned parts do not train.

@@ -15,9 +15,9 @@ struct RunFolder {
   std::unique_ptr<FileLock> lock;  // keeps other processes out while it exists
 };
 // Creates and locks a run folder, then writes config.yaml and the configuration as given (config.source.yaml). `out` is
-// the exact folder, which must be absent or empty; if empty, the next free <run.dir>/<run.name>/NNNN is used. If
-// several processes start in one folder, one gets it; the others get an Error and write nothing. Throws Error if `out`
-// contains anything.
+// the exact folder, which must be absent or hold nothing; with out = "" it is the next free <run.dir>/<run.name>/NNNN.
+// If several processes start in one folder, one gets it; the others get an Error and write nothing. Throws Error if
+// `out` contains anything.
 RunFolder start_run_folder(const RunConfig& config, const std::string& out);
 // The same, but releases the lock; returns the path.
 std::string create_run_folder(const RunConfig& config, const std::string& out);
@@ -29,7 +29,7 @@ std::unique_ptr<FileLock> lock_run_folder(const std::string& folder);
 RunConfig run_folder_config(const std::string& folder, const std::vector<std::string>& overrides = {});
 std::string run_folder_checkpoint(const std::string& folder);
 // Returns the configuration with which the run in `folder` continues: the one in `saved`, the header of its last
-// checkpoint. Throws Error that lists all differing keys with both values if config.yaml disagrees. A config.yaml that
+// checkpoint. Throws Error that lists the differing keys with both values if config.yaml disagrees. A config.yaml that
 // cannot be read, or differs only in device.*, train.stop or train.early_stop, is a warning. `overrides`: key=value, as
 // in load_config.
 RunConfig resumed_config(const std::string& folder, const CheckpointHeader& saved,
