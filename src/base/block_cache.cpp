@@ -12,10 +12,10 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kSmallUnits = 16;  // classes below are multiples of kAlignment
+constexpr int64_t kSmallUnits = 16;  // up to here, every multiple of kAlignment is a class
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-// Exponent of the step between classes at `units` > kSmallUnits.
+// Log2 of the distance between classes at `units` > kSmallUnits.
 int step_of(int64_t units) { return std::bit_width(static_cast<uint64_t>(units - 1)) - 4; }
 
 int64_t class_units(int64_t bytes) {
@@ -30,7 +30,7 @@ void* system_block(int64_t size) {
   void* data = std::aligned_alloc(static_cast<size_t>(huge ? kHugePage : BlockCache::kAlignment),
                                   static_cast<size_t>(huge ? (size + kHugePage - 1) / kHugePage * kHugePage : size));
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-  // A hint: without huge pages the block is as good. The last, partial one stays small.
+  // Only a hint: the block works without huge pages too. A partial page at the end stays small.
   if (huge && data != nullptr) madvise(data, static_cast<size_t>(size / kHugePage * kHugePage), MADV_HUGEPAGE);
 #endif
   return data;
@@ -46,7 +46,7 @@ int BlockCache::class_of(int64_t units) {
   return static_cast<int>(kSmallUnits) + 8 * (step - 1) + static_cast<int>((units - 1) >> step) - 8;
 }
 
-// The largest class of at most `size`.
+// The largest class whose size is at most `size`.
 int BlockCache::class_below(int64_t size) {
   const int64_t units = size / kAlignment;
   return class_units(size) == units ? class_of(units) : class_of(units) - 1;
@@ -82,7 +82,7 @@ void BlockCache::unlink(Piece& piece) noexcept {
   kept_ -= piece.size;
 }
 
-// Keeps what a used piece has beyond `size`, if it can be a piece.
+// Splits off the part of a used piece beyond `size` as a free piece, if it is large enough to be one.
 void BlockCache::split(Piece& piece, int64_t size) {
   if (piece.size - size < kPieceBytes) return;
   Piece* const rest = new_piece(static_cast<char*>(piece.data) + size, piece.size - size);
@@ -95,7 +95,7 @@ void BlockCache::split(Piece& piece, int64_t size) {
   link(*rest);
 }
 
-// Neither is in a list.
+// Merges `after` into `piece`. Neither may be in a free list.
 void BlockCache::join(Piece& piece, Piece& after) noexcept {
   piece.size += after.size;
   piece.after = after.after;
@@ -117,7 +117,7 @@ void* BlockCache::take_kept(int64_t size) {
   }
   for (size_t k = begin; k < pieces_.size(); ++k) {
     if (pieces_[k] == nullptr) continue;
-    Piece* best = pieces_[k];  // they differ by less than a class
+    Piece* best = pieces_[k];  // sizes within one list differ by less than a class
     for (Piece* other = best->next; other != nullptr; other = other->next)
       if (other->size < best->size) best = other;
     Piece& piece = *best;
@@ -168,7 +168,7 @@ void* BlockCache::fetch(int64_t size) {
   return data;
 }
 
-// The piece that it is now part of, in its list.
+// Frees a piece, merges it with free neighbours and returns the resulting piece, which is in a free list.
 BlockCache::Piece& BlockCache::give_piece(void* data) noexcept {
   Piece* piece = &known_.find(data)->second;
   used_ -= piece->size;
@@ -208,7 +208,7 @@ void BlockCache::release(void* data, int64_t bytes) noexcept {
   release_all(surplus);
 }
 
-// Takes a whole block of the system out of the books, into a list of what is to be freed.
+// Unregisters a block that is free as a whole and prepends it to `list`, the blocks to return to the system.
 BlockCache::Free* BlockCache::forget(Piece& piece, Free* list) noexcept {
   unlink(piece);
   void* const data = piece.data;

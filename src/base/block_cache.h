@@ -1,20 +1,20 @@
-// Free blocks of CPU memory kept for the next request: a training step asks for the same sizes again and again, and
-// the system's allocator would fetch and zero their pages anew each time.
+// Cache of free CPU memory blocks. A training step requests the same sizes over and over, and the system allocator
+// would map and zero their pages anew each time.
 //
-// Blocks are aligned to 64 bytes. Sizes are rounded up to classes: multiples of 64 up to 1 KiB, then eight classes for
-// each power of two, so at most 1/8 of a block is never asked for.
+// Blocks are aligned to 64 bytes. Sizes are rounded up to classes: multiples of 64 up to 1 KiB, then eight classes per
+// power of two, so rounding wastes at most 1/8 of a block.
 //
-// Blocks of kPieceBytes and more are pieces of blocks of the system: a request takes a kept piece of the smallest class
-// that holds it, and what it leaves is a piece of its own; free neighbours become one again. So what one size has left
-// serves the others, and a loop of the same requests soon asks the system for nothing more.
+// Requests of kPieceBytes and more are served by pieces of system blocks: a request takes the smallest cached piece
+// that fits, and the remainder becomes a piece of its own; free neighbours are merged. Leftovers of one size thus serve
+// other sizes, and a loop that repeats its requests soon stops asking the system for memory.
 //
-// The process does not outgrow its own peak by the cache: before more is taken from the system than the largest number
-// of bytes that was ever in use, plus kSlack, counted in sizes of classes, everything kept goes back. Each time that
-// happens 1/64 of that number is added, at most 16 times, so that a loop whose pieces fit badly comes to rest too. Only
-// free pieces beside used ones of the same block of the system stay, and may exceed that.
+// The cache does not push the process beyond its own peak: before memory in use plus cached memory would exceed the
+// largest number of bytes ever in use plus kSlack (in class sizes), the whole cache is returned to the system. Each
+// time that happens, the bound grows by 1/64 of the peak, at most 16 times, so that a loop whose pieces fit badly
+// settles too. Free pieces that share a system block with used ones cannot be returned and may exceed the bound.
 //
-// Blocks of the system of kHugeBytes and more ask for huge pages where there are any: they begin at a huge page, and
-// their size is rounded up to whole ones of 2 MiB. Sanitized builds keep nothing, so that a use after release is seen.
+// System blocks of kHugeBytes and more request huge pages where available: they start on a huge page and their size is
+// rounded up to multiples of 2 MiB. Sanitized builds cache nothing, so that use after release is detected.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 #include <mutex>
 #include <unordered_map>
 
-// gcc defines macros, clang has features.
+// gcc defines macros; clang has __has_feature.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BITGRAD_SANITIZED 1
 #elif defined(__has_feature)
@@ -51,24 +51,24 @@ class BlockCache {
   BlockCache& operator=(const BlockCache&) = delete;
   ~BlockCache() { trim(); }
 
-  // A block of at least `bytes` (0 .. 2^46), not initialised; nullptr when the system has none.
+  // Returns an uninitialized block of at least `bytes` (0 .. 2^46), or nullptr if the system has no memory.
   void* acquire(int64_t bytes);
-  // Gives back a block that acquire(bytes) returned.
+  // Releases a block that acquire(bytes) returned.
   void release(void* data, int64_t bytes) noexcept;
-  // Returns every kept block to the system, but for free pieces beside used ones.
+  // Returns all cached blocks to the system, except free pieces that share a system block with used ones.
   void trim() noexcept;
-  // Bytes of the kept blocks.
+  // Bytes in cached blocks.
   int64_t kept() const;
-  // How often a block was asked of the system.
+  // Number of requests that went to the system.
   int64_t misses() const;
-  // The size that a request of `bytes` gets.
+  // The size that a request of `bytes` is rounded up to.
   static int64_t class_bytes(int64_t bytes);
 
  private:
   struct Free {
     Free* next;
   };
-  // Of a block of the system; `before` and `after` lie beside it there. Free ones are in a list of their class.
+  // Part of a system block; `before` and `after` are its neighbours there. Free pieces are in the list of their class.
   struct Piece {
     void* data = nullptr;
     int64_t size = 0;
@@ -81,8 +81,7 @@ class BlockCache {
   static int class_below(int64_t size);
   static void release_all(Free* list) noexcept;
   void* fetch(int64_t size);
-  // With the lock held:
-  // Of what is used and kept.
+  // All functions below need the lock.
   bool over_bound() const { return used_ + kept_ > bound(); }
   int64_t bound() const { return peak_ + kSlack + peak_ / 64 * std::min<int64_t>(returns_, 16); }
   void* take_kept(int64_t size);
@@ -97,8 +96,8 @@ class BlockCache {
 
   mutable std::mutex mutex_;
   std::array<Free*, kClasses> free_{};      // below kPieceBytes
-  std::array<Piece*, kClasses> pieces_{};   // each of at least the size of its class
-  std::unordered_map<void*, Piece> known_;  // by their data
+  std::array<Piece*, kClasses> pieces_{};   // all at least as large as their class
+  std::unordered_map<void*, Piece> known_;  // keyed by address
   int64_t used_ = 0, kept_ = 0, small_kept_ = 0, peak_ = 0, misses_ = 0, returns_ = 0;
 };
 

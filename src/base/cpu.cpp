@@ -1,4 +1,4 @@
-// Detection by cpuid and xgetbv (Intel SDM vol. 1 chapter 13; vol. 2 CPUID), AMX by arch_prctl (Linux 5.16).
+// CPU detection by cpuid and xgetbv (Intel SDM vol. 1 chapter 13; vol. 2 CPUID); AMX by arch_prctl (Linux 5.16).
 #include "bitgrad/base/cpu.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct LevelRecord {
   IsaLevel level;
   std::string_view name;
   IsaMask keeps;
-  const char* onednn;  // its name of the cap; nullptr: none needed
+  const char* onednn;  // oneDNN's name for the cap; nullptr: no cap needed
 };
 constexpr IsaMask kAvx512All =
     isa::kAvx512 | isa::kAvx512Vnni | isa::kAvx512Popcnt | isa::kAvx512Bf16 | isa::kAvx512Vbmi;
@@ -64,12 +64,12 @@ IsaMask detect_vectors() {
   return mask;
 }
 
-// The CPU may have tiles that the system does not hand out, so the system's answer decides.
+// The system may withhold tiles that the CPU has, so the system decides.
 bool request_amx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   constexpr uint32_t kTileInt8Bf16 = (1u << 24) | (1u << 25) | (1u << 22);
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all_set(d, kTileInt8Bf16)) return false;
-  if (!all_set(c, bit_AVX512VBMI | bit_GFNI)) return false;  // our rows expand codes with these
+  if (!all_set(c, bit_AVX512VBMI | bit_GFNI)) return false;  // our kernels expand codes with these
   constexpr uint64_t kTileState = (1u << 17) | (1u << 18);
   if (!all_set(xcr0(), kTileState)) return false;
   constexpr int kGetPermissions = 0x1022, kAskPermission = 0x1023, kTileData = 18;
@@ -90,7 +90,7 @@ constexpr struct GroupName {
                    {isa::kAvx512Vbmi, "vbmi"},     {isa::kSm80Mma, "mma.s8"},   {isa::kB1Mma, "mma.b1"},
                    {isa::kWgmma, "wgmma"},         {isa::kCublasLt, "cublaslt"}};
 
-// The group of this name and those that no CPU has without it.
+// The named group and all groups that imply it.
 IsaMask group_and_above(std::string_view name) {
   constexpr IsaMask kOfCpu = isa::kAvx2 | kAvx512All | isa::kAmx;
   for (const GroupName& group : kGroupNames) {
@@ -104,7 +104,7 @@ IsaMask group_and_above(std::string_view name) {
        "', expected a list of avx2, avx512, vnni, popcnt, bf16, vbmi and amx, such as bf16,amx.");
 }
 
-// BITGRAD_ISA_WITHOUT: groups that count as absent whatever the cap, so that tests see a machine without them.
+// BITGRAD_ISA_WITHOUT: groups treated as absent whatever the cap, so that tests can simulate a machine without them.
 IsaMask absent_groups() {
   const char* variable = std::getenv("BITGRAD_ISA_WITHOUT");
   std::string_view rest = variable == nullptr ? "" : variable;
@@ -117,7 +117,7 @@ IsaMask absent_groups() {
   return absent;
 }
 
-// Permission for tiles enlarges every signal frame of the process, so it is asked for only under the cap `amx`, which
+// Permission for tiles enlarges every signal frame of the process, so it is requested only under the cap `amx`, which
 // is also the default.
 IsaMask usable(IsaLevel cap) {
   static const IsaMask absent = absent_groups();
@@ -130,7 +130,7 @@ IsaMask usable(IsaLevel cap) {
   return mask & record_of(cap).keeps;
 }
 
-// oneDNN reads ONEDNN_MAX_CPU_ISA, then DNNL_MAX_CPU_ISA, once, when it is first used. Its names, lowest first.
+// oneDNN reads ONEDNN_MAX_CPU_ISA, then DNNL_MAX_CPU_ISA, once, at its first use. The levels are in ascending order.
 constexpr std::array<const char*, 2> kOneDnnVariables{"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
 constexpr std::array<std::string_view, 11> kOneDnnLevels{"SSE41",
                                                          "AVX",
@@ -144,7 +144,7 @@ constexpr std::array<std::string_view, 11> kOneDnnLevels{"SSE41",
                                                          "AVX512_CORE_BF16",
                                                          "AVX512_CORE_FP16"};
 
-// Place in kOneDnnLevels, or its length for a name above all of them or unknown (oneDNN takes these as no cap).
+// Index in kOneDnnLevels, or the list's length for a name that is above all levels or unknown (to oneDNN: no cap).
 size_t onednn_rank(std::string name) {
   for (char& c : name)
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
@@ -187,7 +187,7 @@ Cap& cap() {
   return *instance;
 }
 
-// The caller holds the lock.
+// The caller must hold the lock.
 void apply(Cap& c, IsaLevel level) {
   cap_onednn(level);
   c.level = level;

@@ -22,12 +22,12 @@ namespace {
 
 [[noreturn]] void fail_file(std::string_view what, const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM;
-  const bool broken = number == EIO && what != "read" && what != "list";  // a disk that takes no more
+  const bool broken = number == EIO && what != "read" && what != "list";  // a failing disk
   fail_with(full || broken ? ErrorCode::kMemory : ErrorCode::kData, "file", "cannot ", what, " '", path,
             "': ", std::generic_category().message(number), '.');
 }
 
-// Calls until it is not interrupted by a signal.
+// Retries a call while signals interrupt it.
 template <typename Call>
 auto uninterrupted(Call call) {
   for (;;) {
@@ -36,7 +36,7 @@ auto uninterrupted(Call call) {
   }
 }
 
-// Owns a descriptor.
+// Owns a file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -58,7 +58,7 @@ int open_or_fail(const std::string& path, int flags, std::string_view what) {
   return fd;
 }
 
-// What a path is that is no regular file.
+// Describes a path that is not a regular file.
 std::string_view kind_of_file(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
@@ -79,8 +79,8 @@ struct stat status_of(int fd, const std::string& path) {
   return status;
 }
 
-// Opening a device may have effects, so the path is asked first. Between the two it may become a pipe: O_NONBLOCK keeps
-// open from waiting for the other end.
+// Opening a device may have side effects, so the path is checked first. It may become a pipe in between: O_NONBLOCK
+// keeps open from waiting for the other end.
 int open_regular(const std::string& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) == 0) require_regular(status.st_mode, path);
@@ -89,7 +89,8 @@ int open_regular(const std::string& path) {
   return file.release();
 }
 
-// A device is written to (/dev/null, /dev/full); a pipe would wait for a reader, and go away with it.
+// Devices are valid outputs (/dev/null, /dev/full). A pipe is refused: opening it would wait for a reader, and writing
+// fails once the reader is gone.
 int open_output(const std::string& path, int flags, std::string_view what) {
   struct stat status = {};
   const auto refuse = [&] {
@@ -101,13 +102,13 @@ int open_output(const std::string& path, int flags, std::string_view what) {
   Descriptor file(open_or_fail(path, flags | O_NONBLOCK | O_NOCTTY, what));
   status = status_of(file.get(), path);
   if (waits()) refuse();
-  ::fcntl(file.get(), F_SETFL, flags & O_APPEND);  // without O_NONBLOCK
+  ::fcntl(file.get(), F_SETFL, flags & O_APPEND);  // clears O_NONBLOCK
   return file.release();
 }
 
 void sync_or_fail(int fd, const std::string& path) {
-  // Never repeated after an error: the system drops the pages, and a second call would lie. EINVAL: a pipe or a device
-  // that has nothing to sync.
+  // Never retried after an error: the kernel has dropped the dirty pages, so a second fsync would falsely succeed.
+  // EINVAL: a pipe or device that has nothing to sync.
   if (::fsync(fd) != 0 && errno != EINVAL) fail_file("write to disk", path, errno);
 }
 
@@ -118,7 +119,7 @@ class PosixOutputFile final : public OutputFile {
   void write(const void* data, size_t bytes) override {
     require_open();
     const char* from = static_cast<const char*>(data);
-    constexpr size_t kMostPerCall = size_t{1} << 30;  // Linux writes at most 2 GiB at once
+    constexpr size_t kMostPerCall = size_t{1} << 30;  // Linux writes at most 2 GiB per call
     while (bytes > 0) {
       const size_t part = std::min(bytes, kMostPerCall);
       const ssize_t written = uninterrupted([&] { return ::write(fd_.get(), from, part); });
@@ -135,7 +136,7 @@ class PosixOutputFile final : public OutputFile {
 
   void close() override {
     if (fd_.get() < 0) return;
-    // After EINTR the descriptor is gone on Linux: not an error, and not to be repeated.
+    // On Linux the descriptor is closed even after EINTR: this is not an error and must not be retried.
     if (::close(fd_.release()) != 0 && errno != EINTR) fail_file("close", path_, errno);
   }
 
@@ -244,7 +245,7 @@ class PosixFileSystem final : public FileSystem {
   }
 };
 
-// flock belongs to the open file, so it ends with the descriptor.
+// A flock lock belongs to the open file description, so closing the descriptor releases it.
 class PosixFileLock final : public FileLock {
  public:
   explicit PosixFileLock(int fd) : fd_(fd) {}
@@ -265,7 +266,7 @@ FileSystem& posix() {
 std::unique_ptr<FileLock> FileSystem::lock_directory(const std::string& path) {
   Descriptor directory(open_or_fail(path, O_RDONLY | O_DIRECTORY, "open the directory"));
   const bool locked = uninterrupted([&] { return ::flock(directory.get(), LOCK_EX | LOCK_NB); }) == 0;
-  if (!locked && errno == EWOULDBLOCK) return nullptr;  // any other error: no locks here, such as on some networks
+  if (!locked && errno == EWOULDBLOCK) return nullptr;  // other errors: no locks, e.g. some network file systems
   return std::make_unique<PosixFileLock>(directory.release());
 }
 

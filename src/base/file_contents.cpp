@@ -1,4 +1,4 @@
-// Files whole, within a limit, and from memory.
+// Reads whole files up to a size limit, and files from memory.
 #include "base/file_contents.h"
 
 #include <unistd.h>
@@ -30,14 +30,14 @@ class MemoryFile final : public InputFile {
   std::vector<uint8_t> bytes_;
 };
 
-// Reads to the end, or one byte beyond `most`. `size`: as many are expected.
+// Reads to the end, but at most upper + 1 bytes. `size`: the expected number of bytes.
 template <typename ReadSome>
 std::vector<uint8_t> read_to_end(const std::string& path, int64_t size, int64_t upper, ReadSome read_some) {
   std::vector<uint8_t> bytes;
   try {
     const size_t limit = static_cast<size_t>(upper) + 1;
     size_t filled = 0;
-    // One byte more than the size, so that the end is seen without growing.
+    // One byte more than `size`, so that the end is detected without growing the buffer.
     bytes.resize(std::min(static_cast<size_t>(std::max<int64_t>(size, 0)) + 1, limit));
     while (filled < limit) {
       const size_t got = read_some(static_cast<int64_t>(filled), bytes.data() + filled, bytes.size() - filled);

@@ -1,4 +1,4 @@
-// Reading files whole.
+// Reads whole files.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace bitgrad::detail {
 
-// All bytes, whatever size() says (files of /proc say 0). Error(kMemory) that names `path` when they do not fit.
+// Reads all bytes, whatever size() reports (files in /proc report 0). Throws Error(kMemory) that names `path` if they
+// do not fit in memory.
 std::vector<uint8_t> read_whole(InputFile& file, const std::string& path);
 
 }  // namespace bitgrad::detail

@@ -23,7 +23,7 @@ const char* type_name(const Json& x) {
   throw JsonError("JSON: got " + std::string(type_name(x)) + ", expected " + expected);
 }
 
-// Builds the tree from the library's events, so that reading does not recurse into what a text nests.
+// Builds the tree from the library's SAX events, so that deeply nested input causes no recursion.
 class Builder final : public nlohmann::json_sax<Library> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
@@ -65,7 +65,7 @@ class Builder final : public nlohmann::json_sax<Library> {
     names_.pop_back();
     return true;
   }
-  // An open value does not move: only the innermost one gets new parts.
+  // Pointers to open values stay valid: only the innermost one grows.
   Json* place(Json x) {
     if (open_.empty()) {
       root_ = std::move(x);
@@ -88,12 +88,12 @@ class Builder final : public nlohmann::json_sax<Library> {
   const JsonLimits& limits_;
   Json root_;
   std::vector<Json*> open_;
-  std::vector<std::unordered_map<std::string, size_t>> names_;  // of each open value: where its members are
+  std::vector<std::unordered_map<std::string, size_t>> names_;  // for each open object: name -> index of its member
   std::string name_;
 };
 
-// Writes one value as the library would. The library sees scalars alone: its tree costs as much memory as ours, and
-// asks for more where it is destroyed.
+// Writes a value in the library's format. The library only formats scalars: its own tree would cost as much memory as
+// ours, and needs more to be destroyed.
 class Writer {
  public:
   Writer(std::string& out, int indent) : out_(out), indent_(indent) {}
@@ -171,7 +171,7 @@ Json Json::object() {
 }
 
 Json Json::parse(std::string_view text, const JsonLimits& limits) {
-  // The library takes a zero byte as the end.
+  // The library treats a zero byte as the end of input.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
     throw JsonError("a byte 0 at " + std::to_string(zero));
   Builder builder(limits);

@@ -78,7 +78,7 @@ namespace {
 
 using Type = Key::Type;
 
-// What is expected of a key's value.
+// Describes the values that a key accepts, for error messages.
 std::string expects(const Key& key) {
   switch (key.type) {
     case Type::kBool:
@@ -125,7 +125,7 @@ bool fits(const Key& key, const Attribute& attribute) {
   return key.type == Type::kNumber && number != nullptr && range.contains(*number);
 }
 
-// A default, as its text says it.
+// Parses the text of a default value.
 Attribute read_standard(const Key& key) {
   const char *begin = key.standard.data(), *end = begin + key.standard.size();
   if (key.type == Type::kBool) return key.standard == "true" ? Attribute(true) : Attribute(false);

@@ -14,7 +14,7 @@ struct SinkSlot {
   std::shared_ptr<const LogSink> sink;
 };
 
-// Never destroyed: threads may log while static objects go away.
+// Never destroyed: threads may log while static objects are being destroyed.
 SinkSlot& slot() {
   static SinkSlot* const instance = new SinkSlot;
   return *instance;

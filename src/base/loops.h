@@ -1,10 +1,10 @@
-// Where a loop of base/parallel.h would run.
+// Whether a loop of base/parallel.h would run inline.
 #pragma once
 
 namespace bitgrad::detail {
 
-// True where a loop started here runs on the calling thread alone: inside a loop, or with one thread. Only for the
-// sizes of pieces that no bit of a result depends on.
+// True if a loop started here would run on the calling thread alone: inside another loop, or with one thread. Use it
+// only for piece sizes that cannot affect the bits of a result.
 bool loops_run_inline();
 
 }  // namespace bitgrad::detail

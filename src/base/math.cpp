@@ -1,5 +1,5 @@
-// cos and sin of 2 pi u. u is cut at the nearest quarter turn k (exact), the rest |t| <= pi/4 goes through the Taylor
-// polynomials of degree 16 and 17, whose remainder is below 2^-53 relative.
+// cos and sin of 2 pi u. u is reduced by the nearest quarter turn k (exact); the remainder, |t| <= pi/4, goes through
+// Taylor polynomials of degree 16 and 17, whose relative remainder is below 2^-53.
 #include "bitgrad/base/math.h"
 
 namespace bitgrad::math {
@@ -31,7 +31,7 @@ double sin_poly(double t) {
   return (p * z) * t + t;
 }
 
-// cos of 2 pi u - quarter * pi / 2: sine is cosine one quarter later.
+// cos(2 pi u - quarter * pi / 2); sine is cosine with quarter = 1.
 double cos_shifted(double u, int quarter) {
   const double k = (4.0 * u + 0x1.8p52) - 0x1.8p52;
   const double t = (u - 0.25 * k) * 6.283185307179586;

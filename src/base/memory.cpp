@@ -1,4 +1,5 @@
-// The account behind the tracking allocator. One lock, taken once per block of memory, keeps the three snapshots exact.
+// The counters behind the tracking allocator. One lock, taken once per allocation or release, keeps the three snapshots
+// exact.
 #include "bitgrad/base/memory.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ struct Book {
   MemoryAccount by_kind;
 };
 
-// Never destroyed: tensors of static life time are released late.
+// Never destroyed: tensors with static storage duration are released late.
 Book& book() {
   static Book* const instance = new Book;
   return *instance;
@@ -92,7 +93,7 @@ void tracked_release(void* data, int64_t bytes, MemoryKind kind, Device device) 
     device_backend(device).release(data, bytes);
     add(kind, -bytes);
   } catch (...) {
-    // Only a device that was taken away gets here: its memory is gone with it, and the account keeps the bytes.
+    // Reached only if the device's backend was removed: its memory is gone, and the account keeps the bytes as in use.
   }
 }
 

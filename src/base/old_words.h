@@ -1,4 +1,4 @@
-// Words of configurations and files that have another name now.
+// Accepted former names of words in configurations and files.
 #pragma once
 
 #include <string_view>
@@ -6,9 +6,9 @@
 
 namespace bitgrad::detail {
 
-// The word that `key` uses now for `word`, or `word` itself. The list is old_words.inc.
+// The current name of `word` as a value of `key`, or `word` itself. The list is old_words.inc.
 std::string_view current_word(std::string_view key, std::string_view word);
-// Those that `key` still accepts.
+// The former names that `key` still accepts.
 std::vector<std::string_view> old_words(std::string_view key);
 
 }  // namespace bitgrad::detail

@@ -1,7 +1,7 @@
-// Parallel loops on a pool of threads. Threads draw chunk numbers from one counter, so every chunk below a running one
-// has started. The caller works too, and at the end waits only for chunks that a worker has begun: a worker that the
-// system has not scheduled costs nothing. (An OpenMP region ends when the whole team has arrived: on a busy machine 14
-// ms a loop.)
+// Parallel loops on a thread pool. Threads draw chunk numbers from one counter, so every chunk below a running one has
+// been started. The caller works too, and at the end waits only for workers that have joined the loop: a worker that
+// the system has not scheduled costs nothing. (An OpenMP region ends when the whole team has arrived: 14 ms per loop on
+// a busy machine.)
 #include "bitgrad/base/parallel.h"
 
 #include <sched.h>
@@ -34,7 +34,7 @@ std::atomic<int> g_threads{0};  // 0: not chosen yet
 thread_local bool t_inside = false;
 
 int threads_of_affinity() {
-  // The kernel refuses a mask shorter than its own, so try longer ones.
+  // sched_getaffinity rejects a mask shorter than the kernel's, so try increasing lengths.
   for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(cpus);
     if (set == nullptr) break;
@@ -47,9 +47,9 @@ int threads_of_affinity() {
   return 1;
 }
 
-// Rounding to nearest, no flush to zero, no denormals are zero, whatever the creator of this thread had (a program
-// linked with -ffast-math sets these for every thread made later). Restored at the end, so that the caller's choice is
-// its own.
+// Rounding to nearest, no flush-to-zero, no denormals-are-zero, whatever mode this thread inherited (a program linked
+// with -ffast-math sets these modes for every thread created later). Restored at the end, so that the caller keeps its
+// own mode.
 class DefaultFloatMode {
  public:
 #if defined(__SSE2__)
@@ -84,7 +84,7 @@ class InsideLoop {
   bool old_;
 };
 
-// One loop that several threads work on.
+// One loop, shared by several threads.
 class Loop {
  public:
   Loop(int64_t chunks, void (*call)(void*, int64_t), void* context) : chunks_(chunks), call_(call), context_(context) {}
@@ -108,8 +108,8 @@ class Loop {
   }
 
  private:
-  // The error of the lowest chunk: the one that a serial loop would throw, for any number of threads. A chunk below the
-  // failed one has been drawn before it and is finished by its thread.
+  // Keeps the error of the lowest chunk, which is the one that a serial loop would throw, for any number of threads:
+  // every chunk below the failed one was drawn before it and is finished by its thread.
   void keep(int64_t chunk, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (chunk < error_chunk_) {
@@ -129,7 +129,7 @@ class Loop {
   std::exception_ptr error_;
 };
 
-// The workers. One loop at a time; a second caller meanwhile runs its loop alone.
+// The worker threads. Runs one loop at a time; a caller that finds it busy runs its loop alone.
 class Pool {
  public:
   static Pool& instance() {
@@ -137,8 +137,8 @@ class Pool {
     return pool;
   }
 
-  // Runs the loop on the calling thread and up to `helpers` workers. Returns how many there were, -1: the pool is busy,
-  // nothing was done.
+  // Runs the loop on the calling thread and up to `helpers` workers. Returns the number of workers available, or -1 if
+  // the pool is busy and nothing was run.
   int run(Loop& loop, int helpers) {
     const std::unique_lock busy(caller_, std::try_to_lock);
     if (!busy.owns_lock()) return -1;
@@ -152,7 +152,7 @@ class Pool {
     if (sleeping_.load(std::memory_order_seq_cst) > 0) wake_.notify_all();
     loop.work();
     std::unique_lock lock(mutex_);
-    loop_ = nullptr;  // workers that come now find nothing
+    loop_ = nullptr;  // workers that wake up from now on find no loop
     done_.wait(lock, [this] { return active_ == 0; });
     return helpers;
   }
@@ -169,8 +169,8 @@ class Pool {
     for (std::thread& t : workers_) t.join();
   }
 
-  // Makes workers until there are `wanted`, or the system has no more (a limit of memory or of processes): a result
-  // does not depend on how many there are. Returns how many of the wanted ones there are.
+  // Starts workers until there are `wanted` or the system refuses one (memory or process limit); results do not depend
+  // on their number. Returns min(wanted, workers available).
   int hire(int wanted) {
     try {
       workers_.reserve(static_cast<size_t>(wanted));
@@ -203,7 +203,7 @@ class Pool {
     }
   }
 
-  // Looks for a new offer for some microseconds, as the loops of a training step follow one another, then sleeps.
+  // Spins for some microseconds, because the loops of a training step follow one another closely, then sleeps.
   void await_offer(uint64_t seen) {
     for (int i = 0; i < kSpins; ++i) {
       if (offers_.load(std::memory_order_acquire) != seen) return;
@@ -242,7 +242,7 @@ int num_threads() {
   int n = g_threads.load(std::memory_order_relaxed);
   if (n == 0) {
     const int wanted = threads_of_affinity();
-    // Another thread may have chosen meanwhile: its number stays.
+    // Another thread may have set a number meanwhile, which then stays.
     n = g_threads.compare_exchange_strong(n, wanted, std::memory_order_relaxed) ? wanted : n;
   }
   return n;
@@ -250,7 +250,7 @@ int num_threads() {
 
 namespace {
 
-// The system refused a thread: it is not asked again, until set_num_threads.
+// The system refused a thread: do not try again until set_num_threads is called.
 void keep_to(int threads, int wanted) {
   if (g_threads.compare_exchange_strong(wanted, threads, std::memory_order_relaxed))
     log(LogLevel::kWarning, concat("the system provides no more than ", threads, " of ", wanted,
@@ -275,7 +275,7 @@ void parallel_for_impl(int64_t chunks, void (*call)(void*, int64_t), void* conte
       return;
     }
   }
-  // A single chunk at the top may still start loops of its own.
+  // Chunks of a top-level loop that runs on one thread may start parallel loops of their own.
   const DefaultFloatMode mode;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) call(context, chunk);
 }

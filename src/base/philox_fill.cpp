@@ -1,14 +1,14 @@
-// Philox4x32-10 on 4 (AVX2) or 8 (AVX-512) blocks at once, one block per 64-bit lane and one counter word per vector.
+// Philox4x32-10 on 4 (AVX2) or 8 (AVX-512) blocks at a time: one block per 64-bit lane, one counter word per vector.
 //
-// Words live in the low halves; the high halves hold left-overs, which vpmuludq ignores and the last step drops. So a
-// round is two products, two shifts and four xors.
+// Words are in the low halves of the lanes. The high halves hold garbage, which vpmuludq ignores and the final step
+// drops, so a round is two products, two shifts and four xors.
 #include "base/philox_fill.h"
 
 #include "bitgrad/base/cpu.h"
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // false alarms inside the AVX-512 headers of g++ 12
+#pragma GCC diagnostic ignored "-Wuninitialized"  // false positives in the AVX-512 headers of g++ 12
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 #endif
@@ -31,14 +31,15 @@ void fill_scalar(const RandomStream& stream, uint64_t first, int64_t count, uint
 }
 
 #if defined(__x86_64__)
-// What a vector routine needs: of its blocks only the first counter word differs, so of the first three rounds much is
-// the same for all. In round 0, c2 * m1 and so the new c0 and c1; in round 1, c0 * m0 and so the new c3.
+// Scalar inputs of the vector routines. The blocks of a call differ only in the first counter word, so parts of the
+// first three rounds are common to all: in round 0, c2 * m1 and hence the new c0 and c1; in round 1, c0 * m0 and hence
+// the new c3.
 struct Words {
-  uint64_t first = 0;                     // low word of the first block; the blocks do not pass 2^32
-  uint64_t round0_c2 = 0;                 // xor to the high word of c0 * m0
-  uint64_t round1_c0 = 0;                 // to the high word of c2 * m1
-  uint64_t round1_c2 = 0;                 // to c3
-  uint64_t key0[kRounds], key1[kRounds];  // key1[2] holds the c3 of round 2 too
+  uint64_t first = 0;                     // low word of the first block number; the blocks must not cross 2^32
+  uint64_t round0_c2 = 0;                 // xored into the high word of c0 * m0
+  uint64_t round1_c0 = 0;                 // xored into the high word of c2 * m1
+  uint64_t round1_c2 = 0;                 // xored into c3
+  uint64_t key0[kRounds], key1[kRounds];  // key1[2] also contains the c3 of round 2
 
   Words(const RandomStream& stream, uint64_t block) : first(block & 0xFFFFFFFFu) {
     for (uint32_t r = 0; r < kRounds; ++r) {
@@ -58,7 +59,7 @@ struct Words {
 #pragma GCC target("avx2")
 inline __attribute__((always_inline)) __m256i all4(uint64_t x) { return _mm256_set1_epi64x(static_cast<int64_t>(x)); }
 
-// kGroups chains of products side by side: one alone waits for its own results.
+// Computes kGroups independent groups in parallel: a single chain of products is bound by latency.
 template <int kGroups>
 inline __attribute__((always_inline)) void groups_avx2(const Words& w, __m256i first, uint16_t* out) {
   const __m256i m0 = all4(kMultiplier0), m1 = all4(kMultiplier1);
@@ -118,7 +119,7 @@ inline __attribute__((always_inline)) void groups_avx512(const Words& w, __m512i
   for (int r = 2; r < kRounds; ++r) {
     for (int j = 0; j < kGroups; ++j) {
       const __m512i p0 = _mm512_mul_epu32(c0[j], m0), p1 = _mm512_mul_epu32(c2[j], m1);
-      // A shift runs on port 0, a shuffle on port 5.
+      // The shift runs on port 0, the shuffle on port 5.
       c0[j] = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(p1, _MM_PERM_DDBB), c1[j], all8(w.key0[r]), 0x96);
       c2[j] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c3[j], all8(w.key1[r]), 0x96);
       c1[j] = p1;
@@ -141,7 +142,7 @@ void fill_avx512(const Words& w, int64_t groups, uint16_t* out) {
 }
 #pragma GCC pop_options
 
-// Blocks whose first word does not pass 2^32. Gives how many are done.
+// For blocks whose first word does not cross 2^32. Returns the number of blocks written.
 int64_t fill_vectors(const RandomStream& stream, uint64_t first, int64_t count, uint16_t* out) {
   const IsaMask mask = count >= 4 ? cpu_isa() : 0;
   if ((mask & isa::kAvx512) != 0 && count >= 8) {

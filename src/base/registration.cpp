@@ -14,7 +14,7 @@ namespace {
 
 using NameOf = std::pair<std::string, std::string>;  // what, name
 
-// What the plugin that registers on this thread has registered so far.
+// What the plugin currently registering on this thread has registered so far.
 struct Stage {
   std::string plugin;
   std::vector<std::pair<NameOf, std::function<void()>>> added;
@@ -24,7 +24,7 @@ struct Stage {
 };
 thread_local Stage* t_stage = nullptr;
 
-// Whose the names are that came after the built-in ones; an empty text: the program's.
+// Owners of names added to the built-in ones; an empty text means the program.
 struct Owners {
   std::mutex mutex;
   std::map<NameOf, std::string> of;

@@ -8,7 +8,7 @@
 namespace bitgrad {
 namespace {
 
-// Slicing by 8 (Kounavis and Berry, 2008): table[t][b] is the sum of byte b followed by t zero bytes.
+// Slicing-by-8 (Kounavis and Berry, 2008): table[t][b] is the CRC of byte b followed by t zero bytes.
 using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
 constexpr CrcTables make_crc_tables() {
   CrcTables tables{};
@@ -46,8 +46,8 @@ uint32_t crc32c(const void* data, size_t bytes, uint32_t crc) {
 float RandomStream::normal(uint64_t e) const {
   const PhiloxBlock w = block(e / 4);
   const size_t pair = (e % 4) / 2 * 2;
-  const float u1 = static_cast<float>((w[pair] >> 8) + 1) * 0x1p-24f;  // (0, 1]: its logarithm is finite
-  const double u2 = static_cast<double>(w[pair + 1] >> 8) * 0x1p-24;   // [0, 1)
+  const float u1 = static_cast<float>((w[pair] >> 8) + 1) * 0x1p-24f;  // in (0, 1], so that its logarithm is finite
+  const double u2 = static_cast<double>(w[pair + 1] >> 8) * 0x1p-24;   // in [0, 1)
   const double r = std::sqrt(-2.0 * static_cast<double>(math::log(u1)));
   return static_cast<float>(r * (e % 2 == 0 ? math::cos_turns(u2) : math::sin_turns(u2)));
 }

@@ -6,7 +6,7 @@
 namespace bitgrad {
 namespace {
 
-// Bytes of the character at the begin of `text`, 0 where there is none that a terminal may show.
+// Bytes of the character at the start of `text`, or 0 if it is invalid or a control character.
 size_t shown_bytes(std::string_view text) {
   const size_t bytes = utf8_bytes(text);
   if (bytes == 0) return 0;
@@ -40,7 +40,7 @@ size_t utf8_bytes(std::string_view text) {
   if (first < 0x80) return text.empty() ? 0 : 1;
   const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
   if (first < 0xC2 || first > 0xF4) return 0;
-  uint8_t min = 0x80, max = 0xBF;  // of the second byte
+  uint8_t min = 0x80, max = 0xBF;  // range of the second byte
   if (first == 0xE0) min = 0xA0;
   if (first == 0xED) max = 0x9F;
   if (first == 0xF0) min = 0x90;
