@@ -1,5 +1,5 @@
-// Words of bits: 8 codes of B bits <-> 8 bytes, and even / odd bits apart and together. Plain C++, no tables.
-// Source: Warren, "Hacker's Delight", 2nd ed., chapter 7 (compress, unshuffle).
+// Operations on words of bits: packing 8 codes of B bits to and from 8 bytes, and separating or interleaving even and
+// odd bits. Plain C++, no tables. Source: Warren, "Hacker's Delight", 2nd ed., chapter 7 (compress, unshuffle).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace bitgrad::detail {
 
-// The low `bits` bits of every lane of `lane` bits.
+// The low `bits` bits of every `lane`-bit lane.
 constexpr uint64_t lane_mask(int lane, int bits) {
   const uint64_t one = bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
   uint64_t mask = 0;
@@ -16,7 +16,7 @@ constexpr uint64_t lane_mask(int lane, int bits) {
   return mask;
 }
 
-// 8 codes back to back in the low 8 B bits -> one byte each. Higher bits of w are ignored.
+// 8 codes packed in the low 8 B bits -> one byte each. Higher bits of w are ignored.
 template <int B>
 constexpr uint64_t spread_codes(uint64_t w) {
   if constexpr (B < 8) {
@@ -28,7 +28,7 @@ constexpr uint64_t spread_codes(uint64_t w) {
   return w;
 }
 
-// 8 bytes -> their low B bits back to back in the low 8 B bits.
+// The low B bits of 8 bytes -> packed in the low 8 B bits.
 template <int B>
 constexpr uint64_t gather_codes(uint64_t w) {
   if constexpr (B < 8) {
@@ -68,8 +68,8 @@ constexpr uint64_t shuffle(uint64_t w) {
   return w ^ t ^ (t << 1);
 }
 
-// A square of 64 / B words of 64 / B fields of B bits: field c of word r becomes field r of word c. Halves of halves
-// change places. B divides 64.
+// Transposes a square of 64 / B words of 64 / B fields of B bits: field c of word r becomes field r of word c. Swaps
+// halves recursively. B divides 64.
 template <int B, int J = 32 / B>
 inline void transpose_fields(uint64_t* w) {
   constexpr int kShift = J * B;
@@ -84,7 +84,7 @@ inline void transpose_fields(uint64_t* w) {
   if constexpr (J > 1) transpose_fields<B, J / 2>(w);
 }
 
-// Calls f(std::integral_constant<int, bits>) for bits in 1 .. 8, so that the width is a constant inside.
+// Calls f(std::integral_constant<int, bits>) for bits in 1 .. 8, so that the width is a compile-time constant in f.
 template <typename F>
 void with_width(int bits, F f) {
   switch (bits) {
@@ -107,17 +107,17 @@ void with_width(int bits, F f) {
   }
 }
 
-// Little-endian word from at most 8 bytes at p, zero above.
+// Little-endian word from the first min(bytes, 8) bytes at p; missing bytes are zero.
 inline uint64_t load_bytes(const uint8_t* p, int64_t bytes) {
   uint64_t w = 0;
   std::memcpy(&w, p, static_cast<size_t>(bytes < 8 ? bytes : 8));
   return w;
 }
 
-// The low `bits` bits set, 0 <= bits; 64 and more give all ones.
+// A mask of the low `bits` bits, bits >= 0; all ones for 64 and more.
 constexpr uint64_t low_mask(int64_t bits) { return bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1; }
 
-// Word k (64 bits) of a row of `bits` bits; reads only bytes of the row and clears what is beyond its last bit.
+// Word k (64 bits) of a row of `bits` bits. Reads only bytes of the row and clears bits beyond its last one.
 inline uint64_t load_row_word(const uint8_t* row, int64_t k, int64_t bits) {
   const int64_t left = bits - 64 * k;
   if (left >= 64) {
@@ -128,7 +128,7 @@ inline uint64_t load_row_word(const uint8_t* row, int64_t k, int64_t bits) {
   return left <= 0 ? 0 : load_bytes(row + 8 * k, (left + 7) / 8) & low_mask(left);
 }
 
-// Writes word k of a row of `row_bytes` bytes; bytes beyond it are dropped.
+// Writes word k of a row of `row_bytes` bytes; bytes beyond the end of the row are dropped.
 inline void store_row_word(uint8_t* row, int64_t k, int64_t row_bytes, uint64_t w) {
   const int64_t left = row_bytes - 8 * k;
   if (left > 0) std::memcpy(row + 8 * k, &w, static_cast<size_t>(left < 8 ? left : 8));

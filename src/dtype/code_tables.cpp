@@ -1,4 +1,4 @@
-// Numbers of raw codes, as tables for one code and for the codes of one byte.
+// Values of raw codes as tables, per code and per byte of codes.
 #include "dtype/code_tables.h"
 
 #include <memory>
@@ -59,7 +59,7 @@ const CodeTables& build_code_tables(DType dtype, const char* where) {
   require(info.bits <= 8, where, "dtype: got ", dtype, " of ", info.bits, " bits, expected one of at most 8 bits.");
   std::unique_ptr<CodeTables> made = build(info);
   const CodeTables* expected = nullptr;
-  // Two threads may build the same table; the first to publish wins and the other copy is dropped.
+  // Two threads may build the same table; the first to publish wins and the other copy is discarded.
   if (slot.compare_exchange_strong(expected, made.get(), std::memory_order_acq_rel)) return *made.release();
   return *expected;
 }

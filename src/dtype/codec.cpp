@@ -1,8 +1,7 @@
-// Rows to numbers: sizes, decode, and the expanders that feed every reference and the panels of the products.
+// Row sizes, and decoding of rows: the expanders behind every reference kernel and the panels of the products.
 //
-// A row of code dtype is read in groups of 8 codes, which always start on a byte: with 1, 2 and 4 bits a byte of the
-// row selects its numbers from a table; other widths are spread to 8 bytes in a register. No byte outside the row is
-// read.
+// A row of codes is read in groups of 8, which always start on a byte. For 1, 2 and 4 bits each byte selects its values
+// from a table; other widths are spread to 8 bytes in a register. No byte outside the row is read.
 #include "bitgrad/dtype/codec.h"
 
 #include <algorithm>
@@ -20,10 +19,10 @@ namespace {
 
 using detail::CodeTables;
 
-constexpr int64_t kChunk = 256;  // elements expanded at a time where a second type is needed
+constexpr int64_t kChunk = 256;  // elements per step where an intermediate type is needed
 
-// Calls one(j, raw) for single elements at both ends and group(j, word) for 8 codes in the low 8 B bits (more bits may
-// be set above).
+// Calls one(j, raw) for single elements at both ends and group(j, word) for 8 codes in the low 8 B bits of word, whose
+// higher bits may be set.
 template <int B, typename One, typename Group>
 inline void for_codes(const void* row, int64_t first, int64_t n, One one, Group group) {
   int64_t j = 0;
@@ -33,7 +32,7 @@ inline void for_codes(const void* row, int64_t first, int64_t n, One one, Group 
   const int64_t groups = (n - j) / 8;
   int64_t g = 0;
   if constexpr (B == 3 || B == 5 || B == 6 || B == 7) {
-    // An 8-byte window holds the group as long as 8 bytes of full groups are left.
+    // An 8-byte load stays inside the row as long as 8 bytes of full groups remain.
     for (const int64_t wide = groups * B >= 8 ? (groups * B - 8) / B + 1 : 0; g < wide; ++g, j += 8, p += B) {
       uint64_t w;
       std::memcpy(&w, p, 8);
@@ -70,8 +69,8 @@ void expand_any(int bits, const void* row, int64_t first, int64_t n, const T* ta
   detail::with_width(bits, [=](auto width) { expand<width()>(row, first, n, table, groups, out); });
 }
 
-// Raw codes as bytes, or with `sign` their two's complement numbers (B <= 7): per byte (raw ^ s) - s, s the weight of
-// the top bit, with 128 added before and flipped back after so that no byte borrows from the next.
+// Raw codes as bytes or, with `sign`, as two's complement values (B <= 7): (raw ^ s) - s in every byte, s being the
+// weight of the top bit. 128 is added first and flipped back afterwards, so that no byte borrows from the next.
 template <int B, bool sign>
 void expand_bytes(const void* row, int64_t first, int64_t n, uint8_t* out) {
   constexpr uint64_t kBytes = 0x0101010101010101u, kTop = uint64_t{1} << (B - 1);
@@ -86,7 +85,7 @@ void expand_bytes(const void* row, int64_t first, int64_t n, uint8_t* out) {
       });
 }
 
-// Codes of 8 bits; with `flip` uint8 less 128, which is the byte with its top bit flipped.
+// Copies 8-bit codes; `flip` subtracts 128 from uint8 codes by flipping the top bit.
 void copy_bytes(const uint8_t* p, int64_t n, bool flip, uint8_t* out) {
   if (!flip) {
     std::memcpy(out, p, static_cast<size_t>(n));
@@ -95,7 +94,7 @@ void copy_bytes(const uint8_t* p, int64_t n, bool flip, uint8_t* out) {
   for (int64_t j = 0; j < n; ++j) out[j] = p[j] ^ 0x80;
 }
 
-// The scalar forms are kept out of their callers, whose usual path is the vector form.
+// Scalar versions, kept out of line because callers usually take the vector path.
 [[gnu::noinline]] void scalar_s8(const CodeTables& t, const void* row, int64_t first, int64_t n, int8_t* out) {
   if (!t.s8_groups.empty()) return expand_any(t.bits, row, first, n, t.s8, t.s8_groups.data(), out);
   auto* bytes = reinterpret_cast<uint8_t*>(out);
@@ -121,8 +120,8 @@ void copy_bytes(const uint8_t* p, int64_t n, bool flip, uint8_t* out) {
   detail::with_width(bits, [=](auto width) { expand_bytes<width(), false>(row, first, n, out); });
 }
 
-// The vector forms. False: nothing is done, because the CPU has none or the scalar form is as fast: for short runs, and
-// with AVX2 for longer ones too where that form has tables of whole bytes.
+// Vector versions. They return false without doing anything if the CPU lacks the ISA or the scalar version is as fast:
+// for short runs, and on AVX2 also for longer runs of widths whose scalar version has tables of whole bytes.
 constexpr int64_t kVectorLeast = 16, kAvx2LeastBits = 128, kAvx2LeastFloats = 128;
 bool has_byte_table(int bits) { return bits == 1 || bits == 2 || bits == 4; }
 
@@ -167,7 +166,7 @@ bool vector_floats([[maybe_unused]] const detail::CodeRun& run, [[maybe_unused]]
   return false;
 }
 
-// Rows of wide elements: From in memory, numbers out.
+// Rows of wide elements of type From, converted to To.
 template <typename From, typename To, typename Convert>
 void convert_row(const void* row, int64_t first, int64_t n, To* out, Convert convert) {
   const char* p = static_cast<const char*>(row) + first * static_cast<int64_t>(sizeof(From));
@@ -241,7 +240,7 @@ const int8_t* code_values_s8(DType dtype, int* shift) {
 
 void unpack_row(DType dtype, const void* row, int64_t first, int64_t n, float* out) {
   if (n <= 0) return;
-  // A dtype that has tables is a code: no look-up of its record.
+  // A dtype with known tables is a code dtype, which saves the lookup of its record.
   const CodeTables* known = detail::known_code_tables[dtype.id()].load(std::memory_order_acquire);
   if (known == nullptr && !dtype.is_code()) return unpack_wide(dtype, row, first, n, out);
   const CodeTables& t = known != nullptr ? *known : detail::code_tables(dtype, "unpack_row");

@@ -1,4 +1,4 @@
-// Numbers and raw codes to rows.
+// Packs values and raw codes into rows.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -27,7 +27,7 @@ void gather_row(const uint8_t* raw, int64_t n, uint8_t* out) {
   std::memcpy(out, &w, static_cast<size_t>(((n - j) * B + 7) / 8));
 }
 
-// A float whose rounding to at most 22 bits of mantissa equals the rounding of x: the odd neighbour if x lies between
+// A float that rounds to any width of at most 22 mantissa bits exactly as x does: the odd neighbour if x lies between
 // two floats (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding
 // to odd").
 float round_to_odd(double x) {
@@ -65,7 +65,7 @@ void pack_wide(DType dtype, const double* numbers, int64_t n, void* row) {
   }
 }
 
-// Every number is checked before the first is written.
+// Checks all values before any is written.
 void check_numbers(const DTypeInfo& info, const double* numbers, int64_t n) {
   if (info.kind == DTypeKind::kFloat) return;
   if (info.kind == DTypeKind::kCodebook) {
@@ -75,7 +75,7 @@ void check_numbers(const DTypeInfo& info, const double* numbers, int64_t n) {
     }
     return;
   }
-  // qmax of int64 is no double, so the upper bound is the exclusive qmax + 1.
+  // qmax of int64 is not representable as a double, so the upper bound is the exclusive qmax + 1.
   const double low = static_cast<double>(info.qmin);
   const double high = info.bits == 64 ? 0x1p63 : static_cast<double>(info.qmax) + 1.0;
   for (int64_t j = 0; j < n; ++j) {
@@ -92,7 +92,7 @@ struct Level {
   uint8_t raw;
 };
 
-// Levels in ascending order; of equal levels (+0 and -0) the lower raw code comes first and is the one taken.
+// Levels in ascending order without duplicates; of equal levels (+0 and -0) the lower raw code is kept.
 std::vector<Level> sorted_levels(const DTypeInfo& info) {
   std::vector<Level> levels;
   for (size_t i = 0; i < info.levels.size(); ++i) levels.push_back({info.levels[i], static_cast<uint8_t>(i)});
@@ -129,7 +129,7 @@ void pack_row(DType dtype, const double* numbers, int64_t n, void* row) {
   check_numbers(info, numbers, n);
   if (!dtype.is_code()) return pack_wide(dtype, numbers, n, row);
   const std::vector<Level> levels = sorted_levels(info);
-  // 256 codes fill whole 64-bit words at every width, so chunks join without a seam.
+  // 256 codes fill whole 64-bit words at every width, so chunks are contiguous.
   constexpr int64_t kChunk = 256;
   uint8_t raw[kChunk];
   for (int64_t j = 0; j < n; j += kChunk) {

@@ -1,4 +1,4 @@
-// Public faces of the dtype registry: names, look-up, printing.
+// Public interface of the dtype registry: names, lookup, printing.
 #include "bitgrad/dtype/dtype.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ DType parse_dtype(std::string_view name) {
   std::string list;
   std::string_view nearest;
   size_t best = SIZE_MAX;
-  const std::string_view start = name.substr(0, 64);  // keeps the search short for any text
+  const std::string_view start = name.substr(0, 64);  // bounds the cost for long input
   for (const DType dtype : all_dtypes()) {
     if (!list.empty()) list += ", ";
     list += dtype.name();

@@ -1,4 +1,4 @@
-// The layout table, one record a line of layouts.inc.
+// The layout table: one record per line of layouts.inc.
 #include "bitgrad/dtype/layout.h"
 
 #include <algorithm>

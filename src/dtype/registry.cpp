@@ -1,4 +1,4 @@
-// The dtype registry: built-ins from dtypes.inc, then what programs and checkpoints add.
+// The dtype registry: built-ins from dtypes.inc, then dtypes added by programs and checkpoints.
 #include "dtype/registry.h"
 
 #include <cmath>

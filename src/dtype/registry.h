@@ -1,4 +1,4 @@
-// The table behind DType handles. One process-wide object serves the public functions; tests make their own.
+// The table behind DType handles. The public functions use one process-wide instance; tests create their own.
 #pragma once
 
 #include <array>
@@ -11,16 +11,16 @@
 
 namespace bitgrad::detail {
 
-// Throws Error unless `info` describes a dtype that a program may add; the rules stand at register_dtype.
+// Throws Error unless `info` describes a dtype that a program may add. The rules are documented at register_dtype.
 void check_registrable(const DTypeInfo& info);
 
-// Append-only. Readers take no lock: a record is complete before the count that covers it is published, and is never
-// changed or moved.
+// Append-only. Readers take no lock: a record is complete before the count that includes it is published, and is never
+// changed or moved afterwards.
 class DTypeRegistry {
  public:
-  static constexpr int kCapacity = 255;  // the 256th is an error, so that one byte value stays free
+  static constexpr int kCapacity = 255;  // a 256th dtype is an error, which leaves one byte value free
 
-  DTypeRegistry();  // holds the built-in dtypes
+  DTypeRegistry();  // registers the built-in dtypes
   DTypeRegistry(const DTypeRegistry&) = delete;
   DTypeRegistry& operator=(const DTypeRegistry&) = delete;
 

@@ -1,9 +1,9 @@
-// Expanders for AVX2: 32 codes to bytes, or 8 codes to floats, at a time.
+// AVX2 expanders: 32 codes to bytes, or 8 codes to floats, per step.
 //
-// Codes of any width at any bit: 8 of them lie in 8 bytes. A byte shuffle puts the two bytes that hold code i into
-// 16-bit lane i; a product with 2^(16 - bits - s), s the bit where the code starts, moves the code to the top and drops
-// what is above; a shift brings it down. Codes of 1, 2 and 4 bits that start on a byte need fewer steps. To floats
-// the lanes have 32 bits and shift by counts of their own.
+// Codes may have any width and start at any bit; 8 of them lie in 8 bytes. A byte shuffle moves the two bytes that
+// contain code i into 16-bit lane i; a product with 2^(16 - bits - s), s being the bit where the code starts, moves the
+// code to the top and drops the bits above it; a right shift moves it down. Codes of 1, 2 and 4 bits that start on a
+// byte need fewer steps. For floats the lanes are 32 bits wide and variable shifts replace the product.
 #include "dtype/unpack_loops.h"
 
 #if defined(__x86_64__)
@@ -12,7 +12,7 @@
 namespace bitgrad::detail {
 namespace {
 
-// What the general path needs to know of 8 codes of `bits` bits from bit `bit`.
+// Shuffle and factors of the general path for 8 codes of `bits` bits starting at bit `bit`.
 struct Window {
   alignas(16) uint8_t shuffle[16];
   alignas(16) uint16_t times[8];
@@ -37,10 +37,10 @@ constexpr Windows make_windows() {
 }
 constexpr Windows kWindows = make_windows();
 
-constexpr int64_t kBlock = 32;  // codes to bytes at a time
-constexpr int kTableBits = 4;   // the widest code that a byte shuffle looks up
+constexpr int64_t kBlock = 32;  // codes per step of the byte loops
+constexpr int kTableBits = 4;   // the widest code that a byte shuffle can look up
 
-// 8 bytes from p on, of which those from `end` on are 0 and not read. `begin`: the first byte that may be read.
+// Loads 8 bytes at p. Bytes from `end` on are not read and are 0; no byte before `begin` is read.
 inline uint64_t word_before(const uint8_t* begin, const uint8_t* p, const uint8_t* end) {
   uint64_t word = 0;
   const int64_t left = end - p;
@@ -64,21 +64,21 @@ namespace {
 
 struct Control {
   __m256i shuffle, times, table, top;
-  __m256i zero, change;  // codes of 1 bit: the number of code 0, and what code 1 changes in it
+  __m256i zero, change;  // codes of 1 bit: the value of code 0, and its xor with the value of code 1
   __m128i down;
 };
 
-// Reads its codes in groups of 8, which start every `step` bytes.
+// Expands kBlock codes, read in groups of 8 that start every `step` bytes.
 using Block = void (*)(const uint8_t* p, int64_t step, const Control& c, uint8_t* out);
 
-// A run by a block of kBlock codes that reads no byte but theirs.
+// Applies a block function that reads only the bytes of its kBlock codes to a whole run.
 [[gnu::always_inline]] inline void each_exact(const CodeRun& run, Block block, const Control& c, uint8_t* out) {
   const int64_t step = run.bits;
   const uint8_t* p = run.p;
   int64_t n = run.n;
   for (; n >= kBlock; n -= kBlock, p += 4 * step, out += kBlock) block(p, step, c, out);
   if (n == 0) return;
-  if (run.n >= kBlock && n * step % 8 == 0) {  // the last kBlock codes start on a byte: some are written twice
+  if (run.n >= kBlock && n * step % 8 == 0) {  // the last kBlock codes start on a byte: some are expanded twice
     block(p + n * step / 8 - 4 * step, step, c, out + n - kBlock);
     return;
   }
@@ -88,7 +88,7 @@ using Block = void (*)(const uint8_t* p, int64_t step, const Control& c, uint8_t
   __builtin_memcpy(out, last, static_cast<size_t>(n));
 }
 
-// A run by a block that reads 8 bytes for each of 4 groups.
+// Applies a block function that reads 8 bytes for each of its 4 groups to a whole run.
 [[gnu::always_inline]] inline void each_wide(const CodeRun& run, Block block, const Control& c, uint8_t* out) {
   const int64_t step = run.bits;
   const uint8_t *p = run.p, *const end = run.p + run.bytes();
@@ -124,7 +124,7 @@ using Block = void (*)(const uint8_t* p, int64_t step, const Control& c, uint8_t
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_shuffle_epi8(c.table, x));
 }
 
-// 16 raw codes in lanes of 16 bits: the 8 from byte p and the 8 from byte q.
+// 16 raw codes in 16-bit lanes: 8 codes from byte p and 8 from byte q.
 #define BITGRAD_RAW16(p, q)                                                                                         \
   _mm256_srl_epi16(                                                                                                 \
       _mm256_mullo_epi16(                                                                                           \
@@ -135,7 +135,7 @@ using Block = void (*)(const uint8_t* p, int64_t step, const Control& c, uint8_t
           c.times),                                                                                                 \
       c.down)
 
-// Packing puts the halves of its two arguments in turn, hence their order.
+// packus interleaves the 128-bit halves of its arguments, hence the order of the groups.
 [[gnu::always_inline]] inline void block_any_table(const uint8_t* p, int64_t step, const Control& c, uint8_t* out) {
   const __m256i x = _mm256_packus_epi16(BITGRAD_RAW16(p, p + 2 * step), BITGRAD_RAW16(p + step, p + 3 * step));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_shuffle_epi8(c.table, x));
@@ -184,7 +184,7 @@ struct FloatControl {
   __m128i down;
 };
 
-// 8 codes in a word; each lane holds the two bytes of its code, unshifted.
+// 8 codes of a word; each 32-bit lane receives the two bytes that contain its code, unshifted.
 #define BITGRAD_LANES8(word) _mm256_shuffle_epi8(_mm256_set1_epi64x(static_cast<int64_t>(word)), c.shuffle)
 
 using FloatBlock = void (*)(uint64_t word, const FloatControl& c, float* out);
@@ -210,7 +210,7 @@ using FloatBlock = void (*)(uint64_t word, const FloatControl& c, float* out);
     __builtin_memcpy(&next, p, 8);
     block(next, c, out);
   }
-  // What is left lies in one word; codes of 8 bits come here with less than 8 of them.
+  // The remaining codes fit in one word; at 8 bits, fewer than 8 codes remain.
   uint64_t word = word_before(run.p, p, end);
   for (; n >= 8; n -= 8, word >>= 8 * step, out += 8) block(word, c, out);
   if (n == 0) return;
@@ -226,7 +226,7 @@ void unpack_floats_avx2(const CodeRun& run, const FloatRule& rule, float* out) {
   const __m256i at =
       _mm256_add_epi32(_mm256_mullo_epi16(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(run.bits)),
                        _mm256_set1_epi32(run.bit));
-  // Bytes k, k + 1 and two of zero.
+  // Bytes k and k + 1, and two zero bytes.
   const __m256i k = _mm256_srli_epi32(at, 3);
   c.shuffle = _mm256_add_epi32(_mm256_or_si256(k, _mm256_slli_epi32(k, 8)),
                                _mm256_set1_epi32(static_cast<int32_t>(0x80800100u)));

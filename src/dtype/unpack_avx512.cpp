@@ -1,11 +1,10 @@
-// Expanders for AVX-512: 64 codes to bytes with VBMI, 16 codes to floats without, at a time. Loads are masked to the
-// bytes of the run and stores to its numbers, so a run's end is a block like any other.
+// AVX-512 expanders: 64 codes to bytes (with VBMI), or 16 codes to floats (without VBMI), per step. Loads are masked to
+// the bytes of the run and stores to its elements, so the end of a run needs no special case.
 //
-// Bytes: 8 codes of any width at any bit lie in 8 bytes; a permute lays these out for each of 8 groups, and
-// VPMULTISHIFTQB takes the 8 bits from where each code starts. Up to 6 bits a second permute looks the number up, and
-// ignores what is above the code.
-// Floats: a shuffle puts the two bytes that hold code i into lane i, a shift by a count of its own aligns it; up to 4
-// bits a permute looks the number up, wider codes are converted.
+// Bytes: 8 codes of any width at any bit lie in 8 bytes. A permute lays out these bytes for each of 8 groups, and
+// VPMULTISHIFTQB extracts 8 bits from the start of each code. Up to 6 bits, a second permute looks up the value and
+// ignores the bits above the code. Floats: a shuffle moves the two bytes that contain code i into lane i and a variable
+// shift aligns the code. Up to 4 bits a permute looks up the value; wider codes are converted.
 #include "dtype/unpack_loops.h"
 
 #if defined(__x86_64__)
@@ -19,7 +18,7 @@ namespace {
 
 constexpr uint64_t kOnes = 0x0101010101010101u, kCount = 0x0706050403020100u;
 
-// The low `count` bits, 0 .. 64.
+// A mask of the low `count` bits, count in 0 .. 64.
 inline uint64_t first_bits(int64_t count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
 
 }  // namespace
@@ -28,7 +27,7 @@ inline uint64_t first_bits(int64_t count) { return count >= 64 ? ~uint64_t{0} : 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,bmi2,prefer-vector-width=512")
 void unpack_bytes_vbmi(const CodeRun& run, const ByteRule& rule, uint8_t* out) {
   const int64_t bits = run.bits, step = 8 * bits;
-  // Byte k of group g is byte bits * g + k of the block: at most 63, so nothing carries from byte to byte.
+  // Byte k of group g is byte bits * g + k of the block, at most 63, so nothing carries from byte to byte.
   const __m512i group = _mm512_setr_epi64(0, kOnes, 2 * kOnes, 3 * kOnes, 4 * kOnes, 5 * kOnes, 6 * kOnes, 7 * kOnes);
   const __m512i lay = _mm512_add_epi8(_mm512_mullo_epi16(group, _mm512_set1_epi16(static_cast<int16_t>(bits))),
                                       _mm512_set1_epi64(static_cast<int64_t>(kCount)));
@@ -60,7 +59,7 @@ void unpack_bytes_vbmi(const CodeRun& run, const ByteRule& rule, uint8_t* out) {
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,prefer-vector-width=512")
-// Codes that are bytes.
+// Codes of 8 bits.
 static void floats_of_bytes(const CodeRun& run, bool sign, float* out) {
   for (int64_t i = 0; i < run.n; i += 16) {
     const auto mask = static_cast<__mmask16>(first_bits(run.n - i < 16 ? run.n - i : 16));
@@ -80,7 +79,7 @@ void unpack_floats_avx512(const CodeRun& run, const FloatRule& rule, float* out)
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i at =
       _mm512_add_epi32(_mm512_mullo_epi16(lane, _mm512_set1_epi32(run.bits)), _mm512_set1_epi32(run.bit));
-  // Bytes k, k + 1 and two of zero. The byte after the last of 16 is never part of a code.
+  // Bytes k and k + 1, and two zero bytes. The byte after the 16 codes is never part of a code.
   const __m512i k = _mm512_srli_epi32(at, 3);
   const __m512i shuffle = _mm512_add_epi32(_mm512_or_si512(k, _mm512_slli_epi32(k, 8)),
                                            _mm512_set1_epi32(static_cast<int32_t>(0x80800100u)));

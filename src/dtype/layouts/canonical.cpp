@@ -1,5 +1,5 @@
-// Canonical: rows of bits back to back, each on 8 bytes (wide dtypes: dense). Packing copies rows of any stride to that
-// form.
+// Canonical: rows of packed codes, each row padded to 8 bytes (wide dtypes: dense). Packing converts rows of any stride
+// to this form.
 #include <cstring>
 
 #include "dtype/bit_tricks.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kWhere[] = "layout canonical";
 
-// Copies one row and clears its pad bits and bytes.
+// Copies one row and clears its padding bits and bytes.
 void copy_row(const uint8_t* from, int64_t used_bits, uint8_t* to, int64_t to_bytes) {
   const int64_t used = (used_bits + 7) / 8;
   if (used == 0) return;

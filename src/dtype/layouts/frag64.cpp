@@ -1,4 +1,4 @@
-// Fragments of 64 rows: codes of 1 to 7 bits in the order of the registers of wgmma. Geometry: frag64.h.
+// frag64, fragments of 64 rows: codes of 1 to 7 bits in the register order of wgmma. Geometry: frag64.h.
 #include "dtype/layouts/frag64.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace {
 constexpr char kWhere[] = "layout frag64";
 constexpr char kExpected[] = "a code dtype of 1 to 7 bits";
 
-// Raw code of column c of a canonical row, and the same set; a code reaches into the next byte at most.
+// Reads the raw code at column c of a canonical row, or ORs it into a cleared row; a code spans at most two bytes.
 uint32_t raw_at(const uint8_t* row, int64_t c, int bits) {
   const int64_t bit = c * bits, shift = bit % 8;
   uint32_t word = row[bit / 8];
@@ -24,7 +24,7 @@ void put_raw(uint8_t* row, int64_t c, int bits, uint32_t raw) {
   if (shift + bits > 8) row[bit / 8 + 1] = static_cast<uint8_t>(row[bit / 8 + 1] | raw >> (8 - shift));
 }
 
-// Calls visit(byte, shift, bits of the part, position of the part in the code) for the parts of code (r, c).
+// Calls visit(byte, shift, bits of the part, position of the part in the code) for each part of code (r, c).
 template <typename Visit>
 void visit_parts(int bits, int64_t r, int64_t c, int64_t cols, Visit visit) {
   int64_t base = (r / kRows * column_blocks(cols) + c / kColumns) * block_bytes(bits);

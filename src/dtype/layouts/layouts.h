@@ -1,4 +1,4 @@
-// Declares the functions behind layouts.inc, and what their files share.
+// Declares the functions behind layouts.inc, and helpers shared by their files.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,7 @@ namespace detail {
 
 inline int64_t round_up_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Bytes that a packer may write of each canonical row: the whole row of memory, or less where rows lie closer, as in
-// files.
+// Bytes that a packer may write per canonical row: a whole memory row, or less if the stride is smaller, as in files.
 inline int64_t writable_row_bytes(DType dtype, int64_t cols, int64_t stride) {
   return std::min(row_bytes_memory(dtype, cols), stride);
 }
@@ -43,7 +42,7 @@ inline void check_matrix(DType dtype, int64_t rows, int64_t cols, bool supported
   require(rows >= 0 && cols >= 0, layout, "shape: got [", rows, ", ", cols, "], expected no negative size.");
 }
 
-// As above, and that canonical rows do not overlap.
+// As check_matrix; also checks that canonical rows do not overlap.
 inline void check_rows(DType dtype, int64_t rows, int64_t cols, int64_t stride, bool supported, const char* layout,
                        const char* expected) {
   check_matrix(dtype, rows, cols, supported, layout, expected);

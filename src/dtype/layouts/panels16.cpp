@@ -1,5 +1,5 @@
-// Panels of 16 rows: [plane][panel][panel_words(cols) 32-bit words][16 rows], plane p = bit p of the code: the rows of
-// a weight, which are the columns of the product, are across the lanes of a register. Pad rows and pad bits are zero.
+// panels16, panels of 16 rows: [plane][panel][panel_words(cols) 32-bit words][16 rows], plane p = bit p of the code.
+// Rows of the weight, i.e. columns of the product, map to the lanes of a register. Padding rows and bits are zero.
 // Codes of at most 2 bits.
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr char kWhere[] = "layout panels16";
 constexpr char kExpected[] = "a code dtype of at most 2 bits";
 
-// 64 codes of one bit fill words w and w + 1 of a row's lane.
+// 64 one-bit codes fill words 2k and 2k + 1 of a row's lane.
 void pack_row_1(const uint8_t* row, int64_t cols, uint32_t* lane) {
   const int64_t words = panel_words(cols);
   for (int64_t k = 0; 2 * k < words; ++k) {
@@ -22,7 +22,7 @@ void pack_row_1(const uint8_t* row, int64_t cols, uint32_t* lane) {
   }
 }
 
-// 64 bits hold 32 codes of two bits: word k of both planes.
+// 64 bits hold 32 two-bit codes: word k of both planes.
 void pack_row_2(const uint8_t* row, int64_t cols, uint32_t* lane0, uint32_t* lane1) {
   for (int64_t k = 0; k < panel_words(cols); ++k) {
     const uint64_t w = detail::unshuffle(detail::load_row_word(row, k, 2 * cols));
@@ -49,7 +49,7 @@ void unpack_row_2(const uint32_t* lane0, const uint32_t* lane1, int64_t cols, ui
 
 int64_t plane_size(int64_t rows, int64_t cols) { return panel_count(rows) * panel_words(cols) * kPanelRows; }
 
-// Where row r of plane 0 starts; its words are kPanelRows apart.
+// Index of the first word of row r in plane 0; its words are kPanelRows apart.
 int64_t lane_of_row(int64_t r, int64_t cols) {
   return r / kPanelRows * panel_words(cols) * kPanelRows + r % kPanelRows;
 }

@@ -1,5 +1,5 @@
-// Planes: [plane][row][plane_words(cols)] 64-bit words, plane p = bit p of the code. Pad bits are zero.
-// One and two bits (the activations of every step) work on whole words; other widths go through raw bytes.
+// Planes: [plane][row][plane_words(cols)] 64-bit words, plane p = bit p of the code. Padding bits are zero. One and two
+// bits (the activations of every step) are processed in whole words; other widths go through raw bytes.
 #include <cstring>
 
 #include "dtype/bit_tricks.h"
@@ -45,11 +45,11 @@ void join_row_2(const uint64_t* plane0, const uint64_t* plane1, int64_t cols, ui
   }
 }
 
-// Bit p of 8 bytes, as 8 bits: the product gathers bit 8 i into bit 56 + i, each sum having one term a bit.
+// Gathers bit p of 8 bytes into 8 bits. The product moves bit 8 i to bit 56 + i; no two terms share a bit.
 uint64_t bits_of_bytes(uint64_t bytes, int p) {
   return ((bytes >> p) & 0x0101010101010101u) * 0x0102040810204080u >> 56;
 }
-// 8 bits -> 0 or 1 in each of 8 bytes.
+// 8 bits -> 8 bytes of 0 or 1.
 uint64_t bytes_of_bits(uint64_t bits) { return detail::spread_codes<1>(bits); }
 
 void split_row_any(DType dtype, int bits, const uint8_t* row, int64_t cols, uint64_t* out, int64_t plane_stride) {

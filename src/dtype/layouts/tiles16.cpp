@@ -1,7 +1,6 @@
-// Tiles of 16: [panel][tile_words(bits, cols) 32-bit words of a canonical row][16 rows]: rows of canonical codes side
-// by side, so that 64 bytes hold the same columns of 16 rows, and whole rows of a tile of a matrix unit come out of
-// them by fields. Whole steps of 64 columns; pad rows and pad bits are zero. Codes of 2, 4 or 8 bits (one bit:
-// panels16).
+// tiles16: [panel][tile_words(bits, cols) 32-bit words of a canonical row][16 rows]. Canonical rows are interleaved, so
+// that 64 bytes hold the same columns of 16 rows and a matrix unit's tile rows are extracted from them as bit fields.
+// Columns are padded to multiples of 64; padding rows and bits are zero. Codes of 2, 4 or 8 bits (one bit: panels16).
 #include <cstring>
 
 #include "dtype/bit_tricks.h"
@@ -13,10 +12,10 @@ namespace {
 constexpr char kWhere[] = "layout tiles16";
 constexpr char kExpected[] = "a code dtype of 2, 4 or 8 bits";
 
-// Where row r starts; its words are kPanelRows apart.
+// Index of the first word of row r; its words are kPanelRows apart.
 int64_t lane_of_row(int64_t r, int64_t words) { return r / kPanelRows * words * kPanelRows + r % kPanelRows; }
 
-// 64-bit words that hold codes.
+// Number of 64-bit words that contain codes.
 int64_t used_words(int bits, int64_t cols) { return (cols * bits + 63) / 64; }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Transposed: canonical order of the transpose [cols, rows]. Codes whose width divides 64 go in squares of whole words
-// (Warren, "Hacker's Delight", 2nd ed., section 7-3), the others by bytes in tiles of 64 x 64, whose rows start on
-// whole words at every width.
+// Transposed: canonical order of the transpose [cols, rows]. Codes whose width divides 64 are transposed in squares of
+// whole words (Warren, "Hacker's Delight", 2nd ed., section 7-3), others through bytes in tiles of 64 x 64, whose rows
+// start on whole words at every width.
 #include <cstring>
 
 #include "dtype/bit_tricks.h"
@@ -47,8 +47,8 @@ void transpose_byte_tile(DType dtype, const Tile& t, const uint8_t* in, int64_t 
     pack_row_raw(dtype, tile + c * kTile, t.nr, out + (t.c0 + c) * out_stride + t.r0 / 8 * dtype.bits(), pad);
 }
 
-// in [rows, cols] with in_stride -> out [cols, rows] with out_stride, codes of B bits. Whole words are written where
-// out_stride leaves room for them, so pad bits and bytes come out zero.
+// in [rows, cols] with in_stride -> out [cols, rows] with out_stride, codes of B bits. Whole words are written if
+// out_stride has room for them, which zeroes the padding bits and bytes.
 template <int B>
 void transpose_codes(DType dtype, int64_t rows, int64_t cols, const uint8_t* in, int64_t in_stride, uint8_t* out,
                      int64_t out_stride) {
@@ -63,13 +63,13 @@ void transpose_codes(DType dtype, int64_t rows, int64_t cols, const uint8_t* in,
       transpose_byte_tile(dtype, t, in, in_stride, out, out_stride, pad);
     }
   };
-  // Eight tiles a side are whole cache lines of both matrices.
+  // Blocks of 8 x 8 tiles cover whole cache lines of both matrices.
   constexpr int64_t kBlock = kFields ? 8 * kSide : kSide;
   for (int64_t r = 0; r < rows; r += kBlock)
     for (int64_t c = 0; c < cols; c += kBlock)
       for (int64_t c0 = c; c0 < std::min(cols, c + kBlock); c0 += kSide)
         for (int64_t r0 = r; r0 < std::min(rows, r + kBlock); r0 += kSide) one(r0, c0);
-  // A stride between the bytes of a file row and those of a memory row leaves bytes that are pad too.
+  // If out_stride is between a file row and a memory row, the bytes beyond the file row are padding too.
   const int64_t used = row_bytes_file(dtype, rows);
   if (pad || rows == 0) return;
   for (int64_t c = 0; c < cols; ++c)

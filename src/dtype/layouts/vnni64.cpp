@@ -1,6 +1,6 @@
-// vnni64: small integers as the products by dot-4 instructions read them (geometry in layout.h), packed panel by panel.
-// Codes are expanded to bytes for 16 rows and a block of k, put side by side in units of 4 k, and 1, 2, 4 or 8 units
-// share a line of 64 bytes. Pad rows and pad columns are zero.
+// vnni64: small integers in the order of dot-4 instructions (geometry in layout.h), packed panel by panel. Codes are
+// expanded to bytes for 16 rows and a block of k and interleaved in units of 4 k; 1, 2, 4 or 8 units share a line of 64
+// bytes. Padding rows and columns are zero.
 #include <cstring>
 
 #include "dtype/layouts/vnni64_blocks.h"
@@ -11,7 +11,7 @@ namespace {
 
 using detail::kVnniLine, detail::VnniGeometry;
 
-// Eight bytes at a time into four lanes of 16 bits; 2 * 128 of them fit.
+// Adds eight bytes at a time into four 16-bit lanes, which can hold 2 * 128 of them.
 int32_t sum_codes(const uint8_t* u, int64_t count) {
   constexpr uint64_t kBytes = 0x00FF00FF00FF00FFu, kWords = 0x0000FFFF0000FFFFu;
   uint64_t sum = 0;
@@ -30,7 +30,7 @@ int32_t sum_codes(const uint8_t* u, int64_t count) {
   return static_cast<int32_t>(static_cast<uint32_t>(sum));
 }
 
-// A panel from rows [free, k].
+// Packs one panel from canonical rows [free, k].
 void pack_panel(DType dtype, const VnniGeometry& g, int64_t panel, const uint8_t* canonical, int64_t stride,
                 uint8_t* out) {
   constexpr int64_t kBlock = 512;
@@ -57,7 +57,7 @@ void pack_panel(DType dtype, const VnniGeometry& g, int64_t panel, const uint8_t
 }
 
 #if defined(__x86_64__)
-// Codes of 8 bits are read in place, others by way of raw codes.
+// The same with AVX-512. 8-bit codes are read in place, others are expanded to raw codes first.
 void pack_panel_avx512(DType dtype, const VnniGeometry& g, int64_t panel, const uint8_t* canonical, int64_t stride,
                        uint8_t* out) {
   constexpr int64_t kBlock = 512, kCodes = 64;

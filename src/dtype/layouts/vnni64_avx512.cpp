@@ -21,7 +21,7 @@ inline __m512i load_codes(const uint8_t* row, __mmask64 keep, uint8_t flip) {
 
 inline __mmask64 first_codes(int64_t count) { return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1; }
 
-// 16 x 16 words of 32 bits.
+// Transposes 16 x 16 words of 32 bits.
 [[gnu::always_inline]] inline void transpose_words(__m512i (&x)[16]) {
   __m512i y[16];
   BITGRAD_UNROLL(int i = 0; i < 16; i += 2) {
@@ -34,7 +34,7 @@ inline __mmask64 first_codes(int64_t count) { return count >= 64 ? ~__mmask64{0}
     x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
     x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
   }
-  // x[4 b + j]: word j of every quarter of rows 4 b .. 4 b + 3. Quarters q of the four b make line 4 q + j.
+  // x[4 b + j] holds word j of every quarter of rows 4 b .. 4 b + 3. Quarters q of the four b form line 4 q + j.
   BITGRAD_UNROLL(int j = 0; j < 4; ++j) {
     const __m512i low0 = _mm512_shuffle_i32x4(x[j], x[4 + j], 0x44),
                   low1 = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x44);
@@ -81,7 +81,7 @@ void put_columns(const VnniColumns& b) {
     BITGRAD_UNROLL(int i = 0; i < 4; ++i) x[i] = load_codes(b.rows[4 * f + i], keep, b.flip);
     const __m512i a = _mm512_unpacklo_epi8(x[0], x[1]), c = _mm512_unpackhi_epi8(x[0], x[1]);
     const __m512i d = _mm512_unpacklo_epi8(x[2], x[3]), e = _mm512_unpackhi_epi8(x[2], x[3]);
-    // Quarter p of y[i]: free indices 16 p + 4 i .. + 3.
+    // Quarter p of y[i]: free indices 16 p + 4 i .. 16 p + 4 i + 3.
     y[0] = _mm512_unpacklo_epi16(a, d);
     y[1] = _mm512_unpackhi_epi16(a, d);
     y[2] = _mm512_unpacklo_epi16(c, e);
@@ -94,7 +94,7 @@ void put_columns(const VnniColumns& b) {
     x[3] = _mm512_shuffle_i32x4(high0, high1, 0xDD);
     const __m128i shift = _mm_cvtsi32_si128(f * kWidth);
     BITGRAD_UNROLL(int p = 0; p < 4; ++p) {
-      // Pairs of bytes as unsigned 16 bits: at most 510.
+      // Sums of byte pairs as unsigned 16 bits: at most 510.
       sums[p] = _mm512_add_epi32(sums[p], _mm512_madd_epi16(_mm512_maddubs_epi16(x[p], ones), word_ones));
       lines[p] = _mm512_or_si512(lines[p], _mm512_sll_epi16(x[p], shift));
     }

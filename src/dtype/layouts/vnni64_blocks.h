@@ -1,15 +1,15 @@
-// Blocks of codes in bytes to lines of vnni64, with AVX-512 (vnni64_avx512.cpp).
+// AVX-512 packers of byte codes into lines of vnni64 (vnni64_avx512.cpp).
 #pragma once
 
 #include <cstdint>
 
 namespace bitgrad::detail {
 
-// 16 rows (null: zero) of at most 64 codes -> lines of one panel from step 0 of the block on, `line_step` bytes apart;
-// u = code ^ flip. sums[r]: eight parts of the sum of u, added to.
+// 16 rows (nullptr: zeros) of at most 64 codes -> lines of one panel, `line_step` bytes apart, starting at step 0 of
+// the block. u = code ^ flip. The sum of u of row r is added to sums[r] as eight partial sums.
 struct VnniRows {
   const uint8_t* rows[16];
-  int64_t count;  // of codes, 1 .. 64
+  int64_t count;  // number of codes, 1 .. 64
   int fields;
   uint8_t flip;
   uint8_t* out;
@@ -18,8 +18,8 @@ struct VnniRows {
 };
 void vnni64_rows_avx512(const VnniRows& block);
 
-// 4 * fields rows (null: zero) of at most 64 codes, the free indices of one group -> its 1 to 4 lines of one step, one
-// behind the other. sums[i] += sum of u of free index i.
+// 4 * fields rows (nullptr: zeros) of at most 64 codes, the free indices of one group -> the group's 1 to 4 consecutive
+// lines of one step. sums[i] += sum of u of free index i.
 struct VnniColumns {
   const uint8_t* rows[32];
   int64_t count;

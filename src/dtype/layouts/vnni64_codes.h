@@ -1,4 +1,4 @@
-// What the packers of vnni64 and vnni64_t share: where everything of a matrix lies, codes to bytes and back.
+// Shared by the packers of vnni64 and vnni64_t: geometry, and conversion of codes to bytes and back.
 #pragma once
 
 #include <cstring>
@@ -10,11 +10,11 @@ namespace bitgrad::detail {
 
 inline constexpr int64_t kVnniLine = 64;  // bytes of one panel in one step
 
-// Where everything of a matrix with `free` rows (columns of C) and `k` contracted indices lies.
+// Geometry of a matrix with `free` rows (columns of C) and `k` contracted indices.
 struct VnniGeometry {
   int bits, fields, width;
   int64_t free, k, panels, steps;
-  uint8_t flip;  // raw code -> u
+  uint8_t flip;  // raw code ^ flip = u
 
   VnniGeometry(DType dtype, int64_t free_in, int64_t k_in)
       : bits(dtype.bits()),
@@ -27,7 +27,7 @@ struct VnniGeometry {
         flip(dtype.kind() == DTypeKind::kInt ? static_cast<uint8_t>(1u << (bits - 1)) : uint8_t{0}) {}
   int64_t codes_bytes() const { return panels * steps * kVnniLine; }
   int64_t bytes() const { return k == 0 ? 0 : codes_bytes() + panels * kVnniLine; }
-  // Byte of the line of a panel in a step.
+  // Byte offset of a panel's line in a step.
   int64_t line(int64_t panel, int64_t step) const {
     const int64_t first = panel / kVnniPanels * kVnniPanels;
     return vnni_group_start(bits, first, k) + (step * vnni_group_panels(first, free) + panel - first) * kVnniLine;
@@ -42,10 +42,10 @@ inline constexpr char kVnniExpected[] = "a code dtype of kind int, uint or sign"
 inline bool vnni_has_avx512() { return (cpu_isa() & isa::kAvx512) != 0; }
 #endif
 
-// u of `count` codes of a row from `first` on, zero up to `padded`.
+// u of `count` codes of a row, starting at code `first`; zero up to `padded`.
 void vnni_load_codes(DType dtype, const VnniGeometry& g, const uint8_t* row, int64_t first, int64_t count,
                      int64_t padded, uint8_t* out);
-// `fields` lines of bytes, one after another -> one line.
+// Merges `fields` consecutive lines of bytes into one line.
 void vnni_join_fields(const uint8_t* lines, int fields, int width, uint8_t* out);
 
 // Raw code of free index f at contracted index k.
@@ -56,10 +56,10 @@ inline uint8_t vnni_raw_at(const VnniGeometry& g, const uint8_t* in, int64_t f, 
   return static_cast<uint8_t>(((byte >> (field * g.width)) & ((1u << g.width) - 1)) ^ g.flip);
 }
 
-// Writes row r of a canonical matrix, code(c) its raw codes, with its pad.
+// Writes row r of a canonical matrix including padding; code(c) returns the raw codes.
 template <typename Code>
 void vnni_store_row(DType dtype, int64_t cols, uint8_t* row, int64_t stride, Code code) {
-  constexpr int64_t kBlock = 512;  // of codes, so that blocks begin on bytes
+  constexpr int64_t kBlock = 512;  // in codes; a multiple of 8, so that blocks start on bytes
   uint8_t raw[kBlock];
   for (int64_t c0 = 0; c0 < cols; c0 += kBlock) {
     const int64_t count = std::min(kBlock, cols - c0);

@@ -1,4 +1,4 @@
-// vnni64_t: vnni64 of the transpose (vnni64.cpp), made step by step from a matrix whose rows are contracted indices.
+// vnni64_t: vnni64 of the transpose (vnni64.cpp), built step by step from a matrix whose rows are contracted indices.
 #include <cstring>
 
 #include "bitgrad/base/parallel.h"
@@ -11,7 +11,7 @@ namespace {
 using detail::kVnniLine, detail::VnniGeometry;
 
 #if defined(__x86_64__)
-constexpr int64_t kWide = 1024;  // free indices whose raw codes are made by one call
+constexpr int64_t kWide = 1024;  // free indices expanded to raw codes per call
 void pack_columns_avx512(DType dtype, const VnniGeometry& g, int64_t f0, int64_t count, const uint8_t* canonical,
                          int64_t stride, uint8_t* out) {
   constexpr int64_t kCodes = kVnniPanels * kPanelRows;
@@ -38,7 +38,7 @@ void pack_columns_avx512(DType dtype, const VnniGeometry& g, int64_t f0, int64_t
 }
 #endif
 
-// Four rows of bytes -> units of 4 k of `count` free indices; sums of the rows are added to `sums`.
+// Four rows of bytes -> units of 4 k for `count` free indices; adds the column sums to `sums`.
 void put_units(const uint8_t* const (&rows)[4], int64_t count, uint8_t* units, uint32_t* sums) {
   const uint8_t *r0 = rows[0], *r1 = rows[1], *r2 = rows[2], *r3 = rows[3];
   for (int64_t i = 0; i < count; ++i) {
@@ -50,7 +50,7 @@ void put_units(const uint8_t* const (&rows)[4], int64_t count, uint8_t* units, u
   for (int64_t i = 0; i < count; ++i) sums[i] += static_cast<uint32_t>(r0[i] + r1[i] + r2[i] + r3[i]);
 }
 
-// Columns f0 .. f0+count (from a group on) of rows [k, free].
+// Packs columns f0 .. f0 + count - 1, f0 at the start of a group, of rows [k, free].
 constexpr int64_t kBlockFree = 512;
 void pack_columns(DType dtype, const VnniGeometry& g, int64_t f0, int64_t count, const uint8_t* canonical,
                   int64_t stride, uint8_t* out) {
