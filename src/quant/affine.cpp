@@ -1,6 +1,6 @@
-// affine: s = max((hi - lo) / (qmax - qmin), eps), lo = min(0, min x), hi = max(0, max x); z = clamp(qmin - rint(lo /
-// s), qmin, qmax); code = clamp(rint(x * (1/s)) + z). Equals torchao 0.18, choose_qparams_affine with MappingType
-// ASYMMETRIC, in fp32. A tensor without elements has s = eps, z = 0.
+// affine: s = max((hi - lo) / (qmax - qmin), eps), lo = min(0, min x), hi = max(0, max x);
+// z = clamp(qmin - rint(lo / s), qmin, qmax); code = clamp(rint(x * (1/s)) + z). Equals torchao 0.18,
+// choose_qparams_affine with MappingType ASYMMETRIC, in fp32. A tensor without elements has s = eps, z = 0.
 #include "quant/range.h"
 
 namespace bitgrad::detail {

@@ -1,8 +1,8 @@
-// binary, for bint1 = {-1, +1}: code = x >= 0 (so -0.0 is +1). Without alpha s = 1, not stored (BinaryNet: Courbariaux
-// et al. 2016, arXiv 1602.02830); with alpha s = mean abs x per block (XNOR-Net: Rastegari et al. 2016, arXiv
-// 1603.05279, eq. 6). With alpha_grad the gradient flows through alpha too (section 3.1 of the same): gx = g * (1/n +
-// alpha * d), n = elements of the block (the params' statistic, so that rows can be taken apart), d = slope of the
-// rule.
+// binary, for bint1 = {-1, +1}: code = x >= 0 (so -0.0 is +1). Without alpha, s = 1 and is not stored (BinaryNet:
+// Courbariaux et al. 2016, arXiv 1602.02830). With alpha, s = mean abs x per block (XNOR-Net: Rastegari et al. 2016,
+// arXiv 1603.05279, eq. 6). With alpha_grad, the gradient also flows through alpha (section 3.1 of XNOR-Net):
+// gx = g * (1/n + alpha * d), where n is the number of elements of the block (stored as the params' statistic, so that
+// a slice of rows still has it) and d is the slope of the straight-through rule.
 #include "bitgrad/kernels/fused_quantize.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"
@@ -12,7 +12,7 @@
 namespace bitgrad::detail {
 namespace {
 
-// n of each block, for alpha_grad.
+// Stores n of each block, for alpha_grad.
 void add_statistic(const QuantSpec& spec, const Blocks& blocks, QuantParams& params) {
   if (!spec.alpha_grad) return;
   const Tensor n = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);
@@ -20,7 +20,7 @@ void add_statistic(const QuantSpec& spec, const Blocks& blocks, QuantParams& par
   params.statistic = shared(n);
 }
 
-// alpha of each row, and its signs in both orders.
+// Computes alpha of each row, and the signs in both orders.
 QuantParams binarize_rows(const QuantSpec& spec, const Tensor& x, const Tensor& codes, const Tensor& transposed) {
   const Blocks blocks("binary", spec.granularity, x);
   const Tensor alpha = Tensor::empty({blocks.count()}, dtypes::fp32, MemoryKind::kQuantState);

@@ -43,7 +43,7 @@ maps::q::BlockSizes sizes_of(const Granularity& g, int64_t rows, int64_t cols) {
 
 Tensor numbers_of(int64_t count) { return Tensor::empty({count}, dtypes::fp32, MemoryKind::kWorkspace); }
 
-// One sum of bits, which vectors make.
+// Whether all are finite; a branch-free OR, which vectorizes.
 bool all_plain(std::span<const float> numbers) {
   constexpr uint32_t kExponent = 0x7F800000u;
   uint32_t odd = 0;

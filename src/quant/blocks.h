@@ -1,4 +1,4 @@
-// Statistics of the blocks that share a scale, and scales made from them. Shared by the schemes; docs/numerics.md
+// Statistics of the blocks that share a scale, and scales computed from them. Shared by the schemes; docs/numerics.md
 // section 2.
 #pragma once
 
@@ -18,41 +18,41 @@ namespace bitgrad::detail {
 
 inline constexpr float kSmallestNormal = 0x1p-126f;
 
-// Elements of block `block` of a [rows, cols] matrix, a ragged one's true number.
+// Number of elements of block `block` of a [rows, cols] matrix; exact for ragged blocks.
 int64_t block_size(const Granularity& granularity, int64_t rows, int64_t cols, int64_t block);
 
-// The blocks of x by a granularity, in the order of their scales. A tensor without elements has empty blocks only.
+// The blocks of x under a granularity, in the order of their scales. If x has no elements, all blocks are empty.
 class Blocks {
  public:
-  // scheme: for errors. Throws Error unless x is fp32, canonical and without scales.
+  // `scheme` appears in errors. Throws Error unless x is fp32, canonical and without scales.
   Blocks(std::string_view scheme, const Granularity& granularity, const Tensor& x);
 
   int64_t count() const { return count_; }
   bool empty() const { return x_.numel() == 0; }
-  // block_size, for maps.
+  // The same sizes as block_size, for maps.
   maps::q::BlockSizes sizes() const;
-  // One statistic per block, fp32 [count]; of a block without elements 0 (kMin +Inf, kMax -Inf). center: one number per
-  // block, for the rules that read it. Error(kNonFinite) when x holds NaN or Inf.
+  // One statistic per block, fp32 [count]; 0 for an empty block (kMin: +Inf, kMax: -Inf). `center`: one value per
+  // block, for rules that use it. Error(kNonFinite) if x contains NaN or Inf.
   Tensor statistic(kernels::ReduceRule rule, const Tensor& center = {}) const;
-  // kMin and kMax of each block, as statistic gives them.
+  // kMin and kMax of each block, as returned by statistic.
   struct Ranges {
     Tensor low, high;
   };
   Ranges ranges() const;
-  // max(times * mean / divisor, floor) of each block, the mean of what `rule` sums; 0 where there are no elements.
-  // Quantizer state. Error(kNonFinite) that calls it `name`.
+  // max(times * mean / divisor, floor) per block, where the mean is that of the terms that `rule` sums; 0 for empty
+  // blocks. Memory kind quant_state. Error(kNonFinite) that calls the result `name`.
   struct MeanOptions {
     float times = 1.0f, divisor = 1.0f, floor = -std::numeric_limits<float>::infinity();
     std::string_view name = "mean";
   };
   Tensor means(kernels::ReduceRule rule, const MeanOptions& options) const;
-  // kSum of numbers that need not be finite, to out [count].
+  // Writes kSum of values that need not be finite to out [count].
   void sums_to(float* out) const;
 
   std::string_view scheme() const { return scheme_; }
-  // "the numbers of x [2,3] fp32", for errors.
+  // Describes x in errors, e.g. "the values of x [2,3] fp32".
   std::string what() const { return concat("the values of x ", x_); }
-  // The error of NaN or Inf in x.
+  // Throws the error for NaN or Inf in x when called.
   std::function<void()> not_finite() const;
 
  private:
@@ -65,14 +65,14 @@ class Blocks {
   int64_t count_;
 };
 
-// For a map that makes one number per block: they must be finite. On the CPU the numbers are looked at, on other
+// Checks that a map with one result per block produced finite values. On the CPU the results are inspected; on other
 // devices the map sets a flag.
 class BlockCheck {
  public:
   BlockCheck();
   // For BlockOut::flags; nullptr on the CPU.
   uint32_t* flags() const { return flag_ ? flag_->word() : nullptr; }
-  // Error(kNonFinite) that names `what` (whose numbers are too large) and, on the CPU, the block.
+  // Error(kNonFinite) that names `what` (the values that are too large) and, on the CPU, the block.
   void numbers(const Tensor& made, std::string_view scheme, const std::string& what,
                std::string_view name = "scale") const;
   void numbers(const Tensor& made, const Blocks& blocks, std::string_view name = "scale") const;
@@ -83,15 +83,15 @@ class BlockCheck {
   std::optional<DataFlag> flag_;
 };
 
-// Error(kNonFinite) when one number of block `block` is not finite.
+// Error(kNonFinite) if `number`, the result of block `block`, is not finite.
 void require_finite(std::string_view scheme, const std::string& what, std::string_view name, int64_t block,
                     float number);
 
-// fp32 [count] of one number, quantizer state.
+// fp32 [count], all equal to `number`, memory kind quant_state.
 Tensor filled(int64_t count, float number);
 inline std::shared_ptr<const Tensor> shared(const Tensor& t) { return std::make_shared<const Tensor>(t); }
 
-// Scales [count] by a map over the blocks that writes BlockOut `.out`; empty blocks get eps.
+// Scales [count] from a map over the blocks that writes BlockOut `.out`; eps for empty blocks.
 template <typename Map>
 Tensor make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, Map map) {
   if (blocks.empty()) return filled(blocks.count(), maps::q::rounded_scale(scale_rounding(spec), eps));
@@ -102,7 +102,7 @@ Tensor make_scales(const QuantSpec& spec, const Blocks& blocks, float eps, Map m
   check.numbers(scale, blocks);
   return scale;
 }
-// Params of a scheme with scales only.
+// Params of a scheme that has scales only.
 template <typename Map>
 QuantParams scale_params(const QuantSpec& spec, const Blocks& blocks, float eps, const Map& map) {
   QuantParams params;

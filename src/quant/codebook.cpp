@@ -1,5 +1,5 @@
-// codebook: s = max(a / max abs level, eps) per block, a = max abs x; code = the nearest level of x * (1/s), ties to
-// the lower level. With NF4 and groups of 64 it is the 4-bit form of QLoRA (Dettmers et al. 2023, arXiv 2305.14314).
+// codebook: s = max(a / max abs level, eps) per block, a = max abs x; code = the level nearest to x * (1/s), ties to
+// the lower level. With NF4 and groups of 64 it is the 4-bit format of QLoRA (Dettmers et al. 2023, arXiv 2305.14314).
 #include <algorithm>
 #include <cmath>
 

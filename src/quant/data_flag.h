@@ -1,4 +1,4 @@
-// Errors of data that a fit finds, on every device.
+// Data errors found while fitting scales, on every device.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace bitgrad::detail {
 
-// While it lives, data errors of fits on this thread, on a device other than the CPU, set kFlagNonFinite in `word` (of
-// that device) in place of failing later. The caller drops what was made: the numbers are legal, not right. On the CPU
-// it does nothing: there errors are thrown at once, and the caller catches them.
+// While alive, data errors of fits on this thread, on a device other than the CPU, set kFlagNonFinite in `word` (on
+// that device) instead of failing later. The caller must then discard the results: they are valid codes and scales, but
+// meaningless. Has no effect on the CPU, where errors are thrown at once and the caller catches them.
 class FlagScope {
  public:
   explicit FlagScope(uint32_t* word);
@@ -22,12 +22,12 @@ class FlagScope {
   uint32_t* outer_;
 };
 
-// A flag word for one check of data: the scope's if there is one.
+// The flag word for one check of data: that of the enclosing FlagScope if there is one, otherwise its own.
 class DataFlag {
  public:
   DataFlag();
   uint32_t* word() const { return own_ ? own_->word() : scope_; }
-  // As FlagWord::check; nothing in a scope.
+  // As FlagWord::check; does nothing inside a FlagScope.
   void check(std::function<void()> fail) const {
     if (own_) own_->check(std::move(fail));
   }

@@ -1,4 +1,4 @@
-// What a quantizer without ranges and without learned parts answers.
+// Defaults for quantizers without ranges and without learned parts.
 #include "bitgrad/base/error.h"
 #include "bitgrad/quant/quantizer.h"
 

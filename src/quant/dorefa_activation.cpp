@@ -1,7 +1,7 @@
-// dorefa_activation, for kind uint of b bits: s = 1 / (2^b - 1), one for the whole tensor; code = clamp(rint((2^b - 1)
-// * x), 0, 2^b - 1), which is rint((2^b - 1) * clamp(x, 0, 1)). DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eq. 11.
-// Rule clip is that of docs/numerics.md section 3: the code before its clamp decides, so numbers that round to 0 or 2^b
-// - 1 from outside [0, 1] pass too.
+// dorefa_activation, for kind uint of b bits: s = 1 / (2^b - 1) for the whole tensor;
+// code = clamp(rint((2^b - 1) * x), 0, 2^b - 1), which equals rint((2^b - 1) * clamp(x, 0, 1)). DoReFa-Net: Zhou et al.
+// 2016, arXiv 1606.06160, eq. 11. Rule clip is that of docs/numerics.md section 3: it tests the code before the clamp,
+// so values outside [0, 1] that round to 0 or 2^b - 1 pass too.
 #include "quant/blocks.h"
 #include "quant/checks.h"
 

@@ -1,8 +1,8 @@
-// dorefa_weight, for kind uint of b bits: s = 2 / (2^b - 1), m = -1; code = rint((2^b - 1) * (tanh x / (2M) + 1/2)), M
-// = max abs tanh x of the block, the params' statistic, at least eps (2^-126). So a block of zeros has codes rint((2^b
-// - 1) / 2), one of the two whose values lie nearest to 0. M is taken as tanh(max abs x). DoReFa-Net: Zhou et al. 2016,
-// arXiv 1606.06160, eqs. 8 and 9. The gradient passes through tanh and the division, M a constant: gx = g * ((1 -
-// tanh^2 x) / M).
+// dorefa_weight, for kind uint of b bits: s = 2 / (2^b - 1), m = -1; code = rint((2^b - 1) * (tanh x / (2M) + 1/2)),
+// where M = max abs tanh x of the block, at least eps (2^-126), is the params' statistic. A block of zeros therefore
+// has codes rint((2^b - 1) / 2), one of the two whose values are nearest to 0. M is computed as tanh(max abs x).
+// DoReFa-Net: Zhou et al. 2016, arXiv 1606.06160, eqs. 8 and 9. The gradient passes through tanh and the division, with
+// M constant: gx = g * ((1 - tanh^2 x) / M).
 #include "bitgrad/quant/rounding.h"
 #include "quant/blocks.h"
 #include "quant/checks.h"

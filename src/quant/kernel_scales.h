@@ -1,14 +1,14 @@
-// Scales as the quantize kernel reads them.
+// Scales in the form that the quantize kernels read.
 #pragma once
 
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad::detail {
 
-// Holds the tensors that its map points to, beside the params' own.
+// Owns the tensors that its map points to, except those owned by the params.
 class KernelScales {
  public:
-  // params: of a [rows, cols] matrix, as attached to `codes_or_numbers`.
+  // Uses the params attached to `codes_or_numbers`, a [rows, cols] matrix.
   KernelScales(const CodeRange& range, const Tensor& codes_or_numbers);
   const ScaleMap& map() const { return map_; }
 

@@ -73,12 +73,12 @@ void add_terms(const QuantParams& params, const Tensor& terms, int64_t first, in
   const Granularity& g = params.granularity;
   const int64_t rows = terms.rows(), cols = terms.cols();
   const bool per_row = g.kind == Granularity::kChannel && g.axis == 0;
-  if (per_row) rows_of_piece = rows;  // no row is cut
+  if (per_row) rows_of_piece = rows;  // a row is never split
   const int64_t blocks = per_row ? rows : (g.kind == Granularity::kTensor ? 1 : cols);
   const int64_t pieces = (rows + rows_of_piece - 1) / rows_of_piece, full = rows / rows_of_piece;
   const Tensor part = Tensor::empty({pieces, blocks}, dtypes::fp32, MemoryKind::kWorkspace);
   int64_t done = 0;
-  if (blocks == 1 && !per_row && full > 1) {  // whole pieces are rows of one matrix: the same order of the sums
+  if (blocks == 1 && !per_row && full > 1) {  // full pieces become the rows of one matrix, which sums in the same order
     const Tensor lines = terms.row_slice(0, full * rows_of_piece).reshape({full, rows_of_piece * cols});
     Blocks(params.scheme, Granularity::token(), lines).sums_to(part.as<float>());
     done = full;

@@ -1,4 +1,4 @@
-// The schemes with learned parts (lsq, lsq_plus, pact): params made of one number per block and part.
+// The schemes with learned parts (lsq, lsq_plus, pact): params have one learned value per block and part.
 #pragma once
 
 #include "quant/checks.h"
@@ -16,30 +16,30 @@ class LearnedQuantizer : public BuiltinQuantizer {
   }
 
  protected:
-  // check_common, and one learned number per tensor or channel.
+  // check_common, and a granularity of tensor or channel.
   void check_learned(const QuantSpec& spec, const Options& legal) const;
-  // One fp32 tensor of finite numbers per part, all of one length, else Error.
+  // Throws Error unless there is one fp32 tensor of finite values per part, all of one length.
   void require_parts(const QuantSpec& spec, std::span<const Tensor> learned) const;
 };
 
-// max(learned, kLearnedFloor), quantizer state.
+// max(learned, kLearnedFloor), memory kind quant_state.
 Tensor at_least_floor(const Tensor& learned);
 
-// Scales and offsets, in place, rounded as the spec asks for. Error(kNonFinite) where one is beyond its range.
+// Round scales and offsets in place as the spec requests. Error(kNonFinite) if one is out of range.
 void round_scales(const QuantSpec& spec, const Tensor& scale);
 void round_offsets(const QuantSpec& spec, const Tensor& offset);
 
-// sums[j] += the sum of the terms of the elements of block j of x, in the order of docs/numerics.md section 8, by
+// sums[j] += the sum of the terms of the elements in block j of x, in the order of docs/numerics.md section 8, in
 // pieces of whole rows of at most 65536 elements. Map: a map of quant/map/learned.h.
 template <typename Map>
 void add_sums(const QuantParams& params, const Tensor& x, Map map, const Tensor& sums);
 
-// The rows that one map makes terms of: some pieces, one on the CPU.
+// Rows per piece, and rows whose terms one map computes: several pieces, or one on the CPU.
 struct LearnedRows {
   int64_t of_piece, max_rows;
 };
 LearnedRows learned_rows(const Tensor& x);
-// Adds terms [rows, cols] of the rows from `first` on.
+// Adds terms [rows, cols] of the rows that start at row `first`.
 void add_terms(const QuantParams& params, const Tensor& terms, int64_t first, int64_t rows_of_piece,
                const Tensor& sums);
 

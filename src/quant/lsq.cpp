@@ -1,12 +1,12 @@
 // lsq: s learned; code = clamp(rint(x / s), qmin, qmax). Learned Step Size Quantization: Esser et al. 2020, arXiv
 // 1902.08153, eqs. 1 to 5. First value s = max(2 mean abs x / sqrt Qp, 2^-20), Qp = qmax; s is kept at or above 2^-20.
-//   u = (x - m) / s before rounding; inside: qmin < u < qmax, strict, for all gradients alike.
+//   u = (x - m) / s before rounding; inside: qmin < u < qmax, strict, the same for all gradients.
 //   gx = g inside, else 0 (rule clip).
-//   ds = sum of g * (rint u - u) inside, g * qmin where u <= qmin, g * qmax where u >= qmax, divided by sqrt(n * Qp)
-//   once (learned_divisor).
-// lsq_plus: real offset m learned too; code = clamp(rint((x - m) / s)). LSQ+: Bhalgat et al. 2020, arXiv 2004.09576,
-// eqs. 3 to 6: dm = sum of g outside, the same divisor and the same inside. First m: 0, and min(0, min x) where codes
-// start at 0, so that negative numbers have codes.
+//   ds = sum of g * (rint u - u) inside, g * qmin where u <= qmin, g * qmax where u >= qmax, divided once by
+//        sqrt(n * Qp) (learned_divisor).
+// lsq_plus: the real offset m is learned too; code = clamp(rint((x - m) / s)). LSQ+: Bhalgat et al. 2020, arXiv
+// 2004.09576, eqs. 3 to 6: dm = sum of g outside, with the same divisor and the same definition of inside. First m: 0,
+// or min(0, min x) if codes start at 0, so that negative values have codes.
 #include <cmath>
 
 #include "quant/blocks.h"
@@ -86,7 +86,7 @@ void Lsq::leaf_backward(const QuantSpec& spec, const QuantParams& params, const 
   const BlockMap blocks(params, x);
   maps::q::LearnedPiece piece{{x.cols(), blocks.map()}, nullptr, x.as<float>(), g_value.as<float>(), nullptr};
   const float qmin = static_cast<float>(spec.dtype.info().qmin), qmax = static_cast<float>(spec.dtype.info().qmax);
-  if (!g_learned.empty()) {  // first: g_x may be g_value
+  if (!g_learned.empty()) {  // computed first, because g_x may alias g_value
     add_sums(params, x, maps::LsqStepTerms{piece, qmin, qmax}, g_learned[0]);
     if (with_offset()) add_sums(params, x, maps::LsqOffsetTerms{piece, qmin, qmax}, g_learned[1]);
   }

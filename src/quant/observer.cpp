@@ -1,4 +1,4 @@
-// Observers by name: the lines of observers.inc.
+// Lookup of observers by name: the lines of observers.inc.
 #include "bitgrad/quant/observer.h"
 
 #include "bitgrad/base/error.h"

@@ -1,4 +1,4 @@
-// What all observers share: checks, the range [low, high] of each block, and the count of batches.
+// Common base of the observers: checks, the range [low, high] of each block, and the number of batches.
 #pragma once
 
 #include <optional>
@@ -12,27 +12,27 @@ namespace bitgrad::detail {
 
 class ObserverBase : public Observer {
  public:
-  // blocks: of the granularity; channels: whether more than one block can be served.
+  // `channels`: whether granularity channel(1) is supported, with one block per feature.
   ObserverBase(std::string_view name, const QuantSpec& spec, int64_t features, bool channels);
 
   std::string_view name() const final { return name_; }
   void observe(const Tensor& x) final;
-  // On a device the number of batches is read until there is one.
+  // On a device, reads the number of batches back until the first batch was observed.
   bool ready() const final;
   QuantParams params(const QuantSpec& spec) const final;
   std::vector<State> state() const override;
 
  protected:
-  // One batch x, and the least and the largest number of each of its blocks.
+  // A batch x with the minimum and maximum of each of its blocks.
   struct Batch {
     const Tensor &x, &low, &high;
-    const uint32_t* bad;  // set: x holds NaN or Inf, and changes nothing; nullptr: it does not
+    const uint32_t* bad;  // set: x contains NaN or Inf and must be ignored; nullptr: x is finite
   };
-  // nullopt: the range widens; else the momentum of an average.
+  // nullopt: the range widens; otherwise the momentum of a moving average.
   virtual std::optional<float> momentum() const { return std::nullopt; }
-  // What else the observer keeps of a batch.
+  // Additional state that the observer updates from a batch.
   virtual void consume(const Batch&) {}
-  // The range that the scales are made of; by default the observed one.
+  // The range from which scales are computed; by default the observed one.
   struct Range {
     Tensor low, high;
   };

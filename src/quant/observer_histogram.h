@@ -1,7 +1,7 @@
-// A histogram of abs x in 2048 bins of [0, 2^e), e the smallest that holds all numbers, at least -100. Bin i counts
-// i * w <= abs x < (i + 1) * w, w = 2^(e-11). When a number does not fit the range doubles and pairs of bins merge. As
-// w is a power of two every bin edge is exact, and the counts depend on the numbers alone: not on their order, on how
-// they came in batches, or on threads.
+// A histogram of abs x with 2048 bins over [0, 2^e), where e >= -100 is the smallest exponent that covers all values.
+// Bin i counts i * w <= abs x < (i + 1) * w, w = 2^(e-11). When a value does not fit, the range doubles and pairs of
+// bins merge. Because w is a power of two, all bin edges are exact and the counts depend on the values alone, not on
+// their order, their division into batches, or threads.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace bitgrad::detail {
 class Histogram {
  public:
   static constexpr int64_t kBins = maps::q::kHistogramBins;
-  // sides: 1, or 2 to count x >= 0 (side 0) and x < 0 (side 1) apart.
+  // sides: 1, or 2 to count x >= 0 (side 0) and x < 0 (side 1) separately.
   explicit Histogram(int64_t sides);
 
-  // x fp32, low and high its least and largest number; bad as in ObserverBase::Batch.
+  // x: fp32; low, high: its minimum and maximum; bad as in ObserverBase::Batch.
   void add(const Tensor& x, const Tensor& low, const Tensor& high, const uint32_t* bad);
   const int64_t* counts() const { return counts_.as<int64_t>(); }
   const int64_t* exponent() const { return exponent_.as<int64_t>(); }
@@ -30,7 +30,7 @@ class Histogram {
   Tensor counts_, exponent_;
 };
 
-// An observer, per tensor, that keeps a histogram beside the range.
+// An observer (per tensor only) that keeps a histogram in addition to the range.
 class HistogramObserver : public ObserverBase {
  public:
   HistogramObserver(std::string_view name, const QuantSpec& spec, int64_t features, int64_t sides)

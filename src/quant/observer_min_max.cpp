@@ -1,5 +1,5 @@
-// min_max: low = min, high = max of each block over all batches. (Jacob et al. 2018, arXiv 1712.05877, section 3, take
-// the range of weights so.)
+// min_max: low = min, high = max of each block over all batches. (Jacob et al. 2018, arXiv 1712.05877, section 3, use
+// this range for weights.)
 #include "quant/observer_base.h"
 
 namespace bitgrad::detail {

@@ -1,5 +1,5 @@
 // moving_average: r = momentum * r + (1 - momentum) * new for low and high of each block, each operation rounded once
-// in fp32; the first batch sets (Jacob et al. 2018, arXiv 1712.05877, section 3.1).
+// in fp32; the first batch sets the range (Jacob et al. 2018, arXiv 1712.05877, section 3.1).
 #include "quant/observer_base.h"
 
 namespace bitgrad::detail {

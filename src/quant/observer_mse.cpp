@@ -1,8 +1,8 @@
-// mse: of the 81 thresholds t = a * k / 100, k = 20 .. 100, a = max abs x, the one whose range [clamp(min x, -t, t),
-// clamp(max x, -t, t)] has the least error E = sum over bins of count * (c - v)^2; c = the bin's centre, v = its value
-// after quantizing to the nearest code by the scheme with that range. A tie goes to the larger t. t = (a * k) / 100 in
-// double, rounded once to fp32; E in double, bins of x >= 0 first, each side in ascending order of abs x. (Range by
-// least squared error: Nagel et al. 2021, arXiv 2106.08295, section 3.1.)
+// mse: of the 81 thresholds t = a * k / 100, k = 20 .. 100, a = max abs x, selects the one whose range [clamp(min x,
+// -t, t), clamp(max x, -t, t)] has the least error E = sum over bins of count * (c - v)^2, where c is the centre of the
+// bin and v its value after quantization to the nearest code by the scheme with that range. Ties go to the larger t. t
+// = (a * k) / 100 is computed in double and rounded once to fp32; E in double, bins of x >= 0 first, each side in
+// ascending order of abs x. (Range by least squared error: Nagel et al. 2021, arXiv 2106.08295, section 3.1.)
 #include "quant/observer_histogram.h"
 
 namespace bitgrad::detail {
@@ -35,7 +35,7 @@ class Mse final : public HistogramObserver {
             1);
     return out;
   }
-  // All bins; on the CPU those that are not empty, which give the same sums.
+  // All bins; on the CPU only those that are not empty, which gives the same sums.
   Weighted weighted() const {
     const int64_t bins = 2 * Histogram::kBins;
     const Weighted all{workspace({bins}), workspace({bins}, dtypes::fp64)};
@@ -54,7 +54,7 @@ class Mse final : public HistogramObserver {
     return {all.centre.reshape({bins, 1}).row_slice(0, kept).reshape({kept}),
             all.weight.reshape({bins, 1}).row_slice(0, kept).reshape({kept})};
   }
-  // E of each range: the bins once per range, a row each, whose scale is that of the range.
+  // E of each range. Every range quantizes its own row of all bin centres, with one scale per row.
   Tensor errors(const QuantSpec& spec, const Range& ranges) const {
     const Weighted bins = weighted();
     const int64_t n = bins.centre.numel();

@@ -1,6 +1,6 @@
-// percentile: t = upper edge of the first bin of abs x up to which at least percentile / 100 of all numbers lie, at
-// most max abs x; range [clamp(min x, -t, t), clamp(max x, -t, t)]. (Range by a percentile of abs x: Wu et al. 2020,
-// arXiv 2004.09602, section 3.)
+// percentile: t = upper edge of the first bin of abs x at which the cumulative count reaches percentile / 100 of all
+// values, at most max abs x; the range is [clamp(min x, -t, t), clamp(max x, -t, t)]. (Range by a percentile of abs x:
+// Wu et al. 2020, arXiv 2004.09602, section 3.)
 #include "quant/observer_histogram.h"
 
 namespace bitgrad::detail {

@@ -1,7 +1,8 @@
-// pact, for kind uint of b bits: clip alpha learned, s = alpha / (2^b - 1); code = clamp(rint(x * (1/s)), 0, 2^b - 1),
-// which is rint(clamp(x, 0, alpha) * (1/s)). The params' statistic is alpha.
-// PACT: Choi et al. 2018, arXiv 1805.06085, eqs. 1 to 3: dalpha = sum of g where x >= alpha. alpha starts at first_clip
-// and is kept at or above 2^-20. gx by the rule clip of docs/numerics.md section 3: the code before its clamp decides.
+// pact, for kind uint of b bits: the clip alpha is learned, s = alpha / (2^b - 1);
+// code = clamp(rint(x * (1/s)), 0, 2^b - 1), which equals rint(clamp(x, 0, alpha) * (1/s)). The params' statistic is
+// alpha. PACT: Choi et al. 2018, arXiv 1805.06085, eqs. 1 to 3: dalpha = sum of g where x >= alpha. alpha starts at
+// first_clip and is kept at or above 2^-20. gx follows rule clip of docs/numerics.md section 3, which tests the code
+// before the clamp.
 #include <cmath>
 
 #include "bitgrad/kernels/elementwise.h"

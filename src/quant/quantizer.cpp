@@ -1,4 +1,4 @@
-// Tensors to codes and back: one pass of the kernels, with the checks that they do not make.
+// Quantization and dequantization of tensors: one kernel pass, plus the checks that kernels do not make.
 #include "bitgrad/quant/quantizer.h"
 
 #include "bitgrad/base/error.h"
@@ -28,7 +28,7 @@ Tensor target(const QuantSpec& spec, const Tensor& x, const QuantizeOptions& opt
   return into;
 }
 
-// Where the codes go in layout `transposed`; undefined where nobody wants them so.
+// The destination of codes in layout `transposed`; undefined if not requested.
 Tensor transposed_target(Tensor& codes, const QuantizeOptions& options) {
   if (!options.transposed) return {};
   Tensor transposed = codes.in_layout(layouts::transposed);
@@ -45,7 +45,7 @@ const RandomStream* draws(const QuantSpec& spec, const QuantizeOptions& options)
   return options.sr;
 }
 
-// Codebooks have no clamp, so nothing is clipped there; standardized numbers have their own backward.
+// Codebooks do not clamp, so nothing is clipped; standardized values have their own backward.
 bool needs_mask(const QuantSpec& spec, const CodeRange& range) {
   return ste_rule(spec) == SteRule::kClip && range.rule != CodeRule::kCodebook && range.rule != CodeRule::kAtLeast;
 }
@@ -113,9 +113,9 @@ Tensor detail::quantize_fused(const Quantizer& quantizer, const QuantSpec& spec,
 
 namespace {
 
-// quantize_dynamic to int8 by absmax with a scale a row, on the CPU: the scales and the codes from two reads of x.
-// Nothing is clamped, as abs x <= 127 s but for roundings, so rule clip passes everything and there is no mask.
-// Undefined, and nothing that counts was written, where this is something else or x holds NaN or Inf.
+// quantize_dynamic to int8 by absmax with one scale per row, on the CPU: scales and codes from two reads of x. Nothing
+// is clamped, because abs x <= 127 s up to rounding, so rule clip passes everything and needs no mask. Returns an
+// undefined tensor, without a visible effect, in all other cases and if x contains NaN or Inf.
 Tensor absmax_rows(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x, const QuantizeOptions& options) {
   const Granularity& g = spec.granularity;
   const bool rows = g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
@@ -159,7 +159,7 @@ Tensor quantize_dynamic(const QuantSpec& spec, const Tensor& x, const QuantizeOp
     params = quantizer.fit(spec, x);
   } catch (const Error& error) {
     if (options.flags == nullptr || error.code() != ErrorCode::kNonFinite || !current_device().is_cpu()) throw;
-    // The caller reads the flag later and drops the step: until then any legal scales will do.
+    // The caller reads the flag later and drops the step; until then any valid scales will do.
     *options.flags |= kFlagNonFinite;
     params = quantizer.fit(spec, Tensor::zeros(x.shape(), dtypes::fp32, MemoryKind::kWorkspace));
   }

@@ -9,7 +9,7 @@
 namespace bitgrad::detail {
 namespace {
 
-// Whether all blocks have numbers, finite ends and a finite number `made` from them. One sum, which vectors make.
+// Whether all blocks have elements, finite ends and a finite result `made`. A branch-free OR, which vectorizes.
 bool plain(const maps::q::RangeBlocks& blocks, int64_t count, const float* made) {
   constexpr uint32_t kExponent = 0x7F800000u;
   uint32_t odd = 0;

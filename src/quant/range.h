@@ -1,5 +1,5 @@
 // The schemes whose scales follow from the range of a block: affine, symmetric, symmetric_no_clip, absmax,
-// minmax_offset. fit and fit_range are one path: fit gives the least and the largest number of each block.
+// minmax_offset. fit computes the minimum and maximum of each block and then shares the code of fit_range.
 #pragma once
 
 #include "kernels/map/ranges.h"
@@ -14,7 +14,7 @@ class RangeQuantizer : public BuiltinQuantizer {
   QuantParams fit(const QuantSpec& spec, const Tensor& x) const final;
   std::optional<kernels::RowFit> row_fit(const QuantSpec& spec) const final;
   bool from_range() const final { return true; }
-  // A block without elements has low > high, as the reductions give it (+Inf, -Inf): s = eps, zero or offset 0.
+  // A block without elements has low = +Inf > high = -Inf, as reductions return: s = eps, zero point or offset 0.
   QuantParams fit_range(const QuantSpec& spec, const Tensor& low, const Tensor& high) const final;
 
  protected:
@@ -22,14 +22,14 @@ class RangeQuantizer : public BuiltinQuantizer {
 
  private:
   virtual float default_eps() const;
-  // What the params hold beside scales.
+  // What the params contain in addition to scales.
   virtual Shift shift() const { return Shift::kNone; }
-  // The formula of `scales` for one row; none: there is no such kernel.
+  // The formula of `scales` for the row kernels; nullopt if they do not support it.
   virtual std::optional<kernels::RowFit::Rule> row_rule() const { return std::nullopt; }
   // Runs the scheme's map (kernels/map/ranges.h) over the blocks.
   virtual void scales(const maps::q::RangeBlocks& blocks, int64_t count) const = 0;
 
-  // On the CPU: errors of ranges and scales. what: whose numbers are too large.
+  // On the CPU: throws errors for ranges and scales. what: the values that are too large.
   void check_scales(const maps::q::RangeBlocks& blocks, int64_t count, const std::string& what) const;
   QuantParams params(const QuantSpec& spec, const Tensor& low, const Tensor& high, const std::string& what) const;
 };

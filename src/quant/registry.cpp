@@ -1,4 +1,4 @@
-// Quantizers by name: the lines of quantizers.inc, then what programs register.
+// Lookup of quantizers by name: the lines of quantizers.inc, then those registered by programs.
 #include <mutex>
 #include <string>
 
@@ -16,7 +16,7 @@ namespace detail {
 
 namespace {
 
-// Append-only, so that references stay good.
+// Append-only, so that references stay valid.
 class Registry {
  public:
   Registry() {
@@ -38,7 +38,7 @@ class Registry {
     const std::lock_guard lock(mutex_);
     all_.push_back(std::move(quantizer));
   }
-  // What stands beside schemes in configurations.
+  // Built-in keys of the maps in configurations that also contain the keys of schemes.
   detail::SharedKeys keys{{"dtype",  "scheme",  "alpha",        "alpha_grad", "granularity", "rounding",
                            "eps",    "pow2",    "reduce_range", "div",        "ste",         "ste_t",
                            "scale",  "offset",  "first_clip",   "learned",    "observer",    "init",

@@ -1,4 +1,4 @@
-// What follows from a QuantSpec alone: the codes in use and the annealed sharpness of the rule tanh.
+// Functions of a QuantSpec alone: the codes in use and the annealed sharpness of the rule tanh.
 #include "bitgrad/quant/scheme.h"
 
 #include <algorithm>

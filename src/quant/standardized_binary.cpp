@@ -1,14 +1,14 @@
 // standardized_binary, for bint1 weights (the balanced form of IR-Net: Qin et al. 2020, arXiv 1909.10788, eqs. 4 to 8):
-// u = (x - mean) / sd per block, sd = max(sqrt(sum (x - mean)^2 / (n - 1)), eps), 1 where n = 1; code = x >= mean,
-// which is u >= 0; s = 2^round(log2 max(mean abs u, eps)), mean abs u = (sum abs(x - mean) / n) / sd. The params'
-// statistic is the mean. The fraction of a number with log2 halfway between integers is sqrt 2, which fp32 does not
-// have, so there are no ties.
+// u = (x - mean) / sd per block, sd = max(sqrt(sum (x - mean)^2 / (n - 1)), eps), or 1 if n = 1; code = x >= mean,
+// which equals u >= 0; s = 2^round(log2 max(mean abs u, eps)), mean abs u = (sum abs(x - mean) / n) / sd. The params'
+// statistic is the mean. The rounding of log2 has no ties: they would need a significand of sqrt 2, which fp32 does not
+// have.
 //
-// Gradient: h = g * s * slope(u) by the rule (tanh by default), then through the standardisation, s a constant:
-//   gx = ((h - mean h) - u * (sum h u / (n - 1))) / sd, each sum in the order of section 8.
-// mean and sd are those of x. A sd that is eps or 1 by definition is a constant: the term with u is left out.
+// Gradient: h = g * s * slope(u) by the rule (tanh by default), then through the standardization, with s constant:
+//   gx = ((h - mean h) - u * (sum h u / (n - 1))) / sd, each sum in the order of docs/numerics.md section 8.
+// mean and sd are those of x. If sd is eps or 1 by definition it is a constant, and the term with u is dropped.
 //
-// Blocks lie in a row, so that rows can be taken apart.
+// A block must lie within one row, so that slices of rows give the same result.
 #include "quant/blocks.h"
 #include "quant/checks.h"
 #include "quant/map/scales.h"
@@ -19,7 +19,7 @@ namespace {
 
 struct Moments {
   Tensor mean, sd;
-  Tensor constant;  // int32: whether sd does not follow from the numbers
+  Tensor constant;  // int32: whether sd is eps or 1 by definition
 };
 
 Moments moments(const Blocks& blocks, float eps) {

@@ -1,4 +1,4 @@
-// step, for int1 = {0, 1}: s = mean of x over x > 0, eps where there is none; code = x > 0.
+// step, for int1 = {0, 1}: s = mean of x over x > 0, or eps if there is no such x; code = x > 0.
 #include "quant/blocks.h"
 #include "quant/checks.h"
 

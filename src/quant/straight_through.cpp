@@ -1,12 +1,12 @@
 // The straight-through rules: docs/numerics.md section 3.
 //   identity:     gx = g
-//   clip:         gx = g where the code before its clamp lies in the range (binary, step: abs x <= 1), else 0
+//   clip:         gx = g where the code before its clamp is in range (binary, step: abs x <= 1), else 0
 //   approx_sign:  gx = g * max(0, 2 - 2 abs x)
 //                 Bi-Real Net: Liu et al. 2018, arXiv 1808.00278, eq. 7
 //   tanh:         gx = g * (max(1, t) * (1 - tanh^2(t x)))
 //                 IR-Net: Qin et al. 2020, arXiv 1909.10788, eq. 11
 //   none:         gx = 0
-// binary with alpha: value = alpha * sign(x), so g is multiplied by alpha first.
+// For binary with alpha, value = alpha * sign(x), so g is first multiplied by alpha.
 #include "quant/straight_through.h"
 
 #include "bitgrad/dtype/codec.h"
@@ -29,7 +29,7 @@ void times_slope(const QuantSpec& spec, SteRule rule, const float* x, const floa
   detail::tanh_gradient(spec.ste_t, x, g, nullptr, n, gx);
 }
 
-// gx = g where the clip rule passes.
+// gx = g where the clip rule passes, else 0.
 void clip(const CodeRange& range, const ScaleMap& scales, const Tensor& x, DType dtype, const float* g, float* gx) {
   kernels::QuantizeArgs args;
   args.rows = x.rows();
@@ -76,7 +76,7 @@ void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantPa
           parts.size(), '.');
   const int64_t blocks = scale_count(params.granularity, x.rows(), x.cols());
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Tensor& g = g_learned[i];  // may be a run of the numbers of all rows
+    const Tensor& g = g_learned[i];  // may be a slice of a larger buffer
     require(g.defined() && g.dtype() == dtypes::fp32 && g.shape() == Shape{blocks} && g.layout() == layouts::canonical,
             where, "the gradient of the learned ", parts[i].name, ": got ", g, ", expected [", blocks, "] fp32.");
   }

@@ -1,4 +1,4 @@
-// Parts of the straight-through rules that quantizers and the op quantize share. docs/numerics.md section 3.
+// Parts of the straight-through rules shared by the quantizers and the op quantize. docs/numerics.md section 3.
 #pragma once
 
 #include <algorithm>
@@ -9,26 +9,26 @@
 
 namespace bitgrad::detail {
 
-// out[r,c] = g[r,c] * scale of (r,c), of `params` without a zero point or offset; a copy where the scales are all 1.
-// fp32, dense; out may be g.
+// out[r,c] = g[r,c] * scale of (r,c); `params` have no zero point or offset. A copy if all scales are 1. fp32, dense;
+// out may alias g.
 void times_scale(const QuantParams& params, const Tensor& g, const Tensor& out);
 
-// gx = g * slope(x) of rule tanh with sharpness t, or sum + that: fp32, n elements. `sum` may be nullptr, or gx.
+// gx = g * slope(x) of rule tanh with sharpness t, plus `sum` if it is not nullptr. fp32, n elements; sum may alias gx.
 void tanh_gradient(float t, const float* x, const float* g, const float* sum, int64_t n, float* gx);
 
-// What leaf_backward asks of its tensors: x, g_value and g_x fp32, dense, of one shape; g_learned empty or one fp32
-// tensor of `blocks` numbers per learned part.
+// Checks the tensors of leaf_backward: x, g_value and g_x are fp32, dense, of one shape; g_learned is empty or has one
+// fp32 tensor with one value per block for each learned part.
 void check_leaf(const Quantizer& quantizer, const QuantSpec& spec, const QuantParams& params, const Tensor& x,
                 const Tensor& g_value, const Tensor& g_x, std::span<const Tensor> g_learned);
 
-// The params of x's elements: scale and statistic of element (r,c) lie at map().index(r, c).
+// Maps elements of x to their params: scale and statistic of element (r,c) are at map().index(r, c).
 class BlockMap {
  public:
   BlockMap(const QuantParams& params, const Tensor& x);
   const ScaleMap& map() const { return map_; }
   const float* scale() const { return map_.scale; }
   const float* offset() const { return map_.offset; }
-  // Throws Error when the params have none.
+  // Throws Error if the params have none.
   const float* statistic() const;
 
  private:
@@ -36,10 +36,10 @@ class BlockMap {
   ScaleMap map_;
 };
 
-// Calls body(e, j) for every element e = r * cols + c of [rows, cols] and the index j of its params.
+// Calls body(e, j) for every element e = r * cols + c of [rows, cols], where j is the index of its params.
 template <typename Body>
 void for_elements(int64_t rows, int64_t cols, const ScaleMap& map, Body&& body) {
-  constexpr int64_t kGrain = 16384;  // elements of one piece of work
+  constexpr int64_t kGrain = 16384;  // elements per work item
   parallel_ranges(rows, std::max(int64_t{1}, kGrain / std::max(int64_t{1}, cols)), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t row = r / map.row_group * map.row_step, width = map.col_step == 0 ? cols : map.col_group;
@@ -53,8 +53,8 @@ void for_elements(int64_t rows, int64_t cols, const ScaleMap& map, Body&& body) 
   });
 }
 
-// map(e) for the elements of [rows, elements.cols], on the current device. The CPU finds the block of an element as
-// it goes.
+// Runs map over the elements of [rows, elements.cols] on the current device. The CPU tracks the block of each element
+// incrementally instead of computing it.
 template <typename Map>
 void run_elements(const Map& map, const maps::q::Elements& elements, int64_t rows) {
   if (!current_device().is_cpu()) return run_map(map, rows * elements.cols);
@@ -65,8 +65,8 @@ void run_elements(const Map& map, int64_t rows) {
   run_elements(map, map.elements, rows);
 }
 
-// Calls body(begin, end) for pieces of at most `wanted` rows (at least one), in order. Pieces start at whole groups of
-// `unit` rows, or lie within one group.
+// Calls body(begin, end) for pieces of at most `wanted` rows (at least one), in order. A piece consists of whole groups
+// of `unit` rows, or lies within one group.
 template <typename Body>
 void for_row_pieces(int64_t rows, int64_t unit, int64_t wanted, Body&& body) {
   wanted = std::max(int64_t{1}, wanted);

@@ -1,6 +1,7 @@
-// symmetric: s = max(max(-lo, hi) / ((qmax - qmin) / 2), eps), lo = min(0, min x), hi = max(0, max x); code =
-// clamp(rint(x * (1/s))). symmetric_no_clip: s = max(max(lo / qmin, hi / qmax), eps), so that no number is clipped.
-// Both equal torchao 0.18, choose_qparams_affine with MappingType SYMMETRIC and SYMMETRIC_NO_CLIPPING_ERR, in fp32.
+// symmetric: s = max(max(-lo, hi) / ((qmax - qmin) / 2), eps), lo = min(0, min x), hi = max(0, max x);
+// code = clamp(rint(x * (1/s))). symmetric_no_clip: s = max(max(lo / qmin, hi / qmax), eps), so that no value is
+// clipped. Both equal torchao 0.18, choose_qparams_affine with MappingType SYMMETRIC and SYMMETRIC_NO_CLIPPING_ERR, in
+// fp32.
 #include "quant/checks.h"
 #include "quant/range.h"
 

@@ -1,6 +1,5 @@
-// ternary absmean: s = max(mean abs x, eps), eps 1e-5; code = clamp(rint(x / s), -1, 1).
-// BitNet b1.58: Ma et al. 2024, arXiv 2402.17764, eq. 1 to 3 (there the divisor is mean + eps). The straight-through
-// rule is the identity by default.
+// ternary absmean: s = max(mean abs x, eps), eps 1e-5; code = clamp(rint(x / s), -1, 1). BitNet b1.58: Ma et al. 2024,
+// arXiv 2402.17764, eqs. 1 to 3 (where the divisor is mean + eps). The default straight-through rule is identity.
 #include "quant/blocks.h"
 #include "quant/checks.h"
 

@@ -1,7 +1,7 @@
 // ternary_threshold, for ternary = {-1, 0, 1}: t = 0.7 mean abs x, the params' statistic; s = mean of abs x over abs x
-// > t, eps where there is none; code = sign of x where abs x > t, else 0. Ternary Weight Networks: Li et al. 2016,
-// arXiv 1605.04711, eqs. 3 to 6. The straight-through rule is the identity by default; clip passes everything, as a
-// code by a threshold is never clamped. The modifier pow2 changes s, not t.
+// > t, or eps if there is no such x; code = sign of x where abs x > t, else 0. Ternary Weight Networks: Li et al. 2016,
+// arXiv 1605.04711, eqs. 3 to 6. The default straight-through rule is identity; clip passes everything, because a
+// threshold code is never clamped. The modifier pow2 changes s, not t.
 #include "quant/blocks.h"
 #include "quant/checks.h"
 

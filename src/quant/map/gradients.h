@@ -1,5 +1,5 @@
-// Maps: gradients through quantizers, one call per element (those with `at(e, j)`: element e, block j of its scales).
-// The rules are those of docs/numerics.md section 3.
+// Maps: gradients through quantizers, one call per element (maps with `at(e, j)`: element e, whose scales are those of
+// block j). The rules are those of docs/numerics.md section 3.
 #pragma once
 
 #include "bitgrad/base/math.h"
@@ -9,12 +9,12 @@
 namespace bitgrad::maps {
 namespace q {
 
-// max(1, t) * (1 - tanh^2(t x)): k t of IR-Net with k = max(1/t, 1)
+// max(1, t) * (1 - tanh^2(t x)): k t of IR-Net with k = max(1/t, 1).
 BITGRAD_HD inline float tanh_slope(float t, float x) {
   const float y = math::tanh(t * x);
   return larger(1.0f, t) * (1.0f - y * y);
 }
-// The factor of a rule for codes of kind sign.
+// Slope of a rule for codes of kind sign.
 BITGRAD_HD inline float sign_slope(SteRule rule, float t, float x) {
   if (rule == SteRule::kNone) return 0.0f;
   if (rule == SteRule::kClip) return magnitude(x) <= 1.0f ? 1.0f : 0.0f;
@@ -24,10 +24,10 @@ BITGRAD_HD inline float sign_slope(SteRule rule, float t, float x) {
 
 }  // namespace q
 
-// gx = g * slope(x), or sum + g * slope(x). The CPU runs kernels/fused_elementwise.h.
+// gx = g * slope(x), or sum + g * slope(x). The CPU runs kernels/fused_elementwise.h instead.
 struct TanhGradient {
   float t;
-  const float *x, *g, *sum;  // sum: nullptr, or may be gx
+  const float *x, *g, *sum;  // sum: may be nullptr, or alias gx
   float* gx;
   BITGRAD_HD void operator()(int64_t e) const {
     const float product = g[e] * q::tanh_slope(t, x[e]);
@@ -62,7 +62,7 @@ struct DorefaWeightGradient {
   BITGRAD_HD void operator()(int64_t e) const { at(e, elements.block(e)); }
 };
 
-// standardized_binary, in three steps. h = g * s * slope(u), hu = h * u, u = (x - mean) / sd; h may be g.
+// standardized_binary, in three steps. Step 1: h = g * s * slope(u), hu = h * u, u = (x - mean) / sd; h may alias g.
 struct StandardizedProducts {
   q::Elements elements;
   const float *mean, *sd;
@@ -78,7 +78,7 @@ struct StandardizedProducts {
   }
   BITGRAD_HD void operator()(int64_t e) const { at(e, elements.block(e)); }
 };
-// The sums of a block become mean h and sum h u / (n - 1), 0 where sd is a constant. In place.
+// Step 2: the sums of a block become mean h and sum h u / (n - 1), the latter 0 where sd is constant. In place.
 struct StandardizedMeans {
   q::BlockSizes size;
   const int32_t* constant;
@@ -89,7 +89,7 @@ struct StandardizedMeans {
     hu[j] = constant[j] != 0 ? 0.0f : hu[j] / (n - 1.0f);
   }
 };
-// gx = ((h - mean h) - u * slope) / sd; in place of h.
+// Step 3: gx = ((h - mean h) - u * slope) / sd; overwrites h.
 struct StandardizedGradient {
   q::Elements elements;
   const float *mean, *sd, *mean_h, *slope;

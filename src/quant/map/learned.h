@@ -1,5 +1,5 @@
-// Maps: the gradients of LSQ and LSQ+ with respect to x, and what the gradients of learned numbers sum up (LSQ, LSQ+,
-// PACT: src/quant/lsq.cpp, pact.cpp), one call per element; and the sum of pieces.
+// Maps: the gradients of LSQ and LSQ+ with respect to x, and the terms of the gradients of learned values (LSQ, LSQ+,
+// PACT: src/quant/lsq.cpp, pact.cpp), one call per element; and the sum over pieces.
 #pragma once
 
 #include "kernels/map/numbers.h"
@@ -8,14 +8,14 @@
 namespace bitgrad::maps {
 namespace q {
 
-// Rows of a matrix, their gradients and where the terms go. The blocks are those of elements.map and `statistic`.
+// Rows of a matrix, their gradients and the destination of the terms. Blocks are found by elements.map.
 struct LearnedPiece {
   Elements elements;
   const float* statistic = nullptr;
   const float *x = nullptr, *g = nullptr;
   float* out = nullptr;
 
-  // The piece that begins `e` elements and `j` blocks later.
+  // The same piece advanced by `e` elements and `j` blocks, writing to `to`.
   LearnedPiece from(int64_t e, int64_t j, float* to) const {
     LearnedPiece p = *this;
     p.x += e;
@@ -34,29 +34,29 @@ struct LearnedPiece {
 
 }  // namespace q
 
-// gx = g inside, qmin < u < qmax, else +0: NaN and Inf are outside.
+// gx = g inside, qmin < u < qmax, else +0; NaN and Inf are outside.
 struct LsqGradient {
   q::LearnedPiece piece;
   float qmin, qmax;
   BITGRAD_HD void at(int64_t e, int64_t j) const {
-    const float u = piece.number(e, j), g = piece.g[e];  // read in any case: no branch that depends on the data
+    const float u = piece.number(e, j), g = piece.g[e];  // loaded unconditionally, to avoid a data-dependent branch
     piece.out[e] = (u > qmin) & (u < qmax) ? g : 0.0f;
   }
   BITGRAD_HD void operator()(int64_t e) const { at(e, piece.elements.block(e)); }
 };
 
-// What g adds to the step: g * qmin, g * qmax outside.
+// Terms of the gradient of the step; outside: g * qmin or g * qmax.
 struct LsqStepTerms {
   q::LearnedPiece piece;
   float qmin, qmax;
   BITGRAD_HD void at(int64_t e, int64_t j) const {
-    const float u = piece.number(e, j), g = piece.g[e];  // inside, the additions round it to an integer as rint does
+    const float u = piece.number(e, j), g = piece.g[e];  // inside, adding 1.5 * 2^23 rounds to an integer, as rint
     piece.out[e] = u <= qmin ? g * qmin : (u >= qmax ? g * qmax : g * (((u + 0x1.8p23f) - 0x1.8p23f) - u));
   }
   BITGRAD_HD void operator()(int64_t e) const { at(e, piece.elements.block(e)); }
 };
 
-// What g adds to the offset: g outside.
+// Terms of the gradient of the offset: g outside.
 struct LsqOffsetTerms {
   q::LearnedPiece piece;
   float qmin, qmax;

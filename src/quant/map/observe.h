@@ -1,5 +1,5 @@
-// Maps: what observers keep (src/quant/observer_*.cpp). `bad`: a batch with NaN or Inf, which changes nothing; nullptr:
-// known to be good.
+// Maps: state of observers (src/quant/observer_*.cpp). `bad`: set if the batch contains NaN or Inf, which leaves the
+// state unchanged; nullptr: the batch is known to be finite.
 #pragma once
 
 #include "kernels/map/numbers.h"
@@ -9,7 +9,7 @@ namespace bitgrad::maps {
 namespace q {
 
 BITGRAD_HD inline bool good(const uint32_t* bad) { return bad == nullptr || *bad == 0; }
-// Both ends are clamped: numbers that all lie beyond t leave a range of one point.
+// Clamps both ends, so that a range that lies entirely beyond t becomes a single point.
 BITGRAD_HD inline float clip_end(float end, float t) { return end < -t ? -t : (t < end ? t : end); }
 
 inline constexpr int64_t kHistogramBins = 2048;
@@ -21,7 +21,7 @@ BITGRAD_HD inline int64_t histogram_exponent(int64_t e) {
 BITGRAD_HD inline int64_t exponent_above(float largest) {
   return static_cast<int64_t>((bits_of(largest) >> 23) & 0xFFu) - 126;
 }
-// Bins per unit: abs x * inverse is exact, or so small that it lies in bin 0 either way.
+// Bins per unit. abs x * inverse is exact, or so small that it falls into bin 0 either way.
 BITGRAD_HD inline float histogram_inverse(int64_t exponent) {
   return static_cast<float>(pow2(kHistogramLog2Bins - exponent));
 }
@@ -36,15 +36,16 @@ BITGRAD_HD inline void count_one(int64_t* counter) {
 
 }  // namespace q
 
-// One batch's least and largest number of each block move the range; the first batch sets. average: r = momentum * r +
-// (1 - momentum) * new; else the range widens. Zeros become +0, as their sign depends on the order of a minimum.
+// Updates the range of each block with the minima and maxima of one batch; the first batch sets the range. average: r =
+// momentum * r + (1 - momentum) * new; otherwise the range widens. Zeros become +0, because the sign of a zero minimum
+// depends on the order of comparisons.
 struct ObserveRange {
   const float *new_low, *new_high;
   bool average;
   float momentum;
   const int64_t* batches;
   const uint32_t* bad;
-  uint32_t* flags;  // gets kFlagNonFinite of a bad batch
+  uint32_t* flags;  // receives kFlagNonFinite for a bad batch
   float *low, *high;
   BITGRAD_HD void operator()(int64_t j) const {
     if (!q::good(bad)) return or_flag(flags, kFlagNonFinite);
@@ -71,8 +72,8 @@ struct CountBatch {
   }
 };
 
-// Histograms (src/quant/observer_histogram.h), in three steps. By how many powers of two the range must grow, and its
-// exponent then: next[0], next[1].
+// Histograms (src/quant/observer_histogram.h), in three steps. Step 1: next[0] = number of powers of two by which the
+// range must grow, next[1] = its exponent afterwards.
 struct HistogramGrowth {
   const float *new_low, *new_high;
   const int64_t* exponent;
@@ -86,7 +87,7 @@ struct HistogramGrowth {
     next[1] = grows ? needed : *exponent;
   }
 };
-// Bins merge, 2^next[0] of one side to one.
+// Step 2: merges 2^next[0] bins of a side into one.
 struct HistogramMerge {
   const int64_t* counts;
   const int64_t* next;
@@ -111,7 +112,7 @@ struct HistogramCount {
   int64_t cols, ldx;
   const float* x;
   const int64_t* exponent;
-  int64_t negative;  // where the bins of x < 0 begin
+  int64_t negative;  // first bin of x < 0
   const uint32_t* bad;
   int64_t* counts;
   BITGRAD_HD void operator()(int64_t e) const {
@@ -122,7 +123,7 @@ struct HistogramCount {
   }
 };
 
-// percentile: the range cut to the upper edge of the first bin up to which the wanted part of the numbers lies.
+// percentile: clips the range at the upper edge of the first bin at which the cumulative count reaches the percentile.
 struct PercentileRange {
   const int64_t *counts, *exponent;
   double percentile;
@@ -145,7 +146,7 @@ struct PercentileRange {
   }
 };
 
-// mse, in four steps. Centres of the bins of x >= 0, then of x < 0, and their counts.
+// mse, in four steps. Step 1: centres and counts of the bins of x >= 0, followed by those of x < 0.
 struct MseBins {
   const int64_t *counts, *exponent;
   float* centre;
@@ -157,7 +158,7 @@ struct MseBins {
     weight[i] = static_cast<double>(counts[i]);
   }
 };
-// Threshold k: t = a * (first + k) / 100, and the range that it cuts.
+// Step 2: threshold k, t = a * (first + k) / 100, and the range clipped to it.
 struct MseRanges {
   const float *low, *high;
   int64_t first;
@@ -169,7 +170,7 @@ struct MseRanges {
     out_high[k] = q::clip_end(*high, t);
   }
 };
-// The same numbers in every row.
+// Copies one row into every row.
 struct RepeatRow {
   const float* row;
   int64_t cols;
@@ -190,7 +191,7 @@ struct MseErrors {
     error[k] = sum;
   }
 };
-// The range of the least error, of equal ones the last.
+// Step 4: the range with the least error; on ties, the last one.
 struct MseBest {
   const double* error;
   int64_t count;

@@ -1,5 +1,5 @@
-// Maps: scales and statistics of blocks from the sums and maxima of their numbers, one call per block. The formulas are
-// those of the schemes (src/quant/<scheme>.cpp), docs/numerics.md section 2.
+// Maps: scales and statistics of blocks from sums and maxima of their values, one call per block. For the formulas see
+// the schemes (src/quant/<scheme>.cpp) and docs/numerics.md section 2.
 #pragma once
 
 #include "bitgrad/base/math.h"
@@ -24,7 +24,7 @@ struct NegatedNumbers {
   BITGRAD_HD void operator()(int64_t j) const { out[j] = q::rounded_offset(rounding, 0.0f - number[j]); }
 };
 
-// Learned scales and offsets, rounded.
+// Rounds learned scales and offsets.
 struct RoundedScales {
   const float* scale;
   q::BlockOut out;
@@ -44,14 +44,14 @@ struct NoLargerThanZero {
   BITGRAD_HD void operator()(int64_t j) const { out[j] = q::smaller(0.0f, number[j]); }
 };
 
-// out = size of the block
+// out = number of elements of the block
 struct SizesOfBlocks {
   q::BlockSizes size;
   float* out;
   BITGRAD_HD void operator()(int64_t j) const { out[j] = size.of(j); }
 };
 
-// standardized_binary: sd = max(sqrt(squares / (n - 1)), eps), 1 where n = 1; constant: whether it is eps or 1 by
+// standardized_binary: sd = max(sqrt(squares / (n - 1)), eps), or 1 if n = 1. constant: whether sd is eps or 1 by
 // definition.
 struct StandardDeviations {
   const float* squares;
@@ -78,7 +78,7 @@ struct StandardizedScales {
   }
 };
 
-// KernelScales of rules that count from the lowest number: l = m + s * lo.
+// For KernelScales of rules that count from the lowest value: l = m + s * lo.
 struct LowestNumbers {
   const float *scale, *offset;
   float lo;
