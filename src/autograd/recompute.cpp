@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::string_view kRecompute = "recompute";
 
-// Contribution k of the block to the gradient of its input goes to slot k: the outer tape counts as many readers.
+// The block's k-th contribution to the gradient of its input goes to slot k: the outer tape records the input once per
+// read.
 class InputSink final : public GradSink {
  public:
   explicit InputSink(std::vector<GradSlot>& slots) : slots_(slots) {}

@@ -1,4 +1,4 @@
-// Where gradients go: the default sink of leaves, and the slots through which an op's backward gives them.
+// Destinations of gradients: the default sink of leaves, and the slots through which backward delivers gradients.
 #include "autograd/deliver.h"
 #include "autograd/map/gradients.h"
 #include "bitgrad/autograd/tape.h"
@@ -115,7 +115,7 @@ void GradSlot::set_rounded(const Tensor& gradient) {
   require(gradient.dtype() == dtype_ || (gradient.dtype() == dtypes::fp32 && dtype_ == dtypes::bf16), op_, "gradient ",
           index_, " is ", gradient, ", expected ", shape_, ' ', dtype_);
   Tape::Edge& edge = tape_->edges_[static_cast<size_t>(edge_)];
-  // The usual case, the first gradient of an inner edge: no copy. What other readers add: Tape::edge_target.
+  // The common case, the first gradient of an inner edge: no copy. Tape::edge_target handles further contributions.
   if (edge.sink == nullptr && !edge.grad.defined() && gradient.dtype() == Tape::sum_dtype(edge) &&
       gradient.contiguous()) {
     edge.grad = gradient;

@@ -15,7 +15,7 @@ namespace {
 thread_local Tape* t_current = nullptr;
 thread_local Tape* t_recording = nullptr;
 
-// Of the tapes that live on this thread.
+// The tapes that exist on this thread.
 struct LivingTape {
   const Tape* tape;
   uint64_t id;
@@ -35,7 +35,7 @@ Tensor ones(const Shape& shape, DType dtype) {
   return out;
 }
 
-// Work on a tensor runs where it lies, which must be where work runs now.
+// Operations run where their tensors are, which must be the current device.
 void check_device(std::string_view op, std::string_view what, size_t index, const Tensor& tensor) {
   const Device now = current_device();
   if (tensor.device() != now)
@@ -54,7 +54,6 @@ void check_grad_dtype(std::string_view where, DType dtype, const Tensor& value) 
 }  // namespace
 
 // ---- Var
-// ----------------------------------------------------------------------------------------------------------------------
 
 DType Var::grad_dtype() const {
   if (tape_ == nullptr || !Tape::lives(*this)) return value_.dtype() == dtypes::fp64 ? dtypes::fp64 : dtypes::fp32;
@@ -77,7 +76,6 @@ Var& Var::want_grad(DType dtype) {
 }
 
 // ---- Tape
-// ---------------------------------------------------------------------------------------------------------------------
 
 Tape::Tape(Kind kind) : id_(next_tape_id()), kind_(kind), outer_(t_current) {
   t_living.push_back({this, id_});
@@ -152,14 +150,14 @@ void Tape::add_reads(const Reads& of_block) {
   for (const auto& [sink, count] : of_block) block_reads_[sink] += count;
 }
 
-// On this tape, in its blocks, and around it.
+// Reads on this tape, including its recomputed blocks, and on the tapes around it.
 int64_t Tape::reads_of(const GradSink* sink) const {
   const auto own = all_reads_.find(sink);
   const int64_t here = own == all_reads_.end() ? 0 : own->second;
   return block_of_ == nullptr ? here : std::max(here, block_of_->reads_of(sink));
 }
 
-// Fan-out is summed wide and rounded once, when the node's turn comes.
+// Gradients of an edge with several readers are summed in a wider dtype and rounded once, when its node runs.
 DType Tape::sum_dtype(const Edge& edge) {
   return edge.wide ? dtypes::fp64 : (edge.readers > 1 ? dtypes::fp32 : edge.dtype);
 }
@@ -175,8 +173,8 @@ GradTarget Tape::edge_target(int64_t index) {
   return {edge.grad, !first, nullptr};
 }
 
-// The leaves of one parameter share its sink, so reads of it are edges of that sink: backward has counted them all. So
-// are those of blocks that run again.
+// All leaves of one parameter share its sink, so its reads are edges of that sink, which backward has counted. This
+// includes reads in recomputed blocks.
 GradRows* Tape::edge_rows(int64_t index) const {
   const Edge& edge = edges_[static_cast<size_t>(index)];
   if (edge.sink == nullptr || edge.readers != 1 || edge.wide || reads_of(edge.sink) > 1) return nullptr;
@@ -236,12 +234,12 @@ void Tape::backward(const std::vector<Var>& outputs, const std::vector<Tensor>& 
   done_ = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
     Edge& edge = edges_[static_cast<size_t>(outputs[i].edge())];
-    edge.readers += 2;  // the seed is a contribution of its own, never an alias of the caller's tensor
+    edge.readers += 2;  // the seed counts as a separate contribution, so the gradient never aliases the caller's tensor
     detail::deliver(edge_target(outputs[i].edge()), seeds[i]);
     if (edge.sink) edge.sink->done();
   }
   all_reads_ = reads();
-  // Edges of one sink are contributions to one gradient.
+  // Edges that share a sink contribute to one gradient.
   std::unordered_map<const GradSink*, Edge*> read;
   for (Edge& edge : edges_) {
     if (edge.sink == nullptr || edge.readers == 0) continue;
@@ -262,7 +260,6 @@ void Tape::backward(const Var& output) {
 }
 
 // ---- op support
-// ---------------------------------------------------------------------------------------------------------------
 
 namespace detail {
 

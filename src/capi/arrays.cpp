@@ -10,7 +10,7 @@ namespace {
 
 int64_t element_size(int32_t dtype) { return dtype == BITGRAD_UINT8 ? 1 : dtype == BITGRAD_INT64 ? 8 : 4; }
 
-// What a DLPack tensor of ours keeps.
+// Owns the data behind a DLPack tensor that we export.
 struct Held {
   Tensor tensor;
   std::vector<int64_t> shape;

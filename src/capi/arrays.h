@@ -1,4 +1,4 @@
-// Arrays of callers as samples and tensors, and outputs as DLPack tensors.
+// Converts callers' arrays to samples and tensors, and outputs to DLPack tensors.
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@
 
 namespace bitgrad::capi {
 
-// Of an array that a call reads: what it is, and numbers of int64 as int32, which must hold them.
+// Read access to a caller's array. int64 elements are converted to int32; values that do not fit are an error.
 class ArrayView {
  public:
-  // `name` is a literal. Throws Error for an unknown dtype, a bad rank or shape, and data that are not aligned.
+  // `name` must be a string literal. Throws Error for an unknown dtype, a bad rank or shape, NULL and misaligned data.
   ArrayView(const bitgrad_array* array, const char* name);
   const SampleView& samples() const { return view_; }
   bool is_float() const { return view_.stored == StoredAs::kFloat; }
   bool is_bytes() const { return view_.stored == StoredAs::kUint8; }
-  // [n, shape...] fp32 or int32, without a copy where it is one of the two; bytes become int32. It lives as long as the
-  // array and this view.
+  // Returns [n, shape...] in fp32 or int32: a view of data in these dtypes, an int32 copy of bytes. A view of data that
+  // were not converted must not outlive the caller's array.
   Tensor tensor() const;
-  // What keeps converted numbers alive.
+  // Owns the converted elements of an int64 array; nullptr otherwise.
   std::shared_ptr<const void> owner() const { return converted_; }
 
  private:

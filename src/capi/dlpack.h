@@ -1,4 +1,4 @@
-// The structs of DLPack 0.x (github.com/dmlc/dlpack, include/dlpack/dlpack.h, ABI of DLManagedTensor), by their layout.
+// The structs of DLPack 0.x, with the ABI of DLManagedTensor (github.com/dmlc/dlpack, include/dlpack/dlpack.h).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ struct DLDevice {
   int32_t device_id;
 };
 struct DLDataType {
-  uint8_t code;  // 0 int, 1 uint, 2 float
+  uint8_t code;  // 0: int, 1: uint, 2: float
   uint8_t bits;
   uint16_t lanes;
 };

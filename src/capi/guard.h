@@ -1,4 +1,4 @@
-// No exception leaves the C interface: it becomes a code and this thread's text.
+// Keeps exceptions inside the C interface: they become an error code and this thread's error text.
 #pragma once
 
 #include <exception>
@@ -13,7 +13,7 @@ namespace bitgrad::capi {
 
 void set_last_error(std::string_view text) noexcept;
 
-// Once in a process: what programs of bitgrad do first (costs of kernels that this machine measured).
+// One-time setup per process, as in bitgrad's own programs: loads kernel costs measured on this machine.
 void prepare_process();
 
 template <typename F>
@@ -38,7 +38,7 @@ int guarded(F&& f) noexcept {
   return BITGRAD_E_BUG;
 }
 
-// Of an argument that must be given.
+// Dereferences a required argument; throws Error if it is NULL.
 template <typename T>
 T& given(T* pointer, std::string_view what) {
   require(pointer != nullptr, "c", what, ": got NULL");

@@ -14,7 +14,7 @@ struct bitgrad_learner {
   RunConfig config;
   std::unique_ptr<Learner> learner;
   SampleValues values;
-  int64_t outputs = 0;  // scores, or values
+  int64_t outputs = 0;  // features of the model's output: scores or values
   int64_t samples = 0, epoch_samples = 1;
   RunCounters counters;
 

@@ -18,7 +18,7 @@ void set_last_error(std::string_view text) noexcept {
   try {
     last_error.assign(text);
   } catch (...) {
-    last_error.clear();  // "no text": memory is out
+    last_error.clear();  // an empty text: out of memory
   }
 }
 

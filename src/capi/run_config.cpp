@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kName = "configuration";
 
-// Of a text that says nothing of data, arrays are all there is.
+// If the text has no key `data`, the data can only be arrays.
 RunConfig parsed(const std::string& text, std::vector<std::string> overrides) {
   try {
     return parse_config(text, kName, overrides);

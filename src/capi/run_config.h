@@ -1,4 +1,4 @@
-// Configurations of runs whose data a program gives.
+// Run configurations whose data are arrays of the program.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,14 @@
 
 namespace bitgrad::capi {
 
-// The configuration, with data of format memory: classes, augment and transforms of data.train are kept. A text without
-// `data` is complete here. test: whether there are test data.
+// Parses the configuration and sets all data to format memory, keeping classes, augment and transforms of data.train. A
+// text without `data` is accepted. test: whether there are test data; they get neither transforms nor augmentation.
 RunConfig memory_config(const char* text, const char* const* overrides, int32_t count, bool test);
-// The data set of a section of it. ids: of the model's first layer, where that takes ids.
+// A data set over arrays; `owner` keeps them alive. For models of ids, values are not scaled or normalized. `classes`
+// is ignored for float targets.
 std::unique_ptr<Dataset> memory_data(const RunConfig& config, const SampleView& x, const SampleView& y,
                                      std::shared_ptr<const void> owner, int64_t classes);
-// Ids that the model takes; 0: it takes values.
+// Number of ids that the model accepts; 0 if its input is values.
 int64_t vocabulary_of_model(const RunConfig& config);
 SampleValues sample_values(const RunConfig& config);
 

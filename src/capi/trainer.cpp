@@ -17,14 +17,14 @@ struct bitgrad_trainer {
 
 namespace {
 
-// One class a sample may be a column [n, 1], as numpy often has it.
+// Targets of one class per sample may be a column [n, 1], as is common in numpy.
 SampleView targets_of(const ArrayView& y) {
   SampleView view = y.samples();
   if (!y.is_float() && view.shape == Shape{1}) view.shape = {};
   return view;
 }
 
-// Scores of the last layer that has a number of outputs: the classes where the targets do not show all of them.
+// Number of classes, which the targets may not all contain: data.train.classes, or `out` of the last layer that has it.
 int64_t classes_of(const RunConfig& config) {
   int64_t out = config.data.train.classes;
   if (out > 0) return out;

@@ -1,4 +1,4 @@
-// Ranks that are threads: each lays down where its values lie, reads those of all others, and makes the whole tree.
+// Ranks that are threads: each publishes the address of its values, reads those of all ranks, and sums the whole tree.
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -14,8 +14,8 @@ class Meeting {
  public:
   explicit Meeting(int64_t size) : parts_(static_cast<size_t>(size)) {}
 
-  // What all ranks give, once they are all here. While it lives, also when its rank throws, no rank goes on, so that
-  // none takes away what another one reads.
+  // The values of all ranks; the constructor waits until all have arrived. The destructor waits until all ranks have
+  // finished reading, also when a rank throws, so that no rank destroys values that another one still reads.
   class Parts {
    public:
     Parts(Meeting& meeting, int64_t rank, const void* part) : meeting_(meeting) { meeting_.arrive(rank, part); }
@@ -97,7 +97,7 @@ class ThreadRank final : public Communicator {
   void cancel(const std::string& reason) override { meeting_->cancel(concat("rank ", rank_, ": ", reason)); }
 
  private:
-  // Every rank makes the same sum of all ranks' values. One that finds tensors of several forms is not alone: all do.
+  // Every rank computes the same sum over all ranks. If shapes or dtypes differ, every rank finds out and throws.
   Tensor total_of(const Tensor& values) {
     const Meeting::Parts parts(*meeting_, rank_, &values);
     const auto join = [](Tensor left, Tensor right) {

@@ -22,7 +22,7 @@ std::ostream& operator<<(std::ostream& out, const Granularity& g) {
 }
 
 namespace {
-// Runs of `group` that n elements make, without a sum that could overflow.
+// ceil(n / group) without overflow.
 int64_t parts(int64_t n, int64_t group) { return n / group + (n % group != 0 ? 1 : 0); }
 }  // namespace
 

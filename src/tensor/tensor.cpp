@@ -8,7 +8,7 @@
 namespace bitgrad {
 namespace {
 
-// What T may point at.
+// Whether T is the element type of dtype d.
 template <typename T>
 bool holds(DType d);
 template <>

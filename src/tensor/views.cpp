@@ -1,4 +1,4 @@
-// Row and column views, transposition, and reading numbers out of a tensor.
+// Row and column views, transposition, and reading elements of a tensor.
 #include <algorithm>
 #include <numeric>
 #include <ostream>
@@ -10,14 +10,14 @@
 namespace bitgrad {
 namespace {
 
-// Numbers [begin * width, end * width) of a flat tensor, as a view.
+// Elements [begin * width, end * width) of a flat tensor, as a view.
 Tensor cut_rows(const Tensor& flat, int64_t width, int64_t begin, int64_t end) {
   if (flat.numel() == 0) return flat;
   const Tensor part = flat.reshape({flat.numel() / width, width}).row_slice(begin, end);
   return part.reshape({part.numel()});
 }
 
-// The flat tensor of scales cut to the rows (or columns) [begin, end) of a [rows, cols] matrix.
+// The flat tensor of scales, sliced to rows (or columns) [begin, end) of a [rows, cols] matrix.
 std::shared_ptr<const Tensor> cut_scales(const std::shared_ptr<const Tensor>& scales, const Granularity& g,
                                          int64_t rows, int64_t cols, bool along_rows, int64_t begin, int64_t end) {
   if (!scales || g.kind == Granularity::kTensor) return scales;
@@ -84,7 +84,7 @@ Tensor Tensor::column_slice(int64_t begin, int64_t end) const {
   Tensor t = *this;
   t.shape_ = Shape(dims);
   t.offset_ += begin * dtype_.bits() / 8;
-  if (rows() == 1) t.stride_ = row_bytes_memory(dtype_, end - begin);  // dense: there is no row behind it
+  if (rows() == 1) t.stride_ = row_bytes_memory(dtype_, end - begin);  // a single row can be dense
   t.quant_ = cut_params(*this, false, begin, end);
   t.derived_ = nullptr;
   return t;
@@ -106,7 +106,7 @@ std::vector<double> Tensor::elements() const {
 
 namespace {
 
-// The value of number v at row r, column c: the arithmetic of docs/numerics.md section 2, in fp32.
+// The value of element v at row r, column c, by the fp32 arithmetic of docs/numerics.md section 2.
 double scaled(const ScaleMap& map, int64_t r, int64_t c, double v) {
   const int64_t i = map.index(r, c);
   float f = static_cast<float>(v);
@@ -168,7 +168,7 @@ double Tensor::item() const {
 
 namespace {
 
-// 26624 as 26,624.
+// Formats 26624 as 26,624.
 std::string grouped_digits(int64_t number) {
   const std::string digits = std::to_string(number);
   std::string text;

@@ -1,4 +1,4 @@
-// Maps: gradients where they go.
+// Maps that store gradients at their destination.
 #pragma once
 
 #include "autograd/map/list.h"
@@ -7,10 +7,10 @@
 
 namespace bitgrad::maps {
 
-// out = (out +) g in bf16, rounded to nearest even, or by the draws.
+// out = g, or out + g if `accumulate`, in bf16; rounded to nearest even, or stochastically by `draws`.
 struct DeliverBf16 {
   uint16_t* out;
-  const float* g;  // or
+  const float* g;  // either g or g_bf16 is set
   const uint16_t* g_bf16;
   bool accumulate, stochastic;
   RandomStream draws;
