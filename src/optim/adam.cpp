@@ -1,4 +1,4 @@
-// Adam: Kingma and Ba 2015, arXiv 1412.6980, algorithm 1. Decay is added to the gradient.
+// Adam: Kingma and Ba 2015, arXiv 1412.6980, algorithm 1. Weight decay is added to the gradient.
 #include "optim/adam_family.h"
 
 namespace bitgrad {

@@ -1,4 +1,4 @@
-// What Adam and AdamW share: their state and its correction.
+// Shared by Adam and AdamW: state and bias correction.
 //   m = lerp(m, g, 1-b1);  v = lerp(v, g*g, 1-b2);  w -= lr*((m/c1)/(sqrt(v/c2)+eps)),  c = 1 - b^t
 #pragma once
 
@@ -9,7 +9,7 @@ namespace bitgrad::detail {
 
 class AdamFamily : public UpdateRule {
  public:
-  // decoupled: w -= (lr*weight_decay)*w first; else weight_decay*w is added to the gradient.
+  // decoupled: first w -= (lr*weight_decay)*w; otherwise weight_decay*w is added to the gradient.
   AdamFamily(const OptimizerSpec& spec, bool decoupled) : spec_(spec), decoupled_(decoupled) {}
   std::string_view family() const override { return "adam"; }
   std::vector<Part> parts() const override { return {{"m"}, {.name = "v", .square = true, .stochastic = true}}; }
@@ -19,12 +19,12 @@ class AdamFamily : public UpdateRule {
     live.c1 = static_cast<float>(1 - power1_);
     live.c2 = static_cast<float>(1 - power2_);
   }
-  // b^t in double by repeated product.
+  // b^t in double, by repeated multiplication.
   void begin_step(int64_t) override {
     power1_ *= spec_.beta1;
     power2_ *= spec_.beta2;
   }
-  // b^t only falls: once a correction is 1 in fp32 it stays 1.
+  // b^t only decreases: once a correction is 1 in fp32, it stays 1.
   bool settled() const override {
     return static_cast<float>(1 - power1_) == 1.0f && static_cast<float>(1 - power2_) == 1.0f;
   }

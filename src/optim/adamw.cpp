@@ -1,4 +1,4 @@
-// AdamW: Loshchilov and Hutter 2019, arXiv 1711.05101, algorithm 2. Decay is decoupled.
+// AdamW: Loshchilov and Hutter 2019, arXiv 1711.05101, algorithm 2. Weight decay is decoupled.
 #include "optim/adam_family.h"
 
 namespace bitgrad {

@@ -1,7 +1,7 @@
-// Bop, for weights that are signs and nothing else (Helwegen et al. 2019, arXiv 1906.02107, algorithm 1):
-//   m = lerp(m, g, gamma), which is (1-gamma)*m + gamma*g;  w = -w where abs m > threshold and sign m = sign w.
-// gamma follows the schedule of the learning rate: gamma = min(bop_gamma * (lr / base_lr), 1), in double, rounded once;
-// base_lr 0: it is constant.
+// Bop, for weights that are signs without a master (Helwegen et al. 2019, arXiv 1906.02107, algorithm 1):
+//   m = lerp(m, g, gamma), i.e. (1-gamma)*m + gamma*g;  w = -w where abs m > threshold and sign m = sign w.
+// gamma follows the learning rate schedule: gamma = min(bop_gamma * (lr / base_lr), 1), in double, rounded once; if
+// base_lr is 0, gamma is constant.
 #include <algorithm>
 
 #include "bitgrad/kernels/elementwise.h"
@@ -15,7 +15,7 @@ class Bop final : public UpdateRule {
   explicit Bop(const OptimizerSpec& spec) : spec_(spec) {}
   std::string_view family() const override { return "bop"; }
   bool settled() const override { return true; }
-  // gamma is far below the steps of bf16, so nearest rounding would stall.
+  // gamma is far below the resolution of bf16, so rounding to nearest would stall.
   std::vector<Part> parts() const override { return {{.name = "m", .stochastic = true}}; }
   bool flips_signs() const override { return true; }
   bool on_device() const override { return true; }

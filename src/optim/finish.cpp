@@ -16,7 +16,7 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kFinishBlock = 65536;  // numbers that are finished at a time, at least a unit of rows
+constexpr int64_t kFinishBlock = 65536;  // elements finished at a time, at least one unit of rows
 
 }  // namespace
 
@@ -57,7 +57,7 @@ Tensor gradient_rows(const Parameter& p, int64_t begin, int64_t end) {
 
 namespace {
 
-// The quantizer's backward of rows from `begin` on.
+// The quantizer's backward for rows that start at `begin`.
 void leaf_rows(const Parameter& p, int64_t begin, const Tensor& g, const Tensor& x, std::span<const Tensor> learned) {
   const QuantSpec& quant = *p.spec().quant;
   const int64_t cols = p.shape().cols(), end = begin + g.rows();
@@ -76,23 +76,23 @@ void leaf_rows(const Parameter& p, int64_t begin, const Tensor& g, const Tensor&
 void finish_rows(const Parameter& p, const OptimizerSpec& spec, int64_t count, int64_t begin, const Tensor& g,
                  const Tensor& x, std::span<const Tensor> learned) {
   kernels::divide(g.numel(), g.as<float>(), static_cast<float>(count));
-  // Without a master the numbers are values of codes, which every rule that such a parameter may have lets pass.
+  // Without a master the values are those of codes, which pass every rule that such a parameter may have.
   if (p.low_bit() && p.has_master()) leaf_rows(p, begin, g, x, learned);
   if (spec.clip_value > 0) kernels::clamp(g.numel(), -spec.clip_value, spec.clip_value, g.as<float>());
 }
 
 namespace {
 
-// FinishGradientArgs but for the numbers. Rule clip of rounded codes follows as a sweep of its own: it takes numbers
-// away, so that it may stand behind the value clip.
+// Arguments of finish_gradient except data and size. For rule clip on rounded codes a separate pass follows; it only
+// zeroes elements, so it may come after the value clip.
 struct Sweep {
   kernels::FinishGradientArgs args;
   bool then_clip = false;
 };
 
-// Whether the sweep of family elementwise does it.
+// Arguments for kernels::finish_gradient if it supports this parameter; otherwise nullopt.
 std::optional<Sweep> fused_finish(const Parameter& p, const OptimizerSpec& spec, int64_t count, const Tensor& x) {
-  constexpr int64_t kMaxCount = int64_t{1} << 28;  // of the kernel
+  constexpr int64_t kMaxCount = int64_t{1} << 28;  // limit of the kernel
   if (count > kMaxCount) return std::nullopt;
   Sweep sweep;
   sweep.args.divisor = static_cast<float>(count);
@@ -104,13 +104,13 @@ std::optional<Sweep> fused_finish(const Parameter& p, const OptimizerSpec& spec,
   const SteRule rule = ste_rule(quant);
   if (rule != SteRule::kClip) return rule == SteRule::kIdentity ? std::optional(sweep) : std::nullopt;
   if (quantizer.code_range(quant).rule == CodeRule::kSign)
-    sweep.args.w = x.as<float>();  // abs w <= 1
+    sweep.args.w = x.as<float>();  // clip at abs w <= 1
   else
     sweep.then_clip = true;
   return sweep;
 }
 
-// As partial sums of a reduction join: 2i with 2i + 1, level by level, an odd one moves up.
+// Combines partial sums as reductions do: 2i with 2i + 1, level by level; an odd last one moves up unchanged.
 float join(std::vector<float>& parts) {
   size_t n = parts.size();
   for (; n > 1; n = (n + 1) / 2) {
@@ -120,10 +120,10 @@ float join(std::vector<float>& parts) {
   return parts.empty() ? 0.0f : parts[0];
 }
 
-constexpr int64_t kSumChunk = 1024;  // of section 8
+constexpr int64_t kSumChunk = 1024;  // docs/numerics.md section 8
 constexpr int64_t kMostInBlock = 1 << 20;
 
-// Rows that begin and end with a chunk of the sum.
+// Smallest number of rows that consist of whole chunks of the sum.
 int64_t sum_unit(const Parameter& p) {
   const int64_t cols = std::max<int64_t>(p.shape().cols(), 1);
   return std::lcm(p.row_unit(), kSumChunk / std::gcd(cols, kSumChunk));

@@ -9,15 +9,15 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kTask = 16384;  // elements of one piece of parallel work
-constexpr int64_t kPiece = 2048;  // whose numbers, gradients and two state tensors are in L1
+constexpr int64_t kTask = 16384;  // elements per parallel task
+constexpr int64_t kPiece = 2048;  // values, gradients and two state tensors of a piece fit in L1
 static_assert(kTask % kPiece == 0 && kPiece % kernels::kMomentBlock == 0, "no two pieces of one call share a block");
 constexpr int kPartShift = 40;
 
 }  // namespace
 
-// Elements [begin, end), and what must be widened for them: [low, high), whole blocks with 8 bits. What is done with,
-// and can be narrowed: [low, done).
+// Elements [begin, end) to update; [low, high), the range to widen (whole blocks for 8 bits); [low, done), the range
+// that is complete and can be narrowed.
 struct Moments::Piece {
   int64_t begin, end, low, high, done;
   Piece(int64_t b, int64_t e, int64_t numel, bool blocks) : begin(b), end(e), low(b), high(e), done(e) {
@@ -95,7 +95,7 @@ void Moments::widen(const Store& s, const Piece& p, float* out) const {
     kernels::squares_from_uint8(n, s.numbers.as<uint8_t>() + p.low, s.scale.as<float>() + block, out);
   else
     kernels::moments_from_int8(n, s.numbers.as<int8_t>() + p.low, s.scale.as<float>() + block, out);
-  // Their new numbers came with the call before; the codes are still the old ones.
+  // The previous call has already updated these elements; the stored codes are still the old ones.
   if (p.begin > p.low) std::copy_n(s.from.begin(), p.begin - p.low, out);
 }
 

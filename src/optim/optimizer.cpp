@@ -1,4 +1,4 @@
-// The order of one optimizer step. docs/numerics.md section 6.
+// The order of one optimizer step: docs/numerics.md section 6.
 #include "bitgrad/optim/optimizer.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ UpdateRule& Optimizer::rule_of(const Parameter& p) {
   return *rule;
 }
 
-// As after the steps done.
+// Brings a rule into its state after the steps done so far.
 void Optimizer::replay(UpdateRule& rule) const {
   rule.reset();
   for (int64_t t = 0; t < steps_ && !rule.settled(); ++t) rule.begin_step(t);
@@ -46,7 +46,7 @@ void Optimizer::check(const std::vector<Parameter*>& parameters) {
       detail::check_trainable(*p, p->spec().optimizer.empty() ? spec_.name : p->spec().optimizer, rule_of(*p));
 }
 
-// Moments move over from slots_, the slots before; their parameters may be gone.
+// Reuses moments from slots_, the previous slots, whose parameters may no longer exist.
 std::unique_ptr<Optimizer::Slot> Optimizer::make_slot(Parameter* p, const SlotsByPath& before) {
   UpdateRule& rule = rule_of(*p);
   const MomentKind kind = p->spec().moments.value_or(spec_.moments);
@@ -96,10 +96,10 @@ std::vector<Optimizer::StateTensor> Optimizer::state() const {
 
 void Optimizer::set_steps(int64_t steps) {
   steps_ = steps;
-  replay_due_ = true;  // when a step comes: a model that is only evaluated needs no rules
+  replay_due_ = true;  // deferred until the next step: a model that is only evaluated needs no rules
 }
 
-// On a device other than the CPU the error comes when the errors are polled.
+// On a device other than the CPU, the error is thrown when errors are polled.
 void Optimizer::check_finite(const Slot& s) const {
   const Tensor& g = s.parameter->grad();
   if (!current_device().is_cpu()) {
@@ -134,9 +134,9 @@ void Optimizer::refuse(const Parameter& p) const {
             "optim.clip_norm, may help.");
 }
 
-// Before the first update: are sums finite; gradients of learned parts; with clip_norm the sum of squares of all
-// gradients (in double). A finished fp32 gradient is kept (Slot::finished); others are finished again in apply. On a
-// device all of it is queued before the one poll.
+// Before the first update: checks that sums are finite; computes gradients of learned parts and, for clip_norm, the sum
+// of squares of all gradients (in double). A finished fp32 gradient is kept (Slot::finished); others are finished again
+// in apply. On a device all of this is queued before the single poll.
 void Optimizer::reduce_norms(int64_t count, detail::SquareSums& sums) {
   const bool cpu = current_device().is_cpu(), norm = spec_.clip_norm > 0;
   for (const auto& s : slots_) {
@@ -156,7 +156,7 @@ void Optimizer::reduce_norms(int64_t count, detail::SquareSums& sums) {
   }
 }
 
-// By blocks, without a finished gradient that stays.
+// Computes the norm block by block, without storing a finished gradient.
 bool Optimizer::norm_in_one_pass(const Slot& s) const {
   const Parameter& p = *s.parameter;
   return spec_.clip_norm > 0 && s.learned.empty() && p.grad_dtype() == dtypes::fp32 && detail::squares_by_blocks(p);
@@ -180,7 +180,7 @@ void Optimizer::finish_early(Slot& s, int64_t count, detail::SquareSums* sums) {
     if (sums != nullptr && !s.finished) sums->add(g.as<float>(), g.numel());
   }
   if (sums != nullptr && s.finished) sums->add(p.grad().as<float>(), p.grad().numel());
-  // Before the value clip, which would hide an overflow.
+  // Checked before the value clip, which would hide an overflow.
   for (size_t i = 0; i < s.learned.size(); ++i) {
     const FlagWord flag;
     kernels::check_finite(s.learned[i].numel(), s.learned[i].as<float>(), flag.word());
@@ -254,7 +254,7 @@ std::string Optimizer::not_recorded() const {
   return "";
 }
 
-// On a device new numbers that are not finite are found later.
+// On a device, non-finite new values are detected later.
 void Optimizer::apply(const RequantKey* due) {
   const ErrorContext scope([lost = lost_](const std::exception&) { *lost = true; });
   const detail::RowStep::Now now{now_.lr, now_.count, steps_, now_.factor, due};

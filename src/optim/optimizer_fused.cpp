@@ -7,7 +7,7 @@ namespace bitgrad {
 
 using detail::RowStep;
 
-// Where an armed parameter's gradient goes.
+// Receives the gradient of an armed parameter.
 class Optimizer::FusedRows final : public GradRows {
  public:
   FusedRows(Optimizer& optimizer, Slot& slot, const RowStep::Now& now) : optimizer_(optimizer), slot_(slot), now_(now) {
@@ -15,7 +15,7 @@ class Optimizer::FusedRows final : public GradRows {
   }
   int64_t block_rows() const override { return slot_.row_step.block_rows(); }
   void begin() override {
-    optimizer_.half_moved_ = true;  // until the step is over
+    optimizer_.half_moved_ = true;  // until the step is complete
     slot_.row_step.begin(now_);
   }
   void consume(int64_t begin, const Tensor& g) override {
@@ -62,7 +62,7 @@ std::string Optimizer::not_one_kernel(const Parameter& p) const {
   return "no optimizer updates it";
 }
 
-// Of the step that ends; empty: it was fused.
+// Why the parameter was not fused in the current step; empty if it was.
 std::string Optimizer::why_not(const Slot& s) const {
   if (s.moved) return "";
   if (!armed_) return "the step came after backward";

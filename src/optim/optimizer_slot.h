@@ -1,4 +1,4 @@
-// What the optimizer holds of one parameter, or of a learned part of one.
+// The optimizer's state for one parameter, or for one learned part of a parameter.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace bitgrad {
 
 struct Optimizer::Slot {
-  // `before`: the slot whose moments go on here; nullptr: they begin at zero.
+  // `before`: the slot whose moments are continued; nullptr: moments start at zero.
   Slot(Parameter* p, UpdateRule* update, MomentKind moment_kind, const OptimizerSpec& spec, Slot* before)
       : parameter(p),
         rule(update),
@@ -27,28 +27,28 @@ struct Optimizer::Slot {
     if (fused) parameter->set_gradient_rows(nullptr);
   }
 
-  // Whether these moments are those of p too.
+  // Whether these moments are valid for p too.
   bool feeds(const Parameter& p, const UpdateRule& update, MomentKind moment_kind) const {
     return !path.empty() && path == p.path() && shape == p.shape() && kind == moment_kind &&
            rule->family() == update.family();
   }
 
-  Parameter* parameter;  // gone in an old slot, once the model has another form
+  Parameter* parameter;  // dangling in an old slot once the model has changed form
   UpdateRule* rule;
   std::string path;
   Shape shape;
   MomentKind kind;
   detail::Moments moments;
   detail::RowStep row_step;
-  Slot* owner = nullptr;            // of a learned part: whose straight-through rule gives its gradient
-  std::vector<Tensor> learned;      // gradients of the parameter's own learned parts
-  Tensor divisors;                  // of their sums, one for each block of the scheme
-  Tensor gradient;                  // of a learned part: one of the owner's `learned`
+  Slot* owner = nullptr;  // set for a learned part: the parameter whose straight-through rule produces its gradient
+  std::vector<Tensor> learned;      // gradients of the parameter's learned parts
+  Tensor divisors;                  // divisors of their sums, one per block of the scheme
+  Tensor gradient;                  // for a learned part: one of the owner's `learned`
   bool active = false;              // has a gradient in this step
   bool finished = false;            // the gradient (fp32) was finished in place in this step
-  std::unique_ptr<GradRows> fused;  // armed
-  bool moved = false;               // the update of this step ran in backward
-  std::string declined;             // armed: why its gradient came as a whole, where the op told
+  std::unique_ptr<GradRows> fused;  // set while armed
+  bool moved = false;               // this step's update ran in backward
+  std::string declined;             // while armed: why the op produced its gradient as a whole, if it gave a reason
 };
 
 }  // namespace bitgrad

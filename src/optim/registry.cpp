@@ -1,4 +1,4 @@
-// The list of update rules, and what all of them ask of a spec.
+// The list of update rules, and checks of a spec that apply to all of them.
 #include <cmath>
 #include <map>
 #include <mutex>

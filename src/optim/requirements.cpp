@@ -7,8 +7,8 @@
 namespace bitgrad::detail {
 namespace {
 
-// Scales that are fitted anew at every step must be those of the values of the codes, or weights would shrink or grow
-// on their own. Tried on four numbers.
+// Schemes that fit scales anew in every step must reproduce the values of their own codes, or weights would shrink or
+// grow by themselves. Tested on four values.
 bool keeps_its_values(const QuantSpec& spec) {
   const DeviceGuard cpu(Device::cpu());
   QuantSpec nearest = spec;
@@ -21,7 +21,7 @@ bool keeps_its_values(const QuantSpec& spec) {
   return true;
 }
 
-// Gradients of a parameter without a master are those of its codes' values.
+// Without a master, a parameter's gradients are those of its codes' values.
 void check_passes(const std::string& where, const QuantSpec& quant) {
   const SteRule rule = ste_rule(quant);
   require(

@@ -1,4 +1,4 @@
-// Which combinations of rule, master, scheme and dtype can train. docs/numerics.md section 6.
+// Valid combinations of update rule, master, scheme and dtype. docs/numerics.md section 6.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace bitgrad::detail {
 
-// Throws Error that names the parameter and says what to use instead.
+// Throws Error that names the parameter and suggests an alternative.
 void check_trainable(const Parameter& parameter, std::string_view rule_name, const UpdateRule& rule);
 
 }  // namespace bitgrad::detail

@@ -17,16 +17,16 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr int64_t kChunk = 16384;         // numbers of a chunk: four arrays of 64 KiB
-constexpr int64_t kUpdateBlock = 131072;  // numbers of a block: 512 KiB of gradients
+constexpr int64_t kChunk = 16384;         // elements per chunk: four arrays of 64 KiB
+constexpr int64_t kUpdateBlock = 131072;  // elements per block: 512 KiB of gradients
 constexpr int64_t kMostRows = 64;
-constexpr int64_t kMostInBlock = 1 << 20;  // of blocks that 8-bit moments make larger
+constexpr int64_t kMostInBlock = 1 << 20;  // limit for blocks that 8-bit moments enlarge
 
 Tensor scratch_rows(int64_t rows, int64_t cols) {
   return Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace);
 }
 
-// A chunk of gradients as fp32 in `to`.
+// Copies a chunk of gradients to `to` as fp32.
 void widen(const Tensor& g, const Tensor& to) {
   if (g.dtype() == dtypes::bf16)
     kernels::from_bf16(g.numel(), g.as<uint16_t>(), to.as<float>());
@@ -54,7 +54,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
 
 bool RowStep::makes_codes(const RequantKey* due) const {
   if (!p_.low_bit() || !p_.scales_are_row_local()) return false;
-  // Learned parts move after their owner, and its codes are made with them.
+  // Learned parts are updated after their owner, and its codes are made together with them.
   return !p_.has_master() || (due != nullptr && p_.learned().empty());
 }
 

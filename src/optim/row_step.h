@@ -16,42 +16,42 @@ namespace bitgrad::detail {
 
 class RowStep {
  public:
-  // Numbers of one optimizer step.
+  // Scalars of one optimizer step.
   struct Now {
     float lr = 0;
     int64_t count = 1;
     int64_t step = 0;                 // optimizer steps done
-    float factor = 1;                 // of the global-norm clip
-    const RequantKey* due = nullptr;  // the masters become codes after this step
-    std::function<void()> refuse{};   // called where a sum is not finite, before its chunk moves; none: all are
+    float factor = 1;                 // factor of the global-norm clip
+    const RequantKey* due = nullptr;  // set if requantization is due after this step
+    std::function<void()> refuse{};   // called for a non-finite sum, before its chunk is updated; {}: all are finite
   };
 
   RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments, MomentKind kind, const OptimizerSpec& spec);
 
-  // Rows of a block, by shape, scheme and moments alone: a multiple of kRowBlock (or all rows), about 512 KiB of fp32,
-  // at most 64 rows where it can be, whole groups of rows, and whole blocks of 8-bit moments.
+  // Rows per block. Depends on shape, scheme and moments only: a multiple of kRowBlock (or all rows), about 512 KiB of
+  // fp32, at most 64 rows if possible, whole groups of rows, and whole blocks of 8-bit moments.
   int64_t block_rows() const { return block_; }
-  // Blocks of 8-bit moments (256 numbers) lie across rows so that a block of rows would hold too many numbers: blocks
-  // come one after another, in order. Else they may come in any order and from several threads.
+  // True if whole blocks of 8-bit moments (256 elements) would need too many rows per block: row blocks must then come
+  // in order, one after another. Otherwise they may come in any order and from several threads.
   bool in_order() const { return in_order_; }
-  // Whether codes are made in this sweep when they are due.
+  // Whether this sweep makes the codes when they are due.
   bool makes_codes(const RequantKey* due) const;
 
-  // begin, then rows() once for every row, then end.
+  // Call begin, then rows() such that every row is covered once, then end.
   void begin(const Now& now);
-  // g [end - begin, cols]: fp32, overwritten if `scratch`, or bf16: sums over the window's samples; `finished`:
-  // divided, through the quantizer and clipped by value already. begin is a multiple of block_rows(), and end is too,
-  // or the last row.
+  // g [end - begin, cols]: sums over the window's samples in fp32, overwritten if `scratch`, or bf16. `finished`:
+  // already divided, passed through the quantizer and clipped by value. begin is a multiple of block_rows(); end is
+  // too, or is the number of rows.
   void rows(int64_t begin, int64_t end, const Tensor& g, bool finished, bool scratch);
   void end();
-  // The whole sweep. On a device other than the CPU it is one kernel, or some (not_one_kernel), and g in fp32 may be
-  // overwritten.
+  // The whole sweep. On a device other than the CPU it takes one kernel, or several (not_one_kernel), and may overwrite
+  // an fp32 g.
   void run(const Now& now, const Tensor& g, bool finished);
-  // Why a device takes several kernels for a step whose codes are due; empty: one.
+  // Why a device needs several kernels for a step in which codes are due; empty: it needs one.
   std::string not_one_kernel() const;
 
  private:
-  // Of a device (row_step_device.cpp): why parts of the step are no parts of one sweep; empty: they are.
+  // For devices (row_step_device.cpp): why parts of the step cannot be in the common kernel; empty if they can.
   struct Apart {
     std::string gradient, update, codes;
   };
@@ -64,9 +64,10 @@ class RowStep {
   UpdatePiece piece(int64_t n, float* w, float* g, std::span<float* const> state) const;
   RandomStream draws(Purpose purpose) const;
   bool narrow_master() const;
-  // Numbers w from element `at` on become those of a bf16 master, and w what it holds where codes or a check follow.
+  // Rounds w, starting at element `at`, into the bf16 master, and updates w to the rounded values if codes or a check
+  // follow.
   void round_master(int64_t at, int64_t n, float* w) const;
-  // Throws Error(kNonFinite) where new numbers are not finite.
+  // Throws Error(kNonFinite) if a new value is not finite.
   void check_numbers(int64_t n, const float* w) const;
 
   Parameter& p_;
@@ -78,7 +79,7 @@ class RowStep {
   bool in_order_ = false;
   Now now_;
   bool codes_ = false;
-  bool checks_ = false;  // the CPU's numbers that do not become codes in this step: quantizers look at the others
+  bool checks_ = false;  // on the CPU: check new values that do not become codes now; quantizers check the others
 };
 
 }  // namespace bitgrad::detail

@@ -1,5 +1,5 @@
-// The step of one parameter on a device other than the CPU: one kernel (kernels/update_rows.h) does as much of it as it
-// can; other parts are kernels of their own, before and after it.
+// The step of one parameter on a device other than the CPU: one kernel (kernels/update_rows.h) does as much as it can;
+// the other parts are separate kernels before and after it.
 #include <vector>
 
 #include "bitgrad/base/step_scalars.h"
@@ -11,7 +11,7 @@
 namespace bitgrad::detail {
 namespace {
 
-// Sums as fp32: their own memory, which is free once the step is over.
+// Gradient sums as fp32, in place if they are fp32 already: their memory is free once the step is over.
 Tensor widened(const Tensor& sums) {
   if (sums.dtype() != dtypes::bf16) return sums;
   const Tensor wide = Tensor::empty({sums.rows(), sums.cols()}, dtypes::fp32, MemoryKind::kWorkspace);
@@ -19,7 +19,7 @@ Tensor widened(const Tensor& sums) {
   return wide;
 }
 
-// The straight-through rule as the sweep takes it: codebooks have no clamp, so clip passes everything.
+// The straight-through rule for the kernel. Codebooks do not clamp, so clip becomes identity.
 SteRule rule_of(const QuantSpec& quant, const CodeRange& range) {
   const SteRule rule = ste_rule(quant);
   return rule == SteRule::kClip && range.rule == CodeRule::kCodebook ? SteRule::kIdentity : rule;
@@ -66,7 +66,7 @@ std::string RowStep::not_one_kernel() const {
   return parts.codes;
 }
 
-// What finish_rows does, as numbers for the sweep.
+// The work of finish_rows, as arguments for the kernel.
 void RowStep::gradient_args(const Tensor& x, kernels::UpdateRowsArgs& args, std::optional<KernelScales>& scales) const {
   kernels::RowGradient& g = args.gradient;
   g.divisor = static_cast<float>(now_.count);

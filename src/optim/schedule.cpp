@@ -15,7 +15,7 @@ struct Rule {
   double (*factor)(const ScheduleSpec&, int64_t step);
 };
 
-// By repeated squares: the same bits with every C library, and quick after a million steps.
+// Exponentiation by squaring: the same bits with every C library, and fast even after a million steps.
 double power(double base, int64_t n) {
   double p = 1;
   for (; n > 0; n /= 2, base *= base)

@@ -1,5 +1,5 @@
-// SGD with momentum: b = mu*b + g, w -= lr*b (Sutskever et al. 2013; nesterov: w -= lr*(g + mu*b)). Decay is added to
-// the gradient: g = g + weight_decay*w.
+// SGD with momentum: b = mu*b + g, w -= lr*b (Sutskever et al. 2013; nesterov: w -= lr*(g + mu*b)). Weight decay is
+// added to the gradient: g = g + weight_decay*w.
 #include "bitgrad/kernels/elementwise.h"
 #include "bitgrad/optim/update_rule.h"
 

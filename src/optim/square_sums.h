@@ -1,6 +1,6 @@
-// The sum of squares of all gradients, for the global norm: sums of one parameter in double, block after block, and
-// then those of the parameters, in their order. On a device other than the CPU the sums of blocks come when its flags
-// are read (kernels/flag.h).
+// The sum of squares of all gradients, for the global norm. Block sums of a parameter are added in double, in order;
+// then the sums of the parameters, in order. On a device other than the CPU the block sums arrive when its flags are
+// read (kernels/flag.h).
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@ namespace bitgrad::detail {
 
 class SquareSums {
  public:
-  // What is added from now on belongs to the next parameter.
+  // Starts the next parameter: later calls of add belong to it.
   void next();
   void add(float sum_of_squares);
-  // sum_squares of n numbers x of the current device.
+  // Adds sum_squares of n elements x on the current device.
   void add(const float* x, int64_t n);
-  // Recorded work is done again: its numbers come anew.
+  // Drops the values but keeps the parameters: recorded work runs again and delivers new ones.
   void forget();
-  // After the errors were polled.
+  // Call after errors were polled.
   double total() const;
 
  private:
   using Blocks = std::vector<float>;
-  std::vector<std::shared_ptr<Blocks>> parameters_;  // shared with the flags
+  std::vector<std::shared_ptr<Blocks>> parameters_;  // shared with flag callbacks
 };
 
 }  // namespace bitgrad::detail

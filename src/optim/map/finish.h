@@ -1,4 +1,4 @@
-// Maps of the optimizer: what is done to gradients before the update.
+// Maps of the optimizer that process gradients before the update.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace bitgrad::maps {
 
-// x = x / by, number by number.
+// x = x / by, elementwise.
 struct DivideEach {
   float* x;
   const float* by;
   BITGRAD_HD void operator()(int64_t i) const { x[i] = x[i] / by[i]; }
 };
 
-// The flag of a gradient in bf16 that holds NaN or Inf.
+// Flags NaN and Inf in a bf16 gradient.
 struct FlagNonFiniteBf16 {
   const uint16_t* x;
   uint32_t* flags;
