@@ -13,7 +13,7 @@ namespace bitgrad::detail {
 namespace {
 
 constexpr size_t kMostRank = 8, kMostLevels = 256;
-constexpr int64_t kLargestAxis = int64_t{1} << 62;  // Shape says what a product may be
+constexpr int64_t kLargestAxis = int64_t{1} << 62;  // Shape checks the product
 constexpr int64_t kLargestGroup = int64_t{1} << 31;
 
 Json dtype_record(DType dtype) {
@@ -35,8 +35,8 @@ std::vector<float> levels_of(const Json& list) {
   return levels;
 }
 
-// The dtype of a file's record: known, or registered now. Another record under a known name is an error of
-// register_dtype.
+// The dtype of a file's record: known, or registered now. register_dtype throws if the name is known with another
+// record.
 DType dtype_of(const Json& record) {
   DTypeInfo info;
   info.name = record.at("name").text();

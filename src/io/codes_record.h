@@ -1,4 +1,4 @@
-// What the metadata of a file say of its packed codes, as plain data; codes_record.cpp alone knows that it is JSON.
+// Metadata of a file about its packed codes, as plain data. Only codes_record.cpp knows that the format is JSON.
 #pragma once
 
 #include <string>
@@ -10,30 +10,30 @@
 
 namespace bitgrad::detail {
 
-// The metadata key of the records, the end of the name of a tensor of codes, and those of its quantization parameters.
+// The metadata key of the records, and the name suffixes of codes and of their quantization parameters.
 inline constexpr std::string_view kCodesKey = "bitgrad.tensors", kCodesEnd = ".codes";
 inline constexpr std::string_view kScaleEnd = ".scale", kZeroEnd = ".zero", kOffsetEnd = ".offset",
                                   kStatisticEnd = ".statistic";
 
-// How the codes of one tensor are to be read.
+// How to interpret the codes of one tensor.
 struct CodesRecord {
   DType dtype;
   Shape shape;
   std::string scheme;
   Granularity granularity;
 };
-// Of a tensor of codes; bare codes have no scheme.
+// The record of a tensor of codes; codes without scales have no scheme.
 CodesRecord codes_record(const Tensor& codes);
 
-// By the names of the tensors ("<name>.codes"), in their order.
+// Keyed by tensor name ("<name>.codes"), in order.
 using CodesRecords = std::vector<std::pair<std::string, CodesRecord>>;
 std::string codes_records_text(const CodesRecords& records);
-// Registers the dtypes that the text brings along. Throws Error for text of another form, a granularity that is none,
-// and another dtype under a known name.
+// Registers dtypes that the text defines. Throws Error for malformed text, an invalid granularity, and a known dtype
+// name with a different record.
 CodesRecords parse_codes_records(const std::string& text);
 
-// What is wrong with canonical codes on the CPU that came from outside: a code out of the dtype's range, or bits that
-// are set after the last code of a row. Kernels would read both as other numbers. Empty: nothing.
+// Checks canonical codes on the CPU that come from outside. Returns the error, or an empty text: a code out of the
+// dtype's range, or bits set after the last code of a row (kernels would misread both).
 std::string wrong_codes(const Tensor& codes);
 
 }  // namespace bitgrad::detail

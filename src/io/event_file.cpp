@@ -17,7 +17,7 @@ void put(std::vector<uint8_t>& out, uint64_t x, int bytes) {
   for (int i = 0; i < bytes; ++i) out.push_back(static_cast<uint8_t>(x >> (8 * i)));
 }
 
-// As records store it, so that the CRC of data that hold CRCs stays a good one.
+// The masked CRC of TFRecord, so that the CRC of data that contain CRCs stays meaningful.
 uint32_t masked_crc(const void* data, size_t bytes) {
   const uint32_t crc = crc32c(data, bytes);
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;

@@ -1,5 +1,5 @@
-// Event files of TensorBoard, written without any library: records of TFRecord (length, CRC, data, CRC), each an Event
-// of event.proto (github.com/tensorflow/tensorboard, tensorboard/compat/proto).
+// Event files of TensorBoard, written without a library: TFRecord records (length, CRC, data, CRC), each an Event of
+// event.proto (github.com/tensorflow/tensorboard, tensorboard/compat/proto).
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace bitgrad::io {
 
-// One record: length in 8 bytes, its masked CRC32C in 4, data, its masked CRC32C; all little endian.
+// One record, little endian: length (8 bytes), its masked CRC32C (4 bytes), data, its masked CRC32C.
 std::vector<uint8_t> tf_record(const std::vector<uint8_t>& data);
 
-using Scalars = std::vector<std::pair<std::string, float>>;  // by tag
-// Events of one file; wall_time in seconds since 1970.
+using Scalars = std::vector<std::pair<std::string, float>>;  // tag and value
+// Serialized events of a file; wall_time in seconds since 1970.
 std::vector<uint8_t> version_event(double wall_time);
 std::vector<uint8_t> start_event(double wall_time, int64_t step);
 std::vector<uint8_t> scalars_event(double wall_time, int64_t step, const Scalars& scalars);
 
-// Appends to an event file of its own in a folder: a reader takes the files of a folder in the order of their names,
-// which is that of their making. Errors as OutputFile.
+// Writes an event file of its own in a folder. Readers process the files of a folder in the order of their names, which
+// is the order of creation. Errors as OutputFile.
 class EventFile {
  public:
-  // Makes <folder>/events.out.tfevents.<seconds>.bitgrad, whose name sorts after those that are there. Where there are
-  // some, readers forget what those hold of step `from_step` and later.
+  // Creates <folder>/events.out.tfevents.<seconds>.bitgrad, whose name sorts after existing event files. If there are
+  // any, readers discard their events from step `from_step` on.
   EventFile(const std::string& folder, int64_t from_step);
-  // Whether the folder had no event file before.
+  // Whether the folder had no event files before.
   bool first() const { return first_; }
   void write(int64_t step, const Scalars& scalars);
 

@@ -86,7 +86,7 @@ int64_t gguf::tensor_bytes(const GgufTypeInfo& type, const std::vector<int64_t>&
   for (int64_t n : shape)
     if (n < 0 || __builtin_mul_overflow(elements, n, &elements) || elements > kMostElements) return -1;
   if (shape.empty() || shape.back() % type.block_elements != 0) return -1;
-  return elements / type.block_elements * type.block_bytes;  // at most 8 bytes an element
+  return elements / type.block_elements * type.block_bytes;  // at most 8 bytes per element
 }
 
 }  // namespace bitgrad

@@ -5,7 +5,7 @@
 namespace bitgrad::gguf {
 namespace {
 
-constexpr int kHalf = 16;  // Q4 and Q5: element j and j + 16 share a byte
+constexpr int kHalf = 16;  // Q4 and Q5: elements j and j + 16 share a byte
 
 uint16_t half_at(const uint8_t* p) {
   uint16_t h;
@@ -26,7 +26,7 @@ void decode_q8_0(const uint8_t* p, Block& b) {
   for (int j = 0; j < 32; ++j) b.numbers[j] = static_cast<int8_t>(p[2 + j]);
 }
 
-// ---- nibbles: element j in the low half of byte j, j + 16 in the high one
+// ---- nibbles: element j in the low half of byte j, element j + 16 in the high half
 template <int kBias>
 void put_nibbles(const Block& b, uint8_t* p) {
   for (int j = 0; j < kHalf; ++j)
@@ -58,7 +58,7 @@ void decode_q4_1(const uint8_t* p, Block& b) {
   take_nibbles<0>(p + 4, b);
 }
 
-// ---- nibbles, and bit 4 of element j in bit j of a word
+// ---- nibbles, with bit 4 of element j in bit j of a 32-bit word
 template <int kBias>
 void put_fives(const Block& b, uint8_t* p) {
   uint32_t high = 0;
@@ -92,7 +92,7 @@ void decode_q5_1(const uint8_t* p, Block& b) {
   take_fives<0>(p + 4, b);
 }
 
-// ---- signs: bit j is +1 or -1
+// ---- signs: bit j stands for +1 or -1
 void encode_q1_0(const Block& b, uint8_t* p) {
   put_half(p, b.d);
   for (int i = 0; i < 16; ++i) {
@@ -106,7 +106,7 @@ void decode_q1_0(const uint8_t* p, Block& b) {
   for (int j = 0; j < 128; ++j) b.numbers[j] = (p[2 + j / 8] >> j % 8 & 1) != 0 ? 1 : -1;
 }
 
-// ---- fields of two bits, number + 1: four neighbours a byte
+// ---- two-bit fields holding code + 1: four consecutive elements per byte
 void encode_q2_0(const Block& b, uint8_t* p) {
   put_half(p, b.d);
   std::memset(p + 2, 0, 16);
@@ -117,7 +117,7 @@ void decode_q2_0(const uint8_t* p, Block& b) {
   for (int j = 0; j < 64; ++j) b.numbers[j] = (p[2 + j / 4] >> 2 * (j % 4) & 3) - 1;
 }
 
-// ---- the same: element 128 h + 32 l + i is field l of byte 32 h + i; d last
+// ---- the same with another order: element 128 h + 32 l + i is field l of byte 32 h + i; d is last
 int tq2_byte(int j) { return j / 128 * 32 + j % 32; }
 int tq2_shift(int j) { return 2 * (j / 32 % 4); }
 void encode_tq2_0(const Block& b, uint8_t* p) {
@@ -130,8 +130,8 @@ void decode_tq2_0(const uint8_t* p, Block& b) {
   b.d = half_at(p + 64);
 }
 
-// ---- base 3: digits (number + 1) of a byte, most significant first, as ceil(256 v / 243). Runs of 32 bytes of five
-// digits, 16 of five, 4 of four; digit n of byte i of a run is element `first` + n * bytes + i. d last.
+// ---- base 3: a byte stores digits (code + 1), most significant first, as ceil(256 v / 243). Runs: 32 bytes of five
+// digits, 16 bytes of five, 4 bytes of four; digit n of byte i of a run is element `first` + n * bytes + i. d is last.
 struct Run {
   int bytes, digits, first, at;
 };
@@ -149,7 +149,7 @@ void encode_tq1_0(const Block& b, uint8_t* p) {
 void decode_tq1_0(const uint8_t* p, Block& b) {
   for (const Run& run : kRuns)
     for (int i = 0; i < run.bytes; ++i) {
-      uint32_t fraction = p[run.at + i];  // of 256
+      uint32_t fraction = p[run.at + i];  // in units of 1/256
       for (int n = 0; n < run.digits; ++n) {
         fraction *= 3;
         b.numbers[run.first + n * run.bytes + i] = static_cast<int>(fraction >> 8) - 1;

@@ -17,7 +17,7 @@ template <typename... Parts>
   fail_with(ErrorCode::kData, "gguf", "'", path, "': ", parts...);
 }
 
-// Every count is compared with the rest of the file before memory is asked for.
+// Checks every count against the rest of the file before allocating memory.
 class Cursor {
  public:
   Cursor(InputFile& input, const std::string& path) : input_(input), path_(path), size_(input.size()) {}
@@ -45,7 +45,7 @@ class Cursor {
     bytes(&value, sizeof value);
     return value;
   }
-  // A number of things of at least so many bytes each.
+  // Reads a count of items that take at least `least_bytes` each.
   int64_t count(std::string_view of, int64_t least_bytes) {
     const auto n = number<uint64_t>();
     if (n > static_cast<uint64_t>(rest() / least_bytes))

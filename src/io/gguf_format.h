@@ -1,4 +1,4 @@
-// What reader and writer of GGUF files share: names, limits, sizes.
+// Shared by reader and writer of GGUF files: names, limits, sizes.
 #pragma once
 
 #include <bit>
@@ -16,12 +16,12 @@ inline constexpr uint32_t kVersion = 3, kOldestVersion = 2;
 inline constexpr uint32_t kArrayType = 9;
 inline constexpr std::string_view kAlignmentKey = "general.alignment";
 inline constexpr int64_t kAlignment = 32;
-inline constexpr size_t kMostNameBytes = 63;  // of tensors; ggml keeps 64 bytes with a final zero
+inline constexpr size_t kMostNameBytes = 63;  // for tensors; ggml reserves 64 bytes including a final zero
 inline constexpr size_t kMostKeyBytes = 65535;
 inline constexpr size_t kMostAxes = 4;
 inline constexpr int64_t kMostElements = int64_t{1} << 58;
 
-// Bytes of one value of a type of fixed size; of a text at least (its length).
+// Bytes of a value of a fixed-size type; for a text the minimum (its length field).
 constexpr int64_t value_bytes(GgufValue::Type type) {
   using Type = GgufValue::Type;
   switch (type) {
@@ -45,7 +45,7 @@ constexpr int64_t value_bytes(GgufValue::Type type) {
   return 0;
 }
 
-// Bytes of a tensor; -1 for a shape that is negative, too large or does not fill whole blocks.
+// Bytes of a tensor; -1 if the shape is negative, too large or not a multiple of the block size.
 int64_t tensor_bytes(const GgufTypeInfo& type, const std::vector<int64_t>& shape);
 
 constexpr int64_t aligned(int64_t offset, int64_t alignment) {

@@ -1,4 +1,4 @@
-// Tensors to blocks: what fits, and the bytes.
+// Conversion of tensors to blocks: what fits, and the bytes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,7 +23,7 @@ void refuse(GgufFit& fit, std::string why) {
   fit.why = std::move(why);
 }
 
-// x as fp16, and what that costs.
+// Rounds x to fp16 and records the loss in `fit`.
 uint16_t half_of(double x, std::string_view what, GgufFit& fit) {
   const uint16_t half = fp16_from_float(static_cast<float>(x));
   const double error = std::abs(static_cast<double>(fp16_to_float(half)) - x);
@@ -38,7 +38,7 @@ uint16_t half_of(double x, std::string_view what, GgufFit& fit) {
   return half;
 }
 
-// Codes to blocks; with `out` the bytes.
+// Converts codes to blocks; writes the bytes if `out` is given.
 class CodesToBlocks {
  public:
   CodesToBlocks(const Tensor& t, const GgufTypeInfo& type, const BlockCodec& codec)
@@ -62,7 +62,7 @@ class CodesToBlocks {
   }
 
  private:
-  // ggml's Q2_0 has -1 .. 2: int2 fits with its sign turned.
+  // ggml's Q2_0 has the range -1 .. 2, so int2 (-2 .. 1) fits after negation.
   bool negated() const { return codec_.type == GgufType::kQ2_0 && t_.dtype() == dtypes::int2; }
 
   void check_dtype() {
@@ -109,7 +109,7 @@ class CodesToBlocks {
   GgufFit fit_;
 };
 
-// Values of floats and codes as floats of the type, some rows at a time.
+// Converts floats, or dequantized codes, to a float type, some rows at a time.
 GgufFit floats_to(const Tensor& tensor, DType dtype, uint8_t* out) {
   constexpr int64_t kElements = 1 << 16;
   const Tensor t = tensor.reshape({tensor.rows(), tensor.cols()});  // row_slice cuts vectors along their only axis
@@ -147,7 +147,7 @@ GgufFit integers_to(const Tensor& t, DType dtype, uint8_t* out) {
   return fit;
 }
 
-// `out`: nullptr, or room for the bytes of a tensor that fits.
+// `out`: nullptr, or a buffer for the bytes of a tensor that fits.
 GgufFit fit_to(const Tensor& t, const GgufTypeInfo& type, uint8_t* out) {
   if (const BlockCodec* const codec = block_codec(type.type)) {
     if (t.dtype().is_code() && t.layout() == layouts::canonical) return CodesToBlocks(t, type, *codec).run(out);

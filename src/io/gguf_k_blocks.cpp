@@ -1,5 +1,5 @@
-// Blocks of several scales: Q2_K to Q6_K, 256 elements in runs of 16 or 32 with small integer scales (and lowest
-// values) of their own, in units of the block's d (and dmin). Read only; each operation in fp32, as in ggml's
+// Blocks with several scales: Q2_K to Q6_K. 256 elements in runs of 16 or 32, each with its own small integer scale
+// (and minimum), in units of the block's d (and dmin). Read only; each operation in fp32, as in ggml's
 // dequantize_row_q*_K (ggml/src/ggml-quants.c).
 #include <cstring>
 
@@ -15,10 +15,10 @@ float half_value(const uint8_t* p) {
   return fp16_to_float(h);
 }
 
-// Element 128 h + 32 l + i is field l (two bits) of byte 32 h + i.
+// Element 128 h + 32 l + i is two-bit field l of byte 32 h + i.
 int two_bits(const uint8_t* p, int j) { return p[j / 128 * 32 + j % 32] >> 2 * (j / 32 % 4) & 3; }
 
-// 16 bytes of scale (low nibble) and lowest (high nibble) | 64 of fields | d | dmin
+// 16 bytes of scale (low nibble) and minimum (high nibble) | 64 bytes of fields | d | dmin
 void decode_q2_k(const uint8_t* p, float* y) {
   const float d = half_value(p + 80), dmin = half_value(p + 82);
   for (int j = 0; j < 256; ++j) {
@@ -28,7 +28,7 @@ void decode_q2_k(const uint8_t* p, float* y) {
   }
 }
 
-// 32 bytes of high bits (bit 4 h + l of byte i) | 64 of fields | 16 scales of 6 bits in 12 bytes | d
+// 32 bytes of high bits (bit 4 h + l of byte i) | 64 bytes of fields | 16 scales of 6 bits in 12 bytes | d
 void decode_q3_k(const uint8_t* p, float* y) {
   const uint8_t *fields = p + 32, *packed = p + 96;
   const float d = half_value(p + 108);
@@ -43,14 +43,14 @@ void decode_q3_k(const uint8_t* p, float* y) {
 struct ScaleAndLowest {
   int scale, lowest;
 };
-// Of run s < 8 of 32 elements: 6 bits each in 12 bytes.
+// Scale and minimum of run s < 8 of 32 elements: 6 bits each, packed in 12 bytes.
 ScaleAndLowest six_bits(const uint8_t* p, int s) {
   if (s < 4) return {p[s] & 63, p[s + 4] & 63};
   return {(p[s + 4] & 15) | (p[s - 4] >> 6) << 4, p[s + 4] >> 4 | (p[s] >> 6) << 4};
 }
 
-// d | dmin | 12 bytes of scales and lowest | [high bits: bit s of byte i] | nibbles: runs 2 k and 2 k + 1 in the halves
-// of bytes 32 k ..
+// d | dmin | 12 bytes of scales and minima | [high bits: bit s of byte i] | nibbles: runs 2 k and 2 k + 1 are the low
+// and high halves of the 32 bytes from byte 32 k on.
 void decode_nibbles(const uint8_t* p, const uint8_t* high, const uint8_t* nibbles, float* y) {
   const float d = half_value(p), dmin = half_value(p + 2);
   for (int s = 0; s < 8; ++s) {
@@ -66,9 +66,8 @@ void decode_nibbles(const uint8_t* p, const uint8_t* high, const uint8_t* nibble
 void decode_q4_k(const uint8_t* p, float* y) { decode_nibbles(p, nullptr, p + 16, y); }
 void decode_q5_k(const uint8_t* p, float* y) { decode_nibbles(p, p + 16, p + 48, y); }
 
-// 128 bytes of low nibbles | 64 of fields | 16 int8 scales | d. Of half h, run l of 32: nibbles of bytes 64 h + 32 (l %
-// 2)
-// + i, the low ones of l < 2.
+// 128 bytes of low nibbles | 64 bytes of fields | 16 int8 scales | d. Element i of run l (of 32) in half h has its
+// nibble in byte 64 h + 32 (l % 2) + i: the low one if l < 2, otherwise the high one.
 void decode_q6_k(const uint8_t* p, float* y) {
   const float d = half_value(p + 208);
   for (int j = 0; j < 256; ++j) {

@@ -106,7 +106,7 @@ GgufEntry read_entry(Cursor& in, int64_t alignment) {
   return entry;
 }
 
-// The tensors must lie in the data, without overlaps.
+// Tensors must lie within the data section, without overlaps.
 void check_places(const std::vector<GgufEntry>& entries, int64_t data_bytes, const std::string& path) {
   std::vector<const GgufEntry*> order;
   for (const GgufEntry& entry : entries) {

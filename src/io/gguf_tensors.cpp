@@ -1,4 +1,4 @@
-// Blocks to tensors.
+// Conversion of blocks to tensors.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -77,7 +77,7 @@ class BlocksToCodes {
     const Tensor t =
         Tensor::zeros(Shape(entry_.shape), dtype_of_codes(codec_, two), MemoryKind::kBuffer, Device::cpu());
     const DTypeInfo& info = t.dtype().info();
-    // Of a tensor without elements one dimension may be any number.
+    // If the tensor has no elements, its other dimensions may be arbitrarily large.
     const int64_t rows = t.numel() == 0 ? 0 : t.rows();
     std::vector<uint8_t> raw(static_cast<size_t>(rows == 0 ? 0 : t.cols()));
     std::vector<float> scales, offsets;
@@ -102,7 +102,7 @@ class BlocksToCodes {
   }
 
  private:
-  // Whether a code of a type of {-1, 0, 1} is 2: Q2_0 has it, for the ternary types it is damage.
+  // Whether a code of a type for {-1, 0, 1} is 2: valid in Q2_0, damage in the ternary types.
   bool has_two() const {
     if (codec_.type != GgufType::kQ2_0 && codec_.type != GgufType::kTQ2_0 && codec_.type != GgufType::kTQ1_0)
       return false;

@@ -50,7 +50,7 @@ void check_gguf_metadata(const GgufMetadata& metadata) {
   }
 }
 
-// Everything before the data.
+// Everything before the tensor data.
 class Head {
  public:
   template <typename T>

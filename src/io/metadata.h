@@ -1,5 +1,5 @@
-// JSON in the metadata of files. Checksums find accidents; whoever forges a file makes them right, so nothing that a
-// file says of itself is used before it is held against limits.
+// JSON in the metadata of files. Checksums detect accidents, not forgery, so everything that a file says about itself
+// is checked against limits before use.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace bitgrad::detail {
 
-// The text under `key`, of at most 16 MiB. Throws Error for what is no JSON, has more than `depth` collections inside
-// one another, or a key twice.
+// Parses the text under `key`, at most 16 MiB. Throws Error if it is not JSON, nests deeper than `depth`, or repeats a
+// key within an object.
 Json parse_metadata(const std::string& key, const std::string& text, int depth = 8);
 
-// A whole number in [least, most]; what would be rounded or wrapped is refused. Throws Error that names `key`.
+// A whole number in [min, max]; values that would need rounding or wrapping are refused. Errors name `key`.
 int64_t whole_number(const Json& value, const std::string& key, int64_t min, int64_t max);
 int64_t whole_member(const Json& record, const std::string& key, int64_t min, int64_t max);
 

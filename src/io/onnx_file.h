@@ -1,4 +1,4 @@
-// Files of ONNX models, written without any library: the messages of onnx.proto (github.com/onnx/onnx) that a model of
+// ONNX model files, written without a library: the messages of onnx.proto (github.com/onnx/onnx) that a model of
 // tensors needs, in the wire format of Protocol Buffers.
 #pragma once
 
@@ -24,16 +24,16 @@ enum class Type : int32_t {
   kUint2 = 25,
   kInt2 = 26,
 };
-std::string_view type_name(Type type);  // "INT4"
+std::string_view type_name(Type type);  // e.g. "INT4"
 int type_bits(Type type);
-// The first opset whose operators take the type.
+// The first opset whose operators accept the type.
 int first_opset(Type type);
 
 struct TensorValue {
   std::string name = {};
   Type type = Type::kFloat;
   std::vector<int64_t> dims = {};
-  std::vector<uint8_t> bytes = {};  // little endian; types below 8 bits: low bits first, dense over the whole tensor
+  std::vector<uint8_t> bytes = {};  // little endian; below 8 bits: packed over the whole tensor, low bits first
 };
 using AttributeValue = std::variant<int64_t, float, std::string, std::vector<int64_t>>;
 struct NodeValue {
@@ -44,11 +44,11 @@ struct NodeValue {
 struct ValueInfo {
   std::string name = {};
   Type type = Type::kFloat;
-  std::vector<int64_t> dims = {};  // -1: the batch, of any size
+  std::vector<int64_t> dims = {};  // -1: the batch axis, of any size
 };
 struct ModelFile {
   int64_t ir_version = 10;
-  std::vector<std::pair<std::string, int64_t>> opsets = {};  // by domain; "": ONNX's own
+  std::vector<std::pair<std::string, int64_t>> opsets = {};  // version by domain; "": ONNX's own operators
   std::string graph_name = {};
   std::vector<NodeValue> nodes = {};
   std::vector<TensorValue> initializers = {};
@@ -56,11 +56,11 @@ struct ModelFile {
   std::vector<std::pair<std::string, std::string>> metadata = {};
 };
 
-// Numbers as the tensor holds them. Throws Error (bug) for one that the type does not hold.
+// A tensor of these values. Throws Error (bug) if a value is not representable in the type.
 TensorValue tensor_of(std::string name, Type type, std::vector<int64_t> dims, const std::vector<int64_t>& numbers);
 TensorValue tensor_of(std::string name, std::vector<int64_t> dims, const std::vector<float>& numbers);
 
-// The bytes of the file. Throws Error from 2 GiB on, which Protocol Buffers do not hold.
+// The bytes of the file. Throws Error at 2 GiB and above, the limit of Protocol Buffers.
 std::vector<uint8_t> encode(const ModelFile& model);
 
 }  // namespace bitgrad::onnx

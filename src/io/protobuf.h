@@ -1,4 +1,4 @@
-// Messages in the wire format of Protocol Buffers (protobuf.dev, "Encoding"), written without any library.
+// Messages in the wire format of Protocol Buffers (protobuf.dev, "Encoding"), written without a library.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace bitgrad::io {
 
-// Fields of one message in the order of the calls: a key of number and wire type, then a varint, four or eight bytes
-// (little endian), or a length and so many bytes.
+// Writes the fields of one message in call order: a key (field number and wire type), followed by a varint, four or
+// eight bytes (little endian), or a length and that many bytes.
 class ProtoMessage {
  public:
   void integer(int field, int64_t x) {

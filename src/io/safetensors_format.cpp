@@ -34,7 +34,7 @@ std::string dtype_list() {
 }
 
 std::optional<int64_t> tensor_bytes(int64_t bits, const std::vector<int64_t>& shape) {
-  // Zeros are left out of the product, so that an absurd shape is refused wherever its 0 stands.
+  // Zeros are excluded from the product, so that an absurd shape is refused wherever it has its 0.
   int64_t product = bits;
   bool empty = false;
   for (int64_t size : shape) {

@@ -1,4 +1,4 @@
-// What the reader and the writer of safetensors files share.
+// Shared by the reader and the writer of safetensors files.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +19,20 @@ inline constexpr std::string_view kDataCrcKey = "bitgrad.crc32c";
 inline constexpr std::string_view kHeaderCrcKey = "bitgrad.header_crc32c";
 inline constexpr std::string_view kNoCrc = "00000000";
 
-// Bits of an element; nothing for an unknown name.
+// Bits per element; nullopt for an unknown name.
 std::optional<int64_t> dtype_bits(std::string_view dtype);
-// "BOOL, U8, ...": for errors.
+// "BOOL, U8, ...", for errors.
 std::string dtype_list();
 
-// Bytes of a tensor, or nothing when a dimension is negative, the number overflows int64 or the bits do not fill whole
-// bytes.
+// Bytes of a tensor; nullopt if a dimension is negative, the size overflows int64 or the bits do not fill whole bytes.
 std::optional<int64_t> tensor_bytes(int64_t bits, const std::vector<int64_t>& shape);
 
 std::string crc_text(uint32_t crc);
-// Place of the 8 digits of the header's checksum in the JSON text, npos when it is not there in our form. No other text
-// of a header can look like it: inside a string every quote has a backslash before it, and a tensor's value is an
-// object.
+// Position of the 8 digits of the header's checksum in the JSON text; npos if it is not there in the form that we
+// write. No other text in a header can be mistaken for it: inside a string every quote is escaped, and a tensor's value
+// is an object.
 size_t header_crc_place(std::string_view json);
-// The checksum of length word and JSON, the digits at `place` taken as zeros.
+// The checksum of length word and JSON, with the digits at `place` replaced by zeros.
 std::string header_crc(std::string_view length_and_json, size_t place);
 
 }  // namespace bitgrad::safetensors

@@ -1,5 +1,5 @@
-// A handler of parse events instead of a tree: nothing deeper or other than the format is ever stored, so neither depth
-// nor repeated keys can do harm.
+// A handler of parse events instead of a tree: only what the format allows is ever stored, so neither deep nesting nor
+// repeated keys can do harm.
 #include "io/safetensors_header.h"
 
 #include <limits>
@@ -14,7 +14,7 @@ namespace {
 
 using LibraryJson = nlohmann::json;
 
-// A name as it may stand in an error: short, without control characters.
+// A name for error messages: shortened, without control characters.
 std::string shown(const std::string& name) {
   std::string text = name.substr(0, 80);
   for (char& c : text)
@@ -25,7 +25,7 @@ std::string shown(const std::string& name) {
 class Handler final : public nlohmann::json_sax<LibraryJson> {
  public:
   Header header;
-  std::string error;  // set when a handler has returned false
+  std::string error;  // set if a handler returned false
 
   bool start_object(std::size_t) override {
     if (place_ == Place::kOutside) return move_to(Place::kTop);
@@ -138,7 +138,7 @@ Header parse_header(std::string_view json, const std::string& path) {
   if (json.empty() || json.front() != '{')
     fail_with(ErrorCode::kData, "safetensors", "'", path,
               "': the header does not begin with '{' at byte 8 of the file.");
-  // The parser would take it as the end of the text, and leave the rest unread.
+  // The parser would treat it as the end of the text and ignore the rest.
   if (const size_t nul = json.find('\0'); nul != std::string_view::npos)
     fail_with(ErrorCode::kData, "safetensors", "'", path, "': byte ", nul,
               " of the header is 0, which JSON does not have. The file is damaged or of another kind.");

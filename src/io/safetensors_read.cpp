@@ -20,7 +20,7 @@ template <typename... Parts>
   fail_with(ErrorCode::kData, "safetensors", "'", path, "': ", parts...);
 }
 
-// The length of the JSON text, checked against the file. `front`: its first bytes, at most kLengthBytes.
+// The length of the JSON text, checked against the file size. `front`: up to kLengthBytes first bytes of the file.
 size_t header_length(std::span<const uint8_t> front, int64_t file_bytes, const std::string& path) {
   if (front.size() < kLengthBytes)
     fail_data(path, "the file is too short: got ", front.size(), " bytes, expected at least ", kLengthBytes, '.');
@@ -35,7 +35,7 @@ size_t header_length(std::span<const uint8_t> front, int64_t file_bytes, const s
   return static_cast<size_t>(length);
 }
 
-// The tensors must cover the data, one after the other. Sorts them so.
+// Sorts the tensors by offset and checks that they cover the data without gaps.
 void check_offsets(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, const std::string& path) {
   std::stable_sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
@@ -52,7 +52,7 @@ void check_offsets(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, c
               data_bytes, '.');
 }
 
-// Returns whether the checksums are there; throws when they are wrong.
+// Returns whether the file has checksums; throws if they do not match.
 bool check_checksums(const std::vector<uint8_t>& bytes, size_t json_bytes,
                      const std::map<std::string, std::string>& metadata, const std::string& path) {
   const auto data_crc = metadata.find(std::string(kDataCrcKey)), own_crc = metadata.find(std::string(kHeaderCrcKey));
@@ -83,7 +83,7 @@ SafetensorsFile SafetensorsFile::parse(std::vector<uint8_t> bytes, const std::st
   return read(*memory_file(std::move(bytes)), path);
 }
 
-// Nothing is read, and no memory asked for, before what was read says that it belongs there.
+// Reads and allocates only what the part read so far has justified.
 SafetensorsFile SafetensorsFile::read(InputFile& input, const std::string& path) {
   std::vector<uint8_t> bytes(kLengthBytes);
   bytes.resize(input.read_at(0, bytes.data(), bytes.size()));

@@ -13,7 +13,7 @@ namespace {
 using namespace safetensors;
 constexpr std::string_view kWhere = "write_safetensors";
 
-// A JSON text with its quotes.
+// A JSON string literal with its quotes.
 std::string json_string(std::string_view text) {
   try {
     return Json(text).dump();

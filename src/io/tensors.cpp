@@ -39,7 +39,7 @@ const PlainDtype* plain_dtype(DType dtype) {
 
 std::string joined(const std::string& name, std::string_view end) { return name + std::string(end); }
 
-// Rows of a file's tensor are contiguous.
+// Rows of a tensor in a file are contiguous.
 void copy_rows(DType dtype, int64_t rows, int64_t cols, void* to, int64_t to_stride, const void* from,
                int64_t from_stride) {
   const auto row = static_cast<size_t>(row_bytes_file(dtype, cols));
@@ -97,7 +97,7 @@ class Writer {
   CodesRecords records_;
 };
 
-// A part of one tensor of codes would be read as belonging to another tensor of that name.
+// Refuses names by which part of a tensor of codes would be read as part of another tensor.
 void check_names(const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors)
     for (const std::string_view end : {kCodesEnd, kScaleEnd, kZeroEnd, kOffsetEnd, kStatisticEnd}) {
@@ -137,7 +137,7 @@ class Reader {
     if (!ok) fail_with(ErrorCode::kData, kLoad, "'", file_.path(), "': ", parts...);
   }
 
-  // Dense rows of the file as a tensor on the host.
+  // Rows of the file (dense) as a tensor on the host.
   Tensor rows(const std::string& name, DType dtype, const Shape& shape) {
     used_.insert(name);
     const Tensor t = Tensor::zeros(shape, dtype, MemoryKind::kBuffer, Device::cpu());
@@ -160,7 +160,7 @@ class Reader {
           entry.dtype, ", expected ", shape, ' ', dtype);
   }
 
-  // The form of the bytes is compared with the record before anything is made of it.
+  // The stored bytes are checked against the record before they are used.
   Tensor packed(const std::string& name, const CodesRecord& record) {
     const std::string codes = joined(name, kCodesEnd);
     const Shape& shape = record.shape;

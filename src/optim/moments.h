@@ -17,11 +17,11 @@ class Moments {
 
   // Calls body(begin, n, state) for pieces of elements [first, last), on several threads, or on the calling thread
   // inside a parallel loop. state[i] points to the n <= 2048 values of part i that start at element `begin`; the body
-  // updates them. On a device other than the CPU the range must be the whole parameter, which is one piece. draws:
-  // element e of part i has index i * 2^40 + e. The ranges of a step must not overlap. For fp32 and bf16, and for int8
-  // if first and last are multiples of kMomentBlock (or last is the end of the parameter), they may come in any order
-  // and from several threads. Other int8 ranges split blocks: then one thread must visit all elements of the step in
-  // order, without gaps.
+  // updates them. On a device other than the CPU the range must be the whole parameter, which is one piece.
+  // draws: element e of part i has index i * 2^40 + e.
+  // The ranges of a step must not overlap. For fp32 and bf16, and for int8 if first and last are multiples of
+  // kMomentBlock (or last is the end of the parameter), they may come in any order and from several threads. Other int8
+  // ranges split blocks: then one thread must visit all elements of the step in order, without gaps.
   using Body = std::function<void(int64_t begin, int64_t n, std::span<float* const> state)>;
   void for_pieces(int64_t first, int64_t last, const RandomStream& draws, const Body& body);
 
