@@ -1,2 +1,2 @@
-// Gives the precompiled header a source to be built for.
+// A source file to build the precompiled header for.
 #include "support/catch.h"

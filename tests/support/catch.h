@@ -1,4 +1,4 @@
-// Catch2, version 3 where it is installed, else version 2. Tests use only what both have.
+// Catch2, version 3 if installed, otherwise version 2. Tests use only what both provide.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

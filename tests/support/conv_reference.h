@@ -1,5 +1,5 @@
-// Convolutions written out as loops over images, output pixels, taps and channels, in double or int64: no gather, no
-// im2col. And random geometries, at and past the edges of words, maps and windows.
+// Convolutions written as loops over images, output pixels, taps and channels, in double or int64, without gathering or
+// im2col; and random geometries at and beyond the edges of words, maps and windows.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ struct ConvGeometry {
   int64_t n = 1, h = 1, w = 1, c = 1, o = 1;
   Conv2dOptions options = {};
 
-  // Number of windows along an axis (0: rows, 1: columns), 0 where none fits.
+  // Number of windows along an axis (0: rows, 1: columns); 0 if none fits.
   int64_t out(size_t axis) const {
     const int64_t size = (axis == 0 ? h : w) + options.padding[axis] + options.padding[axis + 2];
     const int64_t rest = size - (options.kernel[axis] - 1) * options.dilation[axis] - 1;
@@ -27,7 +27,7 @@ struct ConvGeometry {
   int64_t in_group() const { return c / options.groups; }
   int64_t out_group() const { return o / options.groups; }
   int64_t k() const { return taps() * in_group(); }
-  int64_t windows() const { return out(0) * out(1); }  // of an image
+  int64_t windows() const { return out(0) * out(1); }  // per image
   int64_t pixels() const { return n * windows(); }
   int64_t products() const { return pixels() * o * k(); }
   Shape x_shape() const { return {n, h, w, c}; }
@@ -51,7 +51,7 @@ struct ConvGeometry {
   }
 };
 
-// visit(m, tap, pixel) for every output pixel m and tap; pixel: the one of x that the tap reads, -1 outside.
+// Calls visit(m, tap, pixel) for every output pixel m and tap; pixel: the pixel of x that the tap reads, -1 if outside.
 template <typename Visit>
 void for_taps(const ConvGeometry& g, Visit visit) {
   const Conv2dOptions& p = g.options;
@@ -68,7 +68,7 @@ void for_taps(const ConvGeometry& g, Visit visit) {
           }
 }
 
-// Whether some tap of some window lies outside.
+// Whether some tap of some window lies outside the image.
 inline bool reads_outside(const ConvGeometry& g) {
   bool outside = false;
   ConvGeometry one = g;
@@ -77,8 +77,8 @@ inline bool reads_outside(const ConvGeometry& g) {
   return outside;
 }
 
-// visit(element of y, element of x or -1, channel of x, element of w) for every product of the convolution. Products
-// of one element of y come by ascending column of w.
+// Calls visit(element of y, element of x or -1, channel of x, element of w) for every product of the convolution.
+// Products of one element of y come in ascending order of the columns of w.
 template <typename Visit>
 void for_products(const ConvGeometry& g, Visit visit) {
   const int64_t k = g.k(), inputs = g.in_group(), outputs = g.out_group(), o = g.o, c = g.c;
@@ -91,7 +91,7 @@ void for_products(const ConvGeometry& g, Visit visit) {
   });
 }
 
-// y, gx and gw of numbers x, w and gy. pads: what a pixel outside holds, a number a channel.
+// y, gx and gw for values x, w and gy. pads: the value of pixels outside the image, per channel.
 template <typename T>
 std::vector<T> conv_forward(const ConvGeometry& g, const std::vector<T>& x, const std::vector<T>& w,
                             const std::vector<T>& pads) {
@@ -121,7 +121,7 @@ std::vector<T> conv_gw(const ConvGeometry& g, const std::vector<T>& gy, const st
   return gw;
 }
 
-// The rows of im2col, [pixels, taps * c] in numbers; a pixel outside holds `pad`. One group.
+// The rows of im2col, [pixels, taps * c], in double; pixels outside have the value `pad`. One group only.
 inline std::vector<double> conv_columns(const ConvGeometry& g, const std::vector<double>& x, double pad) {
   std::vector<double> a(static_cast<size_t>(g.pixels() * g.taps() * g.c), pad);
   for_taps(g, [&](int64_t m, int64_t tap, int64_t pixel) {
@@ -133,7 +133,7 @@ inline std::vector<double> conv_columns(const ConvGeometry& g, const std::vector
 
 inline void draw_groups(Rng& rng, ConvGeometry& g) {
   const int64_t form = uniform_int(rng, 0, 4);
-  if (form == 0) {  // depthwise, one or two outputs a channel
+  if (form == 0) {  // depthwise, one or two outputs per channel
     g.options.groups = g.c;
     g.o = g.c * uniform_int(rng, 1, 2);
   } else if (form == 1) {  // some divisor of c
@@ -145,8 +145,8 @@ inline void draw_groups(Rng& rng, ConvGeometry& g) {
   }
 }
 
-// n 0 .. 3, maps of 1 .. 17 pixels (also smaller than the kernel), kernels 1 .. 5, strides and dilations 1 .. 3,
-// uneven padding 0 .. 4, c 1 .. 130, o 1 .. 70 (depthwise up to 260), at most so many products.
+// n 0 .. 3, maps of 1 .. 17 pixels (some smaller than the kernel), kernels 1 .. 5, strides and dilations 1 .. 3,
+// asymmetric padding 0 .. 4, c 1 .. 130, o 1 .. 70 (depthwise up to 260), at most max_products products.
 inline ConvGeometry random_geometry(Rng& rng, int64_t max_products = 150000) {
   static constexpr int64_t kChannels[] = {1, 3, 15, 16, 63, 64, 65, 96, 127, 128, 130};
   for (;;) {
@@ -157,7 +157,7 @@ inline ConvGeometry random_geometry(Rng& rng, int64_t max_products = 150000) {
     g.c = uniform_int(rng, 0, 1) == 0 ? kChannels[uniform_int(rng, 0, std::ssize(kChannels) - 1)]
                                       : uniform_int(rng, 1, 130);
     const bool padded = uniform_int(rng, 0, 3) != 0, square = uniform_int(rng, 0, 1) == 0,
-               pointwise = uniform_int(rng, 0, 19) == 0;  // the windows are the pixels
+               pointwise = uniform_int(rng, 0, 19) == 0;  // each window is one pixel
     for (size_t axis = 0; axis < 2; ++axis) {
       g.options.kernel[axis] = uniform_int(rng, 1, 5);
       g.options.stride[axis] = uniform_int(rng, 1, 3);

@@ -1,4 +1,4 @@
-// Runs with each cap of instructions and for several numbers of threads.
+// Runs a check under every instruction cap and with several numbers of threads.
 #pragma once
 
 #include "bitgrad/base/cpu.h"
@@ -7,7 +7,7 @@
 
 namespace bitgrad::test {
 
-// same(): whether what is computed now has the bits that it must have.
+// same(): computes the result and returns whether it has the expected bits.
 template <typename Same>
 void check_everywhere(Same same) {
   const int threads = num_threads();

@@ -1,4 +1,4 @@
-// The text and the code of the error that a call throws.
+// Text and code of the error that a call throws.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace bitgrad::test {
 
-// what() of the bitgrad::Error that `call` throws, "" when it throws nothing. Other exceptions pass through.
+// what() of the bitgrad::Error that `call` throws, "" if it throws nothing. Other exceptions pass through.
 template <typename Call>
 std::string error_of(Call&& call) {
   try {
@@ -18,7 +18,7 @@ std::string error_of(Call&& call) {
   return "";
 }
 
-// The exit code of the bitgrad::Error that `call` throws, 0 when it throws nothing.
+// The exit code of the bitgrad::Error that `call` throws, 0 if it throws nothing.
 template <typename Call>
 int error_code_of(Call&& call) {
   try {

@@ -1,4 +1,4 @@
-// Small networks of every scheme that exports know, trained for a few steps on digits that the program draws.
+// Small networks with every scheme that exports support, trained for a few steps on generated digits.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@ namespace bitgrad::test {
 struct ExportNet {
   std::string name;
   std::string model;  // YAML of the list of layers
-  std::string quant;  // YAML of the group, one line
+  std::string quant;  // YAML of the group `quant`, on one line
 };
 
 inline const std::string kBinaryWeights =
     "weights: {dtype: bint1, scheme: binary, init: \"uniform(-1,1)\", latent_clamp: 1}";
 
-// A linear layer, and a block of a linear layer with norm and quantizer.
+// Two linear layers, each preceded by `quantizer`, with `middle` between them.
 inline std::string mlp(const std::string& quantizer, const std::string& middle = "{batch_norm: {}}, ") {
   return "[" + quantizer + "{linear: {out: 32, bias: false}}, " + middle + quantizer + "{linear: {out: 10}}]";
 }
@@ -94,7 +94,7 @@ inline std::string yaml_of(const ExportNet& net, const std::string& steps = "4 s
          "batch: {global: 20}\noptim: {name: adam, lr: 0.01}\ntrain: {stop: " + steps + "}\n";
 }
 
-// Trained and converted.
+// Trains and converts the network.
 inline std::unique_ptr<Trainer> trained(const ExportNet& net) {
   auto trainer = std::make_unique<Trainer>(parse_config(yaml_of(net), net.name + ".yaml"));
   trainer->run("");

@@ -1,4 +1,4 @@
-// A file system whose n-th call fails, before or after it did its work. It passes everything else to the real one.
+// A file system whose n-th call fails, before or after it has taken effect. All other calls go to the real one.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ namespace bitgrad::test {
 
 class FaultyFileSystem final : public FileSystem {
  public:
-  enum class When { kBefore, kAfter, kHalfWritten };  // the last one: a write leaves half of its bytes; else as kBefore
+  enum class When { kBefore, kAfter, kHalfWritten };  // kHalfWritten: a write stores half its bytes; else as kBefore
 
-  // fail_at: 0 is the first call; negative: never. forever: all later calls fail too.
+  // fail_at: index of the failing call, from 0; negative: none. forever: all later calls fail too.
   FaultyFileSystem(int fail_at, When when, bool forever)
       : real_(file_system()), fail_at_(fail_at), when_(when), forever_(forever) {
     old_ = set_file_system(this);

@@ -1,5 +1,5 @@
-// A batch of products with memory of its own, for kernels of every device: members of A, B and C at random steps, and
-// the members as products alone, found by arithmetic of its own.
+// A batch of products with its own memory, for kernels of every device. Members of A, B and C are at random steps; each
+// member as a single product is computed independently of the library's own arithmetic.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct BatchPair {
   bool a_k_major = false, b_k_major = false;
 };
 
-// One side: `count` matrices of free x k, in a layout, `step` bytes apart.
+// One side: `count` matrices of free x k in a layout, `step` bytes apart.
 class BatchSide {
  public:
   BatchSide(std::mt19937& rng, DType dtype, bool k_major, Layout layout, int64_t free, int64_t k, int64_t count,
@@ -55,7 +55,7 @@ class BatchSide {
   int64_t scale_step() const { return scale_step_; }
   int64_t bytes() const { return static_cast<int64_t>(words_.size()) * 8; }
   int64_t parameters() const { return static_cast<int64_t>(scale_.size()); }
-  // Operand `i` of those that lie at `first`.
+  // Operand `i`, given the operand at `first`.
   kernels::GemmOperand member(kernels::GemmOperand first, int64_t i) const {
     first.data = static_cast<const uint8_t*>(first.data) + i * step_;
     if (first.scale.scale != nullptr) first.scale.scale += i * scale_step_;
@@ -65,7 +65,7 @@ class BatchSide {
   }
 
  private:
-  // All strides of a side are those of the first member; the matrix in its layout as whole words.
+  // Stores the matrix in `layout` as whole words, with the strides of the first member.
   void repack(const StoredMatrix& m, Layout layout, std::vector<uint64_t>& words) const {
     std::vector<uint64_t> canonical(static_cast<size_t>(m.rows * stride_ / 8 + 2), 0);
     const auto row_bytes = static_cast<size_t>(row_bytes_memory(m.dtype, m.cols));
@@ -88,19 +88,19 @@ class BatchSide {
   kernels::GemmOperand operand_;
 };
 
-// What a kernel is asked for; all members have the same.
+// What is requested of a kernel; the same for all members.
 struct BatchForm {
   BatchPair pair;
   int64_t m = 0, n = 0, k = 0, count = 0;
   DType c_dtype = dtypes::fp32;
   std::string a_parameters = {}, b_parameters = {};
   bool bias = false, row_minus = false, accumulate = false, stochastic = false, fold = false;
-  bool beside = false;  // members of C side by side, as heads are
+  bool beside = false;  // members of C side by side, as attention heads are
   bool shared_b = false;
-  int64_t unit = 8;  // bytes that strides and steps of A and B are multiples of
+  int64_t unit = 8;  // strides and steps of A and B are multiples of this number of bytes
 };
 
-// Arguments without memory: what supports is asked of.
+// Arguments without memory, for queries of `supports`.
 inline kernels::GemmArgs form_args(const BatchForm& form) {
   static const float kUnread = 1;
   static const int32_t kZero = 0;
@@ -149,7 +149,7 @@ class BatchProblem {
     first_element = static_cast<int64_t>(rng() % 5000);
   }
 
-  // The whole, with what it reads at these places.
+  // Arguments of the whole batch, reading from the given addresses.
   kernels::GemmArgs args(const kernels::GemmOperand& at_a, const kernels::GemmOperand& at_b, const float* at_bias,
                          const int64_t* at_minus, void* c) const {
     kernels::GemmArgs out;
@@ -181,7 +181,7 @@ class BatchProblem {
   }
   kernels::GemmArgs host_args(void* c) const { return args(a.operand(), b.operand(), bias.data(), minus.data(), c); }
 
-  // C's bytes after `run` took the batch, and after it took the members one by one.
+  // The bytes of C after `run` on the whole batch, and after `run` on each member.
   template <typename Run>
   std::vector<uint8_t> as_batch(Run&& run) const {
     std::vector<uint8_t> c = c_before;
@@ -209,7 +209,7 @@ class BatchProblem {
   RandomStream stream{5, Purpose::kGradAccumulate, 8, 2};
 };
 
-// Pairs of dtypes and orders of storage that together reach every kernel of the tables.
+// Pairs of dtypes and storage orders that together reach every kernel of the tables.
 inline std::vector<BatchPair> batch_pairs() {
   using namespace dtypes;
   return {{bint1, bint1},
@@ -242,7 +242,7 @@ inline std::vector<BatchPair> batch_pairs() {
           {fp64, fp64}};
 }
 
-// Shapes at edges, outputs and parameters drawn for a pair.
+// Random shapes at edges, outputs and parameters for a pair.
 inline BatchForm random_form(std::mt19937& rng, const BatchPair& pair, int64_t count) {
   constexpr int64_t kFree[] = {1, 2, 5, 8, 16, 17, 31, 33, 64, 65}, kDeep[] = {1, 7, 32, 63, 64, 65, 130, 513};
   const auto draw = [&](uint32_t of) { return rng() % of == 0; };

@@ -1,4 +1,4 @@
-// Random integer products with everything that they point to, for the tests of rows on every device.
+// Random integer products with all their data, for tests of kernels on every device.
 #pragma once
 
 #include <iterator>
@@ -12,7 +12,7 @@ namespace bitgrad::test {
 struct Shape {
   int64_t m, n, k;
 };
-// A third at the edges of tiles, words and blocks, or 0; the others log-uniform.
+// One third at the edges of tiles, words and blocks, or 0; the rest log-uniform.
 inline Shape random_shape(Rng& rng) {
   constexpr int64_t kSmall[] = {0,  1,  2,  3,  4,  5,   6,   7,   15,  16,  17,  31,  32,  33,
                                 48, 49, 63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};
@@ -25,14 +25,14 @@ inline Shape random_shape(Rng& rng) {
   return {log_uniform(rng, 300), log_uniform(rng, 300), log_uniform(rng, 5000)};
 }
 
-// One product with everything that it points to.
+// One product with all its data.
 struct Case {
   kernels::GemmArgs args;
   CodeMatrix a, b;
   std::vector<float> scale_a, scale_b, bias;
   std::vector<int32_t> zero_a, zero_b;
   std::vector<int64_t> row_minus;
-  std::vector<uint64_t> derived_a, derived_b;  // canonical codes in another layout
+  std::vector<uint64_t> derived_a, derived_b;  // codes in a derived layout
   RandomStream stream{7, Purpose::kGradAccumulate, 11, 3};
   kernels::GemmOperand canonical_a, canonical_b;
 };
@@ -77,7 +77,7 @@ inline void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool g
     if (uniform_int(rng, 0, 1) == 0) t.args.sr = &t.stream;
   }
   if (general && uniform_int(rng, 0, 3) == 0) {
-    // Small ones, and some that leave int32 behind.
+    // Small ones, and some beyond int32.
     const int64_t max = uniform_int(rng, 0, 2) == 0 ? int64_t{1} << uniform_int(rng, 30, 62) : 100000;
     for (int64_t i = 0; i <= shape.m; ++i) t.row_minus.push_back(uniform_int(rng, -max, max));
     t.args.row_minus = t.row_minus.data();
@@ -86,7 +86,7 @@ inline void make_case(Rng& rng, Case& t, DType da, DType db, Shape shape, bool g
   t.canonical_b = t.args.b;
 }
 
-// Noise in the fields of vnni64 beyond the last row and the last k, and in the sums of rows beyond the last.
+// Fills the fields of vnni64 beyond the last row and the last k, and the sums beyond the last row, with noise.
 inline void spoil_vnni64(Rng& rng, DType dtype, int64_t free, int64_t k, void* out) {
   const int fields = vnni_fields(dtype.bits()), width = 8 / fields;
   const int64_t panels = panel_count(free), steps = vnni_steps(dtype.bits(), k);
@@ -110,7 +110,7 @@ inline void spoil_vnni64(Rng& rng, DType dtype, int64_t free, int64_t k, void* o
 
 inline bool is_vnni64(Layout layout) { return layout == layouts::vnni64 || layout == layouts::vnni64_t; }
 
-// Puts an operand into a layout, then makes noise of the bits beyond its last code.
+// Repacks an operand into a layout and fills the bits beyond its last code with noise.
 inline void derive(Rng& rng, kernels::GemmOperand& x, Layout layout, int64_t free, int64_t k,
                    std::vector<uint64_t>& out) {
   if (layout == layouts::canonical) return;
@@ -140,7 +140,7 @@ inline void derive(Rng& rng, kernels::GemmOperand& x, Layout layout, int64_t fre
   }
 }
 
-// The wrong elements of `row` on codes a [m, k] and b [n, k], zero points taken off.
+// Counts wrong elements of a kernel's product of codes a [m, k] and b [n, k], zero points already subtracted.
 inline int64_t wrong_elements(Rng& rng, const kernels::GemmKernel& kernel, const kernels::GemmArgs& args,
                               const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
   return wrong_elements(rng, kernel, args, [&](int64_t i, int64_t j, uint64_t old) {
@@ -150,7 +150,7 @@ inline int64_t wrong_elements(Rng& rng, const kernels::GemmKernel& kernel, const
   });
 }
 
-// What a row of vnni64 does not take of the pairs and orders of storage that the byte rows are tested on.
+// Whether a vnni64 kernel does not support this pair or storage order, although the tests of byte kernels cover it.
 inline bool left_out(const kernels::GemmKernel& kernel, const kernels::GemmArgs& args) {
   if (!is_vnni64(kernel.b_layout)) return false;
   return args.b.k_major != (kernel.b_layout == layouts::vnni64_t) ||

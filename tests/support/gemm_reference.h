@@ -1,5 +1,5 @@
-// The products of docs/numerics.md section 4, written once more for tests: codes are read element by element, sums are
-// 128 bits or double.
+// The products of docs/numerics.md section 4, implemented independently for tests: codes are read element by element,
+// sums are 128-bit integers or double.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ using Rng = std::mt19937_64;
 inline int64_t uniform_int(Rng& rng, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(rng);
 }
-// 1 .. high, every power of two as likely as the next.
+// In 1 .. high, with every power of two equally likely.
 inline int64_t log_uniform(Rng& rng, int64_t high) {
   const double x = std::uniform_real_distribution<double>(0, std::log2(static_cast<double>(high) + 1))(rng);
   return std::clamp<int64_t>(static_cast<int64_t>(std::exp2(x)), 1, high);
 }
 
-// A stored matrix of integer codes. Its stride is random, and bytes and bits that hold no element are noise.
+// A stored matrix of integer codes. Its stride is random, and padding bytes and bits are noise.
 struct CodeMatrix {
   DType dtype;
   int64_t rows = 0, cols = 0, stride = 0;
@@ -44,14 +44,14 @@ struct CodeMatrix {
   }
 };
 
-// Codes drawn from the whole range of the dtype.
+// Random codes from the whole range of the dtype.
 inline CodeMatrix random_codes(Rng& rng, DType dtype, int64_t rows, int64_t cols) {
   CodeMatrix m{dtype, rows, cols, 0, {}};
   m.stride = (row_bytes_memory(dtype, cols) + 7) / 8 * 8 + 8 * uniform_int(rng, 0, 3);
   m.words.resize(static_cast<size_t>(rows * m.stride / 8 + 1));
   for (uint64_t& word : m.words) word = rng();
   const DTypeInfo& info = dtype.info();
-  // Noise is a legal code already where every raw code is one.
+  // If every raw code is legal, noise is valid already.
   if (info.bits == 1 || info.bits > 8 || info.qmax - info.qmin + 1 == int64_t{1} << info.bits) return m;
   for (int64_t r = 0; r < rows; ++r) {
     uint8_t* row = reinterpret_cast<uint8_t*>(m.words.data()) + r * m.stride;
@@ -88,8 +88,8 @@ inline std::vector<int64_t> reference_codes(const kernels::GemmOperand& x, int64
   return out;
 }
 
-// The number of every element as [free][k] in double: s * (q - z) or s * q + m in fp32, each operation rounded once.
-// Any dtype.
+// The value of every element as [free][k] in double: s * (q - z) or s * q + m in fp32, each operation rounded once. Any
+// dtype.
 inline std::vector<double> reference_values(const kernels::GemmOperand& x, int64_t free, int64_t k) {
   std::vector<double> out(static_cast<size_t>(free * k));
   for (int64_t f = 0; f < free; ++f) {
@@ -129,7 +129,7 @@ inline double reference_dot(const double* a, const double* b, int64_t k) {
   return sum;
 }
 
-// The bits that C[i, j] must hold when y is complete but for bias and accumulation, given the bits that it held before.
+// The expected bits of C[i, j], given y before bias and accumulation and the previous bits of C[i, j].
 inline uint64_t reference_store(const kernels::GemmArgs& args, int64_t i, int64_t j, float y, uint64_t old) {
   if (args.bias != nullptr) y = y + args.bias[j];
   if (args.c_dtype == dtypes::fp32) {
@@ -144,13 +144,13 @@ inline uint64_t reference_store(const kernels::GemmArgs& args, int64_t, int64_t,
   return std::bit_cast<uint64_t>(args.accumulate ? std::bit_cast<double>(old) + y : y);
 }
 
-// A parameter of the element at free index f and contracted index k; `none` where there is no array.
+// A parameter of the element at free index f and contracted index k; `none` if there is no array.
 template <typename T>
 T reference_param(const kernels::GemmOperand& x, const T* list, int64_t f, int64_t k, T none) {
   return list == nullptr ? none : list[x.k_major ? x.scale.index(k, f) : x.scale.index(f, k)];
 }
 
-// The bits that C[i, j] of a plain integer product must hold, given its exact sum and the bits that it held before.
+// The expected bits of C[i, j] of a plain integer product, given its exact sum and the previous bits.
 inline uint64_t reference_element(const kernels::GemmArgs& args, int64_t i, int64_t j, int64_t acc, uint64_t old) {
   if (args.c_dtype == dtypes::int64) return static_cast<uint64_t>(acc);
   if (args.c_dtype == dtypes::int32) {
@@ -221,7 +221,7 @@ uint64_t reference_groups(const kernels::GemmArgs& args, int64_t group, int64_t 
   return reference_store(args, i, j, t * sa, old);
 }
 
-// C filled with finite numbers of its dtype.
+// C filled with finite values of its dtype.
 inline std::vector<uint8_t> old_c(Rng& rng, const kernels::GemmArgs& args) {
   constexpr size_t kNumbers = 61;
   double numbers[kNumbers];
@@ -242,7 +242,7 @@ inline uint64_t element_bits(const std::vector<uint8_t>& c, DType dtype, int64_t
   return bits;
 }
 
-// Indices of C to check: all of a small extent, else both ends and a random few.
+// Indices of C to check: all of a small extent, otherwise both ends and a random few.
 inline std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t max) {
   std::vector<int64_t> picked;
   if (extent <= max) {
@@ -254,8 +254,8 @@ inline std::vector<int64_t> some_of(Rng& rng, int64_t extent, int64_t max) {
   return picked;
 }
 
-// Runs `row` and counts the wrong elements among some, and every touched element outside [m, n]. expected(i, j, old):
-// the bits that C[i, j] must hold.
+// Runs `kernel`; counts wrong elements in a sample of C and every modified element outside [m, n]. expected(i, j, old):
+// the expected bits of C[i, j].
 template <typename Expected>
 int64_t wrong_elements(Rng& rng, const kernels::GemmKernel& kernel, kernels::GemmArgs args, Expected&& expected) {
   const std::vector<uint8_t> before = old_c(rng, args);
@@ -277,7 +277,7 @@ int64_t wrong_elements(Rng& rng, const kernels::GemmKernel& kernel, kernels::Gem
   return wrong;
 }
 
-// Number of random shapes of a test: BITGRAD_TEST_SHAPES, else `fallback` (a fifth of it under a sanitizer).
+// Number of random shapes of a test: BITGRAD_TEST_SHAPES, otherwise `fallback` (a fifth of it under a sanitizer).
 inline int shape_count(int fallback) {
   const char* text = std::getenv("BITGRAD_TEST_SHAPES");
   if (text != nullptr) return std::max(1, std::atoi(text));

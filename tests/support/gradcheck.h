@@ -1,7 +1,7 @@
-// Gradient check: the gradients of a function of fp64 tensors against central differences.
+// Gradient check: gradients of a function of fp64 tensors, compared with central differences.
 //
 //   d/dx_i sum_j s_j y_j(x)  ~  (f(x_i + h) - f(x_i - h)) / 2h,  h = 1e-6,
-// for fixed drawn weights s. docs/numerics.md section 8: relative 1e-6 (absolute below 1).
+// with fixed random weights s. docs/numerics.md section 8: relative tolerance 1e-6 (absolute below 1).
 #pragma once
 
 #include <cmath>
@@ -24,8 +24,8 @@ inline double weighted_value(const CheckedFunction& fn, const std::vector<Tensor
   return total;
 }
 
-// "" when all gradients agree, else the first that does not. `inputs` are fp64 and dense; fn must be a pure function of
-// them.
+// Returns "" if all gradients agree, otherwise a description of the first that does not. `inputs` are fp64 and dense;
+// fn must be a pure function of them.
 inline std::string gradcheck(const CheckedFunction& fn, const std::vector<Tensor>& inputs, double tolerance = 1e-6) {
   constexpr double kStep = 1e-6;
   std::vector<AccumulateSink> sinks(inputs.size());

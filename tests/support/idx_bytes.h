@@ -1,4 +1,4 @@
-// Files of the idx format and gzip streams, byte by byte.
+// Builds idx files and gzip streams byte by byte.
 #pragma once
 
 #include <zlib.h>
@@ -17,7 +17,7 @@ inline std::vector<uint8_t> idx_header(const std::vector<uint32_t>& dims, uint8_
   return out;
 }
 
-// One stream. level: 1 (fast) to 9.
+// Compresses to one stream. level: 1 (fast) to 9.
 inline std::vector<uint8_t> gzip(const std::vector<uint8_t>& content, int level = 9) {
   z_stream z{};
   REQUIRE(deflateInit2(&z, level, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);

@@ -1,4 +1,4 @@
-// A lowered model (nn/inference.h) run by the ops of the library, a node at a time: what it states, computed.
+// Runs a lowered model (nn/inference.h) node by node with the library's ops.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What is logged while this lives; the sink is put back also where a test throws.
+// Collects what is logged during its lifetime; the sink is restored even if the test throws.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The program around the tests of a layer.
+// The main function of each layer's test program.
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_RUNNER
 #endif

@@ -1,5 +1,5 @@
-// What a test needs of the CPU. Catch2 2 has no SKIP: a test that cannot run here says so in one line that begins with
-// "skipped:", and returns.
+// CPU features that a test needs. Catch2 version 2 has no SKIP: a test that cannot run here prints one line that starts
+// with "skipped:" and returns.
 #pragma once
 
 #include "bitgrad/base/cpu.h"
@@ -7,7 +7,7 @@
 
 namespace bitgrad::test {
 
-// True, with the line, where the CPU or the cap does not grant these groups of instructions.
+// Returns true and prints that line if the CPU or the cap does not provide these instruction groups.
 inline bool skipped_without(IsaMask needs) {
   const IsaMask missing = needs & ~cpu_isa();
   if (missing != 0) WARN("skipped: needs " << isa_names(missing));

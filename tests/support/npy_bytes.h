@@ -1,4 +1,4 @@
-// Files of numpy, byte by byte: .npy of every version, and ZIP archives of them.
+// Builds numpy files byte by byte: .npy of every version, and ZIP archives of them.
 #pragma once
 
 #include <zlib.h>
@@ -20,7 +20,7 @@ inline void put(NpyBytes& out, uint64_t value, int bytes) {
 }
 inline void put(NpyBytes& out, const std::string& text) { out.insert(out.end(), text.begin(), text.end()); }
 
-// With this description, as numpy pads it.
+// A file with this header text, padded as numpy does.
 inline NpyBytes npy_raw(const std::string& description, const NpyBytes& elements, int version = 1) {
   NpyBytes out;
   put(out, std::string("\x93NUMPY", 6));
@@ -45,12 +45,12 @@ NpyBytes bytes_of(const std::vector<T>& values) {
 }
 
 struct ZipOptions {
-  bool deflated = false, wide = false;  // wide: sizes in the 64-bit records
-  int method = -1;                      // said in place of the true one
+  bool deflated = false, wide = false;  // wide: sizes in 64-bit records
+  int method = -1;                      // written instead of the true method
   uint32_t flags = 0, crc_off = 0;
   int64_t size_off = 0;
 };
-// An archive of `members`, name and content.
+// An archive of `members` (name and content).
 inline NpyBytes zip(const std::vector<std::pair<std::string, NpyBytes>>& members, const ZipOptions& o = {}) {
   NpyBytes out, directory;
   for (const auto& [name, content] : members) {
@@ -76,7 +76,7 @@ inline NpyBytes zip(const std::vector<std::pair<std::string, NpyBytes>>& members
     put(out, method, 2);
     put(out, 0, 4);
     put(out, crc, 4);
-    put(out, 0xFFFFFFFF, 4);  // as numpy: the local header has its sizes in an extra field
+    put(out, 0xFFFFFFFF, 4);  // as numpy writes it: the sizes of the local header are in an extra field
     put(out, 0xFFFFFFFF, 4);
     put(out, name.size(), 2);
     put(out, 20, 2);
@@ -100,7 +100,7 @@ inline NpyBytes zip(const std::vector<std::pair<std::string, NpyBytes>>& members
     put(directory, o.wide ? 0xFFFFFFFF : header, 4);
     put(directory, name);
     if (!o.wide) continue;
-    put(directory, 0x7777, 2);  // a field of another program
+    put(directory, 0x7777, 2);  // an extra field of another program
     put(directory, 0, 2);
     put(directory, 1, 2);
     put(directory, 24, 2);

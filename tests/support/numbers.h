@@ -1,4 +1,4 @@
-// Small tensors of drawn numbers, the same on every run.
+// Small tensors of random values that are the same on every run.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace bitgrad::test {
 
-// Numbers that the dtype holds: floats in [lo, hi), codes from the whole range.
+// Values that the dtype can represent: floats in [lo, hi), codes from the whole range.
 inline std::vector<double> random_numbers(DType dtype, int64_t n, uint64_t seed, double lo = -1, double hi = 1) {
   const RandomStream draws{seed, Purpose::kUser, dtype.id(), 0};
   const DTypeInfo& info = dtype.info();
@@ -39,7 +39,7 @@ inline Tensor random_tensor(const Shape& shape, DType dtype, uint64_t seed, doub
 
 enum class ZeroKind { kNone, kInteger, kReal };
 
-// Codes of the whole range with scales in [0.25, 1.25), and zero points in [-3, 3] or offsets in [-1, 1).
+// Codes from the whole range with scales in [0.25, 1.25), and zero points in [-3, 3] or offsets in [-1, 1).
 inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed, const Granularity& granularity = {},
                            ZeroKind zero = ZeroKind::kNone) {
   const Tensor codes = random_tensor(shape, dtype, seed);
@@ -58,7 +58,7 @@ inline Tensor random_codes(const Shape& shape, DType dtype, uint64_t seed, const
   return codes.with_quant(std::make_shared<const QuantParams>(std::move(params)));
 }
 
-// Codes of at most 8 bits, built in and registered so far.
+// Code dtypes (at most 8 bits), built in and registered so far.
 inline std::vector<DType> code_dtypes() {
   std::vector<DType> out;
   for (const DType d : all_dtypes())
@@ -66,7 +66,7 @@ inline std::vector<DType> code_dtypes() {
   return out;
 }
 
-// Bits, so that -0 differs from 0 and a NaN equals itself.
+// Raw bits, so that -0 differs from 0 and a NaN equals itself.
 inline std::vector<uint32_t> bits_of(const Tensor& t) {
   std::vector<uint32_t> out;
   for (const double v : t.elements()) out.push_back(std::bit_cast<uint32_t>(static_cast<float>(v)));

@@ -1,4 +1,4 @@
-// A file system of one file.
+// A file system with a single file.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace bitgrad::test {
 
-// While it lives, every file that is read has these bytes: thousands of damaged files, none of which is written.
+// During its lifetime, every file reads as these bytes: thousands of damaged files, none of which is written to disk.
 class OneFile final : public FileSystem {
  public:
   std::vector<uint8_t> bytes;

@@ -1,4 +1,4 @@
-// Drawn problems of family pointwise: sizes of four axes, and arrays whose axes lie in any order, apart, or repeat.
+// Random problems of family pointwise: sizes of four axes, and arrays whose axes are permuted, padded or repeated.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct PointwiseProblem {
   std::array<int64_t, kernels::kPointwiseAxes> size = {};
   struct Array {
     std::array<int64_t, kernels::kPointwiseAxes> step = {};
-    int64_t elements = 0;  // that its indices may name
+    int64_t elements = 0;  // number of elements that its indices may address
     int64_t at(const std::array<int64_t, kernels::kPointwiseAxes>& i) const {
       int64_t sum = 0;
       for (size_t k = 0; k < i.size(); ++k) sum += i[k] * step[k];
@@ -24,7 +24,7 @@ struct PointwiseProblem {
   std::array<Array, 3> arrays = {};  // a, b, y
 
   int64_t count() const { return size[0] * size[1] * size[2] * size[3]; }
-  // body(index) for every element.
+  // Calls body(index) for every element.
   template <typename Body>
   void each(Body&& body) const {
     std::array<int64_t, kernels::kPointwiseAxes> i = {};
@@ -35,7 +35,7 @@ struct PointwiseProblem {
   }
 };
 
-// An array whose axes lie in a drawn order (outermost first where `plain`), perhaps with gaps, perhaps repeating.
+// An array with its axes in random order (outermost first if `plain`), possibly with gaps, possibly with repeats.
 inline PointwiseProblem::Array drawn_array(const std::array<int64_t, kernels::kPointwiseAxes>& size,
                                            std::mt19937& random, bool plain, bool repeats) {
   std::array<size_t, kernels::kPointwiseAxes> order = {3, 2, 1, 0};  // innermost first

@@ -1,4 +1,4 @@
-// Programs run by tests: what they print, how they end, signals to them.
+// Programs started by tests: their output, how they end, and signals to them.
 #pragma once
 
 #include <fcntl.h>
@@ -27,13 +27,13 @@ inline std::string slurp(const std::string& path) {
 }
 
 struct ProcessResult {
-  int code = -1;  // exit code; 128 + signal when a signal ended it
+  int code = -1;  // exit code, or 128 + signal if a signal ended it
   std::string out, err;
 };
 
-// Streams that are not as usual, by their descriptors. Nothing of them is in the result.
+// Streams with special treatment, by file descriptor. Their output is not part of the result.
 struct ProcessStreams {
-  std::vector<int> closed = {}, unread = {};  // unread: a pipe whose reader has gone
+  std::vector<int> closed = {}, unread = {};  // unread: a pipe whose reader is gone
   std::vector<std::pair<int, std::string>> files = {};
 };
 
@@ -81,12 +81,12 @@ class Process {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(temp_.file("out")),
             slurp(temp_.file("err"))};
   }
-  // Whether it still runs.
+  // Whether the program is still running.
   bool running() {
     siginfo_t info{};
     return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
   }
-  // Waits until `path` holds `text`; false when the program ended first.
+  // Waits until the file `path` contains `text`; false if the program ended first.
   bool wait_for(const std::string& path, const std::string& text) {
     while (running()) {
       if (slurp(path).find(text) != std::string::npos) return true;

@@ -1,4 +1,4 @@
-// A fresh directory that goes away with its object.
+// A fresh directory that is removed with its object.
 #pragma once
 
 #include <stdlib.h>

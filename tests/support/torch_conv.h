@@ -1,4 +1,4 @@
-// tests/golden/torch_conv.json and the inputs of its cases: scripts/torch_conv_golden.py says what they are.
+// tests/golden/torch_conv.json and the inputs of its cases; see scripts/torch_conv_golden.py.
 #pragma once
 
 #include <fstream>
@@ -29,7 +29,7 @@ inline Tensor torch_eighths(uint64_t seed, const Shape& shape, DType dtype) {
   const auto rule = [](uint64_t s) { return (static_cast<double>((s >> 33) % 17) - 8) / 8; };
   return Tensor::from_elements(shape, dtype, torch_draws(seed, shape.numel(), rule));
 }
-// -1 or 1 by the sign of those.
+// The signs of torch_eighths, as -1 or 1 (0 gives 1).
 inline Tensor torch_signs(uint64_t seed, const Shape& shape, DType dtype) {
   const auto rule = [](uint64_t s) { return (s >> 33) % 17 >= 8 ? 1.0 : -1.0; };
   return Tensor::from_elements(shape, dtype, torch_draws(seed, shape.numel(), rule));

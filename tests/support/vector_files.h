@@ -1,4 +1,4 @@
-// Vectors of float32 with values and with several labels, as idx files: what the shipped configurations vectors_* read.
+// float32 vectors with values and with multiple labels, as idx files: the data of the shipped configurations vectors_*.
 #pragma once
 
 #include <bit>
@@ -25,8 +25,8 @@ inline void write_idx(const std::string& path, std::vector<uint8_t> head, const 
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(head.data()), std::ssize(head));
 }
 
-// <root>/vectors/{train,test}-{x,values,labels}.idx: x [n,8] in [-1, 1); values [n,2] a product and a sine of x; labels
-// [n,5]: which of five sums of two are positive.
+// Writes <root>/vectors/{train,test}-{x,values,labels}.idx: x [n,8] in [-1, 1); values [n,2], a product and a sine of
+// x; labels [n,5], which of five sums of two elements are positive.
 inline void write_vectors(const std::string& root, int64_t train, int64_t test) {
   constexpr int64_t kWidth = 8, kValues = 2, kLabels = 5;
   std::filesystem::create_directories(root + "/vectors");

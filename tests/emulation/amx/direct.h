@@ -1,4 +1,4 @@
-// Direct convolutions (src/kernels/windows/tiles) around emulated tiles.
+// Direct convolutions (src/kernels/windows/tiles) on emulated tiles.
 #pragma once
 
 #include "kernels/windows/tiles/direct.h"

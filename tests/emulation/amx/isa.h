@@ -1,5 +1,4 @@
-// The rows of the tile unit on machines without AMX: the loops of src/kernels/gemm/tiles/amx_loop.h around emulated
-// tiles.
+// The tile kernels on machines without AMX: the loops of src/kernels/gemm/tiles/amx_loop.h on emulated tiles.
 #pragma once
 
 #include "kernels/gemm/tiles/amx.h"

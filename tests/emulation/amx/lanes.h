@@ -1,4 +1,4 @@
-// 16 lanes in memory for the loops of direct convolutions (src/kernels/windows/{signs,few}).
+// 16 lanes in memory, for the loops of direct convolutions (src/kernels/windows/{signs,few}).
 #pragma once
 
 #include <algorithm>
@@ -72,7 +72,7 @@ struct MemoryLanes {
   static I once(const I& v) { return v; }
   static void store(int32_t* p, const I& v) { write(p, v); }
   static void store_part(int32_t* p, const I& v, int64_t n) { write(p, v, n); }
-  // Words lie in pairs of lanes.
+  // 64-bit words occupy pairs of lanes.
   static I load_words(const uint64_t* p) { return read<I>(p); }
   static I word(const void* p) {
     I v{};

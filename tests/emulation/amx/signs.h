@@ -1,4 +1,4 @@
-// Direct convolutions of signs and of few channels (src/kernels/windows/{signs,few}) around 16 lanes in memory.
+// Direct convolutions of signs and of few channels (src/kernels/windows/{signs,few}) on 16 lanes in memory.
 #pragma once
 
 #include "kernels/windows/few/few.h"

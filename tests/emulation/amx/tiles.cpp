@@ -60,14 +60,14 @@ float number(const uint8_t* bf16) {
   std::memcpy(&word, bf16, 2);
   return flushed(bf16_to_float(word));
 }
-// The product of two bf16 is exact in fp32 unless its exponent is not fp32's.
+// The product of two bf16 values is exact in fp32 unless its exponent is outside the range of fp32.
 float fused(float x, float y, float sum) {
   const float product = x * y;
   const bool exact = product == 0 ? x == 0 || y == 0 : std::fabs(product) >= kLeastNormal && std::isfinite(product);
   return flushed(exact ? sum + product : std::fma(x, y, sum));
 }
 
-// Between 2^-50 and 2^50 products and sums of them are multiples of 2^-114, so nothing is flushed.
+// With magnitudes between 2^-50 and 2^50, products and their sums are multiples of 2^-114, so nothing is flushed.
 bool is_moderate(float x) { return x == 0 || (std::fabs(x) >= 0x1p-50f && std::fabs(x) <= 0x1p50f); }
 
 void multiply_bf16(Tile& c, const Tile& a, const Tile& b) {

@@ -1,9 +1,9 @@
 // The tile instructions in portable code, with the semantics of palette 1 (Intel SDM vol. 1 chapter 18; vol. 2
-// LDTILECFG, TILELOADD, TILESTORED, TDPB*D, TDPBF16PS): eight tiles of at most 16 rows of 64 bytes a thread; a load
-// clears what lies beyond the configured rows and bytes; int8 products add modulo 2^32; bf16 products keep one fma
-// chain of the even and one of the odd elements of a row, from +0, then sums = sums + (even + odd), each operation
-// rounded to nearest even, subnormal inputs taken as zero and subnormal results flushed. What is #UD on the machine is
-// an Error here.
+// LDTILECFG, TILELOADD, TILESTORED, TDPB*D, TDPBF16PS): eight tiles per thread of at most 16 rows of 64 bytes. A load
+// clears what is beyond the configured rows and bytes. int8 products are added modulo 2^32. bf16 products form one fma
+// chain of the even and one of the odd elements of a row, each starting at +0; then sums = sums + (even + odd). Each
+// operation rounds to nearest even, with subnormal inputs treated as zero and subnormal results flushed. What raises
+// #UD on hardware is an Error here.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ void load(int tile, const void* from, int64_t stride);
 void store(int tile, void* to, int64_t stride);
 void multiply(TileProduct product, int sums, int a, int b);
 
-// What this thread did since the last configure, for tests.
+// Work of this thread since the last configure, for tests.
 struct Account {
   bool configured;
-  int64_t products;                // multiply calls
-  int64_t most_products_unstored;  // the most of them between two stores
+  int64_t products;                // number of multiply calls
+  int64_t most_products_unstored;  // maximum number of them between two stores
 };
 Account account();
 }  // namespace emulated

@@ -1,4 +1,4 @@
-// The AVX-512 code of the tile loop around emulated tiles: for machines with VBMI and GFNI, with AMX or without.
+// The AVX-512 code of the tile loop on emulated tiles: for machines with VBMI and GFNI, with or without AMX.
 #include <immintrin.h>
 
 #include "emulation/amx/isa.h"

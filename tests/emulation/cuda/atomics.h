@@ -1,4 +1,4 @@
-// CUDA's atomics on integers. Blocks run on several host threads, so these are real atomics.
+// CUDA's integer atomics. Blocks run on several host threads, so these are real atomics.
 #pragma once
 
 #define BITGRAD_ATOMICS(T)                                                                                   \

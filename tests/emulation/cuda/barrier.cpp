@@ -1,4 +1,4 @@
-// An mbarrier: arrivals of this phase still due, arrivals of every phase, bytes announced and not yet arrived, parity.
+// An mbarrier: arrivals pending in this phase, arrivals per phase, bytes announced but not yet arrived, and the parity.
 #include "emulation/cuda/barrier.h"
 
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace bitgrad::cuda::emulation {
 namespace {
 
-constexpr uint32_t kInitialised = 0x2D3;  // no poison of shared memory looks like this
+constexpr uint32_t kInitialised = 0x2D3;  // differs from the poison of shared memory
 
 struct BarrierState {
   int32_t bytes;
@@ -49,7 +49,7 @@ struct Wait {
   uint32_t parity;
 };
 
-// A copy that was put off arrives when somebody waits for it.
+// A deferred copy arrives when a thread waits for it.
 bool phase_ended(void* context) {
   const Wait& wait = *static_cast<Wait*>(context);
   deliver_copies(wait.barrier);

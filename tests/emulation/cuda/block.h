@@ -13,11 +13,11 @@ struct Grid {
   int cluster = 1;  // blocks along x
   int shared_bytes = 0;
   std::string kernel;                   // for errors
-  void (*call)(const void*) = nullptr;  // the kernel as one thread calls it
+  void (*call)(const void*) = nullptr;  // runs the kernel as one thread
   const void* context = nullptr;
 };
 
-// The cluster whose first block has the linear index `first` (x fastest). Throws Error(kDevice).
+// Runs the cluster whose first block has the linear index `first` (x fastest). Throws Error(kDevice).
 void run_cluster(const Grid& grid, int64_t first);
 
 }  // namespace bitgrad::cuda::emulation

@@ -1,4 +1,4 @@
-// CUDA's builtins for g++: the names of the programming guide, in the global namespace as there.
+// CUDA's builtins for g++: the names of the programming guide, in the global namespace as in CUDA.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 #define __grid_constant__
-// The blocks of one host thread run one after another, so a variable of the host thread is a variable of the block.
+// The blocks of one host thread run one after another, so thread-local storage of the host thread is per block.
 #define __shared__ static thread_local
 
 // Set by the scheduler before it resumes a thread.
@@ -44,7 +44,7 @@ inline To bits_as(From value) {
   return out;
 }
 
-// Lane of the segment of `width` lanes that lane asks for; the own lane where it would leave the segment.
+// Source lane of a shuffle within a segment of `width` lanes; the own lane if the source would be outside the segment.
 enum class Shuffle { kIndex, kUp, kDown, kXor };
 int shuffle_source(Shuffle kind, int lane, int argument, int width);
 uint64_t shuffle(Shuffle kind, unsigned mask, uint64_t value, int argument, int width);
@@ -70,7 +70,6 @@ T shuffle_any(Shuffle kind, unsigned mask, T value, int argument, int width) {
 #include "emulation/cuda/intrinsics.h"
 
 // ---- barriers and warps
-// -----------------------------------------------------------------------------------------------------
 inline void __syncthreads() { bitgrad::cuda::emulation::block_barrier(); }
 inline int __syncthreads_count(int p) { return bitgrad::cuda::emulation::barrier_count(p != 0); }
 inline int __syncthreads_or(int p) { return __syncthreads_count(p) > 0; }

@@ -1,4 +1,4 @@
-// The functions of emulation.h and the warp's builtins over the scheduler.
+// The functions of emulation.h and the warp builtins, on top of the scheduler.
 #include <algorithm>
 
 #include "bitgrad/base/error.h"
@@ -66,7 +66,7 @@ int barrier_count(bool predicate) {
   }
   block_barrier("__syncthreads_count");
   const int result = state.predicate_result;
-  block_barrier("__syncthreads_count");  // the result is read before the next one is made
+  block_barrier("__syncthreads_count");  // everyone reads the result before the next one is computed
   return result;
 }
 void named_barrier(int id, int threads, const char* where) {
@@ -118,7 +118,7 @@ uint64_t shuffle(Shuffle kind, unsigned mask, uint64_t value, int argument, int 
       auto* const mine = static_cast<ShuffleSlot*>(slots[i]);
       if (mine == nullptr) continue;
       const auto* const other = static_cast<const ShuffleSlot*>(slots[mine->source]);
-      // A lane that takes no part gives an undefined value: poison here.
+      // A lane that does not participate supplies an undefined value: poison here.
       mine->out = other == nullptr ? 0xA5A5A5A5A5A5A5A5u : other->value;
     }
   };

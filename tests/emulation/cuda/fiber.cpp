@@ -82,7 +82,7 @@ void fiber_prepare(FiberContext& fiber, void* stack, void (*entry)()) {
   fiber.tsan = __tsan_create_fiber(0);
 #endif
 #if defined(__x86_64__)
-  // Six registers, the address of entry, and the word that makes the stack pointer 8 modulo 16 there, as after a call.
+  // Six registers, the address of entry, and a word that makes the stack pointer 8 modulo 16 at entry, as after a call.
   void** const top = reinterpret_cast<void**>(static_cast<char*>(stack) + StackPool::kBytes);
   void** const start = top - 8;
   for (int i = 0; i < 8; ++i) start[i] = nullptr;

@@ -1,5 +1,5 @@
-// A stack of its own that runs until it gives way. Switching: own code on x86-64 (the callee-saved registers), ucontext
-// elsewhere; AddressSanitizer and ThreadSanitizer are told.
+// Flows of control with their own stacks that run until they yield. Switching uses custom code on x86-64 (saving the
+// callee-saved registers) and ucontext elsewhere; AddressSanitizer and ThreadSanitizer are notified.
 #pragma once
 
 #include <cstddef>
@@ -22,20 +22,20 @@
 
 namespace bitgrad::cuda::emulation {
 
-// Where a flow of control stands while another runs.
+// The saved state of a suspended flow of control.
 struct FiberContext {
 #if defined(__x86_64__)
   void* stack_pointer = nullptr;
 #else
   ucontext_t context;
 #endif
-  void* fake_stack = nullptr;    // AddressSanitizer's
-  const void* bottom = nullptr;  // of the stack, for AddressSanitizer
+  void* fake_stack = nullptr;    // AddressSanitizer's fake stack
+  const void* bottom = nullptr;  // stack bounds, for AddressSanitizer
   size_t bytes = 0;
-  void* tsan = nullptr;  // ThreadSanitizer's
+  void* tsan = nullptr;  // ThreadSanitizer's fiber
 };
 
-// Stacks with a page that faults below them, kept for the next fiber: the last one used is the next one given.
+// Stacks with a guard page below, cached for later fibers in last-in, first-out order.
 class StackPool {
  public:
   static constexpr size_t kBytes = size_t{BITGRAD_FIBER_ASAN ? 512 : 128} << 10;
@@ -50,12 +50,12 @@ class StackPool {
   std::vector<void*> free_;
 };
 
-// Makes `fiber` begin at entry() on the stack when it is switched to first. entry never returns: it ends by
+// Prepares `fiber` to start at entry() on the stack when it is first switched to. entry must not return: it ends with
 // fiber_switch(..., true).
 void fiber_prepare(FiberContext& fiber, void* stack, void (*entry)());
-// Leaves `from` (last: for good) and goes on in `to`.
+// Suspends `from` (last: for good) and continues `to`.
 void fiber_switch(FiberContext& from, FiberContext& to, bool last = false);
-// The first thing that entry() does; `back` is the context that the fiber returns to.
+// Must be the first call of entry(); `back` is the context that the fiber returns to.
 void fiber_entered(FiberContext& back);
 void fiber_discard(FiberContext& fiber);
 

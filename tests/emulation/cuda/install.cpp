@@ -1,4 +1,4 @@
-// Emulated CUDA devices are the CUDA devices of every program that links the emulation.
+// Makes the emulated devices the CUDA devices of every program that links the emulation.
 #include "bitgrad/base/device.h"
 #include "cuda/register.h"
 

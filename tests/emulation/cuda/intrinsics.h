@@ -1,4 +1,4 @@
-// CUDA's intrinsics of one thread: bits, conversions, rounded arithmetic, loads with a cache hint.
+// CUDA's per-thread intrinsics: bits, conversions, rounded arithmetic, loads with a cache hint.
 #pragma once
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -17,7 +17,7 @@ inline unsigned long long __brevll(unsigned long long x) {
   return (static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32) |
          __brev(static_cast<unsigned>(x >> 32));
 }
-// Byte i of the result is the byte of y:x that nibble i of s names; bit 3 of the nibble spreads that byte's sign.
+// Nibble i of s selects byte i of the result from y:x; bit 3 of the nibble replicates that byte's sign instead.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   const unsigned long long bytes = (static_cast<unsigned long long>(y) << 32) | x;
   unsigned out = 0;
@@ -80,7 +80,7 @@ inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
-// Conversions of the device saturate and give 0 for NaN.
+// Device conversions saturate, and return 0 for NaN.
 inline int __float2int_rz(float x) {
   if (!(x == x)) return 0;
   if (x >= 2147483648.0f) return 2147483647;

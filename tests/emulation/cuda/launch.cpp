@@ -1,5 +1,5 @@
-// Launches of cuda/runtime/runtime.h on the emulated device: names of kernels, limits of shapes, clusters cut over the
-// host's threads.
+// Launches of cuda/runtime/runtime.h on the emulated device: kernel names, limits of launch shapes, and the
+// distribution of clusters over host threads.
 #include <cxxabi.h>
 #include <dlfcn.h>
 
@@ -38,12 +38,12 @@ std::string kernel_name(const void* kernel, const LaunchShape& shape) {
   static std::mutex mutex;
   static std::map<const void*, std::string> names;
   const std::lock_guard lock(mutex);
-  std::string& name = names[kernel];  // dladdr looks at every symbol of the program
+  std::string& name = names[kernel];  // cached, because dladdr searches every symbol of the program
   if (name.empty()) name = symbol_name(kernel);
   return name;
 }
 
-// Bytes of the static shared arrays of a kernel, by its symbol: what ptxas says of the same source.
+// Bytes of a kernel's static shared arrays, by symbol, as ptxas reports them for the same source.
 int static_shared_bytes(const void* kernel) {
   static const std::map<std::string_view, int> sizes{
 #define BITGRAD_STATIC_SHARED(symbol, bytes) {symbol, bytes},
@@ -109,7 +109,7 @@ void run_launch(const LaunchRecord& launch) {
   const emulation::MemoryAccess access;
   const int64_t n = launch.clusters, grain = (n + 255) / 256;
   const uint64_t seed = emulation::seed();
-  const DeviceGuard host(Device::cpu());  // loops of the host cut their work again
+  const DeviceGuard host(Device::cpu());  // lets host loops run in parallel again
   const int64_t stride = seed == 0 || n % 7919 == 0 ? 1 : 7919 % n,
                 offset = static_cast<int64_t>(seed % static_cast<uint64_t>(n));
   parallel_ranges(n, grain, [&](int64_t begin, int64_t end) {
@@ -137,7 +137,7 @@ int detail::max_active_clusters(const void*, const LaunchShape& shape) {
   return std::max(1, device_properties(current_device_index()).multiprocessors / shape.cluster);
 }
 
-// Pointers are found as words of eight bytes that are addresses of this process.
+// Detects pointers as 8-byte words that are addresses of this process.
 void detail::refuse_host_pointers(const void* kernel, const LaunchShape& shape, int argument, const void* data,
                                   size_t bytes) {
   for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {

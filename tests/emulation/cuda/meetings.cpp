@@ -7,7 +7,7 @@
 
 namespace bitgrad::cuda::emulation {
 
-// Everyone who still waits for a thread that has returned would wait forever.
+// A thread that returns while others wait for it would make them wait forever, which is an error.
 void Scheduler::finish_thread() {
   idle_yields_ = 0;
   const Fiber& fiber = self();
@@ -38,7 +38,7 @@ void Scheduler::meet(Meeting& m, int lane, void* slot) {
   }
   m.open = false;
   if (m.run != nullptr) m.run(m.slots.data(), static_cast<int>(m.slots.size()));
-  // The last to come goes on at once; `m` may be open again before the others run.
+  // The last thread to arrive continues at once; `m` may be open again before the others run.
   m.members.pop_back();
   release(m.members);
 }
@@ -59,7 +59,7 @@ Meeting& Scheduler::warp_meeting(unsigned mask, RunCollective run, const char* w
   BlockState& state = block();
   const int warp = fiber.rank / 32, lane = fiber.rank % 32;
   const int lanes = std::min(32, threads_ - warp * 32);
-  if (lanes < 32) mask &= (1u << lanes) - 1;  // lanes that the block does not have take no part
+  if (lanes < 32) mask &= (1u << lanes) - 1;  // lanes that the block does not have cannot participate
   if (((mask >> lane) & 1u) == 0) fail_here(concat(where, ": the mask ", mask, " lacks the calling lane ", lane, '.'));
   const unsigned gone = mask & state.exited[static_cast<size_t>(warp)];
   if (gone != 0)
@@ -79,7 +79,7 @@ Meeting& Scheduler::warp_meeting(unsigned mask, RunCollective run, const char* w
     }
   }
   if (free == nullptr) {
-    meetings.reserve(32);  // masks that do not overlap: references stay
+    meetings.reserve(32);  // the maximum of disjoint masks, so that references stay valid
     free = &meetings.emplace_back();
   }
   open_meeting(*free, run, where, mask, __builtin_popcount(mask), 32);

@@ -16,11 +16,11 @@
 namespace bitgrad::cuda::emulation {
 namespace {
 
-constexpr int64_t kReserved = int64_t{1} << 36;  // address space of a device
-constexpr int64_t kGrowth = int64_t{4} << 20;    // whole huge pages
+constexpr int64_t kReserved = int64_t{1} << 36;  // address space per device
+constexpr int64_t kGrowth = int64_t{4} << 20;    // in whole huge pages
 constexpr int64_t kAlign = 512;
 constexpr int64_t kGuard = 512;
-constexpr int64_t kMostGuard = 1024;  // bytes past a piece that are watched
+constexpr int64_t kMostGuard = 1024;  // maximum number of watched bytes after a piece
 constexpr unsigned char kGuardByte = 0x5B;
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -38,9 +38,9 @@ struct Watched {
 struct Arena {
   unsigned char* base = nullptr;
   int64_t top = 0, used = 0, total = int64_t{4} << 30;
-  std::map<int64_t, int64_t> free;         // offset -> bytes, merged
-  std::map<int64_t, Watched> allocations;  // of device_malloc
-  std::map<int64_t, Watched> watched;      // pieces of an allocator above
+  std::map<int64_t, int64_t> free;         // offset -> bytes, neighbours merged
+  std::map<int64_t, Watched> allocations;  // made by device_malloc
+  std::map<int64_t, Watched> watched;      // pieces of an allocator on top
 };
 
 struct DeviceMemory {
@@ -56,7 +56,7 @@ struct DeviceMemory {
       void* const base =
           mmap(nullptr, kReserved + kGrowth, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (base == MAP_FAILED) fail_with(ErrorCode::kMemory, "cuda emulation", "no address space for device memory.");
-      // Huge pages: opening and closing touches one entry per page. They begin at multiples of their size.
+      // With huge pages, changing the protection touches one entry per huge page. The base is aligned to their size.
       arena.base =
           reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(base) + kGrowth - 1) / kGrowth * kGrowth);
       madvise(arena.base, kReserved, MADV_HUGEPAGE);
@@ -69,13 +69,13 @@ struct DeviceMemory {
 };
 
 DeviceMemory& device_memory() {
-  static DeviceMemory* const instance = new DeviceMemory;  // tensors of static life time are freed late
+  static DeviceMemory* const instance = new DeviceMemory;  // never destroyed: static tensors are freed late
   return *instance;
 }
 
 int64_t guard_bytes(const Watched& w) { return std::min(kMostGuard, w.block_bytes - w.bytes); }
 
-// Called for every allocation at every synchronization.
+// Runs for every allocation at every synchronization.
 void check_guard(const Arena& arena, int64_t offset, const Watched& w) {
   static const std::vector<unsigned char> good(kMostGuard, kGuardByte);
   const unsigned char* const guard = arena.base + offset + w.bytes;
@@ -229,9 +229,9 @@ int arena_device_of(const void* data) {
 bool is_host_memory(const void* data) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(data);
-  // Position-independent programs, the heap and the stacks lie at 0x5500... and above, below 2^47. What is mapped below
-  // are the shadows of sanitizers (up to 2^44 + 2^31), where two numbers of four bytes would look like an address.
-  // A page that is not mapped has no state that mincore could give.
+  // Position-independent programs, the heap and the stacks are at 0x5500... and above, below 2^47. Mappings below are
+  // shadow memory of sanitizers (up to 2^44 + 2^31), where a pair of 4-byte values could look like an address. mincore
+  // fails for pages that are not mapped.
   if (address >> 45 == 0 || address >> 47 != 0 || arena_device_of(data) >= 0) return false;
   unsigned char state = 0;
   return mincore(reinterpret_cast<void*>(address / page * page), 1, &state) == 0;

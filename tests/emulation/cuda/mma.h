@@ -1,5 +1,5 @@
-// mma.sync, ldmatrix and cp.async for the emulation: warps meet, fragments are gathered by their maps, products are
-// exact.
+// mma.sync, ldmatrix and cp.async for the emulation: the lanes of a warp meet, fragments are gathered by their maps,
+// and products are exact.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ void load_matrices(uint32_t (&out)[4], const void* row);
 void store_matrices(void* row, const uint32_t (&words)[4], bool transposed);
 uint32_t pack_bf16(float first, float second);
 
-// A copy lands at once or when its group is waited for, as the seed has it: what reads too early, or is overwritten too
-// early, shows.
+// A copy takes place at once or when its group is waited for, depending on the seed, which exposes reading too early
+// and overwriting too early.
 class AsyncCopies {
  public:
   template <int kBytes>

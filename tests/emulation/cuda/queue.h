@@ -1,4 +1,4 @@
-// The order of work on emulated streams.
+// Order of work on emulated streams.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace bitgrad::cuda::emulation {
 
-// Work for a stream (null: the device's main stream): done at once on a main stream, when it is waited for on others,
-// and kept for the graph while the stream captures. `kind`: what graph_update compares.
+// Queues work on a stream (nullptr: the device's main stream): runs at once on a main stream and when waited for on
+// others; recorded into the graph while the stream captures. `kind`: what graph_update compares.
 void enqueue(Stream stream, std::string kind, std::function<void()> operation);
 
 }  // namespace bitgrad::cuda::emulation

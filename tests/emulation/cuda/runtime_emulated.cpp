@@ -1,6 +1,6 @@
-// cuda/runtime/runtime.h over the emulation. The main streams run what they get at once. Streams that stream_create
-// made run late: when an event of theirs, or they themselves, are waited for; so a copy that nobody waited for shows up
-// as the poison that was there before.
+// cuda/runtime/runtime.h on top of the emulation. Main streams run their work at once. Streams made by stream_create
+// defer it until they or one of their events are waited for, so that a copy that nobody waited for shows up as the
+// poison that was there before.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -28,7 +28,7 @@ using Operation = std::function<void()>;
 struct GraphRecord {
   std::vector<Operation> operations;
   std::vector<std::string> kinds;  // what graph_update compares
-  std::vector<Stream> streams;     // that take part; the first began the capture
+  std::vector<Stream> streams;     // participants; the first one began the capture
 };
 struct GraphExecRecord {
   std::vector<Operation> operations;
@@ -40,7 +40,7 @@ struct StreamRecord {
   std::deque<Operation> queue;
   uint64_t queued = 0, done = 0;
   GraphRecord* capture = nullptr;
-  bool unjoined = false;  // captured work that the first stream of the capture does not wait for yet
+  bool unjoined = false;  // has captured work that the capture's first stream does not wait for yet
 };
 struct EventRecord {
   Stream stream = nullptr;
@@ -97,7 +97,7 @@ void refuse_capture(Stream stream, const char* what) {
               ": operation not permitted when stream is capturing.");
 }
 
-// Ends a capture without a graph.
+// Ends a capture without making a graph.
 void abandon(GraphRecord* graph) {
   for (const Stream s : graph->streams) {
     s->capture = nullptr;
@@ -170,7 +170,6 @@ void set_lazy_main_streams(bool lazy) {
 }  // namespace emulation
 
 // ---- devices
-// ----------------------------------------------------------------------------------------------------------------
 int device_count() noexcept { return emulation::devices(); }
 std::string why_no_device() { return {}; }
 
@@ -186,7 +185,6 @@ int current_device_index() {
 }
 
 // ---- streams and events
-// -----------------------------------------------------------------------------------------------------
 Stream stream_create() {
   auto* const stream = new StreamRecord;
   stream->device = current_device_index();
@@ -203,11 +201,11 @@ void stream_destroy(Stream stream) noexcept {
   while (!stream->queue.empty()) {
     try {
       drain(stream, stream->queued);
-    } catch (...) {  // of one operation; the others still run
+    } catch (...) {  // an error of one operation; the others still run
     }
   }
   machine().created.erase(stream);
-  for (const Event event : machine().events)  // what they stand for is done
+  for (const Event event : machine().events)  // the work that they mark is done
     if (event->stream == stream) *event = EventRecord{nullptr, 0, nullptr, event->time};
   delete stream;
 }
@@ -285,7 +283,7 @@ void stream_wait(Stream stream, Event event) {
     fail_with(ErrorCode::kDevice, "stream_wait", "cuda:", current_device_index(),
               ": a capturing stream waits for an event outside of the capture.");
   enqueue(stream, "wait", [from = event->stream, position = event->position] {
-    if (lives(from)) drain(from, position);  // a stream that was destroyed has done its work
+    if (lives(from)) drain(from, position);  // a destroyed stream has finished its work
   });
 }
 
@@ -294,7 +292,6 @@ double elapsed_ms(Event begin, Event end) {
 }
 
 // ---- memory
-// -----------------------------------------------------------------------------------------------------------------
 void* device_malloc(int64_t bytes) { return emulation::arena_allocate(current_device_index(), bytes); }
 
 void device_free(void* data) {
@@ -354,7 +351,7 @@ void copy_async(void* to, const void* from, int64_t bytes, CopyKind kind, Stream
 void copy_rows_async(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes, int64_t rows,
                      CopyKind kind, Stream stream) {
   if (bytes <= 0 || rows <= 0) return;
-  // As strict as cudaMemcpy2DAsync, which looks at the pitches of one row too.
+  // As strict as cudaMemcpy2DAsync, which checks the pitches even for a single row.
   if (to_stride < bytes || from_stride < bytes || to_stride > kMaxPitch || from_stride > kMaxPitch)
     fail_with(ErrorCode::kDevice, "copy", "cuda:", current_device_index(), ": invalid pitch argument: rows of ", bytes,
               " bytes, strides ", to_stride, " and ", from_stride, '.');
@@ -385,7 +382,6 @@ void memory_idle(void* data, int64_t) {
 }
 
 // ---- graphs
-// -----------------------------------------------------------------------------------------------------------------
 void capture_begin(Stream stream) {
   const std::lock_guard lock(machine().mutex);
   refuse_capture(stream, "capture_begin");

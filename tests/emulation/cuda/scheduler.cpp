@@ -1,4 +1,4 @@
-// Which thread of a cluster runs when, and what is said when none can.
+// Decides which thread of a cluster runs when, and reports deadlocks.
 #include "emulation/cuda/scheduler.h"
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace bitgrad::cuda::emulation {
 namespace {
 
 constexpr int kSharedAlign = 1024;
-constexpr int kSharedGuard = 256;  // bytes past the shared memory of a block that must stay as they are
+constexpr int kSharedGuard = 256;  // bytes after a block's shared memory that must not change
 constexpr unsigned char kPoison = 0xA5;
-constexpr int64_t kYieldLimit = 2000;  // turns of everyone in which nothing but spinning happened
+constexpr int64_t kYieldLimit = 2000;  // number of rounds in which all threads only spin
 
 uint64_t initial_seed() {
   const char* const text = std::getenv("BITGRAD_EMULATION_SEED");
@@ -160,7 +160,7 @@ void Scheduler::resume(int index) {
   current_ = -1;
 }
 
-// Called by a thread that cannot go on.
+// Called by a thread that cannot continue.
 void Scheduler::suspend(const char* where) {
   Fiber& fiber = self();
   fiber.where = where;
@@ -180,8 +180,8 @@ bool Scheduler::runs_ahead(int index) const {
   return ahead_[static_cast<size_t>(fiber.block * ((threads_ + 31) / 32) + fiber.rank / 32)] != 0;
 }
 
-// All members go on: in their order, or from a place of the seed on, forwards or backwards. Warps that run ahead go
-// before whoever is ready already, so they get as far as barriers let them; others keep in step.
+// Makes all members ready: in order or, with a seed, from a random position on, forwards or backwards. Members of warps
+// that run ahead are placed before all ready threads, so they get as far as barriers allow; the others keep in step.
 void Scheduler::release(std::vector<int>& members) {
   idle_yields_ = 0;
   if (emulation::seed() != 0 && members.size() > 1) {
@@ -227,7 +227,7 @@ void Scheduler::deadlock(const char* what) {
   for (int i = 0; i < threads_ * grid_->cluster && shown < 12; ++i) {
     const Fiber& fiber = fibers_[static_cast<size_t>(i)];
     if (fiber.state == State::kDone) continue;
-    if (last != nullptr && std::strcmp(last, fiber.where) == 0 && i % 32 != 0) continue;  // as the lane before it
+    if (last != nullptr && std::strcmp(last, fiber.where) == 0 && i % 32 != 0) continue;  // as the previous lane
     list += concat(shown == 0 ? "" : "; ", place(fiber), " in ", fiber.where);
     last = fiber.where;
     ++shown;

@@ -28,7 +28,7 @@ struct Fiber {
   State state = State::kNew;
 };
 
-// Threads that wait for one another. Slots lie in the order of the lanes.
+// Threads that wait for one another. Slots are in lane order.
 struct Meeting {
   RunCollective run = nullptr;
   const char* where = "";
@@ -56,8 +56,8 @@ struct BlockState {
   Barrier barrier;
   int predicate_count = 0, predicate_result = 0;
   std::vector<Barrier> named;
-  std::vector<unsigned> exited;             // per warp, the lanes that returned
-  std::vector<std::vector<Meeting>> warps;  // open meetings, by mask
+  std::vector<unsigned> exited;             // lanes that have returned, per warp
+  std::vector<std::vector<Meeting>> warps;  // open meetings per warp, one per mask
   std::vector<Meeting> warpgroups;
 };
 
@@ -108,7 +108,7 @@ class Scheduler {
   std::vector<Fiber> fibers_;
   std::vector<BlockState> blocks_;
   std::deque<int> ready_;
-  std::vector<uint8_t> ahead_;  // of the cluster's warps: whether the seed lets it go before all others
+  std::vector<uint8_t> ahead_;  // per warp of the cluster: whether the seed lets it run before all others
   std::vector<Polling> polling_;
   std::vector<int> order_;
   FiberContext main_;
@@ -125,7 +125,7 @@ class Scheduler {
   std::exception_ptr error_;
 };
 
-// Of the calling host thread.
+// The scheduler of the calling host thread.
 Scheduler& scheduler();
 
 }  // namespace bitgrad::cuda::emulation

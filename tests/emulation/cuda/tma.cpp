@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x70616D726F736E65u;
 
-// What a tensor map of the emulation holds.
+// Contents of an emulated tensor map.
 struct Record {
   uint64_t magic;
   const uint8_t* data;

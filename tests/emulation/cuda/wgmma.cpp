@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRows = 64;
 
-// What one thread asks for.
+// The arguments of one thread.
 struct Call {
   int type, n;
   int32_t* d;
@@ -26,7 +26,7 @@ struct Call {
   bool accumulate;
 };
 
-// One product of the warpgroup. bytes: rows of 32 bytes of A, then of B, once they were read.
+// One product of the warpgroup. bytes: the rows of 32 bytes of A and then of B, after they were read.
 struct Product {
   std::array<Call, kWarpgroup> calls;
   std::vector<uint8_t> bytes;
