@@ -8,10 +8,11 @@
 // that fits, and the remainder becomes a piece of its own; free neighbours are merged. Leftovers of one size thus serve
 // other sizes, and a loop that repeats its requests soon stops asking the system for memory.
 //
-// The cache does not push the process beyond its own peak: before memory in use plus cached memory would exceed the
-// largest number of bytes ever in use plus kSlack (in class sizes), the whole cache is returned to the system. Each
-// time that happens, the bound grows by 1/64 of the peak, at most 16 times, so that a loop whose pieces fit badly
-// settles too. Free pieces that share a system block with used ones cannot be returned and may exceed the bound.
+// The cache does not push the process beyond its own peak. The bound is the largest number of bytes ever in use plus
+// kSlack, in class sizes. Before a request to the system would push memory in use plus cached memory above it, the
+// whole cache is returned. Each time that happens, the bound grows by 1/64 of the peak, at most 16 times, so that a
+// loop whose pieces fit badly settles too. Free pieces that share a system block with used ones cannot be returned and
+// may exceed the bound.
 //
 // System blocks of kHugeBytes and more request huge pages where available: they start on a huge page and their size is
 // rounded up to multiples of 2 MiB. Sanitized builds cache nothing, so that use after release is detected.

@@ -123,7 +123,7 @@ float join(std::vector<float>& parts) {
 constexpr int64_t kSumChunk = 1024;  // docs/numerics.md section 8
 constexpr int64_t kMostInBlock = 1 << 20;
 
-// Smallest number of rows that consist of whole chunks of the sum.
+// Smallest number of rows that form whole row units and whole chunks of the sum.
 int64_t sum_unit(const Parameter& p) {
   const int64_t cols = std::max<int64_t>(p.shape().cols(), 1);
   return std::lcm(p.row_unit(), kSumChunk / std::gcd(cols, kSumChunk));

@@ -1,5 +1,5 @@
-// A batch of products with its own memory, for kernels of every device. Members of A, B and C are at random steps; each
-// member as a single product is computed independently of the library's own arithmetic.
+// A batch of products with its own memory, for kernels of every device: members of A, B and C at random steps, and each
+// member as a single product, addressed by the test's own arithmetic.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Canonical: rows of packed codes, each row padded to 8 bytes (wide dtypes: dense). Packing converts rows of any stride
-// to this form.
+// Canonical: rows of packed codes, each row padded to a multiple of 8 bytes (wide dtypes: dense). Packing converts rows
+// of any stride to this form.
 #include <cstring>
 
 #include "dtype/bit_tricks.h"

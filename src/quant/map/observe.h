@@ -9,7 +9,7 @@ namespace bitgrad::maps {
 namespace q {
 
 BITGRAD_HD inline bool good(const uint32_t* bad) { return bad == nullptr || *bad == 0; }
-// Clamps both ends, so that a range that lies entirely beyond t becomes a single point.
+// Clamps an end of a range to [-t, t]. Applied to both ends, so that a range entirely beyond t becomes a single point.
 BITGRAD_HD inline float clip_end(float end, float t) { return end < -t ? -t : (t < end ? t : end); }
 
 inline constexpr int64_t kHistogramBins = 2048;
@@ -99,6 +99,7 @@ struct HistogramMerge {
     merged[i] = sum;
   }
 };
+// Step 3: stores the merged counts and the new exponent.
 struct HistogramStore {
   const int64_t *merged, *next;
   int64_t *counts, *exponent;
@@ -177,6 +178,7 @@ struct RepeatRow {
   float* out;
   BITGRAD_HD void operator()(int64_t e) const { out[e] = row[e % cols]; }
 };
+// Step 3: the error of each threshold.
 struct MseErrors {
   const float *centre, *value;  // [bins], [thresholds, bins]
   const double* weight;
