@@ -3,8 +3,9 @@
 //
 // Bytes: 8 codes of any width at any bit lie in 8 bytes. A permute lays out these bytes for each of 8 groups, and
 // VPMULTISHIFTQB extracts 8 bits from the start of each code. Up to 6 bits, a second permute looks up the value and
-// ignores the bits above the code. Floats: a shuffle moves the two bytes that contain code i into lane i and a variable
-// shift aligns the code. Up to 4 bits a permute looks up the value; wider codes are converted.
+// ignores the bits above the code.
+// Floats: a shuffle moves the two bytes that contain code i into lane i and a variable shift aligns the code. Up to 4
+// bits a permute looks up the value; wider codes are converted.
 #include "dtype/unpack_loops.h"
 
 #if defined(__x86_64__)
