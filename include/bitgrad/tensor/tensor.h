@@ -1,4 +1,4 @@
-// Tensor: storage + offset + shape + dtype + layout (+ QuantParams). A value type; copies are cheap and share the bytes.
+// Tensor: storage + offset + shape + dtype + layout (+ QuantParams). A cheap value type; copies share the bytes.
 //
 // Rows of a matrix of codes are 8-byte aligned, with zero pad bits. Wider dtypes (fp32, int32, ...) are dense.
 #pragma once
