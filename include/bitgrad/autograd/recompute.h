@@ -13,11 +13,11 @@ namespace bitgrad {
 // anything the second time.
 using RecomputedBlock = std::function<Var(const Var& x, bool again)>;
 
-// Runs run(x, false). If a tape records, the ops inside leave a single node on it, which keeps x. In backward, run(x,
-// true) is recorded on a tape of its own, and the gradients are those of the block recorded normally, bit for bit:
-// leaves receive their contributions in the same order, and a leaf read once across all tapes passes its gradient in
-// rows (GradRows). Blocks may nest. Exception: if ops of the block read its output, the sum of a bf16 edge is rounded
-// twice. Throws Error if the second run returns another shape or dtype.
+// Runs run(x, false). If a tape records, the ops inside leave a single node on it, which keeps x. Backward calls run(x,
+// true) on a tape of its own. The gradients are those of the block recorded normally, bit for bit: leaves receive their
+// contributions in the same order, and a leaf read once across all tapes passes its gradient in rows (GradRows). Blocks
+// may nest. Exception: if ops of the block read its output, the sum of a bf16 edge is rounded twice. Throws Error if
+// the second run returns another shape or dtype.
 Var recompute(const Var& x, const RecomputedBlock& run);
 
 }  // namespace bitgrad

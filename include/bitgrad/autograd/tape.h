@@ -105,8 +105,8 @@ class GradSlot {
   int64_t block_rows() const;
   // Passes the reason why rows() is not used to GradRows::declined.
   void decline_rows(std::string_view why) const;
-  // For ops that have computed the gradient: a tensor of the input's shape, in dtype(). Throws Error naming both if
-  // they differ.
+  // For ops that have computed the gradient. Throws Error, naming both sides, unless it has the input's shape and
+  // dtype().
   void set(const Tensor& gradient);
   // As set, but takes fp32 (or fp64) and rounds or adds to the edge's dtype as needed.
   void set_rounded(const Tensor& gradient);

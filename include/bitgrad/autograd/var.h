@@ -27,8 +27,7 @@ class Var {
   int64_t edge() const { return edge_; }
   // Dtype of the gradient on this edge: fp32 unless changed by want_grad (fp64 for an fp64 value).
   DType grad_dtype() const;
-  // Requests gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call before any op reads the
-  // Var.
+  // Requests gradients of this edge in `dtype` (fp32 or bf16; fp64 for an fp64 value). Call before an op reads it.
   Var& want_grad(DType dtype);
   // Whether an op has read this Var, which fixes that dtype. False if not tracked or if the tape no longer exists.
   bool was_read() const;

@@ -26,8 +26,7 @@ std::string to_string(Device device);
 // thread. Threads of parallel_for always run on the CPU.
 Device current_device();
 
-// Makes `device` the current device of this thread for the lifetime of the guard. Throws Error(kDevice) if the device
-// is absent.
+// Makes `device` the current device of this thread while the guard exists. Throws Error(kDevice) if it is absent.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
@@ -49,8 +48,7 @@ class DeviceBackend {
   virtual ~DeviceBackend() = default;
   virtual void* allocate(int64_t bytes) = 0;  // throws Error(kMemory)
   virtual void release(void* data, int64_t bytes) noexcept = 0;
-  // Copies `rows` rows of `bytes` bytes each; strides are in bytes. The host side may be modified as soon as the call
-  // returns.
+  // Copies `rows` rows of `bytes` bytes each; strides in bytes. The host side may be modified once the call returns.
   virtual void copy(CopyWay way, void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
                     int64_t rows) = 0;
   virtual void fill_zero(void* data, int64_t bytes) = 0;
@@ -74,8 +72,7 @@ class DeviceBackend {
   }
 };
 
-// Returns the backend of a device. Throws Error(kDevice) naming the device if it is absent or its index is out of
-// range.
+// The backend of a device. Throws Error(kDevice) naming it if it is absent or its index is out of range.
 DeviceBackend& device_backend(Device device);
 // Sets the backend of a kind. `backend` must outlive all use of it.
 void register_device_backend(DeviceKind kind, DeviceBackend* backend);

@@ -27,7 +27,7 @@ class InputFile {
   virtual ~InputFile() = default;
   // Size in bytes when the file was opened. Files in /proc report 0.
   virtual int64_t size() const = 0;
-  // Copies up to `bytes` bytes, starting at `offset` >= 0. Returns the number copied, which is smaller only at end of
+  // Copies up to `bytes` bytes, starting at `offset` >= 0. Returns the number copied, less than `bytes` only at end of
   // file.
   virtual size_t read_at(int64_t offset, void* to, size_t bytes) = 0;
 };

@@ -134,7 +134,9 @@ class Json {
       return out;
     }
   }
+  // Throws JsonError unless the value is a string.
   const std::string& text() const;
+  // The member, or `otherwise` if there is none. Throws JsonError if it has another type.
   template <typename T>
   T value(std::string_view name, T otherwise) const {
     return contains(name) ? at(name).get<T>() : otherwise;
@@ -160,8 +162,8 @@ class Json {
  private:
   bool boolean() const;
   double number() const;
-  // Magnitude and sign of an integer. Throws JsonError unless it lies in [-(largest + 1), largest], or [0, largest] if
-  // not is_signed.
+  // Magnitude and sign of an integer. Throws JsonError outside [-(largest + 1), largest], or [0, largest] if not
+  // is_signed.
   std::pair<uint64_t, bool> integer(bool is_signed, uint64_t largest) const;
 
   std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, Array, Object> value_;

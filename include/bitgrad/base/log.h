@@ -12,6 +12,7 @@ namespace bitgrad {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
+// Thread-safe. An empty sink drops all lines. A sink may log or replace itself.
 void set_log_sink(LogSink sink);
 void log(LogLevel level, std::string_view line);
 

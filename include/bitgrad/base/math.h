@@ -86,8 +86,7 @@ BITGRAD_HD inline float tanh(float x) {
 }
 
 // Error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x, by the three-piece rational approximations of Cody,
-// "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969); +-1 for |x| > 4. Preserves -0 and
-// NaN.
+// "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969); +-1 for |x| > 4. Keeps -0 and NaN.
 BITGRAD_HD inline float erf(float x) {
   const double a = x < 0.0f ? -static_cast<double>(x) : static_cast<double>(x);
   if (a <= 0.46875) {
@@ -131,8 +130,8 @@ BITGRAD_HD inline double sigmoid_double(double x) {
   return 1.0 / (1.0 + detail::exp_double(-clamped));
 }
 
-// Normal cumulative distribution function 1/2 erfc(-x / sqrt 2), within 5e-12 relative for x >= -8.9 and 1e-9 for x >=
-// -15. The middle piece of Cody's erfc (see erf) is valid on all of [0, 11].
+// Normal cumulative distribution function 1/2 erfc(-x / sqrt 2), within 5e-12 relative for x >= -8.9, 1e-9 for
+// x >= -15. The middle piece of Cody's erfc (see erf) is valid on all of [0, 11].
 BITGRAD_HD inline double normal_cdf_double(double x) {
   const double side = x < 0.0 ? -x : x, a = side > 36.0 ? 36.0 * 0x1.6a09e667f3bcdp-1 : side * 0x1.6a09e667f3bcdp-1;
   double p = 2.15311535474403846e-8;

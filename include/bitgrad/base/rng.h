@@ -1,5 +1,4 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). No per-thread state; same numbers on every
-// device.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). No per-thread state; the same on every device.
 //
 // Draws are addressed, not generated in sequence: (seed, purpose, site id, step, element). docs/numerics.md section 7.
 #pragma once

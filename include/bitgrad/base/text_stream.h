@@ -15,8 +15,8 @@ class TextWriter final : public std::ostringstream {
   TextWriter() { exceptions(std::ios::badbit); }
 };
 
-// Reads text with std::getline and >>. End of text and malformed words set the stream state as usual; everything else
-// is thrown.
+// Reads text with std::getline and >>. End of text and malformed words set the stream state as usual; other errors
+// throw.
 class TextReader final : public std::istringstream {
  public:
   explicit TextReader(std::string text) : std::istringstream(std::move(text)) { exceptions(std::ios::badbit); }

@@ -23,8 +23,7 @@ class Communicator {
   virtual void sum(const Tensor& values) = 0;
   // As above, for integers: counts of elements, flags. Same length on all ranks.
   virtual void sum(std::span<int64_t> counts) = 0;
-  // Declares that this rank cannot continue: current and future calls of all other ranks throw Error(kDevice) with
-  // `reason`.
+  // This rank cannot continue: current and future calls of all other ranks throw Error(kDevice) with `reason`.
   virtual void cancel(const std::string& reason) = 0;
 };
 

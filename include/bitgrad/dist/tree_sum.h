@@ -1,6 +1,6 @@
 // Summation in a fixed tree: terms 2i and 2i + 1 are added first, then those sums in the same way, level by level. A
-// run of 2^k terms that starts at a multiple of 2^k is one subtree, so its sum may be computed elsewhere, such as on
-// another rank.
+// run of 2^k terms that starts at a multiple of 2^k is one subtree, so its sum may be computed elsewhere (another
+// rank).
 #pragma once
 
 #include <cstddef>

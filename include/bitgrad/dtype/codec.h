@@ -1,8 +1,7 @@
 // Packed codes in memory: bit-level load and store, code <-> value conversion, unpacking and packing of rows.
 //
 // Canonical order: element i of a row occupies bits [i*b, (i+1)*b), LSB first, little endian. Rows of code dtypes are
-// 8-byte aligned in memory (byte aligned in files); rows of wider dtypes (16 bits and more) are dense. Pad bits are
-// zero.
+// 8-byte aligned in memory (byte aligned in files); rows of wider dtypes (16 bits or more) are dense. Pad bits are 0.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +56,7 @@ void unpack_row_s8(DType dtype, const void* row, int64_t first, int64_t n,
                    int8_t* out);  // values from the table of code_values_s8; shift not added
 // Raw codes, one byte each. Code dtypes only.
 void unpack_row_raw(DType dtype, const void* row, int64_t first, int64_t n, uint8_t* out);
-// Packs raw codes (one byte each) into elements [0, n) of a row. With pad_to_memory, zeroes the pad bits up to
-// row_bytes_memory.
+// Packs raw codes (one byte each) into elements [0, n) of a row. pad_to_memory zeroes the pad up to row_bytes_memory.
 void pack_row_raw(DType dtype, const uint8_t* raw, int64_t n, void* row, bool pad_to_memory = true);
 // Writes values into a row. Floats are rounded to nearest even; codebooks take the nearest level, ties to the lower.
 // Throws Error if an integer or sign is not exactly representable.

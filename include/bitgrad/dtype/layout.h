@@ -19,14 +19,13 @@ struct LayoutInfo {
   bool (*supports)(DType dtype);
   // Size of the whole matrix in bytes, a multiple of 64.
   int64_t (*bytes)(DType dtype, int64_t rows, int64_t cols);
-  // Convert canonical codes (row stride `stride` bytes) to this layout, and back. The whole output is written, padding
-  // included.
+  // Convert canonical codes (row stride `stride` bytes) to this layout, and back. The output is written in full, with
+  // padding.
   void (*pack)(DType dtype, int64_t rows, int64_t cols, const void* canonical, int64_t stride, void* out);
   void (*unpack)(DType dtype, int64_t rows, int64_t cols, const void* in, void* canonical, int64_t stride);
 };
 
-// Layouts that can be packed in blocks of rows, one line of src/dtype/layouts/rows.inc each. All others are packed as a
-// whole.
+// Layouts that can be packed in blocks of rows, one line of src/dtype/layouts/rows.inc each. Others are packed whole.
 struct RowPacking {
   int64_t unit;  // blocks start at multiples of this many rows
   // Packs canonical rows [begin, end) to where LayoutInfo::pack puts them. The block that ends at `rows` also writes
@@ -64,8 +63,7 @@ enum : uint8_t {
 }  // namespace layouts
 
 std::vector<Layout> all_layouts();
-// A multiple of the unit of every RowPacking: any layout in rows.inc can be packed in blocks that start at multiples of
-// it.
+// A multiple of the unit of every RowPacking: blocks that start at multiples of it can be packed in any such layout.
 inline constexpr int64_t kRowBlock = 16;
 
 // Geometry shared by kernels and layouts.

@@ -6,8 +6,7 @@
 namespace bitgrad {
 
 // Maps the codes of a quantized [rows, cols] matrix to values: value = s * (q - z), or s * q + m; value = q if all
-// pointers are null. The parameters of element (r, c) are at index (r / row_group) * row_step + (c / col_group) *
-// col_step.
+// pointers are null. The parameters of element (r, c) are at (r / row_group) * row_step + (c / col_group) * col_step.
 struct ScaleMap {
   const float* scale = nullptr;
   const int32_t* zero = nullptr;  // integer zero points, indexed as scale

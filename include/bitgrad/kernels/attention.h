@@ -28,8 +28,7 @@ struct AttentionShape {
   int64_t q_step = 0, kv_step = 0;
   float scale = 1;
   // Optional, [samples, rows], ascending within a sample: row i sees only keys starts[i] .. first + i, at least one
-  // (documents packed into one sequence). nullptr: all from key 0. Blocks in which a row sees no key do not affect its
-  // result.
+  // (documents packed into one sequence). nullptr: all from key 0. Blocks without such keys do not affect the row.
   const int32_t* starts = nullptr;
 
   BITGRAD_HD int64_t start(int64_t sample, int64_t row) const {
@@ -54,8 +53,8 @@ struct AttentionShape {
   }
 };
 
-// Dropout of the probabilities p in training: element ((sample * heads + head) * rows + row) * keys + key becomes p *
-// factor where bits16(element) >= threshold, else 0. The softmax denominator is the sum of all p, before dropout.
+// Dropout of the probabilities p in training: element ((sample * heads + head) * rows + row) * keys + key is multiplied
+// by factor where bits16(element) >= threshold, else 0. The softmax denominator is the sum of all p, before dropout.
 struct AttentionDropout {
   RandomStream stream = {};
   uint32_t threshold = 0;  // rint(65536 * probability); 0: no dropout

@@ -1,5 +1,5 @@
-// Family windows, depthwise convolutions: output channel j of `channels * multiplier` reads only input channel j /
-// multiplier, so channels map to lanes and no windows are gathered. Operands are expanded to fp32 one row of pixels at
+// Family windows, depthwise convolutions: output channel j of `channels * multiplier` reads only input channel (j /
+// multiplier), so channels map to lanes and no windows are gathered. Operands are expanded to fp32 one row of pixels at
 // a time; integers and sums below 2^24 are exact. docs/numerics.md section 4, "Depthwise convolutions".
 #pragma once
 
@@ -55,8 +55,8 @@ void depthwise_gx(const DepthwiseGxArgs& args);
 
 // Number of windows in a panel of gw; integer sums of 8-bit codes stay below 2^24.
 inline constexpr int64_t kDepthwisePanel = 512;
-// panels[i,t,j] = one fma chain from +0 over the ascending windows m of panel i of gy[m,j] * x[pixel(m,t), j /
-// multiplier]. Pixels outside the image as in forward.
+// panels[i,t,j] = one fma chain from +0 over ascending windows m of panel i of gy[m,j] * x[pixel(m,t), j / multiplier].
+// Pixels outside the image as in forward.
 struct DepthwiseGwArgs {
   DepthwiseForm form;
   DepthwiseImages x, gy;

@@ -1,6 +1,5 @@
 // Family elementwise: loops over contiguous elements. The same source is compiled for scalar, AVX2 and AVX-512 without
-// contraction, so all three give the same bits. Work is split every 16384 elements. Pointers are those of the current
-// device.
+// contraction, so all three give the same bits. Work is split every 16384 elements. Pointers are the current device's.
 #pragma once
 
 #include "bitgrad/base/rng.h"
@@ -21,8 +20,8 @@ std::string_view unary_name(UnaryOp op);
 
 namespace bitgrad::kernels {
 
-// y[i] = f(x[i]); gx[i] = gy[i] * f'(x[i]), one multiplication. fp32, or fp64 on the CPU. y may alias x; gx may alias x
-// or gy.
+// y[i] = f(x[i]); gx[i] = gy[i] * f'(x[i]) (one product). fp32, or fp64 on the CPU. y may alias x;
+// gx may alias x or gy.
 void unary_forward(UnaryOp op, int64_t n, const float* x, float* y);
 void unary_forward(UnaryOp op, int64_t n, const double* x, double* y);
 void unary_backward(UnaryOp op, int64_t n, const float* x, const float* gy, float* gx);
@@ -97,8 +96,8 @@ struct NormalizeBackwardArgs {
   const float *mean = nullptr, *inv = nullptr, *gamma = nullptr, *mean_gy = nullptr, *mean_gy_xhat = nullptr;
   int64_t column_step = 1;
   float* gx = nullptr;
-  // Clip rule for signs of the normalized values (column_step 1, CPU only): gy counts only where abs(xhat * gamma +
-  // beta) <= 1, else as +0. nullptr: no clipping.
+  // Clip rule for signs of the normalized values (column_step 1, CPU only): gy counts only where
+  // |xhat * gamma + beta| <= 1, otherwise as +0. nullptr: no clipping.
   const float* clip_beta = nullptr;
 };
 void normalize_backward(const NormalizeBackwardArgs& args);
@@ -158,8 +157,8 @@ struct BopArgs {
   float *w = nullptr, *m = nullptr;
   const float* g = nullptr;
   float gamma = 0, threshold = 0;
-  // Device only; replaces gamma by min(base_gamma * (lr / base_lr), 1), computed in double and rounded once, with lr =
-  // live->lr * lr_factor.
+  // Device only; replaces gamma by min(base_gamma * (lr / base_lr), 1) in double, rounded once;
+  // lr = live->lr * lr_factor.
   const StepScalars* live = nullptr;
   float lr_factor = 1, base_gamma = 0;
   double base_lr = 1;

@@ -21,8 +21,7 @@ void add_hardtanh(int64_t n, const float* a, const float* b, float* y, uint64_t*
 void times_bits(int64_t n, const float* g, const uint64_t* mask, float* gx);
 
 // y = hardtanh(norm + b), where norm is what normalize(args) computes with per-column parameters; norm is not
-// materialized, and y is args.y. Same bits and `inside` as add_hardtanh. Requires normalize_joins(args.rows,
-// args.cols).
+// materialized, and y is args.y. Same bits and `inside` as add_hardtanh. Requires normalize_joins().
 bool normalize_joins(int64_t rows, int64_t cols);
 void normalize_add_hardtanh(const NormalizeArgs& args, const float* b, uint64_t* inside);
 // masked[i] = gy[i] * (bit i ? 1 : 0) as times_bits, and norm_sums of it. masked may alias gy.

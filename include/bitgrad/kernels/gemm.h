@@ -1,8 +1,8 @@
 // Family gemm: C[m,n] = sum_k A[m,k] * B[n,k] over the *values* of quantized operands (docs/numerics.md sections 4, 5).
 //
 // Integer products (gemm_is_integer): both operands are codes of kind int, uint or sign, each with an integer zero
-// point, a real offset, or neither. Scales of A are per tensor or per free index (row m of A, row n of B). Depending on
-// B's scales:
+// point, a real offset, or neither. Scales of A are per tensor or per free index (row m of A, row n of B). Then, by the
+// scales of B:
 //   plain: B per tensor or per free index, no offset on either side.
 //     acc = sum (qa - za) (qb - zb), exact (- row_minus);
 //     y = float(acc) * (sa * sb)  (+ bias[n]).  Without any scale y = float(acc).
@@ -68,13 +68,12 @@ struct GemmArgs {
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;
   GemmBatch batch = {};
-  // Each row of C has the same bits as if it were the only one: the order of summation is that of strict mode for m =
-  // 1, in every mode (docs/numerics.md section 4, "One row").
+  // Each row of C has the same bits as if it were the only one: it is summed in the order of strict mode for m = 1, in
+  // every mode (docs/numerics.md section 4, "One row").
   bool row_alone = false;
 };
 
-// A kernel and the layouts in which it reads its operands. supports and cost are about one member of a batch; run
-// executes all.
+// A kernel and the layouts in which it reads its operands. supports and cost are per batch member; run does all.
 struct GemmKernel : Kernel<GemmArgs> {
   Layout a_layout, b_layout;
 };

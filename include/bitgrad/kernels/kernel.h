@@ -38,6 +38,7 @@ constexpr bool legal_in_strict(SumOrder order) { return order < SumOrder::kDigit
 // kFast: same bits for any number of threads. kStrict: also on every ISA; only kernels whose order of summation exists
 // on every ISA are candidates.
 enum class BitsMode : uint8_t { kFast, kStrict };
+// Process-wide; kFast by default.
 BitsMode bits_mode();
 void set_bits_mode(BitsMode mode);
 

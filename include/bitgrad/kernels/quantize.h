@@ -55,8 +55,8 @@ struct QuantizeArgs {
   CodeRule rule = CodeRule::kInverse;
   int64_t lo = 0, hi = 0;  // clamp of the code (absmax: -qmax, qmax); ignored by sign and codebook kinds
   ScaleMap scale;          // in coordinates of x
-  // Stochastic rounding (int and uint kinds): v = clamp(u, lo-1, hi+1), i = floor(v * 65536), q = clamp((i + r16) >>
-  // 16), where u is the rule's result before rint, plus z.
+  // Stochastic rounding (int and uint kinds) of u, the rule's result before rint, plus z: v = clamp(u, lo-1, hi+1),
+  // i = floor(v * 65536), q = clamp((i + r16) >> 16).
   const RandomStream* sr = nullptr;
   int64_t first_element = 0;  // draw index of x[0][0]; row r starts at first_element + r * cols
   SteRule ste = SteRule::kIdentity;

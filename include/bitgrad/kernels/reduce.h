@@ -60,8 +60,8 @@ struct NormSumsArgs {
   const float *mean = nullptr, *inv = nullptr;
   int64_t column_step = 1;
   float *sum_gy = nullptr, *sum_gy_xhat = nullptr;
-  // Clip rule for signs of the normalized values (column_step 1, CPU only): gy counts only where abs(xhat * gamma +
-  // beta) <= 1, else as +0. nullptr: no clipping.
+  // Clip rule for signs of the normalized values (column_step 1, CPU only): gy counts only where
+  // |xhat * gamma + beta| <= 1, otherwise as +0. nullptr: no clipping.
   const float *clip_gamma = nullptr, *clip_beta = nullptr;
 };
 void norm_sums(const NormSumsArgs& args);

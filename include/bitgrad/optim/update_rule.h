@@ -70,8 +70,7 @@ class UpdateRule {
   virtual bool live() const { return false; }
   // Writes the rule's own fields of StepScalars. Called after begin_step.
   virtual void write_scalars(StepScalars& live) const { static_cast<void>(live); }
-  // Called once per optimizer step, before any update; `steps` steps are done so far. On resume, called for each past
-  // step.
+  // Called once per optimizer step, before any update; `steps` are done so far. On resume, called for each past step.
   virtual void begin_step(int64_t steps) { static_cast<void>(steps); }
   // Whether further calls of begin_step cannot change the result of update. A resumed run, which may be at any step,
   // then skips the remaining calls.

@@ -23,8 +23,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual std::string_view name() const = 0;
-  // Updates the range with one batch x, fp32 [n, f]. An empty x has no effect. Throws Error(kNonFinite) if x is not
-  // finite.
+  // Updates the range with one batch x, fp32 [n, f]. An empty x has no effect. Throws Error(kNonFinite) for NaN or Inf.
   virtual void observe(const Tensor& x) = 0;
   // Whether any non-empty batch was observed.
   virtual bool ready() const = 0;
@@ -32,8 +31,7 @@ class Observer {
   virtual QuantParams params(const QuantSpec& spec) const = 0;
 
   // min_max, moving_average: low and high, fp32 [blocks]; batches, int64 [1]. percentile, mse: also counts of abs x,
-  // int64 [2048] (mse: [4096], x >= 0 followed by x < 0), and exponent, int64 [1]. The tensors share memory with the
-  // observer.
+  // int64 [2048] (mse: [4096], x >= 0 followed by x < 0), and exponent, int64 [1]. They share the observer's memory.
   struct State {
     std::string_view name = {};
     Tensor tensor = {};

@@ -27,8 +27,8 @@ class Tensor {
                       Device device = current_device());
   static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind = MemoryKind::kActivation,
                       Device device = current_device());
-  // Wraps dense row-major memory without a copy; `owner` keeps it alive. Throws Error unless the dtype has 4 or 8 bytes
-  // per element.
+  // Wraps dense row-major memory without a copy; `owner` keeps it alive. Throws Error unless elements have 4 or 8
+  // bytes.
   static Tensor external(void* data, const Shape& shape, DType dtype, std::shared_ptr<const void> owner,
                          Device device = Device::cpu());
   // Row-major fp32 values as a tensor of `dtype` on the current device. Floats are rounded to nearest even. Integers
@@ -84,8 +84,7 @@ class Tensor {
   // Canonical layout only. Both throw Error if out of range.
   Tensor row_slice(int64_t begin, int64_t end) const;
   Tensor column_slice(int64_t begin, int64_t end) const;
-  // The same bytes under another shape. Throws Error unless numel is equal, and the last axis too unless rows are
-  // dense.
+  // The same bytes under another shape. Throws Error unless numel is equal, and the last axis unless rows are dense.
   Tensor reshape(const Shape& shape) const;
 
   Tensor clone(MemoryKind kind) const;  // dense canonical copy; scales are shared
@@ -130,8 +129,7 @@ class Tensor {
 // Short form for error messages: "[3,5] fp32", "[256,784] bint1".
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-// Returns a new [cols, rows] tensor of a matrix; the axis of the scales is swapped as well. Throws Error unless rank is
-// 2.
+// Returns a new [cols, rows] tensor, with the axis of the scales swapped as well. Throws Error unless rank is 2.
 Tensor transpose(const Tensor& matrix, MemoryKind kind = MemoryKind::kActivation);
 
 }  // namespace bitgrad
