@@ -86,7 +86,7 @@
 #include "bitgrad/train/learner.h"
 #include "bitgrad/train/loss.h"
 #include "bitgrad/train/metric.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/model_record.h"
 #include "bitgrad/train/opened_file.h"
 #include "bitgrad/train/predictor.h"

@@ -176,7 +176,7 @@ void ActivationQuantizer::add_learned() {
 }
 
 // The first number of the step; 0: not yet set. A device is asked until it is set: a step never returns to 0.
-bool ActivationQuantizer::set() const {
+bool ActivationQuantizer::has_first_values() const {
   if (marker_ == nullptr) return true;
   if (current_device().is_cpu()) return marker_->value().as<float>()[0] != 0.0f;
   seen_set_ = seen_set_ || read_number(marker_->value().as<float>()) != 0.0f;
@@ -190,7 +190,7 @@ bool ActivationQuantizer::stores() const {
 }
 
 std::vector<Var> ActivationQuantizer::learned_now(const QuantSpec& spec, const Tensor& x, uint32_t* flag) {
-  if (!set() && !set_first(spec, x, flag)) return first_;
+  if (!has_first_values() && !set_first(spec, x, flag)) return first_;
   std::vector<Var> now;
   for (Parameter* p : learned_) now.push_back(p->read());
   return now;

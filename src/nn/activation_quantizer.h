@@ -53,7 +53,7 @@ class ActivationQuantizer final : public Module {
   // Scales that hold for every batch; null: they are found from each. Throws Error for a learned step without a value.
   std::shared_ptr<const QuantParams> constant_params() const;
   bool per_feature() const;
-  bool set() const;
+  bool has_first_values() const;
   bool stores() const;
   bool accepts_signs() const;
   bool trains_signs() const;

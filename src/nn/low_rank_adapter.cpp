@@ -5,7 +5,7 @@
 #include "bitgrad/base/parallel.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
-#include "nn/linear_plan.h"
+#include "nn/slot_product.h"
 
 namespace bitgrad {
 namespace {
@@ -69,9 +69,9 @@ Form LowRankAdapter::plan(const Form& in, PlanRequests& requests) {
   x.inner = true;
   PlanRequests unserved;
   if (dropout_) x = dropout_->planned(x, unserved);
-  Form h = detail::plan_linear({a_, Compute::kPacked, kPlain, false, nullptr}, x, dropout_ ? unserved : requests);
+  Form h = detail::plan_slot_product({a_, Compute::kPacked, kPlain, false, nullptr}, x, dropout_ ? unserved : requests);
   h.dtype = dtypes::fp32;
-  Form y = detail::plan_linear({b_, Compute::kPacked, kPlain, false, nullptr}, h, unserved);
+  Form y = detail::plan_slot_product({b_, Compute::kPacked, kPlain, false, nullptr}, h, unserved);
   y.dtype = dtypes::fp32;
   return y;
 }

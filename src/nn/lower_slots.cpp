@@ -40,7 +40,7 @@ void fill_rule(inference::Quantize& q, const Quantizer& quantizer, const std::sh
 
 std::shared_ptr<const QuantParams> ActivationQuantizer::constant_params() const {
   if (!learned_.empty()) {
-    require(set(), kind(), "its learned step was never set: train it before it is exported.");
+    require(has_first_values(), kind(), "its learned step was never set: train it before it is exported.");
     std::vector<Tensor> parts;
     for (const Parameter* p : learned_) parts.push_back(p->value());
     return std::make_shared<const QuantParams>(quantizer_.params_of(quant_.spec, parts));

@@ -77,7 +77,7 @@ const Shape& Parameter::shape() const {
 
 // Zeros in the form that the spec asks for.
 void Parameter::allocate() {
-  master_ = values_ = Tensor();
+  master_ = dequantized_ = Tensor();
   learned_.clear();
   quantizer_ = nullptr;
   if (!low_bit()) {
@@ -120,8 +120,8 @@ Var Parameter::read() { return leaf(value_); }
 
 Var Parameter::read_values() {
   if (!low_bit()) return read();
-  if (!values_.defined() && value_.quant()) values_ = dequantize_tensor(value_, MemoryKind::kDerived);
-  return leaf(values_);
+  if (!dequantized_.defined() && value_.quant()) dequantized_ = dequantize_tensor(value_, MemoryKind::kDerived);
+  return leaf(dequantized_);
 }
 
 void Parameter::initialize(const std::string& path, uint64_t seed) {
@@ -227,7 +227,7 @@ void Parameter::restore(const Tensor& master, const Tensor& value) {
   const bool moves = value.device() != value_.device();
   value_ = value_.with_quant(moves ? value.to_device(value_.device(), MemoryKind::kWorkspace).quant() : value.quant());
   write_layouts();
-  if (values_.defined()) values_.copy_from(dequantize_tensor(value_, MemoryKind::kWorkspace));
+  if (dequantized_.defined()) dequantized_.copy_from(dequantize_tensor(value_, MemoryKind::kWorkspace));
 }
 
 void Parameter::make_zero_grad() {

@@ -23,7 +23,7 @@ std::string Parameter::not_swept() const {
   const QuantSpec& quant = *spec_.quant;
   if (!kernels::sweeps_codes(quantizer_->code_range(quant).rule))
     return concat("codes of ", quant.dtype, " by scheme ", quant.scheme, " need a separate kernel");
-  if (values_.defined()) return "its dequantized copy in fp32 is written with the codes";
+  if (dequantized_.defined()) return "its dequantized copy in fp32 is written with the codes";
   if (quantizer_->constant_params(quant)) return "";
   if (!scales_given() && !quantizer_->row_fit(quant))
     return concat("scales of scheme ", quant.scheme, " are not computed row by row");

@@ -100,7 +100,7 @@ void Parameter::convert() {
   spec_.frozen = true;
   sink_ = AccumulateSink();
   if (!low_bit()) return;
-  master_ = values_ = Tensor();
+  master_ = dequantized_ = Tensor();
   learned_.clear();
 }
 

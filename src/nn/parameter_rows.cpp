@@ -150,13 +150,13 @@ void Parameter::put_codes(int64_t begin, const Tensor& x) {
   if (next_->given) {
     params = detail::params_of_rows(next_->given, cols, begin, end);
   } else {
-    made = detail::quantize_fused(*quantizer_, next_->spec, x, options);
+    made = detail::quantize_fused_on_device(*quantizer_, next_->spec, x, options);
     params = made.defined() ? made.quant() : std::make_shared<const QuantParams>(quantizer_->fit(next_->spec, x));
     const std::lock_guard lock(next_->mutex);
     put_params(*params, *next_->params, rows, cols, begin);
   }
   if (!made.defined()) made = quantize_tensor(next_->spec, x, params, options);
-  if (values_.defined()) write_values(made, as_matrix(values_).row_slice(begin, end));
+  if (dequantized_.defined()) write_values(made, as_matrix(dequantized_).row_slice(begin, end));
 }
 
 // The new scales get memory of their own, so that tensors with the old codes keep theirs; after

@@ -7,8 +7,8 @@
 #include "bitgrad/nn/adapter.h"
 #include "bitgrad/nn/module.h"
 #include "nn/activation_quantizer.h"
-#include "nn/linear_plan.h"
 #include "nn/parameter_spec.h"
+#include "nn/slot_product.h"
 #include "nn/values.h"
 
 namespace bitgrad {
@@ -226,16 +226,16 @@ Var Quantizable::product(const Var& in, const Var& bias, const Conv2dOptions* op
 }
 
 Form Quantizable::plan_linear(const Form& in, PlanRequests& requests, bool bias, const ProductModes& modes) {
-  return plan_product(in, requests, nullptr, bias, modes);
+  return plan_slot(in, requests, nullptr, bias, modes);
 }
 
 Form Quantizable::plan_conv2d(const Form& in, PlanRequests& requests, const Conv2dOptions& options, bool bias,
                               const ProductModes& modes) {
-  return plan_product(in, requests, &options, bias, modes);
+  return plan_slot(in, requests, &options, bias, modes);
 }
 
-Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
-                               const ProductModes& modes) {
+Form Quantizable::plan_slot(const Form& in, PlanRequests& requests, const Conv2dOptions* options, bool bias,
+                            const ProductModes& modes) {
   y_ = in.float_output();
   causal_ = in.causal;
   features_ = in.features();
@@ -244,9 +244,9 @@ Form Quantizable::plan_product(const Form& in, PlanRequests& requests, const Con
   // A layer that was converted while it was off is on, in fp32.
   const bool plain = !on() || (converted_ && !quant_.weight);
   PlanRequests of_codes;
-  const detail::LinearForm form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
-                                options};
-  const Form y = detail::plan_linear(form, x, input_ ? of_codes : requests);
+  const detail::SlotProduct form{weight_, on() ? quant_.compute : Compute::kPacked, plain ? kPlain : modes, bias,
+                                 options};
+  const Form y = detail::plan_slot_product(form, x, input_ ? of_codes : requests);
   if (input_) requests.merge(input_->serve(of_codes));
   if (!adapter_) return y;
   Form sum = y;

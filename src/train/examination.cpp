@@ -5,6 +5,7 @@
 
 #include "bitgrad/base/json.h"
 #include "bitgrad/tensor/tensor.h"
+#include "train/sample_picture.h"
 
 namespace bitgrad::detail {
 namespace {

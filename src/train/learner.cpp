@@ -90,7 +90,7 @@ void Learner::begin_microbatch() {
   for (Parameter* p : parameters_) p->set_progress(state_.progress);
 }
 
-void Learner::round_gradients() {
+void Learner::choose_gradient_rounding() {
   for (Parameter* p : parameters_)
     if (p->grad_dtype() == dtypes::bf16)
       p->set_gradient_rounding(policy_.accumulate > kStochasticSums, state_.seed, state_.microbatch);

@@ -84,6 +84,8 @@ void register_metric(Metric metric) {
   });
 }
 
+bool is_percentage(const std::string& name) { return name == "accuracy" || name == "top5_accuracy"; }
+
 Measures measures_of(const MetricTask& task, const MetricKeys& keys) {
   Measures measures;
   for (const Metric* m : metrics()) {

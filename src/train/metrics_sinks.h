@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bitgrad/base/json.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 
 namespace bitgrad::detail {
 

@@ -15,6 +15,7 @@ Trainer::Evaluations::Evaluations(Trainer& trainer, Run run) : t_(trainer), run_
 
 void Trainer::Evaluations::evaluate() {
   const std::string section = t_.selected_on();
+  t_.counters_.evaluation_due = true;
   const auto result = t_.evaluate_on(section, run_.cut, hook_of(section));
   t_.counters_.evaluation_due = !result;
   if (result) record(*result);
@@ -41,8 +42,8 @@ void Trainer::Evaluations::record(const Evaluation& result) {
   if (t_.config_.train.early_stop) note_improvement(result);
   report(e);
   if (!e.best || run_.folder.empty()) return;
+  write_examination(e);  // first: a run that is killed here and resumed from best.safetensors has it
   run_.save(run_.folder + "/best.safetensors");
-  write_examination(e);
 }
 
 void Trainer::Evaluations::note_improvement(const Evaluation& result) {
@@ -102,7 +103,7 @@ void Trainer::Evaluations::finish(TrainOutcome& outcome) {
 void Trainer::Evaluations::evaluate_end(TrainOutcome& outcome) {
   const std::string selected = t_.selected_on();
   outcome.evaluated_step = t_.learner_->state().step;
-  if (selected == "valid" && t_.test_data_) return evaluate_test(outcome);
+  if (selected == "valid" && t_.test_data_) return evaluate_best_on_test(outcome);
   if (run_.folder.empty()) return;
   if (selected.empty()) {
     outcome.evaluated = "train";
@@ -113,7 +114,7 @@ void Trainer::Evaluations::evaluate_end(TrainOutcome& outcome) {
   }
 }
 
-void Trainer::Evaluations::evaluate_test(TrainOutcome& outcome) {
+void Trainer::Evaluations::evaluate_best_on_test(TrainOutcome& outcome) {
   outcome.evaluated = "test";
   examine("test");
   outcome.evaluation = evaluate_best(outcome.evaluated_step);

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/trainer.h"
 #include "train/examination.h"
 
@@ -42,7 +42,7 @@ class Trainer::Evaluations {
   void write_examination(const EvalEvent& e);
   OutputHook hook_of(const std::string& section);
   void evaluate_end(TrainOutcome& outcome);
-  void evaluate_test(TrainOutcome& outcome);
+  void evaluate_best_on_test(TrainOutcome& outcome);
   std::optional<Evaluation> evaluate_best(int64_t& step);
 
   Trainer& t_;

@@ -136,14 +136,32 @@ std::string remembered_root(const std::string& file) {
 }
 
 std::string run_folder_checkpoint(const std::string& folder) {
-  const std::string path = folder + "/last.safetensors";
+  const std::string path = folder + "/last.safetensors", best = folder + "/best.safetensors";
   if (!file_system().exists(path)) {
     require_run_folder(folder);
+    if (file_system().exists(best)) {
+      log(LogLevel::kWarning, concat(folder, " has no last.safetensors: best.safetensors is used"));
+      return best;
+    }
     fail_with(ErrorCode::kData, "run folder", "'", folder,
               "' has no last.safetensors: the run ended before its first checkpoint. Start it again: bitgrad train ",
               folder, "/config.yaml");
   }
   return path;
+}
+
+std::string newest_checkpoint(const std::string& folder) {
+  const std::string last = run_folder_checkpoint(folder), best = folder + "/best.safetensors";
+  if (last == best || !file_system().exists(best)) return last;
+  try {
+    const int64_t saved = read_checkpoint_header(last).step, newer = read_checkpoint_header(best).step;
+    if (newer <= saved) return last;
+    log(LogLevel::kWarning, concat(folder, " is resumed from best.safetensors, which is of step ", newer,
+                                   ": last.safetensors is of step ", saved));
+    return best;
+  } catch (const Error&) {  // whoever reads the damaged one reports it
+    return last;
+  }
 }
 
 std::string checkpoint_of(const std::string& folder_or_file) {

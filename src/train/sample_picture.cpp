@@ -4,7 +4,7 @@
 
 #include "data/base64.h"
 #include "data/png.h"
-#include "train/examination.h"
+#include "train/sample_picture.h"
 
 namespace bitgrad::detail {
 namespace {

@@ -14,14 +14,11 @@
 namespace bitgrad {
 
 const Learner::Step::Stage Learner::Step::kStages[] = {
-    {"forward", kFront, kEachMicrobatch, &Step::forward},  //
-    {"backward", kFront, kEachMicrobatch, &Step::backward},
-    {"sum", kFront, kEachMicrobatch, &Step::sum},
-    {"reduce", kFront, kWindowEnd, &Step::reduce},
-    {"check_forward", kFront, kWindowEnd, &Step::check_forward},
-    {"check_gradients", kFront, kWindowEnd, &Step::check_gradients},
-    {"update", kBack, kWindowEnd, &Step::update},
-    {"requantize", kBack, kWindowEnd, &Step::requantize},
+    {kFront, kEachMicrobatch, &Step::forward},  //
+    {kFront, kEachMicrobatch, &Step::backward},   {kFront, kEachMicrobatch, &Step::sum},
+    {kFront, kWindowEnd, &Step::reduce},          {kFront, kWindowEnd, &Step::check_forward},
+    {kFront, kWindowEnd, &Step::check_gradients}, {kBack, kWindowEnd, &Step::update},
+    {kBack, kWindowEnd, &Step::requantize},
 };
 
 void Learner::Step::run(Part part) {
@@ -75,7 +72,7 @@ void Learner::Step::run_one_by_one(const Tensor& x, const Target& target) {
 }
 
 void Learner::Step::forward() {
-  l_.round_gradients();
+  l_.choose_gradient_rounding();
   tape_.emplace();
   loss_ = l_.forward(x_, target_, outcome_);
 }

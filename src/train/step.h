@@ -83,7 +83,6 @@ class Learner::Step {
   enum Part : uint8_t { kFront, kBack };
   enum When : uint8_t { kEachMicrobatch, kWindowEnd };
   struct Stage {
-    const char* name;  // for readers
     Part part;
     When when;
     void (Step::*run)();

@@ -235,12 +235,12 @@ void Trainer::start() {
   const std::string file = foreign ? config_.init_from : checkpoint_of(config_.init_from);
   const InitFrom found = foreign ? init_from_weights(file, learner_->model(), {config_.rename, config_.ignore})
                                  : init_from(file, learner_->model());
-  first_numbers_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
-  if (!found.fresh.empty()) first_numbers_ += "; newly initialized: " + joined(found.fresh);
-  if (!found.skipped.empty()) first_numbers_ += "; not used: " + joined(found.skipped);
+  init_note_ = concat("initial values from ", file, ": ", found.taken.size(), " tensors copied");
+  if (!found.fresh.empty()) init_note_ += "; newly initialized: " + joined(found.fresh);
+  if (!found.skipped.empty()) init_note_ += "; not used: " + joined(found.skipped);
   if (!config_.adapters || config_.adapters->init_from.empty()) return;
   load_adapters(config_.adapters->init_from, learner_->model());
-  first_numbers_ += "; adapters from " + config_.adapters->init_from;
+  init_note_ += "; adapters from " + config_.adapters->init_from;
 }
 
 void Trainer::resume(const std::string& checkpoint) {
@@ -315,7 +315,7 @@ std::optional<Evaluation> Trainer::evaluate_on(const std::string& section, const
                           INT64_MAX, stop, hook);
 }
 
-Evaluation Trainer::evaluate_test() {
+Evaluation Trainer::evaluate_held_out() {
   start();
   return *evaluate_on(test_data_ ? "test" : valid_data_ ? "valid" : "train", {});
 }

@@ -12,7 +12,7 @@
 #include "bitgrad/base/text_stream.h"
 #include "bitgrad/nn/layer_table.h"
 #include "bitgrad/train/html_report.h"
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 #include "bitgrad/train/trainer.h"
 #include "train/batch_feed.h"
 #include "train/checkpoint/pieces.h"
@@ -71,7 +71,7 @@ class Trainer::Loop {
   TrainOutcome run() {
     if (!t_.config_.origin.note.empty()) log(LogLevel::kInfo, t_.config_.origin.note);
     log_lines(t_.budget_table_);
-    if (!t_.first_numbers_.empty()) log(LogLevel::kInfo, t_.first_numbers_);
+    if (!t_.init_note_.empty()) log(LogLevel::kInfo, t_.init_note_);
     log_lines(t_.residence_);
     log(LogLevel::kInfo, concat("phase ", learner().phase(), " at step ", learner().state().step));
     if (const PrepareSpec* spec = detail::spec_of_now(learner())) detail::log_choices(learner().model(), *spec);
@@ -90,6 +90,7 @@ class Trainer::Loop {
     while (learner().state().microbatch < t_.total_microbatches_ && !t_.stops_early() &&
            (stop_ == StopRequest::kNone || learner().window_samples() > 0)) {
       feed_->next();
+      at_rest_ = false;
       StepResult r = learner().microbatch(feed_->x(), feed_->target(), feed_->counted());
       const bool last = learner().state().microbatch >= t_.total_microbatches_;
       if (last) {
@@ -110,6 +111,7 @@ class Trainer::Loop {
   void failed(const std::exception& error) {
     if (folder_.empty()) return;
     try {
+      save_if_whole(error);
       metrics_->flush();
       TrainOutcome outcome;
       outcome.seconds = seconds_before_ + seconds_since(start_);
@@ -128,6 +130,24 @@ class Trainer::Loop {
 
  private:
   Learner& learner() { return *t_.learner_; }
+
+  // An error between two steps (data that cannot be read) or within an evaluation (no memory) leaves the learner as the
+  // last step made it, and all lines of the step are written but those of the evaluation, which the resumed run
+  // repeats.
+  void save_if_whole(const std::exception& error) {
+    const int64_t step = learner().state().step;
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const bool broken =
+        known != nullptr && (known->code() == ErrorCode::kNonFinite || known->code() == ErrorCode::kBug);
+    if (!(at_rest_ || t_.counters_.evaluation_due) || broken || step == saved_step_) return;
+    try {
+      save(folder_ + "/last.safetensors");
+      log(LogLevel::kWarning, concat("saved at step ", step, ": resume with bitgrad train --resume ", folder_));
+    } catch (const std::exception& second) {
+      log(LogLevel::kError, second.what());
+    }
+  }
+
   void ask_to_stop() {
     if (hooks_.stop_requested && stop_ == StopRequest::kNone) stop_ = hooks_.stop_requested();
   }
@@ -179,6 +199,7 @@ class Trainer::Loop {
       saved_step_ = step;
     }
     boundary_epoch_ = t_.counters_.epoch;
+    at_rest_ = true;
   }
 
   bool due(const Quantity& every) const {
@@ -337,6 +358,7 @@ class Trainer::Loop {
   Clock::time_point start_ = Clock::now();
   int64_t first_microbatch_ = t_.learner_->state().microbatch;
   int64_t saved_step_ = -1;
+  bool at_rest_ = false;                         // between two steps, everything of the last one is done
   int64_t boundary_epoch_ = t_.counters_.epoch;  // at the last step boundary
   const double seconds_before_ = t_.counters_.train_seconds;
   int64_t told_phase_ = -1;  // which updates of it are fused

@@ -5,7 +5,6 @@
 // --calibrate`) corrects them: expected ns = kernel.cost(args) * factor(kernel, class of m). Factors affect only the
 // choice among legal kernels. In strict mode those all have the same bits; in fast mode another choice may change the
 // bits of float products (checkpoints record a hash of the costs).
-// bits of float products (checkpoints record a hash of the costs).
 #pragma once
 
 #include <array>

@@ -3,8 +3,8 @@
 #include "bitgrad/ops/conv.h"
 #include "nn/layers/product_keys.h"
 #include "nn/layers/windows_keys.h"
-#include "nn/linear_plan.h"
 #include "nn/lower.h"
+#include "nn/slot_product.h"
 
 namespace bitgrad {
 namespace {

@@ -115,7 +115,7 @@ std::string state_text(const CheckpointHeader& header) {
   state["train_seconds"] = header.counters.train_seconds;
   state["unreported"] = {{"loss", header.counters.unreported_loss},
                          {"correct", header.counters.unreported_correct},
-                         {"samples", header.counters.unreported_samples}};
+                         {"samples", header.counters.unreported_counted}};
   if (header.counters.evaluation_due) state["evaluation_due"] = true;
   if (header.counters.best_step > 0) state["best_step"] = header.counters.best_step;
   if (header.counters.metrics_bytes > 0)
@@ -164,7 +164,7 @@ CheckpointHeader read_state(const SafetensorsFile& file) {
       const Json& sums = state.at("unreported");
       h.counters.unreported_loss = sums.at("loss").get<double>();
       h.counters.unreported_correct = count(sums, "correct");
-      h.counters.unreported_samples = count(sums, "samples");
+      h.counters.unreported_counted = count(sums, "samples");
     }
     if (state.contains("metrics")) {  // nor this
       h.counters.metrics_bytes = whole_member(state.at("metrics"), "bytes", 0, INT64_MAX);

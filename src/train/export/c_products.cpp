@@ -4,7 +4,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/codec.h"
 #include "train/export/c_writer.h"
-#include "train/export/onnx_graph.h"
+#include "train/export/weight_order.h"
 
 namespace bitgrad::c_target {
 namespace {
@@ -52,7 +52,7 @@ WeightForm Writer::write_weight(const Node& node, const inference::Product& op, 
     report_.tensors.push_back(std::move(row));
     return form;
   }
-  const std::vector<int64_t> codes = onnx::codes_of(op.weight);
+  const std::vector<int64_t> codes = codes_of(op.weight);
   const bool sign = dtype.kind() == DTypeKind::kSign, is_signed = dtype.info().qmin < 0;
   form.bits = sign ? 1 : dtype.bits() <= 2 ? 2 : dtype.bits() <= 4 ? 4 : 8;
   form.code = sign ? WeightForm::Code::kSign : is_signed ? WeightForm::Code::kSigned : WeightForm::Code::kUnsigned;

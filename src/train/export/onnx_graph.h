@@ -101,21 +101,6 @@ struct WeightCodes {
 WeightCodes write_codes(GraphBuilder& g, const inference::Node& node, const inference::Product& op);
 // Its values, fp32, in the same order: a constant, or codes that are dequantized. `note` gets the operators.
 std::string write_values(GraphBuilder& g, const inference::Node& node, const inference::Product& op, std::string& note);
-// Codes in [o,k] order, as numbers.
-std::vector<int64_t> codes_of(const Tensor& weight);
-// From [o,k] to the order of the file. C = k / taps.
-template <typename T>
-std::vector<T> reordered(const std::vector<T>& x, int64_t o, int64_t k, const std::optional<Conv2dOptions>& conv) {
-  std::vector<T> out(x.size());
-  const int64_t taps = conv ? conv->kernel[0] * conv->kernel[1] : 1, c = k / taps;
-  for (int64_t r = 0; r < o; ++r)
-    for (int64_t t = 0; t < taps; ++t)
-      for (int64_t i = 0; i < c; ++i) {
-        const int64_t from = r * k + t * c + i, to = conv ? (r * c + i) * taps + t : (t * c + i) * o + r;
-        out[static_cast<size_t>(to)] = x[static_cast<size_t>(from)];
-      }
-  return out;
-}
 std::vector<int64_t> weight_dims(const inference::Product& op);
 
 }  // namespace bitgrad::onnx

@@ -4,6 +4,7 @@
 
 #include "bitgrad/base/error.h"
 #include "train/export/onnx_graph.h"
+#include "train/export/weight_order.h"
 
 namespace bitgrad::onnx {
 namespace {

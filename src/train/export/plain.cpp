@@ -17,6 +17,7 @@
 #include "train/export/onnx_graph.h"
 #include "train/export/report.h"
 #include "train/export/targets.h"
+#include "train/export/weight_order.h"
 #include "train/interop/export_plan.h"
 
 namespace bitgrad {
@@ -58,7 +59,7 @@ std::optional<Conv2dOptions> conv_of(const Shape& logical) {
 template <typename T>
 std::vector<T> torch_order(const std::vector<T>& x, const PlainTensor& t) {
   const auto conv = conv_of(t.logical);
-  return conv ? onnx::reordered(x, t.value.rows(), t.value.cols(), conv) : x;
+  return conv ? reordered(x, t.value.rows(), t.value.cols(), conv) : x;
 }
 std::vector<int64_t> torch_dims(const PlainTensor& t) {
   const Shape& s = t.logical;
@@ -123,7 +124,7 @@ void add_codes(TensorList& out, const PlainTensor& t) {
   const Tensor& w = t.value;
   const int64_t o = w.rows(), k = w.cols();
   const std::string name = torch_name(t.path);
-  const std::vector<int64_t> codes = torch_order(onnx::codes_of(w), t);
+  const std::vector<int64_t> codes = torch_order(codes_of(w), t);
   const bool is_signed = w.dtype().info().qmin < 0;
   if (w.dtype().bits() > 4 || t.logical.rank() == 4) {
     out.add(t, name, "I8", torch_dims(t), std::vector<int8_t>(codes.begin(), codes.end()));
@@ -171,7 +172,7 @@ void add_arrays(std::vector<data::NpzArray>& out, const PlainTensor& t) {
     out.push_back(npz_array(t.path, "<f4", t.logical.dims(), t.value.to_vector()));
     return;
   }
-  const std::vector<int64_t> codes = onnx::codes_of(t.value);
+  const std::vector<int64_t> codes = codes_of(t.value);
   if (onnx::byte_type(t.value.dtype()) == onnx::Type::kUint8)
     out.push_back(npz_array(t.path, "|u1", t.logical.dims(), std::vector<uint8_t>(codes.begin(), codes.end())));
   else

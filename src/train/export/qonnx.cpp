@@ -12,6 +12,7 @@
 #include "train/export/onnx_graph.h"
 #include "train/export/report.h"
 #include "train/export/targets.h"
+#include "train/export/weight_order.h"
 
 namespace bitgrad {
 namespace {
@@ -87,7 +88,7 @@ std::string write_quantized_weight(GraphBuilder& g, const inference::Product& op
   const int64_t o = w.rows(), k = w.cols();
   const std::vector<int64_t> dims = onnx::weight_dims(op);
   const std::vector<float> values =
-      onnx::reordered(w.dtype().is_code() ? dequantize_tensor(w).to_vector() : w.to_vector(), o, k, op.conv);
+      reordered(w.dtype().is_code() ? dequantize_tensor(w).to_vector() : w.to_vector(), o, k, op.conv);
   const std::string name = g.tensor(onnx::tensor_of(concat(g.layer(), ".weight"), dims, values));
   ExportedTensor row{.name = name, .parameter = concat(g.layer(), ".weight"), .shape = Shape(dims), .type = "FLOAT"};
   form = "floats";

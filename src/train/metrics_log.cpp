@@ -1,4 +1,4 @@
-#include "bitgrad/train/metrics.h"
+#include "bitgrad/train/metrics_log.h"
 
 #include <algorithm>
 #include <cmath>

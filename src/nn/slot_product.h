@@ -7,7 +7,8 @@
 
 namespace bitgrad::detail {
 
-struct LinearForm {
+// A product with the weight of a slot: linear, or conv2d.
+struct SlotProduct {
   Parameter& weight;
   Compute compute = Compute::kPacked;
   const ProductModes& modes;
@@ -16,8 +17,8 @@ struct LinearForm {
 };
 
 // Throws Error for a compute that does not go with the modes of the backward or with weights in fp32.
-void check_compute(const LinearForm& form);
+void check_compute(const SlotProduct& form);
 // The form of the result; plans the layout of the weight when the rows are known. Throws Error when it does not fit.
-Form plan_linear(const LinearForm& form, const Form& in, PlanRequests& requests);
+Form plan_slot_product(const SlotProduct& form, const Form& in, PlanRequests& requests);
 
 }  // namespace bitgrad::detail
