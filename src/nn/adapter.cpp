@@ -22,7 +22,7 @@ std::vector<AdaptedLayer> linear_layers(Module& model, const std::string& root) 
   return layers;
 }
 
-// Those that a glob matches, in order and once each.
+// Layers that match a glob, in order and without duplicates.
 std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers,
                                         const std::vector<std::string>& globs) {
   std::vector<bool> chosen(layers.size());
@@ -40,7 +40,7 @@ std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers,
   return out;
 }
 
-// Everything but what `train` names and the adapters, which are not there yet.
+// Freezes everything except what `train` names. Call before adapters are added, which would freeze too.
 void freeze(Module& model, const std::vector<std::string>& train, const std::string& root) {
   std::vector<bool> used(train.size());
   for (const auto& [path, parameter] : model.parameters_at(root)) {

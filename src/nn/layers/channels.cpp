@@ -1,4 +1,4 @@
-// prelu and shift: a learned number a channel (parameters slope and shift).
+// prelu and shift: one learned value per channel (parameters slope and shift).
 #include "bitgrad/ops/channels.h"
 #include "bitgrad/nn/layers.h"
 #include "nn/lower.h"

@@ -1,5 +1,5 @@
-// Codes, or int32 sums with a scale, become float values; float values pass through, so that a float twin of an integer
-// network has the same list of layers.
+// Converts codes, or int32 sums with a scale, to float values. Float values pass through, so that an integer network
+// and its float twin have the same list of layers.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/lower.h"

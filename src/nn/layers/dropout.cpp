@@ -1,4 +1,4 @@
-// Dropout on numbers and on codes; drawn by (seed, path, microbatch, element). Identity in evaluation.
+// Dropout on values and on codes, drawn by (seed, path, microbatch, element). Identity in evaluation.
 #include <algorithm>
 
 #include "bitgrad/base/step_scalars.h"

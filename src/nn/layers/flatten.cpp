@@ -1,4 +1,4 @@
-// Samples of any number of axes as vectors: values, or codes with a scale per tensor.
+// Flattens samples of any rank to vectors: values, or codes with a scale per tensor.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
 #include "nn/lower.h"

@@ -1,4 +1,4 @@
-// The shortcut of residual nets without weights: every stride-th pixel, channels of zeros around those there are.
+// Parameter-free shortcut of residual nets: every stride-th pixel, with channels of zeros around the existing ones.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/spatial.h"
 #include "nn/layers/windows_keys.h"

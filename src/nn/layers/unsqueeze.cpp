@@ -1,4 +1,4 @@
-// Planes as images of one channel.
+// Turns planes [h,w] into images of one channel.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/lower.h"
