@@ -142,12 +142,12 @@ void place_all(const Graph& graph, Plan& plan) {
   const size_t n = plan.places.size();
   std::vector<size_t> last(n, 0);
   for (size_t i = 0; i < n; ++i) {
-    // A product with thresholds writes what its quantizer is.
     for (const Value input : graph.nodes()[i].inputs) last[static_cast<size_t>(input)] = i;
   }
   last[n - 1] = n;
   std::vector<size_t> first(n);
   for (size_t i = 0; i < n; ++i) first[i] = i;
+  // A product with thresholds already writes the codes of its quantizer, so these are alive from there on.
   for (size_t i = 0; i < n; ++i)
     if (plan.ends[i] >= 0) first[static_cast<size_t>(plan.ends[i])] = i;
   for (size_t i = 0; i < n; ++i) {
