@@ -71,7 +71,7 @@ class ActivationQuantizer final : public Module {
   QuantMode mode_;
   bool transposed_ = false;  // readers also want the training codes in layout transposed
   int64_t features_ = 1;
-  DType y_ = dtypes::fp32;  // dtype of float values passed through, as planned
+  DType y_ = dtypes::fp32;  // dtype of float values passed through, set by plan
   bool integers_ = false;   // planned for int32 sums, whose codes are written in one order only
   std::vector<Parameter*> learned_;
   Parameter* marker_ = nullptr;  // the first learned part that the first batch initializes

@@ -90,7 +90,7 @@ struct Group {
 // `folds`: merge consecutive equal children into one group.
 TableLines lines_of(Module& module, bool folds) {
   const auto* const list = dynamic_cast<const Sequential*>(&module);
-  if (list != nullptr && list->size() == 0) return {};  // the identity, e.g. of a residual
+  if (list != nullptr && list->size() == 0) return {};  // the identity, e.g. an empty branch
   std::vector<Quantizable*> slots;
   for (Quantizable* slot : module.quantizables())
     if (&slot->owner() == &module) slots.push_back(slot);

@@ -268,8 +268,8 @@ void Trainer::resume(const std::string& checkpoint) {
         "the machine)");
 }
 
-// Logs differences from the saved run's configuration, except device.* and train.early_stop. If only train.stop
-// differs, logs which other settings depend on it.
+// Warns if the configuration differs from the saved run's, ignoring device.* and train.early_stop. If only train.stop
+// differs, logs that, and why the run is then not bit for bit the longer one, if it is not.
 void Trainer::compare_run(const CheckpointHeader& header, const std::string& checkpoint) const {
   if (header.config == config_yaml_) return;
   RunConfig saved = parse_config(header.config, checkpoint, {}, {.plugins = ConfigSource::Plugins::kLoaded});

@@ -109,7 +109,7 @@ class AttentionLayer final : public Module {
   bool rotates_;
   double dropout_;
   Tensor table_;            // built on first use
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 // y[n,t,:] = x[n,t,:] + weight[first + t,:].
@@ -141,7 +141,7 @@ class Positions final : public Module {
  private:
   int64_t context_;
   Parameter& weight_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

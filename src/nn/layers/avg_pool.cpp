@@ -35,7 +35,7 @@ class AvgPoolLayer final : public Module {
 
  private:
   PoolOptions options_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 class GlobalAvgPool final : public Module {
@@ -55,7 +55,7 @@ class GlobalAvgPool final : public Module {
   std::string_view kind() const override { return kGlobalAvgPool; }
 
  private:
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -77,7 +77,7 @@ class Branches final : public Module {
 
   std::vector<std::shared_ptr<Sequential>> branches_;
   Join join_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -45,7 +45,7 @@ class ChannelLayer final : public Module {
   std::string_view name_;
   Op op_;
   Parameter& numbers_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

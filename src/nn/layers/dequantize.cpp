@@ -29,7 +29,7 @@ class DequantizeLayer final : public Module {
   std::string_view kind() const override { return "dequantize"; }
 
  private:
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

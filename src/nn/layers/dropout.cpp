@@ -47,7 +47,7 @@ class Dropout final : public Module {
 
  private:
   DropoutOptions options_;
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

@@ -62,7 +62,7 @@ class Embedding final : public Module {
   int64_t num_, dim_;
   bool flat_;
   Parameter& weight_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

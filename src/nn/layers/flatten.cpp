@@ -29,7 +29,7 @@ class FlattenLayer final : public Module {
   std::string_view kind() const override { return kFlattenLayer; }
 
  private:
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ class GatedLayer final : public Module {
  private:
   std::string_view name_;
   UnaryOp f_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 LayerKind gated_kind(const char* name, const char* doc, UnaryOp f) {

@@ -42,7 +42,7 @@ class MaxPoolLayer final : public Module {
 
  private:
   PoolOptions options_;
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

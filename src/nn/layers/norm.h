@@ -29,7 +29,7 @@ class Norm final : public Module {
   inference::Value lower(inference::Graph& graph, inference::Value x) override;
   std::string_view kind() const override { return name_; }
 
-  // Whether signs(x) may be called: x and y are fp32.
+  // Whether signs(x) may be called: forward accepts x, and x and y are fp32.
   bool returns_signs(const Tensor& x) const;
   // bint1 codes of forward(x) >= 0 in evaluation, with these params; sets kFlagNonFinite in `flags`.
   Tensor signs(const Tensor& x, std::shared_ptr<const QuantParams> params, uint32_t* flags);
@@ -54,7 +54,7 @@ class Norm final : public Module {
   bool per_column_;
   Parameter &gamma_, &beta_;
   NormOptions options_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace bitgrad

@@ -36,7 +36,7 @@ class QuantizeGradientLayer final : public Module {
 
  private:
   QuantSpec spec_;
-  DType y_ = dtypes::fp32;  // of float values, as planned
+  DType y_ = dtypes::fp32;  // output dtype of float values, set by plan
 };
 
 }  // namespace

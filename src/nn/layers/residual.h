@@ -28,7 +28,7 @@ class Residual final : public Module {
   std::vector<Var> branches(const Var& x);
 
   std::shared_ptr<Sequential> body_, shortcut_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace bitgrad

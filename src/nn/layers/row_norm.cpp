@@ -39,7 +39,7 @@ class RowNorm final : public Module {
   float eps_;
   Parameter& gamma_;
   Parameter* beta_ = nullptr;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 LayerKind row_norm_kind(std::string_view name, const char* doc) {

@@ -39,7 +39,7 @@ class ShortcutLayer final : public Module {
  private:
   int64_t out_;
   std::array<int64_t, 2> stride_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ class UnaryLayer final : public Module {
 
  private:
   UnaryOp op_;
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ class UnsqueezeLayer final : public Module {
   std::string_view kind() const override { return kUnsqueezeLayer; }
 
  private:
-  DType y_ = dtypes::fp32;  // as planned
+  DType y_ = dtypes::fp32;  // output dtype, set by plan
 };
 
 }  // namespace

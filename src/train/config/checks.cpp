@@ -207,7 +207,7 @@ class Checks {
   static bool reads_text(const DatasetConfig& c) {
     return c.format == "tokens" && (!c.keys.contains("stored") || c.keys.text("stored") == "text");
   }
-  // Requires what a file of ids does not contain: a tokenizer, or the size of the vocabulary.
+  // Requires what the file does not say: the tokenizer of a text, or the vocabulary size of ids.
   void tokens(const std::string& path, const DatasetConfig& c) {
     if (c.format != "tokens" || !sound_path(path + ".stored") || !sound_path("data.tokenizer")) return;
     if (reads_text(c) && config_.data.tokenizer.empty())

@@ -56,7 +56,7 @@ bool has_padding(const Conv2dOptions& o) {
   return std::any_of(o.padding.begin(), o.padding.end(), [](int64_t p) { return p != 0; });
 }
 
-// Explicit padding, for convolutions whose padding is not 0.
+// Explicit padding, for convolutions whose pad value is not 0.
 std::string padded(GraphBuilder& g, const std::string& x, const Conv2dOptions& o, const std::string& value) {
   const std::string sides = g.integers({0, 0, o.padding[0], o.padding[1], 0, 0, o.padding[2], o.padding[3]}, {8});
   return g.add("Pad", {x, sides, value});
