@@ -40,7 +40,7 @@ std::vector<AdaptedLayer> chosen_layers(const std::vector<AdaptedLayer>& layers,
   return out;
 }
 
-// Freezes everything except what `train` names. Call before adapters are added, which would freeze too.
+// Freezes everything except what `train` names. Must run before adapters are added, or they would be frozen too.
 void freeze(Module& model, const std::vector<std::string>& train, const std::string& root) {
   std::vector<bool> used(train.size());
   for (const auto& [path, parameter] : model.parameters_at(root)) {

@@ -36,7 +36,7 @@ RunConfig short_of(RunConfig config) {
   return config;
 }
 
-// A thread reads batches ahead. Waits until it has filled its buffers, as it soon does in any longer run.
+// Waits until the thread that reads ahead has filled its buffers, as it soon would in a longer run.
 void wait_for_batches() {
   using namespace std::chrono_literals;
   constexpr int kMostPolls = 400;

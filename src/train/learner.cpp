@@ -185,7 +185,7 @@ Tensor Learner::labels_here(std::span<const int32_t> labels) {
   return labels_;
 }
 
-// Host work for the time in which it would wait for the device.
+// Runs host work instead of just waiting for the device.
 void Learner::do_meanwhile() const {
   if (!device_.is_cpu() && meanwhile_) meanwhile_();
 }

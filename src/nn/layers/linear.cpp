@@ -1,4 +1,4 @@
-// y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]): on packed operands, simulated in floats, or int32 with a scale.
+// y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]): on packed operands, simulated in floats, or as int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/ops.h"
 #include "nn/layers/product_keys.h"

@@ -8,8 +8,9 @@
 namespace bitgrad::config {
 
 // Warns about such keys, in configurations written by a user: activations without a quantize layer, weights if recipes
-// set every layer, keys of a device that is not used, rename or ignore without a file to read. Values equal to the
-// default give no warning. Requires a configuration without errors so far.
+// set every layer, requantize_every without low-bit weights, keys of a device that is not used, rename or ignore
+// without a file to read, decay without weight decay. Values equal to the default give no warning. Requires a
+// configuration without errors so far.
 void check_effects(const Node& root, const RunConfig& config, const ModelForms& forms, Report& report);
 
 }  // namespace bitgrad::config
