@@ -14,7 +14,7 @@ namespace bitgrad::checkpoint {
 // Throws Error(kData) that names the file.
 [[noreturn]] void bad(const std::string& path, const std::string& what);
 
-// Values of bitgrad.kind; checkpoints do not have it.
+// Results of kind_of: the value of bitgrad.kind, which checkpoints do not have.
 inline constexpr std::string_view kModelKind = "model", kCheckpointKind = "checkpoint";
 std::string kind_of(const SafetensorsFile& file);
 

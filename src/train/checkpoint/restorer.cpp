@@ -121,7 +121,7 @@ Tensor Restorer::codes(const Parameter& p) {
   auto params = std::make_shared<QuantParams>();
   params->scheme = r.scheme;
   params->granularity = r.granularity;
-  // The file must have exactly the model's parts: a missing one would count as 1 or 0.
+  // The file must have all parts of the model: a missing one would count as 1 or 0.
   const auto part = [&](const char* suffix, const std::shared_ptr<const Tensor>& like) {
     return like ? quant_part(p.path() + suffix, like->dtype(), like->shape(), MemoryKind::kQuantState, r.dtype)
                 : nullptr;
