@@ -18,8 +18,8 @@ ParameterSpec starts_at(Init init) {
   return spec;
 }
 
-// he_uniform draws from +-sqrt(6 / fan_in): from +-1 / sqrt(inputs) with this one, as adapters of the field begin
-// (Kaiming's draw with a = sqrt 5).
+// he_uniform draws from +-sqrt(6 / fan_in), so this fan_in gives +-1 / sqrt(inputs), the usual initialization of LoRA's
+// A (Kaiming uniform with a = sqrt 5).
 Fans fans_of(int64_t inputs) { return {.in = 6 * inputs, .out = 0}; }
 
 }  // namespace

@@ -75,7 +75,7 @@ const Shape& Parameter::shape() const {
   return *shape_;
 }
 
-// Zeros in the form that the spec asks for.
+// Allocates zeros in the precision of the spec.
 void Parameter::allocate() {
   master_ = dequantized_ = Tensor();
   learned_.clear();
@@ -92,7 +92,7 @@ void Parameter::allocate() {
   value_ = Tensor::zeros(shape(), quant.dtype, MemoryKind::kValue);
   for (const LearnedPart& part : quantizer_->learned(quant)) {
     ParameterSpec learned;
-    learned.init = {"zeros"};  // until the scheme gives its first values
+    learned.init = {"zeros"};  // until the scheme computes initial values
     learned.moments = MomentKind::kFp32;
     learned.optimizer = spec_.optimizer;
     learned.lr_factor = spec_.learned_lr_factor;
@@ -150,7 +150,8 @@ void Parameter::make_learned(const Tensor& x) {
   }
 }
 
-// Copies: codes keep the numbers that made them while the learned parts move on. Null where nothing is learned.
+// Clones the learned parts: codes keep the scales they were made with while the parts train on. nullptr if nothing is
+// learned.
 std::shared_ptr<const QuantParams> Parameter::learned_params(int64_t step) const {
   if (learned_.empty()) return nullptr;
   std::vector<Tensor> parts;

@@ -14,7 +14,7 @@ bool per_row(const Granularity& g) {
   return g.kind == Granularity::kToken || (g.kind == Granularity::kChannel && g.axis == 0);
 }
 
-// Of the weight, or before initialize of the one that it will be.
+// Form of the weight, or before initialize of what it will be.
 OperandForm weight_form(const Parameter& w) {
   if (w.allocated()) return form_of(w.value());
   OperandForm form;
@@ -57,7 +57,7 @@ ProductForm product_form(const SlotProduct& form, const Form& in) {
   return p;
 }
 
-// What integer_linear can do: docs/numerics.md section 4.
+// Checks what integer_linear supports (docs/numerics.md section 4) and sets dtype and scales of y.
 void plan_integer(const SlotProduct& form, const Form& in, const ProductForm& product, Form& y) {
   const std::string_view where = layer_of(form);
   const OperandForm& w = product.w;
@@ -98,7 +98,7 @@ void plan_integer(const SlotProduct& form, const Form& in, const ProductForm& pr
   if (per_channel) y.scales = {Granularity::channel(1)};
 }
 
-// The layouts that the products of this shape read.
+// Requests the layouts that the products of this shape read.
 void plan_layouts(const SlotProduct& form, const ProductForm& product, const Form& in, PlanRequests& requests) {
   const ProductPlan plan = plan_product(product);
   form.weight.add_layout(plan.w_layout);
@@ -121,7 +121,7 @@ void check_compute(const SlotProduct& form) {
 
 namespace {
 
-// Of the values, before their dtype is known.
+// Shape of the output; its dtype is not known yet.
 Form output_form(const SlotProduct& form, const Form& in) {
   const Shape& w = form.weight.shape();
   if (form.conv == nullptr) {
@@ -137,7 +137,7 @@ Form output_form(const SlotProduct& form, const Form& in) {
   return y;
 }
 
-// Scales that differ within a window, and constants that x has no code for.
+// Rejects scales that differ within a window, and pad values that x has no code for.
 void check_windows(const Conv2dOptions& options, const Form& in) {
   if (in.scales) {
     const Granularity& g = in.scales->granularity;
@@ -164,7 +164,7 @@ Form plan_slot_product(const SlotProduct& form, const Form& in, PlanRequests& re
   const ProductForm product = product_form(form, in);
   if (form.compute == Compute::kIntegerOut) plan_integer(form, in, product, y);
   check_modes(product);
-  const bool groups = form.conv != nullptr && form.conv->groups > 1;  // read rows of w, canonical
+  const bool groups = form.conv != nullptr && form.conv->groups > 1;  // grouped convolutions read canonical rows of w
   if (form.compute != Compute::kSimulated && in.samples > 0 && !groups) plan_layouts(form, product, in, requests);
   return y;
 }

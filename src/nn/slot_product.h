@@ -1,4 +1,4 @@
-// The form of the result of linear(x, w), or of conv2d(x, w), known before any value is.
+// The output form of linear(x, w) or conv2d(x, w), before any value is known.
 #pragma once
 
 #include "bitgrad/nn/module.h"
@@ -16,9 +16,10 @@ struct SlotProduct {
   const Conv2dOptions* conv = nullptr;  // nullptr: linear
 };
 
-// Throws Error for a compute that does not go with the modes of the backward or with weights in fp32.
+// Throws Error if `compute` does not support the backward modes or fp32 weights.
 void check_compute(const SlotProduct& form);
-// The form of the result; plans the layout of the weight when the rows are known. Throws Error when it does not fit.
+// Returns the output form; plans the weight's layouts if the number of rows is known. Throws Error if the forms do not
+// fit.
 Form plan_slot_product(const SlotProduct& form, const Form& in, PlanRequests& requests);
 
 }  // namespace bitgrad::detail

@@ -1,4 +1,4 @@
-// What a run reports of its steps: sums and times since the last report.
+// Sums and times of a run's steps since its last report.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Sums of steps since the last report, those before a resume included.
+// Sums over the steps since the last report, including those before a resume.
 struct Interval {
   Interval() = default;
   explicit Interval(const RunCounters& c)
       : loss(c.unreported_loss), correct(c.unreported_correct), counted(c.unreported_counted) {}
   double loss = 0;
-  int64_t correct = 0, counted = 0;
+  int64_t correct = 0, counted = 0;  // counted: target elements that count
   int64_t samples = 0;
   Clock::time_point start = Clock::now();
   void add(const StepResult& r) {

@@ -74,7 +74,7 @@ void Trainer::Evaluations::report(const EvalEvent& e) {
   if (run_.hooks.on_eval) run_.hooks.on_eval(e);
 }
 
-// From now on evaluations on a section are looked at, for the report.
+// From now on, evaluations on `section` are examined for the report.
 void Trainer::Evaluations::examine(const std::string& section) {
   if (run_.folder.empty() || !t_.config_.log_report || section.empty()) return;
   examined_ = section;
@@ -99,7 +99,7 @@ void Trainer::Evaluations::finish(TrainOutcome& outcome) {
   if (t_.ended()) evaluate_end(outcome);
 }
 
-// Nothing comes of it where a request to stop ended the evaluation.
+// If a request to stop cuts the evaluation short, there is no result.
 void Trainer::Evaluations::evaluate_end(TrainOutcome& outcome) {
   const std::string selected = t_.selected_on();
   outcome.evaluated_step = t_.learner_->state().step;
@@ -108,7 +108,7 @@ void Trainer::Evaluations::evaluate_end(TrainOutcome& outcome) {
   if (selected.empty()) {
     outcome.evaluated = "train";
     outcome.evaluation = t_.evaluate_training_part(run_.cut);
-  } else if (step_ != outcome.evaluated_step) {  // it was before a resume
+  } else if (step_ != outcome.evaluated_step) {  // the last evaluation was before a resume
     outcome.evaluated = selected;
     outcome.evaluation = t_.evaluate_on(selected, run_.cut, hook_of(selected));
   }
@@ -126,7 +126,8 @@ void Trainer::Evaluations::evaluate_best_on_test(TrainOutcome& outcome) {
   if (run_.metrics != nullptr) run_.metrics->flush();
 }
 
-// On data.test: the best model, whose step is given then; where there is no file of it, the last one.
+// Evaluates the best model on data.test and sets `step` to its step; if there is no file of it, evaluates the last
+// model.
 std::optional<Evaluation> Trainer::Evaluations::evaluate_best(int64_t& step) {
   const int64_t best = t_.counters_.best_step;
   const std::string file = run_.folder + "/best.safetensors";

@@ -8,8 +8,8 @@
 
 namespace bitgrad::detail {
 
-// Sample `index` as a PNG of at most 64 pixels a side in a data URI; empty where it is no picture. Bytes as the file
-// has them, other values from their smallest (black) to their largest.
+// Sample `index` as a data URI with a PNG of at most 64 pixels per side; empty if the sample is no image. Bytes are
+// used as stored; other values are scaled from their minimum (black) to their maximum (white).
 std::string picture_of(const Dataset& data, int64_t index);
 
 }  // namespace bitgrad::detail

@@ -78,7 +78,7 @@ void Learner::Step::forward() {
 }
 
 // The gradient is that of the sum over all counted elements, so a mean loss is seeded with the count. In a window of
-// one microbatch updates may run inside backward, so the forward is checked first.
+// one microbatch, updates may run inside backward, so the forward pass is checked first.
 void Learner::Step::backward() {
   if (!recorded_ && l_.policy_.accumulate == 1) {
     check_forward();
@@ -97,7 +97,7 @@ void Learner::Step::backward() {
   on_poll([done = outcome_.backward_done] { *done = true; });
 }
 
-// Gradients stay in the parameters, where backward adds them, or become terms of a tree.
+// Gradients stay in the parameters, where backward accumulates them, or become terms of the summation tree.
 void Learner::Step::sum() {
   if (l_.sums_) l_.sums_->add(l_.parameters_);
 }
@@ -106,7 +106,7 @@ void Learner::Step::reduce() {
   if (l_.sums_) l_.sums_->finish(l_.parameters_, l_.ranks_.get(), key_.divisor);
 }
 
-// On a device this only queues the check; Learner::run polls after the front part.
+// On a device this only queues the check; Learner::run polls errors after the front part.
 void Learner::Step::check_forward() {
   l_.check_flags("in a forward pass");
   if (!l_.bad_input_.empty()) detail::fail_input(l_.bad_input_, "");
@@ -116,7 +116,7 @@ void Learner::Step::begin_optimizer_step() {
   if (key_.last) l_.optimizer_->begin_step(learning_rate_, key_.divisor);
 }
 
-// And what the update must know first: gradients of learned parts, the norm of a clip.
+// Also computes what the update needs first: gradients of learned parts, and the norm for a clip.
 void Learner::Step::check_gradients() {
   begin_optimizer_step();
   l_.optimizer_->reduce_norms(key_.divisor, *outcome_.sums);
@@ -136,7 +136,7 @@ void Learner::Outcome::write_to(StepResult& result) const {
   result.measured = *measured;
 }
 
-// What layers are told of the positions of x stays until its backward is done, or its evaluation.
+// Sets what layers know about the positions in x. It must stay until backward, or the evaluation, is done.
 Var Learner::run_model(const Tensor& x) {
   state_.sequence.starts = document_end_ < 0 ? Tensor() : document_starts(x, document_end_);
   return model_->forward(x);

@@ -177,6 +177,25 @@ TEST_CASE("adapters go where the globs say, everything else is frozen but what t
   CHECK(contains(error_of([&] { Model other({codes, integer}); }), "to which no adapter can be added"));
 }
 
+TEST_CASE("learned steps of activations train beside adapters") {
+  QuantSpec lsq;
+  lsq.dtype = dtypes::int4;
+  lsq.scheme = "lsq";
+  LayerSpec quantize;
+  quantize.kind = "quantize";
+  quantize.input.quant = lsq;
+  const QuantSpec binary{.dtype = dtypes::bint1, .scheme = "binary"};
+  const Model made({quantize, linear(binary)});
+  int64_t learned = 0;
+  for (const auto& [path, p] : made.model->parameters_at(kModelRoot)) {
+    INFO(path);
+    const bool step = path.rfind("layers.0.", 0) == 0;
+    CHECK(p->frozen() == !(step || contains(path, ".adapter.")));
+    learned += step ? 1 : 0;
+  }
+  CHECK(learned > 0);
+}
+
 TEST_CASE("dropout of adapters is drawn in training alone") {
   Model m({linear(std::nullopt)}, AdapterRule{.adapter = {.rank = 3, .alpha = 3, .dropout = 0.5}});
   Model plain({linear(std::nullopt)}, AdapterRule{.adapter = {.rank = 3, .alpha = 3}});

@@ -1,4 +1,4 @@
-// y = conv2d(x, w) (+ bias) of images [h,w,c], on packed operands, as a float simulation, or int32 with a scale.
+// y = conv2d(x, w) (+ bias) of images [h,w,c]: on packed operands, simulated in floats, or as int32 sums with a scale.
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/ops/conv.h"
 #include "nn/layers/product_keys.h"

@@ -1,9 +1,10 @@
-// Tensors alone: safetensors by the names and orders of PyTorch, and npz.
+// Tensors only: safetensors with the names and axis orders of PyTorch, and npz.
 //
-// safetensors, of codes: the layout of compressed-tensors (github.com/neuralmagic/compressed-tensors): 8 bits `weight`
-// I8 [o,i], fewer `weight_packed` I32 [o, ceil(i * 4 / 32)] of code + 8 from the low bits on, `weight_shape`,
-// `weight_scale` [1], [o,1] or [o,groups], `weight_zero_point`. With --dequantize: values in fp32.
-// npz: arrays by our own paths, as they are: codes I8 or U8 [o,k], `.scale`, `.zero`, `.offset`.
+// safetensors stores codes in the layout of compressed-tensors (github.com/neuralmagic/compressed-tensors): with more
+// than 4 bits, and for convolutions, `weight` I8 [o,i]; otherwise `weight_packed` I32 [o, ceil(i * 4 / 32)], which
+// holds code + 8 from the low bits on. With them `weight_shape`, `weight_scale` [1], [o,1] or [o,groups], and
+// `weight_zero_point`. With --dequantize, fp32 values.
+// npz stores arrays under bitgrad's own paths, unchanged: codes I8 or U8 [o,k], `.scale`, `.zero`, `.offset`.
 #include <cstring>
 #include <deque>
 
@@ -28,11 +29,11 @@ using Fate = ExportedTensor::Fate;
 struct PlainTensor {
   std::string path;  // "layers.0.weight"
   Tensor value;
-  Shape logical;  // [o,kh,kw,c] of a convolution
+  Shape logical;  // [o,kh,kw,c] for convolutions
 };
 
 std::vector<PlainTensor> plain_tensors(Module& model) {
-  const interop::ModelValues checked(model);  // refuses adapters, and quantization that is off
+  const interop::ModelValues checked(model);  // rejects adapters, and quantization that is off
   std::vector<PlainTensor> out;
   for (const auto& [path, parameter] : model.parameters_at(kModelRoot))
     out.push_back({path, parameter->value().on_host(), parameter->logical_shape()});
@@ -40,7 +41,7 @@ std::vector<PlainTensor> plain_tensors(Module& model) {
   return out;
 }
 
-// PyTorch's: Sequential counts from its own children, and norms have weight and bias.
+// The name in PyTorch: without "layers.", and norms have weight and bias.
 std::string torch_name(const std::string& path) {
   std::string name = path.substr(std::string(kModelRoot).size() + 1);
   const size_t dot = name.rfind('.') + 1;
@@ -55,7 +56,7 @@ std::optional<Conv2dOptions> conv_of(const Shape& logical) {
   o.kernel = {logical[1], logical[2]};
   return o;
 }
-// OIHW of a convolution, else as it is.
+// OIHW for convolutions, otherwise unchanged.
 template <typename T>
 std::vector<T> torch_order(const std::vector<T>& x, const PlainTensor& t) {
   const auto conv = conv_of(t.logical);
@@ -106,7 +107,7 @@ std::vector<int32_t> packed_rows(const std::vector<int64_t>& codes, int64_t rows
   return out;
 }
 
-// Why compressed-tensors has no such weight; empty: it has.
+// Why compressed-tensors cannot store the weight; empty if it can.
 std::string not_compressed(const PlainTensor& t) {
   const DTypeInfo& info = t.value.dtype().info();
   const ScaleMap map = t.value.scale_map();
